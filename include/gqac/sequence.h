@@ -52,6 +52,9 @@ GQAC_API gqac_status gqac_sequence_rewind(gqac_sequence *sequence, int64_t lengt
 /* Number of tokens, the last ones of the sequence, that the next step computes again because of a
  * rewind. */
 GQAC_API int64_t gqac_sequence_missing(const gqac_sequence *sequence);
+/* How many tokens steps have computed in this sequence, those that were computed again included. It
+ * begins with 0, also in a fork and in a sequence that was loaded or restored. */
+GQAC_API int64_t gqac_sequence_computed(const gqac_sequence *sequence);
 /* Creates a second sequence with the same tokens and rows; the caller frees *fork. The two share
  * each block until one of them writes to it. Different threads may use them at the same time. */
 GQAC_API gqac_status gqac_sequence_fork(const gqac_sequence *sequence, gqac_sequence **fork,
@@ -87,11 +90,11 @@ GQAC_API gqac_status gqac_sequence_save(const gqac_sequence *sequence, void *dat
                                         gqac_diag *diag);
 /* Creates a sequence from saved bytes; the caller frees *sequence, before the program. `data` must
  * be aligned to 8 bytes and must not change during the call. Options are those of
- * gqac_sequence_create; final_length must be 0 or that of the saved sequence, and the new sequence
- * has the latter. INVALID_INPUT: the bytes are incomplete, damaged, or of another layout; USAGE:
- * they are of another model, not aligned, or of another final_length, the program is for stateless
- * runs, or the kind is unknown; OUT_OF_RANGE: capacity or final_length is negative; CAPACITY: of
- * the sequence or of the memory budget; NO_MEMORY. */
+ * gqac_sequence_create, but kv NULL is the saved kind; final_length must be 0 or that of the saved
+ * sequence, and the new sequence has the latter. INVALID_INPUT: the bytes are incomplete, damaged,
+ * or of another layout; USAGE: they are of another model, not aligned, or of another final_length,
+ * the program is for stateless runs, or the kind is unknown; OUT_OF_RANGE: capacity or final_length
+ * is negative; CAPACITY: of the sequence or of the memory budget; NO_MEMORY. */
 GQAC_API gqac_status gqac_sequence_load(const gqac_program *program,
                                         const gqac_sequence_options *options, const void *data,
                                         size_t bytes, gqac_sequence **sequence, gqac_diag *diag);

@@ -61,6 +61,8 @@ gqac_status kv_sequence_create(kv_pool *pool, const char *kind, int64_t capacity
                                kv_sequence **sequence, gqac_diag *diag);
 void kv_sequence_free(kv_sequence *sequence);
 const char *kv_sequence_kind(const kv_sequence *sequence);
+/* For a fork: another maximum, not less than its length; 0: none. */
+void kv_sequence_set_capacity(kv_sequence *sequence, int64_t capacity);
 const kv_slot *kv_sequence_slot(const kv_sequence *sequence, int64_t slot); /* NULL: no such slot */
 int64_t kv_sequence_length(const kv_sequence *sequence);                    /* published tokens */
 int64_t kv_sequence_capacity(const kv_sequence *sequence);                  /* 0: no maximum */

@@ -91,6 +91,11 @@ int64_t kv_sequence_capacity(const kv_sequence *sequence) {
     return sequence->capacity;
 }
 
+void kv_sequence_set_capacity(kv_sequence *sequence, int64_t capacity) {
+    assert(!capacity || capacity >= sequence->length);
+    sequence->capacity = capacity;
+}
+
 static size_t blocks_for(int64_t tokens) {
     return ((size_t)tokens + GQAC_KV_BLOCK - 1) / GQAC_KV_BLOCK;
 }

@@ -1,6 +1,7 @@
-/* A sequence in one piece of memory.
+/* A sequence in one piece of memory, which is also a snapshot file.
  *
- *   header      192 bytes  model, lengths, digest of header and all that follows
+ *   header      512 bytes  model, lengths, the sections and their digests, digest of the header
+ *   geometry    i64        of each slot: heads, head size, type, rows, tail
  *   positions   i64        how many tokens each of its states has seen
  *   ids         i64        of its tokens, but for those that were imported
  *   rows        each slot of which all rows are kept, canonical: [heads][tokens][head_size]
@@ -8,41 +9,26 @@
  *               the state of each slot with a tail, [heads][tail][head_size], zeros after them when
  *               there are fewer
  *
- * Every part begins at a multiple of 64 bytes. All of it is checked before a sequence is made.
- * Anyone can compute a digest, so lengths, positions and ids are checked as well. */
+ * Every part begins at a multiple of 64 bytes, with zeros before it; the digest of a section covers
+ * them. All of it is checked before a sequence is made. Anyone can compute a digest, so lengths,
+ * positions and ids are checked as well. */
+#include "runtime/saved.h"
+
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/check.h"
-#include "base/file.h"
 #include "base/sized.h"
 #include "base/str.h"
-#include "runtime/sequence.h"
 
-enum { VERSION = 2, BYTE_ORDER_MARK = 0x01020304, LINE = 64 };
+enum { VERSION = 3, BYTE_ORDER_MARK = 0x01020304, LINE = 64, GEOMETRY = 5 };
 static const char magic[8] = "GQACSEQ";
 
-typedef struct header {
-    char magic[8];
-    uint32_t version, byte_order;
-    uint64_t bytes;            /* all bytes, header included */
-    unsigned char program[32]; /* fingerprint of the model */
-    int64_t tokens;            /* tokens that have rows */
-    int64_t missing, given;    /* as in gqac_sequence */
-    int64_t pinned, final_length;
-    uint64_t guards;
-    int64_t states;
-    uint64_t zero[6];
-    unsigned char digest[32]; /* of the header with zeros here, then of all that follows */
-} header;
+typedef saved_header header;
 
-_Static_assert(sizeof(header) == 3 * LINE, "layout");
-
-/* Offsets of the first three parts, and of the end; positions follow the header. */
-typedef struct layout {
-    size_t positions, ids, rows, end;
-} layout;
+_Static_assert(sizeof(header) == 8 * LINE, "layout");
 
 /* A part: one slot of rows (state is -1), or one slot of a state. */
 typedef struct part {
@@ -65,6 +51,8 @@ static size_t place(size_t *end, size_t n, size_t bytes, bool *fits) {
     return at;
 }
 
+/* Calls f, which may be NULL, for each slot of one state, or, with state -1, of rows. The first
+ * begins at *end, which becomes the end of the last. False: the size overflows. */
 static bool visit_slots(const gqac_program *p, const header *h, int state, size_t *end,
                         part_visitor *f, gqac_sequence *s, unsigned char *data) {
     bool fits = true;
@@ -74,7 +62,8 @@ static bool visit_slots(const gqac_program *p, const header *h, int state, size_
         if ((p->kv[i].rows || tail) != (state >= 0))
             continue;
         if (tail) {
-            const int64_t end = data ? ((const int64_t *)(data + sizeof *h))[state] : 0;
+            const int64_t end =
+                data ? ((const int64_t *)(data + h->sections[SAVED_POSITIONS].offset))[state] : 0;
             one.tokens = end < tail ? end : tail;
             one.first = end - one.tokens;
             one.stride = tail;
@@ -87,30 +76,49 @@ static bool visit_slots(const gqac_program *p, const header *h, int state, size_
     return fits;
 }
 
-/* Calls f, which may be NULL, for each slot of rows and of states. The first begins at *end, which
- * becomes the end of the last. False: the size overflows. */
-static bool visit_parts(const gqac_program *p, const header *h, size_t *end, part_visitor *f,
-                        gqac_sequence *s, unsigned char *data) {
-    bool fits = visit_slots(p, h, -1, end, f, s, data);
+/* The same for all states. */
+static bool visit_states(const gqac_program *p, const header *h, size_t *end, part_visitor *f,
+                         gqac_sequence *s, unsigned char *data) {
+    bool fits = true;
     for (int state = 0; state < h->states && fits; state++)
         fits = visit_slots(p, h, state, end, f, s, data);
     return fits;
 }
 
-static bool lay_out(const gqac_program *p, const header *h, layout *out) {
+static void visit_parts(const gqac_program *p, const header *h, part_visitor *f, gqac_sequence *s,
+                        unsigned char *data) {
+    size_t end = (size_t)h->sections[SAVED_ROWS].offset;
+    (void)visit_slots(p, h, -1, &end, f, s, data);
+    (void)visit_states(p, h, &end, f, s, data);
+}
+
+/* Places section `i`, of n items; what follows begins at *end. */
+static void place_section(header *h, saved_section i, size_t *end, size_t n, bool *fits) {
+    h->sections[i].offset = *end;
+    (void)place(end, n, sizeof(int64_t), fits);
+    h->sections[i].bytes = *end - h->sections[i].offset;
+}
+
+/* Sets the places of all sections, and the length of all, from the lengths in the header. False:
+ * the size overflows. */
+static bool lay_out(const gqac_program *p, header *h) {
     const int64_t ids = h->tokens + h->missing - h->given;
     bool fits = true;
     size_t end = sizeof *h;
-    out->positions = place(&end, (size_t)h->states, sizeof(int64_t), &fits);
-    out->ids = place(&end, (size_t)ids, sizeof(int64_t), &fits);
-    out->rows = end;
-    fits = fits && visit_parts(p, h, &end, NULL, NULL, NULL);
-    out->end = end;
+    place_section(h, SAVED_GEOMETRY, &end, (size_t)p->n_kv * GEOMETRY, &fits);
+    place_section(h, SAVED_POSITIONS, &end, (size_t)h->states, &fits);
+    place_section(h, SAVED_IDS, &end, (size_t)ids, &fits);
+    h->sections[SAVED_ROWS].offset = end;
+    fits = fits && visit_slots(p, h, -1, &end, NULL, NULL, NULL);
+    h->sections[SAVED_ROWS].bytes = end - h->sections[SAVED_ROWS].offset;
+    h->sections[SAVED_STATES].offset = end;
+    fits = fits && visit_states(p, h, &end, NULL, NULL, NULL);
+    h->sections[SAVED_STATES].bytes = end - h->sections[SAVED_STATES].offset;
+    h->bytes = end;
     return fits;
 }
 
-/* A digest of what determines the bits of rows: profile, graph and samples of the weights. */
-static gqac_status fingerprint(const gqac_program *p, unsigned char digest[32], gqac_diag *diag) {
+gqac_status saved_fingerprint(const gqac_program *p, unsigned char digest[32], gqac_diag *diag) {
     gqac_str text = {0};
     gqac_sha256 state;
     gqac_sha256_init(&state);
@@ -125,14 +133,29 @@ static gqac_status fingerprint(const gqac_program *p, unsigned char digest[32], 
     return printed ? GQAC_OK : gqac_diag_oom(diag, "the text of a graph");
 }
 
-static void digest_of(const header *h, const unsigned char *data, unsigned char digest[32]) {
+static void digest_header(const header *h, unsigned char digest[32]) {
     header clean = *h;
     gqac_sha256 state;
     memset(clean.digest, 0, sizeof clean.digest);
     gqac_sha256_init(&state);
     gqac_sha256_update(&state, &clean, sizeof clean);
-    gqac_sha256_update(&state, data + sizeof clean, (size_t)h->bytes - sizeof clean);
     gqac_sha256_final(&state, digest);
+}
+
+static void digest_section(const unsigned char *data, const saved_part *section,
+                           unsigned char digest[32]) {
+    gqac_sha256 state;
+    gqac_sha256_init(&state);
+    gqac_sha256_update(&state, data + section->offset, (size_t)section->bytes);
+    gqac_sha256_final(&state, digest);
+}
+
+static void write_geometry(const gqac_program *p, int64_t *out) {
+    for (int i = 0; i < p->n_kv; i++, out += GEOMETRY) {
+        const kv_slot *s = &p->kv[i];
+        const int64_t row[GEOMETRY] = {s->heads, s->head_size, s->dtype, s->rows, s->tail};
+        memcpy(out, row, sizeof row);
+    }
 }
 
 static gqac_status check_alignment(const void *data, gqac_diag *diag) {
@@ -153,15 +176,16 @@ static header describe(const gqac_sequence *s) {
     h.final_length = s->final_length;
     h.guards = s->guards;
     h.states = kv_states_kept(s->kv);
+    h.slots = s->program->n_kv;
+    strncpy(h.kind, kv_sequence_kind(s->kv), sizeof h.kind - 1);
+    memcpy(h.profile, s->program->profile, sizeof h.profile);
+    (void)lay_out(s->program, &h); /* cannot overflow: it is less than the sequence has in memory
+                                      now */
     return h;
 }
 
 size_t gqac_sequence_save_bytes(const gqac_sequence *sequence) {
-    const header h = describe(sequence);
-    layout l;
-    (void)lay_out(sequence->program, &h, &l); /* cannot overflow: it is less than the sequence
-                                                 has in memory now */
-    return l.end;
+    return (size_t)describe(sequence).bytes;
 }
 
 static void read_part(gqac_sequence *s, unsigned char *data, const part *part) {
@@ -171,33 +195,31 @@ static void read_part(gqac_sequence *s, unsigned char *data, const part *part) {
         memcpy(data + part->at, kv_state_kept(s->kv, part->slot, part->state), part->bytes);
 }
 
-static void write_lists(const gqac_sequence *s, const header *h, const layout *l,
-                        unsigned char *data) {
+static void write_lists(const gqac_sequence *s, const header *h, unsigned char *data) {
     const int64_t ids = h->tokens + h->missing - h->given;
-    int64_t *positions = (int64_t *)(data + l->positions);
+    int64_t *positions = (int64_t *)(data + h->sections[SAVED_POSITIONS].offset);
+    write_geometry(s->program, (int64_t *)(data + h->sections[SAVED_GEOMETRY].offset));
     for (int i = 0; i < h->states; i++)
         positions[i] = kv_state_position(s->kv, i);
     if (ids)
-        memcpy(data + l->ids, s->ids, (size_t)ids * sizeof *s->ids);
+        memcpy(data + h->sections[SAVED_IDS].offset, s->ids, (size_t)ids * sizeof *s->ids);
 }
 
 gqac_status gqac_sequence_save(const gqac_sequence *sequence, void *data, size_t bytes,
                                gqac_diag *diag) {
     gqac_sequence *s = (gqac_sequence *)sequence; /* only read_part is called */
     header h = describe(sequence);
-    layout l;
-    (void)lay_out(sequence->program, &h, &l);
     GQAC_TRY(check_alignment(data, diag));
-    if (bytes < l.end)
+    if (bytes < h.bytes)
         GQAC_FAIL(diag, GQAC_INVALID_INPUT, "the sequence needs %zu bytes, the buffer has %zu",
-                  l.end, bytes);
-    GQAC_TRY(fingerprint(sequence->program, h.program, diag));
-    h.bytes = l.end;
-    memset(data, 0, l.end);
-    write_lists(sequence, &h, &l, data);
-    size_t end = l.rows;
-    (void)visit_parts(sequence->program, &h, &end, read_part, s, data);
-    digest_of(&h, data, h.digest);
+                  (size_t)h.bytes, bytes);
+    GQAC_TRY(saved_fingerprint(sequence->program, h.program, diag));
+    memset(data, 0, (size_t)h.bytes);
+    write_lists(sequence, &h, data);
+    visit_parts(sequence->program, &h, read_part, s, data);
+    for (int i = 0; i < SAVED_SECTIONS; i++)
+        digest_section(data, &h.sections[i], h.sections[i].digest);
+    digest_header(&h, h.digest);
     memcpy(data, &h, sizeof h);
     return GQAC_OK;
 }
@@ -258,10 +280,12 @@ static bool sound_ids(const gqac_program *p, const int64_t *ids, int64_t n) {
     return true;
 }
 
-static gqac_status check(const gqac_program *p, const unsigned char *data, size_t bytes, header *h,
-                         layout *l, gqac_diag *diag) {
+gqac_status saved_check_header(const void *data, size_t n, uint64_t bytes, header *h,
+                               gqac_diag *diag) {
+    static const char *const names[] = {"geometry", "positions", "ids", "rows", "states"};
     unsigned char digest[32];
-    if (bytes < sizeof *h)
+    uint64_t end = sizeof *h;
+    if (n < sizeof *h)
         return refuse(diag, "it is too short");
     memcpy(h, data, sizeof *h);
     if (memcmp(h->magic, magic, sizeof magic) != 0)
@@ -269,23 +293,93 @@ static gqac_status check(const gqac_program *p, const unsigned char *data, size_
     if (h->version != VERSION || h->byte_order != BYTE_ORDER_MARK)
         return refuse(diag,
                       "it was written by another version, or on a machine of another byte order");
+    digest_header(h, digest);
+    if (memcmp(digest, h->digest, sizeof digest) != 0)
+        return refuse(diag, "the checksum of the header is wrong");
     if (h->bytes != bytes)
         return refuse(diag, "it does not have the length that it was saved with");
-    digest_of(h, data, digest);
-    if (memcmp(digest, h->digest, sizeof digest) != 0)
-        return refuse(diag, "the checksum is wrong");
-    GQAC_TRY(fingerprint(p, digest, diag));
-    if (memcmp(digest, h->program, sizeof digest) != 0) {
-        gqac_diag_set(diag, GQAC_USAGE, "the sequence was saved from another model");
-        gqac_diag_rule(diag, "a sequence loads into a program of the same model, options, target "
-                             "and numerics profile");
-        return GQAC_USAGE;
+    for (int i = 0; i < SAVED_SECTIONS; i++) {
+        const saved_part *s = &h->sections[i];
+        if (s->offset != end || s->bytes > bytes - end || s->bytes % LINE) {
+            char why[64];
+            snprintf(why, sizeof why, "the %s are not where they must be", names[i]);
+            return refuse(diag, why);
+        }
+        end += s->bytes;
     }
-    if (!sound_lengths(p, h) || !lay_out(p, h, l) || l->end != bytes)
+    const int64_t most = INT32_MAX;
+    if (end != bytes || h->tokens < 0 || h->tokens > most || h->missing < 0 || h->missing > most ||
+        h->given < 0 || h->given > h->tokens || h->states < 0 || h->states > most || h->slots < 0 ||
+        (uint64_t)(h->tokens + h->missing - h->given) >
+            h->sections[SAVED_IDS].bytes / sizeof(int64_t) ||
+        h->kind[sizeof h->kind - 1] || h->profile[sizeof h->profile - 1])
         return refuse(diag, "its lengths contradict each other");
-    if (!sound_positions(h, (const int64_t *)(data + l->positions)))
+    return GQAC_OK;
+}
+
+gqac_status saved_check_section(const unsigned char *data, const header *h, saved_section i,
+                                gqac_diag *diag) {
+    static const char *const why[] = {
+        "the checksum of the geometry is wrong", "the checksum of the positions is wrong",
+        "the checksum of the ids is wrong", "the checksum of the rows is wrong",
+        "the checksum of the states is wrong"};
+    unsigned char digest[32];
+    digest_section(data, &h->sections[i], digest);
+    return memcmp(digest, h->sections[i].digest, sizeof digest) ? refuse(diag, why[i]) : GQAC_OK;
+}
+
+static bool same_places(const header *a, const header *b) {
+    for (int i = 0; i < SAVED_SECTIONS; i++)
+        if (a->sections[i].offset != b->sections[i].offset ||
+            a->sections[i].bytes != b->sections[i].bytes)
+            return false;
+    return true;
+}
+
+gqac_status saved_check_program(const gqac_program *p, const header *h, gqac_diag *diag) {
+    unsigned char digest[32];
+    header own = *h;
+    GQAC_TRY(saved_fingerprint(p, digest, diag));
+    if (!memcmp(digest, h->program, sizeof digest))
+        return h->slots == p->n_kv && sound_lengths(p, h) && lay_out(p, &own) &&
+                       own.bytes == h->bytes && same_places(&own, h)
+                   ? GQAC_OK
+                   : refuse(diag, "its lengths contradict each other");
+    if (strcmp(h->profile, p->profile) != 0)
+        gqac_diag_set(diag, GQAC_USAGE,
+                      "the sequence was saved from another model, or with another profile: %s, not "
+                      "%s",
+                      h->profile, p->profile);
+    else
+        gqac_diag_set(diag, GQAC_USAGE, "the sequence was saved from another model");
+    gqac_diag_rule(diag, "a sequence loads into a program of the same model, options, target and "
+                         "numerics profile");
+    return GQAC_USAGE;
+}
+
+/* Compares the geometry with that of the program. */
+static bool same_geometry(const gqac_program *p, const int64_t *given) {
+    bool same = true;
+    for (int i = 0; same && i < p->n_kv; i++, given += GEOMETRY) {
+        const kv_slot *s = &p->kv[i];
+        same = given[0] == s->heads && given[1] == s->head_size && given[2] == (int64_t)s->dtype &&
+               given[3] == s->rows && given[4] == s->tail;
+    }
+    return same;
+}
+
+static gqac_status check(const gqac_program *p, const unsigned char *data, size_t bytes, header *h,
+                         gqac_diag *diag) {
+    GQAC_TRY(saved_check_header(data, bytes, bytes, h, diag));
+    GQAC_TRY(saved_check_program(p, h, diag));
+    for (int i = 0; i < SAVED_SECTIONS; i++)
+        GQAC_TRY(saved_check_section(data, h, (saved_section)i, diag));
+    if (!same_geometry(p, (const int64_t *)(data + h->sections[SAVED_GEOMETRY].offset)))
+        return refuse(diag, "its slots are not those of the model");
+    if (!sound_positions(h, (const int64_t *)(data + h->sections[SAVED_POSITIONS].offset)))
         return refuse(diag, "its states are not where a sequence has them");
-    if (!sound_ids(p, (const int64_t *)(data + l->ids), h->tokens + h->missing - h->given))
+    if (!sound_ids(p, (const int64_t *)(data + h->sections[SAVED_IDS].offset),
+                   h->tokens + h->missing - h->given))
         return refuse(diag, "it holds ids that are not in the vocabulary");
     return GQAC_OK;
 }
@@ -299,17 +393,16 @@ static void write_part(gqac_sequence *s, unsigned char *data, const part *part) 
                part->bytes);
 }
 
-static gqac_status fill(gqac_sequence *s, const header *h, const layout *l, unsigned char *data,
-                        gqac_diag *diag) {
-    const int64_t *positions = (const int64_t *)(data + l->positions);
+static gqac_status fill(gqac_sequence *s, const header *h, unsigned char *data, gqac_diag *diag) {
+    const int64_t *positions = (const int64_t *)(data + h->sections[SAVED_POSITIONS].offset);
     const int64_t length = h->tokens + h->missing;
-    size_t end = l->rows;
     s->given = h->given;
     GQAC_TRY(sequence_reserve_ids(s, length, diag));
     if (length > h->given)
-        memcpy(s->ids, data + l->ids, (size_t)(length - h->given) * sizeof *s->ids);
+        memcpy(s->ids, data + h->sections[SAVED_IDS].offset,
+               (size_t)(length - h->given) * sizeof *s->ids);
     GQAC_TRY(kv_sequence_restore(s->kv, h->tokens, (int)h->states, positions, h->given, diag));
-    (void)visit_parts(s->program, h, &end, write_part, s, data);
+    visit_parts(s->program, h, write_part, s, data);
     kv_sequence_publish(s->kv, h->tokens);
     s->missing = h->missing;
     s->pinned = h->pinned;
@@ -323,12 +416,11 @@ gqac_status gqac_sequence_load(const gqac_program *program, const gqac_sequence_
                                gqac_diag *diag) {
     gqac_sequence_options own = {0};
     header h;
-    layout l;
     GQAC_TRY(gqac_sized_take(&own, sizeof own, options, "gqac_sequence_options", diag));
     if (program->stateless || !program->pool)
         GQAC_FAIL(diag, GQAC_USAGE, "the program was compiled without sequence state");
     GQAC_TRY(check_alignment(data, diag));
-    GQAC_TRY(check(program, data, bytes, &h, &l, diag));
+    GQAC_TRY(check(program, data, bytes, &h, diag));
     if (own.final_length > 0 && own.final_length != h.final_length)
         GQAC_FAIL(diag, GQAC_USAGE,
                   "the sequence was opened for %lld tokens in all, the options say %lld",
@@ -339,8 +431,9 @@ gqac_status gqac_sequence_load(const gqac_program *program, const gqac_sequence_
     gqac_sequence *s = NULL;
     own.size = sizeof own;
     own.final_length = own.final_length < 0 ? own.final_length : h.final_length;
+    own.kv = own.kv ? own.kv : h.kind;
     GQAC_TRY(gqac_sequence_create(program, &own, &s, diag));
-    const gqac_status status = fill(s, &h, &l, (unsigned char *)data, diag);
+    const gqac_status status = fill(s, &h, (unsigned char *)data, diag);
     if (status != GQAC_OK) {
         gqac_sequence_free(s);
         return status;

@@ -62,6 +62,10 @@ int64_t gqac_sequence_missing(const gqac_sequence *sequence) {
     return sequence->missing;
 }
 
+int64_t gqac_sequence_computed(const gqac_sequence *sequence) {
+    return sequence->computed;
+}
+
 gqac_status sequence_reserve_ids(gqac_sequence *s, int64_t length, gqac_diag *diag) {
     const int64_t need = length - s->given;
     if (need <= s->ids_capacity)
@@ -144,6 +148,7 @@ gqac_status gqac_sequence_fork(const gqac_sequence *sequence, gqac_sequence **fo
     s->kv = NULL;
     s->ids = NULL;
     s->ids_capacity = 0;
+    s->computed = 0;
     const int64_t known = gqac_sequence_length(sequence) - s->given;
     gqac_status status = sequence_reserve_ids(s, s->given + known, diag);
     if (status == GQAC_OK && known)

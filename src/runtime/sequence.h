@@ -16,6 +16,7 @@ struct gqac_sequence {
     bool imported;        /* rows were imported or loaded, and guards are not computed yet */
     int64_t missing;      /* last tokens of the sequence whose rows must be computed again */
     int64_t given;        /* number of imported tokens, whose ids are unknown */
+    int64_t computed;     /* tokens that steps have computed, those computed again included */
     int64_t *ids, ids_capacity; /* ids of the tokens after those, and capacity of the array */
 };
 

@@ -396,6 +396,7 @@ static void publish(const step *s) {
         memmove(q->ids + (length - q->given), it->given.tokens,
                 (size_t)it->given.count * sizeof *q->ids);
         kv_sequence_publish(q->kv, length + it->given.count);
+        q->computed += it->given.count;
         q->pinned = it->pinned;
         q->guards = it->guards;
         q->imported = false;

@@ -169,19 +169,42 @@ enum {
     FINAL = 88,
     GUARDS = 96,
     STATES = 104,
-    DIGEST = 160,
-    LISTS = 192
+    SLOTS = 112,
+    SECTIONS = 232,
+    DIGEST = 480,
+    HEADER = 512
 };
+enum { GEOMETRY, POSITIONS, IDS, ROWS, STATES_KEPT, N_SECTIONS };
+enum { SECTION = 48 /* bytes of a row of the table: offset, length, digest */ };
 
-/* Makes the checksum right again. */
-static void sign(blob b) {
+static size_t section(blob b, int i, int field) {
+    uint64_t value;
+    memcpy(&value, b.data + SECTIONS + i * SECTION + field * 8, sizeof value);
+    return (size_t)value;
+}
+
+static size_t at_section(blob b, int i) {
+    return section(b, i, 0);
+}
+
+static void put_digest(unsigned char *to, const unsigned char *data, size_t bytes) {
     char hex[65];
-    memset(b.data + DIGEST, 0, 32);
-    gqac_digest(b.data, b.bytes, hex);
+    gqac_digest(data, bytes, hex);
     for (int i = 0; i < 32; i++) {
         const char two[3] = {hex[2 * i], hex[2 * i + 1], 0};
-        b.data[DIGEST + i] = (unsigned char)strtol(two, NULL, 16);
+        to[i] = (unsigned char)strtol(two, NULL, 16);
     }
+}
+
+/* Makes the checksums right again. */
+static void sign(blob b) {
+    for (int i = 0; i < N_SECTIONS; i++)
+        put_digest(b.data + SECTIONS + i * SECTION + 16, b.data + at_section(b, i),
+                   section(b, i, 1));
+    memset(b.data + DIGEST, 0, 32);
+    unsigned char header[HEADER];
+    memcpy(header, b.data, HEADER);
+    put_digest(b.data + DIGEST, header, HEADER);
 }
 
 /* The choice of a rope table is saved with the rows that it rotated. */
@@ -313,12 +336,12 @@ static void every_bit_counts(void) {
     const blob b = saved_of(p, 70);
     gqac_sequence *s = NULL;
     const size_t live = gqac_alloc_live();
-    for (size_t bit = 0; bit < 8 * b.bytes; bit += bit < 8 * LISTS ? 1 : 997) {
+    for (size_t bit = 0; bit < 8 * b.bytes; bit += bit < 8 * HEADER ? 1 : 997) {
         b.data[bit / 8] ^= (unsigned char)(1 << bit % 8);
         CU_ASSERT_EQUAL_FATAL(load(p, b, &s), GQAC_INVALID_INPUT);
         b.data[bit / 8] ^= (unsigned char)(1 << bit % 8);
     }
-    for (size_t bytes = 0; bytes < b.bytes; bytes += bytes < 2 * LISTS ? 1 : 4999)
+    for (size_t bytes = 0; bytes < b.bytes; bytes += bytes < 3 * HEADER ? 1 : 4999)
         CU_ASSERT_EQUAL_FATAL(load(p, (blob){b.data, bytes}, &s), GQAC_INVALID_INPUT);
     CU_ASSERT_PTR_NULL(s);
     CU_ASSERT_EQUAL(gqac_alloc_live(), live);
@@ -351,14 +374,16 @@ static void forged_fields(void) {
     const size_t size = sizeof(int64_t);
     int64_t states = 0, last = 0;
     memcpy(&states, b.data + STATES, size);
-    memcpy(&last, b.data + LISTS + (size_t)(states - 1) * size, size);
+    memcpy(&last, b.data + at_section(b, POSITIONS) + (size_t)(states - 1) * size, size);
     CU_ASSERT_FATAL(states >= 3 && states <= 8 && last == 200);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         for (size_t at = TOKENS; at <= GIVEN; at += size)
             expect_forged(p, b, at, numbers[i]);
         expect_forged(p, b, STATES, numbers[i]);
-        expect_forged(p, b, LISTS, numbers[i]);
-        expect_forged(p, b, LISTS + 64 + 100 * size, numbers[i]); /* an id */
+        expect_forged(p, b, SLOTS, numbers[i]);
+        expect_forged(p, b, at_section(b, GEOMETRY) + i * size, numbers[i]);
+        expect_forged(p, b, at_section(b, POSITIONS), numbers[i]);
+        expect_forged(p, b, at_section(b, IDS) + 100 * size, numbers[i]); /* an id */
     }
     for (int i = 0; i < 2; i++) {
         expect_forged(p, b, PINNED, numbers[i]);
@@ -368,10 +393,10 @@ static void forged_fields(void) {
     expect_forged(p, b, TOKENS, 199);
     expect_forged(p, b, MISSING, 1);
     expect_forged(p, b, GIVEN, 100);
-    expect_forged(p, b, LISTS, 63);
-    expect_forged(p, b, LISTS + size, 64);
-    expect_forged(p, b, LISTS + (size_t)(states - 1) * size, 199);
-    expect_forged(p, b, LISTS + 64, gqac_program_vocabulary(p));
+    expect_forged(p, b, at_section(b, POSITIONS), 63);
+    expect_forged(p, b, at_section(b, POSITIONS) + size, 64);
+    expect_forged(p, b, at_section(b, POSITIONS) + (size_t)(states - 1) * size, 199);
+    expect_forged(p, b, at_section(b, IDS), gqac_program_vocabulary(p));
     sign(b);
     CU_ASSERT_EQUAL(load(p, b, &s), GQAC_OK);
     gqac_sequence_free(s);

@@ -1,0 +1,56 @@
+/* The form of a saved sequence, in memory and in a file: its header, and what can be checked of it
+ * without the model. The layout is in saved.c. */
+#ifndef GQAC_RUNTIME_SAVED_H
+#define GQAC_RUNTIME_SAVED_H
+
+#include "base/file.h"
+#include "runtime/sequence.h"
+
+typedef enum saved_section {
+    SAVED_GEOMETRY,
+    SAVED_POSITIONS,
+    SAVED_IDS,
+    SAVED_ROWS,
+    SAVED_STATES,
+    SAVED_SECTIONS
+} saved_section;
+
+typedef struct saved_part {
+    uint64_t offset, bytes;
+    unsigned char digest[32];
+} saved_part;
+
+typedef struct saved_header {
+    char magic[8];
+    uint32_t version, byte_order;
+    uint64_t bytes;            /* all bytes, header included */
+    unsigned char program[32]; /* fingerprint of the model */
+    int64_t tokens;            /* tokens that have rows */
+    int64_t missing, given;    /* as in gqac_sequence */
+    int64_t pinned, final_length;
+    uint64_t guards;
+    int64_t states;
+    int64_t slots;
+    char kind[16], profile[96]; /* NUL-terminated */
+    saved_part sections[SAVED_SECTIONS];
+    uint64_t zero;
+    unsigned char digest[32]; /* of the header with zeros here */
+} saved_header;
+
+/* A digest of what determines the bits of rows: profile, graph and samples of the weights. */
+gqac_status saved_fingerprint(const gqac_program *program, unsigned char digest[32],
+                              gqac_diag *diag);
+/* Checks a header, of which `n` bytes are at `data`, of a file of `bytes` bytes: its checksum, and
+ * that lengths and places of sections fit. INVALID_INPUT. */
+gqac_status saved_check_header(const void *data, size_t n, uint64_t bytes, saved_header *header,
+                               gqac_diag *diag);
+/* Checks that what the header describes can be a sequence of the program. USAGE: it was saved from
+ * another model, or with another profile; INVALID_INPUT. */
+gqac_status saved_check_program(const gqac_program *program, const saved_header *header,
+                                gqac_diag *diag);
+/* Checks the checksum of a section; `data` is the file from its beginning to the end of the
+ * section. INVALID_INPUT. */
+gqac_status saved_check_section(const unsigned char *data, const saved_header *header,
+                                saved_section section, gqac_diag *diag);
+
+#endif

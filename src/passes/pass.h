@@ -1,5 +1,6 @@
-/* Passes: named, deterministic, idempotent rewrites of a module, run by one runner that checks
- * their conditions, verifies the graph and sweeps dead nodes after each. The order is pipeline.c.*/
+/* Passes: named, deterministic, idempotent rewrites of a module. The runner checks the conditions
+ * of each pass, and afterwards removes dead nodes and verifies the graph. Their order is the table
+ * in pipeline.c. */
 #ifndef GQAC_PASSES_PASS_H
 #define GQAC_PASSES_PASS_H
 
@@ -7,7 +8,7 @@
 #include "ops/op.h"
 #include "targets/target.h"
 
-/* Facts about the module that passes need, provide and break; checked by the runner. */
+/* Properties of the module that passes need, provide or break; the runner checks them. */
 enum {
     PASS_TYPED = 1,    /* every value that can have a type has one */
     PASS_LOWERED = 2,  /* no op flagged IR_OP_LOWER is left */
@@ -24,23 +25,23 @@ typedef struct pass_context {
     op_options options;
     unsigned facts; /* PASS_* that hold now */
     gqac_diag *diag;
-    gqac_poll *poll; /* of the caller; NULL: none */
+    gqac_poll *poll; /* the caller's; NULL: none */
     /* Set by the runner. */
-    size_t changed;             /* number of rewrites by the pass that runs, which counts them */
-    gqac_arena *scratch;        /* of the pass that runs; freed when it has returned */
-    const char *const *disable; /* as in the request: tidy leaves out those parts */
-    int64_t folded;             /* ns of work that folding has done so far, which is bounded */
-    /* What `raise` found, when it is asked for: in the order of the nodes, in the module's arena.*/
+    size_t changed;             /* number of rewrites, counted by the running pass itself */
+    gqac_arena *scratch;        /* memory for the running pass; freed after it */
+    const char *const *disable; /* as in the request: tidy skips these of its parts */
+    int64_t folded;             /* ns of work that folding has done so far; it has a maximum */
+    /* Notes by `raise`, if wants_notes is set: in the order of the nodes, in the module's arena. */
     bool wants_notes;
     struct pass_note *notes;
-    /* By `ragged`: the node for which steps pad their rows; NULL: rows are packed. */
+    /* Set by `ragged`: the node because of which steps pad rows; NULL: rows are packed. */
     const ir_node *padded_by;
 } pass_context;
 
-/* A pattern that was raised, or one that nearly fitted and was not. */
+/* A pattern that was raised, or one that nearly matched and was not. */
 typedef struct pass_note {
-    const char *what;      /* "Attention": what it was raised to, or would have been */
-    const char *node;      /* the last node of it */
+    const char *what;      /* the op that it was, or would have been, raised to: "Attention" */
+    const char *node;      /* the last node of the pattern */
     const char *stop, *op; /* the node that prevented it, and its op; NULL: it was raised */
     const char *why;       /* the reason; NULL: it was raised */
     struct pass_note *next;
@@ -50,11 +51,11 @@ typedef struct gqac_pass {
     const char *name;
     const char *summary; /* one line for --list-passes */
     unsigned needs;
-    unsigned provides;             /* holds after it; the runner checks what can be checked */
-    unsigned breaks;               /* holds no more when it changed something */
-    bool retidy;                   /* run tidy after it when it changed something */
-    bool sequences;                /* only when past and present become sequence state */
-    const struct gqac_pass *again; /* when it changed something, go on with that earlier pass */
+    unsigned provides; /* properties that hold after it; checked where possible */
+    unsigned breaks;   /* properties that may not hold after it, if it changed something */
+    bool retidy;       /* run tidy after it if it changed something */
+    bool sequences;    /* runs only if past and present become sequence state */
+    const struct gqac_pass *again; /* if it changed something, continue with that earlier pass */
     gqac_status (*run)(pass_context *context);
 } gqac_pass;
 
@@ -62,62 +63,65 @@ typedef struct gqac_pass {
 extern const gqac_pass pass_import, pass_infer, pass_fold, pass_simplify, pass_tidy, pass_defaults,
     pass_raise, pass_pack, pass_unpad, pass_lower, pass_stateful, pass_last_rows, pass_ragged,
     pass_claim, pass_expand, pass_order, pass_plan;
-/* Those of rewrites. */
+/* Passes of rewrites. */
 extern const gqac_pass pass_dynamic_seq, pass_insert_kv, pass_static_cross_cache, pass_prefill,
     pass_decode, pass_raise_portable;
 
-/* Removes nodes whose outputs nobody uses (effects count as uses), and unused constants. */
+/* Removes nodes without used outputs (effects count as uses), and unused constants. */
 void pass_sweep(ir_module *module);
-/* Expands one node one level by its own row and replaces it. */
+/* Replaces one node by the expansion of its op's row, one level deep. */
 gqac_status pass_expand_node(pass_context *context, ir_node *node);
 gqac_status pass_by_row_node(pass_context *context, ir_node *node); /* by its row's by_row */
-/* Replaces ops that no ONNX standard knows by those that say the same, for export. */
+/* For export: replaces ops that are not in the ONNX standard by equivalent standard ops. */
 gqac_status pass_standardise(pass_context *context);
 
-/* Past/present pairs of an imported, tidied or lowered graph, in the order of the graph inputs: an
- * input "past_X" of a node whose output "present_X" is a graph result, and, for attention spelt out
- * in simple ops, inputs and results named past…N.key and present.N.key. A past of keys and values
- * [2,B,H,P,D] is two pairs, NAME.key and NAME.value. heads and head_size are 0 when the types do
- * not have them. The list and new names live in `arena`, other names in the module. */
+/* Finds the past/present pairs of an imported, tidied or lowered graph, in the order of the graph
+ * inputs. A pair is an input "past_X" of a node whose output "present_X" is a graph result, or, for
+ * attention written out in simple ops, an input and a result named past…N.key and present.N.key. A
+ * past of keys and values [2,B,H,P,D] is two pairs, NAME.key and NAME.value. heads and head_size
+ * are 0 if the types do not determine them. The list and new names live in `arena`, other names in
+ * the module. */
 gqac_status pass_find_kv_pairs(const ir_module *module, gqac_arena *arena, kv_slot **slots, int *n);
-/* Does an output row of the node depend on other input rows of the call, but through KV state? */
+/* True if an output row of the node depends on other input rows of the call, other than through KV
+ * state. */
 bool pass_mixes_rows(const ir_node *node);
-/* The node by which the exporter took the last row of logits, which `last_rows` replaces, so that
- * it mixes no rows of a sequence; NULL: there is none. */
+/* The node with which the exporter selected the last row of logits; NULL: there is none. For
+ * sequences it does not count as mixing rows, because `last_rows` replaces it. */
 const ir_node *pass_last_row(const ir_graph *graph);
-/* The nodes that make rows of one call depend on each other, in order: empty proves that results do
- * not depend on how tokens are split into calls. Takes the tidied graph, before `lower`: there,
- * an attention op stands for all that reaches other rows through KV state. */
+/* Lists the nodes that mix the rows of a call, in order. An empty list proves that results do not
+ * depend on how tokens are split into calls. The module must be tidied but not lowered, because
+ * there attention ops still stand for everything that reaches other rows through KV state. */
 gqac_status pass_check_invariance(const ir_module *module, gqac_arena *arena,
                                   const ir_node ***mixing, int *n);
 
 /* What to run and what to report. All callbacks and lists may be NULL. */
 typedef struct pass_request {
     bool stateful;              /* run `stateful` (sequences) or not (stateless run) */
-    const char *stop_after;     /* pass name: stops after its first run */
+    const char *stop_after;     /* name of a pass, after whose first run the pipeline stops */
     const char *const *disable; /* pass names, ends with NULL */
     /* Called after each pass that ran, in order; import is the first. */
     void (*after)(void *arg, const char *pass, const ir_module *module, double seconds);
     void *arg;
 } pass_request;
 
-/* Runs the pipeline. USAGE when a name is unknown, when the pass to stop after does not run, or
- * when a disabled pass is needed by a later one. */
+/* Runs the pipeline. USAGE: the name of a pass is unknown, the pass to stop after does not run, or
+ * a later pass needs a disabled one. */
 gqac_status gqac_pipeline_run(pass_context *context, const pass_request *request);
 /* All passes in order, for --list-passes; ends with NULL. */
 extern const gqac_pass *const gqac_pipeline[];
-/* One pass, with its scratch and without checks. */
+/* Runs one pass with scratch of its own, without checks. */
 gqac_status pass_run(pass_context *context, const gqac_pass *pass);
-/* Like gqac_pipeline_run, with another list of passes, which ends with NULL: rewrites, tests. */
+/* Like gqac_pipeline_run for another list of passes, which ends with NULL; for rewrites and
+ * tests. */
 gqac_status pass_run_list(pass_context *context, const pass_request *request,
                           const gqac_pass *const *passes);
 
-/* A rewrite of a model file: ONNX in, ONNX out. Each file is made from a graph of its
- * own by a list of passes; the number of changes by the last pass is reported. */
+/* A rewrite of a model file: ONNX in, ONNX out. Each file that it writes comes from its own copy of
+ * the graph, by a list of passes; the changes of the last pass are counted and reported. */
 enum { PASS_MOST_FILES = 2 };
 typedef struct pass_rewrite {
     const char *name, *summary;
-    const char *counted; /* what it counts: "attention nodes have a cache now" */
+    const char *counted; /* follows the count in a report: "attention nodes have a cache now" */
     struct pass_rewrite_file {
         const char *part; /* OUT.<part>.onnx; NULL: OUT.onnx */
         const gqac_pass *const *passes;

@@ -1,8 +1,8 @@
-/* The pool: geometry of a block, and reference counts.
+/* The pool: the sizes of blocks, and reference counts.
  *
- * The geometry is fixed when the pool is made, after which only counters change, so that sequences
- * of one pool may run on different threads. Unwritten rows are NaN bytes: a kernel that reads after
- * the length has NaN in its results. */
+ * After the pool is created only counters change, so that sequences of one pool may run on
+ * different threads. Unwritten rows are NaN bytes, so a kernel that reads rows after the length
+ * gets NaN in its results. */
 #include <pthread.h>
 #include <stdint.h>
 #include <string.h>
@@ -15,23 +15,23 @@
 
 enum { ALIGNMENT = 64 };
 
-/* The numbers of blocks. `released` has capacity for all that were taken, so that releasing one
- * takes no memory. */
+/* The numbers of blocks. `released` has capacity for all numbers that were taken, so that releasing
+ * a block never allocates. */
 typedef struct numbers {
     pthread_mutex_t lock;
-    size_t taken; /* 0..taken-1 are of blocks, or released */
+    size_t taken; /* 0..taken-1 belong to blocks, or are in `released` */
     size_t *released, n_released, capacity;
 } numbers;
 
 struct kv_pool {
     int n_slots;
     kv_slot *slots;
-    size_t *offsets; /* of each slot in its part of a block, of each state slot in a state */
+    size_t *offsets; /* of each slot: in the rows, the tails or the state */
     size_t block_bytes, tail_bytes, state_bytes;
-    int64_t tail; /* the largest of all slots */
+    int64_t tail; /* the largest tail of the slots */
     kv_slabs blocks, tails, states;
     numbers numbers;
-    atomic_uint_fast64_t versions; /* the last that a block got */
+    atomic_uint_fast64_t versions; /* the latest version of any block */
 };
 
 static bool take_number(numbers *n, size_t *number) {
@@ -179,7 +179,7 @@ static kv_block *create(kv_slabs *slabs) {
     return block;
 }
 
-/* True if the last reference was given up. */
+/* Drops a reference; true if it was the last. */
 static bool unreference(kv_block *block) {
     return atomic_fetch_sub(&block->references, 1) == 1;
 }
@@ -228,10 +228,10 @@ size_t kv_slot_width(const kv_pool *pool, int slot) {
     return (size_t)gqac_dtype_bits(pool->slots[slot].dtype) / 8;
 }
 
-/* The memory of rows [first, end) of every head of a slot, as runs of equal length: one run for a
- * head, or for a column. A state has no rows and no runs. */
+/* The memory of rows [first, end) of every head of a slot, as runs of contiguous bytes of equal
+ * length: one run per head, or per column. A state has no rows and no runs. */
 typedef struct runs {
-    size_t at, count, step, bytes; /* offset in the slot of the first, number, distance, length */
+    size_t at, count, step, bytes; /* first offset in the slot; number; stride; bytes of a run */
 } runs;
 
 static runs runs_of(const kv_pool *pool, int slot, int64_t first, int64_t end) {

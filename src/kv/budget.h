@@ -1,5 +1,5 @@
-/* The memory budget of a pool, from which its blocks and states are taken. To be set before the
- * first is taken; it must outlive the pool. Without it they are not counted. */
+/* Sets the memory budget from which blocks and states of a pool are taken, before the first is
+ * taken. The budget must outlive the pool. Without one, they are not counted. */
 #ifndef GQAC_KV_BUDGET_H
 #define GQAC_KV_BUDGET_H
 

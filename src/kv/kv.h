@@ -1,4 +1,4 @@
-/* KV blocks: where a sequence keeps its cached keys, values and other per-token rows.
+/* The KV cache: blocks that hold the keys, values and other per-token rows of sequences.
  *
  * A program has `n_slots` slots, one for each past/present pair (layer 0 key, layer 0 value, ...).
  * A block holds the rows of GQAC_KV_BLOCK consecutive tokens in every slot. Blocks belong to a pool
@@ -8,12 +8,12 @@
  *
  * Invariants: 0 <= length <= capacity of the table; a step reserves before it writes, writes only
  * rows in [length, length + new), and publishes the new length after all layers have run, so that a
- * failed step leaves the sequence as it was. Between a reserve and the next, each row of a slot is
- * written once at most.
+ * failed step leaves the sequence as it was. Between one reserve and the next, each row of a slot
+ * is written at most once.
  *
- * A slot may hold a state in place of rows: what a recurrent layer keeps of all tokens so far. See
- * "States" below. Where there are states, a sequence can be rewound to some lengths only, and rows
- * that are read at the end of the cache alone (kv_slot.tail) are kept for those lengths only. */
+ * A slot may hold a state instead of rows: what a recurrent layer keeps of all tokens so far. See
+ * "States" below. A sequence with states can be rewound only to some lengths, and slots of which
+ * only the last rows are read (kv_slot.tail) are kept only for those lengths. */
 #ifndef GQAC_KV_KV_H
 #define GQAC_KV_KV_H
 
@@ -30,33 +30,34 @@ typedef struct kv_slot {
     int64_t heads;
     int64_t head_size;
     gqac_dtype dtype;
-    /* The layout of a head's block: [head_size][GQAC_KV_BLOCK] (columns), or
-     * [GQAC_KV_BLOCK][head_size]. The target chooses. Rows at this interface are [rows][head_size]
-     * either way (canonical). */
+    /* The layout of one head in a block, which the target chooses: true:
+     * [head_size][GQAC_KV_BLOCK]; false: [GQAC_KV_BLOCK][head_size]. Rows that this interface
+     * copies are [rows][head_size] in either case (canonical). */
     bool columns;
     int64_t rows; /* 0: one row for each token; else the slot is a state [heads][rows][head_size] */
-    /* 0: all rows are read; else only the last `tail` rows before the length, as a convolution
-     * reads its input. A pool without states sets it to 0: any length can become the length. */
+    /* 0: all rows are read; else only the last `tail` rows before the length, as a causal
+     * convolution reads its input. A pool without states sets it to 0, because there a sequence can
+     * be rewound to any length. */
     int64_t tail;
 } kv_slot;
 
 typedef struct kv_pool kv_pool;         /* thread-safe: blocks and their reference counts */
-typedef struct kv_sequence kv_sequence; /* one conversation; one thread at a time */
+typedef struct kv_sequence kv_sequence; /* a table of blocks; one thread at a time */
 
-/* `slots` is copied except for its names, which must outlive the pool. UNSUPPORTED, LIMIT: an
- * impossible geometry; NO_MEMORY. */
+/* Creates a pool. `slots` is copied, but not its names, which must outlive the pool. UNSUPPORTED,
+ * LIMIT: the sizes of a slot are not possible; NO_MEMORY. */
 gqac_status kv_pool_create(int n_slots, const kv_slot *slots, kv_pool **pool, gqac_diag *diag);
-void kv_pool_free(kv_pool *pool); /* after all its sequences */
+void kv_pool_free(kv_pool *pool); /* all its sequences must be freed before */
 int kv_pool_slots(const kv_pool *pool);
 const kv_slot *kv_pool_slot(const kv_pool *pool, int slot);
-size_t kv_pool_block_bytes(const kv_pool *pool); /* one block, all slots but those with a tail */
-size_t kv_pool_tail_bytes(const kv_pool *pool);  /* the slots with a tail in one block */
+size_t kv_pool_block_bytes(const kv_pool *pool); /* of one block, without slots that have a tail */
+size_t kv_pool_tail_bytes(const kv_pool *pool);  /* of the slots with a tail in one block */
 size_t kv_pool_blocks_in_use(kv_pool *pool);
-size_t kv_pool_tails_in_use(kv_pool *pool); /* blocks that have their slots with a tail */
+size_t kv_pool_tails_in_use(kv_pool *pool); /* number of blocks whose slots with a tail are kept */
 
-/* kind: "contiguous" (alias "basic"), with or without blanks around it; others are USAGE, and the
- * message lists the known ones.
- * capacity: maximum number of tokens; 0: as many as fit into memory. */
+/* Creates an empty sequence. kind: "contiguous" (alias "basic"), with or without blanks around it.
+ * capacity: maximum number of tokens; 0: as many as fit into memory. USAGE: the kind is unknown;
+ * *diag lists the known ones. */
 gqac_status kv_sequence_create(kv_pool *pool, const char *kind, int64_t capacity,
                                kv_sequence **sequence, gqac_diag *diag);
 void kv_sequence_free(kv_sequence *sequence);
@@ -67,22 +68,23 @@ const kv_slot *kv_sequence_slot(const kv_sequence *sequence, int64_t slot); /* N
 int64_t kv_sequence_length(const kv_sequence *sequence);                    /* published tokens */
 int64_t kv_sequence_capacity(const kv_sequence *sequence);                  /* 0: no maximum */
 
-/* Allocates blocks for `total` tokens. CAPACITY, NO_MEMORY: the sequence is as it was. A shared
- * block that would be written is copied first. */
+/* Allocates blocks for `total` tokens. A shared block that would be written is replaced by a copy.
+ * CAPACITY, NO_MEMORY: the sequence has not changed. */
 gqac_status kv_sequence_reserve(kv_sequence *sequence, int64_t total, gqac_diag *diag);
-/* Publishes a length that is reserved and fully written. */
+/* Publishes a length, all rows of which were reserved and written. */
 void kv_sequence_publish(kv_sequence *sequence, int64_t length);
-/* Shortens to `length` tokens. OUT_OF_RANGE: it is negative, more than there are, or a length for
- * which the sequence has no state. Blocks after it are released. */
+/* Shortens a sequence to `length` tokens and releases the blocks after it. OUT_OF_RANGE: `length`
+ * is negative or larger than the length, or the sequence has no state for it. */
 gqac_status kv_sequence_rewind(kv_sequence *sequence, int64_t length, gqac_diag *diag);
-/* A second sequence with the same published rows; blocks are shared until one sequence writes to
- * them. */
+/* Creates a second sequence with the same published rows. A block is shared until one of the
+ * sequences writes to it. */
 gqac_status kv_sequence_fork(const kv_sequence *sequence, kv_sequence **fork, gqac_diag *diag);
 
-/* Rows of one slot between canonical memory and blocks: `rows` is [heads, stride, head_size] in
- * the slot's dtype; row (h, i) is at element (h * stride + i) * head_size. Positions
- * [position, position + count) must be reserved (write), or published or written in this step
- * (read). Rows that are not kept (kv_slot.tail) are read as NaN bytes, and are not written. */
+/* Copy rows of one slot between blocks and canonical memory: `rows` is [heads, stride, head_size]
+ * in the slot's dtype, and row i of head h begins at element (h * stride + i) * head_size. The
+ * positions [position, position + count) must be reserved before they are written, and published or
+ * written in this step before they are read. Rows that are not kept (kv_slot.tail) read as NaN
+ * bytes and are not written. */
 void kv_write_rows(kv_sequence *sequence, int slot, int64_t position, int64_t count,
                    const void *rows, int64_t stride);
 void kv_read_rows(const kv_sequence *sequence, int slot, int64_t position, int64_t count,
@@ -92,56 +94,58 @@ void kv_write_head(kv_sequence *sequence, int slot, int64_t head, int64_t positi
                    const void *rows);
 void kv_read_head(const kv_sequence *sequence, int slot, int64_t head, int64_t position,
                   int64_t count, void *rows);
-/* The memory of the block that holds a reserved position, of a slot without a tail: [heads] times
- * what the slot's `columns` says. Valid until the sequence reserves, rewinds or is freed. */
+/* Returns the memory of a slot without a tail in the block that holds a reserved position: one head
+ * after another, in the layout of kv_slot.columns. It is valid until the sequence reserves, rewinds
+ * or is freed. */
 const unsigned char *kv_block_memory(const kv_sequence *sequence, int slot, int64_t position);
 
-/* What identifies a block for copies of its rows elsewhere, as in the memory of a device. Within
- * one version each row of a slot is written once at most, so a copy of written rows stays right. A
- * new block has a version that no block of the pool had before, and so has a block from the moment
- * when rows of it are reserved again: after a rewind, or a step that failed. */
+/* Identifies a block for copies of its rows, for instance in the memory of a device. Within one
+ * version each row of a slot is written at most once, so a copy of written rows stays valid. A
+ * block gets a version that no block of the pool had before when it is created, and again when some
+ * of its rows are reserved a second time, after a rewind or a failed step. */
 typedef struct kv_block_id {
-    size_t number;    /* of a block in use, from 0; freed numbers are used again */
+    size_t number;    /* from 0; unique among blocks in use, and reused afterwards */
     uint64_t version; /* from 1 */
 } kv_block_id;
-/* Of the block that holds a reserved position. */
+/* Returns the identity of the block that holds a reserved position. */
 kv_block_id kv_block_identity(const kv_sequence *sequence, int64_t position);
 
-/* States. A sequence has a state for its published length (at length 0 there is none; it stands for
- * zeros) and for some earlier lengths, which are multiples of GQAC_KV_BLOCK: to get back d tokens
- * from the greatest length so far, at most max(64, 2 d) tokens are computed again, from one of
- * these states. A state never changes: a step reads the last one and writes others, which replace
- * it when the step publishes. */
-size_t kv_pool_state_bytes(const kv_pool *pool); /* one state, all such slots; 0: there is no
-                                                    such slot */
+/* States. A sequence has a state for its published length and for some earlier lengths, which are
+ * multiples of GQAC_KV_BLOCK. (Length 0 has no state, which stands for zeros.) They are chosen so
+ * that a rewind to d tokens before the greatest length so far needs at most max(64, 2 d) tokens to
+ * be computed again. A state never changes: a step reads the last one and writes new ones, which
+ * take its place when the step publishes. */
+size_t kv_pool_state_bytes(const kv_pool *pool); /* of one state; 0: no slot is a state */
 size_t kv_pool_states_in_use(kv_pool *pool);     /* shared states count once */
-int64_t kv_states_most(int64_t length);          /* maximum that a sequence of that length keeps */
-/* The maximum number of blocks whose slots with a tail a sequence of that length keeps. */
+int64_t kv_states_most(int64_t length);          /* maximum for a sequence of that length */
+/* Maximum number of blocks whose slots with a tail are kept by a sequence of that length. */
 int64_t kv_tails_most(const kv_pool *pool, int64_t length);
-/* The largest length, at most `length`, to which the sequence can be rewound. */
+/* Returns the largest length <= `length` to which the sequence can be rewound. */
 int64_t kv_sequence_reach(const kv_sequence *sequence, int64_t length);
-/* The state of a slot at the published length; NULL when that is 0. */
+/* Returns the state of a slot at the published length; NULL if that is 0. */
 const void *kv_state_last(const kv_sequence *sequence, int slot);
-/* After reserve: the number of states that the step must write as a whole, ... */
+/* After reserve: returns the number of states that the step must write. */
 int kv_states_due(const kv_sequence *sequence);
-/* ... the memory of one, and *position, the number of tokens before it; i ascending, the last is
- * after all tokens. */
+/* Returns the memory of one of them and sets *position to the number of tokens before it. Positions
+ * ascend with i; the last state comes after all tokens. */
 void *kv_state_due(const kv_sequence *sequence, int slot, int i, int64_t *position);
-/* For saving and loading a sequence: how many states it keeps, ... */
+/* For saving a sequence: returns the number of states that it keeps. */
 int kv_states_kept(const kv_sequence *sequence);
-/* ... and one state; i ascending. */
+/* Returns one of them; positions ascend with i. */
 const void *kv_state_kept(const kv_sequence *sequence, int slot, int i);
-int64_t kv_state_position(const kv_sequence *sequence, int i); /* tokens before that state */
-/* Like reserve, for an empty sequence that is loaded or imported: allocates blocks for `total`
- * tokens, and states at n ascending positions, the last of which is `total`. The caller writes all
- * of these, then publishes. The state at `base` is kept until a rewind before it; 0: there is no
- * such state. Rows of slots with a tail are kept before these positions only. */
+int64_t kv_state_position(const kv_sequence *sequence, int i); /* number of tokens before it */
+/* Like reserve, for an empty sequence that is to be loaded or imported: allocates blocks for
+ * `total` tokens, and states at n ascending positions, the last of which is `total`. The caller
+ * writes all of them, then publishes. The state at `base` is kept until the sequence is rewound to
+ * a length before it; 0: there is no such state. Slots with a tail keep only the rows before these
+ * positions. */
 gqac_status kv_sequence_restore(kv_sequence *sequence, int64_t total, int n,
                                 const int64_t *positions, int64_t base, gqac_diag *diag);
-/* Bytes of blocks and states of a sequence; *shared: the part that other sequences hold as well. */
+/* Returns the bytes of the blocks and states of a sequence, and sets *shared to the part that other
+ * sequences hold too. */
 size_t kv_sequence_bytes(const kv_sequence *sequence, size_t *shared);
-/* Number of leading tokens that lie in the same blocks, a multiple of GQAC_KV_BLOCK; more than 0
- * for forks only. */
+/* Returns the number of leading tokens whose blocks both sequences share, a multiple of
+ * GQAC_KV_BLOCK; 0 unless one is a fork of the other or both are forks of a third. */
 int64_t kv_sequence_common(const kv_sequence *a, const kv_sequence *b);
 
 #endif

@@ -1,8 +1,8 @@
 /* A sequence: a table of blocks and a published length.
  *
- * Blocks below the last one that holds a published row may be shared with forks and are never
- * written again; reserve makes every block from there on the sequence's own, so that a write never
- * meets a shared block. Nothing but publish and rewind changes the length. */
+ * Full blocks of published rows may be shared with forks and are never written again. Reserve makes
+ * every block from the first row to be written on the sequence's own, so that no shared block is
+ * ever written. Only publish and rewind change the length. */
 #include <assert.h>
 #include <string.h>
 
@@ -17,12 +17,12 @@ struct kv_sequence {
     kv_pool *pool;
     const char *kind;
     int64_t capacity, length;
-    size_t n_blocks, allocated; /* blocks in the table; entries allocated */
+    size_t n_blocks, allocated; /* blocks in the table; capacity of the table */
     kv_block **table;
     kv_states states;
 };
 
-/* Is a name this one, but for blanks around it? */
+/* True if a name equals `kind`, apart from blanks around it. */
 static bool is_named(const char *name, const char *kind) {
     static const char blanks[] = " \t\r\n";
     const size_t n = strlen(kind);
@@ -135,14 +135,14 @@ static void reserve_rows(const kv_sequence *s, int64_t total) {
     }
 }
 
-/* Does a block have rows of the tail before a position? */
+/* True if a block has some of the rows in the tail before a position. */
 static bool in_tail(const kv_sequence *s, size_t block, int64_t position) {
     const int64_t begin = (int64_t)block * GQAC_KV_BLOCK;
     return begin < position && begin + GQAC_KV_BLOCK > position - kv_pool_tail(s->pool);
 }
 
-/* Reserves blocks for `total` tokens; `n` positions, unless n is negative: slots with a tail are
- * needed before these only. */
+/* Reserves blocks for `total` tokens. Slots with a tail are needed only before the n positions; n <
+ * 0: everywhere. */
 static gqac_status reserve_blocks(kv_sequence *s, int64_t total, int n, const int64_t *positions,
                                   gqac_diag *diag) {
     if (total < 0)
@@ -212,9 +212,9 @@ size_t kv_sequence_bytes(const kv_sequence *s, size_t *shared) {
 
 int64_t kv_sequence_common(const kv_sequence *a, const kv_sequence *b) {
     size_t common = 0, end = a->n_blocks < b->n_blocks ? a->n_blocks : b->n_blocks;
-    if (!end || a->table[0] != b->table[0]) /* most sequences share nothing */
+    if (!end || a->table[0] != b->table[0]) /* the common case: nothing is shared */
         return 0;
-    while (common < end) { /* forks that differ in a block share none after it */
+    while (common < end) { /* after a block that differs, forks share none */
         const size_t i = (common + end) / 2;
         if (a->table[i] == b->table[i])
             common = i + 1;
@@ -224,7 +224,7 @@ int64_t kv_sequence_common(const kv_sequence *a, const kv_sequence *b) {
     return (int64_t)common * GQAC_KV_BLOCK;
 }
 
-/* Frees the slots with a tail of blocks from which no length that can be reached reads. */
+/* Frees the memory of slots with a tail in blocks that no reachable length needs. */
 static void drop_tails(kv_sequence *s) {
     const kv_states *states = &s->states;
     for (size_t block = 0; block < blocks_for(s->length); block++) {

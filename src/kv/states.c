@@ -1,25 +1,24 @@
 /* States of a sequence: which lengths it keeps one for.
  *
- * A state is written once and then only read, so that forks share it and a failed step has nothing
- * to undo. The state after q blocks is kept until 2 a further blocks follow, where a is the largest
- * power of two that divides q; so one is kept for each a. Then each position d tokens back has a
- * kept state at most max(64, 2 d) tokens before it, and of n tokens about log2(n / 64) states are
- * kept. Imported tokens are the base: their state is kept until a rewind before it, because no
- * earlier state is known. */
+ * A state is written once and then only read, so forks can share it and a failed step has nothing
+ * to undo. The state after q blocks is kept until 2 a more blocks follow, where a is the largest
+ * power of two that divides q; so for each a about one state is kept. A position d tokens before
+ * the end then has a kept state at most max(64, 2 d) tokens before it, and a sequence of n tokens
+ * keeps about log2(n / 64) states. The state of imported tokens is the base: it is kept until a
+ * rewind before it, because no earlier state is known. */
 #include <assert.h>
 
 #include "kv/kv_impl.h"
 
-/* True if a sequence of `length` tokens keeps the state after `position` tokens. Once false, it
- * stays false as the length grows. */
+/* True if a sequence of `length` tokens keeps the state after `position` tokens. Once it is false,
+ * it stays so while the length grows. */
 static bool is_kept(int64_t position, int64_t length) {
     const int64_t q = position / GQAC_KV_BLOCK;
     return position == length || (q > 0 && position % GQAC_KV_BLOCK == 0 &&
                                   (length - position - 1) / (2 * GQAC_KV_BLOCK) < (q & -q));
 }
 
-/* Of each power of two (in blocks), the last odd multiple before the length is kept, and no earlier
- * one. */
+/* For each power of two (in blocks), only the last odd multiple before the length is kept. */
 int64_t kv_states_most(int64_t length) {
     int64_t n = length > 0;
     for (int64_t q = n ? (length - 1) / GQAC_KV_BLOCK : 0; q; q /= 2)
@@ -27,8 +26,8 @@ int64_t kv_states_most(int64_t length) {
     return n;
 }
 
-/* A tail before a multiple of GQAC_KV_BLOCK begins one block earlier for each GQAC_KV_BLOCK rows,
- * that before another length one more. */
+/* A tail of t rows before a multiple of GQAC_KV_BLOCK lies in ceil(t / GQAC_KV_BLOCK) blocks, a
+ * tail before another length in up to one more. */
 int64_t kv_tails_most(const kv_pool *pool, int64_t length) {
     const int64_t tail = kv_pool_tail(pool);
     const int64_t all = length > 0 ? (length - 1) / GQAC_KV_BLOCK + 1 : 0;
@@ -53,7 +52,7 @@ gqac_status kv_states_reserve(kv_pool *pool, kv_states *s, int64_t length, int64
                               gqac_diag *diag) {
     if (!kv_pool_state_bytes(pool))
         return GQAC_OK;
-    drop_due(pool, s); /* of a step that failed */
+    drop_due(pool, s); /* left by a failed step */
     for (int64_t at = (length / GQAC_KV_BLOCK + 1) * GQAC_KV_BLOCK; total > length;) {
         const int64_t position = at < total ? at : total;
         if (is_kept(position, total)) {

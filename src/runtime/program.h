@@ -1,11 +1,12 @@
 /* A program: the claimed and planned graph of one model on one target, ready to run. Immutable.
  *
- * Inputs of a sequence program besides the model's token ids: gqac.past_len and gqac.new_len (i32,
- * one for each sequence), position_ids and gqac.positions (i64 as the ids, or several alike) if the
- * graph has them, gqac.total_len (i64), the length that picks a LongRoPE table, and gqac.logit_rows
- * (i64 [K]), which of all rows of logits are wanted. Ids are [1,N] when rows are packed (pass
- * `ragged`), else [B,S]. An `If` whose condition depends on gqac.total_len alone is a *guard*: all
- * rows of a call, and all calls of a sequence, must agree on it. */
+ * A program for sequences has these inputs besides token ids: gqac.past_len and gqac.new_len (i32,
+ * one for each sequence); position_ids and gqac.positions (i64, in the shape of the ids, or several
+ * such planes), if the graph uses them; gqac.total_len (i64), the length that chooses a LongRoPE
+ * table; and gqac.logit_rows (i64 [K]), the indices of the rows of logits that are wanted. Ids are
+ * [1,N] if rows are packed (pass `ragged`), else [B,S]. An `If` whose condition depends on
+ * gqac.total_len alone is a *guard*: its condition must be the same for all rows of a call and in
+ * all calls of a sequence. */
 #ifndef GQAC_RUNTIME_PROGRAM_H
 #define GQAC_RUNTIME_PROGRAM_H
 
@@ -22,11 +23,11 @@ enum { PROGRAM_MAX_GUARDS = 32 };
 typedef struct program_roles {
     int input_ids, position_ids, positions, past_len, new_len, total_len, logit_rows;
     int position_planes; /* first dimension of position_ids [planes,B,S]; 0: they are [B,S] */
-    int64_t embedding;   /* E: input_ids stands for inputs_embeds [B,S,E]; 0: for ids */
-    int logits;          /* result index; -1: none */
-    bool packed;         /* ids are [1,N] */
-    bool last_only;      /* logits are [B,1,V], whatever is asked for */
-    bool every_row;      /* logits are known to have every row, or those that are asked for */
+    int64_t embedding; /* E: the input at input_ids is inputs_embeds [B,S,E]; 0: it is token ids */
+    int logits;        /* result index; -1: none */
+    bool packed;       /* ids are [1,N] */
+    bool last_only;    /* logits are always [B,1,V] */
+    bool every_row;    /* logits are known to have every row, or those that are wanted */
 } program_roles;
 
 struct gqac_program {
@@ -38,10 +39,10 @@ struct gqac_program {
     void (*release)(void *backing);
     bool stateless;
     int n_values;            /* ir_value.id are 0..n_values-1, constants included */
-    const ir_value **values; /* by number */
+    const ir_value **values; /* by ir_value.id */
     const ir_node **last;    /* by value number: the last reader of a value with a slot, see
                                 ir_life_end */
-    int n_slots;             /* slots of the main graph's values, chosen by `plan` */
+    int n_slots;             /* number of slots of the main graph's values (see `plan`) */
     int most_outputs;        /* the largest number of outputs of a node */
     program_roles roles;
     int n_kv;
@@ -62,13 +63,13 @@ struct gqac_program {
     gqac_log log; /* all zeros: no log */
 };
 
-/* Makes a program of a module after the whole pipeline. It owns arena and backing if this succeeds.
- * Finds roles, KV slots (from the kv_state nodes) and guards, opens device `device` of the target,
- * and binds the kernels. */
+/* Makes a program from a module after the whole pipeline: finds roles, KV slots (from the kv_state
+ * nodes) and guards, opens device `device` of the target, and binds the kernels. On success the
+ * program owns the arena; the caller then sets its backing. */
 gqac_status program_create(gqac_arena *arena, ir_module *module, const gqac_target *target,
                            int device, const char *math, bool stateless, gqac_program **program,
                            gqac_diag *diag);
-/* Frees what a program has outside its arena and backing. */
+/* Frees what a program owns outside its arena and backing. */
 void program_close(gqac_program *program);
 
 /* Describes a value as a gqac_io, with texts in the arena; false: out of memory. */

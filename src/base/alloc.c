@@ -95,7 +95,7 @@ void *gqac_data_alloc(size_t bytes) {
     if (bytes < 2 * (size_t)HUGE_PAGE)
         return gqac_aligned_alloc(DATA_ALIGNMENT, bytes);
     void *memory = gqac_aligned_alloc(HUGE_PAGE, bytes);
-    if (memory) /* a hint; not for the last part, of which a huge page would be mostly unused */
+    if (memory) /* a hint; the last part gets none, because most of its huge page would be unused */
         (void)madvise(memory, bytes & ~(size_t)(HUGE_PAGE - 1), MADV_HUGEPAGE);
     return memory;
 }

@@ -8,8 +8,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Memory that is not yet written, or was freed, is filled with recognisable bytes: in builds with
- * assertions and in those that test allocation failures. */
+/* In builds with assertions, and in builds that test allocation failures, uninitialised and freed
+ * memory is filled with recognisable bytes. */
 #if !defined(NDEBUG) || defined(GQAC_TEST_ALLOC)
 #define GQAC_POISON 1
 #endif
@@ -22,8 +22,8 @@ void *gqac_aligned_alloc(size_t alignment, size_t bytes); /* freed with gqac_fre
  * machine has them. Freed with gqac_free. */
 void *gqac_data_alloc(size_t bytes);
 void gqac_free(void *memory);
-/* Sees to it that an array can hold `need` elements of `size` bytes; its capacity at least doubles
- * when it grows. `array` points to the pointer to it. False: there is no memory, and nothing has
+/* Grows an array so that it can hold `need` elements of `size` bytes; if it grows, its capacity at
+ * least doubles. `array` is the address of the pointer to it. False: out of memory, and nothing has
  * changed. */
 bool gqac_grow(void *array, size_t need, size_t *capacity, size_t size);
 static inline bool gqac_reserve(void *array, size_t need, size_t *capacity, size_t size) {
@@ -32,7 +32,7 @@ static inline bool gqac_reserve(void *array, size_t need, size_t *capacity, size
 
 #ifdef GQAC_TEST_ALLOC
 /* Starts counting calls; the n-th (from 1) fails, and with `persist` every later one too. n = 0:
- * calls are counted only. */
+ * calls are only counted. */
 void gqac_alloc_fail_at(size_t n, int persist);
 size_t gqac_alloc_calls(void); /* calls since gqac_alloc_fail_at */
 size_t gqac_alloc_live(void);  /* allocations not yet freed */

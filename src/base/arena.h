@@ -10,13 +10,13 @@
 
 typedef struct gqac_arena gqac_arena;
 
-/* `budget` is the maximum of bytes that can be taken from it; 0: no maximum. NULL: out of
- * memory. */
+/* Creates an arena. `budget` is the maximum number of bytes that it can allocate; 0: no maximum.
+ * NULL: out of memory. */
 gqac_arena *gqac_arena_create(size_t budget);
 void gqac_arena_free(gqac_arena *arena); /* NULL is allowed */
 /* Forgets all allocations but keeps (and with GQAC_POISON fills with 0xDD) the memory for reuse. */
 void gqac_arena_reset(gqac_arena *arena);
-/* Not zeroed. NULL: out of memory, or more than the budget. */
+/* Allocates bytes, uninitialised. NULL: out of memory, or the budget is exceeded. */
 void *gqac_arena_alloc(gqac_arena *arena, size_t bytes);
 void *gqac_arena_calloc(gqac_arena *arena, size_t count, size_t size); /* zeroed, checked product */
 /* Copies in the arena; NULL: out of memory. */

@@ -1,4 +1,4 @@
-/* Counting bytes against a bound; see budget.h. */
+/* Counts bytes against a maximum; see budget.h. */
 #include "base/budget.h"
 
 bool gqac_budget_take(gqac_budget *budget, size_t bytes) {

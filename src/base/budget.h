@@ -16,12 +16,12 @@ typedef struct gqac_budget {
     atomic_size_t used;
 } gqac_budget;
 
-/* Takes `bytes` from the budget; false, and nothing is taken, when fewer are left. budget NULL:
- * always true. */
+/* Takes `bytes` from the budget. False: fewer are left, and nothing is taken. budget NULL: always
+ * true. */
 bool gqac_budget_take(gqac_budget *budget, size_t bytes);
 void gqac_budget_give(gqac_budget *budget, size_t bytes);
-/* The failure to get `bytes` for a purpose: CAPACITY when fewer are left in the budget, else
- * NO_MEMORY. */
+/* Fails because `bytes` for a purpose could not be had: with CAPACITY if fewer are left in the
+ * budget, else with NO_MEMORY. */
 gqac_status gqac_budget_fail(gqac_budget *budget, size_t bytes, const char *purpose,
                              gqac_diag *diag);
 

@@ -1,4 +1,4 @@
-/* The monotonic clock: time since some fixed moment, which changes of the date do not move. */
+/* The monotonic clock: time since a fixed moment, unaffected by changes of the system's date. */
 #ifndef GQAC_BASE_CLOCK_H
 #define GQAC_BASE_CLOCK_H
 

@@ -7,7 +7,7 @@
 
 #include "base/threads.h"
 
-/* The first line of a small file; false when there is none. */
+/* Reads the first line of a small file; false if there is none. */
 static bool read_line(const char *path, char *line, int size) {
     FILE *file = fopen(path, "re");
     const bool read = file && fgets(line, size, file);
@@ -16,8 +16,8 @@ static bool read_line(const char *path, char *line, int size) {
     return read;
 }
 
-/* True if the processor is the first, of those of its core, that the process may use. `list`:
- * "0-1,8". */
+/* True if the processor is the first of its core's that the process may use. `list` has the
+ * processors of the core: "0-1,8". */
 static bool is_first(const cpu_set_t *processors, int processor, const char *list) {
     for (const char *at = list; *at >= '0' && *at <= '9';) {
         char *end;
@@ -52,8 +52,8 @@ int gqac_cores_of_quota(const char *quota) {
     return (int)((most + period - 1) / period);
 }
 
-/* Processors by the quota of the process's own cgroup (version 2), or of the root cgroup that a
- * container sees. */
+/* Number of processors by the quota of the process's own cgroup (version 2), or of the root cgroup
+ * that a container sees. */
 static int quota(void) {
     char line[512], path[600];
     if (read_line("/proc/self/cgroup", line, sizeof line) && !strncmp(line, "0::", 3)) {

@@ -1,8 +1,8 @@
 /* Filling a gqac_diag.
  *
- * Texts hold names from untrusted files, and end on terminals and in logs: a control character or a
- * byte that is not UTF-8 becomes '?', and a text that does not fit ends in "..." after a whole
- * character. */
+ * Texts contain names from untrusted files and are shown on terminals and in logs. So a control
+ * character or a byte that is not UTF-8 becomes '?', and a text that does not fit ends in "..."
+ * after a whole character. */
 #include "base/diag.h"
 
 #include <stdarg.h>

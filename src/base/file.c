@@ -94,7 +94,7 @@ int gqac_open_beneath(int folder, const char *path) {
     struct open_how how = {.flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY,
                            .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS};
     long fd = -1;
-    /* EAGAIN: something was renamed meanwhile; who keeps renaming gets an error */
+    /* EAGAIN: something was renamed meanwhile. After 100 tries it is an error */
     for (int tries = 0; tries < 100; tries++) {
         fd = syscall(SYS_openat2, folder, path, &how, sizeof how);
         if (fd >= 0 || (errno != EINTR && errno != EAGAIN))

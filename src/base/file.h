@@ -21,13 +21,14 @@ typedef struct gqac_map {
 gqac_status gqac_map_file(const char *path, gqac_map *map, gqac_diag *diag);
 gqac_status gqac_map_fd(int fd, const char *name, gqac_map *map, gqac_diag *diag);
 void gqac_unmap(gqac_map *map);
-/* Releases the pages of [offset, offset + bytes), which are not needed soon, so that reading a
- * large file once does not count as resident memory. */
+/* Releases the pages of [offset, offset + bytes), which will not be needed soon, so that a large
+ * file that is read once does not stay in resident memory. */
 void gqac_map_release(const gqac_map *map, size_t offset, size_t bytes);
 
-/* Writes a file: to a temporary file in the same folder (without a name where the file system has
- * such files, else created exclusively; mode 0600), then fsync, the mode that the umask allows,
- * link or rename to `path`, and fsync of the folder. Until commit, `path` is not changed. */
+/* Writes a file so that it appears whole or not at all. Bytes go to a temporary file of mode 0600
+ * in the same folder, which has no name if the file system supports that and else is created
+ * exclusively. Commit then syncs it, sets the mode that the umask allows, links or renames it to
+ * `path`, and syncs the folder. Until commit, `path` is not changed. */
 typedef struct gqac_writer gqac_writer;
 gqac_status gqac_writer_open(const char *path, gqac_writer **writer, gqac_diag *diag);
 gqac_status gqac_writer_write(gqac_writer *writer, const void *data, size_t bytes, gqac_diag *diag);
@@ -39,23 +40,23 @@ void gqac_writer_abort(gqac_writer *writer); /* removes the temporary file and
 bool gqac_path_is_dir(const char *path);
 bool gqac_path_exists(const char *path);
 
-/* Opens `path` for reading beneath an open folder, whatever its kind. Links are followed as long as
- * they stay beneath the folder: Linux enforces this (openat2), so no rename can lead out. Returns
- * the descriptor, or -1 with errno: EXDEV leads out, ELOOP a loop of links or a link of /proc,
- * ENOSYS or EPERM no openat2. */
+/* Opens `path` for reading beneath an open folder, whatever kind of file it is. Links are followed
+ * only if they stay beneath the folder; Linux enforces this (openat2), so a concurrent rename
+ * cannot lead out. Returns the descriptor, or -1 with errno: EXDEV: the path leads out; ELOOP: a
+ * loop of links, or a link in /proc; ENOSYS or EPERM: there is no openat2. */
 int gqac_open_beneath(int folder, const char *path);
-/* Whether a folder is, or lies in, a snapshot of a Hugging Face cache: ROOT/snapshots/REVISION,
- * whose files are links to ROOT/blobs. Then copies ROOT and the path of the folder beneath it,
- * which ends in '/'. */
+/* True if a folder is, or lies in, a snapshot of a Hugging Face cache (ROOT/snapshots/REVISION,
+ * whose files are links to ROOT/blobs). Then `root` is set to ROOT and `below` to the path of the
+ * folder relative to it, with a '/' at the end. */
 bool gqac_hub_cache(const char *folder, char root[PATH_MAX], char below[PATH_MAX]);
 
-/* SHA-256, as 32 raw bytes, of data that come in pieces. */
+/* SHA-256, as 32 raw bytes, of data that are given piece by piece. */
 typedef struct gqac_sha256 {
     unsigned char opaque[224] __attribute__((aligned(16)));
 } gqac_sha256;
 void gqac_sha256_init(gqac_sha256 *state);
 void gqac_sha256_update(gqac_sha256 *state, const void *data, size_t bytes);
-/* The same for many bytes: reports them to the poll piece by piece. ABORTED: the poll ends it. */
+/* The same for many bytes, which are reported to the poll. ABORTED: the monitor ended the call. */
 gqac_status gqac_sha256_update_long(gqac_sha256 *state, const void *data, size_t bytes,
                                     gqac_poll *poll, gqac_diag *diag);
 void gqac_sha256_final(gqac_sha256 *state, unsigned char digest[32]);

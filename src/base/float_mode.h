@@ -1,6 +1,5 @@
-/* The floating-point mode that results are computed in: to nearest, nothing flushed to zero,
- * whatever mode the caller has. Calls that compute set it when they begin and restore the caller's
- * at their end. */
+/* The floating-point mode in which results are computed: rounding to nearest, nothing flushed to
+ * zero. Calls that compute set it when they begin, and restore the caller's mode when they end. */
 #ifndef GQAC_BASE_FLOAT_MODE_H
 #define GQAC_BASE_FLOAT_MODE_H
 

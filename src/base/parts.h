@@ -1,7 +1,8 @@
 /* Typed arrays in one piece of memory.
  *
- * One function takes every array from a gqac_parts, so that each size is written once. It runs
- * twice: without a base it measures, and with memory of as many bytes it sets the pointers. */
+ * A function of the user takes every array from a gqac_parts, so that each size is written only
+ * once. It is called twice: first without a base, to measure the bytes, then with a base of that
+ * many bytes, to set the pointers. */
 #ifndef GQAC_BASE_PARTS_H
 #define GQAC_BASE_PARTS_H
 

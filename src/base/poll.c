@@ -1,5 +1,5 @@
 /* Asking a monitor; see poll.h. Test builds (GQAC_TEST_ALLOC) ask at every point, so that a test
- * which counts can abort a call at each point. */
+ * can count the points and abort a call at each of them. */
 #include "base/poll.h"
 
 #include "base/clock.h"

@@ -1,6 +1,5 @@
-/* The pool of one context: cuts the items of a region into one contiguous range for each worker, so
- * which worker computes an item never changes the result, and leaves items out when the call was
- * stopped. */
+/* The pool of one context: cuts the items of a region into one contiguous range for each worker,
+ * and skips items once the call was stopped. */
 #include "base/pool.h"
 
 #include <stdatomic.h>
@@ -11,7 +10,7 @@
 #include "base/threads.h"
 
 enum {
-    PIECE_GRAINS = 16,  /* ranges of fewer grains are not cut */
+    PIECE_GRAINS = 16,  /* ranges of fewer grains are not cut into pieces */
     PIECE_NS = 2000000, /* pieces grow until one takes this long */
 };
 

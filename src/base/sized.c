@@ -3,9 +3,9 @@
 
 #include <string.h>
 
-enum { MOST = 4096 }; /* larger than any struct of gqac: the size was never set */
+enum { MOST = 4096 }; /* larger than any struct of gqac; more means that size was never set */
 
-/* Reads the size in `given`, and checks that it is possible. */
+/* Reads the size of `given`, and checks that it is possible. */
 static gqac_status read_size(const void *given, const char *name, size_t known, size_t *size,
                              gqac_diag *diag) {
     memcpy(size, given, sizeof *size);

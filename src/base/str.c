@@ -71,8 +71,8 @@ void gqac_str_free(gqac_str *str) {
     *str = (gqac_str){0};
 }
 
-/* The C library has this locale as a constant, so creating it needs no memory; if a C library fails
- * here, the thread keeps its own locale. */
+/* In the C library this locale is a constant, so this needs no memory; if it fails nevertheless,
+ * the thread keeps its own locale. */
 locale_t gqac_c_locale_begin(void) {
     return uselocale(newlocale(LC_ALL_MASK, "C", (locale_t)0));
 }
@@ -90,7 +90,8 @@ double gqac_strtod(const char *text, char **end) {
     return value;
 }
 
-/* Writes the digits ("d.ddde-05") of the shortest decimal that reads back; returns their number. */
+/* Writes the shortest decimal that reads back as the value ("d.ddde-05"); returns its number of
+ * digits. */
 static int shortest(char *buffer, size_t size, float value) {
     int digits = 1;
     for (; digits <= 9; digits++) {

@@ -28,7 +28,7 @@ double gqac_strtod(const char *text, char **end); /* strtod in the "C" locale */
 /* Writes the shortest decimal that reads back as the same float ("0.088388346", "1.0", "1e-05",
  * "-inf", "nan") to a buffer of 32 bytes. */
 void gqac_format_float(char *buffer, float value);
-/* Reads a decimal number; false unless it is all of the text, and in range. */
+/* Reads a decimal number. False: the text has something else, or the number is out of range. */
 bool gqac_parse_i64(const char *text, long long *out);
 bool gqac_parse_float(const char *text, float *out);
 bool gqac_utf8_valid(const char *text, size_t length); /* also refuses NUL bytes */

@@ -1,5 +1,5 @@
-/* The hash table (see table.h). Growth leaves the old slots to the arena, which at most doubles
- * what the table takes. */
+/* The hash table (see table.h). When a table in an arena grows, its old slots stay in the arena;
+ * that at most doubles its memory. */
 #include "base/table.h"
 
 #include <string.h>

@@ -1,9 +1,9 @@
 /* An open-addressing hash table: linear probing, at most half full, 16 bytes a slot.
  *
- * It holds pointers or numbers by hash: dimensions, names, equal nodes, weights; tokens and merges.
- * Nothing iterates over a table, so its seed (an address) never shows in any output; the seed keeps
- * hostile models from choosing names that collide. Tables without a seed whose keys come from files
- * limit `reach` instead. Items are never removed. */
+ * It maps hashes to pointers or numbers: dimensions, names, equal nodes, weights, tokens, merges.
+ * The seed (an address) prevents that hostile models choose names that collide; as nothing iterates
+ * over a table, no output depends on it. Tables without a seed whose keys come from files limit
+ * `reach` instead. Items are never removed. */
 #ifndef GQAC_BASE_TABLE_H
 #define GQAC_BASE_TABLE_H
 
@@ -17,28 +17,29 @@ typedef struct gqac_slot {
 } gqac_slot;
 
 typedef struct gqac_table {
-    gqac_arena *arena; /* NULL: memory of base/alloc.h, which gqac_table_free gives back */
+    gqac_arena *arena; /* NULL: memory of base/alloc.h, which gqac_table_free frees */
     uint64_t seed;
     size_t capacity, count; /* capacity: 0 or a power of two */
-    size_t reach;           /* the largest distance of an item from its place */
+    size_t reach;           /* the largest distance of an item from the slot of its hash */
     gqac_slot *slots;
 } gqac_table;
 
 typedef bool gqac_table_same(const void *item, const void *key);
 
-/* An empty table in an arena, with a seed. One of zeros is empty too: without arena and seed. */
+/* Makes an empty table in an arena, with a seed. A table of zeros is empty too, without arena and
+ * seed. */
 void gqac_table_init(gqac_table *table, gqac_arena *arena);
 void gqac_table_free(gqac_table *table); /* of a table without an arena */
-/* Makes the capacity at least twice n; false when memory is short. */
+/* Makes the capacity at least twice n; false: out of memory. */
 bool gqac_table_reserve(gqac_table *table, size_t n);
 void *gqac_table_find(const gqac_table *table, uint64_t hash, gqac_table_same *same,
                       const void *key);
-/* Adds an item that is not in the table; false when memory is short. */
+/* Adds an item that is not in the table; false: out of memory. */
 bool gqac_table_add(gqac_table *table, uint64_t hash, void *item);
 bool gqac_table_add_number(gqac_table *table, uint64_t hash, uint64_t value); /* not 0 */
 
-/* The first slot of this hash at or after index `at`, which becomes its index; NULL when there is
- * none. To begin, *at is `hash`; to go on, *at + 1. */
+/* Returns the first slot with this hash at or after index *at, and sets *at to its index; NULL:
+ * there is none. A search begins with *at = hash and continues with *at + 1. */
 static inline gqac_slot *gqac_table_slot(const gqac_table *table, uint64_t hash, size_t *at) {
     if (table->capacity == 0)
         return NULL;

@@ -1,7 +1,7 @@
 /* Element types (made from dtype.def) and sizes of tensors.
  *
- * Every shape is checked by gqac_shape_bytes once; after that, counts and strides of the shape can
- * be multiplied without overflow, also when a dimension is 0. */
+ * gqac_shape_bytes checks every shape once. After that, element counts and strides of the shape can
+ * be computed without overflow, even if a dimension is 0. */
 #include <gqac/tensor.h>
 
 #include <stdio.h>
@@ -93,7 +93,7 @@ gqac_status gqac_shape_bytes(gqac_dtype dtype, int rank, const int64_t *dims, si
         gqac_diag_rule(diag, "ranks are 0 to %d", GQAC_MAX_RANK);
         return GQAC_LIMIT;
     }
-    int64_t volume = 1; /* without dimensions of 0, so that no stride can overflow either */
+    int64_t volume = 1; /* product without dimensions of 0, so that strides cannot overflow */
     bool empty = false;
     for (int i = 0; i < rank; i++) {
         if (dims[i] < 0 || dims[i] > MAX_ELEMENTS / volume) {

@@ -1,11 +1,11 @@
-/* Threads: one job of a few tasks at a time.
+/* Threads: they run one job at a time, which has one task for each of n threads.
  *
- * Each worker has a mailbox: a number that is incremented when a job is put into it. Only workers
- * that have a task get the job. A task is taken by its worker or, if the worker has not begun by
- * then, by the caller after its own task: nobody waits for a thread that the system does not run.
- * Kernels follow each other within microseconds, so if every thread has a processor, both sides
- * spin on their number for GQAC_POOL_SPIN_NS before they sleep on it (futex); if no one sleeps, no
- * system call is made. All fields of a job are written before the numbers and read after them.
+ * Each worker has a counter of jobs, `job`. The caller writes the fields of a job and then
+ * increments the counters of the workers that have a task in it. A worker claims its task by
+ * setting `taken`. After its own task, the caller claims and runs the tasks that workers have not
+ * begun, so nobody waits for a thread that the system does not schedule. Jobs follow each other
+ * within microseconds, so if every thread has a processor, workers and caller spin for
+ * GQAC_POOL_SPIN_NS before they sleep (futex); while nobody sleeps, there is no system call.
  * Callers that come while a job runs wait for their turn, first come, first served.
  *
  * If there are as many threads as processors, each worker is bound to one processor, so that two
@@ -33,13 +33,13 @@
 enum {
     STACK = 1024 * 1024,
     LINE = 64,
-    LOOKS = 32, /* spins between two readings of the clock */
+    LOOKS = 32, /* number of spins between two readings of the clock */
 };
 
 typedef struct worker {
-    _Alignas(LINE) atomic_uint job; /* number of the job in the mailbox; a futex */
+    _Alignas(LINE) atomic_uint job; /* number of the worker's latest job; a futex */
     atomic_uint taken;              /* number of the last job whose task was taken */
-    atomic_uint asleep;             /* 1: waits on `job` in the kernel */
+    atomic_uint asleep;             /* 1: the worker waits on `job` in the kernel */
     gqac_threads *pool;
     pthread_t thread;
     int index;
@@ -48,9 +48,9 @@ typedef struct worker {
 
 struct gqac_threads {
     int threads;
-    int started; /* workers besides the caller */
+    int started; /* number of workers, without the caller */
     bool spins;
-    int home; /* the processor without a worker; -1: workers are not bound */
+    int home; /* the processor to which no worker is bound; -1: none is bound */
     bool stop;
     worker *workers;            /* the worker of task i is workers[i - 1] */
     gqac_parallel_for *wrapped; /* threads of the caller; NULL: workers */
@@ -58,8 +58,9 @@ struct gqac_threads {
     gqac_task *task; /* of the job */
     void *arg;
     _Alignas(LINE) atomic_uint running; /* workers that have not finished the job; a futex */
-    atomic_uint waiting;                /* 1: the caller waits on it in the kernel */
-    /* a caller takes the next number, and runs its job when that number is served; a futex */
+    atomic_uint waiting;                /* 1: the caller waits on `running` in the kernel */
+    /* turns of callers: each takes a number, and runs its job when that number is served; a
+     * futex */
     _Alignas(LINE) atomic_uint next, served;
 };
 
@@ -79,7 +80,8 @@ static void wake(atomic_uint *word) {
     syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
-/* Spins on the word for a while; true when it is (`equal`) or is no longer (else) the value. */
+/* Spins for a while until the word is `value` (equal), or is not (not equal). False: it is still
+ * not so. */
 static bool spin(const gqac_threads *pool, atomic_uint *word, unsigned value, bool equal) {
     if ((atomic_load_explicit(word, memory_order_acquire) == value) == equal)
         return true;
@@ -94,9 +96,10 @@ static bool spin(const gqac_threads *pool, atomic_uint *word, unsigned value, bo
     return false;
 }
 
-/* Waits until the mailbox holds another job than `seen`; returns its number. The worker sets the
- * flag before the kernel compares the number, and the caller changes the number before it reads the
- * flag (both sequentially consistent): one side sees the other's write. */
+/* Waits until the worker's job is no longer `seen`; returns its number. No wake-up is lost: the
+ * worker sets `asleep` before the kernel compares the number, and the caller changes the number
+ * before it reads `asleep` (both sequentially consistent), so at least one side sees the other's
+ * write. */
 static unsigned next_job(worker *w, unsigned seen) {
     if (!spin(w->pool, &w->job, seen, false)) {
         atomic_store(&w->asleep, 1);
@@ -107,7 +110,7 @@ static unsigned next_job(worker *w, unsigned seen) {
     return atomic_load_explicit(&w->job, memory_order_acquire);
 }
 
-/* Takes the task of that job; false if it was taken before, or if a later job has begun. */
+/* Claims the worker's task in that job; false: it was claimed before, or a later job has begun. */
 static bool take(worker *w, unsigned job) {
     unsigned before = job - 1;
     return atomic_compare_exchange_strong(&w->taken, &before, job);
@@ -127,8 +130,7 @@ static void wait_done(gqac_threads *pool) {
 static void *work(void *arg) {
     worker *w = arg;
     gqac_threads *pool = w->pool;
-    fesetenv(FE_DFL_ENV); /* not that of the creating thread: rounding to nearest, no flush to
-                             zero */
+    fesetenv(FE_DFL_ENV); /* not the creating thread's mode */
     if (w->processor >= 0) {
         cpu_set_t set;
         CPU_ZERO(&set);
@@ -147,7 +149,8 @@ static void *work(void *arg) {
     }
 }
 
-/* Moves the caller off the processor of a worker that is about to wake there. */
+/* Moves the caller to the processor without a worker, so that it does not share one with a worker
+ * that is about to wake. */
 static void step_aside(const gqac_threads *pool) {
     cpu_set_t own, home;
     const int here = pool->home >= 0 ? sched_getcpu() : -1;
@@ -160,7 +163,7 @@ static void step_aside(const gqac_threads *pool) {
         (void)sched_setaffinity(0, sizeof own, &own);
 }
 
-/* Puts the current job into the first n mailboxes. */
+/* Announces the current job to the first n workers. */
 static void announce(gqac_threads *pool, int n) {
     bool sleepers = false;
     for (int i = 0; i < n; i++) {
@@ -175,8 +178,8 @@ static void announce(gqac_threads *pool, int n) {
             wake(&pool->workers[i].job);
 }
 
-/* Starts the workers; returns the errno of the first that cannot start. Signals of the host program
- * are blocked in them. */
+/* Starts the workers, with all signals blocked; returns the errno of the first that cannot
+ * start. */
 static int start_workers(gqac_threads *pool, const int *processors) {
     pthread_attr_t attributes;
     int error = pthread_attr_init(&attributes);

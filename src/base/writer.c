@@ -1,9 +1,9 @@
 /* Files that appear whole or not at all.
  *
- * Bytes are written to a temporary file in the target's folder, which other users cannot open. It
- * has no name where the file system has such files (O_TMPFILE), so that a process that is killed
- * leaves nothing. Commit flushes the buffer, syncs, sets the mode, links or renames the file to the
- * target and syncs the folder. After a failed sync the kernel may have dropped the pages, so
+ * Bytes are written to a temporary file in the target's folder, which other users cannot open. If
+ * the file system supports it (O_TMPFILE), the file has no name, so that a process that is killed
+ * leaves nothing behind. Commit flushes the buffer, syncs, sets the mode, links or renames the file
+ * to the target and syncs the folder. After a failed sync the kernel may have dropped the pages, so
  * nothing is retried: the temporary file is removed and the failure reported. */
 #include <errno.h>
 #include <fcntl.h>
@@ -25,7 +25,7 @@ struct gqac_writer {
     bool failed;
     char *path;           /* as the caller gave it, for messages */
     const char *base;     /* the last component of `path` */
-    char temporary[NAME]; /* its name in the folder; "": it has none */
+    char temporary[NAME]; /* name of the temporary file in the folder; "": it has none */
     uint64_t offset;
     size_t buffered;
     unsigned char buffer[BUFFER];
@@ -49,7 +49,7 @@ static void discard(gqac_writer *w) {
     gqac_free(w);
 }
 
-/* A path that rename must not replace: /dev/null, a FIFO, a folder. */
+/* Refuses paths that rename must not replace: /dev/null, a FIFO, a folder. */
 static gqac_status check_target(const gqac_writer *w, gqac_diag *diag) {
     struct stat st;
     if (w->base[0] == '\0')
@@ -77,7 +77,7 @@ static gqac_status open_folder(gqac_writer *w, gqac_diag *diag) {
     return w->folder < 0 ? fail(w, error, diag) : GQAC_OK;
 }
 
-/* A name for the temporary; attempt i of ATTEMPTS. */
+/* Makes a name for the temporary file, in attempt i of ATTEMPTS. */
 static void name_temporary(gqac_writer *w, int i) {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
@@ -99,7 +99,7 @@ static bool open_nameless(gqac_writer *w) {
     descriptor_path(w, path);
     if (access(path, F_OK) == 0)
         return true;
-    close(w->fd); /* without /proc it could not be linked */
+    close(w->fd); /* without /proc, a file without a name cannot be linked */
     w->fd = -1;
     return false;
 }
@@ -115,7 +115,7 @@ static gqac_status open_named(gqac_writer *w, gqac_diag *diag) {
     if (w->fd >= 0)
         return GQAC_OK;
     const int error = errno;
-    w->temporary[0] = '\0'; /* not ours */
+    w->temporary[0] = '\0'; /* the file is another program's */
     return fail(w, error, diag);
 }
 
@@ -203,7 +203,8 @@ uint64_t gqac_writer_offset(const gqac_writer *writer) {
     return writer->offset;
 }
 
-/* Gives a file without a name that of the target, or, when that is taken, one to rename. */
+/* Links a file without a name to the target's name or, if that exists, to a temporary name, which
+ * is to be renamed. */
 static gqac_status link_nameless(gqac_writer *w, bool *published, gqac_diag *diag) {
     char path[64];
     descriptor_path(w, path);

@@ -23,7 +23,7 @@ struct lines {
     size_t length, capacity, at;
     bool ended;
 #ifdef GQAC_EDIT
-    EditLine *editor; /* NULL: lines are read as they come */
+    EditLine *editor; /* NULL: lines are read without an editor */
     History *history;
 #endif
 };
@@ -57,14 +57,14 @@ static gqac_status read_more(lines *l) {
     return GQAC_OK;
 }
 
-/* The end of the line at `line`, which may be one of two characters, is left out. */
+/* Returns the length without the line end, which is \n or \r\n. */
 static size_t without_end(const char *line, size_t length) {
     length -= length && line[length - 1] == '\n';
     return length - (length && line[length - 1] == '\r');
 }
 
 static gqac_status next_read(lines *l, const char **line, size_t *length) {
-    size_t seen = 0; /* bytes of the line that hold no end */
+    size_t seen = 0; /* bytes that were searched for the end of the line */
     if (l->terminal)
         fputs(prompt, stderr);
     for (;;) {
@@ -95,7 +95,8 @@ static char *get_prompt(EditLine *editor) {
     return text;
 }
 
-/* A character; 0 at the end and after Ctrl-C, which would be lost in a read of its own. */
+/* Reads a character; returns 0 at the end and after Ctrl-C. (The editor's own read would miss
+ * Ctrl-C.) */
 static int get_character(EditLine *editor, wchar_t *character) {
     mbstate_t state;
     (void)editor;
@@ -108,7 +109,7 @@ static int get_character(EditLine *editor, wchar_t *character) {
         if (got <= 0)
             return got == 0 ? 0 : -1;
         const size_t used = mbrtowc(character, &byte, 1, &state);
-        if (used == (size_t)-1) /* not UTF-8: left out */
+        if (used == (size_t)-1) /* not UTF-8: skipped */
             memset(&state, 0, sizeof state);
         else if (used != (size_t)-2)
             return 1;

@@ -1,10 +1,10 @@
-/* Texts of files, made safe for a terminal: control characters, which might be commands to it, and
- * bytes that are not UTF-8 are written as \x1b, a newline as \n. */
+/* Makes texts from files safe for a terminal: control characters, which could be terminal commands,
+ * and bytes that are not UTF-8 are printed like \x1b, a newline as \n. */
 #include "cli/cli.h"
 
 #include <string.h>
 
-/* Bytes of the UTF-8 character; 0: it is not UTF-8, or a control character. */
+/* Number of bytes of the UTF-8 character; 0: it is no valid UTF-8, or a control character. */
 static size_t plain(const unsigned char *at) {
     const size_t more = at[0] < 0xc2   ? 0
                         : at[0] < 0xe0 ? 1

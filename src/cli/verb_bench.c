@@ -47,10 +47,10 @@ enum { MOST_TOKENS = 1 << 24, MOST_SEQUENCES = 1024, MOST_REPEATS = 10000 };
 /* A row of the table: calls of `others` + 1 sequences. */
 typedef struct row {
     char name[64];
-    int64_t past, calls; /* cached before, of each sequence; calls of a repeat */
-    int64_t tokens;      /* a call, of the first sequence */
+    int64_t past, calls; /* tokens cached before, for each sequence; calls in a repeat */
+    int64_t tokens;      /* new tokens of the first sequence in a call */
     int others;
-    int64_t each;    /* tokens a call, of each other sequence */
+    int64_t each;    /* new tokens of each other sequence in a call */
     double *seconds; /* of each repeat, ascending */
     double median;
     double bytes; /* of all calls of a repeat */
@@ -71,12 +71,12 @@ typedef struct bench {
     int64_t *counts;                    /* of a call, by sequence */
 } bench;
 
-/* Tokens a call of sequence i. */
+/* New tokens of sequence i in a call. */
 static int64_t tokens_of(const row *r, int i) {
     return i == 0 ? r->tokens : r->each;
 }
 
-/* Tokens a call of all sequences. */
+/* New tokens of all sequences in a call. */
 static int64_t tokens_together(const row *r) {
     return r->tokens + r->others * r->each;
 }
@@ -100,7 +100,7 @@ static GQAC_PRINTF(3, 4) gqac_status add_row(bench *b, row r, const char *fmt, .
     return r.seconds ? GQAC_OK : cli_fail(b->c, GQAC_NO_MEMORY, "out of memory");
 }
 
-/* `calls` calls of `tokens` of each of n sequences: KIND<count>[xN]. */
+/* Adds a row of `calls` calls with `tokens` new tokens for each of n sequences: KIND<count>[xN]. */
 static gqac_status add_alike(bench *b, const char *kind, int64_t past, int64_t calls,
                              int64_t tokens, int64_t n) {
     const row r = {
@@ -232,8 +232,8 @@ static void free_sequences(gqac_sequence **sequences, int n) {
     }
 }
 
-/* Does some past tensor have a row for each token? Else its length is not known from tensors, which
- * can then not be imported. */
+/* True if some past tensor has a row for each token. If none has, pasts cannot be imported, because
+ * tensors do not tell their length. */
 static bool has_rows(const bench *b) {
     const gqac_kv_pair *pairs = NULL;
     const int n = gqac_program_kv_pairs(b->program, &pairs);
@@ -261,7 +261,8 @@ static gqac_status make_pasts(bench *b, const row *r) {
 
 /* ---- measuring ----------------------------------------------------------- */
 
-/* Time of the calls on forks of the pasts: after a rewind instead, states would be computed again.
+/* Measures the calls, on forks of the pasts: after a rewind, states would have to be computed
+ * again.
  */
 static gqac_status time_calls(bench *b, const row *r, double *seconds) {
     const int n = r->others + 1;
@@ -303,8 +304,8 @@ static double bytes_of(const bench *b, const row *r) {
     return sum;
 }
 
-/* The most bytes that were resident since the program began. ru_maxrss, which is read where /proc
- * is missing, includes the memory of the process that started it. */
+/* Maximum of resident bytes since the program began. ru_maxrss, the fallback without /proc,
+ * includes memory of the process that started it. */
 static int64_t peak_memory(void) {
     char line[256];
     long long kib = -1;
@@ -371,14 +372,14 @@ static gqac_status allocate(bench *b) {
 /* ---- what a prefix saves -------------------------------------------------- */
 
 typedef struct saving {
-    double rows, pairs, seconds; /* without the prefix over with it; seconds 0: not measured */
+    double rows, pairs, seconds; /* without the prefix / with it; seconds 0: not measured */
 } saving;
 
 static bool is_hybrid(const row *r) {
     return !strncmp(r->name, "hp", 2);
 }
 
-/* Pairs of n queries after `past` cached tokens and the keys that each sees. */
+/* Number of pairs of a query and a key that it sees, for n queries after `past` cached tokens. */
 static double pairs_of(double past, double n) {
     return n * past + n * (n + 1) / 2;
 }

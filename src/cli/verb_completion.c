@@ -1,5 +1,5 @@
-/* gqac completion: a script by which bash completes verbs, flags and their values, made from the
- * tables that --help prints. */
+/* gqac completion: prints a script with which bash completes verbs, flags and their values. It is
+ * made from the tables that --help prints. */
 #include <ctype.h>
 #include <string.h>
 
@@ -27,7 +27,7 @@ static const char end[] =
     "}\n"
     "complete -o filenames -F _gqac gqac\n";
 
-/* "a|b" and "PASS,...|all" hold words to choose from, which are in small letters. */
+/* Prints the lower-case words of values such as "a|b" and "PASS,...|all"; false: there are none. */
 static bool print_words(const char *value) {
     bool some = false;
     for (const char *at = value; *(at += strspn(at, "[|]")); at += strcspn(at, "[|]")) {
@@ -46,7 +46,7 @@ static void print_passes(void) {
         printf("%s%s", i ? " " : "", name);
 }
 
-/* What may follow a flag of the verb. */
+/* Prints what may follow a flag of the verb. */
 static void print_value(const gqac_cli_verb *verb, const cli_flag *f) {
     const help_value value = help_value_of(verb, f);
     const char *brief = cli_brief(f->name);

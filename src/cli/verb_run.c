@@ -1,10 +1,10 @@
 /* gqac run MODEL: the graph as exported, past and present explicit, tensors in .npy files.
  *
- * --repeat measures the same run again and again. With --rotate R run i takes copy i mod R of every
- * past tensor, so that a KV cache larger than the caches of the processor is read from memory; the
- * copies are equal, so that no bit of the outputs changes. --in-place binds each present to the
- * memory of its past, whose rows are the capacity of the cache. --fill makes a padded attention
- * mask, or a cache without content (row X26). */
+ * --repeat measures the same run several times. With --rotate R, run i reads copy i mod R of every
+ * past tensor, so that the KV cache is read from memory and not from the caches of the processor;
+ * the copies are equal, so no bit of the outputs changes. --in-place binds each present to the
+ * memory of its past, whose number of rows is the capacity of the cache. --fill makes a padded
+ * attention mask, or an empty cache (row X26 of docs/capability-rows.md). */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,7 +32,7 @@ static const cli_flag flags[] = {
 
 /* A past tensor among the inputs that are given. */
 typedef struct past {
-    int output;          /* the present that goes with it */
+    int output;          /* index of its present */
     int at;              /* index in session.tensors */
     gqac_tensor *copies; /* [rotate], the first is the tensor itself */
 } past;
@@ -45,7 +45,7 @@ typedef struct session {
     int n_in, n_out;
     const char **names;   /* of the inputs given, n_in at most */
     gqac_tensor *tensors; /* owned */
-    gqac_tensor *now;     /* those of one run: views of the tensors or of copies */
+    gqac_tensor *now;     /* inputs of the next run: views of the tensors or of copies */
     past *pasts;
     int n_pasts;
     gqac_tensor *results; /* views */
@@ -74,7 +74,8 @@ static gqac_status read_input(session *s, int index, const char *path) {
     return GQAC_OK;
 }
 
-/* The input that NAME of NAME=VALUE names, and VALUE; `form` is what the flag expects. */
+/* Splits NAME=VALUE into the index of input NAME and VALUE; `form` describes what the flag
+ * expects. */
 static gqac_status split_named(session *s, const char *spec, const char *form, int *index,
                                const char **value) {
     const char *equals = strrchr(spec, '=');
@@ -88,7 +89,7 @@ static gqac_status split_named(session *s, const char *spec, const char *form, i
     return cli_usage(s->c, "the model has no input '%.*s'", (int)(equals - spec), spec);
 }
 
-/* DIMS[:N]: as "1,32:20", or ":N" for a scalar. */
+/* Parses DIMS[:N], such as "1,32:20", or ":N" for a scalar. */
 static bool parse_fill(const char *text, gqac_tensor *tensor, long long *ones) {
     char *end;
     while (*text && *text != ':') {
@@ -110,7 +111,7 @@ static bool parse_fill(const char *text, gqac_tensor *tensor, long long *ones) {
     return !*end;
 }
 
-/* The bytes of the number 1; false: no number of whole bytes. */
+/* Writes the bytes of the number 1; false: elements of that type are less than a byte. */
 static bool one_of(gqac_dtype dtype, unsigned char bytes[8]) {
     const float f = 1.0f;
     const double d = 1.0;
@@ -123,7 +124,7 @@ static bool one_of(gqac_dtype dtype, unsigned char bytes[8]) {
     else if (dtype == GQAC_F16 || dtype == GQAC_BF16)
         memcpy(bytes, &half, sizeof half);
     else
-        bytes[0] = 1; /* least byte first, as on every machine that npy files '<' are for */
+        bytes[0] = 1; /* little-endian */
     return dtype == GQAC_BOOL || gqac_dtype_bits(dtype) >= 8;
 }
 
@@ -194,8 +195,8 @@ static int find_output(const session *s, const char *name, size_t length) {
     return -1;
 }
 
-/* Input "past.0" is the past of a pair, or of the pairs "past.0.key" and "past.0.value": then the
- * output is named likewise. */
+/* True if an input is the past of a pair, or "past.0" of the pairs "past.0.key" and "past.0.value".
+ * *output is then the index of its present, which is named likewise. */
 static bool is_past(const session *s, const char *name, int *output) {
     const gqac_kv_pair *pairs = NULL;
     const int n = gqac_program_kv_pairs(s->program, &pairs);
@@ -206,7 +207,7 @@ static bool is_past(const session *s, const char *name, int *output) {
             (past[length] && strcmp(past + length, ".key") != 0))
             continue;
         *output = find_output(s, present, strlen(present) - (past[length] ? strlen(".key") : 0));
-        if (pairs[i].rows) /* a state: another run begins with what this one was given */
+        if (pairs[i].rows) /* a state, which the run must not write over: the next run needs it */
             *output = -1;
         return true;
     }

@@ -1,5 +1,5 @@
-/* Inputs and results of a graph by the names that gqac knows them by. All renames happen at once,
- * so that two names may be swapped. */
+/* Renames inputs and results of a graph to the names that gqac knows. All are renamed at once, so
+ * that two names can be swapped. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,7 +16,7 @@ static int compare_names(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* The new name of `name`, or itself. */
+/* Looks up the new name of `name`; without one, the name stays. */
 static gqac_status new_name(const gqac_io_name *rows, int n, const char *name, const char **out,
                             gqac_diag *diag) {
     int low = 0, high = n;
@@ -56,7 +56,7 @@ static gqac_status rename_inputs(ir_graph *g, const gqac_io_name *rows, int n, c
     bool ok = true;
     for (int i = 0; i < g->n_inputs; i++)
         GQAC_TRY(new_name(rows, n, g->inputs[i]->name, &names[i], diag));
-    /* values inside that have one of the names make way, and inputs that swap theirs */
+    /* ir_value_take_name renames values that have one of these names, so inputs can swap theirs */
     for (int i = 0; ok && i < g->n_inputs; i++)
         ok = !strcmp(names[i], g->inputs[i]->name) || ir_value_take_name(g->inputs[i], names[i]);
     if (!ok)
@@ -76,7 +76,7 @@ static gqac_status rename_results(ir_graph *g, const gqac_io_name *rows, int n, 
         const char *name = own[i] ? own[i] : value->name;
         GQAC_TRY(new_name(rows, n, name, &names[i], diag));
         if (names[i] == name && value->def)
-            continue; /* as it was */
+            continue; /* the name stays */
         own[i] = gqac_arena_strdup(g->module->arena, names[i]);
         if (!own[i])
             return gqac_diag_oom(diag, "names of outputs");

@@ -7,18 +7,18 @@
 #include "ops/shared.h"
 #include "ops/visible.h"
 
-/* op_lengths of an input (past_len, new_len). */
+/* op_lengths of an input: past_len or new_len. */
 gqac_status attention_lengths(op_call *call, int input, int64_t batch, const int32_t **lengths);
 /* op_rows_fit with past_len (input past_input) and new_len (the next input). */
 gqac_status attention_rows_open(op_call *call, int past_input, int64_t batch, int64_t width,
                                 attention_rows *rows);
-/* True if the rows whose lengths this operand, the new_len of a node, holds are packed: the length
- * of new_len is the symbol ATTENTION_SEQUENCES. */
+/* True if rows are packed: new_len, an operand of the node, then has the length
+ * ATTENTION_SEQUENCES, a symbol. */
 #define ATTENTION_SEQUENCES "gqac.sequences"
 bool attention_is_packed(const ir_value *new_len);
-/* For expansions, where rows are packed: unpack returns x, whose rows lie on `axis`, padded to a
- * batch row for each sequence; pack returns y [n,S,..] packed again, with as many rows as `like`
- * [1,H,N,D]. Elsewhere both return their operand. */
+/* For expansions with packed rows: unpack returns x, whose rows lie on `axis`, padded to one batch
+ * row for each sequence; pack returns y [n,S,..] packed again, with as many rows as `like`
+ * [1,H,N,D]. If rows are not packed, both return their operand. */
 ir_value *attention_unpack(ir_builder *b, ir_value *x, ir_value *new_len, int64_t axis);
 ir_value *attention_pack(ir_builder *b, ir_value *y, ir_value *new_len, ir_value *like);
 
@@ -36,15 +36,15 @@ gqac_status attention_mismatch(const op_call *call, const char *what, const gqac
                                const char *with, const gqac_tensor *b);
 /* Fails unless input `input` is a float tensor of that rank. */
 gqac_status attention_float(op_call *call, int input, int rank);
-/* INVALID_MODEL when the dtype of an input is known and differs. */
+/* INVALID_MODEL: the dtype of an input is known and differs. */
 gqac_status attention_want_dtype(const ir_node *node, int input, gqac_dtype dtype, gqac_diag *diag);
-/* INVALID_MODEL when the rank of an input is known and differs. */
+/* INVALID_MODEL: the rank of an input is known and differs. */
 gqac_status attention_want_rank(const ir_node *node, int input, int rank, gqac_diag *diag);
-/* INVALID_MODEL when two dims are both constant and differ. */
+/* INVALID_MODEL: two dims are constant and differ. */
 gqac_status attention_same_dim(const ir_node *node, const ir_dim *a, const ir_dim *b,
                                const char *what, gqac_diag *diag);
-/* Rows of a present tensor, max(total, P): the element of input `total` and the length P of axis 2
- * of input `past` (0 without); NULL when not known. */
+/* Number of rows of a present tensor: max(total, P), where total is the element of input `total`
+ * and P the length of axis 2 of input `past` (0 if absent); NULL: not known. */
 const ir_dim *attention_capacity(const ir_node *node, int total, int past);
 
 /* ---- attention, attend ----------------------------------------------------- */
@@ -57,10 +57,11 @@ const ir_dim *attention_capacity(const ir_node *node, int total, int past);
 /* Types of y [B,S,Hq*Dv] and qk [B,Hq,S,T], from inputs q [B,Hq,S,D], k [B,Hkv,T,D] and
  * v [B,Hkv,T,Dv]. */
 gqac_status attention_infer(ir_node *node, gqac_diag *diag);
-/* make_bf16 of the rows: sets the attribute bf16. */
+/* make_bf16 of attention and attend: sets the attribute bf16. */
 void attention_make_bf16(ir_node *node);
 
-/* Which keys a query sees: attributes, their check, and `mixes` (causal: false). */
+/* The attributes that determine which keys a query sees, their check, and `mixes` (false if
+ * causal). */
 #define ATTENTION_VISIBLE_ATTRS                                                                    \
     OP_ATTR_INT("causal", 1, "0: later keys are visible"),                                         \
         OP_ATTR_INT("window", -1, "keys a query sees, itself included; -1: all")
@@ -69,30 +70,30 @@ bool attention_visible_mixes(const ir_node *node);
 
 /* ---- building -------------------------------------------------------------- */
 
-/* past [B,H,P,D] with the new rows after it; the new rows alone where past is NULL. */
+/* Concatenates past [B,H,P,D] and the new rows; past NULL: returns the new rows. */
 ir_value *attention_with_past(ir_builder *b, ir_value *past, ir_value *rows);
-/* x [B,S,N*D] as [B,N,S,D] by Reshape and Transpose; UNSUPPORTED when D is not constant. */
+/* x [B,S,N*D] as [B,N,S,D], by Reshape and Transpose. UNSUPPORTED: D is not constant. */
 ir_value *attention_heads(ir_builder *b, const ir_node *node, ir_value *x, int64_t heads,
                           const ir_dim *size);
 /* y [B,N,S,D] as [B,S,N*D]. */
 ir_value *attention_flatten(ir_builder *b, ir_value *y);
-/* The attribute scale of a node, or 1/sqrt(size) where that is 0; UNSUPPORTED when size is not
- * known. */
+/* The attribute scale of a node, or 1/sqrt(size) if it is 0. UNSUPPORTED: size is not known. */
 float attention_scale(ir_builder *b, const ir_node *node, const ir_dim *size);
 
 /* ---- window-sized caches: sliding_window_cache = 1 ------------------------ */
 
-/* The number e of tokens that a cache of C rows, for a window of W keys, holds of a sequence: the
- * last e, at rows 0 .. e-1. All as long as they fit; then `length` minus a multiple of C - W +
- * 1. */
+/* The number e of tokens of a sequence that a cache of C rows holds for a window of W keys: the
+ * last e tokens, in rows 0 .. e-1. That is all tokens while they fit; then `length` minus a
+ * multiple of C - W + 1. */
 int64_t attention_resident(int64_t capacity, int64_t window, int64_t length);
-/* The position from which attention over such a cache counts: the multiple of the key split at or
- * before the first token that is held, so that no element's arithmetic depends on the cache. */
+/* The position from which attention over such a cache counts: the last multiple of the key split
+ * that is not after the first token in the cache, so that the cache does not change the
+ * arithmetic. */
 int64_t attention_window_start(int64_t capacity, int64_t window, int64_t past);
-/* Check the attribute window, and at run time that it fits the capacity. */
+/* Check the attribute window; at run time also that it fits the capacity. */
 gqac_status attention_window_verify(const ir_node *node, gqac_diag *diag);
 gqac_status attention_window_fits(op_call *call, int64_t capacity);
-/* Rows that attention reads: max over b of past + new - start. */
+/* Number of rows that attention reads: max over b of past + new - start. */
 int64_t attention_window_rows(const ir_node *node, int64_t capacity, int64_t batch,
                               const int32_t *past, const int32_t *fresh);
 
@@ -100,7 +101,7 @@ int64_t attention_window_rows(const ir_node *node, int64_t capacity, int64_t bat
 
 /* Checks the attributes bits and per_channel. */
 gqac_status attention_code_verify(const ir_node *node, gqac_diag *diag);
-/* Elements of a row of `size` codes; NULL when not known. */
+/* Number of elements that hold a row of `size` codes; NULL: not known. */
 const ir_dim *attention_code_width(ir_dims *dims, const ir_dim *size, int bits);
 /* f32 scales, all finite: one, or heads * size. */
 gqac_status attention_scales(op_call *call, const gqac_tensor *tensor, bool per_channel,

@@ -39,8 +39,8 @@ ir_value *gqa_norm(ir_builder *b, const ir_node *node, ir_value *x, int weight) 
                     .floats = {{"epsilon", ir_attr_float(node, "qk_norm_epsilon")}});
 }
 
-/* x [B,N,S,D] rotated by the positions; where tables are narrower than D/2 the last channels
- * stay. */
+/* x [B,N,S,D] rotated by the positions; if the tables are narrower than D/2, the last channels are
+ * copied. */
 static ir_value *rotate(ir_builder *b, const ir_node *node, ir_value *x, int64_t heads,
                         ir_value *positions) {
     int64_t half = 0, size = 0;
@@ -68,8 +68,8 @@ static void split_packed(ir_builder *b, const ir_node *node, int64_t q, int64_t 
              .ints = {{"axis", 2}}, .out = {&parts[0], &parts[1], &parts[2]});
 }
 
-/* The caller replaces the input position_ids by its own positions; what the graph computes from
- * that input would be lost. */
+/* True if position_ids is computed from a graph input of that kind: the caller replaces it by its
+ * own positions, so what the graph adds would be lost. */
 static bool counts_itself(const ir_node *node) {
     const ir_value *ids = ir_node_input(node, GQA_POSITION_IDS);
     return ids && ir_attr_int(node, "do_rotary") == 1 &&

@@ -1,8 +1,8 @@
 /* y [B,1|Hq,S,M] in the type of the query, for M = total: 0 where the layout of blocks lets query s
- * of batch row b, at position p = p_b + s, attend to key j, and -inf elsewhere. Head h has layout h
- * mod L, whose block row p / block lists the blocks of visible keys. Causality and padding are left
- * to attention: rows s >= n_b and keys after p are not specified. row_indices [L,R+1] i32,
- * col_indices [L,C] i32: block row r of layout l lists the blocks
+ * of batch row b, at position p = p_b + s, attend to key j, and -inf elsewhere. Head h uses layout
+ * h mod L, whose block row p / block lists the blocks of visible keys. Attention itself handles
+ * causality and padding, so rows s >= n_b and keys after p are unspecified. row_indices [L,R+1]
+ * i32, col_indices [L,C] i32: block row r of layout l lists the blocks
  *   col_indices[l][row_indices[l][r] .. row_indices[l][r + 1] - 1]
  * Constant layouts are checked when the model is compiled, others in every call. */
 #include "ops/attention.h"

@@ -5,8 +5,8 @@
  *     OP_BUILD(b, "visible_range", .in = {past_len, new_len, q},
  *              .ints = {{"causal", 1}, {"window", 8}}, .out = {&lo, &hi});
  *
- * The first failure stays in b->status, and every later build returns NULL. A function builds on
- * without checks, and its caller checks the status once. */
+ * The first failure stays in b->status, and all later builds return NULL. So a function need not
+ * check each build; its caller checks the status once. */
 #ifndef GQAC_OPS_BUILD_H
 #define GQAC_OPS_BUILD_H
 
@@ -20,16 +20,17 @@ enum {
     OP_LINE_TEXTS = 2
 };
 
-/* One node. All but the inputs may be left out. */
+/* One node. Everything but the inputs may be left out. */
 typedef struct op_line {
-    /* Values, NULL where one is absent. Absent optional ones at the end are not passed. `list`
-     * takes any number of values instead. */
+    /* Values, NULL for absent inputs. Absent optional inputs at the end are not passed. `list` is
+     * used instead for any number of values. */
     ir_value *in[OP_LINE_INPUTS];
     struct {
         int n;
         ir_value *const *values;
     } list;
-    /* Where the results are stored, NULL for one that is not wanted. Empty: one result. */
+    /* Where the results are stored; NULL: that result is not used. Empty: the node has one
+     * result. */
     ir_value **out[OP_LINE_OUTPUTS];
     /* Attributes by name; an entry whose name is NULL is left out. An attribute that the op does
      * not have, or has of another kind, is an INTERNAL failure. Lists and texts are copied. */
@@ -53,16 +54,16 @@ typedef struct op_line {
         int64_t n;
         const int64_t *values;
     } numbers;
-    /* Attributes with the values that they have in `of`: those named in `same`, or all when it is
-     * empty. Those given above take precedence. Graphs are not copied. */
+    /* A node whose attributes are copied: those named in `same`, or all if it is empty. Attributes
+     * given above take precedence. Graphs are not copied. */
     const ir_node *of;
     const char *same[OP_LINE_INTS];
 } op_line;
 
-/* A node for an op by its name in dumps ("Add", "rotary", "com.microsoft.MoE"). Returns its first
- * result. C does not say in which order initialisers are evaluated; gcc and clang take them from
- * the left. Arguments of functions have no such order: do not build two nodes in the arguments of
- * one call, or names in a dump depend on the compiler. */
+/* Builds a node of an op, by its name in dumps ("Add", "rotary", "com.microsoft.MoE"), and returns
+ * its first result. gcc and clang evaluate initialisers from left to right, although C leaves the
+ * order open. Arguments of a function call have no common order: do not build two nodes in the
+ * arguments of one call, or names in a dump depend on the compiler. */
 #define OP_BUILD(b, op, ...) op_build_line((b), (op), &(op_line){__VA_ARGS__})
 ir_value *op_build_line(ir_builder *b, const char *op, const op_line *line);
 
@@ -79,7 +80,7 @@ ir_value *op_build_constant(ir_builder *b, ir_graph *graph, const char *name, gq
                             int rank, const int64_t *dims, void **data);
 /* x as type `to`. */
 ir_value *op_build_cast(ir_builder *b, ir_value *x, gqac_dtype to);
-/* x rounded to bf16, in f32: a factor of --math bf16 for targets without a kernel. */
+/* x rounded to bf16, stored as f32: a factor of --math bf16, for targets without a kernel. */
 ir_value *op_build_rounded(ir_builder *b, ir_value *x);
 /* The lengths of n axes of x, from axis `first` on: i64 [n]. */
 ir_value *op_build_lengths(ir_builder *b, ir_value *x, int first, int n);

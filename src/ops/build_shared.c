@@ -20,7 +20,7 @@ void op_refuse(ir_builder *b, const ir_node *node, const char *fmt, ...) {
 
 /* ---- one node ------------------------------------------------------------ */
 
-/* The name of an op of ours has no domain, as in dumps. */
+/* Finds an op by its name in dumps, where gqac's own ops have no domain. */
 static const ir_schema *schema_of(const char *name) {
     const char *dot = strrchr(name, '.');
     char domain[32];
@@ -98,7 +98,7 @@ static void put_all(ir_builder *b, const ir_schema *op, ir_node *node, const op_
         (ir_attr){.set = true, .count = n, .ints = numbers});
 }
 
-/* Does the op take that many values? */
+/* True if the op accepts that many values. */
 static bool fits(ir_builder *b, const ir_schema *op, const char *list, const char *what, int n) {
     int least, most;
     ir_schema_arity(list, &least, &most);

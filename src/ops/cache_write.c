@@ -1,6 +1,6 @@
 /* y [M,C] = cache [M,C] with row kv_pos replaced by new_kv [1,C]; every other row keeps its bits.
- * Pure: what needs the new row reads y, which fixes the order; whether y overwrites the cache is
- * decided by `plan`. A kv_pos outside the cache fails. */
+ * The op has no effect: a node that needs the new row reads y, which fixes the order, and `plan`
+ * decides whether y overwrites the cache. OUT_OF_RANGE: kv_pos is outside the cache. */
 #include "ops/attention.h"
 
 #include <string.h>

@@ -1,8 +1,8 @@
 /* CausalConvWithState of both domains: x [B,C,S], weight [C,1,k], bias [C]?, past [B,C,L]? with
  * L = (k - 1) * dilation -> y [B,C,S], present [B,C,L].
  *   y[t] = activation(bias + sum over j of weight[j] * (past, x)[t + j * dilation])
- * one chain over j from zero, then the bias. Without a past it is zeros. The state holds elements
- * of x unchanged, so it does not matter where a call ends. */
+ * one chain over j from zero, then the bias. An absent past is all zeros. The state holds elements
+ * of x unchanged, so results do not depend on where calls end. */
 #ifndef GQAC_OPS_CAUSAL_CONV_H
 #define GQAC_OPS_CAUSAL_CONV_H
 

@@ -65,7 +65,7 @@ OP_KERNEL(taps,
           (float *y, const float *w, const float *row, int64_t k, int64_t dilation, int64_t n),
           (y, w, row, k, dilation, n))
 
-/* Where the new elements of a channel of sequence i begin in x and y, and how many they are. */
+/* Offset of the new elements of a channel of sequence i in x and y, and their number. */
 static int64_t place(const conv *c, int64_t i, int64_t channel, int64_t *count) {
     int64_t at = (c->fresh ? channel : i * c->channels + channel) * c->length;
     *count = c->fresh ? c->fresh[i] : c->length;

@@ -1,7 +1,7 @@
 /* Conv: y[b,m,o] = bias[m] + sum over c, j of weight[m,c,j] * x[b, group's c, o * stride - pad + j
  * * dilation], any number of spatial axes, terms outside of x left out. Each element is one chain
  * over c and then j, ascending, and then the bias; in fp32, rounded once. Source: ONNX operator
- * spec. The elements of x are copied into columns of terms, for some positions of a line at a time;
+ * spec. The elements of x for a few positions of a line at a time are copied into columns of terms;
  * then the chains of a block of maps at sixteen positions run in registers. */
 #include "ops/shared.h"
 

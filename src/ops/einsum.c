@@ -2,11 +2,11 @@
  * summed over the letters that the result does not have. Source: ONNX operator spec.
  *
  * Becomes Transpose, Reshape and MatMul, one operand at a time. Letters that both factors have
- * become a batch if a later operand or the result has them, else the k of the product. Where MatMul
- * does not serve (integers, f64, letters whose lengths may differ: see fits_matmul) the product is
- * Mul and ReduceSum. A letter that an operand has twice selects a diagonal, first of all. More than
- * 8 letters that are needed at once are not supported. The axes of an ellipsis are letters after
- * those of the alphabet, counted from the last axis. */
+ * become a batch if a later operand or the result has them, else the k of the product. If MatMul
+ * cannot do it (integers, f64, letters whose lengths may differ: see fits_matmul), the product is
+ * Mul and ReduceSum. A letter that an operand has twice selects a diagonal, before anything else.
+ * More than 8 letters that are needed at once are not supported. The axes of an ellipsis are
+ * letters after those of the alphabet, counted from the last axis. */
 #include "ops/build.h"
 #include "ops/shared.h"
 

@@ -36,7 +36,7 @@ void op_map_run(op_call *call, const op_map *map);
 
 /* ---- elementwise families ------------------------------------------------ */
 
-/* Element types of a carrier whose function is NULL are not supported. */
+/* A function for each carrier; NULL: its element types are not supported. */
 typedef struct op_unary {
     void (*f32)(float *y, const float *x, size_t n, const void *arg);
     void (*f64)(double *y, const double *x, size_t n, const void *arg);
@@ -45,7 +45,7 @@ typedef struct op_unary {
     const ir_dim *(*dim)(ir_dims *dims, const ir_dim *x); /* on symbolic elements; may be NULL */
 } op_unary;
 gqac_status op_unary_infer(ir_node *node, const op_unary *kernel, gqac_diag *diag);
-/* `arg` of the kernel are the attributes of the node, all floats, in the order of their table. */
+/* The kernel's `arg` points to the node's attributes, all floats, in the order of their table. */
 gqac_status op_unary_eval(op_call *call, const op_unary *kernel);
 gqac_status op_unary_eval_with(op_call *call, const op_unary *kernel, const void *arg);
 
@@ -72,7 +72,7 @@ typedef struct op_compare {
     void (*i64)(uint8_t *y, const int64_t *a, const int64_t *b, size_t n);
     void (*u64)(uint8_t *y, const int64_t *a, const int64_t *b, size_t n); /* NULL: as i64 */
     void (*logic)(uint8_t *y, const uint8_t *a, const uint8_t *b, size_t n);
-    /* The truth where it can be proven: 1 or 0; else -1. */
+    /* The result if it can be proven, 1 or 0; else -1. */
     int (*dim)(ir_dims *dims, const ir_dim *a, const ir_dim *b);
 } op_compare;
 gqac_status op_compare_infer(ir_node *node, const op_compare *kernel, gqac_diag *diag);
@@ -86,8 +86,8 @@ gqac_status op_test_eval(op_call *call, op_span *f32, op_span *f64, const void *
 
 /* ---- rows ---------------------------------------------------------------- */
 
-/* infer and eval of a row, from the fields of an op_unary: OP_UNARY(.f32 = f32); of an op_binary,
- * for two inputs or for any number; of an op_compare. */
+/* Define infer and eval of a row from the fields of an op_unary, as in OP_UNARY(.f32 = f32); of an
+ * op_binary, for two inputs or for any number; or of an op_compare. */
 #define OP_UNARY(...)   OP_FAMILY(op_unary, unary, __VA_ARGS__)
 #define OP_BINARY(...)  OP_FAMILY(op_binary, binary, __VA_ARGS__)
 #define OP_FOLD(...)    OP_FAMILY(op_binary, fold, __VA_ARGS__)

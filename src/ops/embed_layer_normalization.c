@@ -39,7 +39,7 @@ static ir_value *gather(ir_builder *b, ir_value *table, ir_value *ids) {
     return OP_BUILD(b, "Gather", .in = {table, ids});
 }
 
-/* 0, 1, ... S-1 */
+/* Positions 0, 1, ... S-1. */
 static ir_value *places(ir_builder *b, ir_value *ids) {
     ir_value *shape = OP_BUILD(b, "Shape", .in = {ids});
     ir_value *tokens = gather(b, shape, ir_build_i64(b, 1));

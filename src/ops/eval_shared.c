@@ -1,7 +1,7 @@
 /* Element access, shapes and work splitting for eval.
  *
  * No shape or value of the model is trusted: integers wrap, conversions of floats are defined for
- * every bit pattern, and callers check what they index memory with. */
+ * every bit pattern, and callers check values before they use them as indices. */
 #include "ops/shared.h"
 
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* GroupQueryAttention: its inputs, and what its checks share with its lowering. */
+/* GroupQueryAttention: its inputs, and functions that its checks and its lowering share. */
 #ifndef GQAC_OPS_GQA_H
 #define GQAC_OPS_GQA_H
 
@@ -27,9 +27,10 @@ enum {
 /* Verify and infer of the row. */
 gqac_status gqa_verify(const ir_node *node, gqac_diag *diag);
 gqac_status gqa_infer(ir_node *node, gqac_diag *diag);
-/* D from the query, else from the past; NULL when neither is known. */
+/* The head size D, from the query or else from the past; NULL: neither is known. */
 const ir_dim *gqa_head_size(const ir_node *node);
-/* x normalised with the operand `weight` and the epsilon of the node; x where that is absent. */
+/* x normalised with the operand `weight` and the node's epsilon; x itself if that operand is
+ * absent. */
 ir_value *gqa_norm(ir_builder *b, const ir_node *node, ir_value *x, int weight);
 /* Bits of a code of a quantised cache; 0: the cache holds values. */
 int gqa_code_bits(const ir_node *node);

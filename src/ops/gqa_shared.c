@@ -142,7 +142,6 @@ gqac_status gqa_verify(const ir_node *node, gqac_diag *diag) {
 
 /* ---- infer --------------------------------------------------------------- */
 
-/* D from the query, else from the past; NULL when neither is known. */
 const ir_dim *gqa_head_size(const ir_node *node) {
     int64_t q = ir_attr_int(node, "num_heads"), kv = ir_attr_int(node, "kv_num_heads");
     const ir_dim *heads = ir_dim_const(op_dims(node), has(node, GQA_KEY) ? q : q + 2 * kv);

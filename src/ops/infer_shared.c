@@ -1,7 +1,7 @@
-/* Helpers for infer: they read what is known of inputs and set what is known of outputs.
+/* Helpers for infer: they read what is known about inputs and set what is known about outputs.
  *
- * infer runs until nothing changes. What has been set is kept: unknown parts stay as an earlier run
- * or the file has set them, and a dim becomes a new symbol only once. */
+ * infer runs until nothing changes. It never removes knowledge: a part that it cannot determine
+ * stays as an earlier run or the file has set it, and a dim becomes a new symbol only once. */
 #include "ops/elementwise.h"
 
 #include <assert.h>

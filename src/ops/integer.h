@@ -1,7 +1,7 @@
 /* The weight of linear_integer [K,N], i8: panels of 16 columns, each [ceil(K/4)][16][4 k] with
  * zeros after the last k and column. Its terms, i32 [panels][2][16], hold the zero point of each
- * column and the sum of its codes. 128 is subtracted from codes that were u8 and from their zero
- * points, which leaves differences the same. */
+ * column and the sum of its codes. Codes that were u8 have 128 subtracted, and so have their zero
+ * points; differences stay the same. */
 #ifndef GQAC_OPS_INTEGER_H
 #define GQAC_OPS_INTEGER_H
 
@@ -35,13 +35,13 @@ typedef struct integer_product {
     int32_t *y;
 } integer_product;
 
-/* Checks the operands of a linear_integer (a_zero NULL: none) whose k and n are in range, and sets
- * all fields but y, which has the shape of a with n columns. */
+/* Checks the operands of a linear_integer whose k and n are in range (a_zero NULL: absent), and
+ * sets all fields except y, whose shape is that of a, but with n columns. */
 gqac_status integer_fit(const op_work *work, int64_t k, int64_t n, const gqac_tensor *a,
                         const gqac_tensor *w, const gqac_tensor *terms, const gqac_tensor *a_zero,
                         integer_product *p);
 
-/* A code of A, unchanged. */
+/* A code of A as an integer. */
 static inline int32_t integer_code(const integer_product *p, uint8_t byte) {
     return p->is_signed ? (int8_t)byte : byte;
 }

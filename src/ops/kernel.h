@@ -1,7 +1,7 @@
-/* Compiles a kernel body twice: for AVX2 with FMA, and for any machine, where the compiler calls
- * libm's exact fma. Both obey the numerics contract, so they compute the same bits; the machine
- * decides which one runs. Bodies work on rows of floats with fixed inner trip counts, so that the
- * compiler vectorises them. */
+/* Compiles a kernel body twice: for AVX2 with FMA, and for any machine, where fma calls the exact
+ * function of libm. Both obey the numerics contract and so compute the same bits; the faster one
+ * that the machine has is used. Bodies work on rows of floats with fixed inner trip counts, so that
+ * the compiler vectorises them. */
 #ifndef GQAC_OPS_KERNEL_H
 #define GQAC_OPS_KERNEL_H
 
@@ -65,7 +65,8 @@ OP_BODY void op_axpy4(float *restrict y, const float a[4], const float *const x[
     }
 }
 
-/* Any NaN as the canonical one, whose bits do not depend on an instruction or its operand order. */
+/* Replaces any NaN by the canonical one, because its bits depend on the instruction and the order
+ * of operands. */
 static inline float op_one_nan(float x) {
     return x != x ? gqn_as_f32(GQN_NAN_BITS) : x;
 }

@@ -68,7 +68,7 @@ typedef struct ranges {
     int32_t *lo, *hi;
 } ranges;
 
-/* Sets the range of a query at position `at`; keys from `end` on do not exist. */
+/* Sets the range of a query at position `at`; there are no keys from `end` on. */
 static void set(const ranges *r, int64_t row, int64_t at, int64_t end) {
     int64_t first = r->left >= 0 && at > r->left ? at - r->left : 0;
     if (r->right >= 0 && at + r->right + 1 < end)

@@ -1,8 +1,8 @@
 /* codes [B,H,S,D] i8, or [B,H,S,(D+1)/2] u8 of two each, from x [B,H,S,D] and a scale [1] or [H*D]:
  *   q = clamp(round_half_even(x * (1 / scale)), -128 .. 127 or -8 .. 7)
- * The reciprocal and the product are fp32; scale 0 acts as 1; a NaN becomes the largest code. 4
- * bits: q + 8 of an even channel is the low nibble, of an odd one the high nibble; the last high
- * nibble of an odd D holds q = 0. */
+ * The reciprocal and the product are computed in fp32; a scale of 0 counts as 1; NaN becomes the
+ * largest code. 4 bits: q + 8 of an even channel is the low nibble, of an odd one the high nibble;
+ * the last high nibble of an odd D holds q = 0. */
 #include "ops/attention.h"
 
 #include "numerics/convert.h"

@@ -6,8 +6,7 @@
 
 #include "ops/lengths.h"
 
-/* Checks rows, which may have no data, and returns past_len in *past. The output is
- * [B,C,length]. */
+/* Checks `rows`, which may have no data, and sets *past to past_len. The output is [B,C,length]. */
 gqac_status kv_tail_fit(const op_work *work, const gqac_tensor *rows, const gqac_tensor *past_len,
                         const int32_t **past);
 gqac_tensor kv_tail_shape(const gqac_tensor *rows, int64_t length);

@@ -1,7 +1,7 @@
 /* linear: y [..,N] = x [..,K] times a constant weight [K,N] (+ bias [N]), the weight packed
  * (ops/panels.h). The product is MatMul's; bias is added to it in fp32, and the sum is rounded once
- * to the type of y. The pass `pack` makes it for targets that have a kernel for it; for others, and
- * for files, it expands to the MatMul (and Add) that it was, with the weight unpacked. */
+ * to the type of y. The pass `pack` makes it for targets with a kernel for it; for other targets
+ * and for files it expands to MatMul (and Add), with the weight unpacked. */
 #include "ops/linear.h"
 #include "ops/build.h"
 

@@ -10,10 +10,10 @@ extern const ir_attr_spec linear_attention_attrs[];
 gqac_status linear_attention_verify(const ir_node *node, gqac_diag *diag);
 gqac_status linear_attention_infer(ir_node *node, gqac_diag *diag);
 gqac_status linear_attention_eval(op_call *call);
-/* Of a verified node of LinearAttention or recurrent_attention. */
+/* The attributes of a verified node of LinearAttention or recurrent_attention. */
 recurrence_form linear_attention_form_of(const ir_node *node);
 bool linear_attention_mixes(const ir_node *node);
-/* The row of a domain. */
+/* The op row of LinearAttention in a domain. */
 #define LINEAR_ATTENTION_ROW(...)                                                                  \
     {                                                                                              \
         .schema = {.name = "LinearAttention",                                                      \

@@ -1,6 +1,6 @@
-/* Loop: runs a graph up to M times, while its condition holds; the states that a run returns are
- * arguments of the next, and further results are stacked. Source: ONNX operator spec. A run may
- * depend on all earlier ones, so the op counts as one that mixes rows. */
+/* Loop: runs a graph up to M times, while its condition holds. The states that an iteration returns
+ * are arguments of the next; further results are stacked. Source: ONNX operator spec. An iteration
+ * may depend on all earlier ones, so the op counts as one that mixes rows. */
 #include "ops/loop.h"
 
 #include <string.h>
@@ -44,7 +44,7 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     return GQAC_OK;
 }
 
-/* One element: a scalar, or of rank 1 where the body declares it so. */
+/* A tensor of one element: a scalar, or of rank 1 if the body declares it so. */
 static gqac_tensor scalar(const loop_frame *f, int arg, gqac_dtype dtype, void *data) {
     const bool row = f->body->inputs[arg]->type.rank == 1;
     return (gqac_tensor){.dtype = dtype, .rank = row, .dims = {1}, .data = data};

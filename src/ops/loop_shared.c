@@ -1,6 +1,6 @@
-/* Runs of a nested graph, for Loop and Scan. The results of a run are views that live until the
- * next run, and its arguments must not lie where it writes, so states are copied to two sets of
- * buffers, alternately. */
+/* Runs of a nested graph, for Loop and Scan. The results of a run are views that are valid until
+ * the next run, and a run must not write over its own arguments. So states are copied to two sets
+ * of buffers in turn. */
 #include "ops/loop.h"
 
 #include <string.h>

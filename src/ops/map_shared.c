@@ -1,9 +1,9 @@
 /* Runs a span kernel over an output whose inputs broadcast to it.
  *
  * Axes that are contiguous in every operand are merged; the last axis is cut into spans of at most
- * OP_SPAN elements, and each span is one work item. A kernel reads operands in place where their
- * storage has its form, else from a buffer: converted, or one value repeated where the axis is
- * broadcast. */
+ * OP_SPAN elements, and each span is one work item. A kernel reads an operand in place if it is
+ * stored in the kernel's form, else from a buffer with converted elements, or with one value
+ * repeated if the axis is broadcast. */
 #include "ops/elementwise.h"
 #include "ops/reduction.h"
 
@@ -33,7 +33,7 @@ static size_t carrier_width(op_carrier carrier, gqac_dtype dtype) {
     return carrier == OP_AS_RAW ? op_width(dtype) : widths[carrier];
 }
 
-/* Does the storage have the form that a kernel reads and writes? */
+/* True if elements are stored in the form that the kernel reads and writes. */
 static bool in_place(op_carrier carrier, gqac_dtype dtype) {
     switch (carrier) {
     case OP_AS_RAW:

@@ -1,4 +1,4 @@
-/* The matmul of the numerics contract, which MatMul, Gemm and MatMulNBits share, and the shapes of
+/* The matmul of the numerics contract, shared by MatMul, Gemm and MatMulNBits, and the shapes of
  * MatMul and MatMulInteger. */
 #ifndef GQAC_OPS_MATMUL_H
 #define GQAC_OPS_MATMUL_H
@@ -10,7 +10,7 @@
 gqac_status matmul_run(op_call *call, const matmul_job *job);
 gqac_status matmul_shape_of(op_call *call, matmul_shape *s, int *rank, int64_t *dims);
 gqac_status matmul_infer(ir_node *node, gqac_dtype dtype, gqac_diag *diag);
-/* A row of the product reads one row of A and all of B. */
+/* `mixes` of a product: a row of it reads one row of A, but all of B. */
 bool matmul_mixes(const ir_node *node);
 
 #endif

@@ -205,7 +205,6 @@ gqac_status matmul_infer(ir_node *node, gqac_dtype dtype, gqac_diag *diag) {
     return op_set_type(node, 0, dtype, rank, dims, diag);
 }
 
-/* A row of the product reads one row of A and all of B. */
 bool matmul_mixes(const ir_node *node) {
     const ir_value *a = ir_node_input(node, 0), *b = ir_node_input(node, 1);
     if (!a || !b || (a->type.rank < 2 && !a->constant) || op_axis_is_row(a, -1))

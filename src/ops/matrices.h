@@ -9,9 +9,9 @@ enum {
     MATMUL_COLUMNS = 256, /* columns of B in a unit of work */
 };
 
-/* One product y[m][n] = sum over k of a[m][k] * b[k][n], m < rows, n < columns. Functions return
- * the operands in pieces (k <= GQAC_K_PIECE) of fp32, with their leading dimension: pointers into
- * the tensor, or `scratch`, which they fill. */
+/* One product y[m][n] = sum over k of a[m][k] * b[k][n], m < rows, n < columns. `a` and `b` return
+ * pieces (k <= GQAC_K_PIECE) of the operands in fp32, with their leading dimension: pointers into
+ * the tensor, or `scratch`, which they have filled. */
 typedef struct matmul_job matmul_job;
 typedef const float *matmul_piece(const matmul_job *job, int64_t batch, int64_t first,
                                   int64_t count, int64_t k, int64_t n_k, float *scratch,
@@ -25,7 +25,7 @@ struct matmul_job {
                   float *values);
     const void *arg;
 };
-/* Splits the job over the pool. NO_MEMORY when scratch is short. */
+/* Computes the product, split over the pool. NO_MEMORY: scratch could not be allocated. */
 gqac_status matmul_do(const op_work *work, const matmul_job *job);
 /* Adds the scratch of matmul_do to `parts`. */
 void matmul_measure(int threads, gqac_parts *parts);

@@ -1,5 +1,5 @@
-/* Mixtures of experts on tensors, for the evals of ops/moe.h, where the formula is, and for kernels
- * of targets. */
+/* Mixtures of experts on tensors, for evals and for kernels of targets. ops/moe.h has the
+ * formula. */
 #ifndef GQAC_OPS_MIXTURE_H
 #define GQAC_OPS_MIXTURE_H
 
@@ -19,8 +19,9 @@ typedef struct moe_form {
     int64_t inner;    /* of our moe, whose weights are packed: elements between the projections */
 } moe_form;
 
-/* The weights of one projection: floats, or codes of `bits` bits with scales. Packed: floats as in
- * ops/panels.h, codes as in ops/nbits.h, the panels of one expert after those of another. */
+/* The weights of one projection: floats, or codes of `bits` bits with scales. Packed weights are
+ * floats as in ops/panels.h, or codes as in ops/nbits.h, with the panels of all experts one after
+ * another. */
 typedef struct moe_matrix {
     bool packed;
     const gqac_tensor *weight, *bias, *scale, *zero; /* weight NULL: no such projection */
@@ -42,14 +43,14 @@ typedef struct moe_operands {
     const gqac_tensor *in[MOE_INPUTS];
 } moe_operands;
 
-/* Reads operands, each of a type and shape that fits: of MoE (bits 0) and QMoE; of our moe, whose
- * weights are packed. */
+/* Reads operands and checks the type and shape of each: those of MoE (bits 0) and QMoE, or those of
+ * our moe, whose weights are packed. */
 typedef gqac_status moe_read(const moe_operands *o, const moe_form *form, moe *m);
 moe_read moe_read_files, moe_read_ours;
-/* The zero point of a block of row n of an expert, of codes as in a file. */
+/* The zero point of a block of row n of an expert, for codes that are not packed. */
 int moe_zero_of(const moe_matrix *m, int64_t expert, int64_t n, int64_t block);
 
-/* Operands that fit each other. */
+/* Operands that were checked against each other. */
 typedef struct moe_mixture {
     const moe *m;
     gqac_tensor *y;
@@ -63,8 +64,8 @@ typedef struct moe_mixture {
 /* Checks sizes; the output has the shape and type of x. */
 gqac_status moe_fit(const op_work *work, const moe_form *form, const moe *m, gqac_tensor *y,
                     moe_mixture *s);
-/* The experts of a row and their weights, `chosen` of each, in the order in which they are added.
- * scratch and taken have an element for each expert. */
+/* Chooses the `chosen` experts of a row and their weights, in the order in which results are added.
+ * scratch and taken have one element for each expert. */
 void moe_choose(const moe_mixture *s, int64_t row, int64_t *order, float *p, float *scratch,
                 bool *taken);
 /* h [inner] from the results of fc1 and fc3 (or NULL) for a row; h may be fc1. */

@@ -39,9 +39,9 @@ int moe_code_at(const uint8_t *bytes, int64_t index, int bits);
 moe_form moe_form_of(const ir_node *node);
 moe_form moe_code_form(const ir_node *node);   /* of QMoE */
 moe_form moe_packed_form(const ir_node *node); /* of our moe (moe_packed.c) */
-/* Reads the operands, computes all rows. */
+/* Reads the operands and computes all rows. */
 gqac_status moe_eval(op_call *call, const moe_form *form, moe_read *read);
-/* Does fc1 compute both operands of swiglu? */
+/* True if fc1 computes both operands of swiglu. */
 bool moe_is_fused(const ir_node *node);
 
 #endif

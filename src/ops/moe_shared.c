@@ -449,7 +449,7 @@ static void run(void *arg, size_t begin, size_t end, int worker) {
     }
 }
 
-/* The sizes of the projections must fit each other. */
+/* Checks that the sizes of the projections fit each other. */
 static gqac_status check_sizes(const op_work *work, const moe_mixture *s) {
     const moe_matrix *fc = s->m->fc;
     const bool fits = fc[0].weight && fc[1].weight && fc[0].k == s->hidden && fc[1].k == s->inner &&

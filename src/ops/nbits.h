@@ -1,9 +1,9 @@
 /* The quantised weights of linear_nbits, for the op and for the packer.
  *
- * A panel has 64 columns. Codes are 32-bit words [panels][words][64], one word a column, in which
- * 32 / bits consecutive k lie so that a shift and a mask extract the bytes of four codes: field f
- * of byte b is k0 + 4 f + b. Scales and zero points are [panels][blocks][64]. Columns from n on and
- * codes from k on are zeros. */
+ * A panel has 64 columns. Codes are 32-bit words [panels][words][64]. A word holds 32 / bits
+ * consecutive k of one column, arranged so that one shift and one mask extract four codes as bytes:
+ * field f of byte b is k0 + 4 f + b. Scales and zero points are [panels][blocks][64]. Columns from
+ * n on and codes from k on are zeros. */
 #ifndef GQAC_OPS_NBITS_H
 #define GQAC_OPS_NBITS_H
 
@@ -31,8 +31,8 @@ static inline nbits_shape nbits_shape_of(int64_t k, int64_t n, int bits, int64_t
     return s;
 }
 
-/* Are the activations quantised to int8? Float zero points and 2-bit codes in blocks of 16 have no
- * such form. */
+/* True if activations are quantised to int8. There is no such form with float zero points, or with
+ * 2-bit codes in blocks of 16. */
 static inline bool nbits_int8(int64_t level, int bits, int64_t block, bool float_zero) {
     return level == 4 && !float_zero && (bits != 2 || block > 16);
 }

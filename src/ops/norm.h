@@ -1,4 +1,4 @@
-/* What the normalisations share. */
+/* Shared by the ops of normalisation. */
 #ifndef GQAC_OPS_NORM_H
 #define GQAC_OPS_NORM_H
 
@@ -14,7 +14,7 @@ gqac_status norm_eval(op_call *call, const norm *kind);
 
 /* The attributes of a node of that kind. */
 norm_form norm_form_of(const ir_node *node, const norm *kind);
-/* Does it normalise over an axis of tokens? */
+/* `mixes`: true if the op normalises over an axis of tokens. */
 bool norm_mixes(const ir_node *node);
 extern const ir_attr_spec norm_attrs[];      /* axis, epsilon 1e-5, stash_type */
 extern const ir_attr_spec norm_skip_attrs[]; /* epsilon 1e-12 */

@@ -42,10 +42,10 @@ typedef struct norm_run {
     op_scratch scratch;
 } norm_run;
 
-/* Checks the operands, which are set, and sets rows, n, skip_rows, axis and periods. */
+/* Checks the operands, which the caller has set, and sets rows, n, skip_rows, axis and periods. */
 gqac_status norm_fit(const op_work *work, const norm_form *form, norm_run *r);
-/* Types and shapes of the results: y and sum as x (y has the type of the weight where the value is
- * rounded before it), mean and inv f32 [.., 1, ..]. */
+/* Types and shapes of the results: y and sum are like x (but y has the type of the weight if values
+ * are rounded before it is applied); mean and inv are f32 [.., 1, ..]. */
 gqac_tensor norm_y(const norm_run *r);
 gqac_tensor norm_sum(const norm_run *r);
 gqac_tensor norm_moment(const norm_run *r);

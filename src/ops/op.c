@@ -8,7 +8,7 @@
 
 #include "ops/shared.h"
 
-/* ir.h owns the schema of "return"; with this row it is found like any other. */
+/* The schema of "return" belongs to ir.h; with this row it is found like any other op. */
 static const gqac_op return_row = {
     .schema = {.name = "return",
                .domain = "gqac",
@@ -69,7 +69,7 @@ ir_node *op_build(ir_builder *b, const char *domain, const char *name, int n_inp
     return ir_build(b, schema, NULL, n_inputs, inputs, n_outputs);
 }
 
-/* Sets the place of failures that op_fail did not report (such as no memory). */
+/* Names the node in failures that op_fail did not report, such as NO_MEMORY. */
 static gqac_status placed(const ir_node *node, gqac_diag *diag, gqac_status status) {
     if (status != GQAC_OK && diag && !diag->where[0])
         ir_node_place(node, diag);

@@ -42,7 +42,7 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     return op_set_type(node, 0, GQAC_F32, 4, dims, diag);
 }
 
-/* Files have such masks where a mask is required but nothing is padded. */
+/* True for the masks that files have if a mask is required but nothing is padded. */
 static bool is_empty(const gqac_tensor *mask, int64_t batch) {
     return mask->rank == 2 && mask->dims[1] == 1 && (mask->dims[0] == 1 || mask->dims[0] == batch);
 }

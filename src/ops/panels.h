@@ -1,5 +1,6 @@
 /* The weight of `linear` [K,N], packed: panels of 64 columns, each [K][64] with zeros after the
- * last column. A panel is read in the order of its bytes, whatever the number of rows. */
+ * last column. Kernels read a panel from its first byte to its last, whatever the number of
+ * rows. */
 #ifndef GQAC_OPS_PANELS_H
 #define GQAC_OPS_PANELS_H
 
@@ -13,7 +14,7 @@ static inline int64_t linear_panels(int64_t n) {
     return n / LINEAR_PANEL + (n % LINEAR_PANEL != 0);
 }
 
-/* Is this the shape of a packed weight [k,n]? */
+/* True if the tensor has the shape of a packed weight [k,n]. */
 static inline bool linear_is_packed(const gqac_tensor *w, int64_t k, int64_t n) {
     return w->rank == 3 && w->dims[0] == linear_panels(n) && w->dims[1] == k &&
            w->dims[2] == LINEAR_PANEL;

@@ -1,5 +1,5 @@
-/* Keys or values of the past and then of the new tokens: the op concat_past_present, for its eval
- * and for kernels that compute the new rows in place. */
+/* The keys or values of the past followed by those of the new tokens: the op concat_past_present,
+ * for its eval and for kernels that compute the new rows in place. */
 #ifndef GQAC_OPS_PRESENT_H
 #define GQAC_OPS_PRESENT_H
 
@@ -19,11 +19,11 @@ typedef struct present_operands {
     const gqac_tensor *past, *fresh, *past_len, *new_len, *total;
 } present_operands;
 
-/* Checks them. The output is [B,heads,capacity,D]. */
+/* Checks the operands. The output is [B,heads,capacity,D]. */
 gqac_status present_fit(const op_work *work, const present_operands *o, present_rows *c);
-/* Its memory, which may be that of past if the capacities are equal. */
+/* Sets the memory of the output, which may be that of past if the capacities are equal. */
 gqac_status present_put(const op_work *work, present_rows *c, void *memory);
-/* Writes all rows of a head but the new ones: those of the past, then zeros. */
+/* Writes all rows of a head except the new ones: those of the past, then zeros. */
 void present_keep(const present_rows *c, int64_t b, int64_t head);
 /* Address of new row i of a head. */
 static inline unsigned char *present_row(const present_rows *c, int64_t b, int64_t head,

@@ -1,9 +1,9 @@
 /* Shared by QuantizeLinear and DequantizeLinear: the index of the scale of an element.
  *
- * x is [outer][length][inner] around the attribute axis. Scales (and zero points, of the same
- * shape) are one for the tensor, [length], or of the shape of x with blocks of `block` elements
- * along the axis. Beyond ONNX also [..,1] with the rank of x, whatever the axis: one for each row,
- * as quantise_rows makes them. */
+ * x is [outer][length][inner] around the attribute axis. Scales (and zero points, in the same
+ * shape) are one for the tensor; [length]; or in the shape of x with one for each `block` elements
+ * along the axis. Beyond ONNX they may be [..,1] with the rank of x, whatever the axis: one for
+ * each row, as quantise_rows makes them. */
 #ifndef GQAC_OPS_QUANTISE_H
 #define GQAC_OPS_QUANTISE_H
 
@@ -27,14 +27,15 @@ static inline int64_t quant_scale_at(const quant_layout *q, int64_t o, int64_t a
     return q->by_axis ? a : 0;
 }
 
-/* DynamicQuantizeLinear of n values: its scale, *zero its zero point; and the codes of values. */
+/* DynamicQuantizeLinear of n values: quant_range returns the scale and sets *zero to the zero
+ * point; quant_codes writes the codes. */
 float quant_range(const float *x, int64_t n, int32_t *zero);
 void quant_codes(uint8_t *y, const float *x, int64_t n, float scale, int32_t zero);
 
 gqac_status quant_verify(const ir_node *node, gqac_diag *diag); /* block_size */
-/* Do scales depend on the index of a row? */
+/* `mixes`: true if scales depend on the index of a row. */
 bool quant_mixes(const ir_node *node);
-/* Layout of x for these scales; INVALID_INPUT when the shapes do not fit. zero may be NULL. */
+/* Sets the layout of x for these scales; zero may be NULL. INVALID_INPUT: the shapes do not fit. */
 gqac_status quant_layout_of(const ir_node *node, const gqac_tensor *x, const gqac_tensor *scale,
                             const gqac_tensor *zero, quant_layout *layout, gqac_diag *diag);
 /* The same check of constant shapes, for infer; INVALID_MODEL. */

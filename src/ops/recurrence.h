@@ -4,9 +4,9 @@
  *   M = exp(decay) * M                       gated, gated_delta
  *   u = v, or beta * (v - M^T k)             delta, gated_delta
  *   M = M + k (x) u,  y = scale * M^T q
- * Hk is Hkv, or divides it: then Hkv / Hk heads of v share a head of k. All in fp32, each sum one
- * chain over dk. The state is rounded to its type after every token, so that it does not matter
- * where a call ends. */
+ * Hk is Hkv, or divides it: then Hkv / Hk heads of v share a head of k. All in fp32; each sum is
+ * one chain over dk. The state is rounded to its type after every token, so that results do not
+ * depend on where calls end. */
 #ifndef GQAC_OPS_RECURRENCE_H
 #define GQAC_OPS_RECURRENCE_H
 
@@ -26,15 +26,18 @@ typedef struct recurrence_operands {
     const gqac_tensor *q, *k, *v, *decay, *beta;
 } recurrence_operands;
 
-/* The states of `n` sequences. Sequence b is row b of the batch, or all are packed in [1,N,..]. */
+/* The states of `n` sequences. Sequence b is row b of the batch, or all sequences are packed in
+ * [1,N,..]. */
 typedef struct recurrence_states {
     gqac_dtype dtype;
     int64_t n;
     const void *arg;
-    /* Tokens of sequence b, and the row of its first token in B*S rows; other rows become zeros. */
+    /* Returns the number of tokens of sequence b, and sets *first to the row of its first token
+     * among B*S rows. Rows of no sequence become zeros. */
     int64_t (*tokens)(const void *arg, int64_t b, int64_t *first);
     const void *(*before)(const void *arg, int64_t b); /* NULL: zeros */
-    /* The i-th state to store, and after how many tokens (ascending); NULL: no more. */
+    /* Returns the memory of the i-th state to store, and sets *tokens to the number of tokens after
+     * which it is stored (ascending); NULL: there is none. */
     void *(*after)(const void *arg, int64_t b, int i, int64_t *tokens);
 } recurrence_states;
 
@@ -52,11 +55,11 @@ typedef struct recurrence {
     op_scratch scratch;
 } recurrence;
 
-/* Checks operands and sets *r except states and y, which the caller sets. INVALID_INPUT; LIMIT for
- * a state that is too large. */
+/* Checks operands and sets *r, except states and y, which the caller sets. INVALID_INPUT: wrong
+ * types or shapes; LIMIT: a state is too large. */
 gqac_status recurrence_fit(const op_work *work, const recurrence_form *form,
                            const recurrence_operands *in, recurrence *r);
-/* NO_MEMORY when scratch is short. */
+/* Computes all rows. NO_MEMORY: scratch could not be allocated. */
 gqac_status recurrence_run(const op_work *work, recurrence *r);
 /* Adds the scratch of recurrence_run to `parts`. */
 void recurrence_measure(const recurrence *r, int threads, gqac_parts *parts);

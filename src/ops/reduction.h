@@ -6,15 +6,15 @@
 
 /* ---- axes and reductions ------------------------------------------------- */
 
-/* The integers of an input as a bit set of distinct axes; *given false when the input is absent.
- * infer: *known is false while they are not known. */
+/* Read the integers of an input as a bit set of distinct axes; *given is false if the input is
+ * absent. In infer, *known is false while the integers are not known. */
 gqac_status op_axes_infer(const ir_node *node, int input, int rank, unsigned *set, bool *given,
                           bool *known, gqac_diag *diag);
 gqac_status op_axes_eval(op_call *call, int input, int rank, unsigned *set, bool *given);
 /* `upgrade` of Squeeze and Unsqueeze: the attribute axes becomes input 1. */
 gqac_status op_axes_upgrade(ir_builder *b, ir_node *node, int opset, const op_raw_attrs *raw);
 
-/* A reduction gets one row at a time, gathered into a buffer. */
+/* A reduction of one row, which was gathered into a buffer. */
 typedef struct op_reduce {
     float (*f32)(const float *row, int64_t n);
     double (*f64)(const double *row, int64_t n);
@@ -27,7 +27,7 @@ typedef struct op_reduce {
 } op_reduce;
 gqac_status op_reduce_infer(ir_node *node, const op_reduce *kernel, gqac_diag *diag);
 gqac_status op_reduce_eval(op_call *call, const op_reduce *kernel);
-/* infer and eval of a row, from the fields of its op_reduce. */
+/* Defines infer and eval of an op row from the fields of its op_reduce. */
 #define OP_REDUCE(...) OP_FAMILY(op_reduce, reduce, __VA_ARGS__)
 /* f64, i64 and u64 of ReduceMax (>, -INFINITY) and ReduceMin (<, INFINITY). */
 #define OP_EXTREME(fn, type, as, start, op, wins)                                                  \
@@ -41,11 +41,12 @@ gqac_status op_reduce_eval(op_call *call, const op_reduce *kernel);
     OP_EXTREME(f64, double, double, (double)(from), op, row[i] != row[i])                          \
     OP_EXTREME(i64, int64_t, int64_t, row[0], op, false)                                           \
     OP_EXTREME(u64, int64_t, uint64_t, row[0], op, false)
-/* The greatest or the least of a row, the first of equal elements; NaN wins, the last NaN. */
+/* The greatest or the least element of a row, the first of equal ones; if there are NaN, the last
+ * NaN. */
 float op_extreme_f32(const float *row, int64_t n, bool least);
 double op_lane_sum_f64(const double *row, int64_t n); /* the order of gqn_lane_sum */
 bool op_reduce_mixes(const ir_node *node);
-/* Before opset 18 axes were an attribute; takes it when it is there. */
+/* `upgrade`: before opset 18 axes were an attribute, which becomes an input. */
 gqac_status op_reduce_upgrade(ir_builder *b, ir_node *node, int opset, const op_raw_attrs *raw);
 extern const ir_attr_spec op_reduce_attrs[]; /* keepdims, noop_with_empty_axes */
 #define OP_REDUCE_ROW(...)                                                                         \
@@ -57,8 +58,8 @@ extern const ir_attr_spec op_reduce_attrs[]; /* keepdims, noop_with_empty_axes *
                    __VA_ARGS__},                                                                   \
         .infer = infer, .eval = eval, .upgrade = op_reduce_upgrade, .mixes = op_reduce_mixes       \
     }
-/* Elements [first, first + n * stride) as keys, n <= OP_SPAN: the first in order has the greatest
- * key. */
+/* Converts n <= OP_SPAN elements from `first` on, `stride` apart, to integer keys: the element that
+ * comes first in the order has the greatest key. */
 typedef struct op_order {
     bool least;     /* the least comes first */
     bool nan_first; /* NaN comes first, else last */
@@ -94,10 +95,10 @@ gqac_status op_softmax_infer(ir_node *node, gqac_diag *diag);
 gqac_status op_softmax_eval(op_call *call, op_softmax_row *compute);
 bool op_softmax_mixes(const ir_node *node);
 extern const ir_attr_spec op_softmax_attrs[]; /* axis */
-/* Before opset 13 the axis split the tensor into a matrix: axes other than the last become Flatten
- * and Reshape. */
+/* `upgrade`: before opset 13 the axis split the tensor into a matrix, so an axis other than the
+ * last becomes Flatten and Reshape. */
 gqac_status op_softmax_upgrade(ir_builder *b, ir_node *node, int opset, const op_raw_attrs *raw);
-/* eval of a row by its op_softmax_row. */
+/* Defines eval of an op row by its op_softmax_row. */
 #define OP_SOFTMAX(compute)                                                                        \
     static gqac_status eval(op_call *call) {                                                       \
         return op_softmax_eval(call, compute);                                                     \

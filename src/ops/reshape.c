@@ -2,8 +2,8 @@
  * is inferred. Source: ONNX operator spec. */
 #include "ops/copy.h"
 
-/* The only missing dim, such that both products are equal; equal factors cancel first, so that
- * symbols need no division. */
+/* Computes the one missing dim, for which both products are equal. Equal factors cancel first, so
+ * that symbols need no division. */
 static const ir_dim *left_over(ir_dims *d, ir_type in, int rank, const ir_dim *const *out,
                                int missing) {
     bool used[GQAC_MAX_RANK] = {false};

@@ -1,4 +1,4 @@
-/* What the ops of rotary embeddings share. */
+/* Shared by the ops of rotary embeddings. */
 #ifndef GQAC_OPS_ROTARY_H
 #define GQAC_OPS_ROTARY_H
 

@@ -11,14 +11,14 @@ typedef struct rotation {
     bool interleaved;
 } rotation;
 
-/* All but x; NULL: absent. */
+/* All operands except x; NULL: absent. */
 typedef struct rotary_operands {
     const gqac_tensor *cos, *sin, *past_len, *new_len, *position_ids;
     bool interleaved;
 } rotary_operands;
 
-/* Checks and reads them, for x [B,H,S,D] of floats with those dims. Every row that is not padding
- * has a position within the tables. */
+/* Checks and reads the operands, for x [B,H,S,D] of floats with those dims. Afterwards every row
+ * that is not padding has a position within the tables. */
 gqac_status rotary_fit(const op_work *work, const rotary_operands *o, const int64_t dims[4],
                        rotation *r);
 
@@ -28,7 +28,7 @@ static inline int64_t rotary_position(const rotation *r, int64_t b, int64_t s) {
     return r->ids->rank == 1 ? op_get_i64(r->ids, 0) + s : op_get_i64(r->ids, b * r->rows + s);
 }
 
-/* Is the row padding? Its result is zeros. */
+/* True if the row is padding; its result is zeros. */
 static inline bool rotary_is_pad(const rotation *r, int64_t b, int64_t s) {
     return r->fresh && s >= r->fresh[b];
 }

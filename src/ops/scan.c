@@ -1,5 +1,5 @@
-/* Scan: runs a graph once for each index along an axis of its scan inputs; states are passed from
- * run to run, further results are stacked along an axis. Source: ONNX operator spec, 9. A run may
+/* Scan: runs a graph once for each index along an axis of its scan inputs. States are passed from
+ * run to run; further results are stacked along an axis. Source: ONNX operator spec, 9. A run may
  * depend on all earlier ones, so the op counts as one that mixes rows. */
 #include <string.h>
 

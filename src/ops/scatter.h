@@ -1,4 +1,4 @@
-/* Ops that read or write elements of data at indices; some write updates by an attribute
+/* Shared by ops that read or write elements of data at indices; those that write have an attribute
  * `reduction`. */
 #ifndef GQAC_OPS_SCATTER_H
 #define GQAC_OPS_SCATTER_H
@@ -9,12 +9,14 @@ gqac_status op_scatter_verify(const ir_node *node, gqac_diag *diag);
 unsigned op_scatter_types(const ir_node *node); /* of data, for that reduction */
 /* Checks dtypes; out[0] becomes a copy of data. */
 gqac_status op_scatter_start(op_call *call);
-/* Elements [to, to + n) of out[0] become, or are combined with, [from, from + n) of updates. */
+/* Writes elements [from, from + n) of updates to elements [to, to + n) of out[0], or combines them
+ * with these. */
 void op_scatter_put(const op_call *call, int64_t to, const gqac_tensor *updates, int64_t from,
                     int64_t n);
 
-/* GatherElements and ScatterElements: where in data an element of indices points to, in row-major
- * order of indices; base leaves the axis out, its index is added times its stride. */
+/* GatherElements and ScatterElements: the offset in data that an element of indices selects, in
+ * row-major order of indices. `base` is the offset without the axis; the index times the stride of
+ * the axis is added to it. */
 typedef struct op_elements_place {
     const gqac_tensor *indices;
     int axis;
@@ -24,8 +26,8 @@ op_elements_place op_elements_begin(const op_call *call, int axis);
 void op_elements_next(op_elements_place *p);
 bool op_elements_mixes(const ir_node *node); /* `mixes` of both rows */
 
-/* GatherND and ScatterND: do the tuples of input 1 select rows, on the axes after the first
- * `batch`? */
+/* GatherND and ScatterND: true if the tuples of input 1 select rows, on the axes after the first
+ * `batch`. */
 bool op_tuples_mix(const ir_node *node, int64_t batch);
 
 #endif

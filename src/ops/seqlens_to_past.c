@@ -7,13 +7,13 @@
  *   cached:  p_b = seqlens_k[b] rows are cached; with S > 1 the values 0 and C both mean a first
  *            prompt, p_b = 0; n_b = S.
  * C = max(total, P) is the capacity, P the rows of past_key. A cache either grows to the length
- * that is needed (total = P + S) or has the capacity already (total <= P). For a window-sized cache
+ * that is needed (total = P + S) or already has the capacity (total <= P). For a window-sized cache
  * (windowed) neither rule holds: lengths may exceed total and C, p_b is t_b - S or seqlens_k[b] and
  * n_b = S always.
  *
  * positions [B,S] i64, from position_ids [B,>=S]: in a first prompt (S == total) positions count up
- * from the first id in every row; else each token has its own id. A key or value [B,S,..] has the
- * rows of the query, or none where the past has them already. */
+ * from the first id in every row; else each token has its own id. A key or value [B,S,..] has as
+ * many rows as the query, or none if the past already has them. */
 #include "ops/attention.h"
 
 #include <string.h>

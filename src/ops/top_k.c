@@ -1,8 +1,8 @@
 /* TopK: the k greatest (largest 0: least) elements along one axis, in order, and their indices.
  * Equal elements are in the order of their indices; NaN is greater than every number. Source: ONNX
  * operator spec. A row is read once. Elements greater than the k-th so far are kept in a buffer of
- * about 2 k entries; when it is full it is merge-sorted and cut to k. Time is n log k for any row,
- * and for random order hardly more than that of reading it. */
+ * about 2 k entries; when it is full, it is merge-sorted and cut to k. That takes n log k time for
+ * any row, and hardly more than reading it if the order is random. */
 #include "ops/elementwise.h"
 #include "ops/reduction.h"
 

@@ -1,5 +1,5 @@
-/* The rows of each sequence and the keys that they attend to, on tensors: for evals and for kernels
- * of targets. Symbols as in ops/attention.h. */
+/* The rows of each sequence and the keys that they attend to, on tensors, for evals and for kernels
+ * of targets. The symbols are those of ops/attention.h. */
 #ifndef GQAC_OPS_VISIBLE_H
 #define GQAC_OPS_VISIBLE_H
 
@@ -15,12 +15,12 @@ typedef struct attention_rows {
     const int32_t *past, *fresh;
 } attention_rows;
 
-/* From past_len and new_len, both [n]. INVALID_INPUT when they fit neither form; OUT_OF_RANGE:
- * negative lengths, more new tokens than rows, or positions beyond i32. */
+/* Reads past_len and new_len, both [n]. INVALID_INPUT: they fit neither form; OUT_OF_RANGE: a
+ * length is negative, there are more new tokens than rows, or a position exceeds i32. */
 gqac_status op_rows_fit(const op_work *work, const gqac_tensor *past_len,
                         const gqac_tensor *new_len, int64_t batch, int64_t width,
                         attention_rows *rows);
-/* Rows of sequence b, including padding. */
+/* Number of rows of sequence b, padding included. */
 static inline int64_t attention_rows_of(const attention_rows *rows, int64_t b) {
     return rows->packed ? rows->fresh[b] : rows->width;
 }

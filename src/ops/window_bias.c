@@ -24,7 +24,7 @@ typedef struct shifting {
     const unsigned char *bias;
     unsigned char *y;
     const int32_t *past_len, *new_len;
-    int64_t rows, columns, count, capacity, window; /* rows of a batch row */
+    int64_t rows, columns, count, capacity, window; /* rows: of a batch row */
     bool shared;                                    /* the same bias for all b */
     size_t width;
 } shifting;

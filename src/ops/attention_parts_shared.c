@@ -68,8 +68,8 @@ static void split_packed(ir_builder *b, const ir_node *node, int64_t q, int64_t 
              .ints = {{"axis", 2}}, .out = {&parts[0], &parts[1], &parts[2]});
 }
 
-/* True if position_ids is computed from a graph input of that kind: the caller replaces it by its
- * own positions, so what the graph adds would be lost. */
+/* True if the operand position_ids is not the graph input of that name. The caller replaces it by
+ * its own positions, so whatever the graph computes there would be lost. */
 static bool counts_itself(const ir_node *node) {
     const ir_value *ids = ir_node_input(node, GQA_POSITION_IDS);
     return ids && ir_attr_int(node, "do_rotary") == 1 &&

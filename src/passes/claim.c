@@ -1,12 +1,12 @@
-/* claim: each node gets the first kernel of the target that matches; a kernel may take further
- * nodes with it (fused_into). A composite that none takes is marked for `expand`. It starts afresh,
- * so that a second run has the same result.
+/* claim: each node gets the first kernel of the target that matches it; a kernel may claim further
+ * nodes with it (fused_into). A composite that no kernel claims is marked for `expand`. Earlier
+ * claims are cleared first, so a second run has the same result.
  *
- * A group runs where its root stands. Where others read a result of a fused node, the group is put
- * together in one place, and a node between that needs the result (a *late* node) goes after the
- * root. ir_node.mark is TARGET_TAKEN and, above it, the number of the group that the node is
- * late for. A group that needs its own results by way of late nodes has no such place: the next
- * kernel is asked. */
+ * A group runs at the position of its root. If a node outside reads a result of a fused node, the
+ * nodes of the group are moved together, and nodes between them that depend on the result (*late*
+ * nodes) are moved after the root. ir_node.mark is TARGET_TAKEN and, in the bits above it, the
+ * number of the group for which the node is late. If the group itself depends on a late node, that
+ * is not possible, and the next kernel is tried. */
 #include "passes/rewrite.h"
 
 #include <string.h>
@@ -14,9 +14,9 @@
 #include "ops/shared.h"
 
 enum {
-    MAX_NAMES = 256, /* kernels of a target; beyond, names are made again */
-    WINDOW = 4096,   /* most nodes between those of a group */
-    ROUNDS = 16,     /* of the search for late nodes */
+    MAX_NAMES = 256, /* kernels of a target whose names are kept */
+    WINDOW = 4096,   /* maximum number of nodes between those of a group */
+    ROUNDS = 16,     /* maximum rounds of the search for late nodes */
 };
 
 /* Shown names ("ref.kv_append"), made once for each kernel. */
@@ -52,7 +52,7 @@ static void take(claimer *c, ir_node *node, const target_kernel *kernel, const c
 /* ---- the place of a group ------------------------------------------------ */
 
 typedef struct group {
-    ir_node *root, *first; /* first: of the group in the graph */
+    ir_node *root, *first; /* first: the group's first node in the graph */
     ir_node **nodes;       /* besides the root */
     int n;
     unsigned number;
@@ -65,7 +65,7 @@ static bool is_member(const group *g, const ir_node *node) {
     return is;
 }
 
-/* Are all nodes free and before the root? Sets the first one. */
+/* True if all nodes are unclaimed and before the root; sets group.first. */
 static bool find_first(group *g) {
     int found = 0, looked = 0;
     for (int i = 0; i < g->n; i++)
@@ -79,7 +79,7 @@ static bool find_first(group *g) {
     return found == g->n;
 }
 
-/* Is a result of the fused nodes read outside? */
+/* True if a node outside the group reads a result of a fused node. */
 static bool is_open(const group *g) {
     for (int i = 0; i < g->n; i++)
         for (int k = 0; k < g->nodes[i]->n_outputs; k++) {
@@ -95,8 +95,8 @@ static bool is_late(const group *g, const ir_node *node) {
     return ir_node_root(node)->mark >> 1 == g->number;
 }
 
-/* Whoever reads results of this node is late; false when that is the group itself. Groups that were
- * made before are late as a whole. */
+/* Marks the readers of a node's results as late; false if the group itself reads one. Of a group
+ * that was claimed before, all nodes become late. */
 static bool spread(const group *g, const ir_node *node, bool *changed) {
     const bool member = is_member(g, node);
     for (int i = 0; i < node->n_outputs; i++) {
@@ -128,8 +128,9 @@ static bool find_late(const group *g) {
     return false;
 }
 
-/* Moves late nodes after the root, and the others between before the group. Returns the node that
- * followed the root: the walk, which goes backwards, continues before it with the late nodes. */
+/* Moves late nodes after the root, and the other nodes between those of the group before the group.
+ * Returns the node that followed the root: the walk, which goes backwards, continues before that
+ * node, so that it visits the late nodes. */
 static ir_node *gather(const group *g) {
     ir_node *next, *const after = g->root->next;
     for (ir_node *n = g->first; n != g->root; n = next) {
@@ -142,7 +143,8 @@ static ir_node *gather(const group *g) {
 
 /* ---- the walk ------------------------------------------------------------ */
 
-/* The kernel of a node, and its group. The walk goes on before *done (NULL: from the last node). */
+/* Chooses the kernel of a node, and its group. The walk continues before *done (NULL: at the last
+ * node). */
 static const target_kernel *choose(claimer *c, group *g, ir_node **done) {
     const gqac_target *target = c->context->target;
     const target_kernel *kernel = NULL;
@@ -181,8 +183,8 @@ static gqac_status visit(claimer *c, ir_node *node, ir_node **done) {
     return GQAC_OK;
 }
 
-/* From the last node to the first: the root of a pattern comes before what it takes. Recursion
- * follows nested graphs, and the verifier bounds its depth. */
+/* Visits nodes from the last to the first, so that the root of a pattern comes before the nodes
+ * that it claims. Recursion follows nested graphs, whose depth the verifier limits. */
 static gqac_status visit_graph(claimer *c, ir_graph *graph) {
     ir_node *node = graph->last;
     while (node) {

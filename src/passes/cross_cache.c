@@ -1,11 +1,11 @@
-/* static-cross-cache: keys and values of an encoder's states are computed once.
+/* static-cross-cache: the keys and values of an encoder's states are computed once.
  *
  * For each attention node whose keys come from other inputs than its query (insert_kv.c finds them)
  * there are inputs cache_k_in_i and cache_v_in_i [B,H,L,D] and results cache_k_out_i and
- * cache_v_out_i. One If serves all layers: caches that have rows it returns as they are, empty
- * ones it computes, and everything that only they need lies in that branch, an encoder in the same
- * graph included. Attention becomes the ONNX op over the results of the If; nothing is appended, so
- * that the results are the inputs again. */
+ * cache_v_out_i. One If serves all layers: it returns caches that have rows unchanged, and computes
+ * empty ones. The branch that computes them holds all nodes that only they need, including an
+ * encoder in the same graph. Attention becomes the ONNX op over the results of the If. Nothing is
+ * appended, so the caches of later calls are those that went in. */
 #include "ops/attention.h"
 #include "ops/build.h"
 #include "passes/insert_kv.h"
@@ -34,7 +34,7 @@ static ir_value *for_each_query(ir_builder *b, ir_value *mask, ir_value *q) {
     return OP_BUILD(b, "Expand", .in = {mask, shape});
 }
 
-/* The one mask of a node, NULL when it has none. */
+/* Reads the one mask of a node; NULL: it has none. */
 static gqac_status read_mask(const cross_caches *c, ir_builder *b, const ir_node *node, ir_value *q,
                              ir_value **mask) {
     char name[64];
@@ -89,7 +89,7 @@ static gqac_status take_apart(const cross_caches *c, cross_layer *l) {
 
 /* ---- the branch ---------------------------------------------------------- */
 
-/* Is the use attention, which will read the results of the If instead? */
+/* True if the use is by attention, which will read the results of the If instead. */
 static bool will_go(const cross_caches *c, const ir_use *use) {
     for (int i = 0; i < c->n; i++)
         for (int k = 0; k < 2; k++)
@@ -98,7 +98,7 @@ static bool will_go(const cross_caches *c, const ir_use *use) {
     return false;
 }
 
-/* May the node go into the branch: does nobody else read it? */
+/* True if the node can move into the branch, because no other node reads it. */
 static bool is_theirs(const cross_caches *c, const ir_node *node) {
     for (int i = 0; i < node->n_outputs; i++) {
         const ir_value *value = node->outputs[i];
@@ -120,7 +120,7 @@ static gqac_status need(void *arg, ir_node *node) {
     return GQAC_OK;
 }
 
-/* Marks what the rows are computed from, and what of it only they need. */
+/* Marks the nodes from which the rows are computed, and those of them that nothing else needs. */
 static void mark_nodes(const cross_caches *c) {
     pass_clear_marks(c->graph);
     for (int i = 0; i < c->n; i++)
@@ -139,7 +139,8 @@ static void mark_nodes(const cross_caches *c) {
     }
 }
 
-/* The If lies before its first reader; what the branch reads lies before the If. */
+/* Fills the branch. The If is inserted before its first reader, and what the branch reads comes
+ * before the If. */
 static gqac_status fill_branch(const cross_caches *c, ir_graph *branch, ir_node *place) {
     ir_node *next;
     bool after = false;
@@ -168,7 +169,7 @@ static gqac_status set_results(const cross_caches *c, ir_graph *branch, bool giv
     return ir_graph_set_results(branch, n, values, NULL) ? GQAC_OK : short_of_memory(c);
 }
 
-/* Is there a row in the first cache? */
+/* Builds the condition: the first cache has a row. */
 static ir_value *is_filled(const cross_caches *c, ir_builder *b) {
     ir_value *axis = OP_I64S(b, 0);
     ir_value *rows = op_build_lengths(b, c->layers[0].in[0], 2, 1);

@@ -1,4 +1,4 @@
-/* defaults: inputs that a sequence always feeds alike become constants.
+/* defaults: inputs that have the same value in every step of a sequence become constants.
  *
  *   use_cache_branch    true: a merged decoder holds two decoders in one If, with a past and
  * without; the one with a past does for all calls, a first one has a past of no rows

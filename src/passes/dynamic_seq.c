@@ -1,12 +1,13 @@
-/* dynamic-seq: a graph that was exported for one token a call takes any number of them.
+/* dynamic-seq: makes a graph that was exported for one token per call accept any number of tokens.
  *
- * Inputs whose axis of tokens is 1 get the symbol sequence_length there, and all types are inferred
- * again. Exporters bake the 1 into the shapes of Reshape: where the operand has the new symbol, the
- * entry of the constant that stands for it is found by what lies before it, in the operand and in
- * the old result. What the file computes from shapes follows by itself, so this goes before any
- * folding. What else the export may have fixed shows in the types, or in nodes that depend on the
- * place of a token in its call (invariance.c): those are refused by name. Positions must be an
- * input, or come from the cache: constants that were computed from them cannot be recognised. */
+ * Inputs whose token axis has length 1 get the symbol sequence_length there, and all types are
+ * inferred again. Exporters write that 1 as a constant into the shapes of Reshape. If the operand
+ * of a Reshape has the new symbol, the entry for it in the constant is found by comparing the dims
+ * before it in the operand and in the old result. Shapes that the file computes adapt by
+ * themselves, so this runs before any folding. Other ways in which the export fixed the one token
+ * show in the types, or in nodes that depend on the position of a token in its call (invariance.c);
+ * they are refused by name. Positions must be an input or come from the cache, because constants
+ * that were computed from them cannot be recognised. */
 #include "passes/insert_kv.h"
 
 #include <string.h>
@@ -27,8 +28,8 @@ static gqac_status short_of_memory(const loosener *s) {
 
 /* ---- inputs -------------------------------------------------------------- */
 
-/* The axis of an input that counts the tokens of a call; -1: none. Caches have pasts' rows there,
- * the states of an encoder their own. */
+/* The axis of an input that has the tokens of a call; -1: none. In caches that axis has past rows,
+ * in an encoder's states those of the encoder. */
 static int token_axis(const ir_value *input) {
     const ir_type *t = &input->type;
     if (pass_names_past(input) || !strncmp(input->name, "encoder", 7) ||
@@ -50,7 +51,7 @@ static gqac_status set_axis(const loosener *s, ir_value *input, int axis, const 
     return input->type.rank < 0 ? short_of_memory(s) : GQAC_OK;
 }
 
-/* How many tokens a call has: 1, 0 when it is any number. */
+/* Finds the number of tokens in a call: 1; 0: any number. */
 static gqac_status find_tokens(const loosener *s, int64_t *tokens) {
     *tokens = -1;
     for (int i = 0; i < s->graph->n_inputs; i++) {
@@ -77,7 +78,8 @@ static gqac_status find_tokens(const loosener *s, int64_t *tokens) {
     return GQAC_UNSUPPORTED;
 }
 
-/* A mask of one column has one for each token; one of more columns has those of the cache too. */
+/* A mask with one column has a column for each token; one with more columns also has those of the
+ * cache. */
 static gqac_status loosen_inputs(const loosener *s) {
     ir_dims *dims = s->context->module->dims;
     for (int i = 0; i < s->graph->n_inputs; i++) {
@@ -135,7 +137,8 @@ typedef struct reshape {
     int from, to; /* axes of the tokens, of operand and result; -1: not there, not found */
 } reshape;
 
-/* The one axis of the operand that has other elements than for one token; -2: several. */
+/* The one axis of the operand whose length differs from that for one token; -2: there are
+ * several. */
 static int changed_axis(const reshape *r) {
     int axis = -1;
     for (int i = 0; i < r->in.rank; i++)
@@ -156,9 +159,9 @@ static bool is_one(const ir_dim *dim) {
     return dim && ir_dim_is_const(dim, &n) && n == 1;
 }
 
-/* Axes of the result before which there are as many elements as before the axis of the operand:
- * those of 1 stand for tokens or batch, in that order from the back; else the tokens join the first
- * that is more. */
+/* Finds the axis of the tokens in the result: as many elements come before it as before their axis
+ * in the operand. Of several such axes of length 1 it is the one with as many axes of 1 before it
+ * as in the operand; if there is none, the tokens are part of the first longer axis. */
 static int find_axis(ir_dims *dims, const reshape *r) {
     const ir_dim *before = product(dims, &r->old_in, r->from);
     int ones[GQAC_MAX_RANK], n = 0, other = -1, leading = 0;
@@ -173,13 +176,13 @@ static int find_axis(ir_dims *dims, const reshape *r) {
     for (int i = r->from; i > 0 && is_one(r->old_in.dims[i - 1]); i--)
         leading++;
     if (is_one(before) && leading == 0 && n > 1)
-        leading = 1; /* a batch of 1 joins the axes */
+        leading = 1; /* a batch of 1 was merged with the tokens */
     if (n)
         return ones[leading < n ? leading : n - 1];
     return other;
 }
 
-/* The constant says so already: 0 copies the axis, -1 takes what is left. */
+/* True if the constant needs no change: 0 copies the axis, -1 is inferred. */
 static bool is_told(const reshape *r) {
     return r->shape[r->to] == -1 || (r->shape[r->to] == 0 && r->to == r->from);
 }
@@ -248,8 +251,8 @@ static bool is_causal(const ir_node *node) {
     return false;
 }
 
-/* Do its queries see the keys of all tokens of the call? One token saw no later one; an encoder's
- * states have a length of their own. */
+/* True if queries see the keys of all tokens of the call. (With one token there was no later one.)
+ * Attention over an encoder's states has a length of its own. */
 static bool sees_later(const loosener *s, const ir_node *node) {
     insert_places places;
     if (!insert_kv_takes_past(node, &places) || is_causal(node))
@@ -319,7 +322,7 @@ static gqac_status loosen(loosener *s) {
     GQAC_TRY(loosen_nodes(s));
     GQAC_TRY(check_results(s));
     const size_t changed = s->context->changed;
-    GQAC_TRY(pass_tidy.run(s->context)); /* which is what invariance asks of */
+    GQAC_TRY(pass_tidy.run(s->context)); /* the form that invariance.c reads */
     s->context->changed = changed;
     GQAC_TRY(check_rows(s));
     return check_attention(s);

@@ -1,6 +1,7 @@
-/* expand: every composite that `claim` left to it is replaced by what its own row builds, one
- * level. What comes out is typed at once, and checked against the types of the outputs it replaces.
- * New nodes keep the name of the node they come from, so that messages still lead to the file. */
+/* expand: replaces every composite that `claim` marked for it by what its own row builds, one level
+ * deep. The types of the new nodes are inferred at once and checked against those of the outputs
+ * that they replace. New nodes keep the name of the node that they replace, so that messages still
+ * refer to the file. */
 #include "passes/rewrite.h"
 
 #include <string.h>
@@ -62,7 +63,7 @@ static bool quantise_by_row(ir_builder *b, ir_node *node, const pass_context *co
     return true;
 }
 
-/* Replaces the node by what `build` makes before it; leaves it when that returns false. */
+/* Replaces the node by what `build` makes before it, unless that returns false. */
 static gqac_status replace_node(pass_context *context, ir_node *node,
                                 bool (*build)(ir_builder *, ir_node *, const pass_context *,
                                               ir_value **)) {
@@ -104,7 +105,7 @@ static gqac_status standardise_node(void *arg, ir_node *node) {
     return op_of(node)->standard ? replace_node(arg, node, standardise_by_row) : GQAC_OK;
 }
 
-/* The nodes that replace a node may have a standard form, too. */
+/* The nodes that replace a node may have a standard form themselves. */
 gqac_status pass_standardise(pass_context *context) {
     size_t before;
     do {

@@ -1,10 +1,10 @@
-/* fold: what depends on constants only is computed now, by the op's own eval, so with the same
- * bits; integer tensors whose symbolic elements all turned out constant become constants too.
+/* fold: nodes that depend only on constants are computed now, by the op's own eval and so with the
+ * same bits. Integer tensors whose symbolic elements are all constant become constants too.
  *
- * A node is left alone when its result would be large (beyond FOLD_MOST, or more than FOLD_GROWTH
- * times its inputs unless small: weights stay packed), when its eval fails (it may never run), when
- * it would take more work than is left of the budget of a compilation, or when its row says so.
- * Nodes are visited in order, so one sweep folds whole chains. */
+ * A node is not folded if its result would be large (more than FOLD_MOST, or more than FOLD_GROWTH
+ * times its inputs and not small, so that weights stay quantised), if its eval fails (it may never
+ * run), if it would take more work than the compilation has left, or if its row forbids it. Nodes
+ * are visited in order, so one sweep folds whole chains. */
 #include "passes/rewrite.h"
 
 #include <string.h>
@@ -14,17 +14,17 @@
 
 enum {
     FOLD_MOST = 64 << 20,  /* bytes of one result */
-    FOLD_SMALL = 64 << 10, /* bytes that are always fine */
-    FOLD_GROWTH = 3,       /* bytes do not become floats */
+    FOLD_SMALL = 64 << 10, /* bytes of a result that is always folded */
+    FOLD_GROWTH = 3,       /* less than 4: codes of a byte do not become floats */
 };
 
 typedef struct folder {
     pass_context *context;
-    size_t left; /* bytes that may still be made in this run; a bound for hostile graphs */
+    size_t left; /* bytes that this run may still make; limits hostile graphs */
 } folder;
 
 static const size_t fold_bytes = (size_t)1 << 30;
-static const int64_t fold_work = INT64_C(2000000000); /* ns for all of a compilation, about */
+static const int64_t fold_work = INT64_C(2000000000); /* approximate ns in one compilation */
 
 static gqac_status replace_by(pass_context *context, ir_value *old, const gqac_tensor *tensor) {
     ir_value *constant = ir_graph_add_constant(old->graph, old->name, tensor);
@@ -62,7 +62,7 @@ static gqac_status fold_elements(pass_context *context, ir_value *value) {
     for (int64_t i = 0; i < value->n_elements; i++) {
         op_put_i64(&tensor, i, elements[i]);
         if (op_get_i64(&tensor, i) != elements[i])
-            return GQAC_OK; /* does not fit: leave it to the run time */
+            return GQAC_OK; /* too large: left to the run time */
     }
     return replace_by(context, value, &tensor);
 }
@@ -83,7 +83,7 @@ static bool foldable(const ir_node *node) {
     return used;
 }
 
-/* Bytes a type takes; false when it is not known or out of range. */
+/* Computes the bytes of a value of that type; false: not known or out of range. */
 static bool type_bytes(const ir_type *type, size_t *bytes) {
     int64_t dims[GQAC_MAX_RANK];
     if (type->dtype == GQAC_NONE || type->rank < 0)
@@ -94,7 +94,7 @@ static bool type_bytes(const ir_type *type, size_t *bytes) {
     return gqac_shape_bytes(type->dtype, type->rank, dims, bytes, NULL) == GQAC_OK;
 }
 
-/* The most bytes the results of a node may take. */
+/* Maximum number of bytes of a node's results. */
 static size_t limit_of(const ir_node *node) {
     size_t sum = 0;
     for (int i = 0; i < node->n_inputs; i++) {
@@ -149,7 +149,7 @@ static gqac_status keep(folder *f, const ir_node *node, const gqac_tensor *resul
     return GQAC_OK;
 }
 
-/* What a node takes besides the work that its eval hands to op_parallel, in ns. */
+/* Time in ns of a node's eval, except for the work that it gives to op_parallel. */
 static int64_t work_of(const ir_node *node, const gqac_tensor *const *in) {
     enum { NODE_NS = 1000, BYTES_A_NS = 4 };
     size_t bytes = 0;
@@ -175,7 +175,8 @@ static gqac_status evaluate(folder *f, const ir_node *node, size_t limit, bool k
     f->context->folded += had - (left < 0 ? ~left : left);
     if (status == GQAC_OK)
         return keep(f, node, out, limit);
-    /* A result of unknown size that exceeds the budget of `scratch` fails like short memory. */
+    /* If the size of a result was unknown, NO_MEMORY may only mean that it exceeds the budget of
+     * `scratch`. */
     if (status == GQAC_INTERNAL || (status == GQAC_NO_MEMORY && known)) {
         if (f->context->diag)
             *f->context->diag = diag;

@@ -1,6 +1,7 @@
-/* infer: the types of all values, and the symbolic elements of small integer tensors, from the
- * inputs on. A node that holds graphs is asked before them (it may type their inputs) and after
- * each of them (it takes types from their results). Idempotent: what is known is never lost. */
+/* infer: computes the types of all values, and the symbolic elements of small integer tensors, from
+ * the inputs on. The infer of a node with nested graphs runs before them, because it may type their
+ * inputs, and again after each of them, because it uses the types of their results. Idempotent:
+ * what is known is never lost. */
 #include "passes/rewrite.h"
 
 static gqac_status forget(void *arg, ir_node *node) {
@@ -16,7 +17,7 @@ static gqac_status forget(void *arg, ir_node *node) {
     return GQAC_OK;
 }
 
-/* Is it in a branch of an If, which may never run? */
+/* True if the node is in a branch of an If, which may never run. */
 static bool may_not_run(const ir_node *node) {
     for (const ir_node *holder = node->graph->parent; holder; holder = holder->graph->parent)
         if (op_is(holder, "", "If"))
@@ -24,7 +25,7 @@ static bool may_not_run(const ir_node *node) {
     return false;
 }
 
-/* What cannot be right in a branch that may never run is left to the run: its types are unknown. */
+/* In a branch that may never run, an invalid node gets unknown types and fails only if it runs. */
 static gqac_status infer(ir_node *node, gqac_diag *diag) {
     if (!may_not_run(node))
         return op_infer(node, diag);

@@ -1,16 +1,16 @@
-/* insert-kv: a decoder that was exported without a cache gets one.
+/* insert-kv: adds a KV cache to a decoder that was exported without one.
  *
  * Every attention node of the main graph whose op has operands for a past takes part, in the order
- * of the file. Layer i gets graph inputs cache_k_in_i and cache_v_in_i and results
- * cache_k_out_i and cache_v_out_i after the existing ones (cache_in_i and cache_out_i where an op
- * has keys and values in one tensor), and its mask gets columns for the cached rows. With empty
- * caches the graph computes what it did.
+ * of the file. Layer i gets graph inputs cache_k_in_i and cache_v_in_i and results cache_k_out_i
+ * and cache_v_out_i after the existing ones (cache_in_i and cache_out_i where an op has keys and
+ * values in one tensor), and its mask gets columns for the cached rows. With empty caches the graph
+ * computes the same as before.
  *
- * The result is checked: with a past the row of an op says whether a query may see keys after its
- * own position, and no node may mix the rows of one call (invariance.c). So causality or positions
- * that the graph computes by itself are refused by the name of the node. Attention over an
- * encoder's states gets caches that are computed once (cross_cache.c); that alone is
- * static-cross-cache. Attention within an encoder is left as it is.
+ * The result is checked: no query may see keys after its own position, and no node may mix the rows
+ * of one call (invariance.c). So a graph that computes causality or positions in a way that is not
+ * known is refused, by the name of the node. Attention over an encoder's states gets caches that
+ * are computed once (cross_cache.c); the rewrite static-cross-cache does only that. Attention
+ * within an encoder does not change.
  */
 #include "passes/insert_kv.h"
 
@@ -72,7 +72,7 @@ static void see(const ir_graph *main, ir_value *value, bool *inputs) {
 typedef struct looker {
     const ir_graph *main;
     bool *inputs;
-    bool data; /* not through the masks and lengths of attention */
+    bool data; /* ignore paths through masks and lengths of attention */
 } looker;
 
 static const char *const lengths[] = {"attn_mask",  "attention_bias", "key_padding_mask",
@@ -102,7 +102,7 @@ static gqac_status see_operands(void *arg, ir_node *node) {
     return GQAC_OK;
 }
 
-/* From the nodes that are seen on back. */
+/* Marks backwards from the nodes that are marked. */
 static void look_back(looker *l) {
     for (ir_node *node = l->main->last; node; node = node->prev) {
         if (!(node->mark & SEEN))
@@ -129,14 +129,14 @@ typedef struct layer {
     insert_places places;
     bool *keys; /* graph inputs that its keys are computed from */
     insert_slopes slopes;
-    bool cross; /* and the query is computed from others, with rows of its own */
+    bool cross; /* the query is computed from other inputs and has rows of its own */
 } layer;
 
 typedef struct inserter {
     pass_context *context;
     ir_graph *graph;
     layer *layers;
-    int n_layers, n_cached, n_inputs; /* inputs: of the model as it was */
+    int n_layers, n_cached, n_inputs; /* n_inputs: of the original model */
     const ir_dim *past;               /* rows of every past */
     bool *encoder; /* graph inputs that keys of cross attention are computed from */
     cross_caches cross;
@@ -151,7 +151,7 @@ static const ir_dim *rows_of(const ir_value *value) {
     return rank == 3 || rank == 4 ? value->type.dims[rank - 2] : NULL;
 }
 
-/* Are its keys those that static-cross-cache has made? */
+/* True if static-cross-cache has made its keys. */
 static bool has_cross_cache(const ir_node *node, const insert_places *places) {
     const ir_value *key = places->n == 2 ? ir_node_input(node, 1) : NULL;
     bool result = false;
@@ -197,7 +197,8 @@ static gqac_status collect(inserter *s, bool all) {
     return GQAC_OK;
 }
 
-/* Attention within an encoder: its keys are computed from what those of cross attention are. */
+/* True for attention within an encoder: its keys are computed from the same inputs as those of
+ * cross attention. */
 static bool is_encoder(const inserter *s, const layer *l) {
     bool within = !l->cross;
     for (int i = 0; i < s->graph->n_inputs; i++)
@@ -207,8 +208,8 @@ static bool is_encoder(const inserter *s, const layer *l) {
 
 /* ---- masks --------------------------------------------------------------- */
 
-/* Marks what leads to results, and finds the graph inputs that they are computed from; data: not
- * by masks and lengths of attention. */
+/* Marks the nodes from which results are computed, and finds the graph inputs among their sources;
+ * data: ignores paths through masks and lengths of attention. */
 static void find_used(const inserter *s, bool data, bool *inputs) {
     looker l = {s->graph, inputs, data};
     pass_clear_marks(s->graph);
@@ -217,8 +218,8 @@ static void find_used(const inserter *s, bool data, bool *inputs) {
     look_back(&l);
 }
 
-/* Graph inputs from which nothing is computed but masks and lengths of attention. An attention
- * mask from which nothing is computed is one, too: callers go on to feed it. */
+/* Finds the graph inputs from which only masks and lengths of attention are computed. An attention
+ * mask that nothing reads counts too, because callers continue to pass it. */
 static gqac_status find_masks(const inserter *s, ir_value *ids, bool *masks) {
     const int n = s->graph->n_inputs;
     bool *inputs = GQAC_ARENA_ARRAY(s->context->scratch, bool, (size_t)n + 1);
@@ -250,7 +251,7 @@ static gqac_status find_masks(const inserter *s, ir_value *ids, bool *masks) {
     return GQAC_OK;
 }
 
-/* The last axis of a mask has a column for each key. */
+/* Gives a mask, on its last axis, a column for each key. */
 static gqac_status widen(inserter *s, ir_value *mask, const ir_dim *rows) {
     ir_module *module = s->context->module;
     const ir_dim *dims[GQAC_MAX_RANK];
@@ -265,7 +266,7 @@ static gqac_status widen(inserter *s, ir_value *mask, const ir_dim *rows) {
 
 /* ---- adding -------------------------------------------------------------- */
 
-/* The node once more with another list of outputs; takes the place of the old one. */
+/* Replaces a node by the same node with another list of outputs. */
 static ir_node *with_outputs(ir_node *old, int n_outputs, const char *const *names) {
     ir_value *in[INSERT_MOST_OPERANDS];
     for (int i = 0; i < old->n_inputs; i++)
@@ -296,7 +297,7 @@ static const char *name_of(const inserter *s, const layer *l, int index, int par
                              l->places.n == 2 ? parts[part] : "", out ? "out" : "in", index);
 }
 
-/* Wants the presents of the layer, and knows their types. */
+/* Adds the present outputs to the layer's node, with their types. */
 static gqac_status want_presents(inserter *s, layer *l, int index) {
     const char *names[INSERT_MOST_OPERANDS] = {NULL};
     int n = l->node->n_outputs;
@@ -322,7 +323,7 @@ static gqac_status add_input(inserter *s, const char *name, ir_type type, ir_val
     return GQAC_OK;
 }
 
-/* Their types are known when the node was taken apart. */
+/* Adds the caches of cross attention; their types are set when the node is taken apart. */
 static gqac_status add_cross(inserter *s, const layer *l, int index) {
     cross_layer *c = &s->cross.layers[s->cross.n++];
     c->node = l->node;
@@ -336,7 +337,7 @@ static gqac_status add_cross(inserter *s, const layer *l, int index) {
     return GQAC_OK;
 }
 
-/* A past like the present, with rows of its own. */
+/* Adds the past inputs: like the present, but with their own number of rows. */
 static gqac_status add_pasts(inserter *s, layer *l, int index) {
     ir_value *in[INSERT_MOST_OPERANDS] = {NULL};
     ir_node *node = l->node;
@@ -387,7 +388,7 @@ static gqac_status add_results(inserter *s) {
 
 /* ---- afterwards ---------------------------------------------------------- */
 
-/* Is it attention over an encoder's states, or part of the encoder? */
+/* True for attention over an encoder's states, or within the encoder. */
 static bool is_across(const inserter *s, const ir_node *node, bool *inputs) {
     const ir_node *within = ir_node_within(node, s->graph);
     for (int i = 0; i < s->cross.n; i++)
@@ -400,7 +401,8 @@ static bool is_across(const inserter *s, const ir_node *node, bool *inputs) {
     return true;
 }
 
-/* Ops that mix rows by what they compute (a scale for a whole tensor) did so before. */
+/* Checks that nothing mixes rows. Ops that do so by what they compute (such as a scale for a whole
+ * tensor) did so before and are allowed. */
 static gqac_status check_rows(inserter *s) {
     const ir_node **mixing = NULL;
     int n = 0;
@@ -451,7 +453,7 @@ static ir_value *find_tokens(const inserter *s) {
     return NULL;
 }
 
-/* Linear biases are taken from masks, and what led to them goes. */
+/* Reads linear biases from masks and removes the nodes that made them. */
 static gqac_status take_slopes(inserter *s) {
     int steps = RAISE_STEPS;
     for (int i = 0; i < s->n_layers; i++)
@@ -503,7 +505,8 @@ static gqac_status insert(inserter *s) {
     return pass_infer_again(s->graph, s->context->diag);
 }
 
-/* Says what keeps attention from being raised, where something that looks like it is left. */
+/* Fails because there is no attention; reports what prevented raising, if something looks like
+ * attention. */
 static gqac_status nothing_found(const inserter *s, const char *what) {
     gqac_diag *diag = s->context->diag;
     const pass_note *note = s->context->notes;

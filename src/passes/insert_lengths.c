@@ -1,5 +1,5 @@
-/* What a graph asks of the shape of its masks. Masks get columns for the cached rows, so the
- * number of tokens in a call, and the size of the batch, are read from the token ids instead. */
+/* Reads of the shape of masks. Masks get columns for the cached rows, so the number of tokens in a
+ * call and the batch size are read from the token ids instead. */
 #include "ops/build.h"
 #include "ops/shared.h"
 #include "passes/insert_kv.h"
@@ -32,7 +32,7 @@ static int axis_of(const ir_value *ids, const ir_value *length) {
     return -1;
 }
 
-/* Those uses of a length that lead to data, not to masks. */
+/* Replaces those uses of a length on which data depend, and not only masks. */
 static gqac_status ask_ids(ir_graph *graph, ir_value *ids, int axis, const ir_value *length,
                            gqac_diag *diag) {
     ir_builder b = {.graph = graph, .before = length->def->next, .diag = diag};

@@ -1,12 +1,13 @@
-/* Positions that a graph counts by itself, from 0 in every call, become the input position_ids.
+/* Replaces positions that a graph counts by itself, from 0 in every call, by the input
+ * position_ids.
  *
- * What counts is recognised by its values, not by a pattern: an integer for each token that is
- * proven to be its position in the call (raise_is_positions: by Range, by the first columns of a
- * constant that holds 0, 1, 2, ..., by sums of ones, and by what is made of these), and sums of the
- * attention mask less 1. Those that have no axis for a batch must do nothing but choose rows of a
- * table that are added to [B,S,M]. Other beginnings of constants are refused: they end before the
- * rows that a cache needs. What is computed from other forms still depends on the position of a
- * token in its call, which the check of insert-kv refuses. */
+ * Such positions are recognised by their values, not by a pattern: an integer for each token that
+ * is proven to be its position in the call (raise_is_positions: Range, the first columns of a
+ * constant 0, 1, 2, ..., sums of ones, and values computed from these), and sums of the attention
+ * mask minus 1. Positions without a batch axis may only choose rows of a table that are added to
+ * [B,S,M]. The first rows of other constants are refused, because they end before the rows that a
+ * cache needs. Whatever else depends on the position of a token in its call is refused by the check
+ * of insert-kv. */
 #include <string.h>
 
 #include "ops/build.h"
@@ -19,10 +20,10 @@ typedef struct counter {
     const ir_dim *batch, *rows;
     ir_value *input; /* position_ids; NULL: nothing was counted yet */
     gqac_diag *diag;
-    int steps; /* what is left of elements to read */
+    int steps; /* number of elements that may still be read */
 } counter;
 
-/* Is it one integer, and that one? */
+/* True if the value is the one integer `wanted`. */
 static bool is_number(const ir_value *value, int64_t wanted) {
     int64_t n, count;
     return value && ir_const_ints(value, 1, &n, &count) && count == 1 && n == wanted;
@@ -32,7 +33,7 @@ static bool is_length(const ir_value *value, const ir_dim *rows) {
     return value && value->n_elements == 1 && value->elements && value->elements[0] == rows;
 }
 
-/* Are rows of a table that these positions choose only added to [B,S,M]? Then they may as well be
+/* True if the table rows that these positions choose are only added to [B,S,M], so that they may be
  * [B,S,M] themselves. */
 static bool is_added(const ir_value *rows) {
     for (const ir_use *use = rows->uses; use; use = use->next) {
@@ -57,13 +58,13 @@ static bool only_chooses(const ir_value *positions) {
     return positions->uses != NULL;
 }
 
-/* The beginning of a table, which ends where the call does. */
+/* True if a node selects the first rows of a table, as many as the call has tokens. */
 static bool is_beginning(const ir_node *node, const ir_dim *rows) {
     return op_is(node, "", "Slice") && node->inputs[0].value->constant &&
            is_length(ir_node_input(node, 2), rows);
 }
 
-/* Is it the place of each token, and may it be another for each batch row? */
+/* True if it counts the position of each token, and positions may differ between batch rows. */
 static bool is_count(counter *c, const ir_node *node) {
     ir_value *value = node->outputs[0];
     raise r = {.context = c->context, .steps = &c->steps};
@@ -92,7 +93,7 @@ static bool is_sum_of_mask(const ir_graph *graph, const ir_value *value) {
            !ir_attr_int(sum, "exclusive") && !ir_attr_int(sum, "reverse");
 }
 
-/* cumsum(mask) - 1, or cumsum(mask) * mask - 1: places of tokens that are no padding. */
+/* cumsum(mask) - 1, or cumsum(mask) * mask - 1: the positions of tokens that are not padding. */
 static bool is_less_one(const ir_graph *graph, const ir_node *node) {
     const ir_value *x = NULL;
     if (op_is(node, "", "Sub") && is_number(ir_node_input(node, 1), 1))
@@ -113,7 +114,8 @@ static bool is_less_one(const ir_graph *graph, const ir_node *node) {
 static bool want_input(counter *c) {
     for (int i = 0; i < c->graph->n_inputs && !c->input; i++)
         if (!strcmp(c->graph->inputs[i]->name, "position_ids"))
-            return false; /* the model has one, and counts besides: not ours to join */
+            return false; /* the model has position_ids and counts positions as well: not supported
+                           */
     const ir_dim *dims[2] = {c->batch, c->rows};
     if (!c->input)
         c->input = ir_graph_add_input(c->graph, "position_ids",
@@ -121,7 +123,7 @@ static bool want_input(counter *c) {
     return c->input != NULL;
 }
 
-/* The input as [B,S,1,...] of that type in the place of what the node counts. */
+/* Replaces what the node counts by the input, as [B,S,1,...] of its type. */
 static gqac_status replace(counter *c, ir_node *node) {
     const ir_type *type = &node->outputs[0]->type;
     int64_t axes[GQAC_MAX_RANK];
@@ -142,7 +144,7 @@ static gqac_status replace(counter *c, ir_node *node) {
 }
 
 static gqac_status visit(counter *c, ir_node *node) {
-    const bool data = node->mark & INSERT_DATA; /* what masks are made of has places of keys */
+    const bool data = node->mark & INSERT_DATA; /* masks are made of positions of keys */
     if (data && (is_count(c, node) || is_less_one(c->graph, node)) && want_input(c))
         return replace(c, node);
     if (is_beginning(node, c->rows))

@@ -1,6 +1,6 @@
-/* Linear biases (ALiBi). A tracer has them in a mask, whose columns it counts for the keys of one
- * call. What is read from the mask (raise_mask.c) is taken from it before the model gets its
- * caches, and written anew for cached keys and new ones afterwards. */
+/* Linear biases (ALiBi). A tracer writes them into a mask that has a column for each key of one
+ * call. They are read from the mask (raise_mask.c) and removed before the model gets its caches,
+ * and written again afterwards for cached and new keys. */
 #include <float.h>
 
 #include "ops/build.h"

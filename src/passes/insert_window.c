@@ -1,5 +1,5 @@
-/* Windows of Attention as masks. The attribute that says them is of opset 25, which other run times
- * do not know; a mask says the same to all. */
+/* Windows of Attention as masks. The attribute for windows is of opset 25, which other run times do
+ * not know yet; all of them know masks. */
 #include <math.h>
 
 #include "ops/build.h"
@@ -8,7 +8,8 @@
 
 enum { MASK = 3, PAST_KEY, PAST_VALUE, NONPAD }; /* operands of Attention (ONNX) */
 
-/* What the layer before got: all pasts have the same number of rows, and so layers share masks. */
+/* What was built for the layer before: all pasts have the same number of rows, so layers share
+ * masks. */
 typedef struct made {
     int64_t left;
     const ir_value *old;
@@ -20,8 +21,8 @@ static const ir_dim *rows_of(const ir_value *x) {
     return x && x->type.rank >= 3 ? x->type.dims[x->type.rank - 2] : NULL;
 }
 
-/* A window that has a right side too stays as it is. So does one without a past whose keys may be
- * more or fewer than its queries. */
+/* True if the window becomes a mask. A window that also has a right side stays an attribute, and so
+ * does one without a past whose number of keys may differ from that of its queries. */
 static bool has_window(const ir_node *node) {
     if (!op_is(node, "", "Attention") || ir_attr_int(node, "left_window_size") < 0 ||
         ir_attr_int(node, "right_window_size") >= 0 || ir_node_input(node, NONPAD))
@@ -34,7 +35,7 @@ static ir_value *count(ir_builder *b, ir_value *start, ir_value *end) {
     return OP_BUILD(b, "Range", .in = {start, end, ir_build_i64(b, 1)});
 }
 
-/* Bool [S,P+S]: key k is not more than `left` rows before query q, which stands at P + q. */
+/* Bool [S,P+S]: key k is at most `left` rows before query q, whose position is P + q. */
 static ir_value *build_window(ir_builder *b, ir_value *q, ir_value *past, int64_t left) {
     ir_value *zero = ir_build_i64(b, 0);
     ir_value *start = past ? op_build_length(b, past, 2) : zero;
@@ -46,7 +47,7 @@ static ir_value *build_window(ir_builder *b, ir_value *q, ir_value *past, int64_
     return OP_BUILD(b, "GreaterOrEqual", .in = {count(b, zero, end), first});
 }
 
-/* Both in one: a mask that is no bool is added to scores. */
+/* Combines mask and window; a mask that is not bool is added to scores. */
 static ir_value *build_both(ir_builder *b, ir_value *mask, ir_value *window) {
     const gqac_dtype dtype = mask->type.dtype;
     if (dtype == GQAC_BOOL)

@@ -1,10 +1,11 @@
-/* Is the model split-safe? Each op's row says how its output rows depend on input rows; a node
- * that mixes the rows of one call makes results depend on how tokens are split into calls.
+/* Finds out whether a model is split-safe. Each op's row says how its output rows depend on input
+ * rows; a node that mixes the rows of one call makes results depend on how tokens are split into
+ * calls.
  *
- * Only nodes that can show count: they depend on something that is not constant, and a result
- * depends on them as data. The integer operands of a node that reaches other rows through KV state
- * are lengths, which a sequence has by itself: what computes those of the file (sums of the
- * attention mask) is no data. */
+ * A node counts only if it depends on something that is not constant and a result depends on it as
+ * data. The integer operands of a node that reaches other rows through KV state are lengths, which
+ * a sequence knows by itself, so nodes that compute them (sums of the attention mask) are not
+ * data. */
 #include "ops/shared.h"
 #include "passes/rewrite.h"
 
@@ -38,7 +39,8 @@ static void show_operands(const ir_node *node) {
     }
 }
 
-/* From the results back. Recursion follows nested graphs, whose depth the verifier bounds. */
+/* Marks backwards from the results. Recursion follows nested graphs, whose depth the verifier
+ * limits. */
 static void mark_showing(const ir_graph *graph) {
     show_operands(graph->ret);
     for (const ir_node *node = graph->last; node; node = node->prev) {

@@ -1,6 +1,7 @@
-/* Which graph inputs are pasts of which graph results. Schemas say it: an operand "past_key" goes
- * with the output "present_key" of the same node, whatever the op. Attention that is spelt out in
- * simple ops has no such node; then names decide (past_key_values.0.key, present.0.key). */
+/* Finds the graph inputs that are pasts, and the graph results that are their presents. Schemas
+ * tell: an operand "past_key" belongs to the output "present_key" of the same node, whatever the
+ * op. Attention written out in simple ops has no such node; then names decide
+ * (past_key_values.0.key, present.0.key). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +25,7 @@ static int compare_results(const void *a, const void *b) {
     return order ? order : x->index - y->index;
 }
 
-/* Which result of the graph a value is; -1 when it is none. */
+/* The index of a value among the results of the graph; -1: it is none. */
 static int result_of(const ir_graph *graph, const ir_value *value) {
     int least = -1;
     for (const ir_use *use = value ? value->uses : NULL; use; use = use->next) {
@@ -40,7 +41,7 @@ static void operand_name(const ir_use *use, char *name, size_t size) {
     ir_schema_name(use->node->op->inputs, (int)(use - use->node->inputs), name, size);
 }
 
-/* Is it a state of all tokens, and not a row for each? */
+/* True for a state of all tokens, which has no row for each. */
 static bool is_state(const ir_value *input) {
     char name[64] = "";
     if (input->uses)
@@ -48,7 +49,7 @@ static bool is_state(const ir_value *input) {
     return strcmp(name, "past_state") == 0;
 }
 
-/* The output of use->node that goes with the operand `use`: "present" + what follows "past". */
+/* The output of use->node that belongs to the operand `use`: "present" + what follows "past". */
 static const ir_value *present_of(const ir_use *use) {
     const ir_node *node = use->node;
     char past[64], name[64], present[80];
@@ -92,8 +93,8 @@ static int by_name(const finder *f, const ir_value *input) {
                                                                          : -1;
 }
 
-/* Dim `axis` from the end of the past, or of the present when that of the past is unknown; 0 when
- * both are. */
+/* Dim `axis`, counted from the end, of the past or, if that is unknown, of the present; 0: both are
+ * unknown. */
 static int64_t dim_of(const ir_value *past, const ir_value *present, int axis) {
     int64_t dim;
     const ir_type *types[] = {&past->type, &present->type};

@@ -1,11 +1,11 @@
-/* last_rows: a step computes those rows of logits that it is asked for, and no others. The result
- * `logits` is followed back through nodes that compute each row by itself (the matmul over the
- * vocabulary, softcap, cast, a final norm): one operand [B,S,..] and otherwise constants. Before
- * the first of them goes take_rows, which keeps the rows that the run time names by the input
- * gqac.logit_rows. Where the exporter took the last row itself (prune_lm_head: Gather of index -1
- * and Unsqueeze, or a Slice), take_rows stands in its place, so that such a model has logits of any
- * row. Bits do not depend on it, for those nodes do not mix rows. Models whose logits are not made
- * so are left as they are. */
+/* last_rows: lets a step compute only those rows of logits that are wanted. The result `logits` is
+ * followed back through nodes that compute each row by itself (the matmul over the vocabulary,
+ * softcap, cast, a final norm): one operand [B,S,..] and otherwise constants. Before the first of
+ * them goes take_rows, which keeps the rows that the run time names by the input gqac.logit_rows.
+ * If the exporter selected the last row itself (prune_lm_head: Gather of index -1 and Unsqueeze, or
+ * a Slice), take_rows replaces that, so that such a model can return logits of any row. This
+ * changes no bits, because those nodes do not mix rows. Models whose logits are computed in another
+ * way do not change. */
 #include "ops/build.h"
 #include "ops/shared.h"
 #include "passes/rewrite.h"
@@ -17,8 +17,8 @@ enum {
     VISITS = 1024,
 };
 
-/* Does a value depend on constants only? Many ways may lead to one node: after so many visits the
- * answer is no. */
+/* True if a value depends only on constants. Many paths may lead to one node, so after too many
+ * visits the answer is no. */
 static bool is_fixed(const ir_value *value, int depth, int *visits) {
     if (!value || value->constant)
         return true;
@@ -40,13 +40,13 @@ static bool is_local(const ir_node *node) {
     return node->op->rows == IR_ROWS_LOCAL;
 }
 
-/* Is it [B,S,..] as the logits are? */
+/* True if the value is [B,S,..] with the B and S of the logits. */
 static bool is_rows(const ir_value *value, const ir_type *logits) {
     const ir_type *t = &value->type;
     return t->rank == 3 && t->dims[0] == logits->dims[0] && t->dims[1] == logits->dims[1];
 }
 
-/* The one operand of a node that makes rows of `value` from rows; -1: it has no such operand. */
+/* The one operand whose rows a node turns into the rows of `value`; -1: there is none. */
 static int operand_of(const ir_value *value, const ir_type *logits) {
     const ir_node *node = value->def;
     int at = -1;
@@ -66,7 +66,7 @@ static int operand_of(const ir_value *value, const ir_type *logits) {
     return at >= 0 && is_rows(node->inputs[at].value, logits) ? at : -1;
 }
 
-/* Are these the axes of token ids [B,S]? */
+/* True if these dims are those of token ids [B,S]. */
 static bool is_tokens(const ir_graph *graph, const ir_dim *batch, const ir_dim *length) {
     int64_t n;
     for (int i = 0; i < graph->n_inputs; i++) {
@@ -112,7 +112,7 @@ static bool is_int(const ir_value *value, int rank, int64_t wanted) {
            (t->dtype == GQAC_I64 || t->dtype == GQAC_I32) && op_get_i64(t, 0) == wanted;
 }
 
-/* x where `node` is x[:, -1:, :], by Slice or by Gather of one index. */
+/* Returns x if `node` is x[:, -1:, :], by Slice or by Gather of one index; else NULL. */
 static ir_value *sliced_operand(const ir_node *node) {
     enum { DATA, STARTS, ENDS, AXES, STEPS };
     if (op_is(node, "", "Gather"))
@@ -145,7 +145,7 @@ static ir_value *rows_of_last(const ir_graph *graph, const ir_value *value) {
 
 /* ---- take_rows ----------------------------------------------------------- */
 
-/* The operand that take_rows goes before, and what it takes rows of; NULL: nowhere. */
+/* Finds the operand that take_rows replaces, and *x, whose rows it takes; NULL: there is none. */
 static ir_use *find_operand(const ir_graph *graph, ir_value **x) {
     ir_value *logits = find_logits(graph);
     ir_use *first = logits ? pass_first_local(logits) : NULL;

@@ -1,7 +1,7 @@
-/* lower: ops that exist in files only
- * for their meaning (the attention ops of every domain) become our own few, by their own rows,
- * whatever the target. What they expand to may need lowering again; rows build simpler ops only, so
- * a few sweeps end it. --math bf16 concerns our own ops: the last sweep visits all. */
+/* lower: replaces ops that exist only in files (the attention ops of every domain) by gqac's own
+ * few, with their rows' expand, for every target. The results may need lowering again; rows only
+ * build simpler ops, so a few sweeps suffice. The last sweep visits all ops for --math bf16, which
+ * concerns gqac's own ops. */
 #include "passes/rewrite.h"
 
 enum { MAX_LEVELS = 16 };

@@ -1,21 +1,21 @@
-/* order: the order in which nodes run. Depth first from the graph's results, operands from the
- * left: it depends on the structure alone, not on the order in the file, and a value is made
- * shortly before it is needed. Tokens are operands, so effects stay in their order. The values that
- * nested graphs take from outside count as operands of the node that holds them, and a group that
- * one kernel computes is one node with the operands of all. */
+/* order: determines the order in which nodes run: depth first from the graph's results, operands
+ * from left to right. So it depends only on the structure, not on the order in the file, and a
+ * value is computed shortly before it is needed. Tokens are operands, so effects stay in order.
+ * Values that nested graphs use from outside count as operands of the node that holds the graphs,
+ * and a group that one kernel computes counts as one node with the operands of all its nodes. */
 #include "passes/rewrite.h"
 
 typedef struct frame {
-    unsigned root;   /* of a group of one or more nodes */
-    ir_node *node;   /* of the group, whose operands are looked at */
-    int operand;     /* next operand to look at; n_inputs: then what nested graphs use */
+    unsigned root;   /* the root's number; groups may have one node */
+    ir_node *node;   /* the node of the group whose operands are visited now */
+    int operand;     /* next operand to visit; from n_inputs on: captured values */
     size_t captured; /* next entry of the list of captured values */
 } frame;
 
 /* By ir_node.mark: */
 typedef struct place {
-    ir_node *first; /* of the group that ends in this node; its only node is this one itself */
-    ir_node *next;  /* in the group that this node belongs to */
+    ir_node *first; /* first node of the group whose root is this node */
+    ir_node *next;  /* next node of the same group */
     int state;
 } place;
 
@@ -25,7 +25,7 @@ typedef struct sorter {
     place *places;
     frame *stack;
     size_t depth, capacity;
-    ir_value **captured; /* of one node after another, each list ends with NULL */
+    ir_value **captured; /* lists of captured values, one node after another, each ends with NULL */
     size_t n_captured, captured_capacity;
 } sorter;
 
@@ -35,7 +35,7 @@ static gqac_status no_memory(const sorter *s) {
     return gqac_diag_oom(s->context->diag, "ordering");
 }
 
-/* Room for one more item of an array that grows by doubling. */
+/* Grows an array, by doubling, so that it has capacity for one more item. */
 static bool grow(gqac_arena *arena, void **items, size_t n, size_t *capacity, size_t size) {
     if (n < *capacity)
         return true;
@@ -72,7 +72,7 @@ static gqac_status visit_captured(void *arg, ir_node *node) {
     return GQAC_OK;
 }
 
-/* Lists what the graphs of a node use of the graph that is sorted. */
+/* Lists the values of the sorted graph that the nested graphs of a node use. */
 static gqac_status list_captured(sorter *s, ir_node *node, size_t *first) {
     ir_graph *inner;
     *first = s->n_captured;
@@ -94,7 +94,7 @@ static gqac_status open_node(sorter *s, unsigned root) {
     return list_captured(s, f->node, &f->captured);
 }
 
-/* The next operand of the node that is looked at; false when there is none left. */
+/* Returns the next operand of the visited node; false: there is none left. */
 static bool next_operand(const sorter *s, frame *f, const ir_value **value) {
     if (f->operand < f->node->n_inputs)
         *value = f->node->inputs[f->operand++].value;
@@ -105,7 +105,8 @@ static bool next_operand(const sorter *s, frame *f, const ir_value **value) {
     return true;
 }
 
-/* The group that the top of the stack waits for next; *wait false when there is none left. */
+/* Finds the next group that the top of the stack depends on; *wait is false if there is none
+ * left. */
 static gqac_status next_maker(sorter *s, frame *f, bool *wait, unsigned *root) {
     for (*wait = false;;) {
         const ir_value *value;
@@ -126,7 +127,7 @@ static gqac_status next_maker(sorter *s, frame *f, bool *wait, unsigned *root) {
     }
 }
 
-/* Numbers nodes and lists the groups, each in the order that it has. */
+/* Numbers nodes and lists the nodes of each group in their present order. */
 static gqac_status list_groups(sorter *s) {
     unsigned n = 0;
     for (ir_node *node = s->graph->first; node; node = node->next)
@@ -144,8 +145,8 @@ static gqac_status list_groups(sorter *s) {
     return GQAC_OK;
 }
 
-/* Every node is reached (dead ones were swept), so moving each group to the end when all it waits
- * for is placed leaves the list in the new order. */
+/* Moves each group to the end of the list once all groups that it depends on have been moved. Every
+ * node is reached, because dead ones were swept, so the list is then in the new order. */
 static gqac_status sort_nodes(sorter *s) {
     GQAC_TRY(list_groups(s));
     GQAC_TRY(open_node(s, s->graph->ret->mark));
@@ -168,8 +169,8 @@ static gqac_status sort_nodes(sorter *s) {
     return GQAC_OK;
 }
 
-/* Nested graphs first: what they take from outside is listed in their order. Recursion follows
- * them, and the verifier bounds its depth. */
+/* Sorts nested graphs first, because captured values are listed in their order. Recursion follows
+ * nested graphs, whose depth the verifier limits. */
 static gqac_status sort_graph(pass_context *context, ir_graph *graph) {
     for (ir_node *node = graph->first; node; node = node->next) {
         ir_graph *inner;
@@ -181,7 +182,7 @@ static gqac_status sort_graph(pass_context *context, ir_graph *graph) {
 
 static gqac_status run(pass_context *context) {
     pass_sweep(context->module);
-    context->changed++; /* a plan made before is void */
+    context->changed++; /* an earlier plan is no longer valid */
     return sort_graph(context, context->module->graph);
 }
 

@@ -1,6 +1,5 @@
-/* pack: the target puts constant weights into the form that its kernels read. Part of what an
- * artefact holds, so that opening one copies nothing. A target without a form of its own leaves the
- * graph as it is. */
+/* pack: the target packs constant weights into the form that its kernels read. An artefact holds
+ * the packed weights, so opening one copies nothing. Targets without such a form change nothing. */
 #include "passes/rewrite.h"
 
 static gqac_status run(pass_context *context) {

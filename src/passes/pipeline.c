@@ -1,5 +1,6 @@
-/* The order of the passes. The runner goes down this list; after each pass that asks for it
- * (retidy) and changed something it tidies again, and a pass with `again` sends it back up.
+/* The order of the passes. The runner goes through this list. After a pass with `retidy` that
+ * changed something it runs tidy again, and a pass with `again` that changed something makes it
+ * continue at that earlier pass.
  *
  *   import              the graph as the file has it, so that it can be shown and stopped at
  *   infer fold simplify once each, so that each can be looked at alone
@@ -17,7 +18,7 @@
  */
 #include "passes/pass.h"
 
-/* --math exact and --per-row-quant are settled before anything is folded. */
+/* Applies --math exact and --per-row-quant, before anything is folded. */
 static gqac_status settle(void *arg, ir_node *node) {
     pass_context *context = arg;
     if (!ir_node_complete(node))

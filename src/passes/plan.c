@@ -1,12 +1,13 @@
-/* plan: how long values of the main graph live, and which of them lie in the memory of another. A
- * value lives from the node whose kernel makes it to its last user; a node that holds graphs uses
- * what they take from outside. Every value gets a slot, a piece of the context's arena, of its own
- * but where its kernel can write over an operand that dies there: then both have one. Where in the
- * arena the pieces lie is found when sizes are known (runtime/layout.h).
+/* plan: determines how long values of the main graph live, and which of them share memory. A value
+ * lives from the node whose kernel computes it to its last user; a node with nested graphs counts
+ * as a user of the values that these take from outside. Every value gets a slot, which stands for a
+ * piece of the context's arena. Two values share a slot if the kernel of the second can write it
+ * over the first, which nobody reads later. Where pieces lie in the arena is decided when sizes are
+ * known (runtime/layout.h).
  *
- * Without a slot (-1): inputs, constants, tokens, what is used by the return node, what stays
- * inside of a group that one kernel computes, and the values of nested graphs; the run time keeps
- * those on their own that it needs. */
+ * These have no slot (-1): inputs, constants, tokens, results of the graph, values that are used
+ * only inside a fused group, and values of nested graphs. Those that need memory get their own from
+ * the run time. */
 #include "ir/life.h"
 #include "passes/rewrite.h"
 #include "targets/target.h"
@@ -14,11 +15,11 @@
 typedef struct planner {
     pass_context *context;
     ir_graph *graph;
-    /* Values that begin at a node, by its place in the order, as lists through `next`, which goes
-     * by value number. */
+    /* Lists of the values that begin at each node: `begins` has the first, by the node's position
+     * in the order, and `next` the others, by value number. */
     ir_value **begins, **next;
     const ir_node **last; /* by value number: see ir_life_end */
-    bool *taken;          /* by slot: a result of the node at hand has it already */
+    bool *taken;          /* by slot: another result of the same node already has it */
     int n_values, n_slots;
 } planner;
 
@@ -34,7 +35,7 @@ static void clear_graph(ir_graph *graph) {
         clear_value(graph->constants[i]);
 }
 
-/* Text may have slots of its own; they do not count. */
+/* Clears slots, which parsed text may have. */
 static gqac_status clear_slots(void *arg, ir_node *node) {
     (void)arg;
     for (int i = 0; i < node->n_outputs; i++)
@@ -46,14 +47,14 @@ static gqac_status clear_slots(void *arg, ir_node *node) {
     return GQAC_OK;
 }
 
-/* The value in whose memory the target reads this one; NULL: it has its own. */
+/* The value in whose memory this one lies (gqac_target.lies_in); NULL: it has its own. */
 static const ir_value *lies_in(const planner *p, const ir_value *value) {
     const gqac_target *target = p->context->target;
     return target && target->lies_in ? target->lies_in(value) : NULL;
 }
 
-/* Several values may be read in the memory of one: they are a list. Nothing was added to the list
- * of `value` itself yet, because the values that lie in its memory are made later. */
+/* Several values may lie in the memory of one; they form a list. The list of `value` itself is
+ * still empty, because values in its memory are computed later. */
 static void see_in_place(const planner *p, ir_value *value) {
     ir_value *at = (ir_value *)lies_in(p, value);
     if (!at)
@@ -71,7 +72,7 @@ static bool wants_slot(const planner *p, const ir_value *value) {
     return (!value->def->fused_into || ir_value_leaves(value)) && !lies_in(p, value);
 }
 
-/* Finds a value's last user, and files it under the node that makes it. */
+/* Finds a value's last user, and adds the value to the list of the node that computes it. */
 static void file_value(planner *p, ir_value *value) {
     const unsigned first = ir_node_root(value->def)->mark;
     p->last[value->id] = ir_life_end(value);
@@ -79,7 +80,7 @@ static void file_value(planner *p, ir_value *value) {
     p->begins[first] = value;
 }
 
-/* Numbers nodes (mark) and values (id), and files the values; those of a node in their order. */
+/* Numbers nodes (mark) and values (id), and lists the values of each node in order. */
 static gqac_status find_lives(planner *p) {
     const int n_nodes = ir_life_number(p->graph);
     for (ir_node *node = p->graph->first; node; node = node->next)
@@ -101,7 +102,7 @@ static gqac_status find_lives(planner *p) {
     return GQAC_OK;
 }
 
-/* The number of elements as a polynomial; NULL when it is not known. */
+/* The number of elements as a polynomial; NULL: not known. */
 static const ir_dim *count_of(const planner *p, const ir_type *type) {
     ir_dims *dims = p->graph->module->dims;
     const ir_dim *count = type->rank < 0 ? NULL : ir_dim_const(dims, 1);
@@ -115,7 +116,7 @@ static bool same_size(const planner *p, const ir_type *a, const ir_type *b) {
     return count && count == count_of(p, b);
 }
 
-/* May `value` be written over that operand of its kernel? */
+/* True if `value` may be written over that operand of its kernel. */
 static bool fits_over(const planner *p, const ir_value *value, const ir_value *operand) {
     const ir_node *root = ir_node_root(value->def);
     return operand && operand->slot >= 0 && operand->graph == p->graph &&
@@ -124,7 +125,8 @@ static bool fits_over(const planner *p, const ir_value *value, const ir_value *o
            target_writes_over(root, value, operand);
 }
 
-/* The slot of an operand that dies here, -1 when there is none to write over. */
+/* The slot of an operand without later readers that `value` may be written over; -1: there is
+ * none. */
 static int dying_slot(const planner *p, const ir_value *value) {
     const ir_node *root = ir_node_root(value->def);
     for (int i = 0; i < root->n_inputs; i++)

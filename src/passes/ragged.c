@@ -1,15 +1,16 @@
-/* ragged: the new rows of all sequences of a step become one list. Token ids are [1,N] then, N the
- * sum of gqac.new_len [n], and what computes each row by itself sees no sequence and no pad. What
- * reaches other rows through the cache finds those of a sequence by the lengths (ops/attention.h):
+/* ragged: packs the new rows of all sequences of a step into one list. Token ids become [1,N],
+ * where N is the sum of gqac.new_len [n]. Nodes that compute each row by itself do not see
+ * sequences or padding. Nodes that reach other rows through the cache find the rows of a sequence
+ * by the lengths (ops/attention.h):
  *
  *   kv_append, attention, recurrent_attention   as they are; gathered rows are [n,H,T,D]
  *   attend                                      gets gqac.new_len as an operand
  *   rotary                                      gets the position of each row
  *   CausalConvWithState                         becomes causal_conv, which has gqac.new_len
  *
- * A graph stays as it is, and its run time pads rows to the longest, when a node makes rows depend
- * on each other, or reads lengths, caches or the shape of a call in a way that is not known here.
- * That node is pass_context.padded_by. */
+ * If a node mixes rows, or reads lengths, caches or the shape of a call in a way that is not known
+ * here, the graph does not change, and the run time pads rows to the longest sequence. That node is
+ * pass_context.padded_by. */
 #include "ops/build.h"
 #include "ops/rotary.h"
 #include "passes/rewrite.h"
@@ -52,7 +53,7 @@ static bool reads(const ir_node *node, const char *operand, const ir_use *use) {
     return use->value == pass_operand(node, operand);
 }
 
-/* May this operand be the cached rows of all sequences? */
+/* True if this operand may be the cached rows of all sequences. */
 static bool takes_cache(const ir_node *node, const ir_use *use) {
     if (is_own(node, "attention") || is_own(node, "attend"))
         return !reads(node, "q", use) && (reads(node, "k", use) || reads(node, "v", use));
@@ -80,7 +81,7 @@ static bool fits_rows(const ir_value *mask) {
             n == 1);
 }
 
-/* Attention of new rows over a cache, whose scores nobody wants to see. */
+/* Attention of new rows over a cache whose scores are not returned. */
 static bool fits_attention(const ir_node *node) {
     const ir_value *shown = ir_node_output(node, 1);
     if ((shown && !ir_value_unused(shown)) || !is_cache(pass_operand(node, "k")) ||
@@ -107,7 +108,8 @@ static bool look_up(void *arg, const char *symbol, int64_t *value) {
     return true;
 }
 
-/* Numbers of all rows, as places in tables that have a row for each of those: MRotaryEmbedding. */
+/* Numbers of all rows, as indices into tables that have a row for each of them:
+ * MRotaryEmbedding. */
 static bool numbers_tables(const ir_value *numbers) {
     for (const ir_use *use = numbers->uses; use; use = use->next) {
         const ir_node *shaped = use->node;
@@ -137,7 +139,7 @@ static bool counts_rows(const ragged *r, const ir_node *node) {
     return !n || !ir_dim_eval(n, look_up, &m, &value) || m.found;
 }
 
-/* Arithmetic with shapes, or numbers of rows for tables: no row of a call is in it. */
+/* Arithmetic with shapes or with row numbers for tables, which does not read rows of a call. */
 static bool tells_shapes(const ir_node *node) {
     const ir_value *y = ir_node_output(node, 0);
     return y && (y->elements || (op_is(node, "", "Range") && numbers_tables(y)));
@@ -215,7 +217,7 @@ static gqac_status check(ragged *r, bool *may) {
 
 /* ---- packing ------------------------------------------------------------- */
 
-/* Types of what the run time feeds. */
+/* Sets the types of the graph inputs that the run time fills. */
 static gqac_status retype(ragged *r) {
     ir_module *module = r->context->module;
     const ir_dim *one = ir_dim_const(module->dims, 1);
@@ -246,7 +248,7 @@ static gqac_status make_positions(ragged *r) {
     return r->positions ? GQAC_OK : gqac_diag_oom(r->context->diag, "an input");
 }
 
-/* Rows have positions of their own, and none is a pad. */
+/* Gives rotary the position of each row; there is no padding. */
 static gqac_status tell_rotary(ragged *r, ir_node *node) {
     ir_value *in[ROTARY_POSITION_IDS + 1] = {NULL};
     for (int i = 0; i <= ROTARY_POSITION_IDS; i++)

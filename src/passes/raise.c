@@ -1,11 +1,12 @@
-/* raise: what a tracer wrote out in simple ops becomes the ONNX op that means the same, so that
- * traced exports reach the same kernels as others. Nodes are visited in order: the rotary
- * embeddings of an attention are raised before it. Nodes of a pattern that nobody reads any more
- * are swept.
+/* raise: replaces patterns of simple ops that a tracer wrote out by the ONNX op that means the
+ * same, so that traced exports reach the same kernels as others. Nodes are visited in order, so the
+ * rotary embeddings of an attention are raised before it. Nodes of a pattern that are no longer
+ * read are swept.
  *
- * A pattern is raised when it is proven that both mean the same for every call that the exporter
- * meant: masks are read element by element (raise_element.c), shapes are compared as polynomials.
- * A pattern that nearly fits is reported with the node that stopped it. */
+ * A pattern is raised only if it is proven that both mean the same in every call for which the
+ * model was exported: masks are read element by element (raise_element.c), and shapes are compared
+ * as polynomials. A pattern that nearly matches is reported with the node that prevented
+ * raising. */
 #include "passes/raise.h"
 #include "ops/build.h"
 
@@ -41,7 +42,7 @@ ir_value *raise_beside_scalar(const ir_node *node, double *x) {
 }
 
 ir_value *raise_unscaled(ir_value *value, double *factor) {
-    enum { MOST = 8 }; /* tracers write three */
+    enum { MOST = 8 }; /* tracers write three scalings at most */
     double x;
     for (int i = 0; i < MOST; i++) {
         const ir_node *mul = raise_maker(value, "Mul"), *div = raise_maker(value, "Div");
@@ -153,7 +154,7 @@ typedef struct walk {
     raise_writes writes;
 } walk;
 
-/* May b replace a? Unknown lengths do not differ from others. */
+/* True if b may replace a. Unknown lengths count as equal to any other. */
 static bool same_type(const raise *r, const ir_value *a, const ir_value *b) {
     bool same = a->type.dtype == b->type.dtype && a->type.rank == b->type.rank;
     int64_t n;

@@ -1,17 +1,18 @@
 /* Attention: softmax(scale * q k^T + mask) v becomes Attention.
  *
- * Queries, keys and values are [B,H,S,D], or [B*H,S,D]. The scale may be on either side, on both,
- * or after the product; a softcap before the mask; a mask is added, or selects which scores remain.
- * Keys and values may be repeated for groups of heads, and may be a past followed by new rows: then
- * the past becomes the op's own. This file finds the pattern and checks that its parts fit; they
- * are matched, read and built in the files that raise_attention.h names. */
+ * Queries, keys and values are [B,H,S,D], or [B*H,S,D]. The scale may be applied to either factor,
+ * to both, or after the product; a softcap may come before the mask; a mask is added, or selects
+ * the scores that remain. Keys and values may be repeated for groups of heads, and may be a past
+ * followed by new rows; the past then becomes an operand of the op. This file finds the pattern and
+ * checks that its parts fit each other; the files that raise_attention.h names match, read and
+ * build the parts. */
 #include "passes/raise_attention.h"
 
 #include <math.h>
 
 /* ---- from the root to the softmax ---------------------------------------- */
 
-/* p of Where(IsNaN(p), 0, p), which makes rows without a visible key zero. */
+/* Returns p of Where(IsNaN(p), 0, p), which turns rows without a visible key into zeros. */
 static ir_value *through_guard(ir_value *value) {
     double zero = 1;
     const ir_node *where = raise_maker(value, "Where");
@@ -72,8 +73,8 @@ static bool read(raise *r, attention *a) {
            fits(r, a, a->scores.q->def ? a->scores.q->def : a->root) && raise_read_masks(r, a);
 }
 
-/* Would an op that mixes rows read those of padding, which Attention makes zero? Not in a sequence,
- * which has none, nor in a file, which is raised to be rewritten, mostly for sequences. */
+/* True if an op that mixes rows would read rows of padding, which Attention sets to zero. A
+ * sequence has no such rows, and files are raised to be rewritten mostly for sequences. */
 static bool shows_hidden_rows(raise *r, const attention *a) {
     if (r->portable || r->context->options.for_sequences || !raise_may_hide_rows(a))
         return false;
@@ -103,7 +104,7 @@ ir_value *raise_attention(raise *r, ir_node *matmul) {
     if (no)
         return raise_stopped(r, a.softmax, no), NULL;
     const ir_type *t = &matmul->outputs[0]->type;
-    if (t->rank >= 3) { /* after broadcasts the number of rows may have another name */
+    if (t->rank >= 3) { /* after broadcasts another symbol may stand for the number of rows */
         r->rows = t->dims[t->rank - 2];
         r->queries = a.q->type.dims[2];
     }
@@ -115,7 +116,8 @@ ir_value *raise_attention(raise *r, ir_node *matmul) {
 
 enum { MASK = 3, PAST_KEY, PAST_VALUE, NONPAD };
 
-/* A tracer that knows the op leaves the past, the groups of heads and causality to nodes before it.
+/* For exports with the op itself, in which the past, the groups of heads and causality are nodes
+ * before it.
  */
 ir_value *raise_cached(raise *r, ir_node *node) {
     attention a = {.root = node, .q = ir_node_input(node, 0)};

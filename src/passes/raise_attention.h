@@ -1,6 +1,6 @@
-/* An attention written out in simple ops, as its parts share it: raise_attention.c finds one and
- * decides, raise_attention_operands.c matches its keys and values, raise_attention_masks.c reads
- * its masks and reports those that stay tensors, raise_attention_build.c builds the op. */
+/* An attention that is written out in simple ops. raise_attention.c finds the pattern and decides,
+ * raise_attention_operands.c matches keys and values, raise_attention_masks.c reads masks and
+ * reports those that stay tensors, and raise_attention_build.c builds the op. */
 #ifndef GQAC_PASSES_RAISE_ATTENTION_H
 #define GQAC_PASSES_RAISE_ATTENTION_H
 
@@ -8,7 +8,7 @@
 
 /* Keys or values. */
 typedef struct attention_operand {
-    ir_value *rows;    /* [B,H,T,D], the new ones where there is a past */
+    ir_value *rows;    /* [B,H,T,D]; only the new rows if there is a past */
     ir_value *past;    /* a graph input [B,H,P,D]; NULL: none */
     ir_value *present; /* NULL without a past */
 } attention_operand;
@@ -20,34 +20,35 @@ typedef struct attention {
     ir_value *q;             /* [B,H,S,D] */
     attention_operand k, v;
     raise_scores scores; /* with its masks */
-    raise_mask mask;     /* what those that were read mean together */
+    raise_mask mask;     /* what the masks that were read mean together */
     bool has_tensors;    /* some masks stay tensors */
 } attention;
 
 /* ---- keys and values (raise_attention_operands.c) ----------------------------------- */
 
 bool raise_same_dims(const ir_value *a, int first_a, const ir_value *b, int first_b, int n);
-/* x [B,h,T,D] where the value is x with each head repeated n times: by Expand or Tile,
- * [B,h,1,T,D] -> [B,h,n,T,D] -> [B,h*n,T,D], or by Gather. The value itself where nothing is
- * repeated; NULL: stopped. */
+/* Returns x [B,h,T,D] if the value is x with each head repeated n times: by Expand or Tile,
+ * [B,h,1,T,D] -> [B,h,n,T,D] -> [B,h*n,T,D], or by Gather; the value itself if nothing is repeated.
+ * NULL: it cannot be raised. */
 ir_value *raise_unrepeated(raise *r, ir_value *value);
-/* The Concat of a past, which is a graph input, and its new rows; NULL: the value is none. */
+/* The Concat of a past, which is a graph input, and new rows; NULL: the value is no such Concat. */
 const ir_node *raise_past_concat(const ir_value *value);
-/* false: stopped. */
+/* Reads keys or values; false: they cannot be raised. */
 bool raise_read_operand(raise *r, ir_value *value, attention_operand *out);
-/* k [B,H,T,D] where the value is k^T, whose constant factors go to *scale; NULL: stopped. */
+/* Returns k [B,H,T,D] if the value is k^T, and multiplies *scale by its constant factors; NULL: it
+ * cannot be raised. */
 ir_value *raise_untransposed_key(raise *r, ir_value *value, double *scale);
 
 /* ---- masks (raise_attention_masks.c) --------------------------------------------- */
 
-/* Reads all masks, of which some may stay tensors; false: stopped. */
+/* Reads all masks, some of which may stay tensors; false: it cannot be raised. */
 bool raise_read_masks(raise *r, attention *a);
-/* May a query see no key? Not where a mask is only causality, a window or a bias. */
+/* True if a query may see no key: not if a mask is only causality, a window or a bias. */
 bool raise_may_hide_rows(const attention *a);
 
 /* ---- the op (raise_attention_build.c) ------------------------------------ */
 
-/* y [B,H,S,D] of Attention, or of GroupQueryAttention where there are sinks. */
+/* Builds Attention, or GroupQueryAttention if there are sinks, and returns y [B,H,S,D]. */
 ir_value *raise_build_attention(raise *r, const attention *a);
 /* y [B,H,S,D] as [B*H,S,D]. */
 ir_value *raise_build_folded(raise *r, ir_value *y);

@@ -1,6 +1,6 @@
-/* The Attention that replaces simple ops, or the GroupQueryAttention where there are sinks. Its
- * operands are [B,S,H*D] where heads were split off such, and else [B,H,S,D]; its mask is what
- * attributes cannot express. */
+/* Builds the Attention that replaces simple ops, or GroupQueryAttention if there are sinks.
+ * Operands are [B,S,H*D] if their heads were split from that shape, else [B,H,S,D]; the mask is
+ * what attributes cannot express. */
 #include "ops/build.h"
 #include "passes/raise_attention.h"
 
@@ -14,7 +14,7 @@ ir_value *raise_padding(raise *r, ir_value *padding, ir_value *rows) {
     return raise_expand(r, padding, 4, (ir_value *[]){one, one, rows, one});
 }
 
-/* A mask as a tensor that is added, or as bool where it is the only one. */
+/* A mask as a tensor that is added, or as bool if it is the only one. */
 static ir_value *build_part(raise *r, const raise_part *part, bool alone) {
     if (!part->fill || (alone && part->seen.left >= 0 && !part->hidden))
         return part->of;
@@ -28,7 +28,7 @@ static ir_value *build_part(raise *r, const raise_part *part, bool alone) {
         .in = {part->of, part->hidden ? part->fill : zero, part->hidden ? zero : part->fill});
 }
 
-/* A mask with a column for each key. */
+/* Gives a mask a column for each key. */
 static ir_value *widen(raise *r, const attention_operand *k, ir_value *mask) {
     ir_value *keys = raise_ask_dim(r, k->rows, 2);
     if (k->past)

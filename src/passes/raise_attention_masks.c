@@ -1,5 +1,5 @@
-/* The masks of an attention: what they mean becomes attributes of Attention, and the rest stays
- * tensors, of which the first is reported with the node that stopped its reader. */
+/* The masks of an attention: what they mean becomes attributes of Attention; the rest stays
+ * tensors, the first of which is reported with the node that could not be read. */
 #include "ops/build.h"
 #include "passes/raise_attention.h"
 
@@ -16,8 +16,8 @@ static ir_value *as_four(raise *r, ir_value *x, int64_t heads) {
     return y;
 }
 
-/* Why the mask cannot be an operand of Attention as it is; NULL: it can, as that of an Attention
- * always can. */
+/* Returns why the mask cannot be an operand of Attention as it is; NULL: it can. (The mask of an
+ * Attention always can.) */
 static const char *not_carried(raise *r, const attention *a, raise_part *part, const ir_dim *keys) {
     if (a->scores.mask_factor != 0)
         return "a scale comes after the mask";
@@ -27,9 +27,8 @@ static const char *not_carried(raise *r, const attention *a, raise_part *part, c
                : "the mask may have other rows than the queries";
 }
 
-/* Reports the node that stopped the reader of a mask: the one that stops it in a sequence, where
- * there is no padding, or else the one that stopped it here. Slopes that a sequence can read are
- * not reported. */
+/* Reports the node because of which a mask could not be read: the one for a sequence, which has no
+ * padding, or else the one for this graph. Slopes that a sequence can read are not reported. */
 static void note_carried(raise *r, const attention *a, const raise_part *part, const ir_dim *keys) {
     raise_mask seen = {.left = -1};
     raise look = *r;

@@ -10,7 +10,7 @@ bool raise_same_dims(const ir_value *a, int first_a, const ir_value *b, int firs
     return true;
 }
 
-/* Heads selected by index: each n times in a row. */
+/* Heads selected by index, each one n times in a row. */
 static ir_value *through_gather(raise *r, const ir_node *gather) {
     enum { MOST_HEADS = 1024 };
     ir_value *x = ir_node_input(gather, 0);

@@ -12,8 +12,8 @@ enum { MOST_DEPTH = 100, MOST_STEPS = 20000 };
 
 /* ---- ops ----------------------------------------------------------------- */
 
-/* Has operand x, where the length of the result is not known, that length? The others have the same
- * length along that axis, or 1. */
+/* For a result whose length is not known: true if operand x has that length. The other operands
+ * have the same length along that axis, or 1. */
 static bool is_long(const reader *e, const ir_node *node, const ir_value *x, int axis) {
     const int rank = node->outputs[0]->type.rank;
     const int own = axis - (rank - x->type.rank);
@@ -57,7 +57,7 @@ static bool read_copy(reader *e, ir_node *node, const ir_dim *const *index, term
     return operand(e, node, 0, index, out);
 }
 
-/* Does the conversion to that integer type keep the number? */
+/* True if the conversion to that integer type keeps the number. */
 static bool is_whole(double x, gqac_dtype to) {
     return x == trunc(x) && fabs(x) <= (to == GQAC_I32 ? 0x1p31 - 1 : 0x1p53);
 }
@@ -132,7 +132,7 @@ static bool read_slice(reader *e, ir_node *node, const ir_dim *const *index, ter
     return raise_element(e, x, to, out);
 }
 
-/* An index that is read from another tensor. */
+/* Reads an index from another tensor. */
 static bool index_of(reader *e, ir_value *indices, const ir_dim *const *at, const ir_dim **out) {
     term found;
     if (!raise_element(e, indices, at, &found) || found.kind != TERM_INT ||
@@ -175,7 +175,7 @@ static bool read_gather_nd(reader *e, ir_node *node, const ir_dim *const *index,
     return raise_element(e, x, to, out);
 }
 
-/* Every element is written, with the one of the same index in the updates. */
+/* Reads a ScatterND that writes every element, each with the update of the same index. */
 static bool read_scatter_nd(reader *e, ir_node *node, const ir_dim *const *index, term *out) {
     const ir_dim *at[GQAC_MAX_RANK + 1];
     ir_value *x = ir_node_input(node, 0), *indices = ir_node_input(node, 1);
@@ -200,14 +200,14 @@ static bool read_scatter_nd(reader *e, ir_node *node, const ir_dim *const *index
     return raise_element(e, updates, index, out);
 }
 
-/* A variable for an index along an axis that nothing else in the term uses. */
+/* A variable for an index along an axis, which nothing else in the term uses. */
 static const ir_dim *any_place(const reader *e) {
     char name[32];
     (void)snprintf(name, sizeof name, "raise.any%d", e->depth);
     return ir_dim_symbol(e->dims, name);
 }
 
-/* Element `place` of part i of a Concat as an integer. */
+/* Reads element `place` of part i of a Concat as an integer. */
 static bool whole_of(reader *e, ir_node *node, int i, const ir_dim *const *index, int axis,
                      const ir_dim *place, const ir_dim **out) {
     const ir_dim *to[GQAC_MAX_RANK];
@@ -229,8 +229,9 @@ static bool is_short(const reader *e, const ir_value *part, int axis, int64_t *n
     return length && ir_dim_is_const(length, n) && *n <= MOST;
 }
 
-/* Integers of which all parts continue one polynomial in the index, so that it does not matter in
- * which part the element lies. Long parts are compared as polynomials, short ones number by number.
+/* Reads a Concat of integers whose parts all continue one polynomial in the index, so that it does
+ * not matter in which part the element lies. Long parts are compared as polynomials, short ones
+ * number by number.
  */
 static bool read_series(reader *e, ir_node *node, const ir_dim *const *index, int axis,
                         const ir_dim **out) {
@@ -269,7 +270,7 @@ static bool read_series(reader *e, ir_node *node, const ir_dim *const *index, in
     return *out != NULL;
 }
 
-/* The part that holds the element, if its index is constant; else a series. */
+/* Reads the part that holds the element, if its index is constant; else a series. */
 static bool read_concat(reader *e, ir_node *node, const ir_dim *const *index, term *out) {
     const ir_dim *to[GQAC_MAX_RANK], *whole;
     const int rank = node->outputs[0]->type.rank;
@@ -460,7 +461,7 @@ static const struct {
 
 /* ---- one element --------------------------------------------------------- */
 
-/* Counts the reading of a whole table, 256 numbers as one element of a mask. */
+/* Counts the cost of reading a whole table: 256 numbers cost as much as one element of a mask. */
 static bool charge(const reader *e, const gqac_tensor *table) {
     const int64_t steps = gqac_tensor_count(table) / 256;
     if (steps > *e->r->steps)
@@ -511,7 +512,7 @@ static bool read_counted(const reader *e, const gqac_tensor *t, const ir_dim *co
     return true;
 }
 
-/* A constant of one element or at a constant index, a bias of heads, a count, a triangle. */
+/* Reads a constant: one element or a constant index, a bias of heads, a count, or a triangle. */
 static bool read_constant(const reader *e, const ir_value *value, const ir_dim *const *index,
                           term *out) {
     const gqac_tensor *t = pass_constant(value);
@@ -539,7 +540,7 @@ static bool read_constant(const reader *e, const ir_value *value, const ir_dim *
     return true;
 }
 
-/* Is it a graph input that is 0 or 1 by its meaning, be it an encoder's? */
+/* True for a graph input whose meaning is 0 or 1, that of an encoder included. */
 static bool is_padding(const reader *e, const ir_value *value) {
     return !value->def && !value->constant && value->graph == e->graph && value->type.rank == 2 &&
            strstr(value->name, "attention_mask") &&

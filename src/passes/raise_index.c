@@ -118,7 +118,7 @@ const ir_dim *raise_slice_start(const reader *e, const ir_dim *start, const ir_d
     const ir_dim *back = ir_dim_sub(e->dims, number(e, 0), start);
     bool below = back && op_dim_nonneg(e->dims, ir_dim_sub(e->dims, back, number(e, 1)));
     for (int i = 0; i < COORDINATES && !below;
-         i++) /* a length is above 0 where there is an element */
+         i++) /* an element exists, so its length is above 0 */
         below = back && e->length[i] == back;
     if (below)
         return ir_dim_add(e->dims, start, length);

@@ -1,9 +1,8 @@
 /* Caches of latent rows (multi-head latent attention, DeepSeek-V2 and V3). The model caches a few
  * numbers for each token, [B,1,T,R] or [B,T,R], and expands all cached rows to keys and values in
  * each call: a product with weights, which is split into heads, and one rotated head for all. Each
- * row depends on its own latent row alone, so it may as well be expanded before it is cached. A
- * sequence does so: each row is expanded once, and caches are those of keys and values; they need
- * more memory.
+ * row depends only on its own latent row, so it can be expanded before it is cached. A sequence
+ * does so: each row is expanded once, and keys and values are cached, which needs more memory.
  *
  *     C = Concat(past, new), K = f(C)   becomes   K = Concat(past.expanded, f(new))
  *
@@ -102,7 +101,8 @@ static int transposed_axis(const grown *x, const ir_node *transpose) {
     return -1;
 }
 
-/* Every operand has rows along the same axis, or is a constant that is the same for each row. */
+/* True if every operand has rows along the same axis, or is a constant that is the same for all
+ * rows. */
 static bool all_alike(const latent *l, const ir_node *node, const grown *x) {
     const int rank = x->value->type.rank;
     for (int i = 0; i < node->n_inputs; i++) {
@@ -134,7 +134,7 @@ static bool along_rows(const ir_node *node, const grown *x) {
     return axis + (axis < 0 ? x->value->type.rank : 0) == x->axis;
 }
 
-/* Are the same indices of the first axis written for every row? */
+/* True if the same indices of the first axis are written for every row. */
 static bool writes_columns(const latent *l, const ir_node *node, const grown *x) {
     const grown *updates = of(l, ir_node_input(node, 2));
     const ir_value *indices = ir_node_input(node, 1);
@@ -284,7 +284,7 @@ static bool is_after_cut(const latent *l, const grown *x) {
     return false;
 }
 
-/* Are there values to cache, and do no others depend on the latent caches? */
+/* True if there are values to cache, and nothing else depends on the latent caches. */
 static bool finds_cuts(const latent *l) {
     bool any = false;
     for (int i = 0; i < l->n; i++) { /* operands before results */
@@ -438,7 +438,7 @@ static gqac_status add_result(latent *l, ir_value *value, const char *name) {
                : gqac_diag_oom(l->b.diag, "results");
 }
 
-/* Nodes that read lengths of values that are no longer cached read them elsewhere. */
+/* Lets nodes that read lengths of values that are no longer cached read them elsewhere. */
 static gqac_status ask_lengths(latent *l) {
     for (ir_node *node = l->graph->first; node; node = node->next) {
         ir_value *value = op_is(node, "", "Shape") ? ir_node_input(node, 0) : NULL;

@@ -1,12 +1,12 @@
-/* What a mask means. The element of the mask for batch row b, head h, query row q and key row k is
- * computed as a term in these coordinates: each node makes its term of those of its operands
- * (raise_terms.h), down to constants, lengths and the attention mask. The term is then compared
- * with what Attention can express. So it does not matter from which ops an exporter builds its
- * masks.
+/* Finds out what a mask means. The element of the mask for batch row b, head h, query row q and key
+ * row k is computed as a term in these coordinates: the term of a node comes from those of its
+ * operands (raise_terms.h), down to constants, lengths and the attention mask. The term is then
+ * compared with what Attention can express. So it does not matter from which ops an exporter builds
+ * its masks.
  *
- * Where keys are a past followed by new rows, two things are known that shapes do not show: all
+ * If the keys are a past followed by new rows, two facts are known that shapes do not show: all
  * pasts except an encoder's have the same number of rows, and the attention mask has one column, 0
- * or 1, for each row of past and new. In a sequence (`unpad`) it is 1 everywhere. Other inputs with
+ * or 1, for each past and new row. In a sequence (`unpad`) it is 1 everywhere. Other inputs with
  * such a name (encoder_attention_mask) are only known to be 0 or 1. */
 #include "passes/raise_index.h"
 

@@ -1,4 +1,4 @@
-/* Attention: what attributes can express of its mask becomes attributes. */
+/* The mask of an Attention: what attributes can express becomes attributes. */
 #include "ops/build.h"
 #include "ops/shared.h"
 #include "passes/raise.h"

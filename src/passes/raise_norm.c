@@ -1,6 +1,6 @@
 /* Norms: scale * (x / sqrt(mean(x^2) + epsilon)) becomes RMSNormalization. x may be widened to f32
- * for it, and the quotient rounded again before it is multiplied, as that op does. With
- * x - mean(x) for x it becomes LayerNormalization, with the bias that is added after it. */
+ * first, and the quotient rounded again before it is multiplied, as that op does. With x - mean(x)
+ * in place of x the op is LayerNormalization, including a bias that is added afterwards. */
 #include "ops/build.h"
 #include "passes/raise.h"
 
@@ -34,7 +34,7 @@ static bool is_mean_square(raise *r, const ir_value *value, const ir_value *x, d
     return true;
 }
 
-/* 1 / sqrt(...) or the sqrt itself: what is under the root. */
+/* Returns the radicand of 1 / sqrt(...), or of sqrt itself. */
 static const ir_value *under_root(const ir_value *value, const char *by) {
     double one;
     const ir_node *inverse = raise_maker(value, by);

@@ -40,7 +40,8 @@ static ir_value *half_of(const ir_value *value, bool second, int64_t *size) {
                : NULL;
 }
 
-/* Looks like rotate_half(x), a Concat with a piece of x in it: the Concat; NULL when it does not.
+/* Returns the Concat if the value looks like rotate_half(x), a Concat with a piece of x in it; else
+ * NULL.
  */
 static const ir_node *looks_rotated(const ir_value *value) {
     const ir_node *concat = raise_maker(value, "Concat");
@@ -149,7 +150,7 @@ static ir_value *build_angles(raise *r, ir_value *value) {
     return OP_BUILD(&r->b, "Mul", .in = {of[1], of[0]});
 }
 
-/* Raised even where the rotary embedding is not: no row depends on others then. */
+/* Raised even if the rotary embedding is not, because then no row depends on others. */
 ir_value *raise_angles(raise *r, ir_node *transpose) {
     ir_value *angles = transpose->outputs[0], *by = build_angles(r, angles);
     return by == angles ? NULL : by;

@@ -1,14 +1,15 @@
-/* Nodes that mix rows. The result of Attention for a query that sees no key is zeros, where that of
- * a tracer's softmax is the mean of all values. No other row depends on it, unless a later node
- * mixes the rows of a call: the scale of DynamicQuantizeLinear is that of its whole tensor, a
- * convolution reads earlier rows, and a recurrent state contains all. */
+/* Nodes that mix rows. For a query that sees no key, Attention returns zeros, but the softmax of a
+ * tracer the mean of all values. No other row depends on that, unless a later node mixes the rows
+ * of a call: DynamicQuantizeLinear has one scale for the whole tensor, a convolution reads earlier
+ * rows, and a recurrent state depends on all rows. */
 #include <string.h>
 
 #include "passes/raise.h"
 #include "passes/rewrite.h"
 
-/* Ops that mix rows by their schema, but do not bring rows of padding into others here: attention
- * that is written out hides them by its own mask, and ops that move rows do not combine them. */
+/* Ops that mix rows by their schema, but through which rows of padding do not reach other rows
+ * here: attention that is written out hides them by its own mask, and ops that move rows do not
+ * combine them. */
 static const char *const apart[] = {
     "attention",
     "Concat",
@@ -65,7 +66,8 @@ static void show(const ir_node *node, unsigned mark) {
     }
 }
 
-/* From the results back. Recursion follows nested graphs, whose depth the verifier bounds. */
+/* Marks backwards from the results. Recursion follows nested graphs, whose depth the verifier
+ * limits. */
 static void sweep(search *s, const ir_graph *graph) {
     if (graph->parent)
         show(graph->ret, graph->parent->mark);

@@ -1,6 +1,6 @@
-/* The scores of an attention (see raise_scores.h). From the softmax back to the product come masks
- * (Add, Where), then a softcap, then scales; Casts and Reshapes may come anywhere. Of the operands
- * of an Add or Where the one that is computed from such a product leads back to it. */
+/* The scores of an attention (see raise_scores.h). On the path from the softmax back to the product
+ * there are masks (Add, Where), then a softcap, then scales; Casts and Reshapes may come anywhere.
+ * At an Add or Where the path follows the operand that is computed from such a product. */
 #include "passes/raise_scores.h"
 
 #include <math.h>
@@ -33,7 +33,7 @@ ir_value *raise_unfolded(ir_value *value) {
     return x && (folds(value, x) || folds(x, value)) ? x : NULL;
 }
 
-/* Is it a number that hides the score it replaces? */
+/* True for a number that hides the score that it replaces. */
 static bool is_hiding(const ir_value *value, double factor) {
     double x;
     return raise_scalar(value, &x) && term_hides(value->type.dtype, factor != 0 ? x * factor : x);
@@ -57,8 +57,8 @@ static bool may_lead(const ir_node *node, int *first, int *end) {
     return false;
 }
 
-/* Is it computed from a product, `known`: by ops that scores go through alone? Paths may be many,
- * so after MOST_NODES nodes the answer is no. */
+/* True if the value is computed from a product; `known`: only by ops through which scores may go.
+ * There may be many paths, so after MOST_NODES nodes the answer is no. */
 static bool leads(const ir_value *value, bool known, int depth, int *nodes) {
     const ir_node *node = value ? value->def : NULL;
     int first = 0, end = node ? node->n_inputs : 0;
@@ -97,7 +97,7 @@ static bool add_part(raise *r, const ir_node *node, raise_scores *s, raise_part 
     return true;
 }
 
-/* Reads one mask, and moves *value to what it was applied to; nothing changes where there is none.
+/* Reads one mask, if there is one, and sets *value to the scores that it was applied to.
  */
 static bool one_mask(raise *r, ir_value **value, raise_scores *s, bool *found) {
     const ir_node *add = raise_maker(*value, "Add"), *where = raise_maker(*value, "Where");
@@ -130,7 +130,7 @@ static ir_value *bare(ir_value *value) {
     return value;
 }
 
-/* A scale may come after the masks: then it multiplies them, too. */
+/* Reads a scale after the masks, which multiplies them too. */
 static ir_value *scale_after_masks(ir_value *value, raise_scores *s) {
     double factor = 1;
     ir_value *inner = raise_unscaled(value, &factor);

@@ -62,7 +62,7 @@ static bool same_atom(const term_atom *a, const term_atom *b) {
            a->zero == b->zero;
 }
 
-/* Does b hold wherever a does? */
+/* True if b holds wherever a does. */
 static bool implies(ir_dims *dims, const term_atom *a, const term_atom *b) {
     return same_atom(a, b) ||
            (a->least && b->least && op_dim_nonneg(dims, ir_dim_sub(dims, b->least, a->least)));
@@ -92,7 +92,7 @@ static bool join(ir_dims *dims, const term_truth *a, const term_truth *b, term_t
     return true;
 }
 
-/* a and not b: of b at most one condition may not follow from a, and that one must not hold. */
+/* a and not b: at most one condition of b may not follow from a; it is negated. */
 static bool join_negated(ir_dims *dims, const term_truth *a, const term_truth *b, term_truth *out) {
     term_truth rest = {.n = 0};
     for (int i = 0; i < b->n; i++) {
@@ -192,7 +192,7 @@ static bool calculate_choices(ir_dims *dims, char op, const term *a, const term 
                        term_hides(GQAC_F16, b->no);
     const bool flags = op == '*' && a->no == 0 && b->no == 0;
     if ((masks || flags) && term_and(dims, &a->when, &b->when, &out->when)) {
-        if (masks) /* where one hides, the result is its number */
+        if (masks) /* if one hides, the result is its number */
             out->no = fmax(a->no, b->no);
         return true;
     }

@@ -1,5 +1,6 @@
 /* One element of a mask as a term in its coordinates: an integer (a polynomial in coordinates and
- * dims), a truth value (a conjunction of conditions), or one of two numbers, by a truth value. */
+ * dims), a truth value (a conjunction of conditions), or one of two numbers, chosen by a truth
+ * value. */
 #ifndef GQAC_PASSES_RAISE_TERMS_H
 #define GQAC_PASSES_RAISE_TERMS_H
 
@@ -7,7 +8,7 @@
 
 enum { TERM_ATOMS = 6 };
 
-/* Holds when `least` >= 0; or, when that is NULL, when `of`[row,column] is not 0 (zero: is 0). */
+/* A condition: `least` >= 0; or, if that is NULL, `of`[row,column] is not 0 (zero: it is 0). */
 typedef struct term_atom {
     const ir_dim *least;
     ir_value *of;
@@ -15,7 +16,7 @@ typedef struct term_atom {
     bool zero;
 } term_atom;
 
-/* All of n conditions; negated: the opposite. n = 0 is true, or false. */
+/* True if all of n conditions hold; negated: if not. n = 0 is the constant true, or false. */
 typedef struct term_truth {
     bool negated;
     int n;
@@ -45,17 +46,18 @@ term term_of_int(const ir_dim *number);
 term term_of_truth(term_truth truth);
 term_truth term_at_least_0(const ir_dim *number);
 
-/* Each returns false when no term can express the result. */
+/* Each function returns false if no term can express the result. */
 bool term_negate(ir_dims *dims, term_truth *t);
 bool term_and(ir_dims *dims, const term_truth *a, const term_truth *b, term_truth *out);
 bool term_or(ir_dims *dims, const term_truth *a, const term_truth *b, term_truth *out);
-/* The sum of two masks hides what one hides. */
+/* The sum of two masks hides what either of them hides. */
 bool term_arithmetic(ir_dims *dims, char op, const term *a, const term *b, term *out);
 /* a < b ('<'), a <= b ('['), a == b ('=') */
 bool term_compare(ir_dims *dims, char op, const term *a, const term *b, term_truth *out);
 bool term_pick(ir_dims *dims, const term_truth *when, const term *a, const term *b, term *out);
-/* An element of `table` where all dims but heads and keys are 1: slopes[h] * (keys' index - c).
- * keys < 0: every key has the same. slopes: capacity for a number of each head; `out` refers to it.
+/* An element of `table`, in which all dims except those of heads and keys are 1: slopes[h] * (index
+ * of the key - c). keys < 0: all keys have the same number. slopes has capacity for one number per
+ * head; `out` refers to it.
  */
 bool term_of_slopes(ir_dims *dims, const gqac_tensor *table, int heads, int keys, const ir_dim *key,
                     float *slopes, term *out);
@@ -63,13 +65,13 @@ bool term_of_slopes(ir_dims *dims, const gqac_tensor *table, int heads, int keys
  * i - width < j <= i. */
 bool term_of_triangle(ir_dims *dims, const gqac_tensor *table, const ir_dim *row,
                       const ir_dim *column, term *out);
-bool term_as_truth(ir_dims *dims, const term *a, term_truth *out); /* is it not 0? */
-/* Can a value of that type represent it? Slopes must be f32, as in key_bias. Whole numbers are
- * exact in f32 for more tokens than a sequence can have, but not in 16 bits. */
+bool term_as_truth(ir_dims *dims, const term *a, term_truth *out); /* it is not 0 */
+/* True if values of that type can represent the term. Slopes must be f32, as in key_bias. In f32
+ * whole numbers are exact for more tokens than a sequence can have, in 16 bits they are not. */
 bool term_fits(const term *a, gqac_dtype dtype);
-/* Does x hide a score of that type that it is added to, or that it replaces? In f32 the softmax of
- * -1e9 is exactly 0 if another score is above -9.9e8, as those of models are; -1e4 is too high to
- * be sure. */
+/* True if x hides a score of that type that it is added to or that it replaces. In f32 the softmax
+ * of -1e9 is exactly 0 if another score is above -9.9e8, as scores of models are; -1e4 is too high
+ * to be sure. */
 bool term_hides(gqac_dtype dtype, double x);
 
 #endif

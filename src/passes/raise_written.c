@@ -39,7 +39,7 @@ static bool open(raise *r, const buffer *to, reader *e) {
     return rows->rank == 4 && raise_open(e, r, rows, NULL, to->past->type.dims[2]);
 }
 
-/* Are the indices, for each row or each element of a row, the positions of the new rows? */
+/* True if the indices, for each row or each element of a row, are the positions of the new rows. */
 static bool are_places(raise *r, const buffer *to, ir_value *indices, const ir_dim *const *index,
                        reader *e) {
     term found;
@@ -150,7 +150,7 @@ static bool read_buffer(raise *r, ir_value *value, buffer *out) {
 
 /* ---- positions ----------------------------------------------------------- */
 
-/* Is it the position of each new token, [S]? */
+/* True if the value is the position of each new token, [S]. */
 static bool is_position_of_each(raise *r, ir_value *value, const ir_type *q) {
     reader e;
     term found;
@@ -164,7 +164,8 @@ static bool is_position_of_each(raise *r, ir_value *value, const ir_type *q) {
            found.kind == TERM_INT && found.number == place;
 }
 
-/* Does it add an axis of 1 for the batch, and others after the tokens? *n others, at `axes`. */
+/* True if a node adds an axis of 1 for the batch; *n other axes, stored in `axes`, come after the
+ * tokens. */
 static bool adds_batch(const ir_node *node, int64_t *axes, int64_t *n) {
     const int rank = node->outputs[0]->type.rank;
     bool batch = false;
@@ -208,7 +209,7 @@ gqac_status raise_positions(raise *r) {
     for (ir_node *node = graph->first, *next; node; node = next) {
         next = node->next;
         ir_value *x = ir_node_input(node, 0);
-        if (any) /* positions have a row for each sequence of the batch now */
+        if (any) /* positions now have a row for each sequence of the batch */
             GQAC_TRY(pass_infer_node(node, r->b.diag));
         if (!x || !adds_batch(node, axes, &n) || !is_position_of_each(r, x, r->writes->q))
             continue;
@@ -249,7 +250,7 @@ static ir_value *build_write(raise *r, const buffer *to, ir_value *first) {
     return present;
 }
 
-/* Is its mask causality, or that and a window, and nothing else? */
+/* True if its mask is causality, or causality and a window, and nothing else. */
 static bool reads_mask(raise *r, ir_node *node, const buffer *k, raise_mask *seen) {
     const ir_value *q = ir_node_input(node, 0), *mask = ir_node_input(node, MASK);
     *seen = (raise_mask){.left = -1};

@@ -1,4 +1,4 @@
-/* What the passes share (see rewrite.h). */
+/* Shared by passes (see rewrite.h). */
 #include "passes/rewrite.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
-/* The rewrites of model files. Each is a list of passes that ends with the one that does it; what
- * goes before brings the graph into the form that one reads. */
+/* The rewrites of model files. Each is a list of passes; the last one does the rewrite, and those
+ * before it bring the graph into the form that it reads. */
 #include "passes/pass.h"
 
 static const gqac_pass *const dynamic_seq[] = {&pass_import, &pass_infer, &pass_dynamic_seq, NULL};

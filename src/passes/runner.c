@@ -1,14 +1,14 @@
-/* Runs the pipeline: checks the request and each pass's conditions, then verifies the graph and
- * sweeps dead nodes after every pass. Facts that can be looked at in the graph are looked at after
- * the pass that gives them; a pass whose needs do not hold is our bug unless the user disabled
- * something. */
+/* Runs the pipeline: checks the request and the conditions of each pass, and after each pass
+ * verifies the graph and sweeps dead nodes. Facts that can be checked in the graph are checked
+ * after the pass that provides them. If the needs of a pass do not hold, that is a defect of gqac,
+ * unless the user disabled a pass. */
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/str.h"
 #include "passes/rewrite.h"
 
-enum { MAX_ROUNDS = 64 }; /* of claim and expand: each goes one level of composites down */
+enum { MAX_ROUNDS = 64 }; /* of claim and expand; each round expands one level of composites */
 
 typedef struct runner {
     pass_context *context;
@@ -34,7 +34,7 @@ static gqac_status is_claimed(void *arg, ir_node *node) {
     return node->kernel && node->claim ? GQAC_OK : GQAC_MISMATCH;
 }
 
-/* `holds` fails for a node that breaks the fact; NULL: the pass is believed. */
+/* `holds` fails for a node that contradicts the fact; NULL: the fact is not checked. */
 static const struct fact {
     unsigned bit;
     const char *name;
@@ -47,7 +47,7 @@ static const struct fact {
 };
 enum { N_FACTS = sizeof facts / sizeof *facts };
 
-/* Those of `bits` that hold as far as can be seen. */
+/* Those facts in `bits` that hold, as far as they can be checked. */
 static unsigned checked(const ir_module *module, unsigned bits) {
     for (int i = 0; i < N_FACTS; i++)
         if (bits & facts[i].bit && facts[i].holds &&
@@ -202,7 +202,7 @@ static gqac_status run_pass(runner *r, const gqac_pass *pass) {
     return GQAC_OK;
 }
 
-/* Where the loop goes on when a pass changed something. */
+/* Decides where the loop continues after a pass that changed something. */
 static gqac_status go_on(const runner *r, const gqac_pass *pass, int *rounds, int *at) {
     if (!pass->again || !scheduled(r, pass->again))
         return GQAC_OK;
@@ -223,7 +223,7 @@ static gqac_status run_all(runner *r) {
         GQAC_TRY(run_pass(r, pass));
         if (r->stopped || !r->context->changed)
             continue;
-        const size_t changed = r->context->changed; /* tidying is no rewrite */
+        const size_t changed = r->context->changed; /* changes by tidy are not counted */
         if (pass->retidy && scheduled(r, &pass_tidy))
             GQAC_TRY(run_pass(r, &pass_tidy));
         r->context->changed = changed;

@@ -1,14 +1,14 @@
 /* simplify: local rewrites that change no bit of any result. Rules are rows of a table
  * (simplify_rules.c); nodes are visited in order, operands before users, so that one sweep
- * collapses chains. Decided Ifs are inlined, then equal nodes merged. Values that lost their last
- * use are left to the sweep. */
+ * collapses chains. Then Ifs with constant conditions are inlined, and equal nodes are merged. The
+ * sweep removes values without uses. */
 #include "passes/simplify.h"
 
 #include <string.h>
 
-enum { MAX_REWRITES = 8 }; /* of one node in one sweep */
+enum { MAX_REWRITES = 8 }; /* maximum for one node in one sweep */
 
-/* True when a rule applied and another may. */
+/* True if a rule was applied, so that another may apply. */
 static bool apply_one(pass_context *context, ir_node *node) {
     ir_value *result = ir_node_output(node, 0);
     for (const simplify_rule *rule = simplify_rules; rule->name; rule++) {

@@ -1,6 +1,6 @@
 /* Common subexpressions: of nodes that compute the same from the same operands, and of small
- * constants with the same bytes, the first one stays. A value of a graph may stand in for one of
- * the same graph or of a graph inside it, never for one outside: so graphs take part in the key,
+ * constants with the same bytes, the first one stays. A value may replace values of its own graph
+ * and of graphs nested in it, but not values of enclosing graphs. So the graph is part of the key,
  * and a lookup goes from the node's graph outwards. Effects, nodes with graphs and nodes that are
  * not to be folded (random ones) are never merged. */
 #include "passes/simplify.h"
@@ -16,7 +16,7 @@ typedef struct merger {
     gqac_table nodes, constants;
 } merger;
 
-/* What is looked for: a node or a constant, as if it belonged to `graph`. */
+/* The key of a lookup: a node or a constant, as if it belonged to `graph`. */
 typedef struct wanted {
     const ir_graph *graph;
     const ir_node *node;
@@ -84,7 +84,7 @@ static bool same_constant(const void *item, const void *key) {
     return !bytes || memcmp(x->data, y->data, bytes) == 0;
 }
 
-/* The same thing in the graph or around it. */
+/* Finds an equal node or constant in the graph or in one that encloses it. */
 static void *find(const gqac_table *table, uint64_t hash, gqac_table_same *same, wanted *key) {
     for (; key->graph; key->graph = key->graph->parent ? key->graph->parent->graph : NULL) {
         void *item =

@@ -1,5 +1,5 @@
-/* Inlining of an If whose condition is a constant. The nodes of the branch move before the If, its
- * constants to the graph around; names are unique within the module, so nothing is renamed. */
+/* Inlining of an If whose condition is constant. The nodes of the branch are moved before the If,
+ * its constants to the enclosing graph. Names are unique in the module, so nothing is renamed. */
 #include "passes/simplify.h"
 
 #include <string.h>

@@ -1,11 +1,11 @@
 /* stateful: past/present pairs become sequence state.
  *
- * A pair is a graph input that concat_past_present takes as its past, and that node's output as a
- * graph result; the caches of stateful_family.c, the convolutions of stateful_conv.c and the
- * recurrences of stateful_recurrent.c are pairs too. Slot i of the state is the i-th such input.
- * The concat becomes kv_state (the token of the slot) and kv_append (writes the new rows, gives all
- * rows); input and result go, and the last token becomes the result "state.i", so that appends are
- * never dead. Lengths are the run time's own: see stateful_lengths.c. */
+ * A pair is a graph input that is the past of a concat_past_present whose output is a graph result.
+ * The caches of stateful_family.c, the convolutions of stateful_conv.c and the recurrences of
+ * stateful_recurrent.c form pairs too. Slot i of the state belongs to the i-th such input. The
+ * concat becomes kv_state (the token of the slot) and kv_append (which writes the new rows and
+ * returns all rows). Input and result are removed, and the last token becomes the result "state.i",
+ * so that appends are never dead. Lengths come from the run time: see stateful_lengths.c. */
 #include "passes/stateful.h"
 
 #include <string.h>
@@ -26,7 +26,7 @@ static const char *result_name(const ir_graph *graph, const ir_value *value) {
     return NULL;
 }
 
-/* The node that takes a graph input as its past and whose output is a result. */
+/* The node whose past is a graph input and whose output is a result. */
 static ir_node *concat_of(const ir_graph *graph, const ir_value *past) {
     for (const ir_use *use = past->uses; use; use = use->next) {
         ir_node *node = use->node;
@@ -66,7 +66,8 @@ static gqac_status find_pairs(stateful *s) {
     return GQAC_OK;
 }
 
-/* A layer without keys of its own that reads those of another: nothing is appended to them. */
+/* Handles layers without keys of their own, which read those of another layer: they append
+ * nothing. */
 static void share_caches(stateful *s) {
     for (ir_node *node = s->graph->first, *next; node; node = next) {
         next = node->next;
@@ -82,7 +83,7 @@ static void share_caches(stateful *s) {
     }
 }
 
-/* The node that writes new rows into a past as into a buffer; NULL: there is none. */
+/* The node that writes new rows into a past, used as a buffer; NULL: there is none. */
 static const ir_node *writer_of(const ir_value *past) {
     for (const ir_use *use = past->uses; use; use = use->next) {
         const ir_node *node = use->node;
@@ -94,8 +95,8 @@ static const ir_node *writer_of(const ir_value *past) {
     return NULL;
 }
 
-/* Says so where it is a buffer whose rows are written in a way that raise_written.c does not know;
- * GQAC_OK: it is none. */
+/* Fails if the past is a buffer whose rows are written in a way that raise_written.c does not
+ * know. */
 static gqac_status check_written(const stateful *s, const ir_value *past) {
     gqac_diag *diag = s->context->diag;
     const ir_node *writer = writer_of(past);
@@ -133,7 +134,7 @@ static gqac_status no_pairs(const stateful *s) {
     return GQAC_UNSUPPORTED;
 }
 
-/* A past that no pair took would be wrong silently. */
+/* Checks that every past belongs to a pair; otherwise results would be silently wrong. */
 static gqac_status check_complete(const stateful *s) {
     const ir_graph *graph = s->graph;
     for (int i = 0; i < graph->n_inputs; i++) {
@@ -208,7 +209,7 @@ static gqac_status make_recurrent(stateful *s, int slot, ir_builder *b, ir_value
     return stateful_recurrent_join(b, node, state, token);
 }
 
-/* Gives the last token of the slot. */
+/* Builds the state of a slot and returns its last token. */
 static gqac_status make_state(stateful *s, int slot, ir_value **token) {
     const struct stateful_pair *pair = &s->pairs[slot];
     gqac_diag *diag = s->context->diag;
@@ -235,7 +236,7 @@ static gqac_status make_state(stateful *s, int slot, ir_value **token) {
     return GQAC_OK;
 }
 
-/* Results but the presents, then the tokens. */
+/* Sets the results: those that are no presents, then the tokens. */
 static gqac_status set_results(stateful *s, ir_value *const *tokens) {
     const ir_node *ret = s->graph->ret;
     const size_t most = (size_t)(ret->n_inputs + s->n_pairs);

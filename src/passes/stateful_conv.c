@@ -1,8 +1,8 @@
 /* Sequence state of causal convolutions.
  *
  * The state of CausalConvWithState is the last elements of its own input. A sequence keeps that
- * input for every token, as rows of one head, and the convolution reads the last of them (kv_tail).
- * So splits, rewinds and forks need nothing of their own, and where a call ends changes no bit. */
+ * input for every token, as rows of one head, and the convolution reads the last ones (kv_tail). So
+ * splits, rewinds and forks need nothing special, and no bit depends on where calls end. */
 #include <string.h>
 
 #include "ops/build.h"

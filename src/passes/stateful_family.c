@@ -1,10 +1,10 @@
-/* Sequence state of the attention ops beside GroupQueryAttention.
+/* Sequence state of the attention ops other than GroupQueryAttention.
  *
  * Lowered, their cache is a Concat of past and new rows, or a TensorScatter that writes the new
- * rows into a buffer; attend reads it in the ranges that key_range makes. Either is a pair when
- * nothing else reads the cache, because a sequence keeps more in that tensor than the file does:
- * rows of other lengths, and memory after them. Then key_range counts from the lengths of the run
- * time. Masks are looked at in stateful_masks.c. */
+ * rows into a buffer; attend reads it in the ranges that key_range makes. Either is a pair if
+ * nothing else reads the cache. (A sequence keeps more in that tensor than the file does: rows of
+ * other lengths, and memory after them.) key_range then counts from the lengths of the run time.
+ * stateful_masks.c handles masks. */
 #include <string.h>
 
 #include "passes/stateful.h"
@@ -84,7 +84,7 @@ gqac_status stateful_ranges(stateful *s) {
             continue;
         ir_value *q = ir_node_input(node, 0), *k = ir_node_input(node, KEYS);
         if (k && k->constant)
-            continue; /* learnt rows, the same for every token */
+            continue; /* learned rows, the same for every token */
         if (!k || !k->def || !(k->def->mark & STATEFUL_PAIR) || !fits(node, k->def))
             return fail_range(s, node);
         ir_value *operands[] = {q, k, NULL, NULL, s->past_len, s->new_len};
@@ -98,7 +98,7 @@ gqac_status stateful_ranges(stateful *s) {
 
 /* ---- a past that holds keys and values ----------------------------------- */
 
-/* Which half of the packed past a node picks; -1 when it does something else. */
+/* The half of the packed past that a node selects; -1: it does something else. */
 static int half_of(const ir_node *node, const ir_value *past) {
     int64_t index, count;
     if (!op_is(node, "", "Gather") || node->graph != past->graph || node->inputs[0].value != past ||
@@ -125,7 +125,8 @@ static bool unpicked(const ir_value *past, packed *p) {
     return !p->pick[0] || !p->pick[1];
 }
 
-/* What is stacked as entry `half` of result `result`; NULL when it is made otherwise. */
+/* The value that is stacked as entry `half` of result `result`; NULL: the result is made in another
+ * way. */
 static ir_value *stacked(const ir_graph *graph, int result, int half) {
     const ir_node *concat = graph->ret->inputs[result].value->def;
     int64_t axis, count;
@@ -157,7 +158,7 @@ static bool find_packed(const ir_value *past, packed *p) {
     return false;
 }
 
-/* The result becomes that of the keys; that of the values goes to the end. */
+/* Makes the result that of the keys, and appends one for the values. */
 static bool split_result(stateful *s, const packed *p) {
     const ir_graph *graph = s->graph;
     const int n = graph->ret->n_inputs;
@@ -203,6 +204,6 @@ gqac_status stateful_unpack(stateful *s) {
         s->context->changed++;
         i--; /* another one has that index now */
     }
-    pass_sweep(s->context->module); /* nothing stacks the presents now: they have no such user */
+    pass_sweep(s->context->module); /* removes the nodes that stacked the presents */
     return GQAC_OK;
 }

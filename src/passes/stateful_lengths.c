@@ -1,9 +1,8 @@
-/* Lengths of a sequence program. Files compute them from the attention mask (sums, shapes); a
- * sequence knows them: graph inputs gqac.past_len and gqac.new_len (i32 [B]) take the place of
- * every seqlens_to_past. What is left of the mask is its length, by which a LongRoPE If picks its
- * tables: that becomes gqac.total_len (i64 scalar), which may decide branches and nothing else,
- * because the run time feeds the length a sequence is meant to reach. Then the mask has no uses and
- * goes. */
+/* Lengths of a sequence program. Files compute them from the attention mask (sums, shapes). A
+ * sequence knows them, so the graph inputs gqac.past_len and gqac.new_len (i32 [B]) replace every
+ * seqlens_to_past. What then remains of the mask is its length, by which a LongRoPE If chooses its
+ * tables; it becomes gqac.total_len (i64 scalar). That may only decide branches, because it may be
+ * the length that the sequence will reach later. Then the mask has no uses and is removed. */
 #include <string.h>
 
 #include "ops/build.h"
@@ -27,14 +26,14 @@ static gqac_status add_input(const stateful *s, const char *name, ir_type type, 
 
 /* ---- past_len and new_len ------------------------------------------------ */
 
-/* May lengths be computed from this graph input? Not from the tokens or the cache. */
+/* True if lengths may be computed from this graph input: not from the tokens or the cache. */
 static bool is_length_input(const stateful *s, const ir_value *input) {
     static const char *const data[] = {"input_ids", "inputs_embeds", "position_ids", NULL};
     return input->graph == s->graph && !pass_listed(data, input->name) &&
            input->id != STATEFUL_PAST;
 }
 
-/* One operand of a computation of lengths. */
+/* Visits one operand in a computation of lengths. */
 static gqac_status follow(const stateful *s, const ir_node *node, const ir_value *value) {
     if (!value || value->constant)
         return GQAC_OK;
@@ -50,7 +49,7 @@ static gqac_status follow(const stateful *s, const ir_node *node, const ir_value
     return GQAC_UNSUPPORTED;
 }
 
-/* The lengths that a node of attention takes. */
+/* Visits the lengths that are operands of an attention node. */
 static gqac_status follow_lengths(const stateful *s, const ir_node *node) {
     if (is_length_op(node)) {
         GQAC_TRY(follow(s, node, pass_operand(node, "seqlens_k")));
@@ -64,7 +63,8 @@ static gqac_status follow_lengths(const stateful *s, const ir_node *node) {
     return mask && mask->type.rank == 1 ? follow(s, node, mask) : GQAC_OK;
 }
 
-/* What the lengths are computed from, backwards from every node that takes some. */
+/* Checks the nodes from which lengths are computed, backwards from every node that has some as
+ * operands. */
 static gqac_status check_slice(const stateful *s) {
     pass_clear_marks(s->graph);
     for (int i = 0; i < s->n_pairs; i++)
@@ -112,7 +112,7 @@ gqac_status stateful_lengths(stateful *s) {
 
 /* ---- total_len ----------------------------------------------------------- */
 
-/* A list of values to look at or to replace. */
+/* A list of values to visit or to replace. */
 typedef struct values {
     ir_value **list;
     int n, capacity;
@@ -192,7 +192,7 @@ static gqac_status replace_total(stateful *s, ir_value *value) {
     return GQAC_OK;
 }
 
-/* What the run time feeds. */
+/* True for an input that the run time fills. */
 static bool kept(const stateful *s, const ir_value *input) {
     static const char *const names[] = {"input_ids", "inputs_embeds", "position_ids", NULL};
     return pass_listed(names, input->name) || input == s->past_len || input == s->new_len ||
@@ -217,7 +217,7 @@ static bool from_total(const stateful *s, const ir_value *value) {
     return value && (value == s->total_len || (value->def && value->def->mark & SEEN));
 }
 
-/* Marks what depends on total_len; what a branch decides on is an end of it. */
+/* Marks what depends on total_len, up to the conditions of branches. */
 static gqac_status mark_total(void *arg, ir_node *node) {
     const stateful *s = arg;
     bool any = false;
@@ -272,7 +272,7 @@ static bool may_be_ids(const ir_value *input) {
            (input->type.dtype == GQAC_I64 || input->type.dtype == GQAC_I32);
 }
 
-/* Models that call their token ids otherwise: the one other input of their type. */
+/* For models with another name for token ids: the one other input of their type. */
 static const ir_value *find_ids(const stateful *s) {
     const ir_value *ids = NULL;
     for (int i = 0; i < s->graph->n_inputs; i++) {

@@ -1,8 +1,9 @@
-/* Masks of attention in a sequence. The rows of a sequence hold no padding, and which keys a query
- * sees follows from lengths. So a mask that only says where attention_mask is zero says nothing
- * more, and goes. To know that, it is computed for an attention mask of one 1: an element of it may
- * depend on its own element of attention_mask only, and must be what hides nothing. Any other mask
- * is refused: it may say what a sequence would have to say for every split. */
+/* Masks of attention in a sequence. The rows of a sequence have no padding, and lengths determine
+ * which keys a query sees. So a mask that only says where attention_mask is zero is redundant and
+ * is removed. To prove that, each of its elements must depend only on the same element of
+ * attention_mask, and the mask is computed for an attention_mask of one element 1: the result must
+ * hide nothing. Any other mask is refused, because its meaning might depend on how tokens are split
+ * into calls. */
 #include <string.h>
 
 #include "ops/build.h"
@@ -14,19 +15,20 @@ enum { MOST = 64 };          /* nodes from attention_mask to a mask */
 
 typedef struct trial {
     const stateful *s;
-    ir_node *nodes[MOST]; /* from the mask back */
+    ir_node *nodes[MOST]; /* from the mask backwards */
     int n;
     const gqac_tensor *found[MOST]; /* result of nodes[i] for a mask of ones */
     gqac_arena *arena;
-    bool short_of_memory; /* then nothing is known */
+    bool short_of_memory; /* out of memory: nothing is known */
 } trial;
 
-/* The one element there is, again and again: a sequence has no padding, each is the same. */
+/* True for an op that repeats the one element: without padding all elements are the same. */
 static bool is_expand(const ir_node *node) {
     return op_is(node, "", "Expand");
 }
 
-/* An element of the result depends on the same element of each operand that is no constant. */
+/* True if an element of the result depends only on the same element of each operand that is not
+ * constant. */
 static bool is_pointwise(const ir_node *node) {
     static const char *const names[] = {"Cast",
                                         "Identity",
@@ -59,7 +61,8 @@ static bool is_ones(const stateful *s, const ir_value *value) {
            OP_IN(OP_NUMBERS | OP_BIT(BOOL), value->type.dtype);
 }
 
-/* padding_bias reads its mask; of queries and keys it only takes the shape, as Expand does. */
+/* The number of operands whose elements are read: padding_bias and Expand use only the shape of the
+ * others. */
 static int operands_of(const ir_node *node) {
     return op_is(node, "gqac", "padding_bias") || is_expand(node) ? 1 : node->n_inputs;
 }
@@ -84,7 +87,8 @@ static bool add(trial *t, ir_value *value) {
     return true;
 }
 
-/* Everything between the mask and attention_mask; false when something else is in it. */
+/* Collects the nodes between attention_mask and the mask; false: the mask depends on something
+ * else. */
 static bool collect(trial *t, ir_value *mask) {
     bool good = add(t, mask);
     for (int i = 0; i < t->n && good; i++) {
@@ -133,7 +137,7 @@ static const gqac_tensor *result_of(trial *t, const ir_value *value) {
     return NULL;
 }
 
-/* Where the mask is one: nothing is added. */
+/* padding_bias for a mask of ones: nothing is added. */
 static bool pads_nothing(const gqac_tensor *mask, gqac_tensor *out) {
     static const float zero = 0.0f;
     *out = (gqac_tensor){.dtype = GQAC_F32, .rank = 4, .dims = {1, 1, 1, 1}};
@@ -150,7 +154,7 @@ static bool is_ready(trial *t, const ir_node *node) {
     return true;
 }
 
-/* Computes one node on one element; false when its result is unknown. */
+/* Computes one node on one element; false: its result is unknown. */
 static bool compute(trial *t, int i) {
     ir_node *node = t->nodes[i];
     const gqac_tensor *in[8];
@@ -176,7 +180,8 @@ static bool compute(trial *t, int i) {
     return status == GQAC_OK && gqac_tensor_count(out) == 1;
 }
 
-/* A node is computed once its operands are: the list is short, so it is gone over again. */
+/* Computes each node once its operands are known; the list is short, so it is searched
+ * repeatedly. */
 static bool compute_all(trial *t) {
     for (int done = 0, before = -1; done < t->n;) {
         if (done == before)
@@ -206,8 +211,8 @@ static bool hides_nothing(trial *t, ir_value *mask) {
 
 /* ---- all masks ----------------------------------------------------------- */
 
-/* padding_bias by lengths [B]: how many keys there are is what a sequence knows itself.
- * stateful_lengths has seen to it that they come from the attention mask. */
+/* True for a padding_bias with lengths [B], the numbers of keys, which a sequence knows itself.
+ * stateful_lengths has checked that they come from the attention mask. */
 static bool by_length(const ir_value *mask) {
     if (!mask->def || !op_is(mask->def, "gqac", "padding_bias"))
         return false;
@@ -241,7 +246,7 @@ static gqac_status look_at(const stateful *s, const ir_node *attend, ir_value *m
     return pads ? GQAC_OK : fail_mask(s, attend);
 }
 
-/* A bias of keys gets a column for each row of the cache. */
+/* Gives a bias of keys a column for each row of the cache. */
 static gqac_status give_keys(const stateful *s, ir_node *attend, const ir_node *bias) {
     ir_builder b = {.graph = attend->graph, .before = attend, .diag = s->context->diag};
     ir_value *by =

@@ -1,8 +1,8 @@
 /* Sequence state of recurrences.
  *
- * LinearAttention carries one matrix a head from call to call. A sequence keeps that matrix, and
- * the op that replaces it, recurrent_attention, reads the one of the published length and writes
- * the next. */
+ * LinearAttention carries one matrix per head from call to call. A sequence keeps that matrix. The
+ * op that replaces LinearAttention, recurrent_attention, reads the matrix of the published length
+ * and writes the next one. */
 #include "ops/build.h"
 #include "passes/stateful.h"
 

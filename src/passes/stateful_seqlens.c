@@ -1,10 +1,10 @@
-/* Do the lengths that a file computes fit those of a sequence? stateful_lengths puts the lengths of
- * the run time in the place of seqlens_k and total_sequence_length; where the file would compute
- * others, its results would not be those of the file. So both are computed here for the attention
+/* Checks that the lengths that a file computes are those of a sequence. stateful_lengths replaces
+ * seqlens_k and total_sequence_length by the lengths of the run time; if the file computed other
+ * lengths, results would differ from those of the file. So both are computed here for the attention
  * mask of one sequence, for two pairs of past and new tokens. What cannot be computed that way (a
- * length that the caller feeds, a constant, a mask of a fixed size, a shape that is not known) is
- * left to the run time, as is a computation of more than MOST nodes. Both conventions of
- * --seqlens-k are accepted, since a sequence feeds neither. */
+ * length that the caller passes, a constant, a mask of a fixed size, a shape that is not known) is
+ * not checked, nor is a computation of more than MOST nodes. Both conventions of --seqlens-k are
+ * accepted, since a sequence uses neither. */
 #include <string.h>
 
 #include "ops/shared.h"
@@ -26,7 +26,7 @@ typedef struct sample {
         gqac_tensor tensor;
     } found[MOST];
     int n_found;
-    bool unknown; /* more is not computed */
+    bool unknown; /* a length is unknown; nothing more is computed */
     bool short_of_memory;
 } sample;
 

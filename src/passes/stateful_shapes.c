@@ -1,6 +1,6 @@
-/* What a graph asks of the shape of its pasts. The batch is asked of the token ids instead. Places
- * of tokens that are counted from the rows of the past become position_ids, which the run time
- * gives to each token of each sequence. What is left is refused by stateful_inputs. */
+/* Reads of the shape of pasts. The batch size is read from the token ids instead. Positions that
+ * are counted from the rows of the past become position_ids, which the run time fills for each
+ * token of each sequence. stateful_inputs refuses what is left. */
 #include <string.h>
 
 #include "ops/build.h"
@@ -16,7 +16,7 @@ static bool is_number(const ir_value *value, const ir_dim *dim) {
            value->type.dtype == GQAC_I64 && value->type.rank >= 0 && value->type.rank <= 1;
 }
 
-/* Dim `axis` of the ids in the place of a value that is that dim. */
+/* Replaces a value that is dim `axis` of the ids by a read of the ids. */
 static gqac_status ask_ids(const stateful *s, ir_value *ids, int axis, ir_value *value) {
     ir_node *node = value->def, *prev = node->prev;
     ir_builder b = {.graph = node->graph, .before = node, .diag = s->context->diag};
@@ -36,7 +36,7 @@ static bool asks_past(const ir_node *node) {
     return op_is(node, "", "Shape") && x && !x->def && !x->constant && x->id == STATEFUL_PAST;
 }
 
-/* Values that are computed from the shape of a past, in order. */
+/* Visits the values that are computed from the shape of a past, in order. */
 static gqac_status ask_all(const stateful *s, ir_value *ids) {
     ir_node *next;
     for (ir_node *node = s->graph->first; node; node = node->next)
@@ -103,7 +103,7 @@ static gqac_status add_positions(const stateful *s, const ir_value *ids, ir_valu
     return *out ? GQAC_OK : gqac_diag_oom(s->context->diag, "an input");
 }
 
-/* Unsqueeze of axis 0: the same places for all of the batch. */
+/* Unsqueeze of axis 0: the same positions for all batch rows. */
 static bool is_for_batch(const ir_node *node) {
     int64_t axis, n;
     return op_is(node, "", "Unsqueeze") && ir_const_ints(ir_node_input(node, 1), 1, &axis, &n) &&
@@ -144,7 +144,7 @@ gqac_status stateful_shapes(stateful *s) {
     pass_sweep(s->context->module);
     GQAC_TRY(use_positions(s, ids));
     pass_sweep(s->context->module);
-    /* the places of a batch have one row more than one now */
+    /* positions now have a row for each sequence of the batch */
     for (ir_node *node = s->graph->first; node; node = node->next)
         GQAC_TRY(pass_infer_node(node, s->context->diag));
     return GQAC_OK;

@@ -2,7 +2,7 @@
  * sweep; a round that changed nothing is the last. Parts that are disabled are left out. */
 #include "passes/rewrite.h"
 
-enum { MAX_ROUNDS = 32 }; /* a model needs three or four; nested Ifs one more a level */
+enum { MAX_ROUNDS = 32 }; /* models need three or four, and one more per level of nested Ifs */
 
 static const gqac_pass *const parts[] = {&pass_infer, &pass_fold, &pass_simplify};
 

@@ -1,4 +1,4 @@
-/* two-graph: one decoder as two graphs that name the same weights alike.
+/* two-graph: splits one decoder into two graphs that use the same names for the same weights.
  *
  *   prefill  the whole prompt in one run: input_ids [B,S] -> logits of the last row [B,1,V], then
  *            kv_cache.layer.i.k and .v [B,H,S,D] of every layer
@@ -21,7 +21,7 @@ typedef struct splitter {
     ir_graph *graph;
     bool decode;
     ir_builder b;
-    ir_value *ids, *kv_pos, *valid; /* valid [B]: rows that are filled after the token */
+    ir_value *ids, *kv_pos, *valid; /* valid [B]: number of rows after the token was added */
     ir_value *positions;            /* i64 [B,S] */
     ir_value *ones;                 /* instead of the attention mask; NULL: there is none */
     int n_layers, n_results, most_results;
@@ -60,7 +60,7 @@ static ir_value *unsqueeze(ir_builder *b, ir_value *x, int64_t axis) {
     return OP_BUILD(b, "Unsqueeze", .in = {x, OP_I64S(b, axis)});
 }
 
-/* 0, 1, ... below the one element of `end`. */
+/* 0, 1, ... up to, but without, the one element of `end`. */
 static ir_value *count_to(ir_builder *b, ir_value *end) {
     ir_value *zero = ir_build_i64(b, 0);
     end = OP_BUILD(b, "Squeeze", .in = {end, OP_I64S(b, 0)});
@@ -90,7 +90,7 @@ static ir_value *longest(ir_builder *b, ir_value *rows) {
     return OP_BUILD(b, "ReduceMax", .in = {rows, OP_I64S(b, 0)}, .ints = {{"keepdims", 1}});
 }
 
-/* A mask of ones [B,T]: nothing but lengths is computed from it. */
+/* A mask of ones [B,T], from which only lengths are computed. */
 static ir_value *make_mask(splitter *s, gqac_dtype dtype) {
     ir_builder *b = &s->b;
     ir_value *total = s->decode ? longest(b, s->valid) : op_build_lengths(b, s->ids, 1, 1);
@@ -123,7 +123,7 @@ static ir_value *shape_of_past(splitter *s, const ir_node *shape, const ir_type 
     return n ? op_build_concat(b, 0, n, parts) : NULL;
 }
 
-/* Places that are counted from the past on: nothing else reads one now. */
+/* Replaces positions that are counted from the past on; nothing else reads it then. */
 static gqac_status replace_shapes(splitter *s, const ir_value *past) {
     ir_use *next, *use = past->uses;
     for (; use && past->type.rank == 4; use = next) {
@@ -178,8 +178,8 @@ static ir_value *cached(splitter *s, ir_value *fresh, const char *name) {
     return OP_BUILD(&s->b, "TensorScatter", .in = {past, fresh, s->kv_pos});
 }
 
-/* A sink is a score beside those of the keys, without a value: y exp(l) / (exp(l) + exp(sink)) with
- * l = log sum exp of the scores [B,H,S,T]. */
+/* Applies a sink, an additional score that has no value: y exp(l) / (exp(l) + exp(sink)) with l =
+ * log sum exp of the scores [B,H,S,T]. */
 static ir_value *with_sink(ir_builder *b, ir_value *y, ir_value *scores, ir_value *sink,
                            gqac_dtype dtype) {
     ir_value *sum =
@@ -318,7 +318,7 @@ static gqac_status split_all(splitter *s) {
 
 /* ---- results ------------------------------------------------------------- */
 
-/* The logits first; the presents of the model go. */
+/* Sets the results: the logits first, without the presents of the model. */
 static gqac_status set_results(splitter *s) {
     const ir_graph *graph = s->graph;
     ir_value *logits = NULL;
@@ -336,7 +336,7 @@ static gqac_status set_results(splitter *s) {
                : short_of_memory(s);
 }
 
-/* Of the prompt only the last row is multiplied with the vocabulary. */
+/* Lets the prefill graph compute the logits of the last row only. */
 static gqac_status keep_last_row(splitter *s) {
     ir_use *first = pass_first_local(s->graph->ret->inputs[0].value);
     ir_use *use = first ? first : &s->graph->ret->inputs[0];
@@ -357,7 +357,7 @@ static gqac_status one_token(splitter *s) {
     return s->ids->type.rank < 0 ? short_of_memory(s) : GQAC_OK;
 }
 
-/* Inputs that nothing reads now: pasts, masks, lengths. */
+/* Removes inputs that nothing reads any more: pasts, masks, lengths. */
 static gqac_status drop_inputs(splitter *s) {
     static const char *const gone[] = {"attention_mask", "position_ids", NULL};
     pass_sweep(s->context->module);
@@ -383,9 +383,9 @@ static ir_value *some_result(const ir_node *node) {
     return NULL;
 }
 
-/* Are these positions counted from the end of a past, which a graph of one token has as an input?
- * They are a Range that begins where the past ends, or a sum over the attention mask, which is all
- * ones there. */
+/* True if positions are counted from the end of a past, which the decode graph has as an input: a
+ * Range that begins where the past ends, or a sum over the attention mask, which is all ones
+ * there. */
 static bool counts_after_past(const splitter *s, ir_value *result, bool *inputs) {
     bool past = false, other = false, any = false;
     insert_kv_origins(s->graph, result, inputs);
@@ -418,8 +418,8 @@ static const ir_node *reaching(const ir_graph *graph, ir_node *const *nodes, int
     return NULL;
 }
 
-/* Is it computed from the places of what is not zero? So tokens are picked for each expert of a
- * mixture that is written out. */
+/* True if the node selects tokens by indices from NonZero, as a written-out mixture of experts does
+ * for each expert. */
 static bool picks_tokens(const ir_graph *graph, const ir_node *node) {
     for (ir_node *at = graph->first; at; at = at->next) {
         at->mark = op_is(at, "", "NonZero");
@@ -433,9 +433,9 @@ static bool picks_tokens(const ir_graph *graph, const ir_node *node) {
     return false;
 }
 
-/* Refuses nodes by which a token meets other tokens of its call, except through the cache of an
- * attention: in a graph of one token there are no others. (A scale for a whole tensor is that of
- * the tokens of a call, whatever these are.) */
+/* Refuses nodes in which a token depends on other tokens of its call, except through the cache of
+ * an attention, because the decode graph has only one token. (A scale for a whole tensor is
+ * allowed: it depends on the call in any case.) */
 static gqac_status check_rows(const splitter *s) {
     const ir_node **mixing = NULL;
     int n = 0, kept = 0;

@@ -1,7 +1,7 @@
 /* onnx_export: checks that every op is ONNX, builds the model's message, streams it to a file.
  *
- * The file appears whole or not at all; of two files the data come first, so that a model never
- * points at data that are not there. */
+ * The file appears whole or not at all. External data are written first, so that a model never
+ * refers to data that do not exist. */
 #include "onnx/exporter.h"
 
 #include "base/file.h"

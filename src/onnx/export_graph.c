@@ -1,5 +1,5 @@
 /* Graphs, nodes, attributes and types as messages (see exporter.h). Recursion follows nested
- * graphs, which the IR bounds. */
+ * graphs, whose depth the IR limits. */
 #include "onnx/exporter.h"
 
 #include <string.h>
@@ -213,7 +213,7 @@ static gqac_status export_node(exporter *ex, const ir_node *node, Onnx__NodeProt
     return export_attrs(ex, node, proto);
 }
 
-/* A result that no node of this graph outputs under the right name. */
+/* Adds an Identity for a result that no node of this graph outputs under the right name. */
 static gqac_status export_identity(exporter *ex, const ir_value *value, const char *name,
                                    Onnx__GraphProto *proto) {
     Onnx__NodeProto *node = new_node(ex, "Identity", "", 1, 1);
@@ -227,8 +227,8 @@ static gqac_status export_identity(exporter *ex, const ir_value *value, const ch
 
 /* ---- graphs -------------------------------------------------------------- */
 
-/* The name a result has in the file. In the main graph it is that of the result; a nested
- * graph must make its results itself, each once. */
+/* Exports a result under its name in the file. In the main graph that is the name of the result; a
+ * nested graph must compute its results itself, each once. */
 static gqac_status export_result(exporter *ex, const ir_graph *graph, int index,
                                  Onnx__GraphProto *proto) {
     const ir_value *value = graph->ret->inputs[index].value;
@@ -277,8 +277,8 @@ static gqac_status export_used(void *arg, ir_node *node) {
     return GQAC_OK;
 }
 
-/* In the order of their first use, which is that in which an import makes them: what is written of
- * an import of a written file is that file again. */
+/* Exports constants in the order of their first use, in which an import creates them. So importing
+ * a file that was written here and writing it again gives the same file. */
 static gqac_status export_constants(exporter *ex, ir_graph *graph, Onnx__GraphProto *proto) {
     constants c = {.ex = ex, .graph = graph, .proto = proto};
     gqac_table_init(&c.written, ex->arena);
@@ -287,12 +287,12 @@ static gqac_status export_constants(exporter *ex, ir_graph *graph, Onnx__GraphPr
 
 gqac_status export_graph(exporter *ex, ir_graph *graph, Onnx__GraphProto **out) {
     Onnx__GraphProto *proto = EXPORT_NEW(ex, Onnx__GraphProto, ONNX__GRAPH_PROTO__INIT);
-    size_t nodes = (size_t)graph->ret->n_inputs; /* an Identity each at most */
+    size_t nodes = (size_t)graph->ret->n_inputs; /* at most one Identity for each result */
     for (const ir_node *node = graph->first; node; node = node->next)
         nodes++;
     if (!proto)
         return export_oom(ex);
-    proto->name = text_of(*graph->name ? graph->name : "graph"); /* ONNX wants a name */
+    proto->name = text_of(*graph->name ? graph->name : "graph"); /* ONNX requires a name */
     proto->node = GQAC_ARENA_ARRAY(ex->arena, Onnx__NodeProto *, nodes);
     proto->initializer =
         GQAC_ARENA_ARRAY(ex->arena, Onnx__TensorProto *, (size_t)graph->n_constants);

@@ -98,13 +98,13 @@ gqac_status export_names(exporter *ex) {
         const ir_value *value = graph->ret->inputs[i].value;
         const char *text = graph->result_names[i];
         if (find(ex, value) || (!value->def && strcmp(value->name, text) != 0))
-            continue; /* gets an Identity that bears the name */
+            continue; /* gets an Identity with that name */
         if (is_taken(ex, text))
             GQAC_FAIL(ex->diag, GQAC_UNSUPPORTED, "two inputs or outputs are named '%s'", text);
         GQAC_TRY(take(ex, text));
         GQAC_TRY(set_label(ex, value, text));
     }
-    for (int i = 0; i < graph->ret->n_inputs; i++) /* names the Identities will bear */
+    for (int i = 0; i < graph->ret->n_inputs; i++) /* names of the future Identities */
         if (!is_taken(ex, graph->result_names[i]))
             GQAC_TRY(take(ex, graph->result_names[i]));
     GQAC_TRY(name_graph(ex, graph));

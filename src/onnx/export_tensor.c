@@ -1,5 +1,5 @@
-/* Tensors of an exported file: inline as raw_data, or a place in `<path>.data`. Either way the
- * bytes stay where the module has them. */
+/* Tensors of an exported file: inline as raw_data, or as an offset in `<path>.data`. Either way no
+ * bytes are copied from the module. */
 #include "onnx/exporter.h"
 
 #include <string.h>
@@ -10,7 +10,7 @@ static gqac_status add_entry(exporter *ex, Onnx__TensorProto *proto, const char 
         EXPORT_NEW(ex, Onnx__StringStringEntryProto, ONNX__STRING_STRING_ENTRY_PROTO__INIT);
     if (!entry || !value)
         return export_oom(ex);
-    entry->key = (char *)(uintptr_t)key; /* protobuf-c packs only; nothing writes to it */
+    entry->key = (char *)(uintptr_t)key; /* protobuf-c only packs it and does not write to it */
     entry->value = (char *)(uintptr_t)value;
     proto->external_data[proto->n_external_data++] = entry;
     return GQAC_OK;

@@ -1,10 +1,11 @@
-/* The mapped files of a model, and the containment of its external data.
+/* The mapped files of a model, and checks that its external data stay beneath their folder.
  *
- * A location is opened by the kernel beneath a folder (openat2), never by judging its text alone:
- * renames and races cannot lead out. Links that stay beneath it are followed. It is the root that
- * the user names, else the folder of the model or, in a Hugging Face cache, that of all snapshots
- * and blobs of the model. Without a root hard links are refused: they have no folder. Kernels
- * without openat2 are refused: there is no safe second best. */
+ * The kernel opens a location beneath a folder (openat2); its text alone is never trusted, so
+ * renames and races cannot lead out. Links that stay beneath the folder are followed. The folder is
+ * the root that the user names, else that of the model or, in a Hugging Face cache, that of all
+ * snapshots and blobs of the model. Without a root, files with several hard links are refused,
+ * because they may belong to another folder. Kernels without openat2 are refused, because there is
+ * no other safe way. */
 #include "onnx/importer.h"
 
 #include "base/alloc.h"
@@ -32,8 +33,8 @@ typedef struct side_name {
 struct onnx_files {
     gqac_arena *arena;
     const char *path, *root; /* root NULL: the model's folder */
-    const char *below;       /* of the model's folder beneath the root, "" or ending in '/' */
-    int folder;              /* that locations are opened beneath; -1: not opened yet */
+    const char *below;       /* path of the model's folder beneath the root, "" or ending in '/' */
+    int folder;              /* the folder beneath which locations are opened; -1: not opened yet */
     onnx_memory memory;      /* data NULL: the model is a file */
     gqac_map model;
     dev_t device;
@@ -163,7 +164,7 @@ gqac_status onnx_digest(const onnx_files *files, gqac_poll *poll, unsigned char 
 
 /* ---- the folder ---------------------------------------------------------- */
 
-/* The folder part of the model's path, "." when it has none. */
+/* The folder part of the model's path; ".": it has none. */
 static char *folder_of(const onnx_files *files) {
     const char *slash = strrchr(files->path, '/');
     if (!slash)
@@ -172,7 +173,7 @@ static char *folder_of(const onnx_files *files) {
     return gqac_arena_strndup(files->arena, files->path, length);
 }
 
-/* When the model lies beneath the root, locations are relative to the model's folder; else to the
+/* If the model lies beneath the root, locations are relative to the model's folder; else to the
  * root itself. */
 static gqac_status find_below(onnx_files *files, const char *folder, gqac_diag *diag) {
     char root[PATH_MAX], own[PATH_MAX];
@@ -210,8 +211,8 @@ static gqac_status open_folder(onnx_files *files, gqac_diag *diag) {
 
 /* ---- side files ---------------------------------------------------------- */
 
-/* What is wrong with the spelling of a location, or NULL. The kernel decides where it leads; this
- * keeps spellings away that other systems would read differently. */
+/* Returns what is wrong with the spelling of a location, or NULL. The kernel decides where it
+ * leads; this refuses spellings that other systems would interpret differently. */
 static const char *misspelt(const char *location) {
     size_t length = strlen(location);
     if (length == 0)
@@ -319,7 +320,7 @@ static side_file *add_file(onnx_files *files, const char *location) {
     return file;
 }
 
-/* The record of an open file; maps it when it is new. */
+/* Finds the record of an open file, and maps the file if it is new. */
 static gqac_status take_file(onnx_files *files, const char *location, int fd, const side_file **out,
                              gqac_diag *diag) {
     struct stat info;
@@ -339,7 +340,7 @@ static gqac_status take_file(onnx_files *files, const char *location, int fd, co
     return gqac_map_fd(fd, location, &file->map, diag);
 }
 
-/* What the caller returns for a location of a model in memory. */
+/* Asks the caller for the file of a location, for a model in memory. */
 static gqac_status ask_for(onnx_files *files, const char *location, const side_file **out,
                            gqac_diag *diag) {
     const onnx_memory *memory = &files->memory;

@@ -1,5 +1,5 @@
-/* onnx_import: map, scan, unpack, import. The unpacked model lives until the end of the import; the
- * module keeps nothing of it but views of the mapped files. */
+/* onnx_import: map, scan, unpack, import. The unpacked model lives until the end of the import. The
+ * module keeps nothing of it, except views of the mapped files. */
 #include "onnx/importer.h"
 
 #include <stdio.h>
@@ -27,8 +27,8 @@ static gqac_status check_model(importer *im) {
     return onnx_functions_index(im);
 }
 
-/* A ModelProto begins with one of its first fields, or with a list of opsets; and a file of
- * printable text is none, whatever letter it begins with. */
+/* True if a file may be a ModelProto: it begins with one of the first fields, or with a list of
+ * opsets. A file of printable text is none, whatever letter it begins with. */
 static bool begins_as_model(const gqac_map *map) {
     static const unsigned char tags[] = {0x08, 0x12, 0x1a, 0x22, 0x28, 0x32, 0x3a, 0x42, 0x72};
     enum { LOOKED_AT = 64 };
@@ -39,7 +39,7 @@ static bool begins_as_model(const gqac_map *map) {
     return n && printable < n && memchr(tags, map->data[0], sizeof tags);
 }
 
-/* After the scan failed: was it a model at all? */
+/* After the scan failed: says what the file is, if it is no model at all. */
 static void explain(const gqac_map *map, gqac_diag *diag) {
     char cause[sizeof diag->what];
     const char *kind = onnx_file_kind(map);
@@ -84,7 +84,7 @@ static gqac_status import_model(importer *im, const char *path) {
     return ir_dims_failed(im->module->dims) ? onnx_oom(im) : GQAC_OK;
 }
 
-/* The report is filled even when the import fails. */
+/* Imports and fills the report, even if the import fails. */
 static gqac_status import_and_report(importer *im, const char *path) {
     im->scratch = gqac_arena_create(0);
     if (!im->scratch)
@@ -100,7 +100,7 @@ static gqac_status import_and_report(importer *im, const char *path) {
 gqac_status onnx_import(const char *path, const onnx_options *options, gqac_arena *arena,
                         ir_module **module, onnx_files **files, onnx_report *report,
                         gqac_diag *diag) {
-    gqac_diag own = {0}; /* what is only tallied passes through it */
+    gqac_diag own = {0}; /* for failures that are only tallied */
     onnx_report unwanted;
     importer im = {.arena = arena, .report = report ? report : &unwanted, .diag = &own};
     *module = NULL;

@@ -1,4 +1,4 @@
-/* Attributes of nodes, decoded by the table of the node's own op; and the many forms of Constant.
+/* Attributes of nodes, decoded by the table of the node's op, and the forms of Constant.
  */
 #include "onnx/importer.h"
 
@@ -8,7 +8,7 @@
 
 typedef Onnx__AttributeProto attribute;
 
-/* Which of the value fields are there, by number. */
+/* The numbers of the value fields that are present, as bits. */
 static uint32_t fields_of(const attribute *a) {
     return (a->has_f ? 1u << 2 : 0) | (a->has_i ? 1u << 3 : 0) | (a->has_s ? 1u << 4 : 0) |
            (a->t ? 1u << 5 : 0) | (a->g ? 1u << 6 : 0) | (a->n_floats ? 1u << 7 : 0) |
@@ -19,7 +19,7 @@ static uint32_t fields_of(const attribute *a) {
 typedef struct attr_form {
     Onnx__AttributeProto__AttributeType type;
     unsigned field; /* number of the value field */
-    bool must;      /* a message that must be there; scalars that are left out are zero */
+    bool must;      /* a message, which must be present; scalars that are left out are zero */
     bool supported;
     ir_attr_kind kind;
     const char *name;
@@ -44,7 +44,7 @@ static const attr_form forms[] = {
     {TYPE(SPARSE_TENSORS), 0, false, false, IR_ATTR_INT, "SPARSE_TENSORS"},
 };
 
-/* The form of an attribute, after checking that it has a value of that form and no other. */
+/* Finds the form of an attribute, and checks that it has a value of that form and no other. */
 static gqac_status form_of(importer *im, const attribute *a, const attr_form **out) {
     const char *name = onnx_text(a->name);
     const attr_form *form = NULL;
@@ -168,14 +168,14 @@ static const ir_attr_spec *find_spec(const ir_node *node, const char *name, int 
     return NULL;
 }
 
-/* Puts the value into the node's slot. Element types travel as INT. */
+/* Stores the value in the node. Element types are INT in files. */
 static gqac_status store(const onnx_scope *scope, ir_node *node, const ir_attr_spec *spec,
                          int index, ir_attr_kind kind, ir_attr attr) {
     importer *im = scope->im;
     bool dtype = spec->kind == IR_ATTR_DTYPE && kind == IR_ATTR_INT;
     if (!dtype && spec->kind != kind)
         GQAC_FAIL(im->diag, GQAC_INVALID_MODEL, "attribute '%s' has the wrong type", spec->name);
-    if (dtype && attr.i == 0 && !spec->required) /* UNDEFINED: as if it were not there */
+    if (dtype && attr.i == 0 && !spec->required) /* UNDEFINED: as if it were absent */
         return GQAC_OK;
     if (dtype) {
         attr.dtype = gqac_dtype_from_onnx(attr.i);
@@ -190,7 +190,7 @@ static gqac_status store(const onnx_scope *scope, ir_node *node, const ir_attr_s
     return GQAC_OK;
 }
 
-/* One attribute, after references; what is not supported goes to the tally. */
+/* Imports one attribute, after following references; what is not supported is tallied. */
 static gqac_status import_one(const onnx_scope *scope, const Onnx__NodeProto *proto,
                               const attribute *a, ir_node *node, raw_attrs *raw) {
     int index, i = raw->count;
@@ -220,7 +220,7 @@ gqac_status onnx_import_attrs(const onnx_scope *scope, const Onnx__NodeProto *pr
                 GQAC_FAIL(im->diag, GQAC_INVALID_MODEL, "attribute '%s' is given twice", name);
         GQAC_TRY(onnx_attr_resolve(scope, proto->attribute[i], &a));
         if (!a)
-            continue; /* the caller leaves it at its default */
+            continue; /* the function's caller does not give it: the default */
         raw->names[raw->count] = name;
         GQAC_TRY(import_one(scope, proto, a, node, raw));
     }

@@ -1,5 +1,5 @@
-/* Model functions, inlined at the call: the body's nodes are imported in a scope of their own,
- * where the function's inputs are the caller's values. */
+/* Model functions, inlined at the call: the nodes of the body are imported in a scope of their own,
+ * in which the function's inputs are the caller's values. */
 #include "onnx/importer.h"
 
 #include <string.h>
@@ -63,7 +63,8 @@ static gqac_status check_call(const onnx_scope *scope, const Onnx__NodeProto *no
     return GQAC_OK;
 }
 
-/* The attributes of the call; a reference to an attribute of the calling function is followed. */
+/* Collects the attributes of the call, following references to attributes of the calling
+ * function. */
 static gqac_status bind_attributes(const onnx_scope *scope, const Onnx__NodeProto *node,
                                    onnx_call *call, bool *graph) {
     importer *im = scope->im;

@@ -1,8 +1,9 @@
-/* Graphs: inputs, initializers, nodes in order, results; for the main graph and nested ones.
+/* Graphs, main or nested: inputs, initializers, nodes in order, results.
  *
- * Recursion follows nested graphs and inlined functions, both bounded. What the file says of the
- * types of intermediate values is not read: exporters get it wrong. Of the results of the main
- * graph the element types are read, which inference compares, but not the shapes. */
+ * Recursion follows nested graphs and inlined functions, both of limited depth. The types that a
+ * file declares for intermediate values are ignored, because exporters get them wrong. For results
+ * of the main graph the declared element types are compared with the inferred ones, but the shapes
+ * are ignored. */
 #include "onnx/importer.h"
 
 #include <stdio.h>
@@ -92,7 +93,8 @@ static gqac_status import_type(const onnx_scope *scope, const Onnx__ValueInfoPro
     return ir_dims_failed(im->module->dims) ? onnx_oom(im) : GQAC_OK;
 }
 
-/* Inputs that are also initializers are constants: nobody overrides weights at run time. */
+/* Imports inputs. Those that are also initializers become constants, because weights are not
+ * overridden at run time. */
 static gqac_status import_inputs(onnx_scope *scope, const Onnx__GraphProto *proto) {
     importer *im = scope->im;
     for (size_t i = 0; i < proto->n_input; i++) {
@@ -167,7 +169,8 @@ gqac_status onnx_import_body(onnx_scope *scope, size_t n, Onnx__NodeProto *const
     return GQAC_OK;
 }
 
-/* Element types are compared here where the value has one, else when it gets one (op_set_type). */
+/* Compares the declared element type now if the value has one, else later, when it gets one
+ * (op_set_type). */
 static gqac_status declare_result(importer *im, const Onnx__ValueInfoProto *output,
                                   ir_value *value) {
     const Onnx__TypeProto *type = output->type;

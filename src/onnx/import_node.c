@@ -1,7 +1,7 @@
-/* One node of the file to one node of the IR.
+/* Imports one node of the file as one node of the IR.
  *
- * What is wrong fails at once; what is only not supported is tallied and the import goes on with
- * placeholders, so that one error can name it all. */
+ * An invalid node fails at once. What is not supported is tallied, and the import continues with
+ * placeholders, so that one error can name everything that is not supported. */
 #include "onnx/importer.h"
 
 #include "base/alloc.h"
@@ -99,7 +99,8 @@ static gqac_status build(onnx_scope *scope, const Onnx__NodeProto *proto, const 
 
 /* ---- checks after the upgrade -------------------------------------------- */
 
-/* Too many operands: an error in ONNX's own domain, elsewhere something newer. */
+/* Fails because there are too many operands: an error in ONNX's own domain, in others a newer
+ * version of the op. */
 static gqac_status too_many(importer *im, const ir_node *node, const char *what, int have,
                             int most) {
     GQAC_FAIL(im->diag, *node->op->domain ? GQAC_UNSUPPORTED : GQAC_INVALID_MODEL,
@@ -199,7 +200,7 @@ static gqac_status import_constant(onnx_scope *scope, const Onnx__NodeProto *nod
     if (!attr)
         GQAC_FAIL(im->diag, GQAC_INVALID_MODEL, "the caller sets no attribute '%s'",
                   onnx_text(node->attribute[0]->ref_attr_name));
-    /* A reference brings the value under the caller's name for it. */
+    /* the value of a reference has the caller's name for it */
     Onnx__AttributeProto *own = gqac_arena_copy(im->scratch, attr, sizeof *attr);
     if (!own)
         return onnx_oom(im);
@@ -215,7 +216,7 @@ static gqac_status import_constant(onnx_scope *scope, const Onnx__NodeProto *nod
     return GQAC_OK;
 }
 
-/* Is the version of the domain one that the row reads? Otherwise the reason. */
+/* Returns why the row does not cover the version of the domain; NULL: it does. */
 static const char *wrong_version(importer *im, const gqac_op *op, int64_t opset) {
     if (!*op->schema.domain && opset < ONNX_OLDEST_OPSET)
         return gqac_arena_printf(im->scratch, "opset %lld is older than %d", (long long)opset,
@@ -238,7 +239,7 @@ static gqac_status import_op(onnx_scope *scope, const Onnx__NodeProto *node, boo
         GQAC_FAIL(im->diag, GQAC_INVALID_MODEL, "the node has no op");
     if (!*domain && strcmp(type, "Constant") == 0)
         return import_constant(scope, node);
-    /* Ops of our own are no part of ONNX files. */
+    /* gqac's own ops do not occur in ONNX files */
     const gqac_op *op = strcmp(domain, "gqac") == 0 ? NULL : op_find(domain, type);
     if (!op) {
         const Onnx__FunctionProto *function = onnx_function_find(im, node);
@@ -261,7 +262,7 @@ static gqac_status import_op(onnx_scope *scope, const Onnx__NodeProto *node, boo
     if (!outputs && node->n_output)
         return onnx_oom(im);
     GQAC_TRY(complete(scope, node, op, built, opset, outputs));
-    /* Only now: nested graphs may use the names of the node's own outputs. */
+    /* Not earlier, because nested graphs may use the names of the node's outputs. */
     for (size_t i = 0; i < node->n_output; i++)
         if (outputs[i])
             set_output(scope, node->output[i], outputs[i]);

@@ -1,7 +1,7 @@
-/* Private to src/onnx: the state of an import and what its files share.
+/* Private to src/onnx: the state of an import, and functions that its files share.
  *
- * The unpacked model lives in `scratch` and is gone after the import; whatever the module keeps is
- * copied to its arena. Constants are made on first use, so that weights nobody reads are never
+ * The unpacked model lives in `scratch`, which is freed after the import; what the module keeps is
+ * copied to its arena. Constants are created on first use, so weights that nothing reads are never
  * opened, read or refused for their type. */
 #ifndef GQAC_ONNX_IMPORTER_H
 #define GQAC_ONNX_IMPORTER_H
@@ -26,30 +26,33 @@ gqac_status onnx_files_open(const char *path, const onnx_options *options, onnx_
 const gqac_map *onnx_files_model(const onnx_files *files);
 /* See ir_module.copied; arg is the onnx_files. */
 void onnx_files_copied(void *arg, const void *data, size_t bytes);
-/* What a file looks like by its first bytes, "a pointer of Git LFS: ...", when it is something that
- * people take for a model or its data; NULL: anything else. */
+/* Returns what a file is by its first bytes, e.g. "a pointer of Git LFS: ...", if it is something
+ * that is often mistaken for a model or its data; NULL: anything else. */
 const char *onnx_file_kind(const gqac_map *map);
-/* Counts a location that may be opened later. LIMIT. */
+/* Counts a location that may be opened later. LIMIT: there are too many. */
 gqac_status onnx_files_note(onnx_files *files, const char *location, gqac_diag *diag);
-/* The map of a side file, opened beneath the model's folder or the root on first use. */
+/* Sets *map to the map of a file of external data, which is opened beneath the model's folder or
+ * the root on first use. */
 gqac_status onnx_files_side(onnx_files *files, const char *location, const gqac_map **map,
                             gqac_diag *diag);
 
 /* ---- tensors ------------------------------------------------------------- */
 
-/* Type and shape. UNSUPPORTED for element types that gqac does not have; INVALID_MODEL, LIMIT. */
+/* Reads type and shape, and the bytes that they need. UNSUPPORTED: gqac does not have the element
+ * type; INVALID_MODEL; LIMIT. */
 gqac_status onnx_tensor_header(const Onnx__TensorProto *proto, gqac_tensor *tensor, size_t *bytes,
                                gqac_diag *diag);
-/* The whole tensor, its data in `arena` or a view of a map; aligned to the element size.
- * `model` is the scanned data that views refer to. files NULL: no external data. */
+/* Reads the whole tensor. Its data are in `arena` or a view of a map, and aligned to the element
+ * size. `model` is the scanned data that views refer to. files NULL: external data are refused. */
 gqac_status onnx_tensor_read(const Onnx__TensorProto *proto, const gqac_map *model,
                              onnx_files *files, gqac_arena *arena, gqac_tensor *tensor,
                              gqac_diag *diag);
-/* The same without making the tensor, for those that may never be used: all but the place of
- * external data is checked. Strings pass. */
+/* Checks the same without creating the tensor, for tensors that may never be used: everything
+ * except the location of external data. Strings pass. */
 gqac_status onnx_tensor_check(const Onnx__TensorProto *proto, const gqac_map *model,
                               onnx_files *files, gqac_diag *diag);
-/* Values of a typed data field as elements of tensor->dtype; arena NULL: only checks. typed.c. */
+/* typed.c: decodes the values of a typed data field as elements of tensor->dtype; arena NULL: only
+ * checks them. */
 gqac_status onnx_tensor_decode(const Onnx__TensorProto *proto, const gqac_map *model,
                                gqac_arena *arena, gqac_tensor *tensor, size_t bytes,
                                gqac_diag *diag);
@@ -75,13 +78,13 @@ typedef struct importer {
 typedef struct onnx_call {
     const struct onnx_call *caller; /* NULL: called from the model's graph */
     const Onnx__FunctionProto *function;
-    const char *prefix;  /* of the names inside */
-    size_t n_attributes; /* of the call; none is a reference */
+    const char *prefix;  /* prefix of names inside the function */
+    size_t n_attributes; /* attributes of the call, in which references were followed */
     const Onnx__AttributeProto *const *attributes;
 } onnx_call;
 
 typedef enum onnx_name_kind {
-    ONNX_NAME_PENDING,  /* output of a node that was not imported yet */
+    ONNX_NAME_PENDING,  /* output of a node that is not imported yet */
     ONNX_NAME_VALUE,    /* value */
     ONNX_NAME_TENSOR,   /* initializer not used yet */
     ONNX_NAME_CONSTANT, /* Constant node not used yet */
@@ -103,37 +106,39 @@ typedef struct onnx_name {
 /* The names of a graph or of one call of a function. */
 typedef struct onnx_scope {
     importer *im;
-    const struct onnx_scope *parent; /* of the enclosing graph; NULL in the main graph and at a
-                                        function's outermost level */
+    const struct onnx_scope *parent; /* scope of the enclosing graph; NULL: the main graph, or the
+                                        outermost level of a function */
     ir_graph *graph;
     gqac_table names;
     const onnx_call *call; /* NULL: not in a function */
-    int depth;             /* of nested graphs, all calls together */
+    int depth;             /* depth of nested graphs, over all calls */
     size_t n_opsets;
     Onnx__OperatorSetIdProto *const *opsets;
 } onnx_scope;
 
 /* scope.c */
 onnx_name *onnx_scope_find(const onnx_scope *scope, const char *text);     /* this scope only */
-onnx_name *onnx_scope_find_all(const onnx_scope *scope, const char *text); /* and around it */
-/* Defines a name; INVALID_MODEL when it is taken here or by something visible from here. */
+onnx_name *onnx_scope_find_all(const onnx_scope *scope, const char *text); /* enclosing ones too */
+/* Defines a name. INVALID_MODEL: the name is in use in this scope or in one that is visible from
+ * it. */
 gqac_status onnx_scope_define(onnx_scope *scope, const char *text, onnx_name **name);
-/* The value of a name, made when it is a constant not used yet; NULL for "" and holes. */
+/* Sets *value to the value of a name; a constant is created on its first use. NULL for "" and
+ * holes. */
 gqac_status onnx_scope_value(const onnx_scope *scope, const char *text, ir_value **value);
-/* Stands for a value that cannot be made, in an import that will fail. It is an input of the main
- * graph, which no op looks at. NULL: no memory. */
+/* Creates a placeholder for a value that cannot be made, in an import that will fail: an input of
+ * the main graph that no op inspects. NULL: out of memory. */
 ir_value *onnx_placeholder(importer *im, const char *text);
-/* Adds the failure in im->diag, which is that of a constant, to the report of what is unsupported,
- * and lets onnx_placeholder stand for the constant, so that the import goes on to name all. */
+/* Adds the failure of a constant, which is in im->diag, to the report of what is unsupported, and
+ * replaces the constant by a placeholder, so that the import continues and can name everything. */
 gqac_status onnx_tally_name(importer *im, const char *what, onnx_name *name);
-/* The name a value or node gets in the module: with the prefix of the call. NULL: no memory. */
+/* The name of a value or node in the module, with the prefix of the call. NULL: out of memory. */
 const char *onnx_scope_label(const onnx_scope *scope, const char *text);
 bool onnx_text_is(const char *text, const char *other); /* NULL is "" */
 const char *onnx_text(const char *text);                /* NULL becomes "" */
 const char *onnx_domain(const char *domain);            /* "ai.onnx" and NULL become "" */
 
-/* order.c: the order to import nodes in, n entries: that of the file when it is sorted, else a
- * stable topological one. The scope must have the names of all their outputs. */
+/* order.c: the order in which n nodes are imported: that of the file if it is sorted, else a stable
+ * topological order. The scope must have the names of all their outputs. */
 gqac_status onnx_order(const onnx_scope *scope, size_t n, Onnx__NodeProto *const *nodes,
                        const int **order);
 
@@ -142,32 +147,32 @@ gqac_status onnx_import_main(importer *im);
 gqac_status onnx_import_nested(const onnx_scope *scope, const Onnx__GraphProto *proto,
                                ir_graph **graph);
 gqac_status onnx_import_body(onnx_scope *scope, size_t n, Onnx__NodeProto *const *nodes);
-/* Version of a domain where the scope's nodes are; 0 when it is not imported. */
+/* The version of a domain for the nodes of a scope; 0: the domain is not imported. */
 int64_t onnx_opset(const onnx_scope *scope, const char *domain);
 gqac_status onnx_check_opsets(importer *im, size_t n, Onnx__OperatorSetIdProto *const *opsets);
 
 /* import_node.c */
 gqac_status onnx_import_node(onnx_scope *scope, const Onnx__NodeProto *node);
-/* A node that cannot be imported: its outputs become placeholders, and what its nested graphs hold
- * is looked through too. */
+/* Handles a node that cannot be imported: its outputs become placeholders, and its nested graphs
+ * are searched for unsupported nodes too. */
 gqac_status onnx_pass_over(onnx_scope *scope, const Onnx__NodeProto *node, const char *reason);
-/* The place of a node for messages. */
+/* Names a node in im->diag. */
 void onnx_place(importer *im, const Onnx__NodeProto *node);
 
-/* import_attr.c: one attribute of a file as its own kind says. */
+/* import_attr.c: reads one attribute of a file, whose kind it stores. */
 gqac_status onnx_attr_read(const onnx_scope *scope, const Onnx__AttributeProto *proto,
                            ir_attr_kind *kind, ir_attr *attr);
-/* Follows a reference to the attribute of the caller; NULL when the caller has none. */
+/* Follows a reference to an attribute of the caller; NULL: the caller has no such attribute. */
 gqac_status onnx_attr_resolve(const onnx_scope *scope, const Onnx__AttributeProto *proto,
                               const Onnx__AttributeProto **out);
-/* The attributes of a node as its file has them, one block that gqac_free(values) frees. */
+/* The attributes of a node as the file has them, in one block that gqac_free(values) frees. */
 typedef struct raw_attrs {
     int count;
     ir_attr *values;
     const char **names;
     ir_attr_kind *kinds;
-    bool *taken; /* those the op's table knows */
-    bool bad;    /* one was not supported: what is left says little of the node */
+    bool *taken; /* those in the op's attribute table, or handled by `upgrade` */
+    bool bad;    /* one was not supported, so further checks of the node mean little */
 } raw_attrs;
 gqac_status onnx_raw_create(importer *im, size_t n, raw_attrs *raw);
 gqac_status onnx_import_attrs(const onnx_scope *scope, const Onnx__NodeProto *proto, ir_node *node,
@@ -187,13 +192,13 @@ gqac_status onnx_tally_create(importer *im);
 gqac_status onnx_tally_node(importer *im, const Onnx__NodeProto *node);
 gqac_status onnx_tally_unsupported(importer *im, const char *op, const char *reason,
                                    const char *node);
-/* Tallies what im->diag says of a node, and clears it. */
+/* Tallies the failure of a node in im->diag, and clears it. */
 gqac_status onnx_tally_failure(importer *im, const Onnx__NodeProto *node);
 /* Fills the lists of the report. */
 gqac_status onnx_tally_list(importer *im);
-/* UNSUPPORTED naming what was listed as not supported, if anything was. */
+/* UNSUPPORTED: something was tallied as not supported; *im->diag names it. */
 gqac_status onnx_tally_verdict(importer *im);
-/* "com.microsoft.MoE", in scratch memory; NULL: no memory. */
+/* The name of a node's op, "com.microsoft.MoE", in scratch memory; NULL: out of memory. */
 const char *onnx_op_name(importer *im, const Onnx__NodeProto *node);
 
 gqac_status onnx_oom(importer *im); /* NO_MEMORY for the model's graph */

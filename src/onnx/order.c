@@ -1,13 +1,13 @@
 /* The order in which the nodes of one graph are imported.
  *
- * ONNX asks for sorted files; some writers append nodes. An unsorted graph is sorted so that of the
- * nodes that could come next the first in the file does: the result depends on the file alone. A
- * node reads its inputs and what its nested graphs capture. */
+ * ONNX requires sorted files, but some writers append nodes. In an unsorted graph, of all nodes
+ * that could come next the first in the file is chosen, so the result depends only on the file. A
+ * node depends on its inputs and on the values that its nested graphs capture. */
 #include "onnx/importer.h"
 
 #include <string.h>
 
-/* Names that nested graphs around a read define themselves. */
+/* The names that a nested graph and those around it define themselves. */
 typedef struct inner {
     const struct inner *up;
     gqac_table names; /* const char * */
@@ -24,8 +24,8 @@ typedef struct orderer {
     int n, node; /* the node whose reads are being visited */
     bool sorted;
     edge **users; /* of each node */
-    int *missing; /* nodes that must come before and have not */
-    int wanted;   /* one of those, of `node`; for cycles */
+    int *missing; /* number of nodes that must still come before each */
+    int wanted;   /* one node that must still come before `node`; for cycles */
     int *heap, n_heap;
     bool oom;
 } orderer;
@@ -72,7 +72,7 @@ static void visit_node(orderer *o, const inner *in, const Onnx__NodeProto *node,
             visit_graph(o, in, node->attribute[i]->g, f);
 }
 
-/* Recursion follows nested graphs, which the pre-scan bounds. */
+/* Recursion follows nested graphs, whose depth the pre-scan limits. */
 static void visit_graph(orderer *o, const inner *up, const Onnx__GraphProto *graph,
                         read_visitor *f) {
     inner in = {.up = up};
@@ -142,7 +142,7 @@ static int pop(orderer *o) {
 
 /* ---- sorting ------------------------------------------------------------- */
 
-/* From any node that is left, going to what it waits for ends in a cycle. */
+/* Reports a cycle: from any remaining node, a walk to nodes that must come before ends in one. */
 static gqac_status cycle(orderer *o) {
     importer *im = o->scope->im;
     int at = 0;

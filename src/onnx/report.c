@@ -1,4 +1,4 @@
-/* What the import counts: the ops of the file, and everything that is not supported. Entries are
+/* The report of an import: the ops of the file, and everything that is not supported. Entries are
  * kept in the module's arena; the lists are sorted at the end, so that they do not depend on the
  * order of nodes. */
 #include "onnx/importer.h"
@@ -145,7 +145,7 @@ static gqac_status list_bads(importer *im) {
     return GQAC_OK;
 }
 
-/* Names what is not supported, as far as it fits into a message. */
+/* Writes a message that names what is not supported, as far as it fits. */
 static gqac_status name_bads(importer *im) {
     enum { NAMED = 8, ROOM = 600 };
     const onnx_report *report = im->report;

@@ -1,10 +1,10 @@
 /* The pre-scan (see scan.h).
  *
- * The schema is protobuf-c's own description of our proto; only what it cannot say - what to skip,
- * how many of a field there may be - stands in the table below. A message's thinned copy is never
- * longer than the message, so its length is patched into as many bytes as the original needs; a
- * varint with unused leading groups is legal.
- * Invariant: data[at, frame.end) is inside the frame, which is inside its parent. */
+ * The schema is protobuf-c's description of our proto. The table below only has what that lacks:
+ * which fields to skip, and how many of a field are allowed. The thinned copy of a message is never
+ * longer than the message, so its length is patched into as many bytes as the original length
+ * needs; a varint with unused leading groups is legal. Invariant: data[at, frame.end) is inside the
+ * frame, which is inside its parent. */
 #include "onnx/scan.h"
 
 #include <gqac/tensor.h>
@@ -15,19 +15,19 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_FIELD = 32 }; /* field numbers of our schema are below */
+enum { MAX_FIELD = 32 }; /* field numbers of our schema are smaller */
 
 typedef enum scan_action {
     SCAN_KEEP,
-    SCAN_SKIP, /* left out; messages are checked all the same, text is not looked at */
-    SCAN_VIEW, /* left out when large, with a note of its place */
+    SCAN_SKIP, /* left out; messages are checked nevertheless, text is not */
+    SCAN_VIEW, /* replaced, if large, by a note of its offset and length */
 } scan_action;
 
 typedef enum scan_total { TOTAL_NONE, TOTAL_NODES, TOTAL_INITIALIZERS, TOTALS } scan_total;
 
 typedef struct scan_rule {
     scan_action action;
-    scan_total total; /* counted in the whole file */
+    scan_total total; /* the count over the whole file to which it adds */
     unsigned share;   /* number of the field whose count this one adds to; 0: its own */
     uint32_t most;    /* elements in one message; 0: no limit */
 } scan_rule;
@@ -103,9 +103,9 @@ typedef struct scan_frame {
     size_t end;
     size_t body;           /* where its thinned bytes begin */
     int width;             /* bytes before `body` that are kept for its length */
-    bool muted;            /* in something that is left out: checked only */
-    uint32_t seen;         /* singular fields met, by number; bit 0 stands for the oneof */
-    uint32_t viewed;       /* data fields met as one large block */
+    bool muted;            /* inside something that is left out: only checked */
+    uint32_t seen;         /* singular fields seen, by number; bit 0 stands for the oneof */
+    uint32_t viewed;       /* data fields seen as one large block */
     uint32_t n[MAX_FIELD]; /* elements, by field number */
 } scan_frame;
 
@@ -115,13 +115,13 @@ typedef struct scanner {
     gqac_str *thin;
     gqac_diag *diag;
     int depth;  /* frames in use */
-    int graphs; /* of them, graphs */
+    int graphs; /* number of graphs among the frames */
     uint32_t unknown;
     uint32_t totals[TOTALS];
     scan_frame frames[ONNX_MAX_DEPTH];
 } scanner;
 
-/* One field: its number, wire type and the place of its payload. */
+/* One field: its number, wire type and the extent of its payload. */
 typedef struct scan_field {
     const ProtobufCFieldDescriptor *field; /* NULL: unknown */
     uint32_t number;
@@ -138,7 +138,8 @@ static gqac_status fail(scanner *s, size_t at, gqac_status status, const char *w
     return status;
 }
 
-/* Fails where a message ends before its content does. The whole file does so when it was cut. */
+/* Fails because a message ends before its content does. If it is the outermost message, the file
+ * was truncated. */
 static gqac_status fail_short(scanner *s, size_t at, const char *what) {
     fail(s, at, GQAC_INVALID_MODEL, what);
     if (s->frames[s->depth - 1].end == s->frames[0].end)
@@ -286,8 +287,8 @@ static bool fits_narrow(uint64_t value) {
     return (int64_t)value >= INT32_MIN && (int64_t)value <= INT32_MAX;
 }
 
-/* Checks a block of packed elements and counts them. Varints of large blocks, whose
- * view is decoded, are checked then. */
+/* Checks a block of packed elements and counts them. Varints in large blocks are checked later,
+ * when their view is decoded. */
 static gqac_status check_packed(scanner *s, const scan_field *f, bool large, size_t *count) {
     size_t bytes = f->end - f->value;
     unsigned wire = wire_of(f->field);
@@ -319,8 +320,8 @@ static gqac_status check_string(scanner *s, const scan_field *f) {
     return GQAC_OK;
 }
 
-/* A singular field may come once only: merging sub-messages takes quadratic time, and of two values
- * other readers may take the other one. */
+/* A singular field may occur only once: merging sub-messages takes quadratic time, and of two
+ * values other readers may use the other one. */
 static gqac_status check_singular(scanner *s, const scan_field *f) {
     scan_frame *frame = &s->frames[s->depth - 1];
     bool oneof = f->field->flags & PROTOBUF_C_FIELD_FLAG_ONEOF;
@@ -355,7 +356,8 @@ static gqac_status count_elements(scanner *s, const scan_field *f, const scan_ru
     return GQAC_OK;
 }
 
-/* Tensor data: a large block becomes a note, (offset, length) under a number of its own. */
+/* Tensor data: a large block is replaced by a note, (offset, length) with a field number of its
+ * own. */
 static gqac_status scan_data(scanner *s, const scan_field *f, bool large) {
     scan_frame *frame = &s->frames[s->depth - 1];
     uint32_t bit = 1u << f->number;

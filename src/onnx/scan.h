@@ -1,10 +1,10 @@
-/* Reading protobuf bytes that nobody has checked: a linear pre-scan, then protobuf-c.
+/* Reading untrusted protobuf bytes: a linear pre-scan, then protobuf-c.
  *
- * protobuf-c recurses without bound, keeps every unknown field and copies every tensor. The scan
+ * protobuf-c recurses without limit, keeps every unknown field and copies every tensor. The scan
  * therefore walks the wire format first, without recursion, checks it against the schema and the
- * limits below, and writes a thinned copy: skipped and unknown fields are gone, and tensor data of
- * ONNX_VIEW_BYTES or more is replaced by a note of where it lies in the file (onnx_view). Since the
- * copy has no other unknown fields, those notes travel as unknown fields of their TensorProto. */
+ * limits below, and writes a thinned copy. Skipped and unknown fields are left out, and tensor data
+ * of ONNX_VIEW_BYTES or more are replaced by a note of where they lie in the file (onnx_view). The
+ * copy has no other unknown fields, so notes are stored as unknown fields of their TensorProto. */
 #ifndef GQAC_ONNX_SCAN_H
 #define GQAC_ONNX_SCAN_H
 
@@ -19,8 +19,8 @@
 enum {
     ONNX_MAX_FILE = INT32_MAX,       /* bytes: protobuf's own limit, 2 GiB - 1 */
     ONNX_MAX_THIN = 256 << 20,       /* bytes of the thinned copy */
-    ONNX_MAX_DEPTH = 100,            /* messages in each other, the outermost is 1 */
-    ONNX_MAX_GRAPH_DEPTH = 16,       /* graphs in the main graph */
+    ONNX_MAX_DEPTH = 100,            /* of nested messages; the outermost is 1 */
+    ONNX_MAX_GRAPH_DEPTH = 16,       /* of graphs nested in the main graph */
     ONNX_MAX_NODES = 1000000,        /* in the whole file, and again after inlining */
     ONNX_MAX_INLINED = 32768,        /* nodes of function bodies, counted at every call */
     ONNX_MAX_INITIALIZERS = 1000000, /* in the whole file */
@@ -35,17 +35,17 @@ enum {
 };
 
 /* Scans a serialized `root` message and appends its thinned copy to `thin`, which the caller frees.
- * INVALID_MODEL for what is not well-formed, LIMIT, NO_MEMORY. */
+ * INVALID_MODEL: it is not well-formed; LIMIT; NO_MEMORY. */
 gqac_status onnx_scan(const unsigned char *data, size_t size,
                       const ProtobufCMessageDescriptor *root, gqac_str *thin, gqac_diag *diag);
 
-/* Unpacks a thinned copy; every byte comes from `arena` and nothing is freed alone. LIMIT when it
- * takes more than 64 MiB + 16 bytes a byte, NO_MEMORY. */
+/* Unpacks a thinned copy into `arena`; nothing is freed alone. LIMIT: it takes more than 64 MiB
+ * plus 16 times the bytes of the copy; NO_MEMORY. */
 gqac_status onnx_unpack(const gqac_str *thin, const ProtobufCMessageDescriptor *root,
                         gqac_arena *arena, ProtobufCMessage **message, gqac_diag *diag);
 
-/* Where the bytes of data field number `field` of a tensor lie in the scanned data; false when the
- * field is small and hence in the message itself, or absent. */
+/* Finds the bytes of data field `field` of a tensor in the scanned data; false: the field is
+ * absent, or small and so in the message itself. */
 bool onnx_view(const Onnx__TensorProto *tensor, unsigned field, size_t *offset, size_t *length);
 
 /* Reads a varint at *at < end and sets *at to its end. Returns NULL, or what is wrong with it. */

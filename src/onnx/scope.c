@@ -1,7 +1,9 @@
-/* Names of values while a model is imported: one table a graph, chained outwards.
+/* Names of values while a model is imported: one table for each graph, linked to that of the
+ * enclosing graph.
  *
- * A name may be defined once where it is visible. An inner graph may still use the name of an outer
- * node that comes later (the branches of an If often name their results like the If's own). */
+ * A name that is visible cannot be defined again. But a nested graph may define the name of a later
+ * node of the enclosing graph: the branches of an If often give their results the names of the If's
+ * outputs. */
 #include "onnx/importer.h"
 
 #include <string.h>
@@ -79,8 +81,8 @@ gqac_status onnx_tally_name(importer *im, const char *what, onnx_name *name) {
     return name->value ? GQAC_OK : onnx_oom(im);
 }
 
-/* A constant that is used for the first time. Types that gqac has not are reported and replaced by
- * a placeholder; the import then fails at its end. */
+/* Creates a constant on its first use. If gqac does not have its type, that is reported, and a
+ * placeholder is used; the import then fails at its end. */
 static gqac_status make_constant(onnx_name *name) {
     importer *im = name->scope->im;
     gqac_tensor tensor = {.dtype = GQAC_NONE};

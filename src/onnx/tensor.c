@@ -1,8 +1,8 @@
 /* TensorProto to gqac_tensor: header, inline bytes, external bytes.
  *
- * Data must be there exactly once, in the one field that its type allows, with exactly the bytes
- * that the shape asks for. Inline bytes lie in the file at any address; those that are misaligned
- * for their element type are copied, in pieces whose pages are given back, so that a model never
+ * Data must be present exactly once, in the one field that their type allows, with exactly the
+ * bytes that the shape needs. Inline bytes may lie anywhere in the file; those that are misaligned
+ * for their element type are copied, in pieces whose pages are then released, so that a model never
  * takes twice its size. */
 #include "onnx/importer.h"
 
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RAW = 9 }; /* the number of raw_data */
+enum { RAW = 9 }; /* field number of raw_data */
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "raw_data is little-endian");
 
@@ -20,7 +20,7 @@ gqac_status onnx_tensor_header(const Onnx__TensorProto *proto, gqac_tensor *tens
     *tensor = (gqac_tensor){.rank = (int)proto->n_dims};
     if (proto->n_dims > GQAC_MAX_RANK)
         GQAC_FAIL(diag, GQAC_LIMIT, "rank %zu is more than %d", proto->n_dims, GQAC_MAX_RANK);
-    int64_t count = 1; /* of the dimensions that are not 0: products are taken elsewhere */
+    int64_t count = 1; /* product of the dimensions that are not 0, because others multiply them */
     for (int i = 0; i < tensor->rank; i++) {
         int64_t dim = tensor->dims[i] = proto->dims[i];
         if (dim < 0)
@@ -64,8 +64,7 @@ static gqac_status take_bytes(const gqac_map *map, size_t offset, size_t bytes, 
         return GQAC_OK;
     const unsigned char *data = map->data + offset;
     if ((uintptr_t)data % alignment_of(tensor->dtype) == 0)
-        tensor->data =
-            (void *)(uintptr_t)data; /* read only by contract: constants are never written */
+        tensor->data = (void *)(uintptr_t)data; /* read only: constants are never written */
     else
         tensor->data = copy_pieces(map, offset, bytes, arena);
     return tensor->data ? GQAC_OK : gqac_diag_oom(diag, "weights");
@@ -143,7 +142,7 @@ static gqac_status parse_external(const Onnx__TensorProto *proto, external *ext,
     return GQAC_OK;
 }
 
-/* Without a length, the data are as long as type and shape ask for. */
+/* Reads external data. Without a length, they have the bytes that type and shape need. */
 static gqac_status read_external(const Onnx__TensorProto *proto, onnx_files *files, size_t bytes,
                                  gqac_arena *arena, gqac_tensor *tensor, gqac_diag *diag) {
     external ext;
@@ -167,8 +166,8 @@ static gqac_status read_external(const Onnx__TensorProto *proto, onnx_files *fil
 
 /* ---- the whole tensor ---------------------------------------------------- */
 
-/* The number of a data field, as far as it has data: small ones in the message, large ones noted.
- * More than one is an error; 0: none. */
+/* Finds the number of the data field that has data, in the message or as a note; 0: none. More than
+ * one is an error. */
 static gqac_status find_data(const Onnx__TensorProto *proto, unsigned *field, gqac_diag *diag) {
     const struct {
         unsigned number;
@@ -214,7 +213,7 @@ static bool is_external(const Onnx__TensorProto *proto) {
            proto->data_location == ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL;
 }
 
-/* Header, place of the data, and that they do not contradict each other. */
+/* Reads the header and finds the data, and checks that they agree. */
 static gqac_status prepare(const Onnx__TensorProto *proto, gqac_tensor *tensor, size_t *bytes,
                            unsigned *field, gqac_diag *diag) {
     GQAC_TRY(onnx_tensor_header(proto, tensor, bytes, diag));

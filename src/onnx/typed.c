@@ -1,8 +1,9 @@
 /* The typed data fields of a TensorProto as dense elements.
  *
- * Every element type has one field: int32_data carries all integers of at most 32 bits, bool, and
- * the bits of f16 and bf16, one an entry, and i4/u4 two an entry. Values that the element type
- * cannot hold are refused, not cut. Large fields were not unpacked; their varints are read here. */
+ * Every element type has one field. int32_data has all integers of at most 32 bits, bool, and the
+ * bits of f16 and bf16, one per entry, and i4 and u4 two per entry. Values that the element type
+ * cannot represent are refused, not truncated. Large fields were not unpacked; their varints are
+ * read here. */
 #include "onnx/importer.h"
 
 #include <string.h>
@@ -10,7 +11,7 @@
 typedef struct typed_row {
     gqac_dtype dtype;
     unsigned field;
-    int64_t least, most; /* of an entry; of 64-bit integers everything goes */
+    int64_t least, most; /* of an entry; 64-bit integers may have any value */
 } typed_row;
 
 static const typed_row rows[] = {
@@ -40,7 +41,7 @@ static const typed_row *row_of(gqac_dtype dtype) {
 
 /* A data field: entries in the message, or a view of the file. */
 typedef struct typed_source {
-    size_t n; /* entries; of a view of varints not known */
+    size_t n; /* number of entries; unknown for a view of varints */
     const void *entries;
     const unsigned char *view;
     size_t length;
@@ -72,7 +73,7 @@ static gqac_status wrong_count(gqac_diag *diag) {
     GQAC_FAIL(diag, GQAC_INVALID_MODEL, "its data have more or fewer elements than its shape");
 }
 
-/* f32 and f64: the bytes as they are. */
+/* f32 and f64: copies the bytes unchanged. */
 static gqac_status decode_fixed(const typed_source *s, size_t width, gqac_tensor *tensor,
                                 size_t bytes, gqac_diag *diag) {
     if ((s->view ? s->length : s->n * width) != bytes)
@@ -125,7 +126,7 @@ gqac_status onnx_tensor_decode(const Onnx__TensorProto *proto, const gqac_map *m
         GQAC_FAIL(diag, GQAC_INVALID_MODEL, "its data are in a field of another type than %s",
                   gqac_dtype_name(tensor->dtype));
     if (source.view ? bytes / 16 > source.length : bytes / 16 > source.n)
-        return wrong_count(diag); /* before memory is taken for what a shape claims */
+        return wrong_count(diag); /* before memory is allocated for the shape */
     tensor->data = arena ? gqac_arena_alloc(arena, bytes) : NULL;
     if (arena && !tensor->data)
         return gqac_diag_oom(diag, "weights");

@@ -1,5 +1,6 @@
 /* protobuf-c on the thinned copy of a message (see scan.h). Its allocations come from one arena
- * with a budget and are freed with it; the scan bounded its recursion to 100 levels of about 1 KiB.
+ * with a budget and are freed with it; the scan has limited its recursion to 100 levels of about 1
+ * KiB.
  */
 #include "onnx/scan.h"
 
@@ -10,7 +11,7 @@
 typedef struct unpacking {
     gqac_arena *arena;
     size_t budget;
-    bool exceeded; /* else a failure means that the machine is short of memory */
+    bool exceeded; /* the budget is used up; else a failure means out of memory */
 } unpacking;
 
 static void *take(void *arg, size_t bytes) {
@@ -35,7 +36,7 @@ gqac_status onnx_unpack(const gqac_str *thin, const ProtobufCMessageDescriptor *
     *message = protobuf_c_message_unpack(root, &allocator, thin->length, bytes);
     if (*message)
         return GQAC_OK;
-    /* The scan accepted the bytes, so what protobuf-c lacks is memory. */
+    /* the scan accepted the bytes, so protobuf-c can only lack memory */
     if (u.exceeded)
         GQAC_FAIL(diag, GQAC_LIMIT, "the model's structure takes more than %zu MiB",
                   u.budget >> 20);

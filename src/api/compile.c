@@ -1,4 +1,5 @@
-/* Compiling: a model through the pipeline into a program, an artefact, ONNX or text. */
+/* Compiling: runs the pipeline on a model and makes a program, an artefact, ONNX or text of the
+ * result. */
 #include <stdio.h>
 #include <string.h>
 
@@ -76,7 +77,7 @@ gqac_status gqac_target_level(const char *target, const char **level, gqac_diag 
     return GQAC_OK;
 }
 
-/* Attributes of ops that round their activations to integers, and the value that asks for it. */
+/* True for ops that round their activations to integers, by an attribute and its value. */
 static bool rounds_activations(const ir_node *node) {
     for (const ir_attr_spec *spec = node->op->attrs; spec && spec->name; spec++)
         if (!strcmp(spec->name, "accuracy_level"))
@@ -84,8 +85,9 @@ static bool rounds_activations(const ir_node *node) {
     return false;
 }
 
-/* Looks at the nodes of the tidied graph. What later passes put in place of a value keeps the name
- * that it has here: gqac_observed.value. `arg`: does the model round to less than fp32? */
+/* Visits the nodes of the tidied graph. Records the name of each value (ir_value.origin), which
+ * values that replace it later keep: gqac_observed.value. *arg becomes true if the model rounds to
+ * less than fp32. */
 static gqac_status look_at(void *arg, ir_node *node) {
     bool *rounds = arg;
     *rounds |= rounds_activations(node);
@@ -115,7 +117,7 @@ static gqac_status make_program(loaded *m, const gqac_options *options, gqac_pro
     if (o->memory_budget < 0)
         GQAC_FAIL(diag, GQAC_USAGE, "a memory budget of %lld bytes", (long long)o->memory_budget);
     GQAC_TRY(load_rename(m, o, diag));
-    /* rows are mixed by the model's own ops, as it will be fed and before they are lowered */
+    /* whether rows are mixed is decided by the model's own ops, before they are lowered */
     const pass_request look = {.stateful = !o->stateless,
                                .stop_after = load_last_inspect_pass(o, !o->stateless),
                                .disable = o->disable};
@@ -155,7 +157,7 @@ static gqac_status make_program(loaded *m, const gqac_options *options, gqac_pro
     return GQAC_OK;
 }
 
-/* What a host's log says of a program that was opened. */
+/* Logs a program that was opened. */
 static void log_program(const char *model, const gqac_program *p, double began) {
     const gqac_log *log = &p->log;
     const char *level = p->target->level ? p->target->level(p->target_state) : "";
@@ -177,7 +179,7 @@ static void log_program(const char *model, const gqac_program *p, double began) 
                       mixing->node, mixing->op);
 }
 
-/* `more`: bytes that the call goes through after the program is there. */
+/* `more`: bytes that the call processes after the program is open, for the progress. */
 static gqac_status open_program(const char *model, const gqac_options *options, gqac_poll *poll,
                                 int64_t more, gqac_program **program, gqac_diag *diag) {
     loaded m;
@@ -235,7 +237,7 @@ static void print_digest(const unsigned char digest[32], char hex[65]) {
         snprintf(hex + 2 * i, 3, "%02x", digest[i]);
 }
 
-/* An artefact names its source: that it is what was made of it, is checked first. */
+/* Writes the digest of the model. An artefact has that of its source, and is checked first. */
 static gqac_status digest_text(const loaded *m, const char *model, char hex[65], gqac_diag *diag) {
     unsigned char digest[32];
     if (m->meta.source_digest) {
@@ -279,20 +281,20 @@ gqac_status gqac_model_digest(const char *model, const gqac_options *options, ch
     return status;
 }
 
-/* Bytes that the digest of the source is made of. */
+/* Number of bytes that are hashed for the digest of the source. */
 static int64_t source_bytes(const loaded *m) {
     return m->map.data ? (int64_t)m->map.size : m->files ? onnx_files_bytes(m->files) : 0;
 }
 
-/* The artefact holds the tidied graph with packed weights; that the rest of the pipeline takes it
- * is tried first, on a module of its own. */
+/* Writes an artefact of the tidied graph with packed weights. First the rest of the pipeline is
+ * tried on a separate module. */
 static gqac_status write_artefact(loaded *m, pass_context *context, const gqac_options *o,
                                   const char *model, const char *path, gqac_diag *diag) {
     char hex[65], profile[96], parameters[24];
     gqac_options quiet = *o;
     gqac_program *program = NULL;
     quiet.log = NULL;
-    quiet.after = NULL; /* passes are told of once, all of them: by the program */
+    quiet.after = NULL; /* open_program has already reported all passes */
     const int64_t weights = load_weight_bytes(m), source = source_bytes(m);
     gqac_status status = open_program(model, o, m->poll, 3 * weights + source, &program, diag);
     gqac_program_free(program);
@@ -321,7 +323,7 @@ static gqac_status write_artefact(loaded *m, pass_context *context, const gqac_o
                                      .parameters = parameters},
                             .n_files = o->n_attachments,
                             .files = o->attachments};
-    if (m->map.data && !o->n_attachments) /* of an artefact: it keeps its own */
+    if (m->map.data && !o->n_attachments) /* an artefact keeps its attached files */
         GQAC_TRY(artefact_files(model, m->arena, &m->map, &parts.files, &parts.n_files, diag));
     return artefact_write(path, &parts, m->poll, diag);
 }
@@ -342,8 +344,8 @@ static gqac_status emit(loaded *m, const gqac_options *options, gqac_emit kind, 
     if (kind == GQAC_EMIT_ONNX && !stop)
         stop = "tidy";
     else if (kind == GQAC_EMIT_ONNX && !strcmp(stop, "import"))
-        stop = "infer";         /* a file states its types; infer adds nothing else */
-    if (kind != GQAC_EMIT_ONNX) /* they keep their own names */
+        stop = "infer";         /* a file declares types, which infer adds */
+    if (kind != GQAC_EMIT_ONNX) /* ONNX files keep the model's names */
         GQAC_TRY(load_rename(m, o, diag));
     GQAC_TRY(run_passes(&context, o, stop));
     if (kind == GQAC_EMIT_ONNX) {
@@ -353,7 +355,7 @@ static gqac_status emit(loaded *m, const gqac_options *options, gqac_emit kind, 
     return kind == GQAC_EMIT_TEXT ? write_text(m->module, path, diag) : GQAC_OK;
 }
 
-/* Before anything is computed. */
+/* Checks the path, before anything is computed. */
 static gqac_status check_path(const loaded *m, gqac_emit kind, const char *model, const char *path,
                               gqac_diag *diag) {
     if (kind == GQAC_EMIT_NONE)

@@ -1,7 +1,7 @@
-/* What must not be written over: the files that a model is made of.
+/* Protects the files of a model from being written over.
  *
- * A path is judged by what it leads to, not by its spelling: links of either kind and detours name
- * the same inode. A path that leads to nothing is free. */
+ * Paths are compared by the inodes that they lead to, not by their spelling, so links of either
+ * kind and detours make no difference. A path that leads to no file is allowed. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -35,9 +35,9 @@ static bool ends_with_any(const char *name, const char *const *ends) {
     return false;
 }
 
-/* Does a file of this name, in the folder of a model, belong to it: a config, a tokenizer, a
- * template, weights, another graph? A graph may be an ONNX file that was written there before, so
- * one is written over by an ONNX file. */
+/* True if a file of this name in the folder of a model belongs to the model: a config, a tokenizer,
+ * a template, weights, another graph. An ONNX file may be written over another ONNX file, because
+ * that may be an earlier output. */
 static bool belongs(const char *name, bool onnx) {
     static const char *const parts[] = {".json",        ".jinja",     ".model", "vocab.txt",
                                         ".safetensors", "merges.txt", NULL};
@@ -45,7 +45,7 @@ static bool belongs(const char *name, bool onnx) {
     return ends_with_any(name, parts) || (!onnx && ends_with_any(name, graphs));
 }
 
-/* The name of a file of the folder that belongs to the model and is the wanted one. */
+/* Finds a file in the folder that belongs to the model and is the `wanted` one. */
 static bool find_beside(const char *folder, const struct stat *wanted, bool onnx, char *name,
                         size_t size) {
     DIR *list = opendir(folder);

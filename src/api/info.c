@@ -1,4 +1,4 @@
-/* What `inspect` tells about a model. */
+/* What `inspect` reports about a model. */
 #include <string.h>
 
 #include "api/load.h"
@@ -102,7 +102,7 @@ static gqac_status fill_declared(info *x, const onnx_io *from, int n, const gqac
     return GQAC_OK;
 }
 
-/* What is told of a model that cannot be imported: what its file says. */
+/* For a model that cannot be imported: reports what its file says. */
 static gqac_status fill_partial(info *x, gqac_diag *diag) {
     const onnx_report *r = &x->model.report;
     gqac_info *to = &x->public;
@@ -156,7 +156,7 @@ static gqac_status fill_graph(info *x, const gqac_options *options, gqac_diag *d
     pass_context context;
     gqac_options o;
     GQAC_TRY(load_disabled(&x->model, options, &o, diag));
-    /* An artefact is looked at as what it was made for. */
+    /* An artefact is inspected with the options that it was made for. */
     if (x->model.meta.target) {
         o.target = x->model.meta.target;
         o.math = x->model.meta.math;
@@ -177,7 +177,8 @@ static gqac_status fill_graph(info *x, const gqac_options *options, gqac_diag *d
     gqac_kv_pair *pairs = NULL;
     GQAC_TRY(load_kv_pairs(&x->model, &slots, &pairs, &x->public.n_kv_pairs, diag));
     x->public.kv_pairs = pairs;
-    /* Rows are mixed as a sequence would: it chooses a branch of a merged decoder. */
+    /* Whether rows are mixed is decided for a sequence, which chooses a branch of a merged
+     * decoder. */
     return load_mixing(&x->model, &o, &context, true, &x->public.mixing, &x->public.n_mixing, diag);
 }
 

@@ -1,4 +1,4 @@
-/* Loading a model: which format it is, and the module it holds. */
+/* Loading a model: finding out its format, and making its module. */
 #include "api/load.h"
 
 #include <stdlib.h>
@@ -33,7 +33,7 @@ bool load_is_artefact_name(const char *path) {
 
 /* ---- text ---------------------------------------------------------------- */
 
-/* An op row may refuse a node: the same check that import does. */
+/* Lets the op's row verify a node, as import does. */
 static gqac_status verify_node(void *arg, ir_node *node) {
     const gqac_op *op = op_of(node);
     return op->verify ? op->verify(node, arg) : GQAC_OK;
@@ -66,13 +66,13 @@ gqac_status load_map(const loaded *model, const char *path, gqac_map *map, gqac_
     return GQAC_OK;
 }
 
-/* By its magic; one that is damaged there, by its name. */
+/* An artefact is recognised by its magic or, in case that is damaged, by its name. */
 static bool is_artefact(const loaded *m, const char *path) {
     gqac_map map;
     if (load_is_artefact_name(path))
         return true;
     if (load_map(m, path, &map, NULL) != GQAC_OK)
-        return false; /* whoever reads it says why */
+        return false; /* the function that reads it reports why */
     const bool is = artefact_is(&map);
     gqac_unmap(&map);
     return is;
@@ -80,7 +80,7 @@ static bool is_artefact(const loaded *m, const char *path) {
 
 static gqac_status load_artefact(const char *path, loaded *m, gqac_diag *diag) {
     GQAC_TRY(load_map(m, path, &m->map, diag));
-    if ((uintptr_t)m->map.data % 64) { /* a mapped file lies on a page */
+    if ((uintptr_t)m->map.data % 64) { /* a mapped file is aligned to pages */
         gqac_diag_set(diag, GQAC_USAGE, "the artefact lies at %p", (const void *)m->map.data);
         gqac_diag_where(diag, "%s", path);
         gqac_diag_rule(diag, "an artefact in memory lies on a multiple of 64 bytes");
@@ -190,7 +190,7 @@ const onnx_files *load_files(const void *memory) {
 gqac_status load_disabled(const loaded *model, const gqac_options *options, gqac_options *own,
                           gqac_diag *diag) {
     const char *of_file = model->meta.disabled ? model->meta.disabled : "";
-    const size_t most = strlen(of_file); /* names of the file, and one for the end */
+    const size_t most = strlen(of_file); /* names in the file, and one for the end */
     size_t n = 0;
     *own = *options;
     if (!*of_file)
@@ -223,7 +223,7 @@ const char *load_last_inspect_pass(const gqac_options *o, bool sequences) {
     return sequences && !is_left_out(o, &pass_defaults) ? pass_defaults.name : pass_tidy.name;
 }
 
-/* The passes that only sequences have, up to `unpad`, and what only they raise. */
+/* Runs the passes by which a model becomes one for sequences, up to `unpad`. */
 static gqac_status become_sequence(const gqac_options *o, pass_context *context) {
     static const gqac_pass *const own[] = {&pass_defaults, &pass_raise, &pass_unpad};
     const gqac_pass *passes[5] = {&pass_tidy};
@@ -243,7 +243,7 @@ gqac_status load_mixing(const loaded *model, const gqac_options *o, pass_context
     gqac_mixing *list = GQAC_ARENA_ARRAY(model->arena, gqac_mixing, (size_t)*n + 1);
     if (!list)
         return gqac_diag_oom(diag, "a list of nodes");
-    /* A sequence returns the rows it is asked for, so the exporter's last-row node is not counted.
+    /* A sequence returns any row that is wanted, so the exporter's last-row node is not counted.
      */
     const bool rows = sequences && !is_left_out(o, &pass_last_rows);
     const ir_node *taken = rows ? pass_last_row(model->module->graph) : NULL;

@@ -144,7 +144,7 @@ static gqac_dtype own_type(const char *descr) {
     return GQAC_NONE;
 }
 
-/* The type the elements are read as; i4 and u4 come one an element. */
+/* Chooses the type as which elements are read; i4 and u4 have one element per byte in the file. */
 static gqac_status pick_type(const char *path, const npy *n, gqac_dtype as, gqac_dtype *dtype,
                              gqac_diag *diag) {
     const gqac_dtype own = own_type(n->descr);

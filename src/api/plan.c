@@ -1,11 +1,10 @@
-/* What one token costs: the steps of a decode call as they really ran.
+/* What a decode step costs: its kernels, as they really ran.
  *
- * Rows of zeros are put into a sequence, one token is fed on two threads, and after each node that
- * ran the executor tells which one it was. Shapes are those of that call; bytes are what a node has
- * to read and write at least: each operand once, of tables (embeddings, rotary tables) the rows
- * that a token names, of the cache the rows that are visible and the
- * states, once read and once written. Values inside of a group that one
- * kernel computes cost nothing. */
+ * A sequence is filled with rows of zeros, then one token is appended on two threads, and the
+ * executor reports each node that ran. Shapes are those of that call. Bytes are the minimum that a
+ * node must read and write: each operand once; of tables (embeddings, rotary tables) only the
+ * token's rows; of the cache only visible rows; states are read once and written once. Values
+ * inside a group that one kernel computes cost nothing. */
 #include <string.h>
 
 #include "base/alloc.h"
@@ -14,7 +13,7 @@
 #include "runtime/context.h"
 #include "targets/bind.h"
 
-enum { PLAN_THREADS = 2 }; /* more would not make more barriers */
+enum { PLAN_THREADS = 2 }; /* more threads would not add barriers */
 
 typedef struct plan {
     gqac_plan public; /* first: the handle points here */
@@ -25,7 +24,7 @@ typedef struct plan {
     gqac_plan_step *steps;
     const ir_node **nodes; /* of the steps */
     int n_steps, most_steps;
-    size_t regions; /* of the pool, when the last step ended */
+    size_t regions; /* regions of the pool when the last step ended */
 } plan;
 
 /* ---- groups -------------------------------------------------------------- */
@@ -38,7 +37,7 @@ static bool makes_rows(const ir_value *value) {
     return value->def && op_is(value->def, "gqac", "kv_append");
 }
 
-/* How many rows of the constant operand i a call reads; -1: all. */
+/* Number of rows of the constant operand i that a call reads; -1: all. */
 static int64_t rows_read(const plan *p, const ir_node *node, int i) {
     char name[64];
     ir_schema_name(node->op->inputs, i, name, sizeof name);
@@ -57,8 +56,8 @@ static int64_t constant_bytes(const plan *p, const ir_node *node, int i) {
     return rows >= 0 && rows < all ? bytes / all * rows : bytes;
 }
 
-/* Cached rows that a kernel looks at: the newest `window` of them, if it has a window; of a
- * convolution its taps before the new token. */
+/* Bytes of the cached rows that a kernel reads: the newest `window`, if it has a window; for a
+ * convolution, the taps before the new token. */
 static int64_t cache_bytes(const plan *p, const ir_node *node, const gqac_tensor *rows) {
     const int64_t bytes = (int64_t)gqac_tensor_bytes(rows), past = p->public.past;
     const int64_t length = rows->rank == 4 ? rows->dims[2] : 0;
@@ -74,7 +73,7 @@ static int64_t cache_bytes(const plan *p, const ir_node *node, const gqac_tensor
     return bytes;
 }
 
-/* A value that several operands of a group read is counted for one of them. */
+/* True if an operand counts: a value that several operands of a group read is counted once. */
 static bool counts(const ir_use *operand, const ir_node *root) {
     for (const ir_use *use = operand->value->uses; use; use = use->next)
         if (in_group(use->node, root))
@@ -106,19 +105,19 @@ static void add_outputs(plan *p, gqac_plan_step *step, const ir_node *node) {
         const gqac_tensor *t = &p->context->exec.values[value->id];
         if (t->dtype == GQAC_NONE || t->dtype == GQAC_TOKEN)
             continue;
-        if (appends && t->data) /* gathered from the cache */
+        if (appends && t->data) /* the rows are gathered from the cache */
             step->cache_bytes += (int64_t)gqac_tensor_bytes(t);
-        if (t->data) /* it has memory of its own */
+        if (t->data) /* the value has memory of its own */
             step->output_bytes += (int64_t)gqac_tensor_bytes(t);
     }
     if (!appends || !node->outputs[1])
         return;
-    const gqac_tensor *rows = &p->context->exec.values[node->outputs[1]->id]; /* all, one is new */
+    const gqac_tensor *rows = &p->context->exec.values[node->outputs[1]->id]; /* past and new */
     if (rows->rank == 4 && rows->dims[2] > 0)
         step->cache_bytes += (int64_t)gqac_tensor_bytes(rows) / rows->dims[2];
 }
 
-/* The state that the token finds, if any, and the one that it leaves. */
+/* Adds the state before the token, if any, and the one after it. */
 static void add_states(const plan *p, gqac_plan_step *step, const ir_node *node) {
     const int slot = bind_recurrent_slot(node);
     size_t bytes = 0;
@@ -182,9 +181,9 @@ static const ir_node *first_to_run(const ir_graph *graph) {
     return node;
 }
 
-/* Parallel regions of nested graphs count for the node that holds them. Conditions of rope tables
- * are computed before the step itself, by some nodes of the graph: the step begins with the first
- * node. */
+/* Records a node that ran. Regions of nested graphs count for the node that holds them. Conditions
+ * of rope tables are computed before the step, by some nodes of the graph; the step begins with the
+ * first node. */
 static void note(void *arg, const exec *e, const ir_node *node) {
     plan *p = arg;
     const ir_graph *graph = p->program->module->graph;
@@ -220,7 +219,7 @@ static gqac_status fill_cache(plan *p, int64_t past, gqac_diag *diag) {
         GQAC_TRY(gqac_shape_bytes(pair->dtype, 4, tensors[i].dims, &bytes, diag));
         most = bytes > most ? bytes : most;
     }
-    void *zeros = gqac_calloc(1, most + 1); /* all pairs read the same ones */
+    void *zeros = gqac_calloc(1, most + 1); /* all pairs read the same zeros */
     if (!zeros)
         return gqac_diag_oom(diag, "cached rows");
     for (int i = 0; i < n; i++)

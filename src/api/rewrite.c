@@ -1,7 +1,7 @@
-/* Rewriting: a model file through the passes of a rewrite, and out again as ONNX.
+/* Rewriting: runs the passes of a rewrite on a model file and writes ONNX.
  *
- * All files are made before the first is written. A rewrite that changed nothing gives the graph of
- * the file, not the tidied one. */
+ * All results are made before the first is written. A rewrite that changed nothing writes the graph
+ * of the file, not the tidied one. */
 #include <stdio.h>
 #include <string.h>
 
@@ -69,7 +69,7 @@ static gqac_status name_file(char *out, size_t size, const char *path, const cha
 
 static gqac_status make(job *j, loaded *m, const gqac_pass *const *passes, size_t *changed) {
     pass_context context;
-    const pass_request request = {.stateful = true}; /* what comes of it may be fed as one */
+    const pass_request request = {.stateful = true}; /* the result may be used for sequences */
     GQAC_TRY(load_model(j->model, j->options, false, m, j->diag));
     m->poll = &j->poll;
     if (m->map.data) {
@@ -104,7 +104,7 @@ static bool is_written(const job *j, int i) {
            !guard_same_file(j->done->paths[i], j->model);
 }
 
-/* Before the first is written. */
+/* Checks all paths, before the first file is written. */
 static gqac_status check_all(job *j, const pass_rewrite *rewrite, const char *path) {
     for (int i = 0; i < PASS_MOST_FILES && rewrite->files[i].passes; i++) {
         char *to = j->done->paths[i];

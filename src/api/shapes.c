@@ -1,10 +1,10 @@
-/* gqac_run_shapes: what a stateless run would give, without running it.
+/* gqac_run_shapes: the types and shapes that a stateless run would return.
  *
- * The nodes of the program are copied one by one into a module of their own, in which the inputs
- * have constant dimensions and small tensors of integers are constants, and each is inferred; what
- * is a small tensor of integers then is computed by the op's own eval, so that lengths that the
- * graph computes are known as in a run. A decided If gives way to its branch. Types that the file
- * declares are not believed: only what is inferred of the inputs counts. */
+ * The nodes of the program are copied one by one into another module, in which inputs have constant
+ * dimensions, and small integer inputs are constants. The types of each node are inferred; a small
+ * integer result is computed by the op's own eval, so that lengths that the graph computes are
+ * known as in a run. An If with a known condition is replaced by its branch. Types that the file
+ * declares are ignored: only what follows from the inputs counts. */
 #include <string.h>
 
 #include "base/alloc.h"
@@ -14,14 +14,14 @@
 #include "runtime/context.h"
 
 enum {
-    MOST = 64 << 10,       /* bytes of a tensor of integers whose values are looked at */
-    MOST_OTHER = 512,      /* of other numbers: lengths are sometimes computed in floats */
-    MOST_OPERAND = 1 << 20 /* of a constant that a small tensor is computed from */
+    MOST = 64 << 10,       /* maximum bytes of an integer tensor whose values are read */
+    MOST_OTHER = 512,      /* the same for floats, in which lengths are sometimes computed */
+    MOST_OPERAND = 1 << 20 /* of a constant from which a small tensor is computed */
 };
 
 typedef struct tracer {
     ir_module *module;
-    ir_value **values; /* by number in the program; NULL: not there yet */
+    ir_value **values; /* by value number in the program; NULL: not copied yet */
     gqac_diag *diag;
 } tracer;
 
@@ -34,7 +34,7 @@ static gqac_status know(tracer *t, const ir_value *old, const gqac_tensor *tenso
     return t->values[old->id] ? GQAC_OK : gqac_diag_oom(t->diag, "shapes");
 }
 
-/* What stands for a value of the program; NULL for NULL. */
+/* Finds the copy of a value of the program; NULL for NULL. */
 static gqac_status find(tracer *t, const ir_value *old, ir_value **value) {
     *value = NULL;
     if (!old)
@@ -51,7 +51,7 @@ static gqac_status find(tracer *t, const ir_value *old, ir_value **value) {
 
 static gqac_status copy_node(tracer *t, ir_graph *graph, const ir_node *old, ir_node **node);
 
-/* A nested graph, whose types are inferred with those of the node that holds it. */
+/* Copies a nested graph, whose types are inferred with those of the node that holds it. */
 static gqac_status copy_graph(tracer *t, const ir_graph *old, ir_graph **graph) {
     ir_graph *g = ir_graph_create(t->module, old->name);
     const int n = old->ret->n_inputs;
@@ -110,7 +110,7 @@ static gqac_status copy_node(tracer *t, ir_graph *graph, const ir_node *old, ir_
 
 /* ---- values -------------------------------------------------------------- */
 
-/* Elements that infer found. */
+/* Makes a tensor of the elements that infer found; false: some are not known. */
 static bool take_elements(const ir_value *value, gqac_arena *arena, gqac_tensor *tensor) {
     int64_t number;
     const ir_type *type = &value->type;
@@ -130,7 +130,7 @@ static bool take_elements(const ir_value *value, gqac_arena *arena, gqac_tensor 
     return tensor->data != NULL;
 }
 
-/* May the node be computed here? `room`: bytes that its results can take. */
+/* True if the node may be computed here; *room is then the maximum of bytes for its results. */
 static bool is_computed(const ir_node *node, size_t *room) {
     *room = 0;
     if (node->op->flags & (IR_OP_EFFECT | IR_OP_NO_FOLD | IR_OP_RETURN) || !op_of(node)->eval ||
@@ -158,8 +158,8 @@ static bool is_computed(const ir_node *node, size_t *room) {
     return true;
 }
 
-/* Results of a node whose operands are known. One that fails here fails in a run too, or is never
- * reached there: its shapes stay what infer says. */
+/* Computes the results of a node whose operands are known. If that fails, it fails in a run too or
+ * is never reached there, so the shapes stay what infer found. */
 static gqac_status compute(tracer *t, const ir_node *old, const ir_node *node, size_t room) {
     const size_t operands = (size_t)node->n_inputs * sizeof(gqac_tensor *) +
                             (size_t)node->n_outputs * sizeof(gqac_tensor);
@@ -200,7 +200,7 @@ static gqac_status learn(tracer *t, const ir_node *old, const ir_node *node) {
 
 static gqac_status trace(tracer *t, const ir_graph *graph);
 
-/* An If whose condition is known: its branch in its place. */
+/* Copies the branch of an If whose condition is known in place of the If. */
 static gqac_status trace_branch(tracer *t, const ir_node *old, const gqac_tensor *cond) {
     const bool taken = *(const unsigned char *)cond->data != 0;
     const ir_graph *branch = ir_attr_get(old, taken ? "then_branch" : "else_branch")->graph;
@@ -277,7 +277,8 @@ static gqac_status trace_run(const gqac_program *p, const gqac_tensor *inputs, g
     return ir_dims_failed(t.module->dims) ? gqac_diag_oom(diag, "shapes") : GQAC_OK;
 }
 
-/* In the mode of a run: shapes may depend on values that are computed from floats. */
+/* Runs in the floating-point mode of a run, because shapes may depend on values that are computed
+ * from floats. */
 static gqac_status trace_in_mode(const gqac_program *p, const gqac_tensor *in, gqac_arena *arena,
                                  gqac_tensor *out, gqac_diag *diag) {
     gqac_float_mode callers;
@@ -300,7 +301,7 @@ gqac_status gqac_run_shapes(const gqac_context *context, int n_inputs,
         status = context_take_inputs(context, n_inputs, input_names, inputs, false, in, diag);
     if (status == GQAC_OK) {
         status = trace_in_mode(p, in, arena, out, diag);
-        if (status == GQAC_INVALID_MODEL) { /* the model was fine before it met these inputs */
+        if (status == GQAC_INVALID_MODEL) { /* the model is valid, these inputs are not */
             status = GQAC_INVALID_INPUT;
             if (diag)
                 diag->status = status;

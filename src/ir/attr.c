@@ -1,7 +1,7 @@
-/* Attributes of nodes, by name. The tables are short, so a lookup is a scan.
+/* Attributes of nodes, by name. The tables are short, so a lookup is a linear search.
  *
- * Asking for a name that the schema does not have is a defect of the caller; what is set is copied
- * to the arena. */
+ * Asking for a name that the schema does not have is a defect of the caller. Values that are set
+ * are copied to the arena. */
 #include "ir/impl.h"
 
 #include <assert.h>
@@ -41,7 +41,7 @@ ir_attr *ir_attr_edit(ir_node *node, const char *name) {
     return i < 0 ? NULL : &node->attrs[i];
 }
 
-/* Puts a value; nodes that were not built (NULL) are passed over. */
+/* Stores a value; does nothing for NULL, a node that was not built. */
 static void put(ir_node *node, const char *name, ir_attr value) {
     ir_attr *attr = node ? ir_attr_edit(node, name) : NULL;
     value.set = true;
@@ -141,7 +141,7 @@ static bool tensors_equal(const gqac_tensor *a, const gqac_tensor *b) {
     return a->data && b->data && memcmp(a->data, b->data, bytes) == 0;
 }
 
-/* Values by bits: a float that prints differently is different. */
+/* Compares floats by their bits, as they are printed. */
 bool ir_attr_equal(ir_attr_kind kind, const ir_attr *a, const ir_attr *b) {
     if (!a->set || !b->set)
         return a->set == b->set;

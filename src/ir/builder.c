@@ -1,7 +1,7 @@
-/* Straight-line construction before a place in a graph; the first failure sticks.
+/* Builds nodes one after another before a node of a graph, up to the first failure.
  *
- * A node that was not built is NULL, and everything that takes a node passes NULL over: a sequence
- * of calls needs one check, of `status`, at its end. */
+ * A node that was not built is NULL, and all functions accept NULL for a node, so a sequence of
+ * calls needs only one check, of `status`, at its end. */
 #include "ir/impl.h"
 
 #include <string.h>

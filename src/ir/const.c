@@ -1,5 +1,5 @@
-/* Constants: values that view a tensor. The tensor's header is copied to the arena, its data is
- * not, but for the constants made here from numbers. */
+/* Constants: values that are views of a tensor. The tensor's header is copied to the arena, its
+ * data is not, except for the constants that are made here from numbers. */
 #include "ir/impl.h"
 
 #include <assert.h>
@@ -37,7 +37,7 @@ int ir_graph_sweep_constants(ir_graph *graph) {
     return n - kept;
 }
 
-/* A constant of `n` elements (rank 1, or rank 0 when n < 0) with its own copy of the data. */
+/* Makes a constant of n elements (rank 1, or rank 0 if n < 0) with its own copy of the data. */
 static ir_value *numbers(ir_graph *graph, const char *name, gqac_dtype dtype, int64_t n,
                          const void *data, size_t size) {
     size_t bytes = (n < 0 ? 1 : (size_t)n) * size;

@@ -35,7 +35,7 @@ static void *failed(ir_dims *dims) {
 
 /* ---- terms and sums ------------------------------------------------------ */
 
-/* Symbols, then what is opaque. */
+/* Symbols come before opaque atoms. */
 static int compare_atoms(const dim_atom *a, const dim_atom *b) {
     if (a->kind != b->kind)
         return a->kind < b->kind ? -1 : 1;
@@ -243,7 +243,7 @@ static bool symbol_exists(const ir_dims *dims, const char *name, dim_atom **atom
 }
 
 const ir_dim *ir_dim_fresh(ir_dims *dims, const char *hint) {
-    /* A quarter of the limit: quoting may take four bytes for one, and the suffix needs bytes too.
+    /* a quarter of the limit, as quoting may write four bytes for one; less the suffix
      */
     char *base = gqac_arena_strndup(dims->arena, hint, strnlen(hint, DIM_MAX_ATOM_TEXT / 4 - 16));
     if (!base)
@@ -252,7 +252,7 @@ const ir_dim *ir_dim_fresh(ir_dims *dims, const char *hint) {
     bool ok;
     if (!symbol_exists(dims, base, &first, &ok))
         return ok ? ir_dim_symbol(dims, base) : failed(dims);
-    /* Each name that is taken is passed over once: the next search starts after it. */
+    /* each name in use is skipped only once: the next search starts after it */
     while (first->next_suffix < INT32_MAX) {
         char *name = gqac_arena_printf(dims->arena, "%s.%d", base, ++first->next_suffix);
         if (!name)
@@ -305,7 +305,7 @@ const ir_dim *ir_dim_mul(ir_dims *dims, const ir_dim *a, const ir_dim *b) {
     return dim_poly_intern(dims, &poly);
 }
 
-/* a / b as single terms; false when b does not divide a. */
+/* Divides single terms, a / b; false: b does not divide a. */
 static bool divide_terms(const dim_term *a, const dim_term *b, dim_term *out) {
     if ((b->coef == -1 && a->coef == INT64_MIN) || a->coef % b->coef != 0)
         return false;

@@ -2,9 +2,9 @@
  *
  * A dimension is a sum of terms; a term is a coefficient times a product of atoms; an atom is a
  * symbol, a max or a floor division. Atoms are interned by their printed text, dimensions by their
- * terms. The order of atoms and terms follows the text alone, never the order of creation: a module
- * that is printed and parsed again prints the same.
- * Limits keep hostile models linear; what exceeds one is NULL ("not known"). */
+ * terms. The order of atoms and terms depends only on the text, not on the order of creation, so a
+ * module that is printed and parsed prints the same again. Limits keep the time for hostile models
+ * linear; what exceeds one is NULL ("not known"). */
 #ifndef GQAC_IR_DIM_IMPL_H
 #define GQAC_IR_DIM_IMPL_H
 
@@ -14,7 +14,7 @@
 enum {
     DIM_MAX_TERMS = 64,
     DIM_MAX_DEGREE = 8,
-    DIM_MAX_DEPTH = 16,       /* of max and floor divisions in each other */
+    DIM_MAX_DEPTH = 16,       /* of nested max and floor divisions */
     DIM_MAX_ATOM_TEXT = 1024, /* bytes of an atom's text */
     DIM_MAX_TEXT = 4096,      /* bytes of a dimension's text, roughly */
 };
@@ -26,11 +26,11 @@ typedef struct dim_atom {
     const char *text;    /* as printed; the key */
     const char *name;    /* of a symbol, unquoted; else NULL */
     size_t length;       /* of text */
-    const ir_dim *a, *b; /* max(a, b) or floor(a / n) */
+    const ir_dim *a, *b; /* parts of max(a, b) or floor(a / n) */
     int64_t n;
     bool nonneg; /* its value is known to be >= 0 */
     int depth;
-    int next_suffix; /* of ir_dim_fresh with this symbol's name as hint */
+    int next_suffix; /* next suffix of ir_dim_fresh for this symbol's name */
 } dim_atom;
 
 typedef struct dim_term {
@@ -58,18 +58,19 @@ struct ir_dims {
     gqac_table atoms, dims;
 };
 
-/* Adds scale * (a term or a dimension) to a sum; false on overflow or too many terms. */
+/* Add scale times a term or a dimension to a sum; false: overflow, or too many terms. */
 bool dim_poly_add_term(dim_poly *poly, const dim_term *term, int64_t scale);
 bool dim_poly_add(dim_poly *poly, const ir_dim *dim, int64_t scale);
 const ir_dim *dim_poly_intern(ir_dims *dims, const dim_poly *poly);
 int dim_compare(const ir_dim *a, const ir_dim *b); /* a total order, by terms */
 
-/* The atom with this text, or NULL; and the same made from `model` when there is none yet. */
+/* The atom with this text. If there is none, _find returns NULL, and _intern makes it from `model`.
+ * NULL of _intern: a limit is exceeded, or out of memory. */
 dim_atom *dim_atom_intern(ir_dims *dims, const gqac_str *text, const dim_atom *model);
 dim_atom *dim_atom_find(const ir_dims *dims, const char *text, size_t length);
 const ir_dim *dim_of_atom(ir_dims *dims, const dim_atom *atom); /* NULL for NULL */
-const dim_atom *dim_lone_atom(const ir_dim *dim); /* the atom dim consists of, or NULL */
-/* Appends a symbol's name as it prints: bare or in back-quotes. */
+const dim_atom *dim_lone_atom(const ir_dim *dim); /* the atom that dim consists of, or NULL */
+/* Appends a symbol's name as it is printed: bare or in back-quotes. */
 void dim_quote(gqac_str *out, const char *name);
 
 #endif

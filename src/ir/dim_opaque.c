@@ -1,9 +1,9 @@
-/* Dimensions that are no polynomials: max and floor division, kept as atoms that remember their
- * parts; and what looks inside them: substitution and evaluation.
+/* Dimensions that are not polynomials: max and floor division, kept as atoms with their parts; and
+ * the functions that look inside them, substitution and evaluation.
  *
  * Invariants: a max has its parts in dim_compare order and neither is known to be the larger one;
  * in floor(a / n) no coefficient of a is a multiple of n, the constant is in [0, n), and the gcd of
- * n and the other coefficients is 1. So what prints parses to the same dimension. */
+ * n and the other coefficients is 1. So the printed text parses to the same dimension. */
 #include "ir/dim_impl.h"
 
 #include "base/check.h"
@@ -71,7 +71,8 @@ static int64_t gcd(int64_t n, int64_t value) {
 }
 
 /* Splits a into whole * n + rest, where rest has a constant in [0, n) and no other coefficient that
- * is a multiple of n; divides rest and n by what they have in common (a floor takes no notice). */
+ * is a multiple of n. Then divides rest and n by their common factor, which does not change the
+ * floor. */
 static bool split(const ir_dim *a, int64_t *n, dim_poly *whole, dim_poly *rest) {
     int64_t common = *n;
     whole->n = rest->n = 0;
@@ -99,8 +100,8 @@ static bool split(const ir_dim *a, int64_t *n, dim_poly *whole, dim_poly *rest) 
     return true;
 }
 
-/* floor((floor(x / m) + c) / n) = floor((x + c*m) / (m*n)): the dimension to divide by *n, or rest
- * itself when it is no such thing. */
+/* floor((floor(x / m) + c) / n) = floor((x + c*m) / (m*n)): returns the dimension to divide by the
+ * new *n, or rest itself if it has no such form. */
 static const ir_dim *unnest(ir_dims *dims, const ir_dim *rest, int64_t *n) {
     if (rest->n == 0 || rest->n > 2 || rest->terms[0].degree != 1 || rest->terms[0].coef != 1)
         return rest;
@@ -121,7 +122,7 @@ static const ir_dim *unnest(ir_dims *dims, const ir_dim *rest, int64_t *n) {
 const ir_dim *ir_dim_floordiv(ir_dims *dims, const ir_dim *a, int64_t n) {
     dim_poly whole, rest;
     const ir_dim *sum = ir_dim_const(dims, 0);
-    /* Each round takes a floor division apart; their depth is bounded. */
+    /* each round removes one nested floor division, whose depth is limited */
     for (int round = 0; round <= DIM_MAX_DEPTH + 1; round++) {
         if (!a || n <= 0 || !split(a, &n, &whole, &rest))
             return NULL;
@@ -165,8 +166,8 @@ static const ir_dim *replace_atom(const substitution *s, const dim_atom *atom) {
     return ir_dim_max(s->dims, a, b);
 }
 
-/* Recursion follows atoms into their parts, at most DIM_MAX_DEPTH deep; the text limit of an atom
- * bounds how often. */
+/* Recursion follows atoms into their parts, at most DIM_MAX_DEPTH deep; the maximum text of an atom
+ * limits their number. */
 static const ir_dim *replace(const substitution *s, const ir_dim *dim) {
     const ir_dim *sum = ir_dim_const(s->dims, 0);
     for (int i = 0; i < dim->n; i++) {

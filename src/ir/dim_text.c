@@ -1,8 +1,8 @@
 /* Text of dimensions: printer and parser (grammar in docs/ir.md, "dim").
  *
  * The printer writes the first term with a positive coefficient first ("T-S", not "-S+T"), the
- * others in their order. The parser takes any order, parentheses and blanks, and gives the interned
- * dimension, so that printing what was parsed is canonical. */
+ * others in their order. The parser accepts any order, parentheses and blanks, and returns the
+ * interned dimension, so printing what was parsed gives the canonical text. */
 #include "ir/dim_impl.h"
 
 #include <string.h>
@@ -99,7 +99,7 @@ static bool next_is(dim_parser *p, char c) {
     const char *at = p->at;
     while (*at == ' ' || *at == '\t')
         at++;
-    /* A "//" is a comment of the text around, not a division. */
+    /* a "//" begins a comment of the surrounding text and is no division */
     if (*at != c || (c == '/' && at[1] == '/'))
         return false;
     p->at = at + 1;
@@ -140,7 +140,7 @@ static const ir_dim *parse_quoted(dim_parser *p) {
     return ir_dim_symbol(p->dims, name);
 }
 
-/* A magnitude of at most `limit`. */
+/* Parses a magnitude of at most `limit`. */
 static bool parse_number(dim_parser *p, uint64_t limit, uint64_t *value) {
     uint64_t number = 0;
     if (!is_digit(*p->at))
@@ -198,8 +198,8 @@ static const ir_dim *parse_factor(dim_parser *p) {
     return dim;
 }
 
-/* factor ("*" factor | "/" number)*. The sign before it is the caller's, but for -2^63, whose
- * magnitude has no int64: then *negative becomes false. */
+/* factor ("*" factor | "/" number)*. The caller handles the sign before it, except for -2^63, whose
+ * magnitude has no int64: *negative then becomes false. */
 static const ir_dim *parse_product(dim_parser *p, bool *negative) {
     const ir_dim *dim;
     uint64_t number;
@@ -225,7 +225,7 @@ static const ir_dim *parse_product(dim_parser *p, bool *negative) {
     return NULL;
 }
 
-/* The sum is kept outside the intern table until it is whole: its prefixes are nobody's. */
+/* The sum is interned only when it is complete, so that its prefixes are not. */
 static const ir_dim *parse_sum(dim_parser *p) {
     dim_poly poly;
     poly.n = 0;

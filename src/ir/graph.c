@@ -1,7 +1,7 @@
 /* Modules, graphs and values: construction, results, uses.
  *
- * The operands of a node are ir_use records, linked into a list of their value; linking, unlinking
- * and replacing cost one step a use. */
+ * The operands of a node are ir_use records in a list of their value; linking, unlinking and
+ * replacing take constant time for each use. */
 #include "ir/impl.h"
 
 #include <assert.h>
@@ -68,7 +68,7 @@ bool ir_value_take_name(ir_value *value, const char *wanted) {
     ir_name *name = ir_names_find(value->graph->module, wanted, strlen(wanted));
     if (!name)
         return ir_value_rename(value, wanted);
-    /* a name also remembers values that have given it up */
+    /* ir_name.value may be a value that no longer has the name */
     if (name->value && name->value != value && name->value->name == name->text &&
         !ir_value_rename(name->value, wanted))
         return false;
@@ -81,7 +81,8 @@ bool ir_value_unused(const ir_value *value) {
     return !value->uses;
 }
 
-/* Grows the array for one more; the old one stays in the arena, which at most doubles it. */
+/* Grows an array for one more element; the old array stays in the arena, which at most doubles the
+ * memory. */
 static void *grown(gqac_arena *arena, const void *old, int n, int capacity, size_t size) {
     void *items = gqac_arena_calloc(arena, (size_t)capacity, size);
     if (items && n)

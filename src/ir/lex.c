@@ -1,7 +1,7 @@
-/* The lexer of the text form: a cursor that the parser asks for what it expects next.
+/* The lexer of the text form: a cursor; the parser asks it for the token that it expects next.
  *
- * Nothing is read ahead, so the parser can hand the cursor to ir_dim_parse and take it back. Words
- * are copied to a buffer of the caller, which is reused. */
+ * Nothing is read ahead, so the parser can pass the cursor to ir_dim_parse and continue after it.
+ * Words are copied to a buffer of the caller, which is reused. */
 #include "ir/text.h"
 
 #include <stdarg.h>
@@ -59,7 +59,7 @@ bool ir_lex_take(ir_lexer *lexer, const char *token) {
     return true;
 }
 
-/* Shows what stands at the cursor, for messages. */
+/* Fails with a message that shows the text at the cursor. */
 static gqac_status fail_expected(const ir_lexer *lexer, const char *what) {
     char c = *lexer->at;
     if (!c)
@@ -100,7 +100,7 @@ static int hex_digit(char c) {
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* Behind a backslash: the byte meant, or 0. */
+/* Reads what follows a backslash; returns the byte that it means, or 0. */
 static char unescape(ir_lexer *lexer) {
     static const char codes[] = "\"\"\\\\n\nt\tr\r";
     char c = *lexer->at;

@@ -1,4 +1,4 @@
-/* How long the values of a main graph live, once its nodes have their order and their kernels. */
+/* The lives of values of the main graph, after its nodes have their order and their kernels. */
 #ifndef GQAC_IR_LIFE_H
 #define GQAC_IR_LIFE_H
 
@@ -6,8 +6,9 @@
 
 /* Sets ir_node.mark of every node to its position in the order, and returns their number. */
 int ir_life_number(ir_graph *graph);
-/* The last root, in the order of ir_life_number, that reads the result of a node. A node that holds
- * graphs reads what they read from outside; a reader of a view of the value reads the value. */
+/* The last root, in the order of ir_life_number, that reads a value. A node with nested graphs
+ * reads what these read from outside, and a reader of a value that lies in the memory of this one
+ * reads this one. */
 ir_node *ir_life_end(const ir_value *value);
 
 #endif

@@ -1,7 +1,7 @@
-/* The names of a module's values. A taken name gets the first free of the suffixes .1, .2, ...; the
- * search starts after the last one tried for the same name, so a million requests for one name
- * cost a million steps. Names of removed values stay taken: a dump never shows one name for two
- * things. */
+/* The names of a module's values. A name that is in use gets the first free suffix of .1, .2, ...;
+ * the search starts after the last one that was tried for that name, so a million requests for one
+ * name take a million steps. Names of removed values stay in use, so dumps never use one name for
+ * two values. */
 #include "ir/impl.h"
 
 #include <string.h>

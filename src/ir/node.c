@@ -1,7 +1,6 @@
-/* Nodes: construction, place in a graph, removal; and the walk over nested graphs.
+/* Nodes: construction, insertion, removal; and the walk over nested graphs.
  *
- * A node that is removed takes the nodes of its nested graphs along: their uses of outer values are
- * dropped too. */
+ * Removing a node also removes the nodes of its nested graphs, with their uses of outer values. */
 #include "ir/impl.h"
 
 #include <assert.h>
@@ -153,7 +152,8 @@ void ir_node_remove(ir_node *node) {
         (void)ir_graph_walk_all(g, drop_visited, NULL);
 }
 
-/* Iterative: the depth of nested graphs is the model's. `ends` also visits return nodes. */
+/* Iterative, because the model determines the depth of nested graphs. `ends`: return nodes are
+ * visited too. */
 static gqac_status walk(ir_graph *graph, ir_node_visitor *f, void *arg, bool ends) {
     ir_graph *at = graph;
     ir_node *node = at->first;

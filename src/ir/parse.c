@@ -1,8 +1,9 @@
-/* The parser of the text form (docs/ir.md): recursive descent, one function a construct.
+/* The parser of the text form (docs/ir.md): recursive descent, with one function for each
+ * construct.
  *
- * What it returns passes ir_verify. Nested graphs are the only recursion and IR_MAX_NESTING deep.
- * Memory is proportional to the text. Texts are untrusted: dumps come back from users, and programs
- * are saved in this form. */
+ * What it returns passes ir_verify. Only nested graphs are parsed by recursion, at most
+ * IR_MAX_NESTING deep. Memory is proportional to the text. Texts are untrusted: users edit dumps,
+ * and artefacts hold graphs in this form. */
 #include "ir/parse_impl.h"
 
 #include <string.h>
@@ -141,7 +142,7 @@ static gqac_status parse_slot(ir_parser *p, ir_value *value) {
 
 /* ---- nodes --------------------------------------------------------------- */
 
-/* Lists grow in byte buffers: `list` holds pointers. */
+/* Appends a pointer to `list`, a byte buffer. */
 static gqac_status push(ir_parser *p, gqac_str *list, const void *pointer) {
     if (list->length / sizeof pointer >= IR_MAX_LIST)
         return ir_lex_fail(&p->lexer, p->lexer.at, "the list is too long");
@@ -164,7 +165,7 @@ static gqac_status parse_outputs(ir_parser *p) {
     return ir_lex_expect(lexer, "=");
 }
 
-/* "Add", "com.microsoft.FusedMatMul": the last part is the op, what is before it the domain. */
+/* Parses "Add" or "com.microsoft.FusedMatMul": the last part is the op, the rest its domain. */
 static gqac_status parse_op(ir_parser *p, const ir_schema **op) {
     ir_lexer *lexer = &p->lexer;
     ir_lex_skip(lexer);
@@ -203,7 +204,7 @@ static gqac_status check_arity(const ir_parser *p, const char *at, const ir_sche
     return GQAC_OK;
 }
 
-/* A token has one use, which is the record it was given last. */
+/* Checks that a token has one use, the record that it got last. */
 static gqac_status check_tokens(const ir_parser *p, const char *at, const ir_node *node) {
     for (int i = 0; i < node->n_inputs; i++) {
         const ir_value *value = node->inputs[i].value;
@@ -243,7 +244,7 @@ static gqac_status parse_node_slots(ir_parser *p, const ir_node *node) {
     return GQAC_OK;
 }
 
-/* What follows the types: the kernel and the name in the file. */
+/* Parses what follows the types: the kernel, and the node's name in the file. */
 static gqac_status parse_node_notes(ir_parser *p, ir_node *node) {
     ir_lexer *lexer = &p->lexer;
     gqac_arena *arena = p->module->arena;
@@ -263,7 +264,7 @@ static gqac_status parse_node_notes(ir_parser *p, ir_node *node) {
     return ir_lex_expect(lexer, ")");
 }
 
-/* A detached node from the lists p->names and p->values. */
+/* Creates a node from the lists p->names and p->values. */
 static gqac_status make_node(ir_parser *p, ir_graph *graph, const char *at, const ir_schema *op,
                              ir_node **made) {
     ir_value **inputs = (ir_value **)(void *)p->values.text;

@@ -1,10 +1,10 @@
-/* The parser of attributes: `{name=value, ...}` after a node's inputs. The schema of the op says of
- * which kind each value is. Attributes that are not written get their default. */
+/* The parser of attributes: `{name=value, ...}` after a node's inputs. The op's schema determines
+ * the kind of each value. Attributes that are not written get their default. */
 #include "ir/parse_impl.h"
 
 #include <string.h>
 
-/* Numbers and strings of a list grow in p->items; strings as pointers. */
+/* Appends a number, or a pointer to a string, of a list to p->items. */
 static gqac_status parse_item(ir_parser *p, ir_attr_kind kind) {
     ir_lexer *lexer = &p->lexer;
     if (kind == IR_ATTR_INTS) {
@@ -102,7 +102,7 @@ static gqac_status parse_attr(ir_parser *p, ir_node *node) {
 
 gqac_status ir_parse_attrs(ir_parser *p, ir_node *node, const char *at) {
     ir_lexer *lexer = &p->lexer;
-    /* Defaults come last, so that `set` shows which attributes the text has. */
+    /* defaults come last, so that until then `set` tells which attributes the text has */
     int n = 0;
     for (const ir_attr_spec *spec = node->op->attrs; spec && spec->name; spec++)
         memset(&node->attrs[n++], 0, sizeof *node->attrs);

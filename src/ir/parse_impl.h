@@ -1,6 +1,6 @@
-/* Private to parse*.c: the state of the parser, and what attributes share with the rest.
+/* Private to parse*.c: the state of the parser, and functions that its files share.
  *
- * The buffers are reused, also by nested graphs: what they hold is consumed before another
+ * The buffers are reused, by nested graphs too, so their contents are used up before another
  * construct is parsed. */
 #ifndef GQAC_IR_PARSE_IMPL_H
 #define GQAC_IR_PARSE_IMPL_H
@@ -22,10 +22,11 @@ gqac_status ir_parse_oom(const ir_parser *p);
 gqac_status ir_parse_new_name(ir_parser *p, const char **name); /* %name, not used before */
 gqac_status ir_parse_dtype(ir_parser *p, gqac_dtype *dtype);
 gqac_status ir_parse_type(ir_parser *p, ir_type *type);
-/* Type and data; with `digest`, an "=" between them and a digest for data. */
+/* Parses type and data of a tensor; digest not NULL: there is an "=" between them, and a digest may
+ * stand for the data. */
 gqac_status ir_parse_tensor(ir_parser *p, gqac_tensor *tensor, const char **digest);
 gqac_status ir_parse_graph(ir_parser *p, ir_node *parent, int depth, ir_graph **out);
-/* "{name=value, ...}" or nothing; `at` is the place of the node, for messages. */
+/* Parses "{name=value, ...}" or nothing; `at` is where the node begins, for messages. */
 gqac_status ir_parse_attrs(ir_parser *p, ir_node *node, const char *at);
 
 #endif

@@ -1,8 +1,8 @@
 /* The printer of the text form (docs/ir.md).
  *
- * The text depends on the module's structure alone: no addresses, no order of creation. Whatever is
- * a default is left out, so that printing what was parsed gives the same bytes. Nested graphs are
- * printed by recursion; the verifier bounds their depth. */
+ * The text depends only on the module's structure, not on addresses or the order of creation.
+ * Defaults are left out, so that printing what was parsed gives the same bytes. Nested graphs are
+ * printed by recursion; the verifier limits their depth. */
 #include "ir/text.h"
 
 #include <string.h>

@@ -1,7 +1,7 @@
-/* Reading a schema's list of inputs or outputs: "query key? value? rest*".
+/* Parsing a schema's list of inputs or outputs: "query key? value? rest*".
  *
- * Names are separated by blanks; the mark after one says optional (?), any number (*) or at least
- * one (+). The last two end the list. */
+ * Names are separated by blanks. The mark after a name means optional (?), any number (*) or at
+ * least one (+); an entry with one of the last two ends the list. */
 #include "ir/impl.h"
 
 #include <limits.h>

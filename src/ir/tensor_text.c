@@ -1,8 +1,9 @@
-/* Text of tensor data: up to 16 elements in decimal when that is exact, else hex of the bytes, or
+/* Text of tensor data: at most 16 elements in decimal if that is exact, else the bytes in hex, or
  * their digest.
  *
- * Bits survive: what decimal does not distinguish (a NaN other than the default one, a bool that is
- * neither 0 nor 1, a used padding nibble, a double that is no float) prints as hex. */
+ * Every bit is kept: what decimal text cannot distinguish (a NaN other than the default one, a bool
+ * that is neither 0 nor 1, a padding nibble that is not 0, a double that is not a float) is printed
+ * in hex. */
 #include "ir/text.h"
 
 #include <stdlib.h>
@@ -63,7 +64,7 @@ static bool get_float(const gqac_tensor *tensor, size_t i, float *f) {
     }
 }
 
-/* Element i; false when its bits are not those that its decimal text reads back to. */
+/* Reads element i; false: its decimal text would read back as other bits. */
 static bool get_element(const gqac_tensor *tensor, size_t i, element *e) {
     const unsigned char *data = tensor->data;
     int bits = gqac_dtype_bits(tensor->dtype);
@@ -125,7 +126,7 @@ bool ir_prints_digest(const ir_value *constant) {
     return gqac_tensor_count(t) > IR_MAX_LISTED || (!t->data && gqac_tensor_bytes(t) > 0);
 }
 
-/* Digest of the data, or of as much of it as a sample takes. */
+/* Prints a digest of the data, or of a sample of them. */
 static void print_digest(gqac_str *out, const unsigned char *data, size_t bytes, bool sample) {
     enum { PIECE = 64, PIECES = 16 };
     unsigned char sha[32];
@@ -192,7 +193,7 @@ static bool read_double(const char *text, double *value) {
     return end != text && !*end && *value - *value == 0;
 }
 
-/* A double in decimal; its words for no number are those of floats. */
+/* Parses a double in decimal; "nan" and "inf" are written as for floats. */
 static gqac_status parse_double(ir_lexer *lexer, uint64_t *raw) {
     gqac_str word = {0};
     double value = 0;
@@ -269,7 +270,7 @@ static int nibble(char c) {
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* The tensor's data is allocated; the text is long enough. */
+/* Parses hex digits into the tensor's data, which are allocated; the text is long enough. */
 static gqac_status parse_hex(ir_lexer *lexer, const gqac_tensor *tensor, size_t bytes) {
     unsigned char *data = tensor->data;
     for (size_t i = 0; i < bytes; i++, lexer->at += 2) {
@@ -301,8 +302,8 @@ gqac_status ir_parse_tensor_data(ir_lexer *lexer, gqac_arena *arena, gqac_tensor
     bool hex = ir_lex_take(lexer, "hex");
     if (hex)
         GQAC_TRY(ir_lex_expect(lexer, "\""));
-    /* Memory only for what the text can hold: two digits a byte, or a digit and a comma an element;
-     * an element takes at most eight bytes. */
+    /* memory is allocated only if the text is long enough: two digits per byte, or a digit and a
+     * comma per element, which takes at most eight bytes */
     size_t left = strnlen(lexer->at, hex ? 2 * bytes : (size_t)gqac_tensor_count(tensor));
     if (hex ? left / 2 < bytes : left < (size_t)gqac_tensor_count(tensor))
         return ir_lex_fail(lexer, start, "the text ends before the tensor's data");

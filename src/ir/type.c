@@ -1,7 +1,7 @@
 /* Types of values: element type, rank and dimensions.
  *
- * Dimensions are interned, so types compare by pointers. Lists of dimensions live in the arena and
- * are never changed in place: types are copied freely. */
+ * Dimensions are interned, so types are compared by pointers. Lists of dimensions live in the arena
+ * and are never changed in place, so types can be copied. */
 #include "ir/impl.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* The verifier: every invariant that ir.h states, checked in linear time.
+/* The verifier: checks every invariant that ir.h states, in linear time.
  *
  * One pass over the graphs in order collects what is defined (values) and linked (nodes); a value
  * is used only after it was collected, by a node of its graph or of one nested in it. A second pass
@@ -17,7 +17,7 @@ typedef struct verifier {
     gqac_table nodes, values;
     const ir_value **list; /* the collected values, in order */
     size_t count, capacity;
-    size_t operands; /* that are not absent */
+    size_t operands; /* number of operands that are not absent */
 } verifier;
 
 static gqac_status verify_graph(verifier *v, const ir_graph *graph, const ir_node *parent,
@@ -36,7 +36,7 @@ static bool has(const gqac_table *table, const void *pointer) {
 }
 
 static gqac_status collect(verifier *v, gqac_table *table, const void *pointer) {
-    /* The table takes items without const and never touches them. */
+    /* the table accepts no const pointers, but never writes to items */
     if (gqac_table_add(table, pointer_hash(table, pointer), (void *)(uintptr_t)pointer))
         return GQAC_OK;
     return gqac_diag_oom(v->diag, "verifying");
@@ -261,7 +261,7 @@ static gqac_status verify_graph(verifier *v, const ir_graph *graph, const ir_nod
     return status;
 }
 
-/* The use list of one value; adds its length to *uses. */
+/* Checks the use list of one value; adds its length to *uses. */
 static gqac_status verify_uses(const verifier *v, const ir_value *value, size_t *uses) {
     const ir_use *prev = NULL;
     for (const ir_use *use = value->uses; use; prev = use, use = use->next) {

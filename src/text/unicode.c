@@ -1,9 +1,10 @@
 /* Properties of characters from utf8proc (Unicode 14 with utf8proc 2.8): categories, spaces, word
- * characters, normal forms, lower case. utf8proc's own sorting of combining marks takes quadratic
- * time on long runs of them, so marks are sorted here; and it never allocates.
- * Hugging Face's tokenizers 0.23.3 have a later version of Unicode: about 10300 code points, most
- * of them ideographs and letters of rare scripts, are unassigned here, so that a text with them may
- * be split differently. Besides them only U+1171E differs (Mn, Mc there), a mark in both. */
+ * characters, normal forms, lower case. utf8proc takes quadratic time to sort long runs of
+ * combining marks, so they are sorted here. None of the functions used allocates. Hugging Face's
+ * tokenizers 0.23.3 have a later version of Unicode: about 10300 code points, most of them
+ * ideographs and letters of rare scripts, are unassigned here, so a text with them may be split
+ * differently. Apart from these only U+1171E differs (Mn here, Mc there), which is a mark in
+ * both. */
 #include "text/unicode.h"
 
 #include <stdint.h>

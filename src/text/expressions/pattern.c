@@ -1,7 +1,7 @@
-/* Compiling expressions: a tree becomes instructions, in which a split prefers its first
- * branch (Pike's machine; Thompson 1968, Cox 2009). pattern_find.c runs them. A possessive
- * repeat of a class is a greedy one that must not end before another member of the class, which is
- * the same; nothing else in the tree needs more than splits. */
+/* Compiling expressions: a tree becomes instructions, in which a split prefers its first branch
+ * (Pike's machine; Thompson 1968, Cox 2009). pattern_find.c runs them. A possessive repeat of a
+ * class is compiled as a greedy one that must not end before another member of the class, which is
+ * equivalent. Everything else needs only splits. */
 #include <string.h>
 
 #include "base/alloc.h"
@@ -46,7 +46,7 @@ static void aim(emitter *e, uint32_t split, uint32_t into, uint32_t out, bool la
 static gqac_status emit_node(emitter *e, const node *x);
 
 static gqac_status emit_alternatives(emitter *e, const node *x) {
-    uint32_t jumps = UINT32_MAX; /* those to the end, linked through x */
+    uint32_t jumps = UINT32_MAX; /* jumps to the end, linked through x */
     for (const node *i = x->child; i; i = i->next) {
         uint32_t split = e->n;
         if (i->next)
@@ -65,7 +65,7 @@ static gqac_status emit_alternatives(emitter *e, const node *x) {
     return GQAC_OK;
 }
 
-/* Any number of times; the body is never empty. */
+/* Emits a repeat of any number of times, whose body is never empty. */
 static gqac_status emit_loop(emitter *e, const node *x) {
     bool lazy = x->mode == LAZY;
     uint32_t begin = e->n;
@@ -82,7 +82,7 @@ static gqac_status emit_loop(emitter *e, const node *x) {
     return x->mode == POSSESSIVE ? emit_set(e, OP_AHEAD, x->set, true) : GQAC_OK;
 }
 
-/* C?+ is C, or nothing where no C is. */
+/* C?+ matches C, or nothing if there is no C. */
 static gqac_status emit_optional_possessive(emitter *e, const node *x) {
     uint32_t split = e->n;
     GQAC_TRY(emit_split(e));

@@ -8,29 +8,30 @@
 
 #include "base/diag.h"
 
-/* A compiled expression. Matching is leftmost-first as a backtracking engine finds it, but runs all
- * threads at once: a call takes time linear in the text and in the size of the expression. All
- * calls over a text together are bounded too: the expressions of real pre-tokenizers take a few
- * steps for each byte, and one that takes far more (a*b|a reads to the end for each a) is refused
- * while it runs. */
+/* A compiled expression. It finds the match that a backtracking engine finds (leftmost, first
+ * alternative), but runs all threads at once, so a call takes time linear in the text and in the
+ * size of the expression. The work of all calls over a text together has a maximum too: expressions
+ * of real pre-tokenizers take a few steps for each byte, and one that takes far more (a*b|a reads
+ * to the end for each a) fails with LIMIT. */
 typedef struct pattern pattern;
-/* UNSUPPORTED: a construct, with its offset; LIMIT: too large. */
+/* Compiles an expression. UNSUPPORTED: a construct is not supported; *diag has its offset; LIMIT:
+ * the expression is too large. */
 gqac_status pattern_create(const char *source, size_t length, pattern **out, gqac_diag *diag);
 void pattern_free(pattern *p);
 typedef struct pattern_scratch pattern_scratch;
 pattern_scratch *pattern_scratch_create(const pattern *p); /* NULL: out of memory */
 void pattern_scratch_free(pattern_scratch *scratch);
-/* Allows work for a text of so many bytes; to be called before pattern_find is. */
+/* Allows work for a text of `bytes` bytes; to be called before pattern_find. */
 void pattern_scratch_admit(pattern_scratch *scratch, size_t bytes);
 typedef struct pattern_match {
     bool found;
     size_t begin, end;
 } pattern_match;
-/* The match at or after `from`. The text is valid UTF-8. Thread-safe on a shared pattern: `scratch`
- * is the caller's. LIMIT: all calls together take more work than was allowed. */
+/* Finds the first match at or after `from`. The text is valid UTF-8. Threads may share a pattern,
+ * but each needs its own `scratch`. LIMIT: all calls together took more work than was allowed. */
 gqac_status pattern_find(const pattern *p, pattern_scratch *scratch, const char *text,
                          size_t length, size_t from, pattern_match *match, gqac_diag *diag);
-/* Steps of work since it was created, for tests of bounds. */
+/* Steps of work since the scratch was created, for tests. */
 uint64_t pattern_scratch_steps(const pattern_scratch *scratch);
 
 #endif

@@ -1,16 +1,16 @@
 /* Running an expression: all threads at once, in the order in which a backtracking engine would try
- * them, so that the first thread that matches is the match. Lists of threads are kept as states
- * with their transitions (a DFA that is built while it runs, in memory that is allocated before),
- * so most characters take one look-up in a table. Where a lookahead needs the next character,
- * threads wait for it: a state is what holds before it is known.
+ * them, so that the first thread that matches gives the match. Lists of threads are kept as states
+ * with their transitions (a DFA that is built while it runs, in memory that was allocated before),
+ * so most characters take one look-up in a table. If a lookahead needs the next character, threads
+ * wait for it: a state describes what is known before that character is read.
  *
- * Time: attempts from one position after the other may read at most about 4 times the text between
- * `from` and the position that they have reached; then one pass with all beginnings at once
+ * Time: attempts from one position after another may read at most about 4 times the text between
+ * `from` and the position that they have reached; after that, one pass with all beginnings at once
  * finishes the call. So for any expression a call is linear in the text after `from`. All calls
- * over a text together are linear if no attempt reads much further than the end of its match. This
- * is so for the expressions of pre-tokenizers: what one alternative reads without matching (white
- * space without a newline), another one matches but for its last character. It is not so for a*b|a;
- * hence a scratch counts steps, at most PATTERN_BYTE_WORK for each byte. */
+ * over a text together are linear if no attempt reads much further than the end of its match. That
+ * holds for the expressions of pre-tokenizers: text that one alternative reads without matching
+ * (white space without a newline) is matched by another one, except for its last character. It does
+ * not hold for a*b|a; therefore a scratch counts steps, at most PATTERN_BYTE_WORK for each byte. */
 #include <string.h>
 
 #include "base/alloc.h"
@@ -213,7 +213,7 @@ static int32_t find_state(const pattern *p, pattern_scratch *s, const uint32_t *
     return s->n_states++;
 }
 
-/* Computes a move and, unless the states were forgotten for it, notes it. */
+/* Computes a move and stores it, unless all states had to be dropped for it. */
 static int32_t find_move(const pattern *p, pattern_scratch *s, int32_t from, int symbol) {
     const state *now = &s->states[from];
     bool matched = false;
@@ -243,7 +243,7 @@ static gqac_status check_work(const pattern *p, const pattern_scratch *s, gqac_d
     return GQAC_LIMIT;
 }
 
-/* The match that begins at `from`; *reached is how far it was read. */
+/* Finds a match that begins at `from`; *reached is the position up to which the text was read. */
 static gqac_status attempt(const pattern *p, pattern_scratch *s, const char *text, size_t length,
                            size_t from, pattern_match *match, size_t *reached, gqac_diag *diag) {
     static const uint32_t start = 0;

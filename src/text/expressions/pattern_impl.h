@@ -1,5 +1,5 @@
-/* Shared by the files of expressions: sets of characters (pattern_set.c), the tree that is parsed
- * (pattern_parse.c) and the program that runs (pattern.c makes it, pattern_find.c runs it). */
+/* Shared by the files of expressions: sets of characters (pattern_set.c), the syntax tree
+ * (pattern_parse.c), and the program (made by pattern.c, run by pattern_find.c). */
 #ifndef GQAC_TEXT_EXPRESSIONS_PATTERN_IMPL_H
 #define GQAC_TEXT_EXPRESSIONS_PATTERN_IMPL_H
 
@@ -15,7 +15,7 @@ enum {
     PATTERN_MAX_SETS = 256,      /* different classes and characters */
     PATTERN_MAX_SYMBOLS = 4096,  /* kinds of characters that the sets distinguish */
     PATTERN_MAX_CODE = 16384,    /* instructions */
-    PATTERN_BASE_WORK = 1 << 22, /* steps for any texts, and more for each of their bytes */
+    PATTERN_BASE_WORK = 1 << 22, /* steps for any text, to which some are added for each byte */
     PATTERN_BYTE_WORK = 64,
     PATTERN_SHOWN = 40 /* bytes of an expression in a message */
 };
@@ -24,7 +24,7 @@ enum {
 
 #define CHARSET_WORDS (0x110000 / 64)
 
-/* A set while it is put together: one bit for each code point. */
+/* A set under construction: one bit for each code point. */
 typedef struct charset {
     uint64_t bits[CHARSET_WORDS];
 } charset;
@@ -59,17 +59,18 @@ void charset_unite(charset *set, const charset *other);
 void charset_intersect(charset *set, const charset *other);
 void charset_negate(charset *set);
 void charset_add_spaces(charset *set);
-/* \w; outside of brackets Oniguruma counts the numbers U+00B2, B3, B9, BC, BD and BE among them, in
- * brackets it does not. false: out of memory. */
+/* Adds \w. Outside of brackets Oniguruma includes the numbers U+00B2, B3, B9, BC, BD and BE, inside
+ * brackets it does not. False: out of memory. */
 bool charset_add_words(charset *set, charsets *all, bool in_class);
 bool charset_add_category(charset *set, charsets *all, uint32_t mask);
-/* Adds what differs from a member only in case. *longer: a member that is the same as several
- * characters in another case and that matters, or -1; it does not in a class that is `negated`
- * after, when all such members are in it. false: out of memory. */
+/* Adds the characters that differ from a member only in case. *longer becomes a member that equals
+ * several characters in another case, if that matters, or -1. It does not matter in a class that is
+ * `negated` afterwards and has all such members. False: out of memory. */
 bool charset_fold(charset *set, charsets *all, bool negated, int32_t *longer);
-/* Whether the last of these characters, in any case, are what one character folds to. */
+/* True if the last of these characters, in any case, are what a single character folds to. */
 bool charsets_folds_to(charsets *all, const int32_t *tail, size_t n, int32_t *single, bool *oom);
-/* The number of a set; the same for equal sets. LIMIT. */
+/* Sets *index to the number of a set; equal sets have the same number. LIMIT: there are too many
+ * sets. */
 gqac_status charsets_intern(charsets *all, const charset *set, int *index, gqac_diag *diag);
 gqac_status charsets_intern_range(charsets *all, int32_t first, int32_t last, int *index,
                                   gqac_diag *diag);

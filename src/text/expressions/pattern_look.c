@@ -1,6 +1,6 @@
-/* Lookahead and lookbehind. The simulation knows the characters before and after a position only,
- * so each has to be reduced to one of: the next character is in a set, or the previous one is; with
- * what holds at the beginning and end of the text. */
+/* Lookahead and lookbehind. The simulation knows only the characters before and after a position.
+ * So each look is reduced to "the next character is in a set" or "the previous character is in a
+ * set", and to whether it holds at the beginning or end of the text. */
 #include <string.h>
 
 #include "base/alloc.h"

@@ -1,8 +1,8 @@
 /* The expressions of pre-tokenizers, in the syntax of Oniguruma that tokenizer.json files are
  * written for: '^' and '$' are those of lines, '{2}+' repeats, '(?i)' holds to the end of its
- * group. What a simulation of all threads at once cannot follow exactly (back references, atomic
- * groups of more than a character, looking further than one character) is refused by name. The
- * source is untrusted: nesting, size and counts are bounded. */
+ * group. Constructs that a simulation of all threads at once cannot follow exactly (back
+ * references, atomic groups of more than one character, looks beyond one character) are refused by
+ * name. The source is untrusted: nesting, size and counts have maxima. */
 #include <stdio.h>
 #include <string.h>
 
@@ -49,7 +49,7 @@ bool pattern_accept(parser *p, const char *text) {
     return true;
 }
 
-/* A node for the characters of a set, as it is. */
+/* A node for the characters of a set, without folding case. */
 static gqac_status make_set(parser *p, const charset *set, size_t offset, node **out) {
     GQAC_TRY(pattern_make(p, NODE_SET, offset, out));
     return charsets_intern(p->sets, set, &(*out)->set, p->diag);

@@ -14,7 +14,7 @@ typedef struct parser {
     bool fold, dot_all;     /* options i and m */
     int32_t tail[3];        /* the last literals without regard to case */
     size_t n_tail;
-    bool no_memory; /* why a look could not be read */
+    bool no_memory; /* out of memory: why a look could not be read */
 } parser;
 
 /* "WHAT at byte OFFSET of the expression: '...'" */
@@ -26,10 +26,11 @@ bool pattern_accept(parser *p, const char *text);
 
 /* ---- pattern_class.c ----------------------------------------------------- */
 
-/* What follows '[', or an escape: adds to the empty *set, or returns one character. */
+/* Parse what follows '[', or an escape: add to the empty *set, or return one character. */
 gqac_status pattern_parse_class(parser *p, charset *set, size_t offset);
 gqac_status pattern_parse_escape(parser *p, charset *set, int32_t *c);
-/* Adds what differs only in case; UNSUPPORTED: that is more than single characters. */
+/* Adds characters that differ only in case. UNSUPPORTED: a member equals several characters in
+ * another case. */
 gqac_status pattern_fold(parser *p, charset *set, size_t offset, bool negated);
 
 /* ---- pattern_look.c ------------------------------------------------------ */

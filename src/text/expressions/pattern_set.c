@@ -1,7 +1,8 @@
-/* Sets of characters. While a class is read it is a bitmap, on which union, intersection and
- * complement take a few thousand operations whatever it holds; finished, it is a list of ranges.
- * All sets of an expression together split the characters into symbols: two characters are one
- * symbol when they are in the same sets, so that matching reads a code point once. */
+/* Sets of characters. While a class is parsed, it is a bitmap, on which union, intersection and
+ * complement take a few thousand operations whatever its content; afterwards it is a list of
+ * ranges. All sets of an expression together divide the characters into symbols: two characters
+ * have the same symbol if they are in the same sets, so matching looks up each code point only
+ * once. */
 #include <string.h>
 #include <utf8proc.h>
 
@@ -58,7 +59,7 @@ void charset_negate(charset *set) {
         set->bits[i] = ~set->bits[i];
 }
 
-/* The next run of ones at or after `from`; false when there is none. */
+/* Finds the next run of ones at or after `from`; false: there is none. */
 static bool next_run(const charset *set, int32_t from, char_range *run) {
     for (int end = 0; end < 2; end++) {
         size_t i = (size_t)from >> 6;

@@ -10,11 +10,13 @@
 
 /* A parsed template. Immutable. */
 typedef struct jinja jinja;
-/* INVALID_MODEL (syntax, with line), UNSUPPORTED (a tag, filter, test or function by name). */
+/* Parses a template. INVALID_MODEL: the syntax is wrong; *diag has the line; UNSUPPORTED: gqac does
+ * not have a tag, filter, test or function; *diag names it. */
 gqac_status jinja_create(const char *source, size_t length, jinja **out, gqac_diag *diag);
 void jinja_free(jinja *j);
-/* Appends to *out. `variables` is an object. INVALID_INPUT for raise_exception and run-time errors
- * (with line), LIMIT for too many steps, too deep recursion or too long results. */
+/* Renders a template and appends the text to *out. `variables` is an object. INVALID_INPUT:
+ * raise_exception, or a run-time error; *diag has the line; LIMIT: too many steps, too deep
+ * recursion, or too long a result. */
 gqac_status jinja_render(const jinja *j, const json_t *variables, gqac_str *out, gqac_diag *diag);
 
 #endif

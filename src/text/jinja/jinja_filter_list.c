@@ -99,7 +99,7 @@ static jvalue values_of(jrun *r, const jpair *pairs, size_t n) {
     return v ? jinja_list(r, J_LIST, v, n) : jinja_undefined;
 }
 
-/* Keys are lists here, as Jinja has them: equal ones need no order. */
+/* Keys are lists, as in Jinja, so that equal ones need no order. */
 JINJA_FUNCTION(filter_sort) {
     size_t n;
     jpair *pairs = keyed(r, v, p[2], jinja_true(r, p[1]), &n);

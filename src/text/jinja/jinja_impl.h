@@ -1,9 +1,9 @@
-/* What the files of the template interpreter share: values, the syntax tree, the state of a render.
+/* Shared by the files of the template interpreter: values, the syntax tree, the state of a render.
  *
- * Everything lies in arenas: the tree in the template's, the values of a render in its own. Values
- * are immutable but for namespaces, cyclers, joiners and loops, and a container knows its height,
- * so that walks over values end. Failures stick: the first one is kept in the state, later calls
- * return undefined values at once, and every loop asks jinja_ok or pays with jinja_charge. */
+ * Everything lies in arenas: the tree in that of the template, the values of a render in that of
+ * the render. Values are immutable, except for namespaces, cyclers, joiners and loops. A container
+ * stores its height, so that walks over values end. The first failure is kept in the state; later
+ * calls then return undefined values at once, and every loop calls jinja_ok or jinja_charge. */
 #ifndef GQAC_TEXT_JINJA_JINJA_IMPL_H
 #define GQAC_TEXT_JINJA_JINJA_IMPL_H
 
@@ -19,7 +19,7 @@ enum {
     JINJA_HEIGHT = 150,      /* of a syntax tree */
     JINJA_DEPTH = 600,       /* of evaluation */
     JINJA_VALUE_HEIGHT = 64, /* nested lists and dicts */
-    JINJA_STEPS = 3000000,   /* evaluations, and 64 bytes of text that are read */
+    JINJA_STEPS = 3000000,   /* evaluations; 64 bytes of text that are read count as one */
     JINJA_TEXT = 1 << 25,    /* bytes of one text, and of the output */
     JINJA_MEMORY = 1 << 27,  /* bytes of all values of a render */
     JINJA_RANGE = 100000,    /* numbers of a range; what the sandbox of Jinja allows */
@@ -40,7 +40,7 @@ typedef enum jtype {
     J_TUPLE,
     J_DICT,
     J_RANGE,
-    J_ITER, /* the result of map, select, reverse: is used up by reading it */
+    J_ITER, /* the result of map, select, reverse; reading it uses it up */
     J_VIEW, /* keys, values or items of a dict */
     J_NAMESPACE,
     J_LOOP,
@@ -126,10 +126,9 @@ typedef struct jargs {
     jpair *named; /* keys are strings */
 } jargs;
 
-/* A filter, test, method or function of ours. `params` are names in order, "sep? maxsplit?": '?' is
- * optional (J_MISSING when absent); a leading '/' forbids named arguments; "*" takes all
- * arguments as they come, from `args`. Without `run`, it is one of Python's that gqac does not
- * have. */
+/* A filter, test, method or function. `params` are names in order, "sep? maxsplit?": '?' marks an
+ * optional one (J_MISSING if absent); a leading '/' forbids named arguments; "*" means that the
+ * function reads `args` itself. `run` NULL: Python has it, but gqac does not. */
 struct jbuiltin {
     const char *name, *params;
     jvalue (*run)(jrun *r, jvalue self, const jvalue *p, const jargs *args);
@@ -140,8 +139,8 @@ struct jmethod {
 };
 
 #define JINJA_UNUSED __attribute__((unused))
-/* The head of the function of a row: r the render, v the value that it is called on, p the
- * arguments by parameter, args all of them. */
+/* The head of the function of a row: r is the render, v the value that it is called on, p the
+ * arguments by parameter, and args all arguments. */
 #define JINJA_FUNCTION(name)                                                                       \
     static jvalue name(JINJA_UNUSED jrun *r, JINJA_UNUSED jvalue v, JINJA_UNUSED const jvalue *p,  \
                        JINJA_UNUSED const jargs *args)
@@ -260,7 +259,8 @@ jnode *jinja_seal(jparser *p, jnode *node); /* when its children are known: chec
 bool jinja_nest(jparser *p); /* one level of nesting; with jinja_unnest even when it fails */
 void jinja_unnest(jparser *p);
 bool jinja_named_constant(const jtoken *t, jvalue *value); /* true, none, ... */
-/* Elements by `element` up to the end of a tuple; one without a comma is itself. */
+/* Parses elements with `element` up to the end of a tuple; one element without a comma is no
+ * tuple. */
 jnode *jinja_parse_elements(jparser *p, bool parentheses, bool flag,
                             jnode *(*element)(jparser *p, bool flag));
 const jtoken *jinja_peek(const jparser *p);
@@ -333,7 +333,8 @@ bool jinja_is_number(jvalue v); /* and bools */
 bool jinja_hashable(jrun *r, jvalue v);
 double jinja_number(jvalue v);
 bool jinja_iterable(jvalue v);
-/* All elements, as a list; fails for what cannot be iterated. Reads iterators to their end. */
+/* All elements of a value, as a list; reads iterators to their end. Fails if the value cannot be
+ * iterated. */
 jvalue jinja_elements(jrun *r, jvalue v);
 bool jinja_length(jrun *r, jvalue v, size_t *n); /* false: has none */
 jvalue jinja_range_at(const jrange *range, size_t at);

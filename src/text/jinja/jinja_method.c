@@ -1,5 +1,5 @@
-/* Methods of texts, as Python has them. Those that gqac does not have are known by name, so that
- * they are not mistaken for keys. */
+/* Methods of texts, as in Python. Methods that gqac does not have are listed by name, so that they
+ * are not taken for keys. */
 #include <string.h>
 
 #include "text/jinja/jinja_impl.h"

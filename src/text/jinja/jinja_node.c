@@ -1,4 +1,4 @@
-/* What the readers of expressions and of tags share: failures, nodes, tokens, and the targets of
+/* Shared by the parsers of expressions and of tags: failures, nodes, tokens, and the targets of
  * assignments. */
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* Methods of lists, ranges, dicts and the helpers of loops. Those that would change a value are
- * known by name, so that they are refused as the sandbox does. */
+/* Methods of lists, ranges, dicts and the helpers of loops. Methods that would change a value are
+ * listed by name, so that they are refused, as the sandbox does. */
 #include <string.h>
 
 #include "text/jinja/jinja_impl.h"

@@ -1,5 +1,5 @@
 /* Expressions of templates: tokens to a tree, by recursive descent with bounded nesting. The
- * grammar is Jinja's, whose powers associate to the left and whose filters bind to what is next to
+ * grammar is Jinja's, in which powers associate to the left and filters bind to the operand next to
  * them. */
 #include <string.h>
 
@@ -109,7 +109,6 @@ static bool tuple_end(const jtoken *t) {
     return t->type == T_EOF || t->type == T_PRINT_END || t->type == T_TAG_END || is_op(t, ')');
 }
 
-/* Elements by `element` up to the end of a tuple; one without a comma is itself. */
 jnode *jinja_parse_elements(jparser *p, bool parentheses, bool flag,
                             jnode *(*element)(jparser *p, bool flag)) {
     jnode *node = jinja_node(p, N_TUPLE, jinja_peek(p)->line);
@@ -229,7 +228,7 @@ static jnode *parse_index(jparser *p) {
     return jinja_seal(p, node);
 }
 
-/* One index is itself, none or several are a tuple, which no slice is part of. */
+/* One index is that index; none or several are a tuple, which may have no slices. */
 static jnode *parse_indices(jparser *p, uint32_t line) {
     const bool empty = is_op(jinja_peek(p), ']');
     jnode *index = empty ? NULL : parse_index(p);
@@ -433,7 +432,7 @@ static jnode *parse_sum(jparser *p) {
     return left;
 }
 
-/* The comparison that begins here, taken; 0: none. */
+/* Reads the comparison operator that begins here; 0: there is none. */
 static uint8_t take_comparison(jparser *p) {
     static const uint8_t ops[] = {JOP_EQ, JOP_NE, '<', JOP_LE, '>', JOP_GE};
     const jtoken *t = jinja_peek(p);

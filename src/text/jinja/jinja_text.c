@@ -1,5 +1,5 @@
-/* Texts of templates, by code point as Python sees them. Texts are bounded by JINJA_TEXT. A
- * text is appended to in place where it can grow, so that building one piece by piece takes time in
+/* Texts of templates, by code point as in Python, and of at most JINJA_TEXT bytes. If possible a
+ * text grows in place when something is appended, so that building one piece by piece takes time in
  * proportion to its length. */
 #include <string.h>
 #include <utf8proc.h>
@@ -174,7 +174,7 @@ typedef struct span {
     int32_t first, last;
 } span;
 
-/* Unicode's Other_Lowercase and Other_Uppercase: letters with case whose category does not say it.
+/* Unicode's Other_Lowercase and Other_Uppercase: letters with case that have another category.
  */
 static const span other_lower[] = {
     {0xaa, 0xaa},       {0xba, 0xba},       {0x2b0, 0x2b8},     {0x2c0, 0x2c1},    {0x2e0, 0x2e4},

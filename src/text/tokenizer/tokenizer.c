@@ -112,9 +112,9 @@ typedef struct encoder {
     normal_scratch normal;
     growth growth;
     hit_list raw_hits, hits;
-    span text;   /* that is cut at added tokens as it is */
-    span normed; /* that is cut at normalised added tokens */
-    bool first;  /* normed begins where the text does */
+    span text;   /* the text, which is cut at added tokens that are not normalised */
+    span normed; /* the normalised text, which is cut at normalised added tokens */
+    bool first;  /* normed begins where the whole text does */
     bool plain;  /* special tokens are text */
 } encoder;
 

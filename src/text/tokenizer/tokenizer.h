@@ -1,4 +1,4 @@
-/* Ids of a text and text of ids, by a tokenizer.json. */
+/* Encoding texts to ids and decoding ids to text, as a tokenizer.json says. */
 #ifndef GQAC_TEXT_TOKENIZER_TOKENIZER_H
 #define GQAC_TEXT_TOKENIZER_TOKENIZER_H
 
@@ -12,10 +12,10 @@
 typedef struct tokenizer tokenizer;
 gqac_status tokenizer_create(const char *json, size_t bytes, tokenizer **out, gqac_diag *diag);
 void tokenizer_free(tokenizer *t);
-/* Options of encoding: SPECIAL adds the ids of the post-processor, PLAIN takes special tokens that
- * the text contains for text. */
+/* Options of encoding: SPECIAL adds the ids of the post-processor; PLAIN treats special tokens that
+ * the text spells out as text. */
 enum { TOKENIZER_SPECIAL = 1, TOKENIZER_PLAIN = 2 };
-/* As gqac_text_tokenize, gqac_text_detokenize and gqac_text_token_bytes. */
+/* See gqac_text_tokenize, gqac_text_detokenize and gqac_text_token_bytes. */
 gqac_status tokenizer_encode(const tokenizer *t, const char *text, size_t length, unsigned how,
                              int64_t **ids, size_t *n, gqac_diag *diag);
 gqac_status tokenizer_bytes(const tokenizer *t, int64_t id, char **bytes, size_t *length,

@@ -171,8 +171,8 @@ static size_t strip_right(span text, size_t end) {
     return end;
 }
 
-/* As in Hugging Face's tokenizers, tokens are also found in white space that rstrip removed, and
- * `done` may then decrease; the matches themselves never overlap. */
+/* As in Hugging Face's tokenizers, tokens are found even in white space that rstrip removed, and
+ * `done` may then decrease. Matches never overlap. */
 gqac_status added_cut(const added_set *set, span text, bool plain, hit_list *hits,
                       added_taker *take, void *arg, gqac_diag *diag) {
     size_t done = 0, free_from = 0, stripped = 0;

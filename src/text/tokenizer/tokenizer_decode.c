@@ -1,8 +1,8 @@
-/* From ids back to text. The steps of the decoder form a chain. A token goes through it as chunks
- * of whole characters, followed by an end; a step that joins tokens passes on the last end only.
- * Each step passes on what can no longer change and holds back the rest: the bytes of a character,
- * a run of "<0x..>", spaces that may be stripped. Many ids are decoded by pushing them one after
- * the other, so that streamed pieces and the whole text cannot differ. */
+/* From ids back to text. The steps of the decoder form a chain. A token passes through it as chunks
+ * of whole characters, followed by an end mark; a step that joins tokens passes on only the last
+ * end mark. Each step passes on what can no longer change and holds back the rest: the bytes of an
+ * incomplete character, a run of "<0x..>", spaces that may be stripped. A list of ids is decoded by
+ * pushing them one after another, so streamed pieces and the whole text cannot differ. */
 #include <string.h>
 
 #include "base/alloc.h"

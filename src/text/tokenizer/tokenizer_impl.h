@@ -1,7 +1,7 @@
-/* What the tokenizer*.c, bpe.c and unigram.c share. A tokenizer.json becomes lists of steps
- * (normalizer, pre-tokenizer, post-processor, decoder) around one model; the lists live in the
- * tokenizer's arena and never change after tokenizer_create, so any number of threads may use them.
- * The state of a call is in an `encoder` or a `tokenizer_stream`. */
+/* Shared by tokenizer*.c, bpe.c and unigram.c. A tokenizer.json becomes lists of steps (normalizer,
+ * pre-tokenizer, post-processor, decoder) around one model. The lists live in the tokenizer's arena
+ * and never change after tokenizer_create, so any number of threads may use them. The state of a
+ * call is in an `encoder` or a `tokenizer_stream`. */
 #ifndef GQAC_TEXT_TOKENIZER_TOKENIZER_IMPL_H
 #define GQAC_TEXT_TOKENIZER_TOKENIZER_IMPL_H
 
@@ -20,9 +20,9 @@ enum {
     TOKENIZER_MAX_FILE = 1 << 28, /* bytes of a tokenizer.json, and of its vocabulary */
     TOKENIZER_MAX_TEXT = 1 << 26, /* bytes of a text to encode */
     TOKENIZER_MAX_GROWN =
-        1 << 28, /* bytes that steps may add to a text, and those of a decoded text */
+        1 << 28, /* maximum of bytes that steps add to a text, and of those of a decoded text */
     TOKENIZER_BASE_GROWTH = 1 << 20,
-    TOKENIZER_MAX_GROWTH = 64, /* factor by which steps may make a text longer, beyond the base */
+    TOKENIZER_MAX_GROWTH = 64, /* factor by which steps may lengthen a text, besides the base */
     TOKENIZER_MAX_NESTING = 16 /* of Sequences */
 };
 
@@ -35,33 +35,34 @@ typedef struct span {
 
 /* INVALID_MODEL "<key> is missing or not a string". */
 gqac_status json_need_text(const json_t *object, const char *key, span *out, gqac_diag *diag);
-/* An absent or null member leaves *out unchanged. */
+/* Reads a bool; an absent or null member leaves *out unchanged. */
 gqac_status json_may_bool(const json_t *object, const char *key, bool *out, gqac_diag *diag);
 gqac_status json_may_text(const json_t *object, const char *key, span *out, gqac_diag *diag);
-/* 0 to `most`. */
+/* Reads an integer from 0 to `most`. */
 gqac_status json_to_index(const json_t *value, const char *name, int64_t most, int64_t *out,
                           gqac_diag *diag);
 bool span_is(span s, const char *word);
-/* Index of the text among words; UNSUPPORTED, named `what`, when it is none of them. */
+/* Sets *out to the index of the text among n words. UNSUPPORTED: it is none of them; `what` names
+ * it in the message. */
 gqac_status span_among(span s, const char *what, const char *const *words, int n, int *out,
                        gqac_diag *diag);
 gqac_status span_keep(gqac_arena *arena, span *s, gqac_diag *diag);
 /* {"String": ...} or {"Regex": ...}: exactly one of *literal and *pattern is set. */
 gqac_status json_need_pattern(const json_t *object, gqac_arena *arena, span *literal,
                               pattern **regex, gqac_diag *diag);
-/* Calls read(arg, part, diag) for an object with another type, and for each part of a Sequence
- * (member `list`) instead of it. null counts as absent. */
+/* Calls `read` for an object, or, if its type is Sequence, for each part in its member `list`. null
+ * counts as absent. */
 typedef gqac_status part_reader(void *arg, const json_t *part, span type, gqac_diag *diag);
 gqac_status json_each_part(const json_t *value, const char *name, const char *list,
                            part_reader *read, void *arg, gqac_diag *diag);
 
-/* Returns the status, and says in which step of a part of the file something failed. */
+/* Adds to a failure in which step of a part of the file it occurred; returns the status. */
 gqac_status in_step(gqac_status status, const char *part, int index, gqac_diag *diag);
 
 /* ---- tokenizer_map.c: hash tables that cannot be made slow ------------------- */
 
-/* Tables of 64-bit keys and values. One whose keys were chosen to collide is refused (LIMIT), so
- * that a look-up takes bounded time. The hash of a key is one-to-one and is stored in its place. */
+/* Tables of 64-bit keys and values. The hash of a key is one-to-one and is stored in place of the
+ * key. LIMIT: the keys were chosen to collide; so a look-up takes a limited time. */
 #define MAP64_NONE UINT64_MAX
 gqac_status map64_put(gqac_table *m, uint64_t key, uint64_t value, gqac_diag *diag);
 
@@ -87,10 +88,10 @@ typedef struct words {
     gqac_table ids; /* id + 1 by text */
 } words;
 void words_free(words *w);
-/* Sets the text of an id. `find`: words_find finds it. INVALID_MODEL when id has another text,
- * or the text another id. */
+/* Sets the text of an id; `find`: words_find finds it. INVALID_MODEL: the id has another text, or
+ * the text another id. */
 gqac_status words_add(words *w, span text, int64_t id, bool find, gqac_diag *diag);
-/* The id decodes from another text than its own. */
+/* Sets the text that an id decodes to, if it differs from its own. */
 gqac_status words_show(words *w, int64_t id, span text, gqac_diag *diag);
 int64_t words_find(const words *w, const char *text, size_t length); /* -1: none */
 /* The ids of "<0x00>", "<0x01>"...; -1: none. */
@@ -138,7 +139,7 @@ gqac_status bpe_encode(const bpe *b, bpe_scratch *s, const char *word, size_t le
 typedef struct unigram {
     const words *words; /* the tokenizer's */
     double *scores;     /* by id: logarithms of probabilities */
-    double unknown;     /* that of a character which no token begins and ends with */
+    double unknown;     /* the score of a character that is not a token by itself */
     gqac_table edges;   /* of the tree of all tokens: node << 8 | byte to node; the root is 0 */
     int32_t *ends;      /* by node: the token that ends there, or -1 */
     size_t n_nodes, capacity;
@@ -148,7 +149,7 @@ typedef struct unigram {
 } unigram;
 gqac_status unigram_read(const json_t *model, words *words, unigram *u, gqac_diag *diag);
 void unigram_free(unigram *u);
-/* The best tokens up to a position in the word. */
+/* The best sequence of tokens up to a position in the word. */
 typedef struct unigram_place {
     double score;
     uint32_t from; /* where the last of them begins; UINT32_MAX: there are none */
@@ -165,7 +166,8 @@ gqac_status unigram_encode(const unigram *u, unigram_scratch *s, const char *wor
 /* ---- tokenizer_match.c: added tokens in a text ----------------------------------- */
 
 /* Leftmost-longest matches of a set of texts, in linear time (Aho and Corasick 1975, run backwards:
- * read from the end, the longest word that ends at a place is the longest one that begins there).
+ * when reading from the end, the longest word that ends at a position is the longest one that
+ * begins there).
  */
 typedef struct matcher {
     gqac_table edges; /* node << 8 | byte to node */
@@ -189,13 +191,13 @@ gqac_status matcher_run(const matcher *m, const char *text, size_t length, hit_l
 
 /* ---- growth ----------------------------------------------------------------------- */
 
-/* How much the steps may still add to a text or a stream. */
+/* Number of bytes that the steps may still add to a text or a stream. */
 typedef struct growth {
     size_t left;
 } growth;
 void growth_begin(growth *g);
 void growth_admit(growth *g, size_t bytes); /* `bytes` more of the text */
-/* Maximum of bytes to which a step may make a text of so many bytes. */
+/* Maximum number of bytes of a step's result, for a text of `from` bytes. */
 static inline size_t growth_most(const growth *g, size_t from) {
     return from + g->left;
 }
@@ -249,22 +251,22 @@ typedef struct normal_scratch {
     pattern_scratch *regex[TOKENIZER_MAX_STEPS];
 } normal_scratch;
 void normal_scratch_free(normal_scratch *s);
-/* Writes the normalised text to s->text. *first, when true, stays true as long as the text begins
- * where it did. */
+/* Writes the normalised text to s->text. *first, if true, stays true as long as the result begins
+ * where the text does. */
 gqac_status normalizer_run(const normalizer *n, normal_scratch *s, span text, growth *growth,
                            bool *first, gqac_diag *diag);
 typedef struct exchange {
     span find, content;
     const pattern *regex; /* or NULL */
 } exchange;
-/* Appends the text with each match of `find`, or of `regex` when there is one, replaced. *scratch
- * is made when it is needed; one for all texts bounds the work on them together. LIMIT when *out
- * becomes longer than `most`. */
+/* Appends the text, with each match of `find`, or of `regex` if there is one, replaced. *scratch is
+ * created when it is needed; if it is used for several texts, it limits the work on all of them
+ * together. LIMIT: *out would be longer than `most`. */
 gqac_status replace_all(const exchange *r, pattern_scratch **scratch, span text, size_t most,
                         gqac_str *out, gqac_diag *diag);
 
-/* The next match as the iterator of the reference finds them: an empty one directly after the last
- * match does not count. Begin with {0}. */
+/* The state of iterating over matches as Hugging Face's tokenizers do: an empty match directly
+ * after the last match does not count. It begins as {0}. */
 typedef struct match_state {
     size_t at, last;
     bool any;
@@ -326,14 +328,14 @@ void splitter_free(splitter *s);
 gqac_status metaspace_read(const json_t *part, gqac_arena *arena, span *replacement,
                            split_prepend *prepend, gqac_diag *diag);
 void split_scratch_free(split_scratch *s);
-/* The words of a text: s->a. */
+/* Stores the words of a text in s->a. */
 gqac_status splitter_run(const splitter *splitter, split_scratch *s, span text, growth *growth,
                          bool first, gqac_diag *diag);
 /* \w of whole words: as in expressions, and the joiners. */
 static inline bool in_word(int32_t c) {
     return unicode_is_word(c) || c == 0x200c || c == 0x200d;
 }
-/* The character of ByteLevel for each byte, and back (-1: none). */
+/* Maps a byte to its ByteLevel character, and back (-1: there is none). */
 int32_t byte_level_char(unsigned byte);
 int byte_level_byte(int32_t codepoint);
 
@@ -379,14 +381,14 @@ typedef struct added_set {
 
 struct tokenizer {
     gqac_arena *arena;
-    words words; /* of the model, and the added tokens, which words_find does not know */
+    words words; /* tokens of the model, and added tokens, which words_find does not find */
     bool is_unigram;
     bpe bpe;
     unigram unigram;
     normalizer normalizer;
     splitter splitter;
     decoder decoder;
-    added_set raw, normalized; /* found in the text as it is, and in the normalised text */
+    added_set raw, normalized; /* found in the original text, and in the normalised text */
     int64_t *post;             /* ids around the text, -1 for the text itself */
     size_t n_post;
 };

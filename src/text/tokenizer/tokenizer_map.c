@@ -1,6 +1,6 @@
-/* What the tokenizer keeps in hash tables (base/table.h): pairs of ids, and texts. Their keys come
- * from untrusted files: when an entry lies further than REACH from its place, which no honest
- * vocabulary does, the file is refused, so neither building nor looking up can be made quadratic.
+/* Hash tables of the tokenizer (base/table.h): pairs of ids, and texts. Their keys come from
+ * untrusted files. If an entry lies further than REACH from the slot of its hash, as none of a real
+ * vocabulary does, the file is refused, so neither building nor look-ups can become quadratic.
  */
 #include <string.h>
 

@@ -1,5 +1,6 @@
-/* Post-processors: ids added around those of a text. The part for a single text is read, that for
- * pairs of texts is not. Offsets, which some post-processors change, do not exist here. */
+/* Post-processors: ids that are added around those of a text. Only the part for single texts is
+ * read, not that for pairs of texts. Offsets, which some post-processors change, do not exist
+ * here. */
 #include <string.h>
 
 #include "text/tokenizer/tokenizer_impl.h"

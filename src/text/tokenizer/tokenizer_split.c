@@ -1,6 +1,6 @@
 /* Running pre-tokenizers: a text becomes the words that the model encodes one by one. Each step
- * takes the pieces of the step before; most steps only cut them, some rewrite them (ByteLevel's
- * characters, Metaspace). Empty pieces disappear after each step. */
+ * reads the pieces of the step before. Most steps only cut them, some rewrite them (ByteLevel's
+ * characters, Metaspace). Empty pieces are removed after each step. */
 #include <string.h>
 
 #include "base/alloc.h"
@@ -57,7 +57,7 @@ void split_scratch_free(split_scratch *s) {
 
 /* ---- cutting ------------------------------------------------------------------------- */
 
-/* Puts the segments of one piece, the matches and what lies between them, together as pieces. */
+/* Makes pieces of the segments of one piece: the matches, and the text between them. */
 typedef struct cutter {
     const split_step *step;
     pieces *out;

@@ -1,9 +1,9 @@
 /* The unigram model (Kudo 2018) as tokenizer.json states it: each token has a logarithm of its
  * probability, and a word becomes the tokens whose sum is greatest (Viterbi 1967), the first found
- * of equal ones. A character that is not a token by itself may also be skipped, with a score
- * of UNKNOWN_COST below the least; a run of such characters becomes one unknown token, or the
- * tokens of its bytes. Tokens are found by a tree of their bytes, so a position takes at most as
- * many steps as the longest token has bytes. */
+ * of equal ones. A character that is not a token by itself may also be skipped, with a score that
+ * is UNKNOWN_COST less than the least score; a run of such characters becomes one unknown token, or
+ * the tokens of its bytes. Tokens are found in a tree of their bytes, so a position takes at most
+ * as many steps as the longest token has bytes. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,9 +12,9 @@
 #include "base/alloc.h"
 #include "text/tokenizer/tokenizer_impl.h"
 
-enum { MOST_BYTES = 1024, NO_TOKEN = -1 }; /* of a token */
+enum { MOST_BYTES = 1024, NO_TOKEN = -1 }; /* maximum bytes of a token */
 static const double UNKNOWN_COST = 10.0;
-static const double MOST_SCORE = 1e100; /* sums of them are finite */
+static const double MOST_SCORE = 1e100; /* maximum magnitude of a score; sums stay finite */
 
 /* ---- vocabulary ---------------------------------------------------------------- */
 
@@ -177,7 +177,7 @@ static gqac_status put_unknown(const unigram *u, const char *run, size_t length,
     GQAC_TRY(id_list_reserve(out, bytes ? length : 1, diag));
     if (!bytes)
         out->items[out->n++] = id < 0 ? u->unk : id;
-    for (size_t i = length; bytes && i > 0; i--) /* backwards, as all of the word */
+    for (size_t i = length; bytes && i > 0; i--) /* backwards, like the whole word */
         out->items[out->n++] = u->bytes[(unsigned char)run[i - 1]];
     return GQAC_OK;
 }

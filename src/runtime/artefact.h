@@ -9,8 +9,9 @@
  *   weights    page-aligned constant data
  *   file:NAME  an attached file as it is; any number up to ARTEFACT_MAX_FILES, names unique
  *
- * Sections follow each other without overlap or holes but zero padding. Everything but weights and
- * files is verified when it is opened; files when they are read; all by artefact_verify. */
+ * Sections follow each other without overlap, and with nothing but zero padding between them.
+ * Everything except weights and files is verified when an artefact is opened, files when they are
+ * read, and all bytes by artefact_verify. */
 #ifndef GQAC_RUNTIME_ARTEFACT_H
 #define GQAC_RUNTIME_ARTEFACT_H
 
@@ -40,7 +41,7 @@ typedef struct artefact_parts {
     const gqac_attachment *files;
 } artefact_parts;
 
-/* Writes an artefact, whole or not at all. USAGE: the files exceed a limit, see
+/* Writes an artefact, whole or not at all. USAGE: an attached file is not allowed, see
  * artefact_check_files. */
 gqac_status artefact_write(const char *path, const artefact_parts *parts, gqac_poll *poll,
                            gqac_diag *diag);
@@ -49,11 +50,12 @@ gqac_status artefact_write(const char *path, const artefact_parts *parts, gqac_p
 gqac_status artefact_check_files(int n, const gqac_attachment *files, gqac_status status,
                                  gqac_diag *diag);
 /* Opens and checks the artefact that is mapped from `path`. Constants of the module are views of
- * the map, which the caller unmaps last. INVALID_MODEL: damaged, or of another version. */
+ * the map, so the caller unmaps it after the module is freed. INVALID_MODEL: it is damaged, or of
+ * another version. */
 gqac_status artefact_open(const char *path, const gqac_map *map, gqac_arena *arena,
                           ir_module **module, artefact_meta *meta, gqac_diag *diag);
-/* The attached files of an artefact that was opened, checked; the list lies in the arena, the data
- * in the map. */
+/* Lists the attached files of an artefact that was opened, and checks them; the list lies in the
+ * arena, the data in the map. */
 gqac_status artefact_files(const char *path, gqac_arena *arena, const gqac_map *map,
                            const gqac_attachment **files, int *n, gqac_diag *diag);
 /* The same, copied to one piece of memory, which the caller frees with gqac_free. */

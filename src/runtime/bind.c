@@ -1,10 +1,10 @@
-/* Results in memory of the caller.
+/* Results that are bound to memory of the caller.
  *
- * A kernel writes to bound memory directly, unless that memory overlaps an input of the run. With
- * an overlap it does so only if the node that makes the result may work in place on that input,
- * both begin at the same byte, and the node is the input's last reader: later readers would see the
- * new contents. Every other bound result is computed in memory of the context and copied at the
- * end. */
+ * A kernel writes to bound memory directly, unless that memory overlaps an input of the run. If it
+ * overlaps, the kernel does so only if the node that makes the result may work in place on that
+ * input, both begin at the same byte, and the node is the input's last reader, because later
+ * readers would see the new contents. Every other bound result is computed in memory of the context
+ * and copied at the end. */
 #include "runtime/exec.h"
 
 #include <string.h>

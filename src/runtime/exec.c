@@ -1,10 +1,11 @@
 /* The executor: nodes in order, each by the kernel that claimed it.
  *
  * A value of the main graph that has a slot lies in the arena of the context; results and values of
- * nested graphs have buffers of their own. What does not fit into the arena is taken from the
- * system, and the arena is larger in the next run. Outputs may also be views of constants (the
- * branches of a LongRoPE If), so nothing large is copied. While a graph runs, the floating-point
- * mode is the default one (round to nearest, no flushing), whatever the caller's mode is. */
+ * nested graphs have buffers of their own. Values that do not fit into the arena are allocated
+ * separately, and the arena is larger in the next run. Outputs may also be views of constants (the
+ * branches of a LongRoPE If), so that nothing large is copied. While a graph runs, the
+ * floating-point mode is the default one (round to nearest, no flushing), whatever the caller's
+ * mode is. */
 #include "runtime/exec.h"
 
 #include <stdint.h>
@@ -183,9 +184,9 @@ static size_t machine_memory(void) {
     return pages > 0 && size > 0 ? (size_t)pages * (size_t)size : 0;
 }
 
-/* Grows the arena to what earlier runs needed and to what exec_expect announced. The latter is an
- * estimate: if it is more than the memory of the machine it is ignored, pieces get memory of their
- * own, and the next run uses the size that this one needed. */
+/* Grows the arena to the size that earlier runs needed and that exec_expect announced. The latter
+ * is an estimate: if it exceeds the memory of the machine, it is ignored, pieces get memory of
+ * their own, and the next run uses the size that this one needed. */
 static gqac_status begin_run(exec *e, gqac_diag *diag) {
     const size_t machine = machine_memory();
     drop_pieces(e);
@@ -325,9 +326,8 @@ static gqac_status alloc_output(op_call *call, int index, gqac_dtype dtype, int 
 
 static gqac_status run_nodes(exec *e, const ir_graph *graph, unsigned mark, gqac_diag *diag);
 
-/* A result of a nested graph is a view. Memory that later values share does not live as long as the
- * output of the node: where the result becomes that output, it is copied to the output's own
- * buffer. */
+/* A result of a nested graph is a view. If it becomes an output of the node, but lies in memory
+ * that later values share, it is copied to the output's own buffer, which lives long enough. */
 static gqac_status keep_result(const op_call *call, int index, const ir_value *value,
                                gqac_tensor *result) {
     exec *e = call->host;
@@ -344,8 +344,8 @@ static gqac_status keep_result(const op_call *call, int index, const ir_value *v
     return GQAC_OK;
 }
 
-/* Maximum of runs of nested graphs in one run of the whole graph: nested loops multiply, so a
- * maximum for each loop would not be enough. */
+/* Maximum number of runs of nested graphs in one run of the whole graph. Nested loops multiply, so
+ * a maximum for each loop would not suffice. */
 enum { NESTED_MOST = 1 << 22 };
 
 static gqac_status run_nested(op_call *call, const ir_graph *graph, int n_args,
@@ -363,7 +363,7 @@ static gqac_status run_nested(op_call *call, const ir_graph *graph, int n_args,
         return status;
     }
     e->nested++;
-    for (int i = 0; i < n_args; i++) { /* the host wrote them, often where the last ones were */
+    for (int i = 0; i < n_args; i++) { /* written by the host, often where the last ones were */
         e->values[graph->inputs[i]->id] = *args[i];
         if (e->mirror)
             e->program->target->mirror->changed(e->mirror, args[i]);
@@ -419,7 +419,7 @@ static gqac_status run_eval(exec *e, const ir_node *node, bool moved, gqac_diag 
                         .scratch = take_scratch,
                         .move = moved ? exec_move : NULL};
         status = op_of(node)->eval(&call);
-        if (status == GQAC_INVALID_MODEL) { /* axes and the like that came as data of this run */
+        if (status == GQAC_INVALID_MODEL) { /* axes and the like were data of this run */
             status = GQAC_INVALID_INPUT;
             if (diag)
                 diag->status = status;

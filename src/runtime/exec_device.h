@@ -1,6 +1,6 @@
-/* The executor and a target whose kernels leave values in the memory of a device: what is copied
- * before the host reads it, and what the device learns of what the host has written. Nothing
- * happens for other targets. */
+/* The executor and the mirror of a target whose kernels leave values in the memory of a device:
+ * values are copied to the host before it reads them, and the mirror is notified of values that the
+ * host has written. For other targets these functions do nothing. */
 #ifndef GQAC_RUNTIME_EXEC_DEVICE_H
 #define GQAC_RUNTIME_EXEC_DEVICE_H
 
@@ -26,11 +26,12 @@ static inline void exec_outputs_changed(const exec *e, const ir_node *node) {
         exec_values_changed(e, node);
 }
 
-/* True if the op only moves elements (IR_OP_MOVES) that are on the device; with a mirror. */
+/* True if the op only moves elements (IR_OP_MOVES), and these are on the device. There must be a
+ * mirror. */
 bool exec_is_moved(const exec *e, const ir_node *node);
 /* op_call.move for such a node. */
 gqac_status exec_move(op_call *call, const op_box *box);
-/* A line about the copies of the run. */
+/* Logs a line about the copies of the run. */
 void exec_log_copies(const exec *e);
 
 #endif

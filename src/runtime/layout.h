@@ -1,7 +1,7 @@
 /* Where the values of a run lie in the arena of their context. Values are placed in the order in
  * which kernels make them; each takes the first gap that is large enough, and frees it after its
- * last user. The places depend on order and sizes alone, so the same code computes how much memory
- * a run will need. */
+ * last user. Offsets depend only on order and sizes, so the same code computes how much memory a
+ * run will need. */
 #ifndef GQAC_RUNTIME_LAYOUT_H
 #define GQAC_RUNTIME_LAYOUT_H
 

@@ -1,7 +1,7 @@
-/* The memory of a sequence of N tokens: weights, KV blocks, and the values of the plan, with their
- * symbols replaced: one sequence (B = 1), S new tokens, and N for every other length, which is that
- * of the keys wherever the compiler made the graph. Kernels say from such shapes how much scratch
- * they take. */
+/* The memory of a sequence of N tokens: weights, KV blocks, and the values of a run. Their sizes
+ * follow from the types of the graph with one sequence (B = 1), S new tokens, and N for every other
+ * symbol; in graphs that the compiler made, such a symbol is the number of keys. Kernels compute
+ * from these shapes how much scratch they need. */
 #include "runtime/memory.h"
 
 #include <string.h>
@@ -68,8 +68,8 @@ static lengths lengths_of(const gqac_program *p, const memory_lengths *are) {
     return (lengths){.ids = &p->module->graph->inputs[p->roles.input_ids]->type, .are = *are};
 }
 
-/* The memory of a device that has a copy for each address of a float value: as large as the largest
- * that lies there. */
+/* The memory of a device, which has a copy for each address of float values, as large as the
+ * largest value at that address. */
 typedef struct copies {
     struct {
         size_t at;

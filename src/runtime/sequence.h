@@ -1,7 +1,7 @@
 /* A sequence: its KV rows, its token ids, and the choice of rope tables.
  *
- * A program with states (kv.h) has rows and states only for some lengths: rewind goes back to one
- * of these, and the next step computes the missing tokens again from their ids. */
+ * In a program with states (kv.h), a sequence has states only for some lengths: rewind goes back to
+ * one of these, and the next step computes the missing tokens again from their ids. */
 #ifndef GQAC_RUNTIME_SEQUENCE_H
 #define GQAC_RUNTIME_SEQUENCE_H
 

@@ -1,5 +1,5 @@
-/* recurrent_attention: the recurrence of LinearAttention on states that sequences keep. For every
- * target: compiled C is fast enough. */
+/* recurrent_attention: the recurrence of LinearAttention on states that sequences keep. All targets
+ * use it, because plain C is fast enough. */
 #ifndef GQAC_TARGETS_RECURRENT_H
 #define GQAC_TARGETS_RECURRENT_H
 

@@ -1,7 +1,7 @@
-/* Projections on their way to attention, in one call: heads are taken out of packed rows, queries
- * and keys are normalised and rotated, and keys and values are written to where they are kept: to
- * the blocks of sequences, or after the rows of the past. fuse_append.c chooses the nodes. Queries
- * that would only be copied are read in place. */
+/* Everything between a projection and attention, in one call: heads are cut out of packed rows,
+ * queries and keys are normalised and rotated, and keys and values are written to the blocks of
+ * sequences, or after the rows of the past. fuse_append.c chooses the nodes. Queries that would
+ * only be copied are read in place. */
 #include "ops/present.h"
 #include "targets/cpu/heads.h"
 #include "targets/kv_rows.h"

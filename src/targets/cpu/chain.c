@@ -1,5 +1,5 @@
-/* Chains of elementwise ops, as fuse_chain.c has compiled them: one pass over pieces of a row. The
- * thread that computes some panels of the products which a chain reads goes on with the chain on
+/* Chains of elementwise ops, as fuse_chain.c has compiled them: one pass over pieces of a row. If a
+ * chain reads products, the thread that computes some panels of them continues with the chain on
  * those columns, while they are in its cache. The products lie in scratch, with their own types. */
 #include <string.h>
 

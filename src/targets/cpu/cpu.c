@@ -1,4 +1,4 @@
-/* The kernels of the cpu target. Nodes that no row claims are run by the op's own eval, as on
+/* The kernels of the cpu target. Nodes that no kernel claims run by the op's own eval, as on
  * ref. */
 #include "targets/cpu/cpu.h"
 

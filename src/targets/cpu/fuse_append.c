@@ -1,6 +1,6 @@
-/* Projections on their way to attention, in one call: heads are taken out of packed rows, queries
- * and keys are normalised and rotated where the graph does so, and keys and values are written to
- * where they are kept. No head is copied in between.
+/* Everything between a projection and attention, in one call: heads are cut out of packed rows,
+ * queries and keys are normalised and rotated if the graph does so, and keys and values are written
+ * to the cache. No head is copied in between.
  *
  *   x -> [fuse_heads.h] -> rotary?           -> queries [B,Hq,S,D] of the attention
  *   x -> [fuse_heads.h] -> rotary? append    -> keys, in blocks or after those of the past

@@ -1,5 +1,5 @@
-/* Which attention nodes the kernels of attention.c take, and the nodes that dequantise keys and
- * values. */
+/* Claims attention nodes for the kernels of attention.c, and with them the nodes that dequantise
+ * keys and values. */
 #include "targets/cpu/attention.h"
 #include "targets/cpu/graph.h"
 

@@ -1,8 +1,8 @@
 /* The files of a model folder or of an artefact, and which of them is the decoder.
  *
- * Names are our own constants or checked to be plain, and links are followed only beneath the
- * folder, or beneath the Hugging Face cache that it is a snapshot of: nothing else is ever read.
- * Only regular files of bounded size are. */
+ * Names are constants or checked to be plain, and links are followed only beneath the folder, or
+ * beneath the Hugging Face cache of which it is a snapshot. Only regular files of limited size are
+ * read. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -1,15 +1,15 @@
 /* The generation loop: first the prompts in chunks, then one id a step, all requests together.
  *
  * A step that fails for some sequences is repeated with one sequence at a time, so that each fails
- * or succeeds by itself: where the positions of the model end, its request ends; at a LongRoPE
- * threshold its rows are computed again. Bits do not depend on this, as gqac_step promises. */
+ * or succeeds by itself: if the model has no more positions, the request ends; at a LongRoPE
+ * threshold its rows are computed again. As gqac_step promises, no bit depends on this. */
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/check.h"
 #include "llm/answer.h"
 
-/* Maxima for one step where the caller sets no chunk: logits of all items, and tokens of one. */
+/* Maxima for one step if the caller sets no chunk: logits of all items, and tokens of one item. */
 enum { MOST_LOGITS = 1 << 25, MOST_CHUNK = 256 };
 
 typedef struct run {

@@ -25,12 +25,12 @@ gqac_status sampler_check_ids(const gqac_sampling *options, int64_t vocabulary, 
 /* Chooses the next id by a row of logits [vocabulary]. `history` are prompt and answer so far, for
  * penalties (ids that are not in the vocabulary are ignored); `position` is that of the new id;
  * `banned` ids (end-of-text ids before min_length) are never chosen. *probability as in
- * gqac_generate_event; NULL: not wanted. INVALID_INPUT: no logit is a number. */
+ * gqac_generate_event; NULL: not wanted. INVALID_INPUT: all logits are NaN. */
 gqac_status sampler_pick(sampler *s, const gqac_sampling *options, const float *logits,
                          const int64_t *history, size_t n_history, const int64_t *banned,
                          int n_banned, uint64_t position, int64_t *id, double *probability,
                          gqac_diag *diag);
-/* What the softmax of a row of logits needs of the whole row; NaN is left out. */
+/* What the softmax needs to know about a whole row of logits; NaN is left out. */
 typedef struct softmax {
     double largest; /* of the logits */
     double sum;     /* of exp(logit - largest) */
@@ -38,14 +38,15 @@ typedef struct softmax {
 softmax sampler_softmax(const sampler *s, const float *logits);
 /* The probability of a logit of the row, and its natural logarithm. */
 void softmax_measure(const softmax *of, float logit, double *probability, double *log_probability);
-/* The n likeliest ids, or all that have a number; returns their count. */
+/* Stores the n most likely ids, or all whose logit is not NaN if these are fewer; returns their
+ * number. */
 int sampler_top(sampler *s, const softmax *of, const float *logits, int64_t n, gqac_scored_id *top);
 /* Four words of Philox4x32-10 (Salmon et al. 2011) for a counter and a key. */
 void philox4x32(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
 
 /* ---- folder.c: the files of a model ---------------------------------------------- */
 
-/* A folder, or what is attached to an artefact, or nothing. */
+/* A folder, or the files attached to an artefact, or nothing. */
 typedef struct folder {
     const char *name; /* of the model, for messages; the caller's */
     int fd;           /* that files are opened beneath; -1: no folder */
@@ -53,7 +54,7 @@ typedef struct folder {
     gqac_attachment *attached;
     char below[PATH_MAX]; /* path of the folder beneath fd, ending in '/'; "": it is fd */
 } folder;
-/* IO when the model does not exist or cannot be read. */
+/* Opens the folder of a model. IO: the model does not exist or cannot be read. */
 gqac_status folder_open(const char *model, folder *out, gqac_diag *diag);
 /* The folder of a model file, or, with `levels` 1, 2, ..., the folder that many levels above. *name
  * is the path of the file beneath it. *out is closed (fd -1) if the path has no such folder. */
@@ -71,7 +72,8 @@ gqac_status folder_check_link(const folder *f, const char *name, gqac_diag *diag
 /* LIMIT: the JSON has more values than any tokenizer. A value takes far more memory than its text.
  */
 gqac_status folder_check_json(const char *bytes, size_t length, gqac_diag *diag);
-/* INVALID_MODEL with line and column; keys are unique. LIMIT as above. */
+/* Parses JSON whose keys must be unique. INVALID_MODEL: it is wrong; *diag has line and column;
+ * LIMIT: as above. */
 gqac_status folder_json(const char *bytes, size_t length, json_t **root, gqac_diag *diag);
 /* Maximum size of a config. */
 enum { FOLDER_CONFIG_BYTES = 4 << 20 };

@@ -1,7 +1,7 @@
 /* The text of an answer while it grows: pieces of the detokenizer, cut before the first stop text.
  *
- * The first stop text is the one that is complete first, and of those that end together the
- * longest; so it does not depend on where ids begin and end. What may be the beginning of one is
+ * The first stop text is the one that is complete first; if several end at the same byte, the
+ * longest. So it does not depend on where ids begin and end. A possible beginning of a stop text is
  * held back. */
 #ifndef GQAC_LLM_REPLY_H
 #define GQAC_LLM_REPLY_H

@@ -17,7 +17,7 @@ struct sampler {
     int64_t vocabulary;
     double *score;       /* logits after the penalty; NaN: cannot be chosen */
     double *weight;      /* exp((score - best) / temperature) */
-    int64_t *heap;       /* ids, the likeliest first; taken ids lie after its end, last first */
+    int64_t *heap;       /* ids, the most likely first; removed ids lie after its end */
     int64_t size;        /* ids in the heap */
     unsigned char *mark; /* all zero between uses */
 };
@@ -119,7 +119,7 @@ static double draw(const gqac_sampling *o, uint64_t position) {
 
 /* ---- weights ------------------------------------------------------------- */
 
-/* e^x for x <= 0, within 2 ulp; 0 where the result would not be a normal number. The library's exp
+/* e^x for x <= 0, within 2 ulp; 0 if the result would not be a normal number. The C library's exp
  * differs between machines in the last bit. */
 static double exp_down(double x) {
     if (!(x > -708.0))
@@ -206,7 +206,7 @@ static void penalise(sampler *s, double penalty, const int64_t *history, size_t 
             s->mark[history[i]] = 0;
 }
 
-/* The likeliest id, the lowest of equals; -1 when none can be chosen. */
+/* The most likely id, the lowest of equal ones; -1: none can be chosen. */
 static int64_t likeliest(const sampler *s) {
     int64_t best = -1;
     for (int64_t i = 0; i < s->vocabulary; i++)
@@ -255,7 +255,7 @@ static void heap_fill(sampler *s) {
         sink(s, at);
 }
 
-/* Removes the likeliest id, which is then at heap[size]. */
+/* Removes the most likely id, which is then at heap[size]. */
 static int64_t heap_take(sampler *s) {
     const int64_t id = s->heap[0];
     s->heap[0] = s->heap[--s->size];

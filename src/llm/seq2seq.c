@@ -1,7 +1,7 @@
-/* Running an encoder and a decoder. The first call of the decoder is fed all ids of the prompt and
- * caches without rows (or with as many as the encoder's states, where the file wants that), each
- * later call the newest id only. A decoder without caches is fed all ids in each call. Ids are
- * chosen as in gqac_generate (answer.h). */
+/* Running an encoder and a decoder. The first call of the decoder gets all ids of the prompt, and
+ * caches without rows (or with as many rows as the encoder's states, if the file requires that);
+ * each later call gets only the newest id. A decoder without caches gets all ids in each call. Ids
+ * are chosen as in gqac_generate (answer.h). */
 #include "llm/seq2seq.h"
 
 #include <string.h>

@@ -1,9 +1,9 @@
 /* Sessions: a sequence and the ids of its tokens.
  *
- * The rows are those that one forward over all ids would write. Where the length chooses the rope
- * tables, appending is not enough: at the threshold all rows are computed again in a sequence that
- * is created with its final length, and then moved to the session's sequence, which has no final
- * length and can grow. */
+ * The cached rows are those that one forward over all ids would write. If the length chooses the
+ * rope tables, appending is not enough: at the threshold all rows are computed again, in a sequence
+ * that is created with that final length, and then moved to the session's sequence, which has no
+ * final length and can grow. */
 #include "llm/session.h"
 
 #include <string.h>

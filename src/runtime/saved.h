@@ -1,5 +1,5 @@
-/* The form of a saved sequence, in memory and in a file: its header, and what can be checked of it
- * without the model. The layout is in saved.c. */
+/* The form of a saved sequence, in memory or in a file: its header, and the checks that need no
+ * model. saved.c describes the layout. */
 #ifndef GQAC_RUNTIME_SAVED_H
 #define GQAC_RUNTIME_SAVED_H
 
@@ -40,16 +40,16 @@ typedef struct saved_header {
 /* A digest of what determines the bits of rows: profile, graph and samples of the weights. */
 gqac_status saved_fingerprint(const gqac_program *program, unsigned char digest[32],
                               gqac_diag *diag);
-/* Checks a header, of which `n` bytes are at `data`, of a file of `bytes` bytes: its checksum, and
- * that lengths and places of sections fit. INVALID_INPUT. */
+/* Checks the header of a file of `bytes` bytes, the first `n` bytes of which are at `data`: its
+ * checksum, and that lengths and offsets of sections fit. INVALID_INPUT: they do not. */
 gqac_status saved_check_header(const void *data, size_t n, uint64_t bytes, saved_header *header,
                                gqac_diag *diag);
-/* Checks that what the header describes can be a sequence of the program. USAGE: it was saved from
- * another model, or with another profile; INVALID_INPUT. */
+/* Checks that the header describes a sequence of the program. USAGE: it was saved from another
+ * model, or with another profile; INVALID_INPUT: its numbers are not possible. */
 gqac_status saved_check_program(const gqac_program *program, const saved_header *header,
                                 gqac_diag *diag);
 /* Checks the checksum of a section; `data` is the file from its beginning to the end of the
- * section. INVALID_INPUT. */
+ * section. INVALID_INPUT: the section is damaged. */
 gqac_status saved_check_section(const unsigned char *data, const saved_header *header,
                                 saved_section section, gqac_diag *diag);
 

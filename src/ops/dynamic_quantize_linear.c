@@ -54,7 +54,7 @@ static gqac_status eval(op_call *call) {
 
 enum { CODES, SCALE, ZERO, RESULTS };
 
-/* Is it a MatMulInteger with these codes as A? */
+/* True for a MatMulInteger with these codes as A. */
 static bool is_product(const ir_value *value, const ir_value *codes) {
     while (value && value->def && op_is(value->def, "", "Cast"))
         value = ir_node_input(value->def, 0);
@@ -62,8 +62,8 @@ static bool is_product(const ir_value *value, const ir_value *codes) {
            ir_node_input(value->def, 0) == codes;
 }
 
-/* Does every reader of the scale multiply sums of these codes by it? Unless `last`, the scale may
- * be multiplied by that of B first. */
+/* True if every reader of the scale multiplies sums of these codes by it. Unless `last`, the scale
+ * may be multiplied by that of B first. */
 static bool scales_product(const ir_use *use, const ir_value *codes, bool last) {
     const ir_node *mul = use->node;
     if (!op_is(mul, "", "Mul"))
@@ -79,7 +79,7 @@ static bool scales_product(const ir_use *use, const ir_value *codes, bool last) 
     return true;
 }
 
-/* Does every reader of output `result` accept one value for each row of these codes? */
+/* True if every reader of output `result` accepts one value for each row of these codes. */
 static bool takes_rows(const ir_use *use, int result, const ir_value *codes) {
     static const struct {
         const char *domain, *name;

@@ -341,7 +341,7 @@ typedef struct groups {
     term batch, x, y, summed;
 } groups;
 
-/* Does the result, or an operand from `next` on, have the letter? */
+/* True if the result, or an operand from `next` on, has the letter. */
 static bool is_needed(const equation *e, int next, int letter) {
     bool needed = find(&e->out, letter) >= 0;
     for (int i = next; i < e->n; i++)
@@ -422,9 +422,10 @@ static made build_product(ir_builder *b, made x, made y, const groups *g, gqac_d
     return x;
 }
 
-/* Can MatMul multiply the first operands by operand `i`? A summed letter may have length 1 in one
- * factor, which MatMul does not broadcast, and several summed letters become one k: their lengths
- * must be known to be equal. The length of a single one is checked by MatMul at run time. */
+/* True if MatMul can multiply the first operands by operand `i`. A summed letter may have length 1
+ * in one factor, which MatMul does not broadcast, and several summed letters become one k: their
+ * lengths must be known to be equal. The length of a single one is checked by MatMul at run
+ * time. */
 static bool fits_matmul(const ir_node *node, const equation *e, int i, const groups *g,
                         gqac_diag *diag) {
     if (!OP_IN(OP_FLOATS, op_in_type(node, 0).dtype) || g->batch.n + 2 > GQAC_MAX_RANK)

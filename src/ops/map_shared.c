@@ -60,7 +60,7 @@ static void operand_strides(const gqac_tensor *in, const gqac_tensor *out, int64
     }
 }
 
-/* Can axis `outer` be merged with the axis `inner` after it? */
+/* True if axis `outer` can be merged with the axis `inner` after it. */
 static bool mergeable(const map_plan *plan, int outer, int inner) {
     for (int k = 0; k < plan->map->n_in; k++) {
         const int64_t *strides = plan->strides[k];

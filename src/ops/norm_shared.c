@@ -44,7 +44,7 @@ gqac_status norm_verify(const ir_node *node, gqac_diag *diag) {
     return GQAC_OK;
 }
 
-/* Do the weights have an axis of tokens of x, before the axes that are normalised over? */
+/* True if the weights have an axis of tokens of x, before the axes that are normalised over. */
 static bool weights_of_tokens(const ir_value *x, const ir_value *weights, int axis) {
     if (!weights || (weights->type.rank >= 0 && weights->type.rank <= -axis))
         return false;

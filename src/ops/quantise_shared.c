@@ -27,7 +27,7 @@ bool quant_mixes(const ir_node *node) {
     return op_axis_is_row(x, (int)ir_attr_int(node, "axis"));
 }
 
-/* Does scale have the shape of x with blocks along the axis? */
+/* True if scale has the shape of x with blocks along the axis. */
 static bool blocks_fit(const gqac_tensor *x, const gqac_tensor *scale, int axis, int64_t block) {
     bool fits = scale->rank == x->rank;
     for (int i = 0; fits && i < x->rank; i++) {
@@ -39,7 +39,7 @@ static bool blocks_fit(const gqac_tensor *x, const gqac_tensor *scale, int axis,
     return fits;
 }
 
-/* Does scale have the shape of x with 1 as the last dimension? */
+/* True if scale has the shape of x with 1 as the last dimension. */
 static bool rows_fit(const gqac_tensor *x, const gqac_tensor *scale) {
     bool fits = scale->rank == x->rank && x->rank > 1;
     for (int i = 0; fits && i < x->rank; i++)

@@ -93,7 +93,7 @@ static bool is_plain(const ir_node *scatter) {
     return strcmp(ir_attr_get(scatter, "reduction")->s, "none") == 0;
 }
 
-/* Is `back` the inverse of `there`? */
+/* True if `back` is the inverse of `there`. */
 static bool undoes(const ir_node *back, const ir_node *there) {
     const ir_attr *a = ir_attr_get(there, "perm"), *b = ir_attr_get(back, "perm");
     bool same = a->set && b->set && a->count == 4 && b->count == 4;

@@ -14,14 +14,14 @@ static ir_value *first(const ir_node *node) {
     return ir_node_input(node, 0);
 }
 
-/* Input 0 when it has the type of the output. */
+/* Returns input 0 if it has the type of the output. */
 static ir_value *same_type(ir_node *node) {
     ir_value *x = first(node), *y = ir_node_output(node, 0);
     return x && pass_same_type(x, y) ? x : NULL;
 }
 
-/* The same where each length of the shape is known to be 1 or that of the input: others may turn
- * out to be lengths that cannot be broadcast, which the run refuses. */
+/* The same if each length of the shape is known to be 1 or that of the input; other lengths may
+ * turn out not to broadcast, which a run must refuse. */
 static ir_value *expand_to_same(ir_node *node) {
     const ir_value *x = first(node);
     const ir_dim *wanted[GQAC_MAX_RANK];
@@ -36,7 +36,7 @@ static ir_value *expand_to_same(ir_node *node) {
     return same_type(node);
 }
 
-/* The node that makes input 0, when it is of that ONNX op. */
+/* The node that makes input 0, if it is of that ONNX op. */
 static ir_node *maker(const ir_node *node, const char *op) {
     ir_value *x = first(node);
     return x && x->def && op_is(x->def, "", op) ? x->def : NULL;
@@ -66,7 +66,7 @@ static ir_value *same_cast(ir_node *node) {
     return x && to != GQAC_NONE && x->type.dtype == to ? x : NULL;
 }
 
-/* There and back through a wider integer. */
+/* A cast to a wider integer and back. */
 static ir_value *cast_back(ir_node *node) {
     ir_node *inner = maker(node, "Cast");
     ir_value *x = inner ? first(inner) : NULL;
@@ -97,7 +97,7 @@ static bool keeps_elements(const ir_node *node) {
     return !*node->op->domain && pass_listed(ops, node->op->name);
 }
 
-/* A chain of such ops that comes back to a type it had. */
+/* A chain of such ops that returns to an earlier type. */
 static ir_value *round_trip(ir_node *node) {
     const ir_value *y = ir_node_output(node, 0);
     ir_value *x = first(node);
@@ -109,8 +109,8 @@ static ir_value *round_trip(ir_node *node) {
     return NULL;
 }
 
-/* May the shape of a Reshape be read against x as well as against its present input? It may when
- * each entry is a number and those that mean "as the input has it" find the same dim there. */
+/* True if the shape of a Reshape means the same for x as for its present input: each entry is a
+ * number, and those that copy a dim of the input find the same dim in x. */
 static bool reads_alike(const ir_node *node, const ir_value *x) {
     const ir_value *old = first(node);
     int64_t shape[GQAC_MAX_RANK], n;
@@ -144,7 +144,7 @@ static ir_value *unit_steps(ir_node *node) {
     for (int64_t i = 0; i < n; i++)
         if (list[i] != 1)
             return NULL;
-    return same_type(node); /* as long as before, at step 1: nothing was cut */
+    return same_type(node); /* same length at step 1: nothing was cut */
 }
 
 /* The permutation of a Transpose; false when its rank is not known. */
@@ -187,7 +187,7 @@ static ir_value *transpose_twice(ir_node *node) {
     return ir_node_output(node, 0);
 }
 
-/* Heads that were merged and are split again. */
+/* A split of heads that were just merged. */
 static ir_value *split_of_merged(ir_node *node) {
     const ir_value *packed = first(node);
     ir_node *merge =
@@ -198,7 +198,7 @@ static ir_value *split_of_merged(ir_node *node) {
 
 /* ---- arithmetic ---------------------------------------------------------- */
 
-/* Is every element of an integer constant `wanted`? */
+/* True if every element of an integer constant is `wanted`. */
 static bool filled_with(const ir_value *value, int64_t wanted) {
     const gqac_tensor *t = pass_constant(value);
     if (!t || !OP_IN(OP_INTS | OP_BIT(BOOL), t->dtype) || gqac_tensor_count(t) > MAX_LIST)
@@ -209,7 +209,7 @@ static bool filled_with(const ir_value *value, int64_t wanted) {
     return true;
 }
 
-/* The other operand of a neutral element, when its type is that of the result. */
+/* Returns the other operand of a neutral element, if its type is that of the result. */
 static ir_value *neutral(ir_node *node, int64_t element, bool both) {
     ir_value *y = ir_node_output(node, 0), *a = ir_node_input(node, 0), *b = ir_node_input(node, 1);
     if (!a || !b)

@@ -72,8 +72,8 @@ static int64_t piece(const run *r, const answer *a) {
     return pending < (size_t)most ? (int64_t)pending : most;
 }
 
-/* Whether an empty sequence gets its prompt in several chunks: the first one would choose the rope
- * tables. */
+/* True if an empty sequence gets its prompt in several chunks, the first of which would choose the
+ * rope tables. */
 static bool needs_tables(const run *r, const answer *a) {
     return a->session->tables && !a->session->off && !a->session->n && (size_t)piece(r, a) < a->n;
 }
@@ -173,7 +173,7 @@ static gqac_status step_together(run *r, int n) {
     return GQAC_OK;
 }
 
-/* Whether a failure may concern some of the sequences only. */
+/* True if a failure may concern only some of the sequences. */
 static bool is_partial(gqac_status status) {
     return status == GQAC_OUT_OF_RANGE || status == GQAC_CAPACITY || status == GQAC_RECOMPUTE;
 }

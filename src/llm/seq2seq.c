@@ -211,7 +211,7 @@ static gqac_status encode(gqac_seq2seq_context *c, const gqac_seq2seq_source *so
 
 /* ---- caches -------------------------------------------------------------- */
 
-/* Whether in the first call input i has as many rows as the encoder's states. A merged decoder may
+/* True if in the first call input i has as many rows as the encoder's states. A merged decoder may
  * declare the two dimensions equal; in the first call it does not read the caches, as
  * use_cache_branch is false. Any other decoder would read them. */
 static bool has_source_rows(const gqac_seq2seq *m, int i) {

@@ -8,7 +8,7 @@
 
 /* ---- what may be nothing ------------------------------------------------- */
 
-/* Whether x matches the empty text; with `always`, at any place. */
+/* True if x matches the empty text; `always`: at every position. */
 static bool is_empty(const node *x, bool always) {
     bool all = true, any = false;
     switch (x->kind) {

@@ -15,11 +15,11 @@ typedef struct certificate {
 
 /* Reads the file of --certificate. INVALID_MODEL: it exists and is not a certificate. */
 gqac_status certificate_open(cli *c, certificate *x);
-/* Before the model is loaded: MISMATCH when the stored certificate is of another model or target
- * or of other tokens; `ids` NULL: they are generated once the vocabulary is known. */
+/* To be called before the model is loaded. MISMATCH: the stored certificate is of another model,
+ * target, or list of tokens. `ids` NULL: they are generated when the vocabulary is known. */
 gqac_status certificate_check(certificate *x, cli *c, const char *model,
                               const gqac_options *options, const int64_t *ids, int64_t n);
-/* Model, tokens and profile of this run. MISMATCH when the stored certificate has others. */
+/* Sets model, tokens and profile of this run. MISMATCH: the stored certificate has others. */
 gqac_status certificate_begin(certificate *x, equiv *e, const char *model,
                               const gqac_options *options);
 /* After the proof: writes the file (not when values differed), or compares with it. MISMATCH never:

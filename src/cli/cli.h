@@ -8,13 +8,13 @@
 #include <jansson.h>
 #include <stdio.h>
 
-/* The help of a flag that may be given more than once contains this. */
+/* Part of the help of each flag that may be given more than once. */
 #define CLI_REPEATS "may be repeated"
 
 typedef struct cli_flag {
     const char *name;  /* without the dashes */
-    const char *value; /* what the help calls the value; NULL: a switch. "a|b" are words to choose
-                          from; "[a|b]": the value may be left out, and is one of these words */
+    const char *value; /* the value's name in the help; NULL: a switch. "a|b": one of these words;
+                          "[a|b]": the same, and the value may be left out */
     const char *help;
 } cli_flag;
 
@@ -37,7 +37,7 @@ typedef struct cli_progress {
     const char *what; /* NULL: nothing is shown */
     int64_t unit;     /* what is shown is `done` divided by this; 1: tokens, else MiB */
     bool terminal, shown;
-    bool finishing; /* Ctrl-C ends it in another way */
+    bool finishing; /* Ctrl-C ends the answer after its token, not the call */
     double began, reported;
     int64_t done;
 } cli_progress;
@@ -65,16 +65,18 @@ bool cli_switch(const cli *c, const char *flag);
 /* Value i of a flag that may be repeated; NULL after the last. */
 const char *cli_repeat(const cli *c, const char *flag, int i);
 int cli_count(const cli *c, const char *flag); /* number of these values */
-/* Is the word in a list whose words are separated by any of these characters? */
+/* True if the word is in a list whose words are separated by any of these characters. */
 bool cli_lists(const char *list, const char *separators, const char *word);
 /* --format json or jsonl; --format jsonl. */
 bool cli_json(const cli *c);
 bool cli_json_lines(const cli *c);
 bool cli_quiet(const cli *c);
-/* A whole number of a flag in [least, most]; `fallback` when absent. USAGE otherwise. */
+/* Reads an integer flag in [least, most]; `fallback` if it is absent. USAGE: it is something
+ * else. */
 gqac_status cli_number(cli *c, const char *flag, long long least, long long most,
                        long long fallback, long long *out);
-/* A finite decimal number of a flag; `fallback` when absent. USAGE otherwise. */
+/* Reads a finite decimal number from a flag; `fallback` if it is absent. USAGE: it is something
+ * else. */
 gqac_status cli_real(cli *c, const char *flag, double fallback, double *out);
 /* "3,7,1" as numbers in [least, most]; the array is malloc'd. */
 gqac_status cli_numbers(cli *c, const char *flag, const char *text, long long least, long long most,
@@ -94,9 +96,9 @@ void cli_warn_ends(const cli *c, const gqac_program *program, const gqac_text *t
 
 /* Options from the common flags. USAGE for values that are unknown or not built yet. */
 gqac_status cli_options(cli *c, gqac_options *options);
-/* Path of the model file that operand 0 means: of a folder, its decoder. The options get the names
- * of inputs and outputs in its genai_config.json, which c->config owns; `options` NULL: the names
- * of the file are kept. */
+/* Finds the path of the model file that operand 0 means; in a folder, that of its decoder. The
+ * options get the names of inputs and outputs in its genai_config.json, which c->config owns;
+ * `options` NULL: the names of the file are kept. */
 gqac_status cli_model(cli *c, gqac_options *options, char *path, size_t size);
 gqac_status cli_threads(cli *c, int *threads);
 /* Opens the model of operand 0 by the common flags. `cacheless`: one that has no cache is opened
@@ -117,7 +119,7 @@ const gqac_monitor *cli_watch_steps(cli *c, const char *what);
 /* A context with that monitor. */
 gqac_status cli_context(cli *c, const gqac_program *program, int threads, const char *what,
                         gqac_context **context);
-/* Before anything else is written to stderr. */
+/* Removes the progress line; to be called before anything else is written to stderr. */
 void cli_clear_progress(cli *c);
 
 /* The bytes of a file ("-": standard input), a NUL after them; malloc'd. */
@@ -143,8 +145,8 @@ typedef struct cli_text {
     char s[1024];
 } cli_text;
 cli_text cli_shown(const char *text);
-/* USAGE when writing to `path`, for a flag, would destroy the model or a file that another flag
- * reads. Of a program that is open (else NULL) the external data are protected too. */
+/* USAGE: writing to `path`, for a flag, would destroy the model or a file that another flag reads.
+ * `program` not NULL: its external data are protected too. */
 gqac_status cli_check_output(cli *c, const char *flag, const gqac_program *program,
                              const char *path);
 /* "DIR/<name, '/' as '_'>.npy" */

@@ -1,4 +1,4 @@
-/* How far two tensors are apart. */
+/* The difference of two tensors. */
 #ifndef GQAC_CLI_COMPARE_H
 #define GQAC_CLI_COMPARE_H
 
@@ -7,7 +7,7 @@
 typedef struct compare_result {
     double relative; /* max|actual - expected| / max|expected|; infinite when one is NaN or infinite
                         and the other is not the same, or when type or shape differ */
-    int64_t index;   /* of the element that is farthest off; -1: type or shape differ */
+    int64_t index; /* index of the element with the largest difference; -1: type or shape differ */
     double actual, expected;
 } compare_result;
 

@@ -40,7 +40,7 @@ endfunction()
 # Negative controls: one rule of the numerics contract is broken on purpose, by the macro
 # GQAC_CONTROL_<NAME> in the sources of each target that has the rule.
 foreach(control MASK_OFF_BY_ONE UNROUNDED_CHUNK KERNEL_BY_ROWS THREAD_SPLIT CPU_SPLIT_BY_THREADS
-    BF16_BY_ROWS PACKED_BEGIN ROTARY_BATCH GPU_SPLIT_BY_GROUPS
+    BF16_BY_ROWS PACKED_BEGIN ROTARY_BATCH STALE_BLOCK GPU_SPLIT_BY_GROUPS
     GPU_ROWS_AFTER_END GPU_STALE_BLOCKS GPU_STALE_COPY)
   gqac_variant(${control} "GQAC_CONTROL_${control}" GQAC_CONTROL_${control})
 endforeach()
@@ -52,14 +52,15 @@ function(gqac_broken_test control main)
   if(NOT sources)
     message(FATAL_ERROR "no source holds GQAC_CONTROL_${control}")
   endif()
-  add_executable(control_${control} ${main} ${sources})
-  set_target_properties(control_${control} PROPERTIES
+  add_executable(broken_${control} ${main} ${sources})
+  set_target_properties(broken_${control} PROPERTIES
     OUTPUT_NAME ${control}.test RUNTIME_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/controls)
-  target_compile_definitions(control_${control} PRIVATE GQAC_CONTROL_${control})
-  target_link_libraries(control_${control} PRIVATE gqac_unit gqac_hostile ${MPFR})
+  target_compile_definitions(broken_${control} PRIVATE GQAC_CONTROL_${control})
+  target_link_libraries(broken_${control} PRIVATE gqac_unit gqac_hostile ${MPFR})
 endfunction()
 gqac_broken_test(TOP_P_BOUNDARY llm/test_sampler.c)
 gqac_broken_test(PUBLISH_FAILED runtime/test_step.c)
+gqac_broken_test(STALE_BLOCK store/test_store.c)
 gqac_broken_test(BPE_TIES text/tool_text.c)
 
 # Small tiles: short sequences cross many of them. Sources see the constants through contract.h; a

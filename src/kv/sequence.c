@@ -118,7 +118,11 @@ static gqac_status own_last(kv_sequence *s, gqac_diag *diag) {
     const size_t last = (size_t)s->length / GQAC_KV_BLOCK;
     if (last >= s->n_blocks || atomic_load(&s->table[last]->references) == 1)
         return GQAC_OK;
-    kv_block *own = kv_block_copy(s->pool, s->table[last], s->length % GQAC_KV_BLOCK);
+    int64_t rows = s->length % GQAC_KV_BLOCK;
+#ifdef GQAC_CONTROL_STALE_BLOCK /* negative control: the last row that is shared is not copied */
+    rows -= rows > 0;
+#endif
+    kv_block *own = kv_block_copy(s->pool, s->table[last], rows);
     if (!own)
         return kv_block_fail(s->pool, diag);
     kv_block_release(s->pool, s->table[last]);

@@ -45,6 +45,8 @@ gqac_status gqac_sequence_create(const gqac_program *program, const gqac_sequenc
 void gqac_sequence_free(gqac_sequence *sequence) {
     if (!sequence)
         return;
+    if (sequence->watch.freed)
+        sequence->watch.freed(sequence->watch.arg, sequence);
     kv_sequence_free(sequence->kv);
     gqac_free(sequence->ids);
     gqac_free(sequence);
@@ -149,6 +151,7 @@ gqac_status gqac_sequence_fork(const gqac_sequence *sequence, gqac_sequence **fo
     s->ids = NULL;
     s->ids_capacity = 0;
     s->computed = 0;
+    s->watch = (sequence_watch){0};
     const int64_t known = gqac_sequence_length(sequence) - s->given;
     gqac_status status = sequence_reserve_ids(s, s->given + known, diag);
     if (status == GQAC_OK && known)
@@ -159,7 +162,31 @@ gqac_status gqac_sequence_fork(const gqac_sequence *sequence, gqac_sequence **fo
         gqac_sequence_free(s);
         return status;
     }
+    s->watch = sequence->watch;
     *fork = s;
+    return GQAC_OK;
+}
+
+gqac_status sequence_share(gqac_sequence *sequence, const kv_sequence *rows, int64_t length,
+                           const int64_t *ids, int64_t pinned, gqac_diag *diag) {
+    kv_sequence *kv = NULL;
+    const int64_t capacity = kv_sequence_capacity(sequence->kv);
+    if (capacity && length > capacity)
+        GQAC_FAIL(diag, GQAC_CAPACITY, "%lld cached tokens do not fit the capacity of %lld",
+                  (long long)length, (long long)capacity);
+    GQAC_TRY(sequence_reserve_ids(sequence, length, diag));
+    GQAC_TRY(kv_sequence_fork(rows, &kv, diag));
+    const gqac_status status = kv_sequence_rewind(kv, length, diag);
+    if (status != GQAC_OK) {
+        kv_sequence_free(kv);
+        return status;
+    }
+    kv_sequence_set_capacity(kv, capacity);
+    kv_sequence_free(sequence->kv);
+    sequence->kv = kv;
+    memcpy(sequence->ids, ids, (size_t)length * sizeof *ids);
+    sequence->pinned = length ? pinned : 0;
+    sequence->imported = length > 0;
     return GQAC_OK;
 }
 

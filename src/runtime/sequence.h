@@ -7,16 +7,25 @@
 
 #include "runtime/program.h"
 
+/* Who is told what steps commit to a sequence and to its forks; all zeros: nobody. */
+typedef struct sequence_watch {
+    /* After a step that appended `count` tokens, or computed them again. */
+    void (*committed)(void *arg, const gqac_sequence *sequence, int64_t count);
+    void (*freed)(void *arg, const gqac_sequence *sequence); /* before it is freed */
+    void *arg;
+} sequence_watch;
+
 struct gqac_sequence {
     const gqac_program *program;
     kv_sequence *kv;
     int64_t final_length; /* as declared; 0: not declared */
     int64_t pinned;       /* gqac.total_len for which the guards were computed; 0: no step yet */
     unsigned guards;      /* bit g: the condition of guard g is true */
-    bool imported;        /* rows were imported or loaded, and guards are not computed yet */
-    int64_t missing;      /* last tokens of the sequence whose rows must be computed again */
-    int64_t given;        /* number of imported tokens, whose ids are unknown */
-    int64_t computed;     /* tokens that steps have computed, those computed again included */
+    bool imported;    /* rows were imported, loaded or shared, and guards are not computed yet */
+    int64_t missing;  /* last tokens of the sequence whose rows must be computed again */
+    int64_t given;    /* number of imported tokens, whose ids are unknown */
+    int64_t computed; /* tokens that steps have computed, those computed again included */
+    sequence_watch watch;
     int64_t *ids, ids_capacity; /* ids of the tokens after those, and capacity of the array */
 };
 
@@ -26,6 +35,11 @@ bool sequence_slot_bytes(const kv_slot *slot, int64_t tokens, size_t *bytes);
  * that of the rows. */
 gqac_status sequence_import(gqac_sequence *sequence, int64_t length, int n,
                             const char *const *names, const gqac_tensor *tensors, gqac_diag *diag);
+/* Fills an empty sequence with the first `length` tokens of rows of its kind, which it then shares,
+ * and whose ids are `ids`. `pinned` is that of the sequence that made the rows. NO_MEMORY,
+ * CAPACITY: it is still empty. */
+gqac_status sequence_share(gqac_sequence *sequence, const kv_sequence *rows, int64_t length,
+                           const int64_t *ids, int64_t pinned, gqac_diag *diag);
 /* Grows the capacity to the ids of `length` tokens. */
 gqac_status sequence_reserve_ids(gqac_sequence *sequence, int64_t length, gqac_diag *diag);
 

@@ -35,6 +35,7 @@ gqac_status gqac_snapshot_take(const gqac_sequence *sequence, gqac_snapshot **sn
                                gqac_diag *diag) {
     gqac_sequence *frozen = NULL;
     GQAC_TRY(gqac_sequence_fork(sequence, &frozen, diag));
+    frozen->watch = (sequence_watch){0};
     return wrap(frozen, snapshot, diag);
 }
 
@@ -228,7 +229,8 @@ static void describe(description *d) {
                                    .length = h->tokens + h->missing,
                                    .first = h->given,
                                    .n_ids = h->tokens + h->missing - h->given,
-                                   .states = h->states};
+                                   .states = h->states,
+                                   .tables = h->guards};
     if (d->file.n_ids)
         d->file.ids = (const int64_t *)(d->data + h->sections[SAVED_IDS].offset);
 }
@@ -242,6 +244,8 @@ static gqac_status read_description(const char *path, bool whole, reader *r, des
     GQAC_TRY(read_front(r, front, &d->data, diag));
     for (int i = 0; i < end; i++)
         GQAC_TRY(saved_check_section(d->data, &d->header, (saved_section)i, diag));
+    void *kept = gqac_realloc(d->data, (size_t)r->header.sections[SAVED_ROWS].offset);
+    d->data = kept ? kept : d->data;
     describe(d);
     return GQAC_OK;
 }

@@ -400,6 +400,8 @@ static void publish(const step *s) {
         q->pinned = it->pinned;
         q->guards = it->guards;
         q->imported = false;
+        if (q->watch.committed)
+            q->watch.committed(q->watch.arg, q, it->given.count);
     }
 }
 

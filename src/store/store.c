@@ -1,0 +1,334 @@
+/* A store: tenants and their spaces, sequences that begin with what is cached, and the budget.
+ *
+ * The run time tells the store what a step has committed (sequence_watch). That is best effort:
+ * when there is no memory for the index, the sequence goes on and is found later or not at all. */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/sized.h"
+#include "store/store_impl.h"
+
+/* ---- creation ------------------------------------------------------------ */
+
+static gqac_status open_parts(gqac_store *s, gqac_diag *diag) {
+    const gqac_store_options *o = &s->options;
+    if (s->program->stateless || !s->program->pool)
+        GQAC_FAIL(diag, GQAC_USAGE, "the program was compiled without sequence state");
+    if (o->budget < 0 || o->tenant_budget < 0 || o->folder_budget < 0)
+        GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "the budget of a store is negative");
+    GQAC_TRY(gqac_program_rope_threshold(s->program, &s->threshold, diag));
+    const char *path = o->folder;
+    s->options.folder = NULL; /* the caller's text */
+    return path ? store_folder_open(s, path, &s->files, diag) : GQAC_OK;
+}
+
+gqac_status gqac_store_create(const gqac_program *program, const gqac_store_options *options,
+                              gqac_store **store, gqac_diag *diag) {
+    gqac_store *s = gqac_calloc(1, sizeof *s);
+    if (!s)
+        return gqac_diag_oom(diag, "a prefix store");
+    s->program = program;
+    pthread_mutex_init(&s->lock, NULL);
+    gqac_status status =
+        gqac_sized_take(&s->options, sizeof s->options, options, "gqac_store_options", diag);
+    if (status == GQAC_OK)
+        status = open_parts(s, diag);
+    if (status != GQAC_OK) {
+        gqac_store_free(s);
+        return status;
+    }
+    *store = s;
+    return GQAC_OK;
+}
+
+void gqac_store_free(gqac_store *store) {
+    if (!store)
+        return;
+    for (size_t i = 0; i < store->n_spaces; i++) {
+        store_clear(store->spaces[i]);
+        gqac_free(store->spaces[i]->holders);
+        gqac_free(store->spaces[i]->kind);
+        gqac_free(store->spaces[i]);
+    }
+    for (size_t i = 0; i < store->n_tenants; i++) {
+        gqac_free(store->tenants[i]->name);
+        gqac_free(store->tenants[i]);
+    }
+    store_folder_close(store->files);
+    pthread_mutex_destroy(&store->lock);
+    gqac_free(store->spaces);
+    gqac_free(store->tenants);
+    gqac_free(store);
+}
+
+/* ---- spaces -------------------------------------------------------------- */
+
+static char *copy_text(const char *text) {
+    const size_t n = strlen(text) + 1;
+    char *copy = gqac_alloc(n);
+    return copy ? memcpy(copy, text, n) : NULL;
+}
+
+/* NULL: out of memory. */
+static store_tenant *tenant_of(gqac_store *s, const char *name) {
+    for (size_t i = 0; i < s->n_tenants; i++)
+        if (!strcmp(s->tenants[i]->name, name))
+            return s->tenants[i];
+    if (!gqac_reserve(&s->tenants, s->n_tenants + 1, &s->tenants_capacity, sizeof *s->tenants))
+        return NULL;
+    store_tenant *tenant = gqac_calloc(1, sizeof *tenant);
+    if (tenant && !(tenant->name = copy_text(name))) {
+        gqac_free(tenant);
+        tenant = NULL;
+    }
+    if (tenant)
+        s->tenants[s->n_tenants++] = tenant;
+    return tenant;
+}
+
+static store_space *find_space(const gqac_store *s, const char *tenant, const char *kind) {
+    for (size_t i = 0; i < s->n_spaces; i++)
+        if (!strcmp(s->spaces[i]->tenant->name, tenant) && !strcmp(s->spaces[i]->kind, kind))
+            return s->spaces[i];
+    return NULL;
+}
+
+/* The space of a tenant (NULL: "") and a kind by its own name. */
+static gqac_status space_of(gqac_store *s, const char *tenant, const char *kind,
+                            store_space **space, gqac_diag *diag) {
+    *space = find_space(s, tenant ? tenant : "", kind);
+    if (*space)
+        return GQAC_OK;
+    store_tenant *owner = tenant_of(s, tenant ? tenant : "");
+    store_space *made = gqac_calloc(1, sizeof *made);
+    char *name = copy_text(kind);
+    if (!owner || !made || !name ||
+        !gqac_reserve(&s->spaces, s->n_spaces + 1, &s->spaces_capacity, sizeof *s->spaces)) {
+        gqac_free(made);
+        gqac_free(name);
+        return gqac_diag_oom(diag, "a prefix store");
+    }
+    made->store = s;
+    made->tenant = owner;
+    made->kind = name;
+    for (int side = 0; side < STORE_SIDES; side++)
+        made->roots[side].space = made;
+    s->spaces[s->n_spaces++] = made;
+    *space = made;
+    return GQAC_OK;
+}
+
+/* The tree of rows whose rope tables are those of a length. */
+static store_node *root_of(store_space *space, int64_t length) {
+    const int64_t threshold = space->store->threshold;
+    return &space->roots[threshold && length > threshold];
+}
+
+/* ---- budget -------------------------------------------------------------- */
+
+static void keep_budget(gqac_store *s, const store_tenant *tenant) {
+    const gqac_store_options *o = &s->options;
+    while (o->tenant_budget && tenant->bytes > o->tenant_budget && store_remove_oldest(s, tenant))
+        continue;
+    while (o->budget && s->counts.bytes > o->budget && store_remove_oldest(s, NULL))
+        continue;
+}
+
+void gqac_store_evict(gqac_store *store, int64_t bytes) {
+    pthread_mutex_lock(&store->lock);
+    while (store->counts.bytes > bytes && store_remove_oldest(store, NULL))
+        continue;
+    pthread_mutex_unlock(&store->lock);
+}
+
+/* A sequence that is larger than a budget would empty the store and then leave it itself. */
+static bool fits(const gqac_store *s, const kv_sequence *rows) {
+    const gqac_store_options *o = &s->options;
+    size_t shared;
+    const int64_t bytes = (int64_t)kv_sequence_bytes(rows, &shared);
+    return (!o->budget || bytes <= o->budget) && (!o->tenant_budget || bytes <= o->tenant_budget);
+}
+
+/* ---- what is committed --------------------------------------------------- */
+
+/* Adds the first `length` tokens of a sequence, to which its rows can be rewound. */
+static gqac_status add(store_space *space, const gqac_sequence *q, int64_t length,
+                       gqac_diag *diag) {
+    if (length < 1 || q->given || !fits(space->store, q->kv))
+        return GQAC_OK;
+    const gqac_status status =
+        store_insert(root_of(space, q->pinned), q->kv, q->ids, length, q->pinned, diag);
+    keep_budget(space->store, space->tenant);
+    return status;
+}
+
+static void committed(void *arg, const gqac_sequence *q, int64_t count) {
+    store_space *space = arg;
+    const int64_t length = kv_sequence_length(q->kv);
+    pthread_mutex_lock(&space->store->lock);
+    space->store->counts.computed_tokens += count;
+    /* While a sequence decodes, its last block is added when it is full: a block that is shared is
+     * copied when it is written to. */
+    if (count > 1 || length % GQAC_KV_BLOCK == 0)
+        (void)add(space, q, length, NULL);
+    pthread_mutex_unlock(&space->store->lock);
+}
+
+static void freed(void *arg, const gqac_sequence *q) {
+    store_space *space = arg;
+    pthread_mutex_lock(&space->store->lock);
+    (void)add(space, q, kv_sequence_length(q->kv), NULL);
+    pthread_mutex_unlock(&space->store->lock);
+}
+
+static gqac_status check_program(const gqac_store *s, const gqac_sequence *q, gqac_diag *diag) {
+    if (q->program != s->program)
+        GQAC_FAIL(diag, GQAC_USAGE, "the sequence belongs to another program than the store");
+    return GQAC_OK;
+}
+
+gqac_status gqac_store_add(gqac_store *store, const char *tenant, const gqac_sequence *sequence,
+                           gqac_diag *diag) {
+    store_space *space = NULL;
+    GQAC_TRY(check_program(store, sequence, diag));
+    pthread_mutex_lock(&store->lock);
+    gqac_status status = space_of(store, tenant, gqac_sequence_kind(sequence), &space, diag);
+    if (status == GQAC_OK)
+        status = add(space, sequence, kv_sequence_length(sequence->kv), diag);
+    pthread_mutex_unlock(&store->lock);
+    return status;
+}
+
+/* ---- sequences ----------------------------------------------------------- */
+
+/* Adds the file that has more of the ids than the memory, if there is one. */
+static gqac_status load_file(store_space *space, const int64_t *ids, int64_t n, int64_t known,
+                             gqac_diag *diag) {
+    gqac_store *s = space->store;
+    gqac_snapshot *snapshot = NULL;
+    gqac_sequence *q = NULL;
+    if (!s->files)
+        return GQAC_OK;
+    GQAC_TRY(
+        store_folder_find(s, space->tenant->name, space->kind, ids, n, known, &snapshot, diag));
+    if (!snapshot)
+        return GQAC_OK;
+    gqac_status status = gqac_snapshot_restore(snapshot, NULL, &q, diag);
+    if (status == GQAC_OK)
+        status = add(space, q, kv_sequence_length(q->kv), diag);
+    gqac_sequence_free(q);
+    gqac_snapshot_free(snapshot);
+    return status;
+}
+
+/* Fills an empty sequence with what the store has of the ids. */
+static gqac_status fill(gqac_store *s, const char *tenant, const int64_t *ids, int64_t n,
+                        gqac_sequence *q, gqac_diag *diag) {
+    store_space *space = NULL;
+    GQAC_TRY(space_of(s, tenant, gqac_sequence_kind(q), &space, diag));
+    store_node *root = root_of(space, q->final_length ? q->final_length : n);
+    const int64_t capacity = kv_sequence_capacity(q->kv);
+    const int64_t limit = capacity && capacity < n - 1 ? capacity : n - 1;
+    GQAC_TRY(load_file(space, ids, limit, store_find(root, ids, limit, limit, false).known, diag));
+    const store_match found = store_find(root, ids, n, limit, true);
+    if (found.node)
+        GQAC_TRY(sequence_share(q, found.node->rows, found.length, ids, found.node->pinned, diag));
+    *(found.length ? &s->counts.hits : &s->counts.misses) += 1;
+    s->counts.reused_tokens += found.length;
+    q->watch = (sequence_watch){.committed = committed, .freed = freed, .arg = space};
+    return GQAC_OK;
+}
+
+gqac_status gqac_store_open(gqac_store *store, const char *tenant, const int64_t *ids, int64_t n,
+                            const gqac_sequence_options *options, gqac_sequence **sequence,
+                            int64_t *reused, gqac_diag *diag) {
+    gqac_sequence *q = NULL;
+    if (n < 1)
+        GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "a prompt of %lld ids", (long long)n);
+    GQAC_TRY(gqac_sequence_create(store->program, options, &q, diag));
+    pthread_mutex_lock(&store->lock);
+    const gqac_status status = fill(store, tenant, ids, n, q, diag);
+    pthread_mutex_unlock(&store->lock);
+    if (status != GQAC_OK) {
+        gqac_sequence_free(q);
+        return status;
+    }
+    *reused = gqac_sequence_length(q);
+    *sequence = q;
+    return GQAC_OK;
+}
+
+int64_t gqac_store_match(gqac_store *store, const char *tenant, const char *kv, const int64_t *ids,
+                         int64_t n) {
+    int64_t length = 0;
+    pthread_mutex_lock(&store->lock);
+    store_space *space = find_space(store, tenant ? tenant : "", kv ? kv : "contiguous");
+    if (space)
+        length = store_find(root_of(space, n), ids, n, n, false).length;
+    pthread_mutex_unlock(&store->lock);
+    return length;
+}
+
+static gqac_status pin_node(gqac_store *s, const char *tenant, const char *kv, const int64_t *ids,
+                            int64_t n, bool pin, gqac_diag *diag) {
+    store_space *space = find_space(s, tenant ? tenant : "", kv ? kv : "contiguous");
+    store_node *root = space ? root_of(space, n) : NULL;
+    if (!root || store_find(root, ids, n, n, false).length != n || n < 1)
+        GQAC_FAIL(diag, GQAC_USAGE, "the store does not have all %lld tokens", (long long)n);
+    store_node *node = store_node_at(root, ids, n);
+    if (!node)
+        return gqac_diag_oom(diag, "a prefix store");
+    if (!pin && !node->pins)
+        GQAC_FAIL(diag, GQAC_USAGE, "the prefix of %lld tokens is not pinned", (long long)n);
+    node->pins += pin ? 1 : -1;
+    return GQAC_OK;
+}
+
+gqac_status gqac_store_pin(gqac_store *store, const char *tenant, const char *kv,
+                           const int64_t *ids, int64_t n, bool pin, gqac_diag *diag) {
+    pthread_mutex_lock(&store->lock);
+    const gqac_status status = pin_node(store, tenant, kv, ids, n, pin, diag);
+    if (status == GQAC_OK && !pin)
+        keep_budget(store, find_space(store, tenant ? tenant : "", kv ? kv : "contiguous")->tenant);
+    pthread_mutex_unlock(&store->lock);
+    return status;
+}
+
+/* ---- statistics ---------------------------------------------------------- */
+
+gqac_status gqac_store_get_statistics(gqac_store *store, gqac_store_statistics *statistics,
+                                      gqac_diag *diag) {
+    pthread_mutex_lock(&store->lock);
+    gqac_store_statistics own = store->counts;
+    own.size = sizeof own;
+    own.tenants = (int64_t)store->n_tenants;
+    own.blocks = own.prefixes = 0;
+    for (size_t i = 0; i < store->n_spaces; i++)
+        own.blocks += store->spaces[i]->blocks;
+    for (const store_node *node = store->oldest; node; node = node->newer)
+        own.prefixes++;
+    pthread_mutex_unlock(&store->lock);
+    return gqac_sized_give(statistics, &own, sizeof own, "gqac_store_statistics", diag);
+}
+
+int gqac_store_prefixes(gqac_store *store, int capacity, gqac_store_prefix *prefixes) {
+    int n = 0;
+    pthread_mutex_lock(&store->lock);
+    for (const store_node *node = store->newest; node; node = node->older) {
+        if (node->uses < 2)
+            continue;
+        int at = n;
+        while (at > 0 && prefixes[at - 1].uses * prefixes[at - 1].length < node->uses * node->end)
+            at--;
+        if (at == capacity)
+            continue;
+        n += n < capacity;
+        memmove(prefixes + at + 1, prefixes + at, (size_t)(n - 1 - at) * sizeof *prefixes);
+        prefixes[at] = (gqac_store_prefix){.size = sizeof *prefixes,
+                                           .tenant = node->space->tenant->name,
+                                           .length = node->end,
+                                           .uses = node->uses};
+    }
+    pthread_mutex_unlock(&store->lock);
+    return n;
+}

@@ -1,0 +1,98 @@
+/* Private to src/store: the index of one store, and what it keeps.
+ *
+ * A space holds what one tenant computed with one kind of cache. In it, prefixes are the nodes of a
+ * radix tree: the edge to a node has the ids by which it continues its parent. A node with rows can
+ * be continued from every length that its rows can be rewound to; one without is where others part.
+ * All of it is guarded by the lock of the store. */
+#ifndef GQAC_STORE_IMPL_H
+#define GQAC_STORE_IMPL_H
+
+#include <gqac/store.h>
+#include <pthread.h>
+
+#include "base/file.h"
+#include "runtime/sequence.h"
+
+typedef struct store_node store_node;
+typedef struct store_space store_space;
+
+struct store_node {
+    store_space *space;
+    store_node *parent, **children; /* children by first id, ascending; parent NULL: a root */
+    size_t n_children, capacity;
+    int64_t begin, end; /* tokens before its edge, and after */
+    int64_t *ids;       /* [end - begin] */
+    kv_sequence *rows;  /* of the first tokens up to `end`, at most all; NULL: none */
+    int64_t pinned;     /* as in gqac_sequence, of the sequence that made the rows */
+    int pins;
+    int64_t uses;
+    store_node *older, *newer; /* all nodes of a store but roots, by last use */
+};
+
+typedef struct store_tenant {
+    char *name;
+    int64_t bytes;
+} store_tenant;
+
+/* Side 1 holds rows made with the rope tables of lengths beyond the LongRoPE threshold. */
+enum { STORE_SIDES = 2 };
+
+struct store_space {
+    gqac_store *store;
+    store_tenant *tenant;
+    char *kind;
+    store_node roots[STORE_SIDES];
+    uint32_t *holders; /* by number of a block: the nodes that hold it */
+    size_t n_holders;
+    int64_t blocks; /* that some node holds */
+};
+
+typedef struct store_folder store_folder;
+
+struct gqac_store {
+    const gqac_program *program;
+    gqac_store_options options; /* folder NULL: see files */
+    int64_t threshold;          /* gqac_program_rope_threshold */
+    pthread_mutex_t lock;
+    size_t n_tenants, tenants_capacity, n_spaces, spaces_capacity;
+    store_tenant **tenants;
+    store_space **spaces;
+    store_node *oldest, *newest;
+    gqac_store_statistics counts; /* but for what is counted when it is asked for */
+    store_folder *files;          /* NULL: there is no folder */
+};
+
+/* ---- index.c ------------------------------------------------------------- */
+
+typedef struct store_match {
+    store_node *node; /* whose rows are to be shared; NULL: nothing can be reused */
+    int64_t length;   /* tokens that can be reused, at most the limit of the search */
+    int64_t known;    /* leading tokens that are in the index, at most n */
+} store_match;
+/* Finds what can be reused of ids[0..n), at most `limit` tokens. `use`: marks what was found as
+ * used. */
+store_match store_find(store_node *root, const int64_t *ids, int64_t n, int64_t limit, bool use);
+/* Adds the rows of ids[0..n), n > 0. NO_MEMORY: nothing is added. */
+gqac_status store_insert(store_node *root, const kv_sequence *rows, const int64_t *ids, int64_t n,
+                         int64_t pinned, gqac_diag *diag);
+/* The node that ends after ids[0..n), which is made if it lies inside an edge; NULL: the ids are
+ * not in the index, or there is no memory. */
+store_node *store_node_at(store_node *root, const int64_t *ids, int64_t n);
+/* Removes the leaf that was used longest ago and is not pinned, of a tenant or (NULL) of all;
+ * false: there is none. */
+bool store_remove_oldest(gqac_store *store, const store_tenant *tenant);
+/* Frees all nodes of a space. */
+void store_clear(store_space *space);
+
+/* ---- folder.c ------------------------------------------------------------ */
+
+gqac_status store_folder_open(gqac_store *store, const char *path, store_folder **folder,
+                              gqac_diag *diag);
+void store_folder_close(store_folder *folder);
+/* Loads the file that holds the longest prefix of ids[0..n), if that is more than `least` tokens;
+ * *snapshot is NULL if there is none. A damaged file is counted and left alone. */
+gqac_status store_folder_find(gqac_store *store, const char *tenant, const char *kind,
+                              const int64_t *ids, int64_t n, int64_t least,
+                              gqac_snapshot **snapshot, gqac_diag *diag);
+
+#endif

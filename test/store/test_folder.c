@@ -1,0 +1,340 @@
+/* The folder of a store: what one process saved another reuses, with the same bits; names are those
+ * of the content; damaged files are left alone; a process that is killed leaves whole files. */
+#include "base/table.h"
+#include "unit.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <gqac/gqac.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { N = 150, PATH = 512 };
+
+static gqac_diag diag;
+static char folder[64], path[PATH];
+
+static gqac_program *open_program(const char *model) {
+    gqac_options options;
+    gqac_program *program = NULL;
+    gqac_options_init(&options);
+    CU_ASSERT_EQUAL_FATAL(gqac_program_open(unit_path(model), &options, &program, &diag), GQAC_OK);
+    return program;
+}
+
+static gqac_context *new_context(const gqac_program *program) {
+    gqac_context *context = NULL;
+    CU_ASSERT_EQUAL_FATAL(gqac_context_create(program, 1, &context, &diag), GQAC_OK);
+    return context;
+}
+
+static gqac_store *new_store(const gqac_program *program, int64_t budget) {
+    gqac_store *store = NULL;
+    gqac_store_options options;
+    gqac_store_options_init(&options);
+    options.folder = folder;
+    options.folder_budget = budget;
+    CU_ASSERT_EQUAL_FATAL(gqac_store_create(program, &options, &store, &diag), GQAC_OK);
+    return store;
+}
+
+static gqac_store_statistics statistics(gqac_store *store) {
+    gqac_store_statistics s = {.size = sizeof s};
+    CU_ASSERT_EQUAL_FATAL(gqac_store_get_statistics(store, &s, &diag), GQAC_OK);
+    return s;
+}
+
+static void make_ids(int64_t *ids, int64_t n, int seed) {
+    for (int64_t i = 0; i < n; i++)
+        ids[i] = (i * (31 + 2 * seed) + seed * 17 + i / 5) % 250;
+}
+
+static void make_folder(void) {
+    snprintf(folder, sizeof folder, "/tmp/gqac-folder-XXXXXX");
+    CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(folder));
+}
+
+/* Calls f for each file, as its path in `path`; returns their number. */
+static int each_file(void (*f)(void)) {
+    int n = 0;
+    DIR *d = opendir(folder);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(d);
+    for (const struct dirent *e; (e = readdir(d));)
+        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0) {
+            snprintf(path, sizeof path, "%s/%.255s", folder, e->d_name);
+            n++;
+            if (f)
+                f();
+        }
+    closedir(d);
+    return n;
+}
+
+static void remove_one(void) {
+    CU_ASSERT_EQUAL(unlink(path), 0);
+}
+
+static void remove_folder(void) {
+    each_file(remove_one);
+    CU_ASSERT_EQUAL(rmdir(folder), 0);
+}
+
+/* Computes a prompt through a store of its own program, saves it, and returns the reused tokens. */
+static int64_t visit(const char *model, const char *tenant, const int64_t *ids, int64_t n,
+                     int64_t budget, uint64_t *bits, gqac_store_statistics *counts) {
+    gqac_program *p = open_program(model);
+    gqac_context *context = new_context(p);
+    gqac_store *store = new_store(p, budget);
+    gqac_sequence *s = NULL;
+    int64_t reused = 0, rows = 0, width = 0;
+    CU_ASSERT_EQUAL_FATAL(gqac_store_open(store, tenant, ids, n, NULL, &s, &reused, &diag),
+                          GQAC_OK);
+    CU_ASSERT_EQUAL_FATAL(gqac_sequence_append(context, s, ids + reused, n - reused, 1, &diag),
+                          GQAC_OK);
+    CU_ASSERT_EQUAL(gqac_sequence_computed(s), n - reused);
+    const float *logits = gqac_context_logits(context, 0, &rows, &width);
+    *bits = gqac_hash_bytes(1, logits, (size_t)width * sizeof *logits);
+    CU_ASSERT_EQUAL(gqac_store_save(store, tenant, s, &diag), GQAC_OK);
+    gqac_sequence_free(s);
+    *counts = statistics(store);
+    gqac_store_free(store);
+    gqac_context_free(context);
+    gqac_program_free(p);
+    return reused;
+}
+
+static void restart_with(const char *model, bool states) {
+    int64_t ids[N], other[N];
+    uint64_t cold = 0, warm = 0;
+    gqac_store_statistics x;
+    make_folder();
+    make_ids(ids, N, 1);
+    CU_ASSERT_EQUAL(visit(model, "a", ids, 100, 0, &cold, &x), 0);
+    CU_ASSERT(x.saved_files == 1 && x.loaded_files == 0 && each_file(NULL) == 1);
+    CU_ASSERT_EQUAL(visit(model, "a", ids, 100, 0, &warm, &x), states ? 64 : 99);
+    CU_ASSERT(warm == cold && x.saved_files == 0 && x.loaded_files == 1);
+    CU_ASSERT_EQUAL(visit(model, "a", ids, 120, 0, &warm, &x), 100);
+    CU_ASSERT_EQUAL(each_file(NULL), states ? 2 : 1); /* the longer one replaces the other */
+    CU_ASSERT_EQUAL(visit(model, "b", ids, 120, 0, &cold, &x), 0);
+    CU_ASSERT(warm == cold && x.loaded_files == 0);
+    make_ids(other, N, 2);
+    memcpy(other, ids, 70 * sizeof *ids);
+    CU_ASSERT_EQUAL(visit(model, "a", other, 120, 0, &warm, &x), states ? 64 : 70);
+    remove_folder();
+    make_folder();
+    CU_ASSERT_EQUAL(visit(model, "a", other, 120, 0, &cold, &x), 0);
+    CU_ASSERT_EQUAL(warm, cold);
+    remove_folder();
+}
+
+static void restart(void) {
+    restart_with("models/tiny-gqa/model.onnx", false);
+    restart_with("test/models/lfm2/model.onnx", false);
+    restart_with("test/models/qwen3.5/model.onnx", true);
+}
+
+/* Files of another model are not used, and not touched. */
+static void other_models(void) {
+    int64_t ids[N];
+    uint64_t bits = 0;
+    gqac_store_statistics x;
+    make_folder();
+    make_ids(ids, N, 1);
+    CU_ASSERT_EQUAL(visit("models/tiny-gqa/model.onnx", NULL, ids, 100, 0, &bits, &x), 0);
+    CU_ASSERT_EQUAL(visit("test/models/llama/model.onnx", NULL, ids, 120, 0, &bits, &x), 0);
+    CU_ASSERT(x.loaded_files == 0 && x.damaged_files == 0 && each_file(NULL) == 2);
+    CU_ASSERT_EQUAL(visit("models/tiny-gqa/model.onnx", NULL, ids, 100, 0, &bits, &x), 99);
+    remove_folder();
+}
+
+/* ---- strangers ----------------------------------------------------------- */
+
+static void flip_last_byte(void) {
+    FILE *f = fopen(path, "r+b");
+    CU_ASSERT_FATAL(f && fseek(f, -1, SEEK_END) == 0);
+    const int c = fgetc(f);
+    CU_ASSERT(fseek(f, -1, SEEK_END) == 0 && fputc(c ^ 1, f) != EOF);
+    fclose(f);
+}
+
+static void flip_first_byte(void) {
+    FILE *f = fopen(path, "r+b");
+    CU_ASSERT_FATAL(f && fputc('X', f) != EOF);
+    fclose(f);
+}
+
+static void cut(void) {
+    CU_ASSERT_EQUAL(truncate(path, 600), 0);
+}
+
+static void make_link(void) {
+    char to[PATH + 8];
+    snprintf(to, sizeof to, "%s.moved", path);
+    CU_ASSERT(rename(path, to) == 0 && symlink(to, path) == 0);
+}
+
+/* To another name that a store looks for. */
+static void move(void) {
+    char to[PATH];
+    memcpy(to, path, sizeof to);
+    char *digit = strrchr(to, '/') + 1;
+    *digit = *digit == '0' ? '1' : '0';
+    CU_ASSERT_EQUAL(rename(path, to), 0);
+}
+
+static void damaged(void) {
+    static void (*const ways[])(void) = {flip_last_byte, flip_first_byte, cut, make_link, move};
+    int64_t ids[N];
+    uint64_t cold = 0, bits = 0;
+    gqac_store_statistics x;
+    make_ids(ids, N, 1);
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        make_folder();
+        visit("models/tiny-gqa/model.onnx", NULL, ids, 100, 0, &cold, &x);
+        CU_ASSERT_EQUAL(each_file(ways[i]), 1);
+        CU_ASSERT_EQUAL(visit("models/tiny-gqa/model.onnx", NULL, ids, 100, 0, &bits, &x), 0);
+        CU_ASSERT(bits == cold && x.loaded_files == 0);
+        CU_ASSERT_EQUAL(x.damaged_files, ways[i] == move ? 0 : 1);
+        CU_ASSERT_EQUAL(x.saved_files, 1); /* in place of the damaged one */
+        CU_ASSERT_EQUAL(visit("models/tiny-gqa/model.onnx", NULL, ids, 100, 0, &bits, &x), 99);
+        remove_folder();
+    }
+}
+
+/* ---- budget -------------------------------------------------------------- */
+
+static void budget(void) {
+    int64_t ids[N], removed = 0;
+    uint64_t bits = 0;
+    gqac_store_statistics x;
+    gqac_store_file *files = NULL;
+    size_t n = 0;
+    make_folder();
+    make_ids(ids, N, 1);
+    visit("models/tiny-gqa/model.onnx", NULL, ids, 100, 0, &bits, &x);
+    CU_ASSERT_EQUAL_FATAL(gqac_store_folder_list(folder, true, &files, &n, &diag), GQAC_OK);
+    CU_ASSERT_FATAL(n == 1 && files[0].file && files[0].bytes > 0);
+    const int64_t bytes = files[0].bytes;
+    gqac_store_folder_free(files, n);
+    for (int seed = 2; seed < 6; seed++) {
+        make_ids(ids, N, seed);
+        visit("models/tiny-gqa/model.onnx", NULL, ids, 100, 3 * bytes, &bits, &x);
+        CU_ASSERT_EQUAL(each_file(NULL), seed < 3 ? seed : 3);
+    }
+    CU_ASSERT_EQUAL(visit("models/tiny-gqa/model.onnx", NULL, ids, 100, 3 * bytes, &bits, &x), 99);
+    make_ids(ids, N, 7);
+    visit("models/tiny-gqa/model.onnx", NULL, ids, 100, bytes - 1, &bits, &x);
+    CU_ASSERT(each_file(NULL) == 3 && x.saved_files == 0); /* larger than the budget */
+    each_file(flip_last_byte);
+    snprintf(path, sizeof path, "%s/.%064d.gqs.12345678.tmp", folder, 0);
+    FILE *f = fopen(path, "wb");
+    CU_ASSERT_FATAL(f != NULL);
+    fclose(f);
+    CU_ASSERT_EQUAL(gqac_store_folder_clean(folder, 0, &removed, &diag), GQAC_OK);
+    CU_ASSERT(removed == 3 && each_file(NULL) == 1); /* somebody may be writing the other */
+    const struct timespec old[2] = {{.tv_sec = 1000}, {.tv_sec = 1000}};
+    CU_ASSERT_EQUAL(utimensat(AT_FDCWD, path, old, 0), 0);
+    CU_ASSERT_EQUAL(gqac_store_folder_clean(folder, 0, &removed, &diag), GQAC_OK);
+    CU_ASSERT(removed == 1 && each_file(NULL) == 0);
+    remove_folder();
+    CU_ASSERT_EQUAL(gqac_store_folder_clean(folder, 0, &removed, &diag), GQAC_IO);
+}
+
+/* A file that was copied elsewhere is found again under its name. */
+static void import(void) {
+    int64_t ids[N];
+    uint64_t bits = 0;
+    gqac_store_statistics x;
+    char first[64], from[PATH];
+    bool added = false;
+    make_folder();
+    memcpy(first, folder, sizeof first);
+    make_ids(ids, N, 1);
+    visit("models/tiny-gqa/model.onnx", "a", ids, 100, 0, &bits, &x);
+    each_file(NULL);
+    memcpy(from, path, sizeof from);
+    make_folder();
+    CU_ASSERT_EQUAL(gqac_store_folder_add(folder, "b", from, &added, &diag), GQAC_OK);
+    CU_ASSERT(added && each_file(NULL) == 1);
+    CU_ASSERT_EQUAL(gqac_store_folder_add(folder, "b", from, &added, &diag), GQAC_OK);
+    CU_ASSERT_FALSE(added);
+    CU_ASSERT_EQUAL(visit("models/tiny-gqa/model.onnx", "b", ids, 100, 0, &bits, &x), 99);
+    memcpy(path, from, sizeof path);
+    flip_last_byte();
+    CU_ASSERT_EQUAL(gqac_store_folder_add(folder, "c", from, &added, &diag), GQAC_INVALID_INPUT);
+    CU_ASSERT_EQUAL(each_file(NULL), 1);
+    remove_folder();
+    CU_ASSERT_EQUAL(gqac_store_folder_add(folder, "c", from, &added, &diag), GQAC_IO);
+    memcpy(folder, first, sizeof folder);
+    remove_folder();
+}
+
+/* ---- killed -------------------------------------------------------------- */
+
+/* The child saves one sequence after another until it is killed. */
+static void save_for_ever(const gqac_program *p) {
+    gqac_context *context = NULL;
+    gqac_store *store = NULL;
+    gqac_store_options options;
+    gqac_store_options_init(&options);
+    options.folder = folder;
+    options.folder_budget = 400000;
+    if (gqac_context_create(p, 1, &context, NULL) != GQAC_OK ||
+        gqac_store_create(p, &options, &store, NULL) != GQAC_OK)
+        _exit(1);
+    for (int seed = 0;; seed++) {
+        int64_t ids[N], reused = 0;
+        gqac_sequence *s = NULL;
+        make_ids(ids, N, seed % 7);
+        const int64_t n = 20 + seed % 90;
+        if (gqac_store_open(store, NULL, ids, n, NULL, &s, &reused, NULL) != GQAC_OK ||
+            gqac_sequence_append(context, s, ids + reused, n - reused, 0, NULL) != GQAC_OK ||
+            gqac_store_save(store, NULL, s, NULL) != GQAC_OK)
+            _exit(1);
+        gqac_sequence_free(s);
+    }
+}
+
+static void killed(void) {
+    gqac_program *p = open_program("models/tiny-gqa/model.onnx");
+    int whole = 0;
+    make_folder();
+    srand(1);
+    for (int i = 0; i < unit_count(25, 500); i++) {
+        gqac_store_file *files = NULL;
+        size_t n = 0;
+        int status = 0;
+        const pid_t child = fork();
+        if (!child)
+            save_for_ever(p);
+        const struct timespec wait = {.tv_nsec = (2 + rand() % 40) * 1000000L};
+        nanosleep(&wait, NULL);
+        kill(child, SIGKILL);
+        CU_ASSERT_EQUAL_FATAL(waitpid(child, &status, 0), child);
+        CU_ASSERT_FATAL(WIFSIGNALED(status)); /* it had not failed */
+        CU_ASSERT_EQUAL_FATAL(gqac_store_folder_list(folder, true, &files, &n, &diag), GQAC_OK);
+        for (size_t k = 0; k < n; k++)
+            CU_ASSERT(files[k].file != NULL);
+        whole += (int)n;
+        gqac_store_folder_free(files, n);
+    }
+    CU_ASSERT(whole > 0);
+    remove_folder();
+    gqac_program_free(p);
+}
+
+static const unit_case cases[] = {
+    {"restart", restart}, {"other models", other_models},
+    {"damaged", damaged}, {"budget", budget},
+    {"import", import},   {"killed", killed},
+};
+
+int main(int argc, char **argv) {
+    return unit_run("store/folder", cases, sizeof cases / sizeof *cases, argc, argv);
+}

@@ -69,6 +69,11 @@ static bool find_folder(char path[PATH_MAX], bool make) {
     return true;
 }
 
+bool gpu_cache_on(void) {
+    char path[PATH_MAX];
+    return find_folder(path, false);
+}
+
 static bool find_entry(const gpu_key *key, char path[PATH_MAX], bool make) {
     if (!find_folder(path, make))
         return false;

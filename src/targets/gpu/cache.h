@@ -6,6 +6,7 @@
 #ifndef GQAC_TARGETS_GPU_CACHE_H
 #define GQAC_TARGETS_GPU_CACHE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 typedef struct gpu_key {
@@ -14,6 +15,8 @@ typedef struct gpu_key {
 
 /* The texts in their order: sources, options, device, versions. */
 gpu_key gpu_cache_key(int n, const char *const *texts);
+/* False: nothing is read or written, so no code has to be asked for. */
+bool gpu_cache_on(void);
 /* The code, for free(), and its size; NULL: there is none. */
 void *gpu_cache_read(const gpu_key *key, size_t *bytes);
 void gpu_cache_write(const gpu_key *key, const void *code, size_t bytes);

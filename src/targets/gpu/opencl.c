@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_DEVICES = 64, MOST_PLATFORMS = 16 };
+enum { MOST_DEVICES = 64, MOST_PLATFORMS = 16, LOCAL_MEMORY = 48 << 10 /* of a group */ };
 #define LIBRARY "libOpenCL.so.1"
 /* Division and square root are rounded correctly; dialect.h turns contraction off. */
 #define FLAGS "-cl-std=CL1.2 -cl-fp32-correctly-rounded-divide-sqrt"
@@ -129,13 +129,14 @@ static gqac_status ask_text(cl_device_id device, cl_device_info what, char *text
 static gqac_status describe(int index, gpu_info *info, gqac_diag *diag) {
     const cl_device_id device = cl.devices[index];
     cl_device_fp_config floats = 0;
-    cl_ulong memory = 0;
+    cl_ulong memory = 0, shared = 0;
     cl_bool available = CL_FALSE, compiler = CL_FALSE, little = CL_FALSE;
     memset(info, 0, sizeof *info);
 #define ASK(what, to) CL_TRY(cl.clGetDeviceInfo(device, what, sizeof to, &to, NULL), diag)
     GQAC_TRY(ask_text(device, CL_DEVICE_NAME, info->name, sizeof info->name, diag));
     GQAC_TRY(ask_text(device, CL_DRIVER_VERSION, info->version, sizeof info->version, diag));
     ASK(CL_DEVICE_GLOBAL_MEM_SIZE, memory);
+    ASK(CL_DEVICE_LOCAL_MEM_SIZE, shared);
     ASK(CL_DEVICE_SINGLE_FP_CONFIG, floats);
     ASK(CL_DEVICE_AVAILABLE, available);
     ASK(CL_DEVICE_COMPILER_AVAILABLE, compiler);
@@ -147,6 +148,8 @@ static gqac_status describe(int index, gpu_info *info, gqac_diag *diag) {
         lack(info, "a compiler");
     if (!little)
         lack(info, "little-endian numbers");
+    if (shared < LOCAL_MEMORY)
+        lack(info, "48 KiB of local memory");
     if (!(floats & CL_FP_FMA))
         lack(info, "fused multiply-add");
     if (!(floats & CL_FP_DENORM))
@@ -271,6 +274,8 @@ static cl_program from_cache(const gpu_queue *q, const gpu_key *key) {
 
 static void to_cache(cl_program program, const gpu_key *key) {
     size_t bytes = 0;
+    if (!gpu_cache_on()) /* a driver may compile kernels only when their code is asked for */
+        return;
     if (cl.clGetProgramInfo(program, CL_PROGRAM_BINARY_SIZES, sizeof bytes, &bytes, NULL) !=
             CL_SUCCESS ||
         bytes == 0)

@@ -7,7 +7,7 @@ endforeach()
 foreach(header language values)
   list(APPEND GQAC_GPU_SOURCES ${PROJECT_SOURCE_DIR}/src/targets/gpu/kernels/${header}.h)
 endforeach()
-foreach(kernels products attention rows elementwise moe)
+foreach(kernels weights products nbits attention rows elementwise moe)
   list(APPEND GQAC_GPU_SOURCES ${PROJECT_SOURCE_DIR}/src/targets/gpu/kernels/${kernels}.cl)
 endforeach()
 add_custom_command(

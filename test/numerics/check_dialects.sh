@@ -70,7 +70,7 @@ if command -v clang >/dev/null 2>&1; then
 #define ATTEND_SIZE 256
 #define KV_BLOCK 64' >kernels.cl
     for h in contract dialect math convert; do cat "$root/src/numerics/$h.h"; done >>kernels.cl
-    for k in language.h values.h products.cl attention.cl; do cat "$root/src/targets/gpu/kernels/$k"; done >>kernels.cl
+    for k in language.h values.h weights.cl products.cl nbits.cl attention.cl; do cat "$root/src/targets/gpu/kernels/$k"; done >>kernels.cl
     clang -x cl -cl-std=CL1.2 -Xclang -finclude-default-header -fsyntax-only -Wall -Wextra \
         -Werror kernels.cl
     echo "kernels of the target gpu: ok"

@@ -225,11 +225,14 @@ class Attention(gqa.Nodes):
 class Products(Case):
     """Products with constant weights."""
 
-    def y(self, path, values, target):
+    def y(self, path, values, target, tool=harness.GQAC):
         """The bytes of the only output."""
         np.save(self.dir / "a.npy", values)
-        self.good("run", path, "--input", f"a={self.dir / 'a.npy'}", "--output",
-                  self.dir / target, "--target", target)
+        subprocess.run([str(w) for w in (
+            tool, "run", path, "--input", f"a={self.dir / 'a.npy'}", "-q", "--output",
+            self.dir / target, "--target", target)],
+            env=harness.environment(), check=True, timeout=600, stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL)
         return np.load(self.dir / target / "y.npy").tobytes()
 
     def same(self, path, values, what):
@@ -271,6 +274,78 @@ class Products(Case):
                 if values.size:
                     values.flat[-1] = np.nan
                     self.same(path, values, (dtype, k, n, shape, "NaN"))
+
+
+    # (K, N, M): some rows, and tiles of rows; pieces of K and their ends; columns that are no
+    # multiple of a tile or of 128 bits. One piece, and so many tiles that a group has all pieces.
+    SIZES = ((511, 33, 17), (513, 130, 64), (512, 8, 16), (1024, 65, 1), (1025, 31, 2), (1536, 129, 65),
+             (4099, 40, 1), (5000, 3, 4), (40, 200, 70), (7, 300, 33), (1040, 4240, 500))
+
+    def linear(self, kind, w, rows):
+        """A model with that weight: y = a times w, in that type and cast to fp32 at both ends."""
+        constant = numpy_helper.from_array(w, "w32")
+        nodes = [helper.make_node("Cast", ["a"], ["x"], to=kind),
+                 helper.make_node("Cast", ["w32"], ["w"], to=kind),
+                 helper.make_node("MatMul", ["x", "w"], ["z"]),
+                 helper.make_node("Cast", ["z"], ["y"], to=TensorProto.FLOAT)]
+        graph = helper.make_graph(
+            nodes, "g", [helper.make_tensor_value_info("a", TensorProto.FLOAT, [rows, len(w)])],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)], [constant])
+        path = self.dir / "linear.onnx"
+        path.write_bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)],
+                                           ir_version=10).SerializeToString())
+        return path
+
+    def test_tiles(self):
+        """Each type of weight: few rows and tiles, pieces side by side and one after another."""
+        rng = np.random.default_rng(7)
+        for kind in (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16):
+            for k, n, m in self.SIZES if kind == TensorProto.FLOAT or FULL else self.SIZES[:7]:
+                w = rng.standard_normal((k, n)).astype(np.float32)
+                values = rng.standard_normal((m, k)).astype(np.float32)
+                with self.subTest((kind, k, n, m)):
+                    path = self.linear(kind, w, m)
+                    self.same(path, values, (kind, k, n, m))
+                    values[m // 2, k // 2], values[-1, -1] = np.nan, -np.inf
+                    self.same(path, values, (kind, k, n, m, "NaN"))
+
+    def test_signs_of_zero(self):
+        """Sums that are -0: products below the smallest float, before the end of K and of a piece."""
+        for k in (5, 517, 1030):
+            for m in (1, 3, 20):
+                w, values = np.full((k, 9), -0.0, np.float32), np.zeros((m, k), np.float32)
+                w[0], w[512::512], values[:] = -1e-30, -1e-30, 1e-30
+                path = self.linear(TensorProto.FLOAT, w, m)
+                self.same(path, values, (k, m))
+                y = np.frombuffer(self.y(path, values, "gpu"), np.float32)
+                self.assertTrue(np.signbit(y).all())
+
+    def test_control(self):
+        """Pieces that are added in another order are seen: of few rows, of tiles, of int8."""
+        rng = np.random.default_rng(10)
+        tool = Path(os.environ["GQAC_CONTROLS"]) / "GPU_PIECES_DESCEND"
+        for m in (1, 20):
+            w, values = rng.standard_normal((2000, 40)), rng.standard_normal((m, 2000))
+            node = NBits(rng, 2000, 40, level=4)
+            for path, x in ((self.linear(TensorProto.FLOAT, w.astype(np.float32), m), values),
+                            (node.write(self.dir), node.rows(rng, m))):
+                with self.subTest((path.name, m)):
+                    expected = self.y(path, x.astype(np.float32), "cpu")
+                    self.assertEqual(self.y(path, x.astype(np.float32), "gpu"), expected)
+                    self.assertNotEqual(self.y(path, x.astype(np.float32), "gpu", tool), expected)
+
+    def test_nbits_tiles(self):
+        """As test_tiles, of codes."""
+        rng = np.random.default_rng(8)
+        for form in FORMS if FULL else FORMS[:3] + FORMS[5:8] + FORMS[10:]:
+            for level in (0, 4):
+                for k, n, m in self.SIZES if FULL else ((1025, 31, 2), (1100, 130, 66)):
+                    node = NBits(rng, k, n, level=level, **form)
+                    values = node.rows(rng, m)
+                    path = node.write(self.dir)
+                    self.same(path, values, (form, level, k, n, m))
+                    values[0, 1], values[m - 1, -1] = np.nan, np.inf
+                    self.same(path, values, (form, level, k, n, m, "NaN"))
 
 
 # Projections of a mixture of experts: bits and block of codes, or the type of floats; fc3; zero
@@ -574,13 +649,25 @@ class Simulated(Case):
         return found[0][1]
 
     def test_products(self):
-        """24 forms of quantised weights."""
+        """24 forms of quantised weights, in few rows and in a tile."""
         rng = np.random.default_rng(8)
         for form in FORMS:
             for level in (0, 4):
-                node = NBits(rng, 160, 5, level=level, **form)
-                with self.subTest((form, level)):
-                    self.assertEqual(self.report(node.write(self.dir), node.rows(rng, 3)), "")
+                for m in (1, 3, 17):
+                    node = NBits(rng, 160, 5, level=level, **form)
+                    with self.subTest((form, level, m)):
+                        self.assertEqual(self.report(node.write(self.dir), node.rows(rng, m)), "")
+
+    def test_tiles(self):
+        """Weights of each float type: ends of rows, columns, k and pieces."""
+        products, rng = Products(), np.random.default_rng(9)
+        products.dir = self.dir
+        for kind in (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16):
+            for k, n, m in ((519, 37, 1), (519, 37, 3), (519, 37, 18), (33, 130, 66)):
+                w = rng.standard_normal((k, n)).astype(np.float32)
+                with self.subTest((kind, k, n, m)):
+                    values = rng.standard_normal((m, k)).astype(np.float32)
+                    self.assertEqual(self.report(products.linear(kind, w, m), values), "")
 
     def test_attention(self):
         """A step of each of the models whose attention differs."""

@@ -31,21 +31,38 @@ bool gpu_match_product(const ir_node *node) {
            w->dims[0] <= INT32_MAX && w->dims[1] >= 1 && w->dims[1] <= INT32_MAX;
 }
 
+/* Copies rows of weights to the device, [rows][width]: columns after the last of `n` are zeros. */
+static gqac_status keep_rows(const target_binding *b, const void *rows, size_t count, int32_t n,
+                             size_t element, gpu_buffer *to) {
+    const size_t from = (size_t)n * element, wide = (size_t)gpu_weights_width(n) * element;
+    size_t bytes;
+    if (from == wide)
+        return gpu_keep(b->state, rows, count * wide, to, b->diag);
+    char *memory = gqac_mul_size(count, wide, &bytes) ? calloc(count, wide) : NULL;
+    if (!memory)
+        return gqac_diag_oom(b->diag, "weights on their way to a device");
+    for (size_t i = 0; i < count; i++)
+        memcpy(memory + i * wide, (const char *)rows + i * from, from);
+    const gqac_status status = gpu_keep(b->state, memory, bytes, to, b->diag);
+    free(memory);
+    return status;
+}
+
 gqac_status gpu_bind_product(const target_binding *b, const ir_node *root, const void **record) {
     const gqac_tensor *w = constant_of(root, 1);
     gpu_product *p = bind_new(b, sizeof *p);
     if (!p)
         return GQAC_NO_MEMORY;
-    *p = (gpu_product){.x = bind_input(root, "A"),
-                       .y = bind_output(root, "Y"),
-                       .kernel = w->dtype == GQAC_F32   ? GPU_PRODUCT_F32
-                                 : w->dtype == GQAC_F16 ? GPU_PRODUCT_F16
-                                                        : GPU_PRODUCT_BF16,
-                       .k = (int32_t)w->dims[0],
-                       .n = (int32_t)w->dims[1]};
+    *p = (gpu_product){.x = bind_input(root, "A"), .y = bind_output(root, "Y"), .bias.value = -1};
+    p->weights = (gpu_weights){.kernel = w->dtype == GQAC_F32   ? GPU_PRODUCT_F32
+                                         : w->dtype == GQAC_F16 ? GPU_PRODUCT_F16
+                                                                : GPU_PRODUCT_BF16,
+                               .k = (int32_t)w->dims[0],
+                               .n = (int32_t)w->dims[1],
+                               .width = gpu_weights_width((int32_t)w->dims[1])};
     *record = p;
-    return gpu_keep(b->state, w->data, (size_t)gqac_tensor_count(w) * op_width(w->dtype),
-                    &p->weights, b->diag);
+    return keep_rows(b, w->data, (size_t)w->dims[0], p->weights.n, op_width(w->dtype),
+                     &p->weights.data);
 }
 
 /* ---- MatMulNBits -------------------------------------------------------------- */
@@ -59,7 +76,8 @@ bool gpu_match_nbits(const ir_node *node) {
 }
 
 /* Zero points are numbers, or codes packed like B, a row of bytes for each column. */
-static float zero_of(const gpu_nbits *p, const gqac_tensor *zeros, int64_t column, int64_t block) {
+static float zero_of(const gpu_weights *p, const gqac_tensor *zeros, int64_t column,
+                     int64_t block) {
     if (!zeros)
         return (float)(1 << (p->bits - 1));
     if (zeros->dtype != GQAC_U8)
@@ -69,55 +87,73 @@ static float zero_of(const gpu_nbits *p, const gqac_tensor *zeros, int64_t colum
     return (float)(row[bit / 8] >> bit % 8 & ((1 << p->bits) - 1));
 }
 
-/* Copies scales and zero points to the device, [blocks][n]. */
-static gqac_status keep_scales(const target_binding *b, gpu_nbits *p, const gqac_tensor *scales,
+/* Copies scales and zero points to the device, [blocks][width], by way of `memory`; zero points
+ * that are all the same as one row. */
+static gqac_status keep_scales(const target_binding *b, gpu_weights *p, const gqac_tensor *scales,
                                const gqac_tensor *zeros, float *memory) {
-    const size_t bytes = (size_t)p->n * (size_t)p->blocks * sizeof(float);
+    const size_t row = (size_t)p->width * sizeof(float), bytes = row * (size_t)p->blocks;
+    memset(memory, 0, bytes);
     for (int64_t i = 0; i < (int64_t)p->n * p->blocks; i++)
-        memory[i % p->blocks * p->n + i / p->blocks] = op_get_f32(scales, i);
+        memory[i % p->blocks * p->width + i / p->blocks] = op_get_f32(scales, i);
     GQAC_TRY(gpu_keep(b->state, memory, bytes, &p->scales, b->diag));
+    memset(memory, 0, bytes);
     for (int64_t i = 0; i < (int64_t)p->n * p->blocks; i++)
-        memory[i % p->blocks * p->n + i / p->blocks] =
+        memory[i % p->blocks * p->width + i / p->blocks] =
             zero_of(p, zeros, i / p->blocks, i % p->blocks);
-    return gpu_keep(b->state, memory, bytes, &p->zeros, b->diag);
+    p->zero_step = zeros ? p->width : 0;
+    return gpu_keep(b->state, memory, zeros ? bytes : row, &p->zeros, b->diag);
 }
 
-/* Copies codes to the device, as words [words][n]. */
-static gqac_status keep_words(const target_binding *b, gpu_nbits *p, const uint8_t *codes,
+/* Copies codes to the device, as words [words][width]. */
+static gqac_status keep_words(const target_binding *b, gpu_weights *p, const uint8_t *codes,
                               uint32_t *memory) {
     const int64_t words = (int64_t)p->blocks * p->block * p->bits / 32;
+    const size_t bytes = (size_t)(words * p->width) * sizeof *memory;
+    memset(memory, 0, bytes);
     for (int64_t column = 0; column < p->n; column++)
         for (int64_t word = 0; word < words; word++)
-            memcpy(&memory[word * p->n + column], codes + (column * words + word) * 4, 4);
-    return gpu_keep(b->state, memory, (size_t)(words * p->n) * sizeof *memory, &p->words, b->diag);
+            memcpy(&memory[word * p->width + column], codes + (column * words + word) * 4, 4);
+    return gpu_keep(b->state, memory, bytes, &p->data, b->diag);
+}
+
+static gpu_kernel_id kernel_of(int64_t bits, bool int8) {
+    if (bits == 2)
+        return int8 ? GPU_INT8_2 : GPU_PRODUCT_2;
+    if (bits == 4)
+        return int8 ? GPU_INT8_4 : GPU_PRODUCT_4;
+    return int8 ? GPU_INT8_8 : GPU_PRODUCT_8;
 }
 
 gqac_status gpu_bind_nbits(const target_binding *b, const ir_node *root, const void **record) {
     const gqac_tensor *zeros = constant_of(root, ZERO_POINTS);
-    gpu_nbits *p = bind_new(b, sizeof *p);
+    gpu_product *p = bind_new(b, sizeof *p);
     if (!p)
         return GQAC_NO_MEMORY;
     const int64_t k = ir_attr_int(root, "K"), block = ir_attr_int(root, "block_size");
-    *p = (gpu_nbits){.x = bind_input(root, "A"),
-                     .y = bind_output(root, "Y"),
-                     .k = (int32_t)k,
-                     .n = (int32_t)ir_attr_int(root, "N"),
-                     .bits = (int32_t)ir_attr_int(root, "bits"),
-                     .block = (int32_t)block,
-                     .blocks = (int32_t)((k + block - 1) / block)};
-    GQAC_TRY(gpu_bind_operand(b, root, BIAS, &p->bias));
+    const int64_t bits = ir_attr_int(root, "bits");
+    gpu_weights *w = &p->weights;
+    p->x = bind_input(root, "A");
+    p->y = bind_output(root, "Y");
     p->int8 = ir_attr_int(root, "accuracy_level") == 4 && (!zeros || zeros->dtype == GQAC_U8) &&
-              (p->bits != 2 || p->block > 16);
+              (bits != 2 || block > 16);
+    *w = (gpu_weights){.kernel = kernel_of(bits, p->int8),
+                       .k = (int32_t)k,
+                       .n = (int32_t)ir_attr_int(root, "N"),
+                       .bits = (int32_t)bits,
+                       .block = (int32_t)block,
+                       .blocks = (int32_t)((k + block - 1) / block)};
+    w->width = gpu_weights_width(w->n);
+    GQAC_TRY(gpu_bind_operand(b, root, BIAS, &p->bias));
     /* a block has 16 codes of 2 bits at least, and so a word or more, and at most one scale */
-    const size_t words = (size_t)p->blocks * (size_t)(p->block * p->bits / 32);
+    const size_t words = (size_t)w->blocks * (size_t)(block * bits / 32);
     size_t bytes;
     void *memory =
-        gqac_mul_size(words * sizeof(uint32_t), (size_t)p->n, &bytes) ? malloc(bytes) : NULL;
+        gqac_mul_size(words * sizeof(uint32_t), (size_t)w->width, &bytes) ? malloc(bytes) : NULL;
     if (!memory)
         return gqac_diag_oom(b->diag, "weights on their way to a device");
-    gqac_status status = keep_words(b, p, constant_of(root, B)->data, memory);
+    gqac_status status = keep_words(b, w, constant_of(root, B)->data, memory);
     if (status == GQAC_OK)
-        status = keep_scales(b, p, constant_of(root, SCALES), zeros, memory);
+        status = keep_scales(b, w, constant_of(root, SCALES), zeros, memory);
     free(memory);
     *record = p;
     return status;

@@ -10,15 +10,23 @@
 #include "targets/call.h"
 #include "targets/gpu/driver.h"
 
+/* The kernels of a product: for one row, for up to four rows of an item, and for tiles. */
+enum { GPU_FEW_1, GPU_FEW_4, GPU_TILE, GPU_FORMS };
+
 /* The kernels of kernels/, in the order of gpu_kernel_names (state.c). */
 typedef enum gpu_kernel_id {
+    /* GPU_FORMS kernels for each kind of weights; codes have 2, 4 or 8 bits */
     GPU_PRODUCT_F32,
-    GPU_PRODUCT_F16,
-    GPU_PRODUCT_BF16,
-    GPU_NBITS_FP32,
+    GPU_PRODUCT_F16 = GPU_PRODUCT_F32 + GPU_FORMS,
+    GPU_PRODUCT_BF16 = GPU_PRODUCT_F16 + GPU_FORMS,
+    GPU_PRODUCT_2 = GPU_PRODUCT_BF16 + GPU_FORMS,
+    GPU_PRODUCT_4 = GPU_PRODUCT_2 + GPU_FORMS,
+    GPU_PRODUCT_8 = GPU_PRODUCT_4 + GPU_FORMS,
+    GPU_INT8_2 = GPU_PRODUCT_8 + GPU_FORMS,
+    GPU_INT8_4 = GPU_INT8_2 + GPU_FORMS,
+    GPU_INT8_8 = GPU_INT8_4 + GPU_FORMS,
+    GPU_PRODUCT_ADD = GPU_INT8_8 + GPU_FORMS,
     GPU_NBITS_QUANTISE,
-    GPU_NBITS_INT8,
-    GPU_ADD_BIAS,
     GPU_ATTEND,
     GPU_ATTEND_BLOCKS_F32,
     GPU_ATTEND_BLOCKS_F16,
@@ -61,7 +69,6 @@ typedef enum gpu_kernel_id {
 
 enum {
     /* constants of kernels/, where they have no prefix */
-    GPU_PRODUCT_ROWS = 4,  /* rows of an item */
     GPU_ATTEND_ITEMS = 64, /* items of a group */
     GPU_ATTEND_SIZE = 256, /* maximum elements of a head */
     GPU_SCRATCH = 10       /* buffers for the operands and results of one kernel */

@@ -1,139 +1,169 @@
-/* Products with constant weights: kernels/products.cl has the arithmetic. */
+/* Products with constant weights: kernels/products.cl and nbits.cl have the arithmetic. */
 #include "targets/gpu/products.h"
 
 #include "base/check.h"
+#include "numerics/contract.h"
 
-/* What both products have: rows of x, and y. */
-typedef struct rows {
+/* Constants of the kernels. */
+enum {
+    FEW_ROWS = 16, /* more are computed in tiles */
+    FEW_COLUMNS = 32,
+    FEW_TEAMS = 8,
+    TILE_ROWS = 64,
+    TILE_COLUMNS = 128,
+    INT8_COLUMNS = 64, /* of a tile */
+    TILE_ITEMS = 256,
+    ENOUGH = 256 /* groups: with fewer each has one piece */
+};
+
+/* product_shape of kernels/weights.cl. */
+typedef struct product_shape {
+    int32_t m, k, n, width, shift, blocks, zero_step, teams, split, has_bias, from_zero;
+} product_shape;
+
+typedef struct job {
+    const gpu_product *p;
     const gqac_tensor *x;
     gqac_tensor y;
-    int32_t m;
-    gpu_buffer in, out;
-} rows;
+    int32_t pieces;
+    product_shape shape;
+    gpu_buffer in, bias, out;
+    gpu_buffer qa, sa, sq; /* int8 activations, their scales and sums */
+} job;
 
 /* Checks x [.., k], and sets y [.., n]. */
-static gqac_status open_rows(target_call *call, int x, int y, int32_t k, int32_t n, rows *r) {
-    r->x = target_value(call, x);
-    const int rank = r->x->rank;
-    if (!OP_IN(OP_FLOATS, r->x->dtype) || rank < 2 || r->x->dims[rank - 1] != k)
-        OP_STOP(&call->work, GQAC_INVALID_INPUT, "the last axis of A is not %d", k);
-    r->y = *r->x;
-    r->y.dims[rank - 1] = n;
-    const int64_t m = op_product(r->x->dims, 0, rank - 1);
+static gqac_status open_rows(target_call *call, job *j) {
+    const gpu_weights *w = &j->p->weights;
+    j->x = target_value(call, j->p->x);
+    const int rank = j->x->rank;
+    if (!OP_IN(OP_FLOATS, j->x->dtype) || rank < 2 || j->x->dims[rank - 1] != w->k)
+        OP_STOP(&call->work, GQAC_INVALID_INPUT, "the last axis of A is not %d", w->k);
+    j->y = *j->x;
+    j->y.dims[rank - 1] = w->n;
+    const int64_t m = op_product(j->x->dims, 0, rank - 1);
     if (m > INT32_MAX)
         OP_STOP(&call->work, GQAC_INVALID_INPUT, "%lld rows", (long long)m);
-    r->m = (int32_t)m;
-    return target_give(call, y, &r->y);
+    j->shape.m = (int32_t)m;
+    return target_give(call, j->p->y, &j->y);
 }
 
-static gqac_status move_in(gpu_work *w, rows *r) {
-    GQAC_TRY(gpu_in(w, r->x, &r->in));
-    return gpu_out(w, &r->y, &r->out);
+static int32_t parts_of(int64_t n, int32_t size) {
+    return (int32_t)((n + size - 1) / size);
 }
 
-/* Items for `columns` columns and `m` rows, `height` rows an item. */
-static gpu_grid grid_of(int32_t columns, int32_t m, int32_t height) {
+/* Pieces of k, and what the kernels need besides. A block that is longer than a piece is one. */
+static void set_shape(job *j) {
+    const gpu_weights *w = &j->p->weights;
+    product_shape *s = &j->shape;
+    const bool longer = j->p->int8 && w->block > GQAC_K_PIECE;
+    s->k = w->k;
+    s->n = w->n;
+    s->width = w->width;
+    s->blocks = w->blocks;
+    s->zero_step = w->zero_step;
+    while (1 << s->shift < w->block)
+        s->shift++;
+    s->from_zero = longer && w->k > GQAC_K_PIECE;
+    j->pieces = parts_of(w->k, longer ? w->block : GQAC_K_PIECE);
+    s->teams = j->pieces < FEW_TEAMS ? j->pieces : FEW_TEAMS;
+}
+
+static gqac_status launch(gpu_work *w, const job *j, int form, const gpu_grid *grid,
+                          const gpu_buffer *y) {
+    const gpu_weights *p = &j->p->weights;
+    const gpu_buffer *scales = p->scales.handle ? &p->scales : &p->data; /* absent: not read */
+    const gpu_buffer *zeros = p->zeros.handle ? &p->zeros : &p->data;
+    const gpu_arg args[] = {
+        GPU_ARG(j->qa.handle),   GPU_ARG(j->sa.handle),   GPU_ARG(j->sq.handle),
+        GPU_ARG(p->data.handle), GPU_ARG(scales->handle), GPU_ARG(zeros->handle),
+        GPU_ARG(j->bias.handle), GPU_ARG(y->handle),      GPU_ARG(j->shape)};
+    const gpu_arg floats[] = {GPU_ARG(j->in.handle),   GPU_ARG(p->data.handle),
+                              GPU_ARG(scales->handle), GPU_ARG(zeros->handle),
+                              GPU_ARG(j->bias.handle), GPU_ARG(y->handle),
+                              GPU_ARG(j->shape)};
+    const gpu_kernel_id kernel = (gpu_kernel_id)((int)p->kernel + form);
+    return j->p->int8 ? gpu_launch(w, kernel, grid, GPU_COUNT(args), args)
+                      : gpu_launch(w, kernel, grid, GPU_COUNT(floats), floats);
+}
+
+static gqac_status few_rows(gpu_work *w, const job *j) {
+    const int form = j->shape.m == 1 ? GPU_FEW_1 : GPU_FEW_4, rows = form == GPU_FEW_1 ? 1 : 4;
+    const gpu_grid grid = {
+        .groups = {(size_t)parts_of(j->shape.n, FEW_COLUMNS), (size_t)parts_of(j->shape.m, rows)},
+        .items = {(size_t)(j->shape.teams * FEW_COLUMNS), 1}};
+    return launch(w, j, form, &grid, &j->out);
+}
+
+static gqac_status add_pieces(gpu_work *w, const job *j, const gpu_buffer *parts) {
     enum { ITEMS = 64 };
-    return (gpu_grid){.groups = {(size_t)(columns + ITEMS - 1) / ITEMS,
-                                 (size_t)(m + height - 1) / (size_t)height},
-                      .items = {ITEMS, 1}};
+    const gpu_grid grid = {.groups = {(size_t)parts_of(j->shape.n, ITEMS), (size_t)j->shape.m},
+                           .items = {ITEMS, 1}};
+    const gpu_arg args[] = {GPU_ARG(parts->handle), GPU_ARG(j->bias.handle), GPU_ARG(j->out.handle),
+                            GPU_ARG(j->pieces), GPU_ARG(j->shape)};
+    return gpu_launch(w, GPU_PRODUCT_ADD, &grid, GPU_COUNT(args), args);
 }
 
-/* ---- MatMul ------------------------------------------------------------------ */
+/* Where the device would have too few groups, each piece of k has groups of its own. */
+static gqac_status tiles(gpu_work *w, job *j) {
+    const int32_t wide = j->p->int8 ? INT8_COLUMNS : TILE_COLUMNS;
+    gpu_grid grid = {
+        .groups = {(size_t)parts_of(j->shape.n, wide), (size_t)parts_of(j->shape.m, TILE_ROWS)},
+        .items = {TILE_ITEMS, 1}};
+    gpu_buffer parts = j->out;
+    size_t bytes;
+    j->shape.split = j->pieces > 1 && grid.groups[0] * grid.groups[1] < ENOUGH;
+    if (j->shape.split) {
+        if (!gqac_mul_size((size_t)j->shape.m * sizeof(float), (size_t)j->shape.n, &bytes) ||
+            !gqac_mul_size(bytes, (size_t)j->pieces, &bytes))
+            return gqac_diag_oom(w->work->diag, "pieces of a product");
+        GQAC_TRY(gpu_scratch(w, bytes, &parts));
+        grid.groups[1] *= (size_t)j->pieces;
+    }
+    GQAC_TRY(launch(w, j, GPU_TILE, &grid, &parts));
+    return j->shape.split ? add_pieces(w, j, &parts) : GQAC_OK;
+}
 
-static gqac_status product(gpu_work *w, const gpu_product *p, rows *r) {
-    const gpu_grid grid = grid_of(p->n, r->m, GPU_PRODUCT_ROWS);
-    GQAC_TRY(move_in(w, r));
-    const gpu_arg args[] = {GPU_ARG(r->in.handle),  GPU_ARG(p->weights.handle),
-                            GPU_ARG(r->out.handle), GPU_ARG(r->m),
-                            GPU_ARG(p->k),          GPU_ARG(p->n)};
-    GQAC_TRY(gpu_launch(w, p->kernel, &grid, GPU_COUNT(args), args));
-    return gpu_done(w, &r->out, &r->y);
+static gqac_status quantise(gpu_work *w, job *j) {
+    enum { ITEMS = 64 };
+    const gpu_weights *p = &j->p->weights;
+    const gpu_grid grid = {.groups = {(size_t)parts_of(p->blocks, ITEMS), (size_t)j->shape.m},
+                           .items = {ITEMS, 1}};
+    const size_t blocks = (size_t)j->shape.m * (size_t)p->blocks;
+    size_t bytes;
+    if (!gqac_mul_size(blocks, (size_t)p->block, &bytes))
+        return gqac_diag_oom(w->work->diag, "int8 activations");
+    GQAC_TRY(gpu_scratch(w, bytes, &j->qa));
+    GQAC_TRY(gpu_scratch(w, blocks * sizeof(float), &j->sa));
+    GQAC_TRY(gpu_scratch(w, blocks * sizeof(int32_t), &j->sq));
+    const gpu_arg args[] = {GPU_ARG(j->in.handle), GPU_ARG(j->qa.handle), GPU_ARG(j->sa.handle),
+                            GPU_ARG(j->sq.handle), GPU_ARG(j->shape.m),   GPU_ARG(p->k),
+                            GPU_ARG(p->blocks),    GPU_ARG(p->block),     GPU_ARG(p->bits)};
+    return gpu_launch(w, GPU_NBITS_QUANTISE, &grid, GPU_COUNT(args), args);
+}
+
+static gqac_status multiply(gpu_work *w, const target_call *call, job *j) {
+    GQAC_TRY(gpu_in(w, j->x, &j->in));
+    GQAC_TRY(gpu_out(w, &j->y, &j->out));
+    GQAC_TRY(gpu_operand_in(w, call, &j->p->bias, &j->bias));
+    if (j->p->int8)
+        GQAC_TRY(quantise(w, j));
+    GQAC_TRY(j->shape.m <= FEW_ROWS ? few_rows(w, j) : tiles(w, j));
+    return gpu_done(w, &j->out, &j->y);
 }
 
 gqac_status gpu_product_run(target_call *call, const void *record) {
-    const gpu_product *p = record;
-    rows r = {0};
-    GQAC_TRY(open_rows(call, p->x, p->y, p->k, p->n, &r));
-    if (r.m == 0)
-        return GQAC_OK;
-    gpu_work w = gpu_take(call);
-    const gqac_status status = product(&w, p, &r);
-    gpu_give_back(&w);
-    return status;
-}
-
-/* ---- MatMulNBits -------------------------------------------------------------- */
-
-static gqac_status product_fp32(gpu_work *w, const gpu_nbits *p, const rows *r) {
-    const gpu_grid grid = grid_of(p->n, r->m, GPU_PRODUCT_ROWS);
-    const gpu_arg args[] = {GPU_ARG(r->in.handle),
-                            GPU_ARG(p->words.handle),
-                            GPU_ARG(p->scales.handle),
-                            GPU_ARG(p->zeros.handle),
-                            GPU_ARG(r->out.handle),
-                            GPU_ARG(r->m),
-                            GPU_ARG(p->k),
-                            GPU_ARG(p->n),
-                            GPU_ARG(p->bits),
-                            GPU_ARG(p->block)};
-    return gpu_launch(w, GPU_NBITS_FP32, &grid, GPU_COUNT(args), args);
-}
-
-static gqac_status product_int8(gpu_work *w, const gpu_nbits *p, const rows *r) {
-    const gpu_grid blocks = grid_of(p->blocks, r->m, 1), grid = grid_of(p->n, r->m, 1);
-    gpu_buffer qa, sa;
-    size_t codes;
-    if (!gqac_mul_size((size_t)r->m, (size_t)p->blocks * (size_t)p->block, &codes))
-        return gqac_diag_oom(w->work->diag, "int8 activations");
-    GQAC_TRY(gpu_scratch(w, codes, &qa));
-    GQAC_TRY(gpu_scratch(w, codes / (size_t)p->block * sizeof(float), &sa));
-    const gpu_arg quantise[] = {GPU_ARG(r->in.handle), GPU_ARG(qa.handle), GPU_ARG(sa.handle),
-                                GPU_ARG(r->m),         GPU_ARG(p->k),      GPU_ARG(p->blocks),
-                                GPU_ARG(p->block)};
-    GQAC_TRY(gpu_launch(w, GPU_NBITS_QUANTISE, &blocks, GPU_COUNT(quantise), quantise));
-    const gpu_arg args[] = {GPU_ARG(qa.handle),
-                            GPU_ARG(sa.handle),
-                            GPU_ARG(p->words.handle),
-                            GPU_ARG(p->scales.handle),
-                            GPU_ARG(p->zeros.handle),
-                            GPU_ARG(r->out.handle),
-                            GPU_ARG(r->m),
-                            GPU_ARG(p->k),
-                            GPU_ARG(p->n),
-                            GPU_ARG(p->bits),
-                            GPU_ARG(p->block),
-                            GPU_ARG(p->blocks)};
-    return gpu_launch(w, GPU_NBITS_INT8, &grid, GPU_COUNT(args), args);
-}
-
-static gqac_status product_nbits(gpu_work *w, const target_call *call, const gpu_nbits *p,
-                                 rows *r) {
-    gpu_buffer to_add = {0};
-    GQAC_TRY(move_in(w, r));
-    GQAC_TRY(p->int8 ? product_int8(w, p, r) : product_fp32(w, p, r));
-    if (p->bias.value >= 0) {
-        const gpu_grid grid = grid_of(p->n, r->m, 1);
-        GQAC_TRY(gpu_operand_in(w, call, &p->bias, &to_add));
-        const gpu_arg args[] = {GPU_ARG(r->out.handle), GPU_ARG(to_add.handle), GPU_ARG(r->m),
-                                GPU_ARG(p->n)};
-        GQAC_TRY(gpu_launch(w, GPU_ADD_BIAS, &grid, GPU_COUNT(args), args));
-    }
-    return gpu_done(w, &r->out, &r->y);
-}
-
-gqac_status gpu_nbits_run(target_call *call, const void *record) {
-    const gpu_nbits *p = record;
-    const gqac_tensor *bias = target_value(call, p->bias.value);
-    rows r = {0};
-    GQAC_TRY(open_rows(call, p->x, p->y, p->k, p->n, &r));
-    if (bias && (!OP_IN(OP_FLOATS, bias->dtype) || gqac_tensor_count(bias) != p->n))
+    job j = {.p = record};
+    const gqac_tensor *bias = target_value(call, j.p->bias.value);
+    GQAC_TRY(open_rows(call, &j));
+    if (bias && (!OP_IN(OP_FLOATS, bias->dtype) || gqac_tensor_count(bias) != j.p->weights.n))
         OP_STOP(&call->work, GQAC_INVALID_INPUT, "bias has %lld elements, expected %d",
-                (long long)gqac_tensor_count(bias), p->n);
-    if (r.m == 0)
+                (long long)gqac_tensor_count(bias), j.p->weights.n);
+    if (j.shape.m == 0)
         return GQAC_OK;
+    set_shape(&j);
+    j.shape.has_bias = bias != NULL;
     gpu_work w = gpu_take(call);
-    const gqac_status status = product_nbits(&w, call, p, &r);
+    const gqac_status status = multiply(&w, call, &j);
     gpu_give_back(&w);
     return status;
 }

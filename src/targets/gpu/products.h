@@ -5,24 +5,27 @@
 #include "targets/call.h"
 #include "targets/gpu/gpu.h"
 
-/* MatMul: x [.., K] times w [K,N]. */
+/* Weights [K,N] on the device, as kernels/weights.cl has them. */
+typedef struct gpu_weights {
+    gpu_kernel_id kernel; /* the first of GPU_FORMS */
+    gpu_buffer data;
+    gpu_buffer scales, zeros; /* of codes: fp32 [blocks][width]; zeros may be one row for all */
+    int32_t k, n, width;
+    int32_t bits, block, blocks, zero_step;
+} gpu_weights;
+
+/* Columns of a row of weights: a multiple of 128 bits, whatever their type. */
+static inline int32_t gpu_weights_width(int32_t n) {
+    return (n + 7) / 8 * 8;
+}
+
+/* x [.., K] times weights, plus a bias: MatMul, MatMulNBits. */
 typedef struct gpu_product {
     int x, y; /* values */
-    gpu_kernel_id kernel;
-    gpu_buffer weights;
-    int32_t k, n;
+    gpu_operand bias;
+    gpu_weights weights;
+    bool int8; /* activations are rounded to int8 */
 } gpu_product;
 gqac_status gpu_product_run(target_call *call, const void *record);
-
-/* MatMulNBits: codes as words [blocks * block * bits / 32][N], lowest bits first; scales and zero
- * points as fp32, [blocks][N]. */
-typedef struct gpu_nbits {
-    int x, y; /* values */
-    gpu_operand bias;
-    gpu_buffer words, scales, zeros;
-    int32_t k, n, bits, block, blocks;
-    bool int8; /* activations are rounded to int8 */
-} gpu_nbits;
-gqac_status gpu_nbits_run(target_call *call, const void *record);
 
 #endif

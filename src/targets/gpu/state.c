@@ -10,57 +10,69 @@
 #include "targets/gpu/blocks.h"
 #include "targets/gpu/mirror.h"
 
-static const char *const kernel_names[GPU_KERNELS] = {[GPU_PRODUCT_F32] = "product_f32",
-                                                      [GPU_PRODUCT_F16] = "product_f16",
-                                                      [GPU_PRODUCT_BF16] = "product_bf16",
-                                                      [GPU_NBITS_FP32] = "nbits_fp32",
-                                                      [GPU_NBITS_QUANTISE] = "nbits_quantise",
-                                                      [GPU_NBITS_INT8] = "nbits_int8",
-                                                      [GPU_ADD_BIAS] = "add_bias",
-                                                      [GPU_ATTEND] = "attend",
-                                                      [GPU_ATTEND_BLOCKS_F32] = "attend_blocks_f32",
-                                                      [GPU_ATTEND_BLOCKS_F16] = "attend_blocks_f16",
-                                                      [GPU_ATTEND_BLOCKS_BF16] =
-                                                          "attend_blocks_bf16",
-                                                      [GPU_NORM] = "norm_rows",
-                                                      [GPU_ROTATE] = "rotate_rows",
-                                                      [GPU_COPY_BOX] = "copy_box",
-                                                      [GPU_COPY_BOX_16] = "copy_box_16",
-                                                      [GPU_COPY_ROWS] = "copy_rows",
-                                                      [GPU_COPY_ROWS_16] = "copy_rows_16",
-                                                      [GPU_APPEND] = "append_rows",
-                                                      [GPU_APPEND_16] = "append_rows_16",
-                                                      [GPU_WIDEN_F16] = "widen_f16",
-                                                      [GPU_WIDEN_BF16] = "widen_bf16",
-                                                      [GPU_ROUND_F16] = "round_f16",
-                                                      [GPU_ROUND_BF16] = "round_bf16",
-                                                      [GPU_SAME] = "unary_same",
-                                                      [GPU_NEG] = "unary_neg",
-                                                      [GPU_SQRT] = "unary_sqrt",
-                                                      [GPU_SIGMOID] = "unary_sigmoid",
-                                                      [GPU_TANH] = "unary_tanh",
-                                                      [GPU_ERF] = "unary_erf",
-                                                      [GPU_SWISH] = "unary_swish",
-                                                      [GPU_GELU] = "unary_gelu",
-                                                      [GPU_GELU_TANH] = "unary_gelu_tanh",
-                                                      [GPU_FAST_GELU] = "unary_fast_gelu",
-                                                      [GPU_ADD] = "binary_add",
-                                                      [GPU_SUB] = "binary_sub",
-                                                      [GPU_MUL] = "binary_mul",
-                                                      [GPU_DIV] = "binary_div",
-                                                      [GPU_MOE_CHOOSE] = "moe_choose",
-                                                      [GPU_MOE_F32] = "moe_f32",
-                                                      [GPU_MOE_F16] = "moe_f16",
-                                                      [GPU_MOE_BF16] = "moe_bf16",
-                                                      [GPU_MOE_CODES] = "moe_codes",
-                                                      [GPU_MOE_ACTIVATE] = "moe_activate",
-                                                      [GPU_MOE_ADD] = "moe_add"};
+/* The kernels of a product, for a kind of weights. */
+#define FORMS(ID, PREFIX, KIND)                                                                    \
+    [ID + GPU_FEW_1] = PREFIX "_few1_" KIND, [ID + GPU_FEW_4] = PREFIX "_few4_" KIND,              \
+          [ID + GPU_TILE] = PREFIX "_tile_" KIND
+
+static const char *const kernel_names[GPU_KERNELS] = {
+    FORMS(GPU_PRODUCT_F32, "product", "f32"),
+    FORMS(GPU_PRODUCT_F16, "product", "f16"),
+    FORMS(GPU_PRODUCT_BF16, "product", "bf16"),
+    FORMS(GPU_PRODUCT_2, "product", "2"),
+    FORMS(GPU_PRODUCT_4, "product", "4"),
+    FORMS(GPU_PRODUCT_8, "product", "8"),
+    FORMS(GPU_INT8_2, "int8", "2"),
+    FORMS(GPU_INT8_4, "int8", "4"),
+    FORMS(GPU_INT8_8, "int8", "8"),
+    [GPU_PRODUCT_ADD] = "product_add",
+    [GPU_NBITS_QUANTISE] = "nbits_quantise",
+    [GPU_ATTEND] = "attend",
+    [GPU_ATTEND_BLOCKS_F32] = "attend_blocks_f32",
+    [GPU_ATTEND_BLOCKS_F16] = "attend_blocks_f16",
+    [GPU_ATTEND_BLOCKS_BF16] = "attend_blocks_bf16",
+    [GPU_NORM] = "norm_rows",
+    [GPU_ROTATE] = "rotate_rows",
+    [GPU_COPY_BOX] = "copy_box",
+    [GPU_COPY_BOX_16] = "copy_box_16",
+    [GPU_COPY_ROWS] = "copy_rows",
+    [GPU_COPY_ROWS_16] = "copy_rows_16",
+    [GPU_APPEND] = "append_rows",
+    [GPU_APPEND_16] = "append_rows_16",
+    [GPU_WIDEN_F16] = "widen_f16",
+    [GPU_WIDEN_BF16] = "widen_bf16",
+    [GPU_ROUND_F16] = "round_f16",
+    [GPU_ROUND_BF16] = "round_bf16",
+    [GPU_SAME] = "unary_same",
+    [GPU_NEG] = "unary_neg",
+    [GPU_SQRT] = "unary_sqrt",
+    [GPU_SIGMOID] = "unary_sigmoid",
+    [GPU_TANH] = "unary_tanh",
+    [GPU_ERF] = "unary_erf",
+    [GPU_SWISH] = "unary_swish",
+    [GPU_GELU] = "unary_gelu",
+    [GPU_GELU_TANH] = "unary_gelu_tanh",
+    [GPU_FAST_GELU] = "unary_fast_gelu",
+    [GPU_ADD] = "binary_add",
+    [GPU_SUB] = "binary_sub",
+    [GPU_MUL] = "binary_mul",
+    [GPU_DIV] = "binary_div",
+    [GPU_MOE_CHOOSE] = "moe_choose",
+    [GPU_MOE_F32] = "moe_f32",
+    [GPU_MOE_F16] = "moe_f16",
+    [GPU_MOE_BF16] = "moe_bf16",
+    [GPU_MOE_CODES] = "moe_codes",
+    [GPU_MOE_ACTIVATE] = "moe_activate",
+    [GPU_MOE_ADD] = "moe_add",
+};
 
 /* Negative controls are in kernels/. */
 #if defined(GQAC_CONTROL_KERNEL_BY_ROWS)
 #define CONTROL "#define CONTROL_KERNEL_BY_ROWS\n"
 #elif defined(GQAC_CONTROL_GPU_SPLIT_BY_GROUPS)
 #define CONTROL "#define CONTROL_GPU_SPLIT_BY_GROUPS\n"
+#elif defined(GQAC_CONTROL_GPU_PIECES_DESCEND)
+#define CONTROL "#define CONTROL_GPU_PIECES_DESCEND\n"
 #elif defined(GQAC_CONTROL_GPU_ROWS_AFTER_END)
 #define CONTROL "#define CONTROL_GPU_ROWS_AFTER_END\n"
 #else
@@ -97,12 +109,12 @@ struct gpu_state {
 static gqac_status open_kernels(gpu_state *s, int own, gqac_diag *diag) {
     char constants[256];
     snprintf(constants, sizeof constants,
-             "#define GQAC_KEY_TILE %d\n#define GQAC_KEY_SPLIT %d\n#define PRODUCT_ROWS %d\n"
+             "#define GQAC_KEY_TILE %d\n#define GQAC_KEY_SPLIT %d\n"
              "#define ATTEND_ITEMS %d\n#define ATTEND_SIZE %d\n#define BROADCAST_RANK %d\n#define "
              "BOX_RANK %d\n"
              "#define KV_BLOCK %d\n#define KV_SLABS %d\n" CONTROL,
-             GQAC_KEY_TILE, GQAC_KEY_SPLIT, GPU_PRODUCT_ROWS, GPU_ATTEND_ITEMS, GPU_ATTEND_SIZE,
-             GQAC_MAX_RANK, OP_BOX_RANK, GQAC_KV_BLOCK, GPU_SLABS);
+             GQAC_KEY_TILE, GQAC_KEY_SPLIT, GPU_ATTEND_ITEMS, GPU_ATTEND_SIZE, GQAC_MAX_RANK,
+             OP_BOX_RANK, GQAC_KV_BLOCK, GPU_SLABS);
     GQAC_TRY(s->driver->open(own, &s->queue, diag));
     s->blocks = gpu_blocks_open(s->driver, s->queue);
     if (!s->blocks)

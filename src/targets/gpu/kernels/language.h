@@ -1,9 +1,27 @@
 /* The words of OpenCL C that kernels/ is written in, for a compiler of CUDA C (NVRTC with
- * -default-device, so that functions without an attribute are of the device). The only word that
- * OpenCL lacks is SHARED: it declares a variable of a group, where `__local` is for pointers. */
+ * -default-device, so that functions without an attribute are of the device). Words that OpenCL
+ * lacks: SHARED declares a variable of a group, where `__local` is for pointers; GROUP(n) and
+ * MOST(n) say that a group of the kernel has n items, or n at most, of which 512 fit in registers;
+ * UNROLL, UNROLL_2 and ROLLED stand before loops; fma_row, dot_bytes and half_to_float
+ * are single instructions, or few, where the device has them. */
 #ifndef __CUDACC__
 
-#define SHARED __local
+#define SHARED   __local
+#define GROUP(n) __attribute__((reqd_work_group_size(n, 1, 1)))
+#define MOST(n)
+#define UNROLL   _Pragma("unroll")
+#define UNROLL_2 _Pragma("unroll 2")
+#define ROLLED   _Pragma("nounroll")
+
+static inline float4 fma_row(float a, float4 b, float4 c) {
+    return fma((float4)(a), b, c);
+}
+/* c plus the sum of the products of four bytes of a, with a sign, and of b, without. */
+static inline int dot_bytes(int a, uint b, int c) {
+    return c + (char)a * (int)(b & 255u) + (char)(a >> 8) * (int)(b >> 8 & 255u) +
+           (char)(a >> 16) * (int)(b >> 16 & 255u) + (a >> 24) * (int)(b >> 24);
+}
+#define half_to_float(x) gqn_f16_to_f32(x)
 
 #else
 
@@ -19,6 +37,35 @@ static_assert(sizeof(long) == 8 && (char)-1 < 0, "the types of OpenCL C");
 #define __local
 #define CLK_LOCAL_MEM_FENCE 0
 #define barrier(fence)      __syncthreads()
+#define GROUP(n)            __launch_bounds__(n, 512 / (n))
+#define MOST(n)             __launch_bounds__(n, 512 / (n))
+#define UNROLL              _Pragma("unroll")
+#define UNROLL_2            _Pragma("unroll 2")
+#define ROLLED              _Pragma("unroll 1")
+
+static __forceinline__ float4 fma_row(float a, float4 b, float4 c) {
+    c.x = gqn_fma(a, b.x, c.x);
+    c.y = gqn_fma(a, b.y, c.y);
+    c.z = gqn_fma(a, b.z, c.z);
+    c.w = gqn_fma(a, b.w, c.w);
+    return c;
+}
+static __forceinline__ int dot_bytes(int a, uint b, int c) {
+#if __CUDA_ARCH__ >= 610
+    int sum;
+    asm("dp4a.s32.u32 %0, %1, %2, %3;" : "=r"(sum) : "r"(a), "r"(b), "r"(c));
+    return sum;
+#else
+    return c + (char)a * (int)(b & 255u) + (char)(a >> 8) * (int)(b >> 8 & 255u) +
+           (char)(a >> 16) * (int)(b >> 16 & 255u) + (a >> 24) * (int)(b >> 24);
+#endif
+}
+/* Exact, denormals included; the payload of a NaN is another. */
+static __forceinline__ float half_to_float(ushort x) {
+    float wide;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(x));
+    return wide;
+}
 
 /* A grid of CUDA has at most 65535 groups along axis 1: the driver launches more in parts, and
  * writes the first group of a part here. */

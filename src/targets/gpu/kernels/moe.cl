@@ -36,6 +36,13 @@ __kernel void moe_choose(__global const float *router, __global const float *mix
         p[i] = s.has_mix ? mix[order[i]] : gqn_div(p[i], sum);
 }
 
+/* Code of k `i`: words [k * bits / 32][n], lowest bits first. */
+static inline int code_of(__global const uint *words, int i, int at, int n, int bits) {
+    const int per = 32 / bits;
+    return (int)(words[(size_t)(i / per) * (size_t)n + (size_t)at] >> (i % per * bits)) &
+           ((1 << bits) - 1);
+}
+
 typedef struct moe_shape {
     int pairs, per_row, k, n; /* per_row: pairs that share a row of x */
     int experts, bits, block, blocks, words, has_bias;

@@ -73,6 +73,16 @@ class Row:
             count = x["K"] * x["N"] * x["layers"]
         return count * (4 if self.dtype == "f32" else 0.5 + 4 / 32)
 
+    def step_bytes(self):
+        """Bytes that a decode step of a whole model reads: weights once, and all caches."""
+        x = self.shapes
+        cache = 2 * x["layers"] * x["kv_heads"] * x["head"] * (x["P"] + x["S"]) * 4
+        return self.weight_bytes() + self.batch() * cache
+
+    def step_flops(self):
+        """Operations of its products with weights; each row goes through the LM head."""
+        return 2 * self.batch() * self.shapes["S"] * models.weights(self.extra["size"])
+
     def bytes_read(self):
         """Bytes that one call has to read from memory, where that limits it: one row of tokens."""
         if self.shapes.get("M", self.shapes.get("S")) != 1 or self.batch() > 1:

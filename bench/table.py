@@ -138,10 +138,27 @@ def caches(found):
     return lines if len(lines) > 2 else []
 
 
+def roof(row, record, found):
+    """ms that a step of several sequences takes at least: reading weights and caches at the rate of
+    memory, or multiplying at the rate of fma, of int8 products that of matmul-int4-512. None where a
+    rate was not measured."""
+    threads = record["threads"]
+    calibration = record["calibration"].values()
+    read = 1e-6 * row.step_bytes() / max(c[f"dram_gbps_{threads}"] for c in calibration)
+    products = found.get(("matmul-int4-512", threads))
+    if row.dtype == "f32":
+        rate = max(c[f"fma_gflops_{threads}"] for c in calibration)
+    elif products:
+        rate = products["results"]["gqac"]["rate"]
+    else:
+        return None
+    return max(read, 1e-6 * row.step_flops() / rate)
+
+
 def batches(found, threads):
     """Decode of several sequences beside that of one, and beside the peers."""
-    lines = ["| model | sequences | gqac ms | by one | tok/s | ONNX Runtime | llama.cpp | ahead of both |",
-             "|---|---|---|---|---|---|---|---|"]
+    lines = ["| model | sequences | gqac ms | × one sequence | × roof | tok/s | ONNX Runtime | llama.cpp "
+             "| ahead of both |", "|---|---|---|---|---|---|---|---|---|"]
     for size, form in rows.MODELS:
         model = f"{size}-{form}-decode"
         names = {1: f"{model}@512", **{b: f"{model}-x{b}@512" for b in rows.BATCHES}}
@@ -152,10 +169,12 @@ def batches(found, threads):
             own = record["results"]["gqac"]
             ratios = [record["results"][p]["ratio"] for p in (rows.ORT, rows.LLAMA)
                       if p in record["results"]]
-            by_one = f"{own['ms'] / one['results']['gqac']['ms']:.2f}×" if one else "–"
+            by_one = f"{own['ms'] / one['results']['gqac']['ms']:.2f}" if one else "–"
+            least = roof(rows.BY_NAME[names[batch]], record, found)
+            by_roof = f"{own['ms'] / least:.2f}" if least else "–"
             mark = " †" if record["moved"] else ""
             ahead = "yes" if len(ratios) == 2 and min(ratios) > 1 else "no"
-            lines.append(f"| {size} {form}{mark} | {batch} | {own['ms']:.3g} | {by_one} | "
+            lines.append(f"| {size} {form}{mark} | {batch} | {own['ms']:.3g} | {by_one} | {by_roof} | "
                          f"{own['rate']:.3g} | {cell(record, rows.ORT)} | "
                          f"{cell(record, rows.LLAMA)} | {ahead} |")
     return lines if len(lines) > 2 else []

@@ -1,7 +1,6 @@
 /* The loop of a server, without its sockets: requests join while others run, share steps, at most
  * CHUNK tokens of each, and stream their ids. A client that disconnects in the middle of its prompt
- * ends the step at once; a request with an error fails alone. Answers have the bits of a run
- * alone. */
+ * ends the step at once; a request with an error fails alone. All bits are those of a run alone. */
 #include <gqac/gqac.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -55,8 +54,7 @@ static void must(const host *h, gqac_status status) {
     }
 }
 
-/* Fills the items of the next step; `who` is the request of each item. Returns the number of
- * items. */
+/* Fills the items of the next step, and in `who` the request of each; returns their number. */
 static int gather(host *h, gqac_step_item *items, int *who) {
     const int joined = atomic_load(&h->joined);
     int n = 0;
@@ -96,8 +94,7 @@ static void turn(host *h) {
     gqac_step_item items[REQUESTS];
     int who[REQUESTS], n = gather(h, items, who);
     const gqac_status status = n ? gqac_step(h->context, n, items, &h->diag) : GQAC_OK;
-    if (status == GQAC_ABORTED) /* all sequences are as before: the others continue with the next
-                                   step */
+    if (status == GQAC_ABORTED) /* every sequence is as before, and the others go on */
         end(h, &h->requests[GONE], "cancelled");
     else if (status != GQAC_OK && h->diag.index >= 0)
         end(h, &h->requests[who[h->diag.index]], "failed");

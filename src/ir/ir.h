@@ -234,7 +234,7 @@ bool ir_value_take_name(ir_value *value, const char *name);
  * of gqac. Returns `buffer`. */
 const char *ir_node_op_name(const ir_node *node, char *buffer, size_t size);
 /* Adds "node 'name' (op)" to diag->where. */
-void ir_node_place(const ir_node *node, gqac_diag *diag);
+void ir_node_where(const ir_node *node, gqac_diag *diag);
 /* The node whose kernel computes this one: itself, or the root that it is fused into. */
 ir_node *ir_node_root(const ir_node *node);
 /* The node of `graph` that is this one or holds it in a nested graph. */

@@ -196,7 +196,7 @@ const char *ir_node_op_name(const ir_node *node, char *buffer, size_t size) {
     return buffer;
 }
 
-void ir_node_place(const ir_node *node, gqac_diag *diag) {
+void ir_node_where(const ir_node *node, gqac_diag *diag) {
     char op[128];
     gqac_diag_where(diag, "node '%s' (%s)", node->name ? node->name : "",
                     ir_node_op_name(node, op, sizeof op));

@@ -216,7 +216,7 @@ static gqac_status verify_body(verifier *v, const ir_graph *graph, int depth) {
         if (status == GQAC_OK)
             status = verify_node(v, node, graph, depth);
         if (status != GQAC_OK) {
-            ir_node_place(node, v->diag);
+            ir_node_where(node, v->diag);
             return status;
         }
         last = node;

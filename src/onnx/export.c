@@ -21,7 +21,7 @@ static gqac_status check_node(void *arg, ir_node *node) {
     const ir_schema *op = node->op;
     if (strcmp(op->domain, "gqac") == 0) {
         gqac_diag_set(ex->diag, GQAC_UNSUPPORTED, "'%s' is an op of gqac, not of ONNX", op->name);
-        ir_node_place(node, ex->diag);
+        ir_node_where(node, ex->diag);
         gqac_diag_hint(ex->diag, "the last graph of ONNX ops only is the one after tidy or raise: "
                                  "--stop-after tidy");
         return GQAC_UNSUPPORTED;
@@ -37,7 +37,7 @@ static gqac_status check_until(void *arg, ir_node *node) {
         return GQAC_OK;
     gqac_diag_set(ex->diag, GQAC_UNSUPPORTED, "%s ends with opset %d, other ops need opset %lld",
                   node->op->name, node->op->until, (long long)ex->opset);
-    ir_node_place(node, ex->diag);
+    ir_node_where(node, ex->diag);
     return GQAC_UNSUPPORTED;
 }
 

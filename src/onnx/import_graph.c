@@ -158,7 +158,7 @@ gqac_status onnx_import_body(onnx_scope *scope, size_t n, Onnx__NodeProto *const
                 continue;
             gqac_status status = onnx_scope_define(scope, nodes[i]->output[k], &name);
             if (status != GQAC_OK) {
-                onnx_place(im, nodes[i]);
+                onnx_where(im, nodes[i]);
                 return status;
             }
             name->node = (int)i;

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-void onnx_place(importer *im, const Onnx__NodeProto *node) {
+void onnx_where(importer *im, const Onnx__NodeProto *node) {
     const char *domain = onnx_domain(node->domain);
     gqac_diag_where(im->diag, "node '%s' (%s%s%s)", onnx_text(node->name), domain,
                     *domain ? "." : "", onnx_text(node->op_type));
@@ -169,7 +169,7 @@ static gqac_status complete(onnx_scope *scope, const Onnx__NodeProto *proto, con
     gqac_status status = onnx_import_attrs(scope, proto, node, &raw);
     if (status != GQAC_OK || raw.bad) {
         if (status != GQAC_OK)
-            onnx_place(im, proto);
+            onnx_where(im, proto);
         gqac_free(raw.values);
         return status;
     }
@@ -184,7 +184,7 @@ static gqac_status complete(onnx_scope *scope, const Onnx__NodeProto *proto, con
     if (status == GQAC_UNSUPPORTED)
         return onnx_tally_failure(im, proto);
     if (status != GQAC_OK && !im->diag->where[0])
-        onnx_place(im, proto);
+        onnx_where(im, proto);
     return status;
 }
 
@@ -273,6 +273,6 @@ gqac_status onnx_import_node(onnx_scope *scope, const Onnx__NodeProto *node) {
     bool placed;
     gqac_status status = import_op(scope, node, &placed);
     if (status != GQAC_OK && !placed)
-        onnx_place(scope->im, node);
+        onnx_where(scope->im, node);
     return status;
 }

@@ -157,7 +157,7 @@ gqac_status onnx_import_node(onnx_scope *scope, const Onnx__NodeProto *node);
  * are searched for unsupported nodes too. */
 gqac_status onnx_pass_over(onnx_scope *scope, const Onnx__NodeProto *node, const char *reason);
 /* Names a node in im->diag. */
-void onnx_place(importer *im, const Onnx__NodeProto *node);
+void onnx_where(importer *im, const Onnx__NodeProto *node);
 
 /* import_attr.c: reads one attribute of a file, whose kind it stores. */
 gqac_status onnx_attr_read(const onnx_scope *scope, const Onnx__AttributeProto *proto,

@@ -156,7 +156,7 @@ static gqac_status cycle(orderer *o) {
     if (o->oom)
         return onnx_oom(im);
     gqac_diag_set(im->diag, GQAC_INVALID_MODEL, "the graph has a cycle through this node");
-    onnx_place(im, o->nodes[at]);
+    onnx_where(im, o->nodes[at]);
     return GQAC_INVALID_MODEL;
 }
 

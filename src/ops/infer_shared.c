@@ -17,7 +17,7 @@ gqac_status op_fail(const ir_node *node, gqac_diag *diag, gqac_status status, co
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
     gqac_diag_set(diag, status, "%s", text);
-    ir_node_place(node, diag);
+    ir_node_where(node, diag);
     return status;
 }
 

@@ -72,7 +72,7 @@ ir_node *op_build(ir_builder *b, const char *domain, const char *name, int n_inp
 /* Names the node in failures that op_fail did not report, such as NO_MEMORY. */
 static gqac_status placed(const ir_node *node, gqac_diag *diag, gqac_status status) {
     if (status != GQAC_OK && diag && !diag->where[0])
-        ir_node_place(node, diag);
+        ir_node_where(node, diag);
     return status;
 }
 

@@ -77,7 +77,7 @@ static gqac_status replace_node(pass_context *context, ir_node *node,
         return GQAC_OK;
     if (b.status != GQAC_OK) {
         if (context->diag && !context->diag->where[0])
-            ir_node_place(node, context->diag);
+            ir_node_where(node, context->diag);
         return b.status;
     }
     GQAC_TRY(pass_settle(node, prev, context->diag));

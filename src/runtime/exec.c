@@ -389,7 +389,7 @@ static void name_node(const ir_node *node, gqac_diag *diag) {
     const int n = snprintf(place, sizeof place, "node '%s' (", name);
     if (!diag || n < 0 || !strncmp(diag->where, place, strlen(place)))
         return;
-    ir_node_place(node, diag);
+    ir_node_where(node, diag);
 }
 
 /* Runs a node by the eval of its op; `moved`: with elements on the device. */

@@ -411,7 +411,7 @@ static gqac_status bind_node(void *arg, ir_node *n) {
         return GQAC_OK;
     const gqac_status status = target_bind(b, n);
     if (status != GQAC_OK && b->diag && !b->diag->where[0])
-        ir_node_place(n, b->diag);
+        ir_node_where(n, b->diag);
     return status;
 }
 

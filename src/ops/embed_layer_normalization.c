@@ -40,7 +40,7 @@ static ir_value *gather(ir_builder *b, ir_value *table, ir_value *ids) {
 }
 
 /* Positions 0, 1, ... S-1. */
-static ir_value *places(ir_builder *b, ir_value *ids) {
+static ir_value *positions(ir_builder *b, ir_value *ids) {
     ir_value *shape = OP_BUILD(b, "Shape", .in = {ids});
     ir_value *tokens = gather(b, shape, ir_build_i64(b, 1));
     return OP_BUILD(b, "Range", .in = {ir_build_i64(b, 0), tokens, ir_build_i64(b, 1)});
@@ -60,7 +60,7 @@ static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_v
     ir_value *ids = ir_node_input(node, IDS), *where = ir_node_input(node, POSITION_IDS);
     (void)options;
     if (!where)
-        where = places(b, ids);
+        where = positions(b, ids);
     ir_value *position = gather(b, ir_node_input(node, POSITION), where);
     ir_value *word = gather(b, ir_node_input(node, WORD), ids);
     ir_value *sum = OP_BUILD(b, "Add", .in = {word, position});

@@ -19,7 +19,7 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
 
 static gqac_status copy(op_call *call, int axis) {
     const gqac_tensor *data = call->in[0], *indices = call->in[1];
-    op_elements_place p = op_elements_begin(call, axis);
+    op_elements_cursor p = op_elements_begin(call, axis);
     int64_t index;
     size_t width = op_width(data->dtype);
     unsigned char *to = call->out[0].data;

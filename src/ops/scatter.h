@@ -17,13 +17,13 @@ void op_scatter_put(const op_call *call, int64_t to, const gqac_tensor *updates,
 /* GatherElements and ScatterElements: the offset in data that an element of indices selects, in
  * row-major order of indices. `base` is the offset without the axis; the index times the stride of
  * the axis is added to it. */
-typedef struct op_elements_place {
+typedef struct op_elements_cursor {
     const gqac_tensor *indices;
     int axis;
     int64_t strides[GQAC_MAX_RANK], at[GQAC_MAX_RANK], base;
-} op_elements_place;
-op_elements_place op_elements_begin(const op_call *call, int axis);
-void op_elements_next(op_elements_place *p);
+} op_elements_cursor;
+op_elements_cursor op_elements_begin(const op_call *call, int axis);
+void op_elements_next(op_elements_cursor *p);
 bool op_elements_mixes(const ir_node *node); /* `mixes` of both rows */
 
 /* GatherND and ScatterND: true if the tuples of input 1 select rows, on the axes after the first

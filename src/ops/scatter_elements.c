@@ -38,7 +38,7 @@ static gqac_status eval(op_call *call) {
     GQAC_TRY(
         op_axis(call->node, ir_attr_int(call->node, "axis"), call->in[0]->rank, &axis, call->diag));
     GQAC_TRY(check(call, axis));
-    op_elements_place p = op_elements_begin(call, axis);
+    op_elements_cursor p = op_elements_begin(call, axis);
     for (int64_t i = 0, n = gqac_tensor_count(call->in[1]); i < n; i++) {
         GQAC_TRY(op_index(call, i, axis, &index));
         op_scatter_put(call, p.base + index * p.strides[axis], call->in[2], i, 1);

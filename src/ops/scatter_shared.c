@@ -79,13 +79,13 @@ gqac_status op_scatter_start(op_call *call) {
     return GQAC_OK;
 }
 
-op_elements_place op_elements_begin(const op_call *call, int axis) {
-    op_elements_place p = {.indices = call->in[1], .axis = axis};
+op_elements_cursor op_elements_begin(const op_call *call, int axis) {
+    op_elements_cursor p = {.indices = call->in[1], .axis = axis};
     op_strides(call->in[0]->rank, call->in[0]->dims, p.strides);
     return p;
 }
 
-void op_elements_next(op_elements_place *p) {
+void op_elements_next(op_elements_cursor *p) {
     for (int k = p->indices->rank - 1; k >= 0; k--) {
         const int64_t stride = k == p->axis ? 0 : p->strides[k];
         p->base += stride;

@@ -254,10 +254,10 @@ static bool is_causal(const ir_node *node) {
 /* True if queries see the keys of all tokens of the call. (With one token there was no later one.)
  * Attention over an encoder's states has a length of its own. */
 static bool sees_later(const loosener *s, const ir_node *node) {
-    insert_places places;
-    if (!insert_kv_takes_past(node, &places) || is_causal(node))
+    insert_operands cache;
+    if (!insert_kv_takes_past(node, &cache) || is_causal(node))
         return false;
-    const ir_value *key = places.n == 2 ? ir_node_input(node, 1) : NULL;
+    const ir_value *key = cache.n == 2 ? ir_node_input(node, 1) : NULL;
     const int rank = key ? key->type.rank : -1;
     const ir_dim *rows = rank == 3 || rank == 4 ? key->type.dims[rank - 2] : NULL;
     const char *symbol = NULL;

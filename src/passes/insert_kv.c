@@ -32,7 +32,7 @@ static int find_operand(const char *list, const char *name) {
     return -1;
 }
 
-bool insert_kv_takes_past(const ir_node *node, insert_places *p) {
+bool insert_kv_takes_past(const ir_node *node, insert_operands *p) {
     static const char *const names[2][2] = {{"past_key", "present_key"},
                                             {"past_value", "present_value"}};
     const ir_schema *op = node->op;
@@ -80,7 +80,7 @@ static const char *const lengths[] = {"attn_mask",  "attention_bias", "key_paddi
                                       NULL};
 
 bool insert_kv_is_length(const ir_node *node, int operand) {
-    insert_places unused;
+    insert_operands unused;
     char name[64];
     ir_schema_name(node->op->inputs, operand, name, sizeof name);
     return pass_listed(lengths, name) && insert_kv_takes_past(node, &unused);
@@ -126,7 +126,7 @@ void insert_kv_origins(ir_graph *main, ir_value *value, bool *inputs) {
 
 typedef struct layer {
     ir_node *node;
-    insert_places places;
+    insert_operands cache;
     bool *keys; /* graph inputs that its keys are computed from */
     insert_slopes slopes;
     bool cross; /* the query is computed from other inputs and has rows of its own */
@@ -152,8 +152,8 @@ static const ir_dim *rows_of(const ir_value *value) {
 }
 
 /* True if static-cross-cache has made its keys. */
-static bool has_cross_cache(const ir_node *node, const insert_places *places) {
-    const ir_value *key = places->n == 2 ? ir_node_input(node, 1) : NULL;
+static bool has_cross_cache(const ir_node *node, const insert_operands *cache) {
+    const ir_value *key = cache->n == 2 ? ir_node_input(node, 1) : NULL;
     bool result = false;
     for (const ir_use *use = key ? key->uses : NULL; use; use = use->next)
         result = result || use->node == node->graph->ret;
@@ -173,12 +173,12 @@ static gqac_status collect(inserter *s, bool all) {
         return short_of_memory(s);
     for (ir_node *node = s->graph->first; node; node = node->next) {
         layer *l = &s->layers[s->n_layers];
-        if (!insert_kv_takes_past(node, &l->places))
+        if (!insert_kv_takes_past(node, &l->cache))
             continue;
         ir_value *key = ir_node_input(node, 1);
-        const bool packed = l->places.n == 1 || !key;
-        const bool crosses = has_cross_cache(node, &l->places);
-        if (crosses || ir_node_input(node, l->places.past[0])) {
+        const bool packed = l->cache.n == 1 || !key;
+        const bool crosses = has_cross_cache(node, &l->cache);
+        if (crosses || ir_node_input(node, l->cache.past[0])) {
             s->n_cached += crosses || all;
             continue;
         }
@@ -294,7 +294,7 @@ static ir_node *with_outputs(ir_node *old, int n_outputs, const char *const *nam
 static const char *name_of(const inserter *s, const layer *l, int index, int part, bool out) {
     static const char *const parts[] = {"k_", "v_"};
     return gqac_arena_printf(s->context->scratch, "cache_%s%s_%d",
-                             l->places.n == 2 ? parts[part] : "", out ? "out" : "in", index);
+                             l->cache.n == 2 ? parts[part] : "", out ? "out" : "in", index);
 }
 
 /* Adds the present outputs to the layer's node, with their types. */
@@ -303,8 +303,8 @@ static gqac_status want_presents(inserter *s, layer *l, int index) {
     int n = l->node->n_outputs;
     for (int i = 0; i < INSERT_MOST_OPERANDS; i++)
         names[i] = i < n && l->node->outputs[i] ? "y" : "";
-    for (int i = 0; i < l->places.n; i++) {
-        const int at = l->places.present[i];
+    for (int i = 0; i < l->cache.n; i++) {
+        const int at = l->cache.present[i];
         names[at] = name_of(s, l, index, i, true);
         n = n > at + 1 ? n : at + 1;
         if (!names[at])
@@ -344,11 +344,11 @@ static gqac_status add_pasts(inserter *s, layer *l, int index) {
     int n = node->n_inputs;
     for (int i = 0; i < n; i++)
         in[i] = node->inputs[i].value;
-    for (int i = 0; i < l->places.n; i++) {
-        const ir_type *t = &node->outputs[l->places.present[i]]->type;
+    for (int i = 0; i < l->cache.n; i++) {
+        const ir_type *t = &node->outputs[l->cache.present[i]]->type;
         const ir_dim *dims[GQAC_MAX_RANK];
         const char *name = name_of(s, l, index, i, false);
-        const int at = l->places.past[i], rows = t->rank - 2;
+        const int at = l->cache.past[i], rows = t->rank - 2;
         if (t->rank < 4)
             return op_fail(node, s->context->diag, GQAC_UNSUPPORTED,
                            "the shape of its keys and values is not known");
@@ -376,9 +376,9 @@ static gqac_status add_results(inserter *s) {
     }
     for (int i = 0, cross = 0; i < s->n_layers; i++) {
         const layer *l = &s->layers[i];
-        for (int k = 0; k < l->places.n; k++, n++) {
+        for (int k = 0; k < l->cache.n; k++, n++) {
             values[n] =
-                l->cross ? s->cross.layers[cross].out[k] : l->node->outputs[l->places.present[k]];
+                l->cross ? s->cross.layers[cross].out[k] : l->node->outputs[l->cache.present[k]];
             names[n] = values[n]->name;
         }
         cross += l->cross;
@@ -435,7 +435,7 @@ static gqac_status check_rows(inserter *s) {
 static gqac_status add_self(inserter *s, layer *l, int index) {
     int64_t fixed;
     GQAC_TRY(want_presents(s, l, index));
-    const ir_type *t = &l->node->outputs[l->places.present[0]]->type;
+    const ir_type *t = &l->node->outputs[l->cache.present[0]]->type;
     if (t->rank < 4 || !ir_dim_is_const(t->dims[t->rank - 2], &fixed))
         return add_pasts(s, l, index);
     op_fail(l->node, s->context->diag, GQAC_UNSUPPORTED,

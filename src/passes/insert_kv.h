@@ -12,10 +12,10 @@ enum {
 
 /* The operands and outputs of an attention op that are its cache: keys and values, or both in one
  * tensor (n = 1). */
-typedef struct insert_places {
+typedef struct insert_operands {
     int n, past[2], present[2];
-} insert_places;
-bool insert_kv_takes_past(const ir_node *node, insert_places *places);
+} insert_operands;
+bool insert_kv_takes_past(const ir_node *node, insert_operands *cache);
 /* True if an operand of an attention node is a mask or a length, not data. */
 bool insert_kv_is_length(const ir_node *node, int operand);
 

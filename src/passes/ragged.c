@@ -140,7 +140,7 @@ static bool counts_rows(const ragged *r, const ir_node *node) {
 }
 
 /* Arithmetic with shapes or with row numbers for tables, which does not read rows of a call. */
-static bool tells_shapes(const ir_node *node) {
+static bool computes_shapes(const ir_node *node) {
     const ir_value *y = ir_node_output(node, 0);
     return y && (y->elements || (op_is(node, "", "Range") && numbers_tables(y)));
 }
@@ -178,7 +178,7 @@ static bool is_call(const ragged *r, const ir_value *value) {
 }
 
 /* Logits of rows that are asked for, or of all. */
-static bool gives_rows(const ragged *r) {
+static bool returns_rows(const ragged *r) {
     for (int i = 0; i < r->graph->ret->n_inputs; i++) {
         const char *name = r->graph->result_names[i];
         const ir_value *logits = r->graph->ret->inputs[i].value;
@@ -201,13 +201,13 @@ static gqac_status check(ragged *r, bool *may) {
     if (!r->batch || !r->length || ir_dim_is_const(r->length, &size) || r->batch == r->length ||
         (ir_dim_is_const(r->batch, &size) && size != 1))
         return GQAC_OK;
-    if (!gives_rows(r))
+    if (!returns_rows(r))
         return GQAC_OK;
     if (pass_check_invariance(r->context->module, r->context->module->arena, &mixing, &n) !=
         GQAC_OK)
         return gqac_diag_oom(r->context->diag, "a list of nodes");
     for (int i = 0; i < n; i++)
-        if (!has_tail(mixing[i]) && !tells_shapes(mixing[i])) {
+        if (!has_tail(mixing[i]) && !computes_shapes(mixing[i])) {
             r->context->padded_by = mixing[i];
             return GQAC_OK;
         }
@@ -249,7 +249,7 @@ static gqac_status make_positions(ragged *r) {
 }
 
 /* Gives rotary the position of each row; there is no padding. */
-static gqac_status tell_rotary(ragged *r, ir_node *node) {
+static gqac_status place_rotary_rows(ragged *r, ir_node *node) {
     ir_value *in[ROTARY_POSITION_IDS + 1] = {NULL};
     for (int i = 0; i <= ROTARY_POSITION_IDS; i++)
         in[i] = ir_node_input(node, i);
@@ -294,7 +294,7 @@ static gqac_status pack(ragged *r) {
     for (ir_node *node = r->graph->first; node; node = next) {
         next = node->next;
         if (is_own(node, "rotary"))
-            GQAC_TRY(tell_rotary(r, node));
+            GQAC_TRY(place_rotary_rows(r, node));
         else if (is_own(node, "attend"))
             GQAC_TRY(tell_attend(r, node));
         else if (is_conv(node))

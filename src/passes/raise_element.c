@@ -201,7 +201,7 @@ static bool read_scatter_nd(reader *e, ir_node *node, const ir_dim *const *index
 }
 
 /* A variable for an index along an axis, which nothing else in the term uses. */
-static const ir_dim *any_place(const reader *e) {
+static const ir_dim *any_index(const reader *e) {
     char name[32];
     (void)snprintf(name, sizeof name, "raise.any%d", e->depth);
     return ir_dim_symbol(e->dims, name);
@@ -235,7 +235,7 @@ static bool is_short(const reader *e, const ir_value *part, int axis, int64_t *n
  */
 static bool read_series(reader *e, ir_node *node, const ir_dim *const *index, int axis,
                         const ir_dim **out) {
-    const ir_dim *any = any_place(e), *zero = number(e, 0), *whole = NULL, *one;
+    const ir_dim *any = any_index(e), *zero = number(e, 0), *whole = NULL, *one;
     int64_t n;
     for (int pass = 0; pass < 2; pass++) {
         const ir_dim *at = zero;
@@ -413,7 +413,7 @@ static bool read_cum_sum(reader *e, ir_node *node, const ir_dim *const *index, t
     if (axis < 0 || axis >= x->type.rank)
         return false;
     memcpy(at, index, (size_t)x->type.rank * sizeof *at);
-    at[axis] = settled(e, x->type.dims[axis]) == e->length[K] ? e->at[K] : any_place(e);
+    at[axis] = settled(e, x->type.dims[axis]) == e->length[K] ? e->at[K] : any_index(e);
     if (!raise_element(e, x, at, out))
         return false;
     const bool ones = is_number(out, 1) && OP_IN(OP_INDICES | OP_BIT(F32), x->type.dtype);

@@ -40,8 +40,8 @@ static bool open(raise *r, const buffer *to, reader *e) {
 }
 
 /* True if the indices, for each row or each element of a row, are the positions of the new rows. */
-static bool are_places(raise *r, const buffer *to, ir_value *indices, const ir_dim *const *index,
-                       reader *e) {
+static bool are_positions(raise *r, const buffer *to, ir_value *indices, const ir_dim *const *index,
+                          reader *e) {
     term found;
     const ir_dim *place = ir_dim_add(e->dims, r->writes->first, e->at[Q]);
     return raise_element(e, indices, index, &found) && found.kind == TERM_INT &&
@@ -58,7 +58,7 @@ static bool read_nd(raise *r, const buffer *to, ir_value *indices) {
     if (rank < 2 || !open(r, to, &e) || !ir_dim_is_const(indices->type.dims[rank - 1], &n))
         return false;
     if (rank == 2 && n == 1)
-        return are_places(r, to, indices, (const ir_dim *[]){e.at[Q], number(&e, 0)}, &e);
+        return are_positions(r, to, indices, (const ir_dim *[]){e.at[Q], number(&e, 0)}, &e);
     const ir_dim *index[] = {e.at[B], e.at[H], e.at[Q], NULL};
     if (rank != 4 || n != 3)
         return false;
@@ -71,7 +71,7 @@ static bool read_nd(raise *r, const buffer *to, ir_value *indices) {
             return false;
     }
     index[3] = number(&e, 2);
-    return are_places(r, to, indices, index, &e);
+    return are_positions(r, to, indices, index, &e);
 }
 
 static bool read_elements(raise *r, const buffer *to, const ir_node *scatter) {
@@ -84,7 +84,8 @@ static bool read_elements(raise *r, const buffer *to, const ir_node *scatter) {
     for (int i = 0; i < 4; i++) /* whole rows are written */
         if (!to->rows->type.dims[i] || indices->type.dims[i] != to->rows->type.dims[i])
             return false;
-    return are_places(r, to, indices, (const ir_dim *[]){e.at[B], e.at[H], e.at[Q], e.at[K]}, &e);
+    return are_positions(r, to, indices, (const ir_dim *[]){e.at[B], e.at[H], e.at[Q], e.at[K]},
+                         &e);
 }
 
 /* ---- buffers ------------------------------------------------------------- */

@@ -75,7 +75,7 @@ static bool counts_from(const ir_node *range, const ir_dim **start) {
 }
 
 /* past, past + 1, ... for each of `rows` tokens */
-static bool is_place(const stateful *s, const ir_node *node, const ir_dim *rows) {
+static bool is_position(const stateful *s, const ir_node *node, const ir_dim *rows) {
     const ir_dim *start, *past;
     int64_t zero;
     const ir_type *type = &node->outputs[0]->type;
@@ -112,7 +112,7 @@ static bool is_for_batch(const ir_node *node) {
 
 static gqac_status use_positions(const stateful *s, const ir_value *ids) {
     for (ir_node *node = s->graph->first; node; node = node->next) {
-        if (node->n_outputs != 1 || !is_place(s, node, ids->type.dims[1]))
+        if (node->n_outputs != 1 || !is_position(s, node, ids->type.dims[1]))
             continue;
         ir_use *next;
         for (ir_use *use = node->outputs[0]->uses; use; use = next) {

@@ -302,7 +302,7 @@ static gqac_status nothing_found(const splitter *s) {
 }
 
 static gqac_status split_all(splitter *s) {
-    insert_places unused;
+    insert_operands unused;
     ir_node *next, *node = s->graph->first;
     for (; node; node = next) {
         next = node->next;

@@ -130,9 +130,9 @@ static bool take_elements(const ir_value *value, gqac_arena *arena, gqac_tensor 
     return tensor->data != NULL;
 }
 
-/* True if the node may be computed here; *room is then the maximum of bytes for its results. */
-static bool is_computed(const ir_node *node, size_t *room) {
-    *room = 0;
+/* True if the node may be computed here; *most is then the maximum of bytes for its results. */
+static bool is_computed(const ir_node *node, size_t *most) {
+    *most = 0;
     if (node->op->flags & (IR_OP_EFFECT | IR_OP_NO_FOLD | IR_OP_RETURN) || !op_of(node)->eval ||
         pass_holds_graphs(node))
         return false;
@@ -153,17 +153,17 @@ static bool is_computed(const ir_node *node, size_t *room) {
             return false;
         if (type && !is_small(type->dtype, bytes))
             return false;
-        *room += MOST;
+        *most += MOST;
     }
     return true;
 }
 
 /* Computes the results of a node whose operands are known. If that fails, it fails in a run too or
  * is never reached there, so the shapes stay what infer found. */
-static gqac_status compute(tracer *t, const ir_node *old, const ir_node *node, size_t room) {
+static gqac_status compute(tracer *t, const ir_node *old, const ir_node *node, size_t most) {
     const size_t operands = (size_t)node->n_inputs * sizeof(gqac_tensor *) +
                             (size_t)node->n_outputs * sizeof(gqac_tensor);
-    gqac_arena *scratch = gqac_arena_create(2 * room + operands + MOST_OPERAND);
+    gqac_arena *scratch = gqac_arena_create(2 * most + operands + MOST_OPERAND);
     const gqac_tensor **in =
         scratch ? GQAC_ARENA_ARRAY(scratch, const gqac_tensor *, (size_t)node->n_inputs + 1) : NULL;
     gqac_tensor *out =
@@ -192,8 +192,8 @@ static gqac_status learn(tracer *t, const ir_node *old, const ir_node *node) {
         else
             all = all && !node->outputs[i];
     }
-    size_t room;
-    return !all && is_computed(node, &room) ? compute(t, old, node, room) : GQAC_OK;
+    size_t most;
+    return !all && is_computed(node, &most) ? compute(t, old, node, most) : GQAC_OK;
 }
 
 /* ---- the graph ----------------------------------------------------------- */

@@ -18,7 +18,7 @@ struct gqac_seq2seq_context {
     gqac_context *encoder, *decoder, *with_past;
     gqac_tensor states;  /* [1,L,M], a view of the encoder's context */
     gqac_tensor *caches; /* by input of model->step_decoder; data is ours */
-    int64_t *ones, *places;
+    int64_t *ones, *positions;
     size_t n_counts; /* elements of each */
 };
 
@@ -57,7 +57,7 @@ void gqac_seq2seq_context_free(gqac_seq2seq_context *c) {
         gqac_free(c->caches[i].data);
     gqac_free(c->caches);
     gqac_free(c->ones);
-    gqac_free(c->places);
+    gqac_free(c->positions);
     gqac_free(c);
 }
 
@@ -79,7 +79,7 @@ static gqac_tensor row(const int64_t *data, size_t n) {
         .dtype = GQAC_I64, .rank = 2, .dims = {1, (int64_t)n}, .data = (void *)(uintptr_t)data};
 }
 
-/* Makes `ones` and `places` at least n long. */
+/* Makes `ones` and `positions` at least n long. */
 static gqac_status count_to(gqac_seq2seq_context *c, size_t n, gqac_diag *diag) {
     size_t bytes = 0;
     if (n <= c->n_counts)
@@ -89,13 +89,13 @@ static gqac_status count_to(gqac_seq2seq_context *c, size_t n, gqac_diag *diag) 
         return gqac_diag_oom(diag, "masks");
     int64_t *ones = gqac_realloc(c->ones, bytes);
     c->ones = ones ? ones : c->ones;
-    int64_t *places = gqac_realloc(c->places, bytes);
-    c->places = places ? places : c->places;
-    if (!ones || !places)
+    int64_t *positions = gqac_realloc(c->positions, bytes);
+    c->positions = positions ? positions : c->positions;
+    if (!ones || !positions)
         return gqac_diag_oom(diag, "masks");
     for (size_t i = 0; i < n; i++) {
         ones[i] = 1;
-        places[i] = (int64_t)i;
+        positions[i] = (int64_t)i;
     }
     c->n_counts = n;
     return GQAC_OK;
@@ -293,7 +293,7 @@ static gqac_status feed(const decoding *d, const seq2seq_file *s, int i, size_t 
     else if (!strcmp(bare, "input_ids"))
         *in = row(d->answer.list + first, n - first);
     else if (!strcmp(bare, "position_ids"))
-        *in = row(c->places + first, n - first);
+        *in = row(c->positions + first, n - first);
     else if (!strcmp(bare, "attention_mask"))
         *in = row(c->ones, n);
     else

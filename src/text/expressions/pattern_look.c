@@ -170,7 +170,7 @@ static gqac_status make_word_edge(parser *p, charset *set, bool inside, node **o
     return make_pair(p, NODE_ALT, pair[0], pair[1], out);
 }
 
-gqac_status pattern_parse_place(parser *p, charset *set, node **out) {
+gqac_status pattern_parse_anchor(parser *p, charset *set, node **out) {
     *out = NULL;
     if (pattern_accept(p, "^"))
         return make_line_begin(p, set, out);

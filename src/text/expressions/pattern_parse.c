@@ -346,7 +346,7 @@ static gqac_status parse_atom(parser *p, bool *repeatable, node **out) {
     charset *set = charset_create();
     if (!set)
         return gqac_diag_oom(p->diag, "an expression");
-    gqac_status status = pattern_parse_place(p, set, out);
+    gqac_status status = pattern_parse_anchor(p, set, out);
     if (status == GQAC_OK && *out) {
         *repeatable = false;
         p->n_tail = 0;

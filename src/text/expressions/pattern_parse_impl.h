@@ -41,6 +41,6 @@ gqac_status pattern_make_look(parser *p, const node *body, node_kind kind, bool 
                               size_t offset, node **out);
 /* '^', '$', '\A', '\z', '\b', '\B'; *out is NULL if none follows. `set` is empty, for
  * scratch. */
-gqac_status pattern_parse_place(parser *p, charset *set, node **out);
+gqac_status pattern_parse_anchor(parser *p, charset *set, node **out);
 
 #endif

@@ -197,7 +197,7 @@ static gqac_status add_special(const tokenizer *t, id_list *ids, gqac_diag *diag
 
 static void encoder_free(encoder *e) {
     bpe_scratch_free(&e->bpe);
-    gqac_free(e->unigram.places);
+    gqac_free(e->unigram.positions);
     split_scratch_free(&e->split);
     normal_scratch_free(&e->normal);
     gqac_free(e->raw_hits.items);

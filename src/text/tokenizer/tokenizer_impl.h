@@ -150,13 +150,13 @@ typedef struct unigram {
 gqac_status unigram_read(const json_t *model, words *words, unigram *u, gqac_diag *diag);
 void unigram_free(unigram *u);
 /* The best sequence of tokens up to a position in the word. */
-typedef struct unigram_place {
+typedef struct unigram_position {
     double score;
     uint32_t from; /* where the last of them begins; UINT32_MAX: there are none */
     int32_t id;
-} unigram_place;
+} unigram_position;
 typedef struct unigram_scratch {
-    unigram_place *places;
+    unigram_position *positions;
     size_t capacity;
 } unigram_scratch;
 /* Appends the ids of one word of valid UTF-8. O(n times the longest token). */

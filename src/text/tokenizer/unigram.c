@@ -130,17 +130,17 @@ void unigram_free(unigram *u) {
 
 /* ---- the best way -------------------------------------------------------------- */
 
-static void offer(unigram_place *to, double score, size_t from, int64_t id) {
+static void offer(unigram_position *to, double score, size_t from, int64_t id) {
     if (to->from == UINT32_MAX || score > to->score)
-        *to = (unigram_place){score, (uint32_t)from, (int32_t)id};
+        *to = (unigram_position){score, (uint32_t)from, (int32_t)id};
 }
 
-static gqac_status find_ways(const unigram *u, unigram_place *places, const char *word,
+static gqac_status find_ways(const unigram *u, unigram_position *positions, const char *word,
                              size_t length, gqac_diag *diag) {
     for (size_t i = 0; i <= length; i++)
-        places[i] = (unigram_place){0, UINT32_MAX, NO_TOKEN};
+        positions[i] = (unigram_position){0, UINT32_MAX, NO_TOKEN};
     for (size_t at = 0, bytes; at < length; at += bytes) {
-        const double before = places[at].score;
+        const double before = positions[at].score;
         bool single = false;
         uint64_t node = 0;
         int32_t c;
@@ -153,14 +153,14 @@ static gqac_status find_ways(const unigram *u, unigram_place *places, const char
             if (id == NO_TOKEN)
                 continue;
             single = single || i + 1 - at == bytes;
-            offer(&places[i + 1], u->scores[id] + before, at, id);
+            offer(&positions[i + 1], u->scores[id] + before, at, id);
         }
         if (single)
             continue;
         if (u->unk == NO_TOKEN)
             GQAC_FAIL(diag, GQAC_INVALID_MODEL, "U+%04X needs unk_id, which the model lacks",
                       (unsigned)c);
-        offer(&places[at + bytes], u->unknown + before, at, u->unk);
+        offer(&positions[at + bytes], u->unknown + before, at, u->unk);
     }
     return GQAC_OK;
 }
@@ -193,18 +193,18 @@ static void reverse(int64_t *items, size_t n) {
 gqac_status unigram_encode(const unigram *u, unigram_scratch *s, const char *word, size_t length,
                            id_list *out, gqac_diag *diag) {
     const size_t first = out->n;
-    if (!gqac_reserve(&s->places, length + 1, &s->capacity, sizeof *s->places))
+    if (!gqac_reserve(&s->positions, length + 1, &s->capacity, sizeof *s->positions))
         return gqac_diag_oom(diag, "a long word");
-    GQAC_TRY(find_ways(u, s->places, word, length, diag));
+    GQAC_TRY(find_ways(u, s->positions, word, length, diag));
     for (size_t end = length; end > 0;) {
-        size_t begin = s->places[end].from;
-        const int32_t id = s->places[end].id;
+        size_t begin = s->positions[end].from;
+        const int32_t id = s->positions[end].id;
         if (id != u->unk) {
             GQAC_TRY(id_list_reserve(out, 1, diag));
             out->items[out->n++] = id;
         } else {
-            while (begin > 0 && s->places[begin].id == u->unk)
-                begin = s->places[begin].from;
+            while (begin > 0 && s->positions[begin].id == u->unk)
+                begin = s->positions[begin].from;
             GQAC_TRY(put_unknown(u, word + begin, end - begin, out, diag));
         }
         end = begin;

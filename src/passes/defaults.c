@@ -1,10 +1,11 @@
 /* defaults: inputs that have the same value in every step of a sequence become constants.
  *
- *   use_cache_branch    true: a merged decoder holds two decoders in one If, with a past and
- * without; the one with a past does for all calls, a first one has a past of no rows
- *   num_logits_to_keep  0: logits of every row; which of them are computed is asked of each step
+ *   use_cache_branch    true: a merged decoder has two decoders in one If, with a past and without;
+ *                       the one with a past serves all calls, because a first call has a past
+ *                       without rows
+ *   num_logits_to_keep  0: logits of every row; each step says which of them are computed
  *
- * Tidying afterwards inlines the branch. A stateless run feeds these inputs as exported. */
+ * Tidying afterwards inlines the branch. In a stateless run these inputs stay inputs. */
 #include "passes/rewrite.h"
 
 #include <string.h>

@@ -177,7 +177,7 @@ static bool is_call(const ragged *r, const ir_value *value) {
            value->type.dims[rank - 1] == r->length;
 }
 
-/* Logits of rows that are asked for, or of all. */
+/* True if logits are those of wanted rows, or of all. */
 static bool returns_rows(const ragged *r) {
     for (int i = 0; i < r->graph->ret->n_inputs; i++) {
         const char *name = r->graph->result_names[i];

@@ -25,7 +25,7 @@ static bool collect(ir_value *value, int depth, product *p) {
     return true;
 }
 
-/* f where the value is 1 + f(...); NULL when it is something else. */
+/* Returns the node of f if the value is 1 + f(...); else NULL. */
 static const ir_node *one_plus(const ir_value *value, const char *f) {
     double one = 0;
     const ir_node *add = raise_maker(value, "Add");
@@ -91,7 +91,7 @@ static ir_value *swish(raise *r, const ir_node *mul) {
         ir_value *x = ir_node_input(mul, 1 - i);
         const ir_node *sigmoid = raise_maker(ir_node_input(mul, i), "Sigmoid");
         double alpha = 1;
-        /* a sigmoid that others read too is made anyway */
+        /* a sigmoid that others read too is computed anyway */
         if (!sigmoid || sigmoid->outputs[0]->uses->next ||
             (ir_node_input(sigmoid, 0) != x &&
              raise_unscaled(ir_node_input(sigmoid, 0), &alpha) != x))

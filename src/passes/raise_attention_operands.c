@@ -116,7 +116,8 @@ static ir_value *repeated_as_four(raise *r, ir_value *x) {
     return r->b.status == GQAC_OK ? y : NULL;
 }
 
-/* x [B,H,T,D] where the value [B,H,D,T] has its last axes swapped as [B*H,T,D] -> [B*H,D,T]. */
+/* Returns x [B,H,T,D] if the value [B,H,D,T] is x with its last axes swapped as [B*H,T,D] ->
+ * [B*H,D,T]. */
 static ir_value *swapped_as_three(raise *r, const ir_value *value) {
     static const int64_t last[] = {0, 2, 1};
     const ir_node *outer = raise_maker(value, "Reshape");

@@ -7,7 +7,7 @@
 
 #include "ops/shared.h"
 
-/* x where the node selects every other channel of its D, from `start` on; NULL when it does not. */
+/* Returns x if the node selects every other channel of its D, from `start` on; else NULL. */
 static ir_value *every_other(const ir_node *slice, int64_t start) {
     int64_t is[4], n;
     for (int i = 0; i < 4; i++)
@@ -28,7 +28,7 @@ static const ir_value *without_axis(const ir_value *value) {
                : NULL;
 }
 
-/* The Concat that rotates, where the value looks like it. */
+/* Returns the Concat that rotates, if the value looks like one. */
 static const ir_node *looks_rotated(const ir_value *value) {
     const ir_node *reshape = raise_maker(value, "Reshape");
     const ir_node *concat = reshape ? raise_maker(ir_node_input(reshape, 0), "Concat") : NULL;
@@ -39,7 +39,7 @@ static const ir_node *looks_rotated(const ir_value *value) {
     return inner && (op_is(inner, "", "Neg") || op_is(inner, "", "Slice")) ? concat : NULL;
 }
 
-/* x where the Concat is its rotation. */
+/* Returns x if the Concat is its rotation. */
 static ir_value *rotated(raise *r, const ir_node *concat) {
     const int64_t axis = ir_attr_int(concat, "axis");
     r->what = "RotaryEmbedding";
@@ -57,7 +57,7 @@ static ir_value *rotated(raise *r, const ir_node *concat) {
     return x;
 }
 
-/* [B,S,D/2] where the table [B,S,1,D] holds each of it twice, side by side. */
+/* Returns [B,S,D/2] if the table [B,S,1,D] has each of its elements twice, next to each other. */
 static ir_value *read_table(raise *r, ir_value *value, const ir_value *x) {
     const ir_node *reshape = raise_maker(value, "Reshape");
     ir_value *five = reshape ? ir_node_input(reshape, 0) : NULL;

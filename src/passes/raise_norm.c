@@ -46,7 +46,7 @@ static const ir_value *under_root(const ir_value *value, const char *by) {
     return root ? ir_node_input(root, 0) : NULL;
 }
 
-/* x where the value is x / sqrt(mean(x^2) + epsilon); NULL when it is something else. */
+/* Returns x if the value is x / sqrt(mean(x^2) + epsilon); else NULL. */
 static ir_value *normalised(raise *r, const ir_value *value, double *epsilon) {
     const ir_node *mul = raise_maker(value, "Mul"), *div = raise_maker(value, "Div");
     for (int i = 0; mul && i < 2; i++) {
@@ -63,7 +63,7 @@ static ir_value *normalised(raise *r, const ir_value *value, double *epsilon) {
     return NULL;
 }
 
-/* x where the value is x - mean(x) of the last axis; NULL when it is not. */
+/* Returns x if the value is x - mean(x) over the last axis; else NULL. */
 static ir_value *centred(const ir_value *value) {
     const ir_node *sub = raise_maker(value, "Sub");
     const ir_node *mean = sub ? raise_maker(ir_node_input(sub, 1), "ReduceMean") : NULL;

@@ -10,7 +10,7 @@
 
 /* ---- the halves of x ----------------------------------------------------- */
 
-/* x where the node selects channels [first, first + half) of its D; NULL when it does not. */
+/* Returns x if the node selects channels [first, first + half) of its D; else NULL. */
 static ir_value *half_of(const ir_value *value, bool second, int64_t *size) {
     int64_t start, end, axis, step = 1, n;
     const ir_node *slice = raise_maker(value, "Slice"), *split = raise_maker(value, "Split");
@@ -57,7 +57,7 @@ static const ir_node *looks_rotated(const ir_value *value) {
     return NULL;
 }
 
-/* x where the Concat is rotate_half(x). */
+/* Returns x if the Concat is rotate_half(x). */
 static ir_value *rotated(raise *r, const ir_node *concat) {
     int64_t size = 0;
     const ir_node *neg = raise_maker(ir_node_input(concat, 0), "Neg");

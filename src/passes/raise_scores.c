@@ -143,7 +143,7 @@ static ir_value *scale_after_masks(ir_value *value, raise_scores *s) {
 
 /* ---- factors ------------------------------------------------------------- */
 
-/* softcap * tanh(s / softcap), where there is one */
+/* softcap * tanh(s / softcap), if there is a softcap */
 static ir_value *through_softcap(ir_value *value, raise_scores *s) {
     double outer = 1, inner = 1;
     const ir_node *tanh = raise_maker(raise_unscaled(value, &outer), "Tanh");

@@ -23,7 +23,7 @@ static bool cuts_last_column(const ir_node *slice, int rank) {
            is_last(ir_node_input(slice, 3), rank) && (!steps || one_int(steps, 1));
 }
 
-/* x of x - m, where m is one number for each row. */
+/* Returns x of x - m, in which m is one number for each row. */
 static ir_value *through_maximum(ir_value *value) {
     const ir_node *sub = raise_maker(value, "Sub");
     const ir_value *most = sub ? ir_node_input(sub, 1) : NULL;
@@ -35,7 +35,7 @@ static ir_value *through_maximum(ir_value *value) {
     return raise_through_cast(ir_node_input(reduce, 0)) == raise_through_cast(x) ? x : value;
 }
 
-/* The constant [.., H, 1, 1] that is expanded to a column; NULL: it is something else. */
+/* Returns the constant [.., H, 1, 1] that is expanded to a column; NULL: it is something else. */
 static ir_value *sinks_of(ir_value *column) {
     const ir_node *expand = raise_maker(column, "Expand");
     ir_value *sinks = raise_through_cast(expand ? ir_node_input(expand, 0) : column);

@@ -409,7 +409,7 @@ static ir_value *build_aligned(ir_builder *b, made x, const term *all) {
     return OP_BUILD(b, "Unsqueeze", .in = {x.value, ir_build_i64s(b, n, axes)});
 }
 
-/* By Mul and ReduceSum, in fp32 where the operands are narrower. */
+/* Builds a product by Mul and ReduceSum, in fp32 if the operands are narrower. */
 static made build_product(ir_builder *b, made x, made y, const groups *g, gqac_dtype dtype) {
     const bool narrow = dtype == GQAC_F16 || dtype == GQAC_BF16;
     const term kept = join(&g->batch, &g->x, &g->y), all = join(&kept, &g->summed, &(term){0});

@@ -142,7 +142,7 @@ static int find_logits(const gqac_program *p) {
     return -1;
 }
 
-/* Checks that the run time feeds every input, with the type that it has. */
+/* Checks that the run time can fill every input, with the type that it has. */
 static gqac_status check_roles(const gqac_program *p, gqac_diag *diag) {
     const program_roles *r = &p->roles;
     for (int i = 0; i < p->n_inputs; i++) {

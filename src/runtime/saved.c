@@ -99,7 +99,7 @@ static void place_section(header *h, saved_section i, size_t *end, size_t n, boo
     h->sections[i].bytes = *end - h->sections[i].offset;
 }
 
-/* Sets the places of all sections, and the length of all, from the lengths in the header. False:
+/* Sets the offsets of all sections, and the total length, from the lengths in the header. False:
  * the size overflows. */
 static bool lay_out(const gqac_program *p, header *h) {
     const int64_t ids = h->tokens + h->missing - h->given;

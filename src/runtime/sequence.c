@@ -258,8 +258,7 @@ gqac_status gqac_sequence_export(const gqac_sequence *sequence, const char *name
     return GQAC_OK;
 }
 
-/* Checks a past tensor against its slot; the first tensor with rows sets *length where that is
- * -1. */
+/* Checks a past tensor against its slot; if *length is -1, the first tensor with rows sets it. */
 static gqac_status check_past(const kv_slot *slot, const gqac_tensor *t, int64_t *length,
                               gqac_diag *diag) {
     if (t->dtype != slot->dtype)

@@ -14,7 +14,7 @@ typedef struct step_item {
 } step_item;
 
 /* The arrays of the group that runs, of n members. Cells are its rows of token ids, padding
- * included; embeddings stand in for ids where the graph takes them. */
+ * included; if the graph takes embeddings, they replace ids. */
 typedef struct step_group {
     int64_t *positions;          /* [planes][cells] */
     int64_t *logit_rows;         /* [cells]; the rows of logits that are wanted come first */

@@ -78,7 +78,7 @@ static bool needs_tables(const run *r, const answer *a) {
     return a->session->tables && !a->session->off && !a->session->n && (size_t)piece(r, a) < a->n;
 }
 
-/* Chooses the next id if the whole list has been fed; `row` is the answer's item in the last step.
+/* Chooses the next id if all ids have been computed; `row` is the answer's item in the last step.
  */
 static gqac_status pick(run *r, int index, int row) {
     answer *a = &r->answers[index];

@@ -4,7 +4,7 @@
 #include "base/sized.h"
 #include "llm/llm.h"
 
-/* The names of inputs and outputs in the config, where the options have none. */
+/* Takes the names of inputs and outputs from the config, if the options have none. */
 static gqac_status take_names(const char *model, const gqac_text *text, gqac_options *options,
                               gqac_text **config, gqac_diag *diag) {
     if (options->n_io_names)

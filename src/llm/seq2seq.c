@@ -165,7 +165,7 @@ static int64_t count_frames(const seq2seq_file *s, const gqac_io *mask,
     return named ? named : n_open == 1 ? open : 0;
 }
 
-/* What input `io` of the encoder is fed. */
+/* The tensor for input `io` of the encoder. */
 static gqac_status feed_encoder(gqac_seq2seq_context *c, const gqac_seq2seq_source *source,
                                 const gqac_io *io, gqac_tensor *in, gqac_diag *diag) {
     const bool ids = io->dtype == GQAC_I64;
@@ -274,7 +274,7 @@ typedef struct decoding {
     gqac_diag *diag;
 } decoding;
 
-/* The tensor for input i of a decoder that is fed ids [first, n). */
+/* The tensor for input i of a decoder that computes ids [first, n). */
 static gqac_status feed(const decoding *d, const seq2seq_file *s, int i, size_t first,
                         gqac_tensor *in) {
     static bool yes = true, no = false;

@@ -11,15 +11,15 @@ struct gqac_session {
     const gqac_program *program;
     gqac_sequence *sequence; /* NULL between forwards of kind "off" */
     bool off;
-    float *logits;   /* of the last id, where the program is stateless; NULL: it has sequences */
+    float *logits;   /* of the last id, if the program is stateless; NULL: it is for sequences */
     bool tables;     /* the model has a LongRoPE threshold */
     int64_t context; /* maximum of tokens; 0: none */
     int64_t *ids;
     size_t n, capacity;
 };
 
-/* Keeps the rows of the longest common prefix with a prompt of n >= 1 ids, at most n - 1, as the
- * last id is fed for its logits. *kept is their number. */
+/* Keeps the rows of the longest common prefix with a prompt of n >= 1 ids, but at most n - 1,
+ * because the last id is computed for its logits. *kept is their number. */
 gqac_status session_keep(gqac_session *session, const int64_t *ids, size_t n, int64_t *kept,
                          gqac_diag *diag);
 /* Before a forward after which the sequence has `total` tokens. */

@@ -18,7 +18,7 @@ void *gqac_alloc(size_t bytes);
 void *gqac_calloc(size_t count, size_t size); /* zeroed; NULL when count * size overflows */
 void *gqac_realloc(void *old, size_t bytes);
 void *gqac_aligned_alloc(size_t alignment, size_t bytes); /* freed with gqac_free */
-/* For the data of tensors and caches: aligned to 64 bytes, and large data on huge pages where the
+/* For the data of tensors and caches: aligned to 64 bytes, and on huge pages if large and the
  * machine has them. Freed with gqac_free. */
 void *gqac_data_alloc(size_t bytes);
 void gqac_free(void *memory);

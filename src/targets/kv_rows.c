@@ -60,8 +60,7 @@ void target_kv_write(const kv_batch *kv, const gqac_tensor *rows, int slot) {
 
 /* token, new [B,H,S,D], past_len [n], new_len [n] -> token, rows [n,H,T,D], T = max(past + new).
  * Sequence b gets its new rows (kv_batch) at past_len[b]; then its past and new rows are gathered.
- * Rows of the result at or after past + new keep what the output memory holds: nobody reads
- * them. */
+ * Rows of the result at or after past + new are unspecified, and nothing reads them. */
 gqac_status target_kv_append_run(target_call *call, const void *record) {
     const target_append_record *r = record;
     const gqac_tensor *rows = target_value(call, r->fresh);

@@ -85,7 +85,7 @@ static int64_t weight_bytes(const ir_node *node) {
     return bytes;
 }
 
-/* Constants that a node reads, at most so many as matter. */
+/* Lists constants that a node reads, at most MOST_WEIGHTS. */
 static int constants_of(const ir_node *node, const gqac_tensor *list[MOST_WEIGHTS]) {
     int n = 0;
     for (int i = 0; i < node->n_inputs && n < MOST_WEIGHTS; i++)

@@ -122,8 +122,8 @@ enum { GQAC_LOGITS_ALL = -1 };
  * others without it, or -1 if no single item did. If the memory budget is too small (CAPACITY), it
  * is the item for which no memory was left, or -1; the caller can step fewer items, or free a
  * sequence. Errors:
- *   USAGE: n < 1, an item has a wrong size, no tokens, no sequence or one of another program, a sequence is
- *     given twice, embeddings are missing, or the model does not take them;
+ *   USAGE: n < 1, an item has a wrong size, no tokens, no sequence or one of another program, a
+ *     sequence is given twice, embeddings are missing, or the model does not take them;
  *   OUT_OF_RANGE: an id, a count, a position or n_logits, or more tokens than the model has
  *     positions;
  *   CAPACITY: of a sequence or of the memory budget;

@@ -61,6 +61,8 @@ endfunction()
 gqac_broken_test(TOP_P_BOUNDARY llm/test_sampler.c)
 gqac_broken_test(PUBLISH_FAILED runtime/test_step.c)
 gqac_broken_test(STALE_BLOCK store/test_store.c)
+gqac_broken_test(ACCEPT_WRONG llm/test_speculation.c)
+gqac_broken_test(NO_REWIND llm/test_speculation.c)
 gqac_broken_test(BPE_TIES text/tool_text.c)
 
 # Small tiles: short sequences cross many of them. Sources see the constants through contract.h; a

@@ -144,9 +144,12 @@ typedef struct gqac_generate_event {
      * stop text is held back until it is decided. The last event has all text that was held back,
      * unless the answer ends because the model has no more positions, or by a callback. */
     const char *text;
-    size_t length;     /* of text, in bytes; no NUL follows */
-    const char *phase; /* "prefill": the id was chosen from logits of the prompt; else "decode" */
-    bool eos;          /* the id is an end-of-text id, which adds no text */
+    size_t length; /* of text, in bytes; no NUL follows */
+    /* Which step computed the logits from which the id was chosen. "prefill": that of the prompt;
+     * "decode": that of the id before; "draft": an earlier one, in which the id before was a draft.
+     */
+    const char *phase;
+    bool eos;               /* the id is an end-of-text id, which adds no text */
     double log_probability; /* of the id, as in gqac_scored_id */
     int n_top; /* number of ids in `top`: n_top of the request, or the vocabulary if smaller */
     const gqac_scored_id *top; /* the most likely ids by the model's own logits, in that order */
@@ -187,6 +190,12 @@ typedef struct gqac_generate_request {
     gqac_logits_callback *on_logits; /* may be NULL */
     void *logits_arg;
     int64_t n_top; /* number of most likely ids that events list, >= 0 */
+    /* Drafts, which change no answer: see speculate.h. */
+    int64_t speculate;   /* maximum number of drafts in a step, >= 0; 0: none. There are fewer
+                            if the logits of a step would take more than 128 MiB */
+    gqac_session *draft; /* session of a second program that drafts; NULL: none. It is not of
+                            kind "off", and each request of a call has its own */
+    gqac_context *draft_context; /* of the second program; requests may share it */
 } gqac_generate_request;
 /* Sets the defaults: greedy decoding of at most 128 ids, with the end-of-text ids and min_length of
  * the model's settings (text NULL: none). `text` and `prompt` must outlive the request. */
@@ -221,13 +230,16 @@ typedef struct gqac_generate_metrics {
      * first id is chosen. The requests of a call share steps; each counts the steps in which it is
      * an item. */
     double time_to_first_token_ms;   /* from the start of the call to the first id; 0: no id */
-    double decode_tokens_per_second; /* (n - 1) / sum of forwards 2..n in seconds; 0 if n < 2 */
-    size_t n_forwards;               /* n, the number of new ids */
+    double decode_tokens_per_second; /* (n - 1) / sum of all forwards but the first in seconds; 0 if
+                                        n < 2 */
+    size_t n_forwards;               /* n, the number of new ids, minus those that drafts saved */
     const double *forward_ms;        /* [n_forwards] */
     double forward_ms_min, forward_ms_max, forward_ms_mean;
     int64_t reused_tokens;   /* number of prompt tokens whose rows were cached */
     int64_t computed_tokens; /* number of tokens that were computed in this call, repeated ones
                                 included */
+    int64_t drafted_tokens;  /* drafts among the computed tokens */
+    int64_t accepted_tokens; /* drafts that became ids of the answer */
 } gqac_generate_metrics;
 
 typedef struct gqac_generation {
@@ -247,12 +259,13 @@ typedef struct gqac_generation {
  * again. With max_new 0 the model is not run. The context keeps the logits of the last step; its
  * monitor receives one total for the tokens of all prompts that are not cached. On failure all
  * results are NULL, sessions keep the rows that were cached, and *diag names the request. USAGE: a
- * session is NULL, of another program or given twice, an option is out of range, there are stop
- * texts but no tokenizer, or a `size` is not possible (see options.h); OUT_OF_RANGE: a prompt is
- * empty, an id is not in the vocabulary, or a number is negative; CAPACITY: a prompt does not fit,
- * or the memory budget is used up; INVALID_INPUT: all logits of a row are NaN, or a stop text is
- * not UTF-8; UNSUPPORTED: the config has a search setting that gqac does not have, or the tokenizer
- * cannot be used; NO_MEMORY; ABORTED: the context's monitor ended the call. */
+ * session is NULL, of another program or given twice, a session that drafts has no context or
+ * `speculate` is 0, an option is out of range, there are stop texts but no tokenizer, or a `size`
+ * is not possible (see options.h); OUT_OF_RANGE: a prompt is empty, an id is not in the vocabulary,
+ * or a number is negative; CAPACITY: a prompt does not fit, or the memory budget is used up;
+ * INVALID_INPUT: all logits of a row are NaN, or a stop text is not UTF-8; UNSUPPORTED: the config
+ * has a search setting that gqac does not have, or the tokenizer cannot be used; NO_MEMORY;
+ * ABORTED: the context's monitor ended the call. */
 GQAC_API gqac_status gqac_generate(gqac_context *context, const gqac_text *text, int n,
                                    const gqac_generate_request *requests, gqac_generation **results,
                                    gqac_diag *diag);

@@ -47,6 +47,24 @@ static gqac_status check_ids(const answer *a, const gqac_program *decoder, gqac_
     return sampler_check_ids(&a->sampling, vocabulary, diag);
 }
 
+static gqac_status check_drafts(const gqac_generate_request *q, gqac_diag *diag) {
+    const gqac_session *draft = q->draft;
+    if (q->speculate < 0)
+        GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "speculate is %lld", (long long)q->speculate);
+    if (!draft)
+        return GQAC_OK;
+    if (!q->speculate || !q->draft_context)
+        GQAC_FAIL(diag, GQAC_USAGE, "a session that drafts, and %s",
+                  q->speculate ? "no context for it" : "speculate is 0");
+    if (draft == q->session || draft->off)
+        GQAC_FAIL(diag, GQAC_USAGE, "the session that drafts is %s",
+                  draft->off ? "of kind \"off\"" : "that of the answer");
+    if (gqac_program_vocabulary(draft->program) < 1)
+        GQAC_FAIL(diag, GQAC_UNSUPPORTED,
+                  "the model that drafts has a vocabulary whose size is not constant");
+    return GQAC_OK;
+}
+
 /* Copies the caller's request into the answer and checks it. */
 static gqac_status take(answer *a, const gqac_generate_request *request,
                         const gqac_program *decoder, gqac_diag *diag) {
@@ -57,6 +75,7 @@ static gqac_status take(answer *a, const gqac_generate_request *request,
         gqac_sized_take(&a->sampling, sizeof a->sampling, a->own.sampling, "gqac_sampling", diag));
     a->sampling.n_prompt = a->own.n_prompt;
     GQAC_TRY(check(&a->own, decoder, diag));
+    GQAC_TRY(check_drafts(&a->own, diag));
     GQAC_TRY(sampler_check(&a->sampling, diag));
     return check_ids(a, decoder, diag);
 }
@@ -89,6 +108,10 @@ static gqac_status set_limit(answer *a, const gqac_text *text, gqac_diag *diag) 
 
 static double read_clock(const gqac_generate_request *q) {
     return q->clock ? q->clock(q->clock_arg) : gqac_clock_seconds();
+}
+
+double answer_clock(const answer *a) {
+    return read_clock(a->request);
 }
 
 gqac_status answer_open(answer *a, const gqac_generate_request *given, const gqac_text *text,
@@ -138,7 +161,7 @@ gqac_status answer_step(answer *a, gqac_diag *diag) {
 void answer_took(answer *a, int64_t count) {
     if (a->session)
         session_append(a->session, a->list + a->session->n, (size_t)count);
-    a->computed += count + a->again;
+    a->computed += count + a->again + (int64_t)a->drafted;
     a->again = 0;
     if (!a->session || !answer_pending(a)) /* before the callbacks of other requests */
         a->end = read_clock(a->request);
@@ -146,7 +169,8 @@ void answer_took(answer *a, int64_t count) {
 
 /* ---- a row of logits ----------------------------------------------------- */
 
-static bool is_eos(const gqac_generate_request *q, int64_t id) {
+bool answer_is_eos(const answer *a, int64_t id) {
+    const gqac_generate_request *q = a->request;
     for (int i = 0; i < q->n_eos; i++)
         if (q->eos[i] == id)
             return true;
@@ -173,16 +197,18 @@ static gqac_status take_text(answer *a, bool eos, gqac_diag *diag) {
     return GQAC_OK;
 }
 
-/* Calls on_token for the newest id. */
-static void report(answer *a, sampler *s, const float *logits, bool eos, int index) {
+/* Calls on_token for the newest id; `drafted`: by logits of a draft. */
+static void report(answer *a, sampler *s, const float *logits, bool drafted, int index) {
     const gqac_generate_request *q = a->request;
     const size_t step = answer_new(a);
     gqac_generate_event event = {.size = sizeof event,
                                  .request = index,
                                  .step = (int64_t)step,
                                  .id = a->list[a->n - 1],
-                                 .phase = step == 1 ? "prefill" : "decode",
-                                 .eos = eos,
+                                 .phase = step == 1 ? "prefill"
+                                          : drafted ? "draft"
+                                                    : "decode",
+                                 .eos = a->done && a->finish == GQAC_FINISH_EOS,
                                  .top = a->top};
     const softmax of = sampler_softmax(s, logits);
     softmax_measure(&of, logits[event.id], &event.probability, &event.log_probability);
@@ -234,6 +260,7 @@ gqac_status answer_pick(answer *a, sampler *s, const float *model, int64_t vocab
     const bool early = a->n < (uint64_t)q->min_length;
     const float *logits = NULL;
     bool wanted = true;
+    const bool drafted = !a->running; /* the step has chosen an id already */
     int64_t id = 0;
     GQAC_TRY(reserve(a, vocabulary, diag));
     GQAC_TRY(hook(a, model, vocabulary, &logits, &wanted, diag));
@@ -244,14 +271,14 @@ gqac_status answer_pick(answer *a, sampler *s, const float *model, int64_t vocab
     }
     GQAC_TRY(sampler_pick(s, &a->sampling, logits, a->list, a->n, q->eos, early ? q->n_eos : 0,
                           a->n, &id, NULL, diag));
-    a->forward[a->n_forward++] = a->end - a->begin;
+    if (!drafted)
+        a->forward[a->n_forward++] = a->end - a->begin;
     a->list[a->n++] = id;
     if (answer_new(a) == 1)
         a->first = read_clock(q) - a->start;
-    const bool eos = is_eos(q, id);
-    GQAC_TRY(take_text(a, eos, diag));
+    GQAC_TRY(take_text(a, answer_is_eos(a, id), diag));
     if (q->on_token)
-        report(a, s, model, eos, index);
+        report(a, s, model, drafted, index);
     return GQAC_OK;
 }
 
@@ -264,6 +291,8 @@ static void measure(const answer *a, gqac_generate_metrics *m) {
     m->n_forwards = a->n_forward;
     m->reused_tokens = a->reused;
     m->computed_tokens = a->computed;
+    m->drafted_tokens = a->n_drafted;
+    m->accepted_tokens = a->n_accepted;
     m->time_to_first_token_ms = 1000 * a->first;
     m->forward_ms = ms;
     for (size_t i = 0; i < a->n_forward; i++) {
@@ -279,7 +308,7 @@ static void measure(const answer *a, gqac_generate_metrics *m) {
     for (size_t i = 1; i < a->n_forward; i++)
         sum += ms[i];
     if (sum > 0)
-        m->decode_tokens_per_second = 1000 * (double)(a->n_forward - 1) / sum;
+        m->decode_tokens_per_second = 1000 * (double)(answer_new(a) - 1) / sum;
 }
 
 gqac_status answer_result(answer *a, gqac_generation **out, gqac_diag *diag) {

@@ -6,6 +6,8 @@
 #include "llm/reply.h"
 #include "llm/session.h"
 
+struct speculation;
+
 typedef struct answer {
     gqac_generate_request own; /* a copy of the caller's, with defaults for fields that it lacks */
     gqac_sampling sampling;
@@ -26,6 +28,9 @@ typedef struct answer {
     size_t n_forward, forward_capacity;
     int64_t reused, computed;
     int64_t again; /* cached tokens that the first step computes again, after a rewind */
+    struct speculation *ahead; /* NULL: no ids are drafted (speculation.h) */
+    size_t drafted;            /* drafts of the next step: they follow the n ids of the list */
+    int64_t n_drafted, n_accepted;
 } answer;
 
 /* Checks the request and copies the prompt; the session stays unchanged. `decoder` is the program
@@ -37,7 +42,7 @@ void answer_close(answer *a);
 gqac_status answer_begin(answer *a, gqac_diag *diag);
 /* Before each step of a forward. */
 gqac_status answer_step(answer *a, gqac_diag *diag);
-/* After a step that appended `count` ids. */
+/* After a step that appended `count` ids, and the drafts after them. */
 void answer_took(answer *a, int64_t count);
 /* Ids that the sequence does not hold yet; the session must not be NULL. */
 static inline size_t answer_pending(const answer *a) {
@@ -47,10 +52,13 @@ static inline size_t answer_new(const answer *a) {
     return a->n - a->request->n_prompt;
 }
 /* Chooses the next id by the logits [vocabulary] of the last one and calls on_token, as request
- * `index`. */
+ * `index`. Again after the same step: chooses the id after a draft that was right. */
 gqac_status answer_pick(answer *a, sampler *s, const float *logits, int64_t vocabulary, int index,
                         gqac_diag *diag);
 void answer_finish(answer *a, gqac_finish finish);
+bool answer_is_eos(const answer *a, int64_t id);
+/* A reading of the clock of the request. */
+double answer_clock(const answer *a);
 /* The result, which the caller frees. */
 gqac_status answer_result(answer *a, gqac_generation **out, gqac_diag *diag);
 

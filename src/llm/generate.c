@@ -7,7 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/check.h"
-#include "llm/answer.h"
+#include "llm/speculation.h"
 
 /* Maxima for one step if the caller sets no chunk: logits of all items, and tokens of one item. */
 enum { MOST_LOGITS = 1 << 25, MOST_CHUNK = 256 };
@@ -21,6 +21,7 @@ typedef struct run {
     bool padded;   /* gqac_program_padding */
     int *members;  /* answers of the next step */
     gqac_step_item *items;
+    speculating ahead;
     gqac_monitor caller;   /* that of the context; all prompts are one progress */
     int64_t reported, all; /* tokens of prompts */
     gqac_diag *diag;
@@ -78,8 +79,36 @@ static bool needs_tables(const run *r, const answer *a) {
     return a->session->tables && !a->session->off && !a->session->n && (size_t)piece(r, a) < a->n;
 }
 
-/* Chooses the next id if all ids have been computed; `row` is the answer's item in the last step.
- */
+/* Chooses the next id by `row`, its logits, and further ids by the rows of drafts as long as these
+ * are what was chosen. */
+static gqac_status pick_ids(run *r, int index, const float *row, int64_t vocabulary) {
+    answer *a = &r->answers[index];
+    const int64_t drafted = (int64_t)a->drafted;
+    gqac_status status = GQAC_OK;
+    bool wrong = false;
+    int64_t right = 0;
+    for (;; row += vocabulary) {
+        const size_t n = a->n;
+        const int64_t draft = right < drafted ? a->list[n] : -1;
+        status = answer_pick(a, r->sampler, row, vocabulary, index, r->diag);
+        if (status != GQAC_OK || a->n == n || right == drafted)
+            break;
+        wrong = a->list[n] != draft;
+#ifdef GQAC_CONTROL_ACCEPT_WRONG /* negative control: the row after a wrong draft is used */
+        wrong = false;
+#endif
+        if (wrong)
+            break;
+        right++;
+        if (a->done)
+            break;
+        session_append(a->session, a->list + n, 1);
+    }
+    const gqac_status settled = speculation_settle(a, right, wrong, r->diag);
+    return status != GQAC_OK ? status : settled;
+}
+
+/* Chooses ids if all ids have been computed; `row` is the answer's item in the last step. */
 static gqac_status pick(run *r, int index, int row) {
     answer *a = &r->answers[index];
     int64_t rows = 0, vocabulary = gqac_program_vocabulary(a->session->program);
@@ -88,8 +117,8 @@ static gqac_status pick(run *r, int index, int row) {
     const float *logits = a->session->logits;
     if (!logits)
         logits = gqac_context_logits(r->context, row, &rows, &vocabulary);
-    const float *last = rows > 1 ? logits + (rows - 1) * vocabulary : logits;
-    const gqac_status status = answer_pick(a, r->sampler, last, vocabulary, index, r->diag);
+    const int64_t first = rows > 1 ? rows - 1 - (int64_t)a->drafted : 0;
+    const gqac_status status = pick_ids(r, index, logits + first * vocabulary, vocabulary);
     if (status != GQAC_OK)
         gqac_diag_where(r->diag, "request %d", index);
     return status;
@@ -115,20 +144,39 @@ static gqac_status end_at_capacity(run *r, int index) {
     return GQAC_CAPACITY;
 }
 
-/* Rows of logits of a chunk: one if it is the last. */
-static int64_t logits_of(const answer *a, int64_t count) {
-    return (size_t)count == answer_pending(a);
+/* The next chunk of an answer as an item: with the drafts, and with rows of logits, if it is the
+ * last one. */
+static gqac_step_item item_of(const run *r, const answer *a) {
+    const int64_t count = piece(r, a), drafted = (int64_t)a->drafted;
+    return (gqac_step_item){.size = sizeof(gqac_step_item),
+                            .sequence = a->session->sequence,
+                            .tokens = a->list + a->session->n,
+                            .count = count + drafted,
+                            .n_logits = (size_t)count == answer_pending(a) ? 1 + drafted : 0};
+}
+
+/* Takes the time of a step of n members, of which `a` is the first: what their next ids cost, with
+ * drafts and without. */
+static void measure(run *r, const answer *a, int n) {
+    int64_t rows = 0;
+    if (!r->ahead.decode || answer_pending(a))
+        return;
+    for (int i = 0; i < n; i++)
+        rows += r->items[i].count;
+    payoff_measure(&r->ahead.payoff, rows, n, a->end - a->begin - r->ahead.spent);
 }
 
 static gqac_status feed_piece(run *r, answer *a) {
     gqac_session *s = a->session;
     const int64_t count = piece(r, a);
+    r->items[0] = item_of(r, a);
     if (s->logits)
         GQAC_TRY(whole_step(s, r->context, a->list, a->n, r->diag));
     else
-        GQAC_TRY(gqac_sequence_append(r->context, s->sequence, a->list + s->n, count,
-                                      logits_of(a, count), r->diag));
+        GQAC_TRY(gqac_step(r->context, 1, r->items, r->diag));
     answer_took(a, count);
+    if (r->ahead.members == 1)
+        measure(r, a, 1);
     return GQAC_OK;
 }
 
@@ -143,9 +191,18 @@ static gqac_status recompute(run *r, answer *a) {
     return GQAC_OK;
 }
 
+/* True if a failure may concern only some of the sequences, or only the drafts. */
+static bool is_partial(gqac_status status) {
+    return status == GQAC_OUT_OF_RANGE || status == GQAC_CAPACITY || status == GQAC_RECOMPUTE;
+}
+
 static gqac_status step_alone(run *r, int index) {
     answer *a = &r->answers[index];
     gqac_status status = needs_tables(r, a) ? GQAC_RECOMPUTE : feed_piece(r, a);
+    if (a->drafted && is_partial(status)) { /* the step of the next id alone may still succeed */
+        speculation_drop(a);
+        status = feed_piece(r, a);
+    }
     if (status == GQAC_RECOMPUTE && !a->session->off)
         status = recompute(r, a);
     if (status == GQAC_OUT_OF_RANGE)
@@ -159,31 +216,40 @@ static gqac_status step_alone(run *r, int index) {
 
 /* Appends the next chunk of each member in one step. */
 static gqac_status step_together(run *r, int n) {
-    for (int i = 0; i < n; i++) {
-        const answer *a = &r->answers[r->members[i]];
-        r->items[i] = (gqac_step_item){.size = sizeof *r->items,
-                                       .sequence = a->session->sequence,
-                                       .tokens = a->list + a->session->n,
-                                       .count = piece(r, a)};
-        r->items[i].n_logits = logits_of(a, r->items[i].count);
-    }
+    for (int i = 0; i < n; i++)
+        r->items[i] = item_of(r, &r->answers[r->members[i]]);
     GQAC_TRY(gqac_step(r->context, n, r->items, r->diag));
-    for (int i = 0; i < n; i++) /* all of them before any callback or failure */
-        answer_took(&r->answers[r->members[i]], r->items[i].count);
+    for (int i = 0; i < n; i++) { /* all of them before any callback or failure */
+        answer *a = &r->answers[r->members[i]];
+        answer_took(a, r->items[i].count - (int64_t)a->drafted);
+    }
+    measure(r, &r->answers[r->members[0]], n);
     return GQAC_OK;
 }
 
-/* True if a failure may concern only some of the sequences. */
-static bool is_partial(gqac_status status) {
-    return status == GQAC_OUT_OF_RANGE || status == GQAC_CAPACITY || status == GQAC_RECOMPUTE;
+/* Begins a step of each member, with drafts where they pay: not beside prompts, and not where the
+ * rows of all members are padded to those of one. */
+static gqac_status begin_step(run *r, int n) {
+    r->ahead.members = n;
+    r->ahead.spent = 0;
+    r->ahead.decode = !(r->padded && n > 1);
+    for (int i = 0; i < n; i++)
+        r->ahead.decode = r->ahead.decode && answer_new(&r->answers[r->members[i]]);
+    for (int i = 0; i < n; i++) {
+        answer *a = &r->answers[r->members[i]];
+        GQAC_TRY(answer_step(a, r->diag));
+        if (r->ahead.decode)
+            GQAC_TRY(speculation_draft(a, &r->ahead, r->diag));
+        GQAC_TRY(session_reserve(a->session, (size_t)piece(r, a) + a->drafted, r->diag));
+    }
+    return GQAC_OK;
 }
 
 static gqac_status step(run *r, int n) {
     bool together = n > 1;
+    GQAC_TRY(begin_step(r, n));
     for (int i = 0; i < n; i++) {
-        answer *a = &r->answers[r->members[i]];
-        GQAC_TRY(answer_step(a, r->diag));
-        GQAC_TRY(session_reserve(a->session, (size_t)piece(r, a), r->diag));
+        const answer *a = &r->answers[r->members[i]];
         together = together && !needs_tables(r, a) && !a->session->logits;
     }
     if (together) {
@@ -234,6 +300,13 @@ static gqac_status check_sessions(const run *r) {
                 GQAC_FAIL(r->diag, GQAC_USAGE, "requests %d and %d have the same session", j, i);
         if (s->program != r->answers[0].session->program)
             GQAC_FAIL(r->diag, GQAC_USAGE, "request %d has a session of another program", i);
+        for (int j = 0; j < r->n; j++) {
+            const answer *other = &r->answers[j];
+            const gqac_session *draft = other->request->draft;
+            if (draft == s || (draft && j < i && draft == r->answers[i].request->draft))
+                GQAC_FAIL(r->diag, GQAC_USAGE,
+                          "the session that drafts for request %d is used twice", j);
+        }
     }
     return GQAC_OK;
 }
@@ -275,12 +348,20 @@ static gqac_status open_run(run *r, const gqac_text *text, const gqac_generate_r
     GQAC_TRY(sampler_create(vocabulary, &r->sampler, r->diag));
     const int64_t fit = MOST_LOGITS / vocabulary / r->n;
     r->chunk = fit < 1 ? 1 : fit > MOST_CHUNK ? MOST_CHUNK : fit;
+    r->ahead.rows = r->chunk;
+    for (int i = 0; i < r->n; i++)
+        GQAC_TRY(speculation_open(&r->answers[i], r->diag));
     return GQAC_OK;
+}
+
+static void close_answer(answer *a) {
+    speculation_close(a);
+    answer_close(a);
 }
 
 static void close_run(run *r) {
     for (int i = 0; r->answers && i < r->n; i++)
-        answer_close(&r->answers[i]);
+        close_answer(&r->answers[i]);
     sampler_free(r->sampler);
     gqac_free(r->answers);
     gqac_free(r->members);

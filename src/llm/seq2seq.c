@@ -391,8 +391,8 @@ gqac_status gqac_seq2seq_generate(gqac_seq2seq_context *context, const gqac_text
     *result = NULL;
     GQAC_TRY(gqac_sized_take(&source, sizeof source, given_source, "gqac_seq2seq_source", diag));
     GQAC_TRY(gqac_sized_take(&request, sizeof request, given, "gqac_generate_request", diag));
-    if (request.session || request.chunk)
-        GQAC_FAIL(diag, GQAC_USAGE, "a request for an encoder has a session or a chunk");
+    if (request.session || request.chunk || request.speculate || request.draft)
+        GQAC_FAIL(diag, GQAC_USAGE, "a request for an encoder has a session, a chunk or drafts");
     if (!request.n_prompt) {
         request.prompt = &context->model->settings.start;
         request.n_prompt = 1;

@@ -233,6 +233,9 @@ static void test_refused(void) {
     request.chunk = 1;
     expect_refused(&r, &request, GQAC_USAGE, "chunk");
     request.chunk = 0;
+    request.speculate = 1;
+    expect_refused(&r, &request, GQAC_USAGE, "drafts");
+    request.speculate = 0;
     request.prompt = (const int64_t[]){0, 1 << 20};
     request.n_prompt = 2;
     expect_refused(&r, &request, GQAC_OUT_OF_RANGE, "1048576 at index 1");

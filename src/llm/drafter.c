@@ -1,0 +1,102 @@
+/* See drafter.h. The drafting session follows the answer: what it was fed and the answer did not
+ * become is rewound, what the answer gained is appended. */
+#include "llm/drafter.h"
+
+enum { CHUNK = 256 };
+
+gqac_status drafter_open(drafter *d, const gqac_generate_request *request, gqac_diag *diag) {
+    d->session = request->draft;
+    d->context = request->draft_context;
+    d->vocabulary = gqac_program_vocabulary(d->session->program);
+    return sampler_create(d->vocabulary, &d->sampler, diag);
+}
+
+void drafter_close(drafter *d) {
+    sampler_free(d->sampler);
+    d->sampler = NULL;
+}
+
+/* A failure that ends drafts and no answer. */
+static bool is_own(gqac_status status) {
+    return status == GQAC_OUT_OF_RANGE || status == GQAC_CAPACITY || status == GQAC_RECOMPUTE ||
+           status == GQAC_INVALID_INPUT;
+}
+
+static bool has_ids(const drafter *d, const int64_t *ids, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (ids[i] >= d->vocabulary)
+            return false;
+    return true;
+}
+
+/* Rewinds the session to what it has in common with the answer, but for the last id. */
+static gqac_status follow(drafter *d, const answer *a, gqac_diag *diag) {
+    gqac_session *s = d->session;
+    size_t same = d->agreed < s->n ? d->agreed : s->n;
+    while (same < s->n && same < a->n - 1 && s->ids[same] == a->list[same])
+        same++;
+    if (same < s->n)
+        GQAC_TRY(gqac_sequence_rewind(s->sequence, (int64_t)same, diag));
+    s->n = d->agreed = same;
+    return GQAC_OK;
+}
+
+/* Appends the ids before index n; the context then has the logits of the last one. */
+static gqac_status feed(drafter *d, const int64_t *ids, size_t n, gqac_diag *diag) {
+    gqac_session *s = d->session;
+    while (s->n < n) {
+        const size_t left = n - s->n, count = left < CHUNK ? left : CHUNK;
+        GQAC_TRY(session_reserve(s, count, diag));
+        GQAC_TRY(gqac_sequence_append(d->context, s->sequence, ids + s->n, (int64_t)count,
+                                      count == left, diag));
+        session_append(s, ids + s->n, count);
+    }
+    return GQAC_OK;
+}
+
+static gqac_status catch_up(drafter *d, const answer *a, gqac_diag *diag) {
+    int64_t computed = 0;
+    gqac_status status = feed(d, a->list, a->n, diag);
+    if (status == GQAC_RECOMPUTE) /* a LongRoPE threshold between prompt, answer and drafts */
+        status = session_recompute(d->session, d->context, a->list, a->n, CHUNK, &computed, diag);
+    return status;
+}
+
+static gqac_status choose(drafter *d, const answer *a, size_t n, int64_t *id, gqac_diag *diag) {
+    const gqac_generate_request *q = a->request;
+    int64_t rows = 0, vocabulary = 0;
+    const float *logits = gqac_context_logits(d->context, 0, &rows, &vocabulary);
+    const bool early = n < (uint64_t)q->min_length;
+    return sampler_pick(d->sampler, &a->sampling, logits + (rows - 1) * vocabulary, a->list, n,
+                        q->eos, early ? q->n_eos : 0, n, id, NULL, diag);
+}
+
+static gqac_status draft(drafter *d, answer *a, int64_t count, gqac_diag *diag) {
+    const int64_t most = gqac_program_vocabulary(a->session->program);
+    for (int64_t i = 0; i < count; i++) {
+        int64_t id = 0;
+        if (i > 0)
+            GQAC_TRY(feed(d, a->list, a->n + a->drafted, diag));
+        GQAC_TRY(choose(d, a, a->n + a->drafted, &id, diag));
+        if (id >= most)
+            break;
+        a->list[a->n + a->drafted++] = id;
+        if (answer_is_eos(a, id))
+            break;
+    }
+    return GQAC_OK;
+}
+
+gqac_status drafter_draft(drafter *d, answer *a, int64_t count, size_t *caught_up,
+                          gqac_diag *diag) {
+    GQAC_TRY(follow(d, a, diag));
+    *caught_up = a->n - d->session->n;
+    d->ended = !has_ids(d, a->list + d->session->n, *caught_up);
+    if (d->ended)
+        return GQAC_OK;
+    gqac_status status = catch_up(d, a, diag);
+    d->ended = is_own(status);
+    if (status == GQAC_OK)
+        status = draft(d, a, count, diag);
+    return is_own(status) ? GQAC_OK : status;
+}

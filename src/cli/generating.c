@@ -92,6 +92,7 @@ static gqac_status choose(generating *g, gqac_session_options *session) {
     GQAC_TRY(cli_number(c, "context", 1, INT64_MAX, x->context_length, &context));
     GQAC_TRY(generating_sampling(g));
     GQAC_TRY(generating_stops(g));
+    GQAC_TRY(drafting_choose(c, &g->request));
     g->request.max_new = most;
     g->max_length = cli_value(c, "new-tokens") ? 0 : x->max_length;
     session->kv = kv && *kv ? kv : NULL;
@@ -107,9 +108,12 @@ static gqac_status open_program(generating *g, const gqac_session_options *sessi
     GQAC_TRY(cli_open(g->c, cli_kv_off(g->c), &g->program));
     cli_warn_ends(g->c, g->program, g->text);
     interrupt_hold(true);
-    const gqac_status status = cli_context(g->c, g->program, threads, "prompt", &g->context);
+    const gqac_status status = gqac_threads_create(threads, &g->threads, &g->c->diag);
     interrupt_hold(false);
     GQAC_TRY(status);
+    GQAC_TRY(gqac_context_create_on(g->program, g->threads, &g->context, &g->c->diag));
+    GQAC_TRY(
+        gqac_context_set_monitor(g->context, cli_watch_steps(g->c, "prompt"), NULL, &g->c->diag));
     return gqac_session_create(g->program, session, &g->session, &g->c->diag);
 }
 
@@ -145,6 +149,7 @@ gqac_status generating_open(generating *g, unsigned parts) {
     GQAC_TRY(open_program(g, &session));
     g->context_tokens = session.context;
     g->request.session = g->session;
+    GQAC_TRY(drafting_open(&g->drafting, g->c, g->program, g->threads, &g->request));
     g->json = cli_json(g->c);
     g->log = cli_switch(g->c, "log-steps");
     g->ids_only = !gqac_text_get_settings(g->text)->has_tokenizer;
@@ -157,8 +162,10 @@ void generating_free(generating *g) {
     free((void *)g->stops);
     free(g->bias);
     json_decref(g->scores);
+    drafting_close(&g->drafting);
     gqac_session_free(g->session);
     gqac_context_free(g->context);
+    gqac_threads_free(g->threads);
     gqac_program_free(g->program);
     gqac_text_free(g->text);
 }
@@ -288,11 +295,13 @@ static json_t *metrics_json(const gqac_generate_metrics *m) {
         json_pack("{s:I, s:o, s:o, s:o, s:o}", "n", (json_int_t)m->n_forwards, "min",
                   cli_real_json(m->forward_ms_min), "max", cli_real_json(m->forward_ms_max), "mean",
                   cli_real_json(m->forward_ms_mean), "all", all);
-    return json_pack("{s:o, s:o, s:o, s:I, s:I}", "time_to_first_token_ms",
+    return json_pack("{s:o, s:o, s:o, s:I, s:I, s:I, s:I}", "time_to_first_token_ms",
                      cli_real_json(m->time_to_first_token_ms), "decode_tokens_per_second",
                      cli_real_json(m->decode_tokens_per_second), "per_forward_ms", forward,
                      "reused_tokens", (json_int_t)m->reused_tokens, "computed_tokens",
-                     (json_int_t)m->computed_tokens);
+                     (json_int_t)m->computed_tokens, "drafted_tokens",
+                     (json_int_t)m->drafted_tokens, "accepted_tokens",
+                     (json_int_t)m->accepted_tokens);
 }
 
 json_t *generating_json(const generating *g, const gqac_generation *said) {
@@ -325,4 +334,7 @@ void generating_metrics(const generating *g, const gqac_generation *said) {
         fprintf(stderr, "%s\n", m->n_forwards > SHOWN_FORWARDS ? " ..." : "");
     fprintf(stderr, "tokens                reused %lld  computed %lld\n",
             (long long)m->reused_tokens, (long long)m->computed_tokens);
+    if (g->request.speculate)
+        fprintf(stderr, "drafts                drafted %lld  accepted %lld\n",
+                (long long)m->drafted_tokens, (long long)m->accepted_tokens);
 }

@@ -3,7 +3,7 @@
 #ifndef GQAC_CLI_GENERATING_H
 #define GQAC_CLI_GENERATING_H
 
-#include "cli/cli.h"
+#include "cli/drafting.h"
 
 /* Rows of a flag table. */
 #define GENERATING_FLAGS                                                                           \
@@ -22,6 +22,9 @@
         {"kv", "[contiguous|basic|off]",                                                           \
          "KV cache; off computes all tokens again for each new one (contiguous)"},                 \
         {"context", "N", "maximum number of tokens, prompt and answer (the model's own)"},         \
+        {"speculate", "N",                                                                         \
+         "drafts up to N tokens a step from earlier text; the answer stays the same (0: off)"},    \
+        {"draft", "MODEL", "a smaller model with the same tokenizer that drafts too"},             \
         {"metrics", NULL, "times and token counts on stderr after the answer; json has them"}, {   \
         "log-steps", NULL, "prints a line for each new token on stderr"                            \
     }
@@ -30,8 +33,10 @@ typedef struct generating {
     cli *c;
     gqac_text *text;
     gqac_program *program;
+    gqac_threads *threads;
     gqac_context *context;
     gqac_session *session;
+    drafting drafting;
     gqac_sampling sampling;
     gqac_generate_request request; /* all but the prompt */
     const char **stops;            /* of the request */

@@ -23,7 +23,9 @@ typedef struct translation {
 static gqac_status refuse_flags(const translation *t) {
     static const char *const flags[][2] = {
         {"kv", "decoder_model.onnx alone computes all ids every time, like --kv off"},
-        {"context", "-n is the maximum number of new ids"}};
+        {"context", "-n is the maximum number of new ids"},
+        {"speculate", "leave it out: each step has one new id"},
+        {"draft", "leave it out: each step has one new id"}};
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
         if (!cli_repeat(t->c, flags[i][0], 0))
             continue;

@@ -249,7 +249,8 @@ class Flags(Generating):
         out = self.good("generate", "--help").out
         for flag in ("prompt", "ids", "new-tokens", "temperature", "top-k", "top-p", "min-p",
                      "seed", "stop", "kv", "context", "metrics", "log-steps", "repetition-penalty", "presence-penalty",
-                     "frequency-penalty", "logit-bias", "top-logprobs", "no-parse-special"):
+                     "frequency-penalty", "logit-bias", "top-logprobs", "no-parse-special", "speculate",
+                     "draft"):
             self.assertIn(f"--{flag} ", out)
         self.assertIn("-n, --new-tokens N ", out)
 
@@ -548,7 +549,8 @@ class Caches(Generating):
         for kv, computed in (("contiguous", n + 9), ("off", sum(range(n, n + 10)))):
             m = self.said("-n", 10, "--kv", kv)["metrics"]
             self.assertEqual(set(m), {"time_to_first_token_ms", "decode_tokens_per_second",
-                                      "per_forward_ms", "reused_tokens", "computed_tokens"})
+                                      "per_forward_ms", "reused_tokens", "computed_tokens",
+                                      "drafted_tokens", "accepted_tokens"})
             f = m["per_forward_ms"]
             self.assertEqual(set(f), {"n", "min", "max", "mean", "all"})
             self.assertEqual((f["n"], len(f["all"])), (10, 10))

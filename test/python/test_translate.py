@@ -339,6 +339,8 @@ class Translate(Case):
         self.check(harness.gqac(*run, *flags, "--prompt", "x"), 2, "one of --prompt")
         self.check(harness.gqac(*run, *flags, "--context", "9"), 2, "--context", "sequences", "-n")
         self.check(harness.gqac(*run, *flags, "--kv", "off"), 2, "--kv", "sequences", "all ids")
+        for more in (("--speculate", "4"), ("--draft", "x")):
+            self.check(harness.gqac(*run, *flags, *more), 2, more[0], "one new id")
         self.check(harness.gqac(*run, *flags, "--stop", "x"), 2, "tokenizer")
         self.check(harness.gqac(*run, *flags, "--stop", ""), 2, "--stop needs")
         self.check(harness.gqac(*run, "--features", self.dir / "features.npy"), 2, "--ids")

@@ -9,7 +9,7 @@ from harness import MODELS
 
 TEMPLATE = ("{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}"
             "{% if add_generation_prompt %}[assistant] {% endif %}")
-STEP = re.compile(r"step (\d+)  id (\d+)  p (\d+\.\d\d) %  phase (prefill|decode)  text (\".*\")")
+STEP = re.compile(r"step (\d+)  id (\d+)  p (\d+\.\d\d) %  phase (prefill|decode|draft)  text (\".*\")")
 
 
 def render(messages):

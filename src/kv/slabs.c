@@ -1,5 +1,5 @@
-/* Slabs grow with their use, so that a short sequence takes little more memory than its blocks: a
- * new slab has as many pieces as are in use, at most SLAB bytes. */
+/* See slabs.h. A new slab has as many pieces as are in use already, but at most SLAB bytes, so that
+ * a short sequence takes little more memory than its blocks. */
 #include "kv/slabs.h"
 
 #include <stdint.h>
@@ -12,7 +12,7 @@ enum { ALIGNMENT = 64, SLAB = 8 << 20 };
 /* The header of a slab, before its pieces. Pieces that were returned form a list. */
 struct kv_slab {
     kv_slab *next;
-    size_t pieces, taken, fresh; /* pieces from `fresh` on were never taken */
+    size_t pieces, taken, fresh; /* pieces from `fresh` on have never been used */
     void *given;
 };
 

@@ -1,5 +1,5 @@
-/* Which nodes of GroupQueryAttention are valid and supported: values of attributes, operands, types
- * and shapes. A value without meaning is INVALID_MODEL, even where other run times read it as
+/* Checks that a node of GroupQueryAttention is valid and supported: values of attributes, operands,
+ * types and shapes. A value without meaning is INVALID_MODEL, even where other run times read it as
  * "off"; nothing is ignored. */
 #include "ops/gqa.h"
 

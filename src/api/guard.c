@@ -63,7 +63,7 @@ static bool find_beside(const char *folder, const struct stat *wanted, bool onnx
 }
 
 static gqac_status refuse(const char *path, const char *what, const char *rule, gqac_diag *diag) {
-    gqac_diag_set(diag, GQAC_USAGE, "writing '%s' would destroy %s", path, what);
+    gqac_diag_set(diag, GQAC_USAGE, "writing '%s' would overwrite %s", path, what);
     gqac_diag_rule(diag, "%s", rule);
     gqac_diag_hint(diag, "another name for what is written");
     return GQAC_USAGE;

@@ -82,7 +82,7 @@ static gqac_status parse_ids(cli *c, const char *path, const char *text, size_t 
         list[(*n)++] = id;
         at = end;
     }
-    return *n ? GQAC_OK : cli_fail(c, GQAC_INVALID_INPUT, "'%s' holds no token ids", path);
+    return *n ? GQAC_OK : cli_fail(c, GQAC_INVALID_INPUT, "'%s' contains no token ids", path);
 }
 
 gqac_status cli_read_ids(cli *c, const char *path, int64_t **ids, int64_t *n) {
@@ -199,7 +199,7 @@ gqac_status cli_check_output(cli *c, const char *flag, const gqac_program *progr
     const char *reader = stat(path, &wanted) == 0 ? reader_of(c, flag, program, &wanted) : NULL;
     if (!reader)
         return GQAC_OK;
-    cli_usage(c, "writing '%s' would destroy a file that --%s reads", path, reader);
+    cli_usage(c, "writing '%s' would overwrite a file that --%s reads", path, reader);
     snprintf(c->diag.hint, sizeof c->diag.hint, "--%s with another name", flag);
     return GQAC_USAGE;
 }

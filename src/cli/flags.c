@@ -12,22 +12,23 @@
 
 const cli_flag cli_common_flags[] = {
     {"target", "cpu|ref|gpu",
-     "kernels: cpu is fast, ref defines the results and is slow, gpu runs on a device of CUDA or "
-     "OpenCL (cpu)"},
-    {"device", "N", "device of target gpu, as gqac devices numbers them (0)"},
-    {"threads", "N", "number of threads (the cores that may be used)"},
+     "kernels: cpu is fast; ref is slow and defines the results; gpu runs on a CUDA or OpenCL "
+     "device (cpu)"},
+    {"device", "N", "device for target gpu, by its number in gqac devices (0)"},
+    {"threads", "N", "number of threads (all cores that the process may use)"},
     {"math", "model|exact|bf16",
-     "model: as the file says; exact: MatMulNBits without int8 products; bf16: products of bf16 "
-     "factors (model)"},
+     "model: what the file asks for; exact: MatMulNBits in fp32, not int8; bf16: factors of "
+     "products rounded to bf16 (model)"},
     {"seqlens-k", "total-1|cached",
-     "meaning of the input seqlens_k: as in ONNX Runtime, or as in the prefix cache of MIGraphX "
-     "(total-1)"},
+     "meaning of the input seqlens_k: total-1 as in ONNX Runtime, cached as in the prefix caching "
+     "of MIGraphX (total-1)"},
     {"legacy-window", NULL,
      "a window of W has W+1 visible keys, as in ONNX Runtime before 2025-09"},
     {"per-row-quant", NULL,
-     "a scale for each row in DynamicQuantizeLinear: split-safe, but not what the file says"},
-    {"model-root", "DIR", "folder that may hold external data (the model's own)"},
-    {"format", "KIND", "form of the results (table)"},
+     "computes one scale per row in DynamicQuantizeLinear: split-safe, but with other results than "
+     "the file asks for"},
+    {"model-root", "DIR", "folder that must contain all external data (the model's own)"},
+    {"format", "KIND", "format of the results (table)"},
     {"verbose", NULL, "prints passes, steps and their times on stderr"},
     {"quiet", NULL, "prints only errors on stderr"},
     {NULL, NULL, NULL},
@@ -184,7 +185,8 @@ static gqac_status parse_flag(cli *c, const char *word, const char *next, int *u
     *used = f->value && !equals ? 2 : 1;
     given->value = !f->value ? "1" : equals ? equals + 1 : next;
     if (f->value && !*given->value && (!strcmp(f->value, "FILE") || !strcmp(f->value, "DIR")))
-        return cli_usage(c, "--%s '' names no %s", f->name, *f->value == 'F' ? "file" : "folder");
+        return cli_usage(c, "--%s '' is not the name of a %s", f->name,
+                         *f->value == 'F' ? "file" : "folder");
     return GQAC_OK;
 }
 
@@ -338,7 +340,7 @@ gqac_status cli_options(cli *c, gqac_options *options) {
     long long device;
     GQAC_TRY(cli_number(c, "device", 0, INT_MAX, 0, &device));
     if (cli_value(c, "device") && strcmp(options->target, "gpu") != 0)
-        return cli_usage(c, "--device goes with --target gpu");
+        return cli_usage(c, "--device needs --target gpu");
     options->device = (int)device;
     options->legacy_window = cli_switch(c, "legacy-window");
     options->per_row_quant = cli_switch(c, "per-row-quant");

@@ -127,7 +127,8 @@ static gqac_status check_context(generating *g, int64_t context) {
         return GQAC_OK;
     cli_fail(g->c, GQAC_OUT_OF_RANGE, "--context %lld, the model has %lld positions",
              (long long)context, (long long)most);
-    snprintf(g->c->diag.hint, sizeof g->c->diag.hint, "--context %lld, or none", (long long)most);
+    snprintf(g->c->diag.hint, sizeof g->c->diag.hint, "--context %lld, or no --context",
+             (long long)most);
     return GQAC_OUT_OF_RANGE;
 }
 
@@ -180,7 +181,7 @@ gqac_status generating_tokenize(generating *g, const char *prompt, int64_t **ids
         return GQAC_OK;
     cli_fail(c, GQAC_INVALID_INPUT, "the prompt has no tokens");
     snprintf(c->diag.hint, sizeof c->diag.hint,
-             "a longer prompt, or --ids FILE with the id that texts begin with");
+             "a longer prompt, or --ids FILE with the id of a begin-of-text token");
     return GQAC_INVALID_INPUT;
 }
 

@@ -12,12 +12,14 @@
         {"top-k", "K", "samples from the K most likely tokens; 0: from all"},                      \
         {"top-p", "P", "samples from the most likely tokens that together have probability P"},    \
         {"min-p", "P", "samples from tokens at least P times as likely as the most likely one"},   \
-        {"seed", "S", "seed of the random choices; equal seeds, equal answers (0)"},               \
+        {"seed", "S", "seed of the random numbers; the same seed gives the same answer (0)"},      \
         {"repetition-penalty", "R", "makes tokens that occurred before less likely; 1: off"},      \
         {"presence-penalty", "P", "subtracted from the logits of tokens in the answer (0)"},       \
-        {"frequency-penalty", "F", "the same, for each time that the token occurs there (0)"},     \
+        {"frequency-penalty", "F",                                                                 \
+         "subtracted once for each time that the token occurs in the answer (0)"},                 \
         {"logit-bias", "ID=B", "adds B to the logit of a token; -inf: never; may be repeated"},    \
-        {"top-logprobs", "N", "json: log-probabilities of each token and the N most likely"},      \
+        {"top-logprobs", "N",                                                                      \
+         "adds log-probabilities to json: of each token and of the N most likely ones"},           \
         {"stop", "TEXT", "ends the answer before this text; may be repeated"},                     \
         {"kv", "[contiguous|basic|off]",                                                           \
          "KV cache; off computes all tokens again for each new one (contiguous)"},                 \
@@ -25,7 +27,9 @@
         {"speculate", "N",                                                                         \
          "drafts up to N tokens a step from earlier text; the answer stays the same (0: off)"},    \
         {"draft", "MODEL", "a smaller model with the same tokenizer that drafts too"},             \
-        {"metrics", NULL, "times and token counts on stderr after the answer; json has them"}, {   \
+        {"metrics", NULL,                                                                          \
+         "prints times and token counts on stderr after the answer; json always has them"},        \
+    {                                                                                              \
         "log-steps", NULL, "prints a line for each new token on stderr"                            \
     }
 

@@ -11,7 +11,8 @@ static gqac_status check_tokens(cli *c, int64_t tokens) {
     const int64_t most = cli_most_tokens(c);
     if (tokens <= most)
         return GQAC_OK;
-    cli_fail(c, GQAC_OUT_OF_RANGE, "--memory %lld, the tables of positions have rows for %lld",
+    cli_fail(c, GQAC_OUT_OF_RANGE,
+             "--memory %lld, but the tables of positions have rows for only %lld",
              (long long)tokens, (long long)most);
     snprintf(c->diag.hint, sizeof c->diag.hint, "--memory %lld, or less", (long long)most);
     return GQAC_OUT_OF_RANGE;
@@ -215,15 +216,14 @@ static void print_device(const gqac_memory *m) {
 void inspect_costs_print(const inspect_costs *x) {
     gqac_mixing why;
     if (x->has_padding && gqac_program_padding(x->program, &why))
-        printf("rows of a step: padded to the longest, for node '%s' (%s)\n",
+        printf("rows of a step: padded to the longest, because of node '%s' (%s)\n",
                cli_shown(why.node ? why.node : "").s, cli_shown(why.op ? why.op : "").s);
     else if (x->has_padding)
         printf("rows of a step: packed\n");
     if (x->threshold)
-        printf(
-            "LongRoPE: sequences of more than %lld tokens are rotated with another table; one that "
-            "grows beyond that is computed again\n",
-            (long long)x->threshold);
+        printf("LongRoPE: sequences of more than %lld tokens use another rotary table; a sequence "
+               "that grows beyond this length is computed again\n",
+               (long long)x->threshold);
     if (x->has_memory)
         print_memory(x);
     if (x->has_memory && x->memory.device_weights)

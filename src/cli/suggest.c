@@ -115,7 +115,8 @@ void suggest_flag(cli *c, const char *word) {
         *s = *s == '_' ? '-' : *s;
     const char *name = c->verb->name, *found = find(c, typed);
     if (!strcmp(c->verb->operands, "MODEL") && (!strcmp(typed, "m") || !strcmp(typed, "model")))
-        snprintf(c->diag.hint, sizeof c->diag.hint, "gqac %s MODEL: the model has no flag", name);
+        snprintf(c->diag.hint, sizeof c->diag.hint,
+                 "gqac %s MODEL: the model is given without a flag", name);
     else if (found)
         snprintf(c->diag.hint, sizeof c->diag.hint, "--%s; gqac %s --help lists all flags", found,
                  name);

@@ -12,7 +12,7 @@ gqac_status tokens_chunks(cli *c, const char *splits, int64_t n, int64_t **chunk
         sum += list[i];
     if (sum > n) {
         free(list);
-        return cli_usage(c, "--splits %s add up to %lld, there are %lld tokens", splits,
+        return cli_usage(c, "--splits %s add up to %lld, but there are %lld tokens", splits,
                          (long long)sum, (long long)n);
     }
     int64_t *all = realloc(list, ((size_t)count + 1) * sizeof *all);
@@ -42,7 +42,8 @@ static gqac_status read_rows(cli *c, const char *path, const gqac_tensor *t, flo
                       (t->rank == 2 || t->dims[0] == 1) && t->dims[t->rank - 1] > 0 &&
                       t->dims[t->rank - 2] > 0;
     if (!fits)
-        return cli_fail(c, GQAC_INVALID_INPUT, "%s holds no embeddings: floats [N,E] or [1,N,E]",
+        return cli_fail(c, GQAC_INVALID_INPUT,
+                        "%s does not contain embeddings: floats [N,E] or [1,N,E]",
                         cli_shown(path).s);
     *n = t->dims[t->rank - 2];
     *width = t->dims[t->rank - 1];
@@ -77,7 +78,8 @@ gqac_status tokens_embeddings_fit(cli *c, const gqac_program *program, const flo
     if (gqac_program_is_stateless(program))
         return cli_usage(c, "--embeds and --kv off exclude each other");
     if (!wanted)
-        return cli_usage(c, "--embeds: the model takes token ids, not inputs_embeds");
-    return cli_fail(c, GQAC_INVALID_INPUT, "--embeds: rows of %lld numbers, the model takes %lld",
-                    (long long)width, (long long)wanted);
+        return cli_usage(c, "--embeds: the model has the input input_ids, not inputs_embeds");
+    return cli_fail(c, GQAC_INVALID_INPUT,
+                    "--embeds: rows of %lld numbers, but the model needs %lld", (long long)width,
+                    (long long)wanted);
 }

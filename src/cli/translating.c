@@ -86,7 +86,7 @@ static gqac_status open_model(translation *t) {
     GQAC_TRY(gqac_seq2seq_open(t->c->operands[0], &options, &t->model, &t->c->diag));
     const bool features = gqac_seq2seq_get_settings(t->model)->features;
     if (features != (t->source.features != NULL))
-        return cli_usage(t->c, "the encoder takes %s",
+        return cli_usage(t->c, "the encoder needs %s",
                          features ? "features: --features FILE.npy"
                                   : "ids: --prompt TEXT or --ids FILE");
     interrupt_hold(true);

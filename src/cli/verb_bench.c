@@ -37,7 +37,7 @@ static const cli_flag flags[] = {
     {"prefix", "P:S,...", "prompts of S tokens after P cached ones"},
     {"mix", "S+NxM@P,...",
      "one call with S tokens of one sequence and M tokens of each of N others, each after P cached "
-     "tokens; then the two parts in calls of their own"},
+     "tokens; then both parts in separate calls"},
     {"repeat", "R", "number of measured runs of each row; the median is printed (5)"},
     {NULL, NULL, NULL},
 };
@@ -412,7 +412,7 @@ static void print_saving(const bench *b, const row *r) {
     if (s.seconds > 0)
         printf("%.2fx faster than pp%lld\n", s.seconds, past + n);
     else
-        printf("-p %lld times it without the prefix\n", past + n);
+        printf("-p %lld measures it without the prefix\n", past + n);
 }
 
 /* ---- report -------------------------------------------------------------- */

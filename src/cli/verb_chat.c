@@ -83,7 +83,7 @@ static gqac_status tokenize_what_fits(conversation *t, int64_t **ids, size_t *n)
     }
     shortened &= (int64_t)*n <= t->most;
     if (shortened && !t->shortened && !cli_quiet(t->g->c))
-        fprintf(stderr, "gqac: the context of %lld tokens is full: the oldest turns are left out\n",
+        fprintf(stderr, "gqac: the context of %lld tokens is full: the oldest turns are dropped\n",
                 (long long)t->most);
     t->shortened |= shortened;
     return GQAC_OK;
@@ -136,7 +136,7 @@ static gqac_status take_turn(conversation *t, const char *line, size_t length) {
     }
     if (status == GQAC_ABORTED) { /* during the prompt */
         cli_clear_progress(g->c);
-        fprintf(stderr, "gqac: interrupted; the conversation is as before this turn\n");
+        fprintf(stderr, "gqac: interrupted; this turn is dropped\n");
         return GQAC_OK;
     }
     if (status != GQAC_OK)

@@ -9,13 +9,14 @@
 static const cli_flag flags[] = {
     {"output", "FILE", "the file to write"},
     {"emit", "gqac|onnx|text",
-     "form of the file: an artefact, ONNX or text IR (by its ending .gqac, .onnx or .gq; gqac)"},
+     "format of the file: an artefact, ONNX or text IR (by the suffix .gqac, .onnx or .gq of FILE; "
+     "else gqac)"},
     {"dump", "PASS,...|all", "prints the graph after these passes"},
-    {"stop-after", "PASS", "the last pass to run; not for an artefact"},
+    {"stop-after", "PASS", "stops after this pass; not for an artefact"},
     {"disable", "PASS,...", "passes to leave out"},
     {"list-passes", NULL, "lists all passes with a summary of each"},
     {"time-passes", NULL, "prints the time of each pass on stderr"},
-    {"stateless", NULL, "past and present stay inputs and outputs, for `gqac run`"},
+    {"stateless", NULL, "keeps past and present as inputs and outputs, for `gqac run`"},
     {NULL, NULL, NULL},
 };
 
@@ -77,9 +78,9 @@ static gqac_status choose_emit(cli *c, gqac_emit *emit) {
     const char *kind = cli_value(c, "emit") ? cli_value(c, "emit") : form;
     static const char *const kinds[] = {"gqac", "onnx", "text"};
     if (out && !strcmp(out, "-"))
-        return cli_usage(c, "-o - is not a file: what is saved is mapped, not piped");
+        return cli_usage(c, "-o - is not a file: compile cannot write to standard output");
     if (form && strcmp(kind, form) != 0)
-        return cli_usage(c, "--emit %s contradicts the ending of '%s'", kind, out);
+        return cli_usage(c, "--emit %s contradicts the suffix of '%s'", kind, out);
     *emit = GQAC_EMIT_GQAC;
     for (int i = 0; kind && i < 3; i++)
         if (!strcmp(kind, kinds[i])) {
@@ -132,7 +133,7 @@ static gqac_status report_opened(cli *c, const char *path, const gqac_options *m
     fprintf(stderr, ", opens in %.2f s; weights %s, mapped", cli_seconds() - began,
             size_text((double)gqac_program_weight_bytes(*program)).s);
     if (gqac_program_memory(*program, 1, 1, &memory, &unused) == GQAC_OK && memory.kv_block)
-        fprintf(stderr, "; cache %s a token",
+        fprintf(stderr, "; cache %s per token",
                 size_text((double)memory.kv_block / (double)memory.kv_block_tokens).s);
     return GQAC_OK;
 }
@@ -154,7 +155,7 @@ static gqac_status report_saved(cli *c, gqac_emit emit, const gqac_options *opti
         const gqac_text_settings *s = gqac_text_get_settings(text);
         if (s->has_config && !s->has_tokenizer && !s->tokenizer_refusal)
             fprintf(stderr,
-                    "gqac: there is no tokenizer: generate takes --ids, and not --prompt\n");
+                    "gqac: there is no tokenizer: generate accepts --ids, but not --prompt\n");
         cli_warn_ends(c, program, text);
     }
     gqac_program_free(program);

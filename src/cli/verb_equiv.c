@@ -13,17 +13,18 @@ static const cli_flag flags[] = {
     {"embeds", "FILE",
      "embeddings [N,E] (.npy) instead of generated ones, for a model that takes inputs_embeds"},
     {"splits", "KIND",
-     "all: every cut in two, the whole, token by token; random:N: N random plans; 3,7,...: lengths "
-     "of chunks (all)"},
-    {"batch", "B", "sequences in one call; the others have other lengths and splits (1)"},
-    {"threads", "N,N,...", "numbers of threads to try (the cores that may be used)"},
-    {"kv", "KIND,...", "kinds of cache to try (contiguous)"},
+     "all: every split into two calls, all tokens in one call, and token by token; random:N: N "
+     "random lists of chunks; 3,7,...: lengths of chunks (all)"},
+    {"batch", "B",
+     "number of sequences in each call; the others have other lengths and splits (1)"},
+    {"threads", "N,N,...", "numbers of threads to test (all cores that the process may use)"},
+    {"kv", "KIND,...", "kinds of cache to test (contiguous)"},
     {"via", "split|decode|prefix",
      "decode: the first chunk of a plan, then single tokens; prefix: past tensors are exported and "
      "imported after the first call (split)"},
     {"against", "TARGET",
-     "target of the reference; the bits of another target may differ (the same)"},
-    {"budget", "60s", "stops after that time and reports the coverage"},
+     "computes the reference on this target; the bits of another target may differ (--target)"},
+    {"budget", "60s", "stops after this time and reports how many plans have run"},
     {"certificate", "FILE",
      "writes digests of model, tokens and logits; if FILE exists, compares this run with it"},
     {NULL, NULL, NULL},
@@ -93,7 +94,7 @@ static gqac_status parse_kv(equiv *e, settings *s) {
     if (kv && (!length || *kv == ',' || kv[length - 1] == ',' || strstr(kv, ",,")))
         return cli_usage(e->c, "--kv '%s' has an empty name", kv);
     if (kv && cli_lists(kv, ",", "off"))
-        return cli_usage(e->c, "--kv off keeps no rows: no call could be compared with another");
+        return cli_usage(e->c, "--kv off caches no rows, so there are none to compare");
     s->kv = strdup(kv ? kv : "contiguous");
     return s->kv ? GQAC_OK : cli_fail(e->c, GQAC_NO_MEMORY, "out of memory");
 }
@@ -129,8 +130,8 @@ static void explain_cacheless(equiv *e, const char *path, const gqac_options *op
     if (gqac_program_open(path, &stateless, &program, &unused) == GQAC_OK &&
         !gqac_program_kv_pairs(program, &pairs))
         snprintf(diag->rule, sizeof diag->rule,
-                 "equiv compares calls that share a cache; a model without one takes all tokens in "
-                 "one call, so there is nothing to prove");
+                 "equiv compares calls that share a cache; a model without one computes all tokens "
+                 "in every call, so there is nothing to prove");
     gqac_program_free(program);
 }
 
@@ -281,8 +282,8 @@ static void print_table(const equiv *e, const settings *s) {
            s->planned ? 100.0 * e->ran / s->planned : 0, (long long)e->rows[0].n,
            e->rows[0].n == 1 ? "" : "s");
     if (e->reference != e->program && e->differing)
-        printf("%s and %s are profiles of their own: equal bits are promised within each, not "
-               "between them; relative differences up to %.3g\n",
+        printf("%s and %s are different profiles: equal bits are promised within a profile, not "
+               "between two; relative differences up to %.3g\n",
                gqac_program_profile(e->program), gqac_program_profile(e->reference), e->relative);
     certificate_print(&s->certificate);
 }

@@ -10,7 +10,7 @@
 
 static const cli_flag flags[] = {
     {"prompt", "TEXT", "the text to continue (-: stdin); the tokenizer adds its special tokens"},
-    {"prompt-file", "FILE", "the text from a file, without the newline at its end"},
+    {"prompt-file", "FILE", "reads the text from a file and drops one newline at its end"},
     {"ids", "FILE",
      "whitespace-separated token ids instead of a text, used as they are (-: stdin)"},
     {"no-parse-special", NULL, "special tokens spelled in the prompt are treated as ordinary text"},

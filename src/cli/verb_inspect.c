@@ -5,8 +5,8 @@
 
 static const cli_flag flags[] = {
     {"ops", NULL,
-     "counts of ops; patterns of ops that a stateless run raises to one op, and the reason where "
-     "one is not raised"},
+     "counts of ops; which patterns of ops a stateless run raises to one op, and why it does not "
+     "raise others"},
     {"io", NULL, "inputs and outputs of the graph"},
     {"kv", NULL, "past/present pairs"},
     {"invariance", NULL, "nodes that mix rows; without any, the model is split-safe"},
@@ -14,7 +14,7 @@ static const cli_flag flags[] = {
     {"memory", "N",
      "memory that a sequence of N tokens needs: weights, cache, activations, scratch"},
     {"plan", NULL,
-     "kernels, bytes and barriers of one new token after the N cached ones of --memory N (0)"},
+     "kernels, memory traffic and barriers of one token after the N cached ones of --memory N (0)"},
     {NULL, NULL, NULL},
 };
 
@@ -225,7 +225,7 @@ static gqac_status inspect(cli *c, bool *supported) {
     if (cli_switch(c, "verify")) {
         GQAC_TRY(gqac_artefact_verify(path, &c->diag));
         if (!cli_quiet(c))
-            fprintf(stderr, "gqac: every checksum of %s is right\n", cli_shown(path).s);
+            fprintf(stderr, "gqac: every checksum of %s is correct\n", cli_shown(path).s);
     }
     GQAC_TRY(gqac_info_open(path, &options, &info, &c->diag));
     *supported = !info->n_unsupported;

@@ -58,9 +58,10 @@ static void put_end(void) {
     printf(".SH EXIT STATUS\n");
     for (int i = 0, code; (code = help_exit_code(i, &meaning)) >= 0; i++)
         printf(".TP\n%d\n%s\n", code, meaning);
-    printf(".SH ENVIRONMENT\nGQAC_FLAG stands for a flag that is not given: GQAC_THREADS=4.\n"
-           "GQAC_CPU forces an instruction set: scalar, avx2, avx512, avx512vnni or avx512bf16;\n"
-           "all compute the same bits.\n");
+    printf(
+        ".SH ENVIRONMENT\nThe variable GQAC_<FLAG> sets a flag that is not given: GQAC_THREADS=4.\n"
+        "GQAC_CPU forces an instruction set: scalar, avx2, avx512, avx512vnni or avx512bf16;\n"
+        "all compute the same bits.\n");
 }
 
 static void print_verb(const gqac_cli_verb *v) {

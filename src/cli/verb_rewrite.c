@@ -5,7 +5,7 @@
 #include "cli/interrupt.h"
 
 static const cli_flag flags[] = {
-    {"pass", "NAME", "the rewrite, one of --list"},
+    {"pass", "NAME", "name of the rewrite; --list lists them"},
     {"output", "FILE", "the file to write; may be MODEL itself"},
     {"list", NULL, "lists all rewrites with a summary of each"},
     {NULL, NULL, NULL},
@@ -33,7 +33,7 @@ static gqac_status report(cli *c, const char *name, const gqac_rewritten *done) 
     if (done->changes)
         printf("%s: %lld %s\n", name, (long long)done->changes, done->counted);
     else
-        printf("%s: nothing to do, the graph is as it was\n", name);
+        printf("%s: nothing to do; the graph is unchanged\n", name);
     for (int i = 0; i < done->n_files; i++)
         printf("wrote %s\n", done->files[i]);
     return GQAC_OK;
@@ -47,7 +47,7 @@ static gqac_status rewrite(cli *c) {
     if (c->n_operands < 1)
         return cli_usage(c, "MODEL is missing");
     if (!name)
-        return cli_usage(c, "--pass NAME is missing; --list names them");
+        return cli_usage(c, "--pass NAME is missing; --list lists the names");
     if (!out)
         return cli_usage(c, "-o FILE is missing");
     GQAC_TRY(cli_options(c, &options));
@@ -69,7 +69,7 @@ const gqac_cli_verb gqac_cli_verb_rewrite = {
     .name = "rewrite",
     .operands = "MODEL",
     .most = 1,
-    .summary = "writes a model as ONNX again: with a cache, as two graphs, ...",
+    .summary = "rewrites a model as ONNX: adds a cache, splits it into two graphs, ...",
     .examples = "gqac rewrite --list\n"
                 "gqac rewrite no-cache.onnx --pass insert-kv -o cached.onnx\n"
                 "gqac rewrite model.onnx --pass two-graph -o split.onnx\n",

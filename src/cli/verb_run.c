@@ -23,10 +23,12 @@ static const cli_flag flags[] = {
      "compares outputs with the .npy files there: differences of at most 1e-7 + 1e-3 |expected| "
      "(16-bit floats: 1e-3 + 1e-2 |expected|) are allowed, integers must be equal; else exit 1"},
     {"repeat", "N", "runs N times and prints the times (json: times_ms)"},
-    {"warmup", "N", "runs N times before that, without measuring (0)"},
-    {"rotate", "R", "uses R copies of the past tensors in turn, to read them from memory (1)"},
+    {"warmup", "N", "first runs N times without measuring (0)"},
+    {"rotate", "R",
+     "uses R copies of the past tensors in turn, so that they are read from memory, not from CPU "
+     "caches (1)"},
     {"in-place", NULL,
-     "writes present tensors over the past tensors, whose number of rows is the capacity"},
+     "writes present tensors over the past tensors, whose number of rows is then the capacity"},
     {NULL, NULL, NULL},
 };
 
@@ -129,7 +131,8 @@ static bool one_of(gqac_dtype dtype, unsigned char bytes[8]) {
 }
 
 static gqac_status fill_input(session *s, const char *spec) {
-    const char *form = "--fill takes NAME=DIMS or NAME=DIMS:N, as mask=1,32:20", *text = NULL;
+    const char *form = "--fill needs NAME=DIMS or NAME=DIMS:N, for example mask=1,32:20",
+               *text = NULL;
     gqac_tensor *tensor = &s->tensors[s->n_given];
     unsigned char one[8];
     long long ones = 0;
@@ -171,7 +174,7 @@ static gqac_status read_inputs(session *s) {
     for (int i = 0; (spec = cli_repeat(s->c, "input", i)); i++) {
         int index;
         const char *path;
-        GQAC_TRY(split_named(s, spec, "--input takes NAME=FILE", &index, &path));
+        GQAC_TRY(split_named(s, spec, "--input needs NAME=FILE", &index, &path));
         GQAC_TRY(read_input(s, index, path));
     }
     for (int i = 0; (spec = cli_repeat(s->c, "fill", i)); i++)
@@ -257,7 +260,7 @@ static gqac_status make_copies(session *s) {
     if ((s->rotate > 1 || s->in_place) && !s->n_pasts)
         return cli_usage(s->c, "%s: %s", s->rotate > 1 ? "--rotate" : "--in-place",
                          gqac_program_kv_pairs(s->program, &pairs)
-                             ? "no past tensor is given, as --input or --fill do"
+                             ? "no past tensor is given; use --input or --fill"
                              : "the model has no past tensors");
     if (s->rotate > s->warmup + s->repeat)
         s->rotate = s->warmup + s->repeat; /* no run reads the rest */
@@ -302,7 +305,7 @@ static gqac_status check_outputs(session *s, const char *dir) {
 
 static gqac_status write_outputs(session *s, const char *dir) {
     if (mkdir(dir, 0777) != 0 && errno != EEXIST)
-        return cli_fail(s->c, GQAC_IO, "cannot make folder '%s': %s", dir, strerror(errno));
+        return cli_fail(s->c, GQAC_IO, "cannot create folder '%s': %s", dir, strerror(errno));
     for (int i = 0; i < s->n_out; i++) {
         char path[4096];
         cli_tensor_path(path, sizeof path, dir, s->out[i].name);
@@ -349,7 +352,7 @@ static gqac_status compare_outputs(session *s, const char *dir, json_t *rows, bo
         *equal = *equal && !differing;
     }
     if (!compared)
-        return cli_fail(s->c, GQAC_IO, "'%s' holds no file of any output", dir);
+        return cli_fail(s->c, GQAC_IO, "'%s' contains no .npy file of any output", dir);
     return GQAC_OK;
 }
 
@@ -540,7 +543,7 @@ const gqac_cli_verb gqac_cli_verb_run = {
     .operands = "MODEL",
     .least = 1,
     .most = 1,
-    .summary = "runs the graph as exported on tensors in .npy files",
+    .summary = "runs the graph on .npy files, with past and present as inputs and outputs",
     .examples =
         "gqac run model.onnx --inputs in --output out\n"
         "gqac run model.onnx --inputs in --expect out\n"

@@ -9,13 +9,13 @@
 
 static const cli_flag flags[] = {
     {"text", "TEXT", "the text to score (-: stdin); the tokenizer adds its special tokens"},
-    {"text-file", "FILE", "the text from a file, byte for byte"},
+    {"text-file", "FILE", "reads the text from a file, byte for byte"},
     {"ids", "FILE",
      "whitespace-separated token ids instead of a text, used as they are (-: stdin)"},
     {"embeds", "FILE",
      "embeddings [N,E] (.npy) of the N ids, for a model that takes inputs_embeds"},
     {"splits", "N,N,...",
-     "computes the tokens in chunks of these lengths, the last one with the rest (one chunk)"},
+     "computes the tokens in chunks of these lengths; the last chunk is the rest (one chunk)"},
     {"kv", "[contiguous|basic|off]",
      "KV cache; off computes all earlier tokens again for each chunk (contiguous)"},
     {"logits", "OUT.npy", "writes the logits of every position, fp32 [N,V]"},
@@ -59,7 +59,7 @@ static gqac_status make_sequence(scoring *s) {
         gqac_sequence_create(s->program, &options, &s->sequence, &s->c->diag);
     if (status == GQAC_USAGE)
         snprintf(s->c->diag.hint, sizeof s->c->diag.hint,
-                 "--kv off keeps nothing and computes all tokens for each chunk");
+                 "--kv off caches nothing and computes all tokens again for each chunk");
     return status;
 }
 
@@ -70,7 +70,7 @@ static gqac_status check_count(scoring *s, size_t n) {
     cli_fail(s->c, GQAC_INVALID_INPUT, "the text has %s, which cannot be scored",
              n ? "a single token" : "no tokens");
     snprintf(s->c->diag.rule, sizeof s->c->diag.rule,
-             "a score is of the tokens after the first one: at least two are needed");
+             "every token but the first is scored, so at least two are needed");
     snprintf(s->c->diag.hint, sizeof s->c->diag.hint, "a longer text");
     return GQAC_INVALID_INPUT;
 }
@@ -248,7 +248,7 @@ const gqac_cli_verb gqac_cli_verb_score = {
     .operands = "MODEL",
     .least = 1,
     .most = 1,
-    .summary = "log-likelihood, perplexity and logits of a text or of token ids",
+    .summary = "computes log-likelihood, perplexity and logits of a text or of token ids",
     .examples = "gqac score tiny.gqac --text 'It was a fine day, and they walked out.'\n"
                 "gqac score tiny.gqac --text-file story.txt --format json\n"
                 "gqac score tiny.gqac --ids ids.txt --splits 9,15 --logits logits.npy\n",

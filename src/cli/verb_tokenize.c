@@ -13,7 +13,7 @@ static const cli_flag flags[] = {
      "prints the text of --ids without special tokens; a newline is added on a terminal only"},
     {"ids", "FILE", "whitespace-separated token ids for --decode (-: stdin)"},
     {"no-parse-special", NULL, "special tokens spelled in the text are treated as ordinary text"},
-    {"template", NULL, "puts the text into the chat template, as a message of the user"},
+    {"template", NULL, "renders the text with the chat template, as a user message"},
     {NULL, NULL, NULL},
 };
 
@@ -117,7 +117,7 @@ static gqac_status check(cli *c) {
     const bool decoding = cli_switch(c, "decode"), ids = cli_value(c, "ids") != NULL;
     const bool texts = cli_repeat(c, "text", 0) || cli_repeat(c, "file", 0);
     if (decoding && (texts || cli_switch(c, "template")))
-        return cli_usage(c, "--decode takes --ids FILE only");
+        return cli_usage(c, "--decode accepts only --ids FILE");
     if (cli_switch(c, "no-parse-special") && (decoding || cli_switch(c, "template")))
         return cli_usage(c, "--no-parse-special is for texts without a template");
     if (decoding && !ids)

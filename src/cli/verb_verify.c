@@ -20,8 +20,8 @@
 
 static const cli_flag flags[] = {
     {"against", "ref|DIR",
-     "what to compare with: a target, or a folder of .npy files (inputs in its inputs/ and results "
-     "in its expect/, or both in the folder itself) (ref)"},
+     "compares with a target, or with a folder of .npy files: inputs in DIR/inputs and results in "
+     "DIR/expect, or both in DIR itself (ref)"},
     {"ids", "FILE", "token ids from a file instead of generated ones"},
     {NULL, NULL, NULL},
 };
@@ -325,7 +325,7 @@ static gqac_status run_stored(verify *v, const char *dir, const gqac_io *in, int
     for (int i = 0; i < n_out; i++)
         GQAC_TRY(compare_stored(v, dir, &out[i], &results[i]));
     if (!v->compared)
-        return cli_fail(v->c, GQAC_IO, "'%s' holds no file of any output", dir);
+        return cli_fail(v->c, GQAC_IO, "'%s' contains no .npy file of any output", dir);
     return GQAC_OK;
 }
 
@@ -407,7 +407,7 @@ static void print_table(const verify *v, const char *against) {
         printf("first divergence: ");
         print_finding(&v->first);
     } else if (worst(v) && worst(v)->result.relative > 0) {
-        printf("farthest off: ");
+        printf("largest difference: ");
         print_finding(worst(v));
     }
     printf("%s: %lld tensors of %d steps against %s, relative errors up to %.3g (allowed %.3g), "
@@ -426,7 +426,8 @@ static gqac_status check_no_artefact(cli *c) {
     if (status == GQAC_USAGE)
         return GQAC_OK;
     if (status == GQAC_OK) {
-        status = cli_usage(c, "'%s' is an artefact: it holds the weights of one target", path);
+        status =
+            cli_usage(c, "'%s' is an artefact: it contains the weights of only one target", path);
         snprintf(c->diag.hint, sizeof c->diag.hint, "verify the model it was compiled from");
     }
     return status;

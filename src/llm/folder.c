@@ -71,7 +71,7 @@ void folder_close(folder *f) {
 static gqac_status keep(const folder *f, const char *name, const void *data, size_t bytes,
                         size_t limit, gqac_arena *arena, gqac_attachment *file, gqac_diag *diag) {
     if (bytes > limit) {
-        gqac_diag_set(diag, GQAC_LIMIT, "'%s' has %zu bytes; at most %zu are read", name, bytes,
+        gqac_diag_set(diag, GQAC_LIMIT, "'%s' has %zu bytes; the maximum is %zu", name, bytes,
                       limit);
         gqac_diag_where(diag, "%s", f->name);
         return GQAC_LIMIT;
@@ -91,7 +91,7 @@ static gqac_status cannot_open(const folder *f, const char *name, int error, gqa
     if (link) {
         gqac_diag_set(diag, GQAC_INVALID_MODEL, "'%s' is a symbolic link that %s", name,
                       error == EXDEV ? "leads out of the folder" : "leads nowhere");
-        gqac_diag_rule(diag, "the files of a model lie in its folder, or in the Hugging Face cache "
+        gqac_diag_rule(diag, "the files of a model are in its folder, or in the Hugging Face cache "
                              "that it is part of");
         gqac_diag_hint(diag, "copy the folder with its links resolved: cp -rL FOLDER COPY");
     } else {
@@ -156,7 +156,7 @@ gqac_status folder_check_json(const char *bytes, size_t length, gqac_diag *diag)
         values += bytes[i] == ',' || bytes[i] == '[' || bytes[i] == '{';
     if (values <= MOST_VALUES)
         return GQAC_OK;
-    GQAC_FAIL(diag, GQAC_LIMIT, "the JSON has about %zu values; at most %d are taken", values,
+    GQAC_FAIL(diag, GQAC_LIMIT, "the JSON has about %zu values; the maximum is %d", values,
               MOST_VALUES);
 }
 
@@ -169,7 +169,7 @@ gqac_status folder_json(const char *bytes, size_t length, json_t **root, gqac_di
         return GQAC_OK;
     if (json_error_code(&error) == json_error_out_of_memory)
         return gqac_diag_oom(diag, "a JSON text");
-    gqac_diag_set(diag, GQAC_INVALID_MODEL, "it is not sound JSON: %s", error.text);
+    gqac_diag_set(diag, GQAC_INVALID_MODEL, "it is not valid JSON: %s", error.text);
     gqac_diag_where(diag, "line %d, column %d", error.line, error.column);
     gqac_diag_rule(diag, "JSON in UTF-8, an object or a list, no key twice in an object");
     return GQAC_INVALID_MODEL;
@@ -182,13 +182,13 @@ static int only_onnx(const struct dirent *entry) {
     return end && end != entry->d_name && !strcmp(end, ".onnx");
 }
 
-/* Appends "; it holds a.onnx, b.onnx": files that may be meant instead. */
+/* Appends "; it contains a.onnx, b.onnx": files that may be meant instead. */
 static void list_onnx(const char *model, gqac_str *text, char *first, size_t size) {
     enum { NAMED = 6 };
     struct dirent **list = NULL;
     const int n = scandir(model, &list, only_onnx, alphasort);
     for (int i = 0; i < n; i++) {
-        const char *between = !i ? "; it holds " : i < NAMED ? ", " : i == NAMED ? ", ..." : "";
+        const char *between = !i ? "; it contains " : i < NAMED ? ", " : i == NAMED ? ", ..." : "";
         gqac_str_printf(text, "%s%s", between, i < NAMED ? list[i]->d_name : "");
         if (i == 0)
             snprintf(first, size, "%s", list[i]->d_name);
@@ -205,15 +205,15 @@ static gqac_status no_config(const char *model, gqac_diag *diag) {
                   files.text && !files.failed ? files.text : "");
     gqac_str_free(&files);
     gqac_diag_where(diag, "%s", model);
-    gqac_diag_rule(diag, "a model folder holds genai_config.json, the .onnx file that it names, "
+    gqac_diag_rule(diag, "a model folder contains genai_config.json, the .onnx file that it names, "
                          "and tokenizer.json");
     if (*first)
         gqac_diag_hint(diag,
-                       "write one (docs/getting-a-model.md has the shortest), or give the file "
-                       "itself, as %s/%s; `gqac generate` takes encoder and decoder as they are",
+                       "write one (docs/getting-a-model.md has the shortest), or pass the file "
+                       "itself: %s/%s; `gqac generate` needs none for an encoder and a decoder",
                        model, first);
     else
-        gqac_diag_hint(diag, "give the .onnx or .gqac file itself, or export with the model "
+        gqac_diag_hint(diag, "pass the .onnx or .gqac file itself, or export with the model "
                              "builder of onnxruntime-genai");
     return GQAC_IO;
 }

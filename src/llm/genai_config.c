@@ -134,7 +134,7 @@ static gqac_status read_eos(const reader *r, const place *p) {
     if (is_none(value))
         return GQAC_OK;
     if (n > MOST_EOS)
-        GQAC_FAIL(r->diag, GQAC_LIMIT, "%s%s has %zu ids; at most %d are taken", p->path, key, n,
+        GQAC_FAIL(r->diag, GQAC_LIMIT, "%s%s has %zu ids; the maximum is %d", p->path, key, n,
                   MOST_EOS);
     int64_t *ids = GQAC_ARENA_ARRAY(r->arena, int64_t, n + 1);
     if (!ids)
@@ -207,7 +207,7 @@ static gqac_status read_name(reader *r, const place *p, const char *key, const c
         return GQAC_OK;
     if (!layers)
         return wrong(r, &(place){NULL, "model.decoder."}, "num_hidden_layers", NULL,
-                     "names that differ from ONNX Runtime's need it");
+                     "it is required for names that differ from ONNX Runtime's");
     for (int i = 0; i < (int)layers; i++)
         GQAC_TRY(add_name(r, expand(r, text, i), expand(r, name, i)));
     return GQAC_OK;
@@ -218,8 +218,7 @@ static gqac_status read_names(reader *r, const place *decoder) {
     int64_t layers = 0;
     GQAC_TRY(read_int(r, decoder, "num_hidden_layers", 0, most_tokens, &layers));
     if (layers > MOST_LAYERS)
-        GQAC_FAIL(r->diag, GQAC_LIMIT,
-                  "model.decoder.num_hidden_layers is %lld; at most %d are taken",
+        GQAC_FAIL(r->diag, GQAC_LIMIT, "model.decoder.num_hidden_layers is %lld; the maximum is %d",
                   (long long)layers, MOST_LAYERS);
     GQAC_TRY(read_object(r, decoder, "inputs", "model.decoder.inputs.", &inputs));
     GQAC_TRY(read_object(r, decoder, "outputs", "model.decoder.outputs.", &outputs));

@@ -318,8 +318,8 @@ static gqac_status check_settings(const gqac_text *text, gqac_diag *diag) {
         return GQAC_OK;
     gqac_diag_set(diag, GQAC_UNSUPPORTED, "%s", unsupported);
     gqac_diag_where(diag, "genai_config.json");
-    gqac_diag_rule(diag, "gqac has greedy search and sampling of one text");
-    gqac_diag_hint(diag, "take the setting out of genai_config.json");
+    gqac_diag_rule(diag, "gqac has greedy decoding and sampling, of one answer to a prompt");
+    gqac_diag_hint(diag, "remove the setting from genai_config.json");
     return GQAC_UNSUPPORTED;
 }
 

@@ -25,7 +25,7 @@ gqac_status gqac_model_open(const char *model, const gqac_options *options, unsi
     gqac_options_init(&own);
     GQAC_TRY(gqac_sized_take(&own, sizeof own, options, "gqac_options", diag));
     if (own.bytes) {
-        gqac_diag_set(diag, GQAC_USAGE, "a model in memory is no folder");
+        gqac_diag_set(diag, GQAC_USAGE, "a model in memory is not a folder");
         gqac_diag_hint(diag, "gqac_program_open opens it");
         return GQAC_USAGE;
     }

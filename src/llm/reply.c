@@ -52,7 +52,7 @@ gqac_status reply_open(reply *r, const gqac_text *text, int n_stop, const char *
         return gqac_text_stream_create(text, &r->stream, diag);
     if (n_stop) {
         gqac_diag_set(diag, GQAC_USAGE, "stop texts need a tokenizer, and there is none");
-        gqac_diag_hint(diag, "give the folder of the model, with tokenizer.json");
+        gqac_diag_hint(diag, "pass the folder of the model, with tokenizer.json");
         return GQAC_USAGE;
     }
     return GQAC_OK;

@@ -60,18 +60,18 @@ gqac_status sampler_check(const gqac_sampling *o, gqac_diag *diag) {
     if (!(o->temperature >= 0 && isfinite(o->temperature)))
         return refuse(diag, "temperature", o->temperature, "temperature >= 0, and finite");
     if (o->top_k < 0)
-        return refuse(diag, "top_k", (double)o->top_k, "top_k >= 0; 0 takes all ids");
+        return refuse(diag, "top_k", (double)o->top_k, "top_k >= 0; 0: all ids");
     if (!(o->top_p > 0 && o->top_p <= 1))
-        return refuse(diag, "top_p", o->top_p, "0 < top_p <= 1; 1 takes all ids");
+        return refuse(diag, "top_p", o->top_p, "0 < top_p <= 1; 1: all ids");
     if (!(o->min_p >= 0 && o->min_p <= 1))
-        return refuse(diag, "min_p", o->min_p, "0 <= min_p <= 1; 0 takes all ids");
+        return refuse(diag, "min_p", o->min_p, "0 <= min_p <= 1; 0: all ids");
     if (!(o->repetition_penalty > 0 && isfinite(o->repetition_penalty)))
         return refuse(diag, "repetition_penalty", o->repetition_penalty,
-                      "repetition_penalty > 0, and finite; 1 is none");
+                      "repetition_penalty > 0, and finite; 1: no penalty");
     if (!isfinite(o->presence_penalty))
-        return refuse(diag, "presence_penalty", o->presence_penalty, "finite; 0 is none");
+        return refuse(diag, "presence_penalty", o->presence_penalty, "finite; 0: no penalty");
     if (!isfinite(o->frequency_penalty))
-        return refuse(diag, "frequency_penalty", o->frequency_penalty, "finite; 0 is none");
+        return refuse(diag, "frequency_penalty", o->frequency_penalty, "finite; 0: no penalty");
     if (o->n_bias < 0 || (o->n_bias && !o->bias))
         GQAC_FAIL(diag, GQAC_USAGE, "%d logit biases, and no such list", o->n_bias);
     for (int i = 0; i < o->n_bias; i++)

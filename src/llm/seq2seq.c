@@ -181,7 +181,7 @@ static gqac_status feed_encoder(gqac_seq2seq_context *c, const gqac_seq2seq_sour
         return GQAC_OK;
     }
     if (ids == !source->ids)
-        GQAC_FAIL(diag, GQAC_USAGE, "the encoder takes %s: '%s' %s", ids ? "ids" : "features",
+        GQAC_FAIL(diag, GQAC_USAGE, "the encoder needs %s: '%s' %s", ids ? "ids" : "features",
                   io->name, io->shape);
     *in = ids ? row(source->ids, source->n_ids) : *source->features;
     return GQAC_OK;
@@ -316,7 +316,7 @@ static gqac_status take_logits(decoding *d, const gqac_tensor *logits) {
             return gqac_diag_oom(d->diag, "logits");
     }
     if (columns != d->vocabulary)
-        GQAC_FAIL(d->diag, GQAC_UNSUPPORTED, "logits of %lld ids, after some of %lld",
+        GQAC_FAIL(d->diag, GQAC_UNSUPPORTED, "logits of %lld ids; the calls before had %lld",
                   (long long)columns, (long long)d->vocabulary);
     for (int64_t i = 0; i < columns; i++)
         d->logits[i] = (float)gqac_tensor_get(logits, first + i);

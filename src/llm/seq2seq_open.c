@@ -109,10 +109,10 @@ const char *seq2seq_dimension(const gqac_io *io, int axis, size_t *length) {
     return at;
 }
 
-/* "the file is no encoder: it takes 'x'" */
+/* "the file is no an encoder: it has the input 'x'" */
 static gqac_status refuse(const seq2seq_file *s, const char *why, const char *name,
                           const char *rule, gqac_diag *diag) {
-    gqac_diag_set(diag, GQAC_UNSUPPORTED, "the file is no %s '%s'", why, name);
+    gqac_diag_set(diag, GQAC_UNSUPPORTED, "the file is not %s '%s'", why, name);
     gqac_diag_where(diag, "%s", s->path);
     gqac_diag_rule(diag, "%s", rule);
     return GQAC_UNSUPPORTED;
@@ -121,20 +121,21 @@ static gqac_status refuse(const seq2seq_file *s, const char *why, const char *na
 static gqac_status check_kinds(const seq2seq_file *encoder, const seq2seq_file *decoder,
                                gqac_diag *diag) {
     static const char states[] = "encoder_hidden_states", logits[] = "logits";
-    static const char encodes[] = "an encoder takes ids or features and returns their states";
+    static const char encodes[] =
+        "the inputs of an encoder are ids or features; it returns their states";
     static const char decodes[] =
-        "a decoder takes ids and encoder_hidden_states and returns logits";
+        "the inputs of a decoder are ids and encoder_hidden_states; it returns logits";
     for (int i = 0; i < encoder->n_inputs; i++) {
         const char *name = encoder->inputs[i].name;
         if (!strcmp(name, states) || !strncmp(name, "past_", 5) || !strncmp(name, "cache_", 6))
-            return refuse(encoder, "encoder: it takes", name, encodes, diag);
+            return refuse(encoder, "an encoder: it has the input", name, encodes, diag);
     }
     if (seq2seq_find(encoder->outputs, encoder->n_outputs, logits) >= 0)
-        return refuse(encoder, "encoder: it returns", logits, encodes, diag);
+        return refuse(encoder, "an encoder: it has the output", logits, encodes, diag);
     if (seq2seq_find(decoder->outputs, decoder->n_outputs, logits) < 0)
-        return refuse(decoder, "decoder: it does not return", logits, decodes, diag);
+        return refuse(decoder, "a decoder: it has no output", logits, decodes, diag);
     if (seq2seq_find(decoder->inputs, decoder->n_inputs, states) < 0)
-        return refuse(decoder, "decoder of an encoder: it does not take", states, decodes, diag);
+        return refuse(decoder, "a decoder of an encoder: it has no input", states, decodes, diag);
     return GQAC_OK;
 }
 
@@ -178,8 +179,8 @@ static gqac_status open_cache(gqac_seq2seq *m, int i, gqac_diag *diag) {
     m->step_output[i] = result_of(m->step_decoder, input->name);
     if (m->prompt_output[i] < 0 && m->step_output[i] >= 0) {
         gqac_diag_set(diag, GQAC_UNSUPPORTED,
-                      "the file takes the cache '%s', which '%s' does not return", input->name,
-                      m->decoder.path);
+                      "the file has the cache '%s' as input, which '%s' does not return",
+                      input->name, m->decoder.path);
         gqac_diag_where(diag, "%s", m->step_decoder->path);
         gqac_diag_rule(diag,
                        "the two decoders of a folder are one model, without a past and with it");
@@ -241,7 +242,7 @@ static gqac_status open_all(gqac_seq2seq *m, const char *folder, const gqac_opti
     GQAC_TRY(open_file(m, folder, encoders, options, &m->encoder, diag));
     GQAC_TRY(open_file(m, folder, decoders, options, &m->decoder, diag));
     if (!m->encoder.program || !m->decoder.program)
-        GQAC_FAIL(diag, GQAC_IO, "a file of the folder '%s' is gone", folder);
+        GQAC_FAIL(diag, GQAC_IO, "a file of the folder '%s' no longer exists", folder);
     GQAC_TRY(open_with_past(m, folder, options, diag));
     GQAC_TRY(check_kinds(&m->encoder, &m->decoder, diag));
     for (int i = 0; i < m->encoder.n_inputs; i++)
@@ -259,7 +260,7 @@ gqac_status gqac_seq2seq_open(const char *folder, const gqac_options *options, g
     gqac_options_init(&own);
     GQAC_TRY(gqac_sized_take(&own, sizeof own, options, "gqac_options", diag));
     if (own.bytes)
-        GQAC_FAIL(diag, GQAC_USAGE, "a model in memory is no folder");
+        GQAC_FAIL(diag, GQAC_USAGE, "a model in memory is not a folder");
     own.stateless = true;
     GQAC_TRY(check_files(folder, diag));
     gqac_seq2seq *m = gqac_calloc(1, sizeof *m);

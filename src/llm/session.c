@@ -51,7 +51,7 @@ gqac_status gqac_session_create(const gqac_program *program, const gqac_session_
     const gqac_status status =
         whole ? open_whole(s, diag) : gqac_sequence_create(program, &inner, &s->sequence, diag);
     if (status == GQAC_USAGE)
-        gqac_diag_hint(diag, "\"off\" keeps nothing and computes all tokens each time");
+        gqac_diag_hint(diag, "\"off\" caches nothing and computes all tokens in every call");
     session_end(s);
     GQAC_RETURN_MADE(status, s, session, gqac_session_free);
 }

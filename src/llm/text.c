@@ -195,7 +195,7 @@ static gqac_status read_template(opener *o, const char *name, const json_t *root
     if (!source)
         return GQAC_OK;
     if (json_string_length(source) > TEMPLATE_BYTES)
-        GQAC_FAIL(o->diag, GQAC_LIMIT, "chat_template has %zu bytes; at most %d are taken",
+        GQAC_FAIL(o->diag, GQAC_LIMIT, "chat_template has %zu bytes; the maximum is %d",
                   json_string_length(source), TEMPLATE_BYTES);
     return make_template(o, name, json_string_value(source), json_string_length(source));
 }
@@ -325,7 +325,7 @@ int gqac_text_attachments(const gqac_text *text, const gqac_attachment **files) 
 static gqac_status absent(gqac_diag *diag, const char *what, const char *file) {
     gqac_diag_set(diag, GQAC_USAGE, "the model has no %s", what);
     gqac_diag_rule(diag, "it is read from %s in the model folder, or packed in the artefact", file);
-    gqac_diag_hint(diag, "give the model folder, or token ids with --ids");
+    gqac_diag_hint(diag, "pass the model folder, or token ids with --ids");
     return GQAC_USAGE;
 }
 

@@ -69,9 +69,9 @@ gqac_status whole_check(const gqac_program *program, gqac_diag *diag) {
             continue;
         gqac_diag_set(diag, GQAC_UNSUPPORTED, "input '%s' %s %s is not known", inputs[i].name,
                       gqac_dtype_name(inputs[i].dtype), inputs[i].shape);
-        gqac_diag_rule(diag, "a model without a cache takes input_ids, attention_mask and "
+        gqac_diag_rule(diag, "a model without a cache has the inputs input_ids, attention_mask and "
                              "position_ids, i64 [B,S]");
-        gqac_diag_hint(diag, "`gqac run` feeds any input");
+        gqac_diag_hint(diag, "`gqac run` accepts any input");
         return GQAC_UNSUPPORTED;
     }
     if (!ids)
@@ -122,7 +122,8 @@ gqac_status whole_step(gqac_session *session, gqac_context *context, const int64
     GQAC_TRY(gqac_forward_whole(context, session->program, ids, (int64_t)n, &all, diag));
     const int64_t columns = all.dims[2], first = (all.dims[1] - 1) * columns;
     if (columns != gqac_program_vocabulary(session->program))
-        GQAC_FAIL(diag, GQAC_INVALID_MODEL, "the logits are %lld wide, the graph says otherwise",
+        GQAC_FAIL(diag, GQAC_INVALID_MODEL,
+                  "the logits have %lld columns, which is not what the graph declares",
                   (long long)columns);
     for (int64_t i = 0; i < columns; i++)
         session->logits[i] = (float)gqac_tensor_get(&all, first + i);

@@ -216,7 +216,7 @@ static gqac_status run(pass_context *context) {
 
 const gqac_pass pass_claim = {
     .name = "claim",
-    .summary = "the target takes the nodes it has kernels for",
+    .summary = "the target claims the nodes for which it has kernels",
     .needs = PASS_TYPED | PASS_LOWERED,
     .provides = PASS_CLAIMED,
     .run = run,

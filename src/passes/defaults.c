@@ -49,7 +49,7 @@ static gqac_status run(pass_context *context) {
 
 const gqac_pass pass_defaults = {
     .name = "defaults",
-    .summary = "inputs that a sequence always feeds alike become constants",
+    .summary = "inputs that have the same value in every sequence become constants",
     .needs = PASS_TYPED,
     .breaks = PASS_ORDERED | PASS_PLANNED,
     .retidy = true,

@@ -126,7 +126,7 @@ static gqac_status run(pass_context *context) {
 
 const gqac_pass pass_expand = {
     .name = "expand",
-    .summary = "replace what no kernel took by simpler ops, one level",
+    .summary = "nodes that no kernel claimed become simpler ops, one level",
     .needs = PASS_TYPED | PASS_LOWERED,
     .breaks = PASS_ONNX | PASS_CLAIMED | PASS_ORDERED | PASS_PLANNED,
     .retidy = true,

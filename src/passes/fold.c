@@ -217,7 +217,7 @@ static gqac_status run(pass_context *context) {
 
 const gqac_pass pass_fold = {
     .name = "fold",
-    .summary = "compute what depends on constants only (part of tidy)",
+    .summary = "computes nodes whose operands are constant (part of tidy)",
     .needs = PASS_TYPED,
     .breaks = PASS_ORDERED | PASS_PLANNED,
     .run = run,

@@ -193,7 +193,7 @@ static gqac_status run(pass_context *context) {
 
 const gqac_pass pass_last_rows = {
     .name = "last_rows",
-    .summary = "logits of the rows alone that a step asks for",
+    .summary = "only the logits that a step requests are computed",
     .needs = PASS_TYPED,
     .breaks = PASS_CLAIMED | PASS_ORDERED | PASS_PLANNED,
     .sequences = true,

@@ -25,7 +25,7 @@ static gqac_status run(pass_context *context) {
 
 const gqac_pass pass_lower = {
     .name = "lower",
-    .summary = "attention ops of every domain become our own few",
+    .summary = "attention ops of every domain become a few ops of gqac's own",
     .needs = PASS_TYPED,
     .provides = PASS_LOWERED,
     .breaks = PASS_ONNX | PASS_CLAIMED | PASS_ORDERED | PASS_PLANNED,

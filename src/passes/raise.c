@@ -257,7 +257,7 @@ static gqac_status run_unpadded(pass_context *context) {
 
 const gqac_pass pass_raise = {
     .name = "raise",
-    .summary = "attention, rotary, norms and activations written out become ONNX's own ops",
+    .summary = "attention, rotary, norms and activations in simple ops become one ONNX op each",
     .needs = PASS_TYPED,
     .breaks = PASS_LOWERED | PASS_CLAIMED | PASS_ORDERED | PASS_PLANNED,
     .retidy = true,
@@ -277,7 +277,7 @@ const gqac_pass pass_raise_portable = {
  * the passes whose result they hold. */
 const gqac_pass pass_unpad = {
     .name = "unpad",
-    .summary = "the attention mask is ones: what else masks say becomes attributes",
+    .summary = "the attention mask is all ones; causality and windows in masks become attributes",
     .needs = PASS_TYPED,
     .breaks = PASS_LOWERED | PASS_CLAIMED | PASS_ORDERED | PASS_PLANNED,
     .retidy = true,

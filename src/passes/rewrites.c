@@ -6,8 +6,8 @@ static const gqac_pass *const dynamic_seq[] = {&pass_import, &pass_infer, &pass_
 
 static const pass_rewrite rewrite_dynamic_seq = {
     .name = "dynamic-seq",
-    .summary = "lets a graph that was exported for one token a call take any number",
-    .counted = "shapes take any number of tokens now",
+    .summary = "lets a graph that was exported for one token per call accept any number of tokens",
+    .counted = "shapes now accept any number of tokens",
     .files = {{.passes = dynamic_seq}},
 };
 
@@ -17,7 +17,7 @@ static const gqac_pass *const insert_kv[] = {&pass_import, &pass_tidy, &pass_rai
 static const pass_rewrite rewrite_insert_kv = {
     .name = "insert-kv",
     .summary = "adds past and present to a decoder that was exported without a cache",
-    .counted = "attention nodes have a cache now",
+    .counted = "attention nodes now have a cache",
     .files = {{.passes = insert_kv}},
 };
 
@@ -27,8 +27,8 @@ static const gqac_pass *const static_cross_cache[] = {
 static const pass_rewrite rewrite_static_cross_cache = {
     .name = "static-cross-cache",
     .summary =
-        "computes keys and values of an encoder's states once, and takes them as inputs then",
-    .counted = "cross attention nodes have a cache now",
+        "computes keys and values of the encoder's states once, and then reuses them as inputs",
+    .counted = "cross attention nodes now have a cache",
     .files = {{.passes = static_cross_cache}},
 };
 
@@ -48,7 +48,7 @@ static const gqac_pass *const raised[] = {&pass_import, &pass_tidy, &pass_raise_
 
 static const pass_rewrite rewrite_raise = {
     .name = "raise",
-    .summary = "attention, rotary, norms and activations written out become ONNX's own ops",
+    .summary = "attention, rotary, norms and activations in simple ops become one ONNX op each",
     .counted = "patterns became one op each",
     .files = {{.passes = raised}},
 };

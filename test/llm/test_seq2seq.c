@@ -220,7 +220,7 @@ static void test_refused(void) {
     r.source.ids = NULL;
     expect_refused(&r, &request, GQAC_USAGE, "either ids or features");
     r.source.features = &r.tensor;
-    expect_refused(&r, &request, GQAC_USAGE, "the encoder takes ids");
+    expect_refused(&r, &request, GQAC_USAGE, "the encoder needs ids");
     r.source = good;
     r.source.n_ids = 0;
     expect_refused(&r, &request, GQAC_OUT_OF_RANGE, "0 ids");
@@ -256,7 +256,7 @@ static void test_refused(void) {
     r.source.features = NULL;
     r.source.ids = r.ids;
     r.source.n_ids = STATES;
-    expect_refused(&r, &request, GQAC_USAGE, "the encoder takes features");
+    expect_refused(&r, &request, GQAC_USAGE, "the encoder needs features");
     close_rig(&r);
 }
 

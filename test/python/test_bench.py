@@ -113,7 +113,7 @@ class Bench(Case):
         self.assertNotIn("saved", rows["pp600"])
         said = self.good("bench", LLAMA, "--prefix", "10:5", "--repeat", "1").out
         self.assertIn("hp5@10: 3.00x fewer rows, (10+5)/5;", said)
-        self.assertIn("-p 15 times it", said)
+        self.assertIn("-p 15 measures it", said)
 
     def test_memory_of_parent(self):
         """Peak memory is that of the program, however large the process is that started it."""

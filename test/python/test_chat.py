@@ -159,7 +159,7 @@ class Chat(Case):
                            "--system", "be short")
         said = [json.loads(line) for line in result.out.splitlines()]
         self.assertEqual(len(said), len(words))
-        self.assertEqual(result.err.count("the oldest turns are left out"), 1, result.err)
+        self.assertEqual(result.err.count("the oldest turns are dropped"), 1, result.err)
         self.assertIn("the context of 120 tokens is full", result.err)
         # the system message stays, and the last answer is that of a conversation without the oldest turns
         pairs = [(("user", word), ("assistant", one["text"])) for word, one in zip(words, said)]

@@ -194,7 +194,7 @@ class Usage(Case):
         """A file or folder without a name is a wrong command line, whatever the verb."""
         for verb, flag in (("compile", "-o"), ("rewrite", "-o"), ("run", "--inputs"),
                            ("score", "--ids")):
-            self.check(gqac(verb, LLAMA, flag, ""), 2, "''", "names no f")
+            self.check(gqac(verb, LLAMA, flag, ""), 2, "''", "is not the name of a f")
 
     def test_full_disk(self):
         """stdout that cannot be written is exit 5."""

@@ -477,7 +477,7 @@ class InsertKv(Case):
                   location="bare.data", size_threshold=64)
         for out in (self.bare, self.dir / "bare.data"):
             run = harness.gqac("rewrite", self.bare, "--pass", "insert-kv", "-o", out)
-            self.check(run, 2, "would destroy")
+            self.check(run, 2, "would overwrite")
         self.rewrite()
         self.in_gqac("external")
 

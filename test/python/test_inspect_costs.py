@@ -128,7 +128,7 @@ class Plan(Case):
         rows, = (w.dims[0] for w in onnx.load(made).graph.initializer
                  if w.name.endswith("embed_positions.weight"))
         self.good("inspect", opt, "--memory", rows - 2)
-        self.check(gqac("inspect", opt, "--memory", rows - 1), 4, f"rows for {rows - 2}")
+        self.check(gqac("inspect", opt, "--memory", rows - 1), 4, f"rows for only {rows - 2}")
         for value in ("0", "-1", "x", ""):
             self.check(gqac("inspect", LLAMA, "--memory", value), (2, 4), "memory")
 

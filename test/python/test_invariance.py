@@ -156,7 +156,7 @@ class Invariance(Case):
         found = self.good("inspect", path, "--invariance", "--format", "json").json()
         self.assertEqual(found["padded_by"]["op"], "Range")
         text = self.good("inspect", path, "--invariance")
-        self.assertIn("padded to the longest, for node", text.out)
+        self.assertIn("padded to the longest, because of node", text.out)
         proof = gqac("equiv", path, "--tokens", "24", "--splits", "9,5", "--batch", "8", "-v",
                      "--format", "json")
         self.assertEqual(proof.json()["differing"], 0)
@@ -172,7 +172,7 @@ class Invariance(Case):
     def test_long_rope(self):
         """The length where a sequence goes to another rope table is named, and is where a step refuses to cross."""
         phi = MODELS / "phi3"
-        self.assertIn("more than 64 tokens are rotated with another table",
+        self.assertIn("more than 64 tokens use another rotary table",
                       self.good("inspect", phi, "--invariance").out)
         threshold = self.good("inspect", phi, "--invariance", "--format", "json").json()["rope_threshold"]
         self.assertEqual(threshold, 64)

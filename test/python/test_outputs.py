@@ -69,7 +69,7 @@ class Guard(Case):
     def refused(self, *args):
         """Exit 2, and every file is as it was."""
         before = snapshot(self.dir)
-        self.check(gqac(*args), 2, "would destroy", "another name")
+        self.check(gqac(*args), 2, "would overwrite", "another name")
         self.assertEqual(snapshot(self.dir), before)
 
     def spellings(self, path):
@@ -141,7 +141,7 @@ class Guard(Case):
             done = subprocess.run([GQAC, "compile", self.model, "--dump", "tidy"], stdout=out, stderr=subprocess.PIPE,
                                   env=harness.environment(), timeout=60)
         self.assertEqual(done.returncode, 2)
-        self.assertIn(b"would destroy", done.stderr)
+        self.assertIn(b"would overwrite", done.stderr)
         self.assertEqual(snapshot(self.dir), before)
 
     def test_score(self):
@@ -241,7 +241,7 @@ class Saved(Case):
         made = self.good("compile", MODELS / "llama", "-o", out)
         self.assertEqual(made.out, "")
         self.assertRegex(made.err, rf"(?m)^gqac: saved {out}: [\d.]+ [KM]iB, opens in \d+\.\d\d s; weights [\d.]+ [KM]iB, "
-                                   r"mapped; cache [\d.]+ (B|KiB) a token$")
+                                   r"mapped; cache [\d.]+ (B|KiB) per token$")
         self.assertEqual(self.good("compile", MODELS / "llama", "-q", "-o", out).err, "")
         text = self.good("compile", MODELS / "llama", "--stop-after", "tidy", "--emit", "text", "-o", self.dir / "t.gq")
         self.assertRegex(text.err, r"^gqac: saved .*t\.gq: [\d.]+ [KM]iB\n$")

@@ -311,13 +311,13 @@ class Translate(Case):
         t5, llama = (harness.ROOT / "test" / "traced" / name for name in ("t5", "llama"))
         for encoder, decoder, later, words in (
                 (t5 / "decoder_model.onnx", t5 / "decoder_model.onnx", None,
-                 ("encoder_model.onnx", "no encoder", "'encoder_hidden_states'")),
+                 ("encoder_model.onnx", "not an encoder", "'encoder_hidden_states'")),
                 (llama / "model.onnx", t5 / "decoder_model.onnx", None,
-                 ("encoder_model.onnx", "no encoder", "'past_key_values.0.key'")),
+                 ("encoder_model.onnx", "not an encoder", "'past_key_values.0.key'")),
                 (t5 / "encoder_model.onnx", t5 / "encoder_model.onnx", None,
-                 ("decoder_model.onnx", "no decoder", "'logits'")),
+                 ("decoder_model.onnx", "not a decoder", "'logits'")),
                 (t5 / "encoder_model.onnx", llama / "model.onnx", None,
-                 ("decoder_model.onnx", "not take 'encoder_hidden_states'")),
+                 ("decoder_model.onnx", "no input 'encoder_hidden_states'")),
                 (t5 / "encoder_model.onnx", t5 / "decoder_model.onnx", llama / "model.onnx",
                  ("decoder_with_past_model.onnx", "the cache 'past_key_values.0.key'"))):
             for path in self.folder.glob("*.onnx"):

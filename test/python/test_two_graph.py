@@ -247,7 +247,7 @@ class TwoGraph(Case):
         onnx.save(Decoder("attention").model(), path, save_as_external_data=True,
                   location=self.decode.name, size_threshold=64)
         run = harness.gqac("rewrite", path, "--pass", "two-graph", "-o", self.out)
-        self.check(run, 2, "would destroy")
+        self.check(run, 2, "would overwrite")
         self.assertFalse(self.prefill.exists())
         self.decode.unlink()
         d = Decoder("attention")

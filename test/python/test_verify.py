@@ -146,7 +146,7 @@ class Stored(Case):
         """A folder without outputs proves nothing."""
         folder = self.copy()
         shutil.rmtree(folder / "expect")
-        self.check(gqac("verify", LLAMA, "--against", folder), 5, "no file of any output")
+        self.check(gqac("verify", LLAMA, "--against", folder), 5, "no .npy file of any output")
 
 
 if __name__ == "__main__":

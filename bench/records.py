@@ -20,6 +20,7 @@ COMMON = {"bench": str, "date": str, "commit": str, "owner": str, "kind": str, "
 OF_KIND = {
     "kv_cache": {"version": str, "results": dict, "slope_ratio": float, "first_ratio": float},
     "artefact": {"version": str, "results": dict},
+    "speculate": {"version": str, "results": dict},
     "overhead": {"version": str, "level": str, "results": dict, "samples": dict},
     "pairs": {"row": str, "level": str, "math": str, "versions": dict, "calibration": dict,
               "pairs": list, "results": dict, "repeated": bool, "moved": bool},

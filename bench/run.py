@@ -14,6 +14,7 @@ own where that is the peer.
     ./dev bench --before FILE [...] beside the worker_gqac of another build, and no other peer
     ./dev bench overhead [...]      what a step costs besides its kernels: see overhead.py
     ./dev bench kv_cache [...]      what a KV cache changes: see kv_cache.py
+    ./dev bench speculate [...]     what drafts change: see speculate.py
     ./dev bench artefact [...]      how a compiled model opens and is shared: see artefact.py
 
 --accept runs every row and appends to bench/results/cpu.jsonl. Exit 1: a result differs from ONNX
@@ -38,6 +39,7 @@ import kv_cache
 import overhead
 import records
 import rows
+import speculate
 
 MOVED = 0.05
 SAMPLE_MS = 300  # a sample repeats calls for about so long
@@ -248,7 +250,7 @@ def arguments():
 
 
 def main():
-    for other in (artefact, kv_cache, overhead):
+    for other in (artefact, kv_cache, overhead, speculate):
         if sys.argv[1:2] == [other.__name__]:
             return other.main(sys.argv[2:])
     args = arguments()

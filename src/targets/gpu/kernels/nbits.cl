@@ -103,21 +103,26 @@ GQN_FN void int8_few_chain(const int bits, const int rows, int lane, int k, int 
                            __local const uint4 *staged, int8_rows x, const product_shape *s,
                            int *sum, float *piece) {
     const int sixteens = FEW_SIXTEENS(bits, rows), mask = (1 << s->shift) - 1;
-    for (int j = 0; j < sixteens && 16 * j < left; j++) {
+    __local const uint *words = (__local const uint *)staged + lane;
+    ROLLED for (int j = 0; j < sixteens && 16 * j < left; j++) {
         UNROLL for (int i = 0; i < 4; i++) {
-            const int row = j * 16 / CHUNK_K(bits) + i * 4 / CHUNK_K(bits);
-            const uint w = code_bytes(few_word(staged, row, lane), i % (8 / bits), bits);
+            const uint w = code_bytes(words[i * 4 / CHUNK_K(bits) * FEW_COLUMNS], i % (8 / bits),
+                                      bits);
             UNROLL for (int r = 0; r < rows; r++)
-                sum[r] = dot_bytes(((__local const int *)(x.qa + r * sixteens + j))[i], w, sum[r]);
+                sum[r] = dot_bytes(((__local const int *)(x.qa + r * sixteens))[i], w, sum[r]);
         }
-        if (((k + 16 * j + 16) & mask) == 0) {
-            const float zero = x.zero[j * FEW_COLUMNS], scale = x.scale[j * FEW_COLUMNS];
+        if (((k + 16 * j + 16) & mask) == 0)
             UNROLL for (int r = 0; r < rows; r++) {
-                piece[r] = int8_block(sum[r], zero, x.sq[r * sixteens + j], x.sa[r * sixteens + j],
-                                      scale, piece[r]);
+                piece[r] = int8_block(sum[r], *x.zero, x.sq[r * sixteens], x.sa[r * sixteens],
+                                      *x.scale, piece[r]);
                 sum[r] = 0;
             }
-        }
+        words += 16 / CHUNK_K(bits) * FEW_COLUMNS;
+        x.qa++;
+        x.sa++;
+        x.sq++;
+        x.scale += FEW_COLUMNS;
+        x.zero += FEW_COLUMNS;
     }
 }
 

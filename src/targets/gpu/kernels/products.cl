@@ -110,60 +110,68 @@ GQN_FN void few_store(const int kind, const int rows, few_place p, const few_ahe
     }
 }
 
-GQN_FN uint few_word(__local const uint4 *chunks, int row, int lane) {
-    return ((__local const uint *)chunks)[row * FEW_COLUMNS + lane];
+/* A column of chunks: words, or halves. */
+typedef struct few_column {
+    __local const uint *words;
+    __local const ushort *halves;
+} few_column;
+
+/* Of the item's column, from row `row` on. */
+GQN_FN few_column few_column_of(__local const uint4 *chunks, int row, int lane) {
+    few_column c;
+    c.words = (__local const uint *)chunks + row * FEW_COLUMNS + lane;
+    c.halves = (__local const ushort *)chunks + row * FEW_COLUMNS + lane;
+    return c;
 }
 
-/* The weight of k start + i of the item's column, without scale and zero point; `start` is a
- * multiple of CHUNK_K. */
-GQN_FN float few_weight(const int kind, __local const uint4 *chunks, int lane, int start,
-                        const int i) {
+/* The weight of k `i` of a column, without scale and zero point. */
+GQN_FN float few_weight(const int kind, few_column c, const int i) {
     if (kind == KIND_F32)
-        return gqn_as_f32(few_word(chunks, start + i, lane));
+        return gqn_as_f32(c.words[i * FEW_COLUMNS]);
     if (kind > 8)
-        return half_value(((__local const ushort *)chunks)[(start + i) * FEW_COLUMNS + lane],
-                          kind);
-    return code_value(few_word(chunks, start / CHUNK_K(kind) + i / CHUNK_K(kind), lane),
-                      i % CHUNK_K(kind), kind);
+        return half_value(c.halves[i * FEW_COLUMNS], kind);
+    return code_value(c.words[i / CHUNK_K(kind) * FEW_COLUMNS], i % CHUNK_K(kind), kind);
 }
 
 /* sum[rows] += the chain over a whole depth. */
 GQN_FN void few_chain(const int kind, const int rows, int lane, few_staged f, float *sum) {
     const int depth = FEW_DEPTH(kind, rows), step = kind <= 8 ? 16 : 8;
-    ROLLED for (int start = 0; start < depth; start += step) {
-        const float scale = kind <= 8 ? f.scale[start / 16 * FEW_COLUMNS] : 0.0f;
-        const float zero = kind <= 8 ? f.zero[start / 16 * FEW_COLUMNS] : 0.0f;
+    few_column column = few_column_of(f.chunks, 0, lane);
+    ROLLED for (int left = depth; left > 0; left -= step) {
+        const float scale = kind <= 8 ? *f.scale : 0.0f, zero = kind <= 8 ? *f.zero : 0.0f;
         UNROLL for (int i = 0; i < step; i += 4) {
             float w[4];
             UNROLL for (int j = 0; j < 4; j++) {
-                w[j] = few_weight(kind, f.chunks, lane, start, i + j);
+                w[j] = few_weight(kind, column, i + j);
                 if (kind <= 8)
                     w[j] = (w[j] - zero) * scale;
             }
             UNROLL for (int r = 0; r < rows; r++) {
-                const float4 v = *(__local const float4 *)(f.x + r * depth + start + i);
+                const float4 v = *(__local const float4 *)(f.x + r * depth + i);
                 sum[r] = gqn_fma(v.x, w[0], sum[r]);
                 sum[r] = gqn_fma(v.y, w[1], sum[r]);
                 sum[r] = gqn_fma(v.z, w[2], sum[r]);
                 sum[r] = gqn_fma(v.w, w[3], sum[r]);
             }
         }
+        column.words += step / CHUNK_K(kind) * FEW_COLUMNS;
+        column.halves += step * FEW_COLUMNS;
+        f.x += step;
+        f.scale += FEW_COLUMNS;
+        f.zero += FEW_COLUMNS;
     }
 }
 
 /* The same over less than a depth. */
 GQN_FN void few_rest(const int kind, const int rows, int lane, int left, few_staged f,
                      float *sum) {
-    for (int k = 0; k < left; k++) {
-        const int in = kind <= 8 ? k % CHUNK_K(kind) : 0;
-        float w;
-        if (kind <= 8) {
-            const int own = k / 16 * FEW_COLUMNS;
-            const uint word = few_word(f.chunks, k / CHUNK_K(kind), lane) >> in * kind;
-            w = (code_value(word, 0, kind) - f.zero[own]) * f.scale[own];
-        } else {
-            w = few_weight(kind, f.chunks, lane, k, 0);
-        }
+    ROLLED for (int k = 0; k < left; k++) {
+        const few_column column = few_column_of(f.chunks, k / CHUNK_K(kind), lane);
+        float w = kind > 8 ? few_weight(kind, column, 0) : 0.0f;
+        if (kind <= 8)
+            w = (code_value(*column.words >> k % CHUNK_K(kind) * kind, 0, kind) -
+                 f.zero[k / 16 * FEW_COLUMNS]) *
+                f.scale[k / 16 * FEW_COLUMNS];
         UNROLL for (int r = 0; r < rows; r++)
             sum[r] = gqn_fma(f.x[r * FEW_DEPTH(kind, rows) + k], w, sum[r]);
     }
@@ -177,7 +185,7 @@ GQN_FN void few_add(const int rows, __local const float *sums, __global const fl
     if (p.team > 0 || p.at >= s->n)
         return;
     UNROLL for (int r = 0; r < rows; r++) {
-        for (int i = 0; i < n; i++)
+        ROLLED for (int i = 0; i < n; i++)
             total[r] += sums[(IN_ORDER(i, n) * rows + r) * FEW_COLUMNS + p.lane];
         if (round + n == pieces && p.first + r < s->m)
             y[(size_t)(p.first + r) * (size_t)s->n + (size_t)p.at] =

@@ -40,7 +40,7 @@ endfunction()
 # Negative controls: one rule of the numerics contract is broken on purpose, by the macro
 # GQAC_CONTROL_<NAME> in the sources of each target that has the rule.
 foreach(control MASK_OFF_BY_ONE UNROUNDED_CHUNK KERNEL_BY_ROWS THREAD_SPLIT CPU_SPLIT_BY_THREADS
-    BF16_BY_ROWS PACKED_BEGIN ROTARY_BATCH STALE_BLOCK GPU_SPLIT_BY_GROUPS
+    BF16_BY_ROWS PACKED_BEGIN ROTARY_BATCH STALE_BLOCK STORE_MISSES GPU_SPLIT_BY_GROUPS
     GPU_ROWS_AFTER_END GPU_PIECES_DESCEND GPU_STALE_BLOCKS GPU_STALE_COPY)
   gqac_variant(${control} "GQAC_CONTROL_${control}" GQAC_CONTROL_${control})
 endforeach()

@@ -5,7 +5,13 @@
 
 #include "cli/cli.h"
 
-typedef enum equiv_via { EQUIV_SPLIT, EQUIV_DECODE, EQUIV_PREFIX } equiv_via;
+typedef enum equiv_via {
+    EQUIV_SPLIT,
+    EQUIV_DECODE,
+    EQUIV_IMPORT,
+    EQUIV_PREFIX,
+    EQUIV_SNAPSHOT
+} equiv_via;
 
 /* One way of splitting n tokens into calls. */
 typedef struct equiv_plan {
@@ -33,6 +39,9 @@ typedef struct equiv_first { /* the first differing value */
 typedef struct equiv {
     cli *c;
     gqac_program *program, *reference;
+    gqac_program *fresh; /* the same model once more, which continues what is on disk; NULL: not
+                            needed */
+    char folder[256];    /* for files; "": there is none */
     int64_t vocabulary, embedding; /* E of gqac_program_embedding */
     float *given;                  /* embeddings of row 0 [n,E]; NULL: they are generated */
     const gqac_kv_pair *pairs;
@@ -43,6 +52,7 @@ typedef struct equiv {
     int n_plans;
     equiv_via via;
     long long compared, differing;
+    long long reused, computed; /* tokens, of sequences that continued cached rows */
     double relative;   /* largest max|difference| / max|expected| of a logits row or past tensor */
     int ran;           /* plan runs */
     equiv_first first; /* of the first plan that differs */
@@ -55,9 +65,40 @@ gqac_status equiv_make_plans(equiv *e, const char *splits);
 gqac_status equiv_make_rows(equiv *e, int batch, const int64_t *ids, int64_t n);
 /* Fills the reference bits of all rows: token by token, one thread, alone. */
 gqac_status equiv_reference(equiv *e);
-/* Runs plan p in a context with a kind of cache, and compares. */
-gqac_status equiv_run_plan(equiv *e, int p, gqac_context *context, const char *kv);
+/* Where plans run. */
+typedef struct equiv_run {
+    gqac_context *context; /* of e->program */
+    gqac_context *fresh;   /* of e->fresh: cached rows come from disk; NULL: from memory */
+    const char *kv;
+} equiv_run;
+/* Runs plan p, and compares. */
+gqac_status equiv_run_plan(equiv *e, int p, const equiv_run *where);
 void equiv_free(equiv *e);
+
+/* ---- equiv_hits.c ---------------------------------------------------------- */
+
+/* Does a plan begin with cached rows, whose number is its first chunk? */
+static inline bool equiv_is_hit(const equiv *e) {
+    return e->via == EQUIV_PREFIX || e->via == EQUIV_SNAPSHOT;
+}
+/* One sequence that continues cached rows. */
+typedef struct equiv_hit {
+    equiv *e;
+    const equiv_row *row;
+    int plan;
+    int64_t length; /* of the cached prefix */
+    const char *kv;
+    bool fresh;            /* from disk, in e->fresh */
+    gqac_context *context; /* of e->program, for the donor */
+} equiv_hit;
+/* Creates the sequence, of e->fresh or e->program. *store, which may be set also after a failure,
+ * is to be freed after it. MISMATCH: another number of tokens than that of the prefix is reused. */
+gqac_status equiv_hit_open(const equiv_hit *h, gqac_store **store, gqac_sequence **sequence);
+/* After the rest is computed. MISMATCH: not exactly the tokens that were not reused. */
+gqac_status equiv_hit_check(const equiv_hit *h, const gqac_sequence *sequence, int64_t reused);
+/* Makes the folder, and removes the files in it. */
+gqac_status equiv_hit_folder(equiv *e);
+void equiv_hit_clear(const equiv *e);
 
 /* Layer number in the name of a past tensor: its first digits, else the pair's index. */
 int equiv_layer(const equiv *e, int pair);

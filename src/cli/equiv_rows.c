@@ -1,12 +1,14 @@
 /* Plans, tokens and reference bits of `gqac equiv`. */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/equiv.h"
 #include "cli/pasts.h"
 #include "cli/tokens.h"
 
 enum { PLAN_SEED = 1, ID_SEED = 2 };
+enum { TILE = 64, SHORT = 200 }; /* tokens */
 
 static gqac_status no_memory(equiv *e) {
     return cli_fail(e->c, GQAC_NO_MEMORY, "out of memory");
@@ -34,6 +36,21 @@ static gqac_status plans_all(equiv *e, int64_t n, int64_t *scratch) {
     for (int64_t i = 0; i < n; i++)
         scratch[i] = 1;
     return set_plan(e, e->n_plans++, scratch, (int)n);
+}
+
+/* Hits of `n` tokens and the rest in one call: all lengths of short prompts, else those around
+ * powers of two in blocks of 64. */
+static gqac_status plans_hits(equiv *e, int64_t n, bool all) {
+    e->plans = calloc((size_t)n + 1, sizeof *e->plans);
+    if (!e->plans)
+        return no_memory(e);
+    for (int64_t k = 0; k <= n; k++) {
+        const int64_t block = (k + 1) / TILE * TILE, blocks = block / TILE;
+        const bool near = k - block <= 1 && (blocks & (blocks - 1)) == 0;
+        if (all || near || k + 1 >= n)
+            GQAC_TRY(set_plan(e, e->n_plans++, (int64_t[]){k, n - k}, k < n ? 2 : 1));
+    }
+    return GQAC_OK;
 }
 
 /* Chunks of random lengths; some plans are fine-grained, some coarse. */
@@ -68,6 +85,8 @@ static gqac_status read_count(equiv *e, const char *splits, const char *number, 
 
 static gqac_status plans_of(equiv *e, const char *splits, int64_t n, int64_t *scratch) {
     int64_t count = 0;
+    if (equiv_is_hit(e) && (!splits || !strcmp(splits, "all")))
+        return plans_hits(e, n, splits || n <= SHORT);
     if (!splits || !strcmp(splits, "all"))
         return plans_all(e, n, scratch);
     if (!strncmp(splits, "random:", 7)) {
@@ -185,5 +204,9 @@ void equiv_free(equiv *e) {
     free(e->plans);
     if (e->reference != e->program)
         gqac_program_free(e->reference);
+    gqac_program_free(e->fresh);
+    equiv_hit_clear(e);
+    if (*e->folder)
+        rmdir(e->folder);
     gqac_program_free(e->program);
 }

@@ -11,8 +11,11 @@
 typedef struct attempt {
     equiv *e;
     int plan;
-    gqac_context *context;
+    const equiv_run *where;
+    gqac_context *context;     /* that of the sequences */
     gqac_sequence **sequences; /* by row */
+    gqac_store **stores;       /* that the sequences continue, by row */
+    int64_t *reused;           /* cached tokens, by row; of hits */
     uint64_t *state;           /* of random numbers, by row */
     int64_t *done;             /* tokens computed, by row */
     int *calls;                /* in which the row took part, by row */
@@ -106,15 +109,17 @@ static gqac_status compare_kv(attempt *a, int b) {
 /* ---- running ------------------------------------------------------------- */
 
 /* Row 0 follows the plan; the other rows are cut at random, differently in every plan. --via decode
- * takes the first chunk of a plan and then single tokens. */
+ * takes the first chunk of a plan and then single tokens. What is left after the last chunk of a
+ * plan is one call more: of a hit, tokens that could not be reused. */
 static int64_t next_chunk(attempt *a, int b) {
     const equiv_plan *plan = &a->e->plans[a->plan];
     const int64_t left = a->e->rows[b].n - a->done[b];
     const int call = a->calls[b]++;
     if (call > 0 && a->e->via == EQUIV_DECODE)
         return 1;
-    return b == 0 ? plan->chunks[call]
-                  : 1 + (int64_t)(tokens_random(&a->state[b]) % (uint64_t)left);
+    if (b == 0)
+        return call < plan->n ? plan->chunks[call] : left;
+    return 1 + (int64_t)(tokens_random(&a->state[b]) % (uint64_t)left);
 }
 
 enum { MOST_CHANGES = 3 }; /* of a row: rewinds make its run longer */
@@ -180,7 +185,7 @@ static gqac_status create(attempt *a, int b, const char *kv, gqac_sequence **seq
     return gqac_sequence_create(e->program, &options, sequence, &e->c->diag);
 }
 
-/* --via prefix: the past tensors that the first call made are imported into a new sequence. */
+/* --via import: the past tensors that the first call made are imported into a new sequence. */
 static gqac_status replace(attempt *a, int b, const char *kv) {
     gqac_sequence *fresh = NULL;
     GQAC_TRY(create(a, b, kv, &fresh));
@@ -195,11 +200,46 @@ static gqac_status run_calls(attempt *a, const char *kv) {
     bool more = true;
     for (int i = 0; more; i++) {
         GQAC_TRY(call(a, &more));
-        for (int b = 0; i == 0 && a->e->via == EQUIV_PREFIX && b < a->e->batch; b++)
+        for (int b = 0; i == 0 && a->e->via == EQUIV_IMPORT && b < a->e->batch; b++)
             GQAC_TRY(replace(a, b, kv));
     }
     for (int b = 0; b < a->e->batch; b++)
         GQAC_TRY(compare_kv(a, b));
+    return GQAC_OK;
+}
+
+/* ---- hits ---------------------------------------------------------------- */
+
+static equiv_hit hit_of(const attempt *a, int b, int64_t length) {
+    return (equiv_hit){.e = a->e,
+                       .row = &a->e->rows[b],
+                       .plan = a->plan,
+                       .length = length,
+                       .kv = a->where->kv,
+                       .fresh = a->where->fresh,
+                       .context = a->where->context};
+}
+
+/* Creates the sequence of a row with cached rows: of row 0 the first chunk of the plan, of others a
+ * random number. */
+static gqac_status open_hit(attempt *a, int b) {
+    const uint64_t n = (uint64_t)a->e->rows[b].n;
+    const int64_t length =
+        b ? (int64_t)(tokens_random(&a->state[b]) % (n + 1)) : a->e->plans[a->plan].chunks[0];
+    const equiv_hit hit = hit_of(a, b, length);
+    const gqac_status status = equiv_hit_open(&hit, &a->stores[b], &a->sequences[b]);
+    equiv_hit_clear(a->e);
+    GQAC_TRY(status);
+    a->done[b] = a->reused[b] = gqac_sequence_length(a->sequences[b]);
+    a->calls[b] = 1;
+    return GQAC_OK;
+}
+
+static gqac_status check_hits(const attempt *a) {
+    for (int b = 0; b < a->e->batch; b++) {
+        const equiv_hit hit = hit_of(a, b, a->reused[b]);
+        GQAC_TRY(equiv_hit_check(&hit, a->sequences[b], a->reused[b]));
+    }
     return GQAC_OK;
 }
 
@@ -209,6 +249,8 @@ static gqac_status set_up(attempt *a, const char *kv) {
     equiv *e = a->e;
     const size_t n = (size_t)e->batch;
     a->sequences = calloc(n, sizeof *a->sequences);
+    a->stores = calloc(n, sizeof *a->stores);
+    a->reused = calloc(n, sizeof *a->reused);
     a->state = calloc(n, sizeof *a->state);
     a->done = calloc(n, sizeof *a->done);
     a->calls = calloc(n, sizeof *a->calls);
@@ -216,11 +258,11 @@ static gqac_status set_up(attempt *a, const char *kv) {
     a->items = calloc(n, sizeof *a->items);
     a->row_of = calloc(n, sizeof *a->row_of);
     if (!a->sequences || !a->state || !a->done || !a->calls || !a->changes || !a->items ||
-        !a->row_of)
+        !a->row_of || !a->stores || !a->reused)
         return cli_fail(e->c, GQAC_NO_MEMORY, "out of memory");
     for (int b = 0; b < e->batch; b++) {
-        GQAC_TRY(create(a, b, kv, &a->sequences[b]));
         a->state[b] = (uint64_t)a->plan * 1000 + (uint64_t)b;
+        GQAC_TRY(equiv_is_hit(e) ? open_hit(a, b) : create(a, b, kv, &a->sequences[b]));
     }
     return GQAC_OK;
 }
@@ -228,20 +270,24 @@ static gqac_status set_up(attempt *a, const char *kv) {
 static void tear_down(attempt *a) {
     for (int b = 0; a->sequences && b < a->e->batch; b++)
         gqac_sequence_free(a->sequences[b]);
-    void *const arrays[] = {(void *)a->sequences, a->state, a->done,  a->calls,
-                            a->changes,           a->items, a->row_of};
+    for (int b = 0; a->stores && b < a->e->batch; b++)
+        gqac_store_free(a->stores[b]);
+    void *const arrays[] = {(void *)a->sequences, (void *)a->stores, a->state,  a->done,  a->calls,
+                            a->changes,           a->items,          a->row_of, a->reused};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
         free(arrays[i]);
 }
 
 static gqac_status try_plan(attempt *a, const char *kv) {
     GQAC_TRY(set_up(a, kv));
-    return run_calls(a, kv);
+    GQAC_TRY(run_calls(a, kv));
+    return equiv_is_hit(a->e) ? check_hits(a) : GQAC_OK;
 }
 
-gqac_status equiv_run_plan(equiv *e, int p, gqac_context *context, const char *kv) {
-    attempt a = {.e = e, .plan = p, .context = context};
-    const gqac_status status = try_plan(&a, kv);
+gqac_status equiv_run_plan(equiv *e, int p, const equiv_run *where) {
+    attempt a = {
+        .e = e, .plan = p, .where = where, .context = where->fresh ? where->fresh : where->context};
+    const gqac_status status = try_plan(&a, where->kv);
     tear_down(&a);
     if (status == GQAC_OK)
         e->ran++;

@@ -14,14 +14,16 @@ static const cli_flag flags[] = {
      "embeddings [N,E] (.npy) instead of generated ones, for a model that takes inputs_embeds"},
     {"splits", "KIND",
      "all: every split into two calls, all tokens in one call, and token by token; random:N: N "
-     "random lists of chunks; 3,7,...: lengths of chunks (all)"},
+     "random lists of chunks; 3,7,...: lengths of chunks (all; of --via prefix and snapshot: every "
+     "length of the cached prefix up to 200 tokens)"},
     {"batch", "B",
      "number of sequences in each call; the others have other lengths and splits (1)"},
     {"threads", "N,N,...", "numbers of threads to test (all cores that the process may use)"},
     {"kv", "KIND,...", "kinds of cache to test (contiguous)"},
-    {"via", "split|decode|prefix",
-     "decode: the first chunk of a plan, then single tokens; prefix: past tensors are exported and "
-     "imported after the first call (split)"},
+    {"via", "split|decode|import|prefix|snapshot",
+     "decode: the first chunk of a plan, then single tokens; import: past tensors are exported and "
+     "imported after the first call; prefix, snapshot: the first chunk is reused from a store or a "
+     "snapshot, in memory and from disk (split)"},
     {"against", "TARGET",
      "computes the reference on this target; the bits of another target may differ (--target)"},
     {"budget", "60s", "stops after this time and reports how many plans have run"},
@@ -51,16 +53,14 @@ typedef struct tokens {
 /* ---- flags --------------------------------------------------------------- */
 
 static gqac_status parse_via(equiv *e) {
-    static const char *const names[] = {"split", "decode", "prefix"};
+    static const char *const names[] = {"split", "decode", "import", "prefix", "snapshot"};
     const char *via = cli_value(e->c, "via");
-    for (int i = 0; i < 3; i++)
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (!via || !strcmp(via, names[i])) {
             e->via = (equiv_via)i;
             return GQAC_OK;
         }
-    if (!strcmp(via, "snapshot"))
-        return cli_usage(e->c, "--via snapshot is not built yet");
-    return cli_usage(e->c, "--via '%s' is not split, decode or prefix", via);
+    return cli_usage(e->c, "--via '%s' is not split, decode, import, prefix or snapshot", via);
 }
 
 static gqac_status parse_budget(equiv *e, settings *s) {
@@ -149,6 +149,10 @@ static gqac_status open_programs(equiv *e, const gqac_options *options, const ch
         GQAC_TRY(gqac_program_open(path, &other, &reference, &e->c->diag));
         e->reference = reference;
     }
+    if (equiv_is_hit(e)) {
+        GQAC_TRY(gqac_program_open(path, options, &e->fresh, &e->c->diag));
+        GQAC_TRY(equiv_hit_folder(e));
+    }
     GQAC_TRY(tokens_embeddings_fit(e->c, e->program, e->given, e->embedding));
     e->embedding = gqac_program_embedding(e->program);
     e->vocabulary = gqac_program_vocabulary(e->program);
@@ -175,23 +179,35 @@ static bool out_of_time(const equiv *e, const settings *s) {
     return s->budget > 0 && e->ran > 0 && cli_seconds() - s->start >= s->budget;
 }
 
-static gqac_status run_plans(equiv *e, settings *s, gqac_context *context, const char *kv) {
+static gqac_status run_plans(equiv *e, settings *s, const equiv_run *where) {
+    const equiv_run memory = {.context = where->context, .kv = where->kv};
     for (int p = 0; p < e->n_plans && !out_of_time(e, s); p++) {
-        const gqac_status status = equiv_run_plan(e, p, context, kv);
+        gqac_status status = equiv_run_plan(e, p, &memory);
+        if (status == GQAC_OK && where->fresh && !out_of_time(e, s))
+            status = equiv_run_plan(e, p, where);
         progress(e, s);
         GQAC_TRY(status);
     }
     return GQAC_OK;
 }
 
+/* How often each plan is run: hits come from memory, and from disk. */
+static int runs_of_plan(const equiv *e) {
+    return equiv_is_hit(e) ? 2 : 1;
+}
+
 /* All plans with one number of threads in one kind of cache. */
 static gqac_status run_series(equiv *e, settings *s, int threads, const char *kv) {
-    gqac_context *context = NULL;
+    equiv_run where = {.kv = kv};
     const int ran = e->ran;
     const long long compared = e->compared, differing = e->differing;
-    GQAC_TRY(cli_context(e->c, e->program, threads, NULL, &context));
-    const gqac_status status = run_plans(e, s, context, kv);
-    gqac_context_free(context);
+    gqac_status status = cli_context(e->c, e->program, threads, NULL, &where.context);
+    if (status == GQAC_OK && e->fresh)
+        status = cli_context(e->c, e->fresh, threads, NULL, &where.fresh);
+    if (status == GQAC_OK)
+        status = run_plans(e, s, &where);
+    gqac_context_free(where.context);
+    gqac_context_free(where.fresh);
     GQAC_TRY(status);
     if (!s->json && !s->headed)
         printf("%-12s %7s %5s %14s %14s %10s\n", "kv", "threads", "batch", "plans", "compared",
@@ -199,7 +215,7 @@ static gqac_status run_series(equiv *e, settings *s, int threads, const char *kv
     s->headed = true;
     if (!s->json)
         printf("%-12s %7d %5d %5d of %-5d %14lld %10lld\n", kv, threads, e->batch, e->ran - ran,
-               e->n_plans, e->compared - compared, e->differing - differing);
+               e->n_plans * runs_of_plan(e), e->compared - compared, e->differing - differing);
     return GQAC_OK;
 }
 
@@ -207,7 +223,7 @@ static gqac_status run_all(equiv *e, settings *s) {
     int kinds = 1;
     for (const char *at = s->kv; *at; at++)
         kinds += *at == ',';
-    s->planned = e->n_plans * s->n_threads * kinds;
+    s->planned = e->n_plans * s->n_threads * kinds * runs_of_plan(e);
     char *rest = NULL;
     for (char *kv = strtok_r(s->kv, ",", &rest); kv; kv = strtok_r(NULL, ",", &rest))
         for (int t = 0; t < s->n_threads; t++)
@@ -252,6 +268,10 @@ static void print_json(const equiv *e, const settings *s) {
                              "batch", e->batch, "planned", s->planned, "plans", e->ran, "compared",
                              (json_int_t)e->compared, "differing", (json_int_t)e->differing);
     json_object_set_new(root, "mixing", mixing_json(mixing, n));
+    if (equiv_is_hit(e)) {
+        json_object_set_new(root, "reused_tokens", json_integer(e->reused));
+        json_object_set_new(root, "computed_tokens", json_integer(e->computed));
+    }
     json_object_set_new(root, "profile", json_string(gqac_program_profile(e->program)));
     if (e->has_first)
         json_object_set_new(root, "first", first_json(e));
@@ -281,6 +301,8 @@ static void print_table(const equiv *e, const settings *s) {
            e->differing ? "different" : "equal", e->differing, e->compared, e->ran, s->planned,
            s->planned ? 100.0 * e->ran / s->planned : 0, (long long)e->rows[0].n,
            e->rows[0].n == 1 ? "" : "s");
+    if (equiv_is_hit(e))
+        printf("tokens of hits: %lld reused, %lld computed\n", e->reused, e->computed);
     if (e->reference != e->program && e->differing)
         printf("%s and %s are different profiles: equal bits are promised within a profile, not "
                "between two; relative differences up to %.3g\n",
@@ -348,7 +370,7 @@ const gqac_cli_verb gqac_cli_verb_equiv = {
     .most = 1,
     .summary = "proves that splits, batches and threads do not change the bits",
     .examples = "gqac equiv tiny.gqac --tokens 100 --batch 3 --threads 1,2\n"
-                "gqac equiv tiny.gqac --splits random:20 --budget 30s\n"
+                "gqac equiv tiny.gqac --tokens 200 --via prefix --budget 30s\n"
                 "gqac equiv tiny.gqac --splits 3,7 --certificate tiny.json\n",
     .flags = flags,
     .run = run};

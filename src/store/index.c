@@ -227,6 +227,9 @@ store_match store_find(store_node *root, const int64_t *ids, int64_t n, int64_t 
         if (use && at.length >= node->end)
             node->uses++;
     }
+#ifdef GQAC_CONTROL_STORE_MISSES /* negative control: nothing is ever reused */
+    found = (store_match){.known = at.length};
+#endif
     if (use)
         use_path(at.node);
     return found;

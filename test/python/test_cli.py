@@ -106,7 +106,7 @@ class Usage(Case):
                      ("--splits", "3,,4"), ("--splits", "3,0"), ("--splits", "-3"),
                      ("--splits", "65"), ("--splits", "30,40"), ("--threads", "1,0"),
                      ("--threads", "1,x"), ("--kv", "paged"), ("--kv", ""), ("--via", "magic"),
-                     ("--via", "snapshot"), ("--against", "tpu"), ("--budget", "0s"),
+                     ("--against", "tpu"), ("--budget", "0s"),
                      ("--budget", "soon"), ("--budget", "-5s"), ("--certificate", ""),
                      ("--ids", IDS, "--tokens", "4")):
             self.usage("equiv", LLAMA, *args)

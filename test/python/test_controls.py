@@ -32,7 +32,8 @@ CONTROLS = {
     # The recurrent ops of qwen3.5 run on the host, so values are uploaded anew in each step.
     "GPU_STALE_COPY": (("gpu",), "qwen3.5", ["--tokens", "9", "--splits", "4", "--against", "cpu"]),
     "GPU_STALE_BLOCKS": (("gpu",), "llama",
-                         ["--tokens", "40", "--splits", "9,15", "--batch", "3", "--via", "prefix"]),
+                         ["--tokens", "40", "--splits", "9,15", "--batch", "3", "--via", "import"]),
+    "STALE_BLOCK": (BOTH, "llama", ["--tokens", "40", "--splits", "9,15", "--via", "prefix"]),
     "ROTARY_BATCH": (("cpu",), "rotary_padded", ["--tokens", "40", "--splits", "9,15",
                                                  "--batch", "6"]),
 }
@@ -76,6 +77,17 @@ class Controls(harness.Case):
         report = json.loads(done.stdout)
         self.assertEqual((done.returncode, report["differing"]), (0, 0))
         self.assertGreater(report["compared"], 0)
+
+
+    def test_store_misses(self):
+        """A store that never hits has the right bits, and computes too many tokens."""
+        broken = os.path.join(os.environ["GQAC_CONTROLS"], "STORE_MISSES")
+        words = [broken, "equiv", harness.model("llama"), "--tokens", "40", "--via", "prefix"]
+        done = subprocess.run([str(w) for w in words], stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, timeout=600, stdin=subprocess.DEVNULL,
+                              env=harness.environment(), check=False, text=True)
+        self.assertEqual(done.returncode, 1, done)
+        self.assertIn("0 of 40 tokens were reused, not 1", done.stderr)
 
 
 for control, (on, _, _) in CONTROLS.items():

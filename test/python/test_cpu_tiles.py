@@ -14,7 +14,7 @@ import sys
 import numpy as np
 
 import harness
-from harness import Case, ROOT, model, read_ids, write_ids
+from harness import Case, FULL, ROOT, model, read_ids, write_ids
 
 TOOL = os.path.join(os.environ.get("GQAC_CONTROLS", ROOT / "build/release/test/controls"),
                     "SMALL_TILES")
@@ -60,6 +60,13 @@ class Tiles(Case):
     def test_tiny_gqa(self):
         """The bundled model."""
         self.check_model(ROOT / "models" / "tiny-gqa")
+
+    def test_hits(self):
+        """Cached prefixes; in the long tier of every length."""
+        names = ("llama", "qwen3.5", "lfm2", "gemma2", "gpt-oss") if FULL else ("llama", "qwen3.5")
+        for name in names:
+            for via in ("prefix", "snapshot"):
+                self.equal(model(name), "--via", via, *(() if FULL else ("--splits", "67,30")))
 
     def test_constants_are_in_force(self):
         """Other cuts, other bits, near the same values."""

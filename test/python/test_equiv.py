@@ -43,14 +43,14 @@ class Equiv(Case):
         self.equal(name, "--tokens", 100, "--splits", "random:8", "--threads", "1,5")
         for at in SAMPLE:
             self.equal(name, "--tokens", 100, "--splits", str(at), "--threads", "3")
-        self.equal(name, "--tokens", 40, "--splits", "17", "--via", "prefix", "--batch", 3)
+        self.equal(name, "--tokens", 40, "--splits", "17", "--via", "import", "--batch", 3)
         self.equal(name, "--tokens", 40, "--splits", "17", "--via", "decode")
 
     def on_ref(self, name):
         """The sample of ref: a batch behind threads, and rows that are moved."""
         self.equal(name, "--tokens", 100, "--splits", "random:4", "--batch", 3, "--threads", "2,5",
                    target="ref")
-        self.equal(name, "--tokens", 40, "--splits", "17", "--via", "prefix", target="ref")
+        self.equal(name, "--tokens", 40, "--splits", "17", "--via", "import", target="ref")
 
     def whole(self, name):
         """100 tokens, every 2-split and token by token, random plans, batches, threads."""
@@ -59,8 +59,35 @@ class Equiv(Case):
                 found = self.equal(name, "--tokens", 100, "--splits", splits, "--batch", batch,
                                    "--threads", "1,2,3,5")
                 self.assertGreaterEqual(found["planned"], 4 * 99)
-        for via in ("decode", "prefix"):
+        for via in ("decode", "import", "prefix", "snapshot"):
             self.equal(name, "--tokens", 100, "--splits", "all", "--via", via, "--threads", "2")
+
+    def hits(self, name, via, *flags, target="cpu"):
+        """Prefixes in memory and from disk; each token is reused or computed."""
+        found = self.equal(name, "--via", via, "--threads", "2", *flags, target=target)
+        self.assertGreater(found["reused_tokens"], 0)
+        if found["batch"] == 1:
+            self.assertEqual(found["reused_tokens"] + found["computed_tokens"],
+                             found["tokens"] * found["plans"])
+        return found
+
+    def test_hits(self):
+        """Through the prefix store and snapshots: dense models, recurrent and hybrid ones."""
+        names = MODELS if FULL else ("llama", "qwen3.5", "lfm2", "phi3", "gpt-oss")
+        for via in ("prefix", "snapshot"):
+            for name in names:
+                with self.subTest((via, name)):
+                    self.assertEqual(self.hits(name, via, "--tokens", 20)["planned"], 2 * 21)
+                    self.hits(name, via, "--tokens", 140, "--splits", "65,30", "--batch", "3")
+                    if FULL:
+                        self.hits(name, via, "--tokens", "600" if name in ("llama", "gemma2") else "300")
+                        self.hits(name, via, "--tokens", "140", target="ref")
+            self.hits("qwen3.5", via, "--tokens", 70, "--splits", "64", target="ref")
+
+    def test_lengths_of_hits(self):
+        """Of long prompts the lengths around blocks are tried."""
+        found = self.hits("llama", "prefix", "--tokens", 201)
+        self.assertEqual(found["planned"], 2 * len({0, 1, 63, 64, 65, 127, 128, 129, 200, 201}))
 
     def test_ids_file(self):
         """--ids takes the tokens of a file, and the made ones are as many as asked for."""

@@ -111,7 +111,7 @@ class Sequences(Case):
     def test_conv_moves(self):
         """The state of a convolution after a prefix that was moved, and after single tokens."""
         Decoder("conv").save(self.path)
-        for via in ("prefix", "decode"):
+        for via in ("import", "prefix", "snapshot", "decode"):
             proof = self.good("equiv", self.path, "--tokens", TOKENS, "--via", via, "--format",
                               "json", "-q").json()
             self.assertEqual(proof["differing"], 0, via)

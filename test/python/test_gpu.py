@@ -153,7 +153,7 @@ class Models(Case):
         path = self.dir / "unread.gq"
         path.write_text(UNREAD)
         found = self.good("equiv", path, "--target", "gpu", "--tokens", "70", "--splits", "60,5,5",
-                          "--batch", "3", "--via", "prefix", "--against", "cpu", "--format",
+                          "--batch", "3", "--via", "import", "--against", "cpu", "--format",
                           "json").json()
         self.assertEqual(found["differing"], 0, found)
         self.assertGreater(found["compared"], 10000)

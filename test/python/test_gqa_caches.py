@@ -121,7 +121,8 @@ class Caches(Case):
                                  {("i8" if bits == 8 else "u8", variant.width)})
                 self.equal(path, "--tokens", TOKENS, "--splits", "random:5", "--batch", 3,
                            "--threads", "2")
-                self.equal(path, "--tokens", 70, "--splits", "64", "--via", "prefix")
+                for via in ("import", "prefix", "snapshot"):
+                    self.equal(path, "--tokens", 70, "--splits", "64", "--via", via)
 
     def test_quantised_differs(self):
         """Codes are not the values: a quantised model has other logits, but not by much."""

@@ -1,0 +1,205 @@
+/* --via snapshot and --via prefix: sequences that begin with cached rows of another sequence, the
+ * donor.
+ *
+ * A donor computes the prefix, and of a model whose rows can be cut anywhere some other tokens
+ * after it, so that the hit lies inside its rows. Then it is freed. From disk, a program that was
+ * opened for this continues what another wrote. How many tokens are reused is known beforehand, and
+ * checked: a cache that never hits would have the right bits too. */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/equiv.h"
+
+enum { MOST_EXTRA = 60 /* tokens of the donor after the prefix */ };
+
+static bool has_states(const equiv *e) {
+    for (int k = 0; k < e->n_pairs; k++)
+        if (e->pairs[k].rows)
+            return true;
+    return false;
+}
+
+static gqac_status feed(const equiv_hit *h, gqac_sequence *sequence, const int64_t *ids,
+                        int64_t n) {
+    const gqac_step_item item = {.size = sizeof item,
+                                 .sequence = sequence,
+                                 .tokens = ids,
+                                 .count = n,
+                                 .embeddings = h->row->embeddings};
+    return n ? gqac_step(h->context, 1, &item, &h->e->c->diag) : GQAC_OK;
+}
+
+static gqac_sequence_options options_of(const equiv_hit *h) {
+    return (gqac_sequence_options){
+        .size = sizeof(gqac_sequence_options), .kv = h->kv, .final_length = h->row->n};
+}
+
+static gqac_status check_count(const equiv_hit *h, const char *what, int64_t actual,
+                               int64_t expected) {
+    cli *c = h->e->c;
+    if (actual == expected)
+        return GQAC_OK;
+    cli_fail(c, GQAC_MISMATCH, "%lld of %lld tokens were %s, not %lld", (long long)actual,
+             (long long)h->row->n, what, (long long)expected);
+    snprintf(c->diag.where, sizeof c->diag.where, "a prefix of %lld tokens, %s, %s",
+             (long long)h->length, h->e->via == EQUIV_PREFIX ? "store" : "snapshot",
+             h->fresh ? "from disk" : "in memory");
+    snprintf(c->diag.rule, sizeof c->diag.rule,
+             "what is cached is reused, and the rest is computed once");
+    return GQAC_MISMATCH;
+}
+
+/* ---- snapshots ----------------------------------------------------------- */
+
+/* Replaces a snapshot by one that was saved, and loaded into the other program. */
+static gqac_status move_snapshot(const equiv_hit *h, gqac_snapshot **snapshot) {
+    char path[sizeof h->e->folder + 16];
+    snprintf(path, sizeof path, "%s/hit.gqs", h->e->folder);
+    GQAC_TRY(gqac_snapshot_save(*snapshot, path, &h->e->c->diag));
+    gqac_snapshot_free(*snapshot);
+    *snapshot = NULL;
+    const gqac_status status = gqac_snapshot_load(h->e->fresh, path, snapshot, &h->e->c->diag);
+    unlink(path);
+    return status;
+}
+
+static gqac_status take_snapshot(const equiv_hit *h, gqac_sequence *donor,
+                                 gqac_snapshot **snapshot) {
+    GQAC_TRY(feed(h, donor, h->row->ids, h->length));
+    return gqac_snapshot_take(donor, snapshot, &h->e->c->diag);
+}
+
+static gqac_status hit_snapshot(const equiv_hit *h, gqac_sequence **sequence) {
+    gqac_diag *diag = &h->e->c->diag;
+    const gqac_sequence_options options = options_of(h);
+    gqac_sequence *donor = NULL;
+    gqac_snapshot *snapshot = NULL;
+    GQAC_TRY(gqac_sequence_create(h->e->program, &options, &donor, diag));
+    gqac_status status = take_snapshot(h, donor, &snapshot);
+    gqac_sequence_free(donor);
+    if (status == GQAC_OK && h->fresh)
+        status = move_snapshot(h, &snapshot);
+    if (status == GQAC_OK)
+        status = gqac_snapshot_restore(snapshot, &options, sequence, diag);
+    gqac_snapshot_free(snapshot);
+    GQAC_TRY(status);
+    return check_count(h, "reused", gqac_sequence_length(*sequence), h->length);
+}
+
+/* ---- the store ----------------------------------------------------------- */
+
+static gqac_status open_store(const equiv_hit *h, const gqac_program *program, gqac_store **store) {
+    gqac_store_options options;
+    gqac_store_options_init(&options);
+    options.folder = h->fresh ? h->e->folder : NULL;
+    return gqac_store_create(program, &options, store, &h->e->c->diag);
+}
+
+/* Ids of the donor: the prefix, then others. *n is their number. The caller frees them. */
+static int64_t *donor_ids(const equiv_hit *h, int64_t *n) {
+    const int64_t left = h->row->n - h->length, extra = 1 + h->plan * 13 % MOST_EXTRA;
+    const int64_t more = has_states(h->e) ? 0 : extra < left ? extra : left;
+    int64_t *ids = malloc((size_t)(h->length + more + 1) * sizeof *ids);
+    *n = h->length + more;
+    for (int64_t i = 0; ids && i < *n; i++) /* the first of the others differs */
+        ids[i] = i < h->length ? h->row->ids[i] : (h->row->ids[i] + 1) % h->e->vocabulary;
+    return ids;
+}
+
+/* How many of the n tokens of a donor can be reused for a prompt of the same tokens: the last one
+ * is computed again, and in a model with states those after the last state before it. */
+static gqac_status find_reach(const equiv_hit *h, const gqac_sequence *donor, int64_t n,
+                              int64_t *reach) {
+    gqac_sequence *fork = NULL;
+    gqac_snapshot *snapshot = NULL; /* what is restored is not of the store */
+    GQAC_TRY(gqac_snapshot_take(donor, &snapshot, &h->e->c->diag));
+    gqac_status status = gqac_snapshot_restore(snapshot, NULL, &fork, &h->e->c->diag);
+    if (status == GQAC_OK)
+        status = gqac_sequence_rewind(fork, n - 1, &h->e->c->diag);
+    if (status == GQAC_OK)
+        *reach = n - 1 - gqac_sequence_missing(fork);
+    gqac_sequence_free(fork);
+    gqac_snapshot_free(snapshot);
+    return status;
+}
+
+static gqac_status fill_donor(const equiv_hit *h, gqac_store *store, gqac_sequence *donor,
+                              const int64_t *ids, int64_t n, int64_t *expected) {
+    GQAC_TRY(feed(h, donor, ids, n));
+    *expected = h->length;
+    if (h->length == h->row->n)
+        GQAC_TRY(find_reach(h, donor, n, expected));
+    return h->fresh ? gqac_store_save(store, NULL, donor, &h->e->c->diag) : GQAC_OK;
+}
+
+/* Puts the prefix into a store. */
+static gqac_status donate(const equiv_hit *h, gqac_store *store, int64_t *expected) {
+    const gqac_sequence_options options = options_of(h);
+    gqac_sequence *donor = NULL;
+    int64_t n = 0, reused = 0, *ids = donor_ids(h, &n);
+    *expected = 0;
+    if (!ids)
+        return cli_fail(h->e->c, GQAC_NO_MEMORY, "out of memory");
+    gqac_status status = GQAC_OK;
+    if (n)
+        status = gqac_store_open(store, NULL, ids, n, &options, &donor, &reused, &h->e->c->diag);
+    if (status == GQAC_OK && n)
+        status = check_count(h, "in an empty store", reused, 0);
+    if (status == GQAC_OK && n)
+        status = fill_donor(h, store, donor, ids, n, expected);
+    gqac_sequence_free(donor);
+    free(ids);
+    return status;
+}
+
+static gqac_status hit_store(const equiv_hit *h, gqac_store **store, gqac_sequence **sequence) {
+    const gqac_sequence_options options = options_of(h);
+    int64_t expected = 0, reused = 0;
+    GQAC_TRY(open_store(h, h->e->program, store));
+    GQAC_TRY(donate(h, *store, &expected));
+    if (h->fresh) {
+        gqac_store_free(*store);
+        *store = NULL;
+        GQAC_TRY(open_store(h, h->e->fresh, store));
+    }
+    GQAC_TRY(gqac_store_open(*store, NULL, h->row->ids, h->row->n, &options, sequence, &reused,
+                             &h->e->c->diag));
+    return check_count(h, "reused", reused, expected);
+}
+
+gqac_status equiv_hit_open(const equiv_hit *h, gqac_store **store, gqac_sequence **sequence) {
+    return h->e->via == EQUIV_PREFIX ? hit_store(h, store, sequence) : hit_snapshot(h, sequence);
+}
+
+gqac_status equiv_hit_check(const equiv_hit *h, const gqac_sequence *sequence, int64_t reused) {
+    h->e->reused += reused;
+    h->e->computed += gqac_sequence_computed(sequence);
+    return check_count(h, "computed", gqac_sequence_computed(sequence), h->row->n - reused);
+}
+
+/* ---- the folder ---------------------------------------------------------- */
+
+gqac_status equiv_hit_folder(equiv *e) {
+    const char *tmp = getenv("TMPDIR");
+    snprintf(e->folder, sizeof e->folder, "%.200s/gqac-equiv-XXXXXX", tmp && *tmp ? tmp : "/tmp");
+    if (mkdtemp(e->folder))
+        return GQAC_OK;
+    cli_fail(e->c, GQAC_IO, "cannot make the folder '%s'", e->folder);
+    snprintf(e->c->diag.hint, sizeof e->c->diag.hint, "TMPDIR names a folder for such files");
+    e->folder[0] = '\0';
+    return GQAC_IO;
+}
+
+void equiv_hit_clear(const equiv *e) {
+    gqac_store_file *files = NULL;
+    size_t n = 0;
+    char path[sizeof e->folder + 128];
+    if (!*e->folder || gqac_store_folder_list(e->folder, false, &files, &n, NULL) != GQAC_OK)
+        return;
+    for (size_t i = 0; i < n; i++) {
+        snprintf(path, sizeof path, "%s/%.100s", e->folder, files[i].name);
+        unlink(path);
+    }
+    gqac_store_folder_free(files, n);
+}

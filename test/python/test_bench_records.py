@@ -184,12 +184,27 @@ class Records(Case):
         together = text.split("### Sequences that decode together, 2 threads")[1].split("###")[0]
         lines = [line for line in together.splitlines() if line.startswith("| 0.5b")]
         self.assertEqual(lines, [
-            "| 0.5b int4 | 1 | 20 | 1.00× | 10 | 30 (1.50×) | 40 (2.00×) | yes |",
-            "| 0.5b int4 † | 2 | 23 | 1.15× | 10 | 27.6 (1.20×) | 20.7 (0.90×) | no |",
-            "| 0.5b int4 | 4 | 30 | 1.50× | 10 | 33 (1.10×) | 36 (1.20×) | yes |"])
+            "| 0.5b int4 | 1 | 20 | 1.00 | – | 10 | 30 (1.50×) | 40 (2.00×) | yes |",
+            "| 0.5b int4 † | 2 | 23 | 1.15 | – | 10 | 27.6 (1.20×) | 20.7 (0.90×) | no |",
+            "| 0.5b int4 | 4 | 30 | 1.50 | – | 10 | 33 (1.10×) | 36 (1.20×) | yes |"])
         self.assertIn("together, 1 thread\n\n| model", text)
-        self.assertIn("| 1.5b int4 | 4 | 30 | – | 10 |", text)
+        self.assertIn("| 1.5b int4 | 4 | 30 | – | – | 10 |", text)
         self.assertNotIn("| 0.5b-int4-decode-x2@512", text)  # nor among the rows of one sequence
+
+    def test_roof(self):
+        """The time of a step by the larger of reading and multiplying, at the rates measured."""
+        weights = 24 * 896 * (2 * 896 + 2 * 128 + 3 * 4864) + 896 * 151936
+        cached = 2 * 24 * 2 * 64 * 513 * 4  # bytes of a sequence
+        one = {"gqac": {"ms": 100.0}}
+        text = self.table(("matmul-int4-512", {"gqac": {"ms": 1.0, "rate": 500.0}}, {}),
+                          ("0.5b-int4-decode@512", one, {}), ("0.5b-int4-decode-x2@512", one, {}),
+                          ("0.5b-int4-decode-x32@512", one, {}), ("0.5b-f32-decode@512", one, {}),
+                          ("0.5b-f32-decode-x8@512", one, {}))
+        for form, batch, ms in (
+                ("int4", 2, 1e-6 * (weights * 0.625 + 2 * cached) / 20),  # memory, 20 GB/s
+                ("int4", 32, 1e-6 * 2 * 32 * weights / 500),              # that row's 500 GF/s
+                ("f32", 8, 1e-6 * 2 * 8 * weights / 20)):                 # fma, 20 GF/s
+            self.assertIn(f"| 0.5b {form} | {batch} | 100 | 1.00 | {100 / ms:.2f} |", text)
 
     def test_mixtures(self):
         """One call of all sequences by the two calls of its parts."""

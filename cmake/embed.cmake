@@ -1,12 +1,14 @@
-# Writes the files SOURCES, one after another, to OUTPUT: as the C string gpu_source.
-set(bytes "")
-foreach(source ${SOURCES})
-  file(READ ${source} hex HEX)
-  string(REGEX REPLACE "(................................)" "\\1\n" hex "${hex}")
-  string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1," hex "${hex}")
-  string(APPEND bytes "${hex}\n")
+# Writes to OUTPUT a C string for each of NAMES: the files of the list of that name, one after
+# another.
+set(text "")
+foreach(name ${NAMES})
+  set(bytes "")
+  foreach(source ${${name}})
+    file(READ ${source} hex HEX)
+    string(REGEX REPLACE "(................................)" "\\1\n" hex "${hex}")
+    string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1," hex "${hex}")
+    string(APPEND bytes "${hex}\n")
+  endforeach()
+  string(APPEND text "extern const char ${name}[];\nconst char ${name}[] = {\n${bytes}0};\n")
 endforeach()
-file(WRITE ${OUTPUT} "extern const char gpu_source[];
-const char gpu_source[] = {
-${bytes}0};
-")
+file(WRITE ${OUTPUT} "${text}")

@@ -1,17 +1,28 @@
-# The source of the kernels of the target gpu: the headers of src/numerics and the files of
-# src/targets/gpu/kernels as one text, which the driver compiles at run time.
-set(GQAC_GPU_SOURCES)
+# The sources of the kernels of the target gpu, which the driver compiles at run time: the headers of
+# src/numerics and the files of src/targets/gpu/kernels as one text, and as a second one those of
+# attention alone, for programs that have kernels of their own for a size of heads.
+set(folder ${PROJECT_SOURCE_DIR}/src/targets/gpu/kernels)
+set(common)
 foreach(header contract dialect math convert)
-  list(APPEND GQAC_GPU_SOURCES ${PROJECT_SOURCE_DIR}/src/numerics/${header}.h)
+  list(APPEND common ${PROJECT_SOURCE_DIR}/src/numerics/${header}.h)
 endforeach()
-foreach(header language values)
-  list(APPEND GQAC_GPU_SOURCES ${PROJECT_SOURCE_DIR}/src/targets/gpu/kernels/${header}.h)
+list(APPEND common ${folder}/language.h ${folder}/values.h)
+set(attention ${folder}/attend_common.cl)
+foreach(tiles few many) # the same kernel for each
+  list(APPEND attention ${folder}/attend_${tiles}.cl ${folder}/attention.cl)
 endforeach()
-foreach(kernels weights products nbits attention rows elementwise moe)
-  list(APPEND GQAC_GPU_SOURCES ${PROJECT_SOURCE_DIR}/src/targets/gpu/kernels/${kernels}.cl)
+set(gpu_source ${common})
+foreach(kernels weights products nbits)
+  list(APPEND gpu_source ${folder}/${kernels}.cl)
 endforeach()
+list(APPEND gpu_source ${attention})
+foreach(kernels rows elementwise moe)
+  list(APPEND gpu_source ${folder}/${kernels}.cl)
+endforeach()
+set(gpu_attention_source ${common} ${attention})
 add_custom_command(
   OUTPUT ${GQAC_GENERATED}/gpu_source.c
-  COMMAND ${CMAKE_COMMAND} "-DSOURCES=${GQAC_GPU_SOURCES}" -DOUTPUT=${GQAC_GENERATED}/gpu_source.c
+  COMMAND ${CMAKE_COMMAND} "-DNAMES=gpu_source;gpu_attention_source" "-Dgpu_source=${gpu_source}"
+          "-Dgpu_attention_source=${gpu_attention_source}" -DOUTPUT=${GQAC_GENERATED}/gpu_source.c
           -P ${PROJECT_SOURCE_DIR}/cmake/embed.cmake
-  DEPENDS ${GQAC_GPU_SOURCES} ${PROJECT_SOURCE_DIR}/cmake/embed.cmake VERBATIM)
+  DEPENDS ${gpu_source} ${PROJECT_SOURCE_DIR}/cmake/embed.cmake VERBATIM)

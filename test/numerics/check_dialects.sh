@@ -65,12 +65,17 @@ for form in included whole; do
 done
 
 if command -v clang >/dev/null 2>&1; then
-    echo '#define PRODUCT_ROWS 4
-#define ATTEND_ITEMS 64
-#define ATTEND_SIZE 256
+    echo '#define ATTEND_SIZE 64
+#define ATTEND_FEW_ROWS 8
+#define ATTEND_FEW_ITEMS 128
+#define ATTEND_MANY_ROWS 64
+#define ATTEND_MANY_ITEMS 256
+#define ATTEND_MERGERS 64
+#define KV_SLABS 16
 #define KV_BLOCK 64' >kernels.cl
     for h in contract dialect math convert; do cat "$root/src/numerics/$h.h"; done >>kernels.cl
-    for k in language.h values.h weights.cl products.cl nbits.cl attention.cl; do cat "$root/src/targets/gpu/kernels/$k"; done >>kernels.cl
+    for k in language.h values.h weights.cl products.cl nbits.cl attend_common.cl attend_few.cl \
+        attention.cl attend_many.cl attention.cl; do cat "$root/src/targets/gpu/kernels/$k"; done >>kernels.cl
     clang -x cl -cl-std=CL1.2 -Xclang -finclude-default-header -fsyntax-only -Wall -Wextra \
         -Werror kernels.cl
     echo "kernels of the target gpu: ok"

@@ -28,6 +28,8 @@ CONTROLS = {
     "PACKED_BEGIN": (EACH, "llama", ["--tokens", "40", "--splits", "9,15", "--batch", "3"]),
     "CPU_SPLIT_BY_THREADS": (("cpu",), "llama",
                              ["--tokens", "150", "--splits", "70", "--threads", "3"]),
+    "GPU_MERGE_DESCENDING": (("gpu",), "llama", ["--tokens", "600", "--splits", "590",
+                                                 "--against", "cpu"]),
     "GPU_SPLIT_BY_GROUPS": (("gpu",), "llama", ["--tokens", "150", "--splits", "70"]),
     # The recurrent ops of qwen3.5 run on the host, so values are uploaded anew in each step.
     "GPU_STALE_COPY": (("gpu",), "qwen3.5", ["--tokens", "9", "--splits", "4", "--against", "cpu"]),

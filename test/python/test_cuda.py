@@ -20,6 +20,7 @@ from pathlib import Path
 
 import harness
 from harness import FULL, MODELS, Case
+from test_gpu import layer
 
 FAKE = os.environ.get("GQAC_FAKE_CUDA", str(harness.GQAC.parent / "test" / "fake_cuda"))
 NVRTC = ["libnvrtc.so.13", "libnvrtc.so.12", "/usr/local/cuda/lib64/libnvrtc.so",
@@ -305,23 +306,44 @@ class Compiled(Cuda):
         self.assertEqual(given[0], "-arch=sm_90")
         self.assertIn("--fmad=false", given)
         self.assertNotIn("fast", " ".join(given))
-        self.assertIn("attend", names)
+        self.assertIn("attend_many", names)
         for arch in ARCHITECTURES:
-            log = self.report(text, [f"-arch={arch}", *given[1:], "--ptxas-options=-v"])
-            self.assertNotIn("warning", log)
-            entries = dict(re.findall(r"entry function '(\w+)' for '\w+'(.*?)(?=entry function|\Z)",
-                                      log, re.S))
-            for name in names:
-                with self.subTest(arch=arch, kernel=name):
-                    self.assertIn(name, entries)
-                    spills = [int(n) for n in re.findall(r"(\d+) bytes spill", entries[name])]
-                    registers = int(re.search(r"Used (\d+) registers", entries[name])[1])
-                    shared = re.search(r"(\d+) bytes smem", entries[name])
-                    self.assertEqual(len(spills), 2)
-                    if HOT.search(name):
-                        self.assertEqual(spills, [0, 0])
-                    self.assertLessEqual(registers, 128)  # so that 512 items fit
-                    self.assertLessEqual(int(shared[1]) if shared else 0, 48 << 10)
+            self.check_kernels(text, given, arch, names)
+
+    def check_kernels(self, text, given, arch, names):
+        """The kernels of a text are there, fit, and do not spill where it matters."""
+        log = self.report(text, [f"-arch={arch}", *given[1:], "--ptxas-options=-v"])
+        self.assertNotIn("warning", log)
+        entries = dict(re.findall(r"entry function '(\w+)' for '\w+'(.*?)(?=entry function|\Z)",
+                                  log, re.S))
+        for name in names:
+            with self.subTest(arch=arch, kernel=name):
+                self.assertIn(name, entries)
+                spills = [int(n) for n in re.findall(r"(\d+) bytes spill", entries[name])]
+                registers = int(re.search(r"Used (\d+) registers", entries[name])[1])
+                shared = re.search(r"(\d+) bytes smem", entries[name])
+                self.assertEqual(len(spills), 2)
+                if HOT.search(name):
+                    self.assertEqual(spills, [0, 0])
+                self.assertLessEqual(registers, 128)  # so that 512 items fit
+                self.assertLessEqual(int(shared[1]) if shared else 0, 48 << 10)
+
+    def test_sizes_of_heads(self):
+        """Heads of a size that models often have, and very large ones, have kernels of their own:
+        the last text that is compiled."""
+        names = ["attend_few", "attend_many"]
+        for dtype, size in (("bf16", 128), ("f32", 72), *(("f16", 64), ("f32", 256)) * FULL):
+            path = self.dir / "layer.gq"
+            path.write_text(layer(dtype, size, 4, 2))
+            counted = self.cuda("score", path, "--target", "gpu", "--ids", self.dir / "ids.txt",
+                                "--splits", "2")[1]
+            self.assertEqual(counted["kernels"][-2:], names)
+            text = (self.dir / "fake" / "gqac.cu").read_text()
+            self.assertIn(f"#define ATTEND_SIZE {256 if size == 72 else size}\n", text)
+            self.assertEqual("ATTEND_TYPE 0" in text, size == 256)
+            given = (self.dir / "fake" / "options").read_text().split()
+            for arch in ARCHITECTURES:
+                self.check_kernels(text, given, arch, names)
 
     def test_contract(self):
         """Nothing that could be fused, flushed or approximated is in the code."""

@@ -8,6 +8,7 @@ cpu (fp32, fp16, int4). `equiv` finds no difference between modes. Devices that 
 with exit 77. Without an OpenCL device only that last part runs.
 """
 
+import math
 import os
 import random
 import re
@@ -45,17 +46,28 @@ def score(case, model, target, *flags):
     return np.load(out).tobytes()
 
 
-def layer(dtype, size, heads, kv):
-    """One layer of attention in that type, as text; its packed projection is a sine of the ids."""
+def layer(dtype, size, heads, kv, attrs="", sink=False, half=0):
+    """One layer of attention in that type, as text; its packed projection is a sine of the ids.
+    attrs: more attributes of the node; half: rotary embeddings of so many pairs."""
     width = (heads + 2 * kv) * size
     factors = ", ".join(f"{0.05 + 0.37 * (7 * i % 11) / 11:.4f}" for i in range(width))
     past, present = f"{dtype}[B,{kv},P,{size}]", f"{dtype}[B,{kv},T,{size}]"
+    more, table = "", ", ".join(f"{math.sin(0.3 * i):.4f}" for i in range(1200 * half))
+    if half:
+        more += (f"\n  const %wide: f32[1200,{half}] = [{table}]"
+                 f"\n  %table = Cast %wide {{to={dtype}}} : {dtype}[1200,{half}]")
+        attrs += ", do_rotary=1"
+    if sink:
+        more += f"\n  const %sink: {dtype}[{heads}] = [{', '.join(['0.25'] * heads)}]"
+    inputs = [*(["%table"] * 2 if half else ["_"] * 2), "_", "_", "%sink" if sink else "_"]
+    last = max((i + 1 for i, name in enumerate(inputs) if name != "_"), default=0)
+    inputs = "".join(f", {name}" for name in inputs[:last])
     return f"""graph @layer(%input_ids: i64[B,S], %attention_mask: i64[B,T],
     %past_key_values.0.key: {past}, %past_key_values.0.value: {past}) {{
   const %one: i64[] = 1
   const %axis: i64[1] = [1]
   const %last_axis: i64[1] = [2]
-  const %c: f32[{width}] = [{factors}]
+  const %c: f32[{width}] = [{factors}]{more}
   %sum = ReduceSum %attention_mask, %axis {{keepdims=0}} : i64[B]
   %last = Sub %sum, %one : i64[B]
   %seqlens_k = Cast %last {{to=i32}} : i32[B]
@@ -68,12 +80,19 @@ def layer(dtype, size, heads, kv):
   %sin = Sin %m : f32[B,S,{width}]
   %qkv = Cast %sin {{to={dtype}}} : {dtype}[B,S,{width}]
   %y, %k, %v = com.microsoft.GroupQueryAttention %qkv, _, _, %past_key_values.0.key,
-    %past_key_values.0.value, %seqlens_k, %total {{num_heads={heads}, kv_num_heads={kv}}} :
-    {dtype}[B,S,{heads * size}], {present}, {present}
+    %past_key_values.0.value, %seqlens_k, %total{inputs} {{num_heads={heads},
+    kv_num_heads={kv}{attrs}}} : {dtype}[B,S,{heads * size}], {present}, {present}
   return %y as "logits", %k as "present.0.key", %v as "present.0.value"
 }}
 """
 
+
+# Layers: type, size of heads, heads of queries and of keys, more attributes, sink, rotary.
+TILES = (("f32", 16, 5, 1, "", False, 4), ("f32", 12, 6, 2, ", local_window_size=65", True),
+         ("f16", 24, 3, 3, ", softcap=2.5", False, 12))
+if FULL:
+    TILES += (("f32", 128, 14, 2, ", local_window_size=513, softcap=5.0", True, 16),
+              ("bf16", 72, 9, 3), ("f16", 256, 4, 1, "", True), ("f32", 100, 17, 1))
 
 UNREAD = f"""graph @main(%input_ids: i64[B,S], %attention_mask: i64[B,T],
     %past_key_values.0.key: f32[B,2,P,8], %past_key_values.0.value: f32[B,2,P,8]) {{
@@ -133,20 +152,45 @@ class Models(Case):
                 self.assertEqual(got[1], got[0])
 
     def test_types_of_blocks(self):
-        """Rows of each float type, of heads whose size is no power of two."""
-        ids, splits = self.dir / "ids.txt", ["--splits", "40,1,1,120,1"]
-        ids.write_text(" ".join(str(11 * i % 233) for i in range(200)))
+        """Rows of each float type, of heads whose size is no power of two and of a size that has
+        kernels of its own."""
+        path = self.dir / "layer.gq"
         for dtype in ("f32", "f16", "bf16"):
-            with self.subTest(dtype):
-                path, got = self.dir / f"{dtype}.gq", []
-                path.write_text(layer(dtype, 40, 6, 2))
-                for target in ("cpu", "gpu"):
-                    out = self.dir / f"{target}.npy"
-                    self.good("score", path, "--target", target, "--ids", ids, "--logits", out,
-                              *splits)
-                    got.append(np.load(out))
-                self.assertEqual(got[1].tobytes(), got[0].tobytes())
-                self.assertGreater(len(np.unique(got[0])), 1000)
+            for size in (40, *((64, 80, 128, 256) if FULL else (64,) if dtype == "f16" else ())):
+                with self.subTest((dtype, size)):
+                    path.write_text(layer(dtype, size, 6, 2))
+                    self.same(path, "40,1,1,120,1", 200)
+
+    def same(self, path, splits, count):
+        """gpu has the bits of cpu in the logits of so many tokens."""
+        ids, got = self.dir / "ids.txt", []
+        ids.write_text(" ".join(str(11 * i % 61) for i in range(count)))
+        for target in ("cpu", "gpu"):
+            out = self.dir / f"{target}.npy"
+            self.good("score", path, "--target", target, "--ids", ids, "--logits", out, "--splits",
+                      splits)
+            got.append(np.load(out))
+        self.assertEqual(got[1].tobytes(), got[0].tobytes())
+        self.assertGreater(len(np.unique(got[0])), 1000)
+
+    def test_tiles(self):
+        """Tiles of few and of many rows whose keys begin and end around multiples of a tile and of
+        a split; with each feature."""
+        path = self.dir / "layer.gq"
+        for shape in TILES:
+            with self.subTest(shape):
+                path.write_text(layer(*shape))
+                self.same(path, "62,1,1,1,3,7,436,1,1,9,500,1,2", 1100)
+
+    def test_ragged(self):
+        """Prompts and single tokens of several sequences in one step."""
+        path = self.dir / "layer.gq"
+        path.write_text(layer("f32", 24, 6, 2, ", local_window_size=70", True))
+        found = self.good("equiv", path, "--target", "gpu", "--tokens", "150", "--splits",
+                          "60,1,5,63,1", "--batch", "4", "--against", "cpu", "--format",
+                          "json").json()
+        self.assertEqual(found["differing"], 0, found)
+        self.assertGreater(found["compared"], 10000)
 
     def test_unread(self):
         """Keys and values that no attention reads are kept all the same."""

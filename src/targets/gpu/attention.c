@@ -1,5 +1,5 @@
-/* Attention of the gpu target: checks operands, finds the visible keys of each row, and launches
- * kernels/attention.cl. */
+/* Attention of the gpu target: checks operands, finds the visible keys of each query, cuts the
+ * work, and launches kernels/attention.cl. */
 #include "targets/gpu/attention.h"
 
 #include <string.h>
@@ -8,21 +8,25 @@
 #include "ops/visible.h"
 #include "targets/gpu/append.h"
 
-/* attend_shape of kernels/attention.cl. */
+/* attend_shape of kernels/attend_common.cl. */
 typedef struct attend_shape {
-    int32_t heads, kv_heads, queries, keys, size, value_size, bias_columns, has_sink;
-    int32_t rows, padding;
+    int32_t heads, kv_heads, queries, keys, size, value_size, bias_columns, has_sink, rows;
+    int32_t units, merges, table;
     float scale, softcap;
     int64_t bias_step[3];
 } attend_shape;
-/* attend_blocks of kernels/attention.cl. */
+/* attend_blocks of kernels/attend_common.cl. */
 typedef struct attend_blocks {
     int64_t per, entry_bytes, k_at, v_at;
+    int32_t type, scale_step;
     int32_t entries[GPU_SLABS];
 } attend_blocks;
-_Static_assert(sizeof(attend_shape) == 72 && sizeof(attend_blocks) == 96,
+_Static_assert(sizeof(attend_shape) == 80 && sizeof(attend_blocks) == 104,
                "the kernel has no padding either");
 _Static_assert(GQAC_KV_BLOCK % GQAC_KEY_TILE == 0, "a tile lies in one block");
+_Static_assert(sizeof(gpu_unit) == 28 && sizeof(gpu_merge) == 24, "lists of numbers");
+
+enum { PART_HEAD = 4 /* floats of a slot before the values */ };
 
 typedef struct attending {
     const gpu_attention *record;
@@ -30,10 +34,12 @@ typedef struct attending {
     gqac_tensor y;
     attention_rows rows;
     attend_shape shape;
+    attend_blocks blocks;
     int64_t n;       /* queries of all sequences */
-    int32_t *lists;  /* [3][n]: first visible key, one after the last, sequence; then the table */
+    int32_t *lists;  /* [2][n]: first visible key, one after the last; the table, units, merges */
     size_t bytes;    /* of the lists */
     gpu_table table; /* of keys and values in blocks */
+    gpu_cut cut;
 } attending;
 
 /* ---- operands ------------------------------------------------------------------ */
@@ -112,18 +118,17 @@ static gqac_status open_blocks(const target_call *call, attending *t) {
     return GQAC_OK;
 }
 
-/* ---- rows ---------------------------------------------------------------------- */
+/* ---- lists --------------------------------------------------------------------- */
 
-/* Sets the visible range and the sequence of each row. */
+/* Sets the visible range of each query. */
 static gqac_status list_rows(const target_call *call, attending *t) {
-    int32_t *lo = t->lists, *hi = lo + t->n, *sequence = hi + t->n;
+    int32_t *lo = t->lists, *hi = lo + t->n;
     op_visible(&t->rows, t->record->causal, t->record->window, lo, hi);
     for (int64_t b = 0, i = 0; b < t->rows.n; b++) {
         const int64_t keys =
             t->record->in_blocks ? call->kv->past[b] + call->kv->count[b] : t->shape.keys;
         for (int64_t s = 0; s < attention_rows_of(&t->rows, b); s++, i++) {
             const bool some = lo[i] < hi[i];
-            sequence[i] = (int32_t)b;
             if (some && (lo[i] < 0 || hi[i] > keys))
                 OP_STOP(&call->work, GQAC_OUT_OF_RANGE,
                         "visible keys [%d,%d) of row %lld do not lie in the %lld keys", lo[i],
@@ -137,11 +142,56 @@ static gqac_status list_rows(const target_call *call, attending *t) {
     return GQAC_OK;
 }
 
-/* ---- the kernel ---------------------------------------------------------------- */
+/* Cuts the work; the lists end after the merges. */
+static void list_units(attending *t, int32_t *at, int64_t most_units) {
+    gpu_cut *cut = &t->cut;
+    cut->lo = t->lists;
+    cut->hi = t->lists + t->n;
+    cut->units = (gpu_unit *)(void *)at;
+    cut->merges = (gpu_merge *)(void *)(cut->units + most_units);
+    gpu_cut_make(cut);
+    gpu_merge *merges = (gpu_merge *)(void *)(cut->units + cut->n[GPU_FEW] + cut->n[GPU_MANY]);
+    memmove(merges, cut->merges, (size_t)cut->n_merges * sizeof *merges);
+    cut->merges = merges;
+    t->shape.units = (int32_t)(at - t->lists);
+    t->shape.merges = (int32_t)((int32_t *)(void *)merges - t->lists);
+    t->bytes = (size_t)((char *)(merges + cut->n_merges) - (char *)t->lists);
+}
 
-/* What both kernels read and write besides keys and values. The lists are not yet written. */
+/* Takes memory for the lists, and fills all but the table of blocks. */
+static gqac_status open_lists(const target_call *call, attending *t, op_scratch *scratch) {
+    const size_t ranges = 2 * (size_t)t->n, table = (size_t)(t->table.per * t->rows.n);
+    int64_t units, merges;
+    t->cut = (gpu_cut){.rows = &t->rows,
+                       .group = t->shape.heads / t->shape.kv_heads,
+                       .kv_heads = t->shape.kv_heads,
+                       .tile_rows = {GPU_ATTEND_FEW_ROWS, t->record->many_rows},
+                       .part = PART_HEAD + (t->shape.value_size + 3) / 4 * 4};
+    gpu_cut_most(&t->cut, &units, &merges);
+    const size_t most = ranges + table + (size_t)units * sizeof(gpu_unit) / sizeof *t->lists +
+                        (size_t)merges * sizeof(gpu_merge) / sizeof *t->lists;
+    if (most > INT32_MAX)
+        OP_STOP(&call->work, GQAC_LIMIT, "%lld queries of %d heads: target gpu has lists for fewer",
+                (long long)t->n, t->shape.heads);
+    GQAC_TRY(op_work_scratch_one(&call->work, most, sizeof *t->lists, scratch));
+    t->lists = (int32_t *)(void *)scratch->base;
+    t->shape.table = (int32_t)ranges;
+    t->table.at = (uint32_t *)t->lists + ranges;
+    memset(t->table.at, 0, table * sizeof *t->table.at); /* shorter sequences leave entries out */
+    const gqac_status status = list_rows(call, t);
+    if (status == GQAC_OK)
+        list_units(t, t->lists + ranges + table, units);
+    else
+        op_scratch_close(scratch);
+    return status;
+}
+
+/* ---- the kernels --------------------------------------------------------------- */
+
+/* What the kernels read and write. The lists are not yet written. */
 typedef struct operands {
-    gpu_buffer q, lists, bias, sink, y;
+    gpu_buffer q, k, v, lists, bias, sink, k_scale, v_scale, parts, y;
+    gpu_slabs slabs;
 } operands;
 
 static gpu_list lists_of(const attending *t) {
@@ -154,77 +204,87 @@ static gqac_status take_operands(gpu_work *w, const target_call *call, const att
     GQAC_TRY(gpu_list_take(w, lists_of(t), t->bytes, &o->lists));
     GQAC_TRY(gpu_operand_in(w, call, &t->record->bias, &o->bias));
     GQAC_TRY(gpu_operand_in(w, call, &t->record->sink, &o->sink));
+    o->k_scale = o->v_scale = o->sink; /* not read */
+    GQAC_TRY(gpu_scratch(w, (size_t)(t->cut.n_slots * t->cut.part) * sizeof(float) + 1, &o->parts));
     return gpu_out(w, &t->y, &o->y);
 }
 
-static gpu_grid grid_of(const attending *t) {
-    return (gpu_grid){.groups = {(size_t)t->shape.heads, (size_t)t->n},
-                      .items = {GPU_ATTEND_ITEMS, 1}};
-}
-
-static gqac_status attend_rows(gpu_work *w, const target_call *call, attending *t) {
-    const gpu_grid grid = grid_of(t);
-    operands o;
-    gpu_buffer k, v;
-    GQAC_TRY(take_operands(w, call, t, &o));
-    GQAC_TRY(gpu_list_write(w, lists_of(t), t->lists, t->bytes));
-    GQAC_TRY(gpu_in(w, t->k, &k));
-    GQAC_TRY(gpu_in(w, t->v, &v));
-    const gpu_arg args[] = {GPU_ARG(o.q.handle),     GPU_ARG(k.handle),      GPU_ARG(v.handle),
-                            GPU_ARG(o.lists.handle), GPU_ARG(o.bias.handle), GPU_ARG(o.sink.handle),
-                            GPU_ARG(o.y.handle),     GPU_ARG(t->shape)};
-    GQAC_TRY(gpu_launch(w, GPU_ATTEND, &grid, GPU_COUNT(args), args));
-    return gpu_done(w, &o.y, &t->y);
+/* Keys and values that are rows of their own. */
+static gqac_status bring_rows(gpu_work *w, const attending *t, operands *o) {
+    GQAC_TRY(gpu_in(w, t->k, &o->k));
+    GQAC_TRY(gpu_in(w, t->v, &o->v));
+    for (int i = 0; i < GPU_SLABS; i++)
+        o->slabs.handles[i] = o->k.handle; /* not read */
+    return GQAC_OK;
 }
 
 /* Places the blocks of the step, and uploads the rows that the device lacks. */
-static gqac_status bring_blocks(gpu_work *w, const kv_batch *kv, const attending *t,
-                                attend_blocks *shape, gpu_slabs *slabs) {
+static gqac_status bring_blocks(gpu_work *w, const kv_batch *kv, attending *t, operands *o) {
     gpu_blocks *blocks = gpu_state_blocks(w->state);
     const gpu_attention *r = t->record;
     GQAC_TRY(gpu_blocks_place(blocks, kv, &t->table, w->work->diag));
     GQAC_TRY(gpu_bring_rows(w, kv, r->k_slot, &t->table));
     GQAC_TRY(gpu_bring_rows(w, kv, r->v_slot, &t->table));
-    *slabs = gpu_blocks_slabs(blocks);
-    *shape = (attend_blocks){.per = t->table.per,
-                             .entry_bytes = (int64_t)gpu_blocks_entry_bytes(blocks),
-                             .k_at = (int64_t)gpu_blocks_offset(blocks, r->k_slot),
-                             .v_at = (int64_t)gpu_blocks_offset(blocks, r->v_slot)};
-    memcpy(shape->entries, slabs->entries, sizeof shape->entries);
+    o->slabs = gpu_blocks_slabs(blocks);
+    o->k.handle = o->v.handle = o->slabs.handles[0]; /* not read */
+    t->blocks = (attend_blocks){.per = t->table.per,
+                                .entry_bytes = (int64_t)gpu_blocks_entry_bytes(blocks),
+                                .k_at = (int64_t)gpu_blocks_offset(blocks, r->k_slot),
+                                .v_at = (int64_t)gpu_blocks_offset(blocks, r->v_slot),
+                                .type = r->type};
+    memcpy(t->blocks.entries, o->slabs.entries, sizeof t->blocks.entries);
     return GQAC_OK;
 }
 
-static gqac_status attend_in_blocks(gpu_work *w, const target_call *call, attending *t) {
-    const gpu_grid grid = grid_of(t);
-    enum { SLABS = 1, AFTER = SLABS + GPU_SLABS };
-    attend_blocks shape;
-    gpu_slabs slabs;
+/* Launches the units of one kind of tiles. */
+static gqac_status attend(gpu_work *w, const attending *t, const operands *o, gpu_tiles kind) {
+    static const size_t items[GPU_TILES] = {GPU_ATTEND_FEW_ITEMS, GPU_ATTEND_MANY_ITEMS};
+    enum { SLABS = 3, AFTER = SLABS + GPU_SLABS };
+    attend_shape shape = t->shape;
+    const gpu_grid grid = {.groups = {(size_t)shape.kv_heads, (size_t)t->cut.n[kind]},
+                           .items = {items[kind], 1}};
+    if (t->cut.n[kind] == 0)
+        return GQAC_OK;
+    if (kind == GPU_MANY)
+        shape.units += (int32_t)(t->cut.n[GPU_FEW] * (int64_t)(sizeof(gpu_unit) / sizeof(int32_t)));
+    gpu_arg args[AFTER + 9] = {[0] = GPU_ARG(o->q.handle),
+                               GPU_ARG(o->k.handle),
+                               GPU_ARG(o->v.handle),
+                               [AFTER] = GPU_ARG(o->lists.handle),
+                               GPU_ARG(o->bias.handle),
+                               GPU_ARG(o->sink.handle),
+                               GPU_ARG(o->k_scale.handle),
+                               GPU_ARG(o->v_scale.handle),
+                               GPU_ARG(o->parts.handle),
+                               GPU_ARG(o->y.handle),
+                               GPU_ARG(shape),
+                               GPU_ARG(t->blocks)};
+    for (int i = 0; i < GPU_SLABS; i++)
+        args[SLABS + i] = GPU_ARG(o->slabs.handles[i]);
+    return gpu_launch_own(w, t->record->kernels[kind], &grid, GPU_COUNT(args), args);
+}
+
+static gqac_status merge(gpu_work *w, const attending *t, const operands *o) {
+    const gpu_grid grid = {.groups = {(size_t)t->shape.kv_heads, (size_t)t->cut.n_merges},
+                           .items = {GPU_ATTEND_MERGERS, 1}};
+    const gpu_arg args[] = {GPU_ARG(o->lists.handle), GPU_ARG(o->parts.handle),
+                            GPU_ARG(o->sink.handle), GPU_ARG(o->y.handle), GPU_ARG(t->shape)};
+    return t->cut.n_merges ? gpu_launch(w, GPU_ATTEND_MERGE, &grid, GPU_COUNT(args), args)
+                           : GQAC_OK;
+}
+
+static gqac_status launch(gpu_work *w, const target_call *call, attending *t) {
     operands o;
     GQAC_TRY(take_operands(w, call, t, &o));
-    GQAC_TRY(bring_blocks(w, call->kv, t, &shape, &slabs));
+    if (t->record->in_blocks)
+        GQAC_TRY(bring_blocks(w, call->kv, t, &o));
+    else
+        GQAC_TRY(bring_rows(w, t, &o));
     GQAC_TRY(gpu_list_write(w, lists_of(t), t->lists, t->bytes));
-    gpu_arg args[AFTER + 6] = {[0] = GPU_ARG(o.q.handle),
-                               [AFTER] = GPU_ARG(o.lists.handle),
-                               GPU_ARG(o.bias.handle),
-                               GPU_ARG(o.sink.handle),
-                               GPU_ARG(o.y.handle),
-                               GPU_ARG(t->shape),
-                               GPU_ARG(shape)};
-    for (int i = 0; i < GPU_SLABS; i++)
-        args[SLABS + i] = GPU_ARG(slabs.handles[i]);
-    GQAC_TRY(gpu_launch(w, t->record->kernel, &grid, GPU_COUNT(args), args));
+    for (int kind = 0; kind < GPU_TILES; kind++)
+        GQAC_TRY(attend(w, t, &o, (gpu_tiles)kind));
+    GQAC_TRY(merge(w, t, &o));
     return gpu_done(w, &o.y, &t->y);
-}
-
-/* Takes memory for the lists. */
-static gqac_status open_lists(const target_call *call, attending *t, op_scratch *scratch) {
-    const size_t lists = 3 * (size_t)t->n, table = (size_t)(t->table.per * t->rows.n);
-    GQAC_TRY(op_work_scratch_one(&call->work, lists + table, sizeof *t->lists, scratch));
-    t->lists = (int32_t *)(void *)scratch->base;
-    t->bytes = (lists + table) * sizeof *t->lists;
-    t->table.at = (uint32_t *)t->lists + lists;
-    memset(t->table.at, 0, table * sizeof *t->table.at); /* shorter sequences leave entries out */
-    return GQAC_OK;
 }
 
 gqac_status gpu_attention_run(target_call *call, const void *record) {
@@ -235,12 +295,9 @@ gqac_status gpu_attention_run(target_call *call, const void *record) {
     if (gqac_tensor_count(&t.y) == 0)
         return GQAC_OK;
     GQAC_TRY(open_lists(call, &t, &scratch));
-    gqac_status status = list_rows(call, &t);
-    if (status == GQAC_OK) {
-        gpu_work w = gpu_take(call);
-        status = (t.record->in_blocks ? attend_in_blocks : attend_rows)(&w, call, &t);
-        gpu_give_back(&w);
-    }
+    gpu_work w = gpu_take(call);
+    const gqac_status status = launch(&w, call, &t);
+    gpu_give_back(&w);
     op_scratch_close(&scratch);
     return status;
 }

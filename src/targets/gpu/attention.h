@@ -1,16 +1,22 @@
-/* Attention of the gpu target: the record of its kernel. */
+/* Attention of the gpu target: the record of its kernels. */
 #ifndef GQAC_TARGETS_GPU_ATTENTION_H
 #define GQAC_TARGETS_GPU_ATTENTION_H
 
 #include "targets/call.h"
+#include "targets/gpu/attend_units.h"
 #include "targets/gpu/gpu.h"
+
+/* Types of rows in blocks, as in kernels/attend_common.cl. */
+typedef enum gpu_rows_type { GPU_ROWS_F32, GPU_ROWS_F16, GPU_ROWS_BF16 } gpu_rows_type;
 
 typedef struct gpu_attention {
     int q, k, v, past_len, new_len, y; /* values; -1: absent */
     gpu_operand bias, sink;
     bool in_blocks; /* keys and values are read in KV blocks: of these slots, by this kernel */
     int k_slot, v_slot;
-    gpu_kernel_id kernel;
+    gpu_rows_type type;
+    gpu_kernel *kernels[GPU_OWN]; /* by gpu_tiles */
+    int64_t many_rows;            /* rows of a tile of many rows */
     bool causal;
     int64_t window;
     float scale, softcap;

@@ -1,5 +1,7 @@
 /* Attention without visible scores (with them, the node is expanded), and the cached rows that it
  * reads. */
+#include <stdio.h>
+
 #include "base/check.h"
 #include "targets/gpu/attention.h"
 #include "targets/gpu/blocks.h"
@@ -75,6 +77,31 @@ static gqac_status add_slot(const target_binding *b, const ir_node *attention, i
 
 /* ---- records --------------------------------------------------------------------- */
 
+/* Kernels for the size and the type of heads that models often have; for others those that read
+ * sizes and types when they run. */
+static gqac_status find_kernels(const target_binding *b, const ir_node *root, gpu_attention *r) {
+    int64_t size = 0, value_size = 0;
+    char type[64] = "", constants[192];
+    (void)ir_dim_is_const(op_in_type(root, K).dims[3], &size);
+    (void)ir_dim_is_const(op_in_type(root, V).dims[3], &value_size);
+    int64_t most = size > value_size ? size : value_size;
+    const bool often = r->in_blocks && size >= 64 && size % 16 == 0 && value_size == size;
+    r->many_rows = GPU_ATTEND_MANY_ROWS;
+    if (!often && most <= GPU_ATTEND_COMMON) {
+        gpu_common_kernels(b->state, r->kernels);
+        return GQAC_OK;
+    }
+    if (often)
+        snprintf(type, sizeof type, "#define ATTEND_TYPE %d\n", (int)r->type);
+    else
+        most = GPU_ATTEND_SIZE;
+    if (most > 128) /* registers for the sums */
+        r->many_rows /= 2;
+    snprintf(constants, sizeof constants, "#define ATTEND_SIZE %d\n#define ATTEND_MANY_ROWS %d\n%s",
+             (int)most, (int)r->many_rows, type);
+    return gpu_own_kernels(b->state, constants, r->kernels, b->diag);
+}
+
 gqac_status gpu_bind_attention(const target_binding *b, const ir_node *root, const void **record) {
     gpu_attention *r = bind_new(b, sizeof *r);
     if (!r)
@@ -92,13 +119,14 @@ gqac_status gpu_bind_attention(const target_binding *b, const ir_node *root, con
     *record = r;
     GQAC_TRY(gpu_bind_operand(b, root, BIAS, &r->bias));
     GQAC_TRY(gpu_bind_operand(b, root, SINK, &r->sink));
-    if (!in_blocks(root))
-        return GQAC_OK;
-    const gqac_dtype dtype = op_in_type(root, K).dtype;
-    r->in_blocks = true;
-    r->kernel = dtype == GQAC_F32   ? GPU_ATTEND_BLOCKS_F32
-                : dtype == GQAC_F16 ? GPU_ATTEND_BLOCKS_F16
-                                    : GPU_ATTEND_BLOCKS_BF16;
-    GQAC_TRY(add_slot(b, root, K, &r->k_slot));
-    return add_slot(b, root, V, &r->v_slot);
+    if (in_blocks(root)) {
+        const gqac_dtype dtype = op_in_type(root, K).dtype;
+        r->in_blocks = true;
+        r->type = dtype == GQAC_F32   ? GPU_ROWS_F32
+                  : dtype == GQAC_F16 ? GPU_ROWS_F16
+                                      : GPU_ROWS_BF16;
+        GQAC_TRY(add_slot(b, root, K, &r->k_slot));
+        GQAC_TRY(add_slot(b, root, V, &r->v_slot));
+    }
+    return find_kernels(b, root, r);
 }

@@ -27,10 +27,9 @@ typedef enum gpu_kernel_id {
     GPU_INT8_8 = GPU_INT8_4 + GPU_FORMS,
     GPU_PRODUCT_ADD = GPU_INT8_8 + GPU_FORMS,
     GPU_NBITS_QUANTISE,
-    GPU_ATTEND,
-    GPU_ATTEND_BLOCKS_F32,
-    GPU_ATTEND_BLOCKS_F16,
-    GPU_ATTEND_BLOCKS_BF16,
+    GPU_ATTEND_FEW,
+    GPU_ATTEND_MANY,
+    GPU_ATTEND_MERGE,
     GPU_NORM,
     GPU_ROTATE,
     GPU_COPY_BOX,
@@ -69,9 +68,14 @@ typedef enum gpu_kernel_id {
 
 enum {
     /* constants of kernels/, where they have no prefix */
-    GPU_ATTEND_ITEMS = 64, /* items of a group */
-    GPU_ATTEND_SIZE = 256, /* maximum elements of a head */
-    GPU_SCRATCH = 10       /* buffers for the operands and results of one kernel */
+    GPU_ATTEND_SIZE = 256,   /* maximum elements of a head */
+    GPU_ATTEND_COMMON = 64,  /* the same for kernels of all models */
+    GPU_ATTEND_FEW_ROWS = 8, /* rows of a tile, and items of a group */
+    GPU_ATTEND_FEW_ITEMS = 128,
+    GPU_ATTEND_MANY_ROWS = 64, /* or half of them */
+    GPU_ATTEND_MANY_ITEMS = 256,
+    GPU_ATTEND_MERGERS = 64, /* items of a group */
+    GPU_SCRATCH = 10         /* buffers for the operands and results of one kernel */
 };
 
 /* What a program has on its device: target_call.state. Programs share nothing. */
@@ -90,6 +94,14 @@ gqac_status gpu_keep_floats(const void *state, const gqac_tensor *constant, gpu_
                             gqac_diag *diag);
 /* The bytes of all of them. */
 size_t gpu_kept_bytes(const void *state);
+
+/* The kernels of attention, compiled with further constants (lines of #define): set to kernels that
+ * live as long as the state. For bind; the same constants have the same kernels. */
+enum { GPU_OWN = 2 /* tiles of few, of many rows */ };
+gqac_status gpu_own_kernels(const void *state, const char *constants, gpu_kernel *kernels[GPU_OWN],
+                            gqac_diag *diag);
+/* Those of GPU_ATTEND_FEW and GPU_ATTEND_MANY, for heads of at most GPU_ATTEND_COMMON elements. */
+void gpu_common_kernels(const void *state, gpu_kernel *kernels[GPU_OWN]);
 
 /* The device, for the work of one kernel: other threads wait until gpu_give_back. */
 typedef struct gpu_work {
@@ -145,6 +157,8 @@ gqac_status gpu_operand_in(gpu_work *w, const target_call *call, const gpu_opera
 
 gqac_status gpu_launch(gpu_work *w, gpu_kernel_id kernel, const gpu_grid *grid, int n_args,
                        const gpu_arg *args);
+gqac_status gpu_launch_own(gpu_work *w, gpu_kernel *kernel, const gpu_grid *grid, int n_args,
+                           const gpu_arg *args);
 
 /* For mirror.c: the device's memory, and its lock, which a gpu_work holds. */
 gpu_state *gpu_state_of(const void *state);

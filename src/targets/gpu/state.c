@@ -27,10 +27,9 @@ static const char *const kernel_names[GPU_KERNELS] = {
     FORMS(GPU_INT8_8, "int8", "8"),
     [GPU_PRODUCT_ADD] = "product_add",
     [GPU_NBITS_QUANTISE] = "nbits_quantise",
-    [GPU_ATTEND] = "attend",
-    [GPU_ATTEND_BLOCKS_F32] = "attend_blocks_f32",
-    [GPU_ATTEND_BLOCKS_F16] = "attend_blocks_f16",
-    [GPU_ATTEND_BLOCKS_BF16] = "attend_blocks_bf16",
+    [GPU_ATTEND_FEW] = "attend_few",
+    [GPU_ATTEND_MANY] = "attend_many",
+    [GPU_ATTEND_MERGE] = "attend_merge",
     [GPU_NORM] = "norm_rows",
     [GPU_ROTATE] = "rotate_rows",
     [GPU_COPY_BOX] = "copy_box",
@@ -73,14 +72,18 @@ static const char *const kernel_names[GPU_KERNELS] = {
 #define CONTROL "#define CONTROL_GPU_SPLIT_BY_GROUPS\n"
 #elif defined(GQAC_CONTROL_GPU_PIECES_DESCEND)
 #define CONTROL "#define CONTROL_GPU_PIECES_DESCEND\n"
+#elif defined(GQAC_CONTROL_GPU_MERGE_DESCENDING)
+#define CONTROL "#define CONTROL_GPU_MERGE_DESCENDING\n"
 #elif defined(GQAC_CONTROL_GPU_ROWS_AFTER_END)
 #define CONTROL "#define CONTROL_GPU_ROWS_AFTER_END\n"
 #else
 #define CONTROL ""
 #endif
 
-/* The headers of src/numerics and the files of kernels/ as one text; CMake makes it. */
+/* The headers of src/numerics and the files of kernels/ as one text, and those of attention alone;
+ * CMake makes them. */
 extern const char gpu_source[];
+extern const char gpu_attention_source[];
 
 typedef struct kept {
     struct kept *next;
@@ -88,6 +91,13 @@ typedef struct kept {
     const void *of; /* data of the constant that it is in fp32; NULL: of none */
     size_t bytes;   /* in fp32 */
 } kept;
+
+/* Kernels with constants of their own. */
+typedef struct own_kernels {
+    struct own_kernels *next;
+    char *constants;
+    gpu_kernel *kernels[GPU_OWN];
+} own_kernels;
 
 typedef struct list {
     gpu_buffer buffer;
@@ -100,27 +110,76 @@ struct gpu_state {
     gpu_queue *queue;
     gpu_kernel *kernels[GPU_KERNELS];
     kept *constants;
+    own_kernels *own;
     pthread_mutex_t lock; /* of what follows */
     gpu_blocks *blocks;
     gpu_buffer scratch[GPU_SCRATCH];
     list lists[GPU_LISTS];
 };
 
+/* The constants of all kernels, then `more`: a text for free(). */
+static char *constants_text(const char *more) {
+    enum { MOST = 1024 };
+    const size_t size = MOST + strlen(more);
+    char *text = malloc(size);
+    if (text)
+        snprintf(text, size,
+                 "#define GQAC_KEY_TILE %d\n#define GQAC_KEY_SPLIT %d\n"
+                 "#define ATTEND_FEW_ROWS %d\n#define ATTEND_FEW_ITEMS %d\n"
+                 "#define ATTEND_MANY_ITEMS %d\n#define ATTEND_MERGERS %d\n"
+                 "#define BROADCAST_RANK %d\n#define BOX_RANK %d\n#define KV_BLOCK %d\n"
+                 "#define KV_SLABS %d\n" CONTROL "%s",
+                 GQAC_KEY_TILE, GQAC_KEY_SPLIT, GPU_ATTEND_FEW_ROWS, GPU_ATTEND_FEW_ITEMS,
+                 GPU_ATTEND_MANY_ITEMS, GPU_ATTEND_MERGERS, GQAC_MAX_RANK, OP_BOX_RANK,
+                 GQAC_KV_BLOCK, GPU_SLABS, more);
+    return text;
+}
+
+static gqac_status build(gpu_state *s, const char *more, const char *source, int n,
+                         const char *const *names, gpu_kernel **kernels, gqac_diag *diag) {
+    char *constants = constants_text(more);
+    if (!constants)
+        return gqac_diag_oom(diag, "a device");
+    const gqac_status status = s->driver->build(s->queue, (const char *const[]){constants, source},
+                                                n, names, kernels, diag);
+    free(constants);
+    return status;
+}
+
 static gqac_status open_kernels(gpu_state *s, int own, gqac_diag *diag) {
-    char constants[256];
-    snprintf(constants, sizeof constants,
-             "#define GQAC_KEY_TILE %d\n#define GQAC_KEY_SPLIT %d\n"
-             "#define ATTEND_ITEMS %d\n#define ATTEND_SIZE %d\n#define BROADCAST_RANK %d\n#define "
-             "BOX_RANK %d\n"
-             "#define KV_BLOCK %d\n#define KV_SLABS %d\n" CONTROL,
-             GQAC_KEY_TILE, GQAC_KEY_SPLIT, GPU_ATTEND_ITEMS, GPU_ATTEND_SIZE, GQAC_MAX_RANK,
-             OP_BOX_RANK, GQAC_KV_BLOCK, GPU_SLABS);
+    char rows[128];
+    snprintf(rows, sizeof rows, "#define ATTEND_SIZE %d\n#define ATTEND_MANY_ROWS %d\n",
+             GPU_ATTEND_COMMON, GPU_ATTEND_MANY_ROWS);
     GQAC_TRY(s->driver->open(own, &s->queue, diag));
     s->blocks = gpu_blocks_open(s->driver, s->queue);
     if (!s->blocks)
         return gqac_diag_oom(diag, "a device");
-    return s->driver->build(s->queue, (const char *const[]){constants, gpu_source}, GPU_KERNELS,
-                            kernel_names, s->kernels, diag);
+    return build(s, rows, gpu_source, GPU_KERNELS, kernel_names, s->kernels, diag);
+}
+
+gqac_status gpu_own_kernels(const void *state, const char *constants, gpu_kernel *kernels[GPU_OWN],
+                            gqac_diag *diag) {
+    gpu_state *s = gpu_state_of(state);
+    own_kernels *own = s->own;
+    while (own && strcmp(own->constants, constants) != 0)
+        own = own->next;
+    if (!own) {
+        own = calloc(1, sizeof *own);
+        if (!own || !(own->constants = strdup(constants))) {
+            free(own);
+            return gqac_diag_oom(diag, "kernels of attention");
+        }
+        own->next = s->own;
+        s->own = own;
+        GQAC_TRY(build(s, constants, gpu_attention_source, GPU_OWN, &kernel_names[GPU_ATTEND_FEW],
+                       own->kernels, diag));
+    }
+    memcpy(kernels, own->kernels, sizeof own->kernels);
+    return GQAC_OK;
+}
+
+void gpu_common_kernels(const void *state, gpu_kernel *kernels[GPU_OWN]) {
+    memcpy(kernels, &gpu_state_of(state)->kernels[GPU_ATTEND_FEW], GPU_OWN * sizeof *kernels);
 }
 
 gqac_status gpu_open(int device, const void **state, gqac_diag *diag) {
@@ -162,6 +221,14 @@ void gpu_close(const void *state) {
         s->driver->release(&s->constants->buffer);
         free(s->constants);
         s->constants = next;
+    }
+    while (s->own) {
+        own_kernels *next = s->own->next;
+        for (int i = 0; i < GPU_OWN; i++)
+            s->driver->drop(s->own->kernels[i]);
+        free(s->own->constants);
+        free(s->own);
+        s->own = next;
     }
     gpu_blocks_close(s->blocks);
     for (int i = 0; i < GPU_SCRATCH; i++)
@@ -384,6 +451,11 @@ gqac_status gpu_operand_in(gpu_work *w, const target_call *call, const gpu_opera
 
 gqac_status gpu_launch(gpu_work *w, gpu_kernel_id kernel, const gpu_grid *grid, int n_args,
                        const gpu_arg *args) {
-    gpu_state *s = w->state;
-    return s->driver->launch(s->queue, s->kernels[kernel], grid, n_args, args, w->work->diag);
+    return gpu_launch_own(w, w->state->kernels[kernel], grid, n_args, args);
+}
+
+gqac_status gpu_launch_own(gpu_work *w, gpu_kernel *kernel, const gpu_grid *grid, int n_args,
+                           const gpu_arg *args) {
+    const gpu_state *s = w->state;
+    return s->driver->launch(s->queue, kernel, grid, n_args, args, w->work->diag);
 }

@@ -1,244 +1,359 @@
-/* y = softmax(scale * q k^T ...) v over the visible keys of each row; docs/numerics.md, "Attention
- * on cpu", has the formula, and src/targets/cpu/level/attend.c the same arithmetic for processors.
+/* y = softmax(scale * q k^T ...) v over the visible keys of each row. This text is compiled once
+ * for tiles of few and once for tiles of many rows (attend_few.cl, attend_many.cl). The grid is
+ * [Hkv, units].
  *
- * A group of ATTEND_ITEMS items (gpu.h) computes one row, which is one query of one head: item j has
- * the key j of each tile, and the elements j, j + ATTEND_ITEMS, ... of the sums of values. The grid
- * is [query heads, rows].
- * What is not visible is not read. Keys and values are rows [sequences,Hkv,T,D] of fp32 (attend), or
- * lie in KV blocks (attend_blocks_*; src/targets/gpu/blocks.h). */
+ * Keys and values are staged in local memory, keys in chunks of elements and values in chunks of
+ * keys. Scores: item (i, j) of [ROW_ITEMS][KEY_ITEMS] has the rows i, i + ROW_ITEMS, ... and the
+ * keys j, j + KEY_ITEMS, ...; sums of values: the same with columns, four at a time. Each score and
+ * each sum has a chain of its own. Scores of keys that a row does not see are thrown away, and
+ * their values are not added. */
 
-#define VALUES (ATTEND_SIZE / ATTEND_ITEMS) /* elements of an item */
+#define ROW_ITEMS  (ATTEND_ITEMS / KEY_ITEMS)
+#define ITEM_ROWS  (ATTEND_ROWS / ROW_ITEMS)
+#define ITEM_KEYS  (64 / KEY_ITEMS)
+#define SUM_ITEMS  (ATTEND_ITEMS / COLUMN_ITEMS) /* items along the rows of sums */
+#define SUM_ROWS   (ATTEND_ROWS / SUM_ITEMS)
+#define SUM_FOURS  ((ATTEND_SIZE + 4 * COLUMN_ITEMS - 1) / (4 * COLUMN_ITEMS))
+#define ROW_SHARE  (ATTEND_ITEMS / ATTEND_ROWS) /* items that have the weights of a row */
+#define STRIDE     (CHUNK + 4)                  /* of staged keys; 4: other banks of memory */
+#define P_STRIDE   (64 + 4)
+#define KEYS_STAGE (STRIDE * (64 + ATTEND_ROWS))
+#define V_STRIDE   ((ATTEND_SIZE + 3) / 4 * 4)
+#define V_KEYS     (KEYS_STAGE / V_STRIDE < 64 ? KEYS_STAGE / V_STRIDE / 4 * 4 : 64)
+#define JOIN_2(a, b) a##b
+#define JOIN(a, b)   JOIN_2(a, b)
+#define OWN(name)    JOIN(JOIN(NAME, _), name)
 
-#ifdef CONTROL_GPU_SPLIT_BY_GROUPS /* negative control: splits follow the number of groups */
-#define SPLIT (GQAC_KEY_TILE * (int)get_num_groups(1))
-#else
-#define SPLIT GQAC_KEY_SPLIT
-#endif
+/* What a group knows of its rows; now_*: in this split, all_*: in all splits before. */
+typedef struct OWN(rows) {
+    long q_at[ATTEND_ROWS], bias_at[ATTEND_ROWS], y_at[ATTEND_ROWS]; /* their first elements */
+    int lo[ATTEND_ROWS], hi[ATTEND_ROWS], head[ATTEND_ROWS];
+    int any[ATTEND_ROWS]; /* 0: no split yet */
+    int mode[ATTEND_ROWS]; /* of the split that ends: 0 the row sees none of it, 1 first, 2 next */
+    float now_m[ATTEND_ROWS], next_m[ATTEND_ROWS], now_l[ATTEND_ROWS], alpha[ATTEND_ROWS];
+    float all_m[ATTEND_ROWS], all_l[ATTEND_ROWS], before[ATTEND_ROWS], now[ATTEND_ROWS];
+    float lanes[ATTEND_ROWS * GQAC_LANES], most[ATTEND_ROWS * KEY_ITEMS];
+} OWN(rows);
 
-/* lane[0..15] of the tile's weights, then 8, 4, 2, 1. Item 0 has the result. */
-static inline float lane_sum(__local const float *p, int tile, int from, int to) {
-    float lane[GQAC_LANES];
-    for (int l = 0; l < GQAC_LANES; l++)
-        lane[l] = 0.0f;
-    for (int t = from; t < to; t++)
-        lane[(tile + t) % GQAC_LANES] += p[t];
-    for (int step = GQAC_LANES / 2; step > 0; step /= 2)
-        for (int l = 0; l < step; l++)
-            lane[l] += lane[l + step];
-    return lane[0];
+/* The visible keys of row r within a tile. */
+static inline int OWN(from)(__local const OWN(rows) * rows, int r, int tile) {
+    return most_of(rows->lo[r] - tile, 0);
+}
+static inline int OWN(to)(__local const OWN(rows) * rows, int r, int tile) {
+    return least_of(rows->hi[r] - tile, GQAC_KEY_TILE);
 }
 
-static inline float larger(float m, float x) {
-    return x > m ? x : m;
-}
-
-/* The centre of exponentials: a maximum of -inf has no visible finite score. */
-static inline float centre_of(float m) {
-    return m == -gqn_as_f32(GQN_INF_BITS) ? 0.0f : m;
-}
-
-typedef struct attend_shape {
-    int heads, kv_heads, queries; /* Hq, Hkv; rows of q for each batch row */
-    int keys, size, value_size;   /* T, D, Dv */
-    int bias_columns;             /* 0: no bias */
-    int has_sink;
-    int rows, padding; /* queries of all sequences */
-    float scale, softcap;
-    long bias_step[3]; /* elements from one batch row, head and query of the bias to the next */
-} attend_shape;
-
-/* What the items of a group share; now_* and alpha: of the split, its maximum, its sum and the factor
- * of earlier sums. */
-typedef struct attend_shared {
-    float p[GQAC_KEY_TILE];
-    float now_m, now_l, alpha;
-} attend_shared;
-
-/* ---- where keys and values lie ------------------------------------------------- */
-
-#define F32  0
-#define F16  1
-#define BF16 2
-static inline float element(__global const void *rows, size_t i, int type) {
-    return type == F16    ? weight_f16((__global const ushort *)rows, i)
-           : type == BF16 ? weight_bf16((__global const ushort *)rows, i)
-                          : weight_f32((__global const float *)rows, i);
-}
-
-#define SLABS 16 /* GPU_SLABS */
-
-/* The blocks of a call: slabs of entries. A table [sequences][per] has index * SLABS + slab of each
- * block. */
-typedef struct attend_blocks {
-    long per, entry_bytes, k_at, v_at; /* k_at, v_at: bytes from an entry to its keys and values */
-    int entries[SLABS];
-} attend_blocks;
-
-/* The rows of a tile, one key after another: element `first` of keys and values is the first of the
- * tile's first key, and each further key lies so many rows on. */
-typedef struct attend_tile {
-    __global const void *k, *v;
-    size_t k_first, v_first, step;
-} attend_tile;
-
-/* In rows [sequences,Hkv,T,D]. */
-static inline attend_tile tile_of_rows(__global const float *k, __global const float *v,
-                                       const attend_shape *shape, int sequence, int kv_head,
-                                       int tile) {
-    const size_t row = ((size_t)sequence * (size_t)shape->kv_heads + (size_t)kv_head) *
-                           (size_t)shape->keys +
-                       (size_t)tile;
-    const attend_tile at = {k, v, row * (size_t)shape->size, row * (size_t)shape->value_size, 1};
-    return at;
-}
-
-/* In a block; whatever the table holds, it lies in a slab. */
-static inline attend_tile tile_of_block(__global const uchar *const *slabs,
-                                        const attend_blocks *blocks, __global const uint *table,
-                                        const attend_shape *shape, int sequence, int kv_head,
-                                        int tile) {
-    const uint entry = table[(size_t)sequence * (size_t)blocks->per + (size_t)(tile / KV_BLOCK)];
-    const uint slab = entry % SLABS, entries = (uint)blocks->entries[slab];
-    const uint index = entry / SLABS < entries ? entry / SLABS : entries - 1;
-    __global const uchar *base = slabs[slab] + (size_t)index * (size_t)blocks->entry_bytes;
-    const size_t row = (size_t)(tile % KV_BLOCK) * (size_t)shape->kv_heads + (size_t)kv_head;
-    const attend_tile at = {base + blocks->k_at, base + blocks->v_at, row * (size_t)shape->size,
-                            row * (size_t)shape->value_size, (size_t)shape->kv_heads};
-    return at;
-}
-
-/* ---- one row ------------------------------------------------------------------- */
-
-/* A group computes its row. lists: of each row the first visible key, one after the last and the
- * sequence, [3][rows]; then the table of blocks. slabs NULL: keys and values are the fp32 rows k and
- * v; else they lie in blocks, as elements of `type`. */
-static inline void attend_row(__global const float *q, __global const float *k,
-                              __global const float *v, __global const uchar *const *slabs,
-                              const attend_blocks *blocks, int type, __global const int *lists,
-                              __global const float *bias, __global const float *sink,
-                              __global float *y, const attend_shape *shape,
-                              __local attend_shared *shared) {
-    __local float *p = shared->p;
-    const size_t n = (size_t)shape->rows;
-    __global const int *lo = lists, *hi = lo + n, *sequence = hi + n;
-    __global const uint *table = (__global const uint *)(sequence + n);
-    const int item = (int)get_local_id(0);
-    const int head = (int)get_group_id(0), row = (int)get_group_id(1);
-    const int heads = shape->heads, size = shape->size, value_size = shape->value_size;
-    const int kv_head = head / (heads / shape->kv_heads), keys = shape->keys;
-    const int batch = row / shape->queries, query = row % shape->queries;
-    const int begin = lo[row], end = hi[row] < keys ? hi[row] : keys;
-    __global const float *own =
-        q + (((size_t)batch * (size_t)heads + (size_t)head) * (size_t)shape->queries +
-             (size_t)query) * (size_t)size;
-    __global const float *to_add = bias + (long)batch * shape->bias_step[0] +
-                                   (long)head * shape->bias_step[1] +
-                                   (long)query * shape->bias_step[2];
-    __global float *out =
-        y + ((size_t)row * (size_t)heads + (size_t)head) * (size_t)value_size;
-    float acc[VALUES], total[VALUES], all_m = 0.0f, all_l = 0.0f;
-    bool some = false;
-    for (int i = 0; i < VALUES; i++)
-        total[i] = 0.0f;
-    for (int split = begin / SPLIT * SPLIT; split < end; split += SPLIT) {
-        if (item == 0) {
-            shared->now_m = -gqn_as_f32(GQN_INF_BITS);
-            shared->now_l = 0.0f;
-        }
-        for (int i = 0; i < VALUES; i++)
-            acc[i] = 0.0f;
-        for (int tile = split; tile < split + SPLIT && tile < end; tile += GQAC_KEY_TILE) {
-            const int from = begin > tile ? begin - tile : 0;
-            const int to = end - tile < GQAC_KEY_TILE ? end - tile : GQAC_KEY_TILE;
-            if (from >= to)
-                continue; /* uniform: every item of the group has the same range */
-            const attend_tile at =
-                slabs ? tile_of_block(slabs, blocks, table, shape, sequence[row], kv_head, tile)
-                       : tile_of_rows(k, v, shape, sequence[row], kv_head, tile);
-            for (int t = from + item; t < to; t += ATTEND_ITEMS) {
-                const size_t key = at.k_first + (size_t)t * at.step * (size_t)size;
-                float s = 0.0f;
-                for (int d = 0; d < size; d++)
-                    s = gqn_fma(own[d], element(at.k, key + (size_t)d, type), s);
-                s = shape->scale * s;
-                if (shape->softcap > 0.0f)
-                    s = shape->softcap * gqn_tanhf(gqn_div(s, shape->softcap));
-                if (shape->bias_columns > 0)
-                    s = s + to_add[tile + t];
-                p[t] = s;
+/* Adds n staged elements to the scores of an item's first `some` rows. */
+static inline void OWN(score)(int some, __local const float *keys, __local const float *queries,
+                              int row, int key, int n, float s[ITEM_ROWS][ITEM_KEYS]) {
+    int d = 0;
+    ROLLED for (; d + 4 <= n; d += 4) {
+        float4 k[ITEM_KEYS];
+        CUDA_UNROLL for (int j = 0; j < ITEM_KEYS; j++)
+            k[j] = FOUR(keys + (key + j * KEY_ITEMS) * STRIDE + d);
+        CUDA_UNROLL for (int i = 0; i < ITEM_ROWS; i++) {
+            if (i >= some) /* the same for all items */
+                continue;
+            const float4 q = FOUR(queries + (row + i * ROW_ITEMS) * STRIDE + d);
+            CUDA_UNROLL for (int j = 0; j < ITEM_KEYS; j++) {
+                s[i][j] = gqn_fma(q.x, k[j].x, s[i][j]);
+                s[i][j] = gqn_fma(q.y, k[j].y, s[i][j]);
+                s[i][j] = gqn_fma(q.z, k[j].z, s[i][j]);
+                s[i][j] = gqn_fma(q.w, k[j].w, s[i][j]);
             }
-            barrier(CLK_LOCAL_MEM_FENCE);
-            const float before = shared->now_m;
-            float m = before;
-            for (int t = from; t < to; t++)
-                m = larger(m, p[t]);
-            const float mu = centre_of(m);
-            barrier(CLK_LOCAL_MEM_FENCE);
-            for (int t = from + item; t < to; t += ATTEND_ITEMS)
-                p[t] = gqn_expf(p[t] - mu);
-            barrier(CLK_LOCAL_MEM_FENCE);
-            if (item == 0) {
-                shared->alpha = m > before ? gqn_expf(before - mu) : 1.0f;
-                shared->now_l = gqn_fma(shared->now_l, shared->alpha, lane_sum(p, tile, from, to));
-                shared->now_m = m;
-            }
-            barrier(CLK_LOCAL_MEM_FENCE);
-            for (int i = 0, d = item; i < VALUES && d < value_size; i++, d += ATTEND_ITEMS) {
-                const size_t value_step = at.step * (size_t)value_size;
-                float sum = acc[i] * shared->alpha;
-                size_t value = at.v_first + (size_t)from * value_step + (size_t)d;
-                for (int t = from; t < to; t++, value += value_step)
-                    sum = gqn_fma(p[t], element(at.v, value, type), sum);
-                acc[i] = sum;
-            }
-            barrier(CLK_LOCAL_MEM_FENCE);
         }
-        if (!some) {
-            all_m = shared->now_m;
-            all_l = shared->now_l;
-            for (int i = 0; i < VALUES; i++)
-                total[i] = acc[i];
-        } else {
-            const float m = larger(all_m, shared->now_m), mu = centre_of(m);
-            const float before = gqn_expf(all_m - mu), now = gqn_expf(shared->now_m - mu);
-            for (int i = 0; i < VALUES; i++)
-                total[i] = gqn_fma(acc[i], now, total[i] * before);
-            all_l = gqn_fma(shared->now_l, now, all_l * before);
-            all_m = m;
-        }
-        some = true;
-        barrier(CLK_LOCAL_MEM_FENCE);
     }
-    float factor = 1.0f;
-    if (shape->has_sink) {
-        const float m = larger(all_m, sink[head]), mu = centre_of(m);
-        factor = m == all_m ? 1.0f : gqn_expf(all_m - mu);
-        all_l = gqn_fma(all_l, factor, gqn_expf(sink[head] - mu));
-    }
-    const float by = all_l == 0.0f ? 1.0f : all_l;
-    for (int i = 0, d = item; i < VALUES && d < value_size; i++, d += ATTEND_ITEMS)
-        out[d] = some ? one_nan(gqn_div(total[i] * factor, by)) : 0.0f;
+    for (; d < n; d++)
+        CUDA_UNROLL for (int i = 0; i < ITEM_ROWS; i++)
+            CUDA_UNROLL for (int j = 0; j < ITEM_KEYS; j++)
+                s[i][j] = gqn_fma(queries[(row + i * ROW_ITEMS) * STRIDE + d],
+                                  keys[(key + j * KEY_ITEMS) * STRIDE + d], s[i][j]);
 }
 
-__kernel void attend(__global const float *q, __global const float *k, __global const float *v,
-                     __global const int *lists, __global const float *bias,
-                     __global const float *sink, __global float *y, attend_shape shape) {
-    SHARED attend_shared shared;
-    attend_row(q, k, v, 0, 0, F32, lists, bias, sink, y, &shape, &shared);
+/* Adds the staged values of the keys [t0, t1) to the sums of an item; `v`: its first column. */
+static inline void OWN(weigh)(__local const OWN(rows) * rows, __local const float *p,
+                              __local const float *v, int row, int column, int value_size, int tile,
+                              int t0, int t1, bool first, float acc[SUM_ROWS][4 * SUM_FOURS]) {
+    int from[SUM_ROWS], to[SUM_ROWS];
+    bool all = true;
+    CUDA_UNROLL for (int i = 0; i < SUM_ROWS; i++) {
+        const int r = row + i * SUM_ITEMS;
+        from[i] = OWN(from)(rows, r, tile);
+        to[i] = OWN(to)(rows, r, tile);
+        const float alpha = first && from[i] < to[i] ? rows->alpha[r] : 1.0f;
+        all = all && from[i] <= t0 && to[i] >= t1;
+        if (first && from[i] < to[i])
+            CUDA_UNROLL for (int c = 0; c < 4 * SUM_FOURS; c++)
+                acc[i][c] = acc[i][c] * alpha;
+    }
+    ROLLED for (int t = t0; t < t1; t++) {
+        float weight[SUM_ROWS];
+        CUDA_UNROLL for (int i = 0; i < SUM_ROWS; i++)
+            weight[i] = p[(row + i * SUM_ITEMS) * P_STRIDE + t];
+        CUDA_UNROLL for (int c = 0; c < SUM_FOURS; c++) {
+            const int at = 4 * (column + c * COLUMN_ITEMS);
+            if (at >= value_size)
+                continue;
+            const float4 x = FOUR(v + (t - t0) * V_STRIDE + at);
+            CUDA_UNROLL for (int i = 0; i < SUM_ROWS; i++) {
+                if (!all && (t < from[i] || t >= to[i]))
+                    continue;
+                acc[i][4 * c] = gqn_fma(weight[i], x.x, acc[i][4 * c]);
+                acc[i][4 * c + 1] = gqn_fma(weight[i], x.y, acc[i][4 * c + 1]);
+                acc[i][4 * c + 2] = gqn_fma(weight[i], x.z, acc[i][4 * c + 2]);
+                acc[i][4 * c + 3] = gqn_fma(weight[i], x.w, acc[i][4 * c + 3]);
+            }
+        }
+    }
+}
+
+/* Makes the scores of an item's rows and keys of plain sums. */
+static inline void OWN(finish)(__local OWN(rows) * rows, __local float *p,
+                               __global const float *bias, const attend_shape *shape, int row,
+                               int key, int tile) {
+    ROLLED for (int r = row; r < ATTEND_ROWS; r += ROW_ITEMS) {
+        const int from = OWN(from)(rows, r, tile), to = OWN(to)(rows, r, tile);
+        float most = -gqn_as_f32(GQN_INF_BITS);
+        if (from >= to)
+            continue;
+        ROLLED for (int t = key; t < to; t += KEY_ITEMS) {
+            if (t < from)
+                continue;
+            float x = shape->scale * p[r * P_STRIDE + t];
+            if (shape->softcap > 0.0f)
+                x = shape->softcap * gqn_tanhf(gqn_div(x, shape->softcap));
+            if (shape->bias_columns > 0)
+                x = x + bias[rows->bias_at[r] + tile + t];
+            p[r * P_STRIDE + t] = x;
+            most = larger(most, x);
+        }
+        rows->most[r * KEY_ITEMS + key] = most;
+    }
+}
+
+/* Maximum, weights and sums of lanes of a row; an item has every ROW_SHARE-th lane. */
+static inline void OWN(weights)(__local OWN(rows) * rows, __local float *p, int r, int share,
+                                int tile) {
+    const int from = OWN(from)(rows, r, tile), to = OWN(to)(rows, r, tile);
+    const float before = rows->now_m[r];
+    float m = before;
+    if (from >= to)
+        return;
+    for (int j = 0; j < KEY_ITEMS; j++)
+        m = larger(m, rows->most[r * KEY_ITEMS + j]);
+    const float mu = centre_of(m);
+    for (int l = share; l < GQAC_LANES; l += ROW_SHARE) {
+        float sum = 0.0f;
+        for (int t = (l - tile) & (GQAC_LANES - 1); t < to; t += GQAC_LANES) {
+            if (t < from)
+                continue;
+            const float x = gqn_expf(p[t] - mu);
+            p[t] = x;
+            sum += x;
+        }
+        rows->lanes[r * GQAC_LANES + l] = sum;
+    }
+    if (share == 0) {
+        rows->alpha[r] = m > before ? gqn_expf(before - mu) : 1.0f;
+        rows->next_m[r] = m;
+    }
 }
 
 #define SLAB(i) __global const uchar *s##i
-#define ATTEND_BLOCKS(NAME, TYPE)                                                                  \
-    __kernel void attend_blocks_##NAME(                                                            \
-        __global const float *q, SLAB(0), SLAB(1), SLAB(2), SLAB(3), SLAB(4), SLAB(5), SLAB(6),    \
-        SLAB(7), SLAB(8), SLAB(9), SLAB(10), SLAB(11), SLAB(12), SLAB(13), SLAB(14), SLAB(15),     \
-        __global const int *lists, __global const float *bias, __global const float *sink,         \
-        __global float *y, attend_shape shape, attend_blocks blocks) {                             \
-        SHARED attend_shared shared;                                                               \
-        __global const uchar *slabs[SLABS] = {s0, s1, s2,  s3,  s4,  s5,  s6,  s7,                 \
-                                              s8, s9, s10, s11, s12, s13, s14, s15};               \
-        attend_row(q, 0, 0, slabs, &blocks, TYPE, lists, bias, sink, y, &shape, &shared);          \
+__kernel GROUP(ATTEND_ITEMS) void NAME(__global const float *q, __global const float *k_rows,
+                   __global const float *v_rows, SLAB(0), SLAB(1), SLAB(2), SLAB(3), SLAB(4),
+                   SLAB(5), SLAB(6), SLAB(7), SLAB(8), SLAB(9), SLAB(10), SLAB(11), SLAB(12),
+                   SLAB(13), SLAB(14), SLAB(15), __global const int *lists,
+                   __global const float *bias, __global const float *sink,
+                   __global const float *k_scale, __global const float *v_scale,
+                   __global float *parts, __global float *y, attend_shape shape,
+                   attend_blocks blocks) {
+    SHARED float4 stage_fours[KEYS_STAGE / 4];
+    SHARED float p[ATTEND_ROWS * P_STRIDE];
+    SHARED OWN(rows) rows;
+    __local float *stage = (__local float *)stage_fours;
+    __global const uchar *slabs[SLABS] = {s0, s1, s2,  s3,  s4,  s5,  s6,  s7,
+                                          s8, s9, s10, s11, s12, s13, s14, s15};
+    const int item = (int)get_local_id(0), kv_head = (int)get_group_id(0);
+    const int group = shape.heads / shape.kv_heads;
+    const int row_item = item / KEY_ITEMS, key_item = item % KEY_ITEMS;
+    const int sum_item = item / COLUMN_ITEMS, column = item % COLUMN_ITEMS;
+    /* A unit: first query, first row of the tile, rows, sequence, keys [begin, end), slot of its
+     * first split, or -1: it has all keys. */
+    __global const int *unit = lists + shape.units + 7 * (long)get_group_id(1);
+    const int count = unit[2], sequence = unit[3], begin = unit[4], end = unit[5], slot = unit[6];
+    const int k_steps = blocks.scale_step * kv_head;
+    const size_t k_bytes = row_bytes(KEY_SIZE, TYPE), v_bytes = row_bytes(VALUE_SIZE, TYPE);
+    k_scale += k_steps * KEY_SIZE;
+    v_scale += k_steps * VALUE_SIZE;
+
+    if (item < ATTEND_ROWS) {
+        const int at = unit[1] + item, row = unit[0] + at / group;
+        const bool is = item < count;
+        const int head = kv_head * group + at % group;
+        const int batch = row / shape.queries, query = row % shape.queries;
+        rows.head[item] = head;
+        rows.q_at[item] =
+            (((long)batch * shape.heads + head) * shape.queries + query) * (long)KEY_SIZE;
+        rows.bias_at[item] = batch * shape.bias_step[0] + head * shape.bias_step[1] +
+                             query * shape.bias_step[2];
+        rows.y_at[item] = ((long)row * shape.heads + head) * (long)VALUE_SIZE;
+        rows.lo[item] = is ? lists[row] : 0;
+        rows.hi[item] = is ? least_of(lists[shape.rows + row], shape.keys) : 0;
+        rows.any[item] = 0;
+        rows.all_m[item] = rows.all_l[item] = 0.0f;
     }
-ATTEND_BLOCKS(f32, F32)
-ATTEND_BLOCKS(f16, F16)
-ATTEND_BLOCKS(bf16, BF16)
+    float acc[SUM_ROWS][4 * SUM_FOURS];
+    barrier(CLK_LOCAL_MEM_FENCE);
+
+    ROLLED for (int split = begin / SPLIT * SPLIT; split < end; split += SPLIT) {
+        if (item < ATTEND_ROWS) {
+            rows.now_m[item] = -gqn_as_f32(GQN_INF_BITS);
+            rows.now_l[item] = 0.0f;
+        }
+        CUDA_UNROLL for (int i = 0; i < SUM_ROWS; i++)
+            CUDA_UNROLL for (int c = 0; c < 4 * SUM_FOURS; c++)
+                acc[i][c] = 0.0f;
+        const int first_tile = most_of(split, begin / GQAC_KEY_TILE * GQAC_KEY_TILE);
+        const int last = least_of(split + SPLIT, end);
+        ROLLED for (int tile = first_tile; tile < last; tile += GQAC_KEY_TILE) {
+            const int from = most_of(begin - tile, 0), to = least_of(end - tile, GQAC_KEY_TILE);
+            const attend_tile at =
+                blocks.per
+                    ? tile_of_block(slabs, &blocks,
+                                    (uint)lists[shape.table + (long)sequence * blocks.per +
+                                                tile / KV_BLOCK],
+                                    shape.kv_heads, kv_head, tile, k_bytes, v_bytes)
+                    : tile_of_rows(k_rows, v_rows, k_bytes, v_bytes,
+                                   ((size_t)sequence * (size_t)shape.kv_heads + (size_t)kv_head) *
+                                           (size_t)shape.keys +
+                                       (size_t)tile);
+            float s[ITEM_ROWS][ITEM_KEYS];
+            CUDA_UNROLL for (int i = 0; i < ITEM_ROWS; i++)
+                CUDA_UNROLL for (int j = 0; j < ITEM_KEYS; j++)
+                    s[i][j] = 0.0f;
+            ROLLED for (int d0 = 0; d0 < KEY_SIZE; d0 += CHUNK) {
+                const int n = KEY_SIZE % CHUNK == 0 ? CHUNK : least_of(KEY_SIZE - d0, CHUNK);
+                __local float *queries = stage + 64 * STRIDE;
+                stage_rows(stage + from * STRIDE, STRIDE, at.k, at.k_step, from, to, d0, n, TYPE,
+                           k_bytes, k_scale, blocks.scale_step, item, ATTEND_ITEMS);
+                ROLLED for (int i = item; i < count * (CHUNK / 4); i += ATTEND_ITEMS) {
+                    const int r = i / (CHUNK / 4), d = i % (CHUNK / 4) * 4;
+                    __global const float *own = q + rows.q_at[r] + d0 + d;
+                    __local float *to_q = queries + r * STRIDE + d;
+                    if (KEY_SIZE % 4 == 0 && d < n)
+                        *(__local float4 *)to_q = *(__global const float4 *)own;
+                    for (int e = 0; KEY_SIZE % 4 != 0 && e < 4 && d + e < n; e++)
+                        to_q[e] = own[e];
+                }
+                barrier(CLK_LOCAL_MEM_FENCE);
+                OWN(score)((count + ROW_ITEMS - 1) / ROW_ITEMS, stage, queries, row_item, key_item,
+                           n, s);
+                barrier(CLK_LOCAL_MEM_FENCE);
+            }
+            CUDA_UNROLL for (int i = 0; i < ITEM_ROWS; i++)
+                CUDA_UNROLL for (int j = 0; j < ITEM_KEYS; j++)
+                    p[(row_item + i * ROW_ITEMS) * P_STRIDE + key_item + j * KEY_ITEMS] = s[i][j];
+            OWN(finish)(&rows, p, bias, &shape, row_item, key_item, tile);
+            barrier(CLK_LOCAL_MEM_FENCE);
+            ROLLED for (int t0 = from; t0 < to; t0 += V_KEYS) {
+                const int t1 = least_of(t0 + V_KEYS, to);
+                stage_rows(stage, V_STRIDE, at.v, at.v_step, t0, t1, 0, VALUE_SIZE, TYPE, v_bytes,
+                           v_scale, blocks.scale_step, item, ATTEND_ITEMS);
+                if (t0 == from)
+                    OWN(weights)(&rows, p + item / ROW_SHARE * P_STRIDE, item / ROW_SHARE,
+                                 item % ROW_SHARE, tile);
+                barrier(CLK_LOCAL_MEM_FENCE);
+                if (t0 == from && item < ATTEND_ROWS &&
+                    OWN(from)(&rows, item, tile) < OWN(to)(&rows, item, tile)) {
+                    rows.now_l[item] = gqn_fma(rows.now_l[item], rows.alpha[item],
+                                               fold_weights(rows.lanes + item * GQAC_LANES));
+                    rows.now_m[item] = rows.next_m[item];
+                }
+                OWN(weigh)(&rows, p, stage, sum_item, column, VALUE_SIZE, tile, t0, t1, t0 == from,
+                           acc);
+                barrier(CLK_LOCAL_MEM_FENCE);
+            }
+        }
+        if (item < ATTEND_ROWS) {
+            const bool sees = rows.lo[item] < rows.hi[item] && rows.lo[item] < split + SPLIT &&
+                              rows.hi[item] > split;
+            rows.mode[item] = !sees ? 0 : rows.any[item] && slot < 0 ? 2 : 1;
+            if (rows.mode[item] == 1) {
+                rows.all_m[item] = rows.now_m[item];
+                rows.all_l[item] = rows.now_l[item];
+            } else if (sees) {
+                float m = rows.all_m[item], l = rows.all_l[item], before, now;
+                merge_factors(rows.now_m[item], rows.now_l[item], &m, &l, &before, &now);
+                rows.all_m[item] = m;
+                rows.all_l[item] = l;
+                rows.before[item] = before;
+                rows.now[item] = now;
+            }
+            rows.any[item] = rows.any[item] || sees;
+        }
+        barrier(CLK_LOCAL_MEM_FENCE);
+        CUDA_UNROLL for (int i = 0; i < SUM_ROWS; i++) {
+            const int r = sum_item + i * SUM_ITEMS;
+            const int mode = rows.mode[r];
+            if (mode == 0)
+                continue;
+            /* a part for attend_merge; or y has the splits so far, which saves registers */
+            const size_t own = ((size_t)((split - begin / SPLIT * SPLIT) / SPLIT) *
+                                    (size_t)shape.kv_heads + (size_t)kv_head) * (size_t)count +
+                               (size_t)r;
+            __global float *part = parts + ((size_t)slot + own) * part_size(VALUE_SIZE);
+            __global float *to = slot >= 0 ? part + PART_HEAD : y + rows.y_at[r];
+            if (slot >= 0 && column == 0) {
+                part[0] = rows.all_m[r];
+                part[1] = rows.all_l[r];
+            }
+            CUDA_UNROLL for (int c = 0; c < 4 * SUM_FOURS; c++) {
+                const int d = 4 * (column + c / 4 * COLUMN_ITEMS) + c % 4;
+                if (d < VALUE_SIZE)
+                    to[d] = mode == 1 ? acc[i][c]
+                                      : gqn_fma(acc[i][c], rows.now[r], to[d] * rows.before[r]);
+            }
+        }
+        barrier(CLK_LOCAL_MEM_FENCE);
+    }
+    if (slot >= 0)
+        return;
+    CUDA_UNROLL for (int i = 0; i < SUM_ROWS; i++) {
+        const int r = sum_item + i * SUM_ITEMS, head = rows.head[r];
+        float factor, by;
+        if (r >= count)
+            continue;
+        end_factors(rows.all_m[r], rows.all_l[r], shape.has_sink,
+                    shape.has_sink ? sink[head] : 0.0f, &factor, &by);
+        __global float *out = y + rows.y_at[r];
+        CUDA_UNROLL for (int c = 0; c < 4 * SUM_FOURS; c++) {
+            const int d = 4 * (column + c / 4 * COLUMN_ITEMS) + c % 4;
+            if (d < VALUE_SIZE)
+                out[d] = rows.any[r] ? one_nan(gqn_div(out[d] * factor, by)) : 0.0f;
+        }
+    }
+}
+
+#undef SLAB
+#undef OWN
+#undef JOIN
+#undef JOIN_2
+#undef V_KEYS
+#undef V_STRIDE
+#undef KEYS_STAGE
+#undef P_STRIDE
+#undef STRIDE
+#undef ROW_SHARE
+#undef SUM_FOURS
+#undef SUM_ROWS
+#undef SUM_ITEMS
+#undef ITEM_KEYS
+#undef ITEM_ROWS
+#undef ROW_ITEMS
+#undef COLUMN_ITEMS
+#undef CHUNK
+#undef KEY_ITEMS
+#undef ATTEND_ITEMS
+#undef ATTEND_ROWS
+#undef NAME

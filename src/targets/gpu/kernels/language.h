@@ -2,7 +2,8 @@
  * -default-device, so that functions without an attribute are of the device). Words that OpenCL
  * lacks: SHARED declares a variable of a group, where `__local` is for pointers; GROUP(n) and
  * MOST(n) say that a group of the kernel has n items, or n at most, of which 512 fit in registers;
- * UNROLL, UNROLL_2 and ROLLED stand before loops; fma_row, dot_bytes and half_to_float
+ * UNROLL, UNROLL_2 and ROLLED stand before loops, and CUDA_UNROLL before those that other compilers
+ * unroll as they like; FLOAT4 makes a vector of four numbers; fma_row, dot_bytes and half_to_float
  * are single instructions, or few, where the device has them. */
 #ifndef __CUDACC__
 
@@ -12,6 +13,9 @@
 #define UNROLL   _Pragma("unroll")
 #define UNROLL_2 _Pragma("unroll 2")
 #define ROLLED   _Pragma("nounroll")
+
+#define CUDA_UNROLL
+#define FLOAT4(x, y, z, w) ((float4)((x), (y), (z), (w)))
 
 static inline float4 fma_row(float a, float4 b, float4 c) {
     return fma((float4)(a), b, c);
@@ -41,6 +45,8 @@ static_assert(sizeof(long) == 8 && (char)-1 < 0, "the types of OpenCL C");
 #define MOST(n)             __launch_bounds__(n, 512 / (n))
 #define UNROLL              _Pragma("unroll")
 #define UNROLL_2            _Pragma("unroll 2")
+#define CUDA_UNROLL         UNROLL
+#define FLOAT4              make_float4
 #define ROLLED              _Pragma("unroll 1")
 
 static __forceinline__ float4 fma_row(float a, float4 b, float4 c) {

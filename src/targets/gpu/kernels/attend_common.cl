@@ -1,0 +1,253 @@
+/* What the kernels of attention share. docs/numerics.md, "Attention on cpu", has the formula, and
+ * src/targets/cpu/level/attend.c the same arithmetic for processors.
+ *
+ * Rows of a head of keys and values are numbered s * G + g: query s, head g of its group. A tile is
+ * up to ATTEND_ROWS rows of one sequence, which share what they load; a unit is a tile and the keys
+ * that one group of items computes it with. src/targets/gpu/attend_units.h has the lists. */
+
+#ifdef CONTROL_GPU_SPLIT_BY_GROUPS /* negative control: splits follow the number of groups */
+#define SPLIT (GQAC_KEY_TILE * (int)get_num_groups(1))
+#else
+#define SPLIT GQAC_KEY_SPLIT
+#endif
+
+/* The sizes of heads of keys and of values: constants where a program has kernels of its own for
+ * them. */
+#ifdef ATTEND_TYPE
+#define KEY_SIZE   ATTEND_SIZE
+#define VALUE_SIZE ATTEND_SIZE
+#define TYPE       ATTEND_TYPE
+#else /* ATTEND_SIZE is a maximum */
+#define KEY_SIZE   shape.size
+#define VALUE_SIZE shape.value_size
+#define TYPE       blocks.type
+#endif
+
+#define F32  0
+#define F16  1
+#define BF16 2
+#define I8   3 /* codes, times a scale */
+#define U4   4 /* two codes a byte, +8; times a scale */
+
+/* Four floats of local memory. */
+#define FOUR(p) (*(__local const float4 *)(p))
+
+static inline float larger(float m, float x) {
+    return x > m ? x : m;
+}
+
+static inline int least_of(int a, int b) {
+    return a < b ? a : b;
+}
+static inline int most_of(int a, int b) {
+    return a > b ? a : b;
+}
+
+/* The centre of exponentials: a maximum of -inf has no visible finite score. */
+static inline float centre_of(float m) {
+    return m == -gqn_as_f32(GQN_INF_BITS) ? 0.0f : m;
+}
+
+typedef struct attend_shape {
+    int heads, kv_heads, queries, keys; /* Hq, Hkv; rows of q for each batch row; T */
+    int size, value_size;               /* D, Dv */
+    int bias_columns;                   /* 0: no bias */
+    int has_sink, rows;                 /* rows: queries of all sequences */
+    int units, merges, table;           /* where lists begin */
+    float scale, softcap;
+    long bias_step[3]; /* elements from one batch row, head and query of the bias to the next */
+} attend_shape;
+
+/* ---- where keys and values lie ------------------------------------------------- */
+
+#define SLABS KV_SLABS
+
+/* Rows of a type. In KV blocks (src/targets/gpu/blocks.h): slabs of entries; a table
+ * [sequences][per] has index * SLABS + slab of each block. per 0: in fp32 rows [sequences,Hkv,T,D].
+ * Codes have one scale, or (scale_step 1) one for each element of all heads. */
+typedef struct attend_blocks {
+    long per, entry_bytes, k_at, v_at; /* k_at, v_at: bytes from an entry to its keys and values */
+    int type, scale_step;
+    int entries[SLABS];
+} attend_blocks;
+
+/* A tile of keys: its rows, and the bytes from one key to the next. */
+typedef struct attend_tile {
+    __global const uchar *k, *v;
+    size_t k_step, v_step;
+} attend_tile;
+
+static inline size_t row_bytes(int size, int type) {
+    return type == F32 ? 4 * (size_t)size
+           : type <= BF16 ? 2 * (size_t)size
+           : type == I8 ? (size_t)size
+                        : ((size_t)size + 1) / 2;
+}
+
+/* In rows [sequences,Hkv,T,D]. */
+static inline attend_tile tile_of_rows(__global const float *k, __global const float *v,
+                                       size_t k_bytes, size_t v_bytes, size_t row) {
+    const attend_tile at = {(__global const uchar *)k + row * k_bytes,
+                            (__global const uchar *)v + row * v_bytes, k_bytes, v_bytes};
+    return at;
+}
+
+/* In a block; whatever the table holds, it lies in a slab. */
+static inline attend_tile tile_of_block(__global const uchar *const *slabs,
+                                        const attend_blocks *blocks, uint entry, int kv_heads,
+                                        int kv_head, int tile, size_t k_bytes, size_t v_bytes) {
+    const uint slab = entry % SLABS, entries = (uint)blocks->entries[slab];
+    const uint index = entry / SLABS < entries ? entry / SLABS : entries - 1;
+    __global const uchar *base = slabs[slab] + (size_t)index * (size_t)blocks->entry_bytes;
+    const size_t row = (size_t)(tile % KV_BLOCK) * (size_t)kv_heads + (size_t)kv_head;
+    const attend_tile at = {base + blocks->k_at + row * k_bytes,
+                            base + blocks->v_at + row * v_bytes, (size_t)kv_heads * k_bytes,
+                            (size_t)kv_heads * v_bytes};
+    return at;
+}
+
+/* ---- staging -------------------------------------------------------------------- */
+
+/* Element d of a row; `scale` is of its head. */
+static inline float element(__global const uchar *row, int d, int type,
+                            __global const float *scale, int scale_step) {
+    if (type == F32)
+        return weight_f32((__global const float *)row, (size_t)d);
+    if (type == F16)
+        return weight_f16((__global const ushort *)row, (size_t)d);
+    if (type == BF16)
+        return weight_bf16((__global const ushort *)row, (size_t)d);
+    const int code = type == I8 ? (int)(char)row[d] : gqn_uint4_of(row[d / 2], (uint)d) - 8;
+    return (float)code * scale[d * scale_step];
+}
+
+/* Elements d to d + 3 of a row, of which `u` has 16 bytes: from its element `at` on. */
+static inline float4 staged_four(const uint *u, int at, int d, int type,
+                                 __global const float *scale, int scale_step) {
+    float x[4];
+    for (int i = 0; i < 4; i++) {
+        const int n = at + i;
+        if (type == F32) {
+            x[i] = gqn_as_f32(u[n]);
+        } else if (type == F16) {
+            x[i] = half_to_float((ushort)(u[n / 2] >> (16 * (n % 2))));
+        } else if (type == BF16) {
+            x[i] = gqn_bf16_to_f32((ushort)(u[n / 2] >> (16 * (n % 2))));
+        } else {
+            const int code = type == I8 ? (int)(char)(u[n / 4] >> (8 * (n % 4)))
+                                        : (int)(u[n / 8] >> (4 * (n % 8)) & 15u) - 8;
+            x[i] = (float)code * scale[(d + i) * scale_step];
+        }
+    }
+    return FLOAT4(x[0], x[1], x[2], x[3]);
+}
+
+/* Copies elements [d0, d0 + n) of the rows [from, to), as fp32, to `stage`: row `from + i` begins
+ * at i * stride. d0 is a multiple of 32, stride of 4. */
+static inline void stage_rows(__local float *stage, int stride, __global const uchar *rows,
+                              size_t step, int from, int to, int d0, int n, int type,
+                              size_t all_bytes, __global const float *scale, int scale_step,
+                              int item, int items) {
+    if (all_bytes % 16 != 0) {
+        ROLLED for (int i = item; i < (to - from) * n; i += items)
+            stage[i / n * stride + i % n] =
+                element(rows + (size_t)(from + i / n) * step, d0 + i % n, type, scale, scale_step);
+        return;
+    }
+    const int of_16 = type == F32 ? 4 : type <= BF16 ? 8 : type == I8 ? 16 : 32;
+    const int pieces = n / of_16;
+    ROLLED for (int i = item; i < (to - from) * pieces; i += items) {
+        const int t = i / pieces, d = i % pieces * of_16;
+        const uint4 all = *(__global const uint4 *)(rows + (size_t)(from + t) * step +
+                                                    (size_t)(d0 + d) * 16 / (size_t)of_16);
+        const uint u[4] = {all.x, all.y, all.z, all.w};
+        for (int at = 0; at < of_16; at += 4)
+            *(__local float4 *)(stage + t * stride + d + at) =
+                staged_four(u, at, d0 + d + at, type, scale, scale_step);
+    }
+}
+
+/* ---- merging splits ---------------------------------------------------------------- */
+
+/* The sum of the lanes of a row: 8, 4, 2, 1. */
+static inline float fold_weights(__local const float *lanes) {
+    float lane[GQAC_LANES];
+    for (int l = 0; l < GQAC_LANES; l++)
+        lane[l] = lanes[l];
+    for (int step = GQAC_LANES / 2; step > 0; step /= 2)
+        for (int l = 0; l < step; l++)
+            lane[l] += lane[l + step];
+    return lane[0];
+}
+
+/* Adds a split (m, l) of a row to those in (*all_m, *all_l); the factors of their values. */
+static inline void merge_factors(float m, float l, float *all_m, float *all_l, float *before,
+                                 float *now) {
+    const float most = larger(*all_m, m), mu = centre_of(most);
+    *before = gqn_expf(*all_m - mu);
+    *now = gqn_expf(m - mu);
+    *all_l = gqn_fma(l, *now, *all_l * *before);
+    *all_m = most;
+}
+
+/* The last step of a row: y = total * factor / by. */
+static inline void end_factors(float m, float l, int has_sink, float sink, float *factor,
+                               float *by) {
+    *factor = 1.0f;
+    if (has_sink) {
+        const float most = larger(m, sink), mu = centre_of(most);
+        *factor = most == m ? 1.0f : gqn_expf(m - mu);
+        l = gqn_fma(l, *factor, gqn_expf(sink - mu));
+    }
+    *by = l == 0.0f ? 1.0f : l;
+}
+
+/* Splits of a unit that does not have all keys of its rows: slots of PART_HEAD floats (maximum,
+ * sum) and the values. */
+#define PART_HEAD 4
+static inline size_t part_size(int value_size) {
+    return PART_HEAD + ((size_t)value_size + 3) / 4 * 4;
+}
+
+/* Merges the splits of a row in ascending order, and writes y. lists + shape.merges: 6 numbers for
+ * each row of a head of keys: query, head in the group, slot of its first split at head 0, rows of
+ * its tile, first split, number of splits. The grid is [Hkv, rows]; items have elements. */
+__kernel void attend_merge(__global const int *lists, __global const float *parts,
+                           __global const float *sink, __global float *y, attend_shape shape) {
+    __global const int *merge = lists + shape.merges + 6 * (long)get_group_id(1);
+    const int kv_head = (int)get_group_id(0), row = merge[0];
+    const int head = kv_head * (shape.heads / shape.kv_heads) + merge[1];
+    const int lo = lists[row], hi = lists[shape.rows + row];
+    const size_t step = part_size(shape.value_size);
+    const size_t out =
+        ((size_t)row * (size_t)shape.heads + (size_t)head) * (size_t)shape.value_size;
+    for (int d = (int)get_local_id(0); d < shape.value_size; d += ATTEND_MERGERS) {
+        float m = 0.0f, l = 0.0f, total = 0.0f, factor, by;
+        bool some = false;
+        for (int i = 0; i < merge[5]; i++) {
+#ifdef CONTROL_GPU_MERGE_DESCENDING /* negative control: the last split is merged first */
+            const int at = merge[5] - 1 - i;
+#else
+            const int at = i;
+#endif
+            const int begin = (merge[4] + at) * GQAC_KEY_SPLIT;
+            if (lo >= hi || hi <= begin || lo >= begin + GQAC_KEY_SPLIT)
+                continue;
+            const size_t own = (size_t)at * (size_t)shape.kv_heads + (size_t)kv_head;
+            __global const float *part =
+                parts + ((size_t)merge[2] + own * (size_t)merge[3]) * step;
+            if (some) {
+                float before, now;
+                merge_factors(part[0], part[1], &m, &l, &before, &now);
+                total = gqn_fma(part[PART_HEAD + d], now, total * before);
+            } else {
+                m = part[0];
+                l = part[1];
+                total = part[PART_HEAD + d];
+            }
+            some = true;
+        }
+        end_factors(m, l, shape.has_sink, shape.has_sink ? sink[head] : 0.0f, &factor, &by);
+        y[out + (size_t)d] = some ? one_nan(gqn_div(total * factor, by)) : 0.0f;
+    }
+}

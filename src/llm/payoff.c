@@ -83,5 +83,7 @@ int64_t payoff_count(const payoff *p, draft_source *s, int64_t most, int64_t mem
         return count;
     }
     draft_source_rest(s);
+    if (s->seconds + p->row >= step_of(p, members)) /* not even right drafts pay */
+        s->pause = s->rest = LONGEST_PAUSE;
     return 0;
 }

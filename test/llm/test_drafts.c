@@ -176,6 +176,15 @@ static void test_costs(void) {
     }
 }
 
+/* Drafts that take longer than a step are made once; trials would cost more than they can find. */
+static void test_slow_program(void) {
+    machine m = {.step = 1, .draft = 1.1};
+    take_steps(&m, 200, 0, 1);
+    CU_ASSERT(m.drafted > 0 && m.drafted <= 8);
+    take_steps(&m, 800, 0, 1);
+    CU_ASSERT(m.drafted > 8 && m.drafted <= 8 + 4 * 2);
+}
+
 /* A step that other work on the machine made long changes nothing for long. */
 static void test_outliers(void) {
     machine m = {.step = 1, .row = 0.02};
@@ -195,6 +204,7 @@ static const unit_case cases[] = {
     {"rows that cost nothing", test_free_rows},
     {"drafts that are wrong", test_wrong},
     {"what rows and drafts cost", test_costs},
+    {"a program that is slow", test_slow_program},
     {"a step that took long", test_outliers},
 };
 

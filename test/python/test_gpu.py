@@ -404,7 +404,8 @@ ROUTES = ((dict(activation_type="silu"), 1, 1, 1, 16, 16),
           (dict(activation_type="identity"), 3, 4, 4, 64, 64),
           (dict(activation_type="swiglu", swiglu_fusion=1, activation_alpha=1.702,
                 activation_beta=1.0, swiglu_limit=0.8, normalize_routing_weights=1), 5, 2, 7, 64, 96),
-          (dict(activation_type="swiglu", swiglu_fusion=2), 2, 3, 6, 80, 64))
+          (dict(activation_type="swiglu", swiglu_fusion=2), 2, 3, 6, 80, 64),
+          (dict(activation_type="silu"), 2, 2, 3, 1088, 64))  # three pieces of k
 
 
 @needs_device

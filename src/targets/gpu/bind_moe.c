@@ -52,62 +52,75 @@ bool gpu_match_moe(const ir_node *node) {
 /* ---- constants ------------------------------------------------------------------- */
 
 static gqac_status keep_floats(const target_binding *b, const moe_matrix *m, int64_t experts,
-                               char *memory, gpu_buffer *to) {
-    const size_t width = op_width(m->weight->dtype);
+                               char *memory, gpu_weights *to) {
+    const size_t size = op_width(m->weight->dtype),
+                 bytes = (size_t)(experts * m->k * to->width) * size;
     const char *from = m->weight->data;
     for (int64_t e = 0; e < experts; e++)
         for (int64_t n = 0; n < m->n; n++)
-            for (int64_t k = 0; k < m->k; k++, from += width)
-                memcpy(memory + (size_t)((e * m->k + k) * m->n + n) * width, from, width);
-    return gpu_keep(b->state, memory, gqac_tensor_bytes(m->weight), to, b->diag);
+            for (int64_t k = 0; k < m->k; k++, from += size)
+                memcpy(memory + (size_t)((e * m->k + k) * to->width + n) * size, from, size);
+    return gpu_keep(b->state, memory, bytes, &to->data, b->diag);
 }
 
 static gqac_status keep_codes(const target_binding *b, const moe_matrix *m, int64_t experts,
-                              char *memory, gpu_projection *to) {
-    const int64_t words = gpu_moe_words(m), row = m->weight->dims[2];
-    const size_t bytes = (size_t)(experts * words * m->n) * sizeof(uint32_t);
-    const size_t scales = (size_t)(experts * m->blocks * m->n) * sizeof(float);
+                              int64_t words, char *memory, gpu_weights *to) {
+    const int64_t row = m->weight->dims[2], width = to->width;
+    const size_t bytes = (size_t)(experts * words * width) * sizeof(uint32_t);
+    const size_t scales = (size_t)(experts * m->blocks * width) * sizeof(float);
     const char *from = m->weight->data;
     float *number = (float *)(void *)memory;
-    memset(memory, 0, bytes);
     for (int64_t e = 0; e < experts; e++)
         for (int64_t n = 0; n < m->n; n++, from += row)
             for (int64_t at = 0; at < row; at += 4)
-                memcpy(memory + (size_t)((e * words + at / 4) * m->n + n) * sizeof(uint32_t),
+                memcpy(memory + (size_t)((e * words + at / 4) * width + n) * sizeof(uint32_t),
                        from + at, (size_t)(row - at < 4 ? row - at : 4));
-    GQAC_TRY(gpu_keep(b->state, memory, bytes, &to->weights, b->diag));
+    GQAC_TRY(gpu_keep(b->state, memory, bytes, &to->data, b->diag));
+    memset(memory, 0, scales);
     for (int64_t e = 0; e < experts; e++)
         for (int64_t n = 0; n < m->n; n++)
             for (int64_t i = 0; i < m->blocks; i++)
-                number[(e * m->blocks + i) * m->n + n] =
+                number[(e * m->blocks + i) * width + n] =
                     op_get_f32(m->scale, (e * m->n + n) * m->blocks + i);
     GQAC_TRY(gpu_keep(b->state, memory, scales, &to->scales, b->diag));
     for (int64_t e = 0; e < experts; e++)
         for (int64_t n = 0; n < m->n; n++)
             for (int64_t i = 0; i < m->blocks; i++)
-                number[(e * m->blocks + i) * m->n + n] = (float)moe_zero_of(m, e, n, i);
+                number[(e * m->blocks + i) * width + n] = (float)moe_zero_of(m, e, n, i);
     return gpu_keep(b->state, memory, scales, &to->zeros, b->diag);
+}
+
+static gpu_kernel_id kernel_of(const moe_matrix *m) {
+    const gqac_dtype dtype = m->weight->dtype;
+    if (m->bits)
+        return m->bits == 2 ? GPU_MOE_2 : m->bits == 4 ? GPU_MOE_4 : GPU_MOE_8;
+    return dtype == GQAC_F32 ? GPU_MOE_F32 : dtype == GQAC_F16 ? GPU_MOE_F16 : GPU_MOE_BF16;
 }
 
 /* Copies a projection to the device. */
 static gqac_status keep(const target_binding *b, const ir_node *node, const moe_matrix *m, int bias,
                         gpu_projection *to) {
-    const gqac_dtype dtype = m->weight->dtype;
     const int64_t experts = m->weight->dims[0];
-    const int64_t rows = m->bits ? gpu_moe_words(m) : m->k,
-                  most = rows > m->blocks ? rows : m->blocks;
+    const int64_t words = m->bits ? (m->weight->dims[2] + 3) / 4 : 0; /* of a row of codes */
+    const int64_t rows = m->bits ? words : m->k, most = rows > m->blocks ? rows : m->blocks;
     gpu_operand own = {.value = -1};
     size_t bytes;
-    to->kernel = m->bits             ? GPU_MOE_CODES
-                 : dtype == GQAC_F32 ? GPU_MOE_F32
-                 : dtype == GQAC_F16 ? GPU_MOE_F16
-                                     : GPU_MOE_BF16;
-    char *memory = gqac_mul_size((size_t)(experts * m->n), (size_t)most * sizeof(float), &bytes)
-                       ? malloc(bytes)
-                       : NULL;
+    to->rows = (int32_t)rows;
+    to->weights = (gpu_weights){.kernel = kernel_of(m),
+                                .k = (int32_t)m->k,
+                                .n = (int32_t)m->n,
+                                .width = gpu_weights_width((int32_t)m->n),
+                                .bits = m->bits,
+                                .block = m->bits ? (int32_t)(m->k / m->blocks) : 0,
+                                .blocks = (int32_t)m->blocks};
+    to->weights.zero_step = to->weights.width;
+    char *memory =
+        gqac_mul_size((size_t)(experts * to->weights.width), (size_t)most * sizeof(float), &bytes)
+            ? calloc(1, bytes)
+            : NULL;
     if (!memory)
         return gqac_diag_oom(b->diag, "weights on their way to a device");
-    gqac_status status = m->bits ? keep_codes(b, m, experts, memory, to)
+    gqac_status status = m->bits ? keep_codes(b, m, experts, words, memory, &to->weights)
                                  : keep_floats(b, m, experts, memory, &to->weights);
     free(memory);
     if (status == GQAC_OK && m->bias)

@@ -60,7 +60,9 @@ typedef enum gpu_kernel_id {
     GPU_MOE_F32,
     GPU_MOE_F16,
     GPU_MOE_BF16,
-    GPU_MOE_CODES,
+    GPU_MOE_2,
+    GPU_MOE_4,
+    GPU_MOE_8,
     GPU_MOE_ACTIVATE,
     GPU_MOE_ADD,
     GPU_KERNELS

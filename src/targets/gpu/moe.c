@@ -3,6 +3,7 @@
 #include "targets/gpu/moe.h"
 
 #include "base/check.h"
+#include "numerics/contract.h"
 
 enum { ITEMS = 64 };
 
@@ -11,7 +12,8 @@ typedef struct moe_route {
     int32_t rows, experts, chosen, normalize, has_mix;
 } moe_route;
 typedef struct moe_shape {
-    int32_t pairs, per_row, k, n, experts, bits, block, blocks, words, has_bias;
+    gpu_product_shape product;
+    int32_t pairs, per_row, experts, rows;
 } moe_shape;
 typedef struct moe_gate {
     int32_t pairs, inner, wide, activation, fusion, has_fc3;
@@ -56,25 +58,25 @@ static gqac_status choose(gpu_work *w, mixture *t) {
 static gqac_status project(gpu_work *w, const mixture *t, int fc, const gpu_buffer *x,
                            int64_t per_row, const gpu_buffer *y) {
     const gpu_projection *p = &t->record->fc[fc];
-    const moe_matrix *m = &t->m.fc[fc];
-    const moe_shape shape = {.pairs = t->pairs,
-                             .per_row = (int32_t)per_row,
-                             .k = (int32_t)m->k,
-                             .n = (int32_t)m->n,
-                             .experts = (int32_t)t->s.experts,
-                             .bits = m->bits,
-                             .block = m->bits ? (int32_t)(m->k / m->blocks) : 0,
-                             .blocks = (int32_t)m->blocks,
-                             .words = m->bits ? (int32_t)gpu_moe_words(m) : 0,
-                             .has_bias = p->bias.handle != NULL};
-    const gpu_grid grid = grid_of(m->n, t->pairs);
+    const gpu_weights *of = &p->weights;
+    const int32_t pieces = (of->k + GQAC_K_PIECE - 1) / GQAC_K_PIECE;
+    moe_shape shape = {.product = gpu_product_shape_of(of, pieces),
+                       .pairs = t->pairs,
+                       .per_row = (int32_t)per_row,
+                       .experts = (int32_t)t->s.experts,
+                       .rows = p->rows};
+    shape.product.has_bias = p->bias.handle != NULL;
+    const gpu_grid grid = {
+        .groups = {(size_t)((of->n + GPU_FEW_COLUMNS - 1) / GPU_FEW_COLUMNS), (size_t)t->pairs},
+        .items = {(size_t)(shape.product.teams * GPU_FEW_COLUMNS), 1}};
     const gpu_buffer *bias = p->bias.handle ? &p->bias : &t->p; /* absent ones are not read */
-    const gpu_buffer *scales = m->bits ? &p->scales : &t->p, *zeros = m->bits ? &p->zeros : &t->p;
-    const gpu_arg args[] = {GPU_ARG(x->handle),      GPU_ARG(p->weights.handle),
+    const gpu_buffer *scales = of->bits ? &of->scales : &t->p,
+                     *zeros = of->bits ? &of->zeros : &t->p;
+    const gpu_arg args[] = {GPU_ARG(x->handle),      GPU_ARG(of->data.handle),
                             GPU_ARG(scales->handle), GPU_ARG(zeros->handle),
                             GPU_ARG(bias->handle),   GPU_ARG(t->order.handle),
                             GPU_ARG(y->handle),      GPU_ARG(shape)};
-    return gpu_launch(w, p->kernel, &grid, GPU_COUNT(args), args);
+    return gpu_launch(w, of->kernel, &grid, GPU_COUNT(args), args);
 }
 
 static gqac_status activate(gpu_work *w, const mixture *t) {

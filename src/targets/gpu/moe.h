@@ -4,13 +4,14 @@
 #define GQAC_TARGETS_GPU_MOE_H
 
 #include "ops/mixture.h"
-#include "targets/gpu/gpu.h"
+#include "targets/gpu/products.h"
 
-/* A projection of all experts, on the device: codes as words [experts][words][n], scales and zero
- * points [experts][blocks][n]; or floats [experts][k][n], in their type. bias [experts][n]. */
+/* A projection of all experts: weights of each as in a product, one after another (products.h);
+ * bias [experts][n]. */
 typedef struct gpu_projection {
-    gpu_kernel_id kernel;
-    gpu_buffer weights, scales, zeros, bias; /* without a handle: absent */
+    gpu_weights weights;
+    int32_t rows;    /* of an expert's weights */
+    gpu_buffer bias; /* without a handle: absent */
 } gpu_projection;
 
 typedef struct gpu_moe {
@@ -19,10 +20,5 @@ typedef struct gpu_moe {
     gpu_projection fc[3];
 } gpu_moe;
 gqac_status gpu_moe_run(target_call *call, const void *record);
-
-/* Words of 32 bits that hold a row of codes. */
-static inline int64_t gpu_moe_words(const moe_matrix *m) {
-    return (m->weight->dims[2] + 3) / 4;
-}
 
 #endif

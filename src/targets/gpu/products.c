@@ -7,8 +7,6 @@
 /* Constants of the kernels. */
 enum {
     FEW_ROWS = 16, /* more are computed in tiles */
-    FEW_COLUMNS = 32,
-    FEW_TEAMS = 8,
     TILE_ROWS = 64,
     TILE_COLUMNS = 128,
     INT8_COLUMNS = 64, /* of a tile */
@@ -16,17 +14,12 @@ enum {
     ENOUGH = 256 /* groups: with fewer each has one piece */
 };
 
-/* product_shape of kernels/weights.cl. */
-typedef struct product_shape {
-    int32_t m, k, n, width, shift, blocks, zero_step, teams, split, has_bias, from_zero;
-} product_shape;
-
 typedef struct job {
     const gpu_product *p;
     const gqac_tensor *x;
     gqac_tensor y;
     int32_t pieces;
-    product_shape shape;
+    gpu_product_shape shape;
     gpu_buffer in, bias, out;
     gpu_buffer qa, sa, sq; /* int8 activations, their scales and sums */
 } job;
@@ -51,21 +44,15 @@ static int32_t parts_of(int64_t n, int32_t size) {
     return (int32_t)((n + size - 1) / size);
 }
 
-/* Pieces of k, and what the kernels need besides. A block that is longer than a piece is one. */
+/* A block that is longer than a piece is one. */
 static void set_shape(job *j) {
     const gpu_weights *w = &j->p->weights;
-    product_shape *s = &j->shape;
     const bool longer = j->p->int8 && w->block > GQAC_K_PIECE;
-    s->k = w->k;
-    s->n = w->n;
-    s->width = w->width;
-    s->blocks = w->blocks;
-    s->zero_step = w->zero_step;
-    while (1 << s->shift < w->block)
-        s->shift++;
-    s->from_zero = longer && w->k > GQAC_K_PIECE;
+    const int32_t m = j->shape.m;
     j->pieces = parts_of(w->k, longer ? w->block : GQAC_K_PIECE);
-    s->teams = j->pieces < FEW_TEAMS ? j->pieces : FEW_TEAMS;
+    j->shape = gpu_product_shape_of(w, j->pieces);
+    j->shape.m = m;
+    j->shape.from_zero = longer && w->k > GQAC_K_PIECE;
 }
 
 static gqac_status launch(gpu_work *w, const job *j, int form, const gpu_grid *grid,
@@ -88,9 +75,9 @@ static gqac_status launch(gpu_work *w, const job *j, int form, const gpu_grid *g
 
 static gqac_status few_rows(gpu_work *w, const job *j) {
     const int form = j->shape.m == 1 ? GPU_FEW_1 : GPU_FEW_4, rows = form == GPU_FEW_1 ? 1 : 4;
-    const gpu_grid grid = {
-        .groups = {(size_t)parts_of(j->shape.n, FEW_COLUMNS), (size_t)parts_of(j->shape.m, rows)},
-        .items = {(size_t)(j->shape.teams * FEW_COLUMNS), 1}};
+    const gpu_grid grid = {.groups = {(size_t)parts_of(j->shape.n, GPU_FEW_COLUMNS),
+                                      (size_t)parts_of(j->shape.m, rows)},
+                           .items = {(size_t)(j->shape.teams * GPU_FEW_COLUMNS), 1}};
     return launch(w, j, form, &grid, &j->out);
 }
 

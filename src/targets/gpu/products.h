@@ -19,6 +19,28 @@ static inline int32_t gpu_weights_width(int32_t n) {
     return (n + 7) / 8 * 8;
 }
 
+enum { GPU_FEW_COLUMNS = 32, GPU_FEW_TEAMS = 8 }; /* of a group that computes few rows */
+
+/* product_shape of kernels/weights.cl. */
+typedef struct gpu_product_shape {
+    int32_t m, k, n, width, shift, blocks, zero_step, teams, split, has_bias, from_zero;
+} gpu_product_shape;
+
+/* The shape of one row with so many pieces of k. */
+static inline gpu_product_shape gpu_product_shape_of(const gpu_weights *w, int32_t pieces) {
+    int32_t shift = 0;
+    while (1 << shift < w->block) /* only the one block of a row can have another size */
+        shift++;
+    return (gpu_product_shape){.m = 1,
+                               .k = w->k,
+                               .n = w->n,
+                               .width = w->width,
+                               .shift = shift,
+                               .blocks = w->blocks,
+                               .zero_step = w->zero_step,
+                               .teams = pieces < GPU_FEW_TEAMS ? pieces : GPU_FEW_TEAMS};
+}
+
 /* x [.., K] times weights, plus a bias: MatMul, MatMulNBits. */
 typedef struct gpu_product {
     int x, y; /* values */

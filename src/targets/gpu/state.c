@@ -60,7 +60,9 @@ static const char *const kernel_names[GPU_KERNELS] = {
     [GPU_MOE_F32] = "moe_f32",
     [GPU_MOE_F16] = "moe_f16",
     [GPU_MOE_BF16] = "moe_bf16",
-    [GPU_MOE_CODES] = "moe_codes",
+    [GPU_MOE_2] = "moe_2",
+    [GPU_MOE_4] = "moe_4",
+    [GPU_MOE_8] = "moe_8",
     [GPU_MOE_ACTIVATE] = "moe_activate",
     [GPU_MOE_ADD] = "moe_add",
 };

@@ -36,64 +36,47 @@ __kernel void moe_choose(__global const float *router, __global const float *mix
         p[i] = s.has_mix ? mix[order[i]] : gqn_div(p[i], sum);
 }
 
-/* Code of k `i`: words [k * bits / 32][n], lowest bits first. */
-static inline int code_of(__global const uint *words, int i, int at, int n, int bits) {
-    const int per = 32 / bits;
-    return (int)(words[(size_t)(i / per) * (size_t)n + (size_t)at] >> (i % per * bits)) &
-           ((1 << bits) - 1);
-}
-
+/* moe_shape of moe.c. */
 typedef struct moe_shape {
-    int pairs, per_row, k, n; /* per_row: pairs that share a row of x */
-    int experts, bits, block, blocks, words, has_bias;
+    product_shape product; /* of a pair: one row */
+    int pairs, per_row;    /* per_row: pairs that share a row of x */
+    int experts, rows;     /* rows of an expert's weights */
 } moe_shape;
 
-/* y [pairs,n] = x [pairs / per_row,k] times the weights of the pair's expert, plus its bias. The grid
- * is [n, pairs]. `WEIGHT` is the weight of k `i`; the statement BLOCK runs before it. */
-#define MOE_CHAIN(BLOCK, WEIGHT)                                                                   \
-    const int at = (int)get_global_id(0), pair = (int)get_global_id(1);                            \
-    if (at >= s.n || pair >= s.pairs)                                                              \
-        return;                                                                                    \
-    const size_t expert = (size_t)(order[pair] < s.experts ? order[pair] : s.experts - 1);         \
-    x += (size_t)(pair / s.per_row) * (size_t)s.k;                                                 \
-    float total = 0.0f, piece = 0.0f;                                                              \
-    for (int start = 0; start < s.k; start += GQAC_K_PIECE) {                                      \
-        const int end = s.k - start < GQAC_K_PIECE ? s.k : start + GQAC_K_PIECE;                   \
-        piece = 0.0f;                                                                              \
-        for (int i = start; i < end; i++) {                                                        \
-            BLOCK;                                                                                 \
-            piece = gqn_fma(x[i], WEIGHT, piece);                                                  \
-        }                                                                                          \
-        total = start == 0 ? piece : total + piece;                                                \
-    }                                                                                              \
-    y[(size_t)pair * (size_t)s.n + (size_t)at] =                                                   \
-        s.has_bias ? total + bias[expert * (size_t)s.n + (size_t)at] : total
-
-#define MOE_FLOATS(TYPE, NAME)                                                                     \
-    __kernel void moe_##NAME(__global const float *x, __global const TYPE *weights,                \
-                             __global const float *scales, __global const float *zeros,            \
-                             __global const float *bias, __global const int *order,                \
-                             __global float *y, moe_shape s) {                                     \
-        MOE_CHAIN(, weight_##NAME(weights, (expert * (size_t)s.k + (size_t)i) * (size_t)s.n +      \
-                                               (size_t)at));                                       \
+/* y [pairs,n] = x [pairs / per_row,k] times the weights of the pair's expert, plus its bias: a group
+ * computes columns of one pair as product_few does. The grid is [n / 32, pairs]. */
+#define MOE(NAME, KIND)                                                                            \
+    __kernel MOST(FEW_TEAMS *FEW_COLUMNS) void moe_##NAME(                                         \
+        __global const float *x, __global const uint4 *weights, __global const float *scales,      \
+        __global const float *zeros, __global const float *bias, __global const int *order,        \
+        __global float *y, moe_shape s) {                                                          \
+        SHARED uint4 chunks[FEW_TEAMS * FEW_CHUNKS(KIND, 1)];                                      \
+        SHARED float4 xs[FEW_TEAMS * FEW_DEPTH(KIND, 1) / 4];                                      \
+        SHARED float scale[FEW_TEAMS * FEW_SIXTEENS(KIND, 1) * FEW_COLUMNS + 1];                   \
+        SHARED float zero[FEW_TEAMS * FEW_SIXTEENS(KIND, 1) * FEW_COLUMNS + 1];                    \
+        SHARED float sums[FEW_TEAMS * FEW_COLUMNS];                                                \
+        const product_shape *p = &s.product;                                                       \
+        const int pair = (int)get_group_id(1);                                                     \
+        const size_t e = (size_t)(order[pair] < s.experts ? order[pair] : s.experts - 1);          \
+        const size_t wide = (size_t)p->width, blocks = (size_t)p->blocks * wide;                   \
+        few_place at = few_place_of(1);                                                            \
+        few_staged f;                                                                              \
+        at.first = 0;                                                                              \
+        f.chunks = chunks;                                                                         \
+        f.x = (__local float *)xs;                                                                 \
+        f.scale = scale;                                                                           \
+        f.zero = zero;                                                                             \
+        product_few(KIND, 1, x + (size_t)(pair / s.per_row) * (size_t)p->k,                        \
+                    weights + e * (size_t)s.rows * (wide / CHUNK_N(KIND)), scales + e * blocks,    \
+                    zeros + e * blocks, bias + e * (size_t)p->n,                                   \
+                    y + (size_t)pair * (size_t)p->n, at, p, f, sums);                              \
     }
-MOE_FLOATS(float, f32)
-MOE_FLOATS(ushort, f16)
-MOE_FLOATS(ushort, bf16)
-
-__kernel void moe_codes(__global const float *x, __global const uint *weights,
-                        __global const float *scales, __global const float *zeros,
-                        __global const float *bias, __global const int *order, __global float *y,
-                        moe_shape s) {
-    float scale = 0.0f, zero = 0.0f;
-    MOE_CHAIN(if (i == start || i % s.block == 0) {
-        const size_t of = (expert * (size_t)s.blocks + (size_t)(i / s.block)) * (size_t)s.n +
-                          (size_t)at;
-        scale = scales[of];
-        zero = zeros[of];
-    }, ((float)code_of(weights + expert * (size_t)s.words * (size_t)s.n, i, at, s.n, s.bits) - zero) *
-           scale);
-}
+MOE(f32, KIND_F32)
+MOE(f16, KIND_F16)
+MOE(bf16, KIND_BF16)
+MOE(2, 2)
+MOE(4, 4)
+MOE(8, 8)
 
 /* moe_form.activation (ops/mixture.h). */
 #define MOE_RELU   0

@@ -43,7 +43,7 @@ for form in included whole; do
     [ "$form" = whole ] && path="-I$work"
 
     if command -v clang >/dev/null 2>&1; then
-        clang -x cl -cl-std=CL1.2 -Xclang -finclude-default-header -fsyntax-only -Wall -Wextra \
+        clang -x cl -cl-std=CL1.2 -Xclang -finclude-default-header -O3 -emit-llvm -S -o /dev/null -Wall -Wextra \
             -Werror $path "$form.cl"
         echo "OpenCL C, $form: ok"
         checked=1
@@ -76,8 +76,8 @@ if command -v clang >/dev/null 2>&1; then
     for h in contract dialect math convert; do cat "$root/src/numerics/$h.h"; done >>kernels.cl
     for k in language.h values.h weights.cl products.cl nbits.cl attend_common.cl attend_few.cl \
         attention.cl attend_many.cl attention.cl; do cat "$root/src/targets/gpu/kernels/$k"; done >>kernels.cl
-    clang -x cl -cl-std=CL1.2 -Xclang -finclude-default-header -fsyntax-only -Wall -Wextra \
-        -Werror kernels.cl
+    clang -x cl -cl-std=CL1.2 -Xclang -finclude-default-header -O3 -emit-llvm -S -o /dev/null \
+        -Wall -Wextra -Werror kernels.cl
     echo "kernels of the target gpu: ok"
 fi
 [ "$checked" = 1 ] || exit 77

@@ -676,7 +676,8 @@ class Simulated(Case):
         """The environment in which Oclgrind is the only device."""
         (self.dir / "oclgrind.icd").write_text(f"{ICD}\n")
         return {"OCL_ICD_VENDORS": str(self.dir), "GQAC_GPU_ANY_DEVICE": "1",
-                "OCLGRIND_DATA_RACES": "1", "OCLGRIND_CHECK_API": "1"}
+                "OCLGRIND_DATA_RACES": "1", "OCLGRIND_CHECK_API": "1",
+                "OCLGRIND_LOCAL_MEM_SIZE": str(48 << 10)}
 
     def report(self, path, values, tool=None):
         """What Oclgrind says of one run; the bits are those of cpu."""
@@ -743,9 +744,7 @@ class Simulated(Case):
 
     def test_values(self):
         """Norms and elementwise ops."""
-        (self.dir / "oclgrind.icd").write_text(f"{ICD}\n")
-        env = {"OCL_ICD_VENDORS": str(self.dir), "GQAC_GPU_ANY_DEVICE": "1",
-               "OCLGRIND_DATA_RACES": "1", "OCLGRIND_CHECK_API": "1"}
+        env = self.simulator()
         values = Values()
         values.dir = self.dir
         for name, path, used, given in values.each():

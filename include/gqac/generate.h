@@ -2,7 +2,7 @@
 #ifndef GQAC_GENERATE_H
 #define GQAC_GENERATE_H
 
-#include <gqac/sequence.h>
+#include <gqac/session.h>
 #include <gqac/tokenizer.h>
 
 #ifdef __cplusplus
@@ -98,34 +98,6 @@ static inline void gqac_sampling_init(gqac_sampling *sampling) {
 GQAC_API gqac_status gqac_sample(const gqac_sampling *options, const float *logits,
                                  int64_t vocabulary, const int64_t *history, size_t n_history,
                                  int64_t *id, double *probability, gqac_diag *diag);
-
-/* A sequence for gqac_generate, with the ids of its tokens. The longest prefix of a new prompt that
- * the sequence already holds is not computed again, except for the last id of the prompt. Answers
- * are the same as with a new session, and as with kind "off". */
-typedef struct gqac_session gqac_session;
-typedef struct gqac_session_options {
-    size_t size;
-    const char *kv;  /* cache kind; NULL: "contiguous"; "off": no cache, every id needs a forward
-                        over all tokens */
-    int64_t context; /* maximum number of tokens of prompt and answer together; 0: the model's */
-} gqac_session_options;
-static inline void gqac_session_options_init(gqac_session_options *options) {
-    memset(options, 0, sizeof *options);
-    options->size = sizeof *options;
-}
-/* Creates an empty session; options NULL: defaults. The caller frees *session, before the program.
- * The program must be for sequences; with kind "off" it may also be a stateless one that
- * gqac_forward_whole can run. USAGE: the kind is unknown; OUT_OF_RANGE: `context` is negative;
- * UNSUPPORTED: gqac_forward_whole cannot run the stateless program; NO_MEMORY. */
-GQAC_API gqac_status gqac_session_create(const gqac_program *program,
-                                         const gqac_session_options *options,
-                                         gqac_session **session, gqac_diag *diag);
-GQAC_API void gqac_session_free(gqac_session *session);
-/* Returns "contiguous" or "off", never NULL. */
-GQAC_API const char *gqac_session_kind(const gqac_session *session);
-/* Returns the *n ids whose rows are cached; none with kind "off". They belong to the session and
- * are valid until the next call with it. */
-GQAC_API const int64_t *gqac_session_ids(const gqac_session *session, size_t *n);
 
 typedef struct gqac_scored_id {
     int64_t id;

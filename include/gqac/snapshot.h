@@ -94,6 +94,8 @@ typedef struct gqac_snapshot_file {
  * gqac_snapshot_load. */
 GQAC_API gqac_status gqac_snapshot_file_open(const char *path, bool whole,
                                              gqac_snapshot_file **file, gqac_diag *diag);
+/* Whether a file begins as snapshot files do, damaged or not. IO. */
+GQAC_API gqac_status gqac_snapshot_file_is(const char *path, bool *is, gqac_diag *diag);
 GQAC_API void gqac_snapshot_file_free(gqac_snapshot_file *file);
 
 #ifdef __cplusplus

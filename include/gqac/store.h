@@ -43,6 +43,7 @@ GQAC_API gqac_status gqac_store_create(const gqac_program *program,
 /* Frees the store, after all sequences that gqac_store_open created and their forks. Its files
  * stay. */
 GQAC_API void gqac_store_free(gqac_store *store);
+GQAC_API const gqac_program *gqac_store_program(const gqac_store *store);
 
 /* Creates a sequence with the longest prefix of ids[0..n) that the tenant has in the store, but at
  * most n - 1 tokens, so that the last one is left to compute. The caller frees *sequence, before
@@ -50,7 +51,7 @@ GQAC_API void gqac_store_free(gqac_store *store);
  * that has a state. Options are those of gqac_sequence_create. Rows of another kind of cache, or
  * computed on the other side of a LongRoPE threshold (by the final length, or else by n), are not
  * found. Each step that succeeds adds rows of the sequence and of its forks to the store: whole
- * blocks during decode, and all rows after a call with several tokens and when the sequence is
+ * blocks during decode, and all rows after a call with 16 tokens or more and when the sequence is
  * freed. Sequences of embeddings are found by the ids that the caller gives them. A damaged file is
  * ignored. tenant NULL means "". Tenants never find rows of other tenants. OUT_OF_RANGE: n < 1;
  * CAPACITY, NO_MEMORY and other errors: as for gqac_sequence_create. */
@@ -116,7 +117,7 @@ GQAC_API int gqac_store_prefixes(gqac_store *store, int capacity, gqac_store_pre
 typedef struct gqac_store_file {
     size_t size;
     const char *name;
-    int64_t used;             /* time of the last use, in seconds since 1970 */
+    int64_t used;             /* time of the last use, in nanoseconds since 1970 */
     int64_t bytes;            /* of the file */
     gqac_snapshot_file *file; /* NULL: it is damaged, or no snapshot */
     gqac_diag why;            /* the reason, if file is NULL */

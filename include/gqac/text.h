@@ -19,6 +19,7 @@
 #include <gqac/generate.h>
 #include <gqac/gqac.h>
 #include <gqac/seq2seq.h>
+#include <gqac/session.h>
 #include <gqac/speculate.h>
 #include <gqac/tokenizer.h>
 

@@ -102,7 +102,7 @@ static gqac_status choose(generating *g, gqac_session_options *session) {
 
 /* ---- opening ------------------------------------------------------------- */
 
-static gqac_status open_program(generating *g, const gqac_session_options *session) {
+static gqac_status open_program(generating *g, gqac_session_options *session) {
     int threads = 1;
     GQAC_TRY(cli_threads(g->c, &threads));
     GQAC_TRY(cli_open(g->c, cli_kv_off(g->c), &g->program));
@@ -114,7 +114,10 @@ static gqac_status open_program(generating *g, const gqac_session_options *sessi
     GQAC_TRY(gqac_context_create_on(g->program, g->threads, &g->context, &g->c->diag));
     GQAC_TRY(
         gqac_context_set_monitor(g->context, cli_watch_steps(g->c, "prompt"), NULL, &g->c->diag));
-    return gqac_session_create(g->program, session, &g->session, &g->c->diag);
+    GQAC_TRY(caching_open(g->c, g->program, &g->store));
+    session->store = g->store;
+    GQAC_TRY(gqac_session_create(g->program, session, &g->session, &g->c->diag));
+    return caching_load(g->c, g->session);
 }
 
 /* Before the model is loaded: the maximum of a context is that of its config, else the length of
@@ -147,6 +150,7 @@ gqac_status generating_open(generating *g, unsigned parts) {
     GQAC_TRY(choose(g, &session));
     if (cli_value(g->c, "context"))
         GQAC_TRY(check_context(g, session.context));
+    GQAC_TRY(caching_check(g->c));
     GQAC_TRY(open_program(g, &session));
     g->context_tokens = session.context;
     g->request.session = g->session;
@@ -165,6 +169,7 @@ void generating_free(generating *g) {
     json_decref(g->scores);
     drafting_close(&g->drafting);
     gqac_session_free(g->session);
+    gqac_store_free(g->store);
     gqac_context_free(g->context);
     gqac_threads_free(g->threads);
     gqac_program_free(g->program);

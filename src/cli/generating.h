@@ -3,6 +3,7 @@
 #ifndef GQAC_CLI_GENERATING_H
 #define GQAC_CLI_GENERATING_H
 
+#include "cli/caching.h"
 #include "cli/drafting.h"
 
 /* Rows of a flag table. */
@@ -26,6 +27,7 @@
         {"context", "N", "maximum number of tokens, prompt and answer (the model's own)"},         \
         {"speculate", "N",                                                                         \
          "drafts up to N tokens a step from earlier text; the answer stays the same (0: off)"},    \
+        CACHING_FLAGS,                                                                             \
         {"draft", "MODEL", "a smaller model with the same tokenizer that drafts too"},             \
         {"metrics", NULL,                                                                          \
          "prints times and token counts on stderr after the answer; json always has them"},        \
@@ -39,6 +41,7 @@ typedef struct generating {
     gqac_program *program;
     gqac_threads *threads;
     gqac_context *context;
+    gqac_store *store; /* of --prefix-store; NULL: none */
     gqac_session *session;
     drafting drafting;
     gqac_sampling sampling;

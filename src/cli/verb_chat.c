@@ -222,7 +222,8 @@ static gqac_status chat(conversation *t, lines **l) {
     GQAC_TRY(generating_open(t->g, GQAC_TEXT_ALL));
     GQAC_TRY(lines_open(t->g->c, l));
     t->most = generating_most_tokens(t->g);
-    return converse(t, *l);
+    GQAC_TRY(converse(t, *l));
+    return caching_save(t->g->c, t->g->store, t->g->session);
 }
 
 static int run(cli *c) {

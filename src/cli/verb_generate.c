@@ -61,7 +61,7 @@ static gqac_status generate(generating *g, prompt *p, gqac_generation **said) {
     if (g->json)
         GQAC_TRY(cli_print_json_line(g->c, generating_json(g, *said)));
     generating_metrics(g, *said);
-    return GQAC_OK;
+    return caching_save(g->c, g->store, g->session);
 }
 
 static int run(cli *c) {

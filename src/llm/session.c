@@ -38,12 +38,16 @@ gqac_status gqac_session_create(const gqac_program *program, const gqac_session_
     GQAC_TRY(gqac_sized_take(&own, sizeof own, options, "gqac_session_options", diag));
     if (o->context < 0)
         GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "a context of %lld tokens", (long long)o->context);
+    if (o->store && (gqac_store_program(o->store) != program || (o->kv && !strcmp(o->kv, "off"))))
+        GQAC_FAIL(diag, GQAC_USAGE, "the store is of another program, or there is no cache");
     gqac_session *s = gqac_calloc(1, sizeof *s);
     if (!s)
         return gqac_diag_oom(diag, "a session");
     s->program = program;
     s->context = o->context;
     s->off = o->kv && !strcmp(o->kv, "off");
+    s->store = o->store;
+    s->tenant = o->tenant;
     s->tables = has_tables(program);
     const gqac_sequence_options inner = {
         .size = sizeof inner, .kv = s->off ? NULL : o->kv, .capacity = o->context};
@@ -76,11 +80,31 @@ const int64_t *gqac_session_ids(const gqac_session *session, size_t *n) {
 
 /* ---- ids and rows -------------------------------------------------------- */
 
+/* Continues what the store has of a prompt; *kept is its number of tokens. */
+static gqac_status open_stored(gqac_session *session, const int64_t *ids, size_t n, int64_t *kept,
+                               gqac_diag *diag) {
+    gqac_sequence *sequence = NULL;
+    const gqac_sequence_options options = {
+        .size = sizeof options, .kv = gqac_session_kind(session), .capacity = session->context};
+    if (!gqac_reserve(&session->ids, n, &session->capacity, sizeof *session->ids))
+        return gqac_diag_oom(diag, "the ids of a session");
+    GQAC_TRY(gqac_store_add(session->store, session->tenant, session->sequence, diag));
+    GQAC_TRY(gqac_store_open(session->store, session->tenant, ids, (int64_t)n, &options, &sequence,
+                             kept, diag));
+    gqac_sequence_free(session->sequence);
+    session->sequence = sequence;
+    session->n = 0;
+    session_append(session, ids, (size_t)*kept);
+    return GQAC_OK;
+}
+
 gqac_status session_keep(gqac_session *session, const int64_t *ids, size_t n, int64_t *kept,
                          gqac_diag *diag) {
     size_t same = 0;
     while (same < session->n && same < n - 1 && session->ids[same] == ids[same])
         same++;
+    if (session->store && (!same || same < session->n))
+        return open_stored(session, ids, n, kept, diag);
     if (same < session->n)
         GQAC_TRY(gqac_sequence_rewind(session->sequence, (int64_t)same, diag));
     session->n = same;
@@ -108,7 +132,8 @@ gqac_status session_reserve(gqac_session *session, size_t n, gqac_diag *diag) {
 }
 
 void session_append(gqac_session *session, const int64_t *ids, size_t n) {
-    memcpy(session->ids + session->n, ids, n * sizeof *ids);
+    if (n)
+        memcpy(session->ids + session->n, ids, n * sizeof *ids);
     session->n += n;
 }
 
@@ -118,6 +143,42 @@ void session_end(gqac_session *session) {
     gqac_sequence_free(session->sequence);
     session->sequence = NULL;
     session->n = 0;
+}
+
+/* ---- snapshots ----------------------------------------------------------- */
+
+/* A sequence with the rows of a snapshot, which can grow to the context of the session. */
+static gqac_status restore(const gqac_session *session, const gqac_snapshot *snapshot,
+                           gqac_sequence **sequence, gqac_diag *diag) {
+    const gqac_sequence_options options = {
+        .size = sizeof options, .kv = gqac_session_kind(session), .capacity = session->context};
+    return gqac_snapshot_restore(snapshot, &options, sequence, diag);
+}
+
+const gqac_sequence *gqac_session_sequence(const gqac_session *session) {
+    return session->off ? NULL : session->sequence;
+}
+
+gqac_status gqac_session_restore(gqac_session *session, const gqac_snapshot *snapshot,
+                                 gqac_diag *diag) {
+    int64_t first = 0, n = 0;
+    const int64_t *ids = gqac_snapshot_ids(snapshot, &first, &n);
+    gqac_sequence *sequence = NULL;
+    if (session->off)
+        GQAC_FAIL(diag, GQAC_USAGE, "a session of kind \"off\" keeps no rows");
+    if (gqac_snapshot_program(snapshot) != session->program)
+        GQAC_FAIL(diag, GQAC_USAGE, "the snapshot belongs to another program than the session");
+    if (first)
+        GQAC_FAIL(diag, GQAC_USAGE, "the ids of %lld imported tokens are unknown",
+                  (long long)first);
+    if (!gqac_reserve(&session->ids, (size_t)n, &session->capacity, sizeof *session->ids))
+        return gqac_diag_oom(diag, "the ids of a session");
+    GQAC_TRY(restore(session, snapshot, &sequence, diag));
+    gqac_sequence_free(session->sequence);
+    session->sequence = sequence;
+    session->n = 0;
+    session_append(session, ids, (size_t)n);
+    return GQAC_OK;
 }
 
 /* ---- other rope tables --------------------------------------------------- */
@@ -136,49 +197,22 @@ static gqac_status feed(gqac_sequence *sequence, gqac_context *context, const in
     return GQAC_OK;
 }
 
-/* Copies the past tensors of a sequence; the caller frees their data, also after a failure. */
-static gqac_status copy_out(const gqac_sequence *sequence, int n, const gqac_kv_pair *pairs,
-                            const char **names, gqac_tensor *tensors, gqac_diag *diag) {
-    const int64_t length = gqac_sequence_length(sequence);
-    for (int i = 0; i < n; i++) {
-        names[i] = pairs[i].past;
-        tensors[i] = (gqac_tensor){
-            .dtype = pairs[i].dtype,
-            .rank = 4,
-            .dims = {1, pairs[i].heads, gqac_kv_pair_rows(&pairs[i], length), pairs[i].head_size}};
-        const size_t bytes = gqac_tensor_bytes(&tensors[i]);
-        tensors[i].data = gqac_alloc(bytes);
-        if (!tensors[i].data)
-            return gqac_diag_oom(diag, "rows of a recomputed sequence");
-        GQAC_TRY(gqac_sequence_export(sequence, names[i], tensors[i].data, bytes, diag));
-    }
-    return GQAC_OK;
-}
-
-static gqac_status copy_in(gqac_session *session, int n, const char *const *names,
-                           const gqac_tensor *tensors, gqac_diag *diag) {
-    GQAC_TRY(gqac_sequence_rewind(session->sequence, 0, diag));
+/* Makes the rows of *whole, which it frees, those of the session. They stay as they are; without a
+ * final length the sequence can grow. */
+static gqac_status adopt(gqac_session *session, gqac_sequence **whole, gqac_diag *diag) {
+    gqac_snapshot *snapshot = NULL;
+    const gqac_status status = gqac_snapshot_take(*whole, &snapshot, diag);
+    gqac_sequence_free(*whole);
+    *whole = NULL;
+    GQAC_TRY(status);
+    gqac_sequence *grows = NULL;
+    const gqac_status restored = restore(session, snapshot, &grows, diag);
+    gqac_snapshot_free(snapshot);
+    GQAC_TRY(restored);
+    gqac_sequence_free(session->sequence);
+    session->sequence = grows;
     session->n = 0;
-    return gqac_sequence_import(session->sequence, n, names, tensors, diag);
-}
-
-/* Moves the rows of *from, which it frees, to the session's sequence. */
-static gqac_status move_rows(gqac_session *session, gqac_sequence **from, gqac_diag *diag) {
-    const gqac_kv_pair *pairs = NULL;
-    const int n = gqac_program_kv_pairs(session->program, &pairs);
-    gqac_tensor *tensors = gqac_calloc((size_t)n, sizeof *tensors);
-    const char **names = gqac_calloc((size_t)n, sizeof *names);
-    gqac_status status = tensors && names ? copy_out(*from, n, pairs, names, tensors, diag)
-                                          : gqac_diag_oom(diag, "rows of a recomputed sequence");
-    gqac_sequence_free(*from); /* before its blocks are needed again */
-    *from = NULL;
-    if (status == GQAC_OK)
-        status = copy_in(session, n, names, tensors, diag);
-    for (int i = 0; tensors && i < n; i++)
-        gqac_free(tensors[i].data);
-    gqac_free(names);
-    gqac_free(tensors);
-    return status;
+    return GQAC_OK;
 }
 
 gqac_status session_recompute(gqac_session *session, gqac_context *context, const int64_t *ids,
@@ -191,7 +225,7 @@ gqac_status session_recompute(gqac_session *session, gqac_context *context, cons
     GQAC_TRY(gqac_sequence_create(session->program, &options, &whole, diag));
     gqac_status status = feed(whole, context, ids, n, chunk, computed, diag);
     if (status == GQAC_OK)
-        status = move_rows(session, &whole, diag);
+        status = adopt(session, &whole, diag);
     gqac_sequence_free(whole);
     GQAC_TRY(status);
     session_append(session, ids, n);

@@ -11,9 +11,11 @@ struct gqac_session {
     const gqac_program *program;
     gqac_sequence *sequence; /* NULL between forwards of kind "off" */
     bool off;
-    float *logits;   /* of the last id, if the program is stateless; NULL: it is for sequences */
-    bool tables;     /* the model has a LongRoPE threshold */
-    int64_t context; /* maximum of tokens; 0: none */
+    float *logits;     /* of the last id, if the program is stateless; NULL: it is for sequences */
+    bool tables;       /* the model has a LongRoPE threshold */
+    int64_t context;   /* maximum of tokens; 0: none */
+    gqac_store *store; /* NULL: none */
+    const char *tenant;
     int64_t *ids;
     size_t n, capacity;
 };

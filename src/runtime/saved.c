@@ -280,6 +280,10 @@ static bool sound_ids(const gqac_program *p, const int64_t *ids, int64_t n) {
     return true;
 }
 
+bool saved_begins(const void *data, size_t n) {
+    return n >= sizeof magic && !memcmp(data, magic, sizeof magic);
+}
+
 gqac_status saved_check_header(const void *data, size_t n, uint64_t bytes, header *h,
                                gqac_diag *diag) {
     static const char *const names[] = {"geometry", "positions", "ids", "rows", "states"};

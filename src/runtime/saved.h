@@ -52,5 +52,7 @@ gqac_status saved_check_program(const gqac_program *program, const saved_header 
  * section. INVALID_INPUT: the section is damaged. */
 gqac_status saved_check_section(const unsigned char *data, const saved_header *header,
                                 saved_section section, gqac_diag *diag);
+/* Whether the n bytes at `data` begin as a header does. */
+bool saved_begins(const void *data, size_t n);
 
 #endif

@@ -148,7 +148,7 @@ static gqac_status read_bytes(const reader *r, size_t at, void *data, size_t n, 
     return GQAC_OK;
 }
 
-/* Opens a regular file without waiting for a FIFO, and checks its header. */
+/* Opens a regular file, without waiting for a FIFO. */
 static gqac_status open_reader(const char *path, reader *r, gqac_diag *diag) {
     struct stat st;
     r->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -157,7 +157,13 @@ static gqac_status open_reader(const char *path, reader *r, gqac_diag *diag) {
     if (!S_ISREG(st.st_mode))
         GQAC_FAIL(diag, GQAC_IO, "it is not a regular file");
     r->bytes = (uint64_t)st.st_size;
+    return GQAC_OK;
+}
+
+/* The same, and checks its header. */
+static gqac_status open_snapshot(const char *path, reader *r, gqac_diag *diag) {
     unsigned char head[sizeof r->header];
+    GQAC_TRY(open_reader(path, r, diag));
     const size_t n = r->bytes < sizeof head ? (size_t)r->bytes : sizeof head;
     GQAC_TRY(read_bytes(r, 0, head, n, diag));
     return saved_check_header(head, n, r->bytes, &r->header, diag);
@@ -188,7 +194,7 @@ static gqac_status read_front(const reader *r, uint64_t n, unsigned char **data,
 static gqac_status load(const gqac_program *program, const char *path, reader *r,
                         gqac_sequence **sequence, gqac_diag *diag) {
     unsigned char *data = NULL;
-    GQAC_TRY(open_reader(path, r, diag));
+    GQAC_TRY(open_snapshot(path, r, diag));
     GQAC_TRY(saved_check_program(program, &r->header, diag)); /* before memory is taken for it */
     gqac_status status = read_front(r, r->bytes, &data, diag);
     if (status == GQAC_OK)
@@ -238,7 +244,7 @@ static void describe(description *d) {
 static gqac_status read_description(const char *path, bool whole, reader *r, description *d,
                                     gqac_diag *diag) {
     const int end = whole ? SAVED_SECTIONS : SAVED_ROWS;
-    GQAC_TRY(open_reader(path, r, diag));
+    GQAC_TRY(open_snapshot(path, r, diag));
     d->header = r->header;
     const uint64_t front = whole ? r->bytes : r->header.sections[SAVED_ROWS].offset;
     GQAC_TRY(read_front(r, front, &d->data, diag));
@@ -264,6 +270,20 @@ gqac_status gqac_snapshot_file_open(const char *path, bool whole, gqac_snapshot_
     }
     *file = &d->file;
     return GQAC_OK;
+}
+
+static gqac_status read_beginning(const char *path, reader *r, bool *is, gqac_diag *diag) {
+    char first[16];
+    GQAC_TRY(open_reader(path, r, diag));
+    const size_t n = r->bytes < sizeof first ? (size_t)r->bytes : sizeof first;
+    GQAC_TRY(read_bytes(r, 0, first, n, diag));
+    *is = saved_begins(first, n);
+    return GQAC_OK;
+}
+
+gqac_status gqac_snapshot_file_is(const char *path, bool *is, gqac_diag *diag) {
+    reader r = {.fd = -1};
+    return close_reader(&r, path, read_beginning(path, &r, is, diag), diag);
 }
 
 void gqac_snapshot_file_free(gqac_snapshot_file *file) {

@@ -22,7 +22,7 @@
 #include "store/store_impl.h"
 
 #define SUFFIX ".gqs"
-enum { NAME = 64 + sizeof SUFFIX, STALE_SECONDS = 3600 };
+enum { NAME = 64 + sizeof SUFFIX, STALE_SECONDS = 3600, NANO = 1000000000 };
 
 /* A file of this program. */
 typedef struct entry {
@@ -268,7 +268,7 @@ static gqac_status list_file(const char *folder, const char *name, bool whole, g
     memcpy(copy, name, strlen(name) + 1);
     *out = (gqac_store_file){.size = sizeof *out, .name = copy};
     if (lstat(path, &st) == 0) {
-        out->used = (int64_t)st.st_mtime;
+        out->used = (int64_t)st.st_mtim.tv_sec * NANO + (int64_t)st.st_mtim.tv_nsec;
         out->bytes = (int64_t)st.st_size;
     }
     gqac_status status = GQAC_INVALID_INPUT;

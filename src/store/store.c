@@ -61,6 +61,10 @@ void gqac_store_free(gqac_store *store) {
     gqac_free(store);
 }
 
+const gqac_program *gqac_store_program(const gqac_store *store) {
+    return store->program;
+}
+
 /* ---- spaces -------------------------------------------------------------- */
 
 static char *copy_text(const char *text) {
@@ -162,6 +166,8 @@ static gqac_status add(store_space *space, const gqac_sequence *q, int64_t lengt
     return status;
 }
 
+enum { PROMPT = 16 }; /* tokens of a call that is taken for a prompt */
+
 static void committed(void *arg, const gqac_sequence *q, int64_t count) {
     store_space *space = arg;
     const int64_t length = kv_sequence_length(q->kv);
@@ -169,8 +175,11 @@ static void committed(void *arg, const gqac_sequence *q, int64_t count) {
     space->store->counts.computed_tokens += count;
     /* While a sequence decodes, its last block is added when it is full: a block that is shared is
      * copied when it is written to. */
-    if (count > 1 || length % GQAC_KV_BLOCK == 0)
+    const int64_t full = length / GQAC_KV_BLOCK * GQAC_KV_BLOCK;
+    if (count >= PROMPT)
         (void)add(space, q, length, NULL);
+    else if (full > length - count)
+        (void)add(space, q, kv_sequence_reach(q->kv, full), NULL);
     pthread_mutex_unlock(&space->store->lock);
 }
 

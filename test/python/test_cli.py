@@ -21,8 +21,8 @@ LLAMA = model("llama")
 IDS = MODELS / "llama" / "ref" / "ids.txt"
 INPUTS = MODELS / "llama" / "ref" / "hybrid" / "inputs"
 VERBS = ("inspect", "compile", "rewrite", "run", "test", "score", "equiv", "generate", "chat",
-         "tokenize", "verify", "version", "completion", "man", "devices")
-NOT_BUILT = ("cache", "serve")
+         "tokenize", "verify", "version", "completion", "man", "devices", "cache")
+NOT_BUILT = ("serve",)
 PASSES = ("tidy", "lower", "stateful", "claim", "expand", "order", "plan")
 GOOD = {"inspect": (LLAMA,), "compile": (LLAMA, "--stop-after", "tidy"),
         "run": (LLAMA, "--inputs", INPUTS), "score": (LLAMA, "--ids", IDS),

@@ -330,6 +330,15 @@ static uint64_t cold(oracle *o, const list *l) {
     return hash;
 }
 
+/* After a step of n tokens: all, or whole blocks. */
+static void commit_step(oracle *o, const live *a, int64_t n) {
+    list l = a->tokens;
+    if (n < 16)
+        l.n = l.n / 64 * 64;
+    if (l.n > a->tokens.n - n)
+        commit(o, a->tenant, &l);
+}
+
 static void step(oracle *o, live *a, int64_t n) {
     const int64_t missing = gqac_sequence_missing(a->sequence), before = a->tokens.n;
     if (before + n > LENGTH)
@@ -342,8 +351,8 @@ static void step(oracle *o, live *a, int64_t n) {
     a->computed += n + missing;
     CU_ASSERT_EQUAL_FATAL(gqac_sequence_computed(a->sequence), a->computed);
     o->computed += a->watched ? n + missing : 0;
-    if (a->watched && (n > 1 || a->tokens.n % 64 == 0))
-        commit(o, a->tenant, &a->tokens);
+    if (a->watched)
+        commit_step(o, a, n);
 }
 
 /* Most prompts begin like a list that was committed. */
@@ -371,8 +380,7 @@ static void open_live(oracle *o, live *a) {
     a->computed = a->tokens.n - reused;
     CU_ASSERT_EQUAL_FATAL(gqac_sequence_computed(a->sequence), a->computed);
     o->computed += a->computed;
-    if (a->computed > 1 || a->tokens.n % 64 == 0)
-        commit(o, a->tenant, &a->tokens);
+    commit_step(o, a, a->computed);
 }
 
 static void close_live(oracle *o, live *a) {

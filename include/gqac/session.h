@@ -1,0 +1,55 @@
+/* Sessions: the cached rows of one conversation, for gqac_generate. */
+#ifndef GQAC_SESSION_H
+#define GQAC_SESSION_H
+
+#include <gqac/store.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A sequence for gqac_generate, with the ids of its tokens. The longest prefix of a new prompt that
+ * the sequence already holds is not computed again, except for the last id of the prompt. Answers
+ * are the same as with a new session, and as with kind "off". */
+typedef struct gqac_session gqac_session;
+typedef struct gqac_session_options {
+    size_t size;
+    const char *kv;     /* cache kind; NULL: "contiguous"; "off": no cache, every id needs a forward
+                           over all tokens */
+    int64_t context;    /* maximum number of tokens of prompt and answer together; 0: the model's */
+    gqac_store *store;  /* prompts continue what it has cached, and its rows are added to it; NULL:
+                           none. It must outlive the session */
+    const char *tenant; /* of the store; NULL: "". It must outlive the session */
+} gqac_session_options;
+static inline void gqac_session_options_init(gqac_session_options *options) {
+    memset(options, 0, sizeof *options);
+    options->size = sizeof *options;
+}
+/* Creates an empty session; options NULL: defaults. The caller frees *session, before the program.
+ * The program must be for sequences; with kind "off" it may also be a stateless one that
+ * gqac_forward_whole can run. USAGE: the kind is unknown; OUT_OF_RANGE: `context` is negative;
+ * UNSUPPORTED: gqac_forward_whole cannot run the stateless program; NO_MEMORY. USAGE too: a store
+ * of another program, or with kind "off". */
+GQAC_API gqac_status gqac_session_create(const gqac_program *program,
+                                         const gqac_session_options *options,
+                                         gqac_session **session, gqac_diag *diag);
+GQAC_API void gqac_session_free(gqac_session *session);
+/* Returns "contiguous" or "off", never NULL. */
+GQAC_API const char *gqac_session_kind(const gqac_session *session);
+/* Returns the *n ids whose rows are cached; none with kind "off". They belong to the session and
+ * are valid until the next call with it. */
+GQAC_API const int64_t *gqac_session_ids(const gqac_session *session, size_t *n);
+/* Returns the sequence of the session, to save it or to take a snapshot; NULL with kind "off". It
+ * belongs to the session and is valid until the next call with it. */
+GQAC_API const gqac_sequence *gqac_session_sequence(const gqac_session *session);
+/* Replaces what is cached by the tokens of a snapshot; the next prompt keeps the longest prefix of
+ * them. On failure the session is unchanged. USAGE: a snapshot of another program, of another kind
+ * of cache, or with imported tokens, whose ids are unknown; kind "off"; CAPACITY: it has more
+ * tokens than the context of the session; NO_MEMORY. */
+GQAC_API gqac_status gqac_session_restore(gqac_session *session, const gqac_snapshot *snapshot,
+                                          gqac_diag *diag);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -490,7 +490,7 @@ class Experts(Case):
 
 
 X = (3, 5, 37)  # of the graphs below: rows that are no multiple of the 16 lanes
-SHAPES = {"x": X, "s": X, "w": (37,), "h": (5, 37), "one": ()}
+SHAPES = {"x": X, "s": X, "w": (37,), "h": (5, 37), "big": (2, 3000), "one": ()}
 GRAPHS = {  # text of nodes that make y of x and others
     "RMSNormalization": "y = RMSNormalization(x, w)",
     "RMSNormalization of heads": "y = RMSNormalization <axis = -1, epsilon = 0.25> (x, h)",
@@ -504,6 +504,8 @@ GRAPHS = {  # text of nodes that make y of x and others
     "unary": "a = Neg(x)\n b = Sigmoid(a)\n c = Sqrt(b)\n d = Tanh(c)\n y = Erf(d)",
     "gates": "a = Swish <alpha = 0.5> (x)\n b = Gelu(a)\n c = Gelu <approximate = \"tanh\"> (b)\n"
              "d = com.microsoft.QuickGelu(c)\n y = com.microsoft.FastGelu(d)",
+    "Softmax": "a = Softmax(x)\n b = Softmax <axis = 1> (a)\n y = Softmax <axis = 0> (b)",
+    "Softmax of long rows": "a = Mul(big, one)\n y = Softmax(a)",
     "between host and device": "a = Add(x, s)\n b = Round(a)\n c = Mul(b, x)\n d = Floor(c)\n"
                                "y = Add(d, a)",
 }
@@ -528,6 +530,16 @@ MOVES = {
 }
 
 
+# Searches among many equal elements, whose indices the host casts.
+ORDERS = {
+    "TopK": f"k = {ints(7)}\n v, i = TopK(x, k)",
+    "TopK of the least": f"k = {ints(4)}\n v, i = TopK <axis = 1, largest = 0> (x, k)",
+    "TopK of all": f"k = {ints(37)}\n v, i = TopK <sorted = 0> (x, k)",
+    "TopK of long rows": f"k = {ints(1000)}\n v, i = TopK(big, k)",
+    "ArgMax": "v = Neg(x)\n i = ArgMax <axis = -1> (v)",
+    "ArgMax, the last": "v = Neg(x)\n i = ArgMax <axis = 0, keepdims = 0, select_last_index = 1> (v)",
+    "ArgMin of long rows": "v = Neg(big)\n i = ArgMin <axis = 1> (v)",
+}
 HOST = ("Round", "Floor")  # ops without a kernel
 
 # Rows of a constant, by indices on the host: -3 to 3, and 0 for NaN.
@@ -591,7 +603,7 @@ class Values(Case):
     @staticmethod
     def narrow(text, kind):
         """The same nodes on values of 16 bits: inputs are cast to them, and y is cast back."""
-        inner = re.sub(r"\b(x|s|w|h|one|y)\b(?! ?<)", r"\1_", text)
+        inner = re.sub(r"\b(x|s|w|h|one|big|y)\b(?! ?<)", r"\1_", text)
         used = sorted({n for n in SHAPES if re.search(rf"\b{n}_\b", inner)})
         casts = "\n".join(f"{n}_ = Cast <to = {kind}> ({n})" for n in used)
         return f"{casts}\n {inner}\n y = Cast <to = 1> (y_)"
@@ -640,6 +652,29 @@ class Values(Case):
             for line in dump.splitlines():
                 if " via " in line and not any(f"= {op} " in line for op in HOST):
                     self.assertNotIn("gpu.generic", line)
+
+    def test_orders(self):
+        """TopK, ArgMax and ArgMin among equal elements, zeros of both signs, NaN and infinities; in
+        three types."""
+        rng = np.random.default_rng(14)
+        for name, text in ORDERS.items():
+            for kind in (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16):
+                begin, name_of = ("big", "big_") if "big" in text else ("x", "x_")
+                nodes = re.sub(rf"\b{begin}\b", name_of, text)
+                whole = (f"{name_of} = Cast <to = {kind}> ({begin})\n {nodes}\n"
+                         f"f = Cast <to = 1> (v)\n g = Cast <to = 1> (i)\n n = {ints(-1)}\n"
+                         "p = Reshape(f, n)\n q = Reshape(g, n)\n y = Concat <axis = 0> (p, q)")
+                path, used = self.write(f"{name} {kind}", whole)
+                values = np.round(rng.standard_normal(SHAPES[begin]) * 2).astype(np.float32)
+                values.flat[[1, 2, 40]] = np.nan, np.inf, -np.inf
+                values.flat[5::7] *= -1
+                with self.subTest(name, kind=kind):
+                    dump = self.good("compile", path, "--stateless", "--target", "gpu", "--dump",
+                                     "claim", "--stop-after", "claim").out
+                    self.assertIn(f'via "gpu.{"top" if "TopK" in name else "arg"}"', dump)
+                    got, wanted = (self.outputs(path, used, target, {begin: values})[0]
+                                   for target in ("gpu", "cpu"))
+                    self.assertEqual(got, wanted)
 
     def test_moves(self):
         """What only moves elements moves them on the device."""

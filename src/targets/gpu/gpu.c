@@ -7,6 +7,7 @@
 #include "targets/gpu/graph.h"
 #include "targets/gpu/mirror.h"
 #include "targets/gpu/moe.h"
+#include "targets/gpu/order.h"
 #include "targets/gpu/products.h"
 #include "targets/gpu/rows.h"
 #include "targets/kv_rows.h"
@@ -69,6 +70,10 @@ static const target_kernel kernels[] = {
     NORM("", "LayerNormalization"),
     NORM("com.microsoft", "SkipSimplifiedLayerNormalization"),
     NORM("com.microsoft", "SkipLayerNormalization"),
+    ROW("", "Softmax", "softmax", softmax),
+    ROW("", "ArgMax", "arg", arg),
+    ROW("", "ArgMin", "arg", arg),
+    ROW("", "TopK", "top", top),
     UNARY("", "Cast"),
     UNARY("", "Neg"),
     UNARY("", "Sqrt"),

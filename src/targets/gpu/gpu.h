@@ -65,6 +65,11 @@ typedef enum gpu_kernel_id {
     GPU_MOE_8,
     GPU_MOE_ACTIVATE,
     GPU_MOE_ADD,
+    GPU_SOFTMAX,
+    GPU_ARG_ROWS,
+    GPU_TOP,
+    GPU_TOP_F16,
+    GPU_TOP_BF16,
     GPU_KERNELS
 } gpu_kernel_id;
 
@@ -77,6 +82,8 @@ enum {
     GPU_ATTEND_MANY_ROWS = 64, /* or half of them */
     GPU_ATTEND_MANY_ITEMS = 256,
     GPU_ATTEND_MERGERS = 64, /* items of a group */
+    GPU_ORDER_ITEMS = 256,   /* items of a group, a multiple of the lanes */
+    GPU_ORDER_TOP = 1024,    /* maximum k of TopK */
     GPU_SCRATCH = 10         /* buffers for the operands and results of one kernel */
 };
 

@@ -39,6 +39,15 @@ gqac_status gpu_bind_gather(const target_binding *b, const ir_node *root, const 
 bool gpu_match_moe(const ir_node *node);
 gqac_status gpu_bind_moe(const target_binding *b, const ir_node *root, const void **record);
 
+bool gpu_match_softmax(const ir_node *node);
+gqac_status gpu_bind_softmax(const target_binding *b, const ir_node *root, const void **record);
+
+bool gpu_match_arg(const ir_node *node); /* ArgMax, ArgMin */
+gqac_status gpu_bind_arg(const target_binding *b, const ir_node *root, const void **record);
+
+bool gpu_match_top(const ir_node *node); /* TopK */
+gqac_status gpu_bind_top(const target_binding *b, const ir_node *root, const void **record);
+
 bool gpu_match_unary(const ir_node *node);
 gqac_status gpu_bind_unary(const target_binding *b, const ir_node *root, const void **record);
 

@@ -65,6 +65,11 @@ static const char *const kernel_names[GPU_KERNELS] = {
     [GPU_MOE_8] = "moe_8",
     [GPU_MOE_ACTIVATE] = "moe_activate",
     [GPU_MOE_ADD] = "moe_add",
+    [GPU_SOFTMAX] = "softmax_rows",
+    [GPU_ARG_ROWS] = "arg_rows",
+    [GPU_TOP] = "top_rows",
+    [GPU_TOP_F16] = "top_rows_f16",
+    [GPU_TOP_BF16] = "top_rows_bf16",
 };
 
 /* Negative controls are in kernels/. */
@@ -130,10 +135,10 @@ static char *constants_text(const char *more) {
                  "#define ATTEND_FEW_ROWS %d\n#define ATTEND_FEW_ITEMS %d\n"
                  "#define ATTEND_MANY_ITEMS %d\n#define ATTEND_MERGERS %d\n"
                  "#define BROADCAST_RANK %d\n#define BOX_RANK %d\n#define KV_BLOCK %d\n"
-                 "#define KV_SLABS %d\n" CONTROL "%s",
+                 "#define KV_SLABS %d\n#define ORDER_ITEMS %d\n#define ORDER_TOP %d\n" CONTROL "%s",
                  GQAC_KEY_TILE, GQAC_KEY_SPLIT, GPU_ATTEND_FEW_ROWS, GPU_ATTEND_FEW_ITEMS,
                  GPU_ATTEND_MANY_ITEMS, GPU_ATTEND_MERGERS, GQAC_MAX_RANK, OP_BOX_RANK,
-                 GQAC_KV_BLOCK, GPU_SLABS, more);
+                 GQAC_KV_BLOCK, GPU_SLABS, GPU_ORDER_ITEMS, GPU_ORDER_TOP, more);
     return text;
 }
 

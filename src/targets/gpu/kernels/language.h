@@ -41,6 +41,7 @@ static_assert(sizeof(long) == 8 && (char)-1 < 0, "the types of OpenCL C");
 #define __global
 #define __local
 #define CLK_LOCAL_MEM_FENCE 0
+#define atomic_inc(p)       atomicAdd((p), 1)
 #define barrier(fence)      __syncthreads()
 #define GROUP(n)            __launch_bounds__(n, 512 / (n))
 #define MOST(n)             __launch_bounds__(n, 512 / (n))

@@ -46,12 +46,15 @@ def score(case, model, target, *flags):
     return np.load(out).tobytes()
 
 
-def layer(dtype, size, heads, kv, attrs="", sink=False, half=0):
+def layer(dtype, size, heads, kv, attrs="", sink=False, half=0, bits=0, scales=1):
     """One layer of attention in that type, as text; its packed projection is a sine of the ids.
-    attrs: more attributes of the node; half: rotary embeddings of so many pairs."""
+    attrs: more attributes of the node; half: rotary embeddings of so many pairs; bits: of the codes
+    of a quantised cache with so many scales."""
     width = (heads + 2 * kv) * size
+    row = {0: f"{dtype}[B,{kv},%s,{size}]", 8: f"i8[B,{kv},%s,{size}]",
+           4: f"u8[B,{kv},%s,{(size + 1) // 2}]"}[bits]
     factors = ", ".join(f"{0.05 + 0.37 * (7 * i % 11) / 11:.4f}" for i in range(width))
-    past, present = f"{dtype}[B,{kv},P,{size}]", f"{dtype}[B,{kv},T,{size}]"
+    past, present = row % "P", row % "T"
     more, table = "", ", ".join(f"{math.sin(0.3 * i):.4f}" for i in range(1200 * half))
     if half:
         more += (f"\n  const %wide: f32[1200,{half}] = [{table}]"
@@ -59,7 +62,14 @@ def layer(dtype, size, heads, kv, attrs="", sink=False, half=0):
         attrs += ", do_rotary=1"
     if sink:
         more += f"\n  const %sink: {dtype}[{heads}] = [{', '.join(['0.25'] * heads)}]"
-    inputs = [*(["%table"] * 2 if half else ["_"] * 2), "_", "_", "%sink" if sink else "_"]
+    if bits:
+        steps = ", ".join(f"{(1 + i % 5) / 2 ** bits:.6f}" for i in range(scales))
+        kind = "PER_TENSOR" if scales == 1 else "PER_CHANNEL"
+        more += f"\n  const %scale: f32[{scales}] = [{steps}]"
+        attrs += (f', kv_cache_bit_width={bits}, k_quant_type="{kind}", '
+                  f'v_quant_type="{kind}"')
+    inputs = [*(["%table"] * 2 if half else ["_"] * 2), "_", "_",
+              "%sink" if sink else "_", *["%scale"] * (2 if bits else 0)]
     last = max((i + 1 for i, name in enumerate(inputs) if name != "_"), default=0)
     inputs = "".join(f", {name}" for name in inputs[:last])
     return f"""graph @layer(%input_ids: i64[B,S], %attention_mask: i64[B,T],
@@ -93,6 +103,8 @@ TILES = (("f32", 16, 5, 1, "", False, 4), ("f32", 12, 6, 2, ", local_window_size
 if FULL:
     TILES += (("f32", 128, 14, 2, ", local_window_size=513, softcap=5.0", True, 16),
               ("bf16", 72, 9, 3), ("f16", 256, 4, 1, "", True), ("f32", 100, 17, 1))
+
+CODES = ((64, 8, 128), (128, 4, 1), (80, 4, 160), (256, 8, 1)) if FULL else ((64, 4, 128),)
 
 UNREAD = f"""graph @main(%input_ids: i64[B,S], %attention_mask: i64[B,T],
     %past_key_values.0.key: f32[B,2,P,8], %past_key_values.0.value: f32[B,2,P,8]) {{
@@ -181,6 +193,21 @@ class Models(Case):
             with self.subTest(shape):
                 path.write_text(layer(*shape))
                 self.same(path, "62,1,1,1,3,7,436,1,1,9,500,1,2", 1100)
+
+    def test_codes(self):
+        """Quantised caches, whose codes lie on the device."""
+        path = self.dir / "layer.gq"
+        for size, bits, scales in ((16, 8, 1), (11, 4, 22), (24, 4, 1), *CODES):
+            with self.subTest((size, bits, scales)):
+                path.write_text(layer("f32", size, 6, 2, "", False, 0, bits, scales))
+                self.same(path, "62,1,1,1,3,7,436,1,1,9,12,1,2", 560)
+                dump = self.good("compile", path, "--target", "gpu", "--dump", "claim",
+                                 "--stop-after", "claim").out
+                self.assertIn('via "gpu.attention_codes"', dump)
+        found = self.good("equiv", path, "--target", "gpu", "--tokens", "80", "--splits", "60,1,5",
+                          "--batch", "3", "--via", "prefix", "--against", "cpu", "--format",
+                          "json").json()
+        self.assertEqual(found["differing"], 0, found)
 
     def test_ragged(self):
         """Prompts and single tokens of several sequences in one step."""

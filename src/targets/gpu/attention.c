@@ -31,6 +31,7 @@ enum { PART_HEAD = 4 /* floats of a slot before the values */ };
 typedef struct attending {
     const gpu_attention *record;
     const gqac_tensor *q, *k, *v, *bias, *sink;
+    gqac_tensor decoded[2]; /* k and v of codes: type and shape alone */
     gqac_tensor y;
     attention_rows rows;
     attend_shape shape;
@@ -73,11 +74,40 @@ static gqac_status set_sink(const target_call *call, attending *t) {
     return GQAC_OK;
 }
 
+/* Keys or values of codes as the fp32 rows that attention reads. */
+static gqac_status open_codes(const target_call *call, const gqac_tensor *codes,
+                              const gpu_operand *scale, bool per_channel, int64_t size,
+                              gqac_tensor *rows) {
+    const bool nibbles = codes->dtype == GQAC_U8;
+    const float *scales;
+    if (codes->rank != 4 || codes->dims[3] != (nibbles ? (size + 1) / 2 : size))
+        OP_STOP(&call->work, GQAC_INVALID_INPUT, "codes of %lld elements have another width",
+                (long long)size);
+    *rows = *codes;
+    rows->dtype = GQAC_F32;
+    rows->dims[3] = size;
+    return op_code_scales(&call->work, target_value(call, scale->value), per_channel,
+                          codes->dims[1], size, &scales);
+}
+
+/* Sets k and v. */
+static gqac_status open_stored(const target_call *call, attending *t) {
+    const gpu_attention *r = t->record;
+    t->k = target_value(call, r->k);
+    t->v = target_value(call, r->v);
+    if (!r->in_blocks || r->type < GPU_ROWS_I8)
+        return GQAC_OK;
+    GQAC_TRY(open_codes(call, t->k, &r->k_scale, r->per_channel, r->size, &t->decoded[0]));
+    GQAC_TRY(open_codes(call, t->v, &r->v_scale, r->per_channel, r->value_size, &t->decoded[1]));
+    t->k = &t->decoded[0];
+    t->v = &t->decoded[1];
+    return GQAC_OK;
+}
+
 static gqac_status open_operands(target_call *call, attending *t) {
     const gpu_attention *r = t->record;
     t->q = target_value(call, r->q);
-    t->k = target_value(call, r->k);
-    t->v = target_value(call, r->v);
+    GQAC_TRY(open_stored(call, t));
     t->bias = target_value(call, r->bias.value);
     t->sink = target_value(call, r->sink.value);
     GQAC_TRY(op_floats(&call->work, t->q, "q", 4));
@@ -204,7 +234,8 @@ static gqac_status take_operands(gpu_work *w, const target_call *call, const att
     GQAC_TRY(gpu_list_take(w, lists_of(t), t->bytes, &o->lists));
     GQAC_TRY(gpu_operand_in(w, call, &t->record->bias, &o->bias));
     GQAC_TRY(gpu_operand_in(w, call, &t->record->sink, &o->sink));
-    o->k_scale = o->v_scale = o->sink; /* not read */
+    GQAC_TRY(gpu_operand_in(w, call, &t->record->k_scale, &o->k_scale));
+    GQAC_TRY(gpu_operand_in(w, call, &t->record->v_scale, &o->v_scale));
     GQAC_TRY(gpu_scratch(w, (size_t)(t->cut.n_slots * t->cut.part) * sizeof(float) + 1, &o->parts));
     return gpu_out(w, &t->y, &o->y);
 }
@@ -231,7 +262,8 @@ static gqac_status bring_blocks(gpu_work *w, const kv_batch *kv, attending *t, o
                                 .entry_bytes = (int64_t)gpu_blocks_entry_bytes(blocks),
                                 .k_at = (int64_t)gpu_blocks_offset(blocks, r->k_slot),
                                 .v_at = (int64_t)gpu_blocks_offset(blocks, r->v_slot),
-                                .type = r->type};
+                                .type = r->type,
+                                .scale_step = r->per_channel};
     memcpy(t->blocks.entries, o->slabs.entries, sizeof t->blocks.entries);
     return GQAC_OK;
 }

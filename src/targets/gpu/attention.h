@@ -7,7 +7,13 @@
 #include "targets/gpu/gpu.h"
 
 /* Types of rows in blocks, as in kernels/attend_common.cl. */
-typedef enum gpu_rows_type { GPU_ROWS_F32, GPU_ROWS_F16, GPU_ROWS_BF16 } gpu_rows_type;
+typedef enum gpu_rows_type {
+    GPU_ROWS_F32,
+    GPU_ROWS_F16,
+    GPU_ROWS_BF16,
+    GPU_ROWS_I8, /* codes of kv_quantise */
+    GPU_ROWS_U4
+} gpu_rows_type;
 
 typedef struct gpu_attention {
     int q, k, v, past_len, new_len, y; /* values; -1: absent */
@@ -15,6 +21,9 @@ typedef struct gpu_attention {
     bool in_blocks; /* keys and values are read in KV blocks: of these slots, by this kernel */
     int k_slot, v_slot;
     gpu_rows_type type;
+    int64_t size, value_size;     /* D, Dv */
+    gpu_operand k_scale, v_scale; /* of codes */
+    bool per_channel;
     gpu_kernel *kernels[GPU_OWN]; /* by gpu_tiles */
     int64_t many_rows;            /* rows of a tile of many rows */
     bool causal;

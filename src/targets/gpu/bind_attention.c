@@ -22,29 +22,67 @@ bool gpu_match_attention(const ir_node *node) {
 /* ---- cached rows ----------------------------------------------------------------- */
 
 enum { K = 1, V = 2, BIAS = 5, SINK = 6 }; /* inputs of attention */
+enum { CODES, SCALE };                     /* inputs of kv_dequantise */
+
+/* The kv_dequantise that makes keys or values for this attention alone; NULL: there is none. */
+static ir_node *decoder_of(const ir_node *attention, int input) {
+    ir_node *node = ir_node_input(attention, input)->def;
+    return node && op_is(node, "gqac", "kv_dequantise") && node->graph == attention->graph &&
+                   !node->outputs[0]->uses->next
+               ? node
+               : NULL;
+}
+
+/* The rows or codes that are stored. */
+static const ir_value *stored(const ir_node *attention, int input) {
+    const ir_node *decoder = decoder_of(attention, input);
+    return decoder ? ir_node_input(decoder, CODES) : ir_node_input(attention, input);
+}
 
 static const ir_node *append_of(const ir_node *attention, int input) {
-    const ir_node *node = ir_node_input(attention, input)->def;
+    const ir_node *node = stored(attention, input)->def;
     return node && op_is(node, "gqac", "kv_append") ? node : NULL;
+}
+
+/* True if keys and values are stored alike. */
+static bool stored_alike(const ir_node *attention) {
+    const ir_node *k = decoder_of(attention, K), *v = decoder_of(attention, V);
+    return stored(attention, K)->type.dtype == stored(attention, V)->type.dtype && !k == !v &&
+           (!k || ir_attr_int(k, "per_channel") == ir_attr_int(v, "per_channel"));
 }
 
 /* Attention that reads blocks: keys and values are rows of slots of one type. */
 static bool in_blocks(const ir_node *attention) {
     int64_t heads;
-    return append_of(attention, K) && append_of(attention, V) &&
-           op_in_type(attention, K).dtype == op_in_type(attention, V).dtype &&
+    return append_of(attention, K) && append_of(attention, V) && stored_alike(attention) &&
            ir_dim_is_const(op_in_type(attention, K).dims[1], &heads) &&
            ir_dim_is_const(op_in_type(attention, V).dims[1], &heads);
 }
 
+bool gpu_match_attention_codes(const ir_node *node) {
+    return gpu_match_attention(node) && decoder_of(node, K) && in_blocks(node);
+}
+
+int gpu_fuse_attention(const ir_node *root, ir_node **nodes) {
+    if (!gpu_match_attention_codes(root))
+        return 0;
+    nodes[0] = decoder_of(root, K);
+    nodes[1] = decoder_of(root, V);
+    return 2;
+}
+
 static bool reads_blocks(const ir_use *use) {
     const ir_node *node = use->node;
-    const int64_t input = use - node->inputs;
-    const target_kernel *kernel = node->claim;
     if (op_is(node, "gqac", "key_range")) /* it needs only the number of rows */
         return true;
+    const bool codes = op_is(node, "gqac", "kv_dequantise") && use == &node->inputs[CODES];
+    if (codes && !node->fused_into)
+        return false;
+    use = codes ? node->outputs[0]->uses : use;
+    const int64_t input = use - use->node->inputs;
+    const target_kernel *kernel = use->node->claim;
     return kernel && kernel->bind == gpu_bind_attention && (input == K || input == V) &&
-           in_blocks(node);
+           in_blocks(use->node);
 }
 
 bool gpu_kv_only_blocks(const ir_node *kv_append) {
@@ -64,13 +102,13 @@ gqac_status gpu_bind_kv_append(const target_binding *b, const ir_node *root, con
 /* Registers the slot of an operand; *slot. */
 static gqac_status add_slot(const target_binding *b, const ir_node *attention, int input,
                             int *slot) {
-    const ir_type type = op_in_type(attention, input);
-    int64_t heads = 0, size = 0;
+    const ir_type type = stored(attention, input)->type;
+    int64_t heads = 0, width = 0;
     size_t bytes;
     *slot = (int)ir_attr_int(append_of(attention, input), "slot");
     (void)ir_dim_is_const(type.dims[1], &heads);
-    (void)ir_dim_is_const(type.dims[3], &size);
-    if (!gqac_mul_size((size_t)heads, (size_t)size * op_width(type.dtype), &bytes))
+    (void)ir_dim_is_const(type.dims[3], &width);
+    if (!gqac_mul_size((size_t)heads, (size_t)width * op_width(type.dtype), &bytes))
         return gqac_diag_oom(b->diag, "KV blocks of a device");
     return gpu_blocks_add(gpu_state_blocks(b->state), *slot, bytes, b->diag);
 }
@@ -79,13 +117,11 @@ static gqac_status add_slot(const target_binding *b, const ir_node *attention, i
 
 /* Kernels for the size and the type of heads that models often have; for others those that read
  * sizes and types when they run. */
-static gqac_status find_kernels(const target_binding *b, const ir_node *root, gpu_attention *r) {
-    int64_t size = 0, value_size = 0;
+static gqac_status find_kernels(const target_binding *b, gpu_attention *r) {
     char type[64] = "", constants[192];
-    (void)ir_dim_is_const(op_in_type(root, K).dims[3], &size);
-    (void)ir_dim_is_const(op_in_type(root, V).dims[3], &value_size);
-    int64_t most = size > value_size ? size : value_size;
-    const bool often = r->in_blocks && size >= 64 && size % 16 == 0 && value_size == size;
+    int64_t most = r->size > r->value_size ? r->size : r->value_size;
+    const bool often =
+        r->in_blocks && r->size >= 64 && r->size % 16 == 0 && r->value_size == r->size;
     r->many_rows = GPU_ATTEND_MANY_ROWS;
     if (!often && most <= GPU_ATTEND_COMMON) {
         gpu_common_kernels(b->state, r->kernels);
@@ -116,17 +152,29 @@ gqac_status gpu_bind_attention(const target_binding *b, const ir_node *root, con
                          .window = ir_attr_int(root, "window"),
                          .scale = ir_attr_float(root, "scale"),
                          .softcap = ir_attr_float(root, "softcap")};
+    (void)ir_dim_is_const(op_in_type(root, K).dims[3], &r->size); /* constant, or it would not */
+    (void)ir_dim_is_const(op_in_type(root, V).dims[3], &r->value_size); /* have matched */
     *record = r;
     GQAC_TRY(gpu_bind_operand(b, root, BIAS, &r->bias));
     GQAC_TRY(gpu_bind_operand(b, root, SINK, &r->sink));
-    if (in_blocks(root)) {
-        const gqac_dtype dtype = op_in_type(root, K).dtype;
+    r->k_scale.value = r->v_scale.value = -1;
+    if (in_blocks(root) && (!decoder_of(root, K) || decoder_of(root, K)->fused_into == root)) {
+        const gqac_dtype dtype = stored(root, K)->type.dtype;
         r->in_blocks = true;
-        r->type = dtype == GQAC_F32   ? GPU_ROWS_F32
-                  : dtype == GQAC_F16 ? GPU_ROWS_F16
-                                      : GPU_ROWS_BF16;
+        r->k = bind_value(stored(root, K));
+        r->v = bind_value(stored(root, V));
+        r->type = dtype == GQAC_F32    ? GPU_ROWS_F32
+                  : dtype == GQAC_F16  ? GPU_ROWS_F16
+                  : dtype == GQAC_BF16 ? GPU_ROWS_BF16
+                  : dtype == GQAC_I8   ? GPU_ROWS_I8
+                                       : GPU_ROWS_U4;
+        if (decoder_of(root, K)) {
+            r->per_channel = ir_attr_int(decoder_of(root, K), "per_channel") == 1;
+            GQAC_TRY(gpu_bind_operand(b, decoder_of(root, K), SCALE, &r->k_scale));
+            GQAC_TRY(gpu_bind_operand(b, decoder_of(root, V), SCALE, &r->v_scale));
+        }
         GQAC_TRY(add_slot(b, root, K, &r->k_slot));
         GQAC_TRY(add_slot(b, root, V, &r->v_slot));
     }
-    return find_kernels(b, root, r);
+    return find_kernels(b, r);
 }

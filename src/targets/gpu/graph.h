@@ -18,6 +18,8 @@ bool gpu_match_nbits(const ir_node *node);
 gqac_status gpu_bind_nbits(const target_binding *b, const ir_node *root, const void **record);
 
 bool gpu_match_attention(const ir_node *node);
+bool gpu_match_attention_codes(const ir_node *node); /* of a quantised cache */
+int gpu_fuse_attention(const ir_node *root, ir_node **nodes);
 gqac_status gpu_bind_attention(const target_binding *b, const ir_node *root, const void **record);
 /* gqac_target.in_blocks: true if all readers of the appended rows read them in blocks of the
  * device. */

@@ -203,7 +203,8 @@ class Models(Case):
                 self.same(path, "62,1,1,1,3,7,436,1,1,9,12,1,2", 560)
                 dump = self.good("compile", path, "--target", "gpu", "--dump", "claim",
                                  "--stop-after", "claim").out
-                self.assertIn('via "gpu.attention_codes"', dump)
+                for kernel in ("attention_codes", "kv_append_codes"):
+                    self.assertIn(f'via "gpu.{kernel}"', dump)
         found = self.good("equiv", path, "--target", "gpu", "--tokens", "80", "--splits", "60,1,5",
                           "--batch", "3", "--via", "prefix", "--against", "cpu", "--format",
                           "json").json()

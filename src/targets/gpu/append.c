@@ -5,8 +5,8 @@
 
 #include "base/alloc.h"
 #include "base/check.h"
+#include "ops/visible.h"
 #include "targets/gpu/mirror.h"
-#include "targets/kv_rows.h"
 
 enum {
     ITEMS = 64,
@@ -125,7 +125,10 @@ _Static_assert(sizeof(append_shape) == 48, "the kernel has no padding either");
 
 typedef struct appending {
     const kv_batch *kv;
-    const gqac_tensor *rows;
+    const gpu_append_record *record;
+    const target_call *call;
+    const gqac_tensor *rows; /* as they are stored: codes have no data */
+    const gqac_tensor *fresh;
     int slot;
     gpu_table table;
     int32_t *lists; /* [3][n]: row of the operand, entry, row of the block; then the table */
@@ -157,17 +160,36 @@ static bool has_slab(const appending *a, int slab) {
     return false;
 }
 
+/* Launches the kernel for the rows of one slab. */
+static gqac_status write_slab(gpu_work *w, const appending *a, const append_shape *shape,
+                              const gpu_buffer *x, const gpu_buffer *scale, void *slab,
+                              const gpu_buffer *copy, const gpu_buffer *lists) {
+    const gpu_append_record *r = a->record;
+    const size_t width = (size_t)(shape->heads * shape->size);
+    const gpu_grid grid = {.groups = {(width + ITEMS - 1) / ITEMS, (size_t)a->n},
+                           .items = {ITEMS, 1}};
+    const int32_t size = (int32_t)a->fresh->dims[3], bits = r->bits, step = r->per_channel;
+    if (r->bits) {
+        const gpu_arg args[] = {
+            GPU_ARG(x->handle),     GPU_ARG(slab),          GPU_ARG(copy->handle),
+            GPU_ARG(lists->handle), GPU_ARG(scale->handle), GPU_ARG(*shape),
+            GPU_ARG(size),          GPU_ARG(bits),          GPU_ARG(step)};
+        return gpu_launch(w, GPU_APPEND_CODES, &grid, GPU_COUNT(args), args);
+    }
+    const gpu_arg args[] = {GPU_ARG(x->handle), GPU_ARG(slab), GPU_ARG(copy->handle),
+                            GPU_ARG(lists->handle), GPU_ARG(*shape)};
+    return gpu_launch(w, gpu_move_kernel(a->rows->dtype, GPU_APPEND, GPU_APPEND_16), &grid,
+                      GPU_COUNT(args), args);
+}
+
 static gqac_status write_rows(gpu_work *w, appending *a) {
     gpu_blocks *blocks = gpu_state_blocks(w->state);
     const gqac_tensor *rows = a->rows;
-    const size_t width = (size_t)(rows->dims[1] * rows->dims[3]);
-    const gpu_grid grid = {.groups = {(width + ITEMS - 1) / ITEMS, (size_t)a->n},
-                           .items = {ITEMS, 1}};
-    gpu_buffer x, lists, copy;
+    gpu_buffer x, scale, lists, copy;
     const size_t bytes = 3 * (size_t)a->n * sizeof *a->lists;
-    const gpu_kernel_id kernel = gpu_move_kernel(rows->dtype, GPU_APPEND, GPU_APPEND_16);
     size_t copy_at = 0;
-    GQAC_TRY(gpu_in_as_is(w, rows, &x));
+    GQAC_TRY((a->record->bits ? gpu_in : gpu_in_as_is)(w, a->fresh, &x));
+    GQAC_TRY(gpu_operand_in(w, a->call, &a->record->scale, &scale));
     GQAC_TRY(take(w, a->kv, rows, a->slot, &copy, &copy_at));
     GQAC_TRY(gpu_list_take(w, GPU_LIST_APPEND, bytes, &lists));
     GQAC_TRY(gpu_blocks_place(blocks, a->kv, &a->table, w->work->diag));
@@ -187,9 +209,7 @@ static gqac_status write_rows(gpu_work *w, appending *a) {
             continue;
         shape.slab = i;
         shape.entries = slabs.entries[i];
-        const gpu_arg args[] = {GPU_ARG(x.handle), GPU_ARG(slabs.handles[i]), GPU_ARG(copy.handle),
-                                GPU_ARG(lists.handle), GPU_ARG(shape)};
-        GQAC_TRY(gpu_launch(w, kernel, &grid, GPU_COUNT(args), args));
+        GQAC_TRY(write_slab(w, a, &shape, &x, &scale, slabs.handles[i], &copy, &lists));
     }
     gpu_blocks_written(blocks, a->kv, a->slot, &a->table);
     return GQAC_OK;
@@ -207,23 +227,47 @@ static gqac_status write_on_host(target_call *call, const target_append_record *
     return GQAC_OK;
 }
 
+/* The rows that are stored: codes of `fresh`, or `fresh` itself. */
+static gqac_status stored_rows(const target_call *call, const gpu_append_record *r,
+                               const gqac_tensor *fresh, gqac_tensor *rows) {
+    const float *scales;
+    *rows = *fresh;
+    if (!r->bits)
+        return GQAC_OK;
+    GQAC_TRY(op_floats(&call->work, fresh, "x", 4));
+    rows->dtype = r->bits == 8 ? GQAC_I8 : GQAC_U8;
+    rows->dims[3] = r->bits == 8 ? fresh->dims[3] : (fresh->dims[3] + 1) / 2;
+    rows->data = NULL;
+    return op_code_scales(&call->work, target_value(call, r->scale.value), r->per_channel,
+                          fresh->dims[1], fresh->dims[3], &scales);
+}
+
 gqac_status gpu_append_run(target_call *call, const void *record) {
-    const target_append_record *r = record;
-    const gqac_tensor *rows = target_value(call, r->fresh);
+    const gpu_append_record *r = record;
+    const gqac_tensor *fresh = target_value(call, r->of.fresh);
     const kv_batch *kv = call->kv;
-    GQAC_TRY(target_kv_fit(call, &call->work, rows, r->slot));
-    appending a = {.kv = kv, .rows = rows, .slot = r->slot};
+    gqac_tensor rows;
+    if (!fresh)
+        OP_STOP(&call->work, GQAC_INTERNAL, "kv_append without new rows");
+    GQAC_TRY(stored_rows(call, r, fresh, &rows));
+    GQAC_TRY(target_kv_fit(call, &call->work, &rows, r->of.slot));
+    appending a = {
+        .kv = kv, .record = r, .call = call, .rows = &rows, .fresh = fresh, .slot = r->of.slot};
     const int64_t total = target_kv_total_rows(kv);
     for (int b = 0; b < kv->n; b++)
         a.n += kv->count[b];
-    if (!r->only_blocks || !gpu_blocks_has_slot(gpu_state_blocks(call->state), r->slot) ||
-        !OP_IN(OP_FLOATS, rows->dtype) || gqac_tensor_count(rows) > INT32_MAX)
-        return write_on_host(call, r);
-    target_give_token(call, r->token);
-    target_set(call, r->rows,
-               &(gqac_tensor){.dtype = rows->dtype,
+    if (!r->bits &&
+        (!r->of.only_blocks || !gpu_blocks_has_slot(gpu_state_blocks(call->state), r->of.slot) ||
+         !OP_IN(OP_FLOATS, rows.dtype) || gqac_tensor_count(&rows) > INT32_MAX))
+        return write_on_host(call, &r->of);
+    if (gqac_tensor_count(fresh) > INT32_MAX)
+        OP_STOP(&call->work, GQAC_LIMIT, "%lld elements: a kernel of target gpu has %d at most",
+                (long long)gqac_tensor_count(fresh), INT32_MAX);
+    target_give_token(call, r->of.token);
+    target_set(call, r->of.rows,
+               &(gqac_tensor){.dtype = rows.dtype,
                               .rank = 4,
-                              .dims = {kv->n, rows->dims[1], total, rows->dims[3]}});
+                              .dims = {kv->n, rows.dims[1], total, rows.dims[3]}});
     if (a.n == 0)
         return GQAC_OK;
     op_scratch scratch;

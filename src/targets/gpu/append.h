@@ -6,10 +6,16 @@
 
 #include "targets/gpu/blocks.h"
 #include "targets/gpu/gpu.h"
+#include "targets/kv_rows.h"
 #include "targets/mirror.h"
 
-/* Record: target_append_record. Rows of other types, and those that no kernel reads in blocks, are
- * written by the host. */
+/* Rows of other types, and those that no kernel reads in blocks, are written by the host. */
+typedef struct gpu_append_record {
+    target_append_record of;
+    int bits; /* of codes that are made of `fresh`; 0: rows are written as they are */
+    bool per_channel;
+    gpu_operand scale;
+} gpu_append_record;
 gqac_status gpu_append_run(target_call *call, const void *record);
 
 /* The new rows of a run that the host lacks. A mirror has one, and counts in *copies. */

@@ -38,6 +38,7 @@ typedef enum gpu_kernel_id {
     GPU_COPY_ROWS_16,
     GPU_APPEND,
     GPU_APPEND_16,
+    GPU_APPEND_CODES,
     GPU_WIDEN_F16,
     GPU_WIDEN_BF16,
     GPU_ROUND_F16,

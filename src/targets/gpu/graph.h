@@ -24,6 +24,9 @@ gqac_status gpu_bind_attention(const target_binding *b, const ir_node *root, con
 /* gqac_target.in_blocks: true if all readers of the appended rows read them in blocks of the
  * device. */
 bool gpu_kv_only_blocks(const ir_node *kv_append);
+/* kv_append with the kv_quantise before it, for attention that reads blocks. */
+bool gpu_match_append_codes(const ir_node *node);
+int gpu_fuse_append_codes(const ir_node *root, ir_node **nodes);
 gqac_status gpu_bind_kv_append(const target_binding *b, const ir_node *root, const void **record);
 
 bool gpu_match_norm(const ir_node *node);

@@ -38,6 +38,7 @@ static const char *const kernel_names[GPU_KERNELS] = {
     [GPU_COPY_ROWS_16] = "copy_rows_16",
     [GPU_APPEND] = "append_rows",
     [GPU_APPEND_16] = "append_rows_16",
+    [GPU_APPEND_CODES] = "append_codes",
     [GPU_WIDEN_F16] = "widen_f16",
     [GPU_WIDEN_BF16] = "widen_bf16",
     [GPU_ROUND_F16] = "round_f16",

@@ -203,3 +203,37 @@ typedef struct append_shape {
     }
 APPEND_ROWS(append_rows, uint)
 APPEND_ROWS(append_rows_16, ushort)
+
+/* The code of x; ops/kv_quantise.c defines it. */
+static inline int code_of_row(float x, float scale, int least, int most) {
+    const float y = x * gqn_div(1.0f, scale == 0.0f ? 1.0f : scale);
+    return y != y ? most : gqn_quantise(y, least, most);
+}
+
+/* The same for codes of fp32 rows x [B,heads,rows,size], `bits` a code; s.size is the bytes of a row
+ * of codes. Scales are one, or with scale_step 1 one for each element of all heads. */
+__kernel void append_codes(__global const float *x, __global uchar *slab, __global uchar *copies,
+                           __global const int *lists, __global const float *scales, append_shape s,
+                           int size, int bits, int scale_step) {
+    const int at = (int)get_global_id(0), r = (int)get_global_id(1), width = s.heads * s.size;
+    if (at >= width || r >= s.n)
+        return;
+    const uint entry = (uint)lists[s.n + r], index = entry / KV_SLABS;
+    if (entry % KV_SLABS != (uint)s.slab || index >= (uint)s.entries)
+        return;
+    const int head = at / s.size, d = at % s.size * (bits == 4 ? 2 : 1);
+    const size_t row = (size_t)(lists[2 * s.n + r] % KV_BLOCK);
+    const size_t of = (size_t)lists[r] + (size_t)head * (size_t)s.rows; /* of x and of copies */
+    __global const float *from = x + of * (size_t)size + (size_t)d;
+    __global const float *scale = scales + (size_t)(head * size + d) * (size_t)scale_step;
+    int code;
+    if (bits == 8) {
+        code = code_of_row(from[0], scale[0], -128, 127) & 255;
+    } else {
+        const int high = d + 1 < size ? code_of_row(from[1], scale[scale_step], -8, 7) : 0;
+        code = (code_of_row(from[0], scale[0], -8, 7) + 8) | (high + 8) << 4;
+    }
+    slab[(size_t)index * (size_t)s.entry_bytes + (size_t)s.at + row * (size_t)width + (size_t)at] =
+        (uchar)code;
+    copies[(size_t)s.copy_at + of * (size_t)s.size + (size_t)(at % s.size)] = (uchar)code;
+}

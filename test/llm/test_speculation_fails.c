@@ -95,6 +95,7 @@ static void test_refused(void) {
 /* Every allocation fails once: the session holds rows of the answer alone and goes on. */
 static void test_memory(void) {
     static const char *const names[] = {"llama", "qwen3.5"};
+    const size_t live = gqac_alloc_live();
     for (int m = 0; m < 2; m++) {
         rig r = open_model(names[m], 1), draft = open_model("llama", 1);
         int64_t prompt[30];
@@ -132,6 +133,7 @@ static void test_memory(void) {
         close_rig(&draft);
         close_rig(&r);
     }
+    CU_ASSERT_EQUAL(gqac_alloc_live(), live);
 }
 
 static const unit_case cases[] = {

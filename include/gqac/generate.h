@@ -91,13 +91,17 @@ static inline void gqac_sampling_init(gqac_sampling *sampling) {
 
 /* Chooses the id that follows `history` as gqac_generate does, from one row of logits [vocabulary],
  * for callers with a loop of their own. The position of the draw is n_history. *probability, if not
- * NULL, is set to the id's probability by softmax of the logits. options NULL: defaults. Allocates
- * about 25 bytes per logit during the call. USAGE: an option is out of range; OUT_OF_RANGE: the id
+ * NULL, is set to the id's probability by softmax of the logits. options NULL: defaults. Unless
+ * the most likely id is chosen without bias, penalties and probability, it allocates about 25 bytes
+ * per logit during the call. USAGE: an option is out of range; OUT_OF_RANGE: the id
  * of a bias is not in the vocabulary; UNSUPPORTED: not 1 <= vocabulary < 2^31; INVALID_INPUT: all
  * logits are NaN; NO_MEMORY. */
 GQAC_API gqac_status gqac_sample(const gqac_sampling *options, const float *logits,
                                  int64_t vocabulary, const int64_t *history, size_t n_history,
                                  int64_t *id, double *probability, gqac_diag *diag);
+/* Checks settings for a vocabulary; the errors are those of gqac_sample. */
+GQAC_API gqac_status gqac_sampling_check(const gqac_sampling *sampling, int64_t vocabulary,
+                                         gqac_diag *diag);
 
 typedef struct gqac_scored_id {
     int64_t id;

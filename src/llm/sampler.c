@@ -333,6 +333,14 @@ static int64_t walk(const sampler *s, double share) {
     return last;
 }
 
+static gqac_status none_follows(uint64_t position, gqac_diag *diag) {
+    gqac_diag_set(diag, GQAC_INVALID_INPUT, "no id can follow at position %llu",
+                  (unsigned long long)position);
+    gqac_diag_rule(diag, "at least one logit that may be chosen is a number");
+    gqac_diag_hint(diag, "the model overflows, or min_length, a bias or a hook bans its only ids");
+    return GQAC_INVALID_INPUT;
+}
+
 gqac_status sampler_pick(sampler *s, const gqac_sampling *o, const float *logits,
                          const int64_t *history, size_t n_history, const int64_t *banned,
                          int n_banned, uint64_t position, int64_t *id, double *probability,
@@ -348,14 +356,8 @@ gqac_status sampler_pick(sampler *s, const gqac_sampling *o, const float *logits
         if (banned[i] >= 0 && banned[i] < s->vocabulary)
             s->score[banned[i]] = NAN;
     int64_t chosen = likeliest(s);
-    if (chosen < 0) {
-        gqac_diag_set(diag, GQAC_INVALID_INPUT, "no id can follow at position %llu",
-                      (unsigned long long)position);
-        gqac_diag_rule(diag, "at least one logit that may be chosen is a number");
-        gqac_diag_hint(diag,
-                       "the model overflows, or min_length, a bias or a hook bans its only ids");
-        return GQAC_INVALID_INPUT;
-    }
+    if (chosen < 0)
+        return none_follows(position, diag);
     if (o->sample && o->temperature > 0) {
         const double total = weigh(s, s->score[chosen], o->temperature);
         if (o->top_k > 0 || o->top_p < 1 || o->min_p > 0)
@@ -370,6 +372,34 @@ gqac_status sampler_pick(sampler *s, const gqac_sampling *o, const float *logits
     return GQAC_OK;
 }
 
+/* True if no setting changes a logit and the most likely id is chosen. */
+static bool is_plain(const gqac_sampling *o) {
+    return !(o->sample && o->temperature > 0) && !o->n_bias && o->repetition_penalty == 1 &&
+           o->presence_penalty == 0 && o->frequency_penalty == 0;
+}
+
+/* sampler_pick for such settings, in one pass and without memory. */
+static gqac_status pick_plain(const float *logits, int64_t vocabulary, uint64_t position,
+                              int64_t *id, gqac_diag *diag) {
+    int64_t best = -1;
+    for (int64_t i = 0; i < vocabulary; i++)
+        if (!isnan(logits[i]) && (best < 0 || logits[i] > logits[best]))
+            best = i;
+    if (best < 0)
+        return none_follows(position, diag);
+    *id = best;
+    return GQAC_OK;
+}
+
+gqac_status gqac_sampling_check(const gqac_sampling *sampling, int64_t vocabulary,
+                                gqac_diag *diag) {
+    gqac_sampling own;
+    gqac_sampling_init(&own);
+    GQAC_TRY(gqac_sized_take(&own, sizeof own, sampling, "gqac_sampling", diag));
+    GQAC_TRY(sampler_check(&own, diag));
+    return sampler_check_ids(&own, vocabulary, diag);
+}
+
 gqac_status gqac_sample(const gqac_sampling *given, const float *logits, int64_t vocabulary,
                         const int64_t *history, size_t n_history, int64_t *id, double *probability,
                         gqac_diag *diag) {
@@ -380,6 +410,8 @@ gqac_status gqac_sample(const gqac_sampling *given, const float *logits, int64_t
     GQAC_TRY(gqac_sized_take(&own, sizeof own, given, "gqac_sampling", diag));
     GQAC_TRY(sampler_check(options, diag));
     GQAC_TRY(sampler_check_ids(options, vocabulary, diag));
+    if (is_plain(options) && !probability && vocabulary >= 1 && vocabulary <= INT32_MAX)
+        return pick_plain(logits, vocabulary, n_history, id, diag);
     GQAC_TRY(sampler_create(vocabulary, &s, diag));
     const gqac_status status = sampler_pick(s, options, logits, history, n_history, NULL, 0,
                                             (uint64_t)n_history, id, probability, diag);

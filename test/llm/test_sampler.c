@@ -376,6 +376,49 @@ static void test_sample(void) {
     sampler_free(s);
 }
 
+/* Without settings that change logits, the most likely id is chosen without memory; the same. */
+static void test_sample_likeliest(void) {
+    static const float values[] = {-INFINITY, -2, 0.5f, 3, INFINITY, NAN};
+    float row[5];
+    const float nans[] = {NAN, NAN};
+    gqac_sampling o = plain;
+    sampler *s = open_sampler(5);
+    int64_t id = -1, expected = -1;
+    for (int k = 0; k < 2; k++) {
+        o.sample = k;
+        o.temperature = 0;
+        for (int i = 0; i < 2000; i++) {
+            for (int j = 0; j < 5; j++)
+                row[j] = values[next_random() % (j ? 6 : 5)]; /* the first is a number */
+            CU_ASSERT_EQUAL(sampler_pick(s, &o, row, NULL, 0, NULL, 0, 0, &expected, NULL, &diag),
+                            GQAC_OK);
+            gqac_alloc_fail_at(1, 1);
+            CU_ASSERT_EQUAL(gqac_sample(&o, row, 5, NULL, 0, &id, NULL, &diag), GQAC_OK);
+            CU_ASSERT_EQUAL(id, expected);
+            CU_ASSERT_EQUAL(gqac_alloc_calls(), 0);
+            gqac_alloc_fail_at(0, 0);
+        }
+        CU_ASSERT_EQUAL(gqac_sample(&o, nans, 2, NULL, 9, &id, NULL, &diag), GQAC_INVALID_INPUT);
+        CU_ASSERT(strstr(diag.what, "position 9") && *diag.rule && *diag.hint);
+        CU_ASSERT_EQUAL(gqac_sample(&o, row, 0, NULL, 0, &id, NULL, &diag), GQAC_UNSUPPORTED);
+    }
+    sampler_free(s);
+}
+
+static void test_sampling_check(void) {
+    const gqac_logit_bias bias = {.id = 7, .bias = 1};
+    gqac_sampling o = plain;
+    o.n_bias = 1;
+    o.bias = &bias;
+    CU_ASSERT_EQUAL(gqac_sampling_check(&o, 8, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL(gqac_sampling_check(&o, 7, &diag), GQAC_OUT_OF_RANGE);
+    o.top_p = 2;
+    CU_ASSERT_EQUAL(gqac_sampling_check(&o, 8, &diag), GQAC_USAGE);
+    o.size = 3;
+    CU_ASSERT_EQUAL(gqac_sampling_check(&o, 8, &diag), GQAC_USAGE);
+    CU_ASSERT_EQUAL(gqac_sampling_check(NULL, 8, &diag), GQAC_OK);
+}
+
 static void test_edges(void) {
     const float row[] = {1, 3, 2, 3, -1, 3}, one[] = {-5};
     const float low[] = {-INFINITY, 2, -INFINITY, NAN}, floor_only[] = {NAN, -INFINITY, -INFINITY};
@@ -709,6 +752,8 @@ static const unit_case cases[] = {
     {"distributions over positions and requests", test_distributions},
     {"the draw is a function of seed, request, position", test_draw_identity},
     {"sample", test_sample},
+    {"sample the likeliest id", test_sample_likeliest},
+    {"check of settings", test_sampling_check},
     {"edges", test_edges},
     {"nothing can be chosen", test_nothing_left},
     {"repetition penalty", test_penalty},

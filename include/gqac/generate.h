@@ -193,11 +193,14 @@ static inline void gqac_generate_request_init(gqac_generate_request *request, co
 }
 
 typedef enum gqac_finish {
-    GQAC_FINISH_EOS,    /* by an end-of-text id */
-    GQAC_FINISH_LENGTH, /* by max_new, or by the capacity of the session or the model */
-    GQAC_FINISH_STOP    /* by a stop text or a callback */
+    GQAC_FINISH_EOS,       /* by an end-of-text id */
+    GQAC_FINISH_LENGTH,    /* by max_new, or by the capacity of the session or the model */
+    GQAC_FINISH_STOP,      /* by a stop text or a callback */
+    GQAC_FINISH_CANCELLED, /* these two only of a scheduler: see schedule.h */
+    GQAC_FINISH_FAILED
 } gqac_finish;
-GQAC_API const char *gqac_finish_name(gqac_finish finish); /* "eos", "length", "stop" */
+/* "eos", "length", "stop", "cancelled", "failed" */
+GQAC_API const char *gqac_finish_name(gqac_finish finish);
 
 typedef struct gqac_generate_metrics {
     size_t size;

@@ -18,6 +18,7 @@
 
 #include <gqac/generate.h>
 #include <gqac/gqac.h>
+#include <gqac/schedule.h>
 #include <gqac/seq2seq.h>
 #include <gqac/session.h>
 #include <gqac/speculate.h>

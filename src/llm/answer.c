@@ -345,6 +345,6 @@ void gqac_generation_free(gqac_generation *generation) {
 }
 
 const char *gqac_finish_name(gqac_finish finish) {
-    static const char *const names[] = {"eos", "length", "stop"};
+    static const char *const names[] = {"eos", "length", "stop", "cancelled", "failed"};
     return (unsigned)finish < sizeof names / sizeof *names ? names[finish] : "unknown";
 }

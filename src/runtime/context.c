@@ -34,6 +34,10 @@ gqac_status gqac_context_create_on(const gqac_program *program, gqac_threads *th
     return create(program, 0, threads, context, diag);
 }
 
+const gqac_program *gqac_context_program(const gqac_context *context) {
+    return context->program;
+}
+
 void gqac_context_free(gqac_context *context) {
     if (!context)
         return;

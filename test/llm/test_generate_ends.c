@@ -112,6 +112,8 @@ static void test_limit_and_callback(void) {
     CU_ASSERT_STRING_EQUAL(gqac_finish_name(GQAC_FINISH_EOS), "eos");
     CU_ASSERT_STRING_EQUAL(gqac_finish_name(GQAC_FINISH_LENGTH), "length");
     CU_ASSERT_STRING_EQUAL(gqac_finish_name(GQAC_FINISH_STOP), "stop");
+    CU_ASSERT_STRING_EQUAL(gqac_finish_name(GQAC_FINISH_CANCELLED), "cancelled");
+    CU_ASSERT_STRING_EQUAL(gqac_finish_name(GQAC_FINISH_FAILED), "failed");
     gqac_generation_free(all);
     gqac_session_free(session);
     close_rig(&r);

@@ -1,0 +1,170 @@
+/* The scheduler: many requests on one program, packed into common steps. It is what a server is
+ * written on.
+ *
+ *   gqac_scheduler *scheduler;  gqac_request request;  int64_t number, left;
+ *   gqac_scheduler_create(context, NULL, &scheduler, &diag);
+ *   gqac_request_init(&request, ids, n);
+ *   request.on_token = send;
+ *   gqac_scheduler_submit(scheduler, &request, &number, &diag);
+ *   do
+ *       gqac_scheduler_step(scheduler, &left, &diag);
+ *   while (left);
+ *
+ * A request is admitted when it is among the first `running` requests by priority, then by the
+ * order of submission. Each step then takes one token of every admitted request that decodes, and
+ * fills the rest of its budget of tokens with chunks of prompts, in the same order. So a request
+ * that decodes gets a token in every step, however long the prompts of others are. (If the program
+ * pads the rows of a step, see gqac_program_padding, steps with a chunk of one prompt alternate
+ * with steps that decode.)
+ *
+ * An admitted request is preempted when one of higher priority needs its place, and when the memory
+ * budget of the program is used up: its rows are freed, it waits, and later they are computed
+ * again. The last admitted request is preempted first, and no request fails for lack of memory
+ * while others are admitted that can end and free some.
+ *
+ * Every request gets the ids that it would get alone, whatever else runs, if the model is
+ * split-safe (gqac_program_mixing). One thread at a time calls gqac_scheduler_step, which uses the
+ * context; any thread may call gqac_scheduler_submit, gqac_scheduler_cancel and
+ * gqac_scheduler_get_statistics at any time. */
+#ifndef GQAC_SCHEDULE_H
+#define GQAC_SCHEDULE_H
+
+#include <gqac/generate.h>
+#include <gqac/store.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct gqac_scheduler gqac_scheduler;
+typedef struct gqac_scheduler_options {
+    size_t size;
+    int64_t tokens;  /* maximum number of tokens in one step; 0: 256, or `running` if larger */
+    int64_t running; /* maximum number of admitted requests, at most `tokens`; 0: 64, or `tokens` if
+                        smaller */
+    const char *kv;  /* kind of cache of the sequences; NULL: contiguous */
+    /* Not NULL: a request begins with the longest prefix of its tokens that its tenant has in the
+     * store, and the store gets what it computes. When memory is short, the store is emptied before
+     * a request is preempted. It must be of the same program, and outlive the scheduler. */
+    gqac_store *store;
+} gqac_scheduler_options;
+static inline void gqac_scheduler_options_init(gqac_scheduler_options *options) {
+    memset(options, 0, sizeof *options);
+    options->size = sizeof *options;
+}
+
+/* Creates a scheduler without requests; options NULL: defaults. Its steps run in `context`, which
+ * must outlive it; the monitor of the context is that of the steps. The caller frees *scheduler.
+ * USAGE: the program is for stateless runs, or the store is of another program; UNSUPPORTED: the
+ * program takes embeddings, or its vocabulary is not fixed; OUT_OF_RANGE: a negative number, or
+ * `running` is more than `tokens`; NO_MEMORY. An unknown kind of cache fails the requests. */
+GQAC_API gqac_status gqac_scheduler_create(gqac_context *context,
+                                           const gqac_scheduler_options *options,
+                                           gqac_scheduler **scheduler, gqac_diag *diag);
+/* Ends the remaining requests as cancelled, and frees the scheduler. No other thread may use it any
+ * more. */
+GQAC_API void gqac_scheduler_free(gqac_scheduler *scheduler);
+
+/* ---- requests ------------------------------------------------------------ */
+
+/* How a request ended. Texts, ids and the sequence are valid during the callback only. */
+typedef struct gqac_request_end {
+    size_t size;
+    int64_t request;       /* its number */
+    gqac_finish finish;    /* EOS, LENGTH, STOP (by a callback), CANCELLED or FAILED */
+    const gqac_diag *diag; /* FAILED: the reason; else NULL */
+    size_t n_ids;
+    const int64_t *ids;      /* the new ids, an end-of-text id included */
+    int64_t reused_tokens;   /* tokens whose rows were cached when the request was first admitted */
+    int64_t computed_tokens; /* tokens that steps computed, repeated ones included */
+    int64_t preemptions;     /* how often the request lost its rows */
+    /* The tokens that have rows: all but the last new id. The callback may fork it, or take a
+     * snapshot, to continue from it. NULL: the request has no rows. */
+    const gqac_sequence *sequence;
+} gqac_request_end;
+
+/* Callbacks run on the thread that calls gqac_scheduler_step, after the step that they report
+ * (on_end also in gqac_scheduler_free). They may submit and cancel requests, but must not call
+ * gqac_scheduler_step or gqac_scheduler_free, nor use the context. */
+
+/* Called after each new id. Returns false to end the request with GQAC_FINISH_STOP after this id.
+ */
+typedef bool gqac_request_token(void *arg, int64_t request, int64_t id);
+/* Called after each step that computed tokens of the prompt: the first `done` of its `total`
+ * tokens, those that were cached included, have rows. `done` increases from call to call, also
+ * after a preemption. */
+typedef void gqac_request_progress(void *arg, int64_t request, int64_t done, int64_t total);
+/* Called once for each request; no other callback of the request follows. */
+typedef void gqac_request_ended(void *arg, const gqac_request_end *end);
+
+/* What is asked for. Everything that it points to is copied or shared by gqac_scheduler_submit, but
+ * for `arg` and `logits_arg`. */
+typedef struct gqac_request {
+    size_t size;
+    const int64_t *prompt; /* n_prompt >= 1 ids */
+    size_t n_prompt;
+    int64_t max_new; /* maximum number of new ids, >= 0; 0: the prompt is computed all the same */
+    int n_eos;       /* number of ids that end the answer */
+    const int64_t *eos;
+    const gqac_sampling *sampling;   /* NULL: the most likely id; n_prompt is ignored */
+    gqac_logits_callback *on_logits; /* as in gqac_generate_request; may be NULL */
+    void *logits_arg;
+    int priority; /* higher ones are first */
+    /* Not NULL: the request begins with the tokens of this sequence, and shares their rows; the
+     * prompt is what follows. Later changes of the sequence do not matter. The store is not used.
+     */
+    const gqac_sequence *from;
+    const char *tenant; /* of the store; NULL: "" */
+    gqac_request_token *on_token;
+    gqac_request_progress *on_progress;
+    gqac_request_ended *on_end; /* each callback may be NULL */
+    void *arg;
+} gqac_request;
+/* Sets the defaults: greedy decoding of at most 128 ids. */
+static inline void gqac_request_init(gqac_request *request, const int64_t *prompt,
+                                     size_t n_prompt) {
+    memset(request, 0, sizeof *request);
+    request->size = sizeof *request;
+    request->prompt = prompt;
+    request->n_prompt = n_prompt;
+    request->max_new = 128;
+}
+
+/* Submits a request, which the next step may admit. *number, from 1, is set before its first
+ * callback; no other request of the scheduler gets it. After this call has succeeded, on_end will
+ * be called. Only one thread at a time may use request->from. OUT_OF_RANGE: an empty prompt, a
+ * negative number, more tokens than the model has positions, or a bias of an id that is not in the
+ * vocabulary; USAGE: an impossible size, a sampling option is out of range, or `from` is of another
+ * program or has imported tokens, whose ids are unknown; NO_MEMORY. */
+GQAC_API gqac_status gqac_scheduler_submit(gqac_scheduler *scheduler, const gqac_request *request,
+                                           int64_t *number, gqac_diag *diag);
+/* Ends a request with GQAC_FINISH_CANCELLED: the next call of gqac_scheduler_step, or the present
+ * one, calls its on_end, and it takes part in no further step. Returns false if the request has
+ * ended, or never was. */
+GQAC_API bool gqac_scheduler_cancel(gqac_scheduler *scheduler, int64_t number);
+
+/* Makes one step: admits requests, computes the tokens that fit, and calls the callbacks. *left, if
+ * not NULL, is set to the number of requests that have not ended; if that is 0, there was nothing
+ * to compute, or the last one has ended. A request fails alone, with its reason in on_end: an id
+ * that is not in the vocabulary, all logits NaN, too little memory for this request alone. Then the
+ * others are stepped without it. A failed call changes no request. ABORTED: the monitor of the
+ * context ended the step. */
+GQAC_API gqac_status gqac_scheduler_step(gqac_scheduler *scheduler, int64_t *left, gqac_diag *diag);
+
+typedef struct gqac_scheduler_statistics {
+    size_t size;              /* sizeof(gqac_scheduler_statistics), set by the caller */
+    int64_t waiting, running; /* requests that have not ended: not admitted, and admitted */
+    int64_t ended;
+    int64_t steps; /* calls of gqac_step that succeeded */
+    int64_t reused_tokens, computed_tokens, new_tokens;
+    int64_t preemptions;
+} gqac_scheduler_statistics;
+/* Fills *statistics with the state after the last step. USAGE: an impossible size. */
+GQAC_API gqac_status gqac_scheduler_get_statistics(gqac_scheduler *scheduler,
+                                                   gqac_scheduler_statistics *statistics,
+                                                   gqac_diag *diag);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

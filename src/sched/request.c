@@ -1,0 +1,274 @@
+/* One request: what is asked for, its sequence, the choice of its ids, and its end. */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/sized.h"
+#include "sched/sched_impl.h"
+
+/* ---- creation ------------------------------------------------------------ */
+
+static gqac_status check(const gqac_scheduler *s, const gqac_request *given, gqac_diag *diag) {
+    if (given->n_prompt < 1 || !given->prompt)
+        GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "the prompt of a request is empty");
+    if (given->max_new < 0 || given->n_eos < 0)
+        GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "a request for %lld new ids, with %d ids that end it",
+                  (long long)given->max_new, given->n_eos);
+    if (given->n_eos && !given->eos)
+        GQAC_FAIL(diag, GQAC_USAGE, "%d ids that end the answer, and no such list", given->n_eos);
+    if (given->from && gqac_sequence_program(given->from) != s->program)
+        GQAC_FAIL(diag, GQAC_USAGE, "the sequence `from` belongs to another program");
+    return GQAC_OK;
+}
+
+/* Copies what the request points to. */
+static gqac_status copy(request *r, gqac_diag *diag) {
+    gqac_request *g = &r->given;
+    r->memory = gqac_arena_create(0);
+    if (!r->memory)
+        return gqac_diag_oom(diag, "a request");
+    if (g->n_eos)
+        g->eos = gqac_arena_copy(r->memory, g->eos, (size_t)g->n_eos * sizeof *g->eos);
+    if (g->tenant)
+        g->tenant = gqac_arena_strdup(r->memory, g->tenant);
+    if (r->sampling.n_bias)
+        r->sampling.bias = gqac_arena_copy(r->memory, r->sampling.bias,
+                                           (size_t)r->sampling.n_bias * sizeof *r->sampling.bias);
+    if ((g->n_eos && !g->eos) || (r->given.tenant && !g->tenant) ||
+        (r->sampling.n_bias && !r->sampling.bias))
+        return gqac_diag_oom(diag, "a request");
+    return GQAC_OK;
+}
+
+static gqac_status fill_list(const gqac_scheduler *s, request *r, gqac_diag *diag) {
+    const gqac_request *g = &r->given;
+    const int64_t *ids = NULL;
+    int64_t first = 0, count = 0;
+    if (g->from)
+        ids = gqac_sequence_ids(g->from, &first, &count);
+    if (first)
+        GQAC_FAIL(diag, GQAC_USAGE, "the ids of %lld imported tokens of `from` are unknown",
+                  (long long)first);
+    if (g->n_prompt > INT32_MAX || count + (int64_t)g->n_prompt > s->most) {
+        gqac_diag_set(diag, GQAC_OUT_OF_RANGE, "a prompt of %zu tokens after %lld does not fit",
+                      g->n_prompt, (long long)count);
+        gqac_diag_rule(diag, "the model has %lld positions", (long long)s->most);
+        gqac_diag_hint(diag, "shorten the prompt");
+        return GQAC_OUT_OF_RANGE;
+    }
+    r->n = r->n_prompt = (size_t)count + g->n_prompt;
+    if (!gqac_reserve(&r->list, r->n, &r->capacity, sizeof *r->list))
+        return gqac_diag_oom(diag, "a request");
+    if (count)
+        memcpy(r->list, ids, (size_t)count * sizeof *ids);
+    memcpy(r->list + count, g->prompt, g->n_prompt * sizeof *g->prompt);
+    r->given.prompt = r->list + count;
+    return count ? gqac_snapshot_take(g->from, &r->base, diag) : GQAC_OK;
+}
+
+static gqac_status fill(const gqac_scheduler *s, const gqac_request *given, request *r,
+                        gqac_diag *diag) {
+    GQAC_TRY(gqac_sized_take(&r->given, sizeof r->given, given, "gqac_request", diag));
+    GQAC_TRY(check(s, &r->given, diag));
+    gqac_sampling_init(&r->sampling);
+    if (r->given.sampling) {
+        GQAC_TRY(gqac_sampling_check(r->given.sampling, gqac_program_vocabulary(s->program), diag));
+        GQAC_TRY(gqac_sized_take(&r->sampling, sizeof r->sampling, r->given.sampling,
+                                 "gqac_sampling", diag));
+        r->given.sampling = &r->sampling;
+    }
+    GQAC_TRY(copy(r, diag));
+    GQAC_TRY(fill_list(s, r, diag));
+    r->sampling.n_prompt = r->n_prompt;
+    return GQAC_OK;
+}
+
+gqac_status request_create(const gqac_scheduler *s, const gqac_request *given, request **out,
+                           gqac_diag *diag) {
+    request *r = gqac_calloc(1, sizeof *r);
+    if (!given || !r) {
+        gqac_free(r);
+        return given ? gqac_diag_oom(diag, "a request")
+                     : gqac_diag_set(diag, GQAC_USAGE, "the request is NULL");
+    }
+    atomic_init(&r->cancelled, false);
+    const gqac_status status = fill(s, given, r, diag);
+    GQAC_RETURN_MADE(status, r, out, request_free);
+}
+
+void request_free(request *r) {
+    if (!r)
+        return;
+    gqac_sequence_free(r->sequence);
+    gqac_snapshot_free(r->base);
+    gqac_arena_free(r->memory);
+    gqac_free(r->list);
+    gqac_free(r);
+}
+
+/* ---- its sequence -------------------------------------------------------- */
+
+int64_t request_pending(const request *r) {
+    return (int64_t)r->n - (r->sequence ? gqac_sequence_length(r->sequence) : 0);
+}
+
+/* A final length that is on the same side of the LongRoPE threshold as the list is now; 0: there is
+ * no threshold. */
+static int64_t final_length(const gqac_scheduler *s, const request *r) {
+    if (!s->threshold)
+        return 0;
+    const int64_t most = s->most < INT32_MAX ? s->most : INT32_MAX;
+    return (int64_t)r->n > s->threshold ? most : s->threshold;
+}
+
+static gqac_status open_in_store(gqac_scheduler *s, request *r,
+                                 const gqac_sequence_options *options, gqac_diag *diag) {
+    int64_t reused = 0;
+    if (gqac_store_open(s->options.store, r->given.tenant, r->list, (int64_t)r->n, options,
+                        &r->sequence, &reused, NULL) != GQAC_OK) /* can be done without */
+        return gqac_sequence_create(s->program, options, &r->sequence, diag);
+    if (gqac_sequence_program(r->sequence) != s->program)
+        GQAC_FAIL(diag, GQAC_USAGE, "the store belongs to another program than the context");
+    return GQAC_OK;
+}
+
+gqac_status request_open(gqac_scheduler *s, request *r, gqac_diag *diag) {
+    const gqac_sequence_options options = {
+        .size = sizeof options, .kv = s->options.kv, .final_length = final_length(s, r)};
+    gqac_sequence_options same = options;
+    gqac_status status = GQAC_OK;
+    same.kv = NULL; /* that of the snapshot */
+    r->long_rope = s->threshold && (int64_t)r->n > s->threshold;
+    if (r->base)
+        status = gqac_snapshot_restore(r->base, &same, &r->sequence, diag);
+    else if (s->options.store && !r->given.from)
+        status = open_in_store(s, r, &options, diag);
+    else
+        status = gqac_sequence_create(s->program, &options, &r->sequence, diag);
+    if (status != GQAC_OK) {
+        request_close(r);
+        return status;
+    }
+    gqac_snapshot_free(r->base);
+    r->base = NULL;
+    r->reused += gqac_sequence_length(r->sequence);
+    s->counts.reused_tokens += gqac_sequence_length(r->sequence);
+    return GQAC_OK;
+}
+
+void request_close(request *r) {
+    gqac_sequence_free(r->sequence);
+    r->sequence = NULL;
+    r->seen = 0;
+}
+
+void request_count(gqac_scheduler *s, request *r) {
+    const int64_t now = r->sequence ? gqac_sequence_computed(r->sequence) : 0;
+    r->computed += now - r->seen;
+    s->counts.computed_tokens += now - r->seen;
+    r->seen = now;
+}
+
+/* ---- its answer ---------------------------------------------------------- */
+
+static void leave(gqac_scheduler *s, request *r) {
+    pthread_mutex_lock(&s->lock);
+    request **at = &s->order;
+    while (*at != r)
+        at = &(*at)->next;
+    *at = r->next;
+    s->live--;
+    pthread_mutex_unlock(&s->lock);
+    s->counts.ended++;
+    if (!r->sequence)
+        return;
+    /* Its memory is free now: one more request than before, and larger chunks, may fit again. */
+    s->room += s->room < s->options.running;
+    s->chunk = 2 * s->chunk < s->options.tokens ? 2 * s->chunk : s->options.tokens;
+}
+
+void request_end(gqac_scheduler *s, request *r, gqac_finish finish, const gqac_diag *diag) {
+    request_count(s, r);
+    leave(s, r);
+    if (r->given.on_end)
+        r->given.on_end(r->given.arg, &(gqac_request_end){.size = sizeof(gqac_request_end),
+                                                          .request = r->number,
+                                                          .finish = finish,
+                                                          .diag = diag,
+                                                          .n_ids = r->n - r->n_prompt,
+                                                          .ids = r->list + r->n_prompt,
+                                                          .reused_tokens = r->reused,
+                                                          .computed_tokens = r->computed,
+                                                          .preemptions = r->preemptions,
+                                                          .sequence = r->sequence});
+    request_free(r);
+}
+
+static bool is_eos(const request *r, int64_t id) {
+    for (int i = 0; i < r->given.n_eos; i++)
+        if (r->given.eos[i] == id)
+            return true;
+    return false;
+}
+
+/* Chooses the id that follows by a row of logits. *wanted is false if a callback ends the answer.
+ */
+static gqac_status choose(gqac_scheduler *s, request *r, const float *logits, int64_t vocabulary,
+                          bool *wanted, gqac_diag *diag) {
+    const gqac_request *g = &r->given;
+    if (!gqac_reserve(&r->list, r->n + 1, &r->capacity, sizeof *r->list))
+        return gqac_diag_oom(diag, "an answer");
+    if (g->on_logits) {
+        memcpy(s->logits, logits, (size_t)vocabulary * sizeof *logits);
+        logits = s->logits;
+        *wanted = g->on_logits(g->logits_arg, s->logits, vocabulary, r->list, r->n);
+    }
+    if (!*wanted)
+        return GQAC_OK;
+    GQAC_TRY(
+        gqac_sample(g->sampling, logits, vocabulary, r->list, r->n, r->list + r->n, NULL, diag));
+    r->n++;
+    s->counts.new_tokens++;
+    return GQAC_OK;
+}
+
+static void answer(gqac_scheduler *s, request *r, int item) {
+    const size_t before = r->n;
+    int64_t rows = 0, vocabulary = 0;
+    bool wanted = true;
+    gqac_diag why = {0};
+    const float *logits = gqac_context_logits(s->context, item, &rows, &vocabulary);
+    const gqac_status status = choose(s, r, logits, vocabulary, &wanted, &why);
+    if (status != GQAC_OK) {
+        gqac_diag_where(&why, "request %lld", (long long)r->number);
+        request_end(s, r, GQAC_FINISH_FAILED, &why);
+        return;
+    }
+    const bool chosen = r->n > before;
+    const int64_t id = chosen ? r->list[before] : -1;
+    if (chosen && r->given.on_token)
+        wanted = r->given.on_token(r->given.arg, r->number, id);
+    if (chosen && is_eos(r, id))
+        request_end(s, r, GQAC_FINISH_EOS, NULL);
+    else if (!wanted)
+        request_end(s, r, GQAC_FINISH_STOP, NULL);
+    else if ((int64_t)(r->n - r->n_prompt) == r->given.max_new || (int64_t)r->n > s->most)
+        request_end(s, r, GQAC_FINISH_LENGTH, NULL);
+}
+
+void request_advance(gqac_scheduler *s, request *r, int item) {
+    const int64_t length = gqac_sequence_length(r->sequence), total = (int64_t)r->n_prompt;
+    const int64_t done = length < total ? length : total;
+    if (atomic_load(&r->cancelled)) {
+        request_end(s, r, GQAC_FINISH_CANCELLED, NULL);
+        return;
+    }
+    if (done > r->reported && r->given.on_progress)
+        r->given.on_progress(r->given.arg, r->number, done, total);
+    r->reported = done > r->reported ? done : r->reported;
+    if (request_pending(r))
+        return;
+    if (r->given.max_new)
+        answer(s, r, item);
+    else
+        request_end(s, r, GQAC_FINISH_LENGTH, NULL);
+}

@@ -1,0 +1,91 @@
+/* Private to src/sched: the scheduler and its requests.
+ *
+ * Other threads only add requests to `submitted` and mark requests as cancelled, both under the
+ * lock. All other fields belong to the thread that steps. It takes the lock as well when it changes
+ * what others read: the lists and the published statistics. Callbacks run without the lock. */
+#ifndef GQAC_SCHED_IMPL_H
+#define GQAC_SCHED_IMPL_H
+
+#include <gqac/schedule.h>
+#include <gqac/sequence.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/arena.h"
+
+typedef struct request request;
+struct request {
+    int64_t number;
+    gqac_request given;     /* what it points to is in `memory` */
+    gqac_sampling sampling; /* given.sampling is NULL, or points here */
+    gqac_arena *memory;
+    int64_t *list; /* ids of `from`, of the prompt, and of the answer so far */
+    size_t n, capacity;
+    size_t n_prompt;         /* ids of `from` and of the prompt */
+    gqac_snapshot *base;     /* of `from`, until it is restored or given up; NULL: none */
+    gqac_sequence *sequence; /* rows of the first ids of the list; NULL: none */
+    bool long_rope;          /* the sequence was made for lengths beyond the LongRoPE threshold */
+    bool admitted;
+    atomic_bool cancelled;
+    int64_t reported; /* last progress */
+    int64_t reused, computed, preemptions;
+    int64_t seen; /* gqac_sequence_computed of the sequence, as far as it was counted */
+    request *next;
+};
+
+struct gqac_scheduler {
+    gqac_context *context;
+    const gqac_program *program;
+    gqac_scheduler_options options;
+    int64_t most;        /* gqac_program_most_tokens */
+    int64_t threshold;   /* gqac_program_rope_threshold; 0: none */
+    bool padded;         /* gqac_program_padding */
+    bool chunk_was_last; /* padded: the last step had a chunk */
+    pthread_mutex_t lock;
+    request *submitted; /* not yet in `order` */
+    request *order;     /* by priority, then by number */
+    int64_t last;       /* number of the last request */
+    int64_t live;       /* requests that have not ended */
+    bool closing;
+    gqac_scheduler_statistics published, counts;
+    /* What memory allows, as far as is known: shortages reduce both, each end increases them. */
+    int64_t room;  /* admitted requests */
+    int64_t chunk; /* tokens of chunks in one step */
+    int n;         /* items of the next step */
+    gqac_step_item *items;
+    request **members;
+    float *logits; /* a row for on_logits */
+};
+
+/* ---- request.c ----------------------------------------------------------- */
+
+/* Checks and copies what is asked for. */
+gqac_status request_create(const gqac_scheduler *s, const gqac_request *given, request **out,
+                           gqac_diag *diag);
+void request_free(request *r);
+/* Number of ids of the list that have no rows yet. */
+int64_t request_pending(const request *r);
+/* Makes the sequence of a request that has none: from its base, from the store, or empty. */
+gqac_status request_open(gqac_scheduler *s, request *r, gqac_diag *diag);
+/* Frees the rows. */
+void request_close(request *r);
+/* Adds what steps have computed since the last call to the counts. */
+void request_count(gqac_scheduler *s, request *r);
+/* Removes a request that has ended from the order, calls on_end and frees it. */
+void request_end(gqac_scheduler *s, request *r, gqac_finish finish, const gqac_diag *diag);
+/* After a step that gave the request `item`: reports progress, and chooses the next id if all of
+ * its list has rows. The request may end. */
+void request_advance(gqac_scheduler *s, request *r, int item);
+
+/* ---- pack.c -------------------------------------------------------------- */
+
+/* Admits the first requests, and preempts what no longer belongs to them. */
+void pack_admit(gqac_scheduler *s);
+/* Fills the items of the next step. On failure *failed is the request whose sequence could not be
+ * made. */
+gqac_status pack_gather(gqac_scheduler *s, request **failed, gqac_diag *diag);
+/* After a step for which memory was short: frees some, or makes the next step smaller. `chunk` is
+ * s->chunk before the first attempt. False: nothing is left to try. */
+bool pack_relieve(gqac_scheduler *s, int64_t chunk);
+
+#endif

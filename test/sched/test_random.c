@@ -1,0 +1,242 @@
+/* Random requests against an oracle: 64 requests of letters from an alphabet of three, so that many
+ * prompts have common prefixes, submitted and cancelled at any time, with random priorities,
+ * places, budgets of tokens and of memory, with and without a store, from scratch and from
+ * sequences of others. Each answer must have the bits of its request alone. */
+#include "sched/rig.h"
+
+#include <stdio.h>
+#include <time.h>
+
+enum { REQUESTS = 64, PROMPT = 90, ANSWER = 12 };
+
+static gqac_diag diag;
+static uint64_t state;
+static client clients[REQUESTS];
+static int submitted;
+static gqac_sequence *donor; /* of a request that has ended */
+static int64_t donor_list[RIG_LIST], donor_n;
+
+/* 0 .. n-1 */
+static int64_t any(int64_t n) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return (int64_t)((state >> 33) % (uint64_t)n);
+}
+
+typedef struct setting {
+    const char *model;
+    bool exact; /* a rewind never leaves tokens to compute again */
+    bool even;  /* nothing is preempted: no memory budget, and one priority */
+    int64_t budget;
+    gqac_scheduler_options options;
+    gqac_store *store;
+    gqac_scheduler *scheduler;
+} setting;
+
+/* Sometimes the sequence of a request that ends serves as the beginning of others. */
+static void end(void *arg, const gqac_request_end *e) {
+    const client *c = arg;
+    rig_end(arg, e);
+    if (!e->sequence || any(4))
+        return;
+    gqac_sequence_free(donor);
+    donor = NULL;
+    CU_ASSERT_EQUAL_FATAL(gqac_sequence_fork(e->sequence, &donor, &diag), GQAC_OK);
+    donor_n = gqac_sequence_length(donor);
+    memcpy(donor_list, c->list, sizeof donor_list);
+}
+
+static void submit(const setting *x) {
+    client *c = &clients[submitted++];
+    int64_t n = 1 + any(any(3) ? PROMPT : 4);
+    *c = (client){.eos = rig_letters[0]};
+    if (donor && donor_n + n < 2 * PROMPT && !any(3)) {
+        memcpy(c->list, donor_list, sizeof c->list);
+        c->n_from = donor_n;
+        rig_letters_of(c->list + c->n_from, n, (uint64_t)any(3));
+    } else {
+        const int64_t common = any(n);
+        rig_letters_of(c->list, common, (uint64_t)any(2));
+        rig_letters_of(c->list + common, n - common, (uint64_t)any(5));
+    }
+    rig_prepare(c, c->n_from + n, any(ANSWER));
+    c->request.from = c->n_from ? donor : NULL;
+    c->request.on_end = end;
+    c->request.priority = x->even ? 0 : (int)any(3);
+    c->request.tenant = any(4) ? NULL : "other";
+    c->stop = any(5) ? 0 : 1 + any(3);
+    if (!any(3)) {
+        c->request.n_eos = 1;
+        c->request.eos = &c->eos;
+    }
+    if (any(2)) {
+        c->sampling.sample = true;
+        c->sampling.seed = (uint64_t)submitted;
+        c->sampling.presence_penalty = 0.5;
+    }
+    rig_submit(x->scheduler, c);
+}
+
+static void cancel(const setting *x) {
+    client *c = &clients[any(submitted)];
+    const bool live = gqac_scheduler_cancel(x->scheduler, c->number);
+    CU_ASSERT_EQUAL(live, !c->ends);
+    c->cancelled |= live;
+}
+
+/* One step. A request that decodes gets one id in every step; no step has more tokens than its
+ * budget. */
+static void step(const setting *x, const rig *r) {
+    gqac_scheduler_statistics before = {.size = sizeof before}, after = before;
+    int64_t n[REQUESTS];
+    CU_ASSERT_EQUAL(gqac_scheduler_get_statistics(x->scheduler, &before, &diag), GQAC_OK);
+    for (int i = 0; i < submitted; i++)
+        n[i] = clients[i].n;
+    CU_ASSERT_EQUAL_FATAL(gqac_scheduler_step(x->scheduler, NULL, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL(gqac_scheduler_get_statistics(x->scheduler, &after, &diag), GQAC_OK);
+    for (int i = 0; i < submitted && x->even; i++) {
+        const client *c = &clients[i];
+        CU_ASSERT(n[i] == c->n_prompt || c->ends || c->n == n[i] + 1);
+    }
+    if (x->exact)
+        CU_ASSERT(after.computed_tokens - before.computed_tokens <= x->options.tokens);
+    CU_ASSERT(after.running <= x->options.running);
+    CU_ASSERT(!x->even || !after.preemptions);
+    CU_ASSERT(!x->budget || gqac_program_memory_used(r->program) <= x->budget);
+}
+
+static void check_end(const setting *x, const client *c) {
+    const gqac_request_end *e = &c->end;
+    const int64_t n = c->n - c->n_prompt;
+    CU_ASSERT_EQUAL_FATAL(c->ends, 1);
+    if (e->finish == GQAC_FINISH_FAILED)
+        printf("  failed: %s (%s)\n", c->what, c->where);
+    CU_ASSERT_NOT_EQUAL_FATAL(e->finish, GQAC_FINISH_FAILED);
+    if (e->finish == GQAC_FINISH_CANCELLED) {
+        CU_ASSERT(c->cancelled);
+        return;
+    }
+    const bool eos = n && c->request.n_eos && c->list[c->n - 1] == c->eos;
+    const bool stopped = n && n == c->stop;
+    CU_ASSERT_EQUAL(e->finish, eos       ? GQAC_FINISH_EOS
+                               : stopped ? GQAC_FINISH_STOP
+                                         : GQAC_FINISH_LENGTH);
+    CU_ASSERT(e->finish != GQAC_FINISH_LENGTH || n == c->request.max_new);
+    CU_ASSERT_EQUAL(c->done, c->n_prompt);
+    CU_ASSERT_EQUAL(c->rows, c->n - (n > 0));
+    if (x->exact && !e->preemptions)
+        CU_ASSERT_EQUAL(e->reused_tokens + e->computed_tokens, c->rows);
+    if (x->exact)
+        CU_ASSERT(e->reused_tokens + e->computed_tokens >= c->rows);
+    CU_ASSERT(x->store || c->n_from || !e->reused_tokens);
+    CU_ASSERT(!c->n_from || e->reused_tokens >= c->n_from || x->budget);
+}
+
+static void drive(const setting *x, const rig *r) {
+    int64_t left = 1;
+    for (int i = 0; submitted < REQUESTS || left; i++) {
+        gqac_scheduler_statistics s = {.size = sizeof s};
+        const int64_t what = any(10);
+        if (submitted < REQUESTS && what < 3)
+            submit(x);
+        else if (submitted && what == 3 && !any(3))
+            cancel(x);
+        else if (x->store && what == 4 && !any(4))
+            gqac_store_evict(x->store, any(2) ? 0 : 50000);
+        else
+            step(x, r);
+        CU_ASSERT_EQUAL(gqac_scheduler_get_statistics(x->scheduler, &s, &diag), GQAC_OK);
+        left = s.waiting + s.running;
+        CU_ASSERT_FATAL(i < 100000);
+    }
+}
+
+/* Memory that a few of the longest sequences take, but not all that run. */
+static int64_t tight(const char *model, int64_t tokens) {
+    rig r = rig_open(model, 0, 1);
+    client c = {.n_from = 0};
+    gqac_sequence *s = NULL;
+    rig_letters_of(c.list, 2 * PROMPT, 1);
+    CU_ASSERT_EQUAL_FATAL(gqac_sequence_create(r.program, NULL, &s, &diag), GQAC_OK);
+    for (int64_t fed = 0; fed < 2 * PROMPT; fed += tokens) {
+        const int64_t count = 2 * PROMPT - fed < tokens ? 2 * PROMPT - fed : tokens;
+        CU_ASSERT_EQUAL_FATAL(gqac_sequence_append(r.context, s, c.list + fed, count, 1, &diag),
+                              GQAC_OK);
+    }
+    const int64_t all = gqac_program_memory_used(r.program);
+    gqac_sequence_free(s);
+    const int64_t idle = gqac_program_memory_used(r.program), one = all - idle;
+    rig_close(&r);
+    return 2 * idle + one + one * (1 + any(3));
+}
+
+/* Returns the number of rows of logits that were compared. */
+static int round_of(const rig *oracle, const char *model, bool exact, int64_t *preempted) {
+    setting x = {.model = model, .exact = exact, .even = any(2)};
+    int compared = 0;
+    gqac_scheduler_options_init(&x.options);
+    x.options.tokens = 1 + any(any(2) ? 12 : 64);
+    x.options.running = 1 + any(x.options.tokens < 10 ? x.options.tokens : 10);
+    x.budget = x.even ? 0 : tight(model, x.options.tokens);
+    rig r = rig_open(model, x.budget, 1 + (int)any(2));
+    if (any(2))
+        CU_ASSERT_EQUAL_FATAL(gqac_store_create(r.program, NULL, &x.store, &diag), GQAC_OK);
+    x.options.store = x.store;
+    CU_ASSERT_EQUAL_FATAL(gqac_scheduler_create(r.context, &x.options, &x.scheduler, &diag),
+                          GQAC_OK);
+    submitted = 0;
+    drive(&x, &r);
+    gqac_scheduler_statistics s = {.size = sizeof s};
+    CU_ASSERT_EQUAL(gqac_scheduler_get_statistics(x.scheduler, &s, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL(s.ended, REQUESTS);
+    *preempted += s.preemptions;
+    gqac_sequence_free(donor);
+    donor = NULL;
+    gqac_scheduler_free(x.scheduler);
+    gqac_store_free(x.store);
+    rig_close(&r);
+    for (int i = 0; i < REQUESTS; i++) {
+        check_end(&x, &clients[i]);
+        compared += rig_compare(oracle, &clients[i]);
+    }
+    return compared;
+}
+
+static void rounds(const char *model, bool exact, double seconds) {
+    const char *seed = getenv("GQAC_TEST_SEED");
+    const clock_t began = clock();
+    rig oracle = rig_open(model, 0, 1);
+    int64_t preempted = 0;
+    int compared = 0, n = 0;
+    state = seed ? strtoull(seed, NULL, 0) : 1;
+    do {
+        const uint64_t of = state;
+        const unsigned failures = CU_get_number_of_failures();
+        compared += round_of(&oracle, model, exact, &preempted);
+        if (CU_get_number_of_failures() != failures) {
+            printf("  round %d of %s: GQAC_TEST_SEED=%llu\n", n, model, (unsigned long long)of);
+            break;
+        }
+        n++;
+    } while ((double)(clock() - began) / CLOCKS_PER_SEC < seconds);
+    printf("  %s: %d rounds, %d rows of logits compared, %lld preemptions\n", model, n, compared,
+           (long long)preempted);
+    CU_ASSERT(compared > 100);
+    rig_close(&oracle);
+}
+
+static void transformer(void) {
+    rounds("test/models/llama/model.onnx", true, unit_full() ? 30 : 1);
+}
+
+static void hybrid(void) {
+    rounds("test/models/qwen3.5/model.onnx", false, unit_full() ? 30 : 1);
+}
+
+static const unit_case cases[] = {
+    {"random requests", transformer},
+    {"random requests of a model with states", hybrid},
+};
+
+int main(int argc, char **argv) {
+    return unit_run("sched/random", cases, sizeof cases / sizeof *cases, argc, argv);
+}

@@ -14,7 +14,7 @@ libdir=$(dirname "$(find "$work/prefix" -name gqac.pc)")
 export PKG_CONFIG_PATH="$libdir"
 
 mkdir "$work/by_pkg_config"
-for name in example generate host; do
+for name in example generate host schedule; do
   # shellcheck disable=SC2046
   cc -std=c11 -Wall -Wextra -Werror "$GQAC_SOURCE_DIR/test/example/$name.c" \
     -o "$work/by_pkg_config/$name" $(pkg-config --cflags --libs gqac)
@@ -40,6 +40,13 @@ if [ "$answer" != "${answer/ spoken of, and the first time/}" ] && [[ $answer ==
   passed=$((passed + 1))
 else
   echo "FAIL generate: $answer"
+  failed=$((failed + 1))
+fi
+answers=$("$work/build/schedule" "$GQAC_SOURCE_DIR/models/tiny-gqa" "She had been" "He was" | grep "'")
+if [[ $answers == "request 2: '"*"request 1: ' spoken of, and the first"*"(length)" ]]; then
+  passed=$((passed + 1))
+else
+  echo "FAIL schedule: $answers"
   failed=$((failed + 1))
 fi
 # A page of the manual for each verb and for gqac, and the completion of bash.

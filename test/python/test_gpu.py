@@ -55,10 +55,10 @@ def layer(dtype, size, heads, kv, attrs="", sink=False, half=0, bits=0, scales=1
            4: f"u8[B,{kv},%s,{(size + 1) // 2}]"}[bits]
     factors = ", ".join(f"{0.05 + 0.37 * (7 * i % 11) / 11:.4f}" for i in range(width))
     past, present = row % "P", row % "T"
-    more, table = "", ", ".join(f"{math.sin(0.3 * i):.4f}" for i in range(1200 * half))
+    more, cast, table = "", "", ", ".join(f"{math.sin(0.3 * i):.4f}" for i in range(1200 * half))
     if half:
-        more += (f"\n  const %wide: f32[1200,{half}] = [{table}]"
-                 f"\n  %table = Cast %wide {{to={dtype}}} : {dtype}[1200,{half}]")
+        more += f"\n  const %wide: f32[1200,{half}] = [{table}]"
+        cast = f"\n  %table = Cast %wide {{to={dtype}}} : {dtype}[1200,{half}]"
         attrs += ", do_rotary=1"
     if sink:
         more += f"\n  const %sink: {dtype}[{heads}] = [{', '.join(['0.25'] * heads)}]"
@@ -77,7 +77,7 @@ def layer(dtype, size, heads, kv, attrs="", sink=False, half=0, bits=0, scales=1
   const %one: i64[] = 1
   const %axis: i64[1] = [1]
   const %last_axis: i64[1] = [2]
-  const %c: f32[{width}] = [{factors}]{more}
+  const %c: f32[{width}] = [{factors}]{more}{cast}
   %sum = ReduceSum %attention_mask, %axis {{keepdims=0}} : i64[B]
   %last = Sub %sum, %one : i64[B]
   %seqlens_k = Cast %last {{to=i32}} : i32[B]
@@ -681,28 +681,33 @@ class Values(Case):
                 if " via " in line and not any(f"= {op} " in line for op in HOST):
                     self.assertNotIn("gpu.generic", line)
 
-    def test_orders(self):
-        """TopK, ArgMax and ArgMin among equal elements, zeros of both signs, NaN and infinities; in
-        three types."""
+    def orders(self):
+        """(name, type, path, inputs, their values) of ORDERS: many equal elements, zeros of both
+        signs, NaN and infinities."""
         rng = np.random.default_rng(14)
         for name, text in ORDERS.items():
             for kind in (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16):
-                begin, name_of = ("big", "big_") if "big" in text else ("x", "x_")
-                nodes = re.sub(rf"\b{begin}\b", name_of, text)
-                whole = (f"{name_of} = Cast <to = {kind}> ({begin})\n {nodes}\n"
-                         f"f = Cast <to = 1> (v)\n g = Cast <to = 1> (i)\n n = {ints(-1)}\n"
-                         "p = Reshape(f, n)\n q = Reshape(g, n)\n y = Concat <axis = 0> (p, q)")
-                path, used = self.write(f"{name} {kind}", whole)
+                begin, cast = ("big", "big_") if "big" in text else ("x", "x_")
+                nodes = re.sub(rf"\b{begin}\b", cast, text)
+                path, used = self.write(f"{name} {kind}", (
+                    f"{cast} = Cast <to = {kind}> ({begin})\n {nodes}\n"
+                    f"f = Cast <to = 1> (v)\n g = Cast <to = 1> (i)\n n = {ints(-1)}\n"
+                    "p = Reshape(f, n)\n q = Reshape(g, n)\n y = Concat <axis = 0> (p, q)"))
                 values = np.round(rng.standard_normal(SHAPES[begin]) * 2).astype(np.float32)
                 values.flat[[1, 2, 40]] = np.nan, np.inf, -np.inf
                 values.flat[5::7] *= -1
-                with self.subTest(name, kind=kind):
-                    dump = self.good("compile", path, "--stateless", "--target", "gpu", "--dump",
-                                     "claim", "--stop-after", "claim").out
-                    self.assertIn(f'via "gpu.{"top" if "TopK" in name else "arg"}"', dump)
-                    got, wanted = (self.outputs(path, used, target, {begin: values})[0]
-                                   for target in ("gpu", "cpu"))
-                    self.assertEqual(got, wanted)
+                yield name, kind, path, used, {begin: values}
+
+    def test_orders(self):
+        """TopK, ArgMax and ArgMin in three types."""
+        for name, kind, path, used, values in self.orders():
+            with self.subTest(name, kind=kind):
+                dump = self.good("compile", path, "--stateless", "--target", "gpu", "--dump",
+                                 "claim", "--stop-after", "claim").out
+                self.assertIn(f'via "gpu.{"top" if "TopK" in name else "arg"}"', dump)
+                got, wanted = (self.outputs(path, used, target, values)[0]
+                               for target in ("gpu", "cpu"))
+                self.assertEqual(got, wanted)
 
     def test_moves(self):
         """What only moves elements moves them on the device."""
@@ -789,13 +794,17 @@ class Simulated(Case):
                 self.assertEqual(done.err, "")
 
     def test_blocks(self):
-        """A table of blocks: rows of each type, a prompt over three blocks, and decode."""
+        """A table of blocks: rows of each type and codes, a prompt over three blocks, and decode;
+        heads that have kernels of their own."""
         ids = self.dir / "ids.txt"
         ids.write_text(" ".join(str(5 * i % 31) for i in range(142)))
-        for dtype in ("f32", "f16", "bf16"):
-            with self.subTest(dtype):
-                path, got = self.dir / f"{dtype}.gq", []
-                path.write_text(layer(dtype, 8, 4, 2))
+        layers = [(dtype, 8, 4, 2) for dtype in ("f32", "f16", "bf16")]
+        layers += [("f32", 9, 4, 2, "", True, 0, 4, 18), ("f16", 64, 2, 1),
+                   ("f32", 64, 2, 1, ", softcap=2.0", False, 8, 8)]
+        for shape in layers:
+            with self.subTest(shape):
+                path, got = self.dir / "layer.gq", []
+                path.write_text(layer(*shape))
                 for target in ("gpu", "cpu"):
                     out = self.dir / f"{target}.npy"
                     done = self.good("score", path, "--target", target, "--ids", ids, "--logits",
@@ -804,6 +813,16 @@ class Simulated(Case):
                     self.assertEqual(done.err, "")
                     got.append(np.load(out).tobytes())
                 self.assertEqual(got[0], got[1])
+
+    def test_orders(self):
+        """TopK, ArgMax and ArgMin."""
+        values = Values()
+        values.dir = self.dir
+        env = self.simulator()
+        for name, kind, path, used, given in values.orders():
+            if kind == TensorProto.FLOAT:
+                with self.subTest(name):
+                    self.assertEqual(values.outputs(path, used, "gpu", given, **env)[1], "")
 
     def test_values(self):
         """Norms and elementwise ops."""

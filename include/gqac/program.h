@@ -41,6 +41,10 @@ typedef struct gqac_kv_pair {
                      which stands for all tokens */
     int64_t tail; /* 0: steps read all rows; else only the last `tail` rows, and export writes zeros
                      for earlier rows */
+    /* 0: steps read all rows; else the layer has a sliding window of so many keys, the query's own
+     * included, and of a windowed sequence export writes zeros for rows that no later step reads.
+     * Always 0 in pairs of gqac_info and of stateless programs. */
+    int64_t window;
 } gqac_kv_pair;
 /* Sets *pairs to the past/present pairs of a program, stateless or not, and returns their number. A
  * past tensor X that holds both keys and values counts as two pairs, X.key and X.value. */
@@ -110,6 +114,9 @@ typedef struct gqac_memory {
      * them; scratch of device kernels is not counted. */
     int64_t device_weights, device_kv;
     int64_t device_prefill, device_decode;
+    /* Kind windowed: bytes of the layers with a window in one block, and the number of blocks that
+     * keep them, without those of the last chunk; else 0, and they are in kv_block. */
+    int64_t kv_window, kv_windows;
 } gqac_memory;
 /* Fills *memory. The caller sets its size first: gqac_memory memory = {.size = sizeof memory}.
  * OUT_OF_RANGE: not 1 <= chunk <= tokens, the model has fewer positions than `tokens`, or a size
@@ -117,13 +124,19 @@ typedef struct gqac_memory {
 GQAC_API gqac_status gqac_program_memory(const gqac_program *program, int64_t tokens, int64_t chunk,
                                          gqac_memory *memory, gqac_diag *diag);
 
+/* The same for a kind of cache (gqac_sequence_options.kv). USAGE also if the kind is unknown;
+ * UNSUPPORTED: the model cannot have it. */
+GQAC_API gqac_status gqac_program_memory_of(const gqac_program *program, const char *kv,
+                                            int64_t tokens, int64_t chunk, gqac_memory *memory,
+                                            gqac_diag *diag);
+
 /* True: the model returns only the logits of the last token of a call. */
 GQAC_API bool gqac_program_last_logits(const gqac_program *program);
 /* True: rows of several sequences cannot be packed, so steps pad each sequence to the longest. *why
  * then names the node that prevents packing; why->op is NULL if no single node does. */
 GQAC_API bool gqac_program_padding(const gqac_program *program, gqac_mixing *why);
 /* The numerics profile, e.g. "gqac-n1/ref/model/...". For the same model and inputs, equal profiles
- * mean equal bits. */
+ * mean equal bits. Sequences of some kinds have a profile of their own: gqac_sequence_profile. */
 GQAC_API const char *gqac_program_profile(const gqac_program *program);
 /* Maximum difference of the values of a tensor between two targets, relative to the largest value
  * of the tensor: 1e-4; 2e-2 if the model computes in 16-bit floats or rounds activations to

@@ -13,7 +13,13 @@ extern "C" {
 typedef struct gqac_sequence gqac_sequence;
 typedef struct gqac_sequence_options {
     size_t size;
-    const char *kv;       /* kind: "contiguous" (alias "basic"); NULL: contiguous */
+    /* Kind of cache, with or without blanks around the name; NULL: contiguous.
+     *   contiguous (or basic)  keeps every row
+     *   paged       the same, in blocks that are taken one by one from anywhere in the pool
+     *   windowed    keeps of layers with a sliding window the rows that a length in reach reads
+     *   quantised   keeps keys and values as codes of 8 bits, with a profile of its own
+     * All but quantised have the same bits. */
+    const char *kv;
     int64_t capacity;     /* maximum number of tokens; 0: as many as fit into memory */
     int64_t final_length; /* the length that the sequence will reach, by which the LongRoPE table is
                              chosen; 0: unknown. Then the first step chooses by its own length, and
@@ -24,8 +30,9 @@ static inline void gqac_sequence_options_init(gqac_sequence_options *options) {
     options->size = sizeof *options;
 }
 /* Creates an empty sequence; options NULL: defaults. The caller frees *sequence, before the
- * program. USAGE: the program was opened for stateless runs, or the kind is unknown; OUT_OF_RANGE:
- * capacity or final_length is negative; NO_MEMORY. */
+ * program. USAGE: the program was opened for stateless runs, or the kind is unknown; UNSUPPORTED:
+ * the kind is quantised, and the model caches no keys and values of type f32, f16 or bf16;
+ * OUT_OF_RANGE: capacity or final_length is negative; NO_MEMORY. */
 GQAC_API gqac_status gqac_sequence_create(const gqac_program *program,
                                           const gqac_sequence_options *options,
                                           gqac_sequence **sequence, gqac_diag *diag);
@@ -33,6 +40,9 @@ GQAC_API void gqac_sequence_free(gqac_sequence *sequence);
 GQAC_API const gqac_program *gqac_sequence_program(const gqac_sequence *sequence);
 GQAC_API int64_t gqac_sequence_length(const gqac_sequence *sequence);
 GQAC_API const char *gqac_sequence_kind(const gqac_sequence *sequence); /* "contiguous" */
+/* Writes the numerics profile of the sequence's rows and logits to `text`: that of the program,
+ * followed by "/kv8" for kind quantised. Returns `text`, cut to `size` bytes with the NUL. */
+GQAC_API const char *gqac_sequence_profile(const gqac_sequence *sequence, char *text, size_t size);
 /* Writes one line about the sequence to `text`, for logs: "contiguous, 70 tokens, 8 tensors, 73728
  * bytes". It has no cached values and no ids. Returns `text`, cut to `size` bytes with the NUL. */
 GQAC_API const char *gqac_sequence_text(const gqac_sequence *sequence, char *text, size_t size);
@@ -46,8 +56,10 @@ GQAC_API const int64_t *gqac_sequence_ids(const gqac_sequence *sequence, int64_t
                                           int64_t *count);
 /* Shortens the sequence to its first `length` tokens. If the program has states (see gqac_kv_pair),
  * the next step may have to compute up to max(64, 2 d) tokens again, where d is the greatest length
- * so far minus `length`; and a length smaller than the number of imported tokens must be 0.
- * OUT_OF_RANGE: the sequence has fewer tokens, or cannot be rewound to that length. */
+ * so far minus `length`; and a length smaller than the number of imported tokens must be 0. A
+ * windowed sequence can be rewound to 0, by up to 64 tokens from its greatest length so far, and
+ * perhaps by some more. OUT_OF_RANGE: the sequence has fewer tokens, or cannot be rewound to that
+ * length; it has not changed. */
 GQAC_API gqac_status gqac_sequence_rewind(gqac_sequence *sequence, int64_t length, gqac_diag *diag);
 /* Number of tokens, the last ones of the sequence, that the next step computes again because of a
  * rewind. */
@@ -62,8 +74,8 @@ GQAC_API gqac_status gqac_sequence_fork(const gqac_sequence *sequence, gqac_sequ
 
 /* Copies the past tensor `name` to `data`, which has a capacity of `bytes` bytes: [heads, rows,
  * head_size] in the pair's dtype, row-major, with zeros in rows that no step reads any more
- * (gqac_kv_pair.tail). USAGE: there is no such tensor, or tokens must be computed again after a
- * rewind (the next step does that); INVALID_INPUT: the capacity is too small. */
+ * (gqac_kv_pair.tail and window). USAGE: there is no such tensor, or tokens must be computed again
+ * after a rewind (the next step does that); INVALID_INPUT: the capacity is too small. */
 GQAC_API gqac_status gqac_sequence_export(const gqac_sequence *sequence, const char *name,
                                           void *data, size_t bytes, gqac_diag *diag);
 /* Fills an empty sequence with T tokens from past tensors. tensors[i] is the past tensor names[i],

@@ -10,12 +10,15 @@ extern "C" {
 
 /* A sequence for gqac_generate, with the ids of its tokens. The longest prefix of a new prompt that
  * the sequence already holds is not computed again, except for the last id of the prompt. Answers
- * are the same as with a new session, and as with kind "off". */
+ * are the same as with a new session of that kind; except with kind "quantised", they are the same
+ * as with kind "off". */
 typedef struct gqac_session gqac_session;
 typedef struct gqac_session_options {
     size_t size;
-    const char *kv;     /* cache kind; NULL: "contiguous"; "off": no cache, every id needs a forward
-                           over all tokens */
+    /* Kind of cache, as gqac_sequence_options.kv; NULL: "contiguous"; "off": no cache, every id
+     * needs a forward over all tokens. With kind "windowed" a prompt is computed from its first
+     * token on if it needs rows that were given back. */
+    const char *kv;
     int64_t context;    /* maximum number of tokens of prompt and answer together; 0: the model's */
     gqac_store *store;  /* prompts continue what it has cached, and its rows are added to it; NULL:
                            none. It must outlive the session */
@@ -34,7 +37,7 @@ GQAC_API gqac_status gqac_session_create(const gqac_program *program,
                                          const gqac_session_options *options,
                                          gqac_session **session, gqac_diag *diag);
 GQAC_API void gqac_session_free(gqac_session *session);
-/* Returns "contiguous" or "off", never NULL. */
+/* Returns "contiguous", "paged", "windowed", "quantised" or "off", never NULL. */
 GQAC_API const char *gqac_session_kind(const gqac_session *session);
 /* Returns the *n ids whose rows are cached; none with kind "off". They belong to the session and
  * are valid until the next call with it. */

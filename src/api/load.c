@@ -265,9 +265,13 @@ gqac_status load_kv_pairs(const loaded *model, kv_slot **slots, gqac_kv_pair **p
     if (!*pairs)
         return gqac_diag_oom(diag, "a list of KV pairs");
     for (int i = 0; i < *n; i++)
-        (*pairs)[i] = (gqac_kv_pair){
-            sizeof **pairs,        (*slots)[i].past,  (*slots)[i].present, (*slots)[i].heads,
-            (*slots)[i].head_size, (*slots)[i].dtype, (*slots)[i].rows,    0};
+        (*pairs)[i] = (gqac_kv_pair){.size = sizeof **pairs,
+                                     .past = (*slots)[i].past,
+                                     .present = (*slots)[i].present,
+                                     .heads = (*slots)[i].heads,
+                                     .head_size = (*slots)[i].head_size,
+                                     .dtype = (*slots)[i].dtype,
+                                     .rows = (*slots)[i].rows};
     return GQAC_OK;
 }
 

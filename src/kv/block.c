@@ -23,13 +23,17 @@ typedef struct numbers {
     size_t *released, n_released, capacity;
 } numbers;
 
+enum { NOWHERE = -1 };
+
 struct kv_pool {
     int n_slots;
     kv_slot *slots;
-    size_t *offsets; /* of each slot: in the rows, the tails or the state */
-    size_t block_bytes, tail_bytes, state_bytes;
-    int64_t tail; /* the largest tail of the slots */
-    kv_slabs blocks, tails, states;
+    ptrdiff_t *offsets; /* of each state slot in a state, of each slot with a tail among these, */
+    ptrdiff_t *at[KV_PARTS]; /* of each other slot in a block of that part; NOWHERE: not there */
+    size_t bytes[KV_PARTS], tail_bytes, state_bytes;
+    int64_t tail, window; /* the largest of all slots */
+    bool has_codes;
+    kv_slabs blocks[KV_PARTS], tails, states;
     numbers numbers;
     atomic_uint_fast64_t versions; /* the latest version of any block */
 };
@@ -50,6 +54,49 @@ static void release_number(numbers *n, size_t number) {
     pthread_mutex_unlock(&n->lock);
 }
 
+/* Is a slot that is neither a state nor has a tail in a part? */
+static bool is_in(const kv_slot *slot, kv_part part) {
+    return part == KV_WINDOW ? slot->window > 0 : part != KV_REST || slot->window == 0;
+}
+
+/* Places n planes of a slot, for that number of rows, after *end. */
+static gqac_status place(const kv_slot *s, int n, const kv_plane *planes, int64_t rows, size_t *end,
+                         ptrdiff_t *at, gqac_diag *diag) {
+    *at = (ptrdiff_t)*end;
+    for (int i = 0; i < n; i++) {
+        const int64_t dims[4] = {s->heads, rows, planes[i].size, (int64_t)planes[i].width};
+        size_t bytes = 0;
+        GQAC_TRY(gqac_shape_bytes(GQAC_U8, 4, dims, &bytes, diag));
+        if (!gqac_add_size(*end, bytes + ALIGNMENT - 1, end) || *end > PTRDIFF_MAX / 2)
+            GQAC_FAIL(diag, GQAC_LIMIT, "'%s': a KV block is too large", s->past);
+        *end = *end / ALIGNMENT * ALIGNMENT;
+    }
+    return GQAC_OK;
+}
+
+static gqac_status measure_slot(kv_pool *pool, int slot, gqac_diag *diag) {
+    kv_slot *s = &pool->slots[slot];
+    if (s->heads < 1 || s->head_size < 1 || s->rows < 0 || gqac_dtype_bits(s->dtype) % 8 ||
+        !gqac_dtype_bits(s->dtype))
+        GQAC_FAIL(diag, GQAC_UNSUPPORTED, "'%s': a cache of %lld heads of %lld %s elements",
+                  s->past, (long long)s->heads, (long long)s->head_size, gqac_dtype_name(s->dtype));
+    const kv_plane whole = {.size = s->head_size, .width = (size_t)gqac_dtype_bits(s->dtype) / 8};
+    for (kv_part part = 0; part < KV_PARTS; part++)
+        pool->at[part][slot] = NOWHERE;
+    if (s->rows)
+        return place(s, 1, &whole, s->rows, &pool->state_bytes, &pool->offsets[slot], diag);
+    if (s->tail)
+        return place(s, 1, &whole, GQAC_KV_BLOCK, &pool->tail_bytes, &pool->offsets[slot], diag);
+    for (kv_part part = 0; part < KV_PARTS; part++) {
+        kv_plane planes[KV_PLANES];
+        const int n = kv_slot_planes(pool, part, slot, planes);
+        if (is_in(s, part))
+            GQAC_TRY(place(s, n, planes, GQAC_KV_BLOCK, &pool->bytes[part], &pool->at[part][slot],
+                           diag));
+    }
+    return GQAC_OK;
+}
+
 static gqac_status measure(kv_pool *pool, gqac_diag *diag) {
     bool has_states = false;
     for (int i = 0; i < pool->n_slots; i++)
@@ -57,23 +104,16 @@ static gqac_status measure(kv_pool *pool, gqac_diag *diag) {
     for (int i = 0; i < pool->n_slots; i++) {
         kv_slot *s = &pool->slots[i];
         s->tail = has_states && !s->rows ? s->tail : 0;
+        s->window = s->rows || s->tail ? 0 : s->window;
+        s->coded = s->coded && !s->rows && !s->tail &&
+                   (s->dtype == GQAC_F32 || s->dtype == GQAC_F16 || s->dtype == GQAC_BF16);
         pool->tail = s->tail > pool->tail ? s->tail : pool->tail;
-        const int64_t dims[3] = {s->heads, s->rows ? s->rows : GQAC_KV_BLOCK, s->head_size};
-        size_t bytes = 0, *end = s->rows   ? &pool->state_bytes
-                                 : s->tail ? &pool->tail_bytes
-                                           : &pool->block_bytes;
-        if (s->heads < 1 || s->head_size < 1 || s->rows < 0 || gqac_dtype_bits(s->dtype) % 8 ||
-            !gqac_dtype_bits(s->dtype))
-            GQAC_FAIL(diag, GQAC_UNSUPPORTED, "'%s': a cache of %lld heads of %lld %s elements",
-                      s->past, (long long)s->heads, (long long)s->head_size,
-                      gqac_dtype_name(s->dtype));
-        GQAC_TRY(gqac_shape_bytes(s->dtype, 3, dims, &bytes, diag));
-        pool->offsets[i] = *end;
-        if (!gqac_add_size(*end, bytes + ALIGNMENT - 1, end) || *end > PTRDIFF_MAX / 2)
-            GQAC_FAIL(diag, GQAC_LIMIT, "a KV block of %d slots is too large", pool->n_slots);
-        *end = *end / ALIGNMENT * ALIGNMENT;
+        pool->window = s->window > pool->window ? s->window : pool->window;
+        pool->has_codes = pool->has_codes || s->coded;
+        GQAC_TRY(measure_slot(pool, i, diag));
     }
-    pool->blocks.bytes = sizeof(kv_block) + pool->block_bytes;
+    for (kv_part part = 0; part < KV_PARTS; part++)
+        pool->blocks[part].bytes = sizeof(kv_block) + pool->bytes[part];
     pool->tails.bytes = pool->tail_bytes;
     pool->states.bytes = sizeof(kv_block) + pool->state_bytes;
     return GQAC_OK;
@@ -85,13 +125,16 @@ gqac_status kv_pool_create(int n_slots, const kv_slot *slots, kv_pool **result, 
         return gqac_diag_oom(diag, "a KV pool");
     pool->n_slots = n_slots;
     pthread_mutex_init(&pool->numbers.lock, NULL);
-    kv_slabs_open(&pool->blocks, 0);
+    for (kv_part part = 0; part < KV_PARTS; part++)
+        kv_slabs_open(&pool->blocks[part], 0);
     kv_slabs_open(&pool->tails, 0);
     kv_slabs_open(&pool->states, 0);
     pool->slots = gqac_calloc((size_t)n_slots, sizeof *pool->slots);
-    pool->offsets = gqac_calloc((size_t)n_slots, sizeof *pool->offsets);
+    pool->offsets = gqac_calloc((size_t)n_slots * (KV_PARTS + 1), sizeof *pool->offsets);
     gqac_status status = GQAC_OK;
     if (pool->slots && pool->offsets) {
+        for (kv_part part = 0; part < KV_PARTS; part++)
+            pool->at[part] = pool->offsets + (size_t)n_slots * (part + 1);
         for (int i = 0; i < n_slots; i++)
             pool->slots[i] = slots[i];
         status = measure(pool, diag);
@@ -107,13 +150,16 @@ gqac_status kv_pool_create(int n_slots, const kv_slot *slots, kv_pool **result, 
 }
 
 void kv_pool_set_budget(kv_pool *pool, gqac_budget *budget) {
-    pool->blocks.budget = pool->tails.budget = pool->states.budget = budget;
+    for (kv_part part = 0; part < KV_PARTS; part++)
+        pool->blocks[part].budget = budget;
+    pool->tails.budget = pool->states.budget = budget;
 }
 
 void kv_pool_free(kv_pool *pool) {
     if (!pool)
         return;
-    kv_slabs_close(&pool->blocks);
+    for (kv_part part = 0; part < KV_PARTS; part++)
+        kv_slabs_close(&pool->blocks[part]);
     kv_slabs_close(&pool->tails);
     kv_slabs_close(&pool->states);
     pthread_mutex_destroy(&pool->numbers.lock);
@@ -131,8 +177,12 @@ const kv_slot *kv_pool_slot(const kv_pool *pool, int slot) {
     return &pool->slots[slot];
 }
 
-size_t kv_pool_block_bytes(const kv_pool *pool) {
-    return pool->block_bytes;
+size_t kv_pool_block_bytes(const kv_pool *pool, const kv_kind *kind) {
+    return pool->bytes[kind->part];
+}
+
+size_t kv_pool_window_bytes(const kv_pool *pool, const kv_kind *kind) {
+    return kind->window ? pool->bytes[KV_WINDOW] : 0;
 }
 
 size_t kv_pool_tail_bytes(const kv_pool *pool) {
@@ -143,8 +193,23 @@ int64_t kv_pool_tail(const kv_pool *pool) {
     return pool->tail;
 }
 
+int64_t kv_pool_window(const kv_pool *pool) {
+    return pool->window;
+}
+
+bool kv_pool_has_codes(const kv_pool *pool) {
+    return pool->has_codes;
+}
+
 size_t kv_pool_blocks_in_use(kv_pool *pool) {
-    return kv_slabs_taken(&pool->blocks);
+    size_t n = 0;
+    for (kv_part part = 0; part < KV_PARTS; part++)
+        n += part == KV_WINDOW ? 0 : kv_slabs_taken(&pool->blocks[part]);
+    return n;
+}
+
+size_t kv_pool_windows_in_use(kv_pool *pool) {
+    return kv_slabs_taken(&pool->blocks[KV_WINDOW]);
 }
 
 size_t kv_pool_tails_in_use(kv_pool *pool) {
@@ -152,13 +217,28 @@ size_t kv_pool_tails_in_use(kv_pool *pool) {
 }
 
 unsigned char *kv_slot_memory(const kv_pool *pool, kv_block *block, int slot) {
-    unsigned char *part = pool->slots[slot].tail ? block->tails : block->data;
-    return part ? part + pool->offsets[slot] : NULL;
+    if (pool->slots[slot].rows)
+        return block->data + pool->offsets[slot];
+    if (pool->slots[slot].tail)
+        return block->tails ? block->tails + pool->offsets[slot] : NULL;
+    const ptrdiff_t at = pool->at[block->part][slot];
+    return at == NOWHERE ? NULL : block->data + at;
 }
 
-size_t kv_slot_row_bytes(const kv_pool *pool, int slot) {
+size_t kv_slot_scales_at(const kv_slot *slot) {
+    return (size_t)slot->heads * (size_t)slot->head_size * GQAC_KV_BLOCK;
+}
+
+int kv_slot_planes(const kv_pool *pool, kv_part part, int slot, kv_plane planes[KV_PLANES]) {
     const kv_slot *s = &pool->slots[slot];
-    return (size_t)s->head_size * (size_t)gqac_dtype_bits(s->dtype) / 8;
+    const bool codes = kv_slot_has_codes(s, part);
+    planes[0] = (kv_plane){.heads = s->heads,
+                           .size = s->head_size,
+                           .width = codes ? 1 : (size_t)gqac_dtype_bits(s->dtype) / 8,
+                           .columns = s->columns};
+    planes[1] = (kv_plane){
+        .at = kv_slot_scales_at(s), .heads = s->heads, .size = 1, .width = sizeof(float)};
+    return s->rows ? 0 : codes ? 2 : 1;
 }
 
 size_t kv_pool_state_bytes(const kv_pool *pool) {
@@ -169,8 +249,8 @@ size_t kv_pool_states_in_use(kv_pool *pool) {
     return kv_slabs_taken(&pool->states);
 }
 
-static kv_block *create(kv_slabs *slabs) {
-    kv_block *block = kv_slabs_take(slabs);
+static kv_block *create(kv_slabs *slabs, bool dense) {
+    kv_block *block = dense ? kv_slabs_take_dense(slabs) : kv_slabs_take(slabs);
     if (!block)
         return NULL;
     atomic_init(&block->references, 1);
@@ -188,15 +268,16 @@ static uint64_t next_version(kv_pool *pool) {
     return atomic_fetch_add(&pool->versions, 1) + 1;
 }
 
-kv_block *kv_block_create(kv_pool *pool, bool tails) {
+kv_block *kv_block_create(kv_pool *pool, const kv_kind *kind, bool tails) {
     size_t number;
     if (!take_number(&pool->numbers, &number))
         return NULL;
-    kv_block *block = create(&pool->blocks);
+    kv_block *block = create(&pool->blocks[kind->part], kind->dense);
     if (!block) {
         release_number(&pool->numbers, number);
         return NULL;
     }
+    block->part = kind->part;
     block->id = (kv_block_id){.number = number, .version = next_version(pool)};
     block->reserved = 0;
     if (!tails || !pool->tail_bytes)
@@ -210,12 +291,21 @@ kv_block *kv_block_create(kv_pool *pool, bool tails) {
     return block;
 }
 
-kv_block *kv_state_create(kv_pool *pool) {
-    return create(&pool->states);
+kv_block *kv_window_create(kv_pool *pool) {
+    kv_block *block = create(&pool->blocks[KV_WINDOW], false);
+    if (block)
+        block->part = KV_WINDOW;
+    return block;
 }
 
-gqac_status kv_block_fail(kv_pool *pool, gqac_diag *diag) {
-    return gqac_budget_fail(pool->blocks.budget, pool->blocks.bytes + pool->tails.bytes + ALIGNMENT,
+kv_block *kv_state_create(kv_pool *pool) {
+    return create(&pool->states, false);
+}
+
+gqac_status kv_block_fail(kv_pool *pool, const kv_kind *kind, gqac_diag *diag) {
+    const size_t window = kind->window ? pool->blocks[KV_WINDOW].bytes : 0;
+    return gqac_budget_fail(pool->blocks[kind->part].budget,
+                            pool->blocks[kind->part].bytes + window + pool->tails.bytes + ALIGNMENT,
                             "a KV block", diag);
 }
 
@@ -224,35 +314,46 @@ gqac_status kv_state_fail(kv_pool *pool, gqac_diag *diag) {
                             "the state of a sequence", diag);
 }
 
-size_t kv_slot_width(const kv_pool *pool, int slot) {
-    return (size_t)gqac_dtype_bits(pool->slots[slot].dtype) / 8;
-}
-
-/* The memory of rows [first, end) of every head of a slot, as runs of contiguous bytes of equal
- * length: one run per head, or per column. A state has no rows and no runs. */
+/* The memory of rows [first, end) of every head of a plane, as runs of contiguous bytes of equal
+ * length: one run per head, or per column. */
 typedef struct runs {
     size_t at, count, step, bytes; /* first offset in the slot; number; stride; bytes of a run */
 } runs;
 
-static runs runs_of(const kv_pool *pool, int slot, int64_t first, int64_t end) {
-    const kv_slot *s = &pool->slots[slot];
-    const size_t element = kv_slot_width(pool, slot), n = (size_t)(end - first);
-    const size_t unit = s->columns ? element : (size_t)s->head_size * element;
-    return (runs){.at = (size_t)first * unit,
-                  .count = s->rows ? 0 : (size_t)s->heads * (s->columns ? (size_t)s->head_size : 1),
+static runs runs_of(const kv_plane *p, int64_t first, int64_t end) {
+    const size_t n = (size_t)(end - first);
+    const size_t unit = p->columns ? p->width : (size_t)p->size * p->width;
+    return (runs){.at = p->at + (size_t)first * unit,
+                  .count = (size_t)p->heads * (p->columns ? (size_t)p->size : 1),
                   .step = GQAC_KV_BLOCK * unit,
                   .bytes = n * unit};
 }
 
-kv_block *kv_block_copy(kv_pool *pool, kv_block *old, int64_t rows) {
-    kv_block *block = kv_block_create(pool, true);
-    for (int slot = 0; block && slot < pool->n_slots; slot++) {
-        const runs r = runs_of(pool, slot, 0, rows);
-        unsigned char *to = kv_slot_memory(pool, block, slot);
-        const unsigned char *from = kv_slot_memory(pool, old, slot);
-        for (size_t i = 0; i < r.count && from; i++)
-            memcpy(to + r.at + i * r.step, from + r.at + i * r.step, r.bytes);
+/* Copies the rows [first, end) of a block; from NULL: fills them with NaN bytes. */
+static void fill(kv_pool *pool, kv_block *block, kv_block *from, int64_t first, int64_t end) {
+    for (int slot = 0; slot < pool->n_slots; slot++) {
+        kv_plane planes[KV_PLANES];
+        const int n = kv_slot_planes(pool, block->part, slot, planes);
+        unsigned char *to = n ? kv_slot_memory(pool, block, slot) : NULL;
+        const unsigned char *old = n && from ? kv_slot_memory(pool, from, slot) : NULL;
+        if (!to || (from && !old))
+            continue;
+        for (int plane = 0; plane < n; plane++) {
+            const runs r = runs_of(&planes[plane], first, end);
+            for (size_t i = 0; i < r.count; i++)
+                if (from)
+                    memcpy(to + r.at + i * r.step, old + r.at + i * r.step, r.bytes);
+                else
+                    memset(to + r.at + i * r.step, KV_UNWRITTEN, r.bytes);
+        }
     }
+}
+
+kv_block *kv_block_copy(kv_pool *pool, const kv_kind *kind, kv_block *old, int64_t rows) {
+    kv_block *block =
+        old->part == KV_WINDOW ? kv_window_create(pool) : kv_block_create(pool, kind, true);
+    if (block)
+        fill(pool, block, old, 0, rows);
     return block;
 }
 
@@ -262,13 +363,8 @@ void kv_block_reserve(kv_pool *pool, kv_block *block, int64_t first, int64_t end
     block->reserved = end;
 }
 
-void kv_block_forget(kv_pool *pool, kv_block *block, int64_t row) {
-    for (int slot = 0; slot < pool->n_slots; slot++) {
-        const runs r = runs_of(pool, slot, row, GQAC_KV_BLOCK);
-        unsigned char *memory = kv_slot_memory(pool, block, slot);
-        for (size_t i = 0; i < r.count && memory; i++)
-            memset(memory + r.at + i * r.step, KV_UNWRITTEN, r.bytes);
-    }
+void kv_block_forget(kv_pool *pool, kv_block *block, int64_t row, int64_t end) {
+    fill(pool, block, NULL, row, end);
 }
 
 kv_block *kv_block_share(kv_block *block) {
@@ -286,10 +382,11 @@ void kv_block_drop_tails(kv_pool *pool, kv_block *block) {
 void kv_block_release(kv_pool *pool, kv_block *block) {
     if (!unreference(block))
         return;
-    release_number(&pool->numbers, block->id.number);
+    if (block->part != KV_WINDOW)
+        release_number(&pool->numbers, block->id.number);
     if (block->tails)
         kv_slabs_give(&pool->tails, block->tails);
-    kv_slabs_give(&pool->blocks, block);
+    kv_slabs_give(&pool->blocks[block->part], block);
 }
 
 void kv_state_release(kv_pool *pool, kv_block *state) {

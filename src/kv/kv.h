@@ -13,7 +13,9 @@
  *
  * A slot may hold a state instead of rows: what a recurrent layer keeps of all tokens so far. See
  * "States" below. A sequence with states can be rewound only to some lengths, and slots of which
- * only the last rows are read (kv_slot.tail) are kept only for those lengths. */
+ * only the last rows are read (kv_slot.tail) are kept only for those lengths.
+ *
+ * The kind of a sequence says which rows it keeps, and in which form. See "Kinds" below. */
 #ifndef GQAC_KV_KV_H
 #define GQAC_KV_KV_H
 
@@ -39,8 +41,13 @@ typedef struct kv_slot {
      * convolution reads its input. A pool without states sets it to 0, because there a sequence can
      * be rewound to any length. */
     int64_t tail;
+    /* 0: a query may read all rows; else the query at position p reads rows from p + 1 - window on.
+     */
+    int64_t window;
+    bool coded; /* kind quantised keeps the rows as codes; the dtype is f32, f16 or bf16 */
 } kv_slot;
 
+typedef struct kv_kind kv_kind;         /* constant */
 typedef struct kv_pool kv_pool;         /* thread-safe: blocks and their reference counts */
 typedef struct kv_sequence kv_sequence; /* a table of blocks; one thread at a time */
 
@@ -50,20 +57,38 @@ gqac_status kv_pool_create(int n_slots, const kv_slot *slots, kv_pool **pool, gq
 void kv_pool_free(kv_pool *pool); /* all its sequences must be freed before */
 int kv_pool_slots(const kv_pool *pool);
 const kv_slot *kv_pool_slot(const kv_pool *pool, int slot);
-size_t kv_pool_block_bytes(const kv_pool *pool); /* of one block, without slots that have a tail */
-size_t kv_pool_tail_bytes(const kv_pool *pool);  /* of the slots with a tail in one block */
+/* Of one block, without slots that have a tail and those of kv_pool_window_bytes. */
+size_t kv_pool_block_bytes(const kv_pool *pool, const kv_kind *kind);
+size_t kv_pool_tail_bytes(const kv_pool *pool); /* of the slots with a tail in one block */
 size_t kv_pool_blocks_in_use(kv_pool *pool);
 size_t kv_pool_tails_in_use(kv_pool *pool); /* number of blocks whose slots with a tail are kept */
+size_t kv_pool_windows_in_use(kv_pool *pool); /* number of blocks of slots with a window */
 
-/* Creates an empty sequence. kind: "contiguous" (alias "basic"), with or without blanks around it.
- * capacity: maximum number of tokens; 0: as many as fit into memory. USAGE: the kind is unknown;
- * *diag lists the known ones. */
+/* Kinds.
+ *
+ *   contiguous  all rows; the blocks of a sequence follow each other in memory where they can
+ *   paged       all rows; each block is taken alone, where the pool has the least free memory
+ *   windowed    all rows of slots without a window. Slots with a window have blocks of their own,
+ *               which return to the pool when no step reads them any more, even after a rewind by
+ *               KV_REACH tokens from the greatest length so far
+ *   quantised   all rows, those of coded slots as codes: see "Codes"
+ *
+ * Sets *kind by its name or alias ("basic" is contiguous), with or without blanks around it. USAGE:
+ * the name is unknown; *diag lists the known ones. UNSUPPORTED: quantised, and no slot is coded. */
+gqac_status kv_pool_kind(const kv_pool *pool, const char *name, const kv_kind **kind,
+                         gqac_diag *diag);
+enum { KV_REACH = GQAC_KV_BLOCK };
+
+/* Creates an empty sequence. capacity: maximum number of tokens; 0: as many as fit into memory.
+ * USAGE, UNSUPPORTED: as kv_pool_kind. */
 gqac_status kv_sequence_create(kv_pool *pool, const char *kind, int64_t capacity,
                                kv_sequence **sequence, gqac_diag *diag);
 void kv_sequence_free(kv_sequence *sequence);
 const char *kv_sequence_kind(const kv_sequence *sequence);
 /* For a fork: another maximum, not less than its length; 0: none. */
 void kv_sequence_set_capacity(kv_sequence *sequence, int64_t capacity);
+/* What the kind adds to the profile of the program: "/kv8", or "" if it changes no bit of a row. */
+const char *kv_sequence_profile(const kv_sequence *sequence);
 const kv_slot *kv_sequence_slot(const kv_sequence *sequence, int64_t slot); /* NULL: no such slot */
 int64_t kv_sequence_length(const kv_sequence *sequence);                    /* published tokens */
 int64_t kv_sequence_capacity(const kv_sequence *sequence);                  /* 0: no maximum */
@@ -74,7 +99,8 @@ gqac_status kv_sequence_reserve(kv_sequence *sequence, int64_t total, gqac_diag 
 /* Publishes a length, all rows of which were reserved and written. */
 void kv_sequence_publish(kv_sequence *sequence, int64_t length);
 /* Shortens a sequence to `length` tokens and releases the blocks after it. OUT_OF_RANGE: `length`
- * is negative or larger than the length, or the sequence has no state for it. */
+ * is negative or larger than the length, or the sequence has no state for it, or lacks rows of a
+ * window. */
 gqac_status kv_sequence_rewind(kv_sequence *sequence, int64_t length, gqac_diag *diag);
 /* Creates a second sequence with the same published rows. A block is shared until one of the
  * sequences writes to it. */
@@ -83,8 +109,8 @@ gqac_status kv_sequence_fork(const kv_sequence *sequence, kv_sequence **fork, gq
 /* Copy rows of one slot between blocks and canonical memory: `rows` is [heads, stride, head_size]
  * in the slot's dtype, and row i of head h begins at element (h * stride + i) * head_size. The
  * positions [position, position + count) must be reserved before they are written, and published or
- * written in this step before they are read. Rows that are not kept (kv_slot.tail) read as NaN
- * bytes and are not written. */
+ * written in this step before they are read. Rows that are not kept (kv_slot.tail, kv_slot.window)
+ * read as NaN bytes and are not written. */
 void kv_write_rows(kv_sequence *sequence, int slot, int64_t position, int64_t count,
                    const void *rows, int64_t stride);
 void kv_read_rows(const kv_sequence *sequence, int slot, int64_t position, int64_t count,
@@ -95,9 +121,30 @@ void kv_write_head(kv_sequence *sequence, int slot, int64_t head, int64_t positi
 void kv_read_head(const kv_sequence *sequence, int slot, int64_t head, int64_t position,
                   int64_t count, void *rows);
 /* Returns the memory of a slot without a tail in the block that holds a reserved position: one head
- * after another, in the layout of kv_slot.columns. It is valid until the sequence reserves, rewinds
- * or is freed. */
+ * after another, in the layout of kv_slot.columns. NULL: it is not kept (kv_slot.window). It is
+ * valid until the sequence reserves, publishes, rewinds or is freed. */
 const unsigned char *kv_block_memory(const kv_sequence *sequence, int slot, int64_t position);
+/* True if slots with a window have blocks of their own. */
+bool kv_sequence_has_windows(const kv_sequence *sequence);
+/* The first position of which these slots have rows; 0 where they have no blocks of their own. */
+int64_t kv_sequence_kept(const kv_sequence *sequence);
+/* The first position of which a later step reads rows of a slot, in a sequence of kind windowed; 0
+ * in others. */
+int64_t kv_sequence_first(const kv_sequence *sequence, int slot);
+
+/* Codes. A row x of a head of a coded slot, in a sequence of kind quantised, is kept as i8 codes
+ * and a scale 2^e in fp32, and read as code * 2^e:
+ *   amax = max |x_d|;  e = the smallest with amax < 127.5 * 2^e, within the limits of the dtype
+ *   code_d = round_half_even(x_d * 2^-e), at most 127 in magnitude
+ * Limits are -126 and 121, of f16 -24 and 9: then each code * 2^e is a number of the dtype, and
+ * codes are made of it again as they were. So rows can be exported and imported without loss. A row
+ * with a NaN or an infinity has the scale NaN. A block of a slot is codes [heads] times what the
+ * slot's `columns` says, then scales [heads][GQAC_KV_BLOCK]. */
+bool kv_sequence_has_codes(const kv_sequence *sequence, int slot);
+/* Do two sequences keep the rows of all slots in the same form? */
+bool kv_sequences_alike(const kv_sequence *a, const kv_sequence *b);
+/* From the memory of a block to its scales. */
+size_t kv_slot_scales_at(const kv_slot *slot);
 
 /* Identifies a block for copies of its rows, for instance in the memory of a device. Within one
  * version each row of a slot is written at most once, so a copy of written rows stays valid. A
@@ -120,7 +167,14 @@ size_t kv_pool_states_in_use(kv_pool *pool);     /* shared states count once */
 int64_t kv_states_most(int64_t length);          /* maximum for a sequence of that length */
 /* Maximum number of blocks whose slots with a tail are kept by a sequence of that length. */
 int64_t kv_tails_most(const kv_pool *pool, int64_t length);
-/* Returns the largest length <= `length` to which the sequence can be rewound. */
+/* For slots with a window that have blocks of their own: returns their bytes in one block, else 0;
+ * and the number of blocks that a sequence of that length keeps of them. */
+size_t kv_pool_window_bytes(const kv_pool *pool, const kv_kind *kind);
+int64_t kv_windows_most(const kv_pool *pool, int64_t length);
+/* True if a sequence of that length may lack the rows of slots with a window before `kept`. */
+bool kv_pool_may_keep(const kv_pool *pool, int64_t length, int64_t kept);
+/* Returns the largest length <= `length` for which the sequence has a state, if it has states; or 0
+ * if rows of a window before that length are not kept. */
 int64_t kv_sequence_reach(const kv_sequence *sequence, int64_t length);
 /* Returns the state of a slot at the published length; NULL if that is 0. */
 const void *kv_state_last(const kv_sequence *sequence, int slot);
@@ -138,9 +192,10 @@ int64_t kv_state_position(const kv_sequence *sequence, int i); /* number of toke
  * `total` tokens, and states at n ascending positions, the last of which is `total`. The caller
  * writes all of them, then publishes. The state at `base` is kept until the sequence is rewound to
  * a length before it; 0: there is no such state. Slots with a tail keep only the rows before these
- * positions. */
+ * positions; slots with a window, in blocks of their own, none before `kept`. */
 gqac_status kv_sequence_restore(kv_sequence *sequence, int64_t total, int n,
-                                const int64_t *positions, int64_t base, gqac_diag *diag);
+                                const int64_t *positions, int64_t base, int64_t kept,
+                                gqac_diag *diag);
 /* Returns the bytes of the blocks and states of a sequence, and sets *shared to the part that other
  * sequences hold too. */
 size_t kv_sequence_bytes(const kv_sequence *sequence, size_t *shared);

@@ -6,29 +6,49 @@
 
 #include "kv/kv.h"
 
-/* The rows of GQAC_KV_BLOCK tokens in every slot: one slot after another, each
+/* Which slots of a block lie together. Slots with a tail have memory of their own, which is freed
+ * as soon as no length that the sequence can be rewound to needs it. */
+typedef enum kv_part {
+    KV_WHOLE,  /* all */
+    KV_REST,   /* those without a window */
+    KV_WINDOW, /* those with a window */
+    KV_CODES,  /* all; coded ones as codes */
+    KV_PARTS
+} kv_part;
+
+struct kv_kind {
+    const char *name, *alias; /* alias NULL: none */
+    const char *profile;
+    kv_part part;
+    bool window; /* slots with a window are in blocks of their own, of KV_WINDOW */
+    bool dense;  /* kv_slabs_take_dense */
+};
+
+/* The rows of GQAC_KV_BLOCK tokens in the slots of a part: one slot after another, each
  * [heads][GQAC_KV_BLOCK][head_size], or [heads][head_size][GQAC_KV_BLOCK] if the slot has
- * `columns`. Slots with a tail have memory of their own, which is freed as soon as no length that
- * the sequence can be rewound to needs it. */
+ * `columns`. */
 typedef struct kv_block {
     atomic_size_t references;
     unsigned char *tails; /* NULL: there are no such slots, or they are not kept */
-    kv_block_id id;       /* in a state, this and the next field are unused */
+    kv_block_id id;       /* in a state or KV_WINDOW, this and the next field are unused */
     int64_t reserved;     /* number of rows reserved since the block got its version */
+    kv_part part;         /* in a state, unused */
     _Alignas(64) unsigned char data[];
 } kv_block;
 
 /* Creates a block with one reference, filled with NaN bytes; `tails`: with memory for slots that
  * have a tail. NULL: out of memory. */
-kv_block *kv_block_create(kv_pool *pool, bool tails);
+kv_block *kv_block_create(kv_pool *pool, const kv_kind *kind, bool tails);
+/* The same for KV_WINDOW. */
+kv_block *kv_window_create(kv_pool *pool);
 /* Creates a block with a copy of the first `rows` rows of `old`, the others filled with NaN bytes;
  * NULL: out of memory. */
-kv_block *kv_block_copy(kv_pool *pool, kv_block *old, int64_t rows);
+kv_block *kv_block_copy(kv_pool *pool, const kv_kind *kind, kv_block *old, int64_t rows);
 /* Lets a step write the rows [first, end). If any of them was reserved before, the block gets a new
  * version. */
 void kv_block_reserve(kv_pool *pool, kv_block *block, int64_t first, int64_t end);
-/* Fills the rows from `row` on with NaN bytes. */
-void kv_block_forget(kv_pool *pool, kv_block *block, int64_t row);
+/* Fills the rows [row, end) with NaN bytes. */
+void kv_block_forget(kv_pool *pool, kv_block *block, int64_t row, int64_t end);
 kv_block *kv_block_share(kv_block *block);
 /* Frees the memory of slots with a tail, unless the block is shared: another sequence may need
  * it. */
@@ -38,18 +58,37 @@ void kv_block_release(kv_pool *pool, kv_block *block);
 kv_block *kv_state_create(kv_pool *pool);
 void kv_state_release(kv_pool *pool, kv_block *state);
 /* Fails because a block or state could not be created: CAPACITY or NO_MEMORY. */
-gqac_status kv_block_fail(kv_pool *pool, gqac_diag *diag);
+gqac_status kv_block_fail(kv_pool *pool, const kv_kind *kind, gqac_diag *diag);
 gqac_status kv_state_fail(kv_pool *pool, gqac_diag *diag);
 /* The memory of a slot in a block, or, for a slot that is a state, in a state; NULL: it is not
- * kept. */
+ * kept, or in another part. */
 unsigned char *kv_slot_memory(const kv_pool *pool, kv_block *block, int slot);
-/* Bytes of one row of one head. */
-size_t kv_slot_row_bytes(const kv_pool *pool, int slot);
-/* Bytes of one element. */
-size_t kv_slot_width(const kv_pool *pool, int slot);
 
-/* The largest tail of the slots; 0: there is none. */
+/* A matrix of elements for each head and row of a slot: its rows; or its codes, then its scales. */
+typedef struct kv_plane {
+    size_t at;    /* from the memory of the slot */
+    size_t width; /* bytes of an element */
+    int64_t heads, size;
+    bool columns;
+} kv_plane;
+enum { KV_PLANES = 2 };
+/* Sets the planes of a slot in a part, and returns their number; 0: the slot is a state. */
+int kv_slot_planes(const kv_pool *pool, kv_part part, int slot, kv_plane planes[KV_PLANES]);
+/* Are the rows of a slot kept as codes in that part? */
+static inline bool kv_slot_has_codes(const kv_slot *slot, kv_part part) {
+    return part == KV_CODES && slot->coded;
+}
+/* Rows [row, row + count) of a head in the memory of a slot of that part, to and from canonical
+ * memory [count, head_size]. */
+void kv_rows_write(const kv_pool *pool, kv_part part, int slot, unsigned char *memory, int64_t head,
+                   int64_t row, int64_t count, const void *rows);
+void kv_rows_read(const kv_pool *pool, kv_part part, int slot, const unsigned char *memory,
+                  int64_t head, int64_t row, int64_t count, void *rows);
+
+/* The largest tail of the slots, and the largest window; 0: there is none. */
 int64_t kv_pool_tail(const kv_pool *pool);
+int64_t kv_pool_window(const kv_pool *pool);
+bool kv_pool_has_codes(const kv_pool *pool); /* some slot is coded */
 
 enum { KV_UNWRITTEN = 0xFF }; /* of a byte: NaN in every float type */
 enum { KV_MARKS = 64 };       /* more than kv_states_most of any length */

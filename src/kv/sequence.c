@@ -2,67 +2,63 @@
  *
  * Full blocks of published rows may be shared with forks and are never written again. Reserve makes
  * every block from the first row to be written on the sequence's own, so that no shared block is
- * ever written. Only publish and rewind change the length. */
+ * ever written. Only publish and rewind change the length.
+ *
+ * A windowed sequence has a second table, of the blocks of slots with a window. Publish gives back
+ * those that no step will read, from the first on, and the pool reuses them: a ring of whole
+ * blocks. No row is overwritten, so a step that fails has nothing to undo. */
 #include <assert.h>
 #include <string.h>
 
 #include "base/alloc.h"
-#include "base/str.h"
 #include "kv/kv_impl.h"
-
-/* Cache kinds by name. A new kind is a new row. */
-static const struct { const char *name, *alias; } kinds[] = {{"contiguous", "basic"}};
 
 struct kv_sequence {
     kv_pool *pool;
-    const char *kind;
+    const kv_kind *kind;
     int64_t capacity, length;
     size_t n_blocks, allocated; /* blocks in the table; capacity of the table */
     kv_block **table;
+    kv_block **windows; /* of the slots with a window, from `dropped` on; NULL: not apart */
+    size_t dropped;
     kv_states states;
 };
 
-/* True if a name equals `kind`, apart from blanks around it. */
-static bool is_named(const char *name, const char *kind) {
-    static const char blanks[] = " \t\r\n";
-    const size_t n = strlen(kind);
-    name += strspn(name, blanks);
-    return !strncmp(name, kind, n) && !name[n + strspn(name + n, blanks)];
-}
-
-static gqac_status find_kind(const char *name, const char **kind, gqac_diag *diag) {
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        if (is_named(name, kinds[i].name) || is_named(name, kinds[i].alias)) {
-            *kind = kinds[i].name;
-            return GQAC_OK;
-        }
-    gqac_str known = {0};
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        gqac_str_printf(&known, "%s%s (or %s)", i ? ", " : "", kinds[i].name, kinds[i].alias);
-    gqac_diag_set(diag, GQAC_USAGE, "unknown or not yet built cache kind '%s'", name);
-    gqac_diag_rule(diag, "known kinds: %s", known.failed ? kinds[0].name : known.text);
-    gqac_str_free(&known);
-    return GQAC_USAGE;
-}
-
-gqac_status kv_sequence_create(kv_pool *pool, const char *kind, int64_t capacity,
-                               kv_sequence **sequence, gqac_diag *diag) {
-    const char *name = NULL;
-    GQAC_TRY(find_kind(kind, &name, diag));
+static gqac_status create(kv_pool *pool, const kv_kind *kind, int64_t capacity,
+                          kv_sequence **sequence, gqac_diag *diag) {
     kv_sequence *s = gqac_calloc(1, sizeof *s);
     if (!s)
         return gqac_diag_oom(diag, "a sequence");
     s->pool = pool;
-    s->kind = name;
+    s->kind = kind;
     s->capacity = capacity;
     *sequence = s;
     return GQAC_OK;
 }
 
+gqac_status kv_sequence_create(kv_pool *pool, const char *name, int64_t capacity,
+                               kv_sequence **sequence, gqac_diag *diag) {
+    const kv_kind *kind = NULL;
+    GQAC_TRY(kv_pool_kind(pool, name, &kind, diag));
+    return create(pool, kind, capacity, sequence, diag);
+}
+
+bool kv_sequence_has_windows(const kv_sequence *s) {
+    return s->kind->window && kv_pool_window(s->pool) > 0;
+}
+
+int64_t kv_sequence_kept(const kv_sequence *s) {
+    return (int64_t)s->dropped * GQAC_KV_BLOCK;
+}
+
 /* Releases the blocks from index n on. */
 static void shrink(kv_sequence *s, size_t n) {
-    while (s->n_blocks > n)
+    while (s->n_blocks > n) {
         kv_block_release(s->pool, s->table[--s->n_blocks]);
+        if (s->windows && s->n_blocks >= s->dropped)
+            kv_block_release(s->pool, s->windows[s->n_blocks]);
+    }
+    s->dropped = s->dropped < n ? s->dropped : n;
 }
 
 void kv_sequence_free(kv_sequence *sequence) {
@@ -71,11 +67,16 @@ void kv_sequence_free(kv_sequence *sequence) {
     shrink(sequence, 0);
     kv_states_rewind(sequence->pool, &sequence->states, 0);
     gqac_free(sequence->table);
+    gqac_free(sequence->windows);
     gqac_free(sequence);
 }
 
 const char *kv_sequence_kind(const kv_sequence *sequence) {
-    return sequence->kind;
+    return sequence->kind->name;
+}
+
+const char *kv_sequence_profile(const kv_sequence *sequence) {
+    return sequence->kind->profile;
 }
 
 const kv_slot *kv_sequence_slot(const kv_sequence *sequence, int64_t slot) {
@@ -108,25 +109,52 @@ static gqac_status grow_table(kv_sequence *s, size_t need, gqac_diag *diag) {
     if (!table)
         return gqac_diag_oom(diag, "a block table");
     s->table = table;
+    if (kv_sequence_has_windows(s)) {
+        kv_block **windows = gqac_realloc(s->windows, entries * sizeof *windows);
+        if (!windows)
+            return gqac_diag_oom(diag, "a block table");
+        s->windows = windows;
+    }
     s->allocated = entries;
     return GQAC_OK;
 }
 
-/* Makes the first block that will be written the sequence's own, by a copy if it is shared. Later
- * blocks are its own: forks share only blocks with published rows. */
-static gqac_status own_last(kv_sequence *s, gqac_diag *diag) {
-    const size_t last = (size_t)s->length / GQAC_KV_BLOCK;
-    if (last >= s->n_blocks || atomic_load(&s->table[last]->references) == 1)
+/* Replaces a block that will be written by a copy, if it is shared. */
+static gqac_status own(kv_sequence *s, kv_block **block, gqac_diag *diag) {
+    if (atomic_load(&(*block)->references) == 1)
         return GQAC_OK;
     int64_t rows = s->length % GQAC_KV_BLOCK;
 #ifdef GQAC_CONTROL_STALE_BLOCK /* negative control: the last row that is shared is not copied */
     rows -= rows > 0;
 #endif
-    kv_block *own = kv_block_copy(s->pool, s->table[last], rows);
-    if (!own)
-        return kv_block_fail(s->pool, diag);
-    kv_block_release(s->pool, s->table[last]);
-    s->table[last] = own;
+    kv_block *copy = kv_block_copy(s->pool, s->kind, *block, rows);
+    if (!copy)
+        return kv_block_fail(s->pool, s->kind, diag);
+    kv_block_release(s->pool, *block);
+    *block = copy;
+    return GQAC_OK;
+}
+
+/* Makes the first block that will be written the sequence's own. Later blocks are its own: forks
+ * share only blocks with published rows. */
+static gqac_status own_last(kv_sequence *s, gqac_diag *diag) {
+    const size_t last = (size_t)s->length / GQAC_KV_BLOCK;
+    if (last >= s->n_blocks)
+        return GQAC_OK;
+    GQAC_TRY(own(s, &s->table[last], diag));
+    return s->windows && last >= s->dropped ? own(s, &s->windows[last], diag) : GQAC_OK;
+}
+
+/* Adds one block. */
+static gqac_status add_block(kv_sequence *s, bool tails, bool window, gqac_diag *diag) {
+    kv_block *block = kv_block_create(s->pool, s->kind, tails);
+    if (block && window && !(s->windows[s->n_blocks] = kv_window_create(s->pool))) {
+        kv_block_release(s->pool, block);
+        block = NULL;
+    }
+    if (!block)
+        return kv_block_fail(s->pool, s->kind, diag);
+    s->table[s->n_blocks++] = block;
     return GQAC_OK;
 }
 
@@ -145,10 +173,31 @@ static bool in_tail(const kv_sequence *s, size_t block, int64_t position) {
     return begin < position && begin + GQAC_KV_BLOCK > position - kv_pool_tail(s->pool);
 }
 
-/* Reserves blocks for `total` tokens. Slots with a tail are needed only before the n positions; n <
- * 0: everywhere. */
+/* The first row that queries at `position` and later read of a slot with that window. */
+static int64_t first_read(int64_t position, int64_t window) {
+    return window > 0 && position + 1 > window ? position + 1 - window : 0;
+}
+
+/* Number of blocks of slots with a window that a sequence of that length does not keep. */
+static size_t outside(const kv_pool *pool, int64_t length) {
+    const int64_t first = first_read(length, kv_pool_window(pool));
+    return first > KV_REACH ? (size_t)(first - KV_REACH) / GQAC_KV_BLOCK : 0;
+}
+
+bool kv_pool_may_keep(const kv_pool *pool, int64_t length, int64_t kept) {
+    return kept >= 0 && kept % GQAC_KV_BLOCK == 0 &&
+           kept <= first_read(length, kv_pool_window(pool));
+}
+
+int64_t kv_windows_most(const kv_pool *pool, int64_t length) {
+    return (int64_t)(blocks_for(length) - outside(pool, length));
+}
+
+/* Reserves blocks for `total` tokens. n >= 0: slots with a tail are needed only before the n
+ * positions, and slots with a window only where a sequence of `total` tokens keeps them; n < 0:
+ * everywhere. `kept`: as in kv_sequence_restore. */
 static gqac_status reserve_blocks(kv_sequence *s, int64_t total, int n, const int64_t *positions,
-                                  gqac_diag *diag) {
+                                  int64_t kept, gqac_diag *diag) {
     if (total < 0)
         GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "cannot reserve %lld tokens", (long long)total);
     if (s->capacity && total > s->capacity) {
@@ -160,16 +209,15 @@ static gqac_status reserve_blocks(kv_sequence *s, int64_t total, int n, const in
     }
     const size_t before = s->n_blocks, need = blocks_for(total);
     GQAC_TRY(grow_table(s, need, diag));
+    const size_t lacking = (size_t)kept / GQAC_KV_BLOCK, most = outside(s->pool, total);
+    if (s->windows && n >= 0)
+        s->dropped = lacking > most ? lacking : most;
     gqac_status status = GQAC_OK;
     while (status == GQAC_OK && s->n_blocks < need) {
         bool tails = n < 0;
         for (int i = 0; i < n && !tails; i++)
             tails = in_tail(s, s->n_blocks, positions[i]);
-        kv_block *block = kv_block_create(s->pool, tails);
-        if (block)
-            s->table[s->n_blocks++] = block;
-        else
-            status = kv_block_fail(s->pool, diag);
+        status = add_block(s, tails, s->windows && s->n_blocks >= s->dropped, diag);
     }
     if (status == GQAC_OK && total > s->length)
         status = own_last(s, diag);
@@ -182,7 +230,7 @@ static gqac_status reserve_blocks(kv_sequence *s, int64_t total, int n, const in
 
 gqac_status kv_sequence_reserve(kv_sequence *s, int64_t total, gqac_diag *diag) {
     const size_t before = s->n_blocks;
-    GQAC_TRY(reserve_blocks(s, total, -1, NULL, diag));
+    GQAC_TRY(reserve_blocks(s, total, -1, NULL, 0, diag));
     const gqac_status status = kv_states_reserve(s->pool, &s->states, s->length, total, diag);
     if (status != GQAC_OK)
         shrink(s, before);
@@ -190,9 +238,10 @@ gqac_status kv_sequence_reserve(kv_sequence *s, int64_t total, gqac_diag *diag) 
 }
 
 gqac_status kv_sequence_restore(kv_sequence *s, int64_t total, int n, const int64_t *positions,
-                                int64_t base, gqac_diag *diag) {
+                                int64_t base, int64_t kept, gqac_diag *diag) {
     assert(s->length == 0 && (!n || positions[n - 1] == total));
-    GQAC_TRY(reserve_blocks(s, total, n, positions, diag));
+    shrink(s, 0);
+    GQAC_TRY(reserve_blocks(s, total, n, positions, kept, diag));
     const gqac_status status = kv_states_restore(s->pool, &s->states, n, positions, base, diag);
     if (status != GQAC_OK)
         shrink(s, 0);
@@ -204,10 +253,13 @@ size_t kv_sequence_bytes(const kv_sequence *s, size_t *shared) {
     size_t bytes = (size_t)s->states.n * state;
     *shared = 0;
     for (size_t i = 0; i < s->n_blocks; i++) {
-        const size_t block =
-            kv_pool_block_bytes(s->pool) + (s->table[i]->tails ? kv_pool_tail_bytes(s->pool) : 0);
-        bytes += block;
+        const size_t block = kv_pool_block_bytes(s->pool, s->kind) +
+                             (s->table[i]->tails ? kv_pool_tail_bytes(s->pool) : 0);
+        const size_t window =
+            s->windows && i >= s->dropped ? kv_pool_window_bytes(s->pool, s->kind) : 0;
+        bytes += block + window;
         *shared += atomic_load(&s->table[i]->references) > 1 ? block : 0;
+        *shared += window && atomic_load(&s->windows[i]->references) > 1 ? window : 0;
     }
     for (int i = 0; i < s->states.n; i++)
         *shared += atomic_load(&s->states.marks[i].state->references) > 1 ? state : 0;
@@ -217,6 +269,8 @@ size_t kv_sequence_bytes(const kv_sequence *s, size_t *shared) {
 int64_t kv_sequence_common(const kv_sequence *a, const kv_sequence *b) {
     size_t common = 0, end = a->n_blocks < b->n_blocks ? a->n_blocks : b->n_blocks;
     if (!end || a->table[0] != b->table[0]) /* the common case: nothing is shared */
+        return 0;
+    if (a->dropped != b->dropped) /* one lacks rows that the other reads */
         return 0;
     while (common < end) { /* after a block that differs, forks share none */
         const size_t i = (common + end) / 2;
@@ -240,6 +294,19 @@ static void drop_tails(kv_sequence *s) {
     }
 }
 
+/* Releases blocks of slots with a window that no length in reach reads. */
+static void drop_windows(kv_sequence *s) {
+    const size_t end = s->windows ? outside(s->pool, s->length) : 0;
+    while (s->dropped < end)
+        kv_block_release(s->pool, s->windows[s->dropped++]);
+#ifdef GQAC_CONTROL_WINDOW_EARLY /* negative control: the first row in the window is forgotten */
+    const int64_t row = first_read(s->length, kv_pool_window(s->pool));
+    if (s->windows && row < s->length)
+        kv_block_forget(s->pool, s->windows[row / GQAC_KV_BLOCK], row % GQAC_KV_BLOCK,
+                        row % GQAC_KV_BLOCK + 1);
+#endif
+}
+
 void kv_sequence_publish(kv_sequence *sequence, int64_t length) {
     const size_t before = blocks_for(sequence->length);
     assert(length >= sequence->length && blocks_for(length) <= sequence->n_blocks);
@@ -247,11 +314,14 @@ void kv_sequence_publish(kv_sequence *sequence, int64_t length) {
     sequence->length = length;
     if (kv_pool_tail(sequence->pool) && blocks_for(length) > before)
         drop_tails(sequence);
+    drop_windows(sequence);
 }
 
 int64_t kv_sequence_reach(const kv_sequence *s, int64_t length) {
     const int64_t most = length < s->length ? length : s->length;
-    return kv_pool_state_bytes(s->pool) ? kv_states_reach(&s->states, most) : most;
+    const int64_t reach = kv_pool_state_bytes(s->pool) ? kv_states_reach(&s->states, most) : most;
+    const int64_t first = first_read(reach, kv_pool_window(s->pool));
+    return first < (int64_t)s->dropped * GQAC_KV_BLOCK ? 0 : reach;
 }
 
 gqac_status kv_sequence_rewind(kv_sequence *s, int64_t length, gqac_diag *diag) {
@@ -259,7 +329,8 @@ gqac_status kv_sequence_rewind(kv_sequence *s, int64_t length, gqac_diag *diag) 
         GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "cannot rewind %lld tokens to %lld",
                   (long long)s->length, (long long)length);
     if (kv_sequence_reach(s, length) != length)
-        GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "the state after %lld tokens is not kept",
+        GQAC_FAIL(diag, GQAC_OUT_OF_RANGE,
+                  "the state after %lld tokens, or a row of their windows, is not kept",
                   (long long)length);
     shrink(s, blocks_for(length));
     kv_states_rewind(s->pool, &s->states, length);
@@ -267,7 +338,9 @@ gqac_status kv_sequence_rewind(kv_sequence *s, int64_t length, gqac_diag *diag) 
 #ifdef GQAC_POISON
     const int64_t row = length % GQAC_KV_BLOCK;
     if (row && atomic_load(&s->table[s->n_blocks - 1]->references) == 1)
-        kv_block_forget(s->pool, s->table[s->n_blocks - 1], row);
+        kv_block_forget(s->pool, s->table[s->n_blocks - 1], row, GQAC_KV_BLOCK);
+    if (row && s->windows && atomic_load(&s->windows[s->n_blocks - 1]->references) == 1)
+        kv_block_forget(s->pool, s->windows[s->n_blocks - 1], row, GQAC_KV_BLOCK);
 #endif
     return GQAC_OK;
 }
@@ -275,14 +348,18 @@ gqac_status kv_sequence_rewind(kv_sequence *s, int64_t length, gqac_diag *diag) 
 gqac_status kv_sequence_fork(const kv_sequence *s, kv_sequence **fork, gqac_diag *diag) {
     kv_sequence *copy = NULL;
     const size_t n = blocks_for(s->length);
-    GQAC_TRY(kv_sequence_create(s->pool, s->kind, s->capacity, &copy, diag));
+    GQAC_TRY(create(s->pool, s->kind, s->capacity, &copy, diag));
     gqac_status status = grow_table(copy, n, diag);
     if (status != GQAC_OK) {
         kv_sequence_free(copy);
         return status;
     }
-    for (size_t i = 0; i < n; i++)
+    copy->dropped = s->dropped;
+    for (size_t i = 0; i < n; i++) {
+        if (copy->windows && i >= s->dropped)
+            copy->windows[i] = kv_block_share(s->windows[i]);
         copy->table[copy->n_blocks++] = kv_block_share(s->table[i]);
+    }
     copy->length = s->length;
     kv_states_fork(&s->states, &copy->states);
     *fork = copy;
@@ -324,6 +401,11 @@ int64_t kv_state_position(const kv_sequence *s, int i) {
 
 /* ---- rows ---------------------------------------------------------------- */
 
+/* Bytes of one row of one head in canonical memory. */
+static size_t row_bytes(const kv_slot *slot) {
+    return (size_t)slot->head_size * (size_t)gqac_dtype_bits(slot->dtype) / 8;
+}
+
 /* The number of rows of one head that are contiguous: from `position` to the end of its block, at
  * most `count`. */
 static int64_t run_length(int64_t position, int64_t count) {
@@ -331,10 +413,30 @@ static int64_t run_length(int64_t position, int64_t count) {
     return left < count ? left : count;
 }
 
-static unsigned char *slot_at(const kv_sequence *s, int slot, int64_t position) {
+/* The block that has, or had, the rows of a slot; NULL: it is not kept. */
+static kv_block *block_of(const kv_sequence *s, int slot, int64_t position) {
     const size_t index = (size_t)position / GQAC_KV_BLOCK;
     assert(position >= 0 && index < s->n_blocks); /* reserved */
-    return kv_slot_memory(s->pool, s->table[index], slot);
+    if (!s->windows || !kv_pool_slot(s->pool, slot)->window)
+        return s->table[index];
+    return index < s->dropped ? NULL : s->windows[index];
+}
+
+static unsigned char *slot_at(const kv_sequence *s, int slot, int64_t position) {
+    kv_block *block = block_of(s, slot, position);
+    return block ? kv_slot_memory(s->pool, block, slot) : NULL;
+}
+
+int64_t kv_sequence_first(const kv_sequence *s, int slot) {
+    return s->kind->window ? first_read(s->length, kv_pool_slot(s->pool, slot)->window) : 0;
+}
+
+bool kv_sequence_has_codes(const kv_sequence *s, int slot) {
+    return kv_slot_has_codes(kv_pool_slot(s->pool, slot), s->kind->part);
+}
+
+bool kv_sequences_alike(const kv_sequence *a, const kv_sequence *b) {
+    return (a->kind->part == KV_CODES) == (b->kind->part == KV_CODES);
 }
 
 kv_block_id kv_block_identity(const kv_sequence *s, int64_t position) {
@@ -347,101 +449,43 @@ const unsigned char *kv_block_memory(const kv_sequence *s, int slot, int64_t pos
     return slot_at(s, slot, position);
 }
 
-enum { AT_ONCE = 16 /* rows that are transposed at once */ };
-
-/* write: columns[d * GQAC_KV_BLOCK + i] = rows[i * size + d] for i < n; read: the other
- * direction. */
-#define TRANSPOSE(type)                                                                            \
-    static void write_##type(type *columns, const type *rows, int64_t size, int64_t n) {           \
-        for (int64_t first = 0; first < n; first += AT_ONCE)                                       \
-            for (int64_t d = 0; d < size; d++)                                                     \
-                for (int64_t i = first; i < n && i < first + AT_ONCE; i++)                         \
-                    columns[d * GQAC_KV_BLOCK + i] = rows[i * size + d];                           \
-    }                                                                                              \
-    static void read_##type(const type *columns, type *rows, int64_t size, int64_t n) {            \
-        for (int64_t first = 0; first < n; first += AT_ONCE)                                       \
-            for (int64_t d = 0; d < size; d++)                                                     \
-                for (int64_t i = first; i < n && i < first + AT_ONCE; i++)                         \
-                    rows[i * size + d] = columns[d * GQAC_KV_BLOCK + i];                           \
-    }
-TRANSPOSE(uint8_t)
-TRANSPOSE(uint16_t)
-TRANSPOSE(uint32_t)
-TRANSPOSE(uint64_t)
-
-static void write_columns(size_t width, void *columns, const void *rows, int64_t size, int64_t n) {
-    if (width == 1)
-        write_uint8_t(columns, rows, size, n);
-    else if (width == 2)
-        write_uint16_t(columns, rows, size, n);
-    else if (width == 4)
-        write_uint32_t(columns, rows, size, n);
-    else
-        write_uint64_t(columns, rows, size, n);
-}
-
-static void read_columns(size_t width, const void *columns, void *rows, int64_t size, int64_t n) {
-    if (width == 1)
-        read_uint8_t(columns, rows, size, n);
-    else if (width == 2)
-        read_uint16_t(columns, rows, size, n);
-    else if (width == 4)
-        read_uint32_t(columns, rows, size, n);
-    else
-        read_uint64_t(columns, rows, size, n);
-}
-
-/* The first element of a row of a head; in columns, the next elements follow at a distance of
- * GQAC_KV_BLOCK elements. NULL: the row is not kept. */
-static unsigned char *row_at(const kv_sequence *s, int slot, int64_t head, int64_t position) {
-    const size_t bytes = kv_slot_row_bytes(s->pool, slot);
-    const size_t step = kv_pool_slot(s->pool, slot)->columns ? kv_slot_width(s->pool, slot) : bytes;
-    unsigned char *memory = slot_at(s, slot, position);
-    return memory ? memory + (size_t)head * GQAC_KV_BLOCK * bytes +
-                        (size_t)(position % GQAC_KV_BLOCK) * step
-                  : NULL;
-}
-
 void kv_write_head(kv_sequence *s, int slot, int64_t head, int64_t position, int64_t count,
                    const void *rows) {
     const kv_slot *kind = kv_pool_slot(s->pool, slot);
-    const size_t bytes = kv_slot_row_bytes(s->pool, slot), width = kv_slot_width(s->pool, slot);
     assert(position >= s->length && !kind->rows); /* published rows never change */
     for (int64_t i = 0, n; i < count; i += n) {
         n = run_length(position + i, count - i);
         /* a fork after reserve shares blocks again: reserve again before writing */
-        assert(atomic_load(&s->table[(position + i) / GQAC_KV_BLOCK]->references) == 1);
+        const kv_block *block = block_of(s, slot, position + i);
+        (void)block;
+        assert(!block || atomic_load(&block->references) == 1);
         assert((position + i) % GQAC_KV_BLOCK + n <=
                s->table[(position + i) / GQAC_KV_BLOCK]->reserved);
-        unsigned char *to = row_at(s, slot, head, position + i);
-        const char *from = (const char *)rows + (size_t)i * bytes;
-        if (kind->columns && to)
-            write_columns(width, to, from, kind->head_size, n);
-        else if (to)
-            memcpy(to, from, (size_t)n * bytes);
+        unsigned char *to = slot_at(s, slot, position + i);
+        if (to)
+            kv_rows_write(s->pool, s->kind->part, slot, to, head, (position + i) % GQAC_KV_BLOCK, n,
+                          (const char *)rows + (size_t)i * row_bytes(kind));
     }
 }
 
 void kv_read_head(const kv_sequence *s, int slot, int64_t head, int64_t position, int64_t count,
                   void *rows) {
-    const kv_slot *kind = kv_pool_slot(s->pool, slot);
-    const size_t bytes = kv_slot_row_bytes(s->pool, slot), width = kv_slot_width(s->pool, slot);
+    const size_t bytes = row_bytes(kv_pool_slot(s->pool, slot));
     for (int64_t i = 0, n; i < count; i += n) {
         n = run_length(position + i, count - i);
-        const unsigned char *from = row_at(s, slot, head, position + i);
+        const unsigned char *from = slot_at(s, slot, position + i);
         char *to = (char *)rows + (size_t)i * bytes;
-        if (!from)
-            memset(to, KV_UNWRITTEN, (size_t)n * bytes);
-        else if (kind->columns)
-            read_columns(width, from, to, kind->head_size, n);
+        if (from)
+            kv_rows_read(s->pool, s->kind->part, slot, from, head, (position + i) % GQAC_KV_BLOCK,
+                         n, to);
         else
-            memcpy(to, from, (size_t)n * bytes);
+            memset(to, KV_UNWRITTEN, (size_t)n * bytes);
     }
 }
 
 void kv_write_rows(kv_sequence *s, int slot, int64_t position, int64_t count, const void *rows,
                    int64_t stride) {
-    const size_t bytes = kv_slot_row_bytes(s->pool, slot);
+    const size_t bytes = row_bytes(kv_pool_slot(s->pool, slot));
     for (int64_t h = 0; h < kv_pool_slot(s->pool, slot)->heads; h++)
         kv_write_head(s, slot, h, position, count,
                       (const char *)rows + (size_t)(h * stride) * bytes);
@@ -449,7 +493,7 @@ void kv_write_rows(kv_sequence *s, int slot, int64_t position, int64_t count, co
 
 void kv_read_rows(const kv_sequence *s, int slot, int64_t position, int64_t count, void *rows,
                   int64_t stride) {
-    const size_t bytes = kv_slot_row_bytes(s->pool, slot);
+    const size_t bytes = row_bytes(kv_pool_slot(s->pool, slot));
     for (int64_t h = 0; h < kv_pool_slot(s->pool, slot)->heads; h++)
         kv_read_head(s, slot, h, position, count, (char *)rows + (size_t)(h * stride) * bytes);
 }

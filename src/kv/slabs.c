@@ -58,6 +58,9 @@ static kv_slab *grow(kv_slabs *s) {
     size_t pieces = s->bytes ? (SLAB - ALIGNMENT) / s->bytes : 1;
     pieces = pieces < s->taken ? pieces : s->taken;
     pieces = pieces ? pieces : 1;
+#ifdef GQAC_SHUFFLED_BLOCKS
+    pieces = pieces < 8 ? 8 : pieces;
+#endif
     while (!gqac_budget_take(s->budget, slab_bytes(s, pieces)))
         if ((pieces /= 2) == 0)
             return NULL;
@@ -70,27 +73,86 @@ static kv_slab *grow(kv_slabs *s) {
     return s->first = slab;
 }
 
-static void *take(kv_slabs *s) {
-    kv_slab *slab = s->first;
-    while (slab && slab->taken == slab->pieces)
+static bool is_full(const kv_slab *slab) {
+    return slab->taken == slab->pieces;
+}
+
+/* The first slab with a free piece. */
+static kv_slab *first_of(kv_slab *slab) {
+    while (slab && is_full(slab))
         slab = slab->next;
-    if (!slab && !(slab = grow(s)))
-        return NULL;
-    void *piece = slab->given;
+    return slab;
+}
+
+/* The slab with the fewest free pieces, but some. */
+static kv_slab *densest_of(kv_slab *slab) {
+    kv_slab *best = first_of(slab);
+    for (slab = best; slab; slab = slab->next)
+        if (!is_full(slab) && slab->pieces - slab->taken < best->pieces - best->taken)
+            best = slab;
+    return best;
+}
+
+#ifdef GQAC_SHUFFLED_BLOCKS /* test build: pieces come from anywhere, so blocks lie scattered */
+/* Makes sure that there are some slabs with free pieces, chooses one, and moves a piece somewhere
+ * in it to the front of its list. */
+static kv_slab *shuffle(kv_slabs *s) {
+    enum { SLABS = 3, STEP = 7 };
+    const size_t random = (s->taken + 1) * 2654435761u >> 5;
+    size_t n = 0;
+    for (kv_slab *slab = first_of(s->first); slab; slab = first_of(slab->next))
+        n++;
+    for (; n < SLABS && grow(s); n++)
+        ;
+    kv_slab *slab = first_of(s->first);
+    for (size_t i = 0; n && i < random % n; i++)
+        slab = first_of(slab->next);
+    while (slab && slab->fresh < slab->pieces) {
+        void *piece = piece_at(s, slab, slab->fresh++);
+        *(void **)piece = slab->given;
+        slab->given = piece;
+    }
+    for (size_t i = 0; slab && i < random % STEP; i++) { /* the first piece becomes the last */
+        void **last = &slab->given, *first = slab->given;
+        while (*last)
+            last = *last;
+        if (last == first)
+            break;
+        slab->given = *(void **)first;
+        *(void **)first = NULL;
+        *last = first;
+    }
+    return slab;
+}
+#endif
+
+static void *take(kv_slabs *s, kv_slab *choose(kv_slab *)) {
+    pthread_mutex_lock(&s->lock);
+#ifdef GQAC_SHUFFLED_BLOCKS
+    kv_slab *slab = choose ? shuffle(s) : NULL;
+#else
+    kv_slab *slab = choose(s->first);
+#endif
+    if (!slab)
+        slab = grow(s);
+    unsigned char *piece = slab ? slab->given : NULL;
     if (piece)
-        slab->given = *(void **)piece;
-    else
+        slab->given = *(void **)(void *)piece;
+    else if (slab)
         piece = piece_at(s, slab, slab->fresh++);
-    slab->taken++;
-    s->taken++;
+    s->taken += piece != NULL;
+    if (slab)
+        slab->taken++;
+    pthread_mutex_unlock(&s->lock);
     return piece;
 }
 
 void *kv_slabs_take(kv_slabs *s) {
-    pthread_mutex_lock(&s->lock);
-    void *piece = take(s);
-    pthread_mutex_unlock(&s->lock);
-    return piece;
+    return take(s, first_of);
+}
+
+void *kv_slabs_take_dense(kv_slabs *s) {
+    return take(s, densest_of);
 }
 
 void kv_slabs_give(kv_slabs *s, void *piece) {

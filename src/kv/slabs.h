@@ -24,6 +24,8 @@ void kv_slabs_open(kv_slabs *slabs, size_t bytes);
 void kv_slabs_close(kv_slabs *slabs);
 /* A piece, aligned to 64 bytes, uninitialised. NULL: out of memory. */
 void *kv_slabs_take(kv_slabs *slabs);
+/* The same from the slab with the fewest free pieces, so that others become empty and are freed. */
+void *kv_slabs_take_dense(kv_slabs *slabs);
 /* Returns a piece; a slab without pieces in use is freed. */
 void kv_slabs_give(kv_slabs *slabs, void *piece);
 size_t kv_slabs_taken(kv_slabs *slabs);

@@ -98,6 +98,15 @@ static gqac_status open_stored(gqac_session *session, const int64_t *ids, size_t
     return GQAC_OK;
 }
 
+/* Rewinds to *length; to 0 where a windowed sequence lacks rows that this length needs. */
+static gqac_status rewind_to(gqac_sequence *sequence, size_t *length, gqac_diag *diag) {
+    const gqac_status status = gqac_sequence_rewind(sequence, (int64_t)*length, diag);
+    if (status != GQAC_OUT_OF_RANGE)
+        return status;
+    *length = 0;
+    return gqac_sequence_rewind(sequence, 0, diag);
+}
+
 gqac_status session_keep(gqac_session *session, const int64_t *ids, size_t n, int64_t *kept,
                          gqac_diag *diag) {
     size_t same = 0;
@@ -106,7 +115,7 @@ gqac_status session_keep(gqac_session *session, const int64_t *ids, size_t n, in
     if (session->store && (!same || same < session->n))
         return open_stored(session, ids, n, kept, diag);
     if (same < session->n)
-        GQAC_TRY(gqac_sequence_rewind(session->sequence, (int64_t)same, diag));
+        GQAC_TRY(rewind_to(session->sequence, &same, diag));
     session->n = same;
     *kept = (int64_t)same;
     return GQAC_OK;

@@ -225,6 +225,11 @@ static bool add_device(const gqac_program *p, int64_t chunk, int64_t *values, gq
 
 gqac_status gqac_program_memory(const gqac_program *program, int64_t tokens, int64_t chunk,
                                 gqac_memory *result, gqac_diag *diag) {
+    return gqac_program_memory_of(program, NULL, tokens, chunk, result, diag);
+}
+
+gqac_status gqac_program_memory_of(const gqac_program *program, const char *kv, int64_t tokens,
+                                   int64_t chunk, gqac_memory *result, gqac_diag *diag) {
     const gqac_program *p = program;
     if (p->stateless || !p->pool)
         GQAC_FAIL(diag, GQAC_USAGE, "the program was compiled without sequence state");
@@ -235,9 +240,11 @@ gqac_status gqac_program_memory(const gqac_program *program, int64_t tokens, int
         GQAC_FAIL(diag, GQAC_OUT_OF_RANGE,
                   "%lld tokens, the tables of positions have rows for %lld", (long long)tokens,
                   (long long)p->most_tokens);
+    const kv_kind *kind = NULL;
+    GQAC_TRY(kv_pool_kind(p->pool, kv ? kv : "contiguous", &kind, diag));
     gqac_memory memory = {.weights = gqac_program_weight_bytes(p),
                           .kv_block_tokens = GQAC_KV_BLOCK,
-                          .kv_block = (int64_t)kv_pool_block_bytes(p->pool),
+                          .kv_block = (int64_t)kv_pool_block_bytes(p->pool, kind),
                           .kv_blocks = (tokens - 1) / GQAC_KV_BLOCK + 1,
                           .kv_state = (int64_t)kv_pool_state_bytes(p->pool)};
     if (memory.kv_state) /* and the state that the next step writes */
@@ -245,11 +252,16 @@ gqac_status gqac_program_memory(const gqac_program *program, int64_t tokens, int
     memory.kv_tail = (int64_t)kv_pool_tail_bytes(p->pool);
     if (memory.kv_tail)
         memory.kv_tails = kv_tails_most(p->pool, tokens);
-    int64_t kv, states, tails;
-    bool ok = gqac_mul_i64(memory.kv_blocks, memory.kv_block, &kv) &&
+    memory.kv_window = (int64_t)kv_pool_window_bytes(p->pool, kind);
+    if (memory.kv_window)
+        memory.kv_windows = kv_windows_most(p->pool, tokens);
+    int64_t rows, states, tails, windows;
+    bool ok = gqac_mul_i64(memory.kv_blocks, memory.kv_block, &rows) &&
               gqac_mul_i64(memory.kv_states, memory.kv_state, &states) &&
               gqac_mul_i64(memory.kv_tails, memory.kv_tail, &tails) &&
-              gqac_add_i64(kv, states, &kv) && gqac_add_i64(kv, tails, &kv);
+              gqac_mul_i64(memory.kv_windows, memory.kv_window, &windows) &&
+              gqac_add_i64(rows, states, &rows) && gqac_add_i64(rows, tails, &rows) &&
+              gqac_add_i64(rows, windows, &rows);
     GQAC_TRY(activations(p, chunk, tokens, &ok, &memory.prefill, &memory.prefill_scratch,
                          &memory.device_prefill, diag));
     GQAC_TRY(activations(p, 1, tokens, &ok, &memory.decode, &memory.decode_scratch,

@@ -9,6 +9,7 @@
 #include "numerics/contract.h"
 #include "ops/attention.h"
 #include "runtime/positions.h"
+#include "runtime/windows.h"
 
 /* ---- numbering ----------------------------------------------------------- */
 
@@ -319,7 +320,9 @@ static gqac_status find_kv(gqac_program *p, gqac_diag *diag) {
                              .dtype = ir_attr_get(n, "dtype")->dtype,
                              .rows = ir_attr_int(n, "rows"),
                              .columns = p->target->columns && p->target->columns(n),
-                             .tail = tail_of(n)};
+                             .tail = tail_of(n),
+                             .window = windows_find(n),
+                             .coded = tail_of(n) == 0};
         if (p->kv[i].rows && p->roles.embedding)
             GQAC_FAIL(diag, GQAC_UNSUPPORTED,
                       "recurrent states ('%s') beside inputs_embeds: a rewind needs the embeddings "
@@ -343,8 +346,11 @@ static gqac_status find_kv(gqac_program *p, gqac_diag *diag) {
         return GQAC_USAGE;
     }
     GQAC_TRY(kv_pool_create(p->n_kv, p->kv, &p->pool, diag));
-    for (int i = 0; i < p->n_kv; i++)
-        p->kv_pairs[i].tail = p->kv[i].tail = kv_pool_slot(p->pool, i)->tail;
+    for (int i = 0; i < p->n_kv; i++) {
+        p->kv[i] = *kv_pool_slot(p->pool, i);
+        p->kv_pairs[i].tail = p->kv[i].tail;
+        p->kv_pairs[i].window = p->kv[i].window;
+    }
     kv_pool_set_budget(p->pool, p->budget);
     return GQAC_OK;
 }

@@ -4,7 +4,8 @@
  *   geometry    i64        of each slot: heads, head size, type, rows, tail
  *   positions   i64        how many tokens each of its states has seen
  *   ids         i64        of its tokens, but for those that were imported
- *   rows        each slot of which all rows are kept, canonical: [heads][tokens][head_size]
+ *   rows        each slot of which all rows are kept, canonical: [heads][tokens][head_size]; of a
+ *               windowed sequence those that it keeps
  *   states      each state: each slot that is one, [heads][rows][head_size], and the rows before
  *               the state of each slot with a tail, [heads][tail][head_size], zeros after them when
  *               there are fewer
@@ -20,6 +21,7 @@
 
 #include "base/alloc.h"
 #include "base/check.h"
+#include "base/float_mode.h"
 #include "base/sized.h"
 #include "base/str.h"
 
@@ -58,7 +60,8 @@ static bool visit_slots(const gqac_program *p, const header *h, int state, size_
     bool fits = true;
     for (int i = 0; i < p->n_kv && fits; i++) {
         const int64_t tail = p->kv[i].tail;
-        part one = {.slot = i, .state = state, .tokens = h->tokens, .stride = h->tokens};
+        part one = {.slot = i, .state = state, .first = p->kv[i].window ? h->kept : 0};
+        one.tokens = one.stride = h->tokens - one.first;
         if ((p->kv[i].rows || tail) != (state >= 0))
             continue;
         if (tail) {
@@ -177,8 +180,9 @@ static header describe(const gqac_sequence *s) {
     h.guards = s->guards;
     h.states = kv_states_kept(s->kv);
     h.slots = s->program->n_kv;
+    h.kept = kv_sequence_kept(s->kv);
     strncpy(h.kind, kv_sequence_kind(s->kv), sizeof h.kind - 1);
-    memcpy(h.profile, s->program->profile, sizeof h.profile);
+    gqac_sequence_profile(s, h.profile, sizeof h.profile);
     (void)lay_out(s->program, &h); /* cannot overflow: it is less than the sequence has in memory
                                       now */
     return h;
@@ -247,7 +251,7 @@ static bool sound_lengths(const gqac_program *p, const header *h) {
     return h->tokens >= 0 && h->tokens <= most && h->missing >= 0 && h->missing <= most &&
            h->given >= 0 && h->given <= h->tokens && (!h->given || has_rows(p)) &&
            h->final_length >= 0 && h->pinned >= 0 && (recurrent || !h->missing) &&
-           h->tokens + h->missing <= most &&
+           kv_pool_may_keep(p->pool, h->tokens, h->kept) && h->tokens + h->missing <= most &&
            (!h->missing || h->tokens + h->missing <= p->most_tokens) && h->states >= 0 &&
            h->states <= kv_states_most(h->tokens) + 1 &&
            (h->states > 0) == (recurrent && h->tokens > 0);
@@ -349,7 +353,7 @@ gqac_status saved_check_program(const gqac_program *p, const header *h, gqac_dia
                        own.bytes == h->bytes && same_places(&own, h)
                    ? GQAC_OK
                    : refuse(diag, "its lengths contradict each other");
-    if (strcmp(h->profile, p->profile) != 0)
+    if (strncmp(h->profile, p->profile, strlen(p->profile)) != 0)
         gqac_diag_set(diag, GQAC_USAGE,
                       "the sequence was saved from another model, or with another profile: %s, not "
                       "%s",
@@ -405,14 +409,33 @@ static gqac_status fill(gqac_sequence *s, const header *h, unsigned char *data, 
     if (length > h->given)
         memcpy(s->ids, data + h->sections[SAVED_IDS].offset,
                (size_t)(length - h->given) * sizeof *s->ids);
-    GQAC_TRY(kv_sequence_restore(s->kv, h->tokens, (int)h->states, positions, h->given, diag));
+    GQAC_TRY(
+        kv_sequence_restore(s->kv, h->tokens, (int)h->states, positions, h->given, h->kept, diag));
+    gqac_float_mode callers;
+    GQAC_TRY(gqac_float_mode_take(&callers, diag));
     visit_parts(s->program, h, write_part, s, data);
+    gqac_float_mode_give_back(&callers);
     kv_sequence_publish(s->kv, h->tokens);
     s->missing = h->missing;
     s->pinned = h->pinned;
     s->guards = (unsigned)h->guards;
     s->imported = length > 0; /* the next step computes the guards; saved ones are not trusted */
     return GQAC_OK;
+}
+
+/* Checks that a sequence of another kind than the saved one has the same bits, and all its rows. */
+static gqac_status check_kind(const gqac_sequence *s, const header *h, gqac_diag *diag) {
+    char profile[sizeof h->profile];
+    gqac_sequence_profile(s, profile, sizeof profile);
+    if (!strcmp(profile, h->profile) && (!h->kept || kv_sequence_has_windows(s->kv)))
+        return GQAC_OK;
+    gqac_diag_set(diag, GQAC_USAGE, "a sequence of kind '%s' cannot continue as '%s'", h->kind,
+                  gqac_sequence_kind(s));
+    gqac_diag_rule(diag, "%s",
+                   h->kept ? "rows outside of windows were not saved"
+                           : "the kinds have different numerics profiles");
+    gqac_diag_hint(diag, "load it as '%s'", h->kind);
+    return GQAC_USAGE;
 }
 
 gqac_status gqac_sequence_load(const gqac_program *program, const gqac_sequence_options *options,
@@ -437,7 +460,9 @@ gqac_status gqac_sequence_load(const gqac_program *program, const gqac_sequence_
     own.final_length = own.final_length < 0 ? own.final_length : h.final_length;
     own.kv = own.kv ? own.kv : h.kind;
     GQAC_TRY(gqac_sequence_create(program, &own, &s, diag));
-    const gqac_status status = fill(s, &h, (unsigned char *)data, diag);
+    gqac_status status = check_kind(s, &h, diag);
+    if (status == GQAC_OK)
+        status = fill(s, &h, (unsigned char *)data, diag);
     if (status != GQAC_OK) {
         gqac_sequence_free(s);
         return status;

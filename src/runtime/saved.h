@@ -31,9 +31,9 @@ typedef struct saved_header {
     uint64_t guards;
     int64_t states;
     int64_t slots;
-    char kind[16], profile[96]; /* NUL-terminated */
+    char kind[16], profile[96]; /* of the sequence; NUL-terminated */
     saved_part sections[SAVED_SECTIONS];
-    uint64_t zero;
+    int64_t kept;             /* slots with a window have rows from this position on only */
     unsigned char digest[32]; /* of the header with zeros here */
 } saved_header;
 

@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/check.h"
+#include "base/float_mode.h"
 #include "base/sized.h"
 
 static gqac_status make(const gqac_program *program, const gqac_sequence_options *options,
@@ -99,6 +100,11 @@ const char *gqac_sequence_kind(const gqac_sequence *sequence) {
     return kv_sequence_kind(sequence->kv);
 }
 
+const char *gqac_sequence_profile(const gqac_sequence *sequence, char *text, size_t size) {
+    snprintf(text, size, "%s%s", sequence->program->profile, kv_sequence_profile(sequence->kv));
+    return text;
+}
+
 const char *gqac_sequence_text(const gqac_sequence *sequence, char *text, size_t size) {
     char missing[48] = "";
     if (sequence->missing)
@@ -109,6 +115,21 @@ const char *gqac_sequence_text(const gqac_sequence *sequence, char *text, size_t
     return text;
 }
 
+/* The rows of windows that a rewind to `length` needs are gone. */
+static gqac_status fail_windows(const gqac_sequence *s, int64_t length, gqac_diag *diag) {
+    int64_t least = gqac_sequence_length(s);
+    while (least > length && kv_sequence_reach(s->kv, least - 1) == least - 1)
+        least--;
+    gqac_diag_set(diag, GQAC_OUT_OF_RANGE,
+                  "cannot rewind %lld tokens to %lld: keys and values that a window reaches from "
+                  "there were given back",
+                  (long long)gqac_sequence_length(s), (long long)length);
+    gqac_diag_rule(diag, "a windowed cache can be rewound by %d tokens, this one to %lld or more",
+                   KV_REACH, (long long)least);
+    gqac_diag_hint(diag, "rewind to 0 and feed the tokens again, or use the cache kind contiguous");
+    return GQAC_OUT_OF_RANGE;
+}
+
 /* Finds the length, at most `length`, to which rows and states can be rewound. */
 static gqac_status find_reach(const gqac_sequence *s, int64_t length, int64_t *reach,
                               gqac_diag *diag) {
@@ -117,6 +138,8 @@ static gqac_status find_reach(const gqac_sequence *s, int64_t length, int64_t *r
         GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "cannot rewind %lld tokens to %lld", (long long)now,
                   (long long)length);
     *reach = kv_sequence_reach(s->kv, length);
+    if (*reach != length && !kv_pool_state_bytes(s->program->pool))
+        return fail_windows(s, length, diag);
     if (*reach == length || *reach >= s->given)
         return GQAC_OK;
     gqac_diag_set(diag, GQAC_OUT_OF_RANGE,
@@ -220,11 +243,13 @@ static size_t past_bytes(const gqac_program *p, int slot, int64_t length) {
 
 /* Zeros the rows [heads, length, head_size] that no step after `length` tokens reads: some are not
  * kept, and which of them depends on steps before. */
-static void clear_unread(const gqac_program *p, int slot, int64_t length, unsigned char *rows) {
-    const int64_t tail = p->kv[slot].tail;
-    const size_t head = past_bytes(p, slot, length) / (size_t)p->kv[slot].heads;
-    for (int64_t h = 0; tail && tail < length && h < p->kv[slot].heads; h++)
-        memset(rows + (size_t)h * head, 0, head / (size_t)length * (size_t)(length - tail));
+static void clear_unread(const gqac_sequence *s, int slot, int64_t length, unsigned char *rows) {
+    const kv_slot *kv = &s->program->kv[slot];
+    const int64_t unread =
+        kv->tail && kv->tail < length ? length - kv->tail : kv_sequence_first(s->kv, slot);
+    const size_t head = past_bytes(s->program, slot, length) / (size_t)kv->heads;
+    for (int64_t h = 0; unread && h < kv->heads; h++)
+        memset(rows + (size_t)h * head, 0, head / (size_t)length * (size_t)unread);
 }
 
 gqac_status gqac_sequence_export(const gqac_sequence *sequence, const char *name, void *data,
@@ -253,7 +278,7 @@ gqac_status gqac_sequence_export(const gqac_sequence *sequence, const char *name
             memset(data, 0, need);
     } else if (length) {
         kv_read_rows(sequence->kv, slot, 0, length, data, length);
-        clear_unread(p, slot, length, data);
+        clear_unread(sequence, slot, length, data);
     }
     return GQAC_OK;
 }
@@ -327,9 +352,12 @@ gqac_status sequence_import(gqac_sequence *sequence, int64_t length, int n,
     for (int i = 0; i < n && !length; i++)
         GQAC_TRY(check_start(&p->kv_pairs[find_slot(p, names[i])], &tensors[i], diag));
     GQAC_TRY(kv_sequence_restore(sequence->kv, length, length && kv_pool_state_bytes(p->pool),
-                                 &length, length, diag));
+                                 &length, length, 0, diag));
+    gqac_float_mode callers;
+    GQAC_TRY(gqac_float_mode_take(&callers, diag));
     for (int i = 0; i < n && length; i++)
         take_past(sequence, find_slot(p, names[i]), length, &tensors[i]);
+    gqac_float_mode_give_back(&callers);
     kv_sequence_publish(sequence->kv, length);
     sequence->given = length;
     /* the length, or the declared final length, determines which rope table rotated the rows */

@@ -331,10 +331,11 @@ static gqac_status run_group(step *s) {
 
 /* ---- the step ------------------------------------------------------------ */
 
-/* True if two items may run in one group. Where the model may return logits of the last column
- * only, they must have the same number of new tokens. */
+/* True if two items may run in one group. Kernels read the rows of all in one form. Where the model
+ * may return logits of the last column only, they must have the same number of new tokens. */
 static bool agree(const step *s, const step_item *a, const step_item *b) {
     return a->guards == b->guards &&
+           kv_sequences_alike(a->given.sequence->kv, b->given.sequence->kv) &&
            (s->context->program->roles.every_row || a->given.count == b->given.count);
 }
 

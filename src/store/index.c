@@ -23,15 +23,25 @@ static void charge(store_space *space, int64_t bytes) {
     space->store->counts.bytes += bytes;
 }
 
-/* What rows take besides their blocks: the table, and states, which other nodes may hold too. */
+static const kv_kind *kind_of(const store_space *space) {
+    const kv_kind *kind = NULL;
+    (void)kv_pool_kind(space->store->program->pool, space->kind, &kind, NULL); /* of a sequence */
+    return kind;
+}
+
+/* What rows take besides their blocks: the table; and states and the rows of windows, which other
+ * nodes may hold too. */
 static int64_t own_bytes(const store_space *space, const kv_sequence *rows) {
-    return (int64_t)kv_pool_state_bytes(space->store->program->pool) * kv_states_kept(rows) +
+    const kv_pool *pool = space->store->program->pool;
+    const int64_t windows = blocks_of(rows) - kv_sequence_kept(rows) / GQAC_KV_BLOCK;
+    return (int64_t)kv_pool_state_bytes(pool) * kv_states_kept(rows) +
+           (int64_t)kv_pool_window_bytes(pool, kind_of(space)) * windows +
            blocks_of(rows) * (int64_t)sizeof(void *);
 }
 
 static int64_t block_bytes(const store_space *space) {
     const kv_pool *pool = space->store->program->pool;
-    return (int64_t)(kv_pool_block_bytes(pool) + kv_pool_tail_bytes(pool));
+    return (int64_t)(kv_pool_block_bytes(pool, kind_of(space)) + kv_pool_tail_bytes(pool));
 }
 
 /* Counts the node among the holders of its blocks. False: there is no memory to count. */

@@ -80,6 +80,25 @@ static void pieces_are_apart(void) {
     }
 }
 
+/* How many of 64 pieces follow the one that was taken before. */
+static int neighbours(kv_slabs *slabs, unsigned char *pieces[64]) {
+    int n = 0;
+    for (int i = 0; i < 64; i++)
+        pieces[i] = kv_slabs_take(slabs);
+    for (int i = 1; i < 64; i++)
+        n += pieces[i] - pieces[i - 1] == (ptrdiff_t)slabs->bytes;
+    return n;
+}
+
+#ifdef GQAC_SHUFFLED_BLOCKS
+static void pieces_are_scattered(void) {
+    kv_slabs slabs;
+    unsigned char *pieces[64];
+    kv_slabs_open(&slabs, 128);
+    CU_ASSERT(neighbours(&slabs, pieces) < 16);
+    kv_slabs_close(&slabs);
+}
+#else
 /* A piece that is larger than a slab has one of its own; a slab has as many as are in use. */
 static void slabs_grow_with_use(void) {
     kv_slabs slabs;
@@ -92,14 +111,40 @@ static void slabs_grow_with_use(void) {
     kv_slabs_close(&slabs); /* with pieces in use */
     kv_slabs_open(&slabs, 128);
     unsigned char *pieces[64];
-    for (int i = 0; i < 64; i++)
-        pieces[i] = kv_slabs_take(&slabs);
-    CU_ASSERT_EQUAL(pieces[3] - pieces[2], 128); /* 1 piece, 1, 2, 4, ... */
+    CU_ASSERT_EQUAL(neighbours(&slabs, pieces), 63 - 6); /* of 7 slabs */
+    CU_ASSERT_EQUAL(pieces[3] - pieces[2], 128);         /* 1 piece, 1, 2, 4, ... */
     CU_ASSERT_EQUAL(pieces[63] - pieces[32], 31 * 128);
     kv_slabs_give(&slabs, pieces[40]);
     kv_slabs_give(&slabs, pieces[41]);
     CU_ASSERT_PTR_EQUAL(kv_slabs_take(&slabs), pieces[41]);
     CU_ASSERT_PTR_EQUAL(kv_slabs_take(&slabs), pieces[40]);
+    kv_slabs_close(&slabs);
+}
+
+static int slabs_of(const kv_slabs *slabs) {
+    int n = 0;
+    for (kv_slab *slab = slabs->first; slab; slab = *(kv_slab **)slab)
+        n++;
+    return n;
+}
+
+/* Dense pieces fill the slabs that are nearly full, so that the others become empty. */
+static void dense_pieces_leave_slabs_empty(void) {
+    kv_slabs slabs;
+    unsigned char *pieces[64];
+    kv_slabs_open(&slabs, 128);
+    (void)neighbours(&slabs, pieces); /* the last slab has 32 pieces, the one before 16 */
+    for (int i = 32; i < 63; i++)
+        kv_slabs_give(&slabs, pieces[i]);
+    kv_slabs_give(&slabs, pieces[20]);
+    kv_slabs_give(&slabs, pieces[21]);
+    CU_ASSERT_PTR_EQUAL(kv_slabs_take_dense(&slabs), pieces[21]);
+    CU_ASSERT_PTR_EQUAL(kv_slabs_take_dense(&slabs), pieces[20]);
+    CU_ASSERT_EQUAL(slabs_of(&slabs), 7);
+    kv_slabs_give(&slabs, pieces[63]);
+    CU_ASSERT_EQUAL(slabs_of(&slabs), 6);
+    CU_ASSERT_PTR_NOT_NULL(kv_slabs_take_dense(&slabs));
+    CU_ASSERT_EQUAL(slabs_of(&slabs), 7);
     kv_slabs_close(&slabs);
 }
 
@@ -118,12 +163,18 @@ static void short_memory(void) {
     kv_slabs_close(&slabs);
 }
 #endif
+#endif
 
 static const unit_case cases[] = {
     {"pieces are apart", pieces_are_apart},
+#ifdef GQAC_SHUFFLED_BLOCKS
+    {"pieces are scattered", pieces_are_scattered},
+#else
     {"slabs grow with use", slabs_grow_with_use},
+    {"dense pieces leave slabs empty", dense_pieces_leave_slabs_empty},
 #ifdef GQAC_TEST_ALLOC
     {"short memory", short_memory},
+#endif
 #endif
 };
 

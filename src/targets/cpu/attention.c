@@ -81,10 +81,15 @@ static gqac_status open_stored(const target_call *call, const cpu_attend_stored 
     s->data = x->data;
     rows->dtype = x->dtype;
     rows->size = (int)x->dims[3];
+    if (s->in_blocks && call->kv->sequences &&
+        kv_sequence_has_codes(call->kv->sequences[0], of->slot)) {
+        rows->bits = 8;
+        rows->scales_at = kv_slot_scales_at(kv_sequence_slot(call->kv->sequences[0], of->slot));
+    }
     return GQAC_OK;
 }
 
-/* Sets where the scales of codes are. */
+/* Sets where the scales of codes are, unless they are in the blocks. */
 static gqac_status set_scales(const target_call *call, const cpu_attend_stored *of, int64_t heads,
                               cpu_attend_rows *rows) {
     if (!of->bits)
@@ -129,6 +134,12 @@ static gqac_status set_sink(const target_call *call, cpu_attend *a, const gqac_t
 
 /* ---- rows ---------------------------------------------------------------- */
 
+/* Does the cache still have the row of a key, which windows may have left behind? */
+static bool is_kept(const cpu_attend *a, int64_t b, int64_t key) {
+    const int64_t block = b * a->k.per_batch + key / CPU_ATTEND_KEYS;
+    return (!a->k.blocks || a->k.blocks[block]) && (!a->v.blocks || a->v.blocks[block]);
+}
+
 /* Checks that visible keys have a column in the bias, and a row in the tensor or cache. */
 static gqac_status check_ranges(const target_call *call, const attending *t, int64_t columns) {
     const cpu_attend *a = &t->a;
@@ -139,7 +150,7 @@ static gqac_status check_ranges(const target_call *call, const attending *t, int
         for (int64_t i = first; i < first + attend_queries(&t->runs, b); i++) {
             if (t->lo[i] >= t->hi[i])
                 continue;
-            if (t->lo[i] < 0 || t->hi[i] > rows)
+            if (t->lo[i] < 0 || t->hi[i] > rows || !is_kept(a, b, t->lo[i]))
                 OP_STOP(&call->work, GQAC_OUT_OF_RANGE,
                         "visible keys [%d,%d) of row %lld do not lie in the %lld keys", t->lo[i],
                         t->hi[i], (long long)i, (long long)rows);

@@ -256,9 +256,10 @@ gqac_status gpu_append_run(target_call *call, const void *record) {
     const int64_t total = target_kv_total_rows(kv);
     for (int b = 0; b < kv->n; b++)
         a.n += kv->count[b];
-    if (!r->bits &&
-        (!r->of.only_blocks || !gpu_blocks_has_slot(gpu_state_blocks(call->state), r->of.slot) ||
-         !OP_IN(OP_FLOATS, rows.dtype) || gqac_tensor_count(&rows) > INT32_MAX))
+    /* rows of kind quantised are made on the host, and come to the device as what they stand for */
+    if (!r->bits && (!r->of.only_blocks || kv_sequence_has_codes(kv->sequences[0], r->of.slot) ||
+                     !gpu_blocks_has_slot(gpu_state_blocks(call->state), r->of.slot) ||
+                     !OP_IN(OP_FLOATS, rows.dtype) || gqac_tensor_count(&rows) > INT32_MAX))
         return write_on_host(call, &r->of);
     if (gqac_tensor_count(fresh) > INT32_MAX)
         OP_STOP(&call->work, GQAC_LIMIT, "%lld elements: a kernel of target gpu has %d at most",

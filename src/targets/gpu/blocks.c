@@ -265,15 +265,13 @@ static gqac_status upload(gpu_blocks *b, const walk *w, int slot, int64_t first,
                           gqac_diag *diag) {
     const kv_slot *kind = kv_sequence_slot(w->kv->sequences[w->s], slot);
     const size_t row = b->slots[slot].row_bytes, head = row / (size_t)kind->heads;
-    const unsigned char *block = kv_block_memory(w->kv->sequences[w->s], slot, w->position);
     const uint32_t slab = *w->at % GPU_SLABS, index = *w->at / GPU_SLABS;
     const size_t at = index * b->entry_bytes + b->slots[slot].offset + (size_t)first * row;
     const size_t bytes = (size_t)(end - first) * row;
     unsigned char *to = b->staging;
-    assert(!kind->columns);
     for (int64_t i = first; i < end; i++)
         for (int64_t h = 0; h < kind->heads; h++, to += head)
-            memcpy(to, block + (size_t)(h * GQAC_KV_BLOCK + i) * head, head);
+            kv_read_head(w->kv->sequences[w->s], slot, h, w->position + i, 1, to);
     b->uploaded += bytes;
     return b->driver->write(b->queue, &b->slabs[slab], at, b->staging, bytes, diag);
 }

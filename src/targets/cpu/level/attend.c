@@ -47,6 +47,10 @@ static const unsigned char *block_at(const cpu_attend_rows *rows, int64_t b, int
 static const float *stored_keys(work *w, int64_t index) {
     const cpu_attend *a = w->a;
     const unsigned char *block = block_at(&a->k, w->u->b, w->u->head, index);
+    if (a->k.columns && a->k.scales_at) {
+        decode_key_columns(&a->k, key_scales(&a->k, w->u->head, block), block, w->kt);
+        return w->kt;
+    }
     if (a->k.columns && a->k.bits) {
         decode_columns(&a->k, scales_of(&a->k, w->u->head), block, w->kt);
         return w->kt;

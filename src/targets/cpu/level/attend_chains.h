@@ -23,14 +23,16 @@ typedef struct ahead {
 
 static const ahead nothing = {NULL, 0};
 
-/* How elements are stored. Codes stand for code * scale, see codes.h. */
-typedef enum form { FORM_F32, FORM_F16, FORM_BF16, FORM_I8, FORM_I4, FORMS } form;
+/* How elements are stored. Codes stand for code * scale, see codes.h; those of FORM_K8 have a scale
+ * for each key. */
+typedef enum form { FORM_F32, FORM_F16, FORM_BF16, FORM_I8, FORM_I4, FORM_K8, FORMS } form;
 
 /* A block of keys as columns, or of values as rows. */
 typedef struct stored {
     const void *at;
     form form;
-    const float *scale; /* scales of codes: that of channel d is at d * scale_step */
+    const float *scale; /* scales of codes: that of channel d is at d * scale_step, or of key i at
+                           i */
     int scale_step;
 } stored;
 
@@ -38,7 +40,7 @@ typedef struct stored {
  * element `at` of the matrix is the first. In columns of nibbles a byte has two channels, in rows
  * two neighbours. */
 VEC_FN v16 load_form(const form form, const bool keys, const void *b, int64_t at, int i) {
-    if (form == FORM_I8)
+    if (form == FORM_I8 || form == FORM_K8)
         return v16_load_i8((const int8_t *)b + at);
     if (form == FORM_I4 && keys)
         return v16_load_i4((const uint8_t *)b + at - (i + 1) / 2 * KEYS, i % 2);
@@ -48,18 +50,21 @@ VEC_FN v16 load_form(const form form, const bool keys, const void *b, int64_t at
 }
 
 /* c[r][0 .. 16 nb) = (c[r] * alpha[r], or 0) + sum over i < n of a[r * rs + i] * b[i][..], one
- * chain each, ascending; b[i][..] begins at element `at` + i * ldb. Keys have a scale for each i,
- * values for each lane. */
+ * chain each, ascending; b[i][..] begins at element `at` + i * ldb. Scales of channels are those of
+ * each i for keys, and of each lane for values; scales of keys the other way. */
 VEC_FN void chains(const form form, const bool keys, const int mr, const int nb, const int rs,
                    int n, const float *a, const stored *b, int64_t at, int channel, int ldb,
                    float *c, int ldc, const float *alpha, ahead next) {
-    const bool codes = form >= FORM_I8;
-    const float *scale = codes ? b->scale + channel * b->scale_step : NULL;
+    const bool codes = form >= FORM_I8, of_keys = form == FORM_K8, each = codes && keys != of_keys;
+    const float *scale = !codes    ? NULL
+                         : of_keys ? b->scale + (keys ? at : 0)
+                                   : b->scale + channel * b->scale_step;
+    const int step = of_keys ? 1 : b->scale_step;
     v16 acc[MOST][4], s[4];
     UNROLL(8) for (int t = 0; t < nb; t++) {
         s[t] = v16_zero();
-        if (codes && !keys)
-            s[t] = b->scale_step ? v16_load(scale + 16 * t) : v16_set1(scale[0]);
+        if (codes && !each)
+            s[t] = step ? v16_load(scale + 16 * t) : v16_set1(scale[0]);
     }
     UNROLL(8) for (int r = 0; r < mr; r++) {
         UNROLL(8)
@@ -69,13 +74,13 @@ VEC_FN void chains(const form form, const bool keys, const int mr, const int nb,
     }
     UNROLL(2) for (int i = 0; i < n; i++) {
         v16 x[4];
-        if (codes && keys) {
+        if (each) {
             s[0] = v16_set1(*scale);
-            scale += b->scale_step;
+            scale += step;
         }
         UNROLL(8) for (int t = 0; t < nb; t++) {
             x[t] = load_form(form, keys, b->at, at + 16 * t, i);
-            x[t] = codes ? v16_mul(x[t], s[keys ? 0 : t]) : x[t];
+            x[t] = codes ? v16_mul(x[t], s[each ? 0 : t]) : x[t];
         }
         UNROLL(8) for (int r = 0; r < mr; r++) {
             const v16 y = v16_set1(a[r * rs]);
@@ -146,22 +151,23 @@ KERNELS(f16, FORM_F16)
 KERNELS(bf16, FORM_BF16)
 KERNELS(i8, FORM_I8)
 KERNELS(i4, FORM_I4)
+KERNELS(k8, FORM_K8)
 
 #define BY_ROWS(name)                                                                              \
     { NULL, name##_1, name##_2, name##_3, name##_4, name##_5, name##_6 }
-static score_kernel *const scores[FORMS][MOST + 1] = {[FORM_F32] = BY_ROWS(score_f32),
-                                                      [FORM_F16] = BY_ROWS(score_f16),
-                                                      [FORM_BF16] = BY_ROWS(score_bf16),
-                                                      [FORM_I8] = BY_ROWS(score_i8),
-                                                      [FORM_I4] = BY_ROWS(score_i4)};
-static weigh_kernel *const weighs[FORMS][MOST + 1] = {[FORM_F32] = BY_ROWS(weigh_f32),
-                                                      [FORM_F16] = BY_ROWS(weigh_f16),
-                                                      [FORM_BF16] = BY_ROWS(weigh_bf16),
-                                                      [FORM_I8] = BY_ROWS(weigh_i8),
-                                                      [FORM_I4] = BY_ROWS(weigh_i4)};
+static score_kernel *const scores[FORMS][MOST + 1] = {
+    [FORM_F32] = BY_ROWS(score_f32),   [FORM_F16] = BY_ROWS(score_f16),
+    [FORM_BF16] = BY_ROWS(score_bf16), [FORM_I8] = BY_ROWS(score_i8),
+    [FORM_I4] = BY_ROWS(score_i4),     [FORM_K8] = BY_ROWS(score_k8)};
+static weigh_kernel *const weighs[FORMS][MOST + 1] = {
+    [FORM_F32] = BY_ROWS(weigh_f32),   [FORM_F16] = BY_ROWS(weigh_f16),
+    [FORM_BF16] = BY_ROWS(weigh_bf16), [FORM_I8] = BY_ROWS(weigh_i8),
+    [FORM_I4] = BY_ROWS(weigh_i4),     [FORM_K8] = BY_ROWS(weigh_k8)};
 
 /* Rows or columns of a head, as they lie in a block of the cache. */
 static inline stored as_stored(const cpu_attend_rows *rows, int64_t head, const void *block) {
+    if (rows->scales_at)
+        return (stored){.at = block, .form = FORM_K8, .scale = key_scales(rows, head, block)};
     const form form = rows->bits == 8           ? FORM_I8
                       : rows->bits == 4         ? FORM_I4
                       : rows->dtype == GQAC_F32 ? FORM_F32
@@ -188,6 +194,8 @@ static inline void score(int rows, int n, const float *a, stored keys, int from,
 static inline void weigh(int rows, int n, const float *a, stored values, int64_t at, int ldb,
                          float *c, const float *alpha, ahead next) {
     const int whole = rows / MOST * MOST;
+    if (values.form == FORM_K8)
+        values.scale += at / ldb; /* of the first key */
     if (whole)
         weighs[values.form][MOST](whole / MOST, n, a, &values, at, ldb, c, alpha, next);
     if (rows > whole)

@@ -1,5 +1,5 @@
-/* Rows and columns of a quantised cache as fp32: code * scale, as kv_dequantise (src/ops) defines
- * it, bit for bit. */
+/* Rows and columns of a quantised cache as fp32: code * scale, as kv_dequantise (src/ops) and, for
+ * scales of keys, kv.h define it, bit for bit. */
 #ifndef GQAC_TARGETS_CPU_LEVEL_CODES_H
 #define GQAC_TARGETS_CPU_LEVEL_CODES_H
 
@@ -11,10 +11,17 @@ static inline const float *scales_of(const cpu_attend_rows *rows, int64_t head) 
     return rows->scale + head * rows->size * rows->scale_step;
 }
 
+/* The scales of keys of a head, where they are in the block that `codes` of the head are in. */
+static inline const float *key_scales(const cpu_attend_rows *rows, int64_t head,
+                                      const unsigned char *codes) {
+    const unsigned char *block = codes - (size_t)head * rows->head;
+    return (const float *)(const void *)(block + rows->scales_at) + head * CPU_ATTEND_KEYS;
+}
+
 /* Decodes a row of `size` channels; the rest of the last vector of `to` becomes zeros. */
-static inline void decode_row(const cpu_attend_rows *rows, const float *scale,
+static inline void decode_row(const cpu_attend_rows *rows, const float *scale, int step,
                               const unsigned char *codes, float *to) {
-    const int n = rows->size, step = rows->scale_step;
+    const int n = rows->size;
     for (int d = 0; d < n && rows->bits == 8; d++)
         to[d] = (float)(int8_t)codes[d];
     for (int d = 0; d + 1 < n && rows->bits == 4; d += 2) {
@@ -29,6 +36,15 @@ static inline void decode_row(const cpu_attend_rows *rows, const float *scale,
         to[d] *= scale[0];
     for (int d = n; d % 16; d++)
         to[d] = 0.0f;
+}
+
+/* Decodes columns of 8-bit codes with scales of keys to kt [size][CPU_ATTEND_KEYS]. */
+static inline void decode_key_columns(const cpu_attend_rows *rows, const float *scale,
+                                      const unsigned char *codes, float *kt) {
+    enum { N = CPU_ATTEND_KEYS };
+    for (int d = 0; d < rows->size; d++)
+        for (int i = 0; i < N; i++)
+            kt[d * N + i] = (float)(int8_t)codes[d * N + i] * scale[i];
 }
 
 /* Decodes columns of codes to kt [size][CPU_ATTEND_KEYS]; a byte of 4-bit codes holds two

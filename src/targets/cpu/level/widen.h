@@ -51,8 +51,12 @@ static inline void widen(gqac_dtype dtype, const void *from, int64_t at, int n, 
 /* Widens a row of a head, as it is stored. */
 static inline void widen_row(const cpu_attend_rows *rows, int64_t head, const unsigned char *from,
                              int64_t index, float *to) {
-    if (rows->bits)
-        decode_row(rows, scales_of(rows, head), from + index * cpu_attend_row_bytes(rows), to);
+    if (rows->scales_at)
+        decode_row(rows, key_scales(rows, head, from) + index, 0,
+                   from + index * cpu_attend_row_bytes(rows), to);
+    else if (rows->bits)
+        decode_row(rows, scales_of(rows, head), rows->scale_step,
+                   from + index * cpu_attend_row_bytes(rows), to);
     else
         widen(rows->dtype, from, index * rows->size, rows->size, to);
 }

@@ -1,0 +1,207 @@
+/* Rows of a head between a block and canonical memory: copied, transposed, or as codes. kv.h has
+ * the formula of codes. */
+#include <string.h>
+
+#include "kv/kv_impl.h"
+#include "numerics/convert.h"
+
+enum { AT_ONCE = 16 /* rows that are transposed, or coded, at once */ };
+
+/* write: columns[d * GQAC_KV_BLOCK + i] = rows[i * size + d] for i < n; read: the other
+ * direction. */
+#define TRANSPOSE(type)                                                                            \
+    static void write_##type(type *columns, const type *rows, int64_t size, int64_t n) {           \
+        for (int64_t first = 0; first < n; first += AT_ONCE)                                       \
+            for (int64_t d = 0; d < size; d++)                                                     \
+                for (int64_t i = first; i < n && i < first + AT_ONCE; i++)                         \
+                    columns[d * GQAC_KV_BLOCK + i] = rows[i * size + d];                           \
+    }                                                                                              \
+    static void read_##type(const type *columns, type *rows, int64_t size, int64_t n) {            \
+        for (int64_t first = 0; first < n; first += AT_ONCE)                                       \
+            for (int64_t d = 0; d < size; d++)                                                     \
+                for (int64_t i = first; i < n && i < first + AT_ONCE; i++)                         \
+                    rows[i * size + d] = columns[d * GQAC_KV_BLOCK + i];                           \
+    }
+TRANSPOSE(uint8_t)
+TRANSPOSE(uint16_t)
+TRANSPOSE(uint32_t)
+TRANSPOSE(uint64_t)
+
+static void write_columns(size_t width, void *columns, const void *rows, int64_t size, int64_t n) {
+    if (width == 1)
+        write_uint8_t(columns, rows, size, n);
+    else if (width == 2)
+        write_uint16_t(columns, rows, size, n);
+    else if (width == 4)
+        write_uint32_t(columns, rows, size, n);
+    else
+        write_uint64_t(columns, rows, size, n);
+}
+
+static void read_columns(size_t width, const void *columns, void *rows, int64_t size, int64_t n) {
+    if (width == 1)
+        read_uint8_t(columns, rows, size, n);
+    else if (width == 2)
+        read_uint16_t(columns, rows, size, n);
+    else if (width == 4)
+        read_uint32_t(columns, rows, size, n);
+    else
+        read_uint64_t(columns, rows, size, n);
+}
+
+/* ---- codes ----------------------------------------------------------------- */
+
+enum { CODE_MOST = 127, PIECE = 64 /* elements of a row that are widened at once */ };
+
+/* 2^e, for -126 <= e <= 127. */
+static float power(int e) {
+    return gqn_as_f32((gqn_u32)(e + 127) << 23);
+}
+
+/* Widens n elements from `at` on. */
+static void widen(gqac_dtype dtype, const void *from, int64_t at, int64_t n, float *to) {
+    const uint16_t *halves = (const uint16_t *)from + at;
+    if (dtype == GQAC_F32)
+        memcpy(to, (const float *)from + at, (size_t)n * sizeof *to);
+    for (int64_t i = 0; i < n && dtype == GQAC_F16; i++)
+        to[i] = gqn_f16_to_f32(halves[i]);
+    for (int64_t i = 0; i < n && dtype == GQAC_BF16; i++)
+        to[i] = gqn_bf16_to_f32(halves[i]);
+}
+
+/* Stores n numbers of the type, from `at` on. */
+static void narrow(gqac_dtype dtype, const float *from, int64_t n, void *to, int64_t at) {
+    uint16_t *halves = (uint16_t *)to + at;
+    if (dtype == GQAC_F32)
+        memcpy((float *)to + at, from, (size_t)n * sizeof *from);
+    for (int64_t i = 0; i < n && dtype == GQAC_F16; i++)
+        halves[i] = gqn_f32_to_f16(from[i]);
+    for (int64_t i = 0; i < n && dtype == GQAC_BF16; i++)
+        halves[i] = gqn_f32_to_bf16(from[i]);
+}
+
+/* The scale of a row of `size` elements, which begins at element `at`. */
+static float scale_of(gqac_dtype dtype, const void *rows, int64_t at, int64_t size) {
+    const gqn_u32 up = 0x10000u; /* carries into the exponent from 127.5 / 64 = 1.9921875 on */
+    const int least = dtype == GQAC_F16 ? -24 : -126, most = dtype == GQAC_F16 ? 9 : 121;
+    gqn_u32 amax = 0;
+    float x[PIECE];
+    for (int64_t d = 0, n; d < size; d += n) {
+        n = size - d < PIECE ? size - d : PIECE;
+        widen(dtype, rows, at + d, n, x);
+        for (int64_t i = 0; i < n; i++) { /* the bits of floats >= 0 have the order of the floats */
+            const gqn_u32 a = gqn_as_u32(x[i]) & 0x7fffffffu;
+            amax = a > amax ? a : amax;
+        }
+    }
+    if (amax >= GQN_INF_BITS)
+        return gqn_as_f32(GQN_NAN_BITS);
+    const int e = (int)((amax + up) >> 23) - 127 - 6;
+    return power(e < least ? least : e > most ? most : e);
+}
+
+/* Half to even. */
+static int8_t round_code(float x, int64_t count) {
+#ifdef GQAC_CONTROL_CODES_BY_ROWS /* negative control: codes of several rows are cut off */
+    if (count > 1)
+        return (int8_t)x;
+#endif
+    (void)count;
+    return (int8_t)((x + 0x1.8p23f) - 0x1.8p23f);
+}
+
+/* Codes of n of the elements of one of `count` rows. */
+static void code(const float *x, int64_t n, float scale, int64_t count, int8_t *codes) {
+    const bool number = scale == scale;
+    const float by = number ? power(127 - (int)(gqn_as_u32(scale) >> 23)) : 0.0f; /* 1 / scale */
+    for (int64_t i = 0; i < n; i++) {
+        const float y = number ? x[i] * by : 0.0f;
+        const float z = y > CODE_MOST ? CODE_MOST : y < -CODE_MOST ? -CODE_MOST : y;
+        codes[i] = round_code(z, count);
+    }
+}
+
+/* Codes of n <= AT_ONCE of `count` rows; `codes` and `scales` are those of the first of the n. */
+static void write_codes(const kv_slot *s, int64_t n, int64_t count, const void *rows, int64_t at,
+                        int8_t *codes, float *scales) {
+    const int64_t size = s->head_size;
+    int8_t some[AT_ONCE][PIECE];
+    float x[PIECE];
+    for (int64_t i = 0; i < n; i++)
+        scales[i] = scale_of(s->dtype, rows, at + i * size, size);
+    for (int64_t d = 0, m; d < size; d += m) {
+        m = size - d < PIECE ? size - d : PIECE;
+        for (int64_t i = 0; i < n; i++) {
+            widen(s->dtype, rows, at + i * size + d, m, x);
+            code(x, m, scales[i], count, some[i]);
+            if (!s->columns)
+                memcpy(codes + i * size + d, some[i], (size_t)m);
+        }
+        for (int64_t c = 0; c < m && s->columns; c++)
+            for (int64_t i = 0; i < n; i++)
+                codes[(d + c) * GQAC_KV_BLOCK + i] = some[i][c];
+    }
+}
+
+/* One row as numbers of its type; NaN bytes where the scale is NaN. */
+static void read_codes(const kv_slot *s, const int8_t *codes, float scale, void *rows, int64_t at) {
+    const size_t width = (size_t)gqac_dtype_bits(s->dtype) / 8;
+    const int64_t size = s->head_size, step = s->columns ? GQAC_KV_BLOCK : 1;
+    float x[PIECE];
+    if (scale != scale) {
+        memset((char *)rows + (size_t)at * width, KV_UNWRITTEN, (size_t)size * width);
+        return;
+    }
+    for (int64_t d = 0, n; d < size; d += n) {
+        n = size - d < PIECE ? size - d : PIECE;
+        for (int64_t i = 0; i < n; i++)
+            x[i] = (float)codes[(d + i) * step] * scale;
+        narrow(s->dtype, x, n, rows, at + d);
+    }
+}
+
+/* ---- rows of a head --------------------------------------------------------- */
+
+/* The first element of a row of a head; in columns, the next elements follow at a distance of
+ * GQAC_KV_BLOCK elements. */
+static size_t element_at(const kv_plane *p, int64_t head, int64_t row) {
+    const size_t bytes = (size_t)p->size * p->width, step = p->columns ? p->width : bytes;
+    return p->at + (size_t)head * GQAC_KV_BLOCK * bytes + (size_t)row * step;
+}
+
+void kv_rows_write(const kv_pool *pool, kv_part part, int slot, unsigned char *memory, int64_t head,
+                   int64_t row, int64_t count, const void *rows) {
+    const kv_slot *s = kv_pool_slot(pool, slot);
+    kv_plane planes[KV_PLANES];
+    (void)kv_slot_planes(pool, part, slot, planes);
+    if (kv_slot_has_codes(s, part))
+        for (int64_t i = 0; i < count; i += AT_ONCE)
+            write_codes(s, count - i < AT_ONCE ? count - i : AT_ONCE, count, rows, i * s->head_size,
+                        (int8_t *)(memory + element_at(&planes[0], head, row + i)),
+                        (float *)(void *)(memory + element_at(&planes[1], head, row + i)));
+    else if (s->columns)
+        write_columns(planes[0].width, memory + element_at(&planes[0], head, row), rows,
+                      s->head_size, count);
+    else
+        memcpy(memory + element_at(&planes[0], head, row), rows,
+               (size_t)(count * s->head_size) * planes[0].width);
+}
+
+void kv_rows_read(const kv_pool *pool, kv_part part, int slot, const unsigned char *memory,
+                  int64_t head, int64_t row, int64_t count, void *rows) {
+    const kv_slot *s = kv_pool_slot(pool, slot);
+    kv_plane planes[KV_PLANES];
+    (void)kv_slot_planes(pool, part, slot, planes);
+    if (kv_slot_has_codes(s, part))
+        for (int64_t i = 0; i < count; i++)
+            read_codes(
+                s, (const int8_t *)(memory + element_at(&planes[0], head, row + i)),
+                *(const float *)(const void *)(memory + element_at(&planes[1], head, row + i)),
+                rows, i * s->head_size);
+    else if (s->columns)
+        read_columns(planes[0].width, memory + element_at(&planes[0], head, row), rows,
+                     s->head_size, count);
+    else
+        memcpy(rows, memory + element_at(&planes[0], head, row),
+               (size_t)(count * s->head_size) * planes[0].width);
+}

@@ -112,7 +112,7 @@ gqac_status certificate_check(certificate *x, cli *c, const char *model,
     return check_text(x, c, "model", text_at(x->stored, "model", "digest"), x->model);
 }
 
-gqac_status certificate_begin(certificate *x, equiv *e, const char *model,
+gqac_status certificate_begin(certificate *x, equiv *e, const char *profile, const char *model,
                               const gqac_options *options) {
     char ids[65];
     const equiv_row *row = &e->rows[0];
@@ -122,11 +122,10 @@ gqac_status certificate_begin(certificate *x, equiv *e, const char *model,
     if (!*x->model)
         GQAC_TRY(gqac_model_digest(model, options, x->model, &e->c->diag));
     gqac_digest(row->ids, (size_t)row->n * sizeof *row->ids, ids);
-    x->made =
-        json_pack("{s:s, s:i, s:s, s:{s:s}, s:{s:I, s:s}, s:s, s:s, s:s?}", "certificate",
-                  CERTIFICATE_NAME, "version", CERTIFICATE_VERSION, "gqac", gqac_version(), "model",
-                  "digest", x->model, "tokens", "n", (json_int_t)row->n, "digest", ids, "profile",
-                  gqac_program_profile(e->program), "target", options->target, "level", level);
+    x->made = json_pack("{s:s, s:i, s:s, s:{s:s}, s:{s:I, s:s}, s:s, s:s, s:s?}", "certificate",
+                        CERTIFICATE_NAME, "version", CERTIFICATE_VERSION, "gqac", gqac_version(),
+                        "model", "digest", x->model, "tokens", "n", (json_int_t)row->n, "digest",
+                        ids, "profile", profile, "target", options->target, "level", level);
     if (!x->made)
         return cli_fail(e->c, GQAC_NO_MEMORY, "out of memory");
     if (!x->stored)

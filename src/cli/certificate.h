@@ -20,7 +20,7 @@ gqac_status certificate_open(cli *c, certificate *x);
 gqac_status certificate_check(certificate *x, cli *c, const char *model,
                               const gqac_options *options, const int64_t *ids, int64_t n);
 /* Sets model, tokens and profile of this run. MISMATCH: the stored certificate has others. */
-gqac_status certificate_begin(certificate *x, equiv *e, const char *model,
+gqac_status certificate_begin(certificate *x, equiv *e, const char *profile, const char *model,
                               const gqac_options *options);
 /* After the proof: writes the file (not when values differed), or compares with it. MISMATCH never:
  * see `first`. `planned`: plans of the proof; `kv`: kinds of cache. */

@@ -8,6 +8,9 @@
 #include <jansson.h>
 #include <stdio.h>
 
+/* The values of --kv: kinds of cache. */
+#define CLI_KINDS    "contiguous|paged|windowed|quantised|basic"
+#define CLI_KV_KINDS "[" CLI_KINDS "|off]"
 /* Part of the help of each flag that may be given more than once. */
 #define CLI_REPEATS "may be repeated"
 

@@ -55,6 +55,7 @@ typedef struct equiv {
     long long reused, computed; /* tokens, of sequences that continued cached rows */
     double relative;   /* largest max|difference| / max|expected| of a logits row or past tensor */
     int ran;           /* plan runs */
+    char profile[128]; /* of the reference bits; "": there are none yet */
     equiv_first first; /* of the first plan that differs */
     bool has_first;
 } equiv;
@@ -63,8 +64,11 @@ typedef struct equiv {
 gqac_status equiv_make_plans(equiv *e, const char *splits);
 /* Row 0 has the given ids (or n generated ones); the others are shorter, with generated ids. */
 gqac_status equiv_make_rows(equiv *e, int batch, const int64_t *ids, int64_t n);
-/* Fills the reference bits of all rows: token by token, one thread, alone. */
-gqac_status equiv_reference(equiv *e);
+/* Fills the reference bits of all rows for a kind of cache, unless those in place have its profile:
+ * token by token, one thread, alone, in a contiguous cache if the kind has the bits of that. */
+gqac_status equiv_reference(equiv *e, const char *kv);
+/* Writes the profile of a kind of cache; USAGE, UNSUPPORTED: the program cannot have it. */
+gqac_status equiv_profile(const equiv *e, const char *kv, char *profile, size_t size);
 /* Where plans run. */
 typedef struct equiv_run {
     gqac_context *context; /* of e->program */

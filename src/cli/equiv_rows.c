@@ -162,11 +162,11 @@ static gqac_status reference_row(equiv *e, equiv_row *row, gqac_context *context
     return GQAC_OK;
 }
 
-static gqac_status reference_rows(equiv *e, gqac_context *context) {
+static gqac_status reference_rows(equiv *e, gqac_context *context, const char *kv) {
     for (int b = 0; b < e->batch; b++) {
         gqac_sequence *sequence = NULL;
-        const gqac_sequence_options options = {.size = sizeof options,
-                                               .final_length = e->rows[b].n};
+        const gqac_sequence_options options = {
+            .size = sizeof options, .kv = kv, .final_length = e->rows[b].n};
         GQAC_TRY(gqac_sequence_create(e->reference, &options, &sequence, &e->c->diag));
         const gqac_status status = reference_row(e, &e->rows[b], context, sequence);
         gqac_sequence_free(sequence);
@@ -175,11 +175,33 @@ static gqac_status reference_rows(equiv *e, gqac_context *context) {
     return GQAC_OK;
 }
 
-gqac_status equiv_reference(equiv *e) {
+gqac_status equiv_profile(const equiv *e, const char *kv, char *profile, size_t size) {
+    gqac_sequence *sequence = NULL;
+    const gqac_sequence_options options = {.size = sizeof options, .kv = kv};
+    GQAC_TRY(gqac_sequence_create(e->program, &options, &sequence, &e->c->diag));
+    gqac_sequence_profile(sequence, profile, size);
+    gqac_sequence_free(sequence);
+    return GQAC_OK;
+}
+
+static void free_kv(equiv *e) {
+    for (int b = 0; b < e->batch; b++)
+        for (int k = 0; e->rows[b].kv && k < e->n_pairs; k++)
+            gqac_tensor_free(&e->rows[b].kv[k]);
+}
+
+gqac_status equiv_reference(equiv *e, const char *kv) {
+    char profile[sizeof e->profile];
     gqac_context *context = NULL;
+    GQAC_TRY(equiv_profile(e, kv, profile, sizeof profile));
+    if (!strcmp(profile, e->profile))
+        return GQAC_OK;
+    const bool same = !strcmp(profile, gqac_program_profile(e->program));
+    free_kv(e);
     GQAC_TRY(cli_context(e->c, e->reference, 1, NULL, &context));
-    const gqac_status status = reference_rows(e, context);
+    const gqac_status status = reference_rows(e, context, same ? NULL : kv);
     gqac_context_free(context);
+    memcpy(e->profile, profile, sizeof profile);
     return status;
 }
 
@@ -189,9 +211,9 @@ int equiv_layer(const equiv *e, int pair) {
 }
 
 void equiv_free(equiv *e) {
+    if (e->rows)
+        free_kv(e);
     for (int b = 0; e->rows && b < e->batch; b++) {
-        for (int k = 0; e->rows[b].kv && k < e->n_pairs; k++)
-            gqac_tensor_free(&e->rows[b].kv[k]);
         free(e->rows[b].ids);
         free(e->rows[b].embeddings);
         free(e->rows[b].logits);

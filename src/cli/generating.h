@@ -22,8 +22,9 @@
         {"top-logprobs", "N",                                                                      \
          "adds log-probabilities to json: of each token and of the N most likely ones"},           \
         {"stop", "TEXT", "ends the answer before this text; may be repeated"},                     \
-        {"kv", "[contiguous|basic|off]",                                                           \
-         "KV cache; off computes all tokens again for each new one (contiguous)"},                 \
+        {"kv", CLI_KV_KINDS,                                                                       \
+         "KV cache; windowed keeps only what windows reach, quantised codes of 8 bits; off "       \
+         "computes all tokens again for each new one (contiguous)"},                               \
         {"context", "N", "maximum number of tokens, prompt and answer (the model's own)"},         \
         {"speculate", "N",                                                                         \
          "drafts up to N tokens a step from earlier text; the answer stays the same (0: off)"},    \

@@ -8,6 +8,7 @@ typedef struct inspect_costs {
     gqac_program *program;        /* NULL: neither is asked for */
     gqac_plan *plan;              /* NULL: no --plan */
     bool has_memory, has_padding; /* has_padding: --invariance of a model with sequences */
+    const char *kv;               /* kind of cache for the memory; NULL: contiguous */
     int64_t tokens, threshold;    /* threshold: gqac_program_rope_threshold, with has_padding */
     gqac_memory memory;
 } inspect_costs;

@@ -33,7 +33,9 @@ static gqac_status open_program(cli *c, const gqac_info *info, inspect_costs *x)
 gqac_status inspect_costs_open(cli *c, const gqac_info *info, inspect_costs *x) {
     long long tokens = 0;
     const bool plan = cli_switch(c, "plan");
+    const char *kv = cli_value(c, "kv");
     *x = (inspect_costs){.has_memory = cli_value(c, "memory") != NULL,
+                         .kv = kv && *kv && !cli_kv_off(c) ? kv : NULL,
                          .memory = {.size = sizeof x->memory}};
     GQAC_TRY(cli_number(c, "memory", 1, MOST_TOKENS, 0, &tokens));
     x->tokens = tokens;
@@ -49,9 +51,9 @@ gqac_status inspect_costs_open(cli *c, const gqac_info *info, inspect_costs *x) 
         GQAC_TRY(check_tokens(c, tokens));
     GQAC_TRY(open_program(c, info, x));
     if (x->has_memory)
-        GQAC_TRY(gqac_program_memory(x->program, x->tokens,
-                                     tokens < PROMPT_CHUNK ? tokens : PROMPT_CHUNK, &x->memory,
-                                     &c->diag));
+        GQAC_TRY(gqac_program_memory_of(x->program, x->kv, x->tokens,
+                                        tokens < PROMPT_CHUNK ? tokens : PROMPT_CHUNK, &x->memory,
+                                        &c->diag));
     if (plan)
         GQAC_TRY(gqac_plan_open(x->program, x->tokens, &x->plan, &c->diag));
     return GQAC_OK;
@@ -116,7 +118,8 @@ void inspect_costs_json(const inspect_costs *x, json_t *root) {
         int64_t value;
     } numbers[] = {{"tokens", x->tokens},
                    {"weights", m->weights},
-                   {"kv", m->kv_blocks * m->kv_block},
+                   {"kv", m->kv_blocks * m->kv_block + m->kv_windows * m->kv_window},
+                   {"windows", m->kv_windows * m->kv_window},
                    {"states", m->kv_states * m->kv_state},
                    {"convolutions", m->kv_tails * m->kv_tail},
                    {"kv_blocks", m->kv_blocks},
@@ -179,13 +182,18 @@ static void print_scratch(const gqac_memory *m) {
 
 static void print_memory(const inspect_costs *x) {
     const gqac_memory *m = &x->memory;
-    const int64_t kv = m->kv_blocks * m->kv_block, states = m->kv_states * m->kv_state;
+    const int64_t windows = m->kv_windows * m->kv_window;
+    const int64_t kv = m->kv_blocks * m->kv_block + windows, states = m->kv_states * m->kv_state;
     const int64_t tails = m->kv_tails * m->kv_tail;
     const int64_t prompt = m->prefill + m->prefill_scratch, one = m->decode + m->decode_scratch;
-    printf("memory for %lld tokens\n", (long long)x->tokens);
+    printf("memory for %lld tokens%s%s\n", (long long)x->tokens, x->kv ? ", cache " : "",
+           x->kv ? cli_shown(x->kv).s : "");
     printf("  weights               %12.2f MiB\n", mib(m->weights));
     printf("  keys and values       %12.2f MiB  %lld blocks of %lld tokens\n", mib(kv),
            (long long)m->kv_blocks, (long long)m->kv_block_tokens);
+    if (windows)
+        printf("    within windows      %12.2f MiB  in %lld blocks\n", mib(windows),
+               (long long)m->kv_windows);
     if (states)
         printf("  recurrent states      %12.2f MiB  %lld of %.2f MiB\n", mib(states),
                (long long)m->kv_states, mib(m->kv_state));

@@ -35,7 +35,8 @@ static const cli_flag flags[] = {
 typedef struct settings {
     int64_t *threads;
     int n_threads;
-    char *kv; /* comma list, split in place by strtok_r */
+    char *kv;          /* comma list, split in place by strtok_r */
+    char profile[128]; /* of the first kind */
     double budget;
     double start, reported;
     int planned;
@@ -225,9 +226,11 @@ static gqac_status run_all(equiv *e, settings *s) {
         kinds += *at == ',';
     s->planned = e->n_plans * s->n_threads * kinds * runs_of_plan(e);
     char *rest = NULL;
-    for (char *kv = strtok_r(s->kv, ",", &rest); kv; kv = strtok_r(NULL, ",", &rest))
+    for (char *kv = strtok_r(s->kv, ",", &rest); kv; kv = strtok_r(NULL, ",", &rest)) {
+        GQAC_TRY(equiv_reference(e, kv));
         for (int t = 0; t < s->n_threads; t++)
             GQAC_TRY(run_series(e, s, (int)s->threads[t], kv));
+    }
     return GQAC_OK;
 }
 
@@ -272,7 +275,7 @@ static void print_json(const equiv *e, const settings *s) {
         json_object_set_new(root, "reused_tokens", json_integer(e->reused));
         json_object_set_new(root, "computed_tokens", json_integer(e->computed));
     }
-    json_object_set_new(root, "profile", json_string(gqac_program_profile(e->program)));
+    json_object_set_new(root, "profile", json_string(s->profile));
     if (e->has_first)
         json_object_set_new(root, "first", first_json(e));
     if (e->reference != e->program) {
@@ -310,6 +313,25 @@ static void print_table(const equiv *e, const settings *s) {
     certificate_print(&s->certificate);
 }
 
+/* Checks that the program can have every kind; a certificate is about one profile. */
+static gqac_status check_kinds(equiv *e, settings *s) {
+    char *kinds = strdup(s->kv), *rest = NULL, *kv = kinds ? strtok_r(kinds, ",", &rest) : NULL;
+    gqac_status status = kinds ? GQAC_OK : cli_fail(e->c, GQAC_NO_MEMORY, "out of memory");
+    for (; kv && status == GQAC_OK; kv = strtok_r(NULL, ",", &rest)) {
+        char profile[sizeof s->profile];
+        status = equiv_profile(e, kv, profile, sizeof profile);
+        if (status == GQAC_OK && !*s->profile)
+            memcpy(s->profile, profile, sizeof profile);
+        if (status == GQAC_OK && cli_value(e->c, "certificate") && strcmp(profile, s->profile) != 0)
+            status = cli_usage(e->c,
+                               "--certificate: the kinds of --kv have different profiles, "
+                               "%s and %s; a certificate is about one",
+                               s->profile, profile);
+    }
+    free(kinds);
+    return status;
+}
+
 /* Opens the model and makes what will be compared. */
 static gqac_status prepare(equiv *e, settings *s, tokens *x) {
     char path[4096];
@@ -322,7 +344,8 @@ static gqac_status prepare(equiv *e, settings *s, tokens *x) {
     GQAC_TRY(open_programs(e, &options, path));
     GQAC_TRY(equiv_make_rows(e, (int)x->batch, x->ids, x->n));
     GQAC_TRY(equiv_make_plans(e, cli_value(e->c, "splits")));
-    return certificate_begin(&s->certificate, e, path, &options);
+    GQAC_TRY(check_kinds(e, s));
+    return certificate_begin(&s->certificate, e, s->profile, path, &options);
 }
 
 static gqac_status prove(equiv *e, settings *s, tokens *x) {
@@ -335,7 +358,6 @@ static gqac_status prove(equiv *e, settings *s, tokens *x) {
                 cli_shown(mixing[i].op).s);
     s->start = s->reported = cli_seconds();
     s->json = cli_json(e->c);
-    GQAC_TRY(equiv_reference(e));
     const gqac_status status = run_all(e, s);
     clear_progress(e);
     GQAC_TRY(status);

@@ -8,7 +8,7 @@ static const cli_flag flags[] = {
      "counts of ops; which patterns of ops a stateless run raises to one op, and why it does not "
      "raise others"},
     {"io", NULL, "inputs and outputs of the graph"},
-    {"kv", NULL, "past/present pairs"},
+    {"kv", "[" CLI_KINDS "]", "past/present pairs; kind of cache for --memory (contiguous)"},
     {"invariance", NULL, "nodes that mix rows; without any, the model is split-safe"},
     {"verify", NULL, "checks every byte of an artefact, weights included"},
     {"memory", "N",
@@ -171,7 +171,8 @@ static void print_raised(const gqac_info *x) {
 }
 
 static void print_table(const cli *c, const gqac_info *x, const inspect_costs *costs) {
-    const bool ops = cli_switch(c, "ops"), io = cli_switch(c, "io"), kv = cli_switch(c, "kv");
+    const bool ops = cli_switch(c, "ops"), io = cli_switch(c, "io"),
+               kv = cli_value(c, "kv") != NULL;
     const bool invariance = cli_switch(c, "invariance");
     const bool all = !(ops || io || kv || invariance || costs->plan || costs->has_memory);
     printf("format %s", x->format);

@@ -16,7 +16,7 @@ static const cli_flag flags[] = {
      "embeddings [N,E] (.npy) of the N ids, for a model that takes inputs_embeds"},
     {"splits", "N,N,...",
      "computes the tokens in chunks of these lengths; the last chunk is the rest (one chunk)"},
-    {"kv", "[contiguous|basic|off]",
+    {"kv", CLI_KV_KINDS,
      "KV cache; off computes all earlier tokens again for each chunk (contiguous)"},
     {"logits", "OUT.npy", "writes the logits of every position, fp32 [N,V]"},
     {NULL, NULL, NULL},

@@ -105,7 +105,7 @@ class Usage(Case):
                      ("--splits", "random:0"), ("--splits", "random:"), ("--splits", "some"),
                      ("--splits", "3,,4"), ("--splits", "3,0"), ("--splits", "-3"),
                      ("--splits", "65"), ("--splits", "30,40"), ("--threads", "1,0"),
-                     ("--threads", "1,x"), ("--kv", "paged"), ("--kv", ""), ("--via", "magic"),
+                     ("--threads", "1,x"), ("--kv", "heap"), ("--kv", ""), ("--via", "magic"),
                      ("--against", "tpu"), ("--budget", "0s"),
                      ("--budget", "soon"), ("--budget", "-5s"), ("--certificate", ""),
                      ("--ids", IDS, "--tokens", "4")):

@@ -163,7 +163,8 @@ class WithoutCache(Generating):
                 onnx.save(made, self.dir / "other.onnx")
                 self.check(gqac(verb, self.dir / "other.onnx", *tail, "--kv", "off"), 3, *words)
         self.check(gqac("equiv", model, "--kv", "off"), 2, "--kv off")
-        self.check(gqac("score", model, *tail, "--kv", "paged"), 2, "paged", "contiguous")
+        self.check(gqac("score", model, *tail, "--kv", "bogus"), 2, "bogus", "contiguous")
+        self.check(gqac("score", model, *tail, "--kv", "paged"), 3, "no KV cache")
         # a cache that no sequence can have keeps its own reason
         onnx.save(Decoder("read_elsewhere").model(), self.dir / "elsewhere.onnx")
         self.check(gqac("score", self.dir / "elsewhere.onnx", *tail, "--kv", "off"), 3,
@@ -181,7 +182,10 @@ class Flags(Generating):
                             ((LLAMA, "--kv", "off"), "off"), (("--kv=off", LLAMA), "off"),
                             (("--kv", "basic", LLAMA), "contiguous"),
                             (("--kv=basic", LLAMA), "contiguous"),
-                            ((LLAMA, "--kv", "contiguous"), "contiguous")):
+                            ((LLAMA, "--kv", "contiguous"), "contiguous"),
+                            (("--kv", "paged", LLAMA), "paged"),
+                            ((LLAMA, "--kv=windowed"), "windowed"),
+                            ((LLAMA, "--kv", "quantised"), "quantised")):
             with self.subTest(words=list(map(str, words))):
                 words = words if LLAMA in words else (LLAMA, *words)
                 result = self.good("generate", *words, *tail)
@@ -189,7 +193,7 @@ class Flags(Generating):
                 last = self.good("generate", *tail, *words)  # MODEL last of all
                 self.assertEqual((last.err, last.out), (result.err, result.out))
         for words in ((LLAMA, "--kv", "bogus"), ("--kv=bogus", LLAMA), (LLAMA, "--kv="),
-                      (LLAMA, "--kv=Off"), (LLAMA, "--kv", "paged"), (LLAMA, "--kv", LLAMA)):
+                      (LLAMA, "--kv=Off"), (LLAMA, "--kv", "heap"), (LLAMA, "--kv", LLAMA)):
             self.usage(*words, *tail, words=("contiguous", "off"))
         self.usage("--kv", "bogus", LLAMA, *tail, words=("llama",))  # two operands
         self.check(gqac("generate", "--kv", "bogus", *tail), 5, "bogus")

@@ -123,7 +123,7 @@ class Help(Case):
                              {"--help", *(f"--{flag}" for flag in self.flags(verb))})
         self.assertEqual(self.complete("gqac", "generate", "--te"), {"--temperature"})
         for flag, words in (("target", "cpu ref gpu"), ("format", "table json jsonl"),
-                            ("kv", "contiguous basic off"), ("math", "model exact bf16"),
+                            ("kv", "contiguous paged windowed quantised basic off"), ("math", "model exact bf16"),
                             ("threads", ""), ("prompt", "")):
             self.assertEqual(self.complete("gqac", "generate", f"--{flag}", ""), {*words.split()})
         self.assertEqual(self.complete("gqac", "score", "--format", "=", "j"), {"json"})

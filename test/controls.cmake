@@ -41,6 +41,7 @@ endfunction()
 # GQAC_CONTROL_<NAME> in the sources of each target that has the rule.
 foreach(control MASK_OFF_BY_ONE UNROUNDED_CHUNK KERNEL_BY_ROWS THREAD_SPLIT CPU_SPLIT_BY_THREADS
     BF16_BY_ROWS PACKED_BEGIN ROTARY_BATCH STALE_BLOCK STORE_MISSES GPU_SPLIT_BY_GROUPS
+    WINDOW_EARLY CODES_BY_ROWS
     GPU_MERGE_DESCENDING GPU_ROWS_AFTER_END GPU_PIECES_DESCEND
     GPU_STALE_BLOCKS GPU_STALE_COPY)
   gqac_variant(${control} "GQAC_CONTROL_${control}" GQAC_CONTROL_${control})
@@ -78,3 +79,10 @@ endif()
 if(NOT GQAC_KEY_TILE AND NOT GQAC_KEY_SPLIT)
   gqac_variant(SMALL_TILES "GQAC_KEY_(TILE|SPLIT)" GQAC_KEY_TILE=4 GQAC_KEY_SPLIT=8)
 endif()
+
+# Shuffled blocks: those of a sequence lie scattered in memory, never side by side.
+gqac_variant(SHUFFLED_BLOCKS "GQAC_SHUFFLED_BLOCKS" GQAC_SHUFFLED_BLOCKS)
+add_executable(test_kv_shuffled kv/test_slabs.c ${PROJECT_SOURCE_DIR}/src/kv/slabs.c)
+target_compile_definitions(test_kv_shuffled PRIVATE GQAC_SHUFFLED_BLOCKS)
+target_link_libraries(test_kv_shuffled PRIVATE gqac_unit gqac_hostile)
+add_test(NAME kv_shuffled COMMAND test_kv_shuffled)

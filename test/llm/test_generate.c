@@ -291,7 +291,36 @@ static void expect_turns(const char *model, const char *kv, bool sampled) {
     close_rig(&r);
 }
 
+/* A windowed session has given rows back that a shorter prompt needs: it computes all ids again,
+ * and has the same answer. */
+static void expect_recomputed(void) {
+    static const struct {
+        size_t shared, n;
+        int64_t reused;
+    } turns[] = {{0, 180, 0}, {180, 190, 180}, {170, 180, 170}, {30, 60, 0}, {20, 60, 20}};
+    rig r = open_model("gemma2", 1);
+    gqac_session *session = open_session(&r, "windowed", 0);
+    int64_t list[MOST];
+    for (size_t t = 0; t < sizeof turns / sizeof *turns; t++) {
+        int64_t fresh_ids[MOST];
+        fill_ids(fresh_ids, MOST, (int)t + 1);
+        memcpy(list + turns[t].shared, fresh_ids + turns[t].shared,
+               (turns[t].n - turns[t].shared) * sizeof *list);
+        gqac_generate_request q = make_request(session, list, turns[t].n, 3);
+        gqac_generation *g = generate(&r, &q);
+        gqac_generation *fresh = answer(&r, "off", list, turns[t].n, 3, 0, NULL);
+        CU_ASSERT(same_ids(g, fresh));
+        CU_ASSERT_EQUAL(g->metrics.reused_tokens, turns[t].reused);
+        gqac_generation_free(g);
+        gqac_generation_free(fresh);
+    }
+    gqac_session_free(session);
+    close_rig(&r);
+}
+
 static void test_sessions(void) {
+    expect_recomputed();
+    expect_turns("gemma2", "windowed", true);
     expect_turns("llama", "contiguous", false);
     expect_turns("gemma2", "contiguous", true);
     expect_turns("qwen2", "off", true);

@@ -1,0 +1,118 @@
+#!/usr/bin/env python3
+"""Cache kinds through the tool: every kind on every test model has the bits of its token-by-token run,
+wherever blocks lie and on every level; what memory they take; what is refused."""
+
+import json
+import os
+import subprocess
+import sys
+
+import onnx
+from onnx import helper
+
+import harness
+import ortref
+from harness import FULL, Case, ROOT, gqac, model, write_ids
+from test_gqa_caches import Variant
+
+KINDS = "contiguous,paged,windowed,quantised"
+MODELS = sorted(p.name for p in (ROOT / "test" / "models").iterdir() if (p / "ref").is_dir())
+WINDOWS = ("gemma2", "gpt-oss", "mistral")
+LEVELS = ("scalar", "avx2", "avx512", "avx512vnni", "avx512bf16")
+
+
+class Kinds(Case):
+    """Cache kinds."""
+
+    def equal(self, path, *flags, tool=harness.GQAC, env=None):
+        """equiv finds no difference; gives its report."""
+        words = [tool, "equiv", path, "--format", "json", "-q", *flags]
+        done = subprocess.run([str(w) for w in words], stdout=subprocess.PIPE, timeout=600,
+                              stdin=subprocess.DEVNULL, env=harness.environment(env), check=False,
+                              text=True)
+        self.assertEqual(done.returncode, 0, (words, done.stdout[-600:]))
+        report = json.loads(done.stdout)
+        self.assertEqual((report["differing"], report["plans"]), (0, report["planned"]))
+        return report
+
+    def test_every_model(self):
+        """Windows are crossed, rows rewound and forked."""
+        for name in MODELS:
+            with self.subTest(name):
+                self.equal(model(name), "--tokens", 150 if name in WINDOWS or FULL else 80,
+                           "--splits", "random:2", "--batch", 3, "--threads", 2, "--kv", KINDS)
+            for target in ("ref",) if FULL else ():
+                self.equal(model(name), "--tokens", 150, "--splits", "random:3", "--batch", 3,
+                           "--target", target, "--kv", KINDS)
+
+    def test_every_way(self):
+        """Rows that were exported, saved or shared."""
+        for name in ("gemma2", "llama-fp16", "lfm2") if FULL else ("gemma2", "llama-fp16"):
+            for via in ("import", "prefix", "snapshot"):
+                with self.subTest(f"{name} {via}"):
+                    self.equal(model(name), "--tokens", 140, "--splits", "64,65", "--threads", 2,
+                               "--via", via, "--kv", "windowed,quantised")
+
+    def test_scattered_and_small_tiles(self):
+        """Blocks that lie anywhere; tiles of four keys."""
+        for tool in ("SHUFFLED_BLOCKS", "SMALL_TILES"):
+            self.equal(model("gemma2"), "--tokens", 200, "--splits", "random:3", "--batch", 3,
+                       "--threads", 2, "--kv", KINDS,
+                       tool=os.path.join(os.environ["GQAC_CONTROLS"], tool))
+
+    def test_levels(self):
+        """A quantised cache has the same bits on every instruction set; bf16 products have theirs."""
+        for math in ("model", "bf16"):
+            proof = self.dir / f"{math}.json"
+            for level in LEVELS:
+                env = {"GQAC_CPU": level}
+                if gqac("score", model("llama"), "--ids", write_ids(self.dir / "i", range(9)),
+                        env=env).code:
+                    continue  # this machine lacks the level
+                report = self.equal(model("llama"), "--tokens", 80, "--splits", 30, "--kv",
+                                    "quantised", "--math", math, "--certificate", proof, env=env)
+                self.assertTrue(report["profile"].endswith("/kv8"))
+            self.assertTrue(json.loads(proof.read_text())["profile"].endswith("/kv8"))
+
+    def memory(self, path, tokens, *flags):
+        """What inspect says of the memory."""
+        return self.good("inspect", path, "--memory", tokens, *flags, "--format",
+                         "json").json()["memory"]
+
+    def test_memory(self):
+        """By kind; where every layer has a window, a long sequence takes no more than a short one."""
+        path = model("gemma2")
+        whole, half, codes = (self.memory(path, 640, *flags)["kv"] for flags in (
+            (), ("--kv", "windowed"), ("--kv", "quantised")))
+        self.assertEqual(codes, whole // 4 + whole // 32)  # and a scale for each row of 32
+        self.assertEqual(half, whole // 2 + whole // 2 * 2 // 10)  # two of ten blocks
+        made = onnx.load(path)
+        for node in ortref.gqa_nodes(made):
+            for old in [a for a in node.attribute if a.name == "local_window_size"]:
+                node.attribute.remove(old)
+            node.attribute.append(helper.make_attribute("local_window_size", 16))
+        for data in path.parent.glob("*.data"):
+            (self.dir / data.name).symlink_to(data)
+        onnx.save(made, self.dir / "windows.onnx")
+        sizes = {self.memory(self.dir / "windows.onnx", n, "--kv", "windowed")["kv"]
+                 for n in (160, 320, 640)}
+        self.assertEqual(len(sizes), 1, sizes)
+        self.equal(self.dir / "windows.onnx", "--tokens", 300, "--splits", "random:2", "--batch", 2,
+                   "--threads", 2, "--kv", "windowed")
+
+    def test_refused(self):
+        """Codes of codes; unknown names; a certificate of two profiles."""
+        path = Variant("llama", 8, "PER_TENSOR").save(self.dir)
+        ids = write_ids(self.dir / "ids", range(9))
+        for words in (("score", path, "--ids", ids), ("equiv", path),
+                      ("inspect", path, "--memory", 10)):
+            self.check(gqac(*words, "--kv", "quantised"), 3, "quantised", "f16", "contiguous")
+        for words in (("score", path, "--ids", ids), ("equiv", path)):
+            self.check(gqac(*words, "--kv", "heap"), 2, "heap", *KINDS.split(","), "basic")
+        self.check(gqac("equiv", model("llama"), "--tokens", 9, "--kv", "paged,quantised",
+                        "--certificate", self.dir / "c"), 2, "--certificate", "/kv8")
+        self.equal(model("llama"), "--tokens", 9, "--splits", "4", "--kv", " paged ,quantised")
+
+
+if __name__ == "__main__":
+    sys.exit(harness.main())

@@ -80,7 +80,7 @@ class Equiv(Case):
                     self.assertEqual(self.hits(name, via, "--tokens", 20)["planned"], 2 * 21)
                     self.hits(name, via, "--tokens", 140, "--splits", "65,30", "--batch", "3")
                     if FULL:
-                        self.hits(name, via, "--tokens", "600" if name in ("llama", "gemma2") else "300")
+                        self.hits(name, via, "--tokens", "600" if name in ("llama", "gemma2") else "150")
                         self.hits(name, via, "--tokens", "140", target="ref")
             self.hits("qwen3.5", via, "--tokens", 70, "--splits", "64", target="ref")
 

@@ -533,9 +533,11 @@ static void several_threads(void) {
         workers[0].expected[seed] = logits_hash(context);
         gqac_sequence_free(s);
     }
-    for (int i = 0; i < THREADS; i++) {
+    for (int i = 1; i < THREADS; i++) {
         workers[i] = workers[0];
         workers[i].first = i;
+    }
+    for (int i = 0; i < THREADS; i++) {
         CU_ASSERT_EQUAL_FATAL(pthread_create(&threads[i], NULL, work, &workers[i]), 0);
     }
     for (int i = 0; i < THREADS; i++) {

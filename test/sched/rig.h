@@ -14,6 +14,8 @@
 
 enum { RIG_LETTERS = 3, RIG_LIST = 600 };
 
+#define LLAMA "test/models/llama/model.onnx"
+
 static const int64_t rig_letters[RIG_LETTERS] = {11, 77, 205};
 
 typedef struct rig {
@@ -127,6 +129,46 @@ static inline void rig_letters_of(int64_t *ids, int64_t n, uint64_t seed) {
         seed = seed * 6364136223846793005u + 1442695040888963407u;
         ids[i] = rig_letters[(seed >> 33) % RIG_LETTERS];
     }
+}
+
+static inline gqac_scheduler *rig_scheduler(const rig *r, int64_t tokens, int64_t running,
+                                            gqac_store *store) {
+    gqac_scheduler *s = NULL;
+    gqac_diag diag;
+    gqac_scheduler_options options;
+    gqac_scheduler_options_init(&options);
+    options.tokens = tokens;
+    options.running = running;
+    options.store = store;
+    CU_ASSERT_EQUAL_FATAL(gqac_scheduler_create(r->context, &options, &s, &diag), GQAC_OK);
+    return s;
+}
+
+static inline client rig_client(int64_t n, int64_t max_new, uint64_t seed) {
+    client c = {.n_from = 0};
+    rig_letters_of(c.list, n, seed);
+    c.n = c.n_prompt = n;
+    c.request.max_new = max_new;
+    return c;
+}
+
+/* Submits; the client must stay where it is. */
+static inline void rig_send(gqac_scheduler *s, client *c, int priority) {
+    rig_prepare(c, c->n_prompt, c->request.max_new);
+    c->request.priority = priority;
+    rig_submit(s, c);
+}
+
+static inline void rig_step(gqac_scheduler *s) {
+    gqac_diag diag;
+    CU_ASSERT_EQUAL_FATAL(gqac_scheduler_step(s, NULL, &diag), GQAC_OK);
+}
+
+static inline gqac_scheduler_statistics rig_statistics(gqac_scheduler *s) {
+    gqac_diag diag;
+    gqac_scheduler_statistics x = {.size = sizeof x};
+    CU_ASSERT_EQUAL_FATAL(gqac_scheduler_get_statistics(s, &x, &diag), GQAC_OK);
+    return x;
 }
 
 /* Steps until nothing is left. */

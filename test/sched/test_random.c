@@ -225,7 +225,7 @@ static void rounds(const char *model, bool exact, double seconds) {
 }
 
 static void transformer(void) {
-    rounds("test/models/llama/model.onnx", true, unit_full() ? 30 : 1);
+    rounds(LLAMA, true, unit_full() ? 30 : 1);
 }
 
 static void hybrid(void) {

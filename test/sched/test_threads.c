@@ -39,7 +39,7 @@ static void *submit_all(void *arg) {
 }
 
 static void threads(void) {
-    rig r = rig_open("test/models/llama/model.onnx", 0, 2);
+    rig r = rig_open(LLAMA, 0, 2);
     gqac_diag diag;
     gqac_store *store = NULL;
     gqac_scheduler *s = NULL;

@@ -150,7 +150,7 @@ static void drive(const setting *x, const rig *r) {
     }
 }
 
-/* Memory that a few of the longest sequences take, but not all that run. */
+/* Memory for the longest sequence alone, and for a part of the others. */
 static int64_t tight(const char *model, int64_t tokens) {
     rig r = rig_open(model, 0, 1);
     client c = {.n_from = 0};
@@ -166,7 +166,7 @@ static int64_t tight(const char *model, int64_t tokens) {
     gqac_sequence_free(s);
     const int64_t idle = gqac_program_memory_used(r.program), one = all - idle;
     rig_close(&r);
-    return 2 * idle + one + one * (1 + any(3));
+    return idle + idle / 2 + 2 * one + any(one); /* `donor` counts too */
 }
 
 /* Returns the number of rows of logits that were compared. */

@@ -8,11 +8,16 @@
 
 enum { MIB = 1 << 20, DEFAULT_BUDGET = 4096 };
 
+/* A file that does not exist, or is empty as mktemp makes it. */
+static bool is_new(const char *path) {
+    struct stat info;
+    return stat(path, &info) != 0 ? errno == ENOENT : S_ISREG(info.st_mode) && !info.st_size;
+}
+
 /* A file that is no snapshot is somebody's: it is not replaced. */
 static gqac_status check_file(cli *c, const char *path) {
-    struct stat info;
     bool is = false;
-    if (stat(path, &info) != 0 && errno == ENOENT)
+    if (is_new(path))
         return GQAC_OK;
     GQAC_TRY(gqac_snapshot_file_is(path, &is, &c->diag));
     if (is)
@@ -54,15 +59,25 @@ gqac_status caching_open(cli *c, const gqac_program *program, gqac_store **store
     return gqac_store_create(program, &options, store, &c->diag);
 }
 
+/* A whole file of another model holds another conversation, which the answer would replace. */
+static gqac_status refuse_other(cli *c, const gqac_diag *why) {
+    c->diag = *why;
+    snprintf(c->diag.rule, sizeof c->diag.rule,
+             "the file belongs to another model, target or --math, and is not replaced");
+    snprintf(c->diag.hint, sizeof c->diag.hint, "another file name, or delete the file");
+    return why->status;
+}
+
 gqac_status caching_load(cli *c, gqac_session *session) {
     const char *path = cli_value(c, "prompt-cache");
     const gqac_sequence *sequence = gqac_session_sequence(session);
     gqac_snapshot *snapshot = NULL;
     gqac_diag why = {0};
-    struct stat info;
-    if (!path || !sequence || (stat(path, &info) != 0 && errno == ENOENT))
+    if (!path || !sequence || is_new(path))
         return GQAC_OK;
     gqac_status status = gqac_snapshot_load(gqac_sequence_program(sequence), path, &snapshot, &why);
+    if (status == GQAC_USAGE)
+        return refuse_other(c, &why);
     if (status == GQAC_OK)
         status = gqac_session_restore(session, snapshot, &why);
     gqac_snapshot_free(snapshot);

@@ -18,8 +18,8 @@
 gqac_status caching_check(cli *c);
 /* Opens the store of --prefix-store, for the options of a session; NULL: none is wanted. */
 gqac_status caching_open(cli *c, const gqac_program *program, gqac_store **store);
-/* Fills the session from --prompt-cache. A file that does not fit is reported on stderr, and not
- * used. */
+/* Fills the session from --prompt-cache. A damaged file is reported on stderr, and not used. USAGE:
+ * the file belongs to another model or profile. */
 gqac_status caching_load(cli *c, gqac_session *session);
 /* After answers: saves the session to both. */
 gqac_status caching_save(cli *c, gqac_store *store, const gqac_session *session);

@@ -115,14 +115,13 @@ class PromptCache(Case):
     # ---- files that do not fit -------------------------------------------------
 
     def test_damaged(self):
-        """A damaged file, or one of another model, is reported, not used, and replaced."""
+        """A damaged file is reported, not used, and replaced."""
         cold, _, _ = self.said(ids(40), "-n", 4)
         path = write_ids(self.dir / "ids.txt", ids(40))
         self.said(ids(40), "-n", 4, "--prompt-cache", self.file)
         whole = self.file.read_bytes()
-        self.said(ids(40), "-n", 4, "--prompt-cache", self.file, model="gemma2")
-        for bad in (self.file.read_bytes(), whole[:-1], whole[:600],
-                    whole[:300] + b"\1" + whole[301:], whole[:-9] + b"\7" + whole[-8:]):
+        for bad in (whole[:-1], whole[:600], whole[:300] + b"\1" + whole[301:],
+                    whole[:-9] + b"\7" + whole[-8:]):
             self.file.write_bytes(bad)
             done = self.good("generate", MODELS / "llama", "--ids", path, "-n", 4,
                              "--prompt-cache", self.file, "--format", "json")
@@ -132,11 +131,31 @@ class PromptCache(Case):
             self.assertEqual(found["metrics"]["reused_tokens"], 0)
             self.assertEqual(self.said(ids(40), "-n", 4, "--prompt-cache", self.file)[1], 39)
 
+    def test_other_model(self):
+        """A whole file of another model, target or --math is never replaced, with -q neither."""
+        path = write_ids(self.dir / "ids.txt", ids(20))
+        self.said(ids(40), "-n", 2, "--prompt-cache", self.file)
+        whole = self.file.read_bytes()
+        for model, flags in (("gemma2", ()), ("gemma2", ("-q",)), ("llama", ("--target", "ref")),
+                             ("llama", ("--math", "bf16", "-q"))):
+            done = self.check(gqac("generate", MODELS / model, "--ids", path, "-n", 2, *flags,
+                                   "--prompt-cache", self.file), 2, "belongs to another model")
+            self.assertEqual((done.out, self.file.read_bytes() == whole), ("", True))
+            self.assertIn(f"where: {self.file}", done.err)
+            self.assertIn("delete the file", done.err)
+        (self.dir / "lines.txt").write_text("hello\n")
+        with open(self.dir / "lines.txt", "rb") as stdin:
+            self.check(gqac("chat", TINY, "--prompt-cache", self.file, stdin=stdin), 2, "another")
+        self.assertEqual(self.file.read_bytes(), whole)
+        self.file.write_bytes(b"")  # as mktemp makes it
+        self.said(ids(40), "-n", 2, "--prompt-cache", self.file)
+        self.assertEqual(self.file.read_bytes(), whole)
+
     def test_files_of_others(self):
         """What is no snapshot is not replaced, nor is the model."""
         path = write_ids(self.dir / "ids.txt", ids(9))
         command = ("generate", MODELS / "llama", "--ids", path, "-n", 2, "--prompt-cache")
-        for content in ("my notes", "GQAC", ""):
+        for content in ("my notes", "GQAC"):
             self.file.write_text(content)
             self.check(gqac(*command, self.file), 4, "is not a snapshot")
             self.assertEqual(self.file.read_text(), content)

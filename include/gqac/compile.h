@@ -8,15 +8,17 @@
 extern "C" {
 #endif
 
-typedef enum gqac_emit { GQAC_EMIT_NONE, GQAC_EMIT_GQAC, GQAC_EMIT_ONNX, GQAC_EMIT_TEXT } gqac_emit;
-/* Compiles a model and writes `path` in the form that `emit` names, whole or not at all. GQAC: an
- * artefact, with the graph after pass `pack`, its weights, target, math, numerics profile, and the
- * SHA-256 of the model with its external data; the later passes run too, to check that they
- * succeed. ONNX: the graph after options->stop_after (by default `tidy`), in ONNX ops. TEXT: text
- * IR of the graph after options->stop_after (by default the last pass). NONE: passes run as for
- * TEXT, and nothing is written. Errors are those of gqac_program_open; also IO: the file cannot be
- * written; USAGE: `path` is a file of the model (gqac_check_output), or stop_after is set for an
- * artefact. */
+typedef enum gqac_emit {
+    GQAC_EMIT_NONE, /* nothing is written; passes run as for TEXT */
+    GQAC_EMIT_GQAC, /* an artefact: the graph after pass `pack`, its weights, target, math, numerics
+                       profile, and the SHA-256 of the model with its external data. The later
+                       passes run too, to check that they succeed */
+    GQAC_EMIT_ONNX, /* the graph after options->stop_after (by default `tidy`), in ONNX ops */
+    GQAC_EMIT_TEXT  /* text IR of the graph after options->stop_after (by default the last pass) */
+} gqac_emit;
+/* Compiles a model and writes `path` in the form that `emit` names, whole or not at all. Errors are
+ * those of gqac_program_open; also IO: the file cannot be written; USAGE: `path` is a file of the
+ * model (gqac_check_output), or stop_after is set for an artefact. */
 GQAC_API gqac_status gqac_compile(const char *model, const gqac_options *options, gqac_emit emit,
                                   const char *path, gqac_diag *diag);
 

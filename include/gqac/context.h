@@ -11,10 +11,10 @@
 extern "C" {
 #endif
 
+typedef struct gqac_context gqac_context;
 /* Creates a context with threads of its own. `threads` is their number, including the thread that
  * calls gqac_step; 0: gqac_threads_default. The program must outlive the context, which the caller
  * frees. Errors are those of gqac_threads_create. */
-typedef struct gqac_context gqac_context;
 GQAC_API gqac_status gqac_context_create(const gqac_program *program, int threads,
                                          gqac_context **context, gqac_diag *diag);
 /* Creates a context on `threads`, which other contexts may share and which must outlive the
@@ -26,7 +26,8 @@ GQAC_API const gqac_program *gqac_context_program(const gqac_context *context);
 /* Sets the monitor of later steps and runs of the context; NULL: none. *monitor is copied;
  * monitor->arg must stay valid until the monitor is replaced. *before, whose `size` the caller
  * sets, receives the previous monitor; its functions are NULL if there was none. `before` may be
- * NULL, or equal to `monitor`. USAGE: `size` of a monitor is not possible (see options.h). */
+ * NULL, or equal to `monitor`. USAGE: `size` of a monitor is not that of any version of the struct
+ * (see options.h). */
 GQAC_API gqac_status gqac_context_set_monitor(gqac_context *context, const gqac_monitor *monitor,
                                               gqac_monitor *before, gqac_diag *diag);
 

@@ -17,7 +17,8 @@ typedef struct gqac_device {
     char name[128];    /* name of the device */
     char version[128]; /* version of the driver */
     uint64_t memory;   /* bytes */
-    /* What the device lacks of what the kernels need, separated by commas; "": it can be used. */
+    /* Features that the kernels need and the device lacks, separated by commas; "": none, so it can
+     * be used. */
     char lacks[128];
 } gqac_device;
 static inline void gqac_device_init(gqac_device *device) {
@@ -26,11 +27,12 @@ static inline void gqac_device_init(gqac_device *device) {
 }
 
 /* Sets *n to the number of devices, which does not change while the process runs. ABSENT: there is
- * none; *n is 0, and the diag says for each driver why. */
+ * none. It is an error so that the diag can say, for each driver, why; *n is 0. */
 GQAC_API gqac_status gqac_device_count(int *n, gqac_diag *diag);
 /* Fills *device with the properties of device `index`, from 0. gqac_options.device is such an
  * index. The caller sets device->size first (gqac_device_init). ABSENT: there is no such device;
- * INTERNAL: the driver does not answer; USAGE: device->size is not possible (see options.h). */
+ * INTERNAL: the driver does not answer; USAGE: device->size is not that of any version of the
+ * struct (see options.h). */
 GQAC_API gqac_status gqac_device_at(int index, gqac_device *device, gqac_diag *diag);
 
 #ifdef __cplusplus

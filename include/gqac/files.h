@@ -1,4 +1,5 @@
-/* Files other than graphs: digests, attachments of artefacts, tensors. */
+/* Files other than graphs: digests, attachments of artefacts, tensors in files and the memory of a
+ * tensor that was read. */
 #ifndef GQAC_FILES_H
 #define GQAC_FILES_H
 

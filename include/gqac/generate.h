@@ -1,4 +1,5 @@
-/* Forward, prefill and decode for one sequence, sampling, and the loop that generates answers. */
+/* Forward, prefill and decode of one sequence; sampling; and generation for any number of requests.
+ * A forward pass, in this file, is all steps that lead to one new id. */
 #ifndef GQAC_GENERATE_H
 #define GQAC_GENERATE_H
 
@@ -63,8 +64,9 @@ typedef struct gqac_logit_bias {
  * remaining ids, in ascending order, in proportion to their probabilities; a random number in it
  * (the draw) selects the id. The draw depends only on seed, request and the position of the new id
  * (Philox4x32-10 of Salmon et al. 2011: the seed is the key, position and request are the counter),
- * not on other requests, splits or threads. Without `sample` the most likely id after bias and
- * penalties is chosen. An id whose logit is NaN is never chosen. INVALID_INPUT: all logits are
+ * not on other requests, splits or threads. `request` is any number that the caller chooses: with
+ * equal seeds, different numbers draw differently. Without `sample` the most likely id after bias
+ * and penalties is chosen. An id whose logit is NaN is never chosen. INVALID_INPUT: all logits are
  * NaN. */
 typedef struct gqac_sampling {
     size_t size;
@@ -204,14 +206,13 @@ GQAC_API const char *gqac_finish_name(gqac_finish finish);
 
 typedef struct gqac_generate_metrics {
     size_t size;
-    /* A forward is all steps that lead to one new id; the first is the prefill. The clock is read
-     * when the call begins, before the first and after the last step of each forward, and when the
-     * first id is chosen. The requests of a call share steps; each counts the steps in which it is
-     * an item. */
+    /* The first forward pass is the prefill. The clock is read when the call begins, before the
+     * first and after the last step of each forward pass, and when the first id is chosen. The
+     * requests of a call share steps; each counts the steps in which it is an item. */
     double time_to_first_token_ms;   /* from the start of the call to the first id; 0: no id */
-    double decode_tokens_per_second; /* (n - 1) / sum of all forwards but the first in seconds; 0 if
-                                        n < 2 */
-    size_t n_forwards;               /* n, the number of new ids, minus those that drafts saved */
+    double decode_tokens_per_second; /* (n_ids - 1) / seconds of all forward passes but the first; 0
+                                        if n_ids < 2 */
+    size_t n_forwards;               /* forward passes: n_ids minus those that drafts saved */
     const double *forward_ms;        /* [n_forwards] */
     double forward_ms_min, forward_ms_max, forward_ms_mean;
     int64_t reused_tokens;   /* number of prompt tokens whose rows were cached */
@@ -237,14 +238,19 @@ typedef struct gqac_generation {
  * have adds no text. When a sequence crosses the LongRoPE threshold, all its rows are computed
  * again. With max_new 0 the model is not run. The context keeps the logits of the last step; its
  * monitor receives one total for the tokens of all prompts that are not cached. On failure all
- * results are NULL, sessions keep the rows that were cached, and *diag names the request. USAGE: a
- * session is NULL, of another program or given twice, a session that drafts has no context or
- * `speculate` is 0, an option is out of range, there are stop texts but no tokenizer, or a `size`
- * is not possible (see options.h); OUT_OF_RANGE: a prompt is empty, an id is not in the vocabulary,
- * or a number is negative; CAPACITY: a prompt does not fit, or the memory budget is used up;
- * INVALID_INPUT: all logits of a row are NaN, or a stop text is not UTF-8; UNSUPPORTED: the config
- * has a search setting that gqac does not have, or the tokenizer cannot be used; NO_MEMORY;
- * ABORTED: the context's monitor ended the call. */
+ * results are NULL, sessions keep the rows that were cached, and diag->where names the request
+ * ("request 2"). Errors:
+ *   USAGE: a session is NULL, of another program or given twice; `draft` is given without
+ *     `draft_context`, or with `speculate` 0; an option is out of range; there are stop texts but
+ *     no tokenizer; a `size` is not that of any version of the struct (see options.h);
+ *   OUT_OF_RANGE: a prompt is empty, an id is not in the vocabulary, or a number is negative;
+ *   CAPACITY: a prompt does not fit, or the memory budget is used up;
+ *   INVALID_INPUT: all logits of a row are NaN, or a stop text is not UTF-8;
+ *   UNSUPPORTED: the config has a search setting that gqac does not have, or the tokenizer cannot
+ *     be used;
+ *   NO_MEMORY;
+ *   ABORTED: the context's monitor ended the call.
+ */
 GQAC_API gqac_status gqac_generate(gqac_context *context, const gqac_text *text, int n,
                                    const gqac_generate_request *requests, gqac_generation **results,
                                    gqac_diag *diag);

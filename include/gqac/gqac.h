@@ -23,9 +23,9 @@
  * options.h (how a model is compiled), device.h (devices of target "gpu"), log.h, monitor.h
  * (progress, and ending a call early), program.h (opening a model, and its properties), compile.h
  * (compiling to a file), inspect.h, threads.h, context.h, sequence.h (sequences and the step),
- * snapshot.h (sequences at one moment, and their files), store.h (cached prefixes of many
- * sequences), run.h (stateless runs), files.h (digests,
- * attachments, tensor files). Text (tokenizer, chat templates, generation) is in text.h. */
+ * snapshot.h (sequences frozen at one moment, and their files), store.h (cached prefixes of many
+ * sequences), run.h (stateless runs), files.h (digests, attachments, tensor files). Text
+ * (tokenizer, chat templates, generation) is in text.h. */
 #ifndef GQAC_GQAC_H
 #define GQAC_GQAC_H
 

@@ -8,6 +8,7 @@
 extern "C" {
 #endif
 
+/* Like every struct without `size`, this one never grows. */
 typedef struct gqac_op_use {
     const char *op; /* "com.microsoft.GroupQueryAttention" */
     int count;

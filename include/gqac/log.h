@@ -13,8 +13,9 @@ typedef enum gqac_log_level {
     GQAC_LOG_NONE,
     GQAC_LOG_WARNING, /* what a user may not expect: rows are padded, results depend on the split
                          into calls */
-    GQAC_LOG_INFO,  /* a model was opened or compiled: number of values, level, profile, seconds */
-    GQAC_LOG_DEBUG, /* each pass and each step with its time, each new context */
+    GQAC_LOG_INFO,    /* a model was opened or compiled: number of values, instruction set, numerics
+                         profile, seconds */
+    GQAC_LOG_DEBUG,   /* each pass and each step with its time, each new context */
 } gqac_log_level;
 
 /* Passed in gqac_options. The struct is copied; `arg` must live as long as the program. The call

@@ -13,13 +13,18 @@ extern "C" {
 #endif
 
 /* Structs that may grow begin with `size`, the size of the struct when the caller was compiled, and
- * grow only at the end. So a host program works with a newer library: a field that its struct lacks
- * has its default, and a result for which its struct has no field is not written. *_init sets
- * `size`, and so does `gqac_options options = {.size = sizeof options, ...}`. USAGE: a size that no
- * version had (0: it was forgotten), or a field that this library does not know and that is not 0.
- * Structs that the library returns begin with their size too. In a list of such structs, `list[i]`
- * is correct only if the caller was compiled for the same version of the library; GQAC_AT(list, i)
- * always is. */
+ * grow only at the end. *_init sets `size`, and so does `gqac_options options = {.size = sizeof
+ * options, ...}`. Structs without `size` never change.
+ *
+ *   older caller  A field that its struct lacks has its default. A result for which its struct has
+ *                 no field is not written.
+ *   newer caller  A call fails with USAGE if a field that this library does not know is not 0.
+ *   wrong size    A call fails with USAGE if no version of the struct had this size (0: it was
+ *                 forgotten).
+ *   lists         Structs that the library returns begin with their size too. In a list of them,
+ *                 GQAC_AT(list, i) is always correct; `list[i]` only if the caller was compiled for
+ *                 the same version of the library.
+ */
 #define GQAC_AT(list, i) ((const void *)((const char *)(list) + (size_t)(i) * (size_t)(list)->size))
 
 /* Frees memory that a call returned for the caller to free; NULL is allowed. */
@@ -83,14 +88,19 @@ static inline void gqac_model_bytes_init(gqac_model_bytes *model, const void *da
 typedef struct gqac_options {
     size_t size;
     const char *target; /* "cpu" (default), "ref" or "gpu" */
-    const char *math;   /* "model" (default), "exact" or "bf16" */
+    /* "model" (default): as the file says; "exact": in fp32 where MatMulNBits of the file asks for
+     * int8 activations; "bf16": kernels may round the factors of products to bf16. See
+     * docs/numerics.md. */
+    const char *math;
     /* "total-1" (default; ONNX Runtime) or "cached" (MIGraphX prefix caching) */
     const char *seqlens_k;
     /* Number of keys that a query sees with local_window_size W. true: W+1, as in ONNX Runtime
      * before 2025-09; false: W. */
     bool legacy_window;
-    bool per_row_quant; /* DynamicQuantizeLinear with a scale per row: approximate, split-safe */
-    bool stateless;     /* true: past and present stay explicit, for gqac_run; false: sequences */
+    /* true: DynamicQuantizeLinear has a scale for each row instead of one for the whole tensor,
+     * which approximates the model's results and makes it split-safe. */
+    bool per_row_quant;
+    bool stateless; /* true: past and present stay explicit, for gqac_run; false: sequences */
     /* The folder in which all external data must lie, after links are followed; NULL: the model's
      * own folder, or the Hugging Face cache that it is part of. */
     const char *model_root;
@@ -107,7 +117,7 @@ typedef struct gqac_options {
     /* Maximum number of bytes that all contexts and sequences of a program may hold together: KV
      * blocks and states, intermediate tensors, scratch, logits, parameters. A call that needs more
      * fails with CAPACITY and changes nothing. Weights, threads, ids and memory in proportion to
-     * the graph are not counted. 0: no maximum. See gqac_program_memory_used. */
+     * the graph are not counted. 0: unlimited. See gqac_program_memory_used. */
     int64_t memory_budget;
     /* The monitor of gqac_program_open, gqac_compile and gqac_rewrite; NULL: none. It is not used
      * after the call. ABORTED: the monitor ended the call. */

@@ -39,8 +39,8 @@ typedef struct gqac_kv_pair {
     gqac_dtype dtype;
     int64_t rows; /* 0: one row for each token; else the pair is a state [heads, rows, head_size],
                      which stands for all tokens */
-    int64_t tail; /* 0: steps read all rows; else only the last `tail` rows, and export writes zeros
-                     for earlier rows */
+    int64_t tail; /* 0: steps read all rows; else only the last `tail` rows (the inputs of a causal
+                     convolution), and export writes zeros for earlier rows */
     /* 0: steps read all rows; else the layer has a sliding window of so many keys, the query's own
      * included, and of a windowed sequence export writes zeros for rows that no later step reads.
      * Always 0 in pairs of gqac_info and of stateless programs. */
@@ -75,7 +75,7 @@ GQAC_API int64_t gqac_program_embedding(const gqac_program *program);
 GQAC_API int64_t gqac_program_most_tokens(const gqac_program *program);
 /* Sets *length to the largest length for which a model with LongRoPE uses its table for short
  * contexts; 0: the model has no such threshold. Cached rows cannot be used on both sides of the
- * threshold: see RECOMPUTE in sequence.h. */
+ * threshold: see RECOMPUTE in sequence.h. NO_MEMORY; the other errors are those of gqac_step. */
 GQAC_API gqac_status gqac_program_rope_threshold(const gqac_program *program, int64_t *length,
                                                  gqac_diag *diag);
 /* Bytes in use now that count against gqac_options.memory_budget. A context keeps the memory of its

@@ -10,11 +10,11 @@ extern "C" {
 
 /* Runs a stateless program once. Inputs are given by name, in any order; all are required except
  * parameters of the context. outputs[i] receives the output output_names[i]; output_names NULL: the
- * first n_outputs outputs of the graph, in order. Outputs are views. They are valid until the next
- * call with the context, and only as long as the memory of the inputs, because an output may be an
- * input. USAGE: a name is unknown or missing; INVALID_INPUT: wrong dtype or shape; OUT_OF_RANGE:
- * wrong values; CAPACITY: the memory budget is used up; NO_MEMORY; ABORTED: the context's monitor
- * ended the call. */
+ * first n_outputs outputs of the graph, in order. Outputs are views, valid until the next call with
+ * the context. An output may be an input, so the memory of the inputs must stay valid as long as
+ * the views are used. USAGE: a name is unknown or missing; INVALID_INPUT: wrong dtype or shape;
+ * OUT_OF_RANGE: wrong values; CAPACITY: the memory budget is used up; NO_MEMORY; ABORTED: the
+ * context's monitor ended the call. */
 GQAC_API gqac_status gqac_run(gqac_context *context, int n_inputs, const char *const *input_names,
                               const gqac_tensor *inputs, int n_outputs,
                               const char *const *output_names, gqac_tensor *outputs,
@@ -24,11 +24,11 @@ GQAC_API gqac_status gqac_run(gqac_context *context, int n_inputs, const char *c
  * allocate and bind memory for them (gqac_context_bind_output). Inputs are those of gqac_run, but
  * `data` may be NULL; then only type and shape are used. Where shapes depend on values
  * (total_sequence_length, seqlens_k, axes, ...), the values are read from integer and bool tensors
- * of at most 64 KiB, and from other tensors of at most 512 bytes. A dimension is -1 if it depends
- * on values that only a run computes (NonZero, the trip count of a Loop) or on an input without
- * data; rank is -1 and dtype GQAC_NONE if they are unknown too. The call needs memory for a copy of
- * the graph, without weights. USAGE and INVALID_INPUT: as for gqac_run, including errors that a run
- * would report later. */
+ * of at most 64 KiB, and from other tensors of at most 512 bytes. A dimension is -1 if it is
+ * unknown: it depends on values that only a run computes (NonZero, the trip count of a Loop), or on
+ * an input without data. An unknown rank is -1, an unknown dtype GQAC_NONE. The call needs memory
+ * for a copy of the graph, without weights. USAGE and INVALID_INPUT: as for gqac_run, including
+ * errors that a run would report later. */
 GQAC_API gqac_status gqac_run_shapes(const gqac_context *context, int n_inputs,
                                      const char *const *input_names, const gqac_tensor *inputs,
                                      int n_outputs, const char *const *output_names,

@@ -63,8 +63,8 @@ GQAC_API gqac_status gqac_seq2seq_context_create(const gqac_seq2seq *model, gqac
                                                  gqac_seq2seq_context **context, gqac_diag *diag);
 GQAC_API void gqac_seq2seq_context_free(gqac_seq2seq_context *context);
 /* Sets the monitor of later calls; NULL: none. Only its `abort` is called. *monitor is copied;
- * monitor->arg must stay valid until the monitor is replaced. USAGE: its `size` is not possible
- * (see options.h). */
+ * monitor->arg must stay valid until the monitor is replaced. USAGE: its `size` is not that of any
+ * version of the struct (see options.h). */
 GQAC_API gqac_status gqac_seq2seq_context_set_monitor(gqac_seq2seq_context *context,
                                                       const gqac_monitor *monitor, gqac_diag *diag);
 

@@ -43,8 +43,8 @@ GQAC_API const char *gqac_sequence_kind(const gqac_sequence *sequence); /* "cont
 /* Writes the numerics profile of the sequence's rows and logits to `text`: that of the program,
  * followed by "/kv8" for kind quantised. Returns `text`, cut to `size` bytes with the NUL. */
 GQAC_API const char *gqac_sequence_profile(const gqac_sequence *sequence, char *text, size_t size);
-/* Writes one line about the sequence to `text`, for logs: "contiguous, 70 tokens, 8 tensors, 73728
- * bytes". It has no cached values and no ids. Returns `text`, cut to `size` bytes with the NUL. */
+/* Describes the sequence in one line, for logs, without cached values and ids: "contiguous, 70
+ * tokens, 8 tensors, 73728 bytes". Returns `text`, cut to `size` bytes with the NUL. */
 GQAC_API const char *gqac_sequence_text(const gqac_sequence *sequence, char *text, size_t size);
 /* Bytes that the sequence holds in KV blocks, states and ids. *shared is the part that other
  * sequences hold as well, after a fork; `shared` may be NULL. */
@@ -56,10 +56,10 @@ GQAC_API const int64_t *gqac_sequence_ids(const gqac_sequence *sequence, int64_t
                                           int64_t *count);
 /* Shortens the sequence to its first `length` tokens. If the program has states (see gqac_kv_pair),
  * the next step may have to compute up to max(64, 2 d) tokens again, where d is the greatest length
- * so far minus `length`; and a length smaller than the number of imported tokens must be 0. A
- * windowed sequence can be rewound to 0, by up to 64 tokens from its greatest length so far, and
- * perhaps by some more. OUT_OF_RANGE: the sequence has fewer tokens, or cannot be rewound to that
- * length; it has not changed. */
+ * so far minus `length`. Imported tokens cannot be computed again, so such a sequence drops either
+ * none of them or all (length 0). A windowed sequence can be rewound to 0, by up to 64 tokens from
+ * its greatest length so far, and perhaps by some more. OUT_OF_RANGE: the sequence has fewer tokens,
+ * or cannot be rewound to that length; it has not changed. */
 GQAC_API gqac_status gqac_sequence_rewind(gqac_sequence *sequence, int64_t length, gqac_diag *diag);
 /* Number of tokens, the last ones of the sequence, that the next step computes again because of a
  * rewind. */
@@ -68,7 +68,8 @@ GQAC_API int64_t gqac_sequence_missing(const gqac_sequence *sequence);
  * begins with 0, also in a fork and in a sequence that was loaded or restored. */
 GQAC_API int64_t gqac_sequence_computed(const gqac_sequence *sequence);
 /* Creates a second sequence with the same tokens and rows; the caller frees *fork. The two share
- * each block until one of them writes to it. Different threads may use them at the same time. */
+ * each block until one of them writes to it. Different threads may use them at the same time.
+ * NO_MEMORY. */
 GQAC_API gqac_status gqac_sequence_fork(const gqac_sequence *sequence, gqac_sequence **fork,
                                         gqac_diag *diag);
 
@@ -119,7 +120,8 @@ typedef struct gqac_step_item {
     int64_t count;         /* at least 1 */
     int64_t n_logits; /* rows of logits that are wanted, those of the last n_logits tokens; 0: none;
                          GQAC_LOGITS_ALL: of every token */
-    const int64_t *position; /* the length that the sequence must have now; NULL: any */
+    const int64_t *position; /* the length that the sequence must have now, as a check against
+                                tokens that were appended elsewhere; NULL: any */
     const float *embeddings; /* [count, E] if the model takes embeddings (E = gqac_program_embedding
                                 is not 0), else NULL. They are rounded once to the model's type;
                                 `tokens` are then any ids >= 0, which gqac_sequence_ids returns */

@@ -30,9 +30,9 @@ static inline void gqac_session_options_init(gqac_session_options *options) {
 }
 /* Creates an empty session; options NULL: defaults. The caller frees *session, before the program.
  * The program must be for sequences; with kind "off" it may also be a stateless one that
- * gqac_forward_whole can run. USAGE: the kind is unknown; OUT_OF_RANGE: `context` is negative;
- * UNSUPPORTED: gqac_forward_whole cannot run the stateless program; NO_MEMORY. USAGE too: a store
- * of another program, or with kind "off". */
+ * gqac_forward_whole can run. USAGE: the kind is unknown, or the store is of another program or
+ * given with kind "off"; OUT_OF_RANGE: `context` is negative; UNSUPPORTED: gqac_forward_whole
+ * cannot run the stateless program; NO_MEMORY. */
 GQAC_API gqac_status gqac_session_create(const gqac_program *program,
                                          const gqac_session_options *options,
                                          gqac_session **session, gqac_diag *diag);

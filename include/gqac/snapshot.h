@@ -1,5 +1,5 @@
-/* Snapshots: the state of a sequence at one moment, from which any number of sequences can
- * continue, and which can be stored in a file.
+/* Snapshots: sequences frozen at one moment, from which any number of sequences can continue, and
+ * which can be stored in a file.
  *
  *   gqac_snapshot *prefix;
  *   gqac_snapshot_take(sequence, &prefix, &diag);

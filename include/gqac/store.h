@@ -22,10 +22,10 @@ extern "C" {
 typedef struct gqac_store gqac_store;
 typedef struct gqac_store_options {
     size_t size;
-    int64_t budget;        /* maximum bytes of blocks and states in memory; 0: none */
-    int64_t tenant_budget; /* the same for each tenant; 0: none */
+    int64_t budget;        /* maximum bytes of blocks and states in memory; 0: unlimited */
+    int64_t tenant_budget; /* the same for each tenant; 0: unlimited */
     const char *folder;    /* folder of snapshot files, which exists; NULL: none */
-    int64_t folder_budget; /* maximum bytes of these files; 0: none */
+    int64_t folder_budget; /* maximum bytes of these files; 0: unlimited */
 } gqac_store_options;
 static inline void gqac_store_options_init(gqac_store_options *options) {
     memset(options, 0, sizeof *options);
@@ -50,11 +50,11 @@ GQAC_API const gqac_program *gqac_store_program(const gqac_store *store);
  * the store. *reused is the length of the sequence; in a model with recurrent states it is a length
  * that has a state. Options are those of gqac_sequence_create. Rows of another kind of cache, or
  * computed on the other side of a LongRoPE threshold (by the final length, or else by n), are not
- * found. Each step that succeeds adds rows of the sequence and of its forks to the store: whole
- * blocks during decode, and all rows after a call with 16 tokens or more and when the sequence is
- * freed. Sequences of embeddings are found by the ids that the caller gives them. A damaged file is
- * ignored. tenant NULL means "". Tenants never find rows of other tenants. OUT_OF_RANGE: n < 1;
- * CAPACITY, NO_MEMORY and other errors: as for gqac_sequence_create. */
+ * found. Rows of the sequence and of its forks are added to the store: all rows after a step with
+ * 16 tokens or more and when the sequence is freed; after a shorter step, which decodes, the rows
+ * of full blocks. Sequences of embeddings are found by the ids that the caller gives them. A
+ * damaged file is ignored. tenant NULL means "". Tenants never find rows of other tenants.
+ * OUT_OF_RANGE: n < 1; CAPACITY, NO_MEMORY and other errors: as for gqac_sequence_create. */
 GQAC_API gqac_status gqac_store_open(gqac_store *store, const char *tenant, const int64_t *ids,
                                      int64_t n, const gqac_sequence_options *options,
                                      gqac_sequence **sequence, int64_t *reused, gqac_diag *diag);
@@ -88,14 +88,15 @@ typedef struct gqac_store_statistics {
     int64_t hits, misses; /* calls of gqac_store_open that reused tokens, or did not */
     int64_t reused_tokens;
     int64_t computed_tokens; /* by steps of sequences that the store opened, and their forks */
-    int64_t evictions;       /* number of ends of prefixes that were removed */
+    int64_t evictions;       /* number of leaves of the index that were removed */
     int64_t bytes; /* of blocks and states in memory, and of the index; states that several prefixes
                       share count for each */
-    int64_t blocks, prefixes; /* blocks in memory, and ends and forks of sequences */
+    int64_t blocks, prefixes; /* blocks in memory, and leaves and branch points of the index */
     int64_t tenants;
     int64_t loaded_files, damaged_files, saved_files; /* of the folder, by this store */
 } gqac_store_statistics;
-/* Fills *statistics, whose size the caller sets. USAGE: that size is not possible. */
+/* Fills *statistics, whose size the caller sets. USAGE: that size is not that of any version of the
+ * struct (see options.h). */
 GQAC_API gqac_status gqac_store_get_statistics(gqac_store *store, gqac_store_statistics *statistics,
                                                gqac_diag *diag);
 
@@ -128,7 +129,7 @@ GQAC_API gqac_status gqac_store_folder_list(const char *folder, bool whole, gqac
                                             size_t *n, gqac_diag *diag);
 GQAC_API void gqac_store_folder_free(gqac_store_file *files, size_t n);
 /* Removes damaged files, files that killed processes have left, and the least recently used files
- * until at most `budget` bytes remain; 0: no maximum. Sets *removed to the number of files. IO: the
+ * until at most `budget` bytes remain; 0: unlimited. Sets *removed to the number of files. IO: the
  * folder cannot be read, or a file not removed. */
 GQAC_API gqac_status gqac_store_folder_clean(const char *folder, int64_t budget, int64_t *removed,
                                              gqac_diag *diag);

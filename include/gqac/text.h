@@ -10,9 +10,10 @@
  *   gqac_generate(context, text, 1, &request, &said, &diag);
  *   puts(said->text);
  *
- * A gqac_text is immutable, and threads may share it; only one thread at a time may use a session,
- * a stream or a reply. Everything here is built on gqac.h alone. Texts are UTF-8. INVALID_INPUT: a
- * text is not UTF-8; *diag has the offset of the first bad byte. */
+ * A gqac_text is immutable, and threads may share it; only one thread at a time may use a session
+ * (session.h), a stream or a reply (tokenizer.h). Checks of statuses and free calls are left out
+ * above. Everything here is built on gqac.h alone. Texts are UTF-8. INVALID_INPUT: a text is not
+ * UTF-8; *diag has the offset of the first bad byte. */
 #ifndef GQAC_TEXT_H
 #define GQAC_TEXT_H
 

@@ -24,12 +24,13 @@ GQAC_API int gqac_threads_default(void);
  * USAGE: `threads` is negative or more than 1024; NO_MEMORY: a thread cannot be started. */
 GQAC_API gqac_status gqac_threads_create(int threads, gqac_threads **created, gqac_diag *diag);
 
-/* For a caller that has threads of its own. A gqac_parallel_for calls task(task_arg, i) once for
+/* One task of a region. */
+typedef void gqac_task(void *task_arg, int i);
+/* Lets a caller lend its own threads (gqac_threads_wrap). It calls task(task_arg, i) once for
  * each i in [0, n), n >= 2, in any order and on any threads, and returns when all of these calls
  * have returned. It is called on the thread that calls gqac_step, so contexts that step at the same
  * time call it at the same time. Inside a region, a monitor is called only on the thread that
  * called gqac_step. */
-typedef void gqac_task(void *task_arg, int i);
 typedef void gqac_parallel_for(void *arg, int n, gqac_task *task, void *task_arg);
 /* Creates a gqac_threads that has no workers and uses threads of the caller through `run`.
  * `threads` is the maximum of n, the number of tasks in a region; 0: gqac_threads_default. `arg` is

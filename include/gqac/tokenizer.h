@@ -30,8 +30,8 @@ enum {
 typedef struct gqac_text gqac_text;
 
 /* Reads the parts of a model; the caller frees *text. `model` is a folder, an artefact that was
- * compiled from one, or a model file. If the genai_config.json beside a model file, or in the
- * folder above, names it as decoder, the parts are those of that folder; any other model file has
+ * compiled from one, or a model file. A model file gets the parts of its own folder, or of the
+ * folder above, if the genai_config.json there names the file as decoder; any other model file has
  * no parts. If a part is missing, or if gqac cannot run a tokenizer or template (see the refusals
  * in gqac_text_settings), this call succeeds and calls that need the part fail. IO: a file cannot
  * be read; INVALID_MODEL: its content is wrong, or it is a link that leads out of the folder;
@@ -50,8 +50,8 @@ GQAC_API void gqac_text_free(gqac_text *text);
 GQAC_API gqac_status gqac_model_open(const char *model, const gqac_options *options, unsigned parts,
                                      gqac_program **program, gqac_text **text, gqac_diag *diag);
 
-/* Settings of genai_config.json (schema: onnxruntime-genai's config.h). Their lists and texts
- * belong to the gqac_text. */
+/* Settings of genai_config.json (schema: onnxruntime-genai's config.h), under its names. Their
+ * lists and texts belong to the gqac_text. */
 typedef struct gqac_text_settings {
     size_t size;
     bool has_config, has_tokenizer, has_template; /* of the parts that were read */
@@ -163,12 +163,12 @@ GQAC_API const char *gqac_reply_text(const gqac_reply *reply, size_t *length);
  * usually {"messages": [{"role": ..., "content": ...}], "add_generation_prompt": true, "tools":
  * [...]}. The special tokens of tokenizer_config.json (bos_token, eos_token, ...) are variables
  * too. As in transformers, absent tools and documents are none, and an absent add_generation_prompt
- * is false. The first field of a message among reasoning_content, thinking and reasoning that is
- * not null becomes its reasoning_content, and also its thinking if that is absent. Sets *out to
- * *length bytes, followed by a NUL; the caller frees *out with gqac_release. USAGE: the model has
- * no template; UNSUPPORTED: the template cannot be used (template_refusal); INVALID_INPUT: the
- * template raises an error, or the JSON is wrong; LIMIT: the template takes too many steps, or the
- * text is too long; NO_MEMORY. */
+ * is false. The reasoning of a message is its first field among reasoning_content, thinking and
+ * reasoning that is not null. The template finds it as reasoning_content, and also as thinking if
+ * the message has no such field. Sets *out to *length bytes, followed by a NUL; the caller frees
+ * *out with gqac_release. USAGE: the model has no template; UNSUPPORTED: the template cannot be
+ * used (template_refusal); INVALID_INPUT: the template raises an error, or the JSON is wrong;
+ * LIMIT: the template takes too many steps, or the text is too long; NO_MEMORY. */
 GQAC_API gqac_status gqac_text_render(const gqac_text *text, const char *variables, char **out,
                                       size_t *length, gqac_diag *diag);
 

@@ -100,7 +100,7 @@ static void add_outputs(plan *p, gqac_plan_step *step, const ir_node *node) {
     const bool appends = op_is(node, "gqac", "kv_append");
     for (int i = 0; i < node->n_outputs; i++) {
         const ir_value *value = node->outputs[i];
-        if (!value || value->type.dtype == GQAC_TOKEN || !ir_value_leaves(value))
+        if (!value || value->type.dtype == GQAC_TOKEN || !ir_value_escapes(value))
             continue;
         const gqac_tensor *t = &p->context->exec.values[value->id];
         if (t->dtype == GQAC_NONE || t->dtype == GQAC_TOKEN)

@@ -26,7 +26,8 @@ typedef struct gqac_poll {
 /* In all functions except set and begin the poll may be NULL: there is no monitor. */
 
 /* Sets the monitor; NULL: none. *before, unless `before` is NULL, receives the previous monitor,
- * without functions if there was none. USAGE: the size of a monitor is not possible. */
+ * without functions if there was none. USAGE: the size of a monitor is not that of any version of
+ * the struct. */
 gqac_status gqac_poll_set(gqac_poll *poll, const gqac_monitor *monitor, gqac_monitor *before,
                           gqac_diag *diag);
 /* Begins a call of `total` units of work, made by this thread; total 0: not known yet. */

@@ -4,8 +4,9 @@
  * ordered so that every value is defined before it is used; the results of the graph are the inputs
  * of its `ret` node. Graphs may be nested (the branches of If, the body of Loop); a nested graph
  * may use values of the graphs that enclose it. Effects are values too: a node with an effect reads
- * a value of dtype `token` and returns another, so that order and liveness need no special rules.
- * Constants are views of memory owned elsewhere (the mapped file or the arena).
+ * a value of dtype `token` (an effect token, which stands for an order and has no data; not a token
+ * of a text) and returns another, so that order and liveness need no special rules. Constants are
+ * views of memory owned elsewhere (the mapped file or the arena).
  *
  * Schemas: an op is described by an ir_schema (name, inputs, outputs, attributes); src/ops extends
  * it with behaviour. The IR itself knows no op by name. */
@@ -65,9 +66,10 @@ typedef struct ir_attr_spec {
 /* How an output row (along sequence and batch) depends on input rows. */
 typedef enum ir_rows {
     IR_ROWS_LOCAL, /* only on its own input row: split-safe */
-    IR_ROWS_STATE, /* on other rows only through the KV state: split-safe */
+    IR_ROWS_STATE, /* on other rows only through the KV state: split-safe, unless `mixes` in
+                      ops/op.h says that this node is not */
     IR_ROWS_MIXES, /* on other rows of the same call: not split-safe */
-    IR_ROWS_SHAPE, /* decided for each node, by its axes and shapes: see `mixes` in ops/op.h */
+    IR_ROWS_SHAPE, /* decided for each node by its axes and shapes: by the same `mixes` */
 } ir_rows;
 
 enum {
@@ -75,15 +77,18 @@ enum {
     IR_OP_COMMUTATIVE = 2, /* the first two inputs may be swapped */
     IR_OP_NO_FOLD = 4,     /* not folded at compile time, even if its inputs are constant */
     IR_OP_RETURN = 8,      /* the return of a graph */
+    IR_OP_LOWER = 16,      /* expanded by pass `lower`, before the target is asked */
+    IR_OP_IN_PLACE = 32,   /* eval (ops/op.h) works when output 0 overwrites input 0 */
+    IR_OP_MOVES = 64, /* eval moves fp32 elements, with op_move, and uses none of their values */
 };
 
 typedef struct ir_schema {
     const char *name;   /* "MatMul", "attention" */
     const char *domain; /* "" ONNX, "com.microsoft", or "gqac" for our own (printed without it) */
-    int since, until; /* opset versions of the domain that this row covers, older ones by `upgrade`;
-                         until 0: no end */
-    int introduced; /* first opset of the domain that has the op; 0: all opsets that gqac reads have
-                       it */
+    /* The row has the form of the op in opsets since to until (0: no end) of its domain. `upgrade`
+     * brings nodes of older opsets, from `introduced` on (0: from the first that gqac reads), to
+     * this form. For example since 13, introduced 1: nodes of opsets 1 to 12 are upgraded. */
+    int since, until, introduced;
     const char *inputs; /* names in order: "query key? value? rest*"; ? optional, * any number >= 0,
                            + any number >= 1 (last only) */
     const char *outputs;
@@ -123,7 +128,8 @@ struct ir_value {
     ir_use *uses; /* head of the list */
     int slot;     /* set by `plan`: values with the same slot share memory; -1: none */
     int id;       /* set by the run time: number of the value in its module, 0, 1, ... */
-    const struct ir_value *alias; /* set by `plan`: the value that lies in the memory of this one */
+    const struct ir_value *alias; /* set by `plan`: the next in the list of values that lie in the
+                                     memory of one value, which heads the list */
 };
 
 struct ir_node {
@@ -240,7 +246,7 @@ ir_node *ir_node_root(const ir_node *node);
 /* The node of `graph` that is this one or holds it in a nested graph. */
 ir_node *ir_node_within(const ir_node *node, const ir_graph *graph);
 /* True if another kernel than the one that computes the value reads it. */
-bool ir_value_leaves(const ir_value *value);
+bool ir_value_escapes(const ir_value *value);
 ir_value *ir_node_input(const ir_node *node, int index);  /* NULL when absent or out of range */
 ir_value *ir_node_output(const ir_node *node, int index); /* likewise */
 

@@ -214,7 +214,7 @@ ir_node *ir_node_within(const ir_node *node, const ir_graph *graph) {
     return (ir_node *)node;
 }
 
-bool ir_value_leaves(const ir_value *value) {
+bool ir_value_escapes(const ir_value *value) {
     if (!value->def)
         return value->uses != NULL;
     const ir_node *root = ir_node_root(value->def);

@@ -11,12 +11,6 @@
 #include "ir/ir.h"
 #include "ops/work.h"
 
-enum {
-    IR_OP_LOWER = 16,    /* expanded by `lower`, before the target is asked */
-    IR_OP_IN_PLACE = 32, /* eval works when output 0 overwrites input 0 */
-    IR_OP_MOVES = 64,    /* eval only copies fp32 elements, with op_move, and reads none of them */
-};
-
 /* Entries of an attribute table that have a default. */
 #define OP_ATTR_INT(attr, value, text)    OP_ATTR(attr, INT, .i = value, text)
 #define OP_ATTR_FLOAT(attr, value, text)  OP_ATTR(attr, FLOAT, .f = value, text)
@@ -55,7 +49,7 @@ typedef struct op_call {
                              const gqac_tensor *const *args, gqac_tensor *results);
     /* See op_work.scratch. */
     void *(*scratch)(void *host, size_t bytes);
-    int64_t *left; /* see op_work.left */
+    int64_t *left; /* ns of work that are left: see op_work.left */
     /* For op_move: copies a box (ops/copy.h) whose elements are in the memory of a device. NULL:
      * all elements are in the memory of the host. */
     gqac_status (*move)(struct op_call *call, const struct op_box *box);
@@ -102,7 +96,8 @@ typedef struct gqac_op {
     /* --math bf16: sets attributes so that products may have bf16 factors. NULL: no product can. */
     void (*make_bf16)(ir_node *node);
     /* Attention ops: builds *parts before the node, which stays, for tokens at `positions` (i64
-     * [B,S]). UNSUPPORTED: the parts cannot express the node. NULL: the op has no such form. */
+     * [B,S]). If the parts cannot express the node, b->status is UNSUPPORTED. NULL: the op has no
+     * such form. */
     void (*take_apart)(ir_builder *b, const ir_node *node, ir_value *positions,
                        const op_options *options, op_parts *parts);
     /* For schema.rows == IR_ROWS_SHAPE and IR_ROWS_STATE: true if this node mixes rows. NULL: no

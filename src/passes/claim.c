@@ -4,7 +4,7 @@
  *
  * A group runs at the position of its root. If a node outside reads a result of a fused node, the
  * nodes of the group are moved together, and nodes between them that depend on the result (*late*
- * nodes) are moved after the root. ir_node.mark is TARGET_TAKEN and, in the bits above it, the
+ * nodes) are moved after the root. ir_node.mark is TARGET_CLAIMED and, in the bits above it, the
  * number of the group for which the node is late. If the group itself depends on a late node, that
  * is not possible, and the next kernel is tried. */
 #include "passes/rewrite.h"
@@ -46,7 +46,7 @@ static void take(claimer *c, ir_node *node, const target_kernel *kernel, const c
         node->claim != kernel || !node->kernel || strcmp(node->kernel, name) != 0;
     node->claim = kernel;
     node->kernel = name;
-    node->mark = TARGET_TAKEN;
+    node->mark = TARGET_CLAIMED;
 }
 
 /* ---- the place of a group ------------------------------------------------ */
@@ -69,7 +69,7 @@ static bool is_member(const group *g, const ir_node *node) {
 static bool find_first(group *g) {
     int found = 0, looked = 0;
     for (int i = 0; i < g->n; i++)
-        if (g->nodes[i]->fused_into || g->nodes[i]->mark & TARGET_TAKEN)
+        if (g->nodes[i]->fused_into || g->nodes[i]->mark & TARGET_CLAIMED)
             return false;
     for (ir_node *n = g->root->prev; n && found < g->n && looked < WINDOW; n = n->prev, looked++)
         if (is_member(g, n)) {
@@ -108,7 +108,7 @@ static bool spread(const group *g, const ir_node *node, bool *changed) {
                 if (!member)
                     return false;
             } else if (root->mark >> 1 != g->number) {
-                root->mark = (root->mark & TARGET_TAKEN) | g->number << 1;
+                root->mark = (root->mark & TARGET_CLAIMED) | g->number << 1;
                 *changed = true;
             }
         }
@@ -190,9 +190,9 @@ static gqac_status visit_graph(claimer *c, ir_graph *graph) {
     while (node) {
         ir_graph *inner;
         ir_node *done = node;
-        for (int at = 0; !(node->mark & TARGET_TAKEN) && (inner = pass_next_graph(node, &at));)
+        for (int at = 0; !(node->mark & TARGET_CLAIMED) && (inner = pass_next_graph(node, &at));)
             GQAC_TRY(visit_graph(c, inner));
-        if (!(node->mark & TARGET_TAKEN))
+        if (!(node->mark & TARGET_CLAIMED))
             GQAC_TRY(visit(c, node, &done));
         node = done ? done->prev : graph->last;
     }

@@ -55,7 +55,9 @@ typedef struct gqac_pass {
     unsigned breaks;   /* properties that may not hold after it, if it changed something */
     bool retidy;       /* run tidy after it if it changed something */
     bool sequences;    /* runs only if past and present become sequence state */
-    const struct gqac_pass *again; /* if it changed something, continue with that earlier pass */
+    /* If it changed something, the pipeline goes back to that earlier pass and continues from
+     * there, until this pass changes nothing. */
+    const struct gqac_pass *again;
     gqac_status (*run)(pass_context *context);
 } gqac_pass;
 
@@ -69,9 +71,10 @@ extern const gqac_pass pass_dynamic_seq, pass_insert_kv, pass_static_cross_cache
 
 /* Removes nodes without used outputs (effects count as uses), and unused constants. */
 void pass_sweep(ir_module *module);
-/* Replaces one node by the expansion of its op's row, one level deep. */
+/* Replaces one node by gqac_op.expand of its op, one level deep. */
 gqac_status pass_expand_node(pass_context *context, ir_node *node);
-gqac_status pass_by_row_node(pass_context *context, ir_node *node); /* by its row's by_row */
+/* The same by gqac_op.by_row. */
+gqac_status pass_by_row_node(pass_context *context, ir_node *node);
 /* For export: replaces ops that are not in the ONNX standard by equivalent standard ops. */
 gqac_status pass_standardise(pass_context *context);
 

@@ -69,7 +69,7 @@ static bool wants_slot(const planner *p, const ir_value *value) {
     for (const ir_use *use = value->uses; use; use = use->next)
         if (use->node == p->graph->ret)
             return false;
-    return (!value->def->fused_into || ir_value_leaves(value)) && !lies_in(p, value);
+    return (!value->def->fused_into || ir_value_escapes(value)) && !lies_in(p, value);
 }
 
 /* Finds a value's last user, and adds the value to the list of the node that computes it. */

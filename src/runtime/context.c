@@ -54,7 +54,7 @@ static void observe_node(const gqac_context *c, const exec *e, const ir_node *no
     if (node->op->flags & IR_OP_EFFECT) /* rows in the form of the target's cache */
         return;
     for (int i = 0; i < node->n_outputs; i++)
-        if (node->outputs[i] && (!node->fused_into || ir_value_leaves(node->outputs[i])))
+        if (node->outputs[i] && (!node->fused_into || ir_value_escapes(node->outputs[i])))
             c->observer(c->observer_arg,
                         &(gqac_observed){.size = sizeof(gqac_observed),
                                          .value = node->outputs[i]->origin,

@@ -98,7 +98,7 @@ static bool put(const gqac_program *p, const ir_value *value, lengths *l, layout
     const ir_node *n = value->def;
     int64_t bytes;
     bool over;
-    if ((n->fused_into && !ir_value_leaves(value)) ||
+    if ((n->fused_into && !ir_value_escapes(value)) ||
         (p->target->lies_in && p->target->lies_in(value)) ||
         (p->target->in_blocks && op_is(n, "gqac", "kv_append") && p->target->in_blocks(n)))
         return true;

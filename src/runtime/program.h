@@ -1,12 +1,13 @@
 /* A program: the claimed and planned graph of one model on one target, ready to run. Immutable.
  *
  * A program for sequences has these inputs besides token ids: gqac.past_len and gqac.new_len (i32,
- * one for each sequence); position_ids and gqac.positions (i64, in the shape of the ids, or several
- * such planes), if the graph uses them; gqac.total_len (i64), the length that chooses a LongRoPE
- * table; and gqac.logit_rows (i64 [K]), the indices of the rows of logits that are wanted. Ids are
- * [1,N] if rows are packed (pass `ragged`), else [B,S]. An `If` whose condition depends on
- * gqac.total_len alone is a *guard*: its condition must be the same for all rows of a call and in
- * all calls of a sequence. */
+ * one for each sequence); position_ids (i64, in the shape of the ids, or several such planes), if
+ * the graph has it, or else gqac.positions (the same, added by `ragged` for rotary ops), if the
+ * graph needs it; gqac.total_len (i64), the length that chooses a LongRoPE table; and
+ * gqac.logit_rows (i64 [K]), the indices of the rows of logits that are wanted. Ids are [1,N] if
+ * rows are packed (pass `ragged`), else [B,S]. An `If` whose condition depends on gqac.total_len
+ * alone is a *guard*: its condition must be the same for all rows of a call and in all calls of a
+ * sequence. */
 #ifndef GQAC_RUNTIME_PROGRAM_H
 #define GQAC_RUNTIME_PROGRAM_H
 

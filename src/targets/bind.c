@@ -24,7 +24,7 @@ int bind_output(const ir_node *node, const char *name) {
 }
 
 int bind_leaving(const ir_value *value) {
-    return value && ir_value_leaves(value) ? value->id : -1;
+    return value && ir_value_escapes(value) ? value->id : -1;
 }
 
 void *bind_new(const target_binding *b, size_t size) {

@@ -10,7 +10,7 @@
 
 enum {
     TARGET_MAX_FUSED = 16, /* nodes besides the root that one kernel computes */
-    TARGET_TAKEN = 1,      /* in ir_node.mark while `claim` runs: the node is claimed */
+    TARGET_CLAIMED = 1,    /* in ir_node.mark while `claim` runs: the node is claimed */
 };
 
 /* What a kernel's `bind` is given. */
@@ -39,15 +39,16 @@ typedef struct target_kernel {
      * attributes become fields. The record does not change afterwards; threads share it. */
     gqac_status (*bind)(const target_binding *b, const ir_node *root, const void **record);
     gqac_status (*run)(target_call *call, const void *record);
-    /* Adds to `parts`, which only measures, the maximum scratch of `run` with `threads` threads.
-     * `call` has types, shapes and lengths, but data only for constants, no sequences in call->kv,
-     * no pool and no `give`. Shapes that only a run determines are assumed, so they may not fit
-     * each other; then it fails, and the kernel is not counted. NULL: not counted. */
+    /* Adds to `parts` (base/parts.h, measuring) the maximum scratch of `run` with `threads`
+     * threads. `call` has types, shapes and lengths, but data only for constants, no sequences in
+     * call->kv, no pool and no function that returns results (`give`). Shapes that only a run
+     * determines are assumed, so they may not fit each other; then it fails, and the kernel is not
+     * counted. NULL: not counted. */
     gqac_status (*scratch)(const target_call *call, int threads, const void *record,
                            gqac_parts *parts);
     /* For kernels that compute more nodes than the root: stores these other nodes (at most
      * TARGET_MAX_FUSED) and returns their number; 0: the pattern does not match. Each node must be
-     * in the root's graph and not be TARGET_TAKEN. The kernel returns every result of these nodes
+     * in the root's graph and not be TARGET_CLAIMED. The kernel returns every result of these nodes
      * that is used outside the group with target_give. `claim` rejects a group if one of its nodes
      * comes after the root, or depends on the group through nodes outside it. */
     int (*fuse)(const ir_node *root, ir_node **nodes);
@@ -90,7 +91,7 @@ typedef struct gqac_target {
     bool (*in_blocks)(const ir_node *kv_append);
     /* Returns the value in whose memory this value lies, so that it needs no memory of its own;
      * NULL: it has its own. The function may be NULL: all values have their own. The result depends
-     * only on the claimed graph, and at most one value lies in the memory of another. */
+     * only on the claimed graph. Several values may lie in the memory of one. */
     const ir_value *(*lies_in)(const ir_value *value);
 } gqac_target;
 

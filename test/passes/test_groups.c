@@ -10,7 +10,7 @@
 static int others(const ir_node *root, ir_node **nodes) {
     int n = 0;
     for (ir_node *node = root->prev; node && n < TARGET_MAX_FUSED; node = node->prev)
-        if (node->op == root->op && !node->fused_into && !(node->mark & TARGET_TAKEN))
+        if (node->op == root->op && !node->fused_into && !(node->mark & TARGET_CLAIMED))
             nodes[n++] = node;
     return n;
 }

@@ -130,7 +130,7 @@ static void after_node(void *arg, const exec *e, const ir_node *node) {
             const ir_value *v = n->outputs[i];
             const gqac_tensor *t = v ? &e->values[v->id] : NULL;
             if (!v || !t->data || v->type.dtype == GQAC_TOKEN ||
-                (n->fused_into && !ir_value_leaves(v)))
+                (n->fused_into && !ir_value_escapes(v)))
                 continue;
             CU_ASSERT_FATAL(w->n_kept < MOST_NODES);
             w->kept[w->n_kept++] = (kept){v, last_of(w, v, graph), digest_of(t)};

@@ -52,7 +52,7 @@ static bool is_concat(const ir_node *node) {
 /* The append of a value, if it may be, or is, in the group. */
 static ir_node *append_of(const pattern *p, const ir_value *rows) {
     ir_node *node = rows ? rows->def : NULL;
-    const bool is = node && is_free(p, node) && !(p->nodes && node->mark & TARGET_TAKEN);
+    const bool is = node && is_free(p, node) && !(p->nodes && node->mark & TARGET_CLAIMED);
     return is && (is_concat(node) || (op_is(node, "gqac", "kv_append") && cpu_kv_only_blocks(node)))
                ? node
                : NULL;

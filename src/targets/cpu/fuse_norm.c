@@ -39,7 +39,7 @@ bool cpu_norm_over(const ir_node *root, const ir_value *result, const ir_value *
         if (use->node == (add ? add : root))
             at = (int)(use - use->node->inputs);
     }
-    if (add && !ir_value_leaves(sum))
+    if (add && !ir_value_escapes(sum))
         sum = NULL;
     return times == 1 && x->type.dtype == GQAC_F32 && result->type.dtype == GQAC_F32 &&
            cpu_same_shape(&operand->type, &x->type) && cpu_same_shape(&result->type, &x->type) &&

@@ -58,7 +58,7 @@ int cpu_fuse_products(const ir_node *root, ir_node **nodes) {
     for (const ir_use *use = x->uses; use && seen < USES; use = use->next, seen++) {
         ir_node *node = use->node;
         if (node == root || use != &node->inputs[X] || node->graph != root->graph ||
-            node->mark & TARGET_TAKEN || !cpu_products_fit(root, node))
+            node->mark & TARGET_CLAIMED || !cpu_products_fit(root, node))
             continue;
         nodes[n++] = node;
         if (n == CPU_PRODUCTS - 1)

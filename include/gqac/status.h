@@ -21,7 +21,6 @@ extern "C" {
 typedef enum gqac_status {
 #define GQAC_STATUS(name, exit_code, meaning) GQAC_##name,
 #include <gqac/status.def>
-#undef GQAC_STATUS
     GQAC_STATUS_COUNT
 } gqac_status;
 
@@ -47,7 +46,7 @@ typedef struct gqac_diag {
 GQAC_API const char *gqac_status_name(gqac_status status);
 /* One line of meaning, e.g. "a comparison failed". Never NULL. */
 GQAC_API const char *gqac_status_meaning(gqac_status status);
-/* Exit code of the command line for a status: 0, 1, 2, 3, 4, 5, 77 or 130. */
+/* Exit code of the command line for a status; status.def has all of them. */
 GQAC_API int gqac_status_exit_code(gqac_status status);
 
 #ifdef __cplusplus

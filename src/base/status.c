@@ -12,7 +12,6 @@ typedef struct status_row {
 static const status_row rows[] = {
 #define GQAC_STATUS(name, exit_code, meaning) {#name, meaning, exit_code},
 #include <gqac/status.def>
-#undef GQAC_STATUS
 };
 
 static const status_row unknown = {"UNKNOWN", "not a status of gqac", 4};

@@ -1,4 +1,5 @@
-/* Threads: they run one job at a time, which has one task for each of n threads.
+/* Threads: they run one job at a time, which has one task for each of n threads. (A region of
+ * base/pool.h is one job.)
  *
  * Each worker has a counter of jobs, `job`. The caller writes the fields of a job and then
  * increments the counters of the workers that have a task in it. A worker claims its task by
@@ -6,7 +7,7 @@
  * begun, so nobody waits for a thread that the system does not schedule. Jobs follow each other
  * within microseconds, so if every thread has a processor, workers and caller spin for
  * GQAC_POOL_SPIN_NS before they sleep (futex); while nobody sleeps, there is no system call.
- * Callers that come while a job runs wait for their turn, first come, first served.
+ * Callers that come while a job runs wait, first come, first served.
  *
  * If there are as many threads as processors, each worker is bound to one processor, so that two
  * never share one. The caller is never bound: if it runs on the processor of a worker that it
@@ -59,8 +60,8 @@ struct gqac_threads {
     void *arg;
     _Alignas(LINE) atomic_uint running; /* workers that have not finished the job; a futex */
     atomic_uint waiting;                /* 1: the caller waits on `running` in the kernel */
-    /* turns of callers: each takes a number, and runs its job when that number is served; a
-     * futex */
+    /* a ticket lock for callers: each takes ticket `next`, and runs its job when `served` reaches
+     * it; a futex */
     _Alignas(LINE) atomic_uint next, served;
 };
 
@@ -80,8 +81,7 @@ static void wake(atomic_uint *word) {
     syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
-/* Spins for a while until the word is `value` (equal), or is not (not equal). False: it is still
- * not so. */
+/* Spins for a while, until (*word == value) is `equal`. False: it is not yet. */
 static bool spin(const gqac_threads *pool, atomic_uint *word, unsigned value, bool equal) {
     if ((atomic_load_explicit(word, memory_order_acquire) == value) == equal)
         return true;

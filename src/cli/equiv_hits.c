@@ -1,10 +1,10 @@
 /* --via snapshot and --via prefix: sequences that begin with cached rows of another sequence, the
  * donor.
  *
- * A donor computes the prefix, and of a model whose rows can be cut anywhere some other tokens
- * after it, so that the hit lies inside its rows. Then it is freed. From disk, a program that was
- * opened for this continues what another wrote. How many tokens are reused is known beforehand, and
- * checked: a cache that never hits would have the right bits too. */
+ * A donor computes the prefix and, unless the model has states, some other tokens after it, so that
+ * the hit ends inside its rows. Then it is freed. With `fresh`, the hit is saved to disk, and
+ * loaded by a second program that was opened for this. How many tokens are reused is known
+ * beforehand, and checked: a cache that never hits would have the right bits too. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -20,8 +20,8 @@ static bool has_states(const equiv *e) {
     return false;
 }
 
-static gqac_status feed(const equiv_hit *h, gqac_sequence *sequence, const int64_t *ids,
-                        int64_t n) {
+static gqac_status append(const equiv_hit *h, gqac_sequence *sequence, const int64_t *ids,
+                          int64_t n) {
     const gqac_step_item item = {.size = sizeof item,
                                  .sequence = sequence,
                                  .tokens = ids,
@@ -66,7 +66,7 @@ static gqac_status move_snapshot(const equiv_hit *h, gqac_snapshot **snapshot) {
 
 static gqac_status take_snapshot(const equiv_hit *h, gqac_sequence *donor,
                                  gqac_snapshot **snapshot) {
-    GQAC_TRY(feed(h, donor, h->row->ids, h->length));
+    GQAC_TRY(append(h, donor, h->row->ids, h->length));
     return gqac_snapshot_take(donor, snapshot, &h->e->c->diag);
 }
 
@@ -98,7 +98,8 @@ static gqac_status open_store(const equiv_hit *h, const gqac_program *program, g
 
 /* Ids of the donor: the prefix, then others. *n is their number. The caller frees them. */
 static int64_t *donor_ids(const equiv_hit *h, int64_t *n) {
-    const int64_t left = h->row->n - h->length, extra = 1 + h->plan * 13 % MOST_EXTRA;
+    /* From 1 to MOST_EXTRA, another number for each of that many plans in a row. */
+    const int64_t left = h->row->n - h->length, extra = 1 + (h->plan * 13) % MOST_EXTRA;
     const int64_t more = has_states(h->e) ? 0 : extra < left ? extra : left;
     int64_t *ids = malloc((size_t)(h->length + more + 1) * sizeof *ids);
     *n = h->length + more;
@@ -112,7 +113,7 @@ static int64_t *donor_ids(const equiv_hit *h, int64_t *n) {
 static gqac_status find_reach(const equiv_hit *h, const gqac_sequence *donor, int64_t n,
                               int64_t *reach) {
     gqac_sequence *fork = NULL;
-    gqac_snapshot *snapshot = NULL; /* what is restored is not of the store */
+    gqac_snapshot *snapshot = NULL; /* a store sees forks of its sequences, but not restored ones */
     GQAC_TRY(gqac_snapshot_take(donor, &snapshot, &h->e->c->diag));
     gqac_status status = gqac_snapshot_restore(snapshot, NULL, &fork, &h->e->c->diag);
     if (status == GQAC_OK)
@@ -126,7 +127,7 @@ static gqac_status find_reach(const equiv_hit *h, const gqac_sequence *donor, in
 
 static gqac_status fill_donor(const equiv_hit *h, gqac_store *store, gqac_sequence *donor,
                               const int64_t *ids, int64_t n, int64_t *expected) {
-    GQAC_TRY(feed(h, donor, ids, n));
+    GQAC_TRY(append(h, donor, ids, n));
     *expected = h->length;
     if (h->length == h->row->n)
         GQAC_TRY(find_reach(h, donor, n, expected));

@@ -1,4 +1,5 @@
-/* Files and comparisons that several verbs use. */
+/* Files that several verbs read or write: whole files, lists of ids, JSON, what must not be
+ * overwritten, and tensors and their comparison. */
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>

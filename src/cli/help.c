@@ -8,14 +8,10 @@ enum { LEFT = 28, WIDTH = 100 }; /* width of the column of flags, and of all */
 static const struct {
     int code;
     const char *meaning;
-} exits[] = {{0, "ok"},
-             {1, "comparison failed"},
-             {2, "usage"},
-             {3, "model invalid or unsupported"},
-             {4, "runtime failure"},
-             {5, "I/O"},
-             {77, "skipped"},
-             {130, "interrupted"}};
+} exits[] = {
+#define GQAC_EXIT(code, meaning) {code, meaning},
+#include <gqac/status.def>
+};
 
 int help_exit_code(int i, const char **meaning) {
     if (i >= (int)(sizeof exits / sizeof *exits))
@@ -80,11 +76,13 @@ void help_print_verb(const gqac_cli_verb *verb) {
     }
     printf("\ncommon flags:\n");
     print_flags(verb, cli_common_flags);
-    printf("\nexit codes:");
+    char exits_text[512] = "";
     const char *meaning = NULL;
-    for (int i = 0, code; (code = help_exit_code(i, &meaning)) >= 0; i++)
-        printf("%s%s %d %s", i ? "," : "", i == 4 ? "\n     " : "", code, meaning);
-    putchar('\n');
+    for (int i = 0, code, n = 0; (code = help_exit_code(i, &meaning)) >= 0; i++)
+        n += snprintf(exits_text + n, sizeof exits_text - (size_t)n, "%s%d %s", i ? ", " : "", code,
+                      meaning);
+    printf("\nexit codes: ");
+    print_wrapped(exits_text, 12);
 }
 
 void help_print(void) {

@@ -8,7 +8,7 @@
 enum { MOST_LETTERS = 24 };
 
 /* Names of other tools (llama.cpp, onnxruntime-genai, transformers) and of our other verbs. The
- * first whose flag the verb has is meant; a flag may come with a value. */
+ * first entry whose `ours` is a flag of the verb wins; `ours` may end with a value. */
 static const struct {
     const char *theirs, *ours;
 } others[] = {

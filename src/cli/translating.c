@@ -1,4 +1,5 @@
-/* See translating.h. gqac/seq2seq.h generates; this file reads flags and prints. */
+/* See translating.h. gqac/seq2seq.h generates; this file reads flags and prints. A
+ * translation is any answer of an encoder and a decoder, a transcription too. */
 #include "cli/translating.h"
 
 #include <stdlib.h>
@@ -58,7 +59,8 @@ static gqac_status read_source(translation *t) {
     const char *prompt = cli_value(t->c, "prompt"), *file = cli_value(t->c, "ids");
     const char *features = cli_value(t->c, "features");
     t->source.size = sizeof t->source;
-    if (!prompt + !file + !features != 2)
+    const int given = (prompt != NULL) + (file != NULL) + (features != NULL);
+    if (given != 1)
         return cli_usage(t->c,
                          "exactly one of --prompt TEXT, --ids FILE, --features FILE is needed");
     if (!features)

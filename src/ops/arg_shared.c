@@ -2,6 +2,8 @@
 #include "ops/elementwise.h"
 #include "ops/reduction.h"
 
+enum { ROW_COST = 20 /* ns of a row, besides 1 ns an element: see op_parallel */ };
+
 typedef struct arg_search {
     const gqac_tensor *x;
     int64_t *y;
@@ -11,7 +13,7 @@ typedef struct arg_search {
 } arg_search;
 
 /* The index of the greatest key: the last one with `last`, else the first. */
-static int64_t place(const int64_t *keys, int64_t n, int64_t greatest, bool last) {
+static int64_t position_of(const int64_t *keys, int64_t n, int64_t greatest, bool last) {
     int64_t at = last ? n - 1 : 0;
     while (keys[at] != greatest)
         at += last ? -1 : 1;
@@ -30,7 +32,7 @@ static void run_rows(void *arg, size_t begin, size_t end, int worker) {
             const int64_t greatest = op_order_greatest(keys, n);
             if (from == 0 || greatest > best || (s->last && greatest == best)) {
                 best = greatest;
-                s->y[item] = from + place(keys, n, greatest, s->last);
+                s->y[item] = from + position_of(keys, n, greatest, s->last);
             }
         }
     }
@@ -76,7 +78,7 @@ gqac_status op_arg_eval(op_call *call, bool least) {
                     .inner = op_product(x->dims, axis + 1, x->rank),
                     .order = {.least = least, .nan_first = true},
                     .last = ir_attr_int(node, "select_last_index") != 0};
-    op_parallel(call, rows, 20 + s.n, run_rows, &s);
+    op_parallel(call, rows, ROW_COST + s.n, run_rows, &s);
     return GQAC_OK;
 }
 

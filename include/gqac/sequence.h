@@ -58,8 +58,8 @@ GQAC_API const int64_t *gqac_sequence_ids(const gqac_sequence *sequence, int64_t
  * the next step may have to compute up to max(64, 2 d) tokens again, where d is the greatest length
  * so far minus `length`. Imported tokens cannot be computed again, so such a sequence drops either
  * none of them or all (length 0). A windowed sequence can be rewound to 0, by up to 64 tokens from
- * its greatest length so far, and perhaps by some more. OUT_OF_RANGE: the sequence has fewer tokens,
- * or cannot be rewound to that length; it has not changed. */
+ * its greatest length so far, and perhaps by some more. OUT_OF_RANGE: the sequence has fewer
+ * tokens, or cannot be rewound to that length; it has not changed. */
 GQAC_API gqac_status gqac_sequence_rewind(gqac_sequence *sequence, int64_t length, gqac_diag *diag);
 /* Number of tokens, the last ones of the sequence, that the next step computes again because of a
  * rewind. */

@@ -27,9 +27,9 @@ GQAC_API gqac_status gqac_forward(gqac_context *context, const gqac_program *pro
  * until the next call with the context. OUT_OF_RANGE: n < 1; UNSUPPORTED: the model has other
  * inputs, no output `logits`, or one of another shape; USAGE: the program is for sequences; the
  * other errors are those of gqac_run. */
-GQAC_API gqac_status gqac_forward_whole(gqac_context *context, const gqac_program *program,
-                                        const int64_t *ids, int64_t n, gqac_tensor *logits,
-                                        gqac_diag *diag);
+GQAC_API gqac_status gqac_forward_stateless(gqac_context *context, const gqac_program *program,
+                                            const int64_t *ids, int64_t n, gqac_tensor *logits,
+                                            gqac_diag *diag);
 /* Rewinds the sequence to length 0 and appends n ids. On failure the sequence is empty; if n < 1,
  * it is unchanged. */
 GQAC_API gqac_status gqac_prefill(gqac_context *context, gqac_sequence *sequence,

@@ -28,7 +28,7 @@ extern "C" {
  * encoder.onnx or encoder_model.onnx; the decoder is decoder.onnx, decoder_model_merged.onnx or
  * decoder_model.onnx, beside which there may be a decoder_with_past_model.onnx. The first of these
  * names that exists is used. */
-GQAC_API bool gqac_is_seq2seq_folder(const char *folder);
+GQAC_API bool gqac_seq2seq_is_folder(const char *folder);
 
 /* The compiled encoder and decoder of such a folder. Immutable; threads may share it. */
 typedef struct gqac_seq2seq gqac_seq2seq;

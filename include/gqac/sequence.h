@@ -45,7 +45,7 @@ GQAC_API const char *gqac_sequence_kind(const gqac_sequence *sequence); /* "cont
 GQAC_API const char *gqac_sequence_profile(const gqac_sequence *sequence, char *text, size_t size);
 /* Describes the sequence in one line, for logs, without cached values and ids: "contiguous, 70
  * tokens, 8 tensors, 73728 bytes". Returns `text`, cut to `size` bytes with the NUL. */
-GQAC_API const char *gqac_sequence_text(const gqac_sequence *sequence, char *text, size_t size);
+GQAC_API const char *gqac_sequence_describe(const gqac_sequence *sequence, char *text, size_t size);
 /* Bytes that the sequence holds in KV blocks, states and ids. *shared is the part that other
  * sequences hold as well, after a fork; `shared` may be NULL. */
 GQAC_API size_t gqac_sequence_bytes(const gqac_sequence *sequence, size_t *shared);
@@ -122,9 +122,10 @@ typedef struct gqac_step_item {
                          GQAC_LOGITS_ALL: of every token */
     const int64_t *position; /* the length that the sequence must have now, as a check against
                                 tokens that were appended elsewhere; NULL: any */
-    const float *embeddings; /* [count, E] if the model takes embeddings (E = gqac_program_embedding
-                                is not 0), else NULL. They are rounded once to the model's type;
-                                `tokens` are then any ids >= 0, which gqac_sequence_ids returns */
+    const float *embeddings; /* [count, E] if the model takes embeddings (E =
+                                gqac_program_embedding_size is not 0), else NULL. They are rounded
+                                once to the model's type; `tokens` are then any ids >= 0, which
+                                gqac_sequence_ids returns */
 } gqac_step_item;
 enum { GQAC_LOGITS_ALL = -1 };
 

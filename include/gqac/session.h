@@ -30,8 +30,8 @@ static inline void gqac_session_options_init(gqac_session_options *options) {
 }
 /* Creates an empty session; options NULL: defaults. The caller frees *session, before the program.
  * The program must be for sequences; with kind "off" it may also be a stateless one that
- * gqac_forward_whole can run. USAGE: the kind is unknown, or the store is of another program or
- * given with kind "off"; OUT_OF_RANGE: `context` is negative; UNSUPPORTED: gqac_forward_whole
+ * gqac_forward_stateless can run. USAGE: the kind is unknown, or the store is of another program or
+ * given with kind "off"; OUT_OF_RANGE: `context` is negative; UNSUPPORTED: gqac_forward_stateless
  * cannot run the stateless program; NO_MEMORY. */
 GQAC_API gqac_status gqac_session_create(const gqac_program *program,
                                          const gqac_session_options *options,

@@ -246,7 +246,7 @@ static gqac_status run_token(plan *p, int64_t past, gqac_diag *diag) {
         GQAC_TRY(fill_cache(p, past, diag));
     p->context->exec.observe = note;
     p->context->exec.observe_arg = p;
-    const int64_t width = gqac_program_embedding(p->program);
+    const int64_t width = gqac_program_embedding_size(p->program);
     const float *zeros = width ? GQAC_ARENA_ARRAY(p->arena, float, (size_t)width) : NULL;
     if (width && !zeros)
         return gqac_diag_oom(diag, "a plan");

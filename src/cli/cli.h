@@ -105,11 +105,11 @@ gqac_status cli_options(cli *c, gqac_options *options);
 gqac_status cli_model(cli *c, gqac_options *options, char *path, size_t size);
 gqac_status cli_threads(cli *c, int *threads);
 /* Opens the model of operand 0 by the common flags. `cacheless`: one that has no cache is opened
- * stateless, for gqac_forward_whole. */
+ * stateless, for gqac_forward_stateless. */
 gqac_status cli_open(cli *c, bool cacheless, gqac_program **program);
 /* Opens the model of operand 0 for stateless runs, with the names of its file, and a context. */
 gqac_status cli_open_stateless(cli *c, gqac_program **program, gqac_context **context);
-/* gqac_program_most_tokens of the model of operand 0, found before its weights are packed.
+/* gqac_program_max_tokens of the model of operand 0, found before its weights are packed.
  * INT64_MAX too when it cannot be opened; loading it says why. */
 int64_t cli_most_tokens(cli *c);
 bool cli_kv_off(const cli *c);

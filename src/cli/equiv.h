@@ -42,7 +42,7 @@ typedef struct equiv {
     gqac_program *fresh; /* the same model once more, which continues what is on disk; NULL: not
                             needed */
     char folder[256];    /* for files; "": there is none */
-    int64_t vocabulary, embedding; /* E of gqac_program_embedding */
+    int64_t vocabulary, embedding; /* E of gqac_program_embedding_size */
     float *given;                  /* embeddings of row 0 [n,E]; NULL: they are generated */
     const gqac_kv_pair *pairs;
     int n_pairs;

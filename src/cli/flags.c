@@ -373,7 +373,7 @@ int64_t cli_most_tokens(cli *c) {
         options.disable = pack;
         options.log = NULL;
         if (gqac_model_open(c->operands[0], &options, 0, &program, NULL, &c->diag) == GQAC_OK)
-            most = gqac_program_most_tokens(program);
+            most = gqac_program_max_tokens(program);
     }
     gqac_program_free(program);
     c->diag = before;

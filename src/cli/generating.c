@@ -136,7 +136,7 @@ static gqac_status check_context(generating *g, int64_t context) {
 }
 
 int64_t generating_most_tokens(const generating *g) {
-    const int64_t rows = gqac_program_most_tokens(g->program);
+    const int64_t rows = gqac_program_max_tokens(g->program);
     const int64_t config = gqac_text_get_settings(g->text)->context_length;
     int64_t most = g->context_tokens ? g->context_tokens : INT64_MAX;
     most = config && config < most ? config : most;

@@ -72,7 +72,7 @@ float *tokens_random_embeddings(uint64_t seed, int64_t n, int64_t width) {
 
 gqac_status tokens_embeddings_fit(cli *c, const gqac_program *program, const float *rows,
                                   int64_t width) {
-    const int64_t wanted = gqac_program_embedding(program);
+    const int64_t wanted = gqac_program_embedding_size(program);
     if (!rows || width == wanted)
         return GQAC_OK;
     if (gqac_program_is_stateless(program))

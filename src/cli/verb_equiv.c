@@ -155,7 +155,7 @@ static gqac_status open_programs(equiv *e, const gqac_options *options, const ch
         GQAC_TRY(equiv_hit_folder(e));
     }
     GQAC_TRY(tokens_embeddings_fit(e->c, e->program, e->given, e->embedding));
-    e->embedding = gqac_program_embedding(e->program);
+    e->embedding = gqac_program_embedding_size(e->program);
     e->vocabulary = gqac_program_vocabulary(e->program);
     e->n_pairs = gqac_program_kv_pairs(e->program, &e->pairs);
     if (!e->vocabulary)

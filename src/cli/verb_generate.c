@@ -45,7 +45,7 @@ static gqac_status take_prompt(cli *c) {
 static gqac_status generate(generating *g, prompt *p, gqac_generation **said) {
     GQAC_TRY(take_prompt(g->c));
     const char *text = cli_value(g->c, "prompt"), *file = cli_value(g->c, "ids");
-    if (gqac_is_seq2seq_folder(g->c->operands[0]))
+    if (gqac_seq2seq_is_folder(g->c->operands[0]))
         return translating_run(g);
     if (cli_value(g->c, "features"))
         return cli_usage(g->c, "--features is for a folder with an encoder and a decoder");

@@ -111,7 +111,7 @@ static gqac_status read_embeddings(scoring *s) {
     if (file && n != s->n)
         return cli_fail(s->c, GQAC_INVALID_INPUT, "--embeds: %lld rows for %lld ids", (long long)n,
                         (long long)s->n);
-    if (!file && gqac_program_embedding(s->program))
+    if (!file && gqac_program_embedding_size(s->program))
         return cli_usage(s->c, "--embeds FILE.npy is missing: the model takes inputs_embeds");
     return tokens_embeddings_fit(s->c, s->program, s->embeddings, s->width);
 }
@@ -154,7 +154,7 @@ static void check_again(scoring *s, int64_t i, float value) {
  * after another where the model returns only the last row. */
 static gqac_status compute_whole(scoring *s, int64_t at, int64_t n) {
     gqac_tensor all;
-    GQAC_TRY(gqac_forward_whole(s->context, s->program, s->ids, at + n, &all, &s->c->diag));
+    GQAC_TRY(gqac_forward_stateless(s->context, s->program, s->ids, at + n, &all, &s->c->diag));
     GQAC_TRY(check_vocabulary(s, all.dims[2]));
     const int64_t skipped = at + n - all.dims[1];
     for (int64_t i = skipped * s->vocabulary; i < (at + n) * s->vocabulary; i++) {

@@ -29,7 +29,7 @@ static const char *find_file(const char *folder, const char *const *names, char 
     return NULL;
 }
 
-bool gqac_is_seq2seq_folder(const char *folder) {
+bool gqac_seq2seq_is_folder(const char *folder) {
     char path[MOST_PATH];
     return !has_file(folder, "genai_config.json", path) &&
            (find_file(folder, encoders, path) || find_file(folder, decoders, path));

@@ -91,9 +91,9 @@ static gqac_status make_counts(int64_t n, int64_t **counts, gqac_diag *diag) {
     return GQAC_OK;
 }
 
-gqac_status gqac_forward_whole(gqac_context *context, const gqac_program *program,
-                               const int64_t *ids, int64_t n, gqac_tensor *logits,
-                               gqac_diag *diag) {
+gqac_status gqac_forward_stateless(gqac_context *context, const gqac_program *program,
+                                   const int64_t *ids, int64_t n, gqac_tensor *logits,
+                                   gqac_diag *diag) {
     static const char *const wanted[] = {LOGITS};
     const char *given[KINDS];
     gqac_tensor in[KINDS];
@@ -119,7 +119,7 @@ gqac_status gqac_forward_whole(gqac_context *context, const gqac_program *progra
 gqac_status whole_step(gqac_session *session, gqac_context *context, const int64_t *ids, size_t n,
                        gqac_diag *diag) {
     gqac_tensor all;
-    GQAC_TRY(gqac_forward_whole(context, session->program, ids, (int64_t)n, &all, diag));
+    GQAC_TRY(gqac_forward_stateless(context, session->program, ids, (int64_t)n, &all, diag));
     const int64_t columns = all.dims[2], first = (all.dims[1] - 1) * columns;
     if (columns != gqac_program_vocabulary(session->program))
         GQAC_FAIL(diag, GQAC_INVALID_MODEL,

@@ -528,7 +528,7 @@ int64_t gqac_program_weight_bytes(const gqac_program *program) {
     return ir_constant_bytes(program->module->graph);
 }
 
-int64_t gqac_program_most_tokens(const gqac_program *program) {
+int64_t gqac_program_max_tokens(const gqac_program *program) {
     return program->most_tokens;
 }
 
@@ -540,7 +540,7 @@ bool gqac_program_is_stateless(const gqac_program *program) {
     return program->stateless;
 }
 
-int64_t gqac_program_embedding(const gqac_program *program) {
+int64_t gqac_program_embedding_size(const gqac_program *program) {
     return program->stateless ? 0 : program->roles.embedding;
 }
 

@@ -105,7 +105,7 @@ const char *gqac_sequence_profile(const gqac_sequence *sequence, char *text, siz
     return text;
 }
 
-const char *gqac_sequence_text(const gqac_sequence *sequence, char *text, size_t size) {
+const char *gqac_sequence_describe(const gqac_sequence *sequence, char *text, size_t size) {
     char missing[48] = "";
     if (sequence->missing)
         snprintf(missing, sizeof missing, " (%lld to compute again)", (long long)sequence->missing);

@@ -37,7 +37,7 @@ struct gqac_scheduler {
     gqac_context *context;
     const gqac_program *program;
     gqac_scheduler_options options;
-    int64_t most;        /* gqac_program_most_tokens */
+    int64_t most;        /* gqac_program_max_tokens */
     int64_t threshold;   /* gqac_program_rope_threshold; 0: none */
     bool padded;         /* gqac_program_padding */
     bool chunk_was_last; /* padded: the last step had a chunk */

@@ -37,12 +37,12 @@ static gqac_status fill(gqac_scheduler *s, const gqac_scheduler_options *options
     GQAC_TRY(choose_limits(&s->options, diag));
     if (gqac_program_is_stateless(s->program))
         GQAC_FAIL(diag, GQAC_USAGE, "the program was compiled without sequence state");
-    if (gqac_program_embedding(s->program) || gqac_program_vocabulary(s->program) < 1)
+    if (gqac_program_embedding_size(s->program) || gqac_program_vocabulary(s->program) < 1)
         GQAC_FAIL(diag, GQAC_UNSUPPORTED,
                   "requests need a model that takes token ids and has a "
                   "vocabulary of fixed size");
     GQAC_TRY(gqac_program_rope_threshold(s->program, &s->threshold, diag));
-    s->most = gqac_program_most_tokens(s->program);
+    s->most = gqac_program_max_tokens(s->program);
     s->padded = gqac_program_padding(s->program, &why);
     s->room = s->options.running;
     s->chunk = s->options.tokens;

@@ -28,7 +28,7 @@ static void open_rig(rig *r, const char *name, int threads) {
     snprintf(path, sizeof path, "test/traced/%s", name);
     memset(r, 0, sizeof *r);
     CU_ASSERT_EQUAL_FATAL(gqac_threads_create(threads, &r->threads, &diag), GQAC_OK);
-    CU_ASSERT(gqac_is_seq2seq_folder(unit_path(path)));
+    CU_ASSERT(gqac_seq2seq_is_folder(unit_path(path)));
     const gqac_status status = gqac_seq2seq_open(unit_path(path), NULL, &r->model, &diag);
     if (status != GQAC_OK)
         printf("%s: %s (%s)\n", path, diag.what, diag.where);
@@ -245,8 +245,8 @@ static void test_refused(void) {
     close_rig(&r);
 
     gqac_seq2seq *model = NULL;
-    CU_ASSERT(!gqac_is_seq2seq_folder(unit_path("test/models/llama")));
-    CU_ASSERT(!gqac_is_seq2seq_folder("/no/such/folder"));
+    CU_ASSERT(!gqac_seq2seq_is_folder(unit_path("test/models/llama")));
+    CU_ASSERT(!gqac_seq2seq_is_folder("/no/such/folder"));
     CU_ASSERT_EQUAL(gqac_seq2seq_open("/no/such/folder", NULL, &model, &diag), GQAC_IO);
     CU_ASSERT_EQUAL(gqac_seq2seq_open(unit_path("test/traced/llama"), NULL, &model, &diag),
                     GQAC_IO);

@@ -58,7 +58,7 @@ static fixture open_fixture(const char *model, const char *target) {
     CU_ASSERT_EQUAL_FATAL(gqac_program_open(path, &options, &f.program, &diag), GQAC_OK);
     CU_ASSERT_EQUAL_FATAL(gqac_context_create(f.program, 1, &f.context, &diag), GQAC_OK);
     f.vocabulary = gqac_program_vocabulary(f.program);
-    f.n = gqac_program_most_tokens(f.program) < N ? gqac_program_most_tokens(f.program) : N;
+    f.n = gqac_program_max_tokens(f.program) < N ? gqac_program_max_tokens(f.program) : N;
     for (int k = 0; k < 2; k++) {
         gqac_sequence *s = new_sequence(&f, k ? "quantised" : "contiguous");
         f.logits[k] = malloc((size_t)(f.n * f.vocabulary) * sizeof *f.logits[k]);

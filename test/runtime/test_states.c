@@ -82,12 +82,12 @@ static void a_sequence_is_described(void) {
             CU_ASSERT_TRUE(feed(sequence, length));
         snprintf(want, sizeof want, "contiguous, %lld tokens, %d tensors, %zu bytes",
                  (long long)length, n, gqac_sequence_bytes(sequence, NULL));
-        CU_ASSERT_STRING_EQUAL(gqac_sequence_text(sequence, text, sizeof text), want);
+        CU_ASSERT_STRING_EQUAL(gqac_sequence_describe(sequence, text, sizeof text), want);
     }
-    CU_ASSERT_STRING_EQUAL(gqac_sequence_text(sequence, small, sizeof small), "contiguous,");
+    CU_ASSERT_STRING_EQUAL(gqac_sequence_describe(sequence, small, sizeof small), "contiguous,");
     CU_ASSERT_EQUAL_FATAL(gqac_sequence_rewind(sequence, 150, &diag), GQAC_OK);
     CU_ASSERT_EQUAL(gqac_sequence_missing(sequence), 150 - 128);
-    CU_ASSERT_PTR_NOT_NULL(strstr(gqac_sequence_text(sequence, text, sizeof text),
+    CU_ASSERT_PTR_NOT_NULL(strstr(gqac_sequence_describe(sequence, text, sizeof text),
                                   "150 tokens (22 to compute again)"));
     gqac_sequence_free(sequence);
     close_all();

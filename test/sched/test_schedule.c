@@ -295,7 +295,7 @@ static void aborted(void) {
 /* The positions of the model end an answer, and refuse a prompt. */
 static void positions(void) {
     rig r = rig_open("test/models/qwen3/model.onnx", 0, 1);
-    const int64_t most = gqac_program_most_tokens(r.program);
+    const int64_t most = gqac_program_max_tokens(r.program);
     CU_ASSERT_FATAL(most > 10 && most < RIG_LIST);
     gqac_scheduler *s = rig_scheduler(&r, 0, 0, NULL);
     client c = rig_client(most - 3, 20, 1), too_long = rig_client(most + 1, 1, 2);

@@ -38,36 +38,42 @@ static void run_rows(void *arg, size_t begin, size_t end, int worker) {
     }
 }
 
+/* Sets from[i] to the axis of x whose length axis i of the output has; -1: its length is 1. Returns
+ * the rank of the output. */
+static int output_axes(const ir_node *node, int rank, int axis, int *from) {
+    int n = 0;
+    for (int i = 0; i < rank; i++)
+        if (i != axis)
+            from[n++] = i;
+        else if (ir_attr_int(node, "keepdims"))
+            from[n++] = -1;
+    return n;
+}
+
 gqac_status op_arg_infer(ir_node *node, gqac_diag *diag) {
     ir_type type = op_in_type(node, 0);
     const ir_dim *dims[GQAC_MAX_RANK];
-    int axis = 0, rank = 0;
+    int axis = 0, from[GQAC_MAX_RANK];
     GQAC_TRY(op_check_dtype(node, 0, OP_NUMBERS, diag));
     if (type.rank < 0)
         return op_set_type(node, 0, GQAC_I64, -1, NULL, diag);
     GQAC_TRY(op_axis(node, ir_attr_int(node, "axis"), type.rank, &axis, diag));
-    for (int i = 0; i < type.rank; i++) {
-        if (i != axis)
-            dims[rank++] = type.dims[i];
-        else if (ir_attr_int(node, "keepdims"))
-            dims[rank++] = ir_dim_const(op_dims(node), 1);
-    }
+    const int rank = output_axes(node, type.rank, axis, from);
+    for (int i = 0; i < rank; i++)
+        dims[i] = from[i] < 0 ? ir_dim_const(op_dims(node), 1) : type.dims[from[i]];
     return op_set_type(node, 0, GQAC_I64, rank, dims, diag);
 }
 
 gqac_status op_arg_eval(op_call *call, bool least) {
     const ir_node *node = call->node;
-    int axis, rank = 0;
+    int axis, from[GQAC_MAX_RANK];
     int64_t dims[GQAC_MAX_RANK];
     GQAC_TRY(op_want_set(call, 0, OP_NUMBERS));
     const gqac_tensor *x = call->in[0];
     GQAC_TRY(op_axis(node, ir_attr_int(node, "axis"), x->rank, &axis, call->diag));
-    for (int i = 0; i < x->rank; i++) {
-        if (i != axis)
-            dims[rank++] = x->dims[i];
-        else if (ir_attr_int(node, "keepdims"))
-            dims[rank++] = 1;
-    }
+    const int rank = output_axes(node, x->rank, axis, from);
+    for (int i = 0; i < rank; i++)
+        dims[i] = from[i] < 0 ? 1 : x->dims[from[i]];
     GQAC_TRY(op_output(call, 0, GQAC_I64, rank, dims));
     int64_t rows = gqac_tensor_count(&call->out[0]);
     if (rows > 0 && x->dims[axis] == 0)

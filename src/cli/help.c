@@ -76,13 +76,10 @@ void help_print_verb(const gqac_cli_verb *verb) {
     }
     printf("\ncommon flags:\n");
     print_flags(verb, cli_common_flags);
-    char exits_text[512] = "";
+    printf("\nexit codes:\n");
     const char *meaning = NULL;
-    for (int i = 0, code, n = 0; (code = help_exit_code(i, &meaning)) >= 0; i++)
-        n += snprintf(exits_text + n, sizeof exits_text - (size_t)n, "%s%d %s", i ? ", " : "", code,
-                      meaning);
-    printf("\nexit codes: ");
-    print_wrapped(exits_text, 12);
+    for (int i = 0, code; (code = help_exit_code(i, &meaning)) >= 0; i++)
+        printf("  %3d  %s\n", code, meaning);
 }
 
 void help_print(void) {

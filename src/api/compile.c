@@ -115,7 +115,8 @@ static gqac_status make_program(loaded *m, const gqac_options *options, gqac_pro
     if (o->stop_after)
         GQAC_FAIL(diag, GQAC_USAGE, "a program needs all passes; --stop-after is for compile");
     if (o->memory_budget < 0)
-        GQAC_FAIL(diag, GQAC_USAGE, "a memory budget of %lld bytes", (long long)o->memory_budget);
+        GQAC_FAIL(diag, GQAC_USAGE, "the memory budget is %lld bytes: it must not be negative",
+                  (long long)o->memory_budget);
     GQAC_TRY(load_rename(m, o, diag));
     /* whether rows are mixed is decided by the model's own ops, before they are lowered */
     const pass_request look = {.stateful = !o->stateless,
@@ -407,7 +408,7 @@ static gqac_status map_artefact(const char *path, gqac_map *map, gqac_diag *diag
     if (artefact_is(map) || load_is_artefact_name(path))
         return GQAC_OK;
     gqac_unmap(map);
-    GQAC_FAIL(diag, GQAC_USAGE, "'%s' is not an artefact: only those have checksums", path);
+    GQAC_FAIL(diag, GQAC_USAGE, "'%s' is not an artefact: only artefacts have checksums", path);
 }
 
 gqac_status gqac_artefact_verify(const char *path, gqac_diag *diag) {

@@ -65,12 +65,12 @@ static bool find_beside(const char *folder, const struct stat *wanted, bool onnx
 static gqac_status refuse(const char *path, const char *what, const char *rule, gqac_diag *diag) {
     gqac_diag_set(diag, GQAC_USAGE, "writing '%s' would overwrite %s", path, what);
     gqac_diag_rule(diag, "%s", rule);
-    gqac_diag_hint(diag, "another name for what is written");
+    gqac_diag_hint(diag, "write to another name");
     return GQAC_USAGE;
 }
 
 static const char over_nothing[] =
-    "nothing is written over a file that is read or that belongs to the model";
+    "gqac never overwrites a file that it reads or that belongs to the model";
 
 static gqac_status check_beside(const char *model, bool onnx, const char *path,
                                 const struct stat *wanted, gqac_diag *diag) {
@@ -125,8 +125,9 @@ gqac_status guard_onnx(const char *model, const onnx_files *files, bool in_place
         return refuse(path, "the text of the model", "a .gq file becomes an ONNX file of its own",
                       diag);
     if (same && onnx_files_external(files))
-        return refuse(path, "a model whose weights lie in other files",
-                      "a model may be rewritten in place when its weights lie in it", diag);
+        return refuse(path, "a model whose weights are in other files",
+                      "a model may be rewritten in place only if its weights are in the same file",
+                      diag);
     if (!same)
         GQAC_TRY(check(model, files, true, path, diag));
     return check(model, files, true, data, diag);

@@ -48,7 +48,7 @@ static gqac_status load_text(const char *path, loaded *m, gqac_diag *diag) {
     if (!text)
         return gqac_diag_oom(diag, "the text of a graph");
     if (has_nul)
-        GQAC_FAIL(diag, GQAC_INVALID_MODEL, "%s: the text holds a NUL byte", path);
+        GQAC_FAIL(diag, GQAC_INVALID_MODEL, "%s: the text contains a NUL byte", path);
     gqac_status status = ir_parse(m->arena, text, op_schema, &m->module, diag);
     if (status == GQAC_OK)
         status = ir_graph_walk(m->module->graph, verify_node, diag);
@@ -81,10 +81,10 @@ static bool is_artefact(const loaded *m, const char *path) {
 static gqac_status load_artefact(const char *path, loaded *m, gqac_diag *diag) {
     GQAC_TRY(load_map(m, path, &m->map, diag));
     if ((uintptr_t)m->map.data % 64) { /* a mapped file is aligned to pages */
-        gqac_diag_set(diag, GQAC_USAGE, "the artefact lies at %p", (const void *)m->map.data);
+        gqac_diag_set(diag, GQAC_USAGE, "the artefact is at address %p", (const void *)m->map.data);
         gqac_diag_where(diag, "%s", path);
-        gqac_diag_rule(diag, "an artefact in memory lies on a multiple of 64 bytes");
-        gqac_diag_hint(diag, "aligned_alloc, or mmap");
+        gqac_diag_rule(diag, "the address of an artefact in memory must be a multiple of 64");
+        gqac_diag_hint(diag, "allocate it with aligned_alloc, or map the file with mmap");
         return GQAC_USAGE;
     }
     GQAC_TRY(artefact_open(path, &m->map, m->arena, &m->module, &m->meta, diag));
@@ -124,7 +124,7 @@ gqac_status load_model(const char *path, const gqac_options *options, bool keep_
         return gqac_diag_oom(diag, "a model");
     gqac_status status = load_any(path, options, model, diag);
     if (status == GQAC_IO && !options->bytes && gqac_path_is_dir(path))
-        gqac_diag_hint(diag, "gqac_model_open opens a model folder; this takes a file in it");
+        gqac_diag_hint(diag, "name a file in the folder; gqac_model_open opens a folder");
     if (status == GQAC_OK) {
         model->module->source = gqac_arena_strdup(model->arena, path);
         return GQAC_OK;
@@ -293,7 +293,7 @@ static gqac_status same(const char *flag, const char *made_for, const char *want
         return GQAC_OK;
     gqac_diag_set(diag, GQAC_USAGE, "the artefact was compiled for %s %s, not %s", flag, made_for,
                   wanted);
-    gqac_diag_hint(diag, "give %s %s, or compile the model again with %s %s", flag, made_for, flag,
+    gqac_diag_hint(diag, "use %s %s, or compile the model again with %s %s", flag, made_for, flag,
                    wanted);
     return GQAC_USAGE;
 }
@@ -306,7 +306,7 @@ static gqac_status same_switch(const char *flag, const char *made_for, bool want
     gqac_diag_set(diag, GQAC_USAGE, "the artefact was compiled %s %s", made ? "for" : "without",
                   flag);
     gqac_diag_hint(diag,
-                   made ? "give %s, or compile the model again without it"
+                   made ? "use %s, or compile the model again without it"
                         : "leave out %s, or compile the model again with it",
                    flag);
     return GQAC_USAGE;
@@ -342,7 +342,7 @@ gqac_status load_context(loaded *model, const gqac_options *options, pass_contex
         gqac_numerics_profile(profile, options->target, options->math);
         if (strcmp(profile, model->meta.profile) != 0) {
             gqac_diag_set(diag, GQAC_INVALID_MODEL,
-                          "the artefact has the numerics profile %s, this gqac computes by %s",
+                          "the artefact has the numerics profile %s, this gqac has %s",
                           model->meta.profile, profile);
             gqac_diag_rule(diag, "results of different profiles are never mixed");
             gqac_diag_hint(diag, "compile the model again");

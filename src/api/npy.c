@@ -161,7 +161,7 @@ static gqac_status pick_type(const char *path, const npy *n, gqac_dtype as, gqac
         return GQAC_INVALID_INPUT;
     }
     if (as != GQAC_NONE && as != *dtype)
-        GQAC_FAIL(diag, GQAC_INVALID_INPUT, "%s holds %s, expected %s", path,
+        GQAC_FAIL(diag, GQAC_INVALID_INPUT, "%s contains %s, expected %s", path,
                   gqac_dtype_name(*dtype), gqac_dtype_name(as));
     return GQAC_OK;
 }

@@ -45,7 +45,7 @@ static gqac_status check_distinct(const char **names, int n, const char *what, g
     for (int i = 0; i + 1 < n; i++)
         if (!strcmp(names[i], names[i + 1])) {
             gqac_diag_set(diag, GQAC_INVALID_MODEL, "two %s would be called '%s'", what, names[i]);
-            gqac_diag_rule(diag, "names of inputs and outputs in a config tell them apart");
+            gqac_diag_rule(diag, "names of inputs and outputs in a config must be distinct");
             return GQAC_INVALID_MODEL;
         }
     return GQAC_OK;

@@ -206,7 +206,7 @@ static gqac_status trace_branch(tracer *t, const ir_node *old, const gqac_tensor
     const ir_graph *branch = ir_attr_get(old, taken ? "then_branch" : "else_branch")->graph;
     if (branch->ret->n_inputs < old->n_outputs)
         return op_fail(old, t->diag, GQAC_INVALID_MODEL,
-                       "the branch does not give the results of the If");
+                       "the branch has fewer results than the If has outputs");
     GQAC_TRY(trace(t, branch));
     for (int i = 0; i < old->n_outputs; i++)
         if (old->outputs[i])

@@ -22,8 +22,8 @@ static gqac_status check_node(void *arg, ir_node *node) {
     if (strcmp(op->domain, "gqac") == 0) {
         gqac_diag_set(ex->diag, GQAC_UNSUPPORTED, "'%s' is an op of gqac, not of ONNX", op->name);
         ir_node_where(node, ex->diag);
-        gqac_diag_hint(ex->diag, "the last graph of ONNX ops only is the one after tidy or raise: "
-                                 "--stop-after tidy");
+        gqac_diag_hint(ex->diag,
+                       "after tidy or raise, the graph has only ONNX ops: use --stop-after tidy");
         return GQAC_UNSUPPORTED;
     }
     if (!*op->domain && op->since > ex->opset)

@@ -246,7 +246,8 @@ static gqac_status cannot_open(const char *location, gqac_diag *diag) {
         GQAC_FAIL(diag, GQAC_IO, "cannot open external data '%s': %s", location, strerror(error));
     if (error == EXDEV) {
         refuse(diag, location, "is or goes through a link that leads out of the folder");
-        gqac_diag_hint(diag, "name a folder that holds the link and its target: --model-root");
+        gqac_diag_hint(diag,
+                       "name a folder that contains the link and its target with --model-root");
         return GQAC_INVALID_MODEL;
     }
     if (error == ELOOP)
@@ -266,7 +267,7 @@ static gqac_status check_file(const onnx_files *files, const char *location,
         return refuse(diag, location, "is the model itself");
     if (!files->root && info->st_nlink > 1) {
         refuse(diag, location, "has several hard links");
-        gqac_diag_hint(diag, "name the folder that holds all files: --model-root");
+        gqac_diag_hint(diag, "name the folder that contains all files with --model-root");
         return GQAC_INVALID_MODEL;
     }
     return GQAC_OK;
@@ -325,7 +326,7 @@ static gqac_status take_file(onnx_files *files, const char *location, int fd, co
                              gqac_diag *diag) {
     struct stat info;
     if (fstat(fd, &info) != 0)
-        GQAC_FAIL(diag, GQAC_IO, "cannot look at '%s': %s", location, strerror(errno));
+        GQAC_FAIL(diag, GQAC_IO, "cannot get the status of '%s': %s", location, strerror(errno));
     GQAC_TRY(check_file(files, location, &info, diag));
     uint64_t hash = gqac_hash_u64(files->files.seed ^ (uint64_t)info.st_dev, (uint64_t)info.st_ino);
     *out = gqac_table_find(&files->files, hash, same_inode, &info);
@@ -347,7 +348,7 @@ static gqac_status ask_for(onnx_files *files, const char *location, const side_f
     const void *data = NULL;
     size_t bytes = 0;
     if (!memory->external) {
-        refuse(diag, location, "cannot be had: the model lies in memory");
+        refuse(diag, location, "cannot be read: the model is in memory");
         gqac_diag_hint(diag, "set gqac_model_bytes.external");
         return GQAC_INVALID_MODEL;
     }
@@ -355,13 +356,14 @@ static gqac_status ask_for(onnx_files *files, const char *location, const side_f
     const gqac_status status = memory->external(memory->arg, location, &data, &bytes, &own);
     if (status != GQAC_OK) {
         if ((unsigned)status >= GQAC_STATUS_COUNT)
-            GQAC_FAIL(diag, GQAC_USAGE, "the callback for external data gave status %d", status);
+            GQAC_FAIL(diag, GQAC_USAGE, "the callback for external data returned status %d",
+                      status);
         if (*own.what && diag) {
             *diag = own;
             diag->status = status;
             return status;
         }
-        GQAC_FAIL(diag, status, "external data '%s' cannot be had", location);
+        GQAC_FAIL(diag, status, "external data '%s' are not available", location);
     }
     if (!data && bytes)
         GQAC_FAIL(diag, GQAC_USAGE, "external data '%s' are %zu bytes at NULL", location, bytes);

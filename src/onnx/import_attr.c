@@ -142,8 +142,8 @@ gqac_status onnx_attr_resolve(const onnx_scope *scope, const attribute *a, const
         return GQAC_OK;
     if (!scope->call)
         GQAC_FAIL(im->diag, GQAC_INVALID_MODEL,
-                  "attribute '%s' refers to '%s', but this is no function", onnx_text(a->name),
-                  name);
+                  "attribute '%s' refers to '%s', but the node is not in a function",
+                  onnx_text(a->name), name);
     *out = NULL;
     const onnx_call *call = scope->call;
     for (size_t i = 0; i < call->n_attributes && !*out; i++)

@@ -139,7 +139,7 @@ gqac_status onnx_import_call(onnx_scope *scope, const Onnx__NodeProto *node,
     bool graph;
     GQAC_TRY(bind_attributes(scope, node, &call, &graph));
     if (graph)
-        return onnx_pass_over(scope, node, "a graph is given to a function");
+        return onnx_pass_over(scope, node, "a function with a graph as an attribute");
     onnx_scope body = {.im = im,
                        .graph = scope->graph,
                        .call = &call,

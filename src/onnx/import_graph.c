@@ -70,7 +70,7 @@ static gqac_status import_type(const onnx_scope *scope, const Onnx__ValueInfoPro
     if (!input->type || !input->type->value_case)
         GQAC_FAIL(im->diag, GQAC_INVALID_MODEL, "input '%s' has no type", name);
     if (input->type->value_case != ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE)
-        return onnx_tally_unsupported(im, "graph input", "it is no tensor", name);
+        return onnx_tally_unsupported(im, "graph input", "it is not a tensor", name);
     const Onnx__TypeProto__Tensor *tensor = input->type->tensor_type;
     int32_t code = tensor->has_elem_type ? tensor->elem_type : 0;
     if (nested && code == 0)

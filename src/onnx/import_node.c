@@ -198,7 +198,7 @@ static gqac_status import_constant(onnx_scope *scope, const Onnx__NodeProto *nod
                   "Constant has one attribute, one output and no input");
     GQAC_TRY(onnx_attr_resolve(scope, node->attribute[0], &attr));
     if (!attr)
-        GQAC_FAIL(im->diag, GQAC_INVALID_MODEL, "the caller sets no attribute '%s'",
+        GQAC_FAIL(im->diag, GQAC_INVALID_MODEL, "the caller does not set the attribute '%s'",
                   onnx_text(node->attribute[0]->ref_attr_name));
     /* the value of a reference has the caller's name for it */
     Onnx__AttributeProto *own = gqac_arena_copy(im->scratch, attr, sizeof *attr);
@@ -222,7 +222,8 @@ static const char *wrong_version(importer *im, const gqac_op *op, int64_t opset)
         return gqac_arena_printf(im->scratch, "opset %lld is older than %d", (long long)opset,
                                  ONNX_OLDEST_OPSET);
     if (opset < op->schema.introduced)
-        return gqac_arena_printf(im->scratch, "opset %lld is older than the op, which came with %d",
+        return gqac_arena_printf(im->scratch,
+                                 "opset %lld is older than the op, which was added in opset %d",
                                  (long long)opset, op->schema.introduced);
     if (op->schema.until && opset > op->schema.until)
         return gqac_arena_printf(im->scratch, "opset %lld is newer than %d", (long long)opset,

@@ -209,7 +209,8 @@ static gqac_status emitted(scanner *s) {
     if (s->thin->failed)
         return gqac_diag_oom(s->diag, "the model's structure");
     if (s->thin->length > ONNX_MAX_THIN)
-        return fail(s, s->at, GQAC_LIMIT, "the model takes more than 256 MiB besides its weights");
+        return fail(s, s->at, GQAC_LIMIT,
+                    "the model needs more than 256 MiB in addition to its weights");
     return GQAC_OK;
 }
 
@@ -251,7 +252,7 @@ static gqac_status read_field(scanner *s, scan_field *f) {
         if ((wrong = onnx_varint(s->data, frame->end, &s->at, &length)))
             return fail_short(s, f->start, wrong);
         if (s->at - f->value > 5 || length > frame->end - s->at)
-            return fail_short(s, f->start, "a length goes past the end");
+            return fail_short(s, f->start, "a length extends past the end");
         f->value = s->at;
         s->at += length;
         break;
@@ -295,7 +296,7 @@ static gqac_status check_packed(scanner *s, const scan_field *f, bool large, siz
     if (wire) {
         size_t size = wire == 1 ? 8 : 4;
         if (bytes % size)
-            return fail_field(s, f, GQAC_INVALID_MODEL, "does not hold whole elements");
+            return fail_field(s, f, GQAC_INVALID_MODEL, "does not contain whole elements");
         *count = bytes / size;
         return GQAC_OK;
     }
@@ -328,7 +329,7 @@ static gqac_status check_singular(scanner *s, const scan_field *f) {
     uint32_t bit = oneof ? 1u : 1u << f->number;
     if (f->field->label != PROTOBUF_C_LABEL_REPEATED && (frame->seen & bit))
         return fail_field(s, f, GQAC_INVALID_MODEL,
-                          oneof ? "is a second choice of its kind" : "appears twice");
+                          oneof ? "sets a oneof a second time" : "appears twice");
     frame->seen |= bit;
     return GQAC_OK;
 }

@@ -32,7 +32,7 @@ gqac_status onnx_tensor_header(const Onnx__TensorProto *proto, gqac_tensor *tens
     const ProtobufCEnumDescriptor *codes = &onnx__tensor_proto__data_type__descriptor;
     const ProtobufCEnumValue *known = protobuf_c_enum_descriptor_get_value(codes, code);
     if (!known || code == ONNX__TENSOR_PROTO__DATA_TYPE__UNDEFINED)
-        GQAC_FAIL(diag, GQAC_INVALID_MODEL, "there is no element type %d", (int)code);
+        GQAC_FAIL(diag, GQAC_INVALID_MODEL, "unknown element type %d", (int)code);
     tensor->dtype = gqac_dtype_from_onnx(code);
     if (tensor->dtype == GQAC_NONE)
         GQAC_FAIL(diag, GQAC_UNSUPPORTED, "element type %s is not supported", known->name);
@@ -74,7 +74,7 @@ static gqac_status check_bools(const gqac_tensor *tensor, size_t bytes, gqac_dia
     const unsigned char *data = tensor->data;
     for (size_t i = 0; tensor->dtype == GQAC_BOOL && i < bytes; i++)
         if (data[i] > 1)
-            GQAC_FAIL(diag, GQAC_INVALID_MODEL, "a bool is %d", data[i]);
+            GQAC_FAIL(diag, GQAC_INVALID_MODEL, "a bool has the value %d", data[i]);
     return GQAC_OK;
 }
 
@@ -116,7 +116,7 @@ static gqac_status parse_entry(const Onnx__StringStringEntryProto *entry, extern
         GQAC_FAIL(diag, GQAC_INVALID_MODEL, "external data have an unknown key '%s'", key);
     }
     if (!number)
-        GQAC_FAIL(diag, GQAC_INVALID_MODEL, "the %s '%s' of external data is no decimal number",
+        GQAC_FAIL(diag, GQAC_INVALID_MODEL, "the %s '%s' of external data is not a decimal number",
                   key, value);
     return GQAC_OK;
 }
@@ -137,7 +137,7 @@ static gqac_status parse_external(const Onnx__TensorProto *proto, external *ext,
         GQAC_FAIL(diag, GQAC_INVALID_MODEL, "external data have no location");
     if (ext->has_length && ext->length != bytes)
         GQAC_FAIL(diag, GQAC_INVALID_MODEL,
-                  "its length in '%s' is %llu bytes, type and shape ask for %zu", ext->location,
+                  "its length in '%s' is %llu bytes, type and shape need %zu", ext->location,
                   (unsigned long long)ext->length, bytes);
     return GQAC_OK;
 }
@@ -149,11 +149,11 @@ static gqac_status read_external(const Onnx__TensorProto *proto, onnx_files *fil
     const gqac_map *map = NULL;
     GQAC_TRY(parse_external(proto, &ext, bytes, diag));
     if (!files)
-        GQAC_FAIL(diag, GQAC_UNSUPPORTED, "a lone tensor cannot have external data");
+        GQAC_FAIL(diag, GQAC_UNSUPPORTED, "a tensor file of its own cannot have external data");
     GQAC_TRY(onnx_files_side(files, ext.location, &map, diag));
     if (bytes > map->size || ext.offset > map->size - bytes) {
         gqac_diag_set(diag, GQAC_INVALID_MODEL,
-                      "its %zu bytes at offset %llu go past the end of '%s' (%zu bytes)", bytes,
+                      "its %zu bytes at offset %llu extend past the end of '%s' (%zu bytes)", bytes,
                       (unsigned long long)ext.offset, ext.location, map->size);
         if (onnx_file_kind(map))
             gqac_diag_hint(diag, "it looks like %s", onnx_file_kind(map));
@@ -188,8 +188,8 @@ static gqac_status find_data(const Onnx__TensorProto *proto, unsigned *field, gq
 }
 
 static gqac_status wrong_bytes(size_t length, size_t bytes, gqac_diag *diag) {
-    GQAC_FAIL(diag, GQAC_INVALID_MODEL, "its data have %zu bytes, type and shape ask for %zu",
-              length, bytes);
+    GQAC_FAIL(diag, GQAC_INVALID_MODEL, "its data have %zu bytes, type and shape need %zu", length,
+              bytes);
 }
 
 static gqac_status read_raw(const Onnx__TensorProto *proto, const gqac_map *model,
@@ -223,8 +223,7 @@ static gqac_status prepare(const Onnx__TensorProto *proto, gqac_tensor *tensor, 
     if (is_external(proto) && *field)
         GQAC_FAIL(diag, GQAC_INVALID_MODEL, "it has both inline and external data");
     if (proto->has_data_location && proto->data_location && !is_external(proto))
-        GQAC_FAIL(diag, GQAC_INVALID_MODEL, "there is no data location %d",
-                  (int)proto->data_location);
+        GQAC_FAIL(diag, GQAC_INVALID_MODEL, "unknown data location %d", (int)proto->data_location);
     return GQAC_OK;
 }
 

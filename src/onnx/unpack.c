@@ -38,7 +38,7 @@ gqac_status onnx_unpack(const gqac_str *thin, const ProtobufCMessageDescriptor *
         return GQAC_OK;
     /* the scan accepted the bytes, so protobuf-c can only lack memory */
     if (u.exceeded)
-        GQAC_FAIL(diag, GQAC_LIMIT, "the model's structure takes more than %zu MiB",
+        GQAC_FAIL(diag, GQAC_LIMIT, "the model's structure needs more than %zu MiB",
                   u.budget >> 20);
     return gqac_diag_oom(diag, "the model's structure");
 }

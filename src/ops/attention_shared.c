@@ -62,7 +62,7 @@ gqac_status op_ranges(const op_work *work, const gqac_tensor *lo_tensor,
     for (int64_t i = 0; i < batch * rows; i++)
         if ((*lo)[i] < 0 || (*hi)[i] < (*lo)[i] || (*hi)[i] > keys)
             OP_STOP(work, GQAC_OUT_OF_RANGE,
-                    "visible keys [%d,%d) of row %lld do not lie in the %lld keys", (*lo)[i],
+                    "the visible range [%d,%d) of row %lld is not within the %lld keys", (*lo)[i],
                     (*hi)[i], (long long)i, (long long)keys);
     return GQAC_OK;
 }
@@ -213,8 +213,9 @@ gqac_status attention_infer(ir_node *node, gqac_diag *diag) {
     if (ir_dim_is_const(op_in_dim(node, Q, 1), &q_heads) &&
         ir_dim_is_const(op_in_dim(node, K, 1), &kv_heads) &&
         (kv_heads < 1 || q_heads % kv_heads != 0))
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "%lld query heads over %lld key/value heads",
-                (long long)q_heads, (long long)kv_heads);
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
+                "%lld query heads are not a multiple of %lld key/value heads", (long long)q_heads,
+                (long long)kv_heads);
     const ir_dim *dims[3] = {
         op_in_dim(node, Q, 0), op_in_dim(node, Q, 2),
         ir_dim_mul(op_dims(node), op_in_dim(node, Q, 1), op_in_dim(node, V, 3))};
@@ -233,7 +234,8 @@ gqac_status attention_visible_verify(const ir_node *node, gqac_diag *diag) {
     GQAC_TRY(op_check_int(node, "causal", 0, 1, diag));
     if (window < -1 || window == 0 || (window > 0 && !ir_attr_int(node, "causal")))
         OP_FAIL(node, diag, GQAC_INVALID_MODEL,
-                "attribute window = %lld: -1, or with causal = 1 at least 1", (long long)window);
+                "attribute window = %lld: must be -1, or with causal = 1 at least 1",
+                (long long)window);
     return GQAC_OK;
 }
 
@@ -281,7 +283,8 @@ int64_t attention_window_rows(const ir_node *node, int64_t capacity, int64_t bat
 gqac_status attention_code_verify(const ir_node *node, gqac_diag *diag) {
     const int64_t bits = ir_attr_int(node, "bits");
     if (bits != 4 && bits != 8)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute bits = %lld: 4 or 8", (long long)bits);
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute bits = %lld: must be 4 or 8",
+                (long long)bits);
     return op_check_int(node, "per_channel", 0, 1, diag);
 }
 

@@ -29,7 +29,7 @@ static const op_binary *kernel_of(const ir_node *node) {
 static gqac_status verify(const ir_node *node, gqac_diag *diag) {
     const char *direction = direction_of(node);
     if (strcmp(direction, "LEFT") != 0 && strcmp(direction, "RIGHT") != 0)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute direction = '%s': LEFT or RIGHT",
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute direction = '%s': must be LEFT or RIGHT",
                 direction);
     return GQAC_OK;
 }

@@ -138,7 +138,7 @@ static gqac_status check_lengths(op_call *call, const blocks *k, int64_t batch) 
     int64_t places = (k->rows->dims[1] - 1) * k->block, capacity = call->in[PAST]->dims[2];
     if (k->keys < 1 || k->keys > capacity)
         OP_FAIL(call->node, call->diag, GQAC_OUT_OF_RANGE,
-                "total_sequence_length = %lld: past_key is a buffer of %lld rows, which must hold "
+                "total_sequence_length = %lld exceeds past_key, a buffer that has %lld rows for "
                 "all tokens",
                 (long long)k->keys, (long long)capacity);
     for (int64_t b = 0; b < batch; b++) {

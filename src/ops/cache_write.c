@@ -30,7 +30,7 @@ static gqac_status read_row(op_call *call, int64_t rows, int64_t *row) {
     *row = op_get_i64(pos, 0);
     if (*row < 0 || *row >= rows)
         OP_FAIL(call->node, call->diag, GQAC_OUT_OF_RANGE,
-                "kv_pos = %lld is not a row of a cache of %lld rows", (long long)*row,
+                "kv_pos = %lld is out of range for a cache of %lld rows", (long long)*row,
                 (long long)rows);
     return GQAC_OK;
 }
@@ -43,8 +43,8 @@ static gqac_status eval(op_call *call) {
     if (fresh->rank != 2 || cache->rank != 2 || fresh->dims[0] != 1 ||
         fresh->dims[1] != cache->dims[1])
         OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
-                "new_kv must be one row [1,C] of a cache [M,C]: ranks %d and %d", fresh->rank,
-                cache->rank);
+                "new_kv must be one row [1,C] of a cache [M,C], their ranks are %d and %d",
+                fresh->rank, cache->rank);
     GQAC_TRY(read_row(call, cache->dims[0], &row));
     GQAC_TRY(op_output_like(call, 0, cache->dtype, cache));
     size_t bytes = gqac_tensor_bytes(cache), width = gqac_tensor_bytes(fresh);

@@ -19,8 +19,9 @@ static const ir_attr_spec attrs[] = {
 static gqac_status verify(const ir_node *node, gqac_diag *diag) {
     int64_t q = ir_attr_int(node, "num_heads"), kv = ir_attr_int(node, "kv_num_heads");
     if (q < 1 || kv < 1 || q > INT32_MAX || q % kv != 0)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "%lld query heads over %lld key/value heads",
-                (long long)q, (long long)kv);
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
+                "%lld query heads are not a multiple of %lld key/value heads", (long long)q,
+                (long long)kv);
     return op_check_float(node, "scale", true, diag);
 }
 
@@ -40,8 +41,9 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
         GQAC_TRY(op_check_dtype(node, i, OP_FLOATS, diag));
         GQAC_TRY(op_check_same(node, Q, i, diag));
         if (ir_dim_is_const(op_in_dim(node, i, 1), &width) && width % heads != 0)
-            OP_FAIL(node, diag, GQAC_INVALID_MODEL, "%lld columns over %lld heads",
-                    (long long)width, (long long)heads);
+            OP_FAIL(node, diag, GQAC_INVALID_MODEL,
+                    "%lld columns cannot be divided into %lld heads", (long long)width,
+                    (long long)heads);
     }
     GQAC_TRY(op_check_dtype(node, POS, OP_BIT(I32) | OP_BIT(U32), diag));
     GQAC_TRY(attention_same_dim(node, op_in_dim(node, Q, 0), ir_dim_const(op_dims(node), 1),

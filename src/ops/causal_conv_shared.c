@@ -19,8 +19,8 @@ static bool is_silu(const ir_node *node) {
 gqac_status causal_conv_verify(const ir_node *node, gqac_diag *diag) {
     const char *name = ir_attr_get(node, "activation")->s;
     if (!is_silu(node) && strcmp(name, "none") != 0)
-        OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute activation = '%s': none, silu or swish",
-                name);
+        OP_FAIL(node, diag, GQAC_UNSUPPORTED,
+                "attribute activation = '%s': must be none, silu or swish", name);
     return GQAC_OK;
 }
 
@@ -152,7 +152,7 @@ static gqac_status read_lengths(op_call *call, const gqac_tensor *new_len, conv 
     }
     if (!fits || sum != call->in[X]->dims[2])
         OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
-                "the new tokens of %lld sequences are not the %lld elements of a channel",
+                "the new tokens of %lld sequences do not add up to the %lld elements of a channel",
                 (long long)c->n, (long long)call->in[X]->dims[2]);
     return GQAC_OK;
 }

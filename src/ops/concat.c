@@ -30,8 +30,9 @@ static gqac_status join(ir_node *node, ir_type next, int axis, ir_type *all, con
         }
         bool a = ir_dim_is_const(dims[i], &x), b = ir_dim_is_const(next.dims[i], &y);
         if (a && b && x != y)
-            OP_FAIL(node, diag, GQAC_INVALID_MODEL, "inputs differ in axis %d: %lld and %lld", i,
-                    (long long)x, (long long)y);
+            OP_FAIL(node, diag, GQAC_INVALID_MODEL,
+                    "inputs have different lengths along axis %d: %lld and %lld", i, (long long)x,
+                    (long long)y);
         if (!dims[i] || b)
             dims[i] = next.dims[i];
     }

@@ -116,7 +116,7 @@ gqac_status present_put(const op_work *work, present_rows *c, void *memory) {
     c->present = memory;
     if (c->present == c->past && c->capacity > c->past_rows)
         OP_STOP(work, GQAC_INVALID_INPUT,
-                "present overwrites past, whose %lld rows do not hold %lld tokens",
+                "present overwrites past, which has %lld rows for %lld tokens",
                 (long long)c->past_rows, (long long)c->capacity);
     return GQAC_OK;
 }

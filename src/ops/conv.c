@@ -100,14 +100,14 @@ static gqac_status infer_axis(const ir_node *node, int i, int n, const ir_dim **
     if (!ir_dim_is_const(op_in_dim(node, W, 2 + i), &a.taps))
         return GQAC_OK;
     if (a.taps < 1 || a.taps != entry(node, "kernel_shape", i, a.taps))
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "W has %lld taps along spatial axis %d%s",
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "W has %lld elements along spatial axis %d%s",
                 (long long)a.taps, i, a.taps < 1 ? "" : ", kernel_shape differs");
     if (!ir_dim_is_const(op_in_dim(node, X, 2 + i), &a.in))
         return GQAC_OK;
     if (!place(node, i, n, &a))
         OP_FAIL(node, diag, GQAC_INVALID_MODEL,
-                "%lld taps do not fit %lld places of spatial axis %d", (long long)a.taps,
-                (long long)a.in, i);
+                "a kernel of %lld elements does not fit the %lld elements of spatial axis %d",
+                (long long)a.taps, (long long)a.in, i);
     *dim = ir_dim_const(op_dims(node), a.out);
     return GQAC_OK;
 }
@@ -118,18 +118,19 @@ static gqac_status check_channels(const ir_node *node, gqac_diag *diag) {
     int64_t channels, each, maps, biases;
     const bool known = ir_dim_is_const(op_in_dim(node, W, 0), &maps);
     if (known && maps % group != 0)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "%lld maps in %lld groups", (long long)maps,
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
+                "%lld feature maps cannot be divided into %lld groups", (long long)maps,
                 (long long)group);
     if (known && ir_dim_is_const(op_in_dim(node, BIAS, 0), &biases) && biases != maps)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "%lld biases for %lld maps", (long long)biases,
-                (long long)maps);
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "%lld biases for %lld feature maps",
+                (long long)biases, (long long)maps);
     if (!ir_dim_is_const(op_in_dim(node, X, 1), &channels) ||
         !ir_dim_is_const(op_in_dim(node, W, 1), &each))
         return GQAC_OK;
     if (channels % group != 0 || channels / group != each)
         OP_FAIL(node, diag, GQAC_INVALID_MODEL,
-                "%lld channels in %lld groups, W is of %lld channels a group", (long long)channels,
-                (long long)group, (long long)each);
+                "%lld channels in %lld groups, but W has %lld channels per group",
+                (long long)channels, (long long)group, (long long)each);
     return GQAC_OK;
 }
 
@@ -378,7 +379,7 @@ static gqac_status read_inputs(op_call *call, conv *c) {
         GQAC_TRY(op_want(call, BIAS, c->x->dtype));
         c->bias = call->in[BIAS];
         if (gqac_tensor_count(c->bias) != c->maps)
-            OP_FAIL(node, call->diag, GQAC_INVALID_INPUT, "%lld biases for %lld maps",
+            OP_FAIL(node, call->diag, GQAC_INVALID_INPUT, "%lld biases for %lld feature maps",
                     (long long)gqac_tensor_count(c->bias), (long long)c->maps);
     }
     return GQAC_OK;
@@ -394,8 +395,8 @@ static gqac_status read_axes(op_call *call, conv *c, int64_t *dims) {
         if (a->taps < 1 || a->taps != entry(node, "kernel_shape", i, a->taps) ||
             !place(node, i, c->n, a))
             OP_FAIL(node, call->diag, GQAC_INVALID_INPUT,
-                    "%lld taps do not fit %lld places of spatial axis %d", (long long)a->taps,
-                    (long long)a->in, i);
+                    "a kernel of %lld elements does not fit the %lld elements of spatial axis %d",
+                    (long long)a->taps, (long long)a->in, i);
         dims[2 + i] = a->out;
     }
     return GQAC_OK;

@@ -19,8 +19,8 @@ static gqac_dtype result_of(const ir_node *node, gqac_dtype scale) {
 static gqac_status verify(const ir_node *node, gqac_diag *diag) {
     const gqac_dtype dtype = result_of(node, GQAC_F32);
     if (!OP_IN(OP_FLOATS, dtype))
-        OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute output_dtype = %s: f32, f16 or bf16",
-                gqac_dtype_name(dtype));
+        OP_FAIL(node, diag, GQAC_UNSUPPORTED,
+                "attribute output_dtype = %s: must be f32, f16 or bf16", gqac_dtype_name(dtype));
     return quant_verify(node, diag);
 }
 

@@ -19,8 +19,8 @@ static bool is_sigmoid(const ir_node *node) {
 static gqac_status verify(const ir_node *node, gqac_diag *diag) {
     const char *name = ir_attr_get(node, "activation")->s;
     if (!is_sigmoid(node) && strcmp(name, "silu") != 0 && strcmp(name, "swish") != 0)
-        OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute activation = '%s': silu, swish or sigmoid",
-                name);
+        OP_FAIL(node, diag, GQAC_UNSUPPORTED,
+                "attribute activation = '%s': must be silu, swish or sigmoid", name);
     return op_check_float(node, "epsilon", false, diag);
 }
 
@@ -80,7 +80,8 @@ static gqac_status eval(op_call *call) {
         fits = r.gate->dims[i] == r.x->dims[i];
     if (!fits)
         OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
-                "X and gate differ, or their last axis is no multiple of the %lld scales",
+                "X and gate have different shapes, or their last axis is not a multiple of the "
+                "%lld scales",
                 (long long)r.n);
     GQAC_TRY(op_output_like(call, 0, r.x->dtype, r.x));
     r.y = &call->out[0];

@@ -24,7 +24,8 @@ static gqac_status verify(const ir_node *node, gqac_diag *diag) {
         OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute gather_axis = %lld: only 0",
                 (long long)ir_attr_int(node, "gather_axis"));
     if (bits != 2 && bits != 4 && bits != 8)
-        OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute bits = %lld: 2, 4 or 8", (long long)bits);
+        OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute bits = %lld: must be 2, 4 or 8",
+                (long long)bits);
     return op_check_block(node, "block_size", INT64_MAX, diag);
 }
 

@@ -22,7 +22,7 @@ static bool is(const ir_node *node, const char *mode) {
 
 static gqac_status verify(const ir_node *node, gqac_diag *diag) {
     if (!is(node, "none") && !is(node, "tanh"))
-        OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute approximate is neither none nor tanh");
+        OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute approximate must be none or tanh");
     return GQAC_OK;
 }
 

@@ -84,8 +84,8 @@ static gqac_status check_quant_types(const ir_node *node, gqac_diag *diag) {
         if (is_quantised(node, i) && strcmp(type, "PER_TENSOR") != 0 &&
             strcmp(type, "PER_CHANNEL") != 0)
             OP_FAIL(node, diag, GQAC_INVALID_MODEL,
-                    "attribute %s = '%.40s': NONE, PER_TENSOR or PER_CHANNEL", quant_types[i],
-                    type);
+                    "attribute %s = '%.40s': must be NONE, PER_TENSOR or PER_CHANNEL",
+                    quant_types[i], type);
     }
     if (is_quantised(node, 0) != is_quantised(node, 1))
         OP_FAIL(node, diag, GQAC_INVALID_MODEL,
@@ -203,8 +203,9 @@ static gqac_status check_hidden(const ir_node *node, gqac_diag *diag) {
     int64_t heads = has(node, GQA_KEY) ? q : q + 2 * kv;
     if (ir_dim_is_const(op_in_dim(node, GQA_QUERY, 2), &hidden) &&
         (hidden < heads || hidden % heads != 0))
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "query of width %lld over %lld heads",
-                (long long)hidden, (long long)heads);
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
+                "query of width %lld cannot be divided into %lld heads", (long long)hidden,
+                (long long)heads);
     for (int i = GQA_KEY; i <= GQA_VALUE; i++) {
         const ir_dim *wanted =
             ir_dim_mul(op_dims(node), gqa_head_size(node), ir_dim_const(op_dims(node), kv));

@@ -289,9 +289,9 @@ gqac_status op_check_int(const ir_node *node, const char *attr, int64_t least, i
     if (!ir_attr_is_set(node, attr) || (value >= least && value <= most))
         return GQAC_OK;
     if (most == INT64_MAX)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute %s = %lld: at least %lld", attr,
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute %s = %lld: must be at least %lld", attr,
                 (long long)value, (long long)least);
-    OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute %s = %lld: %lld %s %lld", attr,
+    OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute %s = %lld: must be %lld %s %lld", attr,
             (long long)value, (long long)least, most - least == 1 ? "or" : "to", (long long)most);
 }
 

@@ -21,7 +21,7 @@ static gqac_status verify(const ir_node *node, gqac_diag *diag) {
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "slot, heads, head_size or dtype out of range");
     if (ir_attr_int(node, "rows") > 0 &&
         !OP_IN(OP_FLOATS, dtype)) /* the types in which a recurrence computes */
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "a state of type %s: f32, f16 or bf16",
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "a state has type %s: must be f32, f16 or bf16",
                 gqac_dtype_name(dtype));
     return GQAC_OK;
 }

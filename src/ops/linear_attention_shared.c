@@ -33,13 +33,13 @@ gqac_status linear_attention_verify(const ir_node *node, gqac_diag *diag) {
     const int64_t q = ir_attr_int(node, "q_num_heads"), kv = ir_attr_int(node, "kv_num_heads");
     const int rule = rule_of(node);
     if (q < 1 || kv < 1 || (q % kv != 0 && kv % q != 0))
-        OP_FAIL(
-            node, diag, GQAC_INVALID_MODEL,
-            "attributes q_num_heads = %lld, kv_num_heads = %lld: one is a multiple of the other",
-            (long long)q, (long long)kv);
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
+                "attributes q_num_heads = %lld, kv_num_heads = %lld: one must be a multiple of the "
+                "other",
+                (long long)q, (long long)kv);
     if (rule == RULES)
         OP_FAIL(node, diag, GQAC_INVALID_MODEL,
-                "attribute update_rule = '%s': linear, gated, delta or gated_delta",
+                "attribute update_rule = '%s': must be linear, gated, delta or gated_delta",
                 ir_attr_get(node, "update_rule")->s);
     if (ir_attr_int(node, "state_window") != 0)
         OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute state_window = %lld: only 0",

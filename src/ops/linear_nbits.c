@@ -37,7 +37,7 @@ static gqac_status verify(const ir_node *node, gqac_diag *diag) {
     GQAC_TRY(op_check_int(node, "k", 1, INT32_MAX, diag));
     GQAC_TRY(op_check_int(node, "n", 1, INT32_MAX, diag));
     if (bits != 2 && bits != 4 && bits != 8)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute bits = %lld: 2, 4 or 8",
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute bits = %lld: must be 2, 4 or 8",
                 (long long)bits);
     GQAC_TRY(op_check_block(node, "block_size", NBITS_MAX_BLOCK, diag));
     GQAC_TRY(op_check_int(node, "bf16", 0, 1, diag));

@@ -44,7 +44,8 @@ static gqac_status verify(const ir_node *node, gqac_diag *diag) {
     GQAC_TRY(op_check_int(node, "mrope_layout", 0, 1, diag));
     if (width && width != 2 * columns_of(node))
         OP_FAIL(node, diag, GQAC_INVALID_MODEL,
-                "rotary_embedding_dim = %lld: twice the sum of mrope_section", (long long)width);
+                "rotary_embedding_dim = %lld: must be twice the sum of mrope_section",
+                (long long)width);
     return GQAC_OK;
 }
 

@@ -18,10 +18,10 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     GQAC_TRY(attention_want_rank(node, 0, 4, diag));
     GQAC_TRY(op_check_dtype(node, 1, OP_FLOATS | OP_BIT(BOOL), diag));
     if (mask.rank == 0 || mask.rank > 4)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "a mask of rank %d: 1 to 4", mask.rank);
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "a mask has rank %d: must be 1 to 4", mask.rank);
     if (ir_dim_is_const(op_in_dim(node, 0, 3), &keys) &&
         ir_dim_is_const(op_in_dim(node, 1, -1), &length) && length > keys)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "a mask of %lld columns for %lld keys",
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "a mask has %lld columns for %lld keys",
                 (long long)length, (long long)keys);
     const ir_dim *dims[4];
     for (int i = 0; i < 4; i++)

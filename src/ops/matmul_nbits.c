@@ -57,10 +57,11 @@ static gqac_status verify(const ir_node *node, gqac_diag *diag) {
     GQAC_TRY(op_check_int(node, "K", 1, INT32_MAX, diag));
     GQAC_TRY(op_check_int(node, "N", 1, INT32_MAX, diag));
     if (bits != 2 && bits != 4 && bits != 8)
-        OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute bits = %lld: 2, 4 or 8", (long long)bits);
+        OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute bits = %lld: must be 2, 4 or 8",
+                (long long)bits);
     GQAC_TRY(op_check_block(node, "block_size", INT64_MAX, diag));
     if (block > MAX_BLOCK)
-        OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute block_size = %lld: at most %d",
+        OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute block_size = %lld: must be at most %d",
                 (long long)block, MAX_BLOCK);
     GQAC_TRY(op_check_int(node, "accuracy_level", 0, 4, diag));
     if (ir_attr_int(node, "weight_prepacked") != 0)

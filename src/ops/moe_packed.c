@@ -23,7 +23,7 @@ static gqac_status verify(const ir_node *node, gqac_diag *diag) {
     for (int i = 0; i < 3; i++) {
         const int64_t bits = ir_attr_int(node, bits_names[i]);
         if (bits != 0 && bits != 2 && bits != 4 && bits != 8)
-            OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute %s = %lld: 0, 2, 4 or 8",
+            OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute %s = %lld: must be 0, 2, 4 or 8",
                     bits_names[i], (long long)bits);
         GQAC_TRY(op_check_block(node, block_names[i], NBITS_MAX_BLOCK, diag));
     }

@@ -19,7 +19,7 @@ static int activation_of(const ir_node *node) {
 gqac_status moe_verify(const ir_node *node, gqac_diag *diag) {
     if (activation_of(node) == MOE_ACTIVATIONS)
         OP_FAIL(node, diag, GQAC_UNSUPPORTED,
-                "attribute activation_type = '%s': relu, gelu, silu, swiglu or identity",
+                "attribute activation_type = '%s': must be relu, gelu, silu, swiglu or identity",
                 ir_attr_get(node, "activation_type")->s);
     if (ir_attr_int(node, "use_sparse_mixer") != 0)
         OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute use_sparse_mixer: only 0");
@@ -76,8 +76,8 @@ static gqac_status read_rows(const moe_operands *o, const moe_form *form, moe *m
         OP_STOP(o->work, GQAC_INVALID_INPUT,
                 "input and router_probs have different numbers of rows");
     if (k > router->dims[router->rank - 1])
-        OP_STOP(o->work, GQAC_INVALID_INPUT, "attribute k = %lld of %lld experts", (long long)k,
-                (long long)router->dims[router->rank - 1]);
+        OP_STOP(o->work, GQAC_INVALID_INPUT, "attribute k = %lld exceeds the %lld experts",
+                (long long)k, (long long)router->dims[router->rank - 1]);
     return GQAC_OK;
 }
 
@@ -128,7 +128,8 @@ static gqac_status read_matrix(const moe_operands *o, const moe *m, const int in
     out->scale = o->in[scale];
     out->blocks = block ? out->k / block : 1;
     if (out->blocks < 1 || (block && out->k % block != 0))
-        OP_STOP(o->work, GQAC_INVALID_INPUT, "rows of %lld in blocks of %lld", (long long)out->k,
+        OP_STOP(o->work, GQAC_INVALID_INPUT,
+                "rows of %lld elements cannot be divided into blocks of %lld", (long long)out->k,
                 (long long)block);
     GQAC_TRY(want_count(o, scale, experts * out->n * out->blocks));
     if (!given(o, zero))

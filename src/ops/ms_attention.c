@@ -29,8 +29,8 @@ static gqac_status check_sizes(const ir_node *node, gqac_diag *diag) {
         good = sizes->ints[i] > 0 && sizes->ints[i] <= INT32_MAX && sizes->ints[i] % heads == 0;
     if (!good)
         OP_FAIL(node, diag, GQAC_INVALID_MODEL,
-                "attribute qkv_hidden_sizes: three multiples of num_heads = %lld, the first two "
-                "equal",
+                "attribute qkv_hidden_sizes must be three multiples of num_heads = %lld, of which "
+                "the first two are equal",
                 (long long)heads);
     return GQAC_OK;
 }

@@ -93,10 +93,10 @@ static gqac_status check_layout(const ir_node *node, gqac_diag *diag) {
     int q = op_in_type(node, QUERY).rank, k = op_in_type(node, KEY).rank;
     int v = op_in_type(node, VALUE).rank;
     if (q >= 0 && q != 3 && q != 5)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "query of rank %d: 3 or 5", q);
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "query has rank %d: must be 3 or 5", q);
     if ((q == 3 && !has(node, KEY)) || (q == 5 && has(node, KEY)))
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "query of rank %d %s key", q,
-                q == 3 ? "needs a" : "holds its own");
+                q == 3 ? "needs a" : "contains its own");
     if (k >= 0 && (k < 3 || k > 5 || (k == 5) == has(node, VALUE)))
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "key of rank %d %s value", k,
                 has(node, VALUE) ? "with a" : "without");
@@ -136,8 +136,9 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     int64_t heads = ir_attr_int(node, "num_heads");
     if (op_in_type(node, QUERY).rank == 3 && ir_dim_is_const(op_in_dim(node, QUERY, 2), &width) &&
         width % heads != 0)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "query of width %lld over %lld heads",
-                (long long)width, (long long)heads);
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
+                "query of width %lld cannot be divided into %lld heads", (long long)width,
+                (long long)heads);
     const ir_dim *n = ir_dim_const(dims, heads), *keys = l.keys;
     if (has(node, PAST_LENGTH))
         keys = op_in_dim(node, PAST_KEY, 2);

@@ -83,7 +83,7 @@ static gqac_status check_weights(const ir_node *node, int input, const char *wha
             !ir_dim_is_const(op_in_dim(node, input, -i), &length) || length == wanted ||
             length == 1)
             continue;
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "%lld %s for axis -%d of the length %lld",
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "%lld %s for axis -%d of length %lld",
                 (long long)length, what, i, (long long)wanted);
     }
     return GQAC_OK;
@@ -225,11 +225,10 @@ static gqac_status fit_weights(const op_work *work, const norm_run *r, const gqa
     for (int i = off; i < first; i++)
         fits = fits && dims[i - off] == 1;
     if (!fits)
-        OP_STOP(
-            work, GQAC_INVALID_INPUT,
-            "input '%s' does not fit the rows: it must have their axes, and one run of the axes "
-            "before them, of length 1 elsewhere",
-            name);
+        OP_STOP(work, GQAC_INVALID_INPUT,
+                "input '%s' does not broadcast to the rows: it must have all their axes, and of "
+                "the axes before them, those longer than 1 must be adjacent",
+                name);
     *period = (norm_period){op_product(full, last, r->axis), op_product(full, first, last)};
     return want_floats(work, t, name);
 }

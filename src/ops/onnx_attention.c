@@ -79,14 +79,15 @@ static gqac_status check_types(const ir_node *node, gqac_diag *diag) {
         int rank = op_in_type(node, i).rank;
         GQAC_TRY(op_check_dtype(node, i, OP_FLOATS, diag));
         if (rank >= 0 && rank != 3 && rank != 4)
-            OP_FAIL(node, diag, GQAC_INVALID_MODEL, "an input of rank %d: 3 or 4", rank);
+            OP_FAIL(node, diag, GQAC_INVALID_MODEL, "an input has rank %d: must be 3 or 4", rank);
         const char *name = i == Q ? "q_num_heads" : "kv_num_heads";
         if (rank == 3 && !ir_attr_is_set(node, name))
             OP_FAIL(node, diag, GQAC_INVALID_MODEL, "a 3-D input needs the attribute %s", name);
         if (rank == 3 && ir_dim_is_const(op_in_dim(node, i, 2), &width) &&
             width % ir_attr_int(node, name) != 0)
-            OP_FAIL(node, diag, GQAC_INVALID_MODEL, "%lld columns over %s = %lld", (long long)width,
-                    name, (long long)ir_attr_int(node, name));
+            OP_FAIL(node, diag, GQAC_INVALID_MODEL,
+                    "%lld columns cannot be divided into %s = %lld heads", (long long)width, name,
+                    (long long)ir_attr_int(node, name));
     }
     for (size_t i = 0; i < sizeof same / sizeof *same; i++)
         GQAC_TRY(op_check_same(node, same[i][0], same[i][1], diag));

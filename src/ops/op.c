@@ -81,7 +81,7 @@ static gqac_status misplaced(const ir_node *node, const char *list, const char *
     char name[64];
     ir_schema_name(list, index, name, sizeof name);
     op_fail(node, diag, GQAC_INVALID_MODEL, "%s '%s' is a token", kind, name);
-    gqac_diag_rule(diag, "tokens order effects; only operands of that name hold one");
+    gqac_diag_rule(diag, "a token orders effects; only operands declared as tokens may be one");
     return GQAC_INVALID_MODEL;
 }
 
@@ -155,6 +155,6 @@ gqac_status op_eval_within(const ir_node *node, const gqac_tensor *const *in, gq
                     .left = left};
     gqac_status status = op_of(node)->eval(&call);
     if (status == GQAC_OK && left && *left < 0)
-        status = gqac_diag_set(diag, GQAC_LIMIT, "more work than it may take");
+        status = gqac_diag_set(diag, GQAC_LIMIT, "folding would take more work than its limit");
     return placed(node, diag, status);
 }

@@ -23,7 +23,7 @@ static gqac_status verify(const ir_node *node, gqac_diag *diag) {
     if (!is_mode(node, "constant") && !is_mode(node, "reflect") && !is_mode(node, "edge") &&
         !is_mode(node, "wrap"))
         OP_FAIL(node, diag, GQAC_INVALID_MODEL,
-                "attribute mode = '%s': constant, reflect, edge or wrap",
+                "attribute mode = '%s': must be constant, reflect, edge or wrap",
                 ir_attr_get(node, "mode")->s);
     return GQAC_OK;
 }
@@ -70,7 +70,7 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
         dims[order[i]] = ir_dim_add(op_dims(node), dims[order[i]],
                                     ir_dim_add(op_dims(node), pads[i], pads[count + i]));
         if (ir_dim_is_const(dims[order[i]], &length) && length < 0)
-            OP_FAIL(node, diag, GQAC_INVALID_MODEL, "axis %d would have the length %lld", order[i],
+            OP_FAIL(node, diag, GQAC_INVALID_MODEL, "axis %d would have length %lld", order[i],
                     (long long)length);
     }
     return op_set_type(node, 0, x.dtype, x.rank, dims, diag);

@@ -31,7 +31,7 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     GQAC_TRY(attention_want_rank(node, K, 4, diag));
     GQAC_TRY(attention_want_dtype(node, MASK, GQAC_I32, diag));
     if (rank == 0 || rank > 3)
-        OP_FAIL(node, diag, GQAC_UNSUPPORTED, "a padding mask of rank %d: 1 to 3", rank);
+        OP_FAIL(node, diag, GQAC_UNSUPPORTED, "a padding mask has rank %d: must be 1 to 3", rank);
     bool cut = rank == 2 && ir_attr_int(node, "short") == 1;
     const ir_dim *one = ir_dim_const(op_dims(node), 1);
     const ir_dim *dims[4] = {op_in_dim(node, Q, 0), one,

@@ -32,11 +32,13 @@ static gqac_status verify(const ir_node *node, gqac_diag *diag) {
     const int64_t block = ir_attr_int(node, "block_size");
     for (int fc = 0; fc < 3; fc++)
         if (moe_bits(node, fc) != 2 && moe_bits(node, fc) != 4 && moe_bits(node, fc) != 8)
-            OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute expert_weight_bits = %lld: 2, 4 or 8",
+            OP_FAIL(node, diag, GQAC_UNSUPPORTED,
+                    "attribute expert_weight_bits = %lld: must be 2, 4 or 8",
                     (long long)moe_bits(node, fc));
     if (block != 0 && (block < 16 || (block & (block - 1)) != 0))
         OP_FAIL(node, diag, GQAC_INVALID_MODEL,
-                "attribute block_size = %lld: 0 or a power of two, at least 16", (long long)block);
+                "attribute block_size = %lld: must be 0 or a power of two that is at least 16",
+                (long long)block);
     if (strcmp(ir_attr_get(node, "quant_type")->s, "int") != 0)
         OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute quant_type = '%s': only int",
                 ir_attr_get(node, "quant_type")->s);

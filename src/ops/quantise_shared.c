@@ -7,7 +7,7 @@
 
 gqac_status quant_verify(const ir_node *node, gqac_diag *diag) {
     if (ir_attr_int(node, "block_size") < 0)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute block_size = %lld: 0 or positive",
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute block_size = %lld: must not be negative",
                 (long long)ir_attr_int(node, "block_size"));
     return GQAC_OK;
 }

@@ -222,9 +222,8 @@ gqac_status recurrence_fit(const op_work *work, const recurrence_form *form,
     r->k_heads = in->k->dims[2] / r->dk;
     if (in->k->dims[2] % r->dk != 0 || form->kv_heads % r->k_heads != 0)
         OP_STOP(work, GQAC_INVALID_INPUT,
-                "heads of query have %lld elements: key has %lld, which is neither a head for each "
-                "of the %lld "
-                "heads of value nor one for several",
+                "query has heads of %lld elements and key has %lld elements: the heads of key must "
+                "divide the %lld heads of value",
                 (long long)r->dk, (long long)in->k->dims[2], (long long)form->kv_heads);
     GQAC_TRY(fit_gates(work, r));
     int64_t size;

@@ -63,8 +63,9 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
             OP_FAIL(node, diag, GQAC_INVALID_MODEL, "dimension %lld", (long long)value);
         if (is_const && value == 0 && !ir_attr_int(node, "allowzero")) {
             if (type.rank >= 0 && i >= type.rank)
-                OP_FAIL(node, diag, GQAC_INVALID_MODEL, "dimension %d is 0, the input has rank %d",
-                        i, type.rank);
+                OP_FAIL(node, diag, GQAC_INVALID_MODEL,
+                        "dimension %d is 0 (copied from the input), but the input has rank %d", i,
+                        type.rank);
             dims[i] = type.rank >= 0 ? type.dims[i] : NULL;
         } else if (is_const && value == -1) {
             dims[i] = NULL;
@@ -76,7 +77,7 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
         }
     }
     if (n_left > 1)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "%d dimensions are -1: at most one", n_left);
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "%d dimensions are -1: at most one may be", n_left);
     if (n_missing == n_left)
         GQAC_TRY(check_fit(node, (int)known, dims, missing, diag));
     if (n_missing == 1 && type.rank >= 0)

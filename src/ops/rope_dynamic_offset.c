@@ -24,8 +24,9 @@ gqac_status rope_check_rows(const ir_node *node, gqac_diag *diag) {
     int64_t width, size = ir_attr_int(node, "head_size");
     GQAC_TRY(attention_want_rank(node, X, 2, diag));
     if (ir_dim_is_const(op_in_dim(node, X, 1), &width) && (width < size || width % size != 0))
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "%lld columns are no multiple of head_size = %lld",
-                (long long)width, (long long)size);
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
+                "%lld columns are not a multiple of head_size = %lld", (long long)width,
+                (long long)size);
     return GQAC_OK;
 }
 
@@ -38,8 +39,9 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     GQAC_TRY(op_check_dtype(node, OFFSET, OP_INDICES | OP_BIT(U32), diag));
     GQAC_TRY(rope_check_rows(node, diag));
     if (ir_dim_is_const(op_in_dim(node, COS, 1), &half) && half > size / 2)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "tables %lld wide for heads of %lld",
-                (long long)half, (long long)size);
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
+                "tables have %lld columns, for heads of %lld elements", (long long)half,
+                (long long)size);
     const ir_dim *dims[2] = {op_in_dim(node, X, 0), op_in_dim(node, X, 1)};
     return op_set_type(node, 0, op_in_type(node, X).dtype, 2, dims, diag);
 }

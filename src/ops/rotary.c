@@ -129,8 +129,8 @@ gqac_status rotary_fit(const op_work *work, const rotary_operands *o, const int6
                     .interleaved = o->interleaved};
     if (sin->dims[0] != r->positions || sin->dims[1] != r->half || r->half > r->size / 2)
         OP_STOP(work, GQAC_INVALID_INPUT,
-                "cos [%lld,%lld] and sin [%lld,%lld] must have the same shape, at most half the "
-                "head size %lld wide",
+                "cos [%lld,%lld] and sin [%lld,%lld] must have the same shape, and at most half as "
+                "many columns as the head size %lld",
                 (long long)r->positions, (long long)r->half, (long long)sin->dims[0],
                 (long long)sin->dims[1], (long long)r->size);
     GQAC_TRY(read_lengths(work, o, r));
@@ -168,7 +168,8 @@ gqac_status rotary_verify(const ir_node *node, gqac_diag *diag) {
     GQAC_TRY(op_check_int(node, "num_heads", 0, INT32_MAX, diag));
     if (width < 0 || width % 2 != 0)
         OP_FAIL(node, diag, GQAC_INVALID_MODEL,
-                "attribute rotary_embedding_dim = %lld: even and not negative", (long long)width);
+                "attribute rotary_embedding_dim = %lld: must be even and not negative",
+                (long long)width);
     return GQAC_OK;
 }
 

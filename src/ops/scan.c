@@ -32,7 +32,7 @@ static gqac_status check_list(const ir_node *node, const char *name, int n, bool
                 attr->count, n);
     for (int i = 0; i < n; i++)
         if (direction && entry(node, name, i) != 0 && entry(node, name, i) != 1)
-            OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute %s: 0 or 1", name);
+            OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute %s: must be 0 or 1", name);
     return GQAC_OK;
 }
 
@@ -115,7 +115,7 @@ static gqac_status open_slices(op_call *call, slice *slices, int64_t *length) {
                 t->dims[at++] = x->dims[k];
         if (i > 0 && x->dims[slices[i].axis] != *length)
             OP_FAIL(node, call->diag, GQAC_INVALID_INPUT,
-                    "scan inputs of the lengths %lld and %lld", (long long)*length,
+                    "scan inputs have the lengths %lld and %lld", (long long)*length,
                     (long long)x->dims[slices[i].axis]);
         *length = x->dims[slices[i].axis];
         GQAC_TRY(op_scratch_open_one(call, gqac_tensor_bytes(t), 1, &slices[i].memory));

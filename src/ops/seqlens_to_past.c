@@ -39,7 +39,8 @@ static bool is_cached(const ir_node *node) {
 static gqac_status verify(const ir_node *node, gqac_diag *diag) {
     const char *convention = ir_attr_get(node, "convention")->s;
     if (strcmp(convention, "total-1") != 0 && !is_cached(node))
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "convention '%s': total-1 or cached", convention);
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
+                "attribute convention = '%s': must be total-1 or cached", convention);
     GQAC_TRY(op_check_int(node, "windowed", 0, 1, diag));
     if (ir_node_output(node, 2) && !ir_node_input(node, IDS))
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "output 'positions' needs input 'position_ids'");

@@ -120,7 +120,7 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     for (int64_t i = 0; i < n && type.rank >= 0; i++) {
         int axis;
         if (ir_dim_is_const(part[2][i], &by) && by == 0)
-            OP_FAIL(node, diag, GQAC_INVALID_MODEL, "a step of 0");
+            OP_FAIL(node, diag, GQAC_INVALID_MODEL, "the step is 0");
         if (!ir_dim_is_const(part[3][i], &at)) {
             for (int k = 0; k < type.rank; k++)
                 dims[k] = NULL;

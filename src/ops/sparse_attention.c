@@ -41,7 +41,7 @@ static gqac_status verify(const ir_node *node, gqac_diag *diag) {
     if (q < 1 || q > INT32_MAX || kv < 1 || q % kv != 0)
         OP_FAIL(node, diag, GQAC_INVALID_MODEL,
                 "attributes num_heads = %lld, kv_num_heads = %lld: must be positive, and the "
-                "second divide the first",
+                "second must divide the first",
                 (long long)q, (long long)kv);
     GQAC_TRY(op_check_int(node, "sparse_block_size", 1, INT32_MAX, diag));
     GQAC_TRY(op_check_int(node, "do_rotary", 0, 1, diag));
@@ -97,7 +97,7 @@ static bool is_possible(ir_builder *b, const ir_node *node, const op_options *op
         gqac_diag_rule(b->diag, "the mask of a sequence is causal, a window or padding");
         gqac_diag_hint(b->diag, "`gqac run` runs the graph as exported");
     } else if (options->cached_lengths) {
-        op_refuse(b, node, "--seqlens-k cached is not for key_total_sequence_lengths");
+        op_refuse(b, node, "--seqlens-k cached does not apply to key_total_sequence_lengths");
         gqac_diag_rule(b->diag, "these lengths count all tokens, including those of the call");
         gqac_diag_hint(b->diag, "leave --seqlens-k out");
     }

@@ -43,7 +43,9 @@ static gqac_status check_pieces(const ir_node *node, const ir_dim *length, gqac_
         if (!ir_dim_is_const(pieces[i], &piece))
             return GQAC_OK;
         if (piece < 0 || __builtin_add_overflow(sum, piece, &sum))
-            OP_FAIL(node, diag, GQAC_INVALID_MODEL, "a piece of the length %lld", (long long)piece);
+            OP_FAIL(node, diag, GQAC_INVALID_MODEL,
+                    "the length %lld of an output is negative, or the sum is too large",
+                    (long long)piece);
     }
     if (n >= 0 && ir_dim_is_const(length, &whole) && sum != whole)
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "the pieces add up to %lld, the axis has %lld",

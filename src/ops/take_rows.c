@@ -41,8 +41,9 @@ static gqac_status eval(op_call *call) {
     take t = {.x = x->data, .rows = rows->data, .row = (size_t)x->dims[2] * op_width(x->dtype)};
     for (int64_t i = 0; i < rows->dims[0]; i++)
         if (t.rows[i] < 0 || t.rows[i] >= most)
-            OP_FAIL(call->node, call->diag, GQAC_OUT_OF_RANGE, "row %lld of %lld",
-                    (long long)t.rows[i], (long long)most);
+            OP_FAIL(call->node, call->diag, GQAC_OUT_OF_RANGE,
+                    "row %lld is out of range: x has %lld rows", (long long)t.rows[i],
+                    (long long)most);
     GQAC_TRY(op_output(call, 0, x->dtype, 3, (int64_t[]){1, rows->dims[0], x->dims[2]}));
     t.y = call->out[0].data;
     if (t.row > 0)

@@ -19,7 +19,7 @@ static bool wraps(const ir_node *node) {
 
 static gqac_status verify(const ir_node *node, gqac_diag *diag) {
     if (!wraps(node) && strcmp(ir_attr_get(node, "mode")->s, "linear") != 0)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute mode = '%s': linear or circular",
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute mode = '%s': must be linear or circular",
                 ir_attr_get(node, "mode")->s);
     return GQAC_OK;
 }
@@ -65,7 +65,7 @@ static gqac_status check(op_call *call, int axis) {
         int64_t first = op_get_i64(at, b);
         if (first < 0 || first > rows || (!wraps(call->node) && first > rows - fresh))
             OP_FAIL(call->node, call->diag, GQAC_OUT_OF_RANGE,
-                    "write_indices[%lld] = %lld: %lld rows do not fit a cache of %lld",
+                    "write_indices[%lld] = %lld: %lld rows do not fit a cache of %lld rows",
                     (long long)b, (long long)first, (long long)fresh, (long long)rows);
     }
     return GQAC_OK;

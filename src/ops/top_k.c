@@ -107,7 +107,7 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
         if (ir_dim_is_const(k, &wanted) &&
             (wanted < 0 || (ir_dim_is_const(type.dims[axis], &length) && wanted > length)))
             OP_FAIL(node, diag, GQAC_INVALID_MODEL,
-                    "k = %lld is negative, or more than axis %d has elements", (long long)wanted,
+                    "k = %lld is negative or exceeds the length of axis %d", (long long)wanted,
                     axis);
     }
     GQAC_TRY(op_set_type(node, 0, type.dtype, type.rank, type.rank < 0 ? NULL : dims, diag));
@@ -123,8 +123,9 @@ static gqac_status eval(op_call *call) {
     const gqac_tensor *x = call->in[X];
     GQAC_TRY(op_axis(call->node, ir_attr_int(call->node, "axis"), x->rank, &axis, call->diag));
     if (k < 0 || k > x->dims[axis])
-        OP_FAIL(call->node, call->diag, GQAC_OUT_OF_RANGE, "k = %lld of %lld elements",
-                (long long)k, (long long)x->dims[axis]);
+        OP_FAIL(call->node, call->diag, GQAC_OUT_OF_RANGE,
+                "k = %lld is not in the range 0 to %lld, the length of the axis", (long long)k,
+                (long long)x->dims[axis]);
     for (int i = 0; i < x->rank; i++)
         dims[i] = i == axis ? k : x->dims[i];
     GQAC_TRY(op_output(call, 0, x->dtype, x->rank, dims));

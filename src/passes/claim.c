@@ -209,7 +209,7 @@ static gqac_status forget(void *arg, ir_node *node) {
 static gqac_status run(pass_context *context) {
     claimer c = {.context = context};
     if (!context->target)
-        GQAC_FAIL(context->diag, GQAC_INTERNAL, "there is no target to claim nodes");
+        GQAC_FAIL(context->diag, GQAC_INTERNAL, "claim needs a target, but none is set");
     GQAC_TRY(ir_graph_walk_all(context->module->graph, forget, NULL));
     return visit_graph(&c, context->module->graph);
 }

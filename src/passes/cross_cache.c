@@ -61,7 +61,7 @@ static gqac_status take_apart(const cross_caches *c, cross_layer *l) {
     op_parts p = {.causal = false};
     if (!op_of(node)->take_apart)
         return op_fail(node, c->context->diag, GQAC_UNSUPPORTED,
-                       "this attention has no form with its cache apart");
+                       "this attention op cannot be split into its projections and its cache");
     op_of(node)->take_apart(&b, node, NULL, &c->context->options, &p);
     if (b.status != GQAC_OK)
         return b.status;

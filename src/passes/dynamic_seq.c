@@ -64,7 +64,8 @@ static gqac_status find_tokens(const loosener *s, int64_t *tokens) {
             n = 0;
         if (*tokens >= 0 && n != *tokens)
             GQAC_FAIL(s->context->diag, GQAC_UNSUPPORTED,
-                      "input '%s' has another number of tokens than those before it", input->name);
+                      "input '%s' has a different number of tokens than the inputs before it",
+                      input->name);
         *tokens = n;
     }
     gqac_diag *diag = s->context->diag;
@@ -74,7 +75,7 @@ static gqac_status find_tokens(const loosener *s, int64_t *tokens) {
         GQAC_FAIL(diag, GQAC_UNSUPPORTED, "the model has no input of tokens [B,S]");
     gqac_diag_set(diag, GQAC_UNSUPPORTED, "the model is exported for calls of %lld tokens",
                   (long long)*tokens);
-    gqac_diag_rule(diag, "only an export for one token a call shows where its number is");
+    gqac_diag_rule(diag, "the number of tokens can be found in the graph only if it is 1");
     return GQAC_UNSUPPORTED;
 }
 
@@ -219,7 +220,7 @@ static gqac_status loosen_reshape(const loosener *s, ir_node *node) {
     r.to = r.from >= 0 ? find_axis(s->context->module->dims, &r) : -1;
     if (r.to < 0)
         return op_fail(node, s->context->diag, GQAC_UNSUPPORTED,
-                       "where the tokens are in the result of this Reshape is not clear");
+                       "the axis of the tokens in the result of this Reshape cannot be determined");
     return is_told(&r) ? GQAC_OK : rewrite_shape(s, &r);
 }
 
@@ -273,7 +274,7 @@ static gqac_status check_attention(const loosener *s) {
             continue;
         gqac_diag *diag = s->context->diag;
         return pass_refuse(node, diag,
-                           "a query of this attention would see keys after its own position",
+                           "a query of this attention would attend to keys after its own position",
                            "with several tokens a call, causality is an attribute (is_causal, "
                            "unidirectional)",
                            "export the model with causal attention");
@@ -291,11 +292,11 @@ static gqac_status check_rows(const loosener *s) {
         if (mixing[i]->op->rows != IR_ROWS_SHAPE)
             continue;
         return pass_refuse(mixing[i], diag,
-                           "this depends on the number or the place of the tokens in a call",
+                           "this depends on the number of tokens in a call or on their positions",
                            "with several tokens a call, causality is an attribute of attention "
                            "and positions are an input, or follow from the cache",
-                           "export with any number of tokens; attention that a tracer wrote out "
-                           "may become one node by rewrite --pass raise before this");
+                           "export the model for any number of tokens; if its attention is written "
+                           "out in simple ops, try `gqac rewrite MODEL --pass raise` first");
     }
     return GQAC_OK;
 }

@@ -28,15 +28,15 @@ static gqac_status take_over(pass_context *context, const ir_node *node, ir_valu
             continue;
         if (!by)
             return op_fail(node, context->diag, GQAC_INTERNAL,
-                           "expanding gave nothing for output %d", i);
+                           "the expansion has no value for output %d", i);
         const bool dtype = old->type.dtype == GQAC_NONE || by->type.dtype == GQAC_NONE ||
                            old->type.dtype == by->type.dtype;
         const bool rank =
             old->type.rank < 0 || by->type.rank < 0 || old->type.rank == by->type.rank;
         if (!dtype || !rank)
             return op_fail(node, context->diag, GQAC_INTERNAL,
-                           "expanding gave another type for output %d: %s of rank %d, not %s of "
-                           "rank %d",
+                           "the expansion has a different type for output %d: %s of rank %d, not "
+                           "%s of rank %d",
                            i, gqac_dtype_name(by->type.dtype), by->type.rank,
                            gqac_dtype_name(old->type.dtype), old->type.rank);
         ir_value_replace(old, by);

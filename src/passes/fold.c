@@ -139,7 +139,8 @@ static gqac_status keep(folder *f, const ir_node *node, const gqac_tensor *resul
             continue;
         if (!fits_type(value, &tensor))
             return op_fail(node, f->context->diag, GQAC_INTERNAL,
-                           "folding %%%s gave another type than infer", value->name);
+                           "folding %%%s returned a type that differs from the inferred one",
+                           value->name);
         tensor.data = gqac_arena_copy(f->context->module->arena, tensor.data, bytes);
         if (!tensor.data)
             return gqac_diag_oom(f->context->diag, "a folded constant");

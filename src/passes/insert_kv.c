@@ -90,7 +90,7 @@ gqac_status insert_kv_want_rows(const ir_node *node, const op_parts *parts, gqac
     if (parts->k->type.rank == 4 && parts->v->type.rank == 4)
         return GQAC_OK;
     return pass_refuse(node, diag, "the shape of its keys and values is not known",
-                       "a cache is as its rows are: [B,H,S,D]",
+                       "keys and values of a cache must have the shape [B,H,S,D]",
                        "export the model with the shapes of its inputs");
 }
 
@@ -319,7 +319,7 @@ static gqac_status add_input(inserter *s, const char *name, ir_type type, ir_val
     if (!*input)
         return short_of_memory(s);
     if (strcmp((*input)->name, name) != 0)
-        GQAC_FAIL(s->context->diag, GQAC_UNSUPPORTED, "the name '%s' is taken by the model", name);
+        GQAC_FAIL(s->context->diag, GQAC_UNSUPPORTED, "the model already has the name '%s'", name);
     return GQAC_OK;
 }
 
@@ -420,9 +420,9 @@ static gqac_status check_rows(inserter *s) {
             continue;
         const bool attention = mixing[i]->op->rows == IR_ROWS_STATE;
         op_fail(mixing[i], s->context->diag, GQAC_UNSUPPORTED, "%s",
-                attention ? "a query of this attention sees keys after its own position, or the "
-                            "mask alone hides them"
-                          : "this depends on the number or the place of the tokens in a call");
+                attention ? "a query of this attention attends to keys after its own position, or "
+                            "only the mask hides them"
+                          : "this depends on the number of tokens in a call or on their positions");
         gqac_diag_rule(s->context->diag,
                        "with a cache, causality is an attribute (is_causal, unidirectional) and "
                        "positions are an input");
@@ -516,22 +516,20 @@ static gqac_status nothing_found(const inserter *s, const char *what) {
     while (softmax && !op_is(softmax, "", "Softmax"))
         softmax = softmax->next;
     if (note)
-        gqac_diag_set(
-            diag, GQAC_UNSUPPORTED,
-            "the model has no %s: what ends at '%s' is not raised, for node '%s' (%s): %s", what,
-            note->node, note->stop, note->op, note->why);
+        gqac_diag_set(diag, GQAC_UNSUPPORTED,
+                      "the model has no %s: the pattern that ends at '%s' is not raised because of "
+                      "node '%s' (%s): %s",
+                      what, note->node, note->stop, note->op, note->why);
     else if (softmax)
         gqac_diag_set(diag, GQAC_UNSUPPORTED,
-                      "the model has no %s: what is around node '%s' (Softmax) is in no form of it "
-                      "that is known",
+                      "the model has no %s: the nodes around '%s' (Softmax) match no known pattern",
                       what, softmax->name ? softmax->name : "");
     else
         gqac_diag_set(diag, GQAC_UNSUPPORTED, "the model has no %s", what);
     gqac_diag_rule(diag, "GroupQueryAttention, MultiHeadAttention and Attention have operands for "
                          "a past");
     gqac_diag_hint(diag,
-                   "`gqac inspect MODEL --ops` names what keeps attention in simple ops from being "
-                   "raised");
+                   "`gqac inspect MODEL --ops` reports why attention in simple ops is not raised");
     return GQAC_UNSUPPORTED;
 }
 

@@ -74,8 +74,7 @@ gqac_status insert_kv_want_mask(const ir_graph *graph, const ir_value *mask, gqa
             gqac_diag_set(diag, GQAC_UNSUPPORTED, "input '%s' is a result of the model too",
                           mask->name);
         else if (node && node->mark & INSERT_DATA)
-            op_fail(node, diag, GQAC_UNSUPPORTED, "more than masks is computed from '%s'",
-                    mask->name);
+            op_fail(node, diag, GQAC_UNSUPPORTED, "'%s' is used for more than masks", mask->name);
         else
             continue;
         gqac_diag_rule(diag, "with a cache it has a column for each cached token too");

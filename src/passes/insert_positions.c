@@ -149,7 +149,7 @@ static gqac_status visit(counter *c, ir_node *node) {
         return replace(c, node);
     if (is_beginning(node, c->rows))
         return op_fail(node, c->diag, GQAC_UNSUPPORTED,
-                       "this depends on the number or the place of the tokens in a call");
+                       "this depends on the number of tokens in a call or on their positions");
     return GQAC_OK;
 }
 

@@ -43,11 +43,12 @@ static bool fits(raise *r, const attention *a, const ir_node *place) {
         return raise_stopped(r, place, "heads of queries, keys and values do not match");
     if (a->sinks && (raise_dim(a->v.rows, 3) != raise_dim(a->q, 3) ||
                      raise_dim(a->sinks, a->sinks->type.rank - 3) != hq))
-        return raise_stopped(r, place, "sinks need heads of one size, and a number for each");
+        return raise_stopped(r, place,
+                             "sinks need heads of equal size, and one number for each head");
     if (!isfinite((float)a->scores.scale))
         return raise_stopped(r, place, "the scale is not finite");
     if (!a->k.past != !a->v.past)
-        return raise_stopped(r, place, "one of keys and values has a past, the other has none");
+        return raise_stopped(r, place, "only one of keys and values has a past");
     if (a->k.present &&
         (a->k.present->graph != place->graph || a->v.present->graph != place->graph))
         return raise_stopped(r, place,
@@ -81,8 +82,8 @@ static bool shows_hidden_rows(raise *r, const attention *a) {
     const ir_node *mixing = raise_find_mixing(r, a->root);
     if (mixing)
         raise_stopped(r, mixing,
-                      "it mixes all rows, and those of padding would become zeros; in "
-                      "sequences, which have none, attention is raised");
+                      "it mixes all rows, and rows of padding would become zeros; in sequences, "
+                      "which have no padding, attention is raised");
     return mixing != NULL;
 }
 
@@ -130,7 +131,8 @@ ir_value *raise_cached(raise *r, ir_node *node) {
     r->what = "Attention";
     if (ir_attr_int(node, "is_causal") || ir_attr_int(node, "left_window_size") >= 0 ||
         ir_attr_int(node, "right_window_size") >= 0)
-        return raise_stopped(r, node, "without its past, positions are counted otherwise"), NULL;
+        return raise_stopped(r, node, "without its past, positions would be counted differently"),
+               NULL;
     if (!size || ir_node_output(node, 1) || ir_node_output(node, 3))
         return raise_stopped(r, node, "its operands are not [B,H,S,D], or it has more results"),
                NULL;

@@ -91,10 +91,10 @@ bool raise_read_operand(raise *r, ir_value *value, attention_operand *o) {
         return false;
     o->rows = x;
     if (!concat && after_past(x))
-        return raise_stopped(r, after_past(x), "it stands between a past and its attention");
+        return raise_stopped(r, after_past(x), "it is between a past and its attention");
     if (concat) {
         if (!along_rows(concat))
-            return raise_stopped(r, concat, "the past is not put before the new rows");
+            return raise_stopped(r, concat, "the new rows are not appended to the past");
         o->present = x;
         o->past = ir_node_input(concat, 0);
         o->rows = ir_node_input(concat, 1);

@@ -77,7 +77,7 @@ static ir_value *read_table(raise *r, ir_value *value, const ir_value *x) {
         twice = one->type.dims[i] && one->type.dims[i] == five->type.dims[i] &&
                 (i == 2 || one->type.dims[i] == half->type.dims[i == 3 ? 2 : i]);
     if (!twice)
-        return raise_stopped(r, place, "the table does not hold each angle twice"), NULL;
+        return raise_stopped(r, place, "the table does not contain each angle twice"), NULL;
     if (half->type.dims[0] != x->type.dims[0] || half->type.dims[1] != x->type.dims[1] ||
         2 * raise_dim(half, 2) != raise_dim(x, 3))
         return raise_stopped(r, place, "the tables do not have a row of D for each token of x"),

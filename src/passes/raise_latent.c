@@ -371,7 +371,7 @@ static ir_value *rows_of(latent *l, grown *x) {
         return x->rows;
     if (node->n_inputs > OP_LINE_INPUTS || node->n_outputs > OP_LINE_OUTPUTS) {
         l->b.status = op_fail(node, l->b.diag, GQAC_UNSUPPORTED,
-                              "a latent cache that is expanded by a node of so many operands");
+                              "a latent cache that is expanded by a node with too many operands");
         return NULL;
     }
     for (int i = 0; i < node->n_inputs; i++)

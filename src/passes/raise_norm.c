@@ -95,7 +95,9 @@ ir_value *raise_norm(raise *r, ir_node *mul) {
         if (x->type.dtype != y->type.dtype)
             return raise_stopped(r, narrow, "the result does not have the type of x"), NULL;
         if (!is_scale(scale, x))
-            return raise_stopped(r, mul, "the scale has not one element for each of x's last axis"),
+            return raise_stopped(
+                       r, mul,
+                       "the scale does not have one element for each element of x's last axis"),
                    NULL;
         ir_value *whole = narrow ? NULL : centred(x);
         if (whole)

@@ -143,9 +143,9 @@ static bool read_buffer(raise *r, ir_value *value, buffer *out) {
     if (!is_plain(scatter) ||
         !(op_is(scatter, "", "ScatterND") ? read_nd(r, out, ir_node_input(scatter, 1))
                                           : read_elements(r, out, scatter)))
-        return raise_stopped(r, scatter,
-                             "its new rows are not written at consecutive positions, the first "
-                             "of which is a graph input");
+        return raise_stopped(
+            r, scatter,
+            "its new rows are not written at consecutive positions that start at a graph input");
     return true;
 }
 

@@ -207,7 +207,7 @@ static gqac_status go_on(const runner *r, const gqac_pass *pass, int *rounds, in
     if (!pass->again || !scheduled(r, pass->again))
         return GQAC_OK;
     if (++*rounds == MAX_ROUNDS)
-        GQAC_FAIL(r->context->diag, GQAC_INTERNAL, "pass '%s' never comes to an end", pass->name);
+        GQAC_FAIL(r->context->diag, GQAC_INTERNAL, "pass '%s' does not terminate", pass->name);
     while (*at >= 0 && r->passes[*at] != pass->again)
         --*at;
     --*at;

@@ -23,7 +23,7 @@ gqac_status simplify_if(pass_context *context, ir_node *node) {
     ir_graph *branch = ir_attr_get(node, taken ? "then_branch" : "else_branch")->graph;
     if (!branch || branch->n_inputs || branch->ret->n_inputs < node->n_outputs)
         return op_fail(node, context->diag, GQAC_INVALID_MODEL,
-                       "the branch does not give the results of the If");
+                       "the branch has fewer results than the If has outputs");
     if (!ir_graph_move_constants(branch, node->graph))
         return gqac_diag_oom(context->diag, "a branch");
     while (branch->first)

@@ -105,8 +105,8 @@ static gqac_status check_written(const stateful *s, const ir_value *past) {
     op_fail(writer, diag, GQAC_UNSUPPORTED,
             "the KV cache '%s' is written or read in a way that sequences do not support",
             past->name);
-    gqac_diag_rule(diag, "new rows are written one after another, from the place that one graph "
-                         "input has (cache_position), and causal attention reads the buffer");
+    gqac_diag_rule(diag, "new rows must be written at consecutive positions that start at a graph "
+                         "input (cache_position), and causal attention must read the buffer");
     gqac_diag_hint(diag, "export the model with a cache that grows (DynamicCache); `gqac run` runs "
                          "the graph as exported");
     return GQAC_UNSUPPORTED;
@@ -126,11 +126,13 @@ static gqac_status no_pairs(const stateful *s) {
         gqac_diag_set(diag, GQAC_UNSUPPORTED,
                       "the KV cache of the model ('%s', one of %d) is not read by an attention op",
                       slots[0].past, named);
-    gqac_diag_rule(diag, "a sequence needs past/present pairs of GroupQueryAttention or its kin");
-    gqac_diag_hint(diag, !named ? "`gqac rewrite MODEL --pass insert-kv` adds one, or names the "
-                                  "node that forbids it; score and generate do without by --kv off"
-                                : "`gqac inspect MODEL --ops` names what keeps attention in simple "
-                                  "ops from being raised; `gqac run` runs the graph as exported");
+    gqac_diag_rule(
+        diag, "a sequence needs past/present pairs of GroupQueryAttention or another attention op");
+    gqac_diag_hint(diag, !named
+                             ? "`gqac rewrite MODEL --pass insert-kv` adds one, or names the node "
+                               "that prevents it; score and generate work without one with --kv off"
+                             : "`gqac inspect MODEL --ops` reports why attention in simple ops is "
+                               "not raised; `gqac run` runs the graph as exported");
     return GQAC_UNSUPPORTED;
 }
 
@@ -142,10 +144,10 @@ static gqac_status check_complete(const stateful *s) {
         if (input->id == STATEFUL_PAST || !pass_names_past(input))
             continue;
         GQAC_TRY(check_written(s, input));
-        GQAC_FAIL(s->context->diag, GQAC_UNSUPPORTED,
-                  "input '%s' is no KV cache that an attention op reads and returns as a "
-                  "graph output",
-                  input->name);
+        GQAC_FAIL(
+            s->context->diag, GQAC_UNSUPPORTED,
+            "input '%s' is not a KV cache that an attention op reads and returns as a graph output",
+            input->name);
     }
     return GQAC_OK;
 }

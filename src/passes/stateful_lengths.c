@@ -20,7 +20,7 @@ static gqac_status add_input(const stateful *s, const char *name, ir_type type, 
     if (!*out)
         return gqac_diag_oom(s->context->diag, "an input");
     if (strcmp((*out)->name, name) != 0)
-        GQAC_FAIL(s->context->diag, GQAC_UNSUPPORTED, "the name '%s' is taken by the model", name);
+        GQAC_FAIL(s->context->diag, GQAC_UNSUPPORTED, "the model already has the name '%s'", name);
     return GQAC_OK;
 }
 
@@ -255,7 +255,7 @@ static gqac_status fail_at_user(const stateful *s, const ir_value *value, const 
         op_fail(f.user, diag, GQAC_UNSUPPORTED, "%s", what);
     else
         gqac_diag_set(diag, GQAC_UNSUPPORTED, "%s", what);
-    gqac_diag_rule(diag, "a sequence feeds token ids, position_ids and lengths");
+    gqac_diag_rule(diag, "a sequence supplies only token ids, position_ids and lengths");
     gqac_diag_hint(diag, "`gqac run` runs the graph as exported");
     return GQAC_UNSUPPORTED;
 }
@@ -292,8 +292,9 @@ gqac_status stateful_inputs(stateful *s) {
     ir_graph *graph = s->graph;
     GQAC_TRY(replace_totals(s));
     if (s->total_len && ir_graph_walk_all(graph, mark_total, s) != GQAC_OK)
-        return fail_at_user(s, s->total_len,
-                            "the length of the attention mask does more than pick a branch");
+        return fail_at_user(
+            s, s->total_len,
+            "the length of the attention mask is used for more than the choice of a branch");
     const ir_value *ids = find_ids(s);
     int n = 0;
     for (int i = 0; i < graph->n_inputs; i++) {

@@ -223,12 +223,12 @@ static bool by_length(const ir_value *mask) {
 
 static gqac_status fail_mask(const stateful *s, const ir_node *attend) {
     gqac_diag *diag = s->context->diag;
-    return pass_refuse(attend, diag,
-                       "the mask or bias of attention says more than where attention_mask is zero",
-                       "in a sequence causality is an attribute (is_causal, unidirectional), "
-                       "padding a function of the elements of attention_mask, and a bias a slope "
-                       "for each head (ALiBi) in f32",
-                       "`gqac run` runs the graph as exported");
+    return pass_refuse(
+        attend, diag,
+        "the mask or bias of attention depends on more than the zeros of attention_mask",
+        "in a sequence, causality must be an attribute (is_causal, unidirectional), padding a "
+        "function of the elements of attention_mask, and a bias an f32 slope for each head (ALiBi)",
+        "`gqac run` runs the graph as exported");
 }
 
 gqac_status stateful_mask_pads(const stateful *s, ir_value *mask, bool *pads) {

@@ -171,7 +171,8 @@ static gqac_status check_one(const sample *x, const ir_node *node, const char *o
             "%s is computed as %lld for a sequence of %lld past and %lld new tokens",
             strcmp(operand, "total") ? operand : "total_sequence_length", (long long)found,
             (long long)x->past, (long long)x->fresh);
-    gqac_diag_rule(diag, "it must be %lld: a sequence feeds its own lengths", (long long)expected);
+    gqac_diag_rule(diag, "it must be %lld: a sequence supplies its own lengths",
+                   (long long)expected);
     gqac_diag_hint(diag, "`gqac run` runs the graph as exported");
     return GQAC_UNSUPPORTED;
 }

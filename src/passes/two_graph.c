@@ -257,7 +257,7 @@ static gqac_status check_masks(const splitter *s, const ir_node *node) {
             GQAC_TRY(stateful_mask_pads(&asker, value, &pads));
         if (!pads)
             return op_fail(node, s->context->diag, GQAC_UNSUPPORTED,
-                           "its operand %s says more than where attention_mask is zero", name);
+                           "its operand %s depends on more than the zeros of attention_mask", name);
     }
     return GQAC_OK;
 }
@@ -272,7 +272,7 @@ static gqac_status split_node(splitter *s, ir_node *node) {
         return s->b.status;
     if (!p.causal)
         return op_fail(node, s->context->diag, GQAC_UNSUPPORTED,
-                       "a query of this attention sees keys after its own position");
+                       "a query of this attention attends to keys after its own position");
     GQAC_TRY(pass_settle(node, prev, s->context->diag));
     GQAC_TRY(insert_kv_want_rows(node, &p, s->context->diag));
     ir_value *rows[2] = {p.k, p.v};
@@ -294,10 +294,10 @@ static gqac_status split_node(splitter *s, ir_node *node) {
 static gqac_status nothing_found(const splitter *s) {
     gqac_diag *diag = s->context->diag;
     gqac_diag_set(diag, GQAC_UNSUPPORTED, "the model has no attention that could have a cache");
-    gqac_diag_rule(diag, "GroupQueryAttention, MultiHeadAttention and Attention (ONNX) have");
+    gqac_diag_rule(
+        diag, "only GroupQueryAttention, MultiHeadAttention and Attention (ONNX) can have one");
     gqac_diag_hint(diag,
-                   "`gqac inspect MODEL --ops` names what keeps attention in simple ops from being "
-                   "raised");
+                   "`gqac inspect MODEL --ops` reports why attention in simple ops is not raised");
     return GQAC_UNSUPPORTED;
 }
 
@@ -310,7 +310,7 @@ static gqac_status split_all(splitter *s) {
             continue;
         if (!op_of(node)->take_apart)
             return op_fail(node, s->context->diag, GQAC_UNSUPPORTED,
-                           "this attention has no form with its cache apart");
+                           "this attention op cannot be split into its projections and its cache");
         GQAC_TRY(split_node(s, node));
     }
     return s->n_layers ? GQAC_OK : nothing_found(s);
@@ -326,7 +326,7 @@ static gqac_status set_results(splitter *s) {
         if (!strcmp(graph->result_names[i], "logits"))
             logits = graph->ret->inputs[i].value;
     if (!logits || logits->type.rank != 3)
-        GQAC_FAIL(s->context->diag, GQAC_UNSUPPORTED, "the model has no result logits [B,S,V]");
+        GQAC_FAIL(s->context->diag, GQAC_UNSUPPORTED, "the model has no output logits [B,S,V]");
     memmove(s->results + 1, s->results, (size_t)s->n_results * sizeof *s->results);
     memmove(s->names + 1, s->names, (size_t)s->n_results * sizeof *s->names);
     s->results[0] = logits;
@@ -366,11 +366,10 @@ static gqac_status drop_inputs(splitter *s) {
         if (ir_value_unused(input))
             ir_graph_remove_input(s->graph, i);
         else if (pass_listed(gone, input->name) || pass_names_past(input))
-            GQAC_FAIL(
-                s->context->diag, GQAC_UNSUPPORTED,
-                "input '%s' is a mask or a state of another kind than keys and values: it has "
-                "no place in two graphs",
-                input->name);
+            GQAC_FAIL(s->context->diag, GQAC_UNSUPPORTED,
+                      "input '%s' is a mask or a state other than keys and values: two-graph does "
+                      "not support it",
+                      input->name);
     }
     return GQAC_OK;
 }
@@ -463,22 +462,20 @@ static gqac_status check_rows(const splitter *s) {
     if (picks) {
         return pass_refuse(
             node, diag,
-            "it takes tokens that are picked by their values (NonZero), as experts of a "
-            "mixture do that are written out: it cannot be proven that tokens do not affect "
-            "each other",
-            "a graph of one token knows the others by the caches of its attention "
-            "alone",
+            "it selects tokens by their values (NonZero), as a written-out mixture of experts "
+            "does: gqac cannot prove that tokens do not affect each other",
+            "in a graph for one token, other tokens are accessible only through the caches of its "
+            "attention",
             "export the mixture as the op MoE, or with every expert on every "
             "token (mobius)");
     }
-    return pass_refuse(
-        node, diag,
-        "this depends on the number or the place of the tokens in a call, or on other tokens "
-        "of it",
-        "a graph of one token knows the others by the caches of its attention "
-        "alone, and its place as an input",
-        "export the model with position_ids; `gqac rewrite MODEL --pass "
-        "insert-kv`, before this, makes counted positions such an input");
+    return pass_refuse(node, diag,
+                       "this depends on the number of tokens in a call, on their positions or on "
+                       "other tokens of the call",
+                       "in a graph for one token, other tokens are accessible only through the "
+                       "caches of its attention, and the position must be an input",
+                       "export the model with position_ids, or run `gqac rewrite MODEL --pass "
+                       "insert-kv` first: it makes counted positions an input");
 }
 
 static gqac_status split(splitter *s) {

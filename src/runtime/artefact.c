@@ -427,7 +427,7 @@ static gqac_status bind(void *arg, ir_value *value, gqac_diag *diag) {
         return gqac_diag_oom(diag, "an artefact");
     if (row.bytes != gqac_tensor_bytes(t) || row.offset % LINE || row.offset > weights->length ||
         row.bytes > weights->length - row.offset)
-        return damaged(b->path, diag, "a tensor lies outside its weights");
+        return damaged(b->path, diag, "a tensor is outside its weights section");
     t->data = (void *)(uintptr_t)(b->map->data + weights->offset + row.offset);
     value->constant = t;
     value->digest = NULL;

@@ -120,8 +120,8 @@ static gqac_status check_copies(const exec *e, gqac_diag *diag) {
             const gqac_tensor *t = exec_result(e, j);
             if (j != i && overlap(bound->data, bound->bytes, t->data, gqac_tensor_bytes(t)))
                 GQAC_FAIL(diag, GQAC_USAGE,
-                          "the memory bound to output '%s' is that of an input which output '%s' "
-                          "shows",
+                          "the memory bound to output '%s' belongs to an input of which output "
+                          "'%s' is a view",
                           e->program->outputs[i].name, e->program->outputs[j].name);
         }
     }
@@ -137,7 +137,8 @@ gqac_status exec_bind_finish(exec *e, gqac_diag *diag) {
         if (!bound->data || t->data == bound->data)
             continue;
         if (bytes > bound->bytes)
-            GQAC_FAIL(diag, GQAC_INVALID_INPUT, "output '%s' has %zu bytes, %zu are bound to it",
+            GQAC_FAIL(diag, GQAC_INVALID_INPUT,
+                      "output '%s' needs %zu bytes, the memory bound to it has %zu",
                       e->program->outputs[i].name, bytes, bound->bytes);
         if (bytes)
             memmove(bound->data, t->data, bytes);

@@ -30,7 +30,7 @@ gqac_status gqac_context_create(const gqac_program *program, int threads, gqac_c
 gqac_status gqac_context_create_on(const gqac_program *program, gqac_threads *threads,
                                    gqac_context **context, gqac_diag *diag) {
     if (!threads)
-        GQAC_FAIL(diag, GQAC_USAGE, "a context needs threads, NULL is given");
+        GQAC_FAIL(diag, GQAC_USAGE, "a context needs threads, but they are NULL");
     return create(program, 0, threads, context, diag);
 }
 

@@ -296,8 +296,9 @@ static gqac_status place(exec *e, const ir_value *value, int index, gqac_tensor 
     GQAC_TRY(gqac_shape_bytes(t->dtype, t->rank, t->dims, &bytes, diag));
     const exec_bound *bound = e->bound && value ? exec_bind_of(e, value) : NULL;
     if (bound && bytes > bound->bytes)
-        GQAC_FAIL(diag, GQAC_INVALID_INPUT, "output '%s' has %zu bytes, %zu are bound to it",
-                  value->name, bytes, bound->bytes);
+        GQAC_FAIL(diag, GQAC_INVALID_INPUT,
+                  "output '%s' needs %zu bytes, the memory bound to it has %zu", value->name, bytes,
+                  bound->bytes);
     if (bound) {
         t->data = bound->data;
         return GQAC_OK;
@@ -352,14 +353,15 @@ static gqac_status run_nested(op_call *call, const ir_graph *graph, int n_args,
                               const gqac_tensor *const *args, gqac_tensor *results) {
     exec *e = call->host;
     if (n_args != graph->n_inputs)
-        GQAC_FAIL(call->diag, GQAC_INVALID_MODEL, "graph '%s' takes %d values, got %d",
+        GQAC_FAIL(call->diag, GQAC_INVALID_MODEL, "graph '%s' has %d inputs, got %d values",
                   graph->name ? graph->name : "", graph->n_inputs, n_args);
     if (e->nested == NESTED_MOST) {
         gqac_status status =
             gqac_diag_set(call->diag, GQAC_LIMIT, "more than %d iterations of loops", NESTED_MOST);
-        gqac_diag_rule(call->diag, "one run of a model runs its nested graphs %d times at most",
+        gqac_diag_rule(call->diag, "one run of a model may run nested graphs at most %d times",
                        NESTED_MOST);
-        gqac_diag_hint(call->diag, "fewer iterations of Loop and Scan, or a condition that ends");
+        gqac_diag_hint(call->diag,
+                       "use fewer iterations of Loop and Scan, or a condition that becomes false");
         return status;
     }
     e->nested++;
@@ -541,7 +543,7 @@ gqac_status exec_guard(exec *e, int guard, bool *taken, gqac_diag *diag) {
     GQAC_TRY(run_marked(e, 1u << guard, diag));
     const gqac_tensor *t = &e->values[cond->id];
     if (t->dtype != GQAC_BOOL || gqac_tensor_count(t) != 1)
-        GQAC_FAIL(diag, GQAC_INVALID_MODEL, "the condition of an If is not one bool");
+        GQAC_FAIL(diag, GQAC_INVALID_MODEL, "the condition of an If is not a single bool");
     *taken = *(const unsigned char *)t->data != 0;
     return GQAC_OK;
 }

@@ -234,11 +234,12 @@ gqac_status gqac_program_memory_of(const gqac_program *program, const char *kv, 
     if (p->stateless || !p->pool)
         GQAC_FAIL(diag, GQAC_USAGE, "the program was compiled without sequence state");
     if (tokens < 1 || chunk < 1 || chunk > tokens)
-        GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "%lld tokens in pieces of %lld", (long long)tokens,
+        GQAC_FAIL(diag, GQAC_OUT_OF_RANGE,
+                  "%lld tokens in chunks of %lld: must be 1 <= chunk <= tokens", (long long)tokens,
                   (long long)chunk);
     if (tokens > p->most_tokens)
         GQAC_FAIL(diag, GQAC_OUT_OF_RANGE,
-                  "%lld tokens, the tables of positions have rows for %lld", (long long)tokens,
+                  "%lld tokens exceed the %lld rows of the tables of positions", (long long)tokens,
                   (long long)p->most_tokens);
     const kv_kind *kind = NULL;
     GQAC_TRY(kv_pool_kind(p->pool, kv ? kv : "contiguous", &kind, diag));

@@ -99,7 +99,7 @@ gqac_status gqac_context_upload(gqac_context *context, const char *name, const g
     gqac_tensor *kept = &context->parameters[at];
     const gqac_dtype dtype = context->program->inputs[at].dtype;
     if (tensor->dtype != dtype)
-        GQAC_FAIL(diag, GQAC_INVALID_INPUT, "'%s' is %s, the model takes %s", name,
+        GQAC_FAIL(diag, GQAC_INVALID_INPUT, "'%s' is %s, the model needs %s", name,
                   gqac_dtype_name(tensor->dtype), gqac_dtype_name(dtype));
     if (!kept->data)
         GQAC_TRY(gqac_context_reserve(context, name, tensor->rank, tensor->dims, diag));
@@ -117,7 +117,7 @@ gqac_status gqac_context_upload(gqac_context *context, const char *name, const g
         GQAC_FAIL(diag, GQAC_INVALID_INPUT, "the tensor uploaded to '%s' has no data", name);
     const uintptr_t from = (uintptr_t)tensor->data, to = (uintptr_t)kept->data;
     if (!same && from < to + gqac_tensor_bytes(kept) && to < from + bytes)
-        GQAC_FAIL(diag, GQAC_INVALID_INPUT, "the tensor uploaded to '%s' lies in its own memory",
+        GQAC_FAIL(diag, GQAC_INVALID_INPUT, "the tensor uploaded to '%s' overlaps its own memory",
                   name);
     if (same && bytes)
         memmove(kept->data, tensor->data, bytes); /* the tensor may be a view of the parameter */

@@ -164,7 +164,7 @@ static gqac_status check_roles(const gqac_program *p, gqac_diag *diag) {
         else if (i == r->logit_rows)
             fits = io->rank == 1 && io->dtype == GQAC_I64;
         if (!fits)
-            GQAC_FAIL(diag, GQAC_UNSUPPORTED, "sequences cannot feed input '%s' %s%s", io->name,
+            GQAC_FAIL(diag, GQAC_UNSUPPORTED, "sequences cannot supply input '%s' %s%s", io->name,
                       gqac_dtype_name(io->dtype), io->shape);
     }
     return GQAC_OK;
@@ -280,7 +280,7 @@ static gqac_status check_effect(void *arg, ir_node *n) {
     if (n->graph->parent) {
         refuse_effect(n, "it changes the cache, and is in a nested graph", diag);
         gqac_diag_rule(diag, "%s is allowed in the main graph only", n->op->name);
-        gqac_diag_hint(diag, "take it out of the branch or body of %s", n->graph->parent->op->name);
+        gqac_diag_hint(diag, "move it out of the branch or body of %s", n->graph->parent->op->name);
         return GQAC_INVALID_MODEL;
     }
     if (names_slot(n))
@@ -294,7 +294,7 @@ static gqac_status check_effect(void *arg, ir_node *n) {
     refuse_effect(n, "its token is not that of its slot", diag);
     gqac_diag_rule(diag, "the token of %s is the result of a kv_state %s", n->op->name,
                    append ? "with rows = 0 and the same slot" : "with rows > 0");
-    gqac_diag_hint(diag, "give it the result of that kv_state itself");
+    gqac_diag_hint(diag, "pass it the result of that kv_state directly");
     return GQAC_INVALID_MODEL;
 }
 
@@ -325,8 +325,8 @@ static gqac_status find_kv(gqac_program *p, gqac_diag *diag) {
                              .coded = tail_of(n) == 0};
         if (p->kv[i].rows && p->roles.embedding)
             GQAC_FAIL(diag, GQAC_UNSUPPORTED,
-                      "recurrent states ('%s') beside inputs_embeds: a rewind needs the embeddings "
-                      "again, and they are not kept",
+                      "recurrent states ('%s') with inputs_embeds: a rewind would need the "
+                      "embeddings again, and they are not stored",
                       p->kv[i].past);
         p->kv_pairs[i] = (gqac_kv_pair){.size = sizeof *p->kv_pairs,
                                         .past = p->kv[i].past,

@@ -34,10 +34,10 @@ static gqac_status bind(bindings *b, const char *symbol, int64_t value, const ch
 static gqac_status check_type(const ir_value *value, const gqac_tensor *t, bindings *b,
                               gqac_diag *diag) {
     if (value->type.dtype != GQAC_NONE && t->dtype != value->type.dtype)
-        GQAC_FAIL(diag, GQAC_INVALID_INPUT, "input '%s' is %s, the model takes %s", value->name,
+        GQAC_FAIL(diag, GQAC_INVALID_INPUT, "input '%s' is %s, the model needs %s", value->name,
                   gqac_dtype_name(t->dtype), gqac_dtype_name(value->type.dtype));
     if (value->type.rank >= 0 && t->rank != value->type.rank)
-        GQAC_FAIL(diag, GQAC_INVALID_INPUT, "input '%s' has rank %d, the model takes rank %d",
+        GQAC_FAIL(diag, GQAC_INVALID_INPUT, "input '%s' has rank %d, the model needs rank %d",
                   value->name, t->rank, value->type.rank);
     for (int i = 0; i < value->type.rank; i++) {
         int64_t want = 0;

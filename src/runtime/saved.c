@@ -310,7 +310,7 @@ gqac_status saved_check_header(const void *data, size_t n, uint64_t bytes, heade
         const saved_part *s = &h->sections[i];
         if (s->offset != end || s->bytes > bytes - end || s->bytes % LINE) {
             char why[64];
-            snprintf(why, sizeof why, "the %s are not where they must be", names[i]);
+            snprintf(why, sizeof why, "the offset or length of its %s is wrong", names[i]);
             return refuse(diag, why);
         }
         end += s->bytes;
@@ -383,12 +383,12 @@ static gqac_status check(const gqac_program *p, const unsigned char *data, size_
     for (int i = 0; i < SAVED_SECTIONS; i++)
         GQAC_TRY(saved_check_section(data, h, (saved_section)i, diag));
     if (!same_geometry(p, (const int64_t *)(data + h->sections[SAVED_GEOMETRY].offset)))
-        return refuse(diag, "its slots are not those of the model");
+        return refuse(diag, "its slots differ from those of the model");
     if (!sound_positions(h, (const int64_t *)(data + h->sections[SAVED_POSITIONS].offset)))
-        return refuse(diag, "its states are not where a sequence has them");
+        return refuse(diag, "its states have positions at which a sequence keeps none");
     if (!sound_ids(p, (const int64_t *)(data + h->sections[SAVED_IDS].offset),
                    h->tokens + h->missing - h->given))
-        return refuse(diag, "it holds ids that are not in the vocabulary");
+        return refuse(diag, "it contains ids that are not in the vocabulary");
     return GQAC_OK;
 }
 
@@ -450,7 +450,7 @@ gqac_status gqac_sequence_load(const gqac_program *program, const gqac_sequence_
     GQAC_TRY(check(program, data, bytes, &h, diag));
     if (own.final_length > 0 && own.final_length != h.final_length)
         GQAC_FAIL(diag, GQAC_USAGE,
-                  "the sequence was opened for %lld tokens in all, the options say %lld",
+                  "the saved sequence has the final length %lld, the options have %lld",
                   (long long)h.final_length, (long long)own.final_length);
     if (own.capacity > 0 && h.tokens + h.missing > own.capacity)
         GQAC_FAIL(diag, GQAC_CAPACITY, "%lld saved tokens do not fit the capacity of %lld",

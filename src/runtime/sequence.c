@@ -144,9 +144,9 @@ static gqac_status find_reach(const gqac_sequence *s, int64_t length, int64_t *r
         return GQAC_OK;
     gqac_diag_set(diag, GQAC_OUT_OF_RANGE,
                   "cannot rewind to %lld of %lld imported tokens: the model has a recurrent state, "
-                  "and only the one after all of them is known",
+                  "and only the state after all of them is known",
                   (long long)length, (long long)s->given);
-    gqac_diag_hint(diag, "rewind to 0 and feed the tokens again");
+    gqac_diag_hint(diag, "rewind to 0 and append the tokens again");
     return GQAC_OUT_OF_RANGE;
 }
 
@@ -313,10 +313,10 @@ static gqac_status check_start(const gqac_kv_pair *pair, const gqac_tensor *t, g
     for (size_t i = 0; i < n; i++) {
         if (!bytes[i])
             continue;
-        gqac_diag_set(diag, GQAC_INVALID_INPUT, "the state '%s' of no tokens is not zero",
-                      pair->past);
+        gqac_diag_set(diag, GQAC_INVALID_INPUT,
+                      "there are no tokens, but the state '%s' is not zero", pair->past);
         gqac_diag_rule(diag, "states are zeros when the other past tensors have no rows");
-        gqac_diag_hint(diag, "give the rows of all tokens that the state includes");
+        gqac_diag_hint(diag, "import the rows of all tokens that the state includes");
         return GQAC_INVALID_INPUT;
     }
     return GQAC_OK;

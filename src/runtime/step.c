@@ -189,7 +189,7 @@ static gqac_status check_logits(const step *s, const gqac_tensor *t, int64_t wan
         if (s->items[s->members[b]].wanted > t->dims[1]) {
             gqac_diag_set(s->diag, GQAC_UNSUPPORTED,
                           "the model returns the logits of the last token of a call only");
-            gqac_diag_hint(s->diag, "ask for one row of logits, or feed one token in each step");
+            gqac_diag_hint(s->diag, "request one row of logits, or append one token in each step");
             return step_at_item(s, s->members[b], GQAC_UNSUPPORTED);
         }
     c->vocabulary = gqac_program_vocabulary(c->program);

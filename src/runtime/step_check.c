@@ -16,9 +16,9 @@ static gqac_status check_embeddings(const step *s, int i) {
     if (!width == !s->items[i].given.embeddings)
         return GQAC_OK;
     if (!width)
-        GQAC_FAIL(s->diag, GQAC_USAGE, "item %d has embeddings, the model takes token ids", i);
+        GQAC_FAIL(s->diag, GQAC_USAGE, "item %d has embeddings, but the model needs token ids", i);
     gqac_diag_set(s->diag, GQAC_USAGE,
-                  "item %d has no embeddings: the model takes inputs_embeds, not token ids", i);
+                  "item %d has no embeddings, but the model needs inputs_embeds, not token ids", i);
     gqac_diag_hint(s->diag, "gqac_step_item.embeddings, %lld numbers for each token",
                    (long long)width);
     return GQAC_USAGE;
@@ -46,18 +46,19 @@ static gqac_status check_logits_wanted(const step *s, int i) {
     step_item *it = &s->items[i];
     const int64_t wanted = it->given.n_logits, count = it->given.count;
     if (wanted != GQAC_LOGITS_ALL && (wanted < 0 || wanted > count)) {
-        gqac_diag_set(s->diag, GQAC_OUT_OF_RANGE, "item %d: %lld rows of logits of %lld tokens", i,
-                      (long long)wanted, (long long)count);
+        gqac_diag_set(s->diag, GQAC_OUT_OF_RANGE,
+                      "item %d requests %lld rows of logits for %lld tokens", i, (long long)wanted,
+                      (long long)count);
         gqac_diag_rule(s->diag, "0 <= n_logits <= count, or GQAC_LOGITS_ALL");
         return GQAC_OUT_OF_RANGE;
     }
     it->wanted = wanted == GQAC_LOGITS_ALL ? count : wanted;
     if (it->wanted > 1 && s->context->program->roles.last_only) {
-        gqac_diag_set(
-            s->diag, GQAC_UNSUPPORTED,
-            "item %d: %lld rows of logits, the model returns those of the last token only", i,
-            (long long)it->wanted);
-        gqac_diag_hint(s->diag, "use n_logits 0 or 1, or feed one token in each step");
+        gqac_diag_set(s->diag, GQAC_UNSUPPORTED,
+                      "item %d requests %lld rows of logits, but the model returns only the row of "
+                      "the last token",
+                      i, (long long)it->wanted);
+        gqac_diag_hint(s->diag, "use n_logits 0 or 1, or append one token in each step");
         return GQAC_UNSUPPORTED;
     }
     return GQAC_OK;
@@ -80,7 +81,7 @@ static gqac_status check_length(const step *s, int i, int64_t length) {
     gqac_diag_set(s->diag, GQAC_OUT_OF_RANGE,
                   "item %d: position %lld is out of range: the tables of positions have %lld rows",
                   i, (long long)(length + given->count - 1), (long long)p->most_tokens);
-    gqac_diag_hint(s->diag, "feed fewer tokens, or use a model with longer tables");
+    gqac_diag_hint(s->diag, "append fewer tokens, or use a model with longer tables");
     return GQAC_OUT_OF_RANGE;
 }
 
@@ -166,7 +167,7 @@ static gqac_status choose_tables(step *s, int i) {
                       i, (long long)gqac_sequence_length(q), (long long)q->pinned,
                       (long long)total);
         gqac_diag_rule(s->diag, "all keys of a sequence are rotated with one table");
-        gqac_diag_hint(s->diag, "recompute: rewind to 0 and feed all tokens again, or open the "
+        gqac_diag_hint(s->diag, "recompute: rewind to 0 and append all tokens again, or open the "
                                 "sequence with its final length");
         return GQAC_RECOMPUTE;
     }

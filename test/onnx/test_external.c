@@ -266,10 +266,10 @@ static void test_numbers(void) {
     REFUSED(ranged("18446744073709551615", "16"), "past the end");
     REFUSED(ranged("18446744073709551600", "16"), "past the end");
     REFUSED(ranged("9223372036854775808", "16"), "past the end");
-    REFUSED(ranged("0", "15"), "ask for 16");
-    REFUSED(ranged("0", "17"), "ask for 16");
-    REFUSED(ranged("0", "0"), "ask for 16");
-    REFUSED(ranged("16", "18446744073709551615"), "ask for 16");
+    REFUSED(ranged("0", "15"), "need 16");
+    REFUSED(ranged("0", "17"), "need 16");
+    REFUSED(ranged("0", "0"), "need 16");
+    REFUSED(ranged("16", "18446744073709551615"), "need 16");
 }
 
 static void test_keys(void) {

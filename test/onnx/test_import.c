@@ -147,7 +147,7 @@ static void test_inputs(void) {
     wire_message(&type, 4, (gqac_str){0});
     wire_text(&value, 1, "x");
     wire_message(&value, 2, type);
-    LACKING(input_model(value), "no tensor");
+    LACKING(input_model(value), "not a tensor");
     REFUSED(input_model(wire_value("", 1, "4")), "no name");
 }
 
@@ -245,7 +245,7 @@ static void test_attributes(void) {
     REFUSED(MODEL("y", with_attr(NODE("Softmax", "x", "y"), a)), "no type");
     TAKEN(MODEL("y", with_attr(NODE("Softmax", "x", "y"), wire_attr("axis", 2)))); /* 0 */
     REFUSED(MODEL("y", with_attr(NODE("Softmax", "x", "y"), wire_attr_ref("axis", 2, "axis"))),
-            "no function");
+            "not in a function");
     REFUSED(MODEL("y", NODE("Cast", "x", "y")), "'to' is missing");
     LACKING(MODEL("y", with_attr(NODE("Cast", "x", "y"), wire_attr_int("to", 17))), "element type");
     LACKING(MODEL("y", with_attr(NODE("Relu", "x", "y"), wire_attr_int("odd", 1))),

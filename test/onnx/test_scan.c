@@ -104,7 +104,7 @@ static void test_repeated(void) {
     wire_int(&dim, 1, 1);
     wire_text(&dim, 2, "B");
     wire_message(&shape, 1, dim);
-    CU_ASSERT_EQUAL(scan(shape, &onnx__tensor_shape_proto__descriptor, "second choice"),
+    CU_ASSERT_EQUAL(scan(shape, &onnx__tensor_shape_proto__descriptor, "a oneof a second time"),
                     GQAC_INVALID_MODEL);
 }
 

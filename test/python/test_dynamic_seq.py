@@ -189,7 +189,7 @@ class DynamicSeq(Case):
         self.check(run, 3, "calls of 5 tokens")
         onnx.save(fix(Traced("mask_from_shapes").model()), self.fixed)
         run = harness.gqac("rewrite", self.fixed, "--pass", "dynamic-seq", "-o", self.out)
-        self.check(run, 3, "Range_", "place of the tokens", "rule:", "try:", "--pass raise")
+        self.check(run, 3, "Range_", "number of tokens in a call", "rule:", "try:", "--pass raise")
         self.assertFalse(self.out.exists())
         for kind, name in (("attention_4d", "is_causal"), ("multi_head", "unidirectional")):
             model = fix(Traced(kind).model())

@@ -28,7 +28,7 @@ REFUSED = {
     "shared_past": ("not a past/present pair", "key_range"),
     "half_present": ("past_key_values.0.key", "returns as a graph output"),
     "no_present": ("past_key_values.1.key", "returns as a graph output"),
-    "read_elsewhere": ("past_key_values.0.key", "no KV cache that an attention op reads"),
+    "read_elsewhere": ("past_key_values.0.key", "not a KV cache that an attention op reads"),
     "circular": ("past_key_values.0.key", "not read by an attention op"),
     "conv_scaled": ("past.0.conv", "returns as a graph output"),
     "conv_changed": ("past.0.conv", "returns as a graph output"),

@@ -168,7 +168,7 @@ class WithoutCache(Generating):
         # a cache that no sequence can have keeps its own reason
         onnx.save(Decoder("read_elsewhere").model(), self.dir / "elsewhere.onnx")
         self.check(gqac("score", self.dir / "elsewhere.onnx", *tail, "--kv", "off"), 3,
-                   "no KV cache that an attention op reads")
+                   "not a KV cache that an attention op reads")
 
 
 class Flags(Generating):

@@ -441,10 +441,10 @@ class InsertKv(Case):
                 weight.CopyFrom(numpy_helper.from_array(np.arange(64)[None] // 2, "all"))
         onnx.save(model, self.bare)
         self.check(harness.gqac("rewrite", self.bare, "--pass", "insert-kv", "-o", self.cached), 3,
-                   "cut", "place of the tokens")
+                   "cut", "number of tokens in a call")
         onnx.save(with_positions(strip(Decoder("attention").model()), "doubled"), self.bare)
         self.check(harness.gqac("rewrite", self.bare, "--pass", "insert-kv", "-o", self.cached), 3,
-                   "cut", "place of the tokens")
+                   "cut", "number of tokens in a call")
 
     def test_traced(self):
         """Exports of tracers without a cache: their attention is raised first; one that has a

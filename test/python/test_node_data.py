@@ -33,7 +33,7 @@ except ImportError:
 
 
 # Why a folder is skipped: class, and what its reason holds. The first that fits counts.
-CLASSES = (("op", r"unknown op"), ("value", r"it is no tensor"),
+CLASSES = (("op", r"unknown op"), ("value", r"it is not a tensor"),
            ("dtype", r"no such element type|STRING|of type \w+ is not supported|"
                      r"graph input: (FLOAT|U?INT)\d"),
            ("opset", r"is older than"), ("training", r"training_mode is true"))

@@ -127,7 +127,7 @@ class TwoGraph(Case):
         path = self.dir / "model.onnx"
         Exported("experts").save(path)
         self.check(gqac("rewrite", path, "--pass", "two-graph", "-o", self.out), 3, "NonZero",
-                   "picked by their values", "op MoE")
+                   "selects tokens by their values", "op MoE")
 
     def test_m1_weights(self):
         """Both graphs name the same weights alike, with the same bytes."""
@@ -194,7 +194,7 @@ class TwoGraph(Case):
         for name in ("dynamo-llama-ids-alone", "opt-no-cache"):
             path = harness.ROOT / "test" / "traced" / name / "model.onnx"
             run = gqac("rewrite", path, "--pass", "two-graph", "-o", self.out)
-            self.check(run, 3, "number or the place of the tokens", "insert-kv")
+            self.check(run, 3, "number of tokens in a call, on their positions", "insert-kv")
             self.assertFalse(list(self.dir.glob("two*")))
             cached = self.dir / "cached.onnx"
             self.good("rewrite", path, "--pass", "insert-kv", "-o", cached)
@@ -224,11 +224,11 @@ class TwoGraph(Case):
             onnx.helper.make_node("Add", ["before", "wide"], [logits])])
         onnx.save(decoder, path)
         run = gqac("rewrite", path, "--pass", "two-graph", "-o", self.out)
-        self.check(run, 3, "TopK", "number or the place of the tokens")
+        self.check(run, 3, "TopK", "number of tokens in a call, on their positions")
 
     def test_refused(self):
         """What has no such form is named, and no file is written."""
-        for kind, words in (("masked_decoder", ("DecoderMasked", "no form")),
+        for kind, words in (("masked_decoder", ("DecoderMasked", "cannot be split into")),
                             ("one_bias", ("attn_mask",)),
                             ("attention_static", ("writes its cache",)),
                             ("mask_from_shapes", ("attn_mask",))):

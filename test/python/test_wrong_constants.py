@@ -53,13 +53,13 @@ ROWS = {
     "Conv channels": ("Conv", CONV, [["N", 6, "L"], ones(4, 2, 3)], [["N", 6, "L"], ones(4, 3, 3)], 1,
                       "6 channels in 2 groups"),
     "Conv maps": ("Conv", CONV, [["N", 6, "L"], ones(5, 3, 3)], [["N", 6, "L"], ones(4, 3, 3)], 1,
-                  "5 maps"),
+                  "5 feature maps"),
     "Conv biases": ("Conv", CONV, [["N", 6, "L"], ones(4, 3, 3), ones(5)],
                     [["N", 6, "L"], ones(4, 3, 3), ones(4)], 1, "5 biases"),
     "Conv kernel": ("Conv", CONV, [["N", 6, "L"], ones(4, 3, 2)], [["N", 6, "L"], ones(4, 3, 3)], 1,
                     "kernel_shape"),
     "Conv place": ("Conv", CONV, [["N", 6, 2], ones(4, 3, 3)], [["N", 6, 3], ones(4, 3, 3)], 1,
-                   "3 taps do not fit 2 places"),
+                   "a kernel of 3 elements does not fit the 2 elements"),
     "LayerNormalization": ("LayerNormalization", {}, [["N", 6], ones(5)], [["N", 6], ones(6)], 1,
                            "5 scales"),
     "RMSNormalization": ("RMSNormalization", {}, [["N", 6], ones(5)], [["N", 6], ones(6)], 1, "5 scales"),
@@ -201,7 +201,8 @@ class WrongConstants(Case):
                 if op == "BitwiseNot":
                     inputs = [ones(4, dtype=U8)]
                 self.check(self.compiled(op, {}, inputs, 1, opset=opset - 1), 3,
-                           f"opset {opset - 1} is older than the op, which came with {opset}")
+                           f"opset {opset - 1} is older than the op, which was added in "
+                            f"opset {opset}")
                 if op != "BitwiseNot":
                     self.check(self.compiled(op, {}, inputs, 1, opset=opset), 0)
         self.check(self.compiled("LayerNormalization", {}, [[4, 6], ones(6)], 1, opset=13), 0)

@@ -80,6 +80,22 @@ int64_t row_count(const row_input *in) {
     return n;
 }
 
+void row_set_attr(row_graph *g, const char *name, const char *value) {
+    char kept[sizeof g->attrs] = "";
+    const char *at = g->attrs, *end;
+    for (; *at; at = *end ? end + 2 : end) {
+        int open = 0;
+        for (end = at; *end && (open || strncmp(end, ", ", 2)); end++)
+            open += (*end == '{' || *end == '[' || *end == '(') -
+                    (*end == '}' || *end == ']' || *end == ')');
+        const size_t length = strlen(name);
+        if (!strncmp(at, name, length) && at[length] == '=')
+            continue;
+        snprintf(kept + strlen(kept), sizeof kept - strlen(kept), "%.*s, ", (int)(end - at), at);
+    }
+    snprintf(g->attrs, sizeof g->attrs, "%.900s%s=%s", kept, name, value);
+}
+
 /* ---- text ---------------------------------------------------------------- */
 
 typedef struct writer {
@@ -118,9 +134,17 @@ static void put_data(writer *w, const row_input *in) {
     put(w, in->rank ? "%s]\n" : "%s\n", in->data);
 }
 
-static void put_constants(writer *w, const row_graph *g) {
+/* True if operand i is an input of the graph; tokens and absent operands never are. */
+static bool is_input(const row_graph *g, int i, row_mode mode) {
+    if (g->in[i].absent || !strcmp(g->in[i].dtype, "token"))
+        return false;
+    return mode == ROW_WEIGHTS ? i == 0 : mode == ROW_TABLE ? i != 0 : mode != ROW_CONSTANTS;
+}
+
+/* The operands that are inputs, or that are not, as constants. */
+static void put_constants(writer *w, const row_graph *g, row_mode mode, bool inputs) {
     for (int i = 0; i < g->n_in; i++) {
-        if (g->in[i].absent || !strcmp(g->in[i].dtype, "token"))
+        if (g->in[i].absent || !strcmp(g->in[i].dtype, "token") || is_input(g, i, mode) != inputs)
             continue;
         put(w, "  const %%a%d: ", i);
         put_type(w, &g->in[i]);
@@ -129,10 +153,10 @@ static void put_constants(writer *w, const row_graph *g) {
     }
 }
 
-bool row_values(const row_graph *g, char *text) {
+bool row_values(const row_graph *g, row_mode mode, char *text) {
     writer w = {.text = text};
     put(&w, "graph @values() {\n");
-    put_constants(&w, g);
+    put_constants(&w, g, mode, true);
     put(&w, "  return\n}\n");
     return !w.full;
 }
@@ -140,8 +164,7 @@ bool row_values(const row_graph *g, char *text) {
 static void put_inputs(writer *w, const row_graph *g, row_mode mode) {
     bool any = false;
     for (int i = 0; i < g->n_in; i++) {
-        const bool token = !strcmp(g->in[i].dtype, "token");
-        if (g->in[i].absent || token || mode == ROW_CONSTANTS)
+        if (!is_input(g, i, mode))
             continue;
         put(w, "%s%%a%d: ", any ? ", " : "", i);
         if (mode == ROW_INPUTS_UNKNOWN)
@@ -180,8 +203,7 @@ bool row_text(const row_graph *g, row_mode mode, char *text) {
     put(&w, "graph @row(");
     put_inputs(&w, g, mode);
     put(&w, ") {\n");
-    if (mode == ROW_CONSTANTS)
-        put_constants(&w, g);
+    put_constants(&w, g, mode, false);
     put_states(&w, g);
     put_node(&w, g);
     put(&w, "\n  return");
@@ -192,4 +214,24 @@ bool row_text(const row_graph *g, row_mode mode, char *text) {
         }
     put(&w, "\n}\n");
     return !w.full && any;
+}
+
+bool row_has_kernel(const row_graph *g, row_mode mode, const gqac_target *target) {
+    char text[ROW_TEXT];
+    gqac_diag diag;
+    ir_module *module = NULL;
+    ir_node *fused[TARGET_MAX_FUSED];
+    gqac_arena *arena = gqac_arena_create(0);
+    const target_kernel *kernel = NULL;
+    int n = 0;
+    ir_node *node =
+        row_text(g, mode, text) && ir_parse(arena, text, op_schema, &module, &diag) == GQAC_OK
+            ? module->graph->first
+            : NULL;
+    while (node && node->op != g->op)
+        node = node->next;
+    if (node && op_infer(node, &diag) == GQAC_OK)
+        kernel = target_claim(target, NULL, node, fused, &n);
+    gqac_arena_free(arena);
+    return kernel && kernel != &target_generic_kernel;
 }

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "ops/op.h"
+#include "targets/target.h"
 
 enum { ROW_INPUTS = 24, ROW_OUTPUTS = 4, ROW_TEXT = 1 << 16, ROW_DATA = 160 };
 
@@ -39,15 +40,26 @@ typedef struct row_graph {
     unsigned named, read; /* outputs with a name, and those that are results of the graph */
 } row_graph;
 
-typedef enum row_mode { ROW_CONSTANTS, ROW_INPUTS_KNOWN, ROW_INPUTS_UNKNOWN, ROW_MODES } row_mode;
+/* Which operands are inputs of the graph; the others are constants. */
+typedef enum row_mode {
+    ROW_CONSTANTS,
+    ROW_INPUTS_KNOWN,   /* all, of the types and shapes of the operands */
+    ROW_INPUTS_UNKNOWN, /* all, of any shape */
+    ROW_MODES,
+    ROW_WEIGHTS = ROW_MODES, /* the first one: kernels read the others as weights */
+    ROW_TABLE                /* all but the first one */
+} row_mode;
 
 /* The graph of a seed, all outputs named and read. */
 row_graph row_open(const ir_schema *op, const row_seed *seed);
+/* Sets an attribute, in place of the value that it has. */
+void row_set_attr(row_graph *graph, const char *name, const char *value);
 int64_t row_count(const row_input *in); /* elements; -1: above 2^20 */
 /* Its text; false when it would be longer than ROW_TEXT. */
 bool row_text(const row_graph *graph, row_mode mode, char *text);
-/* The text of a graph of constants only, in place of the inputs %a0, %a1, ...: gqac_run gets them.
- */
-bool row_values(const row_graph *graph, char *text);
+/* True if the target has a kernel of its own for the op in this mode. */
+bool row_has_kernel(const row_graph *graph, row_mode mode, const gqac_target *target);
+/* The text of a graph of constants only, which have the names of its inputs: gqac_run gets them. */
+bool row_values(const row_graph *graph, row_mode mode, char *text);
 
 #endif

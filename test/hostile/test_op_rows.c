@@ -23,6 +23,7 @@
 
 enum { SECONDS = 5 }; /* of processor time for one graph */
 static const int64_t huge = (int64_t)1 << 34;
+static const char *const targets[] = {"ref", "cpu"};
 
 /* What the process of an op leaves behind; shared with its parent. */
 typedef struct report {
@@ -37,7 +38,8 @@ typedef struct trial {
     report *shared;
     int at, first; /* graphs before `first` were tried by an earlier process */
     bool is_seed;
-    bool on_device; /* instead of ref and cpu */
+    const gqac_target *device; /* compared with cpu; NULL: ref and cpu run alone */
+    row_mode mode;             /* of the device */
 } trial;
 
 /* ---- one graph ----------------------------------------------------------- */
@@ -73,7 +75,7 @@ static gqac_status run_program(results *r, const row_graph *g, row_mode mode) {
     ir_module *module = NULL;
     int n = 0;
     if (mode != ROW_CONSTANTS) {
-        if (!row_values(g, values))
+        if (!row_values(g, mode, values))
             return GQAC_LIMIT;
         gqac_status status = ir_parse(r->arena, values, op_schema, &module, &r->diag);
         if (status != GQAC_OK)
@@ -146,10 +148,8 @@ static bool same_values(const row_graph *g, const results *r, const results *all
 /* One graph in one way. `all`: what the op gives with all its outputs, NULL: not known. */
 static void try_way(trial *t, const row_graph *g, row_mode mode, const char *target, bool stateless,
                     const results *all) {
-    if (t->at++ < t->first)
-        return;
     report *shared = t->shared;
-    if (!row_text(g, mode, shared->text))
+    if (t->at++ < t->first || !row_text(g, mode, shared->text))
         return;
     shared->next = t->at;
     snprintf(shared->what, sizeof shared->what, "%s, %s", target,
@@ -178,7 +178,7 @@ static bool same_outputs(const results *a, const results *b) {
 
 /* Where gpu is not as cpu (docs/gpu.md): attention has the values of ref where scores are an
  * output, and rounds no factors to bf16. */
-static bool is_exception(const row_graph *g, const results *there) {
+static bool is_exception(const row_graph *g, row_mode mode, const results *there) {
     static char text[ROW_TEXT];
     if (strcmp(g->op->name, "attention") != 0)
         return false;
@@ -186,9 +186,9 @@ static bool is_exception(const row_graph *g, const results *there) {
     const char *bf16 = strstr(g->attrs, "bf16=1");
     if (bf16)
         other.attrs[bf16 - g->attrs + 5] = '0';
-    if (!row_text(&other, ROW_INPUTS_KNOWN, text))
+    if (!row_text(&other, mode, text))
         return false;
-    results same_as = run_graph(&other, ROW_INPUTS_KNOWN, g->n_out > 1 ? "ref" : "cpu", true, text);
+    results same_as = run_graph(&other, mode, g->n_out > 1 ? "ref" : "cpu", true, text);
     const bool same = same_outputs(&same_as, there);
     close_results(&same_as);
     return same;
@@ -205,13 +205,13 @@ static bool has_empty(const row_graph *g) {
  * the checks of one of them alone. */
 static void try_device(trial *t, const row_graph *g) {
     report *shared = t->shared;
-    if (t->at++ < t->first || !row_text(g, ROW_INPUTS_KNOWN, shared->text))
+    if (t->at++ < t->first || !row_text(g, t->mode, shared->text))
         return;
     shared->next = t->at;
     snprintf(shared->what, sizeof shared->what, "gpu, stateless");
     setitimer(ITIMER_PROF, &(struct itimerval){.it_value = {.tv_sec = 2 * SECONDS}}, NULL);
-    results here = run_graph(g, ROW_INPUTS_KNOWN, "cpu", true, shared->text);
-    results there = run_graph(g, ROW_INPUTS_KNOWN, "gpu", true, shared->text);
+    results here = run_graph(g, t->mode, "cpu", true, shared->text);
+    results there = run_graph(g, t->mode, "gpu", true, shared->text);
     setitimer(ITIMER_PROF, &(struct itimerval){.it_value = {0}}, NULL);
     const bool good = here.status == GQAC_OK;
     if (there.status == GQAC_INTERNAL || (there.status != GQAC_OK && !there.diag.what[0]))
@@ -219,7 +219,7 @@ static void try_device(trial *t, const row_graph *g) {
     else if (good != (there.status == GQAC_OK) && !has_empty(g))
         fail(t, good ? there.diag.what : "cpu refuses it, gpu does not");
     else if (good && there.status == GQAC_OK && !same_outputs(&here, &there) &&
-             !is_exception(g, &there))
+             !is_exception(g, t->mode, &there))
         fail(t, "other values than on cpu");
     shared->good += good;
     close_results(&here);
@@ -227,8 +227,7 @@ static void try_device(trial *t, const row_graph *g) {
 }
 
 static void try_graph(trial *t, const row_graph *g, const results *all) {
-    static const char *const targets[] = {"ref", "cpu"};
-    if (t->on_device) {
+    if (t->device) {
         try_device(t, g);
         return;
     }
@@ -242,14 +241,13 @@ static void try_graph(trial *t, const row_graph *g, const results *all) {
 
 /* Each output left out, or not read; and the last ones not there at all. */
 static void spoil_outputs(trial *t, const row_graph *seed) {
-    static const char *const targets[] = {"ref", "cpu"};
     char text[ROW_TEXT];
-    for (unsigned set = 1; t->on_device && set < 1u << seed->n_out; set++) {
+    for (unsigned set = 1; t->device && set < 1u << seed->n_out; set++) {
         row_graph g = *seed;
         g.named = set;
         try_graph(t, &g, NULL);
     }
-    for (int k = 0; k < 2 && !t->on_device; k++) {
+    for (int k = 0; k < 2 && !t->device; k++) {
         if (!row_text(seed, ROW_INPUTS_KNOWN, text))
             return;
         results all = run_graph(seed, ROW_INPUTS_KNOWN, targets[k], true, text);
@@ -407,23 +405,6 @@ static void spoil_axes(trial *t, const row_graph *seed) {
             }
 }
 
-/* The attributes of the seed, but `name`, and that one with another value. */
-static void with_attr(row_graph *g, const row_graph *seed, const char *name, const char *value) {
-    char kept[sizeof seed->attrs] = "";
-    const char *at = seed->attrs, *end;
-    for (; *at; at = *end ? end + 2 : end) {
-        int open = 0;
-        for (end = at; *end && (open || strncmp(end, ", ", 2)); end++)
-            open += (*end == '{' || *end == '[' || *end == '(') -
-                    (*end == '}' || *end == ']' || *end == ')');
-        const size_t length = strlen(name);
-        if (!strncmp(at, name, length) && at[length] == '=')
-            continue;
-        snprintf(kept + strlen(kept), sizeof kept - strlen(kept), "%.*s, ", (int)(end - at), at);
-    }
-    snprintf(g->attrs, sizeof g->attrs, "%.900s%s=%s", kept, name, value);
-}
-
 static void spoil_attrs(trial *t, const row_graph *seed) {
     static const char *const ints[] = {"-9223372036854775808",
                                        "9223372036854775807",
@@ -461,7 +442,7 @@ static void spoil_attrs(trial *t, const row_graph *seed) {
                                             : 0;
         for (size_t k = 0; k < n; k++) {
             row_graph g = *seed;
-            with_attr(&g, seed, a->name, values[k]);
+            row_set_attr(&g, a->name, values[k]);
             try_graph(t, &g, NULL);
         }
     }
@@ -494,30 +475,43 @@ static void try_simple(trial *t, const ir_schema *op) {
     }
 }
 
-static void try_op(report *shared, int first, const ir_schema *op, bool on_device) {
-    trial t = {.shared = shared, .first = first, .on_device = on_device};
+/* Chooses the operands that must be constant for a kernel of the device. False: it has none. */
+static bool choose_mode(trial *t, const row_graph *seed) {
+    static const row_mode modes[] = {ROW_INPUTS_KNOWN, ROW_WEIGHTS, ROW_TABLE};
+    for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
+        t->mode = modes[i];
+        if (row_has_kernel(seed, t->mode, t->device))
+            return true;
+    }
+    return false;
+}
+
+static void try_op(report *shared, int first, const ir_schema *op, const gqac_target *device) {
+    trial t = {.shared = shared, .first = first, .device = device};
     const row_seed *seed = row_seed_of(op, 0);
-    if (!seed)
+    if (!seed && !device)
         try_simple(&t, op);
     for (int n = 0; seed; seed = row_seed_of(op, ++n)) {
         const row_graph g = row_open(op, seed);
         shared->seed_taken = false;
+        if (device && !choose_mode(&t, &g))
+            continue;
         try_seed(&t, &g);
-        if (!shared->seed_taken && first == 0 && !on_device && !(op->flags & IR_OP_EFFECT))
+        if (!shared->seed_taken && first == 0 && !device && !(op->flags & IR_OP_EFFECT))
             printf("  %s.%s: seed %d is refused\n", op->domain, op->name, n);
     }
     shared->next = -1;
 }
 
 /* Runs an op in processes until one comes to its end. */
-static void run_op(report *shared, const ir_schema *op, bool on_device) {
+static void run_op(report *shared, const ir_schema *op, const gqac_target *device) {
     shared->good = shared->failures = 0;
     for (int first = 0, crashes = 0; first >= 0 && crashes < 40; crashes++) {
         int status = 0;
         fflush(stdout);
         const pid_t child = fork();
         if (child == 0) {
-            try_op(shared, first, op, on_device);
+            try_op(shared, first, op, device);
             fflush(stdout);
             _exit(0);
         }
@@ -548,7 +542,7 @@ static void all_rows(void) {
         const ir_schema *op = &gqac_op_table[i]->schema;
         if (only && strcmp(only, op->name))
             continue;
-        run_op(shared, op, false);
+        run_op(shared, op, NULL);
         computed += shared->good > 0;
         if (!shared->good)
             printf("  %s.%s is never computed\n", op->domain, op->name);
@@ -571,7 +565,7 @@ static bool has_device(void) {
            WEXITSTATUS(status) == 0;
 }
 
-/* Ops that have a kernel of target gpu. */
+/* Ops for which target gpu has kernels. */
 static void device_rows(void) {
     const gqac_target *gpu = NULL;
     gqac_diag diag;
@@ -583,11 +577,11 @@ static void device_rows(void) {
     }
     report *shared = open_report();
     int computed = 0;
-    for (const target_kernel *k = gpu->kernels; k->name; k++) {
-        const ir_schema *op = op_schema(k->domain, k->op);
-        if (!op || (only && strcmp(only, k->op)))
+    for (int i = 0; i < gqac_op_count; i++) {
+        const ir_schema *op = &gqac_op_table[i]->schema;
+        if (only && strcmp(only, op->name))
             continue;
-        run_op(shared, op, true);
+        run_op(shared, op, gpu);
         computed += shared->good;
     }
     printf("  %d graphs computed\n", computed);

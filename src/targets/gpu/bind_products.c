@@ -70,9 +70,11 @@ gqac_status gpu_bind_product(const target_binding *b, const ir_node *root, const
 enum { A, B, SCALES, ZERO_POINTS, G_IDX, BIAS };
 
 bool gpu_match_nbits(const ir_node *node) {
-    const bool zeros = ir_node_input(node, ZERO_POINTS) != NULL;
-    return constant_of(node, B) && constant_of(node, SCALES) &&
-           (!zeros || constant_of(node, ZERO_POINTS)) && op_in_type(node, A).rank >= 2;
+    const gqac_tensor *zeros = constant_of(node, ZERO_POINTS);
+    const bool fits =
+        zeros ? OP_IN(OP_FLOATS | OP_BIT(U8), zeros->dtype) : !ir_node_input(node, ZERO_POINTS);
+    return constant_of(node, B) && constant_of(node, SCALES) && fits &&
+           op_in_type(node, A).rank >= 2;
 }
 
 /* Zero points are numbers, or codes packed like B, a row of bytes for each column. */

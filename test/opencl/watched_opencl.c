@@ -8,6 +8,7 @@
  *                       sum of bytes of all buffers at one time, and the call that failed
  *   WATCH_FAIL=N        the N-th call that may fail fails (from 1; 0: none)
  *   WATCH_CALL=NAME     of the calls of this function only
+ *   WATCH_ABORT=1       a broken band ends the process, for tests of many programs
  *   WATCH_SHORT=N       bands begin N bytes early, so that correct writes break them: a control */
 #define CL_TARGET_OPENCL_VERSION 120
 #define CL_USE_DEPRECATED_OPENCL_1_2_APIS
@@ -241,7 +242,10 @@ cl_int clReleaseMemObject(cl_mem memory) {
     pthread_mutex_lock(&watch.lock);
     buffer *b = find(memory);
     const buffer released = *b;
-    watch.broken += !is_whole(b);
+    const bool whole = is_whole(b);
+    watch.broken += !whole;
+    if (!whole && number("WATCH_ABORT"))
+        abort();
     watch.bytes -= (long)b->bytes;
     *b = (buffer){0};
     watch.left--;

@@ -9,6 +9,7 @@ the device, fills new memory with NaN, counts what is not released, and lets one
 
 import ctypes
 import os
+import subprocess
 import sys
 import unittest
 from pathlib import Path
@@ -24,6 +25,7 @@ CALLS = ("clGetPlatformIDs", "clGetDeviceIDs", "clGetDeviceInfo", "clCreateConte
          "clCreateCommandQueue", "clCreateProgramWithBinary", "clBuildProgram", "clCreateKernel",
          "clSetKernelArg", "clCreateBuffer", "clEnqueueWriteBuffer", "clEnqueueReadBuffer",
          "clEnqueueNDRangeKernel", "clFinish")
+OPS = ("Gather", "MatMul", "take_rows", "MatMulNBits", "MoE", "QMoE", "rotary", "attention", "TopK")
 MUST_FAIL = ("clEnqueueNDRangeKernel", "clEnqueueReadBuffer", "clEnqueueWriteBuffer",
              "clSetKernelArg", "clFinish")
 
@@ -104,6 +106,24 @@ class Watched(Case):
     def test_bands_break(self):
         """A control: bands that begin within the memory are found broken."""
         self.assertGreater(int(self.score(MODELS / "llama", WATCH_SHORT="4")[1]["broken"]), 10)
+
+    def rows(self, op, **env):
+        """A finished run of the hostile graphs of an op, in which a broken band is a failure."""
+        program = harness.GQAC.parent / "test" / "test_hostile_op_rows"
+        return subprocess.run([program, "rows of gpu"],
+                              env={**os.environ, "LD_LIBRARY_PATH": WATCHED, "WATCH_OPENCL": REAL,
+                                   "WATCH_ABORT": "1", "ROWS_ONLY": op,
+                                   "GQAC_CACHE": str(self.dir / "cache"), **env},
+                              capture_output=True, text=True, check=False)
+
+    def test_hostile_rows(self):
+        """Weights, indices and shapes that are nearly right: no kernel leaves its memory."""
+        for op in OPS if FULL else OPS[:3]:
+            with self.subTest(op):
+                done = self.rows(op)
+                self.assertEqual(done.returncode, 0, done.stdout)
+                self.assertNotIn(" 0 graphs computed", done.stdout)
+        self.assertIn("Aborted", self.rows("Gather", WATCH_SHORT="4").stdout)
 
     def test_failures(self):
         """One call fails: a message and its exit code, or the right result all the same; nothing is

@@ -41,7 +41,14 @@ gqac_status caching_check(cli *c) {
     if (!file)
         return GQAC_OK;
     GQAC_TRY(cli_check_output(c, "prompt-cache", NULL, file));
+    GQAC_TRY(cli_check_writable(c, file));
     return check_file(c, file);
+}
+
+gqac_status caching_make_folder(cli *c, const char *folder) {
+    if (mkdir(folder, 0700) != 0 && errno != EEXIST)
+        return cli_fail(c, GQAC_IO, "cannot make the folder '%s': %s", folder, strerror(errno));
+    return GQAC_OK;
 }
 
 gqac_status caching_open(cli *c, const gqac_program *program, gqac_store **store) {
@@ -51,8 +58,7 @@ gqac_status caching_open(cli *c, const gqac_program *program, gqac_store **store
     if (!folder)
         return GQAC_OK;
     GQAC_TRY(cli_number(c, "store-budget", 1, INT64_MAX / MIB, DEFAULT_BUDGET, &budget));
-    if (mkdir(folder, 0700) != 0 && errno != EEXIST)
-        return cli_fail(c, GQAC_IO, "cannot make the folder '%s': %s", folder, strerror(errno));
+    GQAC_TRY(caching_make_folder(c, folder));
     gqac_store_options_init(&options);
     options.folder = folder;
     options.folder_budget = budget * MIB;

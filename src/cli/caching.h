@@ -18,6 +18,8 @@
 gqac_status caching_check(cli *c);
 /* Opens the store of --prefix-store, for the options of a session; NULL: none is wanted. */
 gqac_status caching_open(cli *c, const gqac_program *program, gqac_store **store);
+/* Makes a folder of snapshot files, unless it exists. */
+gqac_status caching_make_folder(cli *c, const char *folder);
 /* Fills the session from --prompt-cache. A damaged file is reported on stderr, and not used. USAGE:
  * the file belongs to another model or profile. */
 gqac_status caching_load(cli *c, gqac_session *session);

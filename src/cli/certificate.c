@@ -50,8 +50,10 @@ gqac_status certificate_open(cli *c, certificate *x) {
     char *text = NULL;
     size_t length = 0;
     *x = (certificate){.path = cli_value(c, "certificate"), .first = -1};
-    if (!x->path || (stat(x->path, &info) != 0 && errno == ENOENT))
+    if (!x->path)
         return GQAC_OK;
+    if (stat(x->path, &info) != 0)
+        return cli_check_writable(c, x->path);
     GQAC_TRY(cli_read_file(c, x->path, &text, &length));
     x->stored = json_loadb(text, length, JSON_REJECT_DUPLICATES, NULL);
     free(text);

@@ -135,6 +135,10 @@ gqac_status cli_read_ids(cli *c, const char *path, int64_t **ids, int64_t *n);
 /* OUT_OF_RANGE for negative ids, which would count from the end of a table; the model itself
  * refuses ids after the end. */
 gqac_status cli_check_ids(cli *c, const char *name, const gqac_tensor *ids);
+/* OUT_OF_RANGE: --ids FILE has an id that the model does not have. Nothing is checked without the
+ * flag. */
+gqac_status cli_check_vocabulary(cli *c, const gqac_program *program, const int64_t *ids,
+                                 int64_t n);
 /* A number; null when it is not finite, because JSON has no such numbers. */
 json_t *cli_real_json(double value);
 /* Prints and frees a JSON value. */
@@ -152,6 +156,8 @@ cli_text cli_shown(const char *text);
  * `program` not NULL: its external data are protected too. */
 gqac_status cli_check_output(cli *c, const char *flag, const gqac_program *program,
                              const char *path);
+/* Before the work: IO when a file cannot be written to `path`. */
+gqac_status cli_check_writable(cli *c, const char *path);
 /* "DIR/<name, '/' as '_'>.npy" */
 void cli_tensor_path(char *path, size_t size, const char *dir, const char *name);
 

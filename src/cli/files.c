@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "cli/cli.h"
 #include "cli/interrupt.h"
@@ -115,6 +116,25 @@ gqac_status cli_check_ids(cli *c, const char *name, const gqac_tensor *ids) {
     return GQAC_OK;
 }
 
+gqac_status cli_check_vocabulary(cli *c, const gqac_program *program, const int64_t *ids,
+                                 int64_t n) {
+    const char *file = cli_value(c, "ids");
+    const int64_t vocabulary =
+        gqac_program_embedding_size(program) ? 0 : gqac_program_vocabulary(program);
+    for (int64_t i = 0; file && i < n; i++) {
+        if (ids[i] >= 0 && (!vocabulary || ids[i] < vocabulary))
+            continue;
+        cli_fail(c, GQAC_OUT_OF_RANGE, "token id %lld at index %lld of '%s'", (long long)ids[i],
+                 (long long)i, file);
+        snprintf(c->diag.where, sizeof c->diag.where, "%s", file);
+        snprintf(c->diag.rule, sizeof c->diag.rule, "0 <= id < %lld",
+                 vocabulary ? (long long)vocabulary : INT32_MAX + 1LL);
+        snprintf(c->diag.hint, sizeof c->diag.hint, "ids made with the tokenizer of this model");
+        return GQAC_OUT_OF_RANGE;
+    }
+    return GQAC_OK;
+}
+
 json_t *cli_real_json(double value) {
     return isfinite(value) ? json_real(value) : json_null();
 }
@@ -191,6 +211,26 @@ static const char *reader_of(const cli *c, const char *flag, const gqac_program 
             return c->given[i].name;
     }
     return NULL;
+}
+
+static gqac_status fail_output(cli *c, const char *path, const char *why) {
+    cli_fail(c, GQAC_IO, "cannot write '%s': %s", path, why);
+    snprintf(c->diag.where, sizeof c->diag.where, "%s", path);
+    snprintf(c->diag.hint, sizeof c->diag.hint, "a name in a folder that exists and is writable");
+    return GQAC_IO;
+}
+
+gqac_status cli_check_writable(cli *c, const char *path) {
+    char folder[4096];
+    struct stat info;
+    const char *slash = strrchr(path, '/');
+    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) + 1 : 1,
+             slash ? path : ".");
+    if (access(folder, W_OK | X_OK) != 0)
+        return fail_output(c, path, strerror(errno));
+    if (stat(path, &info) != 0)
+        return errno == ENOENT ? GQAC_OK : fail_output(c, path, strerror(errno));
+    return S_ISREG(info.st_mode) ? GQAC_OK : fail_output(c, path, "it is not a regular file");
 }
 
 gqac_status cli_check_output(cli *c, const char *flag, const gqac_program *program,

@@ -58,11 +58,36 @@ static void set_what(cli *c, gqac_status status, const char *fmt, va_list args) 
     vsnprintf(c->diag.what, sizeof c->diag.what, fmt, args);
 }
 
+/* A flag's environment variable. */
+static void name_variable(const char *flag, size_t length, char *name, size_t size) {
+    size_t n = (size_t)snprintf(name, size, "GQAC_");
+    for (size_t i = 0; i < length && n + 1 < size; i++)
+        name[n++] = flag[i] == '-' ? '_' : (char)toupper((unsigned char)flag[i]);
+    name[n] = 0;
+}
+
+/* A message that begins with a flag whose value comes from the environment names the variable. */
+static void name_source(cli *c) {
+    char name[64], flag[64], rest[sizeof c->diag.what];
+    const char *what = c->diag.what;
+    const size_t n = strspn(what, "abcdefghijklmnopqrstuvwxyz-");
+    if (strncmp(what, "--", 2) != 0 || n < 3 || n - 2 >= sizeof flag)
+        return;
+    snprintf(flag, sizeof flag, "%.*s", (int)n - 2, what + 2);
+    name_variable(flag, n - 2, name, sizeof name);
+    if (cli_repeat(c, flag, 0) || !getenv(name) || !*getenv(name))
+        return;
+    snprintf(rest, sizeof rest, "%s", what + n);
+    snprintf(c->diag.what, sizeof c->diag.what, "%s%.*s", name, (int)(sizeof rest - sizeof name),
+             rest);
+}
+
 gqac_status cli_usage(cli *c, const char *fmt, ...) {
     va_list args;
     va_start(args, fmt);
     set_what(c, GQAC_USAGE, fmt, args);
     va_end(args);
+    name_source(c);
     if (c->verb)
         snprintf(c->diag.hint, sizeof c->diag.hint, "gqac %s --help", c->verb->name);
     return GQAC_USAGE;
@@ -226,11 +251,8 @@ const char *cli_value(const cli *c, const char *flag) {
     for (int i = c->n_given - 1; i >= 0; i--)
         if (!strcmp(c->given[i].name, flag))
             return c->given[i].value;
-    char name[64] = "GQAC_";
-    size_t n = strlen(name);
-    for (const char *s = flag; *s && n + 1 < sizeof name; s++)
-        name[n++] = *s == '-' ? '_' : (char)toupper((unsigned char)*s);
-    name[n] = 0;
+    char name[64];
+    name_variable(flag, strlen(flag), name, sizeof name);
     const char *value = getenv(name);
     return value && *value ? value : NULL;
 }

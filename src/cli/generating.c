@@ -143,6 +143,16 @@ int64_t generating_most_tokens(const generating *g) {
     return rows < most ? rows : most;
 }
 
+static gqac_status check_sampling(generating *g) {
+    gqac_diag *diag = &g->c->diag;
+    const int64_t vocabulary = gqac_program_vocabulary(g->program);
+    const gqac_status status =
+        vocabulary ? gqac_sampling_check(&g->sampling, vocabulary, diag) : GQAC_OK;
+    if (status == GQAC_USAGE && !*diag->hint)
+        snprintf(diag->hint, sizeof diag->hint, "gqac %s --help", g->c->verb->name);
+    return status;
+}
+
 gqac_status generating_open(generating *g, unsigned parts) {
     gqac_session_options session = {.size = sizeof session};
     if (!g->text)
@@ -158,9 +168,12 @@ gqac_status generating_open(generating *g, unsigned parts) {
     g->json = cli_json(g->c);
     g->log = cli_switch(g->c, "log-steps");
     g->ids_only = !gqac_text_get_settings(g->text)->has_tokenizer;
+    return check_sampling(g);
+}
+
+void generating_report(const generating *g) {
     if (!cli_quiet(g->c))
         fprintf(stderr, "kv cache: %s\n", gqac_session_kind(g->session));
-    return GQAC_OK;
 }
 
 void generating_free(generating *g) {

@@ -61,6 +61,8 @@ typedef struct generating {
 /* Opens the model of operand 0 as the flags say, and unless g->text is open, the parts of its
  * folder (GQAC_TEXT_...). */
 gqac_status generating_open(generating *g, unsigned parts);
+/* Names the kind of cache on stderr, once flags and input are accepted. */
+void generating_report(const generating *g);
 /* Maximum of tokens, prompt and answer; INT64_MAX: not known. */
 int64_t generating_most_tokens(const generating *g);
 /* Sets the sampling of the request from the flags and the settings of g->text. */

@@ -3,7 +3,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "cli/cli.h"
+#include "cli/caching.h"
 
 enum { MIB = 1 << 20 };
 
@@ -21,6 +21,9 @@ typedef struct listing {
 
 static gqac_status list(cli *c, bool whole, listing *l) {
     GQAC_TRY(gqac_store_folder_list(c->operands[1], whole, &l->files, &l->n, &c->diag));
+    if (!l->n && !cli_quiet(c))
+        fprintf(stderr, "gqac: '%s' contains no snapshot files (.gqs)\n",
+                cli_shown(c->operands[1]).s);
     for (size_t i = 0; i < l->n; i++) {
         l->damaged += !l->files[i].file;
         l->bytes += l->files[i].bytes;
@@ -60,7 +63,7 @@ static void show_time(int64_t used, char text[32]) {
 /* ---- actions ------------------------------------------------------------- */
 
 static gqac_status act_ls(cli *c, listing *l) {
-    GQAC_TRY(list(c, false, l));
+    GQAC_TRY(list(c, true, l));
     if (cli_json(c))
         return GQAC_OK;
     printf("%8s %12s  %-19s  %s\n", "tokens", "bytes", "used (UTC)", "name");
@@ -76,7 +79,7 @@ static gqac_status act_ls(cli *c, listing *l) {
 }
 
 static gqac_status act_info(cli *c, listing *l) {
-    GQAC_TRY(list(c, false, l));
+    GQAC_TRY(list(c, true, l));
     for (size_t i = 0; i < l->n && !cli_json(c); i++) {
         const gqac_store_file *f = &l->files[i];
         const gqac_snapshot_file *s = f->file;
@@ -121,6 +124,7 @@ static gqac_status act_gc(cli *c, listing *l) {
 /* Copies the files of DIR that are whole into another folder, or other files into DIR. */
 static gqac_status copy_files(cli *c, int n, const char *const *paths, const char *to) {
     int added = 0;
+    GQAC_TRY(caching_make_folder(c, to));
     for (int i = 0; i < n; i++) {
         bool is_new = false;
         GQAC_TRY(gqac_store_folder_add(to, NULL, paths[i], &is_new, &c->diag));

@@ -221,6 +221,7 @@ static gqac_status chat(conversation *t, lines **l) {
     GQAC_TRY(prepare(t));
     GQAC_TRY(generating_open(t->g, GQAC_TEXT_ALL));
     GQAC_TRY(lines_open(t->g->c, l));
+    generating_report(t->g);
     t->most = generating_most_tokens(t->g);
     GQAC_TRY(converse(t, *l));
     return caching_save(t->g->c, t->g->store, t->g->session);

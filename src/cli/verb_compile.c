@@ -205,6 +205,8 @@ static gqac_status compile_with(cli *c, owned *own) {
     for (int i = 0; i < 3; i++)
         GQAC_TRY(check_names(c, lists[i]));
     GQAC_TRY(choose_emit(c, &emit));
+    if (emit != GQAC_EMIT_NONE)
+        GQAC_TRY(cli_check_writable(c, cli_value(c, "output")));
     GQAC_TRY(cli_model(c, &options, path, sizeof path));
     if (emit == GQAC_EMIT_GQAC || emit == GQAC_EMIT_TEXT)
         GQAC_TRY(cli_check_output(c, "output", NULL, cli_value(c, "output")));

@@ -342,6 +342,7 @@ static gqac_status prepare(equiv *e, settings *s, tokens *x) {
     GQAC_TRY(cli_model(e->c, &options, path, sizeof path));
     GQAC_TRY(certificate_check(&s->certificate, e->c, path, &options, x->ids, x->n));
     GQAC_TRY(open_programs(e, &options, path));
+    GQAC_TRY(cli_check_vocabulary(e->c, e->program, x->ids, x->n));
     GQAC_TRY(equiv_make_rows(e, (int)x->batch, x->ids, x->n));
     GQAC_TRY(equiv_make_plans(e, cli_value(e->c, "splits")));
     GQAC_TRY(check_kinds(e, s));
@@ -360,6 +361,10 @@ static gqac_status prove(equiv *e, settings *s, tokens *x) {
     s->json = cli_json(e->c);
     const gqac_status status = run_all(e, s);
     clear_progress(e);
+    if (status == GQAC_ABORTED)
+        snprintf(e->c->diag.rule, sizeof e->c->diag.rule,
+                 "nothing is kept: %d of %d plans of %lld tokens were done", e->ran, s->planned,
+                 (long long)e->rows[0].n);
     GQAC_TRY(status);
     return certificate_end(&s->certificate, e, s->planned, s->threads, s->n_threads,
                            kv ? kv : "contiguous");

@@ -55,7 +55,9 @@ static gqac_status generate(generating *g, prompt *p, gqac_generation **said) {
     if (file)
         GQAC_TRY(cli_read_ids(g->c, file, &p->given, &p->n_given));
     GQAC_TRY(generating_open(g, GQAC_TEXT_CONFIG | GQAC_TEXT_TOKENIZER));
+    GQAC_TRY(cli_check_vocabulary(g->c, g->program, p->given, p->n_given));
     GQAC_TRY(read_prompt(g, p));
+    generating_report(g);
     GQAC_TRY(
         generating_answer(g, file ? p->given : p->ids, file ? (size_t)p->n_given : p->n, said));
     if (g->json)

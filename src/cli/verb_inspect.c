@@ -177,8 +177,9 @@ static void print_table(const cli *c, const gqac_info *x, const inspect_costs *c
     const bool all = !(ops || io || kv || invariance || costs->plan || costs->has_memory);
     printf("format %s", x->format);
     if (x->opset)
-        printf(", IR version %lld, opset %lld, producer %s", (long long)x->ir_version,
-               (long long)x->opset, cli_shown(x->producer).s);
+        printf(", IR version %lld, opset %lld", (long long)x->ir_version, (long long)x->opset);
+    if (x->opset && *x->producer)
+        printf(", producer %s", cli_shown(x->producer).s);
     if (x->parameters < 0)
         printf(", parameters unknown\n");
     else

@@ -50,6 +50,7 @@ static gqac_status rewrite(cli *c) {
         return cli_usage(c, "--pass NAME is missing; --list lists the names");
     if (!out)
         return cli_usage(c, "-o FILE is missing");
+    GQAC_TRY(cli_check_writable(c, out));
     GQAC_TRY(cli_options(c, &options));
     GQAC_TRY(cli_model(c, &options, path, sizeof path));
     GQAC_TRY(gqac_rewrite(path, name, &options, out, &done, &c->diag));

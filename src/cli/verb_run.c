@@ -5,6 +5,7 @@
  * the copies are equal, so no bit of the outputs changes. --in-place binds each present to the
  * memory of its past, whose number of rows is the capacity of the cache. --fill makes a padded
  * attention mask, or an empty cache (row X26 of docs/capability-rows.md). */
+#include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -293,12 +294,27 @@ static void free_copies(session *s) {
 
 /* ---- outputs ------------------------------------------------------------- */
 
+/* Before the model is opened: the folder of --output can be written, or made. */
+static gqac_status check_folder(cli *c, const char *dir) {
+    struct stat info;
+    if (!dir || (stat(dir, &info) == 0 && S_ISDIR(info.st_mode) && access(dir, W_OK | X_OK) == 0))
+        return GQAC_OK;
+    GQAC_TRY(cli_check_writable(c, dir));
+    if (access(dir, F_OK) != 0)
+        return GQAC_OK;
+    cli_fail(c, GQAC_IO, "cannot write files into '%s': it is not a folder", dir);
+    snprintf(c->diag.where, sizeof c->diag.where, "%s", dir);
+    return GQAC_IO;
+}
+
 /* Before anything runs. */
 static gqac_status check_outputs(session *s, const char *dir) {
     for (int i = 0; dir && i < s->n_out; i++) {
         char path[4096];
         cli_tensor_path(path, sizeof path, dir, s->out[i].name);
         GQAC_TRY(cli_check_output(s->c, "output", s->program, path));
+        if (access(path, F_OK) == 0)
+            GQAC_TRY(cli_check_writable(s->c, path));
     }
     return GQAC_OK;
 }
@@ -314,6 +330,28 @@ static gqac_status write_outputs(session *s, const char *dir) {
     return GQAC_OK;
 }
 
+static void print_shape(char *text, size_t size, const gqac_tensor *t) {
+    size_t n = (size_t)snprintf(text, size, "[");
+    for (int i = 0; i < t->rank && n < size; i++)
+        n += (size_t)snprintf(text + n, size - n, "%s%lld", i ? "," : "", (long long)t->dims[i]);
+    if (n < size)
+        snprintf(text + n, size - n, "]");
+}
+
+/* The line of an output that is not as expected; `first` -1: it has another shape. */
+static void print_fail(const char *name, const gqac_tensor *actual, const gqac_tensor *expected,
+                       int64_t differing, int64_t first) {
+    char a[256], e[256];
+    print_shape(a, sizeof a, actual);
+    print_shape(e, sizeof e, expected);
+    if (first < 0)
+        printf("FAIL %s: the shape is %s, expected %s\n", cli_shown(name).s, a, e);
+    else
+        printf("FAIL %s: %lld of %lld elements differ, the first at %lld: %.9g, expected %.9g\n",
+               cli_shown(name).s, (long long)differing, (long long)gqac_tensor_count(expected),
+               (long long)first, gqac_tensor_get(actual, first), gqac_tensor_get(expected, first));
+}
+
 static gqac_status compare_output(session *s, int i, const char *path, json_t *rows,
                                   int64_t *differing) {
     gqac_tensor expected = {0};
@@ -321,12 +359,7 @@ static gqac_status compare_output(session *s, int i, const char *path, json_t *r
     GQAC_TRY(gqac_npy_read(path, s->out[i].dtype, &expected, &s->c->diag));
     *differing = cli_compare(&s->results[i], &expected, &first);
     if (!cli_json(s->c) && *differing) {
-        printf("FAIL %s: %lld of %lld elements differ", cli_shown(s->out[i].name).s,
-               (long long)*differing, (long long)gqac_tensor_count(&expected));
-        if (first >= 0)
-            printf(", the first at %lld: %.9g, expected %.9g", (long long)first,
-                   gqac_tensor_get(&s->results[i], first), gqac_tensor_get(&expected, first));
-        printf("\n");
+        print_fail(s->out[i].name, &s->results[i], &expected, *differing, first);
     } else if (!cli_json(s->c)) {
         printf("PASS %s\n", cli_shown(s->out[i].name).s);
     }
@@ -334,6 +367,26 @@ static gqac_status compare_output(session *s, int i, const char *path, json_t *r
                                           (json_int_t)*differing, "first", (json_int_t)first));
     gqac_tensor_free(&expected);
     return GQAC_OK;
+}
+
+/* A line on stderr for each .npy file that is of no output. */
+static void name_unmatched(const session *s, const char *dir) {
+    char path[4096], file[4096];
+    DIR *list = opendir(dir);
+    for (struct dirent *entry; list && (entry = readdir(list));) {
+        const char *end = strrchr(entry->d_name, '.');
+        bool known = !end || strcmp(end, ".npy") != 0;
+        snprintf(file, sizeof file, "%s/%s", dir, entry->d_name);
+        for (int i = 0; i < s->n_out && !known; i++) {
+            cli_tensor_path(path, sizeof path, dir, s->out[i].name);
+            known = !strcmp(path, file);
+        }
+        if (!known)
+            fprintf(stderr, "gqac: not compared: no output of the model has the file '%s'\n",
+                    cli_shown(file).s);
+    }
+    if (list)
+        closedir(list);
 }
 
 /* Outputs that have no file are not compared; at least one must have one. */
@@ -353,6 +406,8 @@ static gqac_status compare_outputs(session *s, const char *dir, json_t *rows, bo
     }
     if (!compared)
         return cli_fail(s->c, GQAC_IO, "'%s' contains no .npy file of any output", dir);
+    if (!cli_quiet(s->c))
+        name_unmatched(s, dir);
     return GQAC_OK;
 }
 
@@ -387,14 +442,6 @@ static gqac_status choose_copies(session *s, long long i) {
                                               gqac_tensor_bytes(t), &s->c->diag));
     }
     return GQAC_OK;
-}
-
-static void print_shape(char *text, size_t size, const gqac_tensor *t) {
-    size_t n = (size_t)snprintf(text, size, "[");
-    for (int i = 0; i < t->rank && n < size; i++)
-        n += (size_t)snprintf(text + n, size - n, "%s%lld", i ? "," : "", (long long)t->dims[i]);
-    if (n < size)
-        snprintf(text + n, size - n, "]");
 }
 
 /* With --in-place both have the shape of the shared buffer. */
@@ -509,6 +556,7 @@ static gqac_status report(session *s, json_t *rows, bool *equal) {
 }
 
 static gqac_status run_model(session *s, bool *equal) {
+    GQAC_TRY(check_folder(s->c, cli_value(s->c, "output")));
     GQAC_TRY(open_session(s));
     GQAC_TRY(check_outputs(s, cli_value(s->c, "output")));
     GQAC_TRY(read_inputs(s));

@@ -119,11 +119,14 @@ static gqac_status read_embeddings(scoring *s) {
 static gqac_status prepare(scoring *s) {
     int threads = 1;
     GQAC_TRY(cli_threads(s->c, &threads));
+    if (cli_value(s->c, "logits"))
+        GQAC_TRY(cli_check_writable(s->c, cli_value(s->c, "logits")));
     GQAC_TRY(read_tokens(s));
     GQAC_TRY(tokens_chunks(s->c, cli_value(s->c, "splits"), s->n, &s->chunks, &s->n_chunks));
     GQAC_TRY(cli_open(s->c, !cli_value(s->c, "kv") || cli_kv_off(s->c), &s->program));
     if (cli_value(s->c, "logits"))
         GQAC_TRY(cli_check_output(s->c, "logits", s->program, cli_value(s->c, "logits")));
+    GQAC_TRY(cli_check_vocabulary(s->c, s->program, s->ids, s->n));
     GQAC_TRY(read_embeddings(s));
     GQAC_TRY(cli_context(s->c, s->program, threads, "score", &s->context));
     GQAC_TRY(make_sequence(s));

@@ -273,7 +273,9 @@ static gqac_status verify_targets(verify *v, const char *against) {
     int64_t *ids = NULL, n = 0;
     GQAC_TRY(open_both(v, against));
     GQAC_TRY(make_ids(v, &ids, &n));
-    const gqac_status status = run_steps(v, ids, n);
+    gqac_status status = cli_check_vocabulary(v->c, v->program, ids, n);
+    if (status == GQAC_OK)
+        status = run_steps(v, ids, n);
     free(ids);
     return status;
 }

@@ -280,6 +280,7 @@ const char *onnx_file_kind(const gqac_map *map) {
         {"version https://git-lfs", "a pointer of Git LFS: `git lfs pull` fetches the file"},
         {"GGUF", "a GGUF file, which llama.cpp reads"},
         {"PK", "a zip archive, as PyTorch saves a checkpoint"},
+        {"\x93NUMPY", "a .npy file, a tensor: --inputs and --input of `gqac run` read it"},
         {"{", "JSON"},
         {"<", "HTML or XML: was the download a web page?"}};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {

@@ -356,6 +356,15 @@ class BadText(Case):
         self.good(*arguments("compile", folder, self.dir))
 
 
+    def test_cut_tokenizer(self):
+        """A tokenizer.json that ends early is no JSON, with its place and what to try."""
+        folder = sound(self.dir / "m")
+        path = folder / TOKENIZER
+        path.write_bytes(path.read_bytes()[:3000])
+        self.check(gqac("tokenize", folder, "--text", "x"), 3, "it is not valid JSON", TOKENIZER,
+                   "line ", "the file may be incomplete")
+
+
 class BadArtefact(Case):
     """Damage to the files in an artefact."""
 

@@ -13,6 +13,7 @@ import struct
 import sys
 
 import numpy as np
+import onnx
 
 import harness
 from harness import Case, MODELS, gqac, model, read_ids, write_ids
@@ -168,7 +169,10 @@ class Usage(Case):
         self.assertEqual(self.good(*args, env={"GQAC_FORMAT": ""}).out, table)
         for key, value in (("FORMAT", "xml"), ("THREADS", "0"), ("TARGET", "tpu"),
                            ("SEQLENS_K", "x"), ("MATH", "x"), ("SPLITS", "99")):
-            self.check(gqac(*args, env={f"GQAC_{key}": value}), 2)
+            result = self.check(gqac(*args, env={f"GQAC_{key}": value}), 2)
+            if key in ("FORMAT", "THREADS", "SPLITS"):
+                self.assertIn(f"GQAC_{key} ", result.err)
+                self.assertNotIn("wrong: --", result.err)
         self.good(*args, env={"GQAC_SPLITS": "9,15", "GQAC_THREADS": "2"})
         found = self.good("equiv", LLAMA, env={"GQAC_TOKENS": "5", "GQAC_FORMAT": "json"}).json()
         self.assertEqual(found["tokens"], 5)
@@ -189,6 +193,21 @@ class Usage(Case):
         self.check(gqac("run", *GOOD["run"], "-o", none / "sub"), 5, "nothere")
         self.check(gqac("run", *GOOD["run"], "--expect", none), 5, "nothere")
         self.check(gqac("inspect", self.dir), (3, 5))
+
+    def test_unwritable_outputs(self):
+        """An output that cannot be written is found before the work, and named, not the model."""
+        none = self.dir / "nothere"
+        for args in (("equiv", LLAMA, "--tokens", 4, "--certificate", none / "c.json"),
+                     ("score", *GOOD["score"], "--logits", none / "l.npy"),
+                     ("score", *GOOD["score"], "--logits", self.dir),
+                     ("generate", *GOOD["generate"], "--prompt-cache", none / "p.gqs"),
+                     ("run", *GOOD["run"], "-o", none / "sub"), ("run", *GOOD["run"], "-o", IDS),
+                     ("compile", LLAMA, "-o", none / "o.gqac"), ("compile", LLAMA, "-o", none / "o.onnx"),
+                     ("rewrite", LLAMA, "--pass", "two-graph", "-o", none / "o.onnx")):
+            result = self.check(gqac(*args, "-v"), 5)
+            self.assertRegex(result.err, rf"where: {args[-1]}\n")
+            self.assertNotIn("step of", result.err)
+            self.assertEqual((result.out, list(self.dir.iterdir())), ("", []))
 
     def test_empty_names(self):
         """A file or folder without a name is a wrong command line, whatever the verb."""
@@ -470,7 +489,12 @@ class Output(Case):
         result = self.check(gqac("run", *GOOD["run"], "--expect", self.dir), 1)
         self.assertIn(f"first at {3 * 258 + 7}", result.out)
         np.save(self.dir / "logits.npy", logits[:, :9])
-        self.check(gqac("run", *GOOD["run"], "--expect", self.dir), 1)
+        self.assertNotIn("not compared", result.err)
+        np.save(self.dir / "other.npy", logits)
+        result = self.check(gqac("run", *GOOD["run"], "--expect", self.dir), 1)
+        self.assertIn("FAIL logits: the shape is [1,15,258], expected [1,9,258]\n", result.out)
+        self.assertRegex(result.err, "not compared: .*other.npy'\n$")
+        self.assertEqual(result.err.count("not compared"), 1)
 
     def test_test(self):
         """The verdicts, the summary, 77 when nothing ran."""
@@ -493,6 +517,26 @@ class Output(Case):
         self.assertEqual(times.out, "")
 
 
+    def test_not_a_model(self):
+        """A tensor given as MODEL is named, with what a model is."""
+        path = self.dir / "x.npy"
+        np.save(path, np.zeros(3))
+        self.check(gqac("inspect", path), 3, "rule:  a model is an .onnx", "looks like a .npy file")
+
+    def test_no_producer(self):
+        """No empty producer is printed."""
+        proto = onnx.helper.make_model(onnx.helper.make_graph(
+            [onnx.helper.make_node("Identity", ["x"], ["y"])], "g",
+            [onnx.helper.make_tensor_value_info("x", 1, [2])],
+            [onnx.helper.make_tensor_value_info("y", 1, [2])]))
+        for name, words in (("", "opset 17, 0 parameters"), ("me", "producer me, 0 parameters")):
+            proto.producer_name = name
+            proto.ir_version = 8
+            proto.opset_import[0].version = 17
+            onnx.save(proto, self.dir / "m.onnx")
+            self.assertIn(words, self.good("inspect", self.dir / "m.onnx").out)
+
+
 class Ids(Case):
     """Token id files."""
 
@@ -509,6 +553,11 @@ class Ids(Case):
                 write_ids(path, ids)
                 for verb in ("score", "equiv"):
                     self.check(gqac(verb, LLAMA, "--ids", path), 4, str(bad))
+        write_ids(path, [1, 2, 258])
+        for verb, *flags in (("score",), ("equiv",), ("equiv", "--batch", 2), ("generate",),
+                             ("verify", "--against", "ref")):
+            self.check(gqac(verb, LLAMA, "--ids", path, *flags), 4,
+                       f"token id 258 at index 2 of '{path}'\n", "0 <= id < 258", "try: ")
         self.good("score", LLAMA, "--ids", write_ids(path, [257, 0]))
 
     def test_blanks(self):

@@ -245,6 +245,10 @@ class Flags(Generating):
                 with self.subTest(flag=flag, value=value):
                     self.usage(LLAMA, "--prompt", "x", flag, value)
             self.assertEqual(gqac("generate", LLAMA, "--prompt", "x", flag).code, 2)
+        for flags in (("--top-p", "1.5"), ("--temperature", "-1"), ("--logit-bias", "9999=1")):
+            result = gqac("generate", LLAMA, "--prompt", "x", *flags)  # nothing before the error
+            self.assertRegex(result.err, "^gqac: ", str(result))
+            self.assertNotIn("request 0", result.err)
         self.usage(LLAMA, "--prompt", "x", "--metrics=1")
         self.usage(LLAMA, "--prompt", "x", "--system", "y", words=("--system",))
 

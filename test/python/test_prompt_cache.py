@@ -201,8 +201,7 @@ class PromptCache(Case):
         for action in ("ls", "info", "verify"):
             self.assertIn(found["files"][0]["name"], self.good("cache", action, self.store).out)
 
-        copy = self.dir / "copy"
-        copy.mkdir()
+        copy = self.dir / "copy"  # is made, as by --prefix-store
         self.assertIn("3 files added", self.good("cache", "export", self.store, copy).out)
         self.assertIn("3 were there", self.good("cache", "export", self.store, copy).out)
         self.assertEqual(sorted(f.name for f in copy.iterdir()),
@@ -213,7 +212,8 @@ class PromptCache(Case):
         data[-100] ^= 4
         victim.write_bytes(data)
         self.assertEqual(self.cache("verify", self.store, code=1)["damaged"], 1)
-        self.assertEqual(self.cache("ls", self.store)["damaged"], 0)  # its header is whole
+        self.assertEqual(self.cache("ls", self.store)["damaged"], 1)
+        self.assertRegex(self.good("cache", "ls", self.store).out, rf"damaged .* {victim.name}")
         self.check(gqac("cache", "import", copy, victim), 4, "checksum")
         self.assertIn("1 files removed, 2 files", self.good("cache", "gc", self.store).out)
         self.good("cache", "import", self.store, *sorted(copy.iterdir()))
@@ -233,12 +233,16 @@ class PromptCache(Case):
                             (("ls", self.dir / "none"), 5), (("gc", self.dir / "none"), 5),
                             (("export", self.store), 2), (("import", self.store), 2),
                             (("export", self.store, self.dir / "none"), 0),
+                            (("export", self.store, self.dir / "none" / "of" / "it"), 5),
                             (("import", self.store, self.dir / "none"), 5),
                             (("ls", self.store, "--budget", "3"), 2),
                             (("gc", self.store, "--budget", "0"), 2)):
             self.check(gqac("cache", *words), code)
         self.good("cache", "gc", self.store)
         self.assertEqual([f.name for f in self.store.iterdir()], ["notes.txt"])
+        for action in ("ls", "info", "verify"):
+            self.assertIn("no snapshot files", self.good("cache", action, self.store).err)
+        self.assertEqual(self.good("cache", "ls", self.store, "-q").err, "")
 
     def test_budget(self):
         """The files that were used longest ago go first."""

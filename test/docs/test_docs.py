@@ -73,9 +73,15 @@ def timeless(line):
 
 
 def missing(shown, printed):
-    """The first shown line that does not occur after the ones before it; None: all do."""
+    """The first shown line that does not occur after the ones before it; None: all do. "..." stands
+    for at least one line."""
     at = 0
     for line in shown:
+        if line == "...":
+            if at >= len(printed):
+                return line
+            at += 1
+            continue
         hits = [i for i, p in enumerate(printed[at:], at) if timeless(p) == timeless(line)]
         if not hits:
             return line

@@ -133,8 +133,9 @@ GQAC_API gqac_status gqac_program_memory_of(const gqac_program *program, const c
 /* True: the model returns only the logits of the last token of a call. */
 GQAC_API bool gqac_program_last_logits(const gqac_program *program);
 /* True: rows of several sequences cannot be packed, so steps pad each sequence to the longest. *why
- * then names the node that prevents packing; why->op is NULL if no single node does. */
-GQAC_API bool gqac_program_padding(const gqac_program *program, gqac_mixing *why);
+ * then describes the node that prevents packing, and belongs to the program; it is NULL if no
+ * single node does. `why` may be NULL. */
+GQAC_API bool gqac_program_padding(const gqac_program *program, const gqac_mixing **why);
 /* The numerics profile, e.g. "gqac-n1/ref/model/...". For the same model and inputs, equal profiles
  * mean equal bits. Sequences of some kinds have a profile of their own: gqac_sequence_profile. */
 GQAC_API const char *gqac_program_profile(const gqac_program *program);

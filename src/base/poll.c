@@ -58,6 +58,8 @@ gqac_status gqac_poll_add(gqac_poll *poll, int64_t more, gqac_diag *diag) {
 }
 
 void gqac_poll_finish(gqac_poll *poll) {
+    if (!poll)
+        return;
     if (poll->done < poll->total && poll->monitor.progress)
         poll->monitor.progress(poll->monitor.arg, poll->total, poll->total);
     poll->done = poll->total;

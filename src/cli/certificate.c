@@ -154,13 +154,12 @@ static json_t *logits_json(const equiv *e) {
 
 static json_t *proof_json(const equiv *e, int planned, const int64_t *threads, int n_threads,
                           const char *kv) {
-    static const char *const via[] = {"split", "decode", "prefix"};
     json_t *list = json_array();
     for (int i = 0; i < n_threads; i++)
         json_array_append_new(list, json_integer(threads[i]));
     return json_pack("{s:i, s:i, s:I, s:i, s:s, s:s, s:o}", "planned", planned, "plans", e->ran,
                      "compared", (json_int_t)e->compared, "batch", e->batch, "kv", kv, "via",
-                     via[e->via], "threads", list);
+                     equiv_via_names[e->via], "threads", list);
 }
 
 /* Whole or not at all. */

@@ -10,8 +10,12 @@ typedef enum equiv_via {
     EQUIV_DECODE,
     EQUIV_IMPORT,
     EQUIV_PREFIX,
-    EQUIV_SNAPSHOT
+    EQUIV_SNAPSHOT,
+    EQUIV_VIAS
 } equiv_via;
+
+/* The values of --via, in this order. */
+extern const char *const equiv_via_names[EQUIV_VIAS];
 
 /* One way of splitting n tokens into calls. */
 typedef struct equiv_plan {

@@ -101,12 +101,12 @@ void inspect_costs_json(const inspect_costs *x, json_t *root) {
     const gqac_memory *m = &x->memory;
     if (x->plan)
         json_object_set_new(root, "plan", plan_json(x->plan));
-    gqac_mixing why;
+    const gqac_mixing *why = NULL;
     if (x->has_padding)
         json_object_set_new(root, "padded_by",
                             gqac_program_padding(x->program, &why)
-                                ? json_pack("{s:s, s:s}", "op", why.op ? why.op : "", "node",
-                                            why.node ? why.node : "")
+                                ? json_pack("{s:s, s:s}", "op", why ? why->op : "", "node",
+                                            why && why->node ? why->node : "")
                                 : json_null());
     if (x->has_padding)
         json_object_set_new(root, "rope_threshold",
@@ -222,10 +222,10 @@ static void print_device(const gqac_memory *m) {
 }
 
 void inspect_costs_print(const inspect_costs *x) {
-    gqac_mixing why;
+    const gqac_mixing *why = NULL;
     if (x->has_padding && gqac_program_padding(x->program, &why))
         printf("rows of a step: padded to the longest, because of node '%s' (%s)\n",
-               cli_shown(why.node ? why.node : "").s, cli_shown(why.op ? why.op : "").s);
+               cli_shown(why && why->node ? why->node : "").s, cli_shown(why ? why->op : "").s);
     else if (x->has_padding)
         printf("rows of a step: packed\n");
     if (x->threshold)

@@ -53,11 +53,16 @@ typedef struct tokens {
 
 /* ---- flags --------------------------------------------------------------- */
 
+const char *const equiv_via_names[EQUIV_VIAS] = {[EQUIV_SPLIT] = "split",
+                                                 [EQUIV_DECODE] = "decode",
+                                                 [EQUIV_IMPORT] = "import",
+                                                 [EQUIV_PREFIX] = "prefix",
+                                                 [EQUIV_SNAPSHOT] = "snapshot"};
+
 static gqac_status parse_via(equiv *e) {
-    static const char *const names[] = {"split", "decode", "import", "prefix", "snapshot"};
     const char *via = cli_value(e->c, "via");
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (!via || !strcmp(via, names[i])) {
+    for (int i = 0; i < EQUIV_VIAS; i++)
+        if (!via || !strcmp(via, equiv_via_names[i])) {
             e->via = (equiv_via)i;
             return GQAC_OK;
         }

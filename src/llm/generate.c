@@ -342,8 +342,7 @@ static gqac_status open_run(run *r, const gqac_text *text, const gqac_generate_r
             GQAC_FAIL(r->diag, GQAC_USAGE, "request %d has another size than the first", i);
     }
     GQAC_TRY(check_sessions(r));
-    gqac_mixing why;
-    r->padded = gqac_program_padding(r->answers[0].session->program, &why);
+    r->padded = gqac_program_padding(r->answers[0].session->program, NULL);
     const int64_t vocabulary = gqac_program_vocabulary(r->answers[0].session->program);
     GQAC_TRY(sampler_create(vocabulary, &r->sampler, r->diag));
     const int64_t fit = MOST_LOGITS / vocabulary / r->n;

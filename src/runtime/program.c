@@ -506,8 +506,9 @@ bool gqac_program_last_logits(const gqac_program *program) {
     return program->roles.last_only;
 }
 
-bool gqac_program_padding(const gqac_program *program, gqac_mixing *why) {
-    *why = program->padded_by;
+bool gqac_program_padding(const gqac_program *program, const gqac_mixing **why) {
+    if (why)
+        *why = program->padded_by.op ? &program->padded_by : NULL;
     return !program->stateless && !program->roles.packed;
 }
 

@@ -31,7 +31,6 @@ static gqac_status choose_limits(gqac_scheduler_options *o, gqac_diag *diag) {
 }
 
 static gqac_status fill(gqac_scheduler *s, const gqac_scheduler_options *options, gqac_diag *diag) {
-    gqac_mixing why;
     GQAC_TRY(
         gqac_sized_take(&s->options, sizeof s->options, options, "gqac_scheduler_options", diag));
     GQAC_TRY(choose_limits(&s->options, diag));
@@ -43,7 +42,7 @@ static gqac_status fill(gqac_scheduler *s, const gqac_scheduler_options *options
                   "vocabulary of fixed size");
     GQAC_TRY(gqac_program_rope_threshold(s->program, &s->threshold, diag));
     s->most = gqac_program_max_tokens(s->program);
-    s->padded = gqac_program_padding(s->program, &why);
+    s->padded = gqac_program_padding(s->program, NULL);
     s->room = s->options.running;
     s->chunk = s->options.tokens;
     s->items = gqac_calloc((size_t)s->options.running, sizeof *s->items);

@@ -67,6 +67,14 @@ class Certificate(Case):
             self.assertIn("the logits of every position are those of", out)
         self.assertEqual(self.path.read_bytes(), before)
 
+    def test_via(self):
+        """The way to the cached rows is named as on the command line."""
+        for via in ("split", "decode", "import", "prefix", "snapshot"):
+            with self.subTest(via=via):
+                path = self.dir / via
+                self.good(*proof(via=via), "--certificate", path)
+                self.assertEqual(json.loads(path.read_text())["proof"]["via"], via)
+
     def test_levels(self):
         """What one level wrote another one checks."""
         proof = ("equiv", MODELS / "llama-int4-acc4", "--target", "cpu", "--tokens", 70,

@@ -37,13 +37,12 @@ static void padding(void) {
     static const char *const without[] = {"ragged", NULL};
     rig packed = rig_open(LLAMA, 0, 1), r = {NULL, NULL};
     gqac_options options;
-    gqac_mixing why;
     gqac_options_init(&options);
     options.disable = without;
     CU_ASSERT_EQUAL_FATAL(gqac_program_open(unit_path(LLAMA), &options, &r.program, &diag),
                           GQAC_OK);
     CU_ASSERT_EQUAL_FATAL(gqac_context_create(r.program, 1, &r.context, &diag), GQAC_OK);
-    CU_ASSERT_FATAL(gqac_program_padding(r.program, &why));
+    CU_ASSERT_FATAL(gqac_program_padding(r.program, NULL));
     gqac_scheduler *s = rig_scheduler(&r, 20, 4, NULL);
     client a = rig_client(3, 30, 1), b = rig_client(100, 3, 2), c = rig_client(30, 3, 3);
     rig_send(s, &a, 0);

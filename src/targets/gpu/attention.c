@@ -262,7 +262,7 @@ static gqac_status bring_blocks(gpu_work *w, const kv_batch *kv, attending *t, o
                                 .entry_bytes = (int64_t)gpu_blocks_entry_bytes(blocks),
                                 .k_at = (int64_t)gpu_blocks_offset(blocks, r->k_slot),
                                 .v_at = (int64_t)gpu_blocks_offset(blocks, r->v_slot),
-                                .type = r->type,
+                                .type = (int32_t)r->type,
                                 .scale_step = r->per_channel};
     memcpy(t->blocks.entries, o->slabs.entries, sizeof t->blocks.entries);
     return GQAC_OK;

@@ -36,6 +36,8 @@ static gqac_status fill(gqac_scheduler *s, const gqac_scheduler_options *options
     GQAC_TRY(choose_limits(&s->options, diag));
     if (gqac_program_is_stateless(s->program))
         GQAC_FAIL(diag, GQAC_USAGE, "the program was compiled without sequence state");
+    if (s->options.store && gqac_store_program(s->options.store) != s->program)
+        GQAC_FAIL(diag, GQAC_USAGE, "the prefix store is of another program");
     if (gqac_program_embedding_size(s->program) || gqac_program_vocabulary(s->program) < 1)
         GQAC_FAIL(diag, GQAC_UNSUPPORTED,
                   "requests need a model that takes token ids and has a "

@@ -322,7 +322,11 @@ static void refused(void) {
     CU_ASSERT_EQUAL(gqac_scheduler_create(r.context, &options, &s, &diag), GQAC_OUT_OF_RANGE);
     options = (gqac_scheduler_options){.size = 3};
     CU_ASSERT_EQUAL(gqac_scheduler_create(r.context, &options, &s, &diag), GQAC_USAGE);
+    gqac_scheduler_options_init(&options);
+    CU_ASSERT_EQUAL_FATAL(gqac_store_create(other.program, NULL, &options.store, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL(gqac_scheduler_create(r.context, &options, &s, &diag), GQAC_USAGE);
     CU_ASSERT_PTR_NULL(s);
+    gqac_store_free(options.store);
     s = rig_scheduler(&r, 0, 0, NULL);
     gqac_sequence *foreign = NULL;
     CU_ASSERT_EQUAL_FATAL(gqac_sequence_create(other.program, NULL, &foreign, &diag), GQAC_OK);

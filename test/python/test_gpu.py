@@ -534,6 +534,13 @@ GRAPHS = {  # text of nodes that make y of x and others
              "d = com.microsoft.QuickGelu(c)\n y = com.microsoft.FastGelu(d)",
     "Softmax": "a = Softmax(x)\n b = Softmax <axis = 1> (a)\n y = Softmax <axis = 0> (b)",
     "Softmax of long rows": "a = Mul(big, one)\n y = Softmax(a)",
+    "a gate": "a = Swish <alpha = 0.5> (x)\n y = Mul(a, s)",
+    "gates of all kinds": "a = Sigmoid(h)\n b = Mul(x, a)\n c = Tanh(w)\n d = Mul(c, b)\n e = Gelu(d)\n"
+                          "f = Mul(e, one)\n g = com.microsoft.FastGelu(f)\n i = Mul(s, g)\n"
+                          "k = Gelu <approximate = \"tanh\"> (i)\n l = Mul(k, h)\n"
+                          "m = com.microsoft.QuickGelu(l)\n y = Mul(m, w)",
+    "no gate": "a = Swish(x)\n b = Mul(a, s)\n c = Add(b, a)\n d = Sigmoid(c)\n e = Mul(d, d)\n"
+               "f = Neg(e)\n y = Mul(f, s)",
     "between host and device": "a = Add(x, s)\n b = Round(a)\n c = Mul(b, x)\n d = Floor(c)\n"
                                "y = Add(d, a)",
 }
@@ -708,6 +715,14 @@ class Values(Case):
                 got, wanted = (self.outputs(path, used, target, values)[0]
                                for target in ("gpu", "cpu"))
                 self.assertEqual(got, wanted)
+
+    def test_gates(self):
+        """An activation that one Mul alone reads is computed with it."""
+        for name, gates in ("a gate", 1), ("gates of all kinds", 6), ("no gate", 0):
+            path, _ = self.write(name, GRAPHS[name])
+            dump = self.good("compile", path, "--stateless", "--target", "gpu", "--dump", "claim",
+                             "--stop-after", "claim").out
+            self.assertEqual(dump.count('via "gpu.gate"'), 2 * gates, dump)
 
     def test_moves(self):
         """What only moves elements moves them on the device."""

@@ -136,19 +136,19 @@ static const struct {
     const char *domain, *op;
     const char *approximate; /* the attribute of Gelu; NULL: the op has none */
     bool has_alpha;
-    gpu_kernel_id kernel;
+    gpu_kernel_id kernel, gate; /* gate: 0 if there is none */
 } unary[] = {
-    {"", "Cast", NULL, false, GPU_SAME},
-    {"", "Neg", NULL, false, GPU_NEG},
-    {"", "Sqrt", NULL, false, GPU_SQRT},
-    {"", "Sigmoid", NULL, false, GPU_SIGMOID},
-    {"", "Tanh", NULL, false, GPU_TANH},
-    {"", "Erf", NULL, false, GPU_ERF},
-    {"", "Swish", NULL, true, GPU_SWISH},
-    {"", "Gelu", "none", false, GPU_GELU},
-    {"", "Gelu", "tanh", false, GPU_GELU_TANH},
-    {"com.microsoft", "QuickGelu", NULL, true, GPU_SWISH},
-    {"com.microsoft", "FastGelu", NULL, false, GPU_FAST_GELU},
+    {"", "Cast", NULL, false, GPU_SAME, 0},
+    {"", "Neg", NULL, false, GPU_NEG, 0},
+    {"", "Sqrt", NULL, false, GPU_SQRT, 0},
+    {"", "Sigmoid", NULL, false, GPU_SIGMOID, GPU_GATE_SIGMOID},
+    {"", "Tanh", NULL, false, GPU_TANH, GPU_GATE_TANH},
+    {"", "Erf", NULL, false, GPU_ERF, 0},
+    {"", "Swish", NULL, true, GPU_SWISH, GPU_GATE_SWISH},
+    {"", "Gelu", "none", false, GPU_GELU, GPU_GATE_GELU},
+    {"", "Gelu", "tanh", false, GPU_GELU_TANH, GPU_GATE_GELU_TANH},
+    {"com.microsoft", "QuickGelu", NULL, true, GPU_SWISH, GPU_GATE_SWISH},
+    {"com.microsoft", "FastGelu", NULL, false, GPU_FAST_GELU, GPU_GATE_FAST_GELU},
 };
 
 /* The row of a node; -1: none. */
@@ -195,4 +195,46 @@ gqac_status gpu_bind_binary(const target_binding *b, const ir_node *root, const 
     *record = r;
     GQAC_TRY(gpu_bind_operand(b, root, 0, &r->a));
     return gpu_bind_operand(b, root, 1, &r->b);
+}
+
+/* ---- gates --------------------------------------------------------------------- */
+
+/* The activation that a Mul alone reads, at that input; NULL: none. */
+static ir_node *activation_of(const ir_node *mul, int input) {
+    const ir_value *value = ir_node_input(mul, input);
+    ir_node *node = value ? value->def : NULL;
+    const int row = node ? unary_of(node) : -1;
+    const bool alone = value && value->uses && !value->uses->next && value->uses->node == mul;
+    return row >= 0 && unary[row].gate && alone && node->graph == mul->graph &&
+                   gpu_match_unary(node)
+               ? node
+               : NULL;
+}
+
+int gpu_fuse_gate(const ir_node *root, ir_node **nodes) {
+    for (int i = 0; i < 2; i++) {
+        ir_node *node = activation_of(root, i);
+        if (node && !node->fused_into && !(node->mark & TARGET_TAKEN)) {
+            nodes[0] = node;
+            return 1;
+        }
+    }
+    return 0;
+}
+
+gqac_status gpu_bind_gate(const target_binding *b, const ir_node *root, const void **record) {
+    gpu_binary *r = bind_new(b, sizeof *r);
+    if (!r)
+        return GQAC_NO_MEMORY;
+    const ir_node *left = activation_of(root, 0);
+    const int input = left && left->fused_into == root ? 0 : 1;
+    const ir_node *node = activation_of(root, input);
+    const int row = unary_of(node);
+    *r = (gpu_binary){.kernel = unary[row].gate,
+                      .y = bind_value(ir_node_output(root, 0)),
+                      .gate = true,
+                      .alpha = unary[row].has_alpha ? ir_attr_float(node, "alpha") : 0};
+    *record = r;
+    GQAC_TRY(gpu_bind_operand(b, node, 0, &r->a));
+    return gpu_bind_operand(b, root, 1 - input, &r->b);
 }

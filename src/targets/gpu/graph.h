@@ -59,4 +59,8 @@ gqac_status gpu_bind_unary(const target_binding *b, const ir_node *root, const v
 bool gpu_match_binary(const ir_node *node);
 gqac_status gpu_bind_binary(const target_binding *b, const ir_node *root, const void **record);
 
+/* A Mul and the activation of one of its operands. */
+int gpu_fuse_gate(const ir_node *root, ir_node **nodes);
+gqac_status gpu_bind_gate(const target_binding *b, const ir_node *root, const void **record);
+
 #endif

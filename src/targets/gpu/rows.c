@@ -326,6 +326,21 @@ static void set_steps(const gqac_tensor *x, const gqac_tensor *y, int32_t *steps
     }
 }
 
+/* Makes one axis of two where both operands are read on across them. */
+static void merge_axes(binary_shape *s) {
+    int n = 0;
+    for (int i = 1; i < s->rank; i++) {
+        const bool on =
+            s->a_step[n] == s->a_step[i] * s->dims[i] && s->b_step[n] == s->b_step[i] * s->dims[i];
+        const int32_t before = on ? s->dims[n] : 1;
+        n += !on;
+        s->dims[n] = before * s->dims[i];
+        s->a_step[n] = s->a_step[i];
+        s->b_step[n] = s->b_step[i];
+    }
+    s->rank = s->rank ? n + 1 : 0;
+}
+
 static gqac_status combine(gpu_work *w, const target_call *call, const gpu_binary *f,
                            gqac_tensor *y) {
     binary_shape shape = {.rank = y->rank, .n = (int32_t)gqac_tensor_count(y)};
@@ -335,12 +350,15 @@ static gqac_status combine(gpu_work *w, const target_call *call, const gpu_binar
         shape.dims[i] = (int32_t)y->dims[i];
     set_steps(target_value(call, f->a.value), y, shape.a_step);
     set_steps(target_value(call, f->b.value), y, shape.b_step);
+    merge_axes(&shape);
     GQAC_TRY(gpu_operand_in(w, call, &f->a, &a));
     GQAC_TRY(gpu_operand_in(w, call, &f->b, &b));
     GQAC_TRY(gpu_out(w, y, &out));
+    const int32_t f16 = y->dtype == GQAC_F16, bf16 = y->dtype == GQAC_BF16;
     const gpu_arg args[] = {GPU_ARG(a.handle), GPU_ARG(b.handle), GPU_ARG(out.handle),
-                            GPU_ARG(shape)};
-    GQAC_TRY(gpu_launch(w, f->kernel, &grid, GPU_COUNT(args), args));
+                            GPU_ARG(shape),    GPU_ARG(f->alpha), GPU_ARG(f16),
+                            GPU_ARG(bf16)}; /* the last three are those of a gate */
+    GQAC_TRY(gpu_launch(w, f->kernel, &grid, f->gate ? GPU_COUNT(args) : 4, args));
     return gpu_done(w, &out, y);
 }
 

@@ -43,10 +43,13 @@ typedef struct gpu_unary {
 } gpu_unary;
 gqac_status gpu_unary_run(target_call *call, const void *record);
 
+/* With a gate: an activation of a, rounded to the type of y, times b. */
 typedef struct gpu_binary {
     gpu_kernel_id kernel;
     gpu_operand a, b;
     int y;
+    bool gate;
+    float alpha; /* of the activation */
 } gpu_binary;
 gqac_status gpu_binary_run(target_call *call, const void *record);
 

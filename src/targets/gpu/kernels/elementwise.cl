@@ -12,15 +12,19 @@
 UNARY(same, x) /* of Cast: its operand is widened before, or its result rounded after */
 UNARY(neg, one_nan(-x))
 UNARY(sqrt, one_nan(gqn_sqrt(x)))
-UNARY(sigmoid, gqn_sigmoidf(x))
-UNARY(tanh, gqn_tanhf(x))
 UNARY(erf, gqn_erff(x))
-UNARY(swish, one_nan(x * gqn_sigmoidf(alpha * x)))
-UNARY(gelu, one_nan(0.5f * x * (1.0f + gqn_erff(x * 0x1.6a09e6p-1f))))
-UNARY(gelu_tanh,
-      one_nan(0.5f * x * (1.0f + gqn_tanhf(0x1.988454p-1f * (x + 0.044715f * (x * x * x))))))
-UNARY(fast_gelu,
+
+/* F(name, value): those that a gate may have. */
+#define ACTIVATIONS(F)                                                                             \
+    F(sigmoid, gqn_sigmoidf(x))                                                                    \
+    F(tanh, gqn_tanhf(x))                                                                          \
+    F(swish, one_nan(x * gqn_sigmoidf(alpha * x)))                                                 \
+    F(gelu, one_nan(0.5f * x * (1.0f + gqn_erff(x * 0x1.6a09e6p-1f))))                             \
+    F(gelu_tanh,                                                                                   \
+      one_nan(0.5f * x * (1.0f + gqn_tanhf(0x1.988454p-1f * (x + 0.044715f * (x * x * x))))))      \
+    F(fast_gelu,                                                                                   \
       one_nan(0.5f * x * (1.0f + gqn_tanhf(x * (0.035677408f * (x * x) + 0.7978845608f)))))
+ACTIVATIONS(UNARY)
 
 /* The axes of a broadcast result, and the elements from one index of an axis to the next: 0 where
  * the operand is broadcast. */
@@ -29,19 +33,25 @@ typedef struct binary_shape {
     int dims[BROADCAST_RANK], a_step[BROADCAST_RANK], b_step[BROADCAST_RANK];
 } binary_shape;
 
+/* The elements of both operands for element `i` of the result. */
+static inline void broadcast(const binary_shape *s, int i, int *at_a, int *at_b) {
+    *at_a = *at_b = 0;
+    for (int axis = s->rank - 1; axis >= 0; axis--) {
+        const int index = i % s->dims[axis];
+        i /= s->dims[axis];
+        *at_a += index * s->a_step[axis];
+        *at_b += index * s->b_step[axis];
+    }
+}
+
 #define BINARY(NAME, VALUE)                                                                        \
     __kernel void binary_##NAME(__global const float *left, __global const float *right,           \
                                 __global float *y, binary_shape s) {                               \
         const int i = (int)get_global_id(0);                                                       \
+        int at_a, at_b;                                                                            \
         if (i >= s.n)                                                                              \
             return;                                                                                \
-        int rest = i, at_a = 0, at_b = 0;                                                          \
-        for (int axis = s.rank - 1; axis >= 0; axis--) {                                           \
-            const int index = rest % s.dims[axis];                                                 \
-            rest /= s.dims[axis];                                                                  \
-            at_a += index * s.a_step[axis];                                                        \
-            at_b += index * s.b_step[axis];                                                        \
-        }                                                                                          \
+        broadcast(&s, i, &at_a, &at_b);                                                            \
         const float a = left[at_a], b = right[at_b];                                               \
         y[i] = one_nan(VALUE);                                                                     \
     }
@@ -49,3 +59,24 @@ BINARY(add, a + b)
 BINARY(sub, a - b)
 BINARY(mul, a *b)
 BINARY(div, gqn_div(a, b))
+
+/* An activation of the left operand times the right one; what the activation makes is rounded to 16
+ * bits where it would be stored so. */
+#define GATE(NAME, VALUE)                                                                          \
+    __kernel void gate_##NAME(__global const float *left, __global const float *right,             \
+                              __global float *y, binary_shape s, float alpha, int round_f16,       \
+                              int round_bf16) {                                                    \
+        const int i = (int)get_global_id(0);                                                       \
+        int at_a, at_b;                                                                            \
+        if (i >= s.n)                                                                              \
+            return;                                                                                \
+        broadcast(&s, i, &at_a, &at_b);                                                            \
+        const float x = left[at_a];                                                                \
+        float a = VALUE;                                                                           \
+        if (round_f16)                                                                             \
+            a = gqn_f16_to_f32(gqn_f32_to_f16(a));                                                 \
+        if (round_bf16)                                                                            \
+            a = gqn_bf16_to_f32(gqn_f32_to_bf16(a));                                               \
+        y[i] = one_nan(a * right[at_b]);                                                           \
+    }
+ACTIVATIONS(GATE)

@@ -214,7 +214,7 @@ static ir_node *activation_of(const ir_node *mul, int input) {
 int gpu_fuse_gate(const ir_node *root, ir_node **nodes) {
     for (int i = 0; i < 2; i++) {
         ir_node *node = activation_of(root, i);
-        if (node && !node->fused_into && !(node->mark & TARGET_TAKEN)) {
+        if (node && !node->fused_into && !(node->mark & TARGET_CLAIMED)) {
             nodes[0] = node;
             return 1;
         }

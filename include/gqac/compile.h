@@ -9,7 +9,7 @@ extern "C" {
 #endif
 
 typedef enum gqac_emit {
-    GQAC_EMIT_NONE, /* nothing is written; passes run as for TEXT */
+    GQAC_EMIT_NONE, /* nothing is written, `path` is ignored; passes run as for TEXT */
     GQAC_EMIT_GQAC, /* an artefact: the graph after pass `pack`, its weights, target, math, numerics
                        profile, and the SHA-256 of the model with its external data. The later
                        passes run too, to check that they succeed */

@@ -10,7 +10,7 @@ extern "C" {
 #endif
 
 /* Checks every byte of an artefact, weights included. IO: it cannot be read; INVALID_MODEL: a byte
- * has changed. */
+ * has changed; USAGE: the file is no artefact. */
 GQAC_API gqac_status gqac_artefact_verify(const char *path, gqac_diag *diag);
 /* SHA-256 as 64 hex digits and a NUL. gqac_digest: of `bytes` bytes. gqac_model_digest: of a model
  * with its external data; for an artefact, of the model from which it was made. IO, INVALID_MODEL,
@@ -37,7 +37,8 @@ GQAC_API gqac_status gqac_check_output(const char *model, const gqac_program *pr
 
 /* Reads or writes a .npy file. The caller frees the tensor that was read with gqac_tensor_free.
  * `as` is the element type of the result; GQAC_NONE: the type that the file has. |V2 and uint16 can
- * be read as bf16, int8 and uint8 as i4 and u4. IO: the file cannot be read or written;
+ * be read as bf16, int8 and uint8 as i4 and u4, with one element in
+ * each byte of the file. IO: the file cannot be read or written;
  * INVALID_INPUT: its content is wrong. */
 GQAC_API gqac_status gqac_npy_read(const char *path, gqac_dtype as, gqac_tensor *tensor,
                                    gqac_diag *diag);

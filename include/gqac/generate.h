@@ -124,7 +124,8 @@ typedef struct gqac_generate_event {
     const char *text;
     size_t length; /* of text, in bytes; no NUL follows */
     /* Which step computed the logits from which the id was chosen. "prefill": that of the prompt;
-     * "decode": that of the id before; "draft": an earlier one, in which the id before was a draft.
+     * "decode": that of the id before; "draft": the step in which the id before was computed as a
+     * draft.
      */
     const char *phase;
     bool eos;               /* the id is an end-of-text id, which adds no text */

@@ -98,7 +98,7 @@ typedef struct gqac_plan {
 } gqac_plan;
 /* Runs a decode step after `past` cached rows of zeros and reports the kernels that ran. The caller
  * frees *plan. The program must have been opened for sequences and must outlive the plan.
- * OUT_OF_RANGE: the model has too few positions. */
+ * OUT_OF_RANGE: the model has too few positions; USAGE: the program is for stateless runs. */
 GQAC_API gqac_status gqac_plan_open(const gqac_program *program, int64_t past, gqac_plan **plan,
                                     gqac_diag *diag);
 GQAC_API void gqac_plan_free(gqac_plan *plan);

@@ -22,7 +22,7 @@ typedef struct gqac_monitor {
      * nothing: no sequence has new tokens, no file is written, and the context can be used again.
      * gqac_generate keeps the steps that were complete; gqac_prefill leaves the sequence empty. The
      * function is called after each node of a graph and about every millisecond inside long nodes;
-     * between the passes of a compilation; and every few MiB of weights (but not while text is
+     * between the passes of a compilation; and every few MiB of weights (but not while text IR is
      * written, nor while waiting for a disk). NULL: the call runs to its end. */
     bool (*abort)(void *arg);
     /* Receives the progress of the call: `done` of `total`; done never decreases, total > 0. NULL:

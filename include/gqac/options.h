@@ -108,8 +108,9 @@ typedef struct gqac_options {
     const char *const *disable; /* names of passes to leave out, ends with NULL; NULL: none */
     gqac_pass_callback *after;  /* may be NULL */
     void *after_arg;
-    /* Inputs and outputs to rename before the first pass. Artefacts and ONNX files keep the model's
-     * names. Names that the model does not have are skipped. */
+    /* Inputs and outputs to rename before the first pass. gqac_compile writes
+     * artefacts and ONNX files with the model's own names, so give io_names again when an artefact
+     * is opened. Names that the model does not have are skipped. */
     int n_io_names;
     const gqac_io_name *io_names;
     int n_attachments; /* files that gqac_compile stores in an artefact */

@@ -42,7 +42,7 @@ typedef struct gqac_kv_pair {
     int64_t tail; /* 0: steps read all rows; else only the last `tail` rows (the inputs of a causal
                      convolution), and export writes zeros for earlier rows */
     /* 0: steps read all rows; else the layer has a sliding window of so many keys, the query's own
-     * included, and of a windowed sequence export writes zeros for rows that no later step reads.
+     * included. Export of a windowed sequence writes zeros for rows that no later step reads.
      * Always 0 in pairs of gqac_info and of stateless programs. */
     int64_t window;
 } gqac_kv_pair;

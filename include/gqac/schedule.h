@@ -106,7 +106,8 @@ typedef struct gqac_request {
     int64_t max_new; /* maximum number of new ids, >= 0; 0: the prompt is computed all the same */
     int n_eos;       /* number of ids that end the answer */
     const int64_t *eos;
-    const gqac_sampling *sampling;   /* NULL: the most likely id; n_prompt is ignored */
+    const gqac_sampling *sampling;   /* NULL: the most likely id; sampling->n_prompt is
+                                        ignored */
     gqac_logits_callback *on_logits; /* as in gqac_generate_request; may be NULL */
     void *logits_arg;
     int priority; /* higher ones are first */
@@ -134,8 +135,9 @@ static inline void gqac_request_init(gqac_request *request, const int64_t *promp
  * callback; no other request of the scheduler gets it. After this call has succeeded, on_end will
  * be called. Only one thread at a time may use request->from. OUT_OF_RANGE: an empty prompt, a
  * negative number, more tokens than the model has positions, or a bias of an id that is not in the
- * vocabulary; USAGE: an impossible size, a sampling option is out of range, or `from` is of another
- * program or has imported tokens, whose ids are unknown; NO_MEMORY. */
+ * vocabulary; USAGE: request->size is not that of any version of the struct, a sampling option is
+ * out of range, or `from` is of another program or has imported tokens, whose ids are unknown;
+ * NO_MEMORY. */
 GQAC_API gqac_status gqac_scheduler_submit(gqac_scheduler *scheduler, const gqac_request *request,
                                            int64_t *number, gqac_diag *diag);
 /* Ends a request with GQAC_FINISH_CANCELLED: the next call of gqac_scheduler_step, or the present
@@ -159,7 +161,8 @@ typedef struct gqac_scheduler_statistics {
     int64_t reused_tokens, computed_tokens, new_tokens;
     int64_t preemptions;
 } gqac_scheduler_statistics;
-/* Fills *statistics with the state after the last step. USAGE: an impossible size. */
+/* Fills *statistics with the state after the last step. USAGE: statistics->size is not
+ * that of any version of the struct. */
 GQAC_API gqac_status gqac_scheduler_get_statistics(gqac_scheduler *scheduler,
                                                    gqac_scheduler_statistics *statistics,
                                                    gqac_diag *diag);

@@ -16,7 +16,8 @@ typedef struct gqac_sequence_options {
     /* Kind of cache, with or without blanks around the name; NULL: contiguous.
      *   contiguous (or basic)  keeps every row
      *   paged       the same, in blocks that are taken one by one from anywhere in the pool
-     *   windowed    keeps of layers with a sliding window the rows that a length in reach reads
+     *   windowed    of layers with a sliding window, keeps the rows that are visible from the
+     *               present length, or from one to which the sequence can be rewound
      *   quantised   keeps keys and values as codes of 8 bits, with a profile of its own
      * All but quantised have the same bits. */
     const char *kv;
@@ -56,10 +57,10 @@ GQAC_API const int64_t *gqac_sequence_ids(const gqac_sequence *sequence, int64_t
                                           int64_t *count);
 /* Shortens the sequence to its first `length` tokens. If the program has states (see gqac_kv_pair),
  * the next step may have to compute up to max(64, 2 d) tokens again, where d is the greatest length
- * so far minus `length`. Imported tokens cannot be computed again, so such a sequence drops either
- * none of them or all (length 0). A windowed sequence can be rewound to 0, by up to 64 tokens from
- * its greatest length so far, and perhaps by some more. OUT_OF_RANGE: the sequence has fewer
- * tokens, or cannot be rewound to that length; it has not changed. */
+ * so far minus `length`; imported tokens cannot be computed again, so it drops either none of them
+ * or all (length 0). A windowed sequence can be rewound to 0, and to any length at most 64 tokens
+ * below its greatest so far; shorter lengths may fail. OUT_OF_RANGE: the sequence has fewer tokens,
+ * or cannot be rewound to that length; it has not changed. */
 GQAC_API gqac_status gqac_sequence_rewind(gqac_sequence *sequence, int64_t length, gqac_diag *diag);
 /* Number of tokens, the last ones of the sequence, that the next step computes again because of a
  * rewind. */
@@ -103,11 +104,12 @@ GQAC_API gqac_status gqac_sequence_save(const gqac_sequence *sequence, void *dat
                                         gqac_diag *diag);
 /* Creates a sequence from saved bytes; the caller frees *sequence, before the program. `data` must
  * be aligned to 8 bytes and must not change during the call. Options are those of
- * gqac_sequence_create, but kv NULL is the saved kind; final_length must be 0 or that of the saved
- * sequence, and the new sequence has the latter. INVALID_INPUT: the bytes are incomplete, damaged,
- * or of another layout; USAGE: they are of another model, not aligned, or of another final_length,
- * the program is for stateless runs, or the kind is unknown; OUT_OF_RANGE: capacity or final_length
- * is negative; CAPACITY: of the sequence or of the memory budget; NO_MEMORY. */
+ * gqac_sequence_create, but kv NULL is the saved kind, and another kind must keep the same bits and
+ * no row that was not saved; final_length must be 0 or that of the saved sequence, and the new
+ * sequence has the latter. INVALID_INPUT: the bytes are incomplete, damaged, or of another layout;
+ * USAGE: they are of another model, not aligned, or of another final_length, the program is for
+ * stateless runs, or the kind is unknown or does not fit the saved one; OUT_OF_RANGE: capacity or
+ * final_length is negative; CAPACITY: of the sequence or of the memory budget; NO_MEMORY. */
 GQAC_API gqac_status gqac_sequence_load(const gqac_program *program,
                                         const gqac_sequence_options *options, const void *data,
                                         size_t bytes, gqac_sequence **sequence, gqac_diag *diag);
@@ -137,9 +139,9 @@ enum { GQAC_LOGITS_ALL = -1 };
  * others without it, or -1 if no single item did. If the memory budget is too small (CAPACITY), it
  * is the item for which no memory was left, or -1; the caller can step fewer items, or free a
  * sequence. Errors:
- *   USAGE: n < 1, an item has a wrong size, no tokens, no sequence or one of another program, a
+ *   USAGE: n < 1, an item has a wrong size, `tokens` NULL, no sequence or one of another program, a
  *     sequence is given twice, embeddings are missing, or the model does not take them;
- *   OUT_OF_RANGE: an id, a count, a position or n_logits, or more tokens than the model has
+ *   OUT_OF_RANGE: an id, a count below 1, a position or n_logits, or more tokens than the model has
  *     positions;
  *   CAPACITY: of a sequence or of the memory budget;
  *   RECOMPUTE: the step would cross the LongRoPE threshold with cached rows;

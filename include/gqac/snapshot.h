@@ -87,7 +87,8 @@ typedef struct gqac_snapshot_file {
     int64_t n_ids; /* length - first */
     const int64_t *ids; /* NULL: there are none */
     int64_t states;     /* recurrent states */
-    uint64_t tables;    /* which LongRoPE tables made the rows: a bit for each choice */
+    uint64_t tables;    /* LongRoPE tables that made the rows: bit g is set if the
+                           condition of the model's choice g was true */
 } gqac_snapshot_file;
 /* Reads the header and the ids of a snapshot file, without a model, and checks their checksums;
  * `whole`: also those of rows and states. The caller frees *file. IO, INVALID_INPUT: as for

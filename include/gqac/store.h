@@ -49,12 +49,12 @@ GQAC_API const gqac_program *gqac_store_program(const gqac_store *store);
  * most n - 1 tokens, so that the last one is left to compute. The caller frees *sequence, before
  * the store. *reused is the length of the sequence; in a model with recurrent states it is a length
  * that has a state. Options are those of gqac_sequence_create. Rows of another kind of cache, or
- * computed on the other side of a LongRoPE threshold (by the final length, or else by n), are not
- * found. Rows of the sequence and of its forks are added to the store: all rows after a step with
- * 16 tokens or more and when the sequence is freed; after a shorter step, which decodes, the rows
- * of full blocks. Sequences of embeddings are found by the ids that the caller gives them. A
- * damaged file is ignored. tenant NULL means "". Tenants never find rows of other tenants.
- * OUT_OF_RANGE: n < 1; CAPACITY, NO_MEMORY and other errors: as for gqac_sequence_create. */
+ * computed on the other side of a LongRoPE threshold (chosen by final_length, or by n if that is
+ * 0), are not found. Rows of the sequence and of its forks are added to the store: all of them
+ * after a step of at least 16 tokens, and when the sequence is freed; those of full blocks after a
+ * shorter step. Sequences of embeddings are found by the ids that the caller gives them. A damaged
+ * file is ignored. tenant NULL means "". Tenants never find rows of other tenants. OUT_OF_RANGE: n
+ * < 1; CAPACITY, NO_MEMORY and other errors: as for gqac_sequence_create. */
 GQAC_API gqac_status gqac_store_open(gqac_store *store, const char *tenant, const int64_t *ids,
                                      int64_t n, const gqac_sequence_options *options,
                                      gqac_sequence **sequence, int64_t *reused, gqac_diag *diag);
@@ -102,14 +102,13 @@ GQAC_API gqac_status gqac_store_get_statistics(gqac_store *store, gqac_store_sta
 
 /* A prefix that several calls of gqac_store_open had in common, and which may be worth pinning. */
 typedef struct gqac_store_prefix {
-    size_t size;
     const char *tenant;
     int64_t length; /* tokens */
     int64_t uses;   /* number of calls that found the whole prefix */
 } gqac_store_prefix;
-/* Stores at most `capacity` prefixes that are in memory and were used at least twice: those that
- * saved the most tokens (uses * length), in descending order. Returns their number. Texts belong to
- * the store. */
+/* Writes at most `capacity` prefixes that are in memory and were used at least twice to the array:
+ * those that saved the most tokens (uses * length), in descending order. Returns their number.
+ * Texts belong to the store, and are valid until it is freed. */
 GQAC_API int gqac_store_prefixes(gqac_store *store, int capacity, gqac_store_prefix *prefixes);
 
 /* ---- folders ------------------------------------------------------------- */
@@ -117,7 +116,7 @@ GQAC_API int gqac_store_prefixes(gqac_store *store, int capacity, gqac_store_pre
 /* A file NAME.gqs of a folder of snapshots. */
 typedef struct gqac_store_file {
     size_t size;
-    const char *name;
+    const char *name;         /* with ".gqs" */
     int64_t used;             /* time of the last use, in nanoseconds since 1970 */
     int64_t bytes;            /* of the file */
     gqac_snapshot_file *file; /* NULL: it is damaged, or no snapshot */

@@ -139,8 +139,9 @@ GQAC_API gqac_status gqac_text_stream_finish(gqac_text_stream *stream, const cha
 
 /* A reply builds the text of an answer id by id and cuts it before a stop text. The stop text that
  * is complete first counts; if several end at the same byte, the longest. `text` and the stop texts
- * must outlive the reply, which the caller frees. Without a tokenizer the text stays empty. USAGE:
- * stop texts without a tokenizer; INVALID_INPUT: a stop text is not UTF-8. */
+ * must outlive the reply, which the caller frees. Without a tokenizer, or with `text` NULL, the
+ * text stays empty; an id that the tokenizer does not have adds no text. USAGE: stop texts without
+ * a tokenizer; INVALID_INPUT: a stop text is not UTF-8. */
 typedef struct gqac_reply gqac_reply;
 GQAC_API gqac_status gqac_reply_create(const gqac_text *text, int n_stop, const char *const *stop,
                                        gqac_reply **reply, gqac_diag *diag);

@@ -16,8 +16,8 @@ static bool read_line(const char *path, char *line, int size) {
     return read;
 }
 
-/* True if the processor is the first of its core's that the process may use. `list` has the
- * processors of the core: "0-1,8". */
+/* True if the process may use no earlier processor of the same core. `list` has the processors of
+ * the core: "0-1,8". */
 static bool is_first(const cpu_set_t *processors, int processor, const char *list) {
     for (const char *at = list; *at >= '0' && *at <= '9';) {
         char *end;

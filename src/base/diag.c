@@ -1,8 +1,8 @@
 /* Filling a gqac_diag.
  *
  * Texts contain names from untrusted files and are shown on terminals and in logs. So a control
- * character or a byte that is not UTF-8 becomes '?', and a text that does not fit ends in "..."
- * after a whole character. */
+ * character other than a tab or the end of a line, or a byte that is not UTF-8, becomes '?', and a
+ * text that does not fit ends in "..." after a whole character. */
 #include "base/diag.h"
 
 #include <stdarg.h>

@@ -73,7 +73,8 @@ static int distance(const char *a, const char *b) {
     return row[m];
 }
 
-/* 0: one word begins with the other; else the number of letters that differ, at most a third. */
+/* 0: one word begins with the other, of at least 3 letters; else the number of letters that differ,
+ * or MOST_LETTERS if these are more than a third of the longer word. */
 static int unlike(const char *typed, const char *name) {
     const size_t n = strlen(typed), m = strlen(name), shorter = n < m ? n : m;
     if (shorter >= 3 && !strncmp(typed, name, shorter))

@@ -121,7 +121,7 @@ static gqac_status act_gc(cli *c, listing *l) {
     return GQAC_OK;
 }
 
-/* Copies the files of DIR that are whole into another folder, or other files into DIR. */
+/* Copies n snapshot files into the folder `to`, which is created if it is missing. */
 static gqac_status copy_files(cli *c, int n, const char *const *paths, const char *to) {
     int added = 0;
     GQAC_TRY(caching_make_folder(c, to));

@@ -67,7 +67,7 @@ size_t kv_pool_windows_in_use(kv_pool *pool); /* number of blocks of slots with 
 /* Kinds.
  *
  *   contiguous  all rows; the blocks of a sequence follow each other in memory where they can
- *   paged       all rows; each block is taken alone, where the pool has the least free memory
+ *   paged       all rows; each block is taken alone, from the slab with the fewest free blocks
  *   windowed    all rows of slots without a window. Slots with a window have blocks of their own,
  *               which return to the pool when no step reads them any more, even after a rewind by
  *               KV_REACH tokens from the greatest length so far
@@ -137,13 +137,13 @@ int64_t kv_sequence_first(const kv_sequence *sequence, int slot);
  *   amax = max |x_d|;  e = the smallest with amax < 127.5 * 2^e, within the limits of the dtype
  *   code_d = round_half_even(x_d * 2^-e), at most 127 in magnitude
  * Limits are -126 and 121, of f16 -24 and 9: then each code * 2^e is a number of the dtype, and
- * codes are made of it again as they were. So rows can be exported and imported without loss. A row
- * with a NaN or an infinity has the scale NaN. A block of a slot is codes [heads] times what the
- * slot's `columns` says, then scales [heads][GQAC_KV_BLOCK]. */
+ * quantising it again results in the same code and e. So rows can be exported and imported without
+ * loss. A row with a NaN or an infinity has the scale NaN. A block of a slot is codes [heads] times
+ * what the slot's `columns` says, then scales [heads][GQAC_KV_BLOCK]. */
 bool kv_sequence_has_codes(const kv_sequence *sequence, int slot);
 /* Do two sequences keep the rows of all slots in the same form? */
 bool kv_sequences_alike(const kv_sequence *a, const kv_sequence *b);
-/* From the memory of a block to its scales. */
+/* Offset of the scales of a block from its memory, in bytes. */
 size_t kv_slot_scales_at(const kv_slot *slot);
 
 /* Identifies a block for copies of its rows, for instance in the memory of a device. Within one
@@ -173,8 +173,9 @@ size_t kv_pool_window_bytes(const kv_pool *pool, const kv_kind *kind);
 int64_t kv_windows_most(const kv_pool *pool, int64_t length);
 /* True if a sequence of that length may lack the rows of slots with a window before `kept`. */
 bool kv_pool_may_keep(const kv_pool *pool, int64_t length, int64_t kept);
-/* Returns the largest length <= `length` for which the sequence has a state, if it has states; or 0
- * if rows of a window before that length are not kept. */
+/* Returns the length from which a step can continue after a rewind to `length`: without states
+ * `length` itself, else the largest length <= `length` that has a state; or 0 if rows of a window
+ * before that length are not kept. */
 int64_t kv_sequence_reach(const kv_sequence *sequence, int64_t length);
 /* Returns the state of a slot at the published length; NULL if that is 0. */
 const void *kv_state_last(const kv_sequence *sequence, int slot);

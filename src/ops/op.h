@@ -49,7 +49,7 @@ typedef struct op_call {
                              const gqac_tensor *const *args, gqac_tensor *results);
     /* See op_work.scratch. */
     void *(*scratch)(void *host, size_t bytes);
-    int64_t *left; /* ns of work that are left: see op_work.left */
+    int64_t *left; /* estimated ns of work that are left: see op_work.left */
     /* For op_move: copies a box (ops/copy.h) whose elements are in the memory of a device. NULL:
      * all elements are in the memory of the host. */
     gqac_status (*move)(struct op_call *call, const struct op_box *box);
@@ -149,7 +149,7 @@ gqac_status op_infer(ir_node *node, gqac_diag *diag);
  * `arena`. There is no thread pool, no KV cache, and nested graphs cannot run. */
 gqac_status op_eval(const ir_node *node, const gqac_tensor *const *in, gqac_tensor *out,
                     gqac_arena *arena, gqac_diag *diag);
-/* The same with at most *left ns of work (op_work.left). LIMIT: it would take more. */
+/* The same with at most *left estimated ns of work (op_work.left). LIMIT: it would take more. */
 gqac_status op_eval_within(const ir_node *node, const gqac_tensor *const *in, gqac_tensor *out,
                            gqac_arena *arena, int64_t *left, gqac_diag *diag);
 

@@ -15,7 +15,7 @@ enum {
     PASS_STATEFUL = 4, /* past/present pairs are sequence state */
     PASS_CLAIMED = 8,  /* every node has a kernel */
     PASS_ORDERED = 16, /* the node order is final */
-    PASS_PLANNED = 32, /* every value has a slot */
+    PASS_PLANNED = 32, /* values have slots: see plan.c */
     PASS_ONNX = 64,    /* only ONNX ops (domains "" and "com.microsoft"): can be exported */
 };
 
@@ -27,7 +27,7 @@ typedef struct pass_context {
     gqac_diag *diag;
     gqac_poll *poll; /* the caller's; NULL: none */
     /* Set by the runner. */
-    size_t changed;             /* number of rewrites, counted by the running pass itself */
+    size_t changed;             /* number of rewrites: 0 when a pass begins, counted by the pass */
     gqac_arena *scratch;        /* memory for the running pass; freed after it */
     const char *const *disable; /* as in the request: tidy skips these of its parts */
     int64_t folded;             /* ns of work that folding has done so far; it has a maximum */

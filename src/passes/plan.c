@@ -5,8 +5,9 @@
  * over the first, which nobody reads later. Where pieces lie in the arena is decided when sizes are
  * known (runtime/layout.h).
  *
- * These have no slot (-1): inputs, constants, tokens, results of the graph, values that are used
- * only inside a fused group, and values of nested graphs. Those that need memory get their own from
+ * These have no slot (-1): inputs, constants, effect tokens, results of the graph, values that
+ * are used only inside a fused group, values in the memory of another (lies_in), and values of
+ * nested graphs. Those that need memory get their own from
  * the run time. */
 #include "ir/life.h"
 #include "passes/rewrite.h"
@@ -53,8 +54,8 @@ static const ir_value *lies_in(const planner *p, const ir_value *value) {
     return target && target->lies_in ? target->lies_in(value) : NULL;
 }
 
-/* Several values may lie in the memory of one; they form a list. The list of `value` itself is
- * still empty, because values in its memory are computed later. */
+/* Several values may lie in the memory of one. They form a list that begins at its `alias` and goes
+ * on with theirs. No value lies in that of `value` yet, because such values are computed later. */
 static void see_in_place(const planner *p, ir_value *value) {
     ir_value *at = (ir_value *)lies_in(p, value);
     if (!at)

@@ -1,9 +1,9 @@
 /* A program: the claimed and planned graph of one model on one target, ready to run. Immutable.
  *
  * A program for sequences has these inputs besides token ids: gqac.past_len and gqac.new_len (i32,
- * one for each sequence); position_ids (i64, in the shape of the ids, or several such planes), if
- * the graph has it, or else gqac.positions (the same, added by `ragged` for rotary ops), if the
- * graph needs it; gqac.total_len (i64), the length that chooses a LongRoPE table; and
+ * one for each sequence); position_ids (i64, in the shape of the ids, or several such planes) if
+ * the model has this input, or gqac.positions (the same) if `ragged` added it for rotary ops;
+ * gqac.total_len (i64), the length that chooses a LongRoPE table; and
  * gqac.logit_rows (i64 [K]), the indices of the rows of logits that are wanted. Ids are [1,N] if
  * rows are packed (pass `ragged`), else [B,S]. An `If` whose condition depends on gqac.total_len
  * alone is a *guard*: its condition must be the same for all rows of a call and in all calls of a
@@ -28,7 +28,8 @@ typedef struct program_roles {
     int logits;        /* result index; -1: none */
     bool packed;       /* ids are [1,N] */
     bool last_only;    /* logits are always [B,1,V] */
-    bool every_row;    /* logits are known to have every row, or those that are wanted */
+    bool every_row; /* logits have a row for each id, or for each wanted row; false: perhaps for the
+                       last id alone */
 } program_roles;
 
 struct gqac_program {

@@ -333,10 +333,8 @@ int gqac_store_prefixes(gqac_store *store, int capacity, gqac_store_prefix *pref
             continue;
         n += n < capacity;
         memmove(prefixes + at + 1, prefixes + at, (size_t)(n - 1 - at) * sizeof *prefixes);
-        prefixes[at] = (gqac_store_prefix){.size = sizeof *prefixes,
-                                           .tenant = node->space->tenant->name,
-                                           .length = node->end,
-                                           .uses = node->uses};
+        prefixes[at] = (gqac_store_prefix){
+            .tenant = node->space->tenant->name, .length = node->end, .uses = node->uses};
     }
     pthread_mutex_unlock(&store->lock);
     return n;

@@ -33,7 +33,8 @@ typedef struct job {
 
 /* ---- operands ------------------------------------------------------------ */
 
-/* Makes the token of a kv_append, and its rows, which lie in blocks only; each if it is used. */
+/* Sets those results of a kv_append that are used: its effect token, and its rows, as shapes
+ * without data, because rows are in blocks only. */
 static gqac_status open_append(target_call *call, const cpu_stream *of, gqac_tensor *fresh) {
     const op_work work = target_work(call, &of->append);
     GQAC_TRY(target_kv_fit(call, &work, fresh, of->slot));

@@ -86,3 +86,4 @@ add_executable(test_kv_shuffled kv/test_slabs.c ${PROJECT_SOURCE_DIR}/src/kv/sla
 target_compile_definitions(test_kv_shuffled PRIVATE GQAC_SHUFFLED_BLOCKS)
 target_link_libraries(test_kv_shuffled PRIVATE gqac_unit gqac_hostile)
 add_test(NAME kv_shuffled COMMAND test_kv_shuffled)
+add_dependencies(c_tests test_kv_shuffled)

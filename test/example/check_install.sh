@@ -13,36 +13,51 @@ cmake --install "$GQAC_BUILD_DIR" --prefix "$work/prefix" >/dev/null
 libdir=$(dirname "$(find "$work/prefix" -name gqac.pc)")
 export PKG_CONFIG_PATH="$libdir"
 
-mkdir "$work/by_pkg_config"
-for name in example generate host schedule; do
-  # shellcheck disable=SC2046
-  cc -std=c11 -Wall -Wextra -Werror "$GQAC_SOURCE_DIR/test/example/$name.c" \
-    -o "$work/by_pkg_config/$name" $(pkg-config --cflags --libs gqac)
+# Four ways: by pkg-config and by find_package, with the shared library and with the static one.
+for kind in gqac gqac-static; do
+  mkdir "$work/$kind.pc"
+  for name in example generate host schedule; do
+    # shellcheck disable=SC2046
+    cc -std=c11 -Wall -Wextra -Werror "$GQAC_SOURCE_DIR/test/example/$name.c" \
+      -o "$work/$kind.pc/$name" $(pkg-config --cflags --libs $kind) -Wl,-rpath,"$libdir/.."
+  done
 done
-cmake -S "$GQAC_SOURCE_DIR/test/example" -B "$work/build" -DCMAKE_PREFIX_PATH="$work/prefix" >/dev/null
-cmake --build "$work/build" >/dev/null
+for kind in gqac static; do
+  cmake -S "$GQAC_SOURCE_DIR/test/example" -B "$work/$kind" -DCMAKE_PREFIX_PATH="$work/prefix" \
+    -DGQAC_LIBRARY=gqac::$kind >/dev/null
+  cmake --build "$work/$kind" >/dev/null
+done
 
 passed=0 failed=0
 expect() { # FOLDER PROGRAM TEXT
-  if "$work/$1/$2" "$model" | grep -q "$3"; then
+  local out
+  out=$("$work/$1/$2" "$model") # not a pipe: grep -q would end it early
+  if grep -q "$3" <<<"$out"; then
     passed=$((passed + 1))
   else
     echo "FAIL $1/$2"
     failed=$((failed + 1))
   fi
 }
-for folder in by_pkg_config build; do
+for folder in gqac.pc gqac-static.pc gqac static; do
   expect $folder example "6 tokens cached"
   expect $folder host "request 5: .* answered with the bits of a run alone"
+  shared=$(ldd "$work/$folder/example" | grep -c "libgqac.so.0 => $work/prefix" || true)
+  if [ "$shared" = "$([[ $folder == *static* ]] && echo 0 || echo 1)" ]; then
+    passed=$((passed + 1))
+  else
+    echo "FAIL $folder is linked to the other library"
+    failed=$((failed + 1))
+  fi
 done
-answer=$("$work/by_pkg_config/generate" "$GQAC_SOURCE_DIR/models/tiny-gqa" "She had been")
+answer=$("$work/gqac.pc/generate" "$GQAC_SOURCE_DIR/models/tiny-gqa" "She had been")
 if [ "$answer" != "${answer/ spoken of, and the first time/}" ] && [[ $answer == *"(length, "* ]]; then
   passed=$((passed + 1))
 else
   echo "FAIL generate: $answer"
   failed=$((failed + 1))
 fi
-answers=$("$work/build/schedule" "$GQAC_SOURCE_DIR/models/tiny-gqa" "She had been" "He was" | grep "'")
+answers=$("$work/static/schedule" "$GQAC_SOURCE_DIR/models/tiny-gqa" "She had been" "He was" | grep "'")
 if [[ $answers == "request 2: '"*"request 1: ' spoken of, and the first"*"(length)" ]]; then
   passed=$((passed + 1))
 else

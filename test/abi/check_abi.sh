@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# Compares the functions and types of libgqac.so with gqac.abi, the announced ones, by abidiff.
+#
+#   check_abi.sh            fails on any difference
+#   check_abi.sh --accept   writes gqac.abi anew, which announces the difference
+set -euo pipefail
+skip() { echo "$1"; exit 77; }
+here=$(cd "$(dirname "$0")" && pwd)
+build=${GQAC_BUILD_DIR:-$here/../../build/release}
+library="$build/libgqac.so"
+command -v abidiff >/dev/null || skip "no abidiff; ./dev deps installs abigail-tools"
+[ "${GQAC_SANITIZED:-0}" = 0 ] || skip "the run time of a sanitizer is part of this library"
+[ "$(uname -m)" = x86_64 ] || skip "gqac.abi is that of x86-64"
+grep -q '^CMAKE_C_COMPILER:.*\(gcc\|cc\)$' "$build/CMakeCache.txt" ||
+  skip "gqac.abi is that of gcc, which describes types in its own way"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+if [ "${1:-}" = --accept ]; then
+  abidw --drop-private-types --headers-dir "$here/../../include" --exported-interfaces-only \
+    --no-corpus-path --no-comp-dir-path --no-elf-needed "$library" >"$here/gqac.abi"
+  echo "written: test/abi/gqac.abi"
+  exit 0
+fi
+
+passed=0 failed=0
+check() { # WHAT COMMAND...
+  local what=$1
+  shift
+  if "$@" >"$work/said" 2>&1; then
+    passed=$((passed + 1))
+  else
+    failed=$((failed + 1))
+    echo "FAIL $what"
+    cat "$work/said"
+  fi
+}
+same() { # DUMP DUMP|LIBRARY
+  abidiff --suppressions "$here/private.abignore" "$1" "$2"
+}
+differs() { # SCRIPT of sed, after which abidiff must report a difference (bit 4 of its exit code)
+  local code=0
+  sed "$1" "$here/gqac.abi" >"$work/gqac.abi"
+  ! cmp -s "$here/gqac.abi" "$work/gqac.abi" || return 1
+  same "$work/gqac.abi" "$here/gqac.abi" || code=$?
+  [ $((code & 4)) != 0 ]
+}
+foreign() { # exported symbols that are not ours
+  ! nm -D --defined-only "$library" | awk '{print $3}' | grep -v '^gqac_.*@@GQAC_0$' |
+    grep -vx GQAC_0
+}
+
+check "the interface is not the announced one (docs/c-api.md tells how to announce a change)" \
+  same "$here/gqac.abi" "$library"
+check "libgqac.so exports other symbols than gqac_*" foreign
+check "the soname is not libgqac.so.0" \
+  grep -q 'soname: \[libgqac.so.0\]' <(readelf -d "$library")
+# What the comparison must see.
+check "a struct of another size is not seen" \
+  differs "s/\(name='gqac_memory' size-in-bits='\)[0-9]*/\164/"
+check "another value of an enum is not seen" differs "s/\('GQAC_EMIT_ONNX' value='\)2/\17/"
+check "a new function is not seen" differs "/elf-symbol name='gqac_version'/d"
+check "a missing function is not seen" \
+  differs "s/\(.*elf-symbol name='gqac_version\)\('.*\)/&\n\1_2\2/"
+echo "$passed passed, $failed failed"
+[ "$failed" = 0 ]

@@ -19,6 +19,8 @@ COMMANDS = {
     "row-major": [TOOLS / "worker_gqac"],  # keys and values as tensors, not in a sequence
     "fp32-cache": [TOOLS / "worker_gqac"],  # the same on a cache of fp32
     "parts": [TOOLS / "worker_gqac"],  # a mixture in two calls
+    "one-sequence": [TOOLS / "worker_gqac"],  # the first of several sequences alone
+    "memory": [TOOLS / "worker_memory"],
     "unconstrained": [TOOLS / "unconstrained"],
     "onnxruntime": [sys.executable, HERE / "worker_ort.py"],
     "openvino": [sys.executable, HERE / "worker_openvino.py"],

@@ -19,7 +19,9 @@ TENSORS = "row-major"  # gqac itself, with keys and values as tensors [B,Hkv,T,D
 FP32 = "fp32-cache"  # gqac itself, with keys and values in fp32
 PARTS = "parts"  # gqac itself: the chunk in one call, then the other sequences in another
 BEFORE = "before"  # gqac itself, of another build
-SELF = ("gqac", TENSORS, FP32, PARTS, BEFORE)
+ONE = "one-sequence"  # gqac itself, with the first of the sequences alone
+MEMORY = "memory"  # reads, and nothing else, of as many bytes as a step reads
+SELF = ("gqac", TENSORS, FP32, PARTS, BEFORE, ONE)
 SAME = (ORT, TENSORS, PARTS, BEFORE)  # peers whose results are compared with gqac's
 BITS = {"f32": 32, "f16": 16, "int8": 8, "int4": 4}  # of a cached value
 
@@ -119,6 +121,10 @@ class Row:
         """The arguments of an engine's worker, but for threads; None: it has no form of this row."""
         if engine == FP32:
             return replace(self, dtype="f32").words("gqac")
+        if engine == ONE:
+            return replace(self, extra={**self.extra, "batch": 1}).words("gqac")
+        if engine == MEMORY:
+            return [f"bytes={int(self.step_bytes())}"]
         x, words = self.shapes, [f"math={self.math}"] if engine in SELF else []
         if engine in (LLAMA, OWN):
             return words + self.native_words(engine)
@@ -196,9 +202,12 @@ def model(name, size, form, p, s, calls=1, extra=None, **more):
 
 def together(size, form, batch, **more):
     """A decode step of several sequences. That of one is decode@512."""
+    shared = {("f32", 2): (ONE, 1 / 1.15), ("f32", 4): (ONE, 1 / 1.35),  # weights are read once
+              ("int4", 2): (MEMORY, 1 / 1.25), ("int4", 4): (MEMORY, 1 / 1.25)}
+    floor = [(ORT, 1.0), (LLAMA, 1.0), shared.get((form, batch))]
     return model(f"{size}-{form}-decode-x{batch}@512", size, form, 512, 1, 16 if batch < 8 else 4,
-                 extra=dict(batch=batch), peers=(ORT, LLAMA), floor=((ORT, 1.0), (LLAMA, 1.0)),
-                 tolerance=1e-3 if form == "f32" else 0.2, **more)
+                 extra=dict(batch=batch), peers=(ORT, LLAMA, ONE, MEMORY),
+                 floor=tuple(filter(None, floor)), tolerance=1e-3 if form == "f32" else 0.2, **more)
 
 
 def mix(form, head="all"):

@@ -167,7 +167,7 @@ def provenance(row, args):
 
 def best_peer(record):
     peers = {e: r["ratio"] for e, r in record["results"].items()
-             if "ratio" in r and e not in rows.SELF}
+             if "ratio" in r and e not in (*rows.SELF, rows.MEMORY)}
     return min(peers, key=peers.get) if peers else None
 
 

@@ -144,7 +144,10 @@ def roof(row, record, found):
     rate was not measured."""
     threads = record["threads"]
     calibration = record["calibration"].values()
-    read = 1e-6 * row.step_bytes() / max(c[f"dram_gbps_{threads}"] for c in calibration)
+    if rows.MEMORY in record["results"]:  # by the pairs, as memory's rate changes while a row runs
+        read = record["results"]["gqac"]["ms"] * record["results"][rows.MEMORY]["ratio"]
+    else:
+        read = 1e-6 * row.step_bytes() / max(c[f"dram_gbps_{threads}"] for c in calibration)
     products = found.get(("matmul-int4-512", threads))
     if row.dtype == "f32":
         rate = max(c[f"fma_gflops_{threads}"] for c in calibration)
@@ -153,6 +156,13 @@ def roof(row, record, found):
     else:
         return None
     return max(read, 1e-6 * row.step_flops() / rate)
+
+
+def times_one(record, one):
+    """The step's time by that of one sequence: of the same run where it was measured."""
+    if rows.ONE in record["results"]:
+        return f"{1 / record['results'][rows.ONE]['ratio']:.2f}"
+    return f"{record['results']['gqac']['ms'] / one['results']['gqac']['ms']:.2f}" if one else "–"
 
 
 def batches(found, threads):
@@ -169,7 +179,7 @@ def batches(found, threads):
             own = record["results"]["gqac"]
             ratios = [record["results"][p]["ratio"] for p in (rows.ORT, rows.LLAMA)
                       if p in record["results"]]
-            by_one = f"{own['ms'] / one['results']['gqac']['ms']:.2f}" if one else "–"
+            by_one = times_one(record, one)
             least = roof(rows.BY_NAME[names[batch]], record, found)
             by_roof = f"{own['ms'] / least:.2f}" if least else "–"
             mark = " †" if record["moved"] else ""

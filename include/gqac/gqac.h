@@ -21,23 +21,26 @@
  *
  * By subject: status.h (status codes and diagnostics), tensor.h (element types and tensors),
  * options.h (how a model is compiled), device.h (devices of target "gpu"), log.h, monitor.h
- * (progress, and ending a call early), program.h (opening a model, and its properties), compile.h
- * (compiling to a file), inspect.h, threads.h, context.h, sequence.h (sequences and the step),
- * snapshot.h (sequences frozen at one moment, and their files), store.h (cached prefixes of many
- * sequences), run.h (stateless runs), files.h (digests, attachments, tensor files). Text
- * (tokenizer, chat templates, generation) is in text.h. */
+ * (progress, and ending a call early), stop.h (a monitor that reads a flag), program.h (opening a
+ * model, and its properties), compile.h (compiling to a file), inspect.h, threads.h, context.h,
+ * sequence.h (sequences and the step), snapshot.h (sequences frozen at one moment, and their
+ * files), store.h (cached prefixes of many sequences), run.h (stateless runs), equiv.h (the proof
+ * that calls change no bit), files.h (digests, attachments, tensor files). Text (tokenizer, chat
+ * templates, generation) is in text.h. */
 #ifndef GQAC_GQAC_H
 #define GQAC_GQAC_H
 
 #include <gqac/compile.h>
 #include <gqac/context.h>
 #include <gqac/device.h>
+#include <gqac/equiv.h>
 #include <gqac/files.h>
 #include <gqac/inspect.h>
 #include <gqac/program.h>
 #include <gqac/run.h>
 #include <gqac/sequence.h>
 #include <gqac/snapshot.h>
+#include <gqac/stop.h>
 #include <gqac/store.h>
 
 #ifdef __cplusplus

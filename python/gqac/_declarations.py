@@ -58,9 +58,18 @@ GQAC_EMIT_NONE = 0
 GQAC_EMIT_GQAC = 1
 GQAC_EMIT_ONNX = 2
 GQAC_EMIT_TEXT = 3
+GQAC_EQUIV_SPLIT = 0
+GQAC_EQUIV_DECODE = 1
+GQAC_EQUIV_IMPORT = 2
+GQAC_EQUIV_PREFIX = 3
+GQAC_EQUIV_SNAPSHOT = 4
 
 
 class gqac_attachment(Structure):
+    pass
+
+
+class gqac_comparison(Structure):
     pass
 
 
@@ -69,6 +78,22 @@ class gqac_device(Structure):
 
 
 class gqac_diag(Structure):
+    pass
+
+
+class gqac_equiv_first(Structure):
+    pass
+
+
+class gqac_equiv_options(Structure):
+    pass
+
+
+class gqac_equiv_report(Structure):
+    pass
+
+
+class gqac_equiv_series(Structure):
     pass
 
 
@@ -257,6 +282,13 @@ gqac_attachment._fields_ = [
     ("bytes", c_size_t),
 ]
 
+gqac_comparison._fields_ = [
+    ("relative", c_double),
+    ("index", c_int64),
+    ("actual", c_double),
+    ("expected", c_double),
+]
+
 gqac_device._fields_ = [
     ("size", c_size_t),
     ("driver", c_char * 16),
@@ -273,6 +305,72 @@ gqac_diag._fields_ = [
     ("where", c_char * 512),
     ("rule", c_char * 256),
     ("hint", c_char * 256),
+]
+
+gqac_equiv_first._fields_ = [
+    ("size", c_size_t),
+    ("position", c_int64),
+    ("index", c_int64),
+    ("layer", c_int),
+    ("what", c_char_p),
+    ("actual", c_double),
+    ("expected", c_double),
+    ("n_chunks", c_int),
+    ("chunks", POINTER(c_int64)),
+]
+
+gqac_equiv_options._fields_ = [
+    ("size", c_size_t),
+    ("tokens", c_int64),
+    ("ids", POINTER(c_int64)),
+    ("embeddings", POINTER(c_float)),
+    ("random", c_int64),
+    ("n_chunks", c_int),
+    ("chunks", POINTER(c_int64)),
+    ("every_hit", c_bool),
+    ("via", c_int),
+    ("batch", c_int),
+    ("n_threads", c_int),
+    ("threads", POINTER(c_int)),
+    ("n_kv", c_int),
+    ("kv", POINTER(c_char_p)),
+    ("budget", c_double),
+    ("reference", c_void_p),
+    ("fresh", c_void_p),
+    ("monitor", POINTER(gqac_monitor)),
+    ("on_plan", CFUNCTYPE(None, c_void_p, POINTER(gqac_equiv_report))),
+    ("on_series", CFUNCTYPE(None, c_void_p, POINTER(gqac_equiv_series))),
+    ("arg", c_void_p),
+]
+
+gqac_equiv_report._fields_ = [
+    ("size", c_size_t),
+    ("tokens", c_int64),
+    ("vocabulary", c_int64),
+    ("batch", c_int),
+    ("ids", POINTER(c_int64)),
+    ("logits", POINTER(c_float)),
+    ("profile", c_char_p),
+    ("planned", c_int),
+    ("ran", c_int),
+    ("compared", c_int64),
+    ("differing", c_int64),
+    ("reused_tokens", c_int64),
+    ("computed_tokens", c_int64),
+    ("relative", c_double),
+    ("first", POINTER(gqac_equiv_first)),
+    ("n_series", c_int),
+    ("series", POINTER(gqac_equiv_series)),
+]
+
+gqac_equiv_series._fields_ = [
+    ("size", c_size_t),
+    ("kv", c_char_p),
+    ("threads", c_int),
+    ("planned", c_int),
+    ("ran", c_int),
+    ("compared", c_int64),
+    ("differing", c_int64),
 ]
 
 gqac_generate_event._fields_ = [
@@ -890,6 +988,15 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "gqac_rewrite": (c_int, [c_char_p, c_char_p, POINTER(gqac_options), c_char_p, POINTER(POINTER(gqac_rewritten)), POINTER(gqac_diag)]),
     "gqac_device_count": (c_int, [POINTER(c_int), POINTER(gqac_diag)]),
     "gqac_device_at": (c_int, [c_int, POINTER(gqac_device), POINTER(gqac_diag)]),
+    "gqac_equiv_via_name": (c_char_p, [c_int]),
+    "gqac_equiv_create": (c_int, [c_void_p, POINTER(gqac_equiv_options), POINTER(c_void_p), POINTER(gqac_diag)]),
+    "gqac_equiv_free": (None, [c_void_p]),
+    "gqac_equiv_run": (c_int, [c_void_p, POINTER(gqac_diag)]),
+    "gqac_equiv_get_report": (POINTER(gqac_equiv_report), [c_void_p]),
+    "gqac_random_ids": (None, [c_uint64, c_int64, c_int64, POINTER(c_int64)]),
+    "gqac_sequence_past": (c_int, [c_void_p, POINTER(gqac_kv_pair), POINTER(gqac_tensor), POINTER(gqac_diag)]),
+    "gqac_sequence_copy": (c_int, [c_void_p, c_int, POINTER(c_void_p), POINTER(gqac_diag)]),
+    "gqac_compare": (gqac_comparison, [POINTER(gqac_tensor), POINTER(gqac_tensor)]),
     "gqac_artefact_verify": (c_int, [c_char_p, POINTER(gqac_diag)]),
     "gqac_digest": (None, [c_void_p, c_size_t, c_void_p]),
     "gqac_model_digest": (c_int, [c_char_p, POINTER(gqac_options), c_void_p, POINTER(gqac_diag)]),
@@ -913,6 +1020,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "gqac_context_reserve": (c_int, [c_void_p, c_char_p, c_int, POINTER(c_int64), POINTER(gqac_diag)]),
     "gqac_context_upload": (c_int, [c_void_p, c_char_p, POINTER(gqac_tensor), POINTER(gqac_diag)]),
     "gqac_context_parameter": (c_int, [c_void_p, c_char_p, POINTER(gqac_tensor), POINTER(gqac_diag)]),
+    "gqac_stop_requested": (c_bool, [c_void_p]),
     "gqac_version": (c_char_p, []),
     "gqac_scheduler_create": (c_int, [c_void_p, POINTER(gqac_scheduler_options), POINTER(c_void_p), POINTER(gqac_diag)]),
     "gqac_scheduler_free": (None, [c_void_p]),

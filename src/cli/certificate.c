@@ -114,52 +114,49 @@ gqac_status certificate_check(certificate *x, cli *c, const char *model,
     return check_text(x, c, "model", text_at(x->stored, "model", "digest"), x->model);
 }
 
-gqac_status certificate_begin(certificate *x, equiv *e, const char *profile, const char *model,
-                              const gqac_options *options) {
+gqac_status certificate_begin(certificate *x, cli *c, const gqac_equiv_report *report,
+                              const char *level, const char *model, const gqac_options *options) {
     char ids[65];
-    const equiv_row *row = &e->rows[0];
-    const char *level = gqac_program_level(e->program);
     if (!x->path)
         return GQAC_OK;
     if (!*x->model)
-        GQAC_TRY(gqac_model_digest(model, options, x->model, &e->c->diag));
-    gqac_digest(row->ids, (size_t)row->n * sizeof *row->ids, ids);
-    x->made = json_pack("{s:s, s:i, s:s, s:{s:s}, s:{s:I, s:s}, s:s, s:s, s:s?}", "certificate",
-                        CERTIFICATE_NAME, "version", CERTIFICATE_VERSION, "gqac", gqac_version(),
-                        "model", "digest", x->model, "tokens", "n", (json_int_t)row->n, "digest",
-                        ids, "profile", profile, "target", options->target, "level", level);
+        GQAC_TRY(gqac_model_digest(model, options, x->model, &c->diag));
+    gqac_digest(report->ids, (size_t)report->tokens * sizeof *report->ids, ids);
+    x->made =
+        json_pack("{s:s, s:i, s:s, s:{s:s}, s:{s:I, s:s}, s:s, s:s, s:s?}", "certificate",
+                  CERTIFICATE_NAME, "version", CERTIFICATE_VERSION, "gqac", gqac_version(), "model",
+                  "digest", x->model, "tokens", "n", (json_int_t)report->tokens, "digest", ids,
+                  "profile", report->profile, "target", options->target, "level", level);
     if (!x->made)
-        return cli_fail(e->c, GQAC_NO_MEMORY, "out of memory");
+        return cli_fail(c, GQAC_NO_MEMORY, "out of memory");
     if (!x->stored)
         return GQAC_OK;
-    GQAC_TRY(check_same(x, e->c, "token list", "tokens", "digest"));
-    return check_same(x, e->c, "numerics profile", "profile", NULL);
+    GQAC_TRY(check_same(x, c, "token list", "tokens", "digest"));
+    return check_same(x, c, "numerics profile", "profile", NULL);
 }
 
 /* ---- what came out ------------------------------------------------------- */
 
-static json_t *logits_json(const equiv *e) {
-    const equiv_row *row = &e->rows[0];
-    const size_t bytes = (size_t)e->vocabulary * sizeof *row->logits;
+static json_t *logits_json(const gqac_equiv_report *r) {
+    const size_t bytes = (size_t)r->vocabulary * sizeof *r->logits;
     char hex[65];
     json_t *positions = json_array();
-    for (int64_t i = 0; i < row->n; i++) {
-        gqac_digest(row->logits + i * e->vocabulary, bytes, hex);
+    for (int64_t i = 0; i < r->tokens; i++) {
+        gqac_digest(r->logits + i * r->vocabulary, bytes, hex);
         json_array_append_new(positions, json_string(hex));
     }
-    gqac_digest(row->logits, (size_t)row->n * bytes, hex);
-    return json_pack("{s:I, s:s, s:o}", "vocabulary", (json_int_t)e->vocabulary, "digest", hex,
+    gqac_digest(r->logits, (size_t)r->tokens * bytes, hex);
+    return json_pack("{s:I, s:s, s:o}", "vocabulary", (json_int_t)r->vocabulary, "digest", hex,
                      "positions", positions);
 }
 
-static json_t *proof_json(const equiv *e, int planned, const int64_t *threads, int n_threads,
-                          const char *kv) {
+static json_t *proof_json(const gqac_equiv_report *r, const gqac_equiv_options *o, const char *kv) {
     json_t *list = json_array();
-    for (int i = 0; i < n_threads; i++)
-        json_array_append_new(list, json_integer(threads[i]));
-    return json_pack("{s:i, s:i, s:I, s:i, s:s, s:s, s:o}", "planned", planned, "plans", e->ran,
-                     "compared", (json_int_t)e->compared, "batch", e->batch, "kv", kv, "via",
-                     equiv_via_names[e->via], "threads", list);
+    for (int i = 0; i < o->n_threads; i++)
+        json_array_append_new(list, json_integer(o->threads[i]));
+    return json_pack("{s:i, s:i, s:I, s:i, s:s, s:s, s:o}", "planned", r->planned, "plans", r->ran,
+                     "compared", (json_int_t)r->compared, "batch", r->batch, "kv", kv, "via",
+                     gqac_equiv_via_name((int)o->via), "threads", list);
 }
 
 /* Whole or not at all. */
@@ -198,17 +195,17 @@ static gqac_status compare(certificate *x, cli *c) {
     return GQAC_OK;
 }
 
-gqac_status certificate_end(certificate *x, equiv *e, int planned, const int64_t *threads,
-                            int n_threads, const char *kv) {
+gqac_status certificate_end(certificate *x, cli *c, const gqac_equiv_report *report,
+                            const gqac_equiv_options *options, const char *kv) {
     if (!x->path)
         return GQAC_OK;
-    json_t *proof = proof_json(e, planned, threads, n_threads, kv), *logits = logits_json(e);
+    json_t *proof = proof_json(report, options, kv), *logits = logits_json(report);
     if (json_object_set_new(x->made, "proof", proof) != 0 ||
         json_object_set_new(x->made, "logits", logits) != 0)
-        return cli_fail(e->c, GQAC_NO_MEMORY, "out of memory");
+        return cli_fail(c, GQAC_NO_MEMORY, "out of memory");
     if (x->stored)
-        return compare(x, e->c);
-    return e->differing ? GQAC_OK : write_file(x, e->c);
+        return compare(x, c);
+    return report->differing ? GQAC_OK : write_file(x, c);
 }
 
 /* ---- report -------------------------------------------------------------- */

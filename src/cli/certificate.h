@@ -3,7 +3,7 @@
 #ifndef GQAC_CLI_CERTIFICATE_H
 #define GQAC_CLI_CERTIFICATE_H
 
-#include "cli/equiv.h"
+#include "cli/cli.h"
 
 typedef struct certificate {
     const char *path; /* NULL: none is asked for */
@@ -20,12 +20,12 @@ gqac_status certificate_open(cli *c, certificate *x);
 gqac_status certificate_check(certificate *x, cli *c, const char *model,
                               const gqac_options *options, const int64_t *ids, int64_t n);
 /* Sets model, tokens and profile of this run. MISMATCH: the stored certificate has others. */
-gqac_status certificate_begin(certificate *x, equiv *e, const char *profile, const char *model,
-                              const gqac_options *options);
+gqac_status certificate_begin(certificate *x, cli *c, const gqac_equiv_report *report,
+                              const char *level, const char *model, const gqac_options *options);
 /* After the proof: writes the file (not when values differed), or compares with it. MISMATCH never:
- * see `first`. `planned`: plans of the proof; `kv`: kinds of cache. */
-gqac_status certificate_end(certificate *x, equiv *e, int planned, const int64_t *threads,
-                            int n_threads, const char *kv);
+ * see `first`. `kv`: kinds of cache. */
+gqac_status certificate_end(certificate *x, cli *c, const gqac_equiv_report *report,
+                            const gqac_equiv_options *options, const char *kv);
 /* For json: {"file", "written"} or {"file", "equal", "position"?}. */
 json_t *certificate_json(const certificate *x);
 void certificate_print(const certificate *x);

@@ -27,13 +27,6 @@ gqac_status tokens_chunks(cli *c, const char *splits, int64_t n, int64_t **chunk
     return GQAC_OK;
 }
 
-uint64_t tokens_random(uint64_t *state) {
-    uint64_t z = (*state += 0x9E3779B97F4A7C15u);
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-    return z ^ (z >> 31);
-}
-
 /* ---- embeddings ------------------------------------------------------------ */
 
 static gqac_status read_rows(cli *c, const char *path, const gqac_tensor *t, float **rows,
@@ -61,13 +54,6 @@ gqac_status tokens_embeddings(cli *c, const char *path, float **rows, int64_t *n
     const gqac_status status = read_rows(c, path, &t, rows, n, width);
     gqac_tensor_free(&t);
     return status;
-}
-
-float *tokens_random_embeddings(uint64_t seed, int64_t n, int64_t width) {
-    float *rows = calloc((size_t)n, (size_t)width * sizeof *rows);
-    for (int64_t i = 0; rows && i < n * width; i++)
-        rows[i] = (float)((int64_t)(tokens_random(&seed) >> 40) - (1 << 23)) * 0x1p-23f;
-    return rows;
 }
 
 gqac_status tokens_embeddings_fit(cli *c, const gqac_program *program, const float *rows,

@@ -1,4 +1,4 @@
-/* Lists of tokens that several verbs compute: their chunks, their embeddings, random ones. */
+/* Lists of tokens that several verbs compute: their chunks and their embeddings. */
 #ifndef GQAC_CLI_TOKENS_H
 #define GQAC_CLI_TOKENS_H
 
@@ -10,14 +10,9 @@ gqac_status tokens_chunks(cli *c, const char *splits, int64_t n, int64_t **chunk
 
 /* Embeddings [N,E] or [1,N,E] of a .npy file, as f32; malloc'd. */
 gqac_status tokens_embeddings(cli *c, const char *path, float **rows, int64_t *n, int64_t *width);
-/* Embeddings of `n` tokens between -1 and 1; malloc'd, NULL: no memory. */
-float *tokens_random_embeddings(uint64_t seed, int64_t n, int64_t width);
 /* USAGE: embeddings for a program that takes none; INVALID_INPUT: another width than it takes.
  * `rows` NULL: none are given. */
 gqac_status tokens_embeddings_fit(cli *c, const gqac_program *program, const float *rows,
                                   int64_t width);
-
-/* The next number of a small deterministic generator (splitmix64). */
-uint64_t tokens_random(uint64_t *state);
 
 #endif

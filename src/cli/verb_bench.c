@@ -27,8 +27,6 @@
 
 #include "cli/cli.h"
 #include "cli/interrupt.h"
-#include "cli/pasts.h"
-#include "cli/tokens.h"
 
 static const cli_flag flags[] = {
     {"prompt-tokens", "N,...", "lengths of prompts (512)"},
@@ -42,7 +40,7 @@ static const cli_flag flags[] = {
     {NULL, NULL, NULL},
 };
 
-enum { MOST_TOKENS = 1 << 24, MOST_SEQUENCES = 1024, MOST_REPEATS = 10000 };
+enum { MOST_TOKENS = 1 << 24, MOST_SEQUENCES = 1024, MOST_REPEATS = 10000, ID_SEED = 1 };
 
 /* A row of the table: calls of `others` + 1 sequences. */
 typedef struct row {
@@ -256,7 +254,8 @@ static gqac_status make_pasts(bench *b, const row *r) {
     for (int i = 0; i < computed; i++)
         GQAC_TRY(append(b, 1, &b->pasts[i], &r->past));
     /* the others are copies, because forks would share the memory of the first */
-    return computed < n ? pasts_copy(b->c, b->program, b->pasts[0], n - 1, b->pasts + 1) : GQAC_OK;
+    return computed < n ? gqac_sequence_copy(b->pasts[0], n - 1, b->pasts + 1, &b->c->diag)
+                        : GQAC_OK;
 }
 
 /* ---- measuring ----------------------------------------------------------- */
@@ -293,7 +292,9 @@ static double bytes_of(const bench *b, const row *r) {
     const int n = gqac_program_kv_pairs(b->program, &pairs);
     double row_bytes = 0, state_bytes = 0, sum = 0;
     for (int i = 0; i < n; i++) {
-        const double bytes = (double)pasts_bytes(&pairs[i], 1);
+        const gqac_kv_pair *p = &pairs[i];
+        const double bytes = (double)(p->heads * gqac_kv_pair_rows(p, 1) * p->head_size) *
+                             gqac_dtype_bits(p->dtype) / 8;
         row_bytes += pairs[i].rows ? 0 : bytes;
         state_bytes += pairs[i].rows ? bytes : 0; /* read, and written elsewhere */
     }
@@ -349,7 +350,6 @@ static int64_t larger(int64_t a, int64_t b) {
 /* Allocates what the largest row needs, and makes random ids. */
 static gqac_status allocate(bench *b) {
     const int64_t vocabulary = gqac_program_vocabulary(b->program);
-    uint64_t random = 1;
     int64_t longest = 0, sequences = 0;
     for (int i = 0; i < b->n_rows; i++) {
         const row *r = &b->rows[i];
@@ -364,8 +364,7 @@ static gqac_status allocate(bench *b) {
     b->sequences = calloc((size_t)sequences + 1, sizeof *b->sequences);
     if (!b->ids || !b->items || !b->counts || !b->pasts || !b->sequences)
         return cli_fail(b->c, GQAC_NO_MEMORY, "out of memory");
-    for (int64_t i = 0; i < longest && vocabulary > 0; i++)
-        b->ids[i] = (int64_t)(tokens_random(&random) % (uint64_t)vocabulary);
+    gqac_random_ids(ID_SEED, vocabulary, longest, b->ids);
     return GQAC_OK;
 }
 

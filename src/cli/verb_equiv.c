@@ -32,52 +32,44 @@ static const cli_flag flags[] = {
     {NULL, NULL, NULL},
 };
 
-typedef struct settings {
-    int64_t *threads;
-    int n_threads;
-    char *kv;          /* comma list, split in place by strtok_r */
-    char profile[128]; /* of the first kind */
-    double budget;
-    double start, reported;
-    int planned;
+typedef struct equiv {
+    cli *c;
+    gqac_equiv_options options;
+    gqac_program *program, *reference, *fresh; /* reference, fresh: NULL if not needed */
+    gqac_equiv *proof;
+    const gqac_equiv_report *report;
+    int64_t *ids, *chunks; /* of --ids and of --splits */
+    float *embeddings;     /* of --embeds */
+    int64_t width;         /* of the embeddings */
+    int *threads;
+    char *kinds; /* list of --kv, cut in place */
+    const char **kv;
+    double reported;
     bool json;
     bool headed; /* the head of the table is printed, after the first series succeeded */
     certificate certificate;
-} settings;
-
-/* The sequences that are computed. */
-typedef struct tokens {
-    long long batch;
-    int64_t *ids, n; /* of --ids; NULL: n ids are generated */
-} tokens;
+} equiv;
 
 /* ---- flags --------------------------------------------------------------- */
 
-const char *const equiv_via_names[EQUIV_VIAS] = {[EQUIV_SPLIT] = "split",
-                                                 [EQUIV_DECODE] = "decode",
-                                                 [EQUIV_IMPORT] = "import",
-                                                 [EQUIV_PREFIX] = "prefix",
-                                                 [EQUIV_SNAPSHOT] = "snapshot"};
-
 static gqac_status parse_via(equiv *e) {
     const char *via = cli_value(e->c, "via");
-    for (int i = 0; i < EQUIV_VIAS; i++)
-        if (!via || !strcmp(via, equiv_via_names[i])) {
-            e->via = (equiv_via)i;
+    for (int i = 0; gqac_equiv_via_name(i); i++)
+        if (!via || !strcmp(via, gqac_equiv_via_name(i))) {
+            e->options.via = (gqac_equiv_via)i;
             return GQAC_OK;
         }
     return cli_usage(e->c, "--via '%s' is not split, decode, import, prefix or snapshot", via);
 }
 
-static gqac_status parse_budget(equiv *e, settings *s) {
+static gqac_status parse_budget(equiv *e) {
     const char *text = cli_value(e->c, "budget");
     char *end = NULL;
-    s->budget = text ? strtod(text, &end) : 0;
-    if (text && (end == text || !(s->budget > 0) || s->budget > 1e9 ||
+    double budget = text ? strtod(text, &end) : 0;
+    if (text && (end == text || !(budget > 0) || budget > 1e9 ||
                  (strcmp(end, "s") != 0 && strcmp(end, "m") != 0 && *end)))
         return cli_usage(e->c, "--budget '%s' is not a time like 60s or 2m", text);
-    if (text && *end == 'm')
-        s->budget *= 60;
+    e->options.budget = text && *end == 'm' ? budget * 60 : budget;
     return GQAC_OK;
 }
 
@@ -94,36 +86,73 @@ static gqac_status check_flags(equiv *e) {
     return GQAC_OK;
 }
 
-static gqac_status parse_kv(equiv *e, settings *s) {
+static gqac_status parse_kv(equiv *e) {
     const char *kv = cli_value(e->c, "kv");
     const size_t length = kv ? strlen(kv) : 0;
+    char *rest = NULL;
     if (kv && (!length || *kv == ',' || kv[length - 1] == ',' || strstr(kv, ",,")))
         return cli_usage(e->c, "--kv '%s' has an empty name", kv);
     if (kv && cli_lists(kv, ",", "off"))
         return cli_usage(e->c, "--kv off caches no rows, so there are none to compare");
-    s->kv = strdup(kv ? kv : "contiguous");
-    return s->kv ? GQAC_OK : cli_fail(e->c, GQAC_NO_MEMORY, "out of memory");
+    e->kinds = strdup(kv ? kv : "contiguous");
+    e->kv = calloc(length + 1, sizeof *e->kv);
+    if (!e->kinds || !e->kv)
+        return cli_fail(e->c, GQAC_NO_MEMORY, "out of memory");
+    for (char *at = strtok_r(e->kinds, ",", &rest); at; at = strtok_r(NULL, ",", &rest))
+        e->kv[e->options.n_kv++] = at;
+    e->options.kv = e->kv;
+    return GQAC_OK;
 }
 
-static gqac_status parse(equiv *e, settings *s, tokens *x) {
+static gqac_status parse_threads(equiv *e) {
     const char *threads = cli_value(e->c, "threads");
-    const char *file = cli_value(e->c, "ids"), *embeds = cli_value(e->c, "embeds");
     char cores[16];
-    long long n = 64;
+    int64_t *list = NULL;
+    int n = 0;
     snprintf(cores, sizeof cores, "%d", gqac_threads_default());
+    GQAC_TRY(cli_numbers(e->c, "threads", threads ? threads : cores, 1, 1024, &list, &n));
+    e->threads = calloc((size_t)n + 1, sizeof *e->threads);
+    for (int i = 0; e->threads && i < n; i++)
+        e->threads[i] = (int)list[i];
+    free(list);
+    e->options.n_threads = n;
+    e->options.threads = e->threads;
+    return e->threads ? GQAC_OK : cli_fail(e->c, GQAC_NO_MEMORY, "out of memory");
+}
+
+static gqac_status parse_splits(equiv *e) {
+    const char *splits = cli_value(e->c, "splits");
+    int64_t *list = NULL;
+    int n = 0;
+    e->options.every_hit = splits != NULL;
+    if (!splits || !strcmp(splits, "all"))
+        return GQAC_OK;
+    if (strncmp(splits, "random:", 7) != 0)
+        return tokens_chunks(e->c, splits, e->options.tokens, &e->chunks, &e->options.n_chunks);
+    GQAC_TRY(cli_numbers(e->c, "splits random:", splits + 7, 1, 1000000, &list, &n));
+    e->options.random = list[0];
+    free(list);
+    return n == 1 ? GQAC_OK : cli_usage(e->c, "--splits %s: one number expected", splits);
+}
+
+static gqac_status parse(equiv *e) {
+    const char *file = cli_value(e->c, "ids"), *embeds = cli_value(e->c, "embeds");
+    long long n = 64, batch = 1;
     GQAC_TRY(check_flags(e));
     GQAC_TRY(parse_via(e));
-    GQAC_TRY(parse_budget(e, s));
-    GQAC_TRY(cli_number(e->c, "batch", 1, 1024, 1, &x->batch));
+    GQAC_TRY(parse_budget(e));
+    GQAC_TRY(cli_number(e->c, "batch", 1, 1024, 1, &batch));
     GQAC_TRY(cli_number(e->c, "tokens", 1, 1000000, 64, &n));
-    GQAC_TRY(cli_numbers(e->c, "threads", threads ? threads : cores, 1, 1024, &s->threads,
-                         &s->n_threads));
-    x->n = n;
+    GQAC_TRY(parse_threads(e));
+    e->options.batch = (int)batch;
+    e->options.tokens = n;
     if (file)
-        GQAC_TRY(cli_read_ids(e->c, file, &x->ids, &x->n));
+        GQAC_TRY(cli_read_ids(e->c, file, &e->ids, &e->options.tokens));
     if (embeds)
-        GQAC_TRY(tokens_embeddings(e->c, embeds, &e->given, &x->n, &e->embedding));
-    return parse_kv(e, s);
+        GQAC_TRY(tokens_embeddings(e->c, embeds, &e->embeddings, &e->options.tokens, &e->width));
+    e->options.ids = e->ids;
+    e->options.embeddings = e->embeddings;
+    return parse_kv(e);
 }
 
 /* Without a cache there are no calls to compare; the rule of the diag states it. */
@@ -143,100 +172,48 @@ static void explain_cacheless(equiv *e, const char *path, const gqac_options *op
 
 static gqac_status open_programs(equiv *e, const gqac_options *options, const char *path) {
     const char *against = cli_value(e->c, "against");
+    const gqac_equiv_via via = e->options.via;
     gqac_status status = gqac_program_open(path, options, &e->program, &e->c->diag);
     if (status == GQAC_UNSUPPORTED)
         explain_cacheless(e, path, options);
     GQAC_TRY(status);
-    e->reference = e->program;
     if (against && strcmp(against, options->target) != 0) {
-        gqac_program *reference = NULL;
         gqac_options other = *options;
         other.target = against;
-        GQAC_TRY(gqac_program_open(path, &other, &reference, &e->c->diag));
-        e->reference = reference;
+        GQAC_TRY(gqac_program_open(path, &other, &e->reference, &e->c->diag));
+        e->options.reference = e->reference;
     }
-    if (equiv_is_hit(e)) {
+    if (via == GQAC_EQUIV_PREFIX || via == GQAC_EQUIV_SNAPSHOT) {
         GQAC_TRY(gqac_program_open(path, options, &e->fresh, &e->c->diag));
-        GQAC_TRY(equiv_hit_folder(e));
+        e->options.fresh = e->fresh;
     }
-    GQAC_TRY(tokens_embeddings_fit(e->c, e->program, e->given, e->embedding));
-    e->embedding = gqac_program_embedding_size(e->program);
-    e->vocabulary = gqac_program_vocabulary(e->program);
-    e->n_pairs = gqac_program_kv_pairs(e->program, &e->pairs);
-    if (!e->vocabulary)
-        return cli_fail(e->c, GQAC_UNSUPPORTED, "the size of the vocabulary is not constant");
-    return GQAC_OK;
+    return tokens_embeddings_fit(e->c, e->program, e->embeddings, e->width);
 }
 
 /* ---- running ------------------------------------------------------------- */
 
-static void progress(equiv *e, settings *s) {
+static void show_plan(void *arg, const gqac_equiv_report *r) {
+    equiv *e = arg;
     const double now = cli_seconds();
     const bool terminal = isatty(2);
-    if (cli_quiet(e->c) || now - s->reported < (terminal ? 0.2 : 5.0))
+    if (cli_quiet(e->c) || now - e->reported < (terminal ? 0.2 : 5.0))
         return;
-    s->reported = now;
-    fprintf(stderr, "%s%d of %d plans, %lld differing values%s", terminal ? "\r" : "", e->ran,
-            s->planned, e->differing, terminal ? "" : "\n");
+    e->reported = now;
+    fprintf(stderr, "%s%d of %d plans, %lld differing values%s", terminal ? "\r" : "", r->ran,
+            r->planned, (long long)r->differing, terminal ? "" : "\n");
 }
 
-/* At least one plan is run: a proof of nothing must not look like one. */
-static bool out_of_time(const equiv *e, const settings *s) {
-    return s->budget > 0 && e->ran > 0 && cli_seconds() - s->start >= s->budget;
-}
-
-static gqac_status run_plans(equiv *e, settings *s, const equiv_run *where) {
-    const equiv_run memory = {.context = where->context, .kv = where->kv};
-    for (int p = 0; p < e->n_plans && !out_of_time(e, s); p++) {
-        gqac_status status = equiv_run_plan(e, p, &memory);
-        if (status == GQAC_OK && where->fresh && !out_of_time(e, s))
-            status = equiv_run_plan(e, p, where);
-        progress(e, s);
-        GQAC_TRY(status);
-    }
-    return GQAC_OK;
-}
-
-/* How often each plan is run: hits come from memory, and from disk. */
-static int runs_of_plan(const equiv *e) {
-    return equiv_is_hit(e) ? 2 : 1;
-}
-
-/* All plans with one number of threads in one kind of cache. */
-static gqac_status run_series(equiv *e, settings *s, int threads, const char *kv) {
-    equiv_run where = {.kv = kv};
-    const int ran = e->ran;
-    const long long compared = e->compared, differing = e->differing;
-    gqac_status status = cli_context(e->c, e->program, threads, NULL, &where.context);
-    if (status == GQAC_OK && e->fresh)
-        status = cli_context(e->c, e->fresh, threads, NULL, &where.fresh);
-    if (status == GQAC_OK)
-        status = run_plans(e, s, &where);
-    gqac_context_free(where.context);
-    gqac_context_free(where.fresh);
-    GQAC_TRY(status);
-    if (!s->json && !s->headed)
+static void show_series(void *arg, const gqac_equiv_series *series) {
+    equiv *e = arg;
+    if (e->json)
+        return;
+    if (!e->headed)
         printf("%-12s %7s %5s %14s %14s %10s\n", "kv", "threads", "batch", "plans", "compared",
                "differing");
-    s->headed = true;
-    if (!s->json)
-        printf("%-12s %7d %5d %5d of %-5d %14lld %10lld\n", kv, threads, e->batch, e->ran - ran,
-               e->n_plans * runs_of_plan(e), e->compared - compared, e->differing - differing);
-    return GQAC_OK;
-}
-
-static gqac_status run_all(equiv *e, settings *s) {
-    int kinds = 1;
-    for (const char *at = s->kv; *at; at++)
-        kinds += *at == ',';
-    s->planned = e->n_plans * s->n_threads * kinds * runs_of_plan(e);
-    char *rest = NULL;
-    for (char *kv = strtok_r(s->kv, ",", &rest); kv; kv = strtok_r(NULL, ",", &rest)) {
-        GQAC_TRY(equiv_reference(e, kv));
-        for (int t = 0; t < s->n_threads; t++)
-            GQAC_TRY(run_series(e, s, (int)s->threads[t], kv));
-    }
-    return GQAC_OK;
+    e->headed = true;
+    printf("%-12s %7d %5d %5d of %-5d %14lld %10lld\n", series->kv, series->threads,
+           e->options.batch, series->ran, series->planned, (long long)series->compared,
+           (long long)series->differing);
 }
 
 static void clear_progress(const equiv *e) {
@@ -246,18 +223,21 @@ static void clear_progress(const equiv *e) {
 
 /* ---- reporting ----------------------------------------------------------- */
 
-static json_t *plan_json(const equiv_plan *plan) {
+static bool is_hit(const equiv *e) {
+    return e->fresh != NULL;
+}
+
+static json_t *chunks_json(const gqac_equiv_first *f) {
     json_t *list = json_array();
-    for (int i = 0; i < plan->n; i++)
-        json_array_append_new(list, json_integer(plan->chunks[i]));
+    for (int i = 0; i < f->n_chunks; i++)
+        json_array_append_new(list, json_integer(f->chunks[i]));
     return list;
 }
 
-static json_t *first_json(const equiv *e) {
-    const equiv_first *f = &e->first;
+static json_t *first_json(const gqac_equiv_first *f) {
     json_t *layer = f->layer < 0 ? json_null() : json_integer(f->layer);
-    return json_pack("{s:o, s:I, s:o, s:s, s:I, s:o, s:o}", "plan", plan_json(&e->plans[f->plan]),
-                     "position", (json_int_t)f->position, "layer", layer, "what", f->what, "index",
+    return json_pack("{s:o, s:I, s:o, s:s, s:I, s:o, s:o}", "plan", chunks_json(f), "position",
+                     (json_int_t)f->position, "layer", layer, "what", f->what, "index",
                      (json_int_t)f->index, "actual", cli_real_json(f->actual), "expected",
                      cli_real_json(f->expected));
 }
@@ -269,128 +249,146 @@ static json_t *mixing_json(const gqac_mixing *list, int n) {
     return all;
 }
 
-static void print_json(const equiv *e, const settings *s) {
+static void print_json(const equiv *e) {
+    const gqac_equiv_report *r = e->report;
     const gqac_mixing *mixing = NULL;
     const int n = gqac_program_mixing(e->program, &mixing);
-    json_t *root = json_pack("{s:I, s:i, s:i, s:i, s:I, s:I}", "tokens", (json_int_t)e->rows[0].n,
-                             "batch", e->batch, "planned", s->planned, "plans", e->ran, "compared",
-                             (json_int_t)e->compared, "differing", (json_int_t)e->differing);
+    json_t *root = json_pack("{s:I, s:i, s:i, s:i, s:I, s:I}", "tokens", (json_int_t)r->tokens,
+                             "batch", r->batch, "planned", r->planned, "plans", r->ran, "compared",
+                             (json_int_t)r->compared, "differing", (json_int_t)r->differing);
     json_object_set_new(root, "mixing", mixing_json(mixing, n));
-    if (equiv_is_hit(e)) {
-        json_object_set_new(root, "reused_tokens", json_integer(e->reused));
-        json_object_set_new(root, "computed_tokens", json_integer(e->computed));
+    if (is_hit(e)) {
+        json_object_set_new(root, "reused_tokens", json_integer(r->reused_tokens));
+        json_object_set_new(root, "computed_tokens", json_integer(r->computed_tokens));
     }
-    json_object_set_new(root, "profile", json_string(s->profile));
-    if (e->has_first)
-        json_object_set_new(root, "first", first_json(e));
-    if (e->reference != e->program) {
+    json_object_set_new(root, "profile", json_string(r->profile));
+    if (r->first)
+        json_object_set_new(root, "first", first_json(r->first));
+    if (e->reference) {
         json_object_set_new(root, "against", json_string(gqac_program_profile(e->reference)));
-        json_object_set_new(root, "relative", cli_real_json(e->relative));
+        json_object_set_new(root, "relative", cli_real_json(r->relative));
     }
-    if (s->certificate.path)
-        json_object_set_new(root, "certificate", certificate_json(&s->certificate));
+    if (e->certificate.path)
+        json_object_set_new(root, "certificate", certificate_json(&e->certificate));
     cli_print_json(root);
 }
 
-static void print_table(const equiv *e, const settings *s) {
-    if (e->has_first) {
-        const equiv_first *f = &e->first;
-        const equiv_plan *plan = &e->plans[f->plan];
-        printf("first difference: position %lld, ", (long long)f->position);
-        if (f->layer >= 0)
-            printf("layer %d, ", f->layer);
-        printf("%s, value %lld: %.9g, expected %.9g; plan ", cli_shown(f->what).s,
-               (long long)f->index, f->actual, f->expected);
-        for (int i = 0; i < plan->n && i < 16; i++)
-            printf("%s%lld", i ? "," : "", (long long)plan->chunks[i]);
-        printf("%s\n", plan->n > 16 ? ",..." : "");
-    }
-    printf("%s: %lld differing values of %lld, %d of %d plans (%.0f%%), %lld token%s\n",
-           e->differing ? "different" : "equal", e->differing, e->compared, e->ran, s->planned,
-           s->planned ? 100.0 * e->ran / s->planned : 0, (long long)e->rows[0].n,
-           e->rows[0].n == 1 ? "" : "s");
-    if (equiv_is_hit(e))
-        printf("tokens of hits: %lld reused, %lld computed\n", e->reused, e->computed);
-    if (e->reference != e->program && e->differing)
-        printf("%s and %s are different profiles: equal bits are promised within a profile, not "
-               "between two; relative differences up to %.3g\n",
-               gqac_program_profile(e->program), gqac_program_profile(e->reference), e->relative);
-    certificate_print(&s->certificate);
+static void print_first(const gqac_equiv_first *f) {
+    printf("first difference: position %lld, ", (long long)f->position);
+    if (f->layer >= 0)
+        printf("layer %d, ", f->layer);
+    printf("%s, value %lld: %.9g, expected %.9g; plan ", cli_shown(f->what).s, (long long)f->index,
+           f->actual, f->expected);
+    for (int i = 0; i < f->n_chunks && i < 16; i++)
+        printf("%s%lld", i ? "," : "", (long long)f->chunks[i]);
+    printf("%s\n", f->n_chunks > 16 ? ",..." : "");
 }
 
-/* Checks that the program can have every kind; a certificate is about one profile. */
-static gqac_status check_kinds(equiv *e, settings *s) {
-    char *kinds = strdup(s->kv), *rest = NULL, *kv = kinds ? strtok_r(kinds, ",", &rest) : NULL;
-    gqac_status status = kinds ? GQAC_OK : cli_fail(e->c, GQAC_NO_MEMORY, "out of memory");
-    for (; kv && status == GQAC_OK; kv = strtok_r(NULL, ",", &rest)) {
-        char profile[sizeof s->profile];
-        status = equiv_profile(e, kv, profile, sizeof profile);
-        if (status == GQAC_OK && !*s->profile)
-            memcpy(s->profile, profile, sizeof profile);
-        if (status == GQAC_OK && cli_value(e->c, "certificate") && strcmp(profile, s->profile) != 0)
-            status = cli_usage(e->c,
-                               "--certificate: the kinds of --kv have different profiles, "
-                               "%s and %s; a certificate is about one",
-                               s->profile, profile);
+static void print_table(const equiv *e) {
+    const gqac_equiv_report *r = e->report;
+    if (r->first)
+        print_first(r->first);
+    printf("%s: %lld differing values of %lld, %d of %d plans (%.0f%%), %lld token%s\n",
+           r->differing ? "different" : "equal", (long long)r->differing, (long long)r->compared,
+           r->ran, r->planned, r->planned ? 100.0 * r->ran / r->planned : 0, (long long)r->tokens,
+           r->tokens == 1 ? "" : "s");
+    if (is_hit(e))
+        printf("tokens of hits: %lld reused, %lld computed\n", (long long)r->reused_tokens,
+               (long long)r->computed_tokens);
+    if (e->reference && r->differing)
+        printf("%s and %s are different profiles: equal bits are promised within a profile, not "
+               "between two; relative differences up to %.3g\n",
+               gqac_program_profile(e->program), gqac_program_profile(e->reference), r->relative);
+    certificate_print(&e->certificate);
+}
+
+/* A certificate is about one profile. */
+static gqac_status check_kinds(equiv *e) {
+    for (int i = 0; cli_value(e->c, "certificate") && i < e->options.n_kv; i++) {
+        char profile[128];
+        gqac_sequence *sequence = NULL;
+        const gqac_sequence_options options = {.size = sizeof options, .kv = e->kv[i]};
+        GQAC_TRY(gqac_sequence_create(e->program, &options, &sequence, &e->c->diag));
+        gqac_sequence_profile(sequence, profile, sizeof profile);
+        gqac_sequence_free(sequence);
+        if (strcmp(profile, e->report->profile) != 0)
+            return cli_usage(e->c,
+                             "--certificate: the kinds of --kv have different profiles, "
+                             "%s and %s; a certificate is about one",
+                             e->report->profile, profile);
     }
-    free(kinds);
-    return status;
+    return GQAC_OK;
 }
 
 /* Opens the model and makes what will be compared. */
-static gqac_status prepare(equiv *e, settings *s, tokens *x) {
+static gqac_status prepare(equiv *e) {
     char path[4096];
     gqac_options options;
-    GQAC_TRY(parse(e, s, x));
-    GQAC_TRY(certificate_open(e->c, &s->certificate));
+    GQAC_TRY(parse(e));
+    GQAC_TRY(certificate_open(e->c, &e->certificate));
     GQAC_TRY(cli_options(e->c, &options));
     GQAC_TRY(cli_model(e->c, &options, path, sizeof path));
-    GQAC_TRY(certificate_check(&s->certificate, e->c, path, &options, x->ids, x->n));
+    GQAC_TRY(certificate_check(&e->certificate, e->c, path, &options, e->ids, e->options.tokens));
     GQAC_TRY(open_programs(e, &options, path));
-    GQAC_TRY(cli_check_vocabulary(e->c, e->program, x->ids, x->n));
-    GQAC_TRY(equiv_make_rows(e, (int)x->batch, x->ids, x->n));
-    GQAC_TRY(equiv_make_plans(e, cli_value(e->c, "splits")));
-    GQAC_TRY(check_kinds(e, s));
-    return certificate_begin(&s->certificate, e, s->profile, path, &options);
+    GQAC_TRY(cli_check_vocabulary(e->c, e->program, e->ids, e->options.tokens));
+    GQAC_TRY(parse_splits(e));
+    e->options.chunks = e->chunks;
+    GQAC_TRY(gqac_equiv_create(e->program, &e->options, &e->proof, &e->c->diag));
+    e->report = gqac_equiv_get_report(e->proof);
+    GQAC_TRY(check_kinds(e));
+    return certificate_begin(&e->certificate, e->c, e->report, gqac_program_level(e->program), path,
+                             &options);
 }
 
-static gqac_status prove(equiv *e, settings *s, tokens *x) {
+static gqac_status prove(equiv *e) {
     const gqac_mixing *mixing = NULL;
     const char *kv = cli_value(e->c, "kv");
-    GQAC_TRY(prepare(e, s, x));
+    GQAC_TRY(prepare(e));
     const int n_mixing = gqac_program_mixing(e->program, &mixing);
     for (int i = 1; i < n_mixing && !cli_quiet(e->c); i++) /* the log has named the first one */
         fprintf(stderr, "node '%s' (%s) mixes rows too\n", cli_shown(mixing[i].node).s,
                 cli_shown(mixing[i].op).s);
-    s->start = s->reported = cli_seconds();
-    s->json = cli_json(e->c);
-    const gqac_status status = run_all(e, s);
+    e->reported = cli_seconds();
+    e->json = cli_json(e->c);
+    const gqac_status status = gqac_equiv_run(e->proof, &e->c->diag);
     clear_progress(e);
     if (status == GQAC_ABORTED)
         snprintf(e->c->diag.rule, sizeof e->c->diag.rule,
-                 "nothing is kept: %d of %d plans of %lld tokens were done", e->ran, s->planned,
-                 (long long)e->rows[0].n);
+                 "nothing is kept: %d of %d plans of %lld tokens were done", e->report->ran,
+                 e->report->planned, (long long)e->report->tokens);
     GQAC_TRY(status);
-    return certificate_end(&s->certificate, e, s->planned, s->threads, s->n_threads,
-                           kv ? kv : "contiguous");
+    return certificate_end(&e->certificate, e->c, e->report, &e->options, kv ? kv : "contiguous");
+}
+
+static void release(equiv *e) {
+    certificate_free(&e->certificate);
+    gqac_equiv_free(e->proof);
+    gqac_program_free(e->fresh);
+    gqac_program_free(e->reference);
+    gqac_program_free(e->program);
+    free(e->ids);
+    free(e->chunks);
+    free(e->embeddings);
+    free(e->threads);
+    free(e->kinds);
+    free((void *)e->kv);
 }
 
 static int run(cli *c) {
-    equiv e = {.c = c};
+    equiv e = {.c = c, .certificate = {.first = -1}};
+    e.options = (gqac_equiv_options){.size = sizeof e.options,
+                                     .monitor = cli_watch_steps(c, NULL),
+                                     .on_plan = show_plan,
+                                     .on_series = show_series,
+                                     .arg = &e};
     interrupt_listen();
-    settings s = {.certificate = {.first = -1}};
-    tokens x = {.batch = 1};
-    const gqac_status status = prove(&e, &s, &x);
-    if (status == GQAC_OK && s.json)
-        print_json(&e, &s);
+    const gqac_status status = prove(&e);
+    if (status == GQAC_OK && e.json)
+        print_json(&e);
     else if (status == GQAC_OK)
-        print_table(&e, &s);
-    const bool differs = e.differing != 0 || s.certificate.first >= 0;
-    certificate_free(&s.certificate);
-    equiv_free(&e);
-    free(x.ids);
-    free(s.threads);
-    free(s.kv);
+        print_table(&e);
+    const bool differs = (e.report && e.report->differing) || e.certificate.first >= 0;
+    release(&e);
     return status == GQAC_OK && differs ? 1 : cli_finish(c, status);
 }
 

@@ -14,9 +14,6 @@
 #include <sys/stat.h>
 
 #include "cli/cli.h"
-#include "cli/compare.h"
-#include "cli/pasts.h"
-#include "cli/tokens.h"
 
 static const cli_flag flags[] = {
     {"against", "ref|DIR",
@@ -37,7 +34,7 @@ typedef struct kept { /* a value of the reference */
 typedef struct finding { /* one compared value */
     char *value, *node, *op, *kernel;
     int step;
-    compare_result result;
+    gqac_comparison result;
 } finding;
 
 typedef struct verify {
@@ -150,7 +147,7 @@ static finding *find(verify *v, const gqac_observed *seen) {
 }
 
 static void note(verify *v, const gqac_observed *seen, const gqac_tensor *expected) {
-    const compare_result r = compare_tensors(seen->tensor, expected);
+    const gqac_comparison r = gqac_compare(seen->tensor, expected);
     finding *f = find(v, seen);
     if (!f) {
         v->no_memory = true;
@@ -204,8 +201,9 @@ static gqac_status compare_rows(verify *v, const gqac_kv_pair *pair) {
     gqac_tensor actual = {0}, expected = {0};
     const gqac_observed seen = {
         .value = pair->past, .node = "", .op = "cached rows", .kernel = "", .tensor = &actual};
-    GQAC_TRY(pasts_export(v->c, v->sequence, pair, &actual));
-    const gqac_status status = pasts_export(v->c, v->reference_sequence, pair, &expected);
+    GQAC_TRY(gqac_sequence_past(v->sequence, pair, &actual, &v->c->diag));
+    const gqac_status status =
+        gqac_sequence_past(v->reference_sequence, pair, &expected, &v->c->diag);
     if (status == GQAC_OK)
         note(v, &seen, &expected);
     gqac_tensor_free(&actual);
@@ -257,15 +255,13 @@ static gqac_status open_both(verify *v, const char *against) {
 static gqac_status make_ids(verify *v, int64_t **ids, int64_t *n) {
     const char *file = cli_value(v->c, "ids");
     const int64_t vocabulary = gqac_program_vocabulary(v->program);
-    uint64_t seed = ID_SEED;
     if (file)
         return cli_read_ids(v->c, file, ids, n);
     *n = MADE_TOKENS;
     *ids = calloc(MADE_TOKENS, sizeof **ids);
     if (!*ids)
         return cli_fail(v->c, GQAC_NO_MEMORY, "out of memory");
-    for (int64_t i = 0; i < *n && vocabulary > 0; i++)
-        (*ids)[i] = (int64_t)(tokens_random(&seed) % (uint64_t)vocabulary);
+    gqac_random_ids(ID_SEED, vocabulary, *n, *ids);
     return GQAC_OK;
 }
 

@@ -1,15 +1,17 @@
-/* --via snapshot and --via prefix: sequences that begin with cached rows of another sequence, the
+/* Via snapshot and via prefix: sequences that begin with cached rows of another sequence, the
  * donor.
  *
  * A donor computes the prefix and, unless the model has states, some other tokens after it, so that
  * the hit ends inside its rows. Then it is freed. With `fresh`, the hit is saved to disk, and
  * loaded by a second program that was opened for this. How many tokens are reused is known
  * beforehand, and checked: a cache that never hits would have the right bits too. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/equiv.h"
+#include "base/alloc.h"
+#include "equiv/equiv_impl.h"
 
 enum { MOST_EXTRA = 60 /* tokens of the donor after the prefix */ };
 
@@ -27,7 +29,7 @@ static gqac_status append(const equiv_hit *h, gqac_sequence *sequence, const int
                                  .tokens = ids,
                                  .count = n,
                                  .embeddings = h->row->embeddings};
-    return n ? gqac_step(h->context, 1, &item, &h->e->c->diag) : GQAC_OK;
+    return n ? gqac_step(h->context, 1, &item, h->e->diag) : GQAC_OK;
 }
 
 static gqac_sequence_options options_of(const equiv_hit *h) {
@@ -37,16 +39,15 @@ static gqac_sequence_options options_of(const equiv_hit *h) {
 
 static gqac_status check_count(const equiv_hit *h, const char *what, int64_t actual,
                                int64_t expected) {
-    cli *c = h->e->c;
+    gqac_diag *diag = h->e->diag;
     if (actual == expected)
         return GQAC_OK;
-    cli_fail(c, GQAC_MISMATCH, "%lld of %lld tokens were %s, not %lld", (long long)actual,
-             (long long)h->row->n, what, (long long)expected);
-    snprintf(c->diag.where, sizeof c->diag.where, "a prefix of %lld tokens, %s, %s",
-             (long long)h->length, h->e->via == EQUIV_PREFIX ? "store" : "snapshot",
-             h->fresh ? "from disk" : "in memory");
-    snprintf(c->diag.rule, sizeof c->diag.rule,
-             "what is cached is reused, and the rest is computed once");
+    gqac_diag_set(diag, GQAC_MISMATCH, "%lld of %lld tokens were %s, not %lld", (long long)actual,
+                  (long long)h->row->n, what, (long long)expected);
+    gqac_diag_where(diag, "a prefix of %lld tokens, %s, %s", (long long)h->length,
+                    h->e->options.via == GQAC_EQUIV_PREFIX ? "store" : "snapshot",
+                    h->fresh ? "from disk" : "in memory");
+    gqac_diag_rule(diag, "what is cached is reused, and the rest is computed once");
     return GQAC_MISMATCH;
 }
 
@@ -56,10 +57,10 @@ static gqac_status check_count(const equiv_hit *h, const char *what, int64_t act
 static gqac_status move_snapshot(const equiv_hit *h, gqac_snapshot **snapshot) {
     char path[sizeof h->e->folder + 16];
     snprintf(path, sizeof path, "%s/hit.gqs", h->e->folder);
-    GQAC_TRY(gqac_snapshot_save(*snapshot, path, &h->e->c->diag));
+    GQAC_TRY(gqac_snapshot_save(*snapshot, path, h->e->diag));
     gqac_snapshot_free(*snapshot);
     *snapshot = NULL;
-    const gqac_status status = gqac_snapshot_load(h->e->fresh, path, snapshot, &h->e->c->diag);
+    const gqac_status status = gqac_snapshot_load(h->e->options.fresh, path, snapshot, h->e->diag);
     unlink(path);
     return status;
 }
@@ -67,11 +68,11 @@ static gqac_status move_snapshot(const equiv_hit *h, gqac_snapshot **snapshot) {
 static gqac_status take_snapshot(const equiv_hit *h, gqac_sequence *donor,
                                  gqac_snapshot **snapshot) {
     GQAC_TRY(append(h, donor, h->row->ids, h->length));
-    return gqac_snapshot_take(donor, snapshot, &h->e->c->diag);
+    return gqac_snapshot_take(donor, snapshot, h->e->diag);
 }
 
 static gqac_status hit_snapshot(const equiv_hit *h, gqac_sequence **sequence) {
-    gqac_diag *diag = &h->e->c->diag;
+    gqac_diag *diag = h->e->diag;
     const gqac_sequence_options options = options_of(h);
     gqac_sequence *donor = NULL;
     gqac_snapshot *snapshot = NULL;
@@ -93,7 +94,7 @@ static gqac_status open_store(const equiv_hit *h, const gqac_program *program, g
     gqac_store_options options;
     gqac_store_options_init(&options);
     options.folder = h->fresh ? h->e->folder : NULL;
-    return gqac_store_create(program, &options, store, &h->e->c->diag);
+    return gqac_store_create(program, &options, store, h->e->diag);
 }
 
 /* Ids of the donor: the prefix, then others. *n is their number. The caller frees them. */
@@ -101,7 +102,7 @@ static int64_t *donor_ids(const equiv_hit *h, int64_t *n) {
     /* From 1 to MOST_EXTRA, another number for each of that many plans in a row. */
     const int64_t left = h->row->n - h->length, extra = 1 + (h->plan * 13) % MOST_EXTRA;
     const int64_t more = has_states(h->e) ? 0 : extra < left ? extra : left;
-    int64_t *ids = malloc((size_t)(h->length + more + 1) * sizeof *ids);
+    int64_t *ids = gqac_alloc((size_t)(h->length + more + 1) * sizeof *ids);
     *n = h->length + more;
     for (int64_t i = 0; ids && i < *n; i++) /* the first of the others differs */
         ids[i] = i < h->length ? h->row->ids[i] : (h->row->ids[i] + 1) % h->e->vocabulary;
@@ -114,10 +115,10 @@ static gqac_status find_reach(const equiv_hit *h, const gqac_sequence *donor, in
                               int64_t *reach) {
     gqac_sequence *fork = NULL;
     gqac_snapshot *snapshot = NULL; /* a store sees forks of its sequences, but not restored ones */
-    GQAC_TRY(gqac_snapshot_take(donor, &snapshot, &h->e->c->diag));
-    gqac_status status = gqac_snapshot_restore(snapshot, NULL, &fork, &h->e->c->diag);
+    GQAC_TRY(gqac_snapshot_take(donor, &snapshot, h->e->diag));
+    gqac_status status = gqac_snapshot_restore(snapshot, NULL, &fork, h->e->diag);
     if (status == GQAC_OK)
-        status = gqac_sequence_rewind(fork, n - 1, &h->e->c->diag);
+        status = gqac_sequence_rewind(fork, n - 1, h->e->diag);
     if (status == GQAC_OK)
         *reach = n - 1 - gqac_sequence_missing(fork);
     gqac_sequence_free(fork);
@@ -131,7 +132,7 @@ static gqac_status fill_donor(const equiv_hit *h, gqac_store *store, gqac_sequen
     *expected = h->length;
     if (h->length == h->row->n)
         GQAC_TRY(find_reach(h, donor, n, expected));
-    return h->fresh ? gqac_store_save(store, NULL, donor, &h->e->c->diag) : GQAC_OK;
+    return h->fresh ? gqac_store_save(store, NULL, donor, h->e->diag) : GQAC_OK;
 }
 
 /* Puts the prefix into a store. */
@@ -141,16 +142,16 @@ static gqac_status donate(const equiv_hit *h, gqac_store *store, int64_t *expect
     int64_t n = 0, reused = 0, *ids = donor_ids(h, &n);
     *expected = 0;
     if (!ids)
-        return cli_fail(h->e->c, GQAC_NO_MEMORY, "out of memory");
+        return gqac_diag_oom(h->e->diag, "tokens");
     gqac_status status = GQAC_OK;
     if (n)
-        status = gqac_store_open(store, NULL, ids, n, &options, &donor, &reused, &h->e->c->diag);
+        status = gqac_store_open(store, NULL, ids, n, &options, &donor, &reused, h->e->diag);
     if (status == GQAC_OK && n)
         status = check_count(h, "in an empty store", reused, 0);
     if (status == GQAC_OK && n)
         status = fill_donor(h, store, donor, ids, n, expected);
     gqac_sequence_free(donor);
-    free(ids);
+    gqac_free(ids);
     return status;
 }
 
@@ -162,20 +163,21 @@ static gqac_status hit_store(const equiv_hit *h, gqac_store **store, gqac_sequen
     if (h->fresh) {
         gqac_store_free(*store);
         *store = NULL;
-        GQAC_TRY(open_store(h, h->e->fresh, store));
+        GQAC_TRY(open_store(h, h->e->options.fresh, store));
     }
     GQAC_TRY(gqac_store_open(*store, NULL, h->row->ids, h->row->n, &options, sequence, &reused,
-                             &h->e->c->diag));
+                             h->e->diag));
     return check_count(h, "reused", reused, expected);
 }
 
 gqac_status equiv_hit_open(const equiv_hit *h, gqac_store **store, gqac_sequence **sequence) {
-    return h->e->via == EQUIV_PREFIX ? hit_store(h, store, sequence) : hit_snapshot(h, sequence);
+    return h->e->options.via == GQAC_EQUIV_PREFIX ? hit_store(h, store, sequence)
+                                                  : hit_snapshot(h, sequence);
 }
 
 gqac_status equiv_hit_check(const equiv_hit *h, const gqac_sequence *sequence, int64_t reused) {
-    h->e->reused += reused;
-    h->e->computed += gqac_sequence_computed(sequence);
+    h->e->report.reused_tokens += reused;
+    h->e->report.computed_tokens += gqac_sequence_computed(sequence);
     return check_count(h, "computed", gqac_sequence_computed(sequence), h->row->n - reused);
 }
 
@@ -186,8 +188,8 @@ gqac_status equiv_hit_folder(equiv *e) {
     snprintf(e->folder, sizeof e->folder, "%.200s/gqac-equiv-XXXXXX", tmp && *tmp ? tmp : "/tmp");
     if (mkdtemp(e->folder))
         return GQAC_OK;
-    cli_fail(e->c, GQAC_IO, "cannot make the folder '%s'", e->folder);
-    snprintf(e->c->diag.hint, sizeof e->c->diag.hint, "TMPDIR names a folder for such files");
+    gqac_diag_set(e->diag, GQAC_IO, "cannot make the folder '%s'", e->folder);
+    gqac_diag_hint(e->diag, "TMPDIR names a folder for such files");
     e->folder[0] = '\0';
     return GQAC_IO;
 }

@@ -1,5 +1,6 @@
-/* How far two tensors are apart (see compare.h). */
-#include "cli/compare.h"
+/* How far two tensors are apart. */
+#include <gqac/equiv.h>
+#include <gqac/files.h>
 
 #include <math.h>
 
@@ -17,8 +18,8 @@ static double distance(double a, double e) {
     return a == e || (isnan(a) && isnan(e)) ? 0 : INFINITY;
 }
 
-compare_result compare_tensors(const gqac_tensor *actual, const gqac_tensor *expected) {
-    compare_result r = {.relative = INFINITY, .index = -1};
+gqac_comparison gqac_compare(const gqac_tensor *actual, const gqac_tensor *expected) {
+    gqac_comparison r = {.relative = INFINITY, .index = -1};
     if (!same_shape(actual, expected))
         return r;
     double farthest = -1, largest = 0;

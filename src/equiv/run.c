@@ -1,11 +1,8 @@
-/* Running one plan of `gqac equiv` and comparing its bits with the reference. */
-#include <stdlib.h>
+/* Running one plan of a proof and comparing its bits with the reference. */
 #include <string.h>
 
-#include "cli/compare.h"
-#include "cli/equiv.h"
-#include "cli/pasts.h"
-#include "cli/tokens.h"
+#include "base/alloc.h"
+#include "equiv/equiv_impl.h"
 
 /* The state of one plan run. */
 typedef struct attempt {
@@ -48,9 +45,9 @@ static void note(attempt *a, int64_t position, int layer, const char *what, int6
 }
 
 static void note_distance(attempt *a, const gqac_tensor *actual, const gqac_tensor *expected) {
-    const double relative = compare_tensors(actual, expected).relative;
-    if (relative > a->e->relative)
-        a->e->relative = relative;
+    const double relative = gqac_compare(actual, expected).relative;
+    if (relative > a->e->report.relative)
+        a->e->report.relative = relative;
 }
 
 static void compare_logits(attempt *a, int b, int64_t position, const float *actual) {
@@ -58,7 +55,7 @@ static void compare_logits(attempt *a, int b, int64_t position, const float *act
     const equiv_row *row = &e->rows[b];
     const float *expected = row->logits + position * e->vocabulary;
     const size_t bytes = (size_t)e->vocabulary * sizeof *actual;
-    e->compared += e->vocabulary;
+    e->report.compared += e->vocabulary;
     if (!memcmp(actual, expected, bytes))
         return;
     const gqac_tensor x = {
@@ -70,7 +67,7 @@ static void compare_logits(attempt *a, int b, int64_t position, const float *act
     for (int64_t v = 0; v < e->vocabulary; v++) {
         if (!memcmp(&actual[v], &expected[v], sizeof *actual))
             continue;
-        e->differing++;
+        e->report.differing++;
         if (!noted)
             note(a, position, -1, "logits", v, (double)actual[v], (double)expected[v]);
         noted = true;
@@ -83,13 +80,13 @@ static void compare_pair(attempt *a, int b, int k, const gqac_tensor *actual,
     const size_t width = (size_t)gqac_dtype_bits(p->dtype) / 8;
     const char *x = actual->data, *y = expected->data;
     const int64_t n = actual->dims[2], count = gqac_tensor_count(actual);
-    a->e->compared += count;
+    a->e->report.compared += count;
     if (!memcmp(x, y, gqac_tensor_bytes(actual)))
         return;
     note_distance(a, actual, expected);
     for (int64_t i = 0; i < count; i++)
         if (memcmp(x + (size_t)i * width, y + (size_t)i * width, width)) {
-            a->e->differing++;
+            a->e->report.differing++;
             note(a, p->rows ? a->e->rows[b].n - 1 : i / p->head_size % n, equiv_layer(a->e, k),
                  p->past, i, gqac_tensor_get(actual, i), gqac_tensor_get(expected, i));
         }
@@ -111,7 +108,7 @@ static void clear_outside(const gqac_kv_pair *pair, gqac_tensor *past) {
 static gqac_status expected_pair(const attempt *a, int b, int k, gqac_tensor *expected) {
     const gqac_tensor *reference = &a->e->rows[b].kv[k];
     *expected = *reference;
-    GQAC_TRY(gqac_tensor_alloc(expected, &a->e->c->diag));
+    GQAC_TRY(gqac_tensor_alloc(expected, a->e->diag));
     if (gqac_tensor_bytes(reference))
         memcpy(expected->data, reference->data, gqac_tensor_bytes(reference));
     if (is_windowed(a->sequences[b]))
@@ -123,7 +120,7 @@ static gqac_status compare_kv(attempt *a, int b) {
     equiv *e = a->e;
     for (int k = 0; k < e->n_pairs; k++) {
         gqac_tensor actual = {0}, expected = {0};
-        GQAC_TRY(pasts_export(e->c, a->sequences[b], &e->pairs[k], &actual));
+        GQAC_TRY(gqac_sequence_past(a->sequences[b], &e->pairs[k], &actual, e->diag));
         const gqac_status status = expected_pair(a, b, k, &expected);
         if (status == GQAC_OK)
             compare_pair(a, b, k, &actual, &expected);
@@ -136,18 +133,18 @@ static gqac_status compare_kv(attempt *a, int b) {
 
 /* ---- running ------------------------------------------------------------- */
 
-/* Row 0 follows the plan; the other rows are cut at random, differently in every plan. --via decode
+/* Row 0 follows the plan; the other rows are cut at random, differently in every plan. Via decode
  * takes the first chunk of a plan and then single tokens. What is left after the last chunk of a
  * plan is one call more: of a hit, tokens that could not be reused. */
 static int64_t next_chunk(attempt *a, int b) {
     const equiv_plan *plan = &a->e->plans[a->plan];
     const int64_t left = a->e->rows[b].n - a->done[b];
     const int call = a->calls[b]++;
-    if (call > 0 && a->e->via == EQUIV_DECODE)
+    if (call > 0 && a->e->options.via == GQAC_EQUIV_DECODE)
         return 1;
     if (b == 0)
         return call < plan->n ? plan->chunks[call] : left;
-    return 1 + (int64_t)(tokens_random(&a->state[b]) % (uint64_t)left);
+    return 1 + (int64_t)(equiv_random(&a->state[b]) % (uint64_t)left);
 }
 
 enum { MOST_CHANGES = 3 }; /* of a row: rewinds make its run longer */
@@ -155,7 +152,7 @@ enum { MOST_CHANGES = 3 }; /* of a row: rewinds make its run longer */
 /* Rewinds a row. A windowed one may refuse, and then continues as it was. */
 static gqac_status rewind_row(attempt *a, int b, int64_t length) {
     gqac_sequence *sequence = a->sequences[b];
-    const gqac_status status = gqac_sequence_rewind(sequence, length, &a->e->c->diag);
+    const gqac_status status = gqac_sequence_rewind(sequence, length, a->e->diag);
     if (status == GQAC_OK)
         a->done[b] = length;
     return status == GQAC_OUT_OF_RANGE && is_windowed(sequence) ? GQAC_OK : status;
@@ -164,18 +161,18 @@ static gqac_status rewind_row(attempt *a, int b, int64_t length) {
 /* Between calls a row other than row 0 may continue in a fork, or be rewound and computed again. */
 static gqac_status fork_or_rewind(attempt *a, int b) {
     gqac_sequence *fork = NULL;
-    const uint64_t drawn = tokens_random(&a->state[b]) % 4;
-    if (b == 0 || a->e->via != EQUIV_SPLIT || drawn > 1 || a->changes[b] == MOST_CHANGES ||
-        !a->done[b])
+    const uint64_t drawn = equiv_random(&a->state[b]) % 4;
+    if (b == 0 || a->e->options.via != GQAC_EQUIV_SPLIT || drawn > 1 ||
+        a->changes[b] == MOST_CHANGES || !a->done[b])
         return GQAC_OK;
     a->changes[b]++;
     if (drawn == 0) {
-        GQAC_TRY(gqac_sequence_fork(a->sequences[b], &fork, &a->e->c->diag));
+        GQAC_TRY(gqac_sequence_fork(a->sequences[b], &fork, a->e->diag));
         gqac_sequence_free(a->sequences[b]);
         a->sequences[b] = fork;
         return GQAC_OK;
     }
-    return rewind_row(a, b, (int64_t)(tokens_random(&a->state[b]) % (uint64_t)a->done[b]));
+    return rewind_row(a, b, (int64_t)(equiv_random(&a->state[b]) % (uint64_t)a->done[b]));
 }
 
 /* One call with the next chunk of every row that has one; false when all are done. */
@@ -200,7 +197,7 @@ static gqac_status call(attempt *a, bool *more) {
     *more = n > 0;
     if (!n)
         return GQAC_OK;
-    GQAC_TRY(gqac_step(a->context, n, a->items, &e->c->diag));
+    GQAC_TRY(gqac_step(a->context, n, a->items, e->diag));
     for (int i = 0; i < n; i++) {
         const int b = a->row_of[i];
         int64_t rows = 0, vocabulary = 0;
@@ -218,14 +215,14 @@ static gqac_status create(attempt *a, int b, const char *kv, gqac_sequence **seq
     equiv *e = a->e;
     const gqac_sequence_options options = {
         .size = sizeof options, .kv = kv, .final_length = e->rows[b].n};
-    return gqac_sequence_create(e->program, &options, sequence, &e->c->diag);
+    return gqac_sequence_create(e->program, &options, sequence, e->diag);
 }
 
-/* --via import: the past tensors that the first call made are imported into a new sequence. */
+/* Via import: the past tensors that the first call made are imported into a new sequence. */
 static gqac_status replace(attempt *a, int b, const char *kv) {
     gqac_sequence *fresh = NULL;
     GQAC_TRY(create(a, b, kv, &fresh));
-    const gqac_status status = pasts_copy(a->e->c, a->e->program, a->sequences[b], 1, &fresh);
+    const gqac_status status = gqac_sequence_copy(a->sequences[b], 1, &fresh, a->e->diag);
     gqac_sequence_free(status == GQAC_OK ? a->sequences[b] : fresh);
     if (status == GQAC_OK)
         a->sequences[b] = fresh;
@@ -236,7 +233,7 @@ static gqac_status run_calls(attempt *a, const char *kv) {
     bool more = true;
     for (int i = 0; more; i++) {
         GQAC_TRY(call(a, &more));
-        for (int b = 0; i == 0 && a->e->via == EQUIV_IMPORT && b < a->e->batch; b++)
+        for (int b = 0; i == 0 && a->e->options.via == GQAC_EQUIV_IMPORT && b < a->e->batch; b++)
             GQAC_TRY(replace(a, b, kv));
     }
     for (int b = 0; b < a->e->batch; b++)
@@ -261,7 +258,7 @@ static equiv_hit hit_of(const attempt *a, int b, int64_t length) {
 static gqac_status open_hit(attempt *a, int b) {
     const uint64_t n = (uint64_t)a->e->rows[b].n;
     const int64_t length =
-        b ? (int64_t)(tokens_random(&a->state[b]) % (n + 1)) : a->e->plans[a->plan].chunks[0];
+        b ? (int64_t)(equiv_random(&a->state[b]) % (n + 1)) : a->e->plans[a->plan].chunks[0];
     const equiv_hit hit = hit_of(a, b, length);
     const gqac_status status = equiv_hit_open(&hit, &a->stores[b], &a->sequences[b]);
     equiv_hit_clear(a->e);
@@ -284,18 +281,18 @@ static gqac_status check_hits(const attempt *a) {
 static gqac_status set_up(attempt *a, const char *kv) {
     equiv *e = a->e;
     const size_t n = (size_t)e->batch;
-    a->sequences = calloc(n, sizeof *a->sequences);
-    a->stores = calloc(n, sizeof *a->stores);
-    a->reused = calloc(n, sizeof *a->reused);
-    a->state = calloc(n, sizeof *a->state);
-    a->done = calloc(n, sizeof *a->done);
-    a->calls = calloc(n, sizeof *a->calls);
-    a->changes = calloc(n, sizeof *a->changes);
-    a->items = calloc(n, sizeof *a->items);
-    a->row_of = calloc(n, sizeof *a->row_of);
+    a->sequences = gqac_calloc(n, sizeof *a->sequences);
+    a->stores = gqac_calloc(n, sizeof *a->stores);
+    a->reused = gqac_calloc(n, sizeof *a->reused);
+    a->state = gqac_calloc(n, sizeof *a->state);
+    a->done = gqac_calloc(n, sizeof *a->done);
+    a->calls = gqac_calloc(n, sizeof *a->calls);
+    a->changes = gqac_calloc(n, sizeof *a->changes);
+    a->items = gqac_calloc(n, sizeof *a->items);
+    a->row_of = gqac_calloc(n, sizeof *a->row_of);
     if (!a->sequences || !a->state || !a->done || !a->calls || !a->changes || !a->items ||
         !a->row_of || !a->stores || !a->reused)
-        return cli_fail(e->c, GQAC_NO_MEMORY, "out of memory");
+        return gqac_diag_oom(e->diag, "a plan");
     for (int b = 0; b < e->batch; b++) {
         a->state[b] = (uint64_t)a->plan * 1000 + (uint64_t)b;
         GQAC_TRY(equiv_is_hit(e) ? open_hit(a, b) : create(a, b, kv, &a->sequences[b]));
@@ -311,7 +308,7 @@ static void tear_down(attempt *a) {
     void *const arrays[] = {(void *)a->sequences, (void *)a->stores, a->state,  a->done,  a->calls,
                             a->changes,           a->items,          a->row_of, a->reused};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
-        free(arrays[i]);
+        gqac_free(arrays[i]);
 }
 
 static gqac_status try_plan(attempt *a, const char *kv) {
@@ -326,10 +323,8 @@ gqac_status equiv_run_plan(equiv *e, int p, const equiv_run *where) {
     const gqac_status status = try_plan(&a, where->kv);
     tear_down(&a);
     if (status == GQAC_OK)
-        e->ran++;
-    if (a.has_best && !e->has_first) {
-        e->has_first = true;
-        e->first = a.best;
-    }
+        e->report.ran++;
+    if (a.has_best)
+        equiv_note_first(e, &a.best);
     return status;
 }

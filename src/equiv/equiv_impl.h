@@ -1,21 +1,12 @@
-/* The proof of `gqac equiv`: reference bits from a token-by-token run, then plans that must
- * reproduce them. */
-#ifndef GQAC_CLI_EQUIV_H
-#define GQAC_CLI_EQUIV_H
+/* The proof that calls change no bit: what its sources share. */
+#ifndef GQAC_EQUIV_IMPL_H
+#define GQAC_EQUIV_IMPL_H
 
-#include "cli/cli.h"
+#include "base/diag.h"
 
-typedef enum equiv_via {
-    EQUIV_SPLIT,
-    EQUIV_DECODE,
-    EQUIV_IMPORT,
-    EQUIV_PREFIX,
-    EQUIV_SNAPSHOT,
-    EQUIV_VIAS
-} equiv_via;
-
-/* The values of --via, in this order. */
-extern const char *const equiv_via_names[EQUIV_VIAS];
+#include <gqac/equiv.h>
+#include <gqac/files.h>
+#include <gqac/store.h>
 
 /* One way of splitting n tokens into calls. */
 typedef struct equiv_plan {
@@ -40,32 +31,45 @@ typedef struct equiv_first { /* the first differing value */
     double actual, expected;
 } equiv_first;
 
-typedef struct equiv {
-    cli *c;
-    gqac_program *program, *reference;
-    gqac_program *fresh; /* the same model once more, which continues what is on disk; NULL: not
-                            needed */
-    char folder[256];    /* for files; "": there is none */
+typedef struct gqac_equiv {
+    gqac_diag *diag; /* of the call that is running; may be NULL */
+    gqac_equiv_options options;
+    gqac_equiv_report report;
+    gqac_equiv_first first;
+    gqac_equiv_series *series;
+    const gqac_program *program, *reference;
+    char folder[256];              /* for files; "": there is none */
     int64_t vocabulary, embedding; /* E of gqac_program_embedding_size */
-    float *given;                  /* embeddings of row 0 [n,E]; NULL: they are generated */
     const gqac_kv_pair *pairs;
     int n_pairs;
     int batch;
     equiv_row *rows;
     equiv_plan *plans;
     int n_plans;
-    equiv_via via;
-    long long compared, differing;
-    long long reused, computed; /* tokens, of sequences that continued cached rows */
-    double relative;   /* largest max|difference| / max|expected| of a logits row or past tensor */
-    int ran;           /* plan runs */
-    char profile[128]; /* of the reference bits; "": there are none yet */
-    equiv_first first; /* of the first plan that differs */
+    char first_profile[128]; /* of the first kind of cache */
+    char profile[128];       /* of the reference bits; "": there are none yet */
     bool has_first;
+    double start; /* seconds */
 } equiv;
 
-/* The plans of --splits: "all", "random:N" or a list; NULL means all. */
-gqac_status equiv_make_plans(equiv *e, const char *splits);
+/* The next number of a small deterministic generator (splitmix64). */
+static inline uint64_t equiv_random(uint64_t *state) {
+    uint64_t z = (*state += 0x9E3779B97F4A7C15u);
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    return z ^ (z >> 31);
+}
+
+/* A context with the monitor of the options. */
+gqac_status equiv_context(const equiv *e, const gqac_program *program, int threads,
+                          gqac_context **context);
+/* Keeps the first difference of a plan for the report, unless an earlier plan differed. */
+void equiv_note_first(equiv *e, const equiv_first *first);
+
+/* ---- rows.c ---------------------------------------------------------------- */
+
+/* The plans that the options ask for. */
+gqac_status equiv_make_plans(equiv *e);
 /* Row 0 has the given ids (or n generated ones); the others are shorter, with generated ids. */
 gqac_status equiv_make_rows(equiv *e, int batch, const int64_t *ids, int64_t n);
 /* Fills the reference bits of all rows for a kind of cache, unless those in place have its profile:
@@ -73,21 +77,24 @@ gqac_status equiv_make_rows(equiv *e, int batch, const int64_t *ids, int64_t n);
 gqac_status equiv_reference(equiv *e, const char *kv);
 /* Writes the profile of a kind of cache; USAGE, UNSUPPORTED: the program cannot have it. */
 gqac_status equiv_profile(const equiv *e, const char *kv, char *profile, size_t size);
+void equiv_free_rows(equiv *e);
+
+/* ---- run.c ----------------------------------------------------------------- */
+
 /* Where plans run. */
 typedef struct equiv_run {
     gqac_context *context; /* of e->program */
-    gqac_context *fresh;   /* of e->fresh: cached rows come from disk; NULL: from memory */
+    gqac_context *fresh;   /* of the fresh program: cached rows come from disk; NULL: memory */
     const char *kv;
 } equiv_run;
 /* Runs plan p, and compares. */
 gqac_status equiv_run_plan(equiv *e, int p, const equiv_run *where);
-void equiv_free(equiv *e);
 
-/* ---- equiv_hits.c ---------------------------------------------------------- */
+/* ---- hits.c ---------------------------------------------------------------- */
 
 /* Does a plan begin with cached rows, whose number is its first chunk? */
 static inline bool equiv_is_hit(const equiv *e) {
-    return e->via == EQUIV_PREFIX || e->via == EQUIV_SNAPSHOT;
+    return e->options.via == GQAC_EQUIV_PREFIX || e->options.via == GQAC_EQUIV_SNAPSHOT;
 }
 /* One sequence that continues cached rows. */
 typedef struct equiv_hit {
@@ -96,11 +103,12 @@ typedef struct equiv_hit {
     int plan;
     int64_t length; /* of the cached prefix */
     const char *kv;
-    bool fresh;            /* from disk, in e->fresh */
+    bool fresh;            /* from disk, in the fresh program */
     gqac_context *context; /* of e->program, for the donor */
 } equiv_hit;
-/* Creates the sequence, of e->fresh or e->program. *store, which may be set also after a failure,
- * is to be freed after it. MISMATCH: another number of tokens than that of the prefix is reused. */
+/* Creates the sequence, of the fresh program or of e->program. *store, which may be set also after
+ * a failure, is to be freed after it. MISMATCH: another number of tokens than that of the prefix is
+ * reused. */
 gqac_status equiv_hit_open(const equiv_hit *h, gqac_store **store, gqac_sequence **sequence);
 /* After the rest is computed. MISMATCH: not exactly the tokens that were not reused. */
 gqac_status equiv_hit_check(const equiv_hit *h, const gqac_sequence *sequence, int64_t reused);

@@ -1,0 +1,145 @@
+/* The proof that calls change no bit: reference bits from a run token by token, on one thread, in a
+ * contiguous cache; then plans (splits, batches, threads, kinds of cache, cached prefixes) that
+ * must reproduce the logits of every position and all cached rows, compared with memcmp.
+ *
+ *   gqac_equiv *equiv;
+ *   gqac_equiv_options options = {.size = sizeof options};
+ *   gqac_equiv_create(program, &options, &equiv, &diag);
+ *   gqac_equiv_run(equiv, &diag);
+ *   printf("%lld differing values", (long long)gqac_equiv_get_report(equiv)->differing);
+ *   gqac_equiv_free(equiv);
+ */
+#ifndef GQAC_EQUIV_H
+#define GQAC_EQUIV_H
+
+#include <gqac/sequence.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* How tokens reach the cache. SPLIT: in chunks; between calls a sequence other than the first may
+ * continue in a fork, or be rewound. DECODE: the first chunk of a plan, then single tokens. IMPORT:
+ * past tensors are exported and imported after the first call. PREFIX, SNAPSHOT: the first chunk is
+ * reused from a prefix store or a snapshot. */
+typedef enum gqac_equiv_via {
+    GQAC_EQUIV_SPLIT,
+    GQAC_EQUIV_DECODE,
+    GQAC_EQUIV_IMPORT,
+    GQAC_EQUIV_PREFIX,
+    GQAC_EQUIV_SNAPSHOT
+} gqac_equiv_via;
+/* "split", "decode", "import", "prefix", "snapshot"; NULL for other numbers. */
+GQAC_API const char *gqac_equiv_via_name(int via);
+
+typedef struct gqac_equiv_series { /* all plans with one number of threads and one kind of cache */
+    size_t size;
+    const char *kv;
+    int threads;
+    int planned, ran; /* plan runs */
+    int64_t compared, differing;
+} gqac_equiv_series;
+
+typedef struct gqac_equiv_first { /* the first differing value of the first plan that differs */
+    size_t size;
+    int64_t position, index; /* index: in the logits of the position, or in the past tensor */
+    int layer;               /* -1: the logits */
+    const char *what;        /* a past tensor, or "logits" */
+    double actual, expected;
+    int n_chunks; /* the plan: lengths of the calls of the first sequence */
+    const int64_t *chunks;
+} gqac_equiv_first;
+
+typedef struct gqac_equiv_report {
+    size_t size;
+    int64_t tokens, vocabulary;
+    int batch;
+    const int64_t *ids;          /* of the first sequence [tokens] */
+    const float *logits;         /* reference bits of the first sequence [tokens, vocabulary] */
+    const char *profile;         /* numerics profile of the first kind of cache */
+    int planned, ran;            /* plan runs */
+    int64_t compared, differing; /* values */
+    int64_t reused_tokens, computed_tokens; /* of sequences that continued cached rows */
+    double relative;               /* largest max|difference| / max|expected| of a tensor */
+    const gqac_equiv_first *first; /* NULL: nothing differs */
+    int n_series;                  /* series that are complete */
+    const gqac_equiv_series *series;
+} gqac_equiv_report;
+
+/* Every field that is 0 or NULL has its default. What it points to must outlive the gqac_equiv. */
+typedef struct gqac_equiv_options {
+    size_t size;
+    int64_t tokens;          /* number of tokens of the first sequence; 0: 64 */
+    const int64_t *ids;      /* [tokens]; NULL: generated */
+    const float *embeddings; /* [tokens, E], for a model that takes embeddings; NULL: generated */
+    /* Plans: `random` > 0: so many random lists of chunks; else n_chunks > 0: these chunks, and a
+     * last one with what they leave; else every split into two calls, all tokens in one call, and
+     * token by token (PREFIX and SNAPSHOT: cached prefixes of every length up to 200 tokens, then
+     * of lengths near powers of two times 64; `every_hit`: of every length). */
+    int64_t random;
+    int n_chunks;
+    const int64_t *chunks;
+    bool every_hit;
+    gqac_equiv_via via;
+    int batch;     /* sequences in each call; the others are shorter and cut at random; 0: 1 */
+    int n_threads; /* numbers of threads to test; 0: gqac_threads_default alone */
+    const int *threads;
+    int n_kv; /* kinds of cache to test; 0: contiguous */
+    const char *const *kv;
+    double budget; /* seconds, after which no plan is begun (one runs in any case); 0: unlimited */
+    const gqac_program *reference; /* makes the reference bits; NULL: the program itself */
+    /* The same model opened once more: what is reused comes from disk too. NULL: from memory only.
+     * Only for PREFIX and SNAPSHOT. */
+    const gqac_program *fresh;
+    const gqac_monitor *monitor;                                 /* of all steps; NULL: none */
+    void (*on_plan)(void *arg, const gqac_equiv_report *so_far); /* after each plan; may be NULL */
+    void (*on_series)(void *arg, const gqac_equiv_series *series); /* after each; may be NULL */
+    void *arg;
+} gqac_equiv_options;
+
+typedef struct gqac_equiv gqac_equiv;
+/* Prepares a proof; the caller frees *equiv, before the programs. OUT_OF_RANGE: a number is
+ * negative, an id is not in the vocabulary, or the chunks have more tokens than there are; USAGE: a
+ * kind of cache is unknown, or a program is stateless; UNSUPPORTED: the vocabulary is not fixed, or
+ * the model cannot have a kind; IO: with `fresh`, no folder can be made in $TMPDIR (or /tmp). */
+GQAC_API gqac_status gqac_equiv_create(const gqac_program *program,
+                                       const gqac_equiv_options *options, gqac_equiv **equiv,
+                                       gqac_diag *diag);
+GQAC_API void gqac_equiv_free(gqac_equiv *equiv);
+/* Runs the proof. Values that differ are in the report, and no error. MISMATCH: another number of
+ * cached tokens was reused than there were; ABORTED: the monitor ended it; the other errors are
+ * those of gqac_step. Call it once. */
+GQAC_API gqac_status gqac_equiv_run(gqac_equiv *equiv, gqac_diag *diag);
+/* Returns the report so far, which belongs to the gqac_equiv: ids and profile before the run, the
+ * rest after it. */
+GQAC_API const gqac_equiv_report *gqac_equiv_get_report(const gqac_equiv *equiv);
+
+/* ---- parts of such proofs ------------------------------------------------- */
+
+/* Fills ids[0..n) with pseudorandom ids of a vocabulary, always the same for the same seed. */
+GQAC_API void gqac_random_ids(uint64_t seed, int64_t vocabulary, int64_t n, int64_t *ids);
+
+/* The past tensor of a pair, [1, heads, rows, head_size], with memory of its own, which the caller
+ * frees with gqac_tensor_free; on failure data is NULL. Errors are those of gqac_sequence_export;
+ * NO_MEMORY. */
+GQAC_API gqac_status gqac_sequence_past(const gqac_sequence *sequence, const gqac_kv_pair *pair,
+                                        gqac_tensor *past, gqac_diag *diag);
+/* Imports all past tensors of a sequence into n empty sequences of its program, which share no
+ * memory with it. Errors are those of gqac_sequence_past and gqac_sequence_import. */
+GQAC_API gqac_status gqac_sequence_copy(const gqac_sequence *sequence, int n,
+                                        gqac_sequence *const *copies, gqac_diag *diag);
+
+typedef struct gqac_comparison {
+    double relative; /* max|actual - expected| / max|expected|; infinite when one is NaN or infinite
+                        and the other is not the same, or when type or shape differ */
+    int64_t index; /* index of the element with the largest difference; -1: type or shape differ */
+    double actual, expected;
+} gqac_comparison;
+/* Compares two tensors of a numeric type or bool. Elements that are both NaN, or the same infinity,
+ * are equal. This struct never grows. */
+GQAC_API gqac_comparison gqac_compare(const gqac_tensor *actual, const gqac_tensor *expected);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,273 @@
+"""The shared library: loading it, calling it, and owning its objects.
+
+ctypes releases the GIL during a call. A long call made on the main thread runs on a helper thread,
+so that Ctrl-C is seen while it runs: `interruptible`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, TypeVar
+
+from . import _declarations as c
+from ._errors import Error, UsageError, from_diag
+
+T = TypeVar("T")
+
+
+def _path() -> str:
+    """The library: GQAC_LIBRARY, or the one that the wheel carries."""
+    given = os.environ.get("GQAC_LIBRARY")
+    return given or os.path.join(os.path.dirname(__file__), "libgqac.so.0")
+
+
+class Library:
+    """Functions of libgqac.so, declared when they are first used."""
+
+    def __init__(self, path: str) -> None:
+        try:
+            self._file = ctypes.CDLL(path)
+        except OSError as error:
+            raise ImportError(f"gqac cannot load its library: {error}\n  try: GQAC_LIBRARY names "
+                              "another libgqac.so") from error
+
+    def __getattr__(self, name: str) -> Any:
+        result, arguments = c.FUNCTIONS[name]
+        function = getattr(self._file, name)
+        function.restype, function.argtypes = result, arguments
+        setattr(self, name, function)
+        return function
+
+
+lib = Library(_path())
+
+
+def failure(status: int, diag: Any) -> Error:
+    """The exception for a status that is not OK."""
+    return from_diag(status, diag, lib.gqac_status_name(status).decode())
+
+
+def call(name: str, *arguments: Any) -> None:
+    """Calls a function whose last argument is a diag, and raises what it reports."""
+    diag = c.gqac_diag()
+    status = getattr(lib, name)(*arguments, ctypes.byref(diag))
+    if status:
+        raise failure(status, diag)
+
+
+def make(kind: type[Any], **fields: Any) -> Any:
+    """A struct with its size set, its other fields 0 or as given."""
+    made = kind(**fields)
+    made.size = ctypes.sizeof(kind)
+    return made
+
+
+def no_option(function: str, error: TypeError) -> Error:
+    """The exception for a keyword that a function does not have, or a value of a wrong type."""
+    words = str(error).split("'")
+    if "unexpected keyword" not in words[0]:
+        return UsageError(f"{function}: {error}", status="USAGE")
+    return UsageError(f"{function} has no option '{words[1]}'", status="USAGE",
+                      hint=f"help(gqac.Model.{function})")
+
+
+def text(value: str | os.PathLike[str] | None) -> bytes | None:
+    """A text or path for C."""
+    return None if value is None else os.fsencode(value)
+
+
+def decode(value: bytes | None) -> str:
+    """A text of C."""
+    return "" if value is None else value.decode("utf-8", "replace")
+
+
+def take_text(pointer: Any, length: Any) -> str:
+    """Copies `length` bytes of UTF-8 at a pointer."""
+    return ctypes.string_at(pointer, length).decode("utf-8", "replace") if pointer else ""
+
+
+def structs(first: Any, n: int, kind: Any) -> list[Any]:
+    """The structs of a list of the library, in which they may be longer than ours."""
+    if not n:
+        return []
+    address, size = ctypes.addressof(first.contents), int(first.contents.size)
+    return [kind.from_address(address + i * size) for i in range(n)]
+
+
+def id_array(ids: Any) -> tuple[Any, int]:
+    """Token ids as a C array of int64, and their number."""
+    if type(ids).__module__ == "numpy":
+        ids = ids.tolist()
+    values = list(ids)
+    try:
+        return (ctypes.c_int64 * len(values))(*values), len(values)
+    except TypeError as error:
+        raise UsageError(f"token ids are integers: {error}", status="USAGE") from None
+
+
+# ---- fork ------------------------------------------------------------------------------------------
+
+_process = os.getpid()
+_count = threading.RLock()  # guards the numbers of users of all objects; __del__ may come inside
+
+
+def _forked() -> None:
+    global _process, _count
+    _process = os.getpid()
+    _count = threading.RLock()  # another thread may have held the old one
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
+# ---- objects ----------------------------------------------------------------------------------------
+
+class Handle:
+    """Owns an object of the library. It is freed when it was closed (or is unreachable) and nothing
+    uses it any more: neither a call, nor an object that was made from it."""
+
+    def __init__(self, what: str, pointer: Any, free: str, *parents: Handle) -> None:
+        self.what, self._pointer, self._free = what, pointer, free
+        self._parents, self._users, self._closed = parents, 0, False
+        self._process = _process
+        self.kept: Any = None  # what the object refers to
+        for parent in parents:
+            parent._use()
+
+    @property
+    def pointer(self) -> Any:
+        """The pointer, for an object that will have this one as a parent."""
+        with self as pointer:
+            return pointer
+
+    def _use(self) -> None:
+        with _count:
+            if self._closed:
+                raise UsageError(f"the {self.what} is closed", status="USAGE")
+            self._users += 1
+
+    def _drop(self, users: int) -> None:
+        with _count:
+            self._users -= users
+            pointer = self._pointer if self._closed and not self._users else None
+            if pointer:
+                self._pointer = None
+        if not pointer:
+            return
+        if self._process == _process:  # after a fork its threads do not exist
+            getattr(lib, self._free)(pointer)
+        for parent in self._parents:
+            parent._drop(1)
+
+    def close(self) -> None:
+        """Frees the object as soon as nothing uses it."""
+        with _count:
+            self._closed = True
+        self._drop(0)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_process"):
+            self.close()
+
+    def __enter__(self) -> Any:
+        """The pointer, which stays valid until __exit__."""
+        if self._process != _process:
+            raise UsageError(
+                f"this {self.what} was made before a fork", status="USAGE",
+                rule="objects of gqac belong to one process, because a fork has none of its threads",
+                hint="open the model in each process, or start processes by 'spawn'")
+        self._use()
+        return self._pointer
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        self._drop(1)
+
+    def __reduce__(self) -> Any:
+        raise TypeError("objects of gqac cannot be pickled")
+
+
+class Owner:
+    """A public object that owns a handle: it closes, and cannot be pickled."""
+
+    _handle: Handle
+
+    def close(self) -> None:
+        """Frees the object as soon as nothing uses it; calls then raise UsageError. Without this
+        call, the object is freed when it is garbage."""
+        self._handle.close()
+
+    def __reduce__(self) -> Any:
+        raise TypeError(f"a gqac.{type(self).__name__} cannot be pickled: open the model in each "
+                        "process by its path, and save sequences with Sequence.save")
+
+
+def out_pointer() -> Any:
+    """For a pointer that a call sets."""
+    return ctypes.c_void_p()
+
+
+# ---- Ctrl-C -----------------------------------------------------------------------------------------
+
+ABORT: Any = type(c.gqac_monitor().abort)
+
+
+class Stop:
+    """A flag that ends calls, and the monitor that reads it."""
+
+    def __init__(self) -> None:
+        self.flag = ctypes.c_bool(False)
+        self.monitor = make(c.gqac_monitor, arg=ctypes.addressof(self.flag))
+        self.monitor.abort = ctypes.cast(lib.gqac_stop_requested, ABORT)
+
+
+def _await(ended: Any) -> None:
+    """Waits for the end of a call that was told to end, whatever signals come; it uses memory of the
+    caller until then."""
+    while True:
+        try:
+            ended.acquire()
+            return
+        except BaseException:  # a second Ctrl-C
+            continue
+
+
+def interruptible(stop: Stop, work: Callable[[], T]) -> T:
+    """Does the work. On the main thread, where signals arrive, another thread does it while this one
+    waits: an exception here, such as KeyboardInterrupt, ends the work and is raised."""
+    if threading.current_thread() is not threading.main_thread():
+        return work()
+    result: list[T] = []
+    failed: list[BaseException] = []
+    permit, ended = threading.Lock(), threading.Lock()
+    ended.acquire()
+
+    def run() -> None:
+        if not permit.acquire(blocking=False):
+            return
+        try:
+            result.append(work())
+        except BaseException as error:  # raised by the waiting thread
+            failed.append(error)
+        finally:
+            ended.release()
+
+    stop.flag.value = False
+    thread = threading.Thread(target=run, name="gqac", daemon=True)
+    try:
+        thread.start()
+        ended.acquire()
+    except BaseException:
+        if permit.acquire(blocking=False):  # the thread has not begun, and will not
+            raise
+        stop.flag.value = True
+        _await(ended)
+        stop.flag.value = False
+        raise
+    if failed:
+        raise failed.pop()
+    return result[0]

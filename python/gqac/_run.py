@@ -1,0 +1,115 @@
+"""Stateless runs: the graph as exported, all inputs and outputs explicit."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from . import _declarations as c
+from ._errors import InputError, UsageError
+from ._info import tensors
+from ._library import call, decode, interruptible
+
+if TYPE_CHECKING:
+    from ._arrays import Array
+    from ._model import Lease, Model
+
+MOST_VIEWS = 4
+
+
+def _names(names: Iterable[str]) -> Any:
+    encoded = [name.encode("utf-8") for name in names]
+    return (ctypes.c_char_p * len(encoded))(*encoded)
+
+
+def run(model: Model, inputs: Mapping[str, Any], *, outputs: Iterable[str] | None = None,
+        out: Mapping[str, Any] | None = None) -> dict[str, Array]:
+    """Runs the graph of a model once, without a cache of its own, and returns its outputs by name.
+
+    inputs: by name, in any order: NumPy arrays, DLPack tensors in the memory of the CPU (such as
+    those of torch), or what NumPy makes an array of. Contiguous ones are not copied. outputs: names
+    of the outputs to return; None: all. out: arrays or DLPack tensors into which outputs are
+    written, contiguous and large enough; they may be inputs.
+
+    Outputs that are not in `out` are read-only arrays over the memory of gqac, which stay valid as
+    long as they are referenced (more than 4 results of a model at a time are copied). bf16 is
+    ml_dtypes.bfloat16 where that is installed, else uint16 with its bits; i4 and u4 have one element
+    in each byte. Raises UsageError for a name that the graph does not have; InputError for a wrong
+    type, shape or value. Ctrl-C ends the run.
+    """
+    lease = model.lease(stateless=True)
+    names = list(outputs) if outputs is not None else [*_types(model, "outputs")]
+    call_ = _Call(model, inputs, names)
+    bound = _bind(lease, model, dict(out or {}))
+    try:
+        interruptible(lease.stop, lambda: call_.run(lease))
+        return call_.results(lease, bound)
+    finally:
+        for name in bound:
+            call("gqac_context_bind_output", lease.pointer, name.encode("utf-8"), None, 0)
+
+
+def _types(model: Model, which: str) -> dict[str, int]:
+    """Element types of inputs or outputs, by name."""
+    with model.stateless_program as program:
+        return {decode(io.name): int(io.dtype) for io in tensors(program, which)}
+
+
+def _bind(lease: Lease, model: Model, out: dict[str, Any]) -> dict[str, Array]:
+    """Binds outputs to the memory of arrays."""
+    from ._arrays import dtype_of, from_any
+    types, bound = _types(model, "outputs"), {}
+    for name, value in out.items():
+        array = from_any(name, value, writable=True)
+        if not array.flags.c_contiguous or not array.flags.writeable:
+            raise InputError(f"out['{name}'] is not contiguous, or read-only",
+                             status="INVALID_INPUT")
+        expected = types.get(name)
+        if expected is not None and dtype_of(array, expected) != expected:
+            raise InputError(f"out['{name}'] has another type than the output: {array.dtype}",
+                             status="INVALID_INPUT")
+        call("gqac_context_bind_output", lease.pointer, name.encode("utf-8"), array.ctypes.data,
+             array.nbytes)
+        bound[name] = array
+    return bound
+
+
+class _Call:
+    """One run."""
+
+    def __init__(self, model: Model, inputs: Mapping[str, Any], names: list[str]) -> None:
+        from ._arrays import to_tensor
+        types = _types(model, "inputs")
+        made = [to_tensor(name, value, types.get(name, c.GQAC_NONE))
+                for name, value in inputs.items()]
+        self.kept = [kept for _, kept in made]
+        self.inputs = (c.gqac_tensor * len(made))(*[tensor for tensor, _ in made])
+        self.input_names, self.names = _names(inputs), names
+        self.output_names = _names(names)
+        self.outputs = (c.gqac_tensor * len(names))()
+
+    def run(self, lease: Lease) -> None:
+        call("gqac_run", lease.pointer, len(self.inputs), self.input_names, self.inputs,
+             len(self.outputs), self.output_names, self.outputs)
+
+    def results(self, lease: Lease, bound: Mapping[str, Array]) -> dict[str, Array]:
+        from ._arrays import is_packed, numpy_type, unpack, view
+        import numpy as np
+        copied = lease.model.views >= MOST_VIEWS
+        owner = None if copied else (lease.view(), self.kept)
+        found: dict[str, Array] = {}
+        for name, tensor in zip(self.names, self.outputs):
+            shape = tuple(tensor.dims[:tensor.rank])
+            if name in bound:
+                if bound[name].shape != shape:
+                    raise UsageError(f"out['{name}'] has the shape {list(bound[name].shape)}, the "
+                                     f"output {list(shape)}", status="USAGE")
+                found[name] = bound[name]
+            elif is_packed(tensor.dtype):
+                count = (int(np.prod(shape)) + 1) // 2
+                found[name] = unpack(view(tensor.data, (count,), "u1", None), tensor.dtype, shape)
+            else:
+                array = view(tensor.data or 0, shape, numpy_type(tensor.dtype), owner)
+                found[name] = array.copy() if copied else array
+        return found

@@ -1,0 +1,320 @@
+"""The scheduler: requests that share steps, which a thread of its own makes."""
+
+from __future__ import annotations
+
+import ctypes
+import queue
+import threading
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from . import _declarations as c
+from ._errors import Error, UsageError, from_diag
+from ._generate import sampling
+from ._library import (Handle, Owner, call, decode, id_array, lib, make, no_option, out_pointer,
+                       take_text, text)
+
+if TYPE_CHECKING:
+    from ._model import Model
+    from ._sequence import Sequence
+    from ._store import PrefixStore
+
+
+class Statistics(NamedTuple):
+    """Of a scheduler; see gqac_scheduler_statistics in schedule.h."""
+
+    waiting: int
+    running: int
+    ended: int
+    steps: int
+    reused_tokens: int
+    computed_tokens: int
+    new_tokens: int
+    preemptions: int
+
+
+class Answer(NamedTuple):
+    """How a request ended. finish_reason: "eos", "length", "stop" or "cancelled"."""
+
+    text: str
+    ids: list[int]
+    finish_reason: str
+    reused_tokens: int
+    computed_tokens: int
+    preemptions: int
+
+
+class Token(NamedTuple):
+    """One new id, and the text that it completes, possibly none."""
+
+    text: str
+    id: int
+
+
+class Request:
+    """A request that was submitted: iterate over it (`for` or `async for`) to get each Token, or call
+    `result`. Only one of them at a time gets the tokens."""
+
+    def __init__(self, scheduler: Scheduler, reply: Handle | None) -> None:
+        self.number = 0
+        self._scheduler, self._reply = scheduler, reply
+        self._items: queue.SimpleQueue[Token | Answer | Error] = queue.SimpleQueue()
+        self._end: Answer | Error | None = None
+        self._wake: Callable[[], None] | None = None
+
+    # ---- on the thread of the scheduler
+
+    def _put(self, item: Token | Answer | Error) -> None:
+        self._items.put(item)
+        wake = self._wake
+        if wake:
+            wake()
+
+    def _push(self, token: int) -> bool:
+        """Takes a new id; false: a stop text has come."""
+        if not self._reply:
+            self._put(Token("", token))
+            return True
+        with self._reply as reply:
+            call("gqac_reply_push", reply, token)
+            self._put(Token(_taken(reply), token))
+            return not lib.gqac_reply_stopped(reply)
+
+    def _finish(self, end: Any) -> None:
+        whole = ""
+        if self._reply:
+            with self._reply as reply:
+                call("gqac_reply_finish", reply)
+                rest = _taken(reply)
+                length = ctypes.c_size_t()
+                address = lib.gqac_reply_text(reply, ctypes.byref(length))
+                whole = take_text(address, length.value)
+            if rest:
+                self._put(Token(rest, -1))
+        if end.finish == c.GQAC_FINISH_FAILED:
+            diag = end.diag.contents
+            self._put(from_diag(diag.status, diag, lib.gqac_status_name(diag.status).decode()))
+            return
+        self._put(Answer(whole, list(end.ids[:end.n_ids]) if end.n_ids else [],
+                         decode(lib.gqac_finish_name(end.finish)), end.reused_tokens,
+                         end.computed_tokens, end.preemptions))
+
+    # ---- for the caller
+
+    def cancel(self) -> None:
+        """Ends the request with finish_reason "cancelled"."""
+        with self._scheduler.handle as scheduler:
+            lib.gqac_scheduler_cancel(scheduler, self.number)
+
+    def _keep(self, item: Token | Answer | Error) -> Token | None:
+        if isinstance(item, Token):
+            return item
+        self._end = item
+        if isinstance(item, Error):
+            raise item
+        return None
+
+    def __iter__(self) -> Iterator[Token]:
+        while self._end is None:
+            token = self._keep(self._items.get())
+            if token:
+                yield token
+
+    async def __aiter__(self) -> AsyncIterator[Token]:
+        import asyncio
+        loop, ready = asyncio.get_running_loop(), asyncio.Event()
+
+        def wake() -> None:
+            loop.call_soon_threadsafe(ready.set)
+
+        self._wake = wake
+        try:
+            while self._end is None:
+                ready.clear()
+                try:
+                    item = self._items.get_nowait()
+                except queue.Empty:
+                    await ready.wait()
+                    continue
+                token = self._keep(item)
+                if token:
+                    yield token
+        finally:
+            self._wake = None
+
+    def result(self) -> Answer:
+        """Waits for the end. Raises what made the request fail."""
+        for _ in self:
+            pass
+        return self._answer()
+
+    async def wait(self) -> Answer:
+        """The same for asyncio."""
+        async for _ in self:
+            pass
+        return self._answer()
+
+    def _answer(self) -> Answer:
+        if isinstance(self._end, Error):
+            raise self._end
+        assert self._end
+        return self._end
+
+
+def _taken(reply: Any) -> str:
+    length = ctypes.c_size_t()
+    address = lib.gqac_reply_take(reply, ctypes.byref(length))
+    return take_text(address, length.value)
+
+
+class Scheduler(Owner):
+    """Many requests on one model, packed into common steps; each gets the ids that it would get
+    alone, if the model is split-safe. tokens: maximum number of tokens in one step (0: 256);
+    running: of admitted requests (0: 64); kv: kind of cache; store: a PrefixStore whose prefixes
+    requests continue. A thread makes the steps while there are requests. close, or leaving the
+    context manager, cancels those that are left. Any thread may submit."""
+
+    def __init__(self, model: Model, *, tokens: int = 0, running: int = 0, kv: str | None = None,
+                 store: PrefixStore | None = None) -> None:
+        self.model = model
+        self._kept = text(kv)
+        options = make(c.gqac_scheduler_options, tokens=tokens, running=running, kv=self._kept)
+        self._lease = model.lease()
+        made = out_pointer()
+        parents = [model.program, self._lease.context.handle]
+        if store:
+            parents.append(store.handle)
+            options.store = store.handle.pointer
+        call("gqac_scheduler_create", self._lease.pointer, ctypes.byref(options),
+             ctypes.byref(made))
+        self._handle = Handle("scheduler", made, "gqac_scheduler_free", *parents)
+        self._requests: dict[int, Request] = {}
+        self._number = 0
+        self._changed = threading.Condition()
+        self._closing = False
+        self._token = c.gqac_request_token(self._on_token)
+        self._ended = c.gqac_request_ended(self._on_end)
+        self._thread = threading.Thread(target=self._work, name="gqac-scheduler", daemon=True)
+        self._thread.start()
+
+    @property
+    def handle(self) -> Handle:
+        """For calls."""
+        return self._handle
+
+    def __enter__(self) -> Scheduler:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Cancels what is left, and frees the scheduler."""
+        with self._changed:
+            self._closing = True
+            self._lease.stop.flag.value = True
+            self._changed.notify()
+        self._thread.join()
+        self._handle.close()
+        self._lease.stop.flag.value = False
+
+    def submit(self, prompt: str | None = None, *, ids: Iterable[int] | None = None,
+               max_new_tokens: int = 128, stop: Iterable[str] = (),
+               eos: Iterable[int] | None = None, priority: int = 0, tenant: str | None = None,
+               sequence: Sequence | None = None, **choice: Any) -> Request:
+        """Submits a text or ids; the result is the Request. sequence: the request continues a
+        sequence, and the prompt is what follows. Higher priorities are first. `choice` are the
+        sampling options of Model.generate. Raises InputError for an empty prompt or one that is too
+        long, UsageError."""
+        if (prompt is None) == (ids is None):
+            raise UsageError("submit needs either a prompt or ids", status="USAGE")
+        array, n = id_array(self.model.tokenize(prompt) if prompt is not None else ids)
+        try:
+            chosen, _bias = sampling(self.model, **choice)
+        except TypeError as error:
+            raise no_option("submit", error) from None
+        own = self.model.settings
+        ends, n_eos = id_array(own.eos[:own.n_eos] if eos is None else eos)
+        made = Request(self, self._reply(list(stop)))
+        asked = make(c.gqac_request, prompt=array, n_prompt=n, max_new=max_new_tokens, n_eos=n_eos,
+                     eos=ends, priority=priority, tenant=text(tenant), on_token=self._token,
+                     on_end=self._ended)
+        asked.sampling = ctypes.pointer(chosen)
+        with self._changed:
+            self._number += 1
+            asked.arg = self._number
+            self._requests[self._number] = made
+            number = ctypes.c_int64()
+            try:
+                self._submit(asked, sequence, number)
+            except BaseException:
+                del self._requests[self._number]
+                raise
+            made.number = number.value
+            self._changed.notify()
+        return made
+
+    def _submit(self, asked: Any, sequence: Sequence | None, number: Any) -> None:
+        with self._handle as scheduler:
+            if sequence is None:
+                call("gqac_scheduler_submit", scheduler, ctypes.byref(asked), ctypes.byref(number))
+                return
+            with sequence.lock, sequence._handle as pointer:
+                asked = type(asked).from_buffer_copy(asked)
+                setattr(asked, "from", pointer)
+                call("gqac_scheduler_submit", scheduler, ctypes.byref(asked), ctypes.byref(number))
+
+    def _reply(self, stop: list[str]) -> Handle | None:
+        if not self.model.settings.has_tokenizer:
+            return None
+        stops = (ctypes.c_char_p * len(stop))(*[s.encode("utf-8") for s in stop])
+        made = out_pointer()
+        with self.model.texts as texts:
+            call("gqac_reply_create", texts, len(stop), stops, ctypes.byref(made))
+        handle = Handle("reply", made, "gqac_reply_free", self.model.texts)
+        handle.kept = stops
+        return handle
+
+    @property
+    def statistics(self) -> Statistics:
+        """Numbers of requests, steps and tokens."""
+        found = make(c.gqac_scheduler_statistics)
+        with self._handle as scheduler:
+            call("gqac_scheduler_get_statistics", scheduler, ctypes.byref(found))
+        return Statistics(*[getattr(found, name) for name in Statistics._fields])
+
+    # ---- the thread
+
+    def _on_token(self, arg: int, _: int, token: int) -> bool:
+        return self._requests[arg]._push(token)
+
+    def _on_end(self, arg: int, end: Any) -> None:
+        self._requests.pop(arg)._finish(end.contents)
+
+    def _work(self) -> None:
+        left = ctypes.c_int64()
+        while True:
+            with self._changed:
+                while not self._closing and not self._requests:
+                    self._changed.wait()
+                if self._closing:
+                    break
+            try:
+                with self._handle as scheduler:
+                    call("gqac_scheduler_step", scheduler, ctypes.byref(left))
+            except Error as error:
+                if not self._closing:
+                    self._fail(error)
+        for request in list(self._requests.values()):
+            request.cancel()
+        self._lease.stop.flag.value = False
+        if self._requests:  # on_end of each is called; nothing is computed
+            with self._handle as scheduler:
+                call("gqac_scheduler_step", scheduler, ctypes.byref(left))
+
+    def _fail(self, error: Error) -> None:
+        """A step failed for no single request: all end with the reason."""
+        for number, request in list(self._requests.items()):
+            request.cancel()
+            request._put(error)
+            self._requests[number] = Request(self, None)  # takes the end that follows

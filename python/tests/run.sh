@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 if [ "${GQAC_SANITIZED:-0}" != 0 ]; then
-  echo "Python has not the run time of the sanitizer; python/tests/threads.sh runs it under TSan"
+  echo "Python has not the run time of the sanitizer; python/tests/threads.py runs it under TSan"
   exit 77
 fi
 export PYTHONPATH="$PWD/python" PYTHONDONTWRITEBYTECODE=1 MYPY_CACHE_DIR=build/mypy

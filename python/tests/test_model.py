@@ -144,6 +144,8 @@ def test_equiv(model):
     assert (report.plans, report.compared) == (told["plans"], told["compared"])
     hits = gqac.testing.assert_split_invariant(model, tokens=6, via="prefix", splits=[3])
     assert hits.reused_tokens > 0 and hits.plans == 2
+    assert model.equiv(tokens=12, splits="random:5").plans == 5
+    assert model.equiv(tokens=12, splits=[3], batch=2).plans == 1
     for wrong in ({"splits": "some"}, {"via": "air"}, {"kv": "none"}, {"tokns": 3}):
         with pytest.raises(gqac.UsageError):
             model.equiv(**wrong)

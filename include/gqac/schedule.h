@@ -94,6 +94,11 @@ typedef bool gqac_request_token(void *arg, int64_t request, int64_t id);
  * tokens, those that were cached included, have rows. `done` increases from call to call, also
  * after a preemption. */
 typedef void gqac_request_progress(void *arg, int64_t request, int64_t done, int64_t total);
+/* Called once for each token of the prompt, in order, after the step that computed it: `logits`
+ * [vocabulary] predict the token after the one at `position`. They are valid during the callback.
+ */
+typedef void gqac_request_row(void *arg, int64_t request, int64_t position, const float *logits,
+                              int64_t vocabulary);
 /* Called once for each request; no other callback of the request follows. */
 typedef void gqac_request_ended(void *arg, const gqac_request_end *end);
 
@@ -120,6 +125,11 @@ typedef struct gqac_request {
     gqac_request_progress *on_progress;
     gqac_request_ended *on_end; /* each callback may be NULL */
     void *arg;
+    /* Not NULL: every token of the prompt is computed, as with `cold`, and its logits are reported.
+     * The request fails with UNSUPPORTED if the model returns only the logits of the last token.
+     * USAGE if there is a `from`. */
+    gqac_request_row *on_row;
+    bool cold; /* the request shares nothing with the store, in either direction */
 } gqac_request;
 /* Sets the defaults: greedy decoding of at most 128 ids. */
 static inline void gqac_request_init(gqac_request *request, const int64_t *prompt,

@@ -274,6 +274,7 @@ gqac_logits_callback = CFUNCTYPE(c_bool, c_void_p, POINTER(c_float), c_int64, PO
 gqac_observer = CFUNCTYPE(None, c_void_p, POINTER(gqac_observed))
 gqac_request_token = CFUNCTYPE(c_bool, c_void_p, c_int64, c_int64)
 gqac_request_progress = CFUNCTYPE(None, c_void_p, c_int64, c_int64, c_int64)
+gqac_request_row = CFUNCTYPE(None, c_void_p, c_int64, c_int64, POINTER(c_float), c_int64)
 gqac_request_ended = CFUNCTYPE(None, c_void_p, POINTER(gqac_request_end))
 
 gqac_attachment._fields_ = [
@@ -641,6 +642,8 @@ gqac_request._fields_ = [
     ("on_progress", gqac_request_progress),
     ("on_end", gqac_request_ended),
     ("arg", c_void_p),
+    ("on_row", gqac_request_row),
+    ("cold", c_bool),
 ]
 
 gqac_request_end._fields_ = [
@@ -980,6 +983,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "gqac_decode": (c_int, [c_void_p, c_void_p, c_int64, c_int64, POINTER(gqac_diag)]),
     "gqac_sample": (c_int, [POINTER(gqac_sampling), POINTER(c_float), c_int64, POINTER(c_int64), c_size_t, POINTER(c_int64), POINTER(c_double), POINTER(gqac_diag)]),
     "gqac_sampling_check": (c_int, [POINTER(gqac_sampling), c_int64, POINTER(gqac_diag)]),
+    "gqac_log_probabilities": (c_int, [POINTER(c_float), c_int64, c_int64, POINTER(c_double), c_int64, POINTER(gqac_scored_id), POINTER(c_int), POINTER(gqac_diag)]),
     "gqac_finish_name": (c_char_p, [c_int]),
     "gqac_generate": (c_int, [c_void_p, c_void_p, c_int, POINTER(gqac_generate_request), POINTER(POINTER(gqac_generation)), POINTER(gqac_diag)]),
     "gqac_generation_free": (None, [POINTER(gqac_generation)]),

@@ -418,3 +418,23 @@ gqac_status gqac_sample(const gqac_sampling *given, const float *logits, int64_t
     sampler_free(s);
     return status;
 }
+
+gqac_status gqac_log_probabilities(const float *logits, int64_t vocabulary, int64_t id,
+                                   double *log_probability, int64_t n_top, gqac_scored_id *top,
+                                   int *listed, gqac_diag *diag) {
+    double probability = 0;
+    sampler alone = {.vocabulary = vocabulary}, *s = NULL;
+    if (vocabulary < 1 || vocabulary > INT32_MAX)
+        GQAC_FAIL(diag, GQAC_UNSUPPORTED, "a row of %lld logits", (long long)vocabulary);
+    if (id < 0 || id >= vocabulary || n_top < 0)
+        GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "token id %lld of %lld, and the %lld most likely ids",
+                  (long long)id, (long long)vocabulary, (long long)n_top);
+    const softmax of = sampler_softmax(&alone, logits);
+    softmax_measure(&of, logits[id], &probability, log_probability);
+    if (!n_top)
+        return GQAC_OK;
+    GQAC_TRY(sampler_create(vocabulary, &s, diag));
+    *listed = sampler_top(s, &of, logits, n_top, top);
+    sampler_free(s);
+    return GQAC_OK;
+}

@@ -26,12 +26,13 @@ void pack_admit(gqac_scheduler *s) {
 
 static void add(gqac_scheduler *s, request *r, int64_t count) {
     const int64_t pending = request_pending(r);
+    const int64_t last = count == pending && r->given.max_new > 0;
     s->members[s->n] = r;
     s->items[s->n++] = (gqac_step_item){.size = sizeof *s->items,
                                         .sequence = r->sequence,
                                         .tokens = r->list + ((int64_t)r->n - pending),
                                         .count = count,
-                                        .n_logits = count == pending && r->given.max_new > 0};
+                                        .n_logits = r->given.on_row ? count : last};
 }
 
 /* True if only one token of the request is left to compute: a decode row. */

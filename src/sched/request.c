@@ -17,6 +17,8 @@ static gqac_status check(const gqac_scheduler *s, const gqac_request *given, gqa
         GQAC_FAIL(diag, GQAC_USAGE, "%d ids that end the answer, and no such list", given->n_eos);
     if (given->from && gqac_sequence_program(given->from) != s->program)
         GQAC_FAIL(diag, GQAC_USAGE, "the sequence `from` belongs to another program");
+    if (given->from && given->on_row)
+        GQAC_FAIL(diag, GQAC_USAGE, "the logits of the tokens of `from` cannot be reported");
     return GQAC_OK;
 }
 
@@ -140,7 +142,7 @@ gqac_status request_open(gqac_scheduler *s, request *r, gqac_diag *diag) {
     r->long_rope = s->threshold && (int64_t)r->n > s->threshold;
     if (r->base)
         status = gqac_snapshot_restore(r->base, &same, &r->sequence, diag);
-    else if (s->options.store && !r->given.from)
+    else if (s->options.store && !r->given.from && !r->given.cold && !r->given.on_row)
         status = open_in_store(s, r, &options, diag);
     else
         status = gqac_sequence_create(s->program, &options, &r->sequence, diag);
@@ -237,7 +239,8 @@ static void answer(gqac_scheduler *s, request *r, int item) {
     bool wanted = true;
     gqac_diag why = {0};
     const float *logits = gqac_context_logits(s->context, item, &rows, &vocabulary);
-    const gqac_status status = choose(s, r, logits, vocabulary, &wanted, &why);
+    const gqac_status status =
+        choose(s, r, logits + (rows - 1) * vocabulary, vocabulary, &wanted, &why);
     if (status != GQAC_OK) {
         gqac_diag_where(&why, "request %lld", (long long)r->number);
         request_end(s, r, GQAC_FINISH_FAILED, &why);
@@ -255,6 +258,17 @@ static void answer(gqac_scheduler *s, request *r, int item) {
         request_end(s, r, GQAC_FINISH_LENGTH, NULL);
 }
 
+/* Reports the logits of the tokens of the prompt before `done`, but for those that were reported.
+ */
+static void report_rows(gqac_scheduler *s, const request *r, int item, int64_t done) {
+    int64_t rows = 0, vocabulary = 0;
+    const float *logits = gqac_context_logits(s->context, item, &rows, &vocabulary);
+    const int64_t first = gqac_sequence_length(r->sequence) - rows;
+    for (int64_t at = r->reported; at < done; at++)
+        r->given.on_row(r->given.arg, r->number, at, logits + (at - first) * vocabulary,
+                        vocabulary);
+}
+
 void request_advance(gqac_scheduler *s, request *r, int item) {
     const int64_t length = gqac_sequence_length(r->sequence), total = (int64_t)r->n_prompt;
     const int64_t done = length < total ? length : total;
@@ -262,6 +276,8 @@ void request_advance(gqac_scheduler *s, request *r, int item) {
         request_end(s, r, GQAC_FINISH_CANCELLED, NULL);
         return;
     }
+    if (done > r->reported && r->given.on_row)
+        report_rows(s, r, item, done);
     if (done > r->reported && r->given.on_progress)
         r->given.on_progress(r->given.arg, r->number, done, total);
     r->reported = done > r->reported ? done : r->reported;

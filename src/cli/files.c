@@ -148,7 +148,7 @@ void cli_print_json(json_t *value) {
 gqac_status cli_print_json_line(cli *c, json_t *value) {
     if (!value)
         return cli_fail(c, GQAC_NO_MEMORY, "out of memory");
-    json_dumpf(value, stdout, JSON_COMPACT | JSON_REAL_PRECISION(10));
+    json_dumpf(value, stdout, JSON_COMPACT); /* of numbers, every bit */
     putchar('\n');
     json_decref(value);
     if (fflush(stdout) != 0)

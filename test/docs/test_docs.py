@@ -14,6 +14,7 @@ the negative controls and python3 (this interpreter) are on the PATH.
     python test/docs/test_docs.py [WORDS]      GQAC names the binary, GQAC_CONTROLS the controls
 """
 
+import contextlib
 import os
 import re
 import signal
@@ -140,9 +141,11 @@ class Shell:
         return -1, lines
 
     def close(self):
-        """Ends the shell."""
+        """Ends the shell, and what a block has left running in the background."""
         self.child.stdin.close()
         self.child.wait()
+        with contextlib.suppress(ProcessLookupError):
+            self.kill()
         self.child.stdout.close()
 
 

@@ -21,7 +21,8 @@ FUNCTION = 60
 EVERYWHERE = {"gqac/status.h", "gqac/status.def", "gqac/tensor.h", "gqac/dtype.def",
               "gqac/monitor.h", "gqac/log.h", "gqac/stop.h", "gqac/threads.h"}
 LIBRARIES = {  # first part of the header: the folders that wrap it
-    "jansson.h": {"text", "llm", "cli"},
+    "jansson.h": {"text", "llm", "serve", "cli"},
+    "event2": {"serve"},
     "utf8proc.h": {"text"},
     "protobuf-c": {"onnx"},
     "onnx.pb-c.h": {"onnx"},
@@ -185,6 +186,9 @@ WRONG = [  # source, text: each must be refused
     ("src/llm/chat.c", '/* */\n#include "runtime/program.h"\n'),
     ("src/cli/main.c", '/* */\n#include "base/str.h"\n'),
     ("src/cli/main.c", '/* */\n#include "api/load.h"\n'),
+    ("src/cli/main.c", '/* */\n#include "serve/serve_impl.h"\n'),
+    ("src/serve/job.c", '/* */\n#include "llm/llm.h"\n'),
+    ("src/llm/chat.c", "/* */\n#include <event2/event.h>\n"),
     ("src/targets/ref/ref.c", '/* */\nrow a[] = {{.name = "x", .op = "x", .run = f}, {.name = NULL}};\n'),
     ("src/targets/cpu/cpu.c", '/* */\n#define X(of) {.name = of, .op = of, .bind = f}\n'),
     ("include/gqac/gqac.h", '/* */\n#include "ir/ir.h"\n'),
@@ -218,6 +222,8 @@ RIGHT = [
     ("src/targets/cpu/matmul.c", '/* */\n#include "targets/call.h"\n#include "ops/matrices.h"\n'),
     ("src/api/load.c", '/* */\n#include <gqac/gqac.h>\n#include "runtime/program.h"\n'),
     ("src/cli/main.c", "/* */\n#include <gqac/text.h>\n#include <jansson.h>\n"),
+    ("src/cli/verb_serve.c", '/* */\n#include "serve/serve.h"\n'),
+    ("src/serve/http.c", '/* */\n#include <event2/event.h>\n#include <gqac/text.h>\n'),
     ("src/llm/chat.c", '/* */\n#include <gqac/gqac.h>\n#include "text/jinja/jinja.h"\n'),
     ("src/text/jinja/jinja.c", '/* */\n#include "text/jinja/jinja_impl.h"\n#include "text/unicode.h"\n'),
     ("src/ir/dim.c", "/* */\n" + "\n" * (LINES - 1)),

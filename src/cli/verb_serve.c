@@ -1,0 +1,228 @@
+/* gqac serve MODEL: answers HTTP requests until SIGTERM or SIGINT. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/caching.h"
+#include "cli/interrupt.h"
+
+#ifdef GQAC_SERVE
+#include "serve/serve.h"
+#endif
+
+static const cli_flag flags[] = {
+    {"host", "ADDRESS", "address to listen on; others than loopback need API keys (127.0.0.1)"},
+    {"port", "N", "port to listen on; 0: a free one, which is printed (8080)"},
+    {"api-key-file", "FILE",
+     "lines KEY or TENANT KEY; requests need one of the keys, and reuse prefixes of its tenant "
+     "only"},
+    {"name", "NAME", "name of the model in replies (that of the file or folder)"},
+    {"parallel", "N", "maximum number of requests that share the steps (64)"},
+    {"queue", "N", "maximum number of requests that wait; others get status 429 (256)"},
+    {"step-tokens", "N", "maximum number of tokens in one step (256)"},
+    {"context", "N", "maximum number of tokens, prompt and answer (the model's own)"},
+    {"kv", CLI_KINDS, "kind of KV cache (contiguous)"},
+    {"memory-budget", "MIB", "maximum memory of caches and steps (unlimited)"},
+    {"cache-budget", "MIB", "maximum memory of prefixes that are kept for later prompts (4096)"},
+    {"prefix-store", "DIR", "keeps prefixes in this folder too, for the next start"},
+    {"store-budget", "MIB", "maximum size of the folder of --prefix-store (4096)"},
+    {"body-limit", "MIB", "maximum size of a request (8)"},
+    {"connections", "N", "maximum number of connections (1024)"},
+    {"per-peer", "N", "maximum number of connections from one address (256)"},
+    {"time-limit", "S", "maximum seconds for an answer; 0: unlimited (0)"},
+    {"drain", "S", "when stopped, waits so many seconds for answers to be completed (30)"},
+    {NULL, NULL, NULL},
+};
+
+#ifdef GQAC_SERVE
+
+enum { MIB = 1 << 20 };
+
+typedef struct serving {
+    cli *c;
+    serve_options options;
+    serve_model model;
+    gqac_scheduler_options scheduler;
+    gqac_store_options store;
+    char name[256], digest[65];
+    serve *server;
+    gqac_text *text;
+    gqac_program *program;
+    gqac_context *context;
+    gqac_store *prefixes;
+} serving;
+
+static void print_log(void *arg, const char *line) {
+    (void)arg;
+    fprintf(stderr, "%s\n", line);
+}
+
+static gqac_status read_limits(serving *g) {
+    cli *c = g->c;
+    long long port, queue, connections, peer, body, drain, time;
+    GQAC_TRY(cli_number(c, "port", 0, 65535, 8080, &port));
+    GQAC_TRY(cli_number(c, "queue", 0, INT32_MAX, 256, &queue));
+    GQAC_TRY(cli_number(c, "connections", 1, 1000000, 1024, &connections));
+    GQAC_TRY(cli_number(c, "per-peer", 1, 1000000, 256, &peer));
+    GQAC_TRY(cli_number(c, "body-limit", 1, 1024, 8, &body));
+    GQAC_TRY(cli_number(c, "drain", 0, 86400, 30, &drain));
+    GQAC_TRY(cli_number(c, "time-limit", 0, 86400, 0, &time));
+    g->options = (serve_options){.host = cli_value(c, "host") ? cli_value(c, "host") : "127.0.0.1",
+                                 .port = (int)port,
+                                 .key_file = cli_value(c, "api-key-file"),
+                                 .body_bytes = body * MIB,
+                                 .queue = queue,
+                                 .connections = (int)connections,
+                                 .per_peer = (int)peer,
+                                 .request_seconds = (double)time,
+                                 .drain_seconds = (double)drain,
+                                 .log = cli_quiet(c) ? NULL : print_log};
+    return GQAC_OK;
+}
+
+static gqac_status read_steps(serving *g) {
+    cli *c = g->c;
+    long long parallel, tokens, context;
+    GQAC_TRY(cli_number(c, "parallel", 1, 100000, 64, &parallel));
+    GQAC_TRY(cli_number(c, "step-tokens", 1, INT32_MAX, parallel > 256 ? parallel : 256, &tokens));
+    GQAC_TRY(cli_number(c, "context", 1, INT64_MAX, 0, &context));
+    if (tokens < parallel)
+        return cli_usage(c, "--step-tokens %lld is less than --parallel %lld", tokens, parallel);
+    gqac_scheduler_options_init(&g->scheduler);
+    g->scheduler.running = parallel;
+    g->scheduler.tokens = tokens;
+    g->scheduler.kv = cli_value(c, "kv");
+    g->model.tokens = context;
+    return GQAC_OK;
+}
+
+static gqac_status read_store(serving *g) {
+    cli *c = g->c;
+    long long budget, folder_budget;
+    GQAC_TRY(cli_number(c, "cache-budget", 0, INT64_MAX / MIB, 4096, &budget));
+    GQAC_TRY(cli_number(c, "store-budget", 1, INT64_MAX / MIB, 4096, &folder_budget));
+    gqac_store_options_init(&g->store);
+    g->store.budget = budget * MIB;
+    g->store.folder = cli_value(c, "prefix-store");
+    if (cli_value(c, "store-budget") && !g->store.folder)
+        return cli_usage(c, "--store-budget goes with --prefix-store");
+    if (g->store.folder)
+        g->store.folder_budget = folder_budget * MIB;
+    return GQAC_OK;
+}
+
+/* The last part of the path, without its ending. */
+static void name_model(serving *g) {
+    const char *given = cli_value(g->c, "name"), *path = g->c->operands[0];
+    if (given) {
+        snprintf(g->name, sizeof g->name, "%s", given);
+        return;
+    }
+    size_t end = strlen(path);
+    while (end > 1 && path[end - 1] == '/')
+        end--;
+    size_t first = end;
+    while (first > 0 && path[first - 1] != '/')
+        first--;
+    snprintf(g->name, sizeof g->name, "%.*s", (int)(end - first), path + first);
+    char *dot = strrchr(g->name, '.');
+    if (dot && dot > g->name && (!strcmp(dot, ".gqac") || !strcmp(dot, ".onnx")))
+        *dot = '\0';
+}
+
+static gqac_status open_model(serving *g) {
+    cli *c = g->c;
+    gqac_options options;
+    int threads = 1;
+    long long budget = 0;
+    char path[4096];
+    GQAC_TRY(cli_threads(c, &threads));
+    GQAC_TRY(cli_number(c, "memory-budget", 1, INT64_MAX / MIB, 0, &budget));
+    GQAC_TRY(cli_options(c, &options));
+    GQAC_TRY(cli_model(c, &options, path, sizeof path));
+    GQAC_TRY(gqac_model_digest(path, &options, g->digest, &c->diag));
+    GQAC_TRY(cli_options(c, &options));
+    options.memory_budget = g->model.memory_budget = budget * MIB;
+    GQAC_TRY(
+        gqac_model_open(c->operands[0], &options, GQAC_TEXT_ALL, &g->program, &g->text, &c->diag));
+    cli_warn_ends(c, g->program, g->text);
+    const gqac_text_settings *x = gqac_text_get_settings(g->text);
+    cli_warn_refusal(c, "requests with texts are refused", x->tokenizer_refusal);
+    cli_warn_refusal(c, "chats are refused", x->template_refusal);
+    interrupt_hold(true);
+    const gqac_status status = gqac_context_create(g->program, threads, &g->context, &c->diag);
+    interrupt_hold(false);
+    return status;
+}
+
+static gqac_status open_store(serving *g) {
+    if (g->store.folder)
+        GQAC_TRY(caching_make_folder(g->c, g->store.folder));
+    const int keys = serve_keys(g->server);
+    g->store.tenant_budget = keys > 1 ? g->store.budget / keys : 0;
+    if (g->store.budget)
+        GQAC_TRY(gqac_store_create(g->program, &g->store, &g->prefixes, &g->c->diag));
+    g->scheduler.store = g->prefixes;
+    return GQAC_OK;
+}
+
+static gqac_status start(serving *g) {
+    cli *c = g->c;
+    GQAC_TRY(read_limits(g));
+    GQAC_TRY(read_steps(g));
+    GQAC_TRY(read_store(g));
+    GQAC_TRY(serve_open(&g->options, &g->server, &c->diag));
+    GQAC_TRY(open_model(g));
+    GQAC_TRY(open_store(g));
+    name_model(g);
+    g->model.name = g->name;
+    g->model.digest = g->digest;
+    g->model.context = g->context;
+    g->model.text = g->text;
+    g->model.store = g->prefixes;
+    g->model.saved = g->store.folder != NULL;
+    g->model.scheduler = &g->scheduler;
+    return serve_attach(g->server, &g->model, &c->diag);
+}
+
+static int run(cli *c) {
+    serving g = {.c = c};
+    interrupt_listen();
+    interrupt_listen_term();
+    gqac_status status = start(&g);
+    if (status == GQAC_OK) {
+        cli_clear_progress(c);
+        fprintf(stderr, "listening on %s\n", serve_url(g.server));
+        status = serve_run(g.server, &c->diag);
+    }
+    serve_free(g.server);
+    gqac_store_free(g.prefixes);
+    gqac_context_free(g.context);
+    gqac_program_free(g.program);
+    gqac_text_free(g.text);
+    return cli_finish(c, status);
+}
+
+#else
+
+static int run(cli *c) {
+    const gqac_status status = cli_usage(c, "this build of gqac has no server");
+    snprintf(c->diag.rule, sizeof c->diag.rule, "it was built without libevent");
+    snprintf(c->diag.hint, sizeof c->diag.hint,
+             "install libevent-dev and build gqac again (cmake -DGQAC_SERVE=ON)");
+    return cli_finish(c, status);
+}
+
+#endif
+
+extern const gqac_cli_verb gqac_cli_verb_serve;
+const gqac_cli_verb gqac_cli_verb_serve = {
+    .name = "serve",
+    .operands = "MODEL",
+    .least = 1,
+    .most = 1,
+    .summary = "answers OpenAI-style requests over HTTP",
+    .examples = "gqac serve tiny.gqac --prefix-store prefixes\n"
+                "gqac serve tiny.gqac --host 0.0.0.0 --port 80 --api-key-file keys.txt\n",
+    .flags = flags,
+    .formats = "table",
+    .run = run};

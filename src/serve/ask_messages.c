@@ -1,0 +1,128 @@
+/* Messages of a chat: as clients write them, and as templates know them. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "serve/serve_impl.h"
+
+/* The text of a content that is a list of parts. */
+static json_t *join_parts(const json_t *parts, size_t at, problem *p) {
+    char *text = NULL;
+    size_t length = 0;
+    FILE *out = open_memstream(&text, &length);
+    bool fine = out || problem_set(p, 500, NULL, NULL, "out of memory");
+    for (size_t i = 0; fine && i < json_array_size(parts); i++) {
+        const json_t *part = json_array_get(parts, i), *own = json_object_get(part, "text");
+        const char *type = json_string_value(json_object_get(part, "type"));
+        if (!json_is_object(part) || !json_is_string(own) || !type ||
+            (strcmp(type, "text") != 0 && strcmp(type, "input_text") != 0 &&
+             strcmp(type, "output_text") != 0)) {
+            fine = problem_set(p, 400, "unsupported_parameter", "messages",
+                               "part %zu of the content of message %zu is not of type 'text', the "
+                               "only one that this server supports",
+                               i, at);
+            break;
+        }
+        fwrite(json_string_value(own), 1, json_string_length(own), out);
+    }
+    if (out)
+        fclose(out);
+    json_t *joined = fine ? json_stringn(text ? text : "", length) : NULL;
+    free(text);
+    return joined;
+}
+
+/* Arguments of calls are a text of JSON in the API, and an object in templates. */
+static void parse_arguments(json_t *message) {
+    size_t i;
+    json_t *call;
+    json_array_foreach(json_object_get(message, "tool_calls"), i, call) {
+        json_t *function = json_object_get(call, "function");
+        const json_t *text = json_object_get(function, "arguments");
+        if (!json_is_string(text))
+            continue;
+        json_t *parsed = json_loadb(json_string_value(text), json_string_length(text), 0, NULL);
+        if (json_is_object(parsed))
+            json_object_set(function, "arguments", parsed);
+        json_decref(parsed);
+    }
+}
+
+static bool take_content(json_t *message, size_t at, problem *p) {
+    json_t *content = json_object_get(message, "content");
+    if (json_is_string(content))
+        return true;
+    if (json_is_array(content)) {
+        json_t *joined = join_parts(content, at, p);
+        return joined && json_object_set_new(message, "content", joined) == 0;
+    }
+    if ((!content || json_is_null(content)) && json_object_get(message, "tool_calls"))
+        return true;
+    return problem_set(p, 400, NULL, "messages",
+                       "the content of message %zu must be a text or a list of parts", at);
+}
+
+json_t *ask_messages(const json_t *messages, const char *name, problem *p) {
+    size_t i;
+    json_t *message, *copy;
+    if (!json_array_size(messages)) {
+        problem_set(p, 400, NULL, name, "'%s' must be a list of at least one message", name);
+        return NULL;
+    }
+    copy = json_deep_copy(messages);
+    json_array_foreach(copy, i, message) {
+        const json_t *role = json_object_get(message, "role");
+        if (!json_is_object(message) || !json_is_string(role))
+            problem_set(p, 400, NULL, name, "message %zu must be an object with a 'role'", i);
+        else if (take_content(message, i, p)) {
+            parse_arguments(message);
+            continue;
+        }
+        json_decref(copy);
+        return NULL;
+    }
+    return copy;
+}
+
+/* Puts what the template may use beside the messages. Fields of chat_template_kwargs come last, so
+ * that they decide. */
+static bool take_variables(const json_t *root, json_t *variables, problem *p) {
+    json_t *tools = NULL, *more = NULL;
+    const char *effort = NULL;
+    const json_t *choice = fields_get(root, "tool_choice");
+    const char *word = json_string_value(choice);
+    if (!fields_type(root, "tools", JSON_ARRAY, &tools, p) ||
+        !fields_type(root, "chat_template_kwargs", JSON_OBJECT, &more, p) ||
+        !fields_text(root, "reasoning_effort", 100, &effort, p))
+        return false;
+    if (choice && (!word || (strcmp(word, "none") != 0 && strcmp(word, "auto") != 0)))
+        return problem_set(p, 400, "unsupported_parameter", "tool_choice",
+                           "'tool_choice' must be 'none' or 'auto': this server cannot force a "
+                           "call");
+    if (tools && json_array_size(tools) && !(word && !strcmp(word, "none")))
+        json_object_set(variables, "tools", tools);
+    if (effort)
+        json_object_set_new(variables, "reasoning_effort", json_string(effort));
+    return !more || json_object_update(variables, more) == 0;
+}
+
+bool ask_render(serve *s, const json_t *root, json_t *messages, char **text, size_t *length,
+                problem *p) {
+    gqac_diag diag = {0};
+    json_t *own = ask_messages(messages, "messages", p);
+    bool generation = true;
+    if (!own)
+        return false;
+    json_t *variables = json_pack("{s:o}", "messages", own);
+    bool fine =
+        variables && fields_bool(root, "add_generation_prompt", &generation, p) &&
+        json_object_set_new(variables, "add_generation_prompt", json_boolean(generation)) == 0 &&
+        take_variables(root, variables, p);
+    char *encoded = fine ? json_dumps(variables, JSON_COMPACT) : NULL;
+    if (fine && !encoded)
+        fine = problem_set(p, 500, NULL, NULL, "out of memory");
+    if (fine && gqac_text_render(s->model.text, encoded, text, length, &diag) != GQAC_OK)
+        fine = problem_from(p, "messages", &diag);
+    free(encoded);
+    json_decref(variables);
+    return fine;
+}

@@ -1,0 +1,217 @@
+/* See fields.h. */
+#include "serve/fields.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { DEPTH = 64, VALUES = 400000 };
+
+bool problem_set(problem *p, int status, const char *code, const char *param, const char *fmt,
+                 ...) {
+    va_list args;
+    memset(p, 0, sizeof *p);
+    p->status = status;
+    snprintf(p->code, sizeof p->code, "%s", code ? code : "");
+    snprintf(p->param, sizeof p->param, "%s", param ? param : "");
+    va_start(args, fmt);
+    vsnprintf(p->message, sizeof p->message, fmt, args);
+    va_end(args);
+    return false;
+}
+
+static int http_status(gqac_status status) {
+    switch (status) {
+    case GQAC_USAGE:
+    case GQAC_INVALID_INPUT:
+    case GQAC_OUT_OF_RANGE:
+    case GQAC_UNSUPPORTED:
+    case GQAC_LIMIT:
+        return 400;
+    case GQAC_CAPACITY:
+    case GQAC_NO_MEMORY:
+    case GQAC_ABORTED:
+        return 503;
+    default:
+        return 500;
+    }
+}
+
+bool problem_from(problem *p, const char *param, const gqac_diag *diag) {
+    return problem_set(p, http_status(diag->status), gqac_status_name(diag->status), param,
+                       "%s%s%s%s%s", diag->what, *diag->rule ? "; " : "", diag->rule,
+                       *diag->hint ? "; try: " : "", diag->hint);
+}
+
+/* ---- parsing ------------------------------------------------------------- */
+
+/* Counts values and nesting of a text that may be JSON: a value takes far more memory than its
+ * text. */
+static bool is_modest(const char *text, size_t length, problem *p) {
+    size_t values = 1;
+    int depth = 0;
+    bool quoted = false;
+    for (size_t i = 0; i < length; i++) {
+        const char c = text[i];
+        if (quoted) {
+            i += c == '\\';
+            quoted = c != '"';
+            continue;
+        }
+        quoted = c == '"';
+        depth += (c == '[' || c == '{') - (c == ']' || c == '}');
+        values += c == ',' || c == '[' || c == '{';
+        if (depth > DEPTH)
+            return problem_set(p, 400, NULL, NULL, "the JSON is nested more than %d levels deep",
+                               DEPTH);
+        if (values > VALUES)
+            return problem_set(p, 400, NULL, NULL, "the JSON has more than %d values", VALUES);
+    }
+    return true;
+}
+
+json_t *fields_parse(const char *text, size_t length, problem *p) {
+    json_error_t why;
+    if (!is_modest(text, length, p))
+        return NULL;
+    json_t *root = json_loadb(text, length, JSON_REJECT_DUPLICATES, &why);
+    if (!root)
+        problem_set(p, 400, NULL, NULL, "the body is not JSON: %s, line %d, column %d", why.text,
+                    why.line, why.column);
+    else if (!json_is_object(root))
+        problem_set(p, 400, NULL, NULL, "the body is not a JSON object");
+    if (json_is_object(root))
+        return root;
+    json_decref(root);
+    return NULL;
+}
+
+/* ---- fields -------------------------------------------------------------- */
+
+static const char *const types[] = {"an object",        "an array", "a text", "a whole number",
+                                    "a decimal number", "true",     "false",  "null"};
+
+static bool wrong(problem *p, const char *name, const char *wanted, const json_t *found) {
+    return problem_set(p, 400, NULL, name, "'%s' is %s, but must be %s", name,
+                       types[json_typeof(found)], wanted);
+}
+
+json_t *fields_get(const json_t *root, const char *name) {
+    json_t *found = json_object_get(root, name);
+    return json_is_null(found) ? NULL : found;
+}
+
+bool fields_bool(const json_t *root, const char *name, bool *out, problem *p) {
+    const json_t *found = fields_get(root, name);
+    if (found && !json_is_boolean(found))
+        return wrong(p, name, "true or false", found);
+    if (found)
+        *out = json_is_true(found);
+    return true;
+}
+
+bool fields_int(const json_t *root, const char *name, int64_t least, int64_t most, int64_t *out,
+                problem *p) {
+    const json_t *found = fields_get(root, name);
+    if (!found)
+        return true;
+    int64_t value = json_integer_value(found);
+    if (json_is_real(found)) { /* 16.0 */
+        const double real = json_real_value(found);
+        if (!(fabs(real) < 9e15) || real != floor(real))
+            return wrong(p, name, "a whole number", found);
+        value = (int64_t)real;
+    } else if (!json_is_integer(found)) {
+        return wrong(p, name, "a whole number", found);
+    }
+    if (value < least || value > most)
+        return problem_set(p, 400, NULL, name, "'%s' is %lld, but must be from %lld to %lld", name,
+                           (long long)value, (long long)least, (long long)most);
+    *out = value;
+    return true;
+}
+
+bool fields_real(const json_t *root, const char *name, double least, double most, double *out,
+                 problem *p) {
+    const json_t *found = fields_get(root, name);
+    if (!found)
+        return true;
+    if (!json_is_number(found))
+        return wrong(p, name, "a number", found);
+    const double value = json_number_value(found);
+    if (!(value >= least && value <= most))
+        return problem_set(p, 400, NULL, name, "'%s' is %g, but must be from %g to %g", name, value,
+                           least, most);
+    *out = value;
+    return true;
+}
+
+bool fields_type(const json_t *root, const char *name, json_type type, json_t **out, problem *p) {
+    json_t *found = fields_get(root, name);
+    if (found && json_typeof(found) != type)
+        return wrong(p, name, types[type], found);
+    *out = found;
+    return true;
+}
+
+bool fields_text(const json_t *root, const char *name, size_t most, const char **out, problem *p) {
+    json_t *found = NULL;
+    if (!fields_type(root, name, JSON_STRING, &found, p))
+        return false;
+    if (found && json_string_length(found) > most)
+        return problem_set(p, 400, NULL, name, "'%s' has more than %zu bytes", name, most);
+    if (found)
+        *out = json_string_value(found);
+    return true;
+}
+
+/* Names, and the values with which they ask for nothing. */
+static const struct {
+    const char *name, *off[2];
+} unsupported[] = {
+    {"audio", {NULL}},
+    {"background", {"false"}},
+    {"best_of", {"1"}},
+    {"conversation", {NULL}},
+    {"dry_multiplier", {"0", "0.0"}},
+    {"function_call", {"\"none\"", "\"auto\""}},
+    {"functions", {"[]"}},
+    {"grammar", {"\"\""}},
+    {"guided_choice", {NULL}},
+    {"guided_grammar", {NULL}},
+    {"guided_json", {NULL}},
+    {"guided_regex", {NULL}},
+    {"json_schema", {NULL}},
+    {"length_penalty", {"1", "1.0"}},
+    {"logits_processors", {"[]"}},
+    {"lora", {"[]"}},
+    {"min_tokens", {"0"}},
+    {"mirostat", {"0"}},
+    {"modalities", {"[\"text\"]"}},
+    {"prediction", {NULL}},
+    {"previous_response_id", {NULL}},
+    {"prompt_logprobs", {"0"}},
+    {"response_format", {"{\"type\":\"text\"}"}},
+    {"structured_outputs", {NULL}},
+    {"suffix", {"\"\""}},
+    {"typical_p", {"1", "1.0"}},
+    {"use_beam_search", {"false"}},
+    {"web_search_options", {NULL}},
+};
+
+bool fields_supported(const json_t *root, problem *p) {
+    for (size_t i = 0; i < sizeof unsupported / sizeof *unsupported; i++) {
+        const json_t *found = fields_get(root, unsupported[i].name);
+        bool off = !found;
+        for (int k = 0; k < 2 && !off && unsupported[i].off[k]; k++) {
+            json_t *value = json_loads(unsupported[i].off[k], JSON_DECODE_ANY, NULL);
+            off = json_equal(found, value);
+            json_decref(value);
+        }
+        if (!off)
+            return problem_set(p, 400, "unsupported_parameter", unsupported[i].name,
+                               "'%s' is not supported by this server", unsupported[i].name);
+    }
+    return true;
+}

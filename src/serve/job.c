@@ -1,0 +1,270 @@
+/* Jobs: begin, end, and who is told what in between. Runs on the thread of connections. */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+
+#include "serve/serve_impl.h"
+
+/* ---- memory -------------------------------------------------------------- */
+
+static void free_tokens(tokens *t) {
+    for (size_t i = 0; i < t->n; i++)
+        free(t->list[i].top);
+    free(t->list);
+}
+
+static void free_job(job *j) {
+    serve *s = j->server;
+    job **at = &s->jobs;
+    while (*at && *at != j)
+        at = &(*at)->next;
+    if (*at)
+        *at = j->next;
+    for (int i = 0; i < j->n_legs; i++) {
+        gqac_reply_free(j->legs[i].reply);
+        free_tokens(&j->legs[i].tokens);
+        free(j->legs[i].text.data);
+        free(j->legs[i].row);
+    }
+    free(j->legs);
+    for (int i = 0; i < j->n_prompts; i++) {
+        free_tokens(&j->prompts[i].rows);
+        free(j->prompts[i].ids);
+        free(j->prompts[i].text);
+    }
+    free(j->prompts);
+    free((void *)j->stop);
+    free(j->bias);
+    free(j->tenant);
+    json_decref(j->root);
+    free(j);
+}
+
+static bool no_memory(problem *p) {
+    return problem_set(p, 500, NULL, NULL, "out of memory");
+}
+
+/* ---- begin --------------------------------------------------------------- */
+
+static bool make_leg(leg *l, job *j, leg_kind kind, int index, prompt *of, problem *p) {
+    gqac_diag diag = {0};
+    *l = (leg){.owner = j, .kind = kind, .index = index, .prompt = of};
+    if (kind == LEG_ANSWER || kind == LEG_COLD)
+        if (gqac_reply_create(j->server->model.text, j->n_stop, j->stop, &l->reply, &diag) !=
+            GQAC_OK)
+            return problem_from(p, "stop", &diag);
+    l->row = malloc((size_t)j->server->vocabulary * sizeof *l->row);
+    return l->row || no_memory(p);
+}
+
+/* A prompt that several answers share is computed once, but for its last token. */
+static bool is_shared(const job *j, const prompt *p) {
+    return j->n > 1 && p->n > 1;
+}
+
+static bool make_legs(job *j, problem *p) {
+    j->n_answers = (int)j->n * j->n_prompts;
+    j->legs = calloc((size_t)(2 * j->n_answers + j->n_prompts), sizeof *j->legs);
+    if (!j->legs)
+        return no_memory(p);
+    for (int cold = 0; cold <= j->verify; cold++)
+        for (int i = 0; i < j->n_answers; i++)
+            if (!make_leg(&j->legs[j->n_legs++], j, cold ? LEG_COLD : LEG_ANSWER, i,
+                          &j->prompts[i / j->n], p))
+                return false;
+    for (int i = 0; i < j->n_prompts; i++)
+        if (is_shared(j, &j->prompts[i]) &&
+            !make_leg(&j->legs[j->n_legs++], j, LEG_PREFIX, i, &j->prompts[i], p))
+            return false;
+    j->open = j->n_legs;
+    return true;
+}
+
+/* The place of another request: those that wait and those that run have one each. */
+static bool has_place(const serve *s, const job *j, problem *p) {
+    gqac_scheduler_statistics x = {.size = sizeof x};
+    int64_t running = s->model.scheduler->running;
+    gqac_scheduler_get_statistics(s->scheduler, &x, NULL);
+    if (x.waiting + x.running + j->n_legs <= running + s->options.queue)
+        return true;
+    return problem_set(p, 429, "busy", NULL,
+                       "%lld requests are waiting or running, and no more may wait; try again",
+                       (long long)(x.waiting + x.running));
+}
+
+static bool read_job(job *j, http_exchange *x, problem *p) {
+    size_t length = 0;
+    const char *body = http_body(x, &length);
+    j->root = fields_parse(body, length, p);
+    return j->root && fields_supported(j->root, p) && j->shape->ask(j, p) && make_legs(j, p) &&
+           has_place(j->server, j, p);
+}
+
+static void name_job(job *j) {
+    unsigned char random[12] = {0};
+    size_t n = (size_t)snprintf(j->id, sizeof j->id, "%s", j->shape->prefix);
+    if (getrandom(random, sizeof random, GRND_NONBLOCK) < 0)
+        memcpy(random, &j->server->last, sizeof j->server->last);
+    for (size_t i = 0; i < sizeof random; i++)
+        n += (size_t)snprintf(j->id + n, sizeof j->id - n, "%02x", random[i]);
+    j->created = (int64_t)time(NULL);
+}
+
+void job_start(serve *s, http_exchange *x, const job_shape *shape, const char *tenant) {
+    problem p = {0};
+    job *j = calloc(1, sizeof *j);
+    s->last++;
+    if (j) {
+        j->server = s;
+        j->shape = shape;
+        j->began = serve_seconds();
+        j->tenant = strdup(tenant);
+        name_job(j);
+    }
+    if (!j || !j->tenant) {
+        no_memory(&p);
+        route_problem(s, x, &p);
+        free(j);
+        return;
+    }
+    if (!read_job(j, x, &p)) {
+        free_job(j);
+        route_problem(s, x, &p);
+        return;
+    }
+    j->next = s->jobs;
+    s->jobs = j;
+    j->x = x;
+    http_set_user(x, j);
+    if (!leg_submit_all(j, &p)) {
+        j->x = NULL;
+        http_set_user(x, NULL);
+        route_problem(s, x, &p);
+        job_cancel(j);
+        job_flush(j);
+    }
+}
+
+/* ---- end ----------------------------------------------------------------- */
+
+void job_cancel(job *j) {
+    serve *s = j->server;
+    pthread_mutex_lock(&s->lock);
+    j->cancelled = true;
+    for (int i = 0; i < j->n_legs; i++)
+        if (j->legs[i].number && !j->legs[i].ended)
+            gqac_scheduler_cancel(s->scheduler, j->legs[i].number);
+    s->submitted = true; /* so that the next step ends them */
+    pthread_cond_signal(&s->work);
+    pthread_mutex_unlock(&s->lock);
+}
+
+static json_t *log_json(const job *j) {
+    json_t *usage = shape_usage(j);
+    json_t *line =
+        json_pack("{s:s, s:f, s:f, s:O}", "id", j->id, "seconds", serve_seconds() - j->began,
+                  "first_token_seconds", j->first > 0 ? j->first - j->began : 0.0, "usage", usage);
+    if (line && j->sampling.sample)
+        json_object_set_new(line, "seed", json_integer((json_int_t)j->sampling.seed));
+    json_decref(usage);
+    return line;
+}
+
+void job_leave(job *j) {
+    route_log(j->server, j->x, 499, log_json(j));
+    j->x = NULL;
+    job_cancel(j);
+    job_flush(j);
+}
+
+static void set_problem(job *j, int status, const char *code, const char *why) {
+    pthread_mutex_lock(&j->server->lock);
+    if (!j->problem.status)
+        problem_set(&j->problem, status, code, NULL, "%s", why);
+    pthread_mutex_unlock(&j->server->lock);
+    job_cancel(j);
+}
+
+void job_expire(serve *s, double now) {
+    for (job *j = s->jobs; j && s->options.request_seconds > 0; j = j->next)
+        if (now - j->began > s->options.request_seconds)
+            set_problem(j, 503, "time_limit", "the answer took longer than this server allows");
+}
+
+void job_cancel_all(serve *s, const char *why) {
+    for (job *j = s->jobs; j; j = j->next)
+        set_problem(j, 503, "stopping", why);
+}
+
+/* ---- replies ------------------------------------------------------------- */
+
+static void detach(job *j, int status) {
+    route_log(j->server, j->x, status, log_json(j));
+    http_set_user(j->x, NULL);
+    j->x = NULL;
+}
+
+static void reply_problem(job *j) {
+    http_exchange *x = j->x;
+    http_set_user(x, NULL);
+    j->x = NULL;
+    if (!http_is_streaming(x)) {
+        route_problem(j->server, x, &j->problem);
+        return;
+    }
+    route_log(j->server, x, j->problem.status, log_json(j));
+    json_t *error = route_problem_json(&j->problem);
+    j->x = x;
+    shape_send(j, "error", error);
+    j->x = NULL;
+    http_stream_end(x);
+}
+
+/* Sends what is new of a stream; false: it has ended by itself. */
+static void flush_stream(job *j, bool last) {
+    http_exchange *x = j->x;
+    if (!http_is_streaming(x))
+        http_stream_begin(x, "text/event-stream", "Cache-Control: no-cache\r\n");
+    if (!j->shape->stream(j, last)) {
+        detach(j, 499);
+        http_abort(x);
+        job_cancel(j);
+    } else if (last) {
+        detach(j, 200);
+        http_stream_end(x);
+    }
+}
+
+static void reply_whole(job *j) {
+    http_exchange *x = j->x;
+    json_t *value = j->shape->whole(j);
+    char *text = value ? json_dumps(value, JSON_COMPACT) : NULL;
+    json_decref(value);
+    detach(j, text ? 200 : 500);
+    if (text)
+        http_reply(x, 200, "application/json", NULL, text, strlen(text));
+    else
+        http_reply(x, 500, "application/json", NULL, "{}", 2);
+    free(text);
+}
+
+void job_flush(job *j) {
+    serve *s = j->server;
+    pthread_mutex_lock(&s->lock);
+    const bool last = !j->open, failed = j->problem.status;
+    pthread_mutex_unlock(&s->lock);
+    if (j->x && failed && last)
+        reply_problem(j);
+    else if (j->x && j->stream && !failed)
+        flush_stream(j, last);
+    else if (j->x && last)
+        reply_whole(j);
+    if (!last)
+        return;
+    pthread_mutex_lock(&s->lock);
+    const bool queued = j->dirty;
+    pthread_mutex_unlock(&s->lock);
+    if (!queued) /* else it is freed when its turn comes */
+        free_job(j);
+}

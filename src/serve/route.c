@@ -1,0 +1,387 @@
+/* Which request is answered by what; who may ask; errors; the small endpoints. */
+#include <arpa/inet.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/time.h>
+#include <time.h>
+
+#include "serve/serve_impl.h"
+
+static const char JSON_TYPE[] = "application/json";
+
+/* ---- replies ------------------------------------------------------------- */
+
+static void write_log(serve *s, const http_exchange *x, int status, json_t *more) {
+    char time_text[40];
+    struct timeval now;
+    struct tm utc;
+    gettimeofday(&now, NULL);
+    gmtime_r(&now.tv_sec, &utc);
+    const size_t n = strftime(time_text, sizeof time_text, "%Y-%m-%dT%H:%M:%S", &utc);
+    snprintf(time_text + n, sizeof time_text - n, ".%03dZ", (int)(now.tv_usec / 1000));
+    json_t *line = json_pack("{s:s, s:s, s:s, s:s, s:i}", "time", time_text, "peer", http_peer(x),
+                             "method", http_method(x), "path", http_path(x), "status", status);
+    if (line && more)
+        json_object_update(line, more);
+    char *text = line ? json_dumps(line, JSON_COMPACT) : NULL;
+    if (text)
+        s->options.log(s->options.log_arg, text);
+    free(text);
+    json_decref(line);
+}
+
+/* The path of a route, for counters: those of requests have no end. */
+static const char *known_path(const http_exchange *x);
+
+void route_log(serve *s, const http_exchange *x, int status, json_t *more) {
+    metrics_count_request(s->metrics, known_path(x), status);
+    if (s->options.log)
+        write_log(s, x, status, more);
+    json_decref(more);
+}
+
+static void send_json(http_exchange *x, int status, json_t *value, const char *headers) {
+    char *text = value ? json_dumps(value, JSON_COMPACT) : NULL;
+    static const char none[] =
+        "{\"error\":{\"message\":\"out of memory\",\"type\":\"server_error\"}}";
+    if (text)
+        http_reply(x, status, JSON_TYPE, headers, text, strlen(text));
+    else
+        http_reply(x, 500, JSON_TYPE, NULL, none, strlen(none));
+    free(text);
+    json_decref(value);
+}
+
+void route_json(serve *s, http_exchange *x, int status, json_t *value) {
+    route_log(s, x, status, NULL);
+    send_json(x, status, value, NULL);
+}
+
+json_t *route_problem_json(const problem *p) {
+    const char *type = p->status >= 500   ? "server_error"
+                       : p->status == 429 ? "rate_limit_error"
+                       : p->status == 401 ? "authentication_error"
+                                          : "invalid_request_error";
+    json_t *message = shape_text(p->message, strlen(p->message));
+    json_t *param = *p->param ? shape_text(p->param, strlen(p->param)) : json_null();
+    json_t *code = *p->code ? shape_text(p->code, strlen(p->code)) : json_null();
+    return json_pack("{s:{s:o, s:s, s:o, s:o}}", "error", "message", message, "type", type, "param",
+                     param, "code", code);
+}
+
+void route_problem(serve *s, http_exchange *x, const problem *p) {
+    const bool busy = p->status == 429 || p->status == 503;
+    route_log(s, x, p->status,
+              json_pack("{s:o}", "error", shape_text(p->message, strlen(p->message))));
+    send_json(x, p->status, route_problem_json(p),
+              busy               ? "Retry-After: 1\r\n"
+              : p->status == 401 ? "WWW-Authenticate: Bearer\r\n"
+                                 : NULL);
+}
+
+void route_refuse(void *arg, http_exchange *x, int status, const char *message) {
+    problem p;
+    problem_set(&p, status, NULL, NULL, "%s", message);
+    route_problem(arg, x, &p);
+}
+
+void route_gone(void *arg, http_exchange *x) {
+    job *j = http_user(x);
+    (void)arg;
+    if (j)
+        job_leave(j);
+    http_set_user(x, NULL);
+}
+
+/* ---- small endpoints ----------------------------------------------------- */
+
+typedef void endpoint(serve *s, http_exchange *x, const json_t *root, const char *tenant);
+
+static void health(serve *s, http_exchange *x, const json_t *root, const char *tenant) {
+    static const char *const words[] = {"loading", "ok", "stopping", "stopping"};
+    const serve_state state = serve_get_state(s);
+    (void)root, (void)tenant;
+    route_json(s, x, state == SERVE_READY ? 200 : 503, json_pack("{s:s}", "status", words[state]));
+}
+
+static json_t *model_json(const serve *s) {
+    return json_pack("{s:s, s:s, s:I, s:s, s:I, s:s}", "id", s->model.name, "object", "model",
+                     "created", (json_int_t)0, "owned_by", "gqac", "max_model_len",
+                     (json_int_t)(s->most < INT32_MAX ? s->most : INT32_MAX), "system_fingerprint",
+                     s->fingerprint);
+}
+
+static void models(serve *s, http_exchange *x, const json_t *root, const char *tenant) {
+    (void)root, (void)tenant;
+    route_json(s, x, 200, json_pack("{s:s, s:[o]}", "object", "list", "data", model_json(s)));
+}
+
+static void tokenize(serve *s, http_exchange *x, const json_t *root, const char *tenant) {
+    problem p;
+    const char *text = NULL;
+    bool special = true, spelled = true;
+    int64_t *ids = NULL;
+    size_t n = 0;
+    gqac_diag diag = {0};
+    gqac_tokenize_options options;
+    (void)tenant;
+    if (!fields_text(root, "content", SIZE_MAX, &text, &p) ||
+        (!text && !fields_text(root, "prompt", SIZE_MAX, &text, &p)) ||
+        !fields_bool(root, "add_special", &special, &p) ||
+        !fields_bool(root, "parse_special", &spelled, &p) ||
+        (!text && !problem_set(&p, 400, NULL, "content", "'content' is missing"))) {
+        route_problem(s, x, &p);
+        return;
+    }
+    gqac_tokenize_options_init(&options);
+    options.special = special;
+    options.plain = !spelled;
+    if (gqac_text_tokenize_with(s->model.text, text, strlen(text), &options, &ids, &n, &diag) !=
+        GQAC_OK) {
+        problem_from(&p, "content", &diag);
+        route_problem(s, x, &p);
+        return;
+    }
+    json_t *list = json_array();
+    for (size_t i = 0; i < n; i++)
+        json_array_append_new(list, json_integer(ids[i]));
+    gqac_release(ids);
+    route_json(s, x, 200,
+               json_pack("{s:o, s:I, s:I}", "tokens", list, "count", (json_int_t)n, "max_model_len",
+                         (json_int_t)(s->most < INT32_MAX ? s->most : INT32_MAX)));
+}
+
+static void detokenize(serve *s, http_exchange *x, const json_t *root, const char *tenant) {
+    problem p;
+    json_t *list = NULL;
+    prompt ids = {0};
+    char *text = NULL;
+    size_t length = 0;
+    gqac_diag diag = {0};
+    (void)tenant;
+    bool fine = fields_type(root, "tokens", JSON_ARRAY, &list, &p);
+    if (fine && !list)
+        fine = problem_set(&p, 400, NULL, "tokens", "'tokens' is missing");
+    fine = fine && ask_ids(list, INT64_MAX, "tokens", &ids, &p);
+    if (fine && gqac_text_detokenize(s->model.text, ids.ids, ids.n, false, &text, &length, &diag) !=
+                    GQAC_OK)
+        fine = problem_from(&p, "tokens", &diag);
+    if (fine)
+        route_json(s, x, 200,
+                   json_pack("{s:o, s:o}", "content", shape_text(text, length), "prompt",
+                             shape_text(text, length)));
+    else
+        route_problem(s, x, &p);
+    gqac_release(text);
+    free(ids.ids);
+}
+
+static void apply_template(serve *s, http_exchange *x, const json_t *root, const char *tenant) {
+    problem p;
+    json_t *messages = NULL;
+    char *text = NULL;
+    size_t length = 0;
+    (void)tenant;
+    if (fields_type(root, "messages", JSON_ARRAY, &messages, &p) &&
+        ask_render(s, root, messages, &text, &length, &p))
+        route_json(s, x, 200, json_pack("{s:o}", "prompt", shape_text(text, length)));
+    else
+        route_problem(s, x, &p);
+    gqac_release(text);
+}
+
+static void embeddings(serve *s, http_exchange *x, const json_t *root, const char *tenant) {
+    problem p;
+    (void)root, (void)tenant;
+    problem_set(&p, 501, "unsupported", NULL, "the model has no hidden states, so no embeddings");
+    route_problem(s, x, &p);
+}
+
+static void write_scheduler(serve *s, FILE *out) {
+    gqac_scheduler_statistics x = {.size = sizeof x};
+    if (gqac_scheduler_get_statistics(s->scheduler, &x, NULL) != GQAC_OK)
+        return;
+    metrics_value(out, "gqac_requests_waiting", "gauge", "Requests without a place in the steps.",
+                  (double)x.waiting);
+    metrics_value(out, "gqac_requests_running", "gauge", "Requests that take part in steps.",
+                  (double)x.running);
+    metrics_value(out, "gqac_steps_total", "counter", "Steps of the model.", (double)x.steps);
+    metrics_value(out, "gqac_reused_tokens_total", "counter", "Tokens whose rows were cached.",
+                  (double)x.reused_tokens);
+    metrics_value(out, "gqac_computed_tokens_total", "counter", "Tokens that were computed.",
+                  (double)x.computed_tokens);
+    metrics_value(out, "gqac_new_tokens_total", "counter", "Tokens of answers.",
+                  (double)x.new_tokens);
+    metrics_value(out, "gqac_preemptions_total", "counter",
+                  "Times that a request lost its rows for lack of memory.", (double)x.preemptions);
+}
+
+static void write_store(serve *s, FILE *out) {
+    gqac_store_statistics x = {.size = sizeof x};
+    if (!s->model.store || gqac_store_get_statistics(s->model.store, &x, NULL) != GQAC_OK)
+        return;
+    metrics_value(out, "gqac_store_hits_total", "counter", "Prompts that reused tokens.",
+                  (double)x.hits);
+    metrics_value(out, "gqac_store_misses_total", "counter", "Prompts that reused none.",
+                  (double)x.misses);
+    metrics_value(out, "gqac_store_evictions_total", "counter", "Prefixes that were removed.",
+                  (double)x.evictions);
+    metrics_value(out, "gqac_store_bytes", "gauge", "Bytes of cached prefixes.", (double)x.bytes);
+    metrics_value(out, "gqac_store_prefixes", "gauge", "Prefixes in memory.", (double)x.prefixes);
+    metrics_value(out, "gqac_store_damaged_files_total", "counter", "Files that were not used.",
+                  (double)x.damaged_files);
+    if (!s->saver)
+        return;
+    const saver_counts c = saver_get_counts(s->saver);
+    metrics_value(out, "gqac_store_saved_total", "counter", "Prefixes written to the folder.",
+                  (double)c.saved);
+    metrics_value(out, "gqac_store_unsaved_total", "counter",
+                  "Prefixes that could not be written, or had to wait too long.",
+                  (double)(c.failed + c.dropped));
+}
+
+static void write_metrics(serve *s, http_exchange *x, const json_t *root, const char *tenant) {
+    char *text = NULL;
+    size_t length = 0;
+    FILE *out = open_memstream(&text, &length);
+    (void)root, (void)tenant;
+    if (out) {
+        const gqac_program *program = gqac_context_program(s->model.context);
+        metrics_write(s->metrics, out);
+        write_scheduler(s, out);
+        write_store(s, out);
+        metrics_value(out, "gqac_connections", "gauge", "Open connections.",
+                      (double)http_connections(s->http));
+        metrics_value(out, "gqac_memory_bytes", "gauge",
+                      "Memory of cached rows, states and intermediate tensors.",
+                      (double)gqac_program_memory_used(program));
+        metrics_value(out, "gqac_memory_budget_bytes", "gauge", "Its maximum; 0: unlimited.",
+                      (double)s->model.memory_budget);
+        fclose(out);
+    }
+    route_log(s, x, 200, NULL);
+    http_reply(x, 200, "text/plain; version=0.0.4", NULL, text, length);
+    free(text);
+}
+
+static void completions(serve *s, http_exchange *x, const json_t *root, const char *tenant) {
+    (void)root;
+    job_start(s, x, &shape_completion, tenant);
+}
+
+static void chat(serve *s, http_exchange *x, const json_t *root, const char *tenant) {
+    (void)root;
+    job_start(s, x, &shape_chat, tenant);
+}
+
+/* ---- routing ------------------------------------------------------------- */
+
+static const struct route {
+    const char *method, *path;
+    endpoint *run;
+    bool open;  /* without a key, and before the model is ready */
+    bool typed; /* has a JSON body, which `run` gets; a job parses its own */
+} routes[] = {
+    {"GET", "/health", health, true, false},
+    {"GET", "/metrics", write_metrics, false, false},
+    {"GET", "/v1/models", models, false, false},
+    {"POST", "/v1/chat/completions", chat, false, false},
+    {"POST", "/v1/completions", completions, false, false},
+    {"POST", "/v1/embeddings", embeddings, false, false},
+    {"POST", "/tokenize", tokenize, false, true},
+    {"POST", "/detokenize", detokenize, false, true},
+    {"POST", "/apply-template", apply_template, false, true},
+};
+enum { ROUTES = sizeof routes / sizeof *routes };
+
+static const char *known_path(const http_exchange *x) {
+    for (int i = 0; i < ROUTES; i++)
+        if (!strcmp(http_path(x), routes[i].path))
+            return routes[i].path;
+    return "other";
+}
+
+static const struct route *find(http_exchange *x, problem *p) {
+    const char *method = http_method(x), *path = http_path(x);
+    bool known = false;
+    for (int i = 0; i < ROUTES; i++) {
+        if (strcmp(path, routes[i].path) != 0)
+            continue;
+        if (!strcmp(method, routes[i].method) ||
+            (!strcmp(method, "HEAD") && !strcmp(routes[i].method, "GET")))
+            return &routes[i];
+        known = true;
+    }
+    problem_set(p, known ? 405 : 404, NULL, NULL,
+                known ? "%s does not have the method %s" : "there is no endpoint %s (%s)", path,
+                method);
+    return NULL;
+}
+
+/* Without keys anybody on this machine may ask, but no page in a browser that has another name
+ * resolved to this address. */
+static bool is_local_host(const char *host) {
+    char name[256];
+    unsigned char bytes[16];
+    snprintf(name, sizeof name, "%s", host + (*host == '['));
+    name[strcspn(name, *host == '[' ? "]" : ":")] = '\0';
+    return !strcasecmp(name, "localhost") || inet_pton(AF_INET, name, bytes) == 1 ||
+           inet_pton(AF_INET6, name, bytes) == 1;
+}
+
+static bool may_ask(serve *s, const http_exchange *x, const char **tenant, problem *p) {
+    const char *given = http_header(x, "authorization"), *host = http_header(x, "host");
+    *tenant = "";
+    if (!s->keys) {
+        if (host && !is_local_host(host))
+            return problem_set(p, 403, NULL, NULL,
+                               "this server answers localhost and addresses only, not other names; "
+                               "with API keys it answers all");
+        return true;
+    }
+    const bool bearer = given && !strncasecmp(given, "Bearer ", 7);
+    *tenant = keys_tenant(s->keys, bearer ? given + 7 : "");
+    if (*tenant)
+        return true;
+    return problem_set(p, 401, "invalid_api_key", NULL,
+                       bearer ? "the API key is not known" : "an API key is needed");
+}
+
+/* A page in a browser cannot send this type to another site without being asked first. */
+static bool has_json(const http_exchange *x, problem *p) {
+    const char *type = http_header(x, "content-type");
+    if (type && strncasecmp(type, JSON_TYPE, strlen(JSON_TYPE)) != 0)
+        return problem_set(p, 415, NULL, NULL, "the body must have the type %s, not %.60s",
+                           JSON_TYPE, type);
+    return true;
+}
+
+static bool is_ready(serve *s, problem *p) {
+    const serve_state state = serve_get_state(s);
+    if (state == SERVE_READY)
+        return true;
+    return problem_set(p, 503, NULL, NULL,
+                       state == SERVE_LOADING ? "the model is loading" : "the server is stopping");
+}
+
+void route_request(void *arg, http_exchange *x) {
+    serve *s = arg;
+    problem p;
+    const char *tenant = "";
+    json_t *root = NULL;
+    size_t length = 0;
+    const struct route *r = find(x, &p);
+    bool fine = r && (r->open || (may_ask(s, x, &tenant, &p) && is_ready(s, &p)));
+    fine = fine && (strcmp(r->method, "POST") != 0 || has_json(x, &p));
+    if (fine && r->typed) {
+        const char *body = http_body(x, &length);
+        root = fields_parse(body, length, &p);
+        fine = root != NULL;
+    }
+    if (fine)
+        r->run(s, x, root, tenant);
+    else
+        route_problem(s, x, &p);
+    json_decref(root);
+}

@@ -1,0 +1,21 @@
+/* Writes prefixes to the folder of a store, on a thread of its own, so that no step waits for a
+ * disk. */
+#ifndef GQAC_SERVE_SAVER_H
+#define GQAC_SERVE_SAVER_H
+
+#include <gqac/store.h>
+
+typedef struct saver saver;
+typedef struct saver_counts {
+    int64_t saved, failed, dropped; /* sequences; dropped: too many were waiting */
+} saver_counts;
+
+/* The caller frees *out before the store. NO_MEMORY. */
+gqac_status saver_create(gqac_store *store, saver **out, gqac_diag *diag);
+/* Saves what is waiting first. */
+void saver_free(saver *s);
+/* Saves the tokens that a sequence has now, some time later. */
+void saver_add(saver *s, const char *tenant, const gqac_sequence *sequence);
+saver_counts saver_get_counts(saver *s);
+
+#endif

@@ -1,0 +1,234 @@
+/* Private to src/serve: the server, and its jobs.
+ *
+ * A job is one HTTP request that the model answers. It has legs, each a request of the scheduler:
+ * an answer for each choice; with `n` > 1, the prompt that the choices share; and with
+ * `verify_cache`, each answer once more without the store. Callbacks of the scheduler put what is
+ * new into the legs under the lock of the server, and wake the thread of connections, which sends
+ * it. Only that thread creates and frees jobs. */
+#ifndef GQAC_SERVE_IMPL_H
+#define GQAC_SERVE_IMPL_H
+
+#include <jansson.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "serve/fields.h"
+#include "serve/http.h"
+#include "serve/keys.h"
+#include "serve/metrics.h"
+#include "serve/saver.h"
+#include "serve/serve.h"
+
+typedef struct job job;
+typedef struct leg leg;
+
+/* Tokens of an answer, or of a prompt that is scored. */
+typedef struct scored {
+    int64_t id;
+    double log_probability; /* NAN: the first token of a prompt has none */
+    int n_top;
+    gqac_scored_id *top;
+} scored;
+
+typedef struct tokens {
+    scored *list;
+    size_t n, capacity;
+} tokens;
+
+typedef struct bytes {
+    char *data;
+    size_t n, capacity;
+} bytes;
+
+typedef struct prompt {
+    int64_t *ids;
+    size_t n;
+    char *text; /* of a completion, for echo; malloc'd */
+    size_t length;
+    tokens rows; /* its scores, if they are wanted */
+    int64_t reused;
+} prompt;
+
+typedef enum leg_kind { LEG_ANSWER, LEG_COLD, LEG_PREFIX } leg_kind;
+
+struct leg {
+    job *owner;
+    leg_kind kind;
+    int index; /* of the choice */
+    prompt *prompt;
+    gqac_reply *reply;
+    float *row;     /* [vocabulary] of the id that is chosen next */
+    uint64_t check; /* of all rows of logits so far */
+    /* under the lock */
+    int64_t number; /* of the scheduler; 0: not submitted */
+    tokens tokens;
+    bytes text;                  /* not sent yet */
+    size_t sent;                 /* tokens */
+    size_t offset;               /* characters of the text of these tokens */
+    bool ended, begun, finished; /* ended: by the scheduler; the others: in the reply */
+    gqac_finish finish;
+    double last; /* time of the last token */
+};
+
+typedef struct job_shape job_shape;
+
+struct job {
+    serve *server;
+    http_exchange *x; /* NULL: the client is gone, or has its reply */
+    const job_shape *shape;
+    char id[40];
+    int64_t created;
+    double began, first; /* seconds; first: of the first token, 0: none yet */
+    /* what is asked for */
+    json_t *root;
+    bool stream, usage, echo, scores, ids_wanted, verify, progress, ignore_eos;
+    int64_t n_top, n, max_new;
+    gqac_sampling sampling;
+    gqac_logit_bias *bias;
+    int n_stop;
+    const char **stop; /* in `root` */
+    char *tenant;
+    int n_prompts;
+    prompt *prompts;
+    /* legs: answers (n of each prompt), then cold ones, then prefixes */
+    int n_legs, n_answers;
+    leg *legs;
+    /* under the lock */
+    int open; /* legs that have not ended */
+    bool cancelled, dirty;
+    int64_t done, total; /* of the prompt */
+    bool progressed;
+    problem problem; /* status 0: none */
+    job *next, *next_dirty;
+};
+
+typedef enum serve_state { SERVE_LOADING, SERVE_READY, SERVE_DRAINING, SERVE_STOPPED } serve_state;
+
+struct serve {
+    serve_options options;
+    char url[300];
+    struct event_base *base;
+    http *http;
+    struct event *woken, *tick, *terms[2];
+    int wake; /* an eventfd */
+    keys *keys;
+    pthread_t thread;
+    bool started; /* the thread */
+    double began;
+    int64_t last; /* number of the last job */
+    job *jobs;    /* all; of the thread of connections */
+    int signals;
+    double drain_until;
+    metrics *metrics;
+    /* set by serve_attach, before the state is READY */
+    serve_model model;
+    int64_t most; /* tokens of prompt and answer */
+    int64_t vocabulary;
+    char fingerprint[400];
+    gqac_scheduler *scheduler;
+    saver *saver; /* NULL: nothing is saved */
+    pthread_mutex_t lock;
+    pthread_cond_t work;
+    /* under the lock */
+    serve_state state;
+    bool submitted; /* since the scheduler had nothing to do */
+    job *dirty;
+};
+
+double serve_seconds(void);
+/* Makes the thread of connections look at `dirty` and `state`. */
+void serve_wake(serve *s);
+serve_state serve_get_state(serve *s);
+/* Writes a message into the diag. */
+gqac_status serve_fail(gqac_diag *diag, gqac_status status, const char *fmt, ...) GQAC_PRINTF(3, 4);
+
+/* ---- route.c ------------------------------------------------------------- */
+
+/* http_events of the server. */
+void route_request(void *arg, http_exchange *x);
+void route_gone(void *arg, http_exchange *x);
+void route_refuse(void *arg, http_exchange *x, int status, const char *message);
+/* Replies with JSON, which is freed, and logs it. */
+void route_json(serve *s, http_exchange *x, int status, json_t *value);
+void route_problem(serve *s, http_exchange *x, const problem *p);
+json_t *route_problem_json(const problem *p);
+/* Logs and counts a reply; `more` (may be NULL) is freed. */
+void route_log(serve *s, const http_exchange *x, int status, json_t *more);
+
+/* ---- job.c: from a request to its legs ----------------------------------- */
+
+/* Answers a request of a shape; `tenant` is that of its key. */
+void job_start(serve *s, http_exchange *x, const job_shape *shape, const char *tenant);
+/* Ends all legs. */
+void job_cancel(job *j);
+/* The client is gone. */
+void job_leave(job *j);
+/* Sends what is new, and frees the job when all of it has ended. */
+void job_flush(job *j);
+/* Cancels jobs that take too long, or all, with a problem. */
+void job_expire(serve *s, double now);
+void job_cancel_all(serve *s, const char *why);
+
+/* ---- leg.c: callbacks of the scheduler ----------------------------------- */
+
+/* Submits all legs that wait for no other; false: *p says why not, and no leg is left. */
+bool leg_submit_all(job *j, problem *p);
+
+/* ---- ask.c: reading a request -------------------------------------------- */
+
+/* Fields that chat, completions and responses share. */
+bool ask_common(job *j, problem *p);
+bool ask_chat(job *j, problem *p);
+bool ask_completion(job *j, problem *p);
+/* Renders messages to the ids of prompt 0; `text`, if not NULL, receives the rendered text, which
+ * the caller frees with gqac_release. */
+bool ask_render(serve *s, const json_t *root, json_t *messages, char **text, size_t *length,
+                problem *p);
+/* Fills ids and max_new of a prompt from its text. */
+bool ask_tokenize(serve *s, const char *text, size_t length, bool special, prompt *out, problem *p);
+/* A copy of messages as templates know them: contents are texts, arguments of calls are objects. */
+json_t *ask_messages(const json_t *messages, const char *name, problem *p);
+/* Ids in JSON. */
+bool ask_ids(const json_t *list, int64_t vocabulary, const char *name, prompt *out, problem *p);
+
+/* ---- shape.c, shape_*.c: the JSON of replies ----------------------------- */
+
+struct job_shape {
+    const char *path;
+    const char *prefix; /* of ids */
+    bool (*ask)(job *j, problem *p);
+    json_t *(*whole)(job *j);
+    /* Sends what is new of a stream; `last`: all legs have ended. False: the client reads too
+     * slowly. */
+    bool (*stream)(job *j, bool last);
+};
+extern const job_shape shape_chat, shape_completion;
+/* What the HTTP thread takes from a leg: the text and tokens since the last call. */
+typedef struct fresh {
+    char *text;
+    size_t length;
+    size_t first, n; /* of leg->tokens */
+    bool last;       /* nothing more follows */
+} fresh;
+fresh shape_take(leg *l);
+json_t *shape_usage(const job *j);
+const char *shape_finish(const leg *l);
+/* "text of a token", as JSON; bytes that are no text become \xNN after "bytes:". *out is malloc'd.
+ */
+char *shape_token(const serve *s, int64_t id, size_t *length);
+json_t *shape_ids(const leg *l, size_t first, size_t n);
+/* Adds the ids of the prompt and the answer, if they are wanted. */
+void shape_add_ids(json_t *choice, const leg *l, size_t first, size_t n, bool with_prompt);
+json_t *shape_verified(const job *j);
+/* Chunks of streams that have no choices; `chunk` makes one of a list of choices. */
+typedef json_t *shape_chunk(const job *j, json_t *choices);
+/* How much of the prompt is computed, if that is wanted and new. */
+bool shape_progress(job *j, shape_chunk *chunk);
+/* Verification and usage, if they are wanted, and the end. */
+bool shape_stream_end(job *j, shape_chunk *chunk);
+/* Sends "data: VALUE\n\n"; the value is freed. */
+bool shape_send(job *j, const char *event, json_t *value);
+/* A text that may end in the middle of a character, as JSON. */
+json_t *shape_text(const char *text, size_t length);
+
+#endif

@@ -1,0 +1,148 @@
+/* What replies of all shapes have in common. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "serve/serve_impl.h"
+
+json_t *shape_text(const char *text, size_t length) {
+    json_t *value = json_stringn(text, length);
+    for (; !value && length; value = json_stringn(text, --length)) {
+        /* a message that was cut in the middle of a character */
+    }
+    return value ? value : json_string("");
+}
+
+fresh shape_take(leg *l) {
+    serve *s = l->owner->server;
+    pthread_mutex_lock(&s->lock);
+    const fresh f = {.text = l->text.data,
+                     .length = l->text.n,
+                     .first = l->sent,
+                     .n = l->tokens.n - l->sent,
+                     .last = l->ended};
+    l->text = (bytes){0};
+    l->sent = l->tokens.n;
+    pthread_mutex_unlock(&s->lock);
+    return f;
+}
+
+const char *shape_finish(const leg *l) {
+    return l->finish == GQAC_FINISH_LENGTH ? "length" : "stop";
+}
+
+json_t *shape_usage(const job *j) {
+    int64_t prompts = 0, reused = 0, answers = 0;
+    pthread_mutex_lock(&j->server->lock);
+    for (int i = 0; i < j->n_prompts; i++) {
+        prompts += (int64_t)j->prompts[i].n;
+        reused += j->prompts[i].reused;
+    }
+    for (int i = 0; i < j->n_answers; i++)
+        answers += (int64_t)j->legs[i].tokens.n;
+    pthread_mutex_unlock(&j->server->lock);
+    return json_pack("{s:I, s:I, s:I, s:{s:I}, s:{s:I, s:I, s:I}}", "prompt_tokens",
+                     (json_int_t)prompts, "completion_tokens", (json_int_t)answers, "total_tokens",
+                     (json_int_t)(prompts + answers), "prompt_tokens_details", "cached_tokens",
+                     (json_int_t)reused, "completion_tokens_details", "reasoning_tokens",
+                     (json_int_t)0, "accepted_prediction_tokens", (json_int_t)0,
+                     "rejected_prediction_tokens", (json_int_t)0);
+}
+
+char *shape_token(const serve *s, int64_t id, size_t *length) {
+    char *bytes = NULL, *text = NULL;
+    *length = 0;
+    if (gqac_text_token_bytes(s->model.text, id, &bytes, length, NULL, NULL) != GQAC_OK)
+        return strdup("");
+    json_t *valid = json_stringn(bytes, *length);
+    text = malloc(valid ? *length + 1 : 4 * *length + 7);
+    if (text && valid) {
+        memcpy(text, bytes, *length + 1);
+    } else if (text) {
+        size_t n = (size_t)sprintf(text, "bytes:");
+        for (size_t i = 0; i < *length; i++)
+            n += (size_t)sprintf(text + n, "\\x%02x", (unsigned char)bytes[i]);
+        *length = n;
+    }
+    json_decref(valid);
+    gqac_release(bytes);
+    return text;
+}
+
+json_t *shape_ids(const leg *l, size_t first, size_t n) {
+    json_t *list = json_array();
+    for (size_t i = first; i < first + n; i++)
+        json_array_append_new(list, json_integer(l->tokens.list[i].id));
+    return list;
+}
+
+void shape_add_ids(json_t *choice, const leg *l, size_t first, size_t n, bool with_prompt) {
+    const prompt *p = l->prompt;
+    if (!l->owner->ids_wanted)
+        return;
+    json_object_set_new(choice, "token_ids", shape_ids(l, first, n));
+    if (!with_prompt)
+        return;
+    json_t *list = json_array();
+    for (size_t i = 0; i < p->n; i++)
+        json_array_append_new(list, json_integer(p->ids[i]));
+    json_object_set_new(choice, "prompt_token_ids", list);
+}
+
+json_t *shape_verified(const job *j) {
+    int64_t ids = 0, differing = 0, rows = 0;
+    for (int i = 0; i < j->n_answers; i++) {
+        const leg *warm = &j->legs[i], *cold = &j->legs[j->n_answers + i];
+        const size_t a = warm->tokens.n, b = cold->tokens.n;
+        for (size_t k = 0; k < (a > b ? a : b); k++, ids++)
+            differing += k >= a || k >= b || warm->tokens.list[k].id != cold->tokens.list[k].id;
+        rows += warm->check != cold->check;
+    }
+    return json_pack("{s:b, s:I, s:I, s:b}", "equal", !differing && !rows, "tokens",
+                     (json_int_t)ids, "differing_ids", (json_int_t)differing, "same_logits",
+                     rows == 0);
+}
+
+bool shape_send(job *j, const char *event, json_t *value) {
+    char *text = value ? json_dumps(value, JSON_COMPACT) : NULL;
+    json_decref(value);
+    if (!text)
+        return false;
+    const size_t n = strlen(text) + strlen(event) + 32;
+    char *line = malloc(n);
+    const int length = line ? snprintf(line, n, "%s%s%sdata: %s\n\n", *event ? "event: " : "",
+                                       event, *event ? "\n" : "", text)
+                            : -1;
+    const bool sent = length > 0 && http_stream_send(j->x, line, (size_t)length);
+    free(line);
+    free(text);
+    return sent;
+}
+
+bool shape_progress(job *j, shape_chunk *chunk) {
+    pthread_mutex_lock(&j->server->lock);
+    const bool fresh = j->progress && j->progressed;
+    const int64_t done = j->done, total = j->total, reused = j->prompts[0].reused;
+    j->progressed = false;
+    pthread_mutex_unlock(&j->server->lock);
+    if (!fresh)
+        return true;
+    json_t *reply = chunk(j, json_array());
+    json_object_set_new(reply, "prompt_progress",
+                        json_pack("{s:I, s:I, s:I}", "total", (json_int_t)total, "cache",
+                                  (json_int_t)reused, "processed", (json_int_t)done));
+    return shape_send(j, "", reply);
+}
+
+bool shape_stream_end(job *j, shape_chunk *chunk) {
+    static const char done[] = "data: [DONE]\n\n";
+    if (j->usage || j->verify) {
+        json_t *reply = chunk(j, json_array());
+        json_object_set_new(reply, "usage", j->usage ? shape_usage(j) : json_null());
+        if (j->verify)
+            json_object_set_new(reply, "verify_cache", shape_verified(j));
+        if (!shape_send(j, "", reply))
+            return false;
+    }
+    return http_stream_send(j->x, done, sizeof done - 1);
+}

@@ -1,0 +1,151 @@
+/* Replies of /v1/completions, with the log-probabilities of OpenAI's older API: lists of tokens,
+ * values, alternatives and offsets. An offset counts characters of the text, an echoed prompt
+ * included. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "serve/serve_impl.h"
+
+typedef struct lists {
+    json_t *tokens, *values, *top, *offsets;
+} lists;
+
+static size_t characters(const char *text, size_t length) {
+    size_t n = 0;
+    for (size_t i = 0; i < length; i++)
+        n += ((unsigned char)text[i] & 0xc0) != 0x80;
+    return n;
+}
+
+/* Adds a token of which `of` (NULL: nothing) is known. */
+static void add(const serve *s, lists *all, int64_t id, const scored *of, size_t offset) {
+    size_t length = 0;
+    char *text = shape_token(s, id, &length);
+    json_t *top = of && of->n_top ? json_object() : json_null();
+    for (int i = 0; of && i < of->n_top; i++) {
+        size_t n = 0;
+        char *other = shape_token(s, of->top[i].id, &n);
+        if (other && !json_object_getn(top, other, n))
+            json_object_setn_new(top, other, n, json_real(of->top[i].log_probability));
+        free(other);
+    }
+    if (text && of && of->n_top)
+        json_object_setn_new(top, text, length, json_real(of->log_probability));
+    json_array_append_new(all->tokens, shape_text(text ? text : "", length));
+    json_array_append_new(all->values, of ? json_real(of->log_probability) : json_null());
+    json_array_append_new(all->top, top);
+    json_array_append_new(all->offsets, json_integer((json_int_t)offset));
+    free(text);
+}
+
+/* Bytes that a token has at `at` of a text; a special token that is not spelled there has none. */
+static size_t bytes_at(const serve *s, int64_t id, const char *text, size_t left) {
+    char *own = NULL;
+    size_t n = 0;
+    bool special = false;
+    if (gqac_text_token_bytes(s->model.text, id, &own, &n, &special, NULL) != GQAC_OK)
+        return 0;
+    if (special && text && (n > left || memcmp(own, text, n) != 0))
+        n = 0;
+    gqac_release(own);
+    return n < left ? n : left;
+}
+
+static void add_prompt(const leg *l, lists *all) {
+    const serve *s = l->owner->server;
+    const prompt *p = l->prompt;
+    for (size_t i = 0, at = 0; i < p->n; i++) {
+        const scored *of = i && i <= p->rows.n ? &p->rows.list[i - 1] : NULL;
+        add(s, all, p->ids[i], of, characters(p->text, at));
+        at += bytes_at(s, p->ids[i], p->text + at, p->length - at);
+    }
+}
+
+static void add_answer(leg *l, size_t first, size_t n, lists *all) {
+    const serve *s = l->owner->server;
+    for (size_t i = first; i < first + n; i++) {
+        const scored *of = &l->tokens.list[i];
+        char *own = NULL;
+        size_t length = 0;
+        bool special = false;
+        add(s, all, of->id, of, l->offset);
+        if (gqac_text_token_bytes(s->model.text, of->id, &own, &length, &special, NULL) == GQAC_OK)
+            l->offset += special ? 0 : characters(own, length);
+        gqac_release(own);
+    }
+}
+
+/* A choice with what is new of an answer. */
+static json_t *choice_json(leg *l, const fresh *f) {
+    const job *j = l->owner;
+    const bool echo = j->echo && !l->begun;
+    lists all = {json_array(), json_array(), json_array(), json_array()};
+    if (echo)
+        l->offset = characters(l->prompt->text, l->prompt->length);
+    if (j->scores && echo)
+        add_prompt(l, &all);
+    if (j->scores)
+        add_answer(l, f->first, f->n, &all);
+    json_t *scores = json_pack("{s:o, s:o, s:o, s:o}", "tokens", all.tokens, "token_logprobs",
+                               all.values, "top_logprobs", all.top, "text_offset", all.offsets);
+    char *text = malloc(f->length + l->prompt->length + 1);
+    const size_t before = echo && text ? l->prompt->length : 0;
+    if (before)
+        memcpy(text, l->prompt->text, before);
+    if (text && f->length)
+        memcpy(text + before, f->text, f->length);
+    json_t *choice = json_pack("{s:i, s:o, s:O, s:s?}", "index", l->index, "text",
+                               shape_text(text ? text : "", text ? before + f->length : 0),
+                               "logprobs", j->scores ? scores : json_null(), "finish_reason",
+                               f->last ? shape_finish(l) : NULL);
+    json_decref(scores);
+    free(text);
+    if (choice)
+        shape_add_ids(choice, l, f->first, f->n, !l->begun);
+    l->begun = true;
+    l->finished = f->last;
+    return choice;
+}
+
+static json_t *reply_json(const job *j, json_t *choices) {
+    return json_pack("{s:s, s:s, s:I, s:s, s:s, s:o}", "id", j->id, "object", "text_completion",
+                     "created", (json_int_t)j->created, "model", j->server->model.name,
+                     "system_fingerprint", j->server->fingerprint, "choices", choices);
+}
+
+static json_t *whole(job *j) {
+    json_t *choices = json_array();
+    for (int i = 0; i < j->n_answers; i++) {
+        fresh f = shape_take(&j->legs[i]);
+        json_array_append_new(choices, choice_json(&j->legs[i], &f));
+        free(f.text);
+    }
+    json_t *reply = reply_json(j, choices);
+    json_object_set_new(reply, "usage", shape_usage(j));
+    if (j->verify)
+        json_object_set_new(reply, "verify_cache", shape_verified(j));
+    return reply;
+}
+
+static bool send_choice(job *j, leg *l) {
+    fresh f = shape_take(l);
+    bool sent = true;
+    if (!l->finished && (f.n || f.length || f.last)) {
+        json_t *reply = reply_json(j, json_pack("[o]", choice_json(l, &f)));
+        if (j->usage)
+            json_object_set_new(reply, "usage", json_null());
+        sent = shape_send(j, "", reply);
+    }
+    free(f.text);
+    return sent;
+}
+
+static bool stream(job *j, bool last) {
+    for (int i = 0; i < j->n_answers; i++)
+        if (!send_choice(j, &j->legs[i]))
+            return false;
+    return shape_progress(j, reply_json) && (!last || shape_stream_end(j, reply_json));
+}
+
+const job_shape shape_completion = {"/v1/completions", "cmpl-", ask_completion, whole, stream};

@@ -1,0 +1,119 @@
+"""A running `gqac serve`, for the tests that ask it."""
+
+import contextlib
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+
+from harness import GQAC, ROOT, SANITIZED, SANITIZER, environment, gqac
+
+TINY = ROOT / "models" / "tiny-gqa"
+SLOW = 10 if SANITIZED else 1
+
+
+def absent():
+    """Was this gqac built without the server?"""
+    return "has no server" in gqac("serve", "nothing").err
+
+
+class Server:
+    """One process; its errors and its log are kept in a file."""
+
+    def __init__(self, *args, model=TINY, env=None, wait=True):
+        self.log = tempfile.NamedTemporaryFile(prefix="gqac-serve-")
+        words = [str(GQAC), "serve", str(model), "--port", "0", *map(str, args)]
+        self.child = subprocess.Popen(words, stderr=self.log, stdout=subprocess.DEVNULL,
+                                      env=environment(env))
+        self.url = self.port = None
+        if wait:
+            self.await_ready()
+
+    def await_ready(self):
+        """Wait for "listening on URL"."""
+        deadline = time.monotonic() + 60 * SLOW
+        while not (match := re.search(r"^listening on (http://\S+:(\d+))$", self.errors(), re.M)):
+            if self.child.poll() is not None or time.monotonic() > deadline:
+                raise AssertionError(f"the server does not listen:\n{self.errors()}")
+            time.sleep(0.005)
+        self.url, self.port = match[1], int(match[2])
+
+    def errors(self):
+        """What it has written to stderr."""
+        return Path(self.log.name).read_text(errors="replace")
+
+    def lines(self):
+        """Its log of requests."""
+        return [json.loads(line) for line in self.errors().splitlines() if line.startswith("{")]
+
+    def stop(self, number=signal.SIGTERM):
+        """Its exit code after a signal; what a sanitizer found is an error."""
+        if self.child.poll() is None:
+            self.child.send_signal(number)
+        code = self.child.wait(60 * SLOW)
+        said = self.errors()
+        for mark in SANITIZER:
+            if mark in said:
+                raise AssertionError(said[-4000:])
+        return code
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
+        self.log.close()
+
+    def request(self, path, body=None, key=None, headers=None):
+        """(status, JSON or text) of one request on a connection of its own."""
+        data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+        sent = {"Content-Type": "application/json", **(headers or {})}
+        if key:
+            sent["Authorization"] = f"Bearer {key}"
+        asked = urllib.request.Request(self.url + path, data=data, headers=sent)
+        try:
+            with urllib.request.urlopen(asked, timeout=60 * SLOW) as reply:
+                status, text = reply.status, reply.read().decode()
+        except urllib.error.HTTPError as error:
+            with contextlib.closing(error):
+                status, text = error.code, error.read().decode()
+        with contextlib.suppress(ValueError):
+            text = json.loads(text)
+        return status, text
+
+    def good(self, path, body=None, **more):
+        """The JSON of a request that must succeed."""
+        status, reply = self.request(path, body, **more)
+        if status != 200:
+            raise AssertionError(f"{status} {reply}")
+        return reply
+
+    def metric(self, name):
+        """A value of /metrics; 0: it is not there."""
+        text = self.request("/metrics")[1]
+        found = re.search(rf"^{re.escape(name)} (\S+)$", text, re.M)
+        return float(found[1]) if found else 0.0
+
+    def await_metric(self, name, value, seconds=10):
+        """Seconds until a metric has a value."""
+        began = time.monotonic()
+        while self.metric(name) != value:
+            if time.monotonic() > began + seconds * SLOW:
+                raise AssertionError(f"{name} is {self.metric(name)}, not {value}")
+            time.sleep(0.002)
+        return time.monotonic() - began
+
+    def connect(self):
+        """A plain socket."""
+        return socket.create_connection(("127.0.0.1", self.port), timeout=30 * SLOW)
+
+    def memory(self):
+        """Resident bytes."""
+        with open(f"/proc/{self.child.pid}/statm") as statm:
+            return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

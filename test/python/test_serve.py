@@ -1,0 +1,350 @@
+#!/usr/bin/env python3
+"""gqac serve: what the official client of OpenAI's API gets, and that it has the bits of the
+command line, whatever else the server does.
+
+    python test/python/test_serve.py
+"""
+
+import concurrent.futures
+import json
+import random
+import signal
+import sys
+import time
+
+import openai
+
+import harness
+from harness import Case, FULL, SANITIZED, gqac, write_ids
+from serving import SLOW, TINY, Server, absent
+
+PROMPT = "She had been a very short time at home, when"
+# Settings of a request, and the flags of `gqac generate` that mean the same.
+SETTINGS = [
+    ({}, ()),
+    ({"seed": 7}, ("--seed", 7)),
+    ({"seed": 8, "temperature": 1.3, "top_p": 0.9},
+     ("--seed", 8, "--temperature", 1.3, "--top-p", 0.9)),
+    ({"seed": 9, "top_k": 20, "min_p": 0.05}, ("--seed", 9, "--top-k", 20, "--min-p", 0.05)),
+    ({"temperature": 0, "presence_penalty": 0.5, "frequency_penalty": 0.25},
+     ("--temperature", 0, "--presence-penalty", 0.5, "--frequency-penalty", 0.25)),
+    ({"seed": 3, "repetition_penalty": 1.0, "logit_bias": {"262": 2.5, "13": -100}},
+     ("--seed", 3, "--repetition-penalty", 1.0, "--logit-bias", "262=2.5", "--logit-bias",
+      "13=-100")),
+    ({"stop": [" and", "the"]}, ("--stop", " and", "--stop", "the")),
+]
+
+
+def words(seed, n):
+    """A text of n words."""
+    pick = random.Random(seed)
+    return " ".join(pick.choice("she he was the of a home time long had Emma".split())
+                    for _ in range(n))
+
+
+class Served(Case):
+    """Tests with one server for all of them."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Server("--threads", 2)
+        cls.client = openai.OpenAI(base_url=cls.server.url + "/v1", api_key="none", max_retries=0)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.client.close()
+        assert cls.server.stop() == 0
+
+    def generate(self, prompt, *flags, n=16):
+        """The JSON of the command line."""
+        how = ("--prompt", prompt) if isinstance(prompt, str) else (
+            "--ids", write_ids(self.dir / "ids", prompt))
+        return self.good("generate", TINY, *how, "-n", n, "--format", "json", "--top-logprobs", 3,
+                         *flags).json()
+
+    def completion(self, prompt=PROMPT, most=16, **fields):
+        """The JSON of a completion, with ids and log-probabilities."""
+        return self.server.good("/v1/completions", {
+            "prompt": prompt, "max_tokens": most, "return_token_ids": True, "logprobs": 3, **fields})
+
+    def same(self, choice, want):
+        """A choice has the ids, the text and the bits of log-probabilities of the command line."""
+        self.assertEqual(choice["token_ids"], want["ids"])
+        self.assertEqual(choice["text"], want["text"])
+        scores = choice["logprobs"]
+        self.assertEqual(scores["token_logprobs"][-len(want["ids"]):],
+                         [x["logprob"] for x in want["logprobs"]])
+        for got, one in zip(scores["top_logprobs"][-len(want["ids"]):], want["logprobs"]):
+            self.assertLessEqual({x["logprob"] for x in one["top"]}, set(got.values()))
+
+    def test_bits(self):
+        """Ids, texts and log-probabilities of the command line, cold and cached, drawn and greedy."""
+        for fields, flags in SETTINGS:
+            with self.subTest(fields=fields):
+                want = self.generate(PROMPT, *flags)
+                for _ in range(2):
+                    reply = self.completion(**fields)
+                    self.same(reply["choices"][0], want)
+                self.assertEqual(reply["usage"]["prompt_tokens_details"]["cached_tokens"],
+                                 reply["usage"]["prompt_tokens"] - 1)
+                self.assertEqual(reply["choices"][0]["finish_reason"],
+                                 "length" if want["finish_reason"] == "length" else "stop")
+
+    def test_models(self):
+        """The list of models, and what identifies one."""
+        (model,) = self.client.models.list().data
+        self.assertEqual((model.id, model.object), ("tiny-gqa", "model"))
+        reply = self.client.completions.create(model="tiny-gqa", prompt="x", max_tokens=1)
+        self.assertRegex(reply.system_fingerprint, r"^gqac-n1/cpu/.*/model-[0-9a-f]{16}/text-[0-9a-f]{16}$")
+
+    def test_chat(self):
+        """A conversation has the answers of `gqac chat`, whole and as a stream."""
+        typed = self.dir / "typed"
+        typed.write_text("How do you do?\nAnd Emma?\n")
+        with open(typed, "rb") as stdin:
+            said = self.check(gqac("chat", TINY, "-q", "-n", 12, "--seed", 5, "--system", "Be kind.",
+                                   "--format", "json", stdin=stdin), 0)
+        messages = [{"role": "system", "content": "Be kind."}]
+        for line, turn in zip(typed.read_text().splitlines(), said.out.splitlines()):
+            want = json.loads(turn)
+            messages.append({"role": "user", "content": [{"type": "text", "text": line}]})
+            settings = {"model": "x", "messages": messages, "max_completion_tokens": 12, "seed": 5}
+            reply = self.client.chat.completions.create(
+                **settings, extra_body={"return_token_ids": True})
+            choice = reply.choices[0]
+            self.assertEqual(choice.message.content, want["text"])
+            self.assertEqual(choice.model_extra["token_ids"], want["ids"])
+            self.assertEqual(choice.message.role, "assistant")
+            chunks = list(self.client.chat.completions.create(
+                **settings, stream=True, stream_options={"include_usage": True}))
+            self.assertEqual(chunks[0].choices[0].delta.role, "assistant")
+            self.assertEqual("".join(c.choices[0].delta.content or "" for c in chunks if c.choices),
+                             want["text"])
+            self.assertEqual([c.choices[0].finish_reason for c in chunks if c.choices][-1], "length")
+            self.assertEqual(chunks[-1].choices, [])
+            self.assertEqual(chunks[-1].usage.completion_tokens, 12)
+            self.assertEqual({c.id for c in chunks}, {chunks[0].id})
+            messages.append({"role": "assistant", "content": want["text"]})
+        self.assertGreater(chunks[-1].usage.prompt_tokens_details.cached_tokens, 20)
+
+    def test_stream(self):
+        """A streamed completion is the whole one, in pieces; the last line is [DONE]."""
+        want = self.generate(PROMPT, "--seed", 2, n=40)
+        body = {"prompt": PROMPT, "max_tokens": 40, "seed": 2, "stream": True, "logprobs": 0,
+                "return_token_ids": True}
+        status, text = self.server.request("/v1/completions", body)
+        lines = text.strip().split("\n\n")
+        self.assertEqual((status, lines[-1]), (200, "data: [DONE]"))
+        choices = [json.loads(line.removeprefix("data: "))["choices"][0] for line in lines[:-1]]
+        self.assertEqual("".join(c["text"] for c in choices), want["text"])
+        self.assertEqual(sum((c["token_ids"] for c in choices), []), want["ids"])
+        self.assertEqual(sum((c["logprobs"]["token_logprobs"] for c in choices), []),
+                         [x["logprob"] for x in want["logprobs"]])
+
+    def test_chat_logprobs(self):
+        """Log-probabilities of a chat, with the bytes of tokens."""
+        reply = self.client.chat.completions.create(
+            model="x", messages=[{"role": "user", "content": "Yes?"}], max_tokens=5, logprobs=True,
+            top_logprobs=4, seed=1)
+        content = reply.choices[0].logprobs.content
+        self.assertEqual(len(content), 5)
+        self.assertEqual(b"".join(bytes(t.bytes) for t in content).decode(),
+                         reply.choices[0].message.content)
+        for token in content:
+            values = [t.logprob for t in token.top_logprobs]
+            self.assertEqual((len(values), values), (4, sorted(values, reverse=True)))
+            self.assertLessEqual(token.logprob, values[0])
+
+    def test_echo(self):
+        """A prompt is scored as `gqac score` does, cached or not, for texts, ids and lists."""
+        ids = [0, *gqac("tokenize", TINY, "--text", words(4, 200)).out.split()][1:]
+        ids = [int(i) for i in ids]
+        want = self.good("score", TINY, "--ids", write_ids(self.dir / "s", ids), "--format",
+                         "json").json()
+        for n in (0, 1):
+            reply = self.completion(ids, most=n, echo=True, logprobs=1)
+            scores = reply["choices"][0]["logprobs"]
+            values = scores["token_logprobs"][:len(ids)]
+            self.assertEqual((values[0], len(scores["token_logprobs"])), (None, len(ids) + n))
+            self.assertLess(abs(sum(values[1:]) + want["nll"]), 1e-9 * want["nll"])
+            self.assertEqual(reply["usage"]["completion_tokens"], n)
+            for value, top in list(zip(values, scores["top_logprobs"]))[1:]:
+                self.assertGreaterEqual(max(top.values()), value)
+        text = "Emma was \u00e9l\u00e9gante."
+        choices = self.completion([text, words(1, 9)], most=2, echo=True)["choices"]
+        self.assertTrue(choices[0]["text"].startswith(text))
+        self.assertEqual([c["index"] for c in choices], [0, 1])
+        offsets = choices[0]["logprobs"]["text_offset"]
+        self.assertEqual(offsets, sorted(offsets))
+        self.assertEqual(offsets[-2], len(text))
+
+    def test_choices(self):
+        """The first of n choices is that of n = 1; the others are drawn apart; the prompt is computed once."""
+        text = words(11, 90)
+        want = self.generate(text, "--seed", 6)
+        before = self.server.metric("gqac_computed_tokens_total")
+        reply = self.completion(text, seed=6, n=4)
+        self.same(reply["choices"][0], want)
+        self.assertEqual(len({tuple(c["token_ids"]) for c in reply["choices"]}), 4)
+        usage = reply["usage"]
+        self.assertEqual(self.server.metric("gqac_computed_tokens_total") - before,
+                         usage["prompt_tokens"] - usage["prompt_tokens_details"]["cached_tokens"]
+                         + 3 + 4 * 15)
+
+    def test_verify(self):
+        """A request that is computed again without the cache has the same ids and logits."""
+        text = words(5, 60)
+        self.completion(text)
+        for fields in ({"seed": 4}, {"n": 3, "temperature": 0.7, "ignore_eos": True}):
+            reply = self.completion(text, verify_cache=True, **fields)
+            self.assertGreater(reply["usage"]["prompt_tokens_details"]["cached_tokens"], 60)
+            self.assertEqual(reply["verify_cache"], {
+                "equal": True, "tokens": 16 * fields.get("n", 1), "differing_ids": 0,
+                "same_logits": True})
+
+    def test_errors(self):
+        """Errors that the client knows, with the field that is meant."""
+        ask = self.client.chat.completions.create
+        hello = [{"role": "user", "content": "Hello"}]
+        for param, fields in (("temperature", {"temperature": -1}), ("n", {"n": 0}),
+                              ("response_format", {"response_format": {"type": "json_object"}}),
+                              ("tool_choice", {"tool_choice": "required"}),
+                              ("messages", {"messages": []})):
+            with self.assertRaises(openai.BadRequestError) as caught:
+                ask(**{"model": "x", "messages": hello, "max_tokens": 1, **fields})
+            self.assertEqual(caught.exception.param, param)
+            self.assertIn(param, caught.exception.message)
+        with self.assertRaises(openai.BadRequestError) as caught:
+            ask(model="x", messages=[{"role": "user", "content": "word " * 2000}])
+        self.assertEqual(caught.exception.code, "context_length_exceeded")
+        with self.assertRaises(openai.InternalServerError) as caught:
+            self.client.embeddings.create(model="x", input="x")
+        self.assertEqual(caught.exception.status_code, 501)
+        reply = ask(model="x", messages=hello, max_tokens=1, extra_body={"unknown": {"a": [1]}})
+        self.assertEqual(reply.usage.completion_tokens, 1)
+
+    def test_tokens(self):
+        """Texts to ids and back, and the template alone."""
+        ids = self.server.good("/tokenize", {"content": "It was", "add_special": False})["tokens"]
+        want = gqac("tokenize", TINY, "--text", "It was").out.split()
+        self.assertEqual([0, *ids], [int(i) for i in want])
+        self.assertEqual(self.server.good("/detokenize", {"tokens": ids})["content"], "It was")
+        body = {"messages": [{"role": "user", "content": "x"}], "chat_template_kwargs":
+                {"add_generation_prompt": False}}
+        self.assertEqual(self.server.good("/apply-template", body)["prompt"], '<s>"x"\n\n')
+
+    def test_closed_stream(self):
+        """A client that closes its stream frees its work."""
+        stream = self.client.completions.create(model="x", prompt="I", max_tokens=1200, stream=True,
+                                                extra_body={"ignore_eos": True})
+        next(iter(stream))
+        stream.close()
+        self.server.await_metric("gqac_requests_running", 0)
+
+    def test_load(self):
+        """32 clients at once, with prefixes in common: no id and no bit differs from the command line."""
+        picks = random.Random(1)
+        heads = [words(k, 40) for k in range(3)]
+        cases = [(heads[k % 3] + " " + words(k, k % 23), *SETTINGS[picks.randrange(6)])
+                 for k in range(12)]
+        wants = [self.generate(text, *flags, n=12) for text, _, flags in cases]
+
+        def ask(k):
+            text, fields, _ = cases[k % len(cases)]
+            return self.completion(text, most=12, **fields)["choices"][0]
+        with concurrent.futures.ThreadPoolExecutor(32) as pool:
+            for k, choice in enumerate(pool.map(ask, range(500 if FULL else 96))):
+                self.same(choice, wants[k % len(cases)])
+
+
+class Lives(Case):
+    """Servers with settings of their own: start, stop, keys, limits."""
+
+    def test_restart(self):
+        """Prefixes are found again after SIGTERM, and after SIGKILL those that were written; same bits."""
+        body = {"prompt": words(3, 80), "max_tokens": 8, "seed": 3, "return_token_ids": True}
+        args = ("--prefix-store", self.dir / "store", "--threads", 1)
+        replies = []
+        for number in (signal.SIGTERM, signal.SIGKILL, signal.SIGTERM):
+            with Server(*args) as server:
+                replies.append(server.good("/v1/completions", body))
+                if number == signal.SIGKILL:
+                    server.await_metric("gqac_store_saved_total", 1)
+                self.assertEqual(server.stop(number), 0 if number == signal.SIGTERM else -9)
+        self.assertEqual(len({str(r["choices"]) for r in replies}), 1)
+        n = replies[0]["usage"]["prompt_tokens"]
+        self.assertEqual([r["usage"]["prompt_tokens_details"]["cached_tokens"] for r in replies],
+                         [0, n - 1, n - 1])
+        self.good("cache", "verify", self.dir / "store")
+
+    def test_keys(self):
+        """Each key has its tenant; without a key nothing but /health is answered."""
+        file = self.dir / "keys"
+        file.write_text("# two of one tenant\nred key-1\nred key-2\n\nkey-3\n")
+        body = {"prompt": words(3, 80), "max_tokens": 1}
+        with Server("--api-key-file", file, "--host", "0.0.0.0") as server:
+            self.assertEqual(server.request("/health")[0], 200)
+            for key in (None, "", "key-", "key-11", "k" * 5000, "red"):
+                for path in ("/v1/models", "/metrics"):
+                    self.assertEqual(server.request(path, key=key)[0], 401, key)
+            reused = [server.good("/v1/completions", {**body, **more}, key=key)["usage"]
+                      ["prompt_tokens_details"]["cached_tokens"]
+                      for key, more in (("key-1", {}), ("key-3", {}), ("key-2", {}),
+                                        ("key-2", {"cache_salt": "s"}), ("key-3", {}))]
+            self.assertEqual([n > 0 for n in reused], [False, False, True, False, True])
+            self.assertNotIn("key-", server.errors())
+        self.check(gqac("serve", TINY, "--host", "0.0.0.0", "--port", 0), 2, "--api-key-file")
+        for text in ("", "a b c\n", "x" * 300):
+            file.write_text(text)
+            self.check(gqac("serve", TINY, "--api-key-file", file, "--port", 0), 4)
+        self.check(gqac("serve", TINY, "--api-key-file", self.dir / "none", "--port", 0), 5)
+
+    def test_left(self):
+        """A client that leaves during its prompt frees its work within 100 ms."""
+        body = json.dumps({"prompt": words(99, 500), "max_tokens": 1}).encode()
+        with Server("--target", "ref", "--step-tokens", 8, "--parallel", 1) as server:
+            for _ in range(2):
+                with server.connect() as s:
+                    s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+                              b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
+                    server.await_metric("gqac_requests_running", 1)
+                self.assertLess(server.await_metric("gqac_requests_running", 0), 0.1 * SLOW)
+                self.assertEqual(server.metric("gqac_requests_waiting"), 0)
+            self.assertEqual(server.metric("gqac_new_tokens_total"), 0)
+
+    def test_names(self):
+        """Without keys, a page of another name that resolves to this machine gets nothing."""
+        with Server() as server:
+            for host, status in (("evil.example", 403), ("localhost:1", 200), ("127.0.0.1", 200),
+                                 ("[::1]:80", 200)):
+                self.assertEqual(server.request("/v1/models", headers={"Host": host})[0], status)
+            self.assertEqual(server.request("/tokenize", {"content": "x"},
+                                            headers={"Content-Type": "text/plain"})[0], 415)
+
+    def test_busy(self):
+        """What finds no place is told to try again; SIGTERM completes what runs, refuses what comes."""
+        with Server("--parallel", 1, "--queue", 1, "--threads", 1) as server:
+            body = {"prompt": "I", "max_tokens": 1200, "ignore_eos": True}
+            with concurrent.futures.ThreadPoolExecutor(8) as pool:
+                replies = list(pool.map(lambda _: server.request("/v1/completions", body), range(8)))
+            statuses = [status for status, _ in replies]
+            self.assertEqual(set(statuses), {200, 429}, statuses)
+            with concurrent.futures.ThreadPoolExecutor(1) as pool:
+                running = pool.submit(server.good, "/v1/completions", body)
+                server.await_metric("gqac_requests_running", 1)
+                self.assertEqual(server.stop(), 0)
+                self.assertEqual(running.result()["usage"]["completion_tokens"], 1200)
+
+    def test_loading(self):
+        """The port is taken before the model is loaded; a taken port, and no model, are errors."""
+        with Server() as server:
+            self.check(gqac("serve", TINY, "--port", server.port), 5, "--port 0")
+        self.check(gqac("serve", self.dir / "none", "--port", 0), 5)
+        self.check(gqac("serve", TINY, "--parallel", 9, "--step-tokens", 8), 2, "--step-tokens")
+
+
+if __name__ == "__main__":
+    if absent():
+        print("this gqac was built without the server")
+        sys.exit(77)
+    sys.exit(harness.main())

@@ -1,0 +1,282 @@
+#!/usr/bin/env python3
+"""gqac serve against requests that are wrong: each is answered with an error that says what is
+wrong, the server goes on, and its memory stays.
+
+    python test/python/test_serve_bad.py
+"""
+
+import http.client
+import json
+import socket
+import sys
+import time
+
+import harness
+from harness import Case, FULL, SANITIZED
+from serving import Server, absent
+
+CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
+HELLO = [{"role": "user", "content": "Hello"}]
+TYPES = [True, "x", {}, [1], 1.5, -1, 1e300, "\u00e9", [[]]]
+# field: values that are wrong
+FIELDS = {
+    "max_tokens": ["x", {}, [], 1.5, -1, 10**10, 1e300, True],
+    "temperature": ["x", {}, [], -0.1, 1e300, True],
+    "top_p": ["x", 0, 1.1, -1, []],
+    "min_p": ["x", -0.1, 1.1],
+    "top_k": ["x", -2, 1.5, 2**40],
+    "seed": ["x", 1.5, [], {}],
+    "n": [0, -1, 65, "x", 1.5, 10**15],
+    "stop": [1, [1], {}, "", [""], ["x"] * 17, "x" * 1001, [["x"]]],
+    "stream": ["x", 1, [], "true"],
+    "stream_options": [1, "x", []],
+    "logit_bias": [1, "x", [], {"x": 1}, {"-1": 1}, {"512": 1}, {"1": "x"}, {"": 1},
+                   {"99999999999999999999": 1}],
+    "presence_penalty": ["x", 1e9, []],
+    "frequency_penalty": ["x", -1e9],
+    "repetition_penalty": ["x", 0, -1],
+    "ignore_eos": [1, "x"],
+    "verify_cache": [1, "x"],
+    "return_token_ids": [1],
+    "cache_salt": [1, "x" * 129],
+    "model": [1, {}, "x" * 1001],
+    "response_format": [{"type": "json_object"}, {"type": "json_schema"}, "text", 1],
+    "grammar": ["root ::= x"],
+    "suffix": ["x"],
+    "best_of": [2],
+    "guided_json": [{}],
+    "prediction": [{"type": "content"}],
+    "function_call": [{"name": "x"}],
+    "functions": [[{"name": "x"}]],
+    "audio": [{}],
+}
+OF_TEXT = [{}, {"prompt": None}, {"prompt": 1}, {"prompt": {}}, {"prompt": []}, {"prompt": [[]]},
+           {"prompt": [-1]}, {"prompt": [512]}, {"prompt": [10**18]}, {"prompt": [1.5]},
+           {"prompt": ["x", 1]}, {"prompt": [1, "x"]}, {"prompt": [[1], "x", [[2]]]},
+           {"prompt": [1] * 1281}, {"prompt": "word " * 1500}, {"prompt": ["x"] * 257},
+           {"prompt": "x", "logprobs": True}, {"prompt": "x", "logprobs": 21},
+           {"prompt": "x", "echo": "yes"}]
+OF_CHAT = [{}, {"messages": 1}, {"messages": []}, {"messages": [1]}, {"messages": [{}]},
+           {"messages": [{"role": "user"}]}, {"messages": [{"role": 1, "content": "x"}]},
+           {"messages": [{"role": "user", "content": 1}]},
+           {"messages": [{"role": "user", "content": [1]}]},
+           {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
+           {"messages": [{"role": "user", "content": [{"type": "text", "text": 1}]}]},
+           {"messages": HELLO, "logprobs": 1}, {"messages": HELLO, "top_logprobs": 1},
+           {"messages": HELLO, "tools": {}}, {"messages": HELLO, "tool_choice": "required"},
+           {"messages": HELLO, "tool_choice": {"type": "function"}},
+           {"messages": HELLO, "chat_template_kwargs": []},
+           {"messages": HELLO, "max_completion_tokens": 0}]
+BODIES = [b"", b"x", b"{", b"}", b"[]", b"1", b'"x"', b"null", b"{'prompt': 1}", b'{"prompt": "x"',
+          b'{"prompt": "x"} x', b'{"prompt": "\xff"}', b'{"prompt": "\xc3\x28"}',
+          b'{"prompt": "\\ud800"}', b'{"prompt": "\\u0000"}', b'{"prompt": "a\x00b"}',
+          b'{"prompt": "x", "prompt": "y"}', b'{"prompt": NaN}', b'{"prompt": 1e999}',
+          b'{"max_tokens": 99999999999999999999999, "prompt": "x"}', b"\xef\xbb\xbf{}", b"\x00" * 99,
+          b"[" * 100000, b'{"a":' * 100000, b"[" * 65 + b"]" * 65,
+          b'{"prompt": [' + b"1," * 450000 + b"1]}", b'{"a": "' + b"x" * 9000000 + b'"}']
+LINE = b"GET /health HTTP/1.1\r\nHost: x\r\n"
+POST = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+# bytes, and the first word of the status that must be answered
+RAW = [
+    (b"\r\n\r\nGET\r\n\r\n", 400), (b"x\r\n\r\n", 400), (b"GET /health\r\n\r\n", 400),
+    (b"GET  /health HTTP/1.1\r\n\r\n", 400), (b"GET /health HTTP/2.0\r\nHost: x\r\n\r\n", 505),
+    (b"GET /health HTTP/1.1 \r\nHost: x\r\n\r\n", 505), (b"GET health HTTP/1.1\r\n\r\n", 400),
+    (b"GET /hea\x01lth HTTP/1.1\r\n\r\n", 400), (b"G\x00T /health HTTP/1.1\r\n\r\n", 400),
+    (b"GET /health HTTP/1.1\r\n\r\n", 400), (b"GET * HTTP/1.1\r\nHost: x\r\n\r\n", 400),
+    (LINE + b"Host: y\r\n\r\n", 400), (LINE + b" folded: x\r\n\r\n", 400), (LINE + b"x\r\n\r\n", 400),
+    (LINE + b": x\r\n\r\n", 400), (LINE + b"a b: x\r\n\r\n", 400), (LINE + b"a: \x01\r\n\r\n", 400),
+    (LINE + b"a: " + b"x" * 40000 + b"\r\n\r\n", 431), (LINE + b"a: b\r\n" * 101 + b"\r\n", 431),
+    (LINE + b"a: b\r\n" * 9000 + b"\r\n", 431), (b"GET /" + b"x" * 40000, 431),
+    (LINE + b"Expect: magic\r\nContent-Length: 3\r\n\r\n", 417),
+    (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n", 400),
+    (POST + b"Content-Length: x\r\n\r\n", 400), (POST + b"Content-Length: -1\r\n\r\n", 400),
+    (POST + b"Content-Length: 1, 2\r\n\r\n", 400),
+    (POST + b"Content-Length: 99999999999999999999\r\n\r\n", 400),
+    (POST + b"Content-Length: 9999999999\r\n\r\n", 413),
+    (POST + b"Content-Length: 1\r\nContent-Length: 1\r\n\r\nx", 400),
+    (POST + b"Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", 400),
+    (POST + b"Transfer-Encoding: gzip\r\n\r\n", 501),
+    (POST + b"Transfer-Encoding: chunked\r\n\r\nx\r\n", 400),
+    (POST + b"Transfer-Encoding: chunked\r\n\r\n-1\r\n", 400),
+    (POST + b"Transfer-Encoding: chunked\r\n\r\nffffffff\r\n", 413),
+    (POST + b"Transfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n", 400),
+    (POST + b"Transfer-Encoding: chunked\r\n\r\n1\r\nxyz\r\n", 400),
+    (POST + b"Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n" + b"a: b\r\n" * 9000, 431),
+    (b"DELETE /health HTTP/1.1\r\nHost: x\r\n\r\n", 405), (b"GET /v1/completions HTTP/1.1\r\nHost: localhost\r\n\r\n", 405),
+    (b"GET /../../etc/passwd HTTP/1.1\r\nHost: x\r\n\r\n", 404),
+    (b"GET /%00 HTTP/1.1\r\nHost: x\r\n\r\n", 404), (b"OPTIONS / HTTP/1.1\r\nHost: x\r\n\r\n", 404),
+]
+
+
+class Bad(Case):
+    """One server for all of them."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Server("--threads", 1, "--per-peer", 40)
+
+    @classmethod
+    def tearDownClass(cls):
+        assert cls.server.stop() == 0
+
+    def alive(self):
+        """The server still gives the same answer."""
+        reply = self.server.good(TEXT, {"prompt": "She had been", "max_tokens": 12})
+        self.assertEqual(reply["choices"][0]["text"], " spoken of, and the first")
+
+    def is_error(self, status, text, what):
+        """A 4xx (or 5xx of HTTP itself) with a message."""
+        self.assertIn(status, (400, 404, 405, 408, 413, 415, 417, 429, 431, 501, 505), what)
+        error = json.loads(text)["error"]
+        self.assertGreater(len(error["message"]), 8, what)
+        self.assertIn("type", error)
+
+    def bodies(self):
+        """(path, body) of every wrong request that is HTTP."""
+        for name, values in FIELDS.items():
+            for value in values:
+                yield TEXT, {"prompt": "x", "max_tokens": 1, name: value}
+            yield CHAT, {"messages": HELLO, "max_tokens": 1, name: values[0]}
+        for body in OF_TEXT:
+            yield TEXT, body
+        for body in OF_CHAT:
+            yield CHAT, body
+        for body in BODIES:
+            yield TEXT, body
+        for path, fields in (("/tokenize", ("content",)), ("/detokenize", ("tokens",)),
+                             ("/apply-template", ("messages",))):
+            for value in (None, 1, {}, [[]], ["x"], [-1], [10**18]):
+                yield path, {field: value for field in fields}
+
+    def test_bodies(self):
+        """Every wrong body, on connections that are used again; memory stays."""
+        cases = [(path, body if isinstance(body, bytes) else json.dumps(body).encode())
+                 for path, body in self.bodies()]
+        self.assertGreater(len(cases), 150)
+        connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=60)
+        sizes = []
+        for _ in range(20 if FULL else 2):
+            for path, body in cases:
+                connection.request("POST", path, body, {"Content-Type": "application/json"})
+                reply = connection.getresponse()
+                self.is_error(reply.status, reply.read(), (path, body[:200]))
+            sizes.append(self.server.memory())
+        connection.close()
+        if not SANITIZED:
+            self.assertLess(sizes[-1] - sizes[0], 4 << 20)
+        self.alive()
+        print(f"{len(cases)} wrong bodies")
+
+    def answer(self, sent, close=False):
+        """What is answered to bytes, until the server closes."""
+        with self.server.connect() as s:
+            try:
+                s.sendall(sent)
+                if close:
+                    s.shutdown(socket.SHUT_WR)
+                text = b""
+                while part := s.recv(65536):
+                    text += part
+            except ConnectionError:
+                pass
+            return text
+
+    def test_raw(self):
+        """Bytes that are not HTTP, or not whole: an error, and the connection ends."""
+        for sent, status in RAW:
+            with self.subTest(sent=sent[:80]):
+                text = self.answer(sent, close=status in (404, 405))
+                head, _, body = text.partition(b"\r\n\r\n")
+                self.assertEqual(head.split()[:2], [b"HTTP/1.1", b"%d" % status])
+                self.is_error(status, body, sent[:80])
+        self.alive()
+
+    def test_half_closed(self):
+        """A client that closes its side: what is complete is answered, the rest refused."""
+        body = json.dumps({"prompt": "I", "max_tokens": 1200, "ignore_eos": True}).encode()
+        whole = POST + b"Content-Length: %d\r\n\r\n" % len(body) + body
+        for sent, status in ((LINE + b"\r\n", 200), (LINE, 400), (whole[:-1], 400), (whole, 400),
+                             (b"G", 400)):
+            text = self.answer(sent, close=True)
+            self.assertEqual(text.split()[1], b"%d" % status, sent[:60])
+        self.assertEqual(self.answer(b"", close=True), b"")
+        self.server.await_metric("gqac_requests_running", 0)
+        self.alive()
+
+    def test_pipelined(self):
+        """Requests that are sent before their answers: all are answered, in order."""
+        ask = b'{"prompt": "x", "max_tokens": %d}'
+        sent = b""
+        for n in (1, 2, 3):
+            body = ask % n
+            sent += LINE + b"\r\n" + POST + b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
+        with self.server.connect() as s:
+            s.sendall(sent + LINE + b"Connection: close\r\n\r\n")
+            text = b""
+            while part := s.recv(65536):
+                text += part
+        self.assertEqual(text.count(b"HTTP/1.1 200 OK"), 7)
+        found = [json.JSONDecoder().raw_decode(part.decode())[0]
+                 for part in text.split(b"\r\n\r\n")[1:]]
+        self.assertEqual([x["usage"]["completion_tokens"] for x in found if "usage" in x], [1, 2, 3])
+
+    def test_chunked(self):
+        """A body in chunks, sent slowly."""
+        body = b'{"prompt": "x", "max_tokens": 1}'
+        with self.server.connect() as s:
+            s.sendall(POST + b"Transfer-Encoding: chunked\r\nConnection: close\r\n"
+                             b"Expect: 100-continue\r\n\r\n")
+            self.assertEqual(s.recv(100), b"HTTP/1.1 100 Continue\r\n\r\n")
+            for at in range(0, len(body), 7):
+                part = body[at:at + 7]
+                s.sendall(b"%x;a=b\r\n%s\r\n" % (len(part), part))
+                time.sleep(0.001)
+            s.sendall(b"0\r\nTrailer: x\r\n\r\n")
+            self.assertIn(b" 200 OK", s.recv(65536))
+
+    def test_crowd(self):
+        """More connections from one address than are allowed are refused, and the others work."""
+        crowd = [self.server.connect() for _ in range(45)]
+        try:
+            refused = 0
+            for s in crowd:
+                s.setblocking(False)
+            time.sleep(0.05)
+            for s in crowd:
+                try:
+                    refused += s.recv(100).startswith(b"HTTP/1.1 429")
+                except BlockingIOError:
+                    pass
+            self.assertEqual(refused, 5)
+            crowd[0].setblocking(True)
+            crowd[0].sendall(LINE + b"\r\n")
+            self.assertIn(b"200 OK", crowd[0].recv(1000))
+        finally:
+            for s in crowd:
+                s.close()
+        self.alive()
+
+    @harness.unittest.skipUnless(FULL, "long tier: waits for deadlines")
+    def test_slow(self):
+        """A head or a body that does not come in time is refused, however it drips."""
+        for sent in (LINE, POST + b"Content-Length: 1000\r\n\r\n"):
+            with self.server.connect() as s:
+                s.settimeout(1)
+                began, text = time.monotonic(), b""
+                s.sendall(sent)
+                while not text and time.monotonic() < began + 60:
+                    s.sendall(b"x")
+                    try:
+                        text = s.recv(1000)
+                    except TimeoutError:
+                        pass
+                self.assertIn(b" 408 ", text)
+                self.assertLess(time.monotonic() - began, 40)
+        self.alive()
+
+
+if __name__ == "__main__":
+    if absent():
+        print("this gqac was built without the server")
+        sys.exit(77)
+    sys.exit(harness.main())

@@ -5,6 +5,9 @@ add_library(gqac_cli_objects OBJECT ${GQAC_CLI_SOURCES} ${GQAC_GENERATED}/verb_t
 target_include_directories(gqac_cli_objects PRIVATE ${PROJECT_SOURCE_DIR}/src
   ${PROJECT_SOURCE_DIR}/include)
 target_link_libraries(gqac_cli_objects PRIVATE gqac_flags PkgConfig::JANSSON)
+if(TARGET gqac_serve)
+  target_compile_definitions(gqac_cli_objects PRIVATE GQAC_SERVE)
+endif()
 
 # Those of the further arguments that hold the pattern.
 function(gqac_holding pattern found)
@@ -34,14 +37,15 @@ function(gqac_variant name pattern)
     OUTPUT_NAME ${name} RUNTIME_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/controls)
   target_compile_definitions(control_${name} PRIVATE ${ARGN})
   target_include_directories(control_${name} PRIVATE ${PROJECT_SOURCE_DIR}/src)
-  target_link_libraries(control_${name} PRIVATE gqac gqac_flags PkgConfig::JANSSON m)
+  target_link_libraries(control_${name} PRIVATE $<TARGET_NAME_IF_EXISTS:gqac_serve> gqac gqac_flags
+    PkgConfig::JANSSON m)
 endfunction()
 
 # Negative controls: one rule of the numerics contract is broken on purpose, by the macro
 # GQAC_CONTROL_<NAME> in the sources of each target that has the rule.
 foreach(control MASK_OFF_BY_ONE UNROUNDED_CHUNK KERNEL_BY_ROWS THREAD_SPLIT CPU_SPLIT_BY_THREADS
     BF16_BY_ROWS PACKED_BEGIN ROTARY_BATCH STALE_BLOCK STORE_MISSES GPU_SPLIT_BY_GROUPS
-    WINDOW_EARLY CODES_BY_ROWS
+    WINDOW_EARLY CODES_BY_ROWS OTHER_ROW
     GPU_MERGE_DESCENDING GPU_ROWS_AFTER_END GPU_PIECES_DESCEND
     GPU_STALE_BLOCKS GPU_STALE_COPY)
   gqac_variant(${control} "GQAC_CONTROL_${control}" GQAC_CONTROL_${control})

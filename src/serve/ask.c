@@ -156,8 +156,7 @@ bool ask_tokenize(serve *s, const char *text, size_t length, bool special, promp
     return out->ids || problem_set(p, 500, NULL, NULL, "out of memory");
 }
 
-/* Checks the length of each prompt, and sets how long an answer may be at most. */
-static bool fit(job *j, int64_t fallback, problem *p) {
+bool ask_fit(job *j, int64_t most_new, problem *p) {
     const int64_t most = j->server->most;
     for (int i = 0; i < j->n_prompts; i++) {
         const int64_t n = (int64_t)j->prompts[i].n;
@@ -170,12 +169,11 @@ static bool fit(job *j, int64_t fallback, problem *p) {
                                (long long)n, (long long)most);
     }
     if (j->max_new < 0)
-        j->max_new = fallback;
+        j->max_new = most_new;
     return true;
 }
 
-/* The longest answer of a chat that does not say how long it may be. */
-static int64_t chat_length(const job *j) {
+int64_t ask_chat_length(const job *j) {
     const int64_t most = gqac_text_get_settings(j->server->model.text)->max_length;
     const int64_t n = (int64_t)j->prompts[0].n;
     if (!most)
@@ -183,7 +181,7 @@ static int64_t chat_length(const job *j) {
     return most > n ? most - n : 0;
 }
 
-static bool make_prompts(job *j, size_t n, problem *p) {
+bool ask_make_prompts(job *j, size_t n, problem *p) {
     j->prompts = calloc(n, sizeof *j->prompts);
     j->n_prompts = (int)n;
     return j->prompts || problem_set(p, 500, NULL, NULL, "out of memory");
@@ -194,7 +192,7 @@ bool ask_chat(job *j, problem *p) {
     bool wanted = false;
     char *text = NULL;
     size_t length = 0;
-    if (!ask_common(j, p) || !make_prompts(j, 1, p) ||
+    if (!ask_common(j, p) || !ask_make_prompts(j, 1, p) ||
         !fields_bool(j->root, "logprobs", &wanted, p) ||
         !fields_int(j->root, "top_logprobs", 0, TOP, &j->n_top, p) ||
         !fields_int(j->root, "max_tokens", 1, INT32_MAX, &j->max_new, p) ||
@@ -208,7 +206,7 @@ bool ask_chat(job *j, problem *p) {
         return false;
     const bool fine = ask_tokenize(j->server, text, length, false, &j->prompts[0], p);
     gqac_release(text);
-    return fine && fit(j, chat_length(j), p);
+    return fine && ask_fit(j, ask_chat_length(j), p);
 }
 
 /* A prompt of text or of ids. */
@@ -253,7 +251,7 @@ bool ask_completion(job *j, problem *p) {
         return problem_set(p, 400, NULL, "prompt", "'prompt' is %s", given ? "empty" : "missing");
     if (n > PROMPTS)
         return problem_set(p, 400, NULL, "prompt", "'prompt' has more than %d prompts", PROMPTS);
-    if (!ask_common(j, p) || !make_prompts(j, n, p) ||
+    if (!ask_common(j, p) || !ask_make_prompts(j, n, p) ||
         !fields_int(j->root, "logprobs", 0, TOP, &scores, p) ||
         !fields_bool(j->root, "echo", &j->echo, p) ||
         !fields_int(j->root, "max_tokens", 0, INT32_MAX, &j->max_new, p))
@@ -264,5 +262,5 @@ bool ask_completion(job *j, problem *p) {
         if (!ask_prompt(j, many ? json_array_get(given, i) : given, &j->prompts[i], p) ||
             !name_prompt(j, &j->prompts[i], p))
             return false;
-    return fit(j, 16, p); /* as OpenAI's API defines it */
+    return ask_fit(j, 16, p); /* as OpenAI's API defines it */
 }

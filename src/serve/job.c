@@ -34,6 +34,7 @@ static void free_job(job *j) {
         free(j->prompts[i].text);
     }
     free(j->prompts);
+    free(j->said);
     free((void *)j->stop);
     free(j->bias);
     free(j->tenant);

@@ -275,6 +275,11 @@ static void chat(serve *s, http_exchange *x, const json_t *root, const char *ten
     job_start(s, x, &shape_chat, tenant);
 }
 
+static void responses(serve *s, http_exchange *x, const json_t *root, const char *tenant) {
+    (void)root;
+    job_start(s, x, &shape_response, tenant);
+}
+
 /* ---- routing ------------------------------------------------------------- */
 
 static const struct route {
@@ -288,6 +293,7 @@ static const struct route {
     {"GET", "/v1/models", models, false, false},
     {"POST", "/v1/chat/completions", chat, false, false},
     {"POST", "/v1/completions", completions, false, false},
+    {"POST", "/v1/responses", responses, false, false},
     {"POST", "/v1/embeddings", embeddings, false, false},
     {"POST", "/tokenize", tokenize, false, true},
     {"POST", "/detokenize", detokenize, false, true},

@@ -90,6 +90,9 @@ struct job {
     char *tenant;
     int n_prompts;
     prompt *prompts;
+    char *said; /* of a streamed response so far */
+    size_t n_said;
+    int sequence; /* number of its next event */
     /* legs: answers (n of each prompt), then cold ones, then prefixes */
     int n_legs, n_answers;
     leg *legs;
@@ -180,6 +183,12 @@ bool leg_submit_all(job *j, problem *p);
 bool ask_common(job *j, problem *p);
 bool ask_chat(job *j, problem *p);
 bool ask_completion(job *j, problem *p);
+/* Makes the prompts, empty. */
+bool ask_make_prompts(job *j, size_t n, problem *p);
+/* Checks the length of each prompt. `most_new`: of an answer, if the request does not say it. */
+bool ask_fit(job *j, int64_t most_new, problem *p);
+/* The longest answer to a chat that does not say how long it may be. */
+int64_t ask_chat_length(const job *j);
 /* Renders messages to the ids of prompt 0; `text`, if not NULL, receives the rendered text, which
  * the caller frees with gqac_release. */
 bool ask_render(serve *s, const json_t *root, json_t *messages, char **text, size_t *length,
@@ -202,7 +211,7 @@ struct job_shape {
      * slowly. */
     bool (*stream)(job *j, bool last);
 };
-extern const job_shape shape_chat, shape_completion;
+extern const job_shape shape_chat, shape_completion, shape_response;
 /* What the HTTP thread takes from a leg: the text and tokens since the last call. */
 typedef struct fresh {
     char *text;

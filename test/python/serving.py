@@ -26,14 +26,13 @@ def absent():
 class Server:
     """One process; its errors and its log are kept in a file."""
 
-    def __init__(self, *args, model=TINY, env=None, wait=True):
+    def __init__(self, *args, model=TINY, env=None, tool=GQAC):
         self.log = tempfile.NamedTemporaryFile(prefix="gqac-serve-")
-        words = [str(GQAC), "serve", str(model), "--port", "0", *map(str, args)]
+        words = [str(tool), "serve", str(model), "--port", "0", *map(str, args)]
         self.child = subprocess.Popen(words, stderr=self.log, stdout=subprocess.DEVNULL,
                                       env=environment(env))
         self.url = self.port = None
-        if wait:
-            self.await_ready()
+        self.await_ready()
 
     def await_ready(self):
         """Wait for "listening on URL"."""

@@ -7,17 +7,19 @@ command line, whatever else the server does.
 
 import concurrent.futures
 import json
+import os
 import random
 import signal
 import sys
-import time
+from pathlib import Path
 
 import openai
 
 import harness
-from harness import Case, FULL, SANITIZED, gqac, write_ids
+from harness import Case, FULL, GQAC, gqac, write_ids
 from serving import SLOW, TINY, Server, absent
 
+CONTROL = Path(os.environ.get("GQAC_CONTROLS", GQAC.parent / "test" / "controls")) / "OTHER_ROW"
 PROMPT = "She had been a very short time at home, when"
 # Settings of a request, and the flags of `gqac generate` that mean the same.
 SETTINGS = [
@@ -126,6 +128,29 @@ class Served(Case):
             self.assertEqual({c.id for c in chunks}, {chunks[0].id})
             messages.append({"role": "assistant", "content": want["text"]})
         self.assertGreater(chunks[-1].usage.prompt_tokens_details.cached_tokens, 20)
+
+    def test_responses(self):
+        """A response is the chat of the same messages, whole and as events."""
+        want = self.server.good(
+            "/v1/chat/completions", {"max_tokens": 20, "seed": 3, "stop": ["e"], "messages": [
+                {"role": "system", "content": "Be kind."}, {"role": "user", "content": "Emma?"}]})
+        text = want["choices"][0]["message"]["content"]
+        for given in ("Emma?", [{"role": "user", "content": [{"type": "input_text", "text": "Emma?"}]}]):
+            asked = {"model": "x", "instructions": "Be kind.", "input": given,
+                     "max_output_tokens": 20, "extra_body": {"seed": 3, "stop": ["e"]}}
+            reply = self.client.responses.create(**asked, store=False)
+            self.assertEqual((reply.output_text, reply.status), (text, "completed"))
+            self.assertEqual(reply.usage.input_tokens, want["usage"]["prompt_tokens"])
+            self.assertEqual(reply.usage.input_tokens_details.cached_tokens,
+                             reply.usage.input_tokens - 1)
+            with self.client.responses.stream(**asked) as stream:
+                events = list(stream)
+                self.assertEqual(stream.get_final_response().output_text, text)
+            self.assertEqual([e.sequence_number for e in events if hasattr(e, "sequence_number")],
+                             list(range(len(events))))
+        reply = self.client.responses.create(model="x", input="Emma?", max_output_tokens=2)
+        self.assertEqual((reply.status, reply.incomplete_details.reason),
+                         ("incomplete", "max_output_tokens"))
 
     def test_stream(self):
         """A streamed completion is the whole one, in pieces; the last line is [DONE]."""
@@ -255,6 +280,25 @@ class Served(Case):
         with concurrent.futures.ThreadPoolExecutor(32) as pool:
             for k, choice in enumerate(pool.map(ask, range(500 if FULL else 96))):
                 self.same(choice, wants[k % len(cases)])
+
+
+@harness.unittest.skipUnless(CONTROL.exists(), "no negative controls in this build")
+class Controls(Case):
+    """A server whose scheduler gives a request the logits of another."""
+
+    def test_other_row(self):
+        """Requests alone have the right ids; together they do not, which test_load would see."""
+        body = {"max_tokens": 12, "return_token_ids": True, "ignore_eos": True}
+        with Server("--threads", 1, tool=CONTROL) as server:
+            def ask(k):
+                return server.good("/v1/completions", {**body, "prompt": words(k, 20)})
+            alone = [ask(k)["choices"][0]["token_ids"] for k in range(4)]
+            with concurrent.futures.ThreadPoolExecutor(32) as pool:
+                found = [r["choices"][0]["token_ids"] for r in pool.map(ask, [0, 1, 2, 3] * 16)]
+            self.assertNotEqual(found, alone * 16)
+            with Server("--threads", 1) as whole:
+                self.assertEqual([whole.good("/v1/completions", {**body, "prompt": words(k, 20)})
+                                  ["choices"][0]["token_ids"] for k in range(4)], alone)
 
 
 class Lives(Case):

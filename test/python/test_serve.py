@@ -207,14 +207,16 @@ class Served(Case):
         """The first of n choices is that of n = 1; the others are drawn apart; the prompt is computed once."""
         text = words(11, 90)
         want = self.generate(text, "--seed", 6)
+        self.server.await_metric("gqac_requests_running", 0)
         before = self.server.metric("gqac_computed_tokens_total")
         reply = self.completion(text, seed=6, n=4)
         self.same(reply["choices"][0], want)
         self.assertEqual(len({tuple(c["token_ids"]) for c in reply["choices"]}), 4)
         usage = reply["usage"]
-        self.assertEqual(self.server.metric("gqac_computed_tokens_total") - before,
-                         usage["prompt_tokens"] - usage["prompt_tokens_details"]["cached_tokens"]
-                         + 3 + 4 * 15)
+        self.server.await_metric(  # counted after the step that ends the answers
+            "gqac_computed_tokens_total",
+            before + usage["prompt_tokens"] - usage["prompt_tokens_details"]["cached_tokens"]
+            + 3 + 4 * 15)
 
     def test_verify(self):
         """A request that is computed again without the cache has the same ids and logits."""
@@ -373,11 +375,36 @@ class Lives(Case):
                 replies = list(pool.map(lambda _: server.request("/v1/completions", body), range(8)))
             statuses = [status for status, _ in replies]
             self.assertEqual(set(statuses), {200, 429}, statuses)
+            server.await_metric("gqac_requests_running", 0)
             with concurrent.futures.ThreadPoolExecutor(1) as pool:
                 running = pool.submit(server.good, "/v1/completions", body)
                 server.await_metric("gqac_requests_running", 1)
                 self.assertEqual(server.stop(), 0)
                 self.assertEqual(running.result()["usage"]["completion_tokens"], 1200)
+
+    @harness.unittest.skipUnless(FULL, "long tier: waits for limits")
+    def test_limits(self):
+        """Answers that take too long, too much memory, or that nobody reads, end; others go on."""
+        many = {"prompt": "I", "max_tokens": 1200, "n": 32, "ignore_eos": True, "temperature": 1}
+        with Server("--time-limit", 1, "--target", "ref") as server:
+            status, reply = server.request("/v1/completions", many)
+            self.assertEqual((status, reply["error"]["code"]), (503, "time_limit"))
+            server.await_metric("gqac_requests_running", 0)
+            status, text = server.request("/v1/completions", {**many, "stream": True})
+            self.assertIn("event: error\n", text)
+            server.good("/v1/completions", {"prompt": "I", "max_tokens": 2})
+        with Server("--memory-budget", 2) as server:
+            status, reply = server.request("/v1/completions", {"prompt": words(1, 500),
+                                                               "max_tokens": 2})
+            self.assertEqual((status, reply["error"]["code"]), (503, "CAPACITY"))
+            server.good("/v1/completions", {"prompt": "I", "max_tokens": 2})
+        body = json.dumps({**many, "stream": True, "logprobs": 20}).encode()
+        with Server() as server, server.connect() as s:
+            s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+                      b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
+            server.await_metric("gqac_requests_running", 32)
+            server.await_metric("gqac_requests_running", 0, 30)
+            self.assertEqual([x["status"] for x in server.lines() if "/v1/comp" in x["path"]], [499])
 
     def test_loading(self):
         """The port is taken before the model is loaded; a taken port, and no model, are errors."""

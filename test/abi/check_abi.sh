@@ -2,7 +2,8 @@
 # Compares the functions and types of libgqac.so with gqac.abi, the announced ones, by abidiff.
 #
 #   check_abi.sh            fails on any difference
-#   check_abi.sh --accept   writes gqac.abi anew, which announces the difference
+#   check_abi.sh --accept   writes gqac.abi anew, which announces the difference, and the declarations
+#                           of the Python package
 set -euo pipefail
 skip() { echo "$1"; exit 77; }
 here=$(cd "$(dirname "$0")" && pwd)
@@ -19,7 +20,8 @@ trap 'rm -rf "$work"' EXIT
 if [ "${1:-}" = --accept ]; then
   abidw --drop-private-types --headers-dir "$here/../../include" --exported-interfaces-only \
     --no-corpus-path --no-comp-dir-path --no-elf-needed "$library" >"$here/gqac.abi"
-  echo "written: test/abi/gqac.abi"
+  "$here/../../build/venv/bin/python" "$here/../../tools/make_python_declarations.py"
+  echo "written: test/abi/gqac.abi, python/gqac/_declarations.py"
   exit 0
 fi
 

@@ -1,10 +1,13 @@
-"""The long tier: memory over many sequences."""
+"""The long tier: memory over many sequences, and threads on a library with ThreadSanitizer."""
 
 import gc
 import os
+import subprocess
+import sys
 
 import numpy as np
-from conftest import long
+import pytest
+from conftest import ROOT, long
 
 
 def resident():
@@ -32,3 +35,18 @@ def test_sequences_do_not_leak(model, capsys):
     with capsys.disabled():
         print(f"\nresident memory: {slope:.1f} bytes a sequence")
     assert slope < 64
+
+
+@long
+def test_threads_under_thread_sanitizer():
+    """See threads.py. Exit code 66: a race."""
+    library = ROOT / "build" / "tsan" / "libgqac.so"
+    if not library.exists():
+        pytest.skip("no build/tsan/libgqac.so; ./dev build tsan makes it")
+    runtime = subprocess.run(["gcc", "-print-file-name=libtsan.so"], capture_output=True, text=True,
+                             check=True).stdout.strip()
+    env = {**os.environ, "LD_PRELOAD": runtime, "GQAC_LIBRARY": str(library),
+           "TSAN_OPTIONS": "exitcode=66", "PYTHONPATH": str(ROOT / "python")}
+    done = subprocess.run([sys.executable, ROOT / "python" / "tests" / "threads.py"], env=env,
+                          capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "passed" in done.stdout, done.stderr[-4000:]

@@ -18,6 +18,13 @@ int bind_input(const ir_node *node, const char *name);
 int bind_output(const ir_node *node, const char *name);
 /* The value number of a result that nodes outside the group read; -1: there is no such reader. */
 int bind_leaving(const ir_value *value);
+/* True if both shapes are known and provably equal. */
+static inline bool target_same_shape(const ir_type *a, const ir_type *b) {
+    bool same = a->rank >= 0 && a->rank == b->rank;
+    for (int i = 0; same && i < a->rank; i++)
+        same = a->dims[i] && a->dims[i] == b->dims[i];
+    return same;
+}
 /* Zeroed memory for a record. NULL: out of memory, and the diag is set to NO_MEMORY. */
 void *bind_new(const target_binding *b, size_t size);
 

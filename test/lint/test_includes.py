@@ -32,7 +32,7 @@ LIBRARIES = {  # first part of the header: the folders that wrap it
 # Sources of src/targets that look at the graph: targets and their tables, what matches, fuses, binds
 # and packs.
 GRAPH = re.compile(
-    r"src/targets/(target\.[ch]|bind\.[ch]|ref/ref\.c|cpu/(cpu\.c|graph\.h|fuse_\w+\.[ch]|pack\w*\.[ch])"
+    r"src/targets/(target\.[ch]|bind\.[ch]|fuse_\w+\.[ch]|ref/ref\.c|cpu/(cpu\.c|graph\.h|fuse_\w+\.[ch]|pack\w*\.[ch])"
     r"|gpu/(gpu\.c|graph\.h|bind_\w+\.c))$"
 )
 GRAPH_WORDS = re.compile(r"\bir_\w+|\bop_(?:call|is|of|value|give)\b|->(?:def|uses|attrs|claim)\b")

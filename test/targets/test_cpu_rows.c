@@ -3,6 +3,7 @@
  * numerics/math.h and of the reductions of the contract. Buffers are as long as the rows, so that a
  * sanitizer sees a read or write beside them. */
 #include "targets/cpu/rows.h"
+#include "targets/heads.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -228,7 +229,7 @@ static void compare_head(const cpu_head *p, const cpu_level *const *levels, int 
 
 static void test_head(void) {
     static const int64_t sizes[][2] = {{2, 1},   {16, 8},  {48, 24},  {48, 16},
-                                       {80, 40}, {64, 32}, {100, 33}, {CPU_HEAD_SIZE, 512}};
+                                       {80, 40}, {64, 32}, {100, 33}, {TARGET_HEAD_SIZE, 512}};
     const cpu_level *levels[MAX_LEVELS];
     const int n_levels = find_levels(levels);
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)

@@ -1,7 +1,7 @@
 /* Everything between a projection and attention, in one call: heads are cut out of packed rows,
  * queries and keys are normalised and rotated, and keys and values are written to the blocks of
- * sequences, or after the rows of the past. fuse_append.c chooses the nodes. Queries that would
- * only be copied are read in place. */
+ * sequences, or after the rows of the past. targets/fuse_append.c chooses the nodes. Queries that
+ * would only be copied are read in place. */
 #include "ops/present.h"
 #include "targets/cpu/heads.h"
 #include "targets/kv_rows.h"
@@ -14,7 +14,7 @@ typedef struct run {
 } run;
 
 typedef struct stream {
-    const cpu_stream *of;
+    const target_stream *of;
     cpu_heads_run heads;
     unsigned char *y; /* result of queries */
     present_rows present;
@@ -22,7 +22,7 @@ typedef struct stream {
 
 typedef struct job {
     int n;
-    stream streams[CPU_STREAMS];
+    stream streams[TARGET_STREAMS];
     const kv_batch *kv;
     int64_t batch, rows; /* B, S of the new rows */
     int64_t heads, most; /* heads of all streams that are written; channels of the largest head */
@@ -35,7 +35,7 @@ typedef struct job {
 
 /* Sets those results of a kv_append that are used: its effect token, and its rows, as shapes
  * without data, because rows are in blocks only. */
-static gqac_status open_append(target_call *call, const cpu_stream *of, gqac_tensor *fresh) {
+static gqac_status open_append(target_call *call, const target_stream *of, gqac_tensor *fresh) {
     const op_work work = target_work(call, &of->append);
     GQAC_TRY(target_kv_fit(call, &work, fresh, of->slot));
     target_give_token(call, of->token);
@@ -47,7 +47,7 @@ static gqac_status open_append(target_call *call, const cpu_stream *of, gqac_ten
 
 /* The same for a concat_past_present. */
 static gqac_status open_present(target_call *call, stream *s, gqac_tensor *fresh) {
-    const cpu_stream *of = s->of;
+    const target_stream *of = s->of;
     const op_work work = target_work(call, &of->append);
     const present_operands operands = {.past = target_value(call, of->past),
                                        .fresh = fresh,
@@ -62,8 +62,8 @@ static gqac_status open_present(target_call *call, stream *s, gqac_tensor *fresh
 
 /* Adds the sizes of a stream to those of the job. */
 static gqac_status add_sizes(const target_call *call, job *j, const stream *s) {
-    const cpu_stream *of = s->of;
-    const cpu_heads_run *h = &s->heads;
+    const target_stream *of = s->of;
+    const target_heads_run *h = &s->heads.at;
     if (j->batch >= 0 && h->batch != j->batch) {
         const op_work work = target_work(call, &of->heads.origin);
         OP_STOP(&work, GQAC_INVALID_INPUT, "heads of %lld and %lld batch rows", (long long)j->batch,
@@ -71,28 +71,28 @@ static gqac_status add_sizes(const target_call *call, job *j, const stream *s) {
     }
     j->batch = h->batch;
     j->rows = h->rows > j->rows ? h->rows : j->rows;
-    j->heads += of->end == CPU_IN_PLACE ? 0 : h->heads;
-    j->most = h->p.size > j->most ? h->p.size : j->most;
+    j->heads += of->end == TARGET_IN_PLACE ? 0 : h->heads;
+    j->most = h->of->size > j->most ? h->of->size : j->most;
     return GQAC_OK;
 }
 
 static gqac_status open_stream(target_call *call, job *j, stream *s) {
-    const cpu_stream *of = s->of;
+    const target_stream *of = s->of;
     GQAC_TRY(cpu_heads_open(call, &of->heads, &s->heads));
     GQAC_TRY(add_sizes(call, j, s));
-    const cpu_heads_run *h = &s->heads;
+    const target_heads_run *h = &s->heads.at;
     gqac_tensor y = {
-        .dtype = h->p.type, .rank = 4, .dims = {h->batch, h->heads, h->rows, h->p.size}};
+        .dtype = h->type, .rank = 4, .dims = {h->batch, h->heads, h->rows, h->of->size}};
     switch (of->end) {
-    case CPU_TO_PRESENT:
+    case TARGET_TO_PRESENT:
         return open_present(call, s, &y);
-    case CPU_TO_BLOCKS:
+    case TARGET_TO_BLOCKS:
         return open_append(call, of, &y);
-    case CPU_TO_QUERIES:
+    case TARGET_TO_QUERIES:
         GQAC_TRY(target_give(call, of->y, &y));
         s->y = y.data;
         return GQAC_OK;
-    case CPU_IN_PLACE:
+    case TARGET_IN_PLACE:
         target_set(call, of->y, &y);
         return GQAC_OK;
     }
@@ -159,13 +159,13 @@ static void put_rows(const job *j, const stream *s, int64_t b, int64_t head, int
                      int64_t to, unsigned char *scratch) {
     const cpu_heads_run *h = &s->heads;
     const int64_t batch_row = packed_of(j) ? 0 : b;
-    if (s->of->end == CPU_TO_QUERIES) {
-        const int64_t row = (batch_row * h->heads + head) * h->rows + from;
+    if (s->of->end == TARGET_TO_QUERIES) {
+        const int64_t row = (batch_row * h->at.heads + head) * h->at.rows + from;
         cpu_heads_make(h, batch_row, head, from, to,
                        s->y + (size_t)(row * h->p.size) * op_width(h->p.type));
         return;
     }
-    if (s->of->end == CPU_TO_PRESENT) {
+    if (s->of->end == TARGET_TO_PRESENT) {
         put_present(s, b, head, from, to);
         return;
     }
@@ -190,16 +190,16 @@ static void run_items(void *arg, size_t begin, size_t end, int worker) {
         const run *r = &j->runs[(int64_t)item / j->heads];
         int64_t head = (int64_t)item % j->heads;
         const stream *s = j->streams;
-        for (; s->of->end == CPU_IN_PLACE || head >= s->heads.heads; s++)
-            head -= s->of->end == CPU_IN_PLACE ? 0 : s->heads.heads;
-        const int64_t to = r->to < s->heads.rows ? r->to : s->heads.rows;
+        for (; s->of->end == TARGET_IN_PLACE || head >= s->heads.at.heads; s++)
+            head -= s->of->end == TARGET_IN_PLACE ? 0 : s->heads.at.heads;
+        const int64_t to = r->to < s->heads.at.rows ? r->to : s->heads.at.rows;
         if (r->from < to || r->from == 0)
             put_rows(j, s, r->b, head, r->from, to, scratch);
     }
 }
 
 gqac_status cpu_append_run(target_call *call, const void *record) {
-    const cpu_append_record *of = record;
+    const target_streams *of = record;
     job j = {.n = of->n, .batch = -1, .kv = call->kv};
     op_scratch runs;
     for (int i = 0; i < of->n; i++) {
@@ -220,11 +220,11 @@ gqac_status cpu_append_run(target_call *call, const void *record) {
 
 gqac_status cpu_append_scratch(const target_call *call, int threads, const void *record,
                                gqac_parts *parts) {
-    const cpu_append_record *of = record;
+    const target_streams *of = record;
     job j = {.n = of->n, .batch = -1, .kv = call->kv};
     for (int i = 0; i < of->n; i++) {
         stream s = {.of = &of->streams[i]};
-        GQAC_TRY(cpu_heads_count(call, &s.of->heads, &s.heads));
+        GQAC_TRY(target_heads_count(call, &s.of->heads, &s.heads.at));
         GQAC_TRY(add_sizes(call, &j, &s));
     }
     op_scratch_measure_one(parts, most_runs(&j), sizeof *j.runs);

@@ -11,6 +11,7 @@
 #include "targets/cpu/pack.h"
 #include "targets/cpu/products.h"
 #include "targets/cpu/rows.h"
+#include "targets/fuse_heads.h"
 #include "targets/kv_rows.h"
 #include "targets/recurrent.h"
 
@@ -106,7 +107,7 @@ static const target_kernel kernels[] = {
      .bind = cpu_bind_append,
      .run = cpu_append_run,
      .scratch = cpu_append_scratch,
-     .over = cpu_append_over},
+     .over = target_append_over},
     {.name = "kv_append",
      .domain = "gqac",
      .op = "kv_append",
@@ -156,13 +157,13 @@ static const target_kernel kernels[] = {
      .op = "rotary",
      .bind = cpu_bind_rotary,
      .run = cpu_heads_kernel,
-     .fuse = cpu_fuse_heads},
+     .fuse = target_fuse_heads},
     {.name = "rotary",
      .domain = "gqac",
      .op = "rotary",
      .bind = cpu_bind_rotary,
      .run = cpu_heads_kernel,
-     .match = cpu_match_heads},
+     .match = target_match_heads},
     CHAIN("", "Add"),
     CHAIN("", "Sub"),
     CHAIN("", "Mul"),

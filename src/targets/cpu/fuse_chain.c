@@ -56,7 +56,7 @@ static bool form_of(const ir_value *value, const ir_type *result, cpu_leaf_form 
     if (!value || !OP_IN(OP_FLOATS, value->type.dtype))
         return false;
     *form = CPU_LEAF_FULL;
-    if (cpu_same_shape(&value->type, result))
+    if (target_same_shape(&value->type, result))
         return true;
     const gqac_tensor *t = value->constant;
     int64_t n;
@@ -87,7 +87,7 @@ static bool can_compute(const ir_node *node, const ir_type *type) {
     const chain_op *op = find_op(node);
     const ir_value *y = ir_node_output(node, 0);
     bool full = false;
-    if (!op || !y || !OP_IN(OP_FLOATS, y->type.dtype) || !cpu_same_shape(&y->type, type))
+    if (!op || !y || !OP_IN(OP_FLOATS, y->type.dtype) || !target_same_shape(&y->type, type))
         return false;
     for (int i = 0; i < node->n_inputs; i++) {
         cpu_leaf_form form;
@@ -164,7 +164,7 @@ int cpu_fuse_chain(const ir_node *root, ir_node **nodes) {
  * products of the group may read their operands at any time. */
 bool cpu_chain_over(const ir_node *root, const ir_value *result, const ir_value *operand) {
     bool over = result->def == root && operand->type.dtype == result->type.dtype &&
-                cpu_same_shape(&operand->type, &result->type);
+                target_same_shape(&operand->type, &result->type);
     for (const ir_use *use = operand->uses; use; use = use->next)
         over = over && (ir_node_root(use->node) != root || find_op(use->node));
     return over;
@@ -174,7 +174,7 @@ bool cpu_chain_over(const ir_node *root, const ir_value *result, const ir_value 
 static bool fits_chain(const pattern *p, const ir_node *node, const ir_node *first) {
     const ir_value *y = ir_node_output(node, 0);
     return node->graph == p->nodes[0]->graph && !node->fused_into && cpu_is_product(node) &&
-           cpu_same_shape(&y->type, p->type) && used_within(p, y) &&
+           target_same_shape(&y->type, p->type) && used_within(p, y) &&
            (!first || cpu_products_fit(first, node));
 }
 

@@ -15,7 +15,7 @@ int cpu_fuse_norm(const ir_node *root, ir_node **nodes) {
         !OP_IN(OP_FLOATS, sum->type.dtype))
         return 0;
     for (int i = 0; i < 2; i++)
-        if (!cpu_same_shape(&ir_node_input(add, i)->type, &sum->type))
+        if (!target_same_shape(&ir_node_input(add, i)->type, &sum->type))
             return 0;
     for (const ir_use *use = sum->uses; use; use = use->next)
         if (use->node == root && use != &root->inputs[0])
@@ -42,8 +42,9 @@ bool cpu_norm_over(const ir_node *root, const ir_value *result, const ir_value *
     if (add && !ir_value_escapes(sum))
         sum = NULL;
     return times == 1 && x->type.dtype == GQAC_F32 && result->type.dtype == GQAC_F32 &&
-           cpu_same_shape(&operand->type, &x->type) && cpu_same_shape(&result->type, &x->type) &&
-           at == (sum && result != sum ? 1 : 0) && (result == sum || result == root->outputs[0]);
+           target_same_shape(&operand->type, &x->type) &&
+           target_same_shape(&result->type, &x->type) && at == (sum && result != sum ? 1 : 0) &&
+           (result == sum || result == root->outputs[0]);
 }
 
 gqac_status cpu_bind_norm(const target_binding *b, const ir_node *root, const void **record) {

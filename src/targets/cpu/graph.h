@@ -38,18 +38,13 @@ int cpu_fuse_norm(const ir_node *root, ir_node **nodes);
 gqac_status cpu_bind_norm(const target_binding *b, const ir_node *root, const void **record);
 bool cpu_norm_over(const ir_node *root, const ir_value *result, const ir_value *operand);
 
-/* ---- heads (fuse_heads.c, fuse_append.c) ------------------------------------ */
+/* ---- heads (fuse_heads.c) ----------------------------------------------------- */
 
-/* A rotary, alone or with the norm and the split_heads or reshapes before it. */
-bool cpu_match_heads(const ir_node *node);
-int cpu_fuse_heads(const ir_node *root, ir_node **nodes);
 gqac_status cpu_bind_rotary(const target_binding *b, const ir_node *root, const void **record);
 /* Heads of a packed projection, normalised and rotated, written to blocks or after those of the
  * past. */
 int cpu_fuse_append(const ir_node *root, ir_node **nodes);
 gqac_status cpu_bind_append(const target_binding *b, const ir_node *root, const void **record);
-/* target_kernel.over: a present may be written over its past. */
-bool cpu_append_over(const ir_node *root, const ir_value *result, const ir_value *operand);
 /* The packed value [B,S,W] in which attention reads these queries, from `column` on, because no
  * node changes them in between; NULL: they have memory of their own. */
 const ir_value *cpu_packed_queries(const ir_value *queries, int64_t *column);
@@ -74,13 +69,5 @@ int cpu_attention_fuse(const ir_node *root, ir_node **nodes);
 gqac_status cpu_bind_attention(const target_binding *b, const ir_node *root, const void **record);
 /* True if it is one of the attention kernels. */
 bool cpu_reads_blocks(const target_kernel *kernel);
-
-/* True if both shapes are known and provably equal. */
-static inline bool cpu_same_shape(const ir_type *a, const ir_type *b) {
-    bool same = a->rank >= 0 && a->rank == b->rank;
-    for (int i = 0; same && i < a->rank; i++)
-        same = a->dims[i] && a->dims[i] == b->dims[i];
-    return same;
-}
 
 #endif

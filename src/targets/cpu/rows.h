@@ -12,7 +12,6 @@
 #include "targets/norm.h"
 
 enum {
-    CPU_HEAD_SIZE = 1024,  /* maximum channels of a head in cpu_head */
     CPU_CHAIN_LEAVES = 12, /* maximum operands of a chain */
     CPU_CHAIN_PIECE = 256, /* elements that a chain computes at once */
     CPU_CHAIN_STEPS = 17,  /* nodes of a group (TARGET_MAX_FUSED) and the root */

@@ -7,6 +7,7 @@
 
 #include "numerics/math.h"
 #include "targets/cpu/rows.h"
+#include "targets/heads.h"
 
 /* ---- norms --------------------------------------------------------------- */
 
@@ -175,7 +176,7 @@ static void rotate_near(const cpu_head *p, const float *x, const void *cos, cons
 }
 
 static void head(const cpu_head *p, const void *x, const void *cos, const void *sin, void *y) {
-    float work[CPU_HEAD_SIZE + 16];
+    float work[TARGET_HEAD_SIZE + 16];
     const float *from = x;
     if (p->weight || p->x_type != GQAC_F32) {
         EACH_LANES(p->size, { v16_store(work + i, row_load(x, p->x_type, i, n)); });

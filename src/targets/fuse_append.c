@@ -7,12 +7,11 @@
  *   x -> [fuse_heads.h] -> rotary? append    -> values, likewise
  *
  * Each x is a value of its own, or all lie in one packed row, which split_heads {kv} or Split cuts.
- * An append is a kv_append, whose rows are written to blocks, or a concat_past_present. The root is
- * the append that comes last. Queries that would only be copied are read in place. Each head of a
- * row is computed as by the kernel of a rotary. append.c runs what is bound here. */
-#include "targets/cpu/fuse_heads.h"
-#include "targets/cpu/graph.h"
-#include "targets/cpu/heads.h"
+ * An append is a kv_append, whose rows are written to blocks, or a concat_past_present; if a target
+ * can, with the kv_quantise before it. The root is the append that comes last. Queries that would
+ * only be copied may be read in place. Each head of a row is computed as by the kernel of a
+ * rotary. */
+#include "targets/fuse_heads.h"
 
 enum {
     Q, /* streams, and inputs of attention: queries, keys, values */
@@ -22,8 +21,8 @@ enum {
 
 typedef struct stream {
     bool used;
-    const ir_node *rotary, *append; /* NULL: none */
-    const ir_value *result;         /* the value that is appended */
+    const ir_node *rotary, *quantise, *append; /* NULL: none */
+    const ir_value *result;                    /* the heads: what is appended or quantised */
     fused_heads made;
     const ir_value *x;     /* [B,S,width], or with width 0 [B,heads,S,size] */
     int64_t column, width; /* column of the first head; width of a packed row */
@@ -31,6 +30,7 @@ typedef struct stream {
 } stream;
 
 typedef struct pattern {
+    const target_append_rules *rules;
     const ir_node *root, *split; /* split: makes x of several streams; NULL: none */
     ir_node **nodes;             /* NULL: `claim` has already fused them */
     int n;
@@ -53,9 +53,18 @@ static bool is_concat(const ir_node *node) {
 static ir_node *append_of(const pattern *p, const ir_value *rows) {
     ir_node *node = rows ? rows->def : NULL;
     const bool is = node && is_free(p, node) && !(p->nodes && node->mark & TARGET_CLAIMED);
-    return is && (is_concat(node) || (op_is(node, "gqac", "kv_append") && cpu_kv_only_blocks(node)))
+    return is && (is_concat(node) ? p->rules->presents
+                                  : op_is(node, "gqac", "kv_append") && p->rules->in_blocks(node))
                ? node
                : NULL;
+}
+
+/* The rows that an append makes, of which attention reads `value`: itself, or what its codes stand
+ * for. */
+static const ir_value *appended(const pattern *p, const ir_value *value) {
+    const ir_node *node = value->def;
+    return p->rules->codes && node && op_is(node, "gqac", "kv_dequantise") ? ir_node_input(node, 0)
+                                                                           : value;
 }
 
 static ir_value *rows_of(const ir_node *append) {
@@ -70,25 +79,34 @@ static void take(pattern *p, ir_node *node) {
 
 /* The node that makes a value of a stream, if it may be in the group. */
 static ir_node *maker(const pattern *p, const stream *s, const ir_value *value) {
-    return cpu_head_maker(value, p->root, p->nodes != NULL, s->made.result);
+    return target_head_maker(value, p->root, p->nodes != NULL, s->made.result);
+}
+
+/* The kv_quantise that makes the rows of an append, if it may be in the group; NULL: none. */
+static ir_node *quantiser_of(const pattern *p, const stream *s, const ir_value *rows) {
+    ir_node *node = p->rules->codes ? maker(p, s, rows) : NULL;
+    return node && op_is(node, "gqac", "kv_quantise") ? node : NULL;
 }
 
 /* Follows a stream from the value towards the projection; takes no node if the pattern does not
  * fit. */
 static void find_stream(pattern *p, stream *s, const ir_value *value, ir_node *append) {
     ir_node *few[TARGET_MAX_FUSED];
+    *s = (stream){.made.result = append ? NULL : value};
+    ir_node *const quantise = append ? quantiser_of(p, s, value) : NULL;
+    value = quantise ? ir_node_input(quantise, 0) : value;
     const ir_type *type = &value->type;
-    *s = (stream){.result = value, .made.result = append ? NULL : value};
+    s->result = value;
     ir_node *node = maker(p, s, value);
     if (type->rank != 4 || !OP_IN(OP_FLOATS, type->dtype) ||
         !ir_dim_is_const(type->dims[1], &s->heads) || !ir_dim_is_const(type->dims[3], &s->size) ||
-        s->size > CPU_HEAD_SIZE)
+        s->size > TARGET_HEAD_SIZE)
         return;
-    if (node && op_is(node, "gqac", "rotary") && cpu_match_heads(node)) {
+    if (node && op_is(node, "gqac", "rotary") && p->rules->rotary(node)) {
         s->rotary = node;
         value = ir_node_input(node, 0);
     }
-    cpu_find_heads(value, p->root, p->nodes ? few : NULL, &s->made);
+    target_find_heads(value, p->root, p->nodes ? few : NULL, &s->made);
     s->x = s->made.x;
     s->append = append;
     s->used = append || s->rotary || s->made.n > 0 || s->made.split;
@@ -96,8 +114,11 @@ static void find_stream(pattern *p, stream *s, const ir_value *value, ir_node *a
         return;
     if (s->made.split && ir_attr_int(s->made.split, "kv") == 0)
         s->width = s->heads * s->size;
+    s->quantise = quantise;
     if (append)
         take(p, append);
+    if (quantise)
+        take(p, quantise);
     if (s->rotary)
         take(p, node);
     for (int i = 0; i < s->made.n; i++, p->n++)
@@ -158,16 +179,25 @@ static void find_columns(pattern *p, ir_node *node) {
     find_split(p, node, total, widths);
 }
 
-/* The attention that reads the appended rows as keys or values; NULL when none does. */
-static const ir_node *find_attention(const ir_node *append) {
-    const ir_value *rows = rows_of(append);
-    for (const ir_use *use = rows ? rows->uses : NULL; use; use = use->next) {
+/* The attention that reads a value as keys or values; NULL when none does. */
+static const ir_node *reader_of(const pattern *p, const ir_value *value) {
+    for (const ir_use *use = value ? value->uses : NULL; use; use = use->next) {
         const ir_node *node = use->node;
         if ((op_is(node, "gqac", "attention") || op_is(node, "gqac", "attend")) &&
-            node->graph == append->graph && use > &node->inputs[Q] && use < &node->inputs[STREAMS])
+            node->graph == p->root->graph && use > &node->inputs[Q] && use < &node->inputs[STREAMS])
             return node;
     }
     return NULL;
+}
+
+/* The attention that reads the rows of the root, or what their codes stand for. */
+static const ir_node *find_attention(const pattern *p) {
+    const ir_value *rows = rows_of(p->root);
+    const ir_node *found = reader_of(p, rows);
+    for (const ir_use *use = rows ? rows->uses : NULL; use && !found; use = use->next)
+        if (p->rules->codes && op_is(use->node, "gqac", "kv_dequantise"))
+            found = reader_of(p, ir_node_output(use->node, 0));
+    return found;
 }
 
 /* True if the nodes that make the queries come before the root. */
@@ -179,12 +209,12 @@ static bool stands_before(const ir_value *queries, const ir_node *root, const ir
 }
 
 static void find_streams(pattern *p) {
-    const ir_node *attention = find_attention(p->root);
+    const ir_node *attention = find_attention(p);
     const ir_value *queries = attention ? ir_node_input(attention, Q) : NULL;
     if (queries && queries->def && stands_before(queries, p->root, attention))
         find_stream(p, &p->streams[Q], queries, NULL);
     for (int i = Q + 1; i < STREAMS; i++) {
-        const ir_value *rows = attention ? ir_node_input(attention, i)
+        const ir_value *rows = attention ? appended(p, ir_node_input(attention, i))
                                : i > 1   ? rows_of(p->root)
                                          : NULL;
         ir_node *append = append_of(p, rows);
@@ -210,46 +240,44 @@ static bool find(pattern *p) {
            p->n <= TARGET_MAX_FUSED;
 }
 
-int cpu_fuse_append(const ir_node *root, ir_node **nodes) {
-    pattern p = {.root = root, .nodes = nodes};
+int target_fuse_append(const target_append_rules *rules, const ir_node *root, ir_node **nodes) {
+    pattern p = {.rules = rules, .root = root, .nodes = nodes};
     return find(&p) ? p.n : 0;
+}
+
+bool target_match_append(const target_append_rules *rules, const ir_node *root) {
+    pattern p = {.rules = rules, .root = root};
+    return find(&p);
 }
 
 /* True if queries are only cut out of the packed row, for attention alone. The other ops named here
  * read only their shape. */
-static bool stay_packed(const stream *q) {
-    if (!q->used || q->rotary || q->made.norm || q->width == 0)
+static bool stay_packed(const target_append_rules *rules, const stream *q) {
+    if (!rules->reads_packed || !q->used || q->rotary || q->made.norm || q->width == 0)
         return false;
     for (const ir_use *use = q->result->uses; use; use = use->next) {
         const ir_node *node = use->node;
         const target_kernel *kernel = node->claim;
         const bool reads =
-            kernel && !node->fused_into && use == &node->inputs[Q] && cpu_reads_blocks(kernel);
+            kernel && !node->fused_into && use == &node->inputs[Q] && rules->reads_packed(kernel);
         if (!reads && !(op_is(node, "gqac", "key_range") && use == &node->inputs[Q]))
             return false;
     }
     return true;
 }
 
-const ir_value *cpu_packed_queries(const ir_value *queries, int64_t *column) {
-    const ir_node *root = queries && queries->def ? queries->def->fused_into : NULL;
-    const target_kernel *kernel = root ? root->claim : NULL;
-    if (!kernel || kernel->bind != cpu_bind_append || !op_is(queries->def, "gqac", "split_heads"))
-        return NULL;
-    pattern p = {.root = root};
+const ir_value *target_packed_queries(const target_append_rules *rules, const ir_node *root,
+                                      const ir_value *queries, int64_t *column) {
+    pattern p = {.rules = rules, .root = root};
     const stream *q = &p.streams[Q];
-    if (!find(&p) || q->result != queries || !stay_packed(q))
+    if (!op_is(queries->def, "gqac", "split_heads") || !find(&p) || q->result != queries ||
+        !stay_packed(rules, q))
         return NULL;
     *column = q->column;
     return q->x;
 }
 
-const ir_value *cpu_lies_in(const ir_value *value) {
-    int64_t column;
-    return cpu_packed_queries(value, &column);
-}
-
-bool cpu_append_over(const ir_node *root, const ir_value *result, const ir_value *operand) {
+bool target_append_over(const ir_node *root, const ir_value *result, const ir_value *operand) {
     const ir_node *node = result->def;
     bool over = is_concat(node) && operand == ir_node_input(node, 0);
     for (const ir_use *use = operand->uses; use; use = use->next)
@@ -259,24 +287,30 @@ bool cpu_append_over(const ir_node *root, const ir_value *result, const ir_value
 
 /* ---- the record ---------------------------------------------------------- */
 
-static cpu_stream bind_stream(const stream *s) {
-    cpu_stream b = {.end = CPU_TO_QUERIES, .y = -1, .token = -1, .rows = -1};
+static target_stream bind_stream(const target_append_rules *rules, const stream *s) {
+    target_stream b = {.end = TARGET_TO_QUERIES, .y = -1, .token = -1, .rows = -1, .scale = -1};
     fused_heads made = s->made;
     made.x = s->x;
-    cpu_bind_heads(&made, s->rotary, &b.heads);
+    target_bind_heads(&made, s->rotary, &b.heads);
     b.heads.heads = s->heads;
     b.heads.size = s->size;
     b.heads.width = s->width;
     b.heads.column = s->column;
     if (!s->append) {
         b.y = bind_value(s->result);
-        b.end = stay_packed(s) ? CPU_IN_PLACE : CPU_TO_QUERIES;
+        b.end = stay_packed(rules, s) ? TARGET_IN_PLACE : TARGET_TO_QUERIES;
         b.heads.origin = op_origin_of(s->result->def);
         return b;
     }
     b.heads.origin = b.append = op_origin_of(s->append);
+    if (s->quantise) {
+        b.quantise = op_origin_of(s->quantise);
+        b.bits = (int)ir_attr_int(s->quantise, "bits");
+        b.per_channel = ir_attr_int(s->quantise, "per_channel") == 1;
+        b.scale = bind_input(s->quantise, "scale");
+    }
     if (is_concat(s->append)) {
-        b.end = CPU_TO_PRESENT;
+        b.end = TARGET_TO_PRESENT;
         b.y = bind_output(s->append, "present");
         b.past = bind_input(s->append, "past");
         b.past_len = bind_input(s->append, "past_len");
@@ -284,24 +318,26 @@ static cpu_stream bind_stream(const stream *s) {
         b.total = bind_input(s->append, "total");
         return b;
     }
-    b.end = CPU_TO_BLOCKS;
+    b.end = TARGET_TO_BLOCKS;
     b.slot = (int)ir_attr_int(s->append, "slot");
     b.token = bind_output(s->append, "token");
     b.rows = bind_output(s->append, "rows");
     return b;
 }
 
-gqac_status cpu_bind_append(const target_binding *b, const ir_node *root, const void **record) {
-    pattern p = {.root = root};
-    cpu_append_record *r;
-    r = bind_new(b, sizeof *r);
-    if (!r)
-        return GQAC_NO_MEMORY;
+gqac_status target_bind_append(const target_append_rules *rules, const ir_node *root,
+                               target_streams *record, target_stream_nodes *nodes,
+                               gqac_diag *diag) {
+    pattern p = {.rules = rules, .root = root};
     if (!find(&p))
-        OP_FAIL(root, b->diag, GQAC_INTERNAL, "heads to append are not where they were");
-    for (int i = 0; i < STREAMS; i++)
-        if (p.streams[i].used)
-            r->streams[r->n++] = bind_stream(&p.streams[i]);
-    *record = r;
+        OP_FAIL(root, diag, GQAC_INTERNAL, "heads to append are not where they were");
+    for (int i = 0; i < STREAMS; i++) {
+        const stream *s = &p.streams[i];
+        if (!s->used)
+            continue;
+        if (nodes)
+            nodes[record->n] = (target_stream_nodes){s->made.norm, s->rotary, s->quantise};
+        record->streams[record->n++] = bind_stream(rules, s);
+    }
     return GQAC_OK;
 }

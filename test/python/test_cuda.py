@@ -28,7 +28,7 @@ NVRTC = ["libnvrtc.so.13", "libnvrtc.so.12", "/usr/local/cuda/lib64/libnvrtc.so"
          *(str(p) for folder in sys.path if folder
            for p in Path(folder).glob("nvidia/*/lib/libnvrtc.so.1[23]"))]
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
-HOT = re.compile("attend|product|nbits|int8|moe")  # these must not spill
+HOT = re.compile("attend|product|nbits|int8|moe|heads")  # these must not spill
 
 
 def real_nvrtc():

@@ -46,10 +46,10 @@ def score(case, model, target, *flags):
     return np.load(out).tobytes()
 
 
-def layer(dtype, size, heads, kv, attrs="", sink=False, half=0, bits=0, scales=1):
+def layer(dtype, size, heads, kv, attrs="", sink=False, half=0, bits=0, scales=1, norms=False):
     """One layer of attention in that type, as text; its packed projection is a sine of the ids.
     attrs: more attributes of the node; half: rotary embeddings of so many pairs; bits: of the codes
-    of a quantised cache with so many scales."""
+    of a quantised cache with so many scales; norms: queries and keys are normalised."""
     width = (heads + 2 * kv) * size
     row = {0: f"{dtype}[B,{kv},%s,{size}]", 8: f"i8[B,{kv},%s,{size}]",
            4: f"u8[B,{kv},%s,{(size + 1) // 2}]"}[bits]
@@ -68,10 +68,28 @@ def layer(dtype, size, heads, kv, attrs="", sink=False, half=0, bits=0, scales=1
         more += f"\n  const %scale: f32[{scales}] = [{steps}]"
         attrs += (f', kv_cache_bit_width={bits}, k_quant_type="{kind}", '
                   f'v_quant_type="{kind}"')
+    qkv = "%qkv, _, _"
+    if norms:
+        qkv = "%q2, %k2, %vs"
+        weight = ", ".join(f"{0.5 + i % 7 / 8:.4f}" for i in range(size))
+        more += (f"\n  const %wide_weight: f32[{size}] = [{weight}]"
+                 f"\n  const %widths: i64[3] = [{heads * size}, {kv * size}, {kv * size}]"
+                 f"\n  const %apart: i64[3] = [0, -1, {size}]")
+        cast += f"\n  %weight = Cast %wide_weight {{to={dtype}}} : {dtype}[{size}]"
     inputs = [*(["%table"] * 2 if half else ["_"] * 2), "_", "_",
               "%sink" if sink else "_", *["%scale"] * (2 if bits else 0)]
     last = max((i + 1 for i, name in enumerate(inputs) if name != "_"), default=0)
     inputs = "".join(f", {name}" for name in inputs[:last])
+    cut = ""
+    if norms:
+        cut = ("\n  %qs, %ks, %vs = Split %qkv, %widths {axis=-1} : "
+               + ", ".join(f"{dtype}[B,S,{n * size}]" for n in (heads, kv, kv)))
+        for x, n in ("q", heads), ("k", kv):
+            more += f"\n  const %{x}_together: i64[3] = [0, -1, {n * size}]"
+            cut += (f"\n  %{x}0 = Reshape %{x}s, %apart : {dtype}[B,{n}*S,{size}]"
+                    f"\n  %{x}1 = SimplifiedLayerNormalization %{x}0, %weight {{epsilon=0.001}} : "
+                    f"{dtype}[B,{n}*S,{size}]"
+                    f"\n  %{x}2 = Reshape %{x}1, %{x}_together : {dtype}[B,S,{n * size}]")
     return f"""graph @layer(%input_ids: i64[B,S], %attention_mask: i64[B,T],
     %past_key_values.0.key: {past}, %past_key_values.0.value: {past}) {{
   const %one: i64[] = 1
@@ -88,8 +106,8 @@ def layer(dtype, size, heads, kv, attrs="", sink=False, half=0, bits=0, scales=1
   %u = Unsqueeze %f, %last_axis : f32[B,S,1]
   %m = Mul %u, %c : f32[B,S,{width}]
   %sin = Sin %m : f32[B,S,{width}]
-  %qkv = Cast %sin {{to={dtype}}} : {dtype}[B,S,{width}]
-  %y, %k, %v = com.microsoft.GroupQueryAttention %qkv, _, _, %past_key_values.0.key,
+  %qkv = Cast %sin {{to={dtype}}} : {dtype}[B,S,{width}]{cut}
+  %y, %k, %v = com.microsoft.GroupQueryAttention {qkv}, %past_key_values.0.key,
     %past_key_values.0.value, %seqlens_k, %total{inputs} {{num_heads={heads},
     kv_num_heads={kv}{attrs}}} : {dtype}[B,S,{heads * size}], {present}, {present}
   return %y as "logits", %k as "present.0.key", %v as "present.0.value"
@@ -194,6 +212,30 @@ class Models(Case):
                 path.write_text(layer(*shape))
                 self.same(path, "62,1,1,1,3,7,436,1,1,9,500,1,2", 1100)
 
+    def assert_via(self, dump, kernel, *ops):
+        """Every node of these ops is computed by the kernel, and there is one of each."""
+        for op in ops:
+            lines = [line for line in dump.splitlines() if f" = {op} " in line]
+            self.assertTrue(lines, op)
+            for line in lines:
+                self.assertIn(f'via "{kernel}"', line)
+
+    def test_heads(self):
+        """Heads that are cut out, normalised, rotated and appended in one launch: types, sizes that
+        are no multiple of the lanes, partial and interleaved rotary embeddings, codes."""
+        path = self.dir / "layer.gq"
+        shapes = (("f32", 40, 6, 2, "", False, 20), ("f16", 18, 4, 2, ", rotary_interleaved=1", False, 9),
+                  ("bf16", 24, 6, 3, "", True, 12), ("f32", 21, 4, 2, "", False, 0, 4, 42))
+        for shape in shapes:
+            with self.subTest(shape):
+                path.write_text(layer(*shape, **{} if shape[7:] else {"norms": True}))
+                self.same(path, "40,1,1,70,1", 130)
+                dump = self.good("compile", path, "--target", "gpu", "--dump", "claim",
+                                 "--stop-after", "claim").out
+                self.assert_via(dump, "gpu.heads_append", "kv_append", "split_heads",
+                                *(["rotary"] if shape[6] else ["kv_quantise"]),
+                                *([] if shape[7:] else ["SimplifiedLayerNormalization", "Split"]))
+
     def test_codes(self):
         """Quantised caches, whose codes lie on the device."""
         path = self.dir / "layer.gq"
@@ -203,8 +245,8 @@ class Models(Case):
                 self.same(path, "62,1,1,1,3,7,436,1,1,9,12,1,2", 560)
                 dump = self.good("compile", path, "--target", "gpu", "--dump", "claim",
                                  "--stop-after", "claim").out
-                for kernel in ("attention_codes", "kv_append_codes"):
-                    self.assertIn(f'via "gpu.{kernel}"', dump)
+                self.assertIn('via "gpu.attention_codes"', dump)
+                self.assert_via(dump, "gpu.heads_append", "kv_quantise", "kv_append")
         found = self.good("equiv", path, "--target", "gpu", "--tokens", "80", "--splits", "60,1,5",
                           "--batch", "3", "--via", "prefix", "--against", "cpu", "--format",
                           "json").json()
@@ -814,6 +856,7 @@ class Simulated(Case):
         ids = self.dir / "ids.txt"
         ids.write_text(" ".join(str(5 * i % 31) for i in range(142)))
         layers = [(dtype, 8, 4, 2) for dtype in ("f32", "f16", "bf16")]
+        layers += [("f16", 9, 4, 2, "", True, 3, 0, 1, True), ("f32", 8, 2, 1, "", False, 4, 8, 1, True)]
         layers += [("f32", 9, 4, 2, "", True, 0, 4, 18), ("f16", 64, 2, 1),
                    ("f32", 64, 2, 1, ", softcap=2.0", False, 8, 8)]
         for shape in layers:

@@ -94,44 +94,10 @@ bool gpu_kv_only_blocks(const ir_node *kv_append) {
     return true;
 }
 
-/* The kv_quantise that makes new rows for this kv_append alone; NULL: there is none. */
-static ir_node *quantiser_of(const ir_node *kv_append) {
-    ir_node *node = ir_node_input(kv_append, 1)->def;
-    return node && op_is(node, "gqac", "kv_quantise") && node->graph == kv_append->graph &&
-                   !node->outputs[0]->uses->next
-               ? node
-               : NULL;
-}
-
-/* Attention has been claimed before, because it comes later. */
-bool gpu_match_append_codes(const ir_node *node) {
-    const ir_value *rows = ir_node_output(node, 1);
-    return quantiser_of(node) && rows && rows->uses && gpu_kv_only_blocks(node);
-}
-
-int gpu_fuse_append_codes(const ir_node *root, ir_node **nodes) {
-    nodes[0] = quantiser_of(root);
-    return 1;
-}
-
 gqac_status gpu_bind_kv_append(const target_binding *b, const ir_node *root, const void **record) {
-    gpu_append_record *r = bind_new(b, sizeof *r);
-    if (!r)
-        return GQAC_NO_MEMORY;
-    r->of = (target_append_record){.slot = (int)ir_attr_int(root, "slot"),
-                                   .fresh = bind_input(root, "new"),
-                                   .token = bind_output(root, "token"),
-                                   .rows = bind_output(root, "rows"),
-                                   .only_blocks = gpu_kv_only_blocks(root)};
-    r->scale.value = -1;
-    *record = r;
-    const ir_node *quantiser = quantiser_of(root);
-    if (!quantiser || quantiser->fused_into != root)
-        return GQAC_OK;
-    r->of.fresh = bind_value(ir_node_input(quantiser, 0));
-    r->bits = (int)ir_attr_int(quantiser, "bits");
-    r->per_channel = ir_attr_int(quantiser, "per_channel") == 1;
-    return gpu_bind_operand(b, quantiser, SCALE, &r->scale);
+    return BIND_RECORD(b, record, target_append_record, .slot = (int)ir_attr_int(root, "slot"),
+                       .fresh = bind_input(root, "new"), .token = bind_output(root, "token"),
+                       .rows = bind_output(root, "rows"), .only_blocks = gpu_kv_only_blocks(root));
 }
 
 /* Registers the slot of an operand; *slot. */

@@ -1,4 +1,4 @@
-/* Norms, rotary embeddings, selected rows and elementwise ops on floats. */
+/* Norms, selected rows and elementwise ops on floats. */
 #include <string.h>
 
 #include "targets/gpu/graph.h"
@@ -42,61 +42,6 @@ gqac_status gpu_bind_norm(const target_binding *b, const ir_node *root, const vo
     GQAC_TRY(bind_numbered(b, root, r->of.weight, &r->weight));
     GQAC_TRY(bind_numbered(b, root, r->of.beta, &r->beta));
     return bind_numbered(b, root, r->of.bias, &r->bias);
-}
-
-/* ---- rotary embeddings --------------------------------------------------------- */
-
-enum { X, COS, SIN }; /* inputs of rotary */
-
-/* The constant of floats that a value is after the first or second branch of an If; NULL: none. */
-static const gqac_tensor *after_branch(const ir_value *value, bool first) {
-    const ir_node *node = value->def;
-    int output = 0;
-    if (!node || !op_is(node, "", "If"))
-        return NULL;
-    while (node->outputs[output] != value)
-        output++;
-    const ir_graph *graph = ir_attr_get(node, first ? "then_branch" : "else_branch")->graph;
-    const gqac_tensor *constant = graph->ret->inputs[output].value->constant;
-    return constant && OP_IN(OP_FLOATS, constant->dtype) && gqac_tensor_count(constant) > 0
-               ? constant
-               : NULL;
-}
-
-/* A table is constant, or one of two constants, as in models with two rope scalings. */
-static bool is_table(const ir_value *value) {
-    return value->constant || (after_branch(value, true) && after_branch(value, false));
-}
-
-static gqac_status bind_table(const target_binding *b, const ir_node *node, int input,
-                              gpu_operand *of) {
-    const ir_value *value = ir_node_input(node, input);
-    gpu_buffer kept; /* gpu_operand_in finds it */
-    for (int i = 0; !value->constant && i < 2; i++)
-        GQAC_TRY(gpu_keep_floats(b->state, after_branch(value, i == 0), &kept, b->diag));
-    return gpu_bind_operand(b, node, input, of);
-}
-
-bool gpu_match_rotary(const ir_node *node) {
-    for (int i = X; i <= SIN; i++)
-        if (!is_float(node, i) || (i > X && !is_table(ir_node_input(node, i))))
-            return false;
-    return op_in_type(node, X).rank == 4;
-}
-
-gqac_status gpu_bind_rotary(const target_binding *b, const ir_node *root, const void **record) {
-    gpu_rotary *r = bind_new(b, sizeof *r);
-    if (!r)
-        return GQAC_NO_MEMORY;
-    *r = (gpu_rotary){.x = bind_input(root, "x"),
-                      .past_len = bind_input(root, "past_len"),
-                      .new_len = bind_input(root, "new_len"),
-                      .position_ids = bind_input(root, "position_ids"),
-                      .y = bind_output(root, "y"),
-                      .interleaved = ir_attr_int(root, "interleaved") == 1};
-    *record = r;
-    GQAC_TRY(bind_table(b, root, COS, &r->cos));
-    return bind_table(b, root, SIN, &r->sin);
 }
 
 /* ---- copies -------------------------------------------------------------------- */

@@ -463,7 +463,7 @@ static gqac_status launch_parts(const gpu_queue *q, const gpu_kernel *kernel, co
 
 static gqac_status launch(gpu_queue *q, gpu_kernel *kernel, const gpu_grid *grid, int n_args,
                           const gpu_arg *args, gqac_diag *diag) {
-    void *values[32];
+    void *values[48];
     if (n_args > GPU_COUNT(values))
         GQAC_FAIL(diag, GQAC_INTERNAL, "CUDA: a kernel with more than %d arguments",
                   GPU_COUNT(values));

@@ -31,14 +31,11 @@ typedef enum gpu_kernel_id {
     GPU_ATTEND_MANY,
     GPU_ATTEND_MERGE,
     GPU_NORM,
-    GPU_ROTATE,
+    GPU_HEADS,
     GPU_COPY_BOX,
     GPU_COPY_BOX_16,
     GPU_COPY_ROWS,
     GPU_COPY_ROWS_16,
-    GPU_APPEND,
-    GPU_APPEND_16,
-    GPU_APPEND_CODES,
     GPU_WIDEN_F16,
     GPU_WIDEN_BF16,
     GPU_ROUND_F16,
@@ -149,6 +146,8 @@ typedef enum gpu_list {
 } gpu_list;
 gqac_status gpu_list_take(gpu_work *w, gpu_list which, size_t bytes, gpu_buffer *buffer);
 gqac_status gpu_list_write(gpu_work *w, gpu_list which, const void *data, size_t bytes);
+/* LIMIT: a tensor with more elements than a kernel can count. */
+gqac_status gpu_fits(const op_work *work, const gqac_tensor *tensor);
 /* Sets *buffer to all elements of a float tensor, as fp32. */
 gqac_status gpu_in(gpu_work *w, const gqac_tensor *tensor, gpu_buffer *buffer);
 /* Takes memory for all elements of a float tensor, as fp32; after the kernel that writes them,

@@ -24,16 +24,21 @@ gqac_status gpu_bind_attention(const target_binding *b, const ir_node *root, con
 /* gqac_target.in_blocks: true if all readers of the appended rows read them in blocks of the
  * device. */
 bool gpu_kv_only_blocks(const ir_node *kv_append);
-/* kv_append with the kv_quantise before it, for attention that reads blocks. */
-bool gpu_match_append_codes(const ir_node *node);
-int gpu_fuse_append_codes(const ir_node *root, ir_node **nodes);
+/* A kv_append that the host writes. */
 gqac_status gpu_bind_kv_append(const target_binding *b, const ir_node *root, const void **record);
+
+/* Heads of a projection, normalised, rotated and appended: several nodes, or an append alone. */
+int gpu_fuse_heads_append(const ir_node *root, ir_node **nodes);
+bool gpu_match_heads_append(const ir_node *node);
+gqac_status gpu_bind_heads_append(const target_binding *b, const ir_node *root,
+                                  const void **record);
+/* A rotary, alone or with the nodes before it that make its heads. */
+int gpu_fuse_rotary(const ir_node *root, ir_node **nodes);
+bool gpu_match_rotary(const ir_node *node);
+gqac_status gpu_bind_rotary(const target_binding *b, const ir_node *root, const void **record);
 
 bool gpu_match_norm(const ir_node *node);
 gqac_status gpu_bind_norm(const target_binding *b, const ir_node *root, const void **record);
-
-bool gpu_match_rotary(const ir_node *node);
-gqac_status gpu_bind_rotary(const target_binding *b, const ir_node *root, const void **record);
 
 bool gpu_match_take_rows(const ir_node *node);
 gqac_status gpu_bind_take_rows(const target_binding *b, const ir_node *root, const void **record);

@@ -1,22 +1,13 @@
-/* Norms, rotary embeddings and copies: kernels/rows.cl has the arithmetic. */
+/* Norms, copies and elementwise ops: kernels/rows.cl has the arithmetic. */
 #include "targets/gpu/rows.h"
 
 #include "numerics/contract.h"
-#include "ops/rotation.h"
 
 enum { ITEMS = 64 };
 
 /* A result; one that is not used becomes a byte that is not written. */
 static gqac_status result_out(gpu_work *w, const gqac_tensor *tensor, gpu_buffer *buffer) {
     return tensor ? gpu_out(w, tensor, buffer) : gpu_scratch(w, 1, buffer);
-}
-
-static gqac_status fits_int(const op_work *work, const gqac_tensor *tensor) {
-    const int64_t count = gqac_tensor_count(tensor);
-    if (count > INT32_MAX)
-        OP_STOP(work, GQAC_LIMIT, "%lld elements: a kernel of target gpu has %d at most",
-                (long long)count, INT32_MAX);
-    return GQAC_OK;
 }
 
 /* Items for `width` elements of each of n rows. */
@@ -97,75 +88,12 @@ gqac_status gpu_norm_run(target_call *call, const void *record) {
     GQAC_TRY(target_give_used(call, f->of.sum, norm_sum(&r), &results.sum, &r.sum));
     GQAC_TRY(target_give_used(call, f->of.mean, norm_moment(&r), &results.mean, &r.mean));
     GQAC_TRY(target_give_used(call, f->of.inv, norm_moment(&r), &results.inv, &r.inv));
-    GQAC_TRY(fits_int(&call->work, r.x));
+    GQAC_TRY(gpu_fits(&call->work, r.x));
     if (r.n <= 0 || r.rows <= 0)
         return GQAC_OK;
     gpu_work w = gpu_take(call);
     const gqac_status status = normalise(&w, call, f, &r);
     gpu_give_back(&w);
-    return status;
-}
-
-/* ---- rotary embeddings --------------------------------------------------------- */
-
-/* rotary_shape of kernels/rows.cl. */
-typedef struct rotary_shape {
-    int32_t heads, rows, size, half_size, interleaved, padding;
-} rotary_shape;
-
-static gqac_status rotate(gpu_work *w, const target_call *call, const gpu_rotary *f,
-                          const rotation *r, const int32_t *positions, gqac_tensor *y) {
-    const rotary_shape shape = {.heads = (int32_t)r->heads,
-                                .rows = (int32_t)r->rows,
-                                .size = (int32_t)r->size,
-                                .half_size = (int32_t)r->half,
-                                .interleaved = r->interleaved};
-    const int32_t count = (int32_t)(r->batch * r->heads * r->rows);
-    const size_t bytes = (size_t)(r->batch * r->rows) * sizeof *positions;
-    const gpu_grid grid = grid_of(r->size, count);
-    gpu_buffer x, cos, sin, at, out;
-    GQAC_TRY(gpu_in(w, target_value(call, f->x), &x));
-    GQAC_TRY(gpu_operand_in(w, call, &f->cos, &cos));
-    GQAC_TRY(gpu_operand_in(w, call, &f->sin, &sin));
-    GQAC_TRY(gpu_list_take(w, GPU_LIST_POSITIONS, bytes, &at));
-    GQAC_TRY(gpu_list_write(w, GPU_LIST_POSITIONS, positions, bytes));
-    GQAC_TRY(gpu_out(w, y, &out));
-    const gpu_arg args[] = {GPU_ARG(x.handle),  GPU_ARG(cos.handle), GPU_ARG(sin.handle),
-                            GPU_ARG(at.handle), GPU_ARG(out.handle), GPU_ARG(shape),
-                            GPU_ARG(count)};
-    GQAC_TRY(gpu_launch(w, GPU_ROTATE, &grid, GPU_COUNT(args), args));
-    return gpu_done(w, &out, y);
-}
-
-gqac_status gpu_rotary_run(target_call *call, const void *record) {
-    const gpu_rotary *f = record;
-    const gqac_tensor *x = target_value(call, f->x);
-    gqac_tensor y = *x;
-    rotation r;
-    op_scratch scratch;
-    const rotary_operands operands = {.cos = target_value(call, f->cos.value),
-                                      .sin = target_value(call, f->sin.value),
-                                      .past_len = target_value(call, f->past_len),
-                                      .new_len = target_value(call, f->new_len),
-                                      .position_ids = target_value(call, f->position_ids),
-                                      .interleaved = f->interleaved};
-    GQAC_TRY(op_floats(&call->work, x, "x", 4));
-    GQAC_TRY(rotary_fit(&call->work, &operands, x->dims, &r));
-    GQAC_TRY(target_give(call, f->y, &y));
-    GQAC_TRY(fits_int(&call->work, x));
-    if (gqac_tensor_count(x) == 0)
-        return GQAC_OK;
-    GQAC_TRY(
-        op_work_scratch_one(&call->work, (size_t)(r.batch * r.rows), sizeof(int32_t), &scratch));
-    int32_t *positions = (int32_t *)(void *)scratch.base;
-    for (int64_t b = 0; b < r.batch; b++)
-        for (int64_t s = 0; s < r.rows; s++)
-            positions[b * r.rows + s] =
-                rotary_is_pad(&r, b, s) ? -1 : (int32_t)rotary_position(&r, b, s);
-    gpu_work w = gpu_take(call);
-    const gqac_status status = rotate(&w, call, f, &r, positions, &y);
-    gpu_give_back(&w);
-    op_scratch_close(&scratch);
     return status;
 }
 
@@ -183,8 +111,8 @@ gqac_status gpu_copy_box(gpu_work *w, const op_box *box) {
                        .first_in = (int32_t)box->first_in,
                        .first_out = (int32_t)box->first_out};
     gpu_buffer in, out;
-    GQAC_TRY(fits_int(w->work, box->in));
-    GQAC_TRY(fits_int(w->work, box->out));
+    GQAC_TRY(gpu_fits(w->work, box->in));
+    GQAC_TRY(gpu_fits(w->work, box->out));
     for (int i = 0; i < box->rank; i++) {
         shape.dims[i] = (int32_t)box->dims[i];
         shape.in_step[i] = (int32_t)box->stride_in[i];
@@ -225,8 +153,8 @@ gqac_status gpu_take_rows_run(target_call *call, const void *record) {
             OP_STOP(&call->work, GQAC_OUT_OF_RANGE, "row %lld of %lld", (long long)from[i],
                     (long long)most);
     GQAC_TRY(target_give(call, f->y, &y));
-    GQAC_TRY(fits_int(&call->work, x));
-    GQAC_TRY(fits_int(&call->work, &y));
+    GQAC_TRY(gpu_fits(&call->work, x));
+    GQAC_TRY(gpu_fits(&call->work, &y));
     if (gqac_tensor_count(&y) == 0)
         return GQAC_OK;
     GQAC_TRY(op_work_scratch_one(&call->work, (size_t)n, sizeof(int32_t), &scratch));
@@ -258,7 +186,7 @@ gqac_status gpu_gather_run(target_call *call, const void *record) {
     for (int i = 1; i < data->rank; i++)
         y.dims[y.rank++] = data->dims[i];
     GQAC_TRY(target_give(call, f->y, &y));
-    GQAC_TRY(fits_int(&call->work, &y));
+    GQAC_TRY(gpu_fits(&call->work, &y));
     const int64_t n = gqac_tensor_count(indices), rows = data->dims[0];
     for (int64_t i = 0; i < n; i++)
         if (op_get_i64(indices, i) < -rows || op_get_i64(indices, i) >= rows)
@@ -300,7 +228,7 @@ gqac_status gpu_unary_run(target_call *call, const void *record) {
     gqac_tensor y = *x;
     y.dtype = f->dtype;
     GQAC_TRY(target_give(call, f->y, &y));
-    GQAC_TRY(fits_int(&call->work, &y));
+    GQAC_TRY(gpu_fits(&call->work, &y));
     if (gqac_tensor_count(&y) == 0)
         return GQAC_OK;
     gpu_work w = gpu_take(call);
@@ -368,7 +296,7 @@ gqac_status gpu_binary_run(target_call *call, const void *record) {
     GQAC_TRY(op_work_broadcast(&call->work, target_value(call, f->a.value),
                                target_value(call, f->b.value), &y.rank, y.dims));
     GQAC_TRY(target_give(call, f->y, &y));
-    GQAC_TRY(fits_int(&call->work, &y));
+    GQAC_TRY(gpu_fits(&call->work, &y));
     if (gqac_tensor_count(&y) == 0)
         return GQAC_OK;
     gpu_work w = gpu_take(call);

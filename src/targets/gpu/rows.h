@@ -1,5 +1,4 @@
-/* Norms, rotary embeddings, copies and elementwise ops: the records of their
- * kernels. */
+/* Norms, copies and elementwise ops: the records of their kernels. */
 #ifndef GQAC_TARGETS_GPU_ROWS_H
 #define GQAC_TARGETS_GPU_ROWS_H
 
@@ -12,13 +11,6 @@ typedef struct gpu_norm {
     gpu_operand weight, beta, bias;
 } gpu_norm;
 gqac_status gpu_norm_run(target_call *call, const void *record);
-
-typedef struct gpu_rotary {
-    int x, past_len, new_len, position_ids, y; /* values; -1: absent */
-    gpu_operand cos, sin;
-    bool interleaved;
-} gpu_rotary;
-gqac_status gpu_rotary_run(target_call *call, const void *record);
 
 typedef struct gpu_take_rows {
     int x, rows, y;

@@ -31,14 +31,11 @@ static const char *const kernel_names[GPU_KERNELS] = {
     [GPU_ATTEND_MANY] = "attend_many",
     [GPU_ATTEND_MERGE] = "attend_merge",
     [GPU_NORM] = "norm_rows",
-    [GPU_ROTATE] = "rotate_rows",
+    [GPU_HEADS] = "heads_rows",
     [GPU_COPY_BOX] = "copy_box",
     [GPU_COPY_BOX_16] = "copy_box_16",
     [GPU_COPY_ROWS] = "copy_rows",
     [GPU_COPY_ROWS_16] = "copy_rows_16",
-    [GPU_APPEND] = "append_rows",
-    [GPU_APPEND_16] = "append_rows_16",
-    [GPU_APPEND_CODES] = "append_codes",
     [GPU_WIDEN_F16] = "widen_f16",
     [GPU_WIDEN_BF16] = "widen_bf16",
     [GPU_ROUND_F16] = "round_f16",
@@ -402,14 +399,19 @@ gqac_status gpu_list_write(gpu_work *w, gpu_list which, const void *data, size_t
 
 enum { CONVERTED = 64 /* elements of a group */ };
 
+gqac_status gpu_fits(const op_work *work, const gqac_tensor *tensor) {
+    const int64_t count = gqac_tensor_count(tensor);
+    if (count > INT32_MAX)
+        OP_STOP(work, GQAC_LIMIT, "%lld elements: a kernel of target gpu has %d at most",
+                (long long)count, INT32_MAX);
+    return GQAC_OK;
+}
+
 /* Converts the elements of a tensor of 16 bits, one way or the other. */
 static gqac_status convert(gpu_work *w, const gqac_tensor *tensor, gpu_kernel_id f16,
                            gpu_kernel_id bf16, const gpu_buffer *from, const gpu_buffer *to) {
-    const int64_t count = gqac_tensor_count(tensor);
-    if (count > INT32_MAX)
-        OP_STOP(w->work, GQAC_LIMIT, "%lld elements: a kernel of target gpu has %d at most",
-                (long long)count, INT32_MAX);
-    const int32_t n = (int32_t)count;
+    GQAC_TRY(gpu_fits(w->work, tensor));
+    const int32_t n = (int32_t)gqac_tensor_count(tensor);
     const gpu_grid grid = {.groups = {((size_t)n + CONVERTED - 1) / CONVERTED, 1},
                            .items = {CONVERTED, 1}};
     const gpu_arg args[] = {GPU_ARG(from->handle), GPU_ARG(to->handle), GPU_ARG(n)};

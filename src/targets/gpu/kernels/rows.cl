@@ -1,5 +1,5 @@
-/* Norms and rotary embeddings in fp32, copies and conversions. Definitions: ops/norm.h, ops/rotary.c,
- * ops/work.h (op_box), ops/take_rows.c. */
+/* Norms in fp32, copies and conversions. Definitions: ops/norm.h, ops/work.h (op_box),
+ * ops/take_rows.c. */
 
 /* ---- norms ------------------------------------------------------------------- */
 
@@ -89,35 +89,6 @@ __kernel void norm_rows(__global const float *x, __global const float *skip,
         inv[row] = scale;
 }
 
-/* ---- rotary embeddings --------------------------------------------------------- */
-
-typedef struct rotary_shape {
-    int heads, rows, size, half_size, interleaved, padding;
-} rotary_shape;
-
-/* x, y [B,H,S,D]; cos, sin [M,half]; positions [B,S], -1 for padding. The grid is [D, B*H*S]. */
-__kernel void rotate_rows(__global const float *x, __global const float *cosines,
-                          __global const float *sines, __global const int *positions,
-                          __global float *y, rotary_shape s, int count) {
-    const int d = (int)get_global_id(0), item = (int)get_global_id(1);
-    if (d >= s.size || item >= count)
-        return;
-    const int row = item % s.rows, b = item / s.rows / s.heads;
-    const int position = positions[b * s.rows + row];
-    const size_t begin = (size_t)item * (size_t)s.size;
-    float result = position < 0 ? 0.0f : x[begin + (size_t)d];
-    if (position >= 0 && d < 2 * s.half_size) {
-        const int pair = s.interleaved ? d / 2 : d % s.half_size;
-        const bool second = s.interleaved ? d % 2 != 0 : d >= s.half_size;
-        const size_t first = begin + (size_t)(s.interleaved ? 2 * pair : pair);
-        const float u = x[first], w = x[first + (size_t)(s.interleaved ? 1 : s.half_size)];
-        const size_t at = (size_t)position * (size_t)s.half_size + (size_t)pair;
-        const float c = cosines[at], t = sines[at];
-        result = one_nan(second ? gqn_fma(w, c, u * t) : gqn_fma(u, c, -(w * t)));
-    }
-    y[begin + (size_t)d] = result;
-}
-
 /* ---- copies -------------------------------------------------------------------- */
 
 /* op_box of ops/work.h: axes, and elements from one index of an axis to the next. */
@@ -171,69 +142,3 @@ CONVERT(widen_f16, ushort, float, gqn_f16_to_f32(x))
 CONVERT(widen_bf16, ushort, float, gqn_bf16_to_f32(x))
 CONVERT(round_f16, float, ushort, gqn_f32_to_f16(x))
 CONVERT(round_bf16, float, ushort, gqn_f32_to_bf16(x))
-
-/* ---- new rows of a cache --------------------------------------------------------- */
-
-typedef struct append_shape {
-    long entry_bytes, at, copy_at; /* bytes: of an entry, to its slot, to the rows in `copies` */
-    int heads, rows, size, n;      /* x [B,heads,rows,size]; new rows */
-    int slab, entries;             /* this slab, and its entries */
-} append_shape;
-
-/* Writes the new rows that lie in one slab to their blocks, and to `copies`, which is laid out as x.
- * lists [3][n]: of each row that of x, counted over [B,heads,rows] from its first head, its entry
- * (a table of blocks, kernels/attention.cl) and its row in the block. The grid is [heads * size, n]. */
-#define APPEND_ROWS(NAME, ELEMENT)                                                                 \
-    __kernel void NAME(__global const ELEMENT *x, __global uchar *slab, __global uchar *copies,    \
-                       __global const int *lists, append_shape s) {                                \
-        const int d = (int)get_global_id(0), r = (int)get_global_id(1), width = s.heads * s.size;  \
-        if (d >= width || r >= s.n)                                                                \
-            return;                                                                                \
-        const uint entry = (uint)lists[s.n + r];                                                   \
-        const uint index = entry / KV_SLABS;                                                       \
-        if (entry % KV_SLABS != (uint)s.slab || index >= (uint)s.entries)                          \
-            return;                                                                                \
-        const size_t row = (size_t)(lists[2 * s.n + r] % KV_BLOCK);                                \
-        const size_t from = ((size_t)lists[r] + (size_t)(d / s.size) * (size_t)s.rows) *           \
-                                (size_t)s.size +                                                   \
-                            (size_t)(d % s.size);                                                  \
-        __global uchar *block = slab + (size_t)index * (size_t)s.entry_bytes + s.at;               \
-        ((__global ELEMENT *)block)[row * (size_t)width + (size_t)d] = x[from];                    \
-        ((__global ELEMENT *)(copies + s.copy_at))[from] = x[from];                                \
-    }
-APPEND_ROWS(append_rows, uint)
-APPEND_ROWS(append_rows_16, ushort)
-
-/* The code of x; ops/kv_quantise.c defines it. */
-static inline int code_of_row(float x, float scale, int least, int most) {
-    const float y = x * gqn_div(1.0f, scale == 0.0f ? 1.0f : scale);
-    return y != y ? most : gqn_quantise(y, least, most);
-}
-
-/* The same for codes of fp32 rows x [B,heads,rows,size], `bits` a code; s.size is the bytes of a row
- * of codes. Scales are one, or with scale_step 1 one for each element of all heads. */
-__kernel void append_codes(__global const float *x, __global uchar *slab, __global uchar *copies,
-                           __global const int *lists, __global const float *scales, append_shape s,
-                           int size, int bits, int scale_step) {
-    const int at = (int)get_global_id(0), r = (int)get_global_id(1), width = s.heads * s.size;
-    if (at >= width || r >= s.n)
-        return;
-    const uint entry = (uint)lists[s.n + r], index = entry / KV_SLABS;
-    if (entry % KV_SLABS != (uint)s.slab || index >= (uint)s.entries)
-        return;
-    const int head = at / s.size, d = at % s.size * (bits == 4 ? 2 : 1);
-    const size_t row = (size_t)(lists[2 * s.n + r] % KV_BLOCK);
-    const size_t of = (size_t)lists[r] + (size_t)head * (size_t)s.rows; /* of x and of copies */
-    __global const float *from = x + of * (size_t)size + (size_t)d;
-    __global const float *scale = scales + (size_t)(head * size + d) * (size_t)scale_step;
-    int code;
-    if (bits == 8) {
-        code = code_of_row(from[0], scale[0], -128, 127) & 255;
-    } else {
-        const int high = d + 1 < size ? code_of_row(from[1], scale[scale_step], -8, 7) : 0;
-        code = (code_of_row(from[0], scale[0], -8, 7) + 8) | (high + 8) << 4;
-    }
-    slab[(size_t)index * (size_t)s.entry_bytes + (size_t)s.at + row * (size_t)width + (size_t)at] =
-        (uchar)code;
-    copies[(size_t)s.copy_at + of * (size_t)s.size + (size_t)(at % s.size)] = (uchar)code;
-}

@@ -1,0 +1,187 @@
+/* Heads of queries, keys and values between a projection and attention: cut out of a packed row,
+ * normalised, rotated, and written to queries [B,H,S,D], or to the blocks of a cache and to a copy
+ * that the host reads. Definitions: ops/norm.h, ops/rotary.c, ops/kv_quantise.c. The first three
+ * steps are in fp32; each result is rounded to the type of the heads, as the ops do. */
+
+#define HEADS_ITEMS 64
+#define HEADS_SIZE  1024 /* maximum elements of a head */
+
+/* The heads of queries, of keys or of values. */
+typedef struct heads_stream {
+    long batch_step, head_step, row_step, column; /* elements of x; to the first head of a row */
+    long slot_at, copy_at;                        /* bytes: of an entry, and of `copies` */
+    int heads, rows, count, size, half_size;      /* rows of a batch row, of all; pairs of rotary */
+    int x_type, type;                             /* F32, F16 or BF16: of x, and of the heads */
+    int norms, before_type; /* before_type: what is normalised is rounded to it before the weight */
+    int rotates, interleaved, positions;       /* positions: where those of its rows begin */
+    int appends, places, bits, scale_step;     /* places: where those of its rows begin; -1: the
+                                                  device has no blocks for them. bits: of codes */
+    int stored;                                /* bytes of a head as it is stored */
+    float epsilon;
+} heads_stream;
+
+typedef struct heads_shape {
+    heads_stream streams[3];
+    long entry_bytes;
+    int entries[KV_SLABS];
+} heads_shape;
+
+static inline float rounded(float x, int type) {
+    return type == F16    ? gqn_f16_to_f32(gqn_f32_to_f16(x))
+           : type == BF16 ? gqn_bf16_to_f32(gqn_f32_to_bf16(x))
+                          : x;
+}
+
+/* Normalises the head in x by its root mean square. */
+static inline void normalise_head(__local float *x, __local float *lanes,
+                                  __global const float *weight, const heads_stream *s, int item) {
+    if (item < GQAC_LANES) {
+        float total = 0.0f;
+        for (int i = item; i < s->size; i += GQAC_LANES)
+            total = gqn_fma(x[i], x[i], total);
+        lanes[item] = total;
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    const float scale = gqn_rsqrt(gqn_div(fold_lanes(lanes), (float)s->size) + s->epsilon);
+    for (int i = item; i < s->size; i += HEADS_ITEMS)
+        x[i] = rounded(one_nan(rounded(x[i] * scale, s->before_type) * weight[i]), s->type);
+    barrier(CLK_LOCAL_MEM_FENCE);
+}
+
+/* Element d of the head in x after its rotary embedding; cosines and sines are of its position, -1
+ * for padding. */
+static inline float head_value(__local const float *x, __global const float *cosines,
+                               __global const float *sines, int position, const heads_stream *s,
+                               int d) {
+    if (!s->rotates)
+        return x[d];
+    if (position < 0)
+        return 0.0f;
+    if (d >= 2 * s->half_size)
+        return x[d];
+    const int pair = s->interleaved ? d / 2 : d % s->half_size;
+    const bool second = s->interleaved ? d % 2 != 0 : d >= s->half_size;
+    const int first = s->interleaved ? 2 * pair : pair;
+    const float u = x[first], w = x[first + (s->interleaved ? 1 : s->half_size)];
+    const float c = cosines[pair], t = sines[pair];
+    return second ? gqn_fma(w, c, u * t) : gqn_fma(u, c, -(w * t));
+}
+
+/* The code of x. */
+static inline int code_of_row(float x, float scale, int least, int most) {
+    const float y = x * gqn_div(1.0f, scale == 0.0f ? 1.0f : scale);
+    return y != y ? most : gqn_quantise(y, least, most);
+}
+
+static inline void put_head(__global uchar *y, int type, int d, float x) {
+    const float value = one_nan(x);
+    if (type == F32)
+        ((__global float *)y)[d] = value;
+    else
+        ((__global ushort *)y)[d] = type == F16 ? gqn_f32_to_f16(value) : gqn_f32_to_bf16(value);
+}
+
+/* The grid is [heads of all streams, rows]: a group has one head of one row. Positions: of rows;
+ * places [2][count]: entry (a table of blocks, attend_common.cl), -1 for a row that is not
+ * appended, and row of the block. */
+#define SLAB(i) __global uchar *s##i
+__kernel GROUP(HEADS_ITEMS) void heads_rows(
+    __global const uchar *x0, __global const uchar *x1, __global const uchar *x2,
+    __global const float *weight0, __global const float *weight1, __global const float *weight2,
+    __global const float *cos0, __global const float *cos1, __global const float *cos2,
+    __global const float *sin0, __global const float *sin1, __global const float *sin2,
+    __global const float *scale0, __global const float *scale1, __global const float *scale2,
+    SLAB(0), SLAB(1), SLAB(2), SLAB(3), SLAB(4), SLAB(5), SLAB(6), SLAB(7), SLAB(8), SLAB(9),
+    SLAB(10), SLAB(11), SLAB(12), SLAB(13), SLAB(14), SLAB(15), __global uchar *y,
+    __global uchar *copies, __global const int *positions, __global const int *places,
+    heads_shape shape) {
+    SHARED float x[HEADS_SIZE], lanes[GQAC_LANES];
+    __global uchar *slabs[KV_SLABS] = {s0, s1, s2,  s3,  s4,  s5,  s6,  s7,
+                                       s8, s9, s10, s11, s12, s13, s14, s15};
+    const int item = (int)get_local_id(0), row = (int)get_group_id(1);
+    int head = (int)get_group_id(0);
+    heads_stream s = shape.streams[0];
+    __global const uchar *from = x0;
+    __global const float *weight = weight0, *cosines = cos0, *sines = sin0, *scale = scale0;
+    if (head >= s.heads) {
+        head -= s.heads;
+        s = shape.streams[1];
+        from = x1;
+        weight = weight1;
+        cosines = cos1;
+        sines = sin1;
+        scale = scale1;
+        if (head >= s.heads) {
+            head -= s.heads;
+            s = shape.streams[2];
+            from = x2;
+            weight = weight2;
+            cosines = cos2;
+            sines = sin2;
+            scale = scale2;
+        }
+    }
+    if (row >= s.count || head >= s.heads)
+        return;
+    const int b = row / s.rows, r = row % s.rows;
+    const size_t at = (size_t)(b * s.batch_step + head * s.head_step + r * s.row_step + s.column);
+    const size_t to = ((size_t)(b * s.heads + head) * (size_t)s.rows + (size_t)r);
+    const int position = s.rotates ? positions[s.positions + row] : 0;
+    const size_t line = (size_t)(position > 0 ? position : 0) * (size_t)s.half_size;
+    __global uchar *first = s.appends ? copies + s.copy_at + to * (size_t)s.stored
+                                      : y + to * (size_t)s.stored;
+    __global uchar *second = first; /* in a block */
+    if (s.appends && s.places >= 0) {
+        const int entry = places[s.places + row];
+        const uint slab = (uint)entry % KV_SLABS, index = (uint)entry / KV_SLABS;
+        const int in_block = places[s.places + s.count + row] % KV_BLOCK;
+        if (entry >= 0 && index < (uint)shape.entries[slab])
+            second = slabs[slab] + (size_t)index * (size_t)shape.entry_bytes + s.slot_at +
+                     ((size_t)in_block * (size_t)s.heads + (size_t)head) * (size_t)s.stored;
+    }
+    if (!s.norms && !s.rotates && !s.bits) { /* as it is, NaN included */
+        for (int d = item; d < s.size; d += HEADS_ITEMS) {
+            if (s.type == F32) {
+                const uint v = ((__global const uint *)from)[at + (size_t)d];
+                ((__global uint *)first)[d] = v;
+                ((__global uint *)second)[d] = v;
+            } else {
+                const ushort v = ((__global const ushort *)from)[at + (size_t)d];
+                ((__global ushort *)first)[d] = v;
+                ((__global ushort *)second)[d] = v;
+            }
+        }
+        return;
+    }
+    from += at * (s.x_type == F32 ? 4 : 2);
+    for (int d = item; d < s.size; d += HEADS_ITEMS)
+        x[d] = element(from, d, s.x_type, weight, 0);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (s.norms)
+        normalise_head(x, lanes, weight, &s, item);
+    cosines += line;
+    sines += line;
+    scale += (size_t)(head * s.size) * (size_t)s.scale_step;
+    for (int d = item; d < (s.bits ? s.stored : s.size); d += HEADS_ITEMS) {
+        const int e = s.bits == 4 ? 2 * d : d;
+        const float v = rounded(head_value(x, cosines, sines, position, &s, e), s.type);
+        if (!s.bits) {
+            put_head(first, s.type, d, v);
+            put_head(second, s.type, d, v);
+            continue;
+        }
+        int code;
+        if (s.bits == 8) {
+            code = code_of_row(v, scale[e * s.scale_step], -128, 127) & 255;
+        } else {
+            const bool pair = e + 1 < s.size;
+            const float next =
+                pair ? rounded(head_value(x, cosines, sines, position, &s, e + 1), s.type) : 0.0f;
+            const int high = pair ? code_of_row(next, scale[(e + 1) * s.scale_step], -8, 7) : 0;
+            code = (code_of_row(v, scale[e * s.scale_step], -8, 7) + 8) | (high + 8) << 4;
+        }
+        first[d] = (uchar)code;
+        second[d] = (uchar)code;
+    }
+}
+#undef SLAB

@@ -758,6 +758,56 @@ class Values(Case):
                                for target in ("gpu", "cpu"))
                 self.assertEqual(got, wanted)
 
+    def tables(self):
+        """(what, path) of rows of tables of codes: bits, rows that end within a byte, zero points,
+        types, entries of several rows, indices that are negative or out of range."""
+        rng = np.random.default_rng(15)
+        for bits, kind, entry, block, zero, dtype in (
+                (4, "U8", (20,), 16, True, np.float32), (2, "U8", (7,), 16, False, np.float16),
+                (8, "U8", (50,), 32, True, np.float32), (4, "UINT4", (37,), 16, True, np.float32),
+                (4, "INT4", (3, 21), 16, False, np.float16)):
+            each = 8 // bits if kind == "U8" else 1
+            codes = entry[-1] * each
+            blocks = -(-codes // block)
+            zero_row = -(-blocks * bits // 8) if kind == "U8" else blocks
+            def codes_of(name, shape):
+                least, most = {"U8": (0, 256), "UINT4": (0, 16), "INT4": (-8, 8)}[kind]
+                numbers = rng.integers(least, most, shape)
+                if kind == "U8":
+                    return numpy_helper.from_array(numbers.astype(np.uint8), name)
+                return helper.make_tensor(name, getattr(TensorProto, kind), shape, numbers.flatten())
+            constants = [codes_of("d", (9, *entry)), numpy_helper.from_array(
+                rng.standard_normal((9, *entry[:-1], blocks)).astype(dtype), "s"),
+                         numpy_helper.from_array(np.array([[0, 8, -1], [3, -9, 5]]), "i")]
+            constants += [codes_of("z", (9, *entry[:-1], zero_row))] if zero else []
+            graph = helper.make_graph(
+                [helper.make_node("Cast", ["x"], ["n"], to=TensorProto.INT64),
+                 helper.make_node("Add", ["n", "i"], ["j"]),
+                 helper.make_node("GatherBlockQuantized", ["d", "j", "s"] + ["z"] * zero, ["g"],
+                                  domain="com.microsoft", bits=bits, block_size=block,
+                                  gather_axis=0, quantize_axis=len(entry)),
+                 helper.make_node("Cast", ["g"], ["y"], to=TensorProto.FLOAT)], "g",
+                [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3])],
+                [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)], constants)
+            path = self.dir / f"table{bits}{kind}.onnx"
+            path.write_bytes(helper.make_model(
+                graph, opset_imports=[helper.make_opsetid("", 21), helper.make_opsetid(
+                    "com.microsoft", 1)], ir_version=10).SerializeToString())
+            yield (bits, kind), path
+
+    def test_tables(self):
+        """Rows of block-quantised tables; 100 is out of range and gives zeros."""
+        for what, path in self.tables():
+            with self.subTest(what):
+                dump = self.good("compile", path, "--stateless", "--target", "gpu", "--dump",
+                                 "claim", "--stop-after", "claim").out
+                self.assertIn('via "gpu.gather_codes"', dump)
+                values = {"x": np.array([[0, 0, 0], [0, 100, -2]], np.float32)}
+                got, wanted = (self.outputs(path, ["x"], target, values)[0]
+                               for target in ("gpu", "cpu"))
+                self.assertEqual(got, wanted)
+                self.assertGreater(len(np.unique(np.frombuffer(got, np.float32))), 15)
+
     def test_gates(self):
         """An activation that one Mul alone reads is computed with it."""
         for name, gates in ("a gate", 1), ("gates of all kinds", 6), ("no gate", 0):
@@ -881,6 +931,16 @@ class Simulated(Case):
             if kind == TensorProto.FLOAT:
                 with self.subTest(name):
                     self.assertEqual(values.outputs(path, used, "gpu", given, **env)[1], "")
+
+    def test_tables(self):
+        """Rows of block-quantised tables."""
+        values = Values()
+        values.dir = self.dir
+        for what, path in values.tables():
+            with self.subTest(what):
+                given = {"x": np.array([[0, 0, 0], [0, 100, -2]], np.float32)}
+                self.assertEqual(
+                    values.outputs(path, ["x"], "gpu", given, **self.simulator())[1], "")
 
     def test_values(self):
         """Norms and elementwise ops."""

@@ -6,15 +6,6 @@
 #include "targets/gpu/attend_units.h"
 #include "targets/gpu/gpu.h"
 
-/* Types of rows in blocks, as in kernels/attend_common.cl. */
-typedef enum gpu_rows_type {
-    GPU_ROWS_F32,
-    GPU_ROWS_F16,
-    GPU_ROWS_BF16,
-    GPU_ROWS_I8, /* codes of kv_quantise */
-    GPU_ROWS_U4
-} gpu_rows_type;
-
 typedef struct gpu_attention {
     int q, k, v, past_len, new_len, y; /* values; -1: absent */
     gpu_operand bias, sink;

@@ -75,6 +75,55 @@ gqac_status gpu_bind_gather(const target_binding *b, const ir_node *root, const 
     return gpu_keep(b->state, data->data, gqac_tensor_bytes(data), &r->data.kept, b->diag);
 }
 
+enum { DATA, INDICES, SCALES, ZEROS }; /* inputs of GatherBlockQuantized */
+
+static const gqac_tensor *constant_of(const ir_node *node, int input) {
+    const ir_value *value = ir_node_input(node, input);
+    return value ? value->constant : NULL;
+}
+
+/* Constants of sizes that fit; the op's own eval refuses others. */
+bool gpu_match_gather_codes(const ir_node *node) {
+    const gqac_tensor *data = constant_of(node, DATA), *scales = constant_of(node, SCALES);
+    const gqac_tensor *zeros = constant_of(node, ZEROS);
+    const int64_t bits = ir_attr_int(node, "bits"), block = ir_attr_int(node, "block_size");
+    if (!data || !scales || !OP_IN(OP_FLOATS, scales->dtype) || data->rank < 2 ||
+        !OP_IN(OP_NIBBLES | OP_BIT(U8), data->dtype) || (!zeros && ir_node_input(node, ZEROS)) ||
+        (zeros && zeros->dtype != data->dtype) || gqac_tensor_count(data) == 0)
+        return false;
+    const bool bytes = data->dtype == GQAC_U8;
+    const int64_t codes = data->dims[data->rank - 1] * (bytes ? 8 / bits : 1);
+    const int64_t rows = op_product(data->dims, 0, data->rank - 1);
+    const int64_t blocks = (codes + block - 1) / block;
+    const int64_t zero_row = bytes ? (blocks * bits + 7) / 8 : blocks;
+    return data->dims[0] <= INT32_MAX && codes <= INT32_MAX && block <= INT32_MAX &&
+           (bytes || bits == 4) && gqac_tensor_count(scales) == rows * blocks &&
+           (!zeros || gqac_tensor_count(zeros) == rows * zero_row);
+}
+
+static gqac_status keep_codes(const target_binding *b, const ir_node *node, int input,
+                              gpu_operand *of) {
+    const gqac_tensor *codes = constant_of(node, input);
+    of->value = bind_value(ir_node_input(node, input));
+    return codes ? gpu_keep(b->state, codes->data, gqac_tensor_bytes(codes), &of->kept, b->diag)
+                 : GQAC_OK;
+}
+
+gqac_status gpu_bind_gather_codes(const target_binding *b, const ir_node *root,
+                                  const void **record) {
+    gpu_gather_codes *r = bind_new(b, sizeof *r);
+    if (!r)
+        return GQAC_NO_MEMORY;
+    r->indices = bind_value(ir_node_input(root, INDICES));
+    r->y = bind_value(ir_node_output(root, 0));
+    r->bits = (int32_t)ir_attr_int(root, "bits");
+    r->block = (int32_t)ir_attr_int(root, "block_size");
+    *record = r;
+    GQAC_TRY(keep_codes(b, root, DATA, &r->data));
+    GQAC_TRY(keep_codes(b, root, ZEROS, &r->zeros));
+    return gpu_bind_operand(b, root, SCALES, &r->scales);
+}
+
 /* ---- elementwise --------------------------------------------------------------- */
 
 static const struct {

@@ -99,6 +99,7 @@ static const target_kernel kernels[] = {
      .on_device = true},
     ROW("gqac", "take_rows", "take_rows", take_rows),
     ROW("", "Gather", "gather", gather),
+    ROW("com.microsoft", "GatherBlockQuantized", "gather_codes", gather_codes),
     ROW("com.microsoft", "MoE", "moe", moe),
     ROW("com.microsoft", "QMoE", "moe", moe),
     NORM("", "RMSNormalization"),

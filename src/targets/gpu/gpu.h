@@ -32,6 +32,7 @@ typedef enum gpu_kernel_id {
     GPU_ATTEND_MERGE,
     GPU_NORM,
     GPU_HEADS,
+    GPU_GATHER_CODES,
     GPU_COPY_BOX,
     GPU_COPY_BOX_16,
     GPU_COPY_ROWS,
@@ -146,6 +147,16 @@ typedef enum gpu_list {
 } gpu_list;
 gqac_status gpu_list_take(gpu_work *w, gpu_list which, size_t bytes, gpu_buffer *buffer);
 gqac_status gpu_list_write(gpu_work *w, gpu_list which, const void *data, size_t bytes);
+/* Types of elements, as in kernels/values.h. */
+typedef enum gpu_rows_type {
+    GPU_ROWS_F32,
+    GPU_ROWS_F16,
+    GPU_ROWS_BF16,
+    GPU_ROWS_I8, /* codes of kv_quantise */
+    GPU_ROWS_U4
+} gpu_rows_type;
+gpu_rows_type gpu_type_of(gqac_dtype floats);
+
 /* LIMIT: a tensor with more elements than a kernel can count. */
 gqac_status gpu_fits(const op_work *work, const gqac_tensor *tensor);
 /* Sets *buffer to all elements of a float tensor, as fp32. */

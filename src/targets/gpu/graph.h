@@ -46,6 +46,10 @@ gqac_status gpu_bind_take_rows(const target_binding *b, const ir_node *root, con
 bool gpu_match_gather(const ir_node *node);
 gqac_status gpu_bind_gather(const target_binding *b, const ir_node *root, const void **record);
 
+bool gpu_match_gather_codes(const ir_node *node); /* GatherBlockQuantized */
+gqac_status gpu_bind_gather_codes(const target_binding *b, const ir_node *root,
+                                  const void **record);
+
 bool gpu_match_moe(const ir_node *node);
 gqac_status gpu_bind_moe(const target_binding *b, const ir_node *root, const void **record);
 

@@ -6,7 +6,6 @@
 
 #include "ops/visible.h"
 #include "targets/gpu/append.h"
-#include "targets/gpu/attention.h"
 
 enum { ITEMS = 64 /* of a group */ };
 
@@ -84,10 +83,6 @@ static gqac_status open_append(making *m, int i) {
     return GQAC_OK;
 }
 
-static int32_t type_of(gqac_dtype dtype) {
-    return dtype == GQAC_F32 ? GPU_ROWS_F32 : dtype == GQAC_F16 ? GPU_ROWS_F16 : GPU_ROWS_BF16;
-}
-
 static gqac_status open_stream(making *m, int i) {
     const target_stream *s = &m->record->of.streams[i];
     target_heads_run *r = &m->runs[i];
@@ -111,10 +106,10 @@ static gqac_status open_stream(making *m, int i) {
         .count = (int32_t)(r->batch * r->rows),
         .size = (int32_t)size,
         .half_size = r->of->rotates ? (int32_t)r->r.half : 0,
-        .x_type = type_of(r->x->dtype),
-        .type = type_of(r->type),
+        .x_type = (int32_t)gpu_type_of(r->x->dtype),
+        .type = (int32_t)gpu_type_of(r->type),
         .norms = r->of->norms,
-        .before_type = r->round_before ? type_of(r->x->dtype) : GPU_ROWS_F32,
+        .before_type = r->round_before ? (int32_t)gpu_type_of(r->x->dtype) : (int32_t)GPU_ROWS_F32,
         .rotates = r->of->rotates,
         .interleaved = r->of->rotates && r->r.interleaved,
         .appends = s->end == TARGET_TO_BLOCKS,

@@ -1,6 +1,8 @@
 /* Norms, copies and elementwise ops: kernels/rows.cl has the arithmetic. */
 #include "targets/gpu/rows.h"
 
+#include <string.h>
+
 #include "numerics/contract.h"
 
 enum { ITEMS = 64 };
@@ -171,22 +173,41 @@ gqac_status gpu_take_rows_run(target_call *call, const void *record) {
     return status;
 }
 
+/* Sets y to the type and shape of gathered entries, [indices..., dims of an entry...]. */
+static gqac_status open_gather(target_call *call, int value, const gqac_tensor *indices,
+                               gqac_dtype dtype, int rank, const int64_t *entry, gqac_tensor *y) {
+    *y = *indices;
+    if (!OP_IN(OP_INDICES, indices->dtype))
+        OP_STOP(&call->work, GQAC_INVALID_INPUT, "indices must be i32 or i64");
+    if (indices->rank + rank > GQAC_MAX_RANK)
+        OP_STOP(&call->work, GQAC_INVALID_INPUT, "a result of rank %d", indices->rank + rank);
+    y->dtype = dtype;
+    for (int i = 0; i < rank; i++)
+        y->dims[y->rank++] = entry[i];
+    GQAC_TRY(target_give(call, value, y));
+    return gpu_fits(&call->work, y);
+}
+
+/* The entries that indices name; -1: one that is out of range. */
+static gqac_status list_entries(const target_call *call, const gqac_tensor *indices,
+                                int64_t entries, op_scratch *scratch) {
+    const int64_t n = gqac_tensor_count(indices);
+    GQAC_TRY(op_work_scratch_one(&call->work, (size_t)n, sizeof(int32_t), scratch));
+    int32_t *list = (int32_t *)(void *)scratch->base;
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t index = op_get_i64(indices, i), at = index < 0 ? index + entries : index;
+        list[i] = at >= 0 && at < entries ? (int32_t)at : -1;
+    }
+    return GQAC_OK;
+}
+
 gqac_status gpu_gather_run(target_call *call, const void *record) {
     const gpu_gather *f = record;
     const gqac_tensor *data = target_value(call, f->data.value),
                       *indices = target_value(call, f->indices);
-    gqac_tensor y = *indices;
+    gqac_tensor y;
     op_scratch scratch;
-    if (!OP_IN(OP_INDICES, indices->dtype))
-        OP_STOP(&call->work, GQAC_INVALID_INPUT, "indices must be i32 or i64");
-    if (indices->rank + data->rank - 1 > GQAC_MAX_RANK)
-        OP_STOP(&call->work, GQAC_INVALID_INPUT, "a result of rank %d",
-                indices->rank + data->rank - 1);
-    y.dtype = data->dtype;
-    for (int i = 1; i < data->rank; i++)
-        y.dims[y.rank++] = data->dims[i];
-    GQAC_TRY(target_give(call, f->y, &y));
-    GQAC_TRY(gpu_fits(&call->work, &y));
+    GQAC_TRY(open_gather(call, f->y, indices, data->dtype, data->rank - 1, data->dims + 1, &y));
     const int64_t n = gqac_tensor_count(indices), rows = data->dims[0];
     for (int64_t i = 0; i < n; i++)
         if (op_get_i64(indices, i) < -rows || op_get_i64(indices, i) >= rows)
@@ -195,15 +216,70 @@ gqac_status gpu_gather_run(target_call *call, const void *record) {
                     (long long)op_get_i64(indices, i), (long long)rows);
     if (gqac_tensor_count(&y) == 0)
         return GQAC_OK;
-    GQAC_TRY(op_work_scratch_one(&call->work, (size_t)n, sizeof(int32_t), &scratch));
-    int32_t *list = (int32_t *)(void *)scratch.base;
-    for (int64_t i = 0; i < n; i++) {
-        const int64_t index = op_get_i64(indices, i);
-        list[i] = (int32_t)(index < 0 ? index + rows : index);
-    }
+    GQAC_TRY(list_entries(call, indices, rows, &scratch));
+    const int32_t *list = (const int32_t *)(void *)scratch.base;
     gpu_work w = gpu_take(call);
     const gqac_status status = copy_rows(&w, &f->data.kept, list, (int32_t)n,
                                          (int32_t)op_product(data->dims, 1, data->rank), &y);
+    gpu_give_back(&w);
+    op_scratch_close(&scratch);
+    return status;
+}
+
+/* codes_shape of kernels/rows.cl. */
+typedef struct codes_shape {
+    int64_t row_bits, zero_bits;
+    int32_t n, inner, codes, blocks;
+    int32_t block, bits, has_sign;
+    int32_t has_zero, zero, type;
+} codes_shape;
+_Static_assert(sizeof(codes_shape) == 56, "the kernel has no padding either");
+
+static gqac_status gather_codes(gpu_work *w, const gpu_gather_codes *f, const int32_t *list,
+                                const codes_shape *shape, const gqac_tensor *y) {
+    const gpu_grid grid = grid_of(shape->codes, (int64_t)shape->n * shape->inner);
+    const gpu_buffer *zeros = f->zeros.kept.handle ? &f->zeros.kept : &f->data.kept;
+    gpu_buffer entries, out;
+    GQAC_TRY(gpu_put(w, list, (size_t)shape->n * sizeof *list, &entries));
+    GQAC_TRY(gpu_out_as_is(w, y, &out));
+    const gpu_arg args[] = {GPU_ARG(f->data.kept.handle), GPU_ARG(f->scales.kept.handle),
+                            GPU_ARG(zeros->handle),       GPU_ARG(entries.handle),
+                            GPU_ARG(out.handle),          GPU_ARG(*shape)};
+    return gpu_launch(w, GPU_GATHER_CODES, &grid, GPU_COUNT(args), args);
+}
+
+gqac_status gpu_gather_codes_run(target_call *call, const void *record) {
+    const gpu_gather_codes *f = record;
+    const gqac_tensor *data = target_value(call, f->data.value),
+                      *indices = target_value(call, f->indices);
+    const gqac_dtype dtype = target_value(call, f->scales.value)->dtype;
+    const bool bytes = data->dtype == GQAC_U8;
+    gqac_tensor y;
+    op_scratch scratch;
+    int64_t entry[GQAC_MAX_RANK];
+    memcpy(entry, data->dims + 1, (size_t)(data->rank - 1) * sizeof *entry);
+    entry[data->rank - 2] *= bytes ? 8 / f->bits : 1;
+    GQAC_TRY(open_gather(call, f->y, indices, dtype, data->rank - 1, entry, &y));
+    if (gqac_tensor_count(&y) == 0)
+        return GQAC_OK;
+    const int64_t codes = entry[data->rank - 2], blocks = (codes + f->block - 1) / f->block;
+    const codes_shape shape = {.row_bits = codes * f->bits,
+                               .zero_bits =
+                                   bytes ? (blocks * f->bits + 7) / 8 * 8 : blocks * f->bits,
+                               .n = (int32_t)gqac_tensor_count(indices),
+                               .inner = (int32_t)op_product(data->dims, 1, data->rank - 1),
+                               .codes = (int32_t)codes,
+                               .blocks = (int32_t)blocks,
+                               .block = f->block,
+                               .bits = f->bits,
+                               .has_sign = data->dtype == GQAC_I4,
+                               .has_zero = f->zeros.value >= 0,
+                               .zero = bytes ? 1 << (f->bits - 1) : 0,
+                               .type = gpu_type_of(dtype)};
+    GQAC_TRY(list_entries(call, indices, data->dims[0], &scratch));
+    gpu_work w = gpu_take(call);
+    const gqac_status status =
+        gather_codes(&w, f, (const int32_t *)(void *)scratch.base, &shape, &y);
     gpu_give_back(&w);
     op_scratch_close(&scratch);
     return status;

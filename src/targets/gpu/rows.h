@@ -24,6 +24,14 @@ typedef struct gpu_gather {
 } gpu_gather;
 gqac_status gpu_gather_run(target_call *call, const void *record);
 
+/* The same of a table of codes in blocks; scales are fp32 on the device. */
+typedef struct gpu_gather_codes {
+    gpu_operand data, scales, zeros;
+    int indices, y;
+    int32_t bits, block;
+} gpu_gather_codes;
+gqac_status gpu_gather_codes_run(target_call *call, const void *record);
+
 /* Copies a box between float values of one type on the device. */
 gqac_status gpu_copy_box(gpu_work *w, const op_box *box);
 

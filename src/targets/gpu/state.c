@@ -32,6 +32,7 @@ static const char *const kernel_names[GPU_KERNELS] = {
     [GPU_ATTEND_MERGE] = "attend_merge",
     [GPU_NORM] = "norm_rows",
     [GPU_HEADS] = "heads_rows",
+    [GPU_GATHER_CODES] = "gather_codes",
     [GPU_COPY_BOX] = "copy_box",
     [GPU_COPY_BOX_16] = "copy_box_16",
     [GPU_COPY_ROWS] = "copy_rows",
@@ -398,6 +399,10 @@ gqac_status gpu_list_write(gpu_work *w, gpu_list which, const void *data, size_t
 /* ---- operands and results ------------------------------------------------------- */
 
 enum { CONVERTED = 64 /* elements of a group */ };
+
+gpu_rows_type gpu_type_of(gqac_dtype floats) {
+    return floats == GQAC_F32 ? GPU_ROWS_F32 : floats == GQAC_F16 ? GPU_ROWS_F16 : GPU_ROWS_BF16;
+}
 
 gqac_status gpu_fits(const op_work *work, const gqac_tensor *tensor) {
     const int64_t count = gqac_tensor_count(tensor);

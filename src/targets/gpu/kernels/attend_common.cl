@@ -23,12 +23,6 @@
 #define TYPE       blocks.type
 #endif
 
-#define F32  0
-#define F16  1
-#define BF16 2
-#define I8   3 /* codes, times a scale */
-#define U4   4 /* two codes a byte, +8; times a scale */
-
 /* Four floats of local memory. */
 #define FOUR(p) (*(__local const float4 *)(p))
 

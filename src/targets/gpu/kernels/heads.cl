@@ -26,12 +26,6 @@ typedef struct heads_shape {
     int entries[KV_SLABS];
 } heads_shape;
 
-static inline float rounded(float x, int type) {
-    return type == F16    ? gqn_f16_to_f32(gqn_f32_to_f16(x))
-           : type == BF16 ? gqn_bf16_to_f32(gqn_f32_to_bf16(x))
-                          : x;
-}
-
 /* Normalises the head in x by its root mean square. */
 static inline void normalise_head(__local float *x, __local float *lanes,
                                   __global const float *weight, const heads_stream *s, int item) {
@@ -71,14 +65,6 @@ static inline float head_value(__local const float *x, __global const float *cos
 static inline int code_of_row(float x, float scale, int least, int most) {
     const float y = x * gqn_div(1.0f, scale == 0.0f ? 1.0f : scale);
     return y != y ? most : gqn_quantise(y, least, most);
-}
-
-static inline void put_head(__global uchar *y, int type, int d, float x) {
-    const float value = one_nan(x);
-    if (type == F32)
-        ((__global float *)y)[d] = value;
-    else
-        ((__global ushort *)y)[d] = type == F16 ? gqn_f32_to_f16(value) : gqn_f32_to_bf16(value);
 }
 
 /* The grid is [heads of all streams, rows]: a group has one head of one row. Positions: of rows;
@@ -166,8 +152,8 @@ __kernel GROUP(HEADS_ITEMS) void heads_rows(
         const int e = s.bits == 4 ? 2 * d : d;
         const float v = rounded(head_value(x, cosines, sines, position, &s, e), s.type);
         if (!s.bits) {
-            put_head(first, s.type, d, v);
-            put_head(second, s.type, d, v);
+            put_element(first, s.type, d, v);
+            put_element(second, s.type, d, v);
             continue;
         }
         int code;

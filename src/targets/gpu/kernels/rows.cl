@@ -128,6 +128,41 @@ COPY_BOX(copy_box_16, ushort)
 COPY_ROWS(copy_rows, uint)
 COPY_ROWS(copy_rows_16, ushort)
 
+/* codes_shape of rows.c. A table [entries,inner,codes] of codes in blocks, each with a scale. */
+typedef struct codes_shape {
+    long row_bits, zero_bits;     /* of a row of codes and of its zero points */
+    int n, inner, codes, blocks;  /* entries that are listed; rows of an entry; blocks of a row */
+    int block, bits, has_sign;    /* codes of a block */
+    int has_zero, zero, type;     /* zero: without zero points; type: F32, F16 or BF16 */
+} codes_shape;
+
+static inline int code_at(__global const uchar *codes, ulong bit, const codes_shape *s) {
+    const int code = (int)(codes[bit / 8] >> (bit % 8)) & ((1 << s->bits) - 1);
+    return s->has_sign ? (code ^ 8) - 8 : code;
+}
+
+/* y [n,inner,codes] = (code - zero) * scale of the entries that `list` [n] names; -1: zeros. The
+ * grid is [codes, n * inner]. */
+__kernel void gather_codes(__global const uchar *data, __global const float *scales,
+                           __global const uchar *zeros, __global const int *list,
+                           __global uchar *y, codes_shape s) {
+    const int i = (int)get_global_id(0), item = (int)get_global_id(1);
+    if (i >= s.codes || item >= s.n * s.inner)
+        return;
+    const int entry = list[item / s.inner], b = i / s.block;
+    float value = 0.0f;
+    if (entry >= 0) {
+        const ulong row = (ulong)entry * (ulong)s.inner + (ulong)(item % s.inner);
+        const int code =
+            code_at(data, row * (ulong)s.row_bits + (ulong)i * (ulong)s.bits, &s);
+        const int zero = s.has_zero ? code_at(zeros, row * (ulong)s.zero_bits +
+                                                         (ulong)b * (ulong)s.bits, &s)
+                                    : s.zero;
+        value = (float)(code - zero) * scales[row * (ulong)s.blocks + (ulong)b];
+    }
+    put_element(y + (size_t)item * (size_t)s.codes * (s.type == F32 ? 4 : 2), s.type, i, value);
+}
+
 /* Kernels compute in fp32: their operands of 16 bits are widened before, their results rounded
  * once after. The grid is the n elements. */
 #define CONVERT(NAME, FROM, TO, VALUE)                                                             \

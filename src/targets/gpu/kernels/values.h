@@ -13,3 +13,26 @@ static inline float weight_f16(__global const ushort *w, size_t i) {
 static inline float weight_bf16(__global const ushort *w, size_t i) {
     return gqn_bf16_to_f32(w[i]);
 }
+
+/* Types of elements: rows of caches and, of these, floats in general. */
+#define F32  0
+#define F16  1
+#define BF16 2
+#define I8   3 /* codes, times a scale */
+#define U4   4 /* two codes a byte, +8; times a scale */
+
+/* x after it was stored as that type of floats. */
+static inline float rounded(float x, int type) {
+    return type == F16    ? gqn_f16_to_f32(gqn_f32_to_f16(x))
+           : type == BF16 ? gqn_bf16_to_f32(gqn_f32_to_bf16(x))
+                          : x;
+}
+
+/* Stores element i of that type; all NaN are one. */
+static inline void put_element(__global uchar *y, int type, int i, float x) {
+    const float value = one_nan(x);
+    if (type == F32)
+        ((__global float *)y)[i] = value;
+    else
+        ((__global ushort *)y)[i] = type == F16 ? gqn_f32_to_f16(value) : gqn_f32_to_bf16(value);
+}

@@ -254,35 +254,35 @@ static void test_head(void) {
 
 /* ---- chains -------------------------------------------------------------- */
 
-static float step_definition(const cpu_step *s, float a, float b) {
+static float step_definition(const target_step *s, float a, float b) {
     switch (s->kind) {
-    case CPU_ADD:
+    case TARGET_ADD:
         return a + b;
-    case CPU_SUB:
+    case TARGET_SUB:
         return a - b;
-    case CPU_MUL:
+    case TARGET_MUL:
         return a * b;
-    case CPU_DIV:
+    case TARGET_DIV:
         return a / b;
-    case CPU_NEG:
+    case TARGET_NEG:
         return -a;
-    case CPU_SQRT:
+    case TARGET_SQRT:
         return gqn_sqrt(a);
-    case CPU_SIGMOID:
+    case TARGET_SIGMOID:
         return gqn_sigmoidf(a);
-    case CPU_TANH:
+    case TARGET_TANH:
         return gqn_tanhf(a);
-    case CPU_ERF:
+    case TARGET_ERF:
         return gqn_erff(a);
-    case CPU_SWISH:
+    case TARGET_SWISH:
         return a * gqn_sigmoidf(s->param * a);
-    case CPU_GELU:
+    case TARGET_GELU:
         return 0.5f * a * (1.0f + gqn_erff(a * 0x1.6a09e6p-1f));
-    case CPU_GELU_TANH:
+    case TARGET_GELU_TANH:
         return 0.5f * a * (1.0f + gqn_tanhf(0x1.988454p-1f * (a + 0.044715f * (a * a * a))));
-    case CPU_FAST_GELU:
+    case TARGET_FAST_GELU:
         return 0.5f * a * (1.0f + gqn_tanhf(a * (0.035677408f * (a * a) + 0.7978845608f)));
-    case CPU_CAST:
+    case TARGET_CAST:
         return a;
     }
     return 0;
@@ -314,23 +314,23 @@ static void test_steps(void) {
     const int n_levels = find_levels(levels);
     float *a = malloc(N * sizeof *a), *b = malloc(N * sizeof *b);
     const uint32_t stride = unit_full() ? 4099 : 65521;
-    for (int kind = 0; kind <= CPU_CAST; kind++)
+    for (int kind = 0; kind <= TARGET_CAST; kind++)
         for (int type = 0; type < N_TYPES; type++)
             for (uint64_t start = 0; start < (uint64_t)1 << 32; start += (uint64_t)stride * N) {
                 for (int i = 0; i < N; i++) {
                     a[i] = gqn_as_f32((uint32_t)(start + (uint64_t)stride * (uint64_t)i));
                     b[i] = value(true);
                 }
-                const cpu_step s = {.kind = (cpu_step_kind)kind,
-                                    .a = 0,
-                                    .b = 1,
-                                    .to = CPU_CHAIN_LEAVES,
-                                    .type = types[type],
-                                    .param = 1.702f};
+                const target_step s = {.kind = (target_step_kind)kind,
+                                       .a = 0,
+                                       .b = 1,
+                                       .to = TARGET_CHAIN_LEAVES,
+                                       .type = types[type],
+                                       .param = 1.702f};
                 const cpu_chain p = {
                     .n_leaves = 2,
                     .n_steps = 1,
-                    .leaves = {{a, GQAC_F32, CPU_LEAF_FULL}, {b, GQAC_F32, CPU_LEAF_FULL}},
+                    .leaves = {{a, GQAC_F32, TARGET_LEAF_FULL}, {b, GQAC_F32, TARGET_LEAF_FULL}},
                     .steps = {s},
                     .rows = 1,
                     .n = N,
@@ -358,18 +358,18 @@ static void test_forms(void) {
         for (int t = 0; t < N_TYPES; t++) {
             const int64_t n = sizes[s], count = 3 * n;
             const gqac_dtype type = types[t];
-            enum { R0 = CPU_CHAIN_LEAVES, R1 };
+            enum { R0 = TARGET_CHAIN_LEAVES, R1 };
             void *a = floats(type, count, true), *row = floats(type, n, true);
             void *one = floats(type, 1, false), *y = NULL;
             const cpu_chain p = {.n_leaves = 3,
                                  .n_steps = 4,
-                                 .leaves = {{a, type, CPU_LEAF_FULL},
-                                            {row, type, CPU_LEAF_ROW},
-                                            {one, type, CPU_LEAF_ONE}},
-                                 .steps = {{CPU_SIGMOID, 0, 0, R0, type, 0},
-                                           {CPU_MUL, R0, 0, R1, type, 0},
-                                           {CPU_ADD, R1, 1, R0, type, 0},
-                                           {CPU_MUL, R0, 2, R1, type, 0}},
+                                 .leaves = {{a, type, TARGET_LEAF_FULL},
+                                            {row, type, TARGET_LEAF_ROW},
+                                            {one, type, TARGET_LEAF_ONE}},
+                                 .steps = {{TARGET_SIGMOID, 0, 0, R0, type, 0},
+                                           {TARGET_MUL, R0, 0, R1, type, 0},
+                                           {TARGET_ADD, R1, 1, R0, type, 0},
+                                           {TARGET_MUL, R0, 2, R1, type, 0}},
                                  .rows = 3,
                                  .n = n,
                                  .pieces = (n + CPU_CHAIN_PIECE - 1) / CPU_CHAIN_PIECE,

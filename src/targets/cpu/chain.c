@@ -1,6 +1,7 @@
-/* Chains of elementwise ops, as fuse_chain.c has compiled them: one pass over pieces of a row. If a
- * chain reads products, the thread that computes some panels of them continues with the chain on
- * those columns, while they are in its cache. The products lie in scratch, with their own types. */
+/* Chains of elementwise ops, as targets/fuse_chain.c has compiled them: one pass over pieces of a
+ * row. If a chain reads products, the thread that computes some panels of them continues with the
+ * chain on those columns, while they are in its cache. The products lie in scratch, with their own
+ * types. */
 #include <string.h>
 
 #include "targets/cpu/rows.h"
@@ -47,44 +48,37 @@ static gqac_status make_products(const target_call *call, const cpu_products *p,
     return GQAC_OK;
 }
 
+/* Sets the operands of the chain; *shape: one that has the shape of the result. */
 static gqac_status open_leaves(const target_call *call, const cpu_chain_record *r, const made *m,
                                const gqac_tensor **shape, cpu_chain *chain) {
-    const gqac_tensor *leaves[CPU_CHAIN_LEAVES] = {NULL};
-    for (int i = 0; i < r->n_leaves; i++) {
-        const int product = r->leaves[i].product;
-        leaves[i] = product >= 0 ? &m->y[product] : target_value(call, r->leaves[i].value);
-        if (!leaves[i] || !OP_IN(OP_FLOATS, leaves[i]->dtype))
-            OP_STOP(&call->work, GQAC_INVALID_INPUT, "an operand of the chain has no data or type");
+    const gqac_tensor *leaves[TARGET_CHAIN_LEAVES] = {NULL};
+    const target_chain *of = &r->of;
+    int product = 0;
+    for (int i = 0; i < of->n_leaves; i++)
+        leaves[i] =
+            of->leaves[i].value < 0 ? &m->y[product++] : target_value(call, of->leaves[i].value);
+    GQAC_TRY(target_chain_fit(call, of, of->rows || r->products.n > 0, leaves, &chain->n));
+    for (int i = 0; i < of->n_leaves; i++)
         chain->leaves[i] = (cpu_leaf){
-            .data = leaves[i]->data, .type = leaves[i]->dtype, .form = r->leaves[i].form};
-    }
-    const gqac_tensor *first = *shape = leaves[r->shape];
-    for (int i = 0; i < r->n_leaves; i++)
-        if (r->leaves[i].form == CPU_LEAF_FULL &&
-            (leaves[i]->rank != first->rank ||
-             memcmp(leaves[i]->dims, first->dims, (size_t)first->rank * sizeof *first->dims) != 0))
-            OP_STOP(&call->work, GQAC_INVALID_INPUT, "operands of a chain differ in shape");
-    const int64_t count = gqac_tensor_count(first);
-    chain->n = r->rows ? first->dims[first->rank - 1] : count;
-    for (int i = 0; i < r->n_leaves; i++)
-        if (r->leaves[i].form == CPU_LEAF_ROW && gqac_tensor_count(leaves[i]) != chain->n)
-            OP_STOP(&call->work, GQAC_INVALID_INPUT,
-                    "a row operand of the chain has the wrong length");
+            .data = leaves[i]->data, .type = leaves[i]->dtype, .form = of->leaves[i].form};
+    *shape = leaves[of->shape];
+    const int64_t count = gqac_tensor_count(*shape);
     chain->rows = count ? count / chain->n : 0;
     chain->pieces = (chain->n + CPU_CHAIN_PIECE - 1) / CPU_CHAIN_PIECE;
     return GQAC_OK;
 }
 
 static gqac_status run(target_call *call, const cpu_chain_record *r, made *m) {
+    const target_chain *of = &r->of;
     chain_job job = {.kernels = cpu_level_of(call)->row,
-                     .chain = {.n_leaves = r->n_leaves, .n_steps = r->n_steps, .type = r->type}};
+                     .chain = {.n_leaves = of->n_leaves, .n_steps = of->n_steps, .type = of->type}};
     const gqac_tensor *shape;
     GQAC_TRY(make_products(call, &r->products, m));
     GQAC_TRY(open_leaves(call, r, m, &shape, &job.chain));
-    memcpy(job.chain.steps, r->steps, (size_t)r->n_steps * sizeof *r->steps);
+    memcpy(job.chain.steps, of->steps, (size_t)of->n_steps * sizeof *of->steps);
     gqac_tensor y = *shape;
-    y.dtype = r->type;
-    GQAC_TRY(target_give(call, r->y, &y));
+    y.dtype = of->type;
+    GQAC_TRY(target_give(call, of->y, &y));
     job.chain.y = y.data;
     if (r->products.n > 0)
         return cpu_products_do(call, &r->products, m->y,

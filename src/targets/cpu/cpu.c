@@ -11,6 +11,7 @@
 #include "targets/cpu/pack.h"
 #include "targets/cpu/products.h"
 #include "targets/cpu/rows.h"
+#include "targets/fuse_chain.h"
 #include "targets/fuse_heads.h"
 #include "targets/kv_rows.h"
 #include "targets/recurrent.h"
@@ -40,13 +41,13 @@
         {.name = "chain",                                                                          \
          .domain = of,                                                                             \
          .op = what,                                                                               \
-         .fuse = cpu_fuse_chain,                                                                   \
+         .fuse = target_fuse_chain,                                                                \
          .over = cpu_chain_over,                                                                   \
          .bind = cpu_bind_chain,                                                                   \
          .run = cpu_chain_run},                                                                    \
     {                                                                                              \
-        .name = "map", .domain = of, .op = what, .match = cpu_match_chain, .over = cpu_chain_over, \
-        .bind = cpu_bind_chain, .run = cpu_chain_run                                               \
+        .name = "map", .domain = of, .op = what, .match = target_match_chain,                      \
+        .over = cpu_chain_over, .bind = cpu_bind_chain, .run = cpu_chain_run                       \
     }
 
 #define NORM(of, what)                                                                             \

@@ -2,6 +2,7 @@
 #include "ops/norm.h"
 #include "targets/cpu/graph.h"
 #include "targets/cpu/rows.h"
+#include "targets/fuse_chain.h"
 
 extern const gqac_op gqac_op_add;
 
@@ -20,7 +21,7 @@ int cpu_fuse_norm(const ir_node *root, ir_node **nodes) {
     for (const ir_use *use = sum->uses; use; use = use->next)
         if (use->node == root && use != &root->inputs[0])
             return 0; /* the norm uses the sum as its weight too */
-    if (cpu_fuse_product_chain(add, none) || cpu_fuse_chain(add, none))
+    if (cpu_fuse_product_chain(add, none) || target_fuse_chain(add, none))
         return 0;
     nodes[0] = add;
     return 1;

@@ -25,9 +25,8 @@ gqac_status cpu_bind_moe(const target_binding *b, const ir_node *root, const voi
 
 /* ---- elementwise ops (fuse_chain.c) ---------------------------------------- */
 
-bool cpu_match_chain(const ir_node *node);                        /* a single op */
-int cpu_fuse_chain(const ir_node *root, ir_node **nodes);         /* a chain of ops */
-int cpu_fuse_product_chain(const ir_node *root, ir_node **nodes); /* and the products it reads */
+int cpu_fuse_product_chain(const ir_node *root,
+                           ir_node **nodes); /* a chain, and products it reads */
 gqac_status cpu_bind_chain(const target_binding *b, const ir_node *root, const void **record);
 bool cpu_chain_over(const ir_node *root, const ir_value *result, const ir_value *operand);
 

@@ -8,13 +8,12 @@
 #ifndef GQAC_TARGETS_CPU_ROWS_H
 #define GQAC_TARGETS_CPU_ROWS_H
 
+#include "targets/chain.h"
 #include "targets/cpu/products.h"
 #include "targets/norm.h"
 
 enum {
-    CPU_CHAIN_LEAVES = 12, /* maximum operands of a chain */
     CPU_CHAIN_PIECE = 256, /* elements that a chain computes at once */
-    CPU_CHAIN_STEPS = 17,  /* nodes of a group (TARGET_MAX_FUSED) and the root */
 };
 
 /* Rows of n elements; see ops/norm.h for the formula. */
@@ -40,50 +39,17 @@ typedef struct cpu_head {
     const void *weight;
 } cpu_head;
 
-/* y = f(a, b) or f(a), each element by itself. */
-typedef enum cpu_step_kind {
-    CPU_ADD,
-    CPU_SUB,
-    CPU_MUL,
-    CPU_DIV,
-    CPU_NEG,
-    CPU_SQRT,
-    CPU_SIGMOID,
-    CPU_TANH,
-    CPU_ERF,
-    CPU_SWISH,     /* a sigmoid(param a): Swish, QuickGelu */
-    CPU_GELU,      /* a/2 (1 + erf(a / sqrt 2)) */
-    CPU_GELU_TANH, /* its approximation: Gelu {approximate="tanh"} */
-    CPU_FAST_GELU, /* the same, as com.microsoft.FastGelu writes it */
-    CPU_CAST,      /* a: rounded to `type` */
-} cpu_step_kind;
-
-typedef struct cpu_step {
-    cpu_step_kind kind;
-    /* Operands a and b: a leaf if below CPU_CHAIN_LEAVES, else a register. Result `to`: a
-     * register. */
-    int a, b, to;
-    gqac_dtype type; /* f16, bf16: the result is rounded */
-    float param;
-} cpu_step;
-
-typedef enum cpu_leaf_form {
-    CPU_LEAF_FULL, /* as many elements as the result */
-    CPU_LEAF_ROW,  /* n elements, the same for each row */
-    CPU_LEAF_ONE,
-} cpu_leaf_form;
-
 typedef struct cpu_leaf {
     const void *data;
     gqac_dtype type;
-    cpu_leaf_form form;
+    target_leaf_form form;
 } cpu_leaf;
 
 /* The result y [rows,n] of the last step. An item is a piece of a row. */
 typedef struct cpu_chain {
     int n_leaves, n_steps;
-    cpu_leaf leaves[CPU_CHAIN_LEAVES];
-    cpu_step steps[CPU_CHAIN_STEPS];
+    cpu_leaf leaves[TARGET_CHAIN_LEAVES];
+    target_step steps[TARGET_CHAIN_STEPS];
     int64_t rows, n, pieces; /* pieces of a row */
     void *y;
     gqac_dtype type;
@@ -110,17 +76,9 @@ gqac_status cpu_norm_run(target_call *call, const void *record);
 /* A chain (chain.c): its steps, compiled, and what its leaves are. Products of one x that only the
  * chain reads are computed with it, and lie in scratch. */
 typedef struct cpu_chain_record {
-    gqac_dtype type;
-    int y, n_leaves, n_steps;
-    int shape; /* the first leaf of the form FULL */
-    bool rows; /* the last axis matters: a leaf is a row or a product */
-    struct {
-        int value, product; /* a value or a product; the other is -1 */
-        cpu_leaf_form form;
-    } leaves[CPU_CHAIN_LEAVES];
-    cpu_step steps[CPU_CHAIN_STEPS];
-    int64_t cost; /* estimated time of a piece, in ns */
-    cpu_products products;
+    target_chain of;
+    int64_t cost;          /* estimated time of a piece, in ns */
+    cpu_products products; /* the leaves that have no value, in their order */
 } cpu_chain_record;
 gqac_status cpu_chain_run(target_call *call, const void *record);
 gqac_status cpu_chain_scratch(const target_call *call, int threads, const void *record,

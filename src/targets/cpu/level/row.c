@@ -223,35 +223,35 @@ VEC_FN v16 fast_gelu(v16 x) {
 }
 
 /* Computes a step for n elements, a multiple of 16; y may be a or b. */
-static void step(const cpu_step *s, float *y, const float *a, const float *b, int n) {
+static void step(const target_step *s, float *y, const float *a, const float *b, int n) {
     switch (s->kind) {
-    case CPU_ADD:
+    case TARGET_ADD:
         EACH(v16_add(x, B));
-    case CPU_SUB:
+    case TARGET_SUB:
         EACH(v16_sub(x, B));
-    case CPU_MUL:
+    case TARGET_MUL:
         EACH(v16_mul(x, B));
-    case CPU_DIV:
+    case TARGET_DIV:
         EACH(v16_div(x, B));
-    case CPU_NEG:
+    case TARGET_NEG:
         EACH(row_of_bits(v16i_sub(row_bits(x), v16i_set1(INT32_MIN))));
-    case CPU_SQRT:
+    case TARGET_SQRT:
         EACH(row_sqrt(x));
-    case CPU_SIGMOID:
+    case TARGET_SIGMOID:
         EACH(row_sigmoid(x));
-    case CPU_TANH:
+    case TARGET_TANH:
         EACH(row_tanh(x));
-    case CPU_ERF:
+    case TARGET_ERF:
         EACH(row_erf(x));
-    case CPU_SWISH:
+    case TARGET_SWISH:
         EACH(v16_mul(x, row_sigmoid(v16_mul(v16_set1(s->param), x))));
-    case CPU_GELU:
+    case TARGET_GELU:
         EACH(gelu(x, row_erf(v16_mul(x, v16_set1(0x1.6a09e6p-1f)))));
-    case CPU_GELU_TANH:
+    case TARGET_GELU_TANH:
         EACH(gelu_tanh(x));
-    case CPU_FAST_GELU:
+    case TARGET_FAST_GELU:
         EACH(fast_gelu(x));
-    case CPU_CAST:
+    case TARGET_CAST:
         EACH(x);
     }
 }
@@ -259,9 +259,9 @@ static void step(const cpu_step *s, float *y, const float *a, const float *b, in
 /* Elements [first, first + n) of a leaf in row r: in place, or a copy padded with zeros. */
 VEC_FN const float *leaf_piece(const cpu_chain *p, const cpu_leaf *leaf, int64_t r, int64_t first,
                                int n, float *buffer) {
-    if (leaf->form == CPU_LEAF_ONE)
+    if (leaf->form == TARGET_LEAF_ONE)
         return buffer; /* filled once, before */
-    const int64_t at = leaf->form == CPU_LEAF_FULL ? r * p->n + first : first;
+    const int64_t at = leaf->form == TARGET_LEAF_FULL ? r * p->n + first : first;
     if (leaf->type == GQAC_F32 && n % 16 == 0)
         return (const float *)leaf->data + at;
     for (int i = 0; i < n; i += 16)
@@ -270,23 +270,23 @@ VEC_FN const float *leaf_piece(const cpu_chain *p, const cpu_leaf *leaf, int64_t
 }
 
 typedef struct chain_scratch {
-    float leaves[CPU_CHAIN_LEAVES][CPU_CHAIN_PIECE];
-    float registers[CPU_CHAIN_STEPS][CPU_CHAIN_PIECE];
+    float leaves[TARGET_CHAIN_LEAVES][CPU_CHAIN_PIECE];
+    float registers[TARGET_CHAIN_STEPS][CPU_CHAIN_PIECE];
 } chain_scratch;
 
 static void chain_piece(const cpu_chain *p, chain_scratch *scratch, int64_t r, int64_t first,
                         int n) {
-    const float *values[CPU_CHAIN_LEAVES + CPU_CHAIN_STEPS];
+    const float *values[TARGET_CHAIN_LEAVES + TARGET_CHAIN_STEPS];
     const int64_t at = r * p->n + first;
     const int full = (n + 15) & ~15;
     const bool direct = p->type == GQAC_F32 && n == full;
     for (int i = 0; i < p->n_leaves; i++)
         values[i] = leaf_piece(p, &p->leaves[i], r, first, n, scratch->leaves[i]);
     for (int i = 0; i < p->n_steps; i++) {
-        const cpu_step *s = &p->steps[i];
+        const target_step *s = &p->steps[i];
         const bool last = i == p->n_steps - 1;
         float *y =
-            last && direct ? (float *)p->y + at : scratch->registers[s->to - CPU_CHAIN_LEAVES];
+            last && direct ? (float *)p->y + at : scratch->registers[s->to - TARGET_CHAIN_LEAVES];
         step(s, y, values[s->a], values[s->b], full);
         for (int k = 0; s->type != GQAC_F32 && !last && k < full; k += 16)
             v16_store(y + k, row_round(v16_load(y + k), s->type));
@@ -299,7 +299,7 @@ static void chain_piece(const cpu_chain *p, chain_scratch *scratch, int64_t r, i
 
 static void fill_ones(const cpu_chain *p, chain_scratch *scratch, int n) {
     for (int i = 0; i < p->n_leaves; i++)
-        if (p->leaves[i].form == CPU_LEAF_ONE) {
+        if (p->leaves[i].form == TARGET_LEAF_ONE) {
             const v16 x = v16_set1(element(p->leaves[i].data, p->leaves[i].type, 0));
             for (int k = 0; k < n; k += 16)
                 v16_store(scratch->leaves[i] + k, x);

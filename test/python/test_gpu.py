@@ -618,6 +618,20 @@ ORDERS = {
     "ArgMin of long rows": "v = Neg(big)\n i = ArgMin <axis = 1> (v)",
 }
 HOST = ("Round", "Floor")  # ops without a kernel
+# Chains of elementwise ops, and how many nodes one kernel has.
+CHAINS = {
+    "softcap": ("c = Constant <value = float {2.5}> ()\n a = Div(x, c)\n b = Tanh(a)\n y = Mul(c, b)", 3),
+    "rows": (f"r = Constant <value = float[37] {{{', '.join(str(i / 7 - 2) for i in range(37))}}}> ()\n"
+             "a = Add(x, r)\n b = Sub(r, s)\n c = Div(a, b)\n d = Sqrt(c)\n e = Neg(d)\n f = Erf(e)\n"
+             "y = Mul(f, a)", 7),
+    "types": ("a = Cast <to = 10> (x)\n b = Cast <to = 10> (s)\n c = Add(a, b)\n d = Swish(c)\n"
+              "e = Mul(d, a)\n f = Cast <to = 16> (e)\n g = Gelu(f)\n i = Cast <to = 1> (g)\n"
+              "k = Gelu <approximate = \"tanh\"> (i)\n y = com.microsoft.FastGelu(k)", 10),
+    "long": ("a0 = Neg(x)\n" + "\n".join(f"a{i + 1} = {'Add' if i % 2 else 'Mul'}(a{i}, s)"
+                                         for i in range(19)) + "\n y = com.microsoft.QuickGelu(a19)", 21),
+    "values of 16 bits": ("p = Cast <to = 16> (x)\n n = Softmax(p)\n q = Mul(n, p)\n t = Sigmoid(q)\n"
+                          "v = Softmax(t)\n y = Cast <to = 1> (v)", 2),
+}
 
 # Rows of a constant, by indices on the host: -3 to 3, and 0 for NaN.
 GATHER = f"""
@@ -808,6 +822,26 @@ class Values(Case):
                 self.assertEqual(got, wanted)
                 self.assertGreater(len(np.unique(np.frombuffer(got, np.float32))), 15)
 
+    def chains(self):
+        """(name, nodes, path, inputs, their values) of CHAINS, with NaN and infinities."""
+        rng = np.random.default_rng(16)
+        for name, (text, nodes) in CHAINS.items():
+            path, used = self.write(name, text)
+            values = {n: rng.standard_normal(SHAPES[n]).astype(np.float32) for n in used}
+            first = values[used[0]].reshape(-1)
+            first[1], first[-1], first[len(first) // 2] = np.nan, np.inf, -0.0
+            yield name, nodes, path, used, values
+
+    def test_chains(self):
+        """Several elementwise ops are one kernel: constants, types, more nodes than a group has."""
+        for name, nodes, path, used, values in self.chains():
+            with self.subTest(name):
+                dump = self.good("compile", path, "--stateless", "--target", "gpu", "--dump",
+                                 "claim", "--stop-after", "claim").out
+                self.assertEqual(dump.count('via "gpu.chain"'), nodes, dump)
+                self.assertEqual(self.outputs(path, used, "gpu", values)[0],
+                                 self.outputs(path, used, "cpu", values)[0])
+
     def test_gates(self):
         """An activation that one Mul alone reads is computed with it."""
         for name, gates in ("a gate", 1), ("gates of all kinds", 6), ("no gate", 0):
@@ -931,6 +965,14 @@ class Simulated(Case):
             if kind == TensorProto.FLOAT:
                 with self.subTest(name):
                     self.assertEqual(values.outputs(path, used, "gpu", given, **env)[1], "")
+
+    def test_chains(self):
+        """Chains of elementwise ops."""
+        values = Values()
+        values.dir = self.dir
+        for name, _, path, used, given in values.chains():
+            with self.subTest(name):
+                self.assertEqual(values.outputs(path, used, "gpu", given, **self.simulator())[1], "")
 
     def test_tables(self):
         """Rows of block-quantised tables."""

@@ -1,6 +1,7 @@
 /* Norms, selected rows and elementwise ops on floats. */
 #include <string.h>
 
+#include "targets/fuse_chain.h"
 #include "targets/gpu/graph.h"
 #include "targets/gpu/rows.h"
 
@@ -231,4 +232,27 @@ gqac_status gpu_bind_gate(const target_binding *b, const ir_node *root, const vo
     *record = r;
     GQAC_TRY(gpu_bind_operand(b, node, 0, &r->a));
     return gpu_bind_operand(b, root, 1 - input, &r->b);
+}
+
+/* ---- chains -------------------------------------------------------------------- */
+
+int gpu_fuse_chain(const ir_node *root, ir_node **nodes) {
+    ir_node *gate[TARGET_MAX_FUSED];
+    const int n = target_fuse_chain(root, nodes);
+    const bool is_gate =
+        n == 1 && op_is(root, "", "Mul") && gpu_match_binary(root) && gpu_fuse_gate(root, gate);
+    return is_gate ? 0 : n;
+}
+
+gqac_status gpu_bind_chain(const target_binding *b, const ir_node *root, const void **record) {
+    const ir_value *leaves[TARGET_CHAIN_LEAVES];
+    gpu_chain *r = bind_new(b, sizeof *r);
+    if (!r)
+        return GQAC_NO_MEMORY;
+    *record = r;
+    GQAC_TRY(target_bind_chain(root, &r->of, leaves, b->diag));
+    for (int i = 0; i < r->of.n_leaves; i++)
+        if (leaves[i]->constant)
+            GQAC_TRY(gpu_keep_floats(b->state, leaves[i]->constant, &r->leaves[i].kept, b->diag));
+    return GQAC_OK;
 }

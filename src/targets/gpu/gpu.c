@@ -19,9 +19,14 @@
         .name = title, .domain = of, .op = what, .match = gpu_match_##kernel,                      \
         .bind = gpu_bind_##kernel, .run = gpu_##kernel##_run, .on_device = true                    \
     }
-#define NORM(of, what)   ROW(of, what, "norm", norm)
-#define UNARY(of, what)  ROW(of, what, "unary", unary)
-#define BINARY(of, what) ROW(of, what, "binary", binary)
+#define NORM(of, what) ROW(of, what, "norm", norm)
+#define CHAIN(of, what)                                                                            \
+    {                                                                                              \
+        .name = "chain", .domain = of, .op = what, .fuse = gpu_fuse_chain, .bind = gpu_bind_chain, \
+        .run = gpu_chain_run, .on_device = true                                                    \
+    }
+#define UNARY(of, what)  CHAIN(of, what), ROW(of, what, "unary", unary)
+#define BINARY(of, what) CHAIN(of, what), ROW(of, what, "binary", binary)
 
 static const target_kernel kernels[] = {
     {.name = "kv_state",
@@ -121,6 +126,7 @@ static const target_kernel kernels[] = {
     UNARY("", "Gelu"),
     UNARY("com.microsoft", "QuickGelu"),
     UNARY("com.microsoft", "FastGelu"),
+    CHAIN("", "Mul"),
     {.name = "gate",
      .domain = "",
      .op = "Mul",
@@ -131,7 +137,7 @@ static const target_kernel kernels[] = {
      .on_device = true},
     BINARY("", "Add"),
     BINARY("", "Sub"),
-    BINARY("", "Mul"),
+    ROW("", "Mul", "binary", binary),
     BINARY("", "Div"),
     {.name = NULL},
 };

@@ -61,6 +61,7 @@ typedef enum gpu_kernel_id {
     GPU_GATE_GELU,
     GPU_GATE_GELU_TANH,
     GPU_GATE_FAST_GELU,
+    GPU_CHAIN,
     GPU_MOE_CHOOSE,
     GPU_MOE_F32,
     GPU_MOE_F16,

@@ -2,6 +2,7 @@
 #ifndef GQAC_TARGETS_GPU_ROWS_H
 #define GQAC_TARGETS_GPU_ROWS_H
 
+#include "targets/chain.h"
 #include "targets/gpu/gpu.h"
 #include "targets/norm.h"
 
@@ -52,5 +53,12 @@ typedef struct gpu_binary {
     float alpha; /* of the activation */
 } gpu_binary;
 gqac_status gpu_binary_run(target_call *call, const void *record);
+
+/* Several elementwise ops. */
+typedef struct gpu_chain {
+    target_chain of;
+    gpu_operand leaves[TARGET_CHAIN_LEAVES];
+} gpu_chain;
+gqac_status gpu_chain_run(target_call *call, const void *record);
 
 #endif

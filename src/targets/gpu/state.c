@@ -61,6 +61,7 @@ static const char *const kernel_names[GPU_KERNELS] = {
     [GPU_GATE_GELU] = "gate_gelu",
     [GPU_GATE_GELU_TANH] = "gate_gelu_tanh",
     [GPU_GATE_FAST_GELU] = "gate_fast_gelu",
+    [GPU_CHAIN] = "chain_rows",
     [GPU_MOE_CHOOSE] = "moe_choose",
     [GPU_MOE_F32] = "moe_f32",
     [GPU_MOE_F16] = "moe_f16",

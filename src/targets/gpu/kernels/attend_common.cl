@@ -105,12 +105,8 @@ static inline attend_tile tile_of_block(__global const uchar *const *slabs,
 /* Element d of a row; `scale` is of its head. */
 static inline float element(__global const uchar *row, int d, int type,
                             __global const float *scale, int scale_step) {
-    if (type == F32)
-        return weight_f32((__global const float *)row, (size_t)d);
-    if (type == F16)
-        return weight_f16((__global const ushort *)row, (size_t)d);
-    if (type == BF16)
-        return weight_bf16((__global const ushort *)row, (size_t)d);
+    if (type <= BF16)
+        return float_at(row, type, (size_t)d);
     const int code = type == I8 ? (int)(char)row[d] : gqn_uint4_of(row[d / 2], (uint)d) - 8;
     return (float)code * scale[d * scale_step];
 }

@@ -10,11 +10,15 @@
         y[i] = VALUE;                                                                              \
     }
 UNARY(same, x) /* of Cast: its operand is widened before, or its result rounded after */
-UNARY(neg, one_nan(-x))
-UNARY(sqrt, one_nan(gqn_sqrt(x)))
-UNARY(erf, gqn_erff(x))
 
-/* F(name, value): those that a gate may have. */
+/* F(name, value of x) */
+#define FUNCTIONS(F)                                                                               \
+    F(neg, one_nan(-x))                                                                            \
+    F(sqrt, one_nan(gqn_sqrt(x)))                                                                  \
+    F(erf, gqn_erff(x))
+FUNCTIONS(UNARY)
+
+/* Those that a gate may have. */
 #define ACTIVATIONS(F)                                                                             \
     F(sigmoid, gqn_sigmoidf(x))                                                                    \
     F(tanh, gqn_tanhf(x))                                                                          \
@@ -55,10 +59,14 @@ static inline void broadcast(const binary_shape *s, int i, int *at_a, int *at_b)
         const float a = left[at_a], b = right[at_b];                                               \
         y[i] = one_nan(VALUE);                                                                     \
     }
-BINARY(add, a + b)
-BINARY(sub, a - b)
-BINARY(mul, a *b)
-BINARY(div, gqn_div(a, b))
+
+/* F(name, value of a and b) */
+#define BINARIES(F)                                                                                \
+    F(add, a + b)                                                                                  \
+    F(sub, a - b)                                                                                  \
+    F(mul, a * b)                                                                                  \
+    F(div, gqn_div(a, b))
+BINARIES(BINARY)
 
 /* An activation of the left operand times the right one; what the activation makes is rounded to 16
  * bits where it would be stored so. */

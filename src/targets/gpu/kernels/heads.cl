@@ -141,7 +141,7 @@ __kernel GROUP(HEADS_ITEMS) void heads_rows(
     }
     from += at * (s.x_type == F32 ? 4 : 2);
     for (int d = item; d < s.size; d += HEADS_ITEMS)
-        x[d] = element(from, d, s.x_type, weight, 0);
+        x[d] = float_at(from, s.x_type, (size_t)d);
     barrier(CLK_LOCAL_MEM_FENCE);
     if (s.norms)
         normalise_head(x, lanes, weight, &s, item);

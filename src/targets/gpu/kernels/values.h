@@ -21,6 +21,13 @@ static inline float weight_bf16(__global const ushort *w, size_t i) {
 #define I8   3 /* codes, times a scale */
 #define U4   4 /* two codes a byte, +8; times a scale */
 
+/* Element i of floats of that type. */
+static inline float float_at(__global const uchar *x, int type, size_t i) {
+    return type == F32   ? weight_f32((__global const float *)x, i)
+           : type == F16 ? weight_f16((__global const ushort *)x, i)
+                         : weight_bf16((__global const ushort *)x, i);
+}
+
 /* x after it was stored as that type of floats. */
 static inline float rounded(float x, int type) {
     return type == F16    ? gqn_f16_to_f32(gqn_f32_to_f16(x))

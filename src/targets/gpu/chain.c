@@ -1,0 +1,84 @@
+/* Chains of elementwise ops: kernels/chain.cl has the arithmetic. */
+#include "targets/gpu/rows.h"
+
+enum { ITEMS = 64 /* of a group */ };
+
+/* chain_step and chain_shape of kernels/chain.cl. */
+typedef struct chain_step {
+    int32_t kind, a, b, to, type;
+    float param;
+} chain_step;
+typedef struct chain_shape {
+    int32_t n, columns, n_leaves, n_steps, type;
+    int32_t forms[TARGET_CHAIN_LEAVES], types[TARGET_CHAIN_LEAVES];
+    chain_step steps[TARGET_CHAIN_STEPS];
+} chain_shape;
+_Static_assert(TARGET_CHAIN_LEAVES == 12 && TARGET_CHAIN_STEPS == 17, "those of the kernel");
+_Static_assert(TARGET_ADD == 0 && TARGET_NEG == 4 && TARGET_ERF == 8 && TARGET_FAST_GELU == 12 &&
+                   TARGET_LEAF_FULL == 0 && TARGET_LEAF_ROW == 1,
+               "those of the kernel");
+
+static chain_shape shape_of(const gpu_chain *f, const gqac_tensor *y, int64_t columns) {
+    chain_shape s = {.n = (int32_t)gqac_tensor_count(y),
+                     .columns = (int32_t)columns,
+                     .n_leaves = f->of.n_leaves,
+                     .n_steps = f->of.n_steps,
+                     .type = (int32_t)gpu_type_of(y->dtype)};
+    for (int i = 0; i < f->of.n_steps; i++) {
+        const target_step *t = &f->of.steps[i];
+        s.steps[i] = (chain_step){.kind = (int32_t)t->kind,
+                                  .a = t->a,
+                                  .b = t->b,
+                                  .to = t->to,
+                                  .type = (int32_t)gpu_type_of(t->type),
+                                  .param = t->param};
+    }
+    return s;
+}
+
+/* A leaf: a constant is in fp32 on the device, a value has its own type. */
+static gqac_status leaf_in(gpu_work *w, const gpu_operand *of, const gqac_tensor *leaf,
+                           gpu_buffer *buffer, int32_t *type) {
+    *type = of->kept.handle ? GPU_ROWS_F32 : (int32_t)gpu_type_of(leaf->dtype);
+    *buffer = of->kept;
+    return of->kept.handle ? GQAC_OK : gpu_in_as_is(w, leaf, buffer);
+}
+
+static gqac_status compute(gpu_work *w, const gpu_chain *f,
+                           const gqac_tensor *const leaves[TARGET_CHAIN_LEAVES], int64_t columns,
+                           const gqac_tensor *y) {
+    chain_shape shape = shape_of(f, y, columns);
+    gpu_buffer in[TARGET_CHAIN_LEAVES], out;
+    gpu_arg args[TARGET_CHAIN_LEAVES + 2];
+    for (int i = 0; i < f->of.n_leaves; i++) {
+        shape.forms[i] = (int32_t)f->of.leaves[i].form;
+        GQAC_TRY(leaf_in(w, &f->leaves[i], leaves[i], &in[i], &shape.types[i]));
+    }
+    GQAC_TRY(gpu_out_as_is(w, y, &out));
+    for (int i = 0; i < TARGET_CHAIN_LEAVES; i++)
+        args[i] = GPU_ARG(in[i < f->of.n_leaves ? i : 0].handle);
+    args[TARGET_CHAIN_LEAVES] = GPU_ARG(out.handle);
+    args[TARGET_CHAIN_LEAVES + 1] = GPU_ARG(shape);
+    const gpu_grid grid = {.groups = {((size_t)shape.n + ITEMS - 1) / ITEMS, 1},
+                           .items = {ITEMS, 1}};
+    return gpu_launch(w, GPU_CHAIN, &grid, GPU_COUNT(args), args);
+}
+
+gqac_status gpu_chain_run(target_call *call, const void *record) {
+    const gpu_chain *f = record;
+    const gqac_tensor *leaves[TARGET_CHAIN_LEAVES] = {NULL};
+    int64_t columns;
+    for (int i = 0; i < f->of.n_leaves; i++)
+        leaves[i] = target_value(call, f->of.leaves[i].value);
+    GQAC_TRY(target_chain_fit(call, &f->of, f->of.rows, leaves, &columns));
+    gqac_tensor y = *leaves[f->of.shape];
+    y.dtype = f->of.type;
+    GQAC_TRY(target_give(call, f->of.y, &y));
+    GQAC_TRY(gpu_fits(&call->work, &y));
+    if (gqac_tensor_count(&y) == 0)
+        return GQAC_OK;
+    gpu_work w = gpu_take(call);
+    const gqac_status status = compute(&w, f, leaves, columns, &y);
+    gpu_give_back(&w);
+    return status;
+}

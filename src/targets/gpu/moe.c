@@ -5,7 +5,14 @@
 #include "base/check.h"
 #include "numerics/contract.h"
 
-enum { ITEMS = 64 };
+enum {
+    ITEMS = 64,
+    SORT_ITEMS = 256,
+    TILE_ROWS = 64, /* kernels/products.cl */
+    TILE_COLUMNS = 128,
+    TILE_ITEMS = 256,
+    FEW_PAIRS = 16 /* more are sorted by expert, if an expert has more than two of them */
+};
 
 /* moe_route, moe_shape and moe_gate of kernels/moe.cl. */
 typedef struct moe_route {
@@ -26,7 +33,9 @@ typedef struct mixture {
     moe_mixture s;
     gqac_tensor y;
     int32_t pairs;
+    int32_t n_tiles; /* at most so many; 0: pairs are not sorted */
     gpu_buffer x, router, mix, order, p, fc1, inner, sums, out;
+    gpu_buffer lists; /* of sorted pairs, kernels/moe.cl; their rows of x lie in `sums` at first */
 } mixture;
 
 static gpu_grid grid_of(int64_t width, int64_t n) {
@@ -53,8 +62,32 @@ static gqac_status choose(gpu_work *w, mixture *t) {
     return gpu_launch(w, GPU_MOE_CHOOSE, &grid, GPU_COUNT(args), args);
 }
 
+/* Decides whether pairs are sorted by expert, as `choose` has chosen them, and sorts them. */
+static gqac_status sort(gpu_work *w, mixture *t) {
+    const int32_t experts = (int32_t)t->s.experts, chosen = (int32_t)t->s.chosen;
+    const int32_t width = (int32_t)t->s.hidden;
+    t->lists = t->p; /* not read */
+    if (t->pairs <= FEW_PAIRS || t->pairs / 2 < experts)
+        return GQAC_OK;
+    t->n_tiles = t->pairs / TILE_ROWS + experts;
+    const size_t numbers = 2 * (size_t)t->pairs + (size_t)experts + 3 * (size_t)t->n_tiles;
+    if (numbers > INT32_MAX)
+        OP_STOP(w->work, GQAC_LIMIT, "%d pairs of rows and experts", t->pairs);
+    GQAC_TRY(gpu_scratch(w, numbers * sizeof(int32_t), &t->lists));
+    const gpu_grid grid = {.groups = {(size_t)experts, 1}, .items = {SORT_ITEMS, 1}};
+    const gpu_arg args[] = {GPU_ARG(t->order.handle), GPU_ARG(t->lists.handle),
+                            GPU_ARG(t->pairs),        GPU_ARG(chosen),
+                            GPU_ARG(experts),         GPU_ARG(t->n_tiles)};
+    GQAC_TRY(gpu_launch(w, GPU_MOE_COUNT, &grid, 3, args));
+    GQAC_TRY(gpu_launch(w, GPU_MOE_SORT, &grid, GPU_COUNT(args), args));
+    const gpu_grid all = grid_of(width, t->pairs);
+    const gpu_arg rows[] = {GPU_ARG(t->x.handle), GPU_ARG(t->lists.handle), GPU_ARG(t->sums.handle),
+                            GPU_ARG(width), GPU_ARG(t->pairs)};
+    return gpu_launch(w, GPU_COPY_ROWS, &all, GPU_COUNT(rows), rows);
+}
+
 /* y [pairs,n] = x times the projection of the expert of each pair; `per_row`: pairs that share a
- * row of x. */
+ * row of x, unless they are sorted. */
 static gqac_status project(gpu_work *w, const mixture *t, int fc, const gpu_buffer *x,
                            int64_t per_row, const gpu_buffer *y) {
     const gpu_projection *p = &t->record->fc[fc];
@@ -65,18 +98,22 @@ static gqac_status project(gpu_work *w, const mixture *t, int fc, const gpu_buff
                        .per_row = (int32_t)per_row,
                        .experts = (int32_t)t->s.experts,
                        .rows = p->rows};
+    const int32_t columns = t->n_tiles ? TILE_COLUMNS : GPU_FEW_COLUMNS;
     shape.product.has_bias = p->bias.handle != NULL;
     const gpu_grid grid = {
-        .groups = {(size_t)((of->n + GPU_FEW_COLUMNS - 1) / GPU_FEW_COLUMNS), (size_t)t->pairs},
-        .items = {(size_t)(shape.product.teams * GPU_FEW_COLUMNS), 1}};
+        .groups = {(size_t)((of->n + columns - 1) / columns),
+                   (size_t)(t->n_tiles ? t->n_tiles : t->pairs)},
+        .items = {(size_t)(t->n_tiles ? TILE_ITEMS : shape.product.teams * GPU_FEW_COLUMNS), 1}};
     const gpu_buffer *bias = p->bias.handle ? &p->bias : &t->p; /* absent ones are not read */
     const gpu_buffer *scales = of->bits ? &of->scales : &t->p,
                      *zeros = of->bits ? &of->zeros : &t->p;
+    const gpu_buffer *lists = t->n_tiles ? &t->lists : &t->order;
     const gpu_arg args[] = {GPU_ARG(x->handle),      GPU_ARG(of->data.handle),
                             GPU_ARG(scales->handle), GPU_ARG(zeros->handle),
-                            GPU_ARG(bias->handle),   GPU_ARG(t->order.handle),
+                            GPU_ARG(bias->handle),   GPU_ARG(lists->handle),
                             GPU_ARG(y->handle),      GPU_ARG(shape)};
-    return gpu_launch(w, of->kernel, &grid, GPU_COUNT(args), args);
+    const gpu_kernel_id kernel = (gpu_kernel_id)((int)of->kernel + (t->n_tiles > 0));
+    return gpu_launch(w, kernel, &grid, GPU_COUNT(args), args);
 }
 
 static gqac_status activate(gpu_work *w, const mixture *t) {
@@ -96,10 +133,11 @@ static gqac_status activate(gpu_work *w, const mixture *t) {
 
 static gqac_status add(gpu_work *w, const mixture *t) {
     const int32_t rows = (int32_t)t->s.rows, chosen = (int32_t)t->s.chosen,
-                  hidden = (int32_t)t->s.hidden;
+                  hidden = (int32_t)t->s.hidden, sorted = t->n_tiles > 0;
     const gpu_grid grid = grid_of(hidden, rows);
-    const gpu_arg args[] = {GPU_ARG(t->sums.handle), GPU_ARG(t->p.handle), GPU_ARG(t->out.handle),
-                            GPU_ARG(rows),           GPU_ARG(chosen),      GPU_ARG(hidden)};
+    const gpu_arg args[] = {GPU_ARG(t->sums.handle), GPU_ARG(t->p.handle), GPU_ARG(t->lists.handle),
+                            GPU_ARG(t->out.handle),  GPU_ARG(rows),        GPU_ARG(chosen),
+                            GPU_ARG(hidden),         GPU_ARG(sorted)};
     return gpu_launch(w, GPU_MOE_ADD, &grid, GPU_COUNT(args), args);
 }
 
@@ -116,9 +154,11 @@ static gqac_status compute(gpu_work *w, mixture *t) {
     GQAC_TRY(take_floats(w, t, t->s.hidden, &t->sums));
     GQAC_TRY(gpu_out(w, &t->y, &t->out));
     GQAC_TRY(choose(w, t));
-    GQAC_TRY(project(w, t, 0, &t->x, t->s.chosen, &t->fc1));
+    GQAC_TRY(sort(w, t));
+    const gpu_buffer *x = t->n_tiles ? &t->sums : &t->x;
+    GQAC_TRY(project(w, t, 0, x, t->s.chosen, &t->fc1));
     if (t->m.fc[2].weight)
-        GQAC_TRY(project(w, t, 2, &t->x, t->s.chosen, &t->inner));
+        GQAC_TRY(project(w, t, 2, x, t->s.chosen, &t->inner));
     GQAC_TRY(activate(w, t));
     GQAC_TRY(project(w, t, 1, &t->inner, 1, &t->sums));
     GQAC_TRY(add(w, t));

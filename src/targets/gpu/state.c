@@ -15,6 +15,9 @@
     [ID + GPU_FEW_1] = PREFIX "_few1_" KIND, [ID + GPU_FEW_4] = PREFIX "_few4_" KIND,              \
           [ID + GPU_TILE] = PREFIX "_tile_" KIND
 
+/* Those of the projections of experts. */
+#define MOE(ID, KIND) [ID] = "moe_" KIND, [ID + 1] = "moe_tile_" KIND
+
 static const char *const kernel_names[GPU_KERNELS] = {
     FORMS(GPU_PRODUCT_F32, "product", "f32"),
     FORMS(GPU_PRODUCT_F16, "product", "f16"),
@@ -63,12 +66,14 @@ static const char *const kernel_names[GPU_KERNELS] = {
     [GPU_GATE_FAST_GELU] = "gate_fast_gelu",
     [GPU_CHAIN] = "chain_rows",
     [GPU_MOE_CHOOSE] = "moe_choose",
-    [GPU_MOE_F32] = "moe_f32",
-    [GPU_MOE_F16] = "moe_f16",
-    [GPU_MOE_BF16] = "moe_bf16",
-    [GPU_MOE_2] = "moe_2",
-    [GPU_MOE_4] = "moe_4",
-    [GPU_MOE_8] = "moe_8",
+    [GPU_MOE_COUNT] = "moe_count",
+    [GPU_MOE_SORT] = "moe_sort",
+    MOE(GPU_MOE_F32, "f32"),
+    MOE(GPU_MOE_F16, "f16"),
+    MOE(GPU_MOE_BF16, "bf16"),
+    MOE(GPU_MOE_2, "2"),
+    MOE(GPU_MOE_4, "4"),
+    MOE(GPU_MOE_8, "8"),
     [GPU_MOE_ACTIVATE] = "moe_activate",
     [GPU_MOE_ADD] = "moe_add",
     [GPU_SOFTMAX] = "softmax_rows",

@@ -78,6 +78,104 @@ MOE(2, 2)
 MOE(4, 4)
 MOE(8, 8)
 
+/* ---- rows of one expert together ------------------------------------------------- */
+
+/* Where many rows choose, pairs are sorted by expert, and rows of one expert share what they load of
+ * its weights: tiles of up to TILE_ROWS pairs. Both kernels have one group for each expert. */
+#define SORT_ITEMS 256
+
+/* The lists of sorted pairs: rows [pairs], the row of x of each; places [pairs], by pair: its place
+ * among the sorted ones; counts [experts]; tiles [..][3]: expert, first place, place after the last,
+ * and expert -1 of those that are not used. */
+#define MOE_PLACES(pairs)         (pairs)
+#define MOE_COUNTS(pairs)         (2 * (pairs))
+#define MOE_TILES(pairs, experts) (2 * (pairs) + (experts))
+
+__kernel GROUP(SORT_ITEMS) void moe_count(__global const int *order, __global int *lists,
+                                          int pairs) {
+    SHARED int found[SORT_ITEMS];
+    const int item = (int)get_local_id(0), e = (int)get_group_id(0);
+    int n = 0;
+    for (int i = item; i < pairs; i += SORT_ITEMS)
+        n += order[i] == e;
+    found[item] = n;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (item != 0)
+        return;
+    n = 0;
+    for (int i = 0; i < SORT_ITEMS; i++)
+        n += found[i];
+    lists[MOE_COUNTS(pairs) + e] = n;
+}
+
+__kernel GROUP(SORT_ITEMS) void moe_sort(__global const int *order, __global int *lists, int pairs,
+                                         int per_row, int experts, int n_tiles) {
+    SHARED int found[SORT_ITEMS];
+    __global const int *counts = lists + MOE_COUNTS(pairs);
+    __global int *tiles = lists + MOE_TILES(pairs, experts);
+    const int item = (int)get_local_id(0), e = (int)get_group_id(0);
+    const int per = (pairs + SORT_ITEMS - 1) / SORT_ITEMS;
+    const int end = least_of((item + 1) * per, pairs);
+    int first = 0, tile = 0, n = 0;
+    for (int i = 0; i < e; i++) {
+        first += counts[i];
+        tile += (counts[i] + TILE_ROWS - 1) / TILE_ROWS;
+    }
+    for (int i = item * per; i < end; i++)
+        n += order[i] == e;
+    found[item] = n;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    int at = first;
+    for (int i = 0; i < item; i++)
+        at += found[i];
+    for (int i = item * per; i < end; i++)
+        if (order[i] == e) {
+            lists[at] = i / per_row;
+            lists[MOE_PLACES(pairs) + i] = at++;
+        }
+    if (item != 0)
+        return;
+    const int own = (counts[e] + TILE_ROWS - 1) / TILE_ROWS, after = first + counts[e];
+    for (int i = 0; i < own && tile + i < n_tiles; i++) {
+        tiles[3 * (tile + i)] = e;
+        tiles[3 * (tile + i) + 1] = first + i * TILE_ROWS;
+        tiles[3 * (tile + i) + 2] = least_of(first + (i + 1) * TILE_ROWS, after);
+    }
+    if (e == experts - 1)
+        for (int i = tile + own; i < n_tiles; i++)
+            tiles[3 * i] = -1;
+}
+
+/* y [pairs,n] = x [pairs,k], both sorted, times the weights of the tile's expert, plus its bias. The
+ * grid is [n / 128, tiles]. */
+#define MOE_TILE(NAME, KIND)                                                                       \
+    __kernel GROUP(TILE_ITEMS) void moe_tile_##NAME(                                               \
+        __global const float *x, __global const uint4 *weights, __global const float *scales,      \
+        __global const float *zeros, __global const float *bias, __global const int *lists,        \
+        __global float *y, moe_shape s) {                                                          \
+        SHARED float4 xs[2 * TILE_DEPTH * TILE_STRIDE / 4];                                        \
+        SHARED float4 ws[2 * TILE_DEPTH * TILE_COLUMNS / 4];                                       \
+        __global const int *tile =                                                                 \
+            lists + MOE_TILES(s.pairs, s.experts) + 3 * (int)get_group_id(1);                      \
+        if (tile[0] < 0)                                                                           \
+            return;                                                                                \
+        product_shape p = s.product;                                                               \
+        const size_t e = (size_t)(tile[0] < s.experts ? tile[0] : s.experts - 1);                  \
+        const size_t wide = (size_t)p.width, blocks = (size_t)p.blocks * wide;                     \
+        p.m = tile[2] < s.pairs ? tile[2] : s.pairs;                                               \
+        product_tile_at(KIND, x, weights + e * (size_t)s.rows * (wide / CHUNK_N(KIND)),            \
+                        scales + e * blocks, zeros + e * blocks, bias + e * (size_t)p.n, y,        \
+                        tile[1], 0, p.k, &p, (__local float *)xs, (__local float *)ws);            \
+    }
+MOE_TILE(f32, KIND_F32)
+MOE_TILE(f16, KIND_F16)
+MOE_TILE(bf16, KIND_BF16)
+MOE_TILE(2, 2)
+MOE_TILE(4, 4)
+MOE_TILE(8, 8)
+
+/* ---- activations and sums ---------------------------------------------------------- */
+
 /* moe_form.activation (ops/mixture.h). */
 #define MOE_RELU   0
 #define MOE_GELU   1
@@ -117,17 +215,19 @@ __kernel void moe_activate(__global const float *fc1, __global float *inner, moe
     inner[at] = s.has_fc3 ? g * l : g;
 }
 
-/* y [rows,hidden] = the sum of p * sums of the pairs of each row, in their order. The grid is
- * [hidden, rows]. */
-__kernel void moe_add(__global const float *sums, __global const float *p, __global float *y,
-                      int rows, int chosen, int hidden) {
+/* y [rows,hidden] = the sum of p * sums of the pairs of each row, in their order. Sums are
+ * sorted, as `lists` says, or in the order of pairs. The grid is [hidden, rows]. */
+__kernel void moe_add(__global const float *sums, __global const float *p,
+                      __global const int *lists, __global float *y, int rows, int chosen,
+                      int hidden, int sorted) {
     const int at = (int)get_global_id(0), row = (int)get_global_id(1);
     if (at >= hidden || row >= rows)
         return;
     float sum = 0.0f;
     for (int i = 0; i < chosen; i++) {
         const size_t pair = (size_t)row * (size_t)chosen + (size_t)i;
-        sum = gqn_fma(p[pair], sums[pair * (size_t)hidden + (size_t)at], sum);
+        const size_t own = sorted ? (size_t)lists[MOE_PLACES((size_t)rows * (size_t)chosen) + pair] : pair;
+        sum = gqn_fma(p[pair], sums[own * (size_t)hidden + (size_t)at], sum);
     }
     y[(size_t)row * (size_t)hidden + (size_t)at] = one_nan(sum);
 }

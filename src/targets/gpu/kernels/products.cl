@@ -386,15 +386,16 @@ GQN_FN int tile_split(const product_shape *s, int size, int count, int *begin, i
     return (s->split ? group / pieces : group) * TILE_ROWS;
 }
 
-GQN_FN void product_tile(const int kind, __global const float *x, __global const uint4 *weights,
-                         __global const float *scales, __global const float *zeros,
-                         __global const float *bias, __global float *y, const product_shape *s,
-                         __local float *xs, __local float *ws) {
+/* The tile whose first row is `first`, over k from `begin` to `end`. */
+GQN_FN void product_tile_at(const int kind, __global const float *x, __global const uint4 *weights,
+                            __global const float *scales, __global const float *zeros,
+                            __global const float *bias, __global float *y, int first, int begin,
+                            int end, const product_shape *s, __local float *xs,
+                            __local float *ws) {
     const int depth = TILE_DEPTH, id = (int)get_local_id(0);
-    int begin, end;
     tile_place p;
     p.id = id;
-    p.first = tile_split(s, GQAC_K_PIECE, s->k, &begin, &end);
+    p.first = first;
     p.at = (int)get_group_id(0) * TILE_COLUMNS;
     p.row = id / (TILE_COLUMNS / 4) * 8;
     p.column = id % (TILE_COLUMNS / 4) * 4;
@@ -435,6 +436,15 @@ GQN_FN void product_tile(const int kind, __global const float *x, __global const
         tile_write(total[i].z, bias, y, p.first + p.row + i, p.at + p.column + 2, s);
         tile_write(total[i].w, bias, y, p.first + p.row + i, p.at + p.column + 3, s);
     }
+}
+
+GQN_FN void product_tile(const int kind, __global const float *x, __global const uint4 *weights,
+                         __global const float *scales, __global const float *zeros,
+                         __global const float *bias, __global float *y, const product_shape *s,
+                         __local float *xs, __local float *ws) {
+    int begin, end;
+    const int first = tile_split(s, GQAC_K_PIECE, s->k, &begin, &end);
+    product_tile_at(kind, x, weights, scales, zeros, bias, y, first, begin, end, s, xs, ws);
 }
 
 #define PRODUCT_TILE(NAME, KIND)                                                                   \

@@ -18,15 +18,16 @@ typedef struct heads_stream {
     int32_t norms, before_type;
     int32_t rotates, interleaved, positions;
     int32_t appends, places, bits, scale_step;
-    int32_t stored;
+    int32_t stored, coded;
     float epsilon;
+    int32_t padding;
 } heads_stream;
 typedef struct heads_shape {
     heads_stream streams[TARGET_STREAMS];
     int64_t entry_bytes;
     int32_t entries[GPU_SLABS];
 } heads_shape;
-_Static_assert(sizeof(heads_stream) == 120 && sizeof(heads_shape) == 432,
+_Static_assert(sizeof(heads_stream) == 128 && sizeof(heads_shape) == 456,
                "the kernel has no padding either");
 
 typedef struct making {
@@ -72,10 +73,7 @@ static gqac_status open_append(making *m, int i) {
     GQAC_TRY(stored_rows(m, i, &rows));
     GQAC_TRY(target_kv_fit(call, &work, &rows, s->slot));
     m->fresh[m->n_new++] = (gpu_new){.rows = rows, .slot = s->slot};
-    /* codes of kind quantised are made on the host, and come to the device as what they stand for
-     */
-    m->on_device[i] = gpu_blocks_has_slot(blocks, s->slot) &&
-                      (s->bits || !kv_sequence_has_codes(call->kv->sequences[0], s->slot));
+    m->on_device[i] = gpu_blocks_has_slot(blocks, s->slot);
     target_give_token(call, s->token);
     rows.dims[0] = call->kv->n;
     rows.dims[2] = target_kv_total_rows(call->kv);
@@ -96,6 +94,8 @@ static gqac_status open_stream(making *m, int i) {
         GQAC_TRY(target_give(m->call, s->y, &m->y));
     }
     const int64_t size = r->of->size;
+    const bool coded = s->end == TARGET_TO_BLOCKS && s->bits == 0 &&
+                       kv_sequence_has_codes(m->call->kv->sequences[0], s->slot);
     m->shape.streams[i] = (heads_stream){
         .batch_step = r->step_b,
         .head_step = r->step_h,
@@ -118,6 +118,7 @@ static gqac_status open_stream(making *m, int i) {
         .scale_step = s->per_channel,
         .stored = (int32_t)(s->bits == 4 ? (size + 1) / 2
                                          : size * (s->bits ? 1 : (int64_t)op_width(r->type))),
+        .coded = coded,
         .epsilon = r->of->epsilon};
     m->heads += r->heads;
     m->most = r->batch * r->rows > m->most ? r->batch * r->rows : m->most;

@@ -16,8 +16,10 @@ typedef struct heads_stream {
     int rotates, interleaved, positions;       /* positions: where those of its rows begin */
     int appends, places, bits, scale_step;     /* places: where those of its rows begin; -1: the
                                                   device has no blocks for them. bits: of codes */
-    int stored;                                /* bytes of a head as it is stored */
+    int stored; /* bytes of a head as it is stored */
+    int coded;  /* blocks get what the codes of kind quantised stand for, copies the heads */
     float epsilon;
+    int padding;
 } heads_stream;
 
 typedef struct heads_shape {
@@ -67,6 +69,41 @@ static inline int code_of_row(float x, float scale, int least, int most) {
     return y != y ? most : gqn_quantise(y, least, most);
 }
 
+/* 2^e, with e from -126 to 127. */
+static inline float power_of_2(int e) {
+    return gqn_as_f32((uint)(e + 127) << 23);
+}
+
+/* What is left of the head in x, of its type, when a sequence of kind quantised keeps it (src/kv/kv.h,
+ * "Codes"), to `to`. */
+static inline void put_coded(__local const float *x, __local float *lanes, __global uchar *to,
+                             const heads_stream *s, int item) {
+    uint most = 0u;
+    if (item < GQAC_LANES) {
+        for (int i = item; i < s->size; i += GQAC_LANES) {
+            const uint bits = gqn_as_u32(x[i]) & 0x7fffffffu;
+            most = bits > most ? bits : most;
+        }
+        lanes[item] = gqn_as_f32(most);
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (int i = 0; i < GQAC_LANES; i++) {
+        const uint bits = gqn_as_u32(lanes[i]);
+        most = bits > most ? bits : most;
+    }
+    const int least_e = s->type == F16 ? -24 : -126, most_e = s->type == F16 ? 9 : 121;
+    const bool number = most < GQN_INF_BITS;
+    int e = (int)((most + 0x10000u) >> 23) - 127 - 6; /* more from 127.5 / 64 on */
+    e = e < least_e ? least_e : e > most_e ? most_e : e;
+    for (int d = item; d < s->size; d += HEADS_ITEMS) {
+        float y = x[d] * power_of_2(-e);
+        y = y > 127.0f ? 127.0f : y < -127.0f ? -127.0f : y;
+        put_element(to, s->type, d,
+                    number ? ((y + 0x1.8p23f) - 0x1.8p23f) * power_of_2(e)
+                           : gqn_as_f32(GQN_NAN_BITS));
+    }
+}
+
 /* The grid is [heads of all streams, rows]: a group has one head of one row. Positions: of rows;
  * places [2][count]: entry (a table of blocks, attend_common.cl), -1 for a row that is not
  * appended, and row of the block. */
@@ -81,7 +118,7 @@ __kernel GROUP(HEADS_ITEMS) void heads_rows(
     SLAB(10), SLAB(11), SLAB(12), SLAB(13), SLAB(14), SLAB(15), __global uchar *y,
     __global uchar *copies, __global const int *positions, __global const int *places,
     heads_shape shape) {
-    SHARED float x[HEADS_SIZE], lanes[GQAC_LANES];
+    SHARED float x[HEADS_SIZE], done[HEADS_SIZE], lanes[GQAC_LANES];
     __global uchar *slabs[KV_SLABS] = {s0, s1, s2,  s3,  s4,  s5,  s6,  s7,
                                        s8, s9, s10, s11, s12, s13, s14, s15};
     const int item = (int)get_local_id(0), row = (int)get_group_id(1);
@@ -125,7 +162,7 @@ __kernel GROUP(HEADS_ITEMS) void heads_rows(
             second = slabs[slab] + (size_t)index * (size_t)shape.entry_bytes + s.slot_at +
                      ((size_t)in_block * (size_t)s.heads + (size_t)head) * (size_t)s.stored;
     }
-    if (!s.norms && !s.rotates && !s.bits) { /* as it is, NaN included */
+    if (!s.norms && !s.rotates && !s.bits && !s.coded) { /* as it is, NaN included */
         for (int d = item; d < s.size; d += HEADS_ITEMS) {
             if (s.type == F32) {
                 const uint v = ((__global const uint *)from)[at + (size_t)d];
@@ -152,8 +189,10 @@ __kernel GROUP(HEADS_ITEMS) void heads_rows(
         const int e = s.bits == 4 ? 2 * d : d;
         const float v = rounded(head_value(x, cosines, sines, position, &s, e), s.type);
         if (!s.bits) {
+            done[d] = v;
             put_element(first, s.type, d, v);
-            put_element(second, s.type, d, v);
+            if (!s.coded)
+                put_element(second, s.type, d, v);
             continue;
         }
         int code;
@@ -168,6 +207,10 @@ __kernel GROUP(HEADS_ITEMS) void heads_rows(
         }
         first[d] = (uchar)code;
         second[d] = (uchar)code;
+    }
+    if (s.coded && second != first) {
+        barrier(CLK_LOCAL_MEM_FENCE);
+        put_coded(done, lanes, second, &s, item);
     }
 }
 #undef SLAB

@@ -8,7 +8,11 @@ the device, fills new memory with NaN, counts what is not released, and lets one
 """
 
 import ctypes
+import hashlib
 import os
+import random
+import re
+import struct
 import subprocess
 import sys
 import unittest
@@ -26,6 +30,7 @@ CALLS = ("clGetPlatformIDs", "clGetDeviceIDs", "clGetDeviceInfo", "clCreateConte
          "clSetKernelArg", "clCreateBuffer", "clEnqueueWriteBuffer", "clEnqueueReadBuffer",
          "clEnqueueNDRangeKernel", "clFinish")
 OPS = ("Gather", "MatMul", "take_rows", "MatMulNBits", "MoE", "QMoE", "rotary", "attention", "TopK")
+GRAPH, WEIGHTS = 1, 3  # sections of an artefact
 MUST_FAIL = ("clEnqueueNDRangeKernel", "clEnqueueReadBuffer", "clEnqueueWriteBuffer",
              "clSetKernelArg", "clFinish")
 
@@ -66,7 +71,7 @@ class Watched(Case):
                                 "WATCH_LOG": str(log), "GQAC_CACHE": str(self.dir / "cache"), **env})
         self.assertGreaterEqual(done.code, 0, done)
         seen = dict(line.partition(" ")[::2] for line in log.read_text().splitlines()) \
-            if target == "gpu" else {}
+            if target == "gpu" and log.exists() else {}
         return done, seen, np.load(out).tobytes() if done.code == 0 else b""
 
     def test_bands(self):
@@ -129,6 +134,55 @@ class Watched(Case):
                 self.assertEqual(done.returncode, 0, done.stdout)
                 self.assertNotIn(" 0 graphs computed", done.stdout)
         self.assertIn("Aborted", self.rows("Gather", WATCH_SHORT="4").stdout)
+
+    def damaged(self, whole, rng):
+        """An artefact with other numbers, types or names in its graph, or other bytes in small
+        constants and weights; its checksums are right."""
+        data = bytearray(whole)
+        start, length = (struct.unpack_from("<Q", data, 64 + 192 * GRAPH + at)[0] for at in (128, 136))
+        text = bytes(data[start:start + length])
+        words = [m for m in re.finditer(rb"(?<![\w.])\d{1,6}(?![\w.])|\b(?:f32|f16|i32|i64|u8)\b"
+                                        rb"|axis|scale|bits|block_size", text)]
+        for _ in range(rng.choice((1, 1, 1, 2, 4))):
+            at, end = rng.choice(words).span()
+            old = text[at:end].decode()
+            new = rng.choice(("f32", "f16", "i32", "i64", "u8 ")) if old[:1] in "fiu" else \
+                "".join(rng.choice("0123456789") for _ in old) if old.isdigit() else old[::-1]
+            if len(new) == end - at:
+                data[start + at:start + end] = new.encode()
+        weights, size = (struct.unpack_from("<Q", data, 64 + 192 * WEIGHTS + at)[0] for at in (128, 136))
+        for _ in range(rng.choice((0, 0, 40))):
+            data[weights + rng.randrange(size)] = rng.randrange(256)
+        for section, (begin, n) in {GRAPH: (start, length), WEIGHTS: (weights, size)}.items():
+            row = 64 + 192 * section
+            data[row + 160:row + 192] = hashlib.sha256(data[begin:begin + n]).digest()
+        sections, = struct.unpack_from("<I", data, 24)
+        data[32:64] = bytes(32)
+        data[32:64] = hashlib.sha256(data[:64 + 192 * sections]).digest()
+        return bytes(data)
+
+    def test_hostile_artefacts(self):
+        """Artefacts with right checksums and a wrong graph are refused, or run without leaving their
+        memory."""
+        rng, ran, refused = random.Random(31), 0, 0
+        path, bad = self.dir / "m.gqac", self.dir / "bad.gqac"
+        models = ["qwen3", "llama-int4-acc4", "gpt-oss", "llama-fp16"] if FULL else ["qwen3"]
+        for name in models:
+            self.good("compile", MODELS / name, "--target", "gpu", "-o", path)
+            whole = path.read_bytes()
+            self.assertEqual(self.damaged(whole, random.Random(0)) == whole, False)
+            for _ in range(250 if FULL else 8):
+                bad.write_bytes(self.damaged(whole, rng))
+                done, seen, _ = self.score(bad, WATCH_ABORT="1")
+                self.assertIn(done.code, (0, 3, 4), done)
+                if seen:
+                    self.assertEqual((seen["left"], seen["broken"]), ("0", "0"), seen)
+                ran += done.code == 0
+                refused += done.code != 0
+                if done.code:
+                    self.assertIn("gqac: ", done.err)
+        self.assertGreater(ran, 0)
+        self.assertGreater(refused, ran)
 
     def test_failures(self):
         """One call fails: a message and its exit code, or the right result all the same; nothing is

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the loops of the kernels of products load and multiply, counted in the machine code of CUDA.
+"""What the loops of products and of experts load and multiply, counted in the machine code of CUDA.
 
     tools/gpu_loops.py [--arch sm_90] [--gqac FILE] [--nvdisasm FILE]
 
@@ -25,7 +25,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 NVRTC = ["libnvrtc.so.13", "libnvrtc.so.12", "/usr/local/cuda/lib64/libnvrtc.so"]
-HOT = re.compile(r"(product|int8)_(few1|few4|tile)_(\w+)$")
+HOT = re.compile(r"(product|int8|moe)_(few1|few4|tile)_(\w+)$")
 # k of a turn and items of a group that compute: kernels/products.cl and nbits.cl
 FEW_DEPTH = {("few1", "f32"): 32, ("few1", "f16"): 64, ("few1", "bf16"): 64, ("few1", "2"): 128,
              ("few4", "f32"): 16, ("few4", "f16"): 32, ("few4", "bf16"): 32, ("few4", "2"): 64}

@@ -2,7 +2,9 @@
 # level's name is CPU_LEVEL; the plain one is the numerics contract in C. GQAC_LEVEL_OBJECTS are
 # linked into the library.
 set(GQAC_LEVELS scalar)
-if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+if(GQAC_FUZZ)
+  target_compile_definitions(gqac_flags INTERFACE GQAC_ONLY_SCALAR)
+elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   list(APPEND GQAC_LEVELS avx2 avx512 avx512vnni avx512bf16)
 endif()
 set(GQAC_LEVEL_FLAGS_scalar $<$<CONFIG:Release>:-O2>)
@@ -29,4 +31,8 @@ function(gqac_level_objects name objects)
 endfunction()
 
 file(GLOB GQAC_LEVEL_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/targets/cpu/level/*.c)
+if(GQAC_FUZZ) # kernels compute the address of memory to prefetch, and use it only if there is some
+  set_source_files_properties(${GQAC_LEVEL_SOURCES} PROPERTIES
+    COMPILE_OPTIONS -fno-sanitize=pointer-overflow)
+endif()
 gqac_level_objects(gqac_level GQAC_LEVEL_OBJECTS SOURCES ${GQAC_LEVEL_SOURCES})

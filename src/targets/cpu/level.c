@@ -8,8 +8,13 @@
 
 #include "targets/cpu/level.h"
 
+/* Instrumented by a fuzzer, the other levels take minutes to compile. */
+#if defined(__x86_64__) && !defined(GQAC_ONLY_SCALAR)
+#define HAS_X86_LEVELS
+#endif
+
 extern const cpu_level cpu_level_scalar;
-#if defined(__x86_64__)
+#ifdef HAS_X86_LEVELS
 extern const cpu_level cpu_level_avx2, cpu_level_avx512, cpu_level_avx512vnni, cpu_level_avx512bf16;
 #endif
 
@@ -17,7 +22,7 @@ static bool has_scalar(void) {
     return true;
 }
 
-#if defined(__x86_64__)
+#ifdef HAS_X86_LEVELS
 /* clang 14 has no name for it. */
 static bool has_f16c(void) {
     unsigned a, b, c, d;
@@ -47,7 +52,7 @@ static const struct {
     bool (*runs)(void);
 } levels[] = {
     {&cpu_level_scalar, has_scalar},
-#if defined(__x86_64__)
+#ifdef HAS_X86_LEVELS
     {&cpu_level_avx2, has_avx2},
     {&cpu_level_avx512, has_avx512},
     {&cpu_level_avx512vnni, has_avx512vnni},

@@ -1,0 +1,8 @@
+/* A graph as text, from the parser to steps and stateless runs. */
+#include "fuzz/fuzz.h"
+
+static gqac_status run(const uint8_t *data, size_t size) {
+    return fuzz_model("m.gq", data, size);
+}
+
+const fuzz_target fuzz_target_text = {"text", run, NULL};

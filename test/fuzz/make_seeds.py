@@ -1,0 +1,147 @@
+#!/usr/bin/env python3
+"""Seeds and dictionaries for the fuzz targets, from what the tree has.
+
+    python test/fuzz/make_seeds.py BUILD        writes BUILD/seeds/<target>/ and BUILD/seeds/<target>.dict
+
+BUILD is build/fuzz, where gqac and make_files were built. Seeds are the exports of test/models,
+the corpus of bad files and its legal twins, golden texts, ONNX's own node tests, tokenizers and
+templates of the tests, artefacts and snapshots that are made here, and what is kept in
+test/fuzz/inputs. A dictionary holds the words that several seeds of a target have in common.
+"""
+
+import hashlib
+import json
+import random
+import re
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+LARGEST = 48 << 10  # bytes of a seed
+WORDS = 600  # of a dictionary
+
+
+class Seeds:
+    """The seeds of all targets, each content once."""
+
+    def __init__(self, out):
+        self.out = out
+        self.words = {}
+
+    def add(self, target, data):
+        """One seed; a large one is left out."""
+        if len(data) > LARGEST:
+            return
+        folder = self.out / target
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / hashlib.sha1(data).hexdigest()[:16]).write_bytes(data)
+        self.words.setdefault(target, Counter()).update(
+            set(re.findall(rb"[A-Za-z_][A-Za-z0-9_.|-]{1,30}", data)))
+
+    def files(self, target, paths):
+        """The content of files."""
+        for path in paths:
+            if path.is_file():
+                self.add(target, path.read_bytes())
+
+    def dictionaries(self):
+        """The most common words of each target."""
+        for target, words in self.words.items():
+            common = [w for w, n in words.most_common(WORDS) if n > 1]
+            text = "".join(f'"{w.decode()}"\n' for w in sorted(common))
+            (self.out / f"{target}.dict").write_text(text)
+
+
+def onnx_files(scratch):
+    """Models: exports, the corpus, ONNX's node tests."""
+    yield from ROOT.glob("test/models/*/model.onnx")
+    yield from ROOT.glob("models/*/model.onnx")
+    yield from ROOT.glob("test/traced/**/*.onnx")
+    try:
+        import onnx
+    except ImportError:
+        return
+    subprocess.run([sys.executable, ROOT / "test/corpus/make_bad.py", scratch], check=True,
+                   stdout=subprocess.DEVNULL)
+    yield from scratch.glob("*/*/*/model.onnx")
+    yield from Path(onnx.__file__).parent.glob("backend/test/data/node/*/model.onnx")
+
+
+def tensor_files():
+    """Tensors: stored results, and inputs of ONNX's node tests."""
+    yield from list(ROOT.glob("test/models/*/ref/**/*.npy"))[:60]
+    try:
+        import onnx
+        import numpy
+    except ImportError:
+        return
+    yield from list(Path(onnx.__file__).parent.glob(
+        "backend/test/data/node/*/test_data_set_0/*.pb"))[:300]
+    with tempfile.TemporaryDirectory() as name:
+        for i, kind in enumerate("? b B h H i q Q e f d V2 U3 O <f4 >i2".split()):
+            for version in ((1, 0), (2, 0), (3, 0)):
+                path = Path(name) / f"{i}-{version[0]}.npy"
+                array = numpy.asfortranarray(numpy.zeros((2, 3), dtype=kind)) if i % 2 \
+                    else numpy.zeros((2, 1, 2), dtype=kind)
+                with open(path, "wb") as f:
+                    numpy.lib.format.write_array(f, array, version)
+                yield path
+
+
+def texts(seeds):
+    """What the text libraries read."""
+    seeds.files("tokenizer", ROOT.glob("test/tokenizers/*/tokenizer.json"))
+    seeds.files("tokenizer", ROOT.glob("*models/*/tokenizer.json"))
+    seeds.files("tokenizer", ROOT.glob("test/models/*/tokenizer.json"))
+    seeds.files("config", ROOT.glob("**/genai_config.json"))
+    for path in ROOT.glob("test/templates/**/*"):
+        if path.is_file() and path.suffix != ".json":
+            seeds.add("template", path.read_bytes())
+    for entry in json.loads((ROOT / "test/templates/snippets.json").read_text()):
+        text = entry if isinstance(entry, str) else next(
+            (v for v in (entry.values() if isinstance(entry, dict) else entry)
+             if isinstance(v, str)), "")
+        seeds.add("template", text.encode())
+    for path in [*ROOT.glob("test/tokenizers/*/tokenizer.json"),
+                 *ROOT.glob("test/python/test_pattern*.py")]:
+        for text in re.findall(r'"Regex": *("(?:[^"\\]|\\.)*")', path.read_text()):
+            seeds.add("expression", json.loads(text).encode() + b"\0It's 12  a\n")
+        for text in re.findall(r'\br"([^"\n]{2,120})"', path.read_text()):
+            seeds.add("expression", text.encode())
+
+
+def main():
+    """Write everything."""
+    build = Path(sys.argv[1])
+    seeds = Seeds(build / "seeds")
+    with tempfile.TemporaryDirectory() as name:
+        scratch = Path(name)
+        models = list(onnx_files(scratch / "bad"))
+        for target in ("scan", "onnx", "model"):
+            seeds.files(target, models)
+        seeds.files("text", ROOT.glob("test/golden/*.gq"))
+        seeds.files("npy", tensor_files())
+        texts(seeds)
+        made = scratch / "made"
+        made.mkdir()
+        subprocess.run([build / "test/fuzz/bin/make_files", made], check=True)
+        for target, ending in (("scan", "onnx"), ("onnx", "onnx"), ("model", "onnx"), ("text", "gq"),
+                               ("artefact", "gqac"), ("snapshot", "gqs"), ("store", "gqs"),
+                               ("npy", "npy")):
+            seeds.files(target, made.glob(f"*.{ending}"))
+        chance = random.Random(1)
+        for _ in range(64):
+            seeds.add("api", bytes(chance.randrange(256) for _ in range(240)))
+        for folder in (ROOT / "test/fuzz/inputs").glob("*"):
+            seeds.files(folder.name, folder.glob("*"))
+    seeds.dictionaries()
+    for folder in sorted(seeds.out.iterdir()):
+        if folder.is_dir():
+            print(f"{folder.name}: {len(list(folder.iterdir()))} seeds")
+
+
+if __name__ == "__main__":
+    main()

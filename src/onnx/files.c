@@ -82,7 +82,10 @@ static gqac_status map_model(onnx_files *files, gqac_diag *diag) {
             (gqac_map){.data = files->memory.data, .size = files->memory.bytes, .borrowed = true};
         return GQAC_OK;
     }
-    int fd = open(files->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    int fd;
+    do
+        fd = open(files->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    while (fd < 0 && errno == EINTR);
     if (fd < 0)
         GQAC_FAIL(diag, GQAC_IO, "cannot open '%s': %s", files->path, strerror(errno));
     struct stat info = {0};

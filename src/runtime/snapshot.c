@@ -151,7 +151,9 @@ static gqac_status read_bytes(const reader *r, size_t at, void *data, size_t n, 
 /* Opens a regular file, without waiting for a FIFO. */
 static gqac_status open_reader(const char *path, reader *r, gqac_diag *diag) {
     struct stat st;
-    r->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    do
+        r->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    while (r->fd < 0 && errno == EINTR);
     if (r->fd < 0 || fstat(r->fd, &st) != 0)
         GQAC_FAIL(diag, GQAC_IO, "cannot open: %s", gqac_errno_text(errno));
     if (!S_ISREG(st.st_mode))

@@ -102,10 +102,15 @@ static bool is_other(const store_folder *f, const char *name) {
     return false;
 }
 
-/* A file that is no regular file, or a link, is not opened. */
-static bool is_plain(const char *path) {
+/* Opens a snapshot file. A link, or what is no regular file, is INVALID_INPUT and not opened. */
+static gqac_status open_plain(const char *path, bool whole, gqac_snapshot_file **file,
+                              gqac_diag *diag) {
     struct stat st;
-    return lstat(path, &st) == 0 && S_ISREG(st.st_mode);
+    if (lstat(path, &st) != 0)
+        GQAC_FAIL(diag, GQAC_IO, "cannot read '%s': %s", path, gqac_errno_text(errno));
+    if (!S_ISREG(st.st_mode))
+        GQAC_FAIL(diag, GQAC_INVALID_INPUT, "it is not a regular file");
+    return gqac_snapshot_file_open(path, whole, file, diag);
 }
 
 /* Reads header and ids of a new file. */
@@ -119,14 +124,17 @@ static gqac_status read_entry(gqac_store *store, store_folder *f, const char *na
         gqac_free(path);
         return gqac_diag_oom(diag, "a prefix store");
     }
-    const gqac_status status =
-        is_plain(path) ? gqac_snapshot_file_open(path, false, &file, &why) : GQAC_INVALID_INPUT;
+    const gqac_status status = open_plain(path, false, &file, &why);
     gqac_free(path);
     if (status == GQAC_INVALID_INPUT) {
         store->counts.damaged_files++;
         gqac_log_line(&store->program->log, GQAC_LOG_WARNING, "%s/%s is not used: %s", f->path,
-                      name, *why.what ? why.what : "it is not a regular file");
+                      name, why.what);
     }
+    if (status == GQAC_NO_MEMORY)
+        return gqac_diag_oom(diag, "a prefix store");
+    if (status == GQAC_IO) /* perhaps only now: it is tried again */
+        return GQAC_OK;
     if (status != GQAC_OK || strcmp(file->model, f->model) != 0 || file->first) {
         gqac_snapshot_file_free(file);
         memcpy(f->others[f->n_others++], name, NAME);
@@ -271,12 +279,10 @@ static gqac_status list_file(const char *folder, const char *name, bool whole, g
         out->used = (int64_t)st.st_mtim.tv_sec * NANO + (int64_t)st.st_mtim.tv_nsec;
         out->bytes = (int64_t)st.st_size;
     }
-    gqac_status status = GQAC_INVALID_INPUT;
-    if (is_plain(path))
-        status = gqac_snapshot_file_open(path, whole, &out->file, &out->why);
-    else
-        gqac_diag_set(&out->why, status, "it is not a regular file");
+    const gqac_status status = open_plain(path, whole, &out->file, &out->why);
     gqac_free(path);
+    if (status == GQAC_NO_MEMORY)
+        gqac_free(copy);
     return status == GQAC_NO_MEMORY ? gqac_diag_oom(diag, "a list of files") : GQAC_OK;
 }
 

@@ -178,7 +178,8 @@ static void announce(gqac_threads *pool, int n) {
             wake(&pool->workers[i].job);
 }
 
-/* Starts the workers, with all signals blocked; returns the errno of the first that cannot
+/* Starts the workers, with all signals blocked but SIGBUS, which says to the thread that reads a
+ * mapped file that a page is lost; returns the errno of the first that cannot
  * start. */
 static int start_workers(gqac_threads *pool, const int *processors) {
     pthread_attr_t attributes;
@@ -188,6 +189,7 @@ static int start_workers(gqac_threads *pool, const int *processors) {
     pthread_attr_setstacksize(&attributes, STACK);
     sigset_t all, old;
     sigfillset(&all);
+    sigdelset(&all, SIGBUS);
     pthread_sigmask(SIG_SETMASK, &all, &old);
     while (!error && pool->started < pool->threads - 1) {
         worker *w = &pool->workers[pool->started];

@@ -89,6 +89,8 @@ gqac_status cli_numbers(cli *c, const char *flag, const char *text, long long le
 gqac_status cli_usage(cli *c, const char *fmt, ...) GQAC_PRINTF(2, 3);
 /* Fails with a status. */
 gqac_status cli_fail(cli *c, gqac_status status, const char *fmt, ...) GQAC_PRINTF(3, 4);
+/* Ends the process with a message when a mapped file loses a page that is read. */
+void cli_watch_files(void);
 /* Prints the diag on stderr; returns its exit code (0 for OK). */
 int cli_finish(cli *c, gqac_status status);
 /* A line on stderr for a refusal and what was done instead, unless it is NULL or -q is given. */

@@ -1,0 +1,32 @@
+/* Models are mapped files. If one becomes shorter, or its disk fails, a read of the lost page is a
+ * SIGBUS. The tool then says so and ends with the exit code of IO, like any other file that cannot
+ * be read. A file that is being written has no name yet, so nothing is left behind. */
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+
+static char text[256]; /* what a handler may not compute */
+static int code;
+
+static void say_and_end(int number) {
+    (void)number;
+    (void)!write(STDERR_FILENO, text, strlen(text));
+    _exit(code);
+}
+
+void cli_watch_files(void) {
+    struct sigaction action;
+    snprintf(text, sizeof text,
+             "gqac: %s: a page of a mapped file is lost\n"
+             "  rule:  files of a model must not become shorter while they are in use\n"
+             "  try:   replace a file by renaming a new one to its name\n",
+             gqac_status_meaning(GQAC_IO));
+    code = gqac_status_exit_code(GQAC_IO);
+    memset(&action, 0, sizeof action);
+    sigemptyset(&action.sa_mask);
+    action.sa_handler = say_and_end;
+    sigaction(SIGBUS, &action, NULL);
+}

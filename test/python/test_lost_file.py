@@ -1,0 +1,55 @@
+#!/usr/bin/env python3
+"""A model file that becomes shorter while it is in use: a clear message and exit code 5, no signal.
+
+    python test/python/test_lost_file.py [WORDS]
+"""
+
+import os
+import subprocess
+import sys
+
+import harness
+from harness import Case, ROOT, environment, gqac
+
+
+class LostFile(Case):
+    """An artefact and external data, which gqac maps."""
+
+    def lose(self, model, part, threads):
+        """Compute, and truncate the part of the model meanwhile."""
+        child = subprocess.Popen(
+            [harness.GQAC, "bench", model, "-p", "512", "-n", "1", "--repeat", "1000", "--threads",
+             str(threads), "-q"], env=environment(), stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE, text=True)
+        harness.await_work(child, 20)
+        self.assertIsNone(child.poll(), "it ended before its file was lost")
+        os.truncate(part, 4096)
+        err = child.communicate(timeout=60)[1]
+        self.assertEqual(child.returncode, 5, err)
+        self.assertIn("page of a mapped file is lost", err)
+        self.assertIn("try:", err)
+
+    def test_artefact(self):
+        """Weights of an artefact are read by all threads."""
+        model = self.dir / "m.gqac"
+        for threads in (1, 2):
+            made = gqac("compile", ROOT / "models/tiny-gqa/model.onnx", "-o", model)
+            self.check(made, 0)
+            self.lose(model, model, threads)
+
+    def test_legal(self):
+        """A file that is replaced by renaming stays as it was for whoever has it open."""
+        model = self.dir / "m.gqac"
+        self.check(gqac("compile", ROOT / "models/tiny-gqa/model.onnx", "-o", model), 0)
+        child = subprocess.Popen(
+            [harness.GQAC, "bench", model, "-p", "64", "-n", "1", "--repeat", "40", "-q"],
+            env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        harness.await_work(child, 5)
+        (self.dir / "new").write_text("another file")
+        os.replace(self.dir / "new", model)
+        err = child.communicate(timeout=120)[1]
+        self.assertEqual(child.returncode, 0, err)
+
+
+if __name__ == "__main__":
+    sys.exit(harness.main())

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cli/finite.h"
 #include "cli/interrupt.h"
 #include "cli/tokens.h"
 
@@ -19,6 +20,8 @@ static const cli_flag flags[] = {
     {"kv", CLI_KV_KINDS,
      "KV cache; off computes all earlier tokens again for each chunk (contiguous)"},
     {"logits", "OUT.npy", "writes the logits of every position, fp32 [N,V]"},
+    {"check-finite", NULL,
+     "names the first node with a result that is NaN or infinite, and fails (slow)"},
     {NULL, NULL, NULL},
 };
 
@@ -45,6 +48,7 @@ typedef struct scoring {
     int64_t width;
     float *logits; /* [n,V] */
     int64_t vocabulary;
+    finite_finding finite;
     bool changed; /* later tokens changed the logits of a position, and a warning says so */
 } scoring;
 
@@ -129,6 +133,8 @@ static gqac_status prepare(scoring *s) {
     GQAC_TRY(cli_check_vocabulary(s->c, s->program, s->ids, s->n));
     GQAC_TRY(read_embeddings(s));
     GQAC_TRY(cli_context(s->c, s->program, threads, "score", &s->context));
+    if (cli_switch(s->c, "check-finite"))
+        finite_watch(&s->finite, s->context);
     GQAC_TRY(make_sequence(s));
     s->vocabulary = gqac_program_vocabulary(s->program);
     s->logits = calloc((size_t)s->n * (size_t)s->vocabulary + 1, sizeof *s->logits);
@@ -228,6 +234,7 @@ static gqac_status report(scoring *s) {
 static gqac_status score(scoring *s) {
     GQAC_TRY(prepare(s));
     GQAC_TRY(compute(s));
+    GQAC_TRY(finite_check(s->c, &s->finite));
     return report(s);
 }
 

@@ -1,0 +1,57 @@
+/* See finite.h. */
+#include "cli/finite.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static bool is_wrong(double x) {
+    return isnan(x) || (isinf(x) && x > 0);
+}
+
+static void look(void *arg, const gqac_observed *seen) {
+    finite_finding *f = arg;
+    const gqac_tensor *t = seen->tensor;
+    if (f->found || !gqac_dtype_is_float(t->dtype))
+        return;
+    const int64_t n = gqac_tensor_count(t);
+    for (int64_t i = 0; i < n; i++) {
+        const double x = gqac_tensor_get(t, i);
+        if (!is_wrong(x))
+            continue;
+        f->found = true;
+        f->number = x;
+        f->rank = t->rank;
+        int64_t left = i;
+        for (int k = t->rank - 1; k >= 0; left /= t->dims[k--])
+            f->at[k] = left % t->dims[k];
+        snprintf(f->node, sizeof f->node, "%s", seen->node ? seen->node : "");
+        snprintf(f->value, sizeof f->value, "%s", seen->value ? seen->value : "");
+        snprintf(f->op, sizeof f->op, "%s", seen->op);
+        return;
+    }
+}
+
+void finite_watch(finite_finding *f, gqac_context *context) {
+    gqac_context_observe(context, look, f);
+}
+
+gqac_status finite_check(cli *c, const finite_finding *f) {
+    char index[GQAC_MAX_RANK * 24] = "";
+    if (!f->found)
+        return GQAC_OK;
+    for (int k = 0, n = 0; k < f->rank; k++)
+        n += snprintf(index + n, sizeof index - (size_t)n, "%s%lld", k ? "," : "",
+                      (long long)f->at[k]);
+    cli_fail(c, GQAC_MISMATCH, "a result is %s: element [%s]%s%s",
+             isnan(f->number) ? "not a number" : "infinite", index, *f->value ? " of " : "",
+             f->value);
+    snprintf(c->diag.where, sizeof c->diag.where, "%s%s%s (%s)",
+             *f->node ? "node '" : "the first node", f->node, *f->node ? "'" : "", f->op);
+    snprintf(c->diag.rule, sizeof c->diag.rule,
+             "--check-finite: all results are finite, but for the minus infinity of masks");
+    snprintf(c->diag.hint, sizeof c->diag.hint,
+             "--target ref finds it among nodes that one kernel computes; --math exact, if its "
+             "values are too large for their type");
+    return GQAC_MISMATCH;
+}

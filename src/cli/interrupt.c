@@ -1,5 +1,5 @@
-/* See interrupt.h. A handler has no argument, so `seen` is the only variable of the tool that is
- * not on a stack. */
+/* See interrupt.h. A handler has no argument, so `seen` is not on a stack. Only lost_file.c has
+ * such variables too. */
 #include "cli/interrupt.h"
 
 #include <errno.h>

@@ -144,23 +144,25 @@ static inline void gqac_request_init(gqac_request *request, const int64_t *promp
 /* Submits a request, which the next step may admit. *number, from 1, is set before its first
  * callback; no other request of the scheduler gets it. After this call has succeeded, on_end will
  * be called. Only one thread at a time may use request->from. OUT_OF_RANGE: an empty prompt, a
- * negative number, more tokens than the model has positions, or a bias of an id that is not in the
- * vocabulary; USAGE: request->size is not that of any version of the struct, a sampling option is
- * out of range, or `from` is of another program or has imported tokens, whose ids are unknown;
- * NO_MEMORY. */
+ * negative number, more tokens than the model has positions, or an id of the prompt or of a bias
+ * that is not in the vocabulary; USAGE: request->size is not that of any version of the struct, a
+ * sampling option is out of range, or `from` is of another program or has imported tokens, whose
+ * ids are unknown; NO_MEMORY. */
 GQAC_API gqac_status gqac_scheduler_submit(gqac_scheduler *scheduler, const gqac_request *request,
                                            int64_t *number, gqac_diag *diag);
-/* Ends a request with GQAC_FINISH_CANCELLED: the next call of gqac_scheduler_step, or the present
- * one, calls its on_end, and it takes part in no further step. Returns false if the request has
- * ended, or never was. */
+/* Ends a request with GQAC_FINISH_CANCELLED: the present call of gqac_scheduler_step, or else the
+ * next one, calls its on_end, and it takes part in no further step. If a chunk of its prompt is
+ * being computed, that step ends within about a millisecond, and the others are stepped again
+ * without it, at most once in a call of gqac_scheduler_step. Their bits do not change. Returns
+ * false if the request has ended, or never was. */
 GQAC_API bool gqac_scheduler_cancel(gqac_scheduler *scheduler, int64_t number);
 
 /* Makes one step: admits requests, computes the tokens that fit, and calls the callbacks. *left, if
  * not NULL, is set to the number of requests that have not ended; if that is 0, there was nothing
- * to compute, or the last one has ended. A request fails alone, with its reason in on_end: an id
- * that is not in the vocabulary, all logits NaN, too little memory for this request alone. Then the
- * others are stepped without it. A failed call changes no request. ABORTED: the monitor of the
- * context ended the step. */
+ * to compute, or the last one has ended. A request fails alone, with its reason in on_end: an
+ * unknown kind of cache, all logits NaN, too little memory for this request alone. Then the others
+ * are stepped without it. A failed call changes no request. ABORTED: the monitor of the context
+ * ended the step. */
 GQAC_API gqac_status gqac_scheduler_step(gqac_scheduler *scheduler, int64_t *left, gqac_diag *diag);
 
 typedef struct gqac_scheduler_statistics {

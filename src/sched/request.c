@@ -7,6 +7,21 @@
 
 /* ---- creation ------------------------------------------------------------ */
 
+static gqac_status check_ids(const gqac_scheduler *s, const gqac_request *given, gqac_diag *diag) {
+    const int64_t vocabulary = gqac_program_vocabulary(s->program);
+    for (size_t i = 0; i < given->n_prompt; i++) {
+        const int64_t id = given->prompt[i];
+        if (id >= 0 && id < vocabulary)
+            continue;
+        gqac_diag_set(diag, GQAC_OUT_OF_RANGE, "token id %lld at index %zu of the prompt",
+                      (long long)id, i);
+        gqac_diag_rule(diag, "0 <= id < %lld", (long long)vocabulary);
+        gqac_diag_hint(diag, "tokenize the prompt with the tokenizer of this model");
+        return GQAC_OUT_OF_RANGE;
+    }
+    return GQAC_OK;
+}
+
 static gqac_status check(const gqac_scheduler *s, const gqac_request *given, gqac_diag *diag) {
     if (given->n_prompt < 1 || !given->prompt)
         GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "the prompt of a request is empty");
@@ -19,7 +34,7 @@ static gqac_status check(const gqac_scheduler *s, const gqac_request *given, gqa
         GQAC_FAIL(diag, GQAC_USAGE, "the sequence `from` belongs to another program");
     if (given->from && given->on_row)
         GQAC_FAIL(diag, GQAC_USAGE, "the logits of the tokens of `from` cannot be reported");
-    return GQAC_OK;
+    return check_ids(s, given, diag);
 }
 
 /* Copies what the request points to. */

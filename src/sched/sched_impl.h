@@ -49,9 +49,11 @@ struct gqac_scheduler {
     bool closing;
     gqac_scheduler_statistics published, counts;
     /* What memory allows, as far as is known: shortages reduce both, each end increases them. */
-    int64_t room;  /* admitted requests */
-    int64_t chunk; /* tokens of chunks in one step */
-    int n;         /* items of the next step */
+    int64_t room;         /* admitted requests */
+    int64_t chunk;        /* tokens of chunks in one step */
+    gqac_monitor monitor; /* of the context, while a step has its own */
+    bool interrupted;     /* a step of this call ended because of a cancelled prompt */
+    int n;                /* items of the next step */
     gqac_step_item *items;
     request **members;
     float *logits; /* a row for on_logits */

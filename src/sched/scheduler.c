@@ -173,6 +173,44 @@ static bool is_shortage(gqac_status status) {
     return status == GQAC_CAPACITY || status == GQAC_NO_MEMORY;
 }
 
+/* ---- the monitor of a step ----------------------------------------------- */
+
+/* Ends the step for the caller's monitor, or, once in a call, because the prompt that an item is
+ * part of was cancelled. A cancelled request that decodes is not worth it: its one row costs less
+ * than what the others would compute again. */
+static bool must_end(void *arg) {
+    gqac_scheduler *s = arg;
+    if (s->monitor.abort && s->monitor.abort(s->monitor.arg))
+        return true;
+    for (int i = 0; i < s->n && !s->interrupted; i++)
+        s->interrupted = s->items[i].count > 1 && atomic_load(&s->members[i]->cancelled);
+    return s->interrupted;
+}
+
+static void pass_progress(void *arg, int64_t done, int64_t total) {
+    const gqac_scheduler *s = arg;
+    if (s->monitor.progress)
+        s->monitor.progress(s->monitor.arg, done, total);
+}
+
+/* gqac_step of all items. *interrupted: it ended because of a cancelled prompt, not by the caller's
+ * monitor. */
+static gqac_status step_all(gqac_scheduler *s, bool *interrupted, gqac_diag *why) {
+    const gqac_monitor own = {
+        .size = sizeof own, .abort = must_end, .progress = pass_progress, .arg = s};
+    *interrupted = false;
+    s->monitor = (gqac_monitor){.size = sizeof s->monitor};
+    if (s->interrupted) /* not twice in a call, so that the others get on */
+        return gqac_step(s->context, s->n, s->items, why);
+    GQAC_TRY(gqac_context_set_monitor(s->context, &own, &s->monitor, why));
+    const gqac_status status = gqac_step(s->context, s->n, s->items, why);
+    *interrupted = status == GQAC_ABORTED && s->interrupted;
+    (void)gqac_context_set_monitor(s->context, &s->monitor, NULL, NULL); /* as it was */
+    return status;
+}
+
+/* ---- attempts ------------------------------------------------------------ */
+
 /* Steps one item after another, because a step failed and no single item did. */
 static gqac_status step_each(gqac_scheduler *s, gqac_diag *diag) {
     for (int i = 0; i < s->n; i++) {
@@ -216,18 +254,24 @@ static gqac_status run(gqac_scheduler *s, gqac_diag *diag) {
     pack_admit(s);
     for (;;) {
         request *failed = NULL;
+        bool interrupted = false;
         gqac_diag why = {.index = -1};
         gqac_status status = pack_gather(s, &failed, &why);
         if (status == GQAC_OK && !s->n)
             return GQAC_OK;
         if (status == GQAC_OK) {
-            status = gqac_step(s->context, s->n, s->items, &why);
+            status = step_all(s, &interrupted, &why);
             const int at = s->n == 1 ? 0 : why.index;
             failed = at >= 0 ? s->members[at] : NULL;
         }
         if (status == GQAC_OK) {
             commit(s, 0, s->n);
             return GQAC_OK;
+        }
+        if (interrupted) {
+            end_cancelled(s);
+            pack_admit(s);
+            continue;
         }
         if (status == GQAC_ABORTED) {
             if (diag)
@@ -254,7 +298,9 @@ static int64_t publish(gqac_scheduler *s) {
 gqac_status gqac_scheduler_step(gqac_scheduler *scheduler, int64_t *left, gqac_diag *diag) {
     take_submitted(scheduler);
     end_cancelled(scheduler);
+    scheduler->interrupted = false;
     const gqac_status status = run(scheduler, diag);
+    end_cancelled(scheduler);
     const int64_t live = publish(scheduler);
     if (left)
         *left = live;

@@ -1,6 +1,10 @@
 /* What the next step computes: who is admitted, and whose tokens are packed; and what is given up
  * when memory is short. */
+#include <string.h>
+
 #include "sched/sched_impl.h"
+
+enum { ENOUGH = 64 }; /* tokens for which a request waits a step */
 
 /* ---- admission ----------------------------------------------------------- */
 
@@ -44,10 +48,54 @@ static bool is_chunk(const request *r) {
     return r->admitted && !is_row(r);
 }
 
+static bool is_beyond(const gqac_scheduler *s, const request *r) {
+    return s->threshold && (int64_t)r->n > s->threshold;
+}
+
+/* Will the store find the rows of `a` for `b`? */
+static bool can_share(const gqac_scheduler *s, const request *a, const request *b) {
+    const char *x = a->given.tenant, *y = b->given.tenant;
+    return request_shares(s, a) && !strcmp(x ? x : "", y ? y : "") &&
+           a->long_rope == is_beyond(s, b);
+}
+
+/* The first tokens of a request that chunks of this step leave in the store. */
+static int64_t soon_cached(const gqac_scheduler *s, const request *r) {
+    int64_t most = 0;
+    for (int i = 0; i < s->n; i++) {
+        const request *m = s->members[i];
+        if (s->items[i].count < 2 || !can_share(s, m, r))
+            continue;
+        const int64_t end = gqac_sequence_length(m->sequence) + s->items[i].count;
+        const int64_t limit = end < (int64_t)r->n - 1 ? end : (int64_t)r->n - 1;
+        int64_t same = 0;
+        while (same < limit && m->list[same] == r->list[same])
+            same++;
+        most = same > most ? same : most;
+    }
+    return most;
+}
+
+/* Should a request without rows wait, because another computes tokens in this step that the store
+ * will have afterwards? It should if these are all that it could compute now, or enough that they
+ * are not to be computed twice. */
+static bool should_wait(const gqac_scheduler *s, const request *r, int64_t left) {
+    if (!request_shares(s, r))
+        return false;
+    const int64_t soon = soon_cached(s, r);
+    if (!soon)
+        return false;
+    const int64_t now =
+        gqac_store_match(s->options.store, r->given.tenant,
+                         gqac_sequence_kind(s->members[0]->sequence), r->list, (int64_t)r->n);
+    const int64_t pending = (int64_t)r->n - now, most = pending < left ? pending : left;
+    return soon - now >= (most < ENOUGH ? most : ENOUGH);
+}
+
 /* Adds chunks of at most `left` tokens together; in a program that pads, only one. */
 static gqac_status add_chunks(gqac_scheduler *s, int64_t left, request **failed, gqac_diag *diag) {
     for (request *r = s->order; r && left > 0; r = r->next) {
-        if (!is_chunk(r))
+        if (!is_chunk(r) || (!r->sequence && should_wait(s, r, left)))
             continue;
         if (!r->sequence) {
             const gqac_status status = request_open(s, r, diag);
@@ -65,7 +113,7 @@ gqac_status pack_gather(gqac_scheduler *s, request **failed, gqac_diag *diag) {
     bool rows = false, chunks = false;
     s->n = 0;
     for (request *r = s->order; r; r = r->next) {
-        if (r->sequence && !r->long_rope && s->threshold && (int64_t)r->n > s->threshold) {
+        if (r->sequence && !r->long_rope && is_beyond(s, r)) {
             request_count(s, r);
             request_close(r); /* all rows are computed again, with the other rope table */
         }

@@ -148,6 +148,11 @@ static gqac_status open_in_store(gqac_scheduler *s, request *r,
     return GQAC_OK;
 }
 
+bool request_shares(const gqac_scheduler *s, const request *r) {
+    const gqac_request *g = &r->given;
+    return s->options.store && !g->from && !g->cold && !g->on_row;
+}
+
 gqac_status request_open(gqac_scheduler *s, request *r, gqac_diag *diag) {
     const gqac_sequence_options options = {
         .size = sizeof options, .kv = s->options.kv, .final_length = final_length(s, r)};
@@ -157,7 +162,7 @@ gqac_status request_open(gqac_scheduler *s, request *r, gqac_diag *diag) {
     r->long_rope = s->threshold && (int64_t)r->n > s->threshold;
     if (r->base)
         status = gqac_snapshot_restore(r->base, &same, &r->sequence, diag);
-    else if (s->options.store && !r->given.from && !r->given.cold && !r->given.on_row)
+    else if (request_shares(s, r))
         status = open_in_store(s, r, &options, diag);
     else
         status = gqac_sequence_create(s->program, &options, &r->sequence, diag);

@@ -451,6 +451,62 @@ static void store(void) {
     rig_close(&r);
 }
 
+/* Requests that begin alike and come together: each common token is computed once. What they do not
+ * share is not waited for, nor what another tenant computes. */
+static void cold_together(void) {
+    rig r = rig_open(LLAMA, 0, 1);
+    gqac_store *cached = NULL;
+    CU_ASSERT_EQUAL_FATAL(gqac_store_create(r.program, NULL, &cached, &diag), GQAC_OK);
+    gqac_scheduler *s = rig_scheduler(&r, 64, 8, cached);
+    client all[6];
+    static const int64_t lengths[] = {200, 230, 150, 40, 200, 200};
+    static const int64_t same[] = {200, 180, 150, 2, 0, 200}; /* with the first */
+    static const int64_t computed[] = {200, 50, 1, 38, 200, 200};
+    static const int64_t or_more[] = {0, 0, 0, 2, 0, 0};
+    for (int i = 0; i < 6; i++) {
+        all[i] = rig_client(lengths[i], 3, (uint64_t)i + 20);
+        for (int64_t k = 0; k < same[i]; k++)
+            all[i].list[k] = all[0].list[k];
+        if (same[i] < lengths[i])
+            all[i].list[same[i]] = all[0].list[same[i]] == 11 ? 77 : 11;
+        rig_prepare(&all[i], lengths[i], 3);
+        all[i].request.tenant = i == 5 ? "another" : NULL;
+        rig_submit(s, &all[i]);
+    }
+    rig_finish(s);
+    for (int i = 0; i < 6; i++) {
+        const int64_t more = all[i].end.computed_tokens - 2 - computed[i];
+        CU_ASSERT(more >= 0 && more <= or_more[i]);
+        CU_ASSERT_EQUAL(all[i].end.reused_tokens + all[i].end.computed_tokens, lengths[i] + 2);
+        CU_ASSERT_EQUAL(rig_compare(&r, &all[i]), 3);
+    }
+    gqac_scheduler_free(s);
+    /* short ones in one step: the second waits, and both share their blocks */
+    s = rig_scheduler(&r, 200, 8, cached);
+    const gqac_scheduler_statistics before = rig_statistics(s);
+    client a = rig_client(70, 3, 40), b = rig_client(75, 3, 40);
+    rig_send(s, &a, 0);
+    rig_send(s, &b, 0);
+    rig_step(s);
+    CU_ASSERT(a.n == 71 && b.done == 0 && before.steps == 0);
+    rig_step(s);
+    CU_ASSERT(a.n == 72 && b.n == 76);
+    rig_finish(s);
+    CU_ASSERT(b.end.reused_tokens == 70 && rig_compare(&r, &a) + rig_compare(&r, &b) == 6);
+    /* a request that shares nothing is not waited for */
+    client c = rig_client(70, 3, 41), d = rig_client(75, 3, 41);
+    rig_prepare(&c, 70, 3);
+    c.request.cold = true;
+    rig_submit(s, &c);
+    rig_send(s, &d, 0);
+    rig_step(s);
+    CU_ASSERT(c.n == 71 && d.n == 76);
+    rig_finish(s);
+    gqac_scheduler_free(s);
+    gqac_store_free(cached);
+    rig_close(&r);
+}
+
 static void from_sequence(void) {
     rig r = rig_open(LLAMA, 0, 1);
     gqac_scheduler *s = rig_scheduler(&r, 32, 1, NULL);
@@ -527,6 +583,7 @@ static const unit_case cases[] = {
     {"the last position", positions},
     {"refused requests", refused},
     {"prefixes from a store", store},
+    {"cold prefixes that come together", cold_together},
     {"from a sequence", from_sequence},
     {"the LongRoPE threshold", long_rope},
 };

@@ -366,6 +366,27 @@ gqac_status kv_sequence_fork(const kv_sequence *s, kv_sequence **fork, gqac_diag
     return GQAC_OK;
 }
 
+/* Replaces a block by another one with the same rows. */
+static void replace(kv_sequence *s, kv_block **block, kv_block *other) {
+    kv_block *old = *block;
+    *block = kv_block_share(other);
+    kv_block_release(s->pool, old);
+}
+
+void kv_sequence_adopt(kv_sequence *s, const kv_sequence *donor, int64_t length) {
+    int64_t most = s->length < donor->length ? s->length : donor->length;
+    most = length < most ? length : most;
+    assert(s->kind == donor->kind && s->pool == donor->pool);
+    for (size_t i = 0; i < (size_t)most / GQAC_KV_BLOCK; i++) {
+        const bool window = s->windows && i >= s->dropped;
+        if ((s->table[i]->tails && !donor->table[i]->tails) || (window && i < donor->dropped))
+            return;
+        replace(s, &s->table[i], donor->table[i]);
+        if (window)
+            replace(s, &s->windows[i], donor->windows[i]);
+    }
+}
+
 /* ---- states -------------------------------------------------------------- */
 
 const void *kv_state_last(const kv_sequence *s, int slot) {

@@ -255,11 +255,21 @@ static gqac_status share(const kv_sequence *rows, int64_t length, kv_sequence **
     return kv_sequence_rewind(*out, length, diag);
 }
 
+/* Lets rows share the blocks that the index has of the same tokens: those of the node itself, or of
+ * its nearest ancestor. So what two sequences computed at the same time is kept once. */
+static void deduplicate(const store_node *node, kv_sequence *rows) {
+    while (node->parent && !node->rows)
+        node = node->parent;
+    if (node->rows)
+        kv_sequence_adopt(rows, node->rows, node->end);
+}
+
 /* Gives a node other rows; the old ones are let go. */
 static gqac_status set_rows(store_node *node, const kv_sequence *rows, int64_t length,
                             int64_t pinned, gqac_diag *diag) {
     kv_sequence *own = NULL;
     GQAC_TRY(share(rows, length, &own, diag));
+    deduplicate(node, own);
     if (!hold(node->space, own)) {
         kv_sequence_free(own);
         return gqac_diag_oom(diag, "a prefix store");

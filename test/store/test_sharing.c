@@ -1,0 +1,158 @@
+/* What sequences share in a store: blocks that two computed at the same time are kept once; and a
+ * tenant that floods the store does not remove what others use. */
+#include "base/table.h"
+#include "runtime/program.h"
+#include "unit.h"
+
+#include <gqac/gqac.h>
+#include <string.h>
+
+enum { N = 150 };
+
+static gqac_diag diag;
+
+static gqac_program *open_program(const char *model) {
+    gqac_options options;
+    gqac_program *program = NULL;
+    gqac_options_init(&options);
+    CU_ASSERT_EQUAL_FATAL(gqac_program_open(unit_path(model), &options, &program, &diag), GQAC_OK);
+    return program;
+}
+
+static gqac_store *new_store(const gqac_program *program, int64_t budget, int64_t tenant_budget) {
+    gqac_store *store = NULL;
+    gqac_store_options options;
+    gqac_store_options_init(&options);
+    options.budget = budget;
+    options.tenant_budget = tenant_budget;
+    CU_ASSERT_EQUAL_FATAL(gqac_store_create(program, &options, &store, &diag), GQAC_OK);
+    return store;
+}
+
+static gqac_store_statistics statistics(gqac_store *store) {
+    gqac_store_statistics s = {.size = sizeof s};
+    CU_ASSERT_EQUAL_FATAL(gqac_store_get_statistics(store, &s, &diag), GQAC_OK);
+    return s;
+}
+
+static void make_ids(int64_t *ids, int64_t n, int seed) {
+    for (int64_t i = 0; i < n; i++)
+        ids[i] = (i * (31 + 2 * seed) + seed * 17 + i / 5) % 250;
+}
+
+static uint64_t feed(gqac_context *context, gqac_sequence *s, const int64_t *ids, int64_t n) {
+    int64_t rows = 0, width = 0;
+    CU_ASSERT_EQUAL_FATAL(gqac_sequence_append(context, s, ids, n, 1, &diag), GQAC_OK);
+    const float *logits = gqac_context_logits(context, 0, &rows, &width);
+    return gqac_hash_bytes(1, logits, (size_t)width * sizeof *logits);
+}
+
+/* ---- computed at the same time ------------------------------------------- */
+
+/* Two sequences that both missed, with `same` common tokens; then both again, from the store. */
+static void twice(const char *model, const char *kv, int64_t same, int64_t first, int64_t blocks) {
+    gqac_program *p = open_program(model);
+    gqac_context *context = NULL;
+    gqac_store *store = new_store(p, 0, 0);
+    gqac_sequence *s[2] = {NULL, NULL};
+    int64_t ids[2][N], reused = -1;
+    uint64_t bits[2];
+    const int64_t n[2] = {first, N};
+    const gqac_sequence_options options = {.size = sizeof options, .kv = kv};
+    CU_ASSERT_EQUAL_FATAL(gqac_context_create(p, 1, &context, &diag), GQAC_OK);
+    for (int i = 0; i < 2; i++) {
+        make_ids(ids[i], N, 1);
+        for (int64_t k = same; k < N; k++)
+            ids[i][k] = (ids[i][k] + i) % 250;
+        CU_ASSERT_EQUAL_FATAL(
+            gqac_store_open(store, NULL, ids[i], n[i], &options, &s[i], &reused, &diag), GQAC_OK);
+        CU_ASSERT_EQUAL(reused, 0);
+    }
+    for (int i = 0; i < 2; i++)
+        bits[i] = feed(context, s[i], ids[i], n[i]);
+    for (int i = 0; i < 2; i++)
+        gqac_sequence_free(s[i]);
+    const gqac_store_statistics x = statistics(store);
+    CU_ASSERT_EQUAL(x.blocks, blocks);
+    CU_ASSERT_EQUAL((int64_t)kv_pool_blocks_in_use(p->pool), blocks);
+    CU_ASSERT(x.misses == 2 && x.computed_tokens == first + N);
+    for (int i = 0; i < 2; i++) {
+        CU_ASSERT_EQUAL_FATAL(
+            gqac_store_open(store, NULL, ids[i], n[i], &options, &s[i], &reused, &diag), GQAC_OK);
+        CU_ASSERT(reused >= 64);
+        CU_ASSERT_EQUAL(feed(context, s[i], ids[i] + reused, n[i] - reused), bits[i]);
+        gqac_sequence_free(s[i]);
+    }
+    gqac_store_evict(store, 0);
+    CU_ASSERT(statistics(store).bytes == 0 && !kv_pool_blocks_in_use(p->pool));
+    gqac_store_free(store);
+    gqac_context_free(context);
+    gqac_program_free(p);
+}
+
+static void computed_twice(void) {
+    static const char *const kinds[] = {"contiguous", "paged", "windowed", "quantised"};
+    for (int i = 0; i < 4; i++) {
+        twice("models/tiny-gqa/model.onnx", kinds[i], 130, N, 2 + 1 + 1); /* they part */
+        twice("models/tiny-gqa/model.onnx", kinds[i], 60, N, 6);
+        twice("models/tiny-gqa/model.onnx", kinds[i], 128, 128, 3); /* one continues the other */
+        twice("models/tiny-gqa/model.onnx", kinds[i], N, N, 3);
+    }
+    twice("test/models/lfm2/model.onnx", NULL, 128, 128, 3);
+    twice("test/models/qwen3.5/model.onnx", NULL, 128, 128, 3);
+}
+
+/* ---- tenants ------------------------------------------------------------- */
+
+static int64_t visit(gqac_store *store, gqac_context *context, const char *tenant, int seed,
+                     int64_t n) {
+    int64_t ids[N], reused = 0;
+    gqac_sequence *s = NULL;
+    make_ids(ids, n, seed);
+    CU_ASSERT_EQUAL_FATAL(gqac_store_open(store, tenant, ids, n, NULL, &s, &reused, &diag),
+                          GQAC_OK);
+    feed(context, s, ids + reused, n - reused);
+    gqac_sequence_free(s);
+    return reused;
+}
+
+/* The tokens that one tenant reuses, while another sends `flood` prompts between its own. */
+static int64_t reused_beside(const gqac_program *p, gqac_context *context, int64_t budget,
+                             int64_t tenant_budget, int flood) {
+    gqac_store *store = new_store(p, budget, tenant_budget);
+    int64_t reused = 0;
+    for (int i = 0, other = 100; i < 40; i++) {
+        reused += visit(store, context, "steady", i * i % 7, 60 + i % 5);
+        for (int k = 0; k < flood; k++)
+            visit(store, context, "flood", other++, N);
+    }
+    CU_ASSERT(statistics(store).bytes <= budget && (!flood || statistics(store).evictions > 50));
+    gqac_store_free(store);
+    return reused;
+}
+
+/* A tenant at its budget leaves another at least 95 % of the tokens that it reuses alone; without a
+ * budget for each it does not. */
+static void flooded(void) {
+    gqac_program *p = open_program("models/tiny-gqa/model.onnx");
+    gqac_context *context = NULL;
+    gqac_memory memory = {.size = sizeof memory};
+    CU_ASSERT_EQUAL_FATAL(gqac_context_create(p, 1, &context, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL_FATAL(gqac_program_memory(p, 1, 1, &memory, &diag), GQAC_OK);
+    const int64_t budget = 10 * memory.kv_block;
+    const int64_t alone = reused_beside(p, context, 2 * budget, budget, 0);
+    CU_ASSERT(alone > 30 * 55);
+    CU_ASSERT(reused_beside(p, context, 2 * budget, budget, 4) * 100 >= alone * 95);
+    CU_ASSERT(reused_beside(p, context, 2 * budget, 0, 4) * 2 < alone);
+    gqac_context_free(context);
+    gqac_program_free(p);
+}
+
+static const unit_case cases[] = {
+    {"computed twice", computed_twice},
+    {"a tenant that floods the store", flooded},
+};
+
+int main(int argc, char **argv) {
+    return unit_run("store/sharing", cases, sizeof cases / sizeof *cases, argc, argv);
+}

@@ -210,41 +210,55 @@ gqac_status gqac_store_add(gqac_store *store, const char *tenant, const gqac_seq
 
 /* ---- sequences ----------------------------------------------------------- */
 
-/* Adds the file that has more of the ids than the memory, if there is one. */
+/* Adds the file that has more of the ids than the memory, if there is one. The lock is not held
+ * while the file is read. */
 static gqac_status load_file(store_space *space, const int64_t *ids, int64_t n, int64_t known,
                              gqac_diag *diag) {
     gqac_store *s = space->store;
     gqac_snapshot *snapshot = NULL;
     gqac_sequence *q = NULL;
-    if (!s->files)
-        return GQAC_OK;
     GQAC_TRY(
         store_folder_find(s, space->tenant->name, space->kind, ids, n, known, &snapshot, diag));
     if (!snapshot)
         return GQAC_OK;
     gqac_status status = gqac_snapshot_restore(snapshot, NULL, &q, diag);
-    if (status == GQAC_OK)
+    if (status == GQAC_OK) {
+        pthread_mutex_lock(&s->lock);
         status = add(space, q, kv_sequence_length(q->kv), diag);
+        pthread_mutex_unlock(&s->lock);
+    }
     gqac_sequence_free(q);
     gqac_snapshot_free(snapshot);
     return status;
 }
 
-/* Fills an empty sequence with what the store has of the ids. */
-static gqac_status fill(gqac_store *s, const char *tenant, const int64_t *ids, int64_t n,
-                        gqac_sequence *q, gqac_diag *diag) {
-    store_space *space = NULL;
-    GQAC_TRY(space_of(s, tenant, gqac_sequence_kind(q), &space, diag));
-    store_node *root = root_of(space, q->final_length ? q->final_length : n);
+/* What a prompt is looked up by. */
+typedef struct wanted {
+    const int64_t *ids;
+    int64_t n, limit; /* ids, and the maximum of what is reused */
+    store_space *space;
+    store_node *root;
+} wanted;
+
+static gqac_status look_up(gqac_store *s, const char *tenant, const gqac_sequence *q, wanted *w,
+                           int64_t *known, gqac_diag *diag) {
+    GQAC_TRY(space_of(s, tenant, gqac_sequence_kind(q), &w->space, diag));
+    w->root = root_of(w->space, q->final_length ? q->final_length : w->n);
     const int64_t capacity = kv_sequence_capacity(q->kv);
-    const int64_t limit = capacity && capacity < n - 1 ? capacity : n - 1;
-    GQAC_TRY(load_file(space, ids, limit, store_find(root, ids, limit, limit, false).known, diag));
-    const store_match found = store_find(root, ids, n, limit, true);
+    w->limit = capacity && capacity < w->n - 1 ? capacity : w->n - 1;
+    *known = store_find(w->root, w->ids, w->limit, w->limit, false).known;
+    return GQAC_OK;
+}
+
+/* Fills an empty sequence with what the index has of the ids. */
+static gqac_status fill(gqac_store *s, const wanted *w, gqac_sequence *q, gqac_diag *diag) {
+    const store_match found = store_find(w->root, w->ids, w->n, w->limit, true);
     if (found.node)
-        GQAC_TRY(sequence_share(q, found.node->rows, found.length, ids, found.node->pinned, diag));
+        GQAC_TRY(
+            sequence_share(q, found.node->rows, found.length, w->ids, found.node->pinned, diag));
     *(found.length ? &s->counts.hits : &s->counts.misses) += 1;
     s->counts.reused_tokens += found.length;
-    q->watch = (sequence_watch){.committed = committed, .freed = freed, .arg = space};
+    q->watch = (sequence_watch){.committed = committed, .freed = freed, .arg = w->space};
     return GQAC_OK;
 }
 
@@ -252,12 +266,21 @@ gqac_status gqac_store_open(gqac_store *store, const char *tenant, const int64_t
                             const gqac_sequence_options *options, gqac_sequence **sequence,
                             int64_t *reused, gqac_diag *diag) {
     gqac_sequence *q = NULL;
+    wanted w = {.ids = ids, .n = n};
+    int64_t known = 0;
     if (n < 1)
         GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "a prompt of %lld ids", (long long)n);
     GQAC_TRY(gqac_sequence_create(store->program, options, &q, diag));
     pthread_mutex_lock(&store->lock);
-    const gqac_status status = fill(store, tenant, ids, n, q, diag);
+    gqac_status status = look_up(store, tenant, q, &w, &known, diag);
     pthread_mutex_unlock(&store->lock);
+    if (status == GQAC_OK && store->files)
+        status = load_file(w.space, ids, w.limit, known, diag);
+    if (status == GQAC_OK) {
+        pthread_mutex_lock(&store->lock);
+        status = fill(store, &w, q, diag);
+        pthread_mutex_unlock(&store->lock);
+    }
     if (status != GQAC_OK) {
         gqac_sequence_free(q);
         return status;

@@ -3,7 +3,7 @@
  * A space holds what one tenant computed with one kind of cache. In it, prefixes are the nodes of a
  * radix tree: the edge to a node has the ids by which it continues its parent. A node with rows can
  * be continued from every length that its rows can be rewound to; one without is where others part.
- * All of it is guarded by the lock of the store. */
+ * All of it is guarded by the lock of the store, which is never held while files are used. */
 #ifndef GQAC_STORE_IMPL_H
 #define GQAC_STORE_IMPL_H
 
@@ -94,5 +94,27 @@ void store_folder_close(store_folder *folder);
 gqac_status store_folder_find(gqac_store *store, const char *tenant, const char *kind,
                               const int64_t *ids, int64_t n, int64_t least,
                               gqac_snapshot **snapshot, gqac_diag *diag);
+
+#define STORE_SUFFIX ".gqs"
+enum { STORE_NAME = 64 + sizeof STORE_SUFFIX }; /* capacity of a name with its NUL */
+/* The name under which what a file holds is found. */
+void store_name_of(const gqac_snapshot_file *file, const char *tenant, char name[STORE_NAME]);
+/* Returns "folder/name", which the caller frees; NULL: out of memory. */
+char *store_join(const char *folder, const char *name);
+/* Opens a snapshot file. A link, or what is no regular file, is INVALID_INPUT and not opened. */
+gqac_status store_open_plain(const char *path, bool whole, gqac_snapshot_file **file,
+                             gqac_diag *diag);
+/* Fails because of errno. */
+gqac_status store_fail_folder(const char *path, gqac_diag *diag);
+
+/* ---- files.c ------------------------------------------------------------- */
+
+/* Removes a file that may be gone already, and counts it. */
+gqac_status store_remove_file(const char *folder, const char *name, int64_t *removed,
+                              gqac_diag *diag);
+/* Removes the files that were used longest ago, until those of the list fit the budget; not `keep`,
+ * unless that is NULL. Sorts the list. */
+gqac_status store_keep_files(const char *folder, gqac_store_file *files, size_t n, int64_t budget,
+                             const char *keep, int64_t *removed, gqac_diag *diag);
 
 #endif

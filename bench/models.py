@@ -298,16 +298,20 @@ def qwen_of_last_row(size, form):
     return made(f"qwen2.5-{size}-{form}", build)
 
 
-def gguf(size, form) -> Path:
-    """The same shapes for llama.cpp: F32, or Q4_0 (blocks of 32) with an f16 embedding."""
-    path = HOME / f"qwen2.5-{size}-{form}.gguf"
+def gguf(size, form, words=False) -> Path:
+    """The same shapes for llama.cpp: F32, or Q4_0 (blocks of 32) with an f16 embedding.
+
+    words: with a made-up text for each id, without which llama-server does not run.
+    """
+    name = f"qwen2.5-{size}-{form}"
+    path = HOME / f"{name}{'-words' if words else ''}.gguf"
     if not path.exists():
-        write_gguf(path.with_suffix(".part"), QWEN[size], form, Noise(path.name))
+        write_gguf(path.with_suffix(".part"), QWEN[size], form, Noise(f"{name}.gguf"), words)
         path.with_suffix(".part").rename(path)
     return path
 
 
-def write_gguf(path, c, form, noise):
+def write_gguf(path, c, form, noise, words):
     import gguf as lib  # of the llama.cpp sources: see engines.py
 
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -321,7 +325,14 @@ def write_gguf(path, c, form, noise):
     w.add_rope_freq_base(1e6)
     w.add_layer_norm_rms_eps(1e-6)
     w.add_vocab_size(c["vocab"])
-    w.add_tokenizer_model("none")
+    if words:
+        w.add_tokenizer_model("gpt2")
+        w.add_tokenizer_pre("qwen2")
+        w.add_token_list([f"t{i}" for i in range(c["vocab"])])
+        w.add_token_types([lib.TokenType.NORMAL] * c["vocab"])
+        w.add_token_merges(["t 0"])
+    else:
+        w.add_tokenizer_model("none")
 
     def linear_weight(name, n, k):
         if form == "f32":

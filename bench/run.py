@@ -14,6 +14,7 @@ own where that is the peer.
     ./dev bench --before FILE [...] beside the worker_gqac of another build, and no other peer
     ./dev bench overhead [...]      what a step costs besides its kernels: see overhead.py
     ./dev bench kv_cache [...]      what a KV cache changes: see kv_cache.py
+    ./dev bench load [...]          what clients of a server wait for, beside llama-server: see load.py
     ./dev bench speculate [...]     what drafts change: see speculate.py
     ./dev bench artefact [...]      how a compiled model opens and is shared: see artefact.py
 
@@ -36,6 +37,7 @@ import numpy as np
 import artefact
 import engines
 import kv_cache
+import load
 import overhead
 import records
 import rows
@@ -250,7 +252,7 @@ def arguments():
 
 
 def main():
-    for other in (artefact, kv_cache, overhead, speculate):
+    for other in (artefact, kv_cache, load, overhead, speculate):
         if sys.argv[1:2] == [other.__name__]:
             return other.main(sys.argv[2:])
     args = arguments()

@@ -13,6 +13,7 @@ import harness
 from harness import Case, ROOT
 
 sys.path.insert(0, str(ROOT / "bench"))
+import load  # noqa: E402
 import overhead  # noqa: E402
 import records  # noqa: E402
 import rows  # noqa: E402
@@ -235,6 +236,30 @@ class Records(Case):
         self.assertEqual(records.check(record), [])
         for field in ("version", "level", "results", "samples"):
             self.assertTrue(records.check({**record, field: None}), field)
+
+    def test_load(self):
+        """Tables of `load`, and the bars that they miss: both are computed from the passes."""
+        self.assertEqual(load.flops(0, 2), 2 * load.flops(0, 1) - 2 * 896 * 151936 + 4 * 896 * 24)
+        self.assertGreater(load.flops(0, 2064) / load.flops(2000, 64), 28)
+        one = {"with_ms": 10.0, "without_ms": 100.0, "peer_ms": 20.0, "peer_http_ms": 21.0,
+               "reused": 0, "computed": 64, "peer_reused": 0}
+        passes = [{"suffix of 64": dict(one, with_ms=ms)} for ms in (10.0, 50.0, 12.0)]
+        results = load.summarise_first(passes)
+        self.assertEqual(load.first_missed(results), [])
+        self.assertIn("| suffix of 64 | 0 | 64 | 100.0 | 12.0 | 8.33× | 1.00× |",
+                      load.first_table(results)[2])
+        slow = load.summarise_first([{"suffix of 64": dict(one, with_ms=25.0, reused=2000)}])
+        self.assertEqual(len(load.first_missed(slow)), 2)
+        requests = [{"first_ms": float(i), "reused": 1} for i in range(1, 102)]
+        own = load.load_of(requests, 1000.0, "first_ms")
+        self.assertEqual((own["first_p95_ms"], own["tokens_per_second"]), (96.0, 64 * 101))
+        both = load.summarise_mixed([{"gqac": own, "llama-server": dict(own, first_p95_ms=99.0)}])
+        self.assertEqual(load.mixed_missed(both), ["llama-server has more tokens/s"])
+        plan = load.mixed(0)
+        self.assertEqual((len(plan), {len(requests) for requests in plan}), (16, {2}))
+        self.assertTrue(all(32 <= len(ids) <= 1000 for requests in plan for _, _, ids in requests))
+        self.assertEqual(plan, load.mixed(0))
+        self.assertNotEqual(plan, load.mixed(1))
 
     def test_good(self):
         """A complete record passes, several of them too, empty lines between."""

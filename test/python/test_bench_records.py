@@ -237,6 +237,14 @@ class Records(Case):
         for field in ("version", "level", "results", "samples"):
             self.assertTrue(records.check({**record, field: None}), field)
 
+    def test_load_pages(self):
+        """The tables of `load` in the documentation are those of its last records."""
+        lines = (ROOT / "bench" / "results" / "load.jsonl").read_text().splitlines()
+        last = {r["part"]: r["results"] for r in map(json.loads, lines)}
+        for part, page, table in (("first", "prefix-caching.md", load.first_table),
+                                  ("mixed", "performance.md", load.mixed_table)):
+            self.assertIn("\n".join(table(last[part])), (ROOT / "docs" / page).read_text())
+
     def test_load(self):
         """Tables of `load`, and the bars that they miss: both are computed from the passes."""
         self.assertEqual(load.flops(0, 2), 2 * load.flops(0, 1) - 2 * 896 * 151936 + 4 * 896 * 24)

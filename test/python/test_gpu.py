@@ -960,7 +960,7 @@ class Simulated(Case):
         ids = self.dir / "ids.txt"
         ids.write_text(" ".join(str(5 * i % 31) for i in range(142)))
         layers = [(dtype, 8, 4, 2) for dtype in ("f32", "f16", "bf16")]
-        layers += [("f16", 9, 4, 2, "", True, 3, 0, 1, True), ("f32", 8, 2, 1, "", False, 4, 8, 1, True)]
+        layers += [("f16", 9, 4, 2, "", True, 3, 0, 1, True), ("f32", 8, 4, 2, "", False, 4, 8, 1, True)]
         layers += [("f32", 9, 4, 2, "", True, 0, 4, 18), ("f16", 64, 2, 1),
                    ("f32", 64, 2, 1, ", softcap=2.0", False, 8, 8)]
         for shape in layers:

@@ -275,7 +275,7 @@ gqac_status gpu_gather_codes_run(target_call *call, const void *record) {
                                .has_sign = data->dtype == GQAC_I4,
                                .has_zero = f->zeros.value >= 0,
                                .zero = bytes ? 1 << (f->bits - 1) : 0,
-                               .type = gpu_type_of(dtype)};
+                               .type = (int32_t)gpu_type_of(dtype)};
     GQAC_TRY(list_entries(call, indices, data->dims[0], &scratch));
     gpu_work w = gpu_take(call);
     const gqac_status status =

@@ -18,8 +18,9 @@ typedef struct gqac_sequence_options {
      *   paged       the same, in blocks that are taken one by one from anywhere in the pool
      *   windowed    of layers with a sliding window, keeps the rows that are visible from the
      *               present length, or from one to which the sequence can be rewound
-     *   quantised   keeps keys and values as codes of 8 bits, with a profile of its own
-     * All but quantised have the same bits. */
+     *   quantised (or int8)   keeps keys and values as codes of 8 bits, with a profile of its own
+     *   quantised4 (or int4)  the same, of 4 bits
+     * All but the last two have the same bits. */
     const char *kv;
     int64_t capacity;     /* maximum number of tokens; 0: as many as fit into memory */
     int64_t final_length; /* the length that the sequence will reach, by which the LongRoPE table is
@@ -32,7 +33,7 @@ static inline void gqac_sequence_options_init(gqac_sequence_options *options) {
 }
 /* Creates an empty sequence; options NULL: defaults. The caller frees *sequence, before the
  * program. USAGE: the program was opened for stateless runs, or the kind is unknown; UNSUPPORTED:
- * the kind is quantised, and the model caches no keys and values of type f32, f16 or bf16;
+ * the kind is a quantised one, and the model caches no keys and values of type f32, f16 or bf16;
  * OUT_OF_RANGE: capacity or final_length is negative; NO_MEMORY. */
 GQAC_API gqac_status gqac_sequence_create(const gqac_program *program,
                                           const gqac_sequence_options *options,
@@ -42,7 +43,8 @@ GQAC_API const gqac_program *gqac_sequence_program(const gqac_sequence *sequence
 GQAC_API int64_t gqac_sequence_length(const gqac_sequence *sequence);
 GQAC_API const char *gqac_sequence_kind(const gqac_sequence *sequence); /* "contiguous" */
 /* Writes the numerics profile of the sequence's rows and logits to `text`: that of the program,
- * followed by "/kv8" for kind quantised. Returns `text`, cut to `size` bytes with the NUL. */
+ * followed by "/kv8" for kind quantised and "/kv4" for quantised4. Returns `text`, cut to `size`
+ * bytes with the NUL. */
 GQAC_API const char *gqac_sequence_profile(const gqac_sequence *sequence, char *text, size_t size);
 /* Describes the sequence in one line, for logs, without cached values and ids: "contiguous, 70
  * tokens, 8 tensors, 73728 bytes". Returns `text`, cut to `size` bytes with the NUL. */

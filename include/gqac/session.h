@@ -10,8 +10,8 @@ extern "C" {
 
 /* A sequence for gqac_generate, with the ids of its tokens. The longest prefix of a new prompt that
  * the sequence already holds is not computed again, except for the last id of the prompt. Answers
- * are the same as with a new session of that kind; except with kind "quantised", they are the same
- * as with kind "off". */
+ * are the same as with a new session of that kind; except with kinds "quantised" and "quantised4",
+ * they are the same as with kind "off". */
 typedef struct gqac_session gqac_session;
 typedef struct gqac_session_options {
     size_t size;
@@ -37,7 +37,7 @@ GQAC_API gqac_status gqac_session_create(const gqac_program *program,
                                          const gqac_session_options *options,
                                          gqac_session **session, gqac_diag *diag);
 GQAC_API void gqac_session_free(gqac_session *session);
-/* Returns "contiguous", "paged", "windowed", "quantised" or "off", never NULL. */
+/* Returns the name of the kind, without alias: "contiguous", "paged", ..., or "off"; never NULL. */
 GQAC_API const char *gqac_session_kind(const gqac_session *session);
 /* Returns the *n ids whose rows are cached; none with kind "off". They belong to the session and
  * are valid until the next call with it. */

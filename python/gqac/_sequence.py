@@ -30,8 +30,9 @@ def sequence_options(kv: str | None, capacity: int, final_length: int) -> Any:
 class Sequence(Owner):
     """One conversation: its cached rows, its length and the ids of its tokens.
 
-    kv: kind of cache: "contiguous" (default), "paged", "windowed" or "quantised"; all but the last
-    have the same bits. capacity: maximum number of tokens; 0: as many as fit into memory.
+    kv: kind of cache: "contiguous" (default), "paged", "windowed", "quantised" or "quantised4"; all
+    but the last two have the same bits. capacity: maximum number of tokens; 0: as many as fit into
+    memory.
     final_length: the length that the sequence will reach, by which a model with LongRoPE chooses its
     table; 0: unknown. Threads that use one sequence take turns. Raises UsageError for an unknown
     kind, ModelError if the model cannot have it.

@@ -9,7 +9,7 @@
 #include <stdio.h>
 
 /* The values of --kv: kinds of cache. */
-#define CLI_KINDS    "contiguous|paged|windowed|quantised|basic"
+#define CLI_KINDS    "contiguous|paged|windowed|quantised|quantised4|basic|int8|int4"
 #define CLI_KV_KINDS "[" CLI_KINDS "|off]"
 /* Part of the help of each flag that may be given more than once. */
 #define CLI_REPEATS "may be repeated"

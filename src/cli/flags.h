@@ -18,7 +18,7 @@ void help_print(void);
 void help_print_verb(const gqac_cli_verb *verb);
 /* How help writes the value of a flag: "FILE", "table|json"; "": a switch. */
 typedef struct help_value {
-    char s[64];
+    char s[128];
 } help_value;
 help_value help_value_of(const gqac_cli_verb *verb, const cli_flag *flag);
 /* Exit code i and its meaning; -1 after the last. */

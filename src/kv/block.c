@@ -225,20 +225,20 @@ unsigned char *kv_slot_memory(const kv_pool *pool, kv_block *block, int slot) {
     return at == NOWHERE ? NULL : block->data + at;
 }
 
-size_t kv_slot_scales_at(const kv_slot *slot) {
-    return (size_t)slot->heads * (size_t)slot->head_size * GQAC_KV_BLOCK;
+size_t kv_slot_scales_at(const kv_slot *slot, int bits) {
+    return (size_t)slot->heads * (size_t)kv_code_bytes(slot->head_size, bits) * GQAC_KV_BLOCK;
 }
 
 int kv_slot_planes(const kv_pool *pool, kv_part part, int slot, kv_plane planes[KV_PLANES]) {
     const kv_slot *s = &pool->slots[slot];
-    const bool codes = kv_slot_has_codes(s, part);
+    const int bits = kv_slot_bits(s, part);
     planes[0] = (kv_plane){.heads = s->heads,
-                           .size = s->head_size,
-                           .width = codes ? 1 : (size_t)gqac_dtype_bits(s->dtype) / 8,
+                           .size = bits ? kv_code_bytes(s->head_size, bits) : s->head_size,
+                           .width = bits ? 1 : (size_t)gqac_dtype_bits(s->dtype) / 8,
                            .columns = s->columns};
     planes[1] = (kv_plane){
-        .at = kv_slot_scales_at(s), .heads = s->heads, .size = 1, .width = sizeof(float)};
-    return s->rows ? 0 : codes ? 2 : 1;
+        .at = kv_slot_scales_at(s, bits), .heads = s->heads, .size = 1, .width = sizeof(float)};
+    return s->rows ? 0 : bits ? 2 : 1;
 }
 
 size_t kv_pool_state_bytes(const kv_pool *pool) {

@@ -8,7 +8,8 @@ static const kv_kind kinds[] = {
     {.name = "contiguous", .alias = "basic", .part = KV_WHOLE, .profile = ""},
     {.name = "paged", .part = KV_WHOLE, .dense = true, .profile = ""},
     {.name = "windowed", .part = KV_REST, .window = true, .profile = ""},
-    {.name = "quantised", .part = KV_CODES, .profile = "/kv8"},
+    {.name = "quantised", .alias = "int8", .part = KV_CODES, .profile = "/kv8"},
+    {.name = "quantised4", .alias = "int4", .part = KV_CODES4, .profile = "/kv4"},
 };
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
@@ -41,7 +42,7 @@ static gqac_status find(const char *name, const kv_kind **kind, gqac_diag *diag)
 gqac_status kv_pool_kind(const kv_pool *pool, const char *name, const kv_kind **kind,
                          gqac_diag *diag) {
     GQAC_TRY(find(name, kind, diag));
-    if ((*kind)->part != KV_CODES || kv_pool_has_codes(pool))
+    if (!kv_part_bits((*kind)->part) || kv_pool_has_codes(pool))
         return GQAC_OK;
     gqac_diag_set(diag, GQAC_UNSUPPORTED, "the model cannot have a cache of the kind '%s'",
                   (*kind)->name);

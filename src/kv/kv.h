@@ -44,7 +44,7 @@ typedef struct kv_slot {
     /* 0: a query may read all rows; else the query at position p reads rows from p + 1 - window on.
      */
     int64_t window;
-    bool coded; /* kind quantised keeps the rows as codes; the dtype is f32, f16 or bf16 */
+    bool coded; /* quantised kinds keep the rows as codes; the dtype is f32, f16 or bf16 */
 } kv_slot;
 
 typedef struct kv_kind kv_kind;         /* constant */
@@ -71,10 +71,12 @@ size_t kv_pool_windows_in_use(kv_pool *pool); /* number of blocks of slots with 
  *   windowed    all rows of slots without a window. Slots with a window have blocks of their own,
  *               which return to the pool when no step reads them any more, even after a rewind by
  *               KV_REACH tokens from the greatest length so far
- *   quantised   all rows, those of coded slots as codes: see "Codes"
+ *   quantised   all rows, those of coded slots as codes of 8 bits: see "Codes"
+ *   quantised4  the same, as codes of 4 bits
  *
- * Sets *kind by its name or alias ("basic" is contiguous), with or without blanks around it. USAGE:
- * the name is unknown; *diag lists the known ones. UNSUPPORTED: quantised, and no slot is coded. */
+ * Sets *kind by its name or alias ("basic" is contiguous, "int8" and "int4" are the last two), with
+ * or without blanks around it. USAGE: the name is unknown; *diag lists the known ones. UNSUPPORTED:
+ * a quantised kind, and no slot is coded. */
 gqac_status kv_pool_kind(const kv_pool *pool, const char *name, const kv_kind **kind,
                          gqac_diag *diag);
 enum { KV_REACH = GQAC_KV_BLOCK };
@@ -87,7 +89,8 @@ void kv_sequence_free(kv_sequence *sequence);
 const char *kv_sequence_kind(const kv_sequence *sequence);
 /* For a fork: another maximum, not less than its length; 0: none. */
 void kv_sequence_set_capacity(kv_sequence *sequence, int64_t capacity);
-/* What the kind adds to the profile of the program: "/kv8", or "" if it changes no bit of a row. */
+/* What the kind adds to the profile of the program: "/kv8" or "/kv4", or "" if it changes no bit of
+ * a row. */
 const char *kv_sequence_profile(const kv_sequence *sequence);
 const kv_slot *kv_sequence_slot(const kv_sequence *sequence, int64_t slot); /* NULL: no such slot */
 int64_t kv_sequence_length(const kv_sequence *sequence);                    /* published tokens */
@@ -132,19 +135,31 @@ int64_t kv_sequence_kept(const kv_sequence *sequence);
  * in others. */
 int64_t kv_sequence_first(const kv_sequence *sequence, int slot);
 
-/* Codes. A row x of a head of a coded slot, in a sequence of kind quantised, is kept as i8 codes
- * and a scale 2^e in fp32, and read as code * 2^e:
- *   amax = max |x_d|;  e = the smallest with amax < 127.5 * 2^e, within the limits of the dtype
- *   code_d = round_half_even(x_d * 2^-e), at most 127 in magnitude
- * Limits are -126 and 121, of f16 -24 and 9: then each code * 2^e is a number of the dtype, and
- * quantising it again results in the same code and e. So rows can be exported and imported without
- * loss. A row with a NaN or an infinity has the scale NaN. A block of a slot is codes [heads] times
- * what the slot's `columns` says, then scales [heads][GQAC_KV_BLOCK]. */
-bool kv_sequence_has_codes(const kv_sequence *sequence, int slot);
+/* Codes. A row x of a head of a coded slot, in a sequence of a quantised kind, is kept as codes and
+ * a scale s, and read as code * s. All in fp32, with amax = max |x_d|:
+ *   8 bits: s = 2^e, e = the smallest with amax < 127.5 * 2^e, within the limits of the dtype
+ *           code_d = round_half_even(x_d * (1 / s)), at most 127 in magnitude
+ *   4 bits: s = amax / 7, rounded to 5 significant bits, ties up, but at least the limit
+ *           code_d = round_half_even(x_d * (1 / s)), at most 7 in magnitude
+ * Limits of e are -126 and 121, of f16 -24 and 9; that of s with 4 bits is 2^-126, of f16 2^-20.
+ * Then each code * s is a number of the dtype, and quantising it again results in the same code and
+ * s. (With 4 bits, some code is 7 or -7 unless s is the limit.) So rows can be exported and
+ * imported without loss. A row with a NaN or an infinity has the scale NaN.
+ *
+ * A block of a slot is codes [heads] times what the slot's `columns` says, then scales
+ * [heads][GQAC_KV_BLOCK]. Codes of 8 bits are i8. A byte has the codes + 8 of two elements of a
+ * row, the first in its low half; so a row, or the columns, have kv_code_bytes bytes. */
+int kv_sequence_code_bits(const kv_sequence *sequence, int slot); /* 8 or 4; 0: not codes */
+static inline bool kv_sequence_has_codes(const kv_sequence *sequence, int slot) {
+    return kv_sequence_code_bits(sequence, slot) != 0;
+}
+static inline int64_t kv_code_bytes(int64_t size, int bits) {
+    return bits == 4 ? (size + 1) / 2 : size;
+}
 /* Do two sequences keep the rows of all slots in the same form? */
 bool kv_sequences_alike(const kv_sequence *a, const kv_sequence *b);
-/* Offset of the scales of a block from its memory, in bytes. */
-size_t kv_slot_scales_at(const kv_slot *slot);
+/* Offset of the scales of a block from its memory, in bytes, for codes of that many bits. */
+size_t kv_slot_scales_at(const kv_slot *slot, int bits);
 
 /* Identifies a block for copies of its rows, for instance in the memory of a device. Within one
  * version each row of a slot is written at most once, so a copy of written rows stays valid. A

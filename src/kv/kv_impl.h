@@ -12,7 +12,8 @@ typedef enum kv_part {
     KV_WHOLE,  /* all */
     KV_REST,   /* those without a window */
     KV_WINDOW, /* those with a window */
-    KV_CODES,  /* all; coded ones as codes */
+    KV_CODES,  /* all; coded ones as codes of 8 bits */
+    KV_CODES4, /* the same, of 4 bits */
     KV_PARTS
 } kv_part;
 
@@ -64,7 +65,8 @@ gqac_status kv_state_fail(kv_pool *pool, gqac_diag *diag);
  * kept, or in another part. */
 unsigned char *kv_slot_memory(const kv_pool *pool, kv_block *block, int slot);
 
-/* A matrix of elements for each head and row of a slot: its rows; or its codes, then its scales. */
+/* A matrix of elements for each head and row of a slot: its rows; or its codes, as bytes, then its
+ * scales. */
 typedef struct kv_plane {
     size_t at;    /* from the memory of the slot */
     size_t width; /* bytes of an element */
@@ -74,9 +76,13 @@ typedef struct kv_plane {
 enum { KV_PLANES = 2 };
 /* Sets the planes of a slot in a part, and returns their number; 0: the slot is a state. */
 int kv_slot_planes(const kv_pool *pool, kv_part part, int slot, kv_plane planes[KV_PLANES]);
-/* Are the rows of a slot kept as codes in that part? */
-static inline bool kv_slot_has_codes(const kv_slot *slot, kv_part part) {
-    return part == KV_CODES && slot->coded;
+/* Bits of the codes of coded slots in that part; 0: their rows are kept as they are. */
+static inline int kv_part_bits(kv_part part) {
+    return part == KV_CODES ? 8 : part == KV_CODES4 ? 4 : 0;
+}
+/* The same for a slot. */
+static inline int kv_slot_bits(const kv_slot *slot, kv_part part) {
+    return slot->coded ? kv_part_bits(part) : 0;
 }
 /* Rows [row, row + count) of a head in the memory of a slot of that part, to and from canonical
  * memory [count, head_size]. */

@@ -51,7 +51,7 @@ static void read_columns(size_t width, const void *columns, void *rows, int64_t 
 
 /* ---- codes ----------------------------------------------------------------- */
 
-enum { CODE_MOST = 127, PIECE = 64 /* elements of a row that are widened at once */ };
+enum { PIECE = 64 /* elements of a row that are widened at once; even */ };
 
 /* 2^e, for -126 <= e <= 127. */
 static float power(int e) {
@@ -80,10 +80,24 @@ static void narrow(gqac_dtype dtype, const float *from, int64_t n, void *to, int
         halves[i] = gqn_f32_to_bf16(from[i]);
 }
 
-/* The scale of a row of `size` elements, which begins at element `at`. */
-static float scale_of(gqac_dtype dtype, const void *rows, int64_t at, int64_t size) {
+/* The scale of codes of 8 bits; amax: bits of the largest magnitude. */
+static float scale_of_8(gqac_dtype dtype, gqn_u32 amax) {
     const gqn_u32 up = 0x10000u; /* carries into the exponent from 127.5 / 64 = 1.9921875 on */
     const int least = dtype == GQAC_F16 ? -24 : -126, most = dtype == GQAC_F16 ? 9 : 121;
+    const int e = (int)((amax + up) >> 23) - 127 - 6;
+    return power(e < least ? least : e > most ? most : e);
+}
+
+/* The same for 4 bits: five significant bits are the first and four of the stored 23. */
+static float scale_of_4(gqac_dtype dtype, gqn_u32 amax) {
+    const gqn_u32 low = (1u << 19) - 1;
+    const float least = power(dtype == GQAC_F16 ? -20 : -126);
+    const float s = gqn_as_f32((gqn_as_u32(gqn_as_f32(amax) / 7.0f) + (1u << 18)) & ~low);
+    return s < least ? least : s;
+}
+
+/* The scale of a row of `size` elements, which begins at element `at`. */
+static float scale_of(gqac_dtype dtype, int bits, const void *rows, int64_t at, int64_t size) {
     gqn_u32 amax = 0;
     float x[PIECE];
     for (int64_t d = 0, n; d < size; d += n) {
@@ -96,8 +110,7 @@ static float scale_of(gqac_dtype dtype, const void *rows, int64_t at, int64_t si
     }
     if (amax >= GQN_INF_BITS)
         return gqn_as_f32(GQN_NAN_BITS);
-    const int e = (int)((amax + up) >> 23) - 127 - 6;
-    return power(e < least ? least : e > most ? most : e);
+    return bits == 4 ? scale_of_4(dtype, amax) : scale_of_8(dtype, amax);
 }
 
 /* Half to even. */
@@ -111,40 +124,64 @@ static int8_t round_code(float x, int64_t count) {
 }
 
 /* Codes of n of the elements of one of `count` rows. */
-static void code(const float *x, int64_t n, float scale, int64_t count, int8_t *codes) {
+static void code(const float *x, int64_t n, float scale, int bits, int64_t count, int8_t *codes) {
+    const float most = bits == 4 ? 7.0f : 127.0f;
     const bool number = scale == scale;
-    const float by = number ? power(127 - (int)(gqn_as_u32(scale) >> 23)) : 0.0f; /* 1 / scale */
+    const float by = number ? 1.0f / scale : 0.0f;
     for (int64_t i = 0; i < n; i++) {
         const float y = number ? x[i] * by : 0.0f;
-        const float z = y > CODE_MOST ? CODE_MOST : y < -CODE_MOST ? -CODE_MOST : y;
+        const float z = y > most ? most : y < -most ? -most : y;
         codes[i] = round_code(z, count);
     }
 }
 
+/* Codes of 4 bits become bytes in place, two each; returns the number of bytes. The second half of
+ * the last byte of an odd row stands for 0. */
+static int64_t join_codes(int8_t *codes, int64_t n) {
+    for (int64_t i = 0; i < n; i += 2) {
+        const int high = i + 1 < n ? codes[i + 1] : 0;
+        codes[i / 2] = (int8_t)(uint8_t)((codes[i] + 8) | (high + 8) << 4);
+    }
+    return (n + 1) / 2;
+}
+
 /* Codes of n <= AT_ONCE of `count` rows; `codes` and `scales` are those of the first of the n. */
-static void write_codes(const kv_slot *s, int64_t n, int64_t count, const void *rows, int64_t at,
-                        int8_t *codes, float *scales) {
+static void write_codes(const kv_slot *s, int bits, int64_t n, int64_t count, const void *rows,
+                        int64_t at, int8_t *codes, float *scales) {
     const int64_t size = s->head_size;
     int8_t some[AT_ONCE][PIECE];
     float x[PIECE];
     for (int64_t i = 0; i < n; i++)
-        scales[i] = scale_of(s->dtype, rows, at + i * size, size);
+        scales[i] = scale_of(s->dtype, bits, rows, at + i * size, size);
+#ifdef GQAC_CONTROL_SCALE_BY_ROWS /* negative control: rows of one call share a scale */
+    for (int64_t i = 1; i < n; i++)
+        scales[i] = scales[0];
+#endif
     for (int64_t d = 0, m; d < size; d += m) {
+        const int64_t to = kv_code_bytes(d, bits);
+        int64_t bytes = 0;
         m = size - d < PIECE ? size - d : PIECE;
         for (int64_t i = 0; i < n; i++) {
             widen(s->dtype, rows, at + i * size + d, m, x);
-            code(x, m, scales[i], count, some[i]);
+            code(x, m, scales[i], bits, count, some[i]);
+            bytes = bits == 4 ? join_codes(some[i], m) : m;
             if (!s->columns)
-                memcpy(codes + i * size + d, some[i], (size_t)m);
+                memcpy(codes + i * kv_code_bytes(size, bits) + to, some[i], (size_t)bytes);
         }
-        for (int64_t c = 0; c < m && s->columns; c++)
+        for (int64_t c = 0; c < bytes && s->columns; c++)
             for (int64_t i = 0; i < n; i++)
-                codes[(d + c) * GQAC_KV_BLOCK + i] = some[i][c];
+                codes[(to + c) * GQAC_KV_BLOCK + i] = some[i][c];
     }
 }
 
+/* Code d of a row whose bytes are `step` apart. */
+static int code_at(const int8_t *codes, int bits, int64_t step, int64_t d) {
+    return bits == 4 ? ((uint8_t)codes[d / 2 * step] >> 4 * (d % 2) & 15) - 8 : codes[d * step];
+}
+
 /* One row as numbers of its type; NaN bytes where the scale is NaN. */
-static void read_codes(const kv_slot *s, const int8_t *codes, float scale, void *rows, int64_t at) {
+static void read_codes(const kv_slot *s, int bits, const int8_t *codes, float scale, void *rows,
+                       int64_t at) {
     const size_t width = (size_t)gqac_dtype_bits(s->dtype) / 8;
     const int64_t size = s->head_size, step = s->columns ? GQAC_KV_BLOCK : 1;
     float x[PIECE];
@@ -155,7 +192,7 @@ static void read_codes(const kv_slot *s, const int8_t *codes, float scale, void 
     for (int64_t d = 0, n; d < size; d += n) {
         n = size - d < PIECE ? size - d : PIECE;
         for (int64_t i = 0; i < n; i++)
-            x[i] = (float)codes[(d + i) * step] * scale;
+            x[i] = (float)code_at(codes, bits, step, d + i) * scale;
         narrow(s->dtype, x, n, rows, at + d);
     }
 }
@@ -173,10 +210,12 @@ void kv_rows_write(const kv_pool *pool, kv_part part, int slot, unsigned char *m
                    int64_t row, int64_t count, const void *rows) {
     const kv_slot *s = kv_pool_slot(pool, slot);
     kv_plane planes[KV_PLANES];
+    const int bits = kv_slot_bits(s, part);
     (void)kv_slot_planes(pool, part, slot, planes);
-    if (kv_slot_has_codes(s, part))
+    if (bits)
         for (int64_t i = 0; i < count; i += AT_ONCE)
-            write_codes(s, count - i < AT_ONCE ? count - i : AT_ONCE, count, rows, i * s->head_size,
+            write_codes(s, bits, count - i < AT_ONCE ? count - i : AT_ONCE, count, rows,
+                        i * s->head_size,
                         (int8_t *)(memory + element_at(&planes[0], head, row + i)),
                         (float *)(void *)(memory + element_at(&planes[1], head, row + i)));
     else if (s->columns)
@@ -191,11 +230,12 @@ void kv_rows_read(const kv_pool *pool, kv_part part, int slot, const unsigned ch
                   int64_t head, int64_t row, int64_t count, void *rows) {
     const kv_slot *s = kv_pool_slot(pool, slot);
     kv_plane planes[KV_PLANES];
+    const int bits = kv_slot_bits(s, part);
     (void)kv_slot_planes(pool, part, slot, planes);
-    if (kv_slot_has_codes(s, part))
+    if (bits)
         for (int64_t i = 0; i < count; i++)
             read_codes(
-                s, (const int8_t *)(memory + element_at(&planes[0], head, row + i)),
+                s, bits, (const int8_t *)(memory + element_at(&planes[0], head, row + i)),
                 *(const float *)(const void *)(memory + element_at(&planes[1], head, row + i)),
                 rows, i * s->head_size);
     else if (s->columns)

@@ -452,12 +452,12 @@ int64_t kv_sequence_first(const kv_sequence *s, int slot) {
     return s->kind->window ? first_read(s->length, kv_pool_slot(s->pool, slot)->window) : 0;
 }
 
-bool kv_sequence_has_codes(const kv_sequence *s, int slot) {
-    return kv_slot_has_codes(kv_pool_slot(s->pool, slot), s->kind->part);
+int kv_sequence_code_bits(const kv_sequence *s, int slot) {
+    return kv_slot_bits(kv_pool_slot(s->pool, slot), s->kind->part);
 }
 
 bool kv_sequences_alike(const kv_sequence *a, const kv_sequence *b) {
-    return (a->kind->part == KV_CODES) == (b->kind->part == KV_CODES);
+    return kv_part_bits(a->kind->part) == kv_part_bits(b->kind->part);
 }
 
 kv_block_id kv_block_identity(const kv_sequence *s, int64_t position) {

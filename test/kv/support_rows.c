@@ -1,5 +1,5 @@
-/* See support_rows.h. A row's bytes are made from its tag, slot, head and element; in a quantised
- * sequence they are what these become as codes, by a formula of this file. */
+/* See support_rows.h. A row's bytes are made from its tag, slot, head and element; in a sequence of
+ * a quantised kind they are what these become as codes, by formulas of this file. */
 #include "kv/support_rows.h"
 
 #include <math.h>
@@ -8,7 +8,7 @@
 #include "numerics/convert.h"
 #include "unit.h"
 
-const char *const kinds[KINDS] = {"contiguous", "paged", "windowed", "quantised"};
+const char *const kinds[KINDS] = {"contiguous", "paged", "windowed", "quantised", "quantised4"};
 
 const kv_slot slots[SLOTS] = {
     {"past.0.key", "present.0.key", 2, 3, GQAC_F32, .columns = false, .coded = true},
@@ -39,6 +39,10 @@ bool is_kind(const kv_sequence *s, const char *kind) {
     return !strcmp(kv_sequence_kind(s), kind);
 }
 
+int bits_of(const char *kind) {
+    return !strcmp(kind, "quantised") ? 8 : !strcmp(kind, "quantised4") ? 4 : 0;
+}
+
 static double number_of(gqac_dtype dtype, const void *at, int64_t i) {
     const uint16_t *halves = at;
     const float *floats = at;
@@ -47,11 +51,26 @@ static double number_of(gqac_dtype dtype, const void *at, int64_t i) {
                                         : gqn_bf16_to_f32(halves[i]));
 }
 
-/* A row as code * 2^e, by the definition in kv.h, in double precision. */
-static void recode(const kv_slot *slot, unsigned char *row) {
-    const bool half = slot->dtype == GQAC_F16;
-    uint16_t *halves = (uint16_t *)(void *)row;
+/* The scales of codes of 8 and of 4 bits, by the definition in kv.h, in double precision. */
+static double scale_of_8(bool half, double amax) {
     int e = half ? -24 : -126;
+    while (amax >= ldexp(127.5, e) && e < (half ? 9 : 121))
+        e++;
+    return ldexp(1, e);
+}
+
+static double scale_of_4(bool half, double amax) {
+    int e = 0;
+    const double s = frexp((double)(float)(amax / 7), &e), least = ldexp(1, half ? -20 : -126);
+    const double rounded = ldexp(floor(s * 32 + 0.5), e - 5);
+    return rounded < least ? least : rounded;
+}
+
+/* A row as codes times a scale. */
+static void recode(const kv_slot *slot, int bits, unsigned char *row) {
+    const bool half = slot->dtype == GQAC_F16;
+    const int most = bits == 8 ? 127 : 7;
+    uint16_t *halves = (uint16_t *)(void *)row;
     double amax = 0;
     for (int64_t d = 0; d < slot->head_size; d++) {
         const double x = fabs(number_of(slot->dtype, row, d));
@@ -65,12 +84,12 @@ static void recode(const kv_slot *slot, unsigned char *row) {
         memset(row, 0xFF, (size_t)(slot->head_size * (slot->dtype == GQAC_F32 ? 4 : 2)));
         return;
     }
-    while (amax >= ldexp(127.5, e) && e < (half ? 9 : 121))
-        e++;
+    const float scale = (float)(bits == 8 ? scale_of_8(half, amax) : scale_of_4(half, amax));
     for (int64_t d = 0; d < slot->head_size; d++) {
-        int code = (int)nearbyint(ldexp(number_of(slot->dtype, row, d), -e));
-        code = code > 127 ? 127 : code < -127 ? -127 : code;
-        const float y = (float)ldexp(code, e);
+        const float x = (float)number_of(slot->dtype, row, d) * (1 / scale);
+        int code = (int)nearbyintf(x);
+        code = code > most ? most : code < -most ? -most : code;
+        const float y = (float)code * scale;
         if (slot->dtype == GQAC_F32)
             memcpy(row + 4 * d, &y, 4);
         else
@@ -105,8 +124,9 @@ static void row_of(const kv_sequence *s, int slot, int64_t head, unsigned tag,
                    unsigned char row[MOST_ROW]) {
     for (size_t b = 0; b < head_bytes(slot); b++)
         row[b] = byte_of(tag, slot, head, b);
-    if (slots[slot].coded && is_kind(s, "quantised"))
-        recode(&slots[slot], row);
+    const int bits = bits_of(kv_sequence_kind(s));
+    if (slots[slot].coded && bits)
+        recode(&slots[slot], bits, row);
 }
 
 /* True if rows [position, position + count) hold those tags; those of slots with a window that come

@@ -5,7 +5,7 @@
 
 #include "kv/kv.h"
 
-enum { KINDS = 4, WINDOW = 70, SLOTS = 5 };
+enum { KINDS = 5, WINDOW = 70, SLOTS = 5 };
 enum { MOST_ROW = 66 * 2, MOST = 400 }; /* bytes of all heads of a row; tokens */
 enum { THREAD_SLOT = 2 };               /* whose rows every kind keeps as they are */
 
@@ -25,6 +25,8 @@ unsigned any(unsigned n); /* 0 .. n-1 */
 kv_pool *new_pool(void);
 kv_sequence *new_sequence(kv_pool *pool, const char *kind, int64_t capacity);
 bool is_kind(const kv_sequence *s, const char *kind);
+/* Bits of the codes of a kind; 0: it keeps rows as they are. */
+int bits_of(const char *kind);
 /* Of slots with a window, rows before this one are not kept in a sequence whose greatest length was
  * `length`. */
 int64_t kept_from(const kv_sequence *s, int64_t length);

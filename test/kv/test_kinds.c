@@ -94,14 +94,15 @@ static void pools_describe_themselves(void) {
         CU_ASSERT_EQUAL(kv_pool_slot(pool, i)->heads, slots[i].heads);
         CU_ASSERT_STRING_EQUAL(kv_pool_slot(pool, i)->past, slots[i].past);
     }
-    const size_t parts[] = {2 * 3 * 4, 5 * 2, 3, 2 * 3 * 2, 66 * 2}, codes[] = {6, 5, 0, 6, 66};
+    const size_t parts[] = {2 * 3 * 4, 5 * 2, 3, 2 * 3 * 2, 66 * 2};
+    const size_t codes[2][SLOTS] = {{6, 5, 0, 6, 66}, {4, 3, 0, 4, 33}}; /* of 8 bits, of 4 */
     for (int k = 0; k < KINDS; k++) {
         const kv_kind *kind = NULL;
         size_t row = 0;
         CU_ASSERT_EQUAL_FATAL(kv_pool_kind(pool, kinds[k], &kind, NULL), GQAC_OK);
         for (int i = 0; i < SLOTS; i++)
-            if (!strcmp(kinds[k], "quantised") && slots[i].coded)
-                row += codes[i] + 4 * (size_t)slots[i].heads;
+            if (bits_of(kinds[k]) && slots[i].coded)
+                row += codes[bits_of(kinds[k]) == 4][i] + 4 * (size_t)slots[i].heads;
             else if (strcmp(kinds[k], "windowed") != 0 || !slots[i].window)
                 row += parts[i];
         const size_t bytes = kv_pool_block_bytes(pool, kind);
@@ -144,11 +145,14 @@ static void kinds_have_names(void) {
     for (int k = 0; k < KINDS; k++) {
         kv_sequence *s = new_sequence(pool, kinds[k], 0);
         CU_ASSERT_STRING_EQUAL(kv_sequence_kind(s), kinds[k]);
-        CU_ASSERT_STRING_EQUAL(kv_sequence_profile(s), k == 3 ? "/kv8" : "");
+        CU_ASSERT_STRING_EQUAL(kv_sequence_profile(s), k == 3 ? "/kv8" : k == 4 ? "/kv4" : "");
         kv_sequence_free(s);
     }
     kv_sequence *s = new_sequence(pool, " \tbasic\n", 0);
     CU_ASSERT_STRING_EQUAL(kv_sequence_kind(s), "contiguous");
+    kv_sequence_free(s);
+    s = new_sequence(pool, "int4", 0);
+    CU_ASSERT_STRING_EQUAL(kv_sequence_kind(s), "quantised4");
     kv_sequence_free(s);
     gqac_diag diag = {0};
     CU_ASSERT_EQUAL(kv_sequence_create(pool, "basic 2", 0, &s, &diag), GQAC_USAGE);
@@ -161,10 +165,56 @@ static void kinds_have_names(void) {
     kv_pool_free(pool);
     /* codes stand for floats alone */
     CU_ASSERT_EQUAL_FATAL(kv_pool_create(1, &slots[THREAD_SLOT], &pool, NULL), GQAC_OK);
-    CU_ASSERT_EQUAL(kv_sequence_create(pool, "quantised", 0, &s, &diag), GQAC_UNSUPPORTED);
-    CU_ASSERT(strlen(diag.rule) > 0 && strlen(diag.hint) > 0);
+    for (int k = 3; k < KINDS; k++) {
+        CU_ASSERT_EQUAL(kv_sequence_create(pool, kinds[k], 0, &s, &diag), GQAC_UNSUPPORTED);
+        CU_ASSERT(strlen(diag.rule) > 0 && strlen(diag.hint) > 0);
+    }
     kv_pool_free(pool);
 }
+
+/* A float of any magnitude of the type, as its bytes. */
+static void any_number(gqac_dtype dtype, unsigned range, unsigned char *at) {
+    const unsigned exponent = range + any(3), sign = any(2) << 15;
+    const uint16_t half = (uint16_t)(sign | (exponent & 31) << 10 | any(1024));
+    const uint16_t brain = (uint16_t)(sign | (exponent & 255) << 7 | any(128));
+    const uint32_t single = (uint32_t)brain << 16 | any(65536);
+    if (dtype == GQAC_F32)
+        memcpy(at, &single, 4);
+    else
+        memcpy(at, dtype == GQAC_F16 ? &half : &brain, 2);
+}
+
+/* Rows that were read from codes become the same codes again, whatever their magnitude. */
+static void codes_are_kept_of(const char *kind) {
+    enum { SIZE = 7, ROWS = 60 };
+    for (gqac_dtype dtype = GQAC_F32; bits_of(kind) && dtype <= GQAC_BF16; dtype++) {
+        const kv_slot slot = {"k", "v", 1, SIZE, dtype, .coded = true};
+        const size_t width = (size_t)gqac_dtype_bits(dtype) / 8;
+        _Alignas(4) unsigned char rows[4 * SIZE * ROWS], once[sizeof rows], twice[sizeof rows];
+        kv_pool *pool = NULL;
+        CU_ASSERT_EQUAL_FATAL(kv_pool_create(1, &slot, &pool, NULL), GQAC_OK);
+        kv_sequence *s = new_sequence(pool, kind, 0), *t = new_sequence(pool, kind, 0);
+        const size_t codes = (size_t)kv_code_bytes(SIZE, bits_of(kind)) * ROWS;
+        int differing = 0;
+        for (unsigned range = 0; range < (dtype == GQAC_F16 ? 29 : 252); range++) {
+            for (size_t i = 0; i < SIZE * ROWS; i++)
+                any_number(dtype, range, rows + i * width);
+            CU_ASSERT(kv_sequence_reserve(s, ROWS, NULL) == GQAC_OK &&
+                      kv_sequence_reserve(t, ROWS, NULL) == GQAC_OK);
+            kv_write_rows(s, 0, 0, ROWS, rows, ROWS);
+            kv_read_rows(s, 0, 0, ROWS, once, ROWS);
+            kv_write_rows(t, 0, 0, ROWS, once, ROWS);
+            kv_read_rows(t, 0, 0, ROWS, twice, ROWS);
+            differing += memcmp(once, twice, SIZE * ROWS * width) != 0 ||
+                         memcmp(kv_block_memory(s, 0, 0), kv_block_memory(t, 0, 0), codes) != 0;
+        }
+        CU_ASSERT_EQUAL(differing, 0);
+        kv_sequence_free(s);
+        kv_sequence_free(t);
+        kv_pool_free(pool);
+    }
+}
+EVERY_KIND(codes_are_kept)
 
 static void capacity_is_exact_of(const char *kind) {
     kv_pool *pool = new_pool();
@@ -390,6 +440,7 @@ static const unit_case cases[] = {
     {"pools describe themselves", pools_describe_themselves},
     {"nonsense slots are refused", nonsense_slots_are_refused},
     {"I10, I15: kinds have names, blanks around them aside", kinds_have_names},
+    {"codes of rows that were read are the same codes", codes_are_kept},
     {"capacity is exact", capacity_is_exact},
     {"unwritten rows are NaN bytes", unwritten_rows_are_nan_bytes},
     {"rows that are written again have another version",

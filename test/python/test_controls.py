@@ -38,6 +38,7 @@ CONTROLS = {
     "STALE_BLOCK": (BOTH, "llama", ["--tokens", "40", "--splits", "9,15", "--via", "prefix"]),
     "WINDOW_EARLY": (EACH, "gemma2", ["--tokens", "100", "--splits", "30,20", "--kv", "windowed"]),
     "CODES_BY_ROWS": (EACH, "llama", ["--tokens", "40", "--splits", "9,15", "--kv", "quantised"]),
+    "SCALE_BY_ROWS": (EACH, "llama", ["--tokens", "40", "--splits", "9,15", "--kv", "quantised4"]),
     "ROTARY_BATCH": (("cpu",), "rotary_padded", ["--tokens", "40", "--splits", "9,15",
                                                  "--batch", "6"]),
 }

@@ -185,7 +185,8 @@ class Flags(Generating):
                             ((LLAMA, "--kv", "contiguous"), "contiguous"),
                             (("--kv", "paged", LLAMA), "paged"),
                             ((LLAMA, "--kv=windowed"), "windowed"),
-                            ((LLAMA, "--kv", "quantised"), "quantised")):
+                            ((LLAMA, "--kv", "quantised"), "quantised"),
+                            (("--kv", "int4", LLAMA), "quantised4")):
             with self.subTest(words=list(map(str, words))):
                 words = words if LLAMA in words else (LLAMA, *words)
                 result = self.good("generate", *words, *tail)

@@ -253,16 +253,17 @@ class Models(Case):
         self.assertEqual(found["differing"], 0, found)
 
     def test_kind_quantised(self):
-        """Sequences of kind quantised: the bits of cpu, and no more copies than in others."""
-        for name in ("llama-fp16", *["qwen3"] * FULL):
-            with self.subTest(name):
+        """Sequences of quantised kinds: the bits of cpu, and no more copies than in others."""
+        for name, kind in (("llama-fp16", "quantised"), ("llama-fp16", "quantised4"),
+                           *[("qwen3", "quantised"), ("qwen3", "quantised4")] * FULL):
+            with self.subTest((name, kind)):
                 found = self.good("equiv", MODELS / name, "--target", "gpu", "--tokens", "40",
-                                  "--kv", "quantised", "--splits", "9,15", "--batch", "2",
+                                  "--kv", kind, "--splits", "9,15", "--batch", "2",
                                   "--against", "cpu", "--format", "json").json()
                 self.assertEqual(found["differing"], 0, found)
                 self.assertGreater(found["compared"], 10000)
                 said = self.good("generate", MODELS / name, "--target", "gpu", "--prompt", "a b",
-                                 "--kv", "quantised", "-n", "3", "-v").err
+                                 "--kv", kind, "-n", "3", "-v").err
                 last = [line for line in said.splitlines() if "copies of values" in line][-1]
                 self.assertRegex(last, r"values: 0 to the device, 0 bytes; 2 back")
 

@@ -123,7 +123,8 @@ class Help(Case):
                              {"--help", *(f"--{flag}" for flag in self.flags(verb))})
         self.assertEqual(self.complete("gqac", "generate", "--te"), {"--temperature"})
         for flag, words in (("target", "cpu ref gpu"), ("format", "table json jsonl"),
-                            ("kv", "contiguous paged windowed quantised basic off"), ("math", "model exact bf16"),
+                            ("kv", "contiguous paged windowed quantised quantised4 basic "
+                             "int8 int4 off"), ("math", "model exact bf16"),
                             ("threads", ""), ("prompt", "")):
             self.assertEqual(self.complete("gqac", "generate", f"--{flag}", ""), {*words.split()})
         self.assertEqual(self.complete("gqac", "score", "--format", "=", "j"), {"json"})

@@ -2,6 +2,7 @@
 """Cache kinds through the tool: every kind on every test model has the bits of its token-by-token run,
 wherever blocks lie and on every level; what memory they take; what is refused."""
 
+import itertools
 import json
 import os
 import subprocess
@@ -15,8 +16,9 @@ import ortref
 from harness import FULL, Case, ROOT, gqac, model, write_ids
 from test_gqa_caches import Variant
 
-KINDS = "contiguous,paged,windowed,quantised"
+KINDS = "contiguous,paged,windowed,quantised,quantised4"
 MODELS = sorted(p.name for p in (ROOT / "test" / "models").iterdir() if (p / "ref").is_dir())
+HYBRID = ("lfm2", "qwen3.5")
 WINDOWS = ("gemma2", "gpt-oss", "mistral")
 LEVELS = ("scalar", "avx2", "avx512", "avx512vnni", "avx512bf16")
 
@@ -47,11 +49,24 @@ class Kinds(Case):
 
     def test_every_way(self):
         """Rows that were exported, saved or shared."""
-        for name in ("gemma2", "llama-fp16", "lfm2") if FULL else ("gemma2", "llama-fp16"):
+        for name in ("gemma2", "llama-fp16", *HYBRID) if FULL else ("gemma2", "llama-fp16"):
             for via in ("import", "prefix", "snapshot"):
                 with self.subTest(f"{name} {via}"):
                     self.equal(model(name), "--tokens", 140, "--splits", "64,65", "--threads", 2,
-                               "--via", via, "--kv", "windowed,quantised")
+                               "--via", via, "--kv", "windowed,quantised,quantised4")
+
+    def test_hybrid_models(self):
+        """Of models with convolutions and recurrent states: hits of the lengths around blocks, from
+        memory and from disk, in every kind."""
+        for name, via, target in itertools.product(
+                HYBRID, ("prefix", "snapshot"), ("cpu", "ref") if FULL else ("cpu",)):
+            with self.subTest(f"{name} {via} {target}"):
+                found = self.equal(model(name), "--tokens", 300 if FULL else 70, "--threads", 2,
+                                   *(() if FULL else ("--splits", "64")), "--via", via, "--target",
+                                   target, "--kv", KINDS)
+                self.assertGreater(found["reused_tokens"], 0)
+                self.assertEqual(found["reused_tokens"] + found["computed_tokens"],
+                                 found["tokens"] * found["plans"])
 
     def test_scattered_and_small_tiles(self):
         """Blocks that lie anywhere; tiles of four keys."""
@@ -62,17 +77,18 @@ class Kinds(Case):
 
     def test_levels(self):
         """A quantised cache has the same bits on every instruction set; bf16 products have theirs."""
-        for math in ("model", "bf16"):
-            proof = self.dir / f"{math}.json"
+        for kind, math in itertools.product(("quantised", "quantised4"), ("model", "bf16")):
+            proof = self.dir / f"{kind}-{math}.json"
+            end = "/kv8" if kind == "quantised" else "/kv4"
             for level in LEVELS:
                 env = {"GQAC_CPU": level}
                 if gqac("score", model("llama"), "--ids", write_ids(self.dir / "i", range(9)),
                         env=env).code:
                     continue  # this machine lacks the level
                 report = self.equal(model("llama"), "--tokens", 80, "--splits", 30, "--kv",
-                                    "quantised", "--math", math, "--certificate", proof, env=env)
-                self.assertTrue(report["profile"].endswith("/kv8"))
-            self.assertTrue(json.loads(proof.read_text())["profile"].endswith("/kv8"))
+                                    kind, "--math", math, "--certificate", proof, env=env)
+                self.assertTrue(report["profile"].endswith(end))
+            self.assertTrue(json.loads(proof.read_text())["profile"].endswith(end))
 
     def memory(self, path, tokens, *flags):
         """What inspect says of the memory."""
@@ -82,9 +98,10 @@ class Kinds(Case):
     def test_memory(self):
         """By kind; where every layer has a window, a long sequence takes no more than a short one."""
         path = model("gemma2")
-        whole, half, codes = (self.memory(path, 640, *flags)["kv"] for flags in (
-            (), ("--kv", "windowed"), ("--kv", "quantised")))
+        whole, half, codes, nibbles = (self.memory(path, 640, *flags)["kv"] for flags in (
+            (), ("--kv", "windowed"), ("--kv", "quantised"), ("--kv", "int4")))
         self.assertEqual(codes, whole // 4 + whole // 32)  # and a scale for each row of 32
+        self.assertEqual(nibbles, whole // 8 + whole // 32)
         self.assertEqual(half, whole // 2 + whole // 2 * 2 // 10)  # two of ten blocks
         made = onnx.load(path)
         for node in ortref.gqa_nodes(made):
@@ -107,6 +124,7 @@ class Kinds(Case):
         for words in (("score", path, "--ids", ids), ("equiv", path),
                       ("inspect", path, "--memory", 10)):
             self.check(gqac(*words, "--kv", "quantised"), 3, "quantised", "f16", "contiguous")
+            self.check(gqac(*words, "--kv", "int4"), 3, "quantised4", "f16", "contiguous")
         for words in (("score", path, "--ids", ids), ("equiv", path)):
             self.check(gqac(*words, "--kv", "heap"), 2, "heap", *KINDS.split(","), "basic")
         self.check(gqac("equiv", model("llama"), "--tokens", 9, "--kv", "paged,quantised",

@@ -7,8 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { N = 420, KINDS = 4, REACH = 64, BLOCK = 64, MOST_IDS = 8 * 1024 };
-static const char *const kinds[KINDS] = {"contiguous", "paged", "windowed", "quantised"};
+enum { N = 420, KINDS = 5, REACH = 64, BLOCK = 64, MOST_IDS = 8 * 1024 };
+static const char *const kinds[KINDS] = {"contiguous", "paged", "windowed", "quantised",
+                                         "quantised4"};
 
 static gqac_diag diag;
 static int64_t ids[N];
@@ -17,8 +18,13 @@ typedef struct fixture {
     gqac_program *program;
     gqac_context *context;
     int64_t vocabulary, n; /* n: number of tokens, at most N */
-    float *logits[2];      /* [N,V] of a sequence alone, token by token: contiguous, quantised */
+    float *logits[3];      /* [N,V] of a sequence alone, token by token: of each class */
 } fixture;
+
+/* Kinds of one class have the same bits: those that keep rows, codes of 8 bits, codes of 4. */
+static int class_of(const char *kind) {
+    return !strcmp(kind, "quantised") ? 1 : !strcmp(kind, "quantised4") ? 2 : 0;
+}
 
 static gqac_sequence *new_sequence(const fixture *f, const char *kind) {
     gqac_sequence *s = NULL;
@@ -37,7 +43,7 @@ static gqac_status feed(const fixture *f, gqac_sequence *s, int64_t end) {
 static bool is_right(const fixture *f, const gqac_sequence *s, int i) {
     int64_t rows = 0, width = 0;
     const float *logits = gqac_context_logits(f->context, i, &rows, &width);
-    const float *all = f->logits[!strcmp(gqac_sequence_kind(s), "quantised")];
+    const float *all = f->logits[class_of(gqac_sequence_kind(s))];
     return rows > 0 && !memcmp(logits, all + (gqac_sequence_length(s) - rows) * width,
                                (size_t)(rows * width) * sizeof *logits);
 }
@@ -59,8 +65,8 @@ static fixture open_fixture(const char *model, const char *target) {
     CU_ASSERT_EQUAL_FATAL(gqac_context_create(f.program, 1, &f.context, &diag), GQAC_OK);
     f.vocabulary = gqac_program_vocabulary(f.program);
     f.n = gqac_program_max_tokens(f.program) < N ? gqac_program_max_tokens(f.program) : N;
-    for (int k = 0; k < 2; k++) {
-        gqac_sequence *s = new_sequence(&f, k ? "quantised" : "contiguous");
+    for (int k = 0; k < 3; k++) {
+        gqac_sequence *s = new_sequence(&f, k ? kinds[2 + k] : "contiguous");
         f.logits[k] = malloc((size_t)(f.n * f.vocabulary) * sizeof *f.logits[k]);
         for (int64_t i = 0; i < f.n; i++) {
             int64_t rows, width;
@@ -70,13 +76,16 @@ static fixture open_fixture(const char *model, const char *target) {
         }
         gqac_sequence_free(s);
     }
-    CU_ASSERT(memcmp(f.logits[0], f.logits[1], (size_t)(f.n * f.vocabulary) * sizeof(float)) != 0);
+    for (int k = 0; k < 3; k++) {
+        const size_t bytes = (size_t)(f.n * f.vocabulary) * sizeof(float);
+        CU_ASSERT(memcmp(f.logits[k], f.logits[(k + 1) % 3], bytes) != 0);
+    }
     return f;
 }
 
 static void close_fixture(fixture *f) {
-    free(f->logits[0]);
-    free(f->logits[1]);
+    for (int k = 0; k < 3; k++)
+        free(f->logits[k]);
     gqac_context_free(f->context);
     gqac_program_free(f->program);
 }
@@ -104,7 +113,10 @@ static void mixed_kinds(const fixture *f) {
     for (int k = 0; k < KINDS; k++) {
         char profile[128], want[128];
         gqac_sequence_profile(all[k], profile, sizeof profile);
-        snprintf(want, sizeof want, "%s%s", gqac_program_profile(f->program), k == 3 ? "/kv8" : "");
+        snprintf(want, sizeof want, "%s%s", gqac_program_profile(f->program),
+                 class_of(kinds[k]) == 1   ? "/kv8"
+                 : class_of(kinds[k]) == 2 ? "/kv4"
+                                           : "");
         CU_ASSERT_STRING_EQUAL(profile, want);
         gqac_sequence_free(all[k]);
     }
@@ -170,7 +182,8 @@ static void saved_sequences(const fixture *f, bool windows, bool states) {
             CU_ASSERT(goes_on(f, s, 100) && goes_on(f, s, 310));
             CU_ASSERT_EQUAL(gqac_sequence_rewind(s, 280, &diag), GQAC_OK);
             CU_ASSERT(!states || goes_on(f, s, 281));
-            const bool may = (k == 3) == (to == 3) && (k != 2 || to == 2 || !windows);
+            const bool may =
+                class_of(kinds[k]) == class_of(kinds[to]) && (k != 2 || to == 2 || !windows);
             CU_ASSERT_EQUAL(reload(f, s, kinds[to], &t), may ? GQAC_OK : GQAC_USAGE);
             if (may) {
                 CU_ASSERT(!strcmp(gqac_sequence_kind(t), kinds[to]));
@@ -229,6 +242,7 @@ static void expect_bounded(const char *model, int64_t size, int64_t block, int64
     gqac_sequence *s = new_sequence(&f, "windowed"), *all = new_sequence(&f, "contiguous");
     CU_ASSERT_EQUAL(memory_of(&f, NULL, f.n).kv_block, block);
     CU_ASSERT_EQUAL(memory_of(&f, "quantised", f.n).kv_block, block / 4 + block / size);
+    CU_ASSERT_EQUAL(memory_of(&f, "quantised4", f.n).kv_block, block / 8 + block / size);
     for (int64_t n = 1; n <= f.n; n++) {
         const gqac_memory m = memory_of(&f, "windowed", n);
         CU_ASSERT_FATAL(goes_on(&f, s, n) && goes_on(&f, all, n));

@@ -81,10 +81,10 @@ static gqac_status open_stored(const target_call *call, const cpu_attend_stored 
     s->data = x->data;
     rows->dtype = x->dtype;
     rows->size = (int)x->dims[3];
-    if (s->in_blocks && call->kv->sequences &&
-        kv_sequence_has_codes(call->kv->sequences[0], of->slot)) {
-        rows->bits = 8;
-        rows->scales_at = kv_slot_scales_at(kv_sequence_slot(call->kv->sequences[0], of->slot));
+    const kv_sequence *first = s->in_blocks && call->kv->sequences ? call->kv->sequences[0] : NULL;
+    if (first && kv_sequence_has_codes(first, of->slot)) {
+        rows->bits = kv_sequence_code_bits(first, of->slot);
+        rows->scales_at = kv_slot_scales_at(kv_sequence_slot(first, of->slot), rows->bits);
     }
     return GQAC_OK;
 }

@@ -94,8 +94,7 @@ static gqac_status open_stream(making *m, int i) {
         GQAC_TRY(target_give(m->call, s->y, &m->y));
     }
     const int64_t size = r->of->size;
-    const bool coded = s->end == TARGET_TO_BLOCKS && s->bits == 0 &&
-                       kv_sequence_has_codes(m->call->kv->sequences[0], s->slot);
+    const bool rows = s->end == TARGET_TO_BLOCKS && s->bits == 0;
     m->shape.streams[i] = (heads_stream){
         .batch_step = r->step_b,
         .head_step = r->step_h,
@@ -118,7 +117,7 @@ static gqac_status open_stream(making *m, int i) {
         .scale_step = s->per_channel,
         .stored = (int32_t)(s->bits == 4 ? (size + 1) / 2
                                          : size * (s->bits ? 1 : (int64_t)op_width(r->type))),
-        .coded = coded,
+        .coded = rows ? kv_sequence_code_bits(m->call->kv->sequences[0], s->slot) : 0,
         .epsilon = r->of->epsilon};
     m->heads += r->heads;
     m->most = r->batch * r->rows > m->most ? r->batch * r->rows : m->most;

@@ -23,9 +23,9 @@ typedef struct ahead {
 
 static const ahead nothing = {NULL, 0};
 
-/* How elements are stored. Codes stand for code * scale, see codes.h; those of FORM_K8 have a scale
- * for each key. */
-typedef enum form { FORM_F32, FORM_F16, FORM_BF16, FORM_I8, FORM_I4, FORM_K8, FORMS } form;
+/* How elements are stored. Codes stand for code * scale, see codes.h; those of FORM_K8 and FORM_K4
+ * have a scale for each key. */
+typedef enum form { FORM_F32, FORM_F16, FORM_BF16, FORM_I8, FORM_I4, FORM_K8, FORM_K4, FORMS } form;
 
 /* A block of keys as columns, or of values as rows. */
 typedef struct stored {
@@ -42,9 +42,10 @@ typedef struct stored {
 VEC_FN v16 load_form(const form form, const bool keys, const void *b, int64_t at, int i) {
     if (form == FORM_I8 || form == FORM_K8)
         return v16_load_i8((const int8_t *)b + at);
-    if (form == FORM_I4 && keys)
+    const bool nibbles = form == FORM_I4 || form == FORM_K4;
+    if (nibbles && keys)
         return v16_load_i4((const uint8_t *)b + at - (i + 1) / 2 * KEYS, i % 2);
-    if (form == FORM_I4)
+    if (nibbles)
         return v16_load_i4_pairs((const uint8_t *)b + at / 2);
     return load_as(form == FORM_F32 ? GQAC_F32 : form == FORM_F16 ? GQAC_F16 : GQAC_BF16, b, at);
 }
@@ -55,7 +56,7 @@ VEC_FN v16 load_form(const form form, const bool keys, const void *b, int64_t at
 VEC_FN void chains(const form form, const bool keys, const int mr, const int nb, const int rs,
                    int n, const float *a, const stored *b, int64_t at, int channel, int ldb,
                    float *c, int ldc, const float *alpha, ahead next) {
-    const bool codes = form >= FORM_I8, of_keys = form == FORM_K8, each = codes && keys != of_keys;
+    const bool codes = form >= FORM_I8, of_keys = form >= FORM_K8, each = codes && keys != of_keys;
     const float *scale = !codes    ? NULL
                          : of_keys ? b->scale + (keys ? at : 0)
                                    : b->scale + channel * b->scale_step;
@@ -152,22 +153,27 @@ KERNELS(bf16, FORM_BF16)
 KERNELS(i8, FORM_I8)
 KERNELS(i4, FORM_I4)
 KERNELS(k8, FORM_K8)
+KERNELS(k4, FORM_K4)
 
 #define BY_ROWS(name)                                                                              \
     { NULL, name##_1, name##_2, name##_3, name##_4, name##_5, name##_6 }
 static score_kernel *const scores[FORMS][MOST + 1] = {
     [FORM_F32] = BY_ROWS(score_f32),   [FORM_F16] = BY_ROWS(score_f16),
     [FORM_BF16] = BY_ROWS(score_bf16), [FORM_I8] = BY_ROWS(score_i8),
-    [FORM_I4] = BY_ROWS(score_i4),     [FORM_K8] = BY_ROWS(score_k8)};
+    [FORM_I4] = BY_ROWS(score_i4),     [FORM_K8] = BY_ROWS(score_k8),
+    [FORM_K4] = BY_ROWS(score_k4)};
 static weigh_kernel *const weighs[FORMS][MOST + 1] = {
     [FORM_F32] = BY_ROWS(weigh_f32),   [FORM_F16] = BY_ROWS(weigh_f16),
     [FORM_BF16] = BY_ROWS(weigh_bf16), [FORM_I8] = BY_ROWS(weigh_i8),
-    [FORM_I4] = BY_ROWS(weigh_i4),     [FORM_K8] = BY_ROWS(weigh_k8)};
+    [FORM_I4] = BY_ROWS(weigh_i4),     [FORM_K8] = BY_ROWS(weigh_k8),
+    [FORM_K4] = BY_ROWS(weigh_k4)};
 
 /* Rows or columns of a head, as they lie in a block of the cache. */
 static inline stored as_stored(const cpu_attend_rows *rows, int64_t head, const void *block) {
     if (rows->scales_at)
-        return (stored){.at = block, .form = FORM_K8, .scale = key_scales(rows, head, block)};
+        return (stored){.at = block,
+                        .form = rows->bits == 4 ? FORM_K4 : FORM_K8,
+                        .scale = key_scales(rows, head, block)};
     const form form = rows->bits == 8           ? FORM_I8
                       : rows->bits == 4         ? FORM_I4
                       : rows->dtype == GQAC_F32 ? FORM_F32
@@ -194,7 +200,7 @@ static inline void score(int rows, int n, const float *a, stored keys, int from,
 static inline void weigh(int rows, int n, const float *a, stored values, int64_t at, int ldb,
                          float *c, const float *alpha, ahead next) {
     const int whole = rows / MOST * MOST;
-    if (values.form == FORM_K8)
+    if (values.form >= FORM_K8)
         values.scale += at / ldb; /* of the first key */
     if (whole)
         weighs[values.form][MOST](whole / MOST, n, a, &values, at, ldb, c, alpha, next);

@@ -38,13 +38,17 @@ static inline void decode_row(const cpu_attend_rows *rows, const float *scale, i
         to[d] = 0.0f;
 }
 
-/* Decodes columns of 8-bit codes with scales of keys to kt [size][CPU_ATTEND_KEYS]. */
+/* Decodes columns of codes with scales of keys to kt [size][CPU_ATTEND_KEYS]; a byte of 4-bit codes
+ * holds two channels. */
 static inline void decode_key_columns(const cpu_attend_rows *rows, const float *scale,
                                       const unsigned char *codes, float *kt) {
     enum { N = CPU_ATTEND_KEYS };
-    for (int d = 0; d < rows->size; d++)
+    for (int d = 0; d < rows->size && rows->bits == 8; d++)
         for (int i = 0; i < N; i++)
             kt[d * N + i] = (float)(int8_t)codes[d * N + i] * scale[i];
+    for (int d = 0; d < rows->size && rows->bits == 4; d++)
+        for (int i = 0; i < N; i++)
+            kt[d * N + i] = (float)((codes[d / 2 * N + i] >> 4 * (d % 2) & 15) - 8) * scale[i];
 }
 
 /* Decodes columns of codes to kt [size][CPU_ATTEND_KEYS]; a byte of 4-bit codes holds two

@@ -17,7 +17,7 @@ typedef struct heads_stream {
     int appends, places, bits, scale_step;     /* places: where those of its rows begin; -1: the
                                                   device has no blocks for them. bits: of codes */
     int stored; /* bytes of a head as it is stored */
-    int coded;  /* blocks get what the codes of kind quantised stand for, copies the heads */
+    int coded;  /* not 0: blocks get what codes of so many bits stand for, copies the heads */
     float epsilon;
     int padding;
 } heads_stream;
@@ -74,8 +74,8 @@ static inline float power_of_2(int e) {
     return gqn_as_f32((uint)(e + 127) << 23);
 }
 
-/* What is left of the head in x, of its type, when a sequence of kind quantised keeps it (src/kv/kv.h,
- * "Codes"), to `to`. */
+/* What is left of the head in x, of its type, when a sequence of a quantised kind keeps it
+ * (src/kv/kv.h, "Codes"), to `to`. */
 static inline void put_coded(__local const float *x, __local float *lanes, __global uchar *to,
                              const heads_stream *s, int item) {
     uint most = 0u;
@@ -95,12 +95,20 @@ static inline void put_coded(__local const float *x, __local float *lanes, __glo
     const bool number = most < GQN_INF_BITS;
     int e = (int)((most + 0x10000u) >> 23) - 127 - 6; /* more from 127.5 / 64 on */
     e = e < least_e ? least_e : e > most_e ? most_e : e;
+    float scale = power_of_2(e), by = power_of_2(-e), limit = 127.0f;
+    if (s->coded == 4) {
+        const float least = power_of_2(s->type == F16 ? -20 : -126);
+        const uint sevenths = gqn_as_u32(gqn_div(number ? gqn_as_f32(most) : 0.0f, 7.0f));
+        scale = gqn_as_f32((sevenths + (1u << 18)) & ~((1u << 19) - 1u));
+        scale = scale < least ? least : scale;
+        by = gqn_div(1.0f, scale);
+        limit = 7.0f;
+    }
     for (int d = item; d < s->size; d += HEADS_ITEMS) {
-        float y = x[d] * power_of_2(-e);
-        y = y > 127.0f ? 127.0f : y < -127.0f ? -127.0f : y;
+        float y = x[d] * by;
+        y = y > limit ? limit : y < -limit ? -limit : y;
         put_element(to, s->type, d,
-                    number ? ((y + 0x1.8p23f) - 0x1.8p23f) * power_of_2(e)
-                           : gqn_as_f32(GQN_NAN_BITS));
+                    number ? ((y + 0x1.8p23f) - 0x1.8p23f) * scale : gqn_as_f32(GQN_NAN_BITS));
     }
 }
 

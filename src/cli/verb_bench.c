@@ -17,8 +17,8 @@
  * different tokens after it. A call appends to forks of them: where P is not a multiple of the
  * tokens of a KV block, the first append copies the last block, which is partly filled. Tokens and
  * bytes are those of all sequences. Bytes are all weights, once a call, and the keys and values
- * that the call attends to: the minimum that a machine reads, except that of an embedding only the
- * rows of the tokens are read. */
+ * that the call attends to, as the kind of cache stores them: the minimum that a machine reads,
+ * except that of an embedding only the rows of the tokens are read. */
 #include <ctype.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -36,6 +36,7 @@ static const cli_flag flags[] = {
     {"mix", "S+NxM@P,...",
      "one call with S tokens of one sequence and M tokens of each of N others, each after P cached "
      "tokens; then both parts in separate calls"},
+    {"kv", CLI_KINDS, "kind of cache (contiguous)"},
     {"repeat", "R", "number of measured runs of each row; the median is printed (5)"},
     {NULL, NULL, NULL},
 };
@@ -60,7 +61,11 @@ typedef struct bench {
     int n_rows;
     row *rows;
     int repeats;
-    int64_t *ids; /* token t of sequence i is ids[t + i] */
+    int64_t *ids;     /* token t of sequence i is ids[t + i] */
+    const char *kv;   /* kind of cache, as given; NULL: contiguous */
+    const char *kind; /* its name, and the profile of its sequences */
+    char profile[256];
+    double stored; /* bytes of rows in the cache, by those in the model's types */
     gqac_program *program;
     gqac_context *context;
     gqac_sequence **pasts, **sequences; /* [largest number of sequences of a row]; sequences: forks
@@ -244,10 +249,13 @@ static bool has_rows(const bench *b) {
 static gqac_status make_pasts(bench *b, const row *r) {
     const int n = r->others + 1;
     for (int i = 0; i < n; i++) {
+        const int64_t length = r->past + r->calls * tokens_of(r, i);
         const gqac_sequence_options options = {
-            .size = sizeof options, .final_length = r->past + r->calls * tokens_of(r, i)};
+            .size = sizeof options, .kv = b->kv, .final_length = length};
         GQAC_TRY(gqac_sequence_create(b->program, &options, &b->pasts[i], &b->c->diag));
     }
+    b->kind = gqac_sequence_kind(b->pasts[0]);
+    gqac_sequence_profile(b->pasts[0], b->profile, sizeof b->profile);
     if (!r->past)
         return GQAC_OK;
     const int computed = has_rows(b) ? 1 : n;
@@ -295,7 +303,7 @@ static double bytes_of(const bench *b, const row *r) {
         const gqac_kv_pair *p = &pairs[i];
         const double bytes = (double)(p->heads * gqac_kv_pair_rows(p, 1) * p->head_size) *
                              gqac_dtype_bits(p->dtype) / 8;
-        row_bytes += pairs[i].rows ? 0 : bytes;
+        row_bytes += pairs[i].rows ? 0 : b->stored * bytes;
         state_bytes += pairs[i].rows ? bytes : 0; /* read, and written elsewhere */
     }
     const int64_t sequences = r->others + 1;
@@ -340,6 +348,16 @@ static gqac_status measure(bench *b, row *r) {
     r->median = (r->seconds[(n - 1) / 2] + r->seconds[n / 2]) / 2;
     r->bytes = bytes_of(b, r);
     r->peak = peak_memory();
+    return GQAC_OK;
+}
+
+/* Codes take fewer bytes than the rows for which they stand. */
+static gqac_status measure_kind(bench *b) {
+    gqac_memory rows = {.size = sizeof rows}, kept = {.size = sizeof kept};
+    GQAC_TRY(gqac_program_memory_of(b->program, NULL, 1, 1, &rows, &b->c->diag));
+    GQAC_TRY(gqac_program_memory_of(b->program, b->kv, 1, 1, &kept, &b->c->diag));
+    const double all = (double)(rows.kv_block + rows.kv_window);
+    b->stored = all > 0 ? (double)(kept.kv_block + kept.kv_window) / all : 1;
     return GQAC_OK;
 }
 
@@ -441,10 +459,10 @@ static void print_json(const bench *b, const char *target, int threads) {
             add_saving(b, r, row);
         json_array_append_new(rows, row);
     }
-    cli_print_json(json_pack(
-        "{s:s, s:s, s:s, s:s, s:s?, s:i, s:i, s:o}", "version", gqac_version(), "model",
-        b->c->operands[0], "profile", gqac_program_profile(b->program), "target", target, "level",
-        gqac_program_level(b->program), "threads", threads, "repeat", b->repeats, "rows", rows));
+    cli_print_json(json_pack("{s:s, s:s, s:s, s:s, s:s?, s:s, s:i, s:i, s:o}", "version",
+                             gqac_version(), "model", b->c->operands[0], "profile", b->profile,
+                             "target", target, "level", gqac_program_level(b->program), "kv",
+                             b->kind, "threads", threads, "repeat", b->repeats, "rows", rows));
 }
 
 static void print_table(const bench *b, const char *format) {
@@ -497,6 +515,7 @@ static gqac_status measure_all(bench *b) {
     GQAC_TRY(check_lengths(b));
     GQAC_TRY(gqac_program_open(path, &options, &b->program, &b->c->diag));
     GQAC_TRY(cli_context(b->c, b->program, threads, NULL, &b->context));
+    GQAC_TRY(measure_kind(b));
     GQAC_TRY(allocate(b));
     for (int i = 0; i < b->n_rows; i++)
         GQAC_TRY(measure(b, &b->rows[i]));
@@ -508,7 +527,7 @@ static gqac_status measure_all(bench *b) {
 }
 
 static int run(cli *c) {
-    bench b = {.c = c};
+    bench b = {.c = c, .kv = cli_value(c, "kv")};
     interrupt_listen();
     gqac_status status = measure_all(&b);
     for (int i = 0; i < b.n_rows; i++)

@@ -55,6 +55,23 @@ class Bench(Case):
                                     ("hp7@40", 1, 47), ("hp1@8", 1, 9)):
             self.check_bytes(by_name, name, calls, cached)
 
+    def test_kinds(self):
+        """Codes take fewer bytes: 8 or 4 bits an element, and a scale for each row of 32."""
+        rows = self.rows(LLAMA, "-p", 40, "-n", 3, "--repeat", 1)
+        plain = rows["tg3@40"]["gigabytes_per_second"] * rows["tg3@40"]["ms"] * 1e6
+        for kind, name, end, bits in (("quantised", "quantised", "/kv8", 8),
+                                      ("int4", "quantised4", "/kv4", 4)):
+            result = self.good("bench", LLAMA, "-p", 40, "-n", 3, "--repeat", 1, "--kv", kind,
+                               "--format", "json").json()
+            self.assertEqual(result["kv"], name)
+            self.assertTrue(result["profile"].endswith(end))
+            row = result["rows"][1]
+            read = row["gigabytes_per_second"] * row["ms"] * 1e6
+            saved = (41 + 42 + 43) * (ROW_BYTES - 2 * 2 * 2 * (32 * bits // 8 + 4))
+            self.assertAlmostEqual(plain - read, saved, delta=1e-6 * plain)
+        self.check(gqac("bench", LLAMA, "--kv", "heap"), 2, "quantised4", "paged")
+        self.check(gqac("bench", LLAMA, "--kv", "off"), 2, "quantised4", "paged")
+
     def test_batch(self):
         """Decode of several sequences: all their tokens and all that they read, each call's weights
         once; one sequence is the row without a batch."""

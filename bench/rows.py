@@ -24,6 +24,7 @@ MEMORY = "memory"  # reads, and nothing else, of as many bytes as a step reads
 SELF = ("gqac", TENSORS, FP32, PARTS, BEFORE, ONE)
 SAME = (ORT, TENSORS, PARTS, BEFORE)  # peers whose results are compared with gqac's
 BITS = {"f32": 32, "f16": 16, "int8": 8, "int4": 4}  # of a cached value
+KIND_BITS = {"quantised": 8, "quantised4": 4}  # the same, in caches of these kinds
 
 
 @dataclass
@@ -64,8 +65,9 @@ class Row:
         return 4 * x["Hq"] * x["D"] * self.visible()
 
     def kv_bytes(self):
-        x = self.shapes
-        return 2 * x["Hkv"] * x["D"] * (x["P"] + x["S"]) * BITS[self.dtype] // 8
+        x, kind = self.shapes, self.extra.get("kv")
+        row = x["D"] * KIND_BITS[kind] // 8 + 4 if kind else x["D"] * BITS[self.dtype] // 8
+        return 2 * x["Hkv"] * (x["P"] + x["S"]) * row
 
     def weight_bytes(self):
         x = self.shapes
@@ -120,11 +122,12 @@ class Row:
     def words(self, engine):
         """The arguments of an engine's worker, but for threads; None: it has no form of this row."""
         if engine == FP32:
-            return replace(self, dtype="f32").words("gqac")
+            return replace(self, dtype="f32", extra={}).words("gqac")
         if engine == ONE:
             return replace(self, extra={**self.extra, "batch": 1}).words("gqac")
         if engine == MEMORY:
-            return [f"bytes={int(self.step_bytes())}"]
+            read = self.kv_bytes() if self.kind == "sequence" else int(self.step_bytes())
+            return [f"bytes={read}", f"rotate={self.rotate()}"]
         x, words = self.shapes, [f"math={self.math}"] if engine in SELF else []
         if engine in (LLAMA, OWN):
             return words + self.native_words(engine)
@@ -140,6 +143,8 @@ class Row:
             return words + ["kind=run", f"input=qkv:{qkv}",
                             f"input=seqlens_k:{models.number(x['S'] - 1, [1])}",
                             f"input=total:{models.number(x['S'], [])}"]
+        if self.extra.get("kv"):
+            words.append(f"kv={self.extra['kv']}")
         kind = {TENSORS: "rows", PARTS: "parts"}.get(engine, "sequence")
         words += [f"kind={kind}", *self.steps(), f"rotate={self.rotate()}"]
         if self.kind == "model" and engine in SELF:
@@ -229,6 +234,15 @@ def codes(t, dtype):
     return sequence(f"decode-{t}-{dtype}", t - 1, 1, dtype=dtype, peers=(FP32,))
 
 
+def near_memory(t, least, dtype="f32", kv=None):
+    """A token after t - 1, against reading the memory that the cache takes; of a kind of cache with
+    codes also against the same in fp32. least: the ratio that it should reach, to the last of these."""
+    peers = (MEMORY, FP32) if kv else (MEMORY,)
+    name = f"memory-decode-{t}-{kv or dtype}"
+    return sequence(name, t - 1, 1, dtype=dtype, peers=peers, extra=dict(kv=kv) if kv else {},
+                    floor=((peers[-1], least),) if least else ())
+
+
 SMALL = (14, 2, 64)
 MODELS = (("0.5b", "int4"), ("1.5b", "int4"), ("0.5b", "f32"))  # that are measured in batches
 BATCHES = (2, 4, 8, 16, 32)
@@ -275,6 +289,8 @@ ROWS = [
     sequence("same-bits-decode-4096", 4095, 1, peers=(OWN,), floor=((OWN, 1 / 1.05),)),
     sequence("same-bits-decode-32768", 32767, 1, peers=(OWN,), floor=((OWN, 1 / 1.05),)),
     *(codes(t, dtype) for t in (4096, 32768) for dtype in ("int8", "int4")),
+    near_memory(32768, 0.88), near_memory(32768, 0.85, "f16"),
+    near_memory(32768, 2.2, kv="quantised"), near_memory(32768, None, kv="quantised4"),
     *(layout(s) for s in (1, 16, 128, 512)),
     *(layout(s, SMALL) for s in (1, 128)),
     *(layout(s, dtype="f16") for s in (1, 128)),

@@ -84,7 +84,8 @@ def comparison(found, threads):
              "bound by |", "|---|---|---|---|---|---|---|---|---|"]
     for row in rows.ROWS:
         record = found.get((row.name, threads))
-        if not record or row.batch() > 1 or set(row.peers) & {rows.OWN, rows.TENSORS, rows.FP32}:
+        if not record or row.batch() > 1 or set(row.peers) & {rows.OWN, rows.TENSORS, rows.FP32,
+                                                                rows.MEMORY}:
             continue
         own = record["results"]["gqac"]
         mark = " †" if record["moved"] else ""
@@ -129,12 +130,34 @@ def caches(found):
     """Codes in the cache beside fp32."""
     lines = ["| row | threads | ms | rate | fp32 in the cache, ms | faster |", "|---|---|---|---|---|---|"]
     for (name, threads), record in sorted(found.items()):
-        if rows.FP32 not in record["results"]:
+        if rows.FP32 not in record["results"] or rows.MEMORY in record["results"]:
             continue
         own, fp32 = record["results"]["gqac"], record["results"][rows.FP32]
         mark = " †" if record["moved"] else ""
         lines.append(f"| {name}{mark} | {threads} | {own['ms']:.3g} | {own['rate']:.3g} {own['unit']} | "
                      f"{fp32['ms']:.3g} | {fp32['ratio']:.2f}× |")
+    return lines if len(lines) > 2 else []
+
+
+def near_memory(found):
+    """Decode beside reading as many bytes as the cache takes."""
+    lines = ["| cache | tokens | threads | ms | rate | reading as many bytes, ms | part of that rate | "
+             "fp32 in the cache, ms | faster | bound |", "|---|---|---|---|---|---|---|---|---|---|"]
+    for (name, threads), record in sorted(found.items()):
+        row, results = rows.BY_NAME.get(name), record["results"]
+        if rows.MEMORY not in results or row is None or row.kind != "sequence":
+            continue
+        own, memory, fp32 = results["gqac"], results[rows.MEMORY], results.get(rows.FP32)
+        beside = f"{fp32['ms']:.3g} | {fp32['ratio']:.2f}×" if fp32 else "– | –"
+        least = "–"
+        for peer, floor in row.floor:
+            reached = "yes" if results[peer]["ratio"] >= floor else "no"
+            least = (f"≥ {floor:.2f}×: {reached}" if peer == rows.FP32
+                     else f"≥ {100 * floor:.0f} %: {reached}")
+        mark = " †" if record["moved"] else ""
+        lines.append(f"| {row.extra.get('kv', row.dtype)}{mark} | {row.shapes['P'] + 1} | {threads} | "
+                     f"{own['ms']:.3g} | {own['rate']:.3g} {own['unit']} | {memory['ms']:.3g} | "
+                     f"{100 * memory['ratio']:.0f} % | {beside} | {least} |")
     return lines if len(lines) > 2 else []
 
 
@@ -232,7 +255,8 @@ def of_level(level, found):
                          ("A chunk beside sequences that decode", mixtures(found)),
                          ("What equal bits cost", cost(found)),
                          ("Keys as columns or as rows", layouts(found)),
-                         ("Codes in the cache", caches(found))):
+                         ("Codes in the cache", caches(found)),
+                         ("Decode beside reading memory", near_memory(found))):
         if table:
             lines += ["", f"#### {title}", "", *table]
     return lines

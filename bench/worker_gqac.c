@@ -4,7 +4,7 @@
  *   worker_gqac kind=run|rows|sequence model=FILE threads=N [target= math=]
  *     run:      input=NAME:FILE.npy ...                        one call of the graph as exported
  *     sequence: past=P tokens=S calls=C vocab=V rotate=R [batch=B] [chunk=S1] [logits=K]
- *               [row=NAME:FILE.npy ...]
+ *               [kv=KIND] [row=NAME:FILE.npy ...]
  *               C calls of S tokens after P cached ones, of B sequences together; S1 of the first
  *               of them. K rows of logits of each; all of them unless it is given. Sample i takes
  *               the sequences of group i mod R. The rows of the past come from the files, or from a
@@ -27,7 +27,7 @@
 enum { MOST_INPUTS = 16, MOST_ROTATE = 64, MOST_SEQUENCES = 64 };
 
 typedef struct worker {
-    const char *model, *target, *math, *kind;
+    const char *model, *target, *math, *kind, *kv;
     long threads, past, tokens, calls, vocab, rotate, batch, chunk, logits;
     int n_files;
     char *names[MOST_INPUTS];
@@ -81,11 +81,11 @@ static bool take(worker *w, char *word) {
         const char **text;
         long *number;
     } known[] = {
-        {"model", &w->model, NULL},   {"target", &w->target, NULL},   {"math", &w->math, NULL},
-        {"kind", &w->kind, NULL},     {"threads", NULL, &w->threads}, {"past", NULL, &w->past},
-        {"tokens", NULL, &w->tokens}, {"calls", NULL, &w->calls},     {"vocab", NULL, &w->vocab},
-        {"rotate", NULL, &w->rotate}, {"batch", NULL, &w->batch},     {"chunk", NULL, &w->chunk},
-        {"logits", NULL, &w->logits}};
+        {"model", &w->model, NULL}, {"target", &w->target, NULL}, {"math", &w->math, NULL},
+        {"kind", &w->kind, NULL},   {"kv", &w->kv, NULL},         {"threads", NULL, &w->threads},
+        {"past", NULL, &w->past},   {"tokens", NULL, &w->tokens}, {"calls", NULL, &w->calls},
+        {"vocab", NULL, &w->vocab}, {"rotate", NULL, &w->rotate}, {"batch", NULL, &w->batch},
+        {"chunk", NULL, &w->chunk}, {"logits", NULL, &w->logits}};
     char *value = strchr(word, '=');
     if (!value)
         return false;
@@ -175,8 +175,8 @@ static gqac_status open_group(worker *w, gqac_sequence **group) {
     const int64_t past = w->past;
     gqac_status status = GQAC_OK;
     for (long i = 0; status == GQAC_OK && i < w->batch; i++) {
-        const gqac_sequence_options options = {.size = sizeof options,
-                                               .final_length = past + w->calls * w->counts[i]};
+        const gqac_sequence_options options = {
+            .size = sizeof options, .kv = w->kv, .final_length = past + w->calls * w->counts[i]};
         status = gqac_sequence_create(w->program, &options, &group[i], &w->diag);
         if (status == GQAC_OK && past && w->n_files)
             status = import_rows(w, group[i]);
@@ -421,9 +421,13 @@ int main(int argc, char **argv) {
     if (kind->open && kind->open(&w) != GQAC_OK)
         return failed(&w);
     const char *level = gqac_program_level(w.program);
+    char profile[256];
+    snprintf(profile, sizeof profile, "%s", gqac_program_profile(w.program));
+    if (w.sequences[0])
+        gqac_sequence_profile(w.sequences[0], profile, sizeof profile);
     printf(
         "ready {\"version\": \"%s\", \"open_ms\": %.3f, \"profile\": \"%s\", \"level\": \"%s\"}\n",
-        gqac_version(), opened, gqac_program_profile(w.program), level ? level : "scalar");
+        gqac_version(), opened, profile, level ? level : "scalar");
     fflush(stdout);
     return serve(&w, kind->run);
 }

@@ -1,7 +1,9 @@
-/* The floor of a step that memory limits: reads a number of bytes once on all threads, each thread a
- * contiguous share, and does nothing with them.
+/* The floor of a step that memory limits: reads a number of bytes once on all threads, each thread
+ * a contiguous share, and does nothing with them.
  *
- *   worker_memory threads=N bytes=B    answers the lines that worker_gqac.c describes
+ *   worker_memory threads=N bytes=B rotate=R
+ *                                      answers the lines that worker_gqac.c describes; a call reads
+ *                                      the next of R pieces of memory, so that caches hold none
  */
 #define _GNU_SOURCE
 #include <stdint.h>
@@ -38,33 +40,38 @@ static double read_once(const uint64_t *words, size_t n, int threads, uint64_t *
 
 int main(int argc, char **argv) {
     int threads = 1;
-    size_t bytes = 0;
+    size_t bytes = 0, rotate = 1;
     for (int i = 1; i < argc; i++) {
         if (!strncmp(argv[i], "threads=", 8))
             threads = atoi(argv[i] + 8);
         else if (!strncmp(argv[i], "bytes=", 6))
             bytes = (size_t)strtoull(argv[i] + 6, NULL, 10);
+        else if (!strncmp(argv[i], "rotate=", 7))
+            rotate = (size_t)strtoull(argv[i] + 7, NULL, 10);
         else
             return 2;
     }
-    uint64_t *words = threads > 0 && bytes ? mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-                                                  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
-                                           : MAP_FAILED;
+    const size_t all = bytes * rotate;
+    uint64_t *words = threads > 0 && all ? mmap(NULL, all, PROT_READ | PROT_WRITE,
+                                                MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+                                         : MAP_FAILED;
     if (words == MAP_FAILED) {
         puts("failed no memory");
         return 4;
     }
-    (void)madvise(words, bytes, MADV_HUGEPAGE);
-    memset(words, 1, bytes);
+    (void)madvise(words, all, MADV_HUGEPAGE);
+    memset(words, 1, all);
     puts("ready {\"version\": \"reads of 8-byte words\", \"open_ms\": 0}");
     fflush(stdout);
     uint64_t sum = 0;
+    size_t call = 0;
     char line[256];
     while (fgets(line, sizeof line, stdin)) {
         const long n = strncmp(line, "run ", 4) ? 0 : strtol(line + 4, NULL, 10);
         printf("times");
         for (long i = 0; i < n; i++)
-            printf(" %.6f", read_once(words, bytes / sizeof *words, threads, &sum));
+            printf(" %.6f", read_once(words + call++ % rotate * (bytes / sizeof *words),
+                                      bytes / sizeof *words, threads, &sum));
         puts("");
         fflush(stdout);
     }

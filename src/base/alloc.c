@@ -89,14 +89,14 @@ void *gqac_aligned_alloc(size_t alignment, size_t bytes) {
     return born(memory);
 }
 
-enum { DATA_ALIGNMENT = 64, HUGE_PAGE = 2 << 20 };
+enum { DATA_ALIGNMENT = 64 };
 
 void *gqac_data_alloc(size_t bytes) {
-    if (bytes < 2 * (size_t)HUGE_PAGE)
+    if (bytes < 2 * (size_t)GQAC_HUGE_PAGE)
         return gqac_aligned_alloc(DATA_ALIGNMENT, bytes);
-    void *memory = gqac_aligned_alloc(HUGE_PAGE, bytes);
+    void *memory = gqac_aligned_alloc(GQAC_HUGE_PAGE, bytes);
     if (memory) /* a hint; the last part gets none, because most of its huge page would be unused */
-        (void)madvise(memory, bytes & ~(size_t)(HUGE_PAGE - 1), MADV_HUGEPAGE);
+        (void)madvise(memory, bytes & ~(size_t)(GQAC_HUGE_PAGE - 1), MADV_HUGEPAGE);
     return memory;
 }
 

@@ -19,7 +19,8 @@ void *gqac_calloc(size_t count, size_t size); /* zeroed; NULL when count * size 
 void *gqac_realloc(void *old, size_t bytes);
 void *gqac_aligned_alloc(size_t alignment, size_t bytes); /* freed with gqac_free */
 /* For the data of tensors and caches: aligned to 64 bytes, and on huge pages if large and the
- * machine has them. Freed with gqac_free. */
+ * machine has them, except for the last part if it does not fill one. Freed with gqac_free. */
+enum { GQAC_HUGE_PAGE = 2 << 20 };
 void *gqac_data_alloc(size_t bytes);
 void gqac_free(void *memory);
 /* Grows an array so that it can hold `need` elements of `size` bytes; if it grows, its capacity at

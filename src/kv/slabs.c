@@ -1,5 +1,6 @@
 /* See slabs.h. A new slab has as many pieces as are in use already, but at most SLAB bytes, so that
- * a short sequence takes little more memory than its blocks. */
+ * a short sequence takes little more memory than its blocks. A slab that ends in the second half of
+ * a huge page is made longer, because blocks on small pages are read more slowly. */
 #include "kv/slabs.h"
 
 #include <stdint.h>
@@ -34,9 +35,11 @@ void kv_slabs_open(kv_slabs *s, size_t bytes) {
 
 static size_t slab_bytes(const kv_slabs *s, size_t pieces) {
     size_t bytes;
-    const bool fits =
-        gqac_mul_size(pieces, s->bytes, &bytes) && gqac_add_size(bytes, ALIGNMENT, &bytes);
-    return fits ? bytes : SIZE_MAX;
+    if (!gqac_mul_size(pieces, s->bytes, &bytes) || !gqac_add_size(bytes, ALIGNMENT, &bytes))
+        return SIZE_MAX;
+    const size_t last = bytes % GQAC_HUGE_PAGE;
+    const bool longer = bytes >= 2 * (size_t)GQAC_HUGE_PAGE && last >= GQAC_HUGE_PAGE / 2;
+    return longer && !gqac_add_size(bytes, GQAC_HUGE_PAGE - last, &bytes) ? SIZE_MAX : bytes;
 }
 
 static void free_slab(kv_slabs *s, kv_slab *slab) {

@@ -121,6 +121,26 @@ static void slabs_grow_with_use(void) {
     kv_slabs_close(&slabs);
 }
 
+/* A large slab ends with a whole huge page, if it needs half of it or more; the budget pays. */
+static void slabs_end_with_huge_pages(void) {
+    enum { PIECE = (512 << 10) + 64 };
+    gqac_budget budget = {.most = 0};
+    kv_slabs slabs;
+    kv_slabs_open(&slabs, PIECE);
+    slabs.budget = &budget;
+    for (int i = 0; i < 8; i++)
+        CU_ASSERT_PTR_NOT_NULL(kv_slabs_take(&slabs)); /* slabs of 1, 1, 2 and 4 pieces */
+    CU_ASSERT_EQUAL(budget.used, 8 * PIECE + 4 * 64);
+    const size_t small = budget.used;
+    CU_ASSERT_PTR_NOT_NULL(kv_slabs_take(&slabs)); /* 8 pieces: a bit more than two pages */
+    CU_ASSERT_EQUAL(budget.used - small, 8 * PIECE + 64);
+    for (int i = 0; i < 8; i++)
+        CU_ASSERT_PTR_NOT_NULL(kv_slabs_take(&slabs)); /* 15 pieces: most of a fourth page */
+    CU_ASSERT_EQUAL(budget.used - small, 8 * PIECE + 64 + 4 * (size_t)GQAC_HUGE_PAGE);
+    kv_slabs_close(&slabs);
+    CU_ASSERT_EQUAL(budget.used, 0);
+}
+
 static int slabs_of(const kv_slabs *slabs) {
     int n = 0;
     for (kv_slab *slab = slabs->first; slab; slab = *(kv_slab **)slab)
@@ -171,6 +191,7 @@ static const unit_case cases[] = {
     {"pieces are scattered", pieces_are_scattered},
 #else
     {"slabs grow with use", slabs_grow_with_use},
+    {"slabs end with whole huge pages", slabs_end_with_huge_pages},
     {"dense pieces leave slabs empty", dense_pieces_leave_slabs_empty},
 #ifdef GQAC_TEST_ALLOC
     {"short memory", short_memory},

@@ -274,14 +274,28 @@ static void tile(work *w, pair_factors *pairs, int64_t key, int64_t begin, store
         weigh_group(w, r, group_size(w, r), v, r == 0 ? next : nothing);
 }
 
-/* Memory of the next block, for prefetching. */
-static ahead next_block(const work *w, const cpu_attend_rows *rows, int64_t key) {
-    if (key + KEYS >= w->u->end || key + KEYS >= w->a->keys)
-        return nothing;
-    if (rows->blocks && !rows->blocks[w->u->b * rows->per_batch + key / KEYS + 1])
-        return nothing; /* after the end of a short row */
-    return (ahead){(const char *)block_at(rows, w->u->b, w->u->head, key / KEYS + 1),
-                   rows->bits ? 2 * rows->bits : 16 * (int)width_of(rows->dtype)};
+/* Memory of the block that begins at a key; NULL: the unit has none. */
+static const char *block_of(const work *w, const cpu_attend_rows *rows, int64_t key) {
+    if (key >= w->u->end || key >= w->a->keys)
+        return NULL;
+    if (rows->blocks && !rows->blocks[w->u->b * rows->per_batch + key / KEYS])
+        return NULL; /* after the end of a short row */
+    return (const char *)block_at(rows, w->u->b, w->u->head, key / KEYS);
+}
+
+/* What is prefetched while a block of keys, or of values, is read: the next block of the same, and
+ * again what is read after this one. */
+static ahead after(const work *w, const cpu_attend_rows *rows, const char *again, int64_t key) {
+    const char *next = block_of(w, rows, key + KEYS);
+    return again ? (ahead){next ? next : again, again,
+                           rows->bits ? 2 * rows->bits : 16 * (int)width_of(rows->dtype)}
+                 : nothing;
+}
+static ahead after_keys(const work *w, int64_t key) {
+    return after(w, &w->a->k, block_of(w, &w->a->v, key), key);
+}
+static ahead after_values(const work *w, int64_t key) {
+    return after(w, &w->a->v, block_of(w, &w->a->k, key + KEYS), key);
 }
 
 /* Writes what the unit shows, except the input of the softmax for visible keys. */
@@ -324,7 +338,7 @@ static void run(const cpu_attend *a, const cpu_attend_unit *u, float *memory) {
         if (a->bf16)
             pair_block(&w, &pairs, key, kt.at, v.at, from, to);
         else
-            score_block(&w, key, kt, next_block(&w, &a->k, key));
+            score_block(&w, key, kt, after_keys(&w, key));
         for (int64_t begin = key; begin < key + KEYS; begin += TILE) {
             if (begin / a->split != split) {
                 if (split >= 0)
@@ -332,7 +346,7 @@ static void run(const cpu_attend *a, const cpu_attend_unit *u, float *memory) {
                 split = begin / a->split;
                 begin_split(&w);
             }
-            tile(&w, &pairs, key, begin, v, next_block(&w, &a->v, key));
+            tile(&w, &pairs, key, begin, v, after_values(&w, key));
         }
     }
     if (split >= 0)

@@ -15,13 +15,20 @@ enum {
 /* Vectors of a tile with mr rows, all in registers. */
 #define NB(mr) (V16_REGISTERS >= 32 ? 4 : (mr) == 1 ? 4 : (mr) == 2 ? 2 : 1)
 
-/* Memory to prefetch while a kernel works on as many elements. */
+/* Memory to prefetch while a kernel works on as many elements. A processor drops prefetches when
+ * too many are under way, and a kernel is faster than memory, so each line is prefetched a second
+ * time, nearer to its use. */
 typedef struct ahead {
-    const char *at; /* NULL: none */
-    int line;       /* bytes of 16 elements there */
+    const char *at;    /* NULL: none */
+    const char *again; /* what was prefetched before, and is read next */
+    int line;          /* bytes of 16 elements there */
 } ahead;
 
-static const ahead nothing = {NULL, 0};
+static const ahead nothing = {NULL, NULL, 0};
+
+/* The cache to prefetch to: with many registers each key is loaded once, so the first-level cache
+ * need not keep the block that is read now. */
+enum { LOCALITY = V16_REGISTERS >= 32 ? 3 : 2 };
 
 /* How elements are stored. Codes stand for code * scale, see codes.h; those of FORM_K8 and FORM_K4
  * have a scale for each key. */
@@ -49,6 +56,13 @@ VEC_FN v16 load_form(const form form, const bool keys, const void *b, int64_t at
         return v16_load_i4_pairs((const uint8_t *)b + at / 2);
     return load_as(form == FORM_F32 ? GQAC_F32 : form == FORM_F16 ? GQAC_F16 : GQAC_BF16, b, at);
 }
+
+/* Vectors of elements in a cache line. */
+#define PER_LINE(form)                                                                             \
+    ((form) == FORM_F32                          ? 1                                               \
+     : (form) == FORM_F16 || (form) == FORM_BF16 ? 2                                               \
+     : (form) == FORM_I4 || (form) == FORM_K4    ? 8                                               \
+                                                 : 4)
 
 /* c[r][0 .. 16 nb) = (c[r] * alpha[r], or 0) + sum over i < n of a[r * rs + i] * b[i][..], one
  * chain each, ascending; b[i][..] begins at element `at` + i * ldb. Scales of channels are those of
@@ -90,8 +104,12 @@ VEC_FN void chains(const form form, const bool keys, const int mr, const int nb,
         if (next.at) {
             UNROLL(8)
             for (int t = 0; t < nb; t++)
-                __builtin_prefetch(next.at + next.line * t, 0, 2);
+                if ((i * nb + t) % PER_LINE(form) == 0) {
+                    __builtin_prefetch(next.again + next.line * t, 0, LOCALITY);
+                    __builtin_prefetch(next.at + next.line * t, 0, LOCALITY);
+                }
             next.at += next.line * nb;
+            next.again += next.line * nb;
         }
         a++;
         at += ldb;
@@ -105,7 +123,8 @@ VEC_FN void chains(const form form, const bool keys, const int mr, const int nb,
 #define VECTORS(form, keys, mr, rs, alpha)                                                         \
     int t = from;                                                                                  \
     for (; t + NB(mr) <= to; t += NB(mr)) {                                                        \
-        const ahead part = {next.at + (ptrdiff_t)next.line * n * (t - from), next.line};           \
+        const ptrdiff_t before = (ptrdiff_t)next.line * n * (t - from);                            \
+        const ahead part = {next.at + before, next.again + before, next.line};                     \
         if (next.at)                                                                               \
             chains(form, keys, mr, NB(mr), rs, n, a, b, at + 16 * t, keys ? 0 : 16 * t, ldb,       \
                    c + 16 * t, ldc, alpha, part);                                                  \

@@ -66,7 +66,9 @@ class Tiles(Case):
         names = ("llama", "qwen3.5", "lfm2", "gemma2", "gpt-oss") if FULL else ("llama", "qwen3.5")
         for name in names:
             for via in ("prefix", "snapshot"):
-                self.equal(model(name), "--via", via, *(() if FULL else ("--splits", "67,30")))
+                self.equal(model(name), "--via", via,
+                           *(("--kv", "contiguous,quantised,quantised4") if FULL
+                             else ("--splits", "67,30")))
 
     def test_constants_are_in_force(self):
         """Other cuts, other bits, near the same values."""

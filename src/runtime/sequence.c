@@ -299,6 +299,9 @@ static gqac_status check_past(const kv_slot *slot, const gqac_tensor *t, int64_t
     }
     if (slot->rows)
         return GQAC_OK;
+    if (t->dims[2] < 0)
+        GQAC_FAIL(diag, GQAC_INVALID_INPUT, "'%s' has %lld rows", slot->past,
+                  (long long)t->dims[2]);
     if (*length >= 0 && t->dims[2] != *length)
         GQAC_FAIL(diag, GQAC_INVALID_INPUT, "'%s' has %lld rows, the others have %lld", slot->past,
                   (long long)t->dims[2], (long long)*length);

@@ -254,8 +254,20 @@ static kv_block *create(kv_slabs *slabs, bool dense) {
     if (!block)
         return NULL;
     atomic_init(&block->references, 1);
+    block->data = block->own;
     block->tails = NULL;
     memset(block->data, KV_UNWRITTEN, slabs->bytes - sizeof *block);
+    return block;
+}
+
+/* A block of the next `bytes` bytes of an image. */
+static kv_block *map(kv_image *image, size_t bytes) {
+    kv_block *block = gqac_data_alloc(sizeof *block); /* aligned as the struct is */
+    if (!block)
+        return NULL;
+    atomic_init(&block->references, 1);
+    block->data = kv_image_next(image, bytes);
+    block->tails = NULL;
     return block;
 }
 
@@ -289,6 +301,34 @@ kv_block *kv_block_create(kv_pool *pool, const kv_kind *kind, bool tails) {
     }
     memset(block->tails, KV_UNWRITTEN, pool->tail_bytes);
     return block;
+}
+
+kv_block *kv_block_map(kv_pool *pool, const kv_kind *kind, bool tails, kv_image *image) {
+    size_t number;
+    if (!take_number(&pool->numbers, &number))
+        return NULL;
+    kv_block *block = map(image, pool->bytes[kind->part]);
+    if (!block) {
+        release_number(&pool->numbers, number);
+        return NULL;
+    }
+    block->part = kind->part;
+    block->id = (kv_block_id){.number = number, .version = next_version(pool)};
+    block->reserved = 0;
+    if (tails && pool->tail_bytes)
+        block->tails = kv_image_next(image, pool->tail_bytes);
+    return block;
+}
+
+kv_block *kv_window_map(kv_pool *pool, kv_image *image) {
+    kv_block *block = map(image, pool->bytes[KV_WINDOW]);
+    if (block)
+        block->part = KV_WINDOW;
+    return block;
+}
+
+kv_block *kv_state_map(kv_pool *pool, kv_image *image) {
+    return map(image, pool->state_bytes);
 }
 
 kv_block *kv_window_create(kv_pool *pool) {
@@ -373,7 +413,7 @@ kv_block *kv_block_share(kv_block *block) {
 }
 
 void kv_block_drop_tails(kv_pool *pool, kv_block *block) {
-    if (!block->tails || atomic_load(&block->references) > 1)
+    if (!block->tails || kv_block_is_mapped(block) || atomic_load(&block->references) > 1)
         return;
     kv_slabs_give(&pool->tails, block->tails);
     block->tails = NULL;
@@ -384,12 +424,20 @@ void kv_block_release(kv_pool *pool, kv_block *block) {
         return;
     if (block->part != KV_WINDOW)
         release_number(&pool->numbers, block->id.number);
+    if (kv_block_is_mapped(block)) {
+        gqac_free(block);
+        return;
+    }
     if (block->tails)
         kv_slabs_give(&pool->tails, block->tails);
     kv_slabs_give(&pool->blocks[block->part], block);
 }
 
 void kv_state_release(kv_pool *pool, kv_block *state) {
-    if (unreference(state))
+    if (!unreference(state))
+        return;
+    if (kv_block_is_mapped(state))
+        gqac_free(state);
+    else
         kv_slabs_give(&pool->states, state);
 }

@@ -87,6 +87,10 @@ gqac_status kv_sequence_create(kv_pool *pool, const char *kind, int64_t capacity
                                kv_sequence **sequence, gqac_diag *diag);
 void kv_sequence_free(kv_sequence *sequence);
 const char *kv_sequence_kind(const kv_sequence *sequence);
+/* Do the blocks of two sequences hold the same rows in the same form? Then a fork of one may get
+ * the kind of the other. */
+bool kv_sequences_interchange(const kv_sequence *a, const kv_sequence *b);
+void kv_sequence_set_kind(kv_sequence *fork, const kv_sequence *other);
 /* For a fork: another maximum, not less than its length; 0: none. */
 void kv_sequence_set_capacity(kv_sequence *sequence, int64_t capacity);
 /* What the kind adds to the profile of the program: "/kv8" or "/kv4", or "" if it changes no bit of
@@ -180,6 +184,7 @@ kv_block_id kv_block_identity(const kv_sequence *sequence, int64_t position);
 size_t kv_pool_state_bytes(const kv_pool *pool); /* of one state; 0: no slot is a state */
 size_t kv_pool_states_in_use(kv_pool *pool);     /* shared states count once */
 int64_t kv_states_most(int64_t length);          /* maximum for a sequence of that length */
+enum { KV_STATES_MOST = 64 };                    /* more than for any length */
 /* Maximum number of blocks whose slots with a tail are kept by a sequence of that length. */
 int64_t kv_tails_most(const kv_pool *pool, int64_t length);
 /* For slots with a window that have blocks of their own: returns their bytes in one block, else 0;
@@ -204,14 +209,35 @@ int kv_states_kept(const kv_sequence *sequence);
 /* Returns one of them; positions ascend with i. */
 const void *kv_state_kept(const kv_sequence *sequence, int slot, int i);
 int64_t kv_state_position(const kv_sequence *sequence, int i); /* number of tokens before it */
+/* Images. The blocks and states of a sequence, one after another, as they are in memory: of each
+ * block the slots of its part, those with a tail if a state needs them, and those with a window if
+ * they are kept apart; then the states. Their bytes depend on the target, and on the version of
+ * gqac: see kv_layout_digest. A sequence can read an image in place, which must be aligned to 64
+ * bytes and is never written: a block that a step would write is copied, as a shared one is. */
+typedef struct kv_image {
+    const unsigned char *at; /* what has not been mapped yet */
+} kv_image;
+/* Sets the bytes of the blocks and of the states in the image of a sequence: `length` tokens,
+ * states at n ascending positions, and no rows of windows before `kept`. False: an overflow. */
+bool kv_image_bytes(const kv_pool *pool, const kv_kind *kind, int64_t length, int n,
+                    const int64_t *positions, int64_t kept, size_t *blocks, size_t *states);
+/* Writes the image of a sequence. */
+void kv_image_write(const kv_sequence *sequence, unsigned char *image);
+/* A digest of where each row of a block lies, and in which form: that of blocks with known rows.
+ * NO_MEMORY, CAPACITY. */
+gqac_status kv_layout_digest(kv_pool *pool, const kv_kind *kind, unsigned char digest[32],
+                             gqac_diag *diag);
+
 /* Like reserve, for an empty sequence that is to be loaded or imported: allocates blocks for
  * `total` tokens, and states at n ascending positions, the last of which is `total`. The caller
  * writes all of them, then publishes. The state at `base` is kept until the sequence is rewound to
  * a length before it; 0: there is no such state. Slots with a tail keep only the rows before these
- * positions; slots with a window, in blocks of their own, none before `kept`. */
+ * positions; slots with a window, in blocks of their own, none before `kept`. With an image, which
+ * must outlive the sequence and all that share blocks with it, nothing is allocated but tables, and
+ * nothing is to be written; the sequence itself must not be extended. */
 gqac_status kv_sequence_restore(kv_sequence *sequence, int64_t total, int n,
                                 const int64_t *positions, int64_t base, int64_t kept,
-                                gqac_diag *diag);
+                                kv_image *image, gqac_diag *diag);
 /* Returns the bytes of the blocks and states of a sequence, and sets *shared to the part that other
  * sequences hold too. */
 size_t kv_sequence_bytes(const kv_sequence *sequence, size_t *shared);

@@ -30,18 +30,28 @@ struct kv_kind {
  * `columns`. */
 typedef struct kv_block {
     atomic_size_t references;
+    unsigned char *data;  /* `own`, or a part of an image, which is only read */
     unsigned char *tails; /* NULL: there are no such slots, or they are not kept */
     kv_block_id id;       /* in a state or KV_WINDOW, this and the next field are unused */
     int64_t reserved;     /* number of rows reserved since the block got its version */
     kv_part part;         /* in a state, unused */
-    _Alignas(64) unsigned char data[];
+    _Alignas(64) unsigned char own[];
 } kv_block;
+
+/* Was the block, or state, not created but mapped? */
+static inline bool kv_block_is_mapped(const kv_block *block) {
+    return block->data != block->own;
+}
 
 /* Creates a block with one reference, filled with NaN bytes; `tails`: with memory for slots that
  * have a tail. NULL: out of memory. */
 kv_block *kv_block_create(kv_pool *pool, const kv_kind *kind, bool tails);
 /* The same for KV_WINDOW. */
 kv_block *kv_window_create(kv_pool *pool);
+/* The same three with the next bytes of an image instead of memory of the pool. */
+kv_block *kv_block_map(kv_pool *pool, const kv_kind *kind, bool tails, kv_image *image);
+kv_block *kv_window_map(kv_pool *pool, kv_image *image);
+kv_block *kv_state_map(kv_pool *pool, kv_image *image);
 /* Creates a block with a copy of the first `rows` rows of `old`, the others filled with NaN bytes;
  * NULL: out of memory. */
 kv_block *kv_block_copy(kv_pool *pool, const kv_kind *kind, kv_block *old, int64_t rows);
@@ -97,7 +107,7 @@ int64_t kv_pool_window(const kv_pool *pool);
 bool kv_pool_has_codes(const kv_pool *pool); /* some slot is coded */
 
 enum { KV_UNWRITTEN = 0xFF }; /* of a byte: NaN in every float type */
-enum { KV_MARKS = 64 };       /* more than kv_states_most of any length */
+enum { KV_MARKS = KV_STATES_MOST };
 
 /* The state after `position` tokens. */
 typedef struct kv_mark {
@@ -114,6 +124,26 @@ typedef struct kv_states {
     kv_block *spare;         /* not in use, kept because decoding alternates between two states */
 } kv_states;
 
+struct kv_sequence {
+    kv_pool *pool;
+    const kv_kind *kind;
+    int64_t capacity, length;
+    size_t n_blocks, allocated; /* blocks in the table; capacity of the table */
+    kv_block **table;
+    kv_block **windows; /* of the slots with a window, from `dropped` on; NULL: not apart */
+    size_t dropped;
+    kv_states states;
+};
+
+/* True if a block has some of the rows in the tail before a position. */
+static inline bool kv_in_tail(const kv_pool *pool, size_t block, int64_t position) {
+    const int64_t begin = (int64_t)block * GQAC_KV_BLOCK;
+    return begin < position && begin + GQAC_KV_BLOCK > position - kv_pool_tail(pool);
+}
+
+/* The next bytes of an image. */
+unsigned char *kv_image_next(kv_image *image, size_t bytes);
+
 /* The parts of the kv_sequence_* functions that concern states; in pools without states they do
  * nothing. */
 gqac_status kv_states_reserve(kv_pool *pool, kv_states *states, int64_t length, int64_t total,
@@ -124,6 +154,6 @@ void kv_states_rewind(kv_pool *pool, kv_states *states, int64_t length);
 void kv_states_fork(const kv_states *states, kv_states *fork);
 int64_t kv_states_reach(const kv_states *states, int64_t length);
 gqac_status kv_states_restore(kv_pool *pool, kv_states *states, int n, const int64_t *positions,
-                              int64_t base, gqac_diag *diag);
+                              int64_t base, kv_image *image, gqac_diag *diag);
 
 #endif

@@ -13,17 +13,6 @@
 #include "base/alloc.h"
 #include "kv/kv_impl.h"
 
-struct kv_sequence {
-    kv_pool *pool;
-    const kv_kind *kind;
-    int64_t capacity, length;
-    size_t n_blocks, allocated; /* blocks in the table; capacity of the table */
-    kv_block **table;
-    kv_block **windows; /* of the slots with a window, from `dropped` on; NULL: not apart */
-    size_t dropped;
-    kv_states states;
-};
-
 static gqac_status create(kv_pool *pool, const kv_kind *kind, int64_t capacity,
                           kv_sequence **sequence, gqac_diag *diag) {
     kv_sequence *s = gqac_calloc(1, sizeof *s);
@@ -73,6 +62,15 @@ void kv_sequence_free(kv_sequence *sequence) {
 
 const char *kv_sequence_kind(const kv_sequence *sequence) {
     return sequence->kind->name;
+}
+
+bool kv_sequences_interchange(const kv_sequence *a, const kv_sequence *b) {
+    return a->kind->part == b->kind->part && a->kind->window == b->kind->window;
+}
+
+void kv_sequence_set_kind(kv_sequence *fork, const kv_sequence *other) {
+    assert(kv_sequences_interchange(fork, other));
+    fork->kind = other->kind;
 }
 
 const char *kv_sequence_profile(const kv_sequence *sequence) {
@@ -145,10 +143,14 @@ static gqac_status own_last(kv_sequence *s, gqac_diag *diag) {
     return s->windows && last >= s->dropped ? own(s, &s->windows[last], diag) : GQAC_OK;
 }
 
-/* Adds one block. */
-static gqac_status add_block(kv_sequence *s, bool tails, bool window, gqac_diag *diag) {
-    kv_block *block = kv_block_create(s->pool, s->kind, tails);
-    if (block && window && !(s->windows[s->n_blocks] = kv_window_create(s->pool))) {
+/* Adds one block; image NULL: it is created. */
+static gqac_status add_block(kv_sequence *s, bool tails, bool window, kv_image *image,
+                             gqac_diag *diag) {
+    kv_block *block = image ? kv_block_map(s->pool, s->kind, tails, image)
+                            : kv_block_create(s->pool, s->kind, tails);
+    if (block && window &&
+        !(s->windows[s->n_blocks] =
+              image ? kv_window_map(s->pool, image) : kv_window_create(s->pool))) {
         kv_block_release(s->pool, block);
         block = NULL;
     }
@@ -165,12 +167,6 @@ static void reserve_rows(const kv_sequence *s, int64_t total) {
         kv_block_reserve(s->pool, s->table[at / GQAC_KV_BLOCK], row,
                          end < GQAC_KV_BLOCK ? end : GQAC_KV_BLOCK);
     }
-}
-
-/* True if a block has some of the rows in the tail before a position. */
-static bool in_tail(const kv_sequence *s, size_t block, int64_t position) {
-    const int64_t begin = (int64_t)block * GQAC_KV_BLOCK;
-    return begin < position && begin + GQAC_KV_BLOCK > position - kv_pool_tail(s->pool);
 }
 
 /* The first row that queries at `position` and later read of a slot with that window. */
@@ -195,9 +191,9 @@ int64_t kv_windows_most(const kv_pool *pool, int64_t length) {
 
 /* Reserves blocks for `total` tokens. n >= 0: slots with a tail are needed only before the n
  * positions, and slots with a window only where a sequence of `total` tokens keeps them; n < 0:
- * everywhere. `kept`: as in kv_sequence_restore. */
+ * everywhere. `kept`, `image`: as in kv_sequence_restore. */
 static gqac_status reserve_blocks(kv_sequence *s, int64_t total, int n, const int64_t *positions,
-                                  int64_t kept, gqac_diag *diag) {
+                                  int64_t kept, kv_image *image, gqac_diag *diag) {
     if (total < 0)
         GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "cannot reserve %lld tokens", (long long)total);
     if (s->capacity && total > s->capacity) {
@@ -216,8 +212,8 @@ static gqac_status reserve_blocks(kv_sequence *s, int64_t total, int n, const in
     while (status == GQAC_OK && s->n_blocks < need) {
         bool tails = n < 0;
         for (int i = 0; i < n && !tails; i++)
-            tails = in_tail(s, s->n_blocks, positions[i]);
-        status = add_block(s, tails, s->windows && s->n_blocks >= s->dropped, diag);
+            tails = kv_in_tail(s->pool, s->n_blocks, positions[i]);
+        status = add_block(s, tails, s->windows && s->n_blocks >= s->dropped, image, diag);
     }
     if (status == GQAC_OK && total > s->length)
         status = own_last(s, diag);
@@ -230,7 +226,7 @@ static gqac_status reserve_blocks(kv_sequence *s, int64_t total, int n, const in
 
 gqac_status kv_sequence_reserve(kv_sequence *s, int64_t total, gqac_diag *diag) {
     const size_t before = s->n_blocks;
-    GQAC_TRY(reserve_blocks(s, total, -1, NULL, 0, diag));
+    GQAC_TRY(reserve_blocks(s, total, -1, NULL, 0, NULL, diag));
     const gqac_status status = kv_states_reserve(s->pool, &s->states, s->length, total, diag);
     if (status != GQAC_OK)
         shrink(s, before);
@@ -238,11 +234,12 @@ gqac_status kv_sequence_reserve(kv_sequence *s, int64_t total, gqac_diag *diag) 
 }
 
 gqac_status kv_sequence_restore(kv_sequence *s, int64_t total, int n, const int64_t *positions,
-                                int64_t base, int64_t kept, gqac_diag *diag) {
+                                int64_t base, int64_t kept, kv_image *image, gqac_diag *diag) {
     assert(s->length == 0 && (!n || positions[n - 1] == total));
     shrink(s, 0);
-    GQAC_TRY(reserve_blocks(s, total, n, positions, kept, diag));
-    const gqac_status status = kv_states_restore(s->pool, &s->states, n, positions, base, diag);
+    GQAC_TRY(reserve_blocks(s, total, n, positions, kept, image, diag));
+    const gqac_status status =
+        kv_states_restore(s->pool, &s->states, n, positions, base, image, diag);
     if (status != GQAC_OK)
         shrink(s, 0);
     return status;
@@ -288,7 +285,7 @@ static void drop_tails(kv_sequence *s) {
     for (size_t block = 0; block < blocks_for(s->length); block++) {
         bool needed = false;
         for (int i = 0; i < states->n && !needed; i++)
-            needed = in_tail(s, block, states->marks[i].position);
+            needed = kv_in_tail(s->pool, block, states->marks[i].position);
         if (!needed)
             kv_block_drop_tails(s->pool, s->table[block]);
     }

@@ -37,7 +37,7 @@ int64_t kv_tails_most(const kv_pool *pool, int64_t length) {
 }
 
 static void drop(kv_pool *pool, kv_states *s, kv_block *state) {
-    if (!s->spare && atomic_load(&state->references) == 1)
+    if (!s->spare && !kv_block_is_mapped(state) && atomic_load(&state->references) == 1)
         s->spare = state;
     else
         kv_state_release(pool, state);
@@ -116,11 +116,11 @@ void kv_states_fork(const kv_states *s, kv_states *fork) {
 }
 
 gqac_status kv_states_restore(kv_pool *pool, kv_states *s, int n, const int64_t *positions,
-                              int64_t base, gqac_diag *diag) {
+                              int64_t base, kv_image *image, gqac_diag *diag) {
     assert(!s->n && n <= KV_MARKS);
     drop_due(pool, s);
     for (int i = 0; i < n; i++) {
-        kv_block *state = kv_state_create(pool);
+        kv_block *state = image ? kv_state_map(pool, image) : kv_state_create(pool);
         if (!state) {
             drop_due(pool, s);
             return kv_state_fail(pool, diag);

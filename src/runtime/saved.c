@@ -1,7 +1,8 @@
 /* A sequence in one piece of memory, which is also a snapshot file.
  *
  *   header      512 bytes  model, lengths, the sections and their digests, digest of the header
- *   geometry    i64        of each slot: heads, head size, type, rows, tail
+ *   geometry    i64        of each slot: heads, head size, type, rows, tail; in an image then the
+ *                          digest of its layout
  *   positions   i64        how many tokens each of its states has seen
  *   ids         i64        of its tokens, but for those that were imported
  *   rows        each slot of which all rows are kept, canonical: [heads][tokens][head_size]; of a
@@ -10,10 +11,12 @@
  *               the state of each slot with a tail, [heads][tail][head_size], zeros after them when
  *               there are fewer
  *
+ * An image has blocks and states as they are in memory (kv.h) in place of the last two.
+ *
  * Every part begins at a multiple of 64 bytes, with zeros before it; the digest of a section covers
  * them. All of it is checked before a sequence is made. Anyone can compute a digest, so lengths,
  * positions and ids are checked as well. */
-#include "runtime/saved.h"
+#include "runtime/saved_impl.h"
 
 #include <stdint.h>
 #include <stdio.h>
@@ -25,12 +28,14 @@
 #include "base/sized.h"
 #include "base/str.h"
 
-enum { VERSION = 3, BYTE_ORDER_MARK = 0x01020304, LINE = 64, GEOMETRY = 5 };
-static const char magic[8] = "GQACSEQ";
+enum { LINE = SAVED_LINE, GEOMETRY = 5, LAYOUT = 32 / sizeof(int64_t) /* of a digest */ };
+static const char contradiction[] = "its lengths contradict each other";
 
 typedef saved_header header;
 
-_Static_assert(sizeof(header) == 8 * LINE, "layout");
+static bool is_image(const header *h) {
+    return !memcmp(h->magic, saved_magics[SAVED_IMAGE], sizeof h->magic);
+}
 
 /* A part: one slot of rows (state is -1), or one slot of a state. */
 typedef struct part {
@@ -102,21 +107,44 @@ static void place_section(header *h, saved_section i, size_t *end, size_t n, boo
     h->sections[i].bytes = *end - h->sections[i].offset;
 }
 
-/* Sets the offsets of all sections, and the total length, from the lengths in the header. False:
- * the size overflows. */
-static bool lay_out(const gqac_program *p, header *h) {
+/* Sets the offsets of the first three sections from the lengths in the header, and *end to the end
+ * of the last. False: the size overflows. */
+static bool lay_out_lists(const gqac_program *p, header *h, size_t *end) {
     const int64_t ids = h->tokens + h->missing - h->given;
     bool fits = true;
-    size_t end = sizeof *h;
-    place_section(h, SAVED_GEOMETRY, &end, (size_t)p->n_kv * GEOMETRY, &fits);
-    place_section(h, SAVED_POSITIONS, &end, (size_t)h->states, &fits);
-    place_section(h, SAVED_IDS, &end, (size_t)ids, &fits);
-    h->sections[SAVED_ROWS].offset = end;
+    *end = sizeof *h;
+    place_section(h, SAVED_GEOMETRY, end, (size_t)p->n_kv * GEOMETRY + (is_image(h) ? LAYOUT : 0),
+                  &fits);
+    place_section(h, SAVED_POSITIONS, end, (size_t)h->states, &fits);
+    place_section(h, SAVED_IDS, end, (size_t)ids, &fits);
+    h->sections[SAVED_ROWS].offset = *end;
+    return fits;
+}
+
+/* Sets the offsets of all sections of the canonical form, and the total length. False: the size
+ * overflows. */
+static bool lay_out(const gqac_program *p, header *h) {
+    size_t end = 0;
+    bool fits = lay_out_lists(p, h, &end);
     fits = fits && visit_slots(p, h, -1, &end, NULL, NULL, NULL);
     h->sections[SAVED_ROWS].bytes = end - h->sections[SAVED_ROWS].offset;
     h->sections[SAVED_STATES].offset = end;
     fits = fits && visit_states(p, h, &end, NULL, NULL, NULL);
     h->sections[SAVED_STATES].bytes = end - h->sections[SAVED_STATES].offset;
+    h->bytes = end;
+    return fits;
+}
+
+/* The same of an image, whose states are at those positions. */
+static bool lay_out_image(const gqac_program *p, const kv_kind *kind, const int64_t *positions,
+                          header *h) {
+    size_t begin = 0, rows = 0, states = 0, middle = 0, end = 0;
+    const bool fits = lay_out_lists(p, h, &begin) &&
+                      kv_image_bytes(p->pool, kind, h->tokens, (int)h->states, positions, h->kept,
+                                     &rows, &states) &&
+                      gqac_add_size(begin, rows, &middle) && gqac_add_size(middle, states, &end);
+    h->sections[SAVED_ROWS].bytes = rows;
+    h->sections[SAVED_STATES] = (saved_part){.offset = middle, .bytes = states};
     h->bytes = end;
     return fits;
 }
@@ -136,23 +164,6 @@ gqac_status saved_fingerprint(const gqac_program *p, unsigned char digest[32], g
     return printed ? GQAC_OK : gqac_diag_oom(diag, "the text of a graph");
 }
 
-static void digest_header(const header *h, unsigned char digest[32]) {
-    header clean = *h;
-    gqac_sha256 state;
-    memset(clean.digest, 0, sizeof clean.digest);
-    gqac_sha256_init(&state);
-    gqac_sha256_update(&state, &clean, sizeof clean);
-    gqac_sha256_final(&state, digest);
-}
-
-static void digest_section(const unsigned char *data, const saved_part *section,
-                           unsigned char digest[32]) {
-    gqac_sha256 state;
-    gqac_sha256_init(&state);
-    gqac_sha256_update(&state, data + section->offset, (size_t)section->bytes);
-    gqac_sha256_final(&state, digest);
-}
-
 static void write_geometry(const gqac_program *p, int64_t *out) {
     for (int i = 0; i < p->n_kv; i++, out += GEOMETRY) {
         const kv_slot *s = &p->kv[i];
@@ -169,9 +180,9 @@ static gqac_status check_alignment(const void *data, gqac_diag *diag) {
 
 /* ---- saving -------------------------------------------------------------- */
 
-static header describe(const gqac_sequence *s) {
-    header h = {.version = VERSION, .byte_order = BYTE_ORDER_MARK};
-    memcpy(h.magic, magic, sizeof magic);
+static header describe_lengths(const gqac_sequence *s, saved_form form) {
+    header h = {.version = SAVED_VERSION, .byte_order = SAVED_BYTE_ORDER};
+    memcpy(h.magic, saved_magics[form], sizeof h.magic);
     h.tokens = kv_sequence_length(s->kv);
     h.missing = s->missing;
     h.given = s->given;
@@ -183,13 +194,37 @@ static header describe(const gqac_sequence *s) {
     h.kept = kv_sequence_kept(s->kv);
     strncpy(h.kind, kv_sequence_kind(s->kv), sizeof h.kind - 1);
     gqac_sequence_profile(s, h.profile, sizeof h.profile);
-    (void)lay_out(s->program, &h); /* cannot overflow: it is less than the sequence has in memory
-                                      now */
     return h;
 }
 
+/* The header but for digests. No size can overflow: a sequence has as much in memory now. */
+static gqac_status describe(const gqac_sequence *s, saved_form form, header *h, gqac_diag *diag) {
+    int64_t positions[KV_STATES_MOST];
+    const kv_kind *kind = NULL;
+    *h = describe_lengths(s, form);
+    if (form == SAVED_CANONICAL) {
+        (void)lay_out(s->program, h);
+        return GQAC_OK;
+    }
+    for (int i = 0; i < h->states; i++)
+        positions[i] = kv_state_position(s->kv, i);
+    GQAC_TRY(kv_pool_kind(s->program->pool, h->kind, &kind, diag));
+    (void)lay_out_image(s->program, kind, positions, h);
+    return GQAC_OK;
+}
+
+gqac_status saved_bytes(const gqac_sequence *sequence, saved_form form, size_t *bytes,
+                        gqac_diag *diag) {
+    header h;
+    GQAC_TRY(describe(sequence, form, &h, diag));
+    *bytes = (size_t)h.bytes;
+    return GQAC_OK;
+}
+
 size_t gqac_sequence_save_bytes(const gqac_sequence *sequence) {
-    return (size_t)describe(sequence).bytes;
+    size_t bytes = 0;
+    (void)saved_bytes(sequence, SAVED_CANONICAL, &bytes, NULL); /* only images can fail */
+    return bytes;
 }
 
 static void read_part(gqac_sequence *s, unsigned char *data, const part *part) {
@@ -209,10 +244,32 @@ static void write_lists(const gqac_sequence *s, const header *h, unsigned char *
         memcpy(data + h->sections[SAVED_IDS].offset, s->ids, (size_t)ids * sizeof *s->ids);
 }
 
+static size_t layout_offset(const gqac_program *p, const header *h) {
+    return (size_t)h->sections[SAVED_GEOMETRY].offset +
+           (size_t)p->n_kv * GEOMETRY * sizeof(int64_t);
+}
+
+/* Blocks, states and the digest of the layout. */
+static gqac_status write_image(const gqac_sequence *s, const header *h, unsigned char *data,
+                               gqac_diag *diag) {
+    const gqac_program *p = s->program;
+    const kv_kind *kind = NULL;
+    GQAC_TRY(kv_pool_kind(p->pool, h->kind, &kind, diag));
+    GQAC_TRY(kv_layout_digest(p->pool, kind, data + layout_offset(p, h), diag));
+    kv_image_write(s->kv, data + h->sections[SAVED_ROWS].offset);
+    return GQAC_OK;
+}
+
 gqac_status gqac_sequence_save(const gqac_sequence *sequence, void *data, size_t bytes,
                                gqac_diag *diag) {
+    return saved_write(sequence, SAVED_CANONICAL, data, bytes, diag);
+}
+
+gqac_status saved_write(const gqac_sequence *sequence, saved_form form, void *data, size_t bytes,
+                        gqac_diag *diag) {
     gqac_sequence *s = (gqac_sequence *)sequence; /* only read_part is called */
-    header h = describe(sequence);
+    header h;
+    GQAC_TRY(describe(sequence, form, &h, diag));
     GQAC_TRY(check_alignment(data, diag));
     if (bytes < h.bytes)
         GQAC_FAIL(diag, GQAC_INVALID_INPUT, "the sequence needs %zu bytes, the buffer has %zu",
@@ -220,21 +277,18 @@ gqac_status gqac_sequence_save(const gqac_sequence *sequence, void *data, size_t
     GQAC_TRY(saved_fingerprint(sequence->program, h.program, diag));
     memset(data, 0, (size_t)h.bytes);
     write_lists(sequence, &h, data);
-    visit_parts(sequence->program, &h, read_part, s, data);
+    if (form == SAVED_IMAGE)
+        GQAC_TRY(write_image(sequence, &h, data, diag));
+    else
+        visit_parts(sequence->program, &h, read_part, s, data);
     for (int i = 0; i < SAVED_SECTIONS; i++)
-        digest_section(data, &h.sections[i], h.sections[i].digest);
-    digest_header(&h, h.digest);
+        saved_digest_section(data, &h.sections[i], h.sections[i].digest);
+    saved_digest_header(&h, h.digest);
     memcpy(data, &h, sizeof h);
     return GQAC_OK;
 }
 
 /* ---- loading ------------------------------------------------------------- */
-
-static gqac_status refuse(gqac_diag *diag, const char *why) {
-    gqac_diag_set(diag, GQAC_INVALID_INPUT, "not a saved sequence: %s", why);
-    gqac_diag_hint(diag, "save the sequence again with this version of gqac");
-    return GQAC_INVALID_INPUT;
-}
 
 /* True if some slot has rows; without such slots nothing can have been imported. */
 static bool has_rows(const gqac_program *p) {
@@ -284,75 +338,22 @@ static bool sound_ids(const gqac_program *p, const int64_t *ids, int64_t n) {
     return true;
 }
 
-bool saved_begins(const void *data, size_t n) {
-    return n >= sizeof magic && !memcmp(data, magic, sizeof magic);
-}
-
-gqac_status saved_check_header(const void *data, size_t n, uint64_t bytes, header *h,
-                               gqac_diag *diag) {
-    static const char *const names[] = {"geometry", "positions", "ids", "rows", "states"};
-    unsigned char digest[32];
-    uint64_t end = sizeof *h;
-    if (n < sizeof *h)
-        return refuse(diag, "it is too short");
-    memcpy(h, data, sizeof *h);
-    if (memcmp(h->magic, magic, sizeof magic) != 0)
-        return refuse(diag, "the first bytes are wrong");
-    if (h->version != VERSION || h->byte_order != BYTE_ORDER_MARK)
-        return refuse(diag,
-                      "it was written by another version, or on a machine of another byte order");
-    digest_header(h, digest);
-    if (memcmp(digest, h->digest, sizeof digest) != 0)
-        return refuse(diag, "the checksum of the header is wrong");
-    if (h->bytes != bytes)
-        return refuse(diag, "it does not have the length that it was saved with");
-    for (int i = 0; i < SAVED_SECTIONS; i++) {
-        const saved_part *s = &h->sections[i];
-        if (s->offset != end || s->bytes > bytes - end || s->bytes % LINE) {
-            char why[64];
-            snprintf(why, sizeof why, "the offset or length of its %s is wrong", names[i]);
-            return refuse(diag, why);
-        }
-        end += s->bytes;
-    }
-    const int64_t most = INT32_MAX;
-    if (end != bytes || h->tokens < 0 || h->tokens > most || h->missing < 0 || h->missing > most ||
-        h->given < 0 || h->given > h->tokens || h->states < 0 || h->states > most || h->slots < 0 ||
-        (uint64_t)(h->tokens + h->missing - h->given) >
-            h->sections[SAVED_IDS].bytes / sizeof(int64_t) ||
-        h->kind[sizeof h->kind - 1] || h->profile[sizeof h->profile - 1])
-        return refuse(diag, "its lengths contradict each other");
-    return GQAC_OK;
-}
-
-gqac_status saved_check_section(const unsigned char *data, const header *h, saved_section i,
-                                gqac_diag *diag) {
-    static const char *const why[] = {
-        "the checksum of the geometry is wrong", "the checksum of the positions is wrong",
-        "the checksum of the ids is wrong", "the checksum of the rows is wrong",
-        "the checksum of the states is wrong"};
-    unsigned char digest[32];
-    digest_section(data, &h->sections[i], digest);
-    return memcmp(digest, h->sections[i].digest, sizeof digest) ? refuse(diag, why[i]) : GQAC_OK;
-}
-
-static bool same_places(const header *a, const header *b) {
-    for (int i = 0; i < SAVED_SECTIONS; i++)
+/* Are the first n sections at the same places? */
+static bool same_places(const header *a, const header *b, int n) {
+    for (int i = 0; i < n; i++)
         if (a->sections[i].offset != b->sections[i].offset ||
             a->sections[i].bytes != b->sections[i].bytes)
             return false;
     return true;
 }
 
-gqac_status saved_check_program(const gqac_program *p, const header *h, gqac_diag *diag) {
+/* All but the places of sections. */
+static gqac_status check_model(const gqac_program *p, const header *h, gqac_diag *diag) {
     unsigned char digest[32];
-    header own = *h;
     GQAC_TRY(saved_fingerprint(p, digest, diag));
     if (!memcmp(digest, h->program, sizeof digest))
-        return h->slots == p->n_kv && sound_lengths(p, h) && lay_out(p, &own) &&
-                       own.bytes == h->bytes && same_places(&own, h)
-                   ? GQAC_OK
-                   : refuse(diag, "its lengths contradict each other");
+        return h->slots == p->n_kv && sound_lengths(p, h) ? GQAC_OK
+                                                          : saved_refuse(diag, contradiction);
     if (strncmp(h->profile, p->profile, strlen(p->profile)) != 0)
         gqac_diag_set(diag, GQAC_USAGE,
                       "the sequence was saved from another model, or with another profile: %s, not "
@@ -363,6 +364,25 @@ gqac_status saved_check_program(const gqac_program *p, const header *h, gqac_dia
     gqac_diag_rule(diag, "a sequence loads into a program of the same model, options, target and "
                          "numerics profile");
     return GQAC_USAGE;
+}
+
+gqac_status saved_check_program(const gqac_program *p, const header *h, gqac_diag *diag) {
+    header own = *h;
+    GQAC_TRY(check_model(p, h, diag));
+    return lay_out(p, &own) && own.bytes == h->bytes && same_places(&own, h, SAVED_SECTIONS)
+               ? GQAC_OK
+               : saved_refuse(diag, contradiction);
+}
+
+/* The same for an image, but only where its lists are: the size of its blocks depends on the
+ * positions of its states. */
+static gqac_status check_lists(const gqac_program *p, const header *h, gqac_diag *diag) {
+    header own = *h;
+    size_t end = 0;
+    GQAC_TRY(check_model(p, h, diag));
+    return lay_out_lists(p, &own, &end) && same_places(&own, h, SAVED_ROWS)
+               ? GQAC_OK
+               : saved_refuse(diag, contradiction);
 }
 
 /* Compares the geometry with that of the program. */
@@ -376,19 +396,19 @@ static bool same_geometry(const gqac_program *p, const int64_t *given) {
     return same;
 }
 
-static gqac_status check(const gqac_program *p, const unsigned char *data, size_t bytes, header *h,
-                         gqac_diag *diag) {
-    GQAC_TRY(saved_check_header(data, bytes, bytes, h, diag));
-    GQAC_TRY(saved_check_program(p, h, diag));
+static gqac_status check(const gqac_program *p, saved_form form, const unsigned char *data,
+                         size_t bytes, header *h, gqac_diag *diag) {
+    GQAC_TRY(saved_check_header(data, bytes, bytes, form, h, diag));
+    GQAC_TRY(form == SAVED_IMAGE ? check_lists(p, h, diag) : saved_check_program(p, h, diag));
     for (int i = 0; i < SAVED_SECTIONS; i++)
         GQAC_TRY(saved_check_section(data, h, (saved_section)i, diag));
     if (!same_geometry(p, (const int64_t *)(data + h->sections[SAVED_GEOMETRY].offset)))
-        return refuse(diag, "its slots differ from those of the model");
+        return saved_refuse(diag, "its slots differ from those of the model");
     if (!sound_positions(h, (const int64_t *)(data + h->sections[SAVED_POSITIONS].offset)))
-        return refuse(diag, "its states have positions at which a sequence keeps none");
+        return saved_refuse(diag, "its states have positions at which a sequence keeps none");
     if (!sound_ids(p, (const int64_t *)(data + h->sections[SAVED_IDS].offset),
                    h->tokens + h->missing - h->given))
-        return refuse(diag, "it contains ids that are not in the vocabulary");
+        return saved_refuse(diag, "it contains ids that are not in the vocabulary");
     return GQAC_OK;
 }
 
@@ -402,6 +422,7 @@ static void write_part(gqac_sequence *s, unsigned char *data, const part *part) 
 }
 
 static gqac_status fill(gqac_sequence *s, const header *h, unsigned char *data, gqac_diag *diag) {
+    kv_image image = {data + h->sections[SAVED_ROWS].offset};
     const int64_t *positions = (const int64_t *)(data + h->sections[SAVED_POSITIONS].offset);
     const int64_t length = h->tokens + h->missing;
     s->given = h->given;
@@ -409,11 +430,12 @@ static gqac_status fill(gqac_sequence *s, const header *h, unsigned char *data, 
     if (length > h->given)
         memcpy(s->ids, data + h->sections[SAVED_IDS].offset,
                (size_t)(length - h->given) * sizeof *s->ids);
-    GQAC_TRY(
-        kv_sequence_restore(s->kv, h->tokens, (int)h->states, positions, h->given, h->kept, diag));
+    GQAC_TRY(kv_sequence_restore(s->kv, h->tokens, (int)h->states, positions, h->given, h->kept,
+                                 is_image(h) ? &image : NULL, diag));
     gqac_float_mode callers;
     GQAC_TRY(gqac_float_mode_take(&callers, diag));
-    visit_parts(s->program, h, write_part, s, data);
+    if (!is_image(h))
+        visit_parts(s->program, h, write_part, s, data);
     gqac_float_mode_give_back(&callers);
     kv_sequence_publish(s->kv, h->tokens);
     s->missing = h->missing;
@@ -438,6 +460,18 @@ static gqac_status check_kind(const gqac_sequence *s, const header *h, gqac_diag
     return GQAC_USAGE;
 }
 
+/* Makes a sequence of what was checked. */
+static gqac_status make(const gqac_program *program, const gqac_sequence_options *options,
+                        const header *h, const void *data, gqac_sequence **sequence,
+                        gqac_diag *diag) {
+    gqac_sequence *s = NULL;
+    GQAC_TRY(gqac_sequence_create(program, options, &s, diag));
+    gqac_status status = check_kind(s, h, diag);
+    if (status == GQAC_OK)
+        status = fill(s, h, (unsigned char *)(uintptr_t)data, diag); /* which only reads it */
+    GQAC_RETURN_MADE(status, s, sequence, gqac_sequence_free);
+}
+
 gqac_status gqac_sequence_load(const gqac_program *program, const gqac_sequence_options *options,
                                const void *data, size_t bytes, gqac_sequence **sequence,
                                gqac_diag *diag) {
@@ -447,7 +481,7 @@ gqac_status gqac_sequence_load(const gqac_program *program, const gqac_sequence_
     if (program->stateless || !program->pool)
         GQAC_FAIL(diag, GQAC_USAGE, "the program was compiled without sequence state");
     GQAC_TRY(check_alignment(data, diag));
-    GQAC_TRY(check(program, data, bytes, &h, diag));
+    GQAC_TRY(check(program, SAVED_CANONICAL, data, bytes, &h, diag));
     if (own.final_length > 0 && own.final_length != h.final_length)
         GQAC_FAIL(diag, GQAC_USAGE,
                   "the saved sequence has the final length %lld, the options have %lld",
@@ -455,18 +489,36 @@ gqac_status gqac_sequence_load(const gqac_program *program, const gqac_sequence_
     if (own.capacity > 0 && h.tokens + h.missing > own.capacity)
         GQAC_FAIL(diag, GQAC_CAPACITY, "%lld saved tokens do not fit the capacity of %lld",
                   (long long)(h.tokens + h.missing), (long long)own.capacity);
-    gqac_sequence *s = NULL;
     own.size = sizeof own;
     own.final_length = own.final_length < 0 ? own.final_length : h.final_length;
     own.kv = own.kv ? own.kv : h.kind;
-    GQAC_TRY(gqac_sequence_create(program, &own, &s, diag));
-    gqac_status status = check_kind(s, &h, diag);
-    if (status == GQAC_OK)
-        status = fill(s, &h, (unsigned char *)data, diag);
-    if (status != GQAC_OK) {
-        gqac_sequence_free(s);
-        return status;
-    }
-    *sequence = s;
+    return make(program, &own, &h, data, sequence, diag);
+}
+
+static gqac_status check_image(const gqac_program *p, const unsigned char *data, size_t bytes,
+                               header *h, gqac_diag *diag) {
+    const kv_kind *kind = NULL;
+    unsigned char layout[32];
+    GQAC_TRY(check(p, SAVED_IMAGE, data, bytes, h, diag));
+    if (kv_pool_kind(p->pool, h->kind, &kind, NULL) != GQAC_OK)
+        return saved_refuse(diag, "this version of gqac does not know its kind of cache");
+    GQAC_TRY(kv_layout_digest(p->pool, kind, layout, diag));
+    if (memcmp(layout, data + layout_offset(p, h), sizeof layout) != 0)
+        return saved_refuse(diag,
+                            "its blocks have another layout than this target and version use");
+    header own = *h;
+    if (!lay_out_image(p, kind, (const int64_t *)(data + h->sections[SAVED_POSITIONS].offset),
+                       &own) ||
+        own.bytes != h->bytes || !same_places(&own, h, SAVED_SECTIONS))
+        return saved_refuse(diag, contradiction);
     return GQAC_OK;
+}
+
+gqac_status saved_map(const gqac_program *program, const void *data, size_t bytes,
+                      gqac_sequence **sequence, gqac_diag *diag) {
+    header h;
+    GQAC_TRY(check_image(program, data, bytes, &h, diag));
+    const gqac_sequence_options options = {
+        .size = sizeof options, .kv = h.kind, .final_length = h.final_length};
+    return make(program, &options, &h, data, sequence, diag);
 }

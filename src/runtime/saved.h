@@ -1,10 +1,15 @@
 /* The form of a saved sequence, in memory or in a file: its header, and the checks that need no
- * model. saved.c describes the layout. */
+ * model. saved.c describes the layout.
+ *
+ * There are two forms. Snapshots have canonical rows, which any target and version can read. What
+ * is baked into an artefact is an image of blocks (kv.h), which is read in place. */
 #ifndef GQAC_RUNTIME_SAVED_H
 #define GQAC_RUNTIME_SAVED_H
 
 #include "base/file.h"
 #include "runtime/sequence.h"
+
+typedef enum saved_form { SAVED_CANONICAL, SAVED_IMAGE, SAVED_FORMS } saved_form;
 
 typedef enum saved_section {
     SAVED_GEOMETRY,
@@ -42,17 +47,32 @@ gqac_status saved_fingerprint(const gqac_program *program, unsigned char digest[
                               gqac_diag *diag);
 /* Checks the header of a file of `bytes` bytes, the first `n` bytes of which are at `data`: its
  * checksum, and that lengths and offsets of sections fit. INVALID_INPUT: they do not. */
-gqac_status saved_check_header(const void *data, size_t n, uint64_t bytes, saved_header *header,
-                               gqac_diag *diag);
-/* Checks that the header describes a sequence of the program. USAGE: it was saved from another
- * model, or with another profile; INVALID_INPUT: its numbers are not possible. */
+gqac_status saved_check_header(const void *data, size_t n, uint64_t bytes, saved_form form,
+                               saved_header *header, gqac_diag *diag);
+/* Checks that the header of a canonical form describes a sequence of the program. USAGE: it was
+ * saved from another model, or with another profile; INVALID_INPUT: its numbers are not possible.
+ */
 gqac_status saved_check_program(const gqac_program *program, const saved_header *header,
                                 gqac_diag *diag);
 /* Checks the checksum of a section; `data` is the file from its beginning to the end of the
  * section. INVALID_INPUT: the section is damaged. */
 gqac_status saved_check_section(const unsigned char *data, const saved_header *header,
                                 saved_section section, gqac_diag *diag);
-/* Whether the n bytes at `data` begin as a header does. */
+/* Whether the n bytes at `data` begin as a header of the canonical form does. */
 bool saved_begins(const void *data, size_t n);
+
+/* Sets the bytes that saved_write needs. */
+gqac_status saved_bytes(const gqac_sequence *sequence, saved_form form, size_t *bytes,
+                        gqac_diag *diag);
+/* Writes a sequence to memory that is aligned to 8 bytes. INVALID_INPUT: there are too few bytes.
+ */
+gqac_status saved_write(const gqac_sequence *sequence, saved_form form, void *data, size_t bytes,
+                        gqac_diag *diag);
+/* Makes a sequence that reads an image in place: memory that is aligned to 64 bytes and outlives
+ * the sequence, all its forks, and whatever shares their blocks. No step may extend the sequence
+ * itself. Everything is checked first. INVALID_INPUT: it is damaged, or its blocks have another
+ * layout; USAGE: it was saved from another model, or with another profile. */
+gqac_status saved_map(const gqac_program *program, const void *data, size_t bytes,
+                      gqac_sequence **sequence, gqac_diag *diag);
 
 #endif

@@ -205,6 +205,7 @@ gqac_status sequence_share(gqac_sequence *sequence, const kv_sequence *rows, int
         return status;
     }
     kv_sequence_set_capacity(kv, capacity);
+    kv_sequence_set_kind(kv, sequence->kv);
     kv_sequence_free(sequence->kv);
     sequence->kv = kv;
     memcpy(sequence->ids, ids, (size_t)length * sizeof *ids);
@@ -355,7 +356,7 @@ gqac_status sequence_import(gqac_sequence *sequence, int64_t length, int n,
     for (int i = 0; i < n && !length; i++)
         GQAC_TRY(check_start(&p->kv_pairs[find_slot(p, names[i])], &tensors[i], diag));
     GQAC_TRY(kv_sequence_restore(sequence->kv, length, length && kv_pool_state_bytes(p->pool),
-                                 &length, length, 0, diag));
+                                 &length, length, 0, NULL, diag));
     gqac_float_mode callers;
     GQAC_TRY(gqac_float_mode_take(&callers, diag));
     for (int i = 0; i < n && length; i++)

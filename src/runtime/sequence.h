@@ -35,11 +35,14 @@ bool sequence_slot_bytes(const kv_slot *slot, int64_t tokens, size_t *bytes);
  * that of the rows. */
 gqac_status sequence_import(gqac_sequence *sequence, int64_t length, int n,
                             const char *const *names, const gqac_tensor *tensors, gqac_diag *diag);
-/* Fills an empty sequence with the first `length` tokens of rows of its kind, which it then shares,
- * and whose ids are `ids`. `pinned` is that of the sequence that made the rows. NO_MEMORY,
- * CAPACITY: it is still empty. */
+/* Fills an empty sequence with the first `length` tokens of rows of its kind (or of one with the
+ * same blocks), which it then shares, and whose ids are `ids`. `pinned` is that of the sequence
+ * that made the rows. NO_MEMORY, CAPACITY: it is still empty. */
 gqac_status sequence_share(gqac_sequence *sequence, const kv_sequence *rows, int64_t length,
                            const int64_t *ids, int64_t pinned, gqac_diag *diag);
+/* Makes a snapshot of a sequence that no step extends, and owns it from then on. NO_MEMORY: the
+ * sequence is freed. */
+gqac_status snapshot_make(gqac_sequence *sequence, gqac_snapshot **snapshot, gqac_diag *diag);
 /* Grows the capacity to the ids of `length` tokens. */
 gqac_status sequence_reserve_ids(gqac_sequence *sequence, int64_t length, gqac_diag *diag);
 

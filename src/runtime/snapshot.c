@@ -20,7 +20,7 @@ struct gqac_snapshot {
     gqac_sequence *sequence; /* frozen */
 };
 
-static gqac_status wrap(gqac_sequence *sequence, gqac_snapshot **snapshot, gqac_diag *diag) {
+gqac_status snapshot_make(gqac_sequence *sequence, gqac_snapshot **snapshot, gqac_diag *diag) {
     gqac_snapshot *s = gqac_alloc(sizeof *s);
     if (!s) {
         gqac_sequence_free(sequence);
@@ -36,7 +36,7 @@ gqac_status gqac_snapshot_take(const gqac_sequence *sequence, gqac_snapshot **sn
     gqac_sequence *frozen = NULL;
     GQAC_TRY(gqac_sequence_fork(sequence, &frozen, diag));
     frozen->watch = (sequence_watch){0};
-    return wrap(frozen, snapshot, diag);
+    return snapshot_make(frozen, snapshot, diag);
 }
 
 void gqac_snapshot_free(gqac_snapshot *snapshot) {
@@ -168,7 +168,7 @@ static gqac_status open_snapshot(const char *path, reader *r, gqac_diag *diag) {
     GQAC_TRY(open_reader(path, r, diag));
     const size_t n = r->bytes < sizeof head ? (size_t)r->bytes : sizeof head;
     GQAC_TRY(read_bytes(r, 0, head, n, diag));
-    return saved_check_header(head, n, r->bytes, &r->header, diag);
+    return saved_check_header(head, n, r->bytes, SAVED_CANONICAL, &r->header, diag);
 }
 
 static gqac_status close_reader(const reader *r, const char *path, gqac_status status,
@@ -212,7 +212,7 @@ gqac_status gqac_snapshot_load(const gqac_program *program, const char *path,
     if (program->stateless || !program->pool)
         GQAC_FAIL(diag, GQAC_USAGE, "the program was compiled without sequence state");
     GQAC_TRY(close_reader(&r, path, load(program, path, &r, &sequence, diag), diag));
-    return wrap(sequence, snapshot, diag);
+    return snapshot_make(sequence, snapshot, diag);
 }
 
 /* A gqac_snapshot_file, and what its pointers lead to. */

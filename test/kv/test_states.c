@@ -130,7 +130,7 @@ static void imports_have_one_state(void) {
     int64_t position = 200;
     CU_ASSERT_EQUAL_FATAL(kv_pool_create(3, mixed, &pool, NULL), GQAC_OK);
     kv_sequence *s = new_sequence(pool);
-    CU_ASSERT_EQUAL(kv_sequence_restore(s, 200, 1, &position, 200, 0, NULL), GQAC_OK);
+    CU_ASSERT_EQUAL(kv_sequence_restore(s, 200, 1, &position, 200, 0, NULL, NULL), GQAC_OK);
     CU_ASSERT_EQUAL_FATAL(kv_states_due(s), 1);
     position = 0;
     memset(kv_state_due(s, STATE, 0, &position), (200 * 7 + STATE) & 0xFF, state_bytes[STATE]);

@@ -433,8 +433,8 @@ static gqac_status save(gqac_store *store, const char *tenant, const gqac_sequen
     pthread_mutex_lock(&store->lock);
     const bool saved = is_saved(store, tenant, q, name);
     pthread_mutex_unlock(&store->lock);
-    if (saved)
-        return GQAC_OK;
+    if (saved) /* perhaps by a save that failed after it had written the file */
+        return tidy(store, tenant, q, name, diag);
     GQAC_TRY(save_named(store, q, name, diag));
     pthread_mutex_lock(&store->lock);
     store->counts.saved_files++;

@@ -12,13 +12,16 @@ typedef enum gqac_emit {
     GQAC_EMIT_NONE, /* nothing is written, `path` is ignored; passes run as for TEXT */
     GQAC_EMIT_GQAC, /* an artefact: the graph after pass `pack`, its weights, target, math, numerics
                        profile, and the SHA-256 of the model with its external data. The later
-                       passes run too, to check that they succeed */
+                       passes run too, to check that they succeed. With options->bake also the rows
+                       of a prefix */
     GQAC_EMIT_ONNX, /* the graph after options->stop_after (by default `tidy`), in ONNX ops */
     GQAC_EMIT_TEXT  /* text IR of the graph after options->stop_after (by default the last pass) */
 } gqac_emit;
 /* Compiles a model and writes `path` in the form that `emit` names, whole or not at all. Errors are
  * those of gqac_program_open; also IO: the file cannot be written; USAGE: `path` is a file of the
- * model (gqac_check_output), or stop_after is set for an artefact. */
+ * model (gqac_check_output), or stop_after is set for an artefact. With options->bake also the
+ * errors of gqac_sequence_create and gqac_step; USAGE: the output is no artefact, the options are
+ * for stateless runs, or there are no ids; UNSUPPORTED: the model takes embeddings. */
 GQAC_API gqac_status gqac_compile(const char *model, const gqac_options *options, gqac_emit emit,
                                   const char *path, gqac_diag *diag);
 

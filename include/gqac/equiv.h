@@ -21,15 +21,17 @@ extern "C" {
 /* How tokens reach the cache. SPLIT: in chunks; between calls a sequence other than the first may
  * continue in a fork, or be rewound. DECODE: the first chunk of a plan, then single tokens. IMPORT:
  * past tensors are exported and imported after the first call. PREFIX, SNAPSHOT: the first chunk is
- * reused from a prefix store or a snapshot. */
+ * reused from a prefix store or a snapshot. BAKED: from the prefix that is baked into the artefact
+ * of the program (snapshot.h), with which generated ids begin. */
 typedef enum gqac_equiv_via {
     GQAC_EQUIV_SPLIT,
     GQAC_EQUIV_DECODE,
     GQAC_EQUIV_IMPORT,
     GQAC_EQUIV_PREFIX,
-    GQAC_EQUIV_SNAPSHOT
+    GQAC_EQUIV_SNAPSHOT,
+    GQAC_EQUIV_BAKED
 } gqac_equiv_via;
-/* "split", "decode", "import", "prefix", "snapshot"; NULL for other numbers. */
+/* "split", "decode", "import", "prefix", "snapshot", "baked"; NULL for other numbers. */
 GQAC_API const char *gqac_equiv_via_name(int via);
 
 typedef struct gqac_equiv_series { /* all plans with one number of threads and one kind of cache */
@@ -69,13 +71,14 @@ typedef struct gqac_equiv_report {
 /* Every field that is 0 or NULL has its default. What it points to must outlive the gqac_equiv. */
 typedef struct gqac_equiv_options {
     size_t size;
-    int64_t tokens;          /* number of tokens of the first sequence; 0: 64 */
-    const int64_t *ids;      /* [tokens]; NULL: generated */
+    int64_t tokens;     /* number of tokens of the first sequence; 0: 64, with BAKED after those of
+                           the prefix */
+    const int64_t *ids; /* [tokens]; NULL: generated */
     const float *embeddings; /* [tokens, E], for a model that takes embeddings; NULL: generated */
     /* Plans: `random` > 0: so many random lists of chunks; else n_chunks > 0: these chunks, and a
      * last one with what they leave; else every split into two calls, all tokens in one call, and
-     * token by token (PREFIX and SNAPSHOT: cached prefixes of every length up to 200 tokens, then
-     * of lengths near powers of two times 64; `every_hit`: of every length). */
+     * token by token (PREFIX, SNAPSHOT, BAKED: cached prefixes of every length up to 200 tokens,
+     * then of lengths near powers of two times 64; `every_hit`: of every length). */
     int64_t random;
     int n_chunks;
     const int64_t *chunks;
@@ -100,7 +103,8 @@ typedef struct gqac_equiv_options {
 typedef struct gqac_equiv gqac_equiv;
 /* Prepares a proof; the caller frees *equiv, before the programs. OUT_OF_RANGE: a number is
  * negative, an id is not in the vocabulary, or the chunks have more tokens than there are; USAGE: a
- * kind of cache is unknown, or a program is stateless; UNSUPPORTED: the vocabulary is not fixed, or
+ * kind of cache is unknown, a program is stateless, or, with BAKED, nothing is baked for a kind;
+ * UNSUPPORTED: the vocabulary is not fixed, or
  * the model cannot have a kind; IO: with `fresh`, no folder can be made in $TMPDIR (or /tmp). */
 GQAC_API gqac_status gqac_equiv_create(const gqac_program *program,
                                        const gqac_equiv_options *options, gqac_equiv **equiv,

@@ -51,6 +51,10 @@ typedef struct gqac_info {
     int64_t parameters; /* number of elements of all constants; for an artefact, of the model that
                            it was made from; -1: not known */
     const char *target, *math, *profile, *source_digest; /* of an artefact; NULL for other files */
+    /* Of an artefact with a baked prefix (gqac_program_baked): its tokens, the bytes of its
+     * section, and its kind of cache; else 0 and NULL. */
+    int64_t baked_tokens, baked_bytes;
+    const char *baked_kind;
 } gqac_info;
 /* Inspects a model file, a model folder or an artefact; the caller frees *info with gqac_info_free.
  * Errors are those of gqac_program_open, but unsupported parts are listed in *info and are no

@@ -82,6 +82,26 @@ static inline void gqac_model_bytes_init(gqac_model_bytes *model, const void *da
     model->bytes = bytes;
 }
 
+/* A prefix that gqac_compile computes, and whose cached rows it stores in an artefact. Programs
+ * that are opened from the artefact read them in place: gqac_program_baked. */
+typedef struct gqac_bake {
+    size_t size;
+    const int64_t *ids; /* the tokens with which prompts will begin, at least one */
+    int64_t n;
+    /* Kind of cache of the sequences that will reuse them (gqac_sequence_options.kv); NULL:
+     * contiguous. Rows of contiguous and of paged sequences serve both; others serve their own kind
+     * only. */
+    const char *kv;
+    int threads;  /* that compute them; 0: gqac_threads_default */
+    int reserved; /* 0 */
+} gqac_bake;
+static inline void gqac_bake_init(gqac_bake *bake, const int64_t *ids, int64_t n) {
+    memset(bake, 0, sizeof *bake);
+    bake->size = sizeof *bake;
+    bake->ids = ids;
+    bake->n = n;
+}
+
 /* A field that is 0 or NULL has its default; a NULL pointer to options means all defaults. Texts,
  * lists and structs that fields point to must stay valid during the call, unless a field says
  * more. */
@@ -130,6 +150,9 @@ typedef struct gqac_options {
     const gqac_log *log; /* NULL: no log */
     int device;          /* the device of target "gpu": an index of gqac_device_at */
     int reserved;        /* 0 */
+    /* For gqac_compile to an artefact; NULL: nothing is baked, but an artefact that is compiled
+     * again keeps the prefix that it has. */
+    const gqac_bake *bake;
 } gqac_options;
 static inline void gqac_options_init(gqac_options *options) {
     memset(options, 0, sizeof *options);

@@ -11,10 +11,11 @@ extern "C" {
 
 typedef struct gqac_program gqac_program;
 /* Compiles a model file (.onnx, .gqac, .gq) for running; the caller frees *program. IO: a file
- * cannot be read; INVALID_MODEL: its content is wrong; UNSUPPORTED: *diag names everything that is
- * not supported; LIMIT: the model exceeds a safety limit; USAGE: an option is wrong, or the
- * artefact was made for another target or math; ABSENT: this machine lacks the target; NO_MEMORY;
- * ABORTED: options->monitor ended the call. */
+ * cannot be read; INVALID_MODEL: its content is wrong, or an
+ * artefact has a baked prefix of another graph, profile or layout; UNSUPPORTED: *diag names
+ * everything that is not supported; LIMIT: the model exceeds a safety limit; USAGE: an option is
+ * wrong, or the artefact was made for another target or math; ABSENT: this machine lacks the
+ * target; NO_MEMORY; ABORTED: options->monitor ended the call. */
 GQAC_API gqac_status gqac_program_open(const char *model, const gqac_options *options,
                                        gqac_program **program, gqac_diag *diag);
 GQAC_API void gqac_program_free(gqac_program *program);

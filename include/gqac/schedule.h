@@ -46,7 +46,8 @@ typedef struct gqac_scheduler_options {
     const char *kv;  /* kind of cache of the sequences; NULL: contiguous */
     /* Not NULL: a request begins with the longest prefix of its tokens that its tenant has in the
      * store, and the store gets what it computes. When memory is short, the store is emptied before
-     * a request is preempted. It must be of the same program, and outlive the scheduler. */
+     * a request is preempted. It must be of the same program, and outlive the scheduler. With a
+     * store or without, a request may begin with the baked prefix of the program (snapshot.h). */
     gqac_store *store;
 } gqac_scheduler_options;
 static inline void gqac_scheduler_options_init(gqac_scheduler_options *options) {

@@ -38,6 +38,16 @@ static inline void gqac_sequence_options_init(gqac_sequence_options *options) {
 GQAC_API gqac_status gqac_sequence_create(const gqac_program *program,
                                           const gqac_sequence_options *options,
                                           gqac_sequence **sequence, gqac_diag *diag);
+/* The same for a prompt ids[0..n): the sequence has the longest prefix of it, but at most n - 1
+ * tokens, that is baked into the artefact of the program (gqac_program_baked), and *reused is its
+ * length. It is 0 if nothing is baked, for another kind of cache, or for lengths on the other side
+ * of a LongRoPE threshold (chosen by final_length, or by n if that is 0); in a model with recurrent
+ * states it is a length that has a state. The caller appends the ids from *reused on. OUT_OF_RANGE
+ * also if n < 1. */
+GQAC_API gqac_status gqac_sequence_begin(const gqac_program *program, const int64_t *ids, int64_t n,
+                                         const gqac_sequence_options *options,
+                                         gqac_sequence **sequence, int64_t *reused,
+                                         gqac_diag *diag);
 GQAC_API void gqac_sequence_free(gqac_sequence *sequence);
 GQAC_API const gqac_program *gqac_sequence_program(const gqac_sequence *sequence);
 GQAC_API int64_t gqac_sequence_length(const gqac_sequence *sequence);

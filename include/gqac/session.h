@@ -9,9 +9,10 @@ extern "C" {
 #endif
 
 /* A sequence for gqac_generate, with the ids of its tokens. The longest prefix of a new prompt that
- * the sequence already holds is not computed again, except for the last id of the prompt. Answers
- * are the same as with a new session of that kind; except with kinds "quantised" and "quantised4",
- * they are the same as with kind "off". */
+ * the sequence already holds, or that is baked into the artefact of the program (snapshot.h), is
+ * not computed again, except for the last id of the prompt. Answers are the same as with a new
+ * session of that kind; except with kinds "quantised" and "quantised4", they are the same as with
+ * kind "off". */
 typedef struct gqac_session gqac_session;
 typedef struct gqac_session_options {
     size_t size;

@@ -37,6 +37,13 @@ GQAC_API gqac_status gqac_snapshot_restore(const gqac_snapshot *snapshot,
                                            const gqac_sequence_options *options,
                                            gqac_sequence **sequence, gqac_diag *diag);
 
+/* Returns the prefix that was baked into the artefact from which a program was opened
+ * (gqac_options.bake); NULL: there is none, or the program is for stateless runs. It belongs to the
+ * program. Its rows are read from the mapped file, so processes that open the artefact share them;
+ * they are not counted by gqac_program_memory_used. gqac_sequence_begin, gqac_store_open, sessions
+ * and schedulers reuse it by themselves. */
+GQAC_API const gqac_snapshot *gqac_program_baked(const gqac_program *program);
+
 GQAC_API const gqac_program *gqac_snapshot_program(const gqac_snapshot *snapshot);
 /* Number of tokens. */
 GQAC_API int64_t gqac_snapshot_length(const gqac_snapshot *snapshot);

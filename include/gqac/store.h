@@ -53,8 +53,9 @@ GQAC_API const gqac_program *gqac_store_program(const gqac_store *store);
  * 0), are not found. Rows of the sequence and of its forks are added to the store: all of them
  * after a step of at least 16 tokens, and when the sequence is freed; those of full blocks after a
  * shorter step. Sequences of embeddings are found by the ids that the caller gives them. A damaged
- * file is ignored. tenant NULL means "". Tenants never find rows of other tenants. OUT_OF_RANGE: n
- * < 1; CAPACITY, NO_MEMORY and other errors: as for gqac_sequence_create. */
+ * file is ignored. tenant NULL means "". Tenants never find rows of other tenants; but
+ * all find the baked prefix of the program (snapshot.h) where it is longer. OUT_OF_RANGE: n < 1;
+ * CAPACITY, NO_MEMORY and other errors: as for gqac_sequence_create. */
 GQAC_API gqac_status gqac_store_open(gqac_store *store, const char *tenant, const int64_t *ids,
                                      int64_t n, const gqac_sequence_options *options,
                                      gqac_sequence **sequence, int64_t *reused, gqac_diag *diag);

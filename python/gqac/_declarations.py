@@ -63,9 +63,14 @@ GQAC_EQUIV_DECODE = 1
 GQAC_EQUIV_IMPORT = 2
 GQAC_EQUIV_PREFIX = 3
 GQAC_EQUIV_SNAPSHOT = 4
+GQAC_EQUIV_BAKED = 5
 
 
 class gqac_attachment(Structure):
+    pass
+
+
+class gqac_bake(Structure):
     pass
 
 
@@ -283,6 +288,15 @@ gqac_attachment._fields_ = [
     ("bytes", c_size_t),
 ]
 
+gqac_bake._fields_ = [
+    ("size", c_size_t),
+    ("ids", POINTER(c_int64)),
+    ("n", c_int64),
+    ("kv", c_char_p),
+    ("threads", c_int),
+    ("reserved", c_int),
+]
+
 gqac_comparison._fields_ = [
     ("relative", c_double),
     ("index", c_int64),
@@ -464,6 +478,9 @@ gqac_info._fields_ = [
     ("math", c_char_p),
     ("profile", c_char_p),
     ("source_digest", c_char_p),
+    ("baked_tokens", c_int64),
+    ("baked_bytes", c_int64),
+    ("baked_kind", c_char_p),
 ]
 
 gqac_io._fields_ = [
@@ -583,6 +600,7 @@ gqac_options._fields_ = [
     ("log", POINTER(gqac_log)),
     ("device", c_int),
     ("reserved", c_int),
+    ("bake", POINTER(gqac_bake)),
 ]
 
 gqac_pass_event._fields_ = [
@@ -901,6 +919,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "gqac_context_program": (c_void_p, [c_void_p]),
     "gqac_context_set_monitor": (c_int, [c_void_p, POINTER(gqac_monitor), POINTER(gqac_monitor), POINTER(gqac_diag)]),
     "gqac_sequence_create": (c_int, [c_void_p, POINTER(gqac_sequence_options), POINTER(c_void_p), POINTER(gqac_diag)]),
+    "gqac_sequence_begin": (c_int, [c_void_p, POINTER(c_int64), c_int64, POINTER(gqac_sequence_options), POINTER(c_void_p), POINTER(c_int64), POINTER(gqac_diag)]),
     "gqac_sequence_free": (None, [c_void_p]),
     "gqac_sequence_program": (c_void_p, [c_void_p]),
     "gqac_sequence_length": (c_int64, [c_void_p]),
@@ -924,6 +943,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "gqac_snapshot_take": (c_int, [c_void_p, POINTER(c_void_p), POINTER(gqac_diag)]),
     "gqac_snapshot_free": (None, [c_void_p]),
     "gqac_snapshot_restore": (c_int, [c_void_p, POINTER(gqac_sequence_options), POINTER(c_void_p), POINTER(gqac_diag)]),
+    "gqac_program_baked": (c_void_p, [c_void_p]),
     "gqac_snapshot_program": (c_void_p, [c_void_p]),
     "gqac_snapshot_length": (c_int64, [c_void_p]),
     "gqac_snapshot_missing": (c_int64, [c_void_p]),

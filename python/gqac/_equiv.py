@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from ._model import Model
 
 VIAS = {"split": c.GQAC_EQUIV_SPLIT, "decode": c.GQAC_EQUIV_DECODE, "import": c.GQAC_EQUIV_IMPORT,
-        "prefix": c.GQAC_EQUIV_PREFIX, "snapshot": c.GQAC_EQUIV_SNAPSHOT}
+        "prefix": c.GQAC_EQUIV_PREFIX, "snapshot": c.GQAC_EQUIV_SNAPSHOT,
+        "baked": c.GQAC_EQUIV_BAKED}
 
 
 class First(NamedTuple):

@@ -331,8 +331,8 @@ class Model(Owner):
         a run token by token, then plans that must reproduce all logits and cached rows.
 
         Options: tokens (64) or ids; splits ("all", "random:N" or a list of lengths); via ("split",
-        "decode", "import", "prefix", "snapshot"); batch (1); threads (a list); kv (a list of kinds);
-        budget (seconds). Report.equal is the answer. Ctrl-C ends it."""
+        "decode", "import", "prefix", "snapshot", "baked"); batch (1); threads (a list); kv (a list
+        of kinds); budget (seconds). Report.equal is the answer. Ctrl-C ends it."""
         from ._equiv import prove
         return prove(self, **options)
 

@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "base/sized.h"
 #include "numerics/contract.h"
-#include "runtime/program.h"
+#include "runtime/baked.h"
 
 const char *gqac_version(void) {
     return GQAC_VERSION;
@@ -103,6 +103,14 @@ static gqac_status look_at(void *arg, ir_node *node) {
     return GQAC_OK;
 }
 
+/* Opens the prefix of an artefact, unless another is to be baked. */
+static gqac_status open_baked(const loaded *m, const gqac_options *o, gqac_program *program,
+                              gqac_diag *diag) {
+    size_t bytes = 0;
+    const void *data = m->meta.target ? artefact_baked(&m->map, &bytes) : NULL;
+    return data && !o->stateless && !o->bake ? baked_open(program, data, bytes, diag) : GQAC_OK;
+}
+
 static gqac_status make_program(loaded *m, const gqac_options *options, gqac_program **program,
                                 gqac_diag *diag) {
     pass_context context;
@@ -135,6 +143,11 @@ static gqac_status make_program(loaded *m, const gqac_options *options, gqac_pro
     gqac_program *p = NULL;
     GQAC_TRY(program_create(m->arena, m->module, context.target, o->device, o->math, o->stateless,
                             &p, diag));
+    const gqac_status status = open_baked(m, o, p, diag);
+    if (status != GQAC_OK) {
+        program_close(p);
+        return status;
+    }
     p->budget->most = (size_t)o->memory_budget;
     p->mixing = mixing;
     p->n_mixing = n_mixing;
@@ -288,16 +301,20 @@ static int64_t source_bytes(const loaded *m) {
 }
 
 /* Writes an artefact of the tidied graph with packed weights. First the rest of the pipeline is
- * tried on a separate module. */
-static gqac_status write_artefact(loaded *m, pass_context *context, const gqac_options *o,
-                                  const char *model, const char *path, gqac_diag *diag) {
+ * tried on a separate module, whose program computes the prefix to bake. *baked: its section, which
+ * the caller frees. */
+static gqac_status write_parts(loaded *m, pass_context *context, const gqac_options *o,
+                               const char *model, const char *path, void **baked, gqac_diag *diag) {
     char hex[65], profile[96], parameters[24];
     gqac_options quiet = *o;
     gqac_program *program = NULL;
+    artefact_parts parts = {.module = m->module, .n_files = o->n_attachments};
     quiet.log = NULL;
     quiet.after = NULL; /* open_program has already reported all passes */
     const int64_t weights = load_weight_bytes(m), source = source_bytes(m);
     gqac_status status = open_program(model, o, m->poll, 3 * weights + source, &program, diag);
+    if (status == GQAC_OK)
+        status = bake_prefix(program, o, baked, &parts.baked_bytes, diag);
     gqac_program_free(program);
     GQAC_TRY(status);
     GQAC_TRY(run_passes(context, &quiet, "tidy"));
@@ -311,22 +328,29 @@ static gqac_status write_artefact(loaded *m, pass_context *context, const gqac_o
         disabled = gqac_arena_printf(m->arena, "%s%s%s", disabled, *disabled ? "," : "", *name);
     if (!disabled)
         return gqac_diag_oom(diag, "an artefact");
-    artefact_parts parts = {.module = m->module,
-                            .meta = {.target = context->target->name,
-                                     .math = o->math,
-                                     .profile = profile,
-                                     .seqlens_k = o->seqlens_k,
-                                     .legacy_window = o->legacy_window ? "1" : "0",
-                                     .per_row_quant = o->per_row_quant ? "1" : "0",
-                                     .disabled = disabled,
-                                     .source = m->meta.source ? m->meta.source : model,
-                                     .source_digest = hex,
-                                     .parameters = parameters},
-                            .n_files = o->n_attachments,
-                            .files = o->attachments};
+    parts.meta = (artefact_meta){.target = context->target->name,
+                                 .math = o->math,
+                                 .profile = profile,
+                                 .seqlens_k = o->seqlens_k,
+                                 .legacy_window = o->legacy_window ? "1" : "0",
+                                 .per_row_quant = o->per_row_quant ? "1" : "0",
+                                 .disabled = disabled,
+                                 .source = m->meta.source ? m->meta.source : model,
+                                 .source_digest = hex,
+                                 .parameters = parameters};
+    parts.files = o->attachments;
+    parts.baked = *baked;
     if (m->map.data && !o->n_attachments) /* an artefact keeps its attached files */
         GQAC_TRY(artefact_files(model, m->arena, &m->map, &parts.files, &parts.n_files, diag));
     return artefact_write(path, &parts, m->poll, diag);
+}
+
+static gqac_status write_artefact(loaded *m, pass_context *context, const gqac_options *o,
+                                  const char *model, const char *path, gqac_diag *diag) {
+    void *baked = NULL;
+    const gqac_status status = write_parts(m, context, o, model, path, &baked, diag);
+    gqac_free(baked);
+    return status;
 }
 
 static gqac_status emit(loaded *m, const gqac_options *options, gqac_emit kind, const char *model,
@@ -341,6 +365,8 @@ static gqac_status emit(loaded *m, const gqac_options *options, gqac_emit kind, 
             GQAC_FAIL(diag, GQAC_USAGE, "an artefact cannot stop after a pass; use --emit text");
         return write_artefact(m, &context, o, model, path, diag);
     }
+    if (o->bake)
+        GQAC_FAIL(diag, GQAC_USAGE, "a prefix can be baked into an artefact only");
     const char *stop = o->stop_after;
     if (kind == GQAC_EMIT_ONNX && !stop)
         stop = "tidy";

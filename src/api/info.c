@@ -5,7 +5,7 @@
 #include "base/alloc.h"
 #include "base/float_mode.h"
 #include "numerics/contract.h"
-#include "runtime/program.h"
+#include "runtime/baked.h"
 
 typedef struct info {
     gqac_info public; /* first: the handle points here */
@@ -195,13 +195,29 @@ static void fill_meta(info *x) {
     x->public.source_digest = m->meta.source_digest;
 }
 
+static gqac_status fill_baked(info *x, gqac_diag *diag) {
+    const loaded *m = &x->model;
+    size_t bytes = 0;
+    baked_description baked = {0};
+    const void *data = m->meta.target ? artefact_baked(&m->map, &bytes) : NULL;
+    if (!data)
+        return GQAC_OK;
+    GQAC_TRY(baked_describe(data, bytes, &baked, diag));
+    x->public.baked_tokens = baked.tokens;
+    x->public.baked_bytes = (int64_t)bytes;
+    x->public.baked_kind = gqac_arena_strdup(m->arena, baked.kind);
+    return x->public.baked_kind ? GQAC_OK : gqac_diag_oom(diag, "an info");
+}
+
 static gqac_status fill(info *x, const char *model, const gqac_options *o, gqac_diag *diag) {
     gqac_status status = load_model(model, o, true, &x->model, diag);
     const bool partial = status == GQAC_UNSUPPORTED && x->model.report.n_unsupported;
     if (status != GQAC_OK && !partial)
         return status;
     fill_meta(x);
-    status = fill_ops(x, diag);
+    status = fill_baked(x, diag);
+    if (status == GQAC_OK)
+        status = fill_ops(x, diag);
     if (status == GQAC_OK)
         status = partial ? fill_partial(x, diag) : fill_graph(x, o, diag);
     if (status != GQAC_OK)

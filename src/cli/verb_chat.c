@@ -8,9 +8,12 @@
 #include "cli/generating.h"
 #include "cli/interrupt.h"
 #include "cli/lines.h"
+#include "cli/messages.h"
 
 static const cli_flag flags[] = {
     {"system", "TEXT", "the system message: instructions for the whole conversation"},
+    {"system-file", "FILE",
+     "reads the system message from a file and drops one newline at its end"},
     GENERATING_FLAGS,
     {NULL, NULL, NULL},
 };
@@ -23,37 +26,12 @@ typedef struct conversation {
     size_t first;     /* index of the oldest turn */
     int64_t most;     /* maximum of tokens, prompt and answer; INT64_MAX: not known */
     bool shortened;   /* the oldest turns were left out, and a message said so */
+    char *read;       /* of --system-file; malloc'd */
     int code;         /* exit code of the last turn that failed; 0: none did */
 } conversation;
 
 static gqac_status say(conversation *t, const char *role, const char *text, size_t length) {
-    cli *c = t->g->c;
-    json_t *message = json_pack("{s:s, s:o}", "role", role, "content", json_stringn(text, length));
-    if (!message)
-        return cli_fail(c, GQAC_INVALID_INPUT, "the message is not UTF-8: '%.*s'",
-                        length < 60 ? (int)length : 60, text);
-    if (json_array_append_new(t->messages, message) != 0)
-        return cli_fail(c, GQAC_NO_MEMORY, "out of memory");
-    return GQAC_OK;
-}
-
-/* Token ids of the whole conversation. The template writes the special tokens itself. */
-static gqac_status tokenize(generating *g, json_t *messages, int64_t **ids, size_t *n) {
-    char *text = NULL;
-    size_t length = 0;
-    json_t *root = json_pack("{s:O, s:b}", "messages", messages, "add_generation_prompt", 1);
-    char *variables = root ? json_dumps(root, JSON_COMPACT) : NULL;
-    json_decref(root);
-    if (!variables)
-        return cli_fail(g->c, GQAC_NO_MEMORY, "out of memory");
-    gqac_status status = gqac_text_render(g->text, variables, &text, &length, &g->c->diag);
-    free(variables);
-    GQAC_TRY(status);
-    status = gqac_text_tokenize(g->text, text, length, false, ids, n, &g->c->diag);
-    gqac_release(text);
-    GQAC_TRY(status);
-    return *n ? GQAC_OK
-              : cli_fail(g->c, GQAC_INVALID_INPUT, "the chat template makes no tokens of this");
+    return messages_add(t->g->c, t->messages, role, text, length);
 }
 
 /* Leaves out the oldest turn; false when only the new message is left. */
@@ -72,14 +50,14 @@ static gqac_status tokenize_what_fits(conversation *t, int64_t **ids, size_t *n)
     const int64_t wanted = t->g->request.max_new, quarter = t->most / 4;
     const int64_t answer = wanted < quarter ? wanted : quarter;
     bool shortened = false;
-    GQAC_TRY(tokenize(t->g, t->messages, ids, n));
+    GQAC_TRY(messages_tokenize(t->g->c, t->g->text, t->messages, ids, n));
     if ((int64_t)*n <= t->most - answer)
         return GQAC_OK;
     while ((int64_t)*n > t->most / 2 && forget_oldest(t)) {
         shortened = true;
         gqac_release(*ids);
         *ids = NULL;
-        GQAC_TRY(tokenize(t->g, t->messages, ids, n));
+        GQAC_TRY(messages_tokenize(t->g->c, t->g->text, t->messages, ids, n));
     }
     shortened &= (int64_t)*n <= t->most;
     if (shortened && !t->shortened && !cli_quiet(t->g->c))
@@ -205,14 +183,18 @@ static gqac_status require_parts(generating *g) {
 /* Before the model is loaded: opens tokenizer and template, and begins the conversation. */
 static gqac_status prepare(conversation *t) {
     generating *g = t->g;
-    const char *system = cli_value(g->c, "system");
+    const char *system = cli_value(g->c, "system"), *file = cli_value(g->c, "system-file");
+    if (system && file)
+        return cli_usage(g->c, "--system and --system-file exclude each other");
     t->messages = json_array();
     if (!t->messages)
         return cli_fail(g->c, GQAC_NO_MEMORY, "out of memory");
     GQAC_TRY(gqac_text_open(g->c->operands[0], GQAC_TEXT_ALL, &g->text, &g->c->diag));
     GQAC_TRY(require_parts(g));
-    if (system)
-        GQAC_TRY(say(t, "system", system, strlen(system)));
+    if (file)
+        GQAC_TRY(messages_read(g->c, file, &t->read));
+    if (file || system)
+        GQAC_TRY(say(t, "system", file ? t->read : system, strlen(file ? t->read : system)));
     t->first = json_array_size(t->messages);
     return GQAC_OK;
 }
@@ -234,6 +216,7 @@ static int run(cli *c) {
     interrupt_listen();
     const gqac_status status = chat(&t, &l);
     json_decref(t.messages);
+    free(t.read);
     lines_free(l);
     generating_free(&g);
     return status == GQAC_OK ? t.code : cli_finish(c, status);

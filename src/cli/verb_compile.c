@@ -3,7 +3,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "cli/cli.h"
+#include "cli/baking.h"
 #include "cli/interrupt.h"
 
 static const cli_flag flags[] = {
@@ -16,6 +16,7 @@ static const cli_flag flags[] = {
     {"disable", "PASS,...", "passes to leave out"},
     {"list-passes", NULL, "lists all passes with a summary of each"},
     {"time-passes", NULL, "prints the time of each pass on stderr"},
+    BAKING_FLAGS,
     {"stateless", NULL, "keeps past and present as inputs and outputs, for `gqac run`"},
     {NULL, NULL, NULL},
 };
@@ -128,6 +129,7 @@ static gqac_status report_opened(cli *c, const char *path, const gqac_options *m
     options.after = NULL;
     options.log = NULL;
     options.n_attachments = 0;
+    options.bake = NULL;
     const double began = cli_seconds();
     GQAC_TRY(gqac_program_open(path, &options, program, &c->diag));
     fprintf(stderr, ", opens in %.2f s; weights %s, mapped", cli_seconds() - began,
@@ -135,6 +137,9 @@ static gqac_status report_opened(cli *c, const char *path, const gqac_options *m
     if (gqac_program_memory(*program, 1, 1, &memory, &unused) == GQAC_OK && memory.kv_block)
         fprintf(stderr, "; cache %s per token",
                 size_text((double)memory.kv_block / (double)memory.kv_block_tokens).s);
+    if (gqac_program_baked(*program))
+        fprintf(stderr, "; %lld tokens baked",
+                (long long)gqac_snapshot_length(gqac_program_baked(*program)));
     return GQAC_OK;
 }
 
@@ -169,6 +174,7 @@ typedef struct owned {
     gqac_text *text;
     char *disable; /* a copy of --disable, split in place */
     const char **names;
+    baking baked;
 } owned;
 
 /* An artefact holds the tokenizer and the other files beside the graph, which are checked here. */
@@ -205,6 +211,7 @@ static gqac_status compile_with(cli *c, owned *own) {
     for (int i = 0; i < 3; i++)
         GQAC_TRY(check_names(c, lists[i]));
     GQAC_TRY(choose_emit(c, &emit));
+    GQAC_TRY(baking_check(c, emit == GQAC_EMIT_GQAC));
     if (emit != GQAC_EMIT_NONE)
         GQAC_TRY(cli_check_writable(c, cli_value(c, "output")));
     GQAC_TRY(cli_model(c, &options, path, sizeof path));
@@ -214,6 +221,7 @@ static gqac_status compile_with(cli *c, owned *own) {
         GQAC_TRY(cli_check_output(c, "dump", NULL, "/dev/stdout"));
     if (emit == GQAC_EMIT_GQAC)
         GQAC_TRY(attach_texts(c, &options, own));
+    GQAC_TRY(baking_open(&own->baked, c, own->text, &options));
     GQAC_TRY(choose_passes(c, &options, own));
     options.after = hear;
     options.after_arg = &l;
@@ -227,6 +235,7 @@ static gqac_status compile(cli *c) {
     owned own = {0};
     const gqac_status status = compile_with(c, &own);
     gqac_text_free(own.text);
+    baking_close(&own.baked);
     free((void *)own.names);
     free(own.disable);
     return status;
@@ -249,7 +258,7 @@ const gqac_cli_verb gqac_cli_verb_compile = {
     .most = 1,
     .summary = "compiles a model to an artefact; prints or writes its graph after a pass",
     .examples = "gqac compile models/tiny-gqa -o tiny.gqac\n"
-                "gqac compile model.onnx --dump lower --stop-after lower\n"
-                "gqac compile model.onnx --emit text -o model.gq\n",
+                "gqac compile models/tiny-gqa -o tiny.gqac --bake system.txt\n"
+                "gqac compile model.onnx --dump lower --stop-after lower\n",
     .flags = flags,
     .run = run};

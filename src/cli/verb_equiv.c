@@ -8,7 +8,8 @@
 #include "cli/tokens.h"
 
 static const cli_flag flags[] = {
-    {"tokens", "N", "number of generated token ids (64)"},
+    {"tokens", "N",
+     "number of generated token ids (64; of --via baked: after those of the prefix)"},
     {"ids", "FILE", "token ids from a file instead of generated ones"},
     {"embeds", "FILE",
      "embeddings [N,E] (.npy) instead of generated ones, for a model that takes inputs_embeds"},
@@ -20,10 +21,11 @@ static const cli_flag flags[] = {
      "number of sequences in each call; the others have other lengths and splits (1)"},
     {"threads", "N,N,...", "numbers of threads to test (all cores that the process may use)"},
     {"kv", "KIND,...", "kinds of cache to test (contiguous)"},
-    {"via", "split|decode|import|prefix|snapshot",
+    {"via", "split|decode|import|prefix|snapshot|baked",
      "decode: the first chunk of a plan, then single tokens; import: past tensors are exported and "
      "imported after the first call; prefix, snapshot: the first chunk is reused from a store or a "
-     "snapshot, in memory and from disk (split)"},
+     "snapshot, in memory and from disk; baked: from the prefix that is baked into the artefact, "
+     "with which generated tokens begin (split)"},
     {"against", "TARGET",
      "computes the reference on this target; the bits of another target may differ (--target)"},
     {"budget", "60s", "stops after this time and reports how many plans have run"},
@@ -59,7 +61,8 @@ static gqac_status parse_via(equiv *e) {
             e->options.via = (gqac_equiv_via)i;
             return GQAC_OK;
         }
-    return cli_usage(e->c, "--via '%s' is not split, decode, import, prefix or snapshot", via);
+    return cli_usage(e->c, "--via '%s' is not split, decode, import, prefix, snapshot or baked",
+                     via);
 }
 
 static gqac_status parse_budget(equiv *e) {
@@ -224,7 +227,7 @@ static void clear_progress(const equiv *e) {
 /* ---- reporting ----------------------------------------------------------- */
 
 static bool is_hit(const equiv *e) {
-    return e->fresh != NULL;
+    return e->fresh || e->options.via == GQAC_EQUIV_BAKED;
 }
 
 static json_t *chunks_json(const gqac_equiv_first *f) {
@@ -330,6 +333,8 @@ static gqac_status prepare(equiv *e) {
     GQAC_TRY(cli_model(e->c, &options, path, sizeof path));
     GQAC_TRY(certificate_check(&e->certificate, e->c, path, &options, e->ids, e->options.tokens));
     GQAC_TRY(open_programs(e, &options, path));
+    if (e->options.via == GQAC_EQUIV_BAKED && !e->ids && gqac_program_baked(e->program))
+        e->options.tokens += gqac_snapshot_length(gqac_program_baked(e->program));
     GQAC_TRY(cli_check_vocabulary(e->c, e->program, e->ids, e->options.tokens));
     GQAC_TRY(parse_splits(e));
     e->options.chunks = e->chunks;

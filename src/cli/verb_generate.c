@@ -6,6 +6,7 @@
 
 #include "cli/generating.h"
 #include "cli/interrupt.h"
+#include "cli/messages.h"
 #include "cli/translating.h"
 
 static const cli_flag flags[] = {
@@ -36,9 +37,8 @@ static gqac_status read_prompt(generating *g, prompt *p) {
 /* --prompt, --prompt - or --prompt-file, of which the last newline is the editor's. */
 static gqac_status take_prompt(cli *c) {
     GQAC_TRY(cli_take_text(c, "prompt"));
-    size_t n = c->read ? strlen(c->read) : 0;
-    if (n && c->read[n - 1] == '\n')
-        c->read[n -= n > 1 && c->read[n - 2] == '\r' ? 2 : 1] = '\0';
+    if (c->read)
+        messages_drop_newline(c->read);
     return GQAC_OK;
 }
 

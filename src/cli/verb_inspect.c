@@ -104,6 +104,10 @@ static void print_json(const gqac_info *x, const inspect_costs *costs) {
         json_object_set_new(root, "artefact",
                             json_pack("{s:s, s:s, s:s, s:s}", "target", x->target, "math", x->math,
                                       "profile", x->profile, "source_digest", x->source_digest));
+    if (x->baked_kind)
+        json_object_set_new(root, "baked",
+                            json_pack("{s:I, s:I, s:s}", "tokens", (json_int_t)x->baked_tokens,
+                                      "bytes", (json_int_t)x->baked_bytes, "kind", x->baked_kind));
     inspect_costs_json(costs, root);
     cli_print_json(root);
 }
@@ -188,6 +192,9 @@ static void print_table(const cli *c, const gqac_info *x, const inspect_costs *c
         printf("artefact for --target %s --math %s, profile %s\nsource digest %s\n",
                cli_shown(x->target).s, cli_shown(x->math).s, cli_shown(x->profile).s,
                cli_shown(x->source_digest).s);
+    if (x->baked_kind)
+        printf("baked prefix: %lld tokens, %lld bytes, kv cache %s\n", (long long)x->baked_tokens,
+               (long long)x->baked_bytes, cli_shown(x->baked_kind).s);
     if (ops || all)
         printf("ops\n");
     for (int i = 0; (ops || all) && i < x->n_ops; i++)

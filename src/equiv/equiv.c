@@ -7,11 +7,10 @@
 #include "base/sized.h"
 #include "equiv/equiv_impl.h"
 
-static const char *const via_names[] = {[GQAC_EQUIV_SPLIT] = "split",
-                                        [GQAC_EQUIV_DECODE] = "decode",
-                                        [GQAC_EQUIV_IMPORT] = "import",
-                                        [GQAC_EQUIV_PREFIX] = "prefix",
-                                        [GQAC_EQUIV_SNAPSHOT] = "snapshot"};
+static const char *const via_names[] = {
+    [GQAC_EQUIV_SPLIT] = "split",       [GQAC_EQUIV_DECODE] = "decode",
+    [GQAC_EQUIV_IMPORT] = "import",     [GQAC_EQUIV_PREFIX] = "prefix",
+    [GQAC_EQUIV_SNAPSHOT] = "snapshot", [GQAC_EQUIV_BAKED] = "baked"};
 enum { VIAS = sizeof via_names / sizeof *via_names, TOKENS = 64 };
 
 const char *gqac_equiv_via_name(int via) {
@@ -38,7 +37,7 @@ static int numbers_of_threads(const equiv *e) {
 
 /* How often each plan is run: hits come from memory, and from disk. */
 static int runs_of_plan(const equiv *e) {
-    return equiv_is_hit(e) && e->options.fresh ? 2 : 1;
+    return equiv_is_saved(e) ? 2 : 1;
 }
 
 static gqac_status check_options(const equiv *e) {
@@ -64,6 +63,8 @@ static gqac_status check_kinds(equiv *e) {
     char profile[sizeof e->profile];
     for (int i = 0; i < kinds(e); i++) {
         GQAC_TRY(equiv_profile(e, kind(e, i), profile, sizeof profile));
+        if (e->options.via == GQAC_EQUIV_BAKED)
+            GQAC_TRY(equiv_hit_check_baked(e, kind(e, i)));
         if (!i)
             memcpy(e->first_profile, profile, sizeof profile);
     }
@@ -87,15 +88,17 @@ static gqac_status fill(equiv *e, const gqac_program *program, const gqac_equiv_
     GQAC_TRY(
         gqac_sized_take(&e->options, sizeof e->options, options, "gqac_equiv_options", e->diag));
     gqac_equiv_options *o = &e->options;
-    o->tokens = o->tokens ? o->tokens : TOKENS;
     o->batch = o->batch ? o->batch : 1;
     e->program = program;
+    if (o->via == GQAC_EQUIV_BAKED)
+        GQAC_TRY(equiv_hit_find_baked(e));
+    o->tokens = o->tokens ? o->tokens : TOKENS + e->n_baked;
     e->reference = o->reference ? o->reference : program;
     e->embedding = gqac_program_embedding_size(program);
     e->vocabulary = gqac_program_vocabulary(program);
     e->n_pairs = gqac_program_kv_pairs(program, &e->pairs);
     GQAC_TRY(check_options(e));
-    if (equiv_is_hit(e) && o->fresh)
+    if (equiv_is_saved(e))
         GQAC_TRY(equiv_hit_folder(e));
     GQAC_TRY(equiv_make_rows(e, o->batch, o->ids, o->tokens));
     GQAC_TRY(equiv_make_plans(e));

@@ -38,6 +38,8 @@ typedef struct gqac_equiv {
     gqac_equiv_first first;
     gqac_equiv_series *series;
     const gqac_program *program, *reference;
+    const int64_t *baked; /* ids of the prefix of the artefact; NULL: not needed */
+    int64_t n_baked;
     char folder[256];              /* for files; "": there is none */
     int64_t vocabulary, embedding; /* E of gqac_program_embedding_size */
     const gqac_kv_pair *pairs;
@@ -94,8 +96,17 @@ gqac_status equiv_run_plan(equiv *e, int p, const equiv_run *where);
 
 /* Does a plan begin with cached rows, whose number is its first chunk? */
 static inline bool equiv_is_hit(const equiv *e) {
-    return e->options.via == GQAC_EQUIV_PREFIX || e->options.via == GQAC_EQUIV_SNAPSHOT;
+    const gqac_equiv_via via = e->options.via;
+    return via == GQAC_EQUIV_PREFIX || via == GQAC_EQUIV_SNAPSHOT || via == GQAC_EQUIV_BAKED;
 }
+/* Do they come from disk as well? */
+static inline bool equiv_is_saved(const equiv *e) {
+    return equiv_is_hit(e) && e->options.via != GQAC_EQUIV_BAKED && e->options.fresh;
+}
+/* Via baked: finds the prefix of the artefact. USAGE: there is none. */
+gqac_status equiv_hit_find_baked(equiv *e);
+/* USAGE: sequences of that kind cannot continue it. */
+gqac_status equiv_hit_check_baked(const equiv *e, const char *kv);
 /* One sequence that continues cached rows. */
 typedef struct equiv_hit {
     equiv *e;

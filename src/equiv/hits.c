@@ -1,5 +1,5 @@
-/* Via snapshot and via prefix: sequences that begin with cached rows of another sequence, the
- * donor.
+/* Via snapshot, prefix and baked: sequences that begin with cached rows of another sequence, the
+ * donor, or of the artefact.
  *
  * A donor computes the prefix and, unless the model has states, some other tokens after it, so that
  * the hit ends inside its rows. Then it is freed. With `fresh`, the hit is saved to disk, and
@@ -45,7 +45,9 @@ static gqac_status check_count(const equiv_hit *h, const char *what, int64_t act
     gqac_diag_set(diag, GQAC_MISMATCH, "%lld of %lld tokens were %s, not %lld", (long long)actual,
                   (long long)h->row->n, what, (long long)expected);
     gqac_diag_where(diag, "a prefix of %lld tokens, %s, %s", (long long)h->length,
-                    h->e->options.via == GQAC_EQUIV_PREFIX ? "store" : "snapshot",
+                    h->e->options.via == GQAC_EQUIV_PREFIX
+                        ? "store"
+                        : gqac_equiv_via_name((int)h->e->options.via),
                     h->fresh ? "from disk" : "in memory");
     gqac_diag_rule(diag, "what is cached is reused, and the rest is computed once");
     return GQAC_MISMATCH;
@@ -170,7 +172,67 @@ static gqac_status hit_store(const equiv_hit *h, gqac_store **store, gqac_sequen
     return check_count(h, "reused", reused, expected);
 }
 
+/* ---- what is baked --------------------------------------------------------- */
+
+gqac_status equiv_hit_find_baked(equiv *e) {
+    const gqac_snapshot *baked = gqac_program_baked(e->program);
+    int64_t first = 0;
+    if (baked) {
+        e->baked = gqac_snapshot_ids(baked, &first, &e->n_baked);
+        return GQAC_OK;
+    }
+    gqac_diag_set(e->diag, GQAC_USAGE, "the program has no baked prefix");
+    gqac_diag_hint(e->diag, "gqac compile MODEL -o OUT --bake FILE");
+    return GQAC_USAGE;
+}
+
+static bool keeps_all(const char *kind) {
+    return !strcmp(kind, "contiguous") || !strcmp(kind, "paged");
+}
+
+gqac_status equiv_hit_check_baked(const equiv *e, const char *kv) {
+    const gqac_sequence_options options = {.size = sizeof options, .kv = kv};
+    gqac_sequence *baked = NULL, *own = NULL;
+    GQAC_TRY(gqac_snapshot_restore(gqac_program_baked(e->program), NULL, &baked, e->diag));
+    gqac_status status = gqac_sequence_create(e->program, &options, &own, e->diag);
+    if (status == GQAC_OK) {
+        const char *a = gqac_sequence_kind(baked), *b = gqac_sequence_kind(own);
+        if (strcmp(a, b) != 0 && !(keeps_all(a) && keeps_all(b)))
+            status = gqac_diag_set(e->diag, GQAC_USAGE,
+                                   "kind of cache '%s': the prefix is baked for kind '%s'", b, a);
+    }
+    gqac_sequence_free(baked);
+    gqac_sequence_free(own);
+    return status;
+}
+
+/* How many of the first n tokens of the row can be reused. A fork of the prefix says where the rows
+ * of a model with states can be continued. */
+static gqac_status find_baked(const equiv_hit *h, int64_t n, int64_t *reach) {
+    gqac_sequence *fork = NULL;
+    int64_t same = 0;
+    while (same < n - 1 && same < h->e->n_baked && h->row->ids[same] == h->e->baked[same])
+        same++;
+    GQAC_TRY(gqac_snapshot_restore(gqac_program_baked(h->e->program), NULL, &fork, h->e->diag));
+    const gqac_status status = gqac_sequence_rewind(fork, same, h->e->diag);
+    *reach = status == GQAC_OK ? same - gqac_sequence_missing(fork) : 0; /* a window was left */
+    gqac_sequence_free(fork);
+    return status == GQAC_OUT_OF_RANGE ? GQAC_OK : status;
+}
+
+static gqac_status hit_baked(const equiv_hit *h, gqac_sequence **sequence) {
+    const gqac_sequence_options options = options_of(h);
+    const int64_t n = h->length < h->row->n ? h->length + 1 : h->row->n;
+    int64_t reused = 0, expected = 0;
+    GQAC_TRY(find_baked(h, n, &expected));
+    GQAC_TRY(gqac_sequence_begin(h->e->program, h->row->ids, n, &options, sequence, &reused,
+                                 h->e->diag));
+    return check_count(h, "reused", reused, expected);
+}
+
 gqac_status equiv_hit_open(const equiv_hit *h, gqac_store **store, gqac_sequence **sequence) {
+    if (h->e->options.via == GQAC_EQUIV_BAKED)
+        return hit_baked(h, sequence);
     return h->e->options.via == GQAC_EQUIV_PREFIX ? hit_store(h, store, sequence)
                                                   : hit_snapshot(h, sequence);
 }

@@ -39,13 +39,14 @@ static gqac_status plans_all(equiv *e, int64_t n, int64_t *scratch) {
 /* Hits of `n` tokens and the rest in one call: all lengths of short prompts, else those around
  * powers of two in blocks of 64. */
 static gqac_status plans_hits(equiv *e, int64_t n, bool all) {
+    const int64_t most = e->baked && e->n_baked < n ? e->n_baked : n; /* no hit is longer */
     e->plans = gqac_calloc((size_t)n + 1, sizeof *e->plans);
     if (!e->plans)
         return no_memory(e);
-    for (int64_t k = 0; k <= n; k++) {
+    for (int64_t k = 0; k <= most; k++) {
         const int64_t block = (k + 1) / TILE * TILE, blocks = block / TILE;
         const bool near = k - block <= 1 && (blocks & (blocks - 1)) == 0;
-        if (all || near || k + 1 >= n)
+        if (all || near || k + 1 >= most)
             GQAC_TRY(set_plan(e, e->n_plans++, (int64_t[]){k, n - k}, k < n ? 2 : 1));
     }
     return GQAC_OK;
@@ -100,8 +101,9 @@ static gqac_status plans_of(equiv *e, int64_t n, int64_t *scratch) {
         return plans_random(e, n, o->random, scratch);
     if (o->n_chunks)
         return plans_given(e, n, scratch);
-    return equiv_is_hit(e) ? plans_hits(e, n, o->every_hit || n <= SHORT)
-                           : plans_all(e, n, scratch);
+    return equiv_is_hit(e)
+               ? plans_hits(e, n, o->every_hit || n <= SHORT || (e->baked && e->n_baked <= SHORT))
+               : plans_all(e, n, scratch);
 }
 
 gqac_status equiv_make_plans(equiv *e) {
@@ -141,6 +143,8 @@ static gqac_status make_row(const equiv *e, equiv_row *row, int64_t n, const int
         memcpy(row->ids, ids, (size_t)n * sizeof *ids);
     else
         gqac_random_ids(seed, e->vocabulary, n, row->ids);
+    for (int64_t i = 0; !ids && i < n && i < e->n_baked; i++)
+        row->ids[i] = e->baked[i];
     return GQAC_OK;
 }
 

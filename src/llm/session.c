@@ -80,21 +80,47 @@ const int64_t *gqac_session_ids(const gqac_session *session, size_t *n) {
 
 /* ---- ids and rows -------------------------------------------------------- */
 
+/* Replaces the sequence of a session by one with the first n of these ids. */
+static void adopt_sequence(gqac_session *session, gqac_sequence *sequence, const int64_t *ids,
+                           int64_t n) {
+    gqac_sequence_free(session->sequence);
+    session->sequence = sequence;
+    session->n = 0;
+    session_append(session, ids, (size_t)n);
+}
+
 /* Continues what the store has of a prompt; *kept is its number of tokens. */
 static gqac_status open_stored(gqac_session *session, const int64_t *ids, size_t n, int64_t *kept,
                                gqac_diag *diag) {
     gqac_sequence *sequence = NULL;
     const gqac_sequence_options options = {
         .size = sizeof options, .kv = gqac_session_kind(session), .capacity = session->context};
-    if (!gqac_reserve(&session->ids, n, &session->capacity, sizeof *session->ids))
-        return gqac_diag_oom(diag, "the ids of a session");
     GQAC_TRY(gqac_store_add(session->store, session->tenant, session->sequence, diag));
     GQAC_TRY(gqac_store_open(session->store, session->tenant, ids, (int64_t)n, &options, &sequence,
                              kept, diag));
-    gqac_sequence_free(session->sequence);
-    session->sequence = sequence;
-    session->n = 0;
-    session_append(session, ids, (size_t)*kept);
+    adopt_sequence(session, sequence, ids, *kept);
+    return GQAC_OK;
+}
+
+static bool is_longer(const gqac_snapshot *baked, size_t length) {
+    return baked && gqac_snapshot_length(baked) > (int64_t)length;
+}
+
+/* Continues the prefix of the artefact, if that has more of a prompt than the `same` tokens of the
+ * session; *kept is 0 otherwise. */
+static gqac_status open_baked(gqac_session *session, const int64_t *ids, size_t n, size_t same,
+                              int64_t *kept, gqac_diag *diag) {
+    gqac_sequence *sequence = NULL;
+    const gqac_sequence_options options = {
+        .size = sizeof options, .kv = gqac_session_kind(session), .capacity = session->context};
+    GQAC_TRY(
+        gqac_sequence_begin(session->program, ids, (int64_t)n, &options, &sequence, kept, diag));
+    if ((size_t)*kept > same) {
+        adopt_sequence(session, sequence, ids, *kept);
+        return GQAC_OK;
+    }
+    *kept = 0;
+    gqac_sequence_free(sequence);
     return GQAC_OK;
 }
 
@@ -112,8 +138,15 @@ gqac_status session_keep(gqac_session *session, const int64_t *ids, size_t n, in
     size_t same = 0;
     while (same < session->n && same < n - 1 && session->ids[same] == ids[same])
         same++;
+    *kept = 0;
+    if (!gqac_reserve(&session->ids, n, &session->capacity, sizeof *session->ids))
+        return gqac_diag_oom(diag, "the ids of a session");
     if (session->store && (!same || same < session->n))
         return open_stored(session, ids, n, kept, diag);
+    if (is_longer(gqac_program_baked(session->program), same) && !session->off)
+        GQAC_TRY(open_baked(session, ids, n, same, kept, diag));
+    if (*kept)
+        return GQAC_OK;
     if (same < session->n)
         GQAC_TRY(rewind_to(session->sequence, &same, diag));
     session->n = same;

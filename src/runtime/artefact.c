@@ -9,11 +9,12 @@
 #include "base/check.h"
 #include "ops/op.h"
 
-enum { VERSION = 5, BYTE_ORDER_MARK = 0x01020304, PAGE = 4096, LINE = 64 };
-enum { META, GRAPH, TENSORS, WEIGHTS, SECTIONS, MOST_SECTIONS = SECTIONS + ARTEFACT_MAX_FILES };
+enum { VERSION = 5, BAKED_VERSION = 6, BYTE_ORDER_MARK = 0x01020304, PAGE = 4096, LINE = 64 };
+enum { META, GRAPH, TENSORS, WEIGHTS, SECTIONS, MOST_SECTIONS = SECTIONS + ARTEFACT_MAX_FILES + 1 };
 static const char magic[8] = "GQACART";
 static const char *const section_names[SECTIONS] = {"meta", "graph", "tensors", "weights"};
 static const char file_prefix[] = "file:"; /* no other section name begins like this */
+static const char baked_name[] = "baked";  /* the last section of BAKED_VERSION */
 enum { PREFIX = sizeof file_prefix - 1 };
 
 typedef struct header {
@@ -41,8 +42,12 @@ static uint64_t align_up(uint64_t offset, uint64_t alignment) {
     return (offset + alignment - 1) / alignment * alignment;
 }
 
-static uint64_t section_alignment(int s) {
-    return s == WEIGHTS ? PAGE : LINE;
+static bool is_baked(const header *h, uint32_t s) {
+    return h->version == BAKED_VERSION && s + 1 == h->sections;
+}
+
+static uint64_t section_alignment(const header *h, uint32_t s) {
+    return s == WEIGHTS || is_baked(h, s) ? PAGE : LINE;
 }
 
 static void sha256(const void *data, size_t bytes, unsigned char digest[32]) {
@@ -236,13 +241,15 @@ static void place(draft *d, const artefact_parts *parts) {
     for (int i = 0; i < parts->n_files; i++)
         add_section(d, file_prefix, parts->files[i].name, parts->files[i].data,
                     parts->files[i].bytes);
+    d->head.version = parts->baked ? BAKED_VERSION : VERSION;
+    if (parts->baked)
+        add_section(d, "", baked_name, parts->baked, parts->baked_bytes);
     uint64_t end = sizeof d->head + d->head.sections * sizeof *d->table;
     for (uint32_t s = 0; s < d->head.sections; s++) {
-        d->table[s].offset = align_up(end, section_alignment((int)s));
+        d->table[s].offset = align_up(end, section_alignment(&d->head, s));
         end = d->table[s].offset + d->table[s].length;
     }
     memcpy(d->head.magic, magic, sizeof magic);
-    d->head.version = VERSION;
     d->head.byte_order = BYTE_ORDER_MARK;
     d->head.length = end;
     head_digest(&d->head, d->table, d->head.digest);
@@ -307,20 +314,24 @@ static gqac_status damaged(const char *path, gqac_diag *diag, const char *what) 
     return GQAC_INVALID_MODEL;
 }
 
-/* Checks the table: the sections that every artefact has, then files, each starting where the one
- * before ends. */
+static bool is_named(const header *h, uint32_t s, const char *name) {
+    if (s < SECTIONS || is_baked(h, s))
+        return !strcmp(name, s < SECTIONS ? section_names[s] : baked_name);
+    return !strncmp(name, file_prefix, PREFIX);
+}
+
+/* Checks the table: the sections that every artefact has, then files, then the baked prefix, each
+ * starting where the one before ends. */
 static gqac_status check_table(const char *path, const gqac_map *map, const header *h,
                                const section *t, gqac_diag *diag) {
     static const section clean;
     uint64_t end = sizeof *h + h->sections * sizeof *t;
     for (uint32_t s = 0; s < h->sections; s++) {
         const size_t n = strnlen(t[s].name, sizeof t[s].name);
-        const bool named = s < SECTIONS ? !strcmp(t[s].name, section_names[s])
-                                        : !strncmp(t[s].name, file_prefix, PREFIX);
-        const uint64_t offset = align_up(end, section_alignment((int)s));
+        const uint64_t offset = align_up(end, section_alignment(h, s));
         if (n == sizeof t[s].name || memcmp(t[s].name + n, clean.name, sizeof t[s].name - n) ||
-            !named || t[s].zero[0] || t[s].zero[1] || t[s].offset != offset || offset > map->size ||
-            t[s].length > map->size - offset)
+            !is_named(h, s, t[s].name) || t[s].zero[0] || t[s].zero[1] || t[s].offset != offset ||
+            offset > map->size || t[s].length > map->size - offset)
             return damaged(path, diag, "its section table is wrong");
         for (uint64_t i = end; i < offset; i++)
             if (map->data[i])
@@ -330,9 +341,13 @@ static gqac_status check_table(const char *path, const gqac_map *map, const head
     return end == map->size ? GQAC_OK : damaged(path, diag, "it has bytes after its last section");
 }
 
+static uint32_t files_end(const header *h) {
+    return h->sections - (h->version == BAKED_VERSION);
+}
+
 static int list_files(const header *h, const section *t, const gqac_map *map,
                       gqac_attachment *files) {
-    const int n = (int)h->sections - SECTIONS;
+    const int n = (int)files_end(h) - SECTIONS;
     for (int i = 0; i < n; i++)
         files[i] = (gqac_attachment){.name = t[SECTIONS + i].name + PREFIX,
                                      .data = map->data + t[SECTIONS + i].offset,
@@ -343,7 +358,7 @@ static int list_files(const header *h, const section *t, const gqac_map *map,
 static gqac_status check_head(const char *path, const gqac_map *map, const section **table,
                               gqac_diag *diag) {
     unsigned char digest[32];
-    gqac_attachment files[ARTEFACT_MAX_FILES];
+    gqac_attachment files[MOST_SECTIONS];
     const header *h = (const void *)map->data;
     const section *t = (const void *)(map->data + sizeof *h);
     if (map->size < sizeof *h)
@@ -352,9 +367,9 @@ static gqac_status check_head(const char *path, const gqac_map *map, const secti
         return damaged(path, diag, "it does not start with the magic of a .gqac file");
     if (h->byte_order != BYTE_ORDER_MARK)
         return damaged(path, diag, "it has another byte order");
-    if (h->version != VERSION)
+    if (h->version != VERSION && h->version != BAKED_VERSION)
         return damaged(path, diag, "it has another format version");
-    if (h->sections < SECTIONS || h->sections > MOST_SECTIONS)
+    if (files_end(h) < SECTIONS || h->sections > MOST_SECTIONS)
         return damaged(path, diag, "it has another number of sections");
     if (map->size < sizeof *h + h->sections * sizeof *t)
         return damaged(path, diag, "it is shorter than its section table");
@@ -460,15 +475,24 @@ gqac_status artefact_open(const char *path, const gqac_map *map, gqac_arena *are
     return GQAC_OK;
 }
 
-static uint32_t count_sections(const gqac_map *map) {
-    return ((const header *)(const void *)map->data)->sections;
+static const header *header_of(const gqac_map *map) {
+    return (const void *)map->data;
+}
+
+const void *artefact_baked(const gqac_map *map, size_t *bytes) {
+    const header *h = header_of(map);
+    const section *last = (const section *)(const void *)(map->data + sizeof *h) + h->sections - 1;
+    if (h->version != BAKED_VERSION)
+        return NULL;
+    *bytes = (size_t)last->length;
+    return map->data + last->offset;
 }
 
 gqac_status artefact_verify(const char *path, const gqac_map *map, gqac_poll *poll,
                             gqac_diag *diag) {
     const section *table = NULL;
     GQAC_TRY(check_head(path, map, &table, diag));
-    for (int s = META; s < (int)count_sections(map); s++)
+    for (int s = META; s < (int)header_of(map)->sections; s++)
         GQAC_TRY(check_section(path, map, table, s, poll, diag));
     return GQAC_OK;
 }
@@ -477,12 +501,12 @@ gqac_status artefact_files(const char *path, gqac_arena *arena, const gqac_map *
                            const gqac_attachment **files, int *n, gqac_diag *diag) {
     const section *table = NULL;
     GQAC_TRY(check_head(path, map, &table, diag));
-    for (int s = SECTIONS; s < (int)count_sections(map); s++)
+    for (int s = SECTIONS; s < (int)files_end(header_of(map)); s++)
         GQAC_TRY(check_section(path, map, table, s, NULL, diag));
-    gqac_attachment *list = GQAC_ARENA_ARRAY(arena, gqac_attachment, ARTEFACT_MAX_FILES);
+    gqac_attachment *list = GQAC_ARENA_ARRAY(arena, gqac_attachment, MOST_SECTIONS);
     if (!list)
         return gqac_diag_oom(diag, "attached files");
-    *n = list_files((const void *)map->data, table, map, list);
+    *n = list_files(header_of(map), table, map, list);
     *files = list;
     return GQAC_OK;
 }

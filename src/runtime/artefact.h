@@ -8,10 +8,15 @@
  *   tensors    offset and bytes in `weights` of those constants, in the order of the text
  *   weights    page-aligned constant data
  *   file:NAME  an attached file as it is; any number up to ARTEFACT_MAX_FILES, names unique
+ *   baked      page-aligned image of the sequence of a prefix (saved.h); it may be absent
+ *
+ * An artefact without `baked` has the version that it had before there was such a section, so that
+ * earlier programs open it; they refuse one with it, which has the next version.
  *
  * Sections follow each other without overlap, and with nothing but zero padding between them.
- * Everything except weights and files is verified when an artefact is opened, files when they are
- * read, and all bytes by artefact_verify. */
+ * Everything except weights, files and the baked prefix is verified when an artefact is opened,
+ * files when they are read, the prefix when a program for sequences is opened, and all bytes by
+ * artefact_verify. */
 #ifndef GQAC_RUNTIME_ARTEFACT_H
 #define GQAC_RUNTIME_ARTEFACT_H
 
@@ -39,6 +44,8 @@ typedef struct artefact_parts {
     artefact_meta meta;
     int n_files;
     const gqac_attachment *files;
+    const void *baked; /* see baked.h; NULL: there is none */
+    size_t baked_bytes;
 } artefact_parts;
 
 /* Writes an artefact, whole or not at all. USAGE: an attached file is not allowed, see
@@ -54,6 +61,8 @@ gqac_status artefact_check_files(int n, const gqac_attachment *files, gqac_statu
  * another version. */
 gqac_status artefact_open(const char *path, const gqac_map *map, gqac_arena *arena,
                           ir_module **module, artefact_meta *meta, gqac_diag *diag);
+/* The section `baked` of an artefact that was opened; NULL: there is none. */
+const void *artefact_baked(const gqac_map *map, size_t *bytes);
 /* Lists the attached files of an artefact that was opened, and checks them; the list lies in the
  * arena, the data in the map. */
 gqac_status artefact_files(const char *path, gqac_arena *arena, const gqac_map *map,

@@ -424,6 +424,7 @@ static gqac_status bind_node(void *arg, ir_node *n) {
 /* ---- creation ------------------------------------------------------------- */
 
 void program_close(gqac_program *p) {
+    gqac_snapshot_free(p->baked);
     kv_pool_free(p->pool);
     if (p->target->close_device)
         p->target->close_device(p->target_state);

@@ -51,7 +51,10 @@ struct gqac_program {
     kv_slot *kv;
     gqac_kv_pair *kv_pairs;
     kv_pool *pool;
-    gqac_budget *budget; /* for contexts and sequences of the program; never NULL */
+    gqac_budget *budget;             /* for contexts and sequences of the program; never NULL */
+    gqac_snapshot *baked;            /* the prefix of the artefact; NULL: there is none */
+    const gqac_sequence *baked_rows; /* its sequence */
+    int64_t baked_threshold;         /* gqac_program_rope_threshold */
     int n_guards;
     ir_node *guards[PROGRAM_MAX_GUARDS];
     int n_inputs, n_outputs;

@@ -142,7 +142,8 @@ static gqac_status open_in_store(gqac_scheduler *s, request *r,
     int64_t reused = 0;
     if (gqac_store_open(s->options.store, r->given.tenant, r->list, (int64_t)r->n, options,
                         &r->sequence, &reused, NULL) != GQAC_OK) /* can be done without */
-        return gqac_sequence_create(s->program, options, &r->sequence, diag);
+        return gqac_sequence_begin(s->program, r->list, (int64_t)r->n, options, &r->sequence,
+                                   &reused, diag);
     if (gqac_sequence_program(r->sequence) != s->program)
         GQAC_FAIL(diag, GQAC_USAGE, "the store belongs to another program than the context");
     return GQAC_OK;
@@ -158,6 +159,7 @@ gqac_status request_open(gqac_scheduler *s, request *r, gqac_diag *diag) {
         .size = sizeof options, .kv = s->options.kv, .final_length = final_length(s, r)};
     gqac_sequence_options same = options;
     gqac_status status = GQAC_OK;
+    int64_t reused = 0;
     same.kv = NULL; /* that of the snapshot */
     r->long_rope = s->threshold && (int64_t)r->n > s->threshold;
     if (r->base)
@@ -165,7 +167,8 @@ gqac_status request_open(gqac_scheduler *s, request *r, gqac_diag *diag) {
     else if (request_shares(s, r))
         status = open_in_store(s, r, &options, diag);
     else
-        status = gqac_sequence_create(s->program, &options, &r->sequence, diag);
+        status = gqac_sequence_begin(s->program, r->list, (int64_t)r->n, &options, &r->sequence,
+                                     &reused, diag);
     if (status != GQAC_OK) {
         request_close(r);
         return status;

@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/sized.h"
+#include "runtime/baked.h"
 #include "store/store_impl.h"
 
 /* ---- creation ------------------------------------------------------------ */
@@ -253,11 +254,15 @@ static gqac_status look_up(gqac_store *s, const char *tenant, const gqac_sequenc
 /* Fills an empty sequence with what the index has of the ids. */
 static gqac_status fill(gqac_store *s, const wanted *w, gqac_sequence *q, gqac_diag *diag) {
     const store_match found = store_find(w->root, w->ids, w->n, w->limit, true);
-    if (found.node)
+    const int64_t baked = baked_match(q, w->ids, w->n);
+    const int64_t length = baked > found.length ? baked : found.length;
+    if (baked > found.length)
+        GQAC_TRY(baked_share(q, w->ids, baked, diag));
+    else if (found.node)
         GQAC_TRY(
             sequence_share(q, found.node->rows, found.length, w->ids, found.node->pinned, diag));
-    *(found.length ? &s->counts.hits : &s->counts.misses) += 1;
-    s->counts.reused_tokens += found.length;
+    *(length ? &s->counts.hits : &s->counts.misses) += 1;
+    s->counts.reused_tokens += length;
     q->watch = (sequence_watch){.committed = committed, .freed = freed, .arg = w->space};
     return GQAC_OK;
 }

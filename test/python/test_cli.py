@@ -141,7 +141,8 @@ class Usage(Case):
             for value in ("frobnicate", "tidy,frobnicate", "", "Tidy", "tidy,"):
                 self.usage("compile", LLAMA, flag, value, "-o", self.dir / "o",
                            words=("pass",) if value else ())
-        self.usage("compile", LLAMA, "--bake", "f", "-o", self.dir / "o", words=("--bake",))
+        self.usage("compile", LLAMA, "--bake", "f", "--emit", "text", "-o", self.dir / "o",
+                   words=("--bake",))
         self.usage("compile", LLAMA, "--stop-after", "tidy", "-o", self.dir / "o")
         self.assertEqual(list(self.dir.iterdir()), [])
 

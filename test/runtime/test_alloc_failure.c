@@ -354,6 +354,42 @@ static void test_sequences(void) {
     fail_each_of_sequences("test/models/qwen3.5/model.onnx");
 }
 
+/* ---- a baked prefix ------------------------------------------------------- */
+
+static gqac_status compile_baked(gqac_diag *diag) {
+    gqac_options options;
+    gqac_bake bake;
+    gqac_options_init(&options);
+    gqac_bake_init(&bake, ids, 9);
+    bake.threads = 1;
+    options.bake = &bake;
+    return gqac_compile(unit_path("test/models/llama/model.onnx"), &options, GQAC_EMIT_GQAC, made,
+                        diag);
+}
+
+static gqac_status open_baked(gqac_diag *diag) {
+    gqac_program *baked = NULL;
+    gqac_sequence *sequence = NULL;
+    int64_t reused = 0;
+    gqac_status status = gqac_program_open(made, NULL, &baked, diag);
+    if (status == GQAC_OK)
+        status = gqac_sequence_begin(baked, ids, 9, NULL, &sequence, &reused, diag);
+    CU_ASSERT((status == GQAC_OK) == (sequence != NULL));
+    gqac_sequence_free(sequence);
+    gqac_program_free(baked);
+    return status;
+}
+
+static void test_baked(void) {
+    strcpy(folder, "/tmp/gqac-alloc-XXXXXX");
+    CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(folder));
+    snprintf(made, sizeof made, "%s/out", folder);
+    each_failure(compile_baked, no_file, 100);
+    each_failure(open_baked, NULL, 100);
+    unlink(made);
+    CU_ASSERT_EQUAL(rmdir(folder), 0);
+}
+
 static const unit_case cases[] = {
     {"import, compile and step, one failure", test_import_compile_step},
     {"import, compile and step, all later ones fail", test_persistent},
@@ -364,6 +400,7 @@ static const unit_case cases[] = {
     {"info", test_info},
     {"a stateless run", test_run},
     {"export, fork and import of a sequence", test_sequences},
+    {"compile and open with a baked prefix", test_baked},
 };
 
 int main(int argc, char **argv) {

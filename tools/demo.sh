@@ -42,5 +42,8 @@ ref=test/models/llama/ref/hybrid
 "$gqac" run test/models/llama --inputs "$ref/inputs" --output "$work/hybrid" >/dev/null
 build/venv/bin/python tools/compare.py "$work/hybrid" "$ref/expect" 2e-5 | sed -n 1p
 
+say "1,500 new tokens after a baked prefix of 1,500, beside 3,000 at once"
+build/venv/bin/python tools/show_prefix.py "$gqac" "$model" "$work/long"
+
 say "The proof: 100 tokens in every 2-split, a batch of 3 with other splits, 1 and 2 threads"
 "$gqac" equiv "$work/tiny.gqac" --tokens 100 --batch 3 --threads 1,2

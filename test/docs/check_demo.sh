@@ -23,6 +23,8 @@ for run in 1 2 3; do
   expect "the two texts are equal, byte for byte"
   expect "kv cache: off"
   expect "time to first token"
+  expect "; 1500 tokens reused, 1500 computed"
+  expect "saved: 2.00x by the estimate (P+S)/S, 1.4"
   expect "equal: 0 differing values"
   if [ "$(wc -l <<<"$out")" -le 32 ] && [ "$(wc -L <<<"$out")" -le 120 ]; then
     passed=$((passed + 1))

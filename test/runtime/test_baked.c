@@ -424,15 +424,33 @@ static void test_damaged_states(void) {
     damage("test/models/qwen3.5/model.onnx", unit_full() ? 1 : 7);
 }
 
-/* Another layout of blocks is refused by its digest. */
+/* Another layout of blocks is refused by its digest, which follows the geometry of the slots. */
 static void test_layout(void) {
     image x = open_image("test/models/llama/model.onnx");
     const saved_header *h = (const saved_header *)(const void *)x.good;
+    const size_t slot = 5 * sizeof(int64_t);
     memcpy(x.bad, x.good, x.bytes);
-    x.bad[h->sections[SAVED_POSITIONS].offset - 64 + 1] ^= 1; /* in the last 64 bytes before it */
-    x.bad[h->sections[SAVED_POSITIONS].offset - 32 - 1] ^= 1;
+    x.bad[h->sections[SAVED_GEOMETRY].offset + (size_t)h->slots * slot] ^= 1;
     sign(&x);
     CU_ASSERT_EQUAL(try(&x, x.bytes), GQAC_INVALID_INPUT);
+    CU_ASSERT_PTR_NOT_NULL(strstr(diag.what, "another layout"));
+    free(x.good);
+    free(x.bad);
+    gqac_program_free(x.program);
+}
+
+/* Sections that follow each other, with 64 bytes of one in another. */
+static void test_places(void) {
+    image x = open_image("test/models/qwen3.5/model.onnx");
+    for (int from = 0; from + 1 < SAVED_SECTIONS; from++) {
+        saved_header *h = (saved_header *)(void *)x.bad;
+        memcpy(x.bad, x.good, x.bytes);
+        h->sections[from].bytes -= 64;
+        h->sections[from + 1].offset -= 64;
+        h->sections[from + 1].bytes += 64;
+        sign(&x);
+        CU_ASSERT_NOT_EQUAL(try(&x, x.bytes), GQAC_OK);
+    }
     free(x.good);
     free(x.bad);
     gqac_program_free(x.program);
@@ -449,6 +467,7 @@ static const unit_case cases[] = {
     {"damage", test_damage},
     {"damage of states", test_damaged_states},
     {"another layout", test_layout},
+    {"other places of sections", test_places},
 };
 
 int main(int argc, char **argv) {

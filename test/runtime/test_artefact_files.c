@@ -356,6 +356,37 @@ static void test_pages(void) {
     CU_ASSERT_EQUAL(pages_of(again).kib_read, 0);
 }
 
+/* Rows of a baked prefix are read in place: a sequence takes no memory for them, and a step that
+ * appends to them changes no page of the file. */
+static void test_baked_pages(void) {
+    enum { BAKED = 90, ALL = 100 };
+    gqac_options options;
+    gqac_bake bake;
+    gqac_program *program = NULL;
+    gqac_context *context = NULL;
+    gqac_sequence *sequence = NULL;
+    int64_t ids[ALL], reused = 0;
+    for (int i = 0; i < ALL; i++)
+        ids[i] = i * 2;
+    gqac_options_init(&options);
+    gqac_bake_init(&bake, ids, BAKED);
+    options.bake = &bake;
+    CU_ASSERT_EQUAL_FATAL(gqac_compile(model(), &options, GQAC_EMIT_GQAC, again, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL_FATAL(gqac_program_open(again, NULL, &program, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL_FATAL(gqac_context_create(program, 1, &context, &diag), GQAC_OK);
+    const int64_t used = gqac_program_memory_used(program);
+    CU_ASSERT_EQUAL_FATAL(gqac_sequence_begin(program, ids, ALL, NULL, &sequence, &reused, &diag),
+                          GQAC_OK);
+    CU_ASSERT(reused == BAKED && gqac_program_memory_used(program) == used);
+    CU_ASSERT_EQUAL_FATAL(
+        gqac_sequence_append(context, sequence, ids + BAKED, ALL - BAKED, 1, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL(pages_of(again).kib_dirty, 0);
+    gqac_sequence_free(sequence);
+    gqac_context_free(context);
+    gqac_program_free(program);
+    CU_ASSERT_EQUAL(pages_of(again).kib_read, 0);
+}
+
 static const unit_case cases[] = {
     {"files come back as they were", test_round_trip},
     {"an artefact without files", test_none},
@@ -366,6 +397,7 @@ static const unit_case cases[] = {
     {"hostile tables", test_hostile_table},
     {"allocations that fail", test_allocations},
     {"weights stay in the pages of the file", test_pages},
+    {"a baked prefix stays there too", test_baked_pages},
 };
 
 int main(int argc, char **argv) {

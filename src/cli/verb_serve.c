@@ -28,7 +28,8 @@ static const cli_flag flags[] = {
     {"body-limit", "MIB", "maximum size of a request (8)"},
     {"connections", "N", "maximum number of connections (1024)"},
     {"per-peer", "N", "maximum number of connections from one address (256)"},
-    {"time-limit", "S", "maximum seconds for an answer; 0: unlimited (0)"},
+    {"time-limit", "S",
+     "maximum seconds from the arrival of a request to the end of its answer; 0: unlimited (0)"},
     {"drain", "S", "when stopped, waits so many seconds for answers to be completed (30)"},
     {NULL, NULL, NULL},
 };
@@ -75,6 +76,7 @@ static gqac_status read_limits(serving *g) {
                                  .per_peer = (int)peer,
                                  .request_seconds = (double)time,
                                  .drain_seconds = (double)drain,
+                                 .interrupted = interrupt_seen,
                                  .log = cli_quiet(c) ? NULL : print_log};
     return GQAC_OK;
 }

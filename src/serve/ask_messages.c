@@ -31,8 +31,9 @@ static json_t *join_parts(const json_t *parts, size_t at, problem *p) {
     return joined;
 }
 
-/* Arguments of calls are a text of JSON in the API, and an object in templates. */
-static void parse_arguments(json_t *message) {
+/* Arguments of calls are a text of JSON in the API, and an object in templates. `values`: of the
+ * arguments so far. */
+static bool parse_arguments(json_t *message, size_t *values, problem *p) {
     size_t i;
     json_t *call;
     json_array_foreach(json_object_get(message, "tool_calls"), i, call) {
@@ -40,11 +41,14 @@ static void parse_arguments(json_t *message) {
         const json_t *text = json_object_get(function, "arguments");
         if (!json_is_string(text))
             continue;
+        if (!fields_modest(json_string_value(text), json_string_length(text), values, p))
+            return false;
         json_t *parsed = json_loadb(json_string_value(text), json_string_length(text), 0, NULL);
         if (json_is_object(parsed))
             json_object_set(function, "arguments", parsed);
         json_decref(parsed);
     }
+    return true;
 }
 
 static bool take_content(json_t *message, size_t at, problem *p) {
@@ -62,7 +66,7 @@ static bool take_content(json_t *message, size_t at, problem *p) {
 }
 
 json_t *ask_messages(const json_t *messages, const char *name, problem *p) {
-    size_t i;
+    size_t i, values = 0;
     json_t *message, *copy;
     if (!json_array_size(messages)) {
         problem_set(p, 400, NULL, name, "'%s' must be a list of at least one message", name);
@@ -73,10 +77,8 @@ json_t *ask_messages(const json_t *messages, const char *name, problem *p) {
         const json_t *role = json_object_get(message, "role");
         if (!json_is_object(message) || !json_is_string(role))
             problem_set(p, 400, NULL, name, "message %zu must be an object with a 'role'", i);
-        else if (take_content(message, i, p)) {
-            parse_arguments(message);
+        else if (take_content(message, i, p) && parse_arguments(message, &values, p))
             continue;
-        }
         json_decref(copy);
         return NULL;
     }

@@ -46,10 +46,8 @@ bool problem_from(problem *p, const char *param, const gqac_diag *diag) {
 
 /* ---- parsing ------------------------------------------------------------- */
 
-/* Counts values and nesting of a text that may be JSON: a value takes far more memory than its
- * text. */
-static bool is_modest(const char *text, size_t length, problem *p) {
-    size_t values = 1;
+bool fields_modest(const char *text, size_t length, size_t *values, problem *p) {
+    ++*values;
     int depth = 0;
     bool quoted = false;
     for (size_t i = 0; i < length; i++) {
@@ -61,11 +59,11 @@ static bool is_modest(const char *text, size_t length, problem *p) {
         }
         quoted = c == '"';
         depth += (c == '[' || c == '{') - (c == ']' || c == '}');
-        values += c == ',' || c == '[' || c == '{';
+        *values += c == ',' || c == '[' || c == '{';
         if (depth > DEPTH)
             return problem_set(p, 400, NULL, NULL, "the JSON is nested more than %d levels deep",
                                DEPTH);
-        if (values > VALUES)
+        if (*values > VALUES)
             return problem_set(p, 400, NULL, NULL, "the JSON has more than %d values", VALUES);
     }
     return true;
@@ -73,7 +71,8 @@ static bool is_modest(const char *text, size_t length, problem *p) {
 
 json_t *fields_parse(const char *text, size_t length, problem *p) {
     json_error_t why;
-    if (!is_modest(text, length, p))
+    size_t values = 0;
+    if (!fields_modest(text, length, &values, p))
         return NULL;
     json_t *root = json_loadb(text, length, JSON_REJECT_DUPLICATES, &why);
     if (!root)

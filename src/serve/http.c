@@ -1,5 +1,5 @@
-/* Connections: accepting, deadlines, replies, the end. A connection is freed by its own callbacks
- * only, never while something on the stack uses it. */
+/* Connections: accepting, deadlines, replies, the end. Nothing on the stack uses a connection when
+ * it is freed: `http_abort` must not be called from a callback of `http_events`. */
 #include "serve/http.h"
 
 #include <arpa/inet.h>
@@ -127,6 +127,8 @@ static void on_timer(evutil_socket_t fd, short what, void *arg) {
     (void)fd, (void)what;
     if (x->state < HTTP_RUNNING && x->begun)
         http_refuse(x, 408, "the request did not arrive in time");
+    else if (evbuffer_get_length(bufferevent_get_output(x->pipe))) /* a write that stalls ends it */
+        set_timer(x, x->server->limits.write_seconds);
     else if (x->state != HTTP_RUNNING)
         drop(x);
 }
@@ -302,8 +304,11 @@ void http_stop(http *h) {
     for (http_exchange *x = h->all, *next; x; x = next) {
         next = x->after;
         x->close = true;
-        if (x->state == HTTP_HEAD && !x->begun &&
-            !evbuffer_get_length(bufferevent_get_output(x->pipe)))
+        if (x->state != HTTP_HEAD || x->begun)
+            continue;
+        if (evbuffer_get_length(bufferevent_get_output(x->pipe)))
+            x->state = HTTP_CLOSING;
+        else
             drop(x);
     }
 }

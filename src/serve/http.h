@@ -27,6 +27,9 @@ typedef struct http_limits {
 } http_limits;
 
 typedef struct http_events {
+    /* The head of a request with a body has arrived. False: it is answered without its body, and
+     * the connection is closed. */
+    bool (*admit)(void *arg, http_exchange *x);
     /* A whole request has arrived. Sooner or later one of the replies below must follow. */
     void (*request)(void *arg, http_exchange *x);
     /* The client has gone away before its reply was complete. No reply may follow. */

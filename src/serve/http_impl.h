@@ -42,7 +42,7 @@ struct http_exchange {
     char *line; /* "GET\0/path\0": the method, the path */
     char *path;
     int minor;   /* of HTTP/1.x */
-    size_t head; /* bytes of head, and of sizes of chunks, so far */
+    size_t head; /* bytes of the head, of lines of chunks, or of the trailer, so far */
     int n_headers;
     http_line headers[HTTP_HEADERS];
     size_t wanted;

@@ -19,7 +19,9 @@ static char *take_line(http_exchange *x) {
     size_t n = 0;
     char *line = evbuffer_readln(input(x), &n, EVBUFFER_EOL_CRLF);
     const size_t length = line ? n + 2 : evbuffer_get_length(input(x));
-    if (x->head + length > x->server->limits.head) {
+    const http_limits *limits = &x->server->limits;
+    const bool of_chunk = x->state == HTTP_CHUNK_SIZE || x->state == HTTP_CHUNK_END;
+    if (length > limits->head || x->head + length > (of_chunk ? limits->body / 16 : limits->head)) {
         free(line);
         http_refuse(x, 431, "the head of the request is too long");
         return NULL;
@@ -67,7 +69,7 @@ static void parse_request(http_exchange *x, char *line) {
         return;
     }
     x->minor = version[7] != '0';
-    x->close = !x->minor;
+    x->close |= !x->minor; /* http_stop may have set it */
     if (!is_token(line) || *target != '/' || !is_plain(target) || strchr(target, '#')) {
         http_refuse(x, 400, "the method or the path is not valid");
         return;
@@ -113,7 +115,8 @@ static bool parse_size(const char *text, int base, size_t *out) {
     if (!digits || digits > 15)
         return false;
     *out = strtoull(text, &end, base);
-    return !*end || (base == 16 && (*end == ';' || *end == ' '));
+    /* strtoull takes "0x" too */
+    return end == text + digits && (!*end || (base == 16 && (*end == ';' || *end == ' ')));
 }
 
 static void run(http_exchange *x) {
@@ -133,7 +136,13 @@ static void await_body(http_exchange *x, http_state state) {
         http_refuse(x, 413, "the body is too long");
         return;
     }
+    if (!x->server->events.admit(x->server->events.arg, x)) {
+        x->close = true;
+        run(x);
+        return;
+    }
     x->state = state;
+    x->head = 0;
     if (expected && x->minor)
         bufferevent_write(x->pipe, "HTTP/1.1 100 Continue\r\n\r\n", 25);
 }
@@ -207,6 +216,8 @@ static bool read_chunk_size(http_exchange *x) {
         http_refuse(x, 413, "the body is too long");
     else
         x->state = x->wanted ? HTTP_CHUNK : HTTP_TRAILER;
+    if (x->state == HTTP_TRAILER)
+        x->head = 0;
     return true;
 }
 

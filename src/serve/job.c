@@ -64,9 +64,16 @@ static bool is_shared(const job *j, const prompt *p) {
     return j->n > 1 && p->n > 1;
 }
 
+static int count_legs(const job *j) {
+    int n = (int)j->n * j->n_prompts * (j->verify ? 2 : 1);
+    for (int i = 0; i < j->n_prompts; i++)
+        n += is_shared(j, &j->prompts[i]);
+    return n;
+}
+
 static bool make_legs(job *j, problem *p) {
     j->n_answers = (int)j->n * j->n_prompts;
-    j->legs = calloc((size_t)(2 * j->n_answers + j->n_prompts), sizeof *j->legs);
+    j->legs = calloc((size_t)count_legs(j), sizeof *j->legs);
     if (!j->legs)
         return no_memory(p);
     for (int cold = 0; cold <= j->verify; cold++)
@@ -85,9 +92,14 @@ static bool make_legs(job *j, problem *p) {
 /* The place of another request: those that wait and those that run have one each. */
 static bool has_place(const serve *s, const job *j, problem *p) {
     gqac_scheduler_statistics x = {.size = sizeof x};
-    int64_t running = s->model.scheduler->running;
+    const int64_t places = s->model.scheduler->running + s->options.queue, n = count_legs(j);
+    if (n > places)
+        return problem_set(p, 400, NULL, NULL,
+                           "the request has %lld answers and shared prompts, but this server has "
+                           "%lld places; try fewer prompts or choices",
+                           (long long)n, (long long)places);
     gqac_scheduler_get_statistics(s->scheduler, &x, NULL);
-    if (x.waiting + x.running + j->n_legs <= running + s->options.queue)
+    if (x.waiting + x.running + n <= places)
         return true;
     return problem_set(p, 429, "busy", NULL,
                        "%lld requests are waiting or running, and no more may wait; try again",
@@ -98,8 +110,8 @@ static bool read_job(job *j, http_exchange *x, problem *p) {
     size_t length = 0;
     const char *body = http_body(x, &length);
     j->root = fields_parse(body, length, p);
-    return j->root && fields_supported(j->root, p) && j->shape->ask(j, p) && make_legs(j, p) &&
-           has_place(j->server, j, p);
+    return j->root && fields_supported(j->root, p) && j->shape->ask(j, p) &&
+           has_place(j->server, j, p) && make_legs(j, p);
 }
 
 static void name_job(job *j) {

@@ -8,6 +8,8 @@
 
 #include "serve/serve_impl.h"
 
+enum { LOGGED = 1000 }; /* maximum bytes of a path in the log */
+
 static const char JSON_TYPE[] = "application/json";
 
 /* ---- replies ------------------------------------------------------------- */
@@ -20,8 +22,9 @@ static void write_log(serve *s, const http_exchange *x, int status, json_t *more
     gmtime_r(&now.tv_sec, &utc);
     const size_t n = strftime(time_text, sizeof time_text, "%Y-%m-%dT%H:%M:%S", &utc);
     snprintf(time_text + n, sizeof time_text - n, ".%03dZ", (int)(now.tv_usec / 1000));
-    json_t *line = json_pack("{s:s, s:s, s:s, s:s, s:i}", "time", time_text, "peer", http_peer(x),
-                             "method", http_method(x), "path", http_path(x), "status", status);
+    json_t *path = shape_text(http_path(x), strnlen(http_path(x), LOGGED)); /* of any bytes */
+    json_t *line = json_pack("{s:s, s:s, s:s, s:o, s:i}", "time", time_text, "peer", http_peer(x),
+                             "method", http_method(x), "path", path, "status", status);
     if (line && more)
         json_object_update(line, more);
     char *text = line ? json_dumps(line, JSON_COMPACT) : NULL;
@@ -354,12 +357,13 @@ static bool may_ask(serve *s, const http_exchange *x, const char **tenant, probl
                        bearer ? "the API key is not known" : "an API key is needed");
 }
 
-/* A page in a browser cannot send this type to another site without being asked first. */
+/* A page in a browser cannot send this type to another site without being asked first; it can send
+ * a body without a type. */
 static bool has_json(const http_exchange *x, problem *p) {
     const char *type = http_header(x, "content-type");
-    if (type && strncasecmp(type, JSON_TYPE, strlen(JSON_TYPE)) != 0)
+    if (!type || strncasecmp(type, JSON_TYPE, strlen(JSON_TYPE)) != 0)
         return problem_set(p, 415, NULL, NULL, "the body must have the type %s, not %.60s",
-                           JSON_TYPE, type);
+                           JSON_TYPE, type ? type : "none");
     return true;
 }
 
@@ -371,15 +375,29 @@ static bool is_ready(serve *s, problem *p) {
                        state == SERVE_LOADING ? "the model is loading" : "the server is stopping");
 }
 
+/* Finds the route, by what the head says; NULL: *p says why the request is refused. */
+static const struct route *admit(serve *s, http_exchange *x, const char **tenant, problem *p) {
+    const struct route *r = find(x, p);
+    if (!r || (!r->open && !may_ask(s, x, tenant, p)) ||
+        (!strcmp(r->method, "POST") && !has_json(x, p)))
+        return NULL;
+    return r;
+}
+
+bool route_admit(void *arg, http_exchange *x) {
+    problem p;
+    const char *tenant = "";
+    return admit(arg, x, &tenant, &p) != NULL;
+}
+
 void route_request(void *arg, http_exchange *x) {
     serve *s = arg;
     problem p;
     const char *tenant = "";
     json_t *root = NULL;
     size_t length = 0;
-    const struct route *r = find(x, &p);
-    bool fine = r && (r->open || (may_ask(s, x, &tenant, &p) && is_ready(s, &p)));
-    fine = fine && (strcmp(r->method, "POST") != 0 || has_json(x, &p));
+    const struct route *r = admit(s, x, &tenant, &p);
+    bool fine = r && (r->open || is_ready(s, &p));
     if (fine && r->typed) {
         const char *body = http_body(x, &length);
         root = fields_parse(body, length, &p);

@@ -12,6 +12,7 @@
 #define GQAC_SERVE_SERVE_H
 
 #include <gqac/text.h>
+#include <stdbool.h>
 
 typedef struct serve serve;
 
@@ -24,6 +25,8 @@ typedef struct serve_options {
     int connections, per_peer;
     double request_seconds; /* maximum time for an answer; 0: unlimited */
     double drain_seconds;   /* the same when the server stops */
+    /* Has SIGTERM or SIGINT come before the server catches them? NULL: no. */
+    bool (*interrupted)(void);
     /* A line of JSON about each request, for a log; NULL: none. */
     void (*log)(void *arg, const char *line);
     void *log_arg;

@@ -103,6 +103,7 @@ struct job {
     bool progressed;
     problem problem; /* status 0: none */
     job *next, *next_dirty;
+    job *next_flush; /* of the thread of connections only */
 };
 
 typedef enum serve_state { SERVE_LOADING, SERVE_READY, SERVE_DRAINING, SERVE_STOPPED } serve_state;
@@ -148,6 +149,7 @@ gqac_status serve_fail(gqac_diag *diag, gqac_status status, const char *fmt, ...
 /* ---- route.c ------------------------------------------------------------- */
 
 /* http_events of the server. */
+bool route_admit(void *arg, http_exchange *x);
 void route_request(void *arg, http_exchange *x);
 void route_gone(void *arg, http_exchange *x);
 void route_refuse(void *arg, http_exchange *x, int status, const char *message);
@@ -216,19 +218,25 @@ extern const job_shape shape_chat, shape_completion, shape_response;
 typedef struct fresh {
     char *text;
     size_t length;
-    size_t first, n; /* of leg->tokens */
-    bool last;       /* nothing more follows */
+    scored *list; /* copies; their `top` belongs to the leg */
+    size_t n;
+    bool last;   /* nothing more follows */
+    bool failed; /* no memory: nothing was taken */
 } fresh;
+/* The caller frees it with shape_free. */
 fresh shape_take(leg *l);
+void shape_free(fresh *f);
 json_t *shape_usage(const job *j);
 const char *shape_finish(const leg *l);
 /* "text of a token", as JSON; bytes that are no text become \xNN after "bytes:". *out is malloc'd.
  */
 char *shape_token(const serve *s, int64_t id, size_t *length);
-json_t *shape_ids(const leg *l, size_t first, size_t n);
+json_t *shape_ids(const scored *tokens, size_t n);
 /* Adds the ids of the prompt and the answer, if they are wanted. */
-void shape_add_ids(json_t *choice, const leg *l, size_t first, size_t n, bool with_prompt);
+void shape_add_ids(json_t *choice, const leg *l, const fresh *f, bool with_prompt);
 json_t *shape_verified(const job *j);
+/* A log-probability; JSON has no infinity, so that of an impossible id is -9999. */
+json_t *shape_real(double value);
 /* Chunks of streams that have no choices; `chunk` makes one of a list of choices. */
 typedef json_t *shape_chunk(const job *j, json_t *choices);
 /* How much of the prompt is computed, if that is wanted and new. */

@@ -53,25 +53,29 @@ static void set_state(serve *s, serve_state state) {
     pthread_mutex_unlock(&s->lock);
 }
 
-/* Ends the server when it is draining and has nothing left to answer. */
+/* Ends the server when it is draining, has nothing left to answer, and the clients have read the
+ * last answers, for which they have a second more than the answers have. */
 static void end_if_drained(serve *s) {
-    if (serve_get_state(s) != SERVE_DRAINING || s->jobs)
+    if (serve_get_state(s) != SERVE_DRAINING || s->jobs ||
+        (http_connections(s->http) && serve_seconds() < s->drain_until + 1))
         return;
     set_state(s, SERVE_STOPPED);
-    /* what was sent last reaches the clients meanwhile */
-    event_base_loopexit(s->base, &(struct timeval){0, http_connections(s->http) ? 200000 : 0});
+    event_base_loopexit(s->base, NULL);
 }
 
 static void on_signal(evutil_socket_t number, short what, void *arg) {
     serve *s = arg;
+    const double now = serve_seconds();
     (void)number, (void)what;
     if (s->signals++) {
+        s->drain_until = now < s->drain_until ? now : s->drain_until;
         job_cancel_all(s, "the server is stopping");
         return;
     }
     set_state(s, SERVE_DRAINING);
-    s->drain_until = serve_seconds() + s->options.drain_seconds;
+    s->drain_until = now + s->options.drain_seconds;
     http_stop(s->http);
+    event_add(s->tick, &(struct timeval){0, 20000}); /* it sees the last connection end */
     end_if_drained(s);
 }
 
@@ -94,15 +98,19 @@ static void on_woken(evutil_socket_t fd, short what, void *arg) {
     const serve_state state = s->state;
     job *dirty = s->dirty;
     s->dirty = NULL;
-    for (job *j = dirty; j; j = j->next_dirty)
+    for (job *j = dirty; j; j = j->next_dirty) {
         j->dirty = false;
+        j->next_flush = j->next_dirty; /* which changes as soon as there is more to send */
+    }
     pthread_mutex_unlock(&s->lock);
     if (state == SERVE_READY)
         catch_signals(s);
+    if (state == SERVE_READY && !s->signals && s->options.interrupted && s->options.interrupted())
+        on_signal(SIGTERM, 0, s);
     if (state == SERVE_STOPPED)
-        event_base_loopbreak(s->base);
+        event_base_loopexit(s->base, NULL);
     for (job *j = dirty, *next; j; j = next) {
-        next = j->next_dirty;
+        next = j->next_flush;
         job_flush(j);
     }
     end_if_drained(s);
@@ -115,6 +123,7 @@ static void on_tick(evutil_socket_t fd, short what, void *arg) {
     if (s->signals && now > s->drain_until)
         job_cancel_all(s, "the server is stopping");
     job_expire(s, now);
+    end_if_drained(s);
 }
 
 static void *run_connections(void *arg) {
@@ -135,7 +144,7 @@ static gqac_status listen_now(serve *s, gqac_diag *diag) {
                                 .request_seconds = 30,
                                 .idle_seconds = 60,
                                 .write_seconds = 30};
-    const http_events events = {route_request, route_gone, route_refuse, s};
+    const http_events events = {route_admit, route_request, route_gone, route_refuse, s};
     if (http_create(s->base, o->host, o->port, &limits, &events, &s->http, diag) != GQAC_OK)
         return diag->status;
     if (!s->keys && !http_is_loopback(s->http)) {

@@ -16,15 +16,30 @@ json_t *shape_text(const char *text, size_t length) {
 fresh shape_take(leg *l) {
     serve *s = l->owner->server;
     pthread_mutex_lock(&s->lock);
-    const fresh f = {.text = l->text.data,
-                     .length = l->text.n,
-                     .first = l->sent,
-                     .n = l->tokens.n - l->sent,
-                     .last = l->ended};
-    l->text = (bytes){0};
-    l->sent = l->tokens.n;
+    const size_t n = l->tokens.n - l->sent;
+    fresh f = {.list = n ? malloc(n * sizeof *f.list) : NULL};
+    f.failed = n && !f.list;
+    if (!f.failed) {
+        if (n) /* the list moves when it grows */
+            memcpy(f.list, l->tokens.list + l->sent, n * sizeof *f.list);
+        f.text = l->text.data;
+        f.length = l->text.n;
+        f.n = n;
+        f.last = l->ended;
+        l->text = (bytes){0};
+        l->sent = l->tokens.n;
+    }
     pthread_mutex_unlock(&s->lock);
     return f;
+}
+
+void shape_free(fresh *f) {
+    free(f->text);
+    free(f->list);
+}
+
+json_t *shape_real(double value) {
+    return json_real(isfinite(value) ? value : -9999.0);
 }
 
 const char *shape_finish(const leg *l) {
@@ -69,18 +84,18 @@ char *shape_token(const serve *s, int64_t id, size_t *length) {
     return text;
 }
 
-json_t *shape_ids(const leg *l, size_t first, size_t n) {
+json_t *shape_ids(const scored *tokens, size_t n) {
     json_t *list = json_array();
-    for (size_t i = first; i < first + n; i++)
-        json_array_append_new(list, json_integer(l->tokens.list[i].id));
+    for (size_t i = 0; i < n; i++)
+        json_array_append_new(list, json_integer(tokens[i].id));
     return list;
 }
 
-void shape_add_ids(json_t *choice, const leg *l, size_t first, size_t n, bool with_prompt) {
+void shape_add_ids(json_t *choice, const leg *l, const fresh *f, bool with_prompt) {
     const prompt *p = l->prompt;
     if (!l->owner->ids_wanted)
         return;
-    json_object_set_new(choice, "token_ids", shape_ids(l, first, n));
+    json_object_set_new(choice, "token_ids", shape_ids(f->list, f->n));
     if (!with_prompt)
         return;
     json_t *list = json_array();

@@ -20,16 +20,15 @@ static json_t *token_json(const serve *s, int64_t id, double log_probability) {
     char *text = shape_token(s, id, &n);
     json_t *token =
         json_pack("{s:o, s:o, s:o}", "token", shape_text(text ? text : "", text ? n : 0), "logprob",
-                  json_real(log_probability), "bytes", bytes_json(s, id));
+                  shape_real(log_probability), "bytes", bytes_json(s, id));
     free(text);
     return token;
 }
 
-static json_t *scores_json(const leg *l, size_t first, size_t n) {
-    const serve *s = l->owner->server;
+static json_t *scores_json(const serve *s, const fresh *f) {
     json_t *list = json_array();
-    for (size_t i = first; i < first + n; i++) {
-        const scored *of = &l->tokens.list[i];
+    for (size_t i = 0; i < f->n; i++) {
+        const scored *of = &f->list[i];
         json_t *token = token_json(s, of->id, of->log_probability), *top = json_array();
         for (int k = 0; k < of->n_top; k++)
             json_array_append_new(top, token_json(s, of->top[k].id, of->top[k].log_probability));
@@ -51,10 +50,10 @@ static json_t *choice_json(leg *l, const fresh *f, const char *name) {
         json_object_set_new(message, "refusal", json_null());
     json_t *choice =
         json_pack("{s:i, s:o, s:o, s:s?}", "index", l->index, name, message, "logprobs",
-                  l->owner->scores ? scores_json(l, f->first, f->n) : json_null(), "finish_reason",
-                  f->last ? shape_finish(l) : NULL);
+                  l->owner->scores ? scores_json(l->owner->server, f) : json_null(),
+                  "finish_reason", f->last ? shape_finish(l) : NULL);
     if (choice)
-        shape_add_ids(choice, l, f->first, f->n, !l->begun);
+        shape_add_ids(choice, l, f, !l->begun);
     l->begun = true;
     l->finished = f->last;
     return choice;
@@ -74,8 +73,12 @@ static json_t *whole(job *j) {
     json_t *choices = json_array();
     for (int i = 0; i < j->n_answers; i++) {
         fresh f = shape_take(&j->legs[i]);
+        if (f.failed) {
+            json_decref(choices);
+            return NULL;
+        }
         json_array_append_new(choices, choice_json(&j->legs[i], &f, "message"));
-        free(f.text);
+        shape_free(&f);
     }
     json_t *reply = object_json(j, "chat.completion", choices);
     json_object_set_new(reply, "usage", shape_usage(j));
@@ -86,14 +89,14 @@ static json_t *whole(job *j) {
 
 static bool send_choice(job *j, leg *l) {
     fresh f = shape_take(l);
-    bool sent = true;
-    if (!l->finished && (f.n || f.length || f.last)) {
+    bool sent = !f.failed;
+    if (sent && !l->finished && (f.n || f.length || f.last)) {
         json_t *reply = chunk_json(j, json_pack("[o]", choice_json(l, &f, "delta")));
         if (j->usage)
             json_object_set_new(reply, "usage", json_null());
         sent = shape_send(j, "", reply);
     }
-    free(f.text);
+    shape_free(&f);
     return sent;
 }
 

@@ -27,13 +27,13 @@ static void add(const serve *s, lists *all, int64_t id, const scored *of, size_t
         size_t n = 0;
         char *other = shape_token(s, of->top[i].id, &n);
         if (other && !json_object_getn(top, other, n))
-            json_object_setn_new(top, other, n, json_real(of->top[i].log_probability));
+            json_object_setn_new(top, other, n, shape_real(of->top[i].log_probability));
         free(other);
     }
     if (text && of && of->n_top)
-        json_object_setn_new(top, text, length, json_real(of->log_probability));
+        json_object_setn_new(top, text, length, shape_real(of->log_probability));
     json_array_append_new(all->tokens, shape_text(text ? text : "", length));
-    json_array_append_new(all->values, of ? json_real(of->log_probability) : json_null());
+    json_array_append_new(all->values, of ? shape_real(of->log_probability) : json_null());
     json_array_append_new(all->top, top);
     json_array_append_new(all->offsets, json_integer((json_int_t)offset));
     free(text);
@@ -55,17 +55,19 @@ static size_t bytes_at(const serve *s, int64_t id, const char *text, size_t left
 static void add_prompt(const leg *l, lists *all) {
     const serve *s = l->owner->server;
     const prompt *p = l->prompt;
-    for (size_t i = 0, at = 0; i < p->n; i++) {
+    for (size_t i = 0, at = 0, offset = 0; i < p->n; i++) {
         const scored *of = i && i <= p->rows.n ? &p->rows.list[i - 1] : NULL;
-        add(s, all, p->ids[i], of, characters(p->text, at));
-        at += bytes_at(s, p->ids[i], p->text + at, p->length - at);
+        const size_t step = bytes_at(s, p->ids[i], p->text + at, p->length - at);
+        add(s, all, p->ids[i], of, offset);
+        offset += characters(p->text + at, step);
+        at += step;
     }
 }
 
-static void add_answer(leg *l, size_t first, size_t n, lists *all) {
+static void add_answer(leg *l, const fresh *f, lists *all) {
     const serve *s = l->owner->server;
-    for (size_t i = first; i < first + n; i++) {
-        const scored *of = &l->tokens.list[i];
+    for (size_t i = 0; i < f->n; i++) {
+        const scored *of = &f->list[i];
         char *own = NULL;
         size_t length = 0;
         bool special = false;
@@ -86,7 +88,7 @@ static json_t *choice_json(leg *l, const fresh *f) {
     if (j->scores && echo)
         add_prompt(l, &all);
     if (j->scores)
-        add_answer(l, f->first, f->n, &all);
+        add_answer(l, f, &all);
     json_t *scores = json_pack("{s:o, s:o, s:o, s:o}", "tokens", all.tokens, "token_logprobs",
                                all.values, "top_logprobs", all.top, "text_offset", all.offsets);
     char *text = malloc(f->length + l->prompt->length + 1);
@@ -102,7 +104,7 @@ static json_t *choice_json(leg *l, const fresh *f) {
     json_decref(scores);
     free(text);
     if (choice)
-        shape_add_ids(choice, l, f->first, f->n, !l->begun);
+        shape_add_ids(choice, l, f, !l->begun);
     l->begun = true;
     l->finished = f->last;
     return choice;
@@ -118,8 +120,12 @@ static json_t *whole(job *j) {
     json_t *choices = json_array();
     for (int i = 0; i < j->n_answers; i++) {
         fresh f = shape_take(&j->legs[i]);
+        if (f.failed) {
+            json_decref(choices);
+            return NULL;
+        }
         json_array_append_new(choices, choice_json(&j->legs[i], &f));
-        free(f.text);
+        shape_free(&f);
     }
     json_t *reply = reply_json(j, choices);
     json_object_set_new(reply, "usage", shape_usage(j));
@@ -130,14 +136,14 @@ static json_t *whole(job *j) {
 
 static bool send_choice(job *j, leg *l) {
     fresh f = shape_take(l);
-    bool sent = true;
-    if (!l->finished && (f.n || f.length || f.last)) {
+    bool sent = !f.failed;
+    if (sent && !l->finished && (f.n || f.length || f.last)) {
         json_t *reply = reply_json(j, json_pack("[o]", choice_json(l, &f)));
         if (j->usage)
             json_object_set_new(reply, "usage", json_null());
         sent = shape_send(j, "", reply);
     }
-    free(f.text);
+    shape_free(&f);
     return sent;
 }
 

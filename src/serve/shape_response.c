@@ -152,7 +152,8 @@ static json_t *response_json(const job *j, const char *status, json_t *output) {
     if (ended && j->verify)
         json_object_set_new(reply, "verify_cache", shape_verified(j));
     if (ended && j->ids_wanted)
-        json_object_set_new(reply, "token_ids", shape_ids(&j->legs[0], 0, j->legs[0].tokens.n));
+        json_object_set_new(reply, "token_ids",
+                            shape_ids(j->legs[0].tokens.list, j->legs[0].tokens.n));
     return reply;
 }
 
@@ -162,8 +163,10 @@ static const char *status_of(const job *j) {
 
 static json_t *whole(job *j) {
     fresh f = shape_take(&j->legs[0]);
+    if (f.failed)
+        return NULL;
     json_t *item = item_json(j, status_of(j), json_pack("[o]", part_json(f.text, f.length)));
-    free(f.text);
+    shape_free(&f);
     return response_json(j, status_of(j), json_pack("[o]", item));
 }
 
@@ -238,9 +241,10 @@ static bool stream(job *j, bool last) {
     bool sent = l->begun || send_begin(j);
     l->begun = true;
     fresh f = shape_take(l);
+    sent = sent && !f.failed;
     if (sent && f.length)
         sent = send_delta(j, &f);
-    free(f.text);
+    shape_free(&f);
     return sent && (!last || send_end(j));
 }
 

@@ -69,7 +69,7 @@ class Server:
         self.stop()
         self.log.close()
 
-    def request(self, path, body=None, key=None, headers=None):
+    def request(self, path, body=None, key=None, headers=None, seconds=60 * SLOW):
         """(status, JSON or text) of one request on a connection of its own."""
         data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         sent = {"Content-Type": "application/json", **(headers or {})}
@@ -77,7 +77,7 @@ class Server:
             sent["Authorization"] = f"Bearer {key}"
         asked = urllib.request.Request(self.url + path, data=data, headers=sent)
         try:
-            with urllib.request.urlopen(asked, timeout=60 * SLOW) as reply:
+            with urllib.request.urlopen(asked, timeout=seconds) as reply:
                 status, text = reply.status, reply.read().decode()
         except urllib.error.HTTPError as error:
             with contextlib.closing(error):

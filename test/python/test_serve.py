@@ -10,7 +10,9 @@ import json
 import os
 import random
 import signal
+import socket
 import sys
+import time
 from pathlib import Path
 
 import openai
@@ -21,6 +23,8 @@ from serving import SLOW, TINY, Server, absent
 
 CONTROL = Path(os.environ.get("GQAC_CONTROLS", GQAC.parent / "test" / "controls")) / "OTHER_ROW"
 PROMPT = "She had been a very short time at home, when"
+POST = (b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        b"Content-Length: %d\r\n\r\n%s")
 # Settings of a request, and the flags of `gqac generate` that mean the same.
 SETTINGS = [
     ({}, ()),
@@ -165,6 +169,25 @@ class Served(Case):
         self.assertEqual(sum((c["token_ids"] for c in choices), []), want["ids"])
         self.assertEqual(sum((c["logprobs"]["token_logprobs"] for c in choices), []),
                          [x["logprob"] for x in want["logprobs"]])
+
+    def test_streams(self):
+        """Many streams at once: each ends, and has the ids and log-probabilities of its answer."""
+        body = {"prompt": PROMPT, "seed": 1, "return_token_ids": True, "logprobs": 1,
+                "ignore_eos": True}
+        want = self.completion(most=200, seed=1, ignore_eos=True)["choices"][0]
+
+        def ask(k):
+            text = self.server.request("/v1/completions", {
+                **body, "max_tokens": 40 + k % 160, "stream": True}, seconds=30 * SLOW)[1]
+            choices = [json.loads(line.removeprefix("data: "))["choices"][0]
+                       for line in text.strip().split("\n\n")[:-1]]
+            return (sum((c["token_ids"] for c in choices), []),
+                    sum((c["logprobs"]["token_logprobs"] for c in choices), []))
+        with concurrent.futures.ThreadPoolExecutor(32) as pool:
+            for k, (ids, values) in enumerate(pool.map(ask, range(500 if FULL else 96))):
+                n = 40 + k % 160
+                self.assertEqual(ids, want["token_ids"][:n])
+                self.assertEqual(values, want["logprobs"]["token_logprobs"][:n])
 
     def test_chat_logprobs(self):
         """Log-probabilities of a chat, with the bytes of tokens."""
@@ -338,6 +361,9 @@ class Lives(Case):
                       for key, more in (("key-1", {}), ("key-3", {}), ("key-2", {}),
                                         ("key-2", {"cache_salt": "s"}), ("key-3", {}))]
             self.assertEqual([n > 0 for n in reused], [False, False, True, False, True])
+            with server.connect() as s:  # refused before the body comes
+                s.sendall((POST % (9999, b"")))
+                self.assertIn(b" 401 ", s.recv(1000))
             self.assertNotIn("key-", server.errors())
         self.check(gqac("serve", TINY, "--host", "0.0.0.0", "--port", 0), 2, "--api-key-file")
         for text in ("", "a b c\n", "x" * 300):
@@ -351,8 +377,7 @@ class Lives(Case):
         with Server("--target", "ref", "--step-tokens", 8, "--parallel", 1) as server:
             for _ in range(2):
                 with server.connect() as s:
-                    s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
-                              b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
+                    s.sendall(POST % (len(body), body))
                     server.await_metric("gqac_requests_running", 1)
                 self.assertLess(server.await_metric("gqac_requests_running", 0), 0.1 * SLOW)
                 self.assertEqual(server.metric("gqac_requests_waiting"), 0)
@@ -366,6 +391,13 @@ class Lives(Case):
                 self.assertEqual(server.request("/v1/models", headers={"Host": host})[0], status)
             self.assertEqual(server.request("/tokenize", {"content": "x"},
                                             headers={"Content-Type": "text/plain"})[0], 415)
+            with server.connect() as s:
+                s.sendall(b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}")
+                self.assertIn(b" 415 ", s.recv(1000))
+            with server.connect() as s:
+                s.sendall(b"GET /\xff HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                self.assertIn(b" 404 ", s.recv(1000))
+            self.assertEqual(server.lines()[-1]["status"], 404)
 
     def test_busy(self):
         """What finds no place is told to try again; SIGTERM completes what runs, refuses what comes."""
@@ -375,12 +407,35 @@ class Lives(Case):
                 replies = list(pool.map(lambda _: server.request("/v1/completions", body), range(8)))
             statuses = [status for status, _ in replies]
             self.assertEqual(set(statuses), {200, 429}, statuses)
+            self.assertEqual(server.request("/v1/completions", {**body, "n": 3})[0], 400)
             server.await_metric("gqac_requests_running", 0)
             with concurrent.futures.ThreadPoolExecutor(1) as pool:
                 running = pool.submit(server.good, "/v1/completions", body)
                 server.await_metric("gqac_requests_running", 1)
                 self.assertEqual(server.stop(), 0)
                 self.assertEqual(running.result()["usage"]["completion_tokens"], 1200)
+
+    def test_last_answer(self):
+        """SIGTERM: a client that reads slowly gets the whole of the last answer."""
+        body = json.dumps({"prompt": "I", "max_tokens": 1200, "ignore_eos": True, "n": 3,
+                           "logprobs": 20}).encode()
+        with Server("--threads", 1) as server, socket.socket() as s:
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            s.settimeout(60 * SLOW)
+            s.connect(("127.0.0.1", server.port))
+            s.sendall(POST % (len(body), body))
+            server.await_metric("gqac_requests_running", 3)
+            server.child.send_signal(signal.SIGTERM)
+            while not any(x["status"] == 200 and x["path"] != "/metrics" for x in server.lines()):
+                time.sleep(0.01)
+            time.sleep(0.5)
+            text = b""
+            while part := s.recv(1 << 20):
+                text += part
+            head, _, reply = text.partition(b"\r\n\r\n")
+            self.assertIn(b"Content-Length: %d\r\n" % len(reply), head + b"\r\n")
+            self.assertEqual(json.loads(reply)["usage"]["completion_tokens"], 3600)
+            self.assertEqual(server.child.wait(30 * SLOW), 0)
 
     @harness.unittest.skipUnless(FULL, "long tier: waits for limits")
     def test_limits(self):
@@ -400,8 +455,7 @@ class Lives(Case):
             server.good("/v1/completions", {"prompt": "I", "max_tokens": 2})
         body = json.dumps({**many, "stream": True, "logprobs": 20}).encode()
         with Server() as server, server.connect() as s:
-            s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
-                      b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
+            s.sendall(POST % (len(body), body))
             server.await_metric("gqac_requests_running", 32)
             server.await_metric("gqac_requests_running", 0, 30)
             self.assertEqual([x["status"] for x in server.lines() if "/v1/comp" in x["path"]], [499])

@@ -66,7 +66,9 @@ OF_CHAT = [{}, {"messages": 1}, {"messages": []}, {"messages": [1]}, {"messages"
            {"messages": HELLO, "tools": {}}, {"messages": HELLO, "tool_choice": "required"},
            {"messages": HELLO, "tool_choice": {"type": "function"}},
            {"messages": HELLO, "chat_template_kwargs": []},
-           {"messages": HELLO, "max_completion_tokens": 0}]
+           {"messages": HELLO, "max_completion_tokens": 0},
+           {"messages": [{"role": "assistant", "tool_calls": [{"function": {
+               "name": "x", "arguments": '{"a": [' + "1," * 250000 + "1]}"}}] * 2}]}]
 OF_RESPONSE = [{}, {"input": 1}, {"input": []}, {"input": [1]}, {"input": [{"role": "user"}]},
                {"input": [{"type": "function_call", "role": "x", "content": "x"}]},
                {"input": "x", "instructions": 1}, {"input": "x", "store": True},
@@ -82,7 +84,8 @@ BODIES = [b"", b"x", b"{", b"}", b"[]", b"1", b'"x"', b"null", b"{'prompt': 1}",
           b"[" * 100000, b'{"a":' * 100000, b"[" * 65 + b"]" * 65,
           b'{"prompt": [' + b"1," * 450000 + b"1]}", b'{"a": "' + b"x" * 9000000 + b'"}']
 LINE = b"GET /health HTTP/1.1\r\nHost: x\r\n"
-POST = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+POST = (b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+        b"Content-Type: application/json\r\n")
 # bytes, and the first word of the status that must be answered
 RAW = [
     (b"\r\n\r\nGET\r\n\r\n", 400), (b"x\r\n\r\n", 400), (b"GET /health\r\n\r\n", 400),
@@ -105,6 +108,11 @@ RAW = [
     (POST + b"Transfer-Encoding: gzip\r\n\r\n", 501),
     (POST + b"Transfer-Encoding: chunked\r\n\r\nx\r\n", 400),
     (POST + b"Transfer-Encoding: chunked\r\n\r\n-1\r\n", 400),
+    (POST + b"Transfer-Encoding: chunked\r\n\r\n0x10\r\n" + b"x" * 16 + b"\r\n0\r\n\r\n", 400),
+    (POST + b"Transfer-Encoding: chunked\r\n\r\n1;" + b"x" * 40000, 431),
+    (POST.replace(b"Content-Type", b"X") + b"Content-Length: 2\r\n\r\n{}", 415),
+    # answered before the body comes
+    (POST.replace(b"/json", b"/x") + b"Content-Length: 2000\r\n\r\n", 415),
     (POST + b"Transfer-Encoding: chunked\r\n\r\nffffffff\r\n", 413),
     (POST + b"Transfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n", 400),
     (POST + b"Transfer-Encoding: chunked\r\n\r\n1\r\nxyz\r\n", 400),
@@ -245,6 +253,10 @@ class Bad(Case):
                 time.sleep(0.001)
             s.sendall(b"0\r\nTrailer: x\r\n\r\n")
             self.assertIn(b" 200 OK", s.recv(65536))
+        body = b'{"prompt": "x", "max_tokens": 1}' + b" " * 12000
+        sent = b"".join(b"1\r\n%c\r\n" % byte for byte in body) + b"0\r\n\r\n"
+        head = POST + b"Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
+        self.assertIn(b" 200 OK", self.answer(head + sent))
 
     def test_crowd(self):
         """More connections from one address than are allowed are refused, and the others work."""

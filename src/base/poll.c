@@ -35,11 +35,22 @@ void gqac_poll_expect(gqac_poll *poll, int64_t total) {
         poll->total = total > poll->done ? total : poll->done;
 }
 
-static bool ask(gqac_poll *poll) {
+static bool ask_now(gqac_poll *poll) {
     if (!poll->monitor.abort || !poll->monitor.abort(poll->monitor.arg))
         return false;
     atomic_store(&poll->stopped, true);
     return true;
+}
+
+/* The error of a call that was stopped. */
+static gqac_status aborted(const gqac_poll *poll, gqac_diag *diag) {
+    gqac_diag_set(diag, GQAC_ABORTED, "the caller ended the call before it was complete");
+    if (poll->done)
+        gqac_diag_rule(diag, "nothing is kept: %lld of %lld %s were done", (long long)poll->done,
+                       (long long)poll->total, poll->unit);
+    else
+        gqac_diag_rule(diag, "nothing is kept");
+    return GQAC_ABORTED;
 }
 
 gqac_status gqac_poll_barrier(gqac_poll *poll, int64_t done, gqac_diag *diag) {
@@ -50,7 +61,7 @@ gqac_status gqac_poll_barrier(gqac_poll *poll, int64_t done, gqac_diag *diag) {
         if (poll->monitor.progress)
             poll->monitor.progress(poll->monitor.arg, poll->done, poll->total);
     }
-    return atomic_load(&poll->stopped) || ask(poll) ? gqac_poll_abort(poll, diag) : GQAC_OK;
+    return atomic_load(&poll->stopped) || ask_now(poll) ? aborted(poll, diag) : GQAC_OK;
 }
 
 gqac_status gqac_poll_add(gqac_poll *poll, int64_t more, gqac_diag *diag) {
@@ -69,7 +80,7 @@ bool gqac_poll_asks(const gqac_poll *poll) {
     return poll && poll->monitor.abort;
 }
 
-bool gqac_poll_between(gqac_poll *poll) {
+bool gqac_poll_ask(gqac_poll *poll) {
     if (!gqac_poll_asks(poll))
         return false;
     if (atomic_load_explicit(&poll->stopped, memory_order_relaxed))
@@ -80,23 +91,13 @@ bool gqac_poll_between(gqac_poll *poll) {
     if (now - poll->asked < ASK_NS)
         return false;
     poll->asked = now;
-    return ask(poll);
+    return ask_now(poll);
 }
 
-gqac_status gqac_poll_pause(gqac_poll *poll, gqac_diag *diag) {
-    return gqac_poll_between(poll) ? gqac_poll_abort(poll, diag) : GQAC_OK;
+gqac_status gqac_poll_check(gqac_poll *poll, gqac_diag *diag) {
+    return gqac_poll_ask(poll) ? aborted(poll, diag) : GQAC_OK;
 }
 
 bool gqac_poll_stopped(gqac_poll *poll) {
     return poll && atomic_load(&poll->stopped);
-}
-
-gqac_status gqac_poll_abort(const gqac_poll *poll, gqac_diag *diag) {
-    gqac_diag_set(diag, GQAC_ABORTED, "the caller ended the call before it was complete");
-    if (poll->done)
-        gqac_diag_rule(diag, "nothing is kept: %lld of %lld %s were done", (long long)poll->done,
-                       (long long)poll->total, poll->unit);
-    else
-        gqac_diag_rule(diag, "nothing is kept");
-    return GQAC_ABORTED;
 }

@@ -23,7 +23,7 @@ typedef struct gqac_poll {
     atomic_bool stopped;
 } gqac_poll;
 
-/* In all functions except set, begin and abort the poll may be NULL: there is no monitor. */
+/* In all functions except set and begin the poll may be NULL: there is no monitor. */
 
 /* Sets the monitor; NULL: none. *before, unless `before` is NULL, receives the previous monitor,
  * without functions if there was none. USAGE: the size of a monitor is not that of any version of
@@ -45,11 +45,10 @@ void gqac_poll_finish(gqac_poll *poll);
 bool gqac_poll_asks(const gqac_poll *poll);
 /* To be called between two small pieces of work, on any thread: returns true if the call was
  * stopped. On the thread that made the call it asks the monitor, at most once a millisecond. */
-bool gqac_poll_between(gqac_poll *poll);
-/* The same as a status, for long loops on one thread. */
-gqac_status gqac_poll_pause(gqac_poll *poll, gqac_diag *diag);
+bool gqac_poll_ask(gqac_poll *poll);
+/* The same as a status, ABORTED if the call was stopped, for long loops on one thread. */
+gqac_status gqac_poll_check(gqac_poll *poll, gqac_diag *diag);
+/* True if the call was stopped; asks nobody. */
 bool gqac_poll_stopped(gqac_poll *poll);
-/* Fails with ABORTED. */
-gqac_status gqac_poll_abort(const gqac_poll *poll, gqac_diag *diag);
 
 #endif

@@ -81,7 +81,7 @@ static void run_pieces(const region *r, size_t begin, size_t end, int worker) {
         r->run(r->arg, begin, end, worker);
         return;
     }
-    while (begin < end && !gqac_poll_between(r->poll)) {
+    while (begin < end && !gqac_poll_ask(r->poll)) {
         const int64_t start = gqac_clock_ns();
         const size_t n = end - begin < piece ? end - begin : piece;
         r->run(r->arg, begin, begin + n, worker);
@@ -128,7 +128,7 @@ static void take_items(void *arg, size_t begin, size_t end, int worker) {
     queue *q = arg;
     (void)begin;
     (void)end;
-    for (size_t item; !gqac_poll_between(q->poll);) {
+    for (size_t item; !gqac_poll_ask(q->poll);) {
         if ((item = atomic_fetch_add(&q->next, 1)) >= q->items)
             return;
         q->run(q->arg, item, worker);

@@ -1,13 +1,12 @@
-/* Threads: they run one job at a time, which has one task for each of n threads. (A region of
- * base/pool.h is one job.)
+/* Threads: they run one region at a time, which has one task for each of n threads.
  *
- * Each worker has a counter of jobs, `job`. The caller writes the fields of a job and then
+ * Each worker has a counter of regions, `region`. The caller writes the fields of a region and then
  * increments the counters of the workers that have a task in it. A worker claims its task by
- * setting `taken`. After its own task, the caller claims and runs the tasks that workers have not
- * begun, so nobody waits for a thread that the system does not schedule. Jobs follow each other
+ * setting `claimed`. After its own task, the caller claims and runs the tasks that workers have not
+ * begun, so nobody waits for a thread that the system does not schedule. Regions follow each other
  * within microseconds, so if every thread has a processor, workers and caller spin for
  * GQAC_POOL_SPIN_NS before they sleep (futex); while nobody sleeps, there is no system call.
- * Callers that come while a job runs wait, first come, first served.
+ * Callers that come while a region runs wait, first come, first served.
  *
  * If there are as many threads as processors, each worker is bound to one processor, so that two
  * never share one. The caller is never bound: if it runs on the processor of a worker that it
@@ -38,13 +37,12 @@ enum {
 };
 
 typedef struct worker {
-    _Alignas(LINE) atomic_uint job; /* number of the worker's latest job; a futex */
-    atomic_uint taken;              /* number of the last job whose task was taken */
-    atomic_uint asleep;             /* 1: the worker waits on `job` in the kernel */
+    _Alignas(LINE) atomic_uint region; /* number of the worker's latest region; a futex */
+    atomic_uint claimed;               /* number of the last region whose task was claimed */
+    atomic_uint asleep;                /* 1: the worker waits on `region` in the kernel */
     gqac_threads *pool;
     pthread_t thread;
     int index;
-    int processor; /* -1: any */
 } worker;
 
 struct gqac_threads {
@@ -52,16 +50,18 @@ struct gqac_threads {
     int started; /* number of workers, without the caller */
     bool spins;
     int home; /* the processor to which no worker is bound; -1: none is bound */
+    /* memory for the mask of the caller, and for a mask of one processor */
+    gqac_processors caller, one;
     bool stop;
     worker *workers;            /* the worker of task i is workers[i - 1] */
     gqac_parallel_for *wrapped; /* threads of the caller; NULL: workers */
     void *wrapped_arg;
-    gqac_task *task; /* of the job */
+    gqac_task *task; /* of the region */
     void *arg;
-    _Alignas(LINE) atomic_uint running; /* workers that have not finished the job; a futex */
+    _Alignas(LINE) atomic_uint running; /* workers that have not finished the region; a futex */
     atomic_uint waiting;                /* 1: the caller waits on `running` in the kernel */
-    /* a ticket lock for callers: each takes ticket `next`, and runs its job when `served` reaches
-     * it; a futex */
+    /* a ticket lock for callers: each takes ticket `next`, and runs its region when `served`
+     * reaches it; a futex */
     _Alignas(LINE) atomic_uint next, served;
 };
 
@@ -96,24 +96,25 @@ static bool spin(const gqac_threads *pool, atomic_uint *word, unsigned value, bo
     return false;
 }
 
-/* Waits until the worker's job is no longer `seen`; returns its number. No wake-up is lost: the
+/* Waits until the worker's region is no longer `seen`; returns its number. No wake-up is lost: the
  * worker sets `asleep` before the kernel compares the number, and the caller changes the number
  * before it reads `asleep` (both sequentially consistent), so at least one side sees the other's
  * write. */
-static unsigned next_job(worker *w, unsigned seen) {
-    if (!spin(w->pool, &w->job, seen, false)) {
+static unsigned next_region(worker *w, unsigned seen) {
+    if (!spin(w->pool, &w->region, seen, false)) {
         atomic_store(&w->asleep, 1);
-        while (atomic_load(&w->job) == seen)
-            sleep_on(&w->job, seen);
+        while (atomic_load(&w->region) == seen)
+            sleep_on(&w->region, seen);
         atomic_store(&w->asleep, 0);
     }
-    return atomic_load_explicit(&w->job, memory_order_acquire);
+    return atomic_load_explicit(&w->region, memory_order_acquire);
 }
 
-/* Claims the worker's task in that job; false: it was claimed before, or a later job has begun. */
-static bool take(worker *w, unsigned job) {
-    unsigned before = job - 1;
-    return atomic_compare_exchange_strong(&w->taken, &before, job);
+/* Claims the worker's task in that region; false: it was claimed before, or a later region has
+ * begun. */
+static bool claim(worker *w, unsigned region) {
+    unsigned before = region - 1;
+    return atomic_compare_exchange_strong(&w->claimed, &before, region);
 }
 
 static void wait_done(gqac_threads *pool) {
@@ -131,15 +132,9 @@ static void *work(void *arg) {
     worker *w = arg;
     gqac_threads *pool = w->pool;
     fesetenv(FE_DFL_ENV); /* not the creating thread's mode */
-    if (w->processor >= 0) {
-        cpu_set_t set;
-        CPU_ZERO(&set);
-        CPU_SET((size_t)w->processor, &set);
-        (void)sched_setaffinity(0, sizeof set, &set); /* if that fails, it runs anywhere */
-    }
-    for (unsigned job = 0;;) {
-        job = next_job(w, job);
-        if (!take(w, job))
+    for (unsigned region = 0;;) {
+        region = next_region(w, region);
+        if (!claim(w, region))
             continue;
         if (pool->stop)
             return NULL;
@@ -149,25 +144,31 @@ static void *work(void *arg) {
     }
 }
 
-/* Moves the caller to the processor without a worker, so that it does not share one with a worker
- * that is about to wake. */
-static void step_aside(const gqac_threads *pool) {
-    cpu_set_t own, home;
-    const int here = pool->home >= 0 ? sched_getcpu() : -1;
-    if (here < 0 || here == pool->home || sched_getaffinity(0, sizeof own, &own) != 0 ||
-        !CPU_ISSET((size_t)pool->home, &own))
-        return;
-    CPU_ZERO(&home);
-    CPU_SET((size_t)pool->home, &home);
-    if (sched_setaffinity(0, sizeof home, &home) == 0)
-        (void)sched_setaffinity(0, sizeof own, &own);
+/* The mask of one processor, in memory of the pool. */
+static const gqac_processors *only(gqac_threads *pool, int processor) {
+    CPU_ZERO_S(pool->one.bytes, pool->one.set);
+    CPU_SET_S((size_t)processor, pool->one.bytes, pool->one.set);
+    return &pool->one;
 }
 
-/* Announces the current job to the first n workers. */
+/* Moves the caller to the processor without a worker, so that it does not share one with a worker
+ * that is about to wake. */
+static void step_aside(gqac_threads *pool) {
+    const gqac_processors *own = &pool->caller;
+    const int here = pool->home >= 0 ? sched_getcpu() : -1;
+    if (here < 0 || here == pool->home || sched_getaffinity(0, own->bytes, own->set) != 0 ||
+        !CPU_ISSET_S((size_t)pool->home, own->bytes, own->set))
+        return;
+    const gqac_processors *home = only(pool, pool->home);
+    if (sched_setaffinity(0, home->bytes, home->set) == 0)
+        (void)sched_setaffinity(0, own->bytes, own->set);
+}
+
+/* Announces the current region to the first n workers. */
 static void announce(gqac_threads *pool, int n) {
     bool sleepers = false;
     for (int i = 0; i < n; i++) {
-        atomic_fetch_add(&pool->workers[i].job, 1);
+        atomic_fetch_add(&pool->workers[i].region, 1);
         sleepers |= atomic_load(&pool->workers[i].asleep) != 0;
     }
     if (!sleepers)
@@ -175,7 +176,7 @@ static void announce(gqac_threads *pool, int n) {
     step_aside(pool);
     for (int i = 0; i < n; i++)
         if (atomic_load(&pool->workers[i].asleep))
-            wake(&pool->workers[i].job);
+            wake(&pool->workers[i].region);
 }
 
 /* Starts the workers, with all signals blocked but SIGBUS, which says to the thread that reads a
@@ -195,30 +196,48 @@ static int start_workers(gqac_threads *pool, const int *processors) {
         worker *w = &pool->workers[pool->started];
         w->pool = pool;
         w->index = pool->started + 1;
-        w->processor = processors ? processors[w->index] : -1;
         error = pthread_create(&w->thread, &attributes, work, w);
-        if (!error)
-            pool->started++;
+        if (error)
+            break;
+        pool->started++;
+        if (processors) { /* if that fails, it runs anywhere */
+            const gqac_processors *its = only(pool, processors[w->index]);
+            (void)pthread_setaffinity_np(w->thread, its->bytes, its->set);
+        }
     }
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     pthread_attr_destroy(&attributes);
     return error;
 }
 
-/* Lists the first `most` processors of the process, in ascending order; returns how many the
- * process has. */
-static int list_processors(int most, int *list) {
-    cpu_set_t set;
+/* Lists the first `most` processors of the caller, in ascending order; returns how many there are,
+ * 1 if that is not known. */
+static int list_processors(const gqac_processors *of, int most, int *list) {
     int n = 0;
-    if (sched_getaffinity(0, sizeof set, &set) != 0)
-        return 1;
-    for (int i = 0; i < CPU_SETSIZE; i++)
-        if (CPU_ISSET((size_t)i, &set)) {
+    for (int i = 0; i < 8 * (int)of->bytes; i++)
+        if (CPU_ISSET_S((size_t)i, of->bytes, of->set)) {
             if (n < most)
                 list[n] = i;
             n++;
         }
-    return n;
+    return n ? n : 1;
+}
+
+/* Binds worker i to processor i if there are as many threads as processors. */
+static gqac_status start(gqac_threads *t, gqac_diag *diag) {
+    int list[GQAC_POOL_MAX];
+    if (!gqac_processors_find(&t->caller) || !gqac_processors_find(&t->one))
+        return gqac_diag_oom(diag, "threads");
+    const int processors = t->one.set ? list_processors(&t->caller, GQAC_POOL_MAX, list) : 1;
+    t->spins = t->threads <= processors;
+    t->home = t->threads > 1 && t->threads == processors ? list[0] : -1;
+    const int error = start_workers(t, t->home >= 0 ? list : NULL);
+    if (!error)
+        return GQAC_OK;
+    gqac_diag_set(diag, GQAC_NO_MEMORY, "cannot start thread %d of %d: %s", t->started + 2,
+                  t->threads, gqac_errno_text(error));
+    gqac_diag_hint(diag, "use fewer threads");
+    return GQAC_NO_MEMORY;
 }
 
 /* ---- creation and freeing ------------------------------------------------ */
@@ -245,20 +264,8 @@ gqac_status gqac_threads_create(int threads, gqac_threads **created, gqac_diag *
         return gqac_diag_oom(diag, "threads");
     }
     memset(t->workers, 0, bytes);
-    int list[GQAC_POOL_MAX];
-    const int processors = list_processors(GQAC_POOL_MAX, list);
-    t->spins = t->threads <= processors;
-    t->home = t->threads > 1 && t->threads == processors ? list[0] : -1;
-    int error = start_workers(t, t->home >= 0 ? list : NULL);
-    if (error) {
-        gqac_diag_set(diag, GQAC_NO_MEMORY, "cannot start thread %d of %d: %s", t->started + 2,
-                      t->threads, gqac_errno_text(error));
-        gqac_diag_hint(diag, "use fewer threads");
-        gqac_threads_free(t);
-        return GQAC_NO_MEMORY;
-    }
-    *created = t;
-    return GQAC_OK;
+    const gqac_status status = start(t, diag);
+    GQAC_RETURN_MADE(status, t, created, gqac_threads_free);
 }
 
 gqac_status gqac_threads_wrap(int threads, gqac_parallel_for *run, void *arg,
@@ -282,11 +289,13 @@ void gqac_threads_free(gqac_threads *threads) {
     announce(threads, threads->started);
     for (int i = 0; i < threads->started; i++)
         pthread_join(threads->workers[i].thread, NULL);
+    gqac_processors_free(&threads->caller);
+    gqac_processors_free(&threads->one);
     gqac_free(threads->workers);
     gqac_free(threads);
 }
 
-/* ---- jobs ---------------------------------------------------------------- */
+/* ---- regions ------------------------------------------------------------- */
 
 typedef struct call {
     gqac_task *task;
@@ -303,13 +312,13 @@ static void run_wrapped(void *arg, int i) {
     fesetenv(&own);
 }
 
-static void wait_turn(gqac_threads *t) {
-    const unsigned number = atomic_fetch_add(&t->next, 1);
-    for (unsigned served; (served = atomic_load(&t->served)) != number;)
+static void lock(gqac_threads *t) {
+    const unsigned ticket = atomic_fetch_add(&t->next, 1);
+    for (unsigned served; (served = atomic_load(&t->served)) != ticket;)
         sleep_on(&t->served, served);
 }
 
-static void end_turn(gqac_threads *t) {
+static void unlock(gqac_threads *t) {
     const unsigned next = atomic_fetch_add(&t->served, 1) + 1;
     if (atomic_load(&t->next) != next)
         wake(&t->served);
@@ -321,7 +330,7 @@ void gqac_threads_run(gqac_threads *threads, int n, gqac_task *task, void *arg) 
         t->wrapped(t->wrapped_arg, n, run_wrapped, &(call){task, arg});
         return;
     }
-    wait_turn(t);
+    lock(t);
     assert(atomic_load(&t->running) == 0);
     t->task = task;
     t->arg = arg;
@@ -330,11 +339,11 @@ void gqac_threads_run(gqac_threads *threads, int n, gqac_task *task, void *arg) 
     task(arg, 0);
     for (int i = 0; i < n - 1; i++) {
         worker *w = &t->workers[i];
-        if (take(w, atomic_load_explicit(&w->job, memory_order_relaxed))) {
+        if (claim(w, atomic_load_explicit(&w->region, memory_order_relaxed))) {
             task(arg, w->index);
             atomic_fetch_sub(&t->running, 1);
         }
     }
     wait_done(t);
-    end_turn(t);
+    unlock(t);
 }

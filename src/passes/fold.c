@@ -204,7 +204,7 @@ static gqac_status fold_node(folder *f, const ir_node *node) {
 
 static gqac_status visit(void *arg, ir_node *node) {
     folder *f = arg;
-    GQAC_TRY(gqac_poll_pause(f->context->poll, f->context->diag));
+    GQAC_TRY(gqac_poll_check(f->context->poll, f->context->diag));
     for (int i = 0; i < node->n_outputs; i++)
         if (node->outputs[i] && !(node->op->flags & IR_OP_EFFECT))
             GQAC_TRY(fold_elements(f->context, node->outputs[i]));

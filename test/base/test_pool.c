@@ -1,5 +1,6 @@
 /* The pool: every item once, workers told apart, float mode, many short jobs, processors, ranges of
  * threads that do not run, failed starts; sharing, stopping, cores. */
+#include <errno.h>
 #include <fenv.h>
 #include <pthread.h>
 #include <sched.h>
@@ -9,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -353,7 +355,7 @@ static int cores_of(const char *root, const char *processors) {
     CPU_ZERO(&set);
     for (; *processors; processors++)
         CPU_SET((size_t)(*processors - '0'), &set);
-    return gqac_cores_of(&set, root);
+    return gqac_cores_of(&(gqac_processors){&set, sizeof set}, root);
 }
 
 static void siblings_are_one_core(void) {
@@ -380,6 +382,63 @@ static void siblings_are_one_core(void) {
     sched_getaffinity(0, sizeof own, &own);
     const int n = gqac_threads_default();
     CU_ASSERT(n >= 1 && n <= CPU_COUNT(&own));
+}
+
+static atomic_bool large; /* a machine with processors 0 to 3999, of which the process has three */
+
+/* In place of the function of libc: a kernel refuses masks that are smaller than its own. */
+int sched_getaffinity(pid_t pid, size_t bytes, cpu_set_t *set) {
+    if (!atomic_load(&large)) {
+        const long got = syscall(SYS_sched_getaffinity, pid, bytes, set);
+        if (got < 0)
+            return -1;
+        memset((char *)set + got, 0, bytes - (size_t)got);
+        return 0;
+    }
+    if (8 * bytes < 4000) {
+        errno = EINVAL;
+        return -1;
+    }
+    CPU_ZERO_S(bytes, set);
+    CPU_SET_S(5, bytes, set);
+    CPU_SET_S(1500, bytes, set);
+    CPU_SET_S(3999, bytes, set);
+    return 0;
+}
+
+static void add_items(void *arg, size_t begin, size_t end, int worker) {
+    (void)worker;
+    atomic_fetch_add((atomic_int *)arg, (int)(end - begin));
+}
+
+/* Processors after the 1024 of a cpu_set_t are found, and threads run on such a machine. (They
+ * cannot be bound here, where it has no such processors.) */
+static void large_machines_are_known(void) {
+    char root[] = "/tmp/gqac-cores-XXXXXX", command[64];
+    gqac_processors found;
+    gqac_pool *pool = NULL;
+    atomic_int ran = 0;
+    CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(root));
+    write_siblings(root, 1500, "5,1500");
+    atomic_store(&large, true);
+    CU_ASSERT_TRUE(gqac_processors_find(&found));
+    CU_ASSERT_PTR_NOT_NULL_FATAL(found.set);
+    CU_ASSERT_EQUAL(CPU_COUNT_S(found.bytes, found.set), 3);
+    CU_ASSERT_TRUE(CPU_ISSET_S(3999, found.bytes, found.set));
+    CU_ASSERT_EQUAL(gqac_cores_of(&found, root), 2); /* 1500 is on the core of 5 */
+    gqac_processors_free(&found);
+    for (int threads = 2; threads <= 4; threads++) {
+        CU_ASSERT_EQUAL_FATAL(gqac_pool_create(threads, &pool, NULL), GQAC_OK);
+        for (int round = 0; round < 3; round++) {
+            gqac_pool_run(pool, 10, 1, add_items, &ran);
+            usleep(1000); /* the workers sleep: the caller steps aside before it wakes them */
+        }
+        gqac_pool_free(pool);
+    }
+    CU_ASSERT_EQUAL(atomic_load(&ran), 90);
+    atomic_store(&large, false);
+    snprintf(command, sizeof command, "rm -r %s", root);
+    CU_ASSERT_EQUAL(system(command), 0);
 }
 
 static void thread_counts_are_checked(void) {
@@ -455,6 +514,7 @@ static const unit_case cases[] = {
     {"threads of the caller", callers_run_tasks},
     {"a stopped call leaves items out", a_stopped_call_leaves_items_out},
     {"siblings are one core", siblings_are_one_core},
+    {"machines with more than 1024 processors", large_machines_are_known},
 #ifdef GQAC_TEST_ALLOC
     {"short memory is a status", short_memory_is_a_status},
 #endif

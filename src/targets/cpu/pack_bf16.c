@@ -21,7 +21,7 @@ static gqac_status from_rows(const gqac_tensor *w, int64_t k, int64_t n, uint16_
     float even[LINEAR_PANEL], odd[LINEAR_PANEL];
     for (int64_t column = 0; column < n; column += LINEAR_PANEL) {
         const int64_t count = n - column < LINEAR_PANEL ? n - column : LINEAR_PANEL;
-        GQAC_TRY(gqac_poll_pause(poll, diag));
+        GQAC_TRY(gqac_poll_check(poll, diag));
         for (int64_t i = 0; i < k; i += 2, to += LINEAR_PAIRS) {
             op_get_f32s(w, i * n + column, count, even);
             if (i + 1 < k)
@@ -41,7 +41,7 @@ static gqac_status from_columns(const gqac_tensor *w, int64_t k, int64_t n, uint
     for (int64_t column = 0; column < n; column++) {
         uint16_t *at = to + column / LINEAR_PANEL * panel + column % LINEAR_PANEL * 2;
         if (column % LINEAR_PANEL == 0)
-            GQAC_TRY(gqac_poll_pause(poll, diag));
+            GQAC_TRY(gqac_poll_check(poll, diag));
         for (int64_t i = 0; i < k; i += RUN) {
             const int64_t count = k - i < RUN ? k - i : RUN;
             op_get_f32s(w, column * k + i, count, run);

@@ -135,7 +135,7 @@ TRANSPOSE(transpose_32, uint32_t)
 static gqac_status copy_transposed(char *out, const char *in, const product *p, size_t size,
                                    gqac_poll *poll, gqac_diag *diag) {
     for (int64_t column = 0; column < p->n; column += LINEAR_PANEL) {
-        GQAC_TRY(gqac_poll_pause(poll, diag));
+        GQAC_TRY(gqac_poll_check(poll, diag));
         const int64_t left = p->n - column, count = left < LINEAR_PANEL ? left : LINEAR_PANEL;
         void *to = out + (size_t)(column * p->k) * size;
         const void *from = in + (size_t)(column * p->k) * size;
@@ -154,7 +154,7 @@ static gqac_status copy_plain(char *out, const char *in, const product *p, size_
     const size_t line = LINEAR_PANEL * size;
     for (int64_t first = 0; first < p->k; first += BLOCK)
         for (int64_t column = 0; column < p->n; column += LINEAR_PANEL) {
-            GQAC_TRY(gqac_poll_pause(poll, diag));
+            GQAC_TRY(gqac_poll_check(poll, diag));
             const int64_t left = p->n - column, last = first + BLOCK;
             const size_t bytes = left < LINEAR_PANEL ? (size_t)left * size : line;
             char *to = out + (size_t)(column * p->k) * size + (size_t)first * line;

@@ -95,7 +95,7 @@ static gqac_status pack_floats(const matrix *m, gqac_poll *poll, ir_value **in, 
     for (int64_t column = 0; column < m->experts * m->n; column++) {
         char *to = (char *)data + (size_t)place_of(m, column, m->k) * width;
         if (column % LINEAR_PANEL == 0)
-            GQAC_TRY(gqac_poll_pause(poll, diag));
+            GQAC_TRY(gqac_poll_check(poll, diag));
         for (int64_t k = 0; k < m->k; k++, from += width)
             memcpy(to + (size_t)(k * LINEAR_PANEL) * width, from, width);
     }
@@ -112,7 +112,7 @@ static gqac_status pack_codes(const matrix *m, gqac_poll *poll, ir_value **in, g
     for (int64_t e = 0; e < m->experts; e++)
         for (int64_t p = 0; p < s->panels; p++) {
             const int64_t first = p * NBITS_COLUMNS, left = m->n - first;
-            GQAC_TRY(gqac_poll_pause(poll, diag));
+            GQAC_TRY(gqac_poll_check(poll, diag));
             cpu_pack_words(s, from + (e * m->n + first) * column_bytes,
                            left < NBITS_COLUMNS ? left : NBITS_COLUMNS,
                            (unsigned char *)data + (e * s->panels + p) * panel_bytes);

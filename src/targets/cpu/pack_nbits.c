@@ -49,7 +49,7 @@ static gqac_status pack_codes(const ir_node *node, const nbits_shape *s, gqac_po
     const uint8_t *from = constant_of(node, B)->data;
     for (int64_t p = 0; p < s->panels; p++) {
         const int64_t first = p * NBITS_COLUMNS, left = s->n - first;
-        GQAC_TRY(gqac_poll_pause(poll, diag));
+        GQAC_TRY(gqac_poll_check(poll, diag));
         cpu_pack_words(s, from + first * s->words * 4, left < NBITS_COLUMNS ? left : NBITS_COLUMNS,
                        (uint8_t *)data + p * s->words * NBITS_WORD_BYTES);
     }

@@ -20,6 +20,7 @@ struct gqac_context {
     int n_logits;
     int64_t vocabulary;
     gqac_tensor *parameters; /* by input, data NULL: not set; NULL before the first is set */
+    int64_t looks;           /* number of times that steps looked at an item to check it */
     bool ran;                /* a stateless run has succeeded, and its outputs are valid */
 };
 

@@ -21,6 +21,7 @@ struct gqac_sequence {
     int64_t final_length; /* as declared; 0: not declared */
     int64_t pinned;       /* gqac.total_len for which the guards were computed; 0: no step yet */
     unsigned guards;      /* bit g: the condition of guard g is true */
+    bool marked;          /* while a step checks its items: one of them has this sequence */
     bool imported;    /* rows were imported, loaded or shared, and guards are not computed yet */
     int64_t missing;  /* last tokens of the sequence whose rows must be computed again */
     int64_t given;    /* number of imported tokens, whose ids are unknown */

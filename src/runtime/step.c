@@ -368,14 +368,15 @@ static gqac_status run_all(step *s) {
     for (int i = 0; i < s->n; i++)
         GQAC_TRY(step_at_item(s, i, reserve(s, i)));
     for (int i = 0; i < s->n; i++) {
+        if (s->items[i].done)
+            continue;
         s->n_members = 0;
         for (int j = i; j < s->n; j++)
             if (!s->items[j].done && agree(s, &s->items[i], &s->items[j])) {
                 s->members[s->n_members++] = j;
                 s->items[j].done = true;
             }
-        if (s->n_members)
-            GQAC_TRY(run_group(s));
+        GQAC_TRY(run_group(s));
     }
     return GQAC_OK;
 }

@@ -8,6 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "runtime/context.h"
+
 enum { N = 70, MOST_PAIRS = 64 };
 
 static const char *const llama = "test/models/llama/model.onnx";
@@ -378,6 +380,67 @@ static void test_failure_inside(void) {
     gqac_program_free(program);
 }
 
+/* The same sequence twice in a step is refused, with both items named, and neither the check nor
+ * the refusal leaves a trace. */
+static void test_same_sequence(void) {
+    gqac_program *program = open_model(llama);
+    gqac_context *context = open_context(program, 1);
+    gqac_sequence *three[3], *twice[3];
+    const int64_t ids[3] = {7, 8, 9}, counts[3] = {1, 1, 1};
+    for (int i = 0; i < 3; i++)
+        three[i] = open_sequence(program, 0, 0);
+    memcpy(twice, three, sizeof twice);
+    twice[2] = three[0];
+    CU_ASSERT_EQUAL(steps_run(context, 3, twice, ids, counts, 1, &diag), GQAC_USAGE);
+    CU_ASSERT_STRING_EQUAL(diag.what, "items 0 and 2 have the same sequence");
+    CU_ASSERT_EQUAL(diag.index, 2);
+    CU_ASSERT_EQUAL(gqac_sequence_length(three[0]), 0);
+    twice[1] = NULL; /* found first */
+    CU_ASSERT_EQUAL(steps_run(context, 3, twice, ids, counts, 1, &diag), GQAC_USAGE);
+    CU_ASSERT_EQUAL(diag.index, 1);
+    CU_ASSERT_EQUAL(steps_run(context, 3, three, ids, counts, 1, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL(steps_run(context, 3, three, ids, counts, 1, &diag), GQAC_OK);
+    for (int i = 0; i < 3; i++)
+        gqac_sequence_free(three[i]);
+    gqac_context_free(context);
+    gqac_program_free(program);
+}
+
+/* The number of looks at items that the check of a step of n sequences takes. Its last item is
+ * refused, so that nothing runs. */
+static int64_t count_looks(gqac_context *context, int n, gqac_sequence *const *sequences) {
+    const int64_t good = 7, bad = -1, before = context->looks;
+    gqac_step_item *items = calloc((size_t)n, sizeof *items);
+    for (int i = 0; i < n; i++)
+        items[i] = (gqac_step_item){.size = sizeof *items,
+                                    .sequence = sequences[i],
+                                    .tokens = i + 1 < n ? &good : &bad,
+                                    .count = 1,
+                                    .n_logits = 1};
+    CU_ASSERT_EQUAL(gqac_step(context, n, items, &diag), GQAC_OUT_OF_RANGE);
+    CU_ASSERT_EQUAL(diag.index, n - 1);
+    free(items);
+    return context->looks - before;
+}
+
+/* The check of a step with ten times as many sequences takes ten times as many looks at them. */
+static void test_many_sequences(void) {
+    enum { FEW = 200, MANY = 10 * FEW };
+    gqac_program *program = open_model(llama);
+    gqac_context *context = open_context(program, 1);
+    gqac_sequence *sequences[MANY];
+    for (int i = 0; i < MANY; i++)
+        sequences[i] = open_sequence(program, 0, 0);
+    const int64_t few = count_looks(context, FEW, sequences);
+    const int64_t many = count_looks(context, MANY, sequences);
+    CU_ASSERT(few >= FEW - 1 && few <= 4 * FEW);
+    CU_ASSERT(many >= MANY - 1 && many <= 4 * MANY);
+    for (int i = 0; i < MANY; i++)
+        gqac_sequence_free(sequences[i]);
+    gqac_context_free(context);
+    gqac_program_free(program);
+}
+
 static const unit_case cases[] = {
     {"a step that fails inside of the graph", test_failure_inside},
     {"split = full, logits and cache", test_split_equals_full},
@@ -386,6 +449,8 @@ static const unit_case cases[] = {
     {"rewind and fork", test_rewind_and_fork},
     {"N6 export and import of past tensors", test_export_import},
     {"LongRoPE tables and the threshold", test_longrope},
+    {"a sequence twice in one step", test_same_sequence},
+    {"a step of many sequences is checked in linear time", test_many_sequences},
 };
 
 int main(int argc, char **argv) {

@@ -141,8 +141,7 @@ static gqac_status make_program(loaded *m, const gqac_options *options, gqac_pro
         GQAC_TRY(load_kv_pairs(m, &slots, &pairs, &n_pairs, diag));
     GQAC_TRY(run_passes(&context, o, NULL));
     gqac_program *p = NULL;
-    GQAC_TRY(program_create(m->arena, m->module, context.target, o->device, o->math, o->stateless,
-                            &p, diag));
+    GQAC_TRY(program_create(m->arena, m->module, context.target, o, &p, diag));
     const gqac_status status = open_baked(m, o, p, diag);
     if (status != GQAC_OK) {
         program_close(p);
@@ -151,7 +150,6 @@ static gqac_status make_program(loaded *m, const gqac_options *options, gqac_pro
     p->budget->most = (size_t)o->memory_budget;
     p->mixing = mixing;
     p->n_mixing = n_mixing;
-    p->log = *o->log;
     if (context.padded_by)
         p->padded_by =
             (gqac_mixing){.op = context.padded_by->op->name,

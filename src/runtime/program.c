@@ -446,25 +446,26 @@ static gqac_status make(gqac_program *p, gqac_diag *diag) {
 }
 
 gqac_status program_create(gqac_arena *arena, ir_module *module, const gqac_target *target,
-                           int device, const char *math, bool stateless, gqac_program **program,
-                           gqac_diag *diag) {
+                           const gqac_options *options, gqac_program **program, gqac_diag *diag) {
     gqac_program *p = GQAC_ARENA_NEW(arena, gqac_program);
     if (!p)
         return gqac_diag_oom(diag, "a program");
     p->arena = arena;
     p->module = module;
     p->target = target;
-    p->stateless = stateless;
+    p->stateless = options->stateless;
+    p->log = *options->log;
     p->budget = GQAC_ARENA_NEW(arena, gqac_budget);
     if (!p->budget)
         return gqac_diag_oom(diag, "a program");
-    if (device != 0 && !target->open_device)
-        GQAC_FAIL(diag, GQAC_USAGE, "device %d: target '%s' has no devices", device, target->name);
+    if (options->device != 0 && !target->open_device)
+        GQAC_FAIL(diag, GQAC_USAGE, "device %d: target '%s' has no devices", options->device,
+                  target->name);
     if (target->open_device)
-        GQAC_TRY(target->open_device(device, &p->target_state, diag));
+        GQAC_TRY(target->open_device(options->device, &p->log, &p->target_state, diag));
     else if (target->open)
         GQAC_TRY(target->open(&p->target_state, diag));
-    gqac_numerics_profile(p->profile, target->name, math);
+    gqac_numerics_profile(p->profile, target->name, options->math);
     const gqac_status status = make(p, diag);
     if (status != GQAC_OK) {
         program_close(p);

@@ -1,13 +1,17 @@
 /* A program: the claimed and planned graph of one model on one target, ready to run. Immutable.
  *
- * A program for sequences has these inputs besides token ids: gqac.past_len and gqac.new_len (i32,
- * one for each sequence); position_ids (i64, in the shape of the ids, or several such planes) if
- * the model has this input, or gqac.positions (the same) if `ragged` added it for rotary ops;
- * gqac.total_len (i64), the length that chooses a LongRoPE table; and
- * gqac.logit_rows (i64 [K]), the indices of the rows of logits that are wanted. Ids are [1,N] if
- * rows are packed (pass `ragged`), else [B,S]. An `If` whose condition depends on gqac.total_len
- * alone is a *guard*: its condition must be the same for all rows of a call and in all calls of a
- * sequence. */
+ * Inputs of a program for sequences besides token ids:
+ *
+ *   gqac.past_len    i32 [B], tokens of each sequence before the call
+ *   gqac.new_len     i32 [B], new tokens of each sequence
+ *   position_ids     i64, in the shape of the ids, or several such planes; if the model has it
+ *   gqac.positions   i64, in the shape of the ids; if `ragged` added it for rotary ops
+ *   gqac.total_len   i64, the length that chooses a LongRoPE table
+ *   gqac.logit_rows  i64 [K], indices of the rows of logits that are wanted
+ *
+ * Ids are [1,N] if rows are packed (pass `ragged`), else [B,S]. An `If` whose condition depends on
+ * gqac.total_len alone is a *guard*: its condition must be the same for all rows of a call and in
+ * all calls of a sequence. */
 #ifndef GQAC_RUNTIME_PROGRAM_H
 #define GQAC_RUNTIME_PROGRAM_H
 
@@ -28,8 +32,8 @@ typedef struct program_roles {
     int logits;        /* result index; -1: none */
     bool packed;       /* ids are [1,N] */
     bool last_only;    /* logits are always [B,1,V] */
-    bool every_row; /* logits have a row for each id, or for each wanted row; false: perhaps for the
-                       last id alone */
+    bool every_row; /* it is certain that logits have a row for each id (with logit_rows: for each
+                       wanted row); false: perhaps only for the last id */
 } program_roles;
 
 struct gqac_program {
@@ -69,11 +73,10 @@ struct gqac_program {
 };
 
 /* Makes a program from a module after the whole pipeline: finds roles, KV slots (from the kv_state
- * nodes) and guards, opens device `device` of the target, and binds the kernels. On success the
- * program owns the arena; the caller then sets its backing. */
+ * nodes) and guards, opens the device of the options if the target has devices, and binds the
+ * kernels. On success the program owns the arena; the caller then sets its backing. */
 gqac_status program_create(gqac_arena *arena, ir_module *module, const gqac_target *target,
-                           int device, const char *math, bool stateless, gqac_program **program,
-                           gqac_diag *diag);
+                           const gqac_options *options, gqac_program **program, gqac_diag *diag);
 /* Frees what a program owns outside its arena and backing. */
 void program_close(gqac_program *program);
 

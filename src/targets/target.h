@@ -4,6 +4,8 @@
 #ifndef GQAC_TARGETS_TARGET_H
 #define GQAC_TARGETS_TARGET_H
 
+#include <gqac/log.h>
+
 #include "ops/op.h"
 #include "targets/call.h"
 #include "targets/mirror.h"
@@ -68,8 +70,10 @@ typedef struct gqac_target {
      * this machine cannot run the target. */
     gqac_status (*open)(const void **state, gqac_diag *diag);
     /* The same for a target that runs on devices (instead of `open`): creates a state for one
-     * program on device gqac_options.device. close_device frees it after the last run. */
-    gqac_status (*open_device)(int device, const void **state, gqac_diag *diag);
+     * program on device gqac_options.device. `log` lives as long as the state. close_device frees
+     * the state after the last run. */
+    gqac_status (*open_device)(int device, const gqac_log *log, const void **state,
+                               gqac_diag *diag);
     void (*close_device)(const void *state);
     /* Memory that a program needs on its device in addition to values, with that many KV blocks in
      * use and that many new tokens in a run. NULL: there is no device. */

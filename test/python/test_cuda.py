@@ -174,6 +174,22 @@ class Kept(Cuda):
         self.check(self.usual({"XDG_CACHE_HOME": str(self.dir / "xdg")})[0], 0)
         self.assertEqual(len(list((self.dir / "xdg" / "gqac").iterdir())), 1)
 
+    def test_notice(self):
+        """The first start says on stderr, once, that it compiles; -q and later starts do not."""
+        cache = {"GQAC_CACHE": str(self.folder)}
+        path = self.dir / "large.gq"  # such heads have kernels of their own: two compilations
+        path.write_text(layer("f32", 96, 4, 2))
+        words = ("score", path, "--target", "gpu", "--ids", self.dir / "ids.txt")
+        self.assertEqual(self.cuda(*words, "-q", **cache)[0].err, "")
+        self.assertEqual(self.builds(), 2)
+        self.assertEqual(self.cuda(*words, **cache)[0].err, "")
+        for entry in self.folder.iterdir():
+            entry.unlink()
+        self.assertEqual(self.cuda(*words, **cache)[0].err, "gqac: compiling kernels for Fake 0, "
+                         "once; this can take a minute\n")
+        self.assertEqual(self.cuda(*words, GQAC_CACHE="off")[0].err, "gqac: compiling kernels for "
+                         "Fake 0, at each start, because they are not kept (GQAC_CACHE)\n")
+
     def usual(self, env):
         """A run without GQAC_CACHE."""
         own = harness.environment

@@ -12,6 +12,8 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/log.h"
+#include "targets/gpu/driver.h"
 
 enum { MOST = 256 << 20 /* bytes of an entry */ };
 
@@ -72,6 +74,14 @@ static bool find_folder(char path[PATH_MAX], bool make) {
 bool gpu_cache_on(void) {
     char path[PATH_MAX];
     return find_folder(path, false);
+}
+
+void gpu_notice_give(gpu_notice *notice, const char *device) {
+    if (!notice->given)
+        gqac_log_line(notice->log, GQAC_LOG_WARNING, "compiling kernels for %s, %s", device,
+                      gpu_cache_on() ? "once; this can take a minute"
+                                     : "at each start, because they are not kept (GQAC_CACHE)");
+    notice->given = true;
 }
 
 static bool find_entry(const gpu_key *key, char path[PATH_MAX], bool make) {

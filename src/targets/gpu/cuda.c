@@ -410,13 +410,17 @@ static gqac_status compile_kernels(gpu_queue *q, const char *const texts[2], con
     return status;
 }
 
+enum { NAME = 128 };
+
+/* Sets the key of the cache, and the name of the device. */
 static gqac_status key_of(const gpu_queue *q, const char *const texts[2], gpu_key *key,
-                          gqac_diag *diag) {
-    char versions[64], name[128] = "";
+                          char name[NAME], gqac_diag *diag) {
+    char versions[64];
     int major = 0, minor = 0;
     rtc.Version(&major, &minor);
     snprintf(versions, sizeof versions, "cuda %d nvrtc %d.%d", cu.version, major, minor);
-    CU_TRY(cu.DeviceGetName(name, (int)sizeof name - 1, q->device), diag);
+    memset(name, 0, NAME);
+    CU_TRY(cu.DeviceGetName(name, NAME - 1, q->device), diag);
     const char *all[OPTIONS + 4] = {q->arch};
     memcpy(all + 1, options + 1, sizeof options - sizeof *options);
     all[OPTIONS] = versions;
@@ -428,14 +432,18 @@ static gqac_status key_of(const gpu_queue *q, const char *const texts[2], gpu_ke
 }
 
 static gqac_status build(gpu_queue *q, const char *const texts[2], int n, const char *const *names,
-                         gpu_kernel **kernels, gqac_diag *diag) {
+                         gpu_kernel **kernels, gpu_notice *notice, gqac_diag *diag) {
     size_t bytes;
     gpu_key key;
-    GQAC_TRY(key_of(q, texts, &key, diag));
+    char device[NAME];
+    GQAC_TRY(key_of(q, texts, &key, device, diag));
     char *cubin = gpu_cache_read(&key, &bytes);
     const bool found = cubin && load_kernels(q, cubin, n, names, kernels, NULL) == GQAC_OK;
     free(cubin);
-    return found ? GQAC_OK : compile_kernels(q, texts, &key, n, names, kernels, diag);
+    if (found)
+        return GQAC_OK;
+    gpu_notice_give(notice, device);
+    return compile_kernels(q, texts, &key, n, names, kernels, diag);
 }
 
 static gqac_status launch_parts(const gpu_queue *q, const gpu_kernel *kernel, const gpu_grid *grid,

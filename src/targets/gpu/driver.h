@@ -4,6 +4,8 @@
 #ifndef GQAC_TARGETS_GPU_DRIVER_H
 #define GQAC_TARGETS_GPU_DRIVER_H
 
+#include <gqac/log.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/diag.h"
@@ -39,6 +41,13 @@ typedef struct gpu_grid {
     size_t groups[2], items[2];
 } gpu_grid;
 
+/* The line of the log before kernels are compiled, which can take a minute; one for a program. */
+typedef struct gpu_notice {
+    const gqac_log *log;
+    bool given;
+} gpu_notice;
+void gpu_notice_give(gpu_notice *notice, const char *device);
+
 /* Calls that fail return ABSENT (there is no such driver or device), NO_MEMORY (of the device) or
  * INTERNAL (anything else), with the driver's code in the diag. */
 typedef struct gpu_driver {
@@ -51,10 +60,11 @@ typedef struct gpu_driver {
      * GQAC_GPU_ANY_DEVICE (simulators do not claim all that they do). */
     gqac_status (*open)(int index, gpu_queue **queue, gqac_diag *diag);
     void (*close)(gpu_queue *queue); /* after its buffers and kernels; NULL is allowed */
-    /* Compiles two texts, one after the other, and finds `n` kernels by name. The log of the
-     * driver's compiler is in the diag. */
+    /* Compiles two texts, one after the other, or takes their code from the cache, and finds `n`
+     * kernels by name. The log of the driver's compiler is in the diag. */
     gqac_status (*build)(gpu_queue *queue, const char *const texts[2], int n,
-                         const char *const *names, gpu_kernel **kernels, gqac_diag *diag);
+                         const char *const *names, gpu_kernel **kernels, gpu_notice *notice,
+                         gqac_diag *diag);
     void (*drop)(gpu_kernel *kernel); /* NULL is allowed */
     gqac_status (*allocate)(gpu_queue *queue, size_t bytes, gpu_buffer *buffer, gqac_diag *diag);
     void (*release)(gpu_buffer *buffer); /* clears it too; it may be empty */

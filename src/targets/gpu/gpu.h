@@ -100,7 +100,7 @@ enum {
 typedef struct gpu_state gpu_state;
 
 /* target.open_device and target.close_device. */
-gqac_status gpu_open(int device, const void **state, gqac_diag *diag);
+gqac_status gpu_open(int device, const gqac_log *log, const void **state, gqac_diag *diag);
 void gpu_close(const void *state);
 
 /* Copies a constant to the device, where it stays until gpu_close. For bind. */

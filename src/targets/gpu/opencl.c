@@ -298,9 +298,12 @@ static gqac_status compile(const gpu_queue *q, const char *const texts[2], cl_pr
     return code == CL_SUCCESS ? GQAC_OK : log_failure(q, *program, code, diag);
 }
 
+enum { SIZE = 256 };
+
+/* Sets the key of the cache, and the name of the device. */
 static gqac_status key_of(const gpu_queue *q, const char *const texts[2], gpu_key *key,
-                          gqac_diag *diag) {
-    enum { FACTS = 4, SIZE = 256 };
+                          char name[SIZE], gqac_diag *diag) {
+    enum { FACTS = 4 };
     static const cl_device_info facts[FACTS] = {CL_DEVICE_NAME, CL_DEVICE_VENDOR, CL_DEVICE_VERSION,
                                                 CL_DRIVER_VERSION};
     char found[FACTS][SIZE];
@@ -310,13 +313,15 @@ static gqac_status key_of(const gpu_queue *q, const char *const texts[2], gpu_ke
         all[4 + i] = found[i];
     }
     *key = gpu_cache_key(FACTS + 4, all);
+    memcpy(name, found[0], SIZE);
     return GQAC_OK;
 }
 
 static gqac_status build(gpu_queue *q, const char *const texts[2], int n, const char *const *names,
-                         gpu_kernel **kernels, gqac_diag *diag) {
+                         gpu_kernel **kernels, gpu_notice *notice, gqac_diag *diag) {
     gpu_key key;
-    GQAC_TRY(key_of(q, texts, &key, diag));
+    char device[SIZE];
+    GQAC_TRY(key_of(q, texts, &key, device, diag));
     cl_program program = from_cache(q, &key);
     if (program) {
         const bool found = make_kernels(program, n, names, kernels, NULL) == GQAC_OK;
@@ -324,6 +329,7 @@ static gqac_status build(gpu_queue *q, const char *const texts[2], int n, const 
         if (found)
             return GQAC_OK;
     }
+    gpu_notice_give(notice, device);
     gqac_status status = compile(q, texts, &program, diag);
     if (status == GQAC_OK)
         status = make_kernels(program, n, names, kernels, diag);

@@ -126,6 +126,7 @@ typedef struct list {
 struct gpu_state {
     const gpu_driver *driver;
     gpu_queue *queue;
+    gpu_notice notice;
     gpu_kernel *kernels[GPU_KERNELS];
     kept *constants;
     own_kernels *own;
@@ -159,7 +160,7 @@ static gqac_status build(gpu_state *s, const char *more, const char *source, int
     if (!constants)
         return gqac_diag_oom(diag, "a device");
     const gqac_status status = s->driver->build(s->queue, (const char *const[]){constants, source},
-                                                n, names, kernels, diag);
+                                                n, names, kernels, &s->notice, diag);
     free(constants);
     return status;
 }
@@ -200,7 +201,7 @@ void gpu_common_kernels(const void *state, gpu_kernel *kernels[GPU_OWN]) {
     memcpy(kernels, &gpu_state_of(state)->kernels[GPU_ATTEND_FEW], GPU_OWN * sizeof *kernels);
 }
 
-gqac_status gpu_open(int device, const void **state, gqac_diag *diag) {
+gqac_status gpu_open(int device, const gqac_log *log, const void **state, gqac_diag *diag) {
     const gpu_driver *driver;
     int own;
     GQAC_TRY(gpu_device_find(device, &driver, &own, diag));
@@ -208,6 +209,7 @@ gqac_status gpu_open(int device, const void **state, gqac_diag *diag) {
     if (!s)
         return gqac_diag_oom(diag, "a device");
     s->driver = driver;
+    s->notice.log = log;
     if (pthread_mutex_init(&s->lock, NULL) != 0) {
         free(s);
         return gqac_diag_oom(diag, "a device");

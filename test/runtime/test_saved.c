@@ -2,7 +2,7 @@
  * model, computes and rewinds as what was saved, bit for bit; other bytes, and sequences of another
  * model, are refused without effect. */
 #include "base/alloc.h"
-#include "unit.h"
+#include "runtime/rig.h"
 
 #include <gqac/gqac.h>
 #include <stdint.h>
@@ -20,30 +20,6 @@ typedef struct blob {
     unsigned char *data;
     size_t bytes;
 } blob;
-
-static gqac_program *open_program(const char *path, const char *target) {
-    gqac_options options;
-    gqac_program *program = NULL;
-    gqac_options_init(&options);
-    options.target = target;
-    for (int i = 0; i < N; i++)
-        ids[i] = (i * 37 + i / 7 * 5 + 11) % 250;
-    CU_ASSERT_EQUAL_FATAL(gqac_program_open(path, &options, &program, &diag), GQAC_OK);
-    return program;
-}
-
-static gqac_context *new_context(const gqac_program *program) {
-    gqac_context *context = NULL;
-    CU_ASSERT_EQUAL_FATAL(gqac_context_create(program, 1, &context, &diag), GQAC_OK);
-    return context;
-}
-
-static gqac_sequence *new_sequence(const gqac_program *program) {
-    gqac_sequence *sequence = NULL;
-    const gqac_sequence_options options = {.size = sizeof options, .final_length = N};
-    CU_ASSERT_EQUAL_FATAL(gqac_sequence_create(program, &options, &sequence, &diag), GQAC_OK);
-    return sequence;
-}
 
 /* Feeds the tokens up to `end`. */
 static void feed(gqac_context *context, gqac_sequence *s, int64_t end) {
@@ -89,7 +65,7 @@ static bool same_ids(const gqac_sequence *s) {
 /* Compares a sequence and its loaded twin, also after rewinds. */
 static void expect_twin(const gqac_program *p, gqac_sequence *s, const gqac_program *other) {
     static const int64_t lengths[] = {300, 200, 130, 129, 128, 65, 64, 63, 1, 0};
-    gqac_context *a = new_context(p), *b = new_context(other);
+    gqac_context *a = rig_context(p), *b = rig_context(other);
     gqac_sequence *twin = NULL;
     const blob saved = save(s);
     CU_ASSERT_EQUAL_FATAL(load(other, saved, &twin), GQAC_OK);
@@ -122,10 +98,10 @@ static void twins_of(const char *model, const char *target) {
     snprintf(path, sizeof path, "/tmp/gqac-saved-%d.gqac", (int)getpid());
     CU_ASSERT_EQUAL_FATAL(gqac_compile(unit_path(model), &options, GQAC_EMIT_GQAC, path, &diag),
                           GQAC_OK);
-    gqac_program *programs[] = {open_program(unit_path(model), target), open_program(path, target)};
-    gqac_context *context = new_context(programs[0]);
+    gqac_program *programs[] = {rig_program(model, target), rig_program(path, target)};
+    gqac_context *context = rig_context(programs[0]);
     for (int other = 0; other < 2; other++) {
-        gqac_sequence *s = new_sequence(programs[0]), *fork = NULL;
+        gqac_sequence *s = rig_sequence(programs[0], N), *fork = NULL;
         expect_twin(programs[0], s, programs[other]); /* empty */
         CU_ASSERT_EQUAL_FATAL(gqac_sequence_rewind(s, 0, &diag), GQAC_OK);
         feed(context, s, 97);
@@ -209,8 +185,8 @@ static void sign(blob b) {
 
 /* The choice of a rope table is saved with the rows that it rotated. */
 static void tables_are_kept(void) {
-    gqac_program *p = open_program(unit_path("test/models/phi3/model.onnx"), "cpu");
-    gqac_context *context = new_context(p);
+    gqac_program *p = rig_program("test/models/phi3/model.onnx", "cpu");
+    gqac_context *context = rig_context(p);
     gqac_sequence *s = NULL, *twin = NULL;
     gqac_status status = GQAC_OK;
     CU_ASSERT_EQUAL_FATAL(gqac_sequence_create(p, NULL, &s, &diag), GQAC_OK);
@@ -234,13 +210,13 @@ static void tables_are_kept(void) {
 /* The ids of imported tokens are unknown. A loaded sequence rewinds among imported tokens if its
  * model can: not with recurrent states. */
 static void import_into(const char *model, bool recurrent) {
-    gqac_program *p = open_program(unit_path(model), "cpu");
-    gqac_context *a = new_context(p), *b = new_context(p);
+    gqac_program *p = rig_program(model, "cpu");
+    gqac_context *a = rig_context(p), *b = rig_context(p);
     const gqac_kv_pair *pairs = NULL;
     const int n = gqac_program_kv_pairs(p, &pairs);
     const char *names[64];
     gqac_tensor tensors[64];
-    gqac_sequence *from = new_sequence(p), *s = new_sequence(p), *twin = NULL;
+    gqac_sequence *from = rig_sequence(p, N), *s = rig_sequence(p, N), *twin = NULL;
     int64_t first = 0, count = 0;
     feed(a, from, 70);
     for (int i = 0; i < n; i++) {
@@ -289,11 +265,11 @@ static void import_into(const char *model, bool recurrent) {
 
 /* The ids of a sequence may be the tokens of a step that makes them move. */
 static void ids_as_tokens(void) {
-    gqac_program *p = open_program(unit_path("models/tiny-gqa/model.onnx"), "cpu");
-    gqac_context *a = new_context(p), *b = new_context(p);
+    gqac_program *p = rig_program("models/tiny-gqa/model.onnx", "cpu");
+    gqac_context *a = rig_context(p), *b = rig_context(p);
     int64_t first, count, copy[64], rows[2], width;
     for (int64_t length = 1; length <= 64; length++) {
-        gqac_sequence *s = new_sequence(p), *t = new_sequence(p);
+        gqac_sequence *s = rig_sequence(p, N), *t = rig_sequence(p, N);
         feed(a, s, length);
         feed(b, t, length);
         const int64_t *own = gqac_sequence_ids(s, &first, &count);
@@ -322,8 +298,8 @@ static void imported_tokens(void) {
 /* ---- what is refused ----------------------------------------------------- */
 
 static blob saved_of(const gqac_program *p, int64_t length) {
-    gqac_context *context = new_context(p);
-    gqac_sequence *s = new_sequence(p);
+    gqac_context *context = rig_context(p);
+    gqac_sequence *s = rig_sequence(p, N);
     feed(context, s, length);
     const blob b = save(s);
     gqac_sequence_free(s);
@@ -332,7 +308,7 @@ static blob saved_of(const gqac_program *p, int64_t length) {
 }
 
 static void every_bit_counts(void) {
-    gqac_program *p = open_program(unit_path("test/models/qwen3.5/model.onnx"), "cpu");
+    gqac_program *p = rig_program("test/models/qwen3.5/model.onnx", "cpu");
     const blob b = saved_of(p, 70);
     gqac_sequence *s = NULL;
     const size_t live = gqac_alloc_live();
@@ -368,7 +344,7 @@ static void expect_forged(const gqac_program *p, blob b, size_t at, int64_t valu
  * 128, 192 and 200. */
 static void forged_fields(void) {
     static const int64_t numbers[] = {INT64_MIN, -1, INT32_MAX, INT64_MAX, INT64_MAX / 8};
-    gqac_program *p = open_program(unit_path("test/models/qwen3.5/model.onnx"), "cpu");
+    gqac_program *p = rig_program("test/models/qwen3.5/model.onnx", "cpu");
     gqac_sequence *s = NULL;
     const blob b = saved_of(p, 200);
     const size_t size = sizeof(int64_t);
@@ -429,8 +405,8 @@ static void *read_file(const char *path, size_t *n) {
 
 static void other_models(void) {
     const char *llama = unit_path("test/models/llama/model.onnx");
-    gqac_program *p = open_program(llama, "cpu"), *ref = open_program(llama, "ref"), *q = NULL;
-    gqac_program *tiny = open_program(unit_path("models/tiny-gqa/model.onnx"), "cpu");
+    gqac_program *p = rig_program(llama, "cpu"), *ref = rig_program(llama, "ref"), *q = NULL;
+    gqac_program *tiny = rig_program("models/tiny-gqa/model.onnx", "cpu");
     gqac_sequence *s = NULL;
     gqac_options options;
     gqac_model_bytes bytes;
@@ -464,7 +440,7 @@ static void other_models(void) {
 }
 
 static void callers_errors(void) {
-    gqac_program *p = open_program(unit_path("models/tiny-gqa/model.onnx"), "cpu");
+    gqac_program *p = rig_program("models/tiny-gqa/model.onnx", "cpu");
     gqac_sequence_options options;
     gqac_sequence *s = NULL;
     const blob b = saved_of(p, 70);
@@ -496,7 +472,7 @@ static void callers_errors(void) {
 
 /* After each failed allocation nothing is left allocated, and the next try succeeds. */
 static void memory_runs_out(void) {
-    gqac_program *p = open_program(unit_path("test/models/qwen3.5/model.onnx"), "cpu");
+    gqac_program *p = rig_program("test/models/qwen3.5/model.onnx", "cpu");
     const blob b = saved_of(p, 200);
     gqac_sequence *s = NULL;
     const size_t live = gqac_alloc_live();
@@ -518,9 +494,9 @@ static void memory_runs_out(void) {
 
 /* Blocks of a fork count as shared until one of the two has its own. */
 static void bytes_are_counted(void) {
-    gqac_program *p = open_program(unit_path("models/tiny-gqa/model.onnx"), "cpu");
-    gqac_context *context = new_context(p);
-    gqac_sequence *s = new_sequence(p), *fork = NULL;
+    gqac_program *p = rig_program("models/tiny-gqa/model.onnx", "cpu");
+    gqac_context *context = rig_context(p);
+    gqac_sequence *s = rig_sequence(p, N), *fork = NULL;
     size_t shared = 1;
     const gqac_kv_pair *pairs = NULL;
     size_t block = 0;
@@ -559,5 +535,7 @@ static const unit_case cases[] = {
 };
 
 int main(int argc, char **argv) {
+    for (int i = 0; i < N; i++)
+        ids[i] = (i * 37 + i / 7 * 5 + 11) % 250;
     return unit_run("runtime/saved", cases, sizeof cases / sizeof *cases, argc, argv);
 }

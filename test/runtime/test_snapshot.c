@@ -3,7 +3,7 @@
  * are refused with a reason and without effect. */
 #include "base/alloc.h"
 #include "runtime/program.h"
-#include "unit.h"
+#include "runtime/rig.h"
 
 #include <gqac/gqac.h>
 #include <pthread.h>
@@ -18,30 +18,6 @@ enum { N = 400, MORE = 5, THREADS = 4, VOCABULARY_MOST = 4096 };
 
 static gqac_diag diag;
 static int64_t ids[N];
-
-static gqac_program *open_program(const char *model, const char *target) {
-    gqac_options options;
-    gqac_program *program = NULL;
-    gqac_options_init(&options);
-    options.target = target;
-    for (int i = 0; i < N; i++)
-        ids[i] = (i * 37 + i / 7 * 5 + 11) % 250;
-    CU_ASSERT_EQUAL_FATAL(gqac_program_open(unit_path(model), &options, &program, &diag), GQAC_OK);
-    return program;
-}
-
-static gqac_context *new_context(const gqac_program *program) {
-    gqac_context *context = NULL;
-    CU_ASSERT_EQUAL_FATAL(gqac_context_create(program, 1, &context, &diag), GQAC_OK);
-    return context;
-}
-
-static gqac_sequence *new_sequence(const gqac_program *program) {
-    gqac_sequence *sequence = NULL;
-    const gqac_sequence_options options = {.size = sizeof options, .final_length = N};
-    CU_ASSERT_EQUAL_FATAL(gqac_sequence_create(program, &options, &sequence, &diag), GQAC_OK);
-    return sequence;
-}
 
 static void feed(gqac_context *context, gqac_sequence *s, const int64_t *tokens, int64_t n) {
     CU_ASSERT_EQUAL_FATAL(gqac_sequence_append(context, s, tokens, n, GQAC_LOGITS_ALL, &diag),
@@ -66,8 +42,8 @@ static float expected[MORE * VOCABULARY_MOST];
 
 /* The logits of the tokens after `length`, computed by a sequence of its own, one by one. */
 static void compute_cold(const gqac_program *p, int64_t length) {
-    gqac_context *context = new_context(p);
-    gqac_sequence *s = new_sequence(p);
+    gqac_context *context = rig_context(p);
+    gqac_sequence *s = rig_sequence(p, N);
     int64_t rows = 0, width = 0;
     for (int64_t i = 0; i < length + MORE; i++) {
         feed(context, s, ids + i, 1);
@@ -113,7 +89,7 @@ static void continue_in_threads(const gqac_program *p, const gqac_snapshot *snap
     pthread_t threads[THREADS];
     worker workers[THREADS];
     for (int i = 0; i < THREADS; i++)
-        workers[i] = (worker){.snapshot = snapshot, .context = new_context(p)};
+        workers[i] = (worker){.snapshot = snapshot, .context = rig_context(p)};
     for (int i = 0; i < THREADS; i++)
         CU_ASSERT_EQUAL_FATAL(pthread_create(&threads[i], NULL, continue_often, &workers[i]), 0);
     for (int i = 0; i < THREADS; i++) {
@@ -139,9 +115,9 @@ static bool has_ids(const gqac_snapshot *snapshot, int64_t length) {
 
 /* The sequence goes on with other tokens, is rewound and freed; the snapshot does not change. */
 static void frozen_at(const char *model, const char *target, int64_t length) {
-    gqac_program *p = open_program(model, target), *fresh = open_program(model, target);
-    gqac_context *context = new_context(p);
-    gqac_sequence *s = new_sequence(p);
+    gqac_program *p = rig_program(model, target), *fresh = rig_program(model, target);
+    gqac_context *context = rig_context(p);
+    gqac_sequence *s = rig_sequence(p, N);
     gqac_snapshot *loaded = NULL;
     compute_cold(p, length);
     if (length > 7)
@@ -183,9 +159,9 @@ static void frozen(void) {
 
 /* A snapshot of a rewound sequence computes the missing tokens again. */
 static void rewound(void) {
-    gqac_program *p = open_program("test/models/qwen3.5/model.onnx", "cpu");
-    gqac_context *context = new_context(p);
-    gqac_sequence *s = new_sequence(p);
+    gqac_program *p = rig_program("test/models/qwen3.5/model.onnx", "cpu");
+    gqac_context *context = rig_context(p);
+    gqac_sequence *s = rig_sequence(p, N);
     compute_cold(p, 70);
     feed(context, s, ids, 200);
     CU_ASSERT_EQUAL(gqac_sequence_rewind(s, 70, &diag), GQAC_OK);
@@ -201,9 +177,9 @@ static void rewound(void) {
 
 /* Taking and restoring copy no block; appending to a restored one copies the last. */
 static void blocks_are_shared(void) {
-    gqac_program *p = open_program("models/tiny-gqa/model.onnx", "cpu");
-    gqac_context *context = new_context(p);
-    gqac_sequence *s = new_sequence(p);
+    gqac_program *p = rig_program("models/tiny-gqa/model.onnx", "cpu");
+    gqac_context *context = rig_context(p);
+    gqac_sequence *s = rig_sequence(p, N);
     size_t shared = 0;
     feed(context, s, ids, 150);
     gqac_snapshot *snapshot = take(s);
@@ -235,9 +211,9 @@ static gqac_status restore_with(const gqac_snapshot *snapshot, const char *kind,
 }
 
 static void options(void) {
-    gqac_program *p = open_program("models/tiny-gqa/model.onnx", "cpu");
-    gqac_context *context = new_context(p);
-    gqac_sequence *s = new_sequence(p);
+    gqac_program *p = rig_program("models/tiny-gqa/model.onnx", "cpu");
+    gqac_context *context = rig_context(p);
+    gqac_sequence *s = rig_sequence(p, N);
     feed(context, s, ids, 70);
     gqac_snapshot *snapshot = take(s);
     gqac_sequence_free(s);
@@ -287,8 +263,8 @@ static file read_file(void) {
 }
 
 static file saved(const gqac_program *p, int64_t length) {
-    gqac_context *context = new_context(p);
-    gqac_sequence *s = new_sequence(p);
+    gqac_context *context = rig_context(p);
+    gqac_sequence *s = rig_sequence(p, N);
     feed(context, s, ids, length);
     gqac_snapshot *snapshot = take(s);
     CU_ASSERT_EQUAL_FATAL(gqac_snapshot_save(snapshot, file_name(), &diag), GQAC_OK);
@@ -335,7 +311,7 @@ static void swap_bytes(unsigned char *a, unsigned char *b, size_t n) {
 }
 
 static void every_byte_counts(void) {
-    gqac_program *p = open_program("test/models/lfm2/model.onnx", "cpu");
+    gqac_program *p = rig_program("test/models/lfm2/model.onnx", "cpu");
     const file f = saved(p, 3);
     const size_t step = unit_full() ? 1 : 61;
     for (size_t n = 0; n < f.bytes; n += n < HEADER + 64 || n + 64 > f.bytes ? 1 : step) {
@@ -358,7 +334,7 @@ static void every_byte_counts(void) {
 
 /* Two sections change places: in the file, in the table, and in both. */
 static void swapped_sections(void) {
-    gqac_program *p = open_program("test/models/qwen3.5/model.onnx", "cpu");
+    gqac_program *p = rig_program("test/models/qwen3.5/model.onnx", "cpu");
     const file f = saved(p, 3);
     int swaps = 0;
     for (int i = 0; i < N_SECTIONS; i++)
@@ -396,9 +372,9 @@ static void swapped_sections(void) {
 }
 
 static void other_files(void) {
-    gqac_program *p = open_program("models/tiny-gqa/model.onnx", "cpu");
-    gqac_program *llama = open_program("test/models/llama/model.onnx", "cpu");
-    gqac_program *ref = open_program("models/tiny-gqa/model.onnx", "ref");
+    gqac_program *p = rig_program("models/tiny-gqa/model.onnx", "cpu");
+    gqac_program *llama = rig_program("test/models/llama/model.onnx", "cpu");
+    gqac_program *ref = rig_program("models/tiny-gqa/model.onnx", "ref");
     gqac_options stateless;
     gqac_snapshot *snapshot = NULL;
     const file f = saved(p, 70);
@@ -432,7 +408,7 @@ static void other_files(void) {
 }
 
 static void descriptions(void) {
-    gqac_program *p = open_program("test/models/qwen3.5/model.onnx", "cpu");
+    gqac_program *p = rig_program("test/models/qwen3.5/model.onnx", "cpu");
     gqac_snapshot_file *d = NULL;
     const file f = saved(p, 130);
     for (int whole = 0; whole < 2; whole++) {
@@ -458,9 +434,9 @@ static void descriptions(void) {
 
 /* Every allocation fails once; nothing is left allocated, and the next try succeeds. */
 static void memory_runs_out(void) {
-    gqac_program *p = open_program("test/models/qwen3.5/model.onnx", "cpu");
-    gqac_context *context = new_context(p);
-    gqac_sequence *s = new_sequence(p), *again = NULL;
+    gqac_program *p = rig_program("test/models/qwen3.5/model.onnx", "cpu");
+    gqac_context *context = rig_context(p);
+    gqac_sequence *s = rig_sequence(p, N), *again = NULL;
     gqac_snapshot *snapshot = NULL;
     gqac_snapshot_file *d = NULL;
     feed(context, s, ids, 130);
@@ -507,5 +483,7 @@ static const unit_case cases[] = {
 };
 
 int main(int argc, char **argv) {
+    for (int i = 0; i < N; i++)
+        ids[i] = (i * 37 + i / 7 * 5 + 11) % 250;
     return unit_run("runtime/snapshot", cases, sizeof cases / sizeof *cases, argc, argv);
 }

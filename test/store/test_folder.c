@@ -1,7 +1,6 @@
 /* The folder of a store: what one process saved another reuses, with the same bits; names are those
  * of the content; damaged files are left alone; a process that is killed leaves whole files. */
-#include "base/table.h"
-#include "unit.h"
+#include "runtime/rig.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -20,20 +19,6 @@ enum { N = 150, PATH = 512 };
 static gqac_diag diag;
 static char folder[64], path[PATH];
 
-static gqac_program *open_program(const char *model) {
-    gqac_options options;
-    gqac_program *program = NULL;
-    gqac_options_init(&options);
-    CU_ASSERT_EQUAL_FATAL(gqac_program_open(unit_path(model), &options, &program, &diag), GQAC_OK);
-    return program;
-}
-
-static gqac_context *new_context(const gqac_program *program) {
-    gqac_context *context = NULL;
-    CU_ASSERT_EQUAL_FATAL(gqac_context_create(program, 1, &context, &diag), GQAC_OK);
-    return context;
-}
-
 static gqac_store *new_store(const gqac_program *program, int64_t budget) {
     gqac_store *store = NULL;
     gqac_store_options options;
@@ -42,17 +27,6 @@ static gqac_store *new_store(const gqac_program *program, int64_t budget) {
     options.folder_budget = budget;
     CU_ASSERT_EQUAL_FATAL(gqac_store_create(program, &options, &store, &diag), GQAC_OK);
     return store;
-}
-
-static gqac_store_statistics statistics(gqac_store *store) {
-    gqac_store_statistics s = {.size = sizeof s};
-    CU_ASSERT_EQUAL_FATAL(gqac_store_get_statistics(store, &s, &diag), GQAC_OK);
-    return s;
-}
-
-static void make_ids(int64_t *ids, int64_t n, int seed) {
-    for (int64_t i = 0; i < n; i++)
-        ids[i] = (i * (31 + 2 * seed) + seed * 17 + i / 5) % 250;
 }
 
 static void make_folder(void) {
@@ -88,21 +62,20 @@ static void remove_folder(void) {
 /* Computes a prompt through a store of its own program, saves it, and returns the reused tokens. */
 static int64_t visit(const char *model, const char *tenant, const int64_t *ids, int64_t n,
                      int64_t budget, uint64_t *bits, gqac_store_statistics *counts) {
-    gqac_program *p = open_program(model);
-    gqac_context *context = new_context(p);
+    gqac_program *p = rig_program(model, "cpu");
+    gqac_context *context = rig_context(p);
     gqac_store *store = new_store(p, budget);
     gqac_sequence *s = NULL;
-    int64_t reused = 0, rows = 0, width = 0;
+    int64_t reused = 0;
     CU_ASSERT_EQUAL_FATAL(gqac_store_open(store, tenant, ids, n, NULL, &s, &reused, &diag),
                           GQAC_OK);
     CU_ASSERT_EQUAL_FATAL(gqac_sequence_append(context, s, ids + reused, n - reused, 1, &diag),
                           GQAC_OK);
     CU_ASSERT_EQUAL(gqac_sequence_computed(s), n - reused);
-    const float *logits = gqac_context_logits(context, 0, &rows, &width);
-    *bits = gqac_hash_bytes(1, logits, (size_t)width * sizeof *logits);
+    *bits = rig_logits(context);
     CU_ASSERT_EQUAL(gqac_store_save(store, tenant, s, &diag), GQAC_OK);
     gqac_sequence_free(s);
-    *counts = statistics(store);
+    *counts = rig_counts(store);
     gqac_store_free(store);
     gqac_context_free(context);
     gqac_program_free(p);
@@ -114,7 +87,7 @@ static void restart_with(const char *model, bool states) {
     uint64_t cold = 0, warm = 0;
     gqac_store_statistics x;
     make_folder();
-    make_ids(ids, N, 1);
+    rig_ids(ids, N, 1);
     CU_ASSERT_EQUAL(visit(model, "a", ids, 100, 0, &cold, &x), 0);
     CU_ASSERT(x.saved_files == 1 && x.loaded_files == 0 && each_file(NULL) == 1);
     CU_ASSERT_EQUAL(visit(model, "a", ids, 100, 0, &warm, &x), states ? 64 : 99);
@@ -123,7 +96,7 @@ static void restart_with(const char *model, bool states) {
     CU_ASSERT_EQUAL(each_file(NULL), states ? 2 : 1); /* the longer one replaces the other */
     CU_ASSERT_EQUAL(visit(model, "b", ids, 120, 0, &cold, &x), 0);
     CU_ASSERT(warm == cold && x.loaded_files == 0);
-    make_ids(other, N, 2);
+    rig_ids(other, N, 2);
     memcpy(other, ids, 70 * sizeof *ids);
     CU_ASSERT_EQUAL(visit(model, "a", other, 120, 0, &warm, &x), states ? 64 : 70);
     remove_folder();
@@ -145,7 +118,7 @@ static void other_models(void) {
     uint64_t bits = 0;
     gqac_store_statistics x;
     make_folder();
-    make_ids(ids, N, 1);
+    rig_ids(ids, N, 1);
     CU_ASSERT_EQUAL(visit("models/tiny-gqa/model.onnx", NULL, ids, 100, 0, &bits, &x), 0);
     CU_ASSERT_EQUAL(visit("test/models/llama/model.onnx", NULL, ids, 120, 0, &bits, &x), 0);
     CU_ASSERT(x.loaded_files == 0 && x.damaged_files == 0 && each_file(NULL) == 2);
@@ -193,7 +166,7 @@ static void damaged(void) {
     int64_t ids[N];
     uint64_t cold = 0, bits = 0;
     gqac_store_statistics x;
-    make_ids(ids, N, 1);
+    rig_ids(ids, N, 1);
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         make_folder();
         visit("models/tiny-gqa/model.onnx", NULL, ids, 100, 0, &cold, &x);
@@ -216,19 +189,19 @@ static void budget(void) {
     gqac_store_file *files = NULL;
     size_t n = 0;
     make_folder();
-    make_ids(ids, N, 1);
+    rig_ids(ids, N, 1);
     visit("models/tiny-gqa/model.onnx", NULL, ids, 100, 0, &bits, &x);
     CU_ASSERT_EQUAL_FATAL(gqac_store_folder_list(folder, true, &files, &n, &diag), GQAC_OK);
     CU_ASSERT_FATAL(n == 1 && files[0].file && files[0].bytes > 0);
     const int64_t bytes = files[0].bytes;
     gqac_store_folder_free(files, n);
     for (int seed = 2; seed < 6; seed++) {
-        make_ids(ids, N, seed);
+        rig_ids(ids, N, seed);
         visit("models/tiny-gqa/model.onnx", NULL, ids, 100, 3 * bytes, &bits, &x);
         CU_ASSERT_EQUAL(each_file(NULL), seed < 3 ? seed : 3);
     }
     CU_ASSERT_EQUAL(visit("models/tiny-gqa/model.onnx", NULL, ids, 100, 3 * bytes, &bits, &x), 99);
-    make_ids(ids, N, 7);
+    rig_ids(ids, N, 7);
     visit("models/tiny-gqa/model.onnx", NULL, ids, 100, bytes - 1, &bits, &x);
     CU_ASSERT(each_file(NULL) == 3 && x.saved_files == 0); /* larger than the budget */
     each_file(flip_last_byte);
@@ -255,7 +228,7 @@ static void import(void) {
     bool added = false;
     make_folder();
     memcpy(first, folder, sizeof first);
-    make_ids(ids, N, 1);
+    rig_ids(ids, N, 1);
     visit("models/tiny-gqa/model.onnx", "a", ids, 100, 0, &bits, &x);
     each_file(NULL);
     memcpy(from, path, sizeof from);
@@ -291,7 +264,7 @@ static void save_for_ever(const gqac_program *p) {
     for (int seed = 0;; seed++) {
         int64_t ids[N], reused = 0;
         gqac_sequence *s = NULL;
-        make_ids(ids, N, seed % 7);
+        rig_ids(ids, N, seed % 7);
         const int64_t n = 20 + seed % 90;
         if (gqac_store_open(store, NULL, ids, n, NULL, &s, &reused, NULL) != GQAC_OK ||
             gqac_sequence_append(context, s, ids + reused, n - reused, 0, NULL) != GQAC_OK ||
@@ -302,7 +275,7 @@ static void save_for_ever(const gqac_program *p) {
 }
 
 static void killed(void) {
-    gqac_program *p = open_program("models/tiny-gqa/model.onnx");
+    gqac_program *p = rig_program("models/tiny-gqa/model.onnx", "cpu");
     int whole = 0;
     make_folder();
     srand(1);

@@ -3,11 +3,9 @@
 #include "base/alloc.h"
 #include "base/table.h"
 #include "runtime/program.h"
-#include "unit.h"
+#include "runtime/rig.h"
 
-#include <gqac/gqac.h>
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -24,20 +22,6 @@ enum { SLOWER = 1 };
 
 static gqac_diag diag;
 
-static gqac_program *open_program(const char *model) {
-    gqac_options options;
-    gqac_program *program = NULL;
-    gqac_options_init(&options);
-    CU_ASSERT_EQUAL_FATAL(gqac_program_open(unit_path(model), &options, &program, &diag), GQAC_OK);
-    return program;
-}
-
-static gqac_context *new_context(const gqac_program *program) {
-    gqac_context *context = NULL;
-    CU_ASSERT_EQUAL_FATAL(gqac_context_create(program, 1, &context, &diag), GQAC_OK);
-    return context;
-}
-
 static gqac_store *new_store(const gqac_program *program, int64_t budget, int64_t tenant_budget) {
     gqac_store *store = NULL;
     gqac_store_options options;
@@ -46,12 +30,6 @@ static gqac_store *new_store(const gqac_program *program, int64_t budget, int64_
     options.tenant_budget = tenant_budget;
     CU_ASSERT_EQUAL_FATAL(gqac_store_create(program, &options, &store, &diag), GQAC_OK);
     return store;
-}
-
-static gqac_store_statistics statistics(gqac_store *store) {
-    gqac_store_statistics s = {.size = sizeof s};
-    CU_ASSERT_EQUAL_FATAL(gqac_store_get_statistics(store, &s, &diag), GQAC_OK);
-    return s;
 }
 
 static gqac_sequence *open_sequence(gqac_store *store, const char *tenant, const int64_t *ids,
@@ -65,36 +43,23 @@ static void feed(gqac_context *context, gqac_sequence *s, const int64_t *ids, in
     CU_ASSERT_EQUAL_FATAL(gqac_sequence_append(context, s, ids, n, 1, &diag), GQAC_OK);
 }
 
-static uint64_t logits_hash(const gqac_context *context) {
-    int64_t rows = 0, width = 0;
-    const float *logits = gqac_context_logits(context, 0, &rows, &width);
-    return gqac_hash_bytes(1, logits, (size_t)(rows * width) * sizeof *logits) | 1;
-}
-
-/* Makes n ids, other ones for each seed. */
-static void make_ids(int64_t *ids, int64_t n, int seed) {
-    for (int64_t i = 0; i < n; i++)
-        ids[i] = (i * (31 + 2 * seed) + seed * 17 + i / 5) % 250;
-}
-
 /* ---- one thing at a time ------------------------------------------------- */
 
 /* Every hit length around blocks, inside rows of other tokens; the rest has the bits of a cold run,
  * and exactly the rest is computed. */
 static void every_length(const char *model, bool states) {
     static const int64_t hits[] = {0, 1, 2, 63, 64, 65, 127, 128, 129, 149};
-    gqac_program *p = open_program(model);
-    gqac_context *context = new_context(p);
+    gqac_program *p = rig_program(model, "cpu");
+    gqac_context *context = rig_context(p);
     int64_t ids[150], other[180], reused = -1;
-    gqac_sequence *cold = NULL;
-    make_ids(ids, 150, 1);
-    CU_ASSERT_EQUAL_FATAL(gqac_sequence_create(p, NULL, &cold, &diag), GQAC_OK);
+    gqac_sequence *cold = rig_sequence(p, 0);
+    rig_ids(ids, 150, 1);
     feed(context, cold, ids, 150);
-    const uint64_t expected = logits_hash(context);
+    const uint64_t expected = rig_logits(context);
     gqac_sequence_free(cold);
     for (size_t i = 0; i < sizeof hits / sizeof *hits; i++) {
         gqac_store *store = new_store(p, 0, 0);
-        make_ids(other, 180, 2);
+        rig_ids(other, 180, 2);
         memcpy(other, ids, (size_t)hits[i] * sizeof *ids);
         other[hits[i]] = (ids[hits[i]] + 1) % 250;
         const int64_t n = states ? hits[i] : 180; /* a state is known at the end alone */
@@ -111,12 +76,12 @@ static void every_length(const char *model, bool states) {
             CU_ASSERT(again && states ? reused >= hits[i] : reused == most);
             CU_ASSERT_EQUAL(gqac_sequence_length(s), reused);
             feed(context, s, ids + reused, 150 - reused);
-            CU_ASSERT_EQUAL(logits_hash(context), expected);
+            CU_ASSERT_EQUAL(rig_logits(context), expected);
             CU_ASSERT_EQUAL(gqac_sequence_computed(s), 150 - reused);
             gqac_sequence_free(s);
         }
         gqac_store_evict(store, 0);
-        CU_ASSERT(statistics(store).bytes == 0 && statistics(store).blocks == 0);
+        CU_ASSERT(rig_counts(store).bytes == 0 && rig_counts(store).blocks == 0);
         gqac_store_free(store);
         CU_ASSERT(!kv_pool_blocks_in_use(p->pool) && !kv_pool_states_in_use(p->pool));
     }
@@ -132,11 +97,11 @@ static void lengths(void) {
 
 /* Rows are found while their sequence still decodes, once their block is full. */
 static void growing(void) {
-    gqac_program *p = open_program("models/tiny-gqa/model.onnx");
-    gqac_context *context = new_context(p);
+    gqac_program *p = rig_program("models/tiny-gqa/model.onnx", "cpu");
+    gqac_context *context = rig_context(p);
     gqac_store *store = new_store(p, 0, 0);
     int64_t ids[200], reused = 0;
-    make_ids(ids, 200, 1);
+    rig_ids(ids, 200, 1);
     gqac_sequence *s = open_sequence(store, NULL, ids, 200, &reused);
     feed(context, s, ids, 50);
     CU_ASSERT_EQUAL(gqac_store_match(store, NULL, NULL, ids, 200), 50);
@@ -145,11 +110,11 @@ static void growing(void) {
         const int64_t whole = (i + 1) / 64 * 64;
         CU_ASSERT_EQUAL(gqac_store_match(store, NULL, NULL, ids, 200), whole > 50 ? whole : 50);
     }
-    CU_ASSERT_EQUAL(statistics(store).prefixes, 1);
+    CU_ASSERT_EQUAL(rig_counts(store).prefixes, 1);
     CU_ASSERT_EQUAL(kv_pool_blocks_in_use(p->pool), 4);
     gqac_sequence_free(s);
     CU_ASSERT_EQUAL(gqac_store_match(store, NULL, NULL, ids, 200), 200);
-    const gqac_store_statistics x = statistics(store);
+    const gqac_store_statistics x = rig_counts(store);
     CU_ASSERT(x.computed_tokens == 200 && x.misses == 1 && x.hits == 0 && x.blocks == 4);
     gqac_store_free(store);
     gqac_context_free(context);
@@ -158,12 +123,12 @@ static void growing(void) {
 
 /* No field of the key may differ; a failed step adds nothing. */
 static void keys(void) {
-    gqac_program *p = open_program("models/tiny-gqa/model.onnx");
-    gqac_context *context = new_context(p);
+    gqac_program *p = rig_program("models/tiny-gqa/model.onnx", "cpu");
+    gqac_context *context = rig_context(p);
     gqac_store *store = new_store(p, 0, 0);
     static const char *const others[] = {"", "b", "aa", "A", "a ", "a\x01"};
     int64_t ids[100], reused = 0;
-    make_ids(ids, 100, 1);
+    rig_ids(ids, 100, 1);
     gqac_sequence *s = open_sequence(store, "a", ids, 100, &reused);
     feed(context, s, ids, 100);
     const int64_t wrong[] = {5, -1};
@@ -193,7 +158,7 @@ static void keys(void) {
 static int64_t visit(gqac_store *store, gqac_context *context, const char *tenant, int seed,
                      int64_t n) {
     int64_t ids[LENGTH], reused = 0;
-    make_ids(ids, n, seed);
+    rig_ids(ids, n, seed);
     gqac_sequence *s = open_sequence(store, tenant, ids, n, &reused);
     feed(context, s, ids + reused, n - reused);
     gqac_sequence_free(s);
@@ -202,27 +167,27 @@ static int64_t visit(gqac_store *store, gqac_context *context, const char *tenan
 
 /* The least recently used goes first, pinned prefixes stay, and no tenant exceeds its quota. */
 static void eviction(void) {
-    gqac_program *p = open_program("models/tiny-gqa/model.onnx");
-    gqac_context *context = new_context(p);
+    gqac_program *p = rig_program("models/tiny-gqa/model.onnx", "cpu");
+    gqac_context *context = rig_context(p);
     gqac_store *store = new_store(p, 0, 0);
     int64_t ids[LENGTH];
     for (int seed = 0; seed < 4; seed++)
         CU_ASSERT_EQUAL(visit(store, context, "a", seed, 100), 0);
     CU_ASSERT_EQUAL(visit(store, context, "a", 0, 100), 99);
-    const int64_t all = statistics(store).bytes;
+    const int64_t all = rig_counts(store).bytes;
     gqac_store_evict(store, all - 1);
-    make_ids(ids, 100, 1);
+    rig_ids(ids, 100, 1);
     CU_ASSERT_EQUAL(gqac_store_match(store, "a", NULL, ids, 100), 0);
-    make_ids(ids, 100, 2);
+    rig_ids(ids, 100, 2);
     CU_ASSERT_EQUAL(gqac_store_pin(store, "a", NULL, ids, 80, true, &diag), GQAC_OK);
     CU_ASSERT_EQUAL(gqac_store_pin(store, "b", NULL, ids, 80, true, &diag), GQAC_USAGE);
     gqac_store_evict(store, 0);
     CU_ASSERT_EQUAL(gqac_store_match(store, "a", NULL, ids, 100), 80);
-    CU_ASSERT_EQUAL(statistics(store).prefixes, 1);
+    CU_ASSERT_EQUAL(rig_counts(store).prefixes, 1);
     CU_ASSERT_EQUAL(gqac_store_pin(store, "a", NULL, ids, 80, false, &diag), GQAC_OK);
     CU_ASSERT_EQUAL(gqac_store_pin(store, "a", NULL, ids, 80, false, &diag), GQAC_USAGE);
     gqac_store_evict(store, 0);
-    CU_ASSERT(statistics(store).bytes == 0 && statistics(store).evictions == 5);
+    CU_ASSERT(rig_counts(store).bytes == 0 && rig_counts(store).evictions == 5);
     gqac_store_free(store);
 
     store = new_store(p, all * 3 / 2, all / 2 + 1);
@@ -232,7 +197,7 @@ static void eviction(void) {
         visit(store, context, "flood", seed, 150);
     for (int seed = 10; seed < 14; seed++)
         CU_ASSERT_EQUAL(visit(store, context, "victim", seed, 40), 39);
-    CU_ASSERT(statistics(store).bytes <= all * 3 / 2 && statistics(store).evictions >= 30);
+    CU_ASSERT(rig_counts(store).bytes <= all * 3 / 2 && rig_counts(store).evictions >= 30);
     gqac_store_free(store);
     gqac_context_free(context);
     gqac_program_free(p);
@@ -240,13 +205,13 @@ static void eviction(void) {
 
 /* A stream of requests with a common beginning shows what is worth pinning. */
 static void shared_prefixes(void) {
-    gqac_program *p = open_program("models/tiny-gqa/model.onnx");
-    gqac_context *context = new_context(p);
+    gqac_program *p = rig_program("models/tiny-gqa/model.onnx", "cpu");
+    gqac_context *context = rig_context(p);
     gqac_store *store = new_store(p, 0, 0);
     int64_t ids[LENGTH], reused = 0;
     gqac_store_prefix found[4];
     for (int i = 0; i < 6; i++) {
-        make_ids(ids, 100, 1);
+        rig_ids(ids, 100, 1);
         ids[90] = i;
         gqac_sequence *s = open_sequence(store, "a", ids, 100, &reused);
         CU_ASSERT_EQUAL(reused, i ? 90 : 0);
@@ -257,7 +222,7 @@ static void shared_prefixes(void) {
     CU_ASSERT(found[0].length == 90 && found[0].uses == 4);
     CU_ASSERT_STRING_EQUAL(found[0].tenant, "a");
     CU_ASSERT_EQUAL(gqac_store_prefixes(store, 0, NULL), 0);
-    const gqac_store_statistics x = statistics(store);
+    const gqac_store_statistics x = rig_counts(store);
     CU_ASSERT(x.hits == 5 && x.misses == 1 && x.reused_tokens == 450 && x.computed_tokens == 150);
     CU_ASSERT_EQUAL(x.blocks, 2 + 5); /* the second block once for each end */
     gqac_store_free(store);
@@ -329,10 +294,9 @@ static uint64_t cold(oracle *o, const list *l) {
     const gqac_slot *slot = gqac_table_slot(&o->bits, key, &at);
     if (slot)
         return slot->value;
-    gqac_sequence *s = NULL;
-    CU_ASSERT_EQUAL_FATAL(gqac_sequence_create(o->program, NULL, &s, &diag), GQAC_OK);
+    gqac_sequence *s = rig_sequence(o->program, 0);
     feed(o->context, s, l->ids, l->n);
-    const uint64_t hash = logits_hash(o->context);
+    const uint64_t hash = rig_logits(o->context);
     gqac_sequence_free(s);
     CU_ASSERT_FATAL(gqac_table_add_number(&o->bits, key, hash));
     return hash;
@@ -354,7 +318,7 @@ static void step(oracle *o, live *a, int64_t n) {
     for (int64_t i = 0; i < n; i++)
         a->tokens.ids[a->tokens.n++] = draw(o, LETTERS);
     feed(o->context, a->sequence, a->tokens.ids + before, n);
-    const uint64_t hash = logits_hash(o->context);
+    const uint64_t hash = rig_logits(o->context);
     CU_ASSERT_EQUAL_FATAL(hash, cold(o, &a->tokens));
     a->computed += n + missing;
     CU_ASSERT_EQUAL_FATAL(gqac_sequence_computed(a->sequence), a->computed);
@@ -383,7 +347,7 @@ static void open_live(oracle *o, live *a) {
     o->hits += reused > 0;
     o->opened++;
     feed(o->context, a->sequence, a->tokens.ids + reused, a->tokens.n - reused);
-    const uint64_t hash = logits_hash(o->context);
+    const uint64_t hash = rig_logits(o->context);
     CU_ASSERT_EQUAL_FATAL(hash, cold(o, &a->tokens));
     a->computed = a->tokens.n - reused;
     CU_ASSERT_EQUAL_FATAL(gqac_sequence_computed(a->sequence), a->computed);
@@ -433,14 +397,14 @@ static void one_operation(oracle *o, live *all) {
         a->tokens.n = draw(o, a->tokens.n);
         CU_ASSERT_EQUAL_FATAL(gqac_sequence_rewind(a->sequence, a->tokens.n, &diag), GQAC_OK);
     } else if (what == 2 && !o->exact) {
-        gqac_store_evict(o->store, draw(o, 8) ? statistics(o->store).bytes / 2 : 0);
+        gqac_store_evict(o->store, draw(o, 8) ? rig_counts(o->store).bytes / 2 : 0);
     } else {
         step(o, a, what < 10 ? 1 : 1 + draw(o, 30));
     }
 }
 
 static void check_counts(const oracle *o, int64_t budget) {
-    const gqac_store_statistics x = statistics(o->store);
+    const gqac_store_statistics x = rig_counts(o->store);
     CU_ASSERT_FATAL(!budget || x.bytes <= budget);
     CU_ASSERT_EQUAL_FATAL(x.computed_tokens, o->computed);
     CU_ASSERT_EQUAL_FATAL(x.hits, o->hits);
@@ -450,25 +414,25 @@ static void check_counts(const oracle *o, int64_t budget) {
 
 /* blocks: the budget, in blocks and states; 0: none. */
 static void at_random(const char *model, bool exact, int64_t blocks, uint64_t seed, int steps) {
-    gqac_program *p = open_program(model);
+    gqac_program *p = rig_program(model, "cpu");
     gqac_memory memory = {.size = sizeof memory};
     CU_ASSERT_EQUAL_FATAL(gqac_program_memory(p, 1, 1, &memory, &diag), GQAC_OK);
     const int64_t budget = blocks * (memory.kv_block + memory.kv_tail + memory.kv_state);
     oracle o = {.program = p, .exact = exact && !budget, .random = seed};
     live all[LIVE] = {0};
-    o.context = new_context(p);
+    o.context = rig_context(p);
     o.store = new_store(p, budget, budget * 2 / 3);
     for (int i = 0; i < steps / SLOWER; i++) {
         one_operation(&o, all);
         check_counts(&o, budget);
     }
     CU_ASSERT(SLOWER > 1 || o.hits > (o.exact ? o.opened / 2 : 0));
-    CU_ASSERT(!blocks || SLOWER > 1 || statistics(o.store).evictions > 3);
+    CU_ASSERT(!blocks || SLOWER > 1 || rig_counts(o.store).evictions > 3);
     for (int i = 0; i < LIVE; i++)
         close_live(&o, &all[i]);
     check_counts(&o, budget);
     gqac_store_evict(o.store, 0);
-    CU_ASSERT(statistics(o.store).bytes == 0 && statistics(o.store).prefixes == 0);
+    CU_ASSERT(rig_counts(o.store).bytes == 0 && rig_counts(o.store).prefixes == 0);
     CU_ASSERT_EQUAL(kv_pool_blocks_in_use(p->pool), 0);
     CU_ASSERT_EQUAL(kv_pool_states_in_use(p->pool), 0);
     gqac_store_free(o.store);
@@ -511,12 +475,12 @@ static void *work(void *arg) {
         int64_t ids[LENGTH], reused = 0;
         const int seed = (w->first + i) % 6;
         gqac_sequence *s = NULL;
-        make_ids(ids, 140, 1);
+        rig_ids(ids, 140, 1);
         ids[20 * seed + 5] ^= 1;
         w->right =
             gqac_store_open(w->store, NULL, ids, 140, NULL, &s, &reused, &own) == GQAC_OK &&
             gqac_sequence_append(context, s, ids + reused, 140 - reused, 1, &own) == GQAC_OK &&
-            logits_hash(context) == w->expected[seed] && gqac_sequence_computed(s) == 140 - reused;
+            rig_logits(context) == w->expected[seed] && gqac_sequence_computed(s) == 140 - reused;
         gqac_sequence_free(s);
         if (i % 7 == 0)
             gqac_store_evict(w->store, 0);
@@ -526,33 +490,31 @@ static void *work(void *arg) {
 }
 
 static void several_threads(void) {
-    gqac_program *p = open_program("models/tiny-gqa/model.onnx");
-    gqac_context *context = new_context(p);
+    gqac_program *p = rig_program("models/tiny-gqa/model.onnx", "cpu");
+    gqac_context *context = rig_context(p);
     gqac_store *store = new_store(p, 0, 0), *empty = new_store(p, 0, 0);
     pthread_t threads[THREADS];
     worker workers[THREADS] = {{.store = store, .program = p}};
     for (int seed = 0; seed < 6; seed++) {
         int64_t ids[LENGTH];
-        gqac_sequence *s = NULL;
-        make_ids(ids, 140, 1);
+        gqac_sequence *s = rig_sequence(p, 0);
+        rig_ids(ids, 140, 1);
         ids[20 * seed + 5] ^= 1;
-        CU_ASSERT_EQUAL_FATAL(gqac_sequence_create(p, NULL, &s, &diag), GQAC_OK);
         feed(context, s, ids, 140);
-        workers[0].expected[seed] = logits_hash(context);
+        workers[0].expected[seed] = rig_logits(context);
         gqac_sequence_free(s);
     }
     for (int i = 1; i < THREADS; i++) {
         workers[i] = workers[0];
         workers[i].first = i;
     }
-    for (int i = 0; i < THREADS; i++) {
-        CU_ASSERT_EQUAL_FATAL(pthread_create(&threads[i], NULL, work, &workers[i]), 0);
-    }
+    for (int i = 0; i < THREADS; i++)
+        CU_ASSERT_EQUAL_FATAL(pthread_create(&threads[i], NULL, work, &workers[i]), 0)
     for (int i = 0; i < THREADS; i++) {
         pthread_join(threads[i], NULL);
         CU_ASSERT(workers[i].right);
     }
-    CU_ASSERT(statistics(store).hits > 0);
+    CU_ASSERT(rig_counts(store).hits > 0);
     gqac_store_free(store);
     gqac_store_free(empty);
     CU_ASSERT_EQUAL(kv_pool_blocks_in_use(p->pool), 0);
@@ -563,8 +525,8 @@ static void several_threads(void) {
 /* ---- errors -------------------------------------------------------------- */
 
 static void errors(void) {
-    gqac_program *p = open_program("models/tiny-gqa/model.onnx");
-    gqac_program *q = open_program("models/tiny-gqa/model.onnx");
+    gqac_program *p = rig_program("models/tiny-gqa/model.onnx", "cpu");
+    gqac_program *q = rig_program("models/tiny-gqa/model.onnx", "cpu");
     gqac_store_options options;
     gqac_store *store = NULL;
     gqac_sequence *s = NULL;
@@ -579,7 +541,7 @@ static void errors(void) {
     store = new_store(p, 0, 0);
     CU_ASSERT_EQUAL(gqac_store_open(store, NULL, ids, 0, NULL, &s, &reused, &diag),
                     GQAC_OUT_OF_RANGE);
-    CU_ASSERT_EQUAL_FATAL(gqac_sequence_create(q, NULL, &s, &diag), GQAC_OK);
+    s = rig_sequence(q, 0);
     CU_ASSERT_EQUAL(gqac_store_add(store, NULL, s, &diag), GQAC_USAGE);
     CU_ASSERT_EQUAL(gqac_store_save(store, NULL, s, &diag), GQAC_USAGE);
     gqac_sequence_free(s);
@@ -592,10 +554,10 @@ static void errors(void) {
 /* Every allocation fails once: the call fails or goes on without the index, nothing leaks, and the
  * bits are right. */
 static void memory_runs_out(void) {
-    gqac_program *p = open_program("models/tiny-gqa/model.onnx");
-    gqac_context *context = new_context(p);
+    gqac_program *p = rig_program("models/tiny-gqa/model.onnx", "cpu");
+    gqac_context *context = rig_context(p);
     int64_t ids[100], reused = 0;
-    make_ids(ids, 100, 1);
+    rig_ids(ids, 100, 1);
     const size_t live = gqac_alloc_live();
     bool failed = true;
     for (size_t n = 1; failed; n++) {

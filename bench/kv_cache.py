@@ -16,28 +16,22 @@ JSON-lines file, e.g. bench/results/kv_cache.jsonl.
 
 import argparse
 import json
-import os
 import statistics
 import subprocess
 import sys
 from pathlib import Path
 
+import generated
 import records
+from generated import GQAC
 from records import ROOT
 
-GQAC = Path(os.environ.get("GQAC", ROOT / "build" / "release" / "gqac"))
 PROMPT = "She had been a very short time at home, when"
 
 
 def generate(args, kv: str) -> dict:
-    command = [str(GQAC), "generate", str(args.model), "--prompt", PROMPT, "-n", str(args.tokens),
-               "--temperature", "0", "--kv", kv, "--threads", str(args.threads), "--format", "json"]
-    cores = sorted(os.sched_getaffinity(0))[:args.threads]
-    run = subprocess.run(command, capture_output=True, text=True,
-                         preexec_fn=lambda: os.sched_setaffinity(0, cores))
-    if run.returncode:
-        sys.exit(run.stderr)
-    return json.loads(run.stdout)
+    return generated.generate(args.model, args.threads, "--prompt", PROMPT, "-n", args.tokens,
+                              "--temperature", 0, "--kv", kv)
 
 
 def slope(times: list[float]) -> float:

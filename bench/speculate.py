@@ -19,19 +19,17 @@ e.g. bench/results/speculate.jsonl.
 """
 
 import argparse
-import json
-import os
 import statistics
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+import generated
 import models
 import records
+from generated import GQAC
 from records import ROOT
 
-GQAC = Path(os.environ.get("GQAC", ROOT / "build" / "release" / "gqac"))
 TINY, INT4 = (ROOT / "models" / name for name in ("tiny-gqa", "tiny-gqa-int4"))
 PROMPT = ("--prompt", "She had been a very short time at home, when it was a fine day")
 REPEATS, DIFFERS = ("--repetition-penalty", "0.7"), ("--temperature", "0.8", "--seed", "3")
@@ -53,14 +51,7 @@ def rows(bundled: bool, ids: Path):
 def generate(args, model, flags, drafts) -> dict:
     if not drafts and "--draft" in flags:
         flags = flags[:flags.index("--draft")]
-    command = [str(GQAC), "generate", str(model), *flags, "--speculate", str(drafts), "--threads",
-               str(args.threads), "--format", "json", "-q"]
-    cores = sorted(os.sched_getaffinity(0))[:args.threads]
-    run = subprocess.run(command, capture_output=True, text=True,
-                         preexec_fn=lambda: os.sched_setaffinity(0, cores))
-    if run.returncode:
-        sys.exit(run.stderr)
-    return json.loads(run.stdout)
+    return generated.generate(model, args.threads, *flags, "--speculate", drafts, "-q")
 
 
 def measure(args, model, flags) -> dict:

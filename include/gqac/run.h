@@ -33,6 +33,15 @@ GQAC_API gqac_status gqac_run_shapes(const gqac_context *context, int n_inputs,
                                      const char *const *input_names, const gqac_tensor *inputs,
                                      int n_outputs, const char *const *output_names,
                                      gqac_tensor *outputs, gqac_diag *diag);
+/* Finds the valid rows of presents without a run: sets rows[i * batch + b], for output i and batch
+ * row b < batch, to the number of rows, counted from the first, that the call defines in a present
+ * of GroupQueryAttention [B,H,C,D], whose capacity C may be larger than the length. Rows after them
+ * are unspecified. -1: all rows are valid, or nothing is known about the output. The other
+ * arguments and errors are those of gqac_run_shapes. */
+GQAC_API gqac_status gqac_run_valid_rows(const gqac_context *context, int n_inputs,
+                                         const char *const *input_names, const gqac_tensor *inputs,
+                                         int n_outputs, const char *const *output_names,
+                                         int64_t batch, int64_t *rows, gqac_diag *diag);
 /* Binds output `name` of later calls of gqac_run to `data`, which has `bytes` bytes: the output is
  * written there. data NULL: it is written to memory of the context again. The memory must outlive
  * the binding. It may be the memory of an input. If a present_key is bound to the memory of its

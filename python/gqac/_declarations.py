@@ -1039,6 +1039,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "gqac_plan_free": (None, [POINTER(gqac_plan)]),
     "gqac_run": (c_int, [c_void_p, c_int, POINTER(c_char_p), POINTER(gqac_tensor), c_int, POINTER(c_char_p), POINTER(gqac_tensor), POINTER(gqac_diag)]),
     "gqac_run_shapes": (c_int, [c_void_p, c_int, POINTER(c_char_p), POINTER(gqac_tensor), c_int, POINTER(c_char_p), POINTER(gqac_tensor), POINTER(gqac_diag)]),
+    "gqac_run_valid_rows": (c_int, [c_void_p, c_int, POINTER(c_char_p), POINTER(gqac_tensor), c_int, POINTER(c_char_p), c_int64, POINTER(c_int64), POINTER(gqac_diag)]),
     "gqac_context_bind_output": (c_int, [c_void_p, c_char_p, c_void_p, c_size_t, POINTER(gqac_diag)]),
     "gqac_context_read_output": (c_int, [c_void_p, c_int, POINTER(gqac_tensor), POINTER(gqac_diag)]),
     "gqac_context_reserve": (c_int, [c_void_p, c_char_p, c_int, POINTER(c_int64), POINTER(gqac_diag)]),

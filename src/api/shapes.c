@@ -1,4 +1,4 @@
-/* gqac_run_shapes: the types and shapes that a stateless run would return.
+/* gqac_run_shapes and gqac_run_valid_rows: what a stateless run would return, without a run.
  *
  * The nodes of the program are copied one by one into another module, in which inputs have constant
  * dimensions, and small integer inputs are constants. The types of each node are inferred; a small
@@ -9,6 +9,7 @@
 
 #include "base/alloc.h"
 #include "base/float_mode.h"
+#include "ops/attention.h"
 #include "ops/shared.h"
 #include "passes/rewrite.h"
 #include "runtime/context.h"
@@ -130,26 +131,49 @@ static bool take_elements(const ir_value *value, gqac_arena *arena, gqac_tensor 
     return tensor->data != NULL;
 }
 
+/* Sets *dims to the dimensions of a type; false: not all are known. */
+static bool known_shape(const ir_type *type, int64_t dims[GQAC_MAX_RANK]) {
+    bool known = type->rank >= 0 && type->dtype != GQAC_NONE;
+    for (int d = 0; known && d < type->rank; d++)
+        known = ir_dim_is_const(type->dims[d], &dims[d]);
+    return known;
+}
+
+/* An operand that is known, for an eval that happens here; without its elements if eval does not
+ * read them and they are not known. NULL: out of memory. */
+static const gqac_tensor *operand(const ir_node *node, int i, gqac_arena *arena) {
+    const ir_value *input = node->inputs[i].value;
+    const gqac_tensor *constant = pass_constant(input);
+    gqac_tensor shape = {.dtype = input->type.dtype, .rank = input->type.rank};
+    if (constant || !(node->op->shapes_only >> i & 1) || !known_shape(&input->type, shape.dims))
+        return constant;
+    return gqac_arena_copy(arena, &shape, sizeof shape);
+}
+
+static bool is_known(const ir_node *node, int i) {
+    const ir_value *input = node->inputs[i].value;
+    const gqac_tensor *constant = input ? pass_constant(input) : NULL;
+    int64_t dims[GQAC_MAX_RANK];
+    if (!input || (node->op->shapes_only >> i & 1 && known_shape(&input->type, dims)))
+        return true;
+    return constant && gqac_tensor_bytes(constant) <= MOST_OPERAND;
+}
+
 /* True if the node may be computed here; *most is then the maximum of bytes for its results. */
 static bool is_computed(const ir_node *node, size_t *most) {
     *most = 0;
     if (node->op->flags & (IR_OP_EFFECT | IR_OP_NO_FOLD | IR_OP_RETURN) || !op_of(node)->eval ||
         pass_holds_graphs(node))
         return false;
-    for (int i = 0; i < node->n_inputs; i++) {
-        const ir_value *input = node->inputs[i].value;
-        const gqac_tensor *tensor = input ? pass_constant(input) : NULL;
-        if (input && (!tensor || gqac_tensor_bytes(tensor) > MOST_OPERAND))
+    for (int i = 0; i < node->n_inputs; i++)
+        if (!is_known(node, i))
             return false;
-    }
     for (int i = 0; i < node->n_outputs; i++) {
         const ir_type *type = node->outputs[i] ? &node->outputs[i]->type : NULL;
         int64_t dims[GQAC_MAX_RANK];
-        bool known = type && type->rank >= 0 && type->dtype != GQAC_NONE;
-        for (int d = 0; known && d < type->rank; d++)
-            known = ir_dim_is_const(type->dims[d], &dims[d]);
         size_t bytes = 0;
-        if (known && gqac_shape_bytes(type->dtype, type->rank, dims, &bytes, NULL) != GQAC_OK)
+        if (type && known_shape(type, dims) &&
+            gqac_shape_bytes(type->dtype, type->rank, dims, &bytes, NULL) != GQAC_OK)
             return false;
         if (type && !is_small(type->dtype, bytes))
             return false;
@@ -161,7 +185,7 @@ static bool is_computed(const ir_node *node, size_t *most) {
 /* Computes the results of a node whose operands are known. If that fails, it fails in a run too or
  * is never reached there, so the shapes stay what infer found. */
 static gqac_status compute(tracer *t, const ir_node *old, const ir_node *node, size_t most) {
-    const size_t operands = (size_t)node->n_inputs * sizeof(gqac_tensor *) +
+    const size_t operands = (size_t)node->n_inputs * (sizeof(gqac_tensor *) + sizeof(gqac_tensor)) +
                             (size_t)node->n_outputs * sizeof(gqac_tensor);
     gqac_arena *scratch = gqac_arena_create(2 * most + operands + MOST_OPERAND);
     const gqac_tensor **in =
@@ -169,9 +193,12 @@ static gqac_status compute(tracer *t, const ir_node *old, const ir_node *node, s
     gqac_tensor *out =
         in ? GQAC_ARENA_ARRAY(scratch, gqac_tensor, (size_t)node->n_outputs + 1) : NULL;
     gqac_status status = out ? GQAC_OK : gqac_diag_oom(t->diag, "shapes");
-    for (int i = 0; out && i < node->n_inputs; i++)
-        in[i] = node->inputs[i].value ? pass_constant(node->inputs[i].value) : NULL;
-    const bool done = out && op_eval(node, in, out, scratch, NULL) == GQAC_OK;
+    for (int i = 0; status == GQAC_OK && i < node->n_inputs; i++) {
+        in[i] = node->inputs[i].value ? operand(node, i, scratch) : NULL;
+        if (!in[i] && node->inputs[i].value)
+            status = gqac_diag_oom(t->diag, "shapes");
+    }
+    const bool done = status == GQAC_OK && op_eval(node, in, out, scratch, NULL) == GQAC_OK;
     for (int i = 0; done && status == GQAC_OK && i < node->n_outputs; i++) {
         const size_t bytes = gqac_tensor_bytes(&out[i]);
         if (!node->outputs[i] || !is_small(out[i].dtype, bytes))
@@ -249,15 +276,58 @@ static gqac_status add_inputs(tracer *t, const ir_graph *graph, const gqac_tenso
     return GQAC_OK;
 }
 
-static void tell(const ir_value *value, gqac_tensor *output) {
+/* What is wanted of output `value`, the i-th that the caller named. */
+typedef void want(void *arg, int i, const ir_value *value);
+
+static void read_shape(void *arg, int i, const ir_value *value) {
+    gqac_tensor *output = (gqac_tensor *)arg + i;
     *output = (gqac_tensor){.dtype = value->type.dtype, .rank = value->type.rank};
-    for (int i = 0; i < value->type.rank; i++)
-        if (!ir_dim_is_const(value->type.dims[i], &output->dims[i]))
-            output->dims[i] = -1;
+    for (int d = 0; d < value->type.rank; d++)
+        if (!ir_dim_is_const(value->type.dims[d], &output->dims[d]))
+            output->dims[d] = -1;
 }
 
-static gqac_status trace_run(const gqac_program *p, const gqac_tensor *inputs, gqac_arena *arena,
-                             gqac_tensor *outputs, gqac_diag *diag) {
+typedef struct valid {
+    int64_t batch, *rows;
+} valid;
+
+/* Both ops that make a present have these operands. */
+enum { PAST_LEN = 2, NEW_LEN = 3 };
+
+static int64_t length_of(const ir_node *node, int operand, int64_t b) {
+    const ir_value *value = ir_node_input(node, operand);
+    const gqac_tensor *lengths = value ? pass_constant(value) : NULL;
+    return lengths && b < gqac_tensor_count(lengths) ? op_get_i64(lengths, b) : -1;
+}
+
+static void read_valid(void *arg, int i, const ir_value *value) {
+    const valid *v = arg;
+    const ir_node *node = value->def;
+    const bool windowed = node && op_is(node, "gqac", "window_present");
+    const bool present = windowed || (node && op_is(node, "gqac", "concat_past_present"));
+    for (int64_t b = 0; b < v->batch; b++) {
+        const int64_t past = present ? length_of(node, PAST_LEN, b) : -1;
+        const int64_t fresh = present ? length_of(node, NEW_LEN, b) : -1;
+        int64_t length = past < 0 || fresh < 0 ? -1 : past + fresh, capacity;
+        if (windowed && length >= 0)
+            length = ir_dim_is_const(value->type.dims[2], &capacity)
+                         ? attention_resident(capacity, ir_attr_int(node, "window"), length)
+                         : -1;
+        v->rows[i * v->batch + b] = length;
+    }
+}
+
+typedef struct request {
+    const gqac_context *context;
+    int n_outputs;
+    const char *const *output_names;
+    want *read;
+    void *arg;
+} request;
+
+static gqac_status trace_run(const request *r, const gqac_tensor *inputs, gqac_arena *arena,
+                             gqac_diag *diag) {
+    const gqac_program *p = r->context->program;
     const ir_graph *graph = p->module->graph;
     tracer t = {.module = ir_module_create(arena, p->module->source),
                 .values = GQAC_ARENA_ARRAY(arena, ir_value *, (size_t)p->n_values + 1),
@@ -269,22 +339,43 @@ static gqac_status trace_run(const gqac_program *p, const gqac_tensor *inputs, g
         return gqac_diag_oom(diag, "shapes");
     GQAC_TRY(add_inputs(&t, graph, inputs));
     GQAC_TRY(trace(&t, graph));
-    for (int i = 0; i < graph->ret->n_inputs; i++) {
+    for (int i = 0, at; i < r->n_outputs; i++) {
         ir_value *value;
-        GQAC_TRY(find(&t, graph->ret->inputs[i].value, &value));
-        tell(value, &outputs[i]);
+        const char *name = r->output_names ? r->output_names[i] : NULL;
+        GQAC_TRY(context_find_output(r->context, name, i, &at, diag));
+        GQAC_TRY(find(&t, graph->ret->inputs[at].value, &value));
+        r->read(r->arg, i, value);
     }
     return ir_dims_failed(t.module->dims) ? gqac_diag_oom(diag, "shapes") : GQAC_OK;
 }
 
 /* Runs in the floating-point mode of a run, because shapes may depend on values that are computed
  * from floats. */
-static gqac_status trace_in_mode(const gqac_program *p, const gqac_tensor *in, gqac_arena *arena,
-                                 gqac_tensor *out, gqac_diag *diag) {
+static gqac_status trace_in_mode(const request *r, const gqac_tensor *in, gqac_arena *arena,
+                                 gqac_diag *diag) {
     gqac_float_mode callers;
     GQAC_TRY(gqac_float_mode_take(&callers, diag));
-    const gqac_status status = trace_run(p, in, arena, out, diag);
+    gqac_status status = trace_run(r, in, arena, diag);
     gqac_float_mode_give_back(&callers);
+    if (status == GQAC_INVALID_MODEL) { /* the model is valid, these inputs are not */
+        status = GQAC_INVALID_INPUT;
+        if (diag)
+            diag->status = status;
+    }
+    return status;
+}
+
+static gqac_status answer(const request *r, int n_inputs, const char *const *input_names,
+                          const gqac_tensor *inputs, gqac_diag *diag) {
+    gqac_arena *arena = gqac_arena_create(0);
+    const size_t n = (size_t)r->context->program->n_inputs;
+    gqac_tensor *in = arena ? GQAC_ARENA_ARRAY(arena, gqac_tensor, n + 1) : NULL;
+    gqac_status status = in ? GQAC_OK : gqac_diag_oom(diag, "shapes");
+    if (status == GQAC_OK)
+        status = context_take_inputs(r->context, n_inputs, input_names, inputs, false, in, diag);
+    if (status == GQAC_OK)
+        status = trace_in_mode(r, in, arena, diag);
+    gqac_arena_free(arena);
     return status;
 }
 
@@ -292,27 +383,15 @@ gqac_status gqac_run_shapes(const gqac_context *context, int n_inputs,
                             const char *const *input_names, const gqac_tensor *inputs,
                             int n_outputs, const char *const *output_names, gqac_tensor *outputs,
                             gqac_diag *diag) {
-    const gqac_program *p = context->program;
-    gqac_arena *arena = gqac_arena_create(0);
-    gqac_tensor *in = arena ? GQAC_ARENA_ARRAY(arena, gqac_tensor, (size_t)p->n_inputs + 1) : NULL;
-    gqac_tensor *out = in ? GQAC_ARENA_ARRAY(arena, gqac_tensor, (size_t)p->n_outputs + 1) : NULL;
-    gqac_status status = out ? GQAC_OK : gqac_diag_oom(diag, "shapes");
-    if (status == GQAC_OK)
-        status = context_take_inputs(context, n_inputs, input_names, inputs, false, in, diag);
-    if (status == GQAC_OK) {
-        status = trace_in_mode(p, in, arena, out, diag);
-        if (status == GQAC_INVALID_MODEL) { /* the model is valid, these inputs are not */
-            status = GQAC_INVALID_INPUT;
-            if (diag)
-                diag->status = status;
-        }
-    }
-    for (int i = 0; status == GQAC_OK && i < n_outputs; i++) {
-        int at;
-        status = context_find_output(context, output_names ? output_names[i] : NULL, i, &at, diag);
-        if (status == GQAC_OK)
-            outputs[i] = out[at];
-    }
-    gqac_arena_free(arena);
-    return status;
+    const request r = {context, n_outputs, output_names, read_shape, outputs};
+    return answer(&r, n_inputs, input_names, inputs, diag);
+}
+
+gqac_status gqac_run_valid_rows(const gqac_context *context, int n_inputs,
+                                const char *const *input_names, const gqac_tensor *inputs,
+                                int n_outputs, const char *const *output_names, int64_t batch,
+                                int64_t *rows, gqac_diag *diag) {
+    valid v = {.batch = batch, .rows = rows};
+    const request r = {context, n_outputs, output_names, read_valid, &v};
+    return answer(&r, n_inputs, input_names, inputs, diag);
 }

@@ -94,6 +94,7 @@ typedef struct ir_schema {
     const char *outputs;
     const ir_attr_spec *attrs; /* NULL: none */
     unsigned flags;            /* IR_OP_* */
+    unsigned shapes_only;      /* bit i: of input i, eval reads type and shape, but no element */
     ir_rows rows;
     const char *doc; /* one or two lines: formula and shapes */
 } ir_schema;

@@ -18,7 +18,7 @@
 
 #include <string.h>
 
-enum { IDS = 4, KEY = 5, VALUE = 6 };
+enum { SEQLENS_K, TOTAL, QUERY, PAST_KEY, IDS, KEY, VALUE };
 
 typedef struct lengths {
     int64_t batch, chunk, total, past, capacity;
@@ -58,13 +58,13 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
 }
 
 static gqac_status read(op_call *call, lengths *l) {
-    const gqac_tensor *seqlens = call->in[0], *query = call->in[2], *past = NULL;
-    GQAC_TRY(op_want(call, 0, GQAC_I32));
-    GQAC_TRY(op_want(call, 1, GQAC_I32));
-    GQAC_TRY(op_want(call, 2, GQAC_NONE));
-    GQAC_TRY(op_int(call, 1, &l->total));
-    if (call->node->n_inputs > 3)
-        past = call->in[3];
+    const gqac_tensor *seqlens = call->in[SEQLENS_K], *query = call->in[QUERY], *past = NULL;
+    GQAC_TRY(op_want(call, SEQLENS_K, GQAC_I32));
+    GQAC_TRY(op_want(call, TOTAL, GQAC_I32));
+    GQAC_TRY(op_want(call, QUERY, GQAC_NONE));
+    GQAC_TRY(op_int(call, TOTAL, &l->total));
+    if (call->node->n_inputs > PAST_KEY)
+        past = call->in[PAST_KEY];
     if (query->rank < 2 || (past && past->rank != 4))
         OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT, "query or past_key has a wrong rank");
     l->batch = query->dims[0];
@@ -187,7 +187,7 @@ static gqac_status eval(op_call *call) {
     int32_t *past_len = call->out[0].data, *new_len = call->out[1].data;
     for (int64_t b = 0; b < l.batch; b++) {
         int64_t past, fresh;
-        GQAC_TRY(one_row(call, &l, b, op_get_i64(call->in[0], b), &past, &fresh));
+        GQAC_TRY(one_row(call, &l, b, op_get_i64(call->in[SEQLENS_K], b), &past, &fresh));
         if (past > INT32_MAX || fresh > INT32_MAX)
             OP_FAIL(call->node, call->diag, GQAC_OUT_OF_RANGE, "row %lld is longer than 2^31 - 1",
                     (long long)b);
@@ -204,6 +204,7 @@ const gqac_op gqac_op_seqlens_to_past = {
                .inputs = "seqlens_k total query past_key? position_ids? key? value?",
                .outputs = "past_len new_len positions?",
                .attrs = attrs,
+               .shapes_only = 1u << QUERY | 1u << PAST_KEY | 1u << KEY | 1u << VALUE,
                .rows = IR_ROWS_STATE,
                .doc = "lengths of the past and of the new tokens of each batch row, i32 [B]"},
     .infer = infer,

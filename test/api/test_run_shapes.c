@@ -1,5 +1,6 @@
-/* gqac_run_shapes against runs: of real models with their stored inputs, of graphs whose shapes
- * depend on values, and of inputs that do not fit. `gqac test` holds it against every node test. */
+/* gqac_run_shapes and gqac_run_valid_rows against runs: of real models with their stored inputs, of
+ * graphs whose shapes depend on values, and of inputs that do not fit. `gqac test` holds it against
+ * every node test. */
 #include "unit.h"
 
 #include <dirent.h>
@@ -233,6 +234,78 @@ static void test_branches(void) {
     close_rig(&r);
 }
 
+/* ---- valid rows ---------------------------------------------------------- */
+
+/* Attention over a buffer of C rows, and over one that holds the last rows of a window of 5. */
+static const char caches[] =
+    "graph @g(%qkv: f32[B,S,96], %k: f32[B,1,C,16], %v: f32[B,1,C,16], %wk: f32[B,1,W,16], "
+    "%wv: f32[B,1,W,16], %n: i32[B], %t: i32[]) {\n"
+    "  %y, %pk, %pv = com.microsoft.GroupQueryAttention %qkv, _, _, %k, %v, %n, %t {num_heads=4, "
+    "kv_num_heads=1} : f32[B,S,64], f32[B,1,C,16], f32[B,1,C,16]\n"
+    "  %z, %wpk, %wpv = com.microsoft.GroupQueryAttention %qkv, _, _, %wk, %wv, %n, %t "
+    "{num_heads=4, kv_num_heads=1, local_window_size=5, sliding_window_cache=1} : f32[B,S,64], "
+    "f32[B,1,W,16], f32[B,1,W,16]\n"
+    "  return %pk as \"pk\", %y as \"y\", %wpv as \"wpv\", %z as \"z\", %pv as \"pv\"\n}\n";
+
+/* The rows that a run leaves as they were, where the past is all 7 and the new rows are not. */
+static int64_t rows_of_past(const gqac_tensor *t, int64_t b) {
+    int64_t first = t->dims[2];
+    for (int64_t row = t->dims[2] - 1; row >= 0; row--) {
+        const float *at = (const float *)t->data + (b * t->dims[2] + row) * 16;
+        if (at[0] != 7)
+            return first;
+        first = row;
+    }
+    return first;
+}
+
+/* A call of two batch rows with `chunk` new tokens each; their valid rows in either cache. */
+static void expect_valid(int64_t chunk, int64_t total, const int32_t seqlens[2],
+                         const int64_t valid[2], const int64_t windowed[2]) {
+    enum { C = 12, W = 8 };
+    rig r;
+    float *qkv = calloc(2 * 12 * 96, sizeof *qkv), past[4][2 * C * 16];
+    int32_t n[2] = {seqlens[0], seqlens[1]}, t = (int32_t)total;
+    int64_t rows[5][2];
+    for (int i = 0; i < 4 * 2 * C * 16; i++)
+        past[i / (2 * C * 16)][i % (2 * C * 16)] = 7;
+    open_text(&r, caches);
+    add(&r, "qkv", GQAC_F32, 3, (int64_t[]){2, chunk, 96}, qkv);
+    add(&r, "k", GQAC_F32, 4, (int64_t[]){2, 1, C, 16}, past[0]);
+    add(&r, "v", GQAC_F32, 4, (int64_t[]){2, 1, C, 16}, past[1]);
+    add(&r, "wk", GQAC_F32, 4, (int64_t[]){2, 1, W, 16}, past[2]);
+    add(&r, "wv", GQAC_F32, 4, (int64_t[]){2, 1, W, 16}, past[3]);
+    add(&r, "n", GQAC_I32, 1, (int64_t[]){2}, n);
+    add(&r, "t", GQAC_I32, 0, NULL, &t);
+    CU_ASSERT_EQUAL_FATAL(
+        gqac_run_valid_rows(r.context, r.n, r.list, r.in, 5, NULL, 2, rows[0], &diag), GQAC_OK);
+    if (gqac_run(r.context, r.n, r.list, r.in, 5, NULL, r.out, &diag) != GQAC_OK)
+        CU_FAIL_FATAL(diag.what);
+    for (int b = 0; b < 2; b++) {
+        CU_ASSERT(rows[0][b] == valid[b] && rows[4][b] == valid[b]);
+        CU_ASSERT_EQUAL(rows[2][b], windowed[b]);
+        CU_ASSERT(rows[1][b] == -1 && rows[3][b] == -1);
+        CU_ASSERT_EQUAL(rows_of_past(&r.out[0], b), valid[b]);
+    }
+    /* by name; without the lengths nothing is known */
+    CU_ASSERT_EQUAL(gqac_run_valid_rows(r.context, r.n, r.list, r.in, 1,
+                                        (const char *const[]){"wpv"}, 2, rows[0], &diag),
+                    GQAC_OK);
+    CU_ASSERT_EQUAL(rows[0][1], windowed[1]);
+    r.in[5].data = NULL;
+    CU_ASSERT_EQUAL(gqac_run_valid_rows(r.context, r.n, r.list, r.in, 5, NULL, 2, rows[0], &diag),
+                    GQAC_OK);
+    CU_ASSERT(rows[0][0] == -1 && rows[2][0] == -1);
+    free(qkv);
+    close_rig(&r);
+}
+
+static void test_valid_rows(void) {
+    expect_valid(6, 6, (const int32_t[]){5, 5}, (const int64_t[]){6, 6}, (const int64_t[]){6, 6});
+    /* 2 more tokens after 8 and 3: the window of 5 drops 4 rows when its buffer of 8 is full */
+    expect_valid(2, 10, (const int32_t[]){9, 4}, (const int64_t[]){10, 5}, (const int64_t[]){6, 5});
+}
+
 /* ---- what is refused ----------------------------------------------------- */
 
 static const char product[] = "graph @g(%a: f32[M,K], %b: f32[L,N]) {\n"
@@ -304,6 +377,7 @@ static const unit_case cases[] = {
     {"stored inputs of models", test_models},
     {"shapes by value", test_values},
     {"branches", test_branches},
+    {"valid rows", test_valid_rows},
     {"what is refused", test_refused},
     {"allocations that fail", test_memory},
 };

@@ -31,18 +31,18 @@ GQAC_API bool gqac_rewrite_at(int index, const char **name, const char **summary
 typedef struct gqac_rewritten {
     size_t size;
     int64_t changes;     /* 0: the graph is unchanged */
-    const char *counted; /* follows the number in a report: "attention nodes now have a cache" */
+    const char *counted; /* follows the number in a report: "attention nodes have a cache now" */
     int n_files;         /* number of files that were written */
     const char *const *files;
 } gqac_rewritten;
 /* Applies rewrite `name` to an ONNX model (or .gq text) and writes ONNX to `path`, or, if the
  * rewrite has several results, to "<path without .onnx>.<part>.onnx". `path` may be `model` itself
  * if the model has no external data; the file is then left untouched if nothing changes. The caller
- * frees *done with gqac_release. USAGE: there is no such rewrite, `model` is an artefact, or
+ * frees *result with gqac_release. USAGE: there is no such rewrite, `model` is an artefact, or
  * writing `path` would destroy weights of the model; UNSUPPORTED: there is nothing to rewrite, or
  * some of it cannot be rewritten; the other errors are those of gqac_compile. */
 GQAC_API gqac_status gqac_rewrite(const char *model, const char *name, const gqac_options *options,
-                                  const char *path, gqac_rewritten **done, gqac_diag *diag);
+                                  const char *path, gqac_rewritten **result, gqac_diag *diag);
 
 #ifdef __cplusplus
 }

@@ -37,9 +37,8 @@ GQAC_API gqac_status gqac_check_output(const char *model, const gqac_program *pr
 
 /* Reads or writes a .npy file. The caller frees the tensor that was read with gqac_tensor_free.
  * `as` is the element type of the result; GQAC_NONE: the type that the file has. |V2 and uint16 can
- * be read as bf16, int8 and uint8 as i4 and u4, with one element in
- * each byte of the file. IO: the file cannot be read or written;
- * INVALID_INPUT: its content is wrong. */
+ * be read as bf16, int8 and uint8 as i4 and u4, with one element in each byte of the file. IO: the
+ * file cannot be read or written; INVALID_INPUT: its content is wrong, or a value does not fit. */
 GQAC_API gqac_status gqac_npy_read(const char *path, gqac_dtype as, gqac_tensor *tensor,
                                    gqac_diag *diag);
 GQAC_API gqac_status gqac_npy_write(const char *path, const gqac_tensor *tensor, gqac_diag *diag);

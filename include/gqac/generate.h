@@ -1,5 +1,5 @@
-/* Forward, prefill and decode of one sequence; sampling; and generation for any number of requests.
- * A forward pass, in this file, is all steps that lead to one new id. */
+/* Forward, prefill and decode of one sequence; sampling; and generation for any number of
+ * requests. */
 #ifndef GQAC_GENERATE_H
 #define GQAC_GENERATE_H
 
@@ -93,11 +93,11 @@ static inline void gqac_sampling_init(gqac_sampling *sampling) {
 
 /* Chooses the id that follows `history` as gqac_generate does, from one row of logits [vocabulary],
  * for callers with a loop of their own. The position of the draw is n_history. *probability, if not
- * NULL, is set to the id's probability by softmax of the logits. options NULL: defaults. Unless
- * the most likely id is chosen without bias, penalties and probability, it allocates about 25 bytes
- * per logit during the call. USAGE: an option is out of range; OUT_OF_RANGE: the id
- * of a bias is not in the vocabulary; UNSUPPORTED: not 1 <= vocabulary < 2^31; INVALID_INPUT: all
- * logits are NaN; NO_MEMORY. */
+ * NULL, is set to the id's probability by softmax of the logits. options NULL: defaults. Unless the
+ * most likely id is chosen without bias, penalties and probability, it allocates about 25 bytes per
+ * logit during the call. USAGE: an option is out of range; OUT_OF_RANGE: the id of a bias is not in
+ * the vocabulary; UNSUPPORTED: not 1 <= vocabulary < 2^31; INVALID_INPUT: all logits are NaN;
+ * NO_MEMORY. */
 GQAC_API gqac_status gqac_sample(const gqac_sampling *options, const float *logits,
                                  int64_t vocabulary, const int64_t *history, size_t n_history,
                                  int64_t *id, double *probability, gqac_diag *diag);
@@ -216,7 +216,8 @@ GQAC_API const char *gqac_finish_name(gqac_finish finish);
 
 typedef struct gqac_generate_metrics {
     size_t size;
-    /* The first forward pass is the prefill. The clock is read when the call begins, before the
+    /* A forward pass is all steps of the request that lead to its next id; the first is the
+     * prefill. The clock is read when the call begins, before the
      * first and after the last step of each forward pass, and when the first id is chosen. The
      * requests of a call share steps; each counts the steps in which it is an item. */
     double time_to_first_token_ms;   /* from the start of the call to the first id; 0: no id */

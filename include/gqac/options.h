@@ -112,7 +112,8 @@ typedef struct gqac_options {
      * int8 activations; "bf16": kernels may round the factors of products to bf16. See
      * docs/numerics.md. */
     const char *math;
-    /* "total-1" (default; ONNX Runtime) or "cached" (MIGraphX prefix caching) */
+    /* Meaning of the model's input seqlens_k: "total-1" (default; ONNX Runtime) or "cached"
+     * (MIGraphX prefix caching). */
     const char *seqlens_k;
     /* Number of keys that a query sees with local_window_size W. true: W+1, as in ONNX Runtime
      * before 2025-09; false: W. */
@@ -128,9 +129,9 @@ typedef struct gqac_options {
     const char *const *disable; /* names of passes to leave out, ends with NULL; NULL: none */
     gqac_pass_callback *after;  /* may be NULL */
     void *after_arg;
-    /* Inputs and outputs to rename before the first pass. gqac_compile writes
-     * artefacts and ONNX files with the model's own names, so give io_names again when an artefact
-     * is opened. Names that the model does not have are skipped. */
+    /* Inputs and outputs to rename before the first pass. gqac_compile writes artefacts and ONNX
+     * files with the model's own names, so give io_names again when an artefact is opened. Names
+     * that the model does not have are skipped. */
     int n_io_names;
     const gqac_io_name *io_names;
     int n_attachments; /* files that gqac_compile stores in an artefact */

@@ -113,8 +113,7 @@ typedef struct gqac_request {
     int64_t max_new; /* maximum number of new ids, >= 0; 0: the prompt is computed all the same */
     int n_eos;       /* number of ids that end the answer */
     const int64_t *eos;
-    const gqac_sampling *sampling;   /* NULL: the most likely id; sampling->n_prompt is
-                                        ignored */
+    const gqac_sampling *sampling;   /* NULL: the most likely id; its n_prompt is ignored */
     gqac_logits_callback *on_logits; /* as in gqac_generate_request; may be NULL */
     void *logits_arg;
     int priority; /* higher ones are first */
@@ -175,8 +174,8 @@ typedef struct gqac_scheduler_statistics {
     int64_t reused_tokens, computed_tokens, new_tokens;
     int64_t preemptions;
 } gqac_scheduler_statistics;
-/* Fills *statistics with the state after the last step. USAGE: statistics->size is not
- * that of any version of the struct. */
+/* Fills *statistics with the state after the last step. USAGE: statistics->size is not that of any
+ * version of the struct. */
 GQAC_API gqac_status gqac_scheduler_get_statistics(gqac_scheduler *scheduler,
                                                    gqac_scheduler_statistics *statistics,
                                                    gqac_diag *diag);

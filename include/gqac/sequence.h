@@ -13,9 +13,10 @@ extern "C" {
 typedef struct gqac_sequence gqac_sequence;
 typedef struct gqac_sequence_options {
     size_t size;
-    /* Kind of cache, with or without blanks around the name; NULL: contiguous.
+    /* Kind of cache; spaces around the name are ignored; NULL: contiguous.
      *   contiguous (or basic)  keeps every row
-     *   paged       the same, in blocks that are taken one by one from anywhere in the pool
+     *   paged       the same, in blocks that are taken one by one from anywhere in the pool, so
+     *               that freed memory is used again before more is allocated
      *   windowed    of layers with a sliding window, keeps the rows that are visible from the
      *               present length, or from one to which the sequence can be rewound
      *   quantised (or int8)   keeps keys and values as codes of 8 bits, with a profile of its own
@@ -69,10 +70,10 @@ GQAC_API const int64_t *gqac_sequence_ids(const gqac_sequence *sequence, int64_t
                                           int64_t *count);
 /* Shortens the sequence to its first `length` tokens. If the program has states (see gqac_kv_pair),
  * the next step may have to compute up to max(64, 2 d) tokens again, where d is the greatest length
- * so far minus `length`; imported tokens cannot be computed again, so it drops either none of them
- * or all (length 0). A windowed sequence can be rewound to 0, and to any length at most 64 tokens
- * below its greatest so far; shorter lengths may fail. OUT_OF_RANGE: the sequence has fewer tokens,
- * or cannot be rewound to that length; it has not changed. */
+ * so far minus `length`; imported tokens cannot be computed again, so such a program can drop only
+ * none of them or all (length 0). A windowed sequence can be rewound to 0, and to any length at
+ * most 64 tokens below its greatest so far; shorter lengths may fail. OUT_OF_RANGE: the sequence
+ * has fewer tokens, or cannot be rewound to that length; it has not changed. */
 GQAC_API gqac_status gqac_sequence_rewind(gqac_sequence *sequence, int64_t length, gqac_diag *diag);
 /* Number of tokens, the last ones of the sequence, that the next step computes again because of a
  * rewind. */

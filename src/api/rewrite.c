@@ -132,7 +132,7 @@ static gqac_status write_all(job *j, const pass_rewrite *rewrite, const char *pa
 }
 
 gqac_status gqac_rewrite(const char *model, const char *name, const gqac_options *options,
-                         const char *path, gqac_rewritten **done, gqac_diag *diag) {
+                         const char *path, gqac_rewritten **result, gqac_diag *diag) {
     const pass_rewrite *rewrite = NULL;
     gqac_options own;
     gqac_log log;
@@ -160,7 +160,7 @@ gqac_status gqac_rewrite(const char *model, const char *name, const gqac_options
             load_free(&j.made[i]);
     if (status == GQAC_OK) {
         gqac_poll_finish(&j.poll);
-        *done = &j.done->shown;
+        *result = &j.done->shown;
         return GQAC_OK;
     }
     if (diag && strncmp(diag->where, model, strlen(model)) != 0)

@@ -191,7 +191,8 @@ int64_t kv_tails_most(const kv_pool *pool, int64_t length);
  * and the number of blocks that a sequence of that length keeps of them. */
 size_t kv_pool_window_bytes(const kv_pool *pool, const kv_kind *kind);
 int64_t kv_windows_most(const kv_pool *pool, int64_t length);
-/* True if a sequence of that length may lack the rows of slots with a window before `kept`. */
+/* True if `kept` is possible for kv_sequence_restore: a multiple of GQAC_KV_BLOCK, and no step
+ * after that length reads rows of a window before it. */
 bool kv_pool_may_keep(const kv_pool *pool, int64_t length, int64_t kept);
 /* Returns the length from which a step can continue after a rewind to `length`: without states
  * `length` itself, else the largest length <= `length` that has a state; or 0 if rows of a window

@@ -1,4 +1,5 @@
-/* lo, hi i32 [B,S]: query s of sequence b attends to the keys lo <= j < hi.
+/* lo, hi i32 [B,S]: query s of sequence b (a batch row, or a run of packed rows: ops/visible.h)
+ * attends to the keys lo <= j < hi.
  *   hi = p_b + s + 1 when causal, else p_b + n_b
  *   lo = max(0, p_b + s + 1 - window) with a window, else 0
  * Rows s >= n_b have no visible keys: lo = hi = 0. */

@@ -5,10 +5,9 @@
  * over the first, which nobody reads later. Where pieces lie in the arena is decided when sizes are
  * known (runtime/layout.h).
  *
- * These have no slot (-1): inputs, constants, effect tokens, results of the graph, values that
- * are used only inside a fused group, values in the memory of another (lies_in), and values of
- * nested graphs. Those that need memory get their own from
- * the run time. */
+ * These have no slot (-1): inputs, constants, effect tokens, results of the graph, values that are
+ * used only inside a fused group, values in the memory of another (lies_in), and values of nested
+ * graphs. Those that need memory get their own from the run time. */
 #include "ir/life.h"
 #include "passes/rewrite.h"
 #include "targets/target.h"

@@ -304,6 +304,73 @@ static void test_large(void) {
     fixture_close(&f);
 }
 
+/* The work that folding may take in a compilation (passes/fold.c), in estimated ns. */
+static const int64_t fold_work = INT64_C(2000000000);
+
+/* Folding ends when its work is used up, and the rest of the model stays as it is. Work is
+ * estimated, so the number of nodes that are folded is the same everywhere. */
+static void test_fold_work(void) {
+    enum { NODES = 200 };
+    gqac_str text = {0};
+    fixture f;
+    gqac_str_append(&text, "graph @g(%x: f32[64]) {\n  const %a0: f32[64] = [1");
+    for (int i = 1; i < 64; i++)
+        gqac_str_append(&text, ", 1");
+    gqac_str_append(&text, "]\n");
+    for (int i = 0; i < NODES; i++)
+        gqac_str_printf(&text, "  %%a%d = Exp %%a%d : ?\n", i + 1, i);
+    gqac_str_printf(&text, "  %%y = Add %%x, %%a%d : ?\n  return %%y\n}\n", NODES);
+    int64_t work = 0;
+    for (int some = 0; some < 2; some++) { /* all of it; half */
+        int left = 0;
+        CU_ASSERT_FATAL(!text.failed && fixture_open(&f, text.text));
+        f.context.folded = some ? fold_work - work / 2 : 0;
+        CU_ASSERT(gqac_pipeline_run(&f.context, &(pass_request){.stop_after = "tidy"}) == GQAC_OK);
+        for (const ir_node *n = f.context.module->graph->first; n; n = n->next)
+            left += op_is(n, "", "Exp");
+        CU_ASSERT(f.context.folded <= fold_work);
+        CU_ASSERT(some ? left > NODES / 3 && left < NODES : left == 0);
+        work = f.context.folded;
+        fixture_close(&f);
+    }
+    gqac_str_free(&text);
+}
+
+/* A chain of Sums of constants, each with 64 operands that are the Sum before: there are 64^12 ways
+ * from its end to its beginning. No pass follows them all, even where nothing is folded. */
+static void test_many_ways(void) {
+    gqac_str text = {0};
+    fixture f;
+    gqac_str_append(
+        &text, "graph @g(%input_ids: i64[B,S], %attention_mask: i64[B,T], %past_key_values.0.key: "
+               "f32[B,2,P,8], %past_key_values.0.value: f32[B,2,P,8]) {\n"
+               "  const %one: i64[] = 1\n  const %axis: i64[1] = [1]\n"
+               "  const %embed: f32[100,64] = sha256 0123456789abcdef\n"
+               "  const %head: f32[32,100] = sha256 1123456789abcdef\n"
+               "  const %s0: f32[100] = sha256 2123456789abcdef\n"
+               "  %sum = ReduceSum %attention_mask, %axis {keepdims=0} : ?\n"
+               "  %last = Sub %sum, %one : ?\n  %len = Cast %last {to=i32} : ?\n"
+               "  %shape = Shape %attention_mask : ?\n  %t = Gather %shape, %one : ?\n"
+               "  %total = Cast %t {to=i32} : ?\n  %x = Gather %embed, %input_ids : ?\n"
+               "  %y, %k, %v = com.microsoft.GroupQueryAttention %x, _, _, %past_key_values.0.key, "
+               "%past_key_values.0.value, %len, %total {num_heads=4, kv_num_heads=2} : ?, ?, ?\n"
+               "  %h = MatMul %y, %head : ?\n");
+    for (int i = 0; i < 12; i++) {
+        gqac_str_printf(&text, "  %%s%d = Sum %%s%d", i + 1, i);
+        for (int k = 1; k < 64; k++)
+            gqac_str_printf(&text, ", %%s%d", i);
+        gqac_str_append(&text, " : ?\n");
+    }
+    gqac_str_append(&text, "  %logits = Add %h, %s12 : ?\n  return %logits as \"logits\", %k as "
+                           "\"present.0.key\", %v as \"present.0.value\"\n}\n");
+    CU_ASSERT_FATAL(!text.failed && fixture_open(&f, text.text));
+    f.context.folded = fold_work;
+    CU_ASSERT(gqac_pipeline_run(&f.context, &(pass_request){.stateful = true}) == GQAC_OK);
+    CU_ASSERT(f.context.facts & PASS_PLANNED);
+    gqac_str_free(&text);
+    fixture_close(&f);
+}
+
 #ifdef GQAC_TEST_ALLOC
 /* Short memory is a status like any other, wherever it strikes. */
 static void test_no_memory(void) {
@@ -334,6 +401,8 @@ static const unit_case cases[] = {
     {"kv pairs", test_kv_pairs},
     {"invariance", test_invariance},
     {"large", test_large},
+    {"folding has a maximum of work", test_fold_work},
+    {"many ways between two nodes", test_many_ways},
 #ifdef GQAC_TEST_ALLOC
     {"no memory", test_no_memory},
 #endif

@@ -293,8 +293,8 @@ static gqac_status same(const char *flag, const char *made_for, const char *want
         return GQAC_OK;
     gqac_diag_set(diag, GQAC_USAGE, "the artefact was compiled for %s %s, not %s", flag, made_for,
                   wanted);
-    gqac_diag_hint(diag, "use %s %s, or compile the model again with %s %s", flag, made_for, flag,
-                   wanted);
+    gqac_diag_hint(diag, "use %s %s, or compile the original model with %s %s", flag, made_for,
+                   flag, wanted);
     return GQAC_USAGE;
 }
 
@@ -306,8 +306,8 @@ static gqac_status same_switch(const char *flag, const char *made_for, bool want
     gqac_diag_set(diag, GQAC_USAGE, "the artefact was compiled %s %s", made ? "for" : "without",
                   flag);
     gqac_diag_hint(diag,
-                   made ? "use %s, or compile the model again without it"
-                        : "leave out %s, or compile the model again with it",
+                   made ? "use %s, or compile the original model without it"
+                        : "leave out %s, or compile the original model with it",
                    flag);
     return GQAC_USAGE;
 }

@@ -105,8 +105,7 @@ static gqac_status check_system(const baking *b, cli *c, const gqac_text *text, 
         return GQAC_OK;
     cli_fail(c, GQAC_UNSUPPORTED,
              "prompts of the chat template do not begin with the system message");
-    snprintf(c->diag.hint, sizeof c->diag.hint, "--bake-as prompt, for `generate`");
-    return GQAC_UNSUPPORTED;
+    return cli_hint(c, "--bake-as prompt, for `generate`");
 }
 
 static gqac_status read_text(baking *b, cli *c, const gqac_text *text, const char *path) {

@@ -23,10 +23,8 @@ static gqac_status check_file(cli *c, const char *path) {
     if (is)
         return GQAC_OK;
     cli_fail(c, GQAC_INVALID_INPUT, "'%s' exists and is not a snapshot", path);
-    snprintf(c->diag.rule, sizeof c->diag.rule,
-             "--prompt-cache replaces its own files, and no others");
-    snprintf(c->diag.hint, sizeof c->diag.hint, "another file name");
-    return GQAC_INVALID_INPUT;
+    cli_rule(c, "--prompt-cache replaces its own files, and no others");
+    return cli_hint(c, "another file name");
 }
 
 gqac_status caching_check(cli *c) {
@@ -68,9 +66,8 @@ gqac_status caching_open(cli *c, const gqac_program *program, gqac_store **store
 /* A whole file of another model holds another conversation, which the answer would replace. */
 static gqac_status refuse_other(cli *c, const gqac_diag *why) {
     c->diag = *why;
-    snprintf(c->diag.rule, sizeof c->diag.rule,
-             "the file belongs to another model, target or --math, and is not replaced");
-    snprintf(c->diag.hint, sizeof c->diag.hint, "another file name, or delete the file");
+    cli_rule(c, "the file belongs to another model, target or --math, and is not replaced");
+    cli_hint(c, "another file name, or delete the file");
     return why->status;
 }
 

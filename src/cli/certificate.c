@@ -62,11 +62,9 @@ gqac_status certificate_open(cli *c, certificate *x) {
     json_decref(x->stored);
     x->stored = NULL;
     cli_fail(c, GQAC_INVALID_MODEL, "'%s' exists and is not a certificate", x->path);
-    snprintf(
-        c->diag.rule, sizeof c->diag.rule,
-        "FILE is a new file, or a certificate to compare with; other files are not overwritten");
-    snprintf(c->diag.hint, sizeof c->diag.hint, "another file name");
-    return GQAC_INVALID_MODEL;
+    cli_rule(
+        c, "FILE is a new file, or a certificate to compare with; other files are not overwritten");
+    return cli_hint(c, "another file name");
 }
 
 /* ---- what it is about ---------------------------------------------------- */
@@ -83,8 +81,7 @@ static gqac_status check_text(const certificate *x, cli *c, const char *what, co
     gqac_status status =
         cli_fail(c, GQAC_MISMATCH, "the certificate '%s' is for another %s: %s, not %s", x->path,
                  what, stored, made);
-    snprintf(c->diag.rule, sizeof c->diag.rule,
-             "model, tokens and profile are those of the certificate");
+    cli_rule(c, "model, tokens and profile are those of the certificate");
     return status;
 }
 

@@ -31,6 +31,7 @@ typedef struct gqac_cli_verb {
     const char *examples;  /* command lines */
     const cli_flag *flags; /* ends with name NULL; NULL: only the common ones */
     const char *formats;   /* words of --format; NULL: "table json" */
+    bool no_model;         /* it opens no graph, and does not take the common flags for that */
     int (*run)(cli *c);    /* exit code */
 } gqac_cli_verb;
 
@@ -91,6 +92,10 @@ gqac_status cli_usage(cli *c, const char *fmt, ...) GQAC_PRINTF(2, 3);
 gqac_status cli_fail(cli *c, gqac_status status, const char *fmt, ...) GQAC_PRINTF(3, 4);
 /* Ends the process with a message when a mapped file loses a page that is read. */
 void cli_watch_files(void);
+/* Set the place, the rule and the hint of the failure; return its status. */
+gqac_status cli_where(cli *c, const char *fmt, ...) GQAC_PRINTF(2, 3);
+gqac_status cli_rule(cli *c, const char *fmt, ...) GQAC_PRINTF(2, 3);
+gqac_status cli_hint(cli *c, const char *fmt, ...) GQAC_PRINTF(2, 3);
 /* Prints the diag on stderr; returns its exit code (0 for OK). */
 int cli_finish(cli *c, gqac_status status);
 /* A line on stderr for a refusal and what was done instead, unless it is NULL or -q is given. */
@@ -162,11 +167,5 @@ gqac_status cli_check_output(cli *c, const char *flag, const gqac_program *progr
 gqac_status cli_check_writable(cli *c, const char *path);
 /* "DIR/<name, '/' as '_'>.npy" */
 void cli_tensor_path(char *path, size_t size, const char *dir, const char *name);
-
-/* The comparison of `run --expect` and `test`: floats are equal when |actual - expected| is at most
- * 1e-7 + 1e-3 |expected| (f16 and bf16: 1e-3 + 1e-2 |expected|) or both are NaN; integers must be
- * the same. Returns the number of elements that differ, and the index of the first one in *first;
- * with another shape or dtype, all elements and -1. */
-int64_t cli_compare(const gqac_tensor *actual, const gqac_tensor *expected, int64_t *first);
 
 #endif

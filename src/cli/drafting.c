@@ -10,15 +10,13 @@ gqac_status drafting_choose(cli *c, gqac_generate_request *request) {
     if (most || !cli_value(c, "draft"))
         return GQAC_OK;
     cli_usage(c, "--draft goes with --speculate N");
-    snprintf(c->diag.hint, sizeof c->diag.hint, "--speculate 5, the maximum of drafts in a step");
-    return GQAC_USAGE;
+    return cli_hint(c, "--speculate 5, the maximum of drafts in a step");
 }
 
 /* Adds the model to the diag of a failure. */
 static gqac_status in_draft(cli *c, gqac_status status) {
     if (status != GQAC_OK && !*c->diag.where)
-        snprintf(c->diag.where, sizeof c->diag.where, "--draft %s",
-                 cli_shown(cli_value(c, "draft")).s);
+        cli_where(c, "--draft %s", cli_shown(cli_value(c, "draft")).s);
     return status;
 }
 

@@ -46,12 +46,10 @@ gqac_status finite_check(cli *c, const finite_finding *f) {
     cli_fail(c, GQAC_MISMATCH, "a result is %s: element [%s]%s%s",
              isnan(f->number) ? "not a number" : "infinite", index, *f->value ? " of " : "",
              f->value);
-    snprintf(c->diag.where, sizeof c->diag.where, "%s%s%s (%s)",
-             *f->node ? "node '" : "the first node", f->node, *f->node ? "'" : "", f->op);
-    snprintf(c->diag.rule, sizeof c->diag.rule,
-             "--check-finite: all results are finite, but for the minus infinity of masks");
-    snprintf(c->diag.hint, sizeof c->diag.hint,
-             "--target ref finds it among nodes that one kernel computes; --math exact, if its "
-             "values are too large for their type");
+    cli_where(c, "%s%s%s (%s)", *f->node ? "node '" : "the first node", f->node,
+              *f->node ? "'" : "", f->op);
+    cli_rule(c, "--check-finite: all results are finite, but for the minus infinity of masks");
+    cli_hint(c, "--target ref finds it among nodes that one kernel computes; --math exact, if its "
+                "values are too large for their type");
     return GQAC_MISMATCH;
 }

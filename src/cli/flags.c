@@ -1,16 +1,15 @@
-/* Flags: "--name value", "--name=value", switches, environment, and the options they stand for. */
+/* Flags: "--name value", "--name=value", switches, and their environment variables. */
 #include "cli/flags.h"
 
 #include <ctype.h>
 #include <errno.h>
-#include <limits.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-const cli_flag cli_common_flags[] = {
+/* How a graph is opened and run; then those of every verb. */
+enum { FOR_MODELS = 8 };
+static const cli_flag common_flags[] = {
     {"target", "cpu|ref|gpu",
      "kernels: cpu is fast; ref is slow and defines the results; gpu runs on a CUDA or OpenCL "
      "device (cpu)"},
@@ -34,6 +33,10 @@ const cli_flag cli_common_flags[] = {
     {NULL, NULL, NULL},
 };
 
+const cli_flag *cli_common_flags(const gqac_cli_verb *verb) {
+    return verb->no_model ? common_flags + FOR_MODELS : common_flags;
+}
+
 const char *cli_brief(const char *flag) {
     static const char *const list[][2] = {{"-v", "verbose"},
                                           {"-q", "quiet"},
@@ -48,91 +51,6 @@ const char *cli_brief(const char *flag) {
 
 const char *cli_formats(const gqac_cli_verb *verb) {
     return verb->formats ? verb->formats : "table json";
-}
-
-/* ---- errors -------------------------------------------------------------- */
-
-static void set_what(cli *c, gqac_status status, const char *fmt, va_list args) {
-    memset(&c->diag, 0, sizeof c->diag);
-    c->diag.status = status;
-    vsnprintf(c->diag.what, sizeof c->diag.what, fmt, args);
-}
-
-/* A flag's environment variable. */
-static void name_variable(const char *flag, size_t length, char *name, size_t size) {
-    size_t n = (size_t)snprintf(name, size, "GQAC_");
-    for (size_t i = 0; i < length && n + 1 < size; i++)
-        name[n++] = flag[i] == '-' ? '_' : (char)toupper((unsigned char)flag[i]);
-    name[n] = 0;
-}
-
-/* A message that begins with a flag whose value comes from the environment names the variable. */
-static void name_source(cli *c) {
-    char name[64], flag[64], rest[sizeof c->diag.what];
-    const char *what = c->diag.what;
-    const size_t n = strspn(what, "abcdefghijklmnopqrstuvwxyz-");
-    if (strncmp(what, "--", 2) != 0 || n < 3 || n - 2 >= sizeof flag)
-        return;
-    snprintf(flag, sizeof flag, "%.*s", (int)n - 2, what + 2);
-    name_variable(flag, n - 2, name, sizeof name);
-    if (cli_repeat(c, flag, 0) || !getenv(name) || !*getenv(name))
-        return;
-    snprintf(rest, sizeof rest, "%s", what + n);
-    snprintf(c->diag.what, sizeof c->diag.what, "%s%.*s", name, (int)(sizeof rest - sizeof name),
-             rest);
-}
-
-gqac_status cli_usage(cli *c, const char *fmt, ...) {
-    va_list args;
-    va_start(args, fmt);
-    set_what(c, GQAC_USAGE, fmt, args);
-    va_end(args);
-    name_source(c);
-    if (c->verb)
-        snprintf(c->diag.hint, sizeof c->diag.hint, "gqac %s --help", c->verb->name);
-    return GQAC_USAGE;
-}
-
-gqac_status cli_fail(cli *c, gqac_status status, const char *fmt, ...) {
-    va_list args;
-    va_start(args, fmt);
-    set_what(c, status, fmt, args);
-    va_end(args);
-    return status;
-}
-
-int cli_finish(cli *c, gqac_status status) {
-    if (status == GQAC_OK)
-        return 0;
-    const gqac_diag *d = &c->diag;
-    cli_clear_progress(c);
-    if (status == GQAC_ABORTED)
-        fprintf(stderr, "gqac: interrupted\n");
-    else
-        fprintf(stderr, "gqac: %s: %s\n", gqac_status_meaning(status), cli_shown(d->what).s);
-    if (*d->where)
-        fprintf(stderr, "  where: %s\n", cli_shown(d->where).s);
-    if (*d->rule)
-        fprintf(stderr, "  rule:  %s\n", cli_shown(d->rule).s);
-    if (*d->hint)
-        fprintf(stderr, "  try:   %s\n", cli_shown(d->hint).s);
-    return gqac_status_exit_code(status);
-}
-
-void cli_warn_refusal(const cli *c, const char *instead, const gqac_diag *refusal) {
-    if (refusal && !cli_quiet(c))
-        fprintf(stderr, "gqac: %s: %s (%s)\n", instead, cli_shown(refusal->what).s,
-                cli_shown(refusal->where).s);
-}
-
-void cli_warn_ends(const cli *c, const gqac_program *program, const gqac_text *text) {
-    const gqac_text_settings *s = gqac_text_get_settings(text);
-    const int64_t vocabulary = gqac_program_vocabulary(program);
-    for (int i = 0; i < s->n_eos && vocabulary && !cli_quiet(c); i++)
-        if (s->eos[i] >= vocabulary)
-            fprintf(stderr,
-                    "gqac: eos_token_id %lld: the model has %lld ids, so no answer ends with it\n",
-                    (long long)s->eos[i], (long long)vocabulary);
 }
 
 /* ---- parsing ------------------------------------------------------------- */
@@ -151,7 +69,7 @@ static const cli_flag *find_in(const cli_flag *flags, const char *word, size_t l
 /* The flag that a word names: "-n", or `length` characters after "--". */
 static const cli_flag *find_flag(const cli *c, const char *word, size_t length) {
     const cli_flag *f = find_in(c->verb->flags, word, length);
-    return f ? f : find_in(cli_common_flags, word, length);
+    return f ? f : find_in(cli_common_flags(c->verb), word, length);
 }
 
 bool cli_lists(const char *list, const char *separators, const char *word) {
@@ -187,8 +105,7 @@ static gqac_status unknown_flag(cli *c, const char *word) {
     suggest_flag(c, word);
     const cli_flag *f = word[1] != '-' ? find_flag(c, brief, 0) : NULL;
     if (f && f->value && (isdigit((unsigned char)word[2]) || strchr("=./", word[2])))
-        snprintf(c->diag.hint, sizeof c->diag.hint, "%s %s, with a space between", brief,
-                 word + (word[2] == '=' ? 3 : 2));
+        cli_hint(c, "%s %s, with a space between", brief, word + (word[2] == '=' ? 3 : 2));
     return GQAC_USAGE;
 }
 
@@ -215,6 +132,13 @@ static gqac_status parse_flag(cli *c, const char *word, const char *next, int *u
     return GQAC_OK;
 }
 
+/* The words of a list separated by spaces, from word n on. */
+static const char *from_word(const char *list, int n) {
+    for (; n > 0 && strchr(list, ' '); n--)
+        list = strchr(list, ' ') + 1;
+    return list;
+}
+
 gqac_status cli_parse(cli *c, int argc, char **argv) {
     c->operands = calloc((size_t)argc + 1, sizeof *c->operands);
     c->given = calloc((size_t)argc + 1, sizeof *c->given); /* one more for cli_take_text */
@@ -229,7 +153,7 @@ gqac_status cli_parse(cli *c, int argc, char **argv) {
     }
     const gqac_cli_verb *v = c->verb;
     if (c->n_operands < v->least)
-        return cli_usage(c, "%s is missing", v->operands);
+        return cli_usage(c, "%s is missing", from_word(v->operands, c->n_operands));
     if (v->most >= 0 && c->n_operands > v->most)
         return cli_usage(c, "unexpected operand '%s'", c->operands[v->most]);
     const char *format = cli_value(c, "format");
@@ -247,12 +171,19 @@ void cli_free(cli *c) {
 
 /* ---- values -------------------------------------------------------------- */
 
+void flags_variable(const char *flag, size_t length, char *name, size_t size) {
+    size_t n = (size_t)snprintf(name, size, "GQAC_");
+    for (size_t i = 0; i < length && n + 1 < size; i++)
+        name[n++] = flag[i] == '-' ? '_' : (char)toupper((unsigned char)flag[i]);
+    name[n] = 0;
+}
+
 const char *cli_value(const cli *c, const char *flag) {
     for (int i = c->n_given - 1; i >= 0; i--)
         if (!strcmp(c->given[i].name, flag))
             return c->given[i].value;
     char name[64];
-    name_variable(flag, strlen(flag), name, sizeof name);
+    flags_variable(flag, strlen(flag), name, sizeof name);
     const char *value = getenv(name);
     return value && *value ? value : NULL;
 }
@@ -340,114 +271,4 @@ gqac_status cli_numbers(cli *c, const char *flag, const char *text, long long le
     }
     *out = list;
     return GQAC_OK;
-}
-
-static void write_line(void *arg, gqac_log_level level, const char *text) {
-    (void)arg, (void)level;
-    fprintf(stderr, "gqac: %s\n", cli_shown(text).s);
-}
-
-gqac_status cli_options(cli *c, gqac_options *options) {
-    gqac_options_init(options);
-    options->monitor = cli_watch_model(c);
-    const struct {
-        const char *flag, **field;
-    } texts[] = {{"target", &options->target},
-                 {"math", &options->math},
-                 {"seqlens-k", &options->seqlens_k},
-                 {"model-root", &options->model_root}};
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
-        if (cli_value(c, texts[i].flag))
-            *texts[i].field = cli_value(c, texts[i].flag);
-    long long device;
-    GQAC_TRY(cli_number(c, "device", 0, INT_MAX, 0, &device));
-    if (cli_value(c, "device") && strcmp(options->target, "gpu") != 0)
-        return cli_usage(c, "--device needs --target gpu");
-    options->device = (int)device;
-    options->legacy_window = cli_switch(c, "legacy-window");
-    options->per_row_quant = cli_switch(c, "per-row-quant");
-    static gqac_log log = {.size = sizeof log, .line = write_line};
-    log.level = cli_switch(c, "verbose") ? GQAC_LOG_DEBUG : GQAC_LOG_WARNING;
-    if (cli_switch(c, "verbose") || !cli_quiet(c))
-        options->log = &log;
-    return GQAC_OK;
-}
-
-gqac_status cli_model(cli *c, gqac_options *options, char *path, size_t size) {
-    GQAC_TRY(gqac_text_model_path(c->operands[0], path, size, &c->diag));
-    if (!options)
-        return GQAC_OK;
-    if (!c->config)
-        GQAC_TRY(gqac_text_open(c->operands[0], GQAC_TEXT_CONFIG, &c->config, &c->diag));
-    const gqac_text_settings *settings = gqac_text_get_settings(c->config);
-    options->n_io_names = settings->n_io_names;
-    options->io_names = settings->io_names;
-    return GQAC_OK;
-}
-
-int64_t cli_most_tokens(cli *c) {
-    static const char *const pack[] = {"pack", NULL};
-    gqac_options options;
-    gqac_program *program = NULL;
-    const gqac_diag before = c->diag;
-    int64_t most = INT64_MAX;
-    if (cli_options(c, &options) == GQAC_OK) {
-        options.disable = pack;
-        options.log = NULL;
-        if (gqac_model_open(c->operands[0], &options, 0, &program, NULL, &c->diag) == GQAC_OK)
-            most = gqac_program_max_tokens(program);
-    }
-    gqac_program_free(program);
-    c->diag = before;
-    return most;
-}
-
-bool cli_kv_off(const cli *c) {
-    const char *kv = cli_value(c, "kv");
-    return kv && !strcmp(kv, "off");
-}
-
-gqac_status cli_open(cli *c, bool cacheless, gqac_program **program) {
-    const char *model = c->operands[0];
-    gqac_options options;
-    GQAC_TRY(cli_options(c, &options));
-    const gqac_status status = gqac_model_open(model, &options, 0, program, NULL, &c->diag);
-    if (status != GQAC_UNSUPPORTED || !cacheless ||
-        (!cli_kv_off(c) && !strstr(c->diag.what, "no KV cache")))
-        return status;
-    const gqac_diag why = c->diag;
-    const gqac_kv_pair *pairs = NULL;
-    options.stateless = true;
-    GQAC_TRY(gqac_model_open(model, &options, 0, program, NULL, &c->diag));
-    if (!gqac_program_kv_pairs(*program, &pairs))
-        return GQAC_OK;
-    gqac_program_free(*program);
-    *program = NULL;
-    c->diag = why;
-    return GQAC_UNSUPPORTED;
-}
-
-gqac_status cli_open_stateless(cli *c, gqac_program **program, gqac_context **context) {
-    char path[4096];
-    int threads = 1;
-    gqac_options options;
-    GQAC_TRY(cli_options(c, &options));
-    GQAC_TRY(cli_threads(c, &threads));
-    GQAC_TRY(cli_model(c, NULL, path, sizeof path));
-    options.stateless = true;
-    GQAC_TRY(gqac_program_open(path, &options, program, &c->diag));
-    return gqac_context_create(*program, threads, context, &c->diag);
-}
-
-gqac_status cli_threads(cli *c, int *threads) {
-    long long n = 1;
-    GQAC_TRY(cli_number(c, "threads", 1, 1024, gqac_threads_default(), &n));
-    *threads = (int)n;
-    return GQAC_OK;
-}
-
-double cli_seconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }

@@ -4,12 +4,15 @@
 
 #include "cli/cli.h"
 
-extern const cli_flag cli_common_flags[]; /* ends with name NULL */
+/* The common flags that a verb takes; ends with name NULL. */
+const cli_flag *cli_common_flags(const gqac_cli_verb *verb);
 gqac_status cli_parse(cli *c, int argc, char **argv);
 void cli_free(cli *c);
 
 /* The short form of a flag, "-o"; NULL: it has none. */
 const char *cli_brief(const char *flag);
+/* The environment variable of a flag whose name has `length` characters. */
+void flags_variable(const char *flag, size_t length, char *name, size_t size);
 /* The words that --format takes, separated by spaces. */
 const char *cli_formats(const gqac_cli_verb *verb);
 

@@ -130,9 +130,7 @@ static gqac_status check_context(generating *g, int64_t context) {
         return GQAC_OK;
     cli_fail(g->c, GQAC_OUT_OF_RANGE, "--context %lld, the model has %lld positions",
              (long long)context, (long long)most);
-    snprintf(g->c->diag.hint, sizeof g->c->diag.hint, "--context %lld, or no --context",
-             (long long)most);
-    return GQAC_OUT_OF_RANGE;
+    return cli_hint(g->c, "--context %lld, or no --context", (long long)most);
 }
 
 int64_t generating_most_tokens(const generating *g) {
@@ -198,9 +196,7 @@ gqac_status generating_tokenize(generating *g, const char *prompt, int64_t **ids
     if (*n)
         return GQAC_OK;
     cli_fail(c, GQAC_INVALID_INPUT, "the prompt has no tokens");
-    snprintf(c->diag.hint, sizeof c->diag.hint,
-             "a longer prompt, or --ids FILE with the id of a begin-of-text token");
-    return GQAC_INVALID_INPUT;
+    return cli_hint(c, "a longer prompt, or --ids FILE with the id of a begin-of-text token");
 }
 
 /* ---- an answer ----------------------------------------------------------- */
@@ -296,7 +292,7 @@ gqac_status generating_answer(generating *g, const int64_t *ids, size_t n, gqac_
     if (!g->json)
         generating_end_line(g, *said);
     if (status == GQAC_USAGE && !*g->c->diag.hint)
-        snprintf(g->c->diag.hint, sizeof g->c->diag.hint, "gqac %s --help", g->c->verb->name);
+        cli_hint(g->c, "gqac %s --help", g->c->verb->name);
     if (status != GQAC_OK || !g->failed)
         return status;
     gqac_generation_free(*said);

@@ -29,7 +29,7 @@
         {"speculate", "N",                                                                         \
          "drafts up to N tokens a step from earlier text; the answer stays the same (0: off)"},    \
         CACHING_FLAGS,                                                                             \
-        {"draft", "MODEL", "a smaller model with the same tokenizer that drafts too"},             \
+        {"draft", "MODEL", "a smaller model with the same tokenizer that drafts for --speculate"}, \
         {"metrics", NULL,                                                                          \
          "prints times and token counts on stderr after the answer; json always has them"},        \
     {                                                                                              \

@@ -75,7 +75,7 @@ void help_print_verb(const gqac_cli_verb *verb) {
         print_flags(verb, verb->flags);
     }
     printf("\ncommon flags:\n");
-    print_flags(verb, cli_common_flags);
+    print_flags(verb, cli_common_flags(verb));
     printf("\nexit codes:\n");
     const char *meaning = NULL;
     for (int i = 0, code; (code = help_exit_code(i, &meaning)) >= 0; i++)

@@ -14,8 +14,7 @@ static gqac_status check_tokens(cli *c, int64_t tokens) {
     cli_fail(c, GQAC_OUT_OF_RANGE,
              "--memory %lld, but the tables of positions have rows for only %lld",
              (long long)tokens, (long long)most);
-    snprintf(c->diag.hint, sizeof c->diag.hint, "--memory %lld, or less", (long long)most);
-    return GQAC_OUT_OF_RANGE;
+    return cli_hint(c, "--memory %lld, or less", (long long)most);
 }
 
 static gqac_status open_program(cli *c, const gqac_info *info, inspect_costs *x) {

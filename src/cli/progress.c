@@ -1,5 +1,6 @@
 /* Monitors of long calls: Ctrl-C ends them, and stderr shows their progress, with a bar on a
  * terminal and a line every few seconds elsewhere. Short calls show nothing. */
+#include <time.h>
 #include <unistd.h>
 
 #include "cli/cli.h"
@@ -7,6 +8,12 @@
 
 enum { BAR = 30 };
 static const double bar_after = 0.5, bar_every = 0.1, line_every = 5;
+
+double cli_seconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
 
 static bool ended(void *arg) {
     const cli_progress *p = arg;

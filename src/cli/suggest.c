@@ -92,7 +92,7 @@ static void closest(const char *typed, const char *name, const char **best, int 
 }
 
 static const char *find(const cli *c, const char *typed) {
-    const cli_flag *const tables[] = {c->verb->flags, cli_common_flags};
+    const cli_flag *const tables[] = {c->verb->flags, cli_common_flags(c->verb)};
     const char *best = NULL;
     int least = MOST_LETTERS;
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
@@ -116,11 +116,9 @@ void suggest_flag(cli *c, const char *word) {
         *s = *s == '_' ? '-' : *s;
     const char *name = c->verb->name, *found = find(c, typed);
     if (!strcmp(c->verb->operands, "MODEL") && (!strcmp(typed, "m") || !strcmp(typed, "model")))
-        snprintf(c->diag.hint, sizeof c->diag.hint,
-                 "gqac %s MODEL: the model is given without a flag", name);
+        cli_hint(c, "gqac %s MODEL: the model is given without a flag", name);
     else if (found)
-        snprintf(c->diag.hint, sizeof c->diag.hint, "--%s; gqac %s --help lists all flags", found,
-                 name);
+        cli_hint(c, "--%s; gqac %s --help lists all flags", found, name);
 }
 
 void suggest_verb(cli *c, const char *word) {
@@ -129,10 +127,9 @@ void suggest_verb(cli *c, const char *word) {
     for (int i = 0; gqac_cli_verbs[i]; i++)
         closest(word, gqac_cli_verbs[i]->name, &best, &least);
     if (best)
-        snprintf(c->diag.hint, sizeof c->diag.hint, "gqac %s; gqac --help lists the verbs", best);
+        cli_hint(c, "gqac %s; gqac --help lists the verbs", best);
     else if (*word != '-' && access(word, F_OK) == 0)
-        snprintf(c->diag.hint, sizeof c->diag.hint,
-                 "gqac chat MODEL: the verb comes first; gqac --help lists the verbs");
+        cli_hint(c, "gqac chat MODEL: the verb comes first; gqac --help lists the verbs");
     else
-        snprintf(c->diag.hint, sizeof c->diag.hint, "gqac --help lists the verbs");
+        cli_hint(c, "gqac --help lists the verbs");
 }

@@ -33,10 +33,8 @@ static gqac_status refuse_flags(const translation *t) {
         if (!cli_repeat(t->c, flags[i][0], 0))
             continue;
         cli_usage(t->c, "--%s is for sequences; a decoder with an encoder has none", flags[i][0]);
-        snprintf(t->c->diag.rule, sizeof t->c->diag.rule,
-                 "its caches are inputs of its graphs, and grow with each id");
-        snprintf(t->c->diag.hint, sizeof t->c->diag.hint, "%s", flags[i][1]);
-        return GQAC_USAGE;
+        cli_rule(t->c, "its caches are inputs of its graphs, and grow with each id");
+        return cli_hint(t->c, "%s", flags[i][1]);
     }
     return GQAC_OK;
 }

@@ -496,10 +496,9 @@ static gqac_status check_lengths(bench *b) {
         cli_fail(b->c, GQAC_OUT_OF_RANGE,
                  "row %s needs a sequence of %lld tokens, the model has %lld positions", r->name,
                  (long long)length, (long long)most);
-        snprintf(b->c->diag.hint, sizeof b->c->diag.hint,
-                 "prompt and new tokens (-p, -n, --prefix, --mix) of at most %lld together",
-                 (long long)most);
-        return GQAC_OUT_OF_RANGE;
+        return cli_hint(b->c,
+                        "prompt and new tokens (-p, -n, --prefix, --mix) of at most %lld together",
+                        (long long)most);
     }
     return GQAC_OK;
 }

@@ -212,4 +212,5 @@ const gqac_cli_verb gqac_cli_verb_cache = {
                 "gqac cache verify store --format json\n"
                 "gqac cache gc store --budget 1024\n",
     .flags = flags,
+    .no_model = true,
     .run = run};

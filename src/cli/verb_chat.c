@@ -74,7 +74,7 @@ static gqac_status skip_turn(conversation *t, gqac_status status) {
         status != GQAC_LIMIT)
         return status;
     if (status == GQAC_CAPACITY)
-        snprintf(c->diag.hint, sizeof c->diag.hint, "a shorter message");
+        cli_hint(c, "a shorter message");
     t->code = cli_finish(c, status);
     if (!t->g->json)
         return GQAC_OK;
@@ -173,10 +173,10 @@ static gqac_status require_parts(generating *g) {
     }
     gqac_status status = cli_usage(g->c, "'%s' has no %s", g->c->operands[0],
                                    x->has_tokenizer ? "chat template" : "tokenizer");
-    snprintf(g->c->diag.hint, sizeof g->c->diag.hint,
-             x->has_tokenizer ? "put a chat_template.jinja into the model folder, or use `generate`"
-                              : "a folder with tokenizer.json and genai_config.json, or an "
-                                "artefact compiled from one");
+    cli_hint(g->c, x->has_tokenizer
+                       ? "put a chat_template.jinja into the model folder, or use `generate`"
+                       : "a folder with tokenizer.json and genai_config.json, or an "
+                         "artefact compiled from one");
     return status;
 }
 

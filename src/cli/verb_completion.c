@@ -82,12 +82,13 @@ static int run(cli *c) {
         const gqac_cli_verb *v = gqac_cli_verbs[i];
         printf("  %s) flags='--help", v->name);
         print_flags(v->flags);
-        print_flags(cli_common_flags);
+        print_flags(cli_common_flags(v));
         printf("' ;;\n");
     }
     printf("  esac\n  case $verb:$prev in\n");
     for (int i = 0; gqac_cli_verbs[i]; i++) {
-        const cli_flag *const tables[] = {gqac_cli_verbs[i]->flags, cli_common_flags};
+        const cli_flag *const tables[] = {gqac_cli_verbs[i]->flags,
+                                          cli_common_flags(gqac_cli_verbs[i])};
         for (int t = 0; t < 2; t++)
             for (const cli_flag *f = tables[t]; f && f->name; f++)
                 print_value(gqac_cli_verbs[i], f);
@@ -104,4 +105,5 @@ const gqac_cli_verb gqac_cli_verb_completion = {
     .summary = "prints a script that completes gqac's verbs, flags and values in bash",
     .examples = "source <(gqac completion)\n"
                 "gqac completion >~/.local/share/bash-completion/completions/gqac\n",
+    .no_model = true,
     .run = run};

@@ -50,4 +50,5 @@ const gqac_cli_verb gqac_cli_verb_devices = {.name = "devices",
                                              .summary = "lists the devices of target gpu",
                                              .examples = "gqac devices\n"
                                                          "gqac devices --format json\n",
+                                             .no_model = true,
                                              .run = run};

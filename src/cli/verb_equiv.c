@@ -358,8 +358,7 @@ static gqac_status prove(equiv *e) {
     const gqac_status status = gqac_equiv_run(e->proof, &e->c->diag);
     clear_progress(e);
     if (status == GQAC_ABORTED)
-        snprintf(e->c->diag.rule, sizeof e->c->diag.rule,
-                 "nothing is kept: %d of %d plans of %lld tokens were done", e->report->ran,
+        cli_rule(e->c, "nothing is kept: %d of %d plans of %lld tokens were done", e->report->ran,
                  e->report->planned, (long long)e->report->tokens);
     GQAC_TRY(status);
     return certificate_end(&e->certificate, e->c, e->report, &e->options, kv ? kv : "contiguous");

@@ -75,7 +75,7 @@ static void print_verb(const gqac_cli_verb *v) {
     printf(".SH OPTIONS\n");
     put_flags(v, v->flags);
     printf(".SS Of every verb\n");
-    put_flags(v, cli_common_flags);
+    put_flags(v, cli_common_flags(v));
     put_end();
     printf(".SH SEE ALSO\n.BR gqac (1)\n");
 }
@@ -115,4 +115,5 @@ const gqac_cli_verb gqac_cli_verb_man = {.name = "man",
                                          .summary = "prints the manual page of gqac or of a verb",
                                          .examples = "gqac man generate | man -l -\n"
                                                      "gqac man >gqac.1\n",
+                                         .no_model = true,
                                          .run = run};

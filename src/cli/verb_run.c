@@ -5,14 +5,14 @@
  * the copies are equal, so no bit of the outputs changes. --in-place binds each present to the
  * memory of its past, whose number of rows is the capacity of the cache. --fill makes a padded
  * attention mask, or an empty cache (row X26 of docs/capability-rows.md). */
-#include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cli/cli.h"
+#include "cli/compare.h"
+#include "cli/expecting.h"
 
 static const cli_flag flags[] = {
     {"input", "NAME=FILE", "reads one input from a .npy file; may be repeated"},
@@ -22,7 +22,8 @@ static const cli_flag flags[] = {
     {"output", "DIR", "writes all outputs to .npy files in this folder"},
     {"expect", "DIR",
      "compares outputs with the .npy files there: differences of at most 1e-7 + 1e-3 |expected| "
-     "(16-bit floats: 1e-3 + 1e-2 |expected|) are allowed, integers must be equal; else exit 1"},
+     "(16-bit floats: 1e-3 + 1e-2 |expected|) are allowed, integers must be equal; else exit 1; "
+     "of a present, only the valid rows. gqac verify --against allows more near 0"},
     {"repeat", "N", "runs N times and prints the times (json: times_ms)"},
     {"warmup", "N", "first runs N times without measuring (0)"},
     {"rotate", "R",
@@ -56,6 +57,7 @@ typedef struct session {
     double *times_ms;
     long long repeat, warmup, rotate;
     bool in_place;
+    int64_t batch, *valid; /* see compare_valid_rows */
 } session;
 
 /* ---- inputs -------------------------------------------------------------- */
@@ -250,8 +252,7 @@ static gqac_status check_memory(session *s) {
         cli_fail(s->c, GQAC_NO_MEMORY,
                  "--rotate %lld needs %.0f MiB for copies of the past tensors, %.0f MiB are free",
                  s->rotate, need / 1048576, (double)available / 1048576);
-    snprintf(s->c->diag.hint, sizeof s->c->diag.hint, "--rotate %.0f",
-             1 + 0.9 * (double)available / bytes);
+    cli_hint(s->c, "--rotate %.0f", 1 + 0.9 * (double)available / bytes);
     return status;
 }
 
@@ -303,8 +304,7 @@ static gqac_status check_folder(cli *c, const char *dir) {
     if (access(dir, F_OK) != 0)
         return GQAC_OK;
     cli_fail(c, GQAC_IO, "cannot write files into '%s': it is not a folder", dir);
-    snprintf(c->diag.where, sizeof c->diag.where, "%s", dir);
-    return GQAC_IO;
+    return cli_where(c, "%s", dir);
 }
 
 /* Before anything runs. */
@@ -327,87 +327,6 @@ static gqac_status write_outputs(session *s, const char *dir) {
         cli_tensor_path(path, sizeof path, dir, s->out[i].name);
         GQAC_TRY(gqac_npy_write(path, &s->results[i], &s->c->diag));
     }
-    return GQAC_OK;
-}
-
-static void print_shape(char *text, size_t size, const gqac_tensor *t) {
-    size_t n = (size_t)snprintf(text, size, "[");
-    for (int i = 0; i < t->rank && n < size; i++)
-        n += (size_t)snprintf(text + n, size - n, "%s%lld", i ? "," : "", (long long)t->dims[i]);
-    if (n < size)
-        snprintf(text + n, size - n, "]");
-}
-
-/* The line of an output that is not as expected; `first` -1: it has another shape. */
-static void print_fail(const char *name, const gqac_tensor *actual, const gqac_tensor *expected,
-                       int64_t differing, int64_t first) {
-    char a[256], e[256];
-    print_shape(a, sizeof a, actual);
-    print_shape(e, sizeof e, expected);
-    if (first < 0)
-        printf("FAIL %s: the shape is %s, expected %s\n", cli_shown(name).s, a, e);
-    else
-        printf("FAIL %s: %lld of %lld elements differ, the first at %lld: %.9g, expected %.9g\n",
-               cli_shown(name).s, (long long)differing, (long long)gqac_tensor_count(expected),
-               (long long)first, gqac_tensor_get(actual, first), gqac_tensor_get(expected, first));
-}
-
-static gqac_status compare_output(session *s, int i, const char *path, json_t *rows,
-                                  int64_t *differing) {
-    gqac_tensor expected = {0};
-    int64_t first = -1;
-    GQAC_TRY(gqac_npy_read(path, s->out[i].dtype, &expected, &s->c->diag));
-    *differing = cli_compare(&s->results[i], &expected, &first);
-    if (!cli_json(s->c) && *differing) {
-        print_fail(s->out[i].name, &s->results[i], &expected, *differing, first);
-    } else if (!cli_json(s->c)) {
-        printf("PASS %s\n", cli_shown(s->out[i].name).s);
-    }
-    json_array_append_new(rows, json_pack("{s:s, s:I, s:I}", "name", s->out[i].name, "differing",
-                                          (json_int_t)*differing, "first", (json_int_t)first));
-    gqac_tensor_free(&expected);
-    return GQAC_OK;
-}
-
-/* A line on stderr for each .npy file that is of no output. */
-static void name_unmatched(const session *s, const char *dir) {
-    char path[4096], file[4096];
-    DIR *list = opendir(dir);
-    for (struct dirent *entry; list && (entry = readdir(list));) {
-        const char *end = strrchr(entry->d_name, '.');
-        bool known = !end || strcmp(end, ".npy") != 0;
-        snprintf(file, sizeof file, "%s/%s", dir, entry->d_name);
-        for (int i = 0; i < s->n_out && !known; i++) {
-            cli_tensor_path(path, sizeof path, dir, s->out[i].name);
-            known = !strcmp(path, file);
-        }
-        if (!known)
-            fprintf(stderr, "gqac: not compared: no output of the model has the file '%s'\n",
-                    cli_shown(file).s);
-    }
-    if (list)
-        closedir(list);
-}
-
-/* Outputs that have no file are not compared; at least one must have one. */
-static gqac_status compare_outputs(session *s, const char *dir, json_t *rows, bool *equal) {
-    int compared = 0;
-    *equal = true;
-    for (int i = 0; i < s->n_out; i++) {
-        char path[4096];
-        struct stat info;
-        int64_t differing = 0;
-        cli_tensor_path(path, sizeof path, dir, s->out[i].name);
-        if (stat(path, &info) != 0)
-            continue;
-        compared++;
-        GQAC_TRY(compare_output(s, i, path, rows, &differing));
-        *equal = *equal && !differing;
-    }
-    if (!compared)
-        return cli_fail(s->c, GQAC_IO, "'%s' contains no .npy file of any output", dir);
-    if (!cli_quiet(s->c))
-        name_unmatched(s, dir);
     return GQAC_OK;
 }
 
@@ -454,13 +373,11 @@ static gqac_status check_in_place(session *s) {
         bool same = past->rank == present->rank;
         for (int d = 0; same && d < past->rank; d++)
             same = past->dims[d] == present->dims[d];
-        char a[256], b[256];
-        if (same)
-            continue;
-        print_shape(a, sizeof a, past);
-        print_shape(b, sizeof b, present);
-        return cli_fail(s->c, GQAC_INVALID_INPUT, "--in-place: past '%s' is %s, present '%s' is %s",
-                        s->names[s->pasts[k].at], a, s->out[s->pasts[k].output].name, b);
+        if (!same)
+            return cli_fail(s->c, GQAC_INVALID_INPUT,
+                            "--in-place: past '%s' is %s, present '%s' is %s",
+                            s->names[s->pasts[k].at], expecting_shape_of(past).s,
+                            s->out[s->pasts[k].output].name, expecting_shape_of(present).s);
     }
     return GQAC_OK;
 }
@@ -468,23 +385,23 @@ static gqac_status check_in_place(session *s) {
 /* The error of the run time about a present that does not fit has its bytes; this adds its shape.
  */
 static gqac_status explain_in_place(session *s, gqac_status status) {
-    char shape[128];
     if (!s->in_place || status != GQAC_INVALID_INPUT || s->c->diag.rule[0])
         return status;
     const past *p = &s->pasts[0];
-    print_shape(shape, sizeof shape, &s->now[p->at]);
-    snprintf(s->c->diag.rule, sizeof s->c->diag.rule,
-             "--in-place: past '%s' %s is the buffer of its present", s->names[p->at], shape);
-    snprintf(s->c->diag.hint, sizeof s->c->diag.hint,
-             "past tensors with a row for every token, cached and new");
+    cli_rule(s->c, "--in-place: past '%s' %s is the buffer of its present", s->names[p->at],
+             expecting_shape_of(&s->now[p->at]).s);
+    cli_hint(s->c, "past tensors with a row for every token, cached and new");
     return status;
 }
 
 static gqac_status run_once(session *s, long long i) {
     GQAC_TRY(choose_copies(s, i));
     const double start = cli_seconds();
-    GQAC_TRY(gqac_run(s->context, s->n_given, s->names, s->now, s->n_out, NULL, s->results,
-                      &s->c->diag));
+    const gqac_status status =
+        gqac_run(s->context, s->n_given, s->names, s->now, s->n_out, NULL, s->results, &s->c->diag);
+    if (status == GQAC_USAGE && !*s->c->diag.hint)
+        cli_hint(s->c, "--inputs DIR, --input NAME=FILE or --fill NAME=DIMS give inputs");
+    GQAC_TRY(status);
     if (i >= s->warmup)
         s->times_ms[i - s->warmup] = (cli_seconds() - start) * 1e3;
     return check_in_place(s);
@@ -533,13 +450,25 @@ static void print_outputs(session *s, json_t *compared, bool equal) {
 
 static void print_table(session *s) {
     for (int i = 0; !cli_value(s->c, "expect") && i < s->n_out; i++) {
-        printf("%-32s %s[", cli_shown(s->out[i].name).s, gqac_dtype_name(s->results[i].dtype));
-        for (int d = 0; d < s->results[i].rank; d++)
-            printf("%s%lld", d ? "," : "", (long long)s->results[i].dims[d]);
-        printf("]\n");
+        printf("%-32s %s%s\n", cli_shown(s->out[i].name).s, gqac_dtype_name(s->results[i].dtype),
+               expecting_shape_of(&s->results[i]).s);
     }
     if (cli_value(s->c, "repeat"))
         print_times(s);
+}
+
+static gqac_status compare_outputs(session *s, const char *dir, json_t *rows, bool *equal) {
+    GQAC_TRY(compare_valid_rows(s->c, s->context, s->n_given, s->names, s->tensors, s->n_out,
+                                s->results, &s->batch, &s->valid));
+    expecting x = {.c = s->c,
+                   .out = s->out,
+                   .n_out = s->n_out,
+                   .results = s->results,
+                   .batch = s->batch,
+                   .valid = s->valid};
+    GQAC_TRY(expecting_compare(&x, dir, rows));
+    *equal = x.equal;
+    return GQAC_OK;
 }
 
 static gqac_status report(session *s, json_t *rows, bool *equal) {
@@ -579,6 +508,7 @@ static int run(cli *c) {
     free(s.tensors);
     free(s.now);
     free(s.results);
+    free(s.valid);
     free(s.times_ms);
     gqac_context_free(s.context);
     gqac_program_free(s.program);

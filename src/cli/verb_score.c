@@ -62,8 +62,7 @@ static gqac_status make_sequence(scoring *s) {
     const gqac_status status =
         gqac_sequence_create(s->program, &options, &s->sequence, &s->c->diag);
     if (status == GQAC_USAGE)
-        snprintf(s->c->diag.hint, sizeof s->c->diag.hint,
-                 "--kv off caches nothing and computes all tokens again for each chunk");
+        cli_hint(s->c, "--kv off caches nothing and computes all tokens again for each chunk");
     return status;
 }
 
@@ -73,10 +72,8 @@ static gqac_status check_count(scoring *s, size_t n) {
         return GQAC_OK;
     cli_fail(s->c, GQAC_INVALID_INPUT, "the text has %s, which cannot be scored",
              n ? "a single token" : "no tokens");
-    snprintf(s->c->diag.rule, sizeof s->c->diag.rule,
-             "every token but the first is scored, so at least two are needed");
-    snprintf(s->c->diag.hint, sizeof s->c->diag.hint, "a longer text");
-    return GQAC_INVALID_INPUT;
+    cli_rule(s->c, "every token but the first is scored, so at least two are needed");
+    return cli_hint(s->c, "a longer text");
 }
 
 static gqac_status tokenize(scoring *s, const char *text) {

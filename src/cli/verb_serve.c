@@ -208,9 +208,8 @@ static int run(cli *c) {
 
 static int run(cli *c) {
     const gqac_status status = cli_usage(c, "this build of gqac has no server");
-    snprintf(c->diag.rule, sizeof c->diag.rule, "it was built without libevent");
-    snprintf(c->diag.hint, sizeof c->diag.hint,
-             "install libevent-dev and build gqac again (cmake -DGQAC_SERVE=ON)");
+    cli_rule(c, "it was built without libevent");
+    cli_hint(c, "install libevent-dev and build gqac again (cmake -DGQAC_SERVE=ON)");
     return cli_finish(c, status);
 }
 

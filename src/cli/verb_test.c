@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include "cli/cli.h"
+#include "cli/compare.h"
 
 typedef struct totals {
     cli *c;
@@ -97,19 +98,19 @@ static gqac_status run_set(cli *c, const gqac_program *program, gqac_context *co
         return status;
     }
     for (int i = 0; i < d->n_out; i++) {
-        int64_t first = -1;
-        const int64_t differing = cli_compare(&results[i], &d->out[i], &first);
+        const compare_count found = compare_elements(&results[i], &d->out[i], NULL);
         if (!fits(&shapes[i], &results[i])) {
             snprintf(reason, size, "output '%s': gqac_run_shapes has another type", out[i].name);
             break;
         }
-        if (differing && first < 0)
+        if (found.differing && found.first < 0)
             snprintf(reason, size, "output '%s' has another shape or dtype", out[i].name);
-        else if (differing)
+        else if (found.differing)
             snprintf(reason, size, "output '%s': %lld elements differ, first %lld: %.9g not %.9g",
-                     out[i].name, (long long)differing, (long long)first,
-                     gqac_tensor_get(&results[i], first), gqac_tensor_get(&d->out[i], first));
-        if (differing)
+                     out[i].name, (long long)found.differing, (long long)found.first,
+                     gqac_tensor_get(&results[i], found.first),
+                     gqac_tensor_get(&d->out[i], found.first));
+        if (found.differing)
             break;
     }
     return GQAC_OK;

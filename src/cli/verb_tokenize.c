@@ -156,4 +156,5 @@ const gqac_cli_verb gqac_cli_verb_tokenize = {
                 "echo 1 85 260 | gqac tokenize tiny.gqac --decode --ids -\n",
     .flags = flags,
     .formats = "table json jsonl",
+    .no_model = true,
     .run = run};

@@ -426,7 +426,7 @@ static gqac_status check_no_artefact(cli *c) {
     if (status == GQAC_OK) {
         status =
             cli_usage(c, "'%s' is an artefact: it contains the weights of only one target", path);
-        snprintf(c->diag.hint, sizeof c->diag.hint, "verify the model it was compiled from");
+        cli_hint(c, "verify the model it was compiled from");
     }
     return status;
 }
@@ -441,8 +441,7 @@ static gqac_status check_against(cli *c, const char *against) {
     if (!against || is_folder(against) || !strchr(against, '/'))
         return GQAC_OK;
     gqac_status status = cli_fail(c, GQAC_IO, "--against '%s': there is no such folder", against);
-    snprintf(c->diag.rule, sizeof c->diag.rule,
-             "--against is a target, or a folder of .npy files with inputs/ and expect/");
+    cli_rule(c, "--against is a target, or a folder of .npy files with inputs/ and expect/");
     return status;
 }
 

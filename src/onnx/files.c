@@ -259,6 +259,8 @@ static gqac_status cannot_open(const char *location, gqac_diag *diag) {
         return refuse(diag, location, "cannot be opened safely: this system has no openat2");
     gqac_diag_set(diag, GQAC_INVALID_MODEL, "cannot open external data '%s': %s", location,
                   strerror(error));
+    if (error == ENOENT)
+        gqac_diag_hint(diag, "copy or download this file too, next to the model as it names it");
     return GQAC_INVALID_MODEL;
 }
 

@@ -116,7 +116,7 @@ class Bf16(Case):
         self.assertIn("/bf16/", told["profile"])
         for made, asked in (("bf16", "model"), ("model", "bf16"), ("bf16", "exact")):
             self.check(gqac("score", self.dir / f"{made}.gqac", "--ids", ids, "--math", asked), 2,
-                       f"compiled for --math {made}, not {asked}", "compile the model again")
+                       f"compiled for --math {made}, not {asked}", "compile the original model")
 
     def test_export(self):
         """ONNX spells the roundings out: products of rounded factors, near those of the kernels."""

@@ -24,6 +24,7 @@ INPUTS = MODELS / "llama" / "ref" / "hybrid" / "inputs"
 VERBS = ("inspect", "compile", "rewrite", "run", "test", "score", "equiv", "generate", "chat",
          "tokenize", "verify", "version", "completion", "man", "devices", "cache")
 NOT_BUILT = ("serve",)
+NO_MODEL = ("devices", "completion", "man", "tokenize", "cache")
 PASSES = ("tidy", "lower", "stateful", "claim", "expand", "order", "plan")
 GOOD = {"inspect": (LLAMA,), "compile": (LLAMA, "--stop-after", "tidy"),
         "run": (LLAMA, "--inputs", INPUTS), "score": (LLAMA, "--ids", IDS),
@@ -63,7 +64,7 @@ class Usage(Case):
         for verb in VERBS:
             out = self.good(verb, "--help").out
             self.assertTrue(out.startswith(f"usage: gqac {verb}"), out)
-            self.assertIn("--threads", out)
+            self.assertEqual("--threads" in out, verb not in NO_MODEL, verb)
             self.assertEqual(self.good("help", verb).out, out)
         self.assertIn("--splits", self.good("score", LLAMA, "--splits", "-h").out)
         self.assertEqual(self.good("help", "--help").out, self.good("help").out)
@@ -84,6 +85,17 @@ class Usage(Case):
         found = self.good("version", "--format", "json").json()
         self.assertEqual(found["version"], out.split()[1])
         self.usage("version", "extra")
+
+    def test_no_model(self):
+        """Verbs that open no graph have no flags for it; what is missing is named alone."""
+        for verb in NO_MODEL:
+            with self.subTest(verb):
+                self.usage(verb, "--threads", 3, words=("unknown flag '--threads'",))
+                help_text = self.good(verb, "--help").out
+                self.assertNotIn("--math", help_text)
+                self.assertIn("--quiet", help_text)
+        self.usage("cache", words=("wrong: ls|info|verify|gc|export|import DIR ... is missing",))
+        self.usage("cache", "ls", words=("wrong: DIR ... is missing",))
 
     def test_unknown_flags(self):
         """A flag of nobody, or of another verb."""
@@ -496,6 +508,32 @@ class Output(Case):
         self.assertIn("FAIL logits: the shape is [1,15,258], expected [1,9,258]\n", result.out)
         self.assertRegex(result.err, "not compared: .*other.npy'\n$")
         self.assertEqual(result.err.count("not compared"), 1)
+
+    def test_run_without_inputs(self):
+        """The message says how inputs are given."""
+        self.check(gqac("run", LLAMA), 2, "is missing", "try:   --inputs DIR")
+
+    def test_run_expect_valid_rows(self):
+        """Rows of a static cache after the valid length are not compared, and the line says so."""
+        stored = MODELS / "llama" / "ref" / "static"  # 9 cached and 15 new tokens in 64 rows
+        shutil.copytree(stored / "expect", self.dir / "out")
+        (self.dir / "out" / "logits.npy").unlink()  # a few are near 0, where the rule is strict
+        words = ("run", LLAMA, "--inputs", stored / "inputs", "--expect", self.dir / "out")
+        out = self.good(*words).out
+        self.assertEqual(out.count("PASS"), 4)
+        left_out = 2 * (64 - 24) * 32
+        self.assertIn(f"PASS present.0.key; not compared: {left_out} elements in rows after the "
+                      "valid length\n", out)
+        found = self.good(*words, "--format", "json").json()
+        self.assertEqual([c["compared"] for c in found["compared"]], [2 * 24 * 32] * 4)
+        path = self.dir / "out" / "present.0.key.npy"
+        rows = np.load(path)
+        rows[0, 1, 23, 5] += 1  # the last valid row
+        rows[0, 1, 24, 5] += 1
+        np.save(path, rows)
+        out = self.check(gqac(*words), 1).out
+        self.assertIn(f"FAIL present.0.key: 1 of {2 * 24 * 32} elements differ, the first at "
+                      f"{(64 + 23) * 32 + 5}:", out)
 
     def test_test(self):
         """The verdicts, the summary, 77 when nothing ran."""

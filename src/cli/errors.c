@@ -1,0 +1,100 @@
+/* Errors and warnings of the command line. */
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/flags.h"
+
+/* Prints fmt and the arguments after it into a field of the diag. */
+#define FILL(field)                                                                                \
+    do {                                                                                           \
+        va_list args;                                                                              \
+        va_start(args, fmt);                                                                       \
+        vsnprintf(field, sizeof(field), fmt, args);                                                \
+        va_end(args);                                                                              \
+    } while (0)
+
+static void start(cli *c, gqac_status status) {
+    memset(&c->diag, 0, sizeof c->diag);
+    c->diag.status = status;
+}
+
+/* A message that begins with a flag whose value comes from the environment names the variable. */
+static void name_source(cli *c) {
+    char name[64], flag[64], rest[sizeof c->diag.what];
+    const char *what = c->diag.what;
+    const size_t n = strspn(what, "abcdefghijklmnopqrstuvwxyz-");
+    if (strncmp(what, "--", 2) != 0 || n < 3 || n - 2 >= sizeof flag)
+        return;
+    snprintf(flag, sizeof flag, "%.*s", (int)n - 2, what + 2);
+    flags_variable(flag, n - 2, name, sizeof name);
+    if (cli_repeat(c, flag, 0) || !getenv(name) || !*getenv(name))
+        return;
+    snprintf(rest, sizeof rest, "%s", what + n);
+    snprintf(c->diag.what, sizeof c->diag.what, "%s%.*s", name, (int)(sizeof rest - sizeof name),
+             rest);
+}
+
+gqac_status cli_usage(cli *c, const char *fmt, ...) {
+    start(c, GQAC_USAGE);
+    FILL(c->diag.what);
+    name_source(c);
+    if (c->verb)
+        cli_hint(c, "gqac %s --help", c->verb->name);
+    return GQAC_USAGE;
+}
+
+gqac_status cli_fail(cli *c, gqac_status status, const char *fmt, ...) {
+    start(c, status);
+    FILL(c->diag.what);
+    return status;
+}
+
+gqac_status cli_where(cli *c, const char *fmt, ...) {
+    FILL(c->diag.where);
+    return c->diag.status;
+}
+
+gqac_status cli_rule(cli *c, const char *fmt, ...) {
+    FILL(c->diag.rule);
+    return c->diag.status;
+}
+
+gqac_status cli_hint(cli *c, const char *fmt, ...) {
+    FILL(c->diag.hint);
+    return c->diag.status;
+}
+
+int cli_finish(cli *c, gqac_status status) {
+    if (status == GQAC_OK)
+        return 0;
+    const gqac_diag *d = &c->diag;
+    cli_clear_progress(c);
+    if (status == GQAC_ABORTED)
+        fprintf(stderr, "gqac: interrupted\n");
+    else
+        fprintf(stderr, "gqac: %s: %s\n", gqac_status_meaning(status), cli_shown(d->what).s);
+    if (*d->where)
+        fprintf(stderr, "  where: %s\n", cli_shown(d->where).s);
+    if (*d->rule)
+        fprintf(stderr, "  rule:  %s\n", cli_shown(d->rule).s);
+    if (*d->hint)
+        fprintf(stderr, "  try:   %s\n", cli_shown(d->hint).s);
+    return gqac_status_exit_code(status);
+}
+
+void cli_warn_refusal(const cli *c, const char *instead, const gqac_diag *refusal) {
+    if (refusal && !cli_quiet(c))
+        fprintf(stderr, "gqac: %s: %s (%s)\n", instead, cli_shown(refusal->what).s,
+                cli_shown(refusal->where).s);
+}
+
+void cli_warn_ends(const cli *c, const gqac_program *program, const gqac_text *text) {
+    const gqac_text_settings *s = gqac_text_get_settings(text);
+    const int64_t vocabulary = gqac_program_vocabulary(program);
+    for (int i = 0; i < s->n_eos && vocabulary && !cli_quiet(c); i++)
+        if (s->eos[i] >= vocabulary)
+            fprintf(stderr,
+                    "gqac: eos_token_id %lld: the model has %lld ids, so no answer ends with it\n",
+                    (long long)s->eos[i], (long long)vocabulary);
+}

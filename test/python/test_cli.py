@@ -22,8 +22,7 @@ LLAMA = model("llama")
 IDS = MODELS / "llama" / "ref" / "ids.txt"
 INPUTS = MODELS / "llama" / "ref" / "hybrid" / "inputs"
 VERBS = ("inspect", "compile", "rewrite", "run", "test", "score", "equiv", "generate", "chat",
-         "tokenize", "verify", "version", "completion", "man", "devices", "cache")
-NOT_BUILT = ("serve",)
+         "tokenize", "verify", "version", "completion", "man", "devices", "cache", "serve")
 NO_MODEL = ("devices", "completion", "man", "tokenize", "cache")
 PASSES = ("tidy", "lower", "stateful", "claim", "expand", "order", "plan")
 GOOD = {"inspect": (LLAMA,), "compile": (LLAMA, "--stop-after", "tidy"),
@@ -42,7 +41,7 @@ class Usage(Case):
 
     def test_verbs(self):
         """Unknown verbs and those that are not built."""
-        for verb in (*NOT_BUILT, "frobnicate", "", "-x", "--frobnicate", "INSPECT", "run "):
+        for verb in ("frobnicate", "", "-x", "--frobnicate", "INSPECT", "run "):
             self.usage(verb, LLAMA, words=("verb",))
         self.assertEqual(gqac().code, 2)
 
@@ -59,8 +58,6 @@ class Usage(Case):
             out = self.good(word).out
             for verb in VERBS:
                 self.assertIn(f"  {verb} ", out)
-            for verb in NOT_BUILT:
-                self.assertNotIn(f"  {verb} ", out)
         for verb in VERBS:
             out = self.good(verb, "--help").out
             self.assertTrue(out.startswith(f"usage: gqac {verb}"), out)

@@ -151,8 +151,8 @@ static void drive(const setting *x, const rig *r) {
 }
 
 /* Memory for the longest sequence alone, and for a part of the others. */
-static int64_t tight(const char *model, int64_t tokens) {
-    rig r = rig_open(model, 0, 1);
+static int64_t tight(const char *model, int64_t tokens, int threads) {
+    rig r = rig_open(model, 0, threads);
     client c = {.n_from = 0};
     gqac_sequence *s = NULL;
     rig_letters_of(c.list, 2 * PROMPT, 1);
@@ -176,8 +176,9 @@ static int round_of(const rig *oracle, const char *model, bool exact, int64_t *p
     gqac_scheduler_options_init(&x.options);
     x.options.tokens = 1 + any(any(2) ? 12 : 64);
     x.options.running = 1 + any(x.options.tokens < 10 ? x.options.tokens : 10);
-    x.budget = x.even ? 0 : tight(model, x.options.tokens);
-    rig r = rig_open(model, x.budget, 1 + (int)any(2));
+    const int threads = 1 + (int)any(2);
+    x.budget = x.even ? 0 : tight(model, x.options.tokens, threads);
+    rig r = rig_open(model, x.budget, threads);
     if (any(2))
         CU_ASSERT_EQUAL_FATAL(gqac_store_create(r.program, NULL, &x.store, &diag), GQAC_OK);
     x.options.store = x.store;

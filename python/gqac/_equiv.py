@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from . import _declarations as c
 from ._errors import UsageError
 from ._library import (Stop, call, decode, id_array, interruptible, lib, make, no_option,
-                       out_pointer, structs, text)
+                       out_pointer, structs, text_array)
 
 if TYPE_CHECKING:
     from ._model import Model
@@ -85,9 +85,8 @@ class _Options:
         numbers = list(threads)
         self.struct.n_threads = len(numbers)
         self.struct.threads = (ctypes.c_int * len(numbers))(*numbers)
-        kinds = [text(kind) for kind in ([kv] if isinstance(kv, str) else kv)]
-        self._kinds = (ctypes.c_char_p * len(kinds))(*kinds)
-        self.struct.n_kv, self.struct.kv = len(kinds), self._kinds
+        self._kinds = text_array([kv] if isinstance(kv, str) else kv)
+        self.struct.n_kv, self.struct.kv = len(self._kinds), self._kinds
         self._take_splits(splits)
 
     def _take_splits(self, splits: str | Iterable[int]) -> None:

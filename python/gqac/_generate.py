@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from . import _declarations as c
 from ._errors import UsageError
 from ._library import (Handle, Owner, call, decode, id_array, interruptible, lib, make, no_option,
-                       out_pointer, take_text, text)
+                       out_pointer, take_text, text, text_array)
 
 if TYPE_CHECKING:
     from ._model import Lease, Model
@@ -135,7 +135,7 @@ class Request:
         if max_new_tokens is None and own.max_length:
             most = min(most, max(own.max_length - n, 0))
         stops = [stop] if isinstance(stop, str) else list(stop)
-        self._stops = (ctypes.c_char_p * len(stops))(*[s.encode("utf-8") for s in stops])
+        self._stops = text_array(stops)
         if not all(stops):
             raise UsageError("an empty stop text", status="USAGE")
         self._eos, n_eos = id_array(own.eos[:own.n_eos] if eos is None else eos)
@@ -243,7 +243,9 @@ def _produce(request: Request, lease: Lease, pieces: Any, flags: _Flags) -> None
         request.struct.on_token = c.gqac_generate_callback(take)
         pieces.put(request.generate(lease))
     except BaseException as error:
-        pieces.put(error)
+        pieces.put(error.with_traceback(None))  # its frames hold the lease
+    finally:
+        request.struct.on_token = c.gqac_generate_callback()  # `take` holds the pieces
 
 
 def start(request: Request) -> Stream:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -75,9 +75,22 @@ def no_option(function: str, error: TypeError) -> Error:
                       hint=f"help(gqac.Model.{function})")
 
 
+def _whole(encoded: bytes) -> bytes:
+    """A text for C, which would end at a NUL."""
+    if b"\0" in encoded:
+        raise UsageError(f"the text {encoded!r} contains NUL", status="USAGE")
+    return encoded
+
+
 def text(value: str | os.PathLike[str] | None) -> bytes | None:
     """A text or path for C."""
-    return None if value is None else os.fsencode(value)
+    return None if value is None else _whole(os.fsencode(value))
+
+
+def text_array(values: Iterable[str]) -> Any:
+    """Texts as a C array of char *."""
+    encoded = [_whole(value.encode("utf-8")) for value in values]
+    return (ctypes.c_char_p * len(encoded))(*encoded)
 
 
 def decode(value: bytes | None) -> str:
@@ -132,11 +145,17 @@ class Handle:
 
     def __init__(self, what: str, pointer: Any, free: str, *parents: Handle) -> None:
         self.what, self._pointer, self._free = what, pointer, free
-        self._parents, self._users, self._closed = parents, 0, False
+        self._parents: tuple[Handle, ...] = ()  # those of which this object is a user
+        self._users, self._closed = 0, False
         self._process = _process
         self.kept: Any = None  # what the object refers to
-        for parent in parents:
-            parent._use()
+        try:
+            for parent in parents:
+                parent._use()
+                self._parents += (parent,)
+        except BaseException:  # a parent is closed
+            self.close()
+            raise
 
     @property
     def pointer(self) -> Any:
@@ -197,8 +216,8 @@ class Owner:
     _handle: Handle
 
     def close(self) -> None:
-        """Frees the object as soon as nothing uses it; calls then raise UsageError. Without this
-        call, the object is freed when it is garbage."""
+        """After it, calls raise UsageError. The memory is freed when nothing that was made from the
+        object is left; without this call, when the object is garbage."""
         self._handle.close()
 
     def __reduce__(self) -> Any:
@@ -225,12 +244,13 @@ class Stop:
         self.monitor.abort = ctypes.cast(lib.gqac_stop_requested, ABORT)
 
 
-def _await(ended: Any) -> None:
+def _await(ended: Any, over: list[bool]) -> None:
     """Waits for the end of a call that was told to end, whatever signals come; it uses memory of the
-    caller until then."""
+    caller until then. `ended` is acquired once only: a signal may come just after that."""
     while True:
         try:
-            ended.acquire()
+            while not over:
+                ended.acquire()
             return
         except BaseException:  # a second Ctrl-C
             continue
@@ -243,6 +263,7 @@ def interruptible(stop: Stop, work: Callable[[], T]) -> T:
         return work()
     result: list[T] = []
     failed: list[BaseException] = []
+    over: list[bool] = []
     permit, ended = threading.Lock(), threading.Lock()
     ended.acquire()
 
@@ -254,6 +275,7 @@ def interruptible(stop: Stop, work: Callable[[], T]) -> T:
         except BaseException as error:  # raised by the waiting thread
             failed.append(error)
         finally:
+            over.append(True)
             ended.release()
 
     stop.flag.value = False
@@ -265,7 +287,7 @@ def interruptible(stop: Stop, work: Callable[[], T]) -> T:
         if permit.acquire(blocking=False):  # the thread has not begun, and will not
             raise
         stop.flag.value = True
-        _await(ended)
+        _await(ended, over)
         stop.flag.value = False
         raise
     if failed:

@@ -118,7 +118,8 @@ class Model(Owner):
         return Handle("model", program, "gqac_program_free")
 
     def close(self) -> None:
-        """Frees the model as soon as no sequence, store or array of it is left."""
+        """After it, calls raise UsageError. The memory is freed when no sequence, store or array of
+        the model is left; without this call, when they and the model are garbage."""
         self.closed = True
         for pool in (self._contexts, self._runs):
             while pool:
@@ -175,6 +176,7 @@ class Model(Owner):
         with program:  # fails if it is closed
             try:
                 context = pool.pop()
+                context.stop.flag.value = False  # a stream that was left may have set it
             except IndexError:
                 context = Context(program, self._threads)
                 self._owned.add(context)

@@ -9,18 +9,13 @@ from typing import TYPE_CHECKING, Any
 from . import _declarations as c
 from ._errors import InputError, UsageError
 from ._info import tensors
-from ._library import call, decode, interruptible
+from ._library import call, decode, interruptible, lib, text, text_array
 
 if TYPE_CHECKING:
     from ._arrays import Array
     from ._model import Lease, Model
 
 MOST_VIEWS = 4
-
-
-def _names(names: Iterable[str]) -> Any:
-    encoded = [name.encode("utf-8") for name in names]
-    return (ctypes.c_char_p * len(encoded))(*encoded)
 
 
 def run(model: Model, inputs: Mapping[str, Any], *, outputs: Iterable[str] | None = None,
@@ -41,13 +36,15 @@ def run(model: Model, inputs: Mapping[str, Any], *, outputs: Iterable[str] | Non
     lease = model.lease(stateless=True)
     names = list(outputs) if outputs is not None else [*_types(model, "outputs")]
     call_ = _Call(model, inputs, names)
-    bound = _bind(lease, model, dict(out or {}))
+    bound: dict[str, Array] = {}
     try:
+        _bind(lease, model, dict(out or {}), bound)
         interruptible(lease.stop, lambda: call_.run(lease))
         return call_.results(lease, bound)
     finally:
+        ignored = c.gqac_diag()  # the last of them may have been refused
         for name in bound:
-            call("gqac_context_bind_output", lease.pointer, name.encode("utf-8"), None, 0)
+            lib.gqac_context_bind_output(lease.pointer, text(name), None, 0, ctypes.byref(ignored))
 
 
 def _types(model: Model, which: str) -> dict[str, int]:
@@ -56,10 +53,10 @@ def _types(model: Model, which: str) -> dict[str, int]:
         return {decode(io.name): int(io.dtype) for io in tensors(program, which)}
 
 
-def _bind(lease: Lease, model: Model, out: dict[str, Any]) -> dict[str, Array]:
-    """Binds outputs to the memory of arrays."""
+def _bind(lease: Lease, model: Model, out: dict[str, Any], bound: dict[str, Array]) -> None:
+    """Binds outputs to the memory of arrays, and notes in `bound` those that it may have bound."""
     from ._arrays import dtype_of, from_any
-    types, bound = _types(model, "outputs"), {}
+    types = _types(model, "outputs")
     for name, value in out.items():
         array = from_any(name, value, writable=True)
         if not array.flags.c_contiguous or not array.flags.writeable:
@@ -69,10 +66,9 @@ def _bind(lease: Lease, model: Model, out: dict[str, Any]) -> dict[str, Array]:
         if expected is not None and dtype_of(array, expected) != expected:
             raise InputError(f"out['{name}'] has another type than the output: {array.dtype}",
                              status="INVALID_INPUT")
-        call("gqac_context_bind_output", lease.pointer, name.encode("utf-8"), array.ctypes.data,
-             array.nbytes)
+        encoded = text(name)
         bound[name] = array
-    return bound
+        call("gqac_context_bind_output", lease.pointer, encoded, array.ctypes.data, array.nbytes)
 
 
 class _Call:
@@ -85,8 +81,8 @@ class _Call:
                 for name, value in inputs.items()]
         self.kept = [kept for _, kept in made]
         self.inputs = (c.gqac_tensor * len(made))(*[tensor for tensor, _ in made])
-        self.input_names, self.names = _names(inputs), names
-        self.output_names = _names(names)
+        self.input_names, self.names = text_array(inputs), names
+        self.output_names = text_array(names)
         self.outputs = (c.gqac_tensor * len(names))()
 
     def run(self, lease: Lease) -> None:

@@ -12,7 +12,7 @@ from . import _declarations as c
 from ._errors import Error, UsageError, from_diag
 from ._generate import sampling
 from ._library import (Handle, Owner, call, decode, id_array, lib, make, no_option, out_pointer,
-                       take_text, text)
+                       take_text, text, text_array)
 
 if TYPE_CHECKING:
     from ._model import Model
@@ -267,7 +267,7 @@ class Scheduler(Owner):
     def _reply(self, stop: list[str]) -> Handle | None:
         if not self.model.settings.has_tokenizer:
             return None
-        stops = (ctypes.c_char_p * len(stop))(*[s.encode("utf-8") for s in stop])
+        stops = text_array(stop)
         made = out_pointer()
         with self.model.texts as texts:
             call("gqac_reply_create", texts, len(stop), stops, ctypes.byref(made))

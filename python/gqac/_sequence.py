@@ -245,8 +245,9 @@ def _step(lease: Lease, items: list[Item]) -> list[Floats]:
     try:
         pairs = []
         for item in items:
-            pairs.append(item.fill(item.sequence._handle.__enter__()))
+            pointer = item.sequence._handle.__enter__()
             used.append(item.sequence._handle)
+            pairs.append(item.fill(pointer))
         array = (c.gqac_step_item * len(items))(*[pair[0] for pair in pairs])
         call("gqac_step", lease.pointer, len(items), array)
         return [_logits(lease, i) for i in range(len(items))]

@@ -71,9 +71,9 @@ typedef struct gqac_equiv_report {
 /* Every field that is 0 or NULL has its default. What it points to must outlive the gqac_equiv. */
 typedef struct gqac_equiv_options {
     size_t size;
-    int64_t tokens;     /* number of tokens of the first sequence; 0: 64, with BAKED after those of
-                           the prefix */
-    const int64_t *ids; /* [tokens]; NULL: generated */
+    int64_t tokens;     /* number of tokens of the first sequence; 0: 64, without ids (with BAKED
+                           after those of the prefix) */
+    const int64_t *ids; /* [tokens], at least one; NULL: generated */
     const float *embeddings; /* [tokens, E], for a model that takes embeddings; NULL: generated */
     /* Plans: `random` > 0: so many random lists of chunks; else n_chunks > 0: these chunks, and a
      * last one with what they leave; else every split into two calls, all tokens in one call, and
@@ -102,10 +102,10 @@ typedef struct gqac_equiv_options {
 
 typedef struct gqac_equiv gqac_equiv;
 /* Prepares a proof; the caller frees *equiv, before the programs. OUT_OF_RANGE: a number is
- * negative, an id is not in the vocabulary, or the chunks have more tokens than there are; USAGE: a
- * kind of cache is unknown, a program is stateless, or, with BAKED, nothing is baked for a kind;
- * UNSUPPORTED: the vocabulary is not fixed, or
- * the model cannot have a kind; IO: with `fresh`, no folder can be made in $TMPDIR (or /tmp). */
+ * negative, `ids` is given without a token, an id is not in the vocabulary, or the chunks have more
+ * tokens than there are; USAGE: a kind of cache is unknown, a program is stateless, or, with BAKED,
+ * nothing is baked for a kind; UNSUPPORTED: the vocabulary is not fixed, or the model cannot have a
+ * kind; IO: with `fresh`, no folder can be made in $TMPDIR (or /tmp). */
 GQAC_API gqac_status gqac_equiv_create(const gqac_program *program,
                                        const gqac_equiv_options *options, gqac_equiv **equiv,
                                        gqac_diag *diag);

@@ -88,6 +88,8 @@ static gqac_status fill(equiv *e, const gqac_program *program, const gqac_equiv_
     GQAC_TRY(
         gqac_sized_take(&e->options, sizeof e->options, options, "gqac_equiv_options", e->diag));
     gqac_equiv_options *o = &e->options;
+    if (o->ids && o->tokens < 1)
+        GQAC_FAIL(e->diag, GQAC_OUT_OF_RANGE, "a proof of given ids needs at least one token");
     o->batch = o->batch ? o->batch : 1;
     e->program = program;
     if (o->via == GQAC_EQUIV_BAKED)

@@ -221,11 +221,13 @@ gqac_status equiv_reference(equiv *e, const char *kv) {
     if (!strcmp(profile, e->profile))
         return GQAC_OK;
     const bool same = !strcmp(profile, gqac_program_profile(e->program));
+    *e->profile = '\0'; /* a failed run leaves no reference rows */
     free_kv(e);
     GQAC_TRY(equiv_context(e, e->reference, 1, &context));
     const gqac_status status = reference_rows(e, context, same ? NULL : kv);
     gqac_context_free(context);
-    memcpy(e->profile, profile, sizeof profile);
+    if (status == GQAC_OK)
+        memcpy(e->profile, profile, sizeof profile);
     return status;
 }
 

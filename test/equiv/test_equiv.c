@@ -82,6 +82,8 @@ static void errors(void) {
     refused(&o, GQAC_OUT_OF_RANGE, "chunk 1 has 3 tokens, but 2 of 4 are left");
     o = (gqac_equiv_options){.size = sizeof o, .tokens = 2, .ids = ids};
     refused(&o, GQAC_OUT_OF_RANGE, "99999");
+    o.tokens = 0;
+    refused(&o, GQAC_OUT_OF_RANGE, "at least one token");
     o = (gqac_equiv_options){.size = sizeof o, .tokens = -1};
     refused(&o, GQAC_OUT_OF_RANGE, "out of range");
     o = (gqac_equiv_options){.size = sizeof o, .n_kv = 1, .kv = kinds};
@@ -110,6 +112,24 @@ static void stopped(void) {
     CU_ASSERT_EQUAL(gqac_equiv_run(equiv, &diag), GQAC_ABORTED);
     CU_ASSERT_EQUAL(gqac_equiv_get_report(equiv)->ran, 3);
     CU_ASSERT_EQUAL(gqac_equiv_run(equiv, &diag), GQAC_USAGE);
+    gqac_equiv_free(equiv);
+    close_model();
+}
+
+/* Reference bits of a run that was ended are not taken for whole ones. */
+static void stopped_in_the_reference(void) {
+    gqac_equiv *equiv = NULL;
+    const gqac_monitor monitor = {
+        .size = sizeof monitor, .abort = gqac_stop_requested, .arg = &stop};
+    const gqac_equiv_options o = {.size = sizeof o, .tokens = 8, .monitor = &monitor};
+    open_model();
+    stop = true;
+    CU_ASSERT_EQUAL_FATAL(gqac_equiv_create(program, &o, &equiv, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL(gqac_equiv_run(equiv, &diag), GQAC_ABORTED);
+    stop = false;
+    CU_ASSERT_EQUAL(gqac_equiv_run(equiv, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL(gqac_equiv_get_report(equiv)->ran, 9);
+    CU_ASSERT_EQUAL(gqac_equiv_get_report(equiv)->differing, 0);
     gqac_equiv_free(equiv);
     close_model();
 }
@@ -159,6 +179,7 @@ int main(int argc, char **argv) {
         {"splits, threads, kinds and hits make the plans", plans},
         {"wrong options are refused", errors},
         {"a flag ends a proof", stopped},
+        {"a reference that is ended is made anew", stopped_in_the_reference},
 #ifdef GQAC_TEST_ALLOC
         {"a failed allocation is an error", no_memory},
 #endif

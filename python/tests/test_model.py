@@ -263,6 +263,7 @@ def test_scheduler_gives_the_answers_of_requests_alone(model):
             scheduler.submit(ids=[])
         with pytest.raises(gqac.InputError, match="1000000"):
             scheduler.submit(ids=[10 ** 6]).result()
+        scheduler.submit("He", max_new_tokens=1).result()  # statistics are those of earlier steps
         assert scheduler.statistics.ended >= 4
 
 

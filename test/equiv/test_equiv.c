@@ -171,7 +171,7 @@ static void comparison(void) {
     for (int i = 0; i < 5; i++)
         CU_ASSERT_TRUE(first[i] >= 0 && first[i] < 100);
     CU_ASSERT_STRING_EQUAL(gqac_equiv_via_name(GQAC_EQUIV_PREFIX), "prefix");
-    CU_ASSERT_PTR_NULL(gqac_equiv_via_name(5));
+    CU_ASSERT_PTR_NULL(gqac_equiv_via_name(GQAC_EQUIV_BAKED + 1));
 }
 
 int main(int argc, char **argv) {

@@ -308,7 +308,7 @@ static bool cancel_within(void *arg) {
 /* A cancelled prompt ends within the step that computes it, once in a call; a cancelled answer ends
  * after the step. The others have their bits. */
 static void cancelled_within(void) {
-    rig r = rig_open(LLAMA, 0, 2);
+    rig r = rig_open(LLAMA, 0, 1);
     gqac_scheduler *s = rig_scheduler(&r, 64, 4, NULL);
     client first = rig_client(90, 5, 1), answer = rig_client(5, 40, 2),
            other = rig_client(6, 20, 3), second = rig_client(80, 5, 4);

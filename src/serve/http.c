@@ -372,6 +372,7 @@ void *http_user(const http_exchange *x) {
 
 /* ---- its reply ----------------------------------------------------------- */
 
+/* The phrase of RFC 9110 for a status; what a request lacks is in the body of the reply. */
 static const char *reason(int status) {
     static const struct {
         int status;

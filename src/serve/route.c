@@ -197,7 +197,8 @@ static void apply_template(serve *s, http_exchange *x, const json_t *root, const
 static void embeddings(serve *s, http_exchange *x, const json_t *root, const char *tenant) {
     problem p;
     (void)root, (void)tenant;
-    problem_set(&p, 501, "unsupported", NULL, "the model has no hidden states, so no embeddings");
+    problem_set(&p, 501, "unsupported", NULL,
+                "this server computes no embeddings: it runs models for their logits only");
     route_problem(s, x, &p);
 }
 

@@ -204,16 +204,6 @@ bool ask_ids(const json_t *list, int64_t vocabulary, const char *name, prompt *o
 
 /* ---- shape.c, shape_*.c: the JSON of replies ----------------------------- */
 
-struct job_shape {
-    const char *path;
-    const char *prefix; /* of ids */
-    bool (*ask)(job *j, problem *p);
-    json_t *(*whole)(job *j);
-    /* Sends what is new of a stream; `last`: all legs have ended. False: the client reads too
-     * slowly. */
-    bool (*stream)(job *j, bool last);
-};
-extern const job_shape shape_chat, shape_completion, shape_response;
 /* What the HTTP thread takes from a leg: the text and tokens since the last call. */
 typedef struct fresh {
     char *text;
@@ -223,6 +213,23 @@ typedef struct fresh {
     bool last;   /* nothing more follows */
     bool failed; /* no memory: nothing was taken */
 } fresh;
+struct job_shape {
+    const char *path;
+    const char *prefix; /* of ids */
+    bool (*ask)(job *j, problem *p);
+    json_t *(*whole)(job *j);
+    /* Sends what is new of a stream; `last`: all legs have ended. False: the client reads too
+     * slowly. */
+    bool (*stream)(job *j, bool last);
+    /* Of replies that are a list of choices (shape_choices.c): "object" of a whole reply and of a
+     * chunk, and the JSON of what is new of an answer. */
+    const char *object, *chunk;
+    json_t *(*choice)(leg *l, const fresh *f, bool whole);
+};
+extern const job_shape shape_chat, shape_completion, shape_response;
+/* whole and stream of replies that are a list of choices. */
+json_t *shape_choices(job *j);
+bool shape_stream_choices(job *j, bool last);
 /* The caller frees it with shape_free. */
 fresh shape_take(leg *l);
 void shape_free(fresh *f);
@@ -237,12 +244,6 @@ void shape_add_ids(json_t *choice, const leg *l, const fresh *f, bool with_promp
 json_t *shape_verified(const job *j);
 /* A log-probability; JSON has no infinity, so that of an impossible id is -9999. */
 json_t *shape_real(double value);
-/* Chunks of streams that have no choices; `chunk` makes one of a list of choices. */
-typedef json_t *shape_chunk(const job *j, json_t *choices);
-/* How much of the prompt is computed, if that is wanted and new. */
-bool shape_progress(job *j, shape_chunk *chunk);
-/* Verification and usage, if they are wanted, and the end. */
-bool shape_stream_end(job *j, shape_chunk *chunk);
 /* Sends "data: VALUE\n\n"; the value is freed. */
 bool shape_send(job *j, const char *event, json_t *value);
 /* A text that may end in the middle of a character, as JSON. */

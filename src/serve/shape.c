@@ -133,31 +133,3 @@ bool shape_send(job *j, const char *event, json_t *value) {
     free(text);
     return sent;
 }
-
-bool shape_progress(job *j, shape_chunk *chunk) {
-    pthread_mutex_lock(&j->server->lock);
-    const bool fresh = j->progress && j->progressed;
-    const int64_t done = j->done, total = j->total, reused = j->prompts[0].reused;
-    j->progressed = false;
-    pthread_mutex_unlock(&j->server->lock);
-    if (!fresh)
-        return true;
-    json_t *reply = chunk(j, json_array());
-    json_object_set_new(reply, "prompt_progress",
-                        json_pack("{s:I, s:I, s:I}", "total", (json_int_t)total, "cache",
-                                  (json_int_t)reused, "processed", (json_int_t)done));
-    return shape_send(j, "", reply);
-}
-
-bool shape_stream_end(job *j, shape_chunk *chunk) {
-    static const char done[] = "data: [DONE]\n\n";
-    if (j->usage || j->verify) {
-        json_t *reply = chunk(j, json_array());
-        json_object_set_new(reply, "usage", j->usage ? shape_usage(j) : json_null());
-        if (j->verify)
-            json_object_set_new(reply, "verify_cache", shape_verified(j));
-        if (!shape_send(j, "", reply))
-            return false;
-    }
-    return http_stream_send(j->x, done, sizeof done - 1);
-}

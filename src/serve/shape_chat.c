@@ -1,6 +1,5 @@
 /* Replies of /v1/chat/completions. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "serve/serve_impl.h"
 
@@ -38,9 +37,8 @@ static json_t *scores_json(const serve *s, const fresh *f) {
     return json_pack("{s:o, s:n}", "content", list, "refusal");
 }
 
-/* A choice whose message, or part of one, is under `name`. */
-static json_t *choice_json(leg *l, const fresh *f, const char *name) {
-    const bool whole = !strcmp(name, "message");
+/* A choice with a message, or with what is new of one. */
+static json_t *choice_json(leg *l, const fresh *f, bool whole) {
     json_t *message = json_object();
     if (!l->begun)
         json_object_set_new(message, "role", json_string("assistant"));
@@ -49,8 +47,8 @@ static json_t *choice_json(leg *l, const fresh *f, const char *name) {
     if (whole)
         json_object_set_new(message, "refusal", json_null());
     json_t *choice =
-        json_pack("{s:i, s:o, s:o, s:s?}", "index", l->index, name, message, "logprobs",
-                  l->owner->scores ? scores_json(l->owner->server, f) : json_null(),
+        json_pack("{s:i, s:o, s:o, s:s?}", "index", l->index, whole ? "message" : "delta", message,
+                  "logprobs", l->owner->scores ? scores_json(l->owner->server, f) : json_null(),
                   "finish_reason", f->last ? shape_finish(l) : NULL);
     if (choice)
         shape_add_ids(choice, l, f, !l->begun);
@@ -59,52 +57,11 @@ static json_t *choice_json(leg *l, const fresh *f, const char *name) {
     return choice;
 }
 
-static json_t *object_json(const job *j, const char *object, json_t *choices) {
-    return json_pack("{s:s, s:s, s:I, s:s, s:s, s:o}", "id", j->id, "object", object, "created",
-                     (json_int_t)j->created, "model", j->server->model.name, "system_fingerprint",
-                     j->server->fingerprint, "choices", choices);
-}
-
-static json_t *chunk_json(const job *j, json_t *choices) {
-    return object_json(j, "chat.completion.chunk", choices);
-}
-
-static json_t *whole(job *j) {
-    json_t *choices = json_array();
-    for (int i = 0; i < j->n_answers; i++) {
-        fresh f = shape_take(&j->legs[i]);
-        if (f.failed) {
-            json_decref(choices);
-            return NULL;
-        }
-        json_array_append_new(choices, choice_json(&j->legs[i], &f, "message"));
-        shape_free(&f);
-    }
-    json_t *reply = object_json(j, "chat.completion", choices);
-    json_object_set_new(reply, "usage", shape_usage(j));
-    if (j->verify)
-        json_object_set_new(reply, "verify_cache", shape_verified(j));
-    return reply;
-}
-
-static bool send_choice(job *j, leg *l) {
-    fresh f = shape_take(l);
-    bool sent = !f.failed;
-    if (sent && !l->finished && (f.n || f.length || f.last)) {
-        json_t *reply = chunk_json(j, json_pack("[o]", choice_json(l, &f, "delta")));
-        if (j->usage)
-            json_object_set_new(reply, "usage", json_null());
-        sent = shape_send(j, "", reply);
-    }
-    shape_free(&f);
-    return sent;
-}
-
-static bool stream(job *j, bool last) {
-    for (int i = 0; i < j->n_answers; i++)
-        if (!send_choice(j, &j->legs[i]))
-            return false;
-    return shape_progress(j, chunk_json) && (!last || shape_stream_end(j, chunk_json));
-}
-
-const job_shape shape_chat = {"/v1/chat/completions", "chatcmpl-", ask_chat, whole, stream};
+const job_shape shape_chat = {.path = "/v1/chat/completions",
+                              .prefix = "chatcmpl-",
+                              .ask = ask_chat,
+                              .whole = shape_choices,
+                              .stream = shape_stream_choices,
+                              .object = "chat.completion",
+                              .chunk = "chat.completion.chunk",
+                              .choice = choice_json};

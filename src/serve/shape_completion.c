@@ -78,8 +78,9 @@ static void add_answer(leg *l, const fresh *f, lists *all) {
     }
 }
 
-/* A choice with what is new of an answer. */
-static json_t *choice_json(leg *l, const fresh *f) {
+/* A choice with what is new of an answer; whole replies and chunks have the same form. */
+static json_t *choice_json(leg *l, const fresh *f, bool whole) {
+    (void)whole;
     const job *j = l->owner;
     const bool echo = j->echo && !l->begun;
     lists all = {json_array(), json_array(), json_array(), json_array()};
@@ -110,48 +111,11 @@ static json_t *choice_json(leg *l, const fresh *f) {
     return choice;
 }
 
-static json_t *reply_json(const job *j, json_t *choices) {
-    return json_pack("{s:s, s:s, s:I, s:s, s:s, s:o}", "id", j->id, "object", "text_completion",
-                     "created", (json_int_t)j->created, "model", j->server->model.name,
-                     "system_fingerprint", j->server->fingerprint, "choices", choices);
-}
-
-static json_t *whole(job *j) {
-    json_t *choices = json_array();
-    for (int i = 0; i < j->n_answers; i++) {
-        fresh f = shape_take(&j->legs[i]);
-        if (f.failed) {
-            json_decref(choices);
-            return NULL;
-        }
-        json_array_append_new(choices, choice_json(&j->legs[i], &f));
-        shape_free(&f);
-    }
-    json_t *reply = reply_json(j, choices);
-    json_object_set_new(reply, "usage", shape_usage(j));
-    if (j->verify)
-        json_object_set_new(reply, "verify_cache", shape_verified(j));
-    return reply;
-}
-
-static bool send_choice(job *j, leg *l) {
-    fresh f = shape_take(l);
-    bool sent = !f.failed;
-    if (sent && !l->finished && (f.n || f.length || f.last)) {
-        json_t *reply = reply_json(j, json_pack("[o]", choice_json(l, &f)));
-        if (j->usage)
-            json_object_set_new(reply, "usage", json_null());
-        sent = shape_send(j, "", reply);
-    }
-    shape_free(&f);
-    return sent;
-}
-
-static bool stream(job *j, bool last) {
-    for (int i = 0; i < j->n_answers; i++)
-        if (!send_choice(j, &j->legs[i]))
-            return false;
-    return shape_progress(j, reply_json) && (!last || shape_stream_end(j, reply_json));
-}
-
-const job_shape shape_completion = {"/v1/completions", "cmpl-", ask_completion, whole, stream};
+const job_shape shape_completion = {.path = "/v1/completions",
+                                    .prefix = "cmpl-",
+                                    .ask = ask_completion,
+                                    .whole = shape_choices,
+                                    .stream = shape_stream_choices,
+                                    .object = "text_completion",
+                                    .chunk = "text_completion",
+                                    .choice = choice_json};

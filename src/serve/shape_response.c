@@ -248,4 +248,8 @@ static bool stream(job *j, bool last) {
     return sent && (!last || send_end(j));
 }
 
-const job_shape shape_response = {"/v1/responses", "resp_", ask_response, whole, stream};
+const job_shape shape_response = {.path = "/v1/responses",
+                                  .prefix = "resp_",
+                                  .ask = ask_response,
+                                  .whole = whole,
+                                  .stream = stream};

@@ -270,6 +270,7 @@ class Served(Case):
         with self.assertRaises(openai.InternalServerError) as caught:
             self.client.embeddings.create(model="x", input="x")
         self.assertEqual(caught.exception.status_code, 501)
+        self.assertIn("embeddings", caught.exception.message)
         reply = ask(model="x", messages=hello, max_tokens=1, extra_body={"unknown": {"a": [1]}})
         self.assertEqual(reply.usage.completion_tokens, 1)
 

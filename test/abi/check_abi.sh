@@ -5,13 +5,19 @@
 #   check_abi.sh --accept   writes gqac.abi anew, which announces the difference, and the declarations
 #                           of the Python package
 set -euo pipefail
-skip() { echo "$1"; exit 77; }
+# Skipped where the comparison cannot be made or would say nothing of the interface: each call has
+# its reason.
+skip() { echo "skipped: $1"; exit 77; }
 here=$(cd "$(dirname "$0")" && pwd)
 build=${GQAC_BUILD_DIR:-$here/../../build/release}
 library="$build/libgqac.so"
+# The comparison is abidiff's.
 command -v abidiff >/dev/null || skip "no abidiff; ./dev deps installs abigail-tools"
+# A library with a sanitizer exports its run time's symbols, and has other sizes.
 [ "${GQAC_SANITIZED:-0}" = 0 ] || skip "the run time of a sanitizer is part of this library"
+# Sizes and alignments in the dump are those of one architecture.
 [ "$(uname -m)" = x86_64 ] || skip "gqac.abi is that of x86-64"
+# The dump is made of debug information, in which clang describes the same types otherwise.
 grep -q '^CMAKE_C_COMPILER:.*\(gcc\|cc\)$' "$build/CMakeCache.txt" ||
   skip "gqac.abi is that of gcc, which describes types in its own way"
 work=$(mktemp -d)

@@ -36,6 +36,32 @@ static inline gqac_sequence *rig_sequence(const gqac_program *program, int64_t f
     return sequence;
 }
 
+/* In memory. */
+static inline gqac_store *rig_store(const gqac_program *program, int64_t budget,
+                                    int64_t tenant_budget) {
+    gqac_diag diag;
+    gqac_store *store = NULL;
+    gqac_store_options options;
+    gqac_store_options_init(&options);
+    options.budget = budget;
+    options.tenant_budget = tenant_budget;
+    CU_ASSERT_EQUAL_FATAL(gqac_store_create(program, &options, &store, &diag), GQAC_OK);
+    return store;
+}
+
+/* With a folder, whose files may take that many bytes. */
+static inline gqac_store *rig_folder_store(const gqac_program *program, const char *folder,
+                                           int64_t folder_budget) {
+    gqac_diag diag;
+    gqac_store *store = NULL;
+    gqac_store_options options;
+    gqac_store_options_init(&options);
+    options.folder = folder;
+    options.folder_budget = folder_budget;
+    CU_ASSERT_EQUAL_FATAL(gqac_store_create(program, &options, &store, &diag), GQAC_OK);
+    return store;
+}
+
 static inline gqac_store_statistics rig_counts(gqac_store *store) {
     gqac_diag diag;
     gqac_store_statistics s = {.size = sizeof s};

@@ -19,16 +19,6 @@ enum { N = 150, PATH = 512 };
 static gqac_diag diag;
 static char folder[64], path[PATH];
 
-static gqac_store *new_store(const gqac_program *program, int64_t budget) {
-    gqac_store *store = NULL;
-    gqac_store_options options;
-    gqac_store_options_init(&options);
-    options.folder = folder;
-    options.folder_budget = budget;
-    CU_ASSERT_EQUAL_FATAL(gqac_store_create(program, &options, &store, &diag), GQAC_OK);
-    return store;
-}
-
 static void make_folder(void) {
     snprintf(folder, sizeof folder, "/tmp/gqac-folder-XXXXXX");
     CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(folder));
@@ -64,7 +54,7 @@ static int64_t visit(const char *model, const char *tenant, const int64_t *ids, 
                      int64_t budget, uint64_t *bits, gqac_store_statistics *counts) {
     gqac_program *p = rig_program(model, "cpu");
     gqac_context *context = rig_context(p);
-    gqac_store *store = new_store(p, budget);
+    gqac_store *store = rig_folder_store(p, folder, budget);
     gqac_sequence *s = NULL;
     int64_t reused = 0;
     CU_ASSERT_EQUAL_FATAL(gqac_store_open(store, tenant, ids, n, NULL, &s, &reused, &diag),

@@ -2,7 +2,7 @@
  * tenant that floods the store does not remove what others use. */
 #include "base/table.h"
 #include "runtime/program.h"
-#include "unit.h"
+#include "runtime/rig.h"
 
 #include <gqac/gqac.h>
 #include <string.h>
@@ -10,35 +10,6 @@
 enum { N = 150 };
 
 static gqac_diag diag;
-
-static gqac_program *open_program(const char *model) {
-    gqac_options options;
-    gqac_program *program = NULL;
-    gqac_options_init(&options);
-    CU_ASSERT_EQUAL_FATAL(gqac_program_open(unit_path(model), &options, &program, &diag), GQAC_OK);
-    return program;
-}
-
-static gqac_store *new_store(const gqac_program *program, int64_t budget, int64_t tenant_budget) {
-    gqac_store *store = NULL;
-    gqac_store_options options;
-    gqac_store_options_init(&options);
-    options.budget = budget;
-    options.tenant_budget = tenant_budget;
-    CU_ASSERT_EQUAL_FATAL(gqac_store_create(program, &options, &store, &diag), GQAC_OK);
-    return store;
-}
-
-static gqac_store_statistics statistics(gqac_store *store) {
-    gqac_store_statistics s = {.size = sizeof s};
-    CU_ASSERT_EQUAL_FATAL(gqac_store_get_statistics(store, &s, &diag), GQAC_OK);
-    return s;
-}
-
-static void make_ids(int64_t *ids, int64_t n, int seed) {
-    for (int64_t i = 0; i < n; i++)
-        ids[i] = (i * (31 + 2 * seed) + seed * 17 + i / 5) % 250;
-}
 
 static uint64_t feed(gqac_context *context, gqac_sequence *s, const int64_t *ids, int64_t n) {
     int64_t rows = 0, width = 0;
@@ -51,9 +22,9 @@ static uint64_t feed(gqac_context *context, gqac_sequence *s, const int64_t *ids
 
 /* Two sequences that both missed, with `same` common tokens; then both again, from the store. */
 static void twice(const char *model, const char *kv, int64_t same, int64_t first, int64_t blocks) {
-    gqac_program *p = open_program(model);
+    gqac_program *p = rig_program(model, "cpu");
     gqac_context *context = NULL;
-    gqac_store *store = new_store(p, 0, 0);
+    gqac_store *store = rig_store(p, 0, 0);
     gqac_sequence *s[2] = {NULL, NULL};
     int64_t ids[2][N], reused = -1;
     uint64_t bits[2];
@@ -61,7 +32,7 @@ static void twice(const char *model, const char *kv, int64_t same, int64_t first
     const gqac_sequence_options options = {.size = sizeof options, .kv = kv};
     CU_ASSERT_EQUAL_FATAL(gqac_context_create(p, 1, &context, &diag), GQAC_OK);
     for (int i = 0; i < 2; i++) {
-        make_ids(ids[i], N, 1);
+        rig_ids(ids[i], N, 1);
         for (int64_t k = same; k < N; k++)
             ids[i][k] = (ids[i][k] + i) % 250;
         CU_ASSERT_EQUAL_FATAL(
@@ -72,7 +43,7 @@ static void twice(const char *model, const char *kv, int64_t same, int64_t first
         bits[i] = feed(context, s[i], ids[i], n[i]);
     for (int i = 0; i < 2; i++)
         gqac_sequence_free(s[i]);
-    const gqac_store_statistics x = statistics(store);
+    const gqac_store_statistics x = rig_counts(store);
     CU_ASSERT_EQUAL(x.blocks, blocks);
     CU_ASSERT_EQUAL((int64_t)kv_pool_blocks_in_use(p->pool), blocks);
     CU_ASSERT(x.misses == 2 && x.computed_tokens == first + N);
@@ -84,7 +55,7 @@ static void twice(const char *model, const char *kv, int64_t same, int64_t first
         gqac_sequence_free(s[i]);
     }
     gqac_store_evict(store, 0);
-    CU_ASSERT(statistics(store).bytes == 0 && !kv_pool_blocks_in_use(p->pool));
+    CU_ASSERT(rig_counts(store).bytes == 0 && !kv_pool_blocks_in_use(p->pool));
     gqac_store_free(store);
     gqac_context_free(context);
     gqac_program_free(p);
@@ -108,7 +79,7 @@ static int64_t visit(gqac_store *store, gqac_context *context, const char *tenan
                      int64_t n) {
     int64_t ids[N], reused = 0;
     gqac_sequence *s = NULL;
-    make_ids(ids, n, seed);
+    rig_ids(ids, n, seed);
     CU_ASSERT_EQUAL_FATAL(gqac_store_open(store, tenant, ids, n, NULL, &s, &reused, &diag),
                           GQAC_OK);
     feed(context, s, ids + reused, n - reused);
@@ -119,14 +90,14 @@ static int64_t visit(gqac_store *store, gqac_context *context, const char *tenan
 /* The tokens that one tenant reuses, while another sends `flood` prompts between its own. */
 static int64_t reused_beside(const gqac_program *p, gqac_context *context, int64_t budget,
                              int64_t tenant_budget, int flood) {
-    gqac_store *store = new_store(p, budget, tenant_budget);
+    gqac_store *store = rig_store(p, budget, tenant_budget);
     int64_t reused = 0;
     for (int i = 0, other = 100; i < 40; i++) {
         reused += visit(store, context, "steady", i * i % 7, 60 + i % 5);
         for (int k = 0; k < flood; k++)
             visit(store, context, "flood", other++, N);
     }
-    CU_ASSERT(statistics(store).bytes <= budget && (!flood || statistics(store).evictions > 50));
+    CU_ASSERT(rig_counts(store).bytes <= budget && (!flood || rig_counts(store).evictions > 50));
     gqac_store_free(store);
     return reused;
 }
@@ -134,7 +105,7 @@ static int64_t reused_beside(const gqac_program *p, gqac_context *context, int64
 /* A tenant at its budget leaves another at least 95 % of the tokens that it reuses alone; without a
  * budget for each it does not. */
 static void flooded(void) {
-    gqac_program *p = open_program("models/tiny-gqa/model.onnx");
+    gqac_program *p = rig_program("models/tiny-gqa/model.onnx", "cpu");
     gqac_context *context = NULL;
     gqac_memory memory = {.size = sizeof memory};
     CU_ASSERT_EQUAL_FATAL(gqac_context_create(p, 1, &context, &diag), GQAC_OK);

@@ -1,7 +1,7 @@
 /* A store whose disk is slow: while a file of its folder is read or written, other threads look
  * prompts up. And threads that read, write and remove files at the same time. */
 #include "base/table.h"
-#include "unit.h"
+#include "runtime/rig.h"
 
 #include <dirent.h>
 #include <gqac/gqac.h>
@@ -56,26 +56,6 @@ ssize_t __wrap_pread(int fd, void *data, size_t n, off_t at) {
 
 /* ---- helpers ------------------------------------------------------------- */
 
-static gqac_program *open_program(void) {
-    gqac_options options;
-    gqac_program *program = NULL;
-    gqac_options_init(&options);
-    CU_ASSERT_EQUAL_FATAL(
-        gqac_program_open(unit_path("models/tiny-gqa/model.onnx"), &options, &program, &diag),
-        GQAC_OK);
-    return program;
-}
-
-static gqac_store *new_store(const gqac_program *program, int64_t budget) {
-    gqac_store *store = NULL;
-    gqac_store_options options;
-    gqac_store_options_init(&options);
-    options.folder = folder;
-    options.folder_budget = budget;
-    CU_ASSERT_EQUAL_FATAL(gqac_store_create(program, &options, &store, &diag), GQAC_OK);
-    return store;
-}
-
 static void make_folder(void) {
     snprintf(folder, sizeof folder, "/tmp/gqac-slow-XXXXXX");
     CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(folder));
@@ -94,11 +74,6 @@ static void remove_folder(void) {
     CU_ASSERT_EQUAL(rmdir(folder), 0);
 }
 
-static void make_ids(int64_t *ids, int64_t n, int seed) {
-    for (int64_t i = 0; i < n; i++)
-        ids[i] = (i * (31 + 2 * seed) + seed * 17 + i / 5) % 250;
-}
-
 /* Computes n ids of a seed through the store; returns the bits of the logits, 0 on failure. `save`:
  * writes the file as well. In threads CUnit is not called. */
 static uint64_t visit(gqac_store *store, gqac_context *context, int seed, int64_t n, bool save,
@@ -107,7 +82,7 @@ static uint64_t visit(gqac_store *store, gqac_context *context, int seed, int64_
     gqac_diag own = {0};
     gqac_sequence *s = NULL;
     uint64_t bits = 0;
-    make_ids(ids, n, seed);
+    rig_ids(ids, n, seed);
     if (gqac_store_open(store, NULL, ids, n, NULL, &s, reused, &own) == GQAC_OK &&
         gqac_sequence_append(context, s, ids + *reused, n - *reused, 1, &own) == GQAC_OK &&
         (!save || gqac_store_save(store, NULL, s, &own) == GQAC_OK)) {
@@ -139,7 +114,7 @@ static void *visit_slowly(void *arg) {
 /* While another thread reads or writes the file of seed 1, prompts are found in memory and in other
  * files. */
 static void look_up_beside(bool save) {
-    gqac_program *p = open_program();
+    gqac_program *p = rig_program("models/tiny-gqa/model.onnx", "cpu");
     gqac_context *context = NULL;
     visitor v = {.first = 1, .save = save};
     pthread_t thread;
@@ -150,18 +125,18 @@ static void look_up_beside(bool save) {
     atomic_store(&gave_up, false);
     CU_ASSERT_EQUAL_FATAL(gqac_context_create(p, 1, &context, &diag), GQAC_OK);
     CU_ASSERT_EQUAL_FATAL(gqac_context_create(p, 1, &v.context, &diag), GQAC_OK);
-    gqac_store *before = new_store(p, 0);
+    gqac_store *before = rig_folder_store(p, folder, 0);
     for (int seed = save ? 2 : 1; seed < 4; seed++)
         CU_ASSERT(visit(before, context, seed, 100, true, &reused) != 0 && reused == 0);
     gqac_store_free(before);
-    v.store = new_store(p, 0);
+    v.store = rig_folder_store(p, folder, 0);
     CU_ASSERT(visit(v.store, context, 5, 100, false, &reused) != 0 && reused == 0);
     CU_ASSERT_EQUAL_FATAL(pthread_create(&thread, NULL, visit_slowly, &v), 0);
     while (sem_wait(&reached) != 0)
         continue;
     CU_ASSERT(visit(v.store, context, 5, 100, false, &reused) != 0 && reused == 99);
     CU_ASSERT(visit(v.store, context, 2, 100, true, &reused) != 0 && reused == 99);
-    make_ids(ids, N, 5);
+    rig_ids(ids, N, 5);
     CU_ASSERT_EQUAL(gqac_store_match(v.store, NULL, NULL, ids, 100), 100);
     gqac_store_statistics x = {.size = sizeof x};
     CU_ASSERT_EQUAL(gqac_store_get_statistics(v.store, &x, &diag), GQAC_OK);
@@ -205,7 +180,7 @@ static void *visit_often(void *arg) {
 
 /* Threads open, save and remove prompts of one folder, through two stores. */
 static void several_threads(void) {
-    gqac_program *p = open_program();
+    gqac_program *p = rig_program("models/tiny-gqa/model.onnx", "cpu");
     gqac_store *stores[2];
     visitor all[THREADS];
     pthread_t threads[THREADS];
@@ -216,12 +191,12 @@ static void several_threads(void) {
         all[i] = (visitor){.expected = expected, .first = i};
         CU_ASSERT_EQUAL_FATAL(gqac_context_create(p, 1, &all[i].context, &diag), GQAC_OK);
     }
-    gqac_store *alone = new_store(p, 0);
+    gqac_store *alone = rig_folder_store(p, folder, 0);
     for (int seed = 0; seed < 5; seed++)
         expected[seed] = visit(alone, all[0].context, seed, 60 + 10 * seed, false, &reused);
     gqac_store_free(alone);
     for (int i = 0; i < 2; i++)
-        stores[i] = new_store(p, 300000);
+        stores[i] = rig_folder_store(p, folder, 300000);
     for (int i = 0; i < THREADS; i++) {
         all[i].store = stores[i / 2];
         CU_ASSERT_EQUAL_FATAL(pthread_create(&threads[i], NULL, visit_often, &all[i]), 0);

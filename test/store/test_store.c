@@ -22,16 +22,6 @@ enum { SLOWER = 1 };
 
 static gqac_diag diag;
 
-static gqac_store *new_store(const gqac_program *program, int64_t budget, int64_t tenant_budget) {
-    gqac_store *store = NULL;
-    gqac_store_options options;
-    gqac_store_options_init(&options);
-    options.budget = budget;
-    options.tenant_budget = tenant_budget;
-    CU_ASSERT_EQUAL_FATAL(gqac_store_create(program, &options, &store, &diag), GQAC_OK);
-    return store;
-}
-
 static gqac_sequence *open_sequence(gqac_store *store, const char *tenant, const int64_t *ids,
                                     int64_t n, int64_t *reused) {
     gqac_sequence *s = NULL;
@@ -58,7 +48,7 @@ static void every_length(const char *model, bool states) {
     const uint64_t expected = rig_logits(context);
     gqac_sequence_free(cold);
     for (size_t i = 0; i < sizeof hits / sizeof *hits; i++) {
-        gqac_store *store = new_store(p, 0, 0);
+        gqac_store *store = rig_store(p, 0, 0);
         rig_ids(other, 180, 2);
         memcpy(other, ids, (size_t)hits[i] * sizeof *ids);
         other[hits[i]] = (ids[hits[i]] + 1) % 250;
@@ -99,7 +89,7 @@ static void lengths(void) {
 static void growing(void) {
     gqac_program *p = rig_program("models/tiny-gqa/model.onnx", "cpu");
     gqac_context *context = rig_context(p);
-    gqac_store *store = new_store(p, 0, 0);
+    gqac_store *store = rig_store(p, 0, 0);
     int64_t ids[200], reused = 0;
     rig_ids(ids, 200, 1);
     gqac_sequence *s = open_sequence(store, NULL, ids, 200, &reused);
@@ -125,7 +115,7 @@ static void growing(void) {
 static void keys(void) {
     gqac_program *p = rig_program("models/tiny-gqa/model.onnx", "cpu");
     gqac_context *context = rig_context(p);
-    gqac_store *store = new_store(p, 0, 0);
+    gqac_store *store = rig_store(p, 0, 0);
     static const char *const others[] = {"", "b", "aa", "A", "a ", "a\x01"};
     int64_t ids[100], reused = 0;
     rig_ids(ids, 100, 1);
@@ -169,7 +159,7 @@ static int64_t visit(gqac_store *store, gqac_context *context, const char *tenan
 static void eviction(void) {
     gqac_program *p = rig_program("models/tiny-gqa/model.onnx", "cpu");
     gqac_context *context = rig_context(p);
-    gqac_store *store = new_store(p, 0, 0);
+    gqac_store *store = rig_store(p, 0, 0);
     int64_t ids[LENGTH];
     for (int seed = 0; seed < 4; seed++)
         CU_ASSERT_EQUAL(visit(store, context, "a", seed, 100), 0);
@@ -190,7 +180,7 @@ static void eviction(void) {
     CU_ASSERT(rig_counts(store).bytes == 0 && rig_counts(store).evictions == 5);
     gqac_store_free(store);
 
-    store = new_store(p, all * 3 / 2, all / 2 + 1);
+    store = rig_store(p, all * 3 / 2, all / 2 + 1);
     for (int seed = 10; seed < 14; seed++)
         visit(store, context, "victim", seed, 40); /* a block each */
     for (int seed = 20; seed < 60; seed++)
@@ -207,7 +197,7 @@ static void eviction(void) {
 static void shared_prefixes(void) {
     gqac_program *p = rig_program("models/tiny-gqa/model.onnx", "cpu");
     gqac_context *context = rig_context(p);
-    gqac_store *store = new_store(p, 0, 0);
+    gqac_store *store = rig_store(p, 0, 0);
     int64_t ids[LENGTH], reused = 0;
     gqac_store_prefix found[4];
     for (int i = 0; i < 6; i++) {
@@ -421,7 +411,7 @@ static void at_random(const char *model, bool exact, int64_t blocks, uint64_t se
     oracle o = {.program = p, .exact = exact && !budget, .random = seed};
     live all[LIVE] = {0};
     o.context = rig_context(p);
-    o.store = new_store(p, budget, budget * 2 / 3);
+    o.store = rig_store(p, budget, budget * 2 / 3);
     for (int i = 0; i < steps / SLOWER; i++) {
         one_operation(&o, all);
         check_counts(&o, budget);
@@ -492,7 +482,7 @@ static void *work(void *arg) {
 static void several_threads(void) {
     gqac_program *p = rig_program("models/tiny-gqa/model.onnx", "cpu");
     gqac_context *context = rig_context(p);
-    gqac_store *store = new_store(p, 0, 0), *empty = new_store(p, 0, 0);
+    gqac_store *store = rig_store(p, 0, 0), *empty = rig_store(p, 0, 0);
     pthread_t threads[THREADS];
     worker workers[THREADS] = {{.store = store, .program = p}};
     for (int seed = 0; seed < 6; seed++) {
@@ -538,7 +528,7 @@ static void errors(void) {
     options.budget = 0;
     options.folder = "/nowhere/at/all";
     CU_ASSERT_EQUAL(gqac_store_create(p, &options, &store, &diag), GQAC_IO);
-    store = new_store(p, 0, 0);
+    store = rig_store(p, 0, 0);
     CU_ASSERT_EQUAL(gqac_store_open(store, NULL, ids, 0, NULL, &s, &reused, &diag),
                     GQAC_OUT_OF_RANGE);
     s = rig_sequence(q, 0);
@@ -561,7 +551,7 @@ static void memory_runs_out(void) {
     const size_t live = gqac_alloc_live();
     bool failed = true;
     for (size_t n = 1; failed; n++) {
-        gqac_store *store = new_store(p, 0, 0);
+        gqac_store *store = rig_store(p, 0, 0);
         gqac_sequence *s = NULL;
         CU_ASSERT_EQUAL(visit(store, context, NULL, 1, 70), 0);
         ids[40] = (int64_t)(n % 200);

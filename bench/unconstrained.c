@@ -18,7 +18,8 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
+
+#include "clock.h"
 
 #include "targets/cpu/level/vec.h"
 
@@ -49,12 +50,6 @@ typedef struct worker {
     atomic_int round, left;
     pthread_t ids[MOST_THREADS];
 } worker;
-
-static double now_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return 1e3 * (double)t.tv_sec + 1e-6 * (double)t.tv_nsec;
-}
 
 /* ---- threads ------------------------------------------------------------- */
 

@@ -22,7 +22,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+
+#include "clock.h"
+#include "worker.h"
 
 enum { MOST_INPUTS = 16, MOST_ROTATE = 64, MOST_SEQUENCES = 64 };
 
@@ -46,18 +48,6 @@ typedef struct worker {
     int64_t n_kept;
     gqac_diag diag;
 } worker;
-
-static double now_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return 1e3 * (double)t.tv_sec + 1e-6 * (double)t.tv_nsec;
-}
-
-static int failed(const worker *w) {
-    printf("failed %s: %s %s\n", gqac_status_name(w->diag.status), w->diag.what, w->diag.where);
-    fflush(stdout);
-    return 1;
-}
 
 /* Bytes of n elements. */
 static size_t bytes_of(const gqac_tensor *tensor, int64_t n) {
@@ -374,7 +364,7 @@ static int serve(worker *w, run_function *run) {
             double *ms = calloc((size_t)n + 1, sizeof *ms);
             for (long i = 0; ms && i < n; i++)
                 if (run(w, &ms[i]) != GQAC_OK)
-                    return failed(w);
+                    return failed_with(&w->diag);
             printf("times");
             for (long i = 0; ms && i < n; i++)
                 printf(" %.6f", ms[i]);
@@ -416,10 +406,10 @@ int main(int argc, char **argv) {
     const double began = now_ms();
     if (gqac_program_open(w.model, &options, &w.program, &w.diag) != GQAC_OK ||
         gqac_context_create(w.program, (int)w.threads, &w.context, &w.diag) != GQAC_OK)
-        return failed(&w);
+        return failed_with(&w.diag);
     const double opened = now_ms() - began;
     if (kind->open && kind->open(&w) != GQAC_OK)
-        return failed(&w);
+        return failed_with(&w.diag);
     const char *level = gqac_program_level(w.program);
     char profile[256];
     snprintf(profile, sizeof profile, "%s", gqac_program_profile(w.program));

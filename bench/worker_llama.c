@@ -18,7 +18,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+
+#include "clock.h"
 
 enum { MOST_ROTATE = 64, CONTEXT_BYTES = 64 << 20 };
 
@@ -36,12 +37,6 @@ typedef struct worker {
     struct llama_context *llama;
     struct llama_batch tokens_of_call;
 } worker;
-
-static double now_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return 1e3 * (double)t.tv_sec + 1e-6 * (double)t.tv_nsec;
-}
 
 static int fail(const char *what) {
     printf("failed %s\n", what);

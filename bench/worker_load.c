@@ -21,6 +21,9 @@
 #include <string.h>
 #include <time.h>
 
+#include "clock.h"
+#include "worker.h"
+
 enum { MOST_CLIENTS = 64 };
 
 typedef struct worker worker;
@@ -50,18 +53,6 @@ struct worker {
     bool failed;
     gqac_diag diag;
 };
-
-static double now_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return 1e3 * (double)t.tv_sec + 1e-6 * (double)t.tv_nsec;
-}
-
-static int failed(const worker *w) {
-    printf("failed %s: %s %s\n", gqac_status_name(w->diag.status), w->diag.what, w->diag.where);
-    fflush(stdout);
-    return 1;
-}
 
 /* ---- the plan ------------------------------------------------------------ */
 
@@ -291,14 +282,14 @@ int main(int argc, char **argv) {
     const double began = now_ms();
     if (!w.model || gqac_program_open(w.model, NULL, &w.program, &w.diag) != GQAC_OK ||
         gqac_context_create(w.program, (int)w.threads, &w.context, &w.diag) != GQAC_OK)
-        return failed(&w);
+        return failed_with(&w.diag);
     const char *level = gqac_program_level(w.program);
     printf("ready {\"version\": \"%s\", \"open_ms\": %.3f, \"level\": \"%s\"}\n", gqac_version(),
            now_ms() - began, level ? level : "scalar");
     fflush(stdout);
     while (fgets(line, sizeof line, stdin)) {
         if (!answer(&w, line))
-            return failed(&w);
+            return failed_with(&w.diag);
         fflush(stdout);
     }
     forget_plan(&w);

@@ -2,9 +2,9 @@
 # pytest and mypy on the Python package, with the library that GQAC_LIBRARY names.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-# A library with a sanitizer only loads into a program that has its run time, which Python has not.
+# A library with a sanitizer only loads into a program that has its run time, which Python lacks.
 if [ "${GQAC_SANITIZED:-0}" != 0 ]; then
-  echo "skipped: Python has not the run time of a sanitizer; python/tests/threads.py runs it under TSan"
+  echo "skipped: Python lacks the run time of a sanitizer; python/tests/threads.py runs it under TSan"
   exit 77
 fi
 export PYTHONPATH="$PWD/python" PYTHONDONTWRITEBYTECODE=1 MYPY_CACHE_DIR=build/mypy

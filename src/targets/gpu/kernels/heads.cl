@@ -116,6 +116,14 @@ static inline void put_coded(__local const float *x, __local float *lanes, __glo
  * places [2][count]: entry (a table of blocks, attend_common.cl), -1 for a row that is not
  * appended, and row of the block. */
 #define SLAB(i) __global uchar *s##i
+/* Sets the stream of the group, and its operands. */
+#define TAKE(i)                                                                                    \
+    s = shape.streams[i];                                                                          \
+    from = x##i;                                                                                   \
+    weight = weight##i;                                                                            \
+    cosines = cos##i;                                                                              \
+    sines = sin##i;                                                                                \
+    scale = scale##i;
 __kernel GROUP(HEADS_ITEMS) void heads_rows(
     __global const uchar *x0, __global const uchar *x1, __global const uchar *x2,
     __global const float *weight0, __global const float *weight1, __global const float *weight2,
@@ -131,25 +139,16 @@ __kernel GROUP(HEADS_ITEMS) void heads_rows(
                                        s8, s9, s10, s11, s12, s13, s14, s15};
     const int item = (int)get_local_id(0), row = (int)get_group_id(1);
     int head = (int)get_group_id(0);
-    heads_stream s = shape.streams[0];
-    __global const uchar *from = x0;
-    __global const float *weight = weight0, *cosines = cos0, *sines = sin0, *scale = scale0;
+    heads_stream s;
+    __global const uchar *from;
+    __global const float *weight, *cosines, *sines, *scale;
+    TAKE(0)
     if (head >= s.heads) {
         head -= s.heads;
-        s = shape.streams[1];
-        from = x1;
-        weight = weight1;
-        cosines = cos1;
-        sines = sin1;
-        scale = scale1;
+        TAKE(1)
         if (head >= s.heads) {
             head -= s.heads;
-            s = shape.streams[2];
-            from = x2;
-            weight = weight2;
-            cosines = cos2;
-            sines = sin2;
-            scale = scale2;
+            TAKE(2)
         }
     }
     if (row >= s.count || head >= s.heads)
@@ -221,4 +220,5 @@ __kernel GROUP(HEADS_ITEMS) void heads_rows(
         put_coded(done, lanes, second, &s, item);
     }
 }
+#undef TAKE
 #undef SLAB

@@ -25,7 +25,7 @@ typedef struct norm_shape {
     int32_t n, skip_rows, centred;
     int32_t has_skip, has_bias, has_beta, has_sum, has_mean, has_inv;
     int32_t weight_repeat, weight_count, beta_repeat, beta_count;
-    int32_t round_f16, round_bf16;
+    int32_t before_type;
     float epsilon;
 } norm_shape;
 
@@ -45,22 +45,22 @@ static gqac_status normalise(gpu_work *w, const target_call *call, const gpu_nor
     GQAC_TRY(result_out(w, r->sum, &sum));
     GQAC_TRY(result_out(w, r->mean, &mean));
     GQAC_TRY(result_out(w, r->inv, &inv));
-    const norm_shape shape = {.n = (int32_t)r->n,
-                              .skip_rows = r->skip ? (int32_t)r->skip_rows : 1,
-                              .centred = r->kind->centred,
-                              .has_skip = r->skip != NULL,
-                              .has_bias = r->bias != NULL,
-                              .has_beta = r->beta != NULL,
-                              .has_sum = r->sum != NULL,
-                              .has_mean = r->mean != NULL,
-                              .has_inv = r->inv != NULL,
-                              .weight_repeat = (int32_t)r->weight_period.repeat,
-                              .weight_count = (int32_t)r->weight_period.count,
-                              .beta_repeat = (int32_t)r->beta_period.repeat,
-                              .beta_count = (int32_t)r->beta_period.count,
-                              .round_f16 = r->kind->round_before && r->x->dtype == GQAC_F16,
-                              .round_bf16 = r->kind->round_before && r->x->dtype == GQAC_BF16,
-                              .epsilon = r->epsilon};
+    const norm_shape shape = {
+        .n = (int32_t)r->n,
+        .skip_rows = r->skip ? (int32_t)r->skip_rows : 1,
+        .centred = r->kind->centred,
+        .has_skip = r->skip != NULL,
+        .has_bias = r->bias != NULL,
+        .has_beta = r->beta != NULL,
+        .has_sum = r->sum != NULL,
+        .has_mean = r->mean != NULL,
+        .has_inv = r->inv != NULL,
+        .weight_repeat = (int32_t)r->weight_period.repeat,
+        .weight_count = (int32_t)r->weight_period.count,
+        .beta_repeat = (int32_t)r->beta_period.repeat,
+        .beta_count = (int32_t)r->beta_period.count,
+        .before_type = (int32_t)(r->kind->round_before ? gpu_type_of(r->x->dtype) : GPU_ROWS_F32),
+        .epsilon = r->epsilon};
     const gpu_grid grid = {.groups = {(size_t)r->rows, 1}, .items = {GQAC_LANES, 1}};
     const gpu_arg args[] = {GPU_ARG(x.handle),      GPU_ARG(skip.handle), GPU_ARG(bias.handle),
                             GPU_ARG(weight.handle), GPU_ARG(beta.handle), GPU_ARG(y.handle),
@@ -358,10 +358,10 @@ static gqac_status combine(gpu_work *w, const target_call *call, const gpu_binar
     GQAC_TRY(gpu_operand_in(w, call, &f->a, &a));
     GQAC_TRY(gpu_operand_in(w, call, &f->b, &b));
     GQAC_TRY(gpu_out(w, y, &out));
-    const int32_t f16 = y->dtype == GQAC_F16, bf16 = y->dtype == GQAC_BF16;
+    const int32_t type = (int32_t)gpu_type_of(y->dtype);
+    /* alpha and type: of a gate */
     const gpu_arg args[] = {GPU_ARG(a.handle), GPU_ARG(b.handle), GPU_ARG(out.handle),
-                            GPU_ARG(shape),    GPU_ARG(f->alpha), GPU_ARG(f16),
-                            GPU_ARG(bf16)}; /* the last three are those of a gate */
+                            GPU_ARG(shape),    GPU_ARG(f->alpha), GPU_ARG(type)};
     GQAC_TRY(gpu_launch(w, f->kernel, &grid, f->gate ? GPU_COUNT(args) : 4, args));
     return gpu_done(w, &out, y);
 }

@@ -68,23 +68,17 @@ static inline void broadcast(const binary_shape *s, int i, int *at_a, int *at_b)
     F(div, gqn_div(a, b))
 BINARIES(BINARY)
 
-/* An activation of the left operand times the right one; what the activation makes is rounded to 16
- * bits where it would be stored so. */
+/* An activation of the left operand, rounded to `type` as if it were stored, times the right
+ * one. */
 #define GATE(NAME, VALUE)                                                                          \
     __kernel void gate_##NAME(__global const float *left, __global const float *right,             \
-                              __global float *y, binary_shape s, float alpha, int round_f16,       \
-                              int round_bf16) {                                                    \
+                              __global float *y, binary_shape s, float alpha, int type) {          \
         const int i = (int)get_global_id(0);                                                       \
         int at_a, at_b;                                                                            \
         if (i >= s.n)                                                                              \
             return;                                                                                \
         broadcast(&s, i, &at_a, &at_b);                                                            \
         const float x = left[at_a];                                                                \
-        float a = VALUE;                                                                           \
-        if (round_f16)                                                                             \
-            a = gqn_f16_to_f32(gqn_f32_to_f16(a));                                                 \
-        if (round_bf16)                                                                            \
-            a = gqn_bf16_to_f32(gqn_f32_to_bf16(a));                                               \
-        y[i] = one_nan(a * right[at_b]);                                                           \
+        y[i] = one_nan(rounded(VALUE, type) * right[at_b]);                                        \
     }
 ACTIVATIONS(GATE)

@@ -9,7 +9,7 @@ typedef struct norm_shape {
     int n, skip_rows, centred;
     int has_skip, has_bias, has_beta, has_sum, has_mean, has_inv;
     int weight_repeat, weight_count, beta_repeat, beta_count;
-    int round_f16, round_bf16; /* what is normalised is rounded before the weight */
+    int before_type; /* what is normalised is rounded to it before the weight */
     float epsilon;
 } norm_shape;
 
@@ -71,12 +71,7 @@ __kernel void norm_rows(__global const float *x, __global const float *skip,
         float d = before;
         if (s.centred)
             d -= centre;
-        d *= scale;
-        if (s.round_f16)
-            d = gqn_f16_to_f32(gqn_f32_to_f16(d));
-        if (s.round_bf16)
-            d = gqn_bf16_to_f32(gqn_f32_to_bf16(d));
-        d *= weight[i];
+        d = rounded(d * scale, s.before_type) * weight[i];
         if (s.has_beta)
             d += beta[i];
         y[begin + (size_t)i] = one_nan(d);

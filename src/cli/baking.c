@@ -20,12 +20,8 @@ static bool is_as(const cli *c, const gqac_text *text, const char *name) {
 }
 
 gqac_status baking_check(cli *c, bool artefact) {
-    static const char *const names[] = {"system", "prompt", "ids"};
     const char *as = cli_value(c, "bake-as");
-    bool known = !as;
-    for (int i = 0; i < 3; i++)
-        known |= as && !strcmp(as, names[i]);
-    if (!known)
+    if (as && !cli_lists("system prompt ids", " ", as))
         return cli_usage(c, "--bake-as '%s' is not system, prompt or ids", as);
     if (!cli_value(c, "bake"))
         return as ? cli_usage(c, "--bake-as goes with --bake") : GQAC_OK;
@@ -63,7 +59,7 @@ static gqac_status tokenize(cli *c, const gqac_text *text, bool system, const ch
     return status;
 }
 
-/* Shortens the n ids of `ids` to those with which other ids begin too. */
+/* The number of ids with which both lists begin. */
 static size_t common(const int64_t *ids, size_t n, const int64_t *others, size_t n_others) {
     size_t i = 0;
     while (i < n && i < n_others && ids[i] == others[i])

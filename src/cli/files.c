@@ -42,9 +42,21 @@ gqac_status cli_read_file(cli *c, const char *path, char **text, size_t *length)
     return status;
 }
 
+gqac_status cli_read_text(cli *c, const char *path, char **text) {
+    char *data = NULL;
+    size_t length = 0;
+    GQAC_TRY(cli_read_file(c, path, &data, &length));
+    const size_t end = strlen(data);
+    if (end == length) {
+        *text = data;
+        return GQAC_OK;
+    }
+    free(data);
+    return cli_fail(c, GQAC_INVALID_INPUT, "byte %zu of the text of '%s' is NUL", end, path);
+}
+
 gqac_status cli_take_text(cli *c, const char *name) {
     char file[64];
-    size_t length = 0;
     snprintf(file, sizeof file, "%s-file", name);
     const bool given = cli_repeat(c, name, 0) != NULL, given_file = cli_repeat(c, file, 0) != NULL;
     const char *text = cli_value(c, name), *path = given ? NULL : cli_value(c, file);
@@ -54,10 +66,7 @@ gqac_status cli_take_text(cli *c, const char *name) {
         path = text;
     if (!path)
         return GQAC_OK;
-    GQAC_TRY(cli_read_file(c, path, &c->read, &length));
-    if (strlen(c->read) != length)
-        return cli_fail(c, GQAC_INVALID_INPUT, "byte %zu of the text of '%s' is NUL",
-                        strlen(c->read), path);
+    GQAC_TRY(cli_read_text(c, path, &c->read));
     c->given[c->n_given++] = (struct cli_given){.name = name, .value = c->read};
     return GQAC_OK;
 }

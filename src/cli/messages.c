@@ -41,11 +41,7 @@ void messages_drop_newline(char *text) {
 }
 
 gqac_status messages_read(cli *c, const char *path, char **text) {
-    size_t length = 0;
-    GQAC_TRY(cli_read_file(c, path, text, &length));
-    if (strlen(*text) != length)
-        return cli_fail(c, GQAC_INVALID_INPUT, "byte %zu of the text of '%s' is NUL", strlen(*text),
-                        path);
+    GQAC_TRY(cli_read_text(c, path, text));
     messages_drop_newline(*text);
     return GQAC_OK;
 }

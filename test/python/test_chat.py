@@ -205,6 +205,8 @@ class Chat(Case):
         for typed in (b"\x1b[31m\x01\x7f\n", "\u2028\ufeff\U0010ffff\n".encode()):
             self.assertEqual(len(self.turns(typed, "-n", 6)), 1)
         self.chat(b"a\0b\n", "-n", 4, code=(0, 4))
+        (self.dir / "system").write_bytes(b"a\0b")
+        self.chat("a\n", "--system-file", self.dir / "system", code=4, words=("byte 1 ", "NUL"))
 
     def test_missing_parts(self):
         """Without a template or a tokenizer: exit 2 and what to do."""

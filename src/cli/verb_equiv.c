@@ -20,7 +20,7 @@ static const cli_flag flags[] = {
     {"batch", "B",
      "number of sequences in each call; the others have other lengths and splits (1)"},
     {"threads", "N,N,...", "numbers of threads to test (all cores that the process may use)"},
-    {"kv", "KIND,...", "kinds of cache to test (contiguous)"},
+    {"kv", "KIND,...", "kinds of cache to test, each one of " CLI_KINDS " (contiguous)"},
     {"via", "split|decode|import|prefix|snapshot|baked",
      "decode: the first chunk of a plan, then single tokens; import: past tensors are exported and "
      "imported after the first call; prefix, snapshot: the first chunk is reused from a store or a "
@@ -28,7 +28,8 @@ static const cli_flag flags[] = {
      "with which generated tokens begin (split)"},
     {"against", "TARGET",
      "computes the reference on this target; the bits of another target may differ (--target)"},
-    {"budget", "60s", "stops after this time and reports how many plans have run"},
+    {"budget", "TIME",
+     "stops after this time, such as 60s or 2m, and reports how many plans have run"},
     {"certificate", "FILE",
      "writes digests of model, tokens and logits; if FILE exists, compares this run with it"},
     {NULL, NULL, NULL},

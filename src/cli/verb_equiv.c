@@ -1,7 +1,6 @@
 /* gqac equiv MODEL: proves that splitting, batching and threading do not change one bit. */
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "cli/certificate.h"
 #include "cli/interrupt.h"
@@ -47,7 +46,6 @@ typedef struct equiv {
     int *threads;
     char *kinds; /* list of --kv, cut in place */
     const char **kv;
-    double reported;
     bool json;
     bool headed; /* the head of the table is printed, after the first series succeeded */
     certificate certificate;
@@ -198,19 +196,21 @@ static gqac_status open_programs(equiv *e, const gqac_options *options, const ch
 
 static void show_plan(void *arg, const gqac_equiv_report *r) {
     equiv *e = arg;
+    cli_progress *p = &e->c->steps;
     const double now = cli_seconds();
-    const bool terminal = isatty(2);
-    if (cli_quiet(e->c) || now - e->reported < (terminal ? 0.2 : 5.0))
+    if (cli_quiet(e->c) || now - p->reported < (p->terminal ? 0.2 : 5.0))
         return;
-    e->reported = now;
-    fprintf(stderr, "%s%d of %d plans, %lld differing values%s", terminal ? "\r" : "", r->ran,
-            r->planned, (long long)r->differing, terminal ? "" : "\n");
+    p->reported = now;
+    p->shown = p->terminal;
+    fprintf(stderr, "%s%d of %d plans, %lld differing values%s", p->terminal ? "\r" : "", r->ran,
+            r->planned, (long long)r->differing, p->terminal ? "" : "\n");
 }
 
 static void show_series(void *arg, const gqac_equiv_series *series) {
     equiv *e = arg;
     if (e->json)
         return;
+    cli_clear_progress(e->c);
     if (!e->headed)
         printf("%-12s %7s %5s %14s %14s %10s\n", "kv", "threads", "batch", "plans", "compared",
                "differing");
@@ -218,11 +218,6 @@ static void show_series(void *arg, const gqac_equiv_series *series) {
     printf("%-12s %7d %5d %5d of %-5d %14lld %10lld\n", series->kv, series->threads,
            e->options.batch, series->ran, series->planned, (long long)series->compared,
            (long long)series->differing);
-}
-
-static void clear_progress(const equiv *e) {
-    if (!cli_quiet(e->c) && isatty(2))
-        fprintf(stderr, "\r%60s\r", "");
 }
 
 /* ---- reporting ----------------------------------------------------------- */
@@ -354,10 +349,10 @@ static gqac_status prove(equiv *e) {
     for (int i = 1; i < n_mixing && !cli_quiet(e->c); i++) /* the log has named the first one */
         fprintf(stderr, "node '%s' (%s) mixes rows too\n", cli_shown(mixing[i].node).s,
                 cli_shown(mixing[i].op).s);
-    e->reported = cli_seconds();
+    e->c->steps.reported = cli_seconds();
     e->json = cli_json(e->c);
     const gqac_status status = gqac_equiv_run(e->proof, &e->c->diag);
-    clear_progress(e);
+    cli_clear_progress(e->c);
     if (status == GQAC_ABORTED)
         cli_rule(e->c, "nothing is kept: %d of %d plans of %lld tokens were done", e->report->ran,
                  e->report->planned, (long long)e->report->tokens);

@@ -8,7 +8,10 @@ tier takes all 2-splits and 200 random plans of 100 tokens on one, two, three an
 and in a ragged batch of three, and 64 2-splits of 600 tokens on two models.
 """
 
+import os
+import pty
 import random
+import subprocess
 import sys
 import unittest
 
@@ -100,6 +103,23 @@ class Equiv(Case):
         """`all` is every 2-split, the whole and token by token."""
         found = self.equal("llama", "--tokens", 9, "--splits", "all", "--threads", "1,2")
         self.assertIn(found["planned"], (2 * 9, 2 * 10))
+
+    def test_terminal(self):
+        """The line that shows the progress is removed before the table."""
+        leader, follower = pty.openpty()
+        tiny = harness.ROOT / "models" / "tiny-gqa"
+        child = subprocess.Popen([harness.GQAC, "equiv", tiny, "--tokens", "250", "--threads", "1"],
+                                 stdout=follower, stderr=follower, env=harness.environment())
+        os.close(follower)
+        shown = b""
+        try:
+            while read := os.read(leader, 1 << 16):
+                shown += read
+        except OSError:  # the end of a terminal
+            pass
+        os.close(leader)
+        self.assertEqual(child.wait(SECONDS), 0)
+        self.assertRegex(shown, rb"^\r\d+ of 251 plans, 0 differing values(\r[^\r\n]*)*\r\x1b\[Kkv  ")
 
     def test_one_token(self):
         """A single token has nothing to split, and is still compared."""

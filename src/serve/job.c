@@ -59,15 +59,14 @@ static bool make_leg(leg *l, job *j, leg_kind kind, int index, prompt *of, probl
     return l->row || no_memory(p);
 }
 
-/* A prompt that several answers share is computed once, but for its last token. */
-static bool is_shared(const job *j, const prompt *p) {
+bool job_shares(const job *j, const prompt *p) {
     return j->n > 1 && p->n > 1;
 }
 
 static int count_legs(const job *j) {
     int n = (int)j->n * j->n_prompts * (j->verify ? 2 : 1);
     for (int i = 0; i < j->n_prompts; i++)
-        n += is_shared(j, &j->prompts[i]);
+        n += job_shares(j, &j->prompts[i]);
     return n;
 }
 
@@ -82,7 +81,7 @@ static bool make_legs(job *j, problem *p) {
                           &j->prompts[i / j->n], p))
                 return false;
     for (int i = 0; i < j->n_prompts; i++)
-        if (is_shared(j, &j->prompts[i]) &&
+        if (job_shares(j, &j->prompts[i]) &&
             !make_leg(&j->legs[j->n_legs++], j, LEG_PREFIX, i, &j->prompts[i], p))
             return false;
     j->open = j->n_legs;

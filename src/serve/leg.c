@@ -11,7 +11,7 @@
 
 /* True: the leg is submitted when the prefix of its prompt has ended. */
 static bool waits(const job *j, const leg *l) {
-    return l->kind == LEG_ANSWER && j->n > 1 && l->prompt->n > 1;
+    return l->kind == LEG_ANSWER && job_shares(j, l->prompt);
 }
 
 static bool append(void **list, size_t n, size_t *capacity, size_t size) {
@@ -172,10 +172,13 @@ static bool on_token(void *arg, int64_t request, int64_t id) {
     pthread_mutex_lock(&j->server->lock);
     if (l->kind == LEG_ANSWER)
         measure(l);
-    if (status == GQAC_OK && (!add_token(&l->tokens, &next) || !add_text(l, text, length)))
+    const bool added = status == GQAC_OK && add_token(&l->tokens, &next);
+    if (status == GQAC_OK && (!added || !add_text(l, text, length)))
         status = serve_fail(&diag, GQAC_NO_MEMORY, "no memory for an answer");
     if (status != GQAC_OK)
         note(j, &diag);
+    if (!added)
+        free(next.top);
     if (j->stream && l->kind == LEG_ANSWER)
         touch(j);
     pthread_mutex_unlock(&j->server->lock);

@@ -269,39 +269,25 @@ static void write_metrics(serve *s, http_exchange *x, const json_t *root, const 
     free(text);
 }
 
-static void completions(serve *s, http_exchange *x, const json_t *root, const char *tenant) {
-    (void)root;
-    job_start(s, x, &shape_completion, tenant);
-}
-
-static void chat(serve *s, http_exchange *x, const json_t *root, const char *tenant) {
-    (void)root;
-    job_start(s, x, &shape_chat, tenant);
-}
-
-static void responses(serve *s, http_exchange *x, const json_t *root, const char *tenant) {
-    (void)root;
-    job_start(s, x, &shape_response, tenant);
-}
-
 /* ---- routing ------------------------------------------------------------- */
 
 static const struct route {
     const char *method, *path;
-    endpoint *run;
+    endpoint *run; /* NULL: a job of this shape, which reads its own body */
+    const job_shape *shape;
     bool open;  /* without a key, and before the model is ready */
-    bool typed; /* has a JSON body, which `run` gets; a job parses its own */
+    bool typed; /* has a JSON body, which `run` gets */
 } routes[] = {
-    {"GET", "/health", health, true, false},
-    {"GET", "/metrics", write_metrics, false, false},
-    {"GET", "/v1/models", models, false, false},
-    {"POST", "/v1/chat/completions", chat, false, false},
-    {"POST", "/v1/completions", completions, false, false},
-    {"POST", "/v1/responses", responses, false, false},
-    {"POST", "/v1/embeddings", embeddings, false, false},
-    {"POST", "/tokenize", tokenize, false, true},
-    {"POST", "/detokenize", detokenize, false, true},
-    {"POST", "/apply-template", apply_template, false, true},
+    {"GET", "/health", health, NULL, true, false},
+    {"GET", "/metrics", write_metrics, NULL, false, false},
+    {"GET", "/v1/models", models, NULL, false, false},
+    {"POST", "/v1/chat/completions", NULL, &shape_chat, false, false},
+    {"POST", "/v1/completions", NULL, &shape_completion, false, false},
+    {"POST", "/v1/responses", NULL, &shape_response, false, false},
+    {"POST", "/v1/embeddings", embeddings, NULL, false, false},
+    {"POST", "/tokenize", tokenize, NULL, false, true},
+    {"POST", "/detokenize", detokenize, NULL, false, true},
+    {"POST", "/apply-template", apply_template, NULL, false, true},
 };
 enum { ROUTES = sizeof routes / sizeof *routes };
 
@@ -404,9 +390,11 @@ void route_request(void *arg, http_exchange *x) {
         root = fields_parse(body, length, &p);
         fine = root != NULL;
     }
-    if (fine)
-        r->run(s, x, root, tenant);
-    else
+    if (!fine)
         route_problem(s, x, &p);
+    else if (r->shape)
+        job_start(s, x, r->shape, tenant);
+    else
+        r->run(s, x, root, tenant);
     json_decref(root);
 }

@@ -164,6 +164,8 @@ void route_log(serve *s, const http_exchange *x, int status, json_t *more);
 
 /* Answers a request of a shape; `tenant` is that of its key. */
 void job_start(serve *s, http_exchange *x, const job_shape *shape, const char *tenant);
+/* True: several answers share the prompt, which is computed once, but for its last token. */
+bool job_shares(const job *j, const prompt *p);
 /* Ends all legs. */
 void job_cancel(job *j);
 /* The client is gone. */
@@ -214,7 +216,6 @@ typedef struct fresh {
     bool failed; /* no memory: nothing was taken */
 } fresh;
 struct job_shape {
-    const char *path;
     const char *prefix; /* of ids */
     bool (*ask)(job *j, problem *p);
     json_t *(*whole)(job *j);

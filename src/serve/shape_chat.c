@@ -57,8 +57,7 @@ static json_t *choice_json(leg *l, const fresh *f, bool whole) {
     return choice;
 }
 
-const job_shape shape_chat = {.path = "/v1/chat/completions",
-                              .prefix = "chatcmpl-",
+const job_shape shape_chat = {.prefix = "chatcmpl-",
                               .ask = ask_chat,
                               .whole = shape_choices,
                               .stream = shape_stream_choices,

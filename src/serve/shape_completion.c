@@ -111,8 +111,7 @@ static json_t *choice_json(leg *l, const fresh *f, bool whole) {
     return choice;
 }
 
-const job_shape shape_completion = {.path = "/v1/completions",
-                                    .prefix = "cmpl-",
+const job_shape shape_completion = {.prefix = "cmpl-",
                                     .ask = ask_completion,
                                     .whole = shape_choices,
                                     .stream = shape_stream_choices,

@@ -248,8 +248,5 @@ static bool stream(job *j, bool last) {
     return sent && (!last || send_end(j));
 }
 
-const job_shape shape_response = {.path = "/v1/responses",
-                                  .prefix = "resp_",
-                                  .ask = ask_response,
-                                  .whole = whole,
-                                  .stream = stream};
+const job_shape shape_response = {
+    .prefix = "resp_", .ask = ask_response, .whole = whole, .stream = stream};

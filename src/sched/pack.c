@@ -48,15 +48,11 @@ static bool is_chunk(const request *r) {
     return r->admitted && !is_row(r);
 }
 
-static bool is_beyond(const gqac_scheduler *s, const request *r) {
-    return s->threshold && (int64_t)r->n > s->threshold;
-}
-
 /* Will the store find the rows of `a` for `b`? */
 static bool can_share(const gqac_scheduler *s, const request *a, const request *b) {
     const char *x = a->given.tenant, *y = b->given.tenant;
     return request_shares(s, a) && !strcmp(x ? x : "", y ? y : "") &&
-           a->long_rope == is_beyond(s, b);
+           a->long_rope == request_is_beyond(s, b);
 }
 
 /* The first tokens of a request that chunks of this step leave in the store. */
@@ -113,7 +109,7 @@ gqac_status pack_gather(gqac_scheduler *s, request **failed, gqac_diag *diag) {
     bool rows = false, chunks = false;
     s->n = 0;
     for (request *r = s->order; r; r = r->next) {
-        if (r->sequence && !r->long_rope && is_beyond(s, r)) {
+        if (r->sequence && !r->long_rope && request_is_beyond(s, r)) {
             request_count(s, r);
             request_close(r); /* all rows are computed again, with the other rope table */
         }

@@ -149,6 +149,10 @@ static gqac_status open_in_store(gqac_scheduler *s, request *r,
     return GQAC_OK;
 }
 
+bool request_is_beyond(const gqac_scheduler *s, const request *r) {
+    return s->threshold && (int64_t)r->n > s->threshold;
+}
+
 bool request_shares(const gqac_scheduler *s, const request *r) {
     const gqac_request *g = &r->given;
     return s->options.store && !g->from && !g->cold && !g->on_row;
@@ -161,7 +165,7 @@ gqac_status request_open(gqac_scheduler *s, request *r, gqac_diag *diag) {
     gqac_status status = GQAC_OK;
     int64_t reused = 0;
     same.kv = NULL; /* that of the snapshot */
-    r->long_rope = s->threshold && (int64_t)r->n > s->threshold;
+    r->long_rope = request_is_beyond(s, r);
     if (r->base)
         status = gqac_snapshot_restore(r->base, &same, &r->sequence, diag);
     else if (request_shares(s, r))

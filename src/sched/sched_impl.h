@@ -69,6 +69,8 @@ void request_free(request *r);
 int64_t request_pending(const request *r);
 /* Does the request find rows in the store, and leave its own there? */
 bool request_shares(const gqac_scheduler *s, const request *r);
+/* Is the list longer than the LongRoPE threshold? */
+bool request_is_beyond(const gqac_scheduler *s, const request *r);
 /* Makes the sequence of a request that has none: from its base, from the store, or empty. */
 gqac_status request_open(gqac_scheduler *s, request *r, gqac_diag *diag);
 /* Frees the rows. */

@@ -137,16 +137,12 @@ static int64_t final_length(const gqac_scheduler *s, const request *r) {
     return (int64_t)r->n > s->threshold ? most : s->threshold;
 }
 
-static gqac_status open_in_store(gqac_scheduler *s, request *r,
-                                 const gqac_sequence_options *options, gqac_diag *diag) {
+/* False: the store cannot open a sequence, which can be done without it. */
+static bool open_in_store(const gqac_scheduler *s, request *r,
+                          const gqac_sequence_options *options) {
     int64_t reused = 0;
-    if (gqac_store_open(s->options.store, r->given.tenant, r->list, (int64_t)r->n, options,
-                        &r->sequence, &reused, NULL) != GQAC_OK) /* can be done without */
-        return gqac_sequence_begin(s->program, r->list, (int64_t)r->n, options, &r->sequence,
-                                   &reused, diag);
-    if (gqac_sequence_program(r->sequence) != s->program)
-        GQAC_FAIL(diag, GQAC_USAGE, "the store belongs to another program than the context");
-    return GQAC_OK;
+    return gqac_store_open(s->options.store, r->given.tenant, r->list, (int64_t)r->n, options,
+                           &r->sequence, &reused, NULL) == GQAC_OK;
 }
 
 bool request_is_beyond(const gqac_scheduler *s, const request *r) {
@@ -168,9 +164,7 @@ gqac_status request_open(gqac_scheduler *s, request *r, gqac_diag *diag) {
     r->long_rope = request_is_beyond(s, r);
     if (r->base)
         status = gqac_snapshot_restore(r->base, &same, &r->sequence, diag);
-    else if (request_shares(s, r))
-        status = open_in_store(s, r, &options, diag);
-    else
+    else if (!request_shares(s, r) || !open_in_store(s, r, &options))
         status = gqac_sequence_begin(s->program, r->list, (int64_t)r->n, &options, &r->sequence,
                                      &reused, diag);
     if (status != GQAC_OK) {

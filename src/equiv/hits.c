@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/common.h"
 #include "equiv/equiv_impl.h"
 
 enum { MOST_EXTRA = 60 /* tokens of the donor after the prefix */ };
@@ -210,9 +211,8 @@ gqac_status equiv_hit_check_baked(const equiv *e, const char *kv) {
  * of a model with states can be continued. */
 static gqac_status find_baked(const equiv_hit *h, int64_t n, int64_t *reach) {
     gqac_sequence *fork = NULL;
-    int64_t same = 0;
-    while (same < n - 1 && same < h->e->n_baked && h->row->ids[same] == h->e->baked[same])
-        same++;
+    const int64_t most = n - 1 < h->e->n_baked ? n - 1 : h->e->n_baked;
+    const int64_t same = gqac_common_ids(h->row->ids, h->e->baked, most);
     GQAC_TRY(gqac_snapshot_restore(gqac_program_baked(h->e->program), NULL, &fork, h->e->diag));
     const gqac_status status = gqac_sequence_rewind(fork, same, h->e->diag);
     *reach = status == GQAC_OK ? same - gqac_sequence_missing(fork) : 0; /* a window was left */

@@ -10,6 +10,7 @@
 
 #include "base/alloc.h"
 #include "base/check.h"
+#include "base/common.h"
 #include "base/sized.h"
 
 static bool has_tables(const gqac_program *program) {
@@ -135,9 +136,8 @@ static gqac_status rewind_to(gqac_sequence *sequence, size_t *length, gqac_diag 
 
 gqac_status session_keep(gqac_session *session, const int64_t *ids, size_t n, int64_t *kept,
                          gqac_diag *diag) {
-    size_t same = 0;
-    while (same < session->n && same < n - 1 && session->ids[same] == ids[same])
-        same++;
+    const size_t most = session->n < n - 1 ? session->n : n - 1;
+    size_t same = (size_t)gqac_common_ids(session->ids, ids, (int64_t)most);
     *kept = 0;
     if (!gqac_reserve(&session->ids, n, &session->capacity, sizeof *session->ids))
         return gqac_diag_oom(diag, "the ids of a session");

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/common.h"
 #include "runtime/saved.h"
 
 gqac_status baked_make(const gqac_sequence *sequence, void **data, size_t *bytes, gqac_diag *diag) {
@@ -86,11 +87,9 @@ int64_t baked_match(const gqac_sequence *q, const int64_t *ids, int64_t n) {
         (threshold && (total > threshold) != (rows->pinned > threshold)))
         return 0;
     const int64_t capacity = kv_sequence_capacity(q->kv), all = kv_sequence_length(rows->kv);
-    int64_t most = n - 1 < all ? n - 1 : all, same = 0;
+    int64_t most = n - 1 < all ? n - 1 : all;
     most = capacity && capacity < most ? capacity : most;
-    while (same < most && ids[same] == rows->ids[same])
-        same++;
-    return kv_sequence_reach(rows->kv, same);
+    return kv_sequence_reach(rows->kv, gqac_common_ids(ids, rows->ids, most));
 }
 
 gqac_status baked_share(gqac_sequence *q, const int64_t *ids, int64_t length, gqac_diag *diag) {

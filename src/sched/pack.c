@@ -2,6 +2,7 @@
  * when memory is short. */
 #include <string.h>
 
+#include "base/common.h"
 #include "sched/sched_impl.h"
 
 enum { ENOUGH = 64 }; /* tokens for which a request waits a step */
@@ -64,9 +65,7 @@ static int64_t soon_cached(const gqac_scheduler *s, const request *r) {
             continue;
         const int64_t end = gqac_sequence_length(m->sequence) + s->items[i].count;
         const int64_t limit = end < (int64_t)r->n - 1 ? end : (int64_t)r->n - 1;
-        int64_t same = 0;
-        while (same < limit && m->list[same] == r->list[same])
-            same++;
+        const int64_t same = gqac_common_ids(m->list, r->list, limit);
         most = same > most ? same : most;
     }
     return most;

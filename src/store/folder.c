@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/common.h"
 #include "base/log.h"
 #include "base/str.h"
 #include "runtime/saved.h"
@@ -265,10 +266,7 @@ void store_folder_close(store_folder *folder) {
 /* ---- search -------------------------------------------------------------- */
 
 static int64_t common(const gqac_snapshot_file *f, const int64_t *ids, int64_t n) {
-    int64_t i = 0;
-    while (i < n && i < f->n_ids && f->ids[i] == ids[i])
-        i++;
-    return i;
+    return gqac_common_ids(f->ids, ids, n < f->n_ids ? n : f->n_ids);
 }
 
 static bool is_of(const entry *e, const char *tenant, const char *kind) {

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/common.h"
 #include "store/store_impl.h"
 
 /* ---- bytes --------------------------------------------------------------- */
@@ -179,13 +180,6 @@ static void remove_leaf(store_node *node) {
 
 /* ---- search -------------------------------------------------------------- */
 
-static int64_t common(const int64_t *a, const int64_t *b, int64_t n) {
-    int64_t i = 0;
-    while (i < n && a[i] == b[i])
-        i++;
-    return i;
-}
-
 /* Where the ids leave the tree: after `length` of them, `inside` the edge to `node` or at its end.
  */
 typedef struct place {
@@ -201,7 +195,8 @@ static place walk(store_node *root, const int64_t *ids, int64_t n) {
         if (!child)
             break;
         const int64_t edge = child->end - child->begin, left = n - at.length;
-        const int64_t same = common(child->ids, ids + at.length, edge < left ? edge : left);
+        const int64_t same =
+            gqac_common_ids(child->ids, ids + at.length, edge < left ? edge : left);
         at.node = child;
         at.length += same;
         at.inside = same < edge;

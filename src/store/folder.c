@@ -163,19 +163,21 @@ typedef struct names {
     size_t n, capacity;
 } names;
 
+static gqac_status add_name(names *all, const char *name, gqac_diag *diag) {
+    if (!gqac_reserve(&all->list, all->n + 1, &all->capacity, sizeof *all->list))
+        return gqac_diag_oom(diag, "a prefix store");
+    memcpy(all->list[all->n++], name, NAME);
+    return GQAC_OK;
+}
+
 static gqac_status list_names(const char *path, names *all, gqac_diag *diag) {
     gqac_status status = GQAC_OK;
     DIR *folder = opendir(path);
     if (!folder)
         return store_fail_folder(path, diag);
-    for (const struct dirent *d; status == GQAC_OK && (d = readdir(folder));) {
-        if (!is_name(d->d_name))
-            continue;
-        if (gqac_reserve(&all->list, all->n + 1, &all->capacity, sizeof *all->list))
-            memcpy(all->list[all->n++], d->d_name, NAME);
-        else
-            status = gqac_diag_oom(diag, "a prefix store");
-    }
+    for (const struct dirent *d; status == GQAC_OK && (d = readdir(folder));)
+        if (is_name(d->d_name))
+            status = add_name(all, d->d_name, diag);
     closedir(folder);
     return status;
 }
@@ -243,13 +245,7 @@ gqac_status store_folder_open(gqac_store *store, const char *path, store_folder 
     store_folder *f = gqac_calloc(1, sizeof *f);
     if (!f)
         return gqac_diag_oom(diag, "a prefix store");
-    const gqac_status status = fill(store, f, path, diag);
-    if (status != GQAC_OK) {
-        store_folder_close(f);
-        return status;
-    }
-    *folder = f;
-    return GQAC_OK;
+    GQAC_RETURN_MADE(fill(store, f, path, diag), f, folder, store_folder_close);
 }
 
 void store_folder_close(store_folder *folder) {
@@ -294,10 +290,15 @@ static bool find_longest(const store_folder *f, const char *tenant, const char *
     return best;
 }
 
+/* Is it the file's fault that it was not loaded? Then it is not tried again. */
+static bool is_damaged(gqac_status status) {
+    return status != GQAC_OK && status != GQAC_IO && status != GQAC_NO_MEMORY &&
+           status != GQAC_CAPACITY;
+}
+
 /* Counts a file that was loaded, or could not be. */
 static void count_load(gqac_store *store, const char *name, gqac_status status) {
-    const bool damaged = status != GQAC_OK && status != GQAC_IO && status != GQAC_NO_MEMORY &&
-                         status != GQAC_CAPACITY;
+    const bool damaged = is_damaged(status);
     pthread_mutex_lock(&store->lock);
     entry *e = damaged ? find_entry(store->files, name) : NULL;
     if (e)
@@ -326,7 +327,7 @@ gqac_status store_folder_find(gqac_store *store, const char *tenant, const char 
     count_load(store, name, status);
     if (status == GQAC_OK)
         (void)utimensat(AT_FDCWD, path, NULL, 0); /* used now; a folder may be read-only */
-    else if (status != GQAC_IO && status != GQAC_NO_MEMORY && status != GQAC_CAPACITY)
+    else if (is_damaged(status))
         gqac_log_line(&store->program->log, GQAC_LOG_WARNING, "%s is not used: %s", path, why.what);
     gqac_free(path);
     return status == GQAC_NO_MEMORY ? gqac_diag_oom(diag, "a prefix store") : GQAC_OK;
@@ -345,11 +346,8 @@ static gqac_status list_covered(const store_folder *f, const char *tenant, const
                                 names *all, gqac_diag *diag) {
     for (size_t i = 0; i < f->n; i++) {
         const entry *e = &f->entries[i];
-        if (!is_covered(q, e->file) || !is_of(e, tenant, gqac_sequence_kind(q)))
-            continue;
-        if (!gqac_reserve(&all->list, all->n + 1, &all->capacity, sizeof *all->list))
-            return gqac_diag_oom(diag, "a prefix store");
-        memcpy(all->list[all->n++], e->name, NAME);
+        if (is_covered(q, e->file) && is_of(e, tenant, gqac_sequence_kind(q)))
+            GQAC_TRY(add_name(all, e->name, diag));
     }
     return GQAC_OK;
 }

@@ -51,11 +51,8 @@ static unsigned char *put(unsigned char *to, const unsigned char *from, size_t b
 void kv_image_write(const kv_sequence *s, unsigned char *image) {
     const kv_states *states = &s->states;
     for (size_t i = 0; i < s->n_blocks; i++) {
-        bool tails = false;
-        for (int k = 0; k < states->n && !tails; k++)
-            tails = kv_in_tail(s->pool, i, states->marks[k].position);
         image = put(image, s->table[i]->data, kv_pool_block_bytes(s->pool, s->kind));
-        if (tails && kv_pool_tail_bytes(s->pool))
+        if (kv_pool_tail_bytes(s->pool) && kv_needs_tails(s, i))
             image = put(image, s->table[i]->tails, kv_pool_tail_bytes(s->pool));
         if (s->windows && i >= s->dropped)
             image = put(image, s->windows[i]->data, kv_pool_window_bytes(s->pool, s->kind));

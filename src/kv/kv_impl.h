@@ -141,6 +141,9 @@ static inline bool kv_in_tail(const kv_pool *pool, size_t block, int64_t positio
     return begin < position && begin + GQAC_KV_BLOCK > position - kv_pool_tail(pool);
 }
 
+/* True if a block has rows that a state of the sequence needs: some in the tail before it. */
+bool kv_needs_tails(const kv_sequence *s, size_t block);
+
 /* The next bytes of an image. */
 unsigned char *kv_image_next(kv_image *image, size_t bytes);
 

@@ -279,16 +279,18 @@ int64_t kv_sequence_common(const kv_sequence *a, const kv_sequence *b) {
     return (int64_t)common * GQAC_KV_BLOCK;
 }
 
+bool kv_needs_tails(const kv_sequence *s, size_t block) {
+    for (int i = 0; i < s->states.n; i++)
+        if (kv_in_tail(s->pool, block, s->states.marks[i].position))
+            return true;
+    return false;
+}
+
 /* Frees the memory of slots with a tail in blocks that no reachable length needs. */
 static void drop_tails(kv_sequence *s) {
-    const kv_states *states = &s->states;
-    for (size_t block = 0; block < blocks_for(s->length); block++) {
-        bool needed = false;
-        for (int i = 0; i < states->n && !needed; i++)
-            needed = kv_in_tail(s->pool, block, states->marks[i].position);
-        if (!needed)
+    for (size_t block = 0; block < blocks_for(s->length); block++)
+        if (!kv_needs_tails(s, block))
             kv_block_drop_tails(s->pool, s->table[block]);
-    }
 }
 
 /* Releases blocks of slots with a window that no length in reach reads. */

@@ -117,20 +117,23 @@ static gqac_status mark(const step *s, int i) {
     return step_at_item(s, i, GQAC_USAGE);
 }
 
+/* Checks the items and marks their sequences, of which *marked is the number. */
+static gqac_status check_and_mark(const step *s, int *marked) {
+    int64_t tokens = 0;
+    for (int i = 0; i < s->n; i++) {
+        GQAC_TRY(step_at_item(s, i, check_item(s, i)));
+        GQAC_TRY(mark(s, i));
+        *marked = i + 1;
+        if (!gqac_add_i64(tokens, look(s, i)->given.count, &tokens))
+            GQAC_FAIL(s->diag, GQAC_OUT_OF_RANGE, "too many tokens in one step");
+    }
+    return GQAC_OK;
+}
+
 /* Looks at each item a fixed number of times, however many there are. */
 static gqac_status check_items(const step *s) {
-    gqac_status status = GQAC_OK;
-    int64_t tokens = 0;
     int marked = 0;
-    while (status == GQAC_OK && marked < s->n) {
-        status = step_at_item(s, marked, check_item(s, marked));
-        if (status == GQAC_OK)
-            status = mark(s, marked);
-        if (status != GQAC_OK)
-            break;
-        if (!gqac_add_i64(tokens, look(s, marked++)->given.count, &tokens))
-            status = gqac_diag_set(s->diag, GQAC_OUT_OF_RANGE, "too many tokens in one step");
-    }
+    const gqac_status status = check_and_mark(s, &marked);
     for (int i = 0; i < marked; i++)
         look(s, i)->given.sequence->marked = false;
     return status;

@@ -40,12 +40,30 @@ static int runs_of_plan(const equiv *e) {
     return equiv_is_saved(e) ? 2 : 1;
 }
 
+static gqac_status check_ranges(const gqac_equiv_options *o, gqac_diag *diag) {
+    const struct {
+        const char *rule;
+        bool kept;
+    } rules[] = {{"tokens >= 1, or 0 for the default", o->tokens >= 1},
+                 {"0 <= random < 2^31", o->random >= 0 && o->random <= INT32_MAX},
+                 {"n_chunks >= 0", o->n_chunks >= 0},
+                 {"batch >= 1, or 0 for the default", o->batch >= 1},
+                 {"n_threads >= 0", o->n_threads >= 0},
+                 {"n_kv >= 0", o->n_kv >= 0},
+                 {"budget >= 0", o->budget >= 0},
+                 {"via is a value of gqac_equiv_via", gqac_equiv_via_name((int)o->via)}};
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
+        if (!rules[i].kept) {
+            gqac_diag_set(diag, GQAC_OUT_OF_RANGE, "an option of the proof is out of range");
+            gqac_diag_rule(diag, "%s", rules[i].rule);
+            return GQAC_OUT_OF_RANGE;
+        }
+    return GQAC_OK;
+}
+
 static gqac_status check_options(const equiv *e) {
     const gqac_equiv_options *o = &e->options;
-    if (o->tokens < 1 || o->random < 0 || o->random > INT32_MAX || o->n_chunks < 0 ||
-        o->batch < 1 || o->n_threads < 0 || o->n_kv < 0 || !(o->budget >= 0) ||
-        !gqac_equiv_via_name((int)o->via))
-        GQAC_FAIL(e->diag, GQAC_OUT_OF_RANGE, "an option of the proof is out of range");
+    GQAC_TRY(check_ranges(o, e->diag));
     if (gqac_program_is_stateless(e->program) || gqac_program_is_stateless(e->reference))
         GQAC_FAIL(e->diag, GQAC_USAGE, "the program is for stateless runs");
     if (e->vocabulary < 1)

@@ -86,6 +86,10 @@ static void errors(void) {
     refused(&o, GQAC_OUT_OF_RANGE, "at least one token");
     o = (gqac_equiv_options){.size = sizeof o, .tokens = -1};
     refused(&o, GQAC_OUT_OF_RANGE, "out of range");
+    CU_ASSERT_STRING_EQUAL(diag.rule, "tokens >= 1, or 0 for the default");
+    o = (gqac_equiv_options){.size = sizeof o, .budget = -1};
+    refused(&o, GQAC_OUT_OF_RANGE, "out of range");
+    CU_ASSERT_STRING_EQUAL(diag.rule, "budget >= 0");
     o = (gqac_equiv_options){.size = sizeof o, .n_kv = 1, .kv = kinds};
     refused(&o, GQAC_USAGE, "none");
     o = (gqac_equiv_options){.size = 3};

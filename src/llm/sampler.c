@@ -426,9 +426,11 @@ gqac_status gqac_log_probabilities(const float *logits, int64_t vocabulary, int6
     sampler alone = {.vocabulary = vocabulary}, *s = NULL;
     if (vocabulary < 1 || vocabulary > INT32_MAX)
         GQAC_FAIL(diag, GQAC_UNSUPPORTED, "a row of %lld logits", (long long)vocabulary);
-    if (id < 0 || id >= vocabulary || n_top < 0)
-        GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "token id %lld of %lld, and the %lld most likely ids",
-                  (long long)id, (long long)vocabulary, (long long)n_top);
+    if (id < 0 || id >= vocabulary)
+        GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "token id %lld is not in [0, %lld)", (long long)id,
+                  (long long)vocabulary);
+    if (n_top < 0)
+        GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "n_top = %lld: must not be negative", (long long)n_top);
     const softmax of = sampler_softmax(&alone, logits);
     softmax_measure(&of, logits[id], &probability, log_probability);
     if (!n_top)

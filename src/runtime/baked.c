@@ -102,7 +102,8 @@ gqac_status gqac_sequence_begin(const gqac_program *program, const int64_t *ids,
                                 int64_t *reused, gqac_diag *diag) {
     gqac_sequence *s = NULL;
     if (n < 1)
-        GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "a prompt of %lld ids", (long long)n);
+        GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "a prompt of %lld ids: must have at least one",
+                  (long long)n);
     GQAC_TRY(gqac_sequence_create(program, options, &s, diag));
     const int64_t length = baked_match(s, ids, n);
     const gqac_status status = length ? baked_share(s, ids, length, diag) : GQAC_OK;

@@ -33,7 +33,9 @@ static gqac_status check(const gqac_scheduler *s, const gqac_request *given, gqa
     if (given->from && gqac_sequence_program(given->from) != s->program)
         GQAC_FAIL(diag, GQAC_USAGE, "the sequence `from` belongs to another program");
     if (given->from && given->on_row)
-        GQAC_FAIL(diag, GQAC_USAGE, "the logits of the tokens of `from` cannot be reported");
+        GQAC_FAIL(diag, GQAC_USAGE,
+                  "a request with `from` cannot have on_row: the tokens of `from` are not computed "
+                  "again");
     return check_ids(s, given, diag);
 }
 

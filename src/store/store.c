@@ -274,7 +274,8 @@ gqac_status gqac_store_open(gqac_store *store, const char *tenant, const int64_t
     wanted w = {.ids = ids, .n = n};
     int64_t known = 0;
     if (n < 1)
-        GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "a prompt of %lld ids", (long long)n);
+        GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "a prompt of %lld ids: must have at least one",
+                  (long long)n);
     GQAC_TRY(gqac_sequence_create(store->program, options, &q, diag));
     pthread_mutex_lock(&store->lock);
     gqac_status status = look_up(store, tenant, q, &w, &known, diag);

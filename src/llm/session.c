@@ -81,6 +81,13 @@ const int64_t *gqac_session_ids(const gqac_session *session, size_t *n) {
 
 /* ---- ids and rows -------------------------------------------------------- */
 
+/* Options of another sequence like that of a session. */
+static gqac_sequence_options options_of(const gqac_session *session) {
+    return (gqac_sequence_options){.size = sizeof(gqac_sequence_options),
+                                   .kv = gqac_session_kind(session),
+                                   .capacity = session->context};
+}
+
 /* Replaces the sequence of a session by one with the first n of these ids. */
 static void adopt_sequence(gqac_session *session, gqac_sequence *sequence, const int64_t *ids,
                            int64_t n) {
@@ -94,8 +101,7 @@ static void adopt_sequence(gqac_session *session, gqac_sequence *sequence, const
 static gqac_status open_stored(gqac_session *session, const int64_t *ids, size_t n, int64_t *kept,
                                gqac_diag *diag) {
     gqac_sequence *sequence = NULL;
-    const gqac_sequence_options options = {
-        .size = sizeof options, .kv = gqac_session_kind(session), .capacity = session->context};
+    const gqac_sequence_options options = options_of(session);
     GQAC_TRY(gqac_store_add(session->store, session->tenant, session->sequence, diag));
     GQAC_TRY(gqac_store_open(session->store, session->tenant, ids, (int64_t)n, &options, &sequence,
                              kept, diag));
@@ -112,8 +118,7 @@ static bool is_longer(const gqac_snapshot *baked, size_t length) {
 static gqac_status open_baked(gqac_session *session, const int64_t *ids, size_t n, size_t same,
                               int64_t *kept, gqac_diag *diag) {
     gqac_sequence *sequence = NULL;
-    const gqac_sequence_options options = {
-        .size = sizeof options, .kv = gqac_session_kind(session), .capacity = session->context};
+    const gqac_sequence_options options = options_of(session);
     GQAC_TRY(
         gqac_sequence_begin(session->program, ids, (int64_t)n, &options, &sequence, kept, diag));
     if ((size_t)*kept > same) {
@@ -192,8 +197,7 @@ void session_end(gqac_session *session) {
 /* A sequence with the rows of a snapshot, which can grow to the context of the session. */
 static gqac_status restore(const gqac_session *session, const gqac_snapshot *snapshot,
                            gqac_sequence **sequence, gqac_diag *diag) {
-    const gqac_sequence_options options = {
-        .size = sizeof options, .kv = gqac_session_kind(session), .capacity = session->context};
+    const gqac_sequence_options options = options_of(session);
     return gqac_snapshot_restore(snapshot, &options, sequence, diag);
 }
 

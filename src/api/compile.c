@@ -107,7 +107,7 @@ static gqac_status look_at(void *arg, ir_node *node) {
 static gqac_status open_baked(const loaded *m, const gqac_options *o, gqac_program *program,
                               gqac_diag *diag) {
     size_t bytes = 0;
-    const void *data = m->meta.target ? artefact_baked(&m->map, &bytes) : NULL;
+    const void *data = load_baked(m, &bytes);
     return data && !o->stateless && !o->bake ? baked_open(program, data, bytes, diag) : GQAC_OK;
 }
 

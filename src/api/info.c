@@ -199,7 +199,7 @@ static gqac_status fill_baked(info *x, gqac_diag *diag) {
     const loaded *m = &x->model;
     size_t bytes = 0;
     baked_description baked = {0};
-    const void *data = m->meta.target ? artefact_baked(&m->map, &bytes) : NULL;
+    const void *data = load_baked(m, &bytes);
     if (!data)
         return GQAC_OK;
     GQAC_TRY(baked_describe(data, bytes, &baked, diag));

@@ -134,6 +134,10 @@ gqac_status load_model(const char *path, const gqac_options *options, bool keep_
     return status;
 }
 
+const void *load_baked(const loaded *model, size_t *bytes) {
+    return model->meta.target ? artefact_baked(&model->map, bytes) : NULL;
+}
+
 void load_free(loaded *model) {
     if (model->files)
         onnx_files_close(model->files);

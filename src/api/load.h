@@ -31,6 +31,8 @@ gqac_status load_options(const gqac_options *given, gqac_options *own, gqac_log 
  * UNSUPPORTED ONNX model stays, and so does the arena that holds it. */
 gqac_status load_model(const char *path, const gqac_options *options, bool keep_report,
                        loaded *model, gqac_diag *diag);
+/* The baked prefix of an artefact, as its section; NULL: there is none, or no artefact. */
+const void *load_baked(const loaded *model, size_t *bytes);
 /* Maps the model's file; the caller unmaps it. */
 gqac_status load_map(const loaded *model, const char *path, gqac_map *map, gqac_diag *diag);
 void load_free(loaded *model);

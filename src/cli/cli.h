@@ -161,6 +161,8 @@ typedef struct cli_text {
     char s[1024];
 } cli_text;
 cli_text cli_shown(const char *text);
+/* "[1,2,8,64]" */
+cli_text cli_bracketed(int n, const int64_t *numbers);
 /* USAGE: writing to `path`, for a flag, would destroy the model or a file that another flag reads.
  * `program` not NULL: its external data are protected too. */
 gqac_status cli_check_output(cli *c, const char *flag, const gqac_program *program,

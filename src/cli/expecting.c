@@ -7,17 +7,6 @@
 
 #include "cli/compare.h"
 
-expecting_shape expecting_shape_of(const gqac_tensor *tensor) {
-    expecting_shape text;
-    size_t n = (size_t)snprintf(text.s, sizeof text.s, "[");
-    for (int i = 0; i < tensor->rank && n < sizeof text.s; i++)
-        n += (size_t)snprintf(text.s + n, sizeof text.s - n, "%s%lld", i ? "," : "",
-                              (long long)tensor->dims[i]);
-    if (n < sizeof text.s)
-        snprintf(text.s + n, sizeof text.s - n, "]");
-    return text;
-}
-
 static void print_line(const char *name, const gqac_tensor *actual, const gqac_tensor *expected,
                        const compare_count *found) {
     const int64_t all = gqac_tensor_count(expected);
@@ -25,7 +14,8 @@ static void print_line(const char *name, const gqac_tensor *actual, const gqac_t
         printf("PASS %s", cli_shown(name).s);
     else if (found->first < 0)
         printf("FAIL %s: the shape is %s, expected %s", cli_shown(name).s,
-               expecting_shape_of(actual).s, expecting_shape_of(expected).s);
+               cli_bracketed(actual->rank, actual->dims).s,
+               cli_bracketed(expected->rank, expected->dims).s);
     else
         printf("FAIL %s: %lld of %lld elements differ, the first at %lld: %.9g, expected %.9g",
                cli_shown(name).s, (long long)found->differing, (long long)found->compared,

@@ -18,10 +18,4 @@ typedef struct expecting {
  * adds it to `rows`. IO: no output has a file. */
 gqac_status expecting_compare(expecting *x, const char *dir, json_t *rows);
 
-typedef struct expecting_shape {
-    char s[256];
-} expecting_shape;
-/* "[1,2,8,64]" */
-expecting_shape expecting_shape_of(const gqac_tensor *tensor);
-
 #endif

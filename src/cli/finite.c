@@ -37,15 +37,11 @@ void finite_watch(finite_finding *f, gqac_context *context) {
 }
 
 gqac_status finite_check(cli *c, const finite_finding *f) {
-    char index[GQAC_MAX_RANK * 24] = "";
     if (!f->found)
         return GQAC_OK;
-    for (int k = 0, n = 0; k < f->rank; k++)
-        n += snprintf(index + n, sizeof index - (size_t)n, "%s%lld", k ? "," : "",
-                      (long long)f->at[k]);
-    cli_fail(c, GQAC_MISMATCH, "a result is %s: element [%s]%s%s",
-             isnan(f->number) ? "not a number" : "infinite", index, *f->value ? " of " : "",
-             f->value);
+    cli_fail(c, GQAC_MISMATCH, "a result is %s: element %s%s%s",
+             isnan(f->number) ? "not a number" : "infinite", cli_bracketed(f->rank, f->at).s,
+             *f->value ? " of " : "", f->value);
     cli_where(c, "%s%s%s (%s)", *f->node ? "node '" : "the first node", f->node,
               *f->node ? "'" : "", f->op);
     cli_rule(c, "--check-finite: all results are finite, but for the minus infinity of masks");

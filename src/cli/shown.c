@@ -1,5 +1,6 @@
-/* Makes texts from files safe for a terminal: control characters, which could be terminal commands,
- * and bytes that are not UTF-8 are printed like \x1b, a newline as \n. */
+/* Texts for messages. Those from files are made safe for a terminal: control characters, which
+ * could be terminal commands, and bytes that are not UTF-8 are printed like \x1b, a newline as \n.
+ */
 #include "cli/cli.h"
 
 #include <string.h>
@@ -37,5 +38,16 @@ cli_text cli_shown(const char *text) {
         at += bytes ? bytes : 1;
     }
     to.s[n] = '\0';
+    return to;
+}
+
+cli_text cli_bracketed(int n, const int64_t *numbers) {
+    cli_text to;
+    size_t at = (size_t)snprintf(to.s, sizeof to.s, "[");
+    for (int i = 0; i < n && at < sizeof to.s; i++)
+        at += (size_t)snprintf(to.s + at, sizeof to.s - at, "%s%lld", i ? "," : "",
+                               (long long)numbers[i]);
+    if (at < sizeof to.s)
+        snprintf(to.s + at, sizeof to.s - at, "]");
     return to;
 }

@@ -374,10 +374,10 @@ static gqac_status check_in_place(session *s) {
         for (int d = 0; same && d < past->rank; d++)
             same = past->dims[d] == present->dims[d];
         if (!same)
-            return cli_fail(s->c, GQAC_INVALID_INPUT,
-                            "--in-place: past '%s' is %s, present '%s' is %s",
-                            s->names[s->pasts[k].at], expecting_shape_of(past).s,
-                            s->out[s->pasts[k].output].name, expecting_shape_of(present).s);
+            return cli_fail(
+                s->c, GQAC_INVALID_INPUT, "--in-place: past '%s' is %s, present '%s' is %s",
+                s->names[s->pasts[k].at], cli_bracketed(past->rank, past->dims).s,
+                s->out[s->pasts[k].output].name, cli_bracketed(present->rank, present->dims).s);
     }
     return GQAC_OK;
 }
@@ -389,7 +389,7 @@ static gqac_status explain_in_place(session *s, gqac_status status) {
         return status;
     const past *p = &s->pasts[0];
     cli_rule(s->c, "--in-place: past '%s' %s is the buffer of its present", s->names[p->at],
-             expecting_shape_of(&s->now[p->at]).s);
+             cli_bracketed(s->now[p->at].rank, s->now[p->at].dims).s);
     cli_hint(s->c, "past tensors with a row for every token, cached and new");
     return status;
 }
@@ -451,7 +451,7 @@ static void print_outputs(session *s, json_t *compared, bool equal) {
 static void print_table(session *s) {
     for (int i = 0; !cli_value(s->c, "expect") && i < s->n_out; i++) {
         printf("%-32s %s%s\n", cli_shown(s->out[i].name).s, gqac_dtype_name(s->results[i].dtype),
-               expecting_shape_of(&s->results[i]).s);
+               cli_bracketed(s->results[i].rank, s->results[i].dims).s);
     }
     if (cli_value(s->c, "repeat"))
         print_times(s);

@@ -29,6 +29,7 @@ typedef struct heads_shape {
 } heads_shape;
 _Static_assert(sizeof(heads_stream) == 128 && sizeof(heads_shape) == 456,
                "the kernel has no padding either");
+_Static_assert(TARGET_HEAD_SIZE == 1024, "that of the kernel");
 
 typedef struct making {
     target_call *call;

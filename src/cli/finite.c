@@ -44,8 +44,8 @@ gqac_status finite_check(cli *c, const finite_finding *f) {
              *f->value ? " of " : "", f->value);
     cli_where(c, "%s%s%s (%s)", *f->node ? "node '" : "the first node", f->node,
               *f->node ? "'" : "", f->op);
-    cli_rule(c, "--check-finite: all results are finite, but for the minus infinity of masks");
-    cli_hint(c, "--target ref finds it among nodes that one kernel computes; --math exact, if its "
-                "values are too large for their type");
+    cli_rule(c, "--check-finite: every result is finite, or minus infinity as in masks");
+    cli_hint(c, "--target ref, which computes each node by itself; --math exact, if values are too "
+                "large for their type");
     return GQAC_MISMATCH;
 }

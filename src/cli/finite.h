@@ -1,4 +1,4 @@
-/* --check-finite: finds the first node of a run whose result has a value that is not a number. */
+/* --check-finite: finds the first node of a run whose result has a NaN or an infinity. */
 #ifndef GQAC_CLI_FINITE_H
 #define GQAC_CLI_FINITE_H
 

@@ -23,8 +23,9 @@
          "adds log-probabilities to json: of each token and of the N most likely ones"},           \
         {"stop", "TEXT", "ends the answer before this text; may be repeated"},                     \
         {"kv", CLI_KV_KINDS,                                                                       \
-         "KV cache; windowed keeps only what windows reach, quantised codes of 8 bits, "           \
-         "quantised4 of 4; off computes all tokens again for each new one (contiguous)"},          \
+         "KV cache; windowed keeps only what windows reach; quantised and quantised4, also "       \
+         "called int8 and int4, store 8-bit and 4-bit codes; basic is contiguous; off computes "   \
+         "all tokens again for each new one (contiguous)"},                                        \
         {"context", "N", "maximum number of tokens, prompt and answer (the model's own)"},         \
         {"speculate", "N",                                                                         \
          "drafts up to N tokens a step from earlier text; the answer stays the same (0: off)"},    \

@@ -34,18 +34,23 @@ class Absent(Exception):
     """An engine that is not installed, or that cannot do what was asked."""
 
 
+def pinned(threads):
+    """For preexec_fn: puts a process on the first cores, one for each thread."""
+    cores = sorted(os.sched_getaffinity(0))[:threads]
+    return lambda: os.sched_setaffinity(0, cores)
+
+
 class Process:
     """One engine at work."""
 
     def __init__(self, engine, words, threads):
-        cores = sorted(os.sched_getaffinity(0))[:threads]
         command = [*map(str, COMMANDS[engine]), f"threads={threads}", *words]
         env = dict(os.environ, OMP_NUM_THREADS=str(threads), OMP_PROC_BIND="true",
                    OPENBLAS_NUM_THREADS="1")
         try:
             self.child = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env,
-                stderr=subprocess.DEVNULL, preexec_fn=lambda: os.sched_setaffinity(0, cores))
+                stderr=subprocess.DEVNULL, preexec_fn=pinned(threads))
         except OSError as error:
             raise Absent(f"{engine}: {error.strerror}") from None
         self.engine = engine

@@ -6,18 +6,17 @@ import subprocess
 import sys
 from pathlib import Path
 
-from records import ROOT
+import engines
 
-GQAC = Path(os.environ.get("GQAC", ROOT / "build" / "release" / "gqac"))
+GQAC = Path(os.environ.get("GQAC", engines.ROOT / "build" / "release" / "gqac"))
 
 
 def generate(model, threads: int, *flags) -> dict:
     """The JSON that it prints."""
     command = [str(GQAC), "generate", str(model), *map(str, flags), "--threads", str(threads),
                "--format", "json"]
-    cores = sorted(os.sched_getaffinity(0))[:threads]
     run = subprocess.run(command, capture_output=True, text=True,
-                         preexec_fn=lambda: os.sched_setaffinity(0, cores))
+                         preexec_fn=engines.pinned(threads))
     if run.returncode:
         sys.exit(run.stderr)
     return json.loads(run.stdout)

@@ -6,7 +6,6 @@ own (server-sent events). The server is stopped (SIGSTOP) while another engine r
 
 import http.client
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -31,13 +30,12 @@ class Server:
     def __init__(self, model, threads, slots, length):
         if not SERVER.exists():
             raise engines.Absent("llama-server: not built; see ./dev bench --peers")
-        cores = sorted(os.sched_getaffinity(0))[:threads]
         self.port = free_port()
         command = [SERVER, "-m", model, "--host", "127.0.0.1", "--port", self.port, "-t", threads,
                    "-tb", threads, "-np", slots, "-c", slots * length, "--no-webui"]
         self.child = subprocess.Popen([str(word) for word in command], stdout=subprocess.DEVNULL,
                                       stderr=subprocess.DEVNULL,
-                                      preexec_fn=lambda: os.sched_setaffinity(0, cores))
+                                      preexec_fn=engines.pinned(threads))
         try:
             self.wait_until_ready()
         except BaseException:

@@ -280,19 +280,33 @@ static uint64_t next_version(kv_pool *pool) {
     return atomic_fetch_add(&pool->versions, 1) + 1;
 }
 
-kv_block *kv_block_create(kv_pool *pool, const kv_kind *kind, bool tails) {
+/* Frees a block or a state, which is a piece of these slabs unless it is mapped. */
+static void give(kv_slabs *slabs, kv_block *block) {
+    if (kv_block_is_mapped(block))
+        gqac_free(block);
+    else
+        kv_slabs_give(slabs, block);
+}
+
+/* Gives a new block, which is NULL if there was no memory for it, its number. */
+static kv_block *identify(kv_pool *pool, kv_part part, kv_block *block) {
     size_t number;
-    if (!take_number(&pool->numbers, &number))
+    if (!block)
         return NULL;
-    kv_block *block = create(&pool->blocks[kind->part], kind->dense);
-    if (!block) {
-        release_number(&pool->numbers, number);
+    if (!take_number(&pool->numbers, &number)) {
+        give(&pool->blocks[part], block);
         return NULL;
     }
-    block->part = kind->part;
+    block->part = part;
     block->id = (kv_block_id){.number = number, .version = next_version(pool)};
     block->reserved = 0;
-    if (!tails || !pool->tail_bytes)
+    return block;
+}
+
+kv_block *kv_block_create(kv_pool *pool, const kv_kind *kind, bool tails) {
+    const kv_part part = kind->part;
+    kv_block *block = identify(pool, part, create(&pool->blocks[part], kind->dense));
+    if (!block || !tails || !pool->tail_bytes)
         return block;
     block->tails = kv_slabs_take(&pool->tails);
     if (!block->tails) {
@@ -304,18 +318,8 @@ kv_block *kv_block_create(kv_pool *pool, const kv_kind *kind, bool tails) {
 }
 
 kv_block *kv_block_map(kv_pool *pool, const kv_kind *kind, bool tails, kv_image *image) {
-    size_t number;
-    if (!take_number(&pool->numbers, &number))
-        return NULL;
-    kv_block *block = map(image, pool->bytes[kind->part]);
-    if (!block) {
-        release_number(&pool->numbers, number);
-        return NULL;
-    }
-    block->part = kind->part;
-    block->id = (kv_block_id){.number = number, .version = next_version(pool)};
-    block->reserved = 0;
-    if (tails && pool->tail_bytes)
+    kv_block *block = identify(pool, kind->part, map(image, pool->bytes[kind->part]));
+    if (block && tails && pool->tail_bytes)
         block->tails = kv_image_next(image, pool->tail_bytes);
     return block;
 }
@@ -424,20 +428,12 @@ void kv_block_release(kv_pool *pool, kv_block *block) {
         return;
     if (block->part != KV_WINDOW)
         release_number(&pool->numbers, block->id.number);
-    if (kv_block_is_mapped(block)) {
-        gqac_free(block);
-        return;
-    }
-    if (block->tails)
+    if (block->tails && !kv_block_is_mapped(block))
         kv_slabs_give(&pool->tails, block->tails);
-    kv_slabs_give(&pool->blocks[block->part], block);
+    give(&pool->blocks[block->part], block);
 }
 
 void kv_state_release(kv_pool *pool, kv_block *state) {
-    if (!unreference(state))
-        return;
-    if (kv_block_is_mapped(state))
-        gqac_free(state);
-    else
-        kv_slabs_give(&pool->states, state);
+    if (unreference(state))
+        give(&pool->states, state);
 }

@@ -136,6 +136,8 @@ void cli_clear_progress(cli *c);
 gqac_status cli_read_file(cli *c, const char *path, char **text, size_t *length);
 /* The same of a text. INVALID_INPUT: it has a NUL. */
 gqac_status cli_read_text(cli *c, const char *path, char **text);
+/* The value of --NAME-file, unless the command line has --NAME; NULL: none. USAGE: it has both. */
+gqac_status cli_text_file(cli *c, const char *name, const char **path);
 /* A text flag that may also come as `--NAME -` from standard input or as `--NAME-file FILE`: from
  * here on cli_value(c, name) is the text of the file. Once for a command line. */
 gqac_status cli_take_text(cli *c, const char *name);

@@ -55,13 +55,19 @@ gqac_status cli_read_text(cli *c, const char *path, char **text) {
     return cli_fail(c, GQAC_INVALID_INPUT, "byte %zu of the text of '%s' is NUL", end, path);
 }
 
-gqac_status cli_take_text(cli *c, const char *name) {
+gqac_status cli_text_file(cli *c, const char *name, const char **path) {
     char file[64];
     snprintf(file, sizeof file, "%s-file", name);
-    const bool given = cli_repeat(c, name, 0) != NULL, given_file = cli_repeat(c, file, 0) != NULL;
-    const char *text = cli_value(c, name), *path = given ? NULL : cli_value(c, file);
-    if (given && given_file)
+    const bool given = cli_repeat(c, name, 0) != NULL;
+    if (given && cli_repeat(c, file, 0))
         return cli_usage(c, "--%s and --%s exclude each other", name, file);
+    *path = given ? NULL : cli_value(c, file);
+    return GQAC_OK;
+}
+
+gqac_status cli_take_text(cli *c, const char *name) {
+    const char *text = cli_value(c, name), *path = NULL;
+    GQAC_TRY(cli_text_file(c, name, &path));
     if (!path && text && !strcmp(text, "-"))
         path = text;
     if (!path)

@@ -183,9 +183,8 @@ static gqac_status require_parts(generating *g) {
 /* Before the model is loaded: opens tokenizer and template, and begins the conversation. */
 static gqac_status prepare(conversation *t) {
     generating *g = t->g;
-    const char *system = cli_value(g->c, "system"), *file = cli_value(g->c, "system-file");
-    if (system && file)
-        return cli_usage(g->c, "--system and --system-file exclude each other");
+    const char *system = cli_value(g->c, "system"), *file = NULL;
+    GQAC_TRY(cli_text_file(g->c, "system", &file));
     t->messages = json_array();
     if (!t->messages)
         return cli_fail(g->c, GQAC_NO_MEMORY, "out of memory");

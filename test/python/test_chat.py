@@ -49,14 +49,14 @@ class Chat(Case):
         super().setUp()
         self.model = copy_model(self.dir / "m")
 
-    def chat(self, typed, *args, code=0, words=(), model=None):
+    def chat(self, typed, *args, code=0, words=(), model=None, env=None):
         """A run with these bytes on stdin."""
         path = self.dir / "typed"
         path.write_bytes(typed if isinstance(typed, bytes) else typed.encode())
         with open(path, "rb") as stdin:
             more = ("-q",) if code else ()  # no banner before the error
-            return self.check(gqac("chat", model or self.model, *args, *more, stdin=stdin), code,
-                              *words)
+            return self.check(gqac("chat", model or self.model, *args, *more, stdin=stdin, env=env),
+                              code, *words)
 
     def turns(self, typed, *args, **more):
         """The JSON objects of all turns."""
@@ -88,6 +88,17 @@ class Chat(Case):
         self.assertGreater(found[2]["metrics"]["reused_tokens"],
                            found[1]["metrics"]["reused_tokens"])
         self.assertGreater(found[1]["metrics"]["reused_tokens"], 30)
+
+    def test_system_variables(self):
+        """A system message on the command line wins over those of environment variables."""
+        file, other = self.dir / "system", self.dir / "other"
+        file.write_text("Be brief.\n")
+        other.write_text("Sing.")
+        told = self.turns("a\n", "--system", "Be brief.", "-n", 4)[0]["ids"]
+        for env, flag, value in (("GQAC_SYSTEM", "--system-file", file),
+                                 ("GQAC_SYSTEM_FILE", "--system", "Be brief.")):
+            found = self.turns("a\n", flag, value, "-n", 4, env={env: str(other)})
+            self.assertEqual(found[0]["ids"], told)
 
     def test_no_post_processor(self):
         """The template writes the special tokens; the post-processor adds none."""

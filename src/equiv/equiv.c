@@ -64,6 +64,8 @@ static gqac_status check_ranges(const gqac_equiv_options *o, gqac_diag *diag) {
 static gqac_status check_options(const equiv *e) {
     const gqac_equiv_options *o = &e->options;
     GQAC_TRY(check_ranges(o, e->diag));
+    if ((o->n_threads && !o->threads) || (o->n_kv && !o->kv) || (o->n_chunks && !o->chunks))
+        GQAC_FAIL(e->diag, GQAC_USAGE, "a list of the proof is NULL although its number is not 0");
     if (gqac_program_is_stateless(e->program) || gqac_program_is_stateless(e->reference))
         GQAC_FAIL(e->diag, GQAC_USAGE, "the program is for stateless runs");
     if (e->vocabulary < 1)

@@ -92,6 +92,12 @@ static void errors(void) {
     CU_ASSERT_STRING_EQUAL(diag.rule, "budget >= 0");
     o = (gqac_equiv_options){.size = sizeof o, .n_kv = 1, .kv = kinds};
     refused(&o, GQAC_USAGE, "none");
+    o.kv = NULL;
+    refused(&o, GQAC_USAGE, "NULL");
+    o = (gqac_equiv_options){.size = sizeof o, .n_threads = 1};
+    refused(&o, GQAC_USAGE, "NULL");
+    o = (gqac_equiv_options){.size = sizeof o, .tokens = 4, .n_chunks = 2};
+    refused(&o, GQAC_USAGE, "NULL");
     o = (gqac_equiv_options){.size = 3};
     refused(&o, GQAC_USAGE, "gqac_equiv_options");
     close_model();

@@ -221,7 +221,7 @@ def test_run_takes_dlpack(tmp_path):
 
 
 def test_run_of_bf16_and_int4(tmp_path):
-    ml_dtypes = pytest.importorskip("ml_dtypes")
+    ml_dtypes = pytest.importorskip("ml_dtypes", reason="NumPy alone has no bfloat16")
     graph = tmp_path / "cast.gq"
     graph.write_text("graph @cast(%a: bf16[N], %b: i4[N]) {\n  %c = Add %a, %a : bf16[N]\n"
                      "  %d = Cast %b {to=f32} : f32[N]\n  return %c, %d, %b\n}\n")

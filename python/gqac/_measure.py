@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import statistics
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
 
-from ._errors import InputError
+from ._errors import InputError, UsageError
 from ._info import Score
+from ._library import call
 from ._sequence import Sequence
 
 if TYPE_CHECKING:
@@ -19,25 +22,26 @@ CHUNK = 256  # tokens of a step, if the caller does not say
 
 
 def _chunks(model: Model, n: int, splits: list[int]) -> list[int]:
-    if model.info.last_logits:
-        return [1] * n
     if any(length < 1 for length in splits) or sum(splits) > n:
         raise InputError(f"splits {splits} for {n} tokens", status="OUT_OF_RANGE",
                          rule="lengths of calls are at least 1, and at most all tokens together")
+    if model.info.last_logits:
+        return [1] * n
     if splits:
         return splits + ([n - sum(splits)] if sum(splits) < n else [])
     return [min(CHUNK, n - at) for at in range(0, n, CHUNK)]
 
 
 def _log_probabilities(rows: Floats, ids: list[int]) -> list[float]:
-    """Natural logarithms of softmax(rows)[i, ids[i]], in double."""
+    """Natural logarithms of softmax(rows)[i, ids[i]]; NaN where a logit is NaN or +inf."""
     import numpy as np
-    wide = rows[:len(ids)].astype(np.float64)
-    peak = wide.max(axis=1)
-    sums = np.exp(wide - peak[:, None]).sum(axis=1)
-    chosen = wide[np.arange(len(ids)), np.asarray(ids, np.int64)]
-    values: list[float] = (chosen - peak - np.log(sums)).tolist()
-    return values
+    found = []
+    for row, token in zip(rows, ids):
+        value = ctypes.c_double()
+        call("gqac_log_probabilities", row.ctypes.data_as(ctypes.POINTER(ctypes.c_float)),
+             row.size, token, ctypes.byref(value), 0, None, None)
+        found.append(value.value if (row < np.inf).all() else math.nan)
+    return found
 
 
 def score(model: Model, ids: list[int], splits: list[int]) -> Score:
@@ -45,15 +49,21 @@ def score(model: Model, ids: list[int], splits: list[int]) -> Score:
     if len(ids) < 2:
         raise InputError(f"{len(ids)} tokens cannot be scored", status="INVALID_INPUT",
                          rule="every token but the first is scored, so at least two are needed")
-    with_sequence = Sequence(model, final_length=len(ids))
+    sequence = Sequence(model, final_length=len(ids))
     found: list[float] = []
     at = 0
     for length in _chunks(model, len(ids), splits):
-        rows = with_sequence.step(ids[at:at + length], logits=-1 if length > 1 else 1)
+        rows = sequence.step(ids[at:at + length], logits=-1 if length > 1 else 1)
         found += _log_probabilities(rows, ids[at + 1:at + length + 1])
         at += length
-    nll = -math.fsum(found)
-    return Score(len(ids), nll, math.exp(nll / (len(ids) - 1)), found)
+    nll = 0.0
+    for value in found:  # one after another, as `gqac score` adds them; sum() may compensate
+        nll -= value
+    try:
+        perplexity = math.exp(nll / (len(ids) - 1))
+    except OverflowError:
+        perplexity = math.inf
+    return Score(len(ids), nll, perplexity, found)
 
 
 class Timing(NamedTuple):
@@ -71,14 +81,17 @@ class Timing(NamedTuple):
         return self.tokens / self.median if self.median > 0 else 0.0
 
 
-def _time(work: Any, repeat: int) -> list[float]:
-    work()  # warm
+def _time(begin: Callable[[], Sequence], work: Callable[[Sequence], None],
+          repeat: int) -> list[float]:
+    """Seconds of the work on a new sequence each time, after one run to warm up."""
     times = []
-    for _ in range(repeat):
+    for _ in range(repeat + 1):
+        sequence = begin()
         began = time.perf_counter()
-        work()
+        work(sequence)
         times.append(time.perf_counter() - began)
-    return times
+        sequence.close()
+    return times[1:]
 
 
 def _row(name: str, tokens: int, seconds: list[float]) -> Timing:
@@ -87,23 +100,25 @@ def _row(name: str, tokens: int, seconds: list[float]) -> Timing:
 
 def bench(model: Model, prompts: list[int], new: list[int], repeat: int) -> list[Timing]:
     """See Model.bench."""
-    rows = []
-    ids = [i % max(model.vocabulary, 1) for i in range(1, max(prompts) + max(new, default=0) + 1)]
+    if min([*prompts, *new, repeat]) < 1:
+        raise UsageError("prompt, new and repeat are at least 1", status="USAGE")
+    longest = max(prompts, default=0) + max(new, default=0)
+    ids = [i % max(model.vocabulary, 1) for i in range(longest)]
 
-    def prefill(n: int) -> Sequence:
-        made = Sequence(model, final_length=len(ids))
-        made.step(ids[:n])
-        return made
+    def prefill(sequence: Sequence, n: int) -> None:
+        sequence.step(ids[:n])
 
+    def decode(sequence: Sequence, n: int, m: int) -> None:
+        for i in range(n, n + m):
+            sequence.step(ids[i:i + 1])
+
+    rows = [_row(f"pp{n}", n, _time(lambda: Sequence(model, final_length=n),
+                                    lambda sequence: prefill(sequence, n), repeat))
+            for n in prompts]
     for n in prompts:
-        rows.append(_row(f"pp{n}", n, _time(lambda: prefill(n), repeat)))
-    for n in prompts:
-        past = prefill(n)
-
-        def decode(steps: int) -> None:
-            fork = past.fork()
-            for i in range(steps):
-                fork.step(ids[n + i:n + i + 1])
-
-        rows += [_row(f"tg{m}@{n}", m, _time(lambda: decode(m), repeat)) for m in new]
+        for m in new:
+            past = Sequence(model, final_length=n + m)
+            prefill(past, n)
+            rows.append(_row(f"tg{m}@{n}", m, _time(
+                past.fork, lambda sequence: decode(sequence, n, m), repeat)))
     return rows

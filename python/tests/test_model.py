@@ -2,7 +2,6 @@
 
 import gc
 import json
-import math
 import os
 import pickle
 import subprocess
@@ -66,8 +65,12 @@ def test_chat_reuses_its_session(model):
 def test_score_is_that_of_the_command_line(model):
     told = tool("score", TINY, "--text", PROMPT)
     found = model.score(PROMPT, splits=[3, 4])
-    assert found.tokens == told["tokens"]
-    assert math.isclose(found.nll, told["nll"], rel_tol=1e-9)
+    shown = [float(f"{x:.10g}") for x in (found.nll, found.perplexity)]  # as the tool prints them
+    assert [found.tokens, *shown] == [told["tokens"], told["nll"], told["perplexity"]]
+    rows = model.sequence().step(model.tokenize(PROMPT), logits=-1).astype(np.float64)
+    wide = rows - np.log(np.exp(rows).sum(axis=1, keepdims=True))
+    expected = [row[token] for row, token in zip(wide, model.tokenize(PROMPT)[1:])]
+    assert np.allclose(found.log_probabilities, expected, rtol=1e-12, atol=0)
     assert found.log_probabilities == model.score(PROMPT).log_probabilities
     with pytest.raises(gqac.InputError, match="cannot be scored"):
         model.score([5])
@@ -153,8 +156,6 @@ def test_equiv(model):
         model.equiv(tokens=4, splits=[3, 9])
 
 
-
-
 def test_info_plan_and_bench(model):
     assert model.info.split_safe and model.vocabulary == 512
     assert len(model.info.kv_pairs) == 8 and model.info.inputs[0].name == "input_ids"
@@ -162,6 +163,10 @@ def test_info_plan_and_bench(model):
     assert plan.total.weight_bytes == sum(k.weight_bytes for k in plan.steps) > 0
     rows = model.bench(prompt=[8], new=[2], repeat=2)
     assert [r.name for r in rows] == ["pp8", "tg2@8"] and rows[0].tokens_per_second > 0
+    assert [(r.tokens, len(r.seconds)) for r in rows] == [(8, 2), (2, 2)]
+    assert all(min(r.seconds) <= r.median <= max(r.seconds) for r in rows)
+    with pytest.raises(gqac.InputError):
+        model.bench(prompt=[model.info.max_tokens], new=[1], repeat=1)
     with pytest.raises(gqac.InputError):
         model.plan(-1)
 
@@ -264,7 +269,9 @@ def test_scheduler_gives_the_answers_of_requests_alone(model):
         with pytest.raises(gqac.InputError, match="1000000"):
             scheduler.submit(ids=[10 ** 6]).result()
         scheduler.submit("He", max_new_tokens=1).result()  # statistics are those of earlier steps
-        assert scheduler.statistics.ended >= 4
+        found = scheduler.statistics
+        assert found.ended >= 4 and found.new_tokens >= 4 * 8
+        assert found.steps < found.new_tokens  # steps were shared
 
 
 def test_scheduler_with_asyncio(model):

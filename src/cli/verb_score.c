@@ -16,7 +16,9 @@ static const cli_flag flags[] = {
     {"embeds", "FILE",
      "embeddings [N,E] (.npy) of the N ids, for a model that takes inputs_embeds"},
     {"splits", "N,N,...",
-     "computes the tokens in chunks of these lengths; the last chunk is the rest (one chunk)"},
+     "computes the tokens in chunks of these lengths; the last chunk is the rest (one chunk). If "
+     "the "
+     "model returns only the last logits, all chunks are single tokens"},
     {"kv", CLI_KV_KINDS,
      "KV cache; off computes all earlier tokens again for each chunk (contiguous)"},
     {"logits", "OUT.npy", "writes the logits of every position, fp32 [N,V]"},
@@ -24,16 +26,6 @@ static const cli_flag flags[] = {
      "names the first node with a result that is NaN or infinite, and fails (slow)"},
     {NULL, NULL, NULL},
 };
-
-/* -log softmax(row)[id], in double. */
-static double surprise(const float *row, int64_t vocabulary, int64_t id) {
-    double most = -INFINITY, sum = 0;
-    for (int64_t v = 0; v < vocabulary; v++)
-        most = row[v] > most ? row[v] : most;
-    for (int64_t v = 0; v < vocabulary; v++)
-        sum += exp(row[v] - most);
-    return log(sum) + most - row[id];
-}
 
 typedef struct scoring {
     cli *c;
@@ -209,11 +201,23 @@ static gqac_status compute(scoring *s) {
     return GQAC_OK;
 }
 
+/* Adds -log softmax(row)[id]: NaN if a logit is NaN or +inf. */
+static gqac_status add_surprise(scoring *s, const float *row, int64_t id, double *nll) {
+    double log_probability = 0;
+    for (int64_t v = 0; v < s->vocabulary; v++)
+        if (!(row[v] < INFINITY))
+            *nll = NAN;
+    GQAC_TRY(gqac_log_probabilities(row, s->vocabulary, id, &log_probability, 0, NULL, NULL,
+                                    &s->c->diag));
+    *nll -= log_probability;
+    return GQAC_OK;
+}
+
 static gqac_status report(scoring *s) {
     double nll = 0;
     const char *out = cli_value(s->c, "logits");
     for (int64_t i = 0; i + 1 < s->n; i++)
-        nll += surprise(s->logits + i * s->vocabulary, s->vocabulary, s->ids[i + 1]);
+        GQAC_TRY(add_surprise(s, s->logits + i * s->vocabulary, s->ids[i + 1], &nll));
     const double perplexity = s->n > 1 ? exp(nll / (double)(s->n - 1)) : 1.0;
     if (out) {
         const gqac_tensor t = {

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     Array = npt.NDArray[Any]
     Floats = npt.NDArray[np.float32]
 
+MOST_VIEWS = 4  # arrays of results of one model that are views at the same time
 NUMPY_NAMES = {"bf16": "bfloat16", "i4": "int4", "u4": "uint4"}  # types of ml_dtypes
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from . import _declarations as c
 from ._errors import UsageError
 from ._library import (Handle, Owner, call, decode, id_array, interruptible, lib, make, no_option,
-                       out_pointer, take_text, text, text_array)
+                       out_pointer, take_text, text, text_array, used)
 
 if TYPE_CHECKING:
     from ._model import Lease, Model
@@ -65,14 +65,11 @@ class Session(Owner):
         options = make(c.gqac_session_options, kv=text(kv), context=limit, tenant=self._tenant)
         made = out_pointer()
         parents = [model.program] + ([store.handle] if store else [])
-        with model.program as program:
-            if not store:
-                call("gqac_session_create", program, ctypes.byref(options), ctypes.byref(made))
-            else:
-                with store.handle as pointer:
-                    options.store = pointer
-                    call("gqac_session_create", program, ctypes.byref(options), ctypes.byref(made))
-        self._handle = Handle("session", made, "gqac_session_free", *parents)
+        with used(*parents) as (program, *pointers):
+            if pointers:
+                options.store = pointers[0]
+            call("gqac_session_create", program, ctypes.byref(options), ctypes.byref(made))
+            self._handle = Handle("session", made, "gqac_session_free", *parents)
 
     @property
     def handle(self) -> Handle:
@@ -112,6 +109,14 @@ def sampling(model: Model, *, temperature: float | None = None, top_k: int | Non
     return made, array
 
 
+def stop_texts(stop: Iterable[str] | str) -> Any:
+    """Texts that end an answer, or one of them, as a C array."""
+    stops = [stop] if isinstance(stop, str) else list(stop)
+    if not all(stops):
+        raise UsageError("an empty stop text", status="USAGE")
+    return text_array(stops)
+
+
 class Request:
     """What is asked of Model.generate, checked and in the form of C."""
 
@@ -134,13 +139,10 @@ class Request:
         most = 128 if max_new_tokens is None else max_new_tokens
         if max_new_tokens is None and own.max_length:
             most = min(most, max(own.max_length - n, 0))
-        stops = [stop] if isinstance(stop, str) else list(stop)
-        self._stops = text_array(stops)
-        if not all(stops):
-            raise UsageError("an empty stop text", status="USAGE")
+        self._stops = stop_texts(stop)
         self._eos, n_eos = id_array(own.eos[:own.n_eos] if eos is None else eos)
         self.struct = make(c.gqac_generate_request, prompt=self.ids, n_prompt=n, max_new=most,
-                           min_length=own.min_length, n_eos=n_eos, eos=self._eos, n_stop=len(stops),
+                           min_length=own.min_length, n_eos=n_eos, eos=self._eos, n_stop=len(self._stops),
                            stop=self._stops, chunk=chunk, n_top=n_top, speculate=speculate)
         self.struct.sampling = ctypes.pointer(self.sampling)
 

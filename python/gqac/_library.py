@@ -6,15 +6,17 @@ so that Ctrl-C is seen while it runs: `interruptible`.
 
 from __future__ import annotations
 
+import array
+import contextlib
 import ctypes
 import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Any, TypeVar
 
 from . import _declarations as c
-from ._errors import Error, UsageError, from_diag
+from ._errors import Error, InputError, UsageError, from_diag
 
 T = TypeVar("T")
 
@@ -60,9 +62,13 @@ def call(name: str, *arguments: Any) -> None:
 
 
 def make(kind: type[Any], **fields: Any) -> Any:
-    """A struct with its size set, its other fields 0 or as given."""
+    """A struct with its size set, its other fields 0 or as given. ctypes cuts integers that do not
+    fit; here they are refused."""
     made = kind(**fields)
     made.size = ctypes.sizeof(kind)
+    for name, value in fields.items():
+        if type(value) is int and getattr(made, name) != value:
+            raise UsageError(f"{name} = {value} is out of range", status="USAGE")
     return made
 
 
@@ -115,11 +121,13 @@ def id_array(ids: Any) -> tuple[Any, int]:
     """Token ids as a C array of int64, and their number."""
     if type(ids).__module__ == "numpy":
         ids = ids.tolist()
-    values = list(ids)
     try:
-        return (ctypes.c_int64 * len(values))(*values), len(values)
+        values = array.array("q", ids)
     except TypeError as error:
         raise UsageError(f"token ids are integers: {error}", status="USAGE") from None
+    except OverflowError:
+        raise InputError("a token id does not fit into 64 bits", status="OUT_OF_RANGE") from None
+    return (ctypes.c_int64 * len(values)).from_buffer(values), len(values)
 
 
 # ---- fork ------------------------------------------------------------------------------------------
@@ -156,12 +164,6 @@ class Handle:
         except BaseException:  # a parent is closed
             self.close()
             raise
-
-    @property
-    def pointer(self) -> Any:
-        """The pointer, for an object that will have this one as a parent."""
-        with self as pointer:
-            return pointer
 
     def _use(self) -> None:
         with _count:
@@ -208,6 +210,14 @@ class Handle:
 
     def __reduce__(self) -> Any:
         raise TypeError("objects of gqac cannot be pickled")
+
+
+@contextlib.contextmanager
+def used(*handles: Handle) -> Iterator[list[Any]]:
+    """The pointers of several objects. An object that is made from them becomes their user before
+    this ends, so that a thread that closes them in between does not free them."""
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(handle) for handle in handles]
 
 
 class Owner:

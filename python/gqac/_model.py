@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import threading
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -17,6 +18,7 @@ from ._sequence import Sequence
 if TYPE_CHECKING:
     from ._equiv import Report
     from ._generate import Generation, Session, Stream
+    from ._measure import Timing
     from ._store import PrefixStore
 
 MOST_IDLE = 8  # contexts that a model keeps for later calls
@@ -29,7 +31,7 @@ class Context:
         made, self.stop = out_pointer(), Stop()
         with program as p, threads as t:
             call("gqac_context_create_on", p, t, ctypes.byref(made))
-        self.handle = Handle("context", made, "gqac_context_free", program, threads)
+            self.handle = Handle("context", made, "gqac_context_free", program, threads)
         self.pointer = made
         call("gqac_context_set_monitor", made, ctypes.byref(self.stop.monitor), None)
 
@@ -44,7 +46,8 @@ class Lease:
 
     def view(self) -> View:
         """What an array refers to. The context is free for other calls when it is gone."""
-        self.model.views += 1
+        with self.model.guard:
+            self.model.views += 1
         return View(self)
 
     def release(self) -> None:
@@ -52,10 +55,11 @@ class Lease:
         self._released = True
 
     def __del__(self) -> None:
-        if self.model.closed or len(self.pool) >= MOST_IDLE:
-            self.model.forget(self.context)
-        else:
-            self.pool.append(self.context)
+        with self.model.guard:
+            if self.model.closed or len(self.pool) >= MOST_IDLE:
+                self.model.forget(self.context)
+            else:
+                self.pool.append(self.context)
 
 
 class View:
@@ -65,7 +69,8 @@ class View:
         self.lease = lease
 
     def __del__(self) -> None:
-        self.lease.model.views -= 1
+        with self.lease.model.guard:
+            self.lease.model.views -= 1
 
 
 class Model(Owner):
@@ -86,6 +91,8 @@ class Model(Owner):
                  math: str = "model", seqlens_k: str = "total-1", memory_budget: int = 0,
                  stateless: bool = False) -> None:
         self.path, self.target, self.closed, self.views = os.fspath(path), target, False, 0
+        self.guard = threading.RLock()  # of `closed`, `views` and the contexts; __del__ may come inside
+        self._opening = threading.Lock()  # one thread at a time opens a program
         self._settings = {"target": text(target), "math": text(math), "seqlens_k": text(seqlens_k),
                           "memory_budget": memory_budget}
         self._contexts: list[Context] = []
@@ -120,13 +127,16 @@ class Model(Owner):
     def close(self) -> None:
         """After it, calls raise UsageError. The memory is freed when no sequence, store or array of
         the model is left; without this call, when they and the model are garbage."""
-        self.closed = True
-        for pool in (self._contexts, self._runs):
-            while pool:
-                self.forget(pool.pop())
-        for handle in (self._handle, self._stateless, self._second, self._text, self._threads):
-            if handle:
-                handle.close()
+        with self.guard:
+            self.closed = True
+            for pool in (self._contexts, self._runs):
+                while pool:
+                    self.forget(pool.pop())
+        self._handle.close()
+        with self._opening:  # from here on nothing is opened
+            for handle in (self._stateless, self._second, self._text, self._threads):
+                if handle:
+                    handle.close()
 
     def __enter__(self) -> Model:
         return self
@@ -150,18 +160,18 @@ class Model(Owner):
     @property
     def stateless_program(self) -> Handle:
         """The program for gqac.run, which is opened on first use."""
-        if self._stateless is None:
-            with self._handle:
+        with self._opening, self._handle:
+            if self._stateless is None:
                 self._stateless = self._open(True)
-        return self._stateless
+            return self._stateless
 
     @property
     def second_program(self) -> Handle:
         """The model opened once more, for proofs that continue what is on disk."""
-        if self._second is None:
-            with self._handle:
+        with self._opening, self._handle:
+            if self._second is None:
                 self._second = self._open(False)
-        return self._second
+            return self._second
 
     @property
     def texts(self) -> Handle:
@@ -174,13 +184,14 @@ class Model(Owner):
         program = self.stateless_program if stateless else self.program
         pool = self._runs if stateless else self._contexts
         with program:  # fails if it is closed
-            try:
-                context = pool.pop()
-                context.stop.flag.value = False  # a stream that was left may have set it
-            except IndexError:
+            with self.guard:
+                context = pool.pop() if pool else None
+            if context is None:
                 context = Context(program, self._threads)
-                self._owned.add(context)
-        return Lease(self, pool, context)
+                with self.guard:
+                    self._owned.add(context)
+            context.stop.flag.value = False  # a stream that was left may have set it
+            return Lease(self, pool, context)
 
     def forget(self, context: Context) -> None:
         """Frees a context."""
@@ -322,9 +333,10 @@ class Model(Owner):
     # ---- measures ------------------------------------------------------------------------------------
 
     def score(self, ids: Iterable[int] | str, *, splits: Iterable[int] = ()) -> Score:
-        """Log-likelihood of ids (or of a text): negative, in nats, of every token but the first.
-        splits: lengths of calls; they change no bit of the logits. Raises InputError for fewer than
-        two tokens."""
+        """Negative log-likelihood of ids (or of a text), in nats, of every token but the first,
+        computed as `gqac score` does. splits: lengths of calls, the rest is the last one; they change
+        no bit of the logits. (A model that returns only the last logits is called with one token at
+        a time.) Raises InputError for fewer than two tokens, or splits that are longer than ids."""
         from ._measure import score
         return score(self, self.tokenize(ids) if isinstance(ids, str) else list(ids), list(splits))
 
@@ -339,9 +351,11 @@ class Model(Owner):
         return prove(self, **options)
 
     def bench(self, *, prompt: Iterable[int] = (512,), new: Iterable[int] = (64,),
-              repeat: int = 5) -> list[Any]:
-        """Times prompts, and decode after each prompt, as the rows of `gqac bench`: a list of
-        Timing. Lengths in tokens. Raises InputError if the model has fewer positions."""
+              repeat: int = 5) -> list[Timing]:
+        """Times prompts, and decode after each prompt, like `gqac bench -p ... -n ...`, but with the
+        time that Python takes for each step: a list of Timing. Lengths in tokens; repeat: measured
+        runs of each row, after one to warm up. Raises InputError if the model has fewer positions,
+        UsageError for a number below 1."""
         from ._measure import bench
         return bench(self, list(prompt), list(new), repeat)
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from ._arrays import Array
     from ._model import Lease, Model
 
-MOST_VIEWS = 4
-
 
 def run(model: Model, inputs: Mapping[str, Any], *, outputs: Iterable[str] | None = None,
         out: Mapping[str, Any] | None = None) -> dict[str, Array]:
@@ -25,7 +23,7 @@ def run(model: Model, inputs: Mapping[str, Any], *, outputs: Iterable[str] | Non
     inputs: by name, in any order: NumPy arrays, DLPack tensors in the memory of the CPU (such as
     those of torch), or what NumPy makes an array of. Contiguous ones are not copied. outputs: names
     of the outputs to return; None: all. out: arrays or DLPack tensors into which outputs are
-    written, contiguous and large enough; they may be inputs.
+    written, contiguous and of the shape of the output; they may be inputs.
 
     Outputs that are not in `out` are read-only arrays over the memory of gqac, which stay valid as
     long as they are referenced (more than 4 results of a model at a time are copied). bf16 is
@@ -90,7 +88,7 @@ class _Call:
              len(self.outputs), self.output_names, self.outputs)
 
     def results(self, lease: Lease, bound: Mapping[str, Array]) -> dict[str, Array]:
-        from ._arrays import is_packed, numpy_type, unpack, view
+        from ._arrays import MOST_VIEWS, is_packed, numpy_type, unpack, view
         import numpy as np
         copied = lease.model.views >= MOST_VIEWS
         owner = None if copied else (lease.view(), self.kept)

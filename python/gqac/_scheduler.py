@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _declarations as c
 from ._errors import Error, UsageError, from_diag
-from ._generate import sampling
+from ._generate import sampling, stop_texts
 from ._library import (Handle, Owner, call, decode, id_array, lib, make, no_option, out_pointer,
-                       take_text, text, text_array)
+                       take_text, text, used)
 
 if TYPE_CHECKING:
     from ._model import Model
@@ -45,7 +45,8 @@ class Answer(NamedTuple):
 
 
 class Token(NamedTuple):
-    """One new id, and the text that it completes, possibly none."""
+    """One new id, and the text that it completes, possibly none. id -1: no new id, but text that was
+    kept back, because a stop text could have begun with it, and that the end of the answer adds."""
 
     text: str
     id: int
@@ -181,13 +182,12 @@ class Scheduler(Owner):
         options = make(c.gqac_scheduler_options, tokens=tokens, running=running, kv=self._kept)
         self._lease = model.lease()
         made = out_pointer()
-        parents = [model.program, self._lease.context.handle]
-        if store:
-            parents.append(store.handle)
-            options.store = store.handle.pointer
-        call("gqac_scheduler_create", self._lease.pointer, ctypes.byref(options),
-             ctypes.byref(made))
-        self._handle = Handle("scheduler", made, "gqac_scheduler_free", *parents)
+        parents = [self._lease.context.handle, model.program] + ([store.handle] if store else [])
+        with used(*parents) as (context, _, *pointers):
+            if pointers:
+                options.store = pointers[0]
+            call("gqac_scheduler_create", context, ctypes.byref(options), ctypes.byref(made))
+            self._handle = Handle("scheduler", made, "gqac_scheduler_free", *parents)
         self._requests: dict[int, Request] = {}
         self._number = 0
         self._changed = threading.Condition()
@@ -219,13 +219,13 @@ class Scheduler(Owner):
         self._lease.stop.flag.value = False
 
     def submit(self, prompt: str | None = None, *, ids: Iterable[int] | None = None,
-               max_new_tokens: int = 128, stop: Iterable[str] = (),
+               max_new_tokens: int = 128, stop: Iterable[str] | str = (),
                eos: Iterable[int] | None = None, priority: int = 0, tenant: str | None = None,
                sequence: Sequence | None = None, **choice: Any) -> Request:
         """Submits a text or ids; the result is the Request. sequence: the request continues a
         sequence, and the prompt is what follows. Higher priorities are first. `choice` are the
-        sampling options of Model.generate. Raises InputError for an empty prompt or one that is too
-        long, UsageError."""
+        sampling options of Model.generate. Raises InputError for an empty prompt, one that is too
+        long, or an id that is not in the vocabulary; UsageError for a wrong option."""
         if (prompt is None) == (ids is None):
             raise UsageError("submit needs either a prompt or ids", status="USAGE")
         array, n = id_array(self.model.tokenize(prompt) if prompt is not None else ids)
@@ -235,12 +235,14 @@ class Scheduler(Owner):
             raise no_option("submit", error) from None
         own = self.model.settings
         ends, n_eos = id_array(own.eos[:own.n_eos] if eos is None else eos)
-        made = Request(self, self._reply(list(stop)))
+        made = Request(self, self._reply(stop_texts(stop)))
         asked = make(c.gqac_request, prompt=array, n_prompt=n, max_new=max_new_tokens, n_eos=n_eos,
                      eos=ends, priority=priority, tenant=text(tenant), on_token=self._token,
                      on_end=self._ended)
         asked.sampling = ctypes.pointer(chosen)
         with self._changed:
+            if self._closing:
+                raise UsageError("the scheduler is closed", status="USAGE")
             self._number += 1
             asked.arg = self._number
             self._requests[self._number] = made
@@ -264,14 +266,13 @@ class Scheduler(Owner):
                 setattr(asked, "from", pointer)
                 call("gqac_scheduler_submit", scheduler, ctypes.byref(asked), ctypes.byref(number))
 
-    def _reply(self, stop: list[str]) -> Handle | None:
-        if not self.model.settings.has_tokenizer:
+    def _reply(self, stops: Any) -> Handle | None:
+        if not self.model.settings.has_tokenizer and not len(stops):
             return None
-        stops = text_array(stop)
         made = out_pointer()
         with self.model.texts as texts:
-            call("gqac_reply_create", texts, len(stop), stops, ctypes.byref(made))
-        handle = Handle("reply", made, "gqac_reply_free", self.model.texts)
+            call("gqac_reply_create", texts, len(stops), stops, ctypes.byref(made))
+            handle = Handle("reply", made, "gqac_reply_free", self.model.texts)
         handle.kept = stops
         return handle
 

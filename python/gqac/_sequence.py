@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from ._arrays import Floats
     from ._model import Lease, Model
 
-MOST_VIEWS = 4   # arrays of logits of one model that are views at the same time
 SHORT_STEP = 16  # tokens; a longer step can be ended by Ctrl-C while it runs
 
 Ids = Iterable[int]
@@ -127,7 +126,7 @@ class Sequence(Owner):
         made = out_pointer()
         with self.lock, self._handle as sequence:
             call("gqac_snapshot_take", sequence, ctypes.byref(made))
-        return Snapshot(self.model, made)
+            return Snapshot(self.model, made)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Saves tokens and rows to a file, which appears whole or not at all. Raises FileError."""
@@ -154,7 +153,7 @@ class Snapshot(Owner):
         made = out_pointer()
         with model.program as program:
             call("gqac_snapshot_load", program, text(path), ctypes.byref(made))
-        return cls(model, made)
+            return cls(model, made)
 
     def __len__(self) -> int:
         """Number of tokens."""
@@ -173,7 +172,7 @@ class Snapshot(Owner):
             options = ctypes.byref(sequence_options(None, capacity or 0, final_length))
         with self._handle as snapshot:
             call("gqac_snapshot_restore", snapshot, options, ctypes.byref(made))
-        return Sequence.wrap(self.model, made)
+            return Sequence.wrap(self.model, made)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the snapshot to a file. Raises FileError."""
@@ -257,7 +256,7 @@ def _step(lease: Lease, items: list[Item]) -> list[Floats]:
 
 
 def _logits(lease: Lease, i: int) -> Floats:
-    from ._arrays import view
+    from ._arrays import MOST_VIEWS, view
     rows, vocabulary = ctypes.c_int64(), ctypes.c_int64()
     pointer = lib.gqac_context_logits(lease.pointer, i, ctypes.byref(rows), ctypes.byref(vocabulary))
     address = ctypes.cast(pointer, ctypes.c_void_p).value or 0

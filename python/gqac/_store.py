@@ -57,7 +57,7 @@ class PrefixStore(Owner):
         made = out_pointer()
         with model.program as program:
             call("gqac_store_create", program, ctypes.byref(options), ctypes.byref(made))
-        self._handle = Handle("store", made, "gqac_store_free", model.program)
+            self._handle = Handle("store", made, "gqac_store_free", model.program)
 
     @property
     def handle(self) -> Handle:
@@ -75,7 +75,7 @@ class PrefixStore(Owner):
         with self._handle as store:
             call("gqac_store_open", store, text(tenant), array, n, ctypes.byref(options),
                  ctypes.byref(made), ctypes.byref(reused))
-        return Sequence.wrap(self.model, made, self._handle)
+            return Sequence.wrap(self.model, made, self._handle)
 
     def add(self, sequence: Sequence, *, tenant: str | None = None) -> None:
         """Adds all rows of a sequence, however it was made."""

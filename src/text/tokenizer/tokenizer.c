@@ -103,6 +103,10 @@ void tokenizer_free(tokenizer *t) {
     gqac_arena_free(t->arena);
 }
 
+int64_t tokenizer_size(const tokenizer *t) {
+    return (int64_t)t->words.limit;
+}
+
 /* ---- encoding -------------------------------------------------------------------- */
 
 typedef struct encoder {

@@ -12,6 +12,7 @@
 typedef struct tokenizer tokenizer;
 gqac_status tokenizer_create(const char *json, size_t bytes, tokenizer **out, gqac_diag *diag);
 void tokenizer_free(tokenizer *t);
+int64_t tokenizer_size(const tokenizer *t); /* the largest id + 1 */
 /* Options of encoding: SPECIAL adds the ids of the post-processor; PLAIN treats special tokens that
  * the text spells out as text. */
 enum { TOKENIZER_SPECIAL = 1, TOKENIZER_PLAIN = 2 };

@@ -1,0 +1,54 @@
+/* Grammars: which texts an answer may be.
+ *
+ * A grammar in a notation of rules, or a JSON Schema, becomes a program of instructions that accept
+ * bytes, as Thompson (1968) compiles regular expressions. A rule is a part of this program that
+ * others call, so rules may be recursive. The automaton (automaton.h) runs the program. */
+#ifndef GQAC_TEXT_GRAMMAR_GRAMMAR_H
+#define GQAC_TEXT_GRAMMAR_GRAMMAR_H
+
+#include <jansson.h>
+#include <stdint.h>
+
+#include "base/diag.h"
+
+/* Calls that are open at the same time: a text that needs more is not accepted. A call that is the
+ * last part of its rule does not count. */
+enum { GRAMMAR_MOST_DEPTH = 256 };
+
+typedef enum grammar_op {
+    GRAMMAR_BYTE,   /* accepts a byte from low to high, then continues at next */
+    GRAMMAR_SPLIT,  /* continues at next and at other */
+    GRAMMAR_JUMP,   /* continues at next */
+    GRAMMAR_CALL,   /* accepts rule `other`, then continues at next */
+    GRAMMAR_TAIL,   /* accepts rule `other`, then returns */
+    GRAMMAR_RETURN, /* the rule is complete */
+    GRAMMAR_NEVER   /* accepts nothing */
+} grammar_op;
+
+typedef struct instruction {
+    uint8_t op, low, high;
+    uint32_t next, other;
+} instruction;
+
+/* Immutable. */
+typedef struct grammar {
+    instruction *code;
+    /* How many calls have to be open at the same time from an instruction to the end of its rule;
+     * GRAMMAR_NO_END: nothing leads there. */
+    uint16_t *need;
+    uint32_t n, start;
+    uint32_t *starts; /* of each rule */
+} grammar;
+enum { GRAMMAR_NO_END = UINT16_MAX };
+
+/* Compiles rules; "root" is the first one. docs/generation.md describes the notation. The caller
+ * frees *out. INVALID_INPUT: the text is wrong, a rule begins with itself, or no text is accepted
+ * but the empty one; LIMIT: it is too large. */
+gqac_status grammar_from_rules(const char *text, size_t length, grammar **out, gqac_diag *diag);
+/* Compiles a JSON Schema to a grammar of the JSON texts that satisfy it. INVALID_INPUT: the schema
+ * is wrong, or nothing satisfies it; UNSUPPORTED: it has a keyword that gqac does not have; LIMIT:
+ * it is too large. */
+gqac_status grammar_from_schema(const char *text, size_t length, grammar **out, gqac_diag *diag);
+void grammar_free(grammar *g);
+
+#endif

@@ -1,0 +1,167 @@
+/* Objects and arrays. Properties come in the order of the schema: from the last to the first, each
+ * is entered with nothing before it, or after a comma. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "text/grammar/schema.h"
+
+typedef struct object {
+    schema *s;
+    builder *b;
+    const json_t *required;
+    uint32_t first, after; /* what follows when no property came yet, and when one did */
+    word_list names;
+} object;
+
+/* ---- properties ---------------------------------------------------------- */
+
+static bool is_required(const object *o, const char *name) {
+    for (size_t i = 0; i < json_array_size(o->required); i++) {
+        const char *one = json_string_value(json_array_get(o->required, i));
+        if (one && !strcmp(one, name))
+            return true;
+    }
+    return false;
+}
+
+/* "required" must have texts that are names of properties. */
+static void check_required(const object *o, const json_t *properties) {
+    const json_t *list = o->required;
+    if (list && !json_is_array(list))
+        schema_refuse(o->s, GQAC_INVALID_INPUT, "a list of texts", "'required' is no list");
+    for (size_t i = 0; i < json_array_size(list) && o->b->status == GQAC_OK; i++) {
+        const char *name = json_string_value(json_array_get(list, i));
+        if (!name)
+            schema_refuse(o->s, GQAC_INVALID_INPUT, "a list of texts", "'required' has no text");
+        else if (!json_object_get(properties, name))
+            schema_refuse(o->s, GQAC_UNSUPPORTED, "each name of 'required' is one of 'properties'",
+                          "'required' has '%.100s', which is not among the properties", name);
+    }
+}
+
+static uint32_t split(const object *o, uint32_t next, uint32_t other) {
+    return build_emit(o->b, (instruction){.op = GRAMMAR_SPLIT, .next = next, .other = other});
+}
+
+static uint32_t comma(const object *o, uint32_t next) {
+    fragment f = build_bytes(o->b, ',', ',');
+    f = build_join(o->b, f, schema_json(o->s, "json-space"));
+    if (o->b->status == GQAC_OK)
+        o->b->code[f.end].next = next;
+    return f.begin;
+}
+
+/* ": value", after a key. */
+static fragment value_of(const object *o, fragment key, uint32_t rule) {
+    fragment f = build_join(o->b, key, build_bytes(o->b, ':', ':'));
+    f = build_join(o->b, f, schema_json(o->s, "json-space"));
+    return build_join(o->b, f, build_call(o->b, rule));
+}
+
+static void add_property(object *o, const char *name, const json_t *node) {
+    json_t *text = json_string(name);
+    const uint32_t rule = schema_rule(o->s, node, "/properties/%.100s", name);
+    const fragment key = text ? schema_value(o->s, text) : build_never(o->b);
+    json_decref(text);
+    const fragment f = value_of(o, key, rule);
+    if (o->b->status != GQAC_OK)
+        return;
+    o->b->code[f.end].next = o->after;
+    const uint32_t later = comma(o, f.begin);
+    const bool optional = !is_required(o, name);
+    o->first = optional ? split(o, f.begin, o->first) : f.begin;
+    o->after = optional ? split(o, later, o->after) : later;
+}
+
+/* Further properties, whose names are not those of the schema. */
+static void add_further(object *o, const json_t *more) {
+    const uint32_t rule = schema_rule(o->s, more, "/additionalProperties");
+    const uint32_t after = split(o, BUILD_NONE, o->after);
+    fragment key = build_bytes(o->b, '"', '"');
+    key = build_join(o->b, key, schema_other_key(o->s, &o->names));
+    const fragment f = value_of(o, key, rule);
+    if (o->b->status != GQAC_OK)
+        return;
+    o->b->code[f.end].next = after;
+    const uint32_t later = comma(o, f.begin);
+    if (o->b->status == GQAC_OK)
+        o->b->code[after].next = later;
+    o->first = split(o, f.begin, o->first);
+    o->after = after;
+}
+
+static void add_properties(object *o, json_t *properties) {
+    const size_t n = json_object_size(properties);
+    const char **names = GQAC_ARENA_ARRAY(o->b->memory, const char *, n + 1);
+    const char *name = NULL;
+    json_t *value = NULL;
+    size_t i = 0;
+    if (!names) {
+        build_fail(o->b, gqac_diag_oom(o->b->diag, "a schema"));
+        return;
+    }
+    json_object_foreach(properties, name, value) names[i++] = name;
+    while (i-- > 0 && o->b->status == GQAC_OK)
+        add_property(o, names[i], json_object_get(properties, names[i]));
+}
+
+/* Names that a key without escapes can have. */
+static void collect_names(object *o, json_t *properties) {
+    const char *name = NULL;
+    json_t *value = NULL;
+    json_object_foreach(properties, name,
+                        value) if (!schema_add_word(o->s, &o->names, name)) return;
+}
+
+fragment schema_object(schema *s, const json_t *node) {
+    builder *b = s->b;
+    json_t *properties = json_object_get(node, "properties");
+    const json_t *more = json_object_get(node, "additionalProperties");
+    object o = {.s = s, .b = b, .required = json_object_get(node, "required")};
+    if (properties && !json_is_object(properties))
+        schema_refuse(s, GQAC_INVALID_INPUT, "an object of schemas", "'properties' is no object");
+    check_required(&o, properties);
+    if (!json_object_size(properties) && !more)
+        return schema_json(s, "json-object");
+    fragment all = build_bytes(b, '{', '{');
+    all = build_join(b, all, schema_json(s, "json-space"));
+    const fragment space = schema_json(s, "json-space"), end = build_bytes(b, '}', '}');
+    if (b->status == GQAC_OK)
+        b->code[space.end].next = end.begin;
+    o.first = end.begin;
+    o.after = space.begin;
+    if (more && !json_is_false(more)) {
+        collect_names(&o, properties);
+        add_further(&o, more);
+    }
+    add_properties(&o, properties);
+    if (b->status == GQAC_OK)
+        b->code[all.end].next = o.first;
+    return (fragment){all.first, (uint32_t)b->n, all.begin, end.end};
+}
+
+/* ---- arrays -------------------------------------------------------------- */
+
+fragment schema_array(schema *s, const json_t *node) {
+    builder *b = s->b;
+    const json_t *items = json_object_get(node, "items");
+    const uint32_t least = schema_count(s, node, "minItems", 0);
+    const uint32_t most = schema_count(s, node, "maxItems", BUILD_MANY);
+    if (least > most)
+        return build_never(b);
+    const uint32_t rule = items ? schema_rule(s, items, "/items") : build_rule(b, "json-any", 8, 0);
+    fragment begin = build_bytes(b, '[', '[');
+    begin = build_join(b, begin, schema_json(s, "json-space"));
+    if (most) {
+        fragment list = build_call(b, rule);
+        fragment next = build_bytes(b, ',', ',');
+        next = build_join(b, next, schema_json(s, "json-space"));
+        next = build_join(b, next, build_call(b, rule));
+        next = build_repeat(b, next, least ? least - 1 : 0,
+                            most == BUILD_MANY ? BUILD_MANY : most - 1);
+        list = build_join(b, list, next);
+        list = build_join(b, list, schema_json(s, "json-space"));
+        begin = build_join(b, begin, least ? list : build_repeat(b, list, 0, 1));
+    }
+    return build_join(b, begin, build_bytes(b, ']', ']'));
+}

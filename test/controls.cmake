@@ -69,6 +69,7 @@ gqac_broken_test(PUBLISH_FAILED runtime/test_step.c)
 gqac_broken_test(STALE_BLOCK store/test_store.c)
 gqac_broken_test(ACCEPT_WRONG llm/test_speculation.c)
 gqac_broken_test(NO_REWIND llm/test_speculation.c)
+gqac_broken_test(PARTIAL_CHARACTER llm/test_constraint.c)
 gqac_broken_test(OTHER_ROW sched/test_random.c)
 gqac_broken_test(BPE_TIES text/tool_text.c)
 

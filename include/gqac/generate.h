@@ -3,6 +3,7 @@
 #ifndef GQAC_GENERATE_H
 #define GQAC_GENERATE_H
 
+#include <gqac/constraint.h>
 #include <gqac/session.h>
 #include <gqac/tokenizer.h>
 
@@ -184,6 +185,9 @@ typedef struct gqac_generate_request {
     gqac_session *draft; /* session of a second program that drafts; NULL: none. It is not of
                             kind "off", and each request of a call has its own */
     gqac_context *draft_context; /* of the second program; requests may share it */
+    /* Which texts the answer may be; NULL: all. Logits are masked after on_logits was called. An
+     * answer that is complete, and that no token can continue, ends with GQAC_FINISH_STOP. */
+    gqac_constraint *constraint;
 } gqac_generate_request;
 /* Sets the defaults: greedy decoding of at most 128 ids, with the end-of-text ids and min_length of
  * the model's settings (text NULL: none). `text` and `prompt` must outlive the request. */
@@ -207,7 +211,7 @@ static inline void gqac_generate_request_init(gqac_generate_request *request, co
 typedef enum gqac_finish {
     GQAC_FINISH_EOS,       /* by an end-of-text id */
     GQAC_FINISH_LENGTH,    /* by max_new, or by the capacity of the session or the model */
-    GQAC_FINISH_STOP,      /* by a stop text or a callback */
+    GQAC_FINISH_STOP,      /* by a stop text or a callback, or because the constraint is complete */
     GQAC_FINISH_CANCELLED, /* these two only of a scheduler: see schedule.h */
     GQAC_FINISH_FAILED
 } gqac_finish;
@@ -256,7 +260,9 @@ typedef struct gqac_generation {
  *     no tokenizer; a `size` is not that of any version of the struct (see options.h);
  *   OUT_OF_RANGE: a prompt is empty, an id is not in the vocabulary, or a number is negative;
  *   CAPACITY: a prompt does not fit, or the memory budget is used up;
- *   INVALID_INPUT: all logits of a row are NaN, or a stop text is not UTF-8;
+ *   INVALID_INPUT: all logits of a row are NaN, a stop text is not UTF-8, or no token of the
+ *     vocabulary continues what the constraint demands;
+ *   LIMIT: the constraint is too ambiguous;
  *   UNSUPPORTED: the config has a search setting that gqac does not have, or the tokenizer cannot
  *     be used;
  *   NO_MEMORY;

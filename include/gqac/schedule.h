@@ -131,6 +131,7 @@ typedef struct gqac_request {
      * USAGE if there is a `from`. */
     gqac_request_row *on_row;
     bool cold; /* the request shares nothing with the store, in either direction */
+    gqac_constraint *constraint; /* as in gqac_generate_request; NULL: all texts are allowed */
 } gqac_request;
 /* Sets the defaults: greedy decoding of at most 128 ids. */
 static inline void gqac_request_init(gqac_request *request, const int64_t *prompt,

@@ -44,11 +44,11 @@ GQAC_I4 = 14
 GQAC_U4 = 15
 GQAC_TOKEN = 16
 GQAC_DTYPE_COUNT = 17
-GQAC_LOGITS_ALL = -1
 GQAC_TEXT_CONFIG = 1
 GQAC_TEXT_TOKENIZER = 2
 GQAC_TEXT_TEMPLATE = 4
 GQAC_TEXT_ALL = 7
+GQAC_LOGITS_ALL = -1
 GQAC_FINISH_EOS = 0
 GQAC_FINISH_LENGTH = 1
 GQAC_FINISH_STOP = 2
@@ -441,6 +441,7 @@ gqac_generate_request._fields_ = [
     ("speculate", c_int64),
     ("draft", c_void_p),
     ("draft_context", c_void_p),
+    ("constraint", c_void_p),
 ]
 
 gqac_generation._fields_ = [
@@ -662,6 +663,7 @@ gqac_request._fields_ = [
     ("arg", c_void_p),
     ("on_row", gqac_request_row),
     ("cold", c_bool),
+    ("constraint", c_void_p),
 ]
 
 gqac_request_end._fields_ = [
@@ -908,6 +910,37 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "gqac_program_tolerance": (c_double, [c_void_p]),
     "gqac_program_level": (c_char_p, [c_void_p]),
     "gqac_target_level": (c_int, [c_char_p, POINTER(c_void_p), POINTER(gqac_diag)]),
+    "gqac_text_model_path": (c_int, [c_char_p, c_void_p, c_size_t, POINTER(gqac_diag)]),
+    "gqac_text_open": (c_int, [c_char_p, c_uint, POINTER(c_void_p), POINTER(gqac_diag)]),
+    "gqac_text_free": (None, [c_void_p]),
+    "gqac_model_open": (c_int, [c_char_p, POINTER(gqac_options), c_uint, POINTER(c_void_p), POINTER(c_void_p), POINTER(gqac_diag)]),
+    "gqac_text_get_settings": (POINTER(gqac_text_settings), [c_void_p]),
+    "gqac_text_attachments": (c_int, [c_void_p, POINTER(POINTER(gqac_attachment))]),
+    "gqac_text_tokenize": (c_int, [c_void_p, c_char_p, c_size_t, c_bool, POINTER(POINTER(c_int64)), POINTER(c_size_t), POINTER(gqac_diag)]),
+    "gqac_text_tokenize_with": (c_int, [c_void_p, c_char_p, c_size_t, POINTER(gqac_tokenize_options), POINTER(POINTER(c_int64)), POINTER(c_size_t), POINTER(gqac_diag)]),
+    "gqac_text_token_bytes": (c_int, [c_void_p, c_int64, POINTER(c_void_p), POINTER(c_size_t), POINTER(c_bool), POINTER(gqac_diag)]),
+    "gqac_text_detokenize": (c_int, [c_void_p, POINTER(c_int64), c_size_t, c_bool, POINTER(c_void_p), POINTER(c_size_t), POINTER(gqac_diag)]),
+    "gqac_text_stream_create": (c_int, [c_void_p, POINTER(c_void_p), POINTER(gqac_diag)]),
+    "gqac_text_stream_free": (None, [c_void_p]),
+    "gqac_text_stream_push": (c_int, [c_void_p, c_int64, POINTER(c_void_p), POINTER(c_size_t), POINTER(gqac_diag)]),
+    "gqac_text_stream_finish": (c_int, [c_void_p, POINTER(c_void_p), POINTER(c_size_t), POINTER(gqac_diag)]),
+    "gqac_reply_create": (c_int, [c_void_p, c_int, POINTER(c_char_p), POINTER(c_void_p), POINTER(gqac_diag)]),
+    "gqac_reply_free": (None, [c_void_p]),
+    "gqac_reply_push": (c_int, [c_void_p, c_int64, POINTER(gqac_diag)]),
+    "gqac_reply_finish": (c_int, [c_void_p, POINTER(gqac_diag)]),
+    "gqac_reply_stopped": (c_bool, [c_void_p]),
+    "gqac_reply_take": (c_void_p, [c_void_p, POINTER(c_size_t)]),
+    "gqac_reply_text": (c_void_p, [c_void_p, POINTER(c_size_t)]),
+    "gqac_text_render": (c_int, [c_void_p, c_char_p, POINTER(c_void_p), POINTER(c_size_t), POINTER(gqac_diag)]),
+    "gqac_constraint_from_grammar": (c_int, [c_void_p, c_char_p, c_size_t, POINTER(c_void_p), POINTER(gqac_diag)]),
+    "gqac_constraint_from_schema": (c_int, [c_void_p, c_char_p, c_size_t, POINTER(c_void_p), POINTER(gqac_diag)]),
+    "gqac_constraint_free": (None, [c_void_p]),
+    "gqac_constraint_begin": (c_int, [c_void_p, POINTER(c_void_p), POINTER(gqac_diag)]),
+    "gqac_constraint_fork": (c_int, [c_void_p, POINTER(c_void_p), POINTER(gqac_diag)]),
+    "gqac_constraint_state_free": (None, [c_void_p]),
+    "gqac_constraint_mask": (c_int, [c_void_p, POINTER(c_float), c_int64, POINTER(c_int64), c_int, POINTER(gqac_diag)]),
+    "gqac_constraint_push": (c_int, [c_void_p, c_int64, POINTER(gqac_diag)]),
+    "gqac_constraint_ends": (c_int, [c_void_p, POINTER(c_bool), POINTER(c_bool), POINTER(gqac_diag)]),
     "gqac_threads_default": (c_int, []),
     "gqac_threads_create": (c_int, [c_int, POINTER(c_void_p), POINTER(gqac_diag)]),
     "gqac_threads_wrap": (c_int, [c_int, gqac_parallel_for, c_void_p, POINTER(c_void_p), POINTER(gqac_diag)]),
@@ -975,28 +1008,6 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "gqac_session_ids": (POINTER(c_int64), [c_void_p, POINTER(c_size_t)]),
     "gqac_session_sequence": (c_void_p, [c_void_p]),
     "gqac_session_restore": (c_int, [c_void_p, c_void_p, POINTER(gqac_diag)]),
-    "gqac_text_model_path": (c_int, [c_char_p, c_void_p, c_size_t, POINTER(gqac_diag)]),
-    "gqac_text_open": (c_int, [c_char_p, c_uint, POINTER(c_void_p), POINTER(gqac_diag)]),
-    "gqac_text_free": (None, [c_void_p]),
-    "gqac_model_open": (c_int, [c_char_p, POINTER(gqac_options), c_uint, POINTER(c_void_p), POINTER(c_void_p), POINTER(gqac_diag)]),
-    "gqac_text_get_settings": (POINTER(gqac_text_settings), [c_void_p]),
-    "gqac_text_attachments": (c_int, [c_void_p, POINTER(POINTER(gqac_attachment))]),
-    "gqac_text_tokenize": (c_int, [c_void_p, c_char_p, c_size_t, c_bool, POINTER(POINTER(c_int64)), POINTER(c_size_t), POINTER(gqac_diag)]),
-    "gqac_text_tokenize_with": (c_int, [c_void_p, c_char_p, c_size_t, POINTER(gqac_tokenize_options), POINTER(POINTER(c_int64)), POINTER(c_size_t), POINTER(gqac_diag)]),
-    "gqac_text_token_bytes": (c_int, [c_void_p, c_int64, POINTER(c_void_p), POINTER(c_size_t), POINTER(c_bool), POINTER(gqac_diag)]),
-    "gqac_text_detokenize": (c_int, [c_void_p, POINTER(c_int64), c_size_t, c_bool, POINTER(c_void_p), POINTER(c_size_t), POINTER(gqac_diag)]),
-    "gqac_text_stream_create": (c_int, [c_void_p, POINTER(c_void_p), POINTER(gqac_diag)]),
-    "gqac_text_stream_free": (None, [c_void_p]),
-    "gqac_text_stream_push": (c_int, [c_void_p, c_int64, POINTER(c_void_p), POINTER(c_size_t), POINTER(gqac_diag)]),
-    "gqac_text_stream_finish": (c_int, [c_void_p, POINTER(c_void_p), POINTER(c_size_t), POINTER(gqac_diag)]),
-    "gqac_reply_create": (c_int, [c_void_p, c_int, POINTER(c_char_p), POINTER(c_void_p), POINTER(gqac_diag)]),
-    "gqac_reply_free": (None, [c_void_p]),
-    "gqac_reply_push": (c_int, [c_void_p, c_int64, POINTER(gqac_diag)]),
-    "gqac_reply_finish": (c_int, [c_void_p, POINTER(gqac_diag)]),
-    "gqac_reply_stopped": (c_bool, [c_void_p]),
-    "gqac_reply_take": (c_void_p, [c_void_p, POINTER(c_size_t)]),
-    "gqac_reply_text": (c_void_p, [c_void_p, POINTER(c_size_t)]),
-    "gqac_text_render": (c_int, [c_void_p, c_char_p, POINTER(c_void_p), POINTER(c_size_t), POINTER(gqac_diag)]),
     "gqac_forward": (c_int, [c_void_p, c_void_p, POINTER(c_int64), c_int64, POINTER(gqac_diag)]),
     "gqac_forward_stateless": (c_int, [c_void_p, c_void_p, POINTER(c_int64), c_int64, POINTER(gqac_tensor), POINTER(gqac_diag)]),
     "gqac_prefill": (c_int, [c_void_p, c_void_p, POINTER(c_int64), c_int64, POINTER(gqac_diag)]),

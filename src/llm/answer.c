@@ -127,6 +127,8 @@ gqac_status answer_open(answer *a, const gqac_generate_request *given, const gqa
     if (!a->list)
         return gqac_diag_oom(diag, "an answer");
     memcpy(a->list, request->prompt, a->n * sizeof *a->list);
+    if (request->constraint)
+        GQAC_TRY(gqac_constraint_begin(request->constraint, &a->constraint, diag));
     a->start = read_clock(request);
     return GQAC_OK;
 }
@@ -137,6 +139,7 @@ void answer_close(answer *a) {
     gqac_free(a->forward);
     gqac_free(a->hooked);
     gqac_free(a->top);
+    gqac_constraint_state_free(a->constraint);
     if (a->session)
         session_end(a->session);
 }
@@ -184,10 +187,18 @@ void answer_finish(answer *a, gqac_finish finish) {
 
 /* Adds the text of the newest id, and decides whether it is the last. */
 static gqac_status take_text(answer *a, bool eos, gqac_diag *diag) {
+    const int64_t id = a->list[a->n - 1];
+    bool may_end = false, complete = false;
     if (!eos)
-        GQAC_TRY(reply_push(&a->reply, a->list[a->n - 1], diag));
+        GQAC_TRY(reply_push(&a->reply, id, diag));
+    if (!eos && a->constraint) {
+        GQAC_TRY(gqac_constraint_push(a->constraint, id, diag));
+        GQAC_TRY(gqac_constraint_ends(a->constraint, &may_end, &complete, diag));
+    }
     if (eos)
         answer_finish(a, GQAC_FINISH_EOS);
+    else if (complete)
+        answer_finish(a, GQAC_FINISH_STOP);
     else if (!a->reply.stopped && answer_new(a) >= a->limit)
         answer_finish(a, GQAC_FINISH_LENGTH);
     if (a->done)
@@ -219,24 +230,36 @@ static void report(answer *a, sampler *s, const float *logits, bool drafted, int
         answer_finish(a, GQAC_FINISH_STOP);
 }
 
-/* Sets *logits to those of the model, or to the copy that on_logits has changed; *wanted false: the
- * callback ends the answer. */
+/* Masks a row of logits. *wanted false: the constraint is complete. */
+static gqac_status constrain(const answer *a, float *row, int64_t vocabulary, bool *wanted,
+                             gqac_diag *diag) {
+    const gqac_generate_request *q = a->request;
+    bool may_end = false, complete = false;
+    GQAC_TRY(gqac_constraint_ends(a->constraint, &may_end, &complete, diag));
+    *wanted = !complete;
+    return complete ? GQAC_OK
+                    : gqac_constraint_mask(a->constraint, row, vocabulary, q->eos, q->n_eos, diag);
+}
+
+/* Sets *logits to those of the model, or to the copy that on_logits and the constraint have
+ * changed; *wanted false: one of them ends the answer. */
 static gqac_status hook(answer *a, const float *model, int64_t vocabulary, const float **logits,
                         bool *wanted, gqac_diag *diag) {
     const gqac_generate_request *q = a->request;
     const size_t bytes = (size_t)vocabulary * sizeof(float);
     *logits = model;
     *wanted = true;
-    if (!q->on_logits)
+    if (!q->on_logits && !a->constraint)
         return GQAC_OK;
     if (!a->hooked)
         a->hooked = gqac_alloc(bytes);
     if (!a->hooked)
         return gqac_diag_oom(diag, "an answer");
     memcpy(a->hooked, model, bytes);
-    *wanted = q->on_logits(q->logits_arg, a->hooked, vocabulary, a->list, a->n);
+    if (q->on_logits)
+        *wanted = q->on_logits(q->logits_arg, a->hooked, vocabulary, a->list, a->n);
     *logits = a->hooked;
-    return GQAC_OK;
+    return *wanted && a->constraint ? constrain(a, a->hooked, vocabulary, wanted, diag) : GQAC_OK;
 }
 
 /* Memory for one more id. */

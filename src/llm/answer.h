@@ -22,14 +22,15 @@ typedef struct answer {
     bool running; /* a forward has begun */
     double start, begin, end,
         first;           /* seconds: begin of the call; of the last forward; to the first id */
-    float *hooked;       /* a row of logits for on_logits; NULL: not needed yet */
+    float *hooked;       /* a row for on_logits and the constraint; NULL: not needed yet */
     gqac_scored_id *top; /* [n_top] */
     double *forward;     /* seconds of each forward */
     size_t n_forward, forward_capacity;
     int64_t reused, computed;
     int64_t again; /* cached tokens that the first step computes again, after a rewind */
-    struct speculation *ahead; /* NULL: no ids are drafted (speculation.h) */
-    size_t drafted;            /* drafts of the next step: they follow the n ids of the list */
+    gqac_constraint_state *constraint; /* NULL: all texts are allowed */
+    struct speculation *ahead;         /* NULL: no ids are drafted (speculation.h) */
+    size_t drafted; /* drafts of the next step: they follow the n ids of the list */
     int64_t n_drafted, n_accepted;
 } answer;
 

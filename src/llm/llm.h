@@ -6,6 +6,7 @@
 #include <gqac/text.h>
 #include <jansson.h>
 #include <limits.h>
+#include <pthread.h>
 
 #include "base/arena.h"
 #include "base/diag.h"
@@ -90,6 +91,13 @@ gqac_status genai_config_read(const char *json, size_t bytes, gqac_arena *arena,
 
 /* ---- text.c: the parts ----------------------------------------------------------- */
 
+struct vocabulary;
+/* The tokens of a text for constraints, read when they are first needed (constraint.c). */
+typedef struct text_words {
+    pthread_mutex_t lock;
+    struct vocabulary *vocabulary; /* under the lock; NULL: not read yet */
+} text_words;
+
 struct gqac_text {
     gqac_text_settings settings;
     tokenizer *tokenizer; /* NULL: absent or not asked for */
@@ -98,6 +106,9 @@ struct gqac_text {
     int n_files;
     gqac_attachment *files;
     gqac_arena *memory; /* of settings, files and names */
+    text_words *words;  /* NULL: there is no tokenizer */
 };
+/* Why a text cannot be tokenized: USAGE or UNSUPPORTED. */
+gqac_status text_check_tokenizer(const gqac_text *text, gqac_diag *diag);
 
 #endif

@@ -7,7 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/sized.h"
-#include "llm/llm.h"
+#include "llm/vocabulary.h"
 
 enum { TOKENIZER_BYTES = 1 << 28, TEMPLATE_BYTES = 4 << 20, CONFIG_BYTES = 16 << 20, FILES = 8 };
 
@@ -59,6 +59,24 @@ static gqac_status open_config(opener *o) {
     return GQAC_OK;
 }
 
+static gqac_status make_words(opener *o) {
+    text_words *words = gqac_calloc(1, sizeof *words);
+    if (!words || pthread_mutex_init(&words->lock, NULL) != 0) {
+        gqac_free(words);
+        return gqac_diag_oom(o->diag, "a tokenizer");
+    }
+    o->text->words = words;
+    return GQAC_OK;
+}
+
+static void free_words(text_words *words) {
+    if (!words)
+        return;
+    vocabulary_free(words->vocabulary);
+    pthread_mutex_destroy(&words->lock);
+    gqac_free(words);
+}
+
 static gqac_status open_tokenizer(opener *o) {
     static const char name[] = "tokenizer.json";
     gqac_text *t = o->text;
@@ -74,7 +92,7 @@ static gqac_status open_tokenizer(opener *o) {
         return keep_refusal(o, status, &found, &t->settings.tokenizer_refusal);
     }
     t->settings.has_tokenizer = true;
-    return GQAC_OK;
+    return make_words(o);
 }
 
 /* ---- special tokens ------------------------------------------------------ */
@@ -304,6 +322,7 @@ gqac_status gqac_text_open(const char *model, unsigned parts, gqac_text **text, 
 void gqac_text_free(gqac_text *text) {
     if (!text)
         return;
+    free_words(text->words);
     tokenizer_free(text->tokenizer);
     jinja_free(text->template);
     json_decref(text->special);
@@ -337,7 +356,7 @@ static gqac_status refuse(const gqac_diag *refusal, gqac_diag *diag) {
     return refusal->status;
 }
 
-static gqac_status need_tokenizer(const gqac_text *text, gqac_diag *diag) {
+gqac_status text_check_tokenizer(const gqac_text *text, gqac_diag *diag) {
     if (text->settings.tokenizer_refusal)
         return refuse(text->settings.tokenizer_refusal, diag);
     return text->tokenizer ? GQAC_OK : absent(diag, "tokenizer", "tokenizer.json");
@@ -354,7 +373,7 @@ gqac_status gqac_text_tokenize_with(const gqac_text *text, const char *bytes, si
                                     gqac_diag *diag) {
     gqac_tokenize_options own = {.special = true};
     GQAC_TRY(gqac_sized_take(&own, sizeof own, options, "gqac_tokenize_options", diag));
-    GQAC_TRY(need_tokenizer(text, diag));
+    GQAC_TRY(text_check_tokenizer(text, diag));
     const unsigned how =
         (own.special ? TOKENIZER_SPECIAL : 0u) | (own.plain ? TOKENIZER_PLAIN : 0u);
     return tokenizer_encode(text->tokenizer, bytes, length, how, ids, n, diag);
@@ -363,7 +382,7 @@ gqac_status gqac_text_tokenize_with(const gqac_text *text, const char *bytes, si
 gqac_status gqac_text_token_bytes(const gqac_text *text, int64_t id, char **bytes, size_t *length,
                                   bool *special, gqac_diag *diag) {
     bool is_special = false;
-    GQAC_TRY(need_tokenizer(text, diag));
+    GQAC_TRY(text_check_tokenizer(text, diag));
     GQAC_TRY(tokenizer_bytes(text->tokenizer, id, bytes, length, &is_special, diag));
     if (special)
         *special = is_special;
@@ -372,7 +391,7 @@ gqac_status gqac_text_token_bytes(const gqac_text *text, int64_t id, char **byte
 
 gqac_status gqac_text_detokenize(const gqac_text *text, const int64_t *ids, size_t n,
                                  bool skip_special, char **out, size_t *length, gqac_diag *diag) {
-    GQAC_TRY(need_tokenizer(text, diag));
+    GQAC_TRY(text_check_tokenizer(text, diag));
     return tokenizer_decode(text->tokenizer, ids, n, skip_special, out, length, diag);
 }
 
@@ -382,7 +401,7 @@ struct gqac_text_stream {
 
 gqac_status gqac_text_stream_create(const gqac_text *text, gqac_text_stream **stream,
                                     gqac_diag *diag) {
-    GQAC_TRY(need_tokenizer(text, diag));
+    GQAC_TRY(text_check_tokenizer(text, diag));
     gqac_text_stream *s = gqac_calloc(1, sizeof *s);
     if (!s)
         return gqac_diag_oom(diag, "a stream of text");

@@ -98,7 +98,8 @@ static gqac_status fill(const gqac_scheduler *s, const gqac_request *given, requ
     GQAC_TRY(copy(r, diag));
     GQAC_TRY(fill_list(s, r, diag));
     r->sampling.n_prompt = r->n_prompt;
-    return GQAC_OK;
+    return r->given.constraint ? gqac_constraint_begin(r->given.constraint, &r->constraint, diag)
+                               : GQAC_OK;
 }
 
 gqac_status request_create(const gqac_scheduler *s, const gqac_request *given, request **out,
@@ -119,6 +120,7 @@ void request_free(request *r) {
         return;
     gqac_sequence_free(r->sequence);
     gqac_snapshot_free(r->base);
+    gqac_constraint_state_free(r->constraint);
     gqac_arena_free(r->memory);
     gqac_free(r->list);
     gqac_free(r);
@@ -236,25 +238,45 @@ static bool is_eos(const request *r, int64_t id) {
     return false;
 }
 
-/* Chooses the id that follows by a row of logits. *wanted is false if a callback ends the answer.
+/* Changes a copy of the logits by the callback, then by the constraint. *wanted is false if one of
+ * them ends the answer. */
+static gqac_status change(gqac_scheduler *s, request *r, int64_t vocabulary, bool *wanted,
+                          gqac_diag *diag) {
+    const gqac_request *g = &r->given;
+    bool may_end = false;
+    if (g->on_logits)
+        *wanted = g->on_logits(g->logits_arg, s->logits, vocabulary, r->list, r->n);
+    if (!*wanted || !r->constraint)
+        return GQAC_OK;
+    GQAC_TRY(gqac_constraint_ends(r->constraint, &may_end, &r->complete, diag));
+    *wanted = !r->complete;
+    return r->complete
+               ? GQAC_OK
+               : gqac_constraint_mask(r->constraint, s->logits, vocabulary, g->eos, g->n_eos, diag);
+}
+
+/* Chooses the id that follows by a row of logits. *wanted is false if the answer ends without one.
  */
 static gqac_status choose(gqac_scheduler *s, request *r, const float *logits, int64_t vocabulary,
                           bool *wanted, gqac_diag *diag) {
     const gqac_request *g = &r->given;
     if (!gqac_reserve(&r->list, r->n + 1, &r->capacity, sizeof *r->list))
         return gqac_diag_oom(diag, "an answer");
-    if (g->on_logits) {
+    if (g->on_logits || r->constraint) {
         memcpy(s->logits, logits, (size_t)vocabulary * sizeof *logits);
         logits = s->logits;
-        *wanted = g->on_logits(g->logits_arg, s->logits, vocabulary, r->list, r->n);
+        GQAC_TRY(change(s, r, vocabulary, wanted, diag));
     }
     if (!*wanted)
         return GQAC_OK;
     GQAC_TRY(
         gqac_sample(g->sampling, logits, vocabulary, r->list, r->n, r->list + r->n, NULL, diag));
-    r->n++;
+    const int64_t id = r->list[r->n++];
     s->counts.new_tokens++;
-    return GQAC_OK;
+    if (!r->constraint || is_eos(r, id))
+        return GQAC_OK;
+    GQAC_TRY(gqac_constraint_push(r->constraint, id, diag));
+    return gqac_constraint_ends(r->constraint, &(bool){false}, &r->complete, diag);
 }
 
 static void answer(gqac_scheduler *s, request *r, int item) {
@@ -276,7 +298,7 @@ static void answer(gqac_scheduler *s, request *r, int item) {
         wanted = r->given.on_token(r->given.arg, r->number, id);
     if (chosen && is_eos(r, id))
         request_end(s, r, GQAC_FINISH_EOS, NULL);
-    else if (!wanted)
+    else if (!wanted || r->complete)
         request_end(s, r, GQAC_FINISH_STOP, NULL);
     else if ((int64_t)(r->n - r->n_prompt) == r->given.max_new || (int64_t)r->n > s->most)
         request_end(s, r, GQAC_FINISH_LENGTH, NULL);

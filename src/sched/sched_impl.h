@@ -30,6 +30,8 @@ struct request {
     int64_t reported; /* last progress */
     int64_t reused, computed, preemptions;
     int64_t seen; /* gqac_sequence_computed of the sequence, as far as it was counted */
+    gqac_constraint_state *constraint; /* NULL: all texts are allowed */
+    bool complete;                     /* the constraint allows nothing more */
     request *next;
 };
 
@@ -56,7 +58,7 @@ struct gqac_scheduler {
     int n;                /* items of the next step */
     gqac_step_item *items;
     request **members;
-    float *logits; /* a row for on_logits */
+    float *logits; /* a row for on_logits and constraints */
 };
 
 /* ---- request.c ----------------------------------------------------------- */

@@ -82,6 +82,15 @@ gqac_status generating_stops(generating *g) {
     return GQAC_OK;
 }
 
+gqac_status generating_constraint(generating *g) {
+    const char *prompt = cli_repeat(g->c, "prompt", 0), *ids = cli_repeat(g->c, "ids", 0);
+    const bool chat = !strcmp(g->c->verb->name, "chat");
+    const bool taken = chat || (prompt && !strcmp(prompt, "-")) || (ids && !strcmp(ids, "-"));
+    GQAC_TRY(constraining_open(g->c, g->text, taken, &g->constraint));
+    g->request.constraint = g->constraint;
+    return GQAC_OK;
+}
+
 static gqac_status choose(generating *g, gqac_session_options *session) {
     cli *c = g->c;
     const gqac_text_settings *x = gqac_text_get_settings(g->text);
@@ -156,6 +165,7 @@ gqac_status generating_open(generating *g, unsigned parts) {
     if (!g->text)
         GQAC_TRY(gqac_text_open(g->c->operands[0], parts, &g->text, &g->c->diag));
     GQAC_TRY(choose(g, &session));
+    GQAC_TRY(generating_constraint(g));
     if (cli_value(g->c, "context"))
         GQAC_TRY(check_context(g, session.context));
     GQAC_TRY(caching_check(g->c));
@@ -179,6 +189,7 @@ void generating_free(generating *g) {
     free(g->bias);
     json_decref(g->scores);
     drafting_close(&g->drafting);
+    gqac_constraint_free(g->constraint);
     gqac_session_free(g->session);
     gqac_store_free(g->store);
     gqac_context_free(g->context);

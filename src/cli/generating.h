@@ -4,6 +4,7 @@
 #define GQAC_CLI_GENERATING_H
 
 #include "cli/caching.h"
+#include "cli/constraining.h"
 #include "cli/drafting.h"
 
 /* Rows of a flag table. */
@@ -29,7 +30,7 @@
         {"context", "N", "maximum number of tokens, prompt and answer (the model's own)"},         \
         {"speculate", "N",                                                                         \
          "drafts up to N tokens a step from earlier text; the answer stays the same (0: off)"},    \
-        CACHING_FLAGS,                                                                             \
+        CONSTRAINING_FLAGS, CACHING_FLAGS,                                                         \
         {"draft", "MODEL", "a smaller model with the same tokenizer that drafts for --speculate"}, \
         {"metrics", NULL,                                                                          \
          "prints times and token counts on stderr after the answer; json always has them"},        \
@@ -46,6 +47,7 @@ typedef struct generating {
     gqac_store *store; /* of --prefix-store; NULL: none */
     gqac_session *session;
     drafting drafting;
+    gqac_constraint *constraint; /* of --grammar or --json-schema; NULL: none */
     gqac_sampling sampling;
     gqac_generate_request request; /* all but the prompt */
     const char **stops;            /* of the request */
@@ -68,6 +70,8 @@ void generating_report(const generating *g);
 int64_t generating_most_tokens(const generating *g);
 /* Sets the sampling of the request from the flags and the settings of g->text. */
 gqac_status generating_sampling(generating *g);
+/* Compiles the constraint of the request for g->text. */
+gqac_status generating_constraint(generating *g);
 void generating_free(generating *g);
 /* Generates an answer to a prompt in the session. Unless json, it is printed as it is generated,
  * with a newline at its end. SIGINT ends it after the current token. */

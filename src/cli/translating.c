@@ -128,6 +128,7 @@ static gqac_status translate(translation *t, gqac_generation **said) {
     request->max_new = most;
     GQAC_TRY(generating_sampling(t->g));
     GQAC_TRY(generating_stops(t->g));
+    GQAC_TRY(generating_constraint(t->g));
     GQAC_TRY(read_source(t));
     GQAC_TRY(open_model(t));
     const gqac_seq2seq_settings *settings = gqac_seq2seq_get_settings(t->model);

@@ -31,7 +31,7 @@ enum { NAME = STORE_NAME };
 typedef struct entry {
     gqac_snapshot_file *file;
     char name[NAME];
-    bool seen, damaged;
+    bool damaged;
 } entry;
 
 struct store_folder {
@@ -98,13 +98,6 @@ static entry *find_entry(const store_folder *f, const char *name) {
     return NULL;
 }
 
-static bool is_other(const store_folder *f, const char *name) {
-    for (size_t i = 0; i < f->n_others; i++)
-        if (!strcmp(f->others[i], name))
-            return true;
-    return false;
-}
-
 gqac_status store_open_plain(const char *path, bool whole, gqac_snapshot_file **file,
                              gqac_diag *diag) {
     struct stat st;
@@ -129,7 +122,7 @@ static gqac_status add_entry(store_folder *f, const char *name, gqac_snapshot_fi
         return GQAC_OK;
     }
     entry *e = &f->entries[f->n++];
-    *e = (entry){.file = file, .seen = true};
+    *e = (entry){.file = file};
     memcpy(e->name, name, NAME);
     return GQAC_OK;
 }
@@ -158,15 +151,22 @@ static gqac_status read_entry(gqac_store *store, store_folder *f, const char *na
     return status;
 }
 
+typedef struct named {
+    char name[NAME];
+    bool known; /* the store has an entry for it, or knows that it cannot use it */
+} named;
+
 typedef struct names {
-    char (*list)[NAME];
+    named *list;
     size_t n, capacity;
 } names;
 
 static gqac_status add_name(names *all, const char *name, gqac_diag *diag) {
     if (!gqac_reserve(&all->list, all->n + 1, &all->capacity, sizeof *all->list))
         return gqac_diag_oom(diag, "a prefix store");
-    memcpy(all->list[all->n++], name, NAME);
+    named *added = &all->list[all->n++];
+    memcpy(added->name, name, NAME);
+    added->known = false;
     return GQAC_OK;
 }
 
@@ -182,26 +182,42 @@ static gqac_status list_names(const char *path, names *all, gqac_diag *diag) {
     return status;
 }
 
-/* Removes the entries of files that are gone; leaves in *all the names that are new. */
-static void compare_names(store_folder *f, names *all) {
-    size_t fresh = 0;
-    for (size_t i = 0; i < f->n; i++)
-        f->entries[i].seen = false;
-    for (size_t i = 0; i < all->n; i++) {
-        entry *known = find_entry(f, all->list[i]);
-        if (known)
-            known->seen = true;
-        else if (!is_other(f, all->list[i]))
-            memmove(all->list[fresh++], all->list[i], NAME);
-    }
-    all->n = fresh;
+/* Names are the first members. */
+static int by_name(const void *a, const void *b) {
+    return strcmp(a, b);
+}
+
+/* Marks a name as known; false: it is not in the sorted list, so its file is gone. */
+static bool mark_known(const names *all, const char *name) {
+    named *found = all->n ? bsearch(name, all->list, all->n, sizeof *all->list, by_name) : NULL;
+    if (found)
+        found->known = true;
+    return found;
+}
+
+/* The file has been replaced. */
+static void forget_other(store_folder *f, const char *name) {
+    for (size_t i = 0; i < f->n_others; i++)
+        if (!strcmp(f->others[i], name)) {
+            memmove(f->others[i], f->others[--f->n_others], NAME);
+            return;
+        }
+}
+
+/* Forgets files that are gone, and marks in *all, the sorted names of the folder, what is known. */
+static void compare_names(store_folder *f, const names *all) {
     for (size_t i = 0; i < f->n;)
-        if (f->entries[i].seen) {
+        if (mark_known(all, f->entries[i].name)) {
             i++;
         } else {
             gqac_snapshot_file_free(f->entries[i].file);
             f->entries[i] = f->entries[--f->n];
         }
+    for (size_t i = 0; i < f->n_others;)
+        if (mark_known(all, f->others[i]))
+            i++;
+        else
+            memmove(f->others[i], f->others[--f->n_others], NAME);
 }
 
 /* Reads what other processes have added or removed; while another thread does so, nothing. */
@@ -215,12 +231,15 @@ static gqac_status refresh(gqac_store *store, store_folder *f, gqac_diag *diag) 
         return GQAC_OK;
     gqac_status status = list_names(f->path, &all, diag);
     if (status == GQAC_OK) {
+        if (all.n)
+            qsort(all.list, all.n, sizeof *all.list, by_name);
         pthread_mutex_lock(&store->lock);
         compare_names(f, &all);
         pthread_mutex_unlock(&store->lock);
     }
     for (size_t i = 0; status == GQAC_OK && i < all.n; i++)
-        status = read_entry(store, f, all.list[i], diag);
+        if (!all.list[i].known)
+            status = read_entry(store, f, all.list[i].name, diag);
     pthread_mutex_lock(&store->lock);
     f->refreshing = false;
     pthread_mutex_unlock(&store->lock);
@@ -360,7 +379,7 @@ static gqac_status remove_covered(gqac_store *store, const char *tenant, const g
     gqac_status status = list_covered(store->files, tenant, q, &all, diag);
     pthread_mutex_unlock(&store->lock);
     for (size_t i = 0; status == GQAC_OK && i < all.n; i++)
-        status = store_remove_file(store->files->path, all.list[i], &removed, diag);
+        status = store_remove_file(store->files->path, all.list[i].name, &removed, diag);
     gqac_free(all.list);
     return status;
 }
@@ -437,6 +456,7 @@ static gqac_status save(gqac_store *store, const char *tenant, const gqac_sequen
     entry *known = find_entry(f, name);
     if (known) /* was damaged */
         known->damaged = false;
+    forget_other(f, name);
     pthread_mutex_unlock(&store->lock);
     return tidy(store, tenant, q, name, diag);
 }

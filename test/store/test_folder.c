@@ -170,6 +170,50 @@ static void damaged(void) {
     }
 }
 
+/* A store reads a file again that was damaged when it first saw it, and was replaced since. */
+static void replaced(void) {
+    int64_t ids[N], reused = 0;
+    uint64_t bits = 0;
+    gqac_store_statistics x;
+    gqac_sequence *s = NULL;
+    char saved[PATH + 8];
+    make_folder();
+    rig_ids(ids, N, 1);
+    visit("models/tiny-gqa/model.onnx", NULL, ids, 100, 0, &bits, &x);
+    each_file(NULL);
+    snprintf(saved, sizeof saved, "%s.saved", path); /* a name that no store reads */
+    CU_ASSERT_EQUAL(rename(path, saved), 0);
+    FILE *f = fopen(path, "wb");
+    CU_ASSERT_FATAL(f && fputs("GQAC", f) != EOF && fclose(f) == 0);
+    gqac_program *p = rig_program("models/tiny-gqa/model.onnx", "cpu");
+    gqac_context *context = rig_context(p);
+    gqac_store *store = rig_folder_store(p, folder, 0);
+    for (int i = 0; i < 3; i++) { /* damaged; gone; as it was */
+        CU_ASSERT(i == 0 || (i == 1 ? unlink(path) : rename(saved, path)) == 0);
+        CU_ASSERT_EQUAL_FATAL(gqac_store_open(store, NULL, ids, 100, NULL, &s, &reused, &diag),
+                              GQAC_OK);
+        CU_ASSERT_EQUAL(reused, i < 2 ? 0 : 99);
+        gqac_sequence_free(s);
+    }
+    x = rig_counts(store);
+    CU_ASSERT(x.damaged_files == 1 && x.loaded_files == 1);
+    gqac_store_free(store);
+    cut();
+    store = rig_folder_store(p, folder, 0);
+    CU_ASSERT_EQUAL_FATAL(gqac_store_open(store, NULL, ids, 100, NULL, &s, &reused, &diag),
+                          GQAC_OK);
+    CU_ASSERT_EQUAL(gqac_sequence_append(context, s, ids, 100, 1, &diag), GQAC_OK);
+    for (int i = 0; i < 2; i++) /* the second finds the file of the first */
+        CU_ASSERT_EQUAL(gqac_store_save(store, NULL, s, &diag), GQAC_OK);
+    x = rig_counts(store);
+    CU_ASSERT(x.damaged_files == 1 && x.saved_files == 1);
+    gqac_sequence_free(s);
+    gqac_store_free(store);
+    gqac_context_free(context);
+    gqac_program_free(p);
+    remove_folder();
+}
+
 /* ---- budget -------------------------------------------------------------- */
 
 static void budget(void) {
@@ -294,8 +338,9 @@ static void killed(void) {
 
 static const unit_case cases[] = {
     {"restart", restart}, {"other models", other_models},
-    {"damaged", damaged}, {"budget", budget},
-    {"import", import},   {"killed", killed},
+    {"damaged", damaged}, {"replaced", replaced},
+    {"budget", budget},   {"import", import},
+    {"killed", killed},
 };
 
 int main(int argc, char **argv) {

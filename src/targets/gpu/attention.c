@@ -232,10 +232,10 @@ static gqac_status take_operands(gpu_work *w, const target_call *call, const att
                                  operands *o) {
     GQAC_TRY(gpu_in(w, t->q, &o->q));
     GQAC_TRY(gpu_list_take(w, lists_of(t), t->bytes, &o->lists));
-    GQAC_TRY(gpu_operand_in(w, call, &t->record->bias, &o->bias));
-    GQAC_TRY(gpu_operand_in(w, call, &t->record->sink, &o->sink));
-    GQAC_TRY(gpu_operand_in(w, call, &t->record->k_scale, &o->k_scale));
-    GQAC_TRY(gpu_operand_in(w, call, &t->record->v_scale, &o->v_scale));
+    GQAC_TRY(gpu_operand_in(w, call, &t->record->bias, &o->q, &o->bias));
+    GQAC_TRY(gpu_operand_in(w, call, &t->record->sink, &o->q, &o->sink));
+    GQAC_TRY(gpu_operand_in(w, call, &t->record->k_scale, &o->q, &o->k_scale));
+    GQAC_TRY(gpu_operand_in(w, call, &t->record->v_scale, &o->q, &o->v_scale));
     GQAC_TRY(gpu_scratch(w, (size_t)(t->cut.n_slots * t->cut.part) * sizeof(float) + 1, &o->parts));
     return gpu_out(w, &t->y, &o->y);
 }

@@ -87,11 +87,10 @@ void gpu_notice_give(gpu_notice *notice, const char *device) {
 static bool find_entry(const gpu_key *key, char path[PATH_MAX], bool make) {
     if (!find_folder(path, make))
         return false;
-    char name[80] = "/";
-    for (size_t i = 0; i < sizeof key->digest; i++)
-        snprintf(name + 1 + 2 * i, 3, "%02x", key->digest[i]);
+    char name[65];
+    gqac_sha256_hex(key->digest, name);
     const size_t at = strlen(path);
-    return snprintf(path + at, PATH_MAX - at, "%s.kernels", name) < (int)(PATH_MAX - at);
+    return snprintf(path + at, PATH_MAX - at, "/%s.kernels", name) < (int)(PATH_MAX - at);
 }
 
 /* ---- entries ------------------------------------------------------------------ */

@@ -180,10 +180,10 @@ typedef struct gpu_operand {
     gpu_buffer kept;
 } gpu_operand;
 
-/* Sets *buffer to an operand; one that is absent becomes a byte that is not read. A value that is a
- * view of a constant of gpu_keep_floats is not copied. */
+/* Sets *buffer to an operand; one that is absent becomes `other`, any memory, which is not read. A
+ * value that is a view of a constant of gpu_keep_floats is not copied. */
 gqac_status gpu_operand_in(gpu_work *w, const target_call *call, const gpu_operand *of,
-                           gpu_buffer *buffer);
+                           const gpu_buffer *other, gpu_buffer *buffer);
 
 gqac_status gpu_launch(gpu_work *w, gpu_kernel_id kernel, const gpu_grid *grid, int n_args,
                        const gpu_arg *args);

@@ -202,21 +202,14 @@ typedef struct operands {
     gpu_slabs slabs;
 } operands;
 
-/* An operand; one that is absent becomes memory that is not read. */
-static gqac_status operand_in(gpu_work *w, const target_call *call, const gpu_operand *of,
-                              const gpu_buffer *other, gpu_buffer *buffer) {
-    *buffer = *other;
-    return of->value < 0 ? GQAC_OK : gpu_operand_in(w, call, of, buffer);
-}
-
 static gqac_status take_operands(gpu_work *w, making *m, operands *o) {
     for (int i = 0; i < m->record->of.n; i++) {
         const gpu_heads_operands *from = &m->record->operands[i];
         GQAC_TRY(gpu_in_as_is(w, m->runs[i].x, &o->x[i]));
-        GQAC_TRY(operand_in(w, m->call, &from->weight, &o->x[i], &o->weight[i]));
-        GQAC_TRY(operand_in(w, m->call, &from->cos, &o->x[i], &o->cos[i]));
-        GQAC_TRY(operand_in(w, m->call, &from->sin, &o->x[i], &o->sin[i]));
-        GQAC_TRY(operand_in(w, m->call, &from->scale, &o->x[i], &o->scale[i]));
+        GQAC_TRY(gpu_operand_in(w, m->call, &from->weight, &o->x[i], &o->weight[i]));
+        GQAC_TRY(gpu_operand_in(w, m->call, &from->cos, &o->x[i], &o->cos[i]));
+        GQAC_TRY(gpu_operand_in(w, m->call, &from->sin, &o->x[i], &o->sin[i]));
+        GQAC_TRY(gpu_operand_in(w, m->call, &from->scale, &o->x[i], &o->scale[i]));
     }
     for (int i = m->record->of.n; i < TARGET_STREAMS; i++)
         o->x[i] = o->weight[i] = o->cos[i] = o->sin[i] = o->scale[i] = o->x[0];

@@ -131,7 +131,7 @@ static gqac_status quantise(gpu_work *w, job *j) {
 static gqac_status multiply(gpu_work *w, const target_call *call, job *j) {
     GQAC_TRY(gpu_in(w, j->x, &j->in));
     GQAC_TRY(gpu_out(w, &j->y, &j->out));
-    GQAC_TRY(gpu_operand_in(w, call, &j->p->bias, &j->bias));
+    GQAC_TRY(gpu_operand_in(w, call, &j->p->bias, &j->in, &j->bias));
     if (j->p->int8)
         GQAC_TRY(quantise(w, j));
     GQAC_TRY(j->shape.m <= FEW_ROWS ? few_rows(w, j) : tiles(w, j));

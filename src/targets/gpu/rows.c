@@ -37,10 +37,10 @@ static gqac_status normalise(gpu_work *w, const target_call *call, const gpu_nor
     gpu_buffer x, skip, bias, weight, beta, y, sum, mean, inv;
     const gpu_operand skipped = {.value = r->skip ? f->of.skip : -1};
     GQAC_TRY(gpu_in(w, r->x, &x));
-    GQAC_TRY(gpu_operand_in(w, call, &skipped, &skip));
-    GQAC_TRY(gpu_operand_in(w, call, &f->bias, &bias));
-    GQAC_TRY(gpu_operand_in(w, call, &f->weight, &weight));
-    GQAC_TRY(gpu_operand_in(w, call, &f->beta, &beta));
+    GQAC_TRY(gpu_operand_in(w, call, &skipped, &x, &skip));
+    GQAC_TRY(gpu_operand_in(w, call, &f->bias, &x, &bias));
+    GQAC_TRY(gpu_operand_in(w, call, &f->weight, &x, &weight));
+    GQAC_TRY(gpu_operand_in(w, call, &f->beta, &x, &beta));
     GQAC_TRY(gpu_out(w, r->y, &y));
     GQAC_TRY(result_out(w, r->sum, &sum));
     GQAC_TRY(result_out(w, r->mean, &mean));
@@ -188,40 +188,52 @@ static gqac_status open_gather(target_call *call, int value, const gqac_tensor *
     return gpu_fits(&call->work, y);
 }
 
-/* The entries that indices name; -1: one that is out of range. */
+/* The entries that indices name; -1: an index is out of range, and *outside is the first of these.
+ */
 static gqac_status list_entries(const target_call *call, const gqac_tensor *indices,
-                                int64_t entries, op_scratch *scratch) {
+                                int64_t entries, op_scratch *scratch, const int32_t **entry,
+                                int64_t *outside) {
     const int64_t n = gqac_tensor_count(indices);
-    GQAC_TRY(op_work_scratch_one(&call->work, (size_t)n, sizeof(int32_t), scratch));
+    GQAC_TRY(op_work_scratch_one(&call->work, (size_t)n, sizeof **entry, scratch));
     int32_t *list = (int32_t *)(void *)scratch->base;
-    for (int64_t i = 0; i < n; i++) {
+    *outside = -1;
+    for (int64_t i = n - 1; i >= 0; i--) {
         const int64_t index = op_get_i64(indices, i), at = index < 0 ? index + entries : index;
         list[i] = at >= 0 && at < entries ? (int32_t)at : -1;
+        *outside = list[i] < 0 ? i : *outside;
     }
+    *entry = list;
     return GQAC_OK;
+}
+
+static gqac_status gather(target_call *call, const gpu_gather *f, const gqac_tensor *indices,
+                          const int32_t *list, int64_t outside, const gqac_tensor *y) {
+    const gqac_tensor *data = target_value(call, f->data.value);
+    if (outside >= 0)
+        OP_STOP(&call->work, GQAC_OUT_OF_RANGE,
+                "index %lld is out of range for axis 0 of length %lld",
+                (long long)op_get_i64(indices, outside), (long long)data->dims[0]);
+    if (gqac_tensor_count(y) == 0)
+        return GQAC_OK;
+    gpu_work w = gpu_take(call);
+    const gqac_status status =
+        copy_rows(&w, &f->data.kept, list, (int32_t)gqac_tensor_count(indices),
+                  (int32_t)op_product(data->dims, 1, data->rank), y);
+    gpu_give_back(&w);
+    return status;
 }
 
 gqac_status gpu_gather_run(target_call *call, const void *record) {
     const gpu_gather *f = record;
     const gqac_tensor *data = target_value(call, f->data.value),
                       *indices = target_value(call, f->indices);
+    const int32_t *list;
+    int64_t outside;
     gqac_tensor y;
     op_scratch scratch;
     GQAC_TRY(open_gather(call, f->y, indices, data->dtype, data->rank - 1, data->dims + 1, &y));
-    const int64_t n = gqac_tensor_count(indices), rows = data->dims[0];
-    for (int64_t i = 0; i < n; i++)
-        if (op_get_i64(indices, i) < -rows || op_get_i64(indices, i) >= rows)
-            OP_STOP(&call->work, GQAC_OUT_OF_RANGE,
-                    "index %lld is out of range for axis 0 of length %lld",
-                    (long long)op_get_i64(indices, i), (long long)rows);
-    if (gqac_tensor_count(&y) == 0)
-        return GQAC_OK;
-    GQAC_TRY(list_entries(call, indices, rows, &scratch));
-    const int32_t *list = (const int32_t *)(void *)scratch.base;
-    gpu_work w = gpu_take(call);
-    const gqac_status status = copy_rows(&w, &f->data.kept, list, (int32_t)n,
-                                         (int32_t)op_product(data->dims, 1, data->rank), &y);
-    gpu_give_back(&w);
+    GQAC_TRY(list_entries(call, indices, data->dims[0], &scratch, &list, &outside));
+    const gqac_status status = gather(call, f, indices, list, outside, &y);
     op_scratch_close(&scratch);
     return status;
 }
@@ -254,6 +266,8 @@ gqac_status gpu_gather_codes_run(target_call *call, const void *record) {
                       *indices = target_value(call, f->indices);
     const gqac_dtype dtype = target_value(call, f->scales.value)->dtype;
     const bool bytes = data->dtype == GQAC_U8;
+    const int32_t *list;
+    int64_t outside; /* such entries are zeros */
     gqac_tensor y;
     op_scratch scratch;
     int64_t entry[GQAC_MAX_RANK];
@@ -276,10 +290,9 @@ gqac_status gpu_gather_codes_run(target_call *call, const void *record) {
                                .has_zero = f->zeros.value >= 0,
                                .zero = bytes ? 1 << (f->bits - 1) : 0,
                                .type = (int32_t)gpu_type_of(dtype)};
-    GQAC_TRY(list_entries(call, indices, data->dims[0], &scratch));
+    GQAC_TRY(list_entries(call, indices, data->dims[0], &scratch, &list, &outside));
     gpu_work w = gpu_take(call);
-    const gqac_status status =
-        gather_codes(&w, f, (const int32_t *)(void *)scratch.base, &shape, &y);
+    const gqac_status status = gather_codes(&w, f, list, &shape, &y);
     gpu_give_back(&w);
     op_scratch_close(&scratch);
     return status;
@@ -349,14 +362,15 @@ static gqac_status combine(gpu_work *w, const target_call *call, const gpu_binar
                            gqac_tensor *y) {
     binary_shape shape = {.rank = y->rank, .n = (int32_t)gqac_tensor_count(y)};
     const gpu_grid grid = grid_of(shape.n, 1);
+    const gpu_buffer none = {0}; /* both are present */
     gpu_buffer a, b, out;
     for (int i = 0; i < y->rank; i++)
         shape.dims[i] = (int32_t)y->dims[i];
     set_steps(target_value(call, f->a.value), y, shape.a_step);
     set_steps(target_value(call, f->b.value), y, shape.b_step);
     merge_axes(&shape);
-    GQAC_TRY(gpu_operand_in(w, call, &f->a, &a));
-    GQAC_TRY(gpu_operand_in(w, call, &f->b, &b));
+    GQAC_TRY(gpu_operand_in(w, call, &f->a, &none, &a));
+    GQAC_TRY(gpu_operand_in(w, call, &f->b, &none, &b));
     GQAC_TRY(gpu_out(w, y, &out));
     const int32_t type = (int32_t)gpu_type_of(y->dtype);
     /* alpha and type: of a gate */

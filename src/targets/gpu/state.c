@@ -469,13 +469,16 @@ gqac_status gpu_done(gpu_work *w, const gpu_buffer *buffer, const gqac_tensor *t
 }
 
 gqac_status gpu_operand_in(gpu_work *w, const target_call *call, const gpu_operand *of,
-                           gpu_buffer *buffer) {
+                           const gpu_buffer *other, gpu_buffer *buffer) {
     const gqac_tensor *tensor = target_value(call, of->value);
     const kept *same = of->kept.handle || !tensor ? NULL : find_kept(w->state, tensor);
     *buffer = same ? same->buffer : of->kept;
     if (buffer->handle)
         return GQAC_OK;
-    return tensor ? gpu_in(w, tensor, buffer) : gpu_scratch(w, 1, buffer);
+    if (tensor)
+        return gpu_in(w, tensor, buffer);
+    *buffer = *other;
+    return GQAC_OK;
 }
 
 gqac_status gpu_launch(gpu_work *w, gpu_kernel_id kernel, const gpu_grid *grid, int n_args,

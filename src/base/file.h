@@ -60,5 +60,7 @@ void gqac_sha256_update(gqac_sha256 *state, const void *data, size_t bytes);
 gqac_status gqac_sha256_update_long(gqac_sha256 *state, const void *data, size_t bytes,
                                     gqac_poll *poll, gqac_diag *diag);
 void gqac_sha256_final(gqac_sha256 *state, unsigned char digest[32]);
+/* A digest as 64 hex digits and a NUL. */
+void gqac_sha256_hex(const unsigned char digest[32], char hex[65]);
 
 #endif

@@ -30,3 +30,11 @@ gqac_status gqac_sha256_update_long(gqac_sha256 *state, const void *data, size_t
 void gqac_sha256_final(gqac_sha256 *state, unsigned char digest[32]) {
     SHA256Final(digest, (SHA2_CTX *)(void *)state->opaque);
 }
+
+void gqac_sha256_hex(const unsigned char digest[32], char hex[65]) {
+    for (int i = 0; i < 32; i++) {
+        hex[2 * i] = "0123456789abcdef"[digest[i] / 16];
+        hex[2 * i + 1] = "0123456789abcdef"[digest[i] % 16];
+    }
+    hex[64] = 0;
+}

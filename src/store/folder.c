@@ -67,8 +67,7 @@ void store_name_of(const gqac_snapshot_file *f, const char *tenant, char name[NA
     put(&state, "tenant", tenant, strlen(tenant));
     put(&state, "ids", f->ids, (size_t)f->n_ids * sizeof *f->ids);
     gqac_sha256_final(&state, digest);
-    for (int i = 0; i < 32; i++)
-        snprintf(name + 2 * i, 3, "%02x", digest[i]);
+    gqac_sha256_hex(digest, name);
     memcpy(name + 64, STORE_SUFFIX, sizeof STORE_SUFFIX);
 }
 
@@ -250,8 +249,7 @@ static gqac_status refresh(gqac_store *store, store_folder *f, gqac_diag *diag) 
 static gqac_status fill(gqac_store *store, store_folder *f, const char *path, gqac_diag *diag) {
     unsigned char digest[32];
     GQAC_TRY(saved_fingerprint(store->program, digest, diag));
-    for (int i = 0; i < 32; i++)
-        snprintf(f->model + 2 * i, 3, "%02x", digest[i]);
+    gqac_sha256_hex(digest, f->model);
     f->path = gqac_alloc(strlen(path) + 1);
     if (!f->path)
         return gqac_diag_oom(diag, "a prefix store");

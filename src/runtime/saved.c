@@ -396,10 +396,9 @@ static bool same_geometry(const gqac_program *p, const int64_t *given) {
     return same;
 }
 
-static gqac_status check(const gqac_program *p, saved_form form, const unsigned char *data,
-                         size_t bytes, header *h, gqac_diag *diag) {
-    GQAC_TRY(saved_check_header(data, bytes, bytes, form, h, diag));
-    GQAC_TRY(form == SAVED_IMAGE ? check_lists(p, h, diag) : saved_check_program(p, h, diag));
+/* Checks what follows the header. */
+static gqac_status check_sections(const gqac_program *p, const unsigned char *data, const header *h,
+                                  gqac_diag *diag) {
     for (int i = 0; i < SAVED_SECTIONS; i++)
         GQAC_TRY(saved_check_section(data, h, (saved_section)i, diag));
     if (!same_geometry(p, (const int64_t *)(data + h->sections[SAVED_GEOMETRY].offset)))
@@ -481,7 +480,9 @@ gqac_status gqac_sequence_load(const gqac_program *program, const gqac_sequence_
     if (program->stateless || !program->pool)
         GQAC_FAIL(diag, GQAC_USAGE, "the program was compiled without sequence state");
     GQAC_TRY(check_alignment(data, diag));
-    GQAC_TRY(check(program, SAVED_CANONICAL, data, bytes, &h, diag));
+    GQAC_TRY(saved_check_header(data, bytes, bytes, SAVED_CANONICAL, &h, diag));
+    GQAC_TRY(saved_check_program(program, &h, diag));
+    GQAC_TRY(check_sections(program, data, &h, diag));
     if (own.final_length > 0 && own.final_length != h.final_length)
         GQAC_FAIL(diag, GQAC_USAGE,
                   "the saved sequence has the final length %lld, the options have %lld",
@@ -495,11 +496,21 @@ gqac_status gqac_sequence_load(const gqac_program *program, const gqac_sequence_
     return make(program, &own, &h, data, sequence, diag);
 }
 
+gqac_status saved_load(const gqac_program *program, const header *h, const void *data,
+                       gqac_sequence **sequence, gqac_diag *diag) {
+    const gqac_sequence_options options = {
+        .size = sizeof options, .kv = h->kind, .final_length = h->final_length};
+    GQAC_TRY(check_sections(program, data, h, diag));
+    return make(program, &options, h, data, sequence, diag);
+}
+
 static gqac_status check_image(const gqac_program *p, const unsigned char *data, size_t bytes,
                                header *h, gqac_diag *diag) {
     const kv_kind *kind = NULL;
     unsigned char layout[32];
-    GQAC_TRY(check(p, SAVED_IMAGE, data, bytes, h, diag));
+    GQAC_TRY(saved_check_header(data, bytes, bytes, SAVED_IMAGE, h, diag));
+    GQAC_TRY(check_lists(p, h, diag));
+    GQAC_TRY(check_sections(p, data, h, diag));
     if (kv_pool_kind(p->pool, h->kind, &kind, NULL) != GQAC_OK)
         return saved_refuse(diag, "this version of gqac does not know its kind of cache");
     GQAC_TRY(kv_layout_digest(p->pool, kind, layout, diag));

@@ -58,6 +58,10 @@ gqac_status saved_check_program(const gqac_program *program, const saved_header 
  * section. INVALID_INPUT: the section is damaged. */
 gqac_status saved_check_section(const unsigned char *data, const saved_header *header,
                                 saved_section section, gqac_diag *diag);
+/* Makes a sequence of a canonical form at `data`, whose header saved_check_program has accepted;
+ * the rest is checked first, as gqac_sequence_load does. */
+gqac_status saved_load(const gqac_program *program, const saved_header *header, const void *data,
+                       gqac_sequence **sequence, gqac_diag *diag);
 /* Whether the n bytes at `data` begin as a header of the canonical form does. */
 bool saved_begins(const void *data, size_t n);
 

@@ -200,7 +200,7 @@ static gqac_status load(const gqac_program *program, const char *path, reader *r
     GQAC_TRY(saved_check_program(program, &r->header, diag)); /* before memory is taken for it */
     gqac_status status = read_front(r, r->bytes, &data, diag);
     if (status == GQAC_OK)
-        status = gqac_sequence_load(program, NULL, data, (size_t)r->bytes, sequence, diag);
+        status = saved_load(program, &r->header, data, sequence, diag);
     gqac_free(data);
     return status;
 }
@@ -225,10 +225,7 @@ typedef struct description {
 
 static void describe(description *d) {
     const saved_header *h = &d->header;
-    for (int i = 0; i < 32; i++) {
-        d->model[2 * i] = "0123456789abcdef"[h->program[i] / 16];
-        d->model[2 * i + 1] = "0123456789abcdef"[h->program[i] % 16];
-    }
+    gqac_sha256_hex(h->program, d->model);
     d->file = (gqac_snapshot_file){.size = sizeof d->file,
                                    .bytes = h->bytes,
                                    .model = d->model,

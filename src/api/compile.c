@@ -244,16 +244,10 @@ static gqac_status write_text(const ir_module *module, const char *path, gqac_di
     return status;
 }
 
-static void print_digest(const unsigned char digest[32], char hex[65]) {
-    for (int i = 0; i < 32; i++)
-        snprintf(hex + 2 * i, 3, "%02x", digest[i]);
-}
-
-/* Writes the digest of the model. An artefact has that of its source, and is checked first. */
+/* Writes the digest of the model. An artefact stores that of its source. */
 static gqac_status digest_text(const loaded *m, const char *model, char hex[65], gqac_diag *diag) {
     unsigned char digest[32];
     if (m->meta.source_digest) {
-        GQAC_TRY(artefact_verify(model, &m->map, m->poll, diag));
         snprintf(hex, 65, "%s", m->meta.source_digest);
         return GQAC_OK;
     }
@@ -268,7 +262,7 @@ static gqac_status digest_text(const loaded *m, const char *model, char hex[65],
         gqac_sha256_final(&state, digest);
         gqac_unmap(&map);
     }
-    print_digest(digest, hex);
+    gqac_sha256_hex(digest, hex);
     return GQAC_OK;
 }
 
@@ -278,7 +272,7 @@ void gqac_digest(const void *data, size_t bytes, char hex[65]) {
     gqac_sha256_init(&state);
     gqac_sha256_update(&state, data, bytes);
     gqac_sha256_final(&state, digest);
-    print_digest(digest, hex);
+    gqac_sha256_hex(digest, hex);
 }
 
 gqac_status gqac_model_digest(const char *model, const gqac_options *options, char hex[65],
@@ -319,6 +313,8 @@ static gqac_status write_parts(loaded *m, pass_context *context, const gqac_opti
     snprintf(parameters, sizeof parameters, "%lld", (long long)load_parameters(m));
     GQAC_TRY(run_passes(context, &quiet, "pack"));
     gqac_poll_expect(m->poll, m->poll->done + source + 2 * load_weight_bytes(m));
+    if (m->meta.source_digest) /* its bytes get new digests, which must not hide that one changed */
+        GQAC_TRY(artefact_verify(model, &m->map, m->poll, diag));
     GQAC_TRY(digest_text(m, model, hex, diag));
     gqac_numerics_profile(profile, context->target->name, o->math);
     const char *disabled = "";

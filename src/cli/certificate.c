@@ -90,6 +90,18 @@ static gqac_status check_same(const certificate *x, cli *c, const char *what, co
     return check_text(x, c, what, text_at(x->stored, outer, inner), text_at(x->made, outer, inner));
 }
 
+/* Sets the digest of the model. What it says of an artefact must be true: every byte is checked. */
+static gqac_status identify(certificate *x, cli *c, const char *model,
+                            const gqac_options *options) {
+    GQAC_TRY(gqac_model_digest(model, options, x->model, &c->diag));
+    gqac_diag why = {0};
+    const gqac_status status = gqac_artefact_verify(model, &why);
+    if (status == GQAC_OK || status == GQAC_USAGE) /* it is no artefact */
+        return GQAC_OK;
+    c->diag = why;
+    return status;
+}
+
 gqac_status certificate_check(certificate *x, cli *c, const char *model,
                               const gqac_options *options, const int64_t *ids, int64_t n) {
     char digest[65], stored[24], given[24];
@@ -107,7 +119,7 @@ gqac_status certificate_check(certificate *x, cli *c, const char *model,
     }
     if (target)
         GQAC_TRY(check_text(x, c, "numerics profile, that of target", target, options->target));
-    GQAC_TRY(gqac_model_digest(model, options, x->model, &c->diag));
+    GQAC_TRY(identify(x, c, model, options));
     return check_text(x, c, "model", text_at(x->stored, "model", "digest"), x->model);
 }
 
@@ -117,7 +129,7 @@ gqac_status certificate_begin(certificate *x, cli *c, const gqac_equiv_report *r
     if (!x->path)
         return GQAC_OK;
     if (!*x->model)
-        GQAC_TRY(gqac_model_digest(model, options, x->model, &c->diag));
+        GQAC_TRY(identify(x, c, model, options));
     gqac_digest(report->ids, (size_t)report->tokens * sizeof *report->ids, ids);
     x->made =
         json_pack("{s:s, s:i, s:s, s:{s:s}, s:{s:I, s:s}, s:s, s:s, s:s?}", "certificate",

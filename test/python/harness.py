@@ -1,6 +1,7 @@
 """What the command-line tests share: running gqac under limits, models, .npy files, the summary.
 
-Environment: GQAC names the binary (default build/release/gqac of this tree), GQAC_TEST_FULL=1 runs
+Environment: GQAC names the binary (default build/release/gqac of this tree), GQAC_CONTROLS the folder
+of the builds that break a rule (default: that beside the binary), GQAC_TEST_FULL=1 runs
 the long tier, GQAC_SANITIZED=1 says that the binary is a sanitizer build, whose address space
 cannot be limited and which is slower.
 """
@@ -23,6 +24,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent.parent
 MODELS = ROOT / "test" / "models"
 GQAC = Path(os.environ.get("GQAC", ROOT / "build" / "release" / "gqac")).resolve()
+CONTROLS = Path(os.environ.get("GQAC_CONTROLS", GQAC.parent / "test" / "controls")).resolve()
 FULL = os.environ.get("GQAC_TEST_FULL") == "1"
 SANITIZED = os.environ.get("GQAC_SANITIZED") == "1"
 GIB = 1 << 30

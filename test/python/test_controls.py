@@ -7,7 +7,6 @@ and name position, layer and value.
 """
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -65,7 +64,7 @@ class Controls(harness.Case):
         """The broken build must differ and say where; the tool itself must not."""
         if target == "gpu" and not harness.has_device():
             self.skipTest("there is no OpenCL device")
-        broken = os.path.join(os.environ["GQAC_CONTROLS"], name)
+        broken = harness.CONTROLS / name
         done = self.equiv(broken, target, name, "--format", "json")
         report = json.loads(done.stdout)
         self.assertEqual(done.returncode, 1, report)
@@ -86,7 +85,7 @@ class Controls(harness.Case):
 
     def test_store_misses(self):
         """A store that never hits has the right bits, and computes too many tokens."""
-        broken = os.path.join(os.environ["GQAC_CONTROLS"], "STORE_MISSES")
+        broken = harness.CONTROLS / "STORE_MISSES"
         words = [broken, "equiv", harness.model("llama"), "--tokens", "40", "--via", "prefix"]
         done = subprocess.run([str(w) for w in words], stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE, timeout=600, stdin=subprocess.DEVNULL,

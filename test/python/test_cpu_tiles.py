@@ -7,7 +7,6 @@ and in the bits, which are not those of the tool as it is.
 """
 
 import json
-import os
 import subprocess
 import sys
 
@@ -16,8 +15,7 @@ import numpy as np
 import harness
 from harness import Case, FULL, ROOT, model, read_ids, write_ids
 
-TOOL = os.path.join(os.environ.get("GQAC_CONTROLS", ROOT / "build/release/test/controls"),
-                    "SMALL_TILES")
+TOOL = harness.CONTROLS / "SMALL_TILES"
 # Cuts at and beside multiples of tile and split.
 CUTS = "3,1,4,1,7,8,9,2,5,16,23,31,33"
 

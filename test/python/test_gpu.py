@@ -9,7 +9,6 @@ with exit 77. Without an OpenCL device only that last part runs.
 """
 
 import math
-import os
 import random
 import re
 import subprocess
@@ -452,7 +451,7 @@ class Products(Case):
     def test_control(self):
         """Pieces that are added in another order are seen: of few rows, of tiles, of int8."""
         rng = np.random.default_rng(10)
-        tool = Path(os.environ["GQAC_CONTROLS"]) / "GPU_PIECES_DESCEND"
+        tool = harness.CONTROLS / "GPU_PIECES_DESCEND"
         for m in (1, 20):
             w, values = rng.standard_normal((2000, 40)), rng.standard_normal((m, 2000))
             node = NBits(rng, 2000, 40, level=4)
@@ -1017,7 +1016,7 @@ class Simulated(Case):
     def test_control(self):
         """A kernel that reads after the end is reported."""
         node = NBits(np.random.default_rng(8), 160, 5, level=0)
-        tool = Path(os.environ["GQAC_CONTROLS"]) / "GPU_ROWS_AFTER_END"
+        tool = harness.CONTROLS / "GPU_ROWS_AFTER_END"
         values = node.rows(np.random.default_rng(9), 3)
         self.assertIn("Invalid read", self.report(node.write(self.dir), values, tool))
 

@@ -4,7 +4,6 @@ wherever blocks lie and on every level; what memory they take; what is refused."
 
 import itertools
 import json
-import os
 import subprocess
 import sys
 
@@ -73,7 +72,7 @@ class Kinds(Case):
         for tool in ("SHUFFLED_BLOCKS", "SMALL_TILES"):
             self.equal(model("gemma2"), "--tokens", 200, "--splits", "random:3", "--batch", 3,
                        "--threads", 2, "--kv", KINDS,
-                       tool=os.path.join(os.environ["GQAC_CONTROLS"], tool))
+                       tool=harness.CONTROLS / tool)
 
     def test_levels(self):
         """A quantised cache has the same bits on every instruction set; bf16 products have theirs."""

@@ -7,13 +7,11 @@ command line, whatever else the server does.
 
 import concurrent.futures
 import json
-import os
 import random
 import signal
 import socket
 import sys
 import time
-from pathlib import Path
 
 import openai
 
@@ -21,7 +19,6 @@ import harness
 from harness import Case, FULL, GQAC, gqac, write_ids
 from serving import SLOW, TINY, Server, absent
 
-CONTROL = Path(os.environ.get("GQAC_CONTROLS", GQAC.parent / "test" / "controls")) / "OTHER_ROW"
 PROMPT = "She had been a very short time at home, when"
 POST = (b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         b"Content-Length: %d\r\n\r\n%s")
@@ -308,14 +305,13 @@ class Served(Case):
                 self.same(choice, wants[k % len(cases)])
 
 
-@harness.unittest.skipUnless(CONTROL.exists(), "no negative controls in this build")
 class Controls(Case):
     """A server whose scheduler gives a request the logits of another."""
 
     def test_other_row(self):
         """Requests alone have the right ids; together they do not, which test_load would see."""
         body = {"max_tokens": 12, "return_token_ids": True, "ignore_eos": True}
-        with Server("--threads", 1, tool=CONTROL) as server:
+        with Server("--threads", 1, tool=harness.CONTROLS / "OTHER_ROW") as server:
             def ask(k):
                 return server.good("/v1/completions", {**body, "prompt": words(k, 20)})
             alone = [ask(k)["choices"][0]["token_ids"] for k in range(4)]

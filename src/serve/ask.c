@@ -123,7 +123,7 @@ bool ask_common(job *j, problem *p) {
            fields_bool(j->root, "ignore_eos", &j->ignore_eos, p) &&
            fields_bool(j->root, "return_token_ids", &j->ids_wanted, p) &&
            fields_bool(j->root, "return_progress", &j->progress, p) &&
-           fields_bool(j->root, "verify_cache", &j->verify, p);
+           fields_bool(j->root, "verify_cache", &j->verify, p) && ask_constraint(j, p);
 }
 
 /* ---- prompts ------------------------------------------------------------- */

@@ -85,6 +85,7 @@ struct job {
     int64_t n_top, n, max_new;
     gqac_sampling sampling;
     gqac_logit_bias *bias;
+    gqac_constraint *constraint; /* NULL: all texts are allowed */
     int n_stop;
     const char **stop; /* in `root` */
     char *tenant;
@@ -185,6 +186,7 @@ bool leg_submit_all(job *j, problem *p);
 
 /* Fields that chat, completions and responses share. */
 bool ask_common(job *j, problem *p);
+bool ask_constraint(job *j, problem *p);
 bool ask_chat(job *j, problem *p);
 bool ask_completion(job *j, problem *p);
 /* Makes the prompts, empty. */

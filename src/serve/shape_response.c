@@ -62,17 +62,11 @@ static json_t *nest_tools(const json_t *tools) {
 /* What ask_render reads beside the messages. */
 static bool read_variables(const job *j, json_t *variables, problem *p) {
     static const char *const same[] = {"tool_choice", "chat_template_kwargs"};
-    json_t *tools = NULL, *reasoning = NULL, *text = NULL, *include = NULL;
+    json_t *tools = NULL, *reasoning = NULL, *include = NULL;
     if (!fields_type(j->root, "tools", JSON_ARRAY, &tools, p) ||
         !fields_type(j->root, "reasoning", JSON_OBJECT, &reasoning, p) ||
-        !fields_type(j->root, "text", JSON_OBJECT, &text, p) ||
         !fields_type(j->root, "include", JSON_ARRAY, &include, p))
         return false;
-    const json_t *format = fields_get(text, "format");
-    const char *kind = json_string_value(json_object_get(format, "type"));
-    if (format && (!kind || strcmp(kind, "text") != 0))
-        return problem_set(p, 400, "unsupported_parameter", "text.format",
-                           "'text.format' must be of type 'text'");
     if (json_array_size(include))
         return problem_set(p, 400, "unsupported_parameter", "include",
                            "'include' is not supported by this server");
@@ -134,17 +128,20 @@ static json_t *usage_json(const job *j) {
 static json_t *response_json(const job *j, const char *status, json_t *output) {
     const bool ended = strcmp(status, "in_progress") != 0, cut = !strcmp(status, "incomplete");
     json_t *tools = fields_get(j->root, "tools");
+    json_t *asked = fields_get(fields_get(j->root, "text"), "format");
+    json_t *format = asked ? json_incref(asked) : json_pack("{s:s}", "type", "text");
     json_t *reply =
         json_pack("{s:s, s:s, s:I, s:s, s:s, s:n, s:o, s:o, s:O*}", "id", j->id, "object",
                   "response", "created_at", (json_int_t)j->created, "status", status, "model",
                   j->server->model.name, "error", "incomplete_details",
                   cut ? json_pack("{s:s}", "reason", "max_output_tokens") : json_null(), "output",
                   output, "instructions", fields_get(j->root, "instructions"));
-    json_t *more = json_pack(
-        "{s:s, s:f, s:f, s:s, s:b, s:n, s:b, s:{s:{s:s}}, s:s, s:{}}", "system_fingerprint",
-        j->server->fingerprint, "temperature", j->sampling.temperature, "top_p", j->sampling.top_p,
-        "tool_choice", "auto", "parallel_tool_calls", 1, "previous_response_id", "store", 0, "text",
-        "format", "type", "text", "truncation", "disabled", "metadata");
+    json_t *more = json_pack("{s:s, s:f, s:f, s:s, s:b, s:n, s:b, s:{s:O}, s:s, s:{}}",
+                             "system_fingerprint", j->server->fingerprint, "temperature",
+                             j->sampling.temperature, "top_p", j->sampling.top_p, "tool_choice",
+                             "auto", "parallel_tool_calls", 1, "previous_response_id", "store", 0,
+                             "text", "format", format, "truncation", "disabled", "metadata");
+    json_decref(format);
     json_object_update(reply, more);
     json_decref(more);
     json_object_set_new(reply, "tools", tools ? json_incref(tools) : json_array());

@@ -249,12 +249,45 @@ class Served(Case):
                 "equal": True, "tokens": 16 * fields.get("n", 1), "differing_ids": 0,
                 "same_logits": True})
 
+    def test_constraint(self):
+        """Answers of a given form: those of the command line, by every endpoint."""
+        schema = {"type": "object", "properties": {
+            "mood": {"enum": ["glad", "vexed"]}, "words": {"type": "array", "maxItems": 2, "items": {
+                "type": "string", "maxLength": 9}}}, "required": ["mood", "words"]}
+        given = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema, "strict": True}}
+        want = self.generate(PROMPT, "--seed", 4, "--json-schema", json.dumps(schema), n=90)
+        reply = self.completion(most=90, seed=4, response_format=given, n=2, verify_cache=True)
+        self.same(reply["choices"][0], want)
+        self.assertTrue(reply["verify_cache"]["equal"])
+        for choice in reply["choices"]:
+            self.assertEqual(choice["finish_reason"], "stop")
+            self.assertEqual(list(json.loads(choice["text"])), ["mood", "words"])
+        same = self.completion(most=90, seed=4, json_schema=schema)["choices"][0]
+        self.assertEqual(same["token_ids"], want["ids"])
+        rules = 'root ::= " "? ("yes" | "no") "."'
+        want = self.generate(PROMPT, "--seed", 1, "--grammar", rules)
+        self.same(self.completion(seed=1, grammar=rules)["choices"][0], want)
+        chat = {"model": "x", "seed": 2, "messages": [{"role": "user", "content": "Emma?"}]}
+        parts = self.client.chat.completions.create(**chat, response_format=given, stream=True,
+                                                    max_completion_tokens=90)
+        said = json.loads("".join(part.choices[0].delta.content or "" for part in parts))
+        self.assertIn(said["mood"], ("glad", "vexed"))
+        whole = self.client.chat.completions.create(
+            **chat, response_format={"type": "json_object"}, max_completion_tokens=5)
+        self.assertTrue(whole.choices[0].message.content.startswith("{"))
+        reply = self.client.responses.create(
+            model="x", input="Emma?", max_output_tokens=90, extra_body={"seed": 2},
+            text={"format": {"type": "json_schema", "name": "x", "schema": schema}})
+        self.assertEqual((json.loads(reply.output_text), reply.text.format.type),
+                         (said, "json_schema"))
+
     def test_errors(self):
         """Errors that the client knows, with the field that is meant."""
         ask = self.client.chat.completions.create
         hello = [{"role": "user", "content": "Hello"}]
         for param, fields in (("temperature", {"temperature": -1}), ("n", {"n": 0}),
-                              ("response_format", {"response_format": {"type": "json_object"}}),
+                              ("response_format", {"response_format": {"type": "json_schema",
+                                                                       "json_schema": {}}}),
                               ("tool_choice", {"tool_choice": "required"}),
                               ("messages", {"messages": []})):
             with self.assertRaises(openai.BadRequestError) as caught:

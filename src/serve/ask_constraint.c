@@ -1,0 +1,78 @@
+/* Which texts an answer may be: `response_format` as OpenAI's API has it (in /v1/responses it is
+ * `text.format`), and `grammar` and `json_schema` as the server of llama.cpp has them. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "serve/serve_impl.h"
+
+/* Adds the place in the schema or grammar. */
+static bool refuse(problem *p, const char *param, const gqac_diag *diag) {
+    gqac_diag whole = *diag;
+    if (*diag->where)
+        snprintf(whole.what, sizeof whole.what, "%.180s: %.300s", diag->where, diag->what);
+    return problem_from(p, param, &whole);
+}
+
+static bool compile_schema(job *j, const json_t *schema, const char *param, problem *p) {
+    gqac_diag diag = {0};
+    char *text = json_dumps(schema, JSON_COMPACT | JSON_ENCODE_ANY);
+    if (!text)
+        return problem_set(p, 500, NULL, NULL, "out of memory");
+    const gqac_status status = gqac_constraint_from_schema(j->server->model.text, text,
+                                                           strlen(text), &j->constraint, &diag);
+    free(text);
+    return status == GQAC_OK || refuse(p, param, &diag);
+}
+
+static bool compile_grammar(job *j, const char *grammar, problem *p) {
+    gqac_diag diag = {0};
+    return gqac_constraint_from_grammar(j->server->model.text, grammar, strlen(grammar),
+                                        &j->constraint, &diag) == GQAC_OK ||
+           refuse(p, "grammar", &diag);
+}
+
+/* {"type": "text"}, {"type": "json_object"}, or {"type": "json_schema"} with a schema: in the
+ * format itself, or within its "json_schema". */
+static bool read_format(job *j, const json_t *format, const char *param, problem *p) {
+    const char *type = json_string_value(json_object_get(format, "type"));
+    const json_t *within = fields_get(format, "json_schema");
+    const json_t *schema = fields_get(within ? within : format, "schema");
+    if (!type)
+        return problem_set(p, 400, NULL, param, "'%s' must be an object with a 'type'", param);
+    if (!strcmp(type, "text"))
+        return true;
+    if (strcmp(type, "json_object") != 0 && strcmp(type, "json_schema") != 0)
+        return problem_set(p, 400, "unsupported_parameter", param,
+                           "'%s' must be of type 'text', 'json_object' or 'json_schema'", param);
+    if (schema)
+        return compile_schema(j, schema, param, p);
+    if (!strcmp(type, "json_schema"))
+        return problem_set(p, 400, NULL, param, "'%s' of type 'json_schema' has no 'schema'",
+                           param);
+    json_t *object = json_pack("{s:s}", "type", "object");
+    const bool fine = object ? compile_schema(j, object, param, p)
+                             : problem_set(p, 500, NULL, NULL, "out of memory");
+    json_decref(object);
+    return fine;
+}
+
+bool ask_constraint(job *j, problem *p) {
+    enum { MOST_GRAMMAR = 1 << 20 };
+    json_t *format = NULL, *text = NULL;
+    const json_t *schema = fields_get(j->root, "json_schema");
+    const char *grammar = NULL;
+    const bool response = j->shape == &shape_response;
+    if (!fields_text(j->root, "grammar", MOST_GRAMMAR, &grammar, p) ||
+        (response && !fields_type(j->root, "text", JSON_OBJECT, &text, p)))
+        return false;
+    format = response ? fields_get(text, "format") : fields_get(j->root, "response_format");
+    grammar = grammar && *grammar ? grammar : NULL;
+    if ((format != NULL) + (schema != NULL) + (grammar != NULL) > 1)
+        return problem_set(p, 400, NULL, grammar ? "grammar" : "json_schema",
+                           "'response_format', 'json_schema' and 'grammar' exclude each other");
+    if (grammar)
+        return compile_grammar(j, grammar, p);
+    if (schema)
+        return compile_schema(j, schema, "json_schema", p);
+    return !format || read_format(j, format, response ? "text.format" : "response_format", p);
+}

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _declarations as c
+from ._constraint import constraint
 from ._errors import UsageError
 from ._library import (Handle, Owner, call, decode, id_array, interruptible, lib, make, no_option,
                        out_pointer, take_text, text, text_array, used)
@@ -124,7 +125,8 @@ class Request:
                  stop: Iterable[str] | str = (), eos: Iterable[int] | None = None, n_top: int = 0,
                  chunk: int = 0, speculate: int = 0, session: Session | None = None,
                  store: PrefixStore | None = None, tenant: str | None = None,
-                 kv: str | None = None, context: int = 0, **choice: Any) -> None:
+                 kv: str | None = None, context: int = 0, grammar: str | None = None,
+                 json_schema: Mapping[str, Any] | bool | str | None = None, **choice: Any) -> None:
         if session and (store or tenant or kv or context):
             raise UsageError("store, tenant, kv and context are those of the session",
                              status="USAGE", hint="give them to Model.session")
@@ -145,6 +147,10 @@ class Request:
                            min_length=own.min_length, n_eos=n_eos, eos=self._eos, n_stop=len(self._stops),
                            stop=self._stops, chunk=chunk, n_top=n_top, speculate=speculate)
         self.struct.sampling = ctypes.pointer(self.sampling)
+        self._constraint = constraint(model, grammar, json_schema)
+        if self._constraint:
+            with self._constraint as pointer:
+                self.struct.constraint = pointer
 
     def generate(self, lease: Lease) -> Generation:
         """Runs to the end."""

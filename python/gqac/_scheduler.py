@@ -5,10 +5,11 @@ from __future__ import annotations
 import ctypes
 import queue
 import threading
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _declarations as c
+from ._constraint import constraint
 from ._errors import Error, UsageError, from_diag
 from ._generate import sampling, stop_texts
 from ._library import (Handle, Owner, call, decode, id_array, lib, make, no_option, out_pointer,
@@ -58,6 +59,7 @@ class Request:
 
     def __init__(self, scheduler: Scheduler, reply: Handle | None) -> None:
         self.number = 0
+        self.constraint: Handle | None = None  # lives as long as the request
         self._scheduler, self._reply = scheduler, reply
         self._items: queue.SimpleQueue[Token | Answer | Error] = queue.SimpleQueue()
         self._end: Answer | Error | None = None
@@ -221,10 +223,11 @@ class Scheduler(Owner):
     def submit(self, prompt: str | None = None, *, ids: Iterable[int] | None = None,
                max_new_tokens: int = 128, stop: Iterable[str] | str = (),
                eos: Iterable[int] | None = None, priority: int = 0, tenant: str | None = None,
-               sequence: Sequence | None = None, **choice: Any) -> Request:
+               sequence: Sequence | None = None, grammar: str | None = None,
+               json_schema: Mapping[str, Any] | bool | str | None = None, **choice: Any) -> Request:
         """Submits a text or ids; the result is the Request. sequence: the request continues a
-        sequence, and the prompt is what follows. Higher priorities are first. `choice` are the
-        sampling options of Model.generate. Raises InputError for an empty prompt, one that is too
+        sequence, and the prompt is what follows. Higher priorities are first. grammar and
+        json_schema are those of Model.generate, and `choice` its sampling options. Raises InputError for an empty prompt, one that is too
         long, or an id that is not in the vocabulary; UsageError for a wrong option."""
         if (prompt is None) == (ids is None):
             raise UsageError("submit needs either a prompt or ids", status="USAGE")
@@ -240,6 +243,10 @@ class Scheduler(Owner):
                      eos=ends, priority=priority, tenant=text(tenant), on_token=self._token,
                      on_end=self._ended)
         asked.sampling = ctypes.pointer(chosen)
+        made.constraint = constraint(self.model, grammar, json_schema)
+        if made.constraint:
+            with made.constraint as pointer:
+                asked.constraint = pointer
         with self._changed:
             if self._closing:
                 raise UsageError("the scheduler is closed", status="USAGE")

@@ -23,7 +23,7 @@ typedef struct gqac_store gqac_store;
 typedef struct gqac_store_options {
     size_t size;
     int64_t budget;        /* maximum bytes of blocks and states in memory; 0: unlimited */
-    int64_t tenant_budget; /* the same for each tenant; 0: unlimited */
+    int64_t tenant_budget; /* the same for each tenant with its parts; 0: unlimited */
     const char *folder;    /* folder of snapshot files, which exists; NULL: none */
     int64_t folder_budget; /* maximum bytes of these files; 0: unlimited */
 } gqac_store_options;
@@ -54,8 +54,9 @@ GQAC_API const gqac_program *gqac_store_program(const gqac_store *store);
  * after a step of at least 16 tokens, and when the sequence is freed; those of full blocks after a
  * shorter step. Sequences of embeddings are found by the ids that the caller gives them. A damaged
  * file is ignored. tenant NULL means "". Tenants never find rows of other tenants; but
- * all find the baked prefix of the program (snapshot.h) where it is longer. OUT_OF_RANGE: n < 1;
- * CAPACITY, NO_MEMORY and other errors: as for gqac_sequence_create. */
+ * all find the baked prefix of the program (snapshot.h) where it is longer. A tenant "A\nB" is a
+ * part of the tenant "A": it finds its own rows only, and shares the budget of "A". OUT_OF_RANGE: n
+ * < 1; CAPACITY, NO_MEMORY and other errors: as for gqac_sequence_create. */
 GQAC_API gqac_status gqac_store_open(gqac_store *store, const char *tenant, const int64_t *ids,
                                      int64_t n, const gqac_sequence_options *options,
                                      gqac_sequence **sequence, int64_t *reused, gqac_diag *diag);
@@ -93,7 +94,7 @@ typedef struct gqac_store_statistics {
     int64_t bytes; /* of blocks and states in memory, and of the index; states that several prefixes
                       share count for each */
     int64_t blocks, prefixes; /* blocks in memory, and leaves and branch points of the index */
-    int64_t tenants;
+    int64_t tenants; /* with rows in memory or sequences, and those of which they are parts */
     int64_t loaded_files, damaged_files, saved_files; /* of the folder, by this store */
 } gqac_store_statistics;
 /* Fills *statistics, whose size the caller sets. USAGE: that size is not that of any version of the

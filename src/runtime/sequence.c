@@ -164,8 +164,8 @@ gqac_status gqac_sequence_rewind(gqac_sequence *sequence, int64_t length, gqac_d
     return GQAC_OK;
 }
 
-gqac_status gqac_sequence_fork(const gqac_sequence *sequence, gqac_sequence **fork,
-                               gqac_diag *diag) {
+gqac_status sequence_fork_unwatched(const gqac_sequence *sequence, gqac_sequence **fork,
+                                    gqac_diag *diag) {
     gqac_sequence *s = gqac_calloc(1, sizeof *s);
     if (!s)
         return gqac_diag_oom(diag, "a sequence");
@@ -185,8 +185,16 @@ gqac_status gqac_sequence_fork(const gqac_sequence *sequence, gqac_sequence **fo
         gqac_sequence_free(s);
         return status;
     }
-    s->watch = sequence->watch;
     *fork = s;
+    return GQAC_OK;
+}
+
+gqac_status gqac_sequence_fork(const gqac_sequence *sequence, gqac_sequence **fork,
+                               gqac_diag *diag) {
+    GQAC_TRY(sequence_fork_unwatched(sequence, fork, diag));
+    (*fork)->watch = sequence->watch;
+    if (sequence->watch.forked)
+        sequence->watch.forked(sequence->watch.arg);
     return GQAC_OK;
 }
 

@@ -11,6 +11,7 @@
 typedef struct sequence_watch {
     /* After a step that appended `count` tokens, or computed them again. */
     void (*committed)(void *arg, const gqac_sequence *sequence, int64_t count);
+    void (*forked)(void *arg); /* a fork reports to it too, from now on */
     void (*freed)(void *arg, const gqac_sequence *sequence); /* before it is freed */
     void *arg;
 } sequence_watch;
@@ -41,6 +42,9 @@ gqac_status sequence_import(gqac_sequence *sequence, int64_t length, int n,
  * that made the rows. NO_MEMORY, CAPACITY: it is still empty. */
 gqac_status sequence_share(gqac_sequence *sequence, const kv_sequence *rows, int64_t length,
                            const int64_t *ids, int64_t pinned, gqac_diag *diag);
+/* gqac_sequence_fork, but nobody is told what is committed to the fork. */
+gqac_status sequence_fork_unwatched(const gqac_sequence *sequence, gqac_sequence **fork,
+                                    gqac_diag *diag);
 /* Makes a snapshot of a sequence that no step extends, and owns it from then on. NO_MEMORY: the
  * sequence is freed. */
 gqac_status snapshot_make(gqac_sequence *sequence, gqac_snapshot **snapshot, gqac_diag *diag);

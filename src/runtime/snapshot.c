@@ -34,8 +34,7 @@ gqac_status snapshot_make(gqac_sequence *sequence, gqac_snapshot **snapshot, gqa
 gqac_status gqac_snapshot_take(const gqac_sequence *sequence, gqac_snapshot **snapshot,
                                gqac_diag *diag) {
     gqac_sequence *frozen = NULL;
-    GQAC_TRY(gqac_sequence_fork(sequence, &frozen, diag));
-    frozen->watch = (sequence_watch){0};
+    GQAC_TRY(sequence_fork_unwatched(sequence, &frozen, diag));
     return snapshot_make(frozen, snapshot, diag);
 }
 

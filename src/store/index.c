@@ -20,7 +20,7 @@ static int64_t blocks_of(const kv_sequence *rows) {
 }
 
 static void charge(store_space *space, int64_t bytes) {
-    space->tenant->bytes += bytes;
+    space->tenant->owner->bytes += bytes;
     space->store->counts.bytes += bytes;
 }
 
@@ -364,9 +364,10 @@ store_node *store_node_at(store_node *root, const int64_t *ids, int64_t n) {
 
 /* ---- removal ------------------------------------------------------------- */
 
-bool store_remove_oldest(gqac_store *store, const store_tenant *tenant) {
+bool store_remove_oldest(gqac_store *store, const store_tenant *owner) {
     store_node *node = store->oldest;
-    while (node && (node->n_children || node->pins || (tenant && node->space->tenant != tenant)))
+    while (node &&
+           (node->n_children || node->pins || (owner && node->space->tenant->owner != owner)))
         node = node->newer;
     if (!node)
         return false;
@@ -384,6 +385,5 @@ void store_clear(store_space *space) {
             node->pins = 0;
             remove_leaf(node);
         }
-        gqac_free(root->children);
     }
 }

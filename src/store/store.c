@@ -42,19 +42,28 @@ gqac_status gqac_store_create(const gqac_program *program, const gqac_store_opti
     return GQAC_OK;
 }
 
+static void free_space(store_space *space) {
+    for (int side = 0; side < STORE_SIDES; side++)
+        gqac_free(space->roots[side].children);
+    gqac_free(space->holders);
+    gqac_free(space->kind);
+    gqac_free(space);
+}
+
+static void free_tenant(store_tenant *tenant) {
+    gqac_free(tenant->name);
+    gqac_free(tenant);
+}
+
 void gqac_store_free(gqac_store *store) {
     if (!store)
         return;
     for (size_t i = 0; i < store->n_spaces; i++) {
         store_clear(store->spaces[i]);
-        gqac_free(store->spaces[i]->holders);
-        gqac_free(store->spaces[i]->kind);
-        gqac_free(store->spaces[i]);
+        free_space(store->spaces[i]);
     }
-    for (size_t i = 0; i < store->n_tenants; i++) {
-        gqac_free(store->tenants[i]->name);
-        gqac_free(store->tenants[i]);
-    }
+    for (size_t i = 0; i < store->n_tenants; i++)
+        free_tenant(store->tenants[i]);
     store_folder_close(store->files);
     pthread_mutex_destroy(&store->lock);
     gqac_free(store->spaces);
@@ -74,21 +83,53 @@ static char *copy_text(const char *text) {
     return copy ? memcpy(copy, text, n) : NULL;
 }
 
-/* NULL: out of memory. */
-static store_tenant *tenant_of(gqac_store *s, const char *name) {
+/* The tenant with the name of that length; NULL: out of memory. */
+static store_tenant *tenant_of(gqac_store *s, const char *name, size_t length) {
     for (size_t i = 0; i < s->n_tenants; i++)
-        if (!strcmp(s->tenants[i]->name, name))
+        if (strlen(s->tenants[i]->name) == length && !memcmp(s->tenants[i]->name, name, length))
             return s->tenants[i];
-    if (!gqac_reserve(&s->tenants, s->n_tenants + 1, &s->tenants_capacity, sizeof *s->tenants))
-        return NULL;
+    const char *part = memchr(name, '\n', length);
+    store_tenant *owner = part ? tenant_of(s, name, (size_t)(part - name)) : NULL;
     store_tenant *tenant = gqac_calloc(1, sizeof *tenant);
-    if (tenant && !(tenant->name = copy_text(name))) {
+    char *copy = gqac_alloc(length + 1);
+    if (!tenant || !copy || (part && !owner) ||
+        !gqac_reserve(&s->tenants, s->n_tenants + 1, &s->tenants_capacity, sizeof *s->tenants)) {
         gqac_free(tenant);
-        tenant = NULL;
+        gqac_free(copy);
+        return NULL;
     }
-    if (tenant)
-        s->tenants[s->n_tenants++] = tenant;
+    memcpy(copy, name, length);
+    copy[length] = 0;
+    tenant->name = copy;
+    tenant->owner = owner ? owner : tenant;
+    if (owner)
+        owner->users++;
+    s->tenants[s->n_tenants++] = tenant;
     return tenant;
+}
+
+/* Frees the spaces and tenants that hold nothing and that nobody uses: a client can make any number
+ * of them. */
+static void drop_empty(gqac_store *s) {
+    for (size_t i = 0; i < s->n_spaces;) {
+        store_space *space = s->spaces[i];
+        if (space->users || space->roots[0].n_children || space->roots[1].n_children) {
+            i++;
+            continue;
+        }
+        space->tenant->users--;
+        free_space(space);
+        s->spaces[i] = s->spaces[--s->n_spaces];
+    }
+    for (size_t i = s->n_tenants; i-- > 0;) { /* parts come after their owners */
+        store_tenant *tenant = s->tenants[i];
+        if (tenant->users || tenant->shown)
+            continue;
+        if (tenant->owner != tenant)
+            tenant->owner->users--;
+        free_tenant(tenant);
+        memmove(s->tenants + i, s->tenants + i + 1, (--s->n_tenants - i) * sizeof *s->tenants);
+    }
 }
 
 static store_space *find_space(const gqac_store *s, const char *tenant, const char *kind) {
@@ -104,7 +145,7 @@ static gqac_status space_of(gqac_store *s, const char *tenant, const char *kind,
     *space = find_space(s, tenant ? tenant : "", kind);
     if (*space)
         return GQAC_OK;
-    store_tenant *owner = tenant_of(s, tenant ? tenant : "");
+    store_tenant *owner = tenant_of(s, tenant ? tenant : "", tenant ? strlen(tenant) : 0);
     store_space *made = gqac_calloc(1, sizeof *made);
     char *name = copy_text(kind);
     if (!owner || !made || !name ||
@@ -115,6 +156,7 @@ static gqac_status space_of(gqac_store *s, const char *tenant, const char *kind,
     }
     made->store = s;
     made->tenant = owner;
+    owner->users++;
     made->kind = name;
     for (int side = 0; side < STORE_SIDES; side++)
         made->roots[side].space = made;
@@ -133,7 +175,8 @@ static store_node *root_of(store_space *space, int64_t length) {
 
 static void keep_budget(gqac_store *s, const store_tenant *tenant) {
     const gqac_store_options *o = &s->options;
-    while (o->tenant_budget && tenant->bytes > o->tenant_budget && store_remove_oldest(s, tenant))
+    const store_tenant *owner = tenant->owner;
+    while (o->tenant_budget && owner->bytes > o->tenant_budget && store_remove_oldest(s, owner))
         continue;
     while (o->budget && s->counts.bytes > o->budget && store_remove_oldest(s, NULL))
         continue;
@@ -143,6 +186,7 @@ void gqac_store_evict(gqac_store *store, int64_t bytes) {
     pthread_mutex_lock(&store->lock);
     while (store->counts.bytes > bytes && store_remove_oldest(store, NULL))
         continue;
+    drop_empty(store);
     pthread_mutex_unlock(&store->lock);
 }
 
@@ -184,11 +228,21 @@ static void committed(void *arg, const gqac_sequence *q, int64_t count) {
     pthread_mutex_unlock(&space->store->lock);
 }
 
-static void freed(void *arg, const gqac_sequence *q) {
+static void forked(void *arg) {
     store_space *space = arg;
     pthread_mutex_lock(&space->store->lock);
-    (void)add(space, q, kv_sequence_length(q->kv), NULL);
+    space->users++;
     pthread_mutex_unlock(&space->store->lock);
+}
+
+static void freed(void *arg, const gqac_sequence *q) {
+    store_space *space = arg;
+    gqac_store *s = space->store;
+    pthread_mutex_lock(&s->lock);
+    (void)add(space, q, kv_sequence_length(q->kv), NULL);
+    space->users--;
+    drop_empty(s);
+    pthread_mutex_unlock(&s->lock);
 }
 
 static gqac_status check_program(const gqac_store *s, const gqac_sequence *q, gqac_diag *diag) {
@@ -205,6 +259,7 @@ gqac_status gqac_store_add(gqac_store *store, const char *tenant, const gqac_seq
     gqac_status status = space_of(store, tenant, gqac_sequence_kind(sequence), &space, diag);
     if (status == GQAC_OK)
         status = add(space, sequence, kv_sequence_length(sequence->kv), diag);
+    drop_empty(store);
     pthread_mutex_unlock(&store->lock);
     return status;
 }
@@ -244,6 +299,7 @@ typedef struct wanted {
 static gqac_status look_up(gqac_store *s, const char *tenant, const gqac_sequence *q, wanted *w,
                            int64_t *known, gqac_diag *diag) {
     GQAC_TRY(space_of(s, tenant, gqac_sequence_kind(q), &w->space, diag));
+    w->space->users++;
     w->root = root_of(w->space, q->final_length ? q->final_length : w->n);
     const int64_t capacity = kv_sequence_capacity(q->kv);
     w->limit = capacity && capacity < w->n - 1 ? capacity : w->n - 1;
@@ -263,7 +319,8 @@ static gqac_status fill(gqac_store *s, const wanted *w, gqac_sequence *q, gqac_d
             sequence_share(q, found.node->rows, found.length, w->ids, found.node->pinned, diag));
     *(length ? &s->counts.hits : &s->counts.misses) += 1;
     s->counts.reused_tokens += length;
-    q->watch = (sequence_watch){.committed = committed, .freed = freed, .arg = w->space};
+    q->watch =
+        (sequence_watch){.committed = committed, .forked = forked, .freed = freed, .arg = w->space};
     return GQAC_OK;
 }
 
@@ -289,6 +346,11 @@ gqac_status gqac_store_open(gqac_store *store, const char *tenant, const int64_t
     }
     if (status != GQAC_OK) {
         gqac_sequence_free(q);
+        pthread_mutex_lock(&store->lock);
+        if (w.space)
+            w.space->users--;
+        drop_empty(store);
+        pthread_mutex_unlock(&store->lock);
         return status;
     }
     *reused = gqac_sequence_length(q);
@@ -365,6 +427,10 @@ int gqac_store_prefixes(gqac_store *store, int capacity, gqac_store_prefix *pref
         prefixes[at] = (gqac_store_prefix){
             .tenant = node->space->tenant->name, .length = node->end, .uses = node->uses};
     }
+    for (size_t i = 0; i < store->n_tenants; i++)
+        for (int k = 0; k < n; k++)
+            if (prefixes[k].tenant == store->tenants[i]->name)
+                store->tenants[i]->shown = true;
     pthread_mutex_unlock(&store->lock);
     return n;
 }

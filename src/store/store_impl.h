@@ -29,9 +29,14 @@ struct store_node {
     store_node *older, *newer; /* all nodes of a store but roots, by last use */
 };
 
+/* A tenant "A\nB" is a part of the tenant "A", whose budget it shares. */
 typedef struct store_tenant {
     char *name;
-    int64_t bytes;
+    struct store_tenant
+        *owner;    /* of the budget: the tenant itself, or that of which it is a part */
+    int64_t bytes; /* with those of its parts; of an owner */
+    size_t users;  /* spaces and parts; without any it is freed */
+    bool shown;    /* somebody has its name, which lives as long as the store */
 } store_tenant;
 
 /* Side 1 holds rows made with the rope tables of lengths beyond the LongRoPE threshold. */
@@ -41,6 +46,7 @@ struct store_space {
     gqac_store *store;
     store_tenant *tenant;
     char *kind;
+    size_t users; /* sequences that report to it, and calls; without any, and empty, it is freed */
     store_node roots[STORE_SIDES];
     uint32_t *holders; /* by number of a block: the nodes that hold it */
     size_t n_holders;
@@ -78,9 +84,9 @@ gqac_status store_insert(store_node *root, const kv_sequence *rows, const int64_
 /* The node that ends after ids[0..n), which is made if it lies inside an edge; NULL: the ids are
  * not in the index, or there is no memory. */
 store_node *store_node_at(store_node *root, const int64_t *ids, int64_t n);
-/* Removes the leaf that was used longest ago and is not pinned, of a tenant or (NULL) of all;
+/* Removes the leaf that was used longest ago and is not pinned, of an owner or (NULL) of all;
  * false: there is none. */
-bool store_remove_oldest(gqac_store *store, const store_tenant *tenant);
+bool store_remove_oldest(gqac_store *store, const store_tenant *owner);
 /* Frees all nodes of a space. */
 void store_clear(store_space *space);
 

@@ -5,6 +5,7 @@
 #include "runtime/rig.h"
 
 #include <gqac/gqac.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { N = 150 };
@@ -119,8 +120,68 @@ static void flooded(void) {
     gqac_program_free(p);
 }
 
+/* Parts of a tenant share its budget, and find their own rows only. */
+static void parts(void) {
+    gqac_program *p = rig_program("models/tiny-gqa/model.onnx", "cpu");
+    gqac_context *context = rig_context(p);
+    gqac_memory memory = {.size = sizeof memory};
+    CU_ASSERT_EQUAL_FATAL(gqac_program_memory(p, 1, 1, &memory, &diag), GQAC_OK);
+    const int64_t budget = 10 * memory.kv_block;
+    gqac_store *store = rig_store(p, 4 * budget, budget);
+    visit(store, context, "steady", 1, 60);
+    for (int i = 0; i < 40; i++) {
+        char name[20];
+        snprintf(name, sizeof name, "flood\n%d", i);
+        CU_ASSERT_EQUAL(visit(store, context, name, 2, N), 0);
+        CU_ASSERT_EQUAL(visit(store, context, name, 2, N), N - 1);
+    }
+    CU_ASSERT(rig_counts(store).bytes <= budget + 2 * memory.kv_block); /* flood, and steady */
+    CU_ASSERT_EQUAL(visit(store, context, "steady", 1, 60), 59);
+    gqac_store_free(store);
+    gqac_context_free(context);
+    gqac_program_free(p);
+}
+
+/* Tenants whose rows are gone take no memory; names that were given out stay. */
+static void gone(void) {
+    gqac_program *p = rig_program("models/tiny-gqa/model.onnx", "cpu");
+    gqac_context *context = rig_context(p);
+    gqac_store *store = rig_store(p, 0, 0);
+    gqac_store_prefix prefix;
+    gqac_sequence *s = NULL, *fork = NULL;
+    int64_t ids[N], reused = 0;
+    for (int i = 0; i < 50; i++) {
+        char name[20];
+        snprintf(name, sizeof name, "%s\n%d", i % 2 ? "a" : "b", i);
+        visit(store, context, name, 1, 40);
+    }
+    CU_ASSERT_EQUAL(rig_counts(store).tenants, 52); /* with "a" and "b" */
+    CU_ASSERT_EQUAL(visit(store, context, "a\n1", 1, 40) + visit(store, context, "a\n1", 1, 40),
+                    78);
+    CU_ASSERT(gqac_store_prefixes(store, 1, &prefix) == 1 && !strcmp(prefix.tenant, "a\n1"));
+    rig_ids(ids, N, 3);
+    CU_ASSERT_EQUAL(gqac_store_open(store, "c", ids, N, NULL, &s, &reused, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL(gqac_sequence_fork(s, &fork, &diag), GQAC_OK);
+    gqac_sequence_free(s);
+    gqac_store_evict(store, 0);
+    CU_ASSERT_EQUAL(rig_counts(store).tenants, 3); /* "a", "a\n1" and "c" */
+    CU_ASSERT_STRING_EQUAL(prefix.tenant, "a\n1");
+    feed(context, fork, ids, 40);
+    CU_ASSERT_EQUAL(gqac_store_match(store, "c", NULL, ids, N), 40);
+    gqac_store_evict(store, 0);
+    gqac_sequence_free(fork);
+    CU_ASSERT_EQUAL(gqac_store_match(store, "c", NULL, ids, N), 40); /* added when it was freed */
+    gqac_store_evict(store, 0);
+    CU_ASSERT_EQUAL(rig_counts(store).tenants, 2);
+    gqac_store_free(store);
+    gqac_context_free(context);
+    gqac_program_free(p);
+}
+
 static const unit_case cases[] = {
     {"computed twice", computed_twice},
+    {"parts of a tenant", parts},
+    {"tenants that are gone", gone},
     {"a tenant that floods the store", flooded},
 };
 

@@ -2,6 +2,10 @@
  * become is rewound, what the answer gained is appended. */
 #include "llm/drafter.h"
 
+#include <string.h>
+
+#include "base/alloc.h"
+
 enum { CHUNK = 256 };
 
 gqac_status drafter_open(drafter *d, const gqac_generate_request *request, gqac_diag *diag) {
@@ -13,13 +17,15 @@ gqac_status drafter_open(drafter *d, const gqac_generate_request *request, gqac_
 
 void drafter_close(drafter *d) {
     sampler_free(d->sampler);
+    gqac_free(d->row);
     d->sampler = NULL;
+    d->row = NULL;
 }
 
 /* A failure that ends drafts and no answer. */
 static bool is_own(gqac_status status) {
     return status == GQAC_OUT_OF_RANGE || status == GQAC_CAPACITY || status == GQAC_RECOMPUTE ||
-           status == GQAC_INVALID_INPUT;
+           status == GQAC_INVALID_INPUT || status == GQAC_LIMIT;
 }
 
 static bool has_ids(const drafter *d, const int64_t *ids, size_t n) {
@@ -62,29 +68,60 @@ static gqac_status catch_up(drafter *d, const answer *a, gqac_diag *diag) {
     return status;
 }
 
-static gqac_status choose(drafter *d, const answer *a, size_t n, int64_t *id, gqac_diag *diag) {
+/* Sets *logits to a copy that is masked. */
+static gqac_status constrain(drafter *d, const answer *a, gqac_constraint_state *state,
+                             int64_t vocabulary, const float **logits, gqac_diag *diag) {
+    const gqac_generate_request *q = a->request;
+    const size_t bytes = (size_t)vocabulary * sizeof *d->row;
+    if (!d->row)
+        d->row = gqac_alloc(bytes);
+    if (!d->row)
+        return gqac_diag_oom(diag, "drafts");
+    memcpy(d->row, *logits, bytes);
+    *logits = d->row;
+    return gqac_constraint_mask(state, d->row, vocabulary, q->eos, q->n_eos, diag);
+}
+
+/* The draft after n ids; `state` (NULL: none) is that of the constraint after them. */
+static gqac_status choose(drafter *d, const answer *a, size_t n, gqac_constraint_state *state,
+                          int64_t *id, gqac_diag *diag) {
     const gqac_generate_request *q = a->request;
     int64_t rows = 0, vocabulary = 0;
     const float *logits = gqac_context_logits(d->context, 0, &rows, &vocabulary);
     const bool early = n < (uint64_t)q->min_length;
-    return sampler_pick(d->sampler, &a->sampling, logits + (rows - 1) * vocabulary, a->list, n,
-                        q->eos, early ? q->n_eos : 0, n, id, NULL, diag);
+    logits += (rows - 1) * vocabulary;
+    if (state)
+        GQAC_TRY(constrain(d, a, state, vocabulary, &logits, diag));
+    return sampler_pick(d->sampler, &a->sampling, logits, a->list, n, q->eos, early ? q->n_eos : 0,
+                        n, id, NULL, diag);
 }
 
-static gqac_status draft(drafter *d, answer *a, int64_t count, gqac_diag *diag) {
+static gqac_status draft(drafter *d, answer *a, int64_t count, gqac_constraint_state *state,
+                         gqac_diag *diag) {
     const int64_t most = gqac_program_vocabulary(a->session->program);
     for (int64_t i = 0; i < count; i++) {
         int64_t id = 0;
         if (i > 0)
             GQAC_TRY(feed(d, a->list, a->n + a->drafted, diag));
-        GQAC_TRY(choose(d, a, a->n + a->drafted, &id, diag));
+        GQAC_TRY(choose(d, a, a->n + a->drafted, state, &id, diag));
         if (id >= most)
             break;
         a->list[a->n + a->drafted++] = id;
         if (answer_is_eos(a, id))
             break;
+        if (state)
+            GQAC_TRY(gqac_constraint_push(state, id, diag));
     }
     return GQAC_OK;
+}
+
+static gqac_status draft_constrained(drafter *d, answer *a, int64_t count, gqac_diag *diag) {
+    gqac_constraint_state *state = NULL;
+    if (a->constraint)
+        GQAC_TRY(gqac_constraint_fork(a->constraint, &state, diag));
+    const gqac_status status = draft(d, a, count, state, diag);
+    gqac_constraint_state_free(state);
+    return status;
 }
 
 gqac_status drafter_draft(drafter *d, answer *a, int64_t count, size_t *caught_up,
@@ -97,6 +134,6 @@ gqac_status drafter_draft(drafter *d, answer *a, int64_t count, size_t *caught_u
     gqac_status status = catch_up(d, a, diag);
     d->ended = is_own(status);
     if (status == GQAC_OK)
-        status = draft(d, a, count, diag);
+        status = draft_constrained(d, a, count, diag);
     return is_own(status) ? GQAC_OK : status;
 }

@@ -9,6 +9,7 @@ typedef struct drafter {   /* zeros: there is none */
     gqac_context *context;
     sampler *sampler;
     int64_t vocabulary;
+    float *row;    /* logits that a constraint masks; NULL: not needed yet */
     size_t agreed; /* ids of the session that are known to be those of the answer */
     bool ended; /* it cannot continue this answer: an id that it does not have, or its capacity */
 } drafter;

@@ -113,6 +113,26 @@ static gqac_status draft_by_program(answer *a, speculating *all, int64_t most, g
     return GQAC_OK;
 }
 
+/* Leaves out drafts that the constraint forbids, and all after them. */
+static gqac_status check_drafts(answer *a, gqac_diag *diag) {
+    gqac_constraint_state *state = NULL;
+    size_t n = 0;
+    if (!a->constraint || !a->drafted)
+        return GQAC_OK;
+    GQAC_TRY(gqac_constraint_fork(a->constraint, &state, diag));
+    gqac_status status = GQAC_OK;
+    bool ends = false;
+    for (; n < a->drafted && status == GQAC_OK && !ends; n += status == GQAC_OK) {
+        const int64_t id = a->list[a->n + n];
+        ends = answer_is_eos(a, id);
+        if (!ends)
+            status = gqac_constraint_push(state, id, diag);
+    }
+    gqac_constraint_state_free(state);
+    a->drafted = n;
+    return status == GQAC_INVALID_INPUT || status == GQAC_LIMIT ? GQAC_OK : status;
+}
+
 gqac_status speculation_draft(answer *a, speculating *all, gqac_diag *diag) {
     struct speculation *s = a->ahead;
     if (!s || !answer_new(a) || answer_pending(a) != 1)
@@ -125,6 +145,7 @@ gqac_status speculation_draft(answer *a, speculating *all, gqac_diag *diag) {
     GQAC_TRY(draft_by_lookup(a, all, most, diag));
     if (!a->drafted)
         GQAC_TRY(draft_by_program(a, all, most, diag));
+    GQAC_TRY(check_drafts(a, diag));
     if (!a->drafted || !s->states)
         return GQAC_OK;
     const gqac_status status = gqac_sequence_fork(a->session->sequence, &s->fork, diag);

@@ -305,6 +305,22 @@ static void test_answers(void) {
     close_rig(&r);
 }
 
+/* Drafts that the grammar forbids are not computed: all of these are looked up in the prompt, and
+ * are right until the grammar says otherwise. */
+static void test_drafts(void) {
+    rig r = open_rig();
+    gqac_constraint *c = from_rules(r.text, "root ::= \" a fine day\" \"; nobody\"{3}");
+    const variant plain = {0, NULL, 0, 40, c}, drafts = {0, NULL, 8, 40, c};
+    gqac_generation *want = generate(&r, &plain), *other = generate(&r, &drafts);
+    CU_ASSERT(same(want, other) && other->finish == GQAC_FINISH_STOP);
+    CU_ASSERT(other->metrics.accepted_tokens >= 4);
+    CU_ASSERT_EQUAL(other->metrics.drafted_tokens, other->metrics.accepted_tokens);
+    gqac_generation_free(want);
+    gqac_generation_free(other);
+    gqac_constraint_free(c);
+    close_rig(&r);
+}
+
 /* Where an answer may and must end. */
 static void test_ends(void) {
     rig r = open_rig();
@@ -435,9 +451,13 @@ static void test_memory(void) {
     gqac_text_free(text);
 }
 
-static const unit_case cases[] = {{"masks", test_masks},     {"no token fits", test_none_fits},
-                                  {"answers", test_answers}, {"ends", test_ends},
-                                  {"forgets", test_forgets}, {"memory that fails", test_memory}};
+static const unit_case cases[] = {{"masks", test_masks},
+                                  {"no token fits", test_none_fits},
+                                  {"answers", test_answers},
+                                  {"drafts", test_drafts},
+                                  {"ends", test_ends},
+                                  {"forgets", test_forgets},
+                                  {"memory that fails", test_memory}};
 
 int main(int argc, char **argv) {
     return unit_run("constraint", cases, sizeof cases / sizeof *cases, argc, argv);

@@ -53,6 +53,17 @@ class Constraint(Case):
                         json.dumps(PERSON)).json()
         self.assertEqual((cut["finish_reason"], cut["ids"]), ("length", said["ids"][:3]))
 
+    def test_drafts(self):
+        """With drafts of a second model, which the grammar masks too, the answer is the same."""
+        flags = (*FINE, "-n", "60", "--format", "json", "--seed", "5", "--temperature", "0.5",
+                 "--grammar", 'root ::= (" " [a-m]+){5,} "."')
+        want = self.good(*flags).json()
+        found = self.good(*flags, "--speculate", "5", "--draft",
+                          harness.ROOT / "models" / "tiny-gqa-int4").json()
+        metrics = found["metrics"]
+        self.assertEqual((found["ids"], found["text"]), (want["ids"], want["text"]))
+        self.assertGreater(metrics["accepted_tokens"], metrics["drafted_tokens"] / 2)
+
     def test_chat(self):
         """Every turn is constrained anew."""
         words = [str(harness.GQAC), "chat", str(TINY), "-q", "--grammar", 'root ::= "yes" | "no"']

@@ -8,7 +8,7 @@
 
 /* Maxima: configurations of a state, configurations that lead to one, those that are followed in
  * one call of the user, bytes of all states. */
-enum { MOST_SET = 1 << 13, MOST_WORK = 1 << 15, MOST_EFFORT = 1 << 24, MOST_BYTES = 64 << 20 };
+enum { MOST_SET = 1 << 13, MOST_WORK = 1 << 15, MOST_EFFORT = 1 << 22, MOST_BYTES = 32 << 20 };
 
 static uint64_t pair(uint32_t at, uint32_t stack) {
     return (uint64_t)at << 32 | stack;
@@ -219,6 +219,7 @@ static gqac_status add_targets(closure *c, uint32_t state, uint8_t byte, unsigne
                                unsigned *high) {
     automaton *a = c->a;
     const automaton_state x = a->states[state];
+    a->effort += x.n / 4;
     *low = 0;
     *high = 255;
     for (uint32_t i = 0; i < x.n; i++) {

@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 static bool same_shape(const gqac_tensor *a, const gqac_tensor *b) {
     bool same = a->dtype == b->dtype && a->rank == b->rank;
@@ -49,6 +50,16 @@ compare_count compare_elements(const gqac_tensor *actual, const gqac_tensor *exp
             r.first = i;
     }
     return r;
+}
+
+void compare_clear_rows(gqac_tensor *t, const int64_t *rows) {
+    if (t->rank != 4 || gqac_dtype_bits(t->dtype) < 8)
+        return;
+    const size_t row = (size_t)(t->dims[3] * gqac_dtype_bits(t->dtype) / 8);
+    for (int64_t b = 0; b < t->dims[0]; b++)
+        for (int64_t h = 0; rows[b] >= 0 && rows[b] < t->dims[2] && h < t->dims[1]; h++)
+            memset((char *)t->data + (size_t)((b * t->dims[1] + h) * t->dims[2] + rows[b]) * row, 0,
+                   (size_t)(t->dims[2] - rows[b]) * row);
 }
 
 gqac_status compare_valid_rows(cli *c, const gqac_context *context, int n_in,

@@ -17,6 +17,9 @@ typedef struct compare_count {
 compare_count compare_elements(const gqac_tensor *actual, const gqac_tensor *expected,
                                const int64_t *rows);
 
+/* Sets the elements that compare_elements leaves out to 0; those of at least one byte. */
+void compare_clear_rows(gqac_tensor *t, const int64_t *rows);
+
 /* Sets *rows to the valid rows of each output of a run with these inputs (gqac_run_valid_rows), as
  * many for each output as *batch; malloc'd. */
 gqac_status compare_valid_rows(cli *c, const gqac_context *context, int n_in,

@@ -142,6 +142,25 @@ class Stored(Case):
         np.save(path, logits[:, 1:])
         self.check(gqac("verify", LLAMA, "--against", folder), 1, "another shape")
 
+    def test_valid_rows(self):
+        """Rows of a static cache after the valid length do not count, however large they are."""
+        folder = self.dir / "static"  # 9 cached and 15 new tokens in 64 rows
+        shutil.copytree(harness.MODELS / "llama" / "ref" / "static", folder)
+        path = folder / "expect" / "present.0.key.npy"
+        rows = np.load(path)
+        for at, change, code in ((24, np.nan, 0), (63, 1e6, 0), (23, 1, 1)):
+            changed = rows.copy()
+            changed[0, 1, 63, 1] = 1e6  # would allow large differences
+            changed[0, 1, at, 5] += change
+            np.save(path, changed)
+            found = self.check(gqac("verify", LLAMA, "--against", folder, "--format", "json"),
+                               code).json()
+            self.assertEqual((found["equal"], found["compared"]), (code == 0, 5))
+        self.assertEqual((found["first"]["value"], found["first"]["index"]),
+                         ("present.0.key", (64 + 23) * 32 + 5))
+        np.save(path, np.repeat(rows, 999, axis=0))
+        self.check(gqac("verify", LLAMA, "--against", folder), 1, "another shape")
+
     def test_nothing(self):
         """A folder without outputs proves nothing."""
         folder = self.copy()

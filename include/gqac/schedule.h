@@ -175,8 +175,8 @@ typedef struct gqac_scheduler_statistics {
     int64_t reused_tokens, computed_tokens, new_tokens;
     int64_t preemptions;
 } gqac_scheduler_statistics;
-/* Fills *statistics with the state after the last step. USAGE: statistics->size is not that of any
- * version of the struct. */
+/* Fills *statistics with the state after the last step; what was submitted since is waiting. USAGE:
+ * statistics->size is not that of any version of the struct. */
 GQAC_API gqac_status gqac_scheduler_get_statistics(gqac_scheduler *scheduler,
                                                    gqac_scheduler_statistics *statistics,
                                                    gqac_diag *diag);

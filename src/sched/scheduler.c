@@ -78,6 +78,7 @@ gqac_status gqac_scheduler_submit(gqac_scheduler *scheduler, const gqac_request 
         r->next = scheduler->submitted;
         scheduler->submitted = r;
         scheduler->live++;
+        scheduler->published.waiting++;
     }
     pthread_mutex_unlock(&scheduler->lock);
     if (!closing)
@@ -108,7 +109,6 @@ gqac_status gqac_scheduler_get_statistics(gqac_scheduler *scheduler,
     pthread_mutex_lock(&scheduler->lock);
     gqac_scheduler_statistics own = scheduler->published;
     own.size = sizeof own;
-    own.waiting = scheduler->live - own.running;
     pthread_mutex_unlock(&scheduler->lock);
     return gqac_sized_give(statistics, &own, sizeof own, "gqac_scheduler_statistics", diag);
 }
@@ -291,6 +291,7 @@ static int64_t publish(gqac_scheduler *s) {
     pthread_mutex_lock(&s->lock);
     s->published = s->counts;
     const int64_t live = s->live;
+    s->published.waiting = live - s->counts.running;
     pthread_mutex_unlock(&s->lock);
     return live;
 }

@@ -97,6 +97,41 @@ static void priorities(void) {
     rig_close(&r);
 }
 
+static gqac_scheduler *watched;
+
+static void note_statistics(void *arg, const gqac_request_end *end) {
+    gqac_scheduler_statistics *x = arg;
+    (void)end;
+    *x = rig_statistics(watched);
+}
+
+/* Within a callback they are those of the step before, and what was submitted since waits. */
+static void statistics(void) {
+    rig r = rig_open(LLAMA, 0, 1);
+    client other = rig_client(20, 3, 2);
+    gqac_scheduler_statistics x = {.waiting = -1};
+    gqac_request request;
+    gqac_diag diag;
+    int64_t number = 0;
+    watched = rig_scheduler(&r, 64, 1, NULL);
+    gqac_request_init(&request, rig_letters, RIG_LETTERS);
+    request.max_new = 2;
+    request.on_end = note_statistics;
+    request.arg = &x;
+    CU_ASSERT_EQUAL_FATAL(gqac_scheduler_submit(watched, &request, &number, &diag), GQAC_OK);
+    CU_ASSERT(rig_statistics(watched).waiting == 1 && !rig_statistics(watched).running);
+    rig_step(watched);
+    CU_ASSERT(!rig_statistics(watched).waiting && rig_statistics(watched).running == 1);
+    rig_step(watched); /* the last */
+    CU_ASSERT(x.waiting == 0 && x.running == 1 && x.ended == 0);
+    rig_send(watched, &other, 0);
+    x = rig_statistics(watched);
+    CU_ASSERT(x.waiting == 1 && x.running == 0 && x.ended == 1);
+    rig_finish(watched);
+    gqac_scheduler_free(watched);
+    rig_close(&r);
+}
+
 /* ---- ends ---------------------------------------------------------------- */
 
 static void cancelled(void) {
@@ -575,6 +610,7 @@ static const unit_case cases[] = {
     {"prompts in chunks beside decode", chunks},
     {"steps of a program that pads", padding},
     {"priorities", priorities},
+    {"statistics", statistics},
     {"cancelled requests", cancelled},
     {"cancelled within a step", cancelled_within},
     {"failed requests", failed},

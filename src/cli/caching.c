@@ -44,9 +44,7 @@ gqac_status caching_check(cli *c) {
 }
 
 gqac_status caching_make_folder(cli *c, const char *folder) {
-    if (mkdir(folder, 0700) != 0 && errno != EEXIST)
-        return cli_fail(c, GQAC_IO, "cannot make the folder '%s': %s", folder, strerror(errno));
-    return GQAC_OK;
+    return cli_make_folder(c, folder, 0700); /* prompts are nobody else's business */
 }
 
 gqac_status caching_open(cli *c, const gqac_program *program, gqac_store **store) {

@@ -171,6 +171,8 @@ gqac_status cli_check_output(cli *c, const char *flag, const gqac_program *progr
                              const char *path);
 /* Before the work: IO when a file cannot be written to `path`. */
 gqac_status cli_check_writable(cli *c, const char *path);
+/* Makes a folder for outputs, unless it exists. */
+gqac_status cli_make_folder(cli *c, const char *folder, unsigned mode);
 /* "DIR/<name, '/' as '_'>.npy" */
 void cli_tensor_path(char *path, size_t size, const char *dir, const char *name);
 

@@ -82,6 +82,12 @@ gqac_status cli_check_writable(cli *c, const char *path) {
     return S_ISREG(info.st_mode) ? GQAC_OK : fail_output(c, path, "it is not a regular file");
 }
 
+gqac_status cli_make_folder(cli *c, const char *folder, unsigned mode) {
+    if (mkdir(folder, mode) != 0 && errno != EEXIST)
+        return cli_fail(c, GQAC_IO, "cannot make the folder '%s': %s", folder, strerror(errno));
+    return GQAC_OK;
+}
+
 gqac_status cli_check_output(cli *c, const char *flag, const gqac_program *program,
                              const char *path) {
     struct stat wanted;

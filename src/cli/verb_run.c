@@ -5,7 +5,6 @@
  * the copies are equal, so no bit of the outputs changes. --in-place binds each present to the
  * memory of its past, whose number of rows is the capacity of the cache. --fill makes a padded
  * attention mask, or an empty cache (row X26 of docs/capability-rows.md). */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -62,11 +61,16 @@ typedef struct session {
 
 /* ---- inputs -------------------------------------------------------------- */
 
-static gqac_status check_new(session *s, int index) {
+static bool is_given(const session *s, int index) {
     for (int i = 0; i < s->n_given; i++)
         if (!strcmp(s->names[i], s->in[index].name))
-            return cli_usage(s->c, "input '%s' is given twice", s->names[i]);
-    return GQAC_OK;
+            return true;
+    return false;
+}
+
+static gqac_status check_new(session *s, int index) {
+    return is_given(s, index) ? cli_usage(s->c, "input '%s' is given twice", s->in[index].name)
+                              : GQAC_OK;
 }
 
 static gqac_status read_input(session *s, int index, const char *path) {
@@ -164,13 +168,6 @@ static gqac_status fill_input(session *s, const char *spec) {
     return GQAC_OK;
 }
 
-static bool is_given(const session *s, const char *name) {
-    for (int i = 0; i < s->n_given; i++)
-        if (!strcmp(s->names[i], name))
-            return true;
-    return false;
-}
-
 /* --input and --fill take precedence over --inputs. */
 static gqac_status read_inputs(session *s) {
     const char *spec, *dir = cli_value(s->c, "inputs");
@@ -184,7 +181,7 @@ static gqac_status read_inputs(session *s) {
         GQAC_TRY(fill_input(s, spec));
     for (int i = 0; dir && i < s->n_in; i++) {
         char path[4096];
-        if (is_given(s, s->in[i].name))
+        if (is_given(s, i))
             continue;
         cli_tensor_path(path, sizeof path, dir, s->in[i].name);
         GQAC_TRY(read_input(s, i, path));
@@ -320,8 +317,7 @@ static gqac_status check_outputs(session *s, const char *dir) {
 }
 
 static gqac_status write_outputs(session *s, const char *dir) {
-    if (mkdir(dir, 0777) != 0 && errno != EEXIST)
-        return cli_fail(s->c, GQAC_IO, "cannot create folder '%s': %s", dir, strerror(errno));
+    GQAC_TRY(cli_make_folder(s->c, dir, 0777));
     for (int i = 0; i < s->n_out; i++) {
         char path[4096];
         cli_tensor_path(path, sizeof path, dir, s->out[i].name);

@@ -46,7 +46,7 @@ FIELDS = {
                         {"type": "json_schema", "schema": {"minItems": 10**12, "type": "array"}}],
     "grammar": ["root ::= x", "x", 1, "root ::= " + "(" * 100000, 'root ::= "a"{99999}{99999}'],
     "json_schema": [1, {"type": "x"}, {"enum": [str(i) * 9 for i in range(20000)]}, {"enum": []},
-                    {"properties": {"a": {"pattern": "x"}}}],
+                    {"properties": {"a": {"pattern": "(?=x)"}}}],
     "suffix": ["x"],
     "best_of": [2],
     "guided_json": [{}],

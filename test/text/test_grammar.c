@@ -264,14 +264,57 @@ static void test_formats(void) {
     NO_SCHEMA("{\"type\":\"string\",\"format\":\"uri\"}", GQAC_UNSUPPORTED, "'uri'", "schema, #");
 }
 
+#define PATTERN(source, ...) SCHEMA("{\"type\":\"string\",\"pattern\":\"" source "\"}", __VA_ARGS__)
+#define NO_PATTERN(source, what)                                                                   \
+    NO_SCHEMA("{\"items\":{\"pattern\":\"" source "\"}}", GQAC_UNSUPPORTED, what, "schema, #/items")
+
+static void test_patterns(void) {
+    PATTERN("^[a-z]{2,3}$", "y", "\"ab\"", "y", "\"abc\"", "n", "\"a\"", "n", "\"abcd", "n", "\"A");
+    PATTERN("^(\\\\d{3}|x+?)-\\\\w*$", "y", "\"123-\"", "y", "\"xx-a_9\"", "n", "\"12-", "n",
+            "\"x-\xc3");
+    PATTERN("ab|c", "y", "\"ab\"", "y", "\"xxabyy\"", "y", "\"\\u0041c\"", "n", "\"xx\"", "p",
+            "\"aaa");
+    PATTERN("^a", "y", "\"a\"", "y", "\"abc\\n\"", "n", "\"b");
+    PATTERN("a$", "y", "\"a\"", "y", "\"bca\"", "n", "\"ab\"");
+    PATTERN("^\\\\$\\\\.\\\\/[\\\\]\\\\-.]$", "y", "\"$./]\"", "y", "\"$./-\"", "y", "\"$./.\"",
+            "n", "\"$.a");
+    PATTERN("^.$", "y", "\"\xf0\x9f\x98\x80\"", "y", "\"\\\"\"", "y", "\"\\\\\"", "y", "\"\\t\"",
+            "n", "\"\\n", "n", "\"\xe2\x80\xa8");
+    PATTERN("^[^a\xc3\xa9-\xc3\xab]$", "y", "\"b\"", "y", "\"\xc3\xa8\"", "n", "\"a", "n",
+            "\"\xc3\xaa", "y", "\"\\u0001\"");
+    PATTERN("^[^\\\\d]\\\\D\\\\S\\\\s$", "y", "\"ab! \"", "y", "\"a\\t~\\f\"", "n", "\"1", "n",
+            "\"a1", "n", "\"ab ");
+    PATTERN("^[\\\\x41\\\\u00e9\\\\n]+$", "y", "\"A\xc3\xa9\\n\"", "n", "\"B");
+    PATTERN("^(?:a(b|)){2}$", "y", "\"aab\"", "y", "\"aa\"", "n", "\"a\"");
+    PATTERN("", "y", "\"\"", "y", "\"x\"");
+    NO_PATTERN("^a|b$", "alternatives beside an anchor");
+    NO_PATTERN("a^b", "an anchor");
+    NO_PATTERN("(?=a)", "a group that is not");
+    NO_PATTERN("(a)\\\\1", "an escape");
+    NO_PATTERN("\\\\bx", "an escape");
+    NO_PATTERN("\\\\p{L}", "an escape");
+    NO_PATTERN("(a", "a group without an end");
+    NO_PATTERN("a)", "a parenthesis");
+    NO_PATTERN("[a", "a class without an end");
+    NO_PATTERN("a**", "a repetition of a repetition");
+    NO_PATTERN("*", "a repetition of nothing");
+    NO_PATTERN("a{,2}", "a brace");
+    NO_PATTERN("\\\\ud83d", "a surrogate");
+    NO_PATTERN("[z-a]", "an empty range");
+    NO_SCHEMA("{\"pattern\":\"a\",\"minLength\":1}", GQAC_UNSUPPORTED, "'minLength'", "");
+    NO_SCHEMA("{\"pattern\":\"a{2,1}\"}", GQAC_INVALID_INPUT, "below its minimum",
+              "schema, #, pattern");
+    NO_SCHEMA("{\"pattern\":\"(a{1000}){1000}\"}", GQAC_LIMIT, "too large", "schema, #, pattern");
+}
+
 static void test_wrong_schemas(void) {
     NO_SCHEMA("{", GQAC_INVALID_INPUT, "not JSON", "line 1");
     NO_SCHEMA("[]", GQAC_INVALID_INPUT, "no schema", "schema, #");
     NO_SCHEMA("false", GQAC_INVALID_INPUT, "accepts no text", "");
     NO_SCHEMA("{\"type\":\"text\"}", GQAC_INVALID_INPUT, "type 'text'", "");
     NO_SCHEMA("{\"type\":[]}", GQAC_INVALID_INPUT, "'type' is empty", "");
-    NO_SCHEMA("{\"properties\":{\"a\":{\"items\":{\"pattern\":\"a\"}}}}", GQAC_UNSUPPORTED,
-              "keyword 'pattern'", "schema, #/properties/a/items");
+    NO_SCHEMA("{\"properties\":{\"a\":{\"items\":{\"multipleOf\":2}}}}", GQAC_UNSUPPORTED,
+              "keyword 'multipleOf'", "schema, #/properties/a/items");
     NO_SCHEMA("{\"oneOf\":[{}]}", GQAC_UNSUPPORTED, "keyword 'oneOf'", "");
     NO_SCHEMA("{\"not\":{}}", GQAC_UNSUPPORTED, "keyword 'not'", "");
     NO_SCHEMA("{\"uniqueItems\":true}", GQAC_UNSUPPORTED, "keyword 'uniqueItems'", "");
@@ -326,6 +369,17 @@ static void test_hostile(void) {
     refuse(grammar_from_schema,
            "{\"properties\":{\"a\":{\"type\":\"string\",\"maxLength\":100000}}}", GQAC_LIMIT,
            "too large", "schema, #/properties/a");
+    char *many = nested("{\"required\":[\"a\"", ",\"a\"", "", 180000);
+    many = realloc(many, strlen(many) + 400000);
+    char *at = many + strlen(many);
+    at += sprintf(at, "],\"properties\":{\"a\":{}");
+    for (int i = 0; i < 15000; i++)
+        at += sprintf(at, ",\"%d\":{}", i);
+    sprintf(at, "}}");
+    const clock_t from = clock();
+    refuse(grammar_from_schema, many, GQAC_LIMIT, "", "");
+    CU_ASSERT((double)(clock() - from) / CLOCKS_PER_SEC < 1);
+    free(many);
     char *text = nested("root ::= ", "(", ")", 100000);
     memcpy(strstr(text, "()") - 1, "\"a\"", 3);
     refuse(grammar_from_rules, text, GQAC_INVALID_INPUT, "", "");
@@ -429,6 +483,7 @@ static const unit_case cases[] = {{"rules", test_rules},
                                   {"objects and arrays", test_objects},
                                   {"references", test_references},
                                   {"formats", test_formats},
+                                  {"patterns", test_patterns},
                                   {"wrong schemas", test_wrong_schemas},
                                   {"hostile ones", test_hostile},
                                   {"ambiguous ones", test_ambiguous},

@@ -36,6 +36,8 @@ fragment schema_value(schema *s, const json_t *value);
 fragment schema_object(schema *s, const json_t *node);
 fragment schema_array(schema *s, const json_t *node);
 fragment schema_string(schema *s, const json_t *node);
+/* "pattern". */
+fragment schema_pattern(schema *s, const json_t *value);
 fragment schema_number(schema *s, const json_t *node, bool whole);
 /* Compiles the rules of JSON itself. */
 void schema_open(schema *s);

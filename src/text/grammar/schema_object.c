@@ -1,6 +1,5 @@
 /* Objects and arrays. Properties come in the order of the schema: from the last to the first, each
  * is entered with nothing before it, or after a comma. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "text/grammar/schema.h"
@@ -8,25 +7,19 @@
 typedef struct object {
     schema *s;
     builder *b;
-    const json_t *required;
+    json_t *required;      /* a set */
     uint32_t first, after; /* what follows when no property came yet, and when one did */
     word_list names;
 } object;
 
 /* ---- properties ---------------------------------------------------------- */
 
-static bool is_required(const object *o, const char *name) {
-    for (size_t i = 0; i < json_array_size(o->required); i++) {
-        const char *one = json_string_value(json_array_get(o->required, i));
-        if (one && !strcmp(one, name))
-            return true;
-    }
-    return false;
-}
-
-/* "required" must have texts that are names of properties. */
-static void check_required(const object *o, const json_t *properties) {
-    const json_t *list = o->required;
+/* "required" must have texts that are names of properties. A set of them is made, as both lists may
+ * be long. */
+static void read_required(object *o, const json_t *list, const json_t *properties) {
+    o->required = json_object();
+    if (!o->required)
+        build_fail(o->b, gqac_diag_oom(o->b->diag, "a schema"));
     if (list && !json_is_array(list))
         schema_refuse(o->s, GQAC_INVALID_INPUT, "a list of texts", "'required' is no list");
     for (size_t i = 0; i < json_array_size(list) && o->b->status == GQAC_OK; i++) {
@@ -36,6 +29,8 @@ static void check_required(const object *o, const json_t *properties) {
         else if (!json_object_get(properties, name))
             schema_refuse(o->s, GQAC_UNSUPPORTED, "each name of 'required' is one of 'properties'",
                           "'required' has '%.100s', which is not among the properties", name);
+        else if (json_object_set_new(o->required, name, json_true()) != 0)
+            build_fail(o->b, gqac_diag_oom(o->b->diag, "a schema"));
     }
 }
 
@@ -68,7 +63,7 @@ static void add_property(object *o, const char *name, const json_t *node) {
         return;
     o->b->code[f.end].next = o->after;
     const uint32_t later = comma(o, f.begin);
-    const bool optional = !is_required(o, name);
+    const bool optional = !json_object_get(o->required, name);
     o->first = optional ? split(o, f.begin, o->first) : f.begin;
     o->after = optional ? split(o, later, o->after) : later;
 }
@@ -113,31 +108,37 @@ static void collect_names(object *o, json_t *properties) {
                         value) if (!schema_add_word(o->s, &o->names, name)) return;
 }
 
-fragment schema_object(schema *s, const json_t *node) {
-    builder *b = s->b;
-    json_t *properties = json_object_get(node, "properties");
-    const json_t *more = json_object_get(node, "additionalProperties");
-    object o = {.s = s, .b = b, .required = json_object_get(node, "required")};
-    if (properties && !json_is_object(properties))
-        schema_refuse(s, GQAC_INVALID_INPUT, "an object of schemas", "'properties' is no object");
-    check_required(&o, properties);
-    if (!json_object_size(properties) && !more)
-        return schema_json(s, "json-object");
+/* What is between the braces, and the braces. */
+static fragment build_members(object *o, json_t *properties, const json_t *more) {
+    builder *b = o->b;
     fragment all = build_bytes(b, '{', '{');
-    all = build_join(b, all, schema_json(s, "json-space"));
-    const fragment space = schema_json(s, "json-space"), end = build_bytes(b, '}', '}');
+    all = build_join(b, all, schema_json(o->s, "json-space"));
+    const fragment space = schema_json(o->s, "json-space"), end = build_bytes(b, '}', '}');
     if (b->status == GQAC_OK)
         b->code[space.end].next = end.begin;
-    o.first = end.begin;
-    o.after = space.begin;
+    o->first = end.begin;
+    o->after = space.begin;
     if (more && !json_is_false(more)) {
-        collect_names(&o, properties);
-        add_further(&o, more);
+        collect_names(o, properties);
+        add_further(o, more);
     }
-    add_properties(&o, properties);
+    add_properties(o, properties);
     if (b->status == GQAC_OK)
-        b->code[all.end].next = o.first;
+        b->code[all.end].next = o->first;
     return (fragment){all.first, (uint32_t)b->n, all.begin, end.end};
+}
+
+fragment schema_object(schema *s, const json_t *node) {
+    json_t *properties = json_object_get(node, "properties");
+    const json_t *more = json_object_get(node, "additionalProperties");
+    object o = {.s = s, .b = s->b};
+    if (properties && !json_is_object(properties))
+        schema_refuse(s, GQAC_INVALID_INPUT, "an object of schemas", "'properties' is no object");
+    read_required(&o, json_object_get(node, "required"), properties);
+    const fragment f = json_object_size(properties) || more ? build_members(&o, properties, more)
+                                                            : schema_json(s, "json-object");
+    json_decref(o.required);
+    return f;
 }
 
 /* ---- arrays -------------------------------------------------------------- */

@@ -117,14 +117,18 @@ static fragment read_format(schema *s, const json_t *value) {
 
 fragment schema_string(schema *s, const json_t *node) {
     const json_t *format = json_object_get(node, "format");
+    const json_t *pattern = json_object_get(node, "pattern");
     const bool lengths = json_object_get(node, "minLength") || json_object_get(node, "maxLength");
     const uint32_t least = schema_count(s, node, "minLength", 0);
     const uint32_t most = schema_count(s, node, "maxLength", BUILD_MANY);
-    if (format && lengths) {
-        schema_refuse(s, GQAC_UNSUPPORTED, "a format, or lengths",
-                      "'minLength' and 'maxLength' beside 'format' are not supported");
+    if ((format != NULL) + (pattern != NULL) + lengths > 1) {
+        schema_refuse(s, GQAC_UNSUPPORTED, "a format, a pattern, or lengths",
+                      "'%s' beside %s is not supported", format ? "format" : "pattern",
+                      format && pattern ? "'pattern'" : "'minLength' or 'maxLength'");
         return build_never(s->b);
     }
+    if (pattern)
+        return schema_pattern(s, pattern);
     if (format)
         return read_format(s, format);
     if (!lengths)

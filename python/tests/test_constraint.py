@@ -214,6 +214,11 @@ def make_schema(draw, depth=0):
         low = draw.randint(0, 2)
         return {"type": "array", "items": make_schema(draw, depth + 1), "minItems": low,
                 "maxItems": low + draw.randint(0, 2)}
+    if kind == 1 and draw.random() < 0.4:
+        return {"oneOf": [{"type": "null"}, {"type": "object", "required": ["k"], "properties": {
+            "k": {"const": "x"}, "v": make_schema(draw, depth + 1)}}, {
+                "type": "object", "properties": {"v": make_schema(draw, depth + 1),
+                                                 "k": {"enum": ["y", 2]}}}]}
     if kind == 1:
         return {"anyOf": [make_schema(draw, depth + 1) for _ in range(draw.randint(1, 3))]}
     names = draw.sample(["name", "na", "né", "a\"b", "c d", "e\\", "f"], draw.randint(0, 4))

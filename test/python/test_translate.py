@@ -282,6 +282,9 @@ class Translate(Case):
         write_ids(self.dir / "out.txt", done["ids"])
         said = self.good("tokenize", self.folder, "--decode", "--ids", self.dir / "out.txt").out
         self.assertEqual(done["text"].rstrip("\n"), said.rstrip("\n"))
+        done = self.generate("--prompt", text, "--grammar", "root ::= [!-/]{3} [A-Z]")
+        self.assertRegex(done["text"], r"^[!-/]{3}[A-Z]$")
+        self.assertEqual(done["finish_reason"], "stop")
 
     def test_stop_and_log(self):
         """--stop cuts the text as it does without an encoder, --log-steps prints every id."""

@@ -248,6 +248,30 @@ static void test_references(void) {
     NO_SCHEMA("{\"$ref\":\"other.json\"}", GQAC_UNSUPPORTED, "other.json", "schema, #");
 }
 
+#define ONE_OF(a, b) "{\"$defs\":{\"a\":" a "},\"oneOf\":[{\"$ref\":\"#/$defs/a\"}," b "]}"
+#define KIND(kind)                                                                                 \
+    "{\"type\":\"object\",\"properties\":{\"k\":{\"const\":" kind "}},\"required\":[\"k\"]}"
+
+/* Schemas of which a value may satisfy both are refused. */
+static void test_one_of(void) {
+    static const char both[] = "may both hold";
+    SCHEMA(ONE_OF("{\"type\":\"string\"}", "{\"type\":[\"integer\",\"null\"]}"), "y", "\"\"", "y",
+           "1", "y", "null", "n", "t");
+    SCHEMA(ONE_OF("{\"enum\":[1,\"a\"]}", "{\"const\":\"b\"}"), "y", "1", "y", "\"b\"");
+    SCHEMA(ONE_OF(KIND("\"x\""), KIND("\"y\"")), "y", "{\"k\":\"x\"}", "y", "{\"k\":\"y\"}", "n",
+           "{\"k\":\"z");
+    SCHEMA(
+        ONE_OF(KIND("1"), "{\"type\":\"object\",\"properties\":{\"k\":{\"enum\":[2,3]},\"z\":{}}}"),
+        "y", "{\"k\":1}", "y", "{}", "y", "{\"k\": 3,\"z\":4}");
+    NO_SCHEMA(ONE_OF("{}", "{\"type\":\"null\"}"), GQAC_UNSUPPORTED, both, "schema, #");
+    NO_SCHEMA(ONE_OF("{\"type\":\"number\"}", "{\"type\":\"integer\"}"), GQAC_UNSUPPORTED, both,
+              "");
+    NO_SCHEMA(ONE_OF("{\"enum\":[1,2]}", "{\"enum\":[3,1.0]}"), GQAC_UNSUPPORTED, both, "");
+    NO_SCHEMA(ONE_OF(KIND("[1]"), KIND("[2]")), GQAC_UNSUPPORTED, both, "");
+    NO_SCHEMA(ONE_OF("{\"type\":\"object\"}", KIND("1")), GQAC_UNSUPPORTED, both, "");
+    NO_SCHEMA("{\"oneOf\":[{\"type\":\"null\"},{\"$ref\":\"#\"}]}", GQAC_UNSUPPORTED, both, "");
+}
+
 static void test_formats(void) {
     SCHEMA("{\"type\":\"string\",\"format\":\"date\"}", "y", "\"2024-02-28\"", "n", "\"2024-02-29",
            "n", "\"2024-13", "y", "\"1999-12-31\"", "n", "\"2024-04-31");
@@ -315,7 +339,7 @@ static void test_wrong_schemas(void) {
     NO_SCHEMA("{\"type\":[]}", GQAC_INVALID_INPUT, "'type' is empty", "");
     NO_SCHEMA("{\"properties\":{\"a\":{\"items\":{\"multipleOf\":2}}}}", GQAC_UNSUPPORTED,
               "keyword 'multipleOf'", "schema, #/properties/a/items");
-    NO_SCHEMA("{\"oneOf\":[{}]}", GQAC_UNSUPPORTED, "keyword 'oneOf'", "");
+    NO_SCHEMA("{\"if\":{}}", GQAC_UNSUPPORTED, "keyword 'if'", "");
     NO_SCHEMA("{\"not\":{}}", GQAC_UNSUPPORTED, "keyword 'not'", "");
     NO_SCHEMA("{\"uniqueItems\":true}", GQAC_UNSUPPORTED, "keyword 'uniqueItems'", "");
     NO_SCHEMA("{\"anyOf\":[{}],\"type\":\"object\"}", GQAC_UNSUPPORTED, "'type' beside 'anyOf'",
@@ -482,6 +506,7 @@ static const unit_case cases[] = {{"rules", test_rules},
                                   {"ranges", test_ranges},
                                   {"objects and arrays", test_objects},
                                   {"references", test_references},
+                                  {"one of", test_one_of},
                                   {"formats", test_formats},
                                   {"patterns", test_patterns},
                                   {"wrong schemas", test_wrong_schemas},

@@ -1,4 +1,4 @@
-/* A JSON Schema as a grammar of JSON: keywords, types, alternatives and references. What is not
+/* A JSON Schema as a grammar of JSON: keywords, types and values. What is not
  * supported is refused by its name, so that an answer satisfies all of the schema. */
 #include "text/grammar/schema.h"
 
@@ -42,7 +42,7 @@ static const char *longer_path(const schema *s, const char *format, va_list args
                              all + n - MOST_PATH / 2);
 }
 
-static uint32_t add_task(schema *s, const json_t *node, const char *path) {
+uint32_t schema_task(schema *s, const json_t *node, const char *path) {
     builder *b = s->b;
     const uint64_t key = (uint64_t)(uintptr_t)node, hash = gqac_hash_u64(s->known.seed, key);
     size_t at = hash;
@@ -67,7 +67,7 @@ uint32_t schema_rule(schema *s, const json_t *node, const char *format, ...) {
     va_start(args, format);
     const char *path = longer_path(s, format, args);
     va_end(args);
-    return add_task(s, node, path);
+    return schema_task(s, node, path);
 }
 
 uint32_t schema_count(schema *s, const json_t *node, const char *name, uint32_t otherwise) {
@@ -116,6 +116,7 @@ static const struct {
     {"$ref", WHOLE},
     {"anyOf", WHOLE},
     {"allOf", WHOLE},
+    {"oneOf", WHOLE},
     {"enum", WHOLE},
     {"const", WHOLE},
     {"type", WHOLE},
@@ -169,7 +170,7 @@ static void check_keywords(schema *s, json_t *node, unsigned *uses) {
 }
 
 /* Beside `name`, only notes and those of `allowed` (NULL: none) are supported. */
-static void check_alone(schema *s, json_t *node, const char *name, const char *allowed) {
+void schema_alone(schema *s, json_t *node, const char *name, const char *allowed) {
     const char *other = NULL;
     json_t *value = NULL;
     json_object_foreach(node, other, value) {
@@ -196,7 +197,7 @@ static int find_type(const char *name) {
 }
 
 /* Bits of the types that "type" names; 0: it is absent. */
-static unsigned read_types(schema *s, const json_t *node) {
+unsigned schema_types(schema *s, const json_t *node) {
     const json_t *value = json_object_get(node, "type");
     const size_t n = json_is_array(value) ? json_array_size(value) : value != NULL;
     unsigned all = 0;
@@ -217,7 +218,7 @@ static unsigned read_types(schema *s, const json_t *node) {
     return all;
 }
 
-static unsigned type_of(const json_t *value) {
+unsigned schema_type_of(const json_t *value) {
     const double real = json_number_value(value);
     switch (json_typeof(value)) {
     case JSON_OBJECT:
@@ -250,7 +251,7 @@ static fragment build_type(schema *s, const json_t *node, int type) {
 
 static fragment build_types(schema *s, json_t *node, unsigned uses) {
     static const unsigned implied[] = {[OBJECT] = 1, [ARRAY] = 2, [STRING] = 4, [NUMBER] = 8};
-    unsigned all = read_types(s, node);
+    unsigned all = schema_types(s, node);
     fragment f = {0};
     bool any = false;
     for (int use = OBJECT; use <= NUMBER && !json_object_get(node, "type"); use++)
@@ -270,10 +271,10 @@ static fragment build_types(schema *s, json_t *node, unsigned uses) {
     return f;
 }
 
-/* ---- values, alternatives, references ------------------------------------ */
+/* ---- values -------------------------------------------------------------- */
 
 static void add_value(schema *s, word_list *w, const json_t *value, unsigned allowed) {
-    if (allowed && !(type_of(value) & allowed))
+    if (allowed && !(schema_type_of(value) & allowed))
         return;
     char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
     if (!text)
@@ -286,9 +287,9 @@ static void add_value(schema *s, word_list *w, const json_t *value, unsigned all
 static fragment build_values(schema *s, json_t *node, const char *name) {
     const json_t *given = json_object_get(node, name);
     const bool list = !strcmp(name, "enum");
-    const unsigned allowed = read_types(s, node);
+    const unsigned allowed = schema_types(s, node);
     word_list w = {0};
-    check_alone(s, node, name, "type");
+    schema_alone(s, node, name, "type");
     if (list && !json_is_array(given))
         schema_refuse(s, GQAC_INVALID_INPUT, "a list of values", "'enum' is no list");
     for (size_t i = 0; list && i < json_array_size(given) && s->b->status == GQAC_OK; i++)
@@ -298,78 +299,11 @@ static fragment build_values(schema *s, json_t *node, const char *name) {
     return schema_words(s, &w);
 }
 
-static fragment build_any(schema *s, json_t *node, const char *name) {
-    const json_t *list = json_object_get(node, name);
-    const size_t n = json_array_size(list);
-    fragment f = build_never(s->b);
-    check_alone(s, node, name, NULL);
-    if (!n)
-        schema_refuse(s, GQAC_INVALID_INPUT, "a list of schemas", "'%s' is no list, or empty",
-                      name);
-    if (n > 1 && !strcmp(name, "allOf"))
-        schema_refuse(s, GQAC_UNSUPPORTED, "'allOf' of one schema",
-                      "'allOf' of %zu schemas is not supported", n);
-    for (size_t i = 0; i < n && s->b->status == GQAC_OK; i++) {
-        const uint32_t one = schema_rule(s, json_array_get(list, i), "/%s/%zu", name, i);
-        f = build_either(s->b, f, build_call(s->b, one));
-    }
-    return f;
-}
-
-/* One step of a JSON pointer (RFC 6901), whose escapes are resolved. */
-static const json_t *step_to(const json_t *node, const char *word, size_t length) {
-    char name[MOST_PATH];
-    size_t n = 0;
-    if (length >= sizeof name)
-        return NULL;
-    for (size_t i = 0; i < length; i++) {
-        char c = word[i];
-        if (c == '~' && i + 1 < length && (word[i + 1] == '0' || word[i + 1] == '1'))
-            c = word[++i] == '0' ? '~' : '/';
-        name[n++] = c;
-    }
-    name[n] = '\0';
-    if (!json_is_array(node))
-        return json_object_get(node, name);
-    size_t index = 0;
-    for (size_t i = 0; i < n; i++) {
-        if (name[i] < '0' || name[i] > '9' || i > 6)
-            return NULL;
-        index = 10 * index + (size_t)(name[i] - '0');
-    }
-    return json_array_get(node, index);
-}
-
-static fragment build_reference(schema *s, json_t *node) {
-    const char *text = json_string_value(json_object_get(node, "$ref"));
-    const json_t *found = s->root;
-    check_alone(s, node, "$ref", NULL);
-    if (!text || *text != '#' || (text[1] && text[1] != '/') || strchr(text, '%')) {
-        schema_refuse(s, text ? GQAC_UNSUPPORTED : GQAC_INVALID_INPUT,
-                      "a path in the same schema: \"#\" or \"#/$defs/NAME\"",
-                      "'$ref' to '%.100s' is not supported", text ? text : "?");
-        return build_never(s->b);
-    }
-    const char *at = text + 1;
-    while (*at == '/' && found) {
-        const size_t length = strcspn(at + 1, "/");
-        found = step_to(found, at + 1, length);
-        at += 1 + length;
-    }
-    if (!found) {
-        schema_refuse(s, GQAC_INVALID_INPUT, "a path in the same schema",
-                      "'$ref' to '%.100s' leads nowhere", text);
-        return build_never(s->b);
-    }
-    const char *path = gqac_arena_printf(s->b->memory, "%.*s", MOST_PATH, text);
-    return build_call(s->b, add_task(s, found, path));
-}
-
 /* ---- all of it ----------------------------------------------------------- */
 
 static fragment build_schema(schema *s, json_t *node) {
-    static const char *const alternatives[] = {"anyOf", "allOf"}, *const values[] = {"enum",
-                                                                                     "const"};
+    static const char *const choices[] = {"anyOf", "oneOf", "allOf"};
+    static const char *const values[] = {"enum", "const"};
     unsigned uses = 0;
     if (json_is_true(node))
         return schema_json(s, "json-any");
@@ -382,10 +316,10 @@ static fragment build_schema(schema *s, json_t *node) {
     }
     check_keywords(s, node, &uses);
     if (json_object_get(node, "$ref"))
-        return build_reference(s, node);
-    for (int i = 0; i < 2; i++)
-        if (json_object_get(node, alternatives[i]))
-            return build_any(s, node, alternatives[i]);
+        return schema_reference(s, node);
+    for (int i = 0; i < 3; i++)
+        if (json_object_get(node, choices[i]))
+            return schema_choice(s, node, choices[i]);
     for (int i = 0; i < 2; i++)
         if (json_object_get(node, values[i]))
             return build_values(s, node, values[i]);
@@ -400,7 +334,7 @@ static void add_where(const schema *s, const task *t) {
 static gqac_status compile(schema *s, grammar **out) {
     builder *b = s->b;
     schema_open(s);
-    const uint32_t root = add_task(s, s->root, "#");
+    const uint32_t root = schema_task(s, s->root, "#");
     for (size_t i = 0; i < s->n && b->status == GQAC_OK; i++) {
         const task t = s->tasks[i];
         s->path = t.path;

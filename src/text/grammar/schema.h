@@ -23,6 +23,13 @@ typedef struct schema {
 
 /* The rule of a schema within the current one; `format` makes what its path has in addition. */
 uint32_t schema_rule(schema *s, const json_t *node, const char *format, ...) GQAC_PRINTF(3, 4);
+/* The same for a schema anywhere, with its whole path (in the arena; NULL: out of memory). */
+uint32_t schema_task(schema *s, const json_t *node, const char *path);
+/* Beside keyword `name`, only notes and `allowed` (NULL: none) are supported. */
+void schema_alone(schema *s, json_t *node, const char *name, const char *allowed);
+/* Bits of the types that "type" names, 0 if it is absent; those of a value. */
+unsigned schema_types(schema *s, const json_t *node);
+unsigned schema_type_of(const json_t *value);
 /* Fails at the current schema, and keeps the failure in the builder. */
 void schema_refuse(schema *s, gqac_status status, const char *rule, const char *format, ...)
     GQAC_PRINTF(4, 5);
@@ -36,6 +43,9 @@ fragment schema_value(schema *s, const json_t *value);
 fragment schema_object(schema *s, const json_t *node);
 fragment schema_array(schema *s, const json_t *node);
 fragment schema_string(schema *s, const json_t *node);
+/* "anyOf", "oneOf", "allOf"; "$ref". */
+fragment schema_choice(schema *s, json_t *node, const char *name);
+fragment schema_reference(schema *s, json_t *node);
 /* "pattern". */
 fragment schema_pattern(schema *s, const json_t *value);
 fragment schema_number(schema *s, const json_t *node, bool whole);

@@ -5,6 +5,7 @@
 
 #include <gqac/text.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -402,6 +403,68 @@ static void test_forgets(void) {
     gqac_text_free(text);
 }
 
+/* ---- threads ------------------------------------------------------------- */
+
+enum { THREADS = 4, ROUNDS = 60 };
+
+typedef struct worker {
+    pthread_t thread;
+    gqac_constraint *shared;
+    const int64_t *ids;
+    size_t n;
+    uint64_t seen; /* a digest of all masks */
+    bool failed;
+} worker;
+
+/* The masks along a fixed text, and those of a fork after each token. */
+static void *work(void *arg) {
+    worker *w = arg;
+    for (int round = 0; round < ROUNDS; round++) {
+        gqac_constraint_state *s = NULL, *fork = NULL;
+        float logits[512];
+        w->failed |= gqac_constraint_begin(w->shared, &s, NULL) != GQAC_OK;
+        for (size_t i = 0; i < w->n && !w->failed; i++) {
+            memset(logits, 0, sizeof logits);
+            w->failed |=
+                gqac_constraint_fork(s, &fork, NULL) != GQAC_OK ||
+                gqac_constraint_push(s, w->ids[i], NULL) != GQAC_OK ||
+                gqac_constraint_mask(i % 2 ? s : fork, logits, 512, NULL, 0, NULL) != GQAC_OK;
+            for (int k = 0; k < 512; k++)
+                w->seen = (w->seen ^ (uint64_t)isnan(logits[k])) * 1099511628211u;
+            gqac_constraint_state_free(fork);
+        }
+        gqac_constraint_state_free(s);
+    }
+    return NULL;
+}
+
+/* Threads that share a constraint see the same masks as one alone. */
+static void test_threads(void) {
+    static const char said[] = "{\"a\": [1, {\"b\": \"c\\n\"}, [[true]]]}";
+    gqac_text *text = open_text("models/tiny-gqa");
+    gqac_constraint *c = NULL;
+    worker workers[THREADS + 1] = {{.n = 0}};
+    int64_t *ids = NULL;
+    size_t n = 0;
+    MUST(gqac_text_tokenize(text, said, sizeof said - 1, false, &ids, &n, &diag));
+    MUST(gqac_constraint_from_schema(text, "{}", 2, &c, &diag));
+    for (int i = 0; i <= THREADS; i++) {
+        workers[i].shared = c;
+        workers[i].ids = ids;
+        workers[i].n = n;
+    }
+    for (int i = 0; i < THREADS; i++)
+        CU_ASSERT_EQUAL_FATAL(pthread_create(&workers[i].thread, NULL, work, &workers[i]), 0);
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(workers[i].thread, NULL);
+    work(&workers[THREADS]);
+    for (int i = 0; i <= THREADS; i++)
+        CU_ASSERT(!workers[i].failed && workers[i].seen == workers[THREADS].seen);
+    gqac_release(ids);
+    gqac_constraint_free(c);
+    gqac_text_free(text);
+}
+
 static gqac_status use(const gqac_text *text) {
     static const char rules[] = "root ::= [a-z]+ \"!\"";
     gqac_constraint *c = NULL;
@@ -451,13 +514,10 @@ static void test_memory(void) {
     gqac_text_free(text);
 }
 
-static const unit_case cases[] = {{"masks", test_masks},
-                                  {"no token fits", test_none_fits},
-                                  {"answers", test_answers},
-                                  {"drafts", test_drafts},
-                                  {"ends", test_ends},
-                                  {"forgets", test_forgets},
-                                  {"memory that fails", test_memory}};
+static const unit_case cases[] = {{"masks", test_masks},     {"no token fits", test_none_fits},
+                                  {"answers", test_answers}, {"drafts", test_drafts},
+                                  {"ends", test_ends},       {"forgets", test_forgets},
+                                  {"threads", test_threads}, {"memory that fails", test_memory}};
 
 int main(int argc, char **argv) {
     return unit_run("constraint", cases, sizeof cases / sizeof *cases, argc, argv);

@@ -1,6 +1,6 @@
 /* Every system call that a user's action makes fails, one after the other, and so does every
  * allocation: opening a model and a step, compiling, saving and loading a snapshot, a prefix store
- * and its restart, generating, scheduling.
+ * and its restart, generating, also under a constraint, scheduling.
  *
  * Each time the action fails cleanly or succeeds, nothing is leaked, what was there before is as it
  * was, no part of a file is left, and the next attempt gives the bits of an undisturbed one. Calls
@@ -52,6 +52,7 @@ static int clear_folder(void) {
 
 static const gqac_program *program; /* of most actions */
 static gqac_context *context;
+static gqac_text *text;     /* whose first tokens have the ids of the program */
 static gqac_sequence *kept; /* with tokens, which no action changes */
 static int64_t ids[IDS];
 static float seen[MOST_LOGITS]; /* the logits of the last action that made some */
@@ -181,7 +182,7 @@ static void after_restart(void) {
     lasting = NULL;
 }
 
-static gqac_status generate(gqac_diag *diag) {
+static gqac_status generate_with(gqac_constraint *constraint, gqac_diag *diag) {
     gqac_session *session = NULL;
     gqac_generation *result = NULL;
     gqac_generate_request request;
@@ -189,6 +190,7 @@ static gqac_status generate(gqac_diag *diag) {
     if (status == GQAC_OK) {
         gqac_generate_request_init(&request, NULL, session, ids, 9);
         request.max_new = 4;
+        request.constraint = constraint;
         status = gqac_generate(context, NULL, 1, &request, &result, diag);
     }
     if (status == GQAC_OK) {
@@ -199,6 +201,22 @@ static gqac_status generate(gqac_diag *diag) {
     CU_ASSERT((status == GQAC_OK) == (result != NULL));
     gqac_generation_free(result);
     gqac_session_free(session);
+    return status;
+}
+
+static gqac_status generate(gqac_diag *diag) {
+    return generate_with(NULL, diag);
+}
+
+/* The tokens of the text are read once, in the first attempt, which is without a fault. */
+static gqac_status generate_constrained(gqac_diag *diag) {
+    static const char rules[] = "root ::= [!-$]{3} [!-']";
+    gqac_constraint *constraint = NULL;
+    gqac_status status =
+        gqac_constraint_from_grammar(text, rules, sizeof rules - 1, &constraint, diag);
+    if (status == GQAC_OK)
+        status = generate_with(constraint, diag);
+    gqac_constraint_free(constraint);
     return status;
 }
 
@@ -281,6 +299,7 @@ static const action actions[] = {
     {"fill a prefix store", use_store, folder_whole, false, false},
     {"restart a prefix store", restart_store, after_restart, true, false},
     {"generate", generate, NULL, false, false},
+    {"generate, constrained", generate_constrained, NULL, false, false},
     {"schedule", schedule, NULL, false, false},
 };
 
@@ -453,15 +472,17 @@ static bool open_all(void) {
     gqac_options options;
     gqac_model_bytes bytes;
     gqac_diag diag = {0};
-    const char *text = fuzz_program_text(0);
+    const char *source = fuzz_program_text(0);
     gqac_options_init(&options);
-    gqac_model_bytes_init(&bytes, text, strlen(text));
+    gqac_model_bytes_init(&bytes, source, strlen(source));
     options.bytes = &bytes;
     for (int i = 0; i < IDS; i++)
         ids[i] = (i * 7 + i / 5) % 3;
     folder = fuzz_folder();
     program = fuzz_program(0);
-    return gqac_compile("m.gq", &options, GQAC_EMIT_ONNX, file(MODEL), &diag) == GQAC_OK &&
+    return gqac_text_open(unit_path("test/models/llama"), GQAC_TEXT_TOKENIZER, &text, &diag) ==
+               GQAC_OK &&
+           gqac_compile("m.gq", &options, GQAC_EMIT_ONNX, file(MODEL), &diag) == GQAC_OK &&
            gqac_context_create(program, 1, &context, &diag) == GQAC_OK &&
            gqac_sequence_create(program, NULL, &kept, &diag) == GQAC_OK &&
            gqac_sequence_append(context, kept, ids, IDS - 1, 0, &diag) == GQAC_OK;
@@ -475,6 +496,7 @@ int main(int argc, char **argv) {
         return 2;
     const int code = unit_run("faults", cases, sizeof cases / sizeof *cases, argc, argv);
     gqac_sequence_free(kept);
+    gqac_text_free(text);
     gqac_context_free(context);
     unlink(file(MODEL));
     return code;

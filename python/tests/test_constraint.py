@@ -199,7 +199,8 @@ def make_schema(draw, depth=0):
     leaves = [
         {"type": "boolean"}, {"type": "null"}, {"enum": ["red", "reddish", 7, None, [1, {"a": "é"}]]},
         {"type": "integer", "minimum": draw.randint(-50, 5), "maximum": draw.randint(6, 3000)},
-        {"type": "number", "minimum": 0}, {"const": draw.choice(["é", 3, {"x": []}])},
+        {"type": "number", "minimum": draw.randint(-3, 0), "exclusiveMaximum": draw.randint(1, 30)},
+        {"const": draw.choice(["é", 3, {"x": []}])},
         {"type": "string", "minLength": draw.randint(0, 2), "maxLength": draw.randint(2, 8)},
         {"type": "string", "format": draw.choice("date time date-time duration uuid ipv4 ipv6 hostname "
                                                  "email".split())},

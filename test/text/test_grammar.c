@@ -207,6 +207,48 @@ static void test_ranges(void) {
               "");
 }
 
+/* Numbers with and without a fraction around whole limits, which may be excluded. */
+static void test_number_ranges(void) {
+    static const int limits[][2] = {{0, 1}, {-1, 1}, {-13, -2}, {0, 0}, {3, 120}, {-5, 0}, {9, 10}};
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++)
+        for (int without = 0; without < 4; without++) {
+            char source[160], text[24];
+            automaton a;
+            const int low = limits[i][0], high = limits[i][1];
+            if (low == high && without)
+                continue;
+            snprintf(source, sizeof source, "{\"type\":\"number\",\"%s\":%d,\"%s\":%d}",
+                     without & 1 ? "exclusiveMinimum" : "minimum", low,
+                     without & 2 ? "exclusiveMaximum" : "maximum", high);
+            grammar *g = make(grammar_from_schema, source);
+            CU_ASSERT_EQUAL_FATAL(automaton_open(&a, g, &diag), GQAC_OK);
+            int wrong = 0;
+            for (int n = -1500; n <= 13000; n++) { /* hundredths */
+                const double value = n / 100.0;
+                const bool above = without & 1 ? value > low : value >= low;
+                const bool below = without & 2 ? value < high : value <= high;
+                snprintf(text, sizeof text, "%.2f", value);
+                wrong += (read_text(&a, text, strlen(text)) == 'y') != (above && below);
+                if (n % 100)
+                    continue;
+                snprintf(text, sizeof text, "%d", n / 100);
+                wrong += (read_text(&a, text, strlen(text)) == 'y') != (above && below);
+            }
+            if (wrong)
+                printf("%s: %d\n", source, wrong);
+            CU_ASSERT_EQUAL(wrong, 0);
+            automaton_close(&a);
+            grammar_free(g);
+        }
+    SCHEMA("{\"type\":\"number\",\"exclusiveMinimum\":0}", "y", "0.01", "y", "7", "n", "-", "p",
+           "0.00");
+    SCHEMA("{\"type\":\"number\",\"maximum\":0}", "y", "0", "y", "-0.5", "n", "1", "n", "0.01");
+    SCHEMA("{\"type\":\"integer\",\"minimum\":-1.5,\"exclusiveMaximum\":2}", "y", "-1", "y", "1",
+           "n", "-2", "n", "2", "n", "-0");
+    NO_SCHEMA("{\"type\":\"number\",\"minimum\":0.5}", GQAC_UNSUPPORTED, "'minimum' of 0.5",
+              "schema, #");
+}
+
 static void test_objects(void) {
     SCHEMA("{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\"},\"b\":{\"type\":"
            "\"boolean\"},\"c\":{\"type\":\"null\"}},\"required\":[\"b\"]}",
@@ -350,7 +392,7 @@ static void test_wrong_schemas(void) {
     NO_SCHEMA("{\"required\":[\"x\"]}", GQAC_UNSUPPORTED, "'x'", "");
     NO_SCHEMA("{\"type\":\"array\",\"minItems\":-1}", GQAC_INVALID_INPUT, "'minItems' is no count",
               "");
-    NO_SCHEMA("{\"type\":\"number\",\"minimum\":1}", GQAC_UNSUPPORTED, "type 'number'", "");
+    NO_SCHEMA("{\"type\":\"number\",\"minimum\":\"1\"}", GQAC_INVALID_INPUT, "no number", "");
     NO_SCHEMA("{\"a\":1,\"a\":2}", GQAC_INVALID_INPUT, "duplicate", "");
     SCHEMA("{\"$id\":\"x\",\"x-note\":1,\"uniqueItems\":false,\"title\":\"t\"}", "y", "1");
 }
@@ -504,6 +546,7 @@ static const unit_case cases[] = {{"rules", test_rules},
                                   {"wrong rules", test_wrong_rules},
                                   {"types", test_types},
                                   {"ranges", test_ranges},
+                                  {"ranges of numbers", test_number_ranges},
                                   {"objects and arrays", test_objects},
                                   {"references", test_references},
                                   {"one of", test_one_of},

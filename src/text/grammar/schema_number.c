@@ -9,25 +9,6 @@
 enum { MOST_DIGITS = 15 }; /* a double has them all */
 static const int64_t largest = 999999999999999;
 
-/* A limit of whole numbers; false: it is absent. */
-static bool read_limit(schema *s, const json_t *node, const char *name, bool upper, int64_t *out) {
-    const json_t *value = json_object_get(node, name);
-    const double real = json_number_value(value);
-    if (!value)
-        return false;
-    if (!json_is_number(value) || !isfinite(real)) {
-        schema_refuse(s, GQAC_INVALID_INPUT, "a limit is a number", "'%s' is no number", name);
-        return false;
-    }
-    const double whole = upper ? floor(real) : ceil(real);
-    *out = whole > (double)largest    ? largest + 1
-           : whole < -(double)largest ? -largest - 1
-                                      : (int64_t)whole;
-    if (!strncmp(name, "exclusive", 9) && whole == real)
-        *out += upper ? -1 : 1;
-    return true;
-}
-
 /* Digits that follow a common beginning, position by position. */
 typedef struct digits {
     builder *b;
@@ -91,20 +72,13 @@ static uint32_t positive(digits *d, int64_t low, int64_t high) {
     return entry;
 }
 
-static fragment range(schema *s, int64_t low, int64_t high) {
+/* Whole numbers from low to high, 0 <= low <= high. */
+static fragment whole_range(schema *s, int64_t low, int64_t high) {
     builder *b = s->b;
     fragment all = build_empty(b);
     const fragment end = build_empty(b);
     digits d = {.b = b, .end = end.begin};
-    uint32_t entry = BUILD_NONE;
-    if (high >= 0)
-        entry = positive(&d, low > 0 ? low : 0, high);
-    if (low < 0) {
-        const uint32_t inner = positive(&d, high < 0 ? -high : 1, -low);
-        const uint32_t sign = build_emit(
-            b, (instruction){.op = GRAMMAR_BYTE, .low = '-', .high = '-', .next = inner});
-        entry = either(&d, entry, sign);
-    }
+    const uint32_t entry = positive(&d, low, high);
     if (b->status == GQAC_OK)
         b->code[all.end].next = entry;
     all.after = (uint32_t)b->n;
@@ -112,32 +86,108 @@ static fragment range(schema *s, int64_t low, int64_t high) {
     return all;
 }
 
+/* ---- limits -------------------------------------------------------------- */
+
+typedef struct limits {
+    int64_t low, high;
+    bool without_low, without_high; /* these are not in the range themselves */
+} limits;
+
+static fragment one_of(builder *b, bool *any, fragment all, fragment one) {
+    const fragment both = *any ? build_either(b, all, one) : one;
+    *any = true;
+    return both;
+}
+
+/* Numbers without a sign, 0 <= low. Of a fraction only those are left that stay within the limits.
+ */
+static fragment magnitudes(schema *s, limits x, bool whole) {
+    builder *b = s->b;
+    const int64_t from = x.low + x.without_low, to = x.high - x.without_high;
+    fragment all = {0};
+    bool any = false;
+    if (whole)
+        return from <= to ? whole_range(s, from, to) : build_never(b);
+    if (x.without_low && x.low < x.high) {
+        const fragment low = whole_range(s, x.low, x.low);
+        all = one_of(b, &any, all, build_join(b, low, schema_json(s, "json-nonzero")));
+    }
+    if (from < x.high) {
+        const fragment inner = whole_range(s, from, x.high - 1);
+        const fragment fraction = schema_json(s, "json-fraction");
+        all = one_of(b, &any, all, build_join(b, inner, build_repeat(b, fraction, 0, 1)));
+    }
+    if (!x.without_high && from <= x.high) {
+        const fragment high = whole_range(s, x.high, x.high);
+        const fragment zeros = schema_json(s, "json-zeros");
+        all = one_of(b, &any, all, build_join(b, high, build_repeat(b, zeros, 0, 1)));
+    }
+    return any ? all : build_never(b);
+}
+
+static fragment range(schema *s, limits x, bool whole) {
+    builder *b = s->b;
+    fragment all = {0};
+    bool any = false;
+    if (x.high >= 0) {
+        limits upper = x;
+        if (x.low < 0) {
+            upper.low = 0;
+            upper.without_low = false;
+        }
+        all = one_of(b, &any, all, magnitudes(s, upper, whole));
+    }
+    if (x.low < 0) {
+        const limits lower = {x.high < 0 ? -x.high : 0, -x.low,
+                              x.high < 0 ? x.without_high : whole || x.high == 0, x.without_low};
+        const fragment sign = build_bytes(b, '-', '-');
+        all = one_of(b, &any, all, build_join(b, sign, magnitudes(s, lower, whole)));
+    }
+    return any ? all : build_never(b);
+}
+
+/* Sharpens a limit; false: the keyword is absent. */
+static bool read_limit(schema *s, const json_t *node, const char *name, bool whole, limits *x) {
+    const json_t *value = json_object_get(node, name);
+    const bool upper = strstr(name, "axi") != NULL, without = !strncmp(name, "exclusive", 9);
+    double real = json_number_value(value);
+    if (!value)
+        return false;
+    if (!json_is_number(value) || !isfinite(real)) {
+        schema_refuse(s, GQAC_INVALID_INPUT, "a limit is a number", "'%s' is no number", name);
+        return true;
+    }
+    if (!whole && (real != floor(real) || fabs(real) > (double)largest)) {
+        schema_refuse(s, GQAC_UNSUPPORTED,
+                      "limits of type 'number' are whole numbers of at most 15 digits",
+                      "'%s' of %g is not supported", name, real);
+        return true;
+    }
+    const bool exact = real == floor(real);
+    real = upper ? floor(real) : ceil(real);
+    const bool beyond = fabs(real) > (double)largest; /* all numbers are on one side of it */
+    const int64_t limit = beyond ? (real > 0 ? largest + 1 : -largest - 1) : (int64_t)real;
+    const bool sharper = upper ? limit < x->high : limit > x->low;
+    bool *excluded = upper ? &x->without_high : &x->without_low;
+    if (sharper) {
+        *(upper ? &x->high : &x->low) = limit;
+        *excluded = without && exact;
+    } else if (limit == (upper ? x->high : x->low)) {
+        *excluded |= without && exact;
+    }
+    return true;
+}
+
 fragment schema_number(schema *s, const json_t *node, bool whole) {
     static const char *const names[] = {"minimum", "exclusiveMinimum", "maximum",
                                         "exclusiveMaximum"};
-    int64_t low = -largest, high = largest, one = 0;
-    bool limited = false;
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        if (!read_limit(s, node, names[i], i > 1, &one))
-            continue;
-        limited = true;
-        if (i < 2)
-            low = one > low ? one : low;
-        else
-            high = one < high ? one : high;
-    }
-    if (!limited)
+    limits x = {.low = -largest, .high = largest};
+    int given = 0;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        given += read_limit(s, node, names[i], whole, &x);
+    if (!given)
         return schema_json(s, whole ? "json-integer" : "json-number");
-    if (!whole && json_object_size(node) &&
-        json_number_value(json_object_get(node, names[0])) == 0 &&
-        json_object_get(node, names[0]) && !json_object_get(node, names[1]) &&
-        !json_object_get(node, names[2]) && !json_object_get(node, names[3]))
+    if (!whole && given == 1 && x.low == 0 && !x.without_low)
         return schema_json(s, "json-unsigned");
-    if (!whole) {
-        schema_refuse(s, GQAC_UNSUPPORTED,
-                      "limits of type 'integer'; of type 'number', 'minimum' 0 alone",
-                      "a limit of type 'number' is not supported");
-        return build_never(s->b);
-    }
-    return low <= high ? range(s, low, high) : build_never(s->b);
+    return x.low <= x.high && s->b->status == GQAC_OK ? range(s, x, whole) : build_never(s->b);
 }

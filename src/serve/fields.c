@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/json.h"
+
 enum { DEPTH = 64, VALUES = 400000 };
 
 bool problem_set(problem *p, int status, const char *code, const char *param, const char *fmt,
@@ -47,26 +49,13 @@ bool problem_from(problem *p, const char *param, const gqac_diag *diag) {
 /* ---- parsing ------------------------------------------------------------- */
 
 bool fields_modest(const char *text, size_t length, size_t *values, problem *p) {
-    ++*values;
-    int depth = 0;
-    bool quoted = false;
-    for (size_t i = 0; i < length; i++) {
-        const char c = text[i];
-        if (quoted) {
-            i += c == '\\';
-            quoted = c != '"';
-            continue;
-        }
-        quoted = c == '"';
-        depth += (c == '[' || c == '{') - (c == ']' || c == '}');
-        *values += c == ',' || c == '[' || c == '{';
-        if (depth > DEPTH)
-            return problem_set(p, 400, NULL, NULL, "the JSON is nested more than %d levels deep",
-                               DEPTH);
-        if (*values > VALUES)
-            return problem_set(p, 400, NULL, NULL, "the JSON has more than %d values", VALUES);
-    }
-    return true;
+    const gqac_json_size size = gqac_json_measure(text, length);
+    *values += size.values;
+    if (size.depth > DEPTH)
+        return problem_set(p, 400, NULL, NULL, "the JSON is nested more than %d levels deep",
+                           DEPTH);
+    return *values <= VALUES ||
+           problem_set(p, 400, NULL, NULL, "the JSON has more than %d values", VALUES);
 }
 
 json_t *fields_parse(const char *text, size_t length, problem *p) {

@@ -19,8 +19,8 @@ bool problem_set(problem *p, int status, const char *code, const char *param, co
 /* The same for a failed call. */
 bool problem_from(problem *p, const char *param, const gqac_diag *diag);
 
-/* Counts values and nesting of a text that may be JSON: a value takes far more memory than its
- * text. Adds to *values; false: too many, or too deep. */
+/* Checks the size of a text that may be JSON (base/json.h). Adds to *values; false: too many, or
+ * too deep. */
 bool fields_modest(const char *text, size_t length, size_t *values, problem *p);
 /* Parses a body. Too many values, and values that are nested too deeply, are refused before they
  * take memory. */

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/json.h"
 
 enum { MOST_BYTES = 1 << 20, MOST_NESTING = 100, MOST_VALUES = 200000, MOST_PATH = 300 };
 
@@ -347,26 +348,12 @@ static gqac_status compile(schema *s, grammar **out) {
 /* Before anything is parsed: a value takes more memory than its text, and nested ones take stack.
  */
 static gqac_status check_text(const char *text, size_t length, gqac_diag *diag) {
-    size_t depth = 0, values = 0;
-    bool quoted = false;
     if (length > MOST_BYTES)
         GQAC_FAIL(diag, GQAC_LIMIT, "a schema of %zu bytes; the maximum is %d", length, MOST_BYTES);
-    for (size_t i = 0; i < length; i++) {
-        const char c = text[i];
-        if (quoted) {
-            i += c == '\\';
-            quoted = c != '"';
-            continue;
-        }
-        quoted = c == '"';
-        values += c == ',' || c == '{' || c == '[';
-        depth += c == '{' || c == '[';
-        depth -= depth && (c == '}' || c == ']');
-        if (depth > MOST_NESTING)
-            GQAC_FAIL(diag, GQAC_LIMIT, "the schema is nested more than %d levels deep",
-                      MOST_NESTING);
-    }
-    if (values > MOST_VALUES)
+    const gqac_json_size size = gqac_json_measure(text, length);
+    if (size.depth > MOST_NESTING)
+        GQAC_FAIL(diag, GQAC_LIMIT, "the schema is nested more than %d levels deep", MOST_NESTING);
+    if (size.values > MOST_VALUES)
         GQAC_FAIL(diag, GQAC_LIMIT, "the schema has more than %d values", MOST_VALUES);
     return GQAC_OK;
 }

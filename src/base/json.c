@@ -1,0 +1,25 @@
+/* See json.h. */
+#include "base/json.h"
+
+#include <stdbool.h>
+
+gqac_json_size gqac_json_measure(const char *text, size_t length) {
+    gqac_json_size size = {.values = 1};
+    size_t depth = 0;
+    bool quoted = false;
+    for (size_t i = 0; i < length; i++) {
+        const char c = text[i];
+        if (quoted) {
+            i += c == '\\';
+            quoted = c != '"';
+            continue;
+        }
+        const bool opens = c == '[' || c == '{';
+        quoted = c == '"';
+        size.values += c == ',' || opens;
+        depth += opens;
+        depth -= depth && (c == ']' || c == '}');
+        size.depth = depth > size.depth ? depth : size.depth;
+    }
+    return size;
+}

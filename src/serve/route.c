@@ -1,5 +1,6 @@
 /* Which request is answered by what; who may ask; errors; the small endpoints. */
 #include <arpa/inet.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -202,47 +203,68 @@ static void embeddings(serve *s, http_exchange *x, const json_t *root, const cha
     route_problem(s, x, &p);
 }
 
-static void write_scheduler(serve *s, FILE *out) {
-    gqac_scheduler_statistics x = {.size = sizeof x};
-    if (gqac_scheduler_get_statistics(s->scheduler, &x, NULL) != GQAC_OK)
-        return;
-    metrics_value(out, "gqac_requests_waiting", "gauge", "Requests without a place in the steps.",
-                  (double)x.waiting);
-    metrics_value(out, "gqac_requests_running", "gauge", "Requests that take part in steps.",
-                  (double)x.running);
-    metrics_value(out, "gqac_steps_total", "counter", "Steps of the model.", (double)x.steps);
-    metrics_value(out, "gqac_reused_tokens_total", "counter", "Tokens whose rows were cached.",
-                  (double)x.reused_tokens);
-    metrics_value(out, "gqac_computed_tokens_total", "counter", "Tokens that were computed.",
-                  (double)x.computed_tokens);
-    metrics_value(out, "gqac_new_tokens_total", "counter", "Tokens of answers.",
-                  (double)x.new_tokens);
-    metrics_value(out, "gqac_preemptions_total", "counter",
-                  "Times that a request lost its rows for lack of memory.", (double)x.preemptions);
+/* A metric that is a number of a struct of statistics. */
+typedef struct counted {
+    const char *name, *type, *help;
+    size_t at;
+} counted;
+
+#define OF_SCHEDULER(field) offsetof(gqac_scheduler_statistics, field)
+static const counted of_scheduler[] = {
+    {"gqac_requests_waiting", "gauge", "Requests without a place in the steps.",
+     OF_SCHEDULER(waiting)},
+    {"gqac_requests_running", "gauge", "Requests that take part in steps.", OF_SCHEDULER(running)},
+    {"gqac_steps_total", "counter", "Steps of the model.", OF_SCHEDULER(steps)},
+    {"gqac_reused_tokens_total", "counter", "Tokens whose rows were cached.",
+     OF_SCHEDULER(reused_tokens)},
+    {"gqac_computed_tokens_total", "counter", "Tokens that were computed.",
+     OF_SCHEDULER(computed_tokens)},
+    {"gqac_new_tokens_total", "counter", "Tokens of answers.", OF_SCHEDULER(new_tokens)},
+    {"gqac_preemptions_total", "counter", "Times that a request lost its rows for lack of memory.",
+     OF_SCHEDULER(preemptions)},
+    {0},
+};
+
+#define OF_STORE(field) offsetof(gqac_store_statistics, field)
+static const counted of_store[] = {
+    {"gqac_store_hits_total", "counter", "Prompts that reused tokens.", OF_STORE(hits)},
+    {"gqac_store_misses_total", "counter", "Prompts that reused none.", OF_STORE(misses)},
+    {"gqac_store_evictions_total", "counter", "Prefixes that were removed.", OF_STORE(evictions)},
+    {"gqac_store_bytes", "gauge", "Bytes of cached prefixes.", OF_STORE(bytes)},
+    {"gqac_store_prefixes", "gauge", "Prefixes in memory.", OF_STORE(prefixes)},
+    {"gqac_store_damaged_files_total", "counter", "Files that were not used.",
+     OF_STORE(damaged_files)},
+    {0},
+};
+
+static const counted of_saver[] = {
+    {"gqac_store_saved_total", "counter", "Prefixes written to the folder.",
+     offsetof(saver_counts, saved)},
+    {"gqac_store_unsaved_total", "counter",
+     "Prefixes that could not be written, or had to wait too long.",
+     offsetof(saver_counts, unsaved)},
+    {0},
+};
+
+static void write_counted(FILE *out, const counted *list, const void *statistics) {
+    int64_t value;
+    for (; list->name; list++) {
+        memcpy(&value, (const char *)statistics + list->at, sizeof value);
+        metrics_value(out, list->name, list->type, list->help, (double)value);
+    }
 }
 
-static void write_store(serve *s, FILE *out) {
-    gqac_store_statistics x = {.size = sizeof x};
-    if (!s->model.store || gqac_store_get_statistics(s->model.store, &x, NULL) != GQAC_OK)
-        return;
-    metrics_value(out, "gqac_store_hits_total", "counter", "Prompts that reused tokens.",
-                  (double)x.hits);
-    metrics_value(out, "gqac_store_misses_total", "counter", "Prompts that reused none.",
-                  (double)x.misses);
-    metrics_value(out, "gqac_store_evictions_total", "counter", "Prefixes that were removed.",
-                  (double)x.evictions);
-    metrics_value(out, "gqac_store_bytes", "gauge", "Bytes of cached prefixes.", (double)x.bytes);
-    metrics_value(out, "gqac_store_prefixes", "gauge", "Prefixes in memory.", (double)x.prefixes);
-    metrics_value(out, "gqac_store_damaged_files_total", "counter", "Files that were not used.",
-                  (double)x.damaged_files);
-    if (!s->saver)
-        return;
-    const saver_counts c = saver_get_counts(s->saver);
-    metrics_value(out, "gqac_store_saved_total", "counter", "Prefixes written to the folder.",
-                  (double)c.saved);
-    metrics_value(out, "gqac_store_unsaved_total", "counter",
-                  "Prefixes that could not be written, or had to wait too long.",
-                  (double)(c.failed + c.dropped));
+static void write_statistics(serve *s, FILE *out) {
+    gqac_scheduler_statistics x = {.size = sizeof x};
+    gqac_store_statistics y = {.size = sizeof y};
+    if (gqac_scheduler_get_statistics(s->scheduler, &x, NULL) == GQAC_OK)
+        write_counted(out, of_scheduler, &x);
+    if (s->model.store && gqac_store_get_statistics(s->model.store, &y, NULL) == GQAC_OK)
+        write_counted(out, of_store, &y);
+    if (s->saver) {
+        const saver_counts z = saver_get_counts(s->saver);
+        write_counted(out, of_saver, &z);
+    }
 }
 
 static void write_metrics(serve *s, http_exchange *x, const json_t *root, const char *tenant) {
@@ -253,8 +275,7 @@ static void write_metrics(serve *s, http_exchange *x, const json_t *root, const 
     if (out) {
         const gqac_program *program = gqac_context_program(s->model.context);
         metrics_write(s->metrics, out);
-        write_scheduler(s, out);
-        write_store(s, out);
+        write_statistics(s, out);
         metrics_value(out, "gqac_connections", "gauge", "Open connections.",
                       (double)http_connections(s->http));
         metrics_value(out, "gqac_memory_bytes", "gauge",

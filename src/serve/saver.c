@@ -41,7 +41,7 @@ static void *run(void *arg) {
         free(next.tenant);
         pthread_mutex_lock(&s->lock);
         s->counts.saved += saved;
-        s->counts.failed += !saved;
+        s->counts.unsaved += !saved;
     }
     pthread_mutex_unlock(&s->lock);
     return NULL;
@@ -86,7 +86,7 @@ void saver_add(saver *s, const char *tenant, const gqac_sequence *sequence) {
     const bool taken = added.sequence && s->n < WAITING;
     if (taken)
         s->waiting[(s->first + s->n++) % WAITING] = added;
-    s->counts.dropped += !taken;
+    s->counts.unsaved += !taken;
     pthread_cond_signal(&s->changed);
     pthread_mutex_unlock(&s->lock);
     if (taken)

@@ -7,7 +7,7 @@
 
 typedef struct saver saver;
 typedef struct saver_counts {
-    int64_t saved, failed, dropped; /* sequences; dropped: too many were waiting */
+    int64_t saved, unsaved; /* sequences; unsaved: writing failed, or too many were waiting */
 } saver_counts;
 
 /* The caller frees *out before the store. NO_MEMORY. */

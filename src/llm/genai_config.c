@@ -3,6 +3,7 @@
  * Every value that is read is checked: its type, its range, and that gqac does what it asks. null
  * counts as absent. Keys that only concern ONNX Runtime are ignored. */
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,8 +41,14 @@ static const json_t *value_of(const place *p, const char *key) {
     return json_is_null(value) ? NULL : value;
 }
 
+GQAC_PRINTF(5, 6)
 static gqac_status wrong(const reader *r, const place *p, const char *key, const json_t *value,
-                         const char *rule) {
+                         const char *rule, ...) {
+    char filled[sizeof r->diag->rule];
+    va_list args;
+    va_start(args, rule);
+    vsnprintf(filled, sizeof filled, rule, args);
+    va_end(args);
     char *text = value ? json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
     const bool lost = value && !text;
     if (lost)
@@ -50,7 +57,7 @@ static gqac_status wrong(const reader *r, const place *p, const char *key, const
         gqac_diag_set(r->diag, GQAC_INVALID_MODEL, "%s%s is %.80s", p->path, key, text);
     else
         gqac_diag_set(r->diag, GQAC_INVALID_MODEL, "%s%s is missing", p->path, key);
-    gqac_diag_rule(r->diag, "%s", rule);
+    gqac_diag_rule(r->diag, "%s", filled);
     free(text); /* jansson's */
     return GQAC_INVALID_MODEL;
 }
@@ -65,28 +72,20 @@ static gqac_status read_object(const reader *r, const place *p, const char *key,
 static gqac_status read_int(const reader *r, const place *p, const char *key, int64_t least,
                             int64_t most, int64_t *out) {
     const json_t *value = value_of(p, key);
-    char rule[96];
-    if (!value)
-        return GQAC_OK;
-    *out = json_integer_value(value);
-    if (json_is_integer(value) && *out >= least && *out <= most)
-        return GQAC_OK;
-    snprintf(rule, sizeof rule, "it is an integer from %lld to %lld", (long long)least,
-             (long long)most);
-    return wrong(r, p, key, value, rule);
+    *out = value ? json_integer_value(value) : *out;
+    return !value || (json_is_integer(value) && *out >= least && *out <= most)
+               ? GQAC_OK
+               : wrong(r, p, key, value, "it is an integer from %lld to %lld", (long long)least,
+                       (long long)most);
 }
 
 static gqac_status read_real(const reader *r, const place *p, const char *key, double least,
                              double most, double *out) {
     const json_t *value = value_of(p, key);
-    char rule[96];
-    if (!value)
-        return GQAC_OK;
-    *out = json_number_value(value);
-    if (json_is_number(value) && isfinite(*out) && *out >= least && *out <= most)
-        return GQAC_OK;
-    snprintf(rule, sizeof rule, "it is a number from %g to %g", least, most);
-    return wrong(r, p, key, value, rule);
+    *out = value ? json_number_value(value) : *out;
+    return !value || (json_is_number(value) && isfinite(*out) && *out >= least && *out <= most)
+               ? GQAC_OK
+               : wrong(r, p, key, value, "it is a number from %g to %g", least, most);
 }
 
 static gqac_status read_bool(const reader *r, const place *p, const char *key, bool *out) {
@@ -103,12 +102,10 @@ static gqac_status read_bool(const reader *r, const place *p, const char *key, b
 static gqac_status check_id(const reader *r, const place *p, const char *key, const json_t *value) {
     const int64_t size = r->settings->vocab_size ? r->settings->vocab_size : most_ids;
     const int64_t id = json_integer_value(value);
-    char rule[128];
-    if (json_is_integer(value) && id >= 0 && id < size)
-        return GQAC_OK;
-    snprintf(rule, sizeof rule, "token ids are integers from 0 to %s%lld",
-             r->settings->vocab_size ? "vocab_size - 1 = " : "", (long long)size - 1);
-    return wrong(r, p, key, value, rule);
+    return json_is_integer(value) && id >= 0 && id < size
+               ? GQAC_OK
+               : wrong(r, p, key, value, "token ids are integers from 0 to %s%lld",
+                       r->settings->vocab_size ? "vocab_size - 1 = " : "", (long long)size - 1);
 }
 
 static bool is_none(const json_t *value) {
@@ -202,7 +199,7 @@ static gqac_status read_name(reader *r, const place *p, const char *key, const c
         return strcmp(text, name) ? add_name(r, gqac_arena_strdup(r->arena, text), name) : GQAC_OK;
     const char *percent = strchr(text, '%');
     if (!percent || percent[1] != 'd' || strchr(percent + 1, '%'))
-        return wrong(r, p, key, value, "it has one %d, for the layer, and no other %");
+        return wrong(r, p, key, value, "it has one %%d, for the layer, and no other %%");
     if (!strcmp(text, name))
         return GQAC_OK;
     if (!layers)

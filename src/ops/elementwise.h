@@ -77,8 +77,9 @@ typedef struct op_compare {
 } op_compare;
 gqac_status op_compare_infer(ir_node *node, const op_compare *kernel, gqac_diag *diag);
 gqac_status op_compare_eval(op_call *call, const op_compare *kernel);
-int op_dim_less(ir_dims *dims, const ir_dim *a,
-                const ir_dim *b); /* a < b: 1, 0, or -1 when not known */
+/* a < b, and a >= b: 1, 0, or -1 when not known. */
+int op_dim_less(ir_dims *dims, const ir_dim *a, const ir_dim *b);
+int op_dim_not_less(ir_dims *dims, const ir_dim *a, const ir_dim *b);
 
 /* Tests of floats: the result is bool. */
 gqac_status op_test_infer(ir_node *node, gqac_diag *diag);

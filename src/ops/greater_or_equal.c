@@ -3,12 +3,7 @@
 
 OP_COMPARISON(>=)
 
-static int dim(ir_dims *dims, const ir_dim *a, const ir_dim *b) {
-    int less = op_dim_less(dims, a, b);
-    return less < 0 ? -1 : !less;
-}
-
-OP_COMPARE(.f32 = f32, .f64 = f64, .i64 = i64, .u64 = u64, .dim = dim)
+OP_COMPARE(.f32 = f32, .f64 = f64, .i64 = i64, .u64 = u64, .dim = op_dim_not_less)
 
 const gqac_op gqac_op_greater_or_equal =
     OP_BINARY_ROW(.name = "GreaterOrEqual", .domain = "", .since = 16, .introduced = 12,

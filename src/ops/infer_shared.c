@@ -252,6 +252,11 @@ int op_dim_less(ir_dims *dims, const ir_dim *a, const ir_dim *b) {
     return op_dim_nonneg(dims, difference) ? 0 : -1;
 }
 
+int op_dim_not_less(ir_dims *dims, const ir_dim *a, const ir_dim *b) {
+    const int less = op_dim_less(dims, a, b);
+    return less < 0 ? -1 : !less;
+}
+
 /* ---- checks -------------------------------------------------------------- */
 
 gqac_status op_check_dtype(const ir_node *node, int input, unsigned set, gqac_diag *diag) {
@@ -308,6 +313,22 @@ int op_choice(const ir_node *node, const char *attr, int n, const char *const *n
     while (i < n && strcmp(names[i], ir_attr_get(node, attr)->s) != 0)
         i++;
     return i;
+}
+
+gqac_status op_check_choice(const ir_node *node, const char *attr, int n, const char *const *names,
+                            gqac_status status, gqac_diag *diag) {
+    char list[200];
+    int length = 0;
+    if (op_choice(node, attr, n, names) < n)
+        return GQAC_OK;
+    for (int i = 0; i < n; i++)
+        length += snprintf(list + length, sizeof list - (size_t)length, "%s%s",
+                           i == 0      ? ""
+                           : i < n - 1 ? ", "
+                                       : " or ",
+                           names[i]);
+    OP_FAIL(node, diag, status, "attribute %s = '%s': must be %s", attr, ir_attr_get(node, attr)->s,
+            list);
 }
 
 gqac_status op_check_block(const ir_node *node, const char *attr, int64_t most, gqac_diag *diag) {

@@ -4,8 +4,7 @@
 OP_COMPARISON(<=)
 
 static int dim(ir_dims *dims, const ir_dim *a, const ir_dim *b) {
-    int less = op_dim_less(dims, b, a);
-    return less < 0 ? -1 : !less;
+    return op_dim_not_less(dims, b, a);
 }
 
 OP_COMPARE(.f32 = f32, .f64 = f64, .i64 = i64, .u64 = u64, .dim = dim)

@@ -24,9 +24,10 @@ const ir_attr_spec linear_attention_attrs[] = {
 /* -1: no such rule. */
 enum { RULES = 4 };
 
+static const char *const rules[RULES] = {"linear", "gated", "delta", "gated_delta"};
+
 static int rule_of(const ir_node *node) {
-    static const char *const names[RULES] = {"linear", "gated", "delta", "gated_delta"};
-    return op_choice(node, "update_rule", RULES, names);
+    return op_choice(node, "update_rule", RULES, rules);
 }
 
 gqac_status linear_attention_verify(const ir_node *node, gqac_diag *diag) {
@@ -37,10 +38,7 @@ gqac_status linear_attention_verify(const ir_node *node, gqac_diag *diag) {
                 "attributes q_num_heads = %lld, kv_num_heads = %lld: one must be a multiple of the "
                 "other",
                 (long long)q, (long long)kv);
-    if (rule == RULES)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
-                "attribute update_rule = '%s': must be linear, gated, delta or gated_delta",
-                ir_attr_get(node, "update_rule")->s);
+    GQAC_TRY(op_check_choice(node, "update_rule", RULES, rules, GQAC_INVALID_MODEL, diag));
     if (ir_attr_int(node, "state_window") != 0)
         OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute state_window = %lld: only 0",
                 (long long)ir_attr_int(node, "state_window"));

@@ -11,16 +11,16 @@
 
 enum { TILE = GQAC_LANES };
 
+static const char *const activations[MOE_ACTIVATIONS] = {"relu", "gelu", "silu", "swiglu",
+                                                         "identity"};
+
 static int activation_of(const ir_node *node) {
-    static const char *const names[] = {"relu", "gelu", "silu", "swiglu", "identity"};
-    return op_choice(node, "activation_type", MOE_ACTIVATIONS, names);
+    return op_choice(node, "activation_type", MOE_ACTIVATIONS, activations);
 }
 
 gqac_status moe_verify(const ir_node *node, gqac_diag *diag) {
-    if (activation_of(node) == MOE_ACTIVATIONS)
-        OP_FAIL(node, diag, GQAC_UNSUPPORTED,
-                "attribute activation_type = '%s': must be relu, gelu, silu, swiglu or identity",
-                ir_attr_get(node, "activation_type")->s);
+    GQAC_TRY(op_check_choice(node, "activation_type", MOE_ACTIVATIONS, activations,
+                             GQAC_UNSUPPORTED, diag));
     if (ir_attr_int(node, "use_sparse_mixer") != 0)
         OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute use_sparse_mixer: only 0");
     GQAC_TRY(op_check_int(node, "k", 1, INT64_MAX, diag));

@@ -13,11 +13,7 @@ static int mode_of(const ir_node *node) {
 }
 
 gqac_status op_scatter_verify(const ir_node *node, gqac_diag *diag) {
-    if (mode_of(node) == COUNT)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
-                "attribute reduction = '%s': must be none, add, mul, max or min",
-                ir_attr_get(node, "reduction")->s);
-    return GQAC_OK;
+    return op_check_choice(node, "reduction", COUNT, names, GQAC_INVALID_MODEL, diag);
 }
 
 unsigned op_scatter_types(const ir_node *node) {

@@ -40,9 +40,14 @@ void gqac_clean_vprintf(char *text, size_t size, bool lines, const char *fmt, va
     clean(text, size, lines, length >= 0 && (size_t)length >= size);
 }
 
-static void fill(char *text, size_t size, const char *fmt, va_list args) {
-    gqac_clean_vprintf(text, size, true, fmt, args);
-}
+/* Fills an array with the arguments after `fmt` of the function that this stands in. */
+#define FILL(text, fmt)                                                                            \
+    do {                                                                                           \
+        va_list args_;                                                                             \
+        va_start(args_, fmt);                                                                      \
+        gqac_clean_vprintf((text), sizeof(text), true, fmt, args_);                                \
+        va_end(args_);                                                                             \
+    } while (0)
 
 gqac_status gqac_diag_set(gqac_diag *diag, gqac_status status, const char *fmt, ...) {
     if (!diag)
@@ -50,10 +55,7 @@ gqac_status gqac_diag_set(gqac_diag *diag, gqac_status status, const char *fmt, 
     diag->status = status;
     diag->index = -1;
     diag->where[0] = diag->rule[0] = diag->hint[0] = '\0';
-    va_list args;
-    va_start(args, fmt);
-    fill(diag->what, sizeof diag->what, fmt, args);
-    va_end(args);
+    FILL(diag->what, fmt);
     return status;
 }
 
@@ -62,10 +64,7 @@ void gqac_diag_where(gqac_diag *diag, const char *fmt, ...) {
         return;
     char inner[sizeof diag->where];
     memcpy(inner, diag->where, sizeof inner);
-    va_list args;
-    va_start(args, fmt);
-    fill(diag->where, sizeof diag->where, fmt, args);
-    va_end(args);
+    FILL(diag->where, fmt);
     if (inner[0] == '\0')
         return;
     size_t used = strlen(diag->where);
@@ -75,21 +74,13 @@ void gqac_diag_where(gqac_diag *diag, const char *fmt, ...) {
 }
 
 void gqac_diag_rule(gqac_diag *diag, const char *fmt, ...) {
-    if (!diag)
-        return;
-    va_list args;
-    va_start(args, fmt);
-    fill(diag->rule, sizeof diag->rule, fmt, args);
-    va_end(args);
+    if (diag)
+        FILL(diag->rule, fmt);
 }
 
 void gqac_diag_hint(gqac_diag *diag, const char *fmt, ...) {
-    if (!diag)
-        return;
-    va_list args;
-    va_start(args, fmt);
-    fill(diag->hint, sizeof diag->hint, fmt, args);
-    va_end(args);
+    if (diag)
+        FILL(diag->hint, fmt);
 }
 
 gqac_status gqac_diag_oom(gqac_diag *diag, const char *purpose) {

@@ -272,8 +272,7 @@ static gqac_status check_attention(const loosener *s) {
     for (const ir_node *node = s->graph->first; node; node = node->next) {
         if (!sees_later(s, node))
             continue;
-        gqac_diag *diag = s->context->diag;
-        return pass_refuse(node, diag,
+        return pass_refuse(node, s->context->diag,
                            "a query of this attention would attend to keys after its own position",
                            "with several tokens a call, causality is an attribute (is_causal, "
                            "unidirectional)",

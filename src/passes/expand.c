@@ -120,10 +120,6 @@ static gqac_status visit(void *arg, ir_node *node) {
     return wanted ? pass_expand_node(arg, node) : GQAC_OK;
 }
 
-static gqac_status run(pass_context *context) {
-    return ir_graph_walk(context->module->graph, visit, context);
-}
-
 const gqac_pass pass_expand = {
     .name = "expand",
     .summary = "nodes that no kernel claimed become simpler ops, one level",
@@ -131,5 +127,5 @@ const gqac_pass pass_expand = {
     .breaks = PASS_ONNX | PASS_CLAIMED | PASS_ORDERED | PASS_PLANNED,
     .retidy = true,
     .again = &pass_claim,
-    .run = run,
+    .visit = visit,
 };

@@ -59,6 +59,7 @@ typedef struct gqac_pass {
      * there, until this pass changes nothing. */
     const struct gqac_pass *again;
     gqac_status (*run)(pass_context *context);
+    ir_node_visitor *visit; /* instead of run: called for each node, with the pass_context */
 } gqac_pass;
 
 /* pass_<name>; infer, fold and simplify are the parts of tidy. */

@@ -29,14 +29,10 @@ static gqac_status settle(void *arg, ir_node *node) {
     return by_row ? pass_by_row_node(context, node) : GQAC_OK;
 }
 
-static gqac_status run_import(pass_context *context) {
-    return ir_graph_walk(context->module->graph, settle, context);
-}
-
 const gqac_pass pass_import = {
     .name = "import",
     .summary = "the graph as the file has it",
-    .run = run_import,
+    .visit = settle,
 };
 
 const gqac_pass *const gqac_pipeline[] = {

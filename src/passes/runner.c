@@ -160,7 +160,8 @@ gqac_status pass_run(pass_context *context, const gqac_pass *pass) {
     context->scratch = gqac_arena_create(0);
     if (!context->scratch)
         return gqac_diag_oom(context->diag, "a pass");
-    gqac_status status = pass->run(context);
+    gqac_status status = pass->run ? pass->run(context)
+                                   : ir_graph_walk(context->module->graph, pass->visit, context);
     gqac_arena_free(context->scratch);
     context->scratch = NULL;
     return status;

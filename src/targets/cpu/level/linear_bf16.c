@@ -102,14 +102,18 @@ VEC_FN void add_piece(const piece *p, v16 acc[][4], int row, int column, const i
         }
 }
 
-VEC_FN void tile(const piece *p, int row, int column, const int rows, const int vectors) {
-    v16 acc[TILE_ROWS][4];
-    const uint32_t *x = p->x + row * WORDS, *w = p->w + column;
+VEC_FN void clear(v16 acc[][4], const int rows, const int vectors) {
 #pragma GCC unroll 6
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 4
         for (int v = 0; v < vectors; v++)
             acc[r][v] = v16_zero();
+}
+
+VEC_FN void tile(const piece *p, int row, int column, const int rows, const int vectors) {
+    v16 acc[TILE_ROWS][4];
+    const uint32_t *x = p->x + row * WORDS, *w = p->w + column;
+    clear(acc, rows, vectors);
     for (int i = 0; i < p->words; i++, w += LINEAR_PANEL)
         if (rows > 2)
             step_rows(acc, x + i, w, rows, vectors);
@@ -232,11 +236,7 @@ static void run_few(const piece *p) {
 VEC_FN void split_tile(const piece *p, int row, int column, const int rows) {
     v16 acc[SPLIT_MOST][4];
     const float *x = p->split_x + row * GQAC_K_PIECE, *w = p->split_w + column;
-#pragma GCC unroll 6
-    for (int r = 0; r < rows; r++)
-#pragma GCC unroll 4
-        for (int v = 0; v < SPLIT_VECTORS; v++)
-            acc[r][v] = v16_zero();
+    clear(acc, rows, SPLIT_VECTORS);
     for (int i = 0; i < 2 * p->words; i++, w += LINEAR_PANEL) {
         v16 b[4];
 #pragma GCC unroll 4

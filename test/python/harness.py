@@ -44,7 +44,7 @@ class Result:
     out: str
     err: str
     seconds: float
-    peak: int  # bytes, ru_maxrss
+    peak: int  # bytes, ru_maxrss: at least what this process had when it started the child
     command: str
 
     def json(self):

@@ -59,7 +59,7 @@ class Request:
 
     def __init__(self, scheduler: Scheduler, reply: Handle | None) -> None:
         self.number = 0
-        self.constraint: Handle | None = None  # lives as long as the request
+        self._constraint: Handle | None = None  # lives as long as the request
         self._scheduler, self._reply = scheduler, reply
         self._items: queue.SimpleQueue[Token | Answer | Error] = queue.SimpleQueue()
         self._end: Answer | Error | None = None
@@ -243,9 +243,9 @@ class Scheduler(Owner):
                      eos=ends, priority=priority, tenant=text(tenant), on_token=self._token,
                      on_end=self._ended)
         asked.sampling = ctypes.pointer(chosen)
-        made.constraint = constraint(self.model, grammar, json_schema)
-        if made.constraint:
-            with made.constraint as pointer:
+        made._constraint = constraint(self.model, grammar, json_schema)
+        if made._constraint:
+            with made._constraint as pointer:
                 asked.constraint = pointer
         with self._changed:
             if self._closing:

@@ -394,7 +394,9 @@ static void test_wrong_schemas(void) {
               "");
     NO_SCHEMA("{\"type\":\"number\",\"minimum\":\"1\"}", GQAC_INVALID_INPUT, "no number", "");
     NO_SCHEMA("{\"a\":1,\"a\":2}", GQAC_INVALID_INPUT, "duplicate", "");
-    SCHEMA("{\"$id\":\"x\",\"x-note\":1,\"uniqueItems\":false,\"title\":\"t\"}", "y", "1");
+    SCHEMA(
+        "{\"$id\":\"x\",\"discriminator\":{},\"x-note\":1,\"uniqueItems\":false,\"title\":\"t\"}",
+        "y", "1");
 }
 
 /* ---- hostile ones -------------------------------------------------------- */

@@ -103,6 +103,7 @@ static const struct {
     const char *name;
     keyword_use use;
 } keywords[] = {
+    {"discriminator", NOTE}, /* of OpenAPI: which property "oneOf" is about */
     {"title", NOTE},
     {"description", NOTE},
     {"default", NOTE},

@@ -27,6 +27,24 @@ def _path() -> str:
     return given or os.path.join(os.path.dirname(__file__), "libgqac.so.0")
 
 
+class _Whole:
+    """The type of an integer argument. ctypes alone would cut integers that do not fit."""
+
+    def __init__(self, kind: Any) -> None:
+        self.kind = kind
+
+    def from_param(self, value: Any) -> Any:
+        """What ctypes calls for an argument."""
+        made = value if isinstance(value, self.kind) else self.kind(value)
+        if type(value) is int and made.value != value:
+            raise OverflowError(f"{value} is out of range")
+        return made
+
+
+WHOLE = {kind: _Whole(kind) for kind in (ctypes.c_int, ctypes.c_int32, ctypes.c_int64,
+                                         ctypes.c_uint64, ctypes.c_size_t)}
+
+
 class Library:
     """Functions of libgqac.so, declared when they are first used."""
 
@@ -40,7 +58,8 @@ class Library:
     def __getattr__(self, name: str) -> Any:
         result, arguments = c.FUNCTIONS[name]
         function = getattr(self._file, name)
-        function.restype, function.argtypes = result, arguments
+        function.restype = result
+        function.argtypes = [WHOLE.get(kind, kind) for kind in arguments]
         setattr(self, name, function)
         return function
 
@@ -56,7 +75,10 @@ def failure(status: int, diag: Any) -> Error:
 def call(name: str, *arguments: Any) -> None:
     """Calls a function whose last argument is a diag, and raises what it reports."""
     diag = c.gqac_diag()
-    status = getattr(lib, name)(*arguments, ctypes.byref(diag))
+    try:
+        status = getattr(lib, name)(*arguments, ctypes.byref(diag))
+    except ctypes.ArgumentError as error:
+        raise UsageError(f"{name}: {error}", status="USAGE") from None
     if status:
         raise failure(status, diag)
 

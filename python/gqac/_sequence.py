@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Union
 
 from . import _declarations as c
-from ._errors import UsageError
+from ._errors import InputError, UsageError
 from ._library import Handle, Owner, call, id_array, interruptible, lib, make, out_pointer, text
 
 if TYPE_CHECKING:
@@ -189,6 +189,8 @@ class Item:
         self.ids, self.count = id_array(ids)
         self.embeddings = embeddings
         self.position = None if position is None else ctypes.c_int64(position)
+        if self.position is not None and self.position.value != position:
+            raise InputError(f"position {position} does not fit into 64 bits", status="OUT_OF_RANGE")
 
     def fill(self, pointer: Any) -> tuple[Any, Any]:
         """The gqac_step_item, and what must live as long as it."""

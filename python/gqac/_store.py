@@ -119,7 +119,7 @@ class PrefixStore(Owner):
     def prefixes(self, most: int = 16) -> list[Prefix]:
         """At most so many prefixes that were used at least twice: those that saved the most tokens,
         which may be worth pinning."""
-        array: Any = (c.gqac_store_prefix * most)()
+        array: Any = (c.gqac_store_prefix * max(most, 0))()
         with self._handle as store:
-            n = lib.gqac_store_prefixes(store, most, array)
+            n = lib.gqac_store_prefixes(store, len(array), array)
             return [Prefix(decode(p.tenant), p.length, p.uses) for p in array[:n]]

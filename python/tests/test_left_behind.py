@@ -136,6 +136,10 @@ def test_texts_with_nul_are_refused(model, tmp_path):
 def test_numbers_that_do_not_fit_are_refused(model):
     """ctypes would cut them: 2**64 + 5 would be 5."""
     for wrong, kind in ((lambda: model.sequence().step([2 ** 64 + 5]), gqac.InputError),
+                        (lambda: model.sequence().step([5], position=2 ** 64), gqac.InputError),
+                        (lambda: model.sequence().rewind(2 ** 64), gqac.UsageError),
+                        (lambda: model.plan(2 ** 64), gqac.UsageError),
+                        (lambda: gqac.Model(TINY, threads=2 ** 32 + 1), gqac.UsageError),
                         (lambda: model.sequence(capacity=2 ** 64 + 5), gqac.UsageError),
                         (lambda: model.generate(ids=[1], seed=2 ** 64), gqac.UsageError),
                         (lambda: model.generate(ids=[1], n_top=2 ** 64 + 1), gqac.UsageError),

@@ -13,22 +13,20 @@ static bool refuse(problem *p, const char *param, const gqac_diag *diag) {
     return problem_from(p, param, &whole);
 }
 
-static bool compile_schema(job *j, const json_t *schema, const char *param, problem *p) {
+static bool take(job *j, bool grammar, const char *source, const char *param, problem *p) {
     gqac_diag diag = {0};
-    char *text = json_dumps(schema, JSON_COMPACT | JSON_ENCODE_ANY);
-    if (!text)
-        return problem_set(p, 500, NULL, NULL, "out of memory");
-    const gqac_status status = gqac_constraint_from_schema(j->server->model.text, text,
-                                                           strlen(text), &j->constraint, &diag);
-    free(text);
-    return status == GQAC_OK || refuse(p, param, &diag);
+    serve *s = j->server;
+    return constraints_take(&s->constraints, s->model.text, j->tenant, grammar, source,
+                            &j->constraint, &diag) == GQAC_OK ||
+           refuse(p, param, &diag);
 }
 
-static bool compile_grammar(job *j, const char *grammar, problem *p) {
-    gqac_diag diag = {0};
-    return gqac_constraint_from_grammar(j->server->model.text, grammar, strlen(grammar),
-                                        &j->constraint, &diag) == GQAC_OK ||
-           refuse(p, "grammar", &diag);
+static bool take_schema(job *j, const json_t *schema, const char *param, problem *p) {
+    char *text = json_dumps(schema, JSON_COMPACT | JSON_ENCODE_ANY);
+    const bool fine =
+        text ? take(j, false, text, param, p) : problem_set(p, 500, NULL, NULL, "out of memory");
+    free(text);
+    return fine;
 }
 
 /* {"type": "text"}, {"type": "json_object"}, or {"type": "json_schema"} with a schema: in the
@@ -45,15 +43,11 @@ static bool read_format(job *j, const json_t *format, const char *param, problem
         return problem_set(p, 400, "unsupported_parameter", param,
                            "'%s' must be of type 'text', 'json_object' or 'json_schema'", param);
     if (schema)
-        return compile_schema(j, schema, param, p);
+        return take_schema(j, schema, param, p);
     if (!strcmp(type, "json_schema"))
         return problem_set(p, 400, NULL, param, "'%s' of type 'json_schema' has no 'schema'",
                            param);
-    json_t *object = json_pack("{s:s}", "type", "object");
-    const bool fine = object ? compile_schema(j, object, param, p)
-                             : problem_set(p, 500, NULL, NULL, "out of memory");
-    json_decref(object);
-    return fine;
+    return take(j, false, "{\"type\":\"object\"}", param, p);
 }
 
 bool ask_constraint(job *j, problem *p) {
@@ -71,8 +65,8 @@ bool ask_constraint(job *j, problem *p) {
         return problem_set(p, 400, NULL, grammar ? "grammar" : "json_schema",
                            "'response_format', 'json_schema' and 'grammar' exclude each other");
     if (grammar)
-        return compile_grammar(j, grammar, p);
+        return take(j, true, grammar, "grammar", p);
     if (schema)
-        return compile_schema(j, schema, "json_schema", p);
+        return take_schema(j, schema, "json_schema", p);
     return !format || read_format(j, format, response ? "text.format" : "response_format", p);
 }

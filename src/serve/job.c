@@ -37,7 +37,7 @@ static void free_job(job *j) {
     free(j->said);
     free((void *)j->stop);
     free(j->bias);
-    gqac_constraint_free(j->constraint);
+    constraints_drop(j->constraint);
     free(j->tenant);
     json_decref(j->root);
     free(j);

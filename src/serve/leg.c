@@ -263,7 +263,7 @@ static gqac_status submit_answer(leg *l, const gqac_sequence *from, gqac_diag *d
     set_limits(l, &r);
     sampling.request = (uint64_t)(l->index % j->n);
     r.sampling = &sampling;
-    r.constraint = j->constraint;
+    r.constraint = j->constraint ? j->constraint->made : NULL;
     r.from = from;
     r.tenant = j->tenant;
     r.cold = l->kind == LEG_COLD;

@@ -12,6 +12,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "serve/constraints.h"
 #include "serve/fields.h"
 #include "serve/http.h"
 #include "serve/keys.h"
@@ -85,7 +86,7 @@ struct job {
     int64_t n_top, n, max_new;
     gqac_sampling sampling;
     gqac_logit_bias *bias;
-    gqac_constraint *constraint; /* NULL: all texts are allowed */
+    constraint *constraint; /* NULL: all texts are allowed */
     int n_stop;
     const char **stop; /* in `root` */
     char *tenant;
@@ -122,6 +123,7 @@ struct serve {
     double began;
     int64_t last; /* number of the last job */
     job *jobs;    /* all; of the thread of connections */
+    constraints constraints;
     int signals;
     double drain_until;
     metrics *metrics;

@@ -297,6 +297,7 @@ void serve_free(serve *s) {
     }
     while (s->jobs)
         job_flush(s->jobs); /* all legs have ended, so it is freed */
+    constraints_close(&s->constraints);
     saver_free(s->saver);
     http_free(s->http);
     for (int i = 0; i < 2; i++)

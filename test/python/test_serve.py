@@ -262,6 +262,10 @@ class Served(Case):
         for choice in reply["choices"]:
             self.assertEqual(choice["finish_reason"], "stop")
             self.assertEqual(list(json.loads(choice["text"])), ["mood", "words"])
+        for k in [0, *range(12), 0, 3]:  # more schemas than are kept, and some of them again
+            one = {"enum": [f"mood {k}", k]}
+            said = self.completion(most=20, seed=4, json_schema=one)["choices"][0]["text"]
+            self.assertIn(json.loads(said), one["enum"])
         same = self.completion(most=90, seed=4, json_schema=schema)["choices"][0]
         self.assertEqual(same["token_ids"], want["ids"])
         rules = 'root ::= " "? ("yes" | "no") "."'

@@ -92,10 +92,11 @@ typedef struct gqac_snapshot_file {
     int64_t first; /* position of the first id; tokens before it were imported, and their ids are
                       unknown */
     int64_t n_ids; /* length - first */
-    const int64_t *ids; /* NULL: there are none */
-    int64_t states;     /* recurrent states */
-    uint64_t tables;    /* LongRoPE tables that made the rows: bit g is set if the
-                           condition of the model's choice g was true */
+    const int64_t *ids;             /* NULL: there are none */
+    int64_t states;                 /* recurrent states */
+    uint64_t tables;                /* LongRoPE tables that made the rows: bit g is set if the
+                                       condition of the model's choice g was true */
+    const int64_t *state_positions; /* [states], ascending: how many tokens each state has seen */
 } gqac_snapshot_file;
 /* Reads the header and the ids of a snapshot file, without a model, and checks their checksums;
  * `whole`: also those of rows and states. The caller frees *file. IO, INVALID_INPUT: as for

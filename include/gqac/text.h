@@ -17,6 +17,7 @@
 #ifndef GQAC_TEXT_H
 #define GQAC_TEXT_H
 
+#include <gqac/calls.h>
 #include <gqac/constraint.h>
 #include <gqac/generate.h>
 #include <gqac/gqac.h>

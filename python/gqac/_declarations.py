@@ -74,6 +74,10 @@ class gqac_bake(Structure):
     pass
 
 
+class gqac_call_part(Structure):
+    pass
+
+
 class gqac_comparison(Structure):
     pass
 
@@ -295,6 +299,15 @@ gqac_bake._fields_ = [
     ("kv", c_char_p),
     ("threads", c_int),
     ("reserved", c_int),
+]
+
+gqac_call_part._fields_ = [
+    ("size", c_size_t),
+    ("text", c_void_p),
+    ("length", c_size_t),
+    ("name", c_void_p),
+    ("arguments", c_void_p),
+    ("id", c_void_p),
 ]
 
 gqac_comparison._fields_ = [
@@ -773,6 +786,7 @@ gqac_snapshot_file._fields_ = [
     ("ids", POINTER(c_int64)),
     ("states", c_int64),
     ("tables", c_uint64),
+    ("state_positions", POINTER(c_int64)),
 ]
 
 gqac_step_item._fields_ = [
@@ -932,6 +946,12 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "gqac_reply_take": (c_void_p, [c_void_p, POINTER(c_size_t)]),
     "gqac_reply_text": (c_void_p, [c_void_p, POINTER(c_size_t)]),
     "gqac_text_render": (c_int, [c_void_p, c_char_p, POINTER(c_void_p), POINTER(c_size_t), POINTER(gqac_diag)]),
+    "gqac_calls_create": (c_int, [c_void_p, c_char_p, POINTER(c_void_p), POINTER(gqac_diag)]),
+    "gqac_calls_free": (None, [c_void_p]),
+    "gqac_reply_show_calls": (None, [c_void_p, c_void_p]),
+    "gqac_calls_push": (c_int, [c_void_p, c_char_p, c_size_t, POINTER(gqac_diag)]),
+    "gqac_calls_finish": (c_int, [c_void_p, POINTER(gqac_diag)]),
+    "gqac_calls_next": (c_bool, [c_void_p, POINTER(gqac_call_part)]),
     "gqac_constraint_from_grammar": (c_int, [c_void_p, c_char_p, c_size_t, POINTER(c_void_p), POINTER(gqac_diag)]),
     "gqac_constraint_from_schema": (c_int, [c_void_p, c_char_p, c_size_t, POINTER(c_void_p), POINTER(gqac_diag)]),
     "gqac_constraint_free": (None, [c_void_p]),

@@ -105,8 +105,9 @@ struct gqac_text {
     json_t *special; /* {"bos_token": "<s>", ...}, variables of the template */
     int n_files;
     gqac_attachment *files;
-    gqac_arena *memory; /* of settings, files and names */
-    text_words *words;  /* NULL: there is no tokenizer */
+    gqac_arena *memory;              /* of settings, files and names */
+    text_words *words;               /* NULL: there is no tokenizer */
+    const struct call_syntax *calls; /* of the template; NULL: unknown */
 };
 /* Why a text cannot be tokenized: USAGE or UNSUPPORTED. */
 gqac_status text_check_tokenizer(const gqac_text *text, gqac_diag *diag);

@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/check.h"
+#include "llm/calls.h"
 
 /* ---- stop texts ---------------------------------------------------------- */
 
@@ -39,6 +40,7 @@ static gqac_status open_stop(reply_stop *s, const char *text, int index, gqac_di
 
 gqac_status reply_open(reply *r, const gqac_text *text, int n_stop, const char *const *stop,
                        gqac_diag *diag) {
+    r->source = text;
     if (n_stop) {
         r->stops = gqac_calloc((size_t)n_stop, sizeof *r->stops);
         if (!r->stops)
@@ -102,6 +104,19 @@ static gqac_status add(reply *r, const char *piece, size_t length, gqac_diag *di
     return GQAC_OK;
 }
 
+/* Adds the name of a special token that marks calls. */
+static gqac_status add_marker(reply *r, int64_t id, gqac_diag *diag) {
+    char *name = NULL;
+    size_t length = 0;
+    bool special = false;
+    GQAC_TRY(gqac_text_token_bytes(r->source, id, &name, &length, &special, diag));
+    gqac_status status = GQAC_OK;
+    if (special && call_syntax_marks(r->shown, name, length))
+        status = add(r, name, length, diag);
+    gqac_release(name);
+    return status;
+}
+
 gqac_status reply_push(reply *r, int64_t id, gqac_diag *diag) {
     const char *piece = NULL;
     size_t length = 0;
@@ -111,6 +126,8 @@ gqac_status reply_push(reply *r, int64_t id, gqac_diag *diag) {
     if (status == GQAC_OUT_OF_RANGE) /* models have more logits than their tokenizers have ids */
         return GQAC_OK;
     GQAC_TRY(status);
+    if (r->shown && !length)
+        return add_marker(r, id, diag);
     return add(r, piece, length, diag);
 }
 
@@ -146,6 +163,10 @@ gqac_status gqac_reply_create(const gqac_text *text, int n_stop, const char *con
     if (!r)
         return gqac_diag_oom(diag, "the text of an answer");
     GQAC_RETURN_MADE(reply_open(&r->inner, text, n_stop, stop, diag), r, out, gqac_reply_free);
+}
+
+void gqac_reply_show_calls(gqac_reply *r, const gqac_calls *calls) {
+    r->inner.shown = calls_syntax(calls);
 }
 
 void gqac_reply_free(gqac_reply *r) {

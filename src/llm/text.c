@@ -7,6 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/sized.h"
+#include "llm/calls.h"
 #include "llm/vocabulary.h"
 
 enum { TOKENIZER_BYTES = 1 << 28, TEMPLATE_BYTES = 4 << 20, CONFIG_BYTES = 16 << 20, FILES = 8 };
@@ -177,6 +178,7 @@ static gqac_status make_template(opener *o, const char *name, const char *source
         return keep_refusal(o, status, &found, &settings->template_refusal);
     }
     settings->has_template = true;
+    o->text->calls = call_syntax_of(source, length);
     return GQAC_OK;
 }
 

@@ -68,6 +68,7 @@ gqac_status saved_check_header(const void *data, size_t n, uint64_t bytes, saved
         h->given < 0 || h->given > h->tokens || h->states < 0 || h->states > most || h->slots < 0 ||
         (uint64_t)(h->tokens + h->missing - h->given) >
             h->sections[SAVED_IDS].bytes / sizeof(int64_t) ||
+        (uint64_t)h->states > h->sections[SAVED_POSITIONS].bytes / sizeof(int64_t) ||
         h->kind[sizeof h->kind - 1] || h->profile[sizeof h->profile - 1])
         return saved_refuse(diag, "its lengths contradict each other");
     return GQAC_OK;

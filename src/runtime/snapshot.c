@@ -237,6 +237,7 @@ static void describe(description *d) {
                                    .tables = h->guards};
     if (d->file.n_ids)
         d->file.ids = (const int64_t *)(d->data + h->sections[SAVED_IDS].offset);
+    d->file.state_positions = (const int64_t *)(d->data + h->sections[SAVED_POSITIONS].offset);
 }
 
 static gqac_status read_description(const char *path, bool whole, reader *r, description *d,

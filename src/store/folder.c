@@ -282,6 +282,17 @@ static int64_t common(const gqac_snapshot_file *f, const int64_t *ids, int64_t n
     return gqac_common_ids(f->ids, ids, n < f->n_ids ? n : f->n_ids);
 }
 
+/* The same, up to where the sequence of the file can be continued: every length, or those whose
+ * states it has. */
+static int64_t reusable(const gqac_snapshot_file *f, const int64_t *ids, int64_t n) {
+    const int64_t most = common(f, ids, n);
+    int64_t length = f->states ? 0 : most;
+    for (int64_t i = 0; i < f->states; i++)
+        if (f->state_positions[i] <= most && f->state_positions[i] > length)
+            length = f->state_positions[i];
+    return length;
+}
+
 static bool is_of(const entry *e, const char *tenant, const char *kind) {
     char name[NAME];
     if (e->damaged || strcmp(e->file->kind, kind) != 0)
@@ -290,13 +301,13 @@ static bool is_of(const entry *e, const char *tenant, const char *kind) {
     return !strcmp(name, e->name);
 }
 
-/* The name of the file with the longest prefix of ids[0..n), if that is more than `least` tokens.
- */
+/* The name of the file that can continue the longest prefix of ids[0..n), if that is more than
+ * `least` tokens. */
 static bool find_longest(const store_folder *f, const char *tenant, const char *kind,
                          const int64_t *ids, int64_t n, int64_t least, char name[NAME]) {
     const entry *best = NULL;
     for (size_t i = 0; i < f->n; i++) {
-        const int64_t length = common(f->entries[i].file, ids, n);
+        const int64_t length = reusable(f->entries[i].file, ids, n);
         if (length > least && is_of(&f->entries[i], tenant, kind)) {
             least = length;
             best = &f->entries[i];

@@ -266,8 +266,8 @@ gqac_status gqac_store_add(gqac_store *store, const char *tenant, const gqac_seq
 
 /* ---- sequences ----------------------------------------------------------- */
 
-/* Adds the file that has more of the ids than the memory, if there is one. The lock is not held
- * while the file is read. */
+/* Adds the file that can continue more of the ids than the memory, if there is one. The lock is not
+ * held while the file is read. */
 static gqac_status load_file(store_space *space, const int64_t *ids, int64_t n, int64_t known,
                              gqac_diag *diag) {
     gqac_store *s = space->store;
@@ -303,7 +303,8 @@ static gqac_status look_up(gqac_store *s, const char *tenant, const gqac_sequenc
     w->root = root_of(w->space, q->final_length ? q->final_length : w->n);
     const int64_t capacity = kv_sequence_capacity(q->kv);
     w->limit = capacity && capacity < w->n - 1 ? capacity : w->n - 1;
-    *known = store_find(w->root, w->ids, w->limit, w->limit, false).known;
+    const store_match found = store_find(w->root, w->ids, w->limit, w->limit, false);
+    *known = kv_pool_state_bytes(s->program->pool) ? found.length : found.known;
     return GQAC_OK;
 }
 

@@ -86,6 +86,11 @@ static void restart_with(const char *model, bool states) {
     CU_ASSERT_EQUAL(each_file(NULL), states ? 2 : 1); /* the longer one replaces the other */
     CU_ASSERT_EQUAL(visit(model, "b", ids, 120, 0, &cold, &x), 0);
     CU_ASSERT(warm == cold && x.loaded_files == 0);
+    rig_ids(other, N, 3); /* the file with most of the ids need not be the one that has a state */
+    memcpy(other, ids, 110 * sizeof *ids);
+    CU_ASSERT_EQUAL(visit(model, "a", other, 130, 0, &warm, &x), states ? 100 : 110);
+    CU_ASSERT_EQUAL(visit(model, "b", other, 130, 0, &cold, &x), states ? 64 : 110);
+    CU_ASSERT_EQUAL(warm, cold);
     rig_ids(other, N, 2);
     memcpy(other, ids, 70 * sizeof *ids);
     CU_ASSERT_EQUAL(visit(model, "a", other, 120, 0, &warm, &x), states ? 64 : 70);

@@ -85,6 +85,12 @@ json_t *ask_messages(const json_t *messages, const char *name, problem *p) {
     return copy;
 }
 
+const json_t *ask_tools(const json_t *root) {
+    const char *choice = json_string_value(fields_get(root, "tool_choice"));
+    const json_t *tools = fields_get(root, "tools");
+    return json_array_size(tools) && !(choice && !strcmp(choice, "none")) ? tools : NULL;
+}
+
 /* Puts what the template may use beside the messages. Fields of chat_template_kwargs come last, so
  * that they decide. */
 static bool take_variables(const json_t *root, json_t *variables, problem *p) {
@@ -100,7 +106,7 @@ static bool take_variables(const json_t *root, json_t *variables, problem *p) {
         return problem_set(p, 400, "unsupported_parameter", "tool_choice",
                            "'tool_choice' must be 'none' or 'auto': this server cannot force a "
                            "call");
-    if (tools && json_array_size(tools) && !(word && !strcmp(word, "none")))
+    if (ask_tools(root))
         json_object_set(variables, "tools", tools);
     if (effort)
         json_object_set_new(variables, "reasoning_effort", json_string(effort));

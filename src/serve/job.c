@@ -23,6 +23,7 @@ static void free_job(job *j) {
         *at = j->next;
     for (int i = 0; i < j->n_legs; i++) {
         gqac_reply_free(j->legs[i].reply);
+        gqac_calls_free(j->legs[i].calls);
         free_tokens(&j->legs[i].tokens);
         free(j->legs[i].text.data);
         free(j->legs[i].row);
@@ -38,6 +39,7 @@ static void free_job(job *j) {
     free((void *)j->stop);
     free(j->bias);
     constraints_drop(j->constraint);
+    free(j->tools);
     free(j->tenant);
     json_decref(j->root);
     free(j);
@@ -56,6 +58,11 @@ static bool make_leg(leg *l, job *j, leg_kind kind, int index, prompt *of, probl
         if (gqac_reply_create(j->server->model.text, j->n_stop, j->stop, &l->reply, &diag) !=
             GQAC_OK)
             return problem_from(p, "stop", &diag);
+    if (j->tools && l->reply) {
+        if (gqac_calls_create(j->server->model.text, j->tools, &l->calls, &diag) != GQAC_OK)
+            return problem_from(p, "tools", &diag);
+        gqac_reply_show_calls(l->reply, l->calls);
+    }
     l->row = malloc((size_t)j->server->vocabulary * sizeof *l->row);
     return l->row || no_memory(p);
 }

@@ -58,8 +58,10 @@ struct leg {
     int index; /* of the choice */
     prompt *prompt;
     gqac_reply *reply;
-    float *row;     /* [vocabulary] of the id that is chosen next */
-    uint64_t check; /* of all rows of logits so far */
+    gqac_calls *calls; /* of the thread of connections; NULL: calls are text */
+    int n_calls;       /* of its answer so far */
+    float *row;        /* [vocabulary] of the id that is chosen next */
+    uint64_t check;    /* of all rows of logits so far */
     /* under the lock */
     int64_t number; /* of the scheduler; 0: not submitted */
     tokens tokens;
@@ -87,6 +89,7 @@ struct job {
     gqac_sampling sampling;
     gqac_logit_bias *bias;
     constraint *constraint; /* NULL: all texts are allowed */
+    char *tools;            /* JSON of the tools that may be called; NULL: none */
     int n_stop;
     const char **stop; /* in `root` */
     char *tenant;
@@ -201,6 +204,8 @@ int64_t ask_chat_length(const job *j);
  * the caller frees with gqac_release. */
 bool ask_render(serve *s, const json_t *root, json_t *messages, char **text, size_t *length,
                 problem *p);
+/* The tools that may be called; NULL: none. */
+const json_t *ask_tools(const json_t *root);
 /* Fills ids and max_new of a prompt from its text. */
 bool ask_tokenize(serve *s, const char *text, size_t length, bool special, prompt *out, problem *p);
 /* A copy of messages as templates know them: contents are texts, arguments of calls are objects. */

@@ -11,12 +11,13 @@ json_t *shape_choices(job *j) {
     json_t *choices = json_array();
     for (int i = 0; i < j->n_answers; i++) {
         fresh f = shape_take(&j->legs[i]);
-        if (f.failed) {
+        const bool added = !f.failed && json_array_append_new(
+                                            choices, j->shape->choice(&j->legs[i], &f, true)) == 0;
+        shape_free(&f);
+        if (!added) {
             json_decref(choices);
             return NULL;
         }
-        json_array_append_new(choices, j->shape->choice(&j->legs[i], &f, true));
-        shape_free(&f);
     }
     json_t *reply = reply_json(j, j->shape->object, choices);
     json_object_set_new(reply, "usage", shape_usage(j));

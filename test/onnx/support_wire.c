@@ -112,6 +112,11 @@ gqac_str wire_node(const char *op, const char *inputs, const char *outputs) {
     return node;
 }
 
+gqac_str wire_with_attr(gqac_str node, gqac_str attr) {
+    wire_message(&node, 5, attr);
+    return node;
+}
+
 gqac_str wire_attr(const char *name, int type) {
     gqac_str attr = {0};
     wire_text(&attr, 1, name);

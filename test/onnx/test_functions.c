@@ -54,11 +54,6 @@ static gqac_str model_of(gqac_str node, size_t n, gqac_str *functions) {
 #define COUNT(...)       (sizeof((gqac_str[]){__VA_ARGS__}) / sizeof(gqac_str))
 #define MODEL(node, ...) model_of((node), COUNT(__VA_ARGS__), (gqac_str[]){__VA_ARGS__})
 
-static gqac_str with_attr(gqac_str node, gqac_str attr) {
-    wire_message(&node, 5, attr);
-    return node;
-}
-
 static bool prints(gqac_str model, const char *want) {
     gqac_str text = {0};
     wire_import *import = wire_import_model(model, NULL);
@@ -143,40 +138,41 @@ static void test_holes(void) {
  */
 
 static void test_attributes(void) {
-    gqac_str softmax = with_attr(NODE("Softmax", "a", "r"), wire_attr_ref("axis", 2, "dim"));
-    gqac_str call = with_attr(NODE("local.F", "x", "y"), wire_attr_int("dim", 1));
+    gqac_str softmax = wire_with_attr(NODE("Softmax", "a", "r"), wire_attr_ref("axis", 2, "dim"));
+    gqac_str call = wire_with_attr(NODE("local.F", "x", "y"), wire_attr_int("dim", 1));
     CU_ASSERT(prints(MODEL(call, function("F", "a", "r", softmax)), "{axis=1}"));
     /* the caller leaves it out: the function's default, else the op's */
-    softmax = with_attr(NODE("Softmax", "a", "r"), wire_attr_ref("axis", 2, "dim"));
+    softmax = wire_with_attr(NODE("Softmax", "a", "r"), wire_attr_ref("axis", 2, "dim"));
     gqac_str f = function("F", "a", "r", softmax);
     wire_message(&f, 11, wire_attr_int("dim", 0));
     CU_ASSERT(prints(MODEL(NODE("local.F", "x", "y"), f), "{axis=0}"));
-    softmax = with_attr(NODE("Softmax", "a", "r"), wire_attr_ref("axis", 2, "dim"));
+    softmax = wire_with_attr(NODE("Softmax", "a", "r"), wire_attr_ref("axis", 2, "dim"));
     CU_ASSERT(prints(MODEL(NODE("local.F", "x", "y"), function("F", "a", "r", softmax)),
                      "%y = Softmax %x"));
     /* through two calls */
-    softmax = with_attr(NODE("Softmax", "a", "r"), wire_attr_ref("axis", 2, "dim"));
-    gqac_str inner = with_attr(NODE("local.F", "a", "r"), wire_attr_ref("dim", 2, "outer"));
-    call = with_attr(NODE("local.G", "x", "y"), wire_attr_int("outer", 1));
+    softmax = wire_with_attr(NODE("Softmax", "a", "r"), wire_attr_ref("axis", 2, "dim"));
+    gqac_str inner = wire_with_attr(NODE("local.F", "a", "r"), wire_attr_ref("dim", 2, "outer"));
+    call = wire_with_attr(NODE("local.G", "x", "y"), wire_attr_int("outer", 1));
     CU_ASSERT(prints(MODEL(call, function("F", "a", "r", softmax), function("G", "a", "r", inner)),
                      "{axis=1}"));
     /* a type that does not fit, an attribute twice */
-    softmax = with_attr(NODE("Softmax", "a", "r"), wire_attr_ref("axis", 2, "dim"));
+    softmax = wire_with_attr(NODE("Softmax", "a", "r"), wire_attr_ref("axis", 2, "dim"));
     gqac_str wrong = wire_attr("dim", 1);
     wire_float(&wrong, 2, 1.0f);
-    call = with_attr(NODE("local.F", "x", "y"), wrong);
+    call = wire_with_attr(NODE("local.F", "x", "y"), wrong);
     REFUSED(MODEL(call, function("F", "a", "r", softmax)), "another type");
-    call = with_attr(NODE("local.F", "x", "y"), wire_attr_int("dim", 1));
-    call = with_attr(call, wire_attr_int("dim", 1));
+    call = wire_with_attr(NODE("local.F", "x", "y"), wire_attr_int("dim", 1));
+    call = wire_with_attr(call, wire_attr_int("dim", 1));
     REFUSED(MODEL(call, function("F", "a", "r", NODE("Relu", "a", "r"))), "given twice");
     /* a Constant whose value is the caller's */
-    gqac_str constant = with_attr(NODE("Constant", "", "c"), wire_attr_ref("value_float", 1, "k"));
+    gqac_str constant =
+        wire_with_attr(NODE("Constant", "", "c"), wire_attr_ref("value_float", 1, "k"));
     f = function("F", "a", "c", constant);
     gqac_str seven = wire_attr("k", 1);
     wire_float(&seven, 2, 7.0f);
-    call = with_attr(NODE("local.F", "x", "y"), seven);
+    call = wire_with_attr(NODE("local.F", "x", "y"), seven);
     CU_ASSERT(prints(MODEL(call, f), "f32[] = 7"));
-    constant = with_attr(NODE("Constant", "", "c"), wire_attr_ref("value_int", 2, "k"));
+    constant = wire_with_attr(NODE("Constant", "", "c"), wire_attr_ref("value_int", 2, "k"));
     REFUSED(MODEL(NODE("local.F", "x", "y"), function("F", "a", "c", constant)), "attribute 'k'");
 }
 

@@ -29,11 +29,6 @@ static gqac_str graph_of(size_t n, gqac_str *nodes, const char *output) {
 #define MODEL(output, ...) wire_model(GRAPH(output, __VA_ARGS__))
 #define NODE               wire_node
 
-static gqac_str with_attr(gqac_str node, gqac_str attr) {
-    wire_message(&node, 5, attr);
-    return node;
-}
-
 static gqac_str printed(gqac_str model) {
     gqac_str text = {0};
     wire_import *import = wire_import_model(model, NULL);
@@ -219,44 +214,46 @@ static void test_arity(void) {
     REFUSED(MODEL("x", NODE("", "x", "")), "no op");
     gqac_str six = wire_attr("value_float", 1);
     wire_float(&six, 2, 6.0f);
-    six = with_attr(NODE("Constant", "", "c"), six);
+    six = wire_with_attr(NODE("Constant", "", "c"), six);
     CU_ASSERT(prints(MODEL("y", six, NODE("Clip", "x _ c", "y")), "Clip %x, _, %c"));
 }
 
 static void test_attributes(void) {
     gqac_str a;
-    CU_ASSERT(prints(MODEL("y", with_attr(NODE("Softmax", "x", "y"), wire_attr_int("axis", 1))),
-                     "{axis=1}"));
+    CU_ASSERT(
+        prints(MODEL("y", wire_with_attr(NODE("Softmax", "x", "y"), wire_attr_int("axis", 1))),
+               "{axis=1}"));
     CU_ASSERT(prints(MODEL("y", NODE("Softmax", "x", "y")), "Softmax %x"));
-    gqac_str twice = with_attr(NODE("Softmax", "x", "y"), wire_attr_int("axis", 1));
-    REFUSED(MODEL("y", with_attr(twice, wire_attr_int("axis", 1))), "given twice");
+    gqac_str twice = wire_with_attr(NODE("Softmax", "x", "y"), wire_attr_int("axis", 1));
+    REFUSED(MODEL("y", wire_with_attr(twice, wire_attr_int("axis", 1))), "given twice");
     a = wire_attr("axis", 1); /* a FLOAT */
     wire_float(&a, 2, 1.0f);
-    REFUSED(MODEL("y", with_attr(NODE("Softmax", "x", "y"), a)), "wrong type");
+    REFUSED(MODEL("y", wire_with_attr(NODE("Softmax", "x", "y"), a)), "wrong type");
     a = wire_attr("axis", 2); /* says INT, has a float */
     wire_float(&a, 2, 1.0f);
-    REFUSED(MODEL("y", with_attr(NODE("Softmax", "x", "y"), a)), "value of another type");
+    REFUSED(MODEL("y", wire_with_attr(NODE("Softmax", "x", "y"), a)), "value of another type");
     a = wire_attr_int("axis", 1);
     wire_float(&a, 2, 1.0f);
-    REFUSED(MODEL("y", with_attr(NODE("Softmax", "x", "y"), a)), "value of another type");
+    REFUSED(MODEL("y", wire_with_attr(NODE("Softmax", "x", "y"), a)), "value of another type");
     a = (gqac_str){0};
     wire_text(&a, 1, "axis");
     wire_int(&a, 3, 1);
-    REFUSED(MODEL("y", with_attr(NODE("Softmax", "x", "y"), a)), "no type");
-    TAKEN(MODEL("y", with_attr(NODE("Softmax", "x", "y"), wire_attr("axis", 2)))); /* 0 */
-    REFUSED(MODEL("y", with_attr(NODE("Softmax", "x", "y"), wire_attr_ref("axis", 2, "axis"))),
+    REFUSED(MODEL("y", wire_with_attr(NODE("Softmax", "x", "y"), a)), "no type");
+    TAKEN(MODEL("y", wire_with_attr(NODE("Softmax", "x", "y"), wire_attr("axis", 2)))); /* 0 */
+    REFUSED(MODEL("y", wire_with_attr(NODE("Softmax", "x", "y"), wire_attr_ref("axis", 2, "axis"))),
             "not in a function");
     REFUSED(MODEL("y", NODE("Cast", "x", "y")), "'to' is missing");
-    LACKING(MODEL("y", with_attr(NODE("Cast", "x", "y"), wire_attr_int("to", 17))), "element type");
-    LACKING(MODEL("y", with_attr(NODE("Relu", "x", "y"), wire_attr_int("odd", 1))),
+    LACKING(MODEL("y", wire_with_attr(NODE("Cast", "x", "y"), wire_attr_int("to", 17))),
+            "element type");
+    LACKING(MODEL("y", wire_with_attr(NODE("Relu", "x", "y"), wire_attr_int("odd", 1))),
             "attribute odd is not supported");
     a = wire_attr("odd", 13);
     wire_message(&a, 14, (gqac_str){0});
-    LACKING(MODEL("y", with_attr(NODE("Relu", "x", "y"), a)), "TYPE_PROTO");
+    LACKING(MODEL("y", wire_with_attr(NODE("Relu", "x", "y"), a)), "TYPE_PROTO");
 }
 
 static gqac_str constant(gqac_str attr) {
-    return MODEL("y", with_attr(NODE("Constant", "", "c"), attr), NODE("Identity", "c", "y"));
+    return MODEL("y", wire_with_attr(NODE("Constant", "", "c"), attr), NODE("Identity", "c", "y"));
 }
 
 static void test_constants(void) {
@@ -286,13 +283,14 @@ static void test_constants(void) {
     REFUSED(constant(wire_attr_int("other", 4)), "no attribute 'other'");
     REFUSED(constant(wire_attr_int("value_float", 4)), "wrong type");
     REFUSED(MODEL("x", NODE("Constant", "", "c")), "one attribute");
-    REFUSED(MODEL("x", with_attr(NODE("Constant", "x", "c"), wire_attr_int("value_int", 1))),
+    REFUSED(MODEL("x", wire_with_attr(NODE("Constant", "x", "c"), wire_attr_int("value_int", 1))),
             "no input");
     a = wire_attr("value_string", 3); /* text that nobody reads */
-    TAKEN(MODEL("x", with_attr(NODE("Constant", "", "c"), a)));
+    TAKEN(MODEL("x", wire_with_attr(NODE("Constant", "", "c"), a)));
     a = wire_attr("value", 4);
     wire_message(&a, 5, wire_tensor("", 1, "2", "abcd", 4));
-    REFUSED(MODEL("x", with_attr(NODE("Constant", "", "c"), a)), "bytes"); /* but it is checked */
+    REFUSED(MODEL("x", wire_with_attr(NODE("Constant", "", "c"), a)),
+            "bytes"); /* but it is checked */
 }
 
 /* All that is lacking is named at once, sorted, with counts; nested graphs too. */
@@ -300,10 +298,10 @@ static void test_unsupported(void) {
     gqac_str inner = {0};
     wire_message(&inner, 1, NODE("Zap", "a", "b"));
     wire_message(&inner, 12, wire_value("b", 1, NULL));
-    gqac_str model =
-        MODEL("y", NODE("com.microsoft.Zip", "x", "a"), NODE("com.microsoft.Zip", "a", "b1"),
-              with_attr(NODE("Zup", "b1", "c"), wire_attr_graph("body", inner)),
-              with_attr(NODE("Relu", "c", "d"), wire_attr_int("odd", 1)), NODE("Add", "d d", "y"));
+    gqac_str model = MODEL(
+        "y", NODE("com.microsoft.Zip", "x", "a"), NODE("com.microsoft.Zip", "a", "b1"),
+        wire_with_attr(NODE("Zup", "b1", "c"), wire_attr_graph("body", inner)),
+        wire_with_attr(NODE("Relu", "c", "d"), wire_attr_int("odd", 1)), NODE("Add", "d d", "y"));
     wire_import *import = wire_import_model(model, NULL);
     CU_ASSERT_EQUAL(import->status, GQAC_UNSUPPORTED);
     CU_ASSERT_EQUAL_FATAL(import->report.n_unsupported, 4);
@@ -339,7 +337,7 @@ static gqac_str choice(gqac_str then, const char *t, gqac_str otherwise, const c
     gqac_str node = NODE("If", "c", "y");
     wire_message(&node, 5, wire_attr_graph("then_branch", branch_of(then, t)));
     wire_message(&node, 5, wire_attr_graph("else_branch", branch_of(otherwise, e)));
-    return MODEL("y", with_attr(NODE("Constant", "", "c"), c), node);
+    return MODEL("y", wire_with_attr(NODE("Constant", "", "c"), c), node);
 }
 
 static gqac_str deep(int depth) {

@@ -28,6 +28,7 @@ gqac_str wire_tensor(const char *name, int dtype, const char *dims, const void *
 gqac_str wire_value(const char *name, int dtype, const char *dims);
 /* Lists of names are separated by blanks; "_" is an empty name. */
 gqac_str wire_node(const char *op, const char *inputs, const char *outputs);
+gqac_str wire_with_attr(gqac_str node, gqac_str attr);
 gqac_str wire_attr(const char *name, int type); /* without a value */
 gqac_str wire_attr_int(const char *name, int64_t value);
 gqac_str wire_attr_ref(const char *name, int type, const char *caller);

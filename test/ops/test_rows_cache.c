@@ -1,6 +1,7 @@
 /* The rows of docs/capability-rows.md on cache ops, one-query attention and rotary embedding with
  * an offset (M Meganeura, I inferno, N ncnn, R MiRust), each a test of that name. */
 #include "support.h"
+#include "support_arenas.h"
 #include "support_graph.h"
 
 #include <math.h>
@@ -12,19 +13,6 @@
 enum { ROWS = 9, HALF = 4, TABLE = 20 };
 
 /* ---- running one op ------------------------------------------------------ */
-
-static gqac_arena *opened[512];
-static int n_opened;
-
-static gqac_arena *keep(gqac_arena *arena) {
-    CU_ASSERT_FATAL(arena && n_opened < 512);
-    return opened[n_opened++] = arena;
-}
-
-static void close_all(void) {
-    while (n_opened > 0)
-        gqac_arena_free(opened[--n_opened]);
-}
 
 static gqac_tensor whole(gqac_dtype dtype, int rank, int64_t value) {
     return test_ints(opened[0], dtype, rank, (int64_t[]){1}, &value);

@@ -1,6 +1,7 @@
 /* The prefix-caching rows X1 to X14 of docs/capability-rows.md, each a test of that name: one
  * GroupQueryAttention, a static cache, and the three ways to call it. seqlens_k holds the cached
  * length but where a test says otherwise. */
+#include "support_arenas.h"
 #include "support_graph.h"
 #include "unit.h"
 
@@ -31,20 +32,6 @@ typedef struct call {
     int from[MOST], seqlens[MOST];
     gqac_tensor past[2]; /* [B,Hkv,CAPACITY,D] */
 } call;
-
-/* Arenas of the test that runs. */
-static gqac_arena *opened[512];
-static int n_opened;
-
-static gqac_arena *keep(gqac_arena *arena) {
-    CU_ASSERT_FATAL(arena && n_opened < 512);
-    return opened[n_opened++] = arena;
-}
-
-static void close_all(void) {
-    while (n_opened > 0)
-        gqac_arena_free(opened[--n_opened]);
-}
 
 static int heads_of(const world *w, int part) {
     return part ? w->kv_heads : w->q_heads;

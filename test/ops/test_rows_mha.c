@@ -1,5 +1,6 @@
 /* The ncnn rows of docs/capability-rows.md that one node can show, on both attention layers: with
  * projections around it (MultiHeadAttention) and without (Attention of the standard). */
+#include "support_arenas.h"
 #include "support_graph.h"
 #include "unit.h"
 
@@ -10,19 +11,6 @@
 #include "ops/shared.h"
 
 enum { B = 2, N = 3, D = 4, WIDTH = N * D, P = 5, S = 4 };
-
-static gqac_arena *opened[64];
-static int n_opened;
-
-static gqac_arena *keep(gqac_arena *arena) {
-    CU_ASSERT_FATAL(arena && n_opened < 64);
-    return opened[n_opened++] = arena;
-}
-
-static void close_all(void) {
-    while (n_opened > 0)
-        gqac_arena_free(opened[--n_opened]);
-}
 
 /* q, k, v of S new tokens [B,S,N*D], and a past of P rows [B,N,P,D] twice. */
 typedef struct scene {

@@ -3,6 +3,7 @@
 #ifndef GQAC_TEST_RUNTIME_RIG_H
 #define GQAC_TEST_RUNTIME_RIG_H
 
+#include "base/file.h"
 #include "base/table.h"
 #include "unit.h"
 
@@ -34,6 +35,14 @@ static inline gqac_sequence *rig_sequence(const gqac_program *program, int64_t f
     const gqac_sequence_options options = {.size = sizeof options, .final_length = final_length};
     CU_ASSERT_EQUAL_FATAL(gqac_sequence_create(program, &options, &sequence, &diag), GQAC_OK);
     return sequence;
+}
+
+/* Writes the digest of data, as files have it. */
+static inline void rig_digest(unsigned char to[32], const void *data, size_t bytes) {
+    gqac_sha256 state;
+    gqac_sha256_init(&state);
+    gqac_sha256_update(&state, data, bytes);
+    gqac_sha256_final(&state, to);
 }
 
 /* In memory. */

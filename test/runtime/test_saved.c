@@ -163,24 +163,15 @@ static size_t at_section(blob b, int i) {
     return section(b, i, 0);
 }
 
-static void put_digest(unsigned char *to, const unsigned char *data, size_t bytes) {
-    char hex[65];
-    gqac_digest(data, bytes, hex);
-    for (int i = 0; i < 32; i++) {
-        const char two[3] = {hex[2 * i], hex[2 * i + 1], 0};
-        to[i] = (unsigned char)strtol(two, NULL, 16);
-    }
-}
-
 /* Makes the checksums right again. */
 static void sign(blob b) {
     for (int i = 0; i < N_SECTIONS; i++)
-        put_digest(b.data + SECTIONS + i * SECTION + 16, b.data + at_section(b, i),
+        rig_digest(b.data + SECTIONS + i * SECTION + 16, b.data + at_section(b, i),
                    section(b, i, 1));
     memset(b.data + DIGEST, 0, 32);
     unsigned char header[HEADER];
     memcpy(header, b.data, HEADER);
-    put_digest(b.data + DIGEST, header, HEADER);
+    rig_digest(b.data + DIGEST, header, HEADER);
 }
 
 /* The choice of a rope table is saved with the rows that it rotated. */

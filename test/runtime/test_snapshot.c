@@ -286,20 +286,11 @@ static void expect_refused(const gqac_program *p, gqac_status status) {
     CU_ASSERT_EQUAL(kv_pool_blocks_in_use(p->pool), blocks);
 }
 
-static void put_digest(unsigned char *to, const unsigned char *data, size_t bytes) {
-    char hex[65];
-    gqac_digest(data, bytes, hex);
-    for (int i = 0; i < 32; i++) {
-        const char two[3] = {hex[2 * i], hex[2 * i + 1], 0};
-        to[i] = (unsigned char)strtol(two, NULL, 16);
-    }
-}
-
 static void sign_header(file f) {
     unsigned char header[HEADER];
     memset(f.data + DIGEST, 0, 32);
     memcpy(header, f.data, HEADER);
-    put_digest(f.data + DIGEST, header, HEADER);
+    rig_digest(f.data + DIGEST, header, HEADER);
 }
 
 static void swap_bytes(unsigned char *a, unsigned char *b, size_t n) {

@@ -9,14 +9,14 @@ See test/corpus/bad_text.py for what a row is.
 
 import sys
 import unittest
-from collections import Counter
 from functools import cache
 from tempfile import TemporaryDirectory
 from pathlib import Path
 
 import numpy as np
 
-import harness
+import badrows
+from badrows import SECONDS
 from harness import Case, GIB, ROOT, gqac
 
 sys.path.insert(0, str(ROOT / "test" / "corpus"))
@@ -26,7 +26,6 @@ except ImportError as missing:
     bad_text = None
     print(missing)
 
-SECONDS = 10
 LEAST_ROWS = 100
 
 
@@ -85,11 +84,7 @@ class BadText(Case):
 
     def bad(self, row):
         """The hostile text: the exit code, the word, the limits."""
-        result = run(row, self.dir / "bad", row.bad)
-        self.check(result, row.code, *([row.word] if result.code else []))
-        self.assertLess(result.seconds, SECONDS * (10 if harness.SANITIZED else 1), str(result))
-        if not harness.SANITIZED:
-            self.assertLess(result.peak, GIB, str(result))
+        badrows.check_bad(self, row, run(row, self.dir / "bad", row.bad))
 
     def twin(self, row):
         """The legal twin."""
@@ -97,11 +92,7 @@ class BadText(Case):
 
     def test_enough(self):
         """The corpus has its size, and no two rows share a name."""
-        counts = Counter(row.kind for row in bad_text.ROWS)
-        print(f"{len(bad_text.ROWS)} hostile texts: {dict(counts)}")
-        self.assertGreaterEqual(len(bad_text.ROWS), LEAST_ROWS)
-        names = Counter((row.kind, row.name) for row in bad_text.ROWS)
-        self.assertEqual([n for n, k in names.items() if k > 1], [])
+        badrows.check_names(self, bad_text.ROWS, LEAST_ROWS)
 
     def test_round_trip(self):
         """The bases are what they claim: text that prints again to the same bytes."""
@@ -112,46 +103,11 @@ class BadText(Case):
             self.assertEqual(out.read_text(), base(name))
 
 
-def add_rows():
-    """Two methods for each row; one for all rows that share a twin."""
-    seen = set()
-    for i, row in enumerate(bad_text.ROWS):
-        def bad(self, row=row):
-            self.bad(row)
-
-        def twin(self, row=row):
-            self.twin(row)
-        setattr(BadText, f"test {i:03} {row.kind}: {row.name}", bad)
-        key = (row.base, str(row.twin), twin_of(row).verb)
-        if key not in seen:
-            setattr(BadText, f"test {i:03} {row.kind}: twin of {row.name}", twin)
-        seen.add(key)
-
-
-def show():
-    """Print every row's outcome."""
-    class Show(Case):
-        """Only its scratch folder."""
-    case = Show()
-    case.setUp()
-    for i, row in enumerate(bad_text.ROWS):
-        bad = run(row, case.dir / f"{i}b", row.bad)
-        twin = run(twin_of(row), case.dir / f"{i}t", row.twin)
-        good = bad.code in (row.code if isinstance(row.code, tuple) else (row.code,)) \
-            and (not bad.code or row.word.lower() in bad.err.lower() + bad.out.lower())
-        first = " | ".join(bad.err.strip().splitlines()[:2]) or bad.out.strip().replace("\n", " ")
-        print(f"{'ok ' if good else 'BAD'} {'ok ' if twin.code == 0 else 'BAD'} {row.kind}: "
-              f"{row.name} -> {bad.code} {bad.seconds:.2f}s {bad.peak >> 20}M {first[-220:]}")
-        if twin.code:
-            print(f"        twin {twin.code}: {(twin.err or twin.out).strip()[:300]}")
-    case.doCleanups()
-
-
 if bad_text:
-    add_rows()
+    badrows.add_rows(BadText, bad_text.ROWS,
+                     lambda row: (row.base, str(row.twin), twin_of(row).verb))
 
 if __name__ == "__main__":
-    if "--show" in sys.argv:
-        show()
-    else:
-        sys.exit(harness.main())
+    badrows.main(lambda: badrows.show(
+        bad_text.ROWS, lambda row, folder: run(row, folder, row.bad),
+        lambda row, folder: run(twin_of(row), folder, row.twin)))

@@ -13,8 +13,6 @@ import json
 import os
 import shutil
 import struct
-import sys
-import unittest
 from dataclasses import dataclass
 
 import badrows

@@ -56,6 +56,7 @@ struct cli {
     struct cli_given {
         const char *name, *value;
     } * given;
+    bool confined;     /* --sandbox holds */
     char *read;        /* what cli_take_text read */
     gqac_text *config; /* the settings that cli_model found beside the graph */
     gqac_diag diag;

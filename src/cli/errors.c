@@ -69,6 +69,8 @@ int cli_finish(cli *c, gqac_status status) {
     if (status == GQAC_OK)
         return 0;
     const gqac_diag *d = &c->diag;
+    if (c->confined && status == GQAC_IO && !*d->hint)
+        cli_hint(c, "--sandbox may have refused it: --model-root DIR permits another folder");
     cli_clear_progress(c);
     if (status == GQAC_ABORTED)
         fprintf(stderr, "gqac: interrupted\n");

@@ -5,6 +5,7 @@
 
 #include "cli/baking.h"
 #include "cli/interrupt.h"
+#include "cli/sandboxing.h"
 
 static const cli_flag flags[] = {
     {"output", "FILE", "the file to write"},
@@ -17,6 +18,7 @@ static const cli_flag flags[] = {
     {"list-passes", NULL, "lists all passes with a summary of each"},
     {"time-passes", NULL, "prints the time of each pass on stderr"},
     BAKING_FLAGS,
+    SANDBOXING_FLAG,
     {"stateless", NULL, "keeps past and present as inputs and outputs, for `gqac run`"},
     {NULL, NULL, NULL},
 };
@@ -233,7 +235,9 @@ static gqac_status compile_with(cli *c, owned *own) {
 
 static gqac_status compile(cli *c) {
     owned own = {0};
-    const gqac_status status = compile_with(c, &own);
+    gqac_status status = sandboxing_enter_for(c, cli_value(c, "output"));
+    if (status == GQAC_OK)
+        status = compile_with(c, &own);
     gqac_text_free(own.text);
     baking_close(&own.baked);
     free((void *)own.names);

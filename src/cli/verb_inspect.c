@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "cli/inspect.h"
+#include "cli/sandboxing.h"
 
 static const cli_flag flags[] = {
     {"ops", NULL,
@@ -15,6 +16,7 @@ static const cli_flag flags[] = {
      "memory that a sequence of N tokens needs: weights, cache, activations, scratch"},
     {"plan", NULL,
      "kernels, memory traffic and barriers of one token after the N cached ones of --memory N (0)"},
+    SANDBOXING_FLAG,
     {NULL, NULL, NULL},
 };
 
@@ -229,6 +231,7 @@ static gqac_status inspect(cli *c, bool *supported) {
     gqac_info *info = NULL;
     inspect_costs costs = {0};
     *supported = true;
+    GQAC_TRY(sandboxing_enter(c, NULL));
     GQAC_TRY(cli_options(c, &options));
     GQAC_TRY(cli_model(c, NULL, path, sizeof path));
     if (cli_switch(c, "verify")) {

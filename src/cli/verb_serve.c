@@ -4,6 +4,7 @@
 
 #include "cli/caching.h"
 #include "cli/interrupt.h"
+#include "cli/sandboxing.h"
 
 #ifdef GQAC_SERVE
 #include "serve/serve.h"
@@ -31,6 +32,7 @@ static const cli_flag flags[] = {
     {"time-limit", "S",
      "maximum seconds from the arrival of a request to the end of its answer; 0: unlimited (0)"},
     {"drain", "S", "when stopped, waits so many seconds for answers to be completed (30)"},
+    SANDBOXING_FLAG,
     {NULL, NULL, NULL},
 };
 
@@ -57,6 +59,15 @@ static void print_log(void *arg, const char *line) {
     fprintf(stderr, "%s\n", line);
 }
 
+/* The socket listens, and there is one thread. */
+static gqac_status enter_sandbox(void *arg, gqac_diag *diag) {
+    const serving *g = arg;
+    (void)diag; /* that of the command line, which both calls fill */
+    if (g->store.folder)
+        GQAC_TRY(caching_make_folder(g->c, g->store.folder));
+    return sandboxing_enter(g->c, g->store.folder);
+}
+
 static gqac_status read_limits(serving *g) {
     cli *c = g->c;
     long long port, queue, connections, peer, body, drain, time;
@@ -77,6 +88,8 @@ static gqac_status read_limits(serving *g) {
                                  .request_seconds = (double)time,
                                  .drain_seconds = (double)drain,
                                  .interrupted = interrupt_seen,
+                                 .listening = enter_sandbox,
+                                 .listening_arg = g,
                                  .log = cli_quiet(c) ? NULL : print_log};
     return GQAC_OK;
 }
@@ -157,8 +170,6 @@ static gqac_status open_model(serving *g) {
 }
 
 static gqac_status open_store(serving *g) {
-    if (g->store.folder)
-        GQAC_TRY(caching_make_folder(g->c, g->store.folder));
     const int keys = serve_keys(g->server);
     g->store.tenant_budget = keys > 1 ? g->store.budget / keys : 0;
     if (g->store.budget)

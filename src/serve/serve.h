@@ -27,6 +27,10 @@ typedef struct serve_options {
     double drain_seconds;   /* the same when the server stops */
     /* Has SIGTERM or SIGINT come before the server catches them? NULL: no. */
     bool (*interrupted)(void);
+    /* Called by serve_open when the socket listens, before a thread is started; the server is not
+     * opened if it fails. NULL: nothing is called. */
+    gqac_status (*listening)(void *arg, gqac_diag *diag);
+    void *listening_arg;
     /* A line of JSON about each request, for a log; NULL: none. */
     void (*log)(void *arg, const char *line);
     void *log_arg;

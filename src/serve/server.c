@@ -191,6 +191,8 @@ static gqac_status fill(serve *s, gqac_diag *diag) {
         status = open_events(s, diag);
     if (status == GQAC_OK)
         status = listen_now(s, diag);
+    if (status == GQAC_OK && s->options.listening)
+        status = s->options.listening(s->options.listening_arg, diag);
     return status == GQAC_OK ? start_thread(s, diag) : status;
 }
 

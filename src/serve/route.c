@@ -299,6 +299,7 @@ static const struct route {
     bool open;  /* without a key, and before the model is ready */
     bool typed; /* has a JSON body, which `run` gets */
 } routes[] = {
+    {"GET", "/", page_send, NULL, true, false},
     {"GET", "/health", health, NULL, true, false},
     {"GET", "/metrics", write_metrics, NULL, false, false},
     {"GET", "/v1/models", models, NULL, false, false},

@@ -166,6 +166,11 @@ json_t *route_problem_json(const problem *p);
 /* Logs and counts a reply; `more` (may be NULL) is freed. */
 void route_log(serve *s, const http_exchange *x, int status, json_t *more);
 
+/* ---- page.c -------------------------------------------------------------- */
+
+/* Replies with the page. */
+void page_send(serve *s, http_exchange *x, const json_t *root, const char *tenant);
+
 /* ---- job.c: from a request to its legs ----------------------------------- */
 
 /* Answers a request of a shape; `tenant` is that of its key. */

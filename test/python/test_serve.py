@@ -381,7 +381,7 @@ class Lives(Case):
         self.good("cache", "verify", self.dir / "store")
 
     def test_keys(self):
-        """Each key has its tenant; without a key nothing but /health is answered."""
+        """Each key has its tenant; without a key nothing but /health and the page is answered."""
         file = self.dir / "keys"
         file.write_text("# two of one tenant\nred key-1\nred key-2\n\nkey-3\n")
         body = {"prompt": words(3, 80), "max_tokens": 1}

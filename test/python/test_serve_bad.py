@@ -124,7 +124,7 @@ RAW = [
     (POST + b"Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n" + b"a: b\r\n" * 9000, 431),
     (b"DELETE /health HTTP/1.1\r\nHost: x\r\n\r\n", 405), (b"GET /v1/completions HTTP/1.1\r\nHost: localhost\r\n\r\n", 405),
     (b"GET /../../etc/passwd HTTP/1.1\r\nHost: x\r\n\r\n", 404),
-    (b"GET /%00 HTTP/1.1\r\nHost: x\r\n\r\n", 404), (b"OPTIONS / HTTP/1.1\r\nHost: x\r\n\r\n", 404),
+    (b"GET /%00 HTTP/1.1\r\nHost: x\r\n\r\n", 404), (b"OPTIONS / HTTP/1.1\r\nHost: x\r\n\r\n", 405), (b"OPTIONS /x HTTP/1.1\r\nHost: x\r\n\r\n", 404),
 ]
 
 

@@ -319,6 +319,19 @@ class Model(Owner):
         request = Request(self, ids, **options)
         return start(request) if stream else run(request)
 
+    def message(self, answer: Generation | Iterable[int], *,
+                tools: Iterable[Mapping[str, Any]] | None = None,
+                stop: Iterable[str] = ()) -> dict[str, Any]:
+        """The message of an answer (or of its ids) for the next turn: {"role": "assistant", "content":
+        ...} and, if it calls tools, "tool_calls", a list of {"id", "type", "function": {"name",
+        "arguments"}}, whose arguments are JSON. Calls are found by the syntax of the chat template,
+        if it is a known one; what is cut off, damaged, or calls none of `tools` (None: any name) is
+        content. stop: the texts that were given to chat."""
+        from ._calls import message
+        from ._generate import Generation
+        ids = answer.ids if isinstance(answer, Generation) else answer
+        return message(self, ids, tools, stop)
+
     def session(self, *, kv: str | None = None, context: int = 0, store: PrefixStore | None = None,
                 tenant: str | None = None) -> Session:
         """The cached rows of one conversation, for generate and chat."""

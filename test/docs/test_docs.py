@@ -35,7 +35,7 @@ FENCE = re.compile(r"^```(\w*)(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 TIME = re.compile(r"\b\d+\.\d+ s\b")
 CODE = re.compile(r"`([^`\n]+)`")
-TOP = ("src", "test", "docs", "include", "tools", "cmake", "models", "proto", "bench", ".ci")
+TOP = ("src", "test", "docs", "include", "tools", "cmake", "models", "proto", "bench", "integrations", ".ci")
 FILE = re.compile(r"^(\./)?[\w.+-]+(/[\w.+-]+)*/?$")
 # The text of these is checked elsewhere, against schemas of its own.
 OWN_GQ = {"ir.md": "test/ir/test_doc.c"}

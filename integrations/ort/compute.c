@@ -1,0 +1,275 @@
+/* The fused node: a Run is one gqac_run of the whole model.
+ *
+ * Inputs are views of the runtime's tensors. Shapes are computed first (gqac_run_shapes), so that
+ * the runtime can say where each output is to be written; a present whose buffer is that of its
+ * past is then updated in place. Outputs whose shape only a run computes are copied after it. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "provider.h"
+
+/* A context of the pool, and the tensors of its Run. */
+typedef struct lease {
+    struct lease *next;
+    gqac_context *context;
+    const char **in_names; /* of the inputs that this Run has */
+    gqac_tensor *in, *out;
+    bool *bound; /* [outputs] */
+} lease;
+
+typedef struct fused {
+    ort_compute compute; /* first: what ONNX Runtime sees */
+    provider *p;
+    size_t n_in, n_out;
+    char **in, **out; /* names, in the order of the fused node */
+} fused;
+
+static void lease_free(lease *l) {
+    if (!l)
+        return;
+    gqac_context_free(l->context);
+    free(l->in_names);
+    free(l->in);
+    free(l->out);
+    free(l->bound);
+    free(l);
+}
+
+static ort_status *lease_create(const fused *f, lease **created) {
+    provider *p = f->p;
+    gqac_diag diag;
+    lease *l = calloc(1, sizeof *l);
+    if (!l)
+        return status_no_memory(p->api);
+    l->in_names = calloc(f->n_in + 1, sizeof *l->in_names);
+    l->in = calloc(f->n_in + 1, sizeof *l->in);
+    l->out = calloc(f->n_out + 1, sizeof *l->out);
+    l->bound = calloc(f->n_out + 1, sizeof *l->bound);
+    if (!l->in_names || !l->in || !l->out || !l->bound) {
+        lease_free(l);
+        return status_no_memory(p->api);
+    }
+    const gqac_status status =
+        p->threads ? gqac_context_create_on(p->program, p->threads, &l->context, &diag)
+                   : gqac_context_create(p->program, 1, &l->context, &diag);
+    if (status != GQAC_OK) {
+        lease_free(l);
+        return status_of(p->api, &diag);
+    }
+    *created = l;
+    return NULL;
+}
+
+static ort_status *lease_take(const fused *f, lease **taken) {
+    provider *p = f->p;
+    pthread_mutex_lock(&p->lock);
+    *taken = p->idle;
+    if (*taken)
+        p->idle = (*taken)->next;
+    pthread_mutex_unlock(&p->lock);
+    return *taken ? NULL : lease_create(f, taken);
+}
+
+static void lease_return(provider *p, lease *l) {
+    pthread_mutex_lock(&p->lock);
+    l->next = p->idle;
+    p->idle = l;
+    pthread_mutex_unlock(&p->lock);
+}
+
+/* ---- a Run ----------------------------------------------------------------- */
+
+static ort_status *read_info(const ort_api *api, const ort_tensor_info *info, const char *name,
+                             gqac_tensor *tensor) {
+    int type;
+    size_t rank;
+    ORT_TRY(api->GetTensorElementType(info, &type));
+    ORT_TRY(api->GetDimensionsCount(info, &rank));
+    tensor->dtype = gqac_dtype_from_onnx(type);
+    if (tensor->dtype == GQAC_NONE || rank > GQAC_MAX_RANK)
+        return status_printf(api, ORT_INVALID_ARGUMENT,
+                             "gqac: input '%s' has element type %d and rank %zu\n"
+                             "  rule:  numbers or bool, rank %d at most",
+                             name, type, rank, GQAC_MAX_RANK);
+    tensor->rank = (int)rank;
+    return api->GetDimensions(info, tensor->dims, rank);
+}
+
+/* A view of a tensor of the runtime. */
+static ort_status *view(const ort_api *api, const ort_value *value, const char *name,
+                        gqac_tensor *tensor) {
+    ort_tensor_info *info;
+    ORT_TRY(api->GetTensorTypeAndShape(value, &info));
+    ort_status *status = read_info(api, info, name, tensor);
+    api->ReleaseTensorTypeAndShapeInfo(info);
+    ORT_TRY(status);
+    /* Inputs are only read; the interface has one function for both directions. */
+    return api->GetTensorMutableData((ort_value *)(uintptr_t)value, &tensor->data);
+}
+
+static ort_status *take_inputs(const fused *f, lease *l, ort_kernel_context *k, int *n) {
+    const ort_api *api = f->p->api;
+    size_t n_in, n_out;
+    ORT_TRY(api->KernelContext_GetInputCount(k, &n_in));
+    ORT_TRY(api->KernelContext_GetOutputCount(k, &n_out));
+    if (n_in != f->n_in || n_out != f->n_out)
+        return status_printf(api, ORT_EP_FAIL,
+                             "gqac: the run has %zu inputs and %zu outputs, the model %zu and %zu",
+                             n_in, n_out, f->n_in, f->n_out);
+    for (size_t i = 0; i < n_in; i++) {
+        const ort_value *value = NULL;
+        ORT_TRY(api->KernelContext_GetInput(k, i, &value));
+        if (!value)
+            continue; /* an optional input; gqac_run names it if it needs it */
+        l->in_names[*n] = f->in[i];
+        ORT_TRY(view(api, value, f->in[i], &l->in[*n]));
+        ++*n;
+    }
+    return NULL;
+}
+
+/* Asks the runtime for the memory of output i. *data is NULL if nobody wants the output. */
+static ort_status *output_memory(const fused *f, ort_kernel_context *k, size_t i,
+                                 const gqac_tensor *shape, void **data) {
+    const ort_api *api = f->p->api;
+    ort_value *value = NULL;
+    *data = NULL;
+    ORT_TRY(api->KernelContext_GetOutput(k, i, shape->dims, (size_t)shape->rank, &value));
+    return value ? api->GetTensorMutableData(value, data) : NULL;
+}
+
+static bool is_known(const gqac_tensor *shape) {
+    bool known = shape->rank >= 0 && shape->dtype != GQAC_NONE;
+    for (int i = 0; known && i < shape->rank; i++)
+        known = shape->dims[i] >= 0;
+    return known;
+}
+
+/* Binds the outputs whose shape is known to the runtime's memory. */
+static ort_status *bind_outputs(const fused *f, lease *l, ort_kernel_context *k, int n) {
+    const ort_api *api = f->p->api;
+    gqac_diag diag;
+    if (gqac_run_shapes(l->context, n, l->in_names, l->in, (int)f->n_out,
+                        (const char *const *)f->out, l->out, &diag) != GQAC_OK)
+        return status_of(api, &diag);
+    for (size_t i = 0; i < f->n_out; i++) {
+        void *data;
+        if (!is_known(&l->out[i]))
+            continue;
+        ORT_TRY(output_memory(f, k, i, &l->out[i], &data));
+        const size_t bytes = gqac_tensor_bytes(&l->out[i]);
+        if (!data || !bytes)
+            continue;
+        if (gqac_context_bind_output(l->context, f->out[i], data, bytes, &diag) != GQAC_OK)
+            return status_of(api, &diag);
+        l->bound[i] = true;
+    }
+    return NULL;
+}
+
+static ort_status *run(const fused *f, lease *l, ort_kernel_context *k) {
+    const ort_api *api = f->p->api;
+    gqac_diag diag;
+    int n = 0;
+    ORT_TRY(take_inputs(f, l, k, &n));
+    ORT_TRY(bind_outputs(f, l, k, n));
+    if (gqac_run(l->context, n, l->in_names, l->in, (int)f->n_out, (const char *const *)f->out,
+                 l->out, &diag) != GQAC_OK)
+        return status_of(api, &diag);
+    for (size_t i = 0; i < f->n_out; i++) {
+        void *data;
+        if (l->bound[i])
+            continue;
+        ORT_TRY(output_memory(f, k, i, &l->out[i], &data));
+        if (data && gqac_tensor_bytes(&l->out[i]))
+            memcpy(data, l->out[i].data, gqac_tensor_bytes(&l->out[i]));
+    }
+    return NULL;
+}
+
+/* The runtime's memory is only bound during a Run. */
+static void unbind_outputs(const fused *f, lease *l) {
+    for (size_t i = 0; i < f->n_out; i++)
+        if (l->bound[i]) {
+            gqac_context_bind_output(l->context, f->out[i], NULL, 0, NULL);
+            l->bound[i] = false;
+        }
+}
+
+static ort_status *compute(ort_compute *self, void *state, ort_kernel_context *k) {
+    const fused *f = (const fused *)self;
+    lease *l;
+    (void)state;
+    ORT_TRY(lease_take(f, &l));
+    ort_status *status = run(f, l, k);
+    unbind_outputs(f, l);
+    lease_return(f->p, l);
+    return status;
+}
+
+static ort_status *create_state(ort_compute *self, ort_compute_context *context, void **state) {
+    (void)context;
+    *state = self; /* there is none: contexts belong to the provider */
+    return NULL;
+}
+
+static void release_state(ort_compute *self, void *state) {
+    (void)self;
+    (void)state;
+}
+
+/* ---- the node -------------------------------------------------------------- */
+
+typedef ort_status *count_of(const ort_node *, size_t *);
+typedef ort_status *values_of(const ort_node *, const ort_value_info **, size_t);
+
+static ort_status *copy_names(const ort_api *api, const ort_node *node, count_of *count,
+                              values_of *values, char ***names, size_t *n) {
+    ORT_TRY(count(node, n));
+    const ort_value_info **infos = calloc(*n + 1, sizeof *infos);
+    *names = calloc(*n + 1, sizeof **names);
+    ort_status *status = infos && *names ? values(node, infos, *n) : status_no_memory(api);
+    for (size_t i = 0; i < *n && !status; i++) {
+        const char *name;
+        status = api->GetValueInfoName(infos[i], &name);
+        if (!status && !((*names)[i] = strdup(name)))
+            status = status_no_memory(api);
+    }
+    free(infos);
+    return status;
+}
+
+ort_status *compute_create(provider *p, const ort_node *node, ort_compute **created) {
+    const ort_api *api = p->api;
+    fused *f = calloc(1, sizeof *f);
+    if (!f)
+        return status_no_memory(api);
+    f->compute = (ort_compute){ORT_VERSION, create_state, compute, release_state};
+    f->p = p;
+    p->fused = f;
+    ORT_TRY(copy_names(api, node, api->Node_GetNumInputs, api->Node_GetInputs, &f->in, &f->n_in));
+    ORT_TRY(
+        copy_names(api, node, api->Node_GetNumOutputs, api->Node_GetOutputs, &f->out, &f->n_out));
+    *created = &f->compute;
+    return NULL;
+}
+
+static void free_names(char **names, size_t n) {
+    for (size_t i = 0; names && i < n; i++)
+        free(names[i]);
+    free(names);
+}
+
+void compute_free(provider *p) {
+    while (p->idle) {
+        lease *l = p->idle;
+        p->idle = l->next;
+        lease_free(l);
+    }
+    if (p->fused) {
+        free_names(p->fused->in, p->fused->n_in);
+        free_names(p->fused->out, p->fused->n_out);
+        free(p->fused);
+        p->fused = NULL;
+    }
+}

@@ -1,0 +1,153 @@
+/* Whether the graph that the runtime shows is the model in the file.
+ *
+ * The runtime has optimised its graph before it asks, and a file may have changed since it was
+ * read, so both are compared: inputs and outputs by name, and how often each op of com.microsoft
+ * occurs, nested graphs included. No optimisation before this point removes such ops. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "provider.h"
+
+#define MICROSOFT "com.microsoft"
+
+static bool has_io(const gqac_io *list, int n, const char *name) {
+    for (int i = 0; i < n; i++)
+        if (strcmp(((const gqac_io *)GQAC_AT(list, i))->name, name) == 0)
+            return true;
+    return false;
+}
+
+typedef ort_status *count_of(const ort_graph *, size_t *);
+typedef ort_status *values_of(const ort_graph *, const ort_value_info **, size_t);
+
+/* Compares the graph's inputs or outputs with those of the program. Constants that old files list
+ * among their inputs are not inputs of a call. */
+static ort_status *match_io(const provider *p, const ort_graph *graph, const char *what,
+                            count_of *count, values_of *values, const gqac_io *list, int n_list,
+                            char *why, size_t size) {
+    size_t n, n_known = 0;
+    ORT_TRY(count(graph, &n));
+    const ort_value_info **infos = calloc(n + 1, sizeof *infos);
+    if (!infos)
+        return status_no_memory(p->api);
+    ort_status *status = values(graph, infos, n);
+    for (size_t i = 0; i < n && !status && !*why; i++) {
+        const char *name = NULL;
+        bool constant = false;
+        status = p->api->ValueInfo_IsConstantInitializer(infos[i], &constant);
+        if (!status)
+            status = p->api->GetValueInfoName(infos[i], &name);
+        if (status)
+            break;
+        if (has_io(list, n_list, name))
+            n_known++;
+        else if (!constant)
+            snprintf(why, size, "the %s '%s' of the session is none of the file's", what, name);
+    }
+    if (!status && !*why && n_known != (size_t)n_list)
+        snprintf(why, size, "the file has %d %ss, and the session has %zu of them", n_list, what,
+                 n_known);
+    free(infos);
+    return status;
+}
+
+typedef struct tally {
+    const provider *p;
+    const gqac_info *info;
+    int *found; /* [info->n_ops]: how often the graph has the op */
+    char *why;
+    size_t size;
+} tally;
+
+static ort_status *tally_graph(tally *t, const ort_graph *graph);
+
+static ort_status *tally_nested(tally *t, const ort_node *node) {
+    const ort_api *api = t->p->api;
+    size_t n;
+    ORT_TRY(api->Node_GetNumSubgraphs(node, &n));
+    if (!n)
+        return NULL;
+    const ort_graph **graphs = calloc(n, sizeof *graphs);
+    if (!graphs)
+        return status_no_memory(api);
+    ort_status *status = api->Node_GetSubgraphs(node, graphs, n, NULL);
+    for (size_t i = 0; i < n && !status; i++)
+        status = tally_graph(t, graphs[i]);
+    free(graphs);
+    return status;
+}
+
+static ort_status *tally_node(tally *t, const ort_node *node) {
+    const ort_api *api = t->p->api;
+    const char *domain, *op, *other;
+    ORT_TRY(api->Node_GetDomain(node, &domain));
+    ORT_TRY(api->Node_GetOperatorType(node, &op));
+    ORT_TRY(api->Node_GetEpName(node, &other));
+    if (other && *other)
+        snprintf(t->why, t->size, "a node %s belongs to %s", op, other);
+    for (int i = 0; i < t->info->n_ops && strcmp(domain, MICROSOFT) == 0; i++) {
+        const char *of = t->info->ops[i].op;
+        if (strncmp(of, MICROSOFT ".", sizeof MICROSOFT) == 0 &&
+            strcmp(of + sizeof MICROSOFT, op) == 0)
+            t->found[i]++;
+    }
+    return tally_nested(t, node);
+}
+
+static ort_status *tally_graph(tally *t, const ort_graph *graph) {
+    const ort_api *api = t->p->api;
+    size_t n;
+    ORT_TRY(api->Graph_GetNumNodes(graph, &n));
+    const ort_node **nodes = calloc(n + 1, sizeof *nodes);
+    if (!nodes)
+        return status_no_memory(api);
+    ort_status *status = api->Graph_GetNodes(graph, nodes, n);
+    for (size_t i = 0; i < n && !status; i++)
+        status = tally_node(t, nodes[i]);
+    free(nodes);
+    return status;
+}
+
+static ort_status *match_ops(const provider *p, const ort_graph *graph, const gqac_info *info,
+                             char *why, size_t size) {
+    tally t = {p, info, calloc((size_t)info->n_ops + 1, sizeof *t.found), why, size};
+    if (!t.found)
+        return status_no_memory(p->api);
+    ort_status *status = tally_graph(&t, graph);
+    for (int i = 0; i < info->n_ops && !status && !*why; i++) {
+        const gqac_op_use *use = &info->ops[i];
+        if (strncmp(use->op, MICROSOFT ".", sizeof MICROSOFT) == 0 && t.found[i] != use->count)
+            snprintf(why, size, "the file has %d nodes %s, the session %d", use->count, use->op,
+                     t.found[i]);
+    }
+    free(t.found);
+    return status;
+}
+
+ort_status *match_graph(const provider *p, const ort_graph *graph, const char *path, bool *matches,
+                        char *why, size_t size) {
+    const ort_api *api = p->api;
+    const gqac_io *inputs, *outputs;
+    const int n_in = gqac_program_inputs(p->program, &inputs);
+    const int n_out = gqac_program_outputs(p->program, &outputs);
+    gqac_options options;
+    gqac_diag diag;
+    gqac_info *info;
+    *why = '\0';
+    ORT_TRY(match_io(p, graph, "input", api->Graph_GetNumInputs, api->Graph_GetInputs, inputs, n_in,
+                     why, size));
+    if (!*why)
+        ORT_TRY(match_io(p, graph, "output", api->Graph_GetNumOutputs, api->Graph_GetOutputs,
+                         outputs, n_out, why, size));
+    options_apply(&p->options, &options);
+    if (!*why) {
+        if (gqac_info_open(path, &options, &info, &diag) != GQAC_OK)
+            return status_of(api, &diag);
+        ort_status *status = match_ops(p, graph, info, why, size);
+        gqac_info_free(info);
+        ORT_TRY(status);
+    }
+    *matches = !*why;
+    return NULL;
+}

@@ -1,0 +1,96 @@
+/* Provider options: the session's entries "ep.gqacexecutionprovider.NAME".
+ *
+ * A name that is not known and a value that gqac refuses are errors when the session is created:
+ * the runtime would only log an error of GetCapability and go on without the provider. gqac itself
+ * decides which targets and math there are, by opening a program of one node with them. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "provider.h"
+
+#define PREFIX "ep.gqacexecutionprovider."
+
+static ort_status *read_text(const ort_api *api, const char *name, const char *value, char *text,
+                             size_t size) {
+    if (!*value || strlen(value) >= size)
+        return status_printf(api, ORT_INVALID_ARGUMENT,
+                             "gqac: the provider option %s has the wrong value '%.40s'", name,
+                             value);
+    memcpy(text, value, strlen(value) + 1);
+    return NULL;
+}
+
+static ort_status *read_threads(const ort_api *api, const char *value, int *threads) {
+    char *end;
+    const long n = strtol(value, &end, 10);
+    if (*value < '0' || *value > '9' || *end || n > 1024)
+        return status_printf(api, ORT_INVALID_ARGUMENT,
+                             "gqac: the provider option threads has the wrong value '%.40s'\n"
+                             "  rule:  0 (one for each core) to 1024",
+                             value);
+    *threads = (int)n;
+    return NULL;
+}
+
+static ort_status *read_entry(const ort_api *api, const char *key, const char *value, options *o) {
+    if (strcmp(key, "ep.context_enable") == 0 && strcmp(value, "0") != 0)
+        return status_printf(api, ORT_NOT_IMPLEMENTED,
+                             "gqac: ep.context_enable is %.40s, but " PROVIDER_NAME
+                             " writes no EPContext models\n"
+                             "  try:   leave the entry out, or compile the model by `gqac compile`",
+                             value);
+    if (strncmp(key, PREFIX, strlen(PREFIX)) != 0)
+        return NULL;
+    const char *name = key + strlen(PREFIX);
+    if (strcmp(name, "target") == 0)
+        return read_text(api, name, value, o->target, sizeof o->target);
+    if (strcmp(name, "math") == 0)
+        return read_text(api, name, value, o->math, sizeof o->math);
+    if (strcmp(name, "threads") == 0)
+        return read_threads(api, value, &o->threads);
+    return status_printf(api, ORT_INVALID_ARGUMENT,
+                         "gqac: there is no provider option '%.60s'\n"
+                         "  try:   target, threads or math",
+                         name);
+}
+
+void options_apply(const options *o, gqac_options *into) {
+    gqac_options_init(into);
+    into->stateless = true;
+    if (*o->target)
+        into->target = o->target;
+    if (*o->math)
+        into->math = o->math;
+}
+
+static ort_status *try_out(const ort_api *api, const options *o) {
+    static const char text[] = "graph @options(%x: f32[1]) {\n"
+                               "  %y = Neg %x : f32[1]\n"
+                               "  return %y as \"y\"\n"
+                               "}\n";
+    gqac_diag diag;
+    gqac_options options;
+    gqac_model_bytes bytes;
+    gqac_program *program;
+    options_apply(o, &options);
+    gqac_model_bytes_init(&bytes, text, sizeof text - 1);
+    options.bytes = &bytes;
+    if (gqac_program_open("provider options.gq", &options, &program, &diag) != GQAC_OK)
+        return status_of(api, &diag);
+    gqac_program_free(program);
+    return NULL;
+}
+
+ort_status *options_read(const ort_api *api, const ort_session_options *session, options *o) {
+    ort_pairs *pairs;
+    const char *const *keys, *const *values;
+    size_t n;
+    ort_status *status = NULL;
+    memset(o, 0, sizeof *o);
+    ORT_TRY(api->GetSessionOptionsConfigEntries(session, &pairs));
+    api->GetKeyValuePairs(pairs, &keys, &values, &n);
+    for (size_t i = 0; i < n && !status; i++)
+        status = read_entry(api, keys[i], values[i], o);
+    api->ReleaseKeyValuePairs(pairs);
+    return status ? status : try_out(api, o);
+}

@@ -1,0 +1,179 @@
+/* ONNX Runtime's plugin interface, as far as this provider uses it: our own declarations.
+ *
+ * OrtApi and OrtEpApi are tables of function pointers that only ever grow at the end, so the number
+ * of a slot never changes. ORT_API_SLOTS and ORT_EP_API_SLOTS name each slot that is used, once:
+ * SLOT(number, name, result, parameters). Slot 0 stands at the start of the union and needs no row
+ * of its own. Structs that the provider fills begin with the version of the interface that it was
+ * written for, 23, so the runtime reads no member that came later. */
+#ifndef GQAC_ORT_H
+#define GQAC_ORT_H
+
+#include <assert.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { ORT_VERSION = 23 }; /* the tables of ONNX Runtime 1.23 and later */
+
+enum { ORT_FAIL = 1, ORT_INVALID_ARGUMENT = 2, ORT_NOT_IMPLEMENTED = 9, ORT_EP_FAIL = 11 };
+enum { ORT_LOG_INFO = 1, ORT_LOG_WARNING = 2 };
+enum { ORT_DEVICE_CPU = 0 };
+
+typedef struct ort_status ort_status;
+typedef struct ort_value ort_value;
+typedef struct ort_tensor_info ort_tensor_info;
+typedef struct ort_session_options ort_session_options;
+typedef struct ort_pairs ort_pairs;
+typedef struct ort_logger ort_logger;
+typedef struct ort_kernel_context ort_kernel_context;
+typedef struct ort_compute_context ort_compute_context;
+typedef struct ort_graph ort_graph;
+typedef struct ort_node ort_node;
+typedef struct ort_value_info ort_value_info;
+typedef struct ort_support ort_support;
+typedef struct ort_hardware ort_hardware;
+typedef struct ort_device ort_device;
+typedef struct ort_factory ort_factory;
+typedef struct ort_ep ort_ep;
+typedef union ort_ep_api ort_ep_api;
+
+/* Texts, nodes and value infos belong to the runtime; statuses to whoever receives them. */
+#define ORT_API_SLOTS(SLOT)                                                                        \
+    SLOT(2, GetErrorMessage, const char *, (const ort_status *))                                   \
+    SLOT(51, GetTensorMutableData, ort_status *, (ort_value *, void **))                           \
+    SLOT(60, GetTensorElementType, ort_status *, (const ort_tensor_info *, int *))                 \
+    SLOT(61, GetDimensionsCount, ort_status *, (const ort_tensor_info *, size_t *))                \
+    SLOT(62, GetDimensions, ort_status *, (const ort_tensor_info *, int64_t *, size_t))            \
+    SLOT(65, GetTensorTypeAndShape, ort_status *, (const ort_value *, ort_tensor_info **))         \
+    SLOT(88, KernelContext_GetInputCount, ort_status *, (const ort_kernel_context *, size_t *))    \
+    SLOT(89, KernelContext_GetOutputCount, ort_status *, (const ort_kernel_context *, size_t *))   \
+    SLOT(90, KernelContext_GetInput, ort_status *,                                                 \
+         (const ort_kernel_context *, size_t, const ort_value **))                                 \
+    SLOT(91, KernelContext_GetOutput, ort_status *,                                                \
+         (ort_kernel_context *, size_t, const int64_t *, size_t, ort_value **))                    \
+    SLOT(93, ReleaseStatus, void, (ort_status *))                                                  \
+    SLOT(99, ReleaseTensorTypeAndShapeInfo, void, (ort_tensor_info *))                             \
+    SLOT(247, Logger_LogMessage, ort_status *,                                                     \
+         (const ort_logger *, int, const char *, const char *, int, const char *))                 \
+    SLOT(289, GetValueInfoName, ort_status *, (const ort_value_info *, const char **))             \
+    SLOT(298, GetKeyValuePairs, void,                                                              \
+         (const ort_pairs *, const char *const **, const char *const **, size_t *))                \
+    SLOT(300, ReleaseKeyValuePairs, void, (ort_pairs *))                                           \
+    SLOT(307, HardwareDevice_Type, int, (const ort_hardware *))                                    \
+    SLOT(317, GetEpApi, const ort_ep_api *, (void))                                                \
+    SLOT(331, ValueInfo_IsConstantInitializer, ort_status *, (const ort_value_info *, bool *))     \
+    SLOT(334, Graph_GetModelPath, ort_status *, (const ort_graph *, const char **))                \
+    SLOT(338, Graph_GetNumInputs, ort_status *, (const ort_graph *, size_t *))                     \
+    SLOT(339, Graph_GetInputs, ort_status *, (const ort_graph *, const ort_value_info **, size_t)) \
+    SLOT(340, Graph_GetNumOutputs, ort_status *, (const ort_graph *, size_t *))                    \
+    SLOT(341, Graph_GetOutputs, ort_status *,                                                      \
+         (const ort_graph *, const ort_value_info **, size_t))                                     \
+    SLOT(344, Graph_GetNumNodes, ort_status *, (const ort_graph *, size_t *))                      \
+    SLOT(345, Graph_GetNodes, ort_status *, (const ort_graph *, const ort_node **, size_t))        \
+    SLOT(346, Graph_GetParentNode, ort_status *, (const ort_graph *, const ort_node **))           \
+    SLOT(350, Node_GetOperatorType, ort_status *, (const ort_node *, const char **))               \
+    SLOT(351, Node_GetDomain, ort_status *, (const ort_node *, const char **))                     \
+    SLOT(353, Node_GetNumInputs, ort_status *, (const ort_node *, size_t *))                       \
+    SLOT(354, Node_GetInputs, ort_status *, (const ort_node *, const ort_value_info **, size_t))   \
+    SLOT(355, Node_GetNumOutputs, ort_status *, (const ort_node *, size_t *))                      \
+    SLOT(356, Node_GetOutputs, ort_status *, (const ort_node *, const ort_value_info **, size_t))  \
+    SLOT(365, Node_GetNumSubgraphs, ort_status *, (const ort_node *, size_t *))                    \
+    SLOT(366, Node_GetSubgraphs, ort_status *,                                                     \
+         (const ort_node *, const ort_graph **, size_t, const char **))                            \
+    SLOT(368, Node_GetEpName, ort_status *, (const ort_node *, const char **))                     \
+    SLOT(379, GetSessionOptionsConfigEntries, ort_status *,                                        \
+         (const ort_session_options *, ort_pairs **))
+
+typedef struct ort_fusion {
+    uint32_t version;
+    bool drop_constant_initializers;
+} ort_fusion;
+
+#define ORT_EP_API_SLOTS(SLOT)                                                                     \
+    SLOT(2, EpGraphSupportInfo_AddNodesToFuse, ort_status *,                                       \
+         (ort_support *, const ort_node *const *, size_t, const ort_fusion *))
+
+#define ORT_FIELD(number, name, result, parameters)                                                \
+    struct {                                                                                       \
+        void (*before_##name[number])(void);                                                       \
+        result(*name) parameters;                                                                  \
+    };
+typedef union ort_api {
+    ort_status *(*CreateStatus)(int code, const char *message);
+    ORT_API_SLOTS(ORT_FIELD)
+} ort_api;
+union ort_ep_api {
+    ort_status *(*CreateEpDevice)(ort_factory *, const ort_hardware *, const ort_pairs *,
+                                  const ort_pairs *, ort_device **);
+    ORT_EP_API_SLOTS(ORT_FIELD)
+};
+#undef ORT_FIELD
+
+#define ORT_CHECK(number, name, result, parameters)                                                \
+    static_assert(offsetof(ort_api, name) == (number) * sizeof(void *), #name);
+ORT_API_SLOTS(ORT_CHECK)
+#undef ORT_CHECK
+#define ORT_CHECK(number, name, result, parameters)                                                \
+    static_assert(offsetof(ort_ep_api, name) == (number) * sizeof(void *), #name);
+ORT_EP_API_SLOTS(ORT_CHECK)
+#undef ORT_CHECK
+
+typedef struct ort_api_base {
+    const ort_api *(*GetApi)(uint32_t version); /* NULL: the runtime does not have it */
+    const char *(*GetVersionString)(void);      /* "1.31.1" */
+} ort_api_base;
+
+/* ---- what the provider fills ---------------------------------------------- */
+
+typedef struct ort_compute ort_compute;
+struct ort_compute { /* how one fused node is computed */
+    uint32_t version;
+    ort_status *(*CreateState)(ort_compute *, ort_compute_context *, void **state);
+    ort_status *(*Compute)(ort_compute *, void *state, ort_kernel_context *);
+    void (*ReleaseState)(ort_compute *, void *state);
+};
+static_assert(offsetof(ort_compute, ReleaseState) == 3 * sizeof(void *), "OrtNodeComputeInfo");
+
+struct ort_ep { /* the provider in one session; members that are NULL have the runtime's default */
+    uint32_t version;
+    const char *(*GetName)(const ort_ep *);
+    ort_status *(*GetCapability)(ort_ep *, const ort_graph *, ort_support *);
+    ort_status *(*Compile)(ort_ep *, const ort_graph **, const ort_node **fused, size_t n,
+                           ort_compute **, ort_node **context_nodes);
+    void (*ReleaseNodeComputeInfos)(ort_ep *, ort_compute **, size_t n);
+    void (*GetPreferredDataLayout)(void);
+    void (*ShouldConvertDataLayoutForOp)(void);
+    void (*SetDynamicOptions)(void);
+    void (*OnRunStart)(void);
+    void (*OnRunEnd)(void);
+    void (*CreateAllocator)(void);
+    void (*CreateSyncStreamForDevice)(void);
+    void (*GetCompiledModelCompatibilityInfo)(void);
+};
+static_assert(offsetof(ort_ep, GetCompiledModelCompatibilityInfo) == 12 * sizeof(void *), "OrtEp");
+
+struct ort_factory { /* makes providers */
+    uint32_t version;
+    const char *(*GetName)(const ort_factory *);
+    const char *(*GetVendor)(const ort_factory *);
+    ort_status *(*GetSupportedDevices)(ort_factory *, const ort_hardware *const *, size_t n,
+                                       ort_device **devices, size_t capacity, size_t *n_devices);
+    ort_status *(*CreateEp)(ort_factory *, const ort_hardware *const *, const ort_pairs *const *,
+                            size_t n, const ort_session_options *, const ort_logger *, ort_ep **);
+    void (*ReleaseEp)(ort_factory *, ort_ep *);
+    uint32_t (*GetVendorId)(const ort_factory *);
+    const char *(*GetVersion)(const ort_factory *);
+    ort_status *(*ValidateCompiledModelCompatibilityInfo)(ort_factory *,
+                                                          const ort_hardware *const *, size_t n,
+                                                          const char *, int *answer);
+    ort_status *(*CreateAllocator)(ort_factory *, const void *, const ort_pairs *, void **);
+    void (*ReleaseAllocator)(ort_factory *, void *);
+    ort_status *(*CreateDataTransfer)(ort_factory *, void **);
+    bool (*IsStreamAware)(const ort_factory *);
+    ort_status *(*CreateSyncStreamForDevice)(ort_factory *, const void *, const ort_pairs *,
+                                             void **);
+};
+static_assert(offsetof(ort_factory, CreateSyncStreamForDevice) == 13 * sizeof(void *),
+              "OrtEpFactory");
+
+#endif

@@ -1,0 +1,180 @@
+/* What ONNX Runtime looks up in the library: CreateEpFactories and ReleaseEpFactory.
+ *
+ * The factory is static, and the library is linked so that it is never unloaded: sessions may
+ * outlive the registration, and then still call it. */
+#include <stdio.h>
+#include <string.h>
+
+#include "provider.h"
+
+enum { OLDEST_MAJOR = 1, OLDEST_MINOR = 23 };
+
+typedef struct factory {
+    ort_factory of; /* first: what ONNX Runtime sees */
+    const ort_api_base *base;
+    const ort_api *api;
+} factory;
+
+static const char *get_name(const ort_factory *self) {
+    (void)self;
+    return PROVIDER_NAME;
+}
+
+static const char *get_vendor(const ort_factory *self) {
+    (void)self;
+    return "gqac";
+}
+
+static uint32_t get_vendor_id(const ort_factory *self) {
+    (void)self;
+    return 0; /* no vendor of devices */
+}
+
+static const char *get_version(const ort_factory *self) {
+    (void)self;
+    return gqac_version();
+}
+
+/* Tensors lie in the memory of the CPU, whichever target computes. */
+static ort_status *get_devices(ort_factory *self, const ort_hardware *const *hardware, size_t n,
+                               ort_device **devices, size_t capacity, size_t *n_devices) {
+    const ort_api *api = ((factory *)self)->api;
+    *n_devices = 0;
+    for (size_t i = 0; i < n && *n_devices < capacity; i++) {
+        if (api->HardwareDevice_Type(hardware[i]) != ORT_DEVICE_CPU)
+            continue;
+        ORT_TRY(
+            api->GetEpApi()->CreateEpDevice(self, hardware[i], NULL, NULL, &devices[*n_devices]));
+        ++*n_devices;
+    }
+    return NULL;
+}
+
+static ort_status *create_ep(ort_factory *self, const ort_hardware *const *hardware,
+                             const ort_pairs *const *metadata, size_t n,
+                             const ort_session_options *session, const ort_logger *logger,
+                             ort_ep **ep) {
+    (void)hardware;
+    (void)metadata;
+    (void)n;
+    *ep = NULL;
+    return provider_create(((factory *)self)->api, session, logger, ep);
+}
+
+static void release_ep(ort_factory *self, ort_ep *ep) {
+    (void)self;
+    provider_free((provider *)ep);
+}
+
+static ort_status *validate_compiled(ort_factory *self, const ort_hardware *const *hardware,
+                                     size_t n, const char *info, int *answer) {
+    (void)self;
+    (void)hardware;
+    (void)n;
+    (void)info;
+    *answer = 0; /* not applicable: there are no compiled models of this provider */
+    return NULL;
+}
+
+static ort_status *create_allocator(ort_factory *self, const void *memory, const ort_pairs *options,
+                                    void **allocator) {
+    (void)self;
+    (void)memory;
+    (void)options;
+    *allocator = NULL; /* the runtime's own */
+    return NULL;
+}
+
+static void release_allocator(ort_factory *self, void *allocator) {
+    (void)self;
+    (void)allocator;
+}
+
+static ort_status *create_transfer(ort_factory *self, void **transfer) {
+    (void)self;
+    *transfer = NULL; /* nothing to copy between devices */
+    return NULL;
+}
+
+static bool is_stream_aware(const ort_factory *self) {
+    (void)self;
+    return false;
+}
+
+static ort_status *create_stream(ort_factory *self, const void *device, const ort_pairs *options,
+                                 void **stream) {
+    (void)self;
+    (void)device;
+    (void)options;
+    *stream = NULL;
+    return NULL;
+}
+
+static factory the_factory = {
+    .of = {ORT_VERSION, get_name, get_vendor, get_devices, create_ep, release_ep, get_vendor_id,
+           get_version, validate_compiled, create_allocator, release_allocator, create_transfer,
+           is_stream_aware, create_stream},
+};
+static pthread_mutex_t the_lock = PTHREAD_MUTEX_INITIALIZER; /* of base and api */
+
+/* The tables of this runtime, or an error; CreateStatus is in the tables of every version. */
+static ort_status *open_api(const ort_api_base *base, const ort_api **api) {
+    const char *version = base->GetVersionString();
+    int major = 0, minor = 0;
+    const int read = version ? sscanf(version, "%d.%d", &major, &minor) : 0;
+    const bool old =
+        read != 2 || major < OLDEST_MAJOR || (major == OLDEST_MAJOR && minor < OLDEST_MINOR);
+    *api = old ? NULL : base->GetApi(ORT_VERSION);
+    if (*api && (*api)->GetEpApi())
+        return NULL;
+    const ort_api *oldest = base->GetApi(1);
+    *api = NULL;
+    return oldest ? status_printf(oldest, ORT_FAIL,
+                                  "gqac: ONNX Runtime %s does not have version %d of the plugin "
+                                  "interface\n  try:   ONNX Runtime %d.%d or newer",
+                                  version ? version : "(unknown)", ORT_VERSION, OLDEST_MAJOR,
+                                  OLDEST_MINOR)
+                  : NULL;
+}
+
+/* Two runtimes in one process have tables of their own, and the factory has one pointer to them. */
+static ort_status *take_factory(const ort_api_base *base, const ort_api *api) {
+    pthread_mutex_lock(&the_lock);
+    const bool taken = the_factory.base && the_factory.base != base;
+    if (!taken) {
+        the_factory.base = base;
+        the_factory.api = api;
+    }
+    pthread_mutex_unlock(&the_lock);
+    return taken ? status_printf(api, ORT_FAIL,
+                                 "gqac: another ONNX Runtime in this process uses this library\n"
+                                 "  try:   register a copy of the file under another path")
+                 : NULL;
+}
+
+GQAC_API ort_status *CreateEpFactories(const char *registered_name, const ort_api_base *base,
+                                       const ort_logger *logger, ort_factory **factories,
+                                       size_t max_factories, size_t *n_factories);
+GQAC_API ort_status *CreateEpFactories(const char *registered_name, const ort_api_base *base,
+                                       const ort_logger *logger, ort_factory **factories,
+                                       size_t max_factories, size_t *n_factories) {
+    const ort_api *api;
+    (void)registered_name;
+    (void)logger;
+    *n_factories = 0;
+    ORT_TRY(open_api(base, &api));
+    if (!api)
+        return NULL; /* a runtime that cannot even make a status gets no factory */
+    if (!max_factories)
+        return status_printf(api, ORT_INVALID_ARGUMENT, "gqac: there is no place for a factory");
+    ORT_TRY(take_factory(base, api));
+    factories[0] = &the_factory.of;
+    *n_factories = 1;
+    return NULL;
+}
+
+GQAC_API ort_status *ReleaseEpFactory(ort_factory *made);
+GQAC_API ort_status *ReleaseEpFactory(ort_factory *made) {
+    (void)made; /* static: sessions that are still alive use it */
+    return NULL;
+}

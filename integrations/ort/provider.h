@@ -1,0 +1,68 @@
+/* The provider: one for each session. It claims a whole graph or nothing.
+ *
+ * GetCapability opens the model's file with gqac (stateless, as `gqac run` does) and claims every
+ * node when the file is the model that the session has (match.c). Compile notes the names of the
+ * fused node's inputs and outputs; Compute runs the program. Runs at the same time have a context
+ * each, from a pool. */
+#ifndef GQAC_ORT_PROVIDER_H
+#define GQAC_ORT_PROVIDER_H
+
+#include <gqac/gqac.h>
+#include <pthread.h>
+
+#include "ort.h"
+
+#define PROVIDER_NAME "GqacExecutionProvider"
+
+/* Evaluates a call of ONNX Runtime, which returns NULL or a status. */
+#define ORT_TRY(call)                                                                              \
+    do {                                                                                           \
+        ort_status *ort_try_ = (call);                                                             \
+        if (ort_try_)                                                                              \
+            return ort_try_;                                                                       \
+    } while (0)
+
+/* Provider options; a text that is "" has gqac's default. */
+typedef struct options {
+    char target[16], math[16];
+    int threads; /* 0: gqac_threads_default */
+} options;
+
+typedef struct provider {
+    ort_ep ep; /* first: what ONNX Runtime sees */
+    const ort_api *api;
+    const ort_logger *logger; /* of the session */
+    options options;
+    gqac_program *program; /* NULL: no file was claimed */
+    gqac_threads *threads; /* shared by the contexts; NULL: each computes on its caller's thread */
+    pthread_mutex_t lock;  /* of `idle` */
+    struct lease *idle;    /* contexts that no Run uses */
+    struct fused *fused;   /* the node that Compile was given; NULL: none yet */
+} provider;
+
+/* claim.c */
+ort_status *provider_create(const ort_api *api, const ort_session_options *session,
+                            const ort_logger *logger, ort_ep **ep);
+void provider_free(provider *p);
+
+/* errors.c: what gqac reports, as a status of ONNX Runtime. */
+ort_status *status_of(const ort_api *api, const gqac_diag *diag);
+ort_status *status_printf(const ort_api *api, int code, const char *format, ...) GQAC_PRINTF(3, 4);
+ort_status *status_no_memory(const ort_api *api);
+/* A line in the session's log. */
+void provider_log(const provider *p, int severity, const char *text);
+
+/* options.c: reads the entries "ep.gqacexecutionprovider.*" of a session and tries them out. */
+ort_status *options_read(const ort_api *api, const ort_session_options *session, options *o);
+void options_apply(const options *o, gqac_options *into);
+
+/* match.c: whether `graph` is the model in the file that `program` was opened from. *matches is
+ * false when it is not, and `why` then says in what they differ. */
+ort_status *match_graph(const provider *p, const ort_graph *graph, const char *path, bool *matches,
+                        char *why, size_t size);
+
+/* compute.c */
+ort_status *compute_create(provider *p, const ort_node *node, ort_compute **compute);
+void compute_free(provider *p);
+
+#endif

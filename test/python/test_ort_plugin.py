@@ -1,0 +1,339 @@
+#!/usr/bin/env python3
+"""The execution provider for ONNX Runtime: libgqac_ort.so in the stock onnxruntime.
+
+Sessions must give the bits of `gqac run` on the same inputs. They are created with
+session.disable_cpu_ep_fallback, which fails a session if any node is left to the CPU provider, so
+what runs is gqac.
+"""
+
+import ctypes
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+
+import harness
+from harness import Case, FULL, MODELS, gqac, model
+
+LIBRARY = Path(os.environ.get("GQAC_ORT", harness.GQAC.parent / "libgqac_ort.so"))
+NAME = "GqacExecutionProvider"
+ALL = sorted(path.parent.name for path in MODELS.glob("*/model.onnx"))
+SHORT = ["llama", "llama-int4-acc4", "lfm2"]
+
+
+def start():
+    """onnxruntime with the provider registered; only once in a process."""
+    import onnxruntime
+    onnxruntime.set_default_logger_severity(3)
+    if NAME not in onnxruntime.get_available_providers():
+        onnxruntime.register_execution_provider_library("gqac", str(LIBRARY))
+    return onnxruntime
+
+
+def session(source, optimise=True, alone=True, **options):
+    """A session on the provider; `alone` forbids the CPU provider to run any node."""
+    ort = start()
+    settings = ort.SessionOptions()
+    settings.log_severity_level = 4
+    if not optimise:
+        settings.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    if alone:
+        settings.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+    options = {key: str(value) for key, value in ({"threads": 1} | options).items()}
+    return ort.InferenceSession(source, settings, providers=[(NAME, options)], enable_fallback=0)
+
+
+def calls(name):
+    """The stored calls of a model whose inputs are all there."""
+    return sorted(path.parent for path in (MODELS / name / "ref").glob("*/inputs"))
+
+
+def read(folder):
+    """{name: array} of a folder of .npy files."""
+    return {path.stem: np.load(path) for path in sorted(folder.glob("*.npy"))}
+
+
+class Bits(Case):
+    """Sessions against `gqac run`."""
+
+    def expected(self, name, call):
+        """What `gqac run` writes."""
+        out = self.dir / f"{name}-{call.name}"
+        self.good("run", model(name), "--inputs", call / "inputs", "--output", out)
+        return read(out)
+
+    def same(self, opened, feeds, expected, what):
+        """All outputs of a run have the expected bits."""
+        names = [output.name for output in opened.get_outputs()]
+        found = dict(zip(names, opened.run(None, feeds), strict=True))
+        self.assertEqual(set(found), set(expected), what)
+        for name, value in expected.items():
+            self.assertEqual((found[name].shape, found[name].dtype), (value.shape, value.dtype))
+            self.assertEqual(found[name].tobytes(), value.tobytes(), f"{what}: {name}")
+
+    def test_models(self):
+        """Stored calls, optimised or not; a session runs calls of several shapes in turn."""
+        compared = 0
+        for name in ALL if FULL else SHORT:
+            stored = calls(name)
+            expected = [self.expected(name, call) for call in stored]
+            for optimise in (False, True):
+                opened = session(str(model(name)), optimise)
+                for call, outputs in zip(stored, expected, strict=True):
+                    self.same(opened, read(call / "inputs"), outputs, f"{name} {call}")
+                    compared += len(outputs)
+        self.assertGreater(compared, 40)
+
+    def test_threads(self):
+        """Four threads that run one session at the same time, with one and with shared threads."""
+        name, wrong = "llama", []
+        stored = [call for call in calls(name) if call.name in ("prefill", "hybrid", "decode")]
+        expected = [self.expected(name, call) for call in stored]
+        feeds = [read(call / "inputs") for call in stored]
+
+        def work(opened, at):
+            try:
+                for i in range(12 if FULL else 4):
+                    k = (i + at) % len(stored)
+                    self.same(opened, feeds[k], expected[k], stored[k])
+            except Exception as error:  # noqa: BLE001, reported by the thread of the test
+                wrong.append(error)
+
+        for threads in (1, 2):
+            opened = session(str(model(name)), threads=threads)
+            crowd = [threading.Thread(target=work, args=(opened, i)) for i in range(4)]
+            for one in crowd:
+                one.start()
+            for one in crowd:
+                one.join()
+            self.assertEqual(wrong, [])
+
+    def test_in_place(self):
+        """A present bound to the memory of its past: the new row is written into it."""
+        ort, opened = start(), session(str(model("llama")))
+        feeds = read(MODELS / "llama" / "ref" / "static" / "inputs")
+        expected = self.expected("llama", MODELS / "llama" / "ref" / "static")
+        binding = opened.io_binding()
+        kept = {}
+        for name, value in feeds.items():
+            kept[name] = ort.OrtValue.ortvalue_from_numpy(value.copy())
+            binding.bind_ortvalue_input(name, kept[name])
+            if name.startswith("past_key_values"):
+                binding.bind_ortvalue_output(name.replace("past_key_values", "present"),
+                                             kept[name])
+        binding.bind_output("logits")
+        opened.run_with_iobinding(binding)
+        self.assertEqual(binding.get_outputs()[-1].numpy().tobytes(), expected["logits"].tobytes())
+        for name, value in kept.items():
+            if name.startswith("past_key_values"):
+                present = expected[name.replace("past_key_values", "present")]
+                self.assertEqual(value.numpy().tobytes(), present.tobytes(), name)
+
+    def test_unknown_shape(self):
+        """An output whose shape only a run computes, and one that has no elements."""
+        graph = helper.make_graph(
+            [helper.make_node("NonZero", ["x"], ["at"]), helper.make_node("Neg", ["x"], ["y"])],
+            "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N"])],
+            [helper.make_tensor_value_info("at", TensorProto.INT64, [1, "K"]),
+             helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N"])])
+        path = self.dir / "shape.onnx"
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)],
+                                    ir_version=9), path)
+        opened = session(str(path))
+        for x in ([0, 3, 0, 2], [0, 0], []):
+            at, y = opened.run(None, {"x": np.array(x, np.float32)})
+            self.assertEqual(at.tolist(), [np.flatnonzero(x).tolist()])
+            self.assertEqual(y.tolist(), [-v for v in x])
+        self.assertEqual(opened.run(["y"], {"x": np.ones(2, np.float32)})[0].tolist(), [-1, -1])
+
+
+class Refused(Case):
+    """What the provider refuses, and how it says so."""
+
+    def fails(self, words, *more, **options):
+        """The session cannot be created; the message has the words."""
+        with self.assertRaises(Exception) as caught:
+            session(*more or (str(model("llama")),), **options)
+        for word in words:
+            self.assertIn(word, str(caught.exception))
+
+    def test_options(self):
+        self.fails(["threads", "'two'", "1024"], threads="two")
+        self.fails(["threads", "'-1'"], threads=-1)
+        self.fails(["tpu"], target="tpu")
+        self.fails(["roughly"], math="roughly")
+        self.fails(["option 'thread'", "target, threads or math"], thread=1)
+
+    def test_context_models(self):
+        ort = start()
+        settings = ort.SessionOptions()
+        settings.add_session_config_entry("ep.context_enable", "1")
+        settings.add_session_config_entry("ep.context_file_path", str(self.dir / "c.onnx"))
+        with self.assertRaisesRegex(Exception, "EPContext"):
+            ort.InferenceSession(str(model("llama")), settings, providers=[NAME],
+                                 enable_fallback=0)
+
+    def test_targets(self):
+        """The option reaches gqac: ref has other bits than cpu, within the tolerance."""
+        feeds = read(MODELS / "llama" / "ref" / "hybrid" / "inputs")
+        cpu, ref = (session(str(model("llama")), target=target).run(["logits"], feeds)[0]
+                    for target in ("cpu", "ref"))
+        self.assertNotEqual(cpu.tobytes(), ref.tobytes())
+        self.close(cpu, ref, 1e-4)
+
+    def test_not_claimed(self):
+        """Models that gqac cannot take run on the CPU provider, and only there."""
+        small = helper.make_model(
+            helper.make_graph([helper.make_node("Det", ["x"], ["y"])], "g",
+                              [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 2])],
+                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, [])]),
+            opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+        path = self.dir / "det.onnx"
+        onnx.save(small, path)
+        self.check(gqac("run", path), 3, "Det")
+        for source in (str(path), small.SerializeToString()):
+            y, = session(source, alone=False).run(None, {"x": np.eye(2, dtype=np.float32)})
+            self.assertEqual(y, 1)
+            self.fails(["fallback"], source)
+
+    def test_optional_input(self):
+        """An input with a default may be given in each run, and gqac reads it as a constant."""
+        graph = helper.make_graph(
+            [helper.make_node("Add", ["x", "b"], ["y"])], "g",
+            [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2]) for n in "xb"],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])],
+            [helper.make_tensor("b", TensorProto.FLOAT, [2], [1, 2])])
+        path = self.dir / "default.onnx"
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)],
+                                    ir_version=9), path)
+        opened = session(str(path), alone=False)
+        x, b = np.zeros(2, np.float32), np.array([5, 6], np.float32)
+        self.assertEqual(opened.run(None, {"x": x})[0].tolist(), [1, 2])
+        self.assertEqual(opened.run(None, {"x": x, "b": b})[0].tolist(), [5, 6])
+        self.fails(["fallback"], str(path))
+
+    def test_other_file(self):
+        """A file that was replaced after the runtime had read it is not claimed, if its names or
+        its nodes of com.microsoft show it."""
+        from onnxruntime.capi import _pybind_state
+
+        def save(x, y, count):
+            values = [x, *(f"v{i}" for i in range(1, count)), y]
+            graph = helper.make_graph(
+                [helper.make_node("QuickGelu", [a], [b], domain="com.microsoft")
+                 for a, b in zip(values, values[1:])], "g",
+                [helper.make_tensor_value_info(x, TensorProto.FLOAT, [2])],
+                [helper.make_tensor_value_info(y, TensorProto.FLOAT, [2])])
+            opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+            onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), path)
+
+        ort, path = start(), self.dir / "replaced.onnx"
+        for other in (("x", "y", 2), ("u", "y", 2), ("x", "v", 2), ("x", "y", 3), ("x", "y", 1)):
+            save("x", "y", 2)
+            settings = ort.SessionOptions()
+            settings.log_severity_level = 4
+            settings.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+            opened = _pybind_state.InferenceSession(settings, str(path), True, False)
+            save(*other)
+            if other == ("x", "y", 2):
+                opened.initialize_session([NAME], [{}], set())
+                continue
+            with self.assertRaisesRegex(Exception, "fallback", msg=other):
+                opened.initialize_session([NAME], [{}], set())
+
+    def test_bad_input(self):
+        """An error of gqac arrives with its parts, and the session can be used again."""
+        opened = session(str(model("llama")))
+        feeds = read(MODELS / "llama" / "ref" / "hybrid" / "inputs")
+        good = opened.run(["logits"], feeds)[0]
+        bad = feeds | {"input_ids": feeds["input_ids"] + 100000}
+        with self.assertRaisesRegex(Exception, r"gqac: .*100\d{3}.*\n  where: node .*\(Gather\)"):
+            opened.run(None, bad)
+        self.assertEqual(opened.run(["logits"], feeds)[0].tobytes(), good.tobytes())
+
+    def test_old_runtime(self):
+        """A runtime without the interface gets an error that names both versions."""
+        text = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p)
+        seen, asked = [], []
+        create = text(lambda code, message: seen.append((code, message.decode())) or 1)
+        table = (ctypes.c_void_p * 400)(ctypes.cast(create, ctypes.c_void_p).value)
+        get_api = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_uint32)(
+            lambda version: asked.append(version) or
+            (ctypes.addressof(table) if version == 1 else None))
+        make = ctypes.CDLL(str(LIBRARY)).CreateEpFactories
+        make.restype = ctypes.c_void_p
+        for version in (b"1.22.1", b"0.9", b"next", b"1.23.0"):
+            held = ctypes.create_string_buffer(version)
+            get_version = ctypes.CFUNCTYPE(ctypes.c_void_p)(
+                lambda held=held: ctypes.addressof(held))
+            base = (ctypes.c_void_p * 2)(ctypes.cast(get_api, ctypes.c_void_p).value,
+                                         ctypes.cast(get_version, ctypes.c_void_p).value)
+            factories, n = (ctypes.c_void_p * 4)(), ctypes.c_size_t(7)
+            self.assertEqual(make(b"gqac", base, None, factories, ctypes.c_size_t(4),
+                                  ctypes.byref(n)), 1)
+            self.assertEqual((n.value, factories[0]), (0, None))
+            self.assertIn(f"ONNX Runtime {version.decode()} does not have version 23", seen[-1][1])
+            self.assertIn("ONNX Runtime 1.23 or newer", seen[-1][1])
+        self.assertEqual(asked, [1, 1, 1, 23, 1])
+
+
+class Lives(Case):
+    """Sessions and the library, created and released in any order."""
+
+    def python(self, text):
+        """A program in a process of its own, which must end well."""
+        head = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n" \
+               "import test_ort_plugin as t\n"
+        env = os.environ | {"GQAC_ORT": str(LIBRARY)}
+        done = subprocess.run([sys.executable, "-c", head + text], env=env, capture_output=True,
+                              text=True, timeout=120, check=False)
+        self.assertEqual((done.returncode, done.stdout.strip()), (0, "end"), done)
+
+    def test_again(self):
+        """Many sessions one after another, with and without a run."""
+        feeds = read(MODELS / "llama" / "ref" / "decode" / "inputs")
+        found = set()
+        for i in range(200 if FULL else 10):
+            opened = session(str(model("llama")), threads=i % 3)
+            found.add(opened.run(["logits"], feeds)[0].tobytes() if i % 2 else None)
+            del opened
+        self.assertEqual(len(found), 2)
+
+    def test_exit(self):
+        """A session that is alive when the interpreter ends, and one that outlives the library's
+        registration."""
+        use = "s = t.session(str(t.model('llama')))\n" \
+              "f = t.read(t.MODELS / 'llama' / 'ref' / 'decode' / 'inputs')\n" \
+              "s.run(None, f)\n"
+        self.python(use + "print('end')")
+        self.python(use + "kept = s.get_inputs()\n"
+                    "t.start().unregister_execution_provider_library('gqac')\n"
+                    "s.run(None, f)\nprint('end')")
+        self.python(use + "del s\nt.start().unregister_execution_provider_library('gqac')\n"
+                    "s = t.session(str(t.model('llama')))\ns.run(None, f)\nprint('end')")
+
+    def test_exports(self):
+        """The two functions, and nothing of gqac; the library is never unloaded."""
+        if not shutil.which("nm"):
+            self.skipTest("there is no nm")
+        said = subprocess.run(["nm", "-D", "--defined-only", LIBRARY], capture_output=True,
+                              text=True, check=True).stdout
+        self.assertEqual({line.split()[-1] for line in said.splitlines()},
+                         {"CreateEpFactories", "ReleaseEpFactory"})
+        said = subprocess.run(["readelf", "-d", LIBRARY], capture_output=True, text=True,
+                              check=True).stdout
+        self.assertIn("NODELETE", said)
+        self.assertNotIn("onnxruntime", said)
+
+
+if __name__ == "__main__":
+    if harness.SANITIZED:
+        print("skipped: Python lacks the run time of a sanitizer")
+        sys.exit(77)
+    sys.exit(harness.main())

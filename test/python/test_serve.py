@@ -8,6 +8,7 @@ command line, whatever else the server does.
 import concurrent.futures
 import json
 import random
+import re
 import signal
 import socket
 import sys
@@ -404,6 +405,26 @@ class Lives(Case):
             file.write_text(text)
             self.check(gqac("serve", TINY, "--api-key-file", file, "--port", 0), 4)
         self.check(gqac("serve", TINY, "--api-key-file", self.dir / "none", "--port", 0), 5)
+
+    def test_salts(self):
+        """Any number of salts of one key share its part of the cache, and leave that of others."""
+        file = self.dir / "keys"
+        file.write_text("one key-1\ntwo key-2\n")
+
+        def cached(key, **more):
+            reply = server.good("/v1/completions", {"prompt": words(3, 80), "max_tokens": 1, **more},
+                                key=key)
+            return reply["usage"]["prompt_tokens_details"]["cached_tokens"]
+        with Server("--api-key-file", file, "--cache-budget", 1) as server:
+            self.assertEqual(cached("key-1"), 0)
+            for salt in range(30):
+                self.assertEqual(cached("key-2", cache_salt=f"salt {salt}"), 0)
+            self.assertGreater(cached("key-2", cache_salt="salt 29"), 80)
+            self.assertEqual(cached("key-2", cache_salt="salt 0"), 0)
+            self.assertGreater(cached("key-1"), 80)
+            text = server.request("/metrics", key="key-1")[1]
+            size = float(re.search(r"^gqac_store_bytes (\S+)$", text, re.M)[1])
+            self.assertLess(size, 1 << 20)
 
     def test_left(self):
         """A client that leaves during its prompt frees its work within 100 ms."""

@@ -10,8 +10,7 @@
 
 #include <gqac/schedule.h>
 
-#include "base/file.h"
-#include "base/table.h"
+#include "runtime/rig.h"
 #include "runtime/saved.h"
 
 enum { N = 150, BAKED = 100, PATH = 64 };
@@ -370,23 +369,16 @@ static gqac_status try(const image *x, size_t bytes) {
     return status;
 }
 
-static void sha256(const void *data, size_t bytes, unsigned char digest[32]) {
-    gqac_sha256 state;
-    gqac_sha256_init(&state);
-    gqac_sha256_update(&state, data, bytes);
-    gqac_sha256_final(&state, digest);
-}
-
 /* What somebody who can compute digests would do. */
 static void sign(const image *x) {
     saved_header *h = (saved_header *)(void *)x->bad;
     for (int i = 0; i < SAVED_SECTIONS; i++)
         if (h->sections[i].offset <= x->bytes &&
             h->sections[i].bytes <= x->bytes - h->sections[i].offset)
-            sha256(x->bad + h->sections[i].offset, (size_t)h->sections[i].bytes,
-                   h->sections[i].digest);
+            rig_digest(h->sections[i].digest, x->bad + h->sections[i].offset,
+                       (size_t)h->sections[i].bytes);
     memset(h->digest, 0, sizeof h->digest);
-    sha256(h, sizeof *h, h->digest);
+    rig_digest(h->digest, h, sizeof *h);
 }
 
 /* step: between the bytes of the header that are changed and signed. */

@@ -124,7 +124,7 @@ static bool find_called(const char *head, size_t length, call_found *found) {
         return false;
     found->called = (size_t)(at - head) + sizeof to - 1;
     size_t end = found->called;
-    while (end < length && !is_blank(head[end]) && head[end] != '<')
+    while (end < length && (unsigned char)head[end] > ' ' && head[end] != '<')
         end++;
     found->called_length = end - found->called;
     return found->called_length > 0;

@@ -56,8 +56,8 @@ static ort_status *get_capability(ort_ep *self, const ort_graph *graph, ort_supp
     char why[512];
     bool open = p->program != NULL, matches;
     ORT_TRY(p->api->Graph_GetParentNode(graph, &parent));
-    if (parent)
-        return NULL; /* a branch of a node, which is claimed with its model or not at all */
+    if (parent || p->fused) /* a branch, which belongs to its node; or nothing is left to claim */
+        return NULL;
     ORT_TRY(p->api->Graph_GetModelPath(graph, &path));
     if (!path || !*path) {
         log_refusal(p, "it was loaded from memory, and has no file that gqac could read");

@@ -1,8 +1,9 @@
 /* Whether the graph that the runtime shows is the model in the file.
  *
  * The runtime has optimised its graph before it asks, and a file may have changed since it was
- * read, so both are compared: inputs and outputs by name, and how often each op of com.microsoft
- * occurs, nested graphs included. No optimisation before this point removes such ops. */
+ * read, so both are compared: inputs and outputs by name and element type, and how often each op of
+ * com.microsoft occurs, nested graphs included. Before this point the runtime removes such ops only
+ * with the branch of an If that never runs. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,11 +12,40 @@
 
 #define MICROSOFT "com.microsoft"
 
-static bool has_io(const gqac_io *list, int n, const char *name) {
-    for (int i = 0; i < n; i++)
-        if (strcmp(((const gqac_io *)GQAC_AT(list, i))->name, name) == 0)
-            return true;
-    return false;
+static const gqac_io *find_io(const gqac_io *list, int n, const char *name) {
+    for (int i = 0; i < n; i++) {
+        const gqac_io *io = GQAC_AT(list, i);
+        if (strcmp(io->name, name) == 0)
+            return io;
+    }
+    return NULL;
+}
+
+/* Compares element types: the runtime's memory of an output has room for the session's type. */
+static ort_status *match_type(const provider *p, const ort_value_info *info, const char *what,
+                              const gqac_io *io, char *why, size_t size) {
+    const ort_type_info *type = NULL;
+    const ort_tensor_info *tensor = NULL;
+    int code = 0; /* no tensor */
+    ORT_TRY(p->api->GetValueInfoTypeInfo(info, &type));
+    ORT_TRY(p->api->CastTypeInfoToTensorInfo(type, &tensor));
+    if (tensor)
+        ORT_TRY(p->api->GetTensorElementType(tensor, &code));
+    const gqac_dtype dtype = gqac_dtype_from_onnx(code);
+    if (dtype != io->dtype)
+        snprintf(why, size, "the %s '%s' is %s in the file, and %s in the session", what, io->name,
+                 gqac_dtype_name(io->dtype), gqac_dtype_name(dtype));
+    return NULL;
+}
+
+/* The fused node has no input that no node reads, but gqac_run asks for all of them. */
+static ort_status *match_use(const provider *p, const ort_value_info *info, const char *name,
+                             char *why, size_t size) {
+    size_t readers = 0;
+    ORT_TRY(p->api->ValueInfo_GetValueNumConsumers(info, &readers));
+    if (!readers)
+        snprintf(why, size, "no node of the session reads the input '%s'", name);
+    return NULL;
 }
 
 typedef ort_status *count_of(const ort_graph *, size_t *);
@@ -40,9 +70,13 @@ static ort_status *match_io(const provider *p, const ort_graph *graph, const cha
             status = p->api->GetValueInfoName(infos[i], &name);
         if (status)
             break;
-        if (has_io(list, n_list, name))
-            n_known++;
-        else if (!constant)
+        const gqac_io *io = find_io(list, n_list, name);
+        n_known += io != NULL;
+        if (io)
+            status = match_type(p, infos[i], what, io, why, size);
+        if (io && !status && !*why && values == p->api->Graph_GetInputs)
+            status = match_use(p, infos[i], name, why, size);
+        if (!io && !constant)
             snprintf(why, size, "the %s '%s' of the session is none of the file's", what, name);
     }
     if (!status && !*why && n_known != (size_t)n_list)
@@ -86,12 +120,15 @@ static ort_status *tally_node(tally *t, const ort_node *node) {
     ORT_TRY(api->Node_GetEpName(node, &other));
     if (other && *other)
         snprintf(t->why, t->size, "a node %s belongs to %s", op, other);
-    for (int i = 0; i < t->info->n_ops && strcmp(domain, MICROSOFT) == 0; i++) {
+    bool known = strcmp(domain, MICROSOFT) != 0;
+    for (int i = 0; i < t->info->n_ops && !known; i++) {
         const char *of = t->info->ops[i].op;
-        if (strncmp(of, MICROSOFT ".", sizeof MICROSOFT) == 0 &&
-            strcmp(of + sizeof MICROSOFT, op) == 0)
-            t->found[i]++;
+        known = strncmp(of, MICROSOFT ".", sizeof MICROSOFT) == 0 &&
+                strcmp(of + sizeof MICROSOFT, op) == 0;
+        t->found[i] += known;
     }
+    if (!known)
+        snprintf(t->why, t->size, "the file has no node %s.%s, as the session has", domain, op);
     return tally_nested(t, node);
 }
 

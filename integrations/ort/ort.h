@@ -21,6 +21,7 @@ enum { ORT_DEVICE_CPU = 0 };
 
 typedef struct ort_status ort_status;
 typedef struct ort_value ort_value;
+typedef struct ort_type_info ort_type_info;
 typedef struct ort_tensor_info ort_tensor_info;
 typedef struct ort_session_options ort_session_options;
 typedef struct ort_pairs ort_pairs;
@@ -41,6 +42,8 @@ typedef union ort_ep_api ort_ep_api;
 #define ORT_API_SLOTS(SLOT)                                                                        \
     SLOT(2, GetErrorMessage, const char *, (const ort_status *))                                   \
     SLOT(51, GetTensorMutableData, ort_status *, (ort_value *, void **))                           \
+    SLOT(55, CastTypeInfoToTensorInfo, ort_status *,                                               \
+         (const ort_type_info *, const ort_tensor_info **))                                        \
     SLOT(60, GetTensorElementType, ort_status *, (const ort_tensor_info *, int *))                 \
     SLOT(61, GetDimensionsCount, ort_status *, (const ort_tensor_info *, size_t *))                \
     SLOT(62, GetDimensions, ort_status *, (const ort_tensor_info *, int64_t *, size_t))            \
@@ -56,11 +59,14 @@ typedef union ort_ep_api ort_ep_api;
     SLOT(247, Logger_LogMessage, ort_status *,                                                     \
          (const ort_logger *, int, const char *, const char *, int, const char *))                 \
     SLOT(289, GetValueInfoName, ort_status *, (const ort_value_info *, const char **))             \
+    SLOT(290, GetValueInfoTypeInfo, ort_status *,                                                  \
+         (const ort_value_info *, const ort_type_info **))                                         \
     SLOT(298, GetKeyValuePairs, void,                                                              \
          (const ort_pairs *, const char *const **, const char *const **, size_t *))                \
     SLOT(300, ReleaseKeyValuePairs, void, (ort_pairs *))                                           \
     SLOT(307, HardwareDevice_Type, int, (const ort_hardware *))                                    \
     SLOT(317, GetEpApi, const ort_ep_api *, (void))                                                \
+    SLOT(324, ValueInfo_GetValueNumConsumers, ort_status *, (const ort_value_info *, size_t *))    \
     SLOT(331, ValueInfo_IsConstantInitializer, ort_status *, (const ort_value_info *, bool *))     \
     SLOT(334, Graph_GetModelPath, ort_status *, (const ort_graph *, const char **))                \
     SLOT(338, Graph_GetNumInputs, ort_status *, (const ort_graph *, size_t *))                     \

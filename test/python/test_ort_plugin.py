@@ -6,11 +6,13 @@ session.disable_cpu_ep_fallback, which fails a session if any node is left to th
 what runs is gqac.
 """
 
+import contextlib
 import ctypes
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 
@@ -30,10 +32,27 @@ SHORT = ["llama", "llama-int4-acc4", "lfm2"]
 def start():
     """onnxruntime with the provider registered; only once in a process."""
     import onnxruntime
-    onnxruntime.set_default_logger_severity(3)
     if NAME not in onnxruntime.get_available_providers():
+        onnxruntime.set_default_logger_severity(3)
         onnxruntime.register_execution_provider_library("gqac", str(LIBRARY))
     return onnxruntime
+
+
+@contextlib.contextmanager
+def warnings():
+    """A list that receives, as one text, the warnings that are logged meanwhile."""
+    ort, said, kept = start(), [], os.dup(2)
+    with tempfile.TemporaryFile() as file:
+        os.dup2(file.fileno(), 2)
+        ort.set_default_logger_severity(2)
+        try:
+            yield said
+        finally:
+            ort.set_default_logger_severity(3)
+            os.dup2(kept, 2)
+            os.close(kept)
+            file.seek(0)
+            said.append(file.read().decode())
 
 
 def session(source, optimise=True, alone=True, **options):
@@ -256,6 +275,48 @@ class Refused(Case):
         with self.assertRaisesRegex(Exception, r"gqac: .*100\d{3}.*\n  where: node .*\(Gather\)"):
             opened.run(None, bad)
         self.assertEqual(opened.run(["logits"], feeds)[0].tobytes(), good.tobytes())
+
+    def test_other_types_and_ops(self):
+        """Nor is a file that was replaced by one with other types or without the ops."""
+        from onnxruntime.capi import _pybind_state
+
+        def save(make, dtype):
+            graph = helper.make_graph(
+                [make, helper.make_node("Cast", ["z"], ["y"], to=dtype)], "g",
+                [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2])],
+                [helper.make_tensor_value_info("y", dtype, [2])])
+            opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+            onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), path)
+
+        ort, path = start(), self.dir / "replaced.onnx"
+        gelu = helper.make_node("QuickGelu", ["x"], ["z"], domain="com.microsoft")
+        for make, dtype, words in (
+                (gelu, TensorProto.DOUBLE, "'y' is f64 in the file, and f16 in the session"),
+                (helper.make_node("Neg", ["x"], ["z"]), TensorProto.FLOAT16,
+                 "the file has no node com.microsoft.QuickGelu")):
+            save(gelu, TensorProto.FLOAT16)
+            settings = ort.SessionOptions()
+            settings.log_severity_level = 4
+            opened = _pybind_state.InferenceSession(settings, str(path), True, False)
+            save(make, dtype)
+            with warnings() as said:
+                opened.initialize_session([NAME], [{}], set())
+            self.assertIn(words, said[0])
+
+    def test_unread_input(self):
+        """A model with an input that no node reads runs on the CPU provider."""
+        graph = helper.make_graph(
+            [helper.make_node("Neg", ["x"], ["y"])], "g",
+            [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2]) for n in "xu"],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])])
+        path = self.dir / "unread.onnx"
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)],
+                                    ir_version=9), path)
+        with warnings() as said:
+            opened = session(str(path), alone=False)
+        self.assertIn("no node of the session reads the input 'u'", said[0])
+        x = np.ones(2, np.float32)
+        self.assertEqual(opened.run(None, {"x": x, "u": x})[0].tolist(), [-1, -1])
 
     def test_old_runtime(self):
         """A runtime without the interface gets an error that names both versions."""

@@ -37,7 +37,7 @@ GRAPH = re.compile(
 )
 GRAPH_WORDS = re.compile(r"\bir_\w+|\bop_(?:call|is|of|value|give)\b|->(?:def|uses|attrs|claim)\b")
 NAMED = re.compile(r"`([a-z_]+/[a-z_]+\.h)`")
-ROW = re.compile(r"^\| `(include/gqac|src/\w+)/` \|[^|]*\| ([^|]*) \|$")
+ROW = re.compile(r"^\| `(include/gqac|src/\w+|integrations/\w+)/` \|[^|]*\| ([^|]*) \|$")
 BODY = re.compile(r"^\w[^\n;{}]*(?:\n +[^\n;{}]*)*\) \{\n(?:[^}\n].*\n|\n)*\}$", re.MULTILINE)
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 
@@ -58,16 +58,22 @@ def read_table(text):
                 may.add("public")
             elif re.fullmatch(r"[a-z]+", word):
                 may.add(word)
-        if folder not in {"cli", "gqac"}:
+        if folder not in {"cli", "gqac"} and "/" not in folder:
             may.add("base")
         table[folder] = may
     return table
 
 
+def folder_of(source):
+    """The folder of the table that holds a source."""
+    parts = source.split("/")
+    return {"src": parts[1], "integrations": "/".join(parts[:2])}.get(parts[0], "gqac")
+
+
 def include_fault(table, source, header, quoted):
     """What is wrong with `source` (src/ir/dim.c) including `header`, or None."""
     parts = source.split("/")
-    folder = parts[1] if parts[0] == "src" else "gqac"
+    folder = folder_of(source)
     if header in LIBRARIES or header.split("/")[0] in LIBRARIES:
         wrap = LIBRARIES.get(header) or LIBRARIES[header.split("/")[0]]
         return None if folder in wrap else f"only {', '.join(sorted(wrap))} may use {header}"
@@ -78,6 +84,8 @@ def include_fault(table, source, header, quoted):
         fine = folder == "gqac" or "public" in may
         return None if fine else "the public interface is for those who implement or use it"
     if not quoted:
+        return None
+    if "/" not in header and parts[0] == "integrations":
         return None
     if "/" not in header:  # beside the source
         header = "/".join(parts[1:-1] + [header])
@@ -192,6 +200,8 @@ WRONG = [  # source, text: each must be refused
     ("src/targets/ref/ref.c", '/* */\nrow a[] = {{.name = "x", .op = "x", .run = f}, {.name = NULL}};\n'),
     ("src/targets/cpu/cpu.c", '/* */\n#define X(of) {.name = of, .op = of, .bind = f}\n'),
     ("include/gqac/gqac.h", '/* */\n#include "ir/ir.h"\n'),
+    ("integrations/ort/run.c", '/* */\n#include "base/str.h"\n'),
+    ("integrations/ort/run.c", '/* */\n#include "runtime/program.h"\n'),
     ("src/ir/dim.c", '#include "ir/ir.h"\n'),
     ("src/ir/dim.c", "/* */\n" + "\n" * LINES),
     ("include/gqac/gqac.h", "/* */\n" + "\n" * PUBLIC),
@@ -222,6 +232,7 @@ RIGHT = [
     ("src/targets/cpu/matmul.c", '/* */\n#include "targets/call.h"\n#include "ops/matrices.h"\n'),
     ("src/api/load.c", '/* */\n#include <gqac/gqac.h>\n#include "runtime/program.h"\n'),
     ("src/cli/main.c", "/* */\n#include <gqac/text.h>\n#include <jansson.h>\n"),
+    ("integrations/ort/run.c", '/* */\n#include <gqac/gqac.h>\n#include "api.h"\n'),
     ("src/cli/verb_serve.c", '/* */\n#include "serve/serve.h"\n'),
     ("src/serve/http.c", '/* */\n#include <event2/event.h>\n#include <gqac/text.h>\n'),
     ("src/llm/chat.c", '/* */\n#include <gqac/gqac.h>\n#include "text/jinja/jinja.h"\n'),
@@ -244,12 +255,14 @@ def main():
         if not good:
             print(f"FAIL {message}")
 
-    folders = {f.name for f in (ROOT / "src").iterdir() if f.is_dir() and any(f.rglob("*.[ch]"))}
+    folders = {folder_of(p.relative_to(ROOT).as_posix()) for top in ("src", "integrations")
+               for p in (ROOT / top).rglob("*.[ch]")}
     missing = folders - table.keys()
     count(not missing, f"docs/architecture.md has no row for {sorted(missing)}")
     for source, text in WRONG:
         count(source_faults(table, source, text), f"accepted in {source}: {text[:80]!r}")
-    files = sorted((ROOT / "src").rglob("*.[ch]")) + sorted((ROOT / "include").rglob("*.h"))
+    files = [p for folder in ("src", "include", "integrations")
+             for p in sorted((ROOT / folder).rglob("*.[ch]"))]
     texts = {p.relative_to(ROOT).as_posix(): p.read_text() for p in files}
     for source, text in GRAPH_SEEN:
         count(graph_faults(source, text, texts), f"accepted in {source}: {text[:80]!r}")
@@ -257,7 +270,7 @@ def main():
         faults = source_faults(table, source, text, texts)
         count(not faults, f"refused: {faults}")
     for source, text in texts.items():
-        if missing & {source.split("/")[1]}:
+        if folder_of(source) in missing:
             continue
         faults = source_faults(table, source, text, texts)
         count(not faults, "\n     ".join(faults))

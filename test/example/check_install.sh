@@ -64,6 +64,13 @@ else
   echo "FAIL schedule: $answers"
   failed=$((failed + 1))
 fi
+# The execution provider for ONNX Runtime; test/python/test_ort_plugin.py uses it.
+if nm -D "$libdir/../libgqac_ort.so" | grep -q ' T CreateEpFactories$'; then
+  passed=$((passed + 1))
+else
+  echo "FAIL libgqac_ort.so"
+  failed=$((failed + 1))
+fi
 # A page of the manual for each verb and for gqac, and the completion of bash.
 for verb in "" $("$work/prefix/bin/gqac" completion | sed -n 's/^  \([a-z]*\)) flags=.*/-\1/p'); do
   page="$work/prefix/share/man/man1/gqac$verb.1"

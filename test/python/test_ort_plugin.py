@@ -8,12 +8,16 @@ what runs is gqac.
 
 import contextlib
 import ctypes
+import importlib.util
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import threading
+import unittest
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +25,7 @@ import onnx
 from onnx import TensorProto, helper
 
 import harness
-from harness import Case, FULL, MODELS, gqac, model
+from harness import Case, FULL, MODELS, ROOT, gqac, model
 
 LIBRARY = Path(os.environ.get("GQAC_ORT", harness.GQAC.parent / "libgqac_ort.so"))
 NAME = "GqacExecutionProvider"
@@ -242,18 +246,19 @@ class Refused(Case):
         its nodes of com.microsoft show it."""
         from onnxruntime.capi import _pybind_state
 
-        def save(x, y, count):
+        def save(x, y, count, more=()):
             values = [x, *(f"v{i}" for i in range(1, count)), y]
             graph = helper.make_graph(
                 [helper.make_node("QuickGelu", [a], [b], domain="com.microsoft")
                  for a, b in zip(values, values[1:])], "g",
-                [helper.make_tensor_value_info(x, TensorProto.FLOAT, [2])],
+                [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2]) for n in (x, *more)],
                 [helper.make_tensor_value_info(y, TensorProto.FLOAT, [2])])
             opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
             onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), path)
 
         ort, path = start(), self.dir / "replaced.onnx"
-        for other in (("x", "y", 2), ("u", "y", 2), ("x", "v", 2), ("x", "y", 3), ("x", "y", 1)):
+        for other in (("x", "y", 2), ("u", "y", 2), ("x", "v", 2), ("x", "y", 3), ("x", "y", 1),
+                      ("x", "y", 2, ["w"])):
             save("x", "y", 2)
             settings = ort.SessionOptions()
             settings.log_severity_level = 4
@@ -391,6 +396,70 @@ class Lives(Case):
                               check=True).stdout
         self.assertIn("NODELETE", said)
         self.assertNotIn("onnxruntime", said)
+
+
+class Documented(Case):
+    """docs/onnxruntime.md, and the Python package that holds the library."""
+
+    def site(self):
+        """The folder of the package: of a wheel (GQAC_ORT_SITE), or made of the sources."""
+        if installed := os.environ.get("GQAC_ORT_SITE"):
+            return Path(installed)
+        package = self.dir / "site" / "onnxruntime_ep_gqac"
+        shutil.copytree(ROOT / "integrations" / "ort" / "python" / package.name, package,
+                        ignore=shutil.ignore_patterns("__pycache__"))
+        (package / "libgqac_ort.so").symlink_to(LIBRARY)
+        return package.parent
+
+    def test_page(self):
+        """The Python lines of the page print what it shows, in a process of its own."""
+        page = (ROOT / "docs" / "onnxruntime.md").read_text()
+        blocks = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+        self.assertEqual(len(blocks), 3)
+        (self.dir / "page.txt").write_text("\n".join(blocks))
+        (self.dir / "models").symlink_to(ROOT / "models")
+        done = subprocess.run([sys.executable, "-m", "doctest", "-o", "IGNORE_EXCEPTION_DETAIL",
+                               "page.txt"], cwd=self.dir, capture_output=True, text=True,
+                              env=os.environ | {"PYTHONPATH": str(self.site())}, check=False)
+        self.assertEqual((done.returncode, done.stdout), (0, ""), done)
+
+
+@unittest.skipUnless(FULL, "long tier")
+class Genai(Case):
+    """onnxruntime-genai on the provider; skipped where that package is not installed."""
+
+    @unittest.skipUnless(importlib.util.find_spec("onnxruntime_genai"),
+                         "onnxruntime_genai is not installed")
+    def test_generate(self):
+        """The ids of `gqac generate`, from one folder, with and without a shared buffer."""
+        folder, prompt = self.dir / "model", [50, 72, 69, 256, 65, 100]
+        shutil.copytree(ROOT / "models" / "tiny-gqa", folder)
+        ids = harness.write_ids(self.dir / "ids", prompt)
+        wanted = self.good("generate", folder, "--ids", ids, "-n", 40, "--temperature", 0,
+                           "--format", "json").json()["ids"]
+        config = json.loads((folder / "genai_config.json").read_text())
+        options = config["model"]["decoder"].setdefault("session_options", {})
+        options["provider_options"] = [{NAME: {}}]
+        options["session.disable_cpu_ep_fallback"] = "1"
+        for shared in (False, True):
+            config["search"]["past_present_share_buffer"] = shared
+            (folder / "genai_config.json").write_text(json.dumps(config))
+            text = f"""
+import onnxruntime_genai as og
+og.register_execution_provider_library("gqac", {str(LIBRARY)!r})
+model = og.Model({str(folder)!r})
+params = og.GeneratorParams(model)
+params.set_search_options(max_length={len(prompt) + 40}, do_sample=False)
+generator = og.Generator(model, params)
+generator.append_tokens({prompt})
+while not generator.is_done():
+    generator.generate_next_token()
+print(list(map(int, generator.get_sequence(0))))
+"""
+            done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True,
+                                  check=False)
+            self.assertEqual(done.returncode, 0, done)
+            self.assertEqual(json.loads(done.stdout)[len(prompt):], wanted, f"shared: {shared}")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# The wheel with the onnxruntime of the tests: the lines of docs/onnxruntime.md print what it shows.
+#
+#   wheel.sh build/dist/onnxruntime_ep_gqac-*.whl
+set -euo pipefail
+wheel=$(realpath "$1")
+cd "$(dirname "$0")/../../.."
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+build/venv/bin/pip install -q --disable-pip-version-check --no-deps --target "$work/site" "$wheel"
+GQAC_ORT_SITE="$work/site" GQAC="${GQAC:-$work/site}" \
+  build/venv/bin/python test/python/test_ort_plugin.py test_page

@@ -162,6 +162,18 @@ static ort_status *match_ops(const provider *p, const ort_graph *graph, const gq
     return status;
 }
 
+/* A model whose results depend on the split into calls runs all the same, but users should know. */
+static void warn_of_mixing(const provider *p, const gqac_info *info) {
+    char text[512];
+    if (!info->n_mixing || !info->n_kv_pairs) /* without a cache, nobody splits its calls */
+        return;
+    snprintf(text, sizeof text,
+             "node '%.200s' (%s) mixes rows: results of this model depend on how its tokens are "
+             "split into calls (gqac inspect --invariance)",
+             info->mixing->node, info->mixing->op);
+    provider_log(p, ORT_LOG_WARNING, text);
+}
+
 ort_status *match_graph(const provider *p, const ort_graph *graph, const char *path, bool *matches,
                         char *why, size_t size) {
     const ort_api *api = p->api;
@@ -182,6 +194,8 @@ ort_status *match_graph(const provider *p, const ort_graph *graph, const char *p
         if (gqac_info_open(path, &options, &info, &diag) != GQAC_OK)
             return status_of(api, &diag);
         ort_status *status = match_ops(p, graph, info, why, size);
+        if (!status && !*why)
+            warn_of_mixing(p, info);
         gqac_info_free(info);
         ORT_TRY(status);
     }

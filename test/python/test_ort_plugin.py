@@ -323,6 +323,23 @@ class Refused(Case):
         x = np.ones(2, np.float32)
         self.assertEqual(opened.run(None, {"x": x, "u": x})[0].tolist(), [-1, -1])
 
+    def test_mixing(self):
+        """A warning names the node by which results depend on the split into calls."""
+        made = onnx.load(model("llama"))
+        first = next(n for n in made.graph.node if n.op_type == "SimplifiedLayerNormalization")
+        at = list(made.graph.node).index(first)
+        made.graph.node.insert(at, helper.make_node("DequantizeLinear", ["q", "s", "z"], ["d"]))
+        made.graph.node.insert(at, helper.make_node("DynamicQuantizeLinear", [first.input[0]],
+                                                    ["q", "s", "z"], name="/quantise"))
+        first.input[0] = "d"
+        path = self.dir / "mixing.onnx"
+        onnx.save(made, path)
+        for source, words in ((path, 1), (model("llama"), 0)):
+            with warnings() as said:
+                session(str(source))
+            self.assertEqual(said[0].count("'/quantise' (DynamicQuantizeLinear) mixes rows"), words)
+            self.assertEqual(said[0].count("depend on how"), words)
+
     def test_old_runtime(self):
         """A runtime without the interface gets an error that names both versions."""
         text = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p)

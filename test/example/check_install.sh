@@ -65,7 +65,7 @@ else
   failed=$((failed + 1))
 fi
 # The execution provider for ONNX Runtime; test/python/test_ort_plugin.py uses it.
-if nm -D "$libdir/../libgqac_ort.so" | grep -q ' T CreateEpFactories$'; then
+if [[ $(nm -D "$libdir/../libgqac_ort.so") == *" T CreateEpFactories"* ]]; then
   passed=$((passed + 1))
 else
   echo "FAIL libgqac_ort.so"

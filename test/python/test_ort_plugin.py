@@ -442,7 +442,6 @@ class Documented(Case):
         self.assertEqual((done.returncode, done.stdout), (0, ""), done)
 
 
-@unittest.skipUnless(FULL, "long tier")
 class Genai(Case):
     """onnxruntime-genai on the provider; skipped where that package is not installed."""
 

@@ -242,6 +242,15 @@ static void test_number_ranges(void) {
         }
     SCHEMA("{\"type\":\"number\",\"exclusiveMinimum\":0}", "y", "0.01", "y", "7", "n", "-", "p",
            "0.00");
+    /* these would be rounded to the limit */
+    SCHEMA("{\"type\":\"number\",\"exclusiveMaximum\":100}", "y", "99.9999999999999", "n",
+           "99.99999999999999", "y", "-100.999999999999999", "n", "100");
+    SCHEMA("{\"type\":\"number\",\"exclusiveMinimum\":10000000000}", "y", "10000000000.01", "n",
+           "10000000000.00001", "y", "10000000001.00001", "p", "10000000000.0");
+    SCHEMA("{\"type\":\"number\",\"exclusiveMinimum\":-100}", "y", "-99.9999999999999", "n",
+           "-99.99999999999999");
+    SCHEMA("{\"type\":\"number\",\"exclusiveMinimum\":123456789012345}", "n", "123456789012345.",
+           "y", "123456789012346.5");
     SCHEMA("{\"type\":\"number\",\"maximum\":0}", "y", "0", "y", "-0.5", "n", "1", "n", "0.01");
     SCHEMA("{\"type\":\"integer\",\"minimum\":-1.5,\"exclusiveMaximum\":2}", "y", "-1", "y", "1",
            "n", "-2", "n", "2", "n", "-0");
@@ -264,6 +273,10 @@ static void test_objects(void) {
            "y", "{\"ab\":null,\"a\xc3\xa9\":null,\"x\":1}", "y", "{\"a\":1}", "y", "{\"abc\":1}",
            "y", "{\"a\xc3\xa8\":1}", "n", "{\"ab\":1", "n", "{\"a\xc3\xa9\":1", "n", "{\"\\u0061",
            "y", "{\"\":1,\"b\":2}", "n", "{\"b\":2,\"ab\":null}");
+    SCHEMA(
+        "{\"properties\":{\"a\\\"b\":{},\"c\\\\\":{},\"d\\n\":{}},\"additionalProperties\":true}",
+        "n", "{\"a\"x", "n", "{\"c\\x", "n", "{\"d\n", "y", "{\"a\\\"b\":1}", "y",
+        "{\"a\":1,\"cd\":2}");
     SCHEMA("{\"type\":\"array\",\"items\":{\"type\":\"integer\"},\"minItems\":2,\"maxItems\":3}",
            "y", "[1,2]", "y", "[1, 2, 3]", "n", "[1]", "n", "[]", "n", "[1,2,3,", "n", "[\"");
     SCHEMA("{\"type\":\"array\",\"maxItems\":0}", "y", "[]", "n", "[1");

@@ -99,6 +99,34 @@ static fragment one_of(builder *b, bool *any, fragment all, fragment one) {
     return both;
 }
 
+/* How many digits may follow the point: with at most 15 in all, no number is rounded to the next
+ * whole one. */
+static uint32_t decimals(int64_t whole) {
+    uint32_t n = MOST_DIGITS;
+    for (; whole > 0; whole /= 10)
+        n--;
+    return n;
+}
+
+/* Adds least to most digits from '0' to `high`. */
+static fragment add_digits(builder *b, fragment f, char high, uint32_t least, uint32_t most) {
+    const fragment one = build_bytes(b, '0', (uint8_t)high);
+    return build_join(b, f, build_repeat(b, one, least, most));
+}
+
+/* A point and 1 to n digits. */
+static fragment fraction(builder *b, uint32_t n) {
+    return add_digits(b, build_bytes(b, '.', '.'), '9', 1, n);
+}
+
+/* The same, but not zero. */
+static fragment nonzero(builder *b, uint32_t n) {
+    const uint32_t zeros = (n - 1) / 2;
+    const fragment f = add_digits(b, build_bytes(b, '.', '.'), '0', 0, zeros);
+    const fragment first = build_join(b, f, build_bytes(b, '1', '9'));
+    return add_digits(b, first, '9', 0, n - 1 - zeros);
+}
+
 /* Numbers without a sign, 0 <= low. Of a fraction only those are left that stay within the limits.
  */
 static fragment magnitudes(schema *s, limits x, bool whole) {
@@ -108,14 +136,16 @@ static fragment magnitudes(schema *s, limits x, bool whole) {
     bool any = false;
     if (whole)
         return from <= to ? whole_range(s, from, to) : build_never(b);
-    if (x.without_low && x.low < x.high) {
+    if (x.without_low && x.low < x.high && decimals(x.low)) {
         const fragment low = whole_range(s, x.low, x.low);
-        all = one_of(b, &any, all, build_join(b, low, schema_json(s, "json-nonzero")));
+        all = one_of(b, &any, all, build_join(b, low, nonzero(b, decimals(x.low))));
     }
     if (from < x.high) {
-        const fragment inner = whole_range(s, from, x.high - 1);
-        const fragment fraction = schema_json(s, "json-fraction");
-        all = one_of(b, &any, all, build_join(b, inner, build_repeat(b, fraction, 0, 1)));
+        const uint32_t n = x.without_high ? decimals(x.high - 1) : MOST_DIGITS;
+        fragment inner = whole_range(s, from, x.high - 1);
+        if (n)
+            inner = build_join(b, inner, build_repeat(b, fraction(b, n), 0, 1));
+        all = one_of(b, &any, all, inner);
     }
     if (!x.without_high && from <= x.high) {
         const fragment high = whole_range(s, x.high, x.high);

@@ -100,12 +100,22 @@ static void add_properties(object *o, json_t *properties) {
         add_property(o, names[i], json_object_get(properties, names[i]));
 }
 
+/* True if JSON writes the name with escapes. */
+static bool has_escapes(const char *name) {
+    for (; *name; name++)
+        if ((unsigned char)*name < ' ' || *name == '"' || *name == '\\')
+            return true;
+    return false;
+}
+
 /* Names that a key without escapes can have. */
 static void collect_names(object *o, json_t *properties) {
     const char *name = NULL;
     json_t *value = NULL;
-    json_object_foreach(properties, name,
-                        value) if (!schema_add_word(o->s, &o->names, name)) return;
+    json_object_foreach(properties, name, value) {
+        if (!has_escapes(name) && !schema_add_word(o->s, &o->names, name))
+            return;
+    }
 }
 
 /* What is between the braces, and the braces. */

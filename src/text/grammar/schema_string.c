@@ -15,7 +15,6 @@ static const char json_rules[] =
     "json-digits ::= \"0\" | [1-9] [0-9]{0,14}\n"
     "json-fraction ::= \".\" [0-9]{1,15}\n"
     "json-zeros ::= \".\" \"0\"{1,15}\n"
-    "json-nonzero ::= \".\" \"0\"{0,7} [1-9] [0-9]{0,7}\n"
     "json-integer ::= \"-\"? json-digits\n"
     "json-unsigned ::= json-digits json-fraction? ([eE] [+\\-]? [0-9]{1,2})?\n"
     "json-number ::= \"-\"? json-unsigned\n"

@@ -20,13 +20,13 @@
  * exits.
  *
  * By subject: status.h (status codes and diagnostics), tensor.h (element types and tensors),
- * options.h (how a model is compiled), device.h (devices of target "gpu"), log.h, monitor.h
- * (progress, and ending a call early), stop.h (a monitor that reads a flag), program.h (opening a
- * model, and its properties), compile.h (compiling to a file), inspect.h, threads.h, context.h,
- * sequence.h (sequences and the step), snapshot.h (sequences frozen at one moment, and their
- * files), store.h (cached prefixes of many sequences), run.h (stateless runs), equiv.h (the proof
- * that calls change no bit), files.h (digests, attachments, tensor files). Text (tokenizer, chat
- * templates, generation) is in text.h. */
+ * options.h (how a model is compiled), limits.h, device.h (devices of target "gpu"), log.h,
+ * monitor.h (progress, and ending a call early), stop.h (a monitor that reads a flag), program.h
+ * (opening a model, and its properties), compile.h (compiling to a file), inspect.h, threads.h,
+ * context.h, sequence.h (sequences and the step), snapshot.h (sequences frozen at one moment, and
+ * their files), store.h (cached prefixes of many sequences), run.h (stateless runs), equiv.h (the
+ * proof that calls change no bit), files.h (digests, attachments, tensor files). Text (tokenizer,
+ * chat templates, generation) is in text.h. */
 #ifndef GQAC_GQAC_H
 #define GQAC_GQAC_H
 

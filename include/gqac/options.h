@@ -3,6 +3,7 @@
 #ifndef GQAC_OPTIONS_H
 #define GQAC_OPTIONS_H
 
+#include <gqac/limits.h>
 #include <gqac/log.h>
 #include <gqac/monitor.h>
 #include <gqac/tensor.h>
@@ -154,6 +155,7 @@ typedef struct gqac_options {
     /* For gqac_compile to an artefact; NULL: nothing is baked, but an artefact that is compiled
      * again keeps the prefix that it has. */
     const gqac_bake *bake;
+    const gqac_limits *limits; /* NULL: all defaults */
 } gqac_options;
 static inline void gqac_options_init(gqac_options *options) {
     memset(options, 0, sizeof *options);

@@ -72,7 +72,7 @@ GQAC_API int64_t gqac_program_vocabulary(const gqac_program *program);
  * instead of token ids: see gqac_step_item.embeddings. 0: the model takes ids. */
 GQAC_API int64_t gqac_program_embedding_size(const gqac_program *program);
 /* Maximum number of tokens in a sequence: the number of rows of the model's smallest table of
- * positions. INT64_MAX: the model has no such table. */
+ * positions, or the limit `context` if that is less. INT64_MAX: there is neither. */
 GQAC_API int64_t gqac_program_max_tokens(const gqac_program *program);
 /* Sets *length to the largest length for which a model with LongRoPE uses its table for short
  * contexts; 0: the model has no such threshold. Cached rows cannot be used on both sides of the

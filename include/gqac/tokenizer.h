@@ -39,6 +39,11 @@ typedef struct gqac_text gqac_text;
  * limit; NO_MEMORY. */
 GQAC_API gqac_status gqac_text_open(const char *model, unsigned parts, gqac_text **text,
                                     gqac_diag *diag);
+/* The same with limits of the caller (NULL: the defaults): template_steps holds for each rendering
+ * of the chat template. USAGE: a limit is out of range. */
+GQAC_API gqac_status gqac_text_open_within(const char *model, unsigned parts,
+                                           const gqac_limits *limits, gqac_text **text,
+                                           gqac_diag *diag);
 GQAC_API void gqac_text_free(gqac_text *text);
 
 /* Opens the program and the text of a model in one call: the model file is that of

@@ -6,10 +6,6 @@ from ctypes import (CFUNCTYPE, POINTER, Structure, c_bool, c_char, c_char_p, c_d
                     c_int, c_int64, c_size_t, c_uint, c_uint64, c_void_p)
 from typing import Any
 
-GQAC_LOG_NONE = 0
-GQAC_LOG_WARNING = 1
-GQAC_LOG_INFO = 2
-GQAC_LOG_DEBUG = 3
 GQAC_OK = 0
 GQAC_MISMATCH = 1
 GQAC_USAGE = 2
@@ -26,6 +22,10 @@ GQAC_IO = 12
 GQAC_ABSENT = 13
 GQAC_ABORTED = 14
 GQAC_STATUS_COUNT = 15
+GQAC_LOG_NONE = 0
+GQAC_LOG_WARNING = 1
+GQAC_LOG_INFO = 2
+GQAC_LOG_DEBUG = 3
 GQAC_NONE = 0
 GQAC_F32 = 1
 GQAC_F16 = 2
@@ -135,6 +135,10 @@ class gqac_io_name(Structure):
 
 
 class gqac_kv_pair(Structure):
+    pass
+
+
+class gqac_limits(Structure):
     pass
 
 
@@ -522,6 +526,17 @@ gqac_kv_pair._fields_ = [
     ("window", c_int64),
 ]
 
+gqac_limits._fields_ = [
+    ("size", c_size_t),
+    ("model_bytes", c_int64),
+    ("nodes", c_int64),
+    ("tensor_elements", c_int64),
+    ("context", c_int64),
+    ("compile_bytes", c_int64),
+    ("compile_ms", c_int64),
+    ("template_steps", c_int64),
+]
+
 gqac_log._fields_ = [
     ("size", c_size_t),
     ("line", CFUNCTYPE(None, c_void_p, c_int, c_char_p)),
@@ -615,6 +630,7 @@ gqac_options._fields_ = [
     ("device", c_int),
     ("reserved", c_int),
     ("bake", POINTER(gqac_bake)),
+    ("limits", POINTER(gqac_limits)),
 ]
 
 gqac_pass_event._fields_ = [
@@ -888,6 +904,8 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "gqac_status_name": (c_char_p, [c_int]),
     "gqac_status_meaning": (c_char_p, [c_int]),
     "gqac_status_exit_code": (c_int, [c_int]),
+    "gqac_limit_at": (c_bool, [c_int, POINTER(gqac_limits), POINTER(c_void_p), POINTER(c_void_p), POINTER(c_int64)]),
+    "gqac_limits_set": (c_int, [POINTER(gqac_limits), c_char_p, c_int64, POINTER(gqac_diag)]),
     "gqac_dtype_name": (c_char_p, [c_int]),
     "gqac_dtype_bits": (c_int, [c_int]),
     "gqac_dtype_onnx": (c_int, [c_int]),
@@ -926,6 +944,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "gqac_target_level": (c_int, [c_char_p, POINTER(c_void_p), POINTER(gqac_diag)]),
     "gqac_text_model_path": (c_int, [c_char_p, c_void_p, c_size_t, POINTER(gqac_diag)]),
     "gqac_text_open": (c_int, [c_char_p, c_uint, POINTER(c_void_p), POINTER(gqac_diag)]),
+    "gqac_text_open_within": (c_int, [c_char_p, c_uint, POINTER(gqac_limits), POINTER(c_void_p), POINTER(gqac_diag)]),
     "gqac_text_free": (None, [c_void_p]),
     "gqac_model_open": (c_int, [c_char_p, POINTER(gqac_options), c_uint, POINTER(c_void_p), POINTER(c_void_p), POINTER(gqac_diag)]),
     "gqac_text_get_settings": (POINTER(gqac_text_settings), [c_void_p]),

@@ -111,6 +111,13 @@ static gqac_status open_baked(const loaded *m, const gqac_options *o, gqac_progr
     return data && !o->stateless && !o->bake ? baked_open(program, data, bytes, diag) : GQAC_OK;
 }
 
+static void limit_context(gqac_program *p, const gqac_limits *limits) {
+    if (p->stateless || limits->context >= p->most_tokens)
+        return;
+    p->most_tokens = limits->context;
+    p->limited = true;
+}
+
 static gqac_status make_program(loaded *m, const gqac_options *options, gqac_program **program,
                                 gqac_diag *diag) {
     pass_context context;
@@ -131,6 +138,7 @@ static gqac_status make_program(loaded *m, const gqac_options *options, gqac_pro
                                .stop_after = load_last_inspect_pass(o, !o->stateless),
                                .disable = o->disable};
     GQAC_TRY(gqac_pipeline_run(&context, &look));
+    GQAC_TRY(load_check(m, o->limits, diag)); /* inferred shapes too */
     bool rounds = false;
     GQAC_TRY(ir_graph_walk(m->module->graph, look_at, &rounds));
     GQAC_TRY(load_mixing(m, o, &context, !o->stateless, &mixing, &n_mixing, diag));
@@ -154,6 +162,7 @@ static gqac_status make_program(loaded *m, const gqac_options *options, gqac_pro
         p->padded_by =
             (gqac_mixing){.op = context.padded_by->op->name,
                           .node = context.padded_by->name ? context.padded_by->name : ""};
+    limit_context(p, o->limits);
     p->tolerance = context.options.bf16 ? 1e-1 : rounds ? 2e-2 : 1e-4;
     if (o->stateless) {
         p->kv = slots;
@@ -200,6 +209,7 @@ static gqac_status open_program(const char *model, const gqac_options *options, 
     m.poll = poll;
     gqac_poll_expect(poll, poll->done + load_weight_bytes(&m) + more);
     gqac_status status = make_program(&m, options, program, diag);
+    status = load_explain(&m, options->limits, status, diag);
     if (status != GQAC_OK) {
         gqac_diag_where(diag, "%s", model);
         load_free(&m);
@@ -213,10 +223,11 @@ gqac_status gqac_program_open(const char *model, const gqac_options *options,
                               gqac_program **program, gqac_diag *diag) {
     gqac_poll poll = {0};
     gqac_options own;
-    gqac_log log;
-    GQAC_TRY(load_options(options, &own, &log, diag));
+    load_parts parts;
+    GQAC_TRY(load_options(options, &own, &parts, diag));
     GQAC_TRY(gqac_poll_set(&poll, own.monitor, NULL, diag));
     gqac_poll_begin(&poll, 0, "bytes");
+    gqac_poll_limit(&poll, own.limits->compile_ms);
     gqac_float_mode callers;
     GQAC_TRY(gqac_float_mode_take(&callers, diag));
     const gqac_status status = open_program(model, &own, &poll, 0, program, diag);
@@ -279,8 +290,8 @@ gqac_status gqac_model_digest(const char *model, const gqac_options *options, ch
                               gqac_diag *diag) {
     loaded m;
     gqac_options own;
-    gqac_log log;
-    GQAC_TRY(load_options(options, &own, &log, diag));
+    load_parts parts;
+    GQAC_TRY(load_options(options, &own, &parts, diag));
     GQAC_TRY(load_model(model, &own, false, &m, diag));
     gqac_status status = digest_text(&m, model, hex, diag);
     load_free(&m);
@@ -397,7 +408,7 @@ static gqac_status compile(const char *model, const gqac_options *o, gqac_poll *
     gqac_poll_expect(poll, load_weight_bytes(&m));
     gqac_status status = check_path(&m, kind, model, path, diag);
     if (status == GQAC_OK)
-        status = emit(&m, o, kind, model, path, diag);
+        status = load_explain(&m, o->limits, emit(&m, o, kind, model, path, diag), diag);
     if (status != GQAC_OK && diag && strncmp(diag->where, model, strlen(model)) != 0)
         gqac_diag_where(diag, "%s", model);
     load_free(&m);
@@ -408,11 +419,12 @@ gqac_status gqac_compile(const char *model, const gqac_options *options, gqac_em
                          const char *path, gqac_diag *diag) {
     gqac_poll poll = {0};
     gqac_options own;
-    gqac_log log;
+    load_parts parts;
     gqac_float_mode callers;
-    GQAC_TRY(load_options(options, &own, &log, diag));
+    GQAC_TRY(load_options(options, &own, &parts, diag));
     GQAC_TRY(gqac_poll_set(&poll, own.monitor, NULL, diag));
     gqac_poll_begin(&poll, 0, "bytes");
+    gqac_poll_limit(&poll, own.limits->compile_ms);
     GQAC_TRY(gqac_float_mode_take(&callers, diag));
     const gqac_status status = compile(model, &own, &poll, kind, path, diag);
     gqac_float_mode_give_back(&callers);

@@ -167,6 +167,7 @@ static gqac_status fill_graph(info *x, const gqac_options *options, gqac_diag *d
     GQAC_TRY(load_context(&x->model, &o, &context, diag));
     const pass_request tidy = {.stop_after = pass_tidy.name};
     GQAC_TRY(gqac_pipeline_run(&context, &tidy));
+    GQAC_TRY(load_check(&x->model, o.limits, diag));
     GQAC_TRY(fill_io(x, diag));
     context.wants_notes = true;
     const pass_request look = {.stop_after = load_last_inspect_pass(&o, false),
@@ -209,8 +210,11 @@ static gqac_status fill_baked(info *x, gqac_diag *diag) {
     return x->public.baked_kind ? GQAC_OK : gqac_diag_oom(diag, "an info");
 }
 
-static gqac_status fill(info *x, const char *model, const gqac_options *o, gqac_diag *diag) {
+static gqac_status fill(info *x, const char *model, const gqac_options *o, gqac_poll *poll,
+                        gqac_diag *diag) {
     gqac_status status = load_model(model, o, true, &x->model, diag);
+    if (status == GQAC_OK)
+        x->model.poll = poll;
     const bool partial = status == GQAC_UNSUPPORTED && x->model.report.n_unsupported;
     if (status != GQAC_OK && !partial)
         return status;
@@ -220,6 +224,7 @@ static gqac_status fill(info *x, const char *model, const gqac_options *o, gqac_
         status = fill_ops(x, diag);
     if (status == GQAC_OK)
         status = partial ? fill_partial(x, diag) : fill_graph(x, o, diag);
+    status = load_explain(&x->model, o->limits, status, diag);
     if (status != GQAC_OK)
         gqac_diag_where(diag, "%s", model);
     return status;
@@ -228,15 +233,19 @@ static gqac_status fill(info *x, const char *model, const gqac_options *o, gqac_
 gqac_status gqac_info_open(const char *model, const gqac_options *options, gqac_info **result,
                            gqac_diag *diag) {
     gqac_options own;
-    gqac_log log;
-    GQAC_TRY(load_options(options, &own, &log, diag));
+    load_parts parts;
+    GQAC_TRY(load_options(options, &own, &parts, diag));
     info *x = gqac_calloc(1, sizeof *x);
     if (!x)
         return gqac_diag_oom(diag, "an info");
     gqac_float_mode callers;
     gqac_status status = gqac_float_mode_take(&callers, diag);
     if (status == GQAC_OK) {
-        status = fill(x, model, &own, diag);
+        gqac_poll poll = {0};
+        gqac_poll_begin(&poll, 0, "bytes");
+        gqac_poll_limit(&poll, own.limits->compile_ms);
+        status = fill(x, model, &own, &poll, diag);
+        x->model.poll = NULL;
         gqac_float_mode_give_back(&callers);
     }
     if (status != GQAC_OK) {

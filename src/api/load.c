@@ -5,10 +5,11 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/check.h"
 #include "base/sized.h"
 #include "numerics/contract.h"
 
-gqac_status load_options(const gqac_options *given, gqac_options *own, gqac_log *log,
+gqac_status load_options(const gqac_options *given, gqac_options *own, load_parts *parts,
                          gqac_diag *diag) {
     gqac_options_init(own);
     const gqac_options defaults = *own;
@@ -16,9 +17,11 @@ gqac_status load_options(const gqac_options *given, gqac_options *own, gqac_log 
     own->target = own->target ? own->target : defaults.target;
     own->math = own->math ? own->math : defaults.math;
     own->seqlens_k = own->seqlens_k ? own->seqlens_k : defaults.seqlens_k;
-    *log = (gqac_log){0};
-    GQAC_TRY(gqac_sized_take(log, sizeof *log, own->log, "gqac_log", diag));
-    own->log = log;
+    parts->log = (gqac_log){0};
+    GQAC_TRY(gqac_sized_take(&parts->log, sizeof parts->log, own->log, "gqac_log", diag));
+    own->log = &parts->log;
+    GQAC_TRY(gqac_limits_take(&parts->limits, own->limits, diag));
+    own->limits = &parts->limits;
     return GQAC_OK;
 }
 
@@ -55,6 +58,66 @@ static gqac_status load_text(const char *path, loaded *m, gqac_diag *diag) {
     if (status != GQAC_OK)
         gqac_diag_where(diag, "%s", path);
     return status;
+}
+
+/* ---- limits -------------------------------------------------------------- */
+
+typedef struct checking {
+    const gqac_limits *limits;
+    int64_t nodes;
+    gqac_diag *diag;
+} checking;
+
+static gqac_status count_node(void *arg, ir_node *node) {
+    checking *x = arg;
+    (void)node;
+    if (++x->nodes > x->limits->nodes)
+        return gqac_limits_fail(x->diag, "nodes", x->limits->nodes,
+                                "a model of more than %lld nodes", (long long)x->limits->nodes);
+    return GQAC_OK;
+}
+
+/* Multiplies the dimensions that are known. */
+static gqac_status check_value(const checking *x, const ir_node *node, const ir_value *value) {
+    int64_t count = 1, dim;
+    bool many = false;
+    for (int i = 0; value && i < value->type.rank; i++) {
+        if (!ir_dim_is_const(value->type.dims[i], &dim))
+            continue;
+        if (dim == 0)
+            return GQAC_OK;
+        many |= !gqac_mul_i64(count, dim, &count) || count > x->limits->tensor_elements;
+    }
+    if (!many)
+        return GQAC_OK;
+    gqac_limits_fail(x->diag, "tensor-elements", x->limits->tensor_elements,
+                     "tensor '%.100s' has more than %lld elements", value->name,
+                     (long long)x->limits->tensor_elements);
+    ir_node_where(node, x->diag);
+    return GQAC_LIMIT;
+}
+
+static gqac_status check_node(void *arg, ir_node *node) {
+    for (int i = 0; i < node->n_inputs; i++)
+        GQAC_TRY(check_value(arg, node, node->inputs[i].value));
+    for (int i = 0; i < node->n_outputs; i++)
+        GQAC_TRY(check_value(arg, node, node->outputs[i]));
+    return GQAC_OK;
+}
+
+gqac_status load_check(const loaded *model, const gqac_limits *limits, gqac_diag *diag) {
+    checking x = {.limits = limits, .diag = diag};
+    return ir_graph_walk(model->module->graph, check_node, &x);
+}
+
+gqac_status load_explain(const loaded *model, const gqac_limits *limits, gqac_status status,
+                         gqac_diag *diag) {
+    const size_t refused = gqac_arena_refused(model->arena);
+    if (status != GQAC_NO_MEMORY || !refused)
+        return status;
+    return gqac_limits_fail(diag, "compile-bytes", limits->compile_bytes,
+                            "the graph and its packed weights need %zu more bytes; %zu are in use",
+                            refused, gqac_arena_used(model->arena));
 }
 
 /* ---- any format ---------------------------------------------------------- */
@@ -100,29 +163,58 @@ static gqac_status load_bytes(const gqac_options *o, loaded *m, gqac_diag *diag)
     return GQAC_OK;
 }
 
+/* Fails if the file is larger than the limit permits; importing ONNX checks it itself. */
+static gqac_status check_size(const char *path, const loaded *m, const gqac_limits *limits,
+                              gqac_diag *diag) {
+    gqac_map map;
+    GQAC_TRY(load_map(m, path, &map, diag));
+    const int64_t bytes = (int64_t)map.size;
+    gqac_unmap(&map);
+    if (bytes <= limits->model_bytes)
+        return GQAC_OK;
+    gqac_limits_fail(diag, "model-bytes", limits->model_bytes, "the model has %lld bytes",
+                     (long long)bytes);
+    gqac_diag_where(diag, "%s", path);
+    return GQAC_LIMIT;
+}
+
 static gqac_status load_any(const char *path, const gqac_options *o, loaded *m, gqac_diag *diag) {
     GQAC_TRY(load_bytes(o, m, diag));
     if (is_artefact(m, path)) {
         m->format = "gqac";
+        GQAC_TRY(check_size(path, m, o->limits, diag));
         return load_artefact(path, m, diag);
     }
     if (ends_with(path, ".gq")) {
         m->format = "gq";
+        GQAC_TRY(check_size(path, m, o->limits, diag));
         return load_text(path, m, diag);
     }
     m->format = "onnx";
     const onnx_memory memory = {m->bytes.data, m->bytes.bytes, m->bytes.external, m->bytes.arg};
-    const onnx_options onnx = {.model_root = o->model_root, .memory = memory.data ? &memory : NULL};
+    const onnx_options onnx = {
+        .model_root = o->model_root, .memory = memory.data ? &memory : NULL, .limits = o->limits};
     return onnx_import(path, &onnx, m->arena, &m->module, &m->files, &m->report, diag);
+}
+
+static gqac_status check_loaded(const loaded *m, const gqac_limits *limits, gqac_diag *diag) {
+    checking x = {.limits = limits, .diag = diag};
+    GQAC_TRY(ir_graph_walk(m->module->graph, count_node, &x));
+    return load_check(m, limits, diag);
 }
 
 gqac_status load_model(const char *path, const gqac_options *options, bool keep_report,
                        loaded *model, gqac_diag *diag) {
     memset(model, 0, sizeof *model);
-    model->arena = gqac_arena_create(0);
+    model->arena = gqac_arena_create((size_t)options->limits->compile_bytes);
     if (!model->arena)
         return gqac_diag_oom(diag, "a model");
     gqac_status status = load_any(path, options, model, diag);
+    if (status == GQAC_OK)
+        status = check_loaded(model, options->limits, diag);
+    status = load_explain(model, options->limits, status, diag);
+    if (status == GQAC_LIMIT && diag && strncmp(diag->where, path, strlen(path)) != 0)
+        gqac_diag_where(diag, "%s", path);
     if (status == GQAC_IO && !options->bytes && gqac_path_is_dir(path))
         gqac_diag_hint(diag, "name a file in the folder; gqac_model_open opens a folder");
     if (status == GQAC_OK) {

@@ -5,6 +5,7 @@
 #include <gqac/gqac.h>
 
 #include "base/file.h"
+#include "base/limits.h"
 #include "base/poll.h"
 #include "onnx/onnx.h"
 #include "passes/pass.h"
@@ -22,15 +23,27 @@ typedef struct loaded {
     gqac_poll *poll; /* of the call for which the model is loaded; NULL: none */
 } loaded;
 
-/* Copies the caller's options into *own; fields that are not given get their defaults. own->log is
- * `log`, whose `line` is NULL if the caller has no log. */
-gqac_status load_options(const gqac_options *given, gqac_options *own, gqac_log *log,
+/* Structs that options point to, copied too. */
+typedef struct load_parts {
+    gqac_log log;
+    gqac_limits limits;
+} load_parts;
+/* Copies the caller's options into *own; fields that are not given get their defaults. own->log and
+ * own->limits are those of *parts: a log whose `line` is NULL if the caller has none, limits
+ * without 0. */
+gqac_status load_options(const gqac_options *given, gqac_options *own, load_parts *parts,
                          gqac_diag *diag);
 
 /* Loads the file. On failure everything is freed; but with keep_report, the report of an
  * UNSUPPORTED ONNX model stays, and so does the arena that holds it. */
 gqac_status load_model(const char *path, const gqac_options *options, bool keep_report,
                        loaded *model, gqac_diag *diag);
+/* LIMIT: the graph has a tensor with more elements than limit tensor-elements, as far as shapes are
+ * known. For graphs whose weights are not packed yet, because packing pads them. */
+gqac_status load_check(const loaded *model, const gqac_limits *limits, gqac_diag *diag);
+/* Returns the status; LIMIT instead of NO_MEMORY if memory ended because of limit compile-bytes. */
+gqac_status load_explain(const loaded *model, const gqac_limits *limits, gqac_status status,
+                         gqac_diag *diag);
 /* The baked prefix of an artefact, as its section; NULL: there is none, or no artefact. */
 const void *load_baked(const loaded *model, size_t *bytes);
 /* Maps the model's file; the caller unmaps it. */

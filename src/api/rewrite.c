@@ -79,7 +79,8 @@ static gqac_status make(job *j, loaded *m, const gqac_pass *const *passes, size_
     }
     GQAC_TRY(load_context(m, j->options, &context, j->diag));
     context.wants_notes = true; /* for messages */
-    GQAC_TRY(pass_run_list(&context, &request, passes));
+    const gqac_status status = pass_run_list(&context, &request, passes);
+    GQAC_TRY(load_explain(m, j->options->limits, status, j->diag));
     *changed = context.changed;
     return context.changed ? pass_standardise(&context) : GQAC_OK;
 }
@@ -135,12 +136,13 @@ gqac_status gqac_rewrite(const char *model, const char *name, const gqac_options
                          const char *path, gqac_rewritten **result, gqac_diag *diag) {
     const pass_rewrite *rewrite = NULL;
     gqac_options own;
-    gqac_log log;
-    GQAC_TRY(load_options(options, &own, &log, diag));
+    load_parts parts;
+    GQAC_TRY(load_options(options, &own, &parts, diag));
     GQAC_TRY(find(name, &rewrite, diag));
     job j = {.model = model, .options = &own, .diag = diag};
     GQAC_TRY(gqac_poll_set(&j.poll, own.monitor, NULL, diag));
     gqac_poll_begin(&j.poll, 0, "bytes");
+    gqac_poll_limit(&j.poll, own.limits->compile_ms);
     j.done = gqac_calloc(1, sizeof *j.done);
     if (!j.done)
         return gqac_diag_oom(diag, "a rewrite");

@@ -46,6 +46,7 @@ struct gqac_arena {
     chunk *current; /* chunks before it are full, except for small requests */
     size_t budget;
     size_t used;
+    size_t refused; /* by the budget, last */
 };
 
 static unsigned char *chunk_data(chunk *c) {
@@ -126,8 +127,10 @@ void *gqac_arena_alloc(gqac_arena *arena, size_t bytes) {
     if (!gqac_add_size(bytes ? bytes : 1, ALIGN - 1, &need))
         return NULL;
     need = need / ALIGN * ALIGN;
-    if (arena->budget && need > arena->budget - arena->used)
+    if (arena->budget && need > arena->budget - arena->used) {
+        arena->refused = need;
         return NULL;
+    }
     chunk *c = chunk_for(arena, need);
     if (!c)
         return NULL;
@@ -191,4 +194,8 @@ char *gqac_arena_printf(gqac_arena *arena, const char *fmt, ...) {
 
 size_t gqac_arena_used(const gqac_arena *arena) {
     return arena->used;
+}
+
+size_t gqac_arena_refused(const gqac_arena *arena) {
+    return arena->refused;
 }

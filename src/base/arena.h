@@ -25,6 +25,8 @@ char *gqac_arena_strdup(gqac_arena *arena, const char *text);
 char *gqac_arena_strndup(gqac_arena *arena, const char *text, size_t length);
 char *gqac_arena_printf(gqac_arena *arena, const char *fmt, ...) GQAC_PRINTF(2, 3);
 size_t gqac_arena_used(const gqac_arena *arena); /* bytes handed out */
+/* Bytes that the budget refused last; 0: it has refused nothing. */
+size_t gqac_arena_refused(const gqac_arena *arena);
 
 #define GQAC_ARENA_NEW(arena, type) ((type *)gqac_arena_calloc((arena), 1, sizeof(type)))
 #define GQAC_ARENA_ARRAY(arena, type, count)                                                       \

@@ -3,6 +3,7 @@
 #include "base/poll.h"
 
 #include "base/clock.h"
+#include "base/limits.h"
 #include "base/sized.h"
 
 #ifdef GQAC_TEST_ALLOC
@@ -35,8 +36,15 @@ void gqac_poll_expect(gqac_poll *poll, int64_t total) {
         poll->total = total > poll->done ? total : poll->done;
 }
 
+void gqac_poll_limit(gqac_poll *poll, int64_t ms) {
+    const int64_t now = gqac_clock_ns();
+    poll->ms = ms;
+    poll->deadline = ms <= (INT64_MAX - now) / 1000000 ? now + ms * 1000000 : INT64_MAX;
+}
+
 static bool ask_now(gqac_poll *poll) {
-    if (!poll->monitor.abort || !poll->monitor.abort(poll->monitor.arg))
+    poll->late = poll->deadline && gqac_clock_ns() > poll->deadline;
+    if (!poll->late && (!poll->monitor.abort || !poll->monitor.abort(poll->monitor.arg)))
         return false;
     atomic_store(&poll->stopped, true);
     return true;
@@ -44,6 +52,8 @@ static bool ask_now(gqac_poll *poll) {
 
 /* The error of a call that was stopped. */
 static gqac_status aborted(const gqac_poll *poll, gqac_diag *diag) {
+    if (poll->late)
+        return gqac_limits_fail(diag, "compile-ms", poll->ms, "the model takes too long to open");
     gqac_diag_set(diag, GQAC_ABORTED, "the caller ended the call before it was complete");
     if (poll->done)
         gqac_diag_rule(diag, "nothing is kept: %lld of %lld %s were done", (long long)poll->done,
@@ -77,7 +87,7 @@ void gqac_poll_finish(gqac_poll *poll) {
 }
 
 bool gqac_poll_asks(const gqac_poll *poll) {
-    return poll && poll->monitor.abort;
+    return poll && (poll->monitor.abort || poll->deadline);
 }
 
 bool gqac_poll_ask(gqac_poll *poll) {

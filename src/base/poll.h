@@ -19,6 +19,9 @@ typedef struct gqac_poll {
     int64_t done, total;
     const char *unit; /* unit of `done` and `total`, in the plural */
     int64_t asked;    /* gqac_clock_ns when the monitor was last asked */
+    int64_t deadline; /* gqac_clock_ns when the call must have ended; 0: none */
+    int64_t ms;       /* limit compile-ms, from which it follows */
+    bool late;        /* the deadline has stopped the call */
     pthread_t caller;
     atomic_bool stopped;
 } gqac_poll;
@@ -32,6 +35,8 @@ gqac_status gqac_poll_set(gqac_poll *poll, const gqac_monitor *monitor, gqac_mon
                           gqac_diag *diag);
 /* Begins a call of `total` units of work, made by this thread; total 0: not known yet. */
 void gqac_poll_begin(gqac_poll *poll, int64_t total, const char *unit);
+/* From here on, the call has `ms` milliseconds; then it is stopped with LIMIT. */
+void gqac_poll_limit(gqac_poll *poll, int64_t ms);
 /* To be called between two pieces of work, on the thread of the call: reports `done`, the work done
  * so far, and asks the monitor. ABORTED: the monitor ends the call. */
 gqac_status gqac_poll_barrier(gqac_poll *poll, int64_t done, gqac_diag *diag);
@@ -41,7 +46,7 @@ gqac_status gqac_poll_add(gqac_poll *poll, int64_t more, gqac_diag *diag);
 void gqac_poll_expect(gqac_poll *poll, int64_t total);
 /* Reports that all work is done. */
 void gqac_poll_finish(gqac_poll *poll);
-/* True if there is a monitor that can end the call. */
+/* True if there is a monitor or a deadline that can end the call. */
 bool gqac_poll_asks(const gqac_poll *poll);
 /* To be called between two small pieces of work, on any thread: returns true if the call was
  * stopped. On the thread that made the call it asks the monitor, at most once a millisecond. */

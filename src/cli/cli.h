@@ -56,9 +56,10 @@ struct cli {
     struct cli_given {
         const char *name, *value;
     } * given;
-    bool confined;     /* --sandbox holds */
-    char *read;        /* what cli_take_text read */
-    gqac_text *config; /* the settings that cli_model found beside the graph */
+    gqac_limits limits; /* of --limit; see cli_limits */
+    bool confined;      /* --sandbox holds */
+    char *read;         /* what cli_take_text read */
+    gqac_text *config;  /* the settings that cli_model found beside the graph */
     gqac_diag diag;
     cli_progress model, steps;
 };
@@ -107,6 +108,10 @@ void cli_warn_ends(const cli *c, const gqac_program *program, const gqac_text *t
 
 /* Options from the common flags. USAGE for values that are unknown or not built yet. */
 gqac_status cli_options(cli *c, gqac_options *options);
+/* Reads --limit into c->limits, which the result points to. */
+gqac_status cli_limits(cli *c, const gqac_limits **limits);
+/* Opens the text of operand 0 within the limits of --limit. */
+gqac_status cli_open_text(cli *c, unsigned parts, gqac_text **text);
 /* Finds the path of the model file that operand 0 means; in a folder, that of its decoder. The
  * options get the names of inputs and outputs in its genai_config.json, which c->config owns;
  * `options` NULL: the names of the file are kept. */

@@ -8,7 +8,7 @@
 #include <string.h>
 
 /* How a graph is opened and run; then those of every verb. */
-enum { FOR_MODELS = 8 };
+enum { FOR_MODELS = 9 };
 static const cli_flag common_flags[] = {
     {"target", "cpu|ref|gpu",
      "kernels: cpu is fast; ref is slow and defines the results; gpu runs on a CUDA or OpenCL "
@@ -27,6 +27,9 @@ static const cli_flag common_flags[] = {
      "computes one scale per row in DynamicQuantizeLinear: split-safe, but with other results than "
      "the file asks for"},
     {"model-root", "DIR", "folder that must contain all external data (the model's own)"},
+    {"limit", "NAME=N",
+     "a maximum for the model and the work on it; gqac inspect --limits lists the "
+     "names; " CLI_REPEATS},
     {"format", "KIND", "format of the results (table)"},
     {"verbose", NULL, "prints passes, steps and their times on stderr"},
     {"quiet", NULL, "prints only errors on stderr"},

@@ -163,7 +163,7 @@ static gqac_status check_sampling(generating *g) {
 gqac_status generating_open(generating *g, unsigned parts) {
     gqac_session_options session = {.size = sizeof session};
     if (!g->text)
-        GQAC_TRY(gqac_text_open(g->c->operands[0], parts, &g->text, &g->c->diag));
+        GQAC_TRY(cli_open_text(g->c, parts, &g->text));
     GQAC_TRY(choose(g, &session));
     GQAC_TRY(generating_constraint(g));
     if (cli_value(g->c, "context"))

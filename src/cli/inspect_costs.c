@@ -11,9 +11,13 @@ static gqac_status check_tokens(cli *c, int64_t tokens) {
     const int64_t most = cli_most_tokens(c);
     if (tokens <= most)
         return GQAC_OK;
-    cli_fail(c, GQAC_OUT_OF_RANGE,
-             "--memory %lld, but the tables of positions have rows for only %lld",
-             (long long)tokens, (long long)most);
+    if (most == c->limits.context)
+        cli_fail(c, GQAC_OUT_OF_RANGE, "--memory %lld, but --limit context is %lld",
+                 (long long)tokens, (long long)most);
+    else
+        cli_fail(c, GQAC_OUT_OF_RANGE,
+                 "--memory %lld, but the tables of positions have rows for only %lld",
+                 (long long)tokens, (long long)most);
     return cli_hint(c, "--memory %lld, or less", (long long)most);
 }
 

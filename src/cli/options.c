@@ -1,5 +1,6 @@
 /* The options that the common flags stand for, and the model that they open. */
 #include <limits.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cli/cli.h"
@@ -9,8 +10,29 @@ static void write_line(void *arg, gqac_log_level level, const char *text) {
     fprintf(stderr, "gqac: %s\n", cli_shown(text).s);
 }
 
+gqac_status cli_limits(cli *c, const gqac_limits **limits) {
+    const char *given;
+    gqac_limits_init(&c->limits);
+    *limits = &c->limits;
+    for (int i = 0; (given = cli_repeat(c, "limit", i)); i++) {
+        char name[64];
+        int64_t *value = NULL;
+        int n = 0;
+        const int length = (int)strcspn(given, "=");
+        if (!given[length] || length >= (int)sizeof name)
+            return cli_usage(c, "--limit '%s' is not of the form NAME=N", given);
+        snprintf(name, sizeof name, "%.*s", length, given);
+        GQAC_TRY(cli_numbers(c, "limit", given + length + 1, 1, INT64_MAX, &value, &n));
+        const int64_t first = n == 1 ? *value : 0;
+        free(value);
+        GQAC_TRY(gqac_limits_set(&c->limits, name, first, &c->diag));
+    }
+    return GQAC_OK;
+}
+
 gqac_status cli_options(cli *c, gqac_options *options) {
     gqac_options_init(options);
+    GQAC_TRY(cli_limits(c, &options->limits));
     options->monitor = cli_watch_model(c);
     const struct {
         const char *flag, **field;
@@ -33,6 +55,12 @@ gqac_status cli_options(cli *c, gqac_options *options) {
     if (cli_switch(c, "verbose") || !cli_quiet(c))
         options->log = &log;
     return GQAC_OK;
+}
+
+gqac_status cli_open_text(cli *c, unsigned parts, gqac_text **text) {
+    const gqac_limits *limits;
+    GQAC_TRY(cli_limits(c, &limits));
+    return gqac_text_open_within(c->operands[0], parts, limits, text, &c->diag);
 }
 
 gqac_status cli_model(cli *c, gqac_options *options, char *path, size_t size) {

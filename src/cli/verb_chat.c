@@ -188,7 +188,7 @@ static gqac_status prepare(conversation *t) {
     t->messages = json_array();
     if (!t->messages)
         return cli_fail(g->c, GQAC_NO_MEMORY, "out of memory");
-    GQAC_TRY(gqac_text_open(g->c->operands[0], GQAC_TEXT_ALL, &g->text, &g->c->diag));
+    GQAC_TRY(cli_open_text(g->c, GQAC_TEXT_ALL, &g->text));
     GQAC_TRY(require_parts(g));
     if (file)
         GQAC_TRY(messages_read(g->c, file, &t->read));

@@ -181,7 +181,7 @@ typedef struct owned {
 
 /* An artefact holds the tokenizer and the other files beside the graph, which are checked here. */
 static gqac_status attach_texts(cli *c, gqac_options *options, owned *own) {
-    GQAC_TRY(gqac_text_open(c->operands[0], GQAC_TEXT_ALL, &own->text, &c->diag));
+    GQAC_TRY(cli_open_text(c, GQAC_TEXT_ALL, &own->text));
     const gqac_text_settings *settings = gqac_text_get_settings(own->text);
     cli_warn_refusal(c, "packed all the same", settings->tokenizer_refusal);
     cli_warn_refusal(c, "packed all the same", settings->template_refusal);

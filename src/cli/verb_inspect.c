@@ -16,6 +16,7 @@ static const cli_flag flags[] = {
      "memory that a sequence of N tokens needs: weights, cache, activations, scratch"},
     {"plan", NULL,
      "kernels, memory traffic and barriers of one token after the N cached ones of --memory N (0)"},
+    {"limits", NULL, "limits of --limit, and their values"},
     SANDBOXING_FLAG,
     {NULL, NULL, NULL},
 };
@@ -77,7 +78,17 @@ static json_t *not_raised_json(const gqac_info *x) {
     return list;
 }
 
-static void print_json(const gqac_info *x, const inspect_costs *costs) {
+/* A limit that is no maximum is null. */
+static json_t *limits_json(const cli *c) {
+    const char *name, *summary;
+    int64_t value;
+    json_t *all = json_object();
+    for (int i = 0; gqac_limit_at(i, &c->limits, &name, &summary, &value); i++)
+        json_object_set_new(all, name, value == INT64_MAX ? json_null() : json_integer(value));
+    return all;
+}
+
+static void print_json(const cli *c, const gqac_info *x, const inspect_costs *costs) {
     json_t *root =
         json_pack("{s:s, s:s, s:I, s:I, s:o}", "format", x->format, "producer", x->producer,
                   "ir_version", (json_int_t)x->ir_version, "opset", (json_int_t)x->opset,
@@ -110,6 +121,7 @@ static void print_json(const gqac_info *x, const inspect_costs *costs) {
         json_object_set_new(root, "baked",
                             json_pack("{s:I, s:I, s:s}", "tokens", (json_int_t)x->baked_tokens,
                                       "bytes", (json_int_t)x->baked_bytes, "kind", x->baked_kind));
+    json_object_set_new(root, "limits", limits_json(c));
     inspect_costs_json(costs, root);
     cli_print_json(root);
 }
@@ -176,11 +188,22 @@ static void print_raised(const gqac_info *x) {
     }
 }
 
+static void print_limits(const cli *c) {
+    const char *name, *summary;
+    int64_t value;
+    printf("limits\n");
+    for (int i = 0; gqac_limit_at(i, &c->limits, &name, &summary, &value); i++) {
+        char number[24];
+        snprintf(number, sizeof number, "%lld", (long long)value);
+        printf("  %-16s %15s  %s\n", name, value == INT64_MAX ? "none" : number, summary);
+    }
+}
+
 static void print_table(const cli *c, const gqac_info *x, const inspect_costs *costs) {
     const bool ops = cli_switch(c, "ops"), io = cli_switch(c, "io"),
                kv = cli_value(c, "kv") != NULL;
-    const bool invariance = cli_switch(c, "invariance");
-    const bool all = !(ops || io || kv || invariance || costs->plan || costs->has_memory);
+    const bool invariance = cli_switch(c, "invariance"), limits = cli_switch(c, "limits");
+    const bool all = !(ops || io || kv || invariance || limits || costs->plan || costs->has_memory);
     printf("format %s", x->format);
     if (x->opset)
         printf(", IR version %lld, opset %lld", (long long)x->ir_version, (long long)x->opset);
@@ -212,6 +235,8 @@ static void print_table(const cli *c, const gqac_info *x, const inspect_costs *c
         print_kv(x);
     if (invariance || all)
         print_invariance(x);
+    if (limits || all)
+        print_limits(c);
     inspect_costs_print(costs);
 }
 
@@ -219,7 +244,7 @@ static gqac_status print_info(cli *c, const gqac_info *info, inspect_costs *cost
     if (!info->n_unsupported)
         GQAC_TRY(inspect_costs_open(c, info, costs));
     if (cli_json(c))
-        print_json(info, costs);
+        print_json(c, info, costs);
     else
         print_table(c, info, costs);
     return GQAC_OK;

@@ -31,7 +31,7 @@ gqac_status gqac_model_open(const char *model, const gqac_options *options, unsi
     }
     GQAC_TRY(gqac_text_model_path(model, path, sizeof path, diag));
     if (text)
-        GQAC_TRY(gqac_text_open(model, parts | GQAC_TEXT_CONFIG, &made, diag));
+        GQAC_TRY(gqac_text_open_within(model, parts | GQAC_TEXT_CONFIG, own.limits, &made, diag));
     gqac_status status = take_names(model, made, &own, &config, diag);
     if (status == GQAC_OK)
         status = gqac_program_open(path, &own, program, diag);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/limits.h"
 #include "base/sized.h"
 #include "llm/calls.h"
 #include "llm/vocabulary.h"
@@ -15,6 +16,7 @@ enum { TOKENIZER_BYTES = 1 << 28, TEMPLATE_BYTES = 4 << 20, CONFIG_BYTES = 16 <<
 typedef struct opener {
     gqac_text *text;
     folder folder;
+    gqac_limits limits;
     gqac_diag *diag;
 } opener;
 
@@ -178,6 +180,7 @@ static gqac_status make_template(opener *o, const char *name, const char *source
         return keep_refusal(o, status, &found, &settings->template_refusal);
     }
     settings->has_template = true;
+    jinja_limit(o->text->template, o->limits.template_steps);
     o->text->calls = call_syntax_of(source, length);
     return GQAC_OK;
 }
@@ -313,7 +316,14 @@ static gqac_status open_parts(opener *o, const char *model, unsigned parts) {
 }
 
 gqac_status gqac_text_open(const char *model, unsigned parts, gqac_text **text, gqac_diag *diag) {
-    opener o = {.text = gqac_calloc(1, sizeof *o.text), .folder = {.fd = -1}, .diag = diag};
+    return gqac_text_open_within(model, parts, NULL, text, diag);
+}
+
+gqac_status gqac_text_open_within(const char *model, unsigned parts, const gqac_limits *limits,
+                                  gqac_text **text, gqac_diag *diag) {
+    opener o = {.folder = {.fd = -1}, .diag = diag};
+    GQAC_TRY(gqac_limits_take(&o.limits, limits, diag));
+    o.text = gqac_calloc(1, sizeof *o.text);
     if (!o.text)
         return gqac_diag_oom(diag, "a model folder");
     const gqac_status status = open_parts(&o, model, parts);

@@ -37,6 +37,7 @@ struct onnx_files {
     int folder;              /* the folder beneath which locations are opened; -1: not opened yet */
     onnx_memory memory;      /* data NULL: the model is a file */
     gqac_map model;
+    int64_t most; /* limit model-bytes */
     dev_t device;
     ino_t inode;
     gqac_table names; /* side_name, by location */
@@ -98,13 +99,24 @@ static gqac_status map_model(onnx_files *files, gqac_diag *diag) {
     return status;
 }
 
-gqac_status onnx_files_open(const char *path, const onnx_options *options, onnx_files **out,
-                            gqac_diag *diag) {
+/* Fails if the files have more bytes than the limit permits. */
+static gqac_status check_bytes(const onnx_files *files, gqac_diag *diag) {
+    const int64_t bytes = onnx_files_bytes(files);
+    if (bytes <= files->most)
+        return GQAC_OK;
+    return gqac_limits_fail(diag, "model-bytes", files->most,
+                            "the model and its external data have %lld bytes or more",
+                            (long long)bytes);
+}
+
+gqac_status onnx_files_open(const char *path, const onnx_options *options, int64_t most,
+                            onnx_files **out, gqac_diag *diag) {
     onnx_files *files = gqac_calloc(1, sizeof *files);
     if (!files)
         return gqac_diag_oom(diag, "a model's files");
     const char *root = options ? options->model_root : NULL;
     files->memory = options && options->memory ? *options->memory : (onnx_memory){.data = NULL};
+    files->most = most;
     files->folder = -1;
     files->below = "";
     files->arena = gqac_arena_create(0);
@@ -119,6 +131,8 @@ gqac_status onnx_files_open(const char *path, const onnx_options *options, onnx_
         status = gqac_diag_oom(diag, "a model's files");
     else
         status = map_model(files, diag);
+    if (status == GQAC_OK)
+        status = check_bytes(files, diag);
     if (status != GQAC_OK) {
         onnx_files_close(files);
         return status;
@@ -344,7 +358,8 @@ static gqac_status take_file(onnx_files *files, const char *location, int fd, co
     file->device = info.st_dev;
     file->inode = info.st_ino;
     *out = file;
-    return gqac_map_fd(fd, location, &file->map, diag);
+    GQAC_TRY(gqac_map_fd(fd, location, &file->map, diag));
+    return check_bytes(files, diag);
 }
 
 /* Asks the caller for the file of a location, for a model in memory. */
@@ -378,7 +393,7 @@ static gqac_status ask_for(onnx_files *files, const char *location, const side_f
         return gqac_diag_oom(diag, "external data");
     file->map = (gqac_map){.data = data, .size = bytes, .borrowed = true};
     *out = file;
-    return GQAC_OK;
+    return check_bytes(files, diag);
 }
 
 static gqac_status open_side(onnx_files *files, const char *location, const side_file **file,

@@ -56,7 +56,7 @@ static gqac_status unpack(importer *im, gqac_str *thin) {
     const gqac_map *map = onnx_files_model(im->files);
     const ProtobufCMessageDescriptor *type = &onnx__model_proto__descriptor;
     ProtobufCMessage *message;
-    gqac_status status = onnx_scan(map->data, map->size, type, thin, im->diag);
+    gqac_status status = onnx_scan(map->data, map->size, type, im->limits.nodes, thin, im->diag);
     if (status == GQAC_INVALID_MODEL)
         explain(map, im->diag);
     GQAC_TRY(status);
@@ -106,7 +106,8 @@ gqac_status onnx_import(const char *path, const onnx_options *options, gqac_aren
     *module = NULL;
     *files = NULL;
     *im.report = (onnx_report){.producer = ""};
-    GQAC_TRY(onnx_files_open(path, options, &im.files, diag));
+    GQAC_TRY(gqac_limits_take(&im.limits, options ? options->limits : NULL, diag));
+    GQAC_TRY(onnx_files_open(path, options, im.limits.model_bytes, &im.files, diag));
     gqac_status status = import_and_report(&im, path);
     gqac_arena_free(im.scratch);
     if (status == GQAC_OK) {

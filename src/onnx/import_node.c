@@ -23,9 +23,11 @@ static gqac_status unsupported(importer *im, const Onnx__NodeProto *node, const 
 static gqac_status count_work(onnx_scope *scope, const Onnx__NodeProto *node) {
     importer *im = scope->im;
     im->work += 1 + (int64_t)(node->n_input + node->n_output + node->n_attribute);
-    if (++im->nodes > ONNX_MAX_NODES || im->work > ONNX_MAX_WORK)
-        GQAC_FAIL(im->diag, GQAC_LIMIT, "more than %d nodes, or %d operands, after inlining",
-                  ONNX_MAX_NODES, ONNX_MAX_WORK);
+    if (++im->nodes > im->limits.nodes)
+        return gqac_limits_fail(im->diag, "nodes", im->limits.nodes,
+                                "more than %lld nodes after inlining", (long long)im->limits.nodes);
+    if (im->work > ONNX_MAX_WORK)
+        GQAC_FAIL(im->diag, GQAC_LIMIT, "more than %d operands after inlining", ONNX_MAX_WORK);
     if (!scope->call)
         return onnx_tally_node(im, node);
     if (++im->inlined > ONNX_MAX_INLINED)

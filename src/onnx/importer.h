@@ -21,8 +21,9 @@ enum {
 
 /* ---- files --------------------------------------------------------------- */
 
-gqac_status onnx_files_open(const char *path, const onnx_options *options, onnx_files **files,
-                            gqac_diag *diag);
+/* LIMIT: the model has more than `most` bytes. So do its external data later, with it. */
+gqac_status onnx_files_open(const char *path, const onnx_options *options, int64_t most,
+                            onnx_files **files, gqac_diag *diag);
 const gqac_map *onnx_files_model(const onnx_files *files);
 /* See ir_module.copied; arg is the onnx_files. */
 void onnx_files_copied(void *arg, const void *data, size_t bytes);
@@ -72,6 +73,7 @@ typedef struct importer {
     onnx_report *report;
     gqac_diag *diag; /* never NULL */
     int64_t nodes, work, inlined;
+    gqac_limits limits;
 } importer;
 
 /* A function being inlined. */

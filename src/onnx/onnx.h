@@ -2,6 +2,7 @@
 #ifndef GQAC_ONNX_ONNX_H
 #define GQAC_ONNX_ONNX_H
 
+#include "base/limits.h"
 #include "ir/ir.h"
 #include "ops/op.h"
 
@@ -17,6 +18,7 @@ typedef struct onnx_memory {
 typedef struct onnx_options {
     const char *model_root;    /* folder in which external data must lie; NULL: the model's own */
     const onnx_memory *memory; /* NULL: the model is a file */
+    const gqac_limits *limits; /* without 0; NULL: all defaults */
 } onnx_options;
 
 /* Something that the model uses and gqac does not support. */

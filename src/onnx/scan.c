@@ -11,6 +11,7 @@
 
 #include "base/alloc.h"
 #include "base/diag.h"
+#include "base/limits.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -118,6 +119,7 @@ typedef struct scanner {
     int graphs; /* number of graphs among the frames */
     uint32_t unknown;
     uint32_t totals[TOTALS];
+    int64_t nodes; /* the maximum */
     scan_frame frames[ONNX_MAX_DEPTH];
 } scanner;
 
@@ -334,15 +336,23 @@ static gqac_status check_singular(scanner *s, const scan_field *f) {
     return GQAC_OK;
 }
 
+/* Counts a node or an initializer of the whole file. */
+static gqac_status count_total(scanner *s, const scan_field *f, scan_total total) {
+    const uint32_t n = ++s->totals[total];
+    if (total == TOTAL_NODES && n > s->nodes) {
+        char what[64];
+        snprintf(what, sizeof what, "a model of more than %lld nodes", (long long)s->nodes);
+        fail(s, f->start, GQAC_LIMIT, what);
+        gqac_limits_explain(s->diag, "nodes", s->nodes);
+        return GQAC_LIMIT;
+    }
+    if (total == TOTAL_INITIALIZERS && n > ONNX_MAX_INITIALIZERS)
+        return fail(s, f->start, GQAC_LIMIT, "a model of more than 1000000 initializers");
+    return GQAC_OK;
+}
+
 static gqac_status count_elements(scanner *s, const scan_field *f, const scan_rule *rule,
                                   size_t count) {
-    static const struct {
-        uint32_t most;
-        const char *what;
-    } totals[TOTALS] = {
-        [TOTAL_NODES] = {ONNX_MAX_NODES, "a model of more than 1000000 nodes"},
-        [TOTAL_INITIALIZERS] = {ONNX_MAX_INITIALIZERS, "a model of more than 1000000 initializers"},
-    };
     uint32_t *n = &s->frames[s->depth - 1].n[rule->share ? rule->share : f->number];
     if (rule->most && count > rule->most - *n) {
         char what[64];
@@ -352,9 +362,7 @@ static gqac_status count_elements(scanner *s, const scan_field *f, const scan_ru
     }
     if (rule->most)
         *n += (uint32_t)count;
-    if (rule->total && ++s->totals[rule->total] > totals[rule->total].most)
-        return fail(s, f->start, GQAC_LIMIT, totals[rule->total].what);
-    return GQAC_OK;
+    return rule->total ? count_total(s, f, rule->total) : GQAC_OK;
 }
 
 /* Tensor data: a large block is replaced by a note, (offset, length) with a field number of its
@@ -452,7 +460,8 @@ static gqac_status scan_all(scanner *s) {
 }
 
 gqac_status onnx_scan(const unsigned char *data, size_t size,
-                      const ProtobufCMessageDescriptor *root, gqac_str *thin, gqac_diag *diag) {
+                      const ProtobufCMessageDescriptor *root, int64_t nodes, gqac_str *thin,
+                      gqac_diag *diag) {
     if (size == 0)
         GQAC_FAIL(diag, GQAC_INVALID_MODEL, "the file is empty");
     if (size > ONNX_MAX_FILE)
@@ -463,6 +472,7 @@ gqac_status onnx_scan(const unsigned char *data, size_t size,
     s->data = data;
     s->size = size;
     s->thin = thin;
+    s->nodes = nodes;
     s->diag = diag;
     s->depth = 1;
     s->frames[0].type = root;

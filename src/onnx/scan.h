@@ -21,7 +21,7 @@ enum {
     ONNX_MAX_THIN = 256 << 20,       /* bytes of the thinned copy */
     ONNX_MAX_DEPTH = 100,            /* of nested messages; the outermost is 1 */
     ONNX_MAX_GRAPH_DEPTH = 16,       /* of graphs nested in the main graph */
-    ONNX_MAX_NODES = 1000000,        /* in the whole file, and again after inlining */
+    ONNX_MAX_NODES = 1000000,        /* of limit nodes */
     ONNX_MAX_INLINED = 32768,        /* nodes of function bodies, counted at every call */
     ONNX_MAX_INITIALIZERS = 1000000, /* in the whole file */
     ONNX_MAX_FUNCTIONS = 10000,
@@ -35,9 +35,11 @@ enum {
 };
 
 /* Scans a serialized `root` message and appends its thinned copy to `thin`, which the caller frees.
- * INVALID_MODEL: it is not well-formed; LIMIT; NO_MEMORY. */
+ * INVALID_MODEL: it is not well-formed; LIMIT: among others, it has more than `nodes` nodes;
+ * NO_MEMORY. */
 gqac_status onnx_scan(const unsigned char *data, size_t size,
-                      const ProtobufCMessageDescriptor *root, gqac_str *thin, gqac_diag *diag);
+                      const ProtobufCMessageDescriptor *root, int64_t nodes, gqac_str *thin,
+                      gqac_diag *diag);
 
 /* Unpacks a thinned copy into `arena`; nothing is freed alone. LIMIT: it takes more than 64 MiB
  * plus 16 times the bytes of the copy; NO_MEMORY. */

@@ -268,7 +268,7 @@ static gqac_status read_tensor(const gqac_map *map, gqac_arena *scratch, gqac_st
                                gqac_diag *diag) {
     ProtobufCMessage *message;
     const ProtobufCMessageDescriptor *type = &onnx__tensor_proto__descriptor;
-    GQAC_TRY(onnx_scan(map->data, map->size, type, thin, diag));
+    GQAC_TRY(onnx_scan(map->data, map->size, type, ONNX_MAX_NODES, thin, diag));
     GQAC_TRY(onnx_unpack(thin, type, scratch, &message, diag));
     const Onnx__TensorProto *proto = (const Onnx__TensorProto *)message;
     GQAC_TRY(onnx_tensor_read(proto, map, NULL, arena, tensor, diag));

@@ -8,6 +8,7 @@
 
 #include "base/alloc.h"
 #include "base/check.h"
+#include "base/limits.h"
 #include "base/sized.h"
 #include "ops/attention.h"
 
@@ -237,6 +238,11 @@ gqac_status gqac_program_memory_of(const gqac_program *program, const char *kv, 
         GQAC_FAIL(diag, GQAC_OUT_OF_RANGE,
                   "%lld tokens in chunks of %lld: must be 1 <= chunk <= tokens", (long long)tokens,
                   (long long)chunk);
+    if (tokens > p->most_tokens && p->limited) {
+        gqac_diag_set(diag, GQAC_OUT_OF_RANGE, "%lld tokens are too many", (long long)tokens);
+        gqac_limits_explain(diag, "context", p->most_tokens);
+        return GQAC_OUT_OF_RANGE;
+    }
     if (tokens > p->most_tokens)
         GQAC_FAIL(diag, GQAC_OUT_OF_RANGE,
                   "%lld tokens exceed the %lld rows of the tables of positions", (long long)tokens,

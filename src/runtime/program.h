@@ -67,6 +67,7 @@ struct gqac_program {
     const gqac_mixing *mixing;
     gqac_mixing padded_by; /* why rows are not packed; op NULL: they are */
     int64_t most_tokens;   /* see positions_capacity */
+    bool limited;          /* it is limit context instead */
     double tolerance;      /* see gqac_program_tolerance */
     char profile[96];
     gqac_log log; /* all zeros: no log */

@@ -1,6 +1,7 @@
 /* What a step checks before anything runs: items, lengths, ids, rows of logits, and which side of
  * every LongRoPE threshold each item is on. */
 #include "base/check.h"
+#include "base/limits.h"
 #include "runtime/step.h"
 
 /* ---- checks -------------------------------------------------------------- */
@@ -78,6 +79,12 @@ static gqac_status check_length(const step *s, int i, int64_t length) {
                   (long long)*given->position, (long long)length);
     if (length + given->count <= p->most_tokens)
         return GQAC_OK;
+    if (p->limited) {
+        gqac_diag_set(s->diag, GQAC_OUT_OF_RANGE, "item %d: %lld tokens are too many", i,
+                      (long long)(length + given->count));
+        gqac_limits_explain(s->diag, "context", p->most_tokens);
+        return GQAC_OUT_OF_RANGE;
+    }
     gqac_diag_set(s->diag, GQAC_OUT_OF_RANGE,
                   "item %d: position %lld is out of range: the tables of positions have %lld rows",
                   i, (long long)(length + given->count - 1), (long long)p->most_tokens);

@@ -296,7 +296,58 @@ static void test_lists(void) {
     gqac_program_free(program);
 }
 
+/* Limits of an older caller, of one that forgot the size, and values that cannot be. */
+static void test_limits(void) {
+    gqac_limits limits;
+    gqac_options options;
+    gqac_program *program = NULL;
+    gqac_limits_init(&limits);
+    gqac_options_init(&options);
+    limits.model_bytes = 1;
+    gqac_limits *older = at_end_of_page(&limits, offsetof(gqac_limits, nodes));
+    options.limits = older;
+    CU_ASSERT_EQUAL(gqac_program_open(MODEL, &options, &program, &diag), GQAC_LIMIT);
+    CU_ASSERT_PTR_NOT_NULL(strstr(diag.rule, "limit model-bytes is 1"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(diag.where, "model.onnx"));
+    release(older);
+    options.limits = &limits;
+    limits.model_bytes = -1;
+    CU_ASSERT_EQUAL(gqac_program_open(MODEL, &options, &program, &diag), GQAC_USAGE);
+    limits.model_bytes = 0; /* the default */
+    limits.size = 0;
+    CU_ASSERT_EQUAL(gqac_program_open(MODEL, &options, &program, &diag), GQAC_USAGE);
+    limits.size = sizeof limits;
+    CU_ASSERT_EQUAL_FATAL(gqac_program_open(MODEL, &options, &program, &diag), GQAC_OK);
+    gqac_program_free(program);
+}
+
+/* Each name of a limit stands for the field of its place. */
+static void test_names_of_limits(void) {
+    const int n = (int)((sizeof(gqac_limits) - sizeof(size_t)) / sizeof(int64_t));
+    const char *name, *summary;
+    int64_t value;
+    for (int i = 0; i < n; i++) {
+        gqac_limits limits;
+        gqac_limits_init(&limits);
+        CU_ASSERT_TRUE_FATAL(gqac_limit_at(i, NULL, &name, &summary, &value));
+        CU_ASSERT_TRUE(value > 1 && *summary);
+        CU_ASSERT_EQUAL(gqac_limits_set(&limits, name, 1, &diag), GQAC_OK);
+        for (int k = 0; k < n; k++) {
+            int64_t field;
+            memcpy(&field, (const char *)&limits + sizeof(size_t) + (size_t)k * sizeof field,
+                   sizeof field);
+            CU_ASSERT_EQUAL(field, k == i);
+        }
+        CU_ASSERT_TRUE(gqac_limit_at(i, &limits, &name, &summary, &value) && value == 1);
+        CU_ASSERT_EQUAL(gqac_limits_set(&limits, name, 0, &diag), GQAC_USAGE);
+    }
+    CU_ASSERT_FALSE(gqac_limit_at(n, NULL, &name, &summary, &value));
+    CU_ASSERT_FALSE(gqac_limit_at(-1, NULL, &name, &summary, &value));
+}
+
 static const unit_case cases[] = {
+    {"limits", test_limits},
+    {"names of limits", test_names_of_limits},
     {"sizes that cannot be", test_forgotten},
     {"options of every older size", test_older_options},
     {"texts that are not set", test_unset_texts},

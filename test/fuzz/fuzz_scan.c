@@ -9,7 +9,8 @@ static gqac_status scan(const uint8_t *data, size_t size,
     gqac_str thin = {0};
     ProtobufCMessage *message = NULL;
     gqac_arena *arena = gqac_arena_create(0);
-    gqac_status status = fuzz_check(onnx_scan(data, size, descriptor, &thin, &diag), &diag);
+    gqac_status status =
+        fuzz_check(onnx_scan(data, size, descriptor, ONNX_MAX_NODES, &thin, &diag), &diag);
     if (status == GQAC_OK) {
         status = fuzz_check(onnx_unpack(&thin, descriptor, arena, &message, &diag), &diag);
         if (status == GQAC_INVALID_MODEL)

@@ -19,7 +19,7 @@ static gqac_status scan(gqac_str bytes, const ProtobufCMessageDescriptor *type, 
     unsigned char *exact = malloc(bytes.length ? bytes.length : 1);
     if (bytes.length)
         memcpy(exact, bytes.text, bytes.length);
-    gqac_status status = onnx_scan(exact, bytes.length, type, &thin, &diag);
+    gqac_status status = onnx_scan(exact, bytes.length, type, ONNX_MAX_NODES, &thin, &diag);
     if (status == GQAC_OK) {
         gqac_arena *arena = gqac_arena_create(0);
         ProtobufCMessage *message;
@@ -240,7 +240,8 @@ static void test_file_size(void) {
     gqac_diag diag = {0};
     gqac_str thin = {0};
     unsigned char byte = 0;
-    CU_ASSERT_EQUAL(onnx_scan(&byte, (size_t)1 << 31, model_type, &thin, &diag), GQAC_LIMIT);
+    CU_ASSERT_EQUAL(onnx_scan(&byte, (size_t)1 << 31, model_type, ONNX_MAX_NODES, &thin, &diag),
+                    GQAC_LIMIT);
     CU_ASSERT_PTR_NOT_NULL(strstr(diag.what, "2 GiB"));
 }
 
@@ -250,9 +251,9 @@ static void test_file_size(void) {
 static const Onnx__TensorProto *thinned(gqac_str bytes, gqac_arena *arena, size_t *length) {
     gqac_str thin = {0};
     ProtobufCMessage *message = NULL;
-    CU_ASSERT_EQUAL(
-        onnx_scan((const unsigned char *)bytes.text, bytes.length, tensor_type, &thin, NULL),
-        GQAC_OK);
+    CU_ASSERT_EQUAL(onnx_scan((const unsigned char *)bytes.text, bytes.length, tensor_type,
+                              ONNX_MAX_NODES, &thin, NULL),
+                    GQAC_OK);
     *length = thin.length;
     CU_ASSERT_EQUAL(onnx_unpack(&thin, tensor_type, arena, &message, NULL), GQAC_OK);
     gqac_str_free(&thin);
@@ -307,9 +308,9 @@ static void test_left_out(void) {
     wire_text(&graph, 77, "unknown");
     gqac_str model = in_model(graph);
     wire_bytes(&model, 6, "\xff", 1); /* nobody reads the text of docs */
-    CU_ASSERT_EQUAL(
-        onnx_scan((const unsigned char *)model.text, model.length, model_type, &thin, NULL),
-        GQAC_OK);
+    CU_ASSERT_EQUAL(onnx_scan((const unsigned char *)model.text, model.length, model_type,
+                              ONNX_MAX_NODES, &thin, NULL),
+                    GQAC_OK);
     CU_ASSERT_EQUAL(thin.length, 2); /* an empty graph */
     gqac_str_free(&thin);
     gqac_str_free(&model);

@@ -3,11 +3,13 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/limits.h"
 #include "text/jinja/jinja_impl.h"
 
 struct jinja {
     gqac_arena *arena;
     const jnode *body;
+    size_t steps; /* limit template-steps */
 };
 
 /* ---- pieces -------------------------------------------------------------- */
@@ -345,6 +347,9 @@ gqac_status jinja_create(const char *source, size_t length, jinja **out, gqac_di
     jinja *j = gqac_calloc(1, sizeof *j);
     if (!j)
         return gqac_diag_oom(diag, "a template");
+    gqac_limits limits;
+    GQAC_TRY(gqac_limits_take(&limits, NULL, diag)); /* the defaults are right */
+    j->steps = (size_t)limits.template_steps;
     j->arena = gqac_arena_create(0);
     jparser p = {.arena = j->arena, .diag = diag};
     if (j->arena)
@@ -353,6 +358,10 @@ gqac_status jinja_create(const char *source, size_t length, jinja **out, gqac_di
         p.status = gqac_diag_oom(diag, "a template");
     gqac_free(p.tokens);
     GQAC_RETURN_MADE(p.status, j, out, jinja_free);
+}
+
+void jinja_limit(jinja *j, int64_t steps) {
+    j->steps = (size_t)steps;
 }
 
 void jinja_free(jinja *j) {
@@ -365,7 +374,11 @@ void jinja_free(jinja *j) {
 gqac_status jinja_render(const jinja *j, const json_t *variables, gqac_str *out, gqac_diag *diag) {
     if (!json_is_object(variables))
         GQAC_FAIL(diag, GQAC_INVALID_INPUT, "the variables of a chat template are no JSON object");
-    jrun r = {.arena = gqac_arena_create(0), .diag = diag, .out = out, .out_base = out->length};
+    jrun r = {.arena = gqac_arena_create(0),
+              .diag = diag,
+              .out = out,
+              .out_base = out->length,
+              .most_steps = j->steps};
     if (!r.arena)
         return gqac_diag_oom(diag, "values of a template");
     jinja_run(&r, j->body, variables);

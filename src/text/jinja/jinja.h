@@ -4,6 +4,7 @@
 
 #include <jansson.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/diag.h"
 #include "base/str.h"
@@ -18,5 +19,8 @@ void jinja_free(jinja *j);
  * raise_exception, or a run-time error; *diag has the line; LIMIT: too many steps, too deep
  * recursion, or too long a result. */
 gqac_status jinja_render(const jinja *j, const json_t *variables, gqac_str *out, gqac_diag *diag);
+/* Sets the maximum number of steps of a render, before the template is used. An evaluation is a
+ * step, and so are 64 bytes of text that are read. */
+void jinja_limit(jinja *j, int64_t steps);
 
 #endif

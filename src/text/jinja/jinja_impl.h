@@ -19,7 +19,6 @@ enum {
     JINJA_HEIGHT = 150,      /* of a syntax tree */
     JINJA_DEPTH = 600,       /* of evaluation */
     JINJA_VALUE_HEIGHT = 64, /* nested lists and dicts */
-    JINJA_STEPS = 3000000,   /* evaluations; 64 bytes of text that are read count as one */
     JINJA_TEXT = 1 << 25,    /* bytes of one text, and of the output */
     JINJA_MEMORY = 1 << 27,  /* bytes of all values of a render */
     JINJA_RANGE = 100000,    /* numbers of a range; what the sandbox of Jinja allows */
@@ -281,7 +280,7 @@ struct jrun {
     gqac_diag *diag;
     gqac_status status;
     gqac_str *out;
-    size_t out_base, steps;
+    size_t out_base, steps, most_steps;
     unsigned depth, loops;
     uint32_t line;
     jscope *scope;
@@ -298,7 +297,7 @@ static inline bool jinja_ok(const jrun *r) {
 }
 /* Keeps the first failure; returns undefined. */
 jvalue jinja_fail(jrun *r, gqac_status status, const char *fmt, ...) GQAC_PRINTF(3, 4);
-/* Counts steps of work; false after a failure, or when they exceed JINJA_STEPS. */
+/* Counts steps of work; false after a failure, or when they exceed the maximum. */
 bool jinja_charge(jrun *r, size_t steps);
 bool jinja_charge_text(jrun *r, size_t bytes);
 bool jinja_enter(jrun *r); /* one level deeper; with jinja_leave even when false */

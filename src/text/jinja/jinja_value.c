@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/limits.h"
 #include "text/jinja/jinja_impl.h"
 
 const jvalue jinja_none = {.type = J_NONE};
@@ -38,8 +39,9 @@ jvalue jinja_fail(jrun *r, gqac_status status, const char *fmt, ...) {
 bool jinja_charge(jrun *r, size_t steps) {
     if (!jinja_ok(r))
         return false;
-    if (steps > JINJA_STEPS - r->steps) {
-        jinja_fail(r, GQAC_LIMIT, "the template takes more than %d steps", JINJA_STEPS);
+    if (steps > r->most_steps - r->steps) {
+        jinja_fail(r, GQAC_LIMIT, "the template takes more than %zu steps", r->most_steps);
+        gqac_limits_explain(r->diag, "template-steps", (int64_t)r->most_steps);
         return false;
     }
     r->steps += steps;

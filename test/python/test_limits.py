@@ -1,0 +1,179 @@
+#!/usr/bin/env python3
+"""--limit: each limit refuses what is beyond it, and accepts what just fits.
+
+    python test/python/test_limits.py
+"""
+
+import shutil
+import sys
+
+import onnx
+from onnx import TensorProto, helper
+
+import harness
+from harness import Case, GIB, MODELS, gqac, model, write_ids
+
+NAMES = ("model-bytes", "nodes", "tensor-elements", "context", "compile-bytes", "compile-ms",
+         "template-steps")
+
+
+class Limits(Case):
+    """One case for each limit."""
+
+    def refused(self, name, value, *args, code=3):
+        """The command ends because of this limit, and names it with its value and the flag."""
+        result = self.check(gqac(*args, "--limit", f"{name}={value}"), code,
+                            f"rule:  limit {name} is {value}", f"--limit {name}=N")
+        self.assertEqual(result.out, "")
+        return result
+
+    def fits(self, name, value, *args):
+        """The command succeeds at this limit."""
+        return self.good(*args, "--limit", f"{name}={value}")
+
+    def twins(self, name, most, *args, code=3):
+        """At `most` the command succeeds, one below it is refused."""
+        self.fits(name, most, *args)
+        return self.refused(name, most - 1, *args, code=code)
+
+    def filled(self, *dims):
+        """A model whose result is a tensor of these dimensions, of which the file has no element."""
+        shape = helper.make_tensor("shape", TensorProto.INT64, [len(dims)], dims)
+        graph = helper.make_graph(
+            [helper.make_node("ConstantOfShape", ["shape"], ["big"], name="fill"),
+             helper.make_node("Add", ["x", "big"], ["y"], name="add")], "g",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1])],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)], [shape])
+        path = self.dir / "filled.onnx"
+        onnx.save(helper.make_model(graph, ir_version=10,
+                                    opset_imports=[helper.make_opsetid("", 21)]), path)
+        return path
+
+    def test_listed(self):
+        """inspect lists all of them: a table, and JSON in which null is no maximum."""
+        llama = model("llama")
+        out = self.good("inspect", llama, "--limits", "--limit", "nodes=4321").out
+        shown = self.good("inspect", llama, "--limit", "nodes=4321", "--format", "json").json()
+        self.assertEqual(tuple(shown["limits"]), NAMES)
+        self.assertEqual((shown["limits"]["nodes"], shown["limits"]["context"]), (4321, None))
+        for name, value in shown["limits"].items():
+            number = "none" if value is None else value
+            self.assertRegex(out, rf"(?m)^  {name} +{number}  \w")
+        self.assertIn("\nlimits\n", self.good("inspect", llama).out)
+
+    def test_usage(self):
+        """Names that do not exist, and values that no model may have."""
+        for text, words in (("depth=3", "there is no limit 'depth'"), ("nodes", "NAME=N"),
+                            ("nodes=0", "whole number"), ("nodes=-1", "whole number"),
+                            ("nodes=many", "whole number"), ("nodes=1,2", "limit nodes is 0"),
+                            ("nodes=1000001", "from 1 to 1000000"), ("=3", "there is no limit")):
+            self.check(gqac("inspect", model("llama"), "--limit", text), 2, words)
+        self.check(gqac("inspect", model("llama"), "--limit", "depth=3"), 2, *NAMES)
+
+    def test_model_bytes(self):
+        """Files of every format, and the external data with the model."""
+        folder = MODELS / "llama"
+        size = sum((folder / name).stat().st_size for name in ("model.onnx", "model.onnx.data"))
+        self.twins("model-bytes", size, "inspect", folder / "model.onnx")
+        for name in ("a.gqac", "a.gq"):
+            path = self.dir / name
+            self.good("compile", folder, "-o", path)
+            self.twins("model-bytes", path.stat().st_size, "inspect", path)
+
+    def test_nodes(self):
+        """Nodes are counted before the file is unpacked."""
+        path = model("llama")
+        nodes = len(onnx.load(path, load_external_data=False).graph.node)
+        self.assertIn(" byte ", self.twins("nodes", nodes, "inspect", path).err)
+        text = self.dir / "a.gq"
+        self.good("compile", path, "--stop-after", "import", "-o", text)
+        ops = self.good("inspect", text, "--format", "json").json()["ops"]
+        self.twins("nodes", sum(ops.values()), "inspect", text)
+
+    def test_nodes_inlined(self):
+        """Nodes of a function count at every call."""
+        body = [helper.make_node("Neg", ["a"], ["b"]), helper.make_node("Neg", ["b"], ["c"])]
+        ops = [helper.make_opsetid("", 21), helper.make_opsetid("own", 1)]
+        twice = helper.make_function("own", "Twice", ["a"], ["c"], body, ops[:1])
+        calls = [helper.make_node("Twice", [f"x{i}"], [f"x{i + 1}"], domain="own")
+                 for i in range(9)]
+        graph = helper.make_graph(calls, "g",
+                                  [helper.make_tensor_value_info("x0", TensorProto.FLOAT, [4])],
+                                  [helper.make_tensor_value_info("x9", TensorProto.FLOAT, [4])])
+        path = self.dir / "calls.onnx"
+        onnx.save(helper.make_model(graph, ir_version=10, opset_imports=ops, functions=[twice]),
+                  path)
+        self.assertIn("after inlining", self.twins("nodes", 27, "inspect", path).err)
+
+    def test_tensor_elements(self):
+        """Inferred shapes count; nothing of the size is allocated."""
+        path = self.filled(1 << 10, 1 << 10)
+        result = self.twins("tensor-elements", 1 << 20, "inspect", path)
+        self.assertIn("node 'fill' (ConstantOfShape)", result.err)
+        self.good("inspect", self.filled(1 << 20, 1 << 16))
+        for verb in (("inspect",), ("compile", "-o", self.dir / "x.gqac"), ("run",)):
+            result = gqac(verb[0], self.filled(1 << 20, (1 << 16) + 1), *verb[1:], memory=GIB)
+            self.check(result, 3, "tensor 'big' has more than 68719476736 elements")
+
+    def test_context(self):
+        """A sequence has no more tokens."""
+        ids = self.dir / "ids.txt"
+        write_ids(ids, [1, 2, 3, 4, 5])
+        self.twins("context", 5, "score", model("llama"), "--ids", ids, code=4)
+        memory = ("inspect", model("llama"), "--memory", 5)
+        self.fits("context", 5, *memory)
+        self.check(gqac(*memory, "--limit", "context=4"), 4, "--memory 5", "--limit context is 4")
+
+    def test_compile_bytes(self):
+        """Graph and packed weights must fit; nothing is written otherwise."""
+        out = self.dir / "x.gqac"
+        words = ("compile", model("llama"), "-o", out)
+        fails, fits = 1, 1 << 24
+        self.refused("compile-bytes", fails, *words)
+        for _ in range(7):
+            middle = (fails + fits) // 2
+            result = gqac(*words, "--limit", f"compile-bytes={middle}")
+            if result.code == 0:
+                fits = middle
+            else:
+                self.check(result, 3, f"limit compile-bytes is {middle}", "more bytes")
+                fails = middle
+        self.assertGreater(fails, 242530 * 4 // 2)  # most weights are packed
+        out.unlink()
+        self.refused("compile-bytes", fails, *words)
+        self.assertFalse(out.exists())
+        self.fits("compile-bytes", fits, *words)
+
+    def test_compile_ms(self):
+        """Compiling and inspecting end in time."""
+        out = self.dir / "x.gqac"
+        nodes = [helper.make_node("Neg", [f"x{i}"], [f"x{i + 1}"]) for i in range(4000)]
+        graph = helper.make_graph(nodes, "g",
+                                  [helper.make_tensor_value_info("x0", TensorProto.FLOAT, [4])],
+                                  [helper.make_tensor_value_info("x4000", TensorProto.FLOAT, [4])])
+        path = self.dir / "chain.onnx"
+        onnx.save(helper.make_model(graph, ir_version=10,
+                                    opset_imports=[helper.make_opsetid("", 21)]), path)
+        for words in (("compile", path, "-o", out, "--stateless"), ("inspect", path)):
+            self.refused("compile-ms", 1, *words)
+            self.assertFalse(out.exists())
+            self.fits("compile-ms", 600000, *words)
+            out.unlink(missing_ok=True)
+
+    def test_template_steps(self):
+        """A chat template ends after its steps."""
+        folder = self.dir / "model"
+        shutil.copytree(MODELS / "llama", folder, ignore=shutil.ignore_patterns("ref"))
+        (folder / "chat_template.jinja").write_text(
+            "{% for i in range(1000) %}{% endfor %}{{ messages[0].content }}")
+        text = self.dir / "system.txt"
+        text.write_text("Be brief.")
+        words = ("compile", folder, "-o", self.dir / "x.gqac", "--bake", text)
+        least, most = 100, 100000
+        self.refused("template-steps", least, *words)
+        self.fits("template-steps", most, *words)
+        self.good(*words)
+
+
+if __name__ == "__main__":
+    sys.exit(harness.main())

@@ -23,6 +23,8 @@ COMMANDS = {
     "memory": [TOOLS / "worker_memory"],
     "unconstrained": [TOOLS / "unconstrained"],
     "onnxruntime": [sys.executable, HERE / "worker_ort.py"],
+    "provider": [sys.executable, HERE / "worker_ort.py",  # gqac in a session of ONNX Runtime
+                 f"library={ROOT / 'build' / 'release' / 'libgqac_ort.so'}"],
     "openvino": [sys.executable, HERE / "worker_openvino.py"],
     "llama.cpp": [TOOLS / "worker_llama"],
     "torch": [sys.executable, HERE / "worker_torch.py"],

@@ -14,6 +14,7 @@ MIB = 1 << 20
 MEMORY_SHARE = 0.85
 ROTATE_BYTES = 128 * MIB  # of keys and values, for decode rows: more than caches hold
 ORT, OV, LLAMA, TORCH = "onnxruntime", "openvino", "llama.cpp", "torch"
+PROVIDER = "provider"  # gqac itself, in a session of ONNX Runtime
 OWN = "unconstrained"
 TENSORS = "row-major"  # gqac itself, with keys and values as tensors [B,Hkv,T,D]
 FP32 = "fp32-cache"  # gqac itself, with keys and values in fp32
@@ -22,7 +23,7 @@ BEFORE = "before"  # gqac itself, of another build
 ONE = "one-sequence"  # gqac itself, with the first of the sequences alone
 MEMORY = "memory"  # reads, and nothing else, of as many bytes as a step reads
 SELF = ("gqac", TENSORS, FP32, PARTS, BEFORE, ONE)
-SAME = (ORT, TENSORS, PARTS, BEFORE)  # peers whose results are compared with gqac's
+SAME = (ORT, TENSORS, PARTS, PROVIDER, BEFORE)  # peers whose results are compared with gqac's
 BITS = {"f32": 32, "f16": 16, "int8": 8, "int4": 4}  # of a cached value
 KIND_BITS = {"quantised": 8, "quantised4": 4}  # the same, in caches of these kinds
 
@@ -222,6 +223,12 @@ def mix(form, head="all"):
                  peers=(PARTS, LLAMA), floor=((PARTS, 1 / 1.1),), tolerance=0)
 
 
+def in_session(size, form, p, s):
+    """A call by gqac's API, against the same call by its execution provider for ONNX Runtime; the same bits."""
+    name = f"{size}-{form}-session-{s}@{p}"
+    return model(name, size, form, p, s, 16 if s == 1 else 1, peers=(PROVIDER,), tolerance=0)
+
+
 def layout(s, heads=(32, 8, 128), dtype="f32"):
     """A chunk of s tokens after a past: keys as columns, as sequences have them, against rows."""
     form = ("-d64" if heads == SMALL else "") + ("-f16" if dtype == "f16" else "")
@@ -291,6 +298,8 @@ ROWS = [
     *(codes(t, dtype) for t in (4096, 32768) for dtype in ("int8", "int4")),
     near_memory(32768, 0.88), near_memory(32768, 0.85, "f16"),
     near_memory(32768, 2.2, kv="quantised"), near_memory(32768, None, kv="quantised4"),
+    *(in_session("0.5b", form, p, s) for form in ("int4", "f32")
+      for p, s in ((0, 512), (512, 1), (2048, 128))),
     *(layout(s) for s in (1, 16, 128, 512)),
     *(layout(s, SMALL) for s in (1, 128)),
     *(layout(s, dtype="f16") for s in (1, 128)),

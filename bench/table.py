@@ -85,7 +85,7 @@ def comparison(found, threads):
     for row in rows.ROWS:
         record = found.get((row.name, threads))
         if not record or row.batch() > 1 or set(row.peers) & {rows.OWN, rows.TENSORS, rows.FP32,
-                                                                rows.MEMORY}:
+                                                                rows.MEMORY, rows.PROVIDER}:
             continue
         own = record["results"]["gqac"]
         mark = " †" if record["moved"] else ""
@@ -123,6 +123,19 @@ def layouts(found):
         faster = "columns" if tensors["ratio"] > 1 else "rows"
         lines.append(f"| {name}{mark} | {threads} | {columns['ms']:.3g} | {tensors['ms']:.3g} | "
                      f"{tensors['ratio']:.2f}× | {faster} |")
+    return lines if len(lines) > 2 else []
+
+
+def sessions(found):
+    """gqac by its own API beside gqac in a session of ONNX Runtime."""
+    lines = ["| row | threads | own API, ms | session, ms | session by own API |", "|---|---|---|---|---|"]
+    for (name, threads), record in sorted(found.items()):
+        if rows.PROVIDER not in record["results"]:
+            continue
+        own, session = record["results"]["gqac"], record["results"][rows.PROVIDER]
+        mark = " †" if record["moved"] else ""
+        lines.append(f"| {name}{mark} | {threads} | {own['ms']:.3g} | {session['ms']:.3g} | "
+                     f"{session['ratio']:.2f} |")
     return lines if len(lines) > 2 else []
 
 
@@ -255,6 +268,7 @@ def of_level(level, found):
                          ("A chunk beside sequences that decode", mixtures(found)),
                          ("What equal bits cost", cost(found)),
                          ("Keys as columns or as rows", layouts(found)),
+                         ("In a session of ONNX Runtime", sessions(found)),
                          ("Codes in the cache", caches(found)),
                          ("Decode beside reading memory", near_memory(found))):
         if table:

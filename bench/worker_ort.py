@@ -2,7 +2,8 @@
 
 Everything is bound beforehand: inputs and outputs are buffers that live as long as the session, and
 past and present of a sequence are one buffer. Intra-op threads are pinned, the first core is the
-caller's; spinning is on, as by default.
+caller's; spinning is on, as by default. With library=FILE the session runs on gqac, by its execution
+provider, and not on ONNX Runtime's kernels.
 """
 
 import os
@@ -28,7 +29,12 @@ class Engine(worker.Engine):
         if a.threads > 1:
             options.add_session_config_entry("session.intra_op_thread_affinities",
                                              ";".join(str(c + 1) for c in cores[1:]))
-        self.session = ort.InferenceSession(a.model, options, providers=["CPUExecutionProvider"])
+        providers = ["CPUExecutionProvider"]
+        if a.library:
+            ort.register_execution_provider_library("gqac", a.library)
+            options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+            providers = [("GqacExecutionProvider", {"threads": str(a.threads)})]
+        self.session = ort.InferenceSession(a.model, options, providers=providers)
         os.sched_setaffinity(0, cores[:1])
         self.kept = []  # buffers that bindings refer to
         self.outputs = {o.name: o for o in self.session.get_outputs()}

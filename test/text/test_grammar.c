@@ -322,6 +322,7 @@ static void test_one_of(void) {
     NO_SCHEMA(ONE_OF("{\"type\":\"number\"}", "{\"type\":\"integer\"}"), GQAC_UNSUPPORTED, both,
               "");
     NO_SCHEMA(ONE_OF("{\"enum\":[1,2]}", "{\"enum\":[3,1.0]}"), GQAC_UNSUPPORTED, both, "");
+    NO_SCHEMA(ONE_OF("{\"type\":\"string\"}", "{\"enum\":[1,\"a\"]}"), GQAC_UNSUPPORTED, both, "");
     NO_SCHEMA(ONE_OF(KIND("[1]"), KIND("[2]")), GQAC_UNSUPPORTED, both, "");
     NO_SCHEMA(ONE_OF("{\"type\":\"object\"}", KIND("1")), GQAC_UNSUPPORTED, both, "");
     NO_SCHEMA("{\"oneOf\":[{\"type\":\"null\"},{\"$ref\":\"#\"}]}", GQAC_UNSUPPORTED, both, "");

@@ -114,8 +114,9 @@ static bool values_differ(const json_t *a, const json_t *b) {
 static unsigned types_of(schema *s, const json_t *node) {
     enum { NUMBER = 8, INTEGER = 16, ALL = 127 };
     json_t *values = values_of(node);
-    unsigned all = schema_types(s, node);
-    for (size_t i = 0; !all && i < json_array_size(values); i++)
+    const unsigned given = schema_types(s, node);
+    unsigned all = given;
+    for (size_t i = 0; !given && i < json_array_size(values); i++)
         all |= schema_type_of(json_array_get(values, i));
     json_decref(values);
     all = all ? all : ALL;

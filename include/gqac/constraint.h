@@ -1,7 +1,7 @@
 /* Constraints: which texts an answer may be, by a grammar or a JSON Schema.
  *
  *   gqac_constraint *only;
- *   gqac_constraint_from_grammar(text, "root ::= \"yes\" | \"no\"", 23, &only, &diag);
+ *   gqac_constraint_from_grammar(text, "root ::= \"yes\" | \"no\"", 21, &only, &diag);
  *   request.constraint = only;
  *   gqac_generate(context, text, 1, &request, &said, &diag);
  *   gqac_constraint_free(only);

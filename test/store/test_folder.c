@@ -318,7 +318,7 @@ static void killed(void) {
     int whole = 0;
     make_folder();
     srand(1);
-    for (int i = 0; i < unit_count(25, 500); i++) {
+    for (int i = 0; i < unit_count(25, 1000); i++) {
         gqac_store_file *files = NULL;
         size_t n = 0;
         int status = 0;
@@ -341,11 +341,71 @@ static void killed(void) {
     gqac_program_free(p);
 }
 
+/* The child replaces a file by one of two snapshots in turn, until it is killed. */
+static void replace_for_ever(gqac_snapshot *const two[2], const char *file) {
+    for (int i = 0; gqac_snapshot_save(two[i % 2], file, NULL) == GQAC_OK; i++)
+        ;
+    _exit(1);
+}
+
+/* After each kill the file is one of the two, whole, with its ids. */
+static void killed_snapshot(void) {
+    gqac_program *p = rig_program("models/tiny-gqa/model.onnx", "cpu");
+    gqac_context *context = rig_context(p);
+    gqac_snapshot *two[2];
+    int64_t ids[2][N], seen[2] = {0};
+    const int64_t lengths[2] = {20, 130};
+    char file[PATH];
+    make_folder();
+    snprintf(file, sizeof file, "%s/prefix.gqs", folder);
+    for (int i = 0; i < 2; i++) {
+        gqac_sequence *s = NULL;
+        rig_ids(ids[i], N, i + 1);
+        CU_ASSERT_EQUAL_FATAL(gqac_sequence_create(p, NULL, &s, &diag), GQAC_OK);
+        CU_ASSERT_EQUAL_FATAL(gqac_sequence_append(context, s, ids[i], lengths[i], 0, &diag),
+                              GQAC_OK);
+        CU_ASSERT_EQUAL_FATAL(gqac_snapshot_take(s, &two[i], &diag), GQAC_OK);
+        gqac_sequence_free(s);
+    }
+    CU_ASSERT_EQUAL_FATAL(gqac_snapshot_save(two[0], file, &diag), GQAC_OK);
+    srand(2);
+    for (int i = 0; i < unit_count(25, 1000); i++) {
+        gqac_snapshot *found = NULL;
+        gqac_sequence *s = NULL;
+        int64_t first = 0, count = 0;
+        int status = 0;
+        const pid_t child = fork();
+        if (!child)
+            replace_for_ever(two, file);
+        const struct timespec wait = {.tv_nsec = (1 + rand() % 20) * 1000000L};
+        nanosleep(&wait, NULL);
+        kill(child, SIGKILL);
+        CU_ASSERT_EQUAL_FATAL(waitpid(child, &status, 0), child);
+        CU_ASSERT_FATAL(WIFSIGNALED(status)); /* it had not failed */
+        CU_ASSERT_EQUAL_FATAL(gqac_snapshot_load(p, file, &found, &diag), GQAC_OK);
+        const int which = gqac_snapshot_length(found) == lengths[1];
+        CU_ASSERT_EQUAL(gqac_snapshot_length(found), lengths[which]);
+        CU_ASSERT_EQUAL_FATAL(gqac_snapshot_restore(found, NULL, &s, &diag), GQAC_OK);
+        const int64_t *own = gqac_sequence_ids(s, &first, &count);
+        CU_ASSERT_EQUAL_FATAL(count, lengths[which]);
+        CU_ASSERT_EQUAL(memcmp(own, ids[which], (size_t)count * sizeof *own), 0);
+        seen[which]++;
+        gqac_sequence_free(s);
+        gqac_snapshot_free(found);
+    }
+    CU_ASSERT(seen[0] > 0 && seen[1] > 0);
+    remove_folder();
+    gqac_snapshot_free(two[0]);
+    gqac_snapshot_free(two[1]);
+    gqac_context_free(context);
+    gqac_program_free(p);
+}
+
 static const unit_case cases[] = {
     {"restart", restart}, {"other models", other_models},
     {"damaged", damaged}, {"replaced", replaced},
     {"budget", budget},   {"import", import},
-    {"killed", killed},
+    {"killed", killed},   {"snapshot killed", killed_snapshot},
 };
 
 int main(int argc, char **argv) {

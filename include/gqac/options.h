@@ -65,10 +65,10 @@ typedef struct gqac_attachment {
 typedef gqac_status gqac_external_data(void *arg, const char *name, const void **data,
                                        size_t *bytes, gqac_diag *diag);
 
-/* A model file in memory. Weights are read in place (only those that are not aligned to their
- * element size are copied), so the memory must stay unchanged, and must not be freed, until the
- * program or info that was opened from it is freed, or the call that was given it returns. The
- * content is checked as thoroughly as a file. */
+/* A model file in memory. Weights are read in place; only those that are not aligned to their
+ * element size are copied. So keep the memory, unchanged, until the program or info that was opened
+ * from it is freed; for other calls, until they return. The content is checked as thoroughly as a
+ * file. */
 typedef struct gqac_model_bytes {
     size_t size;
     const void *data; /* an artefact must be aligned to 64 bytes */
@@ -93,7 +93,7 @@ typedef struct gqac_bake {
      * contiguous. Rows of contiguous and of paged sequences serve both; others serve their own kind
      * only. */
     const char *kv;
-    int threads;  /* that compute them; 0: gqac_threads_default */
+    int threads;  /* number of threads that compute the prefix; 0: gqac_threads_default */
     int reserved; /* 0 */
 } gqac_bake;
 static inline void gqac_bake_init(gqac_bake *bake, const int64_t *ids, int64_t n) {

@@ -11,11 +11,11 @@ extern "C" {
 
 typedef struct gqac_program gqac_program;
 /* Compiles a model file (.onnx, .gqac, .gq) for running; the caller frees *program. IO: a file
- * cannot be read; INVALID_MODEL: its content is wrong, or an
- * artefact has a baked prefix of another graph, profile or layout; UNSUPPORTED: *diag names
- * everything that is not supported; LIMIT: the model exceeds a safety limit; USAGE: an option is
- * wrong, or the artefact was made for another target or math; ABSENT: this machine lacks the
- * target; NO_MEMORY; ABORTED: options->monitor ended the call. */
+ * cannot be read; INVALID_MODEL: its content is wrong, or an artefact has a baked prefix of another
+ * graph, profile or layout; UNSUPPORTED: *diag names everything that is not supported; LIMIT: the
+ * model exceeds a safety limit; USAGE: an option is wrong, or the artefact was made for another
+ * target or math; ABSENT: this machine lacks the target; NO_MEMORY; ABORTED: options->monitor ended
+ * the call. */
 GQAC_API gqac_status gqac_program_open(const char *model, const gqac_options *options,
                                        gqac_program **program, gqac_diag *diag);
 GQAC_API void gqac_program_free(gqac_program *program);
@@ -103,7 +103,8 @@ typedef struct gqac_memory {
     int64_t kv_states;
     int64_t kv_tail; /* bytes of the inputs of causal convolutions in one block, if only some blocks
                         keep them; else 0, and kv_block includes them */
-    int64_t kv_tails; /* maximum number of blocks that keep them, not counting the last chunk */
+    int64_t kv_tails; /* maximum number of blocks with such inputs; those of the last chunk are not
+                         counted */
     /* Scratch of the kernel that needs the most, for the largest chunk and for the last token, with
      * gqac_threads_default threads; it comes on top of `prefill` and `decode`. Not counted: targets
      * ref and gpu (0 here), ops of cpu that run by their own eval (convolutions, TopK, Scan, ...),
@@ -116,7 +117,8 @@ typedef struct gqac_memory {
     int64_t device_weights, device_kv;
     int64_t device_prefill, device_decode;
     /* Kind windowed: bytes of the layers with a window in one block, and the number of blocks that
-     * keep them, without those of the last chunk; else 0, and they are in kv_block. */
+     * keep rows of these layers (those of the last chunk are not counted). Other kinds: 0, and
+     * kv_block includes the bytes. */
     int64_t kv_window, kv_windows;
 } gqac_memory;
 /* Fills *memory. The caller sets its size first: gqac_memory memory = {.size = sizeof memory}.
@@ -125,8 +127,8 @@ typedef struct gqac_memory {
 GQAC_API gqac_status gqac_program_memory(const gqac_program *program, int64_t tokens, int64_t chunk,
                                          gqac_memory *memory, gqac_diag *diag);
 
-/* The same for a kind of cache (gqac_sequence_options.kv). USAGE also if the kind is unknown;
- * UNSUPPORTED: the model cannot have it. */
+/* gqac_program_memory for a kind of cache (gqac_sequence_options.kv). USAGE also if the kind is
+ * unknown; UNSUPPORTED: the model cannot have it. */
 GQAC_API gqac_status gqac_program_memory_of(const gqac_program *program, const char *kv,
                                             int64_t tokens, int64_t chunk, gqac_memory *memory,
                                             gqac_diag *diag);
@@ -148,9 +150,9 @@ GQAC_API double gqac_program_tolerance(const gqac_program *program);
 /* The instruction set that the program's kernels use ("avx2"); NULL if its target has only one. It
  * changes no bit of any result. */
 GQAC_API const char *gqac_program_level(const gqac_program *program);
-/* Sets *level to the same for a target, without a program. USAGE: there is no such target, or the
- * environment variable GQAC_CPU names no level; ABSENT: this machine lacks the target, or the level
- * that GQAC_CPU names. */
+/* Sets *level to the instruction set that kernels of a target would use. USAGE: there is no such
+ * target, or the environment variable GQAC_CPU names no level; ABSENT: this machine lacks the
+ * target, or the level that GQAC_CPU names. */
 GQAC_API gqac_status gqac_target_level(const char *target, const char **level, gqac_diag *diag);
 
 #ifdef __cplusplus

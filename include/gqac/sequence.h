@@ -17,11 +17,11 @@ typedef struct gqac_sequence_options {
      *   contiguous (or basic)  keeps every row
      *   paged       the same, in blocks that are taken one by one from anywhere in the pool, so
      *               that freed memory is used again before more is allocated
-     *   windowed    of layers with a sliding window, keeps the rows that are visible from the
+     *   windowed    in layers with a sliding window, keeps only the rows that are visible from the
      *               present length, or from one to which the sequence can be rewound
      *   quantised (or int8)   keeps keys and values as codes of 8 bits, with a profile of its own
      *   quantised4 (or int4)  the same, of 4 bits
-     * All but the last two have the same bits. */
+     * contiguous, paged and windowed have the same bits. */
     const char *kv;
     int64_t capacity;     /* maximum number of tokens; 0: as many as fit into memory */
     int64_t final_length; /* the length that the sequence will reach, by which the LongRoPE table is
@@ -41,10 +41,10 @@ GQAC_API gqac_status gqac_sequence_create(const gqac_program *program,
                                           gqac_sequence **sequence, gqac_diag *diag);
 /* The same for a prompt ids[0..n): the sequence has the longest prefix of it, but at most n - 1
  * tokens, that is baked into the artefact of the program (gqac_program_baked), and *reused is its
- * length. It is 0 if nothing is baked, for another kind of cache, or for lengths on the other side
- * of a LongRoPE threshold (chosen by final_length, or by n if that is 0); in a model with recurrent
- * states it is a length that has a state. The caller appends the ids from *reused on. OUT_OF_RANGE
- * also if n < 1. */
+ * length. *reused is 0 if nothing is baked, for another kind of cache, or for lengths on the other
+ * side of a LongRoPE threshold (chosen by final_length, or by n if that is 0); in a model with
+ * recurrent states it is a length that has a state. The caller appends the ids from *reused on.
+ * OUT_OF_RANGE also if n < 1. */
 GQAC_API gqac_status gqac_sequence_begin(const gqac_program *program, const int64_t *ids, int64_t n,
                                          const gqac_sequence_options *options,
                                          gqac_sequence **sequence, int64_t *reused,
@@ -65,15 +65,16 @@ GQAC_API const char *gqac_sequence_describe(const gqac_sequence *sequence, char 
 GQAC_API size_t gqac_sequence_bytes(const gqac_sequence *sequence, size_t *shared);
 /* Returns the *count ids of the tokens from position *first on; NULL if there are none. Tokens
  * before *first were imported, and their ids are unknown. The ids are valid until the next call
- * with the sequence; that call itself may be given them as tokens. */
+ * with the sequence, which may take them as tokens. */
 GQAC_API const int64_t *gqac_sequence_ids(const gqac_sequence *sequence, int64_t *first,
                                           int64_t *count);
 /* Shortens the sequence to its first `length` tokens. If the program has states (see gqac_kv_pair),
  * the next step may have to compute up to max(64, 2 d) tokens again, where d is the greatest length
- * so far minus `length`; imported tokens cannot be computed again, so such a program can drop only
- * none of them or all (length 0). A windowed sequence can be rewound to 0, and to any length at
- * most 64 tokens below its greatest so far; shorter lengths may fail. OUT_OF_RANGE: the sequence
- * has fewer tokens, or cannot be rewound to that length; it has not changed. */
+ * so far minus `length`; imported tokens cannot be computed again, so in such a program
+ * a sequence keeps all of them or is shortened to 0. A windowed sequence can be rewound to 0, and
+ * to any length at most 64 tokens below its greatest so far; shorter lengths may fail.
+ * OUT_OF_RANGE: the sequence has fewer tokens, or cannot be rewound to that length; it has not
+ * changed. */
 GQAC_API gqac_status gqac_sequence_rewind(gqac_sequence *sequence, int64_t length, gqac_diag *diag);
 /* Number of tokens, the last ones of the sequence, that the next step computes again because of a
  * rewind. */

@@ -19,7 +19,8 @@ static const cli_flag flags[] = {
 
 /* ---- texts to ids -------------------------------------------------------- */
 
-/* The text in the chat template, ready for an answer. The template writes special tokens itself. */
+/* The text in the chat template, with the beginning of an answer. The template writes special
+ * tokens itself. */
 static gqac_status render(cli *c, const gqac_text *text, const char *bytes, size_t length,
                           char **out, size_t *n) {
     json_t *content = json_stringn(bytes, length);

@@ -101,7 +101,7 @@ static bool split(const ir_dim *a, int64_t *n, dim_poly *whole, dim_poly *rest) 
 }
 
 /* floor((floor(x / m) + c) / n) = floor((x + c*m) / (m*n)): returns the dimension to divide by the
- * new *n, or rest itself if it has no such form. */
+ * new *n; or rest itself, and *n stays, if rest has no such form. */
 static const ir_dim *unnest(ir_dims *dims, const ir_dim *rest, int64_t *n) {
     if (rest->n == 0 || rest->n > 2 || rest->terms[0].degree != 1 || rest->terms[0].coef != 1)
         return rest;
@@ -122,7 +122,7 @@ static const ir_dim *unnest(ir_dims *dims, const ir_dim *rest, int64_t *n) {
 const ir_dim *ir_dim_floordiv(ir_dims *dims, const ir_dim *a, int64_t n) {
     dim_poly whole, rest;
     const ir_dim *sum = ir_dim_const(dims, 0);
-    /* each round removes one nested floor division, whose depth is limited */
+    /* each round removes one of at most DIM_MAX_DEPTH levels of nested floor divisions */
     for (int round = 0; round <= DIM_MAX_DEPTH + 1; round++) {
         if (!a || n <= 0 || !split(a, &n, &whole, &rest))
             return NULL;
@@ -166,8 +166,8 @@ static const ir_dim *replace_atom(const substitution *s, const dim_atom *atom) {
     return ir_dim_max(s->dims, a, b);
 }
 
-/* Recursion follows atoms into their parts, at most DIM_MAX_DEPTH deep; the maximum text of an atom
- * limits their number. */
+/* Recursion follows atoms into their parts, at most DIM_MAX_DEPTH deep. The maximum length of an
+ * atom's text limits how many parts there are. */
 static const ir_dim *replace(const substitution *s, const ir_dim *dim) {
     const ir_dim *sum = ir_dim_const(s->dims, 0);
     for (int i = 0; i < dim->n; i++) {

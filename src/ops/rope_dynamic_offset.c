@@ -46,7 +46,7 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     return op_set_type(node, 0, op_in_type(node, X).dtype, 2, dims, diag);
 }
 
-/* An integer of one element as i64 [1]: the start of rotary's positions. */
+/* Splits x into heads, rotates them by positions from the offset on, and merges them. */
 static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_value **results) {
     int64_t width = 0;
     (void)options;

@@ -15,9 +15,10 @@ enum {
     ROTARY_POSITION_IDS,
 };
 
-/* Checks for RotaryEmbedding of every domain: of interleaved, num_heads and rotary_embedding_dim,
- * and of input 0, floats [B,S,H*D] or [B,H,S,D]. */
+/* For RotaryEmbedding of every domain: checks the attributes interleaved, num_heads and
+ * rotary_embedding_dim. */
 gqac_status rotary_verify(const ir_node *node, gqac_diag *diag);
+/* Checks input 0: floats [B,S,H*D] or [B,H,S,D]. */
 gqac_status rotary_check_input(const ir_node *node, gqac_diag *diag);
 
 #define MS_ROTARY_ATTRS                                                                            \
@@ -25,9 +26,9 @@ gqac_status rotary_check_input(const ir_node *node, gqac_diag *diag);
         OP_ATTR_INT("num_heads", 0, "heads of a 3-D input; 0: from the tables"),                   \
         OP_ATTR_INT("rotary_embedding_dim", 0,                                                     \
                     "channels that are rotated; 0: all; needs num_heads")
-/* Shared by the rotary embeddings of com.microsoft: attributes, checks of attributes, and of the
- * ranks and types of input, cos_cache and sin_cache (inputs 0, 2 and 3). */
+/* For the rotary embeddings of com.microsoft: checks the attributes. */
 gqac_status ms_rotary_verify(const ir_node *node, gqac_diag *diag);
+/* Checks ranks and types of input, cos_cache and sin_cache (inputs 0, 2 and 3). */
 gqac_status ms_rotary_check_types(const ir_node *node, gqac_diag *diag);
 
 /* rope_dynamic_offset and apply_rope_single_row: rows x [R,H*D]. */

@@ -5,8 +5,8 @@
  * A group runs at the position of its root. If a node outside reads a result of a fused node, the
  * nodes of the group are moved together, and nodes between them that depend on the result (*late*
  * nodes) are moved after the root. ir_node.mark is TARGET_CLAIMED and, in the bits above it, the
- * number of the group for which the node is late. If the group itself depends on a late node, that
- * is not possible, and the next kernel is tried. */
+ * number of the group for which the node is late. If the group itself depends on a late node, it
+ * cannot be moved, and the next kernel is tried. */
 #include "passes/rewrite.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* Additions to vec.h for row kernels: the functions of numerics/math.h in every lane, by the same
+/* Additions to vec.h for row kernels: the functions of numerics/math.h, each lane with the same
  * operations in the same order; and rows of f32, f16 and bf16, sixteen elements at a time. */
 #ifndef GQAC_TARGETS_CPU_LEVEL_ROW_MATH_H
 #define GQAC_TARGETS_CPU_LEVEL_ROW_MATH_H

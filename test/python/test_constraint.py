@@ -58,11 +58,13 @@ class Constraint(Case):
         flags = (*FINE, "-n", "60", "--format", "json", "--seed", "5", "--temperature", "0.5",
                  "--grammar", 'root ::= (" " [a-m]+){5,} "."')
         want = self.good(*flags).json()
-        found = self.good(*flags, "--speculate", "5", "--draft",
-                          harness.ROOT / "models" / "tiny-gqa-int4").json()
-        metrics = found["metrics"]
-        self.assertEqual((found["ids"], found["text"]), (want["ids"], want["text"]))
-        self.assertGreater(metrics["accepted_tokens"], metrics["drafted_tokens"] / 2)
+        for _ in range(5):  # how many drafts are made follows the times of a busy machine
+            found = self.good(*flags, "--speculate", "5", "--draft",
+                              harness.ROOT / "models" / "tiny-gqa-int4").json()
+            self.assertEqual((found["ids"], found["text"]), (want["ids"], want["text"]))
+            if found["metrics"]["accepted_tokens"] > 3:  # without the mask: 1 or 2
+                return
+        self.fail("drafts of the second model are hardly ever accepted")
 
     def test_chat(self):
         """Every turn is constrained anew."""

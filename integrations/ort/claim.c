@@ -31,13 +31,11 @@ static ort_status *open_program(provider *p, const char *path, bool *open) {
 static ort_status *claim(provider *p, const ort_graph *graph, ort_support *support) {
     const ort_fusion fusion = {ORT_VERSION, true}; /* gqac reads the constants in the file */
     const ort_api *api = p->api;
+    const ort_node **nodes;
+    ort_status *status = NULL;
     size_t n;
-    ORT_TRY(api->Graph_GetNumNodes(graph, &n));
-    const ort_node **nodes = calloc(n + 1, sizeof *nodes);
-    if (!nodes)
-        return status_no_memory(api);
-    ort_status *status = api->Graph_GetNodes(graph, nodes, n);
-    if (!status && n)
+    ORT_TRY(graph_nodes(api, graph, &nodes, &n));
+    if (n)
         status = api->GetEpApi()->EpGraphSupportInfo_AddNodesToFuse(support, nodes, n, &fusion);
     free(nodes);
     if (!status) {

@@ -132,14 +132,23 @@ static ort_status *tally_node(tally *t, const ort_node *node) {
     return tally_nested(t, node);
 }
 
-static ort_status *tally_graph(tally *t, const ort_graph *graph) {
-    const ort_api *api = t->p->api;
-    size_t n;
-    ORT_TRY(api->Graph_GetNumNodes(graph, &n));
-    const ort_node **nodes = calloc(n + 1, sizeof *nodes);
-    if (!nodes)
+ort_status *graph_nodes(const ort_api *api, const ort_graph *graph, const ort_node ***nodes,
+                        size_t *n) {
+    ORT_TRY(api->Graph_GetNumNodes(graph, n));
+    *nodes = calloc(*n + 1, sizeof **nodes);
+    if (!*nodes)
         return status_no_memory(api);
-    ort_status *status = api->Graph_GetNodes(graph, nodes, n);
+    ort_status *status = api->Graph_GetNodes(graph, *nodes, *n);
+    if (status)
+        free(*nodes);
+    return status;
+}
+
+static ort_status *tally_graph(tally *t, const ort_graph *graph) {
+    const ort_node **nodes;
+    ort_status *status = NULL;
+    size_t n;
+    ORT_TRY(graph_nodes(t->p->api, graph, &nodes, &n));
     for (size_t i = 0; i < n && !status; i++)
         status = tally_node(t, nodes[i]);
     free(nodes);

@@ -56,7 +56,10 @@ void provider_log(const provider *p, int severity, const char *text);
 ort_status *options_read(const ort_api *api, const ort_session_options *session, options *o);
 void options_apply(const options *o, gqac_options *into);
 
-/* match.c: whether `graph` is the model in the file that `program` was opened from. *matches is
+/* match.c: the *n nodes of a graph, in a list that the caller frees. */
+ort_status *graph_nodes(const ort_api *api, const ort_graph *graph, const ort_node ***nodes,
+                        size_t *n);
+/* Whether `graph` is the model in the file that `program` was opened from. *matches is
  * false when it is not, and `why` then says in what they differ. */
 ort_status *match_graph(const provider *p, const ort_graph *graph, const char *path, bool *matches,
                         char *why, size_t size);

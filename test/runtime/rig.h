@@ -45,30 +45,28 @@ static inline void rig_digest(unsigned char to[32], const void *data, size_t byt
     gqac_sha256_final(&state, to);
 }
 
+static inline gqac_store *rig_store_of(const gqac_program *program,
+                                       const gqac_store_options *options) {
+    gqac_diag diag;
+    gqac_store *store = NULL;
+    CU_ASSERT_EQUAL_FATAL(gqac_store_create(program, options, &store, &diag), GQAC_OK);
+    return store;
+}
+
 /* In memory. */
 static inline gqac_store *rig_store(const gqac_program *program, int64_t budget,
                                     int64_t tenant_budget) {
-    gqac_diag diag;
-    gqac_store *store = NULL;
-    gqac_store_options options;
-    gqac_store_options_init(&options);
-    options.budget = budget;
-    options.tenant_budget = tenant_budget;
-    CU_ASSERT_EQUAL_FATAL(gqac_store_create(program, &options, &store, &diag), GQAC_OK);
-    return store;
+    const gqac_store_options options = {
+        .size = sizeof options, .budget = budget, .tenant_budget = tenant_budget};
+    return rig_store_of(program, &options);
 }
 
 /* With a folder, whose files may take that many bytes. */
 static inline gqac_store *rig_folder_store(const gqac_program *program, const char *folder,
                                            int64_t folder_budget) {
-    gqac_diag diag;
-    gqac_store *store = NULL;
-    gqac_store_options options;
-    gqac_store_options_init(&options);
-    options.folder = folder;
-    options.folder_budget = folder_budget;
-    CU_ASSERT_EQUAL_FATAL(gqac_store_create(program, &options, &store, &diag), GQAC_OK);
-    return store;
+    const gqac_store_options options = {
+        .size = sizeof options, .folder = folder, .folder_budget = folder_budget};
+    return rig_store_of(program, &options);
 }
 
 static inline gqac_store_statistics rig_counts(gqac_store *store) {

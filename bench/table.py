@@ -73,6 +73,11 @@ def verdict(row, record):
     return ", ".join(verdicts) or "–"
 
 
+def marked(name, record):
+    """The name, with a mark if the machine moved while the row was measured."""
+    return name + (" †" if record["moved"] else "")
+
+
 def cell(record, peer):
     result = record["results"].get(peer)
     return f"{result['ms']:.3g} ({result['ratio']:.2f}×)" if result else "–"
@@ -88,8 +93,7 @@ def comparison(found, threads):
                                                                 rows.MEMORY, rows.PROVIDER}:
             continue
         own = record["results"]["gqac"]
-        mark = " †" if record["moved"] else ""
-        lines.append(f"| {row.name}{mark} | {own['ms']:.3g} | {own['rate']:.3g} {own['unit']} | "
+        lines.append(f"| {marked(row.name, record)} | {own['ms']:.3g} | {own['rate']:.3g} {own['unit']} | "
                      + " | ".join(cell(record, p) for p in PEERS)
                      + f" | {verdict(row, record)} | {bound(row, record)} |")
     return lines if len(lines) > 2 else []
@@ -105,8 +109,7 @@ def cost(found):
             continue
         own, other = record["results"]["gqac"], record["results"][rows.OWN]
         most = 100 * (1 / row.floor[0][1] - 1)
-        mark = " †" if record["moved"] else ""
-        lines.append(f"| {name}{mark} | {threads} | {own['ms']:.3g} | {other['ms']:.3g} | "
+        lines.append(f"| {marked(name, record)} | {threads} | {own['ms']:.3g} | {other['ms']:.3g} | "
                      f"{100 * (1 / other['ratio'] - 1):.0f} % | ≤ {most:.0f} % |")
     return lines if len(lines) > 2 else []
 
@@ -119,9 +122,8 @@ def layouts(found):
         if rows.TENSORS not in record["results"]:
             continue
         columns, tensors = record["results"]["gqac"], record["results"][rows.TENSORS]
-        mark = " †" if record["moved"] else ""
         faster = "columns" if tensors["ratio"] > 1 else "rows"
-        lines.append(f"| {name}{mark} | {threads} | {columns['ms']:.3g} | {tensors['ms']:.3g} | "
+        lines.append(f"| {marked(name, record)} | {threads} | {columns['ms']:.3g} | {tensors['ms']:.3g} | "
                      f"{tensors['ratio']:.2f}× | {faster} |")
     return lines if len(lines) > 2 else []
 
@@ -133,8 +135,7 @@ def sessions(found):
         if rows.PROVIDER not in record["results"]:
             continue
         own, session = record["results"]["gqac"], record["results"][rows.PROVIDER]
-        mark = " †" if record["moved"] else ""
-        lines.append(f"| {name}{mark} | {threads} | {own['ms']:.3g} | {session['ms']:.3g} | "
+        lines.append(f"| {marked(name, record)} | {threads} | {own['ms']:.3g} | {session['ms']:.3g} | "
                      f"{session['ratio']:.2f} |")
     return lines if len(lines) > 2 else []
 
@@ -146,8 +147,7 @@ def caches(found):
         if rows.FP32 not in record["results"] or rows.MEMORY in record["results"]:
             continue
         own, fp32 = record["results"]["gqac"], record["results"][rows.FP32]
-        mark = " †" if record["moved"] else ""
-        lines.append(f"| {name}{mark} | {threads} | {own['ms']:.3g} | {own['rate']:.3g} {own['unit']} | "
+        lines.append(f"| {marked(name, record)} | {threads} | {own['ms']:.3g} | {own['rate']:.3g} {own['unit']} | "
                      f"{fp32['ms']:.3g} | {fp32['ratio']:.2f}× |")
     return lines if len(lines) > 2 else []
 
@@ -167,8 +167,7 @@ def near_memory(found):
             reached = "yes" if results[peer]["ratio"] >= floor else "no"
             least = (f"≥ {floor:.2f}×: {reached}" if peer == rows.FP32
                      else f"≥ {100 * floor:.0f} %: {reached}")
-        mark = " †" if record["moved"] else ""
-        lines.append(f"| {row.extra.get('kv', row.dtype)}{mark} | {row.shapes['P'] + 1} | {threads} | "
+        lines.append(f"| {marked(row.extra.get('kv', row.dtype), record)} | {row.shapes['P'] + 1} | {threads} | "
                      f"{own['ms']:.3g} | {own['rate']:.3g} {own['unit']} | {memory['ms']:.3g} | "
                      f"{100 * memory['ratio']:.0f} % | {beside} | {least} |")
     return lines if len(lines) > 2 else []
@@ -218,9 +217,8 @@ def batches(found, threads):
             by_one = times_one(record, one)
             least = roof(rows.BY_NAME[names[batch]], record, found)
             by_roof = f"{own['ms'] / least:.2f}" if least else "–"
-            mark = " †" if record["moved"] else ""
             ahead = "yes" if len(ratios) == 2 and min(ratios) > 1 else "no"
-            lines.append(f"| {size} {form}{mark} | {batch} | {own['ms']:.3g} | {by_one} | {by_roof} | "
+            lines.append(f"| {marked(f'{size} {form}', record)} | {batch} | {own['ms']:.3g} | {by_one} | {by_roof} | "
                          f"{own['rate']:.3g} | {cell(record, rows.ORT)} | "
                          f"{cell(record, rows.LLAMA)} | {ahead} |")
     return lines if len(lines) > 2 else []
@@ -235,8 +233,7 @@ def mixtures(found):
             continue
         own, parts = record["results"]["gqac"], record["results"][rows.PARTS]
         most = 1 / rows.BY_NAME[name].floor[0][1]
-        mark = " †" if record["moved"] else ""
-        lines.append(f"| {name}{mark} | {threads} | {own['ms']:.3g} | {parts['ms']:.3g} | "
+        lines.append(f"| {marked(name, record)} | {threads} | {own['ms']:.3g} | {parts['ms']:.3g} | "
                      f"{1 / parts['ratio']:.2f} | {cell(record, rows.LLAMA)} | ≤ {most:.2f} |")
     return lines if len(lines) > 2 else []
 

@@ -254,8 +254,9 @@ const char *shape_finish(const leg *l);
  */
 char *shape_token(const serve *s, int64_t id, size_t *length);
 json_t *shape_ids(const scored *tokens, size_t n);
-/* Adds the ids of the prompt and the answer, if they are wanted. */
-void shape_add_ids(json_t *choice, const leg *l, const fresh *f, bool with_prompt);
+/* Completes a choice with what is fresh: adds the ids of the answer, and in the first those of the
+ * prompt, if they are wanted. Returns `choice`; NULL: short of memory. */
+json_t *shape_end_choice(json_t *choice, leg *l, const fresh *f);
 json_t *shape_verified(const job *j);
 /* A log-probability; JSON has no infinity, so that of an impossible id is -9999. */
 json_t *shape_real(double value);

@@ -91,17 +91,25 @@ json_t *shape_ids(const scored *tokens, size_t n) {
     return list;
 }
 
-void shape_add_ids(json_t *choice, const leg *l, const fresh *f, bool with_prompt) {
+static void add_ids(json_t *choice, const leg *l, const fresh *f) {
     const prompt *p = l->prompt;
     if (!l->owner->ids_wanted)
         return;
     json_object_set_new(choice, "token_ids", shape_ids(f->list, f->n));
-    if (!with_prompt)
+    if (l->begun)
         return;
     json_t *list = json_array();
     for (size_t i = 0; i < p->n; i++)
         json_array_append_new(list, json_integer(p->ids[i]));
     json_object_set_new(choice, "prompt_token_ids", list);
+}
+
+json_t *shape_end_choice(json_t *choice, leg *l, const fresh *f) {
+    if (choice)
+        add_ids(choice, l, f);
+    l->begun = true;
+    l->finished = f->last;
+    return choice;
 }
 
 json_t *shape_verified(const job *j) {

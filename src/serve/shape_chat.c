@@ -124,11 +124,7 @@ static json_t *choice_json(leg *l, const fresh *f, bool whole) {
         json_pack("{s:i, s:o, s:o, s:s?}", "index", l->index, whole ? "message" : "delta", message,
                   "logprobs", l->owner->scores ? scores_json(l->owner->server, f) : json_null(),
                   "finish_reason", f->last ? finish_of(l) : NULL);
-    if (choice)
-        shape_add_ids(choice, l, f, !l->begun);
-    l->begun = true;
-    l->finished = f->last;
-    return choice;
+    return shape_end_choice(choice, l, f);
 }
 
 const job_shape shape_chat = {.prefix = "chatcmpl-",

@@ -104,11 +104,7 @@ static json_t *choice_json(leg *l, const fresh *f, bool whole) {
                                f->last ? shape_finish(l) : NULL);
     json_decref(scores);
     free(text);
-    if (choice)
-        shape_add_ids(choice, l, f, !l->begun);
-    l->begun = true;
-    l->finished = f->last;
-    return choice;
+    return shape_end_choice(choice, l, f);
 }
 
 const job_shape shape_completion = {.prefix = "cmpl-",

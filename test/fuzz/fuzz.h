@@ -24,6 +24,13 @@ extern const fuzz_target *const fuzz_targets[]; /* all rows, sorted by name; the
 /* Changes bytes as libFuzzer does; without libFuzzer, one bit. For `mutate`. */
 size_t fuzz_change(uint8_t *data, size_t size, size_t most);
 
+/* An input of two parts, divided by its first NUL. */
+typedef struct fuzz_parts {
+    const char *first, *second; /* second NULL: there is no NUL */
+    size_t n_first, n_second;
+} fuzz_parts;
+fuzz_parts fuzz_split(const uint8_t *data, size_t size);
+
 /* Returns the status. Aborts if it is INTERNAL, or a failure without a text. */
 gqac_status fuzz_check(gqac_status status, const gqac_diag *diag);
 /* Prints the text and aborts. */

@@ -60,18 +60,15 @@ static gqac_status use(const grammar *g, const uint8_t *text, size_t length, gqa
 }
 
 static gqac_status run(const uint8_t *data, size_t size) {
-    const char *source = (const char *)data;
-    const char *nul = size ? memchr(source, 0, size) : NULL;
-    const size_t length = nul ? (size_t)(nul - source) : size;
+    const fuzz_parts p = fuzz_split(data, size);
     gqac_diag diag = {0};
     grammar *g = NULL;
     const bool schema = size && data[0] == '{';
-    gqac_status status = schema ? grammar_from_schema(source, length, &g, &diag)
-                                : grammar_from_rules(source, length, &g, &diag);
+    gqac_status status = schema ? grammar_from_schema(p.first, p.n_first, &g, &diag)
+                                : grammar_from_rules(p.first, p.n_first, &g, &diag);
     status = fuzz_check(status, &diag);
     if (status == GQAC_OK)
-        status = fuzz_check(
-            use(g, data + length + (nul != NULL), size - length - (nul != NULL), &diag), &diag);
+        status = fuzz_check(use(g, (const uint8_t *)p.second, p.n_second, &diag), &diag);
     grammar_free(g);
     return status;
 }

@@ -31,18 +31,16 @@ static gqac_status search(const pattern *p, const char *text, size_t length, gqa
 static gqac_status run(const uint8_t *data, size_t size) {
     static const char fixed[] =
         "Hello  World's 12345 tests,\r\n\t don't  \xc3\xa9\xe4\xbd\xa0 aaaaab!";
-    const char *source = (const char *)data;
-    const char *nul = size ? memchr(source, 0, size) : NULL;
-    const size_t length = nul ? (size_t)(nul - source) : size;
-    const char *text = nul ? nul + 1 : fixed;
-    size_t n = nul ? size - length - 1 : sizeof fixed - 1;
+    const fuzz_parts parts = fuzz_split(data, size);
+    const char *text = parts.second ? parts.second : fixed;
+    size_t n = parts.second ? parts.n_second : sizeof fixed - 1;
     gqac_diag diag = {0};
     pattern *p = NULL;
     if (n > 4096 || !gqac_utf8_valid(text, n)) {
         text = fixed;
         n = sizeof fixed - 1;
     }
-    gqac_status status = fuzz_check(pattern_create(source, length, &p, &diag), &diag);
+    gqac_status status = fuzz_check(pattern_create(parts.first, parts.n_first, &p, &diag), &diag);
     if (status == GQAC_OK)
         status = search(p, text, n, &diag);
     pattern_free(p);

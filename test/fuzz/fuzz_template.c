@@ -14,18 +14,16 @@ static const char fixed[] =
     "\"tools\":[{\"name\":\"f\"}],\"bos_token\":\"<s>\",\"eos_token\":\"</s>\",\"n\":-3}";
 
 static gqac_status run(const uint8_t *data, size_t size) {
-    const char *source = (const char *)data;
-    const char *nul = size ? memchr(source, 0, size) : NULL;
-    const size_t length = nul ? (size_t)(nul - source) : size;
+    const fuzz_parts p = fuzz_split(data, size);
     gqac_diag diag = {0};
     jinja *template = NULL;
-    json_t *variables = nul ? json_loadb(nul + 1, size - length - 1, 0, NULL) : NULL;
+    json_t *variables = p.second ? json_loadb(p.second, p.n_second, 0, NULL) : NULL;
     gqac_str out = {0};
     if (!json_is_object(variables)) {
         json_decref(variables);
         variables = json_loads(fixed, 0, NULL);
     }
-    gqac_status status = fuzz_check(jinja_create(source, length, &template, &diag), &diag);
+    gqac_status status = fuzz_check(jinja_create(p.first, p.n_first, &template, &diag), &diag);
     if (status == GQAC_OK)
         status = fuzz_check(jinja_render(template, variables, &out, &diag), &diag);
     gqac_str_free(&out);

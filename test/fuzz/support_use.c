@@ -11,6 +11,15 @@
 
 enum { BUDGET = 64 << 20, SECONDS = 1, MOST_INPUTS = 32, MOST_ELEMENTS = 1 << 12 };
 
+fuzz_parts fuzz_split(const uint8_t *data, size_t size) {
+    const char *first = (const char *)data, *nul = size ? memchr(first, 0, size) : NULL;
+    const size_t n = nul ? (size_t)(nul - first) : size;
+    return (fuzz_parts){.first = first,
+                        .second = nul ? nul + 1 : NULL,
+                        .n_first = n,
+                        .n_second = nul ? size - n - 1 : 0};
+}
+
 gqac_status fuzz_check(gqac_status status, const gqac_diag *diag) {
     if (status == GQAC_INTERNAL || (status != GQAC_OK && !diag->what[0])) {
         fprintf(stderr, "%s: %s: %s\n", gqac_status_name(status), diag->where, diag->what);

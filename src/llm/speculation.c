@@ -121,16 +121,21 @@ static gqac_status check_drafts(answer *a, gqac_diag *diag) {
         return GQAC_OK;
     GQAC_TRY(gqac_constraint_fork(a->constraint, &state, diag));
     gqac_status status = GQAC_OK;
+    gqac_diag why; /* a draft that is left out is no error */
     bool ends = false;
     for (; n < a->drafted && status == GQAC_OK && !ends; n += status == GQAC_OK) {
         const int64_t id = a->list[a->n + n];
         ends = answer_is_eos(a, id);
         if (!ends)
-            status = gqac_constraint_push(state, id, diag);
+            status = gqac_constraint_push(state, id, &why);
     }
     gqac_constraint_state_free(state);
     a->drafted = n;
-    return status == GQAC_INVALID_INPUT || status == GQAC_LIMIT ? GQAC_OK : status;
+    if (status == GQAC_OK || status == GQAC_INVALID_INPUT || status == GQAC_LIMIT)
+        return GQAC_OK;
+    if (diag)
+        *diag = why;
+    return status;
 }
 
 gqac_status speculation_draft(answer *a, speculating *all, gqac_diag *diag) {

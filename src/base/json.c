@@ -2,6 +2,7 @@
 #include "base/json.h"
 
 #include <stdbool.h>
+#include <string.h>
 
 gqac_json_size gqac_json_measure(const char *text, size_t length) {
     gqac_json_size size = {.values = 1};
@@ -22,4 +23,8 @@ gqac_json_size gqac_json_measure(const char *text, size_t length) {
         size.depth = depth > size.depth ? depth : size.depth;
     }
     return size;
+}
+
+const char *gqac_json_reason(const char *said) {
+    return strstr(said, "JSON_ALLOW_NUL") ? "\\u0000 is not allowed in a text" : said;
 }

@@ -1,14 +1,18 @@
-/* The size of a text that may be JSON, before it is parsed: a value takes far more memory than its
- * text, and nested values take stack. */
+/* What the parser of JSON (jansson) leaves to its users. */
 #ifndef GQAC_BASE_JSON_H
 #define GQAC_BASE_JSON_H
 
 #include <stddef.h>
 
+/* The size of a text that may be JSON, before it is parsed: a value takes far more memory than its
+ * text, and nested values take stack. */
 typedef struct gqac_json_size {
     size_t values; /* at least as many as a parser makes */
     size_t depth;  /* of the deepest array or object */
 } gqac_json_size;
 gqac_json_size gqac_json_measure(const char *text, size_t length);
+
+/* The parser's reason why a text is no JSON, in words that do not name an option of the parser. */
+const char *gqac_json_reason(const char *said);
 
 #endif

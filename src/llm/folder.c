@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "base/str.h"
 #include "llm/llm.h"
 
@@ -151,9 +152,7 @@ gqac_status folder_read(const folder *f, const char *name, size_t limit, gqac_ar
 }
 
 gqac_status folder_check_json(const char *bytes, size_t length, gqac_diag *diag) {
-    size_t values = 1; /* an upper bound: characters in strings count too */
-    for (size_t i = 0; i < length; i++)
-        values += bytes[i] == ',' || bytes[i] == '[' || bytes[i] == '{';
+    const size_t values = gqac_json_measure(bytes, length).values;
     if (values <= MOST_VALUES)
         return GQAC_OK;
     GQAC_FAIL(diag, GQAC_LIMIT, "the JSON has about %zu values; the maximum is %d", values,
@@ -169,7 +168,8 @@ gqac_status folder_json(const char *bytes, size_t length, json_t **root, gqac_di
         return GQAC_OK;
     if (json_error_code(&error) == json_error_out_of_memory)
         return gqac_diag_oom(diag, "a JSON text");
-    gqac_diag_set(diag, GQAC_INVALID_MODEL, "it is not valid JSON: %s", error.text);
+    gqac_diag_set(diag, GQAC_INVALID_MODEL, "it is not valid JSON: %s",
+                  gqac_json_reason(error.text));
     gqac_diag_where(diag, "line %d, column %d", error.line, error.column);
     gqac_diag_rule(diag, "JSON in UTF-8, an object or a list, no key twice in an object");
     return GQAC_INVALID_MODEL;

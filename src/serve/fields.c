@@ -65,8 +65,8 @@ json_t *fields_parse(const char *text, size_t length, problem *p) {
         return NULL;
     json_t *root = json_loadb(text, length, JSON_REJECT_DUPLICATES, &why);
     if (!root)
-        problem_set(p, 400, NULL, NULL, "the body is not JSON: %s, line %d, column %d", why.text,
-                    why.line, why.column);
+        problem_set(p, 400, NULL, NULL, "the body is not JSON: %s, line %d, column %d",
+                    gqac_json_reason(why.text), why.line, why.column);
     else if (!json_is_object(root))
         problem_set(p, 400, NULL, NULL, "the body is not a JSON object");
     if (json_is_object(root))

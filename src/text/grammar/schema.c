@@ -367,7 +367,8 @@ static gqac_status parse(const char *text, size_t length, json_t **root, gqac_di
         return GQAC_OK;
     if (json_error_code(&why) == json_error_out_of_memory)
         return gqac_diag_oom(diag, "a schema");
-    gqac_diag_set(diag, GQAC_INVALID_INPUT, "the schema is not JSON: %s", why.text);
+    gqac_diag_set(diag, GQAC_INVALID_INPUT, "the schema is not JSON: %s",
+                  gqac_json_reason(why.text));
     gqac_diag_where(diag, "schema, line %d, column %d", why.line, why.column);
     gqac_diag_rule(diag, "JSON in UTF-8, no key twice in an object");
     return GQAC_INVALID_INPUT;

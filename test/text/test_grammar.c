@@ -395,6 +395,11 @@ static void test_wrong_schemas(void) {
     NO_SCHEMA("{\"type\":[]}", GQAC_INVALID_INPUT, "'type' is empty", "");
     NO_SCHEMA("{\"properties\":{\"a\":{\"items\":{\"multipleOf\":2}}}}", GQAC_UNSUPPORTED,
               "keyword 'multipleOf'", "schema, #/properties/a/items");
+    NO_SCHEMA("{\"pattern\":\"[]a]\",\"type\":\"string\"}", GQAC_UNSUPPORTED,
+              "a class that begins with ]", "");
+    NO_SCHEMA("{\"pattern\":\"[^]\",\"type\":\"string\"}", GQAC_UNSUPPORTED,
+              "a class that begins with ]", "");
+    NO_SCHEMA("{\"const\":\"\\u0000\"}", GQAC_INVALID_INPUT, "u0000 is not allowed in a text", "");
     NO_SCHEMA("{\"if\":{}}", GQAC_UNSUPPORTED, "keyword 'if'", "");
     NO_SCHEMA("{\"not\":{}}", GQAC_UNSUPPORTED, "keyword 'not'", "");
     NO_SCHEMA("{\"uniqueItems\":true}", GQAC_UNSUPPORTED, "keyword 'uniqueItems'", "");

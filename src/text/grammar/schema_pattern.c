@@ -152,6 +152,8 @@ static bool read_range(pattern *p, class *c) {
 static bool read_class(pattern *p, class *c) {
     const bool inverted = p->text[++p->at] == '^';
     p->at += inverted;
+    if (p->at < p->length && peek(p) == ']') /* ECMA's reading is another one than Python's */
+        return refuse(p, "a class that begins with ]");
     while (p->at < p->length && peek(p) != ']')
         if (!read_range(p, c))
             return false;

@@ -14,13 +14,12 @@ typedef struct branch {
 } branch;
 
 typedef struct trie {
-    schema *s;
     builder *b;
     const word_list *w;
-    bool other;    /* what is accepted is none of the words */
-    uint32_t end;  /* where a word ends */
-    uint32_t rest; /* other: any further characters, a quote, and the end */
-    branch *todo;
+    bool other;      /* what is accepted is none of the words */
+    uint32_t end;    /* where a word ends */
+    uint32_t rest;   /* other: any further characters, a quote, and the end */
+    branch *pending; /* found and not yet grown, from the current one on */
     size_t n, capacity;
     points *taken; /* characters of the current branch */
 } trie;
@@ -59,10 +58,10 @@ static void sort_words(word_list *w) {
 }
 
 static void add_branch(trie *t, branch one) {
-    if (!gqac_reserve(&t->todo, t->n + 1, &t->capacity, sizeof *t->todo))
+    if (!gqac_reserve(&t->pending, t->n + 1, &t->capacity, sizeof *t->pending))
         build_fail(t->b, gqac_diag_oom(t->b->diag, "a schema"));
     else
-        t->todo[t->n++] = one;
+        t->pending[t->n++] = one;
 }
 
 /* One more alternative at an entry. */
@@ -125,7 +124,7 @@ static void grow(trie *t, const branch *x) {
 
 static fragment build_trie(schema *s, word_list *w, bool other) {
     builder *b = s->b;
-    trie t = {.s = s, .b = b, .w = w, .other = other};
+    trie t = {.b = b, .w = w, .other = other};
     sort_words(w);
     fragment all = build_empty(b);
     const fragment end = build_empty(b);
@@ -142,10 +141,10 @@ static fragment build_trie(schema *s, word_list *w, bool other) {
         build_fail(b, gqac_diag_oom(b->diag, "a schema"));
     add_branch(&t, (branch){0, w->n, 0, all.end});
     for (size_t i = 0; i < t.n && b->status == GQAC_OK; i++) {
-        const branch x = t.todo[i];
+        const branch x = t.pending[i];
         grow(&t, &x);
     }
-    gqac_free(t.todo);
+    gqac_free(t.pending);
     all.after = (uint32_t)b->n;
     all.end = t.end;
     return all;

@@ -29,6 +29,11 @@ static bool take_schema(job *j, const json_t *schema, const char *param, problem
     return fine;
 }
 
+static bool is_text(const json_t *format) {
+    const char *type = json_string_value(json_object_get(format, "type"));
+    return type && !strcmp(type, "text");
+}
+
 /* {"type": "text"}, {"type": "json_object"}, or {"type": "json_schema"} with a schema: in the
  * format itself, or within its "json_schema". */
 static bool read_format(job *j, const json_t *format, const char *param, problem *p) {
@@ -37,7 +42,7 @@ static bool read_format(job *j, const json_t *format, const char *param, problem
     const json_t *schema = fields_get(within ? within : format, "schema");
     if (!type)
         return problem_set(p, 400, NULL, param, "'%s' must be an object with a 'type'", param);
-    if (!strcmp(type, "text"))
+    if (is_text(format))
         return true;
     if (strcmp(type, "json_object") != 0 && strcmp(type, "json_schema") != 0)
         return problem_set(p, 400, "unsupported_parameter", param,
@@ -52,18 +57,22 @@ static bool read_format(job *j, const json_t *format, const char *param, problem
 
 bool ask_constraint(job *j, problem *p) {
     enum { MOST_GRAMMAR = 1 << 20 };
-    json_t *format = NULL, *text = NULL;
+    json_t *format = fields_get(j->root, "response_format"), *text = NULL;
     const json_t *schema = fields_get(j->root, "json_schema");
     const char *grammar = NULL;
     const bool response = j->shape == &shape_response;
     if (!fields_text(j->root, "grammar", MOST_GRAMMAR, &grammar, p) ||
         (response && !fields_type(j->root, "text", JSON_OBJECT, &text, p)))
         return false;
-    format = response ? fields_get(text, "format") : fields_get(j->root, "response_format");
+    if (response && format && !is_text(format))
+        return problem_set(p, 400, "unsupported_parameter", "response_format",
+                           "/v1/responses has no 'response_format'; 'text.format' is its name");
+    format = response ? fields_get(text, "format") : format;
     grammar = grammar && *grammar ? grammar : NULL;
     if ((format != NULL) + (schema != NULL) + (grammar != NULL) > 1)
         return problem_set(p, 400, NULL, grammar ? "grammar" : "json_schema",
-                           "'response_format', 'json_schema' and 'grammar' exclude each other");
+                           "'%s', 'json_schema' and 'grammar' exclude each other",
+                           response ? "text.format" : "response_format");
     if (grammar)
         return take(j, true, grammar, "grammar", p);
     if (schema)

@@ -54,7 +54,7 @@ gqac_status constraints_take(constraints *all, const gqac_text *text, const char
                              bool grammar, const char *source, constraint **out, gqac_diag *diag) {
     char *key = NULL;
     constraint *one = NULL;
-    if (asprintf(&key, "%s\n%c\n%s", tenant, grammar ? 'g' : 's', source) < 0)
+    if (asprintf(&key, "%c%zu:%s%s", grammar ? 'g' : 's', strlen(tenant), tenant, source) < 0)
         return serve_fail(diag, GQAC_NO_MEMORY, "out of memory");
     for (int i = 0; i < CONSTRAINTS_KEPT && all->latest[i] && !one; i++)
         if (!strcmp(all->latest[i]->key, key))

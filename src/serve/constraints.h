@@ -7,7 +7,7 @@
 
 typedef struct constraint {
     gqac_constraint *made;
-    char *key; /* tenant and text */
+    char *key; /* kind, length of the tenant, tenant and text */
     int users; /* jobs, and the list of the latest ones */
 } constraint;
 

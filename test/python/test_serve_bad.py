@@ -74,7 +74,7 @@ OF_CHAT = [{}, {"messages": 1}, {"messages": []}, {"messages": [1]}, {"messages"
            {"messages": HELLO, "max_completion_tokens": 0},
            {"messages": [{"role": "assistant", "tool_calls": [{"function": {
                "name": "x", "arguments": '{"a": [' + "1," * 250000 + "1]}"}}] * 2}]}]
-OF_RESPONSE = [{}, {"input": 1}, {"input": []}, {"input": [1]}, {"input": [{"role": "user"}]},
+OF_RESPONSE = [{"input": "x", "response_format": {"type": "json_object"}}, {}, {"input": 1}, {"input": []}, {"input": [1]}, {"input": [{"role": "user"}]},
                {"input": [{"type": "function_call", "role": "x", "content": "x"}]},
                {"input": "x", "instructions": 1}, {"input": "x", "store": True},
                {"input": "x", "previous_response_id": "x"}, {"input": "x", "include": ["x"]},

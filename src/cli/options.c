@@ -23,8 +23,10 @@ gqac_status cli_limits(cli *c, const gqac_limits **limits) {
             return cli_usage(c, "--limit '%s' is not of the form NAME=N", given);
         snprintf(name, sizeof name, "%.*s", length, given);
         GQAC_TRY(cli_numbers(c, "limit", given + length + 1, 1, INT64_MAX, &value, &n));
-        const int64_t first = n == 1 ? *value : 0;
+        const int64_t first = *value;
         free(value);
+        if (n != 1)
+            return cli_usage(c, "--limit '%s' has several numbers, and %s is one", given, name);
         GQAC_TRY(gqac_limits_set(&c->limits, name, first, &c->diag));
     }
     return GQAC_OK;

@@ -343,7 +343,9 @@ static gqac_status refuse_useless(finish *f, const char *what) {
         return GQAC_OK;
     gqac_diag_set(f->b->diag, GQAC_INVALID_INPUT, "the %s accepts %s", what,
                   accepts ? "the empty text only" : "no text");
-    gqac_diag_rule(f->b->diag, "a recursion ends: with at most %d calls that are open together",
+    gqac_diag_rule(f->b->diag,
+                   "some text is accepted: values are of their types, minimums not above maximums, "
+                   "and a recursion ends with at most %d calls that are open together",
                    GRAMMAR_MOST_DEPTH);
     return GQAC_INVALID_INPUT;
 }

@@ -3,7 +3,13 @@
 
 #include <string.h>
 
-enum { MOST_NAME = 300, MOST_HOPS = 16, MOST_COMPARED = 10000, MOST_ONE_OF = 64 };
+enum {
+    MOST_NAME = 300,
+    MOST_HOPS = 16,
+    MOST_COMPARED = 10000,
+    MOST_ONE_OF = 64,
+    MOST_REQUIRED = 64
+};
 
 /* ---- references ---------------------------------------------------------- */
 
@@ -126,7 +132,7 @@ static unsigned types_of(schema *s, const json_t *node) {
 /* True if a property that the first requires has other values in the second. */
 static bool property_differs(const schema *s, const json_t *a, const json_t *b) {
     const json_t *required = json_object_get(a, "required");
-    for (size_t i = 0; i < json_array_size(required) && i < MOST_ONE_OF; i++) {
+    for (size_t i = 0; i < json_array_size(required) && i < MOST_REQUIRED; i++) {
         const char *name = json_string_value(json_array_get(required, i));
         if (name &&
             values_differ(resolve(s, json_object_get(json_object_get(a, "properties"), name)),
@@ -149,12 +155,15 @@ static bool exclude(schema *s, const json_t *a, const json_t *b) {
 /* "oneOf" is "anyOf" if its schemas exclude each other. */
 static void check_one_of(schema *s, const json_t *list) {
     const size_t n = json_array_size(list);
+    if (n > MOST_ONE_OF)
+        schema_refuse(s, GQAC_UNSUPPORTED, "each is compared with all others",
+                      "'oneOf' of more than %d schemas is not supported", MOST_ONE_OF);
     for (size_t i = 0; i < n && s->b->status == GQAC_OK; i++)
         for (size_t k = i + 1; k < n && s->b->status == GQAC_OK; k++)
-            if (n > MOST_ONE_OF || !exclude(s, json_array_get(list, i), json_array_get(list, k)))
+            if (!exclude(s, json_array_get(list, i), json_array_get(list, k)))
                 schema_refuse(s, GQAC_UNSUPPORTED,
-                              "at most 64 schemas of other types, or of objects that require a "
-                              "property with other values",
+                              "schemas of other types, or of objects that require a property with "
+                              "other values",
                               "'oneOf' whose schemas %zu and %zu may both hold is not supported", i,
                               k);
 }

@@ -10,7 +10,8 @@
 #include "text/grammar/schema.h"
 #include "text/unicode.h"
 
-enum { MOST_RANGES = 500, ASCII = 0x7f, LAST = 0x10ffff };
+/* MOST_ADDED: ranges that one part of a class adds, and the end of it. */
+enum { MOST_RANGES = 500, MOST_ADDED = 8, ASCII = 0x7f, LAST = 0x10ffff };
 
 typedef struct class {
     points list[2 * MOST_RANGES];
@@ -41,9 +42,9 @@ static char peek(const pattern *p) {
 
 /* ---- sets of characters -------------------------------------------------- */
 
+/* There is memory for it: read_range refuses a class before it is full. */
 static void add(class *c, uint32_t low, uint32_t high) {
-    if (c->n < MOST_RANGES)
-        c->list[c->n++] = (points){low, high};
+    c->list[c->n++] = (points){low, high};
 }
 
 /* Within `most`, what the set leaves out. */
@@ -130,6 +131,8 @@ static bool read_point(pattern *p, bool in_class, uint32_t *point) {
 /* A range of a class, or one character. */
 static bool read_range(pattern *p, class *c) {
     uint32_t low = 0, high = 0;
+    if (c->n + MOST_ADDED > MOST_RANGES)
+        return refuse(p, "too many ranges");
     if (peek(p) == '\\' && p->at + 1 < p->length && add_shorthand(c, p->text[p->at + 1])) {
         p->at += 2;
         return peek(p) != '-' || p->at + 1 >= p->length || p->text[p->at + 1] == ']' ||
@@ -143,8 +146,8 @@ static bool read_range(pattern *p, class *c) {
         if (!read_point(p, true, &high))
             return false;
     }
-    if (low > high || c->n + 8 > MOST_RANGES)
-        return refuse(p, low > high ? "an empty range" : "too many ranges");
+    if (low > high)
+        return refuse(p, "an empty range");
     add(c, low, high);
     return true;
 }

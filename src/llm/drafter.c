@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/common.h"
 
 enum { CHUNK = 256 };
 
@@ -38,9 +39,11 @@ static bool has_ids(const drafter *d, const int64_t *ids, size_t n) {
 /* Rewinds the session to what it has in common with the answer, but for the last id. */
 static gqac_status follow(drafter *d, const answer *a, gqac_diag *diag) {
     gqac_session *s = d->session;
-    size_t same = d->agreed < s->n ? d->agreed : s->n;
-    while (same < s->n && same < a->n - 1 && s->ids[same] == a->list[same])
-        same++;
+    const size_t from = d->agreed < s->n ? d->agreed : s->n;
+    const size_t most = s->n < a->n - 1 ? s->n : a->n - 1;
+    const size_t same = most <= from ? from
+                                     : from + (size_t)gqac_common_ids(s->ids + from, a->list + from,
+                                                                      (int64_t)(most - from));
     if (same < s->n)
         GQAC_TRY(gqac_sequence_rewind(s->sequence, (int64_t)same, diag));
     s->n = d->agreed = same;

@@ -5,6 +5,7 @@
  *   ... after each gqac_reply_push ...
  *   gqac_calls_push(calls, piece, length, &diag);
  *   while (gqac_calls_next(calls, &part)) ...
+ *   ... after the last one: gqac_calls_finish, and gqac_calls_next again ...
  *
  * A call that is complete, valid, and of one of the tools becomes a part of its own; everything
  * else is content, unchanged. The parts do not depend on how the text is divided into pieces.
@@ -43,12 +44,13 @@ typedef struct gqac_call_part {
     size_t size;
     const char *text; /* of content; NULL: the part is a call */
     size_t length;    /* of `text`, in bytes; no NUL follows */
+    /* of a call, NUL-terminated; NULL in content */
     const char *name;
     const char *arguments; /* a JSON object, as the answer has it */
     const char *id;        /* NULL: the answer has none */
 } gqac_call_part;
-/* Sets *part to the next part; false: there is none yet. The part is valid until the next call with
- * `calls`. */
+/* Sets *part to the next part, its `size` included; returns false if there is none yet. Texts of
+ * the part are valid until the next call with `calls`. */
 GQAC_API bool gqac_calls_next(gqac_calls *calls, gqac_call_part *part);
 
 #ifdef __cplusplus

@@ -39,8 +39,9 @@ typedef struct gqac_rewritten {
  * rewrite has several results, to "<path without .onnx>.<part>.onnx". `path` may be `model` itself
  * if the model has no external data; the file is then left untouched if nothing changes. The caller
  * frees *result with gqac_release. USAGE: there is no such rewrite, `model` is an artefact, or
- * writing `path` would destroy weights of the model; UNSUPPORTED: there is nothing to rewrite, or
- * some of it cannot be rewritten; the other errors are those of gqac_compile. */
+ * writing `path` would destroy weights of the model; UNSUPPORTED: the model lacks what the rewrite
+ * needs (an input of tokens, attention), or has a part that cannot be rewritten; the other errors
+ * are those of gqac_compile. */
 GQAC_API gqac_status gqac_rewrite(const char *model, const char *name, const gqac_options *options,
                                   const char *path, gqac_rewritten **result, gqac_diag *diag);
 

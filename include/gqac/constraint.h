@@ -6,9 +6,9 @@
  *   gqac_generate(context, text, 1, &request, &said, &diag);
  *   gqac_constraint_free(only);
  *
- * Before an id is chosen, the logits of all tokens are masked whose bytes cannot continue the
- * answer to a text that the constraint accepts. Tokens may end anywhere, also within a character.
- * An end-of-text id may be chosen exactly where the answer is complete, and where nothing else is
+ * Before an id is chosen, a token is masked if its bytes, added to the answer so far, cannot begin
+ * a text that the constraint accepts. Tokens may end anywhere, also within a character. An
+ * end-of-text id may be chosen exactly where the answer is complete, and where nothing else is
  * possible the answer ends by itself. docs/generation.md describes grammars and the keywords of
  * schemas. */
 #ifndef GQAC_CONSTRAINT_H
@@ -20,17 +20,15 @@
 extern "C" {
 #endif
 
-/* What a grammar or a schema was compiled to, for the tokens of one tokenizer. Threads may share
- * it.
- */
+/* A compiled grammar or schema, for the tokens of one tokenizer. Threads may share it. */
 typedef struct gqac_constraint gqac_constraint;
 
 /* Compiles a grammar of `length` bytes, or a JSON Schema as JSON. `text` must have a tokenizer, and
  * outlive the constraint, which the caller frees. The first call for a text reads all its tokens.
- * INVALID_INPUT: the text is wrong (diag->where has its line, or the path in the schema), or
- * nothing satisfies it; UNSUPPORTED: a keyword of the schema that gqac does not have, or a
- * tokenizer that cannot be used; LIMIT: it is too large; USAGE: there is no tokenizer; NO_MEMORY.
- */
+ * INVALID_INPUT: the grammar or schema is wrong (diag->where has the line of the grammar, or the
+ * path in the schema), or nothing satisfies it; UNSUPPORTED: a keyword of the schema that gqac does
+ * not have, or a tokenizer that cannot be used; LIMIT: the grammar or schema is too large; USAGE:
+ * there is no tokenizer; NO_MEMORY. */
 GQAC_API gqac_status gqac_constraint_from_grammar(const gqac_text *text, const char *grammar,
                                                   size_t length, gqac_constraint **constraint,
                                                   gqac_diag *diag);
@@ -40,7 +38,7 @@ GQAC_API gqac_status gqac_constraint_from_schema(const gqac_text *text, const ch
 /* May be called while requests and states use the constraint: the last of them frees it. */
 GQAC_API void gqac_constraint_free(gqac_constraint *constraint);
 
-/* ---- for loops of one's own ---------------------------------------------- */
+/* ---- for a loop of the caller's own ------------------------------------------- */
 
 /* What a constraint knows of one answer so far. Only one thread at a time may use a state; states
  * of one constraint may be used by different threads. */
@@ -49,24 +47,24 @@ typedef struct gqac_constraint_state gqac_constraint_state;
  * ambiguous; NO_MEMORY. */
 GQAC_API gqac_status gqac_constraint_begin(gqac_constraint *constraint,
                                            gqac_constraint_state **state, gqac_diag *diag);
-/* Creates a second state of the same answer so far. The errors are those of gqac_constraint_begin.
- */
+/* Creates a second state of the same answer so far. The caller frees *fork. NO_MEMORY. */
 GQAC_API gqac_status gqac_constraint_fork(const gqac_constraint_state *state,
                                           gqac_constraint_state **fork, gqac_diag *diag);
 GQAC_API void gqac_constraint_state_free(gqac_constraint_state *state);
 
-/* Sets each logit to NaN whose id cannot follow, so that gqac_sample does not choose it. An id of
- * `eos` can follow exactly if the answer may end. INVALID_INPUT: the answer may not end, and no
- * token of the vocabulary continues it; LIMIT: as above; NO_MEMORY. */
+/* Sets the logit of each id that cannot follow to NaN, so that gqac_sample does not choose it;
+ * logits are [vocabulary]. The ids eos[0..n_eos) can follow exactly if the answer may end.
+ * INVALID_INPUT: the answer may not end, and no token of the vocabulary continues it; LIMIT: as for
+ * gqac_constraint_begin; NO_MEMORY. */
 GQAC_API gqac_status gqac_constraint_mask(gqac_constraint_state *state, float *logits,
                                           int64_t vocabulary, const int64_t *eos, int n_eos,
                                           gqac_diag *diag);
-/* Adds the bytes of a token to the answer; it must not be an end-of-text id. INVALID_INPUT: it
- * cannot follow, and the state is unchanged. */
+/* Adds the bytes of a token to the answer; it must not be an end-of-text id. On failure the state
+ * is unchanged. INVALID_INPUT: it cannot follow; LIMIT, NO_MEMORY: as for gqac_constraint_mask. */
 GQAC_API gqac_status gqac_constraint_push(gqac_constraint_state *state, int64_t id,
                                           gqac_diag *diag);
 /* Sets *may_end to whether the answer is complete, and *must_end, if not NULL, to whether it is
- * complete and no token can follow. */
+ * complete and no token can follow. LIMIT, NO_MEMORY: as for gqac_constraint_mask. */
 GQAC_API gqac_status gqac_constraint_ends(gqac_constraint_state *state, bool *may_end,
                                           bool *must_end, gqac_diag *diag);
 

@@ -31,8 +31,8 @@ static inline void gqac_device_init(gqac_device *device) {
 GQAC_API gqac_status gqac_device_count(int *n, gqac_diag *diag);
 /* Fills *device with the properties of device `index`, from 0. gqac_options.device is such an
  * index. The caller sets device->size first (gqac_device_init). ABSENT: there is no such device;
- * INTERNAL: the driver does not answer; USAGE: device->size is not that of any version of the
- * struct (see options.h). */
+ * INTERNAL: the driver failed; USAGE: device->size is not that of any version of the struct (see
+ * options.h). */
 GQAC_API gqac_status gqac_device_at(int index, gqac_device *device, gqac_diag *diag);
 
 #ifdef __cplusplus

@@ -1,6 +1,7 @@
-/* The proof that calls change no bit: reference bits from a run token by token, on one thread, in a
- * contiguous cache; then plans (splits, batches, threads, kinds of cache, cached prefixes) that
- * must reproduce the logits of every position and all cached rows, compared with memcmp.
+/* The proof that no bit depends on the division of tokens into calls: reference bits from a run
+ * token by token, on one thread, in a contiguous cache; then plans (splits, batches, threads, kinds
+ * of cache, cached prefixes) that must reproduce the logits of every position and all cached rows,
+ * compared with memcmp.
  *
  *   gqac_equiv *equiv;
  *   gqac_equiv_options options = {.size = sizeof options};
@@ -38,8 +39,8 @@ typedef struct gqac_equiv_series { /* all plans with one number of threads and o
     size_t size;
     const char *kv;
     int threads;
-    int planned, ran; /* plan runs */
-    int64_t compared, differing;
+    int planned, ran;            /* its plans, and those of them that have run */
+    int64_t compared, differing; /* values */
 } gqac_equiv_series;
 
 typedef struct gqac_equiv_first { /* the first differing value of the first plan that differs */
@@ -59,7 +60,7 @@ typedef struct gqac_equiv_report {
     const int64_t *ids;          /* of the first sequence [tokens] */
     const float *logits;         /* reference bits of the first sequence [tokens, vocabulary] */
     const char *profile;         /* numerics profile of the first kind of cache */
-    int planned, ran;            /* plan runs */
+    int planned, ran;            /* plans of all series, and those of them that have run */
     int64_t compared, differing; /* values */
     int64_t reused_tokens, computed_tokens; /* of sequences that continued cached rows */
     double relative;               /* largest max|difference| / max|expected| of a tensor */
@@ -76,9 +77,9 @@ typedef struct gqac_equiv_options {
     const int64_t *ids; /* [tokens], at least one; NULL: generated */
     const float *embeddings; /* [tokens, E], for a model that takes embeddings; NULL: generated */
     /* Plans: `random` > 0: so many random lists of chunks; else n_chunks > 0: these chunks, and a
-     * last one with what they leave; else every split into two calls, all tokens in one call, and
-     * token by token (PREFIX, SNAPSHOT, BAKED: cached prefixes of every length up to 200 tokens,
-     * then of lengths near powers of two times 64; `every_hit`: of every length). */
+     * last one with the remaining tokens; else every split into two calls, all tokens in one call,
+     * and token by token (PREFIX, SNAPSHOT, BAKED: cached prefixes of every length up to 200
+     * tokens, then of lengths near powers of two times 64; `every_hit`: of every length). */
     int64_t random;
     int n_chunks;
     const int64_t *chunks;
@@ -91,8 +92,8 @@ typedef struct gqac_equiv_options {
     const char *const *kv;
     double budget; /* seconds, after which no plan is begun (one runs in any case); 0: unlimited */
     const gqac_program *reference; /* makes the reference bits; NULL: the program itself */
-    /* The same model opened once more: what is reused comes from disk too. NULL: from memory only.
-     * Only for PREFIX and SNAPSHOT. */
+    /* For PREFIX and SNAPSHOT: the same model opened once more. Each plan then also runs in this
+     * program, with cached rows that were saved to disk. NULL: they come from memory only. */
     const gqac_program *fresh;
     const gqac_monitor *monitor;                                 /* of all steps; NULL: none */
     void (*on_plan)(void *arg, const gqac_equiv_report *so_far); /* after each plan; may be NULL */
@@ -110,9 +111,9 @@ GQAC_API gqac_status gqac_equiv_create(const gqac_program *program,
                                        const gqac_equiv_options *options, gqac_equiv **equiv,
                                        gqac_diag *diag);
 GQAC_API void gqac_equiv_free(gqac_equiv *equiv);
-/* Runs the proof. Values that differ are in the report, and no error. MISMATCH: another number of
- * cached tokens was reused than there were; ABORTED: the monitor ended it; the other errors are
- * those of gqac_step. Call it once. */
+/* Runs the proof. Call it once. Differing values are counted in the report; they are no error.
+ * MISMATCH: not all cached tokens were reused, or not each other token was computed once; ABORTED:
+ * the monitor ended it; the other errors are those of gqac_step. */
 GQAC_API gqac_status gqac_equiv_run(gqac_equiv *equiv, gqac_diag *diag);
 /* Returns the report so far, which belongs to the gqac_equiv: ids and profile before the run, the
  * rest after it. */

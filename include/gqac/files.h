@@ -12,10 +12,10 @@ extern "C" {
 /* Checks every byte of an artefact, weights included. IO: it cannot be read; INVALID_MODEL: a byte
  * has changed; USAGE: the file is no artefact. */
 GQAC_API gqac_status gqac_artefact_verify(const char *path, gqac_diag *diag);
-/* SHA-256 as 64 hex digits and a NUL. gqac_digest: of `bytes` bytes. gqac_model_digest: of a model
- * with its external data; for an artefact, of the model from which it was made, as the artefact
- * says, whose weights are not read (gqac_artefact_verify does). IO, INVALID_MODEL, UNSUPPORTED: as
- * for gqac_program_open. */
+/* A SHA-256, as 64 hex digits and a NUL: gqac_digest that of `bytes` bytes, gqac_model_digest that
+ * of a model with its external data. For an artefact it is the stored digest of the model from
+ * which it was made, and no weights are read (gqac_artefact_verify reads them). IO, INVALID_MODEL,
+ * UNSUPPORTED: as for gqac_program_open. */
 GQAC_API void gqac_digest(const void *data, size_t bytes, char hex[65]);
 GQAC_API gqac_status gqac_model_digest(const char *model, const gqac_options *options, char hex[65],
                                        gqac_diag *diag);

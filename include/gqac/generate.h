@@ -56,8 +56,8 @@ typedef struct gqac_logit_bias {
  *                       logit - (count * frequency penalty + presence penalty), as in OpenAI's API
  *   temperature         the probabilities are softmax(logits / temperature)
  *   top-k               keeps the k most likely ids
- *   top-p               keeps the most likely of the remaining ids: as few as have probabilities
- *                       that add up to >= top_p of the sum over all remaining ids
+ *   top-p               keeps the most likely of the remaining ids: the fewest whose
+ *                       probabilities add up to >= top_p of the sum over all remaining ids
  *   min-p               keeps the remaining ids that are at least min_p times as likely as the
  *                       most likely id
  *
@@ -221,9 +221,9 @@ GQAC_API const char *gqac_finish_name(gqac_finish finish);
 typedef struct gqac_generate_metrics {
     size_t size;
     /* A forward pass is all steps of the request that lead to its next id; the first is the
-     * prefill. The clock is read when the call begins, before the
-     * first and after the last step of each forward pass, and when the first id is chosen. The
-     * requests of a call share steps; each counts the steps in which it is an item. */
+     * prefill. The clock is read when the call begins, before the first and after the last step of
+     * each forward pass, and when the first id is chosen. The requests of a call share steps; each
+     * counts the steps in which it is an item. */
     double time_to_first_token_ms;   /* from the start of the call to the first id; 0: no id */
     double decode_tokens_per_second; /* (n_ids - 1) / seconds of all forward passes but the first; 0
                                         if n_ids < 2 */
@@ -242,7 +242,7 @@ typedef struct gqac_generation {
     size_t n_ids;
     const int64_t *ids; /* the new ids, an end-of-text id included */
     const char *text;   /* NUL-terminated; "" without a tokenizer that can be used */
-    size_t length;
+    size_t length;      /* of text, in bytes */
     gqac_finish finish;
     gqac_generate_metrics metrics;
 } gqac_generation;

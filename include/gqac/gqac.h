@@ -25,8 +25,8 @@
  * (opening a model, and its properties), compile.h (compiling to a file), inspect.h, threads.h,
  * context.h, sequence.h (sequences and the step), snapshot.h (sequences frozen at one moment, and
  * their files), store.h (cached prefixes of many sequences), run.h (stateless runs), equiv.h (the
- * proof that calls change no bit), files.h (digests, attachments, tensor files). Text (tokenizer,
- * chat templates, generation) is in text.h. */
+ * proof that no bit depends on the division of tokens into calls), files.h (digests, attachments,
+ * tensor files). Text (tokenizer, chat templates, generation) is in text.h. */
 #ifndef GQAC_GQAC_H
 #define GQAC_GQAC_H
 

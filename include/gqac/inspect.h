@@ -87,7 +87,7 @@ typedef struct gqac_plan_step {
     const char *node, *op, *kernel; /* name in the file; "MatMul"; "cpu.linear" */
     int n_fused; /* number of further nodes that the kernel computes; `fused` has their ops */
     const char *const *fused;
-    gqac_dtype dtype; /* of the first output */
+    gqac_dtype dtype; /* this and `shape`: of the first output */
     const char *shape;
     int64_t weight_bytes, cache_bytes, input_bytes, output_bytes;
     int barriers; /* regions that two threads would split; each ends with a barrier */

@@ -1,8 +1,8 @@
 /* Limits: what a model, and the work on it, may ask for at most.
  *
  * A model may come from a stranger. Whatever it declares, opening or compiling it ends with LIMIT
- * before more memory is allocated, or soon after the time is over. Other limits, which cannot be
- * set, are far from anything that models need (src/onnx/scan.h). */
+ * before more memory is allocated than the limits allow, or soon after compile_ms have passed.
+ * Other limits, which cannot be set, are far from anything that models need (src/onnx/scan.h). */
 #ifndef GQAC_LIMITS_H
 #define GQAC_LIMITS_H
 

@@ -128,7 +128,7 @@ typedef struct gqac_options {
     const char *model_root;
     const char *stop_after;     /* last pass to run, not for programs; NULL: all run */
     const char *const *disable; /* names of passes to leave out, ends with NULL; NULL: none */
-    gqac_pass_callback *after;  /* may be NULL */
+    gqac_pass_callback *after;  /* called after each pass; may be NULL */
     void *after_arg;
     /* Inputs and outputs to rename before the first pass. gqac_compile writes artefacts and ONNX
      * files with the model's own names, so give io_names again when an artefact is opened. Names

@@ -152,8 +152,8 @@ static inline void gqac_request_init(gqac_request *request, const int64_t *promp
  * ids are unknown; NO_MEMORY. */
 GQAC_API gqac_status gqac_scheduler_submit(gqac_scheduler *scheduler, const gqac_request *request,
                                            int64_t *number, gqac_diag *diag);
-/* Ends a request with GQAC_FINISH_CANCELLED: the present call of gqac_scheduler_step, or else the
- * next one, calls its on_end, and it takes part in no further step. If a chunk of its prompt is
+/* Ends a request with GQAC_FINISH_CANCELLED: the call of gqac_scheduler_step in progress, or else
+ * the next one, calls its on_end, and it takes part in no further step. If a chunk of its prompt is
  * being computed, that step ends within about a millisecond, and the others are stepped again
  * without it, at most once in a call of gqac_scheduler_step. Their bits do not change. Returns
  * false if the request has ended, or never was. */

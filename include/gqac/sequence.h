@@ -39,12 +39,12 @@ static inline void gqac_sequence_options_init(gqac_sequence_options *options) {
 GQAC_API gqac_status gqac_sequence_create(const gqac_program *program,
                                           const gqac_sequence_options *options,
                                           gqac_sequence **sequence, gqac_diag *diag);
-/* The same for a prompt ids[0..n): the sequence has the longest prefix of it, but at most n - 1
- * tokens, that is baked into the artefact of the program (gqac_program_baked), and *reused is its
- * length. *reused is 0 if nothing is baked, for another kind of cache, or for lengths on the other
- * side of a LongRoPE threshold (chosen by final_length, or by n if that is 0); in a model with
- * recurrent states it is a length that has a state. The caller appends the ids from *reused on.
- * OUT_OF_RANGE also if n < 1. */
+/* The same for a prompt ids[0..n), with cached rows if a prefix of it is baked into the artefact of
+ * the program (gqac_program_baked): the sequence begins with the longest such prefix, but at most
+ * n-1 tokens, and *reused is its length. *reused is 0 if nothing is baked, for another kind of
+ * cache, or for lengths on the other side of a LongRoPE threshold (chosen by final_length, or by n
+ * if that is 0); in a model with recurrent states it is a length that has a state. The caller
+ * appends the ids from *reused on. OUT_OF_RANGE also if n < 1. */
 GQAC_API gqac_status gqac_sequence_begin(const gqac_program *program, const int64_t *ids, int64_t n,
                                          const gqac_sequence_options *options,
                                          gqac_sequence **sequence, int64_t *reused,
@@ -65,7 +65,7 @@ GQAC_API const char *gqac_sequence_describe(const gqac_sequence *sequence, char 
 GQAC_API size_t gqac_sequence_bytes(const gqac_sequence *sequence, size_t *shared);
 /* Returns the *count ids of the tokens from position *first on; NULL if there are none. Tokens
  * before *first were imported, and their ids are unknown. The ids are valid until the next call
- * with the sequence, which may take them as tokens. */
+ * with the sequence; the `tokens` of that call may point to them. */
 GQAC_API const int64_t *gqac_sequence_ids(const gqac_sequence *sequence, int64_t *first,
                                           int64_t *count);
 /* Shortens the sequence to its first `length` tokens. If the program has states (see gqac_kv_pair),
@@ -155,8 +155,9 @@ enum { GQAC_LOGITS_ALL = -1 };
  * sequence. Errors:
  *   USAGE: n < 1, an item has a wrong size, `tokens` NULL, no sequence or one of another program, a
  *     sequence is given twice, embeddings are missing, or the model does not take them;
- *   OUT_OF_RANGE: an id, a count below 1, a position or n_logits, or more tokens than the model has
- *     positions;
+  *   OUT_OF_RANGE: an id is not in the vocabulary, `count` is below 1, *position is not the length,
+ *     n_logits is not in [-1, count], or there are more tokens than the model has positions;
+
  *   CAPACITY: of a sequence or of the memory budget;
  *   RECOMPUTE: the step would cross the LongRoPE threshold with cached rows;
  *   UNSUPPORTED: rows of logits before the last are wanted, which the model does not return

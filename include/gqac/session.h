@@ -11,14 +11,14 @@ extern "C" {
 /* A sequence for gqac_generate, with the ids of its tokens. The longest prefix of a new prompt that
  * the sequence already holds, or that is baked into the artefact of the program (snapshot.h), is
  * not computed again, except for the last id of the prompt. Answers are the same as with a new
- * session of that kind; except with kinds "quantised" and "quantised4", they are the same as with
- * kind "off". */
+ * session of that kind. They are also those of kind "off", unless the kind is "quantised" or
+ * "quantised4". */
 typedef struct gqac_session gqac_session;
 typedef struct gqac_session_options {
     size_t size;
     /* Kind of cache, as gqac_sequence_options.kv; NULL: "contiguous"; "off": no cache, every id
      * needs a forward over all tokens. With kind "windowed" a prompt is computed from its first
-     * token on if it needs rows that were given back. */
+     * token on if it needs rows that are no longer kept. */
     const char *kv;
     int64_t context;    /* maximum number of tokens of prompt and answer together; 0: the model's */
     gqac_store *store;  /* prompts continue what it has cached, and its rows are added to it; NULL:

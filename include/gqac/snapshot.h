@@ -60,9 +60,9 @@ GQAC_API size_t gqac_snapshot_bytes(const gqac_snapshot *snapshot, size_t *share
 
 /* ---- files --------------------------------------------------------------- */
 
-/* A snapshot file has the form of gqac_sequence_save: canonical rows ([heads, tokens, head_size]),
- * states, ids, the kind of cache, the sizes of the model's pasts, the numerics profile and a digest
- * of model and options, with a SHA-256 of each of these sections and of the header. Loading an
+/* A snapshot file has the form of gqac_sequence_save: rows as [heads, tokens, head_size], states,
+ * ids, the kind of cache, the shapes of the past tensors, the numerics profile and a digest of
+ * model and options, with a SHA-256 of each of these sections and of the header. Loading an
  * untrusted file is safe for the process: it succeeds or fails, and changes nothing else. But
  * nobody can check the numbers in its rows, so load files only from people whom you would let write
  * your prompts. */
@@ -94,8 +94,8 @@ typedef struct gqac_snapshot_file {
     int64_t n_ids; /* length - first */
     const int64_t *ids;             /* NULL: there are none */
     int64_t states;                 /* recurrent states */
-    uint64_t tables;                /* LongRoPE tables that made the rows: bit g is set if the
-                                       condition of the model's choice g was true */
+    uint64_t tables;                /* LongRoPE tables that computed the rows: bit g is set if the
+                                       condition of the g-th choice of the model was true */
     const int64_t *state_positions; /* [states], ascending: how many tokens each state has seen */
 } gqac_snapshot_file;
 /* Reads the header and the ids of a snapshot file, without a model, and checks their checksums;
@@ -103,7 +103,7 @@ typedef struct gqac_snapshot_file {
  * gqac_snapshot_load. */
 GQAC_API gqac_status gqac_snapshot_file_open(const char *path, bool whole,
                                              gqac_snapshot_file **file, gqac_diag *diag);
-/* Whether a file begins as snapshot files do, damaged or not. IO. */
+/* Sets *is to whether a file begins as snapshot files do, damaged or not. IO: it cannot be read. */
 GQAC_API gqac_status gqac_snapshot_file_is(const char *path, bool *is, gqac_diag *diag);
 GQAC_API void gqac_snapshot_file_free(gqac_snapshot_file *file);
 

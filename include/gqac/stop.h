@@ -15,7 +15,8 @@
 extern "C" {
 #endif
 
-/* Returns the bool that `flag` points to, read atomically. */
+/* Returns the bool that `flag` points to, read atomically. Set it atomically too, for instance with
+ * __atomic_store_n. */
 GQAC_API bool gqac_stop_requested(void *flag);
 
 #ifdef __cplusplus

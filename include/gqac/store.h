@@ -23,8 +23,8 @@ typedef struct gqac_store gqac_store;
 typedef struct gqac_store_options {
     size_t size;
     int64_t budget;        /* maximum bytes of blocks and states in memory; 0: unlimited */
-    int64_t tenant_budget; /* the same for each tenant with its parts; 0: unlimited */
-    const char *folder;    /* folder of snapshot files, which exists; NULL: none */
+    int64_t tenant_budget; /* the same for each tenant; 0: unlimited */
+    const char *folder;    /* an existing folder, for snapshot files; NULL: none */
     int64_t folder_budget; /* maximum bytes of these files; 0: unlimited */
 } gqac_store_options;
 static inline void gqac_store_options_init(gqac_store_options *options) {
@@ -53,9 +53,9 @@ GQAC_API const gqac_program *gqac_store_program(const gqac_store *store);
  * 0), are not found. Rows of the sequence and of its forks are added to the store: all of them
  * after a step of at least 16 tokens, and when the sequence is freed; those of full blocks after a
  * shorter step. Sequences of embeddings are found by the ids that the caller gives them. A damaged
- * file is ignored. tenant NULL means "". Tenants never find rows of other tenants; but
- * all find the baked prefix of the program (snapshot.h) where it is longer. A tenant "A\nB" is a
- * part of the tenant "A": it finds its own rows only, and shares the budget of "A". OUT_OF_RANGE: n
+ * file is ignored. tenant NULL means "". Tenants never find rows of other tenants; but all find the
+ * baked prefix of the program (snapshot.h) where it is longer. A tenant "A\nB" is a part of the
+ * tenant "A": it finds its own rows only, and they count against the budget of "A". OUT_OF_RANGE: n
  * < 1; CAPACITY, NO_MEMORY and other errors: as for gqac_sequence_create. */
 GQAC_API gqac_status gqac_store_open(gqac_store *store, const char *tenant, const int64_t *ids,
                                      int64_t n, const gqac_sequence_options *options,
@@ -67,7 +67,7 @@ GQAC_API gqac_status gqac_store_add(gqac_store *store, const char *tenant,
                                     const gqac_sequence *sequence, gqac_diag *diag);
 /* Writes a sequence to the folder of the store, unless a file there already holds its tokens. A
  * file that holds a prefix of it is removed if that prefix can be restored from the new file; then
- * the least recently used files are removed until the budget is kept. USAGE: the store has no
+ * the least recently used files are removed until the files fit the budget. USAGE: the store has no
  * folder, or the sequence is of another program or has imported tokens; IO: the file cannot be
  * written; NO_MEMORY. */
 GQAC_API gqac_status gqac_store_save(gqac_store *store, const char *tenant,

@@ -27,6 +27,7 @@ enum {
     GQAC_TEXT_ALL = 7
 };
 
+/* The settings, tokenizer and chat template of a model. Immutable; threads may share it. */
 typedef struct gqac_text gqac_text;
 
 /* Reads the parts of a model; the caller frees *text. `model` is a folder, an artefact that was
@@ -151,6 +152,7 @@ typedef struct gqac_reply gqac_reply;
 GQAC_API gqac_status gqac_reply_create(const gqac_text *text, int n_stop, const char *const *stop,
                                        gqac_reply **reply, gqac_diag *diag);
 GQAC_API void gqac_reply_free(gqac_reply *reply);
+/* Adds the text of an id, or nothing after a stop text. NO_MEMORY. */
 GQAC_API gqac_status gqac_reply_push(gqac_reply *reply, int64_t id, gqac_diag *diag);
 /* To be called after the last id: adds to the text what was still held back. */
 GQAC_API gqac_status gqac_reply_finish(gqac_reply *reply, gqac_diag *diag);

@@ -20,8 +20,8 @@ typedef struct gqac_budget {
  * true. */
 bool gqac_budget_take(gqac_budget *budget, size_t bytes);
 void gqac_budget_give(gqac_budget *budget, size_t bytes);
-/* Fails because `bytes` for a purpose could not be had: with CAPACITY if fewer are left in the
- * budget, else with NO_MEMORY. */
+/* Reports that `bytes` for a purpose could not be taken or allocated: CAPACITY if fewer are left in
+ * the budget, else NO_MEMORY. */
 gqac_status gqac_budget_fail(gqac_budget *budget, size_t bytes, const char *purpose,
                              gqac_diag *diag);
 

@@ -106,7 +106,7 @@ void cli_warn_refusal(const cli *c, const char *instead, const gqac_diag *refusa
 /* A line on stderr for each id of eos_token_id that the model does not have. */
 void cli_warn_ends(const cli *c, const gqac_program *program, const gqac_text *text);
 
-/* Options from the common flags. USAGE for values that are unknown or not built yet. */
+/* Options from the common flags. USAGE: a value is unknown. */
 gqac_status cli_options(cli *c, gqac_options *options);
 /* Reads --limit into c->limits, which the result points to. */
 gqac_status cli_limits(cli *c, const gqac_limits **limits);

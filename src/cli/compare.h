@@ -17,11 +17,12 @@ typedef struct compare_count {
 compare_count compare_elements(const gqac_tensor *actual, const gqac_tensor *expected,
                                const int64_t *rows);
 
-/* Sets the elements that compare_elements leaves out to 0; those of at least one byte. */
+/* Sets the elements that compare_elements leaves out to 0; tensors of i4 and u4 stay as they
+ * are. */
 void compare_clear_rows(gqac_tensor *t, const int64_t *rows);
 
-/* Sets *rows to the valid rows of each output of a run with these inputs (gqac_run_valid_rows), as
- * many for each output as *batch; malloc'd. */
+/* Sets *rows to the valid rows of each output of a run with these inputs, as [n_out, *batch], where
+ * *batch is the largest batch of an output; malloc'd. */
 gqac_status compare_valid_rows(cli *c, const gqac_context *context, int n_in,
                                const char *const *names, const gqac_tensor *in, int n_out,
                                const gqac_tensor *results, int64_t *batch, int64_t **rows);

@@ -10,7 +10,7 @@ gqac_status drafting_choose(cli *c, gqac_generate_request *request) {
     if (most || !cli_value(c, "draft"))
         return GQAC_OK;
     cli_usage(c, "--draft goes with --speculate N");
-    return cli_hint(c, "--speculate 5, the maximum of drafts in a step");
+    return cli_hint(c, "--speculate 5, the maximum number of drafts in a step");
 }
 
 /* Adds the model to the diag of a failure. */

@@ -64,7 +64,10 @@ gqac_status cli_check_vocabulary(cli *c, const gqac_program *program, const int6
         cli_fail(c, GQAC_OUT_OF_RANGE, "token id %lld at index %lld of '%s'", (long long)ids[i],
                  (long long)i, file);
         cli_where(c, "%s", file);
-        cli_rule(c, "0 <= id < %lld", vocabulary ? (long long)vocabulary : INT32_MAX + 1LL);
+        if (vocabulary)
+            cli_rule(c, "0 <= id < %lld", (long long)vocabulary);
+        else
+            cli_rule(c, "0 <= id");
         return cli_hint(c, "ids made with the tokenizer of this model");
     }
     return GQAC_OK;

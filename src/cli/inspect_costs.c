@@ -6,7 +6,7 @@
 
 enum { MOST_TOKENS = 1 << 30, PROMPT_CHUNK = 512 };
 
-/* Before the weights are packed. */
+/* Checked before the program is opened, because packing its weights may take long. */
 static gqac_status check_tokens(cli *c, int64_t tokens) {
     const int64_t most = cli_most_tokens(c);
     if (tokens <= most)
@@ -44,7 +44,7 @@ gqac_status inspect_costs_open(cli *c, const gqac_info *info, inspect_costs *x) 
     x->tokens = tokens;
     const bool steps = cli_switch(c, "invariance") && info->n_kv_pairs;
     if (steps && !plan && !x->has_memory) {
-        x->has_padding = open_program(c, info, x) == GQAC_OK; /* else it has no sequences */
+        x->has_padding = open_program(c, info, x) == GQAC_OK; /* else the model has no steps */
         return x->has_padding ? gqac_program_rope_threshold(x->program, &x->threshold, &c->diag)
                               : GQAC_OK;
     }
@@ -171,7 +171,7 @@ static double mib(int64_t bytes) {
     return (double)bytes / 1048576;
 }
 
-/* Targets that do not count it report 0. */
+/* Targets that do not count scratch report 0. */
 static bool counts_scratch(const gqac_memory *m) {
     return m->prefill_scratch || m->decode_scratch;
 }

@@ -1,7 +1,7 @@
 /* Private to parse*.c: the state of the parser, and functions that its files share.
  *
- * The buffers are reused, by nested graphs too, so their contents are used up before another
- * construct is parsed. */
+ * The buffers are reused, by nested graphs too, so a function uses or copies their contents before
+ * it parses another construct. */
 #ifndef GQAC_IR_PARSE_IMPL_H
 #define GQAC_IR_PARSE_IMPL_H
 

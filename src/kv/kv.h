@@ -87,8 +87,8 @@ gqac_status kv_sequence_create(kv_pool *pool, const char *kind, int64_t capacity
                                kv_sequence **sequence, gqac_diag *diag);
 void kv_sequence_free(kv_sequence *sequence);
 const char *kv_sequence_kind(const kv_sequence *sequence);
-/* Do the blocks of two sequences hold the same rows in the same form? Then a fork of one may get
- * the kind of the other. */
+/* True if the blocks of two sequences hold the same rows in the same form, so that a fork of one
+ * may get the kind of the other. */
 bool kv_sequences_interchange(const kv_sequence *a, const kv_sequence *b);
 void kv_sequence_set_kind(kv_sequence *fork, const kv_sequence *other);
 /* For a fork: another maximum, not less than its length; 0: none. */
@@ -141,18 +141,21 @@ int64_t kv_sequence_first(const kv_sequence *sequence, int slot);
 
 /* Codes. A row x of a head of a coded slot, in a sequence of a quantised kind, is kept as codes and
  * a scale s, and read as code * s. All in fp32, with amax = max |x_d|:
- *   8 bits: s = 2^e, e = the smallest with amax < 127.5 * 2^e, within the limits of the dtype
+ *   8 bits: s = 2^e, e = the smallest with amax < 127.5 * 2^e, but within the limits below
  *           code_d = round_half_even(x_d * (1 / s)), at most 127 in magnitude
- *   4 bits: s = amax / 7, rounded to 5 significant bits, ties up, but at least the limit
+ *   4 bits: s = amax / 7, rounded to 5 significant bits, ties up, but at least the limit below
  *           code_d = round_half_even(x_d * (1 / s)), at most 7 in magnitude
- * Limits of e are -126 and 121, of f16 -24 and 9; that of s with 4 bits is 2^-126, of f16 2^-20.
+ * With 8 bits, e is in [-126, 121], for f16 in [-24, 9]. With 4 bits, s is at least 2^-126, for f16
+ * 2^-20.
+ *
  * Then each code * s is a number of the dtype, and quantising it again results in the same code and
  * s. (With 4 bits, some code is 7 or -7 unless s is the limit.) So rows can be exported and
  * imported without loss. A row with a NaN or an infinity has the scale NaN.
  *
- * A block of a slot is codes [heads] times what the slot's `columns` says, then scales
- * [heads][GQAC_KV_BLOCK]. Codes of 8 bits are i8. A byte has the codes + 8 of two elements of a
- * row, the first in its low half; so a row, or the columns, have kv_code_bytes bytes. */
+ * A block of a slot has the codes of one head after another, each in the layout of kv_slot.columns,
+ * then scales [heads][GQAC_KV_BLOCK]. Codes of 8 bits are i8. With 4 bits a byte has code + 8 of
+ * two elements, the first in its low half; kv_code_bytes is the size of a run of `size`
+ * elements. */
 int kv_sequence_code_bits(const kv_sequence *sequence, int slot); /* 8 or 4; 0: not codes */
 static inline bool kv_sequence_has_codes(const kv_sequence *sequence, int slot) {
     return kv_sequence_code_bits(sequence, slot) != 0;
@@ -160,7 +163,7 @@ static inline bool kv_sequence_has_codes(const kv_sequence *sequence, int slot) 
 static inline int64_t kv_code_bytes(int64_t size, int bits) {
     return bits == 4 ? (size + 1) / 2 : size;
 }
-/* Do two sequences keep the rows of all slots in the same form? */
+/* True if two sequences keep the rows of all slots in the same form. */
 bool kv_sequences_alike(const kv_sequence *a, const kv_sequence *b);
 /* Offset of the scales of a block from its memory, in bytes, for codes of that many bits. */
 size_t kv_slot_scales_at(const kv_slot *slot, int bits);
@@ -183,8 +186,8 @@ kv_block_id kv_block_identity(const kv_sequence *sequence, int64_t position);
  * take its place when the step publishes. */
 size_t kv_pool_state_bytes(const kv_pool *pool); /* of one state; 0: no slot is a state */
 size_t kv_pool_states_in_use(kv_pool *pool);     /* shared states count once */
-int64_t kv_states_most(int64_t length);          /* maximum for a sequence of that length */
-enum { KV_STATES_MOST = 64 };                    /* more than for any length */
+int64_t kv_states_most(int64_t length);          /* maximum number for a sequence of that length */
+enum { KV_STATES_MOST = 64 };                    /* no sequence keeps more */
 /* Maximum number of blocks whose slots with a tail are kept by a sequence of that length. */
 int64_t kv_tails_most(const kv_pool *pool, int64_t length);
 /* For slots with a window that have blocks of their own: returns their bytes in one block, else 0;
@@ -210,6 +213,7 @@ int kv_states_kept(const kv_sequence *sequence);
 /* Returns one of them; positions ascend with i. */
 const void *kv_state_kept(const kv_sequence *sequence, int slot, int i);
 int64_t kv_state_position(const kv_sequence *sequence, int i); /* number of tokens before it */
+
 /* Images. The blocks and states of a sequence, one after another, as they are in memory: of each
  * block the slots of its part, those with a tail if a state needs them, and those with a window if
  * they are kept apart; then the states. Their bytes depend on the target, and on the version of

@@ -15,7 +15,7 @@ typedef struct kv_slabs {
     size_t bytes; /* of a piece, a multiple of 64 */
     pthread_mutex_t lock;
     kv_slab *first;
-    size_t taken;        /* pieces of all slabs */
+    size_t taken;        /* pieces in use, of all slabs */
     gqac_budget *budget; /* for the bytes of slabs; NULL: none */
 } kv_slabs;
 

@@ -58,7 +58,7 @@ OP_BODY void result_body(const recurrence *r, const part *t, float *restrict y) 
 }
 OP_KERNEL(result, (const recurrence *r, const part *t, float *y), (r, t, y))
 
-/* Rounds it to the type in which it is stored. */
+/* Rounds the part of a state to the type in which states are stored. */
 static void round_state(const recurrence *r, float *m) {
     gqac_tensor one = {.dtype = r->states->dtype};
     uint16_t half;
@@ -70,7 +70,7 @@ static void round_state(const recurrence *r, float *m) {
 }
 
 /* The first element of a row of the part, in a state [Hkv,dk,dv]. */
-static int64_t place(const recurrence *r, const part *t, int64_t i) {
+static int64_t element_of(const recurrence *r, const part *t, int64_t i) {
     return (t->head * r->dk + i) * r->dv + t->from;
 }
 
@@ -79,7 +79,7 @@ static void begin_part(const recurrence *r, part *t) {
     const gqac_tensor state = {.dtype = r->states->dtype, .data = (void *)(uintptr_t)before};
     memset(t->m, 0, (size_t)(r->dk * TILE) * sizeof *t->m);
     for (int64_t i = 0; before && i < r->dk; i++)
-        op_get_f32s(&state, place(r, t, i), t->width, t->m + i * TILE);
+        op_get_f32s(&state, element_of(r, t, i), t->width, t->m + i * TILE);
 }
 
 static void store_part(const recurrence *r, const part *t, void *to) {
@@ -88,7 +88,7 @@ static void store_part(const recurrence *r, const part *t, void *to) {
     for (int64_t i = 0; i < r->dk; i++) {
         for (int64_t j = 0; j < TILE; j++)
             row[j] = op_one_nan(t->m[i * TILE + j]);
-        op_put_f32s(&state, place(r, t, i), t->width, row);
+        op_put_f32s(&state, element_of(r, t, i), t->width, row);
     }
 }
 
@@ -107,7 +107,7 @@ static void load(const recurrence *r, int64_t row, part *t) {
         t->gate[i] = each || !i ? gqn_expf(op_get_f32(r->decay, first + i)) : t->gate[0];
 }
 
-static void take_token(const recurrence *r, part *t) {
+static void add_token(const recurrence *r, part *t) {
     float u[TILE];
     if (r->rule)
         decay(r, t, u);
@@ -117,7 +117,8 @@ static void take_token(const recurrence *r, part *t) {
     round_state(r, t->m);
 }
 
-/* Query heads of a head of k and v: several, or one that several such heads share. */
+/* Writes the results of a head of v for its query heads: several, or one that several heads share.
+ * `real` false: a row of padding, which becomes zeros. */
 static void write_results(const recurrence *r, int64_t row, bool real, part *t) {
     const int64_t out_heads = r->q_heads > r->kv_heads ? r->q_heads : r->kv_heads;
     const int64_t each = out_heads / r->kv_heads, shared = out_heads / r->q_heads;
@@ -143,7 +144,7 @@ static void run_part(const recurrence *r, part *t) {
         if (s == tokens)
             break;
         load(r, first + s, t);
-        take_token(r, t);
+        add_token(r, t);
         write_results(r, first + s, true, t);
     }
     const bool padded = r->q->dims[0] == r->states->n;
@@ -189,15 +190,16 @@ static gqac_status fit_gates(const op_work *work, recurrence *r) {
         GQAC_TRY(want_rows(work, r->q, r->decay, "decay", r->kv_heads));
         r->decays = r->decay->dims[2];
         if (r->decays != r->kv_heads && r->decays != r->kv_heads * r->dk)
-            OP_STOP(work, GQAC_INVALID_INPUT, "decay has %lld elements a token",
-                    (long long)r->decays);
+            OP_STOP(work, GQAC_INVALID_INPUT, "decay has %lld elements a token, not %lld or %lld",
+                    (long long)r->decays, (long long)r->kv_heads, (long long)(r->kv_heads * r->dk));
     }
     if (!(r->rule & RECURRENCE_DELTA))
         return GQAC_OK;
     GQAC_TRY(want_rows(work, r->q, r->beta, "beta", 1));
     r->betas = r->beta->dims[2];
     if (r->betas != 1 && r->betas != r->kv_heads)
-        OP_STOP(work, GQAC_INVALID_INPUT, "beta has %lld elements a token", (long long)r->betas);
+        OP_STOP(work, GQAC_INVALID_INPUT, "beta has %lld elements a token, not 1 or %lld",
+                (long long)r->betas, (long long)r->kv_heads);
     return GQAC_OK;
 }
 

@@ -1,6 +1,6 @@
 /* y [B,S,Hq*Dv] in v's element type, from p [B,Hq,S,T] fp32 and v [B,Hkv,T,Dv]:
  *   y[b,i,h,d] = sum over lo <= j < hi of p[b,h,i,j] * v[b,h/G,j,d]
- * One fma chain over j, ascending, from zero; one rounding. Other values take no part. */
+ * One fma chain over j, ascending, from zero; one rounding. Other keys enter no arithmetic. */
 #include "ops/attention.h"
 
 #include <string.h>
@@ -28,7 +28,8 @@ typedef struct weighing {
     op_scratch scratch;
 } weighing;
 
-/* acc[d] of one query over the visible ones of n keys from `first`; rows is [STEP][size]. */
+/* Adds the visible ones among n keys from `first` on to the sums acc[size] of one query; rows is
+ * [STEP][size]. */
 OP_BODY void add_keys_body(const float *p, const float *rows, int64_t size, int64_t first,
                            int64_t n, int64_t lo, int64_t hi, float *acc) {
     if (n == STEP && lo <= first && first + STEP <= hi) {

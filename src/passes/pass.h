@@ -42,7 +42,7 @@ typedef struct pass_context {
 typedef struct pass_note {
     const char *what;      /* the op that it was, or would have been, raised to: "Attention" */
     const char *node;      /* the last node of the pattern */
-    const char *stop, *op; /* the node that prevented it, and its op; NULL: it was raised */
+    const char *stop, *op; /* the node that prevented raising, and its op; NULL: it was raised */
     const char *why;       /* the reason; NULL: it was raised */
     struct pass_note *next;
 } pass_note;

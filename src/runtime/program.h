@@ -67,7 +67,7 @@ struct gqac_program {
     const gqac_mixing *mixing;
     gqac_mixing padded_by; /* why rows are not packed; op NULL: they are */
     int64_t most_tokens;   /* see positions_capacity */
-    bool limited;          /* it is limit context instead */
+    bool limited;          /* most_tokens is the limit `context` */
     double tolerance;      /* see gqac_program_tolerance */
     char profile[96];
     gqac_log log; /* all zeros: no log */

@@ -19,13 +19,16 @@ bool problem_set(problem *p, int status, const char *code, const char *param, co
 /* The same for a failed call. */
 bool problem_from(problem *p, const char *param, const gqac_diag *diag);
 
-/* Checks the size of a text that may be JSON (base/json.h). Adds to *values; false: too many, or
- * too deep. */
+/* Counts the values of a text that may be JSON (base/json.h), before it is parsed, and adds their
+ * number to *values: the texts of a request have one maximum together. Returns false and sets *p if
+ * there are too many values, or they are nested too deeply. */
 bool fields_modest(const char *text, size_t length, size_t *values, problem *p);
 /* Parses a body. Too many values, and values that are nested too deeply, are refused before they
  * take memory. */
 json_t *fields_parse(const char *text, size_t length, problem *p);
 
+/* Set *out to the value of a field, if it has one. False, and *p is set: the value has another
+ * type, or is outside the range. */
 bool fields_bool(const json_t *root, const char *name, bool *out, problem *p);
 bool fields_int(const json_t *root, const char *name, int64_t least, int64_t most, int64_t *out,
                 problem *p);

@@ -154,7 +154,7 @@ static uint32_t moved(uint32_t target, const fragment *f, uint32_t by) {
     return target >= f->first && target < f->after ? target + by : target;
 }
 
-/* The fragment once more, after what is there. */
+/* Adds a copy of the fragment at the end of the program. */
 static fragment copy(builder *b, const fragment *f) {
     const uint32_t by = (uint32_t)b->n - f->first;
     for (uint32_t i = f->first; i < f->after && b->status == GQAC_OK; i++) {
@@ -167,8 +167,7 @@ static fragment copy(builder *b, const fragment *f) {
     return since(b, f->first + by, f->begin + by, f->end + by);
 }
 
-/* The entry of zero or more (`entered` false) or of one or more repetitions of the last fragment.
- */
+/* The last fragment, zero or more times; with `entered`, one or more times. */
 static fragment loop(builder *b, fragment f, bool entered) {
     const uint32_t split = build_emit(b, (instruction){.op = GRAMMAR_SPLIT, .next = f.begin});
     const fragment end = build_empty(b);
@@ -178,7 +177,7 @@ static fragment loop(builder *b, fragment f, bool entered) {
     return since(b, f.first, entered ? f.begin : split, end.end);
 }
 
-/* Optional repetitions after `all`: each is entered from the one before, or leads to the end. */
+/* Adds up to n optional copies after `all`: after each, the next one or the end. */
 static fragment add_optional(builder *b, const fragment *f, fragment all, uint32_t n) {
     const fragment end = build_empty(b);
     for (uint32_t i = 0; i < n && b->status == GQAC_OK; i++) {
@@ -199,7 +198,7 @@ fragment build_repeat(builder *b, fragment f, uint32_t least, uint32_t most) {
         return loop(b, f, least == 1);
     if (most == 1 && least == 1)
         return f;
-    fragment all = build_empty(b); /* f itself is left out, but for its copies */
+    fragment all = build_empty(b); /* f is only copied; nothing leads to f itself */
     for (uint32_t i = 0; i < least && b->status == GQAC_OK; i++) {
         fragment next = copy(b, &f);
         if (most == BUILD_MANY && i + 1 == least)
@@ -255,14 +254,15 @@ static size_t encode(uint32_t point, uint8_t out[4]) {
     const size_t n = point < 0x800 ? 2 : point < 0x10000 ? 3 : 4;
     for (size_t i = n; i-- > 1; point >>= 6)
         out[i] = (uint8_t)(0x80 | (point & 0x3f));
-    out[0] = (uint8_t)((0xf00 >> n & 0xff) | point);
+    out[0] = (uint8_t)((0xf00 >> n & 0xff) | point); /* begins 110, 1110, 11110 */
     return n;
 }
 
-/* The first part of a range whose encodings are a sequence of ranges of bytes; the range keeps the
- * rest. */
+/* Removes the first part of a range and returns it: code points with encodings of one length, where
+ * the range of each byte does not depend on the other bytes. */
 static points take_part(points *range) {
-    static const uint32_t lengths[] = {0x7f, 0x7ff, 0xd7ff, 0xffff}; /* surrogates are apart */
+    /* the last points of 1, 2 and 3 bytes, and the last before the surrogates */
+    static const uint32_t lengths[] = {0x7f, 0x7ff, 0xd7ff, 0xffff};
     points part = *range;
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
         if (part.low <= lengths[i] && part.high > lengths[i])

@@ -216,6 +216,42 @@ static void codes_are_kept_of(const char *kind) {
 }
 EVERY_KIND(codes_are_kept)
 
+/* A row with an infinity or a NaN is read as NaN; the rows beside it are as if they were alone. */
+static void codes_of_what_is_no_number_of(const char *kind) {
+    enum { SIZE = 7, ROWS = 3 };
+    static const uint16_t none[2][3] = {{0x7c00, 0xfc00, 0x7e01}, {0x7f80, 0xff80, 0x7fc1}};
+    for (gqac_dtype dtype = GQAC_F32; bits_of(kind) && dtype <= GQAC_BF16; dtype++) {
+        const kv_slot slot = {"k", "v", 1, SIZE, dtype, .coded = true};
+        const size_t width = (size_t)gqac_dtype_bits(dtype) / 8, row = SIZE * width;
+        _Alignas(4) unsigned char rows[4 * SIZE * ROWS], back[sizeof rows], alone[sizeof rows];
+        unsigned char nan[4 * SIZE];
+        kv_pool *pool = NULL;
+        CU_ASSERT_EQUAL_FATAL(kv_pool_create(1, &slot, &pool, NULL), GQAC_OK);
+        kv_sequence *s = new_sequence(pool, kind, 0);
+        CU_ASSERT_EQUAL_FATAL(kv_sequence_reserve(s, ROWS, NULL), GQAC_OK);
+        memset(nan, 0xFF, sizeof nan);
+        for (size_t i = 0; i < SIZE * ROWS; i++)
+            any_number(dtype, 14, rows + i * width);
+        kv_write_rows(s, 0, 0, ROWS, rows, ROWS);
+        kv_read_rows(s, 0, 0, ROWS, alone, ROWS);
+        for (size_t i = 0; i < 3 * SIZE; i++) {
+            const uint16_t half = none[dtype != GQAC_F16][i / SIZE];
+            const uint32_t single = (uint32_t)half << 16;
+            unsigned char *at = rows + row + i % SIZE * width, kept[4];
+            memcpy(kept, at, width);
+            memcpy(at, dtype == GQAC_F32 ? (const void *)&single : &half, width);
+            kv_write_rows(s, 0, 0, ROWS, rows, ROWS);
+            kv_read_rows(s, 0, 0, ROWS, back, ROWS);
+            CU_ASSERT(!memcmp(back + row, nan, row));
+            CU_ASSERT(!memcmp(back, alone, row) && !memcmp(back + 2 * row, alone + 2 * row, row));
+            memcpy(at, kept, width);
+        }
+        kv_sequence_free(s);
+        kv_pool_free(pool);
+    }
+}
+EVERY_KIND(codes_of_what_is_no_number)
+
 static void capacity_is_exact_of(const char *kind) {
     kv_pool *pool = new_pool();
     for (int64_t capacity = 63; capacity <= 65; capacity++) {
@@ -224,6 +260,7 @@ static void capacity_is_exact_of(const char *kind) {
         CU_ASSERT_EQUAL(append(s, 2, 9), GQAC_CAPACITY);
         CU_ASSERT_EQUAL(kv_sequence_length(s), capacity - 1);
         CU_ASSERT_EQUAL(append(s, 1, 9), GQAC_OK);
+        CU_ASSERT_EQUAL(kv_pool_blocks_in_use(pool), capacity <= 64 ? 1 : 2);
         CU_ASSERT_EQUAL(append(s, 1, 9), GQAC_CAPACITY);
         CU_ASSERT_EQUAL(kv_sequence_reserve(s, INT64_MAX, NULL), GQAC_CAPACITY);
         CU_ASSERT_EQUAL(kv_sequence_reserve(s, -1, NULL), GQAC_OUT_OF_RANGE);
@@ -321,6 +358,29 @@ static void forks_are_independent_of(const char *kind) {
     }
 }
 EVERY_KIND(forks_are_independent)
+
+/* Forks share the blocks before the first that differs; windowed ones none, once one lacks rows of
+ * a window that the other has. */
+static void forks_have_blocks_in_common_of(const char *kind) {
+    kv_pool *pool = new_pool();
+    kv_sequence *a = new_sequence(pool, kind, 0), *b = NULL, *other = new_sequence(pool, kind, 0);
+    CU_ASSERT_EQUAL(append(a, 200, 1), GQAC_OK);
+    CU_ASSERT_EQUAL(append(other, 200, 1), GQAC_OK);
+    CU_ASSERT_EQUAL_FATAL(kv_sequence_fork(a, &b, NULL), GQAC_OK);
+    CU_ASSERT_EQUAL(kv_sequence_common(a, b), 256);
+    CU_ASSERT_EQUAL(append(b, 1, 1), GQAC_OK);
+    CU_ASSERT_EQUAL(kv_sequence_common(a, b), 192);
+    CU_ASSERT_EQUAL(append(b, 150, 1), GQAC_OK);
+    CU_ASSERT_EQUAL(kv_sequence_common(a, b), is_kind(a, "windowed") ? 0 : 192);
+    CU_ASSERT_EQUAL(kv_sequence_common(b, a), kv_sequence_common(a, b));
+    CU_ASSERT_EQUAL(kv_sequence_common(a, other), 0);
+    CU_ASSERT(holds_from(a, 1) && holds_from(b, 1));
+    kv_sequence_free(other);
+    kv_sequence_free(a);
+    kv_sequence_free(b);
+    kv_pool_free(pool);
+}
+EVERY_KIND(forks_have_blocks_in_common)
 
 enum { THREADS = 4 };
 
@@ -441,11 +501,13 @@ static const unit_case cases[] = {
     {"nonsense slots are refused", nonsense_slots_are_refused},
     {"I10, I15: kinds have names, blanks around them aside", kinds_have_names},
     {"codes of rows that were read are the same codes", codes_are_kept},
+    {"codes of what is no number", codes_of_what_is_no_number},
     {"capacity is exact", capacity_is_exact},
     {"unwritten rows are NaN bytes", unwritten_rows_are_nan_bytes},
     {"rows that are written again have another version",
      rows_that_are_written_again_have_another_version},
     {"forks are independent", forks_are_independent},
+    {"forks have blocks in common", forks_have_blocks_in_common},
     {"threads share a pool", threads_share_a_pool},
 #ifdef GQAC_TEST_ALLOC
     {"short memory changes nothing", short_memory_changes_nothing},

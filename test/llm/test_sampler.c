@@ -529,6 +529,10 @@ static void test_answer_penalties(void) {
     o.n_prompt = 0; /* id 0 four times: 0.4 */
     CU_ASSERT_EQUAL(gqac_sample(&o, row, 4, history, 9, &id, NULL, &diag), GQAC_OK);
     CU_ASSERT_EQUAL(id, 2);
+    o.presence_penalty = 1.75; /* once: 2.25, 1.25, 2, 1 */
+    o.frequency_penalty = 0;
+    CU_ASSERT_EQUAL(gqac_sample(&o, row, 4, history, 9, &id, NULL, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL(id, 0);
     o.n_prompt = 99;
     CU_ASSERT_EQUAL(gqac_sample(&o, row, 4, history, 9, &id, NULL, &diag), GQAC_OK);
     CU_ASSERT_EQUAL(id, 0);
@@ -726,12 +730,14 @@ static void test_options(void) {
     }
 }
 
-/* Equal logits have shares that are exact: ids that reach top_p exactly are enough. */
+/* Equal logits have shares that are exact: ids that reach top_p exactly are enough. And top_k
+ * counts all but the last, too. */
 static void test_top_p_boundary(void) {
     static const struct {
         float p;
         int64_t k, kept;
-    } rows[] = {{0.25f, 0, 2}, {0.5f, 0, 4}, {0.75f, 0, 6}, {0.125f, 0, 1}, {0.5f, 4, 2}};
+    } rows[] = {{0.25f, 0, 2}, {0.5f, 0, 4}, {0.75f, 0, 6}, {0.125f, 0, 1},
+                {0.5f, 4, 2},  {1, 1, 1},    {1, 7, 7},     {1, 8, 8}};
     const float logits[8] = {2, 2, 2, 2, 2, 2, 2, 2};
     sampler *s = open_sampler(8);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

@@ -35,6 +35,29 @@ GQAC_API gqac_status gqac_constraint_from_grammar(const gqac_text *text, const c
 GQAC_API gqac_status gqac_constraint_from_schema(const gqac_text *text, const char *schema,
                                                  size_t length, gqac_constraint **constraint,
                                                  gqac_diag *diag);
+/* Which calls of tools an answer has. */
+typedef struct gqac_tool_choice {
+    size_t size;
+    const char *name; /* the only function that may be called; NULL: any of them */
+    bool parallel;    /* several calls may follow each other, if the template has a way to write
+                         them; else there is exactly one */
+} gqac_tool_choice;
+static inline void gqac_tool_choice_init(gqac_tool_choice *choice) {
+    memset(choice, 0, sizeof *choice);
+    choice->size = sizeof *choice;
+    choice->parallel = true;
+}
+/* Compiles `tools`, as gqac_calls_create reads them, to answers that are calls of these functions
+ * and nothing else, written as the model's chat template writes them; a reader of calls finds each
+ * of them. The arguments of a call satisfy the JSON Schema in the "parameters" of its function,
+ * which must be that of an object; without "parameters" they are {}. Markers of calls that are
+ * special tokens of the tokenizer are chosen as such. `choice` NULL: that of gqac_tool_choice_init.
+ * The other arguments and errors are as above. INVALID_INPUT: no function has the name of the
+ * choice, or a function cannot be called; UNSUPPORTED: the template writes calls in no syntax that
+ * is known; USAGE: there is no template. diag->where is empty unless the tools are wrong. */
+GQAC_API gqac_status gqac_constraint_from_tools(const gqac_text *text, const char *tools,
+                                                size_t length, const gqac_tool_choice *choice,
+                                                gqac_constraint **constraint, gqac_diag *diag);
 /* May be called while requests and states use the constraint: the last of them frees it. */
 GQAC_API void gqac_constraint_free(gqac_constraint *constraint);
 

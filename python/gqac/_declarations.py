@@ -274,6 +274,10 @@ class gqac_tokenize_options(Structure):
     pass
 
 
+class gqac_tool_choice(Structure):
+    pass
+
+
 class gqac_unsupported(Structure):
     pass
 
@@ -892,6 +896,12 @@ gqac_tokenize_options._fields_ = [
     ("plain", c_bool),
 ]
 
+gqac_tool_choice._fields_ = [
+    ("size", c_size_t),
+    ("name", c_char_p),
+    ("parallel", c_bool),
+]
+
 gqac_unsupported._fields_ = [
     ("size", c_size_t),
     ("op", c_char_p),
@@ -973,6 +983,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "gqac_calls_next": (c_bool, [c_void_p, POINTER(gqac_call_part)]),
     "gqac_constraint_from_grammar": (c_int, [c_void_p, c_char_p, c_size_t, POINTER(c_void_p), POINTER(gqac_diag)]),
     "gqac_constraint_from_schema": (c_int, [c_void_p, c_char_p, c_size_t, POINTER(c_void_p), POINTER(gqac_diag)]),
+    "gqac_constraint_from_tools": (c_int, [c_void_p, c_char_p, c_size_t, POINTER(gqac_tool_choice), POINTER(c_void_p), POINTER(gqac_diag)]),
     "gqac_constraint_free": (None, [c_void_p]),
     "gqac_constraint_begin": (c_int, [c_void_p, POINTER(c_void_p), POINTER(gqac_diag)]),
     "gqac_constraint_fork": (c_int, [c_void_p, POINTER(c_void_p), POINTER(gqac_diag)]),

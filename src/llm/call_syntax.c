@@ -167,28 +167,49 @@ static const call_syntax syntaxes[] = {
      .without = "<function=",
      .markers = {"<tool_call>", "</tool_call>"},
      .arguments = "arguments",
-     .match = match_tags},
+     .match = match_tags,
+     .form = {.begin = "",
+              .before = "<tool_call>\n{\"name\": \"",
+              .middle = "\", \"arguments\": ",
+              .after = "}\n</tool_call>",
+              .between = "\n",
+              .end = ""}},
     {.signs = {"[TOOL_CALLS]", "function"},
      .without = "[ARGS]",
      .markers = {"[TOOL_CALLS]"},
      .hidden = true,
      .arguments = "arguments",
-     .match = match_list},
+     .match = match_list,
+     .form = {.begin = "[TOOL_CALLS] [",
+              .before = "{\"name\": \"",
+              .middle = "\", \"arguments\": ",
+              .after = "}",
+              .between = ", ",
+              .end = "]"}},
     {.signs = {"to=functions.", "<|message|>", "<|call|>"},
      .markers = {"<|start|>", "<|channel|>", "<|message|>", "<|call|>", "<|end|>", "<|constrain|>",
                  "<|return|>"},
      .hidden = true,
-     .match = match_message},
+     .match = match_message,
+     .form = {.begin = "",
+              .before = "<|channel|>commentary to=functions.",
+              .middle = " <|constrain|>json<|message|>",
+              .after = "",
+              .end = ""}},
     {.signs = {"{\"name\": \"", "\"parameters\": ", "tool_calls"},
      .markers = {"<|python_tag|>"},
      .hidden = true,
      .arguments = "parameters",
-     .match = match_whole},
+     .match = match_whole,
+     .form = {.begin = "",
+              .before = "{\"name\": \"",
+              .middle = "\", \"parameters\": ",
+              .after = "}",
+              .end = ""}},
 };
 enum {
     SYNTAXES = sizeof syntaxes / sizeof *syntaxes,
-    SIGNS = sizeof syntaxes->signs / sizeof *syntaxes->signs,
-    MARKERS = sizeof syntaxes->markers / sizeof *syntaxes->markers
+    SIGNS = sizeof syntaxes->signs / sizeof *syntaxes->signs
 };
 
 const call_syntax *call_syntax_of(const char *template, size_t length) {
@@ -203,7 +224,7 @@ const call_syntax *call_syntax_of(const char *template, size_t length) {
 }
 
 bool call_syntax_marks(const call_syntax *s, const char *name, size_t length) {
-    for (int i = 0; i < MARKERS && s->markers[i]; i++)
+    for (int i = 0; i < CALL_MARKERS && s->markers[i]; i++)
         if (strlen(s->markers[i]) == length && !memcmp(s->markers[i], name, length))
             return true;
     return false;

@@ -224,7 +224,7 @@ static part *read_calls(const gqac_calls *c, const char *text, const call_found 
 /* Bytes of a hidden marker at `text`; *more: one may begin here. */
 static size_t hidden_marker(const call_syntax *s, const char *text, size_t length, bool *more) {
     *more = false;
-    for (size_t i = 0; s->hidden && i < sizeof s->markers / sizeof *s->markers; i++) {
+    for (size_t i = 0; s->hidden && i < CALL_MARKERS; i++) {
         const size_t own = s->markers[i] ? strlen(s->markers[i]) : 0;
         if (own && !memcmp(text, s->markers[i], length < own ? length : own)) {
             if (length >= own)

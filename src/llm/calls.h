@@ -6,6 +6,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "text/grammar/grammar.h"
+
 /* How far a JSON value was read that may still grow. */
 typedef struct call_scan {
     size_t at; /* bytes since the beginning of the call; 0: nothing was read */
@@ -34,13 +36,16 @@ typedef struct call_found {
     size_t called, called_length; /* the name, where it is not in the JSON; length 0: it is */
 } call_found;
 
+enum { CALL_MARKERS = 7 };
+
 typedef struct call_syntax {
     const char *signs[3]; /* texts that all occur in the template */
     const char *without;  /* and one that does not; NULL: none */
-    const char *markers[7];
+    const char *markers[CALL_MARKERS];
     bool hidden;           /* the markers are special tokens, and so no text of an answer */
     const char *arguments; /* the key of the arguments; NULL: the JSON is the arguments */
     call_verdict (*match)(const call_text *t, call_found *found);
+    grammar_calls form; /* how an answer is written that consists of calls */
 } call_syntax;
 
 /* The syntax of a template, by its text; NULL: it has none of them. */

@@ -16,16 +16,19 @@ typedef struct word {
 
 /* ---- reading ------------------------------------------------------------- */
 
-/* Appends the bytes of a token; a special one, or one that the tokenizer does not have, has none.
- */
+/* Appends the bytes of a token; one that the tokenizer does not have has none. */
 static gqac_status read_token(const tokenizer *t, int64_t id, gqac_str *all, gqac_diag *diag) {
+    static const char mark[] = {(char)VOCABULARY_SPECIAL};
     gqac_diag own = {0};
     char *bytes = NULL;
     size_t length = 0;
     bool special = false;
     const gqac_status status = tokenizer_bytes(t, id, &bytes, &length, &special, &own);
-    if (status == GQAC_OK && !special && length <= MOST_TOKEN)
+    if (status == GQAC_OK && length + 2 <= MOST_TOKEN && !memchr(bytes, *mark, length)) {
+        gqac_str_append_n(all, mark, special);
         gqac_str_append_n(all, bytes, length);
+        gqac_str_append_n(all, mark, special);
+    }
     gqac_free(bytes);
     if (status == GQAC_OK || status == GQAC_OUT_OF_RANGE)
         return all->failed ? gqac_diag_oom(diag, "the tokens of a vocabulary") : GQAC_OK;
@@ -157,6 +160,23 @@ void vocabulary_free(vocabulary *v) {
     gqac_free(v->bytes);
     gqac_free(v->offsets);
     gqac_free(v);
+}
+
+bool vocabulary_has(const vocabulary *v, const char *bytes, size_t length) {
+    const word wanted = {bytes, length, -1};
+    size_t low = 0, high = v->n_ids;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        word found = {.id = v->ids[middle]};
+        found.bytes = vocabulary_bytes(v, found.id, &found.length);
+        if (compare(&found, &wanted) < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    size_t own = 0;
+    const char *found = low < v->n_ids ? vocabulary_bytes(v, v->ids[low], &own) : NULL;
+    return found && own == length && !memcmp(found, bytes, length);
 }
 
 /* ---- tokens that an automaton accepts ------------------------------------- */

@@ -26,12 +26,18 @@ typedef struct vocabulary {
     bool drops_space; /* a space that begins a text is not part of it */
 } vocabulary;
 
-/* Reads all tokens of a tokenizer. Special tokens, and those without bytes, are left out. Tokens of
- * more than 4096 bytes are left out too. */
+/* A byte that no text in UTF-8 has. A special token is its name between two such bytes, so that a
+ * grammar can demand the token, and no text is mistaken for it. */
+enum { VOCABULARY_SPECIAL = 0xff };
+
+/* Reads all tokens of a tokenizer. Those without bytes, with a byte VOCABULARY_SPECIAL, or with
+ * more than about 4096 bytes are left out. */
 gqac_status vocabulary_create(const tokenizer *t, vocabulary **out, gqac_diag *diag);
 void vocabulary_free(vocabulary *v);
 /* The bytes of a token; NULL: there is no such token, or it is left out. */
 const char *vocabulary_bytes(const vocabulary *v, int64_t id, size_t *length);
+/* True if a token has exactly these bytes. */
+bool vocabulary_has(const vocabulary *v, const char *bytes, size_t length);
 
 /* Sets the bit of each token that the automaton accepts after a state; `bits` are zeros before.
  * `first`: the token begins a text. LIMIT: as automaton_find. */

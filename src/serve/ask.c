@@ -206,11 +206,7 @@ bool ask_chat(job *j, problem *p) {
         return false;
     const bool fine = ask_tokenize(j->server, text, length, false, &j->prompts[0], p);
     gqac_release(text);
-    const json_t *tools = ask_tools(j->root);
-    j->tools = tools ? json_dumps(tools, JSON_COMPACT) : NULL;
-    if (tools && !j->tools)
-        return problem_set(p, 500, NULL, NULL, "out of memory");
-    return fine && ask_fit(j, ask_chat_length(j), p);
+    return fine && ask_calls(j, j->root, p) && ask_fit(j, ask_chat_length(j), p);
 }
 
 /* A prompt of text or of ids. */

@@ -13,18 +13,23 @@ static bool refuse(problem *p, const char *param, const gqac_diag *diag) {
     return problem_from(p, param, &whole);
 }
 
-static bool take(job *j, bool grammar, const char *source, const char *param, problem *p) {
+bool ask_take(job *j, const constraint_source *source, const char *param, const char *within,
+              problem *p) {
     gqac_diag diag = {0};
     serve *s = j->server;
-    return constraints_take(&s->constraints, s->model.text, j->tenant, grammar, source,
-                            &j->constraint, &diag) == GQAC_OK ||
-           refuse(p, param, &diag);
+    return constraints_take(&s->constraints, s->model.text, j->tenant, source, &j->constraint,
+                            &diag) == GQAC_OK ||
+           refuse(p, *diag.where ? within : param, &diag);
+}
+
+static bool take(job *j, constraint_kind kind, const char *text, const char *param, problem *p) {
+    return ask_take(j, &(constraint_source){.kind = kind, .text = text}, param, param, p);
 }
 
 static bool take_schema(job *j, const json_t *schema, const char *param, problem *p) {
     char *text = json_dumps(schema, JSON_COMPACT | JSON_ENCODE_ANY);
-    const bool fine =
-        text ? take(j, false, text, param, p) : problem_set(p, 500, NULL, NULL, "out of memory");
+    const bool fine = text ? take(j, CONSTRAINT_SCHEMA, text, param, p)
+                           : problem_set(p, 500, NULL, NULL, "out of memory");
     free(text);
     return fine;
 }
@@ -52,7 +57,7 @@ static bool read_format(job *j, const json_t *format, const char *param, problem
     if (!strcmp(type, "json_schema"))
         return problem_set(p, 400, NULL, param, "'%s' of type 'json_schema' has no 'schema'",
                            param);
-    return take(j, false, "{\"type\":\"object\"}", param, p);
+    return take(j, CONSTRAINT_SCHEMA, "{\"type\":\"object\"}", param, p);
 }
 
 bool ask_constraint(job *j, problem *p) {
@@ -74,7 +79,7 @@ bool ask_constraint(job *j, problem *p) {
                            "'%s', 'json_schema' and 'grammar' exclude each other",
                            response ? "text.format" : "response_format");
     if (grammar)
-        return take(j, true, grammar, "grammar", p);
+        return take(j, CONSTRAINT_GRAMMAR, grammar, "grammar", p);
     if (schema)
         return take_schema(j, schema, "json_schema", p);
     return !format || read_format(j, format, response ? "text.format" : "response_format", p);

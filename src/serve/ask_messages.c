@@ -85,28 +85,16 @@ json_t *ask_messages(const json_t *messages, const char *name, problem *p) {
     return copy;
 }
 
-const json_t *ask_tools(const json_t *root) {
-    const char *choice = json_string_value(fields_get(root, "tool_choice"));
-    const json_t *tools = fields_get(root, "tools");
-    return json_array_size(tools) && !(choice && !strcmp(choice, "none")) ? tools : NULL;
-}
-
 /* Puts what the template may use beside the messages. Fields of chat_template_kwargs come last, so
  * that they decide. */
 static bool take_variables(const json_t *root, json_t *variables, problem *p) {
     json_t *tools = NULL, *more = NULL;
     const char *effort = NULL;
-    const json_t *choice = fields_get(root, "tool_choice");
-    const char *word = json_string_value(choice);
-    if (!fields_type(root, "tools", JSON_ARRAY, &tools, p) ||
+    if (!ask_tools(root, &tools, p) ||
         !fields_type(root, "chat_template_kwargs", JSON_OBJECT, &more, p) ||
         !fields_text(root, "reasoning_effort", 100, &effort, p))
         return false;
-    if (choice && (!word || (strcmp(word, "none") != 0 && strcmp(word, "auto") != 0)))
-        return problem_set(p, 400, "unsupported_parameter", "tool_choice",
-                           "'tool_choice' must be 'none' or 'auto': this server cannot force a "
-                           "call");
-    if (ask_tools(root))
+    if (tools)
         json_object_set(variables, "tools", tools);
     if (effort)
         json_object_set_new(variables, "reasoning_effort", json_string(effort));

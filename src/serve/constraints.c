@@ -29,17 +29,21 @@ static void put_first(constraints *all, constraint *one) {
     constraints_drop(before); /* `one` itself if it was in the list */
 }
 
+static gqac_status compile(const gqac_text *text, const constraint_source *s, gqac_constraint **out,
+                           gqac_diag *diag) {
+    if (s->kind == CONSTRAINT_TOOLS)
+        return gqac_constraint_from_tools(text, s->text, strlen(s->text), &s->choice, out, diag);
+    return s->kind == CONSTRAINT_GRAMMAR
+               ? gqac_constraint_from_grammar(text, s->text, strlen(s->text), out, diag)
+               : gqac_constraint_from_schema(text, s->text, strlen(s->text), out, diag);
+}
+
 /* Takes over the key. */
-static gqac_status make(const gqac_text *text, bool grammar, const char *source, char *key,
+static gqac_status make(const gqac_text *text, const constraint_source *source, char *key,
                         constraint **out, gqac_diag *diag) {
     constraint *one = calloc(1, sizeof *one);
-    gqac_status status = GQAC_NO_MEMORY;
-    if (!one)
-        serve_fail(diag, GQAC_NO_MEMORY, "out of memory");
-    else if (grammar)
-        status = gqac_constraint_from_grammar(text, source, strlen(source), &one->made, diag);
-    else
-        status = gqac_constraint_from_schema(text, source, strlen(source), &one->made, diag);
+    const gqac_status status = one ? compile(text, source, &one->made, diag)
+                                   : serve_fail(diag, GQAC_NO_MEMORY, "out of memory");
     if (status != GQAC_OK) {
         free(one);
         free(key);
@@ -51,10 +55,12 @@ static gqac_status make(const gqac_text *text, bool grammar, const char *source,
 }
 
 gqac_status constraints_take(constraints *all, const gqac_text *text, const char *tenant,
-                             bool grammar, const char *source, constraint **out, gqac_diag *diag) {
+                             const constraint_source *source, constraint **out, gqac_diag *diag) {
+    const char *name = source->choice.name ? source->choice.name : "";
     char *key = NULL;
     constraint *one = NULL;
-    if (asprintf(&key, "%c%zu:%s%s", grammar ? 'g' : 's', strlen(tenant), tenant, source) < 0)
+    if (asprintf(&key, "%c%d:%zu:%zu:%s%s%s", (char)source->kind, source->choice.parallel,
+                 strlen(tenant), strlen(name), tenant, name, source->text) < 0)
         return serve_fail(diag, GQAC_NO_MEMORY, "out of memory");
     for (int i = 0; i < CONSTRAINTS_KEPT && all->latest[i] && !one; i++)
         if (!strcmp(all->latest[i]->key, key))
@@ -62,7 +68,7 @@ gqac_status constraints_take(constraints *all, const gqac_text *text, const char
     if (one)
         free(key);
     else
-        GQAC_TRY(make(text, grammar, source, key, &one, diag));
+        GQAC_TRY(make(text, source, key, &one, diag));
     put_first(all, one);
     one->users++;
     *out = one;

@@ -7,20 +7,32 @@
 
 typedef struct constraint {
     gqac_constraint *made;
-    char *key; /* kind, length of the tenant, tenant and text */
+    char *key; /* what it was made of, and for whom */
     int users; /* jobs, and the list of the latest ones */
 } constraint;
 
 enum { CONSTRAINTS_KEPT = 8 };
 
+typedef enum constraint_kind {
+    CONSTRAINT_GRAMMAR = 'g',
+    CONSTRAINT_SCHEMA = 's',
+    CONSTRAINT_TOOLS = 't'
+} constraint_kind;
+
+typedef struct constraint_source {
+    constraint_kind kind;
+    const char *text;        /* a grammar, a schema, or a list of tools */
+    gqac_tool_choice choice; /* of tools */
+} constraint_source;
+
 typedef struct constraints {
     constraint *latest[CONSTRAINTS_KEPT]; /* the newest first; NULL after the last */
 } constraints;
 
-/* Compiles a grammar or a schema, or finds it. The caller ends with constraints_drop. The errors
- * are those of gqac_constraint_from_grammar; NO_MEMORY. */
+/* Compiles a source, or finds it. The caller ends with constraints_drop. The errors are those of
+ * gqac_constraint_from_grammar and gqac_constraint_from_tools; NO_MEMORY. */
 gqac_status constraints_take(constraints *all, const gqac_text *text, const char *tenant,
-                             bool grammar, const char *source, constraint **out, gqac_diag *diag);
+                             const constraint_source *source, constraint **out, gqac_diag *diag);
 void constraints_drop(constraint *one); /* NULL is allowed */
 void constraints_close(constraints *all);
 

@@ -209,8 +209,14 @@ int64_t ask_chat_length(const job *j);
  * the caller frees with gqac_release. */
 bool ask_render(serve *s, const json_t *root, json_t *messages, char **text, size_t *length,
                 problem *p);
-/* The tools that may be called; NULL: none. */
-const json_t *ask_tools(const json_t *root);
+/* Checks `tools` and `tool_choice`; sets *tools to those that may be called, NULL: none. */
+bool ask_tools(const json_t *root, json_t **tools, problem *p);
+/* Sets which tools an answer may call, and the constraint if it must. */
+bool ask_calls(job *j, const json_t *root, problem *p);
+/* Sets the constraint of the job. `param`: the field that is named if the source is wrong as a
+ * whole; `within`: if a place in it is wrong. */
+bool ask_take(job *j, const constraint_source *source, const char *param, const char *within,
+              problem *p);
 /* Fills ids and max_new of a prompt from its text. */
 bool ask_tokenize(serve *s, const char *text, size_t length, bool special, prompt *out, problem *p);
 /* A copy of messages as templates know them: contents are texts, arguments of calls are objects. */

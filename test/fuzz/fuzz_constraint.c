@@ -1,6 +1,6 @@
-/* Grammars and JSON Schemas. An input is a schema, if it begins with '{', or else a grammar; then a
- * NUL, and a text to read with it. What may follow is then read on by chance: no state may be one
- * from which nothing is accepted. */
+/* Grammars and JSON Schemas. An input is a schema, if it begins with '{', tools, if it begins with
+ * '[', or else a grammar; then a NUL, and a text to read with it. What may follow is then read on
+ * by chance: no state may be one from which nothing is accepted. */
 #include "fuzz/fuzz.h"
 
 #include <string.h>
@@ -59,13 +59,21 @@ static gqac_status use(const grammar *g, const uint8_t *text, size_t length, gqa
     return status;
 }
 
+static gqac_status compile(const uint8_t *data, const fuzz_parts *p, grammar **g, gqac_diag *diag) {
+    static const grammar_calls form = {"", "<c>{\"name\": \"", "\", \"arguments\": ", "}</c>", ",",
+                                       ""};
+    const char kind = p->n_first ? (char)*data : '\0';
+    if (kind == '[')
+        return grammar_from_tools(p->first, p->n_first, &form, NULL, true, g, diag);
+    return kind == '{' ? grammar_from_schema(p->first, p->n_first, g, diag)
+                       : grammar_from_rules(p->first, p->n_first, g, diag);
+}
+
 static gqac_status run(const uint8_t *data, size_t size) {
     const fuzz_parts p = fuzz_split(data, size);
     gqac_diag diag = {0};
     grammar *g = NULL;
-    const bool schema = size && data[0] == '{';
-    gqac_status status = schema ? grammar_from_schema(p.first, p.n_first, &g, &diag)
-                                : grammar_from_rules(p.first, p.n_first, &g, &diag);
+    gqac_status status = compile(data, &p, &g, &diag);
     status = fuzz_check(status, &diag);
     if (status == GQAC_OK)
         status = fuzz_check(use(g, (const uint8_t *)p.second, p.n_second, &diag), &diag);

@@ -69,6 +69,7 @@ OF_CHAT = [{}, {"messages": 1}, {"messages": []}, {"messages": [1]}, {"messages"
            {"messages": [{"role": "user", "content": [{"type": "text", "text": 1}]}]},
            {"messages": HELLO, "logprobs": 1}, {"messages": HELLO, "top_logprobs": 1},
            {"messages": HELLO, "tools": {}}, {"messages": HELLO, "tool_choice": "required"},
+           {"messages": HELLO, "tools": [1], "tool_choice": "required"},
            {"messages": HELLO, "tool_choice": {"type": "function"}},
            {"messages": HELLO, "chat_template_kwargs": []},
            {"messages": HELLO, "max_completion_tokens": 0},

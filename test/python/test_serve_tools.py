@@ -9,12 +9,21 @@ import shutil
 import sys
 
 import harness
+import jsonschema
 import openai
 from harness import ROOT, Case
 from serving import TINY, Server, absent
 
 TOOLS = [{"type": "function", "function": {"name": name}} for name in ("weather", "clock")]
 ARGUMENTS = '{"place": "K\\u00f6ln </tool_call>", "days": [1, 2.50]}'
+STRICT = [
+    {"type": "function", "function": {"name": "weather", "strict": True, "parameters": {
+        "type": "object", "required": ["place", "days"], "properties": {
+            "place": {"enum": ["K\u00f6ln", "</tool_call>"]},
+            "days": {"type": "array", "maxItems": 2, "items": {"type": "integer", "maximum": 9}}}}}},
+    {"type": "function", "function": {"name": "clock", "parameters": {
+        "properties": {"zone": {"type": "string", "maxLength": 4}}, "required": ["zone"]}}}]
+NAMED = {"type": "function", "function": {"name": "clock"}}
 # template: content, text of the answer, its calls (name, arguments, id)
 ANSWERS = {
     "qwen": ("Let me see.", 'Let me see.\n<tool_call>\n{"name": "weather", "arguments": %s}\n'
@@ -108,14 +117,114 @@ class Tools(Case):
             with self.subTest(family=family):
                 self.check_family(family)
 
+    def served(self, family, markers=()):
+        """A server and its client for the template of a family; `markers` are special tokens."""
+        folder = shutil.copytree(TINY, self.dir / family)
+        shutil.copy(ROOT / "test" / "templates" / family / "template.jinja",
+                    folder / "chat_template.jinja")
+        tokenizer = json.loads((folder / "tokenizer.json").read_text())
+        model = tokenizer["model"]
+        for marker in markers:  # takes the id of the token that was learnt last
+            model["merges"].pop()
+            _, number = model["vocab"].popitem()
+            tokenizer["added_tokens"].append({
+                "id": number, "content": marker, "single_word": False, "lstrip": False,
+                "rstrip": False, "normalized": False, "special": True})
+        (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+        server = self.enterContext(Server(model=folder))
+        return server, self.enterContext(openai.OpenAI(
+            base_url=server.url + "/v1", api_key="none", max_retries=0))
+
+    def forced(self, client, choice, stream, **fields):
+        """The calls of an answer that is nothing else."""
+        asked = {"model": "x", "messages": [{"role": "user", "content": "Go"}], "tools": STRICT,
+                 "tool_choice": choice, "temperature": 1.0, "max_tokens": 300, **fields}
+        if not stream:
+            (choice,) = client.chat.completions.create(**asked).choices
+            self.assertEqual((choice.message.content, choice.finish_reason), (None, "tool_calls"))
+            calls = [call.function for call in choice.message.tool_calls]
+        else:
+            calls, finish = [], None
+            for chunk in client.chat.completions.create(**asked, stream=True):
+                (choice,) = chunk.choices
+                self.assertIn(choice.delta.content, ("", "\n", None))
+                calls += [call.function for call in choice.delta.tool_calls or []]
+                finish = choice.finish_reason or finish
+            self.assertEqual(finish, "tool_calls")
+        schemas = {tool["function"]["name"]: tool["function"]["parameters"] for tool in STRICT}
+        for call in calls:
+            jsonschema.validate(json.loads(call.arguments), schemas[call.name])
+        return [(call.name, call.arguments) for call in calls]
+
+    def check_forced(self, family, markers=()):
+        """Calls by chance satisfy their schemas; whole and as a stream they are the same."""
+        server, client = self.served(family, markers)
+        seen = set()
+        for seed in range(2):
+            for choice in ("required", NAMED):
+                calls = self.forced(client, choice, False, seed=seed, parallel_tool_calls=False)
+                self.assertEqual(calls, self.forced(client, choice, True, seed=seed,
+                                                    parallel_tool_calls=False))
+                self.assertEqual(len(calls), 1)
+                seen.add((choice == NAMED, calls[0][0]))
+        self.assertIn((False, "weather"), seen)
+        self.assertNotIn((True, "weather"), seen)
+        if family == "qwen":  # several calls, until there is no place for more
+            (choice,) = client.chat.completions.create(
+                model="x", messages=[{"role": "user", "content": "Go"}], tools=STRICT, seed=1,
+                temperature=1.0, max_tokens=700, tool_choice=NAMED).choices
+            self.assertGreater(len(choice.message.tool_calls), 1)
+        (choice,) = client.chat.completions.create(
+            model="x", messages=[{"role": "user", "content": "Go"}], tools=STRICT, seed=0,
+            max_tokens=60, temperature=1.0).choices
+        self.assertIsNone(choice.message.tool_calls)  # the control: nothing forces this one
+        return server
+
     def test_forced(self):
-        """A call cannot be forced: refused by name; tools that are no list, too."""
-        with Server() as server:
-            for choice in ("required", {"type": "function", "function": {"name": "clock"}}):
+        """tool_choice "required" or a function: valid calls and nothing else, in each syntax."""
+        for family in ("qwen", "llama3", "harmony"):
+            with self.subTest(family=family):
+                self.check_forced(family)
+
+    def test_forced_markers(self):
+        """The same where the marker is a special token, which the answer then has."""
+        server = self.check_forced("mistral", ["[TOOL_CALLS]"])
+        reply = server.good("/v1/chat/completions", {
+            "messages": [{"role": "user", "content": "Go"}], "tools": STRICT,
+            "tool_choice": "required", "return_token_ids": True, "max_tokens": 200})
+        self.assertEqual(reply["choices"][0]["token_ids"][0], 511)
+
+    def test_forced_wrong(self):
+        """What cannot be forced is a 400 that names the field, with the place in the schema."""
+        server, _ = self.served("qwen")
+        odd = {"name": "odd", "parameters": {"properties": {"a": {"multipleOf": 2}}}}
+        rows = [("tool_choice", {"tools": None}), ("tool_choice", {"tools": []}),
+                ("tool_choice", {"tool_choice": {"type": "function", "function": {"name": "x"}}}),
+                ("tool_choice", {"tool_choice": {"type": "function"}}),
+                ("tool_choice", {"tool_choice": {"type": "allowed_tools"}}),
+                ("tool_choice", {"tool_choice": "always"}), ("tool_choice", {"tool_choice": 1}),
+                ("tool_choice", {"response_format": {"type": "json_object"}}),
+                ("tool_choice", {"grammar": "root ::= \"x\""}),
+                ("parallel_tool_calls", {"parallel_tool_calls": "no"}),
+                ("tools", {"tools": [{"type": "function", "function": odd}]}),
+                ("tools", {"tools": [{"type": "function", "function": {"name": "a b"}}]}),
+                ("tools", {"tools": {"a": 1}})]
+        for param, fields in rows:
+            with self.subTest(fields=fields):
                 status, reply = server.request("/v1/chat/completions", {
-                    "messages": [{"role": "user", "content": "x"}], "tools": TOOLS,
-                    "tool_choice": choice})
-                self.assertEqual((status, reply["error"]["param"]), (400, "tool_choice"))
+                    "messages": [{"role": "user", "content": "x"}], "tools": STRICT,
+                    "tool_choice": "required", "max_tokens": 1, **fields})
+                self.assertEqual((status, reply["error"]["param"]), (400, param))
+        status, reply = server.request("/v1/chat/completions", {
+            "messages": [{"role": "user", "content": "x"}], "tool_choice": "required",
+            "tools": [{"type": "function", "function": odd}]})
+        for word in ("multipleOf", "odd", "#/properties/a"):
+            self.assertIn(word, reply["error"]["message"])
+        with Server() as plain:  # its template writes no calls
+            status, reply = plain.request("/v1/chat/completions", {
+                "messages": [{"role": "user", "content": "x"}], "tools": STRICT,
+                "tool_choice": "required"})
+            self.assertEqual((status, reply["error"]["param"]), (400, "tool_choice"))
 
 
 if __name__ == "__main__":

@@ -49,6 +49,20 @@ gqac_status grammar_from_rules(const char *text, size_t length, grammar **out, g
  * is wrong, or nothing satisfies it; UNSUPPORTED: it has a keyword that gqac does not have; LIMIT:
  * it is too large. */
 gqac_status grammar_from_schema(const char *text, size_t length, grammar **out, gqac_diag *diag);
+/* How calls of functions are written:
+ *     begin, before NAME middle ARGUMENTS after, between, before NAME ... after, end
+ */
+typedef struct grammar_calls {
+    const char *begin, *before, *middle, *after;
+    const char *between; /* NULL: there is only one call */
+    const char *end;
+} grammar_calls;
+/* Compiles tools, as calls.h describes them, to a grammar of calls of these functions, whose
+ * arguments satisfy their "parameters"; a function without them has no arguments. `name`: the only
+ * function that may be called, NULL: any. `parallel`: several calls may follow each other.
+ * INVALID_INPUT: the tools are wrong, or no function has that name; others as above. */
+gqac_status grammar_from_tools(const char *tools, size_t length, const grammar_calls *form,
+                               const char *name, bool parallel, grammar **out, gqac_diag *diag);
 void grammar_free(grammar *g);
 
 #endif

@@ -333,56 +333,65 @@ static void add_where(const schema *s, const task *t) {
         gqac_diag_where(s->b->diag, "schema, %s", t->path);
 }
 
-static gqac_status compile(schema *s, grammar **out) {
+uint32_t schema_compile(schema *s, const json_t *root) {
     builder *b = s->b;
-    schema_open(s);
-    const uint32_t root = schema_task(s, s->root, "#");
-    for (size_t i = 0; i < s->n && b->status == GQAC_OK; i++) {
-        const task t = s->tasks[i];
+    s->root = root;
+    const uint32_t rule = schema_task(s, root, "#");
+    for (; s->compiled < s->n && b->status == GQAC_OK; s->compiled++) {
+        const task t = s->tasks[s->compiled];
         s->path = t.path;
         build_define(b, t.rule, build_schema(s, (json_t *)(uintptr_t)t.node));
         add_where(s, &t);
     }
-    return b->status == GQAC_OK ? grammar_finish(b, root, "schema", out) : b->status;
+    return rule;
 }
 
 /* Before anything is parsed: a value takes more memory than its text, and nested ones take stack.
  */
-static gqac_status check_text(const char *text, size_t length, gqac_diag *diag) {
+static gqac_status check_text(const char *what, const char *text, size_t length, gqac_diag *diag) {
     if (length > MOST_BYTES)
-        GQAC_FAIL(diag, GQAC_LIMIT, "a schema of %zu bytes; the maximum is %d", length, MOST_BYTES);
+        GQAC_FAIL(diag, GQAC_LIMIT, "a %s of %zu bytes; the maximum is %d", what, length,
+                  MOST_BYTES);
     const gqac_json_size size = gqac_json_measure(text, length);
     if (size.depth > MOST_NESTING)
-        GQAC_FAIL(diag, GQAC_LIMIT, "the schema is nested more than %d levels deep", MOST_NESTING);
+        GQAC_FAIL(diag, GQAC_LIMIT, "the %s is nested more than %d levels deep", what,
+                  MOST_NESTING);
     if (size.values > MOST_VALUES)
-        GQAC_FAIL(diag, GQAC_LIMIT, "the schema has more than %d values", MOST_VALUES);
+        GQAC_FAIL(diag, GQAC_LIMIT, "the %s has more than %d values", what, MOST_VALUES);
     return GQAC_OK;
 }
 
-static gqac_status parse(const char *text, size_t length, json_t **root, gqac_diag *diag) {
+gqac_status schema_parse(const char *what, const char *text, size_t length, json_t **root,
+                         gqac_diag *diag) {
     json_error_t why;
-    GQAC_TRY(check_text(text, length, diag));
+    GQAC_TRY(check_text(what, text, length, diag));
     *root = json_loadb(text, length, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &why);
     if (*root)
         return GQAC_OK;
     if (json_error_code(&why) == json_error_out_of_memory)
         return gqac_diag_oom(diag, "a schema");
-    gqac_diag_set(diag, GQAC_INVALID_INPUT, "the schema is not JSON: %s",
+    gqac_diag_set(diag, GQAC_INVALID_INPUT, "the %s is not JSON: %s", what,
                   gqac_json_reason(why.text));
-    gqac_diag_where(diag, "schema, line %d, column %d", why.line, why.column);
+    gqac_diag_where(diag, "%s, line %d, column %d", what, why.line, why.column);
     gqac_diag_rule(diag, "JSON in UTF-8, no key twice in an object");
     return GQAC_INVALID_INPUT;
+}
+
+static gqac_status compile(schema *s, const json_t *root, grammar **out) {
+    schema_open(s);
+    const uint32_t rule = schema_compile(s, root);
+    return s->b->status == GQAC_OK ? grammar_finish(s->b, rule, "schema", out) : s->b->status;
 }
 
 gqac_status grammar_from_schema(const char *text, size_t length, grammar **out, gqac_diag *diag) {
     builder b;
     json_t *root = NULL;
-    GQAC_TRY(parse(text, length, &root, diag));
+    GQAC_TRY(schema_parse("schema", text, length, &root, diag));
     gqac_status status = build_open(&b, diag);
-    schema s = {.b = &b, .root = root, .path = "#"};
+    schema s = {.b = &b, .path = "#"};
     if (status == GQAC_OK) {
         gqac_table_init(&s.known, b.memory);
-        status = compile(&s, out);
+        status = compile(&s, root, out);
     }
     gqac_free(s.tasks);
     build_close(&b);

@@ -16,11 +16,17 @@ typedef struct schema {
     const json_t *root;
     task *tasks; /* all schemas in the order in which they were met */
     size_t n, capacity;
+    size_t compiled;  /* tasks */
     gqac_table known; /* index + 1 of a task by the address of its node */
     uint32_t formats; /* bits of those that are compiled */
     const char *path; /* of the current task */
 } schema;
 
+/* Parses JSON, whose size is limited; `what`: "schema". The caller releases *root. */
+gqac_status schema_parse(const char *what, const char *text, size_t length, json_t **root,
+                         gqac_diag *diag);
+/* Compiles a schema, and all that it refers to; its rule. */
+uint32_t schema_compile(schema *s, const json_t *root);
 /* The rule of a schema within the current one; `format` makes what its path has in addition. */
 uint32_t schema_rule(schema *s, const json_t *node, const char *format, ...) GQAC_PRINTF(3, 4);
 /* The same for a schema anywhere, with its whole path (in the arena; NULL: out of memory). */

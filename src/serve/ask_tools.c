@@ -1,0 +1,80 @@
+/* Tools that an answer may call or must call: `tools`, `tool_choice`, `parallel_tool_calls`. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "serve/serve_impl.h"
+
+/* What `tool_choice` asks for. */
+typedef struct choice {
+    bool none, forced;
+    const char *name; /* of the only function that may be called; NULL: any */
+} choice;
+
+static bool read_choice(const json_t *root, choice *out, problem *p) {
+    const json_t *given = fields_get(root, "tool_choice");
+    const char *word = json_string_value(given);
+    const char *type = json_string_value(json_object_get(given, "type"));
+    *out = (choice){0};
+    if (!given || (word && !strcmp(word, "auto")))
+        return true;
+    out->none = word && !strcmp(word, "none");
+    out->forced = !out->none;
+    if (out->none || (word && !strcmp(word, "required")))
+        return true;
+    if (type && !strcmp(type, "function"))
+        out->name = json_string_value(json_object_get(json_object_get(given, "function"), "name"));
+    return out->name || problem_set(p, 400, "unsupported_parameter", "tool_choice",
+                                    "'tool_choice' must be 'none', 'auto', 'required' or "
+                                    "{\"type\": \"function\", \"function\": {\"name\": ...}}");
+}
+
+static bool is_offered(const json_t *tools, const char *name) {
+    size_t i;
+    json_t *tool;
+    json_array_foreach(tools, i, tool) {
+        const json_t *within = json_object_get(tool, "function");
+        const char *own = json_string_value(json_object_get(within ? within : tool, "name"));
+        if (own && !strcmp(own, name))
+            return true;
+    }
+    return false;
+}
+
+bool ask_tools(const json_t *root, json_t **tools, problem *p) {
+    choice wanted;
+    if (!fields_type(root, "tools", JSON_ARRAY, tools, p) || !read_choice(root, &wanted, p))
+        return false;
+    if (wanted.none || !json_array_size(*tools))
+        *tools = NULL;
+    if (wanted.forced && !*tools)
+        return problem_set(p, 400, NULL, "tool_choice",
+                           "'tool_choice' demands a call, but there are no 'tools'");
+    return !wanted.name || is_offered(*tools, wanted.name) ||
+           problem_set(p, 400, NULL, "tool_choice",
+                       "'tool_choice' names '%.100s', which is none "
+                       "of the 'tools'",
+                       wanted.name);
+}
+
+bool ask_calls(job *j, const json_t *root, problem *p) {
+    json_t *tools = NULL;
+    choice wanted;
+    bool parallel = true;
+    if (!ask_tools(root, &tools, p) || !read_choice(root, &wanted, p) ||
+        !fields_bool(root, "parallel_tool_calls", &parallel, p))
+        return false;
+    j->tools = tools ? json_dumps(tools, JSON_COMPACT) : NULL;
+    if (tools && !j->tools)
+        return problem_set(p, 500, NULL, NULL, "out of memory");
+    if (!wanted.forced)
+        return true;
+    if (j->constraint)
+        return problem_set(p, 400, NULL, "tool_choice",
+                           "'tool_choice' demands a call, so the answer has no text that a format, "
+                           "'json_schema' or 'grammar' could describe");
+    constraint_source source = {.kind = CONSTRAINT_TOOLS, .text = j->tools};
+    gqac_tool_choice_init(&source.choice);
+    source.choice.name = wanted.name;
+    source.choice.parallel = parallel;
+    return ask_take(j, &source, "tool_choice", "tools", p);
+}

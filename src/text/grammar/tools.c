@@ -1,0 +1,213 @@
+/* Calls of functions: the literals around them, and a JSON Schema for the arguments of each. */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "text/grammar/schema.h"
+
+enum { MOST_FUNCTIONS = 128 };
+
+typedef struct function {
+    const char *name; /* in the parsed tools */
+    json_t *parameters;
+    uint32_t rule; /* of its arguments */
+} function;
+
+typedef struct tools {
+    schema s;
+    builder b;
+    const grammar_calls *form;
+    function *list; /* those that may be called */
+    size_t n;
+} tools;
+
+static void refuse(tools *t, gqac_status status, const char *name, const char *what,
+                   const char *rule) {
+    if (t->b.status != GQAC_OK)
+        return;
+    gqac_diag_set(t->b.diag, status, "%s", what);
+    gqac_diag_where(t->b.diag, "%.100s", name);
+    gqac_diag_rule(t->b.diag, "%s", rule);
+    build_fail(&t->b, status);
+}
+
+/* ---- the list ------------------------------------------------------------ */
+
+/* Some syntaxes write a name between other words, others in quotes. */
+static bool is_plain(const char *name) {
+    for (const char *c = name; *c; c++)
+        if ((unsigned char)*c <= ' ' || *c == 0x7f || strchr("\"\\<", *c))
+            return false;
+    return *name;
+}
+
+static void read_tool(tools *t, json_t *tool, size_t index, const char *only) {
+    json_t *within = json_object_get(tool, "function");
+    json_t *own = within ? within : tool;
+    const char *name = json_string_value(json_object_get(own, "name"));
+    char item[40];
+    snprintf(item, sizeof item, "item %zu", index);
+    if (!name) {
+        refuse(t, GQAC_INVALID_INPUT, item, "it is no function with a name",
+               "{\"type\": \"function\", \"function\": {\"name\": ..., \"parameters\": ...}}");
+    } else if (!is_plain(name)) {
+        refuse(t, GQAC_INVALID_INPUT, item, "the name of the function cannot be written in a call",
+               "a name has no spaces, control characters, quotes, backslashes and '<'");
+    } else if (!only || !strcmp(only, name)) {
+        t->list[t->n++] =
+            (function){.name = name, .parameters = json_object_get(own, "parameters")};
+    }
+}
+
+static void read_tools(tools *t, json_t *all, const char *only) {
+    const size_t n = json_array_size(all);
+    if (!json_is_array(all) || !n || n > MOST_FUNCTIONS) {
+        gqac_diag_set(t->b.diag, n > MOST_FUNCTIONS ? GQAC_LIMIT : GQAC_INVALID_INPUT,
+                      "the tools are no JSON list of 1 to %d functions", MOST_FUNCTIONS);
+        build_fail(&t->b, n > MOST_FUNCTIONS ? GQAC_LIMIT : GQAC_INVALID_INPUT);
+        return;
+    }
+    t->list = GQAC_ARENA_ARRAY(t->b.memory, function, n);
+    if (!t->list)
+        build_fail(&t->b, gqac_diag_oom(t->b.diag, "tools"));
+    for (size_t i = 0; i < n && t->b.status == GQAC_OK; i++)
+        read_tool(t, json_array_get(all, i), i, only);
+    if (t->b.status == GQAC_OK && !t->n)
+        build_fail(&t->b, gqac_diag_set(t->b.diag, GQAC_INVALID_INPUT,
+                                        "no function of the tools has the name '%.100s'", only));
+}
+
+/* ---- arguments ----------------------------------------------------------- */
+
+/* The schema of arguments, which the caller releases; a schema that says nothing of types gets the
+ * type of an object. */
+static json_t *schema_of(const function *f) {
+    static const char *const typed[] = {"type", "$ref", "anyOf", "oneOf", "allOf", "enum", "const"};
+    const json_t *given = f->parameters;
+    bool any = json_is_object(given) || json_is_true(given);
+    if (!given || json_is_null(given))
+        return json_pack("{s:s, s:{}, s:b}", "type", "object", "properties", "additionalProperties",
+                         0);
+    for (size_t i = 0; i < sizeof typed / sizeof *typed; i++)
+        any = any && !json_object_get(given, typed[i]);
+    if (!any)
+        return json_incref(f->parameters);
+    json_t *own = json_is_object(given) ? json_copy(f->parameters) : json_object();
+    if (own && json_object_set_new(own, "type", json_string("object")) == 0)
+        return own;
+    json_decref(own);
+    return NULL;
+}
+
+/* True if all texts of a rule begin with a brace. No rule of JSON accepts the empty text. */
+static bool is_object(builder *b, uint32_t rule) {
+    bool *seen = gqac_calloc(b->n, sizeof *seen), fine = true;
+    uint32_t *stack = gqac_alloc((2 * b->n + 1) * sizeof *stack);
+    size_t n = 0;
+    if (seen && stack)
+        stack[n++] = b->rules[rule].start;
+    else
+        build_fail(b, gqac_diag_oom(b->diag, "tools"));
+    while (n && fine) {
+        const uint32_t at = stack[--n];
+        if (seen[at])
+            continue;
+        seen[at] = true;
+        const instruction *one = &b->code[at];
+        fine = one->op != GRAMMAR_BYTE || (one->low == '{' && one->high == '{');
+        if (one->op == GRAMMAR_CALL)
+            stack[n++] = b->rules[one->other].start;
+        if (one->op == GRAMMAR_SPLIT)
+            stack[n++] = one->other;
+        if (one->op == GRAMMAR_SPLIT || one->op == GRAMMAR_JUMP)
+            stack[n++] = one->next;
+    }
+    gqac_free(seen);
+    gqac_free(stack);
+    return fine;
+}
+
+/* Compiles the schema of a function's arguments, which stays in *kept. */
+static void compile_arguments(tools *t, function *f, json_t *kept) {
+    builder *b = &t->b;
+    json_t *own = schema_of(f);
+    if (!own || json_array_append_new(kept, own) != 0) {
+        build_fail(b, gqac_diag_oom(b->diag, "tools"));
+        return;
+    }
+    f->rule = schema_compile(&t->s, own);
+    if (b->status != GQAC_OK)
+        gqac_diag_where(b->diag, "'%.100s'", f->name);
+    else if (!is_object(b, f->rule))
+        refuse(t, GQAC_INVALID_INPUT, f->name, "its 'parameters' accept what is no object",
+               "the arguments of a call are an object");
+}
+
+/* ---- calls --------------------------------------------------------------- */
+
+static fragment add_text(builder *b, fragment f, const char *text) {
+    return build_join(b, f, build_text(b, text, strlen(text)));
+}
+
+static fragment build_one(tools *t, const function *f) {
+    builder *b = &t->b;
+    fragment one = build_empty(b);
+    one = add_text(b, one, t->form->before);
+    one = add_text(b, one, f->name);
+    one = add_text(b, one, t->form->middle);
+    one = build_join(b, one, build_call(b, f->rule));
+    return add_text(b, one, t->form->after);
+}
+
+/* The rule of all calls. */
+static uint32_t build_all(tools *t, bool parallel) {
+    builder *b = &t->b;
+    const uint32_t call = build_new_rule(b, "call"), root = build_new_rule(b, "calls");
+    fragment any = build_never(b);
+    for (size_t i = 0; i < t->n && b->status == GQAC_OK; i++)
+        any = build_either(b, any, build_one(t, &t->list[i]));
+    build_define(b, call, any);
+    fragment all = build_empty(b);
+    all = add_text(b, all, t->form->begin);
+    all = build_join(b, all, build_call(b, call));
+    if (parallel && t->form->between) {
+        fragment more = build_empty(b);
+        more = add_text(b, more, t->form->between);
+        more = build_join(b, more, build_call(b, call));
+        all = build_join(b, all, build_repeat(b, more, 0, BUILD_MANY));
+    }
+    build_define(b, root, add_text(b, all, t->form->end));
+    return root;
+}
+
+static gqac_status compile(tools *t, json_t *all, const char *name, bool parallel, grammar **out) {
+    builder *b = &t->b;
+    json_t *kept = json_array(); /* tasks are found by the addresses of schemas */
+    if (!kept)
+        return gqac_diag_oom(b->diag, "tools");
+    gqac_table_init(&t->s.known, b->memory);
+    read_tools(t, all, name);
+    schema_open(&t->s);
+    for (size_t i = 0; i < t->n && b->status == GQAC_OK; i++)
+        compile_arguments(t, &t->list[i], kept);
+    const uint32_t root = build_all(t, parallel);
+    const gqac_status status = grammar_finish(b, root, "list of tools", out);
+    json_decref(kept);
+    return status;
+}
+
+gqac_status grammar_from_tools(const char *text, size_t length, const grammar_calls *form,
+                               const char *name, bool parallel, grammar **out, gqac_diag *diag) {
+    tools t = {.form = form};
+    json_t *all = NULL;
+    GQAC_TRY(schema_parse("list of tools", text, length, &all, diag));
+    gqac_status status = build_open(&t.b, diag);
+    t.s = (schema){.b = &t.b, .path = "#"};
+    if (status == GQAC_OK)
+        status = compile(&t, all, name, parallel, out);
+    if (status != GQAC_OK)
+        gqac_diag_where(diag, "tools");
+    gqac_free(t.s.tasks);
+    build_close(&t.b);
+    json_decref(all);
+    return status;
+}

@@ -1,0 +1,373 @@
+/* Forced calls of tools: whatever ids are chosen under the mask, the reader of calls finds calls
+ * that the tools allow, and nothing beside them; in every syntax, with markers that are special
+ * tokens and with markers that are text. */
+#include "unit.h"
+
+#include <gqac/text.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+
+static char scratch[] = "/tmp/gqac-tools-XXXXXX";
+static gqac_diag diag;
+
+enum { IDS = 512 + 8 }; /* those of the tokenizer, and markers */
+
+#define MUST(call)                                                                                 \
+    do {                                                                                           \
+        const gqac_status must_ = (call);                                                          \
+        if (must_ != GQAC_OK)                                                                      \
+            printf("%s: %s (%s)\n", gqac_status_name(must_), diag.what, diag.where);               \
+        CU_ASSERT_EQUAL_FATAL(must_, GQAC_OK);                                                     \
+    } while (0)
+
+static const struct family {
+    const char *name, *markers[5]; /* that a forced call has */
+    bool several;                  /* calls may follow each other */
+} families[] = {{"qwen", {"<tool_call>", "</tool_call>"}, true},
+                {"mistral", {"[TOOL_CALLS]"}, true},
+                {"llama3", {NULL}, false},
+                {"harmony", {"<|channel|>", "<|constrain|>", "<|message|>"}, false}};
+enum { FAMILIES = sizeof families / sizeof *families };
+
+static void write_file(const char *name, const char *text, size_t length) {
+    char path[200];
+    snprintf(path, sizeof path, "%s/%s", scratch, name);
+    FILE *out = fopen(path, "wb");
+    CU_ASSERT_PTR_NOT_NULL_FATAL(out);
+    fwrite(text, 1, length, out);
+    fclose(out);
+}
+
+/* The text of a family's template with the tokenizer of tiny-gqa. `special`: it has the markers as
+ * special tokens, from id 512 on. */
+static gqac_text *open_family(const struct family *x, bool special) {
+    char from[200], template[20000];
+    gqac_text *text = NULL;
+    json_t *tokenizer = json_load_file(unit_path("models/tiny-gqa/tokenizer.json"), 0, NULL);
+    snprintf(from, sizeof from, "test/templates/%s/template.jinja", x->name);
+    FILE *in = fopen(unit_path(from), "rb");
+    CU_ASSERT_FATAL(tokenizer && in);
+    write_file("chat_template.jinja", template, fread(template, 1, sizeof template, in));
+    fclose(in);
+    for (int i = 0; special && x->markers[i]; i++)
+        json_array_append_new(json_object_get(tokenizer, "added_tokens"),
+                              json_pack("{s:i, s:s, s:b, s:b, s:b, s:b, s:b}", "id", 512 + i,
+                                        "content", x->markers[i], "single_word", 0, "lstrip", 0,
+                                        "rstrip", 0, "normalized", 0, "special", 1));
+    char *json = json_dumps(tokenizer, JSON_COMPACT);
+    write_file("tokenizer.json", json, strlen(json));
+    free(json);
+    json_decref(tokenizer);
+    MUST(gqac_text_open(scratch, GQAC_TEXT_ALL, &text, &diag));
+    return text;
+}
+
+static const char TOOLS[] =
+    "[{\"type\": \"function\", \"function\": {\"name\": \"weather\", \"parameters\": {\"type\": "
+    "\"object\", \"properties\": {\"place\": {\"$ref\": \"#/$defs/place\"}, \"days\": {\"type\": "
+    "\"integer\", \"minimum\": 1, \"maximum\": 9}}, \"required\": [\"place\", \"days\"], "
+    "\"additionalProperties\": false, \"$defs\": {\"place\": {\"enum\": [\"<|call|>\", "
+    "\"</tool_call>\", \"[TOOL_CALLS]\", \"K\xc3\xb6ln\"]}}}}}, "
+    "{\"type\": \"function\", \"function\": {\"name\": \"clock\"}}, "
+    "{\"name\": \"walk-2\", \"parameters\": {\"properties\": {\"place\": {\"$ref\": "
+    "\"#/$defs/place\"}}, \"required\": [\"place\"], \"$defs\": {\"place\": {\"type\": "
+    "\"string\", \"maxLength\": 3}}}}]";
+
+static uint32_t chance = 1;
+
+static uint32_t draw(uint32_t n) {
+    chance = chance * 1664525U + 1013904223U;
+    return (chance >> 8) % n;
+}
+
+/* ---- one answer ---------------------------------------------------------- */
+
+/* Chooses ids by chance among those that the constraint (NULL: none) allows; returns their number,
+ * and whether the answer is complete. */
+static size_t choose(gqac_constraint *c, int64_t *ids, size_t most, bool *complete) {
+    gqac_constraint_state *s = NULL;
+    bool may = false, must = false;
+    size_t n = 0;
+    if (c)
+        MUST(gqac_constraint_begin(c, &s, &diag));
+    for (; n < most && !must && !(may && !draw(3)); n++) {
+        float logits[IDS] = {0};
+        int64_t fit[IDS];
+        uint32_t count = 0;
+        if (c)
+            MUST(gqac_constraint_mask(s, logits, IDS, NULL, 0, &diag));
+        for (int64_t i = 0; i < IDS; i++)
+            if (!isnan(logits[i]))
+                fit[count++] = i;
+        CU_ASSERT_FATAL(count > 0);
+        ids[n] = fit[draw(count)];
+        if (c)
+            MUST(gqac_constraint_push(s, ids[n], &diag));
+        if (c)
+            MUST(gqac_constraint_ends(s, &may, &must, &diag));
+    }
+    *complete = may;
+    gqac_constraint_state_free(s);
+    return n;
+}
+
+typedef struct found {
+    size_t content; /* bytes */
+    int n;
+    char names[64][12];
+} found;
+
+/* Each call has the arguments that its function has. */
+static void check_call(const gqac_call_part *part) {
+    json_t *all = json_loads(part->arguments, 0, NULL);
+    const char *place = json_string_value(json_object_get(all, "place"));
+    const json_int_t days = json_integer_value(json_object_get(all, "days"));
+    CU_ASSERT(json_is_object(all));
+    if (!strcmp(part->name, "clock"))
+        CU_ASSERT(json_object_size(all) == 0);
+    if (!strcmp(part->name, "weather"))
+        CU_ASSERT(json_object_size(all) == 2 && days >= 1 && days <= 9 &&
+                  (!strcmp(place, "<|call|>") || !strcmp(place, "</tool_call>") ||
+                   !strcmp(place, "[TOOL_CALLS]") || !strcmp(place, "K\xc3\xb6ln")));
+    if (!strcmp(part->name, "walk-2"))
+        CU_ASSERT(json_object_size(all) == 1 && place);
+    json_decref(all);
+}
+
+static found read_answer(const gqac_text *text, const int64_t *ids, size_t n) {
+    gqac_reply *reply = NULL;
+    gqac_calls *calls = NULL;
+    gqac_call_part part;
+    found f = {.n = 0};
+    size_t length = 0;
+    MUST(gqac_reply_create(text, 0, NULL, &reply, &diag));
+    MUST(gqac_calls_create(text, TOOLS, &calls, &diag));
+    gqac_reply_show_calls(reply, calls);
+    for (size_t i = 0; i < n; i++)
+        MUST(gqac_reply_push(reply, ids[i], &diag));
+    MUST(gqac_reply_finish(reply, &diag));
+    const char *said = gqac_reply_text(reply, &length);
+    MUST(gqac_calls_push(calls, said, length, &diag));
+    MUST(gqac_calls_finish(calls, &diag));
+    while (gqac_calls_next(calls, &part)) {
+        for (size_t i = 0; i < part.length && part.text; i++)
+            f.content += !strchr(" \n", part.text[i]);
+        if (part.text)
+            continue;
+        check_call(&part);
+        snprintf(f.names[f.n++ % 64], sizeof *f.names, "%s", part.name);
+    }
+    gqac_reply_free(reply);
+    gqac_calls_free(calls);
+    return f;
+}
+
+/* ---- cases --------------------------------------------------------------- */
+
+enum { MOST = 600 };
+
+/* Answers to all ways to force a call; returns the number of those with several calls. */
+static int check_choice(const gqac_text *text, const struct family *x, const char *name,
+                        bool parallel) {
+    int64_t ids[MOST];
+    int several = 0, whole = 0;
+    bool complete = false;
+    gqac_constraint *c = NULL;
+    gqac_tool_choice choice;
+    gqac_tool_choice_init(&choice);
+    choice.name = name;
+    choice.parallel = parallel;
+    MUST(gqac_constraint_from_tools(text, TOOLS, sizeof TOOLS - 1, &choice, &c, &diag));
+    for (int i = 0; i < unit_count(6, 300); i++) {
+        const size_t n = choose(c, ids, MOST, &complete);
+        if (!complete)
+            continue;
+        const found f = read_answer(text, ids, n);
+        whole++;
+        CU_ASSERT(!f.content && f.n >= 1);
+        CU_ASSERT(f.n == 1 || (parallel && x->several));
+        for (int k = 0; k < f.n && name; k++)
+            CU_ASSERT_STRING_EQUAL(f.names[k % 64], name);
+        several += f.n > 1;
+    }
+    CU_ASSERT(whole > 0);
+    gqac_constraint_free(c);
+    return several;
+}
+
+static void test_forced(void) {
+    static const char *const names[] = {NULL, "weather", "clock", "walk-2"};
+    for (int k = 0; k < FAMILIES; k++)
+        for (int special = 0; special < 2; special++) {
+            gqac_text *text = open_family(&families[k], special);
+            int several = 0;
+            for (int i = 0; i < 8; i++)
+                several += check_choice(text, &families[k], names[i / 2], i % 2);
+            CU_ASSERT(!several == !families[k].several);
+            gqac_text_free(text);
+        }
+}
+
+/* The control of the case above: ids by chance, without a mask, are no call. */
+static void test_unmasked(void) {
+    int64_t ids[MOST];
+    bool complete = false;
+    gqac_text *text = open_family(&families[0], true);
+    for (int i = 0; i < 20; i++) {
+        const found f = read_answer(text, ids, choose(NULL, ids, MOST, &complete));
+        CU_ASSERT(f.content > 0 && !f.n);
+    }
+    gqac_text_free(text);
+}
+
+/* A marker that is a special token is that token, not its spelling; and no grammar of text allows
+ * it, nor a byte that is in no text. */
+static void test_markers(void) {
+    for (int special = 0; special < 2; special++) {
+        gqac_text *text = open_family(&families[1], special);
+        gqac_constraint *forced = NULL, *any = NULL;
+        gqac_constraint_state *s = NULL;
+        float logits[IDS] = {0}, free_text[IDS] = {0};
+        MUST(gqac_constraint_from_tools(text, TOOLS, sizeof TOOLS - 1, NULL, &forced, &diag));
+        MUST(gqac_constraint_begin(forced, &s, &diag));
+        MUST(gqac_constraint_mask(s, logits, IDS, NULL, 0, &diag));
+        gqac_constraint_state_free(s);
+        MUST(gqac_constraint_from_grammar(text, "root ::= .*", 11, &any, &diag));
+        MUST(gqac_constraint_begin(any, &s, &diag));
+        MUST(gqac_constraint_mask(s, free_text, IDS, NULL, 0, &diag));
+        for (int64_t i = 0; i < IDS; i++) {
+            char *bytes = NULL;
+            size_t length = 0;
+            if (gqac_text_token_bytes(text, i, &bytes, &length, NULL, &diag) != GQAC_OK)
+                continue;
+            const bool fits = special ? i == 512 : i < 512 && bytes[0] == '[' && length == 1;
+            CU_ASSERT(isnan(logits[i]) == !fits);
+            CU_ASSERT(i < 512 || isnan(free_text[i]));
+            CU_ASSERT(!length || (unsigned char)bytes[0] != 0xff || isnan(free_text[i]));
+            gqac_release(bytes);
+        }
+        gqac_constraint_state_free(s);
+        gqac_constraint_free(forced);
+        gqac_constraint_free(any);
+        gqac_text_free(text);
+    }
+}
+
+static void test_refused(void) {
+#define TOOL(parameters) "[{\"function\": {\"name\": \"f\", \"parameters\": " parameters "}}]"
+    static const struct {
+        const char *tools, *name, *says, *where;
+        gqac_status status;
+    } rows[] = {
+        {"{}", NULL, "no JSON list", "", GQAC_INVALID_INPUT},
+        {"[]", NULL, "no JSON list", "", GQAC_INVALID_INPUT},
+        {"[", NULL, "not JSON", "line 1", GQAC_INVALID_INPUT},
+        {"[1]", NULL, "no function", "item 0", GQAC_INVALID_INPUT},
+        {"[{\"name\": \"a\"}, {\"name\": \"b c\"}]", NULL, "cannot be written", "item 1",
+         GQAC_INVALID_INPUT},
+        {"[{\"name\": \"\"}]", NULL, "cannot be written", "item 0", GQAC_INVALID_INPUT},
+        {"[{\"name\": \"a\"}]", "b", "has the name 'b'", "", GQAC_INVALID_INPUT},
+        {TOOL("{\"type\": \"string\"}"), NULL, "no object", "f", GQAC_INVALID_INPUT},
+        {TOOL("{\"type\": [\"object\", \"null\"]}"), NULL, "no object", "f", GQAC_INVALID_INPUT},
+        {TOOL("{\"anyOf\": [{\"type\": \"object\"}, {\"$ref\": \"#/$defs/x\"}], \"$defs\": {\"x\": "
+              "{\"enum\": [1]}}}"),
+         NULL, "no object", "f", GQAC_INVALID_INPUT},
+        {TOOL("{\"enum\": [{}, [1]]}"), NULL, "no object", "f", GQAC_INVALID_INPUT},
+        {TOOL("1"), NULL, "no schema", "'f'", GQAC_INVALID_INPUT},
+        {TOOL("{\"properties\": {\"a\": {\"multipleOf\": 2}}}"), NULL, "multipleOf",
+         "'f', schema, #/properties/a", GQAC_UNSUPPORTED},
+        {TOOL("false"), NULL, "no text", "", GQAC_INVALID_INPUT},
+    };
+    gqac_text *text = open_family(&families[0], false);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        gqac_constraint *c = NULL;
+        diag = (gqac_diag){0};
+        gqac_tool_choice choice;
+        gqac_tool_choice_init(&choice);
+        choice.name = rows[i].name;
+        CU_ASSERT_EQUAL(gqac_constraint_from_tools(text, rows[i].tools, strlen(rows[i].tools),
+                                                   &choice, &c, &diag),
+                        rows[i].status);
+        if (!strstr(diag.what, rows[i].says) || !strstr(diag.where, rows[i].where))
+            printf("%zu: %s (%s)\n", i, diag.what, diag.where);
+        CU_ASSERT(strstr(diag.what, rows[i].says) && strstr(diag.where, rows[i].where));
+        CU_ASSERT_PTR_NULL(c);
+    }
+    gqac_text_free(text);
+    const struct family none = {"gemma", {NULL}, false};
+    gqac_constraint *c = NULL;
+    text = open_family(&none, false);
+    CU_ASSERT_EQUAL(gqac_constraint_from_tools(text, TOOLS, sizeof TOOLS - 1, NULL, &c, &diag),
+                    GQAC_UNSUPPORTED);
+    gqac_text_free(text);
+}
+
+/* Schemas that accept objects only, in all ways to say it. */
+static void test_objects(void) {
+    static const char *const rows[] = {
+        TOOL("{}"),
+        TOOL("true"),
+        TOOL("null"),
+        TOOL("{\"description\": \"x\"}"),
+        TOOL("{\"enum\": [{\"a\": 1}, {}]}"),
+        TOOL("{\"const\": {}}"),
+        TOOL("{\"$ref\": \"#/$defs/x\", \"$defs\": {\"x\": {\"type\": \"object\"}}}"),
+        TOOL("{\"oneOf\": [{\"type\": \"object\", \"properties\": {\"k\": {\"const\": 1}}, "
+             "\"required\": [\"k\"]}, {\"type\": \"object\", \"properties\": {\"k\": {\"const\": "
+             "2}}, \"required\": [\"k\"]}]}"),
+    };
+    gqac_text *text = open_family(&families[2], false);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        gqac_constraint *c = NULL;
+        MUST(gqac_constraint_from_tools(text, rows[i], strlen(rows[i]), NULL, &c, &diag));
+        gqac_constraint_free(c);
+    }
+    gqac_text_free(text);
+}
+
+static void test_memory(void) {
+    gqac_text *text = open_family(&families[3], true);
+    gqac_constraint *c = NULL;
+    MUST(gqac_constraint_from_tools(text, TOOLS, sizeof TOOLS - 1, NULL, &c, &diag));
+    gqac_constraint_free(c);
+    const size_t live = gqac_alloc_live();
+    gqac_alloc_fail_at(0, 0);
+    MUST(gqac_constraint_from_tools(text, TOOLS, sizeof TOOLS - 1, NULL, &c, &diag));
+    const size_t calls = gqac_alloc_calls();
+    gqac_constraint_free(c);
+    for (size_t n = 1; n <= calls; n++) {
+        gqac_alloc_fail_at(n, 0);
+        CU_ASSERT_EQUAL(gqac_constraint_from_tools(text, TOOLS, sizeof TOOLS - 1, NULL, &c, &diag),
+                        GQAC_NO_MEMORY);
+        CU_ASSERT_EQUAL(gqac_alloc_live(), live);
+    }
+    gqac_alloc_fail_at(0, 0);
+    gqac_text_free(text);
+}
+
+int main(int argc, char **argv) {
+    static const unit_case cases[] = {
+        {"answers under the mask are calls, in every syntax", test_forced},
+        {"answers without it are none", test_unmasked},
+        {"markers are special tokens where the tokenizer has them", test_markers},
+        {"what is refused", test_refused},
+        {"schemas of objects", test_objects},
+        {"allocations fail", test_memory},
+    };
+    if (!mkdtemp(scratch))
+        return 1;
+    const int code = unit_run("tools", cases, sizeof cases / sizeof *cases, argc, argv);
+    char line[100];
+    for (int i = 0; i < 2; i++) {
+        snprintf(line, sizeof line, "%s/%s", scratch, i ? "tokenizer.json" : "chat_template.jinja");
+        unlink(line);
+    }
+    rmdir(scratch);
+    return code;
+}

@@ -28,7 +28,8 @@ gqac_status baking_check(cli *c, bool artefact) {
     if (!artefact)
         return cli_usage(c, "--bake goes with an artefact: -o FILE.gqac");
     if (cli_switch(c, "stateless"))
-        return cli_usage(c, "--bake is for sequences, and --stateless for `run`");
+        return cli_usage(
+            c, "--bake and --stateless exclude each other: `run` cannot use a baked prefix");
     return GQAC_OK;
 }
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* How a graph is opened and run; then those of every verb. */
+/* The first FOR_MODELS are for verbs that open a model, the others for all verbs. */
 enum { FOR_MODELS = 9 };
 static const cli_flag common_flags[] = {
     {"target", "cpu|ref|gpu",
@@ -83,7 +83,8 @@ bool cli_lists(const char *list, const char *separators, const char *word) {
     return false;
 }
 
-/* Before the first operand a word that is no choice is that operand, not a value. */
+/* The value in [...] is optional. Before the first operand, a word that is not one of the choices
+ * is that operand. */
 static gqac_status take_choice(cli *c, const cli_flag *f, const char *equals, const char *next,
                                int *used, const char **value) {
     *used = 1;

@@ -31,7 +31,8 @@ gqac_status messages_tokenize(cli *c, const gqac_text *text, json_t *messages, i
     gqac_release(rendered);
     GQAC_TRY(status);
     return *n ? GQAC_OK
-              : cli_fail(c, GQAC_INVALID_INPUT, "the chat template makes no tokens of this");
+              : cli_fail(c, GQAC_INVALID_INPUT,
+                         "the chat template turns this message into no tokens");
 }
 
 void messages_drop_newline(char *text) {

@@ -18,7 +18,7 @@
 
 /* ---- files --------------------------------------------------------------- */
 
-/* What headers of Linux 5.13 do not have; see landlock.h of a newer one. */
+/* Constants that the headers of Linux 5.13 lack. */
 enum {
     VERSION_NEEDED = 3, /* 3, of Linux 6.2, is the first that refuses truncation */
     VERSION_NETWORK = 4,
@@ -30,12 +30,14 @@ typedef struct ruleset {
     uint64_t files, network, scopes;
 } ruleset;
 
-/* Rights over a file that is no folder. */
+/* Those of the rights that apply to a file other than a folder. */
 static uint64_t of_files(uint64_t rights) {
     return rights & (LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_WRITE_FILE |
                      LANDLOCK_ACCESS_FS_EXECUTE | access_truncate);
 }
 
+/* Returns NULL, or what went wrong. A path that does not exist, or that the user may not open
+ * anyway, needs no rule. */
 static const char *allow(int rules, const sandbox_path *path) {
     const uint64_t reading = LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR;
     const uint64_t writing = LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_MAKE_REG |
@@ -64,7 +66,8 @@ static const char *confine_files(const sandbox_path *paths, int n) {
         return "the kernel has no Landlock, or it is switched off";
     if (version < VERSION_NEEDED)
         return "the Landlock of this kernel is older than version 3";
-    /* every right of version 3: those that no rule gives are refused */
+    /* every right of version 3, TCP, signals and abstract sockets: what no rule allows is
+     * refused */
     const ruleset all = {.files = 2 * access_truncate - 1, .network = 3, .scopes = 3};
     const size_t size = version >= VERSION_SCOPES    ? sizeof all
                         : version >= VERSION_NETWORK ? offsetof(ruleset, scopes)
@@ -102,7 +105,8 @@ static const int refused[] = {
     SYS_socket, SYS_socketpair, SYS_connect, SYS_bind, SYS_listen,
     /* changes of files that Landlock permits */
     SYS_fchmodat, SYS_fchownat, SYS_setxattr, SYS_lsetxattr, SYS_removexattr, SYS_lremovexattr,
-    /* io_uring makes calls that no filter sees; more of the kernel than is needed */
+    /* io_uring, whose calls no filter sees; parts of the kernel that reading a model does not
+     * need */
     SYS_io_uring_setup, SYS_unshare, SYS_setns, SYS_chroot, SYS_mount, SYS_bpf,
     SYS_perf_event_open, SYS_userfaultfd, SYS_keyctl, SYS_add_key, SYS_request_key,
 #ifdef SYS_fork /* older machines have these forms too */

@@ -65,7 +65,7 @@ static gqac_status parse_dims(ir_parser *p, const ir_dim **dims, int *rank) {
         if (!ok && ir_dims_failed(p->module->dims))
             return ir_parse_oom(p);
         if (!ok)
-            return ir_lex_fail(lexer, start, "this is no dimension, or one beyond the limits");
+            return ir_lex_fail(lexer, start, "this is not a dimension, or it is beyond the limits");
     } while (ir_lex_take(lexer, ","));
     return ir_lex_expect(lexer, "]");
 }
@@ -77,7 +77,7 @@ gqac_status ir_parse_dtype(ir_parser *p, gqac_dtype *dtype) {
     GQAC_TRY(ir_lex_ident(lexer, &p->word, "an element type"));
     *dtype = gqac_dtype_from_name(p->word.text);
     if (*dtype == GQAC_NONE && strcmp(p->word.text, gqac_dtype_name(GQAC_NONE)) != 0)
-        return ir_lex_fail(lexer, start, "'%.40s' is no element type", p->word.text);
+        return ir_lex_fail(lexer, start, "'%.40s' is not an element type", p->word.text);
     return GQAC_OK;
 }
 

@@ -272,7 +272,7 @@ static gqac_status verify_uses(const verifier *v, const ir_value *value, size_t 
             GQAC_FAIL(v->diag, GQAC_INTERNAL, "%%%s is used by a node of no graph", value->name);
         uintptr_t first = (uintptr_t)node->inputs, at = (uintptr_t)use;
         if (at < first || at - first >= (size_t)node->n_inputs * sizeof *use)
-            GQAC_FAIL(v->diag, GQAC_INTERNAL, "%%%s has a use that is no operand", value->name);
+            GQAC_FAIL(v->diag, GQAC_INTERNAL, "%%%s has a use that is not an operand", value->name);
         ++*uses;
     }
     return GQAC_OK;

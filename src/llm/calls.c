@@ -20,9 +20,9 @@ struct gqac_calls {
     const call_syntax *syntax;
     json_t *names; /* an object whose keys are the names of the tools; NULL: any name */
     gqac_str text; /* what is not decided */
-    bool begun;    /* something before it was */
+    bool begun;    /* text before it was decided */
     call_scan scan;
-    part *first, **last; /* parts that were not returned, and the place after them */
+    part *first, **last; /* parts that were not returned; where to link the next one */
     part *returned;
 };
 
@@ -235,7 +235,7 @@ static size_t hidden_marker(const call_syntax *s, const char *text, size_t lengt
     return 0;
 }
 
-/* Decides as much of the text as can be. */
+/* Decides as much of the text as possible. */
 static gqac_status decide(gqac_calls *c, bool ended, gqac_diag *diag) {
     const char *text = c->text.text;
     const size_t n = c->text.length;

@@ -1,6 +1,6 @@
-/* States of constraints, and masks. All masks and transitions are kept by state of the automaton,
- * so that most masks are found. When the automaton has grown, it forgets all but the states in use.
- */
+/* States of constraints, and masks. Masks are kept with the states of the automaton, so most of
+ * them are computed only once. When the automaton has grown, it forgets all but the states in
+ * use. */
 #include "llm/constraint.h"
 
 #include <math.h>

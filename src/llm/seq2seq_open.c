@@ -109,7 +109,7 @@ const char *seq2seq_dimension(const gqac_io *io, int axis, size_t *length) {
     return at;
 }
 
-/* "the file is no an encoder: it has the input 'x'" */
+/* "the file is not an encoder: it has the input 'x'" */
 static gqac_status refuse(const seq2seq_file *s, const char *why, const char *name,
                           const char *rule, gqac_diag *diag) {
     gqac_diag_set(diag, GQAC_UNSUPPORTED, "the file is not %s '%s'", why, name);
@@ -227,7 +227,7 @@ static gqac_status check_id(const gqac_seq2seq *m, const char *folder, const cha
     const int64_t most = m->settings.vocabulary ? m->settings.vocabulary : INT32_MAX;
     if (id >= 0 && id < most)
         return GQAC_OK;
-    gqac_diag_set(diag, GQAC_INVALID_MODEL, "%s %lld is no token id", key, (long long)id);
+    gqac_diag_set(diag, GQAC_INVALID_MODEL, "%s %lld is not a token id", key, (long long)id);
     gqac_diag_where(diag, "%s", folder);
     gqac_diag_rule(diag, "0 <= id < %lld", (long long)most);
     return GQAC_INVALID_MODEL;

@@ -226,7 +226,7 @@ static gqac_status read_template(opener *o, const char *name, const json_t *root
 static gqac_status read_root(opener *o, const char *name, json_t *root, bool special,
                              bool template) {
     if (!json_is_object(root))
-        GQAC_FAIL(o->diag, GQAC_INVALID_MODEL, "it is not an object");
+        GQAC_FAIL(o->diag, GQAC_INVALID_MODEL, "the file is not a JSON object");
     if (special)
         GQAC_TRY(read_special(o, root));
     return template ? read_template(o, name, root) : GQAC_OK;

@@ -138,7 +138,8 @@ bool ask_ids(const json_t *list, int64_t vocabulary, const char *name, prompt *o
         out->ids[i] = json_integer_value(id);
         if (!json_is_integer(id) || out->ids[i] < 0 || out->ids[i] >= vocabulary)
             return problem_set(p, 400, NULL, name,
-                               "'%s' must have token ids of this model; item %zu is none", name, i);
+                               "'%s' must have token ids of this model, but item %zu is not one",
+                               name, i);
     }
     return true;
 }

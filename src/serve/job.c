@@ -101,10 +101,11 @@ static bool has_place(const serve *s, const job *j, problem *p) {
     gqac_scheduler_statistics x = {.size = sizeof x};
     const int64_t places = s->model.scheduler->running + s->options.queue, n = count_legs(j);
     if (n > places)
-        return problem_set(p, 400, NULL, NULL,
-                           "the request has %lld answers and shared prompts, but this server has "
-                           "%lld places; try fewer prompts or choices",
-                           (long long)n, (long long)places);
+        return problem_set(
+            p, 400, NULL, NULL,
+            "the request needs %lld places, one for each answer and each prompt that "
+            "answers share, but this server has %lld; try fewer prompts or choices",
+            (long long)n, (long long)places);
     gqac_scheduler_get_statistics(s->scheduler, &x, NULL);
     if (x.waiting + x.running + n <= places)
         return true;

@@ -46,7 +46,7 @@ void page_send(serve *s, http_exchange *x, const json_t *root, const char *tenan
     (void)root, (void)tenant;
     if (!text) {
         problem p;
-        problem_set(&p, 500, NULL, NULL, "out of memory, or of random numbers");
+        problem_set(&p, 500, NULL, NULL, "no memory, or no random number, for the page");
         route_problem(s, x, &p);
         return;
     }

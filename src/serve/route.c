@@ -353,9 +353,10 @@ static bool may_ask(serve *s, const http_exchange *x, const char **tenant, probl
     *tenant = "";
     if (!s->keys) {
         if (host && !is_local_host(host))
-            return problem_set(p, 403, NULL, NULL,
-                               "this server answers localhost and addresses only, not other names; "
-                               "with API keys it answers all");
+            return problem_set(
+                p, 403, NULL, NULL,
+                "this server answers requests to localhost and to IP addresses only; "
+                "with API keys it answers those to any name");
         return true;
     }
     const bool bearer = given && !strncasecmp(given, "Bearer ", 7);

@@ -143,13 +143,13 @@ static void test_wrong_rules(void) {
     NO_RULES("root ::= [a", "class of characters has no end", "");
     NO_RULES("root ::= [b-a]", "range of characters is empty", "");
     NO_RULES("root ::= (\"a\"", "a group has no end", "");
-    NO_RULES("root ::= \"a\")", "no part of a rule", "column 13");
-    NO_RULES("root ::=\n  \"a\"\n  &", "no part of a rule", "line 3, column 3");
+    NO_RULES("root ::= \"a\")", "not a part of a rule", "column 13");
+    NO_RULES("root ::=\n  \"a\"\n  &", "not a part of a rule", "line 3, column 3");
     NO_RULES("root = \"a\"", "a rule is expected", "");
     NO_RULES("root ::= \"\\q\"", "unknown escape", "");
     NO_RULES("root ::= \"\\", "unknown escape", "");
     NO_RULES("root ::= \"\\x4\"", "too few digits", "");
-    NO_RULES("root ::= \"\\ud800\"", "no character", "");
+    NO_RULES("root ::= \"\\ud800\"", "does not stand for a character", "");
     NO_RULES("root ::= \"a\"{2,1}", "maximum below its minimum", "");
     NO_RULES("root ::= \"a\"{,1}", "no number", "");
     NO_RULES("root ::= \"a\"{1", "no end", "");
@@ -389,7 +389,7 @@ static void test_patterns(void) {
 
 static void test_wrong_schemas(void) {
     NO_SCHEMA("{", GQAC_INVALID_INPUT, "not JSON", "line 1");
-    NO_SCHEMA("[]", GQAC_INVALID_INPUT, "no schema", "schema, #");
+    NO_SCHEMA("[]", GQAC_INVALID_INPUT, "not a schema", "schema, #");
     NO_SCHEMA("false", GQAC_INVALID_INPUT, "accepts no text", "");
     NO_SCHEMA("{\"type\":\"text\"}", GQAC_INVALID_INPUT, "type 'text'", "");
     NO_SCHEMA("{\"type\":[]}", GQAC_INVALID_INPUT, "'type' is empty", "");
@@ -412,11 +412,11 @@ static void test_wrong_schemas(void) {
               "");
     NO_SCHEMA("{\"enum\":[1],\"minimum\":0}", GQAC_UNSUPPORTED, "'minimum' beside 'enum'", "");
     NO_SCHEMA("{\"enum\":[]}", GQAC_INVALID_INPUT, "accepts no text", "");
-    NO_SCHEMA("{\"anyOf\":[]}", GQAC_INVALID_INPUT, "'anyOf' is no list", "");
+    NO_SCHEMA("{\"anyOf\":[]}", GQAC_INVALID_INPUT, "'anyOf' is not a list", "");
     NO_SCHEMA("{\"required\":[\"x\"]}", GQAC_UNSUPPORTED, "'x'", "");
-    NO_SCHEMA("{\"type\":\"array\",\"minItems\":-1}", GQAC_INVALID_INPUT, "'minItems' is no count",
-              "");
-    NO_SCHEMA("{\"type\":\"number\",\"minimum\":\"1\"}", GQAC_INVALID_INPUT, "no number", "");
+    NO_SCHEMA("{\"type\":\"array\",\"minItems\":-1}", GQAC_INVALID_INPUT,
+              "'minItems' is not a count", "");
+    NO_SCHEMA("{\"type\":\"number\",\"minimum\":\"1\"}", GQAC_INVALID_INPUT, "not a number", "");
     NO_SCHEMA("{\"a\":1,\"a\":2}", GQAC_INVALID_INPUT, "duplicate", "");
     SCHEMA(
         "{\"$id\":\"x\",\"discriminator\":{},\"x-note\":1,\"uniqueItems\":false,\"title\":\"t\"}",

@@ -39,9 +39,9 @@ static gqac_status parse_code(parser *p, size_t offset, char kind, int32_t *c) {
     else
         good = read_hex(p, 1, 2, c);
     if (!good)
-        return pattern_refuse(p, GQAC_INVALID_MODEL, offset, "a code that is no character");
+        return pattern_refuse(p, GQAC_INVALID_MODEL, offset, "a code that is not a character");
     if (kind == 'x' && p->s[offset + 2] != '{' && *c > 0x7f)
-        return pattern_refuse(p, GQAC_UNSUPPORTED, offset, "a byte that is no character");
+        return pattern_refuse(p, GQAC_UNSUPPORTED, offset, "a byte that is not a character");
     return GQAC_OK;
 }
 

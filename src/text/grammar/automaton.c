@@ -56,7 +56,7 @@ static gqac_status push_frame(automaton *a, uint32_t resume, uint32_t parent, ui
 
 /* ---- sets ---------------------------------------------------------------- */
 
-/* What a transition leads to, while it is found. */
+/* What a transition leads to, while it is being computed. */
 typedef struct closure {
     automaton *a;
     size_t n_work, n_set;

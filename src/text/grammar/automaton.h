@@ -65,7 +65,7 @@ static inline gqac_status automaton_next(automaton *a, uint32_t state, uint8_t b
     }
     return automaton_find(a, state, byte, next, diag);
 }
-/* Keeps something of the user's, from base/alloc.h, with a state. */
+/* Attaches memory of the user to a state, which then owns it; it must be from base/alloc.h. */
 void automaton_attach(automaton *a, uint32_t state, void *more, size_t bytes);
 size_t automaton_bytes(const automaton *a);
 /* Forgets all states but n of them, and all that was attached; replaces their numbers by the new

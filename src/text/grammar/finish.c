@@ -1,6 +1,6 @@
-/* From what a builder has to a grammar: calls at the end of rules become tails, the depth that each
- * instruction needs is found, and a grammar without texts, or with a rule that begins with itself,
- * is refused. Everything works on lists, without recursion. */
+/* Makes a grammar of a builder: calls at the end of rules become tails, the depth that each
+ * instruction needs is computed, and a grammar without texts, or with a rule that begins with
+ * itself, is refused. Everything works on lists, without recursion. */
 #include <string.h>
 
 #include "base/alloc.h"
@@ -38,7 +38,7 @@ static uint32_t *array_of(finish *f, size_t n, bool none) {
 
 /* ---- calls --------------------------------------------------------------- */
 
-/* Where jumps lead; a loop of jumps only leads nowhere. */
+/* Where jumps lead in the end. In a loop of nothing but jumps, any of them. */
 static uint32_t target_of(const finish *f, uint32_t at) {
     for (uint32_t i = 0; i < f->n && f->code[at].op == GRAMMAR_JUMP; i++) {
         if (f->code[at].next == BUILD_NONE)
@@ -52,8 +52,8 @@ static bool has_next(uint8_t op) {
     return op != GRAMMAR_TAIL && op != GRAMMAR_RETURN && op != GRAMMAR_NEVER;
 }
 
-/* Jumps are left out, so that chains of them cost nothing later. They lead forward, so that from
- * the end on each is followed once. */
+/* Steps lead past jumps, so that chains of jumps cost nothing later. Jumps lead forward: from the
+ * last instruction to the first, each is followed only once. */
 static void make_tails(finish *f) {
     for (uint32_t i = f->n; i-- > 0;) {
         instruction *one = &f->code[i];
@@ -301,8 +301,8 @@ static gqac_status refuse_loops(finish *f, const char *what) {
             continue;
         gqac_diag_set(f->b->diag, GQAC_INVALID_INPUT, "'%.100s' of the %s begins with itself",
                       r->name, what);
-        gqac_diag_rule(f->b->diag, "between a rule and itself, at least one byte is accepted");
-        gqac_diag_hint(f->b->diag, "let the recursion come last, or use * or +");
+        gqac_diag_rule(f->b->diag, "a rule accepts at least one byte before it uses itself");
+        gqac_diag_hint(f->b->diag, "put the recursion last, or use * or +");
         return GQAC_INVALID_INPUT;
     }
     return GQAC_OK;

@@ -1,5 +1,5 @@
-/* The notation of rules: see docs/generation.md. Groups are kept on a list, so the depth of a text
- * is no depth of calls. */
+/* The notation of rules: see docs/generation.md. Groups are kept on a list, so that nested groups
+ * need no recursion. */
 #include <string.h>
 
 #include "base/alloc.h"
@@ -104,8 +104,8 @@ static bool read_hex(parser *p, size_t digits, uint32_t *point) {
         *point = 16 * *point + (uint32_t)digit;
     }
     if (*point > 0x10ffff || (*point >= 0xd800 && *point <= 0xdfff))
-        return refuse(p, begin, "an escape is no character",
-                      "a code point up to 10FFFF that is no surrogate");
+        return refuse(p, begin, "an escape does not stand for a character",
+                      "a code point up to 10FFFF that is not a surrogate");
     return true;
 }
 
@@ -353,7 +353,7 @@ static void read_sequence(parser *p, uint32_t rule) {
             skip_space(p);
             append(p, read_repeats(p, f));
         } else {
-            refuse(p, begin, "this is no part of a rule",
+            refuse(p, begin, "this is not a part of a rule",
                    "a name, a literal \"...\", a class [...], a group (...) or .");
         }
     }
@@ -375,7 +375,8 @@ static void read_rule(parser *p) {
     skip_space(p);
     accept(p, "::=");
     if (p->b->status == GQAC_OK && p->b->rules[rule].start != BUILD_NONE)
-        refuse(p, begin, "a rule is defined twice", "a rule has one definition; | separates parts");
+        refuse(p, begin, "a rule is defined twice",
+               "a rule has one definition; | separates alternatives");
     if (p->b->status == GQAC_OK && open_group(p))
         read_sequence(p, rule);
 }

@@ -1,5 +1,5 @@
-/* A JSON Schema as a grammar of JSON: keywords, types and values. What is not
- * supported is refused by its name, so that an answer satisfies all of the schema. */
+/* A JSON Schema as a grammar of JSON: keywords, types and values. What is not supported is refused
+ * by its name, so that an answer satisfies all of the schema. */
 #include "text/grammar/schema.h"
 
 #include <math.h>
@@ -77,7 +77,7 @@ uint32_t schema_count(schema *s, const json_t *node, const char *name, uint32_t 
     if (!value)
         return otherwise;
     if (!json_is_number(value) || real < 0 || real != floor(real))
-        schema_refuse(s, GQAC_INVALID_INPUT, "a whole number from 0", "'%s' is no count", name);
+        schema_refuse(s, GQAC_INVALID_INPUT, "a whole number from 0", "'%s' is not a count", name);
     else if (real > BUILD_MOST_CODE)
         schema_refuse(s, GQAC_LIMIT, "counts are at most 131072", "'%s' is %.0f", name, real);
     return s->b->status == GQAC_OK ? (uint32_t)real : otherwise;
@@ -98,7 +98,8 @@ fragment schema_value(schema *s, const json_t *value) {
 
 typedef enum keyword_use { NOTE, WHOLE, OBJECT, ARRAY, STRING, NUMBER } keyword_use;
 
-/* What is supported: notes say nothing of an answer; WHOLE are those of every type. */
+/* Keywords that are supported. A NOTE does not restrict answers; WHOLE is for all types, the others
+ * for one. */
 static const struct {
     const char *name;
     keyword_use use;
@@ -171,7 +172,6 @@ static void check_keywords(schema *s, json_t *node, unsigned *uses) {
     }
 }
 
-/* Beside `name`, only notes and those of `allowed` (NULL: none) are supported. */
 void schema_alone(schema *s, json_t *node, const char *name, const char *allowed) {
     const char *other = NULL;
     json_t *value = NULL;
@@ -187,6 +187,7 @@ void schema_alone(schema *s, json_t *node, const char *name, const char *allowed
 
 /* ---- types --------------------------------------------------------------- */
 
+/* Type i has bit 1 << i in a set of types. */
 static const char *const types[] = {"object",  "array",   "string", "number",
                                     "integer", "boolean", "null"};
 enum { TYPES = sizeof types / sizeof *types, ALL_TYPES = (1 << TYPES) - 1 };
@@ -198,7 +199,6 @@ static int find_type(const char *name) {
     return -1;
 }
 
-/* Bits of the types that "type" names; 0: it is absent. */
 unsigned schema_types(schema *s, const json_t *node) {
     const json_t *value = json_object_get(node, "type");
     const size_t n = json_is_array(value) ? json_array_size(value) : value != NULL;
@@ -293,7 +293,7 @@ static fragment build_values(schema *s, json_t *node, const char *name) {
     word_list w = {0};
     schema_alone(s, node, name, "type");
     if (list && !json_is_array(given))
-        schema_refuse(s, GQAC_INVALID_INPUT, "a list of values", "'enum' is no list");
+        schema_refuse(s, GQAC_INVALID_INPUT, "a list of values", "'enum' is not a list");
     for (size_t i = 0; list && i < json_array_size(given) && s->b->status == GQAC_OK; i++)
         add_value(s, &w, json_array_get(given, i), allowed);
     if (!list)
@@ -313,7 +313,7 @@ static fragment build_schema(schema *s, json_t *node) {
         return build_never(s->b);
     if (!json_is_object(node)) {
         schema_refuse(s, GQAC_INVALID_INPUT, "a schema is an object, true or false",
-                      "this is no schema");
+                      "this is not a schema");
         return build_never(s->b);
     }
     check_keywords(s, node, &uses);

@@ -27,7 +27,8 @@ gqac_status schema_parse(const char *what, const char *text, size_t length, json
                          gqac_diag *diag);
 /* Compiles a schema, and all that it refers to; its rule. */
 uint32_t schema_compile(schema *s, const json_t *root);
-/* The rule of a schema within the current one; `format` makes what its path has in addition. */
+/* The rule of a schema within the current one, whose path is that of the current one followed by
+ * `format`. */
 uint32_t schema_rule(schema *s, const json_t *node, const char *format, ...) GQAC_PRINTF(3, 4);
 /* The same for a schema anywhere, with its whole path (in the arena; NULL: out of memory). */
 uint32_t schema_task(schema *s, const json_t *node, const char *path);

@@ -4,9 +4,9 @@
 #include <string.h>
 
 enum {
-    MOST_NAME = 300,
-    MOST_HOPS = 16,
-    MOST_COMPARED = 10000,
+    MOST_NAME = 300,       /* bytes of a step of a path */
+    MOST_HOPS = 16,        /* references that are followed to compare schemas */
+    MOST_COMPARED = 10000, /* pairs of values */
     MOST_ONE_OF = 64,
     MOST_REQUIRED = 64
 };
@@ -176,7 +176,7 @@ fragment schema_choice(schema *s, json_t *node, const char *name) {
     fragment f = build_never(s->b);
     schema_alone(s, node, name, NULL);
     if (!n)
-        schema_refuse(s, GQAC_INVALID_INPUT, "a list of schemas", "'%s' is no list, or empty",
+        schema_refuse(s, GQAC_INVALID_INPUT, "a list of schemas", "'%s' is not a list, or is empty",
                       name);
     if (n > 1 && !strcmp(name, "allOf"))
         schema_refuse(s, GQAC_UNSUPPORTED, "'allOf' of one schema",

@@ -30,8 +30,9 @@ static uint32_t either(const digits *d, uint32_t a, uint32_t c) {
     return build_emit(d->b, (instruction){.op = GRAMMAR_SPLIT, .next = a, .other = c});
 }
 
-/* Numbers of n digits from low to high, from the last digit to the first: entries after a beginning
- * that is equal to both, to low only, to high only, or to neither. */
+/* Numbers of n digits from low to high; returns the entry. Built from the last digit to the first.
+ * `at_both`, `at_low`, `at_high` and `free` are the entries after digits that are the first ones of
+ * both limits, of low only, of high only, or of neither. */
 static uint32_t same_length(const digits *d, size_t n) {
     uint32_t free = d->end, at_low = d->end, at_high = d->end, at_both = d->end;
     for (size_t i = n; i-- > 0;) {
@@ -127,8 +128,8 @@ static fragment nonzero(builder *b, uint32_t n) {
     return add_digits(b, first, '9', 0, n - 1 - zeros);
 }
 
-/* Numbers without a sign, 0 <= low. Of a fraction only those are left that stay within the limits.
- */
+/* Numbers without a sign, 0 <= low. A limit may be followed by a fraction only if the number stays
+ * within the limits. */
 static fragment magnitudes(schema *s, limits x, bool whole) {
     builder *b = s->b;
     const int64_t from = x.low + x.without_low, to = x.high - x.without_high;
@@ -184,7 +185,7 @@ static bool read_limit(schema *s, const json_t *node, const char *name, bool who
     if (!value)
         return false;
     if (!json_is_number(value) || !isfinite(real)) {
-        schema_refuse(s, GQAC_INVALID_INPUT, "a limit is a number", "'%s' is no number", name);
+        schema_refuse(s, GQAC_INVALID_INPUT, "a limit is a number", "'%s' is not a number", name);
         return true;
     }
     if (!whole && (real != floor(real) || fabs(real) > (double)largest)) {

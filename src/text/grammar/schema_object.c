@@ -14,18 +14,19 @@ typedef struct object {
 
 /* ---- properties ---------------------------------------------------------- */
 
-/* "required" must have texts that are names of properties. A set of them is made, as both lists may
- * be long. */
+/* Makes a set of the names in "required", each of which must be in "properties": both may be
+ * long. */
 static void read_required(object *o, const json_t *list, const json_t *properties) {
     o->required = json_object();
     if (!o->required)
         build_fail(o->b, gqac_diag_oom(o->b->diag, "a schema"));
     if (list && !json_is_array(list))
-        schema_refuse(o->s, GQAC_INVALID_INPUT, "a list of texts", "'required' is no list");
+        schema_refuse(o->s, GQAC_INVALID_INPUT, "a list of texts", "'required' is not a list");
     for (size_t i = 0; i < json_array_size(list) && o->b->status == GQAC_OK; i++) {
         const char *name = json_string_value(json_array_get(list, i));
         if (!name)
-            schema_refuse(o->s, GQAC_INVALID_INPUT, "a list of texts", "'required' has no text");
+            schema_refuse(o->s, GQAC_INVALID_INPUT, "a list of texts",
+                          "'required' has an item that is not a text");
         else if (!json_object_get(properties, name))
             schema_refuse(o->s, GQAC_UNSUPPORTED, "each name of 'required' is one of 'properties'",
                           "'required' has '%.100s', which is not among the properties", name);
@@ -143,7 +144,8 @@ fragment schema_object(schema *s, const json_t *node) {
     const json_t *more = json_object_get(node, "additionalProperties");
     object o = {.s = s, .b = s->b};
     if (properties && !json_is_object(properties))
-        schema_refuse(s, GQAC_INVALID_INPUT, "an object of schemas", "'properties' is no object");
+        schema_refuse(s, GQAC_INVALID_INPUT, "an object of schemas",
+                      "'properties' is not an object");
     read_required(&o, json_object_get(node, "required"), properties);
     const fragment f = json_object_size(properties) || more ? build_members(&o, properties, more)
                                                             : schema_json(s, "json-object");

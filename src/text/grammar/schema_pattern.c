@@ -1,8 +1,7 @@
 /* Patterns of strings: the part of ECMA-262's regular expressions that is regular, written as a
- * rule. Where dialects differ, the rule accepts what all of them accept: \d and \w are of ASCII,
- * and so is what is left by a class that excludes them. Characters of the rule are written as JSON
- * writes them.
- */
+ * rule. Where dialects differ, the rule accepts only what all of them accept: \d and \w stand for
+ * ASCII characters, and a class that excludes them accepts only ASCII. Characters of the rule are
+ * written as JSON writes them. */
 #include <stdio.h>
 #include <string.h>
 
@@ -78,7 +77,7 @@ static bool add_shorthand(class *c, char letter) {
         invert(&own, letter == 'S' ? ASCII - 1 : ASCII);
     for (size_t i = 0; i < own.n; i++)
         if (letter != 'S' ||
-            own.list[i].high >= ' ') /* some dialects have more of these as spaces */
+            own.list[i].high >= ' ') /* some dialects take more control characters as spaces */
             add(c, own.list[i].low, own.list[i].high);
     c->shorthand = true;
     return true;
@@ -155,7 +154,7 @@ static bool read_range(pattern *p, class *c) {
 static bool read_class(pattern *p, class *c) {
     const bool inverted = p->text[++p->at] == '^';
     p->at += inverted;
-    if (p->at < p->length && peek(p) == ']') /* ECMA's reading is another one than Python's */
+    if (p->at < p->length && peek(p) == ']') /* ECMAScript and Python read it differently */
         return refuse(p, "a class that begins with ]");
     while (p->at < p->length && peek(p) != ']')
         if (!read_range(p, c))
@@ -214,7 +213,7 @@ static void write_set(pattern *p, class *c) {
     gqac_str_append(out, ")");
 }
 
-/* Copies a repetition; one that prefers few is the same language. */
+/* Copies a repetition. A lazy one, as *?, accepts the same texts, so its ? is left out. */
 static bool write_repeat(pattern *p) {
     const size_t begin = p->at;
     if (peek(p) == '{') {
@@ -325,7 +324,7 @@ fragment schema_pattern(schema *s, const json_t *value) {
     char name[40];
     builder *b = s->b;
     if (!json_is_string(value)) {
-        schema_refuse(s, GQAC_INVALID_INPUT, "a regular expression", "'pattern' is no text");
+        schema_refuse(s, GQAC_INVALID_INPUT, "a regular expression", "'pattern' is not a text");
         return build_never(b);
     }
     pattern p = {.s = s};

@@ -72,7 +72,7 @@ static uint32_t add_entry(trie *t, uint32_t entry, uint32_t begin) {
                             (instruction){.op = GRAMMAR_SPLIT, .next = entry, .other = begin});
 }
 
-/* Characters of keys but for n taken ones; they lead to the rest. */
+/* Adds all characters of keys but the n taken ones; they lead to the rest. */
 static uint32_t add_others(trie *t, uint32_t entry, size_t n) {
     points *free = t->taken + t->w->n + 3;
     t->taken[n++] = (points){0, 0x1f};

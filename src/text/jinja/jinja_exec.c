@@ -37,7 +37,7 @@ static void assign(jrun *r, const jnode *target, jvalue value) {
     if (target->kind == N_NSREF) {
         jvalue space = jinja_eval(r, target->a);
         if (space.type != J_NAMESPACE)
-            jinja_fail(r, GQAC_INVALID_INPUT, "'%.*s' is no namespace", (int)target->a->n,
+            jinja_fail(r, GQAC_INVALID_INPUT, "'%.*s' is not a namespace", (int)target->a->n,
                        target->a->s);
         else if (target->n && target->s[0] == '_')
             jinja_fail(r, GQAC_INVALID_INPUT, "the sandbox forbids '%.*s'", (int)target->n,

@@ -41,6 +41,8 @@ typedef struct gqac_tool_choice {
     const char *name; /* the only function that may be called; NULL: any of them */
     bool parallel;    /* several calls may follow each other, if the template has a way to write
                          them; else there is exactly one */
+    bool optional;    /* the answer may also be text, in place of a call and before it; a function
+                         that is not "strict" may then have any object as arguments */
 } gqac_tool_choice;
 static inline void gqac_tool_choice_init(gqac_tool_choice *choice) {
     memset(choice, 0, sizeof *choice);
@@ -54,7 +56,8 @@ static inline void gqac_tool_choice_init(gqac_tool_choice *choice) {
  * special tokens of the tokenizer are chosen as such. `choice` NULL: that of gqac_tool_choice_init.
  * The other arguments and errors are as above. INVALID_INPUT: no function has the name of the
  * choice, or a function cannot be called; UNSUPPORTED: the template writes calls in no syntax that
- * is known; USAGE: there is no template. diag->where is empty unless the tools are wrong. */
+ * is known, or one in which calls cannot be optional; USAGE: there is no template. diag->where is
+ * empty unless the tools are wrong. */
 GQAC_API gqac_status gqac_constraint_from_tools(const gqac_text *text, const char *tools,
                                                 size_t length, const gqac_tool_choice *choice,
                                                 gqac_constraint **constraint, gqac_diag *diag);

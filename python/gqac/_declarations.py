@@ -900,6 +900,7 @@ gqac_tool_choice._fields_ = [
     ("size", c_size_t),
     ("name", c_char_p),
     ("parallel", c_bool),
+    ("optional", c_bool),
 ]
 
 gqac_unsupported._fields_ = [

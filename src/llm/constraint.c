@@ -80,10 +80,11 @@ static const char *mark_tokens(const call_syntax *s, const vocabulary *words, co
 /* The literals of a syntax for a tokenizer; false: no memory. */
 static bool make_form(const call_syntax *s, const vocabulary *words, gqac_arena *memory,
                       grammar_calls *out) {
-    const char *const from[] = {s->form.begin, s->form.before,  s->form.middle,
-                                s->form.after, s->form.between, s->form.end};
-    const char **const to[] = {&out->begin, &out->before,  &out->middle,
-                               &out->after, &out->between, &out->end};
+    const char *const from[] = {s->form.begin,   s->form.before, s->form.middle, s->form.after,
+                                s->form.between, s->form.end,    s->form.marker};
+    const char **const to[] = {&out->begin,   &out->before, &out->middle, &out->after,
+                               &out->between, &out->end,    &out->marker};
+    out->first = s->form.first;
     for (size_t i = 0; i < sizeof from / sizeof *from; i++) {
         *to[i] = mark_tokens(s, words, from[i], memory);
         if (from[i] && !*to[i])
@@ -110,12 +111,12 @@ static gqac_status check_syntax(const gqac_text *text, gqac_diag *diag) {
 static gqac_status compile_tools(const gqac_text *text, const vocabulary *words, const char *tools,
                                  size_t length, const gqac_tool_choice *choice, grammar **out,
                                  gqac_diag *diag) {
+    const grammar_choice wanted = {choice->name, choice->parallel, choice->optional};
     grammar_calls form;
     gqac_arena *memory = gqac_arena_create(0);
-    const gqac_status status =
-        memory && make_form(text->calls, words, memory, &form)
-            ? grammar_from_tools(tools, length, &form, choice->name, choice->parallel, out, diag)
-            : gqac_diag_oom(diag, "a constraint");
+    const gqac_status status = memory && make_form(text->calls, words, memory, &form)
+                                   ? grammar_from_tools(tools, length, &form, &wanted, out, diag)
+                                   : gqac_diag_oom(diag, "a constraint");
     gqac_arena_free(memory);
     return status;
 }

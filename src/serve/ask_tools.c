@@ -56,6 +56,17 @@ bool ask_tools(const json_t *root, json_t **tools, problem *p) {
                        wanted.name);
 }
 
+static bool any_strict(const json_t *tools) {
+    size_t i;
+    json_t *tool;
+    json_array_foreach(tools, i, tool) {
+        const json_t *within = json_object_get(tool, "function");
+        if (json_is_true(json_object_get(within ? within : tool, "strict")))
+            return true;
+    }
+    return false;
+}
+
 bool ask_calls(job *j, const json_t *root, problem *p) {
     json_t *tools = NULL;
     choice wanted;
@@ -66,15 +77,20 @@ bool ask_calls(job *j, const json_t *root, problem *p) {
     j->tools = tools ? json_dumps(tools, JSON_COMPACT) : NULL;
     if (tools && !j->tools)
         return problem_set(p, 500, NULL, NULL, "out of memory");
-    if (!wanted.forced)
-        return true;
-    if (j->constraint)
+    if (wanted.forced && j->constraint)
         return problem_set(p, 400, NULL, "tool_choice",
                            "'tool_choice' demands a call, so the answer has no text that a format, "
                            "'json_schema' or 'grammar' could describe");
+    if (!tools || j->constraint || (!wanted.forced && parallel && !any_strict(tools)))
+        return true;
     constraint_source source = {.kind = CONSTRAINT_TOOLS, .text = j->tools};
     gqac_tool_choice_init(&source.choice);
     source.choice.name = wanted.name;
     source.choice.parallel = parallel;
-    return ask_take(j, &source, "tool_choice", "tools", p);
+    source.choice.optional = !wanted.forced;
+    return ask_take(j, &source,
+                    wanted.forced ? "tool_choice"
+                    : parallel    ? "tools"
+                                  : "parallel_tool_calls",
+                    "tools", p);
 }

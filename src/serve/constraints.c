@@ -59,8 +59,9 @@ gqac_status constraints_take(constraints *all, const gqac_text *text, const char
     const char *name = source->choice.name ? source->choice.name : "";
     char *key = NULL;
     constraint *one = NULL;
-    if (asprintf(&key, "%c%d:%zu:%zu:%s%s%s", (char)source->kind, source->choice.parallel,
-                 strlen(tenant), strlen(name), tenant, name, source->text) < 0)
+    if (asprintf(&key, "%c%d%d:%zu:%zu:%s%s%s", (char)source->kind, source->choice.parallel,
+                 source->choice.optional, strlen(tenant), strlen(name), tenant, name,
+                 source->text) < 0)
         return serve_fail(diag, GQAC_NO_MEMORY, "out of memory");
     for (int i = 0; i < CONSTRAINTS_KEPT && all->latest[i] && !one; i++)
         if (!strcmp(all->latest[i]->key, key))

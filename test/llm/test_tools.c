@@ -69,7 +69,8 @@ static gqac_text *open_family(const struct family *x, bool special) {
 }
 
 static const char TOOLS[] =
-    "[{\"type\": \"function\", \"function\": {\"name\": \"weather\", \"parameters\": {\"type\": "
+    "[{\"type\": \"function\", \"function\": {\"name\": \"weather\", \"strict\": true, "
+    "\"parameters\": {\"type\": "
     "\"object\", \"properties\": {\"place\": {\"$ref\": \"#/$defs/place\"}, \"days\": {\"type\": "
     "\"integer\", \"minimum\": 1, \"maximum\": 9}}, \"required\": [\"place\", \"days\"], "
     "\"additionalProperties\": false, \"$defs\": {\"place\": {\"enum\": [\"<|call|>\", "
@@ -214,7 +215,105 @@ static void test_forced(void) {
         }
 }
 
-/* The control of the case above: ids by chance, without a mask, are no call. */
+/* What becomes of an answer under a constraint. */
+static int outcome(gqac_constraint *c, const gqac_text *text, const char *said, bool plain) {
+    gqac_constraint_state *s = NULL;
+    gqac_tokenize_options how;
+    int64_t *ids = NULL;
+    size_t n = 0;
+    bool may = false, fits = true;
+    gqac_tokenize_options_init(&how);
+    how.special = false;
+    how.plain = plain;
+    MUST(gqac_text_tokenize_with(text, said, strlen(said), &how, &ids, &n, &diag));
+    MUST(gqac_constraint_begin(c, &s, &diag));
+    for (size_t i = 0; i < n && fits; i++)
+        fits = gqac_constraint_push(s, ids[i], &diag) == GQAC_OK;
+    MUST(gqac_constraint_ends(s, &may, NULL, &diag));
+    gqac_constraint_state_free(s);
+    gqac_release(ids);
+    return !fits ? 'x' : may ? '.' : '+';
+}
+
+#define CALL(name, key, arguments) "{\"name\": \"" name "\", \"" key "\": " arguments "}"
+#define TAGS(name, arguments)      "<tool_call>\n" CALL(name, "arguments", arguments) "\n</tool_call>"
+#define FINE                       "{\"place\": \"K\xc3\xb6ln\", \"days\": 2}"
+#define WRONG                      "{\"place\": \"K\xc3\xb6ln\", \"days\": 0}"
+
+/* Optional calls. An answer is accepted whole ('.'), or as a beginning ('+'), or refused ('x');
+ * several calls; and only one. */
+static const struct {
+    int family;
+    const char *said, *wanted;
+} optional[] = {
+    {0, "", ".."},
+    {0, "Caf\xc3\xa9 {1} </tool_call>", ".."},
+    {0, "<<tool_call", ".."},
+    {0, "<<tool_call>\n", "++"},
+    {0, "a <tool_call>x", "xx"},
+    {0, "a " TAGS("weather", FINE), ".."},
+    {0, TAGS("weather", WRONG), "xx"},
+    {0, TAGS("other", "{}"), "xx"},
+    {0, TAGS("clock", "{\"any\": [1, \"<tool\"]}"), ".."},
+    {0, TAGS("clock", "[]"), "xx"},
+    {0, TAGS("clock", "{}") "\n" TAGS("weather", FINE) " b", ".x"},
+    {0, TAGS("clock", "{}") "\n" TAGS("weather", WRONG), "xx"},
+    {1, "Yes. [{\"name\": \"clock\"", ".."},
+    {1, "[TOOL_CALLS] [" CALL("weather", "arguments", FINE) "]", ".."},
+    {1, "So: [TOOL_CALLS] [" CALL("clock", "arguments", "{}"), "++"},
+    {1,
+     "[TOOL_CALLS] [" CALL("clock", "arguments", "{}") ", " CALL("walk-2", "arguments", "{}") "]",
+     ".x"},
+    {1, "[TOOL_CALLS] [" CALL("clock", "arguments", "{}") "] b", "xx"},
+    {1, "[TOOL_CALLS] [" CALL("weather", "arguments", WRONG), "xx"},
+    {1, "[TOOL_CALLS", ".."},
+    {1, "[[TOOL_CALLS] [", "++"},
+    {2, "Yes. {\"a\": 1} <|python_tag", ".."},
+    {2, CALL("weather", "parameters", FINE), ".."},
+    {2, CALL("weather", "parameters", WRONG), "xx"},
+    {2, CALL("clock", "parameters", "{\"a\": 1}"), ".."},
+    {2, CALL("clock", "parameters", "{}") " b", "xx"},
+    {2, "{\"a\": 1}", "xx"},
+    {2, "<|python_tag|>{", "xx"},
+};
+
+static void test_optional(void) {
+    for (int k = 0; k < 6; k++) {
+        const bool special = k % 2;
+        gqac_text *text = open_family(&families[k / 2], special);
+        gqac_constraint *c[2] = {NULL, NULL};
+        gqac_tool_choice choice;
+        gqac_tool_choice_init(&choice);
+        choice.optional = true;
+        for (int i = 0; i < 2; i++) {
+            choice.parallel = !i;
+            MUST(gqac_constraint_from_tools(text, TOOLS, sizeof TOOLS - 1, &choice, &c[i], &diag));
+        }
+        for (size_t i = 0; i < sizeof optional / sizeof *optional; i++)
+            for (int one = 0; one < 2 && optional[i].family == k / 2; one++) {
+                const int found = outcome(c[one], text, optional[i].said, false);
+                if (found != optional[i].wanted[one])
+                    printf("%zu, special %d, one %d: %c\n", i, special, one, found);
+                CU_ASSERT_EQUAL(found, optional[i].wanted[one]);
+            }
+        if (k < 4) /* a marker that is spelled is read as one, so it is refused */
+            CU_ASSERT_EQUAL(outcome(c[0], text, families[k / 2].markers[0], true),
+                            special ? 'x' : '+');
+        gqac_constraint_free(c[0]);
+        gqac_constraint_free(c[1]);
+        gqac_text_free(text);
+    }
+    gqac_tool_choice choice;
+    gqac_constraint *c = NULL;
+    gqac_text *text = open_family(&families[3], true);
+    gqac_tool_choice_init(&choice);
+    choice.optional = true;
+    CU_ASSERT_EQUAL(gqac_constraint_from_tools(text, TOOLS, sizeof TOOLS - 1, &choice, &c, &diag),
+                    GQAC_UNSUPPORTED);
+    gqac_text_free(text);
+}
+
+/* The control of the first case: ids by chance, without a mask, are no call. */
 static void test_unmasked(void) {
     int64_t ids[MOST];
     bool complete = false;
@@ -354,7 +453,8 @@ static void test_memory(void) {
 int main(int argc, char **argv) {
     static const unit_case cases[] = {
         {"answers under the mask are calls, in every syntax", test_forced},
-        {"answers without it are none", test_unmasked},
+        {"calls that are optional", test_optional},
+        {"answers without a mask are no calls", test_unmasked},
         {"markers are special tokens where the tokenizer has them", test_markers},
         {"what is refused", test_refused},
         {"schemas of objects", test_objects},

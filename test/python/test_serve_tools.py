@@ -23,6 +23,7 @@ STRICT = [
             "days": {"type": "array", "maxItems": 2, "items": {"type": "integer", "maximum": 9}}}}}},
     {"type": "function", "function": {"name": "clock", "parameters": {
         "properties": {"zone": {"type": "string", "maxLength": 4}}, "required": ["zone"]}}}]
+LOOSE = [dict(tool, function={**tool["function"], "strict": False}) for tool in STRICT]
 NAMED = {"type": "function", "function": {"name": "clock"}}
 # template: content, text of the answer, its calls (name, arguments, id)
 ANSWERS = {
@@ -175,7 +176,7 @@ class Tools(Case):
                 temperature=1.0, max_tokens=700, tool_choice=NAMED).choices
             self.assertGreater(len(choice.message.tool_calls), 1)
         (choice,) = client.chat.completions.create(
-            model="x", messages=[{"role": "user", "content": "Go"}], tools=STRICT, seed=0,
+            model="x", messages=[{"role": "user", "content": "Go"}], tools=LOOSE, seed=0,
             max_tokens=60, temperature=1.0).choices
         self.assertIsNone(choice.message.tool_calls)  # the control: nothing forces this one
         return server
@@ -193,6 +194,33 @@ class Tools(Case):
             "messages": [{"role": "user", "content": "Go"}], "tools": STRICT,
             "tool_choice": "required", "return_token_ids": True, "max_tokens": 200})
         self.assertEqual(reply["choices"][0]["token_ids"][0], 511)
+
+    def test_optional(self):
+        """With tool_choice "auto", strict functions have their schemas, and calls can be limited to one."""
+        server, client = self.served("mistral", ["[TOOL_CALLS]"])
+        def ask(tools, **fields):
+            (choice,) = client.chat.completions.create(
+                **{"model": "x", "messages": [{"role": "user", "content": "Go"}], "tools": tools,
+                   "seed": 3, "temperature": 1.0, "logit_bias": {"511": 100}, "max_tokens": 300,
+                   **fields}).choices
+            return choice
+
+        choice = ask(STRICT[:1], parallel_tool_calls=False)  # the bias demands the marker, and the mask the rest
+        self.assertEqual(choice.finish_reason, "tool_calls")
+        (call,) = choice.message.tool_calls
+        jsonschema.validate(json.loads(call.function.arguments), STRICT[0]["function"]["parameters"])
+        choice = ask(LOOSE)  # the control: nothing masks
+        self.assertEqual((choice.message.tool_calls, choice.finish_reason), (None, "length"))
+        choice = ask(LOOSE, parallel_tool_calls=False, max_tokens=900)
+        self.assertEqual(len(choice.message.tool_calls), 1)
+        choice = ask(STRICT, response_format={"type": "json_object"}, max_tokens=5)
+        self.assertTrue(choice.message.content.startswith("{"))
+        server, _ = self.served("harmony")  # its syntax cannot be masked beside text
+        for param, fields in (("tools", {"tools": STRICT}), ("parallel_tool_calls", {
+                "tools": LOOSE, "parallel_tool_calls": False})):
+            status, reply = server.request("/v1/chat/completions", {
+                "messages": [{"role": "user", "content": "x"}], **fields})
+            self.assertEqual((status, reply["error"]["param"]), (400, param))
 
     def test_forced_wrong(self):
         """What cannot be forced is a 400 that names the field, with the place in the schema."""

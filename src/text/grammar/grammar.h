@@ -7,6 +7,7 @@
 #define GQAC_TEXT_GRAMMAR_GRAMMAR_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/diag.h"
@@ -49,20 +50,28 @@ gqac_status grammar_from_rules(const char *text, size_t length, grammar **out, g
  * is wrong, or nothing satisfies it; UNSUPPORTED: it has a keyword that gqac does not have; LIMIT:
  * it is too large. */
 gqac_status grammar_from_schema(const char *text, size_t length, grammar **out, gqac_diag *diag);
-/* How calls of functions are written:
+/* How calls of functions are written, with 0xff before and after the name of a special token:
  *     begin, before NAME middle ARGUMENTS after, between, before NAME ... after, end
  */
 typedef struct grammar_calls {
     const char *begin, *before, *middle, *after;
     const char *between; /* NULL: there is only one call */
     const char *end;
+    const char *marker; /* in ASCII; text beside calls does not have it. NULL: calls cannot be told
+                           from text */
+    char first;         /* nor does text begin with it; 0: any character */
 } grammar_calls;
+/* Which calls an answer has: as gqac_tool_choice. */
+typedef struct grammar_choice {
+    const char *name;
+    bool parallel, optional;
+} grammar_choice;
 /* Compiles tools, as calls.h describes them, to a grammar of calls of these functions, whose
- * arguments satisfy their "parameters"; a function without them has no arguments. `name`: the only
- * function that may be called, NULL: any. `parallel`: several calls may follow each other.
- * INVALID_INPUT: the tools are wrong, or no function has that name; others as above. */
+ * arguments satisfy their "parameters"; a function without them has no arguments. INVALID_INPUT:
+ * the tools are wrong, or no function has the name of the choice; UNSUPPORTED: the calls are
+ * optional, and the form has no marker; others as above. */
 gqac_status grammar_from_tools(const char *tools, size_t length, const grammar_calls *form,
-                               const char *name, bool parallel, grammar **out, gqac_diag *diag);
+                               const grammar_choice *choice, grammar **out, gqac_diag *diag);
 void grammar_free(grammar *g);
 
 #endif

@@ -3,12 +3,14 @@
 
 #include "base/alloc.h"
 #include "text/grammar/schema.h"
+#include "text/grammar/tools.h"
 
 enum { MOST_FUNCTIONS = 128 };
 
 typedef struct function {
     const char *name; /* in the parsed tools */
     json_t *parameters;
+    bool strict;
     uint32_t rule; /* of its arguments */
 } function;
 
@@ -16,6 +18,7 @@ typedef struct tools {
     schema s;
     builder b;
     const grammar_calls *form;
+    const grammar_choice *choice;
     function *list; /* those that may be called */
     size_t n;
 } tools;
@@ -40,7 +43,8 @@ static bool is_plain(const char *name) {
     return *name;
 }
 
-static void read_tool(tools *t, json_t *tool, size_t index, const char *only) {
+static void read_tool(tools *t, json_t *tool, size_t index) {
+    const char *only = t->choice->name;
     json_t *within = json_object_get(tool, "function");
     json_t *own = within ? within : tool;
     const char *name = json_string_value(json_object_get(own, "name"));
@@ -53,12 +57,13 @@ static void read_tool(tools *t, json_t *tool, size_t index, const char *only) {
         refuse(t, GQAC_INVALID_INPUT, item, "the name of the function cannot be written in a call",
                "a name has no spaces, control characters, quotes, backslashes and '<'");
     } else if (!only || !strcmp(only, name)) {
-        t->list[t->n++] =
-            (function){.name = name, .parameters = json_object_get(own, "parameters")};
+        t->list[t->n++] = (function){.name = name,
+                                     .parameters = json_object_get(own, "parameters"),
+                                     .strict = json_is_true(json_object_get(own, "strict"))};
     }
 }
 
-static void read_tools(tools *t, json_t *all, const char *only) {
+static void read_tools(tools *t, json_t *all) {
     const size_t n = json_array_size(all);
     if (!json_is_array(all) || !n || n > MOST_FUNCTIONS) {
         gqac_diag_set(t->b.diag, n > MOST_FUNCTIONS ? GQAC_LIMIT : GQAC_INVALID_INPUT,
@@ -70,10 +75,11 @@ static void read_tools(tools *t, json_t *all, const char *only) {
     if (!t->list)
         build_fail(&t->b, gqac_diag_oom(t->b.diag, "tools"));
     for (size_t i = 0; i < n && t->b.status == GQAC_OK; i++)
-        read_tool(t, json_array_get(all, i), i, only);
+        read_tool(t, json_array_get(all, i), i);
     if (t->b.status == GQAC_OK && !t->n)
         build_fail(&t->b, gqac_diag_set(t->b.diag, GQAC_INVALID_INPUT,
-                                        "no function of the tools has the name '%.100s'", only));
+                                        "no function of the tools has the name '%.100s'",
+                                        t->choice->name));
 }
 
 /* ---- arguments ----------------------------------------------------------- */
@@ -126,9 +132,14 @@ static bool is_object(builder *b, uint32_t rule) {
     return fine;
 }
 
-/* Compiles the schema of a function's arguments, which stays in *kept. */
+/* Compiles the schema of a function's arguments, which stays in *kept. Where calls are optional,
+ * only that of strict functions counts. */
 static void compile_arguments(tools *t, function *f, json_t *kept) {
     builder *b = &t->b;
+    if (t->choice->optional && !f->strict) {
+        f->rule = build_rule(b, "json-object", 11, 0);
+        return;
+    }
     json_t *own = schema_of(f);
     if (!own || json_array_append_new(kept, own) != 0) {
         build_fail(b, gqac_diag_oom(b->diag, "tools"));
@@ -148,62 +159,115 @@ static fragment add_text(builder *b, fragment f, const char *text) {
     return build_join(b, f, build_text(b, text, strlen(text)));
 }
 
+/* From the name on. */
 static fragment build_one(tools *t, const function *f) {
     builder *b = &t->b;
     fragment one = build_empty(b);
-    one = add_text(b, one, t->form->before);
     one = add_text(b, one, f->name);
     one = add_text(b, one, t->form->middle);
     one = build_join(b, one, build_call(b, f->rule));
     return add_text(b, one, t->form->after);
 }
 
-/* The rule of all calls. */
-static uint32_t build_all(tools *t, bool parallel) {
+/* The rule of one call, from its name on. */
+static uint32_t build_any(tools *t) {
     builder *b = &t->b;
-    const uint32_t call = build_new_rule(b, "call"), root = build_new_rule(b, "calls");
+    const uint32_t call = build_new_rule(b, "call");
     fragment any = build_never(b);
     for (size_t i = 0; i < t->n && b->status == GQAC_OK; i++)
         any = build_either(b, any, build_one(t, &t->list[i]));
     build_define(b, call, any);
-    fragment all = build_empty(b);
-    all = add_text(b, all, t->form->begin);
+    return call;
+}
+
+/* The first call from its name on, those after it, and their end. */
+static fragment add_calls(tools *t, fragment all, uint32_t call, bool several) {
+    builder *b = &t->b;
     all = build_join(b, all, build_call(b, call));
-    if (parallel && t->form->between) {
+    if (several) {
         fragment more = build_empty(b);
         more = add_text(b, more, t->form->between);
+        more = add_text(b, more, t->form->before);
         more = build_join(b, more, build_call(b, call));
         all = build_join(b, all, build_repeat(b, more, 0, BUILD_MANY));
     }
-    build_define(b, root, add_text(b, all, t->form->end));
+    return add_text(b, all, t->form->end);
+}
+
+/* The rule of answers that are calls. */
+static uint32_t build_all(tools *t, uint32_t call) {
+    builder *b = &t->b;
+    const uint32_t all = build_new_rule(b, "calls");
+    fragment f = build_empty(b);
+    f = add_text(b, f, t->form->begin);
+    f = add_text(b, f, t->form->before);
+    build_define(b, all, add_calls(t, f, call, t->choice->parallel && t->form->between));
+    return all;
+}
+
+/* The rule of answers that may also be text. */
+static uint32_t build_optional(tools *t, uint32_t call) {
+    builder *b = &t->b;
+    const grammar_calls *form = t->form;
+    const size_t n = strlen(form->marker);
+    const char *opening = gqac_arena_printf(b->memory, "%s%s", form->begin, form->before);
+    if (!opening) {
+        build_fail(b, gqac_diag_oom(b->diag, "tools"));
+        return 0;
+    }
+    /* after a marker that begins a call: the rest of it, and text again if calls are not a list */
+    const bool opens = !strncmp(opening, form->marker, n);
+    const bool again = t->choice->parallel && form->between && !*form->end;
+    const uint32_t opened = build_new_rule(b, "opened"), root = build_new_rule(b, "answer");
+    const uint32_t text = tools_text(b, form->marker, form->first, opens ? opened : BUILD_NONE);
+    fragment f = build_empty(b);
+    if (opens) {
+        f = add_text(b, f, opening + n);
+        f = add_calls(t, f, call, t->choice->parallel && form->between && !again);
+        f = again ? build_join(b, f, build_call(b, text)) : f;
+        build_define(b, opened, f);
+        f = build_call(b, text);
+    } else {
+        const uint32_t all = build_all(t, call);
+        build_define(b, opened, build_never(b));
+        f = build_call(b, text);
+        f = build_either(b, f, build_call(b, all));
+    }
+    build_define(b, root, f);
     return root;
 }
 
-static gqac_status compile(tools *t, json_t *all, const char *name, bool parallel, grammar **out) {
+static gqac_status compile(tools *t, json_t *all, grammar **out) {
     builder *b = &t->b;
     json_t *kept = json_array(); /* tasks are found by the addresses of schemas */
     if (!kept)
         return gqac_diag_oom(b->diag, "tools");
     gqac_table_init(&t->s.known, b->memory);
-    read_tools(t, all, name);
+    read_tools(t, all);
     schema_open(&t->s);
     for (size_t i = 0; i < t->n && b->status == GQAC_OK; i++)
         compile_arguments(t, &t->list[i], kept);
-    const uint32_t root = build_all(t, parallel);
+    const uint32_t call = build_any(t);
+    const uint32_t root = t->choice->optional ? build_optional(t, call) : build_all(t, call);
     const gqac_status status = grammar_finish(b, root, "list of tools", out);
     json_decref(kept);
     return status;
 }
 
 gqac_status grammar_from_tools(const char *text, size_t length, const grammar_calls *form,
-                               const char *name, bool parallel, grammar **out, gqac_diag *diag) {
-    tools t = {.form = form};
+                               const grammar_choice *choice, grammar **out, gqac_diag *diag) {
+    tools t = {.form = form, .choice = choice};
     json_t *all = NULL;
+    if (choice->optional && !form->marker)
+        GQAC_FAIL(
+            diag, GQAC_UNSUPPORTED,
+            "the chat template writes calls in a syntax in which gqac can constrain them only "
+            "if a call is demanded");
     GQAC_TRY(schema_parse("list of tools", text, length, &all, diag));
     gqac_status status = build_open(&t.b, diag);
     t.s = (schema){.b = &t.b, .path = "#"};
     if (status == GQAC_OK)
-        status = compile(&t, all, name, parallel, out);
+        status = compile(&t, all, out);
     if (status != GQAC_OK)
         gqac_diag_where(diag, "tools");
     gqac_free(t.s.tasks);

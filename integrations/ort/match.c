@@ -21,7 +21,7 @@ static const gqac_io *find_io(const gqac_io *list, int n, const char *name) {
     return NULL;
 }
 
-/* Compares element types: the runtime's memory of an output has room for the session's type. */
+/* Compares element types: the runtime allocates an output for the session's type. */
 static ort_status *match_type(const provider *p, const ort_value_info *info, const char *what,
                               const gqac_io *io, char *why, size_t size) {
     const ort_type_info *type = NULL;
@@ -77,7 +77,8 @@ static ort_status *match_io(const provider *p, const ort_graph *graph, const cha
         if (io && !status && !*why && values == p->api->Graph_GetInputs)
             status = match_use(p, infos[i], name, why, size);
         if (!io && !constant)
-            snprintf(why, size, "the %s '%s' of the session is none of the file's", what, name);
+            snprintf(why, size, "the session has the %s '%s', which the file does not have", what,
+                     name);
     }
     if (!status && !*why && n_known != (size_t)n_list)
         snprintf(why, size, "the file has %d %ss, and the session has %zu of them", n_list, what,
@@ -128,7 +129,8 @@ static ort_status *tally_node(tally *t, const ort_node *node) {
         t->found[i] += known;
     }
     if (!known)
-        snprintf(t->why, t->size, "the file has no node %s.%s, as the session has", domain, op);
+        snprintf(t->why, t->size, "the session has a node %s.%s, which the file does not have",
+                 domain, op);
     return tally_nested(t, node);
 }
 

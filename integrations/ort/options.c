@@ -14,8 +14,9 @@ static ort_status *read_text(const ort_api *api, const char *name, const char *v
                              size_t size) {
     if (!*value || strlen(value) >= size)
         return status_printf(api, ORT_INVALID_ARGUMENT,
-                             "gqac: the provider option %s has the wrong value '%.40s'", name,
-                             value);
+                             "gqac: the provider option %s has the wrong value '%.40s'\n"
+                             "  rule:  a name of 1 to %zu characters",
+                             name, value, size - 1);
     memcpy(text, value, strlen(value) + 1);
     return NULL;
 }

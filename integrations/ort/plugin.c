@@ -166,7 +166,8 @@ GQAC_API ort_status *CreateEpFactories(const char *registered_name, const ort_ap
     if (!api)
         return NULL; /* a runtime that cannot even make a status gets no factory */
     if (!max_factories)
-        return status_printf(api, ORT_INVALID_ARGUMENT, "gqac: there is no place for a factory");
+        return status_printf(api, ORT_INVALID_ARGUMENT,
+                             "gqac: the list of factories has a capacity of 0");
     ORT_TRY(take_factory(base, api));
     factories[0] = &the_factory.of;
     *n_factories = 1;

@@ -32,7 +32,7 @@ def _text(texts: Any, ids: Iterable[int], stop: list[str], calls: Any) -> str:
 
 
 def _made(part: Any) -> dict[str, Any]:
-    """A call, as messages have them; an id that the answer does not have fits every template."""
+    """A call, in the form of messages. An answer without an id gets one that every template accepts."""
     name, arguments = (decode(ctypes.string_at(p)) for p in (part.name, part.arguments))
     own = decode(ctypes.string_at(part.id)) if part.id else ""
     return {"id": own or "".join(secrets.choice(LETTERS) for _ in range(9)), "type": "function",

@@ -82,7 +82,8 @@ class MismatchError(Error):
 
 
 class InternalError(Error):
-    """An invariant of gqac does not hold. It is a defect of gqac; please report it."""
+    """An invariant of gqac does not hold, which is a defect of gqac (please report it), or the driver
+    of a device failed."""
 
 
 CLASSES: dict[int, type[Error]] = {

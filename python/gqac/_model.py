@@ -84,7 +84,7 @@ class Model(Owner):
 
     Threads may share a model; their calls take turns in the parts that are computed by all threads.
     Use it as a context manager, or call close, to free it at once. Raises FileError; ModelError: the
-    content is invalid or unsupported; UsageError: an option is wrong; AbsentError: no such target.
+    content is invalid or unsupported; UsageError: an option is wrong; AbsentError: this machine lacks the target.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, target: str = "cpu", threads: int = 0,
@@ -286,7 +286,8 @@ class Model(Owner):
         stop (texts that end the answer); eos (ids that end it); n_top (most likely ids that each
         Piece lists); chunk (prompt tokens in a step); speculate (drafts in a step); session (a
         gqac.Session, whose cached prefix is reused), or store, tenant, kv and context for one of its
-        own; grammar (rules that the answer follows) or json_schema (a dict, or JSON as a text). No bit of the answer depends on chunk, speculate, store and threads.
+        own; grammar (rules that the answer follows) or json_schema (a dict, or JSON as a text). No
+        bit of the answer depends on chunk, speculate, store and threads.
 
         Ctrl-C ends the call, also within a prompt. Raises InputError for an empty prompt or an id
         that is not in the vocabulary, UsageError for a wrong option, CapacityError.

@@ -66,8 +66,8 @@ class PrefixStore(Owner):
 
     def open(self, ids: Iterable[int], *, tenant: str | None = None, kv: str | None = None,
              capacity: int = 0, final_length: int = 0) -> Sequence:
-        """A sequence with the longest prefix of `ids` that the tenant has in the store, but at most
-        all but the last; its length says how many were reused. What it computes is added to the
+        """A sequence with the longest prefix of `ids` that the tenant has in the store, but never
+        with the last id; its length is the number of ids that were reused. What it computes is added to the
         store. Raises InputError if there are no ids."""
         array, n = id_array(ids)
         made, reused = out_pointer(), ctypes.c_int64()
@@ -117,7 +117,7 @@ class PrefixStore(Owner):
         return Statistics(*[getattr(found, name) for name in Statistics._fields])
 
     def prefixes(self, most: int = 16) -> list[Prefix]:
-        """At most so many prefixes that were used at least twice: those that saved the most tokens,
+        """At most `most` prefixes that were used at least twice: those that saved the most tokens,
         which may be worth pinning."""
         array: Any = (c.gqac_store_prefix * max(most, 0))()
         with self._handle as store:

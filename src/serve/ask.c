@@ -30,7 +30,7 @@ static bool ask_bias(job *j, problem *p) {
         const long long id = strtoll(key, &end, 10);
         if (!*key || *end || id < 0 || id >= j->server->vocabulary || !json_is_number(value))
             return problem_set(p, 400, NULL, "logit_bias",
-                               "'logit_bias' must have ids from 0 to %lld and numbers",
+                               "'logit_bias' must map ids from 0 to %lld to numbers",
                                (long long)j->server->vocabulary - 1);
         j->bias[j->sampling.n_bias++] = (gqac_logit_bias){id, json_number_value(value)};
     }
@@ -64,7 +64,7 @@ static bool ask_sampling(job *j, problem *p) {
     if (!fields_get(j->root, "seed") &&
         getrandom(&s->seed, sizeof s->seed, GRND_NONBLOCK) != sizeof s->seed)
         s->seed = (uint64_t)(serve_seconds() * 1e9);
-    s->seed &= INT64_MAX; /* one that can be asked for */
+    s->seed &= INT64_MAX; /* so that a request can ask for the same one */
     return true;
 }
 

@@ -31,8 +31,8 @@ static json_t *join_parts(const json_t *parts, size_t at, problem *p) {
     return joined;
 }
 
-/* Arguments of calls are a text of JSON in the API, and an object in templates. `values`: of the
- * arguments so far. */
+/* Arguments of calls are a text of JSON in the API, and an object in templates. `values`: the
+ * number of their JSON values so far. */
 static bool parse_arguments(json_t *message, size_t *values, problem *p) {
     size_t i;
     json_t *call;
@@ -85,8 +85,8 @@ json_t *ask_messages(const json_t *messages, const char *name, problem *p) {
     return copy;
 }
 
-/* Puts what the template may use beside the messages. Fields of chat_template_kwargs come last, so
- * that they decide. */
+/* Sets the other variables of the template. Fields of chat_template_kwargs come last and replace
+ * what was set before. */
 static bool take_variables(const json_t *root, json_t *variables, problem *p) {
     json_t *tools = NULL, *more = NULL;
     const char *effort = NULL;

@@ -48,7 +48,7 @@ gqac_status http_create(struct event_base *base, const char *host, int port,
 void http_free(http *h);
 int http_port(const http *h);
 bool http_is_loopback(const http *h); /* only this machine can connect */
-/* Accepts no connection any more, and closes each after its reply. */
+/* Accepts no more connections, and closes each open one after its reply. */
 void http_stop(http *h);
 int http_connections(const http *h);
 
@@ -60,7 +60,7 @@ const char *http_path(const http_exchange *x); /* without the query; not decoded
 const char *http_header(const http_exchange *x, const char *name);
 const char *http_body(const http_exchange *x, size_t *length);
 const char *http_peer(const http_exchange *x); /* "127.0.0.1" */
-/* A pointer of the one who answers; NULL at the begin of each request. */
+/* A pointer of the one who answers; NULL at the beginning of each request. */
 void http_set_user(http_exchange *x, void *user);
 void *http_user(const http_exchange *x);
 

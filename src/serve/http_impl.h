@@ -1,5 +1,5 @@
-/* Private to http.c and http_parse.c: a connection, which is the exchange of its present request.
- */
+/* Private to http.c and http_parse.c: a connection, which is also the exchange of its current
+ * request. */
 #ifndef GQAC_SERVE_HTTP_IMPL_H
 #define GQAC_SERVE_HTTP_IMPL_H
 
@@ -20,7 +20,7 @@ typedef enum http_state {
     HTTP_TRAILER,
     HTTP_RUNNING,  /* is being answered */
     HTTP_CLOSING,  /* sends the last reply */
-    HTTP_LINGERING /* has sent it, and waits for the client to close, so that it can read it */
+    HTTP_LINGERING /* has sent it, and waits for the client to read it and close */
 } http_state;
 
 typedef struct http_line {

@@ -1,4 +1,4 @@
-/* Jobs: begin, end, and who is told what in between. Runs on the thread of connections. */
+/* Jobs: how they begin, send their replies, and end. Runs on the thread of connections. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -96,7 +96,8 @@ static bool make_legs(job *j, problem *p) {
     return true;
 }
 
-/* The place of another request: those that wait and those that run have one each. */
+/* Checks that there are places for all legs: every request of the scheduler that waits or runs
+ * takes one. */
 static bool has_place(const serve *s, const job *j, problem *p) {
     gqac_scheduler_statistics x = {.size = sizeof x};
     const int64_t places = s->model.scheduler->running + s->options.queue, n = count_legs(j);
@@ -242,7 +243,8 @@ static void reply_problem(job *j) {
     http_stream_end(x);
 }
 
-/* Sends what is new of a stream; false: it has ended by itself. */
+/* Sends what is new of a stream, and ends it after the `last`, or if the client reads too
+ * slowly. */
 static void flush_stream(job *j, bool last) {
     http_exchange *x = j->x;
     if (!http_is_streaming(x))

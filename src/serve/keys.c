@@ -53,7 +53,7 @@ static const char *add(keys *k, char *line) {
     if (strlen(key) >= LENGTH || (second && strlen(first) > TENANT))
         return "a key or a tenant is too long";
     if (!is_visible(key) || !is_visible(first))
-        return "a key or a tenant has other characters";
+        return "a key or a tenant has a character that is not visible ASCII";
     if (k->n == KEYS)
         return "the file has too many keys";
     entry *e = &k->list[k->n++];

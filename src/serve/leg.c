@@ -74,7 +74,8 @@ static uint64_t check_of(uint64_t check, const float *row, int64_t n) {
     return check;
 }
 
-/* Keeps the row of the id that is chosen next, and forbids ids that may not end the answer yet. */
+/* Keeps the row of the id that is chosen next, and forbids end-of-text ids before the minimum
+ * length. */
 static bool on_logits(void *arg, float *logits, int64_t vocabulary, const int64_t *ids, size_t n) {
     leg *l = arg;
     const job *j = l->owner;
@@ -275,7 +276,7 @@ static gqac_status submit_answer(leg *l, const gqac_sequence *from, gqac_diag *d
     return gqac_scheduler_submit(j->server->scheduler, &r, &l->number, diag);
 }
 
-/* The prompt that answers share has its rows: they fork it. */
+/* The prompt that answers share has been computed: each answer continues a fork of it. */
 static void on_prefix_end(void *arg, const gqac_request_end *end) {
     leg *l = arg;
     job *j = l->owner;

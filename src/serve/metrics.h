@@ -10,7 +10,7 @@ typedef struct metrics metrics;
 metrics *metrics_create(void); /* NULL: out of memory */
 void metrics_free(metrics *m);
 
-/* `path` must be a constant text, at most 16 of them. */
+/* `path` must be a constant text. There may be at most 16 different ones. */
 void metrics_count_request(metrics *m, const char *path, int status);
 void metrics_first_token(metrics *m, double seconds); /* since the request arrived */
 void metrics_next_token(metrics *m, double seconds);  /* since the token before */

@@ -35,7 +35,7 @@ static void write_log(serve *s, const http_exchange *x, int status, json_t *more
     json_decref(line);
 }
 
-/* The path of a route, for counters: those of requests have no end. */
+/* The path of a route, for counters: clients could send any number of other paths. */
 static const char *known_path(const http_exchange *x);
 
 void route_log(serve *s, const http_exchange *x, int status, json_t *more) {
@@ -337,8 +337,8 @@ static const struct route *find(http_exchange *x, problem *p) {
     return NULL;
 }
 
-/* Without keys anybody on this machine may ask, but no page in a browser that has another name
- * resolved to this address. */
+/* Without keys anybody on this machine may ask, but not a web page whose own host name was made to
+ * resolve to this address. */
 static bool is_local_host(const char *host) {
     char name[256];
     unsigned char bytes[16];
@@ -367,8 +367,8 @@ static bool may_ask(serve *s, const http_exchange *x, const char **tenant, probl
                        bearer ? "the API key is not known" : "an API key is needed");
 }
 
-/* A page in a browser cannot send this type to another site without being asked first; it can send
- * a body without a type. */
+/* A web page can send a body without a type to another origin, but this type only after a preflight
+ * request, which this server refuses. */
 static bool has_json(const http_exchange *x, problem *p) {
     const char *type = http_header(x, "content-type");
     if (!type || strncasecmp(type, JSON_TYPE, strlen(JSON_TYPE)) != 0)

@@ -12,9 +12,10 @@ typedef struct saver_counts {
 
 /* The caller frees *out before the store. NO_MEMORY. */
 gqac_status saver_create(gqac_store *store, saver **out, gqac_diag *diag);
-/* Saves what is waiting first. */
+/* Waits until everything that was added has been saved. */
 void saver_free(saver *s);
-/* Saves the tokens that a sequence has now, some time later. */
+/* Adds the tokens that a sequence has now; they are saved later. If too many are waiting, they are
+ * counted as unsaved. */
 void saver_add(saver *s, const char *tenant, const gqac_sequence *sequence);
 saver_counts saver_get_counts(saver *s);
 

@@ -25,7 +25,8 @@ typedef struct serve_options {
     int connections, per_peer;
     double request_seconds; /* maximum time for an answer; 0: unlimited */
     double drain_seconds;   /* the same when the server stops */
-    /* Has SIGTERM or SIGINT come before the server catches them? NULL: no. */
+    /* Returns true if SIGTERM or SIGINT has come before the server catches them. NULL: neither
+     * has. */
     bool (*interrupted)(void);
     /* Called by serve_open when the socket listens, before a thread is started; the server is not
      * opened if it fails. NULL: nothing is called. */
@@ -57,6 +58,7 @@ typedef struct serve_model {
     int64_t memory_budget; /* gqac_options.memory_budget, to report it */
     const gqac_scheduler_options *scheduler;
 } serve_model;
+/* From now on requests are answered. Errors are those of gqac_scheduler_create; NO_MEMORY. */
 gqac_status serve_attach(serve *s, const serve_model *model, gqac_diag *diag);
 
 /* Returns GQAC_OK after SIGTERM or SIGINT: no new request is accepted, those that run are completed

@@ -118,8 +118,8 @@ struct serve {
     char url[300];
     struct event_base *base;
     http *http;
-    struct event *woken, *tick, *terms[2];
-    int wake; /* an eventfd */
+    struct event *woken, *tick, *terms[2]; /* terms: of SIGTERM and SIGINT */
+    int wake;                              /* an eventfd */
     keys *keys;
     pthread_t thread;
     bool started; /* the thread */
@@ -127,7 +127,8 @@ struct serve {
     int64_t last; /* number of the last job */
     job *jobs;    /* all; of the thread of connections */
     constraints constraints;
-    int signals;
+    int signals; /* how many of them have come */
+
     double drain_until;
     metrics *metrics;
     /* set by serve_attach, before the state is READY */
@@ -159,7 +160,7 @@ bool route_admit(void *arg, http_exchange *x);
 void route_request(void *arg, http_exchange *x);
 void route_gone(void *arg, http_exchange *x);
 void route_refuse(void *arg, http_exchange *x, int status, const char *message);
-/* Replies with JSON, which is freed, and logs it. */
+/* Replies with JSON, which is freed, and logs the reply. */
 void route_json(serve *s, http_exchange *x, int status, json_t *value);
 void route_problem(serve *s, http_exchange *x, const problem *p);
 json_t *route_problem_json(const problem *p);
@@ -183,7 +184,8 @@ void job_cancel(job *j);
 void job_leave(job *j);
 /* Sends what is new, and frees the job when all of it has ended. */
 void job_flush(job *j);
-/* Cancels jobs that take too long, or all, with a problem. */
+/* job_expire cancels the jobs that take too long, job_cancel_all all of them; their clients get a
+ * problem. */
 void job_expire(serve *s, double now);
 void job_cancel_all(serve *s, const char *why);
 
@@ -192,7 +194,10 @@ void job_cancel_all(serve *s, const char *why);
 /* Submits all legs that wait for no other; false: *p says why not, and no leg is left. */
 bool leg_submit_all(job *j, problem *p);
 
-/* ---- ask.c: reading a request -------------------------------------------- */
+/* ---- ask.c, ask_*.c: reading a request ------------------------------------- */
+
+/* A function of this part that returns a bool or a pointer returns false or NULL if the request is
+ * wrong, and sets *p. */
 
 /* Fields that chat, completions and responses share. */
 bool ask_common(job *j, problem *p);
@@ -226,7 +231,7 @@ bool ask_ids(const json_t *list, int64_t vocabulary, const char *name, prompt *o
 
 /* ---- shape.c, shape_*.c: the JSON of replies ----------------------------- */
 
-/* What the HTTP thread takes from a leg: the text and tokens since the last call. */
+/* What the thread of connections takes from a leg: the text and tokens since the last call. */
 typedef struct fresh {
     char *text;
     size_t length;

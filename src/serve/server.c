@@ -176,7 +176,7 @@ static gqac_status open_events(serve *s, gqac_diag *diag) {
 static gqac_status start_thread(serve *s, gqac_diag *diag) {
     sigset_t all, before;
     sigfillset(&all);
-    /* signals reach the thread that loads the model, and later libevent, by any thread */
+    /* the new thread blocks all signals: they reach the thread that loads the model */
     pthread_sigmask(SIG_BLOCK, &all, &before);
     s->started = pthread_create(&s->thread, NULL, run_connections, s) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);

@@ -107,7 +107,7 @@ gqac_status store_open_plain(const char *path, bool whole, gqac_snapshot_file **
     return gqac_snapshot_file_open(path, whole, file, diag);
 }
 
-/* Adds what was read of a new file, which is NULL if it was not possible. */
+/* Adds what was read of a new file; file NULL: it is damaged. */
 static gqac_status add_entry(store_folder *f, const char *name, gqac_snapshot_file *file,
                              gqac_diag *diag) {
     if (!gqac_reserve(&f->entries, f->n + 1, &f->capacity, sizeof *f->entries) ||
@@ -138,7 +138,7 @@ static gqac_status read_entry(gqac_store *store, store_folder *f, const char *na
     gqac_free(path);
     if (status == GQAC_NO_MEMORY)
         return gqac_diag_oom(diag, "a prefix store");
-    if (status == GQAC_IO) /* perhaps only now: it is tried again */
+    if (status == GQAC_IO) /* it may be readable later, so it is tried again */
         return GQAC_OK;
     if (status == GQAC_INVALID_INPUT)
         gqac_log_line(&store->program->log, GQAC_LOG_WARNING, "%s/%s is not used: %s", f->path,
@@ -219,7 +219,8 @@ static void compare_names(store_folder *f, const names *all) {
             memmove(f->others[i], f->others[--f->n_others], NAME);
 }
 
-/* Reads what other processes have added or removed; while another thread does so, nothing. */
+/* Brings the list up to date with what other processes have added or removed. If another thread is
+ * doing so, it does nothing. */
 static gqac_status refresh(gqac_store *store, store_folder *f, gqac_diag *diag) {
     names all = {0};
     pthread_mutex_lock(&store->lock);
@@ -318,7 +319,7 @@ static bool find_longest(const store_folder *f, const char *tenant, const char *
     return best;
 }
 
-/* Is it the file's fault that it was not loaded? Then it is not tried again. */
+/* True if the file itself is the reason why it was not loaded; it is not tried again. */
 static bool is_damaged(gqac_status status) {
     return status != GQAC_OK && status != GQAC_IO && status != GQAC_NO_MEMORY &&
            status != GQAC_CAPACITY;
@@ -363,7 +364,7 @@ gqac_status store_folder_find(gqac_store *store, const char *tenant, const char 
 
 /* ---- saving -------------------------------------------------------------- */
 
-/* Can what the file holds be restored from a sequence whose first ids it has? */
+/* True if the sequence begins with the tokens of the file, and can be rewound to them. */
 static bool is_covered(const gqac_sequence *q, const gqac_snapshot_file *f) {
     return f->n_ids < gqac_sequence_length(q) && common(f, q->ids, f->n_ids) == f->n_ids &&
            kv_sequence_reach(q->kv, f->n_ids) == f->n_ids;
@@ -424,7 +425,7 @@ static gqac_status save_named(gqac_store *store, const gqac_sequence *q, const c
     return status;
 }
 
-/* Does the folder hold what a file of that name would? */
+/* True if the folder already has what a file of that name would hold. */
 static bool is_saved(const gqac_store *store, const char *tenant, const gqac_sequence *q,
                      const char *name) {
     const store_folder *f = store->files;

@@ -1,8 +1,8 @@
 /* The radix tree of a space: search, insertion, and removal of what was used longest ago.
  *
- * Where a prefix parts in the middle of an edge, the edge is split, and the new node shares the
- * rows of the old one up to there. A leaf that a longer sequence continues is extended in place if
- * the longer rows can be rewound to its end, so a growing sequence is one node. */
+ * Where a prefix branches off in the middle of an edge, the edge is split, and the new node shares
+ * the rows of the old one up to there. A leaf that a longer sequence continues is extended in place
+ * if the longer rows can be rewound to its end, so a growing sequence is one node. */
 #include <string.h>
 
 #include "base/alloc.h"
@@ -303,7 +303,7 @@ static store_node *split(store_node *node, int64_t length) {
     return upper;
 }
 
-/* Can the leaf become longer, so that nothing is lost? */
+/* True if the leaf can become longer without losing a length to which it can be rewound. */
 static bool can_extend(const store_node *node, const kv_sequence *rows) {
     return node->parent && !node->n_children && !node->pins && node->rows &&
            kv_sequence_length(node->rows) == node->end &&

@@ -1,7 +1,7 @@
 /* A store: tenants and their spaces, sequences that begin with what is cached, and the budget.
  *
- * The run time tells the store what a step has committed (sequence_watch). That is best effort:
- * when there is no memory for the index, the sequence goes on and is found later or not at all. */
+ * The run time reports to the store what a step has committed (sequence_watch). If there is no
+ * memory for the index then, the sequence continues, and its rows are added later or not at all. */
 #include <string.h>
 
 #include "base/alloc.h"
@@ -83,7 +83,7 @@ static char *copy_text(const char *text) {
     return copy ? memcpy(copy, text, n) : NULL;
 }
 
-/* The tenant with the name of that length; NULL: out of memory. */
+/* The tenant of that name, of `length` bytes; NULL: out of memory. */
 static store_tenant *tenant_of(gqac_store *s, const char *name, size_t length) {
     for (size_t i = 0; i < s->n_tenants; i++)
         if (strlen(s->tenants[i]->name) == length && !memcmp(s->tenants[i]->name, name, length))

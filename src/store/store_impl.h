@@ -2,8 +2,9 @@
  *
  * A space holds what one tenant computed with one kind of cache. In it, prefixes are the nodes of a
  * radix tree: the edge to a node has the ids by which it continues its parent. A node with rows can
- * be continued from every length that its rows can be rewound to; one without is where others part.
- * All of it is guarded by the lock of the store, which is never held while files are used. */
+ * be continued from every length that its rows can be rewound to; one without rows is where its
+ * children branch off. All of it is guarded by the lock of the store, which is never held while
+ * files are used. */
 #ifndef GQAC_STORE_IMPL_H
 #define GQAC_STORE_IMPL_H
 
@@ -22,7 +23,7 @@ struct store_node {
     size_t n_children, capacity;
     int64_t begin, end; /* tokens before its edge, and after */
     int64_t *ids;       /* [end - begin] */
-    kv_sequence *rows;  /* of the first tokens up to `end`, at most all; NULL: none */
+    kv_sequence *rows;  /* of leading tokens, at most the first `end`; NULL: none */
     int64_t pinned;     /* as in gqac_sequence, of the sequence that made the rows */
     int pins;
     int64_t uses;
@@ -36,7 +37,8 @@ typedef struct store_tenant {
         *owner;    /* of the budget: the tenant itself, or that of which it is a part */
     int64_t bytes; /* with those of its parts; of an owner */
     size_t users;  /* spaces and parts; without any it is freed */
-    bool shown;    /* somebody has its name, which lives as long as the store */
+    bool shown;    /* gqac_store_prefixes has returned its name, which must live as long as the
+                      store */
 } store_tenant;
 
 /* Side 1 holds rows made with the rope tables of lengths beyond the LongRoPE threshold. */
@@ -57,14 +59,14 @@ typedef struct store_folder store_folder;
 
 struct gqac_store {
     const gqac_program *program;
-    gqac_store_options options; /* folder NULL: see files */
+    gqac_store_options options; /* but folder is NULL: see `files` */
     int64_t threshold;          /* gqac_program_rope_threshold */
     pthread_mutex_t lock;
     size_t n_tenants, tenants_capacity, n_spaces, spaces_capacity;
     store_tenant **tenants;
     store_space **spaces;
     store_node *oldest, *newest;
-    gqac_store_statistics counts; /* but for what is counted when it is asked for */
+    gqac_store_statistics counts; /* without those that are counted when they are asked for */
     store_folder *files;          /* NULL: there is no folder */
 };
 
@@ -110,7 +112,7 @@ char *store_join(const char *folder, const char *name);
 /* Opens a snapshot file. A link, or what is no regular file, is INVALID_INPUT and not opened. */
 gqac_status store_open_plain(const char *path, bool whole, gqac_snapshot_file **file,
                              gqac_diag *diag);
-/* Fails because of errno. */
+/* Fails with IO: the folder cannot be read, for the reason in errno. */
 gqac_status store_fail_folder(const char *path, gqac_diag *diag);
 
 /* ---- files.c ------------------------------------------------------------- */

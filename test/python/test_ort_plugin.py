@@ -299,7 +299,7 @@ class Refused(Case):
         for make, dtype, words in (
                 (gelu, TensorProto.DOUBLE, "'y' is f64 in the file, and f16 in the session"),
                 (helper.make_node("Neg", ["x"], ["z"]), TensorProto.FLOAT16,
-                 "the file has no node com.microsoft.QuickGelu")):
+                 "the session has a node com.microsoft.QuickGelu, which the file does not have")):
             save(gelu, TensorProto.FLOAT16)
             settings = ort.SessionOptions()
             settings.log_severity_level = 4

@@ -2,21 +2,32 @@
  * first, and one state are supported. Source: ONNX Runtime contrib operators. */
 #include "ops/causal_conv.h"
 
+#include <string.h>
+
 static const ir_attr_spec attrs[] = {
     CAUSAL_CONV_ACTIVATION,
     OP_ATTR_INT("dilation", 1, "distance between taps"),
     OP_ATTR_INT("ndim", 1, "only 1"),
     OP_ATTR_INT("channels_last", 0, "only 0"),
     OP_ATTR_INT("state_window", 0, "only 0"),
+    OP_ATTR_INT("input_channels", 0, "only 0"),
+    OP_ATTR_INT("input_channel_offset", 0, "only 0"),
+    OP_ATTR_INT("state_channels_last", -1, "only -1"),
+    OP_ATTR_INT("state_length", 0, "only 0"),
+    OP_ATTR_INT("state_update_capacity", 0, "only 0"),
     {.name = NULL},
 };
 
 static gqac_status verify(const ir_node *node, gqac_diag *diag) {
-    static const char *const names[] = {"channels_last", "ndim", "state_window"};
-    for (int i = 0; i < 3; i++)
-        if (ir_attr_int(node, names[i]) != i % 2)
-            OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute %s = %lld: only %d", names[i],
-                    (long long)ir_attr_int(node, names[i]), i % 2);
+    /* Of the integers all but the dilation have one value that is supported, their default. */
+    for (const ir_attr_spec *spec = attrs; spec->name; spec++) {
+        if (spec->kind != IR_ATTR_INT || !strcmp(spec->name, "dilation"))
+            continue;
+        const int64_t value = ir_attr_int(node, spec->name), only = spec->fallback.i;
+        if (value != only)
+            OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute %s = %lld: only %lld", spec->name,
+                    (long long)value, (long long)only);
+    }
     GQAC_TRY(op_check_int(node, "dilation", 1, INT32_MAX, diag));
     return causal_conv_verify(node, diag);
 }

@@ -20,6 +20,7 @@ static const ir_attr_spec attrs[] = {
     OP_ATTR_STRING("quant_type", "int", "only int"),
     OP_ATTR_INT("accuracy_level", 0, "least accuracy; products are fp32 at every level"),
     OP_ATTR_INT("weights_prepacked", -1, "only -1 and 0"),
+    OP_ATTR_INT("swiglu_limit_after_activation", 0, "only 0"),
     {.name = NULL},
 };
 
@@ -42,6 +43,8 @@ static gqac_status verify(const ir_node *node, gqac_diag *diag) {
     if (strcmp(ir_attr_get(node, "quant_type")->s, "int") != 0)
         OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute quant_type = '%s': only int",
                 ir_attr_get(node, "quant_type")->s);
+    if (ir_attr_int(node, "swiglu_limit_after_activation") != 0)
+        OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute swiglu_limit_after_activation: only 0");
     if (ir_attr_int(node, "weights_prepacked") > 0)
         OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute weights_prepacked = %lld: -1 or 0",
                 (long long)ir_attr_int(node, "weights_prepacked"));

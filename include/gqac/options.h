@@ -57,8 +57,9 @@ typedef struct gqac_attachment {
 } gqac_attachment;
 
 /* Returns the whole content of a file of external data, for a model in memory. `name` is the
- * location as the model spells it: relative, without "..". *data is not copied; it must stay
- * unchanged and must not be freed until what was opened from the model has been freed. The function
+ * location as the model spells it: relative, without "..". *data is not copied (but see
+ * gqac_model_bytes.copy); it must stay unchanged and must not be freed until what was opened from
+ * the model has been freed. The function
  * is called on the thread that opens the model, once for each name, when the first weight of that
  * file is read. If it returns another status than GQAC_OK, opening fails with that status and the
  * contents of *diag. */
@@ -67,14 +68,18 @@ typedef gqac_status gqac_external_data(void *arg, const char *name, const void *
 
 /* A model file in memory. Weights are read in place; only those that are not aligned to their
  * element size are copied. So keep the memory, unchanged, until the program or info that was opened
- * from it is freed; for other calls, until they return. The content is checked as thoroughly as a
- * file. */
+ * from it is freed (but see `copy`); for other calls, until they return. The content is checked as
+ * thoroughly as a file. */
 typedef struct gqac_model_bytes {
     size_t size;
     const void *data; /* an artefact must be aligned to 64 bytes */
     size_t bytes;
     gqac_external_data *external; /* NULL: a model with external data is INVALID_MODEL */
     void *arg;
+    /* true: a program copies the weights that it has not packed, so all this memory, external data
+     * included, may change or be freed when gqac_program_open returns. Not for artefacts, which are
+     * read in place: USAGE. */
+    bool copy;
 } gqac_model_bytes;
 static inline void gqac_model_bytes_init(gqac_model_bytes *model, const void *data, size_t bytes) {
     memset(model, 0, sizeof *model);

@@ -587,6 +587,7 @@ gqac_model_bytes._fields_ = [
     ("bytes", c_size_t),
     ("external", gqac_external_data),
     ("arg", c_void_p),
+    ("copy", c_bool),
 ]
 
 gqac_monitor._fields_ = [

@@ -148,6 +148,7 @@ static gqac_status make_program(loaded *m, const gqac_options *options, gqac_pro
     if (o->stateless)
         GQAC_TRY(load_kv_pairs(m, &slots, &pairs, &n_pairs, diag));
     GQAC_TRY(run_passes(&context, o, NULL));
+    GQAC_TRY(load_detach(m, diag));
     gqac_program *p = NULL;
     GQAC_TRY(program_create(m->arena, m->module, context.target, o, &p, diag));
     const gqac_status status = open_baked(m, o, p, diag);

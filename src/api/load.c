@@ -142,6 +142,13 @@ static bool is_artefact(const loaded *m, const char *path) {
 }
 
 static gqac_status load_artefact(const char *path, loaded *m, gqac_diag *diag) {
+    if (m->bytes.copy) {
+        gqac_diag_set(diag, GQAC_USAGE, "gqac_model_bytes.copy is set for an artefact");
+        gqac_diag_where(diag, "%s", path);
+        gqac_diag_rule(diag, "an artefact is read in place");
+        gqac_diag_hint(diag, "keep its memory until the program is freed");
+        return GQAC_USAGE;
+    }
     GQAC_TRY(load_map(m, path, &m->map, diag));
     if ((uintptr_t)m->map.data % 64) { /* a mapped file is aligned to pages */
         gqac_diag_set(diag, GQAC_USAGE, "the artefact is at address %p", (const void *)m->map.data);

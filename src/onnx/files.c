@@ -145,14 +145,28 @@ static const gqac_map *map_of(const onnx_files *files, int i) {
     return i < 0 ? &files->model : &files->order[i]->map;
 }
 
-void onnx_files_copied(void *arg, const void *data, size_t bytes) {
-    const onnx_files *files = arg;
+/* Returns the file in whose memory `data` lies, and sets *offset; NULL: in none. */
+static const gqac_map *map_at(const onnx_files *files, const void *data, size_t *offset) {
     for (int i = -1; i < files->n; i++) {
         const gqac_map *map = map_of(files, i);
-        const uintptr_t offset = (uintptr_t)data - (uintptr_t)map->data;
-        if (map->data && (uintptr_t)data >= (uintptr_t)map->data && offset < map->size)
-            gqac_map_release(map, offset, bytes);
+        *offset = (uintptr_t)data - (uintptr_t)map->data;
+        if (map->data && (uintptr_t)data >= (uintptr_t)map->data && *offset < map->size)
+            return map;
     }
+    return NULL;
+}
+
+void onnx_files_copied(void *arg, const void *data, size_t bytes) {
+    size_t offset;
+    const gqac_map *map = map_at(arg, data, &offset);
+    if (map)
+        gqac_map_release(map, offset, bytes);
+}
+
+bool onnx_files_borrow(const onnx_files *files, const void *data) {
+    size_t offset;
+    const gqac_map *map = map_at(files, data, &offset);
+    return map && map->borrowed;
 }
 
 int64_t onnx_files_bytes(const onnx_files *files) {

@@ -58,6 +58,8 @@ void onnx_files_close(onnx_files *files);
 bool onnx_files_external(const onnx_files *files);
 /* True if `path` is one of the files of the model's external data. */
 bool onnx_files_hold(const onnx_files *files, const char *path);
+/* True if `data` lies in memory of the caller: in a model in memory, or in its external data. */
+bool onnx_files_borrow(const onnx_files *files, const void *data);
 
 /* Imports a model: one ONNX node becomes one IR node in its newest form; functions are inlined
  * unless their op is native; unknown ops, attribute values and inputs are all collected into report

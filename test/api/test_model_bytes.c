@@ -181,6 +181,58 @@ static void test_same(void) {
     let_go(b, 16);
 }
 
+/* Opens a model in memory with `copy`, takes the memory away, and compares what it computes. */
+static void check_copy(const char *name, const char *target) {
+    static float kept[MOST_LOGITS], copied[MOST_LOGITS];
+    char path[2][64];
+    gqac_options options;
+    gqac_model_bytes model;
+    gqac_program *program = NULL;
+    snprintf(path[0], sizeof path[0], "test/models/%s/model.onnx", name);
+    snprintf(path[1], sizeof path[1], "test/models/%s/model.onnx.data", name);
+    bytes b = hold(unit_path(path[0]), 0);
+    side s = {.data = hold(unit_path(path[1]), 0)};
+    gqac_options_init(&options);
+    options.target = target;
+    options.bytes = &model;
+    gqac_model_bytes_init(&model, b.data, b.n);
+    model.external = give;
+    model.arg = &s;
+    CU_ASSERT_EQUAL_FATAL(gqac_program_open("m.onnx", &options, &program, &diag), GQAC_OK);
+    const size_t n = logits_of(program, kept);
+    gqac_program_free(program);
+    model.copy = true;
+    CU_ASSERT_EQUAL_FATAL(gqac_program_open("m.onnx", &options, &program, &diag), GQAC_OK);
+    let_go(b, 0);
+    let_go(s.data, 0);
+    CU_ASSERT_EQUAL(logits_of(program, copied), n);
+    CU_ASSERT(!memcmp(kept, copied, n * sizeof *kept));
+    gqac_program_free(program);
+}
+
+/* With `copy`, the memory may be gone before the program runs. */
+static void test_copy(void) {
+    check_copy("llama", "cpu");
+    check_copy("llama", "ref"); /* packs nothing, so all weights are copied */
+    check_copy("phi3", "cpu");  /* constants of nested graphs */
+    check_copy("lfm2", "cpu");
+}
+
+/* An artefact is read in place, and says so. */
+static void test_copy_of_artefact(void) {
+    gqac_options options;
+    gqac_model_bytes model;
+    gqac_program *program = NULL;
+    bytes b = hold(artefact, 0);
+    gqac_options_init(&options);
+    options.bytes = &model;
+    gqac_model_bytes_init(&model, b.data, b.n);
+    model.copy = true;
+    CU_ASSERT_EQUAL(gqac_program_open(artefact, &options, &program, &diag), GQAC_USAGE);
+    CU_ASSERT(strstr(diag.rule, "in place") && strstr(diag.where, artefact));
+    let_go(b, 0);
+}
+
 /* Compiling from memory writes the same artefact, and one in memory compiles to itself. */
 static void test_compile(void) {
     const char *onnx = unit_path("test/models/llama/model.onnx");
@@ -395,10 +447,16 @@ static void test_memory(void) {
 }
 
 static const unit_case cases[] = {
-    {"the same as from a file", test_same},  {"compiled from memory", test_compile},
-    {"rewritten from memory", test_rewrite}, {"cut anywhere", test_cut},
-    {"one bit flipped", test_flipped},       {"external data", test_external},
-    {"what is refused", test_refused},       {"allocations that fail", test_memory},
+    {"the same as from a file", test_same},
+    {"compiled from memory", test_compile},
+    {"copied", test_copy},
+    {"copied from an artefact", test_copy_of_artefact},
+    {"rewritten from memory", test_rewrite},
+    {"cut anywhere", test_cut},
+    {"one bit flipped", test_flipped},
+    {"external data", test_external},
+    {"what is refused", test_refused},
+    {"allocations that fail", test_memory},
 };
 
 int main(int argc, char **argv) {

@@ -2,34 +2,97 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "provider.h"
+#include "graph.h"
 
-static void log_refusal(const provider *p, const char *why) {
+static void log_line(const provider *p, int severity, const char *what, const char *why) {
     char text[sizeof(gqac_diag)];
-    snprintf(text, sizeof text, PROVIDER_NAME " runs nothing of this model: %s", why);
+    snprintf(text, sizeof text, PROVIDER_NAME " %s: %s", what, why);
+    provider_log(p, severity, text);
+}
+
+/* A model whose results depend on the split into calls runs all the same, but users should know. */
+static void warn_of_mixing(const provider *p) {
+    char text[512];
+    const gqac_mixing *mixing;
+    const gqac_kv_pair *pairs;
+    if (!gqac_program_kv_pairs(p->program, &pairs) || /* without a cache, nobody splits its calls */
+        !gqac_program_mixing(p->program, &mixing))
+        return;
+    snprintf(text, sizeof text,
+             "node '%.200s' (%s) mixes rows: results of this model depend on how its tokens are "
+             "split into calls (gqac inspect --invariance)",
+             mixing->node, mixing->op);
     provider_log(p, ORT_LOG_WARNING, text);
 }
 
-/* Opens the file. *open is false, and the log has the reason, if gqac cannot run it. */
-static ort_status *open_program(provider *p, const char *path, bool *open) {
+/* Opens a program of a file, or of the bytes if they are not NULL. If gqac cannot run the model,
+ * p->program is NULL and `why` has the reason. */
+static ort_status *open_program(provider *p, const char *path, const gqac_model_bytes *bytes,
+                                char *why, size_t size) {
     gqac_options options;
     gqac_diag diag;
     options_apply(&p->options, &options);
+    options.bytes = bytes;
     const gqac_status status = gqac_program_open(path, &options, &p->program, &diag);
-    *open = status == GQAC_OK;
-    if (*open)
+    if (status == GQAC_OK)
         return NULL;
     p->program = NULL;
     ort_status *said = status_of(p->api, &diag);
     if (status == GQAC_NO_MEMORY || status == GQAC_INTERNAL)
         return said;
-    log_refusal(p, p->api->GetErrorMessage(said));
+    snprintf(why, size, "%s", p->api->GetErrorMessage(said));
     p->api->ReleaseStatus(said);
     return NULL;
 }
 
+/* Opens the file, if it is the model that the session has. */
+static ort_status *open_file(provider *p, const ort_graph *graph, const char *path, char *why,
+                             size_t size) {
+    bool matches = false;
+    ORT_TRY(open_program(p, path, NULL, why, size));
+    if (!p->program)
+        return NULL;
+    ort_status *status = match_graph(p, graph, path, &matches, why, size);
+    if (matches)
+        return status;
+    gqac_program_free(p->program);
+    p->program = NULL;
+    return status;
+}
+
+/* Opens the session's own graph. */
+static ort_status *open_graph(provider *p, const ort_graph *graph, char *why, size_t size) {
+    graph_model model;
+    gqac_model_bytes bytes;
+    ort_status *status = graph_write(p, graph, &model);
+    if (!status && *model.why)
+        snprintf(why, size, "%s", model.why);
+    if (!status && !*model.why) {
+        graph_bytes(&model, &bytes);
+        status = open_program(p, "the session's graph", &bytes, why, size);
+    }
+    graph_free(&model);
+    return status;
+}
+
+static ort_status *open_any(provider *p, const ort_graph *graph) {
+    char why[sizeof(gqac_diag)] = "";
+    const char *path = NULL;
+    ORT_TRY(p->api->Graph_GetModelPath(graph, &path));
+    if (path && *path)
+        ORT_TRY(open_file(p, graph, path, why, sizeof why));
+    if (p->program)
+        return NULL;
+    if (*why)
+        log_line(p, ORT_LOG_WARNING, "reads the graph of the session instead of the file", why);
+    ORT_TRY(open_graph(p, graph, why, sizeof why));
+    if (!p->program)
+        log_line(p, ORT_LOG_WARNING, "runs nothing of this model", why);
+    return NULL;
+}
+
 static ort_status *claim(provider *p, const ort_graph *graph, ort_support *support) {
-    const ort_fusion fusion = {ORT_VERSION, true}; /* gqac reads the constants in the file */
+    const ort_fusion fusion = {ORT_VERSION, true}; /* the program has the constants */
     const ort_api *api = p->api;
     const ort_node **nodes;
     ort_status *status = NULL;
@@ -38,40 +101,25 @@ static ort_status *claim(provider *p, const ort_graph *graph, ort_support *suppo
     if (n)
         status = api->GetEpApi()->EpGraphSupportInfo_AddNodesToFuse(support, nodes, n, &fusion);
     free(nodes);
-    if (!status) {
-        char text[512];
-        snprintf(text, sizeof text, PROVIDER_NAME " runs the whole model, profile %s",
+    if (!status)
+        log_line(p, ORT_LOG_INFO, "runs the whole model, profile",
                  gqac_program_profile(p->program));
-        provider_log(p, ORT_LOG_INFO, text);
-    }
     return status;
 }
 
 static ort_status *get_capability(ort_ep *self, const ort_graph *graph, ort_support *support) {
     provider *p = (provider *)self;
     const ort_node *parent = NULL;
-    const char *path = NULL;
-    char why[512];
-    bool open = p->program != NULL, matches;
     ORT_TRY(p->api->Graph_GetParentNode(graph, &parent));
     if (parent || p->fused) /* a branch, which belongs to its node; or nothing is left to claim */
         return NULL;
-    ORT_TRY(p->api->Graph_GetModelPath(graph, &path));
-    if (!path || !*path) {
-        log_refusal(p, "it was loaded from memory, and has no file that gqac could read");
-        return NULL;
+    if (!p->program) {
+        ORT_TRY(open_any(p, graph));
+        if (!p->program)
+            return NULL;
+        warn_of_mixing(p);
     }
-    if (!open)
-        ORT_TRY(open_program(p, path, &open));
-    if (!open)
-        return NULL;
-    ORT_TRY(match_graph(p, graph, path, &matches, why, sizeof why));
-    if (matches)
-        return claim(p, graph, support);
-    log_refusal(p, why);
-    gqac_program_free(p->program);
-    p->program = NULL;
-    return NULL;
+    return claim(p, graph, support);
 }
 
 static ort_status *compile(ort_ep *self, const ort_graph **graphs, const ort_node **nodes, size_t n,
@@ -103,8 +151,9 @@ static const char *get_name(const ort_ep *self) {
     return PROVIDER_NAME;
 }
 
-ort_status *provider_create(const ort_api *api, const ort_session_options *session,
-                            const ort_logger *logger, ort_ep **ep) {
+ort_status *provider_create(const ort_api *api, bool knows_shapes,
+                            const ort_session_options *session, const ort_logger *logger,
+                            ort_ep **ep) {
     provider *p = calloc(1, sizeof *p);
     if (!p)
         return status_no_memory(api);
@@ -119,6 +168,7 @@ ort_status *provider_create(const ort_api *api, const ort_session_options *sessi
     p->ep.Compile = compile;
     p->ep.ReleaseNodeComputeInfos = release_computes;
     p->api = api;
+    p->knows_shapes = knows_shapes;
     p->logger = logger;
     *ep = &p->ep;
     return NULL;

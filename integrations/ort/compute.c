@@ -220,11 +220,8 @@ static void release_state(ort_compute *self, void *state) {
 
 /* ---- the node -------------------------------------------------------------- */
 
-typedef ort_status *count_of(const ort_node *, size_t *);
-typedef ort_status *values_of(const ort_node *, const ort_value_info **, size_t);
-
-static ort_status *copy_names(const ort_api *api, const ort_node *node, count_of *count,
-                              values_of *values, char ***names, size_t *n) {
+static ort_status *copy_names(const ort_api *api, const ort_node *node, count_of_node *count,
+                              values_of_node *values, char ***names, size_t *n) {
     ORT_TRY(count(node, n));
     const ort_value_info **infos = calloc(*n + 1, sizeof *infos);
     *names = calloc(*n + 1, sizeof **names);
@@ -239,6 +236,25 @@ static ort_status *copy_names(const ort_api *api, const ort_node *node, count_of
     return status;
 }
 
+/* Old runtimes leave out inputs that only nested graphs read. */
+static ort_status *check_inputs(const provider *p, const fused *f) {
+    const gqac_io *inputs;
+    const int n = gqac_program_inputs(p->program, &inputs);
+    for (int i = 0; i < n; i++) {
+        const char *name = ((const gqac_io *)GQAC_AT(inputs, i))->name;
+        size_t k = 0;
+        while (k < f->n_in && strcmp(f->in[k], name) != 0)
+            k++;
+        if (k == f->n_in)
+            return status_printf(p->api, ORT_NOT_IMPLEMENTED,
+                                 "gqac: this ONNX Runtime does not pass the input '%.200s' to the "
+                                 "provider, because only nested graphs read it\n"
+                                 "  try:   a newer ONNX Runtime",
+                                 name);
+    }
+    return NULL;
+}
+
 ort_status *compute_create(provider *p, const ort_node *node, ort_compute **created) {
     const ort_api *api = p->api;
     fused *f = calloc(1, sizeof *f);
@@ -250,6 +266,7 @@ ort_status *compute_create(provider *p, const ort_node *node, ort_compute **crea
     ORT_TRY(copy_names(api, node, api->Node_GetNumInputs, api->Node_GetInputs, &f->in, &f->n_in));
     ORT_TRY(
         copy_names(api, node, api->Node_GetNumOutputs, api->Node_GetOutputs, &f->out, &f->n_out));
+    ORT_TRY(check_inputs(p, f));
     *created = &f->compute;
     return NULL;
 }

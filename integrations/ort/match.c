@@ -48,14 +48,11 @@ static ort_status *match_use(const provider *p, const ort_value_info *info, cons
     return NULL;
 }
 
-typedef ort_status *count_of(const ort_graph *, size_t *);
-typedef ort_status *values_of(const ort_graph *, const ort_value_info **, size_t);
-
 /* Compares the graph's inputs or outputs with those of the program. Constants that old files list
  * among their inputs are not inputs of a call. */
 static ort_status *match_io(const provider *p, const ort_graph *graph, const char *what,
-                            count_of *count, values_of *values, const gqac_io *list, int n_list,
-                            char *why, size_t size) {
+                            count_of_graph *count, values_of_graph *values, const gqac_io *list,
+                            int n_list, char *why, size_t size) {
     size_t n, n_known = 0;
     ORT_TRY(count(graph, &n));
     const ort_value_info **infos = calloc(n + 1, sizeof *infos);
@@ -173,18 +170,6 @@ static ort_status *match_ops(const provider *p, const ort_graph *graph, const gq
     return status;
 }
 
-/* A model whose results depend on the split into calls runs all the same, but users should know. */
-static void warn_of_mixing(const provider *p, const gqac_info *info) {
-    char text[512];
-    if (!info->n_mixing || !info->n_kv_pairs) /* without a cache, nobody splits its calls */
-        return;
-    snprintf(text, sizeof text,
-             "node '%.200s' (%s) mixes rows: results of this model depend on how its tokens are "
-             "split into calls (gqac inspect --invariance)",
-             info->mixing->node, info->mixing->op);
-    provider_log(p, ORT_LOG_WARNING, text);
-}
-
 ort_status *match_graph(const provider *p, const ort_graph *graph, const char *path, bool *matches,
                         char *why, size_t size) {
     const ort_api *api = p->api;
@@ -205,8 +190,6 @@ ort_status *match_graph(const provider *p, const ort_graph *graph, const char *p
         if (gqac_info_open(path, &options, &info, &diag) != GQAC_OK)
             return status_of(api, &diag);
         ort_status *status = match_ops(p, graph, info, why, size);
-        if (!status && !*why)
-            warn_of_mixing(p, info);
         gqac_info_free(info);
         ORT_TRY(status);
     }

@@ -31,6 +31,7 @@ typedef struct ort_compute_context ort_compute_context;
 typedef struct ort_graph ort_graph;
 typedef struct ort_node ort_node;
 typedef struct ort_value_info ort_value_info;
+typedef struct ort_attr ort_attr;
 typedef struct ort_support ort_support;
 typedef struct ort_hardware ort_hardware;
 typedef struct ort_device ort_device;
@@ -47,6 +48,8 @@ typedef union ort_ep_api ort_ep_api;
     SLOT(60, GetTensorElementType, ort_status *, (const ort_tensor_info *, int *))                 \
     SLOT(61, GetDimensionsCount, ort_status *, (const ort_tensor_info *, size_t *))                \
     SLOT(62, GetDimensions, ort_status *, (const ort_tensor_info *, int64_t *, size_t))            \
+    SLOT(63, GetSymbolicDimensions, ort_status *,                                                  \
+         (const ort_tensor_info *, const char **, size_t))                                         \
     SLOT(65, GetTensorTypeAndShape, ort_status *, (const ort_value *, ort_tensor_info **))         \
     SLOT(88, KernelContext_GetInputCount, ort_status *, (const ort_kernel_context *, size_t *))    \
     SLOT(89, KernelContext_GetOutputCount, ort_status *, (const ort_kernel_context *, size_t *))   \
@@ -55,9 +58,11 @@ typedef union ort_ep_api ort_ep_api;
     SLOT(91, KernelContext_GetOutput, ort_status *,                                                \
          (ort_kernel_context *, size_t, const int64_t *, size_t, ort_value **))                    \
     SLOT(93, ReleaseStatus, void, (ort_status *))                                                  \
+    SLOT(96, ReleaseValue, void, (ort_value *))                                                    \
     SLOT(99, ReleaseTensorTypeAndShapeInfo, void, (ort_tensor_info *))                             \
     SLOT(247, Logger_LogMessage, ort_status *,                                                     \
          (const ort_logger *, int, const char *, const char *, int, const char *))                 \
+    SLOT(272, ReadOpAttr, ort_status *, (const ort_attr *, int, void *, size_t, size_t *))         \
     SLOT(289, GetValueInfoName, ort_status *, (const ort_value_info *, const char **))             \
     SLOT(290, GetValueInfoTypeInfo, ort_status *,                                                  \
          (const ort_value_info *, const ort_type_info **))                                         \
@@ -66,29 +71,47 @@ typedef union ort_ep_api ort_ep_api;
     SLOT(300, ReleaseKeyValuePairs, void, (ort_pairs *))                                           \
     SLOT(307, HardwareDevice_Type, int, (const ort_hardware *))                                    \
     SLOT(317, GetEpApi, const ort_ep_api *, (void))                                                \
+    SLOT(318, GetTensorSizeInBytes, ort_status *, (const ort_value *, size_t *))                   \
     SLOT(324, ValueInfo_GetValueNumConsumers, ort_status *, (const ort_value_info *, size_t *))    \
+    SLOT(326, ValueInfo_GetInitializerValue, ort_status *,                                         \
+         (const ort_value_info *, const ort_value **))                                             \
     SLOT(331, ValueInfo_IsConstantInitializer, ort_status *, (const ort_value_info *, bool *))     \
     SLOT(334, Graph_GetModelPath, ort_status *, (const ort_graph *, const char **))                \
+    SLOT(335, Graph_GetOnnxIRVersion, ort_status *, (const ort_graph *, int64_t *))                \
+    SLOT(336, Graph_GetNumOperatorSets, ort_status *, (const ort_graph *, size_t *))               \
+    SLOT(337, Graph_GetOperatorSets, ort_status *,                                                 \
+         (const ort_graph *, const char **, int64_t *, size_t))                                    \
     SLOT(338, Graph_GetNumInputs, ort_status *, (const ort_graph *, size_t *))                     \
     SLOT(339, Graph_GetInputs, ort_status *, (const ort_graph *, const ort_value_info **, size_t)) \
     SLOT(340, Graph_GetNumOutputs, ort_status *, (const ort_graph *, size_t *))                    \
     SLOT(341, Graph_GetOutputs, ort_status *,                                                      \
          (const ort_graph *, const ort_value_info **, size_t))                                     \
+    SLOT(342, Graph_GetNumInitializers, ort_status *, (const ort_graph *, size_t *))               \
+    SLOT(343, Graph_GetInitializers, ort_status *,                                                 \
+         (const ort_graph *, const ort_value_info **, size_t))                                     \
     SLOT(344, Graph_GetNumNodes, ort_status *, (const ort_graph *, size_t *))                      \
     SLOT(345, Graph_GetNodes, ort_status *, (const ort_graph *, const ort_node **, size_t))        \
     SLOT(346, Graph_GetParentNode, ort_status *, (const ort_graph *, const ort_node **))           \
+    SLOT(349, Node_GetName, ort_status *, (const ort_node *, const char **))                       \
     SLOT(350, Node_GetOperatorType, ort_status *, (const ort_node *, const char **))               \
     SLOT(351, Node_GetDomain, ort_status *, (const ort_node *, const char **))                     \
     SLOT(353, Node_GetNumInputs, ort_status *, (const ort_node *, size_t *))                       \
     SLOT(354, Node_GetInputs, ort_status *, (const ort_node *, const ort_value_info **, size_t))   \
     SLOT(355, Node_GetNumOutputs, ort_status *, (const ort_node *, size_t *))                      \
     SLOT(356, Node_GetOutputs, ort_status *, (const ort_node *, const ort_value_info **, size_t))  \
+    SLOT(359, Node_GetNumAttributes, ort_status *, (const ort_node *, size_t *))                   \
+    SLOT(360, Node_GetAttributes, ort_status *, (const ort_node *, const ort_attr **, size_t))     \
+    SLOT(362, OpAttr_GetTensorAttributeAsOrtValue, ort_status *, (const ort_attr *, ort_value **)) \
+    SLOT(363, OpAttr_GetType, ort_status *, (const ort_attr *, int *))                             \
+    SLOT(364, OpAttr_GetName, ort_status *, (const ort_attr *, const char **))                     \
     SLOT(365, Node_GetNumSubgraphs, ort_status *, (const ort_node *, size_t *))                    \
     SLOT(366, Node_GetSubgraphs, ort_status *,                                                     \
          (const ort_node *, const ort_graph **, size_t, const char **))                            \
     SLOT(368, Node_GetEpName, ort_status *, (const ort_node *, const char **))                     \
     SLOT(379, GetSessionOptionsConfigEntries, ort_status *,                                        \
-         (const ort_session_options *, ort_pairs **))
+         (const ort_session_options *, ort_pairs **))                                              \
+    SLOT(390, TensorTypeAndShape_HasShape, bool, (const ort_tensor_info *)) /* ONNX Runtime 1.24   \
+                                                                             */
 
 typedef struct ort_fusion {
     uint32_t version;

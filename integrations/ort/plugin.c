@@ -7,12 +7,13 @@
 
 #include "provider.h"
 
-enum { OLDEST_MAJOR = 1, OLDEST_MINOR = 23 };
+enum { OLDEST_MAJOR = 1, OLDEST_MINOR = 23, SHAPES_MINOR = 24 };
 
 typedef struct factory {
     ort_factory of; /* first: what ONNX Runtime sees */
     const ort_api_base *base;
     const ort_api *api;
+    bool knows_shapes; /* the runtime has TensorTypeAndShape_HasShape */
 } factory;
 
 static const char *get_name(const ort_factory *self) {
@@ -57,8 +58,9 @@ static ort_status *create_ep(ort_factory *self, const ort_hardware *const *hardw
     (void)hardware;
     (void)metadata;
     (void)n;
+    const factory *f = (factory *)self;
     *ep = NULL;
-    return provider_create(((factory *)self)->api, session, logger, ep);
+    return provider_create(f->api, f->knows_shapes, session, logger, ep);
 }
 
 static void release_ep(ort_factory *self, ort_ep *ep) {
@@ -117,14 +119,17 @@ static factory the_factory = {
 };
 static pthread_mutex_t the_lock = PTHREAD_MUTEX_INITIALIZER; /* of base and api */
 
+/* Whether the runtime is version 1.`minor` or newer. */
+static bool is_at_least(const char *version, int minor) {
+    int of_major = 0, of_minor = 0;
+    return version && sscanf(version, "%d.%d", &of_major, &of_minor) == 2 &&
+           (of_major > OLDEST_MAJOR || (of_major == OLDEST_MAJOR && of_minor >= minor));
+}
+
 /* The tables of this runtime, or an error; CreateStatus is in the tables of every version. */
 static ort_status *open_api(const ort_api_base *base, const ort_api **api) {
     const char *version = base->GetVersionString();
-    int major = 0, minor = 0;
-    const int read = version ? sscanf(version, "%d.%d", &major, &minor) : 0;
-    const bool old =
-        read != 2 || major < OLDEST_MAJOR || (major == OLDEST_MAJOR && minor < OLDEST_MINOR);
-    *api = old ? NULL : base->GetApi(ORT_VERSION);
+    *api = is_at_least(version, OLDEST_MINOR) ? base->GetApi(ORT_VERSION) : NULL;
     if (*api && (*api)->GetEpApi())
         return NULL;
     const ort_api *oldest = base->GetApi(1);
@@ -144,6 +149,7 @@ static ort_status *take_factory(const ort_api_base *base, const ort_api *api) {
     if (!taken) {
         the_factory.base = base;
         the_factory.api = api;
+        the_factory.knows_shapes = is_at_least(base->GetVersionString(), SHAPES_MINOR);
     }
     pthread_mutex_unlock(&the_lock);
     return taken ? status_printf(api, ORT_FAIL,

@@ -1,9 +1,9 @@
 /* The provider: one for each session. It claims a whole graph or nothing.
  *
- * GetCapability opens the model's file with gqac (stateless, as `gqac run` does) and claims every
- * node when the file is the model that the session has (match.c). Compile notes the names of the
- * fused node's inputs and outputs; Compute runs the program. Runs at the same time have a context
- * each, from a pool. */
+ * GetCapability opens a stateless program, as `gqac run` does: of the model's file, if that is the
+ * model that the session has (match.c), else of the session's graph (graph.c). Then it claims every
+ * node. Compile notes the names of the fused node's inputs and outputs; Compute runs the program.
+ * Runs at the same time have a context each, from a pool. */
 #ifndef GQAC_ORT_PROVIDER_H
 #define GQAC_ORT_PROVIDER_H
 
@@ -32,17 +32,25 @@ typedef struct provider {
     ort_ep ep; /* first: what ONNX Runtime sees */
     const ort_api *api;
     const ort_logger *logger; /* of the session */
+    bool knows_shapes;        /* the runtime has TensorTypeAndShape_HasShape */
     options options;
-    gqac_program *program; /* NULL: no file was claimed */
+    gqac_program *program; /* NULL: nothing is claimed */
     gqac_threads *threads; /* shared by the contexts; NULL: each computes on its caller's thread */
     pthread_mutex_t lock;  /* of `idle` */
     struct lease *idle;    /* contexts that no Run uses */
     struct fused *fused;   /* the node that Compile was given; NULL: none yet */
 } provider;
 
+/* How the runtime lists the parts of a node or graph: first their number, then all of them. */
+typedef ort_status *count_of_node(const ort_node *, size_t *);
+typedef ort_status *values_of_node(const ort_node *, const ort_value_info **, size_t);
+typedef ort_status *count_of_graph(const ort_graph *, size_t *);
+typedef ort_status *values_of_graph(const ort_graph *, const ort_value_info **, size_t);
+
 /* claim.c */
-ort_status *provider_create(const ort_api *api, const ort_session_options *session,
-                            const ort_logger *logger, ort_ep **ep);
+ort_status *provider_create(const ort_api *api, bool knows_shapes,
+                            const ort_session_options *session, const ort_logger *logger,
+                            ort_ep **ep);
 void provider_free(provider *p);
 
 /* errors.c: what gqac reports, as a status of ONNX Runtime. */

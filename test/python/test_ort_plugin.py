@@ -1,12 +1,9 @@
 #!/usr/bin/env python3
 """The execution provider for ONNX Runtime: libgqac_ort.so in the stock onnxruntime.
 
-Sessions must give the bits of `gqac run` on the same inputs. They are created with
-session.disable_cpu_ep_fallback, which fails a session if any node is left to the CPU provider, so
-what runs is gqac.
+Sessions must give the bits of `gqac run` on the same inputs.
 """
 
-import contextlib
 import ctypes
 import importlib.util
 import json
@@ -15,7 +12,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 import threading
 import unittest
 from pathlib import Path
@@ -26,79 +22,11 @@ from onnx import TensorProto, helper
 
 import harness
 from harness import Case, FULL, MODELS, ROOT, gqac, model
-
-LIBRARY = Path(os.environ.get("GQAC_ORT", harness.GQAC.parent / "libgqac_ort.so"))
-NAME = "GqacExecutionProvider"
-ALL = sorted(path.parent.name for path in MODELS.glob("*/model.onnx"))
-SHORT = ["llama", "llama-int4-acc4", "lfm2"]
+from ort_sessions import ALL, LIBRARY, NAME, SHORT, Sessions, calls, read, session, start, warnings
 
 
-def start():
-    """onnxruntime with the provider registered; only once in a process."""
-    import onnxruntime
-    if NAME not in onnxruntime.get_available_providers():
-        onnxruntime.set_default_logger_severity(3)
-        onnxruntime.register_execution_provider_library("gqac", str(LIBRARY))
-    return onnxruntime
-
-
-@contextlib.contextmanager
-def warnings():
-    """A list that receives, as one text, the warnings that are logged meanwhile."""
-    ort, said, kept = start(), [], os.dup(2)
-    with tempfile.TemporaryFile() as file:
-        os.dup2(file.fileno(), 2)
-        ort.set_default_logger_severity(2)
-        try:
-            yield said
-        finally:
-            ort.set_default_logger_severity(3)
-            os.dup2(kept, 2)
-            os.close(kept)
-            file.seek(0)
-            said.append(file.read().decode())
-
-
-def session(source, optimise=True, alone=True, **options):
-    """A session on the provider; `alone` forbids the CPU provider to run any node."""
-    ort = start()
-    settings = ort.SessionOptions()
-    settings.log_severity_level = 4
-    if not optimise:
-        settings.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    if alone:
-        settings.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
-    options = {key: str(value) for key, value in ({"threads": 1} | options).items()}
-    return ort.InferenceSession(source, settings, providers=[(NAME, options)], enable_fallback=0)
-
-
-def calls(name):
-    """The stored calls of a model whose inputs are all there."""
-    return sorted(path.parent for path in (MODELS / name / "ref").glob("*/inputs"))
-
-
-def read(folder):
-    """{name: array} of a folder of .npy files."""
-    return {path.stem: np.load(path) for path in sorted(folder.glob("*.npy"))}
-
-
-class Bits(Case):
+class Bits(Sessions):
     """Sessions against `gqac run`."""
-
-    def expected(self, name, call):
-        """What `gqac run` writes."""
-        out = self.dir / f"{name}-{call.name}"
-        self.good("run", model(name), "--inputs", call / "inputs", "--output", out)
-        return read(out)
-
-    def same(self, opened, feeds, expected, what):
-        """All outputs of a run have the expected bits."""
-        names = [output.name for output in opened.get_outputs()]
-        found = dict(zip(names, opened.run(None, feeds), strict=True))
-        self.assertEqual(set(found), set(expected), what)
-        for name, value in expected.items():
-            self.assertEqual((found[name].shape, found[name].dtype), (value.shape, value.dtype))
-            self.assertEqual(found[name].tobytes(), value.tobytes(), f"{what}: {name}")
 
     def test_models(self):
         """Stored calls, optimised or not; a session runs calls of several shapes in turn."""
@@ -226,52 +154,6 @@ class Refused(Case):
             self.assertEqual(y, 1)
             self.fails(["fallback"], source)
 
-    def test_optional_input(self):
-        """An input with a default may be given in each run, and gqac reads it as a constant."""
-        graph = helper.make_graph(
-            [helper.make_node("Add", ["x", "b"], ["y"])], "g",
-            [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2]) for n in "xb"],
-            [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])],
-            [helper.make_tensor("b", TensorProto.FLOAT, [2], [1, 2])])
-        path = self.dir / "default.onnx"
-        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)],
-                                    ir_version=9), path)
-        opened = session(str(path), alone=False)
-        x, b = np.zeros(2, np.float32), np.array([5, 6], np.float32)
-        self.assertEqual(opened.run(None, {"x": x})[0].tolist(), [1, 2])
-        self.assertEqual(opened.run(None, {"x": x, "b": b})[0].tolist(), [5, 6])
-        self.fails(["fallback"], str(path))
-
-    def test_other_file(self):
-        """A file that was replaced after the runtime had read it is not claimed, if its names or
-        its nodes of com.microsoft show it."""
-        from onnxruntime.capi import _pybind_state
-
-        def save(x, y, count, more=()):
-            values = [x, *(f"v{i}" for i in range(1, count)), y]
-            graph = helper.make_graph(
-                [helper.make_node("QuickGelu", [a], [b], domain="com.microsoft")
-                 for a, b in zip(values, values[1:])], "g",
-                [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2]) for n in (x, *more)],
-                [helper.make_tensor_value_info(y, TensorProto.FLOAT, [2])])
-            opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
-            onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), path)
-
-        ort, path = start(), self.dir / "replaced.onnx"
-        for other in (("x", "y", 2), ("u", "y", 2), ("x", "v", 2), ("x", "y", 3), ("x", "y", 1),
-                      ("x", "y", 2, ["w"])):
-            save("x", "y", 2)
-            settings = ort.SessionOptions()
-            settings.log_severity_level = 4
-            settings.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
-            opened = _pybind_state.InferenceSession(settings, str(path), True, False)
-            save(*other)
-            if other == ("x", "y", 2):
-                opened.initialize_session([NAME], [{}], set())
-                continue
-            with self.assertRaisesRegex(Exception, "fallback", msg=other):
-                opened.initialize_session([NAME], [{}], set())
-
     def test_bad_input(self):
         """An error of gqac arrives with its parts, and the session can be used again."""
         opened = session(str(model("llama")))
@@ -281,48 +163,6 @@ class Refused(Case):
         with self.assertRaisesRegex(Exception, r"gqac: .*100\d{3}.*\n  where: node .*\(Gather\)"):
             opened.run(None, bad)
         self.assertEqual(opened.run(["logits"], feeds)[0].tobytes(), good.tobytes())
-
-    def test_other_types_and_ops(self):
-        """Nor is a file that was replaced by one with other types or without the ops."""
-        from onnxruntime.capi import _pybind_state
-
-        def save(make, dtype):
-            graph = helper.make_graph(
-                [make, helper.make_node("Cast", ["z"], ["y"], to=dtype)], "g",
-                [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2])],
-                [helper.make_tensor_value_info("y", dtype, [2])])
-            opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
-            onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), path)
-
-        ort, path = start(), self.dir / "replaced.onnx"
-        gelu = helper.make_node("QuickGelu", ["x"], ["z"], domain="com.microsoft")
-        for make, dtype, words in (
-                (gelu, TensorProto.DOUBLE, "'y' is f64 in the file, and f16 in the session"),
-                (helper.make_node("Neg", ["x"], ["z"]), TensorProto.FLOAT16,
-                 "the session has a node com.microsoft.QuickGelu, which the file does not have")):
-            save(gelu, TensorProto.FLOAT16)
-            settings = ort.SessionOptions()
-            settings.log_severity_level = 4
-            opened = _pybind_state.InferenceSession(settings, str(path), True, False)
-            save(make, dtype)
-            with warnings() as said:
-                opened.initialize_session([NAME], [{}], set())
-            self.assertIn(words, said[0])
-
-    def test_unread_input(self):
-        """A model with an input that no node reads runs on the CPU provider."""
-        graph = helper.make_graph(
-            [helper.make_node("Neg", ["x"], ["y"])], "g",
-            [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2]) for n in "xu"],
-            [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])])
-        path = self.dir / "unread.onnx"
-        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)],
-                                    ir_version=9), path)
-        with warnings() as said:
-            opened = session(str(path), alone=False)
-        self.assertIn("no node of the session reads the input 'u'", said[0])
-        x = np.ones(2, np.float32)
-        self.assertEqual(opened.run(None, {"x": x, "u": x})[0].tolist(), [-1, -1])
 
     def test_mixing(self):
         """A warning names the node by which results depend on the split into calls."""
@@ -433,7 +273,7 @@ class Documented(Case):
         """The Python lines of the page print what it shows, in a process of its own."""
         page = (ROOT / "docs" / "onnxruntime.md").read_text()
         blocks = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
-        self.assertEqual(len(blocks), 3)
+        self.assertEqual(len(blocks), 4)
         (self.dir / "page.txt").write_text("\n".join(blocks))
         (self.dir / "models").symlink_to(ROOT / "models")
         done = subprocess.run([sys.executable, "-m", "doctest", "-o", "IGNORE_EXCEPTION_DETAIL",

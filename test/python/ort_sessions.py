@@ -1,0 +1,107 @@
+"""Sessions of the stock onnxruntime with libgqac_ort.so, for the tests of the provider.
+
+Sessions are created with session.disable_cpu_ep_fallback, which fails a session if any node is left
+to the CPU provider, so what runs is gqac.
+"""
+
+import contextlib
+import os
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+import harness
+from harness import Case, MODELS, model
+
+LIBRARY = Path(os.environ.get("GQAC_ORT", harness.GQAC.parent / "libgqac_ort.so"))
+NAME = "GqacExecutionProvider"
+ALL = sorted(path.parent.name for path in MODELS.glob("*/model.onnx"))
+SEVERITY = [4]  # what the logs of new sessions have, at the end: 4 is nothing, 2 are warnings
+SHORT = ["llama", "llama-int4-acc4", "lfm2"]
+
+
+def start():
+    """onnxruntime with the provider registered; only once in a process."""
+    import onnxruntime
+    if not any(device.ep_name == NAME for device in onnxruntime.get_ep_devices()):
+        onnxruntime.set_default_logger_severity(3)
+        onnxruntime.register_execution_provider_library("gqac", str(LIBRARY))
+    return onnxruntime
+
+
+def choose(settings, **options):
+    """The providers of a session, and their options, for onnxruntime; old versions know plugins by
+    their devices alone, which become part of the settings."""
+    ort = start()
+    if NAME in ort.get_available_providers():
+        return [NAME], [options]
+    devices = [device for device in ort.get_ep_devices() if device.ep_name == NAME]
+    settings.add_provider_for_devices(devices, options)
+    return [], []
+
+
+@contextlib.contextmanager
+def warnings():
+    """A list that receives, as one text, the warnings that are logged meanwhile."""
+    ort, said, kept = start(), [], os.dup(2)
+    with tempfile.TemporaryFile() as file:
+        os.dup2(file.fileno(), 2)
+        ort.set_default_logger_severity(2)
+        SEVERITY.append(2)
+        try:
+            yield said
+        finally:
+            SEVERITY.pop()
+            ort.set_default_logger_severity(3)
+            os.dup2(kept, 2)
+            os.close(kept)
+            file.seek(0)
+            said.append(file.read().decode())
+
+
+def session(source, optimise=True, alone=True, settings=None, **options):
+    """A session on the provider, with entries `settings` of its configuration; `alone` forbids the
+    CPU provider to run any node."""
+    ort = start()
+    entries = settings or {}
+    settings = ort.SessionOptions()
+    settings.log_severity_level = SEVERITY[-1]
+    if not optimise:
+        settings.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    if alone:
+        entries = {"session.disable_cpu_ep_fallback": "1"} | entries
+    for name, value in entries.items():
+        settings.add_session_config_entry(name, value)
+    options = {key: str(value) for key, value in ({"threads": 1} | options).items()}
+    providers, options = choose(settings, **options)
+    return ort.InferenceSession(source, settings, providers, options, enable_fallback=0)
+
+
+def calls(name):
+    """The stored calls of a model whose inputs are all there."""
+    return sorted(path.parent for path in (MODELS / name / "ref").glob("*/inputs"))
+
+
+def read(folder):
+    """{name: array} of a folder of .npy files."""
+    return {path.stem: np.load(path) for path in sorted(folder.glob("*.npy"))}
+
+
+class Sessions(Case):
+    """Compares sessions with `gqac run`."""
+
+    def expected(self, name, call):
+        """What `gqac run` writes."""
+        out = self.dir / f"{name}-{call.name}"
+        self.good("run", model(name), "--inputs", call / "inputs", "--output", out)
+        return read(out)
+
+    def same(self, opened, feeds, expected, what):
+        """All outputs of a run have the expected bits."""
+        names = [output.name for output in opened.get_outputs()]
+        found = dict(zip(names, opened.run(None, feeds), strict=True))
+        self.assertEqual(set(found), set(expected), what)
+        for name, value in expected.items():
+            self.assertEqual((found[name].shape, found[name].dtype), (value.shape, value.dtype))
+            self.assertEqual(found[name].tobytes(), value.tobytes(), f"{what}: {name}")

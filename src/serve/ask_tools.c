@@ -21,11 +21,13 @@ static bool read_choice(const json_t *root, choice *out, problem *p) {
     out->forced = !out->none;
     if (out->none || (word && !strcmp(word, "required")))
         return true;
-    if (type && !strcmp(type, "function"))
-        out->name = json_string_value(json_object_get(json_object_get(given, "function"), "name"));
+    if (type && !strcmp(type, "function")) {
+        const json_t *within = json_object_get(given, "function");
+        out->name = json_string_value(json_object_get(within ? within : given, "name"));
+    }
     return out->name || problem_set(p, 400, "unsupported_parameter", "tool_choice",
                                     "'tool_choice' must be 'none', 'auto', 'required' or "
-                                    "{\"type\": \"function\", \"function\": {\"name\": ...}}");
+                                    "{\"type\": \"function\"} with the name of the function");
 }
 
 static bool is_offered(const json_t *tools, const char *name) {
@@ -40,9 +42,26 @@ static bool is_offered(const json_t *tools, const char *name) {
     return false;
 }
 
+/* Tools that a server runs itself are not supported. */
+static bool check_types(const json_t *tools, problem *p) {
+    size_t i;
+    json_t *tool;
+    json_array_foreach(tools, i, tool) {
+        const json_t *type = json_object_get(tool, "type");
+        const char *word = json_string_value(type);
+        if (!json_is_object(tool) || (type && (!word || strcmp(word, "function") != 0)))
+            return problem_set(p, 400, "unsupported_parameter", "tools",
+                               "item %zu of 'tools' must be of type 'function', the only one that "
+                               "this server supports",
+                               i);
+    }
+    return true;
+}
+
 bool ask_tools(const json_t *root, json_t **tools, problem *p) {
     choice wanted;
-    if (!fields_type(root, "tools", JSON_ARRAY, tools, p) || !read_choice(root, &wanted, p))
+    if (!fields_type(root, "tools", JSON_ARRAY, tools, p) || !check_types(*tools, p) ||
+        !read_choice(root, &wanted, p))
         return false;
     if (wanted.none || !json_array_size(*tools))
         *tools = NULL;

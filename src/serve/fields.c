@@ -172,6 +172,7 @@ static const struct {
     {"length_penalty", {"1", "1.0"}},
     {"logits_processors", {"[]"}},
     {"lora", {"[]"}},
+    {"max_tool_calls", {NULL}},
     {"min_tokens", {"0"}},
     {"mirostat", {"0"}},
     {"modalities", {"[\"text\"]"}},

@@ -36,6 +36,7 @@ static void free_job(job *j) {
     }
     free(j->prompts);
     free(j->said);
+    json_decref(j->items);
     free((void *)j->stop);
     free(j->bias);
     constraints_drop(j->constraint);

@@ -95,7 +95,10 @@ struct job {
     char *tenant;
     int n_prompts;
     prompt *prompts;
-    char *said; /* of a streamed response so far */
+    /* a response (shape_response.c) */
+    json_t *items; /* of its output, those that are complete; NULL: none yet */
+    bool saying;   /* the next item is a message, with this text so far */
+    char *said;
     size_t n_said;
     int sequence; /* number of its next event */
     /* legs: answers (n of each prompt), then cold ones, then prefixes */
@@ -204,6 +207,7 @@ bool ask_common(job *j, problem *p);
 bool ask_constraint(job *j, problem *p);
 bool ask_chat(job *j, problem *p);
 bool ask_completion(job *j, problem *p);
+bool ask_response(job *j, problem *p);
 /* Makes the prompts, empty. */
 bool ask_make_prompts(job *j, size_t n, problem *p);
 /* Checks the length of each prompt. `most_new`: of an answer, if the request does not say it. */
@@ -256,6 +260,10 @@ extern const job_shape shape_chat, shape_completion, shape_response;
 /* whole and stream of replies that are a list of choices. */
 json_t *shape_choices(job *j);
 bool shape_stream_choices(job *j, bool last);
+/* Divides what is new of an answer into content and calls, in their order, and counts the calls. A
+ * call has an id. False: no memory, or `add` has returned false. */
+typedef bool shape_part(void *arg, const gqac_call_part *part);
+bool shape_divide(leg *l, const fresh *f, shape_part *add, void *arg);
 /* The caller frees it with shape_free. */
 fresh shape_take(leg *l);
 void shape_free(fresh *f);

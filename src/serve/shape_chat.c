@@ -1,7 +1,6 @@
 /* Replies of /v1/chat/completions. */
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "serve/serve_impl.h"
 
@@ -39,69 +38,49 @@ static json_t *scores_json(const serve *s, const fresh *f) {
     return json_pack("{s:o, s:n}", "content", list, "refusal");
 }
 
-/* An id that fits templates that demand nine letters or digits. */
-static void name_call(char id[10]) {
-    static const char digits[] = "0123456789abcdefghijklmnopqrstuvwxyz";
-    static uint64_t count;
-    unsigned char random[9];
-    if (getrandom(random, sizeof random, GRND_NONBLOCK) != sizeof random) {
-        count++;
-        for (size_t i = 0; i < sizeof random; i++)
-            random[i] = (unsigned char)(count >> (4 * i) & 15);
-    }
-    for (size_t i = 0; i < sizeof random; i++)
-        id[i] = digits[random[i] % (sizeof digits - 1)];
-    id[9] = '\0';
-}
-
-static json_t *call_json(leg *l, const gqac_call_part *part, bool whole) {
-    char id[10];
-    name_call(id);
-    json_t *call =
-        json_pack("{s:s, s:s, s:{s:s, s:s}}", "id", part->id ? part->id : id, "type", "function",
-                  "function", "name", part->name, "arguments", part->arguments);
-    if (call && !whole)
-        json_object_set_new(call, "index", json_integer(l->n_calls));
-    l->n_calls++;
+static json_t *call_json(const gqac_call_part *part, int index) {
+    json_t *call = json_pack("{s:s, s:s, s:{s:s, s:s}}", "id", part->id, "type", "function",
+                             "function", "name", part->name, "arguments", part->arguments);
+    if (call && index >= 0)
+        json_object_set_new(call, "index", json_integer(index));
     return call;
 }
 
-/* Divides what is new of an answer into content and calls. False: no memory. */
-static bool divide(leg *l, const fresh *f, bool whole, bytes *content, json_t *calls) {
-    gqac_call_part part;
-    gqac_diag diag = {0};
-    bool fine = gqac_calls_push(l->calls, f->text ? f->text : "", f->length, &diag) == GQAC_OK &&
-                (!f->last || gqac_calls_finish(l->calls, &diag) == GQAC_OK);
-    while (fine && gqac_calls_next(l->calls, &part)) {
-        if (!part.text) {
-            fine = json_array_append_new(calls, call_json(l, &part, whole)) == 0;
-            continue;
-        }
-        char *more = realloc(content->data, content->n + part.length);
-        fine = more;
-        if (more) {
-            memcpy(more + content->n, part.text, part.length);
-            content->data = more;
-            content->n += part.length;
-        }
-    }
-    return fine;
+/* What is new of a message. */
+typedef struct news {
+    const leg *leg;
+    bool whole;
+    bytes content;
+    json_t *calls;
+} news;
+
+static bool add_part(void *arg, const gqac_call_part *part) {
+    news *x = arg;
+    if (!part->text)
+        return json_array_append_new(x->calls, call_json(part, x->whole ? -1 : x->leg->n_calls)) ==
+               0;
+    char *more = realloc(x->content.data, x->content.n + part->length);
+    if (!more)
+        return false;
+    memcpy(more + x->content.n, part->text, part->length);
+    x->content.data = more;
+    x->content.n += part->length;
+    return true;
 }
 
 /* Adds content and calls to a message, or to what is new of one. */
 static bool add_content(json_t *message, leg *l, const fresh *f, bool whole) {
-    bytes content = {0};
-    json_t *calls = l->calls ? json_array() : NULL;
-    const bool fine = !l->calls || divide(l, f, whole, &content, calls);
-    const bytes shown = l->calls ? content : (bytes){.data = f->text, .n = f->length};
-    if (whole && !shown.n && l->n_calls)
+    news x = {.leg = l, .whole = whole, .calls = json_array()};
+    const bool fine = x.calls && shape_divide(l, f, add_part, &x);
+    if (whole && !x.content.n && l->n_calls)
         json_object_set_new(message, "content", json_null());
-    else if (whole || shown.n || !l->begun)
-        json_object_set_new(message, "content", shape_text(shown.n ? shown.data : "", shown.n));
-    if (json_array_size(calls))
-        json_object_set(message, "tool_calls", calls);
-    json_decref(calls);
-    free(content.data);
+    else if (whole || x.content.n || !l->begun)
+        json_object_set_new(message, "content",
+                            shape_text(x.content.n ? x.content.data : "", x.content.n));
+    if (json_array_size(x.calls))
+        json_object_set(message, "tool_calls", x.calls);
+    json_decref(x.calls);
+    free(x.content.data);
     return fine;
 }
 

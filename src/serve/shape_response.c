@@ -1,117 +1,37 @@
-/* /v1/responses, without state: one message of text, as OpenAI's newer API has it. */
+/* Replies of /v1/responses: messages of text and calls of functions, in the order of the answer, as
+ * OpenAI's newer API has them. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "serve/serve_impl.h"
 
-/* ---- the request --------------------------------------------------------- */
-
-static bool add_message(json_t *list, const json_t *role, json_t *content) {
-    return json_array_append_new(list, json_pack("{s:O, s:O}", "role", role, "content", content)) ==
-           0;
-}
-
-/* The messages of `instructions` and `input`; NULL: *p says what is wrong. */
-static json_t *read_messages(const job *j, problem *p) {
-    json_t *input = fields_get(j->root, "input"), *instructions = NULL, *item;
-    size_t i;
-    json_t *list = json_array(), *system = json_string("system"), *user = json_string("user");
-    bool fine = fields_type(j->root, "instructions", JSON_STRING, &instructions, p);
-    if (fine && instructions)
-        add_message(list, system, instructions);
-    if (fine && json_is_string(input))
-        add_message(list, user, input);
-    else if (fine && !json_is_array(input))
-        fine = problem_set(p, 400, NULL, "input", "'input' must be a text or a list of messages");
-    for (i = 0; fine && i < json_array_size(input); i++) {
-        item = json_array_get(input, i);
-        const json_t *type = json_object_get(item, "type");
-        json_t *role = json_object_get(item, "role"), *content = json_object_get(item, "content");
-        if (!json_is_object(item) || !role || !content ||
-            (type && (!json_is_string(type) || strcmp(json_string_value(type), "message") != 0)))
-            fine =
-                problem_set(p, 400, "unsupported_parameter", "input",
-                            "item %zu of 'input' must be a message with 'role' and 'content'", i);
-        else
-            add_message(list, role, content);
-    }
-    json_decref(system);
-    json_decref(user);
-    if (fine)
-        return list;
-    json_decref(list);
-    return NULL;
-}
-
-/* Tools as chats have them: what describes the function is under "function". */
-static json_t *nest_tools(const json_t *tools) {
-    size_t i;
-    json_t *tool, *list = json_array();
-    json_array_foreach(tools, i, tool) {
-        const char *type = json_string_value(json_object_get(tool, "type"));
-        const bool flat = type && !strcmp(type, "function") && !json_object_get(tool, "function");
-        json_array_append_new(
-            list, flat ? json_pack("{s:s, s:o}", "type", type, "function", json_copy(tool))
-                       : json_incref(tool));
-        if (flat)
-            json_object_del(json_object_get(json_array_get(list, i), "function"), "type");
-    }
-    return list;
-}
-
-/* What ask_render reads beside the messages. */
-static bool read_variables(const job *j, json_t *variables, problem *p) {
-    static const char *const same[] = {"tool_choice", "chat_template_kwargs"};
-    json_t *tools = NULL, *reasoning = NULL, *include = NULL;
-    if (!fields_type(j->root, "tools", JSON_ARRAY, &tools, p) ||
-        !fields_type(j->root, "reasoning", JSON_OBJECT, &reasoning, p) ||
-        !fields_type(j->root, "include", JSON_ARRAY, &include, p))
-        return false;
-    if (json_array_size(include))
-        return problem_set(p, 400, "unsupported_parameter", "include",
-                           "'include' is not supported by this server");
-    if (json_is_true(fields_get(j->root, "store")))
-        return problem_set(p, 400, "unsupported_parameter", "store",
-                           "this server stores no responses: 'store' must be false");
-    for (size_t i = 0; i < sizeof same / sizeof *same; i++)
-        if (fields_get(j->root, same[i]))
-            json_object_set(variables, same[i], fields_get(j->root, same[i]));
-    if (fields_get(reasoning, "effort"))
-        json_object_set(variables, "reasoning_effort", fields_get(reasoning, "effort"));
-    return !tools || json_object_set_new(variables, "tools", nest_tools(tools)) == 0;
-}
-
-static bool ask_response(job *j, problem *p) {
-    char *text = NULL;
-    size_t length = 0;
-    if (!ask_common(j, p) || !ask_make_prompts(j, 1, p) ||
-        !fields_int(j->root, "max_output_tokens", 1, INT32_MAX, &j->max_new, p))
-        return false;
-    if (j->n != 1)
-        return problem_set(p, 400, "unsupported_parameter", "n", "a response has one choice");
-    json_t *messages = read_messages(j, p), *variables = json_object();
-    const bool fine = messages && read_variables(j, variables, p) &&
-                      ask_render(j->server, variables, messages, &text, &length, p);
-    json_decref(messages);
-    json_decref(variables);
-    const bool known = fine && ask_tokenize(j->server, text, length, false, &j->prompts[0], p);
-    gqac_release(text);
-    return known && ask_fit(j, ask_chat_length(j), p);
-}
-
-/* ---- the reply ----------------------------------------------------------- */
+/* ---- items --------------------------------------------------------------- */
 
 static json_t *part_json(const char *text, size_t length) {
     return json_pack("{s:s, s:o, s:[], s:[]}", "type", "output_text", "text",
                      shape_text(text ? text : "", length), "annotations", "logprobs");
 }
 
-static json_t *item_json(const job *j, const char *status, json_t *content) {
-    char id[48];
-    snprintf(id, sizeof id, "msg_%s", j->id + strlen(j->shape->prefix));
+/* The message after the items that are complete. */
+static json_t *message_json(const job *j, const char *status, json_t *content) {
+    const size_t index = json_array_size(j->items);
+    char id[60];
+    snprintf(id, sizeof id, index ? "msg_%s_%zu" : "msg_%s", j->id + strlen(j->shape->prefix),
+             index);
     return json_pack("{s:s, s:s, s:s, s:s, s:o}", "type", "message", "id", id, "status", status,
                      "role", "assistant", "content", content);
 }
+
+static json_t *call_json(const gqac_call_part *part, const char *status, const char *arguments) {
+    json_t *call =
+        json_pack("{s:s, s:s, s:s, s:s, s:s}", "type", "function_call", "call_id", part->id,
+                  "status", status, "name", part->name, "arguments", arguments);
+    if (call)
+        json_object_set_new(call, "id", json_sprintf("fc_%s", part->id));
+    return call;
+}
+
+/* ---- the reply ----------------------------------------------------------- */
 
 static json_t *usage_json(const job *j) {
     json_t *usage = shape_usage(j);
@@ -124,10 +44,16 @@ static json_t *usage_json(const job *j) {
     return own;
 }
 
+/* A field of the request, or what it means if it is absent. The default is taken over. */
+static void echo(json_t *reply, const job *j, const char *name, json_t *otherwise) {
+    json_t *given = fields_get(j->root, name);
+    json_object_set(reply, name, given ? given : otherwise);
+    json_decref(otherwise);
+}
+
 /* `output` is a list of items. While the answer is not complete there is no usage. */
 static json_t *response_json(const job *j, const char *status, json_t *output) {
     const bool ended = strcmp(status, "in_progress") != 0, cut = !strcmp(status, "incomplete");
-    json_t *tools = fields_get(j->root, "tools");
     json_t *asked = fields_get(fields_get(j->root, "text"), "format");
     json_t *format = asked ? json_incref(asked) : json_pack("{s:s}", "type", "text");
     json_t *reply =
@@ -136,15 +62,16 @@ static json_t *response_json(const job *j, const char *status, json_t *output) {
                   j->server->model.name, "error", "incomplete_details",
                   cut ? json_pack("{s:s}", "reason", "max_output_tokens") : json_null(), "output",
                   output, "instructions", fields_get(j->root, "instructions"));
-    json_t *more = json_pack("{s:s, s:f, s:f, s:s, s:b, s:n, s:b, s:{s:O}, s:s, s:{}}",
-                             "system_fingerprint", j->server->fingerprint, "temperature",
-                             j->sampling.temperature, "top_p", j->sampling.top_p, "tool_choice",
-                             "auto", "parallel_tool_calls", 1, "previous_response_id", "store", 0,
-                             "text", "format", format, "truncation", "disabled", "metadata");
+    json_t *more = json_pack("{s:s, s:f, s:f, s:n, s:b, s:{s:O}, s:s, s:{}}", "system_fingerprint",
+                             j->server->fingerprint, "temperature", j->sampling.temperature,
+                             "top_p", j->sampling.top_p, "previous_response_id", "store", 0, "text",
+                             "format", format, "truncation", "disabled", "metadata");
     json_decref(format);
     json_object_update(reply, more);
     json_decref(more);
-    json_object_set_new(reply, "tools", tools ? json_incref(tools) : json_array());
+    echo(reply, j, "tools", json_array());
+    echo(reply, j, "tool_choice", json_string("auto"));
+    echo(reply, j, "parallel_tool_calls", json_true());
     json_object_set_new(reply, "usage", ended ? usage_json(j) : json_null());
     if (ended && j->verify)
         json_object_set_new(reply, "verify_cache", shape_verified(j));
@@ -158,91 +85,137 @@ static const char *status_of(const job *j) {
     return j->legs[0].finish == GQAC_FINISH_LENGTH ? "incomplete" : "completed";
 }
 
-static json_t *whole(job *j) {
-    fresh f = shape_take(&j->legs[0]);
-    if (f.failed)
-        return NULL;
-    json_t *item = item_json(j, status_of(j), json_pack("[o]", part_json(f.text, f.length)));
-    shape_free(&f);
-    return response_json(j, status_of(j), json_pack("[o]", item));
-}
+/* ---- events -------------------------------------------------------------- */
 
-/* ---- its events ---------------------------------------------------------- */
-
-/* Sends an event; `value` gets its type and number, and is freed. */
+/* Sends an event of a stream; `value` gets its type and number, and is freed. A reply that is sent
+ * whole has no events. */
 static bool send_event(job *j, const char *type, json_t *value) {
+    if (!j->stream) {
+        json_decref(value);
+        return true;
+    }
     json_object_set_new(value, "type", json_string(type));
     json_object_set_new(value, "sequence_number", json_integer(j->sequence++));
     return shape_send(j, type, value);
 }
 
-/* An event about the part of the message. */
-static json_t *about_part(const job *j) {
-    json_t *item = item_json(j, "in_progress", json_array());
-    json_t *value = json_pack("{s:O, s:i, s:i}", "item_id", json_object_get(item, "id"),
-                              "output_index", 0, "content_index", 0);
+/* An event about an item, which has an id and is the next one. */
+static json_t *about(const job *j, json_t *item) {
+    json_t *value = json_pack("{s:O, s:i}", "item_id", json_object_get(item, "id"), "output_index",
+                              (int)json_array_size(j->items));
     json_decref(item);
     return value;
 }
 
-static bool send_begin(job *j) {
-    json_t *part = about_part(j);
+static json_t *about_part(const job *j) {
+    json_t *value = about(j, message_json(j, "in_progress", json_array()));
+    json_object_set_new(value, "content_index", json_integer(0));
+    return value;
+}
+
+/* An event that has an item. */
+static bool send_item(job *j, const char *type, json_t *item) {
+    return send_event(
+        j, type,
+        json_pack("{s:i, s:o}", "output_index", (int)json_array_size(j->items), "item", item));
+}
+
+static bool send_response(job *j, const char *status, json_t *output) {
+    const char *word = j->sequence ? status : "created"; /* which is in progress, too */
+    char type[40];
+    snprintf(type, sizeof type, "response.%s", word);
+    return send_event(j, type, json_pack("{s:o}", "response", response_json(j, status, output)));
+}
+
+/* ---- the parts of an answer ---------------------------------------------- */
+
+static bool open_message(job *j) {
+    json_t *part;
+    if (j->saying)
+        return true;
+    j->saying = true;
+    j->n_said = 0;
+    bool sent =
+        send_item(j, "response.output_item.added", message_json(j, "in_progress", json_array()));
+    part = about_part(j);
     json_object_set_new(part, "part", part_json("", 0));
-    const bool sent =
-        send_event(j, "response.created",
-                   json_pack("{s:o}", "response", response_json(j, "in_progress", json_array()))) &&
-        send_event(j, "response.in_progress",
-                   json_pack("{s:o}", "response", response_json(j, "in_progress", json_array()))) &&
-        send_event(j, "response.output_item.added",
-                   json_pack("{s:i, s:o}", "output_index", 0, "item",
-                             item_json(j, "in_progress", json_array())));
     return send_event(j, "response.content_part.added", part) && sent;
 }
 
-static bool send_delta(job *j, const fresh *f) {
-    json_t *value = about_part(j);
-    json_object_set_new(value, "delta", shape_text(f->text, f->length));
-    json_object_set_new(value, "logprobs", json_array());
-    char *said = realloc(j->said, j->n_said + f->length);
-    if (!said) {
-        json_decref(value);
+static bool say(job *j, const char *text, size_t length) {
+    if (!open_message(j))
         return false;
-    }
-    memcpy(said + j->n_said, f->text, f->length);
+    char *said = realloc(j->said, j->n_said + length);
+    if (!said)
+        return false;
+    memcpy(said + j->n_said, text, length);
     j->said = said;
-    j->n_said += f->length;
+    j->n_said += length;
+    json_t *value = about_part(j);
+    json_object_set_new(value, "delta", shape_text(text, length));
+    json_object_set_new(value, "logprobs", json_array());
     return send_event(j, "response.output_text.delta", value);
 }
 
-static bool send_end(job *j) {
+static bool close_message(job *j, const char *status) {
+    if (!j->saying)
+        return true;
     json_t *text = about_part(j), *part = about_part(j);
-    json_t *item = item_json(j, status_of(j), json_pack("[o]", part_json(j->said, j->n_said)));
+    json_t *item = message_json(j, status, json_pack("[o]", part_json(j->said, j->n_said)));
     json_object_set_new(text, "text", shape_text(j->said ? j->said : "", j->n_said));
     json_object_set_new(text, "logprobs", json_array());
     json_object_set_new(part, "part", part_json(j->said, j->n_said));
     bool sent = send_event(j, "response.output_text.done", text);
     sent = send_event(j, "response.content_part.done", part) && sent;
-    sent = send_event(j, "response.output_item.done",
-                      json_pack("{s:i, s:O}", "output_index", 0, "item", item)) &&
-           sent;
-    char type[32];
-    snprintf(type, sizeof type, "response.%s", status_of(j));
-    return send_event(j, type,
-                      json_pack("{s:o}", "response",
-                                response_json(j, status_of(j), json_pack("[o]", item)))) &&
-           sent;
+    sent = send_item(j, "response.output_item.done", json_incref(item)) && sent;
+    j->saying = false;
+    return json_array_append_new(j->items, item) == 0 && sent;
+}
+
+static bool add_call(job *j, const gqac_call_part *part) {
+    json_t *item = call_json(part, "completed", part->arguments);
+    json_t *delta = about(j, json_incref(item)), *done = about(j, json_incref(item));
+    json_object_set_new(delta, "delta", json_string(part->arguments));
+    json_object_set_new(done, "arguments", json_string(part->arguments));
+    json_object_set_new(done, "name", json_string(part->name));
+    bool sent = send_item(j, "response.output_item.added", call_json(part, "in_progress", ""));
+    sent = send_event(j, "response.function_call_arguments.delta", delta) && sent;
+    sent = send_event(j, "response.function_call_arguments.done", done) && sent;
+    sent = send_item(j, "response.output_item.done", json_incref(item)) && sent;
+    return json_array_append_new(j->items, item) == 0 && sent;
+}
+
+static bool add_part(void *arg, const gqac_call_part *part) {
+    job *j = arg;
+    if (part->text)
+        return say(j, part->text, part->length);
+    return close_message(j, "completed") && add_call(j, part);
+}
+
+/* Takes what is new of the answer; at its end, an answer without parts is an empty message. */
+static bool take(job *j, bool last) {
+    leg *l = &j->legs[0];
+    if (!j->items)
+        j->items = json_array();
+    fresh f = shape_take(l);
+    bool fine = !f.failed && shape_divide(l, &f, add_part, j);
+    shape_free(&f);
+    if (fine && last && !json_array_size(j->items))
+        fine = open_message(j);
+    return fine && (!last || close_message(j, status_of(j)));
+}
+
+static json_t *whole(job *j) {
+    return take(j, true) ? response_json(j, status_of(j), json_incref(j->items)) : NULL;
 }
 
 static bool stream(job *j, bool last) {
     leg *l = &j->legs[0];
-    bool sent = l->begun || send_begin(j);
+    bool sent = l->begun || (send_response(j, "in_progress", json_array()) &&
+                             send_response(j, "in_progress", json_array()));
     l->begun = true;
-    fresh f = shape_take(l);
-    sent = sent && !f.failed;
-    if (sent && f.length)
-        sent = send_delta(j, &f);
-    shape_free(&f);
-    return sent && (!last || send_end(j));
+    sent = sent && take(j, last);
+    return sent && (!last || send_response(j, status_of(j), json_incref(j->items)));
 }
 
 const job_shape shape_response = {

@@ -14,7 +14,9 @@ import openai
 from harness import ROOT, Case
 from serving import TINY, Server, absent
 
-TOOLS = [{"type": "function", "function": {"name": name}} for name in ("weather", "clock")]
+TOOLS = [{"type": "function", "function": {"name": name, "parameters": {}, "strict": False}}
+         for name in ("weather", "clock")]
+FLAT = [{"type": "function", **tool["function"]} for tool in TOOLS]
 ARGUMENTS = '{"place": "K\\u00f6ln </tool_call>", "days": [1, 2.50]}'
 STRICT = [
     {"type": "function", "function": {"name": "weather", "strict": True, "parameters": {
@@ -107,6 +109,57 @@ class Tools(Case):
                 self.assertIn("unknown", text)
             (choice,) = self.ask(client, said, max_tokens=40).choices
             self.assertEqual((choice.message.tool_calls, choice.finish_reason), (None, "length"))
+            self.check_responses(client, family)
+
+    def respond(self, client, said, stream, **fields):
+        """A response whose answer has the text `said`; of a stream, its events are checked."""
+        asked = {"model": "x", "input": "Go", "tools": FLAT, "max_output_tokens": 300, **fields,
+                 "extra_body": {"grammar": "root ::= " + json.dumps(said, ensure_ascii=False)}}
+        if not stream:
+            return client.responses.create(**asked)
+        events = list(client.responses.create(**asked, stream=True))
+        self.assertEqual([e.sequence_number for e in events], list(range(len(events))))
+        final, items, added, arguments = events[-1].response, {}, {}, {}
+        for event in events:
+            if event.type == "response.output_item.added":
+                added[event.output_index] = event.item
+                self.assertEqual(event.item.status, "in_progress")
+            elif event.type == "response.output_item.done":
+                items[event.output_index] = event.item
+                self.assertEqual(event.item.id, added[event.output_index].id)
+            elif event.type == "response.function_call_arguments.delta":
+                arguments[event.item_id] = arguments.get(event.item_id, "") + event.delta
+            elif event.type == "response.function_call_arguments.done":
+                self.assertEqual(event.arguments, arguments[event.item_id])
+        self.assertEqual([items[i] for i in range(len(items))], final.output)
+        self.assertEqual(arguments, {item.id: item.arguments for item in final.output
+                                     if item.type == "function_call"})
+        return final
+
+    def check_responses(self, client, family):
+        """The same calls as items of a response; with their outputs they are the chat of the next turn."""
+        content, said, wanted = ANSWERS[family]
+        for stream in (False, True):
+            reply = self.respond(client, said, stream)
+            calls = [item for item in reply.output if item.type == "function_call"]
+            texts = [item.content[0].text for item in reply.output if item.type == "message"]
+            self.assertEqual((texts, reply.status), ([content] if content else [], "completed"))
+            self.same([(c.name, c.arguments, c.call_id) for c in calls], wanted)
+            self.assertEqual({c.id for c in calls}, {"fc_" + c.call_id for c in calls})
+        turn = [{"role": "user", "content": "Go"}, *reply.output, *(
+            {"type": "function_call_output", "call_id": c.call_id, "output": "7"} for c in calls)]
+        next_turn = client.responses.create(model="x", input=turn, tools=FLAT, max_output_tokens=1)
+        chat = [turn[0], {"role": "assistant", "content": content, "tool_calls": [
+            {"id": c.call_id, "type": "function", "function": {
+                "name": c.name, "arguments": c.arguments}} for c in calls]},
+                *({"role": "tool", "tool_call_id": c.call_id, "name": c.name, "content": "7"}
+                  for c in calls)]
+        same = client.chat.completions.create(model="x", messages=chat, tools=TOOLS, max_tokens=1)
+        self.assertEqual(next_turn.usage.input_tokens, same.usage.prompt_tokens)
+        self.assertEqual(same.usage.prompt_tokens_details.cached_tokens,
+                         same.usage.prompt_tokens - 1)  # the same tokens, which were computed before
+        plain = self.respond(client, said, False, tool_choice="none")
+        self.assertEqual((plain.output_text, plain.tool_choice), (said, "none"))
 
     def test_qwen(self):
         """Objects in tags, with content before them; a call that is cut off stays text."""
@@ -221,6 +274,35 @@ class Tools(Case):
             status, reply = server.request("/v1/chat/completions", {
                 "messages": [{"role": "user", "content": "x"}], **fields})
             self.assertEqual((status, reply["error"]["param"]), (400, param))
+
+    def test_forced_response(self):
+        """tool_choice of a response, in its own form; what is wrong with items and tools is a 400."""
+        server, client = self.served("qwen")
+        asked = {"model": "x", "input": "Go", "parallel_tool_calls": False,
+                 "tools": [{"type": "function", **tool["function"]} for tool in STRICT],
+                 "tool_choice": {"type": "function", "name": "clock"}, "max_output_tokens": 300}
+        reply = client.responses.create(**asked, extra_body={"seed": 1})
+        (call,) = reply.output
+        jsonschema.validate(json.loads(call.arguments), STRICT[1]["function"]["parameters"])
+        self.assertEqual((call.name, reply.status, reply.tool_choice.name, reply.parallel_tool_calls),
+                         ("clock", "completed", "clock", False))
+        cut = client.responses.create(**{**asked, "max_output_tokens": 9})
+        self.assertEqual((cut.status, cut.output[0].type), ("incomplete", "message"))
+        call = {"type": "function_call", "call_id": "a", "name": "clock", "arguments": "{}"}
+        out = {"type": "function_call_output", "call_id": "a", "output": "x"}
+        for param, fields in (
+                ("tools", {"tools": [{"type": "web_search"}]}), ("tools", {"tools": [1]}),
+                ("tool_choice", {"tool_choice": {"type": "function", "name": "x"}}),
+                ("tool_choice", {"tool_choice": {"type": "web_search"}}),
+                ("max_tool_calls", {"max_tool_calls": 1}),
+                ("input", {"input": [out]}), ("input", {"input": [call, {**out, "call_id": "b"}]}),
+                ("input", {"input": [call, {**out, "output": 1}]}),
+                ("input", {"input": [{**call, "call_id": None}]}),
+                ("input", {"input": [{**call, "arguments": {}}]}),
+                ("input", {"input": [{"type": "reasoning", "summary": []}]})):
+            with self.subTest(fields=fields):
+                status, reply = server.request("/v1/responses", {**asked, **fields})
+                self.assertEqual((status, reply["error"]["param"]), (400, param))
 
     def test_forced_wrong(self):
         """What cannot be forced is a 400 that names the field, with the place in the schema."""

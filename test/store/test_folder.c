@@ -107,6 +107,54 @@ static void restart(void) {
     restart_with("test/models/qwen3.5/model.onnx", true);
 }
 
+static void set_time(int64_t seconds) {
+    const struct timespec at[2] = {{.tv_sec = seconds}, {.tv_sec = seconds}};
+    CU_ASSERT_EQUAL(utimensat(AT_FDCWD, path, at, 0), 0);
+}
+
+/* Files of prompts that begin alike and differ at the end are two, and neither replaces the other,
+ * whichever is longer. */
+static void alike(void) {
+    int64_t ids[N];
+    uint64_t bits = 0;
+    gqac_store_statistics x;
+    for (int64_t n = 100; n <= 120; n += 20) {
+        make_folder();
+        rig_ids(ids, N, 1);
+        visit("models/tiny-gqa/model.onnx", NULL, ids, 100, 0, &bits, &x);
+        ids[99]++;
+        CU_ASSERT_EQUAL(visit("models/tiny-gqa/model.onnx", NULL, ids, n, 0, &bits, &x), 99);
+        CU_ASSERT(x.saved_files == 1 && each_file(NULL) == 2);
+        remove_folder();
+    }
+}
+
+/* What was used first is removed first; the file that is saved stays, even if its time makes it the
+ * oldest. */
+static void oldest(void) {
+    int64_t ids[3][N];
+    uint64_t bits = 0;
+    gqac_store_statistics x;
+    struct stat st;
+    for (int ahead = 0; ahead < 2; ahead++) {
+        make_folder();
+        for (int i = 0; i < 3 - ahead; i++) {
+            rig_ids(ids[i], N, i + 1);
+            const int64_t budget = i < 2 - ahead ? 0 : (2 - ahead) * (int64_t)st.st_size;
+            visit("models/tiny-gqa/model.onnx", NULL, ids[i], 100, budget, &bits, &x);
+            if (i > 0)
+                continue;
+            CU_ASSERT(each_file(NULL) == 1 && stat(path, &st) == 0);
+            set_time(ahead ? (int64_t)time(NULL) + 1000000 : 1000);
+        }
+        CU_ASSERT_EQUAL(each_file(NULL), 2 - ahead);
+        for (int i = 2 - ahead; i >= 0; i--)
+            CU_ASSERT_EQUAL(visit("models/tiny-gqa/model.onnx", NULL, ids[i], 100, 0, &bits, &x),
+                            i ? 99 : 0);
+        remove_folder();
+    }
+}
+
 /* Files of another model are not used, and not touched. */
 static void other_models(void) {
     int64_t ids[N];
@@ -173,6 +221,33 @@ static void damaged(void) {
         CU_ASSERT_EQUAL(visit("models/tiny-gqa/model.onnx", NULL, ids, 100, 0, &bits, &x), 99);
         remove_folder();
     }
+}
+
+/* When the longest file is damaged, the next prompt gets the rows of a shorter one. */
+static void next_longest(void) {
+    int64_t ids[N], reused = 0;
+    uint64_t bits = 0;
+    gqac_store_statistics x;
+    make_folder();
+    rig_ids(ids, N, 1);
+    visit("models/tiny-gqa/model.onnx", NULL, ids, 120, 0, &bits, &x);
+    each_file(flip_last_byte);
+    ids[90]++;
+    visit("models/tiny-gqa/model.onnx", NULL, ids, 100, 0, &bits, &x);
+    ids[90]--;
+    gqac_program *p = rig_program("models/tiny-gqa/model.onnx", "cpu");
+    gqac_store *store = rig_folder_store(p, folder, 0);
+    for (int i = 0; i < 3; i++) {
+        gqac_sequence *s = NULL;
+        CU_ASSERT_EQUAL_FATAL(gqac_store_open(store, NULL, ids, 120, NULL, &s, &reused, &diag),
+                              GQAC_OK);
+        CU_ASSERT_EQUAL(reused, i ? 90 : 0);
+        gqac_sequence_free(s);
+    }
+    CU_ASSERT_EQUAL(rig_counts(store).damaged_files, 1);
+    gqac_store_free(store);
+    gqac_program_free(p);
+    remove_folder();
 }
 
 /* A store reads a file again that was damaged when it first saw it, and was replaced since. */
@@ -403,10 +478,17 @@ static void killed_snapshot(void) {
 }
 
 static const unit_case cases[] = {
-    {"restart", restart}, {"other models", other_models},
-    {"damaged", damaged}, {"replaced", replaced},
-    {"budget", budget},   {"import", import},
-    {"killed", killed},   {"snapshot killed", killed_snapshot},
+    {"restart", restart},
+    {"prompts that begin alike", alike},
+    {"the next longest file", next_longest},
+    {"other models", other_models},
+    {"damaged", damaged},
+    {"replaced", replaced},
+    {"the oldest file", oldest},
+    {"budget", budget},
+    {"import", import},
+    {"killed", killed},
+    {"snapshot killed", killed_snapshot},
 };
 
 int main(int argc, char **argv) {

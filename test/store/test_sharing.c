@@ -142,6 +142,60 @@ static void parts(void) {
     gqac_program_free(p);
 }
 
+/* A tenant whose name begins like that of another is another one. */
+static void beginnings(void) {
+    gqac_program *p = rig_program("models/tiny-gqa/model.onnx", "cpu");
+    gqac_context *context = rig_context(p);
+    gqac_store *store = rig_store(p, 0, 0);
+    static const char *const names[] = {"flood", "flo", "", "floods", "flo\nod"};
+    for (int i = 0; i < 5; i++) {
+        CU_ASSERT_EQUAL(visit(store, context, names[i], 2, 60), 0);
+        CU_ASSERT_EQUAL(visit(store, context, names[i], 2, 60), 59);
+    }
+    CU_ASSERT_EQUAL(rig_counts(store).tenants, 5);
+    gqac_store_free(store);
+    gqac_context_free(context);
+    gqac_program_free(p);
+}
+
+/* What is larger than a budget is not added, and removes nothing. */
+static void too_large(void) {
+    gqac_program *p = rig_program("models/tiny-gqa/model.onnx", "cpu");
+    gqac_context *context = rig_context(p);
+    gqac_memory memory = {.size = sizeof memory};
+    CU_ASSERT_EQUAL_FATAL(gqac_program_memory(p, 1, 1, &memory, &diag), GQAC_OK);
+    const int64_t budget = memory.kv_block * 5 / 2;
+    for (int i = 0; i < 2; i++) {
+        gqac_store *store = i ? rig_store(p, 0, budget) : rig_store(p, budget, 0);
+        CU_ASSERT_EQUAL(visit(store, context, "a", 1, 60), 0);
+        CU_ASSERT_EQUAL(visit(store, context, "a", 2, N), 0); /* three blocks */
+        CU_ASSERT_EQUAL(visit(store, context, "a", 1, 60), 59);
+        CU_ASSERT_EQUAL(rig_counts(store).evictions, 0);
+        gqac_store_free(store);
+    }
+    gqac_context_free(context);
+    gqac_program_free(p);
+}
+
+/* Rows of one rope table are not found for a prompt of the other: its last length before the
+ * LongRoPE threshold is the threshold. */
+static void rope_tables(void) {
+    gqac_program *p = rig_program("test/models/phi3/model.onnx", "cpu");
+    gqac_context *context = rig_context(p);
+    int64_t threshold = 0;
+    CU_ASSERT_EQUAL_FATAL(gqac_program_rope_threshold(p, &threshold, &diag), GQAC_OK);
+    CU_ASSERT_FATAL(threshold > 10 && threshold + 10 < N);
+    for (int64_t n = threshold - 1; n <= threshold + 2; n++) {
+        gqac_store *store = rig_store(p, 0, 0);
+        CU_ASSERT_EQUAL(visit(store, context, "a", 1, threshold + 9), 0);
+        CU_ASSERT_EQUAL(visit(store, context, "a", 1, n), n <= threshold ? 0 : n - 1);
+        CU_ASSERT_EQUAL(visit(store, context, "a", 1, n), n - 1);
+        gqac_store_free(store);
+    }
+    gqac_context_free(context);
+    gqac_program_free(p);
+}
+
 /* Tenants whose rows are gone take no memory; names that were given out stay. */
 static void gone(void) {
     gqac_program *p = rig_program("models/tiny-gqa/model.onnx", "cpu");
@@ -181,6 +235,9 @@ static void gone(void) {
 static const unit_case cases[] = {
     {"computed twice", computed_twice},
     {"parts of a tenant", parts},
+    {"tenants whose names begin alike", beginnings},
+    {"larger than the budget", too_large},
+    {"two rope tables", rope_tables},
     {"tenants that are gone", gone},
     {"a tenant that floods the store", flooded},
 };

@@ -66,6 +66,32 @@ static void budget(void) {
     rig_close(&unlimited);
 }
 
+/* Once memory is free again, requests run together as before. */
+static void room_again(void) {
+    rig single = rig_open(LLAMA, 0, 1);
+    gqac_scheduler_statistics x;
+    client all[CROWD];
+    const int64_t one = run_crowd(&single, NULL, all, CROWD - 1, &x);
+    rig r = rig_open(LLAMA, one + one / 4, 1);
+    gqac_scheduler *s = rig_scheduler(&r, 40, CROWD, NULL);
+    for (int i = 0; i < CROWD; i++) {
+        all[i] = rig_client(LONGEST - 35 + 5 * i, 30, (uint64_t)i);
+        rig_send(s, &all[i], 0);
+    }
+    rig_finish(s);
+    CU_ASSERT(rig_statistics(s).preemptions > 0);
+    for (int i = 0; i < CROWD; i++) {
+        all[i] = rig_client(3, 20, (uint64_t)i);
+        rig_send(s, &all[i], 0);
+    }
+    rig_step(s);
+    CU_ASSERT_EQUAL(rig_statistics(s).running, CROWD);
+    rig_finish(s);
+    gqac_scheduler_free(s);
+    rig_close(&r);
+    rig_close(&single);
+}
+
 /* The n-th allocation fails: the requests get their answers, or fail with NO_MEMORY, and nothing is
  * lost. Returns the number of allocations. */
 static size_t without(const rig *r, const rig *oracle, size_t n, int persist) {
@@ -119,6 +145,7 @@ static void allocations(void) {
 
 static const unit_case cases[] = {
     {"memory budget", budget},
+    {"requests run together again", room_again},
     {"allocations that fail", allocations},
 };
 

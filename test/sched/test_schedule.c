@@ -529,14 +529,17 @@ static void cold_together(void) {
     rig_finish(s);
     CU_ASSERT(b.end.reused_tokens == 70 && rig_compare(&r, &a) + rig_compare(&r, &b) == 6);
     /* a request that shares nothing is not waited for */
-    client c = rig_client(70, 3, 41), d = rig_client(75, 3, 41);
-    rig_prepare(&c, 70, 3);
-    c.request.cold = true;
-    rig_submit(s, &c);
-    rig_send(s, &d, 0);
-    rig_step(s);
-    CU_ASSERT(c.n == 71 && d.n == 76);
-    rig_finish(s);
+    for (int i = 0; i < 2; i++) {
+        client c = rig_client(70, 3, (uint64_t)i + 41), d = rig_client(75, 3, (uint64_t)i + 41);
+        rig_prepare(&c, 70, 3);
+        c.request.cold = i == 0;
+        c.request.tenant = i == 0 ? NULL : "another";
+        rig_submit(s, &c);
+        rig_send(s, &d, 0);
+        rig_step(s);
+        CU_ASSERT(c.n == 71 && d.n == 76);
+        rig_finish(s);
+    }
     gqac_scheduler_free(s);
     gqac_store_free(cached);
     rig_close(&r);
@@ -606,6 +609,36 @@ static void long_rope(void) {
     rig_close(&r);
 }
 
+/* The rows of `from` have the short rope table, and the prompt crosses the LongRoPE threshold: only
+ * that request is computed again, though another is the first item of the step. */
+static void long_rope_from(void) {
+    rig r = rig_open("test/models/phi3/model.onnx", 0, 1);
+    int64_t threshold = 0;
+    CU_ASSERT_EQUAL_FATAL(gqac_program_rope_threshold(r.program, &threshold, &diag), GQAC_OK);
+    gqac_scheduler *s = rig_scheduler(&r, 0, 4, NULL);
+    gqac_sequence *q = NULL;
+    client other = rig_client(5, 9, 1), beyond = rig_client(threshold + 6, 4, 2),
+           alone = rig_client(threshold + 6, 4, 2);
+    beyond.n_from = threshold - 2;
+    CU_ASSERT_EQUAL_FATAL(gqac_sequence_create(r.program, NULL, &q, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL_FATAL(gqac_sequence_append(r.context, q, beyond.list, threshold - 2, 0, &diag),
+                          GQAC_OK);
+    rig_send(s, &other, 0);
+    rig_step(s);
+    rig_prepare(&beyond, beyond.n_prompt, 4);
+    beyond.request.from = q;
+    rig_submit(s, &beyond);
+    rig_finish(s);
+    rig_send(s, &alone, 0);
+    rig_finish(s);
+    CU_ASSERT(other.end.finish == GQAC_FINISH_LENGTH && other.end.preemptions == 0);
+    CU_ASSERT(beyond.end.finish == GQAC_FINISH_LENGTH && beyond.end.preemptions == 1);
+    CU_ASSERT(beyond.n == alone.n && !memcmp(beyond.bits, alone.bits, sizeof beyond.bits));
+    gqac_sequence_free(q);
+    gqac_scheduler_free(s);
+    rig_close(&r);
+}
+
 static const unit_case cases[] = {
     {"prompts in chunks beside decode", chunks},
     {"steps of a program that pads", padding},
@@ -622,6 +655,7 @@ static const unit_case cases[] = {
     {"cold prefixes that come together", cold_together},
     {"from a sequence", from_sequence},
     {"the LongRoPE threshold", long_rope},
+    {"a sequence before the LongRoPE threshold", long_rope_from},
 };
 
 int main(int argc, char **argv) {

@@ -20,8 +20,8 @@ typedef enum gqac_emit {
 /* Compiles a model and writes `path` in the form that `emit` names, whole or not at all. Errors are
  * those of gqac_program_open; also IO: the file cannot be written; USAGE: `path` is a file of the
  * model (gqac_check_output), or stop_after is set for an artefact. With options->bake also the
- * errors of gqac_sequence_create and gqac_step; USAGE: the output is no artefact, the options are
- * for stateless runs, or there are no ids; UNSUPPORTED: the model takes embeddings. */
+ * errors of gqac_sequence_create and gqac_step; USAGE: the output is not an artefact, the options
+ * are for stateless runs, or there are no ids; UNSUPPORTED: the model takes embeddings. */
 GQAC_API gqac_status gqac_compile(const char *model, const gqac_options *options, gqac_emit emit,
                                   const char *path, gqac_diag *diag);
 

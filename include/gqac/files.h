@@ -10,7 +10,7 @@ extern "C" {
 #endif
 
 /* Checks every byte of an artefact, weights included. IO: it cannot be read; INVALID_MODEL: a byte
- * has changed; USAGE: the file is no artefact. */
+ * has changed; USAGE: the file is not an artefact. */
 GQAC_API gqac_status gqac_artefact_verify(const char *path, gqac_diag *diag);
 /* A SHA-256, as 64 hex digits and a NUL: gqac_digest that of `bytes` bytes, gqac_model_digest that
  * of a model with its external data. For an artefact it is the stored digest of the model from

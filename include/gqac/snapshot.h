@@ -74,7 +74,7 @@ GQAC_API gqac_status gqac_snapshot_save(const gqac_snapshot *snapshot, const cha
                                         gqac_diag *diag);
 /* Loads a snapshot into a program opened from the same model with the same options, target and
  * numerics profile; the caller frees *snapshot. The whole file is read and checked before anything
- * is created. IO: it cannot be read, or is not a regular file; INVALID_INPUT: it is no snapshot,
+ * is created. IO: it cannot be read, or is not a regular file; INVALID_INPUT: it is not a snapshot,
  * incomplete, damaged, or of another version; USAGE: it is of another model or profile, the program
  * is for stateless runs, or the kind of cache is unknown; CAPACITY: the memory budget is used up;
  * NO_MEMORY. */

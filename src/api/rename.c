@@ -38,7 +38,7 @@ static gqac_status new_name(const gqac_io_name *rows, int n, const char *name, c
     return GQAC_OK;
 }
 
-/* Sorts `names`. */
+/* Fails if two names are equal; sorts `names`. */
 static gqac_status check_distinct(const char **names, int n, const char *what, gqac_diag *diag) {
     if (n)
         qsort(names, (size_t)n, sizeof *names, compare_names);

@@ -1,7 +1,7 @@
 /* An open-addressing hash table: linear probing, at most half full, 16 bytes a slot.
  *
  * It maps hashes to pointers or numbers: dimensions, names, equal nodes, weights, tokens, merges.
- * The seed (an address) prevents that hostile models choose names that collide; as nothing iterates
+ * The seed (an address) keeps hostile models from choosing names that collide; as nothing iterates
  * over a table, no output depends on it. Tables without a seed whose keys come from files limit
  * `reach` instead. Items are never removed. */
 #ifndef GQAC_BASE_TABLE_H

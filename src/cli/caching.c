@@ -14,7 +14,7 @@ static bool is_new(const char *path) {
     return stat(path, &info) != 0 ? errno == ENOENT : S_ISREG(info.st_mode) && !info.st_size;
 }
 
-/* A file that is no snapshot is somebody's: it is not replaced. */
+/* A file that is not a snapshot may be important to somebody: it is not replaced. */
 static gqac_status check_file(cli *c, const char *path) {
     bool is = false;
     if (is_new(path))

@@ -27,7 +27,7 @@ static bool lies_in(const char *folder, const struct stat *wanted) {
     return found;
 }
 
-/* Is it the file of an input in --inputs DIR? */
+/* True if it is the file of an input in --inputs DIR. */
 static bool is_input(const gqac_program *program, const char *folder, const struct stat *wanted) {
     const gqac_io *inputs = NULL;
     char path[4096];

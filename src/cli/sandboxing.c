@@ -33,7 +33,7 @@ static void add_flags(listing *l, const cli *c, const cli_flag *flags) {
 }
 
 gqac_status sandboxing_enter(cli *c, const char *written) {
-    /* how many processors there are, and how an output without a name gets one */
+    /* the number of processors; and /proc/self/fd, by which an unnamed output file gets its name */
     static const char *const system[] = {"/proc/self", "/sys/devices/system/cpu", "/sys/fs/cgroup"};
     const char *target = cli_value(c, "target"), *model = c->operands[0];
     char folder[PATH_MAX];

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-/* Number of bytes of the UTF-8 character; 0: it is no valid UTF-8, or a control character. */
+/* Number of bytes of the UTF-8 character; 0: it is not valid UTF-8, or a control character. */
 static size_t plain(const unsigned char *at) {
     const size_t more = at[0] < 0xc2   ? 0
                         : at[0] < 0xe0 ? 1

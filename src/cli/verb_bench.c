@@ -236,7 +236,7 @@ static void free_sequences(gqac_sequence **sequences, int n) {
 }
 
 /* True if some past tensor has a row for each token. If none has, pasts cannot be imported, because
- * tensors do not tell their length. */
+ * tensors do not contain their length. */
 static bool has_rows(const bench *b) {
     const gqac_kv_pair *pairs = NULL;
     const int n = gqac_program_kv_pairs(b->program, &pairs);

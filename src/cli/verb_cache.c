@@ -131,7 +131,7 @@ static gqac_status copy_files(cli *c, int n, const char *const *paths, const cha
         added += is_new;
     }
     if (!cli_json(c))
-        printf("%d files added, %d were there\n", added, n - added);
+        printf("%d files added, %d were there already\n", added, n - added);
     return GQAC_OK;
 }
 

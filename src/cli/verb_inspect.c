@@ -78,7 +78,7 @@ static json_t *not_raised_json(const gqac_info *x) {
     return list;
 }
 
-/* A limit that is no maximum is null. */
+/* A limit without a maximum is null. */
 static json_t *limits_json(const cli *c) {
     const char *name, *summary;
     int64_t value;

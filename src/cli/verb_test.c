@@ -63,8 +63,8 @@ static void free_set(data_set *d) {
     }
 }
 
-/* Does the type that gqac_run_shapes returned before the run fit the result? What it did not know,
- * fits. */
+/* True if the type that gqac_run_shapes returned before the run fits the result. What it did not
+ * know fits. */
 static bool fits(const gqac_tensor *shape, const gqac_tensor *result) {
     bool same = (shape->dtype == GQAC_NONE || shape->dtype == result->dtype) &&
                 (shape->rank < 0 || shape->rank == result->rank);

@@ -45,7 +45,7 @@ typedef struct verify {
     double tolerance;
     kept *kept; /* sorted by name once the reference has run */
     size_t n_kept, kept_capacity;
-    finding *findings; /* all of step 0 in order, then what got worse */
+    finding *findings; /* one for each value, in the order of the first step that has it */
     size_t n_findings, findings_capacity;
     finding first; /* the first that diverges */
     bool diverged, no_memory;
@@ -53,8 +53,8 @@ typedef struct verify {
     long long compared, unmatched;
 } verify;
 
-/* A list with a place for one more element of `size` bytes: the list, or a larger one. NULL: out of
- * memory. */
+/* Returns a list with capacity for one more element of `size` bytes: the list itself, or a larger
+ * copy. NULL: out of memory. */
 static void *grown(void *list, size_t n, size_t *capacity, size_t size) {
     if (n < *capacity)
         return list;

@@ -11,7 +11,7 @@ static bool same_shape(const gqac_tensor *a, const gqac_tensor *b) {
     return same;
 }
 
-/* Infinite when one of them is no number and the other is not the same. */
+/* Infinite if one of them is NaN or infinite and the other is not the same. */
 static double distance(double a, double e) {
     if (isfinite(a) && isfinite(e))
         return fabs(a - e);

@@ -94,12 +94,12 @@ gqac_status equiv_run_plan(equiv *e, int p, const equiv_run *where);
 
 /* ---- hits.c ---------------------------------------------------------------- */
 
-/* Does a plan begin with cached rows, whose number is its first chunk? */
+/* True if a plan begins with cached rows, whose number is its first chunk. */
 static inline bool equiv_is_hit(const equiv *e) {
     const gqac_equiv_via via = e->options.via;
     return via == GQAC_EQUIV_PREFIX || via == GQAC_EQUIV_SNAPSHOT || via == GQAC_EQUIV_BAKED;
 }
-/* Do they come from disk as well? */
+/* True if these rows come from disk as well. */
 static inline bool equiv_is_saved(const equiv *e) {
     return equiv_is_hit(e) && e->options.via != GQAC_EQUIV_BAKED && e->options.fresh;
 }

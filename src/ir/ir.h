@@ -288,7 +288,7 @@ typedef enum ir_arity { IR_NONE, IR_REQUIRED, IR_OPTIONAL, IR_VARIADIC } ir_arit
 ir_arity ir_schema_kind(const char *list, int index); /* IR_NONE: out of range */
 
 /* Stores the elements of a constant i32 or i64 tensor in `out`, and their number in *count. False:
- * the value is no such constant, or has more than `max` elements. */
+ * the value is not such a constant, or has more than `max` elements. */
 bool ir_const_ints(const ir_value *value, int64_t max, int64_t *out, int64_t *count);
 
 /* ---- builder ------------------------------------------------------------- */

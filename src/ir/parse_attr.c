@@ -102,7 +102,7 @@ static gqac_status parse_attr(ir_parser *p, ir_node *node) {
 
 gqac_status ir_parse_attrs(ir_parser *p, ir_node *node, const char *at) {
     ir_lexer *lexer = &p->lexer;
-    /* defaults come last, so that until then `set` tells which attributes the text has */
+    /* defaults come last, so that until then `set` is true for the attributes that the text has */
     int n = 0;
     for (const ir_attr_spec *spec = node->op->attrs; spec && spec->name; spec++)
         memset(&node->attrs[n++], 0, sizeof *node->attrs);

@@ -54,7 +54,7 @@ static void release_number(numbers *n, size_t number) {
     pthread_mutex_unlock(&n->lock);
 }
 
-/* Is a slot that is neither a state nor has a tail in a part? */
+/* True if a slot that is not a state and has no tail is in the part. */
 static bool is_in(const kv_slot *slot, kv_part part) {
     return part == KV_WINDOW ? slot->window > 0 : part != KV_REST || slot->window == 0;
 }

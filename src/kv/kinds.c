@@ -13,7 +13,7 @@ static const kv_kind kinds[] = {
 };
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
-/* Is a name this one, but for blanks around it? */
+/* True if the names are equal, but for blanks around the first. */
 static bool is_named(const char *name, const char *kind) {
     static const char blanks[] = " \t\r\n";
     const size_t n = kind ? strlen(kind) : 0;

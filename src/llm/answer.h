@@ -15,7 +15,8 @@ typedef struct answer {
     gqac_session *session;                /* NULL: a decoder that has no sequences */
     int64_t *list;                        /* prompt and answer */
     size_t n, capacity;
-    size_t limit; /* maximum of new ids: by max_new, and by the context of session and model */
+    size_t limit; /* maximum number of new ids: by max_new, and by the context of session and
+                     model */
     bool done;
     gqac_finish finish;
     reply reply;

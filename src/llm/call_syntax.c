@@ -83,7 +83,7 @@ static call_verdict accept_last(cursor *c, call_found *found) {
 /* ---- syntaxes ------------------------------------------------------------ */
 
 /* <tool_call>{"name": ..., "arguments": {...}}</tool_call>; templates write a line feed before it
- * that is no content. */
+ * that is not content. */
 static call_verdict match_tags(const call_text *t, call_found *found) {
     cursor c = {.t = t, .at = t->text[0] == '\n'};
     if (!literal(&c, "<tool_call>"))

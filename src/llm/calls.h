@@ -53,7 +53,7 @@ const call_syntax *call_syntax_of(const char *template, size_t length);
 /* The syntax that a reader reads; NULL: there is no reader. */
 struct gqac_calls;
 const call_syntax *calls_syntax(const struct gqac_calls *calls);
-/* Is that a marker of the syntax? */
+/* True if `name` is a marker of the syntax. */
 bool call_syntax_marks(const call_syntax *s, const char *name, size_t length);
 
 #endif

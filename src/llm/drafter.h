@@ -17,9 +17,10 @@ typedef struct drafter {   /* zeros: there is none */
 /* The session and context of the request. UNSUPPORTED: its program cannot be sampled from. */
 gqac_status drafter_open(drafter *d, const gqac_generate_request *request, gqac_diag *diag);
 void drafter_close(drafter *d);
-/* Drafts at most `count` ids after those of the answer, chosen as the answer's are: writes them
- * to its list, which has the capacity, and sets a->drafted. *caught_up: ids that the session was
- * fed first. Failures that concern the drafts alone are no failure. */
+/* Drafts at most `count` ids after those of the answer, chosen as the answer's are: writes them to
+ * its list, which has the capacity, and sets a->drafted. *caught_up: the number of ids that the
+ * session lacked and that were computed first. Failures that concern only the drafts are not
+ * reported. */
 gqac_status drafter_draft(drafter *d, answer *a, int64_t count, size_t *caught_up, gqac_diag *diag);
 
 #endif

@@ -155,8 +155,8 @@ static gqac_step_item item_of(const run *r, const answer *a) {
                             .n_logits = (size_t)count == answer_pending(a) ? 1 + drafted : 0};
 }
 
-/* Takes the time of a step of n members, of which `a` is the first: what their next ids cost, with
- * drafts and without. */
+/* Records the time of a step of n members, of which `a` is the first: what their next ids cost,
+ * with drafts and without. */
 static void measure(run *r, const answer *a, int n) {
     int64_t rows = 0;
     if (!r->ahead.decode || answer_pending(a))
@@ -180,7 +180,7 @@ static gqac_status feed_piece(run *r, answer *a) {
     return GQAC_OK;
 }
 
-/* Computes all rows again, with the rope tables of the present length. */
+/* Computes all rows again, with the rope tables of the current length. */
 static gqac_status recompute(run *r, answer *a) {
     const int64_t chunk = a->request->chunk ? a->request->chunk : r->chunk;
     if (!answer_new(a))
@@ -265,8 +265,8 @@ static gqac_status step(run *r, int n) {
 
 /* ---- the loop ------------------------------------------------------------ */
 
-/* Chooses the members of the next step: all, but where rows are padded prompts come first, and
- * single ids, which would be padded to them, later. */
+/* Chooses the members of the next step: all. But where rows are padded, single ids wait until the
+ * prompts are computed: they would be padded to the length of these. */
 static int choose(run *r) {
     bool prompts = false;
     int n = 0;

@@ -13,19 +13,20 @@ typedef struct payoff { /* zeros: nothing is measured */
     bool known, row_known;
 } payoff;
 
-/* Takes the time of a step of `rows` rows, of which `members` are no drafts. */
+/* Records the time of a step of `rows` rows, `members` of which are not drafts. */
 void payoff_measure(payoff *p, int64_t rows, int64_t members, double seconds);
 
 /* Drafts of one origin. */
 typedef struct draft_source {  /* zeros: nothing is known */
     double compared, accepted; /* drafts, the newest ones counting most */
     double seconds;            /* that making one takes */
-    int64_t rest, pause;       /* drafts that are left out from now on, and were the last time */
+    int64_t rest, pause;       /* number of drafts to leave out from now on; the number that was
+                                  left out last time */
 } draft_source;
 
-/* Takes the outcome of a step: `accepted` drafts, and perhaps a wrong one after them. */
+/* Records the outcome of a step: `accepted` drafts, and perhaps a wrong one after them. */
 void draft_source_take(draft_source *s, int64_t accepted, bool wrong);
-/* Takes the time that making n drafts took. */
+/* Records the time that making n drafts took. */
 void draft_source_spend(draft_source *s, int64_t n, double seconds);
 
 /* Makes no drafts for a while, twice as long as the last time. */

@@ -142,7 +142,7 @@ static gqac_status check_kinds(const seq2seq_file *encoder, const seq2seq_file *
 /* ---- caches -------------------------------------------------------------- */
 
 /* The output that continues a cache: present.X for past_key_values.X, cache_X_out_i for
- * cache_X_in_i; -1 when the input is no cache or has no such output. */
+ * cache_X_in_i; -1: the input is not a cache, or has no such output. */
 static int result_of(const seq2seq_file *s, const char *name) {
     static const char past[] = "past_key_values.";
     char result[512];

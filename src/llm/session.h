@@ -13,7 +13,7 @@ struct gqac_session {
     bool off;
     float *logits;     /* of the last id, if the program is stateless; NULL: it is for sequences */
     bool tables;       /* the model has a LongRoPE threshold */
-    int64_t context;   /* maximum of tokens; 0: none */
+    int64_t context;   /* maximum number of tokens; 0: none */
     gqac_store *store; /* NULL: none */
     const char *tenant;
     int64_t *ids;

@@ -57,8 +57,8 @@ gqac_status speculation_open(answer *a, gqac_diag *diag) {
 
 /* ---- drafting ------------------------------------------------------------ */
 
-/* The maximum of drafts for the next step: none that the answer could not have, and none after the
- * last position of the model. */
+/* The maximum number of drafts for the next step: none that the answer could not have, and none
+ * after the last position of the model. */
 static int64_t most_drafts(const answer *a, const speculating *all) {
     const int64_t positions = gqac_program_max_tokens(a->session->program) - (int64_t)a->n;
     const int64_t left = (int64_t)(a->limit - answer_new(a)) - 1;

@@ -13,7 +13,7 @@ typedef struct speculating {
     payoff payoff;
     bool decode;     /* the next step has no tokens of prompts */
     int64_t members; /* its sequences */
-    int64_t rows;    /* maximum of rows of logits of one of them */
+    int64_t rows;    /* maximum number of rows of logits of one of them */
     double spent;    /* seconds that drafting took before this step */
 } speculating;
 

@@ -39,7 +39,7 @@ static bool begins_as_model(const gqac_map *map) {
     return n && printable < n && memchr(tags, map->data[0], sizeof tags);
 }
 
-/* After the scan failed: says what the file is, if it is no model at all. */
+/* After the scan failed: says what the file is, if it is not a model at all. */
 static void explain(const gqac_map *map, gqac_diag *diag) {
     char cause[sizeof diag->what];
     const char *kind = onnx_file_kind(map);

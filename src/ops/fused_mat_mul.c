@@ -79,8 +79,8 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     return op_set_type(node, 0, dtype, rank, dims, diag);
 }
 
-/* Is an axis that each row of the product reads as a whole an axis of rows: the k of A', or an axis
- * of B' other than its batch? */
+/* True if each row of the product reads the whole of an axis of rows: the k of A', or an axis of B'
+ * other than its batch. */
 static bool meets_rows(const ir_node *node, int operand) {
     const ir_value *x = ir_node_input(node, operand);
     const int rank = op_in_type(node, operand).rank;

@@ -63,7 +63,8 @@ static gqac_status read_zero(const op_work *work, const gqac_tensor *a, const gq
     return GQAC_OK;
 }
 
-/* Zero points must be codes, and sums of codes those of k codes: then sums fit in 32 bits. */
+/* Checks that zero points are in the range of codes, and sums of codes in that of sums of k codes,
+ * so that no sum of the product overflows 32 bits. */
 static gqac_status check_terms(const op_work *work, const integer_product *p) {
     const int32_t *terms = p->terms, most_zero = 128, most_sum = 128 * (int32_t)p->k;
     bool fit = true;

@@ -8,7 +8,7 @@
  *   amax = max |a|, sa = amax / 127, qa = round_half_even(a * (127 / amax)), 0 when amax is 0
  *   y = sum over blocks of float(sum of qa * (code - zp)) * (sa * scale)
  * with exact integer sums; blocks ascending by fma, in pieces of 512 k that are added ascending. A
- * block with NaN or infinity has the scale NaN. As ONNX Runtime, level 4 does not apply to float
+ * block with NaN or infinity has the scale NaN. As in ONNX Runtime, level 4 does not apply to float
  * zero points, nor to 2-bit codes in blocks of 16. */
 #include "ops/matmul.h"
 
@@ -274,7 +274,7 @@ static gqac_status run_int8(op_call *call, nbits *q) {
 
 /* ---- eval ---------------------------------------------------------------- */
 
-static gqac_status check_zero(op_call *call, nbits *q) {
+static gqac_status read_optional(op_call *call, nbits *q) {
     int n = call->node->n_inputs;
     q->zero = n > ZERO_POINTS ? call->in[ZERO_POINTS] : NULL;
     q->bias = n > BIAS ? call->in[BIAS] : NULL;
@@ -318,7 +318,7 @@ static gqac_status read_inputs(op_call *call, nbits *q) {
         OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
                 "scales has %lld elements, expected %lld", (long long)gqac_tensor_count(q->scales),
                 (long long)(q->n * q->blocks));
-    return check_zero(call, q);
+    return read_optional(call, q);
 }
 
 static gqac_status eval(op_call *call) {

@@ -1,4 +1,4 @@
-/* Who carries the state of a recurrence. */
+/* See recurrent.h. */
 #include "ops/recurrent.h"
 
 bool op_carries_state(const ir_node *node, int past, int present) {

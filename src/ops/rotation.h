@@ -7,7 +7,8 @@
 typedef struct rotation {
     const gqac_tensor *cos, *sin, *ids; /* ids NULL: none */
     const int32_t *past, *fresh;        /* NULL: absent */
-    int64_t batch, heads, rows, size, positions, half;
+    int64_t batch, heads, rows, size;   /* of x */
+    int64_t positions, half;            /* cos and sin are [positions, half] */
     bool interleaved;
 } rotation;
 

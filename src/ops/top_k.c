@@ -34,7 +34,7 @@ static void merge(const entry *from, int64_t half, int64_t n, entry *to) {
     }
 }
 
-/* Sorts the entries; they and the spare ones may be exchanged. */
+/* Sorts the entries; *entries and *spare may exchange their memory. */
 static void sort(entry **entries, entry **spare, int64_t n) {
     for (int64_t width = 1; width < n; width *= 2) {
         for (int64_t at = 0; at < n; at += 2 * width) {

@@ -1,6 +1,6 @@
 /* Finds the graph inputs that are pasts, and the graph results that are their presents. Schemas
- * tell: an operand "past_key" belongs to the output "present_key" of the same node, whatever the
- * op. Attention written out in simple ops has no such node; then names decide
+ * determine them: an operand "past_key" belongs to the output "present_key" of the same node,
+ * whatever the op. Attention written out in simple ops has no such node; then names decide
  * (past_key_values.0.key, present.0.key). */
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +25,7 @@ static int compare_results(const void *a, const void *b) {
     return order ? order : x->index - y->index;
 }
 
-/* The index of a value among the results of the graph; -1: it is none. */
+/* The index of a value among the results of the graph; -1: it is not a result. */
 static int result_of(const ir_graph *graph, const ir_value *value) {
     int least = -1;
     for (const ir_use *use = value ? value->uses : NULL; use; use = use->next) {

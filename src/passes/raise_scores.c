@@ -17,7 +17,7 @@ ir_value *raise_through_cast(ir_value *value) {
     return x && OP_IN(OP_FLOATS, x->type.dtype) && OP_IN(OP_FLOATS, value->type.dtype) ? x : value;
 }
 
-/* Is `three` [B*H,S,T] of `four` [B,H,S,T]? */
+/* True if `three` is [B*H,S,T] where `four` is [B,H,S,T]. */
 static bool folds(const ir_value *three, const ir_value *four) {
     const ir_type *a = &three->type, *b = &four->type;
     if (a->rank != 3 || b->rank != 4 || !raise_dim(four, 1) || !b->dims[0])

@@ -238,7 +238,7 @@ static gqac_status make_state(stateful *s, int slot, ir_value **token) {
     return GQAC_OK;
 }
 
-/* Sets the results: those that are no presents, then the tokens. */
+/* Sets the results: those that are not presents, then the tokens. */
 static gqac_status set_results(stateful *s, ir_value *const *tokens) {
     const ir_node *ret = s->graph->ret;
     const size_t most = (size_t)(ret->n_inputs + s->n_pairs);

@@ -46,7 +46,7 @@ static gqac_status unfold(stateful *s, ir_value *past, ir_node *scatter, int64_t
     const ir_type type = ir_type_make(s->context->module, past->type.dtype, 4, shape);
     ir_value *cache = scatter->outputs[0];
     if (!size)
-        return GQAC_OK; /* stateful says that it is no cache */
+        return GQAC_OK; /* stateful reports that it is not a cache */
     if (type.rank < 0)
         return gqac_diag_oom(diag, "KV state");
     ir_builder b = {.graph = s->graph, .before = scatter, .diag = diag};

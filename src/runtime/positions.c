@@ -4,7 +4,7 @@
 
 #include "ops/rotary.h"
 
-/* Rows of a table; of the longer one where an If chooses. INT64_MAX: the value is no table. */
+/* Rows of a table; of the longer one where an If chooses. INT64_MAX: the value is not a table. */
 static int64_t table_rows(const ir_value *value) {
     const gqac_tensor *t = value ? value->constant : NULL;
     int64_t most = -1;

@@ -338,7 +338,7 @@ static bool sound_ids(const gqac_program *p, const int64_t *ids, int64_t n) {
     return true;
 }
 
-/* Are the first n sections at the same places? */
+/* True if the first n sections are at the same places. */
 static bool same_places(const header *a, const header *b, int n) {
     for (int i = 0; i < n; i++)
         if (a->sections[i].offset != b->sections[i].offset ||

@@ -7,7 +7,7 @@
 
 #include "runtime/program.h"
 
-/* Who is told what steps commit to a sequence and to its forks; all zeros: nobody. */
+/* Receives reports of what steps commit to a sequence and to its forks; all zeros: nobody does. */
 typedef struct sequence_watch {
     /* After a step that appended `count` tokens, or computed them again. */
     void (*committed)(void *arg, const gqac_sequence *sequence, int64_t count);
@@ -42,7 +42,7 @@ gqac_status sequence_import(gqac_sequence *sequence, int64_t length, int n,
  * that made the rows. NO_MEMORY, CAPACITY: it is still empty. */
 gqac_status sequence_share(gqac_sequence *sequence, const kv_sequence *rows, int64_t length,
                            const int64_t *ids, int64_t pinned, gqac_diag *diag);
-/* gqac_sequence_fork, but nobody is told what is committed to the fork. */
+/* gqac_sequence_fork, but what is committed to the fork is not reported to its watch. */
 gqac_status sequence_fork_unwatched(const gqac_sequence *sequence, gqac_sequence **fork,
                                     gqac_diag *diag);
 /* Makes a snapshot of a sequence that no step extends, and owns it from then on. NO_MEMORY: the

@@ -69,9 +69,9 @@ gqac_status request_create(const gqac_scheduler *s, const gqac_request *given, r
 void request_free(request *r);
 /* Number of ids of the list that have no rows yet. */
 int64_t request_pending(const request *r);
-/* Does the request find rows in the store, and leave its own there? */
+/* True if the request finds rows in the store, and leaves its own there. */
 bool request_shares(const gqac_scheduler *s, const request *r);
-/* Is the list longer than the LongRoPE threshold? */
+/* True if the list is longer than the LongRoPE threshold. */
 bool request_is_beyond(const gqac_scheduler *s, const request *r);
 /* Makes the sequence of a request that has none: from its base, from the store, or empty. */
 gqac_status request_open(gqac_scheduler *s, request *r, gqac_diag *diag);

@@ -127,7 +127,8 @@ static void on_timer(evutil_socket_t fd, short what, void *arg) {
     (void)fd, (void)what;
     if (x->state < HTTP_RUNNING && x->begun)
         http_refuse(x, 408, "the request did not arrive in time");
-    else if (evbuffer_get_length(bufferevent_get_output(x->pipe))) /* a write that stalls ends it */
+    else if (evbuffer_get_length(
+                 bufferevent_get_output(x->pipe))) /* the timeout of writes ends it */
         set_timer(x, x->server->limits.write_seconds);
     else if (x->state != HTTP_RUNNING)
         drop(x);
@@ -372,7 +373,7 @@ void *http_user(const http_exchange *x) {
 
 /* ---- its reply ----------------------------------------------------------- */
 
-/* The phrase of RFC 9110 for a status; what a request lacks is in the body of the reply. */
+/* The phrase of RFC 9110 for a status; what is wrong is said in the body of the reply. */
 static const char *reason(int status) {
     static const struct {
         int status;

@@ -269,8 +269,8 @@ fresh shape_take(leg *l);
 void shape_free(fresh *f);
 json_t *shape_usage(const job *j);
 const char *shape_finish(const leg *l);
-/* "text of a token", as JSON; bytes that are no text become \xNN after "bytes:". *out is malloc'd.
- */
+/* "text of a token", as JSON; bytes that are not UTF-8 become \xNN after "bytes:". *out is
+ * malloc'd. */
 char *shape_token(const serve *s, int64_t id, size_t *length);
 json_t *shape_ids(const scored *tokens, size_t n);
 /* Completes a choice with what is fresh: adds the ids of the answer, and in the first those of the

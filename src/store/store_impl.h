@@ -109,7 +109,8 @@ enum { STORE_NAME = 64 + sizeof STORE_SUFFIX }; /* capacity of a name with its N
 void store_name_of(const gqac_snapshot_file *file, const char *tenant, char name[STORE_NAME]);
 /* Returns "folder/name", which the caller frees; NULL: out of memory. */
 char *store_join(const char *folder, const char *name);
-/* Opens a snapshot file. A link, or what is no regular file, is INVALID_INPUT and not opened. */
+/* Opens a snapshot file. INVALID_INPUT: it is a link, or another file that is not regular, and is
+ * not opened. */
 gqac_status store_open_plain(const char *path, bool whole, gqac_snapshot_file **file,
                              gqac_diag *diag);
 /* Fails with IO: the folder cannot be read, for the reason in errno. */

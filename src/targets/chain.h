@@ -50,7 +50,7 @@ typedef struct target_chain {
     int shape; /* the first leaf of the form FULL */
     bool rows; /* the last axis matters: a leaf is a row */
     struct {
-        int value; /* -1: the group computes it, by a node that is no step */
+        int value; /* -1: the group computes it, by a node that is not a step */
         target_leaf_form form;
     } leaves[TARGET_CHAIN_LEAVES];
     target_step steps[TARGET_CHAIN_STEPS];

@@ -203,7 +203,7 @@ class PromptCache(Case):
 
         copy = self.dir / "copy"  # is made, as by --prefix-store
         self.assertIn("3 files added", self.good("cache", "export", self.store, copy).out)
-        self.assertIn("3 were there", self.good("cache", "export", self.store, copy).out)
+        self.assertIn("3 were there already", self.good("cache", "export", self.store, copy).out)
         self.assertEqual(sorted(f.name for f in copy.iterdir()),
                          sorted(f.name for f in self.store.iterdir()))
 

@@ -134,7 +134,7 @@ static gqac_status set_sink(const target_call *call, cpu_attend *a, const gqac_t
 
 /* ---- rows ---------------------------------------------------------------- */
 
-/* Does the cache still have the row of a key, which windows may have left behind? */
+/* True if the cache still has the row of a key; a windowed cache may have released it. */
 static bool is_kept(const cpu_attend *a, int64_t b, int64_t key) {
     const int64_t block = b * a->k.per_batch + key / CPU_ATTEND_KEYS;
     return (!a->k.blocks || a->k.blocks[block]) && (!a->v.blocks || a->v.blocks[block]);

@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-enum { X, W, USES = 256 /* maximum of uses of x that are searched */ };
+enum { X, W, USES = 256 /* maximum number of uses of x that are searched */ };
 
 static bool is_nbits(const ir_node *node) {
     return op_is(node, "gqac", "linear_nbits");

@@ -1,11 +1,11 @@
 /* MatMul by a weight that DequantizeLinear makes from constant codes of 4 or 8 bits becomes
  * MatMulNBits with fp32 products: the weights stay quantised, and every number is the same.
  *
- * A weight is (code - zero point) * scale in fp32 either way, and so is the product. That holds
- * only if DequantizeLinear returns f32 (16 bits would round the weight), and if a scale is for a
- * column, or for a block of a column whose length has a factor that is a power of two, at least 16.
- * Signed codes become unsigned ones, shifted by 2^(bits-1). A Transpose may stand between the
- * weight and the MatMul. */
+ * Either way a weight is (code - zero point) * scale in fp32, and the product is computed in fp32.
+ * That holds only if DequantizeLinear returns f32 (16 bits would round the weight), and if a scale
+ * is for a column, or for a block of a column whose length has a factor that is a power of two, at
+ * least 16. Signed codes become unsigned ones, shifted by 2^(bits-1). A Transpose may stand between
+ * the weight and the MatMul. */
 #include <string.h>
 
 #include "base/arena.h"

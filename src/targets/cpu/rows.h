@@ -16,7 +16,7 @@ enum {
     CPU_CHAIN_PIECE = 256, /* elements that a chain computes at once */
 };
 
-/* Rows of n elements; see ops/norm.h for the formula. */
+/* Rows of n elements; see ops/norm.h for the formula. y, sum, mean and inv are results. */
 typedef struct cpu_norm {
     int64_t n, skip_rows;
     norm_period weight_period, beta_period;

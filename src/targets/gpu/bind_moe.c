@@ -7,8 +7,8 @@
 #include "targets/gpu/graph.h"
 #include "targets/gpu/moe.h"
 
-/* The weights of a node, for any rows. *x and *router get type and shape of one row. False: they
- * are not constant, or do not fit each other. */
+/* Reads the weights of a node, whatever its rows are: *x and *router are set to the type and shape
+ * of one row. False: the weights are not constant, or do not fit each other. */
 static bool read_weights(const ir_node *node, moe_form *form, gqac_tensor *x, gqac_tensor *router,
                          moe *m) {
     gqac_diag misfit;
@@ -34,7 +34,7 @@ static bool read_weights(const ir_node *node, moe_form *form, gqac_tensor *x, gq
     return moe_read_files(&o, form, m) == GQAC_OK && moe_fit(&work, form, m, &y, &s) == GQAC_OK;
 }
 
-/* True if sizes are those of kernels, which count in 32 bits within an expert. */
+/* True if the sizes fit the kernels, whose offsets within an expert have 32 bits. */
 static bool fits(const moe_matrix *m) {
     int64_t count;
     return !m->weight || (m->k >= 1 && gqac_mul_i64(m->n, m->k, &count) && count <= INT32_MAX &&

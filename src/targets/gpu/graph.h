@@ -72,7 +72,7 @@ gqac_status gpu_bind_binary(const target_binding *b, const ir_node *root, const 
 int gpu_fuse_gate(const ir_node *root, ir_node **nodes);
 gqac_status gpu_bind_gate(const target_binding *b, const ir_node *root, const void **record);
 
-/* Two or more elementwise ops that are no gate. */
+/* Two or more elementwise ops that are not a gate. */
 int gpu_fuse_chain(const ir_node *root, ir_node **nodes);
 gqac_status gpu_bind_chain(const target_binding *b, const ir_node *root, const void **record);
 

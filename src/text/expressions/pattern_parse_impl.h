@@ -19,7 +19,7 @@ typedef struct parser {
 
 /* "WHAT at byte OFFSET of the expression: '...'" */
 gqac_status pattern_refuse(const parser *p, gqac_status status, size_t offset, const char *what);
-/* A new node without anything. */
+/* A new node of that kind, without children. */
 gqac_status pattern_make(parser *p, node_kind kind, size_t offset, node **out);
 /* Skips a text if it follows. */
 bool pattern_accept(parser *p, const char *text);

@@ -22,7 +22,8 @@ typedef struct schema {
     const char *path; /* of the current task */
 } schema;
 
-/* Parses JSON, whose size is limited; `what`: "schema". The caller releases *root. */
+/* Parses JSON, whose size is limited; `what` names it in messages ("schema"). The caller releases
+ * *root. */
 gqac_status schema_parse(const char *what, const char *text, size_t length, json_t **root,
                          gqac_diag *diag);
 /* Compiles a schema, and all that it refers to; its rule. */

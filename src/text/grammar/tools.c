@@ -51,7 +51,7 @@ static void read_tool(tools *t, json_t *tool, size_t index) {
     char item[40];
     snprintf(item, sizeof item, "item %zu", index);
     if (!name) {
-        refuse(t, GQAC_INVALID_INPUT, item, "it is no function with a name",
+        refuse(t, GQAC_INVALID_INPUT, item, "it is not a function with a name",
                "{\"type\": \"function\", \"function\": {\"name\": ..., \"parameters\": ...}}");
     } else if (!is_plain(name)) {
         refuse(t, GQAC_INVALID_INPUT, item, "the name of the function cannot be written in a call",
@@ -67,7 +67,7 @@ static void read_tools(tools *t, json_t *all) {
     const size_t n = json_array_size(all);
     if (!json_is_array(all) || !n || n > MOST_FUNCTIONS) {
         gqac_diag_set(t->b.diag, n > MOST_FUNCTIONS ? GQAC_LIMIT : GQAC_INVALID_INPUT,
-                      "the tools are no JSON list of 1 to %d functions", MOST_FUNCTIONS);
+                      "the tools are not a JSON list of 1 to %d functions", MOST_FUNCTIONS);
         build_fail(&t->b, n > MOST_FUNCTIONS ? GQAC_LIMIT : GQAC_INVALID_INPUT);
         return;
     }
@@ -149,7 +149,8 @@ static void compile_arguments(tools *t, function *f, json_t *kept) {
     if (b->status != GQAC_OK)
         gqac_diag_where(b->diag, "'%.100s'", f->name);
     else if (!is_object(b, f->rule))
-        refuse(t, GQAC_INVALID_INPUT, f->name, "its 'parameters' accept what is no object",
+        refuse(t, GQAC_INVALID_INPUT, f->name,
+               "its 'parameters' accept values that are not objects",
                "the arguments of a call are an object");
 }
 

@@ -15,12 +15,12 @@
 #include "text/unicode.h"
 
 enum {
-    TOKEN_MAX_ID = (1 << 21) - 1, /* ids index tables */
-    TOKENIZER_MAX_STEPS = 64,     /* of one list */
-    TOKENIZER_MAX_FILE = 1 << 28, /* bytes of a tokenizer.json, and of its vocabulary */
-    TOKENIZER_MAX_TEXT = 1 << 26, /* bytes of a text to encode */
-    TOKENIZER_MAX_GROWN =
-        1 << 28, /* maximum of bytes that steps add to a text, and of those of a decoded text */
+    TOKEN_MAX_ID = (1 << 21) - 1,  /* ids index tables */
+    TOKENIZER_MAX_STEPS = 64,      /* of one list */
+    TOKENIZER_MAX_FILE = 1 << 28,  /* bytes of a tokenizer.json, and of its vocabulary */
+    TOKENIZER_MAX_TEXT = 1 << 26,  /* bytes of a text to encode */
+    TOKENIZER_MAX_GROWN = 1 << 28, /* maximum number of bytes that steps add to a text, and of bytes
+                                      of a decoded text */
     TOKENIZER_BASE_GROWTH = 1 << 20,
     TOKENIZER_MAX_GROWTH = 64, /* factor by which steps may lengthen a text, besides the base */
     TOKENIZER_MAX_NESTING = 16 /* of Sequences */

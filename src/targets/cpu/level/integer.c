@@ -1,8 +1,8 @@
 /* linear_integer for one level: y [rows,16] = (a - its zero points) (w - theirs), by words of four
  * k. Where a level sums products of bytes at once, a is four unsigned bytes (i8 codes plus 128):
  *   y = sum of a * w - (zero + 128) * sum of w - zero of the column * sum of (a - zero)
- * elsewhere it is 16-bit differences a - zero, of the k 0 and 2 and of the k 1 and 3 of a word,
- * which meet the bytes of w likewise:
+ * elsewhere it is 16-bit differences a - zero, first of k 0 and 2 of a word, then of k 1 and 3,
+ * which are multiplied by the same bytes of w:
  *   y = sum of (a - zero) * w - zero of the column * sum of (a - zero) */
 #include "targets/cpu/integer.h"
 #include "targets/cpu/level/level.h"

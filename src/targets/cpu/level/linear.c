@@ -27,8 +27,8 @@ enum {
     X_STEP = GQAC_K_PIECE + 16, /* not a power of two: so tile rows do not share a cache set */
     FEW = 2 * TILE_ROWS - 1,    /* maximum rows for which reading weights takes longer than the
                                    arithmetic */
-    IN_PAIRS = WIDE ? 0 : 4,    /* so few rows are taken in pairs, which read all columns of a panel
-                                   in order */
+    IN_PAIRS = WIDE ? 0 : 4,    /* maximum rows that are taken in pairs, which read all columns of a
+                                   panel in order */
     WIDEN_ROWS = FEW + 1,       /* from this number of rows on, a piece of a 16-bit panel is widened
                                    once */
     AHEAD = 20 * LINE,

@@ -29,8 +29,8 @@ enum {
     CHUNK = 64,               /* words of a panel that few rows share while it is in the
                                  first-level cache */
     CHUNK_AHEAD = CHUNK,      /* a panel is prefetched this many words before its use */
-    SPLIT_ROWS = FEW + 1,     /* from this number of rows on, without the instruction, pairs are
-                                 widened once */
+    SPLIT_ROWS = FEW + 1,     /* from this number of rows on, at levels without an instruction for
+                                 pairs, these are widened once */
     SPLIT_MOST = 6,           /* maximum tile rows then */
 };
 _Static_assert(GQAC_K_PIECE % 2 == 0, "pieces hold whole pairs");

@@ -1,7 +1,9 @@
 /* The provider of one session: what it claims, and what it makes of that. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "context.h"
 #include "graph.h"
 
 static void log_line(const provider *p, int severity, const char *what, const char *why) {
@@ -77,10 +79,9 @@ static ort_status *open_graph(provider *p, const ort_graph *graph, char *why, si
 
 static ort_status *open_any(provider *p, const ort_graph *graph) {
     char why[sizeof(gqac_diag)] = "";
-    const char *path = NULL;
-    ORT_TRY(p->api->Graph_GetModelPath(graph, &path));
-    if (path && *path)
-        ORT_TRY(open_file(p, graph, path, why, sizeof why));
+    if (*p->path)
+        ORT_TRY(open_file(p, graph, p->path, why, sizeof why));
+    p->from_file = p->program != NULL;
     if (p->program)
         return NULL;
     if (*why)
@@ -107,11 +108,35 @@ static ort_status *claim(provider *p, const ort_graph *graph, ort_support *suppo
     return status;
 }
 
+static ort_status *note_path(provider *p, const ort_graph *graph) {
+    const char *path = NULL;
+    if (p->path)
+        return NULL;
+    ORT_TRY(p->api->Graph_GetModelPath(graph, &path));
+    p->path = strdup(path ? path : "");
+    return p->path ? NULL : status_no_memory(p->api);
+}
+
+/* Claims the node of a context model. It is opened by Compile: the runtime would only log an error
+ * of GetCapability. */
+static ort_status *claim_context(provider *p, const ort_graph *graph, ort_support *support) {
+    const ort_fusion fusion = {ORT_VERSION, true};
+    const ort_node *node;
+    ORT_TRY(context_find(p, graph, &node));
+    p->from_context = node != NULL;
+    return node ? p->api->GetEpApi()->EpGraphSupportInfo_AddNodesToFuse(support, &node, 1, &fusion)
+                : NULL;
+}
+
 static ort_status *get_capability(ort_ep *self, const ort_graph *graph, ort_support *support) {
     provider *p = (provider *)self;
     const ort_node *parent = NULL;
     ORT_TRY(p->api->Graph_GetParentNode(graph, &parent));
     if (parent || p->fused) /* a branch, which belongs to its node; or nothing is left to claim */
+        return NULL;
+    ORT_TRY(note_path(p, graph));
+    ORT_TRY(claim_context(p, graph, support));
+    if (p->from_context)
         return NULL;
     if (!p->program) {
         ORT_TRY(open_any(p, graph));
@@ -126,8 +151,15 @@ static ort_status *compile(ort_ep *self, const ort_graph **graphs, const ort_nod
                            ort_compute **computes, ort_node **context_nodes) {
     provider *p = (provider *)self;
     gqac_diag diag;
-    (void)graphs;
-    (void)context_nodes;
+    if (p->from_context && p->options.context)
+        return status_printf(p->api, ORT_INVALID_ARGUMENT,
+                             "gqac: ep.context_enable is 1, but the model is a context model\n"
+                             "  try:   leave the entry out, or create the session of the original "
+                             "model");
+    if (n == 1 && p->from_context && !p->program) {
+        ORT_TRY(context_open(p, graphs[0]));
+        warn_of_mixing(p);
+    }
     if (n != 1 || !p->program || p->fused)
         return status_printf(p->api, ORT_EP_FAIL,
                              "gqac: the session asks for %zu parts of the model to be compiled, "
@@ -137,13 +169,23 @@ static ort_status *compile(ort_ep *self, const ort_graph **graphs, const ort_nod
     if (p->options.threads != 1 &&
         gqac_threads_create(p->options.threads, &p->threads, &diag) != GQAC_OK)
         return status_of(p->api, &diag);
-    return compute_create(p, nodes[0], &computes[0]);
+    ORT_TRY(compute_create(p, nodes[0], &computes[0]));
+    return p->options.context && !p->from_context
+               ? context_write(p, graphs[0], nodes[0], &context_nodes[0])
+               : NULL;
 }
 
 static void release_computes(ort_ep *self, ort_compute **computes, size_t n) {
     (void)computes; /* the one that there is belongs to the provider */
     if (n)
         compute_free((provider *)self);
+}
+
+/* Stored in a context model, and given to ValidateCompiledModelCompatibilityInfo. */
+static const char *get_compatibility(ort_ep *self, const ort_graph *graph) {
+    const provider *p = (const provider *)self;
+    (void)graph;
+    return p->program ? gqac_program_profile(p->program) : "";
 }
 
 static const char *get_name(const ort_ep *self) {
@@ -167,6 +209,7 @@ ort_status *provider_create(const ort_api *api, bool knows_shapes,
     p->ep.GetCapability = get_capability;
     p->ep.Compile = compile;
     p->ep.ReleaseNodeComputeInfos = release_computes;
+    p->ep.GetCompiledModelCompatibilityInfo = get_compatibility;
     p->api = api;
     p->knows_shapes = knows_shapes;
     p->logger = logger;
@@ -180,6 +223,7 @@ void provider_free(provider *p) {
     compute_free(p);
     gqac_threads_free(p->threads);
     gqac_program_free(p->program);
+    free(p->path);
     pthread_mutex_destroy(&p->lock);
     free(p);
 }

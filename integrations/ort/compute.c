@@ -220,41 +220,6 @@ static void release_state(ort_compute *self, void *state) {
 
 /* ---- the node -------------------------------------------------------------- */
 
-static ort_status *copy_names(const ort_api *api, const ort_node *node, count_of_node *count,
-                              values_of_node *values, char ***names, size_t *n) {
-    ORT_TRY(count(node, n));
-    const ort_value_info **infos = calloc(*n + 1, sizeof *infos);
-    *names = calloc(*n + 1, sizeof **names);
-    ort_status *status = infos && *names ? values(node, infos, *n) : status_no_memory(api);
-    for (size_t i = 0; i < *n && !status; i++) {
-        const char *name;
-        status = api->GetValueInfoName(infos[i], &name);
-        if (!status && !((*names)[i] = strdup(name)))
-            status = status_no_memory(api);
-    }
-    free(infos);
-    return status;
-}
-
-/* Old runtimes leave out inputs that only nested graphs read. */
-static ort_status *check_inputs(const provider *p, const fused *f) {
-    const gqac_io *inputs;
-    const int n = gqac_program_inputs(p->program, &inputs);
-    for (int i = 0; i < n; i++) {
-        const char *name = ((const gqac_io *)GQAC_AT(inputs, i))->name;
-        size_t k = 0;
-        while (k < f->n_in && strcmp(f->in[k], name) != 0)
-            k++;
-        if (k == f->n_in)
-            return status_printf(p->api, ORT_NOT_IMPLEMENTED,
-                                 "gqac: this ONNX Runtime does not pass the input '%.200s' to the "
-                                 "provider, because only nested graphs read it\n"
-                                 "  try:   a newer ONNX Runtime",
-                                 name);
-    }
-    return NULL;
-}
-
 ort_status *compute_create(provider *p, const ort_node *node, ort_compute **created) {
     const ort_api *api = p->api;
     fused *f = calloc(1, sizeof *f);
@@ -263,18 +228,12 @@ ort_status *compute_create(provider *p, const ort_node *node, ort_compute **crea
     f->compute = (ort_compute){ORT_VERSION, create_state, compute, release_state};
     f->p = p;
     p->fused = f;
-    ORT_TRY(copy_names(api, node, api->Node_GetNumInputs, api->Node_GetInputs, &f->in, &f->n_in));
+    ORT_TRY(node_names(api, node, api->Node_GetNumInputs, api->Node_GetInputs, &f->in, &f->n_in));
     ORT_TRY(
-        copy_names(api, node, api->Node_GetNumOutputs, api->Node_GetOutputs, &f->out, &f->n_out));
-    ORT_TRY(check_inputs(p, f));
+        node_names(api, node, api->Node_GetNumOutputs, api->Node_GetOutputs, &f->out, &f->n_out));
+    ORT_TRY(match_fused(p, node));
     *created = &f->compute;
     return NULL;
-}
-
-static void free_names(char **names, size_t n) {
-    for (size_t i = 0; names && i < n; i++)
-        free(names[i]);
-    free(names);
 }
 
 void compute_free(provider *p) {
@@ -284,8 +243,8 @@ void compute_free(provider *p) {
         lease_free(l);
     }
     if (p->fused) {
-        free_names(p->fused->in, p->fused->n_in);
-        free_names(p->fused->out, p->fused->n_out);
+        node_names_free(p->fused->in, p->fused->n_in);
+        node_names_free(p->fused->out, p->fused->n_out);
         free(p->fused);
         p->fused = NULL;
     }

@@ -171,35 +171,14 @@ typedef struct attribute_kind {
     size_t size; /* of one value; 0: texts */
 } attribute_kind;
 
-enum { ORT_ATTR_GRAPH = 7, ORT_ATTR_TENSOR = 8 };
 static const attribute_kind kinds[] = {
-    {1, 2, 3, sizeof(int64_t)}, /* INT */
+    {ORT_ATTR_INT, 2, 3, sizeof(int64_t)},
     {2, 7, 8, sizeof(int64_t)}, /* INTS */
     {3, 1, 2, sizeof(float)},   /* FLOAT */
     {4, 6, 7, sizeof(float)},   /* FLOATS */
-    {5, 3, 4, 0},               /* STRING */
-    {6, 8, 9, 0},               /* STRINGS */
+    {ORT_ATTR_STRING, 3, 4, 0},
+    {6, 8, 9, 0}, /* STRINGS */
 };
-
-/* Reads the value of an attribute into memory that the caller frees. */
-static ort_status *read_attribute(const writer *w, const ort_attr *attr, int type, void **data,
-                                  size_t *size) {
-    *size = 0;
-    /* The first call fails because there is no room, and says how much is needed. */
-    ort_status *status = w->api->ReadOpAttr(attr, type, NULL, 0, size);
-    if (status)
-        w->api->ReleaseStatus(status);
-    *data = calloc(*size + 1, 1);
-    if (!*data)
-        return status_no_memory(w->api);
-    if (*size)
-        status = w->api->ReadOpAttr(attr, type, *data, *size, size);
-    else
-        status = NULL;
-    if (status)
-        free(*data);
-    return status;
-}
 
 static void write_values(wire *out, const attribute_kind *kind, const char *data, size_t size) {
     if (kind->of_onnx == 3) { /* STRING */
@@ -252,7 +231,7 @@ static ort_status *write_attribute(writer *w, const ort_attr *attr) {
     if (kind) {
         void *data;
         size_t size;
-        ORT_TRY(read_attribute(w, attr, type, &data, &size));
+        ORT_TRY(attribute_read(w->api, attr, type, &data, &size));
         wire_int(out, 20, kind->of_onnx);
         write_values(out, kind, data, size);
         free(data);

@@ -131,18 +131,6 @@ static ort_status *tally_node(tally *t, const ort_node *node) {
     return tally_nested(t, node);
 }
 
-ort_status *graph_nodes(const ort_api *api, const ort_graph *graph, const ort_node ***nodes,
-                        size_t *n) {
-    ORT_TRY(api->Graph_GetNumNodes(graph, n));
-    *nodes = calloc(*n + 1, sizeof **nodes);
-    if (!*nodes)
-        return status_no_memory(api);
-    ort_status *status = api->Graph_GetNodes(graph, *nodes, *n);
-    if (status)
-        free(*nodes);
-    return status;
-}
-
 static ort_status *tally_graph(tally *t, const ort_graph *graph) {
     const ort_node **nodes;
     ort_status *status = NULL;
@@ -195,4 +183,61 @@ ort_status *match_graph(const provider *p, const ort_graph *graph, const char *p
     }
     *matches = !*why;
     return NULL;
+}
+
+/* ---- the fused node -------------------------------------------------------- */
+
+/* Each output must have the program's type: its memory has the session's. */
+static ort_status *match_outputs(const provider *p, const ort_node *fused, char *why, size_t size) {
+    const gqac_io *outputs;
+    const int n_out = gqac_program_outputs(p->program, &outputs);
+    size_t n;
+    ORT_TRY(p->api->Node_GetNumOutputs(fused, &n));
+    const ort_value_info **infos = calloc(n + 1, sizeof *infos);
+    if (!infos)
+        return status_no_memory(p->api);
+    ort_status *status = p->api->Node_GetOutputs(fused, infos, n);
+    for (size_t i = 0; i < n && !status && !*why; i++) {
+        const char *name;
+        status = p->api->GetValueInfoName(infos[i], &name);
+        const gqac_io *io = status ? NULL : find_io(outputs, n_out, name);
+        if (io)
+            status = match_type(p, infos[i], "output", io, why, size);
+        else if (!status)
+            snprintf(why, size, "the session has the output '%.200s', which the program does not",
+                     name);
+    }
+    free(infos);
+    return status;
+}
+
+/* Old runtimes leave out inputs that only nested graphs read. */
+static ort_status *match_inputs(const provider *p, const ort_node *fused) {
+    const gqac_io *inputs;
+    const int n_in = gqac_program_inputs(p->program, &inputs);
+    char **names;
+    size_t n;
+    ort_status *status =
+        node_names(p->api, fused, p->api->Node_GetNumInputs, p->api->Node_GetInputs, &names, &n);
+    for (int i = 0; i < n_in && !status; i++) {
+        const char *name = ((const gqac_io *)GQAC_AT(inputs, i))->name;
+        size_t k = 0;
+        while (k < n && strcmp(names[k], name) != 0)
+            k++;
+        if (k == n)
+            status = status_printf(p->api, ORT_NOT_IMPLEMENTED,
+                                   "gqac: this ONNX Runtime does not pass the input '%.200s' to "
+                                   "the provider, because only nested graphs read it\n"
+                                   "  try:   a newer ONNX Runtime",
+                                   name);
+    }
+    node_names_free(names, n);
+    return status;
+}
+
+ort_status *match_fused(const provider *p, const ort_node *fused) {
+    char why[512] = "";
+    ORT_TRY(match_inputs(p, fused));
+    ORT_TRY(match_outputs(p, fused, why, sizeof why));
+    return *why ? status_printf(p->api, ORT_EP_FAIL, "gqac: %s", why) : NULL;
 }

@@ -1,4 +1,5 @@
-/* Provider options: the session's entries "ep.gqacexecutionprovider.NAME".
+/* Provider options: the session's entries "ep.gqacexecutionprovider.NAME", and those of context
+ * models, "ep.context_NAME".
  *
  * A name that is not known and a value that gqac refuses are errors when the session is created:
  * the runtime would only log an error of GetCapability and go on without the provider. gqac itself
@@ -8,7 +9,8 @@
 
 #include "provider.h"
 
-#define PREFIX "ep.gqacexecutionprovider."
+#define PREFIX  "ep.gqacexecutionprovider."
+#define CONTEXT "ep.context_"
 
 static ort_status *read_text(const ort_api *api, const char *name, const char *value, char *text,
                              size_t size) {
@@ -33,13 +35,33 @@ static ort_status *read_threads(const ort_api *api, const char *value, int *thre
     return NULL;
 }
 
+/* Entries of context models; what they mean together is known when all have been read. */
+static ort_status *read_context(const ort_api *api, const char *key, const char *value,
+                                options *o) {
+    const char *name = key + strlen(CONTEXT);
+    bool *flag = strcmp(name, "enable") == 0       ? &o->context
+                 : strcmp(name, "embed_mode") == 0 ? &o->embed
+                                                   : NULL;
+    if (flag) {
+        *flag = strcmp(value, "1") == 0;
+        if (!*flag && strcmp(value, "0") != 0)
+            return status_printf(api, ORT_INVALID_ARGUMENT,
+                                 "gqac: %s has the wrong value '%.40s'\n  rule:  0 or 1", key,
+                                 value);
+    }
+    if (strcmp(name, "file_path") != 0)
+        return NULL;
+    if (strlen(value) >= sizeof o->context_path)
+        return status_printf(api, ORT_INVALID_ARGUMENT,
+                             "gqac: %s has %zu bytes\n  rule:  at most %zu", key, strlen(value),
+                             sizeof o->context_path - 1);
+    memcpy(o->context_path, value, strlen(value) + 1);
+    return NULL;
+}
+
 static ort_status *read_entry(const ort_api *api, const char *key, const char *value, options *o) {
-    if (strcmp(key, "ep.context_enable") == 0 && strcmp(value, "0") != 0)
-        return status_printf(api, ORT_NOT_IMPLEMENTED,
-                             "gqac: ep.context_enable is %.40s, but " PROVIDER_NAME
-                             " writes no EPContext models\n"
-                             "  try:   leave the entry out, or compile the model by `gqac compile`",
-                             value);
+    if (strncmp(key, CONTEXT, strlen(CONTEXT)) == 0)
+        return read_context(api, key, value, o);
     if (strncmp(key, PREFIX, strlen(PREFIX)) != 0)
         return NULL;
     const char *name = key + strlen(PREFIX);
@@ -64,19 +86,29 @@ void options_apply(const options *o, gqac_options *into) {
         into->math = o->math;
 }
 
-static ort_status *try_out(const ort_api *api, const options *o) {
+gqac_status options_try(const options *o, gqac_program **program, gqac_diag *diag) {
     static const char text[] = "graph @options(%x: f32[1]) {\n"
                                "  %y = Neg %x : f32[1]\n"
                                "  return %y as \"y\"\n"
                                "}\n";
-    gqac_diag diag;
     gqac_options options;
     gqac_model_bytes bytes;
-    gqac_program *program;
     options_apply(o, &options);
     gqac_model_bytes_init(&bytes, text, sizeof text - 1);
     options.bytes = &bytes;
-    if (gqac_program_open("provider options.gq", &options, &program, &diag) != GQAC_OK)
+    return gqac_program_open("provider options.gq", &options, program, diag);
+}
+
+/* Finds out whether the options, each of them well-formed, can be used. */
+static ort_status *check(const ort_api *api, const options *o) {
+    gqac_diag diag;
+    gqac_program *program;
+    if (o->context && o->embed)
+        return status_printf(api, ORT_NOT_IMPLEMENTED,
+                             "gqac: ep.context_embed_mode is 1\n"
+                             "  rule:  a compiled model is a file beside the context model, which "
+                             "is mapped, not read\n  try:   ep.context_embed_mode 0");
+    if (options_try(o, &program, &diag) != GQAC_OK)
         return status_of(api, &diag);
     gqac_program_free(program);
     return NULL;
@@ -93,5 +125,5 @@ ort_status *options_read(const ort_api *api, const ort_session_options *session,
     for (size_t i = 0; i < n && !status; i++)
         status = read_entry(api, keys[i], values[i], o);
     api->ReleaseKeyValuePairs(pairs);
-    return status ? status : try_out(api, o);
+    return status ? status : check(api, o);
 }

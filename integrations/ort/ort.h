@@ -1,10 +1,10 @@
 /* ONNX Runtime's plugin interface, as far as this provider uses it: our own declarations.
  *
- * OrtApi and OrtEpApi are tables of function pointers that only ever grow at the end, so the number
- * of a slot never changes. ORT_API_SLOTS and ORT_EP_API_SLOTS name each slot that is used, once:
- * SLOT(number, name, result, parameters). Slot 0 stands at the start of the union and needs no row
- * of its own. Structs that the provider fills begin with the version of the interface that it was
- * written for, 23, so the runtime reads no member that came later. */
+ * OrtApi, OrtEpApi and OrtModelEditorApi are tables of function pointers that only ever grow at the
+ * end, so the number of a slot never changes. ORT_API_SLOTS and ORT_EP_API_SLOTS name each slot
+ * that is used, once: SLOT(number, name, result, parameters). Slot 0 stands at the start of the
+ * union and needs no row of its own. Structs that the provider fills begin with the version of the
+ * interface that it was written for, 23, so the runtime reads no member that came later. */
 #ifndef GQAC_ORT_H
 #define GQAC_ORT_H
 
@@ -18,6 +18,7 @@ enum { ORT_VERSION = 23 }; /* the tables of ONNX Runtime 1.23 and later */
 enum { ORT_FAIL = 1, ORT_INVALID_ARGUMENT = 2, ORT_NOT_IMPLEMENTED = 9, ORT_EP_FAIL = 11 };
 enum { ORT_LOG_INFO = 1, ORT_LOG_WARNING = 2 };
 enum { ORT_DEVICE_CPU = 0 };
+enum { ORT_ATTR_INT = 1, ORT_ATTR_STRING = 5, ORT_ATTR_GRAPH = 7, ORT_ATTR_TENSOR = 8 };
 
 typedef struct ort_status ort_status;
 typedef struct ort_value ort_value;
@@ -38,6 +39,7 @@ typedef struct ort_device ort_device;
 typedef struct ort_factory ort_factory;
 typedef struct ort_ep ort_ep;
 typedef union ort_ep_api ort_ep_api;
+typedef union ort_editor_api ort_editor_api;
 
 /* Texts, nodes and value infos belong to the runtime; statuses to whoever receives them. */
 #define ORT_API_SLOTS(SLOT)                                                                        \
@@ -60,12 +62,15 @@ typedef union ort_ep_api ort_ep_api;
     SLOT(93, ReleaseStatus, void, (ort_status *))                                                  \
     SLOT(96, ReleaseValue, void, (ort_value *))                                                    \
     SLOT(99, ReleaseTensorTypeAndShapeInfo, void, (ort_tensor_info *))                             \
+    SLOT(211, CreateOpAttr, ort_status *, (const char *, const void *, int, int, ort_attr **))     \
+    SLOT(212, ReleaseOpAttr, void, (ort_attr *))                                                   \
     SLOT(247, Logger_LogMessage, ort_status *,                                                     \
          (const ort_logger *, int, const char *, const char *, int, const char *))                 \
     SLOT(272, ReadOpAttr, ort_status *, (const ort_attr *, int, void *, size_t, size_t *))         \
     SLOT(289, GetValueInfoName, ort_status *, (const ort_value_info *, const char **))             \
     SLOT(290, GetValueInfoTypeInfo, ort_status *,                                                  \
          (const ort_value_info *, const ort_type_info **))                                         \
+    SLOT(291, GetModelEditorApi, const ort_editor_api *, (void))                                   \
     SLOT(298, GetKeyValuePairs, void,                                                              \
          (const ort_pairs *, const char *const **, const char *const **, size_t *))                \
     SLOT(300, ReleaseKeyValuePairs, void, (ort_pairs *))                                           \
@@ -122,6 +127,11 @@ typedef struct ort_fusion {
     SLOT(2, EpGraphSupportInfo_AddNodesToFuse, ort_status *,                                       \
          (ort_support *, const ort_node *const *, size_t, const ort_fusion *))
 
+#define ORT_EDITOR_API_SLOTS(SLOT)                                                                 \
+    SLOT(6, CreateNode, ort_status *,                                                              \
+         (const char *op, const char *domain, const char *name, const char *const *inputs, size_t, \
+          const char *const *outputs, size_t, ort_attr **attributes, size_t, ort_node **))
+
 #define ORT_FIELD(number, name, result, parameters)                                                \
     struct {                                                                                       \
         void (*before_##name[number])(void);                                                       \
@@ -136,6 +146,10 @@ union ort_ep_api {
                                   const ort_pairs *, ort_device **);
     ORT_EP_API_SLOTS(ORT_FIELD)
 };
+union ort_editor_api {
+    void (*first)(void);
+    ORT_EDITOR_API_SLOTS(ORT_FIELD)
+};
 #undef ORT_FIELD
 
 #define ORT_CHECK(number, name, result, parameters)                                                \
@@ -145,6 +159,10 @@ ORT_API_SLOTS(ORT_CHECK)
 #define ORT_CHECK(number, name, result, parameters)                                                \
     static_assert(offsetof(ort_ep_api, name) == (number) * sizeof(void *), #name);
 ORT_EP_API_SLOTS(ORT_CHECK)
+#undef ORT_CHECK
+#define ORT_CHECK(number, name, result, parameters)                                                \
+    static_assert(offsetof(ort_editor_api, name) == (number) * sizeof(void *), #name);
+ORT_EDITOR_API_SLOTS(ORT_CHECK)
 #undef ORT_CHECK
 
 typedef struct ort_api_base {
@@ -177,7 +195,7 @@ struct ort_ep { /* the provider in one session; members that are NULL have the r
     void (*OnRunEnd)(void);
     void (*CreateAllocator)(void);
     void (*CreateSyncStreamForDevice)(void);
-    void (*GetCompiledModelCompatibilityInfo)(void);
+    const char *(*GetCompiledModelCompatibilityInfo)(ort_ep *, const ort_graph *);
 };
 static_assert(offsetof(ort_ep, GetCompiledModelCompatibilityInfo) == 12 * sizeof(void *), "OrtEp");
 

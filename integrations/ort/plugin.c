@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "provider.h"
+#include "context.h"
 
 enum { OLDEST_MAJOR = 1, OLDEST_MINOR = 23, SHAPES_MINOR = 24 };
 
@@ -73,8 +73,7 @@ static ort_status *validate_compiled(ort_factory *self, const ort_hardware *cons
     (void)self;
     (void)hardware;
     (void)n;
-    (void)info;
-    *answer = 0; /* not applicable: there are no compiled models of this provider */
+    *answer = context_compatibility(info);
     return NULL;
 }
 

@@ -2,8 +2,9 @@
  *
  * GetCapability opens a stateless program, as `gqac run` does: of the model's file, if that is the
  * model that the session has (match.c), else of the session's graph (graph.c). Then it claims every
- * node. Compile notes the names of the fused node's inputs and outputs; Compute runs the program.
- * Runs at the same time have a context each, from a pool. */
+ * node. Compile notes the names of the fused node's inputs and outputs, and writes a context model
+ * if the session asks for one (context.c); Compute runs the program. Runs at the same time have a
+ * context each, from a pool. */
 #ifndef GQAC_ORT_PROVIDER_H
 #define GQAC_ORT_PROVIDER_H
 
@@ -25,7 +26,9 @@
 /* Provider options; a text that is "" has gqac's default. */
 typedef struct options {
     char target[16], math[16];
-    int threads; /* 0: gqac_threads_default */
+    int threads;             /* 0: gqac_threads_default */
+    bool context, embed;     /* ep.context_enable, ep.context_embed_mode */
+    char context_path[4096]; /* ep.context_file_path; "": not given */
 } options;
 
 typedef struct provider {
@@ -34,6 +37,9 @@ typedef struct provider {
     const ort_logger *logger; /* of the session */
     bool knows_shapes;        /* the runtime has TensorTypeAndShape_HasShape */
     options options;
+    char *path;            /* of the model; "": it was loaded from bytes */
+    bool from_file;        /* the program was opened from that file, not from the session's graph */
+    bool from_context;     /* the model is a context model, which Compile opens */
     gqac_program *program; /* NULL: nothing is claimed */
     gqac_threads *threads; /* shared by the contexts; NULL: each computes on its caller's thread */
     pthread_mutex_t lock;  /* of `idle` */
@@ -64,13 +70,29 @@ void provider_log(const provider *p, int severity, const char *text);
 ort_status *options_read(const ort_api *api, const ort_session_options *session, options *o);
 void options_apply(const options *o, gqac_options *into);
 
-/* match.c: the *n nodes of a graph, in a list that the caller frees. */
+/* The same for a small program, which shows whether the options can be used. */
+gqac_status options_try(const options *o, gqac_program **program, gqac_diag *diag);
+
+/* nodes.c: the *n nodes of a graph, in a list that the caller frees. */
 ort_status *graph_nodes(const ort_api *api, const ort_graph *graph, const ort_node ***nodes,
                         size_t *n);
-/* Whether `graph` is the model in the file that `program` was opened from. *matches is
+/* The names of a node's inputs or outputs; the caller frees them, also after a failure. */
+ort_status *node_names(const ort_api *api, const ort_node *node, count_of_node *count,
+                       values_of_node *values, char ***names, size_t *n);
+void node_names_free(char **names, size_t n);
+/* *found NULL: the node has no such attribute. */
+ort_status *attribute_find(const ort_api *api, const ort_node *node, const char *name,
+                           const ort_attr **found);
+/* Reads the value of an attribute into memory that the caller frees; a NUL follows it. */
+ort_status *attribute_read(const ort_api *api, const ort_attr *attr, int type, void **data,
+                           size_t *size);
+
+/* match.c: whether `graph` is the model in the file that `program` was opened from. *matches is
  * false when it is not, and `why` then says in what they differ. */
 ort_status *match_graph(const provider *p, const ort_graph *graph, const char *path, bool *matches,
                         char *why, size_t size);
+/* Checks that the inputs and outputs of the fused node are those of p->program. */
+ort_status *match_fused(const provider *p, const ort_node *fused);
 
 /* compute.c */
 ort_status *compute_create(provider *p, const ort_node *node, ort_compute **compute);

@@ -122,15 +122,6 @@ class Refused(Case):
         self.fails(["roughly"], math="roughly")
         self.fails(["option 'thread'", "target, threads or math"], thread=1)
 
-    def test_context_models(self):
-        ort = start()
-        settings = ort.SessionOptions()
-        settings.add_session_config_entry("ep.context_enable", "1")
-        settings.add_session_config_entry("ep.context_file_path", str(self.dir / "c.onnx"))
-        with self.assertRaisesRegex(Exception, "EPContext"):
-            ort.InferenceSession(str(model("llama")), settings, providers=[NAME],
-                                 enable_fallback=0)
-
     def test_targets(self):
         """The option reaches gqac: ref has other bits than cpu, within the tolerance."""
         feeds = read(MODELS / "llama" / "ref" / "hybrid" / "inputs")
@@ -273,7 +264,7 @@ class Documented(Case):
         """The Python lines of the page print what it shows, in a process of its own."""
         page = (ROOT / "docs" / "onnxruntime.md").read_text()
         blocks = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
-        self.assertEqual(len(blocks), 4)
+        self.assertEqual(len(blocks), 5)
         (self.dir / "page.txt").write_text("\n".join(blocks))
         (self.dir / "models").symlink_to(ROOT / "models")
         done = subprocess.run([sys.executable, "-m", "doctest", "-o", "IGNORE_EXCEPTION_DETAIL",

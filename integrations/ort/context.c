@@ -1,0 +1,298 @@
+/* Writing and loading context models: see context.h. */
+#include "context.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "graph.h"
+
+enum { NOT_APPLICABLE = 0, OPTIMAL = 1, UNSUPPORTED = 3 }; /* OrtCompiledModelCompatibility */
+
+/* Attributes of EPContext that are read here. */
+#define SOURCE   "source"           /* the provider's name */
+#define CONTENT  "ep_cache_context" /* name of the artefact; in the folder of the context model */
+#define EMBEDDED "embed_mode"       /* 0: CONTENT is a file's name */
+#define NOTES    "notes"            /* digest of the model that was compiled */
+
+/* ---- attributes ------------------------------------------------------------ */
+
+/* Reads a text attribute into memory that the caller frees; NULL: the node has none. */
+static ort_status *read_text(const ort_api *api, const ort_node *node, const char *name,
+                             char **text) {
+    const ort_attr *attr;
+    void *data = NULL;
+    size_t size;
+    int type;
+    *text = NULL;
+    ORT_TRY(attribute_find(api, node, name, &attr));
+    if (!attr)
+        return NULL;
+    ORT_TRY(api->OpAttr_GetType(attr, &type));
+    if (type == ORT_ATTR_STRING)
+        ORT_TRY(attribute_read(api, attr, type, &data, &size));
+    *text = data;
+    return NULL;
+}
+
+static ort_status *read_int(const ort_api *api, const ort_node *node, const char *name,
+                            int64_t *value) {
+    const ort_attr *attr;
+    size_t size;
+    int type;
+    ORT_TRY(attribute_find(api, node, name, &attr));
+    if (!attr)
+        return NULL;
+    ORT_TRY(api->OpAttr_GetType(attr, &type));
+    return type == ORT_ATTR_INT ? api->ReadOpAttr(attr, type, value, sizeof *value, &size) : NULL;
+}
+
+/* ---- loading --------------------------------------------------------------- */
+
+static ort_status *is_own(const ort_api *api, const ort_node *node, bool *own) {
+    const char *op, *domain;
+    char *source = NULL;
+    *own = false;
+    ORT_TRY(api->Node_GetOperatorType(node, &op));
+    ORT_TRY(api->Node_GetDomain(node, &domain));
+    if (strcmp(op, "EPContext") != 0 || strcmp(domain, "com.microsoft") != 0)
+        return NULL;
+    ORT_TRY(read_text(api, node, SOURCE, &source));
+    *own = source && strcmp(source, PROVIDER_NAME) == 0;
+    free(source);
+    return NULL;
+}
+
+ort_status *context_find(const provider *p, const ort_graph *graph, const ort_node **node) {
+    const ort_node **nodes;
+    ort_status *status = NULL;
+    size_t n;
+    *node = NULL;
+    ORT_TRY(graph_nodes(p->api, graph, &nodes, &n));
+    for (size_t i = 0; i < n && !status && !*node; i++) {
+        bool own;
+        status = is_own(p->api, nodes[i], &own);
+        if (!status && own)
+            *node = nodes[i];
+    }
+    free(nodes);
+    return status;
+}
+
+/* The context model's own path: of its file or, if it was loaded from bytes, of the session's entry
+ * ep.context_file_path. "": unknown. */
+static const char *path_of_model(const provider *p) {
+    return *p->path ? p->path : p->options.context_path;
+}
+
+/* The path of the artefact, in memory that the caller frees. Its name comes from the file and must
+ * not lead out of the folder. */
+static ort_status *artefact_path(const provider *p, const char *name, char **path) {
+    const char *model = path_of_model(p), *slash = strrchr(model, '/');
+    const size_t folder = slash ? (size_t)(slash - model) + 1 : 0;
+    if (!*name || strchr(name, '/') || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
+        return status_printf(p->api, ORT_EP_FAIL,
+                             "gqac: the context model names the artefact '%.200s'\n"
+                             "  rule:  a file in the folder of the context model, without '/'",
+                             name);
+    if (!*model)
+        return status_printf(p->api, ORT_EP_FAIL,
+                             "gqac: the context model was loaded from memory, so the folder of its "
+                             "artefact '%.200s' is unknown\n"
+                             "  try:   set ep.context_file_path to the path that it was written to",
+                             name);
+    *path = malloc(folder + strlen(name) + 1);
+    if (!*path)
+        return status_no_memory(p->api);
+    memcpy(*path, model, folder);
+    memcpy(*path + folder, name, strlen(name) + 1);
+    return NULL;
+}
+
+/* The artefact must be the one that was written with the context model. */
+static ort_status *check_digest(const provider *p, const char *path, const gqac_options *options,
+                                const char *digest) {
+    gqac_diag diag;
+    char hex[65];
+    if (gqac_model_digest(path, options, hex, &diag) != GQAC_OK)
+        return status_of(p->api, &diag);
+    if (strcmp(hex, digest) == 0)
+        return NULL;
+    return status_printf(p->api, ORT_EP_FAIL,
+                         "gqac: the artefact was compiled from another model than the context "
+                         "model\n  where: %.400s\n  rule:  model digest %.64s, not %s\n"
+                         "  try:   put back the artefact, or write both files again",
+                         path, digest, hex);
+}
+
+static ort_status *open_artefact(provider *p, const char *path, const char *digest) {
+    gqac_options options;
+    gqac_diag diag;
+    options_apply(&p->options, &options);
+    ORT_TRY(check_digest(p, path, &options, digest));
+    return gqac_program_open(path, &options, &p->program, &diag) == GQAC_OK
+               ? NULL
+               : status_of(p->api, &diag);
+}
+
+ort_status *context_open(provider *p, const ort_graph *graph) {
+    const ort_node *node;
+    char *name = NULL, *digest = NULL, *path = NULL;
+    int64_t embedded = 0;
+    ORT_TRY(context_find(p, graph, &node));
+    if (!node)
+        return status_printf(p->api, ORT_EP_FAIL, "gqac: the graph has no EPContext node");
+    ORT_TRY(read_int(p->api, node, EMBEDDED, &embedded));
+    ort_status *status = read_text(p->api, node, CONTENT, &name);
+    if (!status)
+        status = read_text(p->api, node, NOTES, &digest);
+    if (!status && (embedded || !name || !digest))
+        status = status_printf(p->api, ORT_EP_FAIL,
+                               "gqac: the EPContext node was not written by " PROVIDER_NAME "\n"
+                               "  rule:  its " EMBEDDED " is 0, and it has " CONTENT " and " NOTES);
+    if (!status)
+        status = artefact_path(p, name, &path);
+    if (!status)
+        status = open_artefact(p, path, digest);
+    free(path);
+    free(digest);
+    free(name);
+    return status;
+}
+
+/* ---- writing --------------------------------------------------------------- */
+
+/* "FOLDER/model.onnx", without ep.context_file_path, has the context model
+ * "FOLDER/model_ctx.onnx"; the artefact of "NAME.onnx" is "NAME.gqac". */
+static ort_status *new_path(const provider *p, char **path) {
+    const bool given = *p->options.context_path;
+    const char *model = given ? p->options.context_path : p->path, *middle = given ? "" : "_ctx";
+    const char *slash = strrchr(model, '/'), *dot = strrchr(slash ? slash : model, '.');
+    const size_t stem = dot ? (size_t)(dot - model) : strlen(model);
+    const size_t size = stem + sizeof "_ctx.gqac";
+    if (!*model)
+        return status_printf(p->api, ORT_INVALID_ARGUMENT,
+                             "gqac: the model was loaded from memory, so its context model has no "
+                             "folder for the artefact\n  try:   set ep.context_file_path");
+    *path = malloc(size);
+    if (!*path)
+        return status_no_memory(p->api);
+    snprintf(*path, size, "%.*s%s.gqac", (int)stem, model, middle);
+    if (access(*path, F_OK) != 0)
+        return NULL;
+    ort_status *status = status_printf(p->api, ORT_EP_FAIL,
+                                       "gqac: the file %.400s exists\n"
+                                       "  rule:  the artefact of a context model is a new file\n"
+                                       "  try:   remove it, or choose another ep.context_file_path",
+                                       *path);
+    free(*path);
+    return status;
+}
+
+/* Compiles the model as it was opened, from its file or from the session's graph. */
+static ort_status *compile_to(const provider *p, const ort_graph *graph, const char *path) {
+    graph_model model;
+    gqac_model_bytes bytes;
+    gqac_options options;
+    gqac_diag diag;
+    ort_status *status = NULL;
+    options_apply(&p->options, &options);
+    memset(&model, 0, sizeof model);
+    if (!p->from_file) {
+        status = graph_write(p, graph, &model);
+        graph_bytes(&model, &bytes);
+        options.bytes = &bytes;
+    }
+    const char *name = p->from_file ? p->path : "the session's graph";
+    if (!status && gqac_compile(name, &options, GQAC_EMIT_GQAC, path, &diag) != GQAC_OK)
+        status = status_of(p->api, &diag);
+    graph_free(&model);
+    return status;
+}
+
+enum { N_ATTRIBUTES = 7 };
+
+static ort_status *make_attributes(const provider *p, const ort_node *fused, const char *path,
+                                   const char *digest, ort_attr *attrs[N_ATTRIBUTES]) {
+    const ort_api *api = p->api;
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path, *partition;
+    static const int64_t yes = 1, no = 0;
+    ORT_TRY(api->Node_GetName(fused, &partition));
+    const struct {
+        const char *name, *text;
+        const int64_t *number;
+    } values[N_ATTRIBUTES] = {{SOURCE, PROVIDER_NAME, NULL},
+                              {CONTENT, name, NULL},
+                              {EMBEDDED, NULL, &no},
+                              {NOTES, digest, NULL},
+                              {"main_context", NULL, &yes},
+                              {"ep_sdk_version", gqac_version(), NULL},
+                              {"partition_name", partition, NULL}};
+    for (int i = 0; i < N_ATTRIBUTES; i++) {
+        const char *text = values[i].text;
+        ORT_TRY(api->CreateOpAttr(values[i].name, text ? (const void *)text : values[i].number,
+                                  text ? (int)strlen(text) : 1,
+                                  text ? ORT_ATTR_STRING : ORT_ATTR_INT, &attrs[i]));
+    }
+    return NULL;
+}
+
+static ort_status *make_node(const provider *p, const ort_node *fused, const char *path,
+                             const char *digest, ort_node **made) {
+    const ort_api *api = p->api;
+    ort_attr *attrs[N_ATTRIBUTES] = {NULL};
+    char **in = NULL, **out = NULL;
+    const char *name;
+    size_t n_in = 0, n_out = 0;
+    ort_status *status = make_attributes(p, fused, path, digest, attrs);
+    if (!status)
+        status = api->Node_GetName(fused, &name);
+    if (!status)
+        status = node_names(api, fused, api->Node_GetNumInputs, api->Node_GetInputs, &in, &n_in);
+    if (!status)
+        status =
+            node_names(api, fused, api->Node_GetNumOutputs, api->Node_GetOutputs, &out, &n_out);
+    if (!status) /* which copies the attributes */
+        status = api->GetModelEditorApi()->CreateNode(
+            "EPContext", "com.microsoft", name, (const char *const *)in, n_in,
+            (const char *const *)out, n_out, attrs, N_ATTRIBUTES, made);
+    for (int i = 0; i < N_ATTRIBUTES; i++)
+        if (attrs[i])
+            api->ReleaseOpAttr(attrs[i]);
+    node_names_free(in, n_in);
+    node_names_free(out, n_out);
+    return status;
+}
+
+ort_status *context_write(provider *p, const ort_graph *graph, const ort_node *fused,
+                          ort_node **made) {
+    gqac_options options;
+    gqac_diag diag;
+    char hex[65], *path = NULL;
+    ORT_TRY(new_path(p, &path));
+    ort_status *status = compile_to(p, graph, path);
+    options_apply(&p->options, &options);
+    if (!status && gqac_model_digest(path, &options, hex, &diag) != GQAC_OK)
+        status = status_of(p->api, &diag);
+    if (!status)
+        status = make_node(p, fused, path, hex, made);
+    free(path);
+    return status;
+}
+
+/* ---- compatibility --------------------------------------------------------- */
+
+/* A profile begins with "gqac-nVERSION/TARGET/MATH/". A program of the same target and math tells
+ * which profile this library has. */
+int context_compatibility(const char *profile) {
+    options o = {.threads = 1};
+    gqac_program *program;
+    if (!profile || sscanf(profile, "gqac-n%*d/%15[^/]/%15[^/]/", o.target, o.math) != 2)
+        return NOT_APPLICABLE;
+    if (options_try(&o, &program, NULL) != GQAC_OK)
+        return UNSUPPORTED;
+    const bool same = strcmp(profile, gqac_program_profile(program)) == 0;
+    gqac_program_free(program);
+    return same ? OPTIMAL : UNSUPPORTED;
+}

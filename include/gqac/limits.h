@@ -25,11 +25,17 @@ typedef struct gqac_limits {
                                 dimensions that are not known count as 1 */
     int64_t context;         /* tokens of a sequence; a step beyond is OUT_OF_RANGE */
     int64_t compile_bytes;   /* bytes of memory for the graph, and for weights that are packed or
-                                computed in advance; mapped files are not counted */
+                                computed in advance; mapped files are not counted. The default is
+                                that of memory_bytes */
     int64_t compile_ms;      /* milliseconds until a model is open or compiled. Checked where a
                                 monitor is asked (monitor.h) */
     int64_t template_steps;  /* steps in which a chat template is rendered once; 10 million take
                                 about a second */
+    int64_t memory_bytes;    /* bytes of the weights, mapped ones too, and of one tensor: a model
+                                that declares more is refused before any of it is allocated. Also
+                                the memory budget of a program without one (options.h). The default
+                                is the memory of the machine, or of the cgroup of the process if
+                                that is smaller */
 } gqac_limits;
 static inline void gqac_limits_init(gqac_limits *limits) {
     memset(limits, 0, sizeof *limits);

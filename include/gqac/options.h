@@ -145,7 +145,7 @@ typedef struct gqac_options {
     /* Maximum number of bytes that all contexts and sequences of a program may hold together: KV
      * blocks and states, intermediate tensors, scratch, logits, parameters. A call that needs more
      * fails with CAPACITY and changes nothing. Weights, threads, ids and memory in proportion to
-     * the graph are not counted. 0: unlimited. See gqac_program_memory_used. */
+     * the graph are not counted. 0: limit memory_bytes (limits.h). See gqac_program_memory_used. */
     int64_t memory_budget;
     /* The monitor of gqac_program_open, gqac_compile and gqac_rewrite; NULL: none. It is not used
      * after the call. ABORTED: the monitor ended the call. */

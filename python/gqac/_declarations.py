@@ -539,6 +539,7 @@ gqac_limits._fields_ = [
     ("compile_bytes", c_int64),
     ("compile_ms", c_int64),
     ("template_steps", c_int64),
+    ("memory_bytes", c_int64),
 ]
 
 gqac_log._fields_ = [

@@ -79,7 +79,7 @@ class Model(Owner):
     target: "cpu" (default), "ref" or "gpu". threads: number of threads that compute, 0: one for each
     core that the process may use. math: "model" (default: as the file says), "exact" (fp32 where the
     file asks for int8 activations) or "bf16". seqlens_k: "total-1" (default) or "cached".
-    memory_budget: maximum bytes of all contexts and caches; 0: unlimited. stateless: only for
+    memory_budget: maximum bytes of all contexts and caches; 0: limit memory-bytes. stateless: only for
     gqac.run, which then opens any graph, with or without a cache.
 
     Threads may share a model; their calls take turns in the parts that are computed by all threads.

@@ -111,10 +111,12 @@ static gqac_status open_baked(const loaded *m, const gqac_options *o, gqac_progr
     return data && !o->stateless && !o->bake ? baked_open(program, data, bytes, diag) : GQAC_OK;
 }
 
-static void limit_context(gqac_program *p, const gqac_limits *limits) {
-    if (p->stateless || limits->context >= p->most_tokens)
+static void apply_limits(gqac_program *p, const gqac_options *o) {
+    p->budget->is_limit = !o->memory_budget;
+    p->budget->most = (size_t)(o->memory_budget ? o->memory_budget : o->limits->memory_bytes);
+    if (p->stateless || o->limits->context >= p->most_tokens)
         return;
-    p->most_tokens = limits->context;
+    p->most_tokens = o->limits->context;
     p->limited = true;
 }
 
@@ -132,13 +134,14 @@ static gqac_status make_program(loaded *m, const gqac_options *options, gqac_pro
     if (o->memory_budget < 0)
         GQAC_FAIL(diag, GQAC_USAGE, "the memory budget is %lld bytes: it must not be negative",
                   (long long)o->memory_budget);
+    GQAC_TRY(load_check_memory(m, o->limits, diag)); /* before passes copy anything */
     GQAC_TRY(load_rename(m, o, diag));
     /* whether rows are mixed is decided by the model's own ops, before they are lowered */
     const pass_request look = {.stateful = !o->stateless,
                                .stop_after = load_last_inspect_pass(o, !o->stateless),
                                .disable = o->disable};
     GQAC_TRY(gqac_pipeline_run(&context, &look));
-    GQAC_TRY(load_check(m, o->limits, diag)); /* inferred shapes too */
+    GQAC_TRY(load_check_memory(m, o->limits, diag)); /* inferred shapes too */
     bool rounds = false;
     GQAC_TRY(ir_graph_walk(m->module->graph, look_at, &rounds));
     GQAC_TRY(load_mixing(m, o, &context, !o->stateless, &mixing, &n_mixing, diag));
@@ -156,14 +159,13 @@ static gqac_status make_program(loaded *m, const gqac_options *options, gqac_pro
         program_close(p);
         return status;
     }
-    p->budget->most = (size_t)o->memory_budget;
     p->mixing = mixing;
     p->n_mixing = n_mixing;
     if (context.padded_by)
         p->padded_by =
             (gqac_mixing){.op = context.padded_by->op->name,
                           .node = context.padded_by->name ? context.padded_by->name : ""};
-    limit_context(p, o->limits);
+    apply_limits(p, o);
     p->tolerance = context.options.bf16 ? 1e-1 : rounds ? 2e-2 : 1e-4;
     if (o->stateless) {
         p->kv = slots;
@@ -374,6 +376,8 @@ static gqac_status emit(loaded *m, const gqac_options *options, gqac_emit kind, 
     if (o->bake)
         GQAC_FAIL(diag, GQAC_USAGE, "a prefix can be baked into an artefact only");
     const char *stop = o->stop_after;
+    if (kind != GQAC_EMIT_ONNX && !stop)
+        GQAC_TRY(load_check_memory(m, o->limits, diag));
     if (kind == GQAC_EMIT_ONNX && !stop)
         stop = "tidy";
     else if (kind == GQAC_EMIT_ONNX && !strcmp(stop, "import"))

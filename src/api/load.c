@@ -65,6 +65,7 @@ static gqac_status load_text(const char *path, loaded *m, gqac_diag *diag) {
 typedef struct checking {
     const gqac_limits *limits;
     int64_t nodes;
+    bool memory; /* bytes of tensors too */
     gqac_diag *diag;
 } checking;
 
@@ -75,6 +76,17 @@ static gqac_status count_node(void *arg, ir_node *node) {
         return gqac_limits_fail(x->diag, "nodes", x->limits->nodes,
                                 "a model of more than %lld nodes", (long long)x->limits->nodes);
     return GQAC_OK;
+}
+
+/* Checks the bytes of a tensor of at least `count` elements; strings have no fixed size. */
+static gqac_status check_tensor_bytes(const checking *x, const ir_value *value, int64_t count) {
+    int64_t bits = 0;
+    if (gqac_mul_i64(count, gqac_dtype_bits(value->type.dtype), &bits) &&
+        bits / 8 <= x->limits->memory_bytes)
+        return GQAC_OK;
+    return gqac_limits_fail(x->diag, "memory-bytes", x->limits->memory_bytes,
+                            "tensor '%.100s' has %lld or more elements of %d bits", value->name,
+                            (long long)count, gqac_dtype_bits(value->type.dtype));
 }
 
 /* Multiplies the dimensions that are known. */
@@ -88,13 +100,16 @@ static gqac_status check_value(const checking *x, const ir_node *node, const ir_
             return GQAC_OK;
         many |= !gqac_mul_i64(count, dim, &count) || count > x->limits->tensor_elements;
     }
-    if (!many)
-        return GQAC_OK;
-    gqac_limits_fail(x->diag, "tensor-elements", x->limits->tensor_elements,
-                     "tensor '%.100s' has more than %lld elements", value->name,
-                     (long long)x->limits->tensor_elements);
-    ir_node_where(node, x->diag);
-    return GQAC_LIMIT;
+    gqac_status status = GQAC_OK;
+    if (many)
+        status = gqac_limits_fail(x->diag, "tensor-elements", x->limits->tensor_elements,
+                                  "tensor '%.100s' has more than %lld elements", value->name,
+                                  (long long)x->limits->tensor_elements);
+    else if (value && x->memory)
+        status = check_tensor_bytes(x, value, count);
+    if (status != GQAC_OK)
+        ir_node_where(node, x->diag);
+    return status;
 }
 
 static gqac_status check_node(void *arg, ir_node *node) {
@@ -107,6 +122,15 @@ static gqac_status check_node(void *arg, ir_node *node) {
 
 gqac_status load_check(const loaded *model, const gqac_limits *limits, gqac_diag *diag) {
     checking x = {.limits = limits, .diag = diag};
+    return ir_graph_walk(model->module->graph, check_node, &x);
+}
+
+gqac_status load_check_memory(const loaded *model, const gqac_limits *limits, gqac_diag *diag) {
+    checking x = {.limits = limits, .memory = true, .diag = diag};
+    const int64_t bytes = load_weight_bytes(model);
+    if (bytes > limits->memory_bytes)
+        return gqac_limits_fail(diag, "memory-bytes", limits->memory_bytes,
+                                "the weights have %lld bytes", (long long)bytes);
     return ir_graph_walk(model->module->graph, check_node, &x);
 }
 

@@ -41,6 +41,9 @@ gqac_status load_model(const char *path, const gqac_options *options, bool keep_
 /* LIMIT: the graph has a tensor with more elements than limit tensor-elements, as far as shapes are
  * known. For graphs whose weights are not packed yet, because packing pads them. */
 gqac_status load_check(const loaded *model, const gqac_limits *limits, gqac_diag *diag);
+/* The same before a program is made. LIMIT: also if the weights, or one tensor, need more bytes
+ * than limit memory-bytes permits. */
+gqac_status load_check_memory(const loaded *model, const gqac_limits *limits, gqac_diag *diag);
 /* Returns the status; LIMIT instead of NO_MEMORY if memory ended because of limit compile-bytes. */
 gqac_status load_explain(const loaded *model, const gqac_limits *limits, gqac_status status,
                          gqac_diag *diag);

@@ -1,6 +1,8 @@
 /* Counts bytes against a maximum; see budget.h. */
 #include "base/budget.h"
 
+#include "base/limits.h"
+
 bool gqac_budget_take(gqac_budget *budget, size_t bytes) {
     if (!budget)
         return true;
@@ -25,6 +27,10 @@ gqac_status gqac_budget_fail(gqac_budget *budget, size_t bytes, const char *purp
     gqac_diag_set(diag, GQAC_CAPACITY,
                   "%s needs %zu more bytes; %zu of the memory budget of %zu are in use", purpose,
                   bytes, used, budget->most);
+    if (budget->is_limit) {
+        gqac_limits_explain(diag, "memory-bytes", (int64_t)budget->most);
+        return GQAC_CAPACITY;
+    }
     gqac_diag_rule(diag, "contexts and sequences of a program together stay within its budget");
     gqac_diag_hint(diag,
                    "free or rewind other sequences, feed the prompt in smaller chunks, or open "

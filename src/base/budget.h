@@ -12,7 +12,8 @@
 #include "base/diag.h"
 
 typedef struct gqac_budget {
-    size_t most; /* the maximum; 0: none, bytes are only counted */
+    size_t most;   /* the maximum; 0: none, bytes are only counted */
+    bool is_limit; /* the maximum is limit memory-bytes */
     atomic_size_t used;
 } gqac_budget;
 

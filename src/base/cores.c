@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/machine.h"
 #include "base/threads.h"
 
 enum {
@@ -40,15 +41,6 @@ static bool has(const gqac_processors *p, long processor) {
     return CPU_ISSET_S((size_t)processor, p->bytes, p->set);
 }
 
-/* Reads the first line of a small file; false if there is none. */
-static bool read_line(const char *path, char *line, int size) {
-    FILE *file = fopen(path, "re");
-    const bool read = file && fgets(line, size, file);
-    if (file)
-        fclose(file);
-    return read;
-}
-
 /* True if the process may use no earlier processor of the same core. `list` has the processors of
  * the core: "0-1,8". */
 static bool is_first(const gqac_processors *processors, int processor, const char *list) {
@@ -72,7 +64,7 @@ int gqac_cores_of(const gqac_processors *processors, const char *root) {
             continue;
         snprintf(path, sizeof path, "%s/devices/system/cpu/cpu%d/topology/thread_siblings_list",
                  root, i);
-        n += !read_line(path, list, sizeof list) || is_first(processors, i, list);
+        n += !gqac_read_line(path, list, sizeof list) || is_first(processors, i, list);
     }
     return n > 0 ? n : 1;
 }
@@ -89,13 +81,14 @@ int gqac_cores_of_quota(const char *quota) {
  * that a container sees. */
 static int quota(void) {
     char line[512], path[600];
-    if (read_line("/proc/self/cgroup", line, sizeof line) && !strncmp(line, "0::", 3)) {
+    if (gqac_read_line("/proc/self/cgroup", line, sizeof line) && !strncmp(line, "0::", 3)) {
         line[strcspn(line, "\n")] = 0;
         snprintf(path, sizeof path, "/sys/fs/cgroup%s/cpu.max", line + 3);
-        if (read_line(path, line, sizeof line))
+        if (gqac_read_line(path, line, sizeof line))
             return gqac_cores_of_quota(line);
     }
-    return read_line("/sys/fs/cgroup/cpu.max", line, sizeof line) ? gqac_cores_of_quota(line) : 0;
+    return gqac_read_line("/sys/fs/cgroup/cpu.max", line, sizeof line) ? gqac_cores_of_quota(line)
+                                                                       : 0;
 }
 
 int gqac_threads_default(void) {

@@ -5,9 +5,12 @@
 #include <stddef.h>
 #include <stdio.h>
 
+#include "base/machine.h"
 #include "base/sized.h"
 
 #define TEBI (INT64_C(1) << 40)
+
+enum { OF_MACHINE = 0 }; /* the default is the memory of the machine */
 
 /* `most` is what the code can process: nodes are counted by the scan in 32 bits, elements of
  * tensors are checked by the importer. */
@@ -22,9 +25,12 @@ static const struct {
     {"nodes", ROW(nodes), 1000000, 1000000, "nodes of the graph"},
     {"tensor-elements", ROW(tensor_elements), INT64_C(1) << 36, TEBI, "elements of one tensor"},
     {"context", ROW(context), INT64_MAX, INT64_MAX, "tokens of a sequence"},
-    {"compile-bytes", ROW(compile_bytes), TEBI, INT64_MAX, "memory of graph and packed weights"},
+    {"compile-bytes", ROW(compile_bytes), OF_MACHINE, INT64_MAX,
+     "memory of graph and packed weights"},
     {"compile-ms", ROW(compile_ms), 86400000, INT64_MAX / 1000000, "time of opening or compiling"},
     {"template-steps", ROW(template_steps), 3000000, INT64_C(1) << 40, "work of a chat template"},
+    {"memory-bytes", ROW(memory_bytes), OF_MACHINE, INT64_MAX,
+     "memory of weights, tensors, caches"},
 #undef ROW
 };
 enum { ROWS = sizeof rows / sizeof *rows };
@@ -35,7 +41,9 @@ static int64_t get(const gqac_limits *limits, int i) {
     int64_t value = 0;
     if (limits)
         memcpy(&value, (const char *)limits + rows[i].offset, sizeof value);
-    return value ? value : rows[i].initial;
+    if (value)
+        return value;
+    return rows[i].initial == OF_MACHINE ? gqac_machine_memory() : rows[i].initial;
 }
 
 static void put(gqac_limits *limits, int i, int64_t value) {

@@ -22,7 +22,7 @@ static const cli_flag flags[] = {
     {"step-tokens", "N", "maximum number of tokens in one step (256)"},
     {"context", "N", "maximum number of tokens, prompt and answer (the model's own)"},
     {"kv", CLI_KINDS, "kind of KV cache (contiguous)"},
-    {"memory-budget", "MIB", "maximum memory of caches and steps (unlimited)"},
+    {"memory-budget", "MIB", "maximum memory of caches and steps (--limit memory-bytes)"},
     {"cache-budget", "MIB", "maximum memory of prefixes that are kept for later prompts (4096)"},
     {"prefix-store", "DIR", "keeps prefixes in this folder too, for the next start"},
     {"store-budget", "MIB", "maximum size of the folder of --prefix-store (4096)"},

@@ -9,6 +9,7 @@
 #include "onnx/importer.h"
 
 #include "base/alloc.h"
+#include "base/check.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -37,7 +38,8 @@ struct onnx_files {
     int folder;              /* the folder beneath which locations are opened; -1: not opened yet */
     onnx_memory memory;      /* data NULL: the model is a file */
     gqac_map model;
-    int64_t most; /* limit model-bytes */
+    int64_t most, most_memory; /* limits model-bytes and memory-bytes */
+    int64_t declared;          /* bytes of the tensors that were noted */
     dev_t device;
     ino_t inode;
     gqac_table names; /* side_name, by location */
@@ -109,14 +111,15 @@ static gqac_status check_bytes(const onnx_files *files, gqac_diag *diag) {
                             (long long)bytes);
 }
 
-gqac_status onnx_files_open(const char *path, const onnx_options *options, int64_t most,
-                            onnx_files **out, gqac_diag *diag) {
+gqac_status onnx_files_open(const char *path, const onnx_options *options,
+                            const gqac_limits *limits, onnx_files **out, gqac_diag *diag) {
     onnx_files *files = gqac_calloc(1, sizeof *files);
     if (!files)
         return gqac_diag_oom(diag, "a model's files");
     const char *root = options ? options->model_root : NULL;
     files->memory = options && options->memory ? *options->memory : (onnx_memory){.data = NULL};
-    files->most = most;
+    files->most = limits->model_bytes;
+    files->most_memory = limits->memory_bytes;
     files->folder = -1;
     files->below = "";
     files->arena = gqac_arena_create(0);
@@ -445,10 +448,22 @@ static gqac_status note_location(onnx_files *files, const char *location, side_n
     return GQAC_OK;
 }
 
-gqac_status onnx_files_note(onnx_files *files, const char *location, gqac_diag *diag) {
+gqac_status onnx_files_note(onnx_files *files, const char *location, size_t bytes,
+                            gqac_diag *diag) {
     side_name *name;
+    if (!gqac_add_i64(files->declared, (int64_t)bytes, &files->declared))
+        files->declared = INT64_MAX;
     const char *wrong = misspelt(location);
     return wrong ? refuse(diag, location, wrong) : note_location(files, location, &name, diag);
+}
+
+gqac_status onnx_files_check_copy(const onnx_files *files, gqac_diag *diag) {
+    if (files->declared <= files->most_memory)
+        return GQAC_OK;
+    return gqac_limits_fail(diag, "memory-bytes", files->most_memory,
+                            "the external data, which are not aligned to their elements and must "
+                            "be copied, have %lld bytes",
+                            (long long)files->declared);
 }
 
 gqac_status onnx_files_side(onnx_files *files, const char *location, const gqac_map **map,

@@ -107,7 +107,7 @@ gqac_status onnx_import(const char *path, const onnx_options *options, gqac_aren
     *files = NULL;
     *im.report = (onnx_report){.producer = ""};
     GQAC_TRY(gqac_limits_take(&im.limits, options ? options->limits : NULL, diag));
-    GQAC_TRY(onnx_files_open(path, options, im.limits.model_bytes, &im.files, diag));
+    GQAC_TRY(onnx_files_open(path, options, &im.limits, &im.files, diag));
     gqac_status status = import_and_report(&im, path);
     gqac_arena_free(im.scratch);
     if (status == GQAC_OK) {

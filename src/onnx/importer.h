@@ -21,17 +21,22 @@ enum {
 
 /* ---- files --------------------------------------------------------------- */
 
-/* LIMIT: the model has more than `most` bytes. So do its external data later, with it. */
-gqac_status onnx_files_open(const char *path, const onnx_options *options, int64_t most,
-                            onnx_files **files, gqac_diag *diag);
+/* LIMIT: the model has more bytes than limit model-bytes permits. So do its external data later,
+ * with it. */
+gqac_status onnx_files_open(const char *path, const onnx_options *options,
+                            const gqac_limits *limits, onnx_files **files, gqac_diag *diag);
 const gqac_map *onnx_files_model(const onnx_files *files);
 /* See ir_module.copied; arg is the onnx_files. */
 void onnx_files_copied(void *arg, const void *data, size_t bytes);
 /* Returns what a file is by its first bytes, e.g. "a pointer of Git LFS: ...", if it is something
  * that is often mistaken for a model or its data; NULL: anything else. */
 const char *onnx_file_kind(const gqac_map *map);
-/* Counts a location that may be opened later. LIMIT: there are too many. */
-gqac_status onnx_files_note(onnx_files *files, const char *location, gqac_diag *diag);
+/* Counts a location that may be opened later, and the bytes that a tensor declares there. LIMIT:
+ * there are too many locations. */
+gqac_status onnx_files_note(onnx_files *files, const char *location, size_t bytes, gqac_diag *diag);
+/* LIMIT: the tensors that were noted have more bytes than limit memory-bytes permits, so that none
+ * of their data may be copied. */
+gqac_status onnx_files_check_copy(const onnx_files *files, gqac_diag *diag);
 /* Sets *map to the map of a file of external data, which is opened beneath the model's folder or
  * the root on first use. */
 gqac_status onnx_files_side(onnx_files *files, const char *location, const gqac_map **map,

@@ -58,13 +58,16 @@ static void *copy_pieces(const gqac_map *map, size_t offset, size_t bytes, gqac_
     return copy;
 }
 
+static bool is_aligned(const gqac_map *map, size_t offset, gqac_dtype dtype) {
+    return (uintptr_t)(map->data + offset) % alignment_of(dtype) == 0;
+}
+
 static gqac_status take_bytes(const gqac_map *map, size_t offset, size_t bytes, gqac_arena *arena,
                               gqac_tensor *tensor, gqac_diag *diag) {
     if (bytes == 0)
         return GQAC_OK;
-    const unsigned char *data = map->data + offset;
-    if ((uintptr_t)data % alignment_of(tensor->dtype) == 0)
-        tensor->data = (void *)(uintptr_t)data; /* read only: constants are never written */
+    if (is_aligned(map, offset, tensor->dtype)) /* read only: constants are never written */
+        tensor->data = (void *)(uintptr_t)(map->data + offset);
     else
         tensor->data = copy_pieces(map, offset, bytes, arena);
     return tensor->data ? GQAC_OK : gqac_diag_oom(diag, "weights");
@@ -161,6 +164,8 @@ static gqac_status read_external(const Onnx__TensorProto *proto, onnx_files *fil
             gqac_diag_hint(diag, "the file may be incomplete: copy, download or export it again");
         return GQAC_INVALID_MODEL;
     }
+    if (bytes && !is_aligned(map, (size_t)ext.offset, tensor->dtype))
+        GQAC_TRY(onnx_files_check_copy(files, diag));
     return take_bytes(map, (size_t)ext.offset, bytes, arena, tensor, diag);
 }
 
@@ -253,7 +258,7 @@ gqac_status onnx_tensor_check(const Onnx__TensorProto *proto, const gqac_map *mo
     GQAC_TRY(prepare(proto, &tensor, &bytes, &field, diag));
     if (is_external(proto)) {
         GQAC_TRY(parse_external(proto, &ext, bytes, diag));
-        return onnx_files_note(files, ext.location, diag);
+        return onnx_files_note(files, ext.location, bytes, diag);
     }
     if (field != 0 && field != RAW)
         return onnx_tensor_decode(proto, model, NULL, &tensor, bytes, diag);

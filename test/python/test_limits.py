@@ -4,6 +4,7 @@
     python test/python/test_limits.py
 """
 
+import os
 import shutil
 import sys
 
@@ -14,7 +15,7 @@ import harness
 from harness import Case, GIB, MODELS, gqac, model, write_ids
 
 NAMES = ("model-bytes", "nodes", "tensor-elements", "context", "compile-bytes", "compile-ms",
-         "template-steps")
+         "template-steps", "memory-bytes")
 
 
 class Limits(Case):
@@ -47,6 +48,28 @@ class Limits(Case):
         path = self.dir / "filled.onnx"
         onnx.save(helper.make_model(graph, ir_version=10,
                                     opset_imports=[helper.make_opsetid("", 21)]), path)
+        return path
+
+    def sparse(self, weights, offset=0, columns=512):
+        """MatMuls by so many weights of 512 rows, in a file of holes from this offset on."""
+        size = 512 * columns * 4
+        nodes, tensors = [], []
+        for i in range(weights):
+            t = TensorProto(name=f"w{i}", data_type=TensorProto.FLOAT, dims=[512, columns],
+                            data_location=1)
+            for key, value in (("location", "w.bin"), ("offset", offset + i * size)):
+                t.external_data.add(key=key, value=str(value))
+            tensors.append(t)
+            nodes.append(helper.make_node("MatMul", ["x", f"w{i}"], [f"y{i}"]))
+        graph = helper.make_graph(
+            nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["B", 512])],
+            [helper.make_tensor_value_info(f"y{i}", TensorProto.FLOAT, None)
+             for i in range(weights)], tensors)
+        path = self.dir / "sparse.onnx"
+        onnx.save(helper.make_model(graph, ir_version=10,
+                                    opset_imports=[helper.make_opsetid("", 21)]), path)
+        with open(self.dir / "w.bin", "wb") as f:
+            f.truncate(offset + weights * size)
         return path
 
     def test_listed(self):
@@ -159,6 +182,48 @@ class Limits(Case):
             self.assertFalse(out.exists())
             self.fits("compile-ms", 600000, *words)
             out.unlink(missing_ok=True)
+
+    def test_memory_bytes(self):
+        """Weights are counted before they are packed, aligned or not, and tensors before a run."""
+        for offset in (0, 2):
+            path, out = self.sparse(4, offset), self.dir / "x.gqac"
+            for words in (("run", path, "--fill", "x=1,512:9"),
+                          ("compile", path, "--stateless", "-o", out)):
+                result = self.twins("memory-bytes", 4 << 20, *words)
+                self.assertIn(f"{4 << 20} bytes", result.err)
+        self.fits("memory-bytes", 1, "inspect", self.sparse(4))  # which copies nothing
+        self.refused("memory-bytes", 1, "inspect", self.sparse(4, 2))
+        path = self.filled(1 << 10, 1 << 10)
+        words = ("run", path, "--fill", "x=1")
+        result = self.refused("memory-bytes", (4 << 20) - 1, *words)
+        self.assertIn("node 'fill' (ConstantOfShape)", result.err)
+        self.refused("memory-bytes", 4 << 20, *words, code=4)  # and the sum
+        self.fits("memory-bytes", 16 << 20, *words)
+
+    def test_memory_of_machine(self):
+        """Without the flag, more than the machine has is refused, at once."""
+        machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        limits = self.good("inspect", model("llama"), "--format", "json").json()["limits"]
+        self.assertLessEqual(limits["memory-bytes"], machine)
+        self.assertEqual(limits["compile-bytes"], limits["memory-bytes"])
+        weights = (limits["memory-bytes"] >> 30) + 1  # of 1 GiB each
+        for offset in (0, 2):
+            path = self.sparse(weights, offset, columns=1 << 19)
+            for words in (("run", path), ("compile", path, "-o", self.dir / "x.gqac")):
+                result = self.check(gqac(*words, memory=0), 3, f"{weights << 30} bytes",
+                                    f"limit memory-bytes is {limits['memory-bytes']}",
+                                    "--limit memory-bytes=N")
+                self.assertLess(result.peak, GIB)
+                self.assertLess(result.seconds, 60)
+
+    def test_memory_of_steps(self):
+        """The memory that a program needs while it is used counts too, if it has no budget."""
+        ids = self.dir / "ids.txt"
+        write_ids(ids, [i % 250 for i in range(500)])
+        words = ("score", model("llama"), "--ids", ids)
+        weights = 242530 * 4  # a token has 1 KiB of cached rows
+        self.fits("memory-bytes", 8 * weights, *words)
+        self.refused("memory-bytes", weights + 20000, *words, code=4)
 
     def test_template_steps(self):
         """A chat template ends after its steps."""

@@ -1,0 +1,18 @@
+/* The memory of the machine. */
+#ifndef GQAC_BASE_MACHINE_H
+#define GQAC_BASE_MACHINE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Reads the first line of a small file; false: there is none. */
+bool gqac_read_line(const char *path, char *line, int size);
+
+/* Bytes of memory that the process can use at most: those of the machine, or fewer if a cgroup that
+ * the process is in limits them. At least 1. */
+int64_t gqac_machine_memory(void);
+/* The smallest limit of the cgroups in the file `cgroups` ("/proc/self/cgroup") and of those around
+ * them, under `root` ("/sys/fs/cgroup"), of version 2 or 1; INT64_MAX: none. */
+int64_t gqac_memory_of_cgroups(const char *cgroups, const char *root);
+
+#endif

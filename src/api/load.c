@@ -165,6 +165,64 @@ static bool is_artefact(const loaded *m, const char *path) {
     return is;
 }
 
+static bool is_one_of(const char *value, const char *const *allowed) {
+    while (*allowed && strcmp(value, *allowed) != 0)
+        allowed++;
+    return *allowed;
+}
+
+/* Is it a list of names of passes, separated by commas? */
+static bool is_pass_list(const char *value) {
+    const char *name = NULL, *summary;
+    for (const char *at = value; *at;) {
+        const size_t n = strcspn(at, ",");
+        int i = 0;
+        while (gqac_pass_at(i, &name, &summary) && (strlen(name) != n || strncmp(name, at, n)))
+            i++;
+        if (!gqac_pass_at(i, &name, &summary))
+            return false;
+        at += n + (at[n] && at[n + 1]); /* a comma at the end is no name */
+    }
+    return true;
+}
+
+/* Checks what an artefact says of itself. Its profile is compared later, and its source is only
+ * shown. */
+static gqac_status check_meta(const char *path, const artefact_meta *m, gqac_diag *diag) {
+    static const char *const maths[] = {"model", "exact", "bf16", NULL};
+    static const char *const lengths[] = {"total-1", "cached", NULL};
+    static const char *const switches[] = {"0", "1", NULL};
+    static const char digits[] = "0123456789abcdef";
+    const gqac_target *target = NULL;
+    const struct {
+        const char *key, *value;
+        bool known;
+    } rows[] = {
+        {"target", m->target, gqac_target_find(m->target, &target, NULL) == GQAC_OK},
+        {"math", m->math, is_one_of(m->math, maths)},
+        {"seqlens-k", m->seqlens_k, is_one_of(m->seqlens_k, lengths)},
+        {"legacy-window", m->legacy_window, is_one_of(m->legacy_window, switches)},
+        {"per-row-quant", m->per_row_quant, is_one_of(m->per_row_quant, switches)},
+        {"disable", m->disabled, is_pass_list(m->disabled)},
+        {"digest", m->source_digest,
+         strlen(m->source_digest) == 64 && strspn(m->source_digest, digits) == 64},
+        {"parameters", m->parameters,
+         *m->parameters && strlen(m->parameters) < 19 &&
+             m->parameters[strspn(m->parameters, "0123456789")] == 0},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        if (rows[i].known)
+            continue;
+        gqac_diag_set(diag, GQAC_INVALID_MODEL,
+                      "the artefact has the %s '%.100s', which this gqac does not know",
+                      rows[i].key, rows[i].value);
+        gqac_diag_where(diag, "%s", path);
+        gqac_diag_hint(diag, "compile the model again with this version of gqac");
+        return GQAC_INVALID_MODEL;
+    }
+    return GQAC_OK;
+}
+
 static gqac_status load_artefact(const char *path, loaded *m, gqac_diag *diag) {
     if (m->bytes.copy) {
         gqac_diag_set(diag, GQAC_USAGE, "gqac_model_bytes.copy is set for an artefact");
@@ -182,6 +240,7 @@ static gqac_status load_artefact(const char *path, loaded *m, gqac_diag *diag) {
         return GQAC_USAGE;
     }
     GQAC_TRY(artefact_open(path, &m->map, m->arena, &m->module, &m->meta, diag));
+    GQAC_TRY(check_meta(path, &m->meta, diag));
     return ir_graph_walk(m->module->graph, verify_node, diag);
 }
 

@@ -428,6 +428,7 @@ typedef struct binder {
     const gqac_map *map;
     const section *table;
     size_t next;
+    uint64_t end; /* of the tensor before */
 } binder;
 
 static gqac_status bind(void *arg, ir_value *value, gqac_diag *diag) {
@@ -440,9 +441,10 @@ static gqac_status bind(void *arg, ir_value *value, gqac_diag *diag) {
     gqac_tensor *t = gqac_arena_copy(b->arena, value->constant, sizeof *t);
     if (!t)
         return gqac_diag_oom(diag, "an artefact");
-    if (row.bytes != gqac_tensor_bytes(t) || row.offset % LINE || row.offset > weights->length ||
-        row.bytes > weights->length - row.offset)
-        return damaged(b->path, diag, "a tensor is outside its weights section");
+    if (row.bytes != gqac_tensor_bytes(t) || row.offset != align_up(b->end, LINE) ||
+        row.offset > weights->length || row.bytes > weights->length - row.offset)
+        return damaged(b->path, diag, "a tensor is not at its place in the weights section");
+    b->end = row.offset + row.bytes;
     t->data = (void *)(uintptr_t)(b->map->data + weights->offset + row.offset);
     value->constant = t;
     value->digest = NULL;
@@ -467,11 +469,13 @@ gqac_status artefact_open(const char *path, const gqac_map *map, gqac_arena *are
         gqac_diag_where(diag, "%s, graph", path);
         return status;
     }
-    binder b = {path, arena, map, table, 0};
+    binder b = {path, arena, map, table, 0, 0};
     GQAC_TRY(visit_graph(&(visit){bind, &b, diag}, (*module)->graph));
     if (b.next != table[TENSORS].length / sizeof(tensor_row) ||
         table[TENSORS].length % sizeof(tensor_row))
         return damaged(path, diag, "it has more tensors than its graph");
+    if (b.end != table[WEIGHTS].length)
+        return damaged(path, diag, "its weights section is longer than its tensors");
     return GQAC_OK;
 }
 

@@ -2,6 +2,7 @@
 #include "cli/caching.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -86,6 +87,8 @@ gqac_status caching_load(cli *c, gqac_session *session) {
         c->diag = why;
         return status;
     }
+    if (status != GQAC_OK && !*why.where)
+        snprintf(why.where, sizeof why.where, "%s", path);
     if (status != GQAC_OK)
         cli_warn_refusal(c, "the prompt cache is not used", &why);
     return GQAC_OK;

@@ -25,6 +25,7 @@
 #include "base/alloc.h"
 #include "base/check.h"
 #include "base/float_mode.h"
+#include "base/limits.h"
 #include "base/sized.h"
 #include "base/str.h"
 
@@ -306,8 +307,7 @@ static bool sound_lengths(const gqac_program *p, const header *h) {
            h->given >= 0 && h->given <= h->tokens && (!h->given || has_rows(p)) &&
            h->final_length >= 0 && h->pinned >= 0 && (recurrent || !h->missing) &&
            kv_pool_may_keep(p->pool, h->tokens, h->kept) && h->tokens + h->missing <= most &&
-           (!h->missing || h->tokens + h->missing <= p->most_tokens) && h->states >= 0 &&
-           h->states <= kv_states_most(h->tokens) + 1 &&
+           h->states >= 0 && h->states <= kv_states_most(h->tokens) + 1 &&
            (h->states > 0) == (recurrent && h->tokens > 0);
 }
 
@@ -347,13 +347,27 @@ static bool same_places(const header *a, const header *b, int n) {
     return true;
 }
 
+/* A sequence of the same model has no more tokens than the model has positions. */
+static gqac_status check_length(const gqac_program *p, const header *h, gqac_diag *diag) {
+    const int64_t tokens = h->tokens + h->missing;
+    if (h->slots != p->n_kv || !sound_lengths(p, h))
+        return saved_refuse(diag, contradiction);
+    if (tokens <= p->most_tokens)
+        return GQAC_OK;
+    gqac_diag_set(diag, GQAC_OUT_OF_RANGE,
+                  "the saved sequence has %lld tokens; the model has positions for %lld",
+                  (long long)tokens, (long long)p->most_tokens);
+    if (p->limited)
+        gqac_limits_explain(diag, "context", p->most_tokens);
+    return GQAC_OUT_OF_RANGE;
+}
+
 /* All but the places of sections. */
 static gqac_status check_model(const gqac_program *p, const header *h, gqac_diag *diag) {
     unsigned char digest[32];
     GQAC_TRY(saved_fingerprint(p, digest, diag));
     if (!memcmp(digest, h->program, sizeof digest))
-        return h->slots == p->n_kv && sound_lengths(p, h) ? GQAC_OK
-                                                          : saved_refuse(diag, contradiction);
+        return check_length(p, h, diag);
     if (strncmp(h->profile, p->profile, strlen(p->profile)) != 0)
         gqac_diag_set(diag, GQAC_USAGE,
                       "the sequence was saved from another model, or with another profile: %s, not "

@@ -50,14 +50,17 @@ gqac_status saved_fingerprint(const gqac_program *program, unsigned char digest[
 gqac_status saved_check_header(const void *data, size_t n, uint64_t bytes, saved_form form,
                                saved_header *header, gqac_diag *diag);
 /* Checks that the header of a canonical form describes a sequence of the program. USAGE: it was
- * saved from another model, or with another profile; INVALID_INPUT: its numbers are not possible.
- */
+ * saved from another model, or with another profile; OUT_OF_RANGE: it has more tokens than the
+ * program has positions; INVALID_INPUT: its numbers are not possible. */
 gqac_status saved_check_program(const gqac_program *program, const saved_header *header,
                                 gqac_diag *diag);
 /* Checks the checksum of a section; `data` is the file from its beginning to the end of the
  * section. INVALID_INPUT: the section is damaged. */
 gqac_status saved_check_section(const unsigned char *data, const saved_header *header,
                                 saved_section section, gqac_diag *diag);
+/* The same, for a digest that the caller has computed. */
+gqac_status saved_check_digest(const unsigned char digest[32], const saved_header *header,
+                               saved_section section, gqac_diag *diag);
 /* Makes a sequence of a canonical form at `data`, whose header saved_check_program has accepted;
  * the rest is checked first, as gqac_sequence_load does. */
 gqac_status saved_load(const gqac_program *program, const saved_header *header, const void *data,

@@ -74,14 +74,18 @@ gqac_status saved_check_header(const void *data, size_t n, uint64_t bytes, saved
     return GQAC_OK;
 }
 
-gqac_status saved_check_section(const unsigned char *data, const saved_header *h, saved_section i,
-                                gqac_diag *diag) {
+gqac_status saved_check_digest(const unsigned char digest[32], const saved_header *h,
+                               saved_section i, gqac_diag *diag) {
     static const char *const why[] = {
         "the checksum of the geometry is wrong", "the checksum of the positions is wrong",
         "the checksum of the ids is wrong", "the checksum of the rows is wrong",
         "the checksum of the states is wrong"};
+    return memcmp(digest, h->sections[i].digest, 32) ? saved_refuse(diag, why[i]) : GQAC_OK;
+}
+
+gqac_status saved_check_section(const unsigned char *data, const saved_header *h, saved_section i,
+                                gqac_diag *diag) {
     unsigned char digest[32];
     saved_digest_section(data, &h->sections[i], digest);
-    return memcmp(digest, h->sections[i].digest, sizeof digest) ? saved_refuse(diag, why[i])
-                                                                : GQAC_OK;
+    return saved_check_digest(digest, h, i, diag);
 }

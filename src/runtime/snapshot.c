@@ -12,6 +12,7 @@
 
 #include "base/alloc.h"
 #include "base/check.h"
+#include "base/machine.h"
 #include "base/sized.h"
 #include "base/str.h"
 #include "runtime/saved.h"
@@ -181,7 +182,7 @@ static gqac_status close_reader(const reader *r, const char *path, gqac_status s
 
 /* The first n bytes of the file, which the caller frees. */
 static gqac_status read_front(const reader *r, uint64_t n, unsigned char **data, gqac_diag *diag) {
-    if (n > PTRDIFF_MAX)
+    if (n > (uint64_t)gqac_machine_memory()) /* malloc may promise more than there is */
         return gqac_diag_oom(diag, "a snapshot file");
     *data = gqac_alloc((size_t)n);
     if (!*data)
@@ -190,6 +191,22 @@ static gqac_status read_front(const reader *r, uint64_t n, unsigned char **data,
     if (memcmp(*data, &r->header, sizeof r->header) != 0)
         GQAC_FAIL(diag, GQAC_IO, "the file changed while it was read");
     return GQAC_OK;
+}
+
+/* Checks the checksum of a section without holding it in memory. */
+static gqac_status check_section(const reader *r, saved_section i, gqac_diag *diag) {
+    enum { PIECE = 1 << 16 };
+    const saved_part *s = &r->header.sections[i];
+    unsigned char digest[32], piece[PIECE];
+    gqac_sha256 state;
+    gqac_sha256_init(&state);
+    for (uint64_t at = 0, n; at < s->bytes; at += n) {
+        n = s->bytes - at < PIECE ? s->bytes - at : PIECE;
+        GQAC_TRY(read_bytes(r, (size_t)(s->offset + at), piece, (size_t)n, diag));
+        gqac_sha256_update(&state, piece, (size_t)n);
+    }
+    gqac_sha256_final(&state, digest);
+    return saved_check_digest(digest, &r->header, i, diag);
 }
 
 static gqac_status load(const gqac_program *program, const char *path, reader *r,
@@ -242,15 +259,13 @@ static void describe(description *d) {
 
 static gqac_status read_description(const char *path, bool whole, reader *r, description *d,
                                     gqac_diag *diag) {
-    const int end = whole ? SAVED_SECTIONS : SAVED_ROWS;
     GQAC_TRY(open_snapshot(path, r, diag));
     d->header = r->header;
-    const uint64_t front = whole ? r->bytes : r->header.sections[SAVED_ROWS].offset;
-    GQAC_TRY(read_front(r, front, &d->data, diag));
-    for (int i = 0; i < end; i++)
+    GQAC_TRY(read_front(r, r->header.sections[SAVED_ROWS].offset, &d->data, diag));
+    for (int i = 0; i < SAVED_ROWS; i++)
         GQAC_TRY(saved_check_section(d->data, &d->header, (saved_section)i, diag));
-    void *kept = gqac_realloc(d->data, (size_t)r->header.sections[SAVED_ROWS].offset);
-    d->data = kept ? kept : d->data;
+    for (int i = SAVED_ROWS; whole && i < SAVED_SECTIONS; i++)
+        GQAC_TRY(check_section(r, (saved_section)i, diag));
     describe(d);
     return GQAC_OK;
 }

@@ -9,7 +9,7 @@
 /* Keys or values. */
 typedef struct attention_operand {
     ir_value *rows;    /* [B,H,T,D]; only the new rows if there is a past */
-    ir_value *past;    /* a graph input [B,H,P,D]; NULL: none */
+    ir_value *past;    /* a graph input [B,H,P,D], or a Cast of one; NULL: none */
     ir_value *present; /* NULL without a past */
 } attention_operand;
 
@@ -31,8 +31,8 @@ bool raise_same_dims(const ir_value *a, int first_a, const ir_value *b, int firs
  * [B,h,1,T,D] -> [B,h,n,T,D] -> [B,h*n,T,D], or by Gather; the value itself if nothing is repeated.
  * NULL: it cannot be raised. */
 ir_value *raise_unrepeated(raise *r, ir_value *value);
-/* The Concat of a past, which is a graph input, and new rows; NULL: the value is not such a
- * Concat. */
+/* The Concat of a past, which is a graph input or a Cast of one, and new rows; NULL: the value is
+ * not such a Concat. */
 const ir_node *raise_past_concat(const ir_value *value);
 /* Reads keys or values; false: they cannot be raised. */
 bool raise_read_operand(raise *r, ir_value *value, attention_operand *out);

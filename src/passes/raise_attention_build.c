@@ -83,6 +83,17 @@ static bool is_split(const ir_value *x) {
     return transpose && raise_is_perm(transpose, 4, heads);
 }
 
+/* Lets the graph return `by` in place of a present, also where it returns a Cast of it. */
+static void return_present(raise *r, ir_value *present, ir_value *by) {
+    raise_also(r, present, by, true);
+    for (const ir_use *use = present && by ? present->uses : NULL; use; use = use->next)
+        if (pass_is_returned_cast(use->node)) {
+            ir_value *cast = use->node->outputs[0];
+            raise_also(r, cast, op_build_cast(&r->b, by, cast->type.dtype), true);
+            return;
+        }
+}
+
 static ir_value *build_plain(raise *r, const attention *a) {
     const int64_t heads = raise_dim(a->q, 1);
     const bool split = is_split(a->q) && is_split(a->k.rows) && is_split(a->v.rows);
@@ -101,8 +112,8 @@ static ir_value *build_plain(raise *r, const attention *a) {
         .out = {&y, a->k.past ? &present[0] : NULL, a->k.past ? &present[1] : NULL});
     if (!y)
         return NULL;
-    raise_also(r, a->k.present, present[0], true); /* what the model returns */
-    raise_also(r, a->v.present, present[1], true);
+    return_present(r, a->k.present, present[0]);
+    return_present(r, a->v.present, present[1]);
     return split ? raise_unpack(r, y, heads, raise_dim(a->v.rows, 3)) : y;
 }
 
@@ -121,8 +132,8 @@ static ir_value *build_sunk(raise *r, const attention *a) {
     ir_value *y = raise_build_sunk(r, &s, &node);
     if (!node)
         return NULL;
-    raise_also(r, a->k.present, ir_node_output(node, 1), true);
-    raise_also(r, a->v.present, ir_node_output(node, 2), true);
+    return_present(r, a->k.present, ir_node_output(node, 1));
+    return_present(r, a->v.present, ir_node_output(node, 2));
     return y;
 }
 

@@ -64,7 +64,7 @@ static bool along_rows(const ir_node *concat) {
 
 const ir_node *raise_past_concat(const ir_value *value) {
     const ir_node *concat = raise_maker(value, "Concat");
-    const ir_value *past = concat ? ir_node_input(concat, 0) : NULL;
+    const ir_value *past = concat ? raise_through_cast(ir_node_input(concat, 0)) : NULL;
     return past && !past->def && !past->constant && past->type.rank == 4 && concat->n_inputs == 2
                ? concat
                : NULL;

@@ -50,6 +50,13 @@ bool pass_names_past(const ir_value *input) {
     return strncmp(input->name, "past", 4) == 0;
 }
 
+bool pass_is_returned_cast(const ir_node *node) {
+    bool only = op_is(node, "", "Cast");
+    for (const ir_use *use = only ? node->outputs[0]->uses : NULL; use && only; use = use->next)
+        only = use->node == node->graph->ret;
+    return only && node->outputs[0]->uses;
+}
+
 bool pass_is_attention_mask(const ir_graph *main, const ir_value *value) {
     return !value->def && !value->constant && value->graph == main && value->type.rank == 2 &&
            strcmp(value->name, "attention_mask") == 0;

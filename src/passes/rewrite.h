@@ -17,6 +17,8 @@ ir_value *pass_input(const ir_graph *graph, const char *name);
 bool pass_same_type(const ir_value *a, const ir_value *b);
 /* True if an input has the name of a past, such as past_key_values.0.key or past_conv.0. */
 bool pass_names_past(const ir_value *input);
+/* True for a Cast whose result is only returned by the graph. */
+bool pass_is_returned_cast(const ir_node *node);
 /* True for the attention mask among the inputs of the main graph: [B,T], not 0 for tokens that are
  * not padding, and so all ones in a sequence. Masks of an encoder, or of tokens that all queries
  * see, have longer names. */

@@ -96,9 +96,10 @@ static const ir_node *writer_of(const ir_value *past) {
 }
 
 /* Fails if the past is a buffer whose rows are written in a way that raise_written.c does not
- * know. */
-static gqac_status check_written(const stateful *s, const ir_value *past) {
+ * know, or is cast. */
+static gqac_status check_readers(const stateful *s, const ir_value *past) {
     gqac_diag *diag = s->context->diag;
+    GQAC_TRY(stateful_check_casts(s, past));
     const ir_node *writer = writer_of(past);
     if (!writer)
         return GQAC_OK;
@@ -115,7 +116,7 @@ static gqac_status check_written(const stateful *s, const ir_value *past) {
 static gqac_status no_pairs(const stateful *s) {
     gqac_diag *diag = s->context->diag;
     for (int i = 0; i < s->graph->n_inputs; i++)
-        GQAC_TRY(check_written(s, s->graph->inputs[i]));
+        GQAC_TRY(check_readers(s, s->graph->inputs[i]));
     kv_slot *slots;
     int named = 0;
     if (pass_find_kv_pairs(s->context->module, s->context->scratch, &slots, &named) != GQAC_OK)
@@ -143,7 +144,7 @@ static gqac_status check_complete(const stateful *s) {
         const ir_value *input = graph->inputs[i];
         if (input->id == STATEFUL_PAST || !pass_names_past(input))
             continue;
-        GQAC_TRY(check_written(s, input));
+        GQAC_TRY(check_readers(s, input));
         GQAC_FAIL(
             s->context->diag, GQAC_UNSUPPORTED,
             "input '%s' is not a KV cache that an attention op reads and returns as a graph output",
@@ -265,6 +266,7 @@ static gqac_status set_results(stateful *s, ir_value *const *tokens) {
 }
 
 static gqac_status convert(stateful *s) {
+    stateful_uncast(s);
     GQAC_TRY(stateful_unpack(s));
     GQAC_TRY(stateful_unfold(s));
     GQAC_TRY(find_pairs(s));

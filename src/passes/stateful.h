@@ -1,8 +1,8 @@
 /* The parts of stateful: pairs become state (stateful.c), and lengths come from the run time
  * (stateful_lengths.c). For attention ops other than GroupQueryAttention there are caches and
- * ranges (stateful_family.c), heads of caches (stateful_flat.c), masks (stateful_masks.c),
- * convolutions (stateful_conv.c), recurrences (stateful_recurrent.c), and shapes of pasts
- * (stateful_shapes.c). */
+ * ranges (stateful_family.c), heads of caches (stateful_flat.c), their Casts (stateful_cast.c),
+ * masks (stateful_masks.c), convolutions (stateful_conv.c), recurrences (stateful_recurrent.c), and
+ * shapes of pasts (stateful_shapes.c). */
 #ifndef GQAC_PASSES_STATEFUL_H
 #define GQAC_PASSES_STATEFUL_H
 
@@ -28,6 +28,10 @@ typedef struct stateful {
 /* Splits a past of keys and values [2,B,N,P,D] (com.microsoft.Attention) in two, and its present
  * likewise. */
 gqac_status stateful_unpack(stateful *s);
+/* Removes the Casts of caches that a file has in a wider type (stateful_cast.c). */
+void stateful_uncast(stateful *s);
+/* UNSUPPORTED: the past is cast to another type, and stateful_uncast has left it. */
+gqac_status stateful_check_casts(const stateful *s, const ir_value *past);
 /* Turns buffers [B,T,H*D] into [B,H,T,D], the form that sequences keep. */
 gqac_status stateful_unfold(stateful *s);
 /* True if a node appends to `past`, as Concat or TensorScatter, and only attention reads the
@@ -63,7 +67,7 @@ gqac_status stateful_mask_pads(const stateful *s, ir_value *mask, bool *pads);
 /* Removes masks that only repeat the attention mask. UNSUPPORTED: attention has another mask. */
 gqac_status stateful_masks(stateful *s);
 /* To be called after stateful_masks: lets nodes read the batch size from the token ids, and
- * replaces positions that are counted from the past by position_ids. */
+ * replaces positions that are counted from the past by position_ids, which become i64. */
 gqac_status stateful_shapes(stateful *s);
 /* To be called last: lets readers of the length of the mask read total_len, and removes inputs
  * without uses. UNSUPPORTED: the mask has another reader, or the graph an input that a sequence

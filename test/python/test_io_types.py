@@ -1,0 +1,104 @@
+#!/usr/bin/env python3
+"""Inputs and outputs of other types than the graph computes with: the bits must be the same.
+
+Conversion to f16 with keep_io_types leaves pasts and presents in f32, with a Cast at each end; most
+published f16 models have that form.
+"""
+
+import sys
+import unittest
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+
+import harness
+from harness import MODELS, ROOT, Case, gqac, write_ids
+
+try:
+    from onnxruntime.transformers.float16 import convert_float_to_float16
+except ImportError:
+    convert_float_to_float16 = None
+
+TRACED = ROOT / "test" / "traced"
+# GroupQueryAttention; attention in simple ops; buffers that TensorScatter writes; states of
+# convolutions beside caches
+PATHS = [MODELS / "llama", TRACED / "llama", TRACED / "gpt2", TRACED / "mobius-static", MODELS / "lfm2"]
+TOKENS = 24
+
+
+def cast_ends(model, kind):
+    """The f16 model with pasts and presents of another type: a Cast after each and before each."""
+    graph = model.graph
+    for value in [v for v in [*graph.input, *graph.output] if v.name.startswith(("past", "present"))]:
+        value.type.tensor_type.elem_type = kind
+        inner, past = value.name + ".f16", value.name.startswith("past")
+        for node in graph.node:
+            names = node.input if past else node.output
+            names[:] = [inner if n == value.name else n for n in names]
+        ends = [value.name, inner] if past else [inner, value.name]
+        cast = helper.make_node("Cast", ends[:1], ends[1:], name=f"cast_{value.name}",
+                                to=TensorProto.FLOAT16 if past else kind)
+        graph.node.insert(0 if past else len(graph.node), cast)
+    return model
+
+
+class Types(Case):
+    """The same bits with Casts and without."""
+
+    def setUp(self):
+        super().setUp()
+        self.ids = write_ids(self.dir / "ids.txt", [(i * 37 + i // 7 * 5) % 251 for i in range(TOKENS)])
+
+    def logits(self, path, *flags):
+        """The logits of all tokens."""
+        out = self.dir / "logits.npy"
+        self.good("score", path, "--ids", self.ids, "--logits", out, "-q", *flags)
+        return np.load(out)
+
+    def equal(self, plain, cast):
+        """Logits of both files, in one call and in several."""
+        expected = self.logits(plain)
+        self.assertGreater(np.abs(expected).max(), 0.1)
+        for flags in ([], ["--splits", "5,9"]):
+            self.assertTrue(np.array_equal(self.logits(cast, *flags), expected), f"{cast} {flags}")
+        proof = self.good("equiv", cast, "--ids", self.ids, "--splits", "random:2", "--batch", 3,
+                          "--format", "json", "-q").json()
+        self.assertEqual(proof["differing"], 0)
+
+    @unittest.skipUnless(convert_float_to_float16, "onnxruntime is not installed")
+    def test_converted(self):
+        """Converted with f32 inputs and outputs, and with f16 ones."""
+        for source in PATHS:
+            plain, cast = (self.dir / f"{source.name}.{n}.onnx" for n in ("plain", "cast"))
+            for path, keep in ((plain, False), (cast, True)):
+                model = onnx.load(source / "model.onnx")
+                onnx.save(convert_float_to_float16(model, keep_io_types=keep), path)
+            with self.subTest(source.name):
+                self.equal(plain, cast)
+
+    def test_stateless(self):
+        """The artefact keeps the types of the file's inputs and outputs."""
+        cast, artefact = self.dir / "cast.onnx", self.dir / "cast.gqac"
+        onnx.save(cast_ends(onnx.load(MODELS / "llama-fp16" / "model.onnx"), TensorProto.FLOAT), cast)
+        self.equal(MODELS / "llama-fp16" / "model.onnx", cast)
+        self.good("compile", cast, "-o", artefact, "-q")
+        for path in (cast, artefact):
+            told = self.good("inspect", path, "--io", "--format", "json").json()
+            kinds = {v["name"]: v["dtype"] for v in told["inputs"] + told["outputs"]}
+            self.assertEqual(kinds["past_key_values.0.key"], "f32")
+            self.assertEqual(kinds["present.1.value"], "f32")
+
+    def test_narrow(self):
+        """A past that is narrower than its cache loses bits of each row, so it is refused."""
+        model = cast_ends(onnx.load(MODELS / "llama" / "model.onnx"), TensorProto.FLOAT16)
+        for node in model.graph.node:
+            if node.name.startswith("cast_past"):
+                node.attribute[0].i = TensorProto.FLOAT
+        onnx.save(model, self.dir / "narrow.onnx")
+        result = gqac("score", self.dir / "narrow.onnx", "--ids", self.ids)
+        self.check(result, 3, "'past_key_values.0.key' is of type f16, but attention reads it as f32")
+
+
+if __name__ == "__main__":
+    sys.exit(harness.main())

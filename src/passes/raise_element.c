@@ -544,7 +544,8 @@ static bool read_constant(const reader *e, const ir_value *value, const ir_dim *
 static bool is_padding(const reader *e, const ir_value *value) {
     return !value->def && !value->constant && value->graph == e->graph && value->type.rank == 2 &&
            strstr(value->name, "attention_mask") &&
-           OP_IN(OP_INDICES | OP_BIT(BOOL), value->type.dtype);
+           OP_IN(OP_INDICES | OP_FLOATS | OP_BIT(U8) | OP_BIT(I8) | OP_BIT(BOOL),
+                 value->type.dtype);
 }
 
 static bool read_element(reader *e, ir_value *value, const ir_dim *const *index, term *out) {

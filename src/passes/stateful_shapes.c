@@ -1,6 +1,6 @@
 /* Reads of the shape of pasts. The batch size is read from the token ids instead. Positions that
  * are counted from the rows of the past become position_ids, which the run time fills for each
- * token of each sequence. stateful_inputs refuses what is left. */
+ * token of each sequence, as i64. stateful_inputs refuses what is left. */
 #include <string.h>
 
 #include "ops/build.h"
@@ -128,10 +128,27 @@ static gqac_status use_positions(const stateful *s, const ir_value *ids) {
     return GQAC_OK;
 }
 
-/* ---- both ---------------------------------------------------------------- */
+/* The run time fills positions as i64: a file that has them as i32 gets a Cast. */
+static gqac_status widen_positions(const stateful *s) {
+    ir_value *input = pass_input(s->graph, "position_ids");
+    if (!input || input->type.dtype != GQAC_I32)
+        return GQAC_OK;
+    ir_builder b = {.graph = s->graph, .before = s->graph->first, .diag = s->context->diag};
+    input->type.dtype = GQAC_I64;
+    ir_value *narrow = op_build_cast(&b, input, GQAC_I32);
+    GQAC_TRY(b.status);
+    GQAC_TRY(op_infer(narrow->def, b.diag));
+    ir_value_replace(input, narrow);
+    ir_node_set_input(narrow->def, 0, input);
+    s->context->changed++;
+    return GQAC_OK;
+}
+
+/* ---- all of it ----------------------------------------------------------- */
 
 gqac_status stateful_shapes(stateful *s) {
     ir_value *ids = NULL;
+    GQAC_TRY(widen_positions(s));
     for (int i = 0; i < s->graph->n_inputs; i++) {
         ir_value *input = s->graph->inputs[i];
         if (!strcmp(input->name, "input_ids") ? input->type.rank == 2

@@ -21,10 +21,11 @@ static int64_t table_rows(const ir_value *value) {
     return most;
 }
 
-/* The positions, or a part of them that ops without arithmetic select: one of three planes. */
+/* The positions, in any integer type, or a part of them that ops without arithmetic select: one of
+ * three planes. */
 static bool are_positions(const ir_value *value, const ir_value *positions) {
-    static const char *const selecting[] = {"Gather",  "Slice",     "Split",   "Squeeze",
-                                            "Reshape", "Unsqueeze", "Identity"};
+    static const char *const selecting[] = {"Gather",  "Slice",     "Split",    "Squeeze",
+                                            "Reshape", "Unsqueeze", "Identity", "Cast"};
     while (value && value != positions && value->def) {
         bool selects = false;
         for (size_t i = 0; i < sizeof selecting / sizeof *selecting; i++)

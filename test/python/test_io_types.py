@@ -2,9 +2,10 @@
 """Inputs and outputs of other types than the graph computes with: the bits must be the same.
 
 Conversion to f16 with keep_io_types leaves pasts and presents in f32, with a Cast at each end; most
-published f16 models have that form.
+published f16 models have that form. Other files have i32 ids and positions, or masks of floats.
 """
 
+import shutil
 import sys
 import unittest
 
@@ -40,6 +41,20 @@ def cast_ends(model, kind):
         cast = helper.make_node("Cast", ends[:1], ends[1:], name=f"cast_{value.name}",
                                 to=TensorProto.FLOAT16 if past else kind)
         graph.node.insert(0 if past else len(graph.node), cast)
+    return model
+
+
+def retyped(path, kinds):
+    """The model with other types of inputs, each followed by a Cast to the old type."""
+    model = onnx.load(path)
+    graph = model.graph
+    for value in [v for v in graph.input if v.name in kinds]:
+        tensor, inner = value.type.tensor_type, value.name + ".inner"
+        for node in graph.node:
+            node.input[:] = [inner if n == value.name else n for n in node.input]
+        graph.node.insert(0, helper.make_node("Cast", [value.name], [inner], name=f"cast_{value.name}",
+                                              to=tensor.elem_type))
+        tensor.elem_type = kinds[value.name]
     return model
 
 
@@ -98,6 +113,31 @@ class Types(Case):
         onnx.save(model, self.dir / "narrow.onnx")
         result = gqac("score", self.dir / "narrow.onnx", "--ids", self.ids)
         self.check(result, 3, "'past_key_values.0.key' is of type f16, but attention reads it as f32")
+
+    def test_inputs(self):
+        """i32 ids and positions; masks of i32, bool, floats and bytes, in sequences and in a padded
+        batch."""
+        mask, ids = "attention_mask", ("input_ids", "position_ids")
+        kinds = [dict.fromkeys((mask, *ids), TensorProto.INT32)]
+        kinds += [{mask: k} for k in (TensorProto.BOOL, TensorProto.FLOAT, TensorProto.FLOAT16,
+                                      TensorProto.UINT8)]
+        source, path, folder = TRACED / "llama", self.dir / "typed.onnx", self.dir / "in"
+        shutil.copytree(source / "ref" / "batch" / "inputs", folder)
+        run = ("--inputs", folder, "-q", "-o")
+        self.good("run", source / "model.onnx", *run, self.dir / "expected")
+        expected = self.logits(source / "model.onnx")
+        batch = (self.dir / "expected" / "logits.npy").read_bytes()
+        for kind in kinds:
+            onnx.save(retyped(source / "model.onnx", kind), path)
+            self.assertTrue(np.array_equal(self.logits(path), expected), str(kind))
+            for name, dtype in kind.items():
+                value = np.load(source / "ref" / "batch" / "inputs" / f"{name}.npy")
+                np.save(folder / f"{name}.npy", value.astype(helper.tensor_dtype_to_np_dtype(dtype)))
+            self.good("run", path, *run, self.dir / "out")
+            self.assertEqual((self.dir / "out" / "logits.npy").read_bytes(), batch, str(kind))
+            shutil.copy(source / "ref" / "batch" / "inputs" / "attention_mask.npy", folder)
+            for name in ids:
+                shutil.copy(source / "ref" / "batch" / "inputs" / f"{name}.npy", folder)
 
 
 if __name__ == "__main__":

@@ -117,14 +117,30 @@ void raise_also(raise *r, ir_value *old, ir_value *by, bool returned) {
 
 /* ---- the walk ------------------------------------------------------------ */
 
+/* A product into which an optimiser has put a Transpose or a factor, as these nodes again. */
+static ir_value *raise_fused(raise *r, ir_node *product) {
+    ir_value *y = NULL;
+    if (!ir_node_input(product, 0)->constant && !ir_node_input(product, 1)->constant)
+        op_of(product)->expand(&r->b, product, &r->context->options, &y);
+    return y;
+}
+
 static const struct rule {
-    const char *op;
+    const char *domain, *op;
     ir_value *(*apply)(raise *r, ir_node *node);
 } rules[] = {
-    {"Transpose", raise_angles}, {"Mul", raise_activation},   {"Mul", raise_norm},
-    {"Add", raise_rotary},       {"Add", raise_interleaved},  {"Add", raise_norm_bias},
-    {"MatMul", raise_attention}, {"Attention", raise_cached}, {"Attention", raise_written},
-    {"Attention", raise_masked},
+    {"com.microsoft", "FusedMatMul", raise_fused},
+    {"", "Transpose", raise_angles},
+    {"", "Mul", raise_activation},
+    {"", "Mul", raise_norm},
+    {"", "Add", raise_rotary},
+    {"", "Add", raise_interleaved},
+    {"", "Add", raise_norm_bias},
+    {"", "MatMul", raise_outer},
+    {"", "MatMul", raise_attention},
+    {"", "Attention", raise_cached},
+    {"", "Attention", raise_written},
+    {"", "Attention", raise_masked},
 };
 
 static gqac_status note(const raise *r, const char *what, const ir_node *node, const ir_node *stop,
@@ -223,7 +239,7 @@ static gqac_status visit(void *arg, ir_node *node) {
     if (w->stale)
         GQAC_TRY(op_infer(node, w->context->diag));
     for (size_t i = 0; i < sizeof rules / sizeof *rules && !raised; i++)
-        if (op_is(node, "", rules[i].op) && !ir_value_unused(node->outputs[0]) &&
+        if (op_is(node, rules[i].domain, rules[i].op) && !ir_value_unused(node->outputs[0]) &&
             (w->unpadded ? rules[i].apply == raise_masked || rules[i].apply == raise_written
                          : rules[i].apply != raise_written))
             GQAC_TRY(apply(arg, node, &rules[i], &raised));

@@ -97,6 +97,7 @@ ir_value *raise_activation(raise *r, ir_node *mul);
 ir_value *raise_norm(raise *r, ir_node *mul);
 ir_value *raise_norm_bias(raise *r, ir_node *add);
 ir_value *raise_angles(raise *r, ir_node *transpose);
+ir_value *raise_outer(raise *r, ir_node *product);
 ir_value *raise_rotary(raise *r, ir_node *add);
 ir_value *raise_interleaved(raise *r, ir_node *add);
 ir_value *raise_attention(raise *r, ir_node *matmul);

@@ -150,6 +150,19 @@ static ir_value *build_angles(raise *r, ir_value *value) {
     return OP_BUILD(&r->b, "Mul", .in = {of[1], of[0]});
 }
 
+/* A product whose sums have one term, [..,M,1] times [..,1,N], becomes an elementwise product. An
+ * optimiser may have moved the Transpose of angles away from it. */
+ir_value *raise_outer(raise *r, ir_node *product) {
+    static const int64_t swap[] = {0, 2, 1};
+    ir_value *a = ir_node_input(product, 0), *b = ir_node_input(product, 1);
+    if (a->type.rank != 3 || b->type.rank != 3 || raise_dim(a, 2) != 1 || raise_dim(b, 1) != 1)
+        return NULL;
+    for (const ir_use *use = product->outputs[0]->uses; use; use = use->next)
+        if (op_is(use->node, "", "Transpose") && raise_is_perm(use->node, 3, swap))
+            return NULL; /* of raise_angles */
+    return OP_BUILD(&r->b, "Mul", .in = {a, b});
+}
+
 /* Raised even if the rotary embedding is not, because then no row depends on others. */
 ir_value *raise_angles(raise *r, ir_node *transpose) {
     ir_value *angles = transpose->outputs[0], *by = build_angles(r, angles);

@@ -20,6 +20,7 @@ from decoders import F, HEADS, I32, I64, KV_HEADS, SIZE, VOCABULARY, WIDTH, Deco
 from harness import FULL, Case, write_ids
 
 try:
+    import onnxruntime
     from ortref import Runner
 except ImportError:
     Runner = None
@@ -351,6 +352,27 @@ class Forms(Case):
         """Norms of heads, and angles whose rows are seen to be those of tokens."""
         self.sequence("cohere")
         self.padded("cohere")
+
+    def test_optimised(self):
+        """What ONNX Runtime's optimiser makes of a traced model: Transpose and scale in the product
+        of queries and keys, and transposes of angles moved."""
+        for name in ("llama", "gpt2"):
+            options = onnxruntime.SessionOptions()
+            options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+            options.optimized_model_filepath = str(self.path)
+            source = harness.ROOT / "test" / "traced" / name / "model.onnx"
+            onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+            ops = [n.op_type for n in onnx.load(self.path).graph.node]
+            self.assertEqual(ops.count("FusedMatMul"), 2, name)
+            ids = write_ids(self.dir / "ids.txt", self.ids)
+            logits = []
+            for path in (source, self.path):
+                self.good("score", path, "--ids", ids, "--logits", self.dir / "l.npy", "-q")
+                logits.append(np.load(self.dir / "l.npy"))
+            self.close(logits[1], logits[0], LIMIT, name)
+            proof = self.good("equiv", self.path, "--ids", ids, "--splits", "random:3", "--batch", 3,
+                              "--format", "json", "-q").json()
+            self.assertEqual((proof["differing"], proof["mixing"]), (0, []), name)
 
     def test_embeds(self):
         """Decoders on inputs_embeds: the bits of the model whose table gives the embeddings."""

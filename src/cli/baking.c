@@ -44,7 +44,7 @@ static gqac_status tokenize(cli *c, const gqac_text *text, bool system, const ch
         if (status == GQAC_OK)
             status = messages_add(c, messages, "user", probe, strlen(probe));
         if (status == GQAC_OK)
-            status = messages_tokenize(c, text, messages, ids, n);
+            status = messages_tokenize(c, text, messages, NULL, ids, n);
         json_decref(messages);
         return status;
     }

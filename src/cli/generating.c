@@ -268,7 +268,9 @@ bool generating_on_token(void *arg, const gqac_generate_event *e) {
         print_step(g, e);
     else if (g->json && e->n_top)
         keep_scores(g, e);
-    if (!g->json && g->ids_only)
+    if (g->calling)
+        g->failed |= calling_push(g->calling, e->id) != GQAC_OK;
+    else if (!g->json && g->ids_only)
         printf("%s%lld", e->step > 1 ? " " : "", (long long)e->id);
     else if (!g->json)
         fwrite(e->text, 1, e->length, stdout);
@@ -278,6 +280,11 @@ bool generating_on_token(void *arg, const gqac_generate_event *e) {
 }
 
 void generating_end_line(generating *g, const gqac_generation *said) {
+    if (g->calling) {
+        g->failed |= calling_end(g->calling, !said) != GQAC_OK;
+        g->failed |= fflush(stdout) != 0 || ferror(stdout);
+        return;
+    }
     if (said && !g->ids_only && said->length > g->printed)
         fwrite(said->text + g->printed, 1, said->length - g->printed, stdout);
     if (said || g->steps)
@@ -299,8 +306,10 @@ gqac_status generating_answer(generating *g, const int64_t *ids, size_t n, gqac_
     g->steps = 0;
     g->c->steps.finishing = false;
     *said = NULL;
+    if (g->calling)
+        GQAC_TRY(calling_begin(g->calling, request.n_stop, request.stop, !g->json));
     gqac_status status = gqac_generate(g->context, g->text, 1, &request, said, &g->c->diag);
-    if (!g->json)
+    if (!g->json || g->calling)
         generating_end_line(g, *said);
     if (status == GQAC_USAGE && !*g->c->diag.hint)
         cli_hint(g->c, "gqac %s --help", g->c->verb->name);
@@ -340,6 +349,8 @@ json_t *generating_json(const generating *g, const gqac_generation *said) {
     if (all && g->request.n_top && !cli_json_lines(g->c)) /* jsonl: the lines of tokens have them */
         json_object_set_new(all, "logprobs",
                             g->scores && said->n_ids ? json_incref(g->scores) : json_array());
+    if (all && g->calling)
+        calling_add(g->calling, all);
     return all;
 }
 

@@ -4,6 +4,7 @@
 #define GQAC_CLI_GENERATING_H
 
 #include "cli/caching.h"
+#include "cli/calling.h"
 #include "cli/constraining.h"
 #include "cli/drafting.h"
 
@@ -48,6 +49,7 @@ typedef struct generating {
     gqac_session *session;
     drafting drafting;
     gqac_constraint *constraint; /* of --grammar or --json-schema; NULL: none */
+    calling *calling;            /* the caller's: reads and prints the answer; NULL: no tools */
     gqac_sampling sampling;
     gqac_generate_request request; /* all but the prompt */
     const char **stops;            /* of the request */

@@ -15,11 +15,12 @@ gqac_status messages_add(cli *c, json_t *messages, const char *role, const char 
     return GQAC_OK;
 }
 
-gqac_status messages_tokenize(cli *c, const gqac_text *text, json_t *messages, int64_t **ids,
-                              size_t *n) {
+gqac_status messages_tokenize(cli *c, const gqac_text *text, json_t *messages, json_t *tools,
+                              int64_t **ids, size_t *n) {
     char *rendered = NULL;
     size_t length = 0;
-    json_t *root = json_pack("{s:O, s:b}", "messages", messages, "add_generation_prompt", 1);
+    json_t *root = json_pack("{s:O, s:b, s:O*}", "messages", messages, "add_generation_prompt", 1,
+                             "tools", tools);
     char *variables = root ? json_dumps(root, JSON_COMPACT) : NULL;
     json_decref(root);
     if (!variables)

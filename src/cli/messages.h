@@ -8,9 +8,9 @@
 gqac_status messages_add(cli *c, json_t *messages, const char *role, const char *text,
                          size_t length);
 /* The token ids of a whole conversation, ready for an answer; the caller frees them with
- * gqac_release. The template writes the special tokens itself. */
-gqac_status messages_tokenize(cli *c, const gqac_text *text, json_t *messages, int64_t **ids,
-                              size_t *n);
+ * gqac_release. The template writes the special tokens itself. `tools` NULL: there are none. */
+gqac_status messages_tokenize(cli *c, const gqac_text *text, json_t *messages, json_t *tools,
+                              int64_t **ids, size_t *n);
 /* Reads a text without NUL from a file and drops one newline at its end, which is the editor's;
  * malloc'd. */
 gqac_status messages_read(cli *c, const char *path, char **text);

@@ -15,6 +15,7 @@ static const cli_flag flags[] = {
     {"system-file", "FILE",
      "reads the system message from a file and drops one newline at its end"},
     GENERATING_FLAGS,
+    CALLING_FLAGS,
     {NULL, NULL, NULL},
 };
 
@@ -22,7 +23,8 @@ static const cli_flag flags[] = {
 
 typedef struct conversation {
     generating *g;
-    json_t *messages; /* [system,] user, assistant, user, ... */
+    calling tools;
+    json_t *messages; /* [system,] user, assistant, [results of its calls, assistant,] user, ... */
     size_t first;     /* index of the oldest turn */
     int64_t most;     /* maximum of tokens, prompt and answer; INT64_MAX: not known */
     bool shortened;   /* the oldest turns were left out, and a message said so */
@@ -34,12 +36,32 @@ static gqac_status say(conversation *t, const char *role, const char *text, size
     return messages_add(t->g->c, t->messages, role, text, length);
 }
 
-/* Leaves out the oldest turn; false when only the new message is left. */
+static bool is_role(const json_t *message, const char *role) {
+    const char *own = json_string_value(json_object_get(message, "role"));
+    return own && !strcmp(own, role);
+}
+
+/* The oldest call that has no result yet; NULL: there is none. */
+static const json_t *open_call(const conversation *t) {
+    size_t n = json_array_size(t->messages), results = 0;
+    while (n > t->first && is_role(json_array_get(t->messages, n - 1), "tool")) {
+        results++;
+        n--;
+    }
+    const json_t *last = n ? json_array_get(t->messages, n - 1) : NULL;
+    return json_array_get(json_object_get(last, "tool_calls"), results);
+}
+
+/* Leaves out the oldest turn, up to the next message of the user; false when it is the only one. */
 static bool forget_oldest(conversation *t) {
-    if (json_array_size(t->messages) - t->first < 3)
+    size_t next = t->first + 1;
+    while (next < json_array_size(t->messages) &&
+           !is_role(json_array_get(t->messages, next), "user"))
+        next++;
+    if (next >= json_array_size(t->messages))
         return false;
-    json_array_remove(t->messages, t->first);
-    json_array_remove(t->messages, t->first);
+    for (; next > t->first; next--)
+        json_array_remove(t->messages, t->first);
     return true;
 }
 
@@ -50,14 +72,14 @@ static gqac_status tokenize_what_fits(conversation *t, int64_t **ids, size_t *n)
     const int64_t wanted = t->g->request.max_new, quarter = t->most / 4;
     const int64_t answer = wanted < quarter ? wanted : quarter;
     bool shortened = false;
-    GQAC_TRY(messages_tokenize(t->g->c, t->g->text, t->messages, ids, n));
+    GQAC_TRY(messages_tokenize(t->g->c, t->g->text, t->messages, t->tools.tools, ids, n));
     if ((int64_t)*n <= t->most - answer)
         return GQAC_OK;
     while ((int64_t)*n > t->most / 2 && forget_oldest(t)) {
         shortened = true;
         gqac_release(*ids);
         *ids = NULL;
-        GQAC_TRY(messages_tokenize(t->g->c, t->g->text, t->messages, ids, n));
+        GQAC_TRY(messages_tokenize(t->g->c, t->g->text, t->messages, t->tools.tools, ids, n));
     }
     shortened &= (int64_t)*n <= t->most;
     if (shortened && !t->shortened && !cli_quiet(t->g->c))
@@ -81,12 +103,30 @@ static gqac_status skip_turn(conversation *t, gqac_status status) {
     return cli_print_json_line(c, json_pack("{s:s}", "error", cli_shown(c->diag.what).s));
 }
 
+/* Adds the result of a call. */
+static gqac_status say_result(conversation *t, const json_t *call, const char *line,
+                              size_t length) {
+    GQAC_TRY(say(t, "tool", line, length));
+    json_t *message = json_array_get(t->messages, json_array_size(t->messages) - 1);
+    json_object_set(message, "tool_call_id", json_object_get(call, "id"));
+    json_object_set(message, "name", json_object_get(json_object_get(call, "function"), "name"));
+    return GQAC_OK;
+}
+
+/* Adds a message, or the result of a call. The model answers once all calls have their results;
+ * before that *said is NULL. */
 static gqac_status answer(conversation *t, const char *line, size_t length, int64_t **ids,
                           gqac_generation **said) {
+    generating *g = t->g;
+    const json_t *call = open_call(t);
     size_t n = 0;
-    GQAC_TRY(say(t, "user", line, length));
+    GQAC_TRY(call ? say_result(t, call, line, length) : say(t, "user", line, length));
+    if (open_call(t))
+        return GQAC_OK;
+    if (g->calling)
+        g->request.constraint = call || !t->tools.first ? t->tools.later : t->tools.first;
     GQAC_TRY(tokenize_what_fits(t, ids, &n));
-    return generating_answer(t->g, *ids, n, said);
+    return generating_answer(g, *ids, n, said);
 }
 
 static gqac_status keep_answer(conversation *t, const gqac_generation *said) {
@@ -94,7 +134,21 @@ static gqac_status keep_answer(conversation *t, const gqac_generation *said) {
     if (g->json)
         GQAC_TRY(cli_print_json_line(g->c, generating_json(g, said)));
     generating_metrics(g, said);
-    return say(t, "assistant", said->text, said->length);
+    if (!g->calling)
+        return say(t, "assistant", said->text, said->length);
+    return json_array_append_new(t->messages, calling_message(g->calling)) == 0
+               ? GQAC_OK
+               : cli_fail(g->c, GQAC_NO_MEMORY, "out of memory");
+}
+
+/* Says on a terminal which call the next line is the result of. */
+static void ask_result(const conversation *t) {
+    const json_t *call = open_call(t);
+    if (call && isatty(STDIN_FILENO) && !cli_quiet(t->g->c))
+        fprintf(
+            stderr, "gqac: the next line is the result of %s\n",
+            cli_shown(json_string_value(json_object_get(json_object_get(call, "function"), "name")))
+                .s);
 }
 
 static gqac_status take_turn(conversation *t, const char *line, size_t length) {
@@ -119,8 +173,10 @@ static gqac_status take_turn(conversation *t, const char *line, size_t length) {
     }
     if (status != GQAC_OK)
         return skip_turn(t, status);
-    status = keep_answer(t, said);
+    if (said)
+        status = keep_answer(t, said);
     gqac_generation_free(said);
+    ask_result(t);
     return status;
 }
 
@@ -131,11 +187,13 @@ static bool is_word(const char *line, size_t length, const char *word) {
 /* Returns true when the line was a command, which is then done; every other line is a message. */
 static bool obey(const conversation *t, const char *line, size_t length) {
     if (is_word(line, length, "/help")) {
-        fprintf(stderr, "  /help   lists commands\n"
-                        "  /reset  begins a new conversation\n"
-                        "  /exit   ends the program, as the end of the input does\n"
-                        "  Ctrl-C  ends an answer; at the prompt, the program\n"
-                        "Every other line is a message.\n");
+        fprintf(stderr,
+                "  /help   lists commands\n"
+                "  /reset  begins a new conversation\n"
+                "  /exit   ends the program, as the end of the input does\n"
+                "  Ctrl-C  ends an answer; at the prompt, the program\n"
+                "Every other line is a message. After an answer that calls functions, the next "
+                "lines\nare their results, a line for each call.\n");
         return true;
     }
     if (!is_word(line, length, "/reset"))
@@ -190,6 +248,8 @@ static gqac_status prepare(conversation *t) {
         return cli_fail(g->c, GQAC_NO_MEMORY, "out of memory");
     GQAC_TRY(cli_open_text(g->c, GQAC_TEXT_ALL, &g->text));
     GQAC_TRY(require_parts(g));
+    GQAC_TRY(calling_open(&t->tools, g->c, g->text));
+    g->calling = t->tools.tools ? &t->tools : NULL;
     if (file)
         GQAC_TRY(messages_read(g->c, file, &t->read));
     if (file || system)
@@ -217,6 +277,7 @@ static int run(cli *c) {
     json_decref(t.messages);
     free(t.read);
     lines_free(l);
+    calling_close(&t.tools);
     generating_free(&g);
     return status == GQAC_OK ? t.code : cli_finish(c, status);
 }
@@ -228,9 +289,9 @@ const gqac_cli_verb gqac_cli_verb_chat = {
     .least = 1,
     .most = 1,
     .summary = "holds a conversation: each line of stdin is a message, which the model answers",
-    .examples = "gqac chat tiny.gqac\n"
-                "gqac chat tiny.gqac --system 'Be brief.' --temperature 0.7 -n 200\n"
-                "gqac chat tiny.gqac --format jsonl <questions.txt\n",
+    .examples = "gqac chat tiny.gqac --system 'Be brief.' --temperature 0.7 -n 200\n"
+                "gqac chat tiny.gqac --format jsonl <questions.txt\n"
+                "gqac chat model/ --tools tools.json --tool-choice required\n",
     .flags = flags,
     .formats = "table json jsonl",
     .run = run};

@@ -5,14 +5,14 @@
 """
 
 import json
-import shutil
 import sys
 
 import harness
 import jsonschema
 import openai
-from harness import ROOT, Case
-from serving import TINY, Server, absent
+from harness import Case
+from serving import Server, absent
+from textmodel import with_template
 
 TOOLS = [{"type": "function", "function": {"name": name, "parameters": {}, "strict": False}}
          for name in ("weather", "clock")]
@@ -77,10 +77,7 @@ class Tools(Case):
     def check_family(self, family):
         """Calls whole and streamed; the message is accepted as part of the next turn; no calls without tools."""
         content, said, wanted = ANSWERS[family]
-        template = (ROOT / "test" / "templates" / family / "template.jinja").read_text()
-        folder = shutil.copytree(TINY, self.dir / family)
-        (folder / "chat_template.jinja").write_text(template)
-        with Server(model=folder) as server, openai.OpenAI(
+        with Server(model=with_template(self.dir / family, family)) as server, openai.OpenAI(
                 base_url=server.url + "/v1", api_key="none", max_retries=0) as client:
             (choice,) = self.ask(client, said).choices
             self.assertEqual((choice.message.content, choice.finish_reason), (content, "tool_calls"))
@@ -173,18 +170,7 @@ class Tools(Case):
 
     def served(self, family, markers=()):
         """A server and its client for the template of a family; `markers` are special tokens."""
-        folder = shutil.copytree(TINY, self.dir / family)
-        shutil.copy(ROOT / "test" / "templates" / family / "template.jinja",
-                    folder / "chat_template.jinja")
-        tokenizer = json.loads((folder / "tokenizer.json").read_text())
-        model = tokenizer["model"]
-        for marker in markers:  # takes the id of the token that was learnt last
-            model["merges"].pop()
-            _, number = model["vocab"].popitem()
-            tokenizer["added_tokens"].append({
-                "id": number, "content": marker, "single_word": False, "lstrip": False,
-                "rstrip": False, "normalized": False, "special": True})
-        (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+        folder = with_template(self.dir / family, family, markers)
         server = self.enterContext(Server(model=folder))
         return server, self.enterContext(openai.OpenAI(
             base_url=server.url + "/v1", api_key="none", max_retries=0))

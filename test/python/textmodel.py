@@ -5,7 +5,7 @@ import json
 import re
 import shutil
 
-from harness import MODELS
+from harness import MODELS, ROOT
 
 TEMPLATE = ("{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}"
             "{% if add_generation_prompt %}[assistant] {% endif %}")
@@ -65,3 +65,19 @@ def tokenizer(name="llama"):
     """The model's tokenizer, as the library `tokenizers` runs it."""
     import tokenizers
     return tokenizers.Tokenizer.from_file(str(MODELS / name / "tokenizer.json"))
+
+
+def with_template(folder, family, markers=()):
+    """tiny-gqa with the template of a family (test/templates); `markers` are special tokens, from id 511
+    downwards."""
+    shutil.copytree(ROOT / "models" / "tiny-gqa", folder)
+    shutil.copy(ROOT / "test" / "templates" / family / "template.jinja", folder / "chat_template.jinja")
+    own = json.loads((folder / "tokenizer.json").read_text())
+    for marker in markers:  # takes the id of the token that was learnt last
+        own["model"]["merges"].pop()
+        _, number = own["model"]["vocab"].popitem()
+        own["added_tokens"].append({
+            "id": number, "content": marker, "single_word": False, "lstrip": False, "rstrip": False,
+            "normalized": False, "special": True})
+    (folder / "tokenizer.json").write_text(json.dumps(own))
+    return folder

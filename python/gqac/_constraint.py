@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from . import _declarations as c
 from ._errors import UsageError
-from ._library import Handle, call, out_pointer
+from ._library import Handle, call, make, out_pointer
 
 if TYPE_CHECKING:
     from ._model import Model
@@ -29,4 +30,32 @@ def constraint(model: Model, grammar: str | None,
     made, data = out_pointer(), given.encode()
     with model.texts as texts:
         call(function, texts, data, len(data), ctypes.byref(made))
+        return Handle("constraint", made, "gqac_constraint_free", model.texts)
+
+
+def _strict(tool: Mapping[str, Any]) -> bool:
+    return tool.get("function", tool).get("strict") is True
+
+
+def of_tools(model: Model, tools: Iterable[Mapping[str, Any]] | None,
+             choice: str | Mapping[str, Any], parallel: bool) -> Handle | None:
+    """Compiles the calls that an answer must have, or may have if they are limited; None: any answer.
+    choice: "auto", "required", or {"type": "function", "function": {"name": ...}}."""
+    offered = list(tools or ())
+    function = choice.get("function") if isinstance(choice, Mapping) else None
+    name = function.get("name") if isinstance(function, Mapping) else None
+    if not (choice in ("auto", "required") or isinstance(name, str)):
+        raise UsageError(f"tool_choice {choice!r} is unknown", status="USAGE",
+                         hint='"auto", "none", "required" or {"type": "function", "function": '
+                              '{"name": ...}}')
+    if choice != "auto" and not offered:
+        raise UsageError("tool_choice demands a call, but there are no tools", status="USAGE")
+    if not offered or (choice == "auto" and parallel and not any(map(_strict, offered))):
+        return None
+    made, data = out_pointer(), json.dumps(offered).encode()
+    wanted = make(c.gqac_tool_choice, name=name.encode() if name else None, parallel=parallel,
+                  optional=choice == "auto")
+    with model.texts as texts:
+        call("gqac_constraint_from_tools", texts, data, len(data), ctypes.byref(wanted),
+             ctypes.byref(made))
         return Handle("constraint", made, "gqac_constraint_free", model.texts)

@@ -126,7 +126,8 @@ class Request:
                  chunk: int = 0, speculate: int = 0, session: Session | None = None,
                  store: PrefixStore | None = None, tenant: str | None = None,
                  kv: str | None = None, context: int = 0, grammar: str | None = None,
-                 json_schema: Mapping[str, Any] | bool | str | None = None, **choice: Any) -> None:
+                 json_schema: Mapping[str, Any] | bool | str | None = None,
+                 calls: Handle | None = None, **choice: Any) -> None:
         if session and (store or tenant or kv or context):
             raise UsageError("store, tenant, kv and context are those of the session",
                              status="USAGE", hint="give them to Model.session")
@@ -147,7 +148,10 @@ class Request:
                            min_length=own.min_length, n_eos=n_eos, eos=self._eos, n_stop=len(self._stops),
                            stop=self._stops, chunk=chunk, n_top=n_top, speculate=speculate)
         self.struct.sampling = ctypes.pointer(self.sampling)
-        self._constraint = constraint(model, grammar, json_schema)
+        if calls and (grammar is not None or json_schema is not None):
+            raise UsageError("tool_choice, strict tools and parallel_tool_calls exclude grammar and "
+                             "json_schema", status="USAGE")
+        self._constraint = calls or constraint(model, grammar, json_schema)
         if self._constraint:
             with self._constraint as pointer:
                 self.struct.constraint = pointer

@@ -303,21 +303,35 @@ class Model(Owner):
 
     @overload
     def chat(self, messages: Iterable[Mapping[str, Any]], *, stream: Literal[False] = ...,
-             tools: Iterable[Mapping[str, Any]] | None = ..., **options: Any) -> Generation: ...
+             tools: Iterable[Mapping[str, Any]] | None = ...,
+             tool_choice: str | Mapping[str, Any] = ..., parallel_tool_calls: bool = ...,
+             **options: Any) -> Generation: ...
 
     @overload
     def chat(self, messages: Iterable[Mapping[str, Any]], *, stream: Literal[True],
-             tools: Iterable[Mapping[str, Any]] | None = ..., **options: Any) -> Stream: ...
+             tools: Iterable[Mapping[str, Any]] | None = ...,
+             tool_choice: str | Mapping[str, Any] = ..., parallel_tool_calls: bool = ...,
+             **options: Any) -> Stream: ...
 
     def chat(self, messages: Iterable[Mapping[str, Any]], *, stream: bool = False,
              tools: Iterable[Mapping[str, Any]] | None = None,
+             tool_choice: str | Mapping[str, Any] = "auto", parallel_tool_calls: bool = True,
              **options: Any) -> Generation | Stream:
         """Answers messages ({"role": ..., "content": ...}) through the model's chat template. Options
         and result are those of generate; with the same session or store in each turn, only new
-        tokens are computed."""
+        tokens are computed. tools: functions that the model may call, {"type": "function",
+        "function": {"name", "parameters", ...}}; message finds their calls in the answer.
+        tool_choice: "auto", "none" (the template does not see the tools), "required" (the answer is
+        a call) or {"type": "function", "function": {"name": ...}}. parallel_tool_calls False: an
+        answer has at most one call. Raises ModelError if the template writes calls in no syntax in
+        which that can be demanded."""
+        from ._constraint import of_tools
         from ._generate import Request, run, start
-        ids = self.tokenize(self.render(messages, tools=tools), special=False)
-        request = Request(self, ids, **options)
+        offered = None if tools is None or tool_choice == "none" else list(tools)
+        calls = None if tool_choice == "none" else of_tools(self, offered, tool_choice,
+                                                            parallel_tool_calls)
+        ids = self.tokenize(self.render(messages, tools=offered), special=False)
+        request = Request(self, ids, calls=calls, **options)
         return start(request) if stream else run(request)
 
     def message(self, answer: Generation | Iterable[int], *,

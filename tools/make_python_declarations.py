@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 OUTPUT = ROOT / "python" / "gqac" / "_declarations.py"
 SCALARS = {"int": "c_int", "unsigned": "c_uint", "unsigned int": "c_uint", "size_t": "c_size_t",
            "int64_t": "c_int64", "uint64_t": "c_uint64", "double": "c_double", "float": "c_float",
-           "_Bool": "c_bool", "char": "c_char"}
+           "_Bool": "c_bool", "char": "c_char", "unsigned char": "c_ubyte"}
 KNOWN = "typedef unsigned long size_t; typedef long int64_t; typedef unsigned long uint64_t;\n"
 
 
@@ -137,8 +137,8 @@ class Writer:
         lines = ['"""The public headers, made by tools/make_python_declarations.py."""\n',
                  "from __future__ import annotations\n",
                  "from ctypes import (CFUNCTYPE, POINTER, Structure, c_bool, c_char, c_char_p, "
-                 "c_double, c_float,\n                    c_int, c_int64, c_size_t, c_uint, c_uint64, "
-                 "c_void_p)\nfrom typing import Any\n"]
+                 "c_double, c_float,\n                    c_int, c_int64, c_size_t, c_ubyte, c_uint, "
+                 "c_uint64, c_void_p)\nfrom typing import Any\n"]
         lines += [f"{name} = {value}" for name, value in self.enums.items()]
         lines += [f"\n\nclass {name}(Structure):\n    pass" for name in sorted(whole)]
         lines.append("\n")

@@ -20,12 +20,41 @@ extern "C" {
 #endif
 
 typedef struct gqac_store gqac_store;
+
+/* A remote tier: values under keys of 32 bytes, which the stores of several machines share. The
+ * host implements it. A function may be called by several threads at the same time, while the store
+ * holds no lock. It has `ms` milliseconds, more than 0, and returns false if the tier does not
+ * answer in this time. The tier may lose values at any time. It need not be trusted to return what
+ * was put: the store checks each value before it uses it. */
+typedef struct gqac_store_key {
+    unsigned char bytes[32];
+} gqac_store_key;
+typedef struct gqac_store_remote {
+    size_t size;
+    /* Sets sizes[i] to the number of bytes of the value of keys[i]; 0: there is none. n > 0. */
+    bool (*find)(void *arg, int64_t ms, const gqac_store_key *keys, size_t n, size_t *sizes);
+    /* Sets *bytes to the number of bytes of the value, 0 if there is none, and copies the value to
+     * `data` if it has at most `capacity` bytes. */
+    bool (*get)(void *arg, int64_t ms, const gqac_store_key *key, void *data, size_t capacity,
+                size_t *bytes);
+    /* Sets or replaces a value. */
+    bool (*put)(void *arg, int64_t ms, const gqac_store_key *key, const void *data, size_t bytes);
+    void *arg;
+} gqac_store_remote;
+static inline void gqac_store_remote_init(gqac_store_remote *remote) {
+    memset(remote, 0, sizeof *remote);
+    remote->size = sizeof *remote;
+}
+
 typedef struct gqac_store_options {
     size_t size;
     int64_t budget;        /* maximum bytes of blocks and states in memory; 0: unlimited */
     int64_t tenant_budget; /* the same for each tenant; 0: unlimited */
     const char *folder;    /* an existing folder, for snapshot files; NULL: none */
     int64_t folder_budget; /* maximum bytes of these files; 0: unlimited */
+    const gqac_store_remote *remote; /* is copied; its arg must outlive the store. NULL: none */
+    int64_t remote_ms; /* maximum milliseconds for reading one prefix from it, and for writing one
+                          value; 0: 500 */
 } gqac_store_options;
 static inline void gqac_store_options_init(gqac_store_options *options) {
     memset(options, 0, sizeof *options);
@@ -34,9 +63,8 @@ static inline void gqac_store_options_init(gqac_store_options *options) {
 
 /* Creates an empty store for sequences of one program, which must outlive it; options NULL:
  * defaults; the caller frees *store. Files in the folder that belong to this program count as
- * cached. USAGE: the program is for stateless runs; OUT_OF_RANGE: a budget is negative; IO: the
- * folder cannot be read; NO_MEMORY.
- */
+ * cached. USAGE: the program is for stateless runs, or the remote tier lacks a function;
+ * OUT_OF_RANGE: a budget or a time is negative; IO: the folder cannot be read; NO_MEMORY. */
 GQAC_API gqac_status gqac_store_create(const gqac_program *program,
                                        const gqac_store_options *options, gqac_store **store,
                                        gqac_diag *diag);
@@ -53,10 +81,11 @@ GQAC_API const gqac_program *gqac_store_program(const gqac_store *store);
  * 0), are not found. Rows of the sequence and of its forks are added to the store: all of them
  * after a step of at least 16 tokens, and when the sequence is freed; those of full blocks after a
  * shorter step. Sequences of embeddings are found by the ids that the caller gives them. A damaged
- * file is ignored. tenant NULL means "". Tenants never find rows of other tenants; but all find the
- * baked prefix of the program (snapshot.h) where it is longer. A tenant "A\nB" is a part of the
- * tenant "A": it finds its own rows only, and they count against the budget of "A". OUT_OF_RANGE: n
- * < 1; CAPACITY, NO_MEMORY and other errors: as for gqac_sequence_create. */
+ * file is ignored, and so is a remote tier that fails. tenant NULL means "". Tenants never find
+ * rows of other tenants; but all find the baked prefix of the program (snapshot.h) where it is
+ * longer. A tenant "A\nB" is a part of the tenant "A": it finds its own rows only, and they count
+ * against the budget of "A". OUT_OF_RANGE: n < 1; CAPACITY, NO_MEMORY and other errors: as for
+ * gqac_sequence_create. */
 GQAC_API gqac_status gqac_store_open(gqac_store *store, const char *tenant, const int64_t *ids,
                                      int64_t n, const gqac_sequence_options *options,
                                      gqac_sequence **sequence, int64_t *reused, gqac_diag *diag);
@@ -67,9 +96,10 @@ GQAC_API gqac_status gqac_store_add(gqac_store *store, const char *tenant,
                                     const gqac_sequence *sequence, gqac_diag *diag);
 /* Writes a sequence to the folder of the store, unless a file there already holds its tokens. A
  * file that holds a prefix of it is removed if that prefix can be restored from the new file; then
- * the least recently used files are removed until the files fit the budget. USAGE: the store has no
- * folder, or the sequence is of another program or has imported tokens; IO: the file cannot be
- * written; NO_MEMORY. */
+ * the least recently used files are removed until the files fit the budget. Writes to the remote
+ * tier what it lacks of the full blocks of the sequence; if that fails, it is only counted. USAGE:
+ * the store has neither folder nor remote tier, or the sequence is of another program or has
+ * imported tokens; IO: the file cannot be written; NO_MEMORY. */
 GQAC_API gqac_status gqac_store_save(gqac_store *store, const char *tenant,
                                      const gqac_sequence *sequence, gqac_diag *diag);
 
@@ -96,6 +126,15 @@ typedef struct gqac_store_statistics {
     int64_t blocks, prefixes; /* blocks in memory, and leaves and branch points of the index */
     int64_t tenants; /* with rows in memory or sequences, and those of which they are parts */
     int64_t loaded_files, damaged_files, saved_files; /* of the folder, by this store */
+    /* Of the remote tier. Searches of a prefix of which something was found that memory and folder
+     * lack, and of which nothing was. */
+    int64_t remote_hits, remote_misses;
+    int64_t remote_errors;  /* calls that failed. After one in a search, no search asks the tier for
+                               a second, and after each further one for twice as long, at most 32
+                               seconds; the same holds for saves */
+    int64_t remote_damaged; /* values that were not used */
+    int64_t remote_saved;   /* values that were written */
+    int64_t remote_read_bytes, remote_written_bytes; /* of values */
 } gqac_store_statistics;
 /* Fills *statistics, whose size the caller sets. USAGE: that size is not that of any version of the
  * struct (see options.h). */

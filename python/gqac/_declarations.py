@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ctypes import (CFUNCTYPE, POINTER, Structure, c_bool, c_char, c_char_p, c_double, c_float,
-                    c_int, c_int64, c_size_t, c_uint, c_uint64, c_void_p)
+                    c_int, c_int64, c_size_t, c_ubyte, c_uint, c_uint64, c_void_p)
 from typing import Any
 
 GQAC_OK = 0
@@ -250,11 +250,19 @@ class gqac_store_file(Structure):
     pass
 
 
+class gqac_store_key(Structure):
+    pass
+
+
 class gqac_store_options(Structure):
     pass
 
 
 class gqac_store_prefix(Structure):
+    pass
+
+
+class gqac_store_remote(Structure):
     pass
 
 
@@ -830,18 +838,32 @@ gqac_store_file._fields_ = [
     ("why", gqac_diag),
 ]
 
+gqac_store_key._fields_ = [
+    ("bytes", c_ubyte * 32),
+]
+
 gqac_store_options._fields_ = [
     ("size", c_size_t),
     ("budget", c_int64),
     ("tenant_budget", c_int64),
     ("folder", c_char_p),
     ("folder_budget", c_int64),
+    ("remote", POINTER(gqac_store_remote)),
+    ("remote_ms", c_int64),
 ]
 
 gqac_store_prefix._fields_ = [
     ("tenant", c_void_p),
     ("length", c_int64),
     ("uses", c_int64),
+]
+
+gqac_store_remote._fields_ = [
+    ("size", c_size_t),
+    ("find", CFUNCTYPE(c_bool, c_void_p, c_int64, POINTER(gqac_store_key), c_size_t, POINTER(c_size_t))),
+    ("get", CFUNCTYPE(c_bool, c_void_p, c_int64, POINTER(gqac_store_key), c_void_p, c_size_t, POINTER(c_size_t))),
+    ("put", CFUNCTYPE(c_bool, c_void_p, c_int64, POINTER(gqac_store_key), c_void_p, c_size_t)),
+    ("arg", c_void_p),
 ]
 
 gqac_store_statistics._fields_ = [
@@ -858,6 +880,13 @@ gqac_store_statistics._fields_ = [
     ("loaded_files", c_int64),
     ("damaged_files", c_int64),
     ("saved_files", c_int64),
+    ("remote_hits", c_int64),
+    ("remote_misses", c_int64),
+    ("remote_errors", c_int64),
+    ("remote_damaged", c_int64),
+    ("remote_saved", c_int64),
+    ("remote_read_bytes", c_int64),
+    ("remote_written_bytes", c_int64),
 ]
 
 gqac_tensor._fields_ = [

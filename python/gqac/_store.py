@@ -30,6 +30,13 @@ class Statistics(NamedTuple):
     loaded_files: int
     damaged_files: int
     saved_files: int
+    remote_hits: int
+    remote_misses: int
+    remote_errors: int
+    remote_damaged: int
+    remote_saved: int
+    remote_read_bytes: int
+    remote_written_bytes: int
 
 
 class Prefix(NamedTuple):

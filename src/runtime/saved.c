@@ -222,6 +222,14 @@ gqac_status saved_bytes(const gqac_sequence *sequence, saved_form form, size_t *
     return GQAC_OK;
 }
 
+bool saved_most(const gqac_program *program, int64_t tokens, size_t *bytes) {
+    const bool recurrent = kv_pool_state_bytes(program->pool) > 0;
+    header h = {.tokens = tokens, .states = recurrent ? kv_states_most(tokens) : 0};
+    const bool fits = lay_out(program, &h);
+    *bytes = (size_t)h.bytes;
+    return fits;
+}
+
 size_t gqac_sequence_save_bytes(const gqac_sequence *sequence) {
     size_t bytes = 0;
     (void)saved_bytes(sequence, SAVED_CANONICAL, &bytes, NULL); /* only images can fail */

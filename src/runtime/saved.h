@@ -71,6 +71,9 @@ bool saved_begins(const void *data, size_t n);
 /* Sets the bytes that saved_write needs. */
 gqac_status saved_bytes(const gqac_sequence *sequence, saved_form form, size_t *bytes,
                         gqac_diag *diag);
+/* Sets the maximum of the bytes that a canonical form of that many tokens, without imported ones,
+ * can have. False: an overflow. */
+bool saved_most(const gqac_program *program, int64_t tokens, size_t *bytes);
 /* Writes a sequence to memory that is aligned to 8 bytes. INVALID_INPUT: there are too few bytes.
  */
 gqac_status saved_write(const gqac_sequence *sequence, saved_form form, void *data, size_t bytes,

@@ -47,7 +47,7 @@ struct store_folder {
 
 /* ---- names --------------------------------------------------------------- */
 
-static void put(gqac_sha256 *state, const char *tag, const void *data, size_t bytes) {
+void store_put_field(gqac_sha256 *state, const char *tag, const void *data, size_t bytes) {
     const uint64_t lengths[2] = {strlen(tag), bytes};
     gqac_sha256_update(state, &lengths[0], sizeof lengths[0]);
     gqac_sha256_update(state, tag, strlen(tag));
@@ -61,11 +61,11 @@ void store_name_of(const gqac_snapshot_file *f, const char *tenant, char name[NA
     unsigned char digest[32];
     gqac_sha256 state;
     gqac_sha256_init(&state);
-    put(&state, "model", f->model, strlen(f->model));
-    put(&state, "kind", f->kind, strlen(f->kind));
-    put(&state, "tables", &f->tables, sizeof f->tables);
-    put(&state, "tenant", tenant, strlen(tenant));
-    put(&state, "ids", f->ids, (size_t)f->n_ids * sizeof *f->ids);
+    store_put_field(&state, "model", f->model, strlen(f->model));
+    store_put_field(&state, "kind", f->kind, strlen(f->kind));
+    store_put_field(&state, "tables", &f->tables, sizeof f->tables);
+    store_put_field(&state, "tenant", tenant, strlen(tenant));
+    store_put_field(&state, "ids", f->ids, (size_t)f->n_ids * sizeof *f->ids);
     gqac_sha256_final(&state, digest);
     gqac_sha256_hex(digest, name);
     memcpy(name + 64, STORE_SUFFIX, sizeof STORE_SUFFIX);
@@ -475,10 +475,12 @@ gqac_status gqac_store_save(gqac_store *store, const char *tenant, const gqac_se
                             gqac_diag *diag) {
     if (sequence->program != store->program)
         GQAC_FAIL(diag, GQAC_USAGE, "the sequence belongs to another program than the store");
-    if (!store->files)
-        GQAC_FAIL(diag, GQAC_USAGE, "the store has no folder");
+    if (!store->files && !store->remote)
+        GQAC_FAIL(diag, GQAC_USAGE, "the store has neither a folder nor a remote tier");
     if (sequence->given)
         GQAC_FAIL(diag, GQAC_USAGE, "the ids of %lld imported tokens are unknown",
                   (long long)sequence->given);
-    return save(store, tenant ? tenant : "", sequence, diag);
+    if (store->remote)
+        store_remote_save(store, tenant ? tenant : "", sequence);
+    return store->files ? save(store, tenant ? tenant : "", sequence, diag) : GQAC_OK;
 }

@@ -15,11 +15,15 @@ static gqac_status open_parts(gqac_store *s, gqac_diag *diag) {
     const gqac_store_options *o = &s->options;
     if (s->program->stateless || !s->program->pool)
         GQAC_FAIL(diag, GQAC_USAGE, "the program was compiled without sequence state");
-    if (o->budget < 0 || o->tenant_budget < 0 || o->folder_budget < 0)
-        GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "the budget of a store is negative");
+    if (o->budget < 0 || o->tenant_budget < 0 || o->folder_budget < 0 || o->remote_ms < 0)
+        GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "a budget or a time of a store is negative");
     GQAC_TRY(gqac_program_rope_threshold(s->program, &s->threshold, diag));
     const char *path = o->folder;
-    s->options.folder = NULL; /* the caller's text */
+    const gqac_store_remote *remote = o->remote;
+    s->options.folder = NULL; /* the caller's */
+    s->options.remote = NULL;
+    if (remote)
+        GQAC_TRY(store_remote_open(s, remote, o->remote_ms, &s->remote, diag));
     return path ? store_folder_open(s, path, &s->files, diag) : GQAC_OK;
 }
 
@@ -65,6 +69,7 @@ void gqac_store_free(gqac_store *store) {
     for (size_t i = 0; i < store->n_tenants; i++)
         free_tenant(store->tenants[i]);
     store_folder_close(store->files);
+    store_remote_close(store->remote);
     pthread_mutex_destroy(&store->lock);
     gqac_free(store->spaces);
     gqac_free(store->tenants);
@@ -200,9 +205,8 @@ static bool fits(const gqac_store *s, const kv_sequence *rows) {
 
 /* ---- what is committed --------------------------------------------------- */
 
-/* Adds the first `length` tokens of a sequence, to which its rows can be rewound. */
-static gqac_status add(store_space *space, const gqac_sequence *q, int64_t length,
-                       gqac_diag *diag) {
+gqac_status store_add_rows(store_space *space, const gqac_sequence *q, int64_t length,
+                           gqac_diag *diag) {
     if (length < 1 || q->given || !fits(space->store, q->kv))
         return GQAC_OK;
     const gqac_status status =
@@ -222,9 +226,9 @@ static void committed(void *arg, const gqac_sequence *q, int64_t count) {
      * copied when it is written to. */
     const int64_t full = length / GQAC_KV_BLOCK * GQAC_KV_BLOCK;
     if (count >= PROMPT)
-        (void)add(space, q, length, NULL);
+        (void)store_add_rows(space, q, length, NULL);
     else if (full > length - count)
-        (void)add(space, q, kv_sequence_reach(q->kv, full), NULL);
+        (void)store_add_rows(space, q, kv_sequence_reach(q->kv, full), NULL);
     pthread_mutex_unlock(&space->store->lock);
 }
 
@@ -239,7 +243,7 @@ static void freed(void *arg, const gqac_sequence *q) {
     store_space *space = arg;
     gqac_store *s = space->store;
     pthread_mutex_lock(&s->lock);
-    (void)add(space, q, kv_sequence_length(q->kv), NULL);
+    (void)store_add_rows(space, q, kv_sequence_length(q->kv), NULL);
     space->users--;
     drop_empty(s);
     pthread_mutex_unlock(&s->lock);
@@ -258,7 +262,7 @@ gqac_status gqac_store_add(gqac_store *store, const char *tenant, const gqac_seq
     pthread_mutex_lock(&store->lock);
     gqac_status status = space_of(store, tenant, gqac_sequence_kind(sequence), &space, diag);
     if (status == GQAC_OK)
-        status = add(space, sequence, kv_sequence_length(sequence->kv), diag);
+        status = store_add_rows(space, sequence, kv_sequence_length(sequence->kv), diag);
     drop_empty(store);
     pthread_mutex_unlock(&store->lock);
     return status;
@@ -280,7 +284,7 @@ static gqac_status load_file(store_space *space, const int64_t *ids, int64_t n, 
     gqac_status status = gqac_snapshot_restore(snapshot, NULL, &q, diag);
     if (status == GQAC_OK) {
         pthread_mutex_lock(&s->lock);
-        status = add(space, q, kv_sequence_length(q->kv), diag);
+        status = store_add_rows(space, q, kv_sequence_length(q->kv), diag);
         pthread_mutex_unlock(&s->lock);
     }
     gqac_sequence_free(q);
@@ -340,6 +344,8 @@ gqac_status gqac_store_open(gqac_store *store, const char *tenant, const int64_t
     pthread_mutex_unlock(&store->lock);
     if (status == GQAC_OK && store->files)
         status = load_file(w.space, ids, w.limit, known, diag);
+    if (status == GQAC_OK && store->remote)
+        store_remote_find(w.space, w.root, q, q->final_length ? q->final_length : n, ids, w.limit);
     if (status == GQAC_OK) {
         pthread_mutex_lock(&store->lock);
         status = fill(store, &w, q, diag);

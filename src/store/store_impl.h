@@ -56,6 +56,7 @@ struct store_space {
 };
 
 typedef struct store_folder store_folder;
+typedef struct store_remote store_remote;
 
 struct gqac_store {
     const gqac_program *program;
@@ -68,7 +69,13 @@ struct gqac_store {
     store_node *oldest, *newest;
     gqac_store_statistics counts; /* without those that are counted when they are asked for */
     store_folder *files;          /* NULL: there is no folder */
+    store_remote *remote;         /* NULL: there is no remote tier */
 };
+
+/* Adds the first `length` tokens of a sequence, to which its rows can be rewound, unless they do
+ * not fit a budget. Under the lock. NO_MEMORY. */
+gqac_status store_add_rows(store_space *space, const gqac_sequence *sequence, int64_t length,
+                           gqac_diag *diag);
 
 /* ---- index.c ------------------------------------------------------------- */
 
@@ -115,6 +122,22 @@ gqac_status store_open_plain(const char *path, bool whole, gqac_snapshot_file **
                              gqac_diag *diag);
 /* Fails with IO: the folder cannot be read, for the reason in errno. */
 gqac_status store_fail_folder(const char *path, gqac_diag *diag);
+
+/* Adds a field to a digest that names something: its tag, its length and its bytes. */
+void store_put_field(gqac_sha256 *state, const char *tag, const void *data, size_t bytes);
+
+/* ---- remote.c ------------------------------------------------------------ */
+
+gqac_status store_remote_open(gqac_store *store, const gqac_store_remote *functions, int64_t ms,
+                              store_remote **remote, gqac_diag *diag);
+void store_remote_close(store_remote *remote);
+/* Adds to the index, under `root`, what the tier has of ids[0..n) beyond what is there. `length`:
+ * that of the text, which chooses the rope tables. `empty`: an empty sequence of the kind of the
+ * space. Whatever goes wrong, the index stays sound, and the tokens will be computed. */
+void store_remote_find(store_space *space, store_node *root, const gqac_sequence *empty,
+                       int64_t length, const int64_t *ids, int64_t n);
+/* Writes what the tier lacks of the full blocks of a sequence, as far as it can. */
+void store_remote_save(gqac_store *store, const char *tenant, const gqac_sequence *sequence);
 
 /* ---- files.c ------------------------------------------------------------- */
 

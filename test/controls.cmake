@@ -8,6 +8,9 @@ target_link_libraries(gqac_cli_objects PRIVATE gqac_flags PkgConfig::JANSSON)
 if(TARGET gqac_serve)
   target_compile_definitions(gqac_cli_objects PRIVATE GQAC_SERVE)
 endif()
+if(TARGET gqac_remote)
+  target_compile_definitions(gqac_cli_objects PRIVATE GQAC_REMOTE)
+endif()
 
 # Those of the further arguments that hold the pattern.
 function(gqac_holding pattern found)
@@ -37,7 +40,8 @@ function(gqac_variant name pattern)
     OUTPUT_NAME ${name} RUNTIME_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/controls)
   target_compile_definitions(control_${name} PRIVATE ${ARGN})
   target_include_directories(control_${name} PRIVATE ${PROJECT_SOURCE_DIR}/src)
-  target_link_libraries(control_${name} PRIVATE $<TARGET_NAME_IF_EXISTS:gqac_serve> gqac gqac_flags
+  target_link_libraries(control_${name} PRIVATE $<TARGET_NAME_IF_EXISTS:gqac_serve>
+    $<TARGET_NAME_IF_EXISTS:gqac_remote> gqac gqac_flags
     PkgConfig::JANSSON m)
 endfunction()
 

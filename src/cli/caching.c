@@ -7,7 +7,88 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { MIB = 1 << 20, DEFAULT_BUDGET = 4096 };
+#ifdef GQAC_REMOTE
+#include "remote/remote.h"
+#endif
+
+enum { MIB = 1 << 20, DEFAULT_BUDGET = 4096, DEFAULT_MS = 500 };
+
+/* ---- the remote tier ----------------------------------------------------- */
+
+#ifndef GQAC_REMOTE
+static gqac_status refuse_remote(cli *c) {
+    cli_usage(c, "this build of gqac has no client for a remote tier");
+    cli_rule(c, "it was built without hiredis");
+    return cli_hint(c, "install libhiredis-dev and build gqac again (cmake -DGQAC_REMOTE=ON)");
+}
+#endif
+
+gqac_status caching_open_remote(cli *c, caching_remote *tier, gqac_store_options *options) {
+    const char *address = cli_value(c, "prefix-remote");
+    long long ms;
+    GQAC_TRY(cli_number(c, "remote-timeout", 1, 3600000, DEFAULT_MS, &ms));
+    if (cli_value(c, "remote-timeout") && !address)
+        return cli_usage(c, "--remote-timeout goes with --prefix-remote");
+    if (!address)
+        return GQAC_OK;
+#ifdef GQAC_REMOTE
+    GQAC_TRY(remote_open(address, &tier->server, &c->diag));
+    tier->functions = remote_functions(tier->server);
+    options->remote = &tier->functions;
+    options->remote_ms = ms;
+    return GQAC_OK;
+#else
+    (void)tier, (void)options;
+    return refuse_remote(c);
+#endif
+}
+
+void caching_close_remote(caching_remote *tier) {
+#ifdef GQAC_REMOTE
+    remote_free(tier->server);
+#endif
+    tier->server = NULL;
+}
+
+bool caching_is_address(const char *text) {
+    return !strncmp(text, "redis://", 8) || !strncmp(text, "valkey://", 9);
+}
+
+#ifdef GQAC_REMOTE
+static void print_state(const remote_state *s, bool json) {
+    if (json) {
+        cli_print_json(json_pack("{s:s, s:I, s:I, s:I, s:s, s:I, s:I, s:I}", "version", s->version,
+                                 "keys", (json_int_t)s->keys, "bytes", (json_int_t)s->memory,
+                                 "budget", (json_int_t)s->most, "policy", s->policy, "hits",
+                                 (json_int_t)s->hits, "misses", (json_int_t)s->misses, "evicted",
+                                 (json_int_t)s->evicted));
+        return;
+    }
+    printf("version  %s\nkeys     %lld in this database\n", cli_shown(s->version).s, s->keys);
+    printf("bytes    %lld of %lld (0: unlimited), when full: %s\n", s->memory, s->most,
+           cli_shown(s->policy).s);
+    printf("gets     %lld hits, %lld misses, since it was started\nevicted  %lld keys\n", s->hits,
+           s->misses, s->evicted);
+}
+#endif
+
+gqac_status caching_print_remote(cli *c, const char *address) {
+#ifdef GQAC_REMOTE
+    remote *server = NULL;
+    remote_state state = {.keys = 0};
+    GQAC_TRY(remote_open(address, &server, &c->diag));
+    const gqac_status status = remote_ask(server, 10 * DEFAULT_MS, &state, &c->diag);
+    remote_free(server);
+    if (status == GQAC_OK)
+        print_state(&state, cli_json(c));
+    return status;
+#else
+    (void)address;
+    return refuse_remote(c);
+#endif
+}
+
+/* ---- checks -------------------------------------------------------------- */
 
 /* A file that does not exist, or is empty as mktemp makes it. */
 static bool is_new(const char *path) {
@@ -29,14 +110,19 @@ static gqac_status check_file(cli *c, const char *path) {
 }
 
 gqac_status caching_check(cli *c) {
+    static const char *const caches[] = {"prompt-cache", "prefix-store", "prefix-remote"};
     const char *file = cli_value(c, "prompt-cache"), *folder = cli_value(c, "prefix-store");
+    caching_remote tier = {.server = NULL};
+    gqac_store_options options = {.size = sizeof options};
     long long budget;
     GQAC_TRY(cli_number(c, "store-budget", 1, INT64_MAX / MIB, DEFAULT_BUDGET, &budget));
     if (cli_value(c, "store-budget") && !folder)
         return cli_usage(c, "--store-budget goes with --prefix-store");
-    if ((file || folder) && cli_kv_off(c))
-        return cli_usage(c, "--%s needs a KV cache, and --kv off has none",
-                         file ? "prompt-cache" : "prefix-store");
+    for (int i = 0; i < 3; i++)
+        if (cli_value(c, caches[i]) && cli_kv_off(c))
+            return cli_usage(c, "--%s needs a KV cache, and --kv off has none", caches[i]);
+    GQAC_TRY(caching_open_remote(c, &tier, &options)); /* connects to nothing yet */
+    caching_close_remote(&tier);
     if (!file)
         return GQAC_OK;
     GQAC_TRY(cli_check_output(c, "prompt-cache", NULL, file));
@@ -48,17 +134,20 @@ gqac_status caching_make_folder(cli *c, const char *folder) {
     return cli_make_folder(c, folder, 0700); /* prompts are nobody else's business */
 }
 
-gqac_status caching_open(cli *c, const gqac_program *program, gqac_store **store) {
+gqac_status caching_open(cli *c, const gqac_program *program, caching_remote *tier,
+                         gqac_store **store) {
     const char *folder = cli_value(c, "prefix-store");
     long long budget;
     gqac_store_options options;
-    if (!folder)
+    gqac_store_options_init(&options);
+    GQAC_TRY(caching_open_remote(c, tier, &options));
+    if (!folder && !options.remote)
         return GQAC_OK;
     GQAC_TRY(cli_number(c, "store-budget", 1, INT64_MAX / MIB, DEFAULT_BUDGET, &budget));
-    GQAC_TRY(caching_make_folder(c, folder));
-    gqac_store_options_init(&options);
+    if (folder)
+        GQAC_TRY(caching_make_folder(c, folder));
     options.folder = folder;
-    options.folder_budget = budget * MIB;
+    options.folder_budget = folder ? budget * MIB : 0;
     return gqac_store_create(program, &options, store, &c->diag);
 }
 

@@ -1,4 +1,5 @@
-/* --prompt-cache and --prefix-store of `generate` and `chat`: what is reused, and what is saved. */
+/* --prompt-cache, --prefix-store and --prefix-remote of `generate` and `chat`: what is reused, and
+ * what is saved. */
 #ifndef GQAC_CLI_CACHING_H
 #define GQAC_CLI_CACHING_H
 
@@ -10,14 +11,38 @@
      "reuses the tokens with which FILE and the prompt begin; FILE then holds prompt and answer"}, \
         {"prefix-store", "DIR",                                                                    \
          "the same with a folder of such files, which is made if it does not exist"},              \
+        {"store-budget", "MIB", "maximum size of the folder of --prefix-store (4096)"},            \
+        CACHING_REMOTE_FLAGS
+
+/* Rows of a flag table: the remote tier of a store. */
+#define CACHING_REMOTE_FLAGS                                                                       \
+    {"prefix-remote", "URL",                                                                       \
+     "shares prefixes with other machines through a Redis server, redis://HOST:PORT[/DB]"},        \
     {                                                                                              \
-        "store-budget", "MIB", "maximum size of the folder of --prefix-store (4096)"               \
+        "remote-timeout", "MS",                                                                    \
+            "maximum time for reading a prefix from --prefix-remote, and for writing a part (500)" \
     }
+
+/* The remote tier of --prefix-remote. */
+typedef struct caching_remote {
+    struct remote *server; /* NULL: none is wanted */
+    gqac_store_remote functions;
+} caching_remote;
+/* Reads the flags, and sets the remote tier of the options, which uses *tier. */
+gqac_status caching_open_remote(cli *c, caching_remote *tier, gqac_store_options *options);
+/* Is it the address of a remote tier, and not a folder? */
+bool caching_is_address(const char *text);
+/* Prints what the server of a remote tier says about itself. IO: it does not answer. */
+gqac_status caching_print_remote(cli *c, const char *address);
+/* After the store. */
+void caching_close_remote(caching_remote *tier);
 
 /* Checks the flags before the model is loaded. */
 gqac_status caching_check(cli *c);
-/* Opens the store of --prefix-store, for the options of a session; NULL: none is wanted. */
-gqac_status caching_open(cli *c, const gqac_program *program, gqac_store **store);
+/* Opens the store of --prefix-store and --prefix-remote, for the options of a session; NULL: none
+ * is wanted. The store uses *tier. */
+gqac_status caching_open(cli *c, const gqac_program *program, caching_remote *tier,
+                         gqac_store **store);
 /* Makes a folder of snapshot files, unless it exists. */
 gqac_status caching_make_folder(cli *c, const char *folder);
 /* Fills the session from --prompt-cache. A damaged file is reported on stderr, and not used. USAGE:

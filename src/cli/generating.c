@@ -123,7 +123,7 @@ static gqac_status open_program(generating *g, gqac_session_options *session) {
     GQAC_TRY(gqac_context_create_on(g->program, g->threads, &g->context, &g->c->diag));
     GQAC_TRY(
         gqac_context_set_monitor(g->context, cli_watch_steps(g->c, "prompt"), NULL, &g->c->diag));
-    GQAC_TRY(caching_open(g->c, g->program, &g->store));
+    GQAC_TRY(caching_open(g->c, g->program, &g->tier, &g->store));
     session->store = g->store;
     GQAC_TRY(gqac_session_create(g->program, session, &g->session, &g->c->diag));
     return caching_load(g->c, g->session);
@@ -192,6 +192,7 @@ void generating_free(generating *g) {
     gqac_constraint_free(g->constraint);
     gqac_session_free(g->session);
     gqac_store_free(g->store);
+    caching_close_remote(&g->tier);
     gqac_context_free(g->context);
     gqac_threads_free(g->threads);
     gqac_program_free(g->program);

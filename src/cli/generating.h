@@ -45,7 +45,8 @@ typedef struct generating {
     gqac_program *program;
     gqac_threads *threads;
     gqac_context *context;
-    gqac_store *store; /* of --prefix-store; NULL: none */
+    caching_remote tier;
+    gqac_store *store; /* of --prefix-store and --prefix-remote; NULL: none */
     gqac_session *session;
     drafting drafting;
     gqac_constraint *constraint; /* of --grammar or --json-schema; NULL: none */

@@ -27,6 +27,7 @@ static gqac_status refuse_flags(const translation *t) {
         {"context", "-n is the maximum number of new ids"},
         {"prompt-cache", "leave it out: nothing is kept between answers"},
         {"prefix-store", "leave it out: nothing is kept between answers"},
+        {"prefix-remote", "leave it out: nothing is kept between answers"},
         {"speculate", "leave it out: each step has one new id"},
         {"draft", "leave it out: each step has one new id"}};
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {

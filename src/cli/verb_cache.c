@@ -1,4 +1,5 @@
-/* gqac cache ACTION DIR: the snapshot files of a prefix store, without a model. */
+/* gqac cache ACTION DIR: the snapshot files of a prefix store, without a model. `info` also says
+ * what the server of a remote tier reports. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -17,6 +18,7 @@ typedef struct listing {
     gqac_store_file *files;
     size_t n, damaged;
     int64_t bytes;
+    bool remote; /* DIR is the address of a remote tier */
 } listing;
 
 static gqac_status list(cli *c, bool whole, listing *l) {
@@ -79,6 +81,9 @@ static gqac_status act_ls(cli *c, listing *l) {
 }
 
 static gqac_status act_info(cli *c, listing *l) {
+    l->remote = caching_is_address(c->operands[1]);
+    if (l->remote)
+        return caching_print_remote(c, c->operands[1]);
     GQAC_TRY(list(c, true, l));
     for (size_t i = 0; i < l->n && !cli_json(c); i++) {
         const gqac_store_file *f = &l->files[i];
@@ -194,7 +199,7 @@ static gqac_status act(cli *c, listing *l) {
 static int run(cli *c) {
     listing l = {0};
     const gqac_status status = act(c, &l);
-    if (status == GQAC_OK && cli_json(c))
+    if (status == GQAC_OK && cli_json(c) && !l.remote)
         print_json(&l);
     const bool bad = l.damaged && !strcmp(c->operands[0], "verify");
     gqac_store_folder_free(l.files, l.n);
@@ -209,8 +214,8 @@ const gqac_cli_verb gqac_cli_verb_cache = {
     .most = -1,
     .summary = "lists, checks, copies and removes the files of a prefix store",
     .examples = "gqac cache ls store\n"
-                "gqac cache verify store --format json\n"
-                "gqac cache gc store --budget 1024\n",
+                "gqac cache gc store --budget 1024\n"
+                "gqac cache info redis://localhost:6379\n",
     .flags = flags,
     .no_model = true,
     .run = run};

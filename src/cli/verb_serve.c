@@ -26,6 +26,7 @@ static const cli_flag flags[] = {
     {"cache-budget", "MIB", "maximum memory of prefixes that are kept for later prompts (4096)"},
     {"prefix-store", "DIR", "keeps prefixes in this folder too, for the next start"},
     {"store-budget", "MIB", "maximum size of the folder of --prefix-store (4096)"},
+    CACHING_REMOTE_FLAGS,
     {"body-limit", "MIB", "maximum size of a request (8)"},
     {"connections", "N", "maximum number of connections (1024)"},
     {"per-peer", "N", "maximum number of connections from one address (256)"},
@@ -46,6 +47,7 @@ typedef struct serving {
     serve_model model;
     gqac_scheduler_options scheduler;
     gqac_store_options store;
+    caching_remote tier;
     char name[256], digest[65];
     serve *server;
     gqac_text *text;
@@ -122,7 +124,14 @@ static gqac_status read_store(serving *g) {
         return cli_usage(c, "--store-budget goes with --prefix-store");
     if (g->store.folder)
         g->store.folder_budget = folder_budget * MIB;
-    return GQAC_OK;
+    GQAC_TRY(caching_open_remote(c, &g->tier, &g->store));
+    if (!g->store.remote)
+        return GQAC_OK;
+    if (!budget)
+        return cli_usage(c, "--prefix-remote needs memory for prefixes, and --cache-budget is 0");
+    return cli_switch(c, "sandbox") ? cli_usage(c, "--prefix-remote connects to a server, which "
+                                                   "--sandbox refuses")
+                                    : GQAC_OK;
 }
 
 /* The last part of the path, without its ending. */
@@ -192,7 +201,8 @@ static gqac_status start(serving *g) {
     g->model.context = g->context;
     g->model.text = g->text;
     g->model.store = g->prefixes;
-    g->model.saved = g->store.folder != NULL;
+    g->model.remote = g->store.remote != NULL;
+    g->model.saved = g->store.folder || g->store.remote;
     g->model.scheduler = &g->scheduler;
     return serve_attach(g->server, &g->model, &c->diag);
 }
@@ -209,6 +219,7 @@ static int run(cli *c) {
     }
     serve_free(g.server);
     gqac_store_free(g.prefixes);
+    caching_close_remote(&g.tier);
     gqac_context_free(g.context);
     gqac_program_free(g.program);
     gqac_text_free(g.text);

@@ -237,8 +237,26 @@ static const counted of_store[] = {
     {0},
 };
 
+static const counted of_remote[] = {
+    {"gqac_remote_hits_total", "counter", "Prefixes of which the remote tier had a part.",
+     OF_STORE(remote_hits)},
+    {"gqac_remote_misses_total", "counter", "Prefixes of which it had none.",
+     OF_STORE(remote_misses)},
+    {"gqac_remote_errors_total", "counter", "Times that it failed or was too slow.",
+     OF_STORE(remote_errors)},
+    {"gqac_remote_damaged_total", "counter", "Values of it that were not used.",
+     OF_STORE(remote_damaged)},
+    {"gqac_remote_saved_total", "counter", "Values that were written to it.",
+     OF_STORE(remote_saved)},
+    {"gqac_remote_read_bytes_total", "counter", "Bytes of values that were read from it.",
+     OF_STORE(remote_read_bytes)},
+    {"gqac_remote_written_bytes_total", "counter", "Bytes of values that were written to it.",
+     OF_STORE(remote_written_bytes)},
+    {0},
+};
+
 static const counted of_saver[] = {
-    {"gqac_store_saved_total", "counter", "Prefixes written to the folder.",
+    {"gqac_store_saved_total", "counter", "Prefixes written to the folder or the remote tier.",
      offsetof(saver_counts, saved)},
     {"gqac_store_unsaved_total", "counter",
      "Prefixes that could not be written, or had to wait too long.",
@@ -261,6 +279,8 @@ static void write_statistics(serve *s, FILE *out) {
         write_counted(out, of_scheduler, &x);
     if (s->model.store && gqac_store_get_statistics(s->model.store, &y, NULL) == GQAC_OK)
         write_counted(out, of_store, &y);
+    if (s->model.remote)
+        write_counted(out, of_remote, &y);
     if (s->saver) {
         const saver_counts z = saver_get_counts(s->saver);
         write_counted(out, of_saver, &z);

@@ -1,5 +1,5 @@
-/* Writes prefixes to the folder of a store, on a thread of its own, so that no step waits for a
- * disk. */
+/* Writes prefixes to the folder and the remote tier of a store, on a thread of its own, so that no
+ * step waits for a disk or another machine. */
 #ifndef GQAC_SERVE_SAVER_H
 #define GQAC_SERVE_SAVER_H
 

@@ -7,7 +7,8 @@
  *   serve_free(server);
  *
  * One thread handles connections, texts and JSON. The thread that calls serve_run steps the
- * scheduler. A third one writes prefixes to the folder of the store. */
+ * scheduler. A third one writes prefixes to the folder and the remote tier of the
+ * store. */
 #ifndef GQAC_SERVE_SERVE_H
 #define GQAC_SERVE_SERVE_H
 
@@ -53,7 +54,8 @@ typedef struct serve_model {
     gqac_context *context; /* nobody else uses it */
     const gqac_text *text; /* all parts */
     gqac_store *store;     /* NULL: no prefix is kept */
-    bool saved;            /* the store has a folder */
+    bool saved;            /* the store has a folder or a remote tier */
+    bool remote;           /* it has the latter */
     int64_t tokens;        /* maximum of prompt and answer together; 0: the model's */
     int64_t memory_budget; /* gqac_options.memory_budget, to report it */
     const gqac_scheduler_options *scheduler;

@@ -23,6 +23,7 @@ EVERYWHERE = {"gqac/status.h", "gqac/status.def", "gqac/tensor.h", "gqac/dtype.d
 LIBRARIES = {  # first part of the header: the folders that wrap it
     "jansson.h": {"text", "llm", "serve", "cli"},
     "event2": {"serve"},
+    "hiredis.h": {"remote"},
     "utf8proc.h": {"text"},
     "protobuf-c": {"onnx"},
     "onnx.pb-c.h": {"onnx"},
@@ -197,6 +198,8 @@ WRONG = [  # source, text: each must be refused
     ("src/cli/main.c", '/* */\n#include "serve/serve_impl.h"\n'),
     ("src/serve/job.c", '/* */\n#include "llm/llm.h"\n'),
     ("src/llm/chat.c", "/* */\n#include <event2/event.h>\n"),
+    ("src/store/remote.c", "/* */\n#include <hiredis.h>\n"),
+    ("src/cli/caching.c", '/* */\n#include "remote/remote_impl.h"\n'),
     ("src/targets/ref/ref.c", '/* */\nrow a[] = {{.name = "x", .op = "x", .run = f}, {.name = NULL}};\n'),
     ("src/targets/cpu/cpu.c", '/* */\n#define X(of) {.name = of, .op = of, .bind = f}\n'),
     ("include/gqac/gqac.h", '/* */\n#include "ir/ir.h"\n'),

@@ -1,0 +1,220 @@
+/* See remote.h. A command that fails on a connection that was kept is tried once more on a new one,
+ * because servers close connections that were not used for some time. */
+#include "remote/remote.h"
+
+#include <hiredis.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/diag.h"
+#include "remote/remote_impl.h"
+
+enum { KEPT = 4, KEY = 5 + 64, INFO_BYTES = 1 << 16 };
+
+struct remote {
+    address address;
+    pthread_mutex_t lock;
+    connection *kept[KEPT]; /* that nobody uses */
+    int n;
+};
+
+gqac_status remote_open(const char *text, remote **out, gqac_diag *diag) {
+    remote *r = calloc(1, sizeof *r);
+    if (!r)
+        return gqac_diag_oom(diag, "a remote tier");
+    if (!address_read(text, &r->address)) {
+        free(r);
+        gqac_diag_set(diag, GQAC_USAGE, "the address of the remote tier cannot be read");
+        gqac_diag_rule(diag, "redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]");
+        gqac_diag_hint(diag, "redis://localhost:6379");
+        return GQAC_USAGE;
+    }
+    pthread_mutex_init(&r->lock, NULL);
+    *out = r;
+    return GQAC_OK;
+}
+
+void remote_free(remote *r) {
+    if (!r)
+        return;
+    for (int i = 0; i < r->n; i++)
+        connection_close(r->kept[i]);
+    pthread_mutex_destroy(&r->lock);
+    explicit_bzero(r->address.password, sizeof r->address.password);
+    free(r);
+}
+
+/* ---- connections --------------------------------------------------------- */
+
+static connection *take_kept(remote *r) {
+    pthread_mutex_lock(&r->lock);
+    connection *c = r->n ? r->kept[--r->n] : NULL;
+    pthread_mutex_unlock(&r->lock);
+    return c;
+}
+
+static void keep(remote *r, connection *c) {
+    pthread_mutex_lock(&r->lock);
+    const bool kept = r->n < KEPT;
+    if (kept)
+        r->kept[r->n++] = c;
+    pthread_mutex_unlock(&r->lock);
+    if (!kept)
+        connection_close(c);
+}
+
+/* Adds the commands of an exchange to a connection. */
+typedef bool writer(connection *c, const void *arg);
+
+/* One exchange of n replies. */
+static bool exchange(remote *r, int64_t ms, writer *write, const void *arg, size_t n,
+                     reply *replies, char why[96]) {
+    const int64_t now = gqac_clock_ns();
+    const int64_t until = ms < (INT64_MAX - now) / 1000000 ? now + ms * 1000000 : INT64_MAX;
+    snprintf(why, 96, "it does not answer in time");
+    for (;;) {
+        connection *c = take_kept(r);
+        const bool old = c;
+        if (!c)
+            c = connection_open(&r->address, until, why);
+        if (!c)
+            return false;
+        if (write(c, arg) && connection_exchange(c, n, replies, until)) {
+            keep(r, c);
+            return true;
+        }
+        connection_close(c);
+        if (!old || gqac_clock_ns() > until)
+            return false;
+    }
+}
+
+/* ---- functions of a store ------------------------------------------------ */
+
+typedef struct command {
+    const char *name;
+    const gqac_store_key *keys;
+    size_t n;
+    const void *data; /* a value; NULL: none */
+    size_t bytes;
+} command;
+
+static void spell(const gqac_store_key *key, char text[KEY]) {
+    static const char digits[] = "0123456789abcdef";
+    memcpy(text, "gqac:", 5);
+    for (size_t i = 0; i < sizeof key->bytes; i++) {
+        text[5 + 2 * i] = digits[key->bytes[i] >> 4];
+        text[6 + 2 * i] = digits[key->bytes[i] & 15];
+    }
+}
+
+/* The command once for each key. */
+static bool write_command(connection *c, const void *arg) {
+    const command *m = arg;
+    char key[KEY];
+    const char *const words[] = {m->name, key, m->data};
+    const size_t lengths[] = {strlen(m->name), sizeof key, m->bytes};
+    bool added = true;
+    for (size_t i = 0; i < m->n && added; i++) {
+        spell(&m->keys[i], key);
+        added = connection_add(c, m->data ? 3 : 2, words, lengths);
+    }
+    return added;
+}
+
+static bool find(void *arg, int64_t ms, const gqac_store_key *keys, size_t n, size_t *sizes) {
+    const command m = {.name = "STRLEN", .keys = keys, .n = n};
+    reply *replies = calloc(n, sizeof *replies);
+    char why[96];
+    bool found = replies && exchange(arg, ms, write_command, &m, n, replies, why);
+    for (size_t i = 0; i < n && found; i++) {
+        found = replies[i].type == REDIS_REPLY_INTEGER && replies[i].integer >= 0;
+        sizes[i] = found ? (size_t)replies[i].integer : 0;
+    }
+    free(replies);
+    return found;
+}
+
+static bool get(void *arg, int64_t ms, const gqac_store_key *key, void *data, size_t capacity,
+                size_t *bytes) {
+    const command m = {.name = "GET", .keys = key, .n = 1};
+    reply r = {.data = data, .capacity = capacity};
+    char why[96];
+    *bytes = 0;
+    if (!exchange(arg, ms, write_command, &m, 1, &r, why))
+        return false;
+    if (r.type == REDIS_REPLY_STRING)
+        *bytes = r.bytes;
+    return r.type == REDIS_REPLY_STRING || r.type == REDIS_REPLY_NIL;
+}
+
+static bool put(void *arg, int64_t ms, const gqac_store_key *key, const void *data, size_t bytes) {
+    const command m = {.name = "SET", .keys = key, .n = 1, .data = data, .bytes = bytes};
+    reply r = {.type = 0};
+    char why[96];
+    return exchange(arg, ms, write_command, &m, 1, &r, why) && r.type == REDIS_REPLY_STATUS;
+}
+
+gqac_store_remote remote_functions(remote *r) {
+    gqac_store_remote functions;
+    gqac_store_remote_init(&functions);
+    functions.find = find;
+    functions.get = get;
+    functions.put = put;
+    functions.arg = r;
+    return functions;
+}
+
+/* ---- the server itself --------------------------------------------------- */
+
+static bool write_info(connection *c, const void *arg) {
+    static const char *const info[] = {"INFO"}, *const size[] = {"DBSIZE"};
+    static const size_t lengths[] = {4}, lengths_of_size[] = {6};
+    (void)arg;
+    return connection_add(c, 1, info, lengths) && connection_add(c, 1, size, lengths_of_size);
+}
+
+/* The value of a line "name:value"; "": there is none. */
+static void read_field(const char *info, const char *name, char *value, size_t size) {
+    const size_t n = strlen(name);
+    *value = '\0';
+    for (const char *at = info; (at = strstr(at, name)); at += n)
+        if ((at == info || at[-1] == '\n') && at[n] == ':') {
+            const size_t length = strcspn(at + n + 1, "\r\n");
+            snprintf(value, size, "%.*s", (int)(length < size ? length : size - 1), at + n + 1);
+            return;
+        }
+}
+
+static long long read_count(const char *info, const char *name) {
+    char value[32];
+    read_field(info, name, value, sizeof value);
+    return strtoll(value, NULL, 10);
+}
+
+gqac_status remote_ask(remote *r, int64_t ms, remote_state *state, gqac_diag *diag) {
+    char *info = calloc(1, INFO_BYTES + 1), why[96];
+    reply replies[2] = {{.data = info, .capacity = info ? INFO_BYTES : 0}};
+    if (!info)
+        return gqac_diag_oom(diag, "a remote tier");
+    const bool answered = exchange(r, ms, write_info, NULL, 2, replies, why);
+    if (!answered || replies[0].type != REDIS_REPLY_STRING || replies[0].bytes > INFO_BYTES ||
+        replies[1].type != REDIS_REPLY_INTEGER) {
+        free(info);
+        GQAC_FAIL(diag, GQAC_IO, "the server %s port %s cannot be asked: %s", r->address.host,
+                  r->address.port, answered ? "it does not answer as Redis does" : why);
+    }
+    read_field(info, "redis_version", state->version, sizeof state->version);
+    read_field(info, "maxmemory_policy", state->policy, sizeof state->policy);
+    state->keys = replies[1].integer;
+    state->memory = read_count(info, "used_memory");
+    state->most = read_count(info, "maxmemory");
+    state->hits = read_count(info, "keyspace_hits");
+    state->misses = read_count(info, "keyspace_misses");
+    state->evicted = read_count(info, "evicted_keys");
+    free(info);
+    return GQAC_OK;
+}

@@ -1,0 +1,33 @@
+/* A remote tier of the prefix store (gqac_store_remote) on a server that speaks the protocol of
+ * Redis, such as Redis or Valkey.
+ *
+ * A value is the string of the key "gqac:" and 64 hexadecimal digits. Connections are made when
+ * they are needed, and kept. The server is not trusted: no reply can take more memory than was
+ * asked for, and none more time. */
+#ifndef GQAC_REMOTE_REMOTE_H
+#define GQAC_REMOTE_REMOTE_H
+
+#include <gqac/store.h>
+
+typedef struct remote remote;
+
+/* Reads the address of a server, redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE], and connects to
+ * nothing. The caller frees *out, after the stores that use it. USAGE: it is not such an address,
+ * of which the diag shows no part, because of the password; NO_MEMORY. */
+gqac_status remote_open(const char *address, remote **out, gqac_diag *diag);
+void remote_free(remote *r);
+/* The functions for a store. */
+gqac_store_remote remote_functions(remote *r);
+
+/* What the server says about itself. */
+typedef struct remote_state {
+    char version[32], policy[32]; /* maxmemory-policy: what is removed when memory is full */
+    long long keys;               /* in the database, whoever wrote them */
+    long long memory, most;       /* bytes, and their maximum; 0: none */
+    long long hits, misses;       /* of keys, since it was started, whoever asked */
+    long long evicted;            /* keys that were removed for lack of memory */
+} remote_state;
+/* IO: the server does not answer within that time; `why` may say more. */
+gqac_status remote_ask(remote *r, int64_t ms, remote_state *state, gqac_diag *diag);
+
+#endif

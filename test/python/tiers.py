@@ -1,0 +1,181 @@
+"""Servers that stand in for Redis, for the tests of --prefix-remote: one in memory, which can do
+everything that a server must not, a real one, and a proxy before it."""
+
+import contextlib
+import shutil
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+
+
+class Listener:
+    """Accepts connections on a free port; each has a thread that runs `serve`."""
+
+    def __init__(self):
+        self.socket = socket.create_server(("127.0.0.1", 0))
+        self.port = self.socket.getsockname()[1]
+        self.url = f"redis://127.0.0.1:{self.port}"
+        self.open, self.accepted = [], 0
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        """Until the listener is closed."""
+        with contextlib.suppress(OSError):
+            while True:
+                peer = self.socket.accept()[0]
+                peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                self.open.append(peer)
+                self.accepted += 1
+                threading.Thread(target=self.run, args=(peer,), daemon=True).start()
+
+    def run(self, peer):
+        """One connection."""
+        with peer, contextlib.suppress(OSError, EOFError):
+            self.serve(peer)
+
+    def serve(self, peer):
+        """What a connection does."""
+        raise NotImplementedError
+
+    def drop(self):
+        """Closes what is open."""
+        for peer in self.open:
+            with contextlib.suppress(OSError):
+                peer.shutdown(socket.SHUT_RDWR)
+        self.open = []
+
+    def close(self):
+        """No more connections."""
+        with contextlib.suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)
+        self.socket.close()
+        self.drop()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+class Fake(Listener):
+    """A server with a dictionary. `fault(command, reply)` returns what is sent in place of a reply:
+    bytes, a list of bytes with a pause after each, or None for nothing and silence."""
+
+    def __init__(self):
+        self.values, self.commands, self.fault = {}, [], lambda command, reply: reply
+        self.once = False  # a connection ends after a GET or a SET
+        super().__init__()
+
+    def answer(self, words):
+        """The right reply."""
+        name, *rest = words
+        if name == b"SET":
+            self.values[rest[0]] = rest[1]
+        if name in (b"SET", b"AUTH", b"SELECT"):
+            return b"+OK\r\n"
+        if name == b"STRLEN":
+            return b":%d\r\n" % len(self.values.get(rest[0], b""))
+        if name == b"DBSIZE":
+            return b":%d\r\n" % len(self.values)
+        text = self.values.get(rest[0]) if name == b"GET" else b"redis_version:0\r\nused_memory:5\r\n"
+        return b"$-1\r\n" if text is None else b"$%d\r\n%s\r\n" % (len(text), text)
+
+    def serve(self, peer):
+        stream = peer.makefile("rb")
+        while line := stream.readline():
+            words = []
+            for _ in range(int(line[1:])):
+                size = int(stream.readline()[1:])
+                words.append(stream.read(size + 2)[:-2])
+            self.commands.append(words[0] if words[0] != b"AUTH" else b" ".join(words))
+            reply = self.fault(words[0], self.answer(words))
+            for part in [reply] if isinstance(reply, bytes) else reply or []:
+                peer.sendall(part)
+                if not isinstance(reply, bytes):
+                    time.sleep(0.02)
+            if self.once and words[0] in (b"GET", b"SET"):
+                return
+
+
+class Redis:
+    """A process of redis-server."""
+
+    def __init__(self, *args):
+        self.folder = tempfile.TemporaryDirectory(prefix="gqac-redis-")
+        self.args, self.child, self.port = args, None, None
+        if not shutil.which("redis-server"):
+            raise AssertionError("redis-server is not installed: ./dev deps")
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+        self.url = f"redis://127.0.0.1:{self.port}/3"
+        self.start()
+
+    def start(self):
+        """Starts it, empty."""
+        self.child = subprocess.Popen(
+            ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--dir",
+             self.folder.name, "--maxmemory", "256mb", "--maxmemory-policy", "allkeys-lru",
+             *self.args], stdout=subprocess.DEVNULL)
+        for _ in range(1000):
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port)):
+                return
+            time.sleep(0.01)
+        raise AssertionError("redis-server does not listen")
+
+    def kill(self):
+        """kill -9."""
+        self.child.kill()
+        self.child.wait()
+
+    def ask(self, *words):
+        """The reply of a command, as redis-cli prints it."""
+        return subprocess.run(["redis-cli", "-p", str(self.port), "-n", "3", *words],
+                              capture_output=True, check=True, text=True).stdout
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.kill()
+        self.folder.cleanup()
+
+
+class Proxy(Listener):
+    """Stands before a server: `change(reply)` returns what is sent in place of the bytes that came
+    from it, which may wait first."""
+
+    def __init__(self, port):
+        self.behind, self.change = port, lambda data: data
+        super().__init__()
+
+    def serve(self, peer):
+        with socket.create_connection(("127.0.0.1", self.behind)) as server:
+            threading.Thread(target=self.copy, args=(peer, server), daemon=True).start()
+            while data := server.recv(1 << 16):
+                peer.sendall(self.change(data))
+
+    def copy(self, source, to):
+        """What is asked, until the source ends."""
+        with contextlib.suppress(OSError):
+            while data := source.recv(1 << 16):
+                to.sendall(data)
+            to.shutdown(socket.SHUT_WR)
+
+
+class Swapping(Proxy):
+    """A proxy that asks for one and the same key whenever a value is wanted."""
+
+    def __init__(self, port):
+        self.key = None
+        super().__init__(port)
+
+    def copy(self, source, to):
+        with contextlib.suppress(OSError):
+            while data := source.recv(1 << 16):
+                if data.startswith(b"*2\r\n$3\r\nGET"):
+                    self.key = self.key or data
+                    data = self.key
+                to.sendall(data)

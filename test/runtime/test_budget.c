@@ -1,8 +1,10 @@
 /* The memory budget of a program: a call beyond it is CAPACITY and changes nothing, other calls
  * continue with the same bits, and freed memory can be taken again. */
+#include "base/budget.h"
 #include "unit.h"
 
 #include <gqac/gqac.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -194,11 +196,26 @@ static void parameters_and_runs(void) {
     CU_ASSERT_EQUAL(gqac_program_open(path, &options, &program, &diag), GQAC_USAGE);
 }
 
+/* No sum of bytes is too large to be compared. */
+static void huge_requests(void) {
+    gqac_budget budget = {.most = 1000};
+    CU_ASSERT_TRUE(gqac_budget_take(&budget, 600));
+    CU_ASSERT_FALSE(gqac_budget_take(&budget, 401));
+    CU_ASSERT_FALSE(gqac_budget_take(&budget, SIZE_MAX));
+    CU_ASSERT_FALSE(gqac_budget_take(&budget, SIZE_MAX - 599));
+    CU_ASSERT_EQUAL(gqac_budget_fail(&budget, SIZE_MAX - 599, "a test", &diag), GQAC_CAPACITY);
+    CU_ASSERT_TRUE(gqac_budget_take(&budget, 400));
+    CU_ASSERT_FALSE(gqac_budget_take(&budget, 1));
+    gqac_budget_give(&budget, 1000);
+    CU_ASSERT_EQUAL(budget.used, 0);
+}
+
 static const unit_case cases[] = {
     {"sequences until it is full", until_it_is_full},
     {"sequences with states until it is full", until_it_is_full_of_states},
     {"every budget", every_budget},
     {"parameters of stateless runs", parameters_and_runs},
+    {"huge requests", huge_requests},
 };
 
 int main(int argc, char **argv) {

@@ -339,8 +339,9 @@ static void forged_fields(void) {
     gqac_sequence *s = NULL;
     const blob b = saved_of(p, 200);
     const size_t size = sizeof(int64_t);
-    int64_t states = 0, last = 0;
+    int64_t states = 0, first = 0, last = 0;
     memcpy(&states, b.data + STATES, size);
+    memcpy(&first, b.data + at_section(b, POSITIONS), size);
     memcpy(&last, b.data + at_section(b, POSITIONS) + (size_t)(states - 1) * size, size);
     CU_ASSERT_FATAL(states >= 3 && states <= 8 && last == 200);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
@@ -361,7 +362,9 @@ static void forged_fields(void) {
     expect_forged(p, b, MISSING, 1);
     expect_forged(p, b, GIVEN, 100);
     expect_forged(p, b, at_section(b, POSITIONS), 63);
+    expect_forged(p, b, at_section(b, POSITIONS), 0);
     expect_forged(p, b, at_section(b, POSITIONS) + size, 64);
+    expect_forged(p, b, at_section(b, POSITIONS) + size, first);
     expect_forged(p, b, at_section(b, POSITIONS) + (size_t)(states - 1) * size, 199);
     expect_forged(p, b, at_section(b, IDS), gqac_program_vocabulary(p));
     sign(b);

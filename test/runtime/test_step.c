@@ -175,6 +175,11 @@ static void test_one_bad_row(void) {
     CU_ASSERT_EQUAL(diag.index, 1); /* the one that a host leaves out */
     CU_ASSERT_EQUAL(gqac_sequence_length(pair[0]), 0);
     CU_ASSERT_EQUAL(gqac_sequence_length(pair[1]), 0);
+    const int64_t last = ids[12];
+    ids[12] = gqac_program_vocabulary(program);
+    CU_ASSERT_EQUAL(steps_run(context, 2, pair, ids, fits, 1, &diag), GQAC_OUT_OF_RANGE);
+    CU_ASSERT_EQUAL(diag.index, 1);
+    ids[12] = last;
     CU_ASSERT_EQUAL(steps_run(context, 2, pair, ids, fits, 1, &diag), GQAC_OK);
     CU_ASSERT_EQUAL(gqac_sequence_length(pair[0]), 9);
     CU_ASSERT_EQUAL(gqac_sequence_length(pair[1]), 4);
@@ -244,9 +249,15 @@ static void test_export_import(void) {
                         GQAC_OK);
     }
     CU_ASSERT_EQUAL(gqac_sequence_import(target, n - 1, names, tensors, &diag), GQAC_USAGE);
-    tensors[n - 1].dims[2] = 64;
-    CU_ASSERT_EQUAL(gqac_sequence_import(target, n, names, tensors, &diag), GQAC_INVALID_INPUT);
+    for (int64_t other = 64; other <= 66; other += 2) {
+        tensors[n - 1].dims[2] = other;
+        CU_ASSERT_EQUAL(gqac_sequence_import(target, n, names, tensors, &diag), GQAC_INVALID_INPUT);
+    }
     tensors[n - 1].dims[2] = 65;
+    names[1] = pairs[0].present; /* another name of the first */
+    CU_ASSERT_EQUAL(gqac_sequence_import(target, n, names, tensors, &diag), GQAC_USAGE);
+    CU_ASSERT_PTR_NOT_NULL(strstr(diag.what, "twice"));
+    names[1] = pairs[1].past;
     tensors[0].dtype = GQAC_F64;
     CU_ASSERT_EQUAL(gqac_sequence_import(target, n, names, tensors, &diag), GQAC_INVALID_INPUT);
     tensors[0].dtype = pairs[0].dtype;
@@ -276,7 +287,7 @@ static void test_longrope(void) {
     gqac_program *program = open_model(phi3);
     gqac_context *context = open_context(program, 1);
     gqac_sequence *open = open_sequence(program, 0, 0), *whole = open_sequence(program, 0, 80);
-    gqac_sequence *parts = open_sequence(program, 0, 80), *brief = open_sequence(program, 0, 40);
+    gqac_sequence *alone = open_sequence(program, 0, 40);
     int64_t ids[N * 2], rows = 0, vocabulary = 0;
     fill_ids(ids, N * 2);
     CU_ASSERT_EQUAL_FATAL(feed(context, open, ids, 60), GQAC_OK);
@@ -291,25 +302,37 @@ static void test_longrope(void) {
     const size_t bytes = (size_t)vocabulary * sizeof *logits;
     float *last = malloc(bytes);
     memcpy(last, logits + 79 * vocabulary, bytes);
-    gqac_sequence *both[] = {parts, brief};
-    int64_t tokens[70];
-    memcpy(tokens, ids, 30 * sizeof *ids);
-    memcpy(tokens + 30, ids, 40 * sizeof *ids);
-    const int64_t counts[] = {30, 40};
-    CU_ASSERT_EQUAL_FATAL(steps_run(context, 2, both, tokens, counts, GQAC_LOGITS_ALL, &diag),
-                          GQAC_OK);
-    CU_ASSERT_EQUAL_FATAL(feed(context, parts, ids + 30, 50), GQAC_OK);
-    logits = gqac_context_logits(context, 0, &rows, &vocabulary);
-    CU_ASSERT(rows == 50 && !memcmp(logits + 49 * vocabulary, last, bytes));
-    expect_refused(program, context, brief, GQAC_OUT_OF_RANGE, ids + 40, 1, NULL);
+    CU_ASSERT_EQUAL_FATAL(feed(context, alone, ids, 40), GQAC_OK);
+    for (int turn = 0; turn < 2; turn++) { /* whichever is the first item */
+        gqac_sequence *parts = open_sequence(program, 0, 80),
+                      *brief = open_sequence(program, 0, 40);
+        gqac_sequence *both[] = {turn ? brief : parts, turn ? parts : brief};
+        const int64_t counts[] = {turn ? 40 : 30, turn ? 30 : 40};
+        int64_t tokens[70];
+        memcpy(tokens, ids, (size_t)counts[0] * sizeof *ids);
+        memcpy(tokens + counts[0], ids, (size_t)counts[1] * sizeof *ids);
+        CU_ASSERT_EQUAL_FATAL(steps_run(context, 2, both, tokens, counts, GQAC_LOGITS_ALL, &diag),
+                              GQAC_OK);
+        CU_ASSERT_EQUAL_FATAL(feed(context, parts, ids + 30, 50), GQAC_OK);
+        logits = gqac_context_logits(context, 0, &rows, &vocabulary);
+        CU_ASSERT(rows == 50 && !memcmp(logits + 49 * vocabulary, last, bytes));
+        size_t a = 0, b = 0;
+        unsigned char *x = snapshot(program, brief, &a), *y = snapshot(program, alone, &b);
+        CU_ASSERT(a == b && !memcmp(x, y, a));
+        expect_refused(program, context, brief, GQAC_OUT_OF_RANGE, ids + 40, 1, NULL);
+        free(x);
+        free(y);
+        gqac_sequence_free(parts);
+        gqac_sequence_free(brief);
+    }
     size_t a = 0, b = 0;
     unsigned char *x = snapshot(program, whole, &a), *y = snapshot(program, open, &b);
     CU_ASSERT(a == b && !memcmp(x, y, a));
     free(x);
     free(y);
     free(last);
-    gqac_sequence *const all[] = {open, whole, parts, brief};
-    for (int i = 0; i < 4; i++)
+    gqac_sequence *const all[] = {open, whole, alone};
+    for (int i = 0; i < 3; i++)
         gqac_sequence_free(all[i]);
     gqac_context_free(context);
     gqac_program_free(program);

@@ -296,6 +296,35 @@ static void test_strip_end(void) {
     free(text);
 }
 
+/* Bytes of ByteLevel one by one: characters whole, also those that are split over tokens, and
+ * U+FFFD for what is none. */
+static void test_byte_level(void) {
+    static const char json[] =
+        "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"\xc3\xad\": 0, \"\xc5\x82\": 1, "
+        "\"\xc4\xa2\": 2, \"\xc5\x83\": 3, \"\xc3\x82\": 4}, \"merges\": []}, "
+        "\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false, "
+        "\"use_regex\": false}, \"decoder\": {\"type\": \"ByteLevel\"}}";
+    static const int64_t ids[] = {0, 1, 2, 4, 3, 4}; /* the bytes ed a0 80 c2 ad c2 */
+    static const char *const pieces[] = {
+        "", "\xef\xbf\xbd\xef\xbf\xbd", "\xef\xbf\xbd", "", "\xc2\xad", ""};
+    tokenizer *t = made(json);
+    tokenizer_stream *stream;
+    gqac_diag diag = {0};
+    const char *piece;
+    size_t length;
+    expect_ids(t, "\xc2\xad", 2, false, "4 3");
+    expect_ids(t, "\xed\x80\xad", 3, false, "0 2 3");
+    expect_text(t, ids + 3, 2, false, "\xc2\xad");
+    expect_text(t, ids, 6, false, "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xc2\xad\xef\xbf\xbd");
+    CU_ASSERT_EQUAL_FATAL(tokenizer_stream_create(t, &stream, &diag), GQAC_OK);
+    for (int i = 0; i < 6; i++) {
+        CU_ASSERT_EQUAL(tokenizer_stream_push(stream, ids[i], &piece, &length, &diag), GQAC_OK);
+        CU_ASSERT(length == strlen(pieces[i]) && !memcmp(piece, pieces[i], length));
+    }
+    tokenizer_stream_free(stream);
+    tokenizer_free(t);
+}
+
 static void test_bad_calls(void) {
     tokenizer *t = made(good);
     gqac_diag diag = {0};
@@ -497,6 +526,7 @@ static const unit_case cases[] = {
     {"tokens that were chosen to collide", test_colliding_tokens},
     {"ids and texts worked out by hand", test_by_hand},
     {"spaces at the end of a decoded text", test_strip_end},
+    {"bytes that are no characters", test_byte_level},
     {"what is no text and no id", test_bad_calls},
     {"expressions that read far ahead", test_slow_expressions},
     {"steps that make texts longer and longer", test_growth},

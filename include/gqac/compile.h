@@ -31,7 +31,7 @@ GQAC_API bool gqac_rewrite_at(int index, const char **name, const char **summary
 typedef struct gqac_rewritten {
     size_t size;
     int64_t changes;     /* 0: the graph is unchanged */
-    const char *counted; /* follows the number in a report: "attention nodes have a cache now" */
+    const char *counted; /* follows the number in a report: "attention nodes now have a cache" */
     int n_files;         /* number of files that were written */
     const char *const *files;
 } gqac_rewritten;

@@ -20,7 +20,8 @@
 extern "C" {
 #endif
 
-/* A compiled grammar or schema, for the tokens of one tokenizer. Threads may share it. */
+/* A compiled grammar, schema or list of tools, for the tokens of one tokenizer. Threads may share
+ * it. */
 typedef struct gqac_constraint gqac_constraint;
 
 /* Compiles a grammar of `length` bytes, or a JSON Schema as JSON. `text` must have a tokenizer, and

@@ -112,7 +112,7 @@ GQAC_API gqac_status gqac_equiv_create(const gqac_program *program,
                                        gqac_diag *diag);
 GQAC_API void gqac_equiv_free(gqac_equiv *equiv);
 /* Runs the proof. Call it once. Differing values are counted in the report; they are no error.
- * MISMATCH: not all cached tokens were reused, or not each other token was computed once; ABORTED:
+ * MISMATCH: a cached token was not reused, or another token was not computed exactly once; ABORTED:
  * the monitor ended it; the other errors are those of gqac_step. */
 GQAC_API gqac_status gqac_equiv_run(gqac_equiv *equiv, gqac_diag *diag);
 /* Returns the report so far, which belongs to the gqac_equiv: ids and profile before the run, the

@@ -59,10 +59,9 @@ typedef struct gqac_attachment {
 /* Returns the whole content of a file of external data, for a model in memory. `name` is the
  * location as the model spells it: relative, without "..". *data is not copied (but see
  * gqac_model_bytes.copy); it must stay unchanged and must not be freed until what was opened from
- * the model has been freed. The function
- * is called on the thread that opens the model, once for each name, when the first weight of that
- * file is read. If it returns another status than GQAC_OK, opening fails with that status and the
- * contents of *diag. */
+ * the model has been freed. The function is called on the thread that opens the model, once for
+ * each name, when the first weight of that file is read. If it returns another status than GQAC_OK,
+ * opening fails with that status and the contents of *diag. */
 typedef gqac_status gqac_external_data(void *arg, const char *name, const void **data,
                                        size_t *bytes, gqac_diag *diag);
 

@@ -253,7 +253,7 @@ static ort_status *make_node(const provider *p, const ort_node *fused, const cha
     if (!status)
         status =
             node_names(api, fused, api->Node_GetNumOutputs, api->Node_GetOutputs, &out, &n_out);
-    if (!status) /* which copies the attributes */
+    if (!status) /* CreateNode copies the attributes */
         status = api->GetModelEditorApi()->CreateNode(
             "EPContext", "com.microsoft", name, (const char *const *)in, n_in,
             (const char *const *)out, n_out, attrs, N_ATTRIBUTES, made);

@@ -15,7 +15,8 @@ ort_status *context_open(provider *p, const ort_graph *graph);
 /* Compiles the model to an artefact, which must not exist yet, and makes the node for it. */
 ort_status *context_write(provider *p, const ort_graph *graph, const ort_node *fused,
                           ort_node **made);
-/* Whether this library can run what was compiled with a numerics profile: the runtime's code. */
+/* Returns the runtime's code for whether this library can run what was compiled with a numerics
+ * profile. */
 int context_compatibility(const char *profile);
 
 #endif

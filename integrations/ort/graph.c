@@ -36,7 +36,7 @@ static ort_status *write_shape(writer *w, const ort_tensor_info *info) {
     size_t rank;
     ORT_TRY(w->api->GetDimensionsCount(info, &rank));
     if (rank > GQAC_MAX_RANK)
-        return NULL; /* gqac finds it out by itself, and names the tensor */
+        return NULL; /* gqac rejects such a rank itself, with the name of the tensor */
     if (rank == 0 && !(w->knows_shapes && w->api->TensorTypeAndShape_HasShape(info)))
         return NULL;
     ORT_TRY(w->api->GetDimensions(info, dims, rank));
@@ -66,7 +66,7 @@ static ort_status *write_value(writer *w, unsigned field, const ort_value_info *
     if (type)
         ORT_TRY(w->api->CastTypeInfoToTensorInfo(type, &info));
     if (!info) {
-        snprintf(w->m->why, sizeof w->m->why, "'%.200s' is no tensor", name);
+        snprintf(w->m->why, sizeof w->m->why, "'%.200s' is not a tensor", name);
         return NULL;
     }
     ORT_TRY(w->api->GetTensorElementType(info, &element));

@@ -187,7 +187,8 @@ ort_status *match_graph(const provider *p, const ort_graph *graph, const char *p
 
 /* ---- the fused node -------------------------------------------------------- */
 
-/* Each output must have the program's type: its memory has the session's. */
+/* Each output must have the type that the program writes, because the session has chosen the type
+ * of its memory. */
 static ort_status *match_outputs(const provider *p, const ort_node *fused, char *why, size_t size) {
     const gqac_io *outputs;
     const int n_out = gqac_program_outputs(p->program, &outputs);
@@ -204,8 +205,8 @@ static ort_status *match_outputs(const provider *p, const ort_node *fused, char 
         if (io)
             status = match_type(p, infos[i], "output", io, why, size);
         else if (!status)
-            snprintf(why, size, "the session has the output '%.200s', which the program does not",
-                     name);
+            snprintf(why, size,
+                     "the session has the output '%.200s', which the program does not have", name);
     }
     free(infos);
     return status;

@@ -60,7 +60,7 @@ ort_status *attribute_find(const ort_api *api, const ort_node *node, const char 
 ort_status *attribute_read(const ort_api *api, const ort_attr *attr, int type, void **data,
                            size_t *size) {
     *size = 0;
-    /* The first call fails because there is no room, and says how much is needed. */
+    /* The first call has no memory to write to: it fails, and reports the size that is needed. */
     ort_status *status = api->ReadOpAttr(attr, type, NULL, 0, size);
     if (status)
         api->ReleaseStatus(status);

@@ -35,7 +35,7 @@ static ort_status *read_threads(const ort_api *api, const char *value, int *thre
     return NULL;
 }
 
-/* Entries of context models; what they mean together is known when all have been read. */
+/* Entries of context models; check() tests their combination after all have been read. */
 static ort_status *read_context(const ort_api *api, const char *key, const char *value,
                                 options *o) {
     const char *name = key + strlen(CONTEXT);

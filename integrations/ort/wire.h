@@ -1,7 +1,7 @@
 /* Writing messages of Protocol Buffers, as far as ONNX needs them.
  *
  * Fields are appended to one piece of memory. A message inside another is written between
- * wire_begin and wire_end. If memory ends, `failed` is set, and later calls do nothing. */
+ * wire_begin and wire_end. If memory is exhausted, `failed` is set, and later calls do nothing. */
 #ifndef GQAC_ORT_WIRE_H
 #define GQAC_ORT_WIRE_H
 

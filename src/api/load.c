@@ -171,7 +171,7 @@ static bool is_one_of(const char *value, const char *const *allowed) {
     return *allowed;
 }
 
-/* Is it a list of names of passes, separated by commas? */
+/* True if it is a list of names of passes, separated by commas. */
 static bool is_pass_list(const char *value) {
     const char *name = NULL, *summary;
     for (const char *at = value; *at;) {

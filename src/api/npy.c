@@ -123,7 +123,7 @@ static gqac_status parse_header(const char *path, const gqac_map *map, npy *n, g
         start = 12;
     }
     if (length > LONGEST_HEADER || length > map->size - start)
-        return bad(path, diag, "its header is longer than the file");
+        return bad(path, diag, "its header is longer than the file, or than 64 KiB");
     char *text = gqac_alloc(length + 1);
     if (!text)
         return gqac_diag_oom(diag, "a .npy header");
@@ -132,7 +132,8 @@ static gqac_status parse_header(const char *path, const gqac_map *map, npy *n, g
     const bool ok = strlen(text) == length && parse_dict(text, n);
     gqac_free(text);
     n->offset = start + length;
-    return ok ? GQAC_OK : bad(path, diag, "its header does not parse");
+    return ok ? GQAC_OK
+              : bad(path, diag, "its header is not a dict of descr, fortran_order and shape");
 }
 
 /* ---- types --------------------------------------------------------------- */

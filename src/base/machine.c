@@ -1,8 +1,8 @@
 /* The memory of the machine; see machine.h.
  *
  * A cgroup has at most the memory of each cgroup around it. A container may see its own cgroup as
- * the root, while /proc names it as the host does: then the path leads nowhere, and the root
- * counts. */
+ * the root, while /proc names it as the host does: then the path does not exist, and the limits of
+ * the root apply. */
 #include "base/machine.h"
 
 #include <stdio.h>

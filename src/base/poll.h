@@ -20,7 +20,7 @@ typedef struct gqac_poll {
     const char *unit; /* unit of `done` and `total`, in the plural */
     int64_t asked;    /* gqac_clock_ns when the monitor was last asked */
     int64_t deadline; /* gqac_clock_ns when the call must have ended; 0: none */
-    int64_t ms;       /* limit compile-ms, from which it follows */
+    int64_t ms;       /* the limit compile-ms, which sets the deadline */
     bool late;        /* the deadline has stopped the call */
     pthread_t caller;
     atomic_bool stopped;

@@ -179,9 +179,8 @@ static void announce(gqac_threads *pool, int n) {
             wake(&pool->workers[i].region);
 }
 
-/* Starts the workers, with all signals blocked but SIGBUS, which says to the thread that reads a
- * mapped file that a page is lost; returns the errno of the first that cannot
- * start. */
+/* Starts the workers; returns the errno of the first that cannot start. They block all signals but
+ * SIGBUS, which is sent to the thread that reads a lost page of a mapped file. */
 static int start_workers(gqac_threads *pool, const int *processors) {
     pthread_attr_t attributes;
     int error = pthread_attr_init(&attributes);

@@ -129,15 +129,15 @@ static gqac_status open_program(generating *g, gqac_session_options *session) {
     return caching_load(g->c, g->session);
 }
 
-/* Before the model is loaded: the maximum of a context is that of its config, else the length of
- * its tables of positions. */
+/* Checks --context before the model is loaded: against its config, then against the length of its
+ * tables of positions. */
 static gqac_status check_context(generating *g, int64_t context) {
     int64_t most = gqac_text_get_settings(g->text)->context_length;
     if (!most || context <= most)
         most = cli_most_tokens(g->c);
     if (context <= most)
         return GQAC_OK;
-    cli_fail(g->c, GQAC_OUT_OF_RANGE, "--context %lld, the model has %lld positions",
+    cli_fail(g->c, GQAC_OUT_OF_RANGE, "--context %lld: the model has only %lld positions",
              (long long)context, (long long)most);
     return cli_hint(g->c, "--context %lld, or no --context", (long long)most);
 }

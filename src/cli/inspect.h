@@ -5,7 +5,7 @@
 #include "cli/cli.h"
 
 typedef struct inspect_costs {
-    gqac_program *program;        /* NULL: neither is asked for */
+    gqac_program *program;        /* NULL: no flag needs it */
     gqac_plan *plan;              /* NULL: no --plan */
     bool has_memory, has_padding; /* has_padding: --invariance of a model with sequences */
     const char *kv;               /* kind of cache for the memory; NULL: contiguous */

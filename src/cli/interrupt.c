@@ -1,5 +1,5 @@
-/* See interrupt.h. A handler has no argument, so `seen` is not on a stack. Only lost_file.c has
- * such variables too. */
+/* See interrupt.h. A handler is given no pointer, so `seen` is a variable of the file; besides
+ * this, only lost_file.c has one. */
 #include "cli/interrupt.h"
 
 #include <errno.h>

@@ -13,10 +13,10 @@
             "target gpu)"                                                                          \
     }
 
-/* With --sandbox, confines the process before the first byte of the model is read: to the folder
- * of operand 0, --model-root and each FILE and DIR of the flags, for reading, and to what lies in
- * the folder `written` (NULL: nothing), for writing. To be called when there is one thread. USAGE:
- * the target is gpu, or the kernel cannot do it. */
+/* With --sandbox, confines the process before the first byte of the model is read: to the folder of
+ * operand 0, --model-root and each FILE and DIR of the flags, for reading, and to what lies in the
+ * folder `written` (NULL: nothing), for writing. To be called when there is one thread. USAGE: the
+ * target is gpu, or the kernel lacks what this needs. */
 gqac_status sandboxing_enter(cli *c, const char *written);
 /* The same with the folder in which the file `output` will be; NULL: nothing is written. */
 gqac_status sandboxing_enter_for(cli *c, const char *output);

@@ -494,8 +494,8 @@ static gqac_status check_lengths(bench *b) {
         if (length <= most)
             continue;
         cli_fail(b->c, GQAC_OUT_OF_RANGE,
-                 "row %s needs a sequence of %lld tokens, the model has %lld positions", r->name,
-                 (long long)length, (long long)most);
+                 "row %s needs a sequence of %lld tokens: the model has only %lld positions",
+                 r->name, (long long)length, (long long)most);
         return cli_hint(b->c,
                         "prompt and new tokens (-p, -n, --prefix, --mix) of at most %lld together",
                         (long long)most);

@@ -65,7 +65,7 @@ static int list_passes(void) {
     return 0;
 }
 
-/* What the ending of a file's name stands for; NULL: nothing of ours. */
+/* The --emit form that the ending of a file's name stands for; NULL: none. */
 static const char *form_of(const char *path) {
     static const char *const forms[][2] = {{".gqac", "gqac"}, {".onnx", "onnx"}, {".gq", "text"}};
     const char *dot = path ? strrchr(path, '.') : NULL;

@@ -12,7 +12,7 @@ typedef struct attempt {
     gqac_context *context;     /* that of the sequences */
     gqac_sequence **sequences; /* by row */
     gqac_store **stores;       /* that the sequences continue, by row */
-    int64_t *reused;           /* cached tokens, by row; of hits */
+    int64_t *reused;           /* number of cached tokens that a hit reused, by row */
     uint64_t *state;           /* of random numbers, by row */
     int64_t *done;             /* tokens computed, by row */
     int *calls;                /* in which the row took part, by row */
@@ -96,7 +96,7 @@ static bool is_windowed(const gqac_sequence *sequence) {
     return !strcmp(gqac_sequence_kind(sequence), "windowed");
 }
 
-/* Zeros the rows of a past tensor that a windowed sequence of that length has no longer. */
+/* Zeros the rows of a past tensor that a windowed sequence of that length no longer has. */
 static void clear_outside(const gqac_kv_pair *pair, gqac_tensor *past) {
     const int64_t n = past->dims[2], outside = pair->window ? n + 1 - pair->window : 0;
     const size_t head = gqac_tensor_bytes(past) / (size_t)past->dims[1];
@@ -135,7 +135,7 @@ static gqac_status compare_kv(attempt *a, int b) {
 
 /* Row 0 follows the plan; the other rows are cut at random, differently in every plan. Via decode
  * takes the first chunk of a plan and then single tokens. What is left after the last chunk of a
- * plan is one call more: of a hit, tokens that could not be reused. */
+ * plan is computed in one more call; after a hit, these are the tokens that could not be reused. */
 static int64_t next_chunk(attempt *a, int b) {
     const equiv_plan *plan = &a->e->plans[a->plan];
     const int64_t left = a->e->rows[b].n - a->done[b];

@@ -228,8 +228,8 @@ bool kv_image_bytes(const kv_pool *pool, const kv_kind *kind, int64_t length, in
                     const int64_t *positions, int64_t kept, size_t *blocks, size_t *states);
 /* Writes the image of a sequence. */
 void kv_image_write(const kv_sequence *sequence, unsigned char *image);
-/* A digest of where each row of a block lies, and in which form: that of blocks with known rows.
- * NO_MEMORY, CAPACITY. */
+/* A digest of where each row of a block lies, and in which form. It is computed from blocks to
+ * which known rows were written. NO_MEMORY, CAPACITY. */
 gqac_status kv_layout_digest(kv_pool *pool, const kv_kind *kind, unsigned char digest[32],
                              gqac_diag *diag);
 

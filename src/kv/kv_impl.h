@@ -38,7 +38,7 @@ typedef struct kv_block {
     _Alignas(64) unsigned char own[];
 } kv_block;
 
-/* Was the block, or state, not created but mapped? */
+/* True if the block, or state, was not created but mapped. */
 static inline bool kv_block_is_mapped(const kv_block *block) {
     return block->data != block->own;
 }

@@ -1,5 +1,5 @@
-/* See drafter.h. The drafting session follows the answer: what it was fed and the answer did not
- * become is rewound, what the answer gained is appended. */
+/* See drafter.h. The drafting session follows the answer: it is rewound to the last id that both
+ * have in common, then what the answer gained is appended. */
 #include "llm/drafter.h"
 
 #include <string.h>
@@ -23,7 +23,7 @@ void drafter_close(drafter *d) {
     d->row = NULL;
 }
 
-/* A failure that ends drafts and no answer. */
+/* Such a failure ends the drafts; the answer goes on without them. */
 static bool is_own(gqac_status status) {
     return status == GQAC_OUT_OF_RANGE || status == GQAC_CAPACITY || status == GQAC_RECOMPUTE ||
            status == GQAC_INVALID_INPUT || status == GQAC_LIMIT;

@@ -341,7 +341,7 @@ GQN_FN gqn_i32 gqn_parity(float y) {
     return (float)i != y ? 0 : i & 1 ? 1 : 2;
 }
 
-/* |x|^y for finite y != 0, x > 0 finite, x != 1. */
+/* x^y for finite y != 0 and finite x > 0, x != 1. */
 GQN_FN float gqn_pow_core(float x, float y) {
     gqn_pair l = gqn_log_pair(x);
     float hi = y * l.hi;

@@ -21,8 +21,8 @@ enum {
 
 /* ---- files --------------------------------------------------------------- */
 
-/* LIMIT: the model has more bytes than limit model-bytes permits. So do its external data later,
- * with it. */
+/* LIMIT: the model has more bytes than limit model-bytes permits. Its external data count too, when
+ * they are opened. */
 gqac_status onnx_files_open(const char *path, const onnx_options *options,
                             const gqac_limits *limits, onnx_files **files, gqac_diag *diag);
 const gqac_map *onnx_files_model(const onnx_files *files);

@@ -168,7 +168,7 @@ static gqac_status name_bads(importer *im) {
     return status;
 }
 
-/* ---- inputs and outputs, for models that have no graph of ours ----------- */
+/* ---- inputs and outputs, for models that are not imported ---------------- */
 
 static gqac_status describe_io(importer *im, const Onnx__ValueInfoProto *value, onnx_io *io) {
     gqac_str text = {0};

@@ -1,7 +1,6 @@
 /* protobuf-c on the thinned copy of a message (see scan.h). Its allocations come from one arena
  * with a budget and are freed with it; the scan has limited its recursion to 100 levels of about 1
- * KiB.
- */
+ * KiB. */
 #include "onnx/scan.h"
 
 #include "base/diag.h"

@@ -78,7 +78,7 @@ static bool counts_itself(const ir_node *node) {
 
 static void refuse_rest(ir_builder *b, const ir_node *node) {
     if (counts_itself(node))
-        op_refuse(b, node, "operand position_ids is not the input position_ids itself");
+        op_refuse(b, node, "operand position_ids is not the graph input of that name");
     if (ir_node_input(node, GQA_BIAS))
         op_refuse(b, node, "attention_bias has a column for each key of one call");
     if (gqa_code_bits(node))

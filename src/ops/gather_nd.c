@@ -6,10 +6,7 @@
 #include <string.h>
 
 static gqac_status verify(const ir_node *node, gqac_diag *diag) {
-    int64_t batch = ir_attr_int(node, "batch_dims");
-    if (batch < 0 || batch >= GQAC_MAX_RANK)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute batch_dims = %lld", (long long)batch);
-    return GQAC_OK;
+    return op_check_int(node, "batch_dims", 0, GQAC_MAX_RANK - 1, diag);
 }
 
 static gqac_status infer(ir_node *node, gqac_diag *diag) {

@@ -1,4 +1,5 @@
-/* codes [B,H,S,D] i8, or [B,H,S,(D+1)/2] u8 of two each, from x [B,H,S,D] and a scale [1] or [H*D]:
+/* codes [B,H,S,D] i8, or [B,H,S,(D+1)/2] u8 with two codes in a byte, from x [B,H,S,D] and a scale
+ * [1] or [H*D]:
  *   q = clamp(round_half_even(x * (1 / scale)), -128 .. 127 or -8 .. 7)
  * The reciprocal and the product are computed in fp32; a scale of 0 counts as 1; NaN becomes the
  * largest code. 4 bits: q + 8 of an even channel is the low nibble, of an odd one the high nibble;

@@ -21,7 +21,6 @@ const ir_attr_spec linear_attention_attrs[] = {
     {.name = NULL},
 };
 
-/* -1: no such rule. */
 enum { RULES = 4 };
 
 static const char *const rules[RULES] = {"linear", "gated", "delta", "gated_delta"};

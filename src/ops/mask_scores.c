@@ -1,6 +1,7 @@
 /* y [B,H,S,T] fp32 from s [B,H,S,T] and a mask that broadcasts to it: a bool mask selects s or -inf
  * (values of s are not used there), a float mask is added. The last axis of the mask is not
- * broadcast; it may be shorter than T: then later keys are masked, unless every = 1. */
+ * broadcast. It may be shorter than T, and then later keys are masked; with every = 1 it must be
+ * T. */
 #include "ops/attention.h"
 
 #include <string.h>

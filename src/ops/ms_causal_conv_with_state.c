@@ -18,7 +18,6 @@ static const ir_attr_spec attrs[] = {
     {.name = NULL},
 };
 
-/* ndim must be 1, the others 0. */
 static gqac_status verify(const ir_node *node, gqac_diag *diag) {
     /* Of the integers all but the dilation have one value that is supported, their default. */
     for (const ir_attr_spec *spec = attrs; spec->name; spec++) {

@@ -34,8 +34,8 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     int64_t width = ir_attr_int(node, "rotary_embedding_dim");
     if (width > 0 && ir_dim_is_const(op_in_dim(node, COS, 1), &half) && half * 2 != width)
         OP_FAIL(node, diag, GQAC_INVALID_MODEL,
-                "cos_cache of width %lld, rotary_embedding_dim %lld", (long long)half,
-                (long long)width);
+                "cos_cache of width %lld: must be half of rotary_embedding_dim = %lld",
+                (long long)half, (long long)width);
     return op_set_type_like(node, 0, x, diag);
 }
 

@@ -113,8 +113,9 @@ static gqac_status read_pads(op_call *call, int64_t *before, int64_t *dims) {
         const int64_t most = INT64_MAX / 4, first = pads[i], last = pads[count + i];
         int64_t *dim = &dims[order[i]];
         if (first > most || first < -most || last > most || last < -most)
-            OP_FAIL(call->node, call->diag, GQAC_LIMIT, "pads of %lld and %lld elements",
-                    (long long)first, (long long)last);
+            OP_FAIL(call->node, call->diag, GQAC_LIMIT,
+                    "pads of %lld and %lld elements are out of range", (long long)first,
+                    (long long)last);
         before[order[i]] = first;
         *dim += first + last;
         if (*dim < 0 || (*dim > 0 && x->dims[order[i]] == 0 && !is_mode(call->node, "constant")))

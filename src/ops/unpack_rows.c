@@ -14,10 +14,7 @@ static const ir_attr_spec attrs[] = {
 };
 
 static gqac_status verify(const ir_node *node, gqac_diag *diag) {
-    const int64_t axis = ir_attr_int(node, "axis");
-    if (axis < 1 || axis >= GQAC_MAX_RANK)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "axis = %lld", (long long)axis);
-    return GQAC_OK;
+    return op_check_int(node, "axis", 1, GQAC_MAX_RANK - 1, diag);
 }
 
 static bool is_one(const ir_dim *dim) {

@@ -66,7 +66,7 @@ static gqac_status eval(op_call *call) {
     int64_t need =
         attention_window_rows(call->node, s.capacity, past->dims[0], s.past_len, s.new_len);
     if (need > s.count)
-        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT, "%lld rows, the lengths need %lld",
+        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT, "%lld rows, but the lengths need %lld",
                 (long long)s.count, (long long)need);
     GQAC_TRY(op_output_like(call, 0, past->dtype, past));
     s.present = call->out[0].data;

@@ -125,7 +125,7 @@ gqac_status pass_run_list(pass_context *context, const pass_request *request,
 enum { PASS_MOST_FILES = 2 };
 typedef struct pass_rewrite {
     const char *name, *summary;
-    const char *counted; /* follows the count in a report: "attention nodes have a cache now" */
+    const char *counted; /* follows the count in a report: "attention nodes now have a cache" */
     struct pass_rewrite_file {
         const char *part; /* OUT.<part>.onnx; NULL: OUT.onnx */
         const gqac_pass *const *passes;

@@ -7,8 +7,9 @@
  *            caches with the new row: kv_cache.layer.i.k.out and .v.out
  *
  * Attention is taken apart by its own row (take_apart) and put together as the ONNX op Attention,
- * causal, after a TensorScatter in the decode graph. Positions are row numbers or kv_pos, and the
- * attention mask is all ones, of the length that is reached: prompts have no padding. */
+ * causal, after a TensorScatter in the decode graph. Positions are row numbers or kv_pos. Prompts
+ * have no padding, so the attention mask is all ones, one for each token up to the end of the
+ * call. */
 #include "ops/attention.h"
 #include "ops/build.h"
 #include "passes/insert_kv.h"
@@ -374,7 +375,7 @@ static gqac_status drop_inputs(splitter *s) {
     return GQAC_OK;
 }
 
-/* A result of the node that is there: optional ones may be left out, the first of TopK too. */
+/* The first result that the node has; any may be left out, even the first one of TopK. */
 static ir_value *some_result(const ir_node *node) {
     for (int i = 0; i < node->n_outputs; i++)
         if (node->outputs[i])
@@ -398,8 +399,8 @@ static bool counts_after_past(const splitter *s, ir_value *result, bool *inputs)
     return (op_is(result->def, "", "Range") && past) || (any && !other);
 }
 
-/* The first of the nodes that a result is computed from; marks count them from 1. Masks are looked
- * at by themselves (check_masks). */
+/* Returns the first of `nodes` from which a result is computed; NULL: there is none. A mark is 1 +
+ * the index of such a node. Masks are not followed: check_masks checks them. */
 static const ir_node *reaching(const ir_graph *graph, ir_node *const *nodes, int n) {
     for (int i = 0; i < n; i++)
         nodes[i]->mark = (unsigned)i + 1;

@@ -64,7 +64,8 @@ static void observe_node(const gqac_context *c, const exec *e, const ir_node *no
                                          .tensor = &e->values[node->outputs[i]->id]});
 }
 
-/* Also the nodes of the group whose root just ran: they stand before it. */
+/* Shows the node that just ran, and before it the nodes of its group, which precede it in the
+ * graph. */
 static void observe_group(void *arg, const exec *e, const ir_node *node) {
     const ir_node *first = node;
     while (first->prev && first->prev->fused_into == node)

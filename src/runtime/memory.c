@@ -69,8 +69,8 @@ static lengths lengths_of(const gqac_program *p, const memory_lengths *are) {
     return (lengths){.ids = &p->module->graph->inputs[p->roles.input_ids]->type, .are = *are};
 }
 
-/* The memory of a device, which has a copy for each address of float values, as large as the
- * largest value at that address. */
+/* The memory of a device. It has one copy for each address at which float values lie, as large as
+ * the largest of them. */
 typedef struct copies {
     struct {
         size_t at;
@@ -116,8 +116,8 @@ static bool put(const gqac_program *p, const ir_value *value, lengths *l, layout
     return piece && (!copied || add_copy(on_device, true, piece->at, bytes));
 }
 
-/* Nodes of a group follow each other where others read their results; the root is the last, and all
- * run with it. */
+/* Results of a group that are read outside it are placed before its root runs: its nodes precede
+ * the root, and all run with it. */
 static bool lay_out(const gqac_program *p, const memory_lengths *are, layout *all, int64_t *apart,
                     copies *on_device) {
     lengths l = lengths_of(p, are);
@@ -211,8 +211,8 @@ static gqac_status activations(const gqac_program *p, int64_t chunk, int64_t tok
     return made ? GQAC_OK : gqac_diag_oom(diag, "the plan");
 }
 
-/* Adds to *values, those of a call on a device, its new rows, and sets what the device needs
- * besides; false: a number overflows. */
+/* Adds the new rows of a call to *values, the bytes of its values on the device, and sets
+ * device_weights and device_kv; false: a number overflows. */
 static bool add_device(const gqac_program *p, int64_t chunk, int64_t *values, gqac_memory *memory) {
     if (!p->target->device_memory)
         return true;

@@ -70,7 +70,7 @@ bool ask_tools(const json_t *root, json_t **tools, problem *p) {
                            "'tool_choice' demands a call, but there are no 'tools'");
     return !wanted.name || is_offered(*tools, wanted.name) ||
            problem_set(p, 400, NULL, "tool_choice",
-                       "'tool_choice' names '%.100s', which is none "
+                       "'tool_choice' names '%.100s', which is not one "
                        "of the 'tools'",
                        wanted.name);
 }

@@ -60,7 +60,7 @@ const char *http_path(const http_exchange *x); /* without the query; not decoded
 const char *http_header(const http_exchange *x, const char *name);
 const char *http_body(const http_exchange *x, size_t *length);
 const char *http_peer(const http_exchange *x); /* "127.0.0.1" */
-/* A pointer of the one who answers; NULL at the beginning of each request. */
+/* A pointer for the code that answers the request; NULL at the beginning of each request. */
 void http_set_user(http_exchange *x, void *user);
 void *http_user(const http_exchange *x);
 

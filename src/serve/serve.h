@@ -40,7 +40,8 @@ typedef struct serve_options {
 
 /* Binds the address, reads the keys and starts the thread of connections. USAGE: the host is
  * unknown, or there are no keys and others than this machine could connect; INVALID_INPUT: a line
- * of the key file is wrong; IO: the port cannot be used, or the key file not be read; NO_MEMORY. */
+ * of the key file is wrong; IO: the port cannot be used, or the key file cannot be read;
+ * NO_MEMORY. */
 gqac_status serve_open(const serve_options *options, serve **out, gqac_diag *diag);
 /* Number of keys in the key file; 0: there is none. */
 int serve_keys(const serve *s);

@@ -195,7 +195,7 @@ void gqac_store_evict(gqac_store *store, int64_t bytes) {
     pthread_mutex_unlock(&store->lock);
 }
 
-/* A sequence that is larger than a budget would empty the store and then leave it itself. */
+/* A sequence that is larger than a budget would evict all others, and then be evicted itself. */
 static bool fits(const gqac_store *s, const kv_sequence *rows) {
     const gqac_store_options *o = &s->options;
     size_t shared;

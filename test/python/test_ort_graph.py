@@ -139,7 +139,7 @@ class FromBytes(Sessions):
                 (made([helper.make_node("Det", ["x"], ["y"])], [("x", TensorProto.FLOAT, [2, 2])],
                       [("y", TensorProto.FLOAT, [])]), "Det"),
                 (helper.make_model(sequence, opset_imports=[helper.make_opsetid("", 17)],
-                                   ir_version=9).SerializeToString(), "'y' is no tensor")):
+                                   ir_version=9).SerializeToString(), "'y' is not a tensor")):
             with warnings() as said:
                 session(source, alone=False)
             self.assertIn(words, said[0])

@@ -81,8 +81,8 @@ static gqac_status open_codes(const target_call *call, const gqac_tensor *codes,
     const bool nibbles = codes->dtype == GQAC_U8;
     const float *scales;
     if (codes->rank != 4 || codes->dims[3] != (nibbles ? (size + 1) / 2 : size))
-        OP_STOP(&call->work, GQAC_INVALID_INPUT, "codes of %lld elements have another width",
-                (long long)size);
+        OP_STOP(&call->work, GQAC_INVALID_INPUT,
+                "the width of the codes does not fit %lld elements", (long long)size);
     *rows = *codes;
     rows->dtype = GQAC_F32;
     rows->dims[3] = size;
@@ -118,7 +118,8 @@ static gqac_status open_operands(target_call *call, attending *t) {
                          target_value(call, r->new_len), t->q->dims[0], t->q->dims[2], &t->rows));
     GQAC_TRY(op_heads_fit(&call->work, t->rows.n, t->q, t->k, t->v, GPU_ATTEND_SIZE));
     if (t->q->dims[1] > INT32_MAX || t->k->dims[2] > INT32_MAX || t->n > INT32_MAX)
-        OP_STOP(&call->work, GQAC_INVALID_INPUT, "%lld heads of %lld queries, %lld keys",
+        OP_STOP(&call->work, GQAC_INVALID_INPUT,
+                "%lld heads of %lld queries, %lld keys: one is not below 2^31",
                 (long long)t->q->dims[1], (long long)t->n, (long long)t->k->dims[2]);
     t->shape = (attend_shape){.heads = (int32_t)t->q->dims[1],
                               .kv_heads = (int32_t)t->k->dims[1],
@@ -201,7 +202,8 @@ static gqac_status open_lists(const target_call *call, attending *t, op_scratch 
     const size_t most = ranges + table + (size_t)units * sizeof(gpu_unit) / sizeof *t->lists +
                         (size_t)merges * sizeof(gpu_merge) / sizeof *t->lists;
     if (most > INT32_MAX)
-        OP_STOP(&call->work, GQAC_LIMIT, "%lld queries of %d heads: target gpu has lists for fewer",
+        OP_STOP(&call->work, GQAC_LIMIT,
+                "%lld queries of %d heads are too many for the lists of target gpu",
                 (long long)t->n, t->shape.heads);
     GQAC_TRY(op_work_scratch_one(&call->work, most, sizeof *t->lists, scratch));
     t->lists = (int32_t *)(void *)scratch->base;

@@ -1,4 +1,4 @@
-/* Which nodes the kernels of the gpu target take, and their records. */
+/* Which nodes the kernels of the gpu target claim, and their records. */
 #ifndef GQAC_TARGETS_GPU_GRAPH_H
 #define GQAC_TARGETS_GPU_GRAPH_H
 

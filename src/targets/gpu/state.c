@@ -106,7 +106,7 @@ extern const char gpu_attention_source[];
 typedef struct kept {
     struct kept *next;
     gpu_buffer buffer;
-    const void *of; /* data of the constant that it is in fp32; NULL: of none */
+    const void *of; /* data of the constant whose fp32 values the buffer has; NULL: of none */
     size_t bytes;   /* in fp32 */
 } kept;
 
@@ -119,7 +119,7 @@ typedef struct own_kernels {
 
 typedef struct list {
     gpu_buffer buffer;
-    unsigned char *data; /* what the buffer has: so many bytes */
+    unsigned char *data; /* a copy of the first `bytes` bytes of the buffer */
     size_t bytes, capacity;
 } list;
 

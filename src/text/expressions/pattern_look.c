@@ -6,7 +6,7 @@
 #include "base/alloc.h"
 #include "text/expressions/pattern_parse_impl.h"
 
-/* ---- what may be nothing ------------------------------------------------- */
+/* ---- what may match the empty text --------------------------------------- */
 
 /* True if x matches the empty text; `always`: at every position. */
 static bool is_empty(const node *x, bool always) {
@@ -134,7 +134,7 @@ gqac_status pattern_make_look(parser *p, const node *body, node_kind kind, bool 
     return status;
 }
 
-/* ---- places -------------------------------------------------------------- */
+/* ---- anchors ------------------------------------------------------------- */
 
 static gqac_status make_pair(parser *p, node_kind kind, node *a, node *b, node **out) {
     GQAC_TRY(pattern_make(p, kind, a->offset, out));

@@ -66,8 +66,8 @@ static jnode *parse_strings(jparser *p) {
     return constant(p, first->line, jinja_view(text, n));
 }
 
-/* Whether another element follows; takes the comma before it. `close` ends the elements, also after
- * a comma. */
+/* Takes the comma before another element; false: there is none. `close` ends the elements, also
+ * after a comma. */
 static bool take_comma(jparser *p, bool first, uint8_t close) {
     if (!first && !is_op(jinja_peek(p), close))
         jinja_expect_op(p, ',');
@@ -296,7 +296,7 @@ static const jtoken *parse_dotted(jparser *p, jtoken *name) {
 }
 
 static void refuse_unknown(jparser *p, const char *what, const jtoken *name) {
-    jinja_refuse(p, GQAC_UNSUPPORTED, name->line, "the template uses the %s '%.*s'", what,
+    jinja_refuse(p, GQAC_UNSUPPORTED, name->line, "the template uses an unknown %s, '%.*s'", what,
                  (int)(name->n < 60 ? name->n : 60), name->s);
 }
 

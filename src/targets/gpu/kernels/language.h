@@ -1,7 +1,7 @@
 /* The words of OpenCL C that kernels/ is written in, for a compiler of CUDA C (NVRTC with
  * -default-device, so that functions without an attribute are of the device). Words that OpenCL
- * lacks: SHARED declares a variable of a group, where `__local` is for pointers; GROUP(n) and
- * MOST(n) say that a group of the kernel has n items, or n at most, of which 512 fit in registers;
+ * lacks: SHARED declares a variable of a group, where `__local` is for pointers; GROUP(n) says that
+ * a group of the kernel has n items, MOST(n) that it has at most n; 512 items share the registers;
  * UNROLL, UNROLL_2 and ROLLED stand before loops, and CUDA_UNROLL before those that other compilers
  * unroll as they like; FLOAT4 makes a vector of four numbers; fma_row, dot_bytes and half_to_float
  * are single instructions, or few, where the device has them. */

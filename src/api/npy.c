@@ -65,12 +65,15 @@ static bool take_shape(const char **at, gqac_tensor *t) {
         skip_space(at);
         if (t->rank == GQAC_MAX_RANK || **at < '0' || **at > '9')
             return false;
+        if (**at == '0' && (*at)[1] >= '0' && (*at)[1] <= '9') /* no number in Python */
+            return false;
         int64_t value = 0;
         for (; **at >= '0' && **at <= '9'; ++*at)
             if (!gqac_mul_i64(value, 10, &value) || !gqac_add_i64(value, **at - '0', &value))
                 return false;
         t->dims[t->rank++] = value;
-        if (!take(at, ',') && (skip_space(at), **at != ')'))
+        const bool comma = take(at, ',');
+        if (!comma && (skip_space(at), t->rank == 1 || **at != ')')) /* (4) is no tuple */
             return false;
     }
     return true;

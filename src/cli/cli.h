@@ -156,6 +156,8 @@ gqac_status cli_check_ids(cli *c, const char *name, const gqac_tensor *ids);
  * flag. */
 gqac_status cli_check_vocabulary(cli *c, const gqac_program *program, const int64_t *ids,
                                  int64_t n);
+/* OUT_OF_RANGE: the program has positions for fewer than n tokens. */
+gqac_status cli_check_length(cli *c, const gqac_program *program, int64_t n);
 /* A number; null when it is not finite, because JSON has no such numbers. */
 json_t *cli_real_json(double value);
 /* Prints and frees a JSON value. */

@@ -6,9 +6,13 @@
 #include "cli/cli.h"
 #include "cli/interrupt.h"
 
+enum { MOST_BYTES = 1 << 30 }; /* /dev/zero has no end */
+
 static gqac_status read_all(cli *c, FILE *f, const char *name, char **data, size_t *n) {
     size_t capacity = 0, got = 1;
     for (*n = 0; got; *n += got) {
+        if (*n > MOST_BYTES)
+            return cli_fail(c, GQAC_INVALID_INPUT, "'%s' has more than %d bytes", name, MOST_BYTES);
         if (*n + 1 >= capacity) {
             capacity = capacity ? 2 * capacity : 4096;
             char *more = realloc(*data, capacity);

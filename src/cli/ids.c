@@ -72,3 +72,18 @@ gqac_status cli_check_vocabulary(cli *c, const gqac_program *program, const int6
     }
     return GQAC_OK;
 }
+
+gqac_status cli_check_length(cli *c, const gqac_program *program, int64_t n) {
+    const int64_t most = gqac_program_max_tokens(program);
+    if (n <= most)
+        return GQAC_OK;
+    if (most == c->limits.context) {
+        cli_fail(c, GQAC_OUT_OF_RANGE, "%lld tokens are too many", (long long)n);
+        cli_rule(c, "limit context is %lld", (long long)most);
+        return cli_hint(c, "if you trust the model: --limit context=N");
+    }
+    cli_fail(c, GQAC_OUT_OF_RANGE,
+             "position %lld is out of range: the tables of positions have %lld rows",
+             (long long)n - 1, (long long)most);
+    return cli_hint(c, "at most %lld tokens", (long long)most);
+}

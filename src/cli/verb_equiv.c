@@ -332,6 +332,7 @@ static gqac_status prepare(equiv *e) {
     if (e->options.via == GQAC_EQUIV_BAKED && !e->ids && gqac_program_baked(e->program))
         e->options.tokens += gqac_snapshot_length(gqac_program_baked(e->program));
     GQAC_TRY(cli_check_vocabulary(e->c, e->program, e->ids, e->options.tokens));
+    GQAC_TRY(cli_check_length(e->c, e->program, e->options.tokens));
     GQAC_TRY(parse_splits(e));
     e->options.chunks = e->chunks;
     GQAC_TRY(gqac_equiv_create(e->program, &e->options, &e->proof, &e->c->diag));

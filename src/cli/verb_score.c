@@ -120,6 +120,7 @@ static gqac_status prepare(scoring *s) {
     if (cli_value(s->c, "logits"))
         GQAC_TRY(cli_check_output(s->c, "logits", s->program, cli_value(s->c, "logits")));
     GQAC_TRY(cli_check_vocabulary(s->c, s->program, s->ids, s->n));
+    GQAC_TRY(cli_check_length(s->c, s->program, s->n));
     GQAC_TRY(read_embeddings(s));
     GQAC_TRY(cli_context(s->c, s->program, threads, "score", &s->context));
     if (cli_switch(s->c, "check-finite"))

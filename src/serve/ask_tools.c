@@ -42,6 +42,30 @@ static bool is_offered(const json_t *tools, const char *name) {
     return false;
 }
 
+static bool is_type(const json_t *object, const char *key, json_type type) {
+    const json_t *value = json_object_get(object, key);
+    return !value || json_is_null(value) || json_typeof(value) == type;
+}
+
+/* Checks what every template and syntax of calls needs of a function. */
+static bool check_function(const json_t *tool, size_t i, problem *p) {
+    const json_t *within = json_object_get(tool, "function"), *own = within ? within : tool;
+    const char *name = json_string_value(json_object_get(own, "name"));
+    const json_t *strict = json_object_get(own, "strict");
+    if (!name || !*name || strpbrk(name, " \t\r\n\"'\\<"))
+        return problem_set(p, 400, NULL, "tools",
+                           "item %zu of 'tools' must have a function with a 'name' without spaces, "
+                           "quotes, backslashes and '<'",
+                           i);
+    if (!is_type(own, "description", JSON_STRING) || !is_type(own, "parameters", JSON_OBJECT) ||
+        (strict && !json_is_null(strict) && !json_is_boolean(strict)))
+        return problem_set(p, 400, NULL, "tools",
+                           "item %zu of 'tools': 'description' is a text, 'parameters' is an "
+                           "object, and 'strict' is true or false",
+                           i);
+    return true;
+}
+
 /* Tools that a server runs itself are not supported. */
 static bool check_types(const json_t *tools, problem *p) {
     size_t i;
@@ -54,6 +78,8 @@ static bool check_types(const json_t *tools, problem *p) {
                                "item %zu of 'tools' must be of type 'function', the only one that "
                                "this server supports",
                                i);
+        if (!check_function(tool, i, p))
+            return false;
     }
     return true;
 }

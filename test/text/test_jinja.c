@@ -243,7 +243,7 @@ static const struct {
     {"{{ 1.", "9", " }}", 100000, GQAC_LIMIT},
     {"{{ [", "1,", "] }}", 300000, GQAC_OK},
     {"{{ f(", "1,", ") }}", 300000, GQAC_INVALID_INPUT},
-    {"{{ f(", "a=1,", ") }}", 200000, GQAC_INVALID_INPUT},
+    {"{{ f(", "a=1,", ") }}", 200000, GQAC_INVALID_MODEL},
     {"{% set ", "(", "", 100000, GQAC_LIMIT},
     {"", "{% set a = 1 %}", "", 60000, GQAC_OK},
     {"", "{% filter upper %}", "", 50000, GQAC_LIMIT},

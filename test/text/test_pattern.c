@@ -150,7 +150,7 @@ static void test_refused(void) {
         {"\\xff", GQAC_UNSUPPORTED, "a byte that is not a character"},
         {"(?i:first)", GQAC_UNSUPPORTED, "also U+FB01"},
         {"(?i:\xc3\x9f)", GQAC_UNSUPPORTED, "U+00DF"},
-        {"a{3,2}", GQAC_UNSUPPORTED, "a repeat of more than at most"},
+        {"a{3,2}", GQAC_UNSUPPORTED, "a repeat whose minimum is above its maximum"},
         {"a{1001}", GQAC_LIMIT, "more than 1000 times"},
         {"a{99999999999}", GQAC_LIMIT, "more than 1000 times"},
         {"(?:a{1000}){1000}", GQAC_LIMIT, "16384 steps"},

@@ -290,7 +290,8 @@ static bool has_possessive(const node *x) {
 
 static gqac_status check_repeat(parser *p, const node *x, size_t offset) {
     if (x->max >= 0 && x->min > x->max)
-        return pattern_refuse(p, GQAC_UNSUPPORTED, offset, "a repeat of more than at most");
+        return pattern_refuse(p, GQAC_UNSUPPORTED, offset,
+                              "a repeat whose minimum is above its maximum");
     if (x->min > MAX_COUNT || x->max > MAX_COUNT)
         return pattern_refuse(p, GQAC_LIMIT, offset, "a repeat of more than 1000 times");
     if (x->mode == POSSESSIVE && x->child->kind != NODE_SET)

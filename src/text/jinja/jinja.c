@@ -175,6 +175,7 @@ static jnode *parse_params(jparser *p) {
             break;
         }
         target->kind = N_PARAM;
+        jinja_check_once(p, first, target);
         if (jinja_take_op(p, '=')) {
             target->a = jinja_parse_expr(p);
             defaults = true;

@@ -22,7 +22,8 @@ enum {
     JINJA_TEXT = 1 << 25,    /* bytes of one text, and of the output */
     JINJA_MEMORY = 1 << 27,  /* bytes of all values of a render */
     JINJA_RANGE = 100000,    /* numbers of a range; what the sandbox of Jinja allows */
-    JINJA_PARAMS = 6
+    JINJA_PARAMS = 6,
+    JINJA_NAMES = 1000 /* parameters of a macro, and arguments of a call with names */
 };
 
 /* ---- values -------------------------------------------------------------- */
@@ -254,6 +255,8 @@ jnode *jinja_parse_tuple(jparser *p, bool conditional);
 jnode *jinja_parse_target(jparser *p, bool namespaces, bool tuple);
 jnode *jinja_parse_filters(jparser *p, jnode *input, bool begun);
 jnode *jinja_node(jparser *p, jkind kind, uint32_t line);
+/* Refuses a node whose name one before it in the chain has; node->s NULL: it has no name. */
+void jinja_check_once(jparser *p, const jnode *first, const jnode *node);
 jnode *jinja_seal(jparser *p, jnode *node); /* when its children are known: checks the height */
 bool jinja_nest(jparser *p); /* one level of nesting; with jinja_unnest even when it fails */
 void jinja_unnest(jparser *p);

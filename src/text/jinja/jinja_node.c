@@ -43,6 +43,18 @@ jnode *jinja_node(jparser *p, jkind kind, uint32_t line) {
     return node;
 }
 
+void jinja_check_once(jparser *p, const jnode *first, const jnode *node) {
+    int n = 0;
+    for (; node->s && first && p->status == GQAC_OK; first = first->next) {
+        if (first->s && first->n == node->n && !memcmp(first->s, node->s, node->n))
+            jinja_refuse(p, GQAC_INVALID_MODEL, node->line, "the name '%.*s' comes twice",
+                         (int)(node->n < 60 ? node->n : 60), node->s);
+        else if (++n == JINJA_NAMES)
+            jinja_refuse(p, GQAC_LIMIT, node->line, "more than %d parameters or arguments",
+                         JINJA_NAMES);
+    }
+}
+
 jnode *jinja_seal(jparser *p, jnode *node) {
     if (!node)
         return NULL;

@@ -195,6 +195,7 @@ static jnode *parse_args(jparser *p) {
         } else if (named)
             jinja_refuse(p, GQAC_INVALID_MODEL, t->line, "an argument follows named arguments");
         named = named || arg->s || arg->op == 2;
+        jinja_check_once(p, first, arg);
         arg->a = jinja_parse_expr(p);
         *tail = jinja_seal(p, arg);
         tail = &arg->next;

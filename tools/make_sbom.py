@@ -1,0 +1,161 @@
+#!/usr/bin/env python3
+"""The software bill of materials, docs/sbom.cdx.json: what the binaries link, and what builds and
+tests them, with versions and licences. The format is CycloneDX 1.5.
+
+    python tools/make_sbom.py            writes the file; ./dev sbom builds first
+    python tools/make_sbom.py --check    fails if the file lacks a component, or has one too many
+
+Libraries are those that the linker finds for the binaries of build/release, by the Debian packages
+that own them; the packages are those of `dev`; the Python packages those of tools/requirements-*.txt
+that an environment under build/ has. Licences are the names in the packages' copyright files and
+metadata. Versions are those of the machine that wrote the file.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+OUTPUT = ROOT / "docs" / "sbom.cdx.json"
+TOOL = Path(os.environ.get("GQAC", ROOT / "build" / "release" / "gqac"))
+ENVIRONMENTS = ("venv", "wheel/venv", "peers/venv")
+
+
+def run(*words):
+    """Standard output; empty if the command fails."""
+    return subprocess.run(words, capture_output=True, text=True, check=False).stdout
+
+
+def binaries():
+    """The tool and the libraries that are installed."""
+    names = ("libgqac.so", "libonnxruntime_ep_gqac.so", "libgqac_ort.so")
+    return [TOOL, *(path for name in names for path in TOOL.parent.rglob(name))]
+
+
+def linked_libraries():
+    """Real paths of what the linker finds for the binaries."""
+    found = set()
+    for binary in binaries():
+        for path in re.findall(r"=> (/\S+)", run("ldd", binary)):
+            found.add(os.path.realpath(path))
+    return {path for path in found if not path.startswith(str(ROOT))}
+
+
+def owners(paths):
+    """The Debian packages of files, which may have moved from /lib to /usr/lib."""
+    both = [name for path in paths for name in (path, path.removeprefix("/usr"))]
+    return {line.partition(":")[0] for line in run("dpkg", "-S", *both).splitlines()}
+
+
+def versions(packages):
+    """{package: version} of those that are installed."""
+    lines = run("dpkg-query", "-W", "-f=${Package} ${Version}\n", *packages).splitlines()
+    return {name: version for name, _, version in (line.partition(" ") for line in lines) if version}
+
+
+def debian_licences(package):
+    """Names of the licences in the copyright file; those of all files come first."""
+    path = Path("/usr/share/doc") / package / "copyright"
+    text = path.read_text(errors="replace") if path.exists() else ""
+    names = re.findall(r"^License: *(\S.*?) *$", text, re.M)
+    if whole := re.search(r"^Files: *\*\n(?:.*\n)*?License: *(\S.*?) *$", text, re.M):
+        names.insert(0, whole[1])
+    if not names:
+        names = re.findall(r"/usr/share/common-licenses/([\w.+-]*\w)", text)
+    return list(dict.fromkeys(names)) or ["see its copyright file"]
+
+
+def debian(package, version, scope):
+    """A component of Debian."""
+    return component(package, version, f"pkg:deb/debian/{package}@{version}", scope,
+                     debian_licences(package))
+
+
+def python_licences(found):
+    """Names of the licences in the metadata of a package."""
+    about = found.metadata
+    names = [about["License-Expression"]] if about["License-Expression"] else [
+        line.rpartition(":: ")[2] for line in about.get_all("Classifier") or ()
+        if line.startswith("License ::")]
+    if not names and about["License"]:
+        names = [about["License"].splitlines()[0]]
+    return names or ["see its metadata"]
+
+
+def python(name, version, scope):
+    """A component of PyPI, with the licence that an environment under build/ knows."""
+    paths = [str(p) for e in ENVIRONMENTS for p in (ROOT / "build" / e).glob("lib/*/site-packages")]
+    found = next(iter(metadata.distributions(name=name, path=paths)), None)
+    return component(name, version, f"pkg:pypi/{name.lower().replace('_', '-')}@{version}", scope,
+                     python_licences(found) if found else ["not installed when this was written"])
+
+
+def component(name, version, purl, scope, licences):
+    """One component as CycloneDX has it."""
+    return {"type": "library", "name": name, "version": version, "purl": purl, "scope": scope,
+            "licenses": [{"license": {"name": licence}} for licence in licences]}
+
+
+def packages_of_dev():
+    """The Debian packages that ./dev deps installs."""
+    text = re.sub(r"#.*", "", (ROOT / "dev").read_text())
+    return re.search(r"^PACKAGES=\((.*?)\)", text, re.M | re.S)[1].split()
+
+
+def components():
+    """All of them by purl; what is shipped or linked has the scope required."""
+    found = [debian(*one, "required") for one in versions(owners(linked_libraries())).items()]
+    found += [debian(*one, "excluded") for one in versions(packages_of_dev()).items()]
+    for path in sorted((ROOT / "tools").glob("requirements-*.txt")):
+        for name, version in re.findall(r"^([\w.-]+)==([\w.+]+)", path.read_text(), re.M):
+            found.append(python(name, version, "excluded"))
+    found.append(component("numpy", "any", "pkg:pypi/numpy", "optional", ["BSD-3-Clause"]))
+    unique = {}
+    for one in found:
+        unique.setdefault(one["purl"], one)
+    return [unique[purl] for purl in sorted(unique)]
+
+
+def names_of(found):
+    """What does not depend on the machine: names and scopes of what is not excluded, and the Python
+    packages."""
+    return {(one["name"], one["scope"]) for one in found
+            if one["scope"] != "excluded" or one["purl"].startswith("pkg:pypi")}
+
+
+def check(found):
+    """Compare with the file."""
+    kept = json.loads(OUTPUT.read_text())["components"]
+    missing, gone = names_of(found) - names_of(kept), names_of(kept) - names_of(found)
+    lacking = {name for name in packages_of_dev()} - {one["name"] for one in kept}
+    unlicensed = [one["name"] for one in kept if not one["licenses"]]
+    for label, names in (("missing", missing), ("no longer used", gone), ("missing", lacking),
+                         ("without a licence", unlicensed)):
+        for name in sorted(map(str, names)):
+            print(f"docs/sbom.cdx.json: {label}: {name}; ./dev sbom writes it anew")
+    bad = len(missing) + len(gone) + len(lacking) + len(unlicensed)
+    print(f"{len(kept)} components")
+    print(f"{0 if bad else 1} passed, {1 if bad else 0} failed")
+    return 1 if bad else 0
+
+
+def main():
+    """Write or compare."""
+    found = components()
+    if "--check" in sys.argv:
+        return check(found)
+    version = re.search(r"^project\(gqac VERSION ([\d.]+)", (ROOT / "CMakeLists.txt").read_text(), re.M)
+    about = {"type": "library", "name": "gqac", "version": version[1] if version else "0"}
+    bill = {"bomFormat": "CycloneDX", "specVersion": "1.5", "version": 1,
+            "metadata": {"component": about}, "components": found}
+    OUTPUT.write_text(json.dumps(bill, indent=1, ensure_ascii=False) + "\n")
+    print(f"written: {OUTPUT.relative_to(ROOT)}, {len(found)} components")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -152,6 +152,40 @@ typedef struct gqac_store_prefix {
  * Texts belong to the store, and are valid until it is freed. */
 GQAC_API int gqac_store_prefixes(gqac_store *store, int capacity, gqac_store_prefix *prefixes);
 
+/* ---- prefixes as tensors -------------------------------------------------- */
+
+/* For a caller that runs the model elsewhere, in a session of ONNX Runtime for example, and keeps
+ * past and present itself: it adds presents after a run, and gets pasts before the next one.
+ *
+ *   gqac_prefix_add(store, NULL, ids, n, NULL, n_pasts, names, presents, &diag);
+ *   gqac_prefix_lookup(store, NULL, ids, n, NULL, n_pasts, names, pasts, true, &length, &diag);
+ *
+ * names[i] is the name of a past or of its present (gqac_program_kv_pairs); all pairs must be
+ * given, in any order. Tensors are those of one batch row, [1, heads, capacity, head_size] with the
+ * same capacity in all. The program of the store only describes the model. Opened for target "ref"
+ * it packs no weights, so it takes little memory. UNSUPPORTED: the model has causal convolutions or
+ * recurrent layers, whose pasts are not rows of tokens. */
+
+/* Adds the rows of the tokens ids[0..n): the first n <= capacity rows of each tensor, which are
+ * copied. Options (NULL: defaults) are those of gqac_sequence_create; final_length says which
+ * LongRoPE table made the rows. Nothing is added if the rows do not fit the budget. USAGE: a name
+ * is unknown, given twice or missing; INVALID_INPUT: wrong type or shape; OUT_OF_RANGE: n < 1, or
+ * more than the tensors have; CAPACITY, NO_MEMORY. */
+GQAC_API gqac_status gqac_prefix_add(gqac_store *store, const char *tenant, const int64_t *ids,
+                                     int64_t n, const gqac_sequence_options *options, int n_pasts,
+                                     const char *const *names, const gqac_tensor *pasts,
+                                     gqac_diag *diag);
+/* Sets *length to the number of leading ids, at most n - 1 and at most the capacity, that
+ * gqac_store_open would reuse, and writes their rows to the memory of the tensors. packed true: the
+ * tensors become [1, heads, *length, head_size], contiguous at the same address; false: their shape
+ * stays, and rows from *length on keep their contents. Options are those of gqac_store_open. Errors
+ * are those of gqac_prefix_add; OUT_OF_RANGE: n < 1. After an error *length is not set, and the
+ * contents of the memory are unspecified. */
+GQAC_API gqac_status gqac_prefix_lookup(gqac_store *store, const char *tenant, const int64_t *ids,
+                                        int64_t n, const gqac_sequence_options *options,
+                                        int n_pasts, const char *const *names, gqac_tensor *pasts,
+                                        bool packed, int64_t *length, gqac_diag *diag);
+
 /* ---- folders ------------------------------------------------------------- */
 
 /* A file NAME.gqs of a folder of snapshots. */

@@ -1080,6 +1080,8 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "gqac_store_evict": (None, [c_void_p, c_int64]),
     "gqac_store_get_statistics": (c_int, [c_void_p, POINTER(gqac_store_statistics), POINTER(gqac_diag)]),
     "gqac_store_prefixes": (c_int, [c_void_p, c_int, POINTER(gqac_store_prefix)]),
+    "gqac_prefix_add": (c_int, [c_void_p, c_char_p, POINTER(c_int64), c_int64, POINTER(gqac_sequence_options), c_int, POINTER(c_char_p), POINTER(gqac_tensor), POINTER(gqac_diag)]),
+    "gqac_prefix_lookup": (c_int, [c_void_p, c_char_p, POINTER(c_int64), c_int64, POINTER(gqac_sequence_options), c_int, POINTER(c_char_p), POINTER(gqac_tensor), c_bool, POINTER(c_int64), POINTER(gqac_diag)]),
     "gqac_store_folder_list": (c_int, [c_char_p, c_bool, POINTER(POINTER(gqac_store_file)), POINTER(c_size_t), POINTER(gqac_diag)]),
     "gqac_store_folder_free": (None, [POINTER(gqac_store_file), c_size_t]),
     "gqac_store_folder_clean": (c_int, [c_char_p, c_int64, POINTER(c_int64), POINTER(gqac_diag)]),

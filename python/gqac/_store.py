@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _declarations as c
+from ._arrays import numpy_type, to_tensor
 from ._library import Handle, Owner, call, decode, id_array, lib, make, out_pointer, text
 from ._sequence import Sequence, sequence_options
 
 if TYPE_CHECKING:
+    from ._arrays import Array
     from ._model import Model
 
 
@@ -45,6 +48,12 @@ class Prefix(NamedTuple):
     tenant: str
     length: int
     uses: int
+
+
+def _lists(pairs: list[tuple[str, Any]]) -> tuple[Any, Any]:
+    """Names and tensors as C arrays."""
+    names = (ctypes.c_char_p * len(pairs))(*(name.encode() for name, _ in pairs))
+    return names, (c.gqac_tensor * len(pairs))(*(tensor for _, tensor in pairs))
 
 
 class PrefixStore(Owner):
@@ -101,6 +110,45 @@ class PrefixStore(Owner):
         array, n = id_array(ids)
         with self._handle as store:
             return int(lib.gqac_store_match(store, text(tenant), text(kv), array, n))
+
+    def insert(self, ids: Iterable[int], tensors: Mapping[str, Any], *, row: int = 0,
+               tenant: str | None = None, final_length: int = 0) -> None:
+        """Adds the rows of the tokens `ids` that another run of the model has made, for example in a
+        session of ONNX Runtime: its past or present tensors [batch, heads, capacity, head_size] by
+        name, of which batch row `row` is taken. All must be given; other entries are ignored. Raises
+        InputError for wrong shapes and too many ids, UsageError if a tensor is missing, ModelError
+        if the model has other caches than rows of attention."""
+        array, n = id_array(ids)
+        known = {name for pair in self.model.info.kv_pairs for name in (pair.past, pair.present)}
+        pairs = [(name, to_tensor(name, value[row:row + 1])) for name, value in tensors.items()
+                 if name in known]
+        names, pasts = _lists([(name, tensor) for name, (tensor, _) in pairs])
+        options = sequence_options(None, 0, final_length)
+        with self._handle as store:
+            call("gqac_prefix_add", store, text(tenant), array, n, ctypes.byref(options),
+                 len(pairs), names, pasts)
+
+    def lookup(self, ids: Iterable[int], *, capacity: int = 0, tenant: str | None = None,
+               final_length: int = 0) -> tuple[int, dict[str, Array]]:
+        """The number of leading ids, at most all but the last, whose rows the tenant has, and these
+        rows as past tensors by name [1, heads, length, head_size]. With a capacity, the tensors have
+        that many rows, at most that many are found, and the others are zeros. Raises ModelError if
+        the model has other caches than rows of attention."""
+        import numpy as np
+        array, n = id_array(ids)
+        rows, length = capacity or n, ctypes.c_int64()
+        found = [(pair, np.zeros((1, pair.heads, rows, pair.head_size), numpy_type(
+            lib.gqac_dtype_from_name(pair.dtype.encode())))) for pair in self.model.info.kv_pairs]
+        names, pasts = _lists([(pair.past, c.gqac_tensor(
+            dtype=lib.gqac_dtype_from_name(pair.dtype.encode()), rank=4, data=memory.ctypes.data,
+            dims=(ctypes.c_int64 * 8)(*memory.shape))) for pair, memory in found])
+        options = sequence_options(None, 0, final_length)
+        with self._handle as store:
+            call("gqac_prefix_lookup", store, text(tenant), array, n, ctypes.byref(options),
+                 len(found), names, pasts, not capacity, ctypes.byref(length))
+        shapes = [tuple(pasts[i].dims[:4]) for i in range(len(found))]
+        return length.value, {pair.past: memory.reshape(-1)[:math.prod(shape)].reshape(shape)
+                              for (pair, memory), shape in zip(found, shapes)}
 
     def pin(self, ids: Iterable[int], *, tenant: str | None = None, kv: str | None = None,
             pinned: bool = True) -> None:

@@ -256,6 +256,41 @@ def test_store_finds_prefixes(model, tmp_path):
     assert answers[0].ids == answers[1].ids and answers[1].metrics.reused_tokens == len(ids) - 1
 
 
+def test_store_takes_and_gives_tensors(model):
+    """Presents of runs elsewhere go in, and pasts come out, with the same bits."""
+    ids = model.tokenize(PROMPT) * 3
+    store = gqac.PrefixStore(gqac.Model(TINY, target="ref"))
+
+    def run(ids, cache):
+        total = len(ids) + cache["past_key_values.0.key"].shape[2]
+        return {name: value.copy() for name, value in gqac.run(model, {
+            "input_ids": np.array([ids]), "attention_mask": np.ones((1, total), np.int64),
+            **cache}).items()}
+
+    length, empty = store.lookup(ids)
+    assert length == 0 and {v.shape[2] for v in empty.values()} == {0}
+    whole = run(ids, empty)
+    twice = {name: np.concatenate([np.zeros_like(v), v]) for name, v in whole.items()}
+    store.insert(ids[:40], twice, row=1)
+    length, cache = store.lookup(ids)
+    assert length == 40
+    rest = run(ids[length:], cache)
+    assert all(rest[name].tobytes() == value.tobytes() for name, value in whole.items()
+               if name != "logits")
+    assert rest["logits"][0, -1].tobytes() == whole["logits"][0, -1].tobytes()
+    length, cache = store.lookup(ids, capacity=64)
+    key = cache["past_key_values.0.key"]
+    assert key.shape[2] == 64 and not key[:, :, 40:].any()
+    assert np.array_equal(key[:, :, :40], whole["present.0.key"][:, :, :40])
+    assert store.lookup(ids, capacity=7)[0] == 7 and store.lookup(ids, tenant="other")[0] == 0
+    with pytest.raises(gqac.UsageError, match="past tensors"):
+        store.insert(ids, {"present.0.key": whole["present.0.key"]})
+    with pytest.raises(gqac.InputError, match="ids for tensors"):
+        store.insert(ids + ids, whole)
+    with pytest.raises(gqac.InputError, match="capacity"):
+        store.insert(ids, whole | {"present.0.key": whole["present.0.key"][..., :3]})
+
+
 def test_scheduler_gives_the_answers_of_requests_alone(model):
     prompts = ["She had been", "He was", PROMPT, "It was"]
     alone = [model.generate(p, max_new_tokens=8) for p in prompts]

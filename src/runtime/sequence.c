@@ -382,3 +382,16 @@ gqac_status gqac_sequence_import(gqac_sequence *sequence, int n, const char *con
                                  const gqac_tensor *tensors, gqac_diag *diag) {
     return sequence_import(sequence, -1, n, names, tensors, diag);
 }
+
+gqac_status sequence_know_ids(gqac_sequence *sequence, const int64_t *ids, gqac_diag *diag) {
+    const int64_t length = sequence->given;
+    sequence->given = 0;
+    const gqac_status status = sequence_reserve_ids(sequence, length, diag);
+    if (status != GQAC_OK) {
+        sequence->given = length;
+        return status;
+    }
+    if (length)
+        memcpy(sequence->ids, ids, (size_t)length * sizeof *ids);
+    return GQAC_OK;
+}

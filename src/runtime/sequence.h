@@ -37,6 +37,8 @@ bool sequence_slot_bytes(const kv_slot *slot, int64_t tokens, size_t *bytes);
  * that of the rows. */
 gqac_status sequence_import(gqac_sequence *sequence, int64_t length, int n,
                             const char *const *names, const gqac_tensor *tensors, gqac_diag *diag);
+/* Tells a sequence, all of whose tokens were imported, their ids. NO_MEMORY. */
+gqac_status sequence_know_ids(gqac_sequence *sequence, const int64_t *ids, gqac_diag *diag);
 /* Fills an empty sequence with the first `length` tokens of rows of its kind (or of one with the
  * same blocks), which it then shares, and whose ids are `ids`. `pinned` is that of the sequence
  * that made the rows. NO_MEMORY, CAPACITY: it is still empty. */

@@ -264,12 +264,14 @@ class Documented(Case):
         """The Python lines of the page print what it shows, in a process of its own."""
         page = (ROOT / "docs" / "onnxruntime.md").read_text()
         blocks = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
-        self.assertEqual(len(blocks), 5)
+        self.assertEqual(len(blocks), 6)
         (self.dir / "page.txt").write_text("\n".join(blocks))
         (self.dir / "models").symlink_to(ROOT / "models")
         done = subprocess.run([sys.executable, "-m", "doctest", "-o", "IGNORE_EXCEPTION_DETAIL",
                                "page.txt"], cwd=self.dir, capture_output=True, text=True,
-                              env=os.environ | {"PYTHONPATH": str(self.site())}, check=False)
+                              env=os.environ | {"PYTHONPATH": f"{self.site()}:{ROOT / 'python'}",
+                                                "GQAC_LIBRARY": str(LIBRARY.parent / "libgqac.so")},
+                              check=False)
         self.assertEqual((done.returncode, done.stdout), (0, ""), done)
 
 

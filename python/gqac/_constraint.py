@@ -39,7 +39,8 @@ def _strict(tool: Mapping[str, Any]) -> bool:
 
 def of_tools(model: Model, tools: Iterable[Mapping[str, Any]] | None,
              choice: str | Mapping[str, Any], parallel: bool) -> Handle | None:
-    """Compiles the calls that an answer must have, or may have if they are limited; None: any answer.
+    """Compiles the calls that an answer must have, or the limits of those that it may have; None:
+    there are no limits.
     choice: "auto", "required", or {"type": "function", "function": {"name": ...}}."""
     offered = list(tools or ())
     function = choice.get("function") if isinstance(choice, Mapping) else None

@@ -323,8 +323,8 @@ class Model(Owner):
         "function": {"name", "parameters", ...}}; message finds their calls in the answer.
         tool_choice: "auto", "none" (the template does not see the tools), "required" (the answer is
         a call) or {"type": "function", "function": {"name": ...}}. parallel_tool_calls False: an
-        answer has at most one call. Raises ModelError if the template writes calls in no syntax in
-        which that can be demanded."""
+        answer has at most one call. Raises ModelError if calls in the syntax of the
+        template cannot be demanded or limited."""
         from ._constraint import of_tools
         from ._generate import Request, run, start
         offered = None if tools is None or tool_choice == "none" else list(tools)

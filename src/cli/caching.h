@@ -20,7 +20,8 @@
      "shares prefixes with other machines through a Redis server, redis://HOST:PORT[/DB]"},        \
     {                                                                                              \
         "remote-timeout", "MS",                                                                    \
-            "maximum time for reading a prefix from --prefix-remote, and for writing a part (500)" \
+            "maximum time for reading a prefix from --prefix-remote, and for writing one value "   \
+            "(500)"                                                                                \
     }
 
 /* The remote tier of --prefix-remote. */
@@ -30,11 +31,11 @@ typedef struct caching_remote {
 } caching_remote;
 /* Reads the flags, and sets the remote tier of the options, which uses *tier. */
 gqac_status caching_open_remote(cli *c, caching_remote *tier, gqac_store_options *options);
-/* Is it the address of a remote tier, and not a folder? */
+/* True if the text is the address of a remote tier, and not a folder. */
 bool caching_is_address(const char *text);
 /* Prints what the server of a remote tier says about itself. IO: it does not answer. */
 gqac_status caching_print_remote(cli *c, const char *address);
-/* After the store. */
+/* To be called after the store is freed. */
 void caching_close_remote(caching_remote *tier);
 
 /* Checks the flags before the model is loaded. */

@@ -26,7 +26,7 @@ static gqac_status read_tools(calling *x, const char *value) {
     x->source = x->tools ? json_dumps(x->tools, JSON_COMPACT) : NULL;
     if (x->source && json_is_array(x->tools) && json_array_size(x->tools))
         return GQAC_OK;
-    cli_fail(c, GQAC_INVALID_INPUT, "the tools are no JSON list");
+    cli_fail(c, GQAC_INVALID_INPUT, "the tools are not a JSON list of at least one function");
     cli_where(c, "--tools %s", own ? "[...]" : cli_shown(value).s);
     return cli_rule(c, "[{\"type\": \"function\", \"function\": {\"name\": ..., \"parameters\": "
                        "...}}, ...]");

@@ -22,7 +22,7 @@ typedef struct calling {
     char *source;  /* their JSON, for readers of calls; malloc'd */
     /* Of answers to messages, and of answers to results of calls; NULL: any text. */
     gqac_constraint *first, *later;
-    int named; /* calls so far: an answer that names none gets an id */
+    int named; /* number of ids that were made, for calls to which the answer gives none */
     /* of an answer */
     gqac_reply *reply;
     gqac_calls *calls;

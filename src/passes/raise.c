@@ -117,7 +117,7 @@ void raise_also(raise *r, ir_value *old, ir_value *by, bool returned) {
 
 /* ---- the walk ------------------------------------------------------------ */
 
-/* A product into which an optimiser has put a Transpose or a factor, as these nodes again. */
+/* Splits a product into which an optimiser has fused a Transpose or a factor. */
 static ir_value *raise_fused(raise *r, ir_node *product) {
     ir_value *y = NULL;
     if (!ir_node_input(product, 0)->constant && !ir_node_input(product, 1)->constant)

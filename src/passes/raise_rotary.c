@@ -159,7 +159,7 @@ ir_value *raise_outer(raise *r, ir_node *product) {
         return NULL;
     for (const ir_use *use = product->outputs[0]->uses; use; use = use->next)
         if (op_is(use->node, "", "Transpose") && raise_is_perm(use->node, 3, swap))
-            return NULL; /* of raise_angles */
+            return NULL; /* raise_angles replaces it */
     return OP_BUILD(&r->b, "Mul", .in = {a, b});
 }
 

@@ -1,6 +1,6 @@
-/* A connection: the socket is ours, so that each exchange has one deadline however the bytes come;
- * commands and replies are written and parsed by hiredis, whose parser calls back before it makes
- * an object, so that a reply takes no memory of its own. */
+/* A connection: the socket is not that of hiredis, so that one deadline holds for all bytes of an
+ * exchange. hiredis writes commands and parses replies; its parser calls the functions below
+ * instead of making objects, so that a reply takes no memory of its own. */
 #include <errno.h>
 #include <fcntl.h>
 #include <hiredis.h>

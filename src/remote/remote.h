@@ -3,7 +3,7 @@
  *
  * A value is the string of the key "gqac:" and 64 hexadecimal digits. Connections are made when
  * they are needed, and kept. The server is not trusted: no reply can take more memory than was
- * asked for, and none more time. */
+ * asked for, and no call takes more time than it was given. */
 #ifndef GQAC_REMOTE_REMOTE_H
 #define GQAC_REMOTE_REMOTE_H
 

@@ -9,7 +9,7 @@ typedef struct address {
     char user[128], password[512];
     int database;
 } address;
-/* False: the text is no address of a server. */
+/* False: the text is not the address of a server. */
 bool address_read(const char *text, address *out);
 
 /* One reply, or the part of it that is wanted. */
@@ -22,8 +22,8 @@ typedef struct reply {
 } reply;
 
 typedef struct connection connection;
-/* Connects, and chooses the database. `until`: gqac_clock_ns at which it has failed. NULL: it has;
- * `why` says so in a few words. */
+/* Connects, and chooses the database. NULL: that failed, or was not done at `until`
+ * (gqac_clock_ns); `why` says so in a few words. */
 connection *connection_open(const address *a, int64_t until, char why[96]);
 void connection_close(connection *c);
 /* Adds a command to those that are sent by the next exchange; false: out of memory. */

@@ -56,7 +56,7 @@ typedef struct serve_model {
     const gqac_text *text; /* all parts */
     gqac_store *store;     /* NULL: no prefix is kept */
     bool saved;            /* the store has a folder or a remote tier */
-    bool remote;           /* it has the latter */
+    bool remote;           /* the store has a remote tier */
     int64_t tokens;        /* maximum of prompt and answer together; 0: the model's */
     int64_t memory_budget; /* gqac_options.memory_budget, to report it */
     const gqac_scheduler_options *scheduler;

@@ -130,8 +130,7 @@ struct serve {
     int64_t last; /* number of the last job */
     job *jobs;    /* all; of the thread of connections */
     constraints constraints;
-    int signals; /* how many of them have come */
-
+    int signals; /* number of SIGTERM and SIGINT so far */
     double drain_until;
     metrics *metrics;
     /* set by serve_attach, before the state is READY */

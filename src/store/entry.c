@@ -101,7 +101,8 @@ gqac_status entry_take_rows(const gqac_sequence *q, size_t block, unsigned char 
     GQAC_TRY(gqac_float_mode_take(&callers, diag));
     for (int i = 0; i < q->program->n_kv; i++) {
         size_t bytes = 0;
-        (void)sequence_slot_bytes(&q->program->kv[i], GQAC_KV_BLOCK, &bytes); /* fits: form */
+        /* cannot overflow: entry_form_of has computed it */
+        (void)sequence_slot_bytes(&q->program->kv[i], GQAC_KV_BLOCK, &bytes);
         kv_read_rows(q->kv, i, (int64_t)block * GQAC_KV_BLOCK, GQAC_KV_BLOCK, body, GQAC_KV_BLOCK);
         body += bytes;
     }

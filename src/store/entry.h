@@ -9,8 +9,8 @@
  *
  * Keys are a chain: that of a block is a SHA-256 of the key of the block before it and its own ids.
  * The first link is a digest of model, profile, kind, side of the LongRoPE threshold and tenant. So
- * a key names the whole prefix, and who asks knows every byte of a value but its body and digest.
- */
+ * a key names the whole prefix, and whoever asks for it knows every byte of the value but its body
+ * and digest. */
 #ifndef GQAC_STORE_ENTRY_H
 #define GQAC_STORE_ENTRY_H
 
@@ -43,7 +43,7 @@ void entry_keys(const entry_form *form, const int64_t *ids, size_t n, gqac_store
 /* Writes front and ids of block `block` of the text to `data`, whose body is there already. */
 void entry_seal(const entry_form *form, const gqac_store_key *key, const int64_t *ids, size_t block,
                 unsigned char *data, size_t bytes);
-/* Is `data` what entry_seal made for that block? */
+/* True if `data` is what entry_seal made for that block. */
 bool entry_check(const entry_form *form, const gqac_store_key *key, const int64_t *ids,
                  size_t block, const unsigned char *data, size_t bytes);
 /* Copies the rows of a block to a body, and back; the block must be reserved. */

@@ -2,8 +2,8 @@
  *
  * It is asked after memory and folder, for the full blocks that they lack, and gets the full blocks
  * of each sequence that is saved. It may be down, slow or hostile: a call that fails is counted,
- * and then the tier is left alone for a while; a value is used only if it is, byte for byte, what
- * was to be expected (entry.h). The lock of the store is never held while the tier is called. */
+ * and then the tier is left alone for a while; a value is used only if it passes entry_check. The
+ * lock of the store is never held while the tier is called. */
 #include <stdint.h>
 #include <string.h>
 
@@ -32,7 +32,7 @@ struct store_remote {
     struct pause {
         int64_t until, length;       /* clock, and length of the latest one; 0: none */
     } pauses[2];                     /* of searches, of saves */
-    gqac_store_key damaged[DAMAGED]; /* a ring: written again, although the tier has a value */
+    gqac_store_key damaged[DAMAGED]; /* a ring: saves replace the values of these keys */
     size_t n_damaged;
 };
 
@@ -96,7 +96,7 @@ static bool call_ended(operation *o, bool answered) {
     return false;
 }
 
-/* Is the tier to be left alone? */
+/* True if the tier must be left alone for now. */
 static bool is_paused(const operation *o) {
     pthread_mutex_lock(&o->store->lock);
     const bool paused = gqac_clock_ns() < o->remote->pauses[o->saves].until;
@@ -122,7 +122,8 @@ static void count_damaged(operation *o, size_t block) {
                   "a value of the remote tier of the prefix store is not used: it is damaged");
 }
 
-/* Is the value that the tier has known as damaged? Then no longer, as it is now replaced. */
+/* True if the value that the tier has is known as damaged; forgets this, because the caller
+ * replaces it. */
 static bool take_damaged(operation *o, size_t block) {
     store_remote *r = o->remote;
     bool damaged = false;
@@ -288,7 +289,7 @@ static bool find_blocks(search *s) {
     return found;
 }
 
-/* Is it a sequence of the first `length` tokens of the text, of the right kind? */
+/* True if it is a sequence of the first `length` tokens of the text, of the right kind. */
 static bool is_prefix(const search *s, const gqac_sequence *q, int64_t length) {
     return gqac_sequence_length(q) == length && !q->given && !q->missing &&
            !strcmp(gqac_sequence_kind(q), gqac_sequence_kind(s->empty)) &&

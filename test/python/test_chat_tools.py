@@ -112,7 +112,7 @@ class Calls(Case):
                 (2, ["--tool-choice needs --tools"], need), (2, ["--one-call needs"], ("--one-call",)),
                 (2, ["exclude each other"], ("--tools", self.tools, "--grammar", 'root ::= "a"')),
                 (2, ["standard input"], ("--tools", "-")), (5, ["nothing"], ("--tools", "nothing")),
-                (4, ["no JSON list"], ("--tools", "[]")), (4, ["no JSON list"], ("--tools", "[1")),
+                (4, ["not a JSON list"], ("--tools", "[]")), (4, ["not a JSON list"], ("--tools", "[1")),
                 (4, ["item 0"], ("--tools", "[1]", *need)),
                 (4, ["'x'"], ("--tools", self.tools, "--tool-choice", "x")),
                 (3, ["multipleOf", "'f'", "#/properties/a"], ("--tools", odd, *need))):

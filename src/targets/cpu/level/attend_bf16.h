@@ -14,8 +14,8 @@
 #include "targets/cpu/level/pairs.h"
 
 enum {
-    PAIR_ROWS = V16P_NATIVE ? 6 : 4,            /* tile rows in registers, */
-    PAIR_VECTORS = V16_REGISTERS >= 32 ? 4 : 1, /* vectors of a tile */
+    PAIR_ROWS = V16P_NATIVE ? 6 : 4,            /* rows of a tile in registers */
+    PAIR_VECTORS = V16_REGISTERS >= 32 ? 4 : 1, /* vectors of 16 columns of a tile */
     KEY_PAIRS = KEYS / 2,
 };
 _Static_assert((int)TILE % 2 == 0, "tiles hold whole pairs");

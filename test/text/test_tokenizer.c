@@ -284,6 +284,49 @@ static void test_by_hand(void) {
     tokenizer_free(t);
 }
 
+static void expect_of(const char *find, const char *put, const char *text, const char *ids) {
+    char *json = edited(find, put);
+    tokenizer *t = made(json);
+    expect_ids(t, text, strlen(text), false, ids);
+    tokenizer_free(t);
+    free(json);
+}
+
+/* What few files and texts need. */
+static void test_corners(void) {
+    static const char last[] = "\"special\": false}],";
+    tokenizer *t = made(good);
+    expect_ids(t, "\xc3\xa5", 2, false, "1 0");     /* its second byte has no token */
+    expect_ids(t, "a qab.", 6, false, "5 1 4 6 0"); /* not a single word: _a_cab. */
+    tokenizer_free(t);
+    expect_of("\"merges\": [", "\"merges\": [\"#version: 0.2\", ", "abc", "1 8");
+    expect_of(last, /* the same text after normalising: the special one counts */
+              "\"special\": false}, {\"id\": 41, \"content\": \"qab\", \"normalized\": true, "
+              "\"special\": true}],",
+              "qqqab", "41");
+    expect_of(last, /* the first of two that overlap */
+              "\"special\": false}, {\"id\": 42, \"content\": \"x1y\", \"normalized\": false}, "
+              "{\"id\": 43, \"content\": \"y2z\", \"normalized\": false}],",
+              "x1y2z", "42 1 0 0");
+}
+
+/* Where a pair of lower rank is gone, the next merge is that of the lowest rank among those that
+ * are left, in long words too. */
+static void test_stale_pairs(void) {
+    static const char json[] =
+        "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0, \"b\": 1, \"c\": 2, \"d\": 3, "
+        "\"bc\": 4, \"ab\": 5, \"bcd\": 6, \"abc\": 7}, \"merges\": [[\"b\", \"c\"], "
+        "[\"a\", \"b\"], [\"bc\", \"d\"], [\"a\", \"bc\"]]}}";
+    tokenizer *t = made(json);
+    char text[4 * 20 + 1], ids[4 * 20 + 1];
+    for (size_t n = 1; n <= 20; n++) {
+        *repeat(text, "abcd", n) = '\0';
+        repeat(ids, "0 6 ", n)[-1] = '\0';
+        expect_ids(t, text, 4 * n, false, ids);
+    }
+    tokenizer_free(t);
+}
+
 /* Spaces that may be the last are held back, and let go when something follows. */
 static void test_strip_end(void) {
     static const int64_t ids[] = {7, 1, 1, 1, 3, 1, 1, 1};
@@ -525,6 +568,8 @@ static const unit_case cases[] = {
     {"deep and long files", test_deep},
     {"tokens that were chosen to collide", test_colliding_tokens},
     {"ids and texts worked out by hand", test_by_hand},
+    {"ids of rare texts and files", test_corners},
+    {"pairs that are gone", test_stale_pairs},
     {"spaces at the end of a decoded text", test_strip_end},
     {"bytes that are no characters", test_byte_level},
     {"what is no text and no id", test_bad_calls},

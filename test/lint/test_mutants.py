@@ -17,7 +17,7 @@ sys.path.insert(0, str(ROOT / "tools"))
 
 import mutants
 
-AREAS = ("kv", "runtime", "sampler", "scheduler", "store")
+AREAS = ("kv", "runtime", "sampler", "scheduler", "store", "tokenizer")
 LEAST = 8  # rows of an area
 GOOD = {"file": "src/a.c", "find": "x < 1;", "put": "x <= 1;", "test": "kv_a", "case": "one two",
         "why": "x"}

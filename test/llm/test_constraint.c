@@ -49,9 +49,9 @@ static uint32_t draw(uint32_t n) {
 /* Compares the mask of a state with what each token does. Returns the number of tokens that fit. */
 static int check_mask(gqac_constraint_state *s, float *logits, int64_t n) {
     static const int64_t eos[] = {3};
-    bool may_end = false;
+    bool may_end = false, must_end = false;
     int fit = 0, wrong = 0;
-    MUST(gqac_constraint_ends(s, &may_end, NULL, &diag));
+    MUST(gqac_constraint_ends(s, &may_end, &must_end, &diag));
     for (int64_t i = 0; i < n; i++)
         logits[i] = (float)i;
     MUST(gqac_constraint_mask(s, logits, n, eos, 1, &diag));
@@ -65,6 +65,7 @@ static int check_mask(gqac_constraint_state *s, float *logits, int64_t n) {
         fit += fits && i != eos[0];
     }
     CU_ASSERT_EQUAL(wrong, 0);
+    CU_ASSERT(!must_end || (may_end && fit == 0));
     return fit;
 }
 

@@ -110,6 +110,12 @@ static void dynamic(void) {
         {.op = "DynamicQuantizeLinear",
          .inputs = "f32[3]: -1 0 1.55",
          .outputs = "u8[3]: 0 100 255 | f32[]: 0.01 | u8[]: 100"},
+        {.op = "DynamicQuantizeLinear", /* NaN has no part in the range */
+         .inputs = "f32[4]: -1 nan 0 1.55",
+         .outputs = "u8[4]: 0 100 100 255 | f32[]: 0.01 | u8[]: 100"},
+        {.op = "DynamicQuantizeLinear", /* ties to even */
+         .inputs = "f32[5]: 0 255 0.5 1.5 2.5",
+         .outputs = "u8[5]: 0 255 0 2 2 | f32[]: 1 | u8[]: 0"},
         {.op = "DynamicQuantizeLinear",
          .inputs = "f32[2]: 510 2",
          .outputs = "u8[2]: 255 1 | f32[]: 2 | u8[]: 0"},

@@ -268,10 +268,27 @@ static void test_experts(void) {
     }
 }
 
+/* Of experts with equal values the first are chosen. */
+static void test_ties(void) {
+    static float router[3][4] = {{1, 3, 3, 3}, {5, 0, 5, 5}, {2, 2, 2, 2}};
+    static const int64_t chosen[3][2] = {{1, 2}, {0, 2}, {0, 1}};
+    const gqac_tensor t = {.dtype = GQAC_F32, .rank = 2, .dims = {3, 4}, .data = router};
+    const moe m = {.router = &t};
+    const moe_mixture s = {.m = &m, .experts = 4, .chosen = 2};
+    for (int64_t row = 0; row < 3; row++) {
+        int64_t order[2];
+        float p[2], scratch[4];
+        bool taken[4];
+        moe_choose(&s, row, order, p, scratch, taken);
+        CU_ASSERT(!memcmp(order, chosen[row], sizeof order) && p[0] == p[1]);
+    }
+}
+
 static const unit_case cases[] = {
     {"packed experts have the bits of the op", test_kinds},
     {"operands of other types are refused", test_types},
     {"experts that the router does not have", test_experts},
+    {"equal experts", test_ties},
 };
 
 int main(int argc, char **argv) {

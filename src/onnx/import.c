@@ -20,7 +20,7 @@ static gqac_status check_model(importer *im) {
     if (!model->has_ir_version || model->ir_version < 1)
         GQAC_FAIL(im->diag, GQAC_INVALID_MODEL, "the file has no IR version: is it an ONNX model?");
     if (model->ir_version > ONNX_NEWEST_IR)
-        GQAC_TRY(onnx_tally_unsupported(im, "model", "its IR version is newer than 13", ""));
+        GQAC_TRY(onnx_tally_unsupported(im, "model", "its IR version is newer than 14", ""));
     if (model->n_opset_import == 0)
         GQAC_FAIL(im->diag, GQAC_INVALID_MODEL, "the model imports no opset");
     GQAC_TRY(onnx_check_opsets(im, model->n_opset_import, model->opset_import));

@@ -24,7 +24,7 @@ gqac_status onnx_check_opsets(importer *im, size_t n, Onnx__OperatorSetIdProto *
             GQAC_FAIL(im->diag, GQAC_INVALID_MODEL, "opset %lld of domain '%s'", (long long)version,
                       domain);
         if (!*domain && version > ONNX_NEWEST_OPSET)
-            GQAC_TRY(onnx_tally_unsupported(im, "model", "its opset is newer than 27", ""));
+            GQAC_TRY(onnx_tally_unsupported(im, "model", "its opset is newer than 28", ""));
         for (size_t k = 0; k < i; k++)
             if (strcmp(onnx_domain(opsets[k]->domain), domain) == 0)
                 GQAC_FAIL(im->diag, GQAC_INVALID_MODEL, "the domain '%s' is imported twice",

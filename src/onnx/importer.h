@@ -15,8 +15,8 @@ enum {
     ONNX_MAX_WORK = 32000000, /* nodes, operands and attributes after inlining */
     ONNX_MAX_SIDE_FILES = 10000,
     ONNX_OLDEST_OPSET = 7, /* of the default domain */
-    ONNX_NEWEST_OPSET = 27,
-    ONNX_NEWEST_IR = 13,
+    ONNX_NEWEST_OPSET = 28,
+    ONNX_NEWEST_IR = 14,
 };
 
 /* ---- files --------------------------------------------------------------- */

@@ -1,6 +1,5 @@
-/* Mod: the remainder of a / b. It has the sign of b with fmod 0 (integers only), that of a with
- * fmod 1. Source: ONNX operator spec. fmod of the C library is exact, so its bits are the same
- * everywhere. */
+/* Mod: the remainder of a / b. It has the sign of b with fmod 0, that of a with fmod 1. Source:
+ * ONNX operator spec. fmod of the C library is exact, so its bits are the same everywhere. */
 #include "ops/elementwise.h"
 
 #include <math.h>
@@ -14,13 +13,27 @@ static int64_t floor_remain(int64_t a, int64_t b) {
     return r != 0 && (r < 0) != (b < 0) ? r + b : r;
 }
 
+/* Remainders of 0 have the sign of b, too. */
+static float floor_f32_of(float a, float b) {
+    const float r = fmodf(a, b);
+    return r == 0 ? copysignf(r, b) : (r < 0) != (b < 0) ? r + b : r;
+}
+
+static double floor_f64_of(double a, double b) {
+    const double r = fmod(a, b);
+    return r == 0 ? copysign(r, b) : (r < 0) != (b < 0) ? r + b : r;
+}
+
 OP_SPAN2(f32, float, float, fmodf(a, b))
 OP_SPAN2(f64, double, double, fmod(a, b))
+OP_SPAN2(floor_f32, float, float, floor_f32_of(a, b))
+OP_SPAN2(floor_f64, double, double, floor_f64_of(a, b))
 OP_SPAN2(i64, int64_t, int64_t, remain(a, b))
 OP_SPAN2(floor_i64, int64_t, int64_t, floor_remain(a, b))
 OP_SPAN2(u64, int64_t, int64_t, (uint64_t)a % (uint64_t)b)
 
-static const op_binary floored = {.i64 = floor_i64, .u64 = u64, .divides = true};
+static const op_binary floored = {
+    .f32 = floor_f32, .f64 = floor_f64, .i64 = floor_i64, .u64 = u64, .divides = true};
 static const op_binary truncated = {
     .f32 = f32, .f64 = f64, .i64 = i64, .u64 = u64, .divides = true};
 
@@ -37,7 +50,7 @@ static gqac_status eval(op_call *call) {
 }
 
 static const ir_attr_spec attrs[] = {
-    OP_ATTR_INT("fmod", 0, "1: the result has the sign of a (required for floats)"),
+    OP_ATTR_INT("fmod", 0, "0: the result has the sign of b; 1: that of a"),
     {.name = NULL},
 };
 

@@ -3,7 +3,7 @@
 import numpy as np
 from onnx import TensorProto as T, helper
 
-from tiny import I64, Row, file, info, mlp, model, one, save, tensor, weights
+from tiny import F32, I64, Row, file, info, mlp, model, one, save, tensor, weights
 
 ROWS = []
 NAN, INF = float("nan"), float("inf")
@@ -152,6 +152,21 @@ def norm(epsilon):
 
 for value in (NAN, INF, -INF):
     row(f"epsilon {value}", "epsilon", norm(value), norm(1e-5))
+
+
+def skip_norm(skip=(F32, ["B", 4]), gamma=None, op="SkipSimplifiedLayerNormalization"):
+    """A norm of a sum, with another skip or other scales."""
+    return one(op, ["x", "skip", "g"], constants={"g": weights(4) if gamma is None else gamma},
+               shapes={"x": (F32, ["B", 4]), "skip": skip}, domain="com.microsoft", epsilon=1e-5)
+
+
+for op in ("SkipSimplifiedLayerNormalization", "SkipLayerNormalization"):
+    row(f"{op} of a wider skip", "skip", skip_norm((F32, ["B", 5]), op=op), skip_norm(op=op))
+    row(f"{op} of an integer skip", "skip", skip_norm((I64, ["B", 4]), op=op), skip_norm(op=op))
+    row(f"{op} with integer scales", "gamma", skip_norm(gamma=np.ones(4, np.int64), op=op), skip_norm(op=op))
+    row(f"{op} of a skip of another float", "skip", skip_norm((T.FLOAT16, ["B", 4]), op=op),
+        skip_norm(op=op))
+    row(f"{op} with one scale more", "scales", skip_norm(gamma=weights(5), op=op), skip_norm(op=op))
 row("257 attributes", "", one("Relu", ["x"], **{f"a{i}": i for i in range(257)}), PAIR)
 row("4 097 inputs", "input", one("Max", ["x"] * 4097), one("Max", ["x"] * 40))
 row("too many inputs", "Relu", one("Relu", ["x", "z"]), PAIR)

@@ -17,8 +17,8 @@ sys.path.insert(0, str(ROOT / "tools"))
 
 import mutants
 
-AREAS = ("kv", "runtime", "sampler", "scheduler", "store", "tokenizer")
-LEAST = 8  # rows of an area
+AREAS = ("kernels", "kv", "runtime", "sampler", "scheduler", "store", "tokenizer")
+LEAST, ALL = 8, 60  # rows of an area, and of all
 GOOD = {"file": "src/a.c", "find": "x < 1;", "put": "x <= 1;", "test": "kv_a", "case": "one two",
         "why": "x"}
 WRONG = [  # what is changed in the good row, and a word of the answer
@@ -87,6 +87,7 @@ def main():
     for area in AREAS:
         n = sum(m.area == area for m in rows)
         count(n >= LEAST, f"{area} has {n} rows")
+    count(len(rows) >= ALL, f"there are {len(rows)} rows")
     print(f"{passed} passed, {failed} failed")
     return 1 if failed else 0
 

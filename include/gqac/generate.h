@@ -23,11 +23,11 @@ extern "C" {
 GQAC_API gqac_status gqac_forward(gqac_context *context, const gqac_program *program,
                                   const int64_t *ids, int64_t n, gqac_diag *diag);
 /* The same with a stateless program of a model without a cache. Its inputs are input_ids and
- * possibly attention_mask and position_ids, all i64 [B,S]; it has an output `logits`. Sets *logits
- * to a view [1,n,V], or [1,1,V] if the model returns only the last row, in the model's type, valid
- * until the next call with the context. OUT_OF_RANGE: n < 1; UNSUPPORTED: the model has other
- * inputs, no output `logits`, or one of another shape; USAGE: the program is for sequences; the
- * other errors are those of gqac_run. */
+ * possibly attention_mask and position_ids, all i64 [B,S]; the ids may have another name if no
+ * other input has. It has an output `logits`. Sets *logits to a view [1,n,V], or [1,1,V] if the
+ * model returns only the last row, in the model's type, valid until the next call with the context.
+ * OUT_OF_RANGE: n < 1; UNSUPPORTED: the model has other inputs, no output `logits`, or one of
+ * another shape; USAGE: the program is for sequences; the other errors are those of gqac_run. */
 GQAC_API gqac_status gqac_forward_stateless(gqac_context *context, const gqac_program *program,
                                             const int64_t *ids, int64_t n, gqac_tensor *logits,
                                             gqac_diag *diag);

@@ -19,6 +19,20 @@ static int kind_of(const char *name) {
     return kind;
 }
 
+/* The kind of input i, or KINDS. As with a cache, the only input [B,S] without a known name is the
+ * ids. */
+static int kind_at(const gqac_io *inputs, int n, int i) {
+    const int kind = kind_of(inputs[i].name);
+    if (kind < KINDS || inputs[i].rank != 2)
+        return kind;
+    for (int j = 0; j < n; j++) {
+        const int other = kind_of(inputs[j].name);
+        if (j != i && (other == IDS || other == KINDS))
+            return KINDS;
+    }
+    return IDS;
+}
+
 static gqac_status refuse_shape(const char *shape, gqac_diag *diag) {
     gqac_diag_set(diag, GQAC_UNSUPPORTED, "output '%s' is %s", LOGITS, shape);
     gqac_diag_rule(diag, "a model without a cache returns " LOGITS " [B,S,V]");
@@ -63,14 +77,15 @@ gqac_status whole_check(const gqac_program *program, gqac_diag *diag) {
     const int n = gqac_program_inputs(program, &inputs);
     bool ids = false;
     for (int i = 0; i < n; i++) {
-        const int kind = kind_of(inputs[i].name);
+        const int kind = kind_at(inputs, n, i);
         ids = ids || kind == IDS;
         if (kind < KINDS && inputs[i].dtype == GQAC_I64)
             continue;
         gqac_diag_set(diag, GQAC_UNSUPPORTED, "input '%s' %s %s is not known", inputs[i].name,
                       gqac_dtype_name(inputs[i].dtype), inputs[i].shape);
         gqac_diag_rule(diag, "a model without a cache has the inputs input_ids, attention_mask and "
-                             "position_ids, i64 [B,S]");
+                             "position_ids, i64 [B,S]; ids may have another name if no other "
+                             "input has");
         gqac_diag_hint(diag, "`gqac run` accepts any input");
         return GQAC_UNSUPPORTED;
     }
@@ -108,8 +123,10 @@ gqac_status gqac_forward_stateless(gqac_context *context, const gqac_program *pr
     for (int i = 0; i < n_inputs; i++) {
         void *const data[KINDS] = {(void *)(uintptr_t)ids, counts, counts + n};
         given[i] = inputs[i].name;
-        in[i] = (gqac_tensor){
-            .dtype = GQAC_I64, .rank = 2, .dims = {1, n}, .data = data[kind_of(inputs[i].name)]};
+        in[i] = (gqac_tensor){.dtype = GQAC_I64,
+                              .rank = 2,
+                              .dims = {1, n},
+                              .data = data[kind_at(inputs, n_inputs, i)]};
     }
     gqac_status status = gqac_run(context, n_inputs, given, in, 1, wanted, logits, diag);
     gqac_free(counts);

@@ -126,6 +126,26 @@ class Names(Case):
         told = self.good("inspect", self.dir / "m.gqac", "--format", "json").json()
         self.assertEqual({i["name"] for i in told["inputs"]}, {"tokens", "mask"})
 
+    def test_sole_unknown_input(self):
+        """Without a cache and a config, the only input that has no known name is the ids."""
+        source, path = harness.ROOT / "test" / "traced" / "llama-no-cache" / "model.onnx", self.dir / "m.onnx"
+        for names, good in (({"input_ids": "tokens"}, True),
+                            ({"input_ids": "tokens", "attention_mask": "mask"}, False),
+                            ({"attention_mask": "mask"}, False)):
+            model = onnx.load(source)
+            for value in model.graph.input:
+                value.name = names.get(value.name, value.name)
+            for node in model.graph.node:
+                node.input[:] = [names.get(n, n) for n in node.input]
+            onnx.save(model, path)
+            if good:
+                self.assertEqual(self.logits(path, "--kv", "off"),
+                                 self.logits(source, "--kv", "off"))
+            else:
+                self.check(gqac("score", path, "--kv", "off", "--ids",
+                                MODELS / "llama" / "ref" / "ids.txt"), 3, "is not known",
+                           "ids may have another name")
+
     def test_swapped(self):
         """Names that are each other's."""
         folder = self.dir / "m"

@@ -340,6 +340,14 @@ static const char *known_path(const http_exchange *x) {
     return "other";
 }
 
+/* The endpoint that a path names whose /v1 was forgotten, or NULL. */
+static const char *with_version(const char *path) {
+    for (int i = 0; i < ROUTES; i++)
+        if (!strncmp(routes[i].path, "/v1/", 4) && !strcmp(routes[i].path + 3, path))
+            return routes[i].path;
+    return NULL;
+}
+
 static const struct route *find(http_exchange *x, problem *p) {
     const char *method = http_method(x), *path = http_path(x);
     bool known = false;
@@ -351,9 +359,13 @@ static const struct route *find(http_exchange *x, problem *p) {
             return &routes[i];
         known = true;
     }
-    problem_set(p, known ? 405 : 404, NULL, NULL,
-                known ? "%s does not have the method %s" : "there is no endpoint %s (%s)", path,
-                method);
+    if (known)
+        problem_set(p, 405, NULL, NULL, "%s does not have the method %s", path, method);
+    else if (with_version(path))
+        problem_set(p, 404, NULL, NULL, "there is no endpoint %s (%s); did you mean %s?", path,
+                    method, with_version(path));
+    else
+        problem_set(p, 404, NULL, NULL, "there is no endpoint %s (%s)", path, method);
     return NULL;
 }
 

@@ -452,6 +452,9 @@ class Lives(Case):
             with server.connect() as s:
                 s.sendall(b"GET /\xff HTTP/1.1\r\nHost: localhost\r\n\r\n")
                 self.assertIn(b" 404 ", s.recv(1000))
+            status, answer = server.request("/chat/completions", {})[:2]
+            self.assertEqual(status, 404)
+            self.assertIn("did you mean /v1/chat/completions?", json.dumps(answer))
             self.assertEqual(server.lines()[-1]["status"], 404)
 
     def test_busy(self):

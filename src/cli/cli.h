@@ -28,6 +28,7 @@ typedef struct gqac_cli_verb {
     const char *operands; /* "MODEL", "DIR ..." or "" */
     int least, most;      /* operands; most -1: any number */
     const char *summary;
+    const char *details;   /* lines after the summary in --help; NULL: none */
     const char *examples;  /* command lines */
     const cli_flag *flags; /* ends with name NULL; NULL: only the common ones */
     const char *formats;   /* words of --format; NULL: "table json" */

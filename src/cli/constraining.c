@@ -36,8 +36,12 @@ gqac_status constraining_open(cli *c, const gqac_text *text, bool stdin_taken,
     if (stdin_taken && !strcmp(value, "-"))
         return cli_usage(c, "--%s -: standard input is read already", flag);
     const bool grammar = !strcmp(flag, "grammar"), own = is_inline(grammar, value);
-    if (!own)
-        GQAC_TRY(cli_read_file(c, value, &read, &length));
+    if (!own && cli_read_file(c, value, &read, &length) != GQAC_OK) {
+        cli_rule(c, "what %s is taken for a file",
+                 grammar ? "does not contain ::=" : "does not begin with {");
+        return cli_hint(c, "a file that exists, or %s",
+                        grammar ? "a grammar: root ::= \"yes\" | \"no\"" : "a schema: { ... }");
+    }
     const gqac_status status =
         compile(c, text, grammar, own ? value : read, own ? strlen(value) : length, constraint);
     free(read);

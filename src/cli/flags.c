@@ -40,6 +40,13 @@ const cli_flag *cli_common_flags(const gqac_cli_verb *verb) {
     return verb->no_model ? common_flags + FOR_MODELS : common_flags;
 }
 
+bool cli_overridden(const gqac_cli_verb *verb, const cli_flag *flag) {
+    const cli_flag *own = verb->flags;
+    while (own && own->name && own != flag && strcmp(own->name, flag->name) != 0)
+        own++;
+    return own && own->name && own != flag;
+}
+
 const char *cli_brief(const char *flag) {
     static const char *const list[][2] = {{"-v", "verbose"},
                                           {"-q", "quiet"},
@@ -143,6 +150,17 @@ static const char *from_word(const char *list, int n) {
     return list;
 }
 
+static gqac_status refuse_operand(cli *c, const char *word) {
+    static const char *const texts[] = {"--prompt", "--text"};
+    const gqac_cli_verb *v = c->verb;
+    cli_usage(c, "unexpected operand '%s'", word);
+    cli_rule(c, "gqac %s%s%s [flags]", v->name, *v->operands ? " " : "", v->operands);
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        if (find_in(v->flags, texts[i], strlen(texts[i]) - 2))
+            cli_hint(c, "%s TEXT, in quotes if it has spaces; gqac %s --help", texts[i], v->name);
+    return GQAC_USAGE;
+}
+
 gqac_status cli_parse(cli *c, int argc, char **argv) {
     c->operands = calloc((size_t)argc + 1, sizeof *c->operands);
     c->given = calloc((size_t)argc + 1, sizeof *c->given); /* one more for cli_take_text */
@@ -159,7 +177,7 @@ gqac_status cli_parse(cli *c, int argc, char **argv) {
     if (c->n_operands < v->least)
         return cli_usage(c, "%s is missing", from_word(v->operands, c->n_operands));
     if (v->most >= 0 && c->n_operands > v->most)
-        return cli_usage(c, "unexpected operand '%s'", c->operands[v->most]);
+        return refuse_operand(c, c->operands[v->most]);
     const char *format = cli_value(c, "format");
     if (format && !cli_lists(cli_formats(v), " ", format))
         return cli_usage(c, "--format '%s' is not one of: %s", format, cli_formats(v));

@@ -9,6 +9,8 @@ const cli_flag *cli_common_flags(const gqac_cli_verb *verb);
 gqac_status cli_parse(cli *c, int argc, char **argv);
 void cli_free(cli *c);
 
+/* True if the verb has a flag of its own with the name of this common one. */
+bool cli_overridden(const gqac_cli_verb *verb, const cli_flag *flag);
 /* The short form of a flag, "-o"; NULL: it has none. */
 const char *cli_brief(const char *flag);
 /* The environment variable of a flag whose name has `length` characters. */

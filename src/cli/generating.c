@@ -293,6 +293,20 @@ void generating_end_line(generating *g, const gqac_generation *said) {
     g->failed |= fflush(stdout) != 0 || ferror(stdout);
 }
 
+/* The library counts requests; here the only one is the prompt. */
+static void explain_prompt(const generating *g, int64_t n) {
+    static const char first[] = "request 0";
+    char *where = g->c->diag.where;
+    if (!strncmp(where, first, strlen(first))) {
+        const char *rest = where + strlen(first);
+        rest += strspn(rest, ", ");
+        memmove(where, rest, strlen(rest) + 1);
+    }
+    if (n > generating_most_tokens(g) && cli_value(g->c, "context"))
+        cli_hint(g->c, "shorten the prompt, or raise --context (the model has %lld positions)",
+                 (long long)gqac_program_max_tokens(g->program));
+}
+
 gqac_status generating_answer(generating *g, const int64_t *ids, size_t n, gqac_generation **said) {
     gqac_generate_request request = g->request;
     request.prompt = ids;
@@ -314,6 +328,8 @@ gqac_status generating_answer(generating *g, const int64_t *ids, size_t n, gqac_
         generating_end_line(g, *said);
     if (status == GQAC_USAGE && !*g->c->diag.hint)
         cli_hint(g->c, "gqac %s --help", g->c->verb->name);
+    if (status != GQAC_OK)
+        explain_prompt(g, (int64_t)n);
     if (status != GQAC_OK || !g->failed)
         return status;
     gqac_generation_free(*said);

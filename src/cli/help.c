@@ -47,6 +47,8 @@ static void print_wrapped(const char *text, int column) {
 
 static void print_flags(const gqac_cli_verb *verb, const cli_flag *flags) {
     for (const cli_flag *f = flags; f && f->name; f++) {
+        if (cli_overridden(verb, f))
+            continue;
         char left[128];
         const char *brief = cli_brief(f->name);
         const help_value value = help_value_of(verb, f);
@@ -68,6 +70,8 @@ static void print_examples(const char *examples) {
 void help_print_verb(const gqac_cli_verb *verb) {
     printf("usage: gqac %s%s%s [flags]\n\n%s\n", verb->name, *verb->operands ? " " : "",
            verb->operands, verb->summary);
+    if (verb->details)
+        printf("\n%s", verb->details);
     printf("\nexamples:\n");
     print_examples(verb->examples);
     if (verb->flags && verb->flags->name) {

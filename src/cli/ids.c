@@ -6,6 +6,15 @@
 
 #include "cli/cli.h"
 
+static gqac_status refuse_word(cli *c, const char *path, const char *text, const char *word) {
+    char shown[24];
+    const int n = (int)strcspn(word, " \t\n\v\f\r");
+    snprintf(shown, sizeof shown, "%.*s", n, word);
+    cli_fail(c, GQAC_INVALID_INPUT, "'%s': '%s' at byte %lld is not a token id", path,
+             cli_shown(shown).s, (long long)(word - text));
+    return cli_rule(c, "ids are whole numbers, separated by spaces or line ends");
+}
+
 static gqac_status parse_ids(cli *c, const char *path, const char *text, size_t length,
                              int64_t *list, int64_t *n) {
     for (const char *at = text; at < text + length;) {
@@ -17,8 +26,7 @@ static gqac_status parse_ids(cli *c, const char *path, const char *text, size_t 
         errno = 0;
         const long long id = strtoll(at, &end, 10);
         if (end == at || errno || (*end && !isspace((unsigned char)*end)) || *at == '+')
-            return cli_fail(c, GQAC_INVALID_INPUT, "'%s': the word at byte %lld is not a token id",
-                            path, (long long)(at - text));
+            return refuse_word(c, path, text, at);
         list[(*n)++] = id;
         at = end;
     }

@@ -213,6 +213,14 @@ const gqac_cli_verb gqac_cli_verb_cache = {
     .least = 2,
     .most = -1,
     .summary = "lists, checks, copies and removes the files of a prefix store",
+    .details =
+        "  ls DIR                lists tokens, bytes, last use and name of each file\n"
+        "  info DIR              adds model, numerics profile and kind of cache\n"
+        "  verify DIR            checks every byte of every file; exit 1 if one is damaged\n"
+        "  gc DIR                removes damaged files, what killed processes left, and with\n"
+        "                        --budget the files that were used longest ago\n"
+        "  export DIR OTHER      copies the files into another folder\n"
+        "  import DIR FILE ...   checks files, and copies them into DIR\n",
     .examples = "gqac cache ls store\n"
                 "gqac cache gc store --budget 1024\n"
                 "gqac cache info redis://localhost:6379\n",

@@ -172,6 +172,16 @@ static void explain_cacheless(equiv *e, const char *path, const gqac_options *op
     gqac_program_free(program);
 }
 
+static gqac_status check_length(const equiv *e) {
+    const int64_t most = gqac_program_max_tokens(e->program);
+    if (e->options.tokens <= most)
+        return GQAC_OK;
+    cli_fail(e->c, GQAC_OUT_OF_RANGE,
+             "%lld tokens are to be compared, the model has %lld positions",
+             (long long)e->options.tokens, (long long)most);
+    return cli_hint(e->c, "--tokens %lld or fewer", (long long)most);
+}
+
 static gqac_status open_programs(equiv *e, const gqac_options *options, const char *path) {
     const char *against = cli_value(e->c, "against");
     const gqac_equiv_via via = e->options.via;
@@ -189,6 +199,7 @@ static gqac_status open_programs(equiv *e, const gqac_options *options, const ch
         GQAC_TRY(gqac_program_open(path, options, &e->fresh, &e->c->diag));
         e->options.fresh = e->fresh;
     }
+    GQAC_TRY(check_length(e));
     return tokens_embeddings_fit(e->c, e->program, e->embeddings, e->width);
 }
 

@@ -30,6 +30,8 @@ static void put_title(const char *verb, const char *summary) {
 
 static void put_flags(const gqac_cli_verb *verb, const cli_flag *flags) {
     for (const cli_flag *f = flags; f && f->name; f++) {
+        if (cli_overridden(verb, f))
+            continue;
         const char *brief = cli_brief(f->name);
         const help_value value = help_value_of(verb, f);
         printf(".TP\n\\fB");
@@ -71,6 +73,11 @@ static void print_verb(const gqac_cli_verb *v) {
     printf(" [\\fIflags\\fR]\n.SH DESCRIPTION\n");
     put(v->summary);
     printf(".\n");
+    if (v->details) {
+        printf(".nf\n");
+        put(v->details);
+        printf(".fi\n");
+    }
     put_examples(v->examples);
     printf(".SH OPTIONS\n");
     put_flags(v, v->flags);

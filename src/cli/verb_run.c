@@ -83,6 +83,18 @@ static gqac_status read_input(session *s, int index, const char *path) {
     return GQAC_OK;
 }
 
+static gqac_status refuse_input(session *s, const char *name, int length) {
+    enum { SHOWN = 8 };
+    char names[512] = "";
+    for (int i = 0; i < s->n_in && i < SHOWN; i++) {
+        const size_t used = strlen(names);
+        snprintf(names + used, sizeof names - used, "%s%s", i ? ", " : "", s->in[i].name);
+    }
+    cli_usage(s->c, "the model has no input '%.*s'", length, name);
+    cli_rule(s->c, "its inputs: %s%s", names, s->n_in > SHOWN ? ", ..." : "");
+    return cli_hint(s->c, "gqac inspect MODEL --io lists all inputs");
+}
+
 /* Splits NAME=VALUE into the index of input NAME and VALUE; `form` describes what the flag
  * expects. */
 static gqac_status split_named(session *s, const char *spec, const char *form, int *index,
@@ -95,7 +107,7 @@ static gqac_status split_named(session *s, const char *spec, const char *form, i
         if (strlen(s->in[*index].name) == (size_t)(equals - spec) &&
             !strncmp(s->in[*index].name, spec, (size_t)(equals - spec)))
             return GQAC_OK;
-    return cli_usage(s->c, "the model has no input '%.*s'", (int)(equals - spec), spec);
+    return refuse_input(s, spec, (int)(equals - spec));
 }
 
 /* Parses DIMS[:N], such as "1,32:20", or ":N" for a scalar. */

@@ -357,8 +357,8 @@ static gqac_status absent(gqac_diag *diag, const char *what, const char *file) {
     gqac_diag_set(diag, GQAC_USAGE, "the model has no %s", what);
     gqac_diag_rule(diag, "it is read from %s in the model folder, or packed in the artefact", file);
     gqac_diag_hint(diag,
-                   "pass the folder of the model or an artefact compiled from it, or token ids "
-                   "instead of a text");
+                   "pass a model folder with this file or an artefact compiled from it, or token "
+                   "ids instead of a text");
     return GQAC_USAGE;
 }
 

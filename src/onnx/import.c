@@ -49,7 +49,8 @@ static void explain(const gqac_map *map, gqac_diag *diag) {
     snprintf(diag->what, sizeof diag->what, "it is not an ONNX file: %.200s", cause);
     gqac_diag_rule(diag, "a model is an .onnx, a .gqac, a .gq, or a folder with genai_config.json");
     if (kind)
-        gqac_diag_hint(diag, "it looks like %s", kind);
+        gqac_diag_hint(diag, "it looks like %s%s", kind,
+                       *map->data == '{' ? ": pass its folder, or the .onnx file there" : "");
 }
 
 static gqac_status unpack(importer *im, gqac_str *thin) {

@@ -139,7 +139,9 @@ class Usage(Case):
                      "tokenize"):
             self.usage(verb)
         for verb in ("inspect", "run", "score", "equiv", "compile", "generate", "tokenize"):
-            self.usage(verb, *GOOD[verb], "another", words=("another",))
+            self.usage(verb, *GOOD[verb], "another", words=("another", f"rule:  gqac {verb} MODEL"))
+        for verb, flag in (("generate", "--prompt"), ("tokenize", "--text"), ("score", "--text")):
+            self.usage(verb, *GOOD[verb], "another", words=(f"try:   {flag} TEXT, in quotes",))
 
     def test_compile_flags(self):
         """-o, pass names, what to emit."""
@@ -558,6 +560,15 @@ class Output(Case):
         path = self.dir / "x.npy"
         np.save(path, np.zeros(3))
         self.check(gqac("inspect", path), 3, "rule:  a model is an .onnx", "looks like a .npy file")
+        config = LLAMA.parent / "genai_config.json"
+        self.check(gqac("inspect", config), 3, "looks like JSON: pass its folder")
+
+    def test_unknown_names(self):
+        """An input that the model does not have, and a target: what there is."""
+        self.check(gqac("run", LLAMA, "--input", f"tokens={INPUTS / 'input_ids.npy'}"), 2,
+                   "the model has no input 'tokens'\n", "its inputs: input_ids, ", "--io")
+        self.check(gqac("score", LLAMA, "--ids", IDS, "--target", "cuda"), 2,
+                   "try:   cpu, or gpu for a CUDA or OpenCL device")
 
     def test_no_producer(self):
         """No empty producer is printed."""
@@ -584,6 +595,9 @@ class Ids(Case):
             path.write_bytes(text.encode())
             for verb in ("score", "equiv"):
                 self.check(gqac(verb, LLAMA, "--ids", path), 4, "ids.txt")
+        path.write_bytes(b"7 1,2 3")
+        self.check(gqac("score", LLAMA, "--ids", path), 4, "'1,2' at byte 2 is not a token id",
+                   "rule:  ids are whole numbers")
         for bad in (258, -1, 1 << 31, (1 << 63) - 1, -(1 << 63)):
             for ids in ([bad], [1, bad, 2]):
                 write_ids(path, ids)
@@ -608,6 +622,9 @@ class Ids(Case):
         ids = write_ids(self.dir / "ids", [1] * 641)
         for flags in ((), ("--splits", "640")):
             self.check(gqac("score", LLAMA, "--ids", ids, *flags), 4, "640 rows")
+        for flags in (("--tokens", 641), ("--ids", ids)):
+            self.check(gqac("equiv", LLAMA, *flags), 4, "641 tokens", "640 positions",
+                       "--tokens 640 or fewer")
 
 
 class Tensors(Case):

@@ -83,7 +83,8 @@ class Constraint(Case):
         self.check(gqac(*FINE, "--json-schema", "{}", "--grammar", wrong), 2, "exclude each other")
         self.check(gqac("generate", TINY, "--prompt", "-", "--grammar", "-"), 2, "standard input")
         self.check(gqac("chat", TINY, "--grammar", "-"), 2, "standard input")
-        self.check(gqac(*FINE, "--grammar", self.dir / "none"), 5, "none")
+        self.check(gqac(*FINE, "--grammar", self.dir / "none"), 5, "none", "does not contain ::=")
+        self.check(gqac(*FINE, "--json-schema", "[]"), 5, "try:   a file that exists, or a schema")
         ids = harness.write_ids(self.dir / "ids.txt", [5, 6])
         bare = copy_model(self.dir / "bare", drop=("tokenizer.json",))
         self.check(gqac("generate", bare, "--ids", ids, "--grammar", 'root ::= "a"'), 2,

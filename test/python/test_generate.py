@@ -250,6 +250,10 @@ class Flags(Generating):
             result = gqac("generate", LLAMA, "--prompt", "x", *flags)  # nothing before the error
             self.assertRegex(result.err, "^gqac: ", str(result))
             self.assertNotIn("request 0", result.err)
+        result = gqac("generate", LLAMA, "--prompt", "Once upon", "--context", 3)
+        self.assertEqual(result.code, 4, str(result))
+        self.assertIn("try:   shorten the prompt, or raise --context (the", result.err)
+        self.assertNotIn("request 0", result.err)
         self.usage(LLAMA, "--prompt", "x", "--metrics=1")
         self.usage(LLAMA, "--prompt", "x", "--system", "y", words=("--system",))
 

@@ -51,6 +51,21 @@ class Help(Case):
                 result = gqac(*words[1:], cwd=self.dir)
                 self.assertIn(result.code, (0, 4, 5), str(result))
 
+    def test_own_flags(self):
+        """A flag that a verb has of its own is not listed as a common one too."""
+        text = self.good("equiv", "--help").out
+        self.assertEqual(text.count("  --threads "), 1)
+        self.assertIn("  --threads N,N,...", text)
+        self.assertEqual(self.good("man", "equiv").out.count("threads\\fR"), 1)
+
+    def test_actions(self):
+        """cache says what each of its actions does."""
+        for verb in (("cache", "--help"), ("man", "cache")):
+            text = self.good(*verb).out
+            for action in ("ls DIR ", "info DIR ", "verify DIR ", "gc DIR ", "export DIR OTHER ",
+                           "import DIR FILE ... "):
+                self.assertIn(f"  {action}", text)
+
     def test_width(self):
         """Tables of flags fit a terminal of 100 columns; what is longer continues below its text."""
         for verb in self.verbs():

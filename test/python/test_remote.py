@@ -17,6 +17,7 @@ from tiers import Fake, Proxy, Redis, Swapping
 WHY_NOT = gqac("generate", "nothing", "--prompt", "x", "--prefix-remote", "redis://x").err
 ABSENT = "has no client" in WHY_NOT
 QUICK = ("--remote-timeout", 150 * SLOW)
+SURE = ("--remote-timeout", 60000)  # however busy the machine is
 
 
 def ids(n, seed=0):
@@ -42,7 +43,7 @@ class OnFake(Remote):
     def test_shared(self):
         """A second process reuses what the first one computed; so does a longer prompt."""
         with Fake() as fake:
-            remote = ("--prefix-remote", fake.url + "/7")
+            remote = ("--prefix-remote", fake.url + "/7", *SURE)
             cold = self.said(ids(150))[0]
             self.assertEqual(self.said(ids(150), *remote), (cold, 0))
             self.assertEqual(len(fake.values), 2)
@@ -67,8 +68,8 @@ class OnFake(Remote):
         faults = {
             "silent": lambda command, reply: None,
             "error": lambda command, reply: b"-ERR no\r\n",
-            "endless": only(b"GET", lambda r: [b"$400000\r\n"] + 1000 * [b"x"]),
-            "trickle": only(b"STRLEN", lambda r: 1000 * [b":"]),
+            "endless": only(b"GET", lambda r: [b"$400000\r\n"] + 5000 * [b"x"]),
+            "trickle": only(b"STRLEN", lambda r: 5000 * [b":"]),
             "flood": only(b"STRLEN", at_once(b"+" + (4 << 20) * b"x")),
             "huge": only(b"STRLEN", at_once(b":9223372036854775807\r\n")),
             "negative": only(b"STRLEN", at_once(b":-5\r\n")),
@@ -85,21 +86,21 @@ class OnFake(Remote):
         }
         cold = self.said(ids(150))[0]
         with Fake() as fake:
-            remote = ("--prefix-remote", fake.url, *QUICK)
-            self.said(ids(150), *remote)
+            remote = ("--prefix-remote", fake.url)
+            self.said(ids(150), *remote, *SURE)
             for name, fault in faults.items():
                 with self.subTest(fault=name):
                     fake.fault = fault
                     began = time.monotonic()
-                    found, reused = self.said(ids(150), *remote)
-                    self.assertLess(time.monotonic() - began, 3 * SLOW)
+                    found, reused = self.said(ids(150), *remote, *QUICK)
+                    self.assertLess(time.monotonic() - began, 30 * SLOW)
                     self.assertEqual(found, cold)
                     self.assertEqual(reused, 0)
                     fake.drop()
             fake.fault = lambda command, reply: reply
-            self.assertEqual(self.said(ids(150), *remote), (cold, 128))
+            self.assertEqual(self.said(ids(150), *remote, *SURE), (cold, 128))
             fake.once = True  # a kept connection is closed by the server
-            self.assertEqual(self.said(ids(150), *remote), (cold, 128))
+            self.assertEqual(self.said(ids(150), *remote, *SURE), (cold, 128))
         self.assertEqual(self.said(ids(150), *remote), (cold, 0))  # nobody listens
 
     def test_addresses(self):
@@ -121,15 +122,15 @@ class OnFake(Remote):
                        more[0] if more[0] != "--sandbox" else "connects")
         with Fake() as fake:
             at = fake.url.removeprefix("redis://").replace("127.0.0.1", "localhost")
-            self.said(ids(70), "--prefix-remote", f"redis://:p%40ss@{at}")
-            self.said(ids(70), "--prefix-remote", f"valkey://me:p%3Ass@{at}/")
+            self.said(ids(70), "--prefix-remote", f"redis://:p%40ss@{at}", *SURE)
+            self.said(ids(70), "--prefix-remote", f"valkey://me:p%3Ass@{at}/", *SURE)
             told = [c for c in fake.commands if c.startswith(b"AUTH")]
             self.assertEqual(set(told), {b"AUTH p@ss", b"AUTH me p:ss"})
 
     def test_info(self):
         """gqac cache info asks the server."""
         with Fake() as fake:
-            self.said(ids(150), "--prefix-remote", fake.url)
+            self.said(ids(150), "--prefix-remote", fake.url, *SURE)
             found = self.good("cache", "info", fake.url, "--format", "json").json()
             self.assertEqual((found["keys"], found["version"], found["bytes"]), (2, "0", 5))
             self.good("cache", "info", fake.url + "/2").out.index("2 in this database")
@@ -142,7 +143,7 @@ class OnFake(Remote):
         """Two servers, one after the other; metrics."""
         body = {"prompt": ids(150), "max_tokens": 8, "return_token_ids": True, "logprobs": 1}
         with Fake() as fake:
-            remote = ("--prefix-remote", fake.url, *QUICK)
+            remote = ("--prefix-remote", fake.url, *SURE)
             with Server(*remote) as one:
                 cold = one.good("/v1/completions", body)["choices"]
                 self.assertEqual(one.stop(), 0)
@@ -192,7 +193,7 @@ class OnRedis(Remote):
             cached += reply["usage"]["prompt_tokens_details"]["cached_tokens"]
         return cached
 
-    def replica(self, url, *flags):
+    def replica(self, url, flags=SURE):
         """A server on a tier."""
         server = Server("--prefix-remote", url, *flags)
         self.addCleanup(server.stop)
@@ -225,15 +226,15 @@ class OnRedis(Remote):
         self.assertGreaterEqual(self.compare(three, [21]), 128)
 
     def test_slow(self):
-        """Redis answers after 5 s: replies are those without it, and soon."""
+        """Redis answers after 100 s: replies are those without it, and soon."""
         self.compare(self.replica(self.redis.url), [30])
         self.wait_saved(3)
         with Proxy(self.redis.port) as proxy:
-            proxy.change = lambda data: time.sleep(5) or data
-            server = self.replica(proxy.url + "/3", *QUICK)
+            proxy.change = lambda data: time.sleep(100) or data
+            server = self.replica(proxy.url + "/3", QUICK)
             began = time.monotonic()
             self.compare(server, range(30, 36))
-            self.assertLess(time.monotonic() - began, 3 * SLOW)
+            self.assertLess(time.monotonic() - began, 60 * SLOW)
             self.assertGreater(server.metric("gqac_remote_errors_total"), 0)
             self.assertEqual(server.metric("gqac_remote_hits_total"), 0)
 

@@ -10,7 +10,7 @@
 
 #include "base/alloc.h"
 
-enum { N = 210, MS = 20 };
+enum { N = 210, LONG = 60000, SHORT = 20 }; /* ms: the first is never over */
 
 static gqac_diag diag;
 
@@ -31,10 +31,11 @@ static void close_machine(machine *m) {
     gqac_program_free(m->program);
 }
 
-static gqac_store *store_on(const machine *m, tier *t, int64_t ms) {
+static gqac_store *store_on(const machine *m, tier *t) {
     const gqac_store_remote functions = tier_functions(t);
-    const gqac_store_options options = {
-        .size = sizeof options, .remote = t ? &functions : NULL, .remote_ms = ms};
+    const gqac_store_options options = {.size = sizeof options,
+                                        .remote = &functions,
+                                        .remote_ms = t->fault == TIER_FIND_LATE ? SHORT : LONG};
     return rig_store_of(m->program, &options);
 }
 
@@ -60,7 +61,7 @@ static int64_t feed(const machine *m, gqac_store *store, const char *tenant, con
 static int64_t visit(const machine *m, tier *t, const char *tenant, const char *kind,
                      const int64_t *ids, int64_t n, bool save, uint64_t *bits,
                      gqac_store_statistics *x) {
-    gqac_store *store = store_on(m, t, 0);
+    gqac_store *store = store_on(m, t);
     const int64_t reused = feed(m, store, tenant, kind, ids, n, save, bits);
     *x = rig_counts(store);
     gqac_store_free(store);
@@ -126,7 +127,7 @@ static void continued(void) {
     gqac_store_statistics x;
     machine m = open_machine("models/tiny-gqa/model.onnx");
     rig_ids(ids, N, 1);
-    gqac_store *store = store_on(&m, &t, 0);
+    gqac_store *store = store_on(&m, &t);
     CU_ASSERT_EQUAL(feed(&m, store, NULL, NULL, ids, 100, true, &bits), 0);
     CU_ASSERT(t.n == 1 && rig_counts(store).remote_saved == 1);
     CU_ASSERT_EQUAL(visit(&m, &t, NULL, NULL, ids, 200, true, &bits, &x), 64);
@@ -223,9 +224,9 @@ static void faulty_with(const char *model) {
     visit(&m, &t, NULL, NULL, ids, 200, true, &bits, &x);
     const uint64_t right = cold(&m, NULL, ids, N);
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
-        gqac_store *store = store_on(&m, &t, MS);
         t.fault = faults[i].fault;
         t.at = faults[i].at;
+        gqac_store *store = store_on(&m, &t);
         CU_ASSERT_EQUAL(feed(&m, store, NULL, NULL, ids, N, false, &bits), 0);
         CU_ASSERT_EQUAL(bits, right);
         x = rig_counts(store);
@@ -247,27 +248,28 @@ static void faulty(void) {
     faulty_with("test/models/qwen3.5/model.onnx");
 }
 
-/* After a failure the tier is left alone for a second. */
+/* After a failure the tier is left alone for a second, by searches and by saves. */
 static void paused(void) {
-    int64_t ids[N];
+    int64_t ids[N], reused = 0;
     uint64_t bits = 0;
-    tier t = {.n = 0};
+    tier t = {.n = 0, .fault = TIER_DOWN};
     const struct timespec second = {.tv_sec = 1, .tv_nsec = 50000000};
     machine m = open_machine("models/tiny-gqa/model.onnx");
-    gqac_store *store = store_on(&m, &t, 0);
+    gqac_store *store = store_on(&m, &t);
+    gqac_sequence *s = rig_sequence(m.program, 0), *q = NULL;
     rig_ids(ids, N, 1);
-    t.fault = TIER_DOWN;
-    feed(&m, store, NULL, NULL, ids, 100, false, &bits);
-    CU_ASSERT_EQUAL(t.calls, 1);
-    rig_ids(ids, N, 2);
-    for (int i = 0; i < 2; i++)
-        feed(&m, store, NULL, NULL, ids, 100, true, &bits);
-    CU_ASSERT(t.calls == 2 && rig_counts(store).remote_errors == 2); /* a search, and a save */
+    CU_ASSERT_EQUAL(gqac_sequence_append(m.context, s, ids, 100, 1, &diag), GQAC_OK);
+    for (int i = 0; i < 3; i++) {
+        CU_ASSERT_EQUAL(gqac_store_open(store, NULL, ids, 100, NULL, &q, &reused, &diag), GQAC_OK);
+        gqac_sequence_free(q);
+        CU_ASSERT_EQUAL(gqac_store_save(store, NULL, s, &diag), GQAC_OK);
+    }
+    CU_ASSERT(t.calls == 2 && rig_counts(store).remote_errors == 2);
     t.fault = TIER_SOUND;
     nanosleep(&second, NULL);
-    rig_ids(ids, N, 3);
     feed(&m, store, NULL, NULL, ids, 100, true, &bits);
-    CU_ASSERT(t.calls > 2 && t.n == 1 && rig_counts(store).remote_errors == 2);
+    CU_ASSERT(t.calls > 4 && t.n == 1 && rig_counts(store).remote_errors == 2);
+    gqac_sequence_free(s);
     gqac_store_free(store);
     tier_free(&t);
     close_machine(&m);
@@ -325,7 +327,7 @@ static void flipped(const char *model) {
             CU_ASSERT_EQUAL(entry_check(&form, &key, ids, 0, data, bytes), of_digest);
         }
         if (i >= ENTRY_BODY && i < ENTRY_BODY + 97 * 30) { /* with the right digest */
-            gqac_store *store = store_on(&m, &t, 0);
+            gqac_store *store = store_on(&m, &t);
             entry_seal(&form, &key, ids, 0, data, bytes);
             gqac_sequence *q = NULL;
             CU_ASSERT_EQUAL(gqac_store_open(store, NULL, ids, 70, NULL, &q, &reused, &diag),
@@ -389,7 +391,7 @@ static void limits(void) {
     gqac_store *store = NULL;
     machine m = open_machine("models/tiny-gqa/model.onnx");
     gqac_store_remote functions = tier_functions(&t);
-    gqac_store_options options = {.size = sizeof options, .remote = &functions};
+    gqac_store_options options = {.size = sizeof options, .remote = &functions, .remote_ms = LONG};
     rig_ids(ids, N, 1);
     visit(&m, &t, NULL, NULL, ids, 200, true, &bits, &x);
     options.budget = 100000; /* a block has 64 KiB */
@@ -425,7 +427,7 @@ static void no_memory(const char *model) {
     const size_t calls = gqac_alloc_calls();
     size_t tried = 0;
     for (size_t n = 1; n <= calls; n += 1 + n / 20, tried++) {
-        gqac_store *store = store_on(&m, &t, 0);
+        gqac_store *store = store_on(&m, &t);
         gqac_sequence *s = NULL;
         int64_t reused = 0;
         gqac_alloc_fail_at(n, 0);

@@ -1,0 +1,58 @@
+#!/usr/bin/env python3
+"""gqac.ray: two replicas on Ray Serve give the ids of a model alone, and a session stays on its
+replica and finds its cache there. Ray is installed into build/ray, from tools/requirements-ray.txt.
+
+    GQAC_TEST_FULL=1 python test/python/test_ray.py
+"""
+
+import filecmp
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import harness
+from harness import Case, FULL, GQAC, ROOT, SANITIZED
+from serving import TINY
+
+HOME = ROOT / "build" / "ray"
+WANTED = ROOT / "tools" / "requirements-ray.txt"
+
+
+def python():
+    """The interpreter of the environment, which is made first if it is missing or old."""
+    if not (HOME / "requirements").exists() or not filecmp.cmp(WANTED, HOME / "requirements"):
+        shutil.rmtree(HOME, ignore_errors=True)
+        subprocess.run([sys.executable, "-m", "venv", HOME], check=True)
+        subprocess.run([HOME / "bin" / "pip", "install", "-q", "--disable-pip-version-check", "-r",
+                        WANTED], check=True)
+        shutil.copy(WANTED, HOME / "requirements")
+    return HOME / "bin" / "python"
+
+
+@harness.unittest.skipUnless(FULL, "long tier: installs and runs Ray")
+@harness.unittest.skipIf(SANITIZED, "Python lacks the run time of a sanitizer")
+class Ray(Case):
+    """One run, whose numbers the test checks."""
+
+    def test_replicas(self):
+        """Bits, affinity, streams and errors."""
+        env = {**os.environ, "PYTHONPATH": str(ROOT / "python"),
+               "GQAC_LIBRARY": str(GQAC.parent / "libgqac.so"), "RAY_USAGE_STATS_ENABLED": "0",
+               "RAY_SERVE_QUEUE_LENGTH_RESPONSE_DEADLINE_S": "60"}  # however busy the machine is
+        done = subprocess.run([python(), ROOT / "test" / "python" / "ray_replicas.py", TINY],
+                              env=env, capture_output=True, text=True, timeout=1500)
+        self.assertEqual(done.returncode, 0, done.stderr[-4000:])
+        found = json.loads(done.stdout.splitlines()[-1])
+        for session, (first, second) in found["sessions"].items():
+            self.assertEqual(first["ids"], found["alone"][session])
+            self.assertEqual(second["ids"], first["ids"])
+            self.assertEqual(second["reused_tokens"], 99)
+        self.assertEqual(len(set(found["pids"].values())), 2)
+        self.assertEqual(found["streamed"], found["alone"]["session 0"])
+        self.assertIn("the prompt of a request is empty", found["error"])
+
+
+if __name__ == "__main__":
+    sys.exit(harness.main())

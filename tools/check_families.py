@@ -35,6 +35,7 @@ EQUIV = {"cpu": ("--splits", "random:12", "--batch", "3", "--threads", "1,3"),
 TABLE = ROOT / "docs" / "families.md"
 TRACED = "## Traced and other exporters"  # where the part of check_traced.py begins
 TRANSLATORS = "## An encoder and a decoder"  # and that of check_translators.py
+BY_HAND = "## Compared by hand"  # and what no tool writes
 
 
 def exact_experts(model):
@@ -187,11 +188,11 @@ def write_part(heading, text):
     """Replaces the part of docs/families.md that begins with this heading; "": the first part."""
     parts, at = {"": ""}, ""
     for line in TABLE.read_text().splitlines(keepends=True) if TABLE.exists() else ():
-        at = line.strip() if line.strip() in (TRACED, TRANSLATORS) else at
+        at = line.strip() if line.strip() in (TRACED, TRANSLATORS, BY_HAND) else at
         parts[at] = parts.get(at, "") + line
     parts[heading] = text
-    TABLE.write_text("\n".join(parts[h].rstrip("\n") + "\n" for h in ("", TRACED, TRANSLATORS)
-                               if h in parts))
+    TABLE.write_text("\n".join(parts[h].rstrip("\n") + "\n"
+                               for h in ("", TRACED, TRANSLATORS, BY_HAND) if h in parts))
 
 
 HEAD = """# Families

@@ -158,6 +158,8 @@ static gqac_status refuse_operand(cli *c, const char *word) {
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         if (find_in(v->flags, texts[i], strlen(texts[i]) - 2))
             cli_hint(c, "%s TEXT, in quotes if it has spaces; gqac %s --help", texts[i], v->name);
+    if (cli_reads_messages(v))
+        cli_hint(c, "each line of stdin is a message; gqac %s --help", v->name);
     return GQAC_USAGE;
 }
 

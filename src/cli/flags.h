@@ -29,7 +29,9 @@ help_value help_value_of(const gqac_cli_verb *verb, const cli_flag *flag);
 /* Exit code i and its meaning; -1 after the last. */
 int help_exit_code(int i, const char **meaning);
 
-/* suggest.c: names what was probably meant in the hint of a usage error. */
+/* suggest.c: true of the verb whose texts are lines of stdin, not flags. */
+bool cli_reads_messages(const gqac_cli_verb *verb);
+/* Names what was probably meant in the hint of a usage error. */
 void suggest_flag(cli *c, const char *word);
 void suggest_verb(cli *c, const char *word);
 

@@ -108,6 +108,10 @@ static const char *find(const cli *c, const char *typed) {
     return best;
 }
 
+bool cli_reads_messages(const gqac_cli_verb *verb) {
+    return has_flag(verb->flags, "system", strlen("system"));
+}
+
 void suggest_flag(cli *c, const char *word) {
     char typed[MOST_LETTERS + 1] = "";
     word += strspn(word, "-");
@@ -120,6 +124,8 @@ void suggest_flag(cli *c, const char *word) {
     const char *name = c->verb->name, *found = find(c, typed);
     if (!strcmp(c->verb->operands, "MODEL") && (!strcmp(typed, "m") || !strcmp(typed, "model")))
         cli_hint(c, "gqac %s MODEL: the model is given without a flag", name);
+    else if (cli_lists("p prompt text message", " ", typed) && cli_reads_messages(c->verb))
+        cli_hint(c, "each line of stdin is a message; gqac %s --help lists all flags", name);
     else if (found)
         cli_hint(c, "--%s; gqac %s --help lists all flags", found, name);
 }

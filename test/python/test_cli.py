@@ -142,6 +142,8 @@ class Usage(Case):
             self.usage(verb, *GOOD[verb], "another", words=("another", f"rule:  gqac {verb} MODEL"))
         for verb, flag in (("generate", "--prompt"), ("tokenize", "--text"), ("score", "--text")):
             self.usage(verb, *GOOD[verb], "another", words=(f"try:   {flag} TEXT, in quotes",))
+        for args in (("hello",), ("--prompt", "hello"), ("-p", "hello")):
+            self.usage("chat", LLAMA, *args, words=("try:   each line of stdin is a message",))
 
     def test_compile_flags(self):
         """-o, pass names, what to emit."""

@@ -12,6 +12,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 static const float data[8] = {1, 2, 3, 4, 5, 6, 7, 8};
@@ -372,11 +373,14 @@ typedef struct race {
 } race;
 
 static void *swap(void *arg) {
+    const struct timespec rest = {.tv_nsec = 1000000};
     race *r = arg;
-    while (!atomic_load(&r->stop)) {
+    for (int i = 0; !atomic_load(&r->stop); i++) {
         rename(r->link, r->place);
         (void)!symlink("/etc/passwd", r->link);
         rename(r->file, r->place);
+        if (i % 16 == 0) /* so that a slow import sees one file from its first look to its last */
+            nanosleep(&rest, NULL);
         FILE *f = fopen(r->file, "wb");
         if (f) {
             fwrite(data, sizeof data, 1, f);

@@ -60,8 +60,8 @@ typedef struct gqac_attachment {
  * location as the model spells it: relative, without "..". *data is not copied (but see
  * gqac_model_bytes.copy); it must stay unchanged and must not be freed until what was opened from
  * the model has been freed. The function is called on the thread that opens the model, once for
- * each name, when the first weight of that file is read. If it returns another status than GQAC_OK,
- * opening fails with that status and the contents of *diag. */
+ * each name, when the first weight of that file is read. ABSENT: it has no such file, which is then
+ * read beneath model_root; another status ends the call, with the contents of *diag. */
 typedef gqac_status gqac_external_data(void *arg, const char *name, const void **data,
                                        size_t *bytes, gqac_diag *diag);
 
@@ -73,7 +73,7 @@ typedef struct gqac_model_bytes {
     size_t size;
     const void *data; /* an artefact must be aligned to 64 bytes */
     size_t bytes;
-    gqac_external_data *external; /* NULL: a model with external data is INVALID_MODEL */
+    gqac_external_data *external; /* NULL: all external data are files beneath model_root */
     void *arg;
     /* true: a program copies the weights that it has not packed, so all this memory, external data
      * included, may change or be freed when gqac_program_open returns. Not for artefacts, which are
@@ -149,9 +149,9 @@ typedef struct gqac_options {
     /* The monitor of gqac_program_open, gqac_compile and gqac_rewrite; NULL: none. It is not used
      * after the call. ABORTED: the monitor ended the call. */
     const gqac_monitor *monitor;
-    /* Not NULL: the model is read from this memory, and no file is read. The path in the call then
-     * only names the model in messages, and its ending determines the format (.onnx, .gqac, .gq);
-     * model_root is ignored. */
+    /* Not NULL: the model is read from this memory. The path in the call then only names it in
+     * messages, and its ending determines the format (.onnx, .gqac, .gq). External data that
+     * bytes->external does not have are files beneath model_root; NULL: there are none. */
     const gqac_model_bytes *bytes;
     const gqac_log *log; /* NULL: no log */
     int device;          /* the device of target "gpu": an index of gqac_device_at */

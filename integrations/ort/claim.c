@@ -30,11 +30,12 @@ static void warn_of_mixing(const provider *p) {
 /* Opens a program of a file, or of the bytes if they are not NULL. If gqac cannot run the model,
  * p->program is NULL and `why` has the reason. */
 static ort_status *open_program(provider *p, const char *path, const gqac_model_bytes *bytes,
-                                char *why, size_t size) {
+                                const char *root, char *why, size_t size) {
     gqac_options options;
     gqac_diag diag;
     options_apply(&p->options, &options);
     options.bytes = bytes;
+    options.model_root = root;
     const gqac_status status = gqac_program_open(path, &options, &p->program, &diag);
     if (status == GQAC_OK)
         return NULL;
@@ -51,7 +52,7 @@ static ort_status *open_program(provider *p, const char *path, const gqac_model_
 static ort_status *open_file(provider *p, const ort_graph *graph, const char *path, char *why,
                              size_t size) {
     bool matches = false;
-    ORT_TRY(open_program(p, path, NULL, why, size));
+    ORT_TRY(open_program(p, path, NULL, NULL, why, size));
     if (!p->program)
         return NULL;
     ort_status *status = match_graph(p, graph, path, &matches, why, size);
@@ -62,23 +63,35 @@ static ort_status *open_file(provider *p, const ort_graph *graph, const char *pa
     return status;
 }
 
-/* Opens the session's own graph. */
-static ort_status *open_graph(provider *p, const ort_graph *graph, char *why, size_t size) {
+/* Opens the session's own graph, with weights in files beneath the root, if it is not "". */
+static ort_status *open_graph(provider *p, const ort_graph *graph, const char *root, char *why,
+                              size_t size) {
     graph_model model;
     gqac_model_bytes bytes;
-    ort_status *status = graph_write(p, graph, &model);
+    ort_status *status = graph_write(p, graph, root, &model);
     if (!status && *model.why)
         snprintf(why, size, "%s", model.why);
     if (!status && !*model.why) {
         graph_bytes(&model, &bytes);
-        status = open_program(p, "the session's graph", &bytes, why, size);
+        status = open_program(p, "the session's graph", &bytes, *root ? root : NULL, why, size);
     }
     graph_free(&model);
     return status;
 }
 
+/* The folder of external data: what the session names or, for a model from a file, its own. */
+static const char *weights_folder(const provider *p, char folder[4096]) {
+    const char *slash = strrchr(p->path, '/');
+    if (*p->options.weights_folder)
+        return p->options.weights_folder;
+    if (!*p->path || strlen(p->path) >= 4096)
+        return "";
+    snprintf(folder, 4096, "%.*s", slash ? (int)(slash - p->path) : 1, slash ? p->path : ".");
+    return folder;
+}
+
 static ort_status *open_any(provider *p, const ort_graph *graph) {
-    char why[sizeof(gqac_diag)] = "";
+    char why[sizeof(gqac_diag)] = "", folder[4096];
     if (*p->path)
         ORT_TRY(open_file(p, graph, p->path, why, sizeof why));
     p->from_file = p->program != NULL;
@@ -86,7 +99,10 @@ static ort_status *open_any(provider *p, const ort_graph *graph) {
         return NULL;
     if (*why)
         log_line(p, ORT_LOG_WARNING, "reads the graph of the session instead of the file", why);
-    ORT_TRY(open_graph(p, graph, why, sizeof why));
+    const char *root = weights_folder(p, folder);
+    ORT_TRY(open_graph(p, graph, root, why, sizeof why));
+    if (!p->program && *root) /* links may lead out of the folder, which gqac does not follow */
+        ORT_TRY(open_graph(p, graph, "", why, sizeof why));
     if (!p->program)
         log_line(p, ORT_LOG_WARNING, "runs nothing of this model", why);
     return NULL;

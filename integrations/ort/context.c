@@ -200,7 +200,7 @@ static ort_status *compile_to(const provider *p, const ort_graph *graph, const c
     options_apply(&p->options, &options);
     memset(&model, 0, sizeof model);
     if (!p->from_file) {
-        status = graph_write(p, graph, &model);
+        status = graph_write(p, graph, "", &model);
         graph_bytes(&model, &bytes);
         options.bytes = &bytes;
     }

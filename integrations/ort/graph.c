@@ -2,7 +2,8 @@
  * which gqac then opens like a file. It is for sessions that no file describes: those created from
  * bytes, and those whose graph the runtime or the program has changed.
  *
- * Weights are not written: the model has them as external data, which are the runtime's own memory.
+ * Weights are not written: the model has them as external data, which are the runtime's own memory
+ * or, where the runtime has them in a file, that file.
  * The numbers in comments such as "NodeProto.name" are those of onnx.proto. */
 #include "graph.h"
 
@@ -10,7 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { INLINE = 256 }; /* weights of at most so many bytes are written into the model */
+enum { IN_MEMORY = '#' }; /* begins the locations of weights in the runtime's memory */
+enum { INLINE = 256 };    /* weights of at most so many bytes are written into the model */
 
 /* Evaluates a call inside the writer, which returns NULL or a status; also ends if `why` is set. */
 #define WRITE_TRY(call)                                                                            \
@@ -101,7 +103,7 @@ static ort_status *write_external(writer *w, const void *data, size_t bytes) {
         m->weights = weights;
         m->capacity = capacity;
     }
-    snprintf(location, sizeof location, "%zu", m->n);
+    snprintf(location, sizeof location, "%c%zu", IN_MEMORY, m->n);
     m->weights[m->n++] = (graph_weight){data, bytes};
     write_entry(&m->model, "location", location);
     wire_int(&m->model, 14, 1); /* data_location = EXTERNAL */
@@ -127,36 +129,78 @@ static ort_status *write_data(writer *w, const ort_value *value, const gqac_tens
     return NULL;
 }
 
-/* A TensorProto, as `field` of its message. The importer refuses types that gqac does not have. */
-static ort_status *write_tensor(writer *w, unsigned field, const char *name, const ort_value *value,
-                                size_t most) {
-    gqac_tensor tensor = {.dtype = GQAC_NONE};
+/* The header of a TensorProto. dtype NONE: gqac does not have the type; the importer refuses it. */
+static ort_status *write_header(writer *w, const char *name, const ort_tensor_info *info,
+                                gqac_tensor *tensor) {
     wire *out = &w->m->model;
-    ort_tensor_info *info;
     size_t rank = 0;
     int element = 0;
-    ORT_TRY(w->api->GetTensorTypeAndShape(value, &info));
-    ort_status *status = w->api->GetTensorElementType(info, &element);
-    if (!status)
-        status = w->api->GetDimensionsCount(info, &rank);
-    if (!status && rank <= GQAC_MAX_RANK)
-        status = w->api->GetDimensions(info, tensor.dims, rank);
-    w->api->ReleaseTensorTypeAndShapeInfo(info);
-    ORT_TRY(status);
+    ORT_TRY(w->api->GetTensorElementType(info, &element));
+    ORT_TRY(w->api->GetDimensionsCount(info, &rank));
+    *tensor = (gqac_tensor){.dtype = GQAC_NONE};
     if (rank > GQAC_MAX_RANK) {
         snprintf(w->m->why, sizeof w->m->why, "tensor '%.200s' has rank %zu, more than %d", name,
                  rank, GQAC_MAX_RANK);
         return NULL;
     }
-    const size_t begin = wire_begin(out, field);
+    ORT_TRY(w->api->GetDimensions(info, tensor->dims, rank));
     for (size_t i = 0; i < rank; i++)
-        wire_int(out, 1, tensor.dims[i]);
+        wire_int(out, 1, tensor->dims[i]);
     wire_int(out, 2, element);
     wire_text(out, 8, name);
-    tensor.dtype = gqac_dtype_from_onnx(element);
-    tensor.rank = (int)rank;
+    tensor->dtype = gqac_dtype_from_onnx(element);
+    tensor->rank = (int)rank;
+    return NULL;
+}
+
+/* A TensorProto, as `field` of its message. */
+static ort_status *write_tensor(writer *w, unsigned field, const char *name, const ort_value *value,
+                                size_t most) {
+    gqac_tensor tensor;
+    ort_tensor_info *info;
+    const size_t begin = wire_begin(&w->m->model, field);
+    ORT_TRY(w->api->GetTensorTypeAndShape(value, &info));
+    ort_status *status = write_header(w, name, info, &tensor);
+    w->api->ReleaseTensorTypeAndShapeInfo(info);
+    ORT_TRY(status);
     if (tensor.dtype != GQAC_NONE)
         ORT_TRY(write_data(w, value, &tensor, most));
+    wire_end(&w->m->model, begin);
+    return NULL;
+}
+
+/* The part of a path beneath the root, which is another than those of weights in memory; NULL: it
+ * is none. gqac checks where it leads. */
+static const char *beneath(const writer *w, const char *path) {
+    const size_t n = strlen(w->m->root);
+    if (n && strncmp(path, w->m->root, n) == 0 && path[n] == '/')
+        path += n + 1;
+    return n && *path && *path != '/' && *path != IN_MEMORY ? path : NULL;
+}
+
+/* Weights in a file beneath the root: gqac maps it. *done is false if there is no such file. */
+static ort_status *write_mapped(writer *w, const char *name, const ort_value_info *value,
+                                const ort_external *from, bool *done) {
+    const ort_type_info *type = NULL;
+    const ort_tensor_info *info = NULL;
+    wire *out = &w->m->model;
+    const char *location = beneath(w, w->api->ExternalInitializerInfo_GetFilePath(from));
+    gqac_tensor tensor;
+    char number[24];
+    ORT_TRY(w->api->GetValueInfoTypeInfo(value, &type));
+    ORT_TRY(w->api->CastTypeInfoToTensorInfo(type, &info));
+    *done = location && info;
+    if (!*done)
+        return NULL;
+    const size_t begin = wire_begin(out, 5); /* GraphProto.initializer */
+    ORT_TRY(write_header(w, name, info, &tensor));
+    write_entry(out, "location", location);
+    snprintf(number, sizeof number, "%lld",
+             (long long)w->api->ExternalInitializerInfo_GetFileOffset(from));
+    write_entry(out, "offset", number);
+    snprintf(number, sizeof number, "%zu", w->api->ExternalInitializerInfo_GetByteSize(from));
+    write_entry(out, "length", number);
+    wire_int(out, 14, 1); /* data_location = EXTERNAL */
     wire_end(out, begin);
     return NULL;
 }
@@ -360,11 +404,19 @@ static ort_status *write_list(writer *w, const ort_graph *graph, count_of_graph 
 static ort_status *write_initializer(writer *w, const ort_value_info *info, bool nested) {
     const ort_value *value = NULL;
     const char *name;
-    bool constant = false;
+    ort_external *from = NULL;
+    bool constant = false, done = false;
     ORT_TRY(w->api->ValueInfo_IsConstantInitializer(info, &constant));
     if (!constant && !nested)
         return NULL;
     ORT_TRY(w->api->GetValueInfoName(info, &name));
+    ORT_TRY(w->api->ValueInfo_GetExternalInitializerInfo(info, &from));
+    if (from) {
+        ort_status *status = write_mapped(w, name, info, from, &done);
+        w->api->ReleaseExternalInitializerInfo(from);
+        if (status || done)
+            return status;
+    }
     ORT_TRY(w->api->ValueInfo_GetInitializerValue(info, &value));
     return value ? write_tensor(w, 5, name, value, INLINE)
                  : status_printf(w->api, ORT_EP_FAIL, "gqac: the weights '%s' have no value", name);
@@ -421,11 +473,13 @@ static ort_status *write_opsets(writer *w, const ort_graph *graph) {
     return status;
 }
 
-ort_status *graph_write(const provider *p, const ort_graph *graph, graph_model *m) {
+ort_status *graph_write(const provider *p, const ort_graph *graph, const char *root,
+                        graph_model *m) {
     const ort_api *api = p->api;
     writer writing = {api, m, p->knows_shapes}, *w = &writing;
     int64_t version;
     memset(m, 0, sizeof *m);
+    m->root = root;
     ORT_TRY(api->Graph_GetOnnxIRVersion(graph, &version));
     wire_int(&m->model, 1, version);
     WRITE_TRY(write_graph(w, 7, graph, false));
@@ -442,10 +496,10 @@ void graph_free(graph_model *m) {
 static gqac_status give_weight(void *arg, const char *name, const void **data, size_t *bytes,
                                gqac_diag *diag) {
     const graph_model *m = arg;
-    const unsigned long i = strtoul(name, NULL, 10);
-    (void)diag; /* the model that graph_write wrote has no other names */
+    const unsigned long i = *name == IN_MEMORY ? strtoul(name + 1, NULL, 10) : m->n;
+    (void)diag;
     if (i >= m->n)
-        return GQAC_INTERNAL;
+        return GQAC_ABSENT; /* a file beneath the root */
     *data = m->weights[i].data;
     *bytes = m->weights[i].bytes;
     return GQAC_OK;

@@ -35,6 +35,15 @@ static ort_status *read_threads(const ort_api *api, const char *value, int *thre
     return NULL;
 }
 
+static ort_status *read_path(const ort_api *api, const char *key, const char *value,
+                             char path[4096]) {
+    if (strlen(value) >= 4096)
+        return status_printf(api, ORT_INVALID_ARGUMENT,
+                             "gqac: %s has %zu bytes\n  rule:  at most 4095", key, strlen(value));
+    memcpy(path, value, strlen(value) + 1);
+    return NULL;
+}
+
 /* Entries of context models; check() tests their combination after all have been read. */
 static ort_status *read_context(const ort_api *api, const char *key, const char *value,
                                 options *o) {
@@ -49,17 +58,12 @@ static ort_status *read_context(const ort_api *api, const char *key, const char 
                                  "gqac: %s has the wrong value '%.40s'\n  rule:  0 or 1", key,
                                  value);
     }
-    if (strcmp(name, "file_path") != 0)
-        return NULL;
-    if (strlen(value) >= sizeof o->context_path)
-        return status_printf(api, ORT_INVALID_ARGUMENT,
-                             "gqac: %s has %zu bytes\n  rule:  at most %zu", key, strlen(value),
-                             sizeof o->context_path - 1);
-    memcpy(o->context_path, value, strlen(value) + 1);
-    return NULL;
+    return strcmp(name, "file_path") == 0 ? read_path(api, key, value, o->context_path) : NULL;
 }
 
 static ort_status *read_entry(const ort_api *api, const char *key, const char *value, options *o) {
+    if (strcmp(key, "session.model_external_initializers_file_folder_path") == 0)
+        return read_path(api, key, value, o->weights_folder);
     if (strncmp(key, CONTEXT, strlen(CONTEXT)) == 0)
         return read_context(api, key, value, o);
     if (strncmp(key, PREFIX, strlen(PREFIX)) != 0)

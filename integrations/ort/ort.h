@@ -33,6 +33,7 @@ typedef struct ort_graph ort_graph;
 typedef struct ort_node ort_node;
 typedef struct ort_value_info ort_value_info;
 typedef struct ort_attr ort_attr;
+typedef struct ort_external ort_external;
 typedef struct ort_support ort_support;
 typedef struct ort_hardware ort_hardware;
 typedef struct ort_device ort_device;
@@ -80,6 +81,8 @@ typedef union ort_editor_api ort_editor_api;
     SLOT(324, ValueInfo_GetValueNumConsumers, ort_status *, (const ort_value_info *, size_t *))    \
     SLOT(326, ValueInfo_GetInitializerValue, ort_status *,                                         \
          (const ort_value_info *, const ort_value **))                                             \
+    SLOT(327, ValueInfo_GetExternalInitializerInfo, ort_status *,                                  \
+         (const ort_value_info *, ort_external **))                                                \
     SLOT(331, ValueInfo_IsConstantInitializer, ort_status *, (const ort_value_info *, bool *))     \
     SLOT(334, Graph_GetModelPath, ort_status *, (const ort_graph *, const char **))                \
     SLOT(335, Graph_GetOnnxIRVersion, ort_status *, (const ort_graph *, int64_t *))                \
@@ -113,6 +116,10 @@ typedef union ort_editor_api ort_editor_api;
     SLOT(366, Node_GetSubgraphs, ort_status *,                                                     \
          (const ort_node *, const ort_graph **, size_t, const char **))                            \
     SLOT(368, Node_GetEpName, ort_status *, (const ort_node *, const char **))                     \
+    SLOT(369, ReleaseExternalInitializerInfo, void, (ort_external *))                              \
+    SLOT(370, ExternalInitializerInfo_GetFilePath, const char *, (const ort_external *))           \
+    SLOT(371, ExternalInitializerInfo_GetFileOffset, int64_t, (const ort_external *))              \
+    SLOT(372, ExternalInitializerInfo_GetByteSize, size_t, (const ort_external *))                 \
     SLOT(379, GetSessionOptionsConfigEntries, ort_status *,                                        \
          (const ort_session_options *, ort_pairs **))                                              \
     SLOT(390, TensorTypeAndShape_HasShape, bool, (const ort_tensor_info *)) /* ONNX Runtime 1.24   \

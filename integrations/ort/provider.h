@@ -26,9 +26,10 @@
 /* Provider options; a text that is "" has gqac's default. */
 typedef struct options {
     char target[16], math[16];
-    int threads;             /* 0: gqac_threads_default */
-    bool context, embed;     /* ep.context_enable, ep.context_embed_mode */
-    char context_path[4096]; /* ep.context_file_path; "": not given */
+    int threads;               /* 0: gqac_threads_default */
+    bool context, embed;       /* ep.context_enable, ep.context_embed_mode */
+    char context_path[4096];   /* ep.context_file_path; "": not given */
+    char weights_folder[4096]; /* of external data, of a model from bytes; "": not given */
 } options;
 
 typedef struct provider {

@@ -39,8 +39,6 @@ gqac_status load_detach(loaded *model, gqac_diag *diag) {
     if (!model->bytes.copy || !model->files)
         return GQAC_OK;
     GQAC_TRY(detach_graph(&x, model->module->graph));
-    model->module->copied = NULL; /* it would look for the files */
-    onnx_files_close(model->files);
-    model->files = NULL;
+    onnx_files_forget(model->files);
     return GQAC_OK;
 }

@@ -55,8 +55,8 @@ void load_free(loaded *model);
 bool load_is_artefact_name(const char *path); /* ends with .gqac */
 /* Moves arena, files and map to a new owner: see gqac_program.backing. */
 void *load_backing(loaded *model, void (**release)(void *), gqac_diag *diag);
-/* Copies what the module reads in the memory of gqac_model_bytes, and closes the files, if `copy`
- * is set; else does nothing. */
+/* Copies what the module reads in the memory of gqac_model_bytes, and forgets that memory, if
+ * `copy` is set; else does nothing. */
 gqac_status load_detach(loaded *model, gqac_diag *diag);
 /* Bytes of the constants of the main graph. */
 int64_t load_weight_bytes(const loaded *m);

@@ -166,6 +166,14 @@ void onnx_files_copied(void *arg, const void *data, size_t bytes) {
         gqac_map_release(map, offset, bytes);
 }
 
+void onnx_files_forget(onnx_files *files) {
+    for (int i = -1; i < files->n; i++) {
+        gqac_map *map = i < 0 ? &files->model : &files->order[i]->map;
+        if (map->borrowed)
+            *map = (gqac_map){.borrowed = true};
+    }
+}
+
 bool onnx_files_borrow(const onnx_files *files, const void *data) {
     size_t offset;
     const gqac_map *map = map_at(files, data, &offset);
@@ -233,7 +241,7 @@ static gqac_status open_folder(onnx_files *files, gqac_diag *diag) {
         files->below = gqac_arena_strdup(files->arena, below);
         if (!files->root || !files->below)
             return gqac_diag_oom(diag, "a model's files");
-    } else if (files->root) {
+    } else if (files->root && !files->memory.data) { /* a model in memory has no folder */
         GQAC_TRY(find_below(files, folder, diag));
     }
     const char *base = files->root ? files->root : folder;
@@ -379,19 +387,24 @@ static gqac_status take_file(onnx_files *files, const char *location, int fd, co
     return check_bytes(files, diag);
 }
 
-/* Asks the caller for the file of a location, for a model in memory. */
+/* Asks the caller for the file of a location, for a model in memory. *out stays NULL if the file is
+ * one beneath the root. */
 static gqac_status ask_for(onnx_files *files, const char *location, const side_file **out,
                            gqac_diag *diag) {
     const onnx_memory *memory = &files->memory;
     const void *data = NULL;
     size_t bytes = 0;
+    if (!memory->external && files->root)
+        return GQAC_OK;
     if (!memory->external) {
         refuse(diag, location, "cannot be read: the model is in memory");
-        gqac_diag_hint(diag, "set gqac_model_bytes.external");
+        gqac_diag_hint(diag, "set gqac_model_bytes.external, or model_root to the file's folder");
         return GQAC_INVALID_MODEL;
     }
     gqac_diag own = {.status = GQAC_OK};
     const gqac_status status = memory->external(memory->arg, location, &data, &bytes, &own);
+    if (status == GQAC_ABSENT && files->root)
+        return GQAC_OK;
     if (status != GQAC_OK) {
         if ((unsigned)status >= GQAC_STATUS_COUNT)
             GQAC_FAIL(diag, GQAC_USAGE, "the callback for external data returned status %d",
@@ -419,7 +432,9 @@ static gqac_status open_side(onnx_files *files, const char *location, const side
     if (wrong)
         return refuse(diag, location, wrong);
     if (files->memory.data)
-        return ask_for(files, location, file, diag);
+        GQAC_TRY(ask_for(files, location, file, diag));
+    if (*file)
+        return GQAC_OK;
     GQAC_TRY(open_folder(files, diag));
     const char *path = gqac_arena_printf(files->arena, "%s%s", files->below, location);
     if (!path)

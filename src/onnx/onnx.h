@@ -60,6 +60,8 @@ bool onnx_files_external(const onnx_files *files);
 bool onnx_files_hold(const onnx_files *files, const char *path);
 /* True if `data` lies in memory of the caller: in a model in memory, or in its external data. */
 bool onnx_files_borrow(const onnx_files *files, const void *data);
+/* Forgets that memory, to which nothing refers any more. */
+void onnx_files_forget(onnx_files *files);
 
 /* Imports a model: one ONNX node becomes one IR node in its newest form; functions are inlined
  * unless their op is native; unknown ops, attribute values and inputs are all collected into report

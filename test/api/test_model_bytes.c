@@ -3,6 +3,7 @@
  * be touched); external data by callback. */
 #include "unit.h"
 
+#include <limits.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -216,6 +217,57 @@ static void test_copy(void) {
     check_copy("llama", "ref"); /* packs nothing, so all weights are copied */
     check_copy("phi3", "cpu");  /* constants of nested graphs */
     check_copy("lfm2", "cpu");
+}
+
+/* External data that the callback does not have are files beneath model_root; they stay mapped,
+ * also with `copy`. */
+static void test_root(void) {
+    static float kept[MOST_LOGITS], found[MOST_LOGITS];
+    char root[PATH_MAX];
+    gqac_options options;
+    gqac_model_bytes model;
+    gqac_program *program = NULL;
+    side s = {.status = GQAC_ABSENT};
+    snprintf(root, sizeof root, "%s", unit_path("test/models/llama"));
+    gqac_options_init(&options);
+    CU_ASSERT_EQUAL_FATAL(
+        gqac_program_open(unit_path("test/models/llama/model.onnx"), &options, &program, &diag),
+        GQAC_OK);
+    const size_t n = logits_of(program, kept);
+    gqac_program_free(program);
+    options.bytes = &model;
+    options.model_root = root;
+    for (int i = 0; i < 4; i++) {
+        bytes b = hold(unit_path("test/models/llama/model.onnx"), 0);
+        gqac_model_bytes_init(&model, b.data, b.n);
+        model.external = i & 1 ? give : NULL;
+        model.arg = &s;
+        model.copy = i & 2;
+        CU_ASSERT_EQUAL_FATAL(gqac_program_open("m.onnx", &options, &program, &diag), GQAC_OK);
+        if (model.copy)
+            let_go(b, 0);
+        CU_ASSERT_EQUAL(logits_of(program, found), n);
+        CU_ASSERT(!memcmp(kept, found, n * sizeof *kept));
+        gqac_program_free(program);
+        if (!model.copy)
+            let_go(b, 0);
+    }
+    CU_ASSERT_EQUAL(s.asked, 2);
+    bytes b = hold(unit_path("test/models/llama/model.onnx"), 0);
+    gqac_model_bytes_init(&model, b.data, b.n);
+    options.model_root = folder;
+    CU_ASSERT_EQUAL(gqac_program_open("m.onnx", &options, &program, &diag), GQAC_INVALID_MODEL);
+    CU_ASSERT(strstr(diag.what, "model.onnx.data") != NULL);
+    char link[80];
+    snprintf(link, sizeof link, "%s/model.onnx.data", folder);
+    CU_ASSERT_EQUAL(symlink(unit_path("test/models/llama/model.onnx.data"), link), 0);
+    CU_ASSERT_EQUAL(gqac_program_open("m.onnx", &options, &program, &diag), GQAC_INVALID_MODEL);
+    CU_ASSERT(strstr(diag.what, "leads out of the folder") != NULL);
+    unlink(link);
+    options.model_root = NULL;
+    CU_ASSERT_EQUAL(gqac_program_open("m.onnx", &options, &program, &diag), GQAC_INVALID_MODEL);
+    CU_ASSERT(strstr(diag.hint, "model_root") != NULL);
+    let_go(b, 0);
 }
 
 /* An artefact is read in place, and says so. */
@@ -450,6 +502,7 @@ static const unit_case cases[] = {
     {"the same as from a file", test_same},
     {"compiled from memory", test_compile},
     {"copied", test_copy},
+    {"external data beneath a root", test_root},
     {"copied from an artefact", test_copy_of_artefact},
     {"rewritten from memory", test_rewrite},
     {"cut anywhere", test_cut},

@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+"""Two replicas of `gqac serve` and what they share: which part of the prompts is reused, and the time
+to the first token, by way of nginx and with a Redis server.
+
+One client sends prompts one after another. Each begins with one of three prefixes of PREFIX tokens
+and ends with SUFFIX tokens of its own. The replicas have one thread each. `restarted`: new replicas,
+with what the replicas before them have left on the Redis server.
+
+    python bench/replicas.py MODEL        prints rows of the table in docs/scaling.md
+"""
+
+import json
+import random
+import statistics
+import sys
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "test" / "python"))
+from serving import Server  # noqa: E402
+from test_scaling import Front  # noqa: E402
+from tiers import Redis  # noqa: E402
+
+PREFIX, SUFFIX, PREFIXES, EACH, NEW = 512, 64, 3, 8, 4
+
+
+def prompts(seed):
+    """[(number of the prefix, ids)] in the order in which they are sent."""
+    pick = random.Random(seed)
+    ids = lambda n: [pick.randrange(1000, 100000) for _ in range(n)]  # noqa: E731
+    begins = [ids(PREFIX) for _ in range(PREFIXES)]
+    order = list(range(PREFIXES)) * EACH
+    pick.shuffle(order)
+    return [(k, begins[k] + ids(SUFFIX)) for k in order]
+
+
+def first_token(url, key, ids):
+    """(seconds to the first token, reused tokens)."""
+    asked = urllib.request.Request(
+        url + "/v1/completions", headers={"Content-Type": "application/json",
+                                          "X-Prompt-Cache-Key": f"prefix {key}"},
+        data=json.dumps({"prompt": ids, "max_tokens": NEW, "stream": True, "ignore_eos": True,
+                         "return_token_ids": True,
+                         "stream_options": {"include_usage": True}}).encode())
+    began, first, reused = time.monotonic(), None, 0
+    with urllib.request.urlopen(asked, timeout=300) as reply:
+        for line in reply:
+            if line.startswith(b"data: {"):
+                first = first or time.monotonic() - began
+                usage = json.loads(line[6:]).get("usage")
+                reused = usage["prompt_tokens_details"]["cached_tokens"] if usage else reused
+    return first, reused
+
+
+def run(name, model, n, remote=None, nginx=False):
+    """Prints the row of one setting."""
+    flags = ["--threads", 1, "-q", "--per-peer", 1024] + (["--prefix-remote", remote] if remote else [])
+    replicas = [Server(*flags, model=model) for _ in range(n)]
+    with tempfile.TemporaryDirectory() as folder:
+        front = Front(Path(folder), [r.port for r in replicas]) if nginx else None
+        found = []
+        for i, (key, ids) in enumerate(prompts(7)):
+            found.append(first_token(front.url if front else replicas[i % n].url, key, ids))
+            time.sleep(0.3)  # until what was computed is saved
+        if front:
+            front.stop()
+    errors = sum(r.metric("gqac_remote_errors_total") for r in replicas)
+    for replica in replicas:
+        replica.stop()
+    times = sorted(1000 * first for first, _ in found)
+    share = sum(reused for _, reused in found) / (len(found) * (PREFIX + SUFFIX))
+    print(f"| {name} | {100 * share:.0f} % | {statistics.median(times):.0f} | "
+          f"{times[int(0.95 * len(times))]:.0f} |" + (f" {errors:.0f} errors" if errors else ""),
+          flush=True)
+
+
+def main(model):
+    """All settings, and the first one once more."""
+    print("| replicas | reused | median, ms | 95 %, ms |\n|---|---|---|---|")
+    with Redis() as redis:
+        redis.ask("CONFIG", "SET", "maxmemory", "4gb")
+        run("one", model, 1)
+        run("two, in turns", model, 2)
+        run("two, nginx", model, 2, nginx=True)
+        run("two, in turns, Redis", model, 2, redis.url)
+        run("two, nginx, Redis, restarted", model, 2, redis.url, True)
+        run("one, again", model, 1)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

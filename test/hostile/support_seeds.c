@@ -11,8 +11,8 @@ const row_seed row_seeds[] = {
      "ReduceSumSquare ArgMax ArgMin Squeeze Dropout DynamicQuantizeLinear quantise_rows Clip "
      "Sum Mean Max Min com.microsoft.FastGelu",
      "", "f32[2,3]", 0},
-    {"Add Div Equal Greater GreaterOrEqual Less LessOrEqual Mul Pow Sub PRelu CastLike "
-     "Sum Mean Max Min",
+    {"Add Div Equal Greater GreaterOrEqual Less LessOrEqual Mul Mod Pow Sub PRelu CastLike "
+     "Sum Mean Max Min SwiGLU",
      "", "f32[2,3] | f32[2,3]", 0},
     {"Mod", "fmod=1", "f32[2,3] | f32[2,3]", 0},
     {"Mod Div", "", "i64[2,3] | i64[3]=1,-1,3", 0},

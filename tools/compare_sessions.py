@@ -132,7 +132,8 @@ def main():
     """Prints the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("models", nargs="+", metavar="MODEL.onnx")
-    parser.add_argument("--library", type=lambda text: Path(text).resolve(), default=ROOT / "build/release/libgqac_ort.so")
+    parser.add_argument("--library", type=lambda text: Path(text).resolve(),
+                        default=ROOT / "build/release/libgqac_ort.so")
     parser.add_argument("--pieces", default=[11, 1, 4],
                         type=lambda text: [int(n) for n in text.split(",")])
     parser.add_argument("--threads", type=int, default=2)

@@ -86,6 +86,16 @@ class Bits(Sessions):
                 present = expected[name.replace("past_key_values", "present")]
                 self.assertEqual(value.numpy().tobytes(), present.tobytes(), name)
 
+    def test_terminate(self):
+        """A run whose options say so ends before the model; the session can be used again."""
+        ort, opened = start(), session(str(model("llama")))
+        feeds = read(MODELS / "llama" / "ref" / "decode" / "inputs")
+        good, options = opened.run(["logits"], feeds)[0], ort.RunOptions()
+        options.terminate = True
+        with self.assertRaisesRegex(Exception, "terminate"):
+            opened.run(["logits"], feeds, options)
+        self.assertEqual(opened.run(["logits"], feeds)[0].tobytes(), good.tobytes())
+
     def test_unknown_shape(self):
         """An output whose shape only a run computes, and one that has no elements."""
         graph = helper.make_graph(
@@ -250,15 +260,17 @@ class Lives(Case):
 class Documented(Case):
     """docs/onnxruntime.md, and the Python package that holds the library."""
 
-    def site(self):
-        """The folder of the package: of a wheel (GQAC_ORT_SITE), or made of the sources."""
+    def packages(self):
+        """The environment in which both packages are found: those of wheels (GQAC_ORT_SITE), or made
+        of the sources."""
         if installed := os.environ.get("GQAC_ORT_SITE"):
-            return Path(installed)
+            return {"PYTHONPATH": installed}
         package = self.dir / "site" / "onnxruntime_ep_gqac"
         shutil.copytree(ROOT / "integrations" / "ort" / "python" / package.name, package,
                         ignore=shutil.ignore_patterns("__pycache__"))
         (package / "libgqac_ort.so").symlink_to(LIBRARY)
-        return package.parent
+        return {"PYTHONPATH": f"{package.parent}:{ROOT / 'python'}",
+                "GQAC_LIBRARY": str(LIBRARY.parent / "libgqac.so")}
 
     def test_page(self):
         """The Python lines of the page print what it shows, in a process of its own."""
@@ -269,9 +281,7 @@ class Documented(Case):
         (self.dir / "models").symlink_to(ROOT / "models")
         done = subprocess.run([sys.executable, "-m", "doctest", "-o", "IGNORE_EXCEPTION_DETAIL",
                                "page.txt"], cwd=self.dir, capture_output=True, text=True,
-                              env=os.environ | {"PYTHONPATH": f"{self.site()}:{ROOT / 'python'}",
-                                                "GQAC_LIBRARY": str(LIBRARY.parent / "libgqac.so")},
-                              check=False)
+                              env=os.environ | self.packages(), check=False)
         self.assertEqual((done.returncode, done.stdout), (0, ""), done)
 
 

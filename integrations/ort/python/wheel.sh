@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The wheel with the onnxruntime of the tests: the lines of docs/onnxruntime.md print what it shows.
+# The wheel, with the onnxruntime of the tests and the wheel of gqac that lies beside it: the lines of
+# docs/onnxruntime.md print what it shows.
 #
 #   wheel.sh build/dist/onnxruntime_ep_gqac-*.whl
 set -euo pipefail
@@ -7,6 +8,7 @@ wheel=$(realpath "$1")
 cd "$(dirname "$0")/../../.."
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-build/venv/bin/pip install -q --disable-pip-version-check --no-deps --target "$work/site" "$wheel"
+build/venv/bin/pip install -q --disable-pip-version-check --no-deps --target "$work/site" "$wheel" \
+  "$(dirname "$wheel")"/gqac-*.whl
 GQAC_ORT_SITE="$work/site" GQAC="${GQAC:-$work/site}" \
   build/venv/bin/python test/python/test_ort_plugin.py test_page

@@ -303,7 +303,9 @@ gqac_status load_model(const char *path, const gqac_options *options, bool keep_
     if (status == GQAC_OK)
         status = check_loaded(model, options->limits, diag);
     status = load_explain(model, options->limits, status, diag);
-    if (status == GQAC_LIMIT && diag && strncmp(diag->where, path, strlen(path)) != 0)
+    const bool of_content =
+        status == GQAC_LIMIT || status == GQAC_INVALID_MODEL || status == GQAC_UNSUPPORTED;
+    if (of_content && diag && strncmp(diag->where, path, strlen(path)) != 0)
         gqac_diag_where(diag, "%s", path);
     if (status == GQAC_IO && !options->bytes && gqac_path_is_dir(path))
         gqac_diag_hint(diag, "name a file in the folder; gqac_model_open opens a folder");

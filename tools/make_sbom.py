@@ -22,7 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 OUTPUT = ROOT / "docs" / "sbom.cdx.json"
 TOOL = Path(os.environ.get("GQAC", ROOT / "build" / "release" / "gqac"))
-ENVIRONMENTS = ("venv", "wheel/venv", "peers/venv")
+ENVIRONMENTS = ("venv", "wheel/venv", "peers/venv", "coverage-venv")
 
 
 def run(*words):

@@ -27,7 +27,7 @@ class Front(Server):
 
     def __init__(self, folder, ports):
         if not shutil.which("nginx"):
-            raise AssertionError("nginx is not installed: ./dev deps")
+            raise AssertionError("nginx is not installed: ./dev test --full does that")
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = free.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"

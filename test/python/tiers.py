@@ -107,7 +107,7 @@ class Redis:
         self.folder = tempfile.TemporaryDirectory(prefix="gqac-redis-")
         self.args, self.child, self.port = args, None, None
         if not shutil.which("redis-server"):
-            raise AssertionError("redis-server is not installed: ./dev deps")
+            raise AssertionError("redis-server is not installed: ./dev test --full does that")
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = free.getsockname()[1]
         self.url = f"redis://127.0.0.1:{self.port}/3"

@@ -272,11 +272,14 @@ ort_status *context_write(provider *p, const ort_graph *graph, const ort_node *f
     char hex[65], *path = NULL;
     ORT_TRY(new_path(p, &path));
     ort_status *status = compile_to(p, graph, path);
+    const bool written = !status;
     options_apply(&p->options, &options);
     if (!status && gqac_model_digest(path, &options, hex, &diag) != GQAC_OK)
         status = status_of(p->api, &diag);
     if (!status)
         status = make_node(p, fused, path, hex, made);
+    if (status && written)
+        (void)unlink(path);
     free(path);
     return status;
 }

@@ -18,6 +18,7 @@ ort_status *graph_nodes(const ort_api *api, const ort_graph *graph, const ort_no
 
 ort_status *node_names(const ort_api *api, const ort_node *node, count_of_node *count,
                        values_of_node *values, char ***names, size_t *n) {
+    *names = NULL;
     ORT_TRY(count(node, n));
     const ort_value_info **infos = calloc(*n + 1, sizeof *infos);
     *names = calloc(*n + 1, sizeof **names);

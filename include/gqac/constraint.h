@@ -1,4 +1,5 @@
-/* Constraints: which texts an answer may be, by a grammar or a JSON Schema.
+/* Constraints: which texts an answer may be, by a grammar, a JSON Schema, or the tools that it must
+ * call.
  *
  *   gqac_constraint *only;
  *   gqac_constraint_from_grammar(text, "root ::= \"yes\" | \"no\"", 21, &only, &diag);

@@ -14,14 +14,16 @@ typedef struct gqac_sequence gqac_sequence;
 typedef struct gqac_sequence_options {
     size_t size;
     /* Kind of cache; spaces around the name are ignored; NULL: contiguous.
-     *   contiguous (or basic)  keeps every row
-     *   paged       the same, in blocks that are taken one by one from anywhere in the pool, so
-     *               that freed memory is used again before more is allocated
-     *   windowed    in layers with a sliding window, keeps only the rows that are visible from the
-     * current length, or from one to which the sequence can be rewound quantised (or int8)   keeps
-     * keys and values as codes of 8 bits, with a profile of its own quantised4 (or int4)  the same,
-     * of 4 bits contiguous, paged and windowed have the same bits.
-     */
+     *
+     *   contiguous, basic   keeps every row
+     *   paged               the same, in blocks that are taken one by one from anywhere in the
+     *                       pool, so that freed memory is used again before more is allocated
+     *   windowed            in layers with a sliding window, keeps only the rows that are visible
+     *                       from the current length, or from one to which it can be rewound
+     *   quantised, int8     keeps keys and values as codes of 8 bits, with a profile of its own
+     *   quantised4, int4    the same, of 4 bits
+     *
+     * The first three have the same bits. */
     const char *kv;
     int64_t capacity;     /* maximum number of tokens; 0: as many as fit into memory */
     int64_t final_length; /* the length that the sequence will reach, by which the LongRoPE table is

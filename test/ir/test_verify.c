@@ -282,7 +282,7 @@ static const broken all[] = {
     {use_of_other_value, "use"},
     {use_prev_broken, "use list"},
     {use_node_broken, "operand does not know"},
-    {use_is_no_operand, "no operand"},
+    {use_is_no_operand, "is not an operand"},
     {no_return, "no return node"},
     {return_amid, "returns amid"},
     {absent_result, "not optional"},

@@ -214,5 +214,8 @@ def main(name="__main__"):
     skipped = f", {len(result.skipped)} skipped" if result.skipped else ""
     if skipped:
         print(skipped[2:])
+    if result.skipped and len(result.skipped) == result.testsRun:
+        print(result.skipped[0][1])
+        return 77  # nothing ran, for this reason
     print(f"{result.testsRun - len(result.skipped) - len(bad)} passed, {len(bad)} failed")
     return 1 if bad else 0

@@ -16,7 +16,11 @@
 #include "base/clock.h"
 #include "remote/remote_impl.h"
 
-enum { PART = 1 << 16, SLACK = 1 << 12 };
+enum {
+    PART = 1 << 16,
+    SLACK = 1 << 12,
+    MOST_BYTES = 512 << 20 /* of a word of a command: the maximum of a value of Redis */
+};
 
 struct connection {
     int fd;
@@ -126,6 +130,9 @@ static int connect_any(const address *a, int64_t until, char why[96]) {
 
 bool connection_add(connection *c, int n, const char *const *words, const size_t *lengths) {
     char *text = NULL;
+    for (int i = 0; i < n; i++) /* hiredis adds the lengths up as int */
+        if (lengths[i] > MOST_BYTES)
+            return false;
     const int made = redisFormatCommandArgv(&text, n, (const char **)(void *)words, lengths);
     if (made < 0)
         return false;
@@ -230,7 +237,6 @@ static bool introduce(connection *c, const address *a, int64_t until, char why[9
 
 connection *connection_open(const address *a, int64_t until, char why[96]) {
     connection *c = calloc(1, sizeof *c);
-    *why = '\0';
     if (!c)
         return NULL;
     c->reader = redisReaderCreateWithFunctions(&taking);

@@ -87,7 +87,7 @@ static bool exchange(remote *r, int64_t ms, writer *write, const void *arg, size
             return true;
         }
         connection_close(c);
-        if (!old || gqac_clock_ns() > until)
+        if (!old || until - gqac_clock_ns() < 1000000)
             return false;
     }
 }

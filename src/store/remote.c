@@ -21,6 +21,7 @@ enum {
     DEFAULT_MS = 500,
     MOST_BLOCKS = 1 << 14, /* of one search: a million tokens */
     DAMAGED = 64,          /* keys that are remembered */
+    MOST_BYTES = 512 << 20 /* of a value: the maximum of Redis */
 };
 static const int64_t ms_ns = 1000000, least_pause = 1000000000, most_pause = 32000000000;
 
@@ -86,8 +87,11 @@ static bool call_ended(operation *o, bool answered) {
     o->failed = true;
     pthread_mutex_lock(&o->store->lock);
     o->store->counts.remote_errors++;
-    p->length = !p->length ? least_pause : p->length < most_pause ? 2 * p->length : most_pause;
-    p->until = gqac_clock_ns() + p->length;
+    const int64_t now = gqac_clock_ns();
+    if (now >= p->until) { /* another operation has not failed at the same time */
+        p->length = !p->length ? least_pause : p->length < most_pause ? 2 * p->length : most_pause;
+        p->until = now + p->length;
+    }
     const long long seconds = p->length / least_pause;
     pthread_mutex_unlock(&o->store->lock);
     gqac_log_line(&o->store->program->log, GQAC_LOG_WARNING,
@@ -104,12 +108,14 @@ static bool is_paused(const operation *o) {
     return paused;
 }
 
-/* Sets the sizes of the values of some blocks. */
+/* Sets the sizes of the values of some blocks. A search whose answer leaves no time to read a value
+ * has failed. */
 static bool find_sizes(operation *o, size_t first, size_t end) {
     const gqac_store_remote *f = &o->remote->functions;
     const int64_t ms = ms_left(o);
-    return ms > 0 &&
-           call_ended(o, f->find(f->arg, ms, o->keys + first, end - first, o->sizes + first));
+    const bool answered =
+        ms > 0 && f->find(f->arg, ms, o->keys + first, end - first, o->sizes + first);
+    return call_ended(o, answered && (o->saves || ms_left(o) > 0));
 }
 
 static void count_damaged(operation *o, size_t block) {
@@ -144,7 +150,7 @@ static bool get_value(operation *o, size_t block, unsigned char *data) {
     const int64_t ms = ms_left(o);
     const size_t size = o->sizes[block];
     size_t bytes = 0;
-    if (ms < 1 || !call_ended(o, f->get(f->arg, ms, &o->keys[block], data, size, &bytes)) || !bytes)
+    if (!call_ended(o, ms > 0 && f->get(f->arg, ms, &o->keys[block], data, size, &bytes)) || !bytes)
         return false;
     pthread_mutex_lock(&o->store->lock);
     o->store->counts.remote_read_bytes += bytes <= size ? (int64_t)bytes : 0;
@@ -313,11 +319,13 @@ static bool load_whole(search *s, size_t block, unsigned char *data) {
 
 /* The longest saved sequence. */
 static bool find_whole(search *s) {
+    const gqac_store_options *x = &s->space->store->options;
     bool found = false;
     for (size_t at = s->end; at-- > s->first && !found && !s->o.failed && ms_left(&s->o) > 0;) {
         const size_t size = s->o.sizes[at];
         size_t most = 0;
-        if (!size)
+        if (!size || (x->budget && (int64_t)size > x->budget) ||
+            (x->tenant_budget && (int64_t)size > x->tenant_budget))
             continue;
         if (size <= ENTRY_BODY ||
             !saved_most(s->o.form.program, (int64_t)(at + 1) * GQAC_KV_BLOCK, &most) ||
@@ -378,7 +386,8 @@ static void save_prefix(operation *o, const gqac_sequence *q, int64_t length) {
     gqac_status status = sequence_fork_unwatched(q, &prefix, NULL);
     if (status == GQAC_OK)
         status = gqac_sequence_rewind(prefix, length, NULL);
-    if (status == GQAC_OK && gqac_add_size(gqac_sequence_save_bytes(prefix), ENTRY_BODY, &bytes))
+    if (status == GQAC_OK && gqac_add_size(gqac_sequence_save_bytes(prefix), ENTRY_BODY, &bytes) &&
+        bytes <= MOST_BYTES)
         data = gqac_alloc(bytes);
     if (data && gqac_sequence_save(prefix, data + ENTRY_BODY, bytes - ENTRY_BODY, NULL) == GQAC_OK)
         put_value(o, (size_t)(length / GQAC_KV_BLOCK) - 1, data, bytes);

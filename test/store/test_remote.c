@@ -207,7 +207,7 @@ static void faulty_with(const char *model) {
         size_t at;
         int errors, damaged; /* at least */
     } faults[] = {
-        {TIER_DOWN, 0, 1, 0},        {TIER_GET_FAILS, 0, 1, 0},  {TIER_FIND_LATE, 0, 0, 0},
+        {TIER_DOWN, 0, 1, 0},        {TIER_GET_FAILS, 0, 1, 0},  {TIER_FIND_LATE, 0, 1, 0},
         {TIER_FORGETS, 0, 0, 0},     {TIER_FLIPS, 0, 0, 1},      {TIER_FLIPS, 40, 0, 1},
         {TIER_FLIPS, 130, 0, 1},     {TIER_FLIPS, 1000, 0, 1},   {TIER_SWAPS, 0, 0, 1},
         {TIER_CUTS, 1, 0, 1},        {TIER_CUTS, 640, 0, 1},     {TIER_CUTS_LATER, 641, 0, 1},

@@ -215,9 +215,17 @@ typedef struct search {
     size_t first, end;          /* blocks that are looked for */
 } search;
 
+/* Leading tokens that a sequence can have of the baked prefix; 0 if the ids that can be reused are
+ * on the other side of a LongRoPE threshold than the whole text. */
+static int64_t baked_tokens(const search *s, const gqac_sequence *q) {
+    const int64_t threshold = q->program->baked_threshold;
+    const bool same_side = (s->n + 1 > threshold) == (s->length > threshold);
+    return same_side ? baked_match(q, s->o.ids, s->n + 1) : 0;
+}
+
 /* The number of leading tokens that are there already. */
 static int64_t known(const search *s) {
-    const int64_t baked = baked_match(s->empty, s->o.ids, s->n + 1);
+    const int64_t baked = baked_tokens(s, s->empty);
     pthread_mutex_lock(&s->space->store->lock);
     const int64_t length = store_find(s->root, s->o.ids, s->n, s->n, false).length;
     pthread_mutex_unlock(&s->space->store->lock);
@@ -228,7 +236,7 @@ static int64_t known(const search *s) {
 static bool share_known(const search *s, gqac_sequence *q) {
     const int64_t *ids = s->o.ids, length = (int64_t)s->first * GQAC_KV_BLOCK;
     bool shared = !length;
-    if (length && baked_match(q, ids, s->n + 1) >= length)
+    if (length && baked_tokens(s, q) >= length)
         return baked_share(q, ids, length, NULL) == GQAC_OK;
     pthread_mutex_lock(&s->space->store->lock);
     const store_match found = store_find(s->root, ids, length, length, false);

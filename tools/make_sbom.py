@@ -32,7 +32,7 @@ def run(*words):
 
 def binaries():
     """The tool and the libraries that are installed."""
-    names = ("libgqac.so", "libonnxruntime_ep_gqac.so", "libgqac_ort.so")
+    names = ("libgqac.so", "libgqac_ort.so")
     return [TOOL, *(path for name in names for path in TOOL.parent.rglob(name))]
 
 
@@ -101,9 +101,10 @@ def component(name, version, purl, scope, licences):
 
 
 def packages_of_dev():
-    """The Debian packages that ./dev deps installs."""
+    """The Debian packages that ./dev installs."""
     text = re.sub(r"#.*", "", (ROOT / "dev").read_text())
-    return re.search(r"^PACKAGES=\((.*?)\)", text, re.M | re.S)[1].split()
+    lists = re.findall(r"^(?:PACKAGES|SERVERS)=\((.*?)\)", text, re.M | re.S)
+    return [name for words in lists for name in words.split()]
 
 
 def components():
@@ -121,8 +122,7 @@ def components():
 
 
 def names_of(found):
-    """What does not depend on the machine: names and scopes of what is not excluded, and the Python
-    packages."""
+    """Names and scopes. Of Debian's packages that only build and test, a machine may lack some."""
     return {(one["name"], one["scope"]) for one in found
             if one["scope"] != "excluded" or one["purl"].startswith("pkg:pypi")}
 
@@ -131,7 +131,10 @@ def check(found):
     """Compare with the file."""
     kept = json.loads(OUTPUT.read_text())["components"]
     missing, gone = names_of(found) - names_of(kept), names_of(kept) - names_of(found)
-    lacking = {name for name in packages_of_dev()} - {one["name"] for one in kept}
+    wanted = set(packages_of_dev())
+    lacking = wanted - {one["name"] for one in kept}
+    gone |= {one["name"] for one in kept if one["purl"].startswith("pkg:deb")
+             and one["scope"] == "excluded"} - wanted
     unlicensed = [one["name"] for one in kept if not one["licenses"]]
     for label, names in (("missing", missing), ("no longer used", gone), ("missing", lacking),
                          ("without a licence", unlicensed)):

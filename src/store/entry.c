@@ -95,31 +95,31 @@ bool entry_check(const entry_form *form, const gqac_store_key *key, const int64_
 
 /* ---- rows ---------------------------------------------------------------- */
 
-gqac_status entry_take_rows(const gqac_sequence *q, size_t block, unsigned char *body,
-                            gqac_diag *diag) {
+/* Copies the rows of a block to the body `to`, or if that is NULL from the body `from`. */
+static gqac_status copy_rows(const gqac_sequence *q, size_t block, unsigned char *to,
+                             const unsigned char *from, gqac_diag *diag) {
+    const int64_t position = (int64_t)block * GQAC_KV_BLOCK;
+    size_t bytes = 0, at = 0;
     gqac_float_mode callers;
     GQAC_TRY(gqac_float_mode_take(&callers, diag));
-    for (int i = 0; i < q->program->n_kv; i++) {
-        size_t bytes = 0;
+    for (int i = 0; i < q->program->n_kv; i++, at += bytes) {
         /* cannot overflow: entry_form_of has computed it */
         (void)sequence_slot_bytes(&q->program->kv[i], GQAC_KV_BLOCK, &bytes);
-        kv_read_rows(q->kv, i, (int64_t)block * GQAC_KV_BLOCK, GQAC_KV_BLOCK, body, GQAC_KV_BLOCK);
-        body += bytes;
+        if (to)
+            kv_read_rows(q->kv, i, position, GQAC_KV_BLOCK, to + at, GQAC_KV_BLOCK);
+        else
+            kv_write_rows(q->kv, i, position, GQAC_KV_BLOCK, from + at, GQAC_KV_BLOCK);
     }
     gqac_float_mode_give_back(&callers);
     return GQAC_OK;
 }
 
+gqac_status entry_take_rows(const gqac_sequence *q, size_t block, unsigned char *body,
+                            gqac_diag *diag) {
+    return copy_rows(q, block, body, NULL, diag);
+}
+
 gqac_status entry_put_rows(gqac_sequence *q, size_t block, const unsigned char *body,
                            gqac_diag *diag) {
-    gqac_float_mode callers;
-    GQAC_TRY(gqac_float_mode_take(&callers, diag));
-    for (int i = 0; i < q->program->n_kv; i++) {
-        size_t bytes = 0;
-        (void)sequence_slot_bytes(&q->program->kv[i], GQAC_KV_BLOCK, &bytes);
-        kv_write_rows(q->kv, i, (int64_t)block * GQAC_KV_BLOCK, GQAC_KV_BLOCK, body, GQAC_KV_BLOCK);
-        body += bytes;
-    }
-    gqac_float_mode_give_back(&callers);
-    return GQAC_OK;
+    return copy_rows(q, block, NULL, body, diag);
 }

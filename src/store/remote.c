@@ -100,7 +100,7 @@ static bool call_ended(operation *o, bool answered) {
     return false;
 }
 
-/* True if the tier must be left alone for now. */
+/* True during the pause after a failed call. */
 static bool is_paused(const operation *o) {
     pthread_mutex_lock(&o->store->lock);
     const bool paused = gqac_clock_ns() < o->remote->pauses[o->saves].until;

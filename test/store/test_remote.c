@@ -294,6 +294,17 @@ static void mended(void) {
     close_machine(&m);
 }
 
+/* The form of a value that was saved for the tenant "". */
+static entry_form form_of(const machine *m, const unsigned char *data) {
+    gqac_sequence *s = rig_sequence(m->program, 0);
+    unsigned char model[32];
+    entry_form form;
+    memcpy(model, data + offsetof(entry_front, model), sizeof model);
+    CU_ASSERT_FATAL(entry_form_of(s, model, "", 0, &form));
+    gqac_sequence_free(s);
+    return form;
+}
+
 /* No byte of a value can change without being noticed: all of the front and of the ids, some of the
  * rest. And what a stranger sealed is checked like a file. */
 static void flipped(const char *model) {
@@ -301,18 +312,15 @@ static void flipped(const char *model) {
     uint64_t bits = 0;
     tier t = {.n = 0};
     gqac_store_statistics x;
-    entry_form form;
     gqac_store_key key;
     int64_t reused = 0;
     machine m = open_machine(model);
     rig_ids(ids, N, 1);
     visit(&m, &t, NULL, NULL, ids, 70, true, &bits, &x);
     CU_ASSERT_EQUAL_FATAL(t.n, 1);
-    gqac_sequence *s = rig_sequence(m.program, 0);
-    unsigned char *data = t.values[0].data, fingerprint[32];
+    unsigned char *data = t.values[0].data;
     const size_t bytes = t.values[0].bytes;
-    memcpy(fingerprint, ((entry_front *)(void *)data)->model, sizeof fingerprint);
-    CU_ASSERT_FATAL(entry_form_of(s, fingerprint, "", 0, &form));
+    const entry_form form = form_of(&m, data);
     entry_keys(&form, ids, 1, &key);
     CU_ASSERT(!memcmp(&key, &t.values[0].key, sizeof key));
     CU_ASSERT(entry_check(&form, &key, ids, 0, data, bytes));
@@ -343,7 +351,6 @@ static void flipped(const char *model) {
             data[i] ^= 0x10;
         entry_seal(&form, &key, ids, 0, data, bytes);
     }
-    gqac_sequence_free(s);
     tier_free(&t);
     close_machine(&m);
 }
@@ -358,7 +365,6 @@ static void foreign(void) {
     int64_t ids[N], other[N];
     uint64_t bits = 0;
     gqac_store_statistics x;
-    entry_form form;
     tier t = {.n = 0};
     machine m = open_machine("test/models/qwen3.5/model.onnx");
     rig_ids(ids, N, 1);
@@ -366,17 +372,14 @@ static void foreign(void) {
     visit(&m, &t, NULL, NULL, ids, 70, true, &bits, &x);
     visit(&m, &t, NULL, NULL, other, 70, true, &bits, &x);
     CU_ASSERT_FATAL(t.n == 2 && t.values[0].bytes == t.values[1].bytes);
-    gqac_sequence *s = rig_sequence(m.program, 0);
-    unsigned char *data = t.values[0].data, fingerprint[32];
-    memcpy(fingerprint, ((entry_front *)(void *)data)->model, sizeof fingerprint);
-    CU_ASSERT_FATAL(entry_form_of(s, fingerprint, "", 0, &form));
+    unsigned char *data = t.values[0].data;
+    const entry_form form = form_of(&m, data);
     for (int i = 0; i < 2; i++) { /* as it was; with the body of the other */
         CU_ASSERT_EQUAL(visit(&m, &t, NULL, NULL, ids, N, false, &bits, &x), i ? 0 : 64);
         CU_ASSERT(x.remote_damaged == i && bits == cold(&m, NULL, ids, N));
         memcpy(data + ENTRY_BODY, t.values[1].data + ENTRY_BODY, t.values[0].bytes - ENTRY_BODY);
         entry_seal(&form, &t.values[0].key, ids, 0, data, t.values[0].bytes);
     }
-    gqac_sequence_free(s);
     tier_free(&t);
     close_machine(&m);
 }

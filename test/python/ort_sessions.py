@@ -10,6 +10,8 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+import onnx
+from onnx import helper
 
 import harness
 from harness import Case, MODELS, model
@@ -86,6 +88,18 @@ def calls(name):
 def read(folder):
     """{name: array} of a folder of .npy files."""
     return {path.stem: np.load(path) for path in sorted(folder.glob("*.npy"))}
+
+
+def mixing():
+    """The model llama with a node that makes results depend on the split into calls."""
+    changed = onnx.load(model("llama"))
+    first = next(n for n in changed.graph.node if n.op_type == "SimplifiedLayerNormalization")
+    at = list(changed.graph.node).index(first)
+    changed.graph.node.insert(at, helper.make_node("DequantizeLinear", ["q", "s", "z"], ["d"]))
+    changed.graph.node.insert(at, helper.make_node("DynamicQuantizeLinear", [first.input[0]],
+                                                   ["q", "s", "z"], name="/quantise"))
+    first.input[0] = "d"
+    return changed
 
 
 class Sessions(Case):

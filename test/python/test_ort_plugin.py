@@ -22,7 +22,8 @@ from onnx import TensorProto, helper
 
 import harness
 from harness import Case, FULL, MODELS, ROOT, gqac, model
-from ort_sessions import ALL, LIBRARY, NAME, SHORT, Sessions, calls, read, session, start, warnings
+from ort_sessions import (ALL, LIBRARY, NAME, SHORT, Sessions, calls, mixing, read, session, start,
+                          warnings)
 
 
 class Bits(Sessions):
@@ -167,15 +168,8 @@ class Refused(Case):
 
     def test_mixing(self):
         """A warning names the node by which results depend on the split into calls."""
-        made = onnx.load(model("llama"))
-        first = next(n for n in made.graph.node if n.op_type == "SimplifiedLayerNormalization")
-        at = list(made.graph.node).index(first)
-        made.graph.node.insert(at, helper.make_node("DequantizeLinear", ["q", "s", "z"], ["d"]))
-        made.graph.node.insert(at, helper.make_node("DynamicQuantizeLinear", [first.input[0]],
-                                                    ["q", "s", "z"], name="/quantise"))
-        first.input[0] = "d"
         path = self.dir / "mixing.onnx"
-        onnx.save(made, path)
+        onnx.save(mixing(), path)
         for source, words in ((path, 1), (model("llama"), 0)):
             with warnings() as said:
                 session(str(source))

@@ -14,6 +14,8 @@ import re
 import sys
 from pathlib import Path
 
+from cases import Cases
+
 ROOT = Path(__file__).resolve().parents[2]
 LINES = 600
 PUBLIC = 300
@@ -249,15 +251,8 @@ RIGHT = [
 
 def main():
     table = read_table((ROOT / "docs/architecture.md").read_text())
-    passed = failed = 0
-
-    def count(good, message):
-        nonlocal passed, failed
-        passed += bool(good)
-        failed += not good
-        if not good:
-            print(f"FAIL {message}")
-
+    cases = Cases()
+    count = cases.count
     folders = {folder_of(p.relative_to(ROOT).as_posix()) for top in ("src", "integrations")
                for p in (ROOT / top).rglob("*.[ch]")}
     missing = folders - table.keys()
@@ -277,8 +272,7 @@ def main():
             continue
         faults = source_faults(table, source, text, texts)
         count(not faults, "\n     ".join(faults))
-    print(f"{passed} passed, {failed} failed")
-    return 1 if failed else 0
+    return cases.finish()
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 
 import mutants
+from cases import Cases
 
 AREAS = ("kernels", "kv", "runtime", "sampler", "scheduler", "store", "tokenizer")
 LEAST, ALL = 8, 60  # rows of an area, and of all
@@ -69,15 +70,8 @@ def check_refusals(folder, count):
 
 
 def main():
-    passed = failed = 0
-
-    def count(good, message):
-        nonlocal passed, failed
-        passed += bool(good)
-        failed += not good
-        if not good:
-            print(f"FAIL {message}")
-
+    cases = Cases()
+    count = cases.count
     with tempfile.TemporaryDirectory(prefix="gqac-test-") as folder:
         check_refusals(Path(folder), count)
     rows = mutants.read_all()
@@ -88,8 +82,7 @@ def main():
         n = sum(m.area == area for m in rows)
         count(n >= LEAST, f"{area} has {n} rows")
     count(len(rows) >= ALL, f"there are {len(rows)} rows")
-    print(f"{passed} passed, {failed} failed")
-    return 1 if failed else 0
+    return cases.finish()
 
 
 if __name__ == "__main__":

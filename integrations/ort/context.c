@@ -24,14 +24,10 @@ static ort_status *read_text(const ort_api *api, const ort_node *node, const cha
     const ort_attr *attr;
     void *data = NULL;
     size_t size;
-    int type;
     *text = NULL;
-    ORT_TRY(attribute_find(api, node, name, &attr));
-    if (!attr)
-        return NULL;
-    ORT_TRY(api->OpAttr_GetType(attr, &type));
-    if (type == ORT_ATTR_STRING)
-        ORT_TRY(attribute_read(api, attr, type, &data, &size));
+    ORT_TRY(attribute_find(api, node, name, ORT_ATTR_STRING, &attr));
+    if (attr)
+        ORT_TRY(attribute_read(api, attr, ORT_ATTR_STRING, &data, &size));
     *text = data;
     return NULL;
 }
@@ -40,12 +36,8 @@ static ort_status *read_int(const ort_api *api, const ort_node *node, const char
                             int64_t *value) {
     const ort_attr *attr;
     size_t size;
-    int type;
-    ORT_TRY(attribute_find(api, node, name, &attr));
-    if (!attr)
-        return NULL;
-    ORT_TRY(api->OpAttr_GetType(attr, &type));
-    return type == ORT_ATTR_INT ? api->ReadOpAttr(attr, type, value, sizeof *value, &size) : NULL;
+    ORT_TRY(attribute_find(api, node, name, ORT_ATTR_INT, &attr));
+    return attr ? api->ReadOpAttr(attr, ORT_ATTR_INT, value, sizeof *value, &size) : NULL;
 }
 
 /* ---- loading --------------------------------------------------------------- */

@@ -39,7 +39,7 @@ void node_names_free(char **names, size_t n) {
     free(names);
 }
 
-ort_status *attribute_find(const ort_api *api, const ort_node *node, const char *name,
+ort_status *attribute_find(const ort_api *api, const ort_node *node, const char *name, int type,
                            const ort_attr **found) {
     size_t n;
     *found = NULL;
@@ -50,8 +50,12 @@ ort_status *attribute_find(const ort_api *api, const ort_node *node, const char 
     ort_status *status = n ? api->Node_GetAttributes(node, attrs, n) : NULL;
     for (size_t i = 0; i < n && !status && !*found; i++) {
         const char *own;
+        int own_type = -1;
         status = attrs[i] ? api->OpAttr_GetName(attrs[i], &own) : NULL;
-        if (!status && attrs[i] && strcmp(own, name) == 0)
+        if (status || !attrs[i] || strcmp(own, name) != 0)
+            continue;
+        status = api->OpAttr_GetType(attrs[i], &own_type);
+        if (!status && own_type == type)
             *found = attrs[i];
     }
     free(attrs);

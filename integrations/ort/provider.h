@@ -81,8 +81,8 @@ ort_status *graph_nodes(const ort_api *api, const ort_graph *graph, const ort_no
 ort_status *node_names(const ort_api *api, const ort_node *node, count_of_node *count,
                        values_of_node *values, char ***names, size_t *n);
 void node_names_free(char **names, size_t n);
-/* *found NULL: the node has no such attribute. */
-ort_status *attribute_find(const ort_api *api, const ort_node *node, const char *name,
+/* *found NULL: the node has no attribute of that name and type. */
+ort_status *attribute_find(const ort_api *api, const ort_node *node, const char *name, int type,
                            const ort_attr **found);
 /* Reads the value of an attribute into memory that the caller frees; a NUL follows it. */
 ort_status *attribute_read(const ort_api *api, const ort_attr *attr, int type, void **data,

@@ -1,6 +1,7 @@
 /* Loading a model: finding out its format, and making its module. */
 #include "api/load.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -165,6 +166,10 @@ static bool is_artefact(const loaded *m, const char *path) {
     return is;
 }
 
+/* Values of options that an artefact stores, too. */
+static const char *const maths[] = {"model", "exact", "bf16", NULL};
+static const char *const lengths[] = {"total-1", "cached", NULL};
+
 static bool is_one_of(const char *value, const char *const *allowed) {
     while (*allowed && strcmp(value, *allowed) != 0)
         allowed++;
@@ -189,8 +194,6 @@ static bool is_pass_list(const char *value) {
 /* Checks what an artefact says of itself. Its profile is compared later, and its source is only
  * shown. */
 static gqac_status check_meta(const char *path, const artefact_meta *m, gqac_diag *diag) {
-    static const char *const maths[] = {"model", "exact", "bf16", NULL};
-    static const char *const lengths[] = {"total-1", "cached", NULL};
     static const char *const switches[] = {"0", "1", NULL};
     static const char digits[] = "0123456789abcdef";
     const gqac_target *target = NULL;
@@ -465,13 +468,17 @@ gqac_status load_kv_pairs(const loaded *model, kv_slot **slots, gqac_kv_pair **p
 
 /* ---- options ------------------------------------------------------------- */
 
-static gqac_status choose(const char *flag, const char *value, const char *first,
-                          const char *second, bool *is_second, gqac_diag *diag) {
-    *is_second = !strcmp(value, second);
-    if (*is_second || !strcmp(value, first))
+static gqac_status check_choice(const char *flag, const char *value, const char *const *allowed,
+                                gqac_diag *diag) {
+    char list[64] = "";
+    if (is_one_of(value, allowed))
         return GQAC_OK;
+    for (int i = 0, n = 0; allowed[i]; i++) {
+        const char *between = allowed[i + 1] ? ", " : " or ";
+        n += snprintf(list + n, sizeof list - (size_t)n, "%s%s", i ? between : "", allowed[i]);
+    }
     gqac_diag_set(diag, GQAC_USAGE, "%s '%s' is not known", flag, value);
-    gqac_diag_rule(diag, "%s is %s or %s", flag, first, second);
+    gqac_diag_rule(diag, "%s is %s", flag, list);
     return GQAC_USAGE;
 }
 
@@ -508,13 +515,9 @@ gqac_status load_context(loaded *model, const gqac_options *options, pass_contex
     context->poll = model->poll;
     context->options.bf16 = !strcmp(options->math, "bf16");
     context->options.exact = !strcmp(options->math, "exact");
-    if (!context->options.bf16 && !context->options.exact && strcmp(options->math, "model") != 0) {
-        gqac_diag_set(diag, GQAC_USAGE, "--math '%s' is not known", options->math);
-        gqac_diag_rule(diag, "--math is model, exact or bf16");
-        return GQAC_USAGE;
-    }
-    GQAC_TRY(choose("--seqlens-k", options->seqlens_k, "total-1", "cached",
-                    &context->options.cached_lengths, diag));
+    GQAC_TRY(check_choice("--math", options->math, maths, diag));
+    context->options.cached_lengths = !strcmp(options->seqlens_k, "cached");
+    GQAC_TRY(check_choice("--seqlens-k", options->seqlens_k, lengths, diag));
     context->options.legacy_window = options->legacy_window;
     context->options.per_row_quant = options->per_row_quant;
     GQAC_TRY(gqac_target_find(options->target, &context->target, diag));

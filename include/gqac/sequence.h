@@ -157,9 +157,9 @@ enum { GQAC_LOGITS_ALL = -1 };
  * sequence. Errors:
  *   USAGE: n < 1, an item has a wrong size, `tokens` NULL, no sequence or one of another program, a
  *     sequence is given twice, embeddings are missing, or the model does not take them;
-  *   OUT_OF_RANGE: an id is not in the vocabulary, `count` is below 1, *position is not the length,
- *     n_logits is not in [-1, count], or there are more tokens than the model has positions;
-
+ *   OUT_OF_RANGE: an id is not in the vocabulary, `count` is below 1, *position is not the length,
+ *     n_logits is not in [-1, count], or there are more tokens than the model has
+ *     positions;
  *   CAPACITY: of a sequence or of the memory budget;
  *   RECOMPUTE: the step would cross the LongRoPE threshold with cached rows;
  *   UNSUPPORTED: rows of logits before the last are wanted, which the model does not return

@@ -54,12 +54,12 @@ static inline void gqac_tool_choice_init(gqac_tool_choice *choice) {
 /* Compiles `tools`, as gqac_calls_create reads them, to answers that are calls of these functions
  * and nothing else, written as the model's chat template writes them; a reader of calls finds each
  * of them. The arguments of a call satisfy the JSON Schema in the "parameters" of its function,
- * which must be that of an object; without "parameters" they are {}. Markers of calls that are
- * special tokens of the tokenizer are chosen as such. `choice` NULL: that of gqac_tool_choice_init.
- * The other arguments and errors are as above. INVALID_INPUT: no function has the name of the
- * choice, or a function cannot be called; UNSUPPORTED: the template writes calls in no syntax that
- * is known, or one in which calls cannot be optional; USAGE: there is no template. diag->where is
- * empty unless the tools are wrong. */
+ * which must be that of an object; without "parameters" they are {}. Markers that are special
+ * tokens are chosen as such. `choice` NULL: that of gqac_tool_choice_init. *constraint is NULL, as
+ * answers may be any text, if calls are optional and parallel, there is no `name`, and no function
+ * is "strict". The rest is as above. INVALID_INPUT: no function has the name, or one cannot be
+ * called; UNSUPPORTED: the template writes calls in no known syntax, or one in which they cannot be
+ * optional; USAGE: there is no template. diag->where is empty unless the tools are wrong. */
 GQAC_API gqac_status gqac_constraint_from_tools(const gqac_text *text, const char *tools,
                                                 size_t length, const gqac_tool_choice *choice,
                                                 gqac_constraint **constraint, gqac_diag *diag);

@@ -33,10 +33,6 @@ def constraint(model: Model, grammar: str | None,
         return Handle("constraint", made, "gqac_constraint_free", model.texts)
 
 
-def _strict(tool: Mapping[str, Any]) -> bool:
-    return tool.get("function", tool).get("strict") is True
-
-
 def of_tools(model: Model, tools: Iterable[Mapping[str, Any]] | None,
              choice: str | Mapping[str, Any], parallel: bool) -> Handle | None:
     """Compiles the calls that an answer must have, or the limits of those that it may have; None:
@@ -51,7 +47,7 @@ def of_tools(model: Model, tools: Iterable[Mapping[str, Any]] | None,
                               '{"name": ...}}')
     if choice != "auto" and not offered:
         raise UsageError("tool_choice demands a call, but there are no tools", status="USAGE")
-    if not offered or (choice == "auto" and parallel and not any(map(_strict, offered))):
+    if not offered:
         return None
     made, data = out_pointer(), json.dumps(offered).encode()
     wanted = make(c.gqac_tool_choice, name=name.encode() if name else None, parallel=parallel,
@@ -59,4 +55,4 @@ def of_tools(model: Model, tools: Iterable[Mapping[str, Any]] | None,
     with model.texts as texts:
         call("gqac_constraint_from_tools", texts, data, len(data), ctypes.byref(wanted),
              ctypes.byref(made))
-        return Handle("constraint", made, "gqac_constraint_free", model.texts)
+        return Handle("constraint", made, "gqac_constraint_free", model.texts) if made else None

@@ -32,17 +32,6 @@ static gqac_status read_tools(calling *x, const char *value) {
                        "...}}, ...]");
 }
 
-static bool any_strict(const json_t *tools) {
-    size_t i;
-    json_t *tool;
-    json_array_foreach(tools, i, tool) {
-        const json_t *within = json_object_get(tool, "function");
-        if (json_is_true(json_object_get(within ? within : tool, "strict")))
-            return true;
-    }
-    return false;
-}
-
 static gqac_status constrain(calling *x, const gqac_tool_choice *choice, gqac_constraint **out) {
     const gqac_status status =
         gqac_constraint_from_tools(x->text, x->source, strlen(x->source), choice, out, &x->c->diag);
@@ -57,8 +46,7 @@ static gqac_status choose(calling *x, const char *word) {
     gqac_tool_choice_init(&choice);
     choice.parallel = !cli_switch(x->c, "one-call");
     choice.optional = true;
-    if (!choice.parallel || any_strict(x->tools))
-        GQAC_TRY(constrain(x, &choice, &x->later));
+    GQAC_TRY(constrain(x, &choice, &x->later));
     choice.optional = false;
     choice.name = forced && strcmp(word, "required") != 0 ? word : NULL;
     return forced ? constrain(x, &choice, &x->first) : GQAC_OK;

@@ -109,13 +109,12 @@ static gqac_status check_syntax(const gqac_text *text, gqac_diag *diag) {
 
 /* Makes the grammar of calls. */
 static gqac_status compile_tools(const gqac_text *text, const vocabulary *words, const char *tools,
-                                 size_t length, const gqac_tool_choice *choice, grammar **out,
+                                 size_t length, const grammar_choice *choice, grammar **out,
                                  gqac_diag *diag) {
-    const grammar_choice wanted = {choice->name, choice->parallel, choice->optional};
     grammar_calls form;
     gqac_arena *memory = gqac_arena_create(0);
     const gqac_status status = memory && make_form(text->calls, words, memory, &form)
-                                   ? grammar_from_tools(tools, length, &form, &wanted, out, diag)
+                                   ? grammar_from_tools(tools, length, &form, choice, out, diag)
                                    : gqac_diag_oom(diag, "a constraint");
     gqac_arena_free(memory);
     return status;
@@ -129,8 +128,13 @@ gqac_status gqac_constraint_from_tools(const gqac_text *text, const char *tools,
     grammar *g = NULL;
     gqac_tool_choice_init(&own);
     GQAC_TRY(gqac_sized_take(&own, sizeof own, choice, "gqac_tool_choice", diag));
+    const grammar_choice wanted = {own.name, own.parallel, own.optional};
+    if (!grammar_tools_limit(tools, length, &wanted)) {
+        *constraint = NULL;
+        return GQAC_OK;
+    }
     GQAC_TRY(check_syntax(text, diag));
     GQAC_TRY(find_words(text, &words, diag));
-    GQAC_TRY(compile_tools(text, words, tools, length, &own, &g, diag));
+    GQAC_TRY(compile_tools(text, words, tools, length, &wanted, &g, diag));
     return constraint_create(words, g, constraint, diag);
 }

@@ -101,17 +101,6 @@ bool ask_tools(const json_t *root, json_t **tools, problem *p) {
                        wanted.name);
 }
 
-static bool any_strict(const json_t *tools) {
-    size_t i;
-    json_t *tool;
-    json_array_foreach(tools, i, tool) {
-        const json_t *within = json_object_get(tool, "function");
-        if (json_is_true(json_object_get(within ? within : tool, "strict")))
-            return true;
-    }
-    return false;
-}
-
 bool ask_calls(job *j, const json_t *root, problem *p) {
     json_t *tools = NULL;
     choice wanted;
@@ -126,7 +115,7 @@ bool ask_calls(job *j, const json_t *root, problem *p) {
         return problem_set(p, 400, NULL, "tool_choice",
                            "'tool_choice' demands a call, so the answer has no text that a format, "
                            "'json_schema' or 'grammar' could describe");
-    if (!tools || j->constraint || (!wanted.forced && parallel && !any_strict(tools)))
+    if (!tools || j->constraint)
         return true;
     constraint_source source = {.kind = CONSTRAINT_TOOLS, .text = j->tools};
     gqac_tool_choice_init(&source.choice);

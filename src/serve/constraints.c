@@ -38,13 +38,13 @@ static gqac_status compile(const gqac_text *text, const constraint_source *s, gq
                : gqac_constraint_from_schema(text, s->text, strlen(s->text), out, diag);
 }
 
-/* Takes over the key. */
+/* Takes over the key. *out is NULL if the source allows any answer. */
 static gqac_status make(const gqac_text *text, const constraint_source *source, char *key,
                         constraint **out, gqac_diag *diag) {
     constraint *one = calloc(1, sizeof *one);
     const gqac_status status = one ? compile(text, source, &one->made, diag)
                                    : serve_fail(diag, GQAC_NO_MEMORY, "out of memory");
-    if (status != GQAC_OK) {
+    if (status != GQAC_OK || !one->made) {
         free(one);
         free(key);
         return status;
@@ -70,9 +70,11 @@ gqac_status constraints_take(constraints *all, const gqac_text *text, const char
         free(key);
     else
         GQAC_TRY(make(text, source, key, &one, diag));
+    *out = one;
+    if (!one)
+        return GQAC_OK;
     put_first(all, one);
     one->users++;
-    *out = one;
     return GQAC_OK;
 }
 

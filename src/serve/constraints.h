@@ -29,8 +29,9 @@ typedef struct constraints {
     constraint *latest[CONSTRAINTS_KEPT]; /* the newest first; NULL after the last */
 } constraints;
 
-/* Compiles a source, or finds it. The caller releases *out with constraints_drop. The errors are
- * those of gqac_constraint_from_grammar and gqac_constraint_from_tools; NO_MEMORY. */
+/* Compiles a source, or finds it. The caller releases *out with constraints_drop; it is NULL if the
+ * source is tools that allow any answer. The errors are those of gqac_constraint_from_grammar and
+ * gqac_constraint_from_tools; NO_MEMORY. */
 gqac_status constraints_take(constraints *all, const gqac_text *text, const char *tenant,
                              const constraint_source *source, constraint **out, gqac_diag *diag);
 void constraints_drop(constraint *one); /* NULL is allowed */

@@ -313,6 +313,39 @@ static void test_optional(void) {
     gqac_text_free(text);
 }
 
+/* Whether the choice limits answers: tools that are not strict do not, in any syntax; in one that
+ * has no optional calls, a limit is refused. */
+static void test_unlimited(void) {
+    static const char strict[] = "[{\"name\": \"a\"}, {\"name\": \"b\", \"strict\": true}]";
+    static const char nested[] = "[{\"function\": {\"name\": \"a\", \"strict\": true}}]";
+    static const char loose[] = "[{\"function\": {\"name\": \"a\", \"strict\": false}, "
+                                "\"strict\": true}, {\"name\": \"b\"}]";
+    static const struct {
+        const char *tools, *name;
+        bool parallel, optional, limit;
+    } rows[] = {{loose, NULL, true, true, false}, {loose, NULL, false, true, true},
+                {loose, NULL, true, false, true}, {loose, "b", true, true, true},
+                {strict, NULL, true, true, true}, {nested, NULL, true, true, true}};
+    for (int k = 0; k < FAMILIES; k++) {
+        gqac_text *text = open_family(&families[k], true);
+        for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+            gqac_constraint *c = NULL;
+            gqac_tool_choice choice;
+            gqac_tool_choice_init(&choice);
+            choice.name = rows[i].name;
+            choice.parallel = rows[i].parallel;
+            choice.optional = rows[i].optional;
+            const bool refused = k == 3 && rows[i].optional && rows[i].limit;
+            CU_ASSERT_EQUAL(gqac_constraint_from_tools(text, rows[i].tools, strlen(rows[i].tools),
+                                                       &choice, &c, &diag),
+                            refused ? GQAC_UNSUPPORTED : GQAC_OK);
+            CU_ASSERT_EQUAL(c != NULL, rows[i].limit && !refused);
+            gqac_constraint_free(c);
+        }
+        gqac_text_free(text);
+    }
+}
+
 /* The control of the first case: ids by chance, without a mask, are no call. */
 static void test_unmasked(void) {
     int64_t ids[MOST];
@@ -454,6 +487,7 @@ int main(int argc, char **argv) {
     static const unit_case cases[] = {
         {"answers under the mask are calls, in every syntax", test_forced},
         {"calls that are optional", test_optional},
+        {"tools that limit no answer", test_unlimited},
         {"answers without a mask are no calls", test_unmasked},
         {"markers are special tokens where the tokenizer has them", test_markers},
         {"what is refused", test_refused},

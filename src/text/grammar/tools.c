@@ -35,6 +35,27 @@ static void refuse(tools *t, gqac_status status, const char *name, const char *w
 
 /* ---- the list ------------------------------------------------------------ */
 
+/* The object that describes the function. */
+static json_t *body_of(json_t *tool) {
+    json_t *within = json_object_get(tool, "function");
+    return within ? within : tool;
+}
+
+static bool is_strict(const json_t *body) {
+    return json_is_true(json_object_get(body, "strict"));
+}
+
+bool grammar_tools_limit(const char *tools, size_t length, const grammar_choice *choice) {
+    if (!choice->optional || !choice->parallel || choice->name)
+        return true;
+    json_t *all = json_loadb(tools, length, 0, NULL), *tool;
+    bool limit = !json_is_array(all);
+    size_t i;
+    json_array_foreach(all, i, tool) limit = limit || is_strict(body_of(tool));
+    json_decref(all);
+    return limit;
+}
+
 /* Some syntaxes write a name between other words, others in quotes. */
 static bool is_plain(const char *name) {
     for (const char *c = name; *c; c++)
@@ -45,8 +66,7 @@ static bool is_plain(const char *name) {
 
 static void read_tool(tools *t, json_t *tool, size_t index) {
     const char *only = t->choice->name;
-    json_t *within = json_object_get(tool, "function");
-    json_t *own = within ? within : tool;
+    json_t *own = body_of(tool);
     const char *name = json_string_value(json_object_get(own, "name"));
     char item[40];
     snprintf(item, sizeof item, "item %zu", index);
@@ -59,7 +79,7 @@ static void read_tool(tools *t, json_t *tool, size_t index) {
     } else if (!only || !strcmp(only, name)) {
         t->list[t->n++] = (function){.name = name,
                                      .parameters = json_object_get(own, "parameters"),
-                                     .strict = json_is_true(json_object_get(own, "strict"))};
+                                     .strict = is_strict(own)};
     }
 }
 

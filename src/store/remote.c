@@ -403,14 +403,14 @@ static void save_prefix(operation *o, const gqac_sequence *q, int64_t length) {
     gqac_sequence_free(prefix);
 }
 
-/* Saves a prefix for each end of a block to which the sequence can be rewound. */
+/* Saves a prefix for each end of a block to which the sequence can be rewound. The shortest is
+ * first: more texts begin with it, and a longer one may take too much time. */
 static void save_whole(operation *o, const gqac_sequence *q, size_t n) {
-    int64_t length = kv_sequence_reach(q->kv, (int64_t)n * GQAC_KV_BLOCK);
-    while (length > 0 && !o->failed) {
-        const size_t block = (size_t)(length / GQAC_KV_BLOCK) - 1;
-        if (length % GQAC_KV_BLOCK == 0 && (take_damaged(o, block) || !o->sizes[block]))
+    for (size_t block = 0; block < n && !o->failed; block++) {
+        const int64_t length = (int64_t)(block + 1) * GQAC_KV_BLOCK;
+        if (kv_sequence_reach(q->kv, length) == length &&
+            (take_damaged(o, block) || !o->sizes[block]))
             save_prefix(o, q, length);
-        length = kv_sequence_reach(q->kv, (length - 1) / GQAC_KV_BLOCK * GQAC_KV_BLOCK);
     }
 }
 

@@ -119,6 +119,23 @@ static void shared_whole(void) {
     shared_with("test/models/gemma2/model.onnx", "windowed");
 }
 
+/* Whole prefixes are written from the shortest: it is there if a longer one takes too much time. */
+static void shortest_first(void) {
+    enum { LENGTH = 4 * GQAC_KV_BLOCK + 1 };
+    int64_t ids[LENGTH];
+    uint64_t bits = 0;
+    tier t = {.n = 0};
+    gqac_store_statistics x;
+    machine m = open_machine("test/models/qwen3.5/model.onnx");
+    rig_ids(ids, LENGTH, 1);
+    visit(&m, &t, NULL, NULL, ids, LENGTH, true, &bits, &x);
+    CU_ASSERT_FATAL(t.n > 1);
+    for (size_t i = 1; i < t.n; i++)
+        CU_ASSERT(t.values[i - 1].bytes < t.values[i].bytes);
+    tier_free(&t);
+    close_machine(&m);
+}
+
 /* Only what memory lacks is read, and only what the tier lacks is written. */
 static void continued(void) {
     int64_t ids[N];
@@ -465,6 +482,7 @@ int main(int argc, char **argv) {
     static const unit_case cases[] = {
         {"what one machine saved another reuses", shared},
         {"whole prefixes", shared_whole},
+        {"the shortest of whole prefixes is written first", shortest_first},
         {"only what is missing is read and written", continued},
         {"the same block after other ids", chained},
         {"values of other models are not used", other_models},

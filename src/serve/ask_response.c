@@ -54,12 +54,13 @@ static bool add_call(items *x, const json_t *item, size_t at) {
                            "'arguments'",
                            at);
     json_t *message = calling_message(x);
+    if (!message)
+        return false;
     json_t *call = json_pack("{s:O, s:s, s:{s:O, s:O}}", "id", id, "type", "function", "function",
                              "name", name, "arguments", arguments);
     json_object_set(x->names, json_string_value(id), name);
-    if (message && json_array_append_new(json_object_get(message, "tool_calls"), call) == 0)
-        return true;
-    return no_memory(x->p);
+    return json_array_append_new(json_object_get(message, "tool_calls"), call) == 0 ||
+           no_memory(x->p);
 }
 
 static bool add_output(items *x, const json_t *item, size_t at) {

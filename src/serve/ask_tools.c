@@ -84,28 +84,32 @@ static bool check_types(const json_t *tools, problem *p) {
     return true;
 }
 
-bool ask_tools(const json_t *root, json_t **tools, problem *p) {
-    choice wanted;
+static bool read_tools(const json_t *root, json_t **tools, choice *wanted, problem *p) {
     if (!fields_type(root, "tools", JSON_ARRAY, tools, p) || !check_types(*tools, p) ||
-        !read_choice(root, &wanted, p))
+        !read_choice(root, wanted, p))
         return false;
-    if (wanted.none || !json_array_size(*tools))
+    if (wanted->none || !json_array_size(*tools))
         *tools = NULL;
-    if (wanted.forced && !*tools)
+    if (wanted->forced && !*tools)
         return problem_set(p, 400, NULL, "tool_choice",
                            "'tool_choice' demands a call, but there are no 'tools'");
-    return !wanted.name || is_offered(*tools, wanted.name) ||
+    return !wanted->name || is_offered(*tools, wanted->name) ||
            problem_set(p, 400, NULL, "tool_choice",
                        "'tool_choice' names '%.100s', which is not one "
                        "of the 'tools'",
-                       wanted.name);
+                       wanted->name);
+}
+
+bool ask_tools(const json_t *root, json_t **tools, problem *p) {
+    choice wanted;
+    return read_tools(root, tools, &wanted, p);
 }
 
 bool ask_calls(job *j, const json_t *root, problem *p) {
     json_t *tools = NULL;
     choice wanted;
     bool parallel = true;
-    if (!ask_tools(root, &tools, p) || !read_choice(root, &wanted, p) ||
+    if (!read_tools(root, &tools, &wanted, p) ||
         !fields_bool(root, "parallel_tool_calls", &parallel, p))
         return false;
     j->tools = tools ? json_dumps(tools, JSON_COMPACT) : NULL;

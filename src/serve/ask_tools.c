@@ -10,6 +10,16 @@ typedef struct choice {
     const char *name; /* of the only function that may be called; NULL: any */
 } choice;
 
+/* What describes a function: the object under "function", or the one around it. */
+static const json_t *body_of(const json_t *tool) {
+    const json_t *within = json_object_get(tool, "function");
+    return within ? within : tool;
+}
+
+static const char *name_of(const json_t *tool) {
+    return json_string_value(json_object_get(body_of(tool), "name"));
+}
+
 static bool read_choice(const json_t *root, choice *out, problem *p) {
     const json_t *given = fields_get(root, "tool_choice");
     const char *word = json_string_value(given);
@@ -21,10 +31,8 @@ static bool read_choice(const json_t *root, choice *out, problem *p) {
     out->forced = !out->none;
     if (out->none || (word && !strcmp(word, "required")))
         return true;
-    if (type && !strcmp(type, "function")) {
-        const json_t *within = json_object_get(given, "function");
-        out->name = json_string_value(json_object_get(within ? within : given, "name"));
-    }
+    if (type && !strcmp(type, "function"))
+        out->name = name_of(given);
     return out->name || problem_set(p, 400, "unsupported_parameter", "tool_choice",
                                     "'tool_choice' must be 'none', 'auto', 'required' or "
                                     "{\"type\": \"function\"} with the name of the function");
@@ -34,8 +42,7 @@ static bool is_offered(const json_t *tools, const char *name) {
     size_t i;
     json_t *tool;
     json_array_foreach(tools, i, tool) {
-        const json_t *within = json_object_get(tool, "function");
-        const char *own = json_string_value(json_object_get(within ? within : tool, "name"));
+        const char *own = name_of(tool);
         if (own && !strcmp(own, name))
             return true;
     }
@@ -49,8 +56,8 @@ static bool is_type(const json_t *object, const char *key, json_type type) {
 
 /* Checks what every template and syntax of calls needs of a function. */
 static bool check_function(const json_t *tool, size_t i, problem *p) {
-    const json_t *within = json_object_get(tool, "function"), *own = within ? within : tool;
-    const char *name = json_string_value(json_object_get(own, "name"));
+    const json_t *own = body_of(tool);
+    const char *name = name_of(tool);
     const json_t *strict = json_object_get(own, "strict");
     if (!name || !*name || strpbrk(name, " \t\r\n\"'\\<"))
         return problem_set(p, 400, NULL, "tools",

@@ -318,6 +318,8 @@ static void test_optional(void) {
 static void test_unlimited(void) {
     static const char strict[] = "[{\"name\": \"a\"}, {\"name\": \"b\", \"strict\": true}]";
     static const char nested[] = "[{\"function\": {\"name\": \"a\", \"strict\": true}}]";
+    static const char escaped[] = "[{\"name\": \"a\", \"\\u0073\\u0074rict\": true}]";
+    static const char plain[] = "[{\"name\": \"a\", \"description\": \"\\n\"}]";
     static const char loose[] = "[{\"function\": {\"name\": \"a\", \"strict\": false}, "
                                 "\"strict\": true}, {\"name\": \"b\"}]";
     static const struct {
@@ -325,7 +327,9 @@ static void test_unlimited(void) {
         bool parallel, optional, limit;
     } rows[] = {{loose, NULL, true, true, false}, {loose, NULL, false, true, true},
                 {loose, NULL, true, false, true}, {loose, "b", true, true, true},
-                {strict, NULL, true, true, true}, {nested, NULL, true, true, true}};
+                {strict, NULL, true, true, true}, {escaped, NULL, true, true, true},
+                {plain, NULL, true, true, false}, {plain, NULL, false, true, true},
+                {nested, NULL, true, true, true}};
     for (int k = 0; k < FAMILIES; k++) {
         gqac_text *text = open_family(&families[k], true);
         for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

@@ -73,7 +73,7 @@ typedef struct grammar_choice {
 gqac_status grammar_from_tools(const char *tools, size_t length, const grammar_calls *form,
                                const grammar_choice *choice, grammar **out, gqac_diag *diag);
 /* False if answers may be any text: calls are optional and parallel, of any function, and none is
- * strict. True if the tools are not a list, which grammar_from_tools refuses. */
+ * strict. Does not say whether the tools are a list of functions. */
 bool grammar_tools_limit(const char *tools, size_t length, const grammar_choice *choice);
 void grammar_free(grammar *g);
 

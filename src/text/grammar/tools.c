@@ -45,9 +45,16 @@ static bool is_strict(const json_t *body) {
     return json_is_true(json_object_get(body, "strict"));
 }
 
+/* False if JSON cannot have the key "strict", spelled or escaped: most lists need not be parsed. */
+static bool may_be_strict(const char *tools, size_t length) {
+    return memmem(tools, length, "strict", 6) || memmem(tools, length, "\\u00", 4);
+}
+
 bool grammar_tools_limit(const char *tools, size_t length, const grammar_choice *choice) {
     if (!choice->optional || !choice->parallel || choice->name)
         return true;
+    if (!may_be_strict(tools, length))
+        return false;
     json_t *all = json_loadb(tools, length, 0, NULL), *tool;
     bool limit = !json_is_array(all);
     size_t i;

@@ -43,6 +43,15 @@ gqac_status caching_open_remote(cli *c, caching_remote *tier, gqac_store_options
 #endif
 }
 
+void caching_end_remote(caching_remote *tier, int64_t ms) {
+#ifdef GQAC_REMOTE
+    if (tier->server)
+        remote_end_within(tier->server, 10 * ms);
+#else
+    (void)tier, (void)ms;
+#endif
+}
+
 void caching_close_remote(caching_remote *tier) {
 #ifdef GQAC_REMOTE
     remote_free(tier->server);

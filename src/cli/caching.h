@@ -35,6 +35,8 @@ gqac_status caching_open_remote(cli *c, caching_remote *tier, gqac_store_options
 bool caching_is_address(const char *text);
 /* Prints what the server of a remote tier says about itself. IO: it does not answer. */
 gqac_status caching_print_remote(cli *c, const char *address);
+/* From now on all calls of the tier have ten times `ms` together, then they fail. */
+void caching_end_remote(caching_remote *tier, int64_t ms);
 /* To be called after the store is freed. */
 void caching_close_remote(caching_remote *tier);
 

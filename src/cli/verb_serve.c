@@ -217,6 +217,7 @@ static int run(cli *c) {
         fprintf(stderr, "listening on %s\n", serve_url(g.server));
         status = serve_run(g.server, &c->diag);
     }
+    caching_end_remote(&g.tier, g.store.remote_ms);
     serve_free(g.server);
     gqac_store_free(g.prefixes);
     caching_close_remote(&g.tier);

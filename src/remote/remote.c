@@ -4,6 +4,7 @@
 
 #include <hiredis.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,7 @@ enum { KEPT = 4, KEY = 5 + 64, INFO_BYTES = 1 << 16 };
 
 struct remote {
     address address;
+    _Atomic int64_t end; /* gqac_clock_ns, see remote_end_within; INT64_MAX: none */
     pthread_mutex_t lock;
     connection *kept[KEPT]; /* that nobody uses */
     int n;
@@ -33,6 +35,7 @@ gqac_status remote_open(const char *text, remote **out, gqac_diag *diag) {
         return GQAC_USAGE;
     }
     pthread_mutex_init(&r->lock, NULL);
+    atomic_init(&r->end, INT64_MAX);
     *out = r;
     return GQAC_OK;
 }
@@ -66,15 +69,26 @@ static void keep(remote *r, connection *c) {
         connection_close(c);
 }
 
+static int64_t clock_after(int64_t ms) {
+    const int64_t now = gqac_clock_ns();
+    return ms < (INT64_MAX - now) / 1000000 ? now + ms * 1000000 : INT64_MAX;
+}
+
+void remote_end_within(remote *r, int64_t ms) {
+    atomic_store(&r->end, clock_after(ms));
+}
+
 /* Adds the commands of an exchange to a connection. */
 typedef bool writer(connection *c, const void *arg);
 
 /* One exchange of n replies. */
 static bool exchange(remote *r, int64_t ms, writer *write, const void *arg, size_t n,
                      reply *replies, char why[96]) {
-    const int64_t now = gqac_clock_ns();
-    const int64_t until = ms < (INT64_MAX - now) / 1000000 ? now + ms * 1000000 : INT64_MAX;
+    const int64_t own = clock_after(ms), end = atomic_load(&r->end);
+    const int64_t until = own < end ? own : end;
     snprintf(why, 96, "it does not answer in time");
+    if (gqac_clock_ns() >= until)
+        return false;
     for (;;) {
         connection *c = take_kept(r);
         const bool old = c;

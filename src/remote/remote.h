@@ -16,6 +16,8 @@ typedef struct remote remote;
  * of which the diag shows no part, because of the password; NO_MEMORY. */
 gqac_status remote_open(const char *address, remote **out, gqac_diag *diag);
 void remote_free(remote *r);
+/* All calls from now on have that many milliseconds together; then they fail at once. */
+void remote_end_within(remote *r, int64_t ms);
 /* The functions for a store. */
 gqac_store_remote remote_functions(remote *r);
 

@@ -162,6 +162,20 @@ class OnFake(Remote):
                 self.assertLess(reply["usage"]["prompt_tokens_details"]["cached_tokens"], 64)
                 self.assertGreaterEqual(two.metric("gqac_remote_errors_total"), 1)
 
+    def test_stopped(self):
+        """A server that is stopped writes values for ten times the time limit at most."""
+        def slow(command, reply):
+            if command == b"SET":
+                time.sleep(0.15)
+            return reply
+        with Fake() as fake:
+            fake.fault = slow
+            server = Server("--prefix-remote", fake.url, "--remote-timeout", 200)
+            for seed in range(12):
+                server.good("/v1/completions", {"prompt": ids(200, seed), "max_tokens": 1})
+            self.assertEqual(server.stop(), 0)
+            self.assertLess(len(fake.values), 36)
+
 
 @harness.unittest.skipUnless(FULL, "long tier: runs redis-server")
 class OnRedis(Remote):

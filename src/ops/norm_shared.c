@@ -89,23 +89,15 @@ static gqac_status check_weights(const ir_node *node, int input, const char *wha
     return GQAC_OK;
 }
 
-/* What is known of skip must fit: its type, and the lengths of its axes. */
-static gqac_status check_skip(const ir_node *node, gqac_diag *diag) {
-    const ir_type x = op_in_type(node, 0), skip = op_in_type(node, 1);
-    GQAC_TRY(check_weights(node, 1, "elements of skip", diag));
-    if (skip.dtype != GQAC_NONE && x.dtype != GQAC_NONE && skip.dtype != x.dtype)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "input 'skip' of type %s, the input has %s",
-                gqac_dtype_name(skip.dtype), gqac_dtype_name(x.dtype));
-    return GQAC_OK;
-}
-
 gqac_status norm_infer(ir_node *node, const norm *kind, gqac_diag *diag) {
     ir_type x = op_in_type(node, 0), weight = op_in_type(node, kind->skip ? 2 : 1);
     const int last = kind->skip ? 4 : kind->bias ? 2 : 1;
     for (int i = 0; i <= last && i < node->n_inputs; i++)
         GQAC_TRY(op_check_dtype(node, i, OP_FLOATS, diag));
-    if (kind->skip)
-        GQAC_TRY(check_skip(node, diag));
+    if (kind->skip) {
+        GQAC_TRY(check_weights(node, 1, "elements of skip", diag));
+        GQAC_TRY(op_check_same(node, 0, 1, diag));
+    }
     int axis = x.rank - 1;
     if (x.rank >= 0 && has_axis(node))
         GQAC_TRY(op_axis(node, ir_attr_int(node, "axis"), x.rank, &axis, diag));

@@ -7,7 +7,9 @@
 
 typedef struct saver saver;
 typedef struct saver_counts {
-    int64_t saved, unsaved; /* sequences; unsaved: writing failed, or too many were waiting */
+    /* Sequences. Unsaved: writing to the folder failed, or too many were waiting. A remote tier
+     * that fails or is paused is counted by the store alone. */
+    int64_t saved, unsaved;
 } saver_counts;
 
 /* The caller frees *out before the store. NO_MEMORY. */

@@ -258,7 +258,6 @@ static const counted of_remote[] = {
 static const counted of_saver[] = {
     {"gqac_store_saved_total", "counter",
      "Prefixes written to the folder; without a folder, those offered to the remote tier, whose "
-     "own "
      "counters tell what it took.",
      offsetof(saver_counts, saved)},
     {"gqac_store_unsaved_total", "counter",

@@ -6,13 +6,18 @@
 #include "base/sized.h"
 #include "store/store_impl.h"
 
+/* True if a past or present tensor of the pair has this name. */
+static bool names_pair(const gqac_kv_pair *pair, const char *name) {
+    return !strcmp(pair->past, name) || !strcmp(pair->present, name);
+}
+
 /* Finds the pair of a past or present tensor. */
 static gqac_status find_pair(const gqac_store *store, const char *name, const gqac_kv_pair **pair,
                              gqac_diag *diag) {
     const gqac_kv_pair *pairs;
     const int n = gqac_program_kv_pairs(store->program, &pairs);
     for (int i = 0; i < n; i++)
-        if (!strcmp(pairs[i].past, name) || !strcmp(pairs[i].present, name)) {
+        if (names_pair(&pairs[i], name)) {
             *pair = &pairs[i];
             return GQAC_OK;
         }
@@ -52,15 +57,13 @@ static gqac_status check_tensor(const gqac_kv_pair *pair, const gqac_tensor *t, 
 /* Checks the tensors, and sets *capacity to the rows that all of them have. */
 static gqac_status check_pasts(const gqac_store *store, int n, const char *const *names,
                                const gqac_tensor *pasts, int64_t *capacity, gqac_diag *diag) {
-    const gqac_kv_pair *pair = NULL, *other = NULL;
+    const gqac_kv_pair *pair = NULL;
     GQAC_TRY(check_model(store, n, diag));
     for (int i = 0; i < n; i++) {
         GQAC_TRY(find_pair(store, names[i], &pair, diag));
-        for (int k = 0; k < i; k++) {
-            GQAC_TRY(find_pair(store, names[k], &other, diag));
-            if (other == pair)
+        for (int k = 0; k < i; k++)
+            if (names_pair(pair, names[k]))
                 GQAC_FAIL(diag, GQAC_USAGE, "the past '%s' is given twice", pair->past);
-        }
         GQAC_TRY(check_tensor(pair, &pasts[i], diag));
         if (pasts[i].dims[2] != pasts[0].dims[2])
             GQAC_FAIL(diag, GQAC_INVALID_INPUT, "'%s' has %lld rows, '%s' has %lld", names[i],

@@ -222,7 +222,7 @@ static void faulty_with(const char *model) {
     static const struct fault {
         tier_fault fault;
         size_t at;
-        int errors, damaged; /* at least */
+        int errors, damaged; /* damaged: at least */
     } faults[] = {
         {TIER_DOWN, 0, 1, 0},        {TIER_GET_FAILS, 0, 1, 0},  {TIER_FIND_LATE, 0, 1, 0},
         {TIER_FORGETS, 0, 0, 0},     {TIER_FLIPS, 0, 0, 1},      {TIER_FLIPS, 40, 0, 1},

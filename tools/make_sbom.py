@@ -22,6 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 OUTPUT = ROOT / "docs" / "sbom.cdx.json"
 TOOL = Path(os.environ.get("GQAC", ROOT / "build" / "release" / "gqac"))
+HEADERS = ("libxxhash-dev",)  # packages whose code is all in headers, so that nothing links them
 ENVIRONMENTS = ("venv", "wheel/venv", "peers/venv", "coverage-venv")
 
 
@@ -109,7 +110,8 @@ def packages_of_dev():
 
 def components():
     """All of them by purl; what is shipped or linked has the scope required."""
-    found = [debian(*one, "required") for one in versions(owners(linked_libraries())).items()]
+    used = owners(linked_libraries()) | set(HEADERS)
+    found = [debian(*one, "required") for one in versions(used).items()]
     found += [debian(*one, "excluded") for one in versions(packages_of_dev()).items()]
     for path in sorted((ROOT / "tools").glob("requirements-*.txt")):
         for name, version in re.findall(r"^([\w.-]+)==([\w.+]+)", path.read_text(), re.M):

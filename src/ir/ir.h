@@ -327,7 +327,8 @@ bool ir_prints_digest(const ir_value *constant); /* more than 16 elements, or no
 typedef enum ir_print_mode {
     IR_PRINT_DIGEST,
     IR_PRINT_FULL,
-    IR_PRINT_SAMPLE, /* for a fingerprint: digests of samples, at most 1 KiB of each constant */
+    IR_PRINT_HASH,   /* as DIGEST, with a hash that is faster (XXH3, 128 bits) */
+    IR_PRINT_SAMPLE, /* digests of samples, at most 1 KiB of each constant */
 } ir_print_mode;
 void ir_print(gqac_str *out, const ir_module *module, ir_print_mode mode);
 /* Parses text that ir_print wrote into a new module. INVALID_MODEL: the text is wrong; *diag has

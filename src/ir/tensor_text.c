@@ -9,6 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 #include "base/check.h"
 #include "base/file.h"
 #include "numerics/convert.h"
@@ -142,6 +145,13 @@ static void print_digest(gqac_str *out, const unsigned char *data, size_t bytes,
     print_hex(out, sha, IR_DIGEST_DIGITS / 2);
 }
 
+static void print_hash(gqac_str *out, const unsigned char *data, size_t bytes) {
+    XXH128_canonical_t hash;
+    XXH128_canonicalFromHash(&hash, XXH3_128bits(data, bytes));
+    gqac_str_append(out, "xxh3 ");
+    print_hex(out, hash.digest, sizeof hash.digest);
+}
+
 void ir_print_tensor_data(gqac_str *out, const gqac_tensor *tensor, const char *digest,
                           ir_print_mode mode) {
     bool absent = !tensor->data && gqac_tensor_bytes(tensor) > 0;
@@ -154,6 +164,8 @@ void ir_print_tensor_data(gqac_str *out, const gqac_tensor *tensor, const char *
         gqac_str_append(out, "hex \"");
         print_hex(out, tensor->data, bytes);
         gqac_str_append(out, "\"");
+    } else if (mode == IR_PRINT_HASH) {
+        print_hash(out, tensor->data, bytes);
     } else {
         print_digest(out, tensor->data, bytes, mode == IR_PRINT_SAMPLE);
     }

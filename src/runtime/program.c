@@ -426,6 +426,7 @@ static gqac_status bind_node(void *arg, ir_node *n) {
 void program_close(gqac_program *p) {
     gqac_snapshot_free(p->baked);
     kv_pool_free(p->pool);
+    (void)pthread_mutex_destroy(&p->fingerprint->lock);
     if (p->target->close_device)
         p->target->close_device(p->target_state);
 }
@@ -456,7 +457,8 @@ gqac_status program_create(gqac_arena *arena, ir_module *module, const gqac_targ
     p->stateless = options->stateless;
     p->log = *options->log;
     p->budget = GQAC_ARENA_NEW(arena, gqac_budget);
-    if (!p->budget)
+    p->fingerprint = GQAC_ARENA_NEW(arena, program_fingerprint);
+    if (!p->budget || !p->fingerprint)
         return gqac_diag_oom(diag, "a program");
     if (options->device != 0 && !target->open_device)
         GQAC_FAIL(diag, GQAC_USAGE, "device %d: target '%s' has no devices", options->device,
@@ -466,6 +468,7 @@ gqac_status program_create(gqac_arena *arena, ir_module *module, const gqac_targ
     else if (target->open)
         GQAC_TRY(target->open(&p->target_state, diag));
     gqac_numerics_profile(p->profile, target->name, options->math);
+    (void)pthread_mutex_init(&p->fingerprint->lock, NULL); /* never fails on Linux */
     const gqac_status status = make(p, diag);
     if (status != GQAC_OK) {
         program_close(p);

@@ -16,6 +16,7 @@
 #define GQAC_RUNTIME_PROGRAM_H
 
 #include <gqac/gqac.h>
+#include <pthread.h>
 
 #include "base/budget.h"
 #include "ir/ir.h"
@@ -35,6 +36,13 @@ typedef struct program_roles {
     bool every_row; /* it is certain that logits have a row for each id (with logit_rows: for each
                        wanted row); false: perhaps only for the last id */
 } program_roles;
+
+/* What saved_fingerprint computes, once: it reads all weights. */
+typedef struct program_fingerprint {
+    pthread_mutex_t lock;
+    bool known;
+    unsigned char digest[32];
+} program_fingerprint;
 
 struct gqac_program {
     gqac_arena *arena; /* holds this program and its module */
@@ -68,7 +76,8 @@ struct gqac_program {
     gqac_mixing padded_by; /* why rows are not packed; op NULL: they are */
     int64_t most_tokens;   /* see positions_capacity */
     bool limited;          /* most_tokens is the limit `context` */
-    double tolerance;      /* see gqac_program_tolerance */
+    program_fingerprint *fingerprint;
+    double tolerance; /* see gqac_program_tolerance */
     char profile[96];
     gqac_log log; /* all zeros: no log */
 };

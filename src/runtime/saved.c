@@ -150,11 +150,13 @@ static bool lay_out_image(const gqac_program *p, const kv_kind *kind, const int6
     return fits;
 }
 
-gqac_status saved_fingerprint(const gqac_program *p, unsigned char digest[32], gqac_diag *diag) {
+/* A digest of the profile and of the graph as it is printed in that mode. */
+static gqac_status digest_program(const gqac_program *p, ir_print_mode mode,
+                                  unsigned char digest[32], gqac_diag *diag) {
     gqac_str text = {0};
     gqac_sha256 state;
     gqac_sha256_init(&state);
-    ir_print(&text, p->module, IR_PRINT_SAMPLE);
+    ir_print(&text, p->module, mode);
     const bool printed = !text.failed;
     if (printed) {
         gqac_sha256_update(&state, p->profile, sizeof p->profile);
@@ -163,6 +165,26 @@ gqac_status saved_fingerprint(const gqac_program *p, unsigned char digest[32], g
     gqac_str_free(&text);
     gqac_sha256_final(&state, digest);
     return printed ? GQAC_OK : gqac_diag_oom(diag, "the text of a graph");
+}
+
+gqac_status saved_fingerprint(const gqac_program *p, unsigned char digest[32], gqac_diag *diag) {
+    program_fingerprint *f = p->fingerprint;
+    gqac_status status = GQAC_OK;
+    pthread_mutex_lock(&f->lock);
+    if (!f->known)
+        status = digest_program(p, IR_PRINT_HASH, f->digest, diag);
+    f->known = status == GQAC_OK;
+    memcpy(digest, f->digest, sizeof f->digest);
+    pthread_mutex_unlock(&f->lock);
+    return status;
+}
+
+/* The fingerprint of a model in a header. That of an image is of samples of the weights: opening an
+ * artefact does not read all its pages, and its checksums tie the image to its weights. */
+static gqac_status fingerprint_of_form(const gqac_program *p, const header *h,
+                                       unsigned char digest[32], gqac_diag *diag) {
+    return is_image(h) ? digest_program(p, IR_PRINT_SAMPLE, digest, diag)
+                       : saved_fingerprint(p, digest, diag);
 }
 
 static void write_geometry(const gqac_program *p, int64_t *out) {
@@ -283,7 +305,7 @@ gqac_status saved_write(const gqac_sequence *sequence, saved_form form, void *da
     if (bytes < h.bytes)
         GQAC_FAIL(diag, GQAC_INVALID_INPUT, "the sequence needs %zu bytes, the buffer has %zu",
                   (size_t)h.bytes, bytes);
-    GQAC_TRY(saved_fingerprint(sequence->program, h.program, diag));
+    GQAC_TRY(fingerprint_of_form(sequence->program, &h, h.program, diag));
     memset(data, 0, (size_t)h.bytes);
     write_lists(sequence, &h, data);
     if (form == SAVED_IMAGE)
@@ -373,7 +395,7 @@ static gqac_status check_length(const gqac_program *p, const header *h, gqac_dia
 /* All but the places of sections. */
 static gqac_status check_model(const gqac_program *p, const header *h, gqac_diag *diag) {
     unsigned char digest[32];
-    GQAC_TRY(saved_fingerprint(p, digest, diag));
+    GQAC_TRY(fingerprint_of_form(p, h, digest, diag));
     if (!memcmp(digest, h->program, sizeof digest))
         return check_length(p, h, diag);
     if (strncmp(h->profile, p->profile, strlen(p->profile)) != 0)

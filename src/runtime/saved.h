@@ -29,7 +29,7 @@ typedef struct saved_header {
     char magic[8];
     uint32_t version, byte_order;
     uint64_t bytes;            /* all bytes, header included */
-    unsigned char program[32]; /* fingerprint of the model */
+    unsigned char program[32]; /* fingerprint of the model; of an image see saved.c */
     int64_t tokens;            /* tokens that have rows */
     int64_t missing, given;    /* as in gqac_sequence */
     int64_t pinned, final_length;
@@ -42,7 +42,8 @@ typedef struct saved_header {
     unsigned char digest[32]; /* of the header with zeros here */
 } saved_header;
 
-/* A digest of what determines the bits of rows: profile, graph and samples of the weights. */
+/* A digest of what determines the bits of rows: profile, graph and weights. The first call for a
+ * program reads all weights. */
 gqac_status saved_fingerprint(const gqac_program *program, unsigned char digest[32],
                               gqac_diag *diag);
 /* Checks the header of a file of `bytes` bytes, the first `n` bytes of which are at `data`: its

@@ -4,7 +4,7 @@
 
 #include "runtime/saved.h"
 
-enum { SAVED_VERSION = 3, SAVED_BYTE_ORDER = 0x01020304, SAVED_LINE = 64 };
+enum { SAVED_VERSION = 4, SAVED_BYTE_ORDER = 0x01020304, SAVED_LINE = 64 };
 extern const char saved_magics[SAVED_FORMS][8];
 
 /* Fails with INVALID_INPUT. */

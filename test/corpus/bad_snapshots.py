@@ -66,7 +66,7 @@ for label, word, make in (
         ("one byte less", "length", lambda d: d[:-1]), ("one byte more", "length", lambda d: d + b"\0"),
         ("twice", "length", lambda d: d + d), ("other first bytes", "first bytes", bytes_at(0, b"GQACSEX")),
         ("an image", "first bytes", bytes_at(0, b"GQACIMG\0")),
-        ("version 2", "version", fields(version=2)), ("version 4", "version", fields(version=4)),
+        ("version 3", "version", fields(version=3)), ("version 5", "version", fields(version=5)),
         ("the other byte order", "byte order", fields(order=0x04030201)),
         ("a length of 0", "length", fields(bytes=0)), ("a length of 2^64 - 1", "length", fields(bytes=2**64 - 1)),
         ("checksum of the header", "checksum of the header", lambda d: d[:480] + bytes(32) + d[512:]),

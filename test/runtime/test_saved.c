@@ -374,7 +374,7 @@ static void forged_fields(void) {
     gqac_program_free(p);
 }
 
-/* The weights of a model, with the lowest bit of each number flipped. */
+/* The weights of a model, one bit of which differs. */
 static unsigned char *weights;
 static size_t n_weights;
 static gqac_status other_weights(void *arg, const char *name, const void **data, size_t *n,
@@ -417,11 +417,13 @@ static void other_models(void) {
     options.bytes = &bytes;
     gqac_model_bytes_init(&bytes, graph, n);
     bytes.external = other_weights;
-    for (int changed = 0; changed < 2; changed++) {
-        for (size_t i = 0; changed && i < n_weights; i += 4)
-            weights[i] ^= 1;
+    for (size_t place = 0; place <= 16; place++) {
+        const size_t at = (n_weights - 1) / 16 * place;
+        const bool changed = place > 0;
+        weights[at] ^= changed;
         CU_ASSERT_EQUAL_FATAL(gqac_program_open(llama, &options, &q, &diag), GQAC_OK);
         CU_ASSERT_EQUAL(load(q, b, &s), changed ? GQAC_USAGE : GQAC_OK);
+        weights[at] ^= changed;
         gqac_sequence_free(s);
         gqac_program_free(q);
     }

@@ -45,6 +45,10 @@ static ir_value *addend(ir_builder *b, const multi_head *m) {
                  .floats = {{"value", m->filter}}, .ints = {{"short", m->past_rows != NULL}});
     if (!m->bias)
         return padding;
+    if (m->past_rows && m->padding->type.rank == 1) { /* the bias has only T columns of M */
+        ir_value *columns = op_build_lengths(b, m->bias, 3, 1);
+        padding = OP_BUILD(b, "Slice", .in = {padding, OP_I64S(b, 0), columns, OP_I64S(b, 3)});
+    }
     return OP_BUILD(b, "Add", .in = {padding, op_build_cast(b, m->bias, GQAC_F32)});
 }
 

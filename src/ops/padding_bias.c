@@ -15,7 +15,7 @@ enum { MASK, Q, K };
 
 static const ir_attr_spec attrs[] = {
     {"value", IR_ATTR_FLOAT, .required = true, .doc = "added to the scores of padding"},
-    OP_ATTR_INT("short", 0, "1: the result for a mask [B,T'] with T' < T is [B,1,1,T']"),
+    OP_ATTR_INT("short", 0, "1: a mask [B,T'] or [B,S,T'] with T' < T gives T' columns"),
     {.name = NULL},
 };
 
@@ -32,13 +32,13 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     GQAC_TRY(attention_want_dtype(node, MASK, GQAC_I32, diag));
     if (rank == 0 || rank > 3)
         OP_FAIL(node, diag, GQAC_UNSUPPORTED, "a padding mask has rank %d: must be 1 to 3", rank);
-    bool cut = rank == 2 && ir_attr_int(node, "short") == 1;
+    bool cut = rank > 1 && ir_attr_int(node, "short") == 1;
     const ir_dim *one = ir_dim_const(op_dims(node), 1);
     const ir_dim *dims[4] = {op_in_dim(node, Q, 0), one,
                              rank == 3  ? op_in_dim(node, Q, 2)
                              : rank < 0 ? NULL
                                         : one,
-                             cut ? op_in_dim(node, MASK, 1) : op_in_dim(node, K, 2)};
+                             cut ? op_in_dim(node, MASK, rank - 1) : op_in_dim(node, K, 2)};
     return op_set_type(node, 0, GQAC_F32, 4, dims, diag);
 }
 
@@ -50,15 +50,16 @@ static bool is_empty(const gqac_tensor *mask, int64_t batch) {
 static gqac_status check(op_call *call, int64_t batch, int64_t rows, int64_t keys) {
     const gqac_tensor *mask = call->in[MASK];
     int64_t n = mask->rank > 0 ? mask->dims[0] : 0;
-    bool fits = false;
+    bool fits = false, cut = ir_attr_int(call->node, "short") == 1;
     if (mask->rank == 1)
         fits = n == batch || n == 2 * batch || n == 3 * batch + 2;
-    else if (mask->rank == 2 && ir_attr_int(call->node, "short") == 1)
+    else if (mask->rank == 2 && cut)
         fits = n == batch && mask->dims[1] <= keys;
     else if (mask->rank == 2)
         fits = (n == batch && mask->dims[1] == keys) || is_empty(mask, batch);
     else if (mask->rank == 3)
-        fits = n == batch && mask->dims[1] == rows && mask->dims[2] == keys;
+        fits = n == batch && mask->dims[1] == rows &&
+               (cut ? mask->dims[2] <= keys : mask->dims[2] == keys);
     if (!fits)
         OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
                 "a padding mask of rank %d, first dimension %lld, does not fit a batch of %lld, "
@@ -75,9 +76,9 @@ static gqac_status eval(op_call *call) {
     const gqac_tensor *mask = call->in[MASK];
     int64_t batch = call->in[Q]->dims[0], rows = call->in[Q]->dims[2], keys = call->in[K]->dims[2];
     GQAC_TRY(check(call, batch, rows, keys));
-    bool cut = mask->rank == 2 && ir_attr_int(call->node, "short") == 1;
+    bool cut = mask->rank > 1 && ir_attr_int(call->node, "short") == 1;
     bool all = keys > 1 && !cut && is_empty(mask, batch);
-    keys = cut ? mask->dims[1] : keys;
+    keys = cut ? mask->dims[mask->rank - 1] : keys;
     int64_t dims[4] = {batch, 1, mask->rank == 3 ? rows : 1, keys};
     GQAC_TRY(op_output(call, 0, GQAC_F32, 4, dims));
     const int32_t *m = mask->data;

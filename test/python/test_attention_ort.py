@@ -33,11 +33,12 @@ def multi_head(rng, pick):
     """A random MultiHeadAttention."""
     batch, heads, rows = pick.randint(1, 3), pick.randint(1, 4), pick.randint(1, 9)
     size = pick.choice([4, 8, 16])
-    layout = pick.choice(["self", "self", "past", "past", "cross", "made"])
+    layout = pick.choice(["self", "self", "past", "past", "buffer", "cross", "made"])
     v_size = pick.choice([size, 8]) if layout in ("self", "cross") else size
-    keys = rows if layout in ("self", "past") else pick.randint(1, 12)
-    past = pick.randint(0, 9) if layout == "past" else None
+    keys = rows if layout in ("self", "past", "buffer") else pick.randint(1, 12)
+    past = pick.randint(0, 9) if layout in ("past", "buffer") else None
     total = keys + (past or 0)
+    cached = total + pick.randint(0, 3) if layout == "buffer" else past
     flat = layout != "made"
     inputs = {
         "query": floats(rng, batch, rows, heads * size),
@@ -49,8 +50,9 @@ def multi_head(rng, pick):
         "key_padding_mask": padding_mask(rng, pick, batch, rows, total),
         "attention_bias": floats(rng, pick.choice([1, batch]), pick.choice([1, heads]), rows, total)
         if pick.random() < 0.3 else None,
-        "past_key": None if past is None else floats(rng, batch, heads, past, size),
-        "past_value": None if past is None else floats(rng, batch, heads, past, v_size),
+        "past_key": None if past is None else floats(rng, batch, heads, cached, size),
+        "past_value": None if past is None else floats(rng, batch, heads, cached, v_size),
+        "past_sequence_length": np.array([past], np.int32) if layout == "buffer" else None,
     }
     outputs = ["output"] if layout == "made" or (past is None and pick.random() < 0.5) else [
         "output", "present_key", "present_value"]
@@ -213,7 +215,7 @@ class Siblings(Nodes):
     """One test an op."""
 
     def test_multi_head_attention(self):
-        """Separate inputs, keys made before, past, bias, masks, causal."""
+        """Separate inputs, keys made before, past, buffers, bias, masks, causal."""
         self.compare(multi_head, 0.9)
 
     def test_decoder_masked(self):

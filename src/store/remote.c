@@ -68,6 +68,10 @@ void store_remote_close(store_remote *remote) {
     gqac_free(remote);
 }
 
+int64_t store_remote_limit(const store_remote *remote) {
+    return remote->ms < INT64_MAX / ms_ns ? remote->ms * ms_ns : INT64_MAX;
+}
+
 /* ---- calls --------------------------------------------------------------- */
 
 static int64_t ms_left(const operation *o) {

@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "base/sized.h"
 #include "runtime/baked.h"
+#include "store/fetch.h"
 #include "store/store_impl.h"
 
 /* ---- creation ------------------------------------------------------------ */
@@ -329,40 +330,91 @@ static gqac_status fill(gqac_store *s, const wanted *w, gqac_sequence *q, gqac_d
     return GQAC_OK;
 }
 
-gqac_status gqac_store_open(gqac_store *store, const char *tenant, const int64_t *ids, int64_t n,
-                            const gqac_sequence_options *options, gqac_sequence **sequence,
-                            int64_t *reused, gqac_diag *diag) {
+/* Adds to the index what the folder and, with `remote`, the remote tier have of the ids beyond the
+ * `known` ones. The lock is not held meanwhile. */
+static gqac_status fetch(gqac_store *s, const wanted *w, const gqac_sequence *q, int64_t known,
+                         bool remote, gqac_diag *diag) {
+    if (s->files)
+        GQAC_TRY(load_file(w->space, w->ids, w->limit, known, diag));
+    if (s->remote && remote)
+        store_remote_find(w->space, w->root, q, q->final_length ? q->final_length : w->n, w->ids,
+                          w->limit);
+    return GQAC_OK;
+}
+
+/* The empty sequence of a prompt that is looked up. Whether this succeeds or not, the caller ends
+ * it with stop_looking, unless the sequence is kept and watches the space. */
+static gqac_status start_looking(gqac_store *s, const char *tenant, wanted *w, int64_t *known,
+                                 const gqac_sequence_options *options, gqac_sequence **q,
+                                 gqac_diag *diag) {
+    if (w->n < 1)
+        GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "a prompt of %lld ids: must have at least one",
+                  (long long)w->n);
+    GQAC_TRY(gqac_sequence_create(s->program, options, q, diag));
+    pthread_mutex_lock(&s->lock);
+    const gqac_status status = look_up(s, tenant, *q, w, known, diag);
+    pthread_mutex_unlock(&s->lock);
+    return status;
+}
+
+static void stop_looking(gqac_store *s, const wanted *w, gqac_sequence *q) {
+    gqac_sequence_free(q);
+    pthread_mutex_lock(&s->lock);
+    if (w->space)
+        w->space->users--;
+    drop_empty(s);
+    pthread_mutex_unlock(&s->lock);
+}
+
+void store_fetch(gqac_store *store, const char *tenant, const int64_t *ids, int64_t n,
+                 const gqac_sequence_options *options, int64_t waited) {
     gqac_sequence *q = NULL;
     wanted w = {.ids = ids, .n = n};
     int64_t known = 0;
-    if (n < 1)
-        GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "a prompt of %lld ids: must have at least one",
-                  (long long)n);
-    GQAC_TRY(gqac_sequence_create(store->program, options, &q, diag));
-    pthread_mutex_lock(&store->lock);
-    gqac_status status = look_up(store, tenant, q, &w, &known, diag);
-    pthread_mutex_unlock(&store->lock);
-    if (status == GQAC_OK && store->files)
-        status = load_file(w.space, ids, w.limit, known, diag);
-    if (status == GQAC_OK && store->remote)
-        store_remote_find(w.space, w.root, q, q->final_length ? q->final_length : n, ids, w.limit);
+    const bool remote = store->remote && waited < store_remote_limit(store->remote);
+    if (start_looking(store, tenant, &w, &known, options, &q, NULL) == GQAC_OK)
+        (void)fetch(store, &w, q, known, remote, NULL);
+    stop_looking(store, &w, q);
+}
+
+static gqac_status open_sequence(gqac_store *store, const char *tenant, wanted *w, bool fetched,
+                                 const gqac_sequence_options *options, gqac_sequence **sequence,
+                                 int64_t *reused, gqac_diag *diag) {
+    gqac_sequence *q = NULL;
+    int64_t known = 0;
+    gqac_status status = start_looking(store, tenant, w, &known, options, &q, diag);
+    if (status == GQAC_OK && !fetched)
+        status = fetch(store, w, q, known, true, diag);
     if (status == GQAC_OK) {
         pthread_mutex_lock(&store->lock);
-        status = fill(store, &w, q, diag);
+        status = fill(store, w, q, diag);
         pthread_mutex_unlock(&store->lock);
     }
     if (status != GQAC_OK) {
-        gqac_sequence_free(q);
-        pthread_mutex_lock(&store->lock);
-        if (w.space)
-            w.space->users--;
-        drop_empty(store);
-        pthread_mutex_unlock(&store->lock);
+        stop_looking(store, w, q);
         return status;
     }
     *reused = gqac_sequence_length(q);
     *sequence = q;
     return GQAC_OK;
+}
+
+gqac_status gqac_store_open(gqac_store *store, const char *tenant, const int64_t *ids, int64_t n,
+                            const gqac_sequence_options *options, gqac_sequence **sequence,
+                            int64_t *reused, gqac_diag *diag) {
+    wanted w = {.ids = ids, .n = n};
+    return open_sequence(store, tenant, &w, false, options, sequence, reused, diag);
+}
+
+gqac_status store_open_fetched(gqac_store *store, const char *tenant, const int64_t *ids, int64_t n,
+                               const gqac_sequence_options *options, gqac_sequence **sequence,
+                               int64_t *reused, gqac_diag *diag) {
+    wanted w = {.ids = ids, .n = n};
+    return open_sequence(store, tenant, &w, true, options, sequence, reused, diag);
+}
+
+bool store_has_remote(const gqac_store *store) {
+    return store->remote != NULL;
 }
 
 int64_t gqac_store_match(gqac_store *store, const char *tenant, const char *kv, const int64_t *ids,
@@ -374,6 +426,12 @@ int64_t gqac_store_match(gqac_store *store, const char *tenant, const char *kv, 
         length = store_find(root_of(space, n), ids, n, n, false).length;
     pthread_mutex_unlock(&store->lock);
     return length;
+}
+
+bool store_can_fetch(gqac_store *store, const char *tenant, const char *kv, const int64_t *ids,
+                     int64_t n) {
+    const int64_t known = gqac_store_match(store, tenant, kv, ids, n - 1);
+    return store->files || (n - 1) / GQAC_KV_BLOCK > known / GQAC_KV_BLOCK;
 }
 
 static gqac_status pin_node(gqac_store *s, const char *tenant, const char *kv, const int64_t *ids,

@@ -131,6 +131,8 @@ void store_put_field(gqac_sha256 *state, const char *tag, const void *data, size
 gqac_status store_remote_open(gqac_store *store, const gqac_store_remote *functions, int64_t ms,
                               store_remote **remote, gqac_diag *diag);
 void store_remote_close(store_remote *remote);
+/* The maximum time for reading one prefix, in nanoseconds. */
+int64_t store_remote_limit(const store_remote *remote);
 /* Adds to the index, under `root`, what the tier has of ids[0..n) beyond what is there. `length`:
  * that of the text, which chooses the rope tables. `empty`: an empty sequence of the kind of the
  * space. Whatever goes wrong, the index stays sound, and the tokens will be computed. */

@@ -2,6 +2,7 @@
  * is down, slow, forgetful or lying changes no bit, and is counted. */
 #include "runtime/rig.h"
 #include "store/entry.h"
+#include "store/fetch.h"
 #include "store/support_tier.h"
 
 #include <stdlib.h>
@@ -431,6 +432,42 @@ static void limits(void) {
     close_machine(&m);
 }
 
+/* What was fetched is opened without asking the tier, which is not asked for a prompt that has
+ * waited longer than its time limit, or for one of which memory has all full blocks. */
+static void fetched(void) {
+    int64_t ids[N], reused = 0;
+    uint64_t bits = 0;
+    tier t = {.n = 0};
+    gqac_store_statistics x;
+    gqac_sequence *q = NULL;
+    const gqac_sequence_options options = {.size = sizeof options};
+    machine m = open_machine("models/tiny-gqa/model.onnx");
+    rig_ids(ids, N, 1);
+    visit(&m, &t, "a", NULL, ids, 200, true, &bits, &x);
+    gqac_store *store = store_on(&m, &t);
+    const int calls = t.calls;
+    CU_ASSERT(store_has_remote(store) && store_can_fetch(store, "a", NULL, ids, N));
+    CU_ASSERT_FALSE(store_can_fetch(store, "a", NULL, ids, GQAC_KV_BLOCK));
+    store_fetch(store, "a", ids, N, &options, (int64_t)LONG * 1000000);
+    CU_ASSERT_EQUAL(t.calls, calls);
+    CU_ASSERT_EQUAL(store_open_fetched(store, "a", ids, N, &options, &q, &reused, &diag), GQAC_OK);
+    gqac_sequence_free(q);
+    CU_ASSERT(reused == 0 && t.calls == calls);
+    store_fetch(store, "a", ids, N, &options, (int64_t)LONG * 1000000 - 1);
+    CU_ASSERT_EQUAL(t.calls, calls + 1 + 3);
+    CU_ASSERT_FALSE(store_can_fetch(store, "a", NULL, ids, N));
+    CU_ASSERT(store_can_fetch(store, "b", NULL, ids, N));
+    CU_ASSERT_EQUAL(store_open_fetched(store, "a", ids, N, &options, &q, &reused, &diag), GQAC_OK);
+    gqac_sequence_free(q);
+    CU_ASSERT(reused == 192 && t.calls == calls + 4);
+    store_fetch(store, "a", ids, 0, &options, 0); /* what cannot be opened is not fetched */
+    CU_ASSERT_EQUAL(store_open_fetched(store, "a", ids, 0, &options, &q, &reused, &diag),
+                    GQAC_OUT_OF_RANGE);
+    gqac_store_free(store);
+    tier_free(&t);
+    close_machine(&m);
+}
+
 /* Each allocation of a search and a save fails once: the prompt is computed all the same. */
 static void no_memory(const char *model) {
     int64_t ids[N];
@@ -493,6 +530,7 @@ int main(int argc, char **argv) {
         {"every byte of a value is checked", flips},
         {"the sequence of other tokens", foreign},
         {"budgets and options", limits},
+        {"what was fetched before", fetched},
         {"allocations that fail", allocations},
     };
     return unit_run("store_remote", cases, sizeof cases / sizeof *cases, argc, argv);

@@ -47,7 +47,10 @@ typedef struct gqac_scheduler_options {
     /* Not NULL: a request begins with the longest prefix of its tokens that its tenant has in the
      * store, and the store gets what it computes. When memory is short, the store is emptied before
      * a request is preempted. It must be of the same program, and outlive the scheduler. With a
-     * store or without, a request may begin with the baked prefix of the program (snapshot.h). */
+     * store or without, a request may begin with the baked prefix of the program (snapshot.h). If
+     * the store has a remote tier, threads of the scheduler read from its folder and its tier, and
+     * a request for which they read takes part in no step until then. A step that would have
+     * nothing else to compute waits for one of them, for a new request or for a cancellation. */
     gqac_store *store;
 } gqac_scheduler_options;
 static inline void gqac_scheduler_options_init(gqac_scheduler_options *options) {
@@ -59,7 +62,8 @@ static inline void gqac_scheduler_options_init(gqac_scheduler_options *options) 
  * must outlive it; the monitor of the context is that of the steps. The caller frees *scheduler.
  * USAGE: the program is for stateless runs, or the store is of another program; UNSUPPORTED: the
  * program takes embeddings, or its vocabulary is not fixed; OUT_OF_RANGE: a negative number, or
- * `running` is more than `tokens`; NO_MEMORY. An unknown kind of cache fails the requests. */
+ * `running` is more than `tokens`; NO_MEMORY, also for its threads. An unknown kind of cache fails
+ * the requests. */
 GQAC_API gqac_status gqac_scheduler_create(gqac_context *context,
                                            const gqac_scheduler_options *options,
                                            gqac_scheduler **scheduler, gqac_diag *diag);

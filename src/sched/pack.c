@@ -46,7 +46,7 @@ static bool is_row(const request *r) {
 }
 
 static bool is_chunk(const request *r) {
-    return r->admitted && !is_row(r);
+    return r->admitted && !r->fetch && !is_row(r);
 }
 
 /* Will the store find the rows of `a` for `b`? */
@@ -112,6 +112,8 @@ gqac_status pack_gather(gqac_scheduler *s, request **failed, gqac_diag *diag) {
             request_count(s, r);
             request_close(r); /* all rows are computed again, with the other rope table */
         }
+        if (r->admitted && !r->sequence)
+            fetch_follow(s, r);
         rows |= is_row(r);
         chunks |= is_chunk(r);
     }

@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "base/sized.h"
 #include "sched/sched_impl.h"
+#include "store/fetch.h"
 
 /* ---- creation ------------------------------------------------------------ */
 
@@ -145,8 +146,9 @@ static int64_t final_length(const gqac_scheduler *s, const request *r) {
 static bool open_in_store(const gqac_scheduler *s, request *r,
                           const gqac_sequence_options *options) {
     int64_t reused = 0;
-    return gqac_store_open(s->options.store, r->given.tenant, r->list, (int64_t)r->n, options,
-                           &r->sequence, &reused, NULL) == GQAC_OK;
+    return (r->fetched ? store_open_fetched
+                       : gqac_store_open)(s->options.store, r->given.tenant, r->list, (int64_t)r->n,
+                                          options, &r->sequence, &reused, NULL) == GQAC_OK;
 }
 
 bool request_is_beyond(const gqac_scheduler *s, const request *r) {
@@ -158,9 +160,14 @@ bool request_shares(const gqac_scheduler *s, const request *r) {
     return s->options.store && !g->from && !g->cold && !g->on_row;
 }
 
+gqac_sequence_options request_sequence_options(const gqac_scheduler *s, const request *r) {
+    return (gqac_sequence_options){.size = sizeof(gqac_sequence_options),
+                                   .kv = s->options.kv,
+                                   .final_length = final_length(s, r)};
+}
+
 gqac_status request_open(gqac_scheduler *s, request *r, gqac_diag *diag) {
-    const gqac_sequence_options options = {
-        .size = sizeof options, .kv = s->options.kv, .final_length = final_length(s, r)};
+    const gqac_sequence_options options = request_sequence_options(s, r);
     gqac_sequence_options same = options;
     gqac_status status = GQAC_OK;
     int64_t reused = 0;
@@ -177,6 +184,7 @@ gqac_status request_open(gqac_scheduler *s, request *r, gqac_diag *diag) {
     }
     gqac_snapshot_free(r->base);
     r->base = NULL;
+    r->fetched = false;  /* if the sequence is lost, memory may have lost the rows too */
     if (!r->preemptions) /* later its own rows may be found again */
         r->reused = gqac_sequence_length(r->sequence);
     s->counts.reused_tokens += gqac_sequence_length(r->sequence);
@@ -216,6 +224,7 @@ static void leave(gqac_scheduler *s, request *r) {
 
 void request_end(gqac_scheduler *s, request *r, gqac_finish finish, const gqac_diag *diag) {
     request_count(s, r);
+    fetch_drop(s, r);
     leave(s, r);
     if (r->given.on_end)
         r->given.on_end(r->given.arg, &(gqac_request_end){.size = sizeof(gqac_request_end),

@@ -14,6 +14,9 @@
 #include "base/arena.h"
 
 typedef struct request request;
+typedef struct fetch fetch;
+typedef struct fetcher fetcher;
+
 struct request {
     int64_t number;
     gqac_request given;     /* what it points to is in `memory` */
@@ -25,6 +28,8 @@ struct request {
     gqac_snapshot *base;     /* of `from`, until it is restored or given up; NULL: none */
     gqac_sequence *sequence; /* rows of the first ids of the list; NULL: none */
     bool long_rope;          /* the sequence was made for lengths beyond the LongRoPE threshold */
+    fetch *fetch;            /* under way; NULL: none */
+    bool fetched;            /* the next sequence can be opened with what memory has */
     bool admitted;
     atomic_bool cancelled;
     int64_t reported; /* last progress */
@@ -43,11 +48,13 @@ struct gqac_scheduler {
     int64_t threshold;   /* gqac_program_rope_threshold; 0: none */
     bool padded;         /* gqac_program_padding */
     bool chunk_was_last; /* padded: the last step had a chunk */
+    fetcher *fetcher;    /* NULL: the store has no remote tier */
     pthread_mutex_t lock;
-    request *submitted; /* not yet in `order` */
-    request *order;     /* by priority, then by number */
-    int64_t last;       /* number of the last request */
-    int64_t live;       /* requests that have not ended */
+    pthread_cond_t changed; /* submitted, a request is cancelled, or a fetch has ended */
+    request *submitted;     /* not yet in `order` */
+    request *order;         /* by priority, then by number */
+    int64_t last;           /* number of the last request */
+    int64_t live;           /* requests that have not ended */
     bool closing;
     gqac_scheduler_statistics published, counts;
     /* What memory allows, as far as is known: shortages reduce both, each end increases them. */
@@ -73,6 +80,8 @@ int64_t request_pending(const request *r);
 bool request_shares(const gqac_scheduler *s, const request *r);
 /* True if the list is longer than the LongRoPE threshold. */
 bool request_is_beyond(const gqac_scheduler *s, const request *r);
+/* Of the sequence that is made for the list as it is now. */
+gqac_sequence_options request_sequence_options(const gqac_scheduler *s, const request *r);
 /* Makes the sequence of a request that has none: from its base, from the store, or empty. */
 gqac_status request_open(gqac_scheduler *s, request *r, gqac_diag *diag);
 /* Frees the rows. */
@@ -84,6 +93,21 @@ void request_end(gqac_scheduler *s, request *r, gqac_finish finish, const gqac_d
 /* After a step that gave the request `item`: reports progress, and chooses the next id if all of
  * its list has rows. The request may end. */
 void request_advance(gqac_scheduler *s, request *r, int item);
+
+/* ---- fetch.c ------------------------------------------------------------- */
+
+/* Starts the thread that fetches, if the store has a remote tier. */
+gqac_status fetch_open(gqac_scheduler *s, gqac_diag *diag);
+/* After all requests have ended: waits for the fetch that is under way. */
+void fetch_close(gqac_scheduler *s);
+/* Begins the fetch of an admitted request without rows, or takes its end. Until r->fetch is NULL
+ * again, the request has to wait. */
+void fetch_follow(gqac_scheduler *s, request *r);
+/* The request no longer waits for its fetch. */
+void fetch_drop(gqac_scheduler *s, request *r);
+/* After a step that had nothing to compute: while all that could be computed waits for fetches,
+ * waits for the first one to end, for a new request, or for a cancellation. */
+void fetch_await(gqac_scheduler *s);
 
 /* ---- pack.c -------------------------------------------------------------- */
 

@@ -50,7 +50,9 @@ static gqac_status fill(gqac_scheduler *s, const gqac_scheduler_options *options
     s->items = gqac_calloc((size_t)s->options.running, sizeof *s->items);
     s->members = gqac_calloc((size_t)s->options.running, sizeof(request *));
     s->logits = gqac_calloc((size_t)gqac_program_vocabulary(s->program), sizeof *s->logits);
-    return s->items && s->members && s->logits ? GQAC_OK : gqac_diag_oom(diag, "a scheduler");
+    if (!s->items || !s->members || !s->logits)
+        return gqac_diag_oom(diag, "a scheduler");
+    return fetch_open(s, diag);
 }
 
 gqac_status gqac_scheduler_create(gqac_context *context, const gqac_scheduler_options *options,
@@ -61,6 +63,7 @@ gqac_status gqac_scheduler_create(gqac_context *context, const gqac_scheduler_op
     s->context = context;
     s->program = gqac_context_program(context);
     pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->changed, NULL);
     const gqac_status status = fill(s, options, diag);
     GQAC_RETURN_MADE(status, s, scheduler, gqac_scheduler_free);
 }
@@ -79,6 +82,7 @@ gqac_status gqac_scheduler_submit(gqac_scheduler *scheduler, const gqac_request 
         scheduler->submitted = r;
         scheduler->live++;
         scheduler->published.waiting++;
+        pthread_cond_signal(&scheduler->changed);
     }
     pthread_mutex_unlock(&scheduler->lock);
     if (!closing)
@@ -100,6 +104,7 @@ bool gqac_scheduler_cancel(gqac_scheduler *scheduler, int64_t number) {
         r = find(scheduler->order, number);
     if (r)
         atomic_store(&r->cancelled, true);
+    pthread_cond_signal(&scheduler->changed);
     pthread_mutex_unlock(&scheduler->lock);
     return r;
 }
@@ -297,6 +302,7 @@ static int64_t publish(gqac_scheduler *s) {
 }
 
 gqac_status gqac_scheduler_step(gqac_scheduler *scheduler, int64_t *left, gqac_diag *diag) {
+    const int64_t ended = scheduler->counts.ended;
     take_submitted(scheduler);
     end_cancelled(scheduler);
     scheduler->interrupted = false;
@@ -305,6 +311,8 @@ gqac_status gqac_scheduler_step(gqac_scheduler *scheduler, int64_t *left, gqac_d
     const int64_t live = publish(scheduler);
     if (left)
         *left = live;
+    if (status == GQAC_OK && !scheduler->n && ended == scheduler->counts.ended)
+        fetch_await(scheduler);
     return status;
 }
 
@@ -317,6 +325,8 @@ void gqac_scheduler_free(gqac_scheduler *scheduler) {
     take_submitted(scheduler);
     while (scheduler->order)
         request_end(scheduler, scheduler->order, GQAC_FINISH_CANCELLED, NULL);
+    fetch_close(scheduler);
+    pthread_cond_destroy(&scheduler->changed);
     pthread_mutex_destroy(&scheduler->lock);
     gqac_free(scheduler->items);
     gqac_free(scheduler->members);

@@ -7,8 +7,8 @@
  *   serve_free(server);
  *
  * One thread handles connections, texts and JSON. The thread that calls serve_run steps the
- * scheduler. A third one writes prefixes to the folder and the remote tier of the
- * store. */
+ * scheduler, which has threads of its own to read from the remote tier of the store. Another one
+ * writes prefixes to the folder and the remote tier. */
 #ifndef GQAC_SERVE_SERVE_H
 #define GQAC_SERVE_SERVE_H
 

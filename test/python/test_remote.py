@@ -5,8 +5,10 @@ the server does, replies have the bytes of a cold run.
     python test/python/test_remote.py      (GQAC_TEST_FULL=1: also on redis-server itself)
 """
 
+import concurrent.futures
 import json
 import sys
+import threading
 import time
 
 import harness
@@ -161,6 +163,29 @@ class OnFake(Remote):
                 reply = two.good("/v1/completions", {**body, "prompt": ids(150, 9)})
                 self.assertLess(reply["usage"]["prompt_tokens_details"]["cached_tokens"], 64)
                 self.assertGreaterEqual(two.metric("gqac_remote_errors_total"), 1)
+
+    def test_beside(self):
+        """While the tier does not answer for one prompt, others are answered."""
+        others, late = threading.Event(), []
+        def slow(command, reply):
+            if command == b"STRLEN" and not others.wait(20 * SLOW):
+                late.append(command)
+            return reply
+        body = {"prompt": ids(150), "max_tokens": 4, "return_token_ids": True}
+        short = {**body, "prompt": ids(20, 5)}
+        with Fake() as fake, Server() as cold, Server("--prefix-remote", fake.url, *SURE) as server:
+            want = [cold.good("/v1/completions", b)["choices"] for b in (body, short)]
+            fake.fault = slow
+            with concurrent.futures.ThreadPoolExecutor(1) as pool:
+                fetched = pool.submit(server.good, "/v1/completions", body)
+                while b"STRLEN" not in fake.commands:
+                    time.sleep(0.001)
+                for _ in range(3):
+                    self.assertEqual(server.good("/v1/completions", short)["choices"], want[1])
+                self.assertFalse(fetched.done())
+                others.set()
+                self.assertEqual(fetched.result()["choices"], want[0])
+            self.assertEqual(late, [])
 
     def test_stopped(self):
         """A server that is stopped writes values for ten times the time limit at most."""

@@ -128,19 +128,21 @@ static ir_value *raise_fused(raise *r, ir_node *product) {
 static const struct rule {
     const char *domain, *op;
     ir_value *(*apply)(raise *r, ir_node *node);
+    enum { RAISE = 1, UNPAD = 2 } in; /* the passes that apply it */
 } rules[] = {
-    {"com.microsoft", "FusedMatMul", raise_fused},
-    {"", "Transpose", raise_angles},
-    {"", "Mul", raise_activation},
-    {"", "Mul", raise_norm},
-    {"", "Add", raise_rotary},
-    {"", "Add", raise_interleaved},
-    {"", "Add", raise_norm_bias},
-    {"", "MatMul", raise_outer},
-    {"", "MatMul", raise_attention},
-    {"", "Attention", raise_cached},
-    {"", "Attention", raise_written},
-    {"", "Attention", raise_masked},
+    {"com.microsoft", "FusedMatMul", raise_fused, RAISE},
+    {"", "Transpose", raise_angles, RAISE},
+    {"", "Mul", raise_activation, RAISE},
+    {"", "Mul", raise_norm, RAISE},
+    {"", "Add", raise_rotary, RAISE},
+    {"", "Add", raise_interleaved, RAISE},
+    {"", "Add", raise_norm_bias, RAISE},
+    {"", "MatMul", raise_outer, RAISE},
+    {"", "MatMul", raise_attention, RAISE},
+    {"", "Attention", raise_cached, RAISE},
+    {"", "Attention", raise_written, UNPAD},
+    {"", "Attention", raise_masked, RAISE | UNPAD},
+    {"com.microsoft", "MultiHeadAttention", raise_multi_head, UNPAD},
 };
 
 static gqac_status note(const raise *r, const char *what, const ir_node *node, const ir_node *stop,
@@ -240,8 +242,7 @@ static gqac_status visit(void *arg, ir_node *node) {
         GQAC_TRY(op_infer(node, w->context->diag));
     for (size_t i = 0; i < sizeof rules / sizeof *rules && !raised; i++)
         if (op_is(node, rules[i].domain, rules[i].op) && !ir_value_unused(node->outputs[0]) &&
-            (w->unpadded ? rules[i].apply == raise_masked || rules[i].apply == raise_written
-                         : rules[i].apply != raise_written))
+            (rules[i].in & (w->unpadded ? UNPAD : RAISE)))
             GQAC_TRY(apply(arg, node, &rules[i], &raised));
     return GQAC_OK;
 }

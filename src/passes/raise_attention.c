@@ -34,7 +34,7 @@ static const ir_node *find_softmax(raise *r, ir_value *value, attention *a) {
 
 /* ---- whether the parts fit ----------------------------------------------- */
 
-static bool fits(raise *r, const attention *a, const ir_node *place) {
+bool raise_fits(raise *r, const attention *a, const ir_node *place) {
     const int64_t hq = raise_dim(a->q, 1), hk = raise_dim(a->k.rows, 1);
     if (a->q->type.rank != 4 || !hq || !raise_dim(a->q, 3))
         return raise_stopped(r, a->q->def ? a->q->def : place,
@@ -71,7 +71,8 @@ static bool read(raise *r, attention *a) {
     if (v->type.rank == 3 && raise_unfolded(v))
         v = raise_unfolded(v);
     return k && raise_read_operand(r, k, &a->k) && raise_read_operand(r, v, &a->v) &&
-           fits(r, a, a->scores.q->def ? a->scores.q->def : a->root) && raise_read_masks(r, a);
+           raise_fits(r, a, a->scores.q->def ? a->scores.q->def : a->root) &&
+           raise_read_masks(r, a);
 }
 
 /* True if an op that mixes rows would read rows of padding, which Attention sets to zero. A
@@ -142,7 +143,7 @@ ir_value *raise_cached(raise *r, ir_node *node) {
     a.scores.scale = ir_attr_is_set(node, "scale") ? (double)ir_attr_float(node, "scale")
                                                    : 1 / sqrt((double)size);
     if (!raise_read_operand(r, ir_node_input(node, 1), &a.k) ||
-        !raise_read_operand(r, ir_node_input(node, 2), &a.v) || !fits(r, &a, node) ||
+        !raise_read_operand(r, ir_node_input(node, 2), &a.v) || !raise_fits(r, &a, node) ||
         !raise_read_masks(r, &a))
         return NULL;
     return raise_build_attention(r, &a);

@@ -24,6 +24,9 @@ typedef struct attention {
     bool has_tensors;    /* some masks stay tensors */
 } attention;
 
+/* True if queries, keys, values and sinks fit each other (raise_attention.c). */
+bool raise_fits(raise *r, const attention *a, const ir_node *place);
+
 /* ---- keys and values (raise_attention_operands.c) ----------------------------------- */
 
 bool raise_same_dims(const ir_value *a, int first_a, const ir_value *b, int first_b, int n);

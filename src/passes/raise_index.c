@@ -38,13 +38,23 @@ const ir_dim *raise_comparable(const reader *e, const ir_dim *dim) {
     return dim;
 }
 
-bool raise_broadcast(const reader *e, const ir_value *x, const ir_dim *const *index, int rank,
+const ir_dim *raise_column(reader *e, const ir_dim *length, const ir_dim *index) {
+    const ir_dim *rows = e->length[Q] ? settled(e, e->length[Q]) : NULL;
+    if (!e->r->unpadded || index != e->at[K] || !length || !rows || !e->cached ||
+        settled(e, length) != rows || e->length[K] == rows ||
+        e->length[K] != ir_dim_add(e->dims, e->cached, rows))
+        return index;
+    e->new_columns = true;
+    return ir_dim_sub(e->dims, index, e->cached);
+}
+
+bool raise_broadcast(reader *e, const ir_value *x, const ir_dim *const *index, int rank,
                      const ir_dim **to) {
     for (int i = 0; i < x->type.rank; i++) {
         const ir_dim *dim = x->type.dims[i];
         if (!dim || rank < x->type.rank)
             return false;
-        to[i] = is_one(dim) ? number(e, 0) : index[rank - x->type.rank + i];
+        to[i] = is_one(dim) ? number(e, 0) : raise_column(e, dim, index[rank - x->type.rank + i]);
     }
     return x->type.rank >= 0;
 }

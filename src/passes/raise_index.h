@@ -15,6 +15,7 @@ typedef struct reader {
     int n_same; /* number of lengths that are equal by the meaning of inputs */
     const ir_dim *same[MOST_SAME], *by[MOST_SAME];
     const ir_dim *cached; /* rows of the past; NULL: not known */
+    bool new_columns;     /* the mask has columns for the new rows only (raise_column) */
     int depth, steps;
 } reader;
 
@@ -38,8 +39,13 @@ const ir_dim *raise_comparable(const reader *e, const ir_dim *dim);
 /* True if d >= 0 at every element; false if not, or if d is not linear in each coordinate. */
 bool raise_holds_everywhere(const reader *e, const ir_dim *d);
 /* Index of an element in an operand that is broadcast to the `rank` dims of the result. */
-bool raise_broadcast(const reader *e, const ir_value *x, const ir_dim *const *index, int rank,
+bool raise_broadcast(reader *e, const ir_value *x, const ir_dim *const *index, int rank,
                      const ir_dim **to);
+/* The index of an element in an axis of that length, which is broadcast. A mask [S,S] is expanded
+ * to P + S columns by files for calls with P = 0, where its column k is key k, or with S = 1, where
+ * its only column is each key. In a sequence column k is the new row k, key P + k; such a mask may
+ * only express causality, which agrees with the file in both kinds of calls. */
+const ir_dim *raise_column(reader *e, const ir_dim *length, const ir_dim *index);
 /* Index in x of an element of y, which has the same elements in other dims. */
 bool raise_reshaped(const reader *e, const ir_type *x, const ir_type *y, const ir_dim *const *index,
                     const ir_dim **to);
@@ -50,6 +56,8 @@ const ir_dim *raise_slice_start(const reader *e, const ir_dim *start, const ir_d
  * pasts of all inputs except an encoder's get the same length, and attention masks the length of
  * past and new rows together. False: a length is not known. */
 bool raise_open(reader *e, raise *r, const ir_type *q, const ir_value *past, const ir_dim *keys);
+/* Reads a constant: one element or a constant index, a bias of heads, a count, or a triangle. */
+bool raise_constant(const reader *e, const ir_value *value, const ir_dim *const *index, term *out);
 /* Reads the element of a value at that index as a term; false: no term can express it. */
 bool raise_element(reader *e, ir_value *value, const ir_dim *const *index, term *out);
 

@@ -37,6 +37,8 @@ static bool add_condition(const reader *e, const term_atom *atom, raise_mask *ou
         out->causal = true;
         return true;
     }
+    if (e->new_columns)
+        return false;
     /* k - (past + q) + left >= 0 */
     if (!ir_dim_is_const(ir_dim_add(e->dims, atom->least, distance), &width) || width < 0)
         return false;
@@ -97,7 +99,7 @@ static bool read_mask(raise *r, const ir_value *mask, bool hidden, const ir_type
     for (int i = 0; i < seen.n; i++)
         if (!add_condition(&e, &seen.all[i], out))
             return raise_stopped(r, place, "the mask is neither causal nor that of padding");
-    if (found.kind == TERM_BIAS && !read_slopes(&e, &found, out))
+    if (found.kind == TERM_BIAS && (e.new_columns || !read_slopes(&e, &found, out)))
         return raise_stopped(r, place, "the bias is not a slope for each head");
     return true;
 }

@@ -166,6 +166,51 @@ class Exported(Decoder):
         p = self.node("Softmax", self.scores(q, k, self.seen()), axis=-1)
         return self.flat(self.node("MatMul", p, v))
 
+    # ---- MultiHeadAttention, as the model builder writes it for fp16 on CPUs -----------------------
+
+    def square(self, window=0):
+        """What a query sees of its own call, [S,S] expanded to [B,H,S,T]: for calls without a past, or
+        of one token."""
+        def make():
+            zero = self.once("_s0", lambda: self.constant("s0", np.int64(0)))
+            low = self.once("_low", lambda: self.constant("lowest", np.float32(LOWEST)))
+            none = self.once("_f0", lambda: self.constant("f0", np.float32(0)))
+            places = self.node("Range", zero, self.node("Squeeze", self.chunk()), "scalar")
+            after = self.node("Reshape", self.node("Add", places, "scalar"), self.ints(-1, 1))
+            seen = self.node("Less", places, after)
+            if window:
+                first = self.node("Sub", after, self.constant("window", np.int64(window + 1)))
+                seen = self.node("And", seen, self.node("Less", first, places))
+            shape = self.node("Concat", self.node("Shape", "input_ids", start=0, end=1), "one",
+                              self.chunk(), self.node("Shape", "attention_mask", start=1), axis=0)
+            mask = self.node("Expand", self.node("Unsqueeze", self.node("Where", seen, none, low),
+                                                 self.ints(0, 1)), shape)
+            padding = self.node("Expand", self.node("Unsqueeze", "attention_mask", "axes"), shape)
+            padding = self.node("Sub", self.constant("f1", np.float32(1)),
+                                self.node("Cast", padding, to=F))
+            padding = self.node("Where", self.node("Cast", padding, to=TensorProto.BOOL), low,
+                                padding)
+            return self.node("Tile", self.node("Add", padding, mask), self.ints(1, HEADS, 1, 1))
+        return self.once("_square", make)
+
+    def masked(self, layer, x, window=0):
+        """The cache is an operand."""
+        past, present = self.pair(layer, HEADS)
+        return self.node("MultiHeadAttention", *self.qkv(layer, x, HEADS), "", "",
+                         self.square(window), *past, out=[f"y{layer}", *present],
+                         domain="com.microsoft", num_heads=HEADS, scale=0.4)
+
+    def masked_window(self, layer, x):
+        """A window, of which calls with a past and one token see nothing."""
+        return self.masked(layer, x, WINDOW)
+
+    def masked_repeated(self, layer, x):
+        """The cache has fewer heads, which are repeated for all queries."""
+        q, *new = self.qkv(layer, x, KV_HEADS)
+        cached = self.grown(layer, *(self.heads(y, KV_HEADS) for y in new))
+        k, v = (self.flat(self.repeated(y)) for y in cached)
+        return self.node("MultiHeadAttention", q, k, v, "", "", self.square(), num_heads=HEADS,
+                         domain="com.microsoft")
 
     # ---- Qwen3-MoE, as Optimum traces it -----------------------------------------------------------
 
@@ -343,6 +388,17 @@ class Forms(Case):
         self.sequence("shared_gqa")
         pairs = self.good("inspect", self.path, "--kv", "--format", "json").json()["kv_pairs"]
         self.assertEqual(len(pairs), 2)
+
+    def test_masked(self):
+        """MultiHeadAttention whose mask is causality of one call becomes causal; other masks of one
+        call could mean two things after a past."""
+        for kind in ("masked", "masked_repeated"):
+            self.sequence(kind)
+            lowered = self.good("compile", self.path, "--dump", "lower").out
+            self.assertEqual(lowered.count(" = attend "), decoders.LAYERS, kind)
+            self.assertNotIn("Tile", lowered, kind)
+        Exported("masked_window").save(self.path)
+        self.check(harness.gqac("equiv", self.path, "--tokens", 4), 3, "mask or bias of attention")
 
     def test_experts(self):
         """A mixture written out: every bit is equal, though it is not proven."""

@@ -1,0 +1,76 @@
+/* For sequences: MultiHeadAttention (com.microsoft) with a mask, which a file adds to the scores as
+ * a tensor [B,H,S,P+S], becomes Attention, if the mask can be read. Exports that cannot use
+ * GroupQueryAttention have this form: keys and values of fewer heads are appended to the past,
+ * repeated for all heads in simple ops, and passed as [B,P+S,H*D]. */
+#include "ops/build.h"
+#include "passes/raise_attention.h"
+
+#include <math.h>
+
+enum { QUERY, KEY, VALUE, BIAS, PADDING, MASK, PAST_KEY, PAST_VALUE, PAST_LENGTH, INDIRECTION };
+
+/* x, once types of the nodes after `before` are known; NULL: an error. */
+static ir_value *settled(raise *r, ir_node *node, ir_node *before, ir_value *x) {
+    if (r->b.status == GQAC_OK)
+        r->b.status = pass_settle(node, before, r->b.diag);
+    return r->b.status == GQAC_OK ? x : NULL;
+}
+
+/* x [B,T,H*D] as [B,H,T,D]; NULL: it cannot be raised. */
+static ir_value *heads_of(raise *r, ir_node *node, ir_value *x) {
+    static const int64_t heads_last[] = {0, 2, 1, 3};
+    const int64_t heads = ir_attr_int(node, "num_heads"), width = raise_dim(x, 2);
+    const ir_node *reshape = raise_maker(x, "Reshape");
+    const ir_node *swap = reshape ? raise_maker(ir_node_input(reshape, 0), "Transpose") : NULL;
+    ir_value *four = swap ? ir_node_input(swap, 0) : NULL;
+    if (!width || width % heads != 0)
+        return raise_stopped(r, node, "the width of queries, keys or values is not constant"), NULL;
+    if (four && raise_is_perm(swap, 4, heads_last) && raise_dim(four, 1) == heads &&
+        raise_dim(four, 3) * heads == width && raise_same_dims(four, 0, x, 0, 1) &&
+        raise_same_dims(four, 2, x, 1, 1))
+        return four;
+    ir_node *before = node->prev;
+    return settled(r, node, before, raise_unpack(r, x, heads, width / heads));
+}
+
+static bool read_cache(raise *r, ir_node *node, int operand, int past, attention_operand *out) {
+    ir_value *x = heads_of(r, node, ir_node_input(node, operand));
+    if (!x || !raise_read_operand(r, x, out))
+        return false;
+    if (!ir_node_input(node, past))
+        return true;
+    if (out->past || !ir_node_output(node, operand))
+        return raise_stopped(r, node, "its past is not that of its present");
+    out->past = ir_node_input(node, past);
+    out->present = ir_node_output(node, operand);
+    return true;
+}
+
+ir_value *raise_multi_head(raise *r, ir_node *node) {
+    static const int unread[] = {BIAS, PADDING, PAST_LENGTH, INDIRECTION};
+    attention a = {.root = node, .scores = {.scale = (double)ir_attr_float(node, "scale"), .n = 1}};
+    bool plain = ir_node_input(node, MASK) && ir_node_input(node, KEY) &&
+                 ir_node_input(node, QUERY)->type.rank == 3 &&
+                 ir_node_input(node, KEY)->type.rank == 3 && !ir_node_output(node, 3);
+    for (size_t i = 0; i < sizeof unread / sizeof *unread; i++)
+        plain = plain && !ir_node_input(node, unread[i]);
+    if (!plain)
+        return NULL;
+    r->what = "Attention";
+    a.scores.parts[0].of = ir_node_input(node, MASK);
+    a.q = heads_of(r, node, ir_node_input(node, QUERY));
+    if (!a.q || !read_cache(r, node, KEY, PAST_KEY, &a.k) ||
+        !read_cache(r, node, VALUE, PAST_VALUE, &a.v) || !raise_fits(r, &a, node) ||
+        !raise_read_masks(r, &a))
+        return NULL;
+    if (a.has_tensors)
+        return raise_stopped(r, r->carried ? r->carried : node,
+                             r->carried ? r->carried_why : "its bias is not read"),
+               NULL;
+    if (a.scores.scale == 0)
+        a.scores.scale = 1 / sqrt((double)raise_dim(a.q, 3));
+    a.mask.causal = a.mask.causal || ir_attr_int(node, "unidirectional");
+    ir_node *before = node->prev;
+    ir_value *y = settled(r, node, before, raise_build_attention(r, &a));
+    return y ? raise_pack(r, y) : NULL;
+}

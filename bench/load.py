@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""What a server's clients wait for: the scheduler with the prefix store, beside llama.cpp's server.
+"""What a server's clients wait for, beside llama.cpp's server.
 
-Two parts, on a Qwen2.5-0.5B in int4 with random weights, both engines on the same cores in turns:
+Three parts, on a Qwen2.5-0.5B in int4 with random weights, both engines on the same cores in turns:
 
   first   time to the first token of prompts that begin like earlier ones: five turns of chat, and 20
           suffixes of several lengths after one prefix of 2,000 tokens. gqac with the store and without
@@ -10,17 +10,20 @@ Two parts, on a Qwen2.5-0.5B in int4 with random weights, both engines on the sa
   mixed   16 clients at the same time, each of which sends its prompts one after another: 32 to 1,000
           tokens that begin with one of three prefixes, and 64 new tokens each. Tokens per second,
           and the 95th percentile of the time to the first token.
+  served  prompts as in `mixed` from 1, 4, 16 and 64 clients at the same time, to `gqac serve`.
 
-gqac is called in its process (worker_load.c); llama-server by HTTP, with ids in place of text. For
-`first` the server's own time of the prompt counts, which leaves HTTP out; for `mixed` that of the client,
+For `first` and `mixed` gqac's scheduler with its prefix store is called in its process
+(worker_load.c); llama-server by HTTP, with ids in place of text, as both are for `served`. For `first`
+the server's own time of the prompt counts, which leaves HTTP out; for the others that of the client,
 which also has what a request waits.
 
-    ./dev bench load [--part first|mixed] [--passes N] [--threads N] [--out FILE]
+    ./dev bench load [--part first|mixed|served] [--passes N] [--threads N] [--out FILE]
 
 --out FILE appends a record for each part, e.g. bench/results/load.jsonl.
 """
 
 import argparse
+import contextlib
 import json
 import random
 import statistics
@@ -29,15 +32,16 @@ import tempfile
 from pathlib import Path
 
 import engines
-import llama_server
 import models
 import records
+import servers
 
 SIZE, FORM = "0.5b", "int4"
 PREFIX = 2000
 SUFFIXES = (1, 8, 16, 32, 64, 96, 128, 192, 256, 512)  # each twice
 SYSTEM, TURN, ANSWER, TURNS = 200, 100, 32, 5
-CLIENTS, EACH, NEW = 16, 2, 64
+CLIENTS, EACH, NEW, LENGTH = 16, 2, 64, 1088
+LEVELS = {1: 8, 4: 4, 16: 2, 64: 1}  # clients of `served`, and the requests of each
 SHARED = (600, 300, 100)  # tokens of the three prefixes
 BAR, FROM = 0.85, 64  # share of the ratio of the FLOP model, from that many computed tokens on
 
@@ -62,13 +66,13 @@ def suffixes(pass_number, lengths):
     return [[(False, 1, prefix)] + [(False, 1, prefix + draw(r, n)) for n in lengths]]
 
 
-def mixed(pass_number):
+def mixed(pass_number, clients=CLIENTS, each=EACH):
     r = random.Random(f"mixed {pass_number}")
     prefixes = [draw(r, n) for n in SHARED]
     plan = []
-    for _ in range(CLIENTS):
+    for _ in range(clients):
         requests = []
-        for _ in range(EACH):
+        for _ in range(each):
             n, prefix = r.randint(32, 1000), prefixes[r.randrange(3)]
             common = min(len(prefix), n - 16)
             requests.append((False, NEW, prefix[:common] + draw(r, n - common)))
@@ -173,7 +177,7 @@ def first_missed(results):
         ("llama-server is faster", r["with_ms"] >= r["peer_ms"])) if bad]
 
 
-# ---- mixed load ----
+# ---- many clients ----
 
 
 def percentile_95(values):
@@ -187,97 +191,132 @@ def load_of(requests, wall, key):
             "reused": sum(r["reused"] for r in requests)}
 
 
-def mixed_pass(gqac, server, number):
-    def own():
-        return load_of(*gqac.serve(mixed(number), True), "first_ms")
-
-    def peer():
-        return load_of(*server.serve(mixed(number)), "http_ms")
-
+def load_pass(own, peer, number):
+    """{engine: load} of one pass; own and peer measure it. Which is first changes with the pass."""
     order = [("gqac", own), ("llama-server", peer)]
-    if number % 2:
-        order.reverse()
-    return {name: measure() for name, measure in order}
+    return {name: measure() for name, measure in (order[::-1] if number % 2 else order)}
 
 
-def summarise_mixed(passes):
+def mixed_pass(gqac, server, number):
+    plan = mixed(number)
+    return load_pass(lambda: load_of(*gqac.serve(plan, True), "first_ms"),
+                     lambda: load_of(*server.serve(plan), "http_ms"), number)
+
+
+def served_pass(gqac, server, number, clients):
+    plan = mixed(number, clients, LEVELS[clients])
+    return load_pass(lambda: load_of(*gqac.serve(plan), "http_ms"),
+                     lambda: load_of(*server.serve(plan), "http_ms"), number)
+
+
+def summarise_load(passes):
     return {engine: {key: statistics.median(p[engine][key] for p in passes)
                      for key in passes[0][engine]} for engine in ("gqac", "llama-server")}
 
 
-def mixed_table(results):
-    lines = ["| engine | tokens/s | first token, median, ms | 95th percentile, ms | reused tokens |",
-             "|---|---|---|---|---|"]
-    for engine, r in results.items():
-        lines.append(f"| {engine} | {r['tokens_per_second']:.1f} | {r['first_p50_ms']:.0f} | "
-                     f"{r['first_p95_ms']:.0f} | {r['reused']:.0f} |")
+def load_table(levels):
+    """levels: {clients: results}."""
+    lines = ["| clients | engine | tokens/s | first token, median, ms | 95th percentile, ms | "
+             "reused tokens |", "|---|---|---|---|---|---|"]
+    for clients, results in levels.items():
+        for engine, r in results.items():
+            lines.append(f"| {clients} | {engine} | {r['tokens_per_second']:.1f} | "
+                         f"{r['first_p50_ms']:.0f} | {r['first_p95_ms']:.0f} | {r['reused']:.0f} |")
     return lines
 
 
-def mixed_missed(results):
-    own, peer = results["gqac"], results["llama-server"]
-    return [what for what, bad in (
-        ("llama-server has more tokens/s", own["tokens_per_second"] <= peer["tokens_per_second"]),
-        ("llama-server has the shorter 95th percentile",
-         own["first_p95_ms"] >= peer["first_p95_ms"])) if bad]
+def load_missed(levels):
+    return [f"{clients} clients: {what}" for clients, results in levels.items()
+            for own, peer in [(results["gqac"], results["llama-server"])] for what, bad in (
+                ("llama-server has more tokens/s",
+                 own["tokens_per_second"] <= peer["tokens_per_second"]),
+                ("llama-server has the shorter 95th percentile",
+                 own["first_p95_ms"] >= peer["first_p95_ms"])) if bad]
 
 
-# ---- both ----
+# ---- the parts ----
 
-WHAT = {
-    "first": dict(slots=1, length=4096, shapes={"prefix": PREFIX, "suffixes": list(SUFFIXES),
-                                                "system": SYSTEM, "turn": TURN, "answer": ANSWER}),
-    "mixed": dict(slots=CLIENTS, length=1088, shapes={"clients": CLIENTS, "requests": EACH, "new": NEW,
-                                                      "prefixes": list(SHARED), "prompt": [32, 1000]}),
-}
+# What a part measures; it returns its fields of the record and the lines of its table.
 
 
-def measure(part, args):
-    what = WHAT[part]
-    server = llama_server.Server(models.gguf(SIZE, FORM, words=True), args.threads, what["slots"],
-                                 what["length"])
-    try:
+def llama(args, slots, length):
+    return servers.LlamaServer(models.gguf(SIZE, FORM, words=True), args.threads, slots, length)
+
+
+def in_process(args, take_pass, slots, length):
+    """Passes of gqac in its process and llama-server, and the fields of both."""
+    with contextlib.closing(llama(args, slots, length)) as server:
         gqac = Gqac(args.threads)
-        try:
+        with contextlib.closing(gqac.process):
             gqac.serve(chat(-1), True)  # warm-up, thrown away
             server.serve(chat(-1))
-            take_pass = first_pass if part == "first" else mixed_pass
             passes = [take_pass(gqac, server, i) for i in range(args.passes)]
             cancelled = gqac.cancel(10)
-        finally:
-            gqac.process.close()
-    finally:
-        server.close()
-    summarise, table, missed = ((summarise_first, first_table, first_missed) if part == "first" else
-                                (summarise_mixed, mixed_table, mixed_missed))
-    results = summarise(passes)
-    print("\n".join(table(results)), *(f"missed: {x}" for x in missed(results)),
-          f"a cancelled prompt ends after {max(cancelled):.2f} ms or less", sep="\n", flush=True)
-    record = {"bench": "load", **records.made_here(args.threads), "owner": "gqac", "part": part,
-              "versions": {"gqac": gqac.process.facts["version"], "llama-server": server.version},
-              "level": gqac.process.facts["level"], "dtype": "int4; cache f32, llama-server f16",
-              "shapes": {"model": f"qwen2.5-{SIZE}", **what["shapes"]}, "results": results,
-              "samples": passes, "missed": missed(results), "cancel_ms": cancelled,
-              "method": f"median of {args.passes} passes after a warm-up, engines in turns and "
-              "pinned, the other one stopped; ids in place of text; llama-server by HTTP, gqac in "
-              "its process"}
-    if args.out:
-        records.append(args.out, record)
+    print(f"a cancelled prompt ends after {max(cancelled):.2f} ms or less")
+    return passes, {
+        "versions": {"gqac": gqac.process.facts["version"], "llama-server": server.version},
+        "level": gqac.process.facts["level"], "samples": passes, "cancel_ms": cancelled,
+        "method": f"{METHOD.format(args.passes)}; llama-server by HTTP, gqac in its process"}
+
+
+def measure_first(args):
+    passes, fields = in_process(args, first_pass, 1, 4096)
+    results = summarise_first(passes)
+    return first_table(results), {
+        "shapes": {"prefix": PREFIX, "suffixes": list(SUFFIXES), "system": SYSTEM, "turn": TURN,
+                   "answer": ANSWER}, "results": results, "missed": first_missed(results), **fields}
+
+
+def measure_mixed(args):
+    passes, fields = in_process(args, mixed_pass, CLIENTS, LENGTH)
+    levels = {CLIENTS: summarise_load(passes)}
+    return load_table(levels), {
+        "shapes": {"clients": CLIENTS, "requests": EACH, **MIXED}, "results": levels[CLIENTS],
+        "missed": load_missed(levels), **fields}
+
+
+def measure_served(args):
+    samples = {}
+    for clients in LEVELS:
+        with contextlib.closing(llama(args, clients, LENGTH)) as server, \
+                contextlib.closing(servers.GqacServer(models.qwen(SIZE, FORM, "pruned"),
+                                                      args.threads, clients, LENGTH)) as gqac:
+            for engine in (server, gqac):
+                engine.serve(chat(-1))  # warm-up, thrown away
+            samples[clients] = [served_pass(gqac, server, i, clients) for i in range(args.passes)]
+    levels = {clients: summarise_load(passes) for clients, passes in samples.items()}
+    return load_table(levels), {
+        "shapes": {"clients": list(LEVELS), "requests": list(LEVELS.values()), **MIXED},
+        "results": levels, "samples": [samples], "missed": load_missed(levels),
+        "versions": {"gqac": gqac.version, "llama-server": server.version}, "level": gqac.level,
+        "method": f"{METHOD.format(args.passes)}; both by HTTP"}
+
+
+MIXED = {"new": NEW, "prefixes": list(SHARED), "prompt": [32, 1000]}
+METHOD = ("median of {} passes after a warm-up, engines in turns and pinned, the other one stopped; "
+          "ids in place of text")
+PARTS = {"first": measure_first, "mixed": measure_mixed, "served": measure_served}
 
 
 def main(words):
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--part", choices=tuple(WHAT))
+    parser.add_argument("--part", choices=tuple(PARTS))
     parser.add_argument("--passes", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--out", type=Path)
     args = parser.parse_args(words)
-    for part in [args.part] if args.part else WHAT:
+    for part in [args.part] if args.part else PARTS:
         try:
-            measure(part, args)
+            table, fields = PARTS[part](args)
         except engines.Absent as error:
             print(f"not measured: {error}", file=sys.stderr)
             return 1
+        print("\n".join(table), *(f"missed: {x}" for x in fields["missed"]), sep="\n", flush=True)
+        fields["shapes"]["model"] = f"qwen2.5-{SIZE}"
+        if args.out:
+            records.append(args.out, {
+                "bench": "load", **records.made_here(args.threads), "owner": "gqac", "part": part,
+                "dtype": "int4; cache f32, llama-server f16", **fields})
     return 0
 
 

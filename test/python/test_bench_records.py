@@ -241,9 +241,9 @@ class Records(Case):
         """The tables of `load` in the documentation are those of its last records."""
         lines = (ROOT / "bench" / "results" / "load.jsonl").read_text().splitlines()
         last = {r["part"]: r["results"] for r in map(json.loads, lines)}
-        for part, page, table in (("first", "prefix-caching.md", load.first_table),
-                                  ("mixed", "performance.md", load.mixed_table)):
-            self.assertIn("\n".join(table(last[part])), (ROOT / "docs" / page).read_text())
+        for page, table in (("prefix-caching.md", load.first_table(last["first"])),
+                            ("performance.md", load.load_table({load.CLIENTS: last["mixed"]}))):
+            self.assertIn("\n".join(table), (ROOT / "docs" / page).read_text())
 
     def test_load(self):
         """Tables of `load`, and the bars that they miss: both are computed from the passes."""
@@ -261,8 +261,12 @@ class Records(Case):
         requests = [{"first_ms": float(i), "reused": 1} for i in range(1, 102)]
         own = load.load_of(requests, 1000.0, "first_ms")
         self.assertEqual((own["first_p95_ms"], own["tokens_per_second"]), (96.0, 64 * 101))
-        both = load.summarise_mixed([{"gqac": own, "llama-server": dict(own, first_p95_ms=99.0)}])
-        self.assertEqual(load.mixed_missed(both), ["llama-server has more tokens/s"])
+        both = load.summarise_load([{"gqac": own, "llama-server": dict(own, first_p95_ms=99.0)}])
+        self.assertEqual(load.load_missed({4: both}), ["4 clients: llama-server has more tokens/s"])
+        self.assertTrue(load.load_table({4: both})[2].startswith("| 4 | gqac | 6464.0 | 51 | 96 |"))
+        self.assertEqual([list(load.load_pass(int, int, i)) for i in range(2)],
+                         [["gqac", "llama-server"], ["llama-server", "gqac"]])
+        self.assertEqual([len(r) for r in load.mixed(0, 4, 3)], [3] * 4)
         plan = load.mixed(0)
         self.assertEqual((len(plan), {len(requests) for requests in plan}), (16, {2}))
         self.assertTrue(all(32 <= len(ids) <= 1000 for requests in plan for _, _, ids in requests))

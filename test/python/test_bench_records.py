@@ -242,7 +242,8 @@ class Records(Case):
         lines = (ROOT / "bench" / "results" / "load.jsonl").read_text().splitlines()
         last = {r["part"]: r["results"] for r in map(json.loads, lines)}
         for page, table in (("prefix-caching.md", load.first_table(last["first"])),
-                            ("performance.md", load.load_table({load.CLIENTS: last["mixed"]}))):
+                            ("performance.md", load.load_table({load.CLIENTS: last["mixed"]})),
+                            ("performance.md", load.load_table(last["served"]))):
             self.assertIn("\n".join(table), (ROOT / "docs" / page).read_text())
 
     def test_load(self):

@@ -32,19 +32,26 @@ static bool find(void *arg, int64_t ms, const gqac_store_key *keys, size_t n, si
     pthread_cond_broadcast(&g->changed);
     while (g->shut && !g->late)
         g->late = pthread_cond_timedwait(&g->changed, &g->lock, &until) != 0;
+    const bool found = g->functions.find(g->functions.arg, ms, keys, n, sizes);
     pthread_mutex_unlock(&g->lock);
-    return g->functions.find(g->functions.arg, ms, keys, n, sizes);
+    return found;
 }
 
 static bool get(void *arg, int64_t ms, const gqac_store_key *key, void *data, size_t capacity,
                 size_t *bytes) {
-    const gated *g = arg;
-    return g->functions.get(g->functions.arg, ms, key, data, capacity, bytes);
+    gated *g = arg;
+    pthread_mutex_lock(&g->lock);
+    const bool got = g->functions.get(g->functions.arg, ms, key, data, capacity, bytes);
+    pthread_mutex_unlock(&g->lock);
+    return got;
 }
 
 static bool put(void *arg, int64_t ms, const gqac_store_key *key, const void *data, size_t bytes) {
-    const gated *g = arg;
-    return g->functions.put(g->functions.arg, ms, key, data, bytes);
+    gated *g = arg;
+    pthread_mutex_lock(&g->lock);
+    const bool done = g->functions.put(g->functions.arg, ms, key, data, bytes);
+    pthread_mutex_unlock(&g->lock);
+    return done;
 }
 
 static void open_gate(gated *g) {
@@ -287,12 +294,12 @@ static void faults(void) {
         set_up(&b);
         b.g.tier.fault = all[i];
         b.g.tier.at = 99;
-        for (int k = 0; k < CLIENTS; k++)
+        for (int k = 1; k < CLIENTS; k++)
             rig_send(b.s, &b.clients[k], 0);
         rig_finish(b.s);
         CU_ASSERT_EQUAL(b.clients[1].end.reused_tokens, 0);
-        for (int k = 0; k < CLIENTS; k++)
-            CU_ASSERT_EQUAL(rig_compare(&b.r, &b.clients[k]), k ? 6 : 40);
+        for (int k = 1; k < CLIENTS; k++)
+            CU_ASSERT_EQUAL(rig_compare(&b.r, &b.clients[k]), 6);
         tear_down(&b);
     }
 }

@@ -193,6 +193,7 @@ bool ask_chat(job *j, problem *p) {
     bool wanted = false;
     char *text = NULL;
     size_t length = 0;
+    offer given;
     if (!ask_common(j, p) || !ask_make_prompts(j, 1, p) ||
         !fields_bool(j->root, "logprobs", &wanted, p) ||
         !fields_int(j->root, "top_logprobs", 0, TOP, &j->n_top, p) ||
@@ -203,11 +204,11 @@ bool ask_chat(job *j, problem *p) {
     if (j->n_top && !wanted)
         return problem_set(p, 400, NULL, "top_logprobs", "'top_logprobs' needs 'logprobs': true");
     j->scores = wanted;
-    if (!ask_render(j->server, j->root, messages, &text, &length, p))
+    if (!ask_render(j->server, j->root, messages, &text, &length, &given, p))
         return false;
     const bool fine = ask_tokenize(j->server, text, length, false, &j->prompts[0], p);
     gqac_release(text);
-    return fine && ask_calls(j, j->root, p) && ask_fit(j, ask_chat_length(j), p);
+    return fine && ask_calls(j, j->root, &given, p) && ask_fit(j, ask_chat_length(j), p);
 }
 
 /* A prompt of text or of ids. */

@@ -87,22 +87,22 @@ json_t *ask_messages(const json_t *messages, const char *name, problem *p) {
 
 /* Sets the other variables of the template. Fields of chat_template_kwargs come last and replace
  * what was set before. */
-static bool take_variables(const json_t *root, json_t *variables, problem *p) {
-    json_t *tools = NULL, *more = NULL;
+static bool take_variables(const json_t *root, json_t *variables, offer *out, problem *p) {
+    json_t *more = NULL;
     const char *effort = NULL;
-    if (!ask_tools(root, &tools, p) ||
+    if (!ask_tools(root, out, p) ||
         !fields_type(root, "chat_template_kwargs", JSON_OBJECT, &more, p) ||
         !fields_text(root, "reasoning_effort", 100, &effort, p))
         return false;
-    if (tools)
-        json_object_set(variables, "tools", tools);
+    if (out->tools)
+        json_object_set(variables, "tools", out->tools);
     if (effort)
         json_object_set_new(variables, "reasoning_effort", json_string(effort));
     return !more || json_object_update(variables, more) == 0;
 }
 
 bool ask_render(serve *s, const json_t *root, json_t *messages, char **text, size_t *length,
-                problem *p) {
+                offer *out, problem *p) {
     gqac_diag diag = {0};
     json_t *own = ask_messages(messages, "messages", p);
     bool generation = true;
@@ -112,7 +112,7 @@ bool ask_render(serve *s, const json_t *root, json_t *messages, char **text, siz
     bool fine =
         variables && fields_bool(root, "add_generation_prompt", &generation, p) &&
         json_object_set_new(variables, "add_generation_prompt", json_boolean(generation)) == 0 &&
-        take_variables(root, variables, p);
+        take_variables(root, variables, out, p);
     char *encoded = fine ? json_dumps(variables, JSON_COMPACT) : NULL;
     if (fine && !encoded)
         fine = problem_set(p, 500, NULL, NULL, "out of memory");

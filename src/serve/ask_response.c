@@ -161,6 +161,7 @@ static bool read_variables(const job *j, json_t *variables, problem *p) {
 bool ask_response(job *j, problem *p) {
     char *text = NULL;
     size_t length = 0;
+    offer given;
     if (!ask_common(j, p) || !ask_make_prompts(j, 1, p) ||
         !fields_int(j->root, "max_output_tokens", 1, INT32_MAX, &j->max_new, p))
         return false;
@@ -168,9 +169,9 @@ bool ask_response(job *j, problem *p) {
         return problem_set(p, 400, "unsupported_parameter", "n", "a response has one choice");
     json_t *messages = read_messages(j, p), *variables = json_object();
     const bool fine = messages && read_variables(j, variables, p) &&
-                      ask_render(j->server, variables, messages, &text, &length, p) &&
+                      ask_render(j->server, variables, messages, &text, &length, &given, p) &&
                       ask_tokenize(j->server, text, length, false, &j->prompts[0], p) &&
-                      ask_calls(j, variables, p);
+                      ask_calls(j, variables, &given, p);
     json_decref(messages);
     json_decref(variables);
     gqac_release(text);

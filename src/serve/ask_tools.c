@@ -4,12 +4,6 @@
 
 #include "serve/serve_impl.h"
 
-/* What `tool_choice` asks for. */
-typedef struct choice {
-    bool none, forced;
-    const char *name; /* of the only function that may be called; NULL: any */
-} choice;
-
 /* What describes a function: the object under "function", or the one around it. */
 static const json_t *body_of(const json_t *tool) {
     const json_t *within = json_object_get(tool, "function");
@@ -20,11 +14,10 @@ static const char *name_of(const json_t *tool) {
     return json_string_value(json_object_get(body_of(tool), "name"));
 }
 
-static bool read_choice(const json_t *root, choice *out, problem *p) {
+static bool read_choice(const json_t *root, offer *out, problem *p) {
     const json_t *given = fields_get(root, "tool_choice");
     const char *word = json_string_value(given);
     const char *type = json_string_value(json_object_get(given, "type"));
-    *out = (choice){0};
     if (!given || (word && !strcmp(word, "auto")))
         return true;
     out->none = word && !strcmp(word, "none");
@@ -91,50 +84,43 @@ static bool check_types(const json_t *tools, problem *p) {
     return true;
 }
 
-static bool read_tools(const json_t *root, json_t **tools, choice *wanted, problem *p) {
-    if (!fields_type(root, "tools", JSON_ARRAY, tools, p) || !check_types(*tools, p) ||
-        !read_choice(root, wanted, p))
+bool ask_tools(const json_t *root, offer *out, problem *p) {
+    *out = (offer){.tools = NULL};
+    if (!fields_type(root, "tools", JSON_ARRAY, &out->tools, p) || !check_types(out->tools, p) ||
+        !read_choice(root, out, p))
         return false;
-    if (wanted->none || !json_array_size(*tools))
-        *tools = NULL;
-    if (wanted->forced && !*tools)
+    if (out->none || !json_array_size(out->tools))
+        out->tools = NULL;
+    if (out->forced && !out->tools)
         return problem_set(p, 400, NULL, "tool_choice",
                            "'tool_choice' demands a call, but there are no 'tools'");
-    return !wanted->name || is_offered(*tools, wanted->name) ||
+    return !out->name || is_offered(out->tools, out->name) ||
            problem_set(p, 400, NULL, "tool_choice",
                        "'tool_choice' names '%.100s', which is not one "
                        "of the 'tools'",
-                       wanted->name);
+                       out->name);
 }
 
-bool ask_tools(const json_t *root, json_t **tools, problem *p) {
-    choice wanted;
-    return read_tools(root, tools, &wanted, p);
-}
-
-bool ask_calls(job *j, const json_t *root, problem *p) {
-    json_t *tools = NULL;
-    choice wanted;
+bool ask_calls(job *j, const json_t *root, const offer *given, problem *p) {
     bool parallel = true;
-    if (!read_tools(root, &tools, &wanted, p) ||
-        !fields_bool(root, "parallel_tool_calls", &parallel, p))
+    if (!fields_bool(root, "parallel_tool_calls", &parallel, p))
         return false;
-    j->tools = tools ? json_dumps(tools, JSON_COMPACT) : NULL;
-    if (tools && !j->tools)
+    j->tools = given->tools ? json_dumps(given->tools, JSON_COMPACT) : NULL;
+    if (given->tools && !j->tools)
         return problem_set(p, 500, NULL, NULL, "out of memory");
-    if (wanted.forced && j->constraint)
+    if (given->forced && j->constraint)
         return problem_set(p, 400, NULL, "tool_choice",
                            "'tool_choice' demands a call, so the answer has no text that a format, "
                            "'json_schema' or 'grammar' could describe");
-    if (!tools || j->constraint)
+    if (!j->tools || j->constraint)
         return true;
     constraint_source source = {.kind = CONSTRAINT_TOOLS, .text = j->tools};
     gqac_tool_choice_init(&source.choice);
-    source.choice.name = wanted.name;
+    source.choice.name = given->name;
     source.choice.parallel = parallel;
-    source.choice.optional = !wanted.forced;
+    source.choice.optional = !given->forced;
     return ask_take(j, &source,
-                    wanted.forced ? "tool_choice"
+                    given->forced ? "tool_choice"
                     : parallel    ? "tools"
                                   : "parallel_tool_calls",
                     "tools", p);

@@ -186,9 +186,10 @@ static void apply_template(serve *s, http_exchange *x, const json_t *root, const
     json_t *messages = NULL;
     char *text = NULL;
     size_t length = 0;
+    offer given;
     (void)tenant;
     if (fields_type(root, "messages", JSON_ARRAY, &messages, &p) &&
-        ask_render(s, root, messages, &text, &length, &p))
+        ask_render(s, root, messages, &text, &length, &given, &p))
         route_json(s, x, 200, json_pack("{s:o}", "prompt", shape_text(text, length)));
     else
         route_problem(s, x, &p);

@@ -213,14 +213,19 @@ bool ask_make_prompts(job *j, size_t n, problem *p);
 bool ask_fit(job *j, int64_t most_new, problem *p);
 /* The longest answer to a chat that does not say how long it may be. */
 int64_t ask_chat_length(const job *j);
-/* Renders messages to the ids of prompt 0; `text`, if not NULL, receives the rendered text, which
- * the caller frees with gqac_release. */
+/* The tools that a request offers, and what `tool_choice` asks for. */
+typedef struct offer {
+    json_t *tools; /* those that may be called, in the request; NULL: none */
+    bool none, forced;
+    const char *name; /* of the only function that may be called; NULL: any */
+} offer;
+/* Renders messages; the caller frees *text with gqac_release. Sets *out as ask_tools does. */
 bool ask_render(serve *s, const json_t *root, json_t *messages, char **text, size_t *length,
-                problem *p);
-/* Checks `tools` and `tool_choice`; sets *tools to those that may be called, NULL: none. */
-bool ask_tools(const json_t *root, json_t **tools, problem *p);
-/* Sets which tools an answer may call, and the constraint if it must. */
-bool ask_calls(job *j, const json_t *root, problem *p);
+                offer *out, problem *p);
+/* Checks `tools` and `tool_choice`. */
+bool ask_tools(const json_t *root, offer *out, problem *p);
+/* Sets which tools an answer may call, and the constraint if there is one. */
+bool ask_calls(job *j, const json_t *root, const offer *given, problem *p);
 /* Sets the constraint of the job. `param`: the field that is named if the source is wrong as a
  * whole; `within`: if a place in it is wrong. */
 bool ask_take(job *j, const constraint_source *source, const char *param, const char *within,

@@ -153,6 +153,27 @@ static void name_model(serving *g) {
         *dot = '\0';
 }
 
+/* Says what will be refused, because a file is unsupported or absent. */
+static void warn_refused(const cli *c, bool has, const gqac_diag *refusal, const char *endpoints,
+                         const char *what, const char *where) {
+    gqac_diag absent = {.status = GQAC_USAGE, .index = -1};
+    snprintf(absent.what, sizeof absent.what, "the model has no %s", what);
+    snprintf(absent.where, sizeof absent.where, "%s", where);
+    if (!has)
+        cli_warn_refusal(c, endpoints, refusal ? refusal : &absent);
+}
+
+static void warn_all(const serving *g) {
+    const gqac_text_settings *x = gqac_text_get_settings(g->text);
+    warn_refused(g->c, x->has_tokenizer, x->tokenizer_refusal,
+                 "/v1/chat/completions, /v1/responses, /tokenize, /detokenize and texts in "
+                 "/v1/completions are refused",
+                 "tokenizer", "tokenizer.json");
+    warn_refused(g->c, x->has_template, x->template_refusal,
+                 "/v1/chat/completions, /v1/responses and /apply-template are refused",
+                 "chat template", "chat_template.jinja or tokenizer_config.json");
+}
+
 static gqac_status open_model(serving *g) {
     cli *c = g->c;
     gqac_options options;
@@ -169,9 +190,7 @@ static gqac_status open_model(serving *g) {
     GQAC_TRY(
         gqac_model_open(c->operands[0], &options, GQAC_TEXT_ALL, &g->program, &g->text, &c->diag));
     cli_warn_ends(c, g->program, g->text);
-    const gqac_text_settings *x = gqac_text_get_settings(g->text);
-    cli_warn_refusal(c, "requests with texts are refused", x->tokenizer_refusal);
-    cli_warn_refusal(c, "chats are refused", x->template_refusal);
+    warn_all(g);
     interrupt_hold(true);
     const gqac_status status = gqac_context_create(g->program, threads, &g->context, &c->diag);
     interrupt_hold(false);

@@ -9,6 +9,7 @@ import concurrent.futures
 import json
 import random
 import re
+import shutil
 import signal
 import socket
 import sys
@@ -524,6 +525,24 @@ class Lives(Case):
             self.check(gqac("serve", TINY, "--port", server.port), 5, "--port 0")
         self.check(gqac("serve", self.dir / "none", "--port", 0), 5)
         self.check(gqac("serve", TINY, "--parallel", 9, "--step-tokens", 8), 2, "--step-tokens")
+
+    def test_parts(self):
+        """Without a tokenizer or a chat template, stderr names the endpoints that refuse requests."""
+        chat = {"messages": [{"role": "user", "content": "I"}], "max_tokens": 1}
+        bodies = {"/v1/chat/completions": chat, "/v1/responses": {"input": "I", "max_output_tokens": 1},
+                  "/tokenize": {"content": "I"}, "/detokenize": {"tokens": [1]},
+                  "/apply-template": chat, "/v1/completions": {"prompt": "I", "max_tokens": 1}}
+        for missing, words in (("tokenizer.json", "no tokenizer"),
+                               ("chat_template.jinja", "no chat template"), ("training.csv", None)):
+            model = shutil.copytree(TINY, self.dir / missing.split(".")[0])
+            (model / missing).unlink()
+            with self.subTest(missing=missing), Server(model=model) as server:
+                said = [line for line in server.errors().splitlines() if "are refused" in line]
+                self.assertEqual([words in line for line in said], [True] if words else [])
+                for path, body in bodies.items():
+                    refused = any(path in line for line in said)
+                    self.assertEqual(server.request(path, body)[0], 400 if refused else 200, path)
+                server.good("/v1/completions", {"prompt": [1, 2], "max_tokens": 1})
 
 
 if __name__ == "__main__":

@@ -194,6 +194,15 @@ static void find_embeds(gqac_program *p) {
         p->roles.embedding = 0;
 }
 
+static gqac_status fail_logits(gqac_diag *diag) {
+    gqac_diag_set(diag, GQAC_UNSUPPORTED, "the model has no output 'logits'");
+    gqac_diag_rule(diag, "a sequence returns rows of logits [B,S,V]");
+    gqac_diag_hint(diag, "another output of that shape can take its place, such as hidden states: "
+                         "name it in genai_config.json (model.decoder.outputs.logits); `gqac run` "
+                         "returns any output");
+    return GQAC_UNSUPPORTED;
+}
+
 static gqac_status find_roles(gqac_program *p, gqac_diag *diag) {
     const struct {
         const char *name;
@@ -226,7 +235,7 @@ static gqac_status find_roles(gqac_program *p, gqac_diag *diag) {
         GQAC_FAIL(diag, GQAC_UNSUPPORTED, "the model has no input of token ids [B,S]");
     GQAC_TRY(check_roles(p, diag));
     if (p->roles.logits < 0)
-        GQAC_FAIL(diag, GQAC_UNSUPPORTED, "the model has no output 'logits'");
+        return fail_logits(diag);
     const ir_type *logits = &p->module->graph->ret->inputs[p->roles.logits].value->type;
     int64_t rows;
     p->roles.packed =

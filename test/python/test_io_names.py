@@ -89,6 +89,20 @@ class Names(Case):
                       MODELS / "llama" / "ref" / "ids.txt")
         self.check(result, 3)
 
+    def test_no_logits(self):
+        """A model that returns something else (exclude_lm_head) is refused, with the way to name it."""
+        folder, ids = self.dir / "m", MODELS / "llama" / "ref" / "ids.txt"
+        renamed("llama", folder, {"logits": "hidden_states"}, {})
+        path = folder / "genai_config.json"
+        config = json.loads(path.read_text())
+        named = config["model"]["decoder"]["outputs"].pop("logits")
+        path.write_text(json.dumps(config))
+        self.check(gqac("score", folder, "--ids", ids), 3, "no output 'logits'",
+                   "model.decoder.outputs.logits")
+        config["model"]["decoder"]["outputs"]["logits"] = named
+        path.write_text(json.dumps(config))
+        self.assertEqual(self.logits(folder), self.logits(MODELS / "llama"))
+
     def test_stateless_keeps_names(self):
         """`run` and `inspect` speak the model's own names, also of an artefact."""
         folder = self.dir / "m"

@@ -58,8 +58,8 @@ static inline void gqac_tool_choice_init(gqac_tool_choice *choice) {
  * tokens are chosen as such. `choice` NULL: that of gqac_tool_choice_init. *constraint is NULL, as
  * answers may be any text, if calls are optional and parallel, there is no `name`, and no function
  * is "strict". The rest is as above. INVALID_INPUT: no function has the name, or one cannot be
- * called; UNSUPPORTED: the template writes calls in no known syntax, or one in which they cannot be
- * optional; USAGE: there is no template. diag->where is empty unless the tools are wrong. */
+ * called; UNSUPPORTED: the template writes calls in no known syntax; USAGE: there is no template.
+ * diag->where is empty unless the tools are wrong. */
 GQAC_API gqac_status gqac_constraint_from_tools(const gqac_text *text, const char *tools,
                                                 size_t length, const gqac_tool_choice *choice,
                                                 gqac_constraint **constraint, gqac_diag *diag);

@@ -80,14 +80,15 @@ static const char *mark_tokens(const call_syntax *s, const vocabulary *words, co
 /* The literals of a syntax for a tokenizer; false: no memory. */
 static bool make_form(const call_syntax *s, const vocabulary *words, gqac_arena *memory,
                       grammar_calls *out) {
-    const char *const from[] = {s->form.begin,   s->form.before, s->form.middle, s->form.after,
-                                s->form.between, s->form.end,    s->form.marker};
-    const char **const to[] = {&out->begin,   &out->before, &out->middle, &out->after,
-                               &out->between, &out->end,    &out->marker};
-    out->first = s->form.first;
-    for (size_t i = 0; i < sizeof from / sizeof *from; i++) {
-        *to[i] = mark_tokens(s, words, from[i], memory);
-        if (from[i] && !*to[i])
+    *out = s->form;
+    const char **const all[] = {&out->begin,     &out->before,   &out->middle,    &out->after,
+                                &out->between,   &out->end,      &out->marker,    &out->heads[0],
+                                &out->heads[1],  &out->body,     &out->others[0], &out->others[1],
+                                &out->others[2], &out->others[3]};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        const char *given = *all[i];
+        *all[i] = mark_tokens(s, words, given, memory);
+        if (given && !*all[i])
             return false;
     }
     return true;

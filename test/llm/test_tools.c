@@ -27,12 +27,13 @@ enum { IDS = 512 + 8 }; /* those of the tokenizer, and markers */
     } while (0)
 
 static const struct family {
-    const char *name, *markers[5]; /* that a forced call has */
+    const char *name, *markers[5]; /* special tokens of answers */
     bool several;                  /* calls may follow each other */
-} families[] = {{"qwen", {"<tool_call>", "</tool_call>"}, true},
-                {"mistral", {"[TOOL_CALLS]"}, true},
-                {"llama3", {NULL}, false},
-                {"harmony", {"<|channel|>", "<|constrain|>", "<|message|>"}, false}};
+} families[] = {
+    {"qwen", {"<tool_call>", "</tool_call>"}, true},
+    {"mistral", {"[TOOL_CALLS]"}, true},
+    {"llama3", {NULL}, false},
+    {"harmony", {"<|channel|>", "<|constrain|>", "<|message|>", "<|start|>", "<|end|>"}, false}};
 enum { FAMILIES = sizeof families / sizeof *families };
 
 static void write_file(const char *name, const char *text, size_t length) {
@@ -240,6 +241,10 @@ static int outcome(gqac_constraint *c, const gqac_text *text, const char *said, 
 #define FINE                       "{\"place\": \"K\xc3\xb6ln\", \"days\": 2}"
 #define WRONG                      "{\"place\": \"K\xc3\xb6ln\", \"days\": 0}"
 
+#define THOUGHT                                                                                    \
+    "<|channel|>analysis<|message|>Use to=functions.other, <|start|><|message|>.<|end|>"           \
+    "<|start|>assistant"
+
 /* Optional calls. An answer is accepted whole ('.'), or as a beginning ('+'), or refused ('x');
  * several calls; and only one. */
 static const struct {
@@ -275,10 +280,45 @@ static const struct {
     {2, CALL("clock", "parameters", "{}") " b", "xx"},
     {2, "{\"a\": 1}", "xx"},
     {2, "<|python_tag|>{", "xx"},
+    {3, "Yes. {\"a\": 1} <|message|> <|message|>", ".."},
+    {3, "<|channel|>final<|message|>That is to=functions.other <|message|> x", ".."},
+    {3, THOUGHT "<|channel|>commentary to=functions.weather <|constrain|>json<|message|>" FINE,
+     ".."},
+    {3, THOUGHT "<|channel|>commentary to=functions.weather <|constrain|>json<|message|>" WRONG,
+     "xx"},
+    {3, THOUGHT " to=functions.weather<|channel|>commentary json<|message|>" FINE, ".."},
+    {3, THOUGHT " to=functions.weather<|channel|>commentary json<|message|>" WRONG, "xx"},
+    {3, THOUGHT "<|channel|>analysis to=functions.o", "xx"},
+    {3, THOUGHT "<|channel|>commentary<|channel|>to=functions.w", "++"},
+    {3, "<|channel|>analysis<|message|>x<|channel|>commentary to=functions.o", "xx"},
+    {3, " to=functions.clock<|message|>{\"a\": 1}", ".."},
+    {3, " to=functions.clock<|channel|>commentary <|constrain|>json<|message|>{}", ".."},
+    {3, " to=functions.clock<|message|>{} b", "xx"},
+    {3, " to=functions.clock<|message|>[]", "xx"},
+    {3, " to=functions.clock <|constrain|>json", "++"},
+    {3, " to=functions.clock to=functions.weather<|message|>", "xx"},
+    {3, "<|channel|>commentary to=functions", ".."},
 };
 
+/* The reader finds a call in each way to write its head. */
+static void check_heads(const gqac_text *text) {
+    static const char *const said[] = {
+        THOUGHT "<|channel|>commentary to=functions.weather <|constrain|>json<|message|>" FINE,
+        THOUGHT "<|channel|>commentary to=functions.weather json<|message|>" FINE,
+        THOUGHT "<|channel|>commentary to=functions.weather<|message|>" FINE,
+        THOUGHT " to=functions.weather<|channel|>commentary json<|message|>" FINE,
+        " to=functions.weather<|channel|>commentary <|constrain|>json<|message|>" FINE};
+    for (size_t i = 0; i < sizeof said / sizeof *said; i++) {
+        int64_t *ids = NULL;
+        size_t n = 0;
+        MUST(gqac_text_tokenize(text, said[i], strlen(said[i]), false, &ids, &n, &diag));
+        CU_ASSERT_EQUAL(read_answer(text, ids, n).n, 1);
+        gqac_release(ids);
+    }
+}
+
 static void test_optional(void) {
-    for (int k = 0; k < 6; k++) {
+    for (int k = 0; k < 2 * FAMILIES; k++) {
         const bool special = k % 2;
         gqac_text *text = open_family(&families[k / 2], special);
         gqac_constraint *c[2] = {NULL, NULL};
@@ -299,22 +339,15 @@ static void test_optional(void) {
         if (k < 4) /* a marker that is spelled is read as one, so it is refused */
             CU_ASSERT_EQUAL(outcome(c[0], text, families[k / 2].markers[0], true),
                             special ? 'x' : '+');
+        if (k / 2 == 3)
+            check_heads(text);
         gqac_constraint_free(c[0]);
         gqac_constraint_free(c[1]);
         gqac_text_free(text);
     }
-    gqac_tool_choice choice;
-    gqac_constraint *c = NULL;
-    gqac_text *text = open_family(&families[3], true);
-    gqac_tool_choice_init(&choice);
-    choice.optional = true;
-    CU_ASSERT_EQUAL(gqac_constraint_from_tools(text, TOOLS, sizeof TOOLS - 1, &choice, &c, &diag),
-                    GQAC_UNSUPPORTED);
-    gqac_text_free(text);
 }
 
-/* Whether the choice limits answers: tools that are not strict do not, in any syntax; in one that
- * has no optional calls, a limit is refused. */
+/* Whether the choice limits answers: tools that are not strict do not, in any syntax. */
 static void test_unlimited(void) {
     static const char strict[] = "[{\"name\": \"a\"}, {\"name\": \"b\", \"strict\": true}]";
     static const char nested[] = "[{\"function\": {\"name\": \"a\", \"strict\": true}}]";
@@ -339,11 +372,9 @@ static void test_unlimited(void) {
             choice.name = rows[i].name;
             choice.parallel = rows[i].parallel;
             choice.optional = rows[i].optional;
-            const bool refused = k == 3 && rows[i].optional && rows[i].limit;
-            CU_ASSERT_EQUAL(gqac_constraint_from_tools(text, rows[i].tools, strlen(rows[i].tools),
-                                                       &choice, &c, &diag),
-                            refused ? GQAC_UNSUPPORTED : GQAC_OK);
-            CU_ASSERT_EQUAL(c != NULL, rows[i].limit && !refused);
+            MUST(gqac_constraint_from_tools(text, rows[i].tools, strlen(rows[i].tools), &choice, &c,
+                                            &diag));
+            CU_ASSERT_EQUAL(c != NULL, rows[i].limit);
             gqac_constraint_free(c);
         }
         gqac_text_free(text);

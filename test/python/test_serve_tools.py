@@ -254,12 +254,21 @@ class Tools(Case):
         self.assertEqual(len(choice.message.tool_calls), 1)
         choice = ask(STRICT, response_format={"type": "json_object"}, max_tokens=5)
         self.assertTrue(choice.message.content.startswith("{"))
-        server, _ = self.served("harmony")  # its syntax cannot be masked beside text
-        for param, fields in (("tools", {"tools": STRICT}), ("parallel_tool_calls", {
-                "tools": LOOSE, "parallel_tool_calls": False})):
-            status, reply = server.request("/v1/chat/completions", {
-                "messages": [{"role": "user", "content": "x"}], **fields})
-            self.assertEqual((status, reply["error"]["param"]), (400, param))
+
+    def test_optional_messages(self):
+        """The same in messages, where a call is in their head: schemas are compiled."""
+        server, client = self.served("harmony", ["<|channel|>", "<|message|>"])
+        odd = [{"type": "function", "function": {
+            "name": "odd", "strict": True, "parameters": {"properties": {"a": {"multipleOf": 2}}}}}]
+        for fields in ({"tools": STRICT}, {"tools": LOOSE, "parallel_tool_calls": False}):
+            (choice,) = client.chat.completions.create(
+                model="x", messages=[{"role": "user", "content": "Go"}], seed=1, max_tokens=60,
+                temperature=1.0, **fields).choices
+            self.assertNotIn("to=functions.", choice.message.content)
+        status, reply = server.request("/v1/chat/completions", {
+            "messages": [{"role": "user", "content": "x"}], "tools": odd})
+        self.assertEqual((status, reply["error"]["param"]), (400, "tools"))
+        self.assertIn("multipleOf", reply["error"]["message"])
 
     def test_forced_response(self):
         """tool_choice of a response, in its own form; what is wrong with items and tools is a 400."""

@@ -50,6 +50,8 @@ gqac_status grammar_from_rules(const char *text, size_t length, grammar **out, g
  * is wrong, or nothing satisfies it; UNSUPPORTED: it has a keyword that gqac does not have; LIMIT:
  * it is too large. */
 gqac_status grammar_from_schema(const char *text, size_t length, grammar **out, gqac_diag *diag);
+
+enum { GRAMMAR_HEADS = 2, GRAMMAR_OTHERS = 4 };
 /* How calls of functions are written, with 0xff before and after the name of a special token:
  *     begin, before NAME middle ARGUMENTS after, between, before NAME ... after, end
  */
@@ -57,9 +59,11 @@ typedef struct grammar_calls {
     const char *begin, *before, *middle, *after;
     const char *between; /* NULL: there is only one call */
     const char *end;
-    const char *marker; /* in ASCII; text beside calls does not have it. NULL: calls cannot be told
-                           from text */
+    const char *marker; /* in ASCII; text beside calls does not have it */
     char first;         /* nor does text begin with it; 0: any character */
+    /* Of answers that are messages, where the marker is in the head of a call: what begins a head,
+     * what ends it, and what may stand in place of `middle` beside text. NULL: there are none. */
+    const char *heads[GRAMMAR_HEADS], *body, *others[GRAMMAR_OTHERS];
 } grammar_calls;
 /* Which calls an answer has: as gqac_tool_choice. */
 typedef struct grammar_choice {
@@ -68,8 +72,7 @@ typedef struct grammar_choice {
 } grammar_choice;
 /* Compiles tools, as calls.h describes them, to a grammar of calls of these functions, whose
  * arguments satisfy their "parameters"; a function without them has no arguments. INVALID_INPUT:
- * the tools are wrong, or no function has the name of the choice; UNSUPPORTED: the calls are
- * optional, and the form has no marker; others as above. */
+ * the tools are wrong, or no function has the name of the choice; others as above. */
 gqac_status grammar_from_tools(const char *tools, size_t length, const grammar_calls *form,
                                const grammar_choice *choice, grammar **out, gqac_diag *diag);
 /* False if answers may be any text: calls are optional and parallel, of any function, and none is

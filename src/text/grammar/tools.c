@@ -187,12 +187,23 @@ static fragment add_text(builder *b, fragment f, const char *text) {
     return build_join(b, f, build_text(b, text, strlen(text)));
 }
 
+/* What stands between the name and the arguments. */
+static fragment build_middle(tools *t) {
+    builder *b = &t->b;
+    fragment any = build_text(b, t->form->middle, strlen(t->form->middle));
+    for (int i = 0; i < GRAMMAR_OTHERS && t->choice->optional && t->form->others[i]; i++) {
+        const char *other = t->form->others[i];
+        any = build_either(b, any, build_text(b, other, strlen(other)));
+    }
+    return any;
+}
+
 /* From the name on. */
 static fragment build_one(tools *t, const function *f) {
     builder *b = &t->b;
     fragment one = build_empty(b);
     one = add_text(b, one, f->name);
-    one = add_text(b, one, t->form->middle);
+    one = build_join(b, one, build_middle(t));
     one = build_join(b, one, build_call(b, f->rule));
     return add_text(b, one, t->form->after);
 }
@@ -233,24 +244,39 @@ static uint32_t build_all(tools *t, uint32_t call) {
     return all;
 }
 
+/* The rule of text beside calls; `opened` (BUILD_NONE: nothing) follows the marker. */
+static uint32_t build_beside(tools *t, uint32_t opened) {
+    builder *b = &t->b;
+    const grammar_calls *form = t->form;
+    const text_marker call = {form->marker, opened};
+    if (!form->body)
+        return tools_text(b, &call, 1, form->first);
+    const uint32_t body = build_new_rule(b, "body");
+    const text_marker within[] = {call, {form->body, body}};
+    const uint32_t head = tools_text(b, within, 2, form->first);
+    const text_marker heads[] = {{form->heads[0], head}, {form->heads[1], head}};
+    build_define(b, body, build_call(b, tools_text(b, heads, 2, 0)));
+    return head;
+}
+
 /* The rule of answers that may also be text. */
 static uint32_t build_optional(tools *t, uint32_t call) {
     builder *b = &t->b;
     const grammar_calls *form = t->form;
-    const size_t n = strlen(form->marker);
     const char *opening = gqac_arena_printf(b->memory, "%s%s", form->begin, form->before);
     if (!opening) {
         build_fail(b, gqac_diag_oom(b->diag, "tools"));
         return 0;
     }
-    /* after a marker that begins a call: the rest of it, and text again if calls are not a list */
-    const bool opens = !strncmp(opening, form->marker, n);
+    /* after a marker in the beginning of a call: the rest of it, and text again if calls are not a
+     * list */
+    const char *at = strstr(opening, form->marker);
     const bool again = t->choice->parallel && form->between && !*form->end;
     const uint32_t opened = build_new_rule(b, "opened"), root = build_new_rule(b, "answer");
-    const uint32_t text = tools_text(b, form->marker, form->first, opens ? opened : BUILD_NONE);
+    const uint32_t text = build_beside(t, at ? opened : BUILD_NONE);
     fragment f = build_empty(b);
-    if (opens) {
-        f = add_text(b, f, opening + n);
+    if (at) {
+        f = add_text(b, f, at + strlen(form->marker));
         f = add_calls(t, f, call, t->choice->parallel && form->between && !again);
         f = again ? build_join(b, f, build_call(b, text)) : f;
         build_define(b, opened, f);
@@ -286,11 +312,6 @@ gqac_status grammar_from_tools(const char *text, size_t length, const grammar_ca
                                const grammar_choice *choice, grammar **out, gqac_diag *diag) {
     tools t = {.form = form, .choice = choice};
     json_t *all = NULL;
-    if (choice->optional && !form->marker)
-        GQAC_FAIL(
-            diag, GQAC_UNSUPPORTED,
-            "the chat template writes calls in a syntax in which gqac can constrain them only "
-            "if a call is demanded");
     GQAC_TRY(schema_parse("list of tools", text, length, &all, diag));
     gqac_status status = build_open(&t.b, diag);
     t.s = (schema){.b = &t.b, .path = "#"};

@@ -4,10 +4,17 @@
 
 #include "text/grammar/build.h"
 
-/* The rule of a text that does not have `marker`, and does not begin with the byte `first` (0: with
- * anything). It may end anywhere. Where the marker is complete, `then` continues (BUILD_NONE:
- * nothing does). The name of a marker that is a special token is not part of the text either; other
+enum { TOOLS_MARKERS = 2 };
+
+typedef struct text_marker {
+    const char *text;
+    uint32_t then; /* the rule after it; BUILD_NONE: it must not occur */
+} text_marker;
+
+/* The rule of a text without any of the markers, at most TOOLS_MARKERS, that does not begin with
+ * the byte `first` (0: with anything). It may end anywhere. Where a marker is complete, its `then`
+ * continues. The name of a marker that is a special token is not part of the text either; other
  * special tokens may be. */
-uint32_t tools_text(builder *b, const char *marker, char first, uint32_t then);
+uint32_t tools_text(builder *b, const text_marker *markers, size_t n, char first);
 
 #endif

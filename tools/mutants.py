@@ -164,7 +164,9 @@ def build(targets, jobs):
 
 def targets_of(test):
     """What has to be built for a test."""
-    return ["gqac_tool", "tool_text"] if test.startswith("python_") else [f"test_{test}"]
+    if not test.startswith("python_"):
+        return [f"test_{test}"]
+    return ["gqac_tool", "tool_text", *["gqac_ort"] * test.startswith("python_ort_")]
 
 
 def commands():

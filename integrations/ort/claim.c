@@ -2,127 +2,28 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "context.h"
-#include "graph.h"
 
-static void log_line(const provider *p, int severity, const char *what, const char *why) {
-    char text[sizeof(gqac_diag)];
-    snprintf(text, sizeof text, PROVIDER_NAME " %s: %s", what, why);
-    provider_log(p, severity, text);
-}
-
-/* A model whose results depend on the split into calls runs all the same, but users should know. */
+/* A model whose results depend on the split into calls runs all the same, but users should know. Of
+ * a part this cannot be said: the arithmetic of lengths mixes rows, unless all that reads it is
+ * seen too. */
 static void warn_of_mixing(const provider *p) {
     char text[512];
     const gqac_mixing *mixing;
     const gqac_kv_pair *pairs;
-    if (!gqac_program_kv_pairs(p->program, &pairs) || /* without a cache, nobody splits its calls */
-        !gqac_program_mixing(p->program, &mixing))
+    const gqac_program *program = p->parts[0]->program;
+    if (!gqac_program_kv_pairs(program, &pairs) || /* without a cache, nobody splits its calls */
+        !gqac_program_mixing(program, &mixing))
         return;
-    snprintf(text, sizeof text,
-             "node '%.200s' (%s) mixes rows: results of this model depend on how its tokens are "
-             "split into calls (gqac inspect --invariance)",
+    snprintf(text, sizeof text, "node '%.200s' (%s) mixes rows (gqac inspect --invariance)",
              mixing->node, mixing->op);
-    provider_log(p, ORT_LOG_WARNING, text);
+    provider_log(p, ORT_LOG_WARNING,
+                 "runs a model whose results depend on how its tokens are split into calls", text);
 }
 
-/* Opens a program of a file, or of the bytes if they are not NULL. If gqac cannot run the model,
- * p->program is NULL and `why` has the reason. */
-static ort_status *open_program(provider *p, const char *path, const gqac_model_bytes *bytes,
-                                const char *root, char *why, size_t size) {
-    gqac_options options;
-    gqac_diag diag;
-    options_apply(&p->options, &options);
-    options.bytes = bytes;
-    options.model_root = root;
-    const gqac_status status = gqac_program_open(path, &options, &p->program, &diag);
-    if (status == GQAC_OK)
-        return NULL;
-    p->program = NULL;
-    ort_status *said = status_of(p->api, &diag);
-    if (status == GQAC_NO_MEMORY || status == GQAC_INTERNAL)
-        return said;
-    snprintf(why, size, "%s", p->api->GetErrorMessage(said));
-    p->api->ReleaseStatus(said);
-    return NULL;
-}
-
-/* Opens the file, if it is the model that the session has. */
-static ort_status *open_file(provider *p, const ort_graph *graph, const char *path, char *why,
-                             size_t size) {
-    bool matches = false;
-    ORT_TRY(open_program(p, path, NULL, NULL, why, size));
-    if (!p->program)
-        return NULL;
-    ort_status *status = match_graph(p, graph, path, &matches, why, size);
-    if (matches)
-        return status;
-    gqac_program_free(p->program);
-    p->program = NULL;
-    return status;
-}
-
-/* Opens the session's own graph, with weights in files beneath the root, if it is not "". */
-static ort_status *open_graph(provider *p, const ort_graph *graph, const char *root, char *why,
-                              size_t size) {
-    graph_model model;
-    gqac_model_bytes bytes;
-    ort_status *status = graph_write(p, graph, root, &model);
-    if (!status && *model.why)
-        snprintf(why, size, "%s", model.why);
-    if (!status && !*model.why) {
-        graph_bytes(&model, &bytes);
-        status = open_program(p, "the session's graph", &bytes, *root ? root : NULL, why, size);
-    }
-    graph_free(&model);
-    return status;
-}
-
-/* The folder of external data: what the session names or, for a model from a file, its own. */
-static const char *weights_folder(const provider *p, char folder[4096]) {
-    const char *slash = strrchr(p->path, '/');
-    if (*p->options.weights_folder)
-        return p->options.weights_folder;
-    if (!*p->path || strlen(p->path) >= 4096)
-        return "";
-    snprintf(folder, 4096, "%.*s", slash ? (int)(slash - p->path) : 1, slash ? p->path : ".");
-    return folder;
-}
-
-static ort_status *open_any(provider *p, const ort_graph *graph) {
-    char why[sizeof(gqac_diag)] = "", folder[4096];
-    if (*p->path)
-        ORT_TRY(open_file(p, graph, p->path, why, sizeof why));
-    p->from_file = p->program != NULL;
-    if (p->program)
-        return NULL;
-    if (*why)
-        log_line(p, ORT_LOG_WARNING, "reads the graph of the session instead of the file", why);
-    const char *root = weights_folder(p, folder);
-    ORT_TRY(open_graph(p, graph, root, why, sizeof why));
-    if (!p->program && *root) /* links may lead out of the folder, which gqac does not follow */
-        ORT_TRY(open_graph(p, graph, "", why, sizeof why));
-    if (!p->program)
-        log_line(p, ORT_LOG_WARNING, "runs nothing of this model", why);
-    return NULL;
-}
-
-static ort_status *claim(provider *p, const ort_graph *graph, ort_support *support) {
-    const ort_fusion fusion = {ORT_VERSION, true}; /* the program has the constants */
-    const ort_api *api = p->api;
-    const ort_node **nodes;
-    ort_status *status = NULL;
-    size_t n;
-    ORT_TRY(graph_nodes(api, graph, &nodes, &n));
-    if (n)
-        status = api->GetEpApi()->EpGraphSupportInfo_AddNodesToFuse(support, nodes, n, &fusion);
-    free(nodes);
-    if (!status)
-        log_line(p, ORT_LOG_INFO, "runs the whole model, profile",
-                 gqac_program_profile(p->program));
-    return status;
-}
+/* ---- claiming -------------------------------------------------------------- */
 
 static ort_status *note_path(provider *p, const ort_graph *graph) {
     const char *path = NULL;
@@ -133,75 +34,184 @@ static ort_status *note_path(provider *p, const ort_graph *graph) {
     return p->path ? NULL : status_no_memory(p->api);
 }
 
-/* Claims the node of a context model. It is opened by Compile: the runtime would only log an error
- * of GetCapability. */
+ort_status *claim_nodes(const provider *p, const ort_node *const *nodes, size_t n,
+                        ort_support *support) {
+    const ort_fusion fusion = {ORT_VERSION, true}; /* the program has the constants */
+    return p->api->GetEpApi()->EpGraphSupportInfo_AddNodesToFuse(support, nodes, n, &fusion);
+}
+
+/* Claims the nodes of a context model, each by itself. They are opened by Compile: the runtime
+ * would only log an error of GetCapability. */
 static ort_status *claim_context(provider *p, const ort_graph *graph, ort_support *support) {
-    const ort_fusion fusion = {ORT_VERSION, true};
-    const ort_node *node;
-    ORT_TRY(context_find(p, graph, &node));
-    p->from_context = node != NULL;
-    return node ? p->api->GetEpApi()->EpGraphSupportInfo_AddNodesToFuse(support, &node, 1, &fusion)
-                : NULL;
+    const ort_node **nodes;
+    ort_status *status = NULL;
+    size_t n;
+    ORT_TRY(graph_nodes(p->api, graph, &nodes, &n));
+    for (size_t i = 0; i < n && !status; i++) {
+        bool own;
+        status = context_is(p, nodes[i], &own);
+        if (status || !own)
+            continue;
+        p->from_context = true;
+        p->whole = n == 1;
+        status = claim_nodes(p, &nodes[i], 1, support);
+    }
+    free(nodes);
+    return status;
+}
+
+static ort_status *claim_whole(const provider *p, const ort_graph *graph, ort_support *support) {
+    const ort_node **nodes;
+    size_t n;
+    ORT_TRY(graph_nodes(p->api, graph, &nodes, &n));
+    ort_status *status = n ? claim_nodes(p, nodes, n, support) : NULL;
+    free(nodes);
+    if (!status)
+        provider_log(p, ORT_LOG_INFO, "runs the whole model, profile",
+                     gqac_program_profile(p->parts[0]->program));
+    return status;
+}
+
+/* Opens what gqac can run, and claims it. */
+static ort_status *claim_any(provider *p, const ort_graph *graph, ort_support *support) {
+    gqac_program *program;
+    char why[sizeof(gqac_diag)] = "";
+    ORT_TRY(open_whole(p, graph, &program, why, sizeof why));
+    p->whole = program != NULL;
+    if (!program) {
+        ORT_TRY(parts_claim(p, graph, why, support));
+    } else if (!provider_add(p, program)) {
+        gqac_program_free(program);
+        return status_no_memory(p->api);
+    }
+    if (!p->whole)
+        return NULL;
+    warn_of_mixing(p);
+    return claim_whole(p, graph, support);
+}
+
+static void forget_parts(provider *p) {
+    for (size_t i = 0; i < p->n_parts; i++) {
+        compute_close(p->parts[i]);
+        gqac_program_free(p->parts[i]->program);
+        free(p->parts[i]->artefact);
+        free(p->parts[i]);
+    }
+    free(p->parts);
+    p->parts = NULL;
+    p->n_parts = 0;
 }
 
 static ort_status *get_capability(ort_ep *self, const ort_graph *graph, ort_support *support) {
     provider *p = (provider *)self;
     const ort_node *parent = NULL;
     ORT_TRY(p->api->Graph_GetParentNode(graph, &parent));
-    if (parent || p->fused) /* a branch, which belongs to its node; or nothing is left to claim */
+    if (parent ||
+        p->compiled) /* a branch, which belongs to its node; or nothing is left to claim */
         return NULL;
     ORT_TRY(note_path(p, graph));
     ORT_TRY(claim_context(p, graph, support));
     if (p->from_context)
         return NULL;
-    if (!p->program) {
-        ORT_TRY(open_any(p, graph));
-        if (!p->program)
-            return NULL;
-        warn_of_mixing(p);
+    if (p->whole) /* the runtime may ask again */
+        return claim_whole(p, graph, support);
+    forget_parts(p);
+    return claim_any(p, graph, support);
+}
+
+/* ---- compiling ------------------------------------------------------------- */
+
+part *provider_add(provider *p, gqac_program *program) {
+    part **parts = realloc(p->parts, (p->n_parts + 1) * sizeof(part *));
+    part *t = calloc(1, sizeof *t);
+    if (parts)
+        p->parts = parts;
+    if (!parts || !t) {
+        free(t);
+        return NULL;
     }
-    return claim(p, graph, support);
+    t->p = p;
+    t->program = program;
+    p->parts[p->n_parts++] = t;
+    return t;
+}
+
+/* Opens the artefact of a node of a context model. */
+static ort_status *add_artefact(provider *p, const ort_graph *graph, part **t) {
+    gqac_program *program;
+    ORT_TRY(context_open(p, graph, &program));
+    *t = provider_add(p, program);
+    if (*t)
+        return NULL;
+    gqac_program_free(program);
+    return status_no_memory(p->api);
+}
+
+/* The part that was claimed as this node: the one that has its first output. */
+static ort_status *find_part(const provider *p, const ort_node *fused, part **t) {
+    char **names;
+    size_t n;
+    ort_status *status =
+        node_names(p->api, fused, p->api->Node_GetNumOutputs, p->api->Node_GetOutputs, &names, &n);
+    *t = NULL;
+    for (size_t i = 0; i < p->n_parts && !status && n; i++)
+        if (match_output(p->parts[i]->program, names[0]))
+            *t = p->parts[i];
+    node_names_free(names, n);
+    return status;
+}
+
+static ort_status *compile_node(provider *p, const ort_graph *graph, const ort_node *node,
+                                ort_compute **compute, ort_node **context_node) {
+    part *t;
+    ORT_TRY(p->from_context ? add_artefact(p, graph, &t) : find_part(p, node, &t));
+    if (!t || t->in)
+        return status_printf(p->api, ORT_EP_FAIL,
+                             "gqac: the session asks for a part of the model to be compiled that "
+                             "the provider has not claimed");
+    ORT_TRY(compute_open(t, node));
+    *compute = &t->compute;
+    return p->options.context && !p->from_context ? context_write(t, graph, node, context_node)
+                                                  : NULL;
 }
 
 static ort_status *compile(ort_ep *self, const ort_graph **graphs, const ort_node **nodes, size_t n,
                            ort_compute **computes, ort_node **context_nodes) {
     provider *p = (provider *)self;
     gqac_diag diag;
+    ort_status *status = NULL;
     if (p->from_context && p->options.context)
         return status_printf(p->api, ORT_INVALID_ARGUMENT,
                              "gqac: ep.context_enable is 1, but the model is a context model\n"
                              "  try:   leave the entry out, or create the session of the original "
                              "model");
-    if (n == 1 && p->from_context && !p->program) {
-        ORT_TRY(context_open(p, graphs[0]));
-        warn_of_mixing(p);
-    }
-    if (n != 1 || !p->program || p->fused)
-        return status_printf(p->api, ORT_EP_FAIL,
-                             "gqac: the session asks for %zu parts of the model to be compiled, "
-                             "but the provider has claimed it as a whole",
-                             n);
     /* Contexts of one thread have no region to wait for, so they share nothing. */
-    if (p->options.threads != 1 &&
+    if (!p->threads && p->options.threads != 1 &&
         gqac_threads_create(p->options.threads, &p->threads, &diag) != GQAC_OK)
         return status_of(p->api, &diag);
-    ORT_TRY(compute_create(p, nodes[0], &computes[0]));
-    return p->options.context && !p->from_context
-               ? context_write(p, graphs[0], nodes[0], &context_nodes[0])
-               : NULL;
+    p->compiled = true;
+    for (size_t i = 0; i < n && !status; i++)
+        status = compile_node(p, graphs[i], nodes[i], &computes[i], &context_nodes[i]);
+    if (p->from_context && p->whole && !status)
+        warn_of_mixing(p);
+    for (size_t i = 0; i < p->n_parts && status; i++)
+        if (p->parts[i]->artefact)
+            (void)unlink(p->parts[i]->artefact);
+    return status;
 }
 
 static void release_computes(ort_ep *self, ort_compute **computes, size_t n) {
-    (void)computes; /* the one that there is belongs to the provider */
-    if (n)
-        compute_free((provider *)self);
+    (void)self;
+    for (size_t i = 0; i < n; i++)
+        if (computes[i])
+            compute_close((part *)computes[i]);
 }
 
 /* Stored in a context model, and given to ValidateCompiledModelCompatibilityInfo. */
 static const char *get_compatibility(ort_ep *self, const ort_graph *graph) {
     const provider *p = (const provider *)self;
     (void)graph;
-    return p->program ? gqac_program_profile(p->program) : "";
+    return p->n_parts ? gqac_program_profile(p->parts[0]->program) : "";
 }
 
 static const char *get_name(const ort_ep *self) {
@@ -236,9 +246,8 @@ ort_status *provider_create(const ort_api *api, bool knows_shapes,
 void provider_free(provider *p) {
     if (!p)
         return;
-    compute_free(p);
+    forget_parts(p);
     gqac_threads_free(p->threads);
-    gqac_program_free(p->program);
     free(p->path);
     pthread_mutex_destroy(&p->lock);
     free(p);

@@ -1,4 +1,4 @@
-/* The fused node: a Run is one gqac_run of the whole model.
+/* The fused nodes: in a Run, each is one gqac_run of its program.
  *
  * Inputs are views of the runtime's tensors. Shapes are computed first (gqac_run_shapes), so that
  * the runtime can say where each output is to be written; a present whose buffer is that of its
@@ -17,13 +17,6 @@ typedef struct lease {
     bool *bound; /* [outputs] */
 } lease;
 
-typedef struct fused {
-    ort_compute compute; /* first: what ONNX Runtime sees */
-    provider *p;
-    size_t n_in, n_out;
-    char **in, **out; /* names, in the order of the fused node */
-} fused;
-
 static void lease_free(lease *l) {
     if (!l)
         return;
@@ -35,23 +28,23 @@ static void lease_free(lease *l) {
     free(l);
 }
 
-static ort_status *lease_create(const fused *f, lease **created) {
-    provider *p = f->p;
+static ort_status *lease_create(const part *t, lease **created) {
+    provider *p = t->p;
     gqac_diag diag;
     lease *l = calloc(1, sizeof *l);
     if (!l)
         return status_no_memory(p->api);
-    l->in_names = calloc(f->n_in + 1, sizeof *l->in_names);
-    l->in = calloc(f->n_in + 1, sizeof *l->in);
-    l->out = calloc(f->n_out + 1, sizeof *l->out);
-    l->bound = calloc(f->n_out + 1, sizeof *l->bound);
+    l->in_names = calloc(t->n_in + 1, sizeof *l->in_names);
+    l->in = calloc(t->n_in + 1, sizeof *l->in);
+    l->out = calloc(t->n_out + 1, sizeof *l->out);
+    l->bound = calloc(t->n_out + 1, sizeof *l->bound);
     if (!l->in_names || !l->in || !l->out || !l->bound) {
         lease_free(l);
         return status_no_memory(p->api);
     }
     const gqac_status status =
-        p->threads ? gqac_context_create_on(p->program, p->threads, &l->context, &diag)
-                   : gqac_context_create(p->program, 1, &l->context, &diag);
+        p->threads ? gqac_context_create_on(t->program, p->threads, &l->context, &diag)
+                   : gqac_context_create(t->program, 1, &l->context, &diag);
     if (status != GQAC_OK) {
         lease_free(l);
         return status_of(p->api, &diag);
@@ -60,21 +53,20 @@ static ort_status *lease_create(const fused *f, lease **created) {
     return NULL;
 }
 
-static ort_status *lease_take(const fused *f, lease **taken) {
-    provider *p = f->p;
-    pthread_mutex_lock(&p->lock);
-    *taken = p->idle;
+static ort_status *lease_take(part *t, lease **taken) {
+    pthread_mutex_lock(&t->p->lock);
+    *taken = t->idle;
     if (*taken)
-        p->idle = (*taken)->next;
-    pthread_mutex_unlock(&p->lock);
-    return *taken ? NULL : lease_create(f, taken);
+        t->idle = (*taken)->next;
+    pthread_mutex_unlock(&t->p->lock);
+    return *taken ? NULL : lease_create(t, taken);
 }
 
-static void lease_return(provider *p, lease *l) {
-    pthread_mutex_lock(&p->lock);
-    l->next = p->idle;
-    p->idle = l;
-    pthread_mutex_unlock(&p->lock);
+static void lease_return(part *t, lease *l) {
+    pthread_mutex_lock(&t->p->lock);
+    l->next = t->idle;
+    t->idle = l;
+    pthread_mutex_unlock(&t->p->lock);
 }
 
 /* ---- a Run ----------------------------------------------------------------- */
@@ -107,31 +99,31 @@ static ort_status *view(const ort_api *api, const ort_value *value, const char *
     return api->GetTensorMutableData((ort_value *)(uintptr_t)value, &tensor->data);
 }
 
-static ort_status *take_inputs(const fused *f, lease *l, ort_kernel_context *k, int *n) {
-    const ort_api *api = f->p->api;
+static ort_status *take_inputs(const part *t, lease *l, ort_kernel_context *k, int *n) {
+    const ort_api *api = t->p->api;
     size_t n_in, n_out;
     ORT_TRY(api->KernelContext_GetInputCount(k, &n_in));
     ORT_TRY(api->KernelContext_GetOutputCount(k, &n_out));
-    if (n_in != f->n_in || n_out != f->n_out)
+    if (n_in != t->n_in || n_out != t->n_out)
         return status_printf(api, ORT_EP_FAIL,
                              "gqac: the run has %zu inputs and %zu outputs, the model %zu and %zu",
-                             n_in, n_out, f->n_in, f->n_out);
+                             n_in, n_out, t->n_in, t->n_out);
     for (size_t i = 0; i < n_in; i++) {
         const ort_value *value = NULL;
         ORT_TRY(api->KernelContext_GetInput(k, i, &value));
         if (!value)
             continue; /* an optional input; gqac_run names it if it needs it */
-        l->in_names[*n] = f->in[i];
-        ORT_TRY(view(api, value, f->in[i], &l->in[*n]));
+        l->in_names[*n] = t->in[i];
+        ORT_TRY(view(api, value, t->in[i], &l->in[*n]));
         ++*n;
     }
     return NULL;
 }
 
 /* Asks the runtime for the memory of output i. *data is NULL if nobody wants the output. */
-static ort_status *output_memory(const fused *f, ort_kernel_context *k, size_t i,
+static ort_status *output_memory(const part *t, ort_kernel_context *k, size_t i,
                                  const gqac_tensor *shape, void **data) {
-    const ort_api *api = f->p->api;
+    const ort_api *api = t->p->api;
     ort_value *value = NULL;
     *data = NULL;
     ORT_TRY(api->KernelContext_GetOutput(k, i, shape->dims, (size_t)shape->rank, &value));
@@ -146,41 +138,41 @@ static bool is_known(const gqac_tensor *shape) {
 }
 
 /* Binds the outputs whose shape is known to the runtime's memory. */
-static ort_status *bind_outputs(const fused *f, lease *l, ort_kernel_context *k, int n) {
-    const ort_api *api = f->p->api;
+static ort_status *bind_outputs(const part *t, lease *l, ort_kernel_context *k, int n) {
+    const ort_api *api = t->p->api;
     gqac_diag diag;
-    if (gqac_run_shapes(l->context, n, l->in_names, l->in, (int)f->n_out,
-                        (const char *const *)f->out, l->out, &diag) != GQAC_OK)
+    if (gqac_run_shapes(l->context, n, l->in_names, l->in, (int)t->n_out,
+                        (const char *const *)t->out, l->out, &diag) != GQAC_OK)
         return status_of(api, &diag);
-    for (size_t i = 0; i < f->n_out; i++) {
+    for (size_t i = 0; i < t->n_out; i++) {
         void *data;
         if (!is_known(&l->out[i]))
             continue;
-        ORT_TRY(output_memory(f, k, i, &l->out[i], &data));
+        ORT_TRY(output_memory(t, k, i, &l->out[i], &data));
         const size_t bytes = gqac_tensor_bytes(&l->out[i]);
         if (!data || !bytes)
             continue;
-        if (gqac_context_bind_output(l->context, f->out[i], data, bytes, &diag) != GQAC_OK)
+        if (gqac_context_bind_output(l->context, t->out[i], data, bytes, &diag) != GQAC_OK)
             return status_of(api, &diag);
         l->bound[i] = true;
     }
     return NULL;
 }
 
-static ort_status *run(const fused *f, lease *l, ort_kernel_context *k) {
-    const ort_api *api = f->p->api;
+static ort_status *run(const part *t, lease *l, ort_kernel_context *k) {
+    const ort_api *api = t->p->api;
     gqac_diag diag;
     int n = 0;
-    ORT_TRY(take_inputs(f, l, k, &n));
-    ORT_TRY(bind_outputs(f, l, k, n));
-    if (gqac_run(l->context, n, l->in_names, l->in, (int)f->n_out, (const char *const *)f->out,
+    ORT_TRY(take_inputs(t, l, k, &n));
+    ORT_TRY(bind_outputs(t, l, k, n));
+    if (gqac_run(l->context, n, l->in_names, l->in, (int)t->n_out, (const char *const *)t->out,
                  l->out, &diag) != GQAC_OK)
         return status_of(api, &diag);
-    for (size_t i = 0; i < f->n_out; i++) {
+    for (size_t i = 0; i < t->n_out; i++) {
         void *data;
         if (l->bound[i])
             continue;
-        ORT_TRY(output_memory(f, k, i, &l->out[i], &data));
+        ORT_TRY(output_memory(t, k, i, &l->out[i], &data));
         if (data && gqac_tensor_bytes(&l->out[i]))
             memcpy(data, l->out[i].data, gqac_tensor_bytes(&l->out[i]));
     }
@@ -188,22 +180,22 @@ static ort_status *run(const fused *f, lease *l, ort_kernel_context *k) {
 }
 
 /* The runtime's memory is only bound during a Run. */
-static void unbind_outputs(const fused *f, lease *l) {
-    for (size_t i = 0; i < f->n_out; i++)
+static void unbind_outputs(const part *t, lease *l) {
+    for (size_t i = 0; i < t->n_out; i++)
         if (l->bound[i]) {
-            gqac_context_bind_output(l->context, f->out[i], NULL, 0, NULL);
+            gqac_context_bind_output(l->context, t->out[i], NULL, 0, NULL);
             l->bound[i] = false;
         }
 }
 
 static ort_status *compute(ort_compute *self, void *state, ort_kernel_context *k) {
-    const fused *f = (const fused *)self;
+    part *t = (part *)self;
     lease *l;
     (void)state;
-    ORT_TRY(lease_take(f, &l));
-    ort_status *status = run(f, l, k);
-    unbind_outputs(f, l);
-    lease_return(f->p, l);
+    ORT_TRY(lease_take(t, &l));
+    ort_status *status = run(t, l, k);
+    unbind_outputs(t, l);
+    lease_return(t, l);
     return status;
 }
 
@@ -220,32 +212,23 @@ static void release_state(ort_compute *self, void *state) {
 
 /* ---- the node -------------------------------------------------------------- */
 
-ort_status *compute_create(provider *p, const ort_node *node, ort_compute **created) {
-    const ort_api *api = p->api;
-    fused *f = calloc(1, sizeof *f);
-    if (!f)
-        return status_no_memory(api);
-    f->compute = (ort_compute){ORT_VERSION, create_state, compute, release_state};
-    f->p = p;
-    p->fused = f;
-    ORT_TRY(node_names(api, node, api->Node_GetNumInputs, api->Node_GetInputs, &f->in, &f->n_in));
+ort_status *compute_open(part *t, const ort_node *node) {
+    const ort_api *api = t->p->api;
+    t->compute = (ort_compute){ORT_VERSION, create_state, compute, release_state};
+    ORT_TRY(node_names(api, node, api->Node_GetNumInputs, api->Node_GetInputs, &t->in, &t->n_in));
     ORT_TRY(
-        node_names(api, node, api->Node_GetNumOutputs, api->Node_GetOutputs, &f->out, &f->n_out));
-    ORT_TRY(match_fused(p, node));
-    *created = &f->compute;
-    return NULL;
+        node_names(api, node, api->Node_GetNumOutputs, api->Node_GetOutputs, &t->out, &t->n_out));
+    return match_fused(t, node);
 }
 
-void compute_free(provider *p) {
-    while (p->idle) {
-        lease *l = p->idle;
-        p->idle = l->next;
+void compute_close(part *t) {
+    while (t->idle) {
+        lease *l = t->idle;
+        t->idle = l->next;
         lease_free(l);
     }
-    if (p->fused) {
-        node_names_free(p->fused->in, p->fused->n_in);
-        node_names_free(p->fused->out, p->fused->n_out);
-        free(p->fused);
-        p->fused = NULL;
-    }
+    node_names_free(t->in, t->n_in);
+    node_names_free(t->out, t->n_out);
+    t->in = t->out = NULL;
+    t->n_in = t->n_out = 0;
 }

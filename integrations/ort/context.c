@@ -42,21 +42,22 @@ static ort_status *read_int(const ort_api *api, const ort_node *node, const char
 
 /* ---- loading --------------------------------------------------------------- */
 
-static ort_status *is_own(const ort_api *api, const ort_node *node, bool *own) {
+ort_status *context_is(const provider *p, const ort_node *node, bool *own) {
     const char *op, *domain;
     char *source = NULL;
     *own = false;
-    ORT_TRY(api->Node_GetOperatorType(node, &op));
-    ORT_TRY(api->Node_GetDomain(node, &domain));
+    ORT_TRY(p->api->Node_GetOperatorType(node, &op));
+    ORT_TRY(p->api->Node_GetDomain(node, &domain));
     if (strcmp(op, "EPContext") != 0 || strcmp(domain, "com.microsoft") != 0)
         return NULL;
-    ORT_TRY(read_text(api, node, SOURCE, &source));
+    ORT_TRY(read_text(p->api, node, SOURCE, &source));
     *own = source && strcmp(source, PROVIDER_NAME) == 0;
     free(source);
     return NULL;
 }
 
-ort_status *context_find(const provider *p, const ort_graph *graph, const ort_node **node) {
+/* Sets *node to the EPContext node of this provider; NULL: the graph has none. */
+static ort_status *find_own(const provider *p, const ort_graph *graph, const ort_node **node) {
     const ort_node **nodes;
     ort_status *status = NULL;
     size_t n;
@@ -64,7 +65,7 @@ ort_status *context_find(const provider *p, const ort_graph *graph, const ort_no
     ORT_TRY(graph_nodes(p->api, graph, &nodes, &n));
     for (size_t i = 0; i < n && !status && !*node; i++) {
         bool own;
-        status = is_own(p->api, nodes[i], &own);
+        status = context_is(p, nodes[i], &own);
         if (!status && own)
             *node = nodes[i];
     }
@@ -118,21 +119,21 @@ static ort_status *check_digest(const provider *p, const char *path, const gqac_
                          path, digest, hex);
 }
 
-static ort_status *open_artefact(provider *p, const char *path, const char *digest) {
+static ort_status *open_artefact(const provider *p, const char *path, const char *digest,
+                                 gqac_program **program) {
     gqac_options options;
     gqac_diag diag;
     options_apply(&p->options, &options);
     ORT_TRY(check_digest(p, path, &options, digest));
-    return gqac_program_open(path, &options, &p->program, &diag) == GQAC_OK
-               ? NULL
-               : status_of(p->api, &diag);
+    return gqac_program_open(path, &options, program, &diag) == GQAC_OK ? NULL
+                                                                        : status_of(p->api, &diag);
 }
 
-ort_status *context_open(provider *p, const ort_graph *graph) {
+ort_status *context_open(const provider *p, const ort_graph *graph, gqac_program **program) {
     const ort_node *node;
     char *name = NULL, *digest = NULL, *path = NULL;
     int64_t embedded = 0;
-    ORT_TRY(context_find(p, graph, &node));
+    ORT_TRY(find_own(p, graph, &node));
     if (!node)
         return status_printf(p->api, ORT_EP_FAIL, "gqac: the graph has no EPContext node");
     ORT_TRY(read_int(p->api, node, EMBEDDED, &embedded));
@@ -146,7 +147,7 @@ ort_status *context_open(provider *p, const ort_graph *graph) {
     if (!status)
         status = artefact_path(p, name, &path);
     if (!status)
-        status = open_artefact(p, path, digest);
+        status = open_artefact(p, path, digest, program);
     free(path);
     free(digest);
     free(name);
@@ -156,13 +157,14 @@ ort_status *context_open(provider *p, const ort_graph *graph) {
 /* ---- writing --------------------------------------------------------------- */
 
 /* "FOLDER/model.onnx", without ep.context_file_path, has the context model
- * "FOLDER/model_ctx.onnx"; the artefact of "NAME.onnx" is "NAME.gqac". */
-static ort_status *new_path(const provider *p, char **path) {
+ * "FOLDER/model_ctx.onnx"; the artefacts of "NAME.onnx" are "NAME.gqac", "NAME_2.gqac", ... */
+static ort_status *new_path(const provider *p, size_t index, char **path) {
     const bool given = *p->options.context_path;
     const char *model = given ? p->options.context_path : p->path, *middle = given ? "" : "_ctx";
     const char *slash = strrchr(model, '/'), *dot = strrchr(slash ? slash : model, '.');
     const size_t stem = dot ? (size_t)(dot - model) : strlen(model);
-    const size_t size = stem + sizeof "_ctx.gqac";
+    const size_t size = stem + sizeof "_ctx_.gqac" + 20;
+    char number[24] = "";
     if (!*model)
         return status_printf(p->api, ORT_INVALID_ARGUMENT,
                              "gqac: the model was loaded from memory, so its context model has no "
@@ -170,7 +172,9 @@ static ort_status *new_path(const provider *p, char **path) {
     *path = malloc(size);
     if (!*path)
         return status_no_memory(p->api);
-    snprintf(*path, size, "%.*s%s.gqac", (int)stem, model, middle);
+    if (index)
+        snprintf(number, sizeof number, "_%zu", index + 1);
+    snprintf(*path, size, "%.*s%s%s.gqac", (int)stem, model, middle, number);
     if (access(*path, F_OK) != 0)
         return NULL;
     ort_status *status = status_printf(p->api, ORT_EP_FAIL,
@@ -192,7 +196,7 @@ static ort_status *compile_to(const provider *p, const ort_graph *graph, const c
     options_apply(&p->options, &options);
     memset(&model, 0, sizeof model);
     if (!p->from_file) {
-        status = graph_write(p, graph, "", &model);
+        status = graph_write(p, graph, NULL, "", &model);
         graph_bytes(&model, &bytes);
         options.bytes = &bytes;
     }
@@ -257,23 +261,25 @@ static ort_status *make_node(const provider *p, const ort_node *fused, const cha
     return status;
 }
 
-ort_status *context_write(provider *p, const ort_graph *graph, const ort_node *fused,
-                          ort_node **made) {
+ort_status *context_write(part *t, const ort_graph *graph, const ort_node *fused, ort_node **made) {
+    const provider *p = t->p;
     gqac_options options;
     gqac_diag diag;
     char hex[65], *path = NULL;
-    ORT_TRY(new_path(p, &path));
+    size_t index = 0;
+    while (p->parts[index] != t)
+        index++;
+    ORT_TRY(new_path(p, index, &path));
     ort_status *status = compile_to(p, graph, path);
-    const bool written = !status;
+    if (status) {
+        free(path);
+        return status;
+    }
+    t->artefact = path;
     options_apply(&p->options, &options);
-    if (!status && gqac_model_digest(path, &options, hex, &diag) != GQAC_OK)
-        status = status_of(p->api, &diag);
-    if (!status)
-        status = make_node(p, fused, path, hex, made);
-    if (status && written)
-        (void)unlink(path);
-    free(path);
-    return status;
+    if (gqac_model_digest(path, &options, hex, &diag) != GQAC_OK)
+        return status_of(p->api, &diag);
+    return make_node(p, fused, path, hex, made);
 }
 
 /* ---- compatibility --------------------------------------------------------- */

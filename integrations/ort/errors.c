@@ -40,7 +40,9 @@ ort_status *status_of(const ort_api *api, const gqac_diag *diag) {
     return api->CreateStatus(argument ? ORT_INVALID_ARGUMENT : ORT_EP_FAIL, text);
 }
 
-void provider_log(const provider *p, int severity, const char *text) {
+void provider_log(const provider *p, int severity, const char *what, const char *why) {
+    char text[sizeof(gqac_diag)];
+    snprintf(text, sizeof text, PROVIDER_NAME " %s: %s", what, why);
     ort_status *status =
         p->api->Logger_LogMessage(p->logger, severity, text, __FILE__, __LINE__, __func__);
     if (status) /* a log that fails changes nothing else */

@@ -2,8 +2,38 @@
 #ifndef GQAC_ORT_GRAPH_H
 #define GQAC_ORT_GRAPH_H
 
+#include "convex.h"
 #include "provider.h"
 #include "wire.h"
+
+typedef struct graph_place {
+    const ort_node *node;
+    int index;
+} graph_place;
+
+/* The nodes of a graph, and which of them reads what of which. */
+typedef struct graph_links {
+    const ort_node **nodes;
+    size_t n;
+    graph_place *places; /* the nodes by address */
+    convex_edge *edges;
+    size_t n_edges, capacity;
+} graph_links;
+
+/* The caller closes *links after a success. */
+ort_status *graph_links_open(const ort_api *api, const ort_graph *graph, graph_links *links);
+void graph_links_close(graph_links *links);
+
+/* The nodes of a set, which form a model of their own. */
+typedef struct graph_part {
+    const graph_links *links;
+    const int *set; /* [links->n]: the number of each node's set */
+    int which;
+} graph_part;
+
+/* Bytes of the constants by which the nodes of the part multiply: those of two or more dimensions,
+ * without tables of which only some rows are read. */
+ort_status *graph_part_weights(const ort_api *api, const graph_part *part, int64_t *bytes);
 
 typedef struct graph_weight {
     const void *data; /* the runtime's */
@@ -21,9 +51,10 @@ typedef struct graph_model {
     char why[512];    /* not "": the graph has something that the model cannot have */
 } graph_model;
 
-/* Writes the graph; the caller frees *m, also after a failure. `root` must live as long. */
-ort_status *graph_write(const provider *p, const ort_graph *graph, const char *root,
-                        graph_model *m);
+/* Writes the graph, or a part of it (NULL: all); the caller frees *m, also after a failure. `root`
+ * must live as long. */
+ort_status *graph_write(const provider *p, const ort_graph *graph, const graph_part *part,
+                        const char *root, graph_model *m);
 void graph_free(graph_model *m);
 /* Makes `bytes` that model; the program that is opened from it does not refer to it. */
 void graph_bytes(graph_model *m, gqac_model_bytes *bytes);

@@ -158,12 +158,12 @@ static ort_status *match_ops(const provider *p, const ort_graph *graph, const gq
     return status;
 }
 
-ort_status *match_graph(const provider *p, const ort_graph *graph, const char *path, bool *matches,
-                        char *why, size_t size) {
+ort_status *match_graph(const provider *p, const ort_graph *graph, const char *path,
+                        const gqac_program *program, bool *matches, char *why, size_t size) {
     const ort_api *api = p->api;
     const gqac_io *inputs, *outputs;
-    const int n_in = gqac_program_inputs(p->program, &inputs);
-    const int n_out = gqac_program_outputs(p->program, &outputs);
+    const int n_in = gqac_program_inputs(program, &inputs);
+    const int n_out = gqac_program_outputs(program, &outputs);
     gqac_options options;
     gqac_diag diag;
     gqac_info *info;
@@ -189,21 +189,21 @@ ort_status *match_graph(const provider *p, const ort_graph *graph, const char *p
 
 /* Each output must have the type that the program writes, because the session has chosen the type
  * of its memory. */
-static ort_status *match_outputs(const provider *p, const ort_node *fused, char *why, size_t size) {
+static ort_status *match_outputs(const part *t, const ort_node *fused, char *why, size_t size) {
     const gqac_io *outputs;
-    const int n_out = gqac_program_outputs(p->program, &outputs);
+    const int n_out = gqac_program_outputs(t->program, &outputs);
     size_t n;
-    ORT_TRY(p->api->Node_GetNumOutputs(fused, &n));
+    ORT_TRY(t->p->api->Node_GetNumOutputs(fused, &n));
     const ort_value_info **infos = calloc(n + 1, sizeof *infos);
     if (!infos)
-        return status_no_memory(p->api);
-    ort_status *status = p->api->Node_GetOutputs(fused, infos, n);
+        return status_no_memory(t->p->api);
+    ort_status *status = t->p->api->Node_GetOutputs(fused, infos, n);
     for (size_t i = 0; i < n && !status && !*why; i++) {
         const char *name;
-        status = p->api->GetValueInfoName(infos[i], &name);
+        status = t->p->api->GetValueInfoName(infos[i], &name);
         const gqac_io *io = status ? NULL : find_io(outputs, n_out, name);
         if (io)
-            status = match_type(p, infos[i], "output", io, why, size);
+            status = match_type(t->p, infos[i], "output", io, why, size);
         else if (!status)
             snprintf(why, size,
                      "the session has the output '%.200s', which the program does not have", name);
@@ -213,20 +213,20 @@ static ort_status *match_outputs(const provider *p, const ort_node *fused, char 
 }
 
 /* Old runtimes leave out inputs that only nested graphs read. */
-static ort_status *match_inputs(const provider *p, const ort_node *fused) {
+static ort_status *match_inputs(const part *t, const ort_node *fused) {
     const gqac_io *inputs;
-    const int n_in = gqac_program_inputs(p->program, &inputs);
+    const int n_in = gqac_program_inputs(t->program, &inputs);
     char **names;
     size_t n;
-    ort_status *status =
-        node_names(p->api, fused, p->api->Node_GetNumInputs, p->api->Node_GetInputs, &names, &n);
+    ort_status *status = node_names(t->p->api, fused, t->p->api->Node_GetNumInputs,
+                                    t->p->api->Node_GetInputs, &names, &n);
     for (int i = 0; i < n_in && !status; i++) {
         const char *name = ((const gqac_io *)GQAC_AT(inputs, i))->name;
         size_t k = 0;
         while (k < n && strcmp(names[k], name) != 0)
             k++;
         if (k == n)
-            status = status_printf(p->api, ORT_NOT_IMPLEMENTED,
+            status = status_printf(t->p->api, ORT_NOT_IMPLEMENTED,
                                    "gqac: this ONNX Runtime does not pass the input '%.200s' to "
                                    "the provider, because only nested graphs read it\n"
                                    "  try:   a newer ONNX Runtime",
@@ -236,9 +236,15 @@ static ort_status *match_inputs(const provider *p, const ort_node *fused) {
     return status;
 }
 
-ort_status *match_fused(const provider *p, const ort_node *fused) {
+ort_status *match_fused(const part *t, const ort_node *fused) {
     char why[512] = "";
-    ORT_TRY(match_inputs(p, fused));
-    ORT_TRY(match_outputs(p, fused, why, sizeof why));
-    return *why ? status_printf(p->api, ORT_EP_FAIL, "gqac: %s", why) : NULL;
+    ORT_TRY(match_inputs(t, fused));
+    ORT_TRY(match_outputs(t, fused, why, sizeof why));
+    return *why ? status_printf(t->p->api, ORT_EP_FAIL, "gqac: %s", why) : NULL;
+}
+
+bool match_output(const gqac_program *program, const char *name) {
+    const gqac_io *outputs;
+    const int n = gqac_program_outputs(program, &outputs);
+    return find_io(outputs, n, name) != NULL;
 }

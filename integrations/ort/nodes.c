@@ -16,13 +16,25 @@ ort_status *graph_nodes(const ort_api *api, const ort_graph *graph, const ort_no
     return status;
 }
 
+ort_status *node_values(const ort_api *api, const ort_node *node, count_of_node *count,
+                        values_of_node *values, const ort_value_info ***infos, size_t *n) {
+    ORT_TRY(count(node, n));
+    *infos = calloc(*n + 1, sizeof **infos);
+    if (!*infos)
+        return status_no_memory(api);
+    ort_status *status = *n ? values(node, *infos, *n) : NULL;
+    if (status)
+        free(*infos);
+    return status;
+}
+
 ort_status *node_names(const ort_api *api, const ort_node *node, count_of_node *count,
                        values_of_node *values, char ***names, size_t *n) {
+    const ort_value_info **infos;
     *names = NULL;
-    ORT_TRY(count(node, n));
-    const ort_value_info **infos = calloc(*n + 1, sizeof *infos);
+    ORT_TRY(node_values(api, node, count, values, &infos, n));
     *names = calloc(*n + 1, sizeof **names);
-    ort_status *status = infos && *names ? values(node, infos, *n) : status_no_memory(api);
+    ort_status *status = *names ? NULL : status_no_memory(api);
     for (size_t i = 0; i < *n && !status; i++) {
         const char *name;
         status = api->GetValueInfoName(infos[i], &name);

@@ -78,11 +78,16 @@ typedef union ort_editor_api ort_editor_api;
     SLOT(307, HardwareDevice_Type, int, (const ort_hardware *))                                    \
     SLOT(317, GetEpApi, const ort_ep_api *, (void))                                                \
     SLOT(318, GetTensorSizeInBytes, ort_status *, (const ort_value *, size_t *))                   \
+    SLOT(323, ValueInfo_GetValueProducer, ort_status *,                                            \
+         (const ort_value_info *, const ort_node **, size_t *output))                              \
     SLOT(324, ValueInfo_GetValueNumConsumers, ort_status *, (const ort_value_info *, size_t *))    \
+    SLOT(325, ValueInfo_GetValueConsumers, ort_status *,                                           \
+         (const ort_value_info *, const ort_node **, int64_t *inputs, size_t))                     \
     SLOT(326, ValueInfo_GetInitializerValue, ort_status *,                                         \
          (const ort_value_info *, const ort_value **))                                             \
     SLOT(327, ValueInfo_GetExternalInitializerInfo, ort_status *,                                  \
          (const ort_value_info *, ort_external **))                                                \
+    SLOT(330, ValueInfo_IsGraphOutput, ort_status *, (const ort_value_info *, bool *))             \
     SLOT(331, ValueInfo_IsConstantInitializer, ort_status *, (const ort_value_info *, bool *))     \
     SLOT(334, Graph_GetModelPath, ort_status *, (const ort_graph *, const char **))                \
     SLOT(335, Graph_GetOnnxIRVersion, ort_status *, (const ort_graph *, int64_t *))                \
@@ -107,6 +112,9 @@ typedef union ort_editor_api ort_editor_api;
     SLOT(354, Node_GetInputs, ort_status *, (const ort_node *, const ort_value_info **, size_t))   \
     SLOT(355, Node_GetNumOutputs, ort_status *, (const ort_node *, size_t *))                      \
     SLOT(356, Node_GetOutputs, ort_status *, (const ort_node *, const ort_value_info **, size_t))  \
+    SLOT(357, Node_GetNumImplicitInputs, ort_status *, (const ort_node *, size_t *))               \
+    SLOT(358, Node_GetImplicitInputs, ort_status *,                                                \
+         (const ort_node *, const ort_value_info **, size_t))                                      \
     SLOT(359, Node_GetNumAttributes, ort_status *, (const ort_node *, size_t *))                   \
     SLOT(360, Node_GetAttributes, ort_status *, (const ort_node *, const ort_attr **, size_t))     \
     SLOT(362, OpAttr_GetTensorAttributeAsOrtValue, ort_status *, (const ort_attr *, ort_value **)) \

@@ -1,10 +1,11 @@
-/* The provider: one for each session. It claims a whole graph or nothing.
+/* The provider: one for each session. It claims the whole graph or, if gqac cannot run all of it,
+ * the parts of it that pay.
  *
  * GetCapability opens a stateless program, as `gqac run` does: of the model's file, if that is the
- * model that the session has (match.c), else of the session's graph (graph.c). Then it claims every
- * node. Compile notes the names of the fused node's inputs and outputs, and writes a context model
- * if the session asks for one (context.c); Compute runs the program. Runs at the same time have a
- * context each, from a pool. */
+ * model that the session has (match.c), else of the session's graph (graph.c), else of each part of
+ * that graph (parts.c). Then it claims their nodes. Compile notes the names of each fused node's
+ * inputs and outputs, and writes a context model if the session asks for one (context.c); Compute
+ * runs the program. Runs at the same time have a context each, from a pool. */
 #ifndef GQAC_ORT_PROVIDER_H
 #define GQAC_ORT_PROVIDER_H
 
@@ -38,15 +39,27 @@ typedef struct provider {
     const ort_logger *logger; /* of the session */
     bool knows_shapes;        /* the runtime has TensorTypeAndShape_HasShape */
     options options;
-    char *path;            /* of the model; "": it was loaded from bytes */
-    bool from_file;        /* the program was opened from that file, not from the session's graph */
-    bool from_context;     /* the model is a context model, which Compile opens */
-    gqac_program *program; /* NULL: nothing is claimed */
+    char *path;          /* of the model; "": it was loaded from bytes */
+    bool from_file;      /* the program was opened from that file, not from the session's graph */
+    bool from_context;   /* the model is a context model, which Compile opens */
+    bool whole;          /* the one part is the whole model */
+    bool compiled;       /* nothing is left to claim */
+    struct part **parts; /* what was claimed; n_parts 0: nothing */
+    size_t n_parts;
     gqac_threads *threads; /* shared by the contexts; NULL: each computes on its caller's thread */
-    pthread_mutex_t lock;  /* of `idle` */
-    struct lease *idle;    /* contexts that no Run uses */
-    struct fused *fused;   /* the node that Compile was given; NULL: none yet */
+    pthread_mutex_t lock;  /* of `idle` of the parts */
 } provider;
+
+/* What one fused node computes. */
+typedef struct part {
+    ort_compute compute; /* first: what ONNX Runtime sees */
+    provider *p;
+    gqac_program *program;
+    struct lease *idle; /* contexts that no Run uses */
+    size_t n_in, n_out;
+    char **in, **out; /* names, in the order of the fused node; NULL before Compile */
+    char *artefact;   /* the file that Compile has written; NULL: none */
+} part;
 
 /* How the runtime lists the parts of a node or graph: first their number, then all of them. */
 typedef ort_status *count_of_node(const ort_node *, size_t *);
@@ -59,13 +72,34 @@ ort_status *provider_create(const ort_api *api, bool knows_shapes,
                             const ort_session_options *session, const ort_logger *logger,
                             ort_ep **ep);
 void provider_free(provider *p);
+/* Claims the nodes as one, which the runtime then gives to Compile. */
+ort_status *claim_nodes(const provider *p, const ort_node *const *nodes, size_t n,
+                        ort_support *support);
+/* Adds a part, which then owns the program; NULL: out of memory. */
+part *provider_add(provider *p, gqac_program *program);
+
+/* open.c: programs of a session's model. If gqac cannot run it, *program is NULL, and `why` has the
+ * reason. */
+/* Opens the file of the model or, if that is not the model that the session has, its graph. */
+ort_status *open_whole(provider *p, const ort_graph *graph, gqac_program **program, char *why,
+                       size_t size);
+/* Opens a part of the graph; `target` NULL: that of the options. A program of target "ref" needs no
+ * memory for weights, which it reads in the session: it must not run, nor outlive the call of
+ * GetCapability. */
+struct graph_part;
+ort_status *open_part(const provider *p, const ort_graph *graph, const struct graph_part *part,
+                      const char *target, gqac_program **program, char *why, size_t size);
+
+/* parts.c: claims the parts of the graph that gqac can run and that pay. `why` is the reason why it
+ * cannot run the whole. */
+ort_status *parts_claim(provider *p, const ort_graph *graph, const char *why, ort_support *support);
 
 /* errors.c: what gqac reports, as a status of ONNX Runtime. */
 ort_status *status_of(const ort_api *api, const gqac_diag *diag);
 ort_status *status_printf(const ort_api *api, int code, const char *format, ...) GQAC_PRINTF(3, 4);
 ort_status *status_no_memory(const ort_api *api);
-/* A line in the session's log. */
-void provider_log(const provider *p, int severity, const char *text);
+/* A line in the session's log: the provider's name, `what`, a colon and `why`. */
+void provider_log(const provider *p, int severity, const char *what, const char *why);
 
 /* options.c: reads the entries "ep.gqacexecutionprovider.*" of a session and tries them out. */
 ort_status *options_read(const ort_api *api, const ort_session_options *session, options *o);
@@ -77,6 +111,9 @@ gqac_status options_try(const options *o, gqac_program **program, gqac_diag *dia
 /* nodes.c: the *n nodes of a graph, in a list that the caller frees. */
 ort_status *graph_nodes(const ort_api *api, const ort_graph *graph, const ort_node ***nodes,
                         size_t *n);
+/* A node's inputs or outputs, NULL where one is left out, in a list that the caller frees. */
+ort_status *node_values(const ort_api *api, const ort_node *node, count_of_node *count,
+                        values_of_node *values, const ort_value_info ***infos, size_t *n);
 /* The names of a node's inputs or outputs; the caller frees them, also after a failure. */
 ort_status *node_names(const ort_api *api, const ort_node *node, count_of_node *count,
                        values_of_node *values, char ***names, size_t *n);
@@ -90,13 +127,16 @@ ort_status *attribute_read(const ort_api *api, const ort_attr *attr, int type, v
 
 /* match.c: whether `graph` is the model in the file that `program` was opened from. *matches is
  * false when it is not, and `why` then says in what they differ. */
-ort_status *match_graph(const provider *p, const ort_graph *graph, const char *path, bool *matches,
-                        char *why, size_t size);
-/* Checks that the inputs and outputs of the fused node are those of p->program. */
-ort_status *match_fused(const provider *p, const ort_node *fused);
+ort_status *match_graph(const provider *p, const ort_graph *graph, const char *path,
+                        const gqac_program *program, bool *matches, char *why, size_t size);
+/* Checks that the inputs and outputs of the fused node are those of the part's program. */
+ort_status *match_fused(const part *t, const ort_node *fused);
+/* True if the program has an output of that name. */
+bool match_output(const gqac_program *program, const char *name);
 
-/* compute.c */
-ort_status *compute_create(provider *p, const ort_node *node, ort_compute **compute);
-void compute_free(provider *p);
+/* compute.c: the part computes the node. */
+ort_status *compute_open(part *t, const ort_node *node);
+/* Frees what compute_open made; the program stays. */
+void compute_close(part *t);
 
 #endif

@@ -102,6 +102,18 @@ static inline void gqac_sampling_init(gqac_sampling *sampling) {
 GQAC_API gqac_status gqac_sample(const gqac_sampling *options, const float *logits,
                                  int64_t vocabulary, const int64_t *history, size_t n_history,
                                  int64_t *id, double *probability, gqac_diag *diag);
+/* Returns how many of the likeliest ids of a row (gqac_step_item.n_top) suffice to choose the next
+ * id by these settings: 1 for the most likely id, top_k + 1 if ids are drawn from top_k of them. 0:
+ * the whole row is needed, because there are biases or penalties, ids are drawn without top_k or
+ * with one of GQAC_TOP_MOST or more, or a setting is out of range. NULL: defaults. */
+GQAC_API int64_t gqac_sampling_top(const gqac_sampling *sampling);
+/* Chooses the id that gqac_sample would choose from the whole row, from its n likeliest ids in the
+ * order of gqac_context_top, at least gqac_sampling_top of them or the whole vocabulary. `position`
+ * is that of the new id. USAGE: an option is out of range, or n is too small; INVALID_INPUT: all
+ * logits are NaN; NO_MEMORY. */
+GQAC_API gqac_status gqac_sample_top(const gqac_sampling *sampling, const gqac_candidate *top,
+                                     int64_t n, int64_t vocabulary, uint64_t position, int64_t *id,
+                                     gqac_diag *diag);
 /* Checks settings for a vocabulary; the errors are those of gqac_sample. */
 GQAC_API gqac_status gqac_sampling_check(const gqac_sampling *sampling, int64_t vocabulary,
                                          gqac_diag *diag);
@@ -127,7 +139,7 @@ typedef struct gqac_generate_event {
     int64_t step; /* from 1 */
     int64_t id;
     double probability; /* of the id by softmax of the model's own logits (before bias and
-                           penalties), 0 to 1 */
+                           penalties), 0 to 1; NaN for a request with ids_only */
     /* The text that this id completes: whole characters, possibly none. A possible beginning of a
      * stop text is held back until it is decided. The last event has all text that was held back,
      * unless the answer ends because the model has no more positions, or by a callback. */
@@ -188,6 +200,11 @@ typedef struct gqac_generate_request {
     /* Which texts the answer may be; NULL: all. Logits are masked after on_logits was called. An
      * answer that is complete, and that no token can continue, ends with GQAC_FINISH_STOP. */
     gqac_constraint *constraint;
+    /* Events have no probabilities. No softmax is computed then, and where the settings and the
+     * request allow it (gqac_sampling_top; no constraint, no on_logits) a step returns only the
+     * likeliest ids, so that a device copies no logits, and the context keeps none. The ids are the
+     * same. USAGE: n_top is not 0. */
+    bool ids_only;
 } gqac_generate_request;
 /* Sets the defaults: greedy decoding of at most 128 ids, with the end-of-text ids and min_length of
  * the model's settings (text NULL: none). `text` and `prompt` must outlive the request. */
@@ -251,9 +268,10 @@ typedef struct gqac_generation {
  * same as if its request were generated alone. The caller frees each results[i] with
  * gqac_generation_free. text NULL: answers have ids but no text. An id that the tokenizer does not
  * have adds no text. When a sequence crosses the LongRoPE threshold, all its rows are computed
- * again. With max_new 0 the model is not run. The context keeps the logits of the last step; its
- * monitor receives one total for the tokens of all prompts that are not cached. On failure all
- * results are NULL, sessions keep the rows that were cached, and diag->where names the request
+ * again. With max_new 0 the model is not run. The context keeps the logits of the last step (but
+ * see ids_only); its monitor receives one total for the tokens of all prompts that are not cached.
+ * On failure all results are NULL, sessions keep the rows that were cached, and diag->where names
+ * the request
  * ("request 2"). Errors:
  *   USAGE: a session is NULL, of another program or given twice; `draft` is given without
  *     `draft_context`, or with `speculate` 0; an option is out of range; there are stop texts but

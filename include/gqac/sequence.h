@@ -3,6 +3,7 @@
 #ifndef GQAC_SEQUENCE_H
 #define GQAC_SEQUENCE_H
 
+#include <gqac/candidate.h>
 #include <gqac/context.h>
 
 #ifdef __cplusplus
@@ -144,8 +145,14 @@ typedef struct gqac_step_item {
                                 gqac_program_embedding_size is not 0), else NULL. They are rounded
                                 once to the model's type; `tokens` are then any ids >= 0, which
                                 gqac_sequence_ids returns */
+    int64_t n_top; /* 0: gqac_context_logits returns the rows; else gqac_context_top returns, in
+                      their place, the n_top likeliest ids of each row. A device then copies only
+                      these ids to the host, if all items of the step want no more */
 } gqac_step_item;
-enum { GQAC_LOGITS_ALL = -1 };
+enum {
+    GQAC_LOGITS_ALL = -1,
+    GQAC_TOP_MOST = 1024 /* maximum of n_top */
+};
 
 /* Appends tokens to n different sequences in one call. Their pasts and numbers of new tokens may
  * differ; the new rows of all are computed together, without padding (but see
@@ -158,8 +165,8 @@ enum { GQAC_LOGITS_ALL = -1 };
  *   USAGE: n < 1, an item has a wrong size, `tokens` NULL, no sequence or one of another program, a
  *     sequence is given twice, embeddings are missing, or the model does not take them;
  *   OUT_OF_RANGE: an id is not in the vocabulary, `count` is below 1, *position is not the length,
- *     n_logits is not in [-1, count], or there are more tokens than the model has
- *     positions;
+ *     n_logits is not in [-1, count], n_top not in [0, GQAC_TOP_MOST], or there are more tokens
+ *     than the model has positions;
  *   CAPACITY: of a sequence or of the memory budget;
  *   RECOMPUTE: the step would cross the LongRoPE threshold with cached rows;
  *   UNSUPPORTED: rows of logits before the last are wanted, which the model does not return
@@ -174,10 +181,18 @@ GQAC_API gqac_status gqac_sequence_append(gqac_context *context, gqac_sequence *
                                           gqac_diag *diag);
 /* Returns the logits of item i of the last step: [*rows, *vocabulary] in fp32; the last row
  * predicts the token that follows the item's last token. They belong to the context and are valid
- * until its next step. NULL if item i wanted none, after a failed step, and before the first step.
- * *rows and *vocabulary are set if the last step succeeded and had an item i. */
+ * until its next step. NULL if item i wanted none or had n_top, after a failed step, and before the
+ * first step. *rows and *vocabulary are set if the last step succeeded and had an item i. */
 GQAC_API const float *gqac_context_logits(const gqac_context *context, int i, int64_t *rows,
                                           int64_t *vocabulary);
+
+/* Returns what item i of the last step wanted in place of logits: for each of *rows rows, *n ids in
+ * the order of their logits, the greatest first, of equal ones the lowest id first. *n is the
+ * largest n_top of the step's items, or the vocabulary if that is smaller. They are valid as long
+ * as logits are. NULL if item i had no n_top or wanted no row, after a failed step, and before the
+ * first step. */
+GQAC_API const gqac_candidate *gqac_context_top(const gqac_context *context, int i, int64_t *rows,
+                                                int64_t *n);
 
 #ifdef __cplusplus
 }

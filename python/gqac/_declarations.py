@@ -49,6 +49,7 @@ GQAC_TEXT_TOKENIZER = 2
 GQAC_TEXT_TEMPLATE = 4
 GQAC_TEXT_ALL = 7
 GQAC_LOGITS_ALL = -1
+GQAC_TOP_MOST = 1024
 GQAC_FINISH_EOS = 0
 GQAC_FINISH_LENGTH = 1
 GQAC_FINISH_STOP = 2
@@ -75,6 +76,10 @@ class gqac_bake(Structure):
 
 
 class gqac_call_part(Structure):
+    pass
+
+
+class gqac_candidate(Structure):
     pass
 
 
@@ -326,6 +331,11 @@ gqac_call_part._fields_ = [
     ("id", c_void_p),
 ]
 
+gqac_candidate._fields_ = [
+    ("id", c_int64),
+    ("logit", c_float),
+]
+
 gqac_comparison._fields_ = [
     ("relative", c_double),
     ("index", c_int64),
@@ -471,6 +481,7 @@ gqac_generate_request._fields_ = [
     ("draft", c_void_p),
     ("draft_context", c_void_p),
     ("constraint", c_void_p),
+    ("ids_only", c_bool),
 ]
 
 gqac_generation._fields_ = [
@@ -827,6 +838,7 @@ gqac_step_item._fields_ = [
     ("n_logits", c_int64),
     ("position", POINTER(c_int64)),
     ("embeddings", POINTER(c_float)),
+    ("n_top", c_int64),
 ]
 
 gqac_store_file._fields_ = [
@@ -1055,6 +1067,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "gqac_step": (c_int, [c_void_p, c_int, POINTER(gqac_step_item), POINTER(gqac_diag)]),
     "gqac_sequence_append": (c_int, [c_void_p, c_void_p, POINTER(c_int64), c_int64, c_int64, POINTER(gqac_diag)]),
     "gqac_context_logits": (POINTER(c_float), [c_void_p, c_int, POINTER(c_int64), POINTER(c_int64)]),
+    "gqac_context_top": (POINTER(gqac_candidate), [c_void_p, c_int, POINTER(c_int64), POINTER(c_int64)]),
     "gqac_snapshot_take": (c_int, [c_void_p, POINTER(c_void_p), POINTER(gqac_diag)]),
     "gqac_snapshot_free": (None, [c_void_p]),
     "gqac_snapshot_restore": (c_int, [c_void_p, POINTER(gqac_sequence_options), POINTER(c_void_p), POINTER(gqac_diag)]),
@@ -1097,6 +1110,8 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "gqac_prefill": (c_int, [c_void_p, c_void_p, POINTER(c_int64), c_int64, POINTER(gqac_diag)]),
     "gqac_decode": (c_int, [c_void_p, c_void_p, c_int64, c_int64, POINTER(gqac_diag)]),
     "gqac_sample": (c_int, [POINTER(gqac_sampling), POINTER(c_float), c_int64, POINTER(c_int64), c_size_t, POINTER(c_int64), POINTER(c_double), POINTER(gqac_diag)]),
+    "gqac_sampling_top": (c_int64, [POINTER(gqac_sampling)]),
+    "gqac_sample_top": (c_int, [POINTER(gqac_sampling), POINTER(gqac_candidate), c_int64, c_int64, c_uint64, POINTER(c_int64), POINTER(gqac_diag)]),
     "gqac_sampling_check": (c_int, [POINTER(gqac_sampling), c_int64, POINTER(gqac_diag)]),
     "gqac_log_probabilities": (c_int, [POINTER(c_float), c_int64, c_int64, POINTER(c_double), c_int64, POINTER(gqac_scored_id), POINTER(c_int), POINTER(gqac_diag)]),
     "gqac_finish_name": (c_char_p, [c_int]),

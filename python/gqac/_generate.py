@@ -183,6 +183,7 @@ def _generation(said: Any) -> Generation:
 def run(request: Request) -> Generation:
     """The whole answer."""
     lease = request.model.lease()
+    request.struct.ids_only = not request.struct.n_top  # nothing reads probabilities
     return interruptible(lease.stop, lambda: request.generate(lease))
 
 

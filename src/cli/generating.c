@@ -64,6 +64,7 @@ gqac_status generating_sampling(generating *g) {
     s->top_k = top_k;
     s->seed = (uint64_t)seed;
     g->request.n_top = n_top;
+    g->request.ids_only = !n_top && !cli_switch(c, "log-steps") && !cli_json_lines(c);
     return read_biases(g);
 }
 

@@ -2,6 +2,7 @@
  * The loop (generate.c) runs the model and handles no text. */
 #include "llm/answer.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -24,6 +25,9 @@ static gqac_status check(const gqac_generate_request *q, const gqac_program *dec
                   (long long)q->max_new, (long long)q->min_length, (long long)q->chunk);
     if (q->n_top < 0 || q->n_top > INT32_MAX)
         GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "n_top is %lld", (long long)q->n_top);
+    if (q->ids_only && q->n_top)
+        GQAC_FAIL(diag, GQAC_USAGE, "n_top is %lld, but events have no probabilities (ids_only)",
+                  (long long)q->n_top);
     if (q->n_eos < 0 || (q->n_eos && !q->eos) || q->n_stop < 0 || (q->n_stop && !q->stop))
         GQAC_FAIL(diag, GQAC_USAGE, "%d end-of-text ids and %d stop texts, and no such list",
                   q->n_eos, q->n_stop);
@@ -208,6 +212,15 @@ static gqac_status take_text(answer *a, bool eos, gqac_diag *diag) {
     return GQAC_OK;
 }
 
+/* Measures the newest id and the most likely ones by a row of logits. */
+static void measure_id(const answer *a, sampler *s, const float *logits,
+                       gqac_generate_event *event) {
+    const softmax of = sampler_softmax(s, logits);
+    softmax_measure(&of, logits[event->id], &event->probability, &event->log_probability);
+    if (a->top)
+        event->n_top = sampler_top(s, &of, logits, a->request->n_top, a->top);
+}
+
 /* Calls on_token for the newest id; `drafted`: by logits of a draft. */
 static void report(answer *a, sampler *s, const float *logits, bool drafted, int index) {
     const gqac_generate_request *q = a->request;
@@ -221,10 +234,10 @@ static void report(answer *a, sampler *s, const float *logits, bool drafted, int
                                                     : "decode",
                                  .eos = a->done && a->finish == GQAC_FINISH_EOS,
                                  .top = a->top};
-    const softmax of = sampler_softmax(s, logits);
-    softmax_measure(&of, logits[event.id], &event.probability, &event.log_probability);
-    if (a->top)
-        event.n_top = sampler_top(s, &of, logits, q->n_top, a->top);
+    if (q->ids_only)
+        event.probability = event.log_probability = NAN;
+    else
+        measure_id(a, s, logits, &event);
     event.text = reply_take(&a->reply, a->done, &event.length);
     if (!q->on_token(q->arg, &event) && !a->done)
         answer_finish(a, GQAC_FINISH_STOP);
@@ -277,23 +290,44 @@ static gqac_status reserve(answer *a, int64_t vocabulary, gqac_diag *diag) {
                : gqac_diag_oom(diag, "an answer");
 }
 
-gqac_status answer_pick(answer *a, sampler *s, const float *model, int64_t vocabulary, int index,
+/* True if an end-of-text id cannot be chosen yet. */
+static bool is_early(const answer *a) {
+    return a->n < (uint64_t)a->request->min_length;
+}
+
+int64_t answer_needs(const answer *a) {
+    const gqac_generate_request *q = a->request;
+    return q->ids_only && !q->on_logits && !a->constraint && !is_early(a)
+               ? sampler_needs(&a->sampling)
+               : 0;
+}
+
+/* Chooses by a row; *wanted false: the answer ends without a further id. */
+static gqac_status pick(answer *a, sampler *s, const answer_row *row, bool *wanted, int64_t *id,
                         gqac_diag *diag) {
     const gqac_generate_request *q = a->request;
-    const bool early = a->n < (uint64_t)q->min_length;
     const float *logits = NULL;
+    *wanted = true;
+    if (!row->logits)
+        return sampler_pick_top(s, &a->sampling, row->top, row->width, a->n, id, diag);
+    GQAC_TRY(hook(a, row->logits, row->width, &logits, wanted, diag));
+    return *wanted ? sampler_pick(s, &a->sampling, logits, a->list, a->n, q->eos,
+                                  is_early(a) ? q->n_eos : 0, a->n, id, NULL, diag)
+                   : GQAC_OK;
+}
+
+gqac_status answer_pick(answer *a, sampler *s, const answer_row *row, int index, gqac_diag *diag) {
+    const gqac_generate_request *q = a->request;
     bool wanted = true;
     const bool drafted = !a->running; /* the step has chosen an id already */
     int64_t id = 0;
-    GQAC_TRY(reserve(a, vocabulary, diag));
-    GQAC_TRY(hook(a, model, vocabulary, &logits, &wanted, diag));
+    GQAC_TRY(reserve(a, row->width, diag));
+    GQAC_TRY(pick(a, s, row, &wanted, &id, diag));
     a->running = false;
     if (!wanted) {
         answer_finish(a, GQAC_FINISH_STOP);
         return GQAC_OK;
     }
-    GQAC_TRY(sampler_pick(s, &a->sampling, logits, a->list, a->n, q->eos, early ? q->n_eos : 0,
-                          a->n, &id, NULL, diag));
     if (!drafted)
         a->forward[a->n_forward++] = a->end - a->begin;
     a->list[a->n++] = id;
@@ -301,7 +335,7 @@ gqac_status answer_pick(answer *a, sampler *s, const float *model, int64_t vocab
         a->first = read_clock(q) - a->start;
     GQAC_TRY(take_text(a, answer_is_eos(a, id), diag));
     if (q->on_token)
-        report(a, s, model, drafted, index);
+        report(a, s, row->logits, drafted, index);
     return GQAC_OK;
 }
 

@@ -53,10 +53,17 @@ static inline size_t answer_pending(const answer *a) {
 static inline size_t answer_new(const answer *a) {
     return a->n - a->request->n_prompt;
 }
-/* Chooses the next id by the logits [vocabulary] of the last one and calls on_token, as request
- * `index`. Again after the same step: chooses the id after a draft that was right. */
-gqac_status answer_pick(answer *a, sampler *s, const float *logits, int64_t vocabulary, int index,
-                        gqac_diag *diag);
+/* What the next id is chosen by: a row of logits [width], or its likeliest ids [width]. */
+typedef struct answer_row {
+    const float *logits; /* NULL: the ids */
+    const gqac_candidate *top;
+    int64_t width;
+} answer_row;
+/* How many of the likeliest ids suffice to choose the next one; 0: logits are needed. */
+int64_t answer_needs(const answer *a);
+/* Chooses the next id by the row of the last one and calls on_token, as request `index`. Again
+ * after the same step: chooses the id after a draft that was right. */
+gqac_status answer_pick(answer *a, sampler *s, const answer_row *row, int index, gqac_diag *diag);
 void answer_finish(answer *a, gqac_finish finish);
 bool answer_is_eos(const answer *a, int64_t id);
 /* A reading of the clock of the request. */

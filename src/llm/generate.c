@@ -79,18 +79,23 @@ static bool needs_tables(const run *r, const answer *a) {
     return a->session->tables && !a->session->off && !a->session->n && (size_t)piece(r, a) < a->n;
 }
 
-/* Chooses the next id by `row`, its logits, and further ids by the rows of drafts as long as these
- * are what was chosen. */
-static gqac_status pick_ids(run *r, int index, const float *row, int64_t vocabulary) {
+static void move_on(answer_row *row) {
+    row->logits = row->logits ? row->logits + row->width : NULL;
+    row->top = row->logits ? NULL : row->top + row->width;
+}
+
+/* Chooses the next id by `row`, and further ids by the rows of drafts as long as these are what was
+ * chosen. */
+static gqac_status pick_ids(run *r, int index, answer_row row) {
     answer *a = &r->answers[index];
     const int64_t drafted = (int64_t)a->drafted;
     gqac_status status = GQAC_OK;
     bool wrong = false;
     int64_t right = 0;
-    for (;; row += vocabulary) {
+    for (;; move_on(&row)) {
         const size_t n = a->n;
         const int64_t draft = right < drafted ? a->list[n] : -1;
-        status = answer_pick(a, r->sampler, row, vocabulary, index, r->diag);
+        status = answer_pick(a, r->sampler, &row, index, r->diag);
         if (status != GQAC_OK || a->n == n || right == drafted)
             break;
         wrong = a->list[n] != draft;
@@ -108,17 +113,28 @@ static gqac_status pick_ids(run *r, int index, const float *row, int64_t vocabul
     return status != GQAC_OK ? status : settled;
 }
 
-/* Chooses ids if all ids have been computed; `row` is the answer's item in the last step. */
-static gqac_status pick(run *r, int index, int row) {
-    answer *a = &r->answers[index];
-    int64_t rows = 0, vocabulary = gqac_program_vocabulary(a->session->program);
+/* The row of the last id, the first with drafts after it; `item` is the answer's in the last step.
+ */
+static answer_row row_of(const run *r, const answer *a, int item) {
+    int64_t rows = 0;
+    answer_row row = {.logits = a->session->logits,
+                      .width = gqac_program_vocabulary(a->session->program)};
+    if (row.logits)
+        return row;
+    row.top = gqac_context_top(r->context, item, &rows, &row.width);
+    if (!row.top)
+        row.logits = gqac_context_logits(r->context, item, &rows, &row.width);
+    for (int64_t i = rows - 1 - (int64_t)a->drafted; i > 0; i--)
+        move_on(&row);
+    return row;
+}
+
+/* Chooses ids if all ids have been computed. */
+static gqac_status pick(run *r, int index, int item) {
+    const answer *a = &r->answers[index];
     if (answer_pending(a))
         return GQAC_OK;
-    const float *logits = a->session->logits;
-    if (!logits)
-        logits = gqac_context_logits(r->context, row, &rows, &vocabulary);
-    const int64_t first = rows > 1 ? rows - 1 - (int64_t)a->drafted : 0;
-    const gqac_status status = pick_ids(r, index, logits + first * vocabulary, vocabulary);
+    const gqac_status status = pick_ids(r, index, row_of(r, a, item));
     if (status != GQAC_OK)
         gqac_diag_where(r->diag, "request %d", index);
     return status;
@@ -148,11 +164,13 @@ static gqac_status end_at_capacity(run *r, int index) {
  * last one. */
 static gqac_step_item item_of(const run *r, const answer *a) {
     const int64_t count = piece(r, a), drafted = (int64_t)a->drafted;
+    const bool last = (size_t)count == answer_pending(a);
     return (gqac_step_item){.size = sizeof(gqac_step_item),
                             .sequence = a->session->sequence,
                             .tokens = a->list + a->session->n,
                             .count = count + drafted,
-                            .n_logits = (size_t)count == answer_pending(a) ? 1 + drafted : 0};
+                            .n_logits = last ? 1 + drafted : 0,
+                            .n_top = last ? answer_needs(a) : 0};
 }
 
 /* Records the time of a step of n members, of which `a` is the first: what their next ids cost,

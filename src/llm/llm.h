@@ -31,6 +31,12 @@ gqac_status sampler_pick(sampler *s, const gqac_sampling *options, const float *
                          const int64_t *history, size_t n_history, const int64_t *banned,
                          int n_banned, uint64_t position, int64_t *id, double *probability,
                          gqac_diag *diag);
+/* gqac_sampling_top of settings that have been checked. */
+int64_t sampler_needs(const gqac_sampling *options);
+/* Chooses as sampler_pick does from the whole row, by its n likeliest ids, n at most the
+ * vocabulary: sampler_needs of them, or all. */
+gqac_status sampler_pick_top(sampler *s, const gqac_sampling *options, const gqac_candidate *top,
+                             int64_t n, uint64_t position, int64_t *id, gqac_diag *diag);
 /* What the softmax needs to know about a whole row of logits; NaN is left out. */
 typedef struct softmax {
     double largest; /* of the logits */

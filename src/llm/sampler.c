@@ -7,6 +7,7 @@
 #include "llm/llm.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -14,12 +15,15 @@
 #include "base/sized.h"
 
 struct sampler {
-    int64_t vocabulary;
-    double *score;       /* logits after the penalty; NaN: cannot be chosen */
-    double *weight;      /* exp((score - best) / temperature) */
-    int64_t *heap;       /* ids, the most likely first; removed ids lie after its end */
-    int64_t size;        /* ids in the heap */
-    unsigned char *mark; /* all zero between uses */
+    int64_t vocabulary;     /* most scores */
+    int64_t n;              /* scores: of the vocabulary, or of the ids in `listed` alone */
+    gqac_candidate *listed; /* in ascending order */
+    size_t capacity;        /* of `listed` */
+    double *score;          /* logits after the penalty; NaN: cannot be chosen */
+    double *weight;         /* exp((score - best) / temperature) */
+    int64_t *heap;          /* ids, the most likely first; removed ids lie after its end */
+    int64_t size;           /* ids in the heap */
+    unsigned char *mark;    /* all zero between uses */
 };
 
 gqac_status sampler_create(int64_t vocabulary, sampler **out, gqac_diag *diag) {
@@ -47,6 +51,7 @@ void sampler_free(sampler *s) {
     gqac_free(s->weight);
     gqac_free(s->heap);
     gqac_free(s->mark);
+    gqac_free(s->listed);
     gqac_free(s);
 }
 
@@ -209,7 +214,7 @@ static void penalise(sampler *s, double penalty, const int64_t *history, size_t 
 /* The most likely id, the lowest of equal ones; -1: none can be chosen. */
 static int64_t likeliest(const sampler *s) {
     int64_t best = -1;
-    for (int64_t i = 0; i < s->vocabulary; i++)
+    for (int64_t i = 0; i < s->n; i++)
         if (!isnan(s->score[i]) && (best < 0 || s->score[i] > s->score[best]))
             best = i;
     return best;
@@ -218,7 +223,7 @@ static int64_t likeliest(const sampler *s) {
 /* Fills the weights; returns their sum. */
 static double weigh(sampler *s, double best, double temperature) {
     double sum = 0;
-    for (int64_t i = 0; i < s->vocabulary; i++) {
+    for (int64_t i = 0; i < s->n; i++) {
         const bool none = isnan(s->score[i]);
         s->weight[i] = none ? 0 : exp_down(below(s->score[i], best, temperature));
         sum += s->weight[i];
@@ -248,7 +253,7 @@ static void sink(sampler *s, int64_t at) {
 /* All ids that can be chosen, as a heap. */
 static void heap_fill(sampler *s) {
     s->size = 0;
-    for (int64_t i = 0; i < s->vocabulary; i++)
+    for (int64_t i = 0; i < s->n; i++)
         if (!isnan(s->score[i]))
             s->heap[s->size++] = i;
     for (int64_t at = s->size / 2; at-- > 0;)
@@ -268,7 +273,8 @@ int sampler_top(sampler *s, const softmax *of, const float *logits, int64_t n,
                 gqac_scored_id *top) {
     const double log_sum = log(of->sum);
     int listed = 0;
-    for (int64_t i = 0; i < s->vocabulary; i++)
+    s->n = s->vocabulary;
+    for (int64_t i = 0; i < s->n; i++)
         s->score[i] = logits[i];
     heap_fill(s);
     for (; listed < n && s->size > 0; listed++) {
@@ -309,7 +315,7 @@ static void filter(sampler *s, const gqac_sampling *o, double total) {
             break;
 #endif
     }
-    for (int64_t i = 0; i < s->vocabulary; i++) {
+    for (int64_t i = 0; i < s->n; i++) {
         if (!s->mark[i])
             s->weight[i] = 0;
         s->mark[i] = 0;
@@ -320,9 +326,9 @@ static void filter(sampler *s, const gqac_sampling *o, double total) {
 static int64_t walk(const sampler *s, double share) {
     double total = 0, passed = 0;
     int64_t last = -1;
-    for (int64_t i = 0; i < s->vocabulary; i++)
+    for (int64_t i = 0; i < s->n; i++)
         total += s->weight[i];
-    for (int64_t i = 0; i < s->vocabulary; i++) {
+    for (int64_t i = 0; i < s->n; i++) {
         if (s->weight[i] <= 0)
             continue;
         passed += s->weight[i];
@@ -341,11 +347,23 @@ static gqac_status none_follows(uint64_t position, gqac_diag *diag) {
     return GQAC_INVALID_INPUT;
 }
 
+/* Chooses by the scores: the most likely, or by a draw; -1: none can be chosen. */
+static int64_t choose(sampler *s, const gqac_sampling *o, uint64_t position) {
+    const int64_t best = likeliest(s);
+    if (best < 0 || !(o->sample && o->temperature > 0))
+        return best;
+    const double total = weigh(s, s->score[best], o->temperature);
+    if (o->top_k > 0 || o->top_p < 1 || o->min_p > 0)
+        filter(s, o, total);
+    return walk(s, draw(o, position));
+}
+
 gqac_status sampler_pick(sampler *s, const gqac_sampling *o, const float *logits,
                          const int64_t *history, size_t n_history, const int64_t *banned,
                          int n_banned, uint64_t position, int64_t *id, double *probability,
                          gqac_diag *diag) {
-    for (int64_t i = 0; i < s->vocabulary; i++)
+    s->n = s->vocabulary;
+    for (int64_t i = 0; i < s->n; i++)
         s->score[i] = logits[i];
     add_bias(s, o);
     if (o->repetition_penalty != 1)
@@ -355,15 +373,9 @@ gqac_status sampler_pick(sampler *s, const gqac_sampling *o, const float *logits
     for (int i = 0; i < n_banned; i++)
         if (banned[i] >= 0 && banned[i] < s->vocabulary)
             s->score[banned[i]] = NAN;
-    int64_t chosen = likeliest(s);
+    const int64_t chosen = choose(s, o, position);
     if (chosen < 0)
         return none_follows(position, diag);
-    if (o->sample && o->temperature > 0) {
-        const double total = weigh(s, s->score[chosen], o->temperature);
-        if (o->top_k > 0 || o->top_p < 1 || o->min_p > 0)
-            filter(s, o, total);
-        chosen = walk(s, draw(o, position));
-    }
     *id = chosen;
     if (probability) {
         const softmax of = sampler_softmax(s, logits);
@@ -372,13 +384,78 @@ gqac_status sampler_pick(sampler *s, const gqac_sampling *o, const float *logits
     return GQAC_OK;
 }
 
-/* True if no setting changes a logit and the most likely id is chosen. */
-static bool is_plain(const gqac_sampling *o) {
-    return !(o->sample && o->temperature > 0) && !o->n_bias && o->repetition_penalty == 1 &&
-           o->presence_penalty == 0 && o->frequency_penalty == 0;
+/* True if no setting changes a logit. */
+static bool keeps_logits(const gqac_sampling *o) {
+    return !o->n_bias && o->repetition_penalty == 1 && o->presence_penalty == 0 &&
+           o->frequency_penalty == 0;
 }
 
-/* sampler_pick for such settings, in one pass and without memory. */
+/* ---- by the likeliest ids -------------------------------------------------- */
+
+int64_t sampler_needs(const gqac_sampling *o) {
+    if (!keeps_logits(o))
+        return 0;
+    if (!(o->sample && o->temperature > 0))
+        return 1;
+    return o->top_k > 0 && o->top_k < GQAC_TOP_MOST ? o->top_k + 1 : 0;
+}
+
+static int by_id(const void *x, const void *y) {
+    const gqac_candidate *a = x, *b = y;
+    return (a->id > b->id) - (a->id < b->id);
+}
+
+/* Where top-k leaves ids out, the others have no part in any sum; one id more than top_k shows that
+ * it does. Sums over all ids, and the draw, go through ids in ascending order. */
+gqac_status sampler_pick_top(sampler *s, const gqac_sampling *o, const gqac_candidate *top,
+                             int64_t n, uint64_t position, int64_t *id, gqac_diag *diag) {
+    if (!gqac_reserve(&s->listed, (size_t)n, &s->capacity, sizeof *s->listed))
+        return gqac_diag_oom(diag, "a sampler");
+    s->n = 0;
+    for (int64_t i = 0; i < n; i++)
+        if (top[i].id >= 0)
+            s->listed[s->n++] = top[i];
+    qsort(s->listed, (size_t)s->n, sizeof *s->listed, by_id);
+    for (int64_t i = 0; i < s->n; i++)
+        s->score[i] = s->listed[i].logit;
+    const int64_t chosen = choose(s, o, position);
+    if (chosen < 0)
+        return none_follows(position, diag);
+    *id = s->listed[chosen].id;
+    return GQAC_OK;
+}
+
+int64_t gqac_sampling_top(const gqac_sampling *sampling) {
+    gqac_sampling own;
+    gqac_sampling_init(&own);
+    const bool valid =
+        gqac_sized_take(&own, sizeof own, sampling, "gqac_sampling", NULL) == GQAC_OK &&
+        sampler_check(&own, NULL) == GQAC_OK;
+    return valid ? sampler_needs(&own) : 0;
+}
+
+gqac_status gqac_sample_top(const gqac_sampling *sampling, const gqac_candidate *top, int64_t n,
+                            int64_t vocabulary, uint64_t position, int64_t *id, gqac_diag *diag) {
+    sampler *s = NULL;
+    gqac_sampling own;
+    gqac_sampling_init(&own);
+    GQAC_TRY(gqac_sized_take(&own, sizeof own, sampling, "gqac_sampling", diag));
+    GQAC_TRY(sampler_check(&own, diag));
+    const int64_t needs = sampler_needs(&own);
+    if (!needs)
+        GQAC_FAIL(diag, GQAC_USAGE, "these settings need the whole row of logits");
+    if (n < 1 || (n < needs && n < vocabulary))
+        GQAC_FAIL(diag, GQAC_USAGE, "%lld of the likeliest ids, these settings need %lld",
+                  (long long)n, (long long)needs);
+    GQAC_TRY(sampler_create(n, &s, diag));
+    const gqac_status status = sampler_pick_top(s, &own, top, n, position, id, diag);
+    sampler_free(s);
+    return status;
+}
+
+/* ---- one choice ------------------------------------------------------------ */
+
+/* sampler_pick for the most likely id, in one pass and without memory. */
 static gqac_status pick_plain(const float *logits, int64_t vocabulary, uint64_t position,
                               int64_t *id, gqac_diag *diag) {
     int64_t best = -1;
@@ -410,7 +487,7 @@ gqac_status gqac_sample(const gqac_sampling *given, const float *logits, int64_t
     GQAC_TRY(gqac_sized_take(&own, sizeof own, given, "gqac_sampling", diag));
     GQAC_TRY(sampler_check(options, diag));
     GQAC_TRY(sampler_check_ids(options, vocabulary, diag));
-    if (is_plain(options) && !probability && vocabulary >= 1 && vocabulary <= INT32_MAX)
+    if (sampler_needs(options) == 1 && !probability && vocabulary >= 1 && vocabulary <= INT32_MAX)
         return pick_plain(logits, vocabulary, n_history, id, diag);
     GQAC_TRY(sampler_create(vocabulary, &s, diag));
     const gqac_status status = sampler_pick(s, options, logits, history, n_history, NULL, 0,

@@ -361,7 +361,8 @@ static gqac_status step(decoding *d) {
     GQAC_TRY(status);
     answer_took(&d->answer, (int64_t)(d->answer.n - first));
     d->fed = d->answer.n;
-    return answer_pick(&d->answer, d->sampler, d->logits, d->vocabulary, 0, d->diag);
+    const answer_row row = {.logits = d->logits, .width = d->vocabulary};
+    return answer_pick(&d->answer, d->sampler, &row, 0, d->diag);
 }
 
 /* ---- generation ---------------------------------------------------------- */

@@ -10,7 +10,8 @@ static gqac_status create(const gqac_program *program, int threads, gqac_threads
     if (!c)
         return gqac_diag_oom(diag, "a context");
     c->program = program;
-    c->items.budget = c->group.budget = c->logits.budget = c->logit_rows.budget = program->budget;
+    c->items.budget = c->group.budget = c->logits.budget = program->budget;
+    c->top.budget = c->logit_rows.budget = program->budget;
     gqac_status status = exec_create(program, threads, shared, &c->exec, diag);
     if (status != GQAC_OK) {
         gqac_free(c);
@@ -46,6 +47,7 @@ void gqac_context_free(gqac_context *context) {
     exec_drop(&context->items);
     exec_drop(&context->group);
     exec_drop(&context->logits);
+    exec_drop(&context->top);
     exec_drop(&context->logit_rows);
     gqac_free(context);
 }
@@ -90,8 +92,20 @@ const float *gqac_context_logits(const gqac_context *context, int i, int64_t *ro
                                  int64_t *vocabulary) {
     if (i < 0 || i >= context->n_logits)
         return NULL;
-    const int64_t *where = context->logit_rows.data;
-    *rows = where[2 * i + 1];
+    const context_rows *of = (const context_rows *)context->logit_rows.data + i;
+    *rows = of->count;
     *vocabulary = context->vocabulary;
-    return *rows ? context->rows + (size_t)where[2 * i] * (size_t)*vocabulary : NULL;
+    return of->count && !of->top ? context->rows + of->first * *vocabulary : NULL;
+}
+
+const gqac_candidate *gqac_context_top(const gqac_context *context, int i, int64_t *rows,
+                                       int64_t *n) {
+    if (i < 0 || i >= context->n_logits)
+        return NULL;
+    const context_rows *of = (const context_rows *)context->logit_rows.data + i;
+    if (!of->count || !of->top)
+        return NULL;
+    *rows = of->count;
+    *n = context->n_top;
+    return (const gqac_candidate *)context->top.data + of->first * *n;
 }

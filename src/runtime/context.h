@@ -6,19 +6,26 @@
 #include "runtime/exec.h"
 #include "runtime/sequence.h"
 
+/* The rows of logits of one item of a step. */
+typedef struct context_rows {
+    int64_t first, count; /* among all rows of the step */
+    bool top;             /* the item has their likeliest ids in place of the logits */
+} context_rows;
+
 struct gqac_context {
     const gqac_program *program;
     exec exec;
     exec_buffer items;       /* of a step: step_item */
     exec_buffer group;       /* of the group that runs: step_group */
     exec_buffer logits;      /* fp32 rows of the last step, row after row */
-    exec_buffer logit_rows;  /* int64 [n][2]: first row, and number of rows, of each item of that
-                                step */
+    exec_buffer top;         /* gqac_candidate: n_top of each of these rows */
+    exec_buffer logit_rows;  /* context_rows of each item of that step */
     gqac_observer *observer; /* see gqac_context_observe */
     void *observer_arg;
     const float *rows; /* logits of the last step: `logits`, or the graph's result */
     int n_logits;
     int64_t vocabulary;
+    int64_t n_top;           /* likeliest ids of a row */
     gqac_tensor *parameters; /* by input, data NULL: not set; NULL before the first is set */
     int64_t looks;           /* number of times that steps looked at an item to check it */
     bool ran;                /* a stateless run has succeeded, and its outputs are valid */

@@ -525,10 +525,8 @@ static gqac_status run_marked(exec *e, unsigned mark, gqac_diag *diag) {
         e->program->target->mirror->begin(e->mirror);
     if (status == GQAC_OK)
         status = run_nodes(e, e->program->module->graph, mark, diag);
-    if (status == GQAC_OK)
-        status = exec_fetch_inputs(e, e->program->module->graph->ret, diag);
     if (status == GQAC_OK && e->mirror)
-        status = e->program->target->mirror->finish(e->mirror, diag);
+        status = exec_fetch_results(e, diag);
     exec_log_copies(e);
     gqac_float_mode_give_back(&callers);
     return status;

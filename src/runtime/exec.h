@@ -36,6 +36,15 @@ typedef struct exec_bound {
     bool direct; /* kernels write there; else the result is copied at the end */
 } exec_bound;
 
+/* The likeliest ids of rows of logits, for which a device need not copy the rows. */
+typedef struct exec_top {
+    int result;   /* index of the logits */
+    int64_t rows; /* that these must have */
+    int64_t n;    /* ids of each row; 0: none are wanted */
+    bool made;    /* set by the run: the ids are there, and the logits may not be */
+    gqac_candidate *ids;
+} exec_top;
+
 typedef struct exec {
     const gqac_program *program;
     gqac_pool *pool;
@@ -53,6 +62,7 @@ typedef struct exec {
     size_t refused;    /* bytes that the budget refused in this run; 0: none */
     int nested;        /* nested graphs that this run has run so far */
     kv_batch *kv;      /* of the running step; NULL in a stateless run */
+    exec_top top;      /* of the running step */
     void *mirror;      /* of target_mirror; NULL: the target has none */
     void (*observe)(void *arg, const struct exec *e, const ir_node *node); /* after each; or NULL */
     void *observe_arg;

@@ -26,6 +26,9 @@ static inline void exec_outputs_changed(const exec *e, const ir_node *node) {
         exec_values_changed(e, node);
 }
 
+/* At the end of a run that succeeded: the host gets the results, of logits possibly the likeliest
+ * ids alone (exec.top), and the new rows of sequences. There must be a mirror. */
+gqac_status exec_fetch_results(exec *e, gqac_diag *diag);
 /* True if the op only moves elements (IR_OP_MOVES), and these are on the device. There must be a
  * mirror. */
 bool exec_is_moved(const exec *e, const ir_node *node);

@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/parts.h"
 #include "numerics/convert.h"
+#include "runtime/top.h"
 
 /* Grows a buffer to count * size bytes; earlier contents are lost. */
 static gqac_status reserve_array(exec_buffer *buffer, size_t count, size_t size, gqac_diag *diag) {
@@ -226,31 +227,52 @@ static int64_t result_row(const step *s, const gqac_tensor *t, const kv_batch *k
     return t->dims[1] < s->width ? b : first_row(s, kv, b) + it->given.count - it->wanted;
 }
 
-/* Keeps the logits of the group's rows. Logits of a single group stay in the result if they are
- * contiguous there, as in decode. */
+/* Finds the likeliest ids of an item's rows. */
+static void keep_top(gqac_context *c, const context_rows *of) {
+    for (int64_t row = of->first; row < of->first + of->count; row++)
+        top_select(c->rows + row * c->vocabulary, c->vocabulary, c->n_top,
+                   (gqac_candidate *)c->top.data + row * c->n_top);
+}
+
+/* Keeps the logits of the group's rows, or their likeliest ids. Logits of a single group stay in
+ * the result if they are contiguous there, as in decode. */
 static gqac_status keep_logits(step *s, const kv_batch *kv, int64_t wanted) {
     gqac_context *c = s->context;
     const gqac_tensor *t = exec_result(&c->exec, c->program->roles.logits);
-    int64_t *where = c->logit_rows.data;
     GQAC_TRY(check_logits(s, t, wanted));
+    const bool made = c->exec.top.made;
     const bool dense =
-        s->n_members == s->n && t->dtype == GQAC_F32 && t->dims[0] * t->dims[1] == wanted;
-    if (!dense && s->kept == 0) /* the first group reserves memory for all groups */
+        made || (s->n_members == s->n && t->dtype == GQAC_F32 && t->dims[0] * t->dims[1] == wanted);
+    if (!dense) /* memory for all groups */
         GQAC_TRY(reserve_array(&c->logits, (size_t)s->rows * (size_t)c->vocabulary, sizeof(float),
                                s->diag));
     c->rows = dense ? t->data : c->logits.data;
     int64_t before = 0;
     for (int b = 0; b < kv->n; b++) {
         const int i = s->members[b];
-        const int64_t count = s->items[i].wanted;
-        where[2 * i] = s->kept;
-        where[2 * i + 1] = count;
+        const context_rows of = {
+            .first = s->kept, .count = s->items[i].wanted, .top = s->items[i].given.n_top > 0};
+        ((context_rows *)c->logit_rows.data)[i] = of;
         if (!dense)
-            copy_logits(c, t, result_row(s, t, kv, b, before), s->kept, count);
-        before += count;
-        s->kept += count;
+            copy_logits(c, t, result_row(s, t, kv, b, before), s->kept, of.count);
+        if (of.top && !made)
+            keep_top(c, &of);
+        before += of.count;
+        s->kept += of.count;
     }
     return GQAC_OK;
+}
+
+/* What the run of a group does with its logits: a device can find the likeliest ids, and leave the
+ * logits where they are, if no item of the step wants these. */
+static exec_top top_of(const step *s, int64_t wanted) {
+    const gqac_context *c = s->context;
+    if (!s->top || s->logits || !wanted)
+        return (exec_top){.n = 0};
+    return (exec_top){.result = c->program->roles.logits,
+                      .rows = wanted,
+                      .n = s->top,
+                      .ids = (gqac_candidate *)c->top.data + s->kept * s->top};
 }
 
 /* ---- one group ----------------------------------------------------------- */
@@ -270,10 +292,13 @@ static gqac_status run_graph(step *s, kv_batch *kv, int64_t longest) {
                                             .tokens = longest,
                                             .logit_rows = logits});
     c->exec.kv = kv;
+    c->exec.top = top_of(s, logits);
     gqac_status status = exec_run(&c->exec, s->diag);
     c->exec.kv = NULL;
-    GQAC_TRY(status);
-    return keep_logits(s, kv, logits);
+    if (status == GQAC_OK)
+        status = keep_logits(s, kv, logits);
+    c->exec.top = (exec_top){.n = 0};
+    return status;
 }
 
 static kv_sequence *member(const step *s, int i) {
@@ -360,11 +385,20 @@ static gqac_status run_all(step *s) {
     gqac_context *c = s->context;
     const int64_t vocabulary = gqac_program_vocabulary(c->program);
     size_t cells = 0;
-    for (int i = 0; i < s->n; i++)
+    for (int i = 0; i < s->n; i++) {
+        const int64_t n_top = s->items[i].given.n_top;
         s->rows += s->items[i].wanted;
+        s->logits = s->logits || (s->items[i].wanted && !n_top);
+        s->top = n_top > s->top ? n_top : s->top;
+    }
     if (!vocabulary || !gqac_mul_size((size_t)s->rows, (size_t)vocabulary, &cells))
         GQAC_FAIL(s->diag, GQAC_UNSUPPORTED, "the size of the vocabulary is not constant");
-    GQAC_TRY(reserve_array(&c->logit_rows, (size_t)s->n, 2 * sizeof(int64_t), s->diag));
+    s->top = s->top < vocabulary ? s->top : vocabulary;
+    c->n_top = s->top;
+    GQAC_TRY(reserve_array(&c->logit_rows, (size_t)s->n, sizeof(context_rows), s->diag));
+    if (s->top)
+        GQAC_TRY(reserve_array(&c->top, (size_t)s->rows, (size_t)s->top * sizeof(gqac_candidate),
+                               s->diag));
     for (int i = 0; i < s->n; i++)
         GQAC_TRY(step_at_item(s, i, reserve(s, i)));
     for (int i = 0; i < s->n; i++) {

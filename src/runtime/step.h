@@ -32,6 +32,8 @@ typedef struct step {
     bool again;   /* the tokens were computed before, so their rope tables are chosen */
     int64_t kept; /* number of rows of logits kept so far, in the order of groups */
     int64_t rows; /* number of rows of logits in the whole step */
+    int64_t top;  /* likeliest ids of each row; 0: no item wants them */
+    bool logits;  /* an item wants logits themselves */
     int *members; /* indices of the items in the group that runs */
     int n_members;
     step_group group;

@@ -53,6 +53,12 @@ static gqac_status check_logits_wanted(const step *s, int i) {
         gqac_diag_rule(s->diag, "0 <= n_logits <= count, or GQAC_LOGITS_ALL");
         return GQAC_OUT_OF_RANGE;
     }
+    if (it->given.n_top < 0 || it->given.n_top > GQAC_TOP_MOST) {
+        gqac_diag_set(s->diag, GQAC_OUT_OF_RANGE, "item %d requests the %lld likeliest ids", i,
+                      (long long)it->given.n_top);
+        gqac_diag_rule(s->diag, "0 <= n_top <= %d", GQAC_TOP_MOST);
+        return GQAC_OUT_OF_RANGE;
+    }
     it->wanted = wanted == GQAC_LOGITS_ALL ? count : wanted;
     if (it->wanted > 1 && s->context->program->roles.last_only) {
         gqac_diag_set(s->diag, GQAC_UNSUPPORTED,

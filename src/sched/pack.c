@@ -37,7 +37,8 @@ static void add(gqac_scheduler *s, request *r, int64_t count) {
                                         .sequence = r->sequence,
                                         .tokens = r->list + ((int64_t)r->n - pending),
                                         .count = count,
-                                        .n_logits = r->given.on_row ? count : last};
+                                        .n_logits = r->given.on_row ? count : last,
+                                        .n_top = request_top(r)};
 }
 
 /* True if only one token of the request is left to compute: a decode row. */

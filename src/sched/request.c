@@ -264,22 +264,38 @@ static gqac_status change(gqac_scheduler *s, request *r, int64_t vocabulary, boo
                : gqac_constraint_mask(r->constraint, s->logits, vocabulary, g->eos, g->n_eos, diag);
 }
 
-/* Chooses the id that follows by a row of logits. *wanted is false if the answer ends without one.
- */
-static gqac_status choose(gqac_scheduler *s, request *r, const float *logits, int64_t vocabulary,
-                          bool *wanted, gqac_diag *diag) {
+int64_t request_top(const request *r) {
     const gqac_request *g = &r->given;
-    if (!gqac_reserve(&r->list, r->n + 1, &r->capacity, sizeof *r->list))
-        return gqac_diag_oom(diag, "an answer");
+    return g->on_row || g->on_logits || r->constraint ? 0 : gqac_sampling_top(g->sampling);
+}
+
+/* Sets the id after the list by the last row of the item. *wanted false: there is none. */
+static gqac_status pick(gqac_scheduler *s, request *r, int item, bool *wanted, gqac_diag *diag) {
+    const gqac_request *g = &r->given;
+    int64_t rows = 0, n = 0, vocabulary = gqac_program_vocabulary(s->program);
+    const gqac_candidate *top = gqac_context_top(s->context, item, &rows, &n);
+    if (top)
+        return gqac_sample_top(g->sampling, top + (rows - 1) * n, n, vocabulary, r->n,
+                               r->list + r->n, diag);
+    const float *logits = gqac_context_logits(s->context, item, &rows, &vocabulary);
+    logits += (rows - 1) * vocabulary;
     if (g->on_logits || r->constraint) {
         memcpy(s->logits, logits, (size_t)vocabulary * sizeof *logits);
         logits = s->logits;
         GQAC_TRY(change(s, r, vocabulary, wanted, diag));
     }
+    return *wanted ? gqac_sample(g->sampling, logits, vocabulary, r->list, r->n, r->list + r->n,
+                                 NULL, diag)
+                   : GQAC_OK;
+}
+
+/* Chooses the id that follows. *wanted is false if the answer ends without one. */
+static gqac_status choose(gqac_scheduler *s, request *r, int item, bool *wanted, gqac_diag *diag) {
+    if (!gqac_reserve(&r->list, r->n + 1, &r->capacity, sizeof *r->list))
+        return gqac_diag_oom(diag, "an answer");
+    GQAC_TRY(pick(s, r, item, wanted, diag));
     if (!*wanted)
         return GQAC_OK;
-    GQAC_TRY(
-        gqac_sample(g->sampling, logits, vocabulary, r->list, r->n, r->list + r->n, NULL, diag));
     const int64_t id = r->list[r->n++];
     s->counts.new_tokens++;
     if (!r->constraint || is_eos(r, id))
@@ -290,12 +306,9 @@ static gqac_status choose(gqac_scheduler *s, request *r, const float *logits, in
 
 static void answer(gqac_scheduler *s, request *r, int item) {
     const size_t before = r->n;
-    int64_t rows = 0, vocabulary = 0;
     bool wanted = true;
     gqac_diag why = {0};
-    const float *logits = gqac_context_logits(s->context, item, &rows, &vocabulary);
-    const gqac_status status =
-        choose(s, r, logits + (rows - 1) * vocabulary, vocabulary, &wanted, &why);
+    const gqac_status status = choose(s, r, item, &wanted, &why);
     if (status != GQAC_OK) {
         gqac_diag_where(&why, "request %lld", (long long)r->number);
         request_end(s, r, GQAC_FINISH_FAILED, &why);

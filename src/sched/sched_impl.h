@@ -84,6 +84,9 @@ bool request_is_beyond(const gqac_scheduler *s, const request *r);
 gqac_sequence_options request_sequence_options(const gqac_scheduler *s, const request *r);
 /* Makes the sequence of a request that has none: from its base, from the store, or empty. */
 gqac_status request_open(gqac_scheduler *s, request *r, gqac_diag *diag);
+/* n_top of the request's items: by how many of the likeliest ids the next one is chosen; 0: by the
+ * logits. */
+int64_t request_top(const request *r);
 /* Frees the rows. */
 void request_close(request *r);
 /* Adds what steps have computed since the last call to the counts. */

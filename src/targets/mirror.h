@@ -2,6 +2,7 @@
 #ifndef GQAC_TARGETS_MIRROR_H
 #define GQAC_TARGETS_MIRROR_H
 
+#include <gqac/candidate.h>
 #include <gqac/tensor.h>
 
 #include "ops/work.h"
@@ -26,8 +27,12 @@ typedef struct target_mirror {
     bool (*holds)(const void *mirror, const gqac_tensor *value);
     /* Copies a box on the device; what the host has of its tensors is copied there first. */
     gqac_status (*move)(void *mirror, const op_box *box, const op_work *work);
+    /* The n likeliest ids of each row of logits [..., rows, V] that are on the device, n <= V, in
+     * the order of gqac_context_top; they are there after `finish`. */
+    gqac_status (*top)(void *mirror, const gqac_tensor *logits, int64_t n, gqac_candidate *ids,
+                       const op_work *work);
     /* At the end of a run that succeeded: the host gets the rows of sequences that kernels have
-     * written. */
+     * written, and what `top` has found. */
     gqac_status (*finish)(void *mirror, gqac_diag *diag);
     target_copies (*copies)(const void *mirror); /* since `begin` */
 } target_mirror;

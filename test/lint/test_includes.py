@@ -21,7 +21,8 @@ LINES = 600
 PUBLIC = 300
 FUNCTION = 60
 EVERYWHERE = {"gqac/status.h", "gqac/status.def", "gqac/tensor.h", "gqac/dtype.def",
-              "gqac/limits.h", "gqac/monitor.h", "gqac/log.h", "gqac/stop.h", "gqac/threads.h"}
+              "gqac/limits.h", "gqac/monitor.h", "gqac/log.h", "gqac/stop.h", "gqac/threads.h",
+              "gqac/candidate.h"}
 LIBRARIES = {  # first part of the header: the folders that wrap it
     "jansson.h": {"text", "llm", "serve", "cli"},
     "event2": {"serve"},

@@ -145,6 +145,52 @@ static void test_top(void) {
     close_rig(&r);
 }
 
+/* Events without probabilities: the same ids, whether a step returns logits or the likeliest ids.
+ */
+static void test_ids_only(void) {
+    rig r = open_model("llama", 1);
+    int64_t prompt[PROMPT], rows = 0, n = 0;
+    fill_ids(prompt, PROMPT, 4);
+    gqac_session *session = open_session(&r, NULL, 0);
+    gqac_generate_request q = make_request(session, prompt);
+    gqac_sampling sampling;
+    grammar g = {.until = -1};
+    heard h;
+    gqac_sampling_init(&sampling);
+    q.sampling = &sampling;
+    q.on_token = hear;
+    q.arg = &h;
+    for (int i = 0; i < 6; i++) { /* which of them need logits: the last three */
+        sampling.sample = i > 0;
+        sampling.top_k = i == 3 ? 0 : 20;
+        sampling.top_p = i == 2 ? 0.7 : 1;
+        q.on_logits = i == 4 ? choose_parity : NULL;
+        q.logits_arg = &g;
+        q.min_length = i == 5 ? PROMPT + NEW : 0;
+        q.ids_only = false;
+        h = (heard){0};
+        gqac_generation *plain = generate(&r, &q);
+        CU_ASSERT(h.n == NEW && h.probability[NEW - 1] > 0);
+        CU_ASSERT_PTR_NOT_NULL(gqac_context_logits(r.context, 0, &rows, &n));
+        q.ids_only = true;
+        h = (heard){0};
+        gqac_generation *ids = generate(&r, &q);
+        CU_ASSERT(same_ids(plain, ids));
+        CU_ASSERT(h.n == NEW && isnan(h.probability[0]) && isnan(h.log_probability[NEW - 1]));
+        const bool top = gqac_context_top(r.context, 0, &rows, &n) != NULL;
+        CU_ASSERT_EQUAL(top, i < 3);
+        CU_ASSERT(!top || (rows == 1 && n == (i ? 21 : 1)));
+        gqac_generation_free(plain);
+        gqac_generation_free(ids);
+    }
+    gqac_generation *none = NULL;
+    q.n_top = 1;
+    CU_ASSERT_EQUAL(gqac_generate(r.context, NULL, 1, &q, &none, &diag), GQAC_USAGE);
+    CU_ASSERT_PTR_NOT_NULL(strstr(diag.what, "ids_only"));
+    gqac_session_free(session);
+    close_rig(&r);
+}
+
 /* ---- biases and penalties ------------------------------------------------ */
 
 /* The prompt is no answer, however long a session is. */
@@ -222,6 +268,7 @@ int main(int argc, char **argv) {
     static const unit_case cases[] = {
         {"a hook", test_hook},
         {"the likeliest ids", test_top},
+        {"ids alone", test_ids_only},
         {"penalties of the answer", test_penalties},
         {"allocations that fail", test_memory},
     };

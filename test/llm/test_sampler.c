@@ -405,6 +405,94 @@ static void test_sample_likeliest(void) {
     sampler_free(s);
 }
 
+/* The likeliest ids of a row in order, at most n, as gqac_context_top has them. */
+static void list_top(const float *row, int64_t v, int64_t n, gqac_candidate *top) {
+    ranked all[64];
+    int64_t count = 0;
+    for (int64_t i = 0; i < v; i++)
+        if (!isnan(row[i]))
+            all[count++] = (ranked){.score = row[i], .id = i};
+    qsort(all, (size_t)count, sizeof *all, by_rank);
+    for (int64_t i = 0; i < n; i++)
+        top[i] = (gqac_candidate){.id = i < count ? all[i].id : -1,
+                                  .logit = i < count ? row[all[i].id] : NAN};
+}
+
+/* From as many of the likeliest ids as it needs, and from more, it draws as from the whole row:
+ * ties, NaN, top_k below, at and above the number of ids that can be chosen. */
+static void test_sample_top(void) {
+    static const int64_t ks[] = {1, 2, 5, 39, 40, 41, 1023};
+    enum { V = 40, ROWS = 400 };
+    float row[V];
+    gqac_candidate top[V];
+    for (int i = 0; i < ROWS; i++) {
+        random_row(row, V);
+        for (int j = 0; i % 4 == 0 && j < V; j++)
+            row[j] = (float)(next_random() % 3);
+        for (int j = 1; i % 3 == 0 && j < V; j++)
+            row[j] = next_random() % 2 ? NAN : row[j];
+        for (size_t k = 0; k < sizeof ks / sizeof *ks; k++) {
+            gqac_sampling o = plain;
+            o.sample = i % 10 > 0;
+            o.top_k = ks[k];
+            o.temperature = 0.3 + uniform();
+            o.top_p = i % 2 ? 1 : 0.05 + 0.95 * uniform();
+            o.min_p = i % 5 ? 0 : uniform();
+            const int64_t needs = gqac_sampling_top(&o), least = needs < V ? needs : V;
+            CU_ASSERT_EQUAL(needs, o.sample ? ks[k] + 1 : 1);
+            for (int64_t n = least; n <= V; n += V - least ? V - least : 1) {
+                int64_t expected = -1, id = -1;
+                const uint64_t at = (uint64_t)i;
+                list_top(row, V, n, top);
+                CU_ASSERT_EQUAL(
+                    gqac_sample(&o, row, V, (const int64_t[ROWS]){0}, at, &expected, NULL, &diag),
+                    GQAC_OK);
+                CU_ASSERT_EQUAL(gqac_sample_top(&o, top, n, V, at, &id, &diag), GQAC_OK);
+                CU_ASSERT_EQUAL(id, expected);
+            }
+        }
+    }
+}
+
+static void test_sample_top_refused(void) {
+    const gqac_logit_bias bias = {.id = 7, .bias = 1};
+    const gqac_candidate some[] = {{3, 1}, {1, 0}}, nan[] = {{-1, NAN}};
+    int64_t id = -1;
+    gqac_sampling whole[7];
+    for (int i = 0; i < 7; i++)
+        whole[i] = plain;
+    whole[1].repetition_penalty = 2;
+    whole[2].presence_penalty = 1;
+    whole[3].frequency_penalty = 1;
+    whole[4].n_bias = 1;
+    whole[4].bias = &bias;
+    whole[5].top_k = GQAC_TOP_MOST;
+    whole[6].top_k = -1;
+    for (int i = 0; i < 7; i++) {
+        whole[i].top_k = whole[i].top_k ? whole[i].top_k : i > 0; /* the first: none */
+        CU_ASSERT_EQUAL(gqac_sampling_top(&whole[i]), 0);
+        CU_ASSERT_EQUAL(gqac_sample_top(&whole[i], some, 2, 9, 0, &id, &diag), GQAC_USAGE);
+    }
+    CU_ASSERT_EQUAL(gqac_sampling_top(NULL), 1);
+    gqac_sampling o = plain;
+    o.top_k = 2;
+    CU_ASSERT_EQUAL(gqac_sample_top(&o, some, 2, 9, 0, &id, &diag), GQAC_USAGE);
+    CU_ASSERT(strstr(diag.what, "2 of the likeliest") && strstr(diag.what, "need 3"));
+    CU_ASSERT_EQUAL(gqac_sample_top(&o, some, 2, 2, 0, &id, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL(gqac_sample_top(NULL, some, 0, 0, 0, &id, &diag), GQAC_USAGE);
+    CU_ASSERT_EQUAL(gqac_sample_top(NULL, some, 1, 9, 0, &id, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL(id, 3);
+    CU_ASSERT_EQUAL(gqac_sample_top(NULL, nan, 1, 9, 4, &id, &diag), GQAC_INVALID_INPUT);
+    CU_ASSERT(strstr(diag.what, "position 4") != NULL);
+    const size_t live = gqac_alloc_live();
+    for (size_t n = 1; n <= 6; n++) {
+        gqac_alloc_fail_at(n, 0);
+        CU_ASSERT_EQUAL(gqac_sample_top(&o, some, 2, 2, 0, &id, &diag), GQAC_NO_MEMORY);
+        gqac_alloc_fail_at(0, 0);
+        CU_ASSERT_EQUAL(gqac_alloc_live(), live);
+    }
+}
+
 static void test_sampling_check(void) {
     const gqac_logit_bias bias = {.id = 7, .bias = 1};
     gqac_sampling o = plain;
@@ -759,6 +847,8 @@ static const unit_case cases[] = {
     {"the draw is a function of seed, request, position", test_draw_identity},
     {"sample", test_sample},
     {"sample the likeliest id", test_sample_likeliest},
+    {"from the likeliest ids as from the row", test_sample_top},
+    {"the likeliest ids are not enough", test_sample_top_refused},
     {"check of settings", test_sampling_check},
     {"edges", test_edges},
     {"nothing can be chosen", test_nothing_left},

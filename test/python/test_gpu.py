@@ -264,7 +264,7 @@ class Models(Case):
                 said = self.good("generate", MODELS / name, "--target", "gpu", "--prompt", "a b",
                                  "--kv", kind, "-n", "3", "-v").err
                 last = [line for line in said.splitlines() if "copies of values" in line][-1]
-                self.assertRegex(last, r"values: 0 to the device, 0 bytes; 2 back")
+                self.assertRegex(last, r"values: 0 to the device, 0 bytes; 1 back")
 
     def test_ragged(self):
         """Prompts and single tokens of several sequences in one step."""
@@ -882,16 +882,48 @@ class Values(Case):
                 self.assertRegex(said, r"; 1 back")
 
     def test_copies(self):
-        """A decode step copies its logits and its new rows, and no value to the device."""
+        """A decode step copies its new rows and the next id together, logits if their probabilities
+        are wanted, and no value to the device."""
         for name in ("llama", "llama-fp16", "llama-int4-acc4", "gemma2", "qwen2", "qwen3", "gpt-oss",
                      "phi3"):
             with self.subTest(name):
-                said = self.good("generate", MODELS / name, "--target", "gpu", "--prompt", "a b",
-                                 "-n", "3", "-v").err
-                last = [line for line in said.splitlines() if "copies of values" in line][-1]
-                found = re.search(r"values: (\d+) to the device, (\d+) bytes; (\d+) back", last)
-                self.assertEqual(found[1], "0", last)
-                self.assertEqual(found[3], "2", last)  # logits; the new rows of all layers
+                bytes_back = []
+                for flag, back in (("-v", "1"), ("--log-steps", "2"))[:1 + (name == "llama" or FULL)]:
+                    said = self.good("generate", MODELS / name, "--target", "gpu", "--prompt",
+                                     "a b", "-n", "3", "-v", flag).err
+                    last = [line for line in said.splitlines() if "copies of values" in line][-1]
+                    found = re.search(r"values: (\d+) to the device, .*; (\d+) back, (\d+) bytes",
+                                      last)
+                    self.assertEqual((found[1], found[2]), ("0", back), last)
+                    bytes_back.append(int(found[3]))
+                if name == "llama":
+                    self.assertEqual(bytes_back[1] - bytes_back[0], 258 * 4 - 8)  # logits, not an id
+
+
+# Logits are the newest id times a vector of 600 numbers, of which the greatest is there three times:
+# twice for the same item of a group, and once for another.
+EQUAL = [9 if i in (45, 45 + 256, 400) else i % 7 - 3 for i in range(600)]
+FLAT = UNREAD.replace("[80]", "[600]").replace("[B,S,80]", "[B,S,600]").replace(
+    ", ".join(map(str, range(80))), ", ".join(map(str, EQUAL)))
+
+
+@needs_device
+class Choices(Case):
+    """The next id, which the device chooses; test/targets/test_gpu_top.c compares all settings."""
+
+    def test_control(self):
+        """Of equal logits the first is chosen, and a kernel that takes the last is seen."""
+        path, found = self.dir / "flat.gq", []
+        path.write_text(FLAT)
+        (self.dir / "ids.txt").write_text("3 9 4")
+        for tool in harness.GQAC, harness.CONTROLS / "GPU_LAST_OF_EQUAL":
+            done = subprocess.run(
+                [str(w) for w in (tool, "generate", path, "--target", "gpu", "--ids",
+                                  self.dir / "ids.txt", "-n", "1", "-q")],
+                env=harness.environment(), check=True, timeout=600, stdin=subprocess.DEVNULL,
+                capture_output=True, text=True)
+            found.append(done.stdout.strip())
+        self.assertEqual(found, ["45", "400"])
 
 
 ICD = Path("/usr/lib/oclgrind/liboclgrind-rt-icd.so")

@@ -1,6 +1,7 @@
 /* New rows on the device, and their way to the host: see append.h. */
 #include "targets/gpu/append.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -25,7 +26,15 @@ struct gpu_new_rows {
     const kv_batch *kv; /* of the run */
     gpu_new *list;
     size_t n, capacity;
+    gqac_candidate *top; /* of the likeliest ids that the buffer has from byte top_at on */
+    size_t n_top, top_at;
 };
+
+/* One of these, as the kernel writes it. */
+typedef struct id_pair {
+    float logit;
+    int32_t id;
+} id_pair;
 
 gpu_new_rows *gpu_new_rows_open(gpu_state *state, target_copies *copies) {
     gpu_new_rows *r = gqac_calloc(1, sizeof *r);
@@ -46,11 +55,19 @@ void gpu_new_rows_close(gpu_new_rows *r) {
 }
 
 void gpu_new_rows_forget(gpu_new_rows *r) {
-    r->used = r->n = 0;
+    r->used = r->n = r->n_top = 0;
+}
+
+static void give_top(const gpu_new_rows *r) {
+    for (size_t i = 0; i < r->n_top; i++) {
+        id_pair pair;
+        memcpy(&pair, r->staging + r->top_at + i * sizeof pair, sizeof pair);
+        r->top[i] = (gqac_candidate){.id = isnan(pair.logit) ? -1 : pair.id, .logit = pair.logit};
+    }
 }
 
 gqac_status gpu_new_rows_flush(gpu_new_rows *r, gqac_diag *diag) {
-    if (r->n == 0)
+    if (r->n + r->n_top == 0)
         return GQAC_OK;
     if (!gqac_reserve(&r->staging, r->used, &r->staged, 1))
         return gqac_diag_oom(diag, "new rows of a device");
@@ -61,6 +78,7 @@ gqac_status gpu_new_rows_flush(gpu_new_rows *r, gqac_diag *diag) {
         r->list[i].rows.data = r->staging + r->list[i].at;
         target_kv_write(r->kv, &r->list[i].rows, r->list[i].slot);
     }
+    give_top(r);
     gpu_new_rows_forget(r);
     return GQAC_OK;
 }
@@ -75,6 +93,17 @@ size_t gpu_new_rows_bytes(const gpu_blocks *blocks, size_t n) {
     return gqac_mul_size(n, row, &bytes) && bytes < MOST ? bytes : MOST;
 }
 
+/* Makes room for more bytes, by a flush if need be; a new buffer has at least `all`. */
+static gqac_status make_room(gpu_work *w, gpu_new_rows *r, size_t bytes, size_t all) {
+    if (r->used + bytes <= r->buffer.bytes)
+        return GQAC_OK;
+    GQAC_TRY(gpu_new_rows_flush(r, w->work->diag));
+    if (r->buffer.bytes >= bytes && r->buffer.bytes >= all)
+        return GQAC_OK;
+    gpu_release(w->state, &r->buffer);
+    return gpu_allocate(w->state, all > bytes ? all : bytes, &r->buffer, w->work->diag);
+}
+
 gqac_status gpu_new_rows_take(gpu_work *w, const kv_batch *kv, int n, gpu_new *slots,
                               gpu_buffer *buffer) {
     gpu_new_rows *r = gpu_mirror_new_rows(w);
@@ -85,14 +114,7 @@ gqac_status gpu_new_rows_take(gpu_work *w, const kv_batch *kv, int n, gpu_new *s
         bytes += aligned(gqac_tensor_bytes(rows));
         most = count > most ? count : most;
     }
-    if (r->used + bytes > r->buffer.bytes) {
-        const size_t all = gpu_new_rows_bytes(gpu_state_blocks(w->state), most);
-        GQAC_TRY(gpu_new_rows_flush(r, w->work->diag));
-        if (r->buffer.bytes < bytes || r->buffer.bytes < all) {
-            gpu_release(w->state, &r->buffer);
-            GQAC_TRY(gpu_allocate(w->state, all > bytes ? all : bytes, &r->buffer, w->work->diag));
-        }
-    }
+    GQAC_TRY(make_room(w, r, bytes, gpu_new_rows_bytes(gpu_state_blocks(w->state), most)));
     if (!gqac_reserve(&r->list, r->n + (size_t)n, &r->capacity, sizeof *r->list))
         return gqac_diag_oom(w->work->diag, "new rows of a device");
     *buffer = r->buffer;
@@ -102,6 +124,20 @@ gqac_status gpu_new_rows_take(gpu_work *w, const kv_batch *kv, int n, gpu_new *s
         r->used += aligned(gqac_tensor_bytes(&slots[i].rows));
         r->list[r->n++] = slots[i];
     }
+    return GQAC_OK;
+}
+
+gqac_status gpu_new_rows_take_top(gpu_work *w, size_t n, gqac_candidate *ids, gpu_buffer *buffer,
+                                  int64_t *at) {
+    gpu_new_rows *r = gpu_mirror_new_rows(w);
+    const size_t bytes = n * sizeof(id_pair), all = r->used + bytes;
+    GQAC_TRY(make_room(w, r, bytes, all < MOST ? all : bytes));
+    r->top = ids;
+    r->n_top = n;
+    r->top_at = r->used;
+    r->used += bytes;
+    *buffer = r->buffer;
+    *at = (int64_t)r->top_at;
     return GQAC_OK;
 }
 

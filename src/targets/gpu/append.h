@@ -28,7 +28,11 @@ typedef struct gpu_new {
 } gpu_new;
 gqac_status gpu_new_rows_take(gpu_work *w, const kv_batch *kv, int n, gpu_new *slots,
                               gpu_buffer *buffer);
-/* Writes all to the blocks of the host. */
+/* Memory for n likeliest ids, each its logit and then the id in 32 bits, from byte *at of *buffer
+ * on, a multiple of 4; the flush sets ids[0..n). The kernel that writes them is launched next. */
+gqac_status gpu_new_rows_take_top(gpu_work *w, size_t n, gqac_candidate *ids, gpu_buffer *buffer,
+                                  int64_t *at);
+/* Writes all rows to the blocks of the host. */
 gqac_status gpu_new_rows_flush(gpu_new_rows *rows, gqac_diag *diag);
 /* Bytes of the device for so many new rows of each slot. */
 size_t gpu_new_rows_bytes(const gpu_blocks *blocks, size_t n);

@@ -79,6 +79,8 @@ typedef enum gpu_kernel_id {
     GPU_TOP,
     GPU_TOP_F16,
     GPU_TOP_BF16,
+    GPU_BEST_ID,
+    GPU_TOP_IDS,
     GPU_KERNELS
 } gpu_kernel_id;
 

@@ -7,6 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/table.h"
+#include "targets/gpu/order.h"
 #include "targets/gpu/rows.h"
 
 enum { MOST_COPIES = 1 << 14 }; /* with more of them all are forgotten: memory has moved */
@@ -211,6 +212,16 @@ static gqac_status move(void *arg, const op_box *box, const op_work *work) {
     return status;
 }
 
+static gqac_status top(void *arg, const gqac_tensor *logits, int64_t n, gqac_candidate *ids,
+                       const op_work *work) {
+    mirror *m = arg;
+    gpu_work w = {.state = m->state, .mirror = m, .work = work};
+    gpu_lock(m->state);
+    const gqac_status status = gpu_top_ids(&w, logits, n, ids);
+    gpu_unlock(m->state);
+    return status;
+}
+
 static gqac_status finish(void *arg, gqac_diag *diag) {
     mirror *m = arg;
     gpu_lock(m->state);
@@ -231,5 +242,6 @@ const target_mirror gpu_mirror_functions = {.open = open_mirror,
                                             .changed = changed,
                                             .holds = holds,
                                             .move = move,
+                                            .top = top,
                                             .finish = finish,
                                             .copies = copies};

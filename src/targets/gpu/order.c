@@ -1,7 +1,9 @@
-/* Softmax, ArgMax, ArgMin and TopK: kernels/order.cl has the arithmetic. */
+/* Softmax, ArgMax, ArgMin, TopK, and the likeliest ids of logits: kernels/order.cl has the
+ * arithmetic. */
 #include "targets/gpu/order.h"
 
 #include "ops/lengths.h"
+#include "targets/gpu/mirror.h"
 
 /* Rows along an axis. */
 typedef struct axis_rows {
@@ -134,4 +136,21 @@ gqac_status gpu_top_run(target_call *call, const void *record) {
     const gqac_status status = select(&w, &shape, &r, x, &values, &indices);
     gpu_give_back(&w);
     return status;
+}
+
+/* ---- the likeliest ids ----------------------------------------------------------- */
+
+gqac_status gpu_top_ids(gpu_work *w, const gqac_tensor *logits, int64_t n, gqac_candidate *ids) {
+    axis_rows r;
+    gpu_buffer in, out;
+    int64_t at;
+    GQAC_TRY(find_rows(w->work, logits, -1, &r));
+    const top_shape shape = {.n = r.n, .inner = 1, .k = (int32_t)n, .least = 0};
+    const int32_t type = (int32_t)gpu_type_of(logits->dtype);
+    const gpu_grid grid = grid_of(&r);
+    GQAC_TRY(gpu_in_as_is(w, logits, &in));
+    GQAC_TRY(gpu_new_rows_take_top(w, (size_t)(r.rows * n), ids, &out, &at));
+    const gpu_arg args[] = {GPU_ARG(in.handle), GPU_ARG(out.handle), GPU_ARG(at), GPU_ARG(shape),
+                            GPU_ARG(type)};
+    return gpu_launch(w, n == 1 ? GPU_BEST_ID : GPU_TOP_IDS, &grid, GPU_COUNT(args), args);
 }

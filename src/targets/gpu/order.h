@@ -1,7 +1,9 @@
-/* Softmax, ArgMax, ArgMin and TopK along one axis: the records of their kernels. */
+/* Softmax, ArgMax, ArgMin and TopK along one axis: the records of their kernels; and the likeliest
+ * ids of logits. */
 #ifndef GQAC_TARGETS_GPU_ORDER_H
 #define GQAC_TARGETS_GPU_ORDER_H
 
+#include "targets/gpu/append.h"
 #include "targets/gpu/gpu.h"
 
 typedef struct gpu_softmax {
@@ -24,5 +26,8 @@ typedef struct gpu_top {
     bool least;
 } gpu_top;
 gqac_status gpu_top_run(target_call *call, const void *record);
+
+/* target_mirror.top: a kernel writes the ids where new rows are. */
+gqac_status gpu_top_ids(gpu_work *w, const gqac_tensor *logits, int64_t n, gqac_candidate *ids);
 
 #endif

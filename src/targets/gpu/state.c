@@ -81,6 +81,8 @@ static const char *const kernel_names[GPU_KERNELS] = {
     [GPU_TOP] = "top_rows",
     [GPU_TOP_F16] = "top_rows_f16",
     [GPU_TOP_BF16] = "top_rows_bf16",
+    [GPU_BEST_ID] = "best_id",
+    [GPU_TOP_IDS] = "top_ids",
 };
 
 /* Negative controls are in kernels/. */
@@ -92,6 +94,8 @@ static const char *const kernel_names[GPU_KERNELS] = {
 #define CONTROL "#define CONTROL_GPU_PIECES_DESCEND\n"
 #elif defined(GQAC_CONTROL_GPU_MERGE_DESCENDING)
 #define CONTROL "#define CONTROL_GPU_MERGE_DESCENDING\n"
+#elif defined(GQAC_CONTROL_GPU_LAST_OF_EQUAL)
+#define CONTROL "#define CONTROL_GPU_LAST_OF_EQUAL\n"
 #elif defined(GQAC_CONTROL_GPU_ROWS_AFTER_END)
 #define CONTROL "#define CONTROL_GPU_ROWS_AFTER_END\n"
 #else

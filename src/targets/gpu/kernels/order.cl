@@ -49,6 +49,17 @@ static inline int order_key(float x, int least, int nan_first) {
                                          : (magnitude ^ sign) - sign;
 }
 
+/* The best of a group's items by their keys, of equal ones the one with the first or the last place;
+ * items without a place (-1) come last. */
+static inline int best_of_items(__local const int *keys, __local const int *places, int last) {
+    int best = 0;
+    for (int i = 1; i < ORDER_ITEMS && places[i] >= 0; i++)
+        if (keys[i] > keys[best] ||
+            (keys[i] == keys[best] && (places[i] > places[best]) == (last != 0)))
+            best = i;
+    return best;
+}
+
 /* y[row]: the index of the greatest element, of equal ones the first or the last. */
 __kernel GROUP(ORDER_ITEMS) void arg_rows(__global const float *x, __global long *y, int n,
                                              int inner, int least, int last) {
@@ -66,26 +77,53 @@ __kernel GROUP(ORDER_ITEMS) void arg_rows(__global const float *x, __global long
     keys[item] = best;
     places[item] = place;
     barrier(CLK_LOCAL_MEM_FENCE);
-    if (item != 0)
-        return;
-    for (int i = 1; i < ORDER_ITEMS && places[i] >= 0; i++)
-        if (keys[i] > best || (keys[i] == best && (places[i] > place) == (last != 0))) {
-            best = keys[i];
-            place = places[i];
-        }
-    y[get_group_id(0)] = (long)place;
+    if (item == 0)
+        y[get_group_id(0)] = (long)places[best_of_items(keys, places, last)];
 }
 
 typedef struct top_shape {
     int n, inner, k, least;
 } top_shape;
 
-/* The k <= ORDER_TOP greatest elements in order, of equal ones the first first: values as they are,
- * and indices. The k-th key is found byte by byte, by counting; then the elements above it and the
- * first of those that equal it are collected and ranked. */
-#define TOP_ROWS(NAME, ELEMENT, VALUE)                                                             \
-    __kernel GROUP(ORDER_ITEMS) void NAME(__global const ELEMENT *x, __global ELEMENT *values,  \
-                                             __global long *indices, top_shape s) {                \
+/* A likely id of a row: the logit, and the index. */
+static inline void put_id(__global uchar *y, long begin, size_t i, float logit, int id) {
+    __global uint *pair = (__global uint *)(y + begin) + 2 * i;
+    pair[0] = gqn_as_u32(logit);
+    pair[1] = (uint)id;
+}
+
+/* The greatest logit of each row of s.n, of equal ones the first; NaN is less than all others. */
+__kernel GROUP(ORDER_ITEMS) void best_id(__global const uchar *x, __global uchar *y, long begin,
+                                            top_shape s, int type) {
+    SHARED int keys[ORDER_ITEMS], places[ORDER_ITEMS];
+    const int item = (int)get_local_id(0);
+    const size_t row = get_group_id(0), first = row * (size_t)s.n;
+    int best = 0, place = -1;
+    for (int i = item; i < s.n; i += ORDER_ITEMS) {
+        const int key = order_key(float_at(x, type, first + (size_t)i), 0, 0);
+        if (place < 0 || key > best) {
+            best = key;
+            place = i;
+        }
+    }
+    keys[item] = best;
+    places[item] = place;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (item != 0)
+        return;
+#ifdef CONTROL_GPU_LAST_OF_EQUAL /* negative control: of equal logits the last one is chosen */
+    place = places[best_of_items(keys, places, 1)];
+#else
+    place = places[best_of_items(keys, places, 0)];
+#endif
+    put_id(y, begin, row, float_at(x, type, first + (size_t)place), place);
+}
+
+/* The k <= ORDER_TOP greatest elements in order, of equal ones the first first; PUT stores the one of
+ * a rank. The k-th key is found byte by byte, by counting; then the elements above it and the first
+ * of those that equal it are collected and ranked. */
+#define TOP_ROWS(NAME, PARAMETERS, KEY, PUT)                                                       \
+    __kernel GROUP(ORDER_ITEMS) void NAME PARAMETERS {                                          \
         SHARED int bins[256], counts[ORDER_ITEMS], keys[ORDER_TOP], places[ORDER_TOP];             \
         SHARED int chosen, left, taken;                                                            \
         const int item = (int)get_local_id(0);                                                     \
@@ -102,8 +140,7 @@ typedef struct top_shape {
                 bins[i] = 0;                                                                       \
             barrier(CLK_LOCAL_MEM_FENCE);                                                          \
             for (int i = item; i < s.n; i += ORDER_ITEMS) {                                        \
-                const ELEMENT e = x[first + (size_t)i * step];                                     \
-                const uint key = (uint)order_key(VALUE, s.least, !s.least) ^ 0x80000000u;          \
+                const uint key = (uint)(KEY) ^ 0x80000000u;                                        \
                 if ((key & mask) == prefix)                                                        \
                     atomic_inc(&bins[key >> shift & 255u]);                                        \
             }                                                                                      \
@@ -121,17 +158,14 @@ typedef struct top_shape {
         const int per = (s.n + ORDER_ITEMS - 1) / ORDER_ITEMS;                                     \
         const int end = least_of((item + 1) * per, s.n);                                           \
         int equal = 0, before = 0;                                                                 \
-        for (int i = item * per; i < end; i++) {                                                   \
-            const ELEMENT e = x[first + (size_t)i * step];                                         \
-            equal += ((uint)order_key(VALUE, s.least, !s.least) ^ 0x80000000u) == prefix;          \
-        }                                                                                          \
+        for (int i = item * per; i < end; i++)                                                     \
+            equal += ((uint)(KEY) ^ 0x80000000u) == prefix;                                        \
         counts[item] = equal;                                                                      \
         barrier(CLK_LOCAL_MEM_FENCE);                                                              \
         for (int i = 0; i < item; i++)                                                             \
             before += counts[i];                                                                   \
         for (int i = item * per; i < end; i++) {                                                   \
-            const ELEMENT e = x[first + (size_t)i * step];                                         \
-            const uint key = (uint)order_key(VALUE, s.least, !s.least) ^ 0x80000000u;              \
+            const uint key = (uint)(KEY) ^ 0x80000000u;                                            \
             if (key < prefix || (key == prefix && before++ >= left))                               \
                 continue;                                                                          \
             const int at = atomic_inc(&taken);                                                     \
@@ -143,10 +177,23 @@ typedef struct top_shape {
             int rank = 0;                                                                          \
             for (int j = 0; j < s.k; j++)                                                          \
                 rank += keys[j] > keys[i] || (keys[j] == keys[i] && places[j] < places[i]);        \
-            values[to + (size_t)rank * step] = x[first + (size_t)places[i] * step];                \
-            indices[to + (size_t)rank * step] = (long)places[i];                                   \
+            PUT(rank, places[i]);                                                                  \
         }                                                                                          \
     }
-TOP_ROWS(top_rows, uint, gqn_as_f32(e))
-TOP_ROWS(top_rows_f16, ushort, gqn_f16_to_f32(e))
-TOP_ROWS(top_rows_bf16, ushort, gqn_bf16_to_f32(e))
+
+#define TOP_PARAMETERS(ELEMENT)                                                                    \
+    (__global const ELEMENT *x, __global ELEMENT *values, __global long *indices, top_shape s)
+#define TOP_AT(i)            x[first + (size_t)(i) * step]
+#define TOP_KEY(VALUE)       order_key(VALUE, s.least, !s.least)
+#define TOP_PUT(rank, place)                                                                       \
+    values[to + (size_t)(rank) * step] = TOP_AT(place);                                            \
+    indices[to + (size_t)(rank) * step] = (long)(place)
+TOP_ROWS(top_rows, TOP_PARAMETERS(uint), TOP_KEY(gqn_as_f32(TOP_AT(i))), TOP_PUT)
+TOP_ROWS(top_rows_f16, TOP_PARAMETERS(ushort), TOP_KEY(gqn_f16_to_f32(TOP_AT(i))), TOP_PUT)
+TOP_ROWS(top_rows_bf16, TOP_PARAMETERS(ushort), TOP_KEY(gqn_bf16_to_f32(TOP_AT(i))), TOP_PUT)
+
+/* The same of logits, as best_id. */
+#define LOGIT_AT(i)         float_at(x, type, first + (size_t)(i))
+#define PUT_ID(rank, place) put_id(y, begin, to + (size_t)(rank), LOGIT_AT(place), place)
+TOP_ROWS(top_ids, (__global const uchar *x, __global uchar *y, long begin, top_shape s, int type),
+         order_key(LOGIT_AT(i), 0, 0), PUT_ID)

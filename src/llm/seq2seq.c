@@ -16,9 +16,11 @@ enum { MOST_ENCODER_INPUTS = 8 };
 struct gqac_seq2seq_context {
     const gqac_seq2seq *model;
     gqac_context *encoder, *decoder, *with_past;
-    gqac_tensor states;  /* [1,L,M], a view of the encoder's context */
-    gqac_tensor *caches; /* by input of model->step_decoder; data is ours */
+    gqac_tensor *encoded; /* by output of the encoder: views of its context */
+    gqac_tensor states;   /* the first of these, [1,L,M] */
+    gqac_tensor *caches;  /* by input of model->step_decoder; data is ours */
     int64_t *ones, *positions;
+    int32_t *narrow; /* ids, for decoders that take i32 */
     size_t n_counts; /* elements of each */
 };
 
@@ -39,7 +41,11 @@ gqac_status gqac_seq2seq_context_create(const gqac_seq2seq *model, gqac_threads 
     gqac_seq2seq_context *c = gqac_calloc(1, sizeof *c);
     if (c)
         c->caches = gqac_calloc((size_t)model->step_decoder->n_inputs + 1, sizeof *c->caches);
-    if (!c || !c->caches) {
+    if (c)
+        c->encoded = gqac_calloc((size_t)model->encoder.n_outputs + 1, sizeof *c->encoded);
+    if (!c || !c->caches || !c->encoded) {
+        gqac_free(c ? c->caches : NULL);
+        gqac_free(c ? c->encoded : NULL);
         gqac_free(c);
         return gqac_diag_oom(diag, "a context");
     }
@@ -56,8 +62,10 @@ void gqac_seq2seq_context_free(gqac_seq2seq_context *c) {
     for (int i = 0; i < c->model->step_decoder->n_inputs; i++)
         gqac_free(c->caches[i].data);
     gqac_free(c->caches);
+    gqac_free(c->encoded);
     gqac_free(c->ones);
     gqac_free(c->positions);
+    gqac_free(c->narrow);
     gqac_free(c);
 }
 
@@ -79,7 +87,7 @@ static gqac_tensor row(const int64_t *data, size_t n) {
         .dtype = GQAC_I64, .rank = 2, .dims = {1, (int64_t)n}, .data = (void *)(uintptr_t)data};
 }
 
-/* Makes `ones` and `positions` at least n long. */
+/* Makes `ones`, `positions` and `narrow` at least n long. */
 static gqac_status count_to(gqac_seq2seq_context *c, size_t n, gqac_diag *diag) {
     size_t bytes = 0;
     if (n <= c->n_counts)
@@ -91,7 +99,9 @@ static gqac_status count_to(gqac_seq2seq_context *c, size_t n, gqac_diag *diag) 
     c->ones = ones ? ones : c->ones;
     int64_t *positions = gqac_realloc(c->positions, bytes);
     c->positions = positions ? positions : c->positions;
-    if (!ones || !positions)
+    int32_t *narrow = gqac_realloc(c->narrow, bytes / 2);
+    c->narrow = narrow ? narrow : c->narrow;
+    if (!ones || !positions || !narrow)
         return gqac_diag_oom(diag, "masks");
     for (size_t i = 0; i < n; i++) {
         ones[i] = 1;
@@ -201,8 +211,10 @@ static gqac_status encode(gqac_seq2seq_context *c, const gqac_seq2seq_source *so
         names[i] = s->inputs[i].name;
         GQAC_TRY(feed_encoder(c, source, &s->inputs[i], &in[i], diag));
     }
-    GQAC_TRY(run(c->encoder, s, s->n_inputs, names, in, 1, (const char *[]){s->outputs[0].name},
-                 &c->states, diag));
+    const bool all = c->model->encodes_caches;
+    GQAC_TRY(run(c->encoder, s, s->n_inputs, names, in, all ? s->n_outputs : 1,
+                 all ? NULL : (const char *[]){s->outputs[0].name}, c->encoded, diag));
+    c->states = c->encoded[0];
     if (c->states.rank != 3)
         GQAC_FAIL(diag, GQAC_UNSUPPORTED, "the encoder returns '%s' %s, not [B,L,M]",
                   s->outputs[0].name, s->outputs[0].shape);
@@ -274,6 +286,19 @@ typedef struct decoding {
     gqac_diag *diag;
 } decoding;
 
+/* Ids [first, n) as the decoder's input wants them. */
+static gqac_tensor feed_ids(const decoding *d, const gqac_io *io, size_t first) {
+    const int64_t *ids = d->answer.list;
+    gqac_tensor t = row(ids + first, d->answer.n - first);
+    if (io->dtype != GQAC_I32)
+        return t;
+    for (size_t i = first; i < d->answer.n; i++)
+        d->c->narrow[i] = (int32_t)(ids[i] < INT32_MAX ? ids[i] : INT32_MAX);
+    t.dtype = GQAC_I32;
+    t.data = d->c->narrow + first;
+    return t;
+}
+
 /* The tensor for input i of a decoder that computes ids [first, n). */
 static gqac_status feed(const decoding *d, const seq2seq_file *s, int i, size_t first,
                         gqac_tensor *in) {
@@ -284,6 +309,8 @@ static gqac_status feed(const decoding *d, const seq2seq_file *s, int i, size_t 
     const char *bare = !strncmp(name, "decoder_", 8) ? name + 8 : name;
     if (s == c->model->step_decoder && c->model->prompt_output[i] >= 0)
         *in = c->caches[i];
+    else if (s == c->model->step_decoder && c->model->encoder_output[i] >= 0)
+        *in = c->encoded[c->model->encoder_output[i]];
     else if (!strcmp(name, "encoder_hidden_states"))
         *in = c->states;
     else if (!strcmp(name, "encoder_attention_mask"))
@@ -291,7 +318,7 @@ static gqac_status feed(const decoding *d, const seq2seq_file *s, int i, size_t 
     else if (!strcmp(name, "use_cache_branch"))
         *in = (gqac_tensor){.dtype = GQAC_BOOL, .rank = 1, .dims = {1}, .data = first ? &yes : &no};
     else if (!strcmp(bare, "input_ids"))
-        *in = row(d->answer.list + first, n - first);
+        *in = feed_ids(d, &s->inputs[i], first);
     else if (!strcmp(bare, "position_ids"))
         *in = row(c->positions + first, n - first);
     else if (!strcmp(bare, "attention_mask"))

@@ -1,5 +1,6 @@
 /* A model with an encoder and a decoder as the files of seq2seq*.c see it. Names are those of
- * exporters (past_key_values.*, present.*) and of `gqac rewrite` (cache_*). */
+ * exporters (past_key_values.*, present.*; past_*, present_* of the model builder) and of `gqac
+ * rewrite` (cache_*). */
 #ifndef GQAC_LLM_SEQ2SEQ_H
 #define GQAC_LLM_SEQ2SEQ_H
 
@@ -27,6 +28,8 @@ struct gqac_seq2seq {
     /* By input of step_decoder: the output of `decoder` (of the prompt) and of step_decoder that
      * is its next content; -1: none. prompt_output -1: the input is not a cache. */
     int *prompt_output, *step_output;
+    int *encoder_output; /* the encoder's output that is the input in every call; -1: none */
+    bool encodes_caches; /* there is such an output */
     gqac_arena *memory;
 };
 

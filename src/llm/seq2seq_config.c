@@ -1,5 +1,5 @@
 /* The ids that a text begins and ends with: each from generation_config.json, else from
- * config.json. */
+ * config.json, else from the "model" of genai_config.json. */
 #include "llm/seq2seq.h"
 
 typedef struct reader {
@@ -45,7 +45,7 @@ static gqac_status take(reader *r, const json_t *config) {
     return read_ids(config, "eos_token_id", r->model->eos, &settings->n_eos, r->diag);
 }
 
-static gqac_status read_file(reader *r, const folder *f, const char *name) {
+static gqac_status read_file(reader *r, const folder *f, const char *name, const char *part) {
     gqac_attachment file;
     json_t *config = NULL;
     GQAC_TRY(folder_read(f, name, FOLDER_CONFIG_BYTES, r->model->memory, &file, r->diag));
@@ -54,7 +54,7 @@ static gqac_status read_file(reader *r, const folder *f, const char *name) {
     gqac_status status = folder_json(file.data, file.bytes, &config, r->diag);
     if (status == GQAC_OK)
         status = json_is_object(config)
-                     ? take(r, config)
+                     ? take(r, part ? json_object_get(config, part) : config)
                      : gqac_diag_set(r->diag, GQAC_INVALID_MODEL, "it is not a JSON object");
     json_decref(config);
     if (status != GQAC_OK)
@@ -66,13 +66,19 @@ gqac_status seq2seq_read_config(const char *path, gqac_seq2seq *model, gqac_diag
     reader r = {.model = model, .diag = diag};
     folder f;
     GQAC_TRY(folder_open(path, &f, diag));
-    gqac_status status = read_file(&r, &f, "generation_config.json");
+    gqac_status status = read_file(&r, &f, "generation_config.json", NULL);
     if (status == GQAC_OK)
-        status = read_file(&r, &f, "config.json");
+        status = read_file(&r, &f, "config.json", NULL);
+    if (status == GQAC_OK)
+        status = read_file(&r, &f, "genai_config.json", "model");
     folder_close(&f);
     GQAC_TRY(status);
     if (r.found)
         return GQAC_OK;
-    GQAC_FAIL(diag, GQAC_INVALID_MODEL,
-              "'%s' has no decoder_start_token_id in generation_config.json or config.json", path);
+    gqac_diag_set(diag, GQAC_INVALID_MODEL, "the model has no decoder_start_token_id");
+    gqac_diag_where(diag, "%s", path);
+    gqac_diag_rule(diag, "generation_config.json, config.json, or \"model\" in genai_config.json "
+                         "tells the id with which the decoder begins");
+    gqac_diag_hint(diag, "add the generation_config.json of the original model");
+    return GQAC_INVALID_MODEL;
 }

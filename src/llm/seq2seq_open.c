@@ -31,8 +31,9 @@ static const char *find_file(const char *folder, const char *const *names, char 
 
 bool gqac_seq2seq_is_folder(const char *folder) {
     char path[MOST_PATH];
-    return !has_file(folder, "genai_config.json", path) &&
-           (find_file(folder, encoders, path) || find_file(folder, decoders, path));
+    const bool encoder = find_file(folder, encoders, path),
+               decoder = find_file(folder, decoders, path);
+    return has_file(folder, "genai_config.json", path) ? encoder && decoder : encoder || decoder;
 }
 
 static void list_names(const char *const *names, char *text, size_t size) {
@@ -118,6 +119,32 @@ static gqac_status refuse(const seq2seq_file *s, const char *why, const char *na
     return GQAC_UNSUPPORTED;
 }
 
+/* The output that continues an input: present.X for past_key_values.X, present_X for past_X,
+ * cache_X_out_i for cache_X_in_i; -1: the input is not a cache, or has no such output. */
+static int result_of(const seq2seq_file *s, const char *name) {
+    static const char past[] = "past_key_values.";
+    char result[512];
+    const char *in = !strncmp(name, "cache_", 6) ? strstr(name, "in_") : NULL;
+    if (!strncmp(name, past, sizeof past - 1))
+        snprintf(result, sizeof result, "present.%s", name + sizeof past - 1);
+    else if (!strncmp(name, past, 5))
+        snprintf(result, sizeof result, "present_%s", name + 5);
+    else if (in)
+        snprintf(result, sizeof result, "%.*sout_%s", (int)(in - name), name, in + 3);
+    else
+        return -1;
+    return seq2seq_find(s->outputs, s->n_outputs, result);
+}
+
+/* True if the decoder reads the states of the encoder, or keys and values that the encoder makes of
+ * them. */
+static bool reads_encoder(const seq2seq_file *encoder, const seq2seq_file *decoder) {
+    bool reads = seq2seq_find(decoder->inputs, decoder->n_inputs, "encoder_hidden_states") >= 0;
+    for (int i = 0; i < decoder->n_inputs; i++)
+        reads = reads || result_of(encoder, decoder->inputs[i].name) >= 0;
+    return reads;
+}
+
 static gqac_status check_kinds(const seq2seq_file *encoder, const seq2seq_file *decoder,
                                gqac_diag *diag) {
     static const char states[] = "encoder_hidden_states", logits[] = "logits";
@@ -134,27 +161,12 @@ static gqac_status check_kinds(const seq2seq_file *encoder, const seq2seq_file *
         return refuse(encoder, "an encoder: it has the output", logits, encodes, diag);
     if (seq2seq_find(decoder->outputs, decoder->n_outputs, logits) < 0)
         return refuse(decoder, "a decoder: it has no output", logits, decodes, diag);
-    if (seq2seq_find(decoder->inputs, decoder->n_inputs, states) < 0)
+    if (!reads_encoder(encoder, decoder))
         return refuse(decoder, "a decoder of an encoder: it has no input", states, decodes, diag);
     return GQAC_OK;
 }
 
 /* ---- caches -------------------------------------------------------------- */
-
-/* The output that continues a cache: present.X for past_key_values.X, cache_X_out_i for
- * cache_X_in_i; -1: the input is not a cache, or has no such output. */
-static int result_of(const seq2seq_file *s, const char *name) {
-    static const char past[] = "past_key_values.";
-    char result[512];
-    const char *in = !strncmp(name, "cache_", 6) ? strstr(name, "in_") : NULL;
-    if (!strncmp(name, past, sizeof past - 1))
-        snprintf(result, sizeof result, "present.%s", name + sizeof past - 1);
-    else if (in)
-        snprintf(result, sizeof result, "%.*sout_%s", (int)(in - name), name, in + 3);
-    else
-        return -1;
-    return seq2seq_find(s->outputs, s->n_outputs, result);
-}
 
 /* "[B,4,P,8]" as 1, 4, 0, 8: one sequence, no rows. */
 static bool read_shape(const gqac_io *io, gqac_tensor *t) {
@@ -177,6 +189,10 @@ static gqac_status open_cache(gqac_seq2seq *m, int i, gqac_diag *diag) {
     const gqac_io *input = &m->step_decoder->inputs[i];
     m->prompt_output[i] = result_of(&m->decoder, input->name);
     m->step_output[i] = result_of(m->step_decoder, input->name);
+    m->encoder_output[i] = m->prompt_output[i] < 0 ? result_of(&m->encoder, input->name) : -1;
+    m->encodes_caches |= m->encoder_output[i] >= 0;
+    if (m->encoder_output[i] >= 0)
+        return GQAC_OK;
     if (m->prompt_output[i] < 0 && m->step_output[i] >= 0) {
         gqac_diag_set(diag, GQAC_UNSUPPORTED,
                       "the file has the cache '%s' as input, which '%s' does not return",
@@ -200,7 +216,8 @@ static gqac_status open_caches(gqac_seq2seq *m, gqac_diag *diag) {
     m->caches = GQAC_ARENA_ARRAY(m->memory, gqac_tensor, n);
     m->prompt_output = GQAC_ARENA_ARRAY(m->memory, int, n);
     m->step_output = GQAC_ARENA_ARRAY(m->memory, int, n);
-    if (!m->caches || !m->prompt_output || !m->step_output)
+    m->encoder_output = GQAC_ARENA_ARRAY(m->memory, int, n);
+    if (!m->caches || !m->prompt_output || !m->step_output || !m->encoder_output)
         return gqac_diag_oom(diag, "a model folder");
     for (int i = 0; i < m->step_decoder->n_inputs; i++)
         GQAC_TRY(open_cache(m, i, diag));

@@ -15,7 +15,7 @@ import onnx
 
 import decoders
 import harness
-from decoders import F, HEADS, I64, WIDTH, Decoder
+from decoders import F, HEADS, I32, I64, LAYERS, SIZE, WIDTH, Decoder
 from harness import Case, gqac, write_ids
 from test_cross_cache import Translator
 from test_insert_kv import names, session
@@ -48,6 +48,43 @@ class Encoder(Decoder):
         self.node("Attention", q, k, v, out=["last_hidden_state"], q_num_heads=HEADS,
                   kv_num_heads=HEADS)
         return self.model()
+
+
+    def with_caches(self):
+        """Features in; the states, and from them the keys and values of every layer of the decoder."""
+        self.states(True)
+        shape = self.constant("heads", np.array([0, 0, HEADS, SIZE]))
+        for layer in range(LAYERS):
+            for part in ("key", "value"):
+                x = self.project(f"{part}{layer}", "last_hidden_state", WIDTH, WIDTH)
+                name = f"present_{part}_cross_{layer}"
+                self.node("Transpose", self.node("Reshape", x, shape), out=[name], perm=[0, 2, 1, 3])
+                self.outputs.append(self.info(name, F, ["B", HEADS, "L", SIZE]))
+        return self.model()
+
+
+class Built(Decoder):
+    """Whisper's decoder as the model builder writes it: ids of 32 bits, and no states."""
+
+    def built(self, layer, x):
+        """The keys and values of cross attention are inputs that the encoder returns."""
+        kept, given, out = ([f"{word}_{n}_{layer}" for n in names] for word, names in (
+            ("past", ("key_self", "value_self")), ("past", ("key_cross", "value_cross")),
+            ("present", ("key_self", "value_self"))))
+        for names, rows, values in ((kept, "P", self.inputs), (given, "L", self.inputs),
+                                    (out, "T", self.outputs)):
+            values.extend(self.info(n, F, ["B", HEADS, rows, SIZE]) for n in names)
+        y = self.node("MultiHeadAttention", *self.qkv(layer, x, HEADS), "", "", "", *kept,
+                      out=[f"y{layer}", *out], domain="com.microsoft", num_heads=HEADS,
+                      unidirectional=1)
+        x = self.node("Add", x, self.project(f"s{layer}", y, WIDTH, WIDTH))
+        return self.node("MultiHeadAttention", self.project(f"cq{layer}", x, WIDTH, WIDTH), *given,
+                         domain="com.microsoft", num_heads=HEADS)
+
+    def model(self):
+        """Without a mask."""
+        self.inputs[:2] = [self.info("input_ids", I32, ["B", "S"])]
+        return super().model()
 
 
 class Translate(Case):
@@ -148,6 +185,34 @@ class Translate(Case):
         """Features in."""
         flags = self.make(features=True, cached=True)
         self.assertEqual(self.generate(*flags)["ids"], self.expected(True))
+
+    def test_model_builder(self):
+        """A folder of the model builder: the encoder makes the cross caches, once."""
+        onnx.save(Encoder("attention", seed=4).with_caches(), self.folder / "encoder.onnx")
+        Built("built", seed=SEED).save(self.folder / "decoder.onnx")
+        encoder, decoder = (session(self.folder / f"{n}.onnx") for n in ("encoder", "decoder"))
+        made = dict(zip(names(encoder.get_outputs()),
+                        encoder.run(None, {"input_features": self.features})))
+        feeds = {n: made.get(n.replace("past", "present"),
+                             np.zeros((1, HEADS, 0, SIZE), np.float32))
+                 for n in names(decoder.get_inputs()) if n != "input_ids"}
+        ids = [START]
+        for _ in range(NEW):
+            feeds["input_ids"] = np.array([ids[-1:]], np.int32)
+            said = dict(zip(names(decoder.get_outputs()), decoder.run(None, feeds)))
+            ids.append(int(said["logits"][0, -1].argmax()))
+            feeds |= {n.replace("present", "past"): v for n, v in said.items() if n != "logits"}
+        self.assertGreater(len(set(ids)), 4)
+        run = ("generate", self.folder, "--features", self.dir / "features.npy")
+        config = {"encoder": {"filename": "encoder.onnx"}, "eos_token_id": 60}
+        path = self.folder / "genai_config.json"
+        path.write_text(json.dumps({"model": config}), encoding="utf-8")
+        self.check(gqac(*run), 3, "decoder_start_token_id", "genai_config.json")
+        config["decoder_start_token_id"] = START
+        path.write_text(json.dumps({"model": config}), encoding="utf-8")
+        self.assertNotIn(60, ids)
+        done = self.generate(*run[2:])
+        self.assertEqual((done["ids"], done["metrics"]["computed_tokens"]), (ids[1:], NEW))
 
     def test_masked_features(self):
         """An encoder may take an attention mask beside its features: ones for each frame."""

@@ -35,6 +35,8 @@ class Bench(Case):
         """A row reads all weights in each call, and `cached` rows of keys and values in all."""
         read = {n: rows[n]["gigabytes_per_second"] * rows[n]["ms"] * 1e6 for n in ("pp16", name)}
         weights = read["pp16"] - 16 * ROW_BYTES
+        plan = self.good("inspect", LLAMA, "--plan", "--format", "json").json()["plan"]["total"]
+        self.assertAlmostEqual(weights, plan["weight_bytes"], delta=1)
         self.assertGreater(weights, 4 * 100_000)  # fp32 weights
         self.assertAlmostEqual(read[name] / (calls * weights + cached * ROW_BYTES), 1, places=6)
 

@@ -60,17 +60,27 @@ static gqac_status use(const grammar *g, const uint8_t *text, size_t length, gqa
 }
 
 static gqac_status compile(const uint8_t *data, const fuzz_parts *p, grammar **g, gqac_diag *diag) {
-    static const grammar_calls form = {.begin = "",
-                                       .before = "<c>{\"name\": \"",
-                                       .middle = "\", \"arguments\": ",
-                                       .after = "}</c>",
-                                       .between = ",",
-                                       .end = "",
-                                       .marker = "<c>"};
+    static const grammar_calls forms[] = {{.begin = "",
+                                           .before = "<c>{\"name\": \"",
+                                           .middle = "\", \"arguments\": ",
+                                           .after = "}</c>",
+                                           .between = ",",
+                                           .end = "",
+                                           .marker = "<c>"},
+                                          {.begin = "",
+                                           .before = "<c>to=",
+                                           .middle = "\xff<m>\xff",
+                                           .after = "",
+                                           .end = "",
+                                           .marker = "to=",
+                                           .heads = {"<c>", "\xff<s>\xff"},
+                                           .body = "\xff<m>\xff",
+                                           .others = {" json\xff<m>\xff", "<c>"}}};
     const grammar_choice choice = {NULL, true, p->n_first % 2 == 1};
     const char kind = p->n_first ? (char)*data : '\0';
     if (kind == '[')
-        return grammar_from_tools(p->first, p->n_first, &form, &choice, g, diag);
+        return grammar_from_tools(p->first, p->n_first, &forms[p->n_first / 2 % 2], &choice, g,
+                                  diag);
     return kind == '{' ? grammar_from_schema(p->first, p->n_first, g, diag)
                        : grammar_from_rules(p->first, p->n_first, g, diag);
 }

@@ -1,0 +1,121 @@
+#!/usr/bin/env python3
+"""gqac serve: how long a tenant waits for its first token does not tell it what another tenant has
+asked. A pair is a prompt that the other one has asked and a prompt that nobody has, in an order by
+chance. Under the hypothesis that both take equally long, the first takes longer in half of the pairs.
+
+    GQAC_TEST_FULL=1 python test/python/test_serve_tenants.py
+"""
+
+import http.client
+import json
+import math
+import random
+import statistics
+import sys
+import time
+
+import harness
+from harness import Case, FULL
+from serving import Server, absent
+
+PAIRS, CONTROLS, BATCH, TOKENS = 1000, 400, 50, 200
+NEVER = 1e-6  # the probability that a test of equal times fails by chance
+
+
+def limit(n):
+    """The least k for which a fair coin falls k or more times on either side, of n, with probability
+    at most NEVER."""
+    tail, k = 0, n + 1
+    while 2 * (tail + math.comb(n, k - 1)) <= NEVER * 2**n:
+        k -= 1
+        tail += math.comb(n, k)
+    return k
+
+
+class Tenant:
+    """Asks over one connection."""
+
+    def __init__(self, server, key):
+        self.connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=600)
+        self.headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+
+    def ask(self, prompt):
+        """(seconds to the first token, which is the only one; the tokens that were cached)."""
+        body = json.dumps({"prompt": prompt, "max_tokens": 1})
+        began = time.perf_counter()
+        try:
+            self.connection.request("POST", "/v1/completions", body, self.headers)
+            with self.connection.getresponse() as response:
+                reply = json.load(response)
+        except http.client.RemoteDisconnected:  # nothing was asked for a minute
+            self.connection.close()
+            return self.ask(prompt)
+        seconds = time.perf_counter() - began
+        return seconds, reply["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+
+def measure(server, pairs, seed):
+    """The differences in seconds, asked by the other tenant minus asked by nobody, ascending; the
+    median of all times; the most tokens that were cached."""
+    pick = random.Random(seed)
+    victim, spy = Tenant(server, "key-of-victim"), Tenant(server, "key-of-spy")
+    differences, times, cached = [], [], 0
+    while len(differences) < pairs:
+        batch = [[[pick.randrange(3, 500) for _ in range(TOKENS)] for _ in "ab"]
+                 for _ in range(BATCH)]
+        for asked, _ in batch:
+            victim.ask(asked)
+        for pair in batch:
+            found = [None, None]
+            for i in pick.sample((0, 1), 2):
+                found[i], reused = spy.ask(pair[i])
+                cached = max(cached, reused)
+            differences.append(found[0] - found[1])
+            times += found
+    return sorted(differences), statistics.median(times), cached
+
+
+@harness.unittest.skipUnless(FULL, "long tier: thousands of requests")
+class Tenants(Case):
+    """Two keys, which may be those of two tenants or of one."""
+
+    def served(self, *keys):
+        """A server with a file of keys."""
+        file = self.dir / "keys"
+        file.write_text("".join(f"{key}\n" for key in keys))
+        return self.enterContext(Server("-q", "--api-key-file", file, "--threads", 1))
+
+    def judge(self, name, found):
+        """The pairs in which the prompt that was asked took longer, and the tokens that were cached;
+        prints what was measured, with the interval of the median that the same test gives."""
+        differences, usual, cached = found
+        n, longer = len(differences), sum(d > 0 for d in differences)
+        low, middle, high = (1e6 * differences[i] for i in (n - limit(n), n // 2, limit(n) - 1))
+        print(f"{name}: {n} pairs, {longer} longer; median {usual * 1e3:.1f} ms, of the differences "
+              f"{middle:+.0f} us ({low:+.0f} to {high:+.0f}); at most {cached} tokens cached")
+        return longer, cached
+
+    def test_tenants(self):
+        """1,000 pairs cannot be told apart; the same pairs of one tenant can."""
+        longer, cached = self.judge("two tenants", measure(self.served(
+            "victim key-of-victim", "spy key-of-spy"), PAIRS, 1))
+        self.assertLess(max(longer, PAIRS - longer), limit(PAIRS))
+        self.assertLess(cached, 8)  # beginnings that the prompts of the tenant have in common
+        longer, cached = self.judge("one tenant, the control", measure(self.served(
+            "both key-of-victim", "both key-of-spy"), CONTROLS, 2))
+        self.assertGreaterEqual(CONTROLS - longer, limit(CONTROLS))
+        self.assertEqual(cached, TOKENS - 1)
+
+    def test_limit(self):
+        """The limit is that of the binomial distribution."""
+        for n in (CONTROLS, PAIRS):
+            tail = [2 * sum(math.comb(n, i) for i in range(k, n + 1)) for k in (limit(n), limit(n) - 1)]
+            self.assertLessEqual(tail[0], NEVER * 2**n)
+            self.assertGreater(tail[1], NEVER * 2**n)
+
+
+if __name__ == "__main__":
+    if absent():
+        print("this gqac was built without the server")
+        sys.exit(77)
+    sys.exit(harness.main())

@@ -28,6 +28,22 @@ bool causal_conv_mixes(const ir_node *node) {
     return !op_carries_state(node, PAST, 1);
 }
 
+/* weight [C,1,k], bias [C], past [..,C,state] */
+static gqac_status check_weights(const ir_node *node, const ir_dim *channels, const ir_dim *state,
+                                 gqac_diag *diag) {
+    int64_t k;
+    GQAC_TRY(op_check_rank(node, WEIGHT, 3, 3, diag));
+    GQAC_TRY(op_check_rank(node, PAST, 3, 3, diag));
+    GQAC_TRY(op_check_length(node, WEIGHT, 0, channels, diag));
+    GQAC_TRY(op_check_length(node, WEIGHT, 1, ir_dim_const(op_dims(node), 1), diag));
+    if (ir_dim_is_const(op_in_dim(node, WEIGHT, 2), &k) && k < 1)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "input 'weight' has no taps");
+    if (op_in_type(node, BIAS).rank == 1)
+        GQAC_TRY(op_check_length(node, BIAS, 0, channels, diag));
+    GQAC_TRY(op_check_length(node, PAST, 1, channels, diag));
+    return op_check_length(node, PAST, 2, state, diag);
+}
+
 gqac_status causal_conv_infer(ir_node *node, int64_t dilation, gqac_diag *diag) {
     const ir_type x = op_in_type(node, X);
     for (int i = X; i <= PAST; i++) {
@@ -41,6 +57,7 @@ gqac_status causal_conv_infer(ir_node *node, int64_t dilation, gqac_diag *diag) 
     const ir_dim *dims[3] = {op_in_dim(node, X, 0), op_in_dim(node, X, 1), NULL};
     if (ir_dim_is_const(op_in_dim(node, WEIGHT, 2), &k) && k > 0 && k <= INT32_MAX)
         dims[2] = ir_dim_const(op_dims(node), (k - 1) * dilation);
+    GQAC_TRY(check_weights(node, dims[1], dims[2], diag));
     return op_set_type(node, 1, x.dtype, 3, dims, diag);
 }
 

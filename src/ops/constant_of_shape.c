@@ -22,11 +22,14 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     const ir_dim *elements[OP_MAX_ELEMENTS];
     const gqac_tensor *value = value_of(node);
     int64_t length, known = op_elements(node, 0, GQAC_MAX_RANK, dims);
-    GQAC_TRY(op_check_dtype(node, 0, OP_INDICES, diag));
+    GQAC_TRY(op_check_list(node, 0, GQAC_MAX_RANK, diag));
     if (known < 0) {
         bool fits = ir_dim_is_const(op_in_dim(node, 0, 0), &length) && length <= GQAC_MAX_RANK;
         return op_set_type(node, 0, value->dtype, fits ? (int)length : -1, NULL, diag);
     }
+    for (int64_t i = 0; i < known; i++)
+        if (ir_dim_is_const(dims[i], &length) && length < 0)
+            OP_FAIL(node, diag, GQAC_INVALID_MODEL, "dimension %lld", (long long)length);
     GQAC_TRY(op_set_type(node, 0, value->dtype, (int)known, dims, diag));
     length = 1;
     if (known > 1 || !OP_IN(OP_INDICES | OP_BIT(BOOL), value->dtype) ||

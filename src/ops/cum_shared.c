@@ -52,6 +52,7 @@ static void run_rows(void *arg, size_t begin, size_t end, int worker) {
 gqac_status op_cum_infer(ir_node *node, gqac_diag *diag) {
     GQAC_TRY(op_check_dtype(node, 0, OP_NUMBERS, diag));
     GQAC_TRY(op_check_dtype(node, 1, OP_INDICES, diag));
+    GQAC_TRY(op_check_single(node, 1, diag));
     return op_set_type_like(node, 0, op_in_type(node, 0), diag);
 }
 

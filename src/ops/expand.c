@@ -7,7 +7,7 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     int64_t value, n = op_elements(node, 1, GQAC_MAX_RANK, wanted);
     int rank = -1;
     GQAC_TRY(op_check_dtype(node, 0, OP_ANY, diag));
-    GQAC_TRY(op_check_dtype(node, 1, OP_INDICES, diag));
+    GQAC_TRY(op_check_list(node, 1, GQAC_MAX_RANK, diag));
     if (n < 0 && ir_dim_is_const(op_in_dim(node, 1, 0), &value) && value <= GQAC_MAX_RANK) {
         n = value;
         for (int64_t i = 0; i < n; i++)

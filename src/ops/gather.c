@@ -49,6 +49,21 @@ static gqac_status infer_elements(ir_node *node, gqac_diag *diag) {
     return op_set_elements(node, 0, count, at, diag);
 }
 
+/* Constant indices, along an axis of constant length. */
+static gqac_status check_indices(const ir_node *node, int axis, gqac_diag *diag) {
+    const ir_dim *at[OP_MAX_ELEMENTS];
+    const int64_t count = op_elements(node, 1, OP_MAX_ELEMENTS, at);
+    int64_t length, index;
+    if (!ir_dim_is_const(op_in_dim(node, 0, axis), &length))
+        return GQAC_OK;
+    for (int64_t i = 0; i < count; i++)
+        if (ir_dim_is_const(at[i], &index) && (index < -length || index >= length))
+            OP_FAIL(node, diag, GQAC_INVALID_MODEL,
+                    "index %lld is out of range for axis %d of length %lld", (long long)index, axis,
+                    (long long)length);
+    return GQAC_OK;
+}
+
 static gqac_status infer(ir_node *node, gqac_diag *diag) {
     ir_type data = op_in_type(node, 0), indices = op_in_type(node, 1);
     const ir_dim *dims[2 * GQAC_MAX_RANK];
@@ -58,6 +73,7 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     if (data.rank < 0)
         return op_set_type(node, 0, data.dtype, -1, NULL, diag);
     GQAC_TRY(op_axis(node, ir_attr_int(node, "axis"), data.rank, &axis, diag));
+    GQAC_TRY(check_indices(node, axis, diag));
     if (indices.rank < 0)
         return op_set_type(node, 0, data.dtype, -1, NULL, diag);
     for (int i = 0; i < axis; i++)

@@ -32,6 +32,7 @@ static gqac_status join_elements(ir_node *node, int i, gqac_diag *diag) {
 static gqac_status infer(ir_node *node, gqac_diag *diag) {
     GQAC_TRY(verify(node, diag));
     GQAC_TRY(op_check_dtype(node, 0, OP_BIT(BOOL), diag));
+    GQAC_TRY(op_check_single(node, 0, diag));
     for (int i = 0; i < node->n_outputs; i++) {
         ir_type a = op_in_type(branch(node, true)->ret, i);
         ir_type b = op_in_type(branch(node, false)->ret, i);

@@ -282,6 +282,36 @@ gqac_status op_check_rank(const ir_node *node, int input, int least, int most, g
             rank < least ? least : most);
 }
 
+gqac_status op_check_list(const ir_node *node, int input, int64_t most, gqac_diag *diag) {
+    int64_t length;
+    GQAC_TRY(op_check_dtype(node, input, OP_INDICES, diag));
+    GQAC_TRY(op_check_rank(node, input, 0, 1, diag));
+    if (!ir_dim_is_const(op_in_dim(node, input, 0), &length) || length <= most)
+        return GQAC_OK;
+    char name[64];
+    ir_schema_name(node->op->inputs, input, name, sizeof name);
+    OP_FAIL(node, diag, GQAC_UNSUPPORTED, "input '%s' has %lld elements: the maximum is %lld", name,
+            (long long)length, (long long)most);
+}
+
+gqac_status op_check_single(const ir_node *node, int input, gqac_diag *diag) {
+    for (int axis = 0; axis < op_in_type(node, input).rank; axis++)
+        GQAC_TRY(op_check_length(node, input, axis, ir_dim_const(op_dims(node), 1), diag));
+    return GQAC_OK;
+}
+
+gqac_status op_check_length(const ir_node *node, int input, int axis, const ir_dim *wanted,
+                            gqac_diag *diag) {
+    int64_t length, expected;
+    if (!ir_dim_is_const(op_in_dim(node, input, axis), &length) ||
+        !ir_dim_is_const(wanted, &expected) || length == expected)
+        return GQAC_OK;
+    char name[64];
+    ir_schema_name(node->op->inputs, input, name, sizeof name);
+    OP_FAIL(node, diag, GQAC_INVALID_MODEL, "input '%s' has length %lld at axis %d, expected %lld",
+            name, (long long)length, axis, (long long)expected);
+}
+
 gqac_status op_check_broadcast(const ir_node *node, int input, gqac_diag *diag) {
     const ir_value *out = ir_node_output(node, 0);
     return out && out->type.rank >= 0 ? op_check_rank(node, input, 0, out->type.rank, diag)

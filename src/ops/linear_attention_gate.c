@@ -13,8 +13,11 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     for (int i = A; i <= B; i += B)
         GQAC_TRY(op_check_dtype(node, i, OP_FLOATS, diag));
     GQAC_TRY(op_check_same(node, A, B, diag));
-    for (int i = DT_BIAS; i <= DECAY_SCALE; i++)
+    for (int i = DT_BIAS; i <= DECAY_SCALE; i++) {
         GQAC_TRY(op_check_dtype(node, i, OP_BIT(F32), diag));
+        GQAC_TRY(op_check_rank(node, i, 1, 1, diag));
+        GQAC_TRY(op_check_length(node, i, 0, op_in_dim(node, A, -1), diag));
+    }
     if (ir_node_output(node, 1) && !ir_node_input(node, B))
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "output beta needs the input b");
     GQAC_TRY(op_set_type_like(node, 0, op_in_type(node, A), diag));

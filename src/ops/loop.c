@@ -33,6 +33,8 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     GQAC_TRY(verify(node, diag));
     GQAC_TRY(op_check_dtype(node, TRIPS, OP_INDICES, diag));
     GQAC_TRY(op_check_dtype(node, CONDITION, OP_BIT(BOOL), diag));
+    GQAC_TRY(op_check_single(node, TRIPS, diag));
+    GQAC_TRY(op_check_single(node, CONDITION, diag));
     set_unknown(body->inputs[TRIPS], (ir_type){.dtype = GQAC_I64});
     set_unknown(body->inputs[CONDITION], (ir_type){.dtype = GQAC_BOOL});
     for (int i = 0; i < n; i++)

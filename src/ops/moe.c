@@ -3,6 +3,11 @@
 
 static const ir_attr_spec attrs[] = {MOE_ATTRS, {.name = NULL}};
 
+static gqac_status infer(ir_node *node, gqac_diag *diag) {
+    const moe_form form = moe_form_of(node);
+    return moe_infer(node, &form, moe_read_files, diag);
+}
+
 static gqac_status eval(op_call *call) {
     GQAC_TRY(moe_verify(call->node, call->diag));
     const moe_form form = moe_form_of(call->node);
@@ -20,7 +25,7 @@ const gqac_op gqac_op_moe = {
                .attrs = attrs,
                .rows = IR_ROWS_LOCAL,
                .doc = "the k best experts of each row, weighted by the router"},
-    .infer = moe_infer,
+    .infer = infer,
     .verify = moe_verify,
     .eval = eval,
 };

@@ -28,7 +28,8 @@
                     "g and l of swiglu: 0 fc1 and fc3, 1 interleaved in fc1, 2 halves of fc1")
 
 gqac_status moe_verify(const ir_node *node, gqac_diag *diag);
-gqac_status moe_infer(ir_node *node, gqac_diag *diag);
+/* infer of a row whose eval is moe_eval with `form` and `read`. */
+gqac_status moe_infer(ir_node *node, const moe_form *form, moe_read *read, gqac_diag *diag);
 /* Inputs weight, scale, bias and zero points of each projection: of MoE; of QMoE and our moe. */
 extern const int moe_float_inputs[3][4], moe_code_inputs[3][4];
 /* Bits of a code of a projection of QMoE. */

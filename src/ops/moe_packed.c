@@ -40,6 +40,11 @@ moe_form moe_packed_form(const ir_node *node) {
     return f;
 }
 
+static gqac_status infer(ir_node *node, gqac_diag *diag) {
+    const moe_form form = moe_packed_form(node);
+    return moe_infer(node, &form, moe_read_ours, diag);
+}
+
 static gqac_status eval(op_call *call) {
     GQAC_TRY(verify(call->node, call->diag));
     const moe_form form = moe_packed_form(call->node);
@@ -57,7 +62,7 @@ const gqac_op gqac_op_moe_packed = {
                .attrs = attrs,
                .rows = IR_ROWS_LOCAL,
                .doc = "MoE, QMoE: the k best experts of each row, weights packed"},
-    .infer = moe_infer,
+    .infer = infer,
     .verify = verify,
     .eval = eval,
 };

@@ -31,10 +31,46 @@ bool moe_is_fused(const ir_node *node) {
     return activation_of(node) == MOE_SWIGLU && ir_attr_int(node, "swiglu_fusion") != 0;
 }
 
-gqac_status moe_infer(ir_node *node, gqac_diag *diag) {
+/* One row of an input [..,n]; false: its type or n is not known. */
+static bool row_type(const ir_node *node, int input, gqac_tensor *row) {
+    *row = (gqac_tensor){.dtype = op_in_type(node, input).dtype, .rank = 2, .dims = {1}};
+    return row->dtype && ir_dim_is_const(op_in_dim(node, input, -1), &row->dims[1]);
+}
+
+/* The checks of an eval, on the types of the weights and of one row. They are left to the eval if
+ * something is not known. */
+static gqac_status check_types(const ir_node *node, const moe_form *form, moe_read *read,
+                               gqac_diag *diag) {
+    const op_origin origin = op_origin_of(node);
+    const op_work work = {.diag = diag, .origin = &origin};
+    gqac_tensor types[MOE_INPUTS];
+    moe_operands o = {.work = &work};
+    moe_mixture s;
+    moe m = {.x = NULL};
+    for (int i = 0; i < node->n_inputs && i < MOE_INPUTS; i++) {
+        const bool rows = i < 2 || i == MOE_ROUTER_WEIGHTS;
+        if (!ir_node_input(node, i))
+            continue;
+        if (rows ? !row_type(node, i, &types[i])
+                 : !op_in_type(node, i).dtype || !op_in_shape(node, i, &types[i]))
+            return GQAC_OK;
+        o.in[i] = &types[i];
+    }
+    gqac_status status = read(&o, form, &m);
+    if (status == GQAC_OK)
+        status = moe_fit(&work, form, &m, NULL, &s);
+    if (status != GQAC_INVALID_INPUT)
+        return status;
+    if (diag)
+        diag->status = GQAC_INVALID_MODEL;
+    return GQAC_INVALID_MODEL;
+}
+
+gqac_status moe_infer(ir_node *node, const moe_form *form, moe_read *read, gqac_diag *diag) {
     for (int i = 0; i < 2; i++)
         GQAC_TRY(op_check_dtype(node, i, OP_FLOATS, diag));
     GQAC_TRY(op_check_same(node, 0, 1, diag));
+    GQAC_TRY(check_types(node, form, read, diag));
     return op_set_type_like(node, 0, op_in_type(node, 0), diag);
 }
 

@@ -73,6 +73,27 @@ bool norm_mixes(const ir_node *node) {
     return false;
 }
 
+/* Weights without axes before those of a row have an element for each of its n elements, and so
+ * have all weights of a skip norm. */
+static gqac_status check_count(const ir_node *node, int input, int axis, bool vector,
+                               gqac_diag *diag) {
+    const ir_type x = op_in_type(node, 0);
+    gqac_tensor weights;
+    int64_t n = 1, length;
+    if (x.rank < 0 || !op_in_shape(node, input, &weights) ||
+        (!vector && weights.rank > x.rank - axis))
+        return GQAC_OK;
+    for (int i = axis; i < x.rank; i++)
+        if (!ir_dim_is_const(x.dims[i], &length) || __builtin_mul_overflow(n, length, &n))
+            return GQAC_OK;
+    if (gqac_tensor_count(&weights) == n)
+        return GQAC_OK;
+    char name[64];
+    ir_schema_name(node->op->inputs, input, name, sizeof name);
+    OP_FAIL(node, diag, GQAC_INVALID_MODEL, "input '%s' has %lld elements, the rows have %lld",
+            name, (long long)gqac_tensor_count(&weights), (long long)n);
+}
+
 /* Scales and biases broadcast to x; lengths that are not known yet are left to norm_fit. */
 static gqac_status check_weights(const ir_node *node, int input, const char *what,
                                  gqac_diag *diag) {
@@ -107,6 +128,9 @@ gqac_status norm_infer(ir_node *node, const norm *kind, gqac_diag *diag) {
     GQAC_TRY(check_weights(node, scale, "scales", diag));
     if (kind->bias)
         GQAC_TRY(check_weights(node, scale + 1, "biases", diag));
+    for (int i = scale; i <= last; i++)
+        if (ir_node_input(node, i))
+            GQAC_TRY(check_count(node, i, axis, kind->skip, diag));
     gqac_dtype dtype = kind->round_before && weight.dtype ? weight.dtype : x.dtype;
     GQAC_TRY(op_set_type(node, 0, dtype, x.rank, x.dims, diag));
     if (kind->sum_output >= 0)

@@ -51,6 +51,9 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     bool given = ir_node_input(node, AXES) != NULL;
     GQAC_TRY(op_check_same(node, VALUE, DATA, diag));
     GQAC_TRY(op_check_dtype(node, DATA, OP_ANY & ~OP_NIBBLES, diag));
+    GQAC_TRY(op_check_list(node, PADS, MAX_PADS, diag));
+    GQAC_TRY(op_check_list(node, AXES, GQAC_MAX_RANK, diag));
+    GQAC_TRY(op_check_single(node, VALUE, diag));
     if (x.rank < 0)
         return op_set_type(node, 0, x.dtype, -1, NULL, diag);
     int64_t n = op_elements(node, PADS, MAX_PADS, pads);

@@ -63,6 +63,11 @@ moe_form moe_code_form(const ir_node *node) {
     return form;
 }
 
+static gqac_status infer(ir_node *node, gqac_diag *diag) {
+    const moe_form form = moe_code_form(node);
+    return moe_infer(node, &form, moe_read_files, diag);
+}
+
 static gqac_status eval(op_call *call) {
     GQAC_TRY(verify(call->node, call->diag));
     const moe_form form = moe_code_form(call->node);
@@ -82,7 +87,7 @@ const gqac_op gqac_op_qmoe = {
                .attrs = attrs,
                .rows = IR_ROWS_LOCAL,
                .doc = "MoE with block-quantised weights"},
-    .infer = moe_infer,
+    .infer = infer,
     .verify = verify,
     .eval = eval,
 };

@@ -15,11 +15,14 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     for (int i = 0; i < 3; i++) {
         GQAC_TRY(op_check_dtype(node, i, TYPES, diag));
         GQAC_TRY(op_check_same(node, 0, i, diag));
+        GQAC_TRY(op_check_single(node, i, diag));
         if (dtype == GQAC_NONE)
             dtype = op_in_type(node, i).dtype;
         known = op_elements(node, i, 1, &x[i]) == 1 && known;
     }
-    if (known && ir_dim_is_const(x[2], &delta) && delta != 0 && delta != INT64_MIN) {
+    if (known && ir_dim_is_const(x[2], &delta) && delta == 0)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "the step is 0");
+    if (known && ir_dim_is_const(x[2], &delta) && delta != INT64_MIN) {
         int64_t step = delta < 0 ? -delta : delta;
         length = delta < 0 ? ir_dim_sub(d, x[0], x[1]) : ir_dim_sub(d, x[1], x[0]);
         length = ir_dim_max(d, length, ir_dim_const(d, 0));

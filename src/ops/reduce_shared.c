@@ -88,7 +88,7 @@ gqac_status op_reduce_infer(ir_node *node, const op_reduce *kernel, gqac_diag *d
     bool given, known;
     int rank = 0;
     GQAC_TRY(op_check_dtype(node, 0, reduce_set(kernel), diag));
-    GQAC_TRY(op_check_dtype(node, 1, OP_INDICES, diag));
+    GQAC_TRY(op_check_list(node, 1, GQAC_MAX_RANK, diag));
     if (type.rank < 0)
         return op_set_type(node, 0, type.dtype, -1, NULL, diag);
     GQAC_TRY(op_axes_infer(node, 1, type.rank, &set, &given, &known, diag));

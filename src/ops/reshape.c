@@ -52,7 +52,7 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     const ir_dim *dims[GQAC_MAX_RANK];
     int64_t value, known = op_elements(node, 1, GQAC_MAX_RANK, dims);
     int missing = -1, n_missing = 0, n_left = 0;
-    GQAC_TRY(op_check_dtype(node, 1, OP_INDICES, diag));
+    GQAC_TRY(op_check_list(node, 1, GQAC_MAX_RANK, diag));
     if (known < 0) {
         bool fits = ir_dim_is_const(op_in_dim(node, 1, 0), &value) && value <= GQAC_MAX_RANK;
         return op_set_type(node, 0, type.dtype, fits ? (int)value : -1, NULL, diag);

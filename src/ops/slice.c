@@ -111,7 +111,7 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     ir_type type = op_in_type(node, 0);
     const ir_dim *part[4][GQAC_MAX_RANK], *dims[GQAC_MAX_RANK];
     for (int i = 1; i < 5; i++)
-        GQAC_TRY(op_check_dtype(node, i, OP_INDICES, diag));
+        GQAC_TRY(op_check_list(node, i, GQAC_MAX_RANK, diag));
     int64_t n = read_parts(node, part), at, by;
     unsigned seen = 0;
     GQAC_TRY(check_counts(node, n, diag));

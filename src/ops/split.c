@@ -58,7 +58,7 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     const ir_dim *dims[GQAC_MAX_RANK], *x[OP_MAX_ELEMENTS];
     int axis = 0;
     int64_t piece, at = 0, n = op_elements(node, 0, OP_MAX_ELEMENTS, x);
-    GQAC_TRY(op_check_dtype(node, 1, OP_INDICES, diag));
+    GQAC_TRY(op_check_list(node, 1, INT64_MAX, diag));
     if (type.rank >= 0)
         GQAC_TRY(op_axis(node, ir_attr_int(node, "axis"), type.rank, &axis, diag));
     GQAC_TRY(check_pieces(node, op_in_dim(node, 0, axis), diag));

@@ -21,7 +21,7 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     unsigned set = 0;
     int rank = 0;
     int64_t length;
-    GQAC_TRY(op_check_dtype(node, 1, OP_INDICES, diag));
+    GQAC_TRY(op_check_list(node, 1, GQAC_MAX_RANK, diag));
     if (type.rank < 0)
         return op_set_type(node, 0, type.dtype, -1, NULL, diag);
     GQAC_TRY(op_axes_infer(node, 1, type.rank, &set, &given, &known, diag));

@@ -6,7 +6,7 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     const ir_dim *repeats[GQAC_MAX_RANK] = {NULL}, *dims[GQAC_MAX_RANK];
     int64_t n = op_elements(node, 1, GQAC_MAX_RANK, repeats);
     GQAC_TRY(op_check_dtype(node, 0, OP_ANY, diag));
-    GQAC_TRY(op_check_dtype(node, 1, OP_INDICES, diag));
+    GQAC_TRY(op_check_list(node, 1, GQAC_MAX_RANK, diag));
     if (type.rank >= 0 && n >= 0 && n != type.rank)
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "%lld repeats for an input of rank %d",
                 (long long)n, type.rank);

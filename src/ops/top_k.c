@@ -99,6 +99,7 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     int axis;
     GQAC_TRY(op_check_dtype(node, X, OP_NUMBERS, diag));
     GQAC_TRY(op_check_dtype(node, K, OP_BIT(I64), diag));
+    GQAC_TRY(op_check_single(node, K, diag));
     if (type.rank >= 0) {
         GQAC_TRY(op_axis(node, ir_attr_int(node, "axis"), type.rank, &axis, diag));
         for (int i = 0; i < type.rank; i++)

@@ -35,6 +35,8 @@ static void run_rows(void *arg, size_t begin, size_t end, int worker) {
 static gqac_status infer(ir_node *node, gqac_diag *diag) {
     ir_type type = op_in_type(node, 0);
     GQAC_TRY(op_check_dtype(node, 0, OP_NUMBERS | OP_BIT(BOOL), diag));
+    GQAC_TRY(op_check_dtype(node, 1, OP_INTS | OP_BIT(BOOL), diag));
+    GQAC_TRY(op_check_single(node, 1, diag));
     if (type.rank >= 0 && type.rank < 2)
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "the input has rank %d", type.rank);
     return op_set_type_like(node, 0, type, diag);

@@ -9,7 +9,7 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     bool given, known;
     unsigned set;
     int64_t n = op_elements(node, 1, GQAC_MAX_RANK, elements);
-    GQAC_TRY(op_check_dtype(node, 1, OP_INDICES, diag));
+    GQAC_TRY(op_check_list(node, 1, GQAC_MAX_RANK, diag));
     if (type.rank < 0 || n < 0)
         return op_set_type(node, 0, type.dtype, -1, NULL, diag);
     int rank = type.rank + (int)n, from = 0;

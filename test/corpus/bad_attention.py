@@ -162,6 +162,14 @@ call("query of another type", "query", {**CHUNK, "query": weights((1, 3, HEADS *
 call("query of another rank", "query", {**CHUNK, "query": weights((3, HEADS * HEAD))}, CHUNK)
 call("total of two elements", "total_sequence_length",
      {**CHUNK, "total_sequence_length": np.array([7, 7], np.int32)}, CHUNK)
+call("model with a total of two elements", "total",
+     {**CHUNK, "change": {"total_sequence_length": (I32, [2])},
+      "total_sequence_length": np.array([7, 7], np.int32)}, CHUNK, code=3)
+call("model with a total of three elements in a matrix", "total",
+     {**CHUNK, "change": {"total_sequence_length": (I32, [1, 3])},
+      "total_sequence_length": np.array([[7] * 3], np.int32)},
+     {**CHUNK, "change": {"total_sequence_length": (I32, [1, 1])},
+      "total_sequence_length": np.array([[7]], np.int32)}, code=3)
 call("input file missing", "query", {**FIRST, "query": None}, FIRST, code=5)
 
 

@@ -17,7 +17,7 @@ def row(name, word, bad, twin=None, **more):
 
 
 def late(name, word, bad, twin):
-    """A row that may also be told when the graph runs, on x = ones."""
+    """A row that is run, on x = ones."""
     def build(m):
         def both(folder):
             save(m, folder)
@@ -26,7 +26,7 @@ def late(name, word, bad, twin):
                 dims = [d.dim_value or 1 for d in i.type.tensor_type.shape.dim]
                 np.save(folder / "in" / f"{i.name}.npy", np.ones(dims, np.float32))
         return both
-    ROWS.append(Row(name, "graph", word, build(bad), build(twin), verb="run", code=(3, 4)))
+    ROWS.append(Row(name, "graph", word, build(bad), build(twin), verb="run"))
 
 
 def nodes(*made, inputs=("x",), outputs=("y",), **more):
@@ -181,9 +181,10 @@ row("node without outputs", "", nodes(node("Relu", "x", "y"), helper.make_node("
 # ---- shapes and types ----------------------------------------------------------------------------
 
 
-def op(name, constant, **attrs):
-    """x [B,4] with one constant."""
-    return one(name, ["x", "c"], constants={"c": np.asarray(constant)}, **attrs)
+def op(name, *constants, **attrs):
+    """x [B,4] with constants."""
+    held = {f"c{i or ''}": np.asarray(c) for i, c in enumerate(constants)}
+    return one(name, ["x", *held], constants=held, **attrs)
 
 
 def ints(*values):
@@ -290,13 +291,13 @@ def branch(output, *made, name="b"):
     return helper.make_graph(list(made), name, [], [info(output)])
 
 
-def choice(then=None, other=None, outputs="y", **more):
-    """y = If(c, Relu(x), Abs(x)), or other branches."""
+def choice(then=None, other=None, outputs="y", condition=(), **more):
+    """y = If(c, Relu(x), Abs(x)), or other branches; c has the shape `condition`."""
     attrs = {"then_branch": then or branch("t", node("Relu", "x", "t")),
              "else_branch": other or branch("e", node("Abs", "x", "e"))}
     attrs = {k: v for k, v in attrs.items() if v != "none"}
     return model([node("If", "c", outputs, **attrs, **more)],
-                 [info("x", T.FLOAT, ["B", 4]), info("c", T.BOOL, [])],
+                 [info("x", T.FLOAT, ["B", 4]), info("c", T.BOOL, list(condition))],
                  [info(n) for n in outputs.split(" ")])
 
 
@@ -440,3 +441,130 @@ late("MatMulNBits with fewer scales", "", nbits(scales=(3, 1)), nbits(scales=(4,
 row("MatMulNBits with another K", "", nbits(width=31), nbits())
 late("MatMulNBits with short zero points", "", nbits(zero=np.zeros(3, np.uint8)),
     nbits(zero=np.zeros(4, np.uint8)))
+
+# ---- operands whose shapes and types show the error ------------------------------------------------
+
+
+def listed(name, good, place=1, **more):
+    """A row: input `place` of the op is a list of integers, and is given as a matrix."""
+    bad = list(good)
+    bad[place - 1] = good[place - 1].reshape(1, -1)
+    row(f"{name} with a matrix as input {place}", "rank", op(name, *bad, **more),
+        op(name, *good, **more))
+
+
+def norm(scale, skip=False, bias=None):
+    """An RMS norm of x [B,4]."""
+    constants = {"c": scale}
+    if bias is not None:
+        constants["bias"] = bias
+    name = "SkipSimplifiedLayerNormalization" if skip else "SimplifiedLayerNormalization"
+    return one(name, ["x", *(["x"] if skip else []), *constants], constants=constants,
+               domain="com.microsoft" if skip else "")
+
+
+AXIS = ints(1)
+listed("ReduceSum", [AXIS])
+listed("Reshape", [ints(-1, 4)])
+listed("Expand", [ints(1, 4)])
+listed("Tile", [ints(1, 2)])
+listed("Unsqueeze", [AXIS])
+listed("Squeeze", [AXIS], shapes={"x": ["B", 1, 4]})
+listed("Split", [ints(4)], axis=1)
+listed("Pad", [ints(0, 0, 1, 1)])
+listed("Pad", [ints(1, 1), np.float32(0), AXIS], 3, opset=18)
+for at in range(1, 5):
+    listed("Slice", [ints(0), ints(2), AXIS, ints(1)], at)
+row("ConstantOfShape of a matrix", "rank", one("ConstantOfShape", ["c"], constants={"c": ints(2, 3)
+    .reshape(2, 1)}), filled(2, 3))
+row("Pad with two values", "constant_value", op("Pad", ints(0, 0, 1, 1), weights(2)),
+    op("Pad", ints(0, 0, 1, 1), weights(1)))
+row("Reshape with 9 dims", "maximum", op("Reshape", ints(-1, 4, *[1] * 7)),
+    op("Reshape", ints(-1, 4, *[1] * 6)))
+row("CumSum with two axes", "axis", op("CumSum", ints(0, 1)), op("CumSum", AXIS))
+row("Range with two steps", "delta", one("Range", list("abc"), constants={
+    "a": np.int64(0), "b": np.int64(4), "c": ints(1, 2)}, shapes={"y": T.INT64}), ranged(0, 4, 1))
+row("TopK with two k", "k", one("TopK", ["x", "k"], ["y", "i"], {"k": ints(1, 2)}),
+    one("TopK", ["x", "k"], ["y", "i"], {"k": ints(2)}, {"i": T.INT64}))
+row("Trilu with two diagonals", "k", op("Trilu", ints(0, 1)), op("Trilu", AXIS))
+row("Trilu with a diagonal that is no integer", "k", op("Trilu", weights(1)), op("Trilu", AXIS))
+row("If with two conditions", "cond", lambda: choice(condition=[2]), lambda: choice(condition=[1]))
+row("a norm with one weight for rows of 4", "scale", norm(weights(1)), norm(weights(4)))
+row("a skip norm with weights of two rows", "gamma", norm(weights((2, 4)), skip=True),
+    norm(weights(4), skip=True))
+row("a skip norm with one bias", "bias", norm(weights(4), skip=True, bias=weights(1)),
+    norm(weights(4), skip=True, bias=weights(4)))
+
+CONV = {"w": weights((4, 1, 3)), "b": weights(4)}
+
+
+def conv(past=2, **change):
+    """CausalConvWithState of x [B,4,S] with three taps."""
+    return one("CausalConvWithState", ["x", "w", "b", "past"], ["y", "present"], {**CONV, **change},
+               {"x": ["B", 4, "S"], "past": ["B", 4, past]}, domain="com.microsoft")
+
+
+for label, change in (("a matrix of weights", {"w": weights((4, 3))}),
+                      ("weights of five channels", {"w": weights((5, 1, 3))}),
+                      ("weights of channels with each other", {"w": weights((4, 4, 3))}),
+                      ("no taps", {"w": weights((4, 1, 0))}),
+                      ("five biases", {"b": weights(5)}), ("a state of three inputs", {"past": 3})):
+    row(f"CausalConvWithState with {label}", "", conv(**change), conv())
+
+
+def gate(bias):
+    """LinearAttentionGate of a [B,S,4]."""
+    return one("LinearAttentionGate", ["a", "bias", "scale"], constants={
+        "bias": bias, "scale": weights(4)}, shapes={"a": ["B", "S", 4]}, domain="com.microsoft")
+
+
+for label, bias in (("a matrix", weights((1, 4))), ("five elements", weights(5))):
+    row(f"LinearAttentionGate with {label} as dt_bias", "dt_bias", gate(bias), gate(weights(4)))
+
+# ---- mixtures of experts -------------------------------------------------------------------------
+
+CODES = {"fc1": np.zeros((4, 16, 16), np.uint8), "scales1": weights((4, 16, 2)),
+         "bias1": weights((4, 16)), "fc2": np.zeros((4, 32, 8), np.uint8),
+         "scales2": weights((4, 32, 1)), "bias2": weights((4, 32))}
+
+
+def mixture(k=2, experts=4, block=16, zero=None, **change):
+    """QMoE of x [B,32] with four experts of 16, in codes of 4 bits."""
+    constants = {**CODES, "scales2": weights((4, 32, 16 // (block or 16))), **change}
+    inputs = ["x", "router", *constants]
+    if zero is not None:
+        constants["zero"] = zero
+        inputs += ["", "", "", "zero"]
+    return one("QMoE", inputs, constants=constants,
+               shapes={"x": ["B", 32], "router": ["B", experts]}, domain="com.microsoft", k=k,
+               block_size=block, expert_weight_bits=4)
+
+
+for label, change in (
+        ("codes of i8", {"fc1": CODES["fc1"].astype(np.int8)}),
+        ("scales of u32", {"scales2": np.ones((4, 32, 1), np.uint32)}),
+        ("a bias of f16", {"bias1": weights((4, 16)).astype(np.float16)}),
+        ("a matrix of codes", {"fc2": np.zeros((4, 256), np.uint8)}),
+        ("codes of eight experts", {"fc1": np.zeros((8, 8, 16), np.uint8)}),
+        ("router values of three experts", {"experts": 3}),
+        ("five of four experts", {"k": 5}),
+        ("a scale for each row, and blocks of 16", {"scales1": weights((4, 16))}),
+        ("a short bias", {"bias2": weights((4, 31))}),
+        ("rows of another length", {"fc1": np.zeros((4, 16, 24), np.uint8),
+                                    "scales1": weights((4, 16, 3))}),
+        ("short zero points", {"zero": np.zeros((4, 15, 1), np.uint8)})):
+    row(f"QMoE with {label}", "", mixture(**change), mixture(zero=np.zeros((4, 16, 1), np.uint8)))
+
+
+def floats(**change):
+    """MoE of x [B,32] with four experts of 16."""
+    constants = {"fc1": weights((4, 16, 32)), "bias1": weights((4, 16)),
+                 "fc2": weights((4, 32, 16)), **change}
+    return one("MoE", ["x", "router", *constants], constants=constants,
+               shapes={"x": ["B", 32], "router": ["B", 4]}, domain="com.microsoft", k=2)
+
+
+for label, change in (("weights of another type", {"fc1": weights((4, 16, 32)).astype(np.float16)}),
+                      ("three experts in fc2", {"fc2": weights((3, 32, 16))}),
+                      ("rows of 31", {"fc1": weights((4, 16, 31))})):
+    row(f"MoE with {label}", "", floats(**change), floats())

@@ -21,7 +21,7 @@ except ImportError as missing:
     make_bad = None
     print(missing)
 
-LEAST_ROWS = 470
+LEAST_ROWS = 530
 
 
 def run(row, folder, build):

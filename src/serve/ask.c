@@ -23,7 +23,7 @@ static bool ask_bias(job *j, problem *p) {
         return problem_set(p, 400, NULL, "logit_bias", "'logit_bias' has more than %d ids", BIASES);
     j->bias = calloc(n, sizeof *j->bias);
     if (!j->bias)
-        return problem_set(p, 500, NULL, NULL, "out of memory");
+        return problem_no_memory(p);
     j->sampling.bias = j->bias;
     json_object_foreach(list, key, value) {
         char *end = NULL;
@@ -77,7 +77,7 @@ static bool ask_stops(job *j, problem *p) {
         return problem_set(p, 400, NULL, "stop", "'stop' has more than %d texts", STOPS);
     j->stop = n ? calloc(n, sizeof *j->stop) : NULL;
     if (n && !j->stop)
-        return problem_set(p, 500, NULL, NULL, "out of memory");
+        return problem_no_memory(p);
     for (size_t i = 0; i < n; i++) {
         const json_t *text = json_is_array(stop) ? json_array_get(stop, i) : stop;
         if (!json_is_string(text) || !json_string_length(text) || json_string_length(text) > 1000)
@@ -105,7 +105,7 @@ static bool ask_tenant(job *j, problem *p) {
     const size_t size = strlen(j->tenant) + strlen(salt) + 2;
     char *both = malloc(size);
     if (!both)
-        return problem_set(p, 500, NULL, NULL, "out of memory");
+        return problem_no_memory(p);
     snprintf(both, size, "%s\n%s", j->tenant, salt);
     free(j->tenant);
     j->tenant = both;
@@ -132,7 +132,7 @@ bool ask_ids(const json_t *list, int64_t vocabulary, const char *name, prompt *o
     out->n = json_array_size(list);
     out->ids = malloc((out->n + 1) * sizeof *out->ids);
     if (!out->ids)
-        return problem_set(p, 500, NULL, NULL, "out of memory");
+        return problem_no_memory(p);
     for (size_t i = 0; i < out->n; i++) {
         const json_t *id = json_array_get(list, i);
         out->ids[i] = json_integer_value(id);
@@ -154,7 +154,7 @@ bool ask_tokenize(serve *s, const char *text, size_t length, bool special, promp
     if (out->ids)
         memcpy(out->ids, ids, out->n * sizeof *ids);
     gqac_release(ids);
-    return out->ids || problem_set(p, 500, NULL, NULL, "out of memory");
+    return out->ids || problem_no_memory(p);
 }
 
 bool ask_fit(job *j, int64_t most_new, problem *p) {
@@ -185,7 +185,7 @@ int64_t ask_chat_length(const job *j) {
 bool ask_make_prompts(job *j, size_t n, problem *p) {
     j->prompts = calloc(n, sizeof *j->prompts);
     j->n_prompts = (int)n;
-    return j->prompts || problem_set(p, 500, NULL, NULL, "out of memory");
+    return j->prompts || problem_no_memory(p);
 }
 
 bool ask_chat(job *j, problem *p) {
@@ -222,7 +222,7 @@ static bool ask_prompt(job *j, const json_t *value, prompt *out, problem *p) {
     out->length = json_string_length(value);
     out->text = malloc(out->length + 1);
     if (!out->text)
-        return problem_set(p, 500, NULL, NULL, "out of memory");
+        return problem_no_memory(p);
     memcpy(out->text, json_string_value(value), out->length + 1);
     return ask_tokenize(j->server, out->text, out->length, true, out, p);
 }
@@ -240,7 +240,7 @@ static bool name_prompt(job *j, prompt *out, problem *p) {
     if (out->text)
         memcpy(out->text, text, out->length + 1);
     gqac_release(text);
-    return out->text || problem_set(p, 500, NULL, NULL, "out of memory");
+    return out->text || problem_no_memory(p);
 }
 
 bool ask_completion(job *j, problem *p) {

@@ -28,8 +28,7 @@ static bool take(job *j, constraint_kind kind, const char *text, const char *par
 
 static bool take_schema(job *j, const json_t *schema, const char *param, problem *p) {
     char *text = json_dumps(schema, JSON_COMPACT | JSON_ENCODE_ANY);
-    const bool fine = text ? take(j, CONSTRAINT_SCHEMA, text, param, p)
-                           : problem_set(p, 500, NULL, NULL, "out of memory");
+    const bool fine = text ? take(j, CONSTRAINT_SCHEMA, text, param, p) : problem_no_memory(p);
     free(text);
     return fine;
 }

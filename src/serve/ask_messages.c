@@ -2,32 +2,34 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/str.h"
 #include "serve/serve_impl.h"
+
+static bool is_text_part(const json_t *part) {
+    const char *type = json_string_value(json_object_get(part, "type"));
+    return json_is_string(json_object_get(part, "text")) && type &&
+           (!strcmp(type, "text") || !strcmp(type, "input_text") || !strcmp(type, "output_text"));
+}
 
 /* The text of a content that is a list of parts. */
 static json_t *join_parts(const json_t *parts, size_t at, problem *p) {
-    char *text = NULL;
-    size_t length = 0;
-    FILE *out = open_memstream(&text, &length);
-    bool fine = out || problem_set(p, 500, NULL, NULL, "out of memory");
-    for (size_t i = 0; fine && i < json_array_size(parts); i++) {
+    gqac_str text = {0};
+    for (size_t i = 0; i < json_array_size(parts); i++) {
         const json_t *part = json_array_get(parts, i), *own = json_object_get(part, "text");
-        const char *type = json_string_value(json_object_get(part, "type"));
-        if (!json_is_object(part) || !json_is_string(own) || !type ||
-            (strcmp(type, "text") != 0 && strcmp(type, "input_text") != 0 &&
-             strcmp(type, "output_text") != 0)) {
-            fine = problem_set(p, 400, "unsupported_parameter", "messages",
-                               "part %zu of the content of message %zu is not of type 'text', the "
-                               "only one that this server supports",
-                               i, at);
-            break;
+        if (!is_text_part(part)) {
+            problem_set(p, 400, "unsupported_parameter", "messages",
+                        "part %zu of the content of message %zu is not of type 'text', the only "
+                        "one that this server supports",
+                        i, at);
+            gqac_str_free(&text);
+            return NULL;
         }
-        fwrite(json_string_value(own), 1, json_string_length(own), out);
+        gqac_str_append_n(&text, json_string_value(own), json_string_length(own));
     }
-    if (out)
-        fclose(out);
-    json_t *joined = fine ? json_stringn(text ? text : "", length) : NULL;
-    free(text);
+    json_t *joined = text.failed ? NULL : json_stringn(text.text ? text.text : "", text.length);
+    if (!joined)
+        problem_no_memory(p);
+    gqac_str_free(&text);
     return joined;
 }
 
@@ -43,10 +45,14 @@ static bool parse_arguments(json_t *message, size_t *values, problem *p) {
             continue;
         if (!fields_modest(json_string_value(text), json_string_length(text), values, p))
             return false;
-        json_t *parsed = json_loadb(json_string_value(text), json_string_length(text), 0, NULL);
+        json_error_t error;
+        json_t *parsed = json_loadb(json_string_value(text), json_string_length(text), 0, &error);
+        bool fine = parsed || *error.text; /* jansson writes none when memory runs out */
         if (json_is_object(parsed))
-            json_object_set(function, "arguments", parsed);
+            fine = json_object_set(function, "arguments", parsed) == 0;
         json_decref(parsed);
+        if (!fine)
+            return problem_no_memory(p);
     }
     return true;
 }
@@ -57,7 +63,8 @@ static bool take_content(json_t *message, size_t at, problem *p) {
         return true;
     if (json_is_array(content)) {
         json_t *joined = join_parts(content, at, p);
-        return joined && json_object_set_new(message, "content", joined) == 0;
+        return joined &&
+               (json_object_set_new(message, "content", joined) == 0 || problem_no_memory(p));
     }
     if ((!content || json_is_null(content)) && json_object_get(message, "tool_calls"))
         return true;
@@ -73,6 +80,8 @@ json_t *ask_messages(const json_t *messages, const char *name, problem *p) {
         return NULL;
     }
     copy = json_deep_copy(messages);
+    if (!copy)
+        problem_no_memory(p);
     json_array_foreach(copy, i, message) {
         const json_t *role = json_object_get(message, "role");
         if (!json_is_object(message) || !json_is_string(role))
@@ -94,11 +103,11 @@ static bool take_variables(const json_t *root, json_t *variables, offer *out, pr
         !fields_type(root, "chat_template_kwargs", JSON_OBJECT, &more, p) ||
         !fields_text(root, "reasoning_effort", 100, &effort, p))
         return false;
-    if (out->tools)
-        json_object_set(variables, "tools", out->tools);
-    if (effort)
-        json_object_set_new(variables, "reasoning_effort", json_string(effort));
-    return !more || json_object_update(variables, more) == 0;
+    if ((out->tools && json_object_set(variables, "tools", out->tools) != 0) ||
+        (effort && json_object_set_new(variables, "reasoning_effort", json_string(effort)) != 0) ||
+        (more && json_object_update(variables, more) != 0))
+        return problem_no_memory(p);
+    return true;
 }
 
 bool ask_render(serve *s, const json_t *root, json_t *messages, char **text, size_t *length,
@@ -109,13 +118,15 @@ bool ask_render(serve *s, const json_t *root, json_t *messages, char **text, siz
     if (!own)
         return false;
     json_t *variables = json_pack("{s:o}", "messages", own);
-    bool fine =
-        variables && fields_bool(root, "add_generation_prompt", &generation, p) &&
-        json_object_set_new(variables, "add_generation_prompt", json_boolean(generation)) == 0 &&
+    bool fine = variables || problem_no_memory(p);
+    fine =
+        fine && fields_bool(root, "add_generation_prompt", &generation, p) &&
+        (json_object_set_new(variables, "add_generation_prompt", json_boolean(generation)) == 0 ||
+         problem_no_memory(p)) &&
         take_variables(root, variables, out, p);
     char *encoded = fine ? json_dumps(variables, JSON_COMPACT) : NULL;
     if (fine && !encoded)
-        fine = problem_set(p, 500, NULL, NULL, "out of memory");
+        fine = problem_no_memory(p);
     if (fine && gqac_text_render(s->model.text, encoded, text, length, &diag) != GQAC_OK)
         fine = problem_from(p, "messages", &diag);
     free(encoded);

@@ -13,13 +13,9 @@ typedef struct items {
     problem *p;
 } items;
 
-static bool no_memory(problem *p) {
-    return problem_set(p, 500, NULL, NULL, "out of memory");
-}
-
 /* Takes over the message, which may be NULL. */
 static bool add_new(items *x, json_t *message) {
-    return json_array_append_new(x->messages, message) == 0 || no_memory(x->p);
+    return json_array_append_new(x->messages, message) == 0 || problem_no_memory(x->p);
 }
 
 static bool add_message(items *x, json_t *item, size_t at) {
@@ -60,7 +56,7 @@ static bool add_call(items *x, const json_t *item, size_t at) {
                              "name", name, "arguments", arguments);
     json_object_set(x->names, json_string_value(id), name);
     return json_array_append_new(json_object_get(message, "tool_calls"), call) == 0 ||
-           no_memory(x->p);
+           problem_no_memory(x->p);
 }
 
 static bool add_output(items *x, const json_t *item, size_t at) {

@@ -107,7 +107,7 @@ bool ask_calls(job *j, const json_t *root, const offer *given, problem *p) {
         return false;
     j->tools = given->tools ? json_dumps(given->tools, JSON_COMPACT) : NULL;
     if (given->tools && !j->tools)
-        return problem_set(p, 500, NULL, NULL, "out of memory");
+        return problem_no_memory(p);
     if (given->forced && j->constraint)
         return problem_set(p, 400, NULL, "tool_choice",
                            "'tool_choice' demands a call, so the answer has no text that a format, "

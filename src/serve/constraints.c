@@ -42,8 +42,11 @@ static gqac_status compile(const gqac_text *text, const constraint_source *s, gq
 static gqac_status make(const gqac_text *text, const constraint_source *source, char *key,
                         constraint **out, gqac_diag *diag) {
     constraint *one = calloc(1, sizeof *one);
-    const gqac_status status = one ? compile(text, source, &one->made, diag)
-                                   : serve_fail(diag, GQAC_NO_MEMORY, "out of memory");
+    if (!one) {
+        free(key);
+        return serve_fail(diag, GQAC_NO_MEMORY, "out of memory");
+    }
+    const gqac_status status = compile(text, source, &one->made, diag);
     if (status != GQAC_OK || !one->made) {
         free(one);
         free(key);

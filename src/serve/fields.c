@@ -23,6 +23,10 @@ bool problem_set(problem *p, int status, const char *code, const char *param, co
     return false;
 }
 
+bool problem_no_memory(problem *p) {
+    return problem_set(p, 500, NULL, NULL, "out of memory");
+}
+
 static int http_status(gqac_status status) {
     switch (status) {
     case GQAC_USAGE:

@@ -16,6 +16,8 @@ typedef struct problem {
 /* Returns false. `code` and `param` may be NULL. */
 bool problem_set(problem *p, int status, const char *code, const char *param, const char *fmt, ...)
     GQAC_PRINTF(5, 6);
+/* 500: out of memory. Returns false. */
+bool problem_no_memory(problem *p);
 /* The same for a failed call. */
 bool problem_from(problem *p, const char *param, const gqac_diag *diag);
 

@@ -46,10 +46,6 @@ static void free_job(job *j) {
     free(j);
 }
 
-static bool no_memory(problem *p) {
-    return problem_set(p, 500, NULL, NULL, "out of memory");
-}
-
 /* ---- begin --------------------------------------------------------------- */
 
 static bool make_leg(leg *l, job *j, leg_kind kind, int index, prompt *of, problem *p) {
@@ -65,7 +61,7 @@ static bool make_leg(leg *l, job *j, leg_kind kind, int index, prompt *of, probl
         gqac_reply_show_calls(l->reply, l->calls);
     }
     l->row = malloc((size_t)j->server->vocabulary * sizeof *l->row);
-    return l->row || no_memory(p);
+    return l->row || problem_no_memory(p);
 }
 
 bool job_shares(const job *j, const prompt *p) {
@@ -83,8 +79,8 @@ static bool make_legs(job *j, problem *p) {
     j->n_answers = (int)j->n * j->n_prompts;
     j->legs = calloc((size_t)count_legs(j), sizeof *j->legs);
     if (!j->legs)
-        return no_memory(p);
-    for (int cold = 0; cold <= j->verify; cold++)
+        return problem_no_memory(p);
+    for (int cold = 0; cold < (j->verify ? 2 : 1); cold++)
         for (int i = 0; i < j->n_answers; i++)
             if (!make_leg(&j->legs[j->n_legs++], j, cold ? LEG_COLD : LEG_ANSWER, i,
                           &j->prompts[i / j->n], p))
@@ -113,7 +109,7 @@ static bool has_place(const serve *s, const job *j, problem *p) {
         return true;
     return problem_set(p, 429, "busy", NULL,
                        "%lld requests are waiting or running, and no more may wait; try again",
-                       (long long)(x.waiting + x.running));
+                       (long long)x.waiting + x.running);
 }
 
 static bool read_job(job *j, http_exchange *x, problem *p) {
@@ -146,7 +142,7 @@ void job_start(serve *s, http_exchange *x, const job_shape *shape, const char *t
         name_job(j);
     }
     if (!j || !j->tenant) {
-        no_memory(&p);
+        problem_no_memory(&p);
         route_problem(s, x, &p);
         free(j);
         return;

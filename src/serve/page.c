@@ -1,10 +1,10 @@
 /* The page of the server: one HTML file that is part of the program. It may load nothing from
  * elsewhere, and only its own script runs: each reply has a nonce of its own, which stands where
  * the file has "@NONCE@". */
-#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 
+#include "base/str.h"
 #include "serve/serve_impl.h"
 
 extern const char serve_page[]; /* page.html */
@@ -20,34 +20,28 @@ static bool make_nonce(char nonce[NONCE + 1]) {
     return true;
 }
 
-/* The page with a nonce; the caller frees it. NULL: no memory. */
-static char *fill(const char *nonce, size_t *length) {
+/* The page with a nonce; `failed`: no memory. */
+static gqac_str fill(const char *nonce) {
     static const char mark[] = "@NONCE@";
-    char *text = NULL;
-    FILE *out = open_memstream(&text, length);
-    if (!out)
-        return NULL;
+    gqac_str text = {0};
     const char *at = serve_page;
     for (const char *next; (next = strstr(at, mark)); at = next + sizeof mark - 1) {
-        fwrite(at, 1, (size_t)(next - at), out);
-        fputs(nonce, out);
+        gqac_str_append_n(&text, at, (size_t)(next - at));
+        gqac_str_append(&text, nonce);
     }
-    fputs(at, out);
-    if (fclose(out) == 0)
-        return text;
-    free(text);
-    return NULL;
+    gqac_str_append(&text, at);
+    return text;
 }
 
 void page_send(serve *s, http_exchange *x, const json_t *root, const char *tenant) {
     char nonce[NONCE + 1] = "", headers[600];
-    size_t length = 0;
-    char *text = make_nonce(nonce) ? fill(nonce, &length) : NULL;
+    gqac_str text = make_nonce(nonce) ? fill(nonce) : (gqac_str){.failed = true};
     (void)root, (void)tenant;
-    if (!text) {
+    if (text.failed) {
         problem p;
         problem_set(&p, 500, NULL, NULL, "no memory, or no random number, for the page");
         route_problem(s, x, &p);
+        gqac_str_free(&text);
         return;
     }
     snprintf(headers, sizeof headers,
@@ -58,6 +52,6 @@ void page_send(serve *s, http_exchange *x, const json_t *root, const char *tenan
              "Cache-Control: no-store\r\n",
              nonce, nonce);
     route_log(s, x, 200, NULL);
-    http_reply(x, 200, "text/html; charset=utf-8", headers, text, length);
-    free(text);
+    http_reply(x, 200, "text/html; charset=utf-8", headers, text.text, text.length);
+    gqac_str_free(&text);
 }

@@ -306,10 +306,15 @@ static void write_metrics(serve *s, http_exchange *x, const json_t *root, const 
                       (double)gqac_program_memory_used(program));
         metrics_value(out, "gqac_memory_budget_bytes", "gauge", "Its maximum; 0: unlimited.",
                       (double)s->model.memory_budget);
-        fclose(out);
     }
-    route_log(s, x, 200, NULL);
-    http_reply(x, 200, "text/plain; version=0.0.4", NULL, text, length);
+    if (out && fclose(out) == 0) {
+        route_log(s, x, 200, NULL);
+        http_reply(x, 200, "text/plain; version=0.0.4", NULL, text, length);
+    } else {
+        problem p;
+        problem_no_memory(&p);
+        route_problem(s, x, &p);
+    }
     free(text);
 }
 

@@ -90,7 +90,7 @@ static gqac_status map_model(onnx_files *files, gqac_diag *diag) {
         fd = open(files->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     while (fd < 0 && errno == EINTR);
     if (fd < 0)
-        GQAC_FAIL(diag, GQAC_IO, "cannot open '%s': %s", files->path, strerror(errno));
+        GQAC_FAIL(diag, GQAC_IO, "cannot open '%s': %s", files->path, gqac_errno_text(errno));
     struct stat info = {0};
     gqac_status status = gqac_map_fd(fd, files->path, &files->model, diag);
     if (status == GQAC_OK && fstat(fd, &info) == 0) {
@@ -221,7 +221,7 @@ static gqac_status find_below(onnx_files *files, const char *folder, gqac_diag *
     char root[PATH_MAX], own[PATH_MAX];
     if (!realpath(files->root, root) || !realpath(folder, own))
         GQAC_FAIL(diag, GQAC_IO, "cannot open the model root '%s': %s", files->root,
-                  strerror(errno));
+                  gqac_errno_text(errno));
     size_t n = strcmp(root, "/") == 0 ? 0 : strlen(root);
     if (strncmp(own, root, n) != 0 || own[n] != '/' || !own[n + 1])
         return GQAC_OK;
@@ -247,7 +247,7 @@ static gqac_status open_folder(onnx_files *files, gqac_diag *diag) {
     const char *base = files->root ? files->root : folder;
     files->folder = open(base, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (files->folder < 0)
-        GQAC_FAIL(diag, GQAC_IO, "cannot open the folder '%s': %s", base, strerror(errno));
+        GQAC_FAIL(diag, GQAC_IO, "cannot open the folder '%s': %s", base, gqac_errno_text(errno));
     return GQAC_OK;
 }
 
@@ -285,7 +285,8 @@ static gqac_status cannot_open(const char *location, gqac_diag *diag) {
     if (error == ENOMEM)
         return gqac_diag_oom(diag, "external data");
     if (error == EMFILE || error == ENFILE || error == EIO)
-        GQAC_FAIL(diag, GQAC_IO, "cannot open external data '%s': %s", location, strerror(error));
+        GQAC_FAIL(diag, GQAC_IO, "cannot open external data '%s': %s", location,
+                  gqac_errno_text(error));
     if (error == EXDEV) {
         refuse(diag, location, "is or goes through a link that leads out of the folder");
         gqac_diag_hint(diag,
@@ -297,7 +298,7 @@ static gqac_status cannot_open(const char *location, gqac_diag *diag) {
     if (error == ENOSYS || error == EPERM)
         return refuse(diag, location, "cannot be opened safely: this system has no openat2");
     gqac_diag_set(diag, GQAC_INVALID_MODEL, "cannot open external data '%s': %s", location,
-                  strerror(error));
+                  gqac_errno_text(error));
     if (error == ENOENT)
         gqac_diag_hint(diag, "copy or download this file too, next to the model as it names it");
     return GQAC_INVALID_MODEL;
@@ -371,7 +372,8 @@ static gqac_status take_file(onnx_files *files, const char *location, int fd, co
                              gqac_diag *diag) {
     struct stat info;
     if (fstat(fd, &info) != 0)
-        GQAC_FAIL(diag, GQAC_IO, "cannot get the status of '%s': %s", location, strerror(errno));
+        GQAC_FAIL(diag, GQAC_IO, "cannot get the status of '%s': %s", location,
+                  gqac_errno_text(errno));
     GQAC_TRY(check_file(files, location, &info, diag));
     uint64_t hash = gqac_hash_u64(files->files.seed ^ (uint64_t)info.st_dev, (uint64_t)info.st_ino);
     *out = gqac_table_find(&files->files, hash, same_inode, &info);

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/diag.h"
 #include "serve/http_impl.h"
 
 enum { BACKLOG = 512, LINGER_SECONDS = 1 };
@@ -264,7 +265,7 @@ static gqac_status listen_on(http *h, const char *host, int port, gqac_diag *dia
     h->loopback = is_loopback(found->ai_addr);
     freeaddrinfo(found);
     if (fd < 0)
-        return fail(diag, GQAC_IO, host, port, strerror(errno));
+        return fail(diag, GQAC_IO, host, port, gqac_errno_text(errno));
     getsockname(fd, (struct sockaddr *)&own, &size);
     h->port = ntohs(own.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&own)->sin6_port
                                               : ((struct sockaddr_in *)&own)->sin_port);

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/diag.h"
+
 enum { LENGTH = 256, TENANT = 64, KEYS = 1000 };
 
 typedef struct entry {
@@ -70,10 +72,10 @@ gqac_status keys_read(const char *path, keys **out, gqac_diag *diag) {
     FILE *file = fopen(path, "re");
     keys *k = calloc(1, sizeof *k);
     if (!file || !k) {
-        why = file ? "out of memory" : strerror(errno);
+        why = file ? "out of memory" : gqac_errno_text(errno);
         const gqac_status status = file ? GQAC_NO_MEMORY : GQAC_IO;
         if (file)
-            fclose(file);
+            (void)fclose(file);
         free(k);
         return fail(diag, status, path, 0, why);
     }
@@ -85,7 +87,7 @@ gqac_status keys_read(const char *path, keys **out, gqac_diag *diag) {
         why = "the file cannot be read";
     if (!why && !k->n)
         why = "the file has no key";
-    fclose(file);
+    (void)fclose(file);
     explicit_bzero(line, sizeof line);
     if (why) {
         keys_free(k);

@@ -121,9 +121,10 @@ static ort_status *write_nested(graph_writer *w, const ort_node *node) {
         return NULL;
     const ort_graph **graphs = calloc(n, sizeof *graphs);
     const char **names = calloc(n, sizeof *names);
-    ort_status *status = graphs && names ? w->api->Node_GetSubgraphs(node, graphs, n, names)
-                                         : status_no_memory(w->api);
-    for (size_t i = 0; i < n && !status && !*w->m->why; i++) {
+    const bool fine = graphs && names;
+    ort_status *status =
+        fine ? w->api->Node_GetSubgraphs(node, graphs, n, names) : status_no_memory(w->api);
+    for (size_t i = 0; fine && i < n && !status && !*w->m->why; i++) {
         const size_t begin = wire_begin(out, 5);
         wire_text(out, 1, names[i]);
         wire_int(out, 20, 5); /* type = GRAPH */

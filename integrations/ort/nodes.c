@@ -35,7 +35,7 @@ ort_status *node_names(const ort_api *api, const ort_node *node, count_of_node *
     ORT_TRY(node_values(api, node, count, values, &infos, n));
     *names = calloc(*n + 1, sizeof **names);
     ort_status *status = *names ? NULL : status_no_memory(api);
-    for (size_t i = 0; i < *n && !status; i++) {
+    for (size_t i = 0; *names && i < *n && !status; i++) {
         const char *name;
         status = api->GetValueInfoName(infos[i], &name);
         if (!status && !((*names)[i] = strdup(name)))

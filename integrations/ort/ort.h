@@ -147,11 +147,13 @@ typedef struct ort_fusion {
          (const char *op, const char *domain, const char *name, const char *const *inputs, size_t, \
           const char *const *outputs, size_t, ort_attr **attributes, size_t, ort_node **))
 
+/* NOLINTBEGIN(bugprone-macro-parentheses): a type cannot have parentheses */
 #define ORT_FIELD(number, name, result, parameters)                                                \
     struct {                                                                                       \
         void (*before_##name[number])(void);                                                       \
         result(*name) parameters;                                                                  \
     };
+/* NOLINTEND(bugprone-macro-parentheses) */
 typedef union ort_api {
     ort_status *(*CreateStatus)(int code, const char *message);
     ORT_API_SLOTS(ORT_FIELD)

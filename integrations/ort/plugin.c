@@ -121,6 +121,7 @@ static pthread_mutex_t the_lock = PTHREAD_MUTEX_INITIALIZER; /* of base and api 
 /* Whether the runtime is version 1.`minor` or newer. */
 static bool is_at_least(const char *version, int minor) {
     int of_major = 0, of_minor = 0;
+    /* NOLINTNEXTLINE(cert-err34-c): the runtime is trusted */
     return version && sscanf(version, "%d.%d", &of_major, &of_minor) == 2 &&
            (of_major > OLDEST_MAJOR || (of_major == OLDEST_MAJOR && of_minor >= minor));
 }

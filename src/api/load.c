@@ -182,7 +182,7 @@ static bool is_pass_list(const char *value) {
     for (const char *at = value; *at;) {
         const size_t n = strcspn(at, ",");
         int i = 0;
-        while (gqac_pass_at(i, &name, &summary) && (strlen(name) != n || strncmp(name, at, n)))
+        while (gqac_pass_at(i, &name, &summary) && (strlen(name) != n || strncmp(name, at, n) != 0))
             i++;
         if (!gqac_pass_at(i, &name, &summary))
             return false;

@@ -81,7 +81,7 @@ static bool take_shape(const char **at, gqac_tensor *t) {
 
 static bool take_word(const char **at, const char *word) {
     skip_space(at);
-    if (strncmp(*at, word, strlen(word)))
+    if (strncmp(*at, word, strlen(word)) != 0)
         return false;
     *at += strlen(word);
     return true;
@@ -115,7 +115,7 @@ static bool parse_dict(const char *at, npy *n) {
 
 static gqac_status parse_header(const char *path, const gqac_map *map, npy *n, gqac_diag *diag) {
     memset(n, 0, sizeof *n);
-    if (map->size < 10 || memcmp(map->data, magic, sizeof magic))
+    if (map->size < 10 || memcmp(map->data, magic, sizeof magic) != 0)
         return bad(path, diag, "it does not start with the magic of NumPy");
     const unsigned version = map->data[6];
     if (version < 1 || version > 3 || (version > 1 && map->size < 12))

@@ -16,7 +16,7 @@ bool gqac_read_line(const char *path, char *line, int size) {
     FILE *file = fopen(path, "re");
     const bool read = file && fgets(line, size, file);
     if (file)
-        fclose(file);
+        (void)fclose(file);
     return read;
 }
 
@@ -63,7 +63,7 @@ int64_t gqac_memory_of_cgroups(const char *cgroups, const char *root) {
         least = limit < least ? limit : least;
     }
     if (file)
-        fclose(file);
+        (void)fclose(file);
     return least;
 }
 

@@ -106,7 +106,7 @@ void gqac_pool_run(gqac_pool *pool, size_t items, size_t grain,
     const size_t threads = (size_t)gqac_pool_threads(pool);
     r.ranges = items / r.grain < threads ? items / r.grain : threads;
     r.poll = pool ? pool->poll : NULL;
-    if (r.ranges < 2) {
+    if (!pool || r.ranges < 2) {
         run_pieces(&r, 0, items, 0);
         return;
     }

@@ -32,7 +32,7 @@ void gqac_sha256_final(gqac_sha256 *state, unsigned char digest[32]) {
 }
 
 void gqac_sha256_hex(const unsigned char digest[32], char hex[65]) {
-    for (int i = 0; i < 32; i++) {
+    for (size_t i = 0; i < 32; i++) {
         hex[2 * i] = "0123456789abcdef"[digest[i] / 16];
         hex[2 * i + 1] = "0123456789abcdef"[digest[i] % 16];
     }

@@ -52,7 +52,7 @@ static gqac_status tokenize(cli *c, const gqac_text *text, bool system, const ch
     char *whole = malloc(length + more + 1);
     if (!whole)
         return cli_fail(c, GQAC_NO_MEMORY, "out of memory");
-    memcpy(whole, body, length);
+    memcpy(whole, body, length); /* NOLINT(bugprone-not-null-terminated-result): more follows */
     memcpy(whole + length, probe, more + 1);
     const gqac_status status =
         gqac_text_tokenize_with(text, whole, length + more, NULL, ids, n, &c->diag);

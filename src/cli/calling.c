@@ -82,7 +82,7 @@ static void forget_answer(calling *x) {
     json_decref(x->found);
     json_decref(x->written);
     if (x->rest)
-        fclose(x->rest);
+        (void)fclose(x->rest);
     free(x->content);
     x->reply = NULL;
     x->calls = NULL;
@@ -120,7 +120,7 @@ static gqac_status add_content(calling *x, const char *text, size_t length) {
     if (fwrite(text, 1, length, x->rest) != length)
         return no_memory(x->c);
     if (x->shown && length) {
-        fwrite(text, 1, length, stdout);
+        (void)fwrite(text, 1, length, stdout);
         x->open = text[length - 1] != '\n';
     }
     return GQAC_OK;

@@ -38,7 +38,7 @@ gqac_status cli_read_file(cli *c, const char *path, char **text, size_t *length)
         return cli_fail(c, GQAC_IO, "cannot open '%s': %s", path, strerror(errno));
     const gqac_status status = read_all(c, f, standard ? "standard input" : path, &data, length);
     if (!standard)
-        fclose(f);
+        (void)fclose(f);
     if (status == GQAC_OK)
         *text = data;
     else

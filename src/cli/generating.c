@@ -275,7 +275,7 @@ bool generating_on_token(void *arg, const gqac_generate_event *e) {
     else if (!g->json && g->ids_only)
         printf("%s%lld", e->step > 1 ? " " : "", (long long)e->id);
     else if (!g->json)
-        fwrite(e->text, 1, e->length, stdout);
+        (void)fwrite(e->text, 1, e->length, stdout);
     g->printed += e->length;
     g->failed |= fflush(stdout) != 0 || ferror(stdout);
     return !g->failed && !interrupt_seen();
@@ -288,7 +288,7 @@ void generating_end_line(generating *g, const gqac_generation *said) {
         return;
     }
     if (said && !g->ids_only && said->length > g->printed)
-        fwrite(said->text + g->printed, 1, said->length - g->printed, stdout);
+        (void)fwrite(said->text + g->printed, 1, said->length - g->printed, stdout);
     if (said || g->steps)
         putchar('\n');
     g->failed |= fflush(stdout) != 0 || ferror(stdout);

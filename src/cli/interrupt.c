@@ -31,7 +31,7 @@ void interrupt_listen_term(void) {
 void interrupt_listen(void) {
     seen = 0;
     note_once(SIGINT);
-    signal(SIGPIPE, SIG_IGN);
+    (void)signal(SIGPIPE, SIG_IGN);
 }
 
 bool interrupt_seen(void) {

@@ -120,7 +120,7 @@ static gqac_status open_editor(lines *l) {
     HistEvent event;
     if (!l->terminal || !isatty(STDERR_FILENO))
         return GQAC_OK;
-    setlocale(LC_CTYPE, "C.UTF-8");
+    (void)setlocale(LC_CTYPE, "C.UTF-8");
     l->editor = el_init("gqac", stdin, stderr, stderr);
     l->history = history_init();
     if (!l->editor || !l->history)

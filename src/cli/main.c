@@ -26,7 +26,7 @@ static bool is_help(const char *word) {
 
 int main(int argc, char **argv) {
     cli c = {0};
-    signal(SIGXFSZ, SIG_IGN); /* a file size limit is a write that fails */
+    (void)signal(SIGXFSZ, SIG_IGN); /* a file size limit is a write that fails */
     cli_watch_files();
     bool help = argc < 2 || is_help(argv[1]) || !strcmp(argv[1], "help");
     const char *name = help ? argc > 2 ? argv[2] : NULL : argv[1];

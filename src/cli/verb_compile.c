@@ -104,7 +104,8 @@ static gqac_status choose_emit(cli *c, gqac_emit *emit) {
 static const char **split(char *list) {
     const char **names = calloc(strlen(list) + 2, sizeof *names);
     int n = 0;
-    for (char *word = strtok(list, ","); names && word; word = strtok(NULL, ","))
+    char *rest = NULL;
+    for (char *word = strtok_r(list, ",", &rest); names && word; word = strtok_r(NULL, ",", &rest))
         names[n++] = word;
     return names;
 }

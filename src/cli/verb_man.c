@@ -20,8 +20,8 @@ static void put(const char *text) {
 
 static void put_title(const char *verb, const char *summary) {
     printf(".TH GQAC");
-    for (const char *at = verb ? verb : ""; *at; at++)
-        printf("%s%c", at == verb ? "\\-" : "", *at - 'a' + 'A');
+    for (size_t i = 0; verb && verb[i]; i++)
+        printf("%s%c", i ? "" : "\\-", verb[i] - 'a' + 'A');
     printf(" 1 \"\" \"gqac %s\" \"User Commands\"\n.SH NAME\ngqac%s%s \\- ", gqac_version(),
            verb ? "\\-" : "", verb ? verb : "");
     put(summary);

@@ -241,10 +241,11 @@ static size_t available_memory(void) {
     char line[256];
     unsigned long long kib = 0;
     FILE *f = fopen("/proc/meminfo", "re");
+    /* NOLINTNEXTLINE(cert-err34-c): the kernel writes a number */
     while (f && fgets(line, sizeof line, f) && sscanf(line, "MemAvailable: %llu kB", &kib) != 1)
         ;
     if (f)
-        fclose(f);
+        (void)fclose(f);
     const long pages = sysconf(_SC_AVPHYS_PAGES), size = sysconf(_SC_PAGESIZE);
     return kib ? (size_t)kib * 1024 : pages > 0 && size > 0 ? (size_t)pages * (size_t)size : 0;
 }

@@ -139,6 +139,7 @@ static gqac_status check_vocabulary(scoring *s, int64_t vocabulary) {
 
 /* Value i of the logits, computed again with more tokens after its position. */
 static void check_again(scoring *s, int64_t i, float value) {
+    /* NOLINTNEXTLINE(bugprone-suspicious-memory-comparison,cert-*): the same bits are wanted */
     if (s->changed || !memcmp(&s->logits[i], &value, sizeof value))
         return;
     s->changed = true;

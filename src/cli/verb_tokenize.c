@@ -95,7 +95,7 @@ static gqac_status encode_all(cli *c, const gqac_text *text) {
 static gqac_status print_text(cli *c, const char *text, size_t length) {
     if (cli_json(c))
         return cli_print_json_line(c, json_pack("{s:o}", "text", json_stringn(text, length)));
-    fwrite(text, 1, length, stdout);
+    (void)fwrite(text, 1, length, stdout);
     if (isatty(STDOUT_FILENO))
         putchar('\n');
     return GQAC_OK;

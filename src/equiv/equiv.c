@@ -125,7 +125,7 @@ static gqac_status fill(equiv *e, const gqac_program *program, const gqac_equiv_
     GQAC_TRY(equiv_make_rows(e, o->batch, o->ids, o->tokens));
     GQAC_TRY(equiv_make_plans(e));
     GQAC_TRY(check_kinds(e));
-    e->series = gqac_calloc((size_t)(kinds(e) * numbers_of_threads(e)), sizeof *e->series);
+    e->series = gqac_calloc((size_t)kinds(e) * (size_t)numbers_of_threads(e), sizeof *e->series);
     if (!e->series)
         return gqac_diag_oom(e->diag, "a proof");
     open_report(e);

@@ -233,7 +233,8 @@ gqac_status equiv_reference(equiv *e, const char *kv) {
 
 int equiv_layer(const equiv *e, int pair) {
     const char *digits = strpbrk(e->pairs[pair].past, "0123456789");
-    return digits ? atoi(digits) : pair;
+    const long layer = digits ? strtol(digits, NULL, 10) : pair;
+    return layer <= INT32_MAX ? (int)layer : pair;
 }
 
 void equiv_free_rows(equiv *e) {

@@ -65,6 +65,7 @@ static void compare_logits(attempt *a, int b, int64_t position, const float *act
     note_distance(a, &x, &y);
     bool noted = false;
     for (int64_t v = 0; v < e->vocabulary; v++) {
+        /* NOLINTNEXTLINE(bugprone-suspicious-memory-comparison,cert-*): the same bits are wanted */
         if (!memcmp(&actual[v], &expected[v], sizeof *actual))
             continue;
         e->report.differing++;
@@ -85,7 +86,7 @@ static void compare_pair(attempt *a, int b, int k, const gqac_tensor *actual,
         return;
     note_distance(a, actual, expected);
     for (int64_t i = 0; i < count; i++)
-        if (memcmp(x + (size_t)i * width, y + (size_t)i * width, width)) {
+        if (memcmp(x + (size_t)i * width, y + (size_t)i * width, width) != 0) {
             a->e->report.differing++;
             note(a, p->rows ? a->e->rows[b].n - 1 : i / p->head_size % n, equiv_layer(a->e, k),
                  p->past, i, gqac_tensor_get(actual, i), gqac_tensor_get(expected, i));

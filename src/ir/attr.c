@@ -149,6 +149,7 @@ bool ir_attr_equal(ir_attr_kind kind, const ir_attr *a, const ir_attr *b) {
     case IR_ATTR_INT:
         return a->i == b->i;
     case IR_ATTR_FLOAT:
+        /* NOLINTNEXTLINE(bugprone-suspicious-memory-comparison,cert-*): the same bits are wanted */
         return memcmp(&a->f, &b->f, sizeof a->f) == 0;
     case IR_ATTR_STRING:
         return strcmp(a->s, b->s) == 0;

@@ -63,6 +63,7 @@ static bool get_float(const gqac_tensor *tensor, size_t i, float *f) {
     default:
         memcpy(&d, data + 8 * i, 8);
         *f = (float)d;
+        /* NOLINTNEXTLINE(bugprone-suspicious-memory-comparison,cert-*): the same bits are wanted */
         return d == d ? (double)*f == d : memcmp(&d, &f64_nan, sizeof d) == 0;
     }
 }

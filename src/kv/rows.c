@@ -9,6 +9,7 @@ enum { AT_ONCE = 16 /* rows that are transposed, or coded, at once */ };
 
 /* write: columns[d * GQAC_KV_BLOCK + i] = rows[i * size + d] for i < n; read: the other
  * direction. */
+/* NOLINTBEGIN(bugprone-macro-parentheses): a type cannot have parentheses */
 #define TRANSPOSE(type)                                                                            \
     static void write_##type(type *columns, const type *rows, int64_t size, int64_t n) {           \
         for (int64_t first = 0; first < n; first += AT_ONCE)                                       \
@@ -26,6 +27,7 @@ TRANSPOSE(uint8_t)
 TRANSPOSE(uint16_t)
 TRANSPOSE(uint32_t)
 TRANSPOSE(uint64_t)
+/* NOLINTEND(bugprone-macro-parentheses) */
 
 static void write_columns(size_t width, void *columns, const void *rows, int64_t size, int64_t n) {
     if (width == 1)

@@ -399,8 +399,8 @@ int kv_states_due(const kv_sequence *s) {
 }
 
 void *kv_state_due(const kv_sequence *s, int slot, int i, int64_t *position) {
-    const kv_mark *due = &s->states.due[i];
     assert(kv_pool_slot(s->pool, slot)->rows && i >= 0 && i < s->states.n_due);
+    const kv_mark *due = &s->states.due[i];
     *position = due->position;
     return kv_slot_memory(s->pool, due->state, slot);
 }

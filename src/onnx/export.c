@@ -186,6 +186,7 @@ static gqac_status write_side(exporter *ex, gqac_writer *writer) {
     static const unsigned char zeros[EXPORT_ALIGN];
     for (size_t at = 0; at < ex->side.length; at += sizeof(gqac_tensor *)) {
         const gqac_tensor *tensor;
+        /* NOLINTNEXTLINE(bugprone-sizeof-expression): `side` lists pointers */
         memcpy(&tensor, ex->side.text + at, sizeof tensor);
         size_t over = (size_t)(gqac_writer_offset(writer) % EXPORT_ALIGN);
         if (over)

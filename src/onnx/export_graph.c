@@ -87,6 +87,7 @@ static bool is_default(const ir_attr_spec *spec, const ir_attr *attr) {
     case IR_ATTR_INT:
         return attr->i == fallback->i;
     case IR_ATTR_FLOAT:
+        /* NOLINTNEXTLINE(bugprone-suspicious-memory-comparison,cert-*): the same bits are wanted */
         return memcmp(&attr->f, &fallback->f, sizeof attr->f) == 0;
     case IR_ATTR_STRING:
         return strcmp(attr->s, fallback->s) == 0;

@@ -28,6 +28,7 @@ static gqac_status put_aside(exporter *ex, const gqac_tensor *tensor, size_t byt
     GQAC_TRY(add_entry(ex, proto, "length", gqac_arena_printf(ex->arena, "%zu", bytes)));
     proto->has_data_location = true;
     proto->data_location = ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL;
+    /* NOLINTNEXTLINE(bugprone-sizeof-expression): `side` lists pointers */
     gqac_str_append_n(&ex->side, (const char *)&tensor, sizeof tensor);
     ex->offset += bytes;
     return ex->side.failed ? export_oom(ex) : GQAC_OK;

@@ -52,7 +52,9 @@ gqac_status export_tensor(exporter *ex, const gqac_tensor *tensor, const char *n
                           Onnx__TensorProto **out);
 
 /* Creates a message in the arena from its INIT value; NULL: out of memory. */
+/* NOLINTBEGIN(bugprone-macro-parentheses): a type cannot have parentheses */
 #define EXPORT_NEW(ex, type, init)                                                                 \
     ((type *)gqac_arena_copy((ex)->arena, &(const type)init, sizeof(type)))
+/* NOLINTEND(bugprone-macro-parentheses) */
 
 #endif

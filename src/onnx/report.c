@@ -181,7 +181,7 @@ static gqac_status describe_io(importer *im, const Onnx__ValueInfoProto *value, 
     if (tensor && tensor->has_elem_type)
         io->dtype = gqac_dtype_from_onnx(tensor->elem_type);
     gqac_str_append(&text, shape ? "[" : "[*");
-    for (int i = 0; i < io->rank; i++) {
+    for (int i = 0; shape && i < io->rank; i++) {
         const Onnx__TensorShapeProto__Dimension *dim = shape->dim[i];
         const char *comma = i ? "," : "";
         if (dim->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE)

@@ -38,7 +38,7 @@ OP_BODY void query_tile_body(const float *q, const float *kt, int64_t size, int6
     int64_t d = 0, n = to - from;
     for (; d + 4 <= size; d += 4) {
         const float *at = kt + d * KEYS + from;
-        const float *rows[4] = {at, at + KEYS, at + 2 * KEYS, at + 3 * KEYS};
+        const float *rows[4] = {at, at + KEYS, at + (size_t)2 * KEYS, at + (size_t)3 * KEYS};
         op_axpy4(acc, q + d, rows, n);
     }
     for (; d < size; d++)

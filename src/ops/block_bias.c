@@ -93,8 +93,9 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
         GQAC_TRY(attention_want_rank(node, i, 2, diag));
     }
     GQAC_TRY(op_check_single(node, TOTAL, diag));
-    if (constant(node, ROWS) && constant(node, COLS))
-        GQAC_TRY(check_layout(node, constant(node, ROWS), constant(node, COLS), diag));
+    const gqac_tensor *rows = constant(node, ROWS), *cols = constant(node, COLS);
+    if (rows && cols)
+        GQAC_TRY(check_layout(node, rows, cols, diag));
     if (op_elements(node, TOTAL, 1, &total) != 1)
         total = NULL;
     int64_t layouts;

@@ -9,6 +9,7 @@ typedef struct bounds {
     int64_t lo_i, hi_i;
 } bounds;
 
+/* NOLINTBEGIN(bugprone-macro-parentheses): a type cannot have parentheses */
 #define CLIP(fn, type, lo, hi)                                                                     \
     static void fn(type *y, const type *x, size_t n, const void *arg) {                            \
         const bounds *b = arg;                                                                     \
@@ -21,6 +22,7 @@ typedef struct bounds {
             y[i] = v;                                                                              \
         }                                                                                          \
     }
+/* NOLINTEND(bugprone-macro-parentheses) */
 CLIP(f32, float, lo_f, hi_f)
 CLIP(f64, double, lo_f, hi_f)
 CLIP(signed_i64, int64_t, lo_i, hi_i)

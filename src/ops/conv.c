@@ -312,7 +312,8 @@ static void block(const conv *c, const work *k, int64_t map, int64_t count, int6
     const float *w[BLOCK];
     float acc[BLOCK][GQAC_LANES];
     const axis *last = &c->axes[c->n - 1];
-    for (int64_t b = 0; b < BLOCK; b++)
+    w[0] = weights_of(c, k, map, k->weights);
+    for (int64_t b = 1; b < BLOCK; b++)
         w[b] = b < count ? weights_of(c, k, map + b, k->weights + b * c->terms) : w[0];
     for (int64_t o = 0; o < n; o += GQAC_LANES) {
         const int64_t lanes = n - o < GQAC_LANES ? n - o : GQAC_LANES;

@@ -61,6 +61,7 @@ static bool simplify(op_box *box) {
     return true;
 }
 
+/* NOLINTBEGIN(bugprone-macro-parentheses): a type cannot have parentheses */
 #define COPY_ROW(type)                                                                             \
     do {                                                                                           \
         const type *from = (const type *)box->in->data + in;                                       \
@@ -68,6 +69,7 @@ static bool simplify(op_box *box) {
         for (int64_t i = 0; i < n; i++)                                                            \
             to[i * so] = from[i * si];                                                             \
     } while (0)
+/* NOLINTEND(bugprone-macro-parentheses) */
 
 static void copy_row(const op_box *box, int64_t in, int64_t out) {
     int64_t n = box->dims[box->rank - 1];

@@ -103,7 +103,7 @@ gqac_status op_test_eval(op_call *call, op_span *f32, op_span *f64, const void *
         .infer = infer, .eval = eval                                                               \
     }
 
-/* Span kernels from an expression of x, or of a and b. */
+/* Span kernels of an expression of x, or of a and b. NOLINTBEGIN(*-macro-parentheses): types */
 #define OP_SPAN1(fn, type, expr)                                                                   \
     static void fn(type *y_, const type *x_, size_t n_, const void *arg_) {                        \
         (void)arg_;                                                                                \
@@ -119,7 +119,7 @@ gqac_status op_test_eval(op_call *call, op_span *f32, op_span *f64, const void *
             y_[i_] = (out)(expr);                                                                  \
         }                                                                                          \
     }
-/* The span kernels f32, f64, i64 and u64 of a comparison operator. */
+/* NOLINTEND(*-macro-parentheses). The span kernels f32, f64, i64 and u64 of a comparison. */
 #define OP_COMPARISON(op)                                                                          \
     OP_SPAN2(f32, uint8_t, float, a op b)                                                          \
     OP_SPAN2(f64, uint8_t, double, a op b)                                                         \

@@ -454,10 +454,10 @@ static void place_scratch(const moe_mixture *s, unsigned char *base, row_scratch
     r->fc1 = r->sum + hidden;
     r->fc3 = r->fc1 + s->m->fc[0].n;
     r->tile = r->fc3 + s->inner;
-    r->router = r->tile + GQAC_K_PIECE * TILE;
+    r->router = r->tile + (size_t)GQAC_K_PIECE * TILE;
     r->p = r->router + experts;
     r->y = r->p + chosen;
-    r->taken = (bool *)(r->y + chosen * hidden);
+    r->taken = (bool *)(void *)(r->y + chosen * hidden);
 }
 
 static void expert_row(const moe_mixture *s, int64_t expert, const row_scratch *scratch, float *y) {

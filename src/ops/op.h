@@ -11,13 +11,13 @@
 #include "ir/ir.h"
 #include "ops/work.h"
 
-/* Entries of an attribute table that have a default. */
+/* Attributes with a default. NOLINTBEGIN(bugprone-macro-parentheses): `value` has a designator */
 #define OP_ATTR_INT(attr, value, text)    OP_ATTR(attr, INT, .i = value, text)
 #define OP_ATTR_FLOAT(attr, value, text)  OP_ATTR(attr, FLOAT, .f = value, text)
 #define OP_ATTR_STRING(attr, value, text) OP_ATTR(attr, STRING, .s = value, text)
 #define OP_ATTR(attr, type, value, text)                                                           \
     { .name = attr, .kind = IR_ATTR_##type, .fallback = {.set = true, value}, .doc = text }
-
+/* NOLINTEND(bugprone-macro-parentheses) */
 /* Options of the user that change what ops mean; fixed during a compilation. */
 typedef struct op_options {
     bool cached_lengths; /* --seqlens-k cached: seqlens_k holds the cached length */

@@ -31,11 +31,12 @@ static gqac_status eval(op_call *call) {
     op_strides(in->rank, in->dims, in_strides);
     op_strides(in->rank, dims, out_strides);
     for (int i = 0; i < in->rank; i++) {
-        box.dims[2 * i] = repeats[i];
-        box.stride_out[2 * i] = out_strides[i] * in->dims[i];
-        box.dims[2 * i + 1] = in->dims[i];
-        box.stride_in[2 * i + 1] = in_strides[i];
-        box.stride_out[2 * i + 1] = out_strides[i];
+        const size_t at = 2 * (size_t)i;
+        box.dims[at] = repeats[i];
+        box.stride_out[at] = out_strides[i] * in->dims[i];
+        box.dims[at + 1] = in->dims[i];
+        box.stride_in[at + 1] = in_strides[i];
+        box.stride_out[at + 1] = out_strides[i];
     }
     return op_move(call, &box);
 }

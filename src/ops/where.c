@@ -5,6 +5,7 @@
 #include "ops/kernel.h"
 
 /* Both sides are read, so that no branch depends on the condition. */
+/* NOLINTBEGIN(bugprone-macro-parentheses): a type cannot have parentheses */
 #define SELECT(fn, type)                                                                           \
     OP_BODY void fn##_body(void *out, const void *const *in, size_t n, const void *arg) {          \
         (void)arg;                                                                                 \
@@ -17,6 +18,7 @@
         }                                                                                          \
     }                                                                                              \
     OP_KERNEL(fn, (void *out, const void *const *in, size_t n, const void *arg), (out, in, n, arg))
+/* NOLINTEND(bugprone-macro-parentheses) */
 SELECT(select1, uint8_t)
 SELECT(select2, uint16_t)
 SELECT(select4, uint32_t)

@@ -35,7 +35,7 @@ static const char *const apart[] = {
 static const char *const recurrent[] = {"CausalConvWithState", "LinearAttention", NULL};
 
 static bool is_among(const char *const *names, const ir_node *node) {
-    while (*names && strcmp(*names, node->op->name))
+    while (*names && strcmp(*names, node->op->name) != 0)
         names++;
     return *names != NULL;
 }

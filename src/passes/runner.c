@@ -119,7 +119,7 @@ static const gqac_pass *provider(const runner *r, unsigned bit) {
 static gqac_status needs_not_met(const runner *r, const gqac_pass *pass, unsigned missing) {
     gqac_diag *diag = r->context->diag;
     for (int k = 0; k < N_FACTS; k++) {
-        const gqac_pass *by = missing & facts[k].bit ? provider(r, facts[k].bit) : NULL;
+        const gqac_pass *by = (missing & facts[k].bit) ? provider(r, facts[k].bit) : NULL;
         if (!by)
             continue;
         gqac_diag_set(diag, GQAC_USAGE, "pass '%s' cannot be disabled", by->name);

@@ -242,7 +242,7 @@ static gqac_status make_state(stateful *s, int slot, ir_value **token) {
 /* Sets the results: those that are not presents, then the tokens. */
 static gqac_status set_results(stateful *s, ir_value *const *tokens) {
     const ir_node *ret = s->graph->ret;
-    const size_t most = (size_t)(ret->n_inputs + s->n_pairs);
+    const size_t most = (size_t)ret->n_inputs + (size_t)s->n_pairs;
     ir_value **values = GQAC_ARENA_ARRAY(s->context->scratch, ir_value *, most);
     const char **names = GQAC_ARENA_ARRAY(s->context->scratch, const char *, most);
     int n = 0;

@@ -25,7 +25,7 @@ typedef struct splitter {
     ir_value *ids, *kv_pos, *valid; /* valid [B]: number of rows after the token was added */
     ir_value *positions;            /* i64 [B,S] */
     ir_value *ones;                 /* instead of the attention mask; NULL: there is none */
-    int n_layers, n_results, most_results;
+    int n_layers, n_results;
     ir_value **results;
     const char **names;
 } splitter;

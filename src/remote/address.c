@@ -10,7 +10,8 @@ static bool copy_decoded(char *to, size_t size, const char *from, size_t n) {
     for (size_t i = 0; i < n; i++) {
         char c = from[i];
         if (c == '%') {
-            const char digits[3] = {i + 2 < n ? from[i + 1] : 'x', i + 2 < n ? from[i + 2] : 'x'};
+            const bool whole = i + 2 < n;
+            const char digits[3] = {whole ? from[i + 1] : 'x', whole ? from[i + 2] : 'x', '\0'};
             char *end = NULL;
             c = (char)strtol(digits, &end, 16);
             if (strspn(digits, "0123456789abcdefABCDEF") != 2 || *end || !c)

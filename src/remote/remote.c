@@ -118,7 +118,7 @@ typedef struct command {
 
 static void spell(const gqac_store_key *key, char text[KEY]) {
     static const char digits[] = "0123456789abcdef";
-    memcpy(text, "gqac:", 5);
+    memcpy(text, "gqac:", 5); /* NOLINT(bugprone-not-null-terminated-result): more follows */
     for (size_t i = 0; i < sizeof key->bytes; i++) {
         text[5 + 2 * i] = digits[key->bytes[i] >> 4];
         text[6 + 2 * i] = digits[key->bytes[i] & 15];

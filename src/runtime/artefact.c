@@ -10,7 +10,8 @@
 #include "ops/op.h"
 
 enum { VERSION = 5, BAKED_VERSION = 6, BYTE_ORDER_MARK = 0x01020304, PAGE = 4096, LINE = 64 };
-enum { META, GRAPH, TENSORS, WEIGHTS, SECTIONS, MOST_SECTIONS = SECTIONS + ARTEFACT_MAX_FILES + 1 };
+enum { META, GRAPH, TENSORS, WEIGHTS, SECTIONS };
+enum { MOST_SECTIONS = SECTIONS + ARTEFACT_MAX_FILES + 1 };
 static const char magic[8] = "GQACART";
 static const char *const section_names[SECTIONS] = {"meta", "graph", "tensors", "weights"};
 static const char file_prefix[] = "file:"; /* no other section name begins like this */
@@ -133,7 +134,6 @@ typedef struct layout {
     size_t count, capacity;
     uint64_t bytes; /* of the weights section so far */
     gqac_sha256 digest;
-    uint64_t hashed;
     gqac_writer *writer; /* second visit */
     gqac_poll *poll;
 } layout;
@@ -329,7 +329,7 @@ static gqac_status check_table(const char *path, const gqac_map *map, const head
     for (uint32_t s = 0; s < h->sections; s++) {
         const size_t n = strnlen(t[s].name, sizeof t[s].name);
         const uint64_t offset = align_up(end, section_alignment(h, s));
-        if (n == sizeof t[s].name || memcmp(t[s].name + n, clean.name, sizeof t[s].name - n) ||
+        if (n == sizeof t[s].name || memcmp(t[s].name + n, clean.name, sizeof t[s].name - n) != 0 ||
             !is_named(h, s, t[s].name) || t[s].zero[0] || t[s].zero[1] || t[s].offset != offset ||
             offset > map->size || t[s].length > map->size - offset)
             return damaged(path, diag, "its section table is wrong");
@@ -363,7 +363,7 @@ static gqac_status check_head(const char *path, const gqac_map *map, const secti
     const section *t = (const void *)(map->data + sizeof *h);
     if (map->size < sizeof *h)
         return damaged(path, diag, "it is shorter than its header");
-    if (memcmp(h->magic, magic, sizeof magic))
+    if (memcmp(h->magic, magic, sizeof magic) != 0)
         return damaged(path, diag, "it does not start with the magic of a .gqac file");
     if (h->byte_order != BYTE_ORDER_MARK)
         return damaged(path, diag, "it has another byte order");
@@ -374,7 +374,7 @@ static gqac_status check_head(const char *path, const gqac_map *map, const secti
     if (map->size < sizeof *h + h->sections * sizeof *t)
         return damaged(path, diag, "it is shorter than its section table");
     head_digest(h, t, digest);
-    if (memcmp(digest, h->digest, sizeof digest))
+    if (memcmp(digest, h->digest, sizeof digest) != 0)
         return damaged(path, diag, "the checksum of its header is wrong");
     if (h->length != map->size)
         return damaged(path, diag, "its length is not the one in its header");
@@ -411,7 +411,7 @@ static gqac_status parse_meta(const char *path, gqac_arena *arena, const gqac_ma
     for (int i = 0; i < META_ROWS; i++) {
         const size_t n = strlen(meta_rows[i].key);
         char *end = strchr(at, '\n');
-        if (!end || strncmp(at, meta_rows[i].key, n))
+        if (!end || strncmp(at, meta_rows[i].key, n) != 0)
             return damaged(path, diag, "its meta section does not parse");
         *end = 0;
         *(const char **)(void *)((char *)m + meta_rows[i].field) = at + n;

@@ -18,7 +18,7 @@ typedef struct bindings {
 static gqac_status bind(bindings *b, const char *symbol, int64_t value, const char *input,
                         gqac_diag *diag) {
     for (int i = 0; i < b->n; i++) {
-        if (strcmp(b->list[i].symbol, symbol))
+        if (strcmp(b->list[i].symbol, symbol) != 0)
             continue;
         if (b->list[i].value == value)
             return GQAC_OK;

@@ -71,10 +71,10 @@ static bool visit_slots(const gqac_program *p, const header *h, int state, size_
         if ((p->kv[i].rows || tail) != (state >= 0))
             continue;
         if (tail) {
-            const int64_t end =
+            const int64_t position =
                 data ? ((const int64_t *)(data + h->sections[SAVED_POSITIONS].offset))[state] : 0;
-            one.tokens = end < tail ? end : tail;
-            one.first = end - one.tokens;
+            one.tokens = position < tail ? position : tail;
+            one.first = position - one.tokens;
             one.stride = tail;
         }
         fits = sequence_slot_bytes(&p->kv[i], one.stride, &one.bytes);

@@ -87,13 +87,13 @@ static gqac_status check_length(const step *s, int i, int64_t length) {
         return GQAC_OK;
     if (p->limited) {
         gqac_diag_set(s->diag, GQAC_OUT_OF_RANGE, "item %d: %lld tokens are too many", i,
-                      (long long)(length + given->count));
+                      (long long)length + given->count);
         gqac_limits_explain(s->diag, "context", p->most_tokens);
         return GQAC_OUT_OF_RANGE;
     }
     gqac_diag_set(s->diag, GQAC_OUT_OF_RANGE,
                   "item %d: position %lld is out of range: the tables of positions have %lld rows",
-                  i, (long long)(length + given->count - 1), (long long)p->most_tokens);
+                  i, (long long)length + given->count - 1, (long long)p->most_tokens);
     gqac_diag_hint(s->diag, "append fewer tokens, or use a model with longer tables");
     return GQAC_OUT_OF_RANGE;
 }

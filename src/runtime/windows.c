@@ -14,8 +14,12 @@ static const ir_value *input_of(const ir_node *node, int index) {
 static int64_t window_of_range(const ir_value *lo) {
     enum { X = 0, PAST_LEN = 4 };
     const ir_node *node = lo ? lo->def : NULL;
-    while (node && op_is(node, "gqac", "unpack_rows") && input_of(node, X))
-        node = input_of(node, X)->def;
+    while (node && op_is(node, "gqac", "unpack_rows")) {
+        const ir_value *x = input_of(node, X);
+        if (!x)
+            break;
+        node = x->def;
+    }
     if (node && op_is(node, "gqac", "visible_range"))
         return ir_attr_int(node, "window") > 0 ? ir_attr_int(node, "window") : ALL;
     if (node && op_is(node, "gqac", "key_range") && input_of(node, PAST_LEN))

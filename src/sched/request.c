@@ -301,7 +301,8 @@ static gqac_status choose(gqac_scheduler *s, request *r, int item, bool *wanted,
     if (!r->constraint || is_eos(r, id))
         return GQAC_OK;
     GQAC_TRY(gqac_constraint_push(r->constraint, id, diag));
-    return gqac_constraint_ends(r->constraint, &(bool){false}, &r->complete, diag);
+    bool may_end;
+    return gqac_constraint_ends(r->constraint, &may_end, &r->complete, diag);
 }
 
 static void answer(gqac_scheduler *s, request *r, int item) {

@@ -58,7 +58,7 @@ json_t *shape_usage(const job *j) {
     pthread_mutex_unlock(&j->server->lock);
     return json_pack("{s:I, s:I, s:I, s:{s:I}, s:{s:I, s:I, s:I}}", "prompt_tokens",
                      (json_int_t)prompts, "completion_tokens", (json_int_t)answers, "total_tokens",
-                     (json_int_t)(prompts + answers), "prompt_tokens_details", "cached_tokens",
+                     (json_int_t)prompts + answers, "prompt_tokens_details", "cached_tokens",
                      (json_int_t)reused, "completion_tokens_details", "reasoning_tokens",
                      (json_int_t)0, "accepted_prediction_tokens", (json_int_t)0,
                      "rejected_prediction_tokens", (json_int_t)0);

@@ -378,9 +378,10 @@ bool store_remove_oldest(gqac_store *store, const store_tenant *owner) {
 
 void store_clear(store_space *space) {
     for (int side = 0; side < STORE_SIDES; side++) {
-        store_node *root = &space->roots[side], *node = root;
+        store_node *root = &space->roots[side];
         while (root->n_children) {
-            for (node = root; node->n_children;)
+            store_node *node = root;
+            while (node->n_children)
                 node = node->children[node->n_children - 1];
             node->pins = 0;
             remove_leaf(node);

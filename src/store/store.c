@@ -434,9 +434,8 @@ bool store_can_fetch(gqac_store *store, const char *tenant, const char *kv, cons
     return store->files || (n - 1) / GQAC_KV_BLOCK > known / GQAC_KV_BLOCK;
 }
 
-static gqac_status pin_node(gqac_store *s, const char *tenant, const char *kv, const int64_t *ids,
-                            int64_t n, bool pin, gqac_diag *diag) {
-    store_space *space = find_space(s, tenant ? tenant : "", kv ? kv : "contiguous");
+static gqac_status pin_node(store_space *space, const int64_t *ids, int64_t n, bool pin,
+                            gqac_diag *diag) {
     store_node *root = space ? root_of(space, n) : NULL;
     if (!root || store_find(root, ids, n, n, false).length != n || n < 1)
         GQAC_FAIL(diag, GQAC_USAGE, "the store does not have all %lld tokens", (long long)n);
@@ -452,9 +451,10 @@ static gqac_status pin_node(gqac_store *s, const char *tenant, const char *kv, c
 gqac_status gqac_store_pin(gqac_store *store, const char *tenant, const char *kv,
                            const int64_t *ids, int64_t n, bool pin, gqac_diag *diag) {
     pthread_mutex_lock(&store->lock);
-    const gqac_status status = pin_node(store, tenant, kv, ids, n, pin, diag);
+    store_space *space = find_space(store, tenant ? tenant : "", kv ? kv : "contiguous");
+    const gqac_status status = pin_node(space, ids, n, pin, diag);
     if (status == GQAC_OK && !pin)
-        keep_budget(store, find_space(store, tenant ? tenant : "", kv ? kv : "contiguous")->tenant);
+        keep_budget(store, space->tenant);
     pthread_mutex_unlock(&store->lock);
     return status;
 }

@@ -96,7 +96,7 @@ bool unicode_category(const char *name, size_t length, uint32_t *mask) {
             *mask = major_mask(majors[i].letter);
             return true;
         }
-    if (strcmp(plain, "lc") && strcmp(plain, "casedletter"))
+    if (strcmp(plain, "lc") != 0 && strcmp(plain, "casedletter") != 0)
         return false;
     *mask = CASED;
     return true;

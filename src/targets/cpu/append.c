@@ -21,7 +21,6 @@ typedef struct stream {
 } stream;
 
 typedef struct job {
-    int n;
     stream streams[TARGET_STREAMS];
     const kv_batch *kv;
     int64_t batch, rows; /* B, S of the new rows */
@@ -200,7 +199,7 @@ static void run_items(void *arg, size_t begin, size_t end, int worker) {
 
 gqac_status cpu_append_run(target_call *call, const void *record) {
     const target_streams *of = record;
-    job j = {.n = of->n, .batch = -1, .kv = call->kv};
+    job j = {.batch = -1, .kv = call->kv};
     op_scratch runs;
     for (int i = 0; i < of->n; i++) {
         j.streams[i].of = &of->streams[i];
@@ -221,7 +220,7 @@ gqac_status cpu_append_run(target_call *call, const void *record) {
 gqac_status cpu_append_scratch(const target_call *call, int threads, const void *record,
                                gqac_parts *parts) {
     const target_streams *of = record;
-    job j = {.n = of->n, .batch = -1, .kv = call->kv};
+    job j = {.batch = -1, .kv = call->kv};
     for (int i = 0; i < of->n; i++) {
         stream s = {.of = &of->streams[i]};
         GQAC_TRY(target_heads_count(call, &s.of->heads, &s.heads.at));

@@ -19,47 +19,47 @@
 #define LINEAR(what)                                                                               \
     {.name = what "_group",                                                                        \
      .domain = "gqac",                                                                             \
-     .op = what,                                                                                   \
+     .op = (what),                                                                                 \
      .fuse = cpu_fuse_products,                                                                    \
      .bind = cpu_bind_products,                                                                    \
      .run = cpu_products_run,                                                                      \
      .scratch = cpu_products_scratch},                                                             \
     {                                                                                              \
-        .name = what, .domain = "gqac", .op = what, .match = cpu_is_product,                       \
+        .name = (what), .domain = "gqac", .op = (what), .match = cpu_is_product,                   \
         .bind = cpu_bind_products, .run = cpu_products_run, .scratch = cpu_products_scratch        \
     }
 
 #define CHAIN(of, what)                                                                            \
     {.name = "linear_chain",                                                                       \
-     .domain = of,                                                                                 \
-     .op = what,                                                                                   \
+     .domain = (of),                                                                               \
+     .op = (what),                                                                                 \
      .fuse = cpu_fuse_product_chain,                                                               \
      .over = cpu_chain_over,                                                                       \
      .bind = cpu_bind_chain,                                                                       \
      .run = cpu_chain_run,                                                                         \
      .scratch = cpu_chain_scratch},                                                                \
         {.name = "chain",                                                                          \
-         .domain = of,                                                                             \
-         .op = what,                                                                               \
+         .domain = (of),                                                                           \
+         .op = (what),                                                                             \
          .fuse = target_fuse_chain,                                                                \
          .over = cpu_chain_over,                                                                   \
          .bind = cpu_bind_chain,                                                                   \
          .run = cpu_chain_run},                                                                    \
     {                                                                                              \
-        .name = "map", .domain = of, .op = what, .match = target_match_chain,                      \
+        .name = "map", .domain = (of), .op = (what), .match = target_match_chain,                  \
         .over = cpu_chain_over, .bind = cpu_bind_chain, .run = cpu_chain_run                       \
     }
 
 #define NORM(of, what)                                                                             \
     {                                                                                              \
-        .name = "norm", .domain = of, .op = what, .over = cpu_norm_over, .bind = cpu_bind_norm,    \
-        .run = cpu_norm_run                                                                        \
+        .name = "norm", .domain = (of), .op = (what), .over = cpu_norm_over,                       \
+        .bind = cpu_bind_norm, .run = cpu_norm_run                                                 \
     }
 
 #define ADD_NORM(what)                                                                             \
     {.name = "add_norm",                                                                           \
      .domain = "",                                                                                 \
-     .op = what,                                                                                   \
+     .op = (what),                                                                                 \
      .fuse = cpu_fuse_norm,                                                                        \
      .over = cpu_norm_over,                                                                        \
      .bind = cpu_bind_norm,                                                                        \

@@ -64,7 +64,7 @@ static void choose(void *arg, size_t begin, size_t end, int worker) {
     float *scratch = (float *)(void *)(t->scratch.base + (size_t)worker * t->scratch.stride);
     for (int64_t row = (int64_t)begin; row < (int64_t)end; row++)
         moe_choose(s, row, t->order + row * s->chosen, t->p + row * s->chosen, scratch,
-                   (bool *)(scratch + s->experts));
+                   (bool *)(void *)(scratch + s->experts));
 }
 
 /* Sorts pairs by expert, and by row within an expert. */

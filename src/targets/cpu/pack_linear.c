@@ -117,6 +117,8 @@ static bool read_product(ir_node *node, product *p) {
 
 /* Writes out [k][64] of one panel from `count` rows [k] of a transposed weight, with zeros after
  * the last. */
+/* NOLINTBEGIN(bugprone-macro-parentheses): a type and a name that is defined cannot have
+ * parentheses */
 #define TRANSPOSE(name, type)                                                                      \
     static void name(type *restrict out, const type *restrict in, int64_t k, int64_t count) {      \
         for (int64_t first = 0; first < k; first += BLOCK) {                                       \
@@ -129,6 +131,7 @@ static bool read_product(ir_node *node, product *p) {
                     out[i * LINEAR_PANEL + c] = 0;                                                 \
         }                                                                                          \
     }
+/* NOLINTEND(bugprone-macro-parentheses) */
 TRANSPOSE(transpose_16, uint16_t)
 TRANSPOSE(transpose_32, uint32_t)
 

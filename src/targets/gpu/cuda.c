@@ -19,6 +19,7 @@ typedef struct CUctx_st *CUcontext;
 typedef struct CUstream_st *CUstream;
 typedef struct CUmod_st *CUmodule;
 typedef struct CUfunc_st *CUfunction;
+/* NOLINTNEXTLINE(bugprone-reserved-identifier,cert-*): the name that NVRTC gives it */
 typedef struct _nvrtcProgram *nvrtcProgram;
 typedef unsigned long long CUdeviceptr;
 typedef int CUdevice;

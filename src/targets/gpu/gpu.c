@@ -16,14 +16,14 @@
 
 #define ROW(of, what, title, kernel)                                                               \
     {                                                                                              \
-        .name = title, .domain = of, .op = what, .match = gpu_match_##kernel,                      \
+        .name = (title), .domain = (of), .op = (what), .match = gpu_match_##kernel,                \
         .bind = gpu_bind_##kernel, .run = gpu_##kernel##_run, .on_device = true                    \
     }
 #define NORM(of, what) ROW(of, what, "norm", norm)
 #define CHAIN(of, what)                                                                            \
     {                                                                                              \
-        .name = "chain", .domain = of, .op = what, .fuse = gpu_fuse_chain, .bind = gpu_bind_chain, \
-        .run = gpu_chain_run, .on_device = true                                                    \
+        .name = "chain", .domain = (of), .op = (what), .fuse = gpu_fuse_chain,                     \
+        .bind = gpu_bind_chain, .run = gpu_chain_run, .on_device = true                            \
     }
 #define UNARY(of, what)  CHAIN(of, what), ROW(of, what, "unary", unary)
 #define BINARY(of, what) CHAIN(of, what), ROW(of, what, "binary", binary)

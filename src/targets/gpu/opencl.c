@@ -44,6 +44,7 @@ enum { MOST_DEVICES = 64, MOST_PLATFORMS = 16, LOCAL_MEMORY = 48 << 10 /* of a g
     F(clEnqueueNDRangeKernel)                                                                      \
     F(clFinish)
 
+/* NOLINTNEXTLINE(bugprone-macro-parentheses): a name that is declared */
 #define POINTER(name) __typeof__(name) *name;
 static struct {
     FUNCTIONS(POINTER)
@@ -132,7 +133,7 @@ static gqac_status describe(int index, gpu_info *info, gqac_diag *diag) {
     cl_ulong memory = 0, shared = 0;
     cl_bool available = CL_FALSE, compiler = CL_FALSE, little = CL_FALSE;
     memset(info, 0, sizeof *info);
-#define ASK(what, to) CL_TRY(cl.clGetDeviceInfo(device, what, sizeof to, &to, NULL), diag)
+#define ASK(what, to) CL_TRY(cl.clGetDeviceInfo(device, what, sizeof(to), &(to), NULL), diag)
     GQAC_TRY(ask_text(device, CL_DEVICE_NAME, info->name, sizeof info->name, diag));
     GQAC_TRY(ask_text(device, CL_DRIVER_VERSION, info->version, sizeof info->version, diag));
     ASK(CL_DEVICE_GLOBAL_MEM_SIZE, memory);

@@ -12,11 +12,11 @@
 
 /* The kernels of a product, for a kind of weights. */
 #define FORMS(ID, PREFIX, KIND)                                                                    \
-    [ID + GPU_FEW_1] = PREFIX "_few1_" KIND, [ID + GPU_FEW_4] = PREFIX "_few4_" KIND,              \
-          [ID + GPU_TILE] = PREFIX "_tile_" KIND
+    [(ID) + GPU_FEW_1] = PREFIX "_few1_" KIND, [(ID) + GPU_FEW_4] = PREFIX "_few4_" KIND,          \
+            [(ID) + GPU_TILE] = PREFIX "_tile_" KIND
 
 /* Those of the projections of experts. */
-#define MOE(ID, KIND) [ID] = "moe_" KIND, [ID + 1] = "moe_tile_" KIND
+#define MOE(ID, KIND) [ID] = "moe_" KIND, [(ID) + 1] = "moe_tile_" KIND
 
 static const char *const kernel_names[GPU_KERNELS] = {
     FORMS(GPU_PRODUCT_F32, "product", "f32"),

@@ -109,7 +109,7 @@ gqac_status pattern_parse_escape(parser *p, charset *set, int32_t *c) {
     p->at++;
     const char *name = kind ? strchr(names, kind) : NULL;
     if (name)
-        *c = values[name - names];
+        *c = (unsigned char)values[name - names];
     else if (kind == 'x' || kind == 'u')
         return parse_code(p, offset, kind, c);
     else if (kind == 'p' || kind == 'P')
@@ -122,7 +122,7 @@ gqac_status pattern_parse_escape(parser *p, charset *set, int32_t *c) {
              (unsigned char)kind < 0x20)
         return pattern_refuse(p, GQAC_UNSUPPORTED, offset, "an escape of this kind");
     else
-        *c = kind; /* punctuation means itself */
+        *c = (unsigned char)kind; /* punctuation means itself */
     return GQAC_OK;
 }
 

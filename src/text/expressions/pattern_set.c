@@ -361,7 +361,7 @@ static int find_symbol(builder *b, char_table *table, const signature *key) {
 static void add_page(char_table *table, size_t page, size_t *n, const uint16_t symbols[256]) {
     size_t bytes = 256 * sizeof *symbols;
     size_t i = *n; /* the last ones first: most pages equal their neighbour */
-    while (i > 0 && memcmp(table->symbols + (i - 1) * 256, symbols, bytes))
+    while (i > 0 && memcmp(table->symbols + (i - 1) * 256, symbols, bytes) != 0)
         i--;
     if (i == 0) {
         memcpy(table->symbols + *n * 256, symbols, bytes);

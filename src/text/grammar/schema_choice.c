@@ -126,7 +126,7 @@ static unsigned types_of(schema *s, const json_t *node) {
         all |= schema_type_of(json_array_get(values, i));
     json_decref(values);
     all = all ? all : ALL;
-    return all & (NUMBER | INTEGER) ? all | NUMBER | INTEGER : all;
+    return (all & (NUMBER | INTEGER)) ? all | NUMBER | INTEGER : all;
 }
 
 /* True if a property that the first requires has other values in the second. */

@@ -278,7 +278,8 @@ static uint32_t build_optional(tools *t, uint32_t call) {
     if (at) {
         f = add_text(b, f, at + strlen(form->marker));
         f = add_calls(t, f, call, t->choice->parallel && form->between && !again);
-        f = again ? build_join(b, f, build_call(b, text)) : f;
+        if (again)
+            f = build_join(b, f, build_call(b, text));
         build_define(b, opened, f);
         f = build_call(b, text);
     } else {

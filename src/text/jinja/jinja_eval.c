@@ -308,7 +308,7 @@ jvalue jinja_call_row(jrun *r, const jbuiltin *row, jvalue self, const jargs *ar
 }
 
 jvalue jinja_call(jrun *r, jvalue callee, const jargs *args) {
-    jvalue result = jinja_undefined;
+    jvalue result;
     if (!jinja_enter(r))
         result = jinja_undefined;
     else if (callee.type == J_MACRO)

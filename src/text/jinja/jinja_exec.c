@@ -77,7 +77,8 @@ static jvalue filter_elements(jrun *r, const jnode *node, jvalue list) {
 static flow run_for(jrun *r, const jnode *node) {
     jscope *outer = r->scope;
     jvalue over = jinja_eval(r, node->b);
-    over = jinja_ok(r) ? jinja_elements(r, over) : over;
+    if (jinja_ok(r))
+        over = jinja_elements(r, over);
     if (node->c && jinja_ok(r))
         over = filter_elements(r, node, over);
     jloop *loop = jinja_alloc(r, 1, sizeof *loop);

@@ -212,8 +212,8 @@ static bool read_float(jrun *r, jvalue v, double *out) {
         return false;
     const char *body = text + (text[0] == '-' || text[0] == '+');
     bool digits = body[0] == '.' || (body[0] >= '0' && body[0] <= '9');
-    if (!digits && strcasecmp(body, "inf") && strcasecmp(body, "infinity") &&
-        strcasecmp(body, "nan"))
+    if (!digits && strcasecmp(body, "inf") != 0 && strcasecmp(body, "infinity") != 0 &&
+        strcasecmp(body, "nan") != 0)
         return false;
     if (strpbrk(body, "xX"))
         return false;

@@ -315,10 +315,11 @@ static bool balance(lexer *x, char c, char *stack, size_t *n) {
         }
         stack[(*n)++] = (char)(c == '(' ? ')' : c + 2);
     } else if (c == ')' || c == ']' || c == '}') {
-        if (*n == 0 || stack[--*n] != c) {
+        if (*n == 0 || stack[*n - 1] != c) {
             jinja_refuse(x->p, GQAC_INVALID_MODEL, line_at(x, x->at), "unexpected '%c'", c);
             return false;
         }
+        --*n;
     }
     return true;
 }

@@ -22,9 +22,10 @@ JINJA_FUNCTION(str_swapcase) {
     for (size_t at = 0, bytes; at < v.n && jinja_ok(r); at += bytes) {
         jinja_char(v.s + at, v.n - at, &bytes);
         jvalue c = jinja_view(v.s + at, bytes);
-        c = jinja_is(c, "isupper")   ? jinja_lower(r, c)
-            : jinja_is(c, "islower") ? jinja_upper(r, c)
-                                     : c;
+        if (jinja_is(c, "isupper"))
+            c = jinja_lower(r, c);
+        else if (jinja_is(c, "islower"))
+            c = jinja_upper(r, c);
         if (jinja_ok(r))
             text = jinja_concat(r, text, c);
     }

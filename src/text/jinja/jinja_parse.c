@@ -419,8 +419,8 @@ static jnode *parse_concat(jparser *p) {
     if (!node)
         return NULL;
     node->a = first;
-    for (jnode *last = first; last && jinja_take_op(p, '~');)
-        last = last->next = parse_product(p);
+    for (jnode *last = first; last && jinja_take_op(p, '~'); last = last->next)
+        last->next = parse_product(p);
     return jinja_seal(p, node);
 }
 

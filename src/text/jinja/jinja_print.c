@@ -21,7 +21,7 @@ static void finite_text(double f, char text[40]) {
         if (strtod(digits, NULL) == f)
             break;
     }
-    int exponent = atoi(strchr(digits, 'e') + 1);
+    int exponent = (int)strtol(strchr(digits, 'e') + 1, NULL, 10);
     if (exponent >= -4 && exponent < 16) {
         int decimals = n - 1 - exponent;
         snprintf(text, 40, "%.*f", decimals < 1 ? 1 : decimals, f);

@@ -8,7 +8,6 @@
 typedef struct builder {
     uint32_t *parent, *depth, *order; /* by node; order: nodes by depth */
     unsigned char *byte;
-    size_t capacity;
 } builder;
 
 /* ---- building ---------------------------------------------------------------- */

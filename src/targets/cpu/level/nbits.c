@@ -16,6 +16,9 @@ enum {
     HALVES = ENDS ? 2 : 1,    /* nibbles of a code of 8 bits that are multiplied apart */
     AHEAD = 4096,             /* for one row, codes are prefetched this many bytes before their
                                  use */
+    SOON = GQAC_K_PIECE / 2,  /* for the rows of one tile, they are this many k before */
+    WIDTH = 16 * TILE_VECTORS,
+    PARTS = NBITS_COLUMNS / WIDTH, /* strips of a panel, each of which is one tile wide */
 };
 
 /* ---- activations ----------------------------------------------------------- */
@@ -419,11 +422,9 @@ static int8_form form_of(int bits, int64_t block) {
     return f;
 }
 
-/* Tiles of nearly equal height: 7 rows are 4 + 3. A piece of the panel is prefetched while the
- * piece before it is computed. */
+/* Tiles of nearly equal height: 7 rows are 4 + 3. */
 static void int8_panel(const int8_form *f, const int8_piece *p, int64_t words, int64_t count,
                        cpu_nbits_scratch *scratch) {
-    enum { WIDTH = 16 * TILE_VECTORS, PARTS = NBITS_COLUMNS / WIDTH };
     if (count == 1 && f->row) {
         f->row(p);
         return;
@@ -453,6 +454,13 @@ static void int8_panel(const int8_form *f, const int8_piece *p, int64_t words, i
     }
 }
 
+/* How many k before their use codes and scales are prefetched: a whole piece if several tiles read
+ * it, so that all of it is there when the first one begins. One tile reads a piece as fast as it is
+ * prefetched; then less is better, because the first-level cache holds it. */
+static int64_t k_ahead(const int8_form *f, int64_t count) {
+    return PARTS == 1 && count <= f->word_rows ? SOON : GQAC_K_PIECE;
+}
+
 /* The negative zero point, in each half of a lane. */
 static int32_t zero_pair(int zero) {
     return (int32_t)(0x10001u * ((uint32_t)-zero & 0xffffu));
@@ -463,6 +471,7 @@ static void int8(const cpu_nbits_weights *w, int64_t panel, const cpu_nbits_rows
     const nbits_shape *s = &w->shape;
     const int64_t padded = s->blocks * s->block;
     const int8_form f = form_of(s->bits, s->block);
+    const int64_t far = k_ahead(&f, count);
     for (int64_t k = 0; k < padded; k += GQAC_K_PIECE) {
         const int64_t length = padded - k < GQAC_K_PIECE ? padded - k : GQAC_K_PIECE;
         const int64_t block = k / s->block, at = (panel * s->blocks + block) * NBITS_COLUMNS;
@@ -480,10 +489,10 @@ static void int8(const cpu_nbits_weights *w, int64_t panel, const cpu_nbits_rows
                         .zero = zero_pair(1 << (s->bits - 1)),
                         .first = k == 0};
         p.scales = rows_as_f32(w->scales, w->scale_type, at, p.blocks, scratch->scales);
-        p.next_codes = ahead_of(p.codes + GQAC_K_PIECE * s->bits / 32 * NBITS_WORD_BYTES,
-                                words * NBITS_WORD_BYTES);
+        p.next_codes =
+            ahead_of(p.codes + far * s->bits / 32 * NBITS_WORD_BYTES, words * NBITS_WORD_BYTES);
         if (w->scale_type == GQAC_F32)
-            p.next_scales = ahead_of(p.scales + GQAC_K_PIECE / s->block * NBITS_COLUMNS,
+            p.next_scales = ahead_of(p.scales + far / s->block * NBITS_COLUMNS,
                                      p.blocks * NBITS_COLUMNS * (int64_t)sizeof(float));
         for (int64_t i = 0; w->zeros && i < p.blocks * NBITS_COLUMNS; i++)
             scratch->zero_codes[i] =

@@ -12,7 +12,7 @@
 
 enum { OUT_OF_MEMORY = 2, INVALID_CONTEXT = 201, ILLEGAL_ADDRESS = 700 };
 static struct {
-    long calls, memory, streams, contexts, modules, current, launches, bad;
+    long calls, memory, streams, contexts, modules, current, launches, syncs, bad;
     int lost;
     char failed[64];
     FILE *log;
@@ -26,19 +26,39 @@ static long number(const char *name) {
 static void finish(void) {
     if (!fake.log)
         return;
-    fprintf(fake.log, "calls %ld\nleft %ld\ncurrent %ld\nlaunches %ld\nbad %ld\nfailed %s\n",
+    fprintf(fake.log,
+            "calls %ld\nleft %ld\ncurrent %ld\nlaunches %ld\nsyncs %ld\nbad %ld\nfailed %s\n",
             fake.calls, fake.memory + fake.streams + fake.contexts + fake.modules, fake.current,
-            fake.launches, fake.bad, fake.failed);
+            fake.launches, fake.syncs, fake.bad, fake.failed);
     fclose(fake.log);
 }
 
-/* The result of a call that may fail. */
+typedef unsigned long long address;
+
+/* Copies to the device are made as late as they may be: what they read must still be there. */
+typedef struct copy {
+    address to;
+    const void *from;
+    size_t bytes;
+} copy;
+enum { MOST_COPIES = 4096 };
+static copy copies[MOST_COPIES];
+static int n_copies;
+
+static void arrive(void) {
+    for (int i = 0; i < n_copies; i++)
+        memcpy((void *)(size_t)copies[i].to, copies[i].from, copies[i].bytes);
+    n_copies = 0;
+}
+
+/* The result of a call that may fail. When one fails, copies that have not arrived are lost. */
 static int call(const char *name) {
     if (fake.lost)
         return ILLEGAL_ADDRESS;
     if (++fake.calls != number("FAKE_CUDA_FAIL"))
         return 0;
     snprintf(fake.failed, sizeof fake.failed, "%s", name);
+    n_copies = 0;
     const int error = (int)number("FAKE_CUDA_ERROR");
     fake.lost = error == ILLEGAL_ADDRESS;
     return error ? error : OUT_OF_MEMORY;
@@ -60,7 +80,6 @@ static int call(const char *name) {
     } while (0)
 
 #define API __attribute__((visibility("default")))
-typedef unsigned long long address;
 
 /* For C tests: the calls so far that may fail. */
 API long fake_cuda_calls(void);
@@ -160,6 +179,8 @@ API int cuStreamDestroy_v2(void *stream) {
 API int cuStreamSynchronize(void *stream);
 API int cuStreamSynchronize(void *stream) {
     CALL_IN_CONTEXT();
+    fake.syncs++;
+    arrive();
     return stream ? 0 : 1;
 }
 API int cuModuleLoadData(void **module, const void *image);
@@ -205,6 +226,7 @@ API int cuMemAlloc_v2(address *at, size_t bytes) {
 API int cuMemFree_v2(address at);
 API int cuMemFree_v2(address at) {
     fake.bad += fake.current != 1;
+    arrive();
     free((void *)(size_t)at);
     fake.memory--;
     return 0;
@@ -219,12 +241,15 @@ API int cuMemsetD32Async(address to, unsigned value, size_t n, void *stream) {
 API int cuMemcpyHtoDAsync_v2(address to, const void *from, size_t bytes, void *stream);
 API int cuMemcpyHtoDAsync_v2(address to, const void *from, size_t bytes, void *stream) {
     CALL_IN_CONTEXT();
-    memcpy((void *)(size_t)to, from, bytes);
+    if (n_copies == MOST_COPIES)
+        arrive();
+    copies[n_copies++] = (copy){.to = to, .from = from, .bytes = bytes};
     return stream ? 0 : 1;
 }
 API int cuMemcpyDtoHAsync_v2(void *to, address from, size_t bytes, void *stream);
 API int cuMemcpyDtoHAsync_v2(void *to, address from, size_t bytes, void *stream) {
     CALL_IN_CONTEXT();
+    arrive();
     memcpy(to, (const void *)(size_t)from, bytes);
     return stream ? 0 : 1;
 }

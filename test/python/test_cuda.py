@@ -100,6 +100,16 @@ class Driver(Cuda):
         self.assertGreater(int(counted["launches"]), 10)
         self.assertEqual(self.builds(), 1)
 
+    def test_waits(self):
+        """A decode step waits for the device once, when it reads the next id and the new rows."""
+        syncs = []
+        for n in "3", "8":
+            done, counted = self.cuda("generate", MODELS / "llama", "--target", "gpu", "--ids",
+                                      self.dir / "ids.txt", "-n", n, "-q")
+            self.check(done, 0)
+            syncs.append(int(counted["syncs"]))
+        self.assertEqual(syncs[1] - syncs[0], 5)
+
     def test_compile_failure(self):
         """The log of the compiler is in the message."""
         done, _ = self.score(FAKE_NVRTC_FAIL="1")

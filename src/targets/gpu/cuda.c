@@ -523,6 +523,16 @@ static gqac_status write_bytes(gpu_queue *q, const gpu_buffer *to, size_t at, co
     return code == CUDA_SUCCESS ? GQAC_OK : failed("copying to the device", code, diag);
 }
 
+static gqac_status send_bytes(gpu_queue *q, const gpu_buffer *to, const void *from, size_t bytes,
+                              gqac_diag *diag) {
+    if (bytes == 0)
+        return GQAC_OK;
+    GQAC_TRY(enter(q, diag));
+    const int code = cu.MemcpyHtoDAsync(address(to), from, bytes, q->stream);
+    leave();
+    return code == CUDA_SUCCESS ? GQAC_OK : failed("copying to the device", code, diag);
+}
+
 static gqac_status read_bytes(gpu_queue *q, const gpu_buffer *from, void *to, size_t bytes,
                               gqac_diag *diag) {
     GQAC_TRY(enter(q, diag));
@@ -544,5 +554,6 @@ const gpu_driver gpu_driver_cuda = {.name = "cuda",
                                     .allocate = allocate,
                                     .release = release,
                                     .write = write_bytes,
+                                    .send = send_bytes,
                                     .read = read_bytes,
                                     .launch = launch};

@@ -68,10 +68,14 @@ typedef struct gpu_driver {
     void (*drop)(gpu_kernel *kernel); /* NULL is allowed */
     gqac_status (*allocate)(gpu_queue *queue, size_t bytes, gpu_buffer *buffer, gqac_diag *diag);
     void (*release)(gpu_buffer *buffer); /* clears it too; it may be empty */
-    /* Both return when the bytes have been copied; `read` waits for the launches before it. `at`:
-     * the first byte of the buffer that is written. */
+    /* write and read return when the bytes have been copied, and what was launched or sent before
+     * has ended; a read of 0 bytes, whose buffer may be empty, only waits. `at`: the first byte of
+     * the buffer that is written. */
     gqac_status (*write)(gpu_queue *queue, const gpu_buffer *to, size_t at, const void *from,
                          size_t bytes, gqac_diag *diag);
+    /* Starts a copy and does not wait: `from` keeps its bytes until a read, or a write, returns. */
+    gqac_status (*send)(gpu_queue *queue, const gpu_buffer *to, const void *from, size_t bytes,
+                        gqac_diag *diag);
     gqac_status (*read)(gpu_queue *queue, const gpu_buffer *from, void *to, size_t bytes,
                         gqac_diag *diag);
     gqac_status (*launch)(gpu_queue *queue, gpu_kernel *kernel, const gpu_grid *grid, int n_args,

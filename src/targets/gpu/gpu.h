@@ -139,6 +139,8 @@ struct gpu_blocks *gpu_state_blocks(const void *state);
 
 /* Takes scratch of the device, and sets *buffer; its content is undefined. */
 gqac_status gpu_scratch(gpu_work *w, size_t bytes, gpu_buffer *buffer);
+/* Copies data to the device for the kernels that are launched next; does not wait for those before,
+ * if `data` is small. */
 gqac_status gpu_write(gpu_work *w, const gpu_buffer *buffer, const void *data, size_t bytes);
 /* Both at once. */
 gqac_status gpu_put(gpu_work *w, const void *data, size_t bytes, gpu_buffer *buffer);

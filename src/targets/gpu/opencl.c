@@ -377,6 +377,15 @@ static gqac_status write_bytes(gpu_queue *q, const gpu_buffer *to, size_t at, co
     return GQAC_OK;
 }
 
+static gqac_status send_bytes(gpu_queue *q, const gpu_buffer *to, const void *from, size_t bytes,
+                              gqac_diag *diag) {
+    if (bytes > 0)
+        CL_TRY(
+            cl.clEnqueueWriteBuffer(q->queue, to->handle, CL_FALSE, 0, bytes, from, 0, NULL, NULL),
+            diag);
+    return GQAC_OK;
+}
+
 static gqac_status read_bytes(gpu_queue *q, const gpu_buffer *from, void *to, size_t bytes,
                               gqac_diag *diag) {
     CL_TRY(cl.clFinish(q->queue), diag); /* a launch may fail as late as here */
@@ -407,6 +416,7 @@ const gpu_driver gpu_driver_opencl = {.name = "opencl",
                                       .allocate = allocate,
                                       .release = release,
                                       .write = write_bytes,
+                                      .send = send_bytes,
                                       .read = read_bytes,
                                       .launch = launch
 #endif

@@ -138,7 +138,11 @@ struct gpu_state {
     gpu_blocks *blocks;
     gpu_buffer scratch[GPU_SCRATCH];
     list lists[GPU_LISTS];
+    unsigned char *outbox; /* what kernels were sent since the device was last waited for */
+    size_t sent;           /* bytes of it */
 };
+
+enum { OUTBOX = 256 << 10, SENT_ALIGNMENT = 64 };
 
 /* The constants of all kernels, then `more`: a text for free(). */
 static char *constants_text(const char *more) {
@@ -214,7 +218,9 @@ gqac_status gpu_open(int device, const gqac_log *log, const void **state, gqac_d
         return gqac_diag_oom(diag, "a device");
     s->driver = driver;
     s->notice.log = log;
-    if (pthread_mutex_init(&s->lock, NULL) != 0) {
+    s->outbox = malloc(OUTBOX);
+    if (!s->outbox || pthread_mutex_init(&s->lock, NULL) != 0) {
+        free(s->outbox);
         free(s);
         return gqac_diag_oom(diag, "a device");
     }
@@ -240,6 +246,8 @@ void gpu_close(const void *state) {
     gpu_state *s = gpu_state_of(state);
     if (!s)
         return;
+    if (s->sent)
+        (void)s->driver->read(s->queue, &(gpu_buffer){0}, NULL, 0, NULL);
     while (s->constants) {
         kept *next = s->constants->next;
         s->driver->release(&s->constants->buffer);
@@ -264,6 +272,7 @@ void gpu_close(const void *state) {
     for (int i = 0; i < GPU_KERNELS; i++)
         s->driver->drop(s->kernels[i]);
     s->driver->close(s->queue);
+    free(s->outbox);
     pthread_mutex_destroy(&s->lock);
     free(s);
 }
@@ -348,7 +357,12 @@ gqac_status gpu_upload(gpu_state *s, const gpu_buffer *to, const void *from, siz
 
 gqac_status gpu_download(gpu_state *s, const gpu_buffer *from, void *to, size_t bytes,
                          gqac_diag *diag) {
-    return s->driver->read(s->queue, from, to, bytes, diag);
+    const gqac_status status = s->driver->read(s->queue, from, to, bytes, diag);
+    if (status == GQAC_OK)
+        s->sent = 0;
+    for (int i = 0; i < GPU_LISTS && status != GQAC_OK; i++)
+        s->lists[i].bytes = 0; /* they may not have arrived */
+    return status;
 }
 
 gpu_work gpu_take(const target_call *call) {
@@ -376,7 +390,16 @@ gqac_status gpu_scratch(gpu_work *w, size_t bytes, gpu_buffer *buffer) {
 }
 
 gqac_status gpu_write(gpu_work *w, const gpu_buffer *buffer, const void *data, size_t bytes) {
-    return w->state->driver->write(w->state->queue, buffer, 0, data, bytes, w->work->diag);
+    gpu_state *s = w->state;
+    unsigned char *copy = s->outbox + s->sent;
+    if (bytes > OUTBOX - s->sent) {
+        GQAC_TRY(s->driver->write(s->queue, buffer, 0, data, bytes, w->work->diag));
+        s->sent = 0;
+        return GQAC_OK;
+    }
+    memcpy(copy, data, bytes);
+    s->sent += (bytes + SENT_ALIGNMENT - 1) / SENT_ALIGNMENT * SENT_ALIGNMENT;
+    return s->driver->send(s->queue, buffer, copy, bytes, w->work->diag);
 }
 
 gqac_status gpu_put(gpu_work *w, const void *data, size_t bytes, gpu_buffer *buffer) {

@@ -104,7 +104,7 @@ def component(name, version, purl, scope, licences):
 def packages_of_dev():
     """The Debian packages that ./dev installs."""
     text = re.sub(r"#.*", "", (ROOT / "dev").read_text())
-    lists = re.findall(r"^(?:PACKAGES|SERVERS)=\((.*?)\)", text, re.M | re.S)
+    lists = re.findall(r"^(?:PACKAGES|SERVERS|ANALYSERS)=\((.*?)\)", text, re.M | re.S)
     return [name for words in lists for name in words.split()]
 
 

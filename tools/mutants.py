@@ -166,7 +166,7 @@ def targets_of(test):
     """What has to be built for a test."""
     if not test.startswith("python_"):
         return [f"test_{test}"]
-    return ["gqac_tool", "tool_text", *["gqac_ort"] * test.startswith("python_ort_")]
+    return ["gqac_tool", "tool_text", *["gqac_ort", "tool_sessions"] * test.startswith("python_ort_")]
 
 
 def commands():

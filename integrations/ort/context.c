@@ -286,14 +286,21 @@ ort_status *context_write(part *t, const ort_graph *graph, const ort_node *fused
 
 /* A profile begins with "gqac-nVERSION/TARGET/MATH/". A program of the same target and math tells
  * which profile this library has. */
-int context_compatibility(const char *profile) {
+ort_status *context_compatibility(const ort_api *api, const char *profile, int *answer) {
     options o = {.threads = 1};
     gqac_program *program;
+    gqac_diag diag;
+    *answer = NOT_APPLICABLE;
     if (!profile || sscanf(profile, "gqac-n%*d/%15[^/]/%15[^/]/", o.target, o.math) != 2)
-        return NOT_APPLICABLE;
-    if (options_try(&o, &program, NULL) != GQAC_OK)
-        return UNSUPPORTED;
-    const bool same = strcmp(profile, gqac_program_profile(program)) == 0;
+        return NULL;
+    *answer = UNSUPPORTED;
+    const gqac_status status = options_try(&o, &program, &diag);
+    if (status == GQAC_NO_MEMORY || status == GQAC_INTERNAL)
+        return status_of(api, &diag);
+    if (status != GQAC_OK)
+        return NULL;
+    if (strcmp(profile, gqac_program_profile(program)) == 0)
+        *answer = OPTIMAL;
     gqac_program_free(program);
-    return same ? OPTIMAL : UNSUPPORTED;
+    return NULL;
 }

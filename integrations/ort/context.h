@@ -15,8 +15,8 @@ ort_status *context_open(const provider *p, const ort_graph *graph, gqac_program
 /* Compiles the part that the graph is to an artefact, which must not exist yet, notes its path in
  * the part, and makes the node for it. */
 ort_status *context_write(part *t, const ort_graph *graph, const ort_node *fused, ort_node **made);
-/* Returns the runtime's code for whether this library can run what was compiled with a numerics
- * profile. */
-int context_compatibility(const char *profile);
+/* Sets *answer to the runtime's code for whether this library can run what was compiled with a
+ * numerics profile. */
+ort_status *context_compatibility(const ort_api *api, const char *profile, int *answer);
 
 #endif

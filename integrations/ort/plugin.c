@@ -70,11 +70,9 @@ static void release_ep(ort_factory *self, ort_ep *ep) {
 
 static ort_status *validate_compiled(ort_factory *self, const ort_hardware *const *hardware,
                                      size_t n, const char *info, int *answer) {
-    (void)self;
     (void)hardware;
     (void)n;
-    *answer = context_compatibility(info);
-    return NULL;
+    return context_compatibility(((factory *)self)->api, info, answer);
 }
 
 static ort_status *create_allocator(ort_factory *self, const void *memory, const ort_pairs *options,

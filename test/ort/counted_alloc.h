@@ -1,0 +1,14 @@
+/* What the provider under test exports besides its own functions. */
+#ifndef GQAC_TEST_COUNTED_ALLOC_H
+#define GQAC_TEST_COUNTED_ALLOC_H
+
+#include <gqac/status.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Starts counting calls; the n-th (from 1) fails. 0: they are only counted. */
+GQAC_API void counted_fail_at(size_t n);
+GQAC_API size_t counted_calls(void); /* since counted_fail_at */
+GQAC_API size_t counted_live(void);  /* allocations not yet freed */
+
+#endif

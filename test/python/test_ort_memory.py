@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+"""Memory of the provider for ONNX Runtime, without Python in the process: sessions in a loop, alive
+when the library is unregistered and at exit, and allocations that fail.
+
+The program is test/ort/tool_sessions.c, on the shared library of the stock onnxruntime. The provider
+is built with an allocator that counts (test/ort/counted_alloc.c): what a session does not free is
+known to the last block. In a build with a sanitizer all of this runs under it, and objects of the
+runtime that the provider does not release are found too.
+"""
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+from onnx import TensorProto, helper, numpy_helper
+
+import harness
+from harness import Case, FULL
+from test_ort_graph import made
+from test_ort_parts import unknown
+
+TOOL = Path(os.environ.get("GQAC_ORT_SESSIONS", harness.GQAC.parent / "test/tool_sessions"))
+COUNTED = Path(os.environ.get("GQAC_ORT_COUNTED", harness.GQAC.parent / "test/libort_counted.so"))
+
+
+def runtime():
+    """The library of the installed onnxruntime; None: this package has none."""
+    spec = importlib.util.find_spec("onnxruntime")
+    found = sorted(Path(spec.origin).parent.glob("capi/libonnxruntime.so.*")) if spec else []
+    return found[-1] if found else None
+
+
+def product(*changes):
+    """The bytes of a model of products, with what `changes` makes of the value between them."""
+    names = ["x", *(f"v{i}" for i in range(len(changes) + 1)), "y"]
+    nodes = [helper.make_node("MatMul", names[:1] + ["w"], names[1:2])]
+    for make, a, b in zip(changes, names[1:], names[2:]):
+        nodes += make(a, b)
+    nodes.append(helper.make_node("MatMul", [names[-2], "w"], ["y"]))
+    weights = np.random.default_rng(1).standard_normal((512, 512), np.float32) / 23
+    return made(nodes, [("x", TensorProto.FLOAT, ["N", 512])],
+                [("y", TensorProto.FLOAT, ["N", 512])], [numpy_helper.from_array(weights, "w")])
+
+
+class Memory(Case):
+    """Each call is a process."""
+
+    def setUp(self):
+        super().setUp()
+        self.library = runtime()
+        if not self.library:
+            self.skipTest("the installed onnxruntime has no library of its own")
+        self.whole, self.parts = self.dir / "whole.onnx", self.dir / "parts.onnx"
+        self.whole.write_bytes(product())
+        self.parts.write_bytes(product(unknown))
+
+    def tool(self, *words):
+        """What the program prints; it ends well."""
+        env = os.environ | {"ASAN_OPTIONS": "detect_leaks=1"}  # of the runtime's statuses as well
+        done = subprocess.run([TOOL, self.library, COUNTED, *map(str, words)], env=env,
+                              capture_output=True, text=True, timeout=3000, check=False)
+        self.assertEqual(done.returncode, 0, done)
+        return done.stdout
+
+    def context(self):
+        """Writes the context models of both."""
+        for model in (self.whole, self.parts):
+            made_of = self.dir / ("context_" + model.name)
+            self.tool("loop", 1, model, "ep.context_enable=1", f"ep.context_file_path={made_of}")
+            yield made_of
+
+    def test_loop(self):
+        for model in (self.whole, self.parts, *self.context()):
+            self.assertIn("end", self.tool("loop", 100 if FULL else 3, model))
+
+    def test_alive(self):
+        for model in (self.whole, self.parts):
+            self.assertIn("end", self.tool("alive", 3, model))
+
+    def test_failing(self):
+        """Every allocation, or a few of them: the session fails, or goes on without the provider, or
+        gives the same results."""
+        for model in (self.whole, self.parts, *self.context()):
+            said = self.tool("fail", 1 if FULL else 97, model)
+            failed = int(said.split("failed ")[1].split(",")[0])
+            self.assertGreater(failed, 3 if FULL else 0, said)
+            print(said.splitlines()[-2])
+
+    def test_failing_while_written(self):
+        """While a context model is written: no artefact stays of a session that fails."""
+        folder, seen = self.dir / "written", set()
+        for n in range(1, 10000, 3 if FULL else 150):
+            folder.mkdir()
+            said = self.tool("once", n, self.parts, "ep.context_enable=1",
+                             f"ep.context_file_path={folder / 'c.onnx'}")
+            made_files = sorted(file.name for file in folder.iterdir())
+            seen.add(said == "end\n")
+            if said == "end\n":
+                self.assertIn(made_files, ([], ["c.gqac", "c.onnx", "c_2.gqac"]), n)
+            else:
+                self.assertEqual(made_files, [], f"{n}: {said}")
+            shutil.rmtree(folder)
+            if len(made_files) == 3 and n > 1000:
+                break
+        self.assertEqual(seen, {False, True})
+
+
+if __name__ == "__main__":
+    sys.exit(harness.main())

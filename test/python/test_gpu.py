@@ -1008,6 +1008,17 @@ class Simulated(Case):
                     got.append(np.load(out).tobytes())
                 self.assertEqual(got[0], got[1])
 
+    def test_choices(self):
+        """The next id: the best, and the likeliest."""
+        path, ids = self.dir / "flat.gq", self.dir / "ids.txt"
+        path.write_text(FLAT)
+        ids.write_text("3 9 4")
+        for flags in [], ["--top-k", "30", "--seed", "5"]:
+            with self.subTest(flags):
+                words = ["generate", path, "--ids", ids, "-n", "2", "-q", *flags, "--target"]
+                done = self.good(*words, "gpu", env=self.simulator())
+                self.assertEqual((done.out, done.err), (self.good(*words, "cpu").out, ""))
+
     def test_orders(self):
         """TopK, ArgMax and ArgMin."""
         values = Values()

@@ -8,6 +8,7 @@
 import argparse
 import json
 import sys
+import textwrap
 from pathlib import Path
 
 import records
@@ -257,7 +258,8 @@ def of_level(level, found):
                       ("Commits", lambda r: [r["commit"]]), ("Peers", peers_of)):
         values = sorted({value for r in found.values() for value in get(r)})
         if values:
-            lines += [f"- {what}: {'; '.join(values)}"]
+            lines += textwrap.wrap(f"- {what}: {'; '.join(values)}", 120, subsequent_indent="  ",
+                                   break_long_words=False, break_on_hyphens=False)
     by_threads = [(n, f"{n} thread{'s' * (n > 1)}") for n in sorted({t for _, t in found}, reverse=True)]
     for title, table in (*((name[0].upper() + name[1:], comparison(found, n)) for n, name in by_threads),
                          *((f"Sequences that decode together, {name}", batches(found, n))

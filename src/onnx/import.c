@@ -73,10 +73,10 @@ static gqac_status import_model(importer *im, const char *path) {
     gqac_status status = unpack(im, &thin);
     gqac_str_free(&thin);
     GQAC_TRY(status);
-    GQAC_TRY(check_model(im));
-    im->module = ir_module_create(im->arena, path);
+    im->module = ir_module_create(im->arena, path); /* the report needs it after any failure */
     if (!im->module)
         return onnx_oom(im);
+    GQAC_TRY(check_model(im));
     const char *name = im->model->graph ? onnx_text(im->model->graph->name) : "";
     im->module->graph = ir_graph_create(im->module, *name ? name : "main");
     if (!im->module->graph)

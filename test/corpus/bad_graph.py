@@ -107,6 +107,15 @@ row("default domain imported twice", "twice",
     edit(lambda m: m.opset_import.append(helper.make_opsetid("", 13))),
     edit(lambda m: m.opset_import.append(helper.make_opsetid("ai.onnx.ml", 3))))
 row("IR version 0", "version", edit(lambda m: setattr(m, "ir_version", 0)))
+
+
+def newer_without_opset(m):
+    """Not supported, and not valid either."""
+    m.ir_version = 1000
+    del m.opset_import[:]
+
+
+row("IR version 1 000, and no opset import", "opset", edit(newer_without_opset))
 row("IR version 1 000", "version", edit(lambda m: setattr(m, "ir_version", 1000)), code=(0, 3))
 
 # ---- attributes ----------------------------------------------------------------------------------

@@ -256,7 +256,7 @@ class Model(Owner):
         """The text that the chat template makes of messages. Other keywords are variables of the
         template. Raises UsageError if the model has no template, InputError if it refuses them."""
         import json
-        variables.update(messages=list(messages), add_generation_prompt=add_generation_prompt)
+        variables.update(messages=_checked(messages), add_generation_prompt=add_generation_prompt)
         if tools is not None:
             variables["tools"] = list(tools)
         out, length = out_pointer(), ctypes.c_size_t()
@@ -386,6 +386,16 @@ class Model(Owner):
         UsageError for a number below 1."""
         from ._measure import bench
         return bench(self, list(prompt), list(new), repeat)
+
+
+def _checked(messages: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The messages as a list; a template would render anything."""
+    found = [] if isinstance(messages, (str, bytes, Mapping)) else list(messages)
+    if not found or not all(isinstance(m, Mapping) and isinstance(m.get("role"), str) for m in found):
+        raise UsageError(f"messages {str(messages)[:200]}: not a list of at least one message",
+                         rule="a message is a mapping with a text `role`",
+                         hint='[{"role": "user", "content": "..."}]')
+    return found
 
 
 def _take(out: Any, length: Any) -> str:

@@ -52,6 +52,14 @@ def test_stream_can_be_left(model):
     assert model.generate(PROMPT, max_new_tokens=1).ids == [first.id]
 
 
+def test_messages_of_the_wrong_form(model):
+    user = {"role": "user", "content": "Hello"}
+    for bad in ("Hello", b"Hello", user, [], ["Hello"], [{"content": "Hello"}], [user, {"role": 1}]):
+        with pytest.raises(gqac.UsageError, match="at least one message"):
+            model.chat(bad, max_new_tokens=1)
+    assert model.render((m for m in [user])) == model.render([user])
+
+
 def test_chat_reuses_its_session(model):
     turns = [{"role": "user", "content": "How do you do?"}]
     session = model.session()

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A wheel in a fresh environment: its size, the time of the import, and README's Python lines.
+# A wheel in a fresh environment: its size and README's Python lines; the time of the import is printed.
 #
 #   wheel.sh build/dist/gqac-*.whl
 set -euo pipefail
@@ -27,18 +27,16 @@ readme() {
   ln -sfn "$PWD/models" "$work/models"
   (cd "$work" && "$work/venv/bin/python" -m doctest readme.txt)
 }
-quick() { # the best of five
+import_time() { # the best of five
   "$work/venv/bin/python" -c '
 import subprocess, sys
 code = "import time; t = time.perf_counter(); import gqac; print(time.perf_counter() - t)"
 best = min(float(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout)
            for _ in range(5))
-print(f"import: {best * 1e3:.0f} ms")
-sys.exit(best > 0.1)'
+print(f"{best * 1e3:.0f} ms")'
 }
 check "the wheel has 6 MB or more" small
 check "README's Python lines" readme
-check "the import takes 100 ms or more" quick
-echo "$(stat -c %s "$wheel") bytes"
+echo "import: $(import_time); size: $(stat -c %s "$wheel") bytes"
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]

@@ -98,8 +98,9 @@ static gqac_status set_limit(answer *a, const gqac_text *text, gqac_diag *diag) 
         gqac_diag_set(diag, GQAC_CAPACITY, "the prompt has %lld tokens, the context %lld",
                       (long long)prompt, (long long)most);
         gqac_diag_rule(diag, "prompt and answer together fit into the context");
-        gqac_diag_hint(diag,
-                       "shorten the prompt, or allow more context if the model has more positions");
+        gqac_diag_hint(
+            diag, "shorten the prompt; the context is limited by the positions of the model and by "
+                  "context_length in its config");
         return GQAC_CAPACITY;
     }
     if (most > 0 && limit > most - prompt)

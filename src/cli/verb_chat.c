@@ -231,10 +231,12 @@ static gqac_status require_parts(generating *g) {
     }
     gqac_status status = cli_usage(g->c, "'%s' has no %s", g->c->operands[0],
                                    x->has_tokenizer ? "chat template" : "tokenizer");
-    cli_hint(g->c, x->has_tokenizer
-                       ? "put a chat_template.jinja into the model folder, or use `generate`"
-                       : "a folder with tokenizer.json and genai_config.json, or an "
-                         "artefact compiled from one");
+    cli_hint(g->c,
+             x->has_tokenizer
+                 ? "put a chat_template.jinja into the model folder (compile an artefact again "
+                   "then), or use `generate`"
+                 : "a folder with tokenizer.json and genai_config.json, or an "
+                   "artefact compiled from one");
     return status;
 }
 

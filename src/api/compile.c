@@ -414,8 +414,8 @@ static gqac_status compile(const char *model, const gqac_options *o, gqac_poll *
     gqac_status status = check_path(&m, kind, model, path, diag);
     if (status == GQAC_OK)
         status = load_explain(&m, o->limits, emit(&m, o, kind, model, path, diag), diag);
-    if (status != GQAC_OK && diag && strncmp(diag->where, model, strlen(model)) != 0)
-        gqac_diag_where(diag, "%s", model);
+    if (status != GQAC_OK)
+        load_place(model, status, diag);
     load_free(&m);
     return status;
 }

@@ -135,6 +135,12 @@ gqac_status load_check_memory(const loaded *model, const gqac_limits *limits, gq
     return ir_graph_walk(model->module->graph, check_node, &x);
 }
 
+void load_place(const char *model, gqac_status status, gqac_diag *diag) {
+    const bool written = diag && status == GQAC_IO && *diag->where;
+    if (diag && !written && strncmp(diag->where, model, strlen(model)) != 0)
+        gqac_diag_where(diag, "%s", model);
+}
+
 gqac_status load_explain(const loaded *model, const gqac_limits *limits, gqac_status status,
                          gqac_diag *diag) {
     const size_t refused = gqac_arena_refused(model->arena);

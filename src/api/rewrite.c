@@ -165,8 +165,7 @@ gqac_status gqac_rewrite(const char *model, const char *name, const gqac_options
         *result = &j.done->shown;
         return GQAC_OK;
     }
-    if (diag && strncmp(diag->where, model, strlen(model)) != 0)
-        gqac_diag_where(diag, "%s", model);
+    load_place(model, status, diag);
     gqac_free(j.done);
     return status;
 }

@@ -33,6 +33,7 @@ struct gqac_writer {
 
 static gqac_status fail(const gqac_writer *w, int error, gqac_diag *diag) {
     gqac_diag_set(diag, GQAC_IO, "cannot write '%s': %s", w->path, gqac_errno_text(error));
+    gqac_diag_where(diag, "%s", w->path);
     if (error == ENOSPC || error == EDQUOT)
         gqac_diag_hint(diag, "free some space on that file system");
     return GQAC_IO;
@@ -58,6 +59,7 @@ static gqac_status check_target(const gqac_writer *w, gqac_diag *diag) {
         return errno == ENOENT ? GQAC_OK : fail(w, errno, diag);
     if (!S_ISREG(st.st_mode)) {
         gqac_diag_set(diag, GQAC_IO, "cannot write '%s': it is not a regular file", w->path);
+        gqac_diag_where(diag, "%s", w->path);
         gqac_diag_rule(diag, "a file is replaced as a whole, which needs a regular file");
         return GQAC_IO;
     }

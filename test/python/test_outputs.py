@@ -6,6 +6,8 @@
 
 import ctypes
 import os
+import re
+import resource
 import shutil
 import signal
 import struct
@@ -171,6 +173,20 @@ class Guard(Case):
         """Only a model that holds its own weights is rewritten in place."""
         for name in ("model.onnx.data", "tokenizer.json", "genai_config.json", "chat_template.jinja"):
             self.refused("rewrite", self.model / "model.onnx", "--pass", "raise", "-o", self.model / name)
+
+    def test_full_disk(self):
+        """The error names the file that could not be written, and nothing is left behind."""
+        model = harness.ROOT / "models" / "tiny-gqa" / "model.onnx"
+        traced = harness.ROOT / "test" / "traced" / "llama-no-cache" / "model.onnx"
+        before = sorted(self.dir.iterdir())
+        for words in (("compile", model), ("rewrite", traced, "--pass", "insert-kv")):
+            out = self.dir / "out"
+            done = subprocess.run(
+                [str(GQAC), *map(str, words), "-o", str(out)], capture_output=True, text=True,
+                preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)))
+            self.assertEqual((done.returncode, sorted(self.dir.iterdir())), (5, before), done.stderr)
+            self.assertIn(f"cannot write '{out}", done.stderr)
+            self.assertRegex(done.stderr, rf"(?m)^  where: {re.escape(str(out))}")
 
 
 class Whole(Case):

@@ -221,6 +221,7 @@ static gqac_status converse(conversation *t, lines *l) {
 }
 
 static gqac_status require_parts(generating *g) {
+    char path[4096];
     const gqac_text_settings *x = gqac_text_get_settings(g->text);
     const gqac_diag *refusal = x->tokenizer_refusal ? x->tokenizer_refusal : x->template_refusal;
     if (x->has_template && x->has_tokenizer)
@@ -229,6 +230,7 @@ static gqac_status require_parts(generating *g) {
         g->c->diag = *refusal;
         return refusal->status;
     }
+    GQAC_TRY(gqac_text_model_path(g->c->operands[0], path, sizeof path, &g->c->diag));
     gqac_status status = cli_usage(g->c, "'%s' has no %s", g->c->operands[0],
                                    x->has_tokenizer ? "chat template" : "tokenizer");
     cli_hint(g->c,

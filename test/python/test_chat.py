@@ -225,6 +225,8 @@ class Chat(Case):
         self.chat("x\n", model=bare, code=2, words=("template", "try"))
         blind = copy_model(self.dir / "blind", drop=("tokenizer.json",))
         self.chat("x\n", model=blind, code=2, words=("tokenizer", "try"))
+        (bare / "genai_config.json").unlink()  # what is missing first is named first
+        self.chat("x\n", model=bare, code=5, words=("genai_config.json", "it contains", "try"))
         self.chat("x\n", model=MODELS / "llama" / "none", code=5)
         self.chat("x\n", "--prompt", "x", code=2, words=("--prompt",))
         self.chat("x\n", "--kv", "bogus", code=2, words=("contiguous",))

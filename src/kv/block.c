@@ -149,10 +149,27 @@ gqac_status kv_pool_create(int n_slots, const kv_slot *slots, kv_pool **result, 
     return GQAC_OK;
 }
 
+/* Bytes of the budget that a block takes, with its rows in windows and its tails, if each of them
+ * needs a slab. */
+static size_t block_least(const kv_pool *pool, kv_part part, bool window) {
+    return kv_slabs_least(&pool->blocks[part]) +
+           (window ? kv_slabs_least(&pool->blocks[KV_WINDOW]) : 0) +
+           (pool->tail_bytes ? kv_slabs_least(&pool->tails) : 0);
+}
+
+/* No slab takes what another piece of the same block needs. */
 void kv_pool_set_budget(kv_pool *pool, gqac_budget *budget) {
-    for (kv_part part = 0; part < KV_PARTS; part++)
+    size_t spare = 0;
+    for (kv_part part = 0; part < KV_PARTS; part++) {
+        const size_t least = block_least(pool, part, pool->window);
+        spare = least > spare ? least : spare;
+    }
+    for (kv_part part = 0; part < KV_PARTS; part++) {
         pool->blocks[part].budget = budget;
+        pool->blocks[part].spare = spare;
+    }
     pool->tails.budget = pool->states.budget = budget;
+    pool->tails.spare = pool->states.spare = spare;
 }
 
 void kv_pool_free(kv_pool *pool) {
@@ -347,14 +364,12 @@ kv_block *kv_state_create(kv_pool *pool) {
 }
 
 gqac_status kv_block_fail(kv_pool *pool, const kv_kind *kind, gqac_diag *diag) {
-    const size_t window = kind->window ? pool->blocks[KV_WINDOW].bytes : 0;
     return gqac_budget_fail(pool->blocks[kind->part].budget,
-                            pool->blocks[kind->part].bytes + window + pool->tails.bytes + ALIGNMENT,
-                            "a KV block", diag);
+                            block_least(pool, kind->part, kind->window), "a KV block", diag);
 }
 
 gqac_status kv_state_fail(kv_pool *pool, gqac_diag *diag) {
-    return gqac_budget_fail(pool->states.budget, pool->states.bytes + ALIGNMENT,
+    return gqac_budget_fail(pool->states.budget, kv_slabs_least(&pool->states),
                             "the state of a sequence", diag);
 }
 

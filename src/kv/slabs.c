@@ -56,6 +56,19 @@ void kv_slabs_close(kv_slabs *s) {
     s->first = NULL;
 }
 
+size_t kv_slabs_least(const kv_slabs *s) {
+    return slab_bytes(s, 1);
+}
+
+static bool take_budget(kv_slabs *s, size_t pieces) {
+    const size_t bytes = slab_bytes(s, pieces), spare = pieces > 1 ? s->spare : 0;
+    size_t both;
+    if (!gqac_add_size(bytes, spare, &both) || !gqac_budget_take(s->budget, both))
+        return false;
+    gqac_budget_give(s->budget, spare);
+    return true;
+}
+
 /* Adds a slab; a smaller one if the budget is too small for the usual size. */
 static kv_slab *grow(kv_slabs *s) {
     size_t pieces = s->bytes ? (SLAB - ALIGNMENT) / s->bytes : 1;
@@ -64,7 +77,7 @@ static kv_slab *grow(kv_slabs *s) {
 #ifdef GQAC_SHUFFLED_BLOCKS
     pieces = pieces < 8 ? 8 : pieces;
 #endif
-    while (!gqac_budget_take(s->budget, slab_bytes(s, pieces)))
+    while (!take_budget(s, pieces))
         if ((pieces /= 2) == 0)
             return NULL;
     kv_slab *slab = gqac_data_alloc(slab_bytes(s, pieces));

@@ -17,6 +17,7 @@ typedef struct kv_slabs {
     kv_slab *first;
     size_t taken;        /* pieces in use, of all slabs */
     gqac_budget *budget; /* for the bytes of slabs; NULL: none */
+    size_t spare;        /* bytes of the budget that a slab of several pieces must leave */
 } kv_slabs;
 
 void kv_slabs_open(kv_slabs *slabs, size_t bytes);
@@ -29,5 +30,7 @@ void *kv_slabs_take_dense(kv_slabs *slabs);
 /* Returns a piece; a slab without pieces in use is freed. */
 void kv_slabs_give(kv_slabs *slabs, void *piece);
 size_t kv_slabs_taken(kv_slabs *slabs);
+/* Bytes of the budget that a slab of one piece takes. */
+size_t kv_slabs_least(const kv_slabs *slabs);
 
 #endif

@@ -174,6 +174,37 @@ static void every_budget(void) {
     forget(&f);
 }
 
+/* Sequences until one does not fit, where a block needs more than one piece of memory. */
+static void fill_pieces(const char *path, const char *kv) {
+    facts f = look(path);
+    gqac_sequence_options options;
+    gqac_sequence_options_init(&options);
+    options.kv = kv;
+    for (int64_t k = 0; k < 8; k++) {
+        gqac_program *program = open_program(path, f.idle + 4 * f.one + k * 5000);
+        gqac_context *context = open_context(program);
+        gqac_sequence *all[MOST];
+        gqac_status status = GQAC_OK;
+        int n = 0;
+        while (status == GQAC_OK && n < MOST) {
+            CU_ASSERT_EQUAL_FATAL(gqac_sequence_create(program, &options, &all[n], &diag), GQAC_OK);
+            status = feed(context, all[n++], 64);
+        }
+        CU_ASSERT_EQUAL(status, GQAC_CAPACITY);
+        while (n > 0)
+            gqac_sequence_free(all[--n]);
+        gqac_context_free(context);
+        CU_ASSERT_EQUAL_FATAL(gqac_program_memory_used(program), 0);
+        gqac_program_free(program);
+    }
+    forget(&f);
+}
+
+static void until_pieces_are_full(void) {
+    fill_pieces("test/models/qwen3.5/model.onnx", NULL);
+    fill_pieces("test/models/gemma2/model.onnx", "windowed");
+}
+
 static void parameters_and_runs(void) {
     gqac_options options;
     gqac_program *program = NULL;
@@ -214,6 +245,7 @@ static const unit_case cases[] = {
     {"sequences until it is full", until_it_is_full},
     {"sequences with states until it is full", until_it_is_full_of_states},
     {"every budget", every_budget},
+    {"blocks of several pieces until it is full", until_pieces_are_full},
     {"parameters of stateless runs", parameters_and_runs},
     {"huge requests", huge_requests},
 };

@@ -27,7 +27,7 @@ enum { IDS = 512 + 8 }; /* those of the tokenizer, and markers */
     } while (0)
 
 static const struct family {
-    const char *name, *markers[5]; /* special tokens of answers */
+    const char *name, *markers[6]; /* special tokens of answers; NULL after the last */
     bool several;                  /* calls may follow each other */
 } families[] = {
     {"qwen", {"<tool_call>", "</tool_call>"}, true},

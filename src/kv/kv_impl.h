@@ -68,7 +68,8 @@ void kv_block_release(kv_pool *pool, kv_block *block);
 /* Creates a state with one reference, filled with NaN bytes; NULL: out of memory. */
 kv_block *kv_state_create(kv_pool *pool);
 void kv_state_release(kv_pool *pool, kv_block *state);
-/* Fails because a block or state could not be created: CAPACITY or NO_MEMORY. */
+/* Fails because a block or state could not be created: CAPACITY or NO_MEMORY. Call it before other
+ * memory is given back, which would hide that the budget was used up. */
 gqac_status kv_block_fail(kv_pool *pool, const kv_kind *kind, gqac_diag *diag);
 gqac_status kv_state_fail(kv_pool *pool, gqac_diag *diag);
 /* The memory of a slot in a block, or, for a slot that is a state, in a state; NULL: it is not

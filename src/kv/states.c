@@ -59,8 +59,9 @@ gqac_status kv_states_reserve(kv_pool *pool, kv_states *s, int64_t length, int64
             kv_block *state = s->spare ? s->spare : kv_state_create(pool);
             s->spare = NULL;
             if (!state) {
+                const gqac_status status = kv_state_fail(pool, diag);
                 drop_due(pool, s);
-                return kv_state_fail(pool, diag);
+                return status;
             }
             assert(s->n_due < KV_MARKS);
             s->due[s->n_due++] = (kv_mark){position, state};
@@ -122,8 +123,9 @@ gqac_status kv_states_restore(kv_pool *pool, kv_states *s, int n, const int64_t 
     for (int i = 0; i < n; i++) {
         kv_block *state = image ? kv_state_map(pool, image) : kv_state_create(pool);
         if (!state) {
+            const gqac_status status = kv_state_fail(pool, diag);
             drop_due(pool, s);
-            return kv_state_fail(pool, diag);
+            return status;
         }
         s->due[s->n_due++] = (kv_mark){positions[i], state};
     }

@@ -1,6 +1,7 @@
 /* The states that a sequence keeps: random operations, how many there are, and imports. */
 #include <string.h>
 
+#include "kv/budget.h"
 #include "kv/kv.h"
 #include "unit.h"
 
@@ -270,11 +271,33 @@ static void tails_before_states(void) {
     kv_pool_free(pool);
 }
 
+/* A step that keeps several states, with every budget: it fits, or the budget is used up. */
+static void every_budget(void) {
+    int fits = 0, failed = 0;
+    for (size_t most = 64; most < 40000; most += 64) {
+        gqac_budget budget = {.most = most};
+        gqac_diag diag = {0};
+        kv_pool *pool = NULL;
+        CU_ASSERT_EQUAL_FATAL(kv_pool_create(3, mixed, &pool, NULL), GQAC_OK);
+        kv_pool_set_budget(pool, &budget);
+        kv_sequence *s = new_sequence(pool);
+        const gqac_status status = kv_sequence_reserve(s, 600, &diag);
+        CU_ASSERT_FATAL(status == GQAC_OK || status == GQAC_CAPACITY);
+        fits += status == GQAC_OK;
+        failed += status != GQAC_OK;
+        kv_sequence_free(s);
+        CU_ASSERT_EQUAL(budget.used, 0);
+        kv_pool_free(pool);
+    }
+    CU_ASSERT(fits > 10 && failed > 100);
+}
+
 static const unit_case cases[] = {
     {"states follow the length", states_follow_the_length},
     {"states are counted", states_are_counted},
     {"imports have one state", imports_have_one_state},
     {"tails before states", tails_before_states},
+    {"every budget", every_budget},
 };
 
 int main(int argc, char **argv) {

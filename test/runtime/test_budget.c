@@ -175,7 +175,7 @@ static void every_budget(void) {
 }
 
 /* Sequences until one does not fit, where a block needs more than one piece of memory. */
-static void fill_pieces(const char *path, const char *kv) {
+static void fill_pieces(const char *path, const char *kv, int64_t count) {
     facts f = look(path);
     gqac_sequence_options options;
     gqac_sequence_options_init(&options);
@@ -188,7 +188,7 @@ static void fill_pieces(const char *path, const char *kv) {
         int n = 0;
         while (status == GQAC_OK && n < MOST) {
             CU_ASSERT_EQUAL_FATAL(gqac_sequence_create(program, &options, &all[n], &diag), GQAC_OK);
-            status = feed(context, all[n++], 64);
+            status = feed(context, all[n++], count);
         }
         CU_ASSERT_EQUAL(status, GQAC_CAPACITY);
         while (n > 0)
@@ -201,8 +201,9 @@ static void fill_pieces(const char *path, const char *kv) {
 }
 
 static void until_pieces_are_full(void) {
-    fill_pieces("test/models/qwen3.5/model.onnx", NULL);
-    fill_pieces("test/models/gemma2/model.onnx", "windowed");
+    fill_pieces("test/models/qwen3.5/model.onnx", NULL, 64);
+    fill_pieces("test/models/qwen3.5/model.onnx", NULL, N - 1); /* several states at once */
+    fill_pieces("test/models/gemma2/model.onnx", "windowed", 64);
 }
 
 static void parameters_and_runs(void) {

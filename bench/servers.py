@@ -24,14 +24,14 @@ def free_port():
 
 
 class Server:
-    """A running server; what it is called, and the program."""
+    """A running server; what it is called, the program, and what builds it."""
 
-    name, program = "", None
+    name, program, maker = "", None, ""
 
     def __init__(self, words, threads):
         """words: its command line, less the program and the port."""
         if not self.program.exists():
-            raise engines.Absent(f"{self.name}: not built; see ./dev bench --peers")
+            raise engines.Absent(f"{self.name}: not built; see {self.maker}")
         self.port = free_port()
         command = [self.program, *words, "--host", "127.0.0.1", "--port", self.port]
         self.child = subprocess.Popen([str(word) for word in command], stdout=subprocess.DEVNULL,
@@ -93,8 +93,10 @@ class Server:
                 for follows, new, ids in plan[i]:
                     prompt = history + ids if follows else ids
                     said[i].append(self.ask(prompt, new))
+                    if len(said[i][-1]["ids"]) != new:
+                        raise ValueError(f"an answer of {len(said[i][-1]['ids'])} ids, not {new}")
                     history = prompt + said[i][-1]["ids"]
-            except (OSError, KeyError, TypeError, ValueError, engines.Absent) as error:
+            except Exception as error:  # whatever it is, the times do not count
                 wrong.append(error)
 
         threads = [threading.Thread(target=client, args=(i,)) for i in range(len(plan))]
@@ -116,6 +118,7 @@ class LlamaServer(Server):
 
     name = "llama-server"
     program = engines.ROOT / "build" / "peers" / "llama-build" / "bin" / "llama-server"
+    maker = "./dev bench --peers"
 
     def __init__(self, model, threads, slots, length):
         super().__init__(["-m", model, "-t", threads, "-tb", threads, "-np", slots, "-c",
@@ -143,6 +146,7 @@ class GqacServer(Server):
 
     name = "gqac serve"
     program = engines.ROOT / "build" / "release" / "gqac"
+    maker = "./dev build"
 
     def __init__(self, model, threads, slots, length):
         super().__init__(["serve", model, "--threads", threads, "--parallel", slots, "--context",

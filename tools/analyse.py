@@ -9,7 +9,7 @@ Sources are compiled as in build/asan, with assertions, but without sanitizers. 
 about is in test/lint/gcc.txt, in test/lint/cppcheck.txt, and beside the code (NOLINT), each with its
 reason. An entry of the two files that suppresses nothing is a fault too.
 
-Before a tool counts, it must find the defects of test/lint/defects.c. Prints every finding, and for each
+Before a tool counts, it must find the defects of test/lint/defects.c. Prints the first findings, and for each
 tool one line; build/analyse has the whole output. Exits with 1 when anything was found.
 """
 
@@ -31,7 +31,7 @@ UNTRUSTED = ("src/base/", "src/ir/", "src/onnx/", "src/runtime/", "src/store/")
 DEFECTS = LINT / "defects.c"
 DEFINES = "src/base/diag.c"  # what test/lint/model.h stands for
 SHOWN = 40  # findings of a tool that are printed
-THREADS = os.cpu_count() or 1
+THREADS = len(os.sched_getaffinity(0))
 FINDING = re.compile(r"^(?P<file>[^\s:]+):(?P<line>\d+):(?:\d+:)? (?:fatal error|warning|error|style|performance|"
                      r"portability|information): (?P<text>.*)\[(?P<name>[\w.,-]+?)(?:,-warnings-as-errors)?\]$",
                      re.MULTILINE)
@@ -67,12 +67,13 @@ def run(words, folder):
                           stderr=subprocess.STDOUT)
 
 
-def each(sources, command):
-    """The output of a command for each source."""
+def each(sources, command, finds):
+    """The output of a command for each source. finds: the command fails if it finds something."""
     with ThreadPoolExecutor(THREADS) as pool:
         done = list(pool.map(lambda source: run(*command(source)), sources))
     for source, result in zip(sources, done):
-        if result.returncode and not FINDING.search(result.stdout):
+        found = finds and FINDING.search(result.stdout)
+        if result.returncode and not found:
             sys.exit(f"analyse: {source}: {result.stdout[-3000:]}")
     return "".join(result.stdout for result in done)
 
@@ -82,7 +83,7 @@ def run_gcc(commands, sources):
         folder, words = commands[source]
         model = ["-include", str(LINT / "model.h")] if source.startswith("src/") and source != DEFINES else []
         return words + ["-O0", "-fanalyzer", "-fdiagnostics-plain-output"] + model, folder
-    return each(sources, command)
+    return each(sources, command, finds=False)
 
 
 def run_tidy(commands, sources):
@@ -90,7 +91,7 @@ def run_tidy(commands, sources):
         folder, words = commands[source]
         known = [w for w in words[1:] if w not in ("-Wno-format-truncation", "-o", os.devnull)]
         return ["clang-tidy-19", "--quiet", str(ROOT / source), "--"] + known, folder
-    return each(sources, command)
+    return each(sources, command, finds=True)
 
 
 def run_cppcheck(commands, sources):

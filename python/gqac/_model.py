@@ -254,7 +254,8 @@ class Model(Owner):
                tools: Iterable[Mapping[str, Any]] | None = None, add_generation_prompt: bool = True,
                **variables: Any) -> str:
         """The text that the chat template makes of messages. Other keywords are variables of the
-        template. Raises UsageError if the model has no template, InputError if it refuses them."""
+        template. Raises UsageError if the model has no template or messages are not mappings with a
+        role, InputError if the template refuses them."""
         import json
         variables.update(messages=_checked(messages), add_generation_prompt=add_generation_prompt)
         if tools is not None:

@@ -44,8 +44,8 @@ gqac_status load_check(const loaded *model, const gqac_limits *limits, gqac_diag
 /* The same before a program is made. LIMIT: also if the weights, or one tensor, need more bytes
  * than limit memory-bytes permits. */
 gqac_status load_check_memory(const loaded *model, const gqac_limits *limits, gqac_diag *diag);
-/* After a failure: puts the path of the model before where it happened, unless it is there already
- * or a file failed (IO), whose path that is. */
+/* After a failure: puts the path of the model before where it happened, unless it is there already,
+ * or `where` is the path of a file that failed (IO). */
 void load_place(const char *model, gqac_status status, gqac_diag *diag);
 /* Returns the status; LIMIT instead of NO_MEMORY if memory ended because of limit compile-bytes. */
 gqac_status load_explain(const loaded *model, const gqac_limits *limits, gqac_status status,

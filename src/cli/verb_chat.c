@@ -235,8 +235,8 @@ static gqac_status require_parts(generating *g) {
                                    x->has_tokenizer ? "chat template" : "tokenizer");
     cli_hint(g->c,
              x->has_tokenizer
-                 ? "put a chat_template.jinja into the model folder (compile an artefact again "
-                   "then), or use `generate`"
+                 ? "put a chat_template.jinja into the model folder (and compile the artefact "
+                   "again), or use `generate`"
                  : "a folder with tokenizer.json and genai_config.json, or an "
                    "artefact compiled from one");
     return status;

@@ -78,7 +78,7 @@ gqac_status seq2seq_read_config(const char *path, gqac_seq2seq *model, gqac_diag
     gqac_diag_set(diag, GQAC_INVALID_MODEL, "the model has no decoder_start_token_id");
     gqac_diag_where(diag, "%s", path);
     gqac_diag_rule(diag, "generation_config.json, config.json, or \"model\" in genai_config.json "
-                         "tells the id with which the decoder begins");
+                         "contains the id with which the decoder begins");
     gqac_diag_hint(diag, "add the generation_config.json of the original model");
     return GQAC_INVALID_MODEL;
 }

@@ -99,9 +99,9 @@ void request_advance(gqac_scheduler *s, request *r, int item);
 
 /* ---- fetch.c ------------------------------------------------------------- */
 
-/* Starts the thread that fetches, if the store has a remote tier. */
+/* Starts the threads that fetch, if the store has a remote tier. */
 gqac_status fetch_open(gqac_scheduler *s, gqac_diag *diag);
-/* After all requests have ended: waits for the fetch that is under way. */
+/* After all requests have ended: waits for the fetches that are under way. */
 void fetch_close(gqac_scheduler *s);
 /* Begins the fetch of an admitted request without rows, or takes its end. Until r->fetch is NULL
  * again, the request has to wait. */

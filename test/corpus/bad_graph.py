@@ -23,8 +23,10 @@ def late(name, word, bad, twin):
             save(m, folder)
             (folder / "in").mkdir()
             for i in m.graph.input:
-                dims = [d.dim_value or 1 for d in i.type.tensor_type.shape.dim]
-                np.save(folder / "in" / f"{i.name}.npy", np.ones(dims, np.float32))
+                given = i.type.tensor_type
+                dims = [d.dim_value or 1 for d in given.shape.dim]
+                np.save(folder / "in" / f"{i.name}.npy",
+                        np.ones(dims, helper.tensor_dtype_to_np_dtype(given.elem_type)))
         return both
     ROWS.append(Row(name, "graph", word, build(bad), build(twin), verb="run"))
 
@@ -310,6 +312,12 @@ def choice(then=None, other=None, outputs="y", condition=(), **more):
                  [info(n) for n in outputs.split(" ")])
 
 
+# Index 2 of two dims. The graph that does not run may be as wrong as it likes.
+BEYOND = (node("Shape", "x", "s"), node("Shape", "s", "i"), node("Gather", "s i", "g"),
+          node("Cast", "g", "f", to=1), node("Add", "x f", "e"))
+late("Gather of a shape out of range", "Gather",
+     model(list(BEYOND), [info("x", T.FLOAT, ["B", 4])], [info("e")]),
+     choice(other=branch("e", *BEYOND)))
 row("If without else_branch", "else_branch", lambda: choice(other="none"), choice)
 row("If with more outputs than its branches", "If", lambda: choice(outputs="y z"), choice)
 row("If whose branches differ in type", "If",

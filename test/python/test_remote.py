@@ -178,7 +178,7 @@ class OnFake(Remote):
             fake.fault = slow
             with concurrent.futures.ThreadPoolExecutor(1) as pool:
                 fetched = pool.submit(server.good, "/v1/completions", body)
-                while b"STRLEN" not in fake.commands:
+                while b"STRLEN" not in fake.commands and not fetched.done():
                     time.sleep(0.001)
                 for _ in range(3):
                     self.assertEqual(server.good("/v1/completions", short)["choices"], want[1])

@@ -243,7 +243,7 @@ static gqac_status keep_logits(step *s, const kv_batch *kv, int64_t wanted) {
     const bool made = c->exec.top.made;
     const bool dense =
         made || (s->n_members == s->n && t->dtype == GQAC_F32 && t->dims[0] * t->dims[1] == wanted);
-    if (!dense && wanted) /* memory for all groups */
+    if (!dense) /* memory for all groups */
         GQAC_TRY(reserve_array(&c->logits, (size_t)s->rows * (size_t)c->vocabulary, sizeof(float),
                                s->diag));
     c->rows = dense ? t->data : c->logits.data;

@@ -470,14 +470,14 @@ def listed(name, good, place=1, **more):
         op(name, *good, **more))
 
 
-def norm(scale, skip=False, bias=None):
+def norm(scale, residual=False, bias=None):
     """An RMS norm of x [B,4]."""
     constants = {"c": scale}
     if bias is not None:
         constants["bias"] = bias
-    name = "SkipSimplifiedLayerNormalization" if skip else "SimplifiedLayerNormalization"
-    return one(name, ["x", *(["x"] if skip else []), *constants], constants=constants,
-               domain="com.microsoft" if skip else "")
+    name = "SkipSimplifiedLayerNormalization" if residual else "SimplifiedLayerNormalization"
+    return one(name, ["x", *(["x"] if residual else []), *constants], constants=constants,
+               domain="com.microsoft" if residual else "")
 
 
 AXIS = ints(1)
@@ -507,10 +507,10 @@ row("Trilu with two diagonals", "k", op("Trilu", ints(0, 1)), op("Trilu", AXIS))
 row("Trilu with a diagonal that is no integer", "k", op("Trilu", weights(1)), op("Trilu", AXIS))
 row("If with two conditions", "cond", lambda: choice(condition=[2]), lambda: choice(condition=[1]))
 row("a norm with one weight for rows of 4", "scale", norm(weights(1)), norm(weights(4)))
-row("a skip norm with weights of two rows", "gamma", norm(weights((2, 4)), skip=True),
-    norm(weights(4), skip=True))
-row("a skip norm with one bias", "bias", norm(weights(4), skip=True, bias=weights(1)),
-    norm(weights(4), skip=True, bias=weights(4)))
+row("a skip norm with weights of two rows", "gamma", norm(weights((2, 4)), residual=True),
+    norm(weights(4), residual=True))
+row("a skip norm with one bias", "bias", norm(weights(4), residual=True, bias=weights(1)),
+    norm(weights(4), residual=True, bias=weights(4)))
 
 CONV = {"w": weights((4, 1, 3)), "b": weights(4)}
 

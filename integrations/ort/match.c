@@ -192,12 +192,11 @@ ort_status *match_graph(const provider *p, const ort_graph *graph, const char *p
 static ort_status *match_outputs(const part *t, const ort_node *fused, char *why, size_t size) {
     const gqac_io *outputs;
     const int n_out = gqac_program_outputs(t->program, &outputs);
+    const ort_api *api = t->p->api;
+    const ort_value_info **infos;
+    ort_status *status = NULL;
     size_t n;
-    ORT_TRY(t->p->api->Node_GetNumOutputs(fused, &n));
-    const ort_value_info **infos = calloc(n + 1, sizeof *infos);
-    if (!infos)
-        return status_no_memory(t->p->api);
-    ort_status *status = t->p->api->Node_GetOutputs(fused, infos, n);
+    ORT_TRY(node_values(api, fused, api->Node_GetNumOutputs, api->Node_GetOutputs, &infos, &n));
     for (size_t i = 0; i < n && !status && !*why; i++) {
         const char *name;
         status = t->p->api->GetValueInfoName(infos[i], &name);

@@ -1,4 +1,5 @@
 /* The likeliest ids of rows of logits: against a sort, and from steps in place of logits. */
+#include "runtime/rig.h"
 #include "runtime/top.h"
 #include "unit.h"
 
@@ -64,15 +65,10 @@ typedef struct rig {
 
 static rig open_rig(void) {
     rig r;
-    gqac_options options;
-    gqac_options_init(&options);
-    CU_ASSERT_EQUAL_FATAL(
-        gqac_program_open(unit_path("test/models/llama/model.onnx"), &options, &r.program, &diag),
-        GQAC_OK);
-    CU_ASSERT_EQUAL_FATAL(gqac_context_create(r.program, 1, &r.context, &diag), GQAC_OK);
+    r.program = rig_program("test/models/llama/model.onnx", "cpu");
+    r.context = rig_context(r.program);
     for (int i = 0; i < 3; i++)
-        CU_ASSERT_EQUAL_FATAL(gqac_sequence_create(r.program, NULL, &r.sequences[i], &diag),
-                              GQAC_OK);
+        r.sequences[i] = rig_sequence(r.program, 0);
     return r;
 }
 

@@ -59,7 +59,7 @@ def link(target, objects, name):
     words = shlex.split(next(line for line in reversed(lines) if " -o " in line and " -c " not in line))
     words = words[words.index("&&") + 1:]
     words = words[:words.index("&&")] if "&&" in words else words
-    at = next(i for i, word in enumerate(words) if word.endswith(".a"))
+    at = next(i for i, word in enumerate(words) if word.endswith((".a", ".so")))
     words[words.index("-o") + 1] = str(OUT / name)
     subprocess.run([*words[:at], *objects, *words[at:], "--coverage"], cwd=BUILD, check=True)
     return OUT / name

@@ -8,7 +8,10 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
+
+import numpy as np
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
@@ -22,6 +25,7 @@ COMMANDS = {
     "one-sequence": [TOOLS / "worker_gqac"],  # the first of several sequences alone
     "memory": [TOOLS / "worker_memory"],
     "unconstrained": [TOOLS / "unconstrained"],
+    "gpu": [TOOLS / "worker_gqac"],  # target gpu
     "onnxruntime": [sys.executable, HERE / "worker_ort.py"],
     "provider": [sys.executable, HERE / "worker_ort.py",  # gqac in a session of ONNX Runtime
                  f"library={ROOT / 'build' / 'release' / 'libgqac_ort.so'}"],
@@ -30,6 +34,8 @@ COMMANDS = {
     "torch": [sys.executable, HERE / "worker_torch.py"],
 }
 sys.path.append(str(LLAMA / "gguf-py"))
+SAMPLE_MS = 300  # a sample repeats calls for about so long
+WARMUPS = 3
 
 
 class Absent(Exception):
@@ -89,3 +95,33 @@ class Process:
         self.child.wait()
         self.child.stdin.close()
         self.child.stdout.close()
+
+
+class Engine:
+    """A warmed process that runs a row, and how many calls make a sample."""
+
+    def __init__(self, name, row, threads):
+        words = row.words(name)
+        if words is None:
+            raise Absent(f"{name}: it has no form of this row")
+        self.process = Process(name, words, threads)
+        try:
+            ms = self.process.run(WARMUPS)[-1] * row.extra.get("calls", 1)
+        except BaseException:
+            self.process.close()
+            raise
+        self.calls = max(1, min(200, round(SAMPLE_MS / ms)), row.rotate())
+
+    def sample(self):
+        return self.process.run(self.calls)
+
+
+def difference(gqac, peer):
+    """max|gqac - peer| / max|peer| of the last outputs: every call of a row has the same inputs."""
+    with tempfile.TemporaryDirectory() as folder:
+        got, expected = (np.fromfile(e.process.output(f"{folder}/{i}"), np.float32)
+                         for i, e in enumerate((gqac, peer)))
+    if got.size != expected.size:
+        return float("inf")
+    error = np.abs(got - expected).max() / max(np.abs(expected).max(), 1e-30)
+    return float(error) if np.isfinite(error) else float("inf")

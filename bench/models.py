@@ -28,6 +28,7 @@ CODES = {"int8": (8, TensorProto.INT8, np.int8, 1 / 74), "int4": (4, TensorProto
 QWEN = {
     "0.5b": dict(hidden=896, layers=24, heads=14, kv_heads=2, head=64, inner=4864, vocab=151936),
     "1.5b": dict(hidden=1536, layers=28, heads=12, kv_heads=2, head=128, inner=8960, vocab=151936),
+    "tiny": dict(hidden=64, layers=2, heads=4, kv_heads=2, head=16, inner=96, vocab=96),  # for tests
 }
 MAX_POSITIONS = 8192
 
@@ -193,19 +194,20 @@ def matmuls(k, layers, form):
 
 
 def linear(f, noise, x, name, k, n, form, out=None):
-    """x · W, where W is [k, n] fp32 or int4 in blocks of 32 with accuracy level 4."""
-    if form == "f32":
-        return f.node("MatMul", x, f.weight(name, noise.normal([k, n], k ** -0.5)), out=out)
+    """x · W, where W is [k, n] fp32, fp16, or int4 in blocks of 32 with accuracy level 4."""
+    if form in FLOAT:
+        values = noise.normal([k, n], k ** -0.5).astype(FLOAT[form][1])
+        return f.node("MatMul", x, f.weight(name, values), out=out)
     scales = 1 / (4.6 * k ** 0.5) * (1 + 0.1 * noise.normal([n, k // 32]))
     return f.node("MatMulNBits", x, f.weight(name + "_Q4", noise.bytes([n, k // 32, 16])),
                   f.weight(name + "_scales", scales.astype(np.float32)), out=out, domain=MS, K=k,
                   N=n, bits=4, block_size=32, accuracy_level=4)
 
 
-def rotary_tables(f, head):
+def rotary_tables(f, head, np_type):
     angle = np.outer(np.arange(MAX_POSITIONS), 1e6 ** (-np.arange(0, head, 2) / head))
-    return (f.weight("cos_cache", np.cos(angle).astype(np.float32)),
-            f.weight("sin_cache", np.sin(angle).astype(np.float32)))
+    return (f.weight("cos_cache", np.cos(angle).astype(np_type)),
+            f.weight("sin_cache", np.sin(angle).astype(np_type)))
 
 
 def weights(size):
@@ -217,7 +219,8 @@ def weights(size):
 
 
 def qwen(size, form, head="slice"):
-    """A Qwen2.5 of this size with random weights, form "f32" or "int4" (the embedding is fp32).
+    """A Qwen2.5 of this size with random weights, form "f32", "f16" or "int4"; what
+    is not in int4 there is fp32.
 
     head: the rows that go through the LM head. "slice" is the last one by Slice; "all" is every
     one, as most exports have it; "pruned" the last one by Gather and Unsqueeze, as the model
@@ -257,13 +260,15 @@ def take_rows_otherwise(graph, head):
 def qwen_of_last_row(size, form):
     """The file that the weights belong to."""
     c = QWEN[size]
+    kind, np_type = FLOAT["f16" if form == "f16" else "f32"]
 
     def layer(f, noise, i, hidden, residual, rope):
         heads, kv_heads, head, p = c["heads"], c["kv_heads"], c["head"], f"layer{i}."
         width = (heads + 2 * kv_heads) * head
         qkv = linear(f, noise, hidden, p + "qkv", c["hidden"], width, form)
-        qkv = f.node("Add", qkv, f.weight(p + "qkv_bias", noise.normal([width], 0.1)))
-        past, present = cache(f, i, kv_heads, head, TensorProto.FLOAT)
+        bias = noise.normal([width], 0.1).astype(np_type)
+        qkv = f.node("Add", qkv, f.weight(p + "qkv_bias", bias))
+        past, present = cache(f, i, kv_heads, head, kind)
         y = f.node("GroupQueryAttention", qkv, "", "", *past, *rope["lengths"], *rope["tables"],
                    out=[p + "attention", *present], domain=MS, num_heads=heads,
                    kv_num_heads=kv_heads, scale=head ** -0.5, do_rotary=1, rotary_interleaved=0)
@@ -276,17 +281,18 @@ def qwen_of_last_row(size, form):
         return skip_norm(f, residual, y, p + "next_norm")
 
     def skip_norm(f, residual, y, name):
-        weight = f.weight(name, np.ones(c["hidden"], np.float32))
+        weight = f.weight(name, np.ones(c["hidden"], np_type))
         out = [name + ".y", "", "", name + ".sum"]
         return f.node("SkipSimplifiedLayerNormalization", residual, y, weight, out=out, domain=MS,
                       epsilon=1e-6), out[3]
 
     def build(f, noise):
-        rope = {"lengths": lengths(f), "tables": rotary_tables(f, c["head"])}
-        embed = f.weight("embed", noise.normal([c["vocab"], c["hidden"]], 0.02))
+        rope = {"lengths": lengths(f), "tables": rotary_tables(f, c["head"], np_type)}
+        embed = f.weight("embed",
+                         noise.normal([c["vocab"], c["hidden"]], 0.02).astype(np_type))
         residual = f.node("Gather", embed, "input_ids")
         hidden = f.node("SimplifiedLayerNormalization", residual,
-                        f.weight("first_norm", np.ones(c["hidden"], np.float32)), axis=-1,
+                        f.weight("first_norm", np.ones(c["hidden"], np_type)), axis=-1,
                         epsilon=1e-6, stash_type=1)
         for i in range(c["layers"]):
             hidden, residual = layer(f, noise, i, hidden, residual, rope)
@@ -294,7 +300,7 @@ def qwen_of_last_row(size, form):
                       f.weight("end", np.array([2 ** 31], np.int64)),
                       f.weight("axis_one", np.array([1], np.int64)))
         linear(f, noise, last, "lm_head", c["hidden"], c["vocab"], form, out="logits")
-        f.output("logits", TensorProto.FLOAT, ["batch_size", 1, c["vocab"]])
+        f.output("logits", kind, ["batch_size", 1, c["vocab"]])
     return made(f"qwen2.5-{size}-{form}", build)
 
 

@@ -23,6 +23,8 @@ OF_KIND = {
     "load": {"part": str, "level": str, "versions": dict, "results": dict, "samples": list,
              "missed": list},
     "speculate": {"version": str, "results": dict},
+    "gpu": {"row": str, "profile": str, "device": dict, "copy_gbps": float, "versions": dict,
+            "results": dict, "samples": dict, "difference": float},
     "overhead": {"version": str, "level": str, "results": dict, "samples": dict},
     "pairs": {"row": str, "level": str, "math": str, "versions": dict, "calibration": dict,
               "pairs": list, "results": dict, "repeated": bool, "moved": bool},

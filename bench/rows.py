@@ -76,12 +76,13 @@ class Row:
             count = models.weights(self.extra["size"])
         else:
             count = x["K"] * x["N"] * x["layers"]
-        return count * (4 if self.dtype == "f32" else 0.5 + 4 / 32)
+        return count * {"f32": 4, "f16": 2, "int4": 0.5 + 4 / 32}[self.dtype]
 
     def step_bytes(self):
         """Bytes that a decode step of a whole model reads: weights once, and all caches."""
         x = self.shapes
-        cache = 2 * x["layers"] * x["kv_heads"] * x["head"] * (x["P"] + x["S"]) * 4
+        width = 2 if self.dtype == "f16" else 4
+        cache = 2 * x["layers"] * x["kv_heads"] * x["head"] * (x["P"] + x["S"]) * width
         return self.weight_bytes() + self.batch() * cache
 
     def step_flops(self):

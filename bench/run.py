@@ -16,6 +16,7 @@ own where that is the peer.
     ./dev bench kv_cache [...]      what a KV cache changes: see kv_cache.py
     ./dev bench load [...]          what clients of a server wait for, beside llama-server: see load.py
     ./dev bench speculate [...]     what drafts change: see speculate.py
+    ./dev bench gpu [...]           the target gpu on a device: see gpu.py
     ./dev bench artefact [...]      how a compiled model opens and is shared: see artefact.py
 
 --accept runs every row and appends to bench/results/cpu.jsonl. Exit 1: a result differs from ONNX
@@ -29,13 +30,11 @@ import os
 import statistics
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
-
-import numpy as np
 
 import artefact
 import engines
+import gpu
 import kv_cache
 import load
 import overhead
@@ -44,8 +43,6 @@ import rows
 import speculate
 
 MOVED = 0.05
-SAMPLE_MS = 300  # a sample repeats calls for about so long
-WARMUPS = 3
 
 
 def calibrate(threads):
@@ -64,44 +61,14 @@ def describe(c):
     return ", ".join(f"{k} {v}" for k, v in c.items() if k[-1].isdigit())
 
 
-class Engine:
-    """A warmed process and how many calls make a sample."""
-
-    def __init__(self, name, row, threads):
-        words = row.words(name)
-        if words is None:
-            raise engines.Absent(f"{name}: it has no form of this row")
-        self.process = engines.Process(name, words, threads)
-        try:
-            ms = self.process.run(WARMUPS)[-1] * row.extra.get("calls", 1)
-        except BaseException:
-            self.process.close()
-            raise
-        self.calls = max(1, min(200, round(SAMPLE_MS / ms)), row.rotate())
-
-    def sample(self):
-        return self.process.run(self.calls)
-
-
-def difference(row, gqac, peer):
-    """max|gqac - peer| / max|peer| of the last outputs: every call of a row has the same inputs."""
-    with tempfile.TemporaryDirectory() as folder:
-        got, expected = (np.fromfile(e.process.output(f"{folder}/{i}"), np.float32)
-                         for i, e in enumerate((gqac, peer)))
-    if got.size != expected.size:
-        return float("inf")
-    error = np.abs(got - expected).max() / max(np.abs(expected).max(), 1e-30)
-    return float(error) if np.isfinite(error) else float("inf")
-
-
 def pairs_with(peer, gqac, row, args, record):
     """Measures one peer beside gqac, into the record."""
-    other = Engine(peer, row, args.threads)
+    other = engines.Engine(peer, row, args.threads)
     try:
         record["versions"][peer] = other.process.facts["version"]
         record["open_ms"][peer] = other.process.facts["open_ms"]
         if peer in rows.SAME:
-            record["difference"] = difference(row, gqac, other)
+            record["difference"] = engines.difference(gqac, other)
             record["difference_from"] = peer
         for i in range(args.pairs):
             first, second = (gqac, other) if i % 2 == 0 else (other, gqac)
@@ -135,7 +102,7 @@ def measure(row, args):
               "calibration": {"before": calibrate(args.threads)}, "pairs": [], "results": {},
               "repeated": False}
     absent = []
-    gqac = Engine("gqac", row, args.threads)
+    gqac = engines.Engine("gqac", row, args.threads)
     try:
         record["versions"]["gqac"] = gqac.process.facts["version"]
         record.update({key: gqac.process.facts[key] for key in ("profile", "level")})
@@ -162,7 +129,7 @@ def provenance(row, args):
         "dtype": row.dtype, "math": row.math,
         "shapes": {"B": row.batch(), **row.shapes, **row.extra},
         "method": f"{args.pairs} ABBA pairs a peer, each sample the median of its calls, "
-                  f"{WARMUPS} warm-up calls, pinned, the other engine stopped, wall time of one "
+                  f"{engines.WARMUPS} warm-up calls, pinned, the other engine stopped, wall time of one "
                   f"call, rotation over {row.rotate()}",
     }
 
@@ -252,7 +219,7 @@ def arguments():
 
 
 def main():
-    for other in (artefact, kv_cache, load, overhead, speculate):
+    for other in (artefact, gpu, kv_cache, load, overhead, speculate):
         if sys.argv[1:2] == [other.__name__]:
             return other.main(sys.argv[2:])
     args = arguments()

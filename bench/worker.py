@@ -25,7 +25,8 @@ class Engine:
 def parse(words):
     """key=value words; input and row repeat and name .npy files."""
     a = SimpleNamespace(kind="run", threads=1, past=0, tokens=1, calls=1, vocab=1, rotate=1,
-                        batch=1, math="model", heads=0, kv_heads=0, head=0, library="", files={})
+                        batch=1, math="model", heads=0, kv_heads=0, head=0, library="", provider="",
+                        files={})
     for word in words:
         key, _, value = word.partition("=")
         if key in ("input", "row"):

@@ -1,7 +1,7 @@
 /* gqac as one of the benchmark's engines: holds a model open and times it on command, so that runs
  * of different engines can alternate without paying for start-up. Public API only.
  *
- *   worker_gqac kind=run|rows|sequence model=FILE threads=N [target= math=]
+ *   worker_gqac kind=run|rows|sequence model=FILE threads=N [target= device= math=]
  *     run:      input=NAME:FILE.npy ...                        one call of the graph as exported
  *     sequence: past=P tokens=S calls=C vocab=V rotate=R [batch=B] [chunk=S1] [logits=K]
  *               [kv=KIND] [row=NAME:FILE.npy ...]
@@ -30,7 +30,7 @@ enum { MOST_INPUTS = 16, MOST_ROTATE = 64, MOST_SEQUENCES = 64 };
 
 typedef struct worker {
     const char *model, *target, *math, *kind, *kv;
-    long threads, past, tokens, calls, vocab, rotate, batch, chunk, logits;
+    long threads, past, tokens, calls, vocab, rotate, batch, chunk, logits, device;
     int n_files;
     char *names[MOST_INPUTS];
     gqac_tensor tensors[MOST_INPUTS];
@@ -75,7 +75,7 @@ static bool take(worker *w, char *word) {
         {"kind", &w->kind, NULL},   {"kv", &w->kv, NULL},         {"threads", NULL, &w->threads},
         {"past", NULL, &w->past},   {"tokens", NULL, &w->tokens}, {"calls", NULL, &w->calls},
         {"vocab", NULL, &w->vocab}, {"rotate", NULL, &w->rotate}, {"batch", NULL, &w->batch},
-        {"chunk", NULL, &w->chunk}, {"logits", NULL, &w->logits}};
+        {"chunk", NULL, &w->chunk}, {"logits", NULL, &w->logits}, {"device", NULL, &w->device}};
     char *value = strchr(word, '=');
     if (!value)
         return false;
@@ -402,6 +402,7 @@ int main(int argc, char **argv) {
     gqac_options_init(&options);
     options.target = w.target;
     options.math = w.math;
+    options.device = (int)w.device;
     options.stateless = kind->stateless;
     const double began = now_ms();
     if (gqac_program_open(w.model, &options, &w.program, &w.diag) != GQAC_OK ||

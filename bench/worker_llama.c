@@ -4,7 +4,8 @@
  *                          softcap= rotate=R     ggml_flash_attn_ext, causal mask made beforehand
  *   worker_llama threads=N kind=matmul k= layers= tokens=M dtype=f32|q4_0     square ggml_mul_mat's
  *   worker_llama threads=N kind=model model=FILE.gguf past=P tokens=S calls=C vocab=V batch=B
- *                          chunk=S1      B sequences, each in a stream of the cache of its own
+ *                          chunk=S1      B sequences, each in a stream of the cache of its own;
+ *                          gpu=1         all layers on a device, and rows of f16 in the cache
  *
  * Values are normal ones. Weights lie where llama.cpp would put them: q4_0 in the repacking buffer.
  * A model keeps fp32 rows in its cache, as the ONNX file does, and uses flash attention. */
@@ -26,7 +27,7 @@ enum { MOST_ROTATE = 64, CONTEXT_BYTES = 64 << 20 };
 typedef struct worker {
     const char *kind, *model, *dtype;
     long threads, heads, kv_heads, head, past, tokens, softcap, rotate, k, layers, calls, vocab;
-    long batch, chunk;
+    long batch, chunk, gpu;
     uint64_t random;
     long sample;
     /* operators */
@@ -189,7 +190,7 @@ static bool open_model(worker *w) {
     const long length = w->past + (first > w->tokens ? first : w->tokens) * w->calls;
     const long call = first + (w->batch - 1) * w->tokens;
     struct llama_model_params of_model = llama_model_default_params();
-    of_model.n_gpu_layers = 0;
+    of_model.n_gpu_layers = w->gpu ? 999 : 0;
     struct llama_model *model = llama_model_load_from_file(w->model, of_model);
     struct llama_context_params p = llama_context_default_params();
     p.n_ctx = ((uint32_t)(length + 255) & ~255u) * (uint32_t)w->batch;
@@ -197,7 +198,7 @@ static bool open_model(worker *w) {
     p.n_ubatch = 512;
     p.n_seq_max = (uint32_t)w->batch;
     p.n_threads = p.n_threads_batch = (int32_t)w->threads;
-    p.type_k = p.type_v = GGML_TYPE_F32;
+    p.type_k = p.type_v = w->gpu ? GGML_TYPE_F16 : GGML_TYPE_F32;
     p.flash_attn_type = LLAMA_FLASH_ATTN_TYPE_ENABLED;
     w->llama = model ? llama_init_from_model(model, p) : NULL;
     if (!w->llama)
@@ -273,7 +274,7 @@ static bool take(worker *w, char *word) {
                  {"rotate", NULL, &w->rotate}, {"k", NULL, &w->k},
                  {"layers", NULL, &w->layers}, {"calls", NULL, &w->calls},
                  {"vocab", NULL, &w->vocab},   {"batch", NULL, &w->batch},
-                 {"chunk", NULL, &w->chunk}};
+                 {"chunk", NULL, &w->chunk},   {"gpu", NULL, &w->gpu}};
     char *value = strchr(word, '=');
     for (size_t i = 0; value && i < sizeof known / sizeof *known; i++) {
         if (strlen(known[i].key) != (size_t)(value - word) ||
@@ -305,6 +306,8 @@ int main(int argc, char **argv) {
     if (w.rotate < 1 || w.rotate > MOST_ROTATE || w.layers > MOST_ROTATE)
         return fail("too many copies");
     llama_log_set(quiet, NULL);
+    if (w.gpu && !llama_supports_gpu_offload())
+        return fail("it was built without a driver of devices");
     const double began = now_ms();
     bool open = false;
     if (!strcmp(w.kind, "model")) {

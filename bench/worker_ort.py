@@ -3,7 +3,8 @@
 Everything is bound beforehand: inputs and outputs are buffers that live as long as the session, and
 past and present of a sequence are one buffer. Intra-op threads are pinned, the first core is the
 caller's; spinning is on, as by default. With library=FILE the session runs on gqac, by its execution
-provider, and not on ONNX Runtime's kernels.
+provider, and not on ONNX Runtime's kernels. With provider=NAME it runs on that provider of ONNX
+Runtime, and past and present lie in the memory of its device.
 """
 
 import os
@@ -14,6 +15,8 @@ import numpy as np
 import onnxruntime as ort
 
 import worker
+
+DEVICES = {"CUDAExecutionProvider": "cuda"}
 
 
 class Engine(worker.Engine):
@@ -34,6 +37,11 @@ class Engine(worker.Engine):
             ort.register_execution_provider_library("gqac", a.library)
             options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
             providers = [("GqacExecutionProvider", {"threads": str(a.threads)})]
+        if a.provider:
+            if a.provider not in ort.get_available_providers():
+                raise ValueError(f"this build of ONNX Runtime has no {a.provider}")
+            providers = [a.provider, "CPUExecutionProvider"]  # shapes are computed on the host
+        self.memory = DEVICES.get(a.provider, "cpu")
         self.session = ort.InferenceSession(a.model, options, providers=providers)
         os.sched_setaffinity(0, cores[:1])
         self.kept = []  # buffers that bindings refer to
@@ -42,8 +50,8 @@ class Engine(worker.Engine):
     def version(self):
         return ort.__version__
 
-    def value(self, array):
-        value = ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array))
+    def value(self, array, memory="cpu"):
+        value = ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array), memory, 0)
         self.kept.append(value)
         return value
 
@@ -83,14 +91,14 @@ class Engine(worker.Engine):
                     buffers[name][:, :, :a.past] = rows[name]
             if a.past and not rows:
                 self.prompt(buffers)
-            values = {name: self.value(buffer) for name, buffer in buffers.items()}
+            values = {name: self.value(buffer, self.memory) for name, buffer in buffers.items()}
             self.sequences.append([self.bind(values, a.past + c * a.tokens, a.tokens, a.batch)
                                    for c in range(a.calls)])
         self.sample = 0
 
     def prompt(self, buffers):
         """The past of one sequence, in the memory of each."""
-        first = {name: ort.OrtValue.ortvalue_from_numpy(buffer[:1].copy())
+        first = {name: ort.OrtValue.ortvalue_from_numpy(buffer[:1].copy(), self.memory, 0)
                  for name, buffer in buffers.items()}
         self.session.run_with_iobinding(self.bind(first, 0, self.a.past, 1))
         for name, buffer in buffers.items():

@@ -238,6 +238,25 @@ API int cuMemsetD32Async(address to, unsigned value, size_t n, void *stream) {
         memcpy((char *)(size_t)to + 4 * i, &value, 4);
     return stream ? 0 : 1;
 }
+/* What bench/device_memory.py calls. */
+API int cuMemsetD8_v2(address to, unsigned char value, size_t n);
+API int cuMemsetD8_v2(address to, unsigned char value, size_t n) {
+    CALL_IN_CONTEXT();
+    memset((void *)(size_t)to, value, n);
+    return 0;
+}
+API int cuMemcpyDtoDAsync_v2(address to, address from, size_t bytes, void *stream);
+API int cuMemcpyDtoDAsync_v2(address to, address from, size_t bytes, void *stream) {
+    CALL_IN_CONTEXT();
+    memcpy((void *)(size_t)to, (const void *)(size_t)from, bytes);
+    return stream ? 1 : 0;
+}
+API int cuCtxSynchronize(void);
+API int cuCtxSynchronize(void) {
+    CALL_IN_CONTEXT();
+    fake.syncs++;
+    return 0;
+}
 API int cuMemcpyHtoDAsync_v2(address to, const void *from, size_t bytes, void *stream);
 API int cuMemcpyHtoDAsync_v2(address to, const void *from, size_t bytes, void *stream) {
     CALL_IN_CONTEXT();

@@ -23,13 +23,25 @@ static const char *kind(mode_t mode) {
                             : "a device";
 }
 
+gqac_status gqac_fail_open(const char *path, int error, gqac_diag *diag) {
+    char folder[PATH_MAX];
+    gqac_diag_set(diag, GQAC_IO, "cannot open '%s': %s", path, gqac_errno_text(error));
+    if (*path != '/' && getcwd(folder, sizeof folder)) {
+        gqac_diag_where(diag, "%s/%s", folder, path);
+        gqac_diag_rule(diag, "a relative path starts at the working directory");
+    }
+    if (error == ENOENT || error == ENOTDIR)
+        gqac_diag_hint(diag, "check the spelling of the path");
+    return GQAC_IO;
+}
+
 gqac_status gqac_map_file(const char *path, gqac_map *map, gqac_diag *diag) {
     int fd;
     do
         fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     while (fd < 0 && errno == EINTR);
     if (fd < 0)
-        GQAC_FAIL(diag, GQAC_IO, "cannot open '%s': %s", path, gqac_errno_text(errno));
+        return gqac_fail_open(path, errno, diag);
     gqac_status status = gqac_map_fd(fd, path, map, diag);
     close(fd);
     return status;

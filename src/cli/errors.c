@@ -72,17 +72,17 @@ int cli_finish(cli *c, gqac_status status) {
     if (c->confined && status == GQAC_IO && !*d->hint)
         cli_hint(c, "--sandbox may have refused it: --model-root DIR permits another folder");
     cli_clear_progress(c);
-    if (status == GQAC_ABORTED)
-        fprintf(stderr, "gqac: interrupted\n");
-    else
-        fprintf(stderr, "gqac: %s: %s\n", gqac_status_meaning(status), cli_shown(d->what).s);
+    fprintf(stderr, "gqac: %s\n", status == GQAC_ABORTED ? "interrupted" : cli_shown(d->what).s);
     if (*d->where)
         fprintf(stderr, "  where: %s\n", cli_shown(d->where).s);
     if (*d->rule)
         fprintf(stderr, "  rule:  %s\n", cli_shown(d->rule).s);
     if (*d->hint)
         fprintf(stderr, "  try:   %s\n", cli_shown(d->hint).s);
-    return gqac_status_exit_code(status);
+    const int code = gqac_status_exit_code(status);
+    if (status != GQAC_ABORTED)
+        fprintf(stderr, "  exit:  %d, %s\n", code, gqac_status_meaning(status));
+    return code;
 }
 
 void cli_warn_refusal(const cli *c, const char *instead, const gqac_diag *refusal) {

@@ -1,7 +1,9 @@
 /* Reading whole files, and texts that flags take from them; names of tensor files. */
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/cli.h"
 #include "cli/interrupt.h"
@@ -30,12 +32,25 @@ static gqac_status read_all(cli *c, FILE *f, const char *name, char **data, size
     return GQAC_OK;
 }
 
+/* As the library says it of a file that it cannot open. */
+static gqac_status fail_open(cli *c, const char *path, int error) {
+    char folder[PATH_MAX];
+    cli_fail(c, GQAC_IO, "cannot open '%s': %s", path, strerror(error));
+    if (*path != '/' && getcwd(folder, sizeof folder)) {
+        cli_where(c, "%s/%s", folder, path);
+        cli_rule(c, "a relative path starts at the working directory");
+    }
+    if (error == ENOENT || error == ENOTDIR)
+        cli_hint(c, "check the spelling of the path");
+    return GQAC_IO;
+}
+
 gqac_status cli_read_file(cli *c, const char *path, char **text, size_t *length) {
     const bool standard = !strcmp(path, "-");
     FILE *f = standard ? stdin : fopen(path, "rbe");
     char *data = NULL;
     if (!f)
-        return cli_fail(c, GQAC_IO, "cannot open '%s': %s", path, strerror(errno));
+        return fail_open(c, path, errno);
     const gqac_status status = read_all(c, f, standard ? "standard input" : path, &data, length);
     if (!standard)
         (void)fclose(f);

@@ -19,12 +19,13 @@ static void say_and_end(int number) {
 
 void cli_watch_files(void) {
     struct sigaction action;
-    snprintf(text, sizeof text,
-             "gqac: %s: a page of a mapped file is lost\n"
-             "  rule:  files of a model must not become shorter while they are in use\n"
-             "  try:   replace a file by renaming a new one to its name\n",
-             gqac_status_meaning(GQAC_IO));
     code = gqac_status_exit_code(GQAC_IO);
+    snprintf(text, sizeof text,
+             "gqac: a page of a mapped file is lost\n"
+             "  rule:  files of a model must not become shorter while they are in use\n"
+             "  try:   replace a file by renaming a new one to its name\n"
+             "  exit:  %d, %s\n",
+             code, gqac_status_meaning(GQAC_IO));
     memset(&action, 0, sizeof action);
     sigemptyset(&action.sa_mask);
     action.sa_handler = say_and_end;

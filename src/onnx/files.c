@@ -90,7 +90,7 @@ static gqac_status map_model(onnx_files *files, gqac_diag *diag) {
         fd = open(files->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     while (fd < 0 && errno == EINTR);
     if (fd < 0)
-        GQAC_FAIL(diag, GQAC_IO, "cannot open '%s': %s", files->path, gqac_errno_text(errno));
+        return gqac_fail_open(files->path, errno, diag);
     struct stat info = {0};
     gqac_status status = gqac_map_fd(fd, files->path, &files->model, diag);
     if (status == GQAC_OK && fstat(fd, &info) == 0) {

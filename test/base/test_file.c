@@ -155,6 +155,11 @@ static void other_things_do_not_map(void) {
     refused(in_folder("missing"), "No such file");
     refused(in_folder("missing/below"), "No such file");
     gqac_map map;
+    gqac_diag diag = {0};
+    CU_ASSERT_EQUAL(gqac_map_file("missing", &map, &diag), GQAC_IO);
+    CU_ASSERT(diag.where[0] == '/' && strstr(diag.where, "/missing"));
+    CU_ASSERT(strstr(diag.rule, "working directory") && strstr(diag.hint, "spelling"));
+    CU_ASSERT_EQUAL(gqac_map_file("missing", &map, NULL), GQAC_IO);
     CU_ASSERT_EQUAL(gqac_map_fd(-1, "gone", &map, NULL), GQAC_IO);
     CU_ASSERT_TRUE(gqac_path_is_dir(folder));
     CU_ASSERT_FALSE(gqac_path_is_dir("/dev/null"));

@@ -91,8 +91,8 @@ class Usage(Case):
                 help_text = self.good(verb, "--help").out
                 self.assertNotIn("--math", help_text)
                 self.assertIn("--quiet", help_text)
-        self.usage("cache", words=("wrong: ls|info|verify|gc|export|import DIR ... is missing",))
-        self.usage("cache", "ls", words=("wrong: DIR ... is missing",))
+        self.usage("cache", words=("gqac: ls|info|verify|gc|export|import DIR ... is missing",))
+        self.usage("cache", "ls", words=("gqac: DIR ... is missing",))
 
     def test_unknown_flags(self):
         """A flag of nobody, or of another verb."""

@@ -207,10 +207,15 @@ static gqac_status no_config(const char *model, gqac_diag *diag) {
     gqac_diag_where(diag, "%s", model);
     gqac_diag_rule(diag, "a model folder contains genai_config.json, the .onnx file that it names, "
                          "and tokenizer.json");
-    if (*first)
+    if (gqac_seq2seq_is_folder(model))
         gqac_diag_hint(diag,
-                       "write one (docs/getting-a-model.md has the shortest), or pass the file "
-                       "itself: %s/%s; `gqac generate` needs none for an encoder and a decoder",
+                       "an encoder and a decoder run with `gqac generate %s`; other verbs take one "
+                       "file: %s/%s",
+                       model, model, first);
+    else if (*first)
+        gqac_diag_hint(diag,
+                       "pass the file itself: %s/%s; or write a genai_config.json "
+                       "(docs/getting-a-model.md has the shortest)",
                        model, first);
     else
         gqac_diag_hint(diag, "pass the .onnx or .gqac file itself, or export with the model "

@@ -39,18 +39,19 @@ static bool begins_as_model(const gqac_map *map) {
     return n && printable < n && memchr(tags, map->data[0], sizeof tags);
 }
 
-/* After the scan failed: says what the file is, if it is not a model at all. */
+/* After the scan failed: says what the file is, if it is not a model at all. What the scan found
+ * stands after the byte at which it found it. */
 static void explain(const gqac_map *map, gqac_diag *diag) {
-    char cause[sizeof diag->what];
     const char *kind = onnx_file_kind(map);
-    if (begins_as_model(map) || !map->size)
+    if (!diag || begins_as_model(map) || !map->size)
         return;
-    snprintf(cause, sizeof cause, "%s", diag->what);
-    snprintf(diag->what, sizeof diag->what, "it is not an ONNX file: %.200s", cause);
+    const gqac_diag found = *diag;
+    gqac_diag_set(diag, GQAC_INVALID_MODEL, "this is not an ONNX model%s%s",
+                  kind ? ": it looks like " : "", kind ? kind : "");
+    gqac_diag_where(diag, "%.200s: %.200s", found.where, found.what);
     gqac_diag_rule(diag, "a model is an .onnx, a .gqac, a .gq, or a folder with genai_config.json");
-    if (kind)
-        gqac_diag_hint(diag, "it looks like %s%s", kind,
-                       *map->data == '{' ? ": pass its folder, or the .onnx file there" : "");
+    if (kind && *map->data == '{')
+        gqac_diag_hint(diag, "pass the folder of this file, or the .onnx file there");
 }
 
 static gqac_status unpack(importer *im, gqac_str *thin) {

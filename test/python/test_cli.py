@@ -262,9 +262,24 @@ class Usage(Case):
             path.write_bytes(begin)
             for verb in ("inspect", "generate"):
                 self.check(gqac(verb, path, *(("--prompt", "x") if verb == "generate" else ())), 3,
-                           "it is not an ONNX file", *words)
+                           "gqac: this is not an ONNX model", "rule:  a model is an .onnx", *words)
         path.write_bytes((MODELS / "llama" / "model.onnx").read_bytes()[:5000])
-        self.assertNotIn("not an ONNX file", self.check(gqac("inspect", path), 3, "try:", "incomplete").err)
+        self.assertNotIn("not an ONNX model", self.check(gqac("inspect", path), 3, "try:", "incomplete").err)
+
+    def test_missing_file(self):
+        """The fact first, then the file that a relative path names, the rule, what to try, the class."""
+        for args, name in ((("run", "no.onnx"), "no.onnx"), (("generate", "no", "--prompt", "x"), "no"),
+                           (("inspect", "no.gqac"), "no.gqac"), (("score", LLAMA, "--ids", "no"), "no"),
+                           (("run", LLAMA, "--input", "input_ids=no.npy"), "no.npy")):
+            result = gqac(*args, cwd=self.dir)
+            self.check(result, 5)
+            self.assertEqual(result.err.splitlines(), [
+                f"gqac: cannot open '{name}': No such file or directory",
+                f"  where: {os.path.realpath(self.dir)}/{name}",
+                "  rule:  a relative path starts at the working directory",
+                "  try:   check the spelling of the path",
+                "  exit:  5, a file cannot be opened, read or written"])
+        self.assertNotIn("rule:", self.check(gqac("inspect", self.dir / "no.gqac"), 5, "spelling").err)
 
     def test_incomplete_data(self):
         """External data that was cut, or never fetched, is named with what to do."""
@@ -563,7 +578,7 @@ class Output(Case):
         np.save(path, np.zeros(3))
         self.check(gqac("inspect", path), 3, "rule:  a model is an .onnx", "looks like a .npy file")
         config = LLAMA.parent / "genai_config.json"
-        self.check(gqac("inspect", config), 3, "looks like JSON: pass its folder")
+        self.check(gqac("inspect", config), 3, "looks like JSON", "try:   pass the folder of this file")
 
     def test_unknown_names(self):
         """An input that the model does not have, and a target: what there is."""

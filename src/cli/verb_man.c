@@ -1,8 +1,16 @@
 /* gqac man [VERB]: a manual page, made from the tables that --help prints. The install rules run it
- * for gqac(1) and for each verb. */
+ * for gqac(1) and for each verb. On a terminal the page is shown by man or mandoc; everywhere else
+ * it is written as it is, in the language of roff. */
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "cli/flags.h"
+
+extern char **environ;
 
 /* Text as roff reads it back: a dash is one, and no line begins with a request. */
 static void put(const char *text) {
@@ -102,25 +110,83 @@ static void print_all(void) {
     put_end();
 }
 
-static int run(cli *c) {
-    if (!c->n_operands) {
+static void print_page(const gqac_cli_verb *verb) {
+    if (verb)
+        print_verb(verb);
+    else
         print_all();
-        return 0;
+}
+
+/* ---- on a terminal ------------------------------------------------------- */
+
+/* Starts a program that formats a page from its standard input and shows it; returns the end of the
+ * pipe to write to, or -1: neither is installed. */
+static int start_viewer(pid_t *pid) {
+    static char man[] = "man", mandoc[] = "mandoc", local[] = "-l", standard[] = "-",
+                pager[] = "-a";
+    char *const programs[][4] = {{man, local, standard, NULL}, {mandoc, pager, NULL}};
+    posix_spawn_file_actions_t actions;
+    int ends[2], failed = 1;
+    if (pipe2(ends, O_CLOEXEC) != 0)
+        return -1;
+    if (posix_spawn_file_actions_init(&actions) == 0) {
+        if (posix_spawn_file_actions_adddup2(&actions, ends[0], STDIN_FILENO) == 0)
+            for (size_t i = 0; failed && i < sizeof programs / sizeof *programs; i++)
+                failed = posix_spawnp(pid, programs[i][0], &actions, NULL, programs[i], environ);
+        posix_spawn_file_actions_destroy(&actions);
     }
-    for (int i = 0; gqac_cli_verbs[i]; i++)
-        if (!strcmp(gqac_cli_verbs[i]->name, c->operands[0])) {
-            print_verb(gqac_cli_verbs[i]);
-            return 0;
-        }
-    return cli_finish(c, cli_usage(c, "there is no verb '%s'", c->operands[0]));
+    close(ends[0]);
+    if (failed)
+        close(ends[1]);
+    return failed ? -1 : ends[1];
+}
+
+/* Writes the page to the viewer in place of standard output. False: it has not been shown. */
+static bool show_page(const gqac_cli_verb *verb) {
+    pid_t pid = 0;
+    int status = -1;
+    const int terminal = dup(STDOUT_FILENO), viewer = terminal < 0 ? -1 : start_viewer(&pid);
+    if (viewer >= 0 && dup2(viewer, STDOUT_FILENO) >= 0) {
+        print_page(verb);
+        if (fflush(stdout) != 0) /* the viewer ended before it had read everything */
+            clearerr(stdout);
+        dup2(terminal, STDOUT_FILENO);
+    }
+    if (viewer >= 0) {
+        close(viewer);
+        (void)waitpid(pid, &status, 0);
+    }
+    if (terminal >= 0)
+        close(terminal);
+    return status == 0;
+}
+
+static int run(cli *c) {
+    const gqac_cli_verb *verb = NULL;
+    for (int i = 0; c->n_operands && gqac_cli_verbs[i]; i++)
+        if (!strcmp(gqac_cli_verbs[i]->name, c->operands[0]))
+            verb = gqac_cli_verbs[i];
+    if (c->n_operands && !verb)
+        return cli_finish(c, cli_usage(c, "there is no verb '%s'", c->operands[0]));
+    const bool terminal = isatty(STDOUT_FILENO);
+    (void)signal(SIGPIPE, SIG_IGN); /* a viewer that is closed early */
+    if (terminal && show_page(verb))
+        return 0;
+    print_page(verb);
+    if (terminal && !cli_quiet(c))
+        fprintf(stderr,
+                "gqac: this is the source of a manual page, which man or mandoc would show; "
+                "`gqac %s%s--help` prints the same as text\n",
+                verb ? verb->name : "", verb ? " " : "");
+    return 0;
 }
 
 extern const gqac_cli_verb gqac_cli_verb_man;
 const gqac_cli_verb gqac_cli_verb_man = {.name = "man",
                                          .operands = "[VERB]",
                                          .most = 1,
-                                         .summary = "prints the manual page of gqac or of a verb",
-                                         .examples = "gqac man generate | man -l -\n"
+                                         .summary = "shows the manual page of gqac or of a verb",
+                                         .examples = "gqac man generate\n"
                                                      "gqac man >gqac.1\n",
                                          .no_model = true,
                                          .run = run};

@@ -4,6 +4,8 @@
     python test/python/test_help.py
 """
 
+import contextlib
+import os
 import re
 import shlex
 import shutil
@@ -44,7 +46,7 @@ class Help(Case):
             lines = text.split("\nexamples:\n")[1].split("\n\n")[0].splitlines()
             self.assertIn(len(lines), (2, 3), verb)
             for line in lines:
-                line = line.split("|")[-2 if line.endswith("man -l -") else -1]
+                line = line.split("|")[-1]
                 line = re.sub(r"^source <\((.*)\)$", r"\1", line.strip())
                 words = shlex.split(re.sub(r"[<>]\S*", "", line))
                 self.assertEqual(words[:2], ["gqac", verb])
@@ -121,6 +123,36 @@ class Help(Case):
                                        re.M) if verb else ():
                     self.assertIn(line, text)
         self.check(gqac("man", "frobnicate"), 2, "frobnicate")
+
+    def terminal(self, *words, path):
+        """What a terminal shows of `gqac man WORDS`."""
+        ours, its = os.openpty()
+        child = subprocess.Popen([GQAC, "man", *words], stdin=its, stdout=its, stderr=its,
+                                 env=harness.environment() | {"PATH": str(path)})
+        os.close(its)
+        shown = b""
+        with contextlib.suppress(OSError):  # the end of a terminal is an error
+            while part := os.read(ours, 4096):
+                shown += part
+        os.close(ours)
+        self.assertEqual(child.wait(60), 0, shown)
+        return shown.decode()
+
+    def test_manual_terminal(self):
+        """man or mandoc shows the page; without them the source says what it is."""
+        for name, words in (("man", "-l -"), ("mandoc", "-a")):
+            (self.dir / name).mkdir()
+            viewer = self.dir / name / name
+            viewer.write_text('#!/bin/sh\necho "by $0 $*"\nexec /bin/sed -n "s/^.TH/title/p"\n')
+            viewer.chmod(0o755)
+            shown = self.terminal("equiv", path=viewer.parent)
+            self.assertRegex(shown, f"by {viewer} {words}\r?\ntitle GQAC.-EQUIV 1 [^\n]*\r?\n$")
+            viewer.write_text("#!/bin/sh\nexit 3\n")  # such as the stub of a small system
+            self.assertIn("`gqac equiv --help`", self.terminal("equiv", path=viewer.parent))
+        shown = self.terminal(path=self.dir)
+        self.assertIn(".TH GQAC", shown)
+        self.assertIn("man or mandoc would show; `gqac --help`", shown)
+        self.assertNotIn("mandoc", self.good("man").err)
 
     def complete(self, *words):
         """What bash offers for the last of these words."""

@@ -59,13 +59,13 @@ static gqac_status make_sequence(scoring *s) {
 }
 
 /* Logits of a single token can be wanted, its score cannot: nothing precedes it. */
-static gqac_status check_count(scoring *s, size_t n) {
-    if (n > 1 || (n && cli_value(s->c, "logits")))
+static gqac_status check_count(scoring *s) {
+    if (s->n > 1 || (s->n && cli_value(s->c, "logits")))
         return GQAC_OK;
-    cli_fail(s->c, GQAC_INVALID_INPUT, "the text has %s, which cannot be scored",
-             n ? "a single token" : "no tokens");
+    cli_fail(s->c, GQAC_INVALID_INPUT,
+             s->n ? "a single token cannot be scored" : "there are no tokens");
     cli_rule(s->c, "every token but the first is scored, so at least two are needed");
-    return cli_hint(s->c, "a longer text");
+    return cli_hint(s->c, "a longer text, or --logits OUT.npy for the logits alone");
 }
 
 static gqac_status tokenize(scoring *s, const char *text) {
@@ -84,7 +84,7 @@ static gqac_status tokenize(scoring *s, const char *text) {
     if (!s->ids)
         return cli_fail(s->c, GQAC_NO_MEMORY, "out of memory");
     s->n = (int64_t)n;
-    return check_count(s, n);
+    return check_count(s);
 }
 
 static gqac_status read_tokens(scoring *s) {
@@ -120,6 +120,7 @@ static gqac_status prepare(scoring *s) {
     if (cli_value(s->c, "logits"))
         GQAC_TRY(cli_check_output(s->c, "logits", s->program, cli_value(s->c, "logits")));
     GQAC_TRY(cli_check_vocabulary(s->c, s->program, s->ids, s->n));
+    GQAC_TRY(check_count(s));
     GQAC_TRY(cli_check_length(s->c, s->program, s->n));
     GQAC_TRY(read_embeddings(s));
     GQAC_TRY(cli_context(s->c, s->program, threads, "score", &s->context));
@@ -220,7 +221,7 @@ static gqac_status report(scoring *s) {
     const char *out = cli_value(s->c, "logits");
     for (int64_t i = 0; i + 1 < s->n; i++)
         GQAC_TRY(add_surprise(s, s->logits + i * s->vocabulary, s->ids[i + 1], &nll));
-    const double perplexity = s->n > 1 ? exp(nll / (double)(s->n - 1)) : 1.0;
+    const double perplexity = s->n > 1 ? exp(nll / (double)(s->n - 1)) : NAN; /* of no prediction */
     if (out) {
         const gqac_tensor t = {
             .dtype = GQAC_F32, .rank = 2, .dims = {s->n, s->vocabulary}, .data = s->logits};
@@ -229,6 +230,8 @@ static gqac_status report(scoring *s) {
     if (cli_json(s->c))
         cli_print_json(json_pack("{s:I, s:o, s:o}", "tokens", (json_int_t)s->n, "nll",
                                  cli_real_json(nll), "perplexity", cli_real_json(perplexity)));
+    else if (s->n < 2)
+        printf("tokens 1, nothing to score: no token comes before it\n");
     else
         printf("tokens %lld, nll %.6f, perplexity %.6f\n", (long long)s->n, nll, perplexity);
     return GQAC_OK;

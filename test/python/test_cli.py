@@ -438,9 +438,12 @@ class Output(Case):
         self.assertEqual(set(found), {"tokens", "nll", "perplexity"})
         self.assertEqual(found["tokens"], len(read_ids(IDS)))
         self.assertIn("perplexity", self.good("score", *GOOD["score"]).out)
-        found = self.good("score", LLAMA, "--ids", write_ids(self.dir / "1", [5]),
-                          "--format", "json").json()
-        self.assertEqual((found["tokens"], found["nll"], found["perplexity"]), (1, 0, 1))
+        one = ("score", LLAMA, "--ids", write_ids(self.dir / "1", [5]))
+        self.check(gqac(*one), 4, "a single token cannot be scored", "at least two", "--logits")
+        one += ("--logits", self.dir / "1.npy")
+        found = self.good(*one, "--format", "json").json()
+        self.assertEqual((found["tokens"], found["nll"], found["perplexity"]), (1, 0, None))
+        self.assertIn("nothing to score", self.good(*one).out)
 
     def test_score_text(self):
         """A text is scored as its ids are, from the command line, a file or stdin."""

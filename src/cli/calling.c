@@ -10,26 +10,70 @@ static gqac_status no_memory(cli *c) {
     return cli_fail(c, GQAC_NO_MEMORY, "out of memory");
 }
 
+static bool is_type(const json_t *object, const char *key, json_type type) {
+    const json_t *value = json_object_get(object, key);
+    return !value || json_is_null(value) || json_typeof(value) == type;
+}
+
+/* What is wrong with one tool, or NULL. */
+static const char *fault_of(const json_t *tool) {
+    const json_t *type = json_object_get(tool, "type");
+    const json_t *within = json_object_get(tool, "function");
+    const json_t *function = within ? within : tool;
+    const char *name = json_string_value(json_object_get(function, "name"));
+    if (!json_is_object(tool))
+        return "is not an object";
+    if (type && (!json_is_string(type) || strcmp(json_string_value(type), "function") != 0))
+        return "has a \"type\" that is not \"function\"";
+    if (within && !json_is_object(within))
+        return "has a \"function\" that is not an object";
+    if (!name || !*name)
+        return "has no function with a \"name\"";
+    if (!is_type(function, "description", JSON_STRING))
+        return "has a \"description\" that is not a text";
+    if (!is_type(function, "parameters", JSON_OBJECT))
+        return "has \"parameters\" that are not an object (a JSON Schema)";
+    return NULL;
+}
+
+static gqac_status check_tools(calling *x, const char *source, const json_error_t *error) {
+    size_t i;
+    json_t *tool;
+    const char *fault = NULL;
+    json_array_foreach(x->tools, i, tool) if ((fault = fault_of(tool))) break;
+    if (!fault && json_is_array(x->tools) && json_array_size(x->tools))
+        return GQAC_OK;
+    if (fault)
+        cli_fail(x->c, GQAC_INVALID_INPUT, "item %zu of the tools %s", i, fault);
+    else
+        cli_fail(x->c, GQAC_INVALID_INPUT,
+                 "the tools are not a JSON list of at least one function");
+    if (x->tools)
+        cli_where(x->c, "--tools %s", source);
+    else
+        cli_where(x->c, "--tools %s, line %d, column %d: %s", source, error->line, error->column,
+                  error->text);
+    return cli_rule(x->c, "[{\"type\": \"function\", \"function\": {\"name\": ..., "
+                          "\"parameters\": ...}}, ...]");
+}
+
 /* The list is the value itself, or in a file. */
 static gqac_status read_tools(calling *x, const char *value) {
     cli *c = x->c;
     const bool own = value[strspn(value, " \t\r\n")] == '[';
     char *read = NULL;
     size_t length = 0;
+    json_error_t error = {0};
     if (!own && !strcmp(value, "-"))
         return cli_usage(c, "--tools -: standard input has the messages");
     if (!own)
         GQAC_TRY(cli_read_file(c, value, &read, &length));
-    x->tools =
-        json_loadb(own ? value : read, own ? strlen(value) : length, JSON_REJECT_DUPLICATES, NULL);
+    x->tools = json_loadb(own ? value : read, own ? strlen(value) : length, JSON_REJECT_DUPLICATES,
+                          &error);
     free(read);
-    x->source = x->tools ? json_dumps(x->tools, JSON_COMPACT) : NULL;
-    if (x->source && json_is_array(x->tools) && json_array_size(x->tools))
-        return GQAC_OK;
-    cli_fail(c, GQAC_INVALID_INPUT, "the tools are not a JSON list of at least one function");
-    cli_where(c, "--tools %s", own ? "[...]" : cli_shown(value).s);
-    return cli_rule(c, "[{\"type\": \"function\", \"function\": {\"name\": ..., \"parameters\": "
-                       "...}}, ...]");
+    GQAC_TRY(check_tools(x, own ? "[...]" : cli_shown(value).s, &error));
+    x->source = json_dumps(x->tools, JSON_COMPACT);
+    return x->source ? GQAC_OK : no_memory(c);
 }
 
 static gqac_status constrain(calling *x, const gqac_tool_choice *choice, gqac_constraint **out) {

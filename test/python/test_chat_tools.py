@@ -17,6 +17,10 @@ PLACE = {"type": "object", "required": ["place"], "additionalProperties": False,
          "properties": {"place": {"enum": ["K\u00f6ln", "Rome", "</tool_call>"]}}}
 TOOLS = [{"type": "function", "function": {"name": "weather", "parameters": PLACE}},
          {"type": "function", "function": {"name": "clock"}}]
+ODD_TOOLS = (("1", "is not an object"), ('{"type": "web_search"}', '"type"'),
+             ('{"type": "function"}', '"name"'), ('{"function": []}', '"function"'),
+             ('{"function": {"name": ""}}', '"name"'), ('{"name": "g", "parameters": []}', '"parameters"'),
+             ('{"function": {"name": "g", "description": 1}}', '"description"'))
 
 
 class Calls(Case):
@@ -112,8 +116,10 @@ class Calls(Case):
                 (2, ["--tool-choice needs --tools"], need), (2, ["--one-call needs"], ("--one-call",)),
                 (2, ["exclude each other"], ("--tools", self.tools, "--grammar", 'root ::= "a"')),
                 (2, ["standard input"], ("--tools", "-")), (5, ["nothing"], ("--tools", "nothing")),
-                (4, ["not a JSON list"], ("--tools", "[]")), (4, ["not a JSON list"], ("--tools", "[1")),
-                (4, ["item 0"], ("--tools", "[1]", *need)),
+                (4, ["not a JSON list"], ("--tools", "[]")), 
+                (4, ["not a JSON list", "line 1, column"], ("--tools", "[1")),
+                *((4, ["item 1 of the tools", part], ("--tools", f'[{{"name": "f"}}, {tool}]'))
+                  for tool, part in ODD_TOOLS),
                 (4, ["'x'"], ("--tools", self.tools, "--tool-choice", "x")),
                 (3, ["multipleOf", "'f'", "#/properties/a"], ("--tools", odd, *need))):
             with self.subTest(args=args):

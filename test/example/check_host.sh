@@ -17,8 +17,8 @@ for model in llama qwen3.5; do
   for request in 0 1 3 5; do
     ends $request "answered with the bits of a run alone"
   done
-  ends 2 " 64 tokens computed, cancelled"
-  ends 4 " 32 tokens computed, failed"
+  ends 2 " 64 tokens computed, cancelled: its client disconnected"
+  ends 4 " 32 tokens computed, refused: token id -1 "
 done
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]

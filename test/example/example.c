@@ -4,9 +4,8 @@
 #include <stdio.h>
 
 static int fail(const gqac_diag *diag) {
-    fprintf(stderr, "%s: %s%s%s%s%s\n", gqac_status_meaning(diag->status), diag->what,
-            *diag->where ? "\n  where: " : "", diag->where, *diag->hint ? "\n  try: " : "",
-            diag->hint);
+    fprintf(stderr, "%s%s%s%s%s\n", diag->what, *diag->where ? "\n  where: " : "", diag->where,
+            *diag->hint ? "\n  try: " : "", diag->hint);
     return gqac_status_exit_code(diag->status);
 }
 

@@ -1,6 +1,7 @@
 /* The loop of a server, without its sockets: requests join while others run, share steps, at most
  * CHUNK tokens of each, and stream their ids. A client that disconnects in the middle of its prompt
- * ends the step at once; a request with an error fails alone. All bits are those of a run alone. */
+ * ends the step at once; a request with a wrong id is refused alone. All bits are those of a run
+ * alone. */
 #include <gqac/gqac.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -16,6 +17,7 @@ typedef struct request {
     int64_t ids[MOST], prompt, n, fed; /* ids of the prompt, then of the answer */
     char last[65];                     /* digest of the last row of logits */
     const char *end;                   /* how it ended */
+    char error[sizeof((gqac_diag *)0)->what];
 } request;
 
 typedef struct host {
@@ -45,6 +47,12 @@ static void end(host *h, request *r, const char *how) {
     r->sequence = NULL;
     r->end = how;
     h->ended++;
+}
+
+/* A server would send the error to the client of this request. */
+static void refuse(host *h, request *r) {
+    snprintf(r->error, sizeof r->error, "refused: %s", h->diag.what);
+    end(h, r, r->error);
 }
 
 static void must(const host *h, gqac_status status) {
@@ -95,9 +103,9 @@ static void turn(host *h) {
     int who[REQUESTS], n = gather(h, items, who);
     const gqac_status status = n ? gqac_step(h->context, n, items, &h->diag) : GQAC_OK;
     if (status == GQAC_ABORTED) /* every sequence is as before, and the others go on */
-        end(h, &h->requests[GONE], "cancelled");
+        end(h, &h->requests[GONE], "cancelled: its client disconnected");
     else if (status != GQAC_OK && h->diag.index >= 0)
-        end(h, &h->requests[who[h->diag.index]], "failed");
+        refuse(h, &h->requests[who[h->diag.index]]);
     else
         must(h, status);
     for (int i = 0; status == GQAC_OK && i < n; i++)
@@ -143,6 +151,10 @@ int main(int argc, char **argv) {
         printf("request %d: prompt of %lld, %lld tokens computed, %s%s\n", i, (long long)r->prompt,
                (long long)r->fed, r->end, same ? " with the bits of a run alone" : "");
     }
+    printf(
+        "%d of %d answered with the bits of a run alone; this example also cancels request %d and "
+        "gives request %d a wrong id\n",
+        right, REQUESTS, GONE, WRONG);
     gqac_context_free(h.context);
     gqac_program_free(h.program);
     return right != REQUESTS - 2;

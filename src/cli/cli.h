@@ -104,8 +104,10 @@ int cli_finish(cli *c, gqac_status status);
 /* A line on stderr for a refusal and what was done instead, unless it is NULL or -q is given. */
 void cli_warn_refusal(const cli *c, const char *instead, const gqac_diag *refusal);
 
-/* A line on stderr for each id of eos_token_id that the model does not have. */
-void cli_warn_ends(const cli *c, const gqac_program *program, const gqac_text *text);
+/* A line on stderr, unless -q is given, for each part of the config or tokenizer that does not fit
+ * the model: ids of eos_token_id and of the tokenizer that it does not have, and a context_length
+ * of more tokens than a sequence can have. */
+void cli_warn_config(const cli *c, const gqac_program *program, const gqac_text *text);
 
 /* Options from the common flags. USAGE: a value is unknown. */
 gqac_status cli_options(cli *c, gqac_options *options);

@@ -91,12 +91,31 @@ void cli_warn_refusal(const cli *c, const char *instead, const gqac_diag *refusa
                 cli_shown(refusal->where).s);
 }
 
-void cli_warn_ends(const cli *c, const gqac_program *program, const gqac_text *text) {
+void cli_warn_config(const cli *c, const gqac_program *program, const gqac_text *text) {
     const gqac_text_settings *s = gqac_text_get_settings(text);
-    const int64_t vocabulary = gqac_program_vocabulary(program);
-    for (int i = 0; i < s->n_eos && vocabulary && !cli_quiet(c); i++)
+    const long long vocabulary = gqac_program_vocabulary(program);
+    const long long positions = gqac_program_max_tokens(program);
+    char *bytes = NULL;
+    size_t length = 0;
+    bool special = true;
+    if (cli_quiet(c))
+        return;
+    for (int i = 0; i < s->n_eos && vocabulary; i++)
         if (s->eos[i] >= vocabulary)
             fprintf(stderr,
                     "gqac: eos_token_id %lld: the model has %lld ids, so no answer ends with it\n",
-                    (long long)s->eos[i], (long long)vocabulary);
+                    (long long)s->eos[i], vocabulary);
+    if (s->context_length > positions)
+        fprintf(stderr,
+                "gqac: context_length is %lld, but a sequence has at most %lld positions, which "
+                "limit prompt and answer\n",
+                (long long)s->context_length, positions);
+    if (vocabulary && s->has_tokenizer &&
+        gqac_text_token_bytes(text, vocabulary, &bytes, &length, &special, NULL) == GQAC_OK &&
+        !special)
+        fprintf(stderr,
+                "gqac: the tokenizer has ids that the model does not have (%lld and more): it may "
+                "be that of another model\n",
+                vocabulary);
+    gqac_release(bytes);
 }

@@ -116,7 +116,7 @@ static gqac_status open_program(generating *g, gqac_session_options *session) {
     int threads = 1;
     GQAC_TRY(cli_threads(g->c, &threads));
     GQAC_TRY(cli_open(g->c, cli_kv_off(g->c), &g->program));
-    cli_warn_ends(g->c, g->program, g->text);
+    cli_warn_config(g->c, g->program, g->text);
     interrupt_hold(true);
     const gqac_status status = gqac_threads_create(threads, &g->threads, &g->c->diag);
     interrupt_hold(false);

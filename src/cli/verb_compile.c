@@ -164,7 +164,7 @@ static gqac_status report_saved(cli *c, gqac_emit emit, const gqac_options *opti
         if (s->has_config && !s->has_tokenizer && !s->tokenizer_refusal)
             fprintf(stderr,
                     "gqac: there is no tokenizer: generate accepts --ids, but not --prompt\n");
-        cli_warn_ends(c, program, text);
+        cli_warn_config(c, program, text);
     }
     gqac_program_free(program);
     return status;

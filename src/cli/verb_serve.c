@@ -189,7 +189,7 @@ static gqac_status open_model(serving *g) {
     options.memory_budget = g->model.memory_budget = budget * MIB;
     GQAC_TRY(
         gqac_model_open(c->operands[0], &options, GQAC_TEXT_ALL, &g->program, &g->text, &c->diag));
-    cli_warn_ends(c, g->program, g->text);
+    cli_warn_config(c, g->program, g->text);
     warn_all(g);
     interrupt_hold(true);
     const gqac_status status = gqac_context_create(g->program, threads, &g->context, &c->diag);

@@ -9,6 +9,7 @@ likely) and the library `tokenizers` (the prompt's ids).
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -306,6 +307,17 @@ class Greedy(Generating):
         self.assertIn(words, self.good("compile", folder, "-o", self.dir / "a.gqac").err)
         self.assertIn(words, self.good("generate", folder, "--prompt", "a", "-n", "1").err)
         self.assertNotIn("eos_token_id 2:", self.good("generate", folder, "--prompt", "a", "-n", "1").err)
+        self.assertNotIn("positions", self.good("generate", folder, "--prompt", "a", "-n", "1").err)
+        far = copy_model(self.dir / "far", model={"context_length": 5000})
+        words = "context_length is 5000, but a sequence has at most "
+        self.assertIn(words, self.good("compile", far, "-o", self.dir / "c.gqac").err)
+        self.assertIn(words, self.good("generate", far, "--prompt", "a", "-n", "1").err)
+        self.assertEqual(self.good("generate", far, "--prompt", "a", "-n", "1", "-q").err, "")
+        foreign = copy_model(self.dir / "foreign")
+        shutil.copy(harness.ROOT / "models/tiny-gqa/tokenizer.json", foreign)
+        words = "the tokenizer has ids that the model does not have (258 and more)"
+        self.assertIn(words, self.good("generate", foreign, "--prompt", "a", "-n", "1").err)
+        self.assertNotIn("the tokenizer", self.good("generate", folder, "--prompt", "a", "-n", "1").err)
         bare = copy_model(self.dir / "no-tokenizer", drop=("tokenizer.json",), template=None)
         self.assertIn("there is no tokenizer", self.good("compile", bare, "-o", self.dir / "b.gqac").err)
 

@@ -182,7 +182,9 @@ gqac_status generating_open(generating *g, unsigned parts) {
 
 void generating_report(const generating *g) {
     if (!cli_quiet(g->c))
-        fprintf(stderr, "kv cache: %s\n", gqac_session_kind(g->session));
+        fprintf(stderr, "kv cache: %s (%s)\n", gqac_session_kind(g->session),
+                cli_kv_off(g->c) ? "each new token computes all earlier ones again"
+                                 : "earlier tokens are not computed again; --kv off turns it off");
 }
 
 void generating_free(generating *g) {

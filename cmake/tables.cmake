@@ -44,8 +44,13 @@ function(gqac_verb_table output)
   gqac_file_table(${output} verb_ cli/cli.h gqac_cli_verb gqac_cli_verb_ gqac_cli_verbs "" ${files})
 endfunction()
 
-# test/fuzz/fuzz_<stem>.c: fuzz_target_<stem>.
-function(gqac_fuzz_table output)
-  file(GLOB files CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/test/fuzz/fuzz_*.c)
-  gqac_file_table(${output} fuzz_ fuzz/fuzz.h fuzz_target fuzz_target_ fuzz_targets "" ${files})
+# test/fuzz/fuzz_<stem>.c: fuzz_target_<stem>. FILES becomes the list of these files: those whose
+# library this build has.
+function(gqac_fuzz_table output files)
+  file(GLOB found CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/test/fuzz/fuzz_*.c)
+  if(NOT TARGET gqac_serve)
+    list(FILTER found EXCLUDE REGEX "/fuzz_http\\.c$")
+  endif()
+  gqac_file_table(${output} fuzz_ fuzz/fuzz.h fuzz_target fuzz_target_ fuzz_targets "" ${found})
+  set(${files} ${found} PARENT_SCOPE)
 endfunction()

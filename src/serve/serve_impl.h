@@ -148,6 +148,8 @@ struct serve {
     job *dirty;
 };
 
+/* serve_open without its thread: the caller runs the events of `base`. */
+gqac_status serve_prepare(const serve_options *options, serve **out, gqac_diag *diag);
 double serve_seconds(void);
 /* Makes the thread of connections look at `dirty` and `state`. */
 void serve_wake(serve *s);

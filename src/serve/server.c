@@ -193,10 +193,10 @@ static gqac_status fill(serve *s, gqac_diag *diag) {
         status = listen_now(s, diag);
     if (status == GQAC_OK && s->options.listening)
         status = s->options.listening(s->options.listening_arg, diag);
-    return status == GQAC_OK ? start_thread(s, diag) : status;
+    return status;
 }
 
-gqac_status serve_open(const serve_options *options, serve **out, gqac_diag *diag) {
+gqac_status serve_prepare(const serve_options *options, serve **out, gqac_diag *diag) {
     serve *s = calloc(1, sizeof *s);
     *out = NULL;
     if (!s)
@@ -212,6 +212,14 @@ gqac_status serve_open(const serve_options *options, serve **out, gqac_diag *dia
     else
         serve_free(s);
     return status;
+}
+
+gqac_status serve_open(const serve_options *options, serve **out, gqac_diag *diag) {
+    if (serve_prepare(options, out, diag) == GQAC_OK && start_thread(*out, diag) != GQAC_OK) {
+        serve_free(*out);
+        *out = NULL;
+    }
+    return *out ? GQAC_OK : diag->status;
 }
 
 int serve_keys(const serve *s) {

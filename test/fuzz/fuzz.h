@@ -54,8 +54,8 @@ gqac_status fuzz_model(const char *name, const void *data, size_t size);
 gqac_status fuzz_steps(const gqac_program *program, gqac_diag *diag);
 
 /* Small models of known graphs, opened once: one with keys and values, one with a sliding window
- * and a quantised weight, and one with recurrent states. */
-enum { FUZZ_PROGRAMS = 3 };
+ * and a quantised weight, and one with recurrent states. FUZZ_SERVED is one more, with 512 ids. */
+enum { FUZZ_PROGRAMS = 3, FUZZ_SERVED = FUZZ_PROGRAMS };
 const gqac_program *fuzz_program(int which);
 const char *fuzz_program_text(int which);
 /* Writes legal files of these models to a folder: .gq, .onnx, .gqac, .gqs, and an .npy. */

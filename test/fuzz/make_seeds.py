@@ -5,8 +5,9 @@
 
 BUILD is build/fuzz, where gqac and make_files were built. Seeds are the exports of test/models,
 the corpus of bad files and its legal twins, golden texts, ONNX's own node tests, tokenizers and
-templates of the tests, artefacts and snapshots that are made here, and what is kept in
-test/fuzz/inputs. A dictionary holds the words that several seeds of a target have in common.
+templates of the tests, wrong requests of the server's test, artefacts and snapshots that are made
+here, and what is kept in test/fuzz/inputs. A dictionary holds the words that several seeds of a
+target have in common.
 """
 
 import hashlib
@@ -113,6 +114,22 @@ def texts(seeds):
             seeds.add("expression", text.encode())
 
 
+def requests(seeds):
+    """Wrong requests, as test_serve_bad.py sends them."""
+    sys.path.insert(0, str(ROOT / "test/python"))
+    import test_serve_bad as bad
+    bodies = {bad.TEXT: [{"prompt": "x", "max_tokens": 2, name: value}
+                         for name, values in bad.FIELDS.items() for value in values] + bad.OF_TEXT,
+              bad.CHAT: bad.OF_CHAT, "/v1/responses": bad.OF_RESPONSE}
+    for path, values in bodies.items():
+        for value in values:
+            seeds.add("http", path.encode() + b"\0" + json.dumps(value).encode())
+    for body in bad.BODIES:
+        seeds.add("http", bad.TEXT.encode() + b"\0" + body)
+    for text, _ in bad.RAW:
+        seeds.add("http", text)
+
+
 def main():
     """Write everything."""
     build = Path(sys.argv[1])
@@ -125,6 +142,7 @@ def main():
         seeds.files("text", ROOT.glob("test/golden/*.gq"))
         seeds.files("npy", tensor_files())
         texts(seeds)
+        requests(seeds)
         made = scratch / "made"
         made.mkdir()
         subprocess.run([build / "test/fuzz/bin/make_files", made], check=True)

@@ -219,15 +219,15 @@ gqac_status fuzz_model(const char *name, const void *data, size_t size) {
 
 /* ---- known models -------------------------------------------------------- */
 
+#define GATHER "  %x = Gather %emb, %input_ids : ?\n"
 #define EMBED                                                                                      \
     "  const %emb: f32[3,8] = [0.5,-1,1,0.25,2,-0.5,1,0.75,1,1,-1,0.5,0.25,2,1,-0.25,1,0.5,1,-2,"  \
-    "0.5,1,1,0.125]\n"                                                                             \
-    "  %x = Gather %emb, %input_ids : ?\n"
-#define ATTENTION(constants, options, product)                                                     \
+    "0.5,1,1,0.125]\n" GATHER
+#define ATTENTION(constants, embed, options, product)                                              \
     "graph @m(%input_ids: i64[B,S], %attention_mask: i64[B,T], %past_key_values.0.key: "           \
     "f32[B,1,P,8], %past_key_values.0.value: f32[B,1,P,8]) {\n" constants                          \
     "  const %axis: i64[1] = [1]\n"                                                                \
-    "  const %one: i64[] = 1\n" EMBED                                                              \
+    "  const %one: i64[] = 1\n" embed                                                              \
     "  %sum = ReduceSum %attention_mask, %axis {keepdims=0} : ?\n"                                 \
     "  %last = Sub %sum, %one : ?\n"                                                               \
     "  %len = Cast %last {to=i32} : ?\n"                                                           \
@@ -241,22 +241,32 @@ gqac_status fuzz_model(const char *name, const void *data, size_t size) {
 #define EIGHT(x) x "," x "," x "," x "," x "," x "," x "," x
 
 const char *fuzz_program_text(int which) {
-    static const char *const texts[FUZZ_PROGRAMS] = {
-        ATTENTION("  const %w: f32[8,3] = [" EIGHT("1,0.5,-1") "]\n", "", "MatMul %y, %w"),
+    static const char *const texts[FUZZ_PROGRAMS + 1] = {
+        ATTENTION("  const %w: f32[8,3] = [" EIGHT("1,0.5,-1") "]\n", EMBED, "", "MatMul %y, %w"),
         ATTENTION("  const %w: u8[8,1,8] = [" EIGHT(
                       "17,34,0,255,1,2,3,4") "]\n"
                                              "  const %scale: f32[8] = [1,2,1,0.5,1,1,-1,1]\n",
-                  ", local_window_size=3",
+                  EMBED, ", local_window_size=3",
                   "com.microsoft.MatMulNBits %y, %w, %scale {K=8, N=8, bits=4, block_size=16}"),
         "graph @m(%input_ids: i64[B,S], %past_state.0: f32[B,2,4,4]) {\n" EMBED
         "  %y, %s = LinearAttention %x, %x, %x, %past_state.0 {q_num_heads=2, kv_num_heads=2, "
         "update_rule=\"linear\"} : ?, ?\n"
-        "  return %y as \"logits\", %s as \"present_state.0\"\n}\n"};
+        "  return %y as \"logits\", %s as \"present_state.0\"\n}\n",
+        [FUZZ_SERVED] = ATTENTION("  const %zero: f32[] = 0\n"
+                                  "  const %step: f32[] = 1\n"
+                                  "  const %end: f32[] = 4096\n"
+                                  "  const %rows: i64[2] = [512,8]\n"
+                                  "  const %columns: i64[2] = [8,512]\n",
+                                  "  %n = Range %zero, %end, %step : ?\n"
+                                  "  %sines = Sin %n : ?\n"
+                                  "  %emb = Reshape %sines, %rows : ?\n"
+                                  "  %w = Reshape %sines, %columns : ?\n" GATHER,
+                                  "", "MatMul %y, %w")};
     return texts[which];
 }
 
 const gqac_program *fuzz_program(int which) {
-    static gqac_program *programs[FUZZ_PROGRAMS];
+    static gqac_program *programs[FUZZ_PROGRAMS + 1];
     const char *text = fuzz_program_text(which);
     gqac_diag diag = {0};
     if (!programs[which] &&

@@ -19,7 +19,7 @@ LETTERS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 def _text(texts: Any, ids: Iterable[int], stop: list[str], calls: Any) -> str:
     """The text of an answer, with the special tokens by which calls are recognised."""
-    reply, length, ends = out_pointer(), ctypes.c_size_t(), text_array(stop)
+    reply, length, ends = out_pointer(), ctypes.c_size_t(), text_array("stop", stop)
     call("gqac_reply_create", texts, len(ends), ends, ctypes.byref(reply))
     try:
         lib.gqac_reply_show_calls(reply, calls)

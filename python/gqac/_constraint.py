@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import _declarations as c
 from ._errors import UsageError
-from ._library import Handle, call, make, out_pointer
+from ._library import Handle, call, encoded, make, out_pointer, wrong_type
 
 if TYPE_CHECKING:
     from ._model import Model
@@ -26,8 +26,12 @@ def constraint(model: Model, grammar: str | None,
         function, given = "gqac_constraint_from_grammar", grammar
     else:
         function = "gqac_constraint_from_schema"
-        given = json_schema if isinstance(json_schema, str) else json.dumps(json_schema)
-    made, data = out_pointer(), given.encode()
+        try:
+            given = json_schema if isinstance(json_schema, str) else json.dumps(json_schema)
+        except TypeError:
+            raise wrong_type("json_schema", json_schema, "a schema: a dict, True, False, or JSON as a "
+                             "text") from None
+    made, data = out_pointer(), encoded("grammar" if grammar is not None else "json_schema", given)
     with model.texts as texts:
         call(function, texts, data, len(data), ctypes.byref(made))
         return Handle("constraint", made, "gqac_constraint_free", model.texts)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from . import _declarations as c
 from ._errors import UsageError
 from ._library import (Stop, call, decode, id_array, interruptible, lib, make, no_option,
-                       out_pointer, structs, text_array)
+                       out_pointer, structs, text_array, wholes)
 
 if TYPE_CHECKING:
     from ._model import Model
@@ -82,10 +82,10 @@ class _Options:
                            budget=budget, monitor=ctypes.pointer(stop.monitor))
         if ids is not None:
             self.struct.ids, self.struct.tokens = id_array(ids)
-        numbers = list(threads)
+        numbers = wholes("threads", threads)
         self.struct.n_threads = len(numbers)
         self.struct.threads = (ctypes.c_int * len(numbers))(*numbers)
-        self._kinds = text_array([kv] if isinstance(kv, str) else kv)
+        self._kinds = text_array("kv", kv)
         self.struct.n_kv, self.struct.kv = len(self._kinds), self._kinds
         self._take_splits(splits)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import numbers
 import queue
 import threading
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from . import _declarations as c
 from ._constraint import constraint
 from ._errors import UsageError
-from ._library import (Handle, Owner, call, decode, id_array, interruptible, lib, make, no_option,
-                       out_pointer, take_text, text, text_array, used)
+from ._library import (Handle, Owner, call, decode, id_array, instance, interruptible, lib, make,
+                       no_option, out_pointer, take_text, text, text_array, used, whole, wrong_type)
 
 if TYPE_CHECKING:
     from ._model import Lease, Model
@@ -53,6 +54,12 @@ class Piece(NamedTuple):
     top: list[tuple[int, float]]
 
 
+def handles_of(store: PrefixStore | None) -> list[Handle]:
+    """The handle of a store, if there is one."""
+    from ._store import PrefixStore
+    return [] if store is None else [instance("store", store, PrefixStore).handle]
+
+
 class Session(Owner):
     """The cached rows of one conversation: the longest prefix of a new prompt that it holds is not
     computed again. kv: kind of cache, or "off"; context: maximum number of tokens, 0: the model's;
@@ -61,11 +68,11 @@ class Session(Owner):
     def __init__(self, model: Model, *, kv: str | None = None, context: int = 0,
                  store: PrefixStore | None = None, tenant: str | None = None) -> None:
         self.model, self.lock = model, threading.RLock()
-        self._tenant = text(tenant)
+        self._tenant = text("tenant", tenant)
         limit = context or int(model.settings.context_length)
-        options = make(c.gqac_session_options, kv=text(kv), context=limit, tenant=self._tenant)
+        options = make(c.gqac_session_options, kv=text("kv", kv), context=limit, tenant=self._tenant)
         made = out_pointer()
-        parents = [model.program] + ([store.handle] if store else [])
+        parents = [model.program] + handles_of(store)
         with used(*parents) as (program, *pointers):
             if pointers:
                 options.store = pointers[0]
@@ -104,18 +111,24 @@ def sampling(model: Model, *, temperature: float | None = None, top_k: int | Non
                 repetition_penalty=choose(repetition_penalty, own.repetition_penalty),
                 seed=choose(seed, 0), request=choose(request, 0),
                 presence_penalty=presence_penalty, frequency_penalty=frequency_penalty)
-    bias = [c.gqac_logit_bias(id=k, bias=v) for k, v in (logit_bias or {}).items()]
-    array = (c.gqac_logit_bias * len(bias))(*bias)
-    made.n_bias, made.bias = len(bias), array
+    if logit_bias is not None and not isinstance(logit_bias, Mapping):
+        raise wrong_type("logit_bias", logit_bias, "a mapping of ids to numbers")
+    array = (c.gqac_logit_bias * len(logit_bias or ()))()
+    for entry, (token, value) in zip(array, (logit_bias or {}).items()):
+        entry.id = whole("an id of logit_bias", token)
+        if not isinstance(value, numbers.Real):
+            raise wrong_type(f"logit_bias[{token}]", value, "a number")
+        entry.bias = float(value)
+    made.n_bias, made.bias = len(array), array
     return made, array
 
 
 def stop_texts(stop: Iterable[str] | str) -> Any:
     """Texts that end an answer, or one of them, as a C array."""
-    stops = [stop] if isinstance(stop, str) else list(stop)
-    if not all(stops):
+    made = text_array("stop", stop)
+    if not all(made):
         raise UsageError("an empty stop text", status="USAGE")
-    return text_array(stops)
+    return made
 
 
 class Request:
@@ -132,6 +145,8 @@ class Request:
             raise UsageError("store, tenant, kv and context are those of the session",
                              status="USAGE", hint="give them to Model.session")
         self.model = model
+        if session is not None:
+            instance("session", session, Session)
         self.session = session or Session(model, kv=kv, context=context, store=store, tenant=tenant)
         self.ids, n = id_array(ids)
         try:
@@ -139,7 +154,7 @@ class Request:
         except TypeError as error:
             raise no_option("generate", error) from None
         own = model.settings
-        most = 128 if max_new_tokens is None else max_new_tokens
+        most = 128 if max_new_tokens is None else whole("max_new_tokens", max_new_tokens)
         if max_new_tokens is None and own.max_length:
             most = min(most, max(own.max_length - n, 0))
         self._stops = stop_texts(stop)

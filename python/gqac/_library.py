@@ -9,6 +9,8 @@ from __future__ import annotations
 import array
 import contextlib
 import ctypes
+import functools
+import operator
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -41,6 +43,7 @@ class _Whole:
         return made
 
 
+OPTIONS = {"max_new": "max_new_tokens", "n_logits": "logits"}  # fields that options name otherwise
 WHOLE = {kind: _Whole(kind) for kind in (ctypes.c_int, ctypes.c_int32, ctypes.c_int64,
                                          ctypes.c_uint64, ctypes.c_size_t)}
 
@@ -83,12 +86,60 @@ def call(name: str, *arguments: Any) -> None:
         raise failure(status, diag)
 
 
-def make(kind: type[Any], **fields: Any) -> Any:
+def wrong_type(name: str, value: Any, expected: str) -> Error:
+    """The exception for an option or argument of a type that it cannot have."""
+    return UsageError(f"{name} = {str(repr(value))[:100]} is not {expected}", status="USAGE")
+
+
+def instance(name: str, value: Any, kind: type[T]) -> T:
+    """The value, which must be an object of this class."""
+    if not isinstance(value, kind):
+        raise wrong_type(name, value, f"a gqac.{kind.__name__}")
+    return value
+
+
+def whole(name: str, value: Any) -> int:
+    """An integer of any kind, such as NumPy's."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise wrong_type(name, value, "an integer") from None
+
+
+def wholes(name: str, values: Any) -> list[int]:
+    """A list of integers."""
+    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
+        raise wrong_type(name, values, "a list of integers")
+    return [whole(f"{name}[{i}]", value) for i, value in enumerate(values)]
+
+
+def encoded(name: str, value: Any) -> bytes:
+    """A text in UTF-8."""
+    if not isinstance(value, str):
+        raise wrong_type(name, value, "a text (str)")
+    return value.encode("utf-8")
+
+
+@functools.cache
+def _kinds(struct: Any) -> dict[str, Any]:
+    """The types of the fields of a struct."""
+    return {field[0]: field[1] for field in struct._fields_}
+
+
+def make(kind: Any, **fields: Any) -> Any:
     """A struct with its size set, its other fields 0 or as given. ctypes cuts integers that do not
     fit; here they are refused."""
-    made = kind(**fields)
-    made.size = ctypes.sizeof(kind)
+    made = kind(size=ctypes.sizeof(kind))
+    kinds = _kinds(kind)
     for name, value in fields.items():
+        if kinds[name] is ctypes.c_bool and value not in (True, False):
+            raise wrong_type(name, value, "True or False")
+        try:
+            setattr(made, name, value)
+        except TypeError:
+            raise wrong_type(OPTIONS.get(name, name), value, "a number" if kinds[name] is ctypes.c_double
+                             else "an integer" if kinds[name] in WHOLE
+                             else f"a {kinds[name].__name__}") from None
         if type(value) is int and getattr(made, name) != value:
             raise UsageError(f"{name} = {value} is out of range", status="USAGE")
     return made
@@ -110,15 +161,20 @@ def _whole(encoded: bytes) -> bytes:
     return encoded
 
 
-def text(value: str | os.PathLike[str] | None) -> bytes | None:
-    """A text or path for C."""
-    return None if value is None else _whole(os.fsencode(value))
+def text(name: str, value: str | os.PathLike[str] | None) -> bytes | None:
+    """The text or path of an option, for C."""
+    try:
+        return None if value is None else _whole(os.fsencode(value))
+    except TypeError:
+        raise wrong_type(name, value, "a text (str) or path") from None
 
 
-def text_array(values: Iterable[str]) -> Any:
-    """Texts as a C array of char *."""
-    encoded = [_whole(value.encode("utf-8")) for value in values]
-    return (ctypes.c_char_p * len(encoded))(*encoded)
+def text_array(name: str, values: Any) -> Any:
+    """A text, or several, as a C array of char *."""
+    if not isinstance(values, Iterable):
+        raise wrong_type(name, values, "a text (str) or a list of them")
+    texts = [_whole(encoded(name, value)) for value in ([values] if isinstance(values, str) else values)]
+    return (ctypes.c_char_p * len(texts))(*texts)
 
 
 def decode(value: bytes | None) -> str:
@@ -145,8 +201,8 @@ def id_array(ids: Any) -> tuple[Any, int]:
         ids = ids.tolist()
     try:
         values = array.array("q", ids)
-    except TypeError as error:
-        raise UsageError(f"token ids are integers: {error}", status="USAGE") from None
+    except TypeError:
+        values = array.array("q", wholes("ids", ids))
     except OverflowError:
         raise InputError("a token id does not fit into 64 bits", status="OUT_OF_RANGE") from None
     return (ctypes.c_int64 * len(values)).from_buffer(values), len(values)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from . import _declarations as c
 from ._errors import UsageError
 from ._info import Info, Plan, Score, read_info, read_plan
-from ._library import (Handle, Owner, Stop, call, id_array, interruptible, lib, make,
-                       out_pointer, take_text, text)
+from ._library import (Handle, Owner, Stop, call, encoded, id_array, interruptible, lib, make,
+                       out_pointer, take_text, text, whole, wholes, wrong_type)
 from ._sequence import Sequence
 
 if TYPE_CHECKING:
@@ -90,10 +90,14 @@ class Model(Owner):
     def __init__(self, path: str | os.PathLike[str], *, target: str = "cpu", threads: int = 0,
                  math: str = "model", seqlens_k: str = "total-1", memory_budget: int = 0,
                  stateless: bool = False) -> None:
+        if path is None:
+            raise wrong_type("path", path, "a text (str) or path")
+        self._path = text("path", path)
         self.path, self.target, self.closed, self.views = os.fspath(path), target, False, 0
         self.guard = threading.RLock()  # of `closed`, `views` and the contexts; __del__ may come inside
         self._opening = threading.Lock()  # one thread at a time opens a program
-        self._settings = {"target": text(target), "math": text(math), "seqlens_k": text(seqlens_k),
+        self._settings = {"target": text("target", target), "math": text("math", math),
+                          "seqlens_k": text("seqlens_k", seqlens_k),
                           "memory_budget": memory_budget}
         self._contexts: list[Context] = []
         self._runs: list[Context] = []
@@ -102,7 +106,7 @@ class Model(Owner):
         self._stateless: Handle | None = None
         self._second: Handle | None = None
         made = out_pointer()
-        call("gqac_threads_create", threads, ctypes.byref(made))
+        call("gqac_threads_create", whole("threads", threads), ctypes.byref(made))
         self._threads = Handle("threads", made, "gqac_threads_free")
         self._text: Handle | None = None
         self._handle = self._open(stateless, True)
@@ -116,7 +120,7 @@ class Model(Owner):
         program, texts = out_pointer(), out_pointer()
 
         def work() -> None:
-            call("gqac_model_open", text(self.path), ctypes.byref(options), c.GQAC_TEXT_ALL,
+            call("gqac_model_open", self._path, ctypes.byref(options), c.GQAC_TEXT_ALL,
                  ctypes.byref(program), ctypes.byref(texts) if with_text else None)
 
         interruptible(stop, work)
@@ -229,7 +233,7 @@ class Model(Owner):
         """Ids of a text. special: the post-processor adds its tokens, such as the beginning of text.
         plain: special tokens that the text spells out are ordinary text. Raises UsageError if the
         model has no tokenizer, ModelError if it cannot be used."""
-        data = string.encode("utf-8")
+        data = encoded("string", string)
         options = make(c.gqac_tokenize_options, special=special, plain=plain)
         ids, n = ctypes.POINTER(ctypes.c_int64)(), ctypes.c_size_t()
         with self.texts as texts:
@@ -298,6 +302,7 @@ class Model(Owner):
             raise UsageError("generate needs either a prompt or ids", status="USAGE")
         ids = options.pop("ids", None)
         if prompt is not None:
+            encoded("prompt", prompt)
             ids = self.tokenize(prompt)
         request = Request(self, ids, **options)
         return start(request) if stream else run(request)
@@ -367,7 +372,8 @@ class Model(Owner):
         no bit of the logits. (A model that returns only the last logits is called with one token at
         a time.) Raises InputError for fewer than two tokens, or splits that are longer than ids."""
         from ._measure import score
-        return score(self, self.tokenize(ids) if isinstance(ids, str) else list(ids), list(splits))
+        return score(self, self.tokenize(ids) if isinstance(ids, str) else wholes("ids", ids),
+                     wholes("splits", splits))
 
     def equiv(self, **options: Any) -> Report:
         """Proves that splits, batches, threads and kinds of cache change no bit: reference bits from
@@ -386,7 +392,7 @@ class Model(Owner):
         runs of each row, after one to warm up. Raises InputError if the model has fewer positions,
         UsageError for a number below 1."""
         from ._measure import bench
-        return bench(self, list(prompt), list(new), repeat)
+        return bench(self, wholes("prompt", prompt), wholes("new", new), whole("repeat", repeat))
 
 
 def _checked(messages: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

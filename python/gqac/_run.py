@@ -42,7 +42,7 @@ def run(model: Model, inputs: Mapping[str, Any], *, outputs: Iterable[str] | Non
     finally:
         ignored = c.gqac_diag()  # the last of them may have been refused
         for name in bound:
-            lib.gqac_context_bind_output(lease.pointer, text(name), None, 0, ctypes.byref(ignored))
+            lib.gqac_context_bind_output(lease.pointer, text("name", name), None, 0, ctypes.byref(ignored))
 
 
 def _types(model: Model, which: str) -> dict[str, int]:
@@ -64,7 +64,7 @@ def _bind(lease: Lease, model: Model, out: dict[str, Any], bound: dict[str, Arra
         if expected is not None and dtype_of(array, expected) != expected:
             raise InputError(f"out['{name}'] has another type than the output: {array.dtype}",
                              status="INVALID_INPUT")
-        encoded = text(name)
+        encoded = text("name", name)
         bound[name] = array
         call("gqac_context_bind_output", lease.pointer, encoded, array.ctypes.data, array.nbytes)
 
@@ -79,8 +79,8 @@ class _Call:
                 for name, value in inputs.items()]
         self.kept = [kept for _, kept in made]
         self.inputs = (c.gqac_tensor * len(made))(*[tensor for tensor, _ in made])
-        self.input_names, self.names = text_array(inputs), names
-        self.output_names = text_array(names)
+        self.input_names, self.names = text_array("inputs", inputs), names
+        self.output_names = text_array("outputs", names)
         self.outputs = (c.gqac_tensor * len(names))()
 
     def run(self, lease: Lease) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from . import _declarations as c
 from ._constraint import constraint
 from ._errors import Error, UsageError, from_diag
-from ._generate import sampling, stop_texts
+from ._generate import handles_of, sampling, stop_texts
 from ._library import (Handle, Owner, call, decode, id_array, lib, make, no_option, out_pointer,
                        take_text, text, used)
 
@@ -180,11 +180,11 @@ class Scheduler(Owner):
     def __init__(self, model: Model, *, tokens: int = 0, running: int = 0, kv: str | None = None,
                  store: PrefixStore | None = None) -> None:
         self.model = model
-        self._kept = text(kv)
+        self._kept = text("kv", kv)
         options = make(c.gqac_scheduler_options, tokens=tokens, running=running, kv=self._kept)
         self._lease = model.lease()
         made = out_pointer()
-        parents = [self._lease.context.handle, model.program] + ([store.handle] if store else [])
+        parents = [self._lease.context.handle, model.program] + handles_of(store)
         with used(*parents) as (context, _, *pointers):
             if pointers:
                 options.store = pointers[0]
@@ -240,7 +240,7 @@ class Scheduler(Owner):
         ends, n_eos = id_array(own.eos[:own.n_eos] if eos is None else eos)
         made = Request(self, self._reply(stop_texts(stop)))
         asked = make(c.gqac_request, prompt=array, n_prompt=n, max_new=max_new_tokens, n_eos=n_eos,
-                     eos=ends, priority=priority, tenant=text(tenant), on_token=self._token,
+                     eos=ends, priority=priority, tenant=text("tenant", tenant), on_token=self._token,
                      on_end=self._ended)
         asked.sampling = ctypes.pointer(chosen)
         made._constraint = constraint(self.model, grammar, json_schema)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Union
 
 from . import _declarations as c
 from ._errors import InputError, UsageError
-from ._library import Handle, Owner, call, id_array, interruptible, lib, make, out_pointer, text
+from ._library import (Handle, Owner, call, id_array, instance, interruptible, lib, make,
+                       out_pointer, text, whole, wrong_type)
 
 if TYPE_CHECKING:
     from ._arrays import Floats
@@ -23,7 +24,7 @@ Ids = Iterable[int]
 
 def sequence_options(kv: str | None, capacity: int, final_length: int) -> Any:
     """gqac_sequence_options."""
-    return make(c.gqac_sequence_options, kv=text(kv), capacity=capacity, final_length=final_length)
+    return make(c.gqac_sequence_options, kv=text("kv", kv), capacity=capacity, final_length=final_length)
 
 
 class Sequence(Owner):
@@ -39,6 +40,8 @@ class Sequence(Owner):
 
     def __init__(self, model: Model, *, kv: str | None = None, capacity: int = 0,
                  final_length: int = 0) -> None:
+        from ._model import Model
+        instance("model", model, Model)
         made = out_pointer()
         options = sequence_options(kv, capacity, final_length)
         with model.program as program:
@@ -111,7 +114,7 @@ class Sequence(Owner):
         """Shortens the sequence to its first `length` tokens. Raises InputError if it is shorter, or
         cannot be rewound so far (see gqac_sequence_rewind in sequence.h)."""
         with self.lock, self._handle as sequence:
-            call("gqac_sequence_rewind", sequence, length)
+            call("gqac_sequence_rewind", sequence, whole("length", length))
 
     def fork(self) -> Sequence:
         """A second sequence with the same tokens, which shares the rows until one of them changes
@@ -152,7 +155,7 @@ class Snapshot(Owner):
         """Reads a file of `save`, with the errors of Sequence.load."""
         made = out_pointer()
         with model.program as program:
-            call("gqac_snapshot_load", program, text(path), ctypes.byref(made))
+            call("gqac_snapshot_load", program, text("path", path), ctypes.byref(made))
             return cls(model, made)
 
     def __len__(self) -> int:
@@ -177,7 +180,7 @@ class Snapshot(Owner):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the snapshot to a file. Raises FileError."""
         with self._handle as snapshot:
-            call("gqac_snapshot_save", snapshot, text(path))
+            call("gqac_snapshot_save", snapshot, text("path", path))
 
 
 class Item:
@@ -188,7 +191,7 @@ class Item:
         self.sequence, self.logits = sequence, logits
         self.ids, self.count = id_array(ids)
         self.embeddings = embeddings
-        self.position = None if position is None else ctypes.c_int64(position)
+        self.position = None if position is None else ctypes.c_int64(whole("position", position))
         if self.position is not None and self.position.value != position:
             raise InputError(f"position {position} does not fit into 64 bits", status="OUT_OF_RANGE")
 
@@ -201,7 +204,10 @@ class Item:
         kept = None
         if self.embeddings is not None:
             import numpy as np
-            kept = np.ascontiguousarray(self.embeddings, np.float32)
+            try:
+                kept = np.ascontiguousarray(self.embeddings, np.float32)
+            except (TypeError, ValueError):
+                raise wrong_type("embeddings", self.embeddings, "an array of numbers") from None
             size = int(self.sequence.model.info.embedding_size)
             if kept.shape != (self.count, size):
                 raise UsageError(f"embeddings {list(kept.shape)} for {self.count} tokens; the model "

@@ -69,7 +69,7 @@ class PrefixStore(Owner):
                  folder: str | os.PathLike[str] | None = None, folder_budget: int = 0) -> None:
         self.model = model
         options = make(c.gqac_store_options, budget=budget, tenant_budget=tenant_budget,
-                       folder=text(folder), folder_budget=folder_budget)
+                       folder=text("folder", folder), folder_budget=folder_budget)
         made = out_pointer()
         with model.program as program:
             call("gqac_store_create", program, ctypes.byref(options), ctypes.byref(made))
@@ -89,7 +89,7 @@ class PrefixStore(Owner):
         made, reused = out_pointer(), ctypes.c_int64()
         options = sequence_options(kv, capacity, final_length)
         with self._handle as store:
-            call("gqac_store_open", store, text(tenant), array, n, ctypes.byref(options),
+            call("gqac_store_open", store, text("tenant", tenant), array, n, ctypes.byref(options),
                  ctypes.byref(made), ctypes.byref(reused))
             return Sequence.wrap(self.model, made, self._handle)
 
@@ -103,13 +103,13 @@ class PrefixStore(Owner):
 
     def _with(self, sequence: Sequence, function: str, tenant: str | None) -> None:
         with self._handle as store, sequence.lock, sequence._handle as pointer:
-            call(function, store, text(tenant), pointer)
+            call(function, store, text("tenant", tenant), pointer)
 
     def match(self, ids: Iterable[int], *, tenant: str | None = None, kv: str | None = None) -> int:
         """Number of leading ids whose rows the tenant has in memory."""
         array, n = id_array(ids)
         with self._handle as store:
-            return int(lib.gqac_store_match(store, text(tenant), text(kv), array, n))
+            return int(lib.gqac_store_match(store, text("tenant", tenant), text("kv", kv), array, n))
 
     def insert(self, ids: Iterable[int], tensors: Mapping[str, Any], *, row: int = 0,
                tenant: str | None = None, final_length: int = 0) -> None:
@@ -125,7 +125,7 @@ class PrefixStore(Owner):
         names, pasts = _lists([(name, tensor) for name, (tensor, _) in pairs])
         options = sequence_options(None, 0, final_length)
         with self._handle as store:
-            call("gqac_prefix_add", store, text(tenant), array, n, ctypes.byref(options),
+            call("gqac_prefix_add", store, text("tenant", tenant), array, n, ctypes.byref(options),
                  len(pairs), names, pasts)
 
     def lookup(self, ids: Iterable[int], *, capacity: int = 0, tenant: str | None = None,
@@ -144,7 +144,7 @@ class PrefixStore(Owner):
             dims=(ctypes.c_int64 * 8)(*memory.shape))) for pair, memory in found])
         options = sequence_options(None, 0, final_length)
         with self._handle as store:
-            call("gqac_prefix_lookup", store, text(tenant), array, n, ctypes.byref(options),
+            call("gqac_prefix_lookup", store, text("tenant", tenant), array, n, ctypes.byref(options),
                  len(found), names, pasts, not capacity, ctypes.byref(length))
         shapes = [tuple(pasts[i].dims[:4]) for i in range(len(found))]
         return length.value, {pair.past: memory.reshape(-1)[:math.prod(shape)].reshape(shape)
@@ -156,7 +156,7 @@ class PrefixStore(Owner):
         if the store does not have the whole prefix."""
         array, n = id_array(ids)
         with self._handle as store:
-            call("gqac_store_pin", store, text(tenant), text(kv), array, n, pinned)
+            call("gqac_store_pin", store, text("tenant", tenant), text("kv", kv), array, n, pinned)
 
     def evict(self, to_bytes: int = 0) -> None:
         """Removes the least recently used rows until at most `to_bytes` remain."""

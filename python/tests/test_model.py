@@ -358,6 +358,34 @@ def test_errors_say_what_where_rule_and_hint(model):
         model.sequence().step("text")
 
 
+@pytest.mark.parametrize(("words", "wrong"), [
+    ("path = None", lambda m: gqac.Model(None)), ("threads = '2'", lambda m: gqac.Model(TINY, threads="2")),
+    ("target = 3", lambda m: gqac.Model(TINY, target=3)), ("model = 'x'", lambda m: gqac.Sequence("x")),
+    ("memory_budget = '1G'", lambda m: gqac.Model(TINY, memory_budget="1G")),
+    ("stateless = 'no'", lambda m: gqac.Model(TINY, stateless="no")),
+    ("capacity = 'x'", lambda m: m.sequence(capacity="x")), ("kv = 3", lambda m: m.sequence(kv=3)),
+    ("logits = 'all'", lambda m: m.sequence().step([1], logits="all")),
+    ("position = 'x'", lambda m: m.sequence().step([1], position="x")),
+    ("embeddings = 'x'", lambda m: m.sequence().step([1], embeddings="x")),
+    ("ids[1] = 1.5", lambda m: m.sequence().step([1, 1.5])), ("ids = 5", lambda m: m.score(5)),
+    ("length = None", lambda m: m.sequence().rewind(None)), ("string = b'x'", lambda m: m.tokenize(b"x")),
+    ("splits = 'a'", lambda m: m.score([1, 2, 3], splits="a")), ("budget = 'x'", lambda m: gqac.PrefixStore(m, budget="x")),
+    ("threads = 2", lambda m: m.equiv(tokens=4, threads=2)), ("running = 'x'", lambda m: gqac.Scheduler(m, running="x")),
+    ("prompt = 5", lambda m: m.generate(5)), ("stop = 5", lambda m: m.generate("a", stop=[5])),
+    ("temperature = 'hot'", lambda m: m.generate("a", temperature="hot")),
+    ("max_new_tokens = 1.5", lambda m: m.generate("a", max_new_tokens=1.5)),
+    ("logit_bias = [1]", lambda m: m.generate("a", logit_bias=[1])),
+    ("logit_bias[3] = 'x'", lambda m: m.generate("a", logit_bias={3: "x"})),
+    ("store = 'x'", lambda m: m.generate("a", store="x")), ("session = 'x'", lambda m: m.generate("a", session="x")),
+    ("grammar = 5", lambda m: m.generate("a", grammar=5)), ("json_schema = {1}", lambda m: m.generate("a", json_schema={1})),
+])
+def test_wrong_types(model, words, wrong):
+    """An option of a wrong type: its name, its value and what it must be."""
+    with pytest.raises(gqac.UsageError) as raised:
+        wrong(model)
+    assert raised.value.what.startswith(f"{words} is not a") or raised.value.what == f"{words} is not True or False"
+
+
 def test_closed_objects_refuse_calls():
     opened = gqac.Model(TINY, threads=1)
     sequence = opened.sequence()

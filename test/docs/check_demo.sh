@@ -21,10 +21,12 @@ for run in 1 2 3; do
   out=$(bash tools/demo.sh "$gqac" 2>&1)
   code=$?
   expect "the two texts are equal, byte for byte"
-  expect "kv cache: off"
-  expect "time to first token"
-  expect "; 1500 tokens reused, 1500 computed"
-  expect "saved: 2.00x by the estimate (P+S)/S, 1.4"
+  expect "--kv contiguous:   51 tokens computed; first new token after"
+  expect "--kv off:        1173 tokens computed; first new token after"
+  expect "logits: the largest difference, relative to the largest logit, is 1"
+  expect "1500 tokens were reused and 1500 computed; of 1536000 logits and cached values, none has other bits"
+  expect "times as fast (expected: 2.00 by the number of tokens, 1.4"
+  expect "/gqac chat models/tiny-gqa"
   expect "equal: 0 differing values"
   if [ "$(wc -l <<<"$out")" -le 32 ] && [ "$(wc -L <<<"$out")" -le 120 ]; then
     passed=$((passed + 1))

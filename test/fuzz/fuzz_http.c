@@ -170,9 +170,11 @@ static client connect_client(serve *s) {
                                    .sin_addr = {htonl(INADDR_LOOPBACK)}};
     /* a reset at the end, so that the port can be used again at once */
     const struct linger at_once = {1, 0};
+    const int yes = 1;
     client c = {.server = s, .fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
     if (c.fd < 0 || connect(c.fd, (const struct sockaddr *)&to, sizeof to) != 0 ||
         setsockopt(c.fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once) != 0 ||
+        setsockopt(c.fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes) != 0 ||
         fcntl(c.fd, F_SETFL, O_NONBLOCK) != 0)
         fuzz_broken("a connection");
     return c;

@@ -1,9 +1,10 @@
 /* Arenas: a list of chunks, filled from the front.
  *
  * A request that is large compared with a chunk gets a chunk of its own, linked before the current
- * one, so that the rest of the current chunk can still be used. Reset rewinds every chunk and
- * starts again with the first. Under the address sanitizer, bytes that are not allocated are
- * poisoned, so that an overrun into a neighbouring allocation of the same chunk is found. */
+ * one, so that the rest of the current chunk can still be used. Data have chunks of their own,
+ * which are large enough for huge pages. Reset rewinds every chunk and starts again with the first.
+ * Under the address sanitizer, bytes that are not allocated are poisoned, so that an overrun into a
+ * neighbouring allocation of the same chunk is found. */
 #include "base/arena.h"
 
 #include <stdint.h>
@@ -30,7 +31,14 @@
 #define SHOW(memory, bytes) ((void)0)
 #endif
 
-enum { ALIGN = 16, CHUNK = 64 * 1024, LARGE = CHUNK / 4, POISON = 0xDD };
+enum {
+    ALIGN = 16,
+    DATA_ALIGN = 64,
+    CHUNK = 64 * 1024,
+    LARGE = CHUNK / 4,
+    DATA_CHUNK = 32 << 20, /* maximum of a chunk for data, unless a request is larger */
+    POISON = 0xDD,
+};
 
 typedef struct chunk {
     struct chunk *next;
@@ -40,10 +48,13 @@ typedef struct chunk {
 
 /* The size of the header, padded so that the data after it are aligned. */
 enum { HEADER = (sizeof(chunk) + ALIGN - 1) / ALIGN * ALIGN };
+enum { DATA_GAP = DATA_ALIGN - HEADER }; /* bytes between header and data */
 
 struct gqac_arena {
     chunk *first;
     chunk *current; /* chunks before it are full, except for small requests */
+    chunk *data;    /* chunks for data, the latest first */
+    size_t n_data;  /* bytes of data handed out */
     size_t budget;
     size_t used;
     size_t refused; /* by the budget, last */
@@ -60,27 +71,38 @@ gqac_arena *gqac_arena_create(size_t budget) {
     return arena;
 }
 
-void gqac_arena_free(gqac_arena *arena) {
-    if (!arena)
-        return;
-    for (chunk *c = arena->first, *next; c; c = next) {
+static void free_chunks(chunk *first) {
+    for (chunk *c = first, *next; c; c = next) {
         next = c->next;
         SHOW(chunk_data(c), c->size);
         gqac_free(c);
     }
+}
+
+void gqac_arena_free(gqac_arena *arena) {
+    if (!arena)
+        return;
+    free_chunks(arena->first);
+    free_chunks(arena->data);
     gqac_free(arena);
 }
 
-void gqac_arena_reset(gqac_arena *arena) {
-    for (chunk *c = arena->first; c; c = c->next) {
+static void reset_chunks(chunk *first, size_t used) {
+    for (chunk *c = first; c; c = c->next) {
 #ifdef GQAC_POISON
         SHOW(chunk_data(c), c->size);
         memset(chunk_data(c), POISON, c->used);
 #endif
         HIDE(chunk_data(c), c->size);
-        c->used = 0;
+        c->used = used;
     }
+}
+
+void gqac_arena_reset(gqac_arena *arena) {
+    reset_chunks(arena->first, 0);
+    reset_chunks(arena->data, DATA_GAP);
     arena->current = arena->first;
+    arena->n_data = 0;
     arena->used = 0;
 }
 
@@ -122,24 +144,77 @@ static chunk *chunk_for(gqac_arena *arena, size_t need) {
     return c;
 }
 
-void *gqac_arena_alloc(gqac_arena *arena, size_t bytes) {
-    size_t need;
-    if (!gqac_add_size(bytes ? bytes : 1, ALIGN - 1, &need))
-        return NULL;
-    need = need / ALIGN * ALIGN;
-    if (arena->budget && need > arena->budget - arena->used) {
-        arena->refused = need;
-        return NULL;
-    }
-    chunk *c = chunk_for(arena, need);
-    if (!c)
-        return NULL;
+/* Rounds a request up to a multiple of `align`; false: it overflows, or exceeds the budget. */
+static bool fits(gqac_arena *arena, size_t bytes, size_t align, size_t *need) {
+    if (!gqac_add_size(bytes ? bytes : 1, align - 1, need))
+        return false;
+    *need = *need / align * align;
+    if (!arena->budget || *need <= arena->budget - arena->used)
+        return true;
+    arena->refused = *need;
+    return false;
+}
+
+static void *take(gqac_arena *arena, chunk *c, size_t need, size_t bytes) {
     unsigned char *memory = chunk_data(c) + c->used;
     c->used += need;
     arena->used += need;
     SHOW(memory, bytes);
+    (void)bytes; /* used by SHOW alone */
     return memory;
 }
+
+void *gqac_arena_alloc(gqac_arena *arena, size_t bytes) {
+    size_t need;
+    if (!fits(arena, bytes, ALIGN, &need))
+        return NULL;
+    chunk *c = chunk_for(arena, need);
+    return c ? take(arena, c, need, bytes) : NULL;
+}
+
+/* ---- data ---------------------------------------------------------------- */
+
+static chunk *data_chunk_create(size_t bytes) {
+    chunk *c = gqac_data_alloc(bytes);
+    if (!c)
+        return NULL;
+    *c = (chunk){.size = bytes - HEADER, .used = DATA_GAP};
+    HIDE(chunk_data(c), c->size);
+    return c;
+}
+
+/* A new chunk with room for `need` bytes of data. Large chunks consist of whole huge pages. They
+ * have as many bytes as all data before them, so that little data take little memory. */
+static chunk *data_chunk_for(gqac_arena *arena, size_t need) {
+    const size_t before = arena->n_data < DATA_CHUNK ? arena->n_data : DATA_CHUNK;
+    size_t least, whole;
+    if (!gqac_add_size(need, DATA_ALIGN, &least) ||
+        !gqac_add_size(least > before ? least : before, GQAC_HUGE_PAGE - 1, &whole))
+        return NULL;
+    whole -= whole % GQAC_HUGE_PAGE;
+    chunk *c = whole > GQAC_HUGE_PAGE ? data_chunk_create(whole) : NULL;
+    if (!c)
+        c = data_chunk_create(least);
+    if (!c)
+        return NULL;
+    c->next = arena->data;
+    return arena->data = c;
+}
+
+void *gqac_arena_data(gqac_arena *arena, size_t bytes) {
+    size_t need;
+    if (!fits(arena, bytes, DATA_ALIGN, &need))
+        return NULL;
+    chunk *c = arena->data;
+    while (c && need > c->size - c->used)
+        c = c->next;
+    if (!c && !(c = data_chunk_for(arena, need)))
+        return NULL;
+    arena->n_data += need;
+    return take(arena, c, need, bytes);
+}
+
+/* ---- copies and texts ---------------------------------------------------- */
 
 void *gqac_arena_calloc(gqac_arena *arena, size_t count, size_t size) {
     size_t bytes;

@@ -18,6 +18,10 @@ void gqac_arena_free(gqac_arena *arena); /* NULL is allowed */
 void gqac_arena_reset(gqac_arena *arena);
 /* Allocates bytes, uninitialised. NULL: out of memory, or the budget is exceeded. */
 void *gqac_arena_alloc(gqac_arena *arena, size_t bytes);
+/* The same for data that are read again and again, such as weights: aligned to 64 bytes, and next
+ * to other data, so that all of them lie on huge pages if they are many and the machine has them.
+ */
+void *gqac_arena_data(gqac_arena *arena, size_t bytes);
 void *gqac_arena_calloc(gqac_arena *arena, size_t count, size_t size); /* zeroed, checked product */
 /* Copies in the arena; NULL: out of memory. */
 void *gqac_arena_copy(gqac_arena *arena, const void *data, size_t bytes);

@@ -1,5 +1,6 @@
 /* Arenas: alignment, budget, large requests, reset, poison, and what they do when memory is short.
  */
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,9 +21,10 @@ static void allocations_do_not_overlap(void) {
         for (int i = 0; i < N; i++) {
             seed = seed * 1664525u + 1013904223u;
             sizes[i] = i % 50 == 0 ? 60000 + seed % 20000 : seed % 3000;
-            memory[i] = gqac_arena_alloc(arena, sizes[i]);
+            const bool data = i % 5 == 1;
+            memory[i] = (data ? gqac_arena_data : gqac_arena_alloc)(arena, sizes[i]);
             CU_ASSERT_FATAL(memory[i] != NULL);
-            CU_ASSERT_EQUAL((uintptr_t)memory[i] % 16, 0);
+            CU_ASSERT_EQUAL((uintptr_t)memory[i] % (data ? 64 : 16), 0);
             memset(memory[i], i, sizes[i]);
         }
         for (int i = 0; i < N; i++)
@@ -60,10 +62,46 @@ static void budget_holds(void) {
     gqac_arena_free(arena);
 }
 
+/* Pieces that are smaller than a huge page follow each other in chunks of whole huge pages. The
+ * memory is not touched. */
+static void data_fill_huge_pages(void) {
+    enum { PIECE = 320 * 1024, N = 240 };
+    gqac_arena *arena = gqac_arena_create(0);
+    const unsigned char *end = NULL;
+    size_t loose = 0; /* bytes before the first huge page */
+    int chunks = 0;
+    bool huge = false;
+    for (int i = 0; i < N; i++) {
+        const unsigned char *data = gqac_arena_data(arena, PIECE);
+        CU_ASSERT_FATAL(data != NULL);
+        chunks += data != end;
+        huge = data == end ? huge : (uintptr_t)data % GQAC_HUGE_PAGE == 64;
+        loose += huge ? 0 : PIECE;
+        end = data + PIECE;
+    }
+    CU_ASSERT(chunks <= 13);
+    CU_ASSERT(loose <= 2 * (size_t)GQAC_HUGE_PAGE);
+    gqac_arena_free(arena);
+}
+
+static void data_are_reused(void) {
+    gqac_arena *arena = gqac_arena_create(256);
+    void *first = gqac_arena_data(arena, 100);
+    CU_ASSERT_FATAL(first != NULL);
+    CU_ASSERT_PTR_NULL(gqac_arena_data(arena, 129));
+    CU_ASSERT_EQUAL(gqac_arena_refused(arena), 192);
+    CU_ASSERT_EQUAL(gqac_arena_used(arena), 128);
+    gqac_arena_reset(arena);
+    CU_ASSERT_PTR_EQUAL(gqac_arena_data(arena, 128), first);
+    gqac_arena_free(arena);
+}
+
 static void absurd_sizes_fail(void) {
     gqac_arena *arena = gqac_arena_create(0);
     CU_ASSERT_PTR_NULL(gqac_arena_alloc(arena, SIZE_MAX));
     CU_ASSERT_PTR_NULL(gqac_arena_alloc(arena, SIZE_MAX - 20));
+    CU_ASSERT_PTR_NULL(gqac_arena_data(arena, SIZE_MAX));
+    CU_ASSERT_PTR_NULL(gqac_arena_data(arena, SIZE_MAX - 127));
     CU_ASSERT_PTR_NULL(gqac_arena_calloc(arena, SIZE_MAX / 4, 5));
     CU_ASSERT_PTR_NULL(gqac_arena_strndup(arena, "", SIZE_MAX));
     CU_ASSERT_PTR_NOT_NULL(gqac_arena_alloc(arena, 1));
@@ -114,6 +152,12 @@ static void short_memory_is_null(void) {
     gqac_alloc_fail_at(0, 0);
     CU_ASSERT_PTR_NOT_NULL(gqac_arena_alloc(arena, 100000));
     CU_ASSERT_STRING_EQUAL(text, "kept");
+    CU_ASSERT_PTR_NOT_NULL(gqac_arena_data(arena, 3 << 20));
+    gqac_alloc_fail_at(1, 0); /* no chunk of whole huge pages, but one for these bytes */
+    CU_ASSERT_PTR_NOT_NULL(gqac_arena_data(arena, 3 << 20));
+    gqac_alloc_fail_at(1, 1);
+    CU_ASSERT_PTR_NULL(gqac_arena_data(arena, 3 << 20));
+    gqac_alloc_fail_at(0, 0);
     gqac_arena_free(arena);
     CU_ASSERT_EQUAL(gqac_alloc_live(), live);
 }
@@ -123,6 +167,8 @@ static const unit_case cases[] = {
     {"allocations do not overlap", allocations_do_not_overlap},
     {"zero size is valid", zero_size_is_valid},
     {"the budget holds", budget_holds},
+    {"data fill huge pages", data_fill_huge_pages},
+    {"data are reused after a reset", data_are_reused},
     {"absurd sizes fail", absurd_sizes_fail},
     {"texts are copied", texts_are_copied},
     {"reset reuses memory", reset_reuses_memory},

@@ -4,26 +4,12 @@
 #include "targets/cpu/pack.h"
 
 #include <string.h>
-#include <sys/mman.h>
 
 #include "base/arena.h"
 
-enum {
-    ALIGN = 64,
-    HUGE_FROM = 4 << 20, /* from this size on, huge pages are requested */
-    PAGE = 4096,
-};
-
 /* All weights are read for every token: huge pages save walks of page tables. */
 void *cpu_pack_alloc(ir_module *module, size_t bytes) {
-    char *data = gqac_arena_alloc(module->arena, bytes + ALIGN);
-    if (!data)
-        return NULL;
-    data += ALIGN - (uintptr_t)data % ALIGN;
-    const size_t head = (PAGE - (uintptr_t)data % PAGE) % PAGE;
-    if (bytes >= HUGE_FROM)
-        (void)madvise(data + head, (bytes - head) & ~(size_t)(PAGE - 1), MADV_HUGEPAGE);
-    return data;
+    return gqac_arena_data(module->arena, bytes);
 }
 
 const gqac_tensor *cpu_pack_constant(const ir_value *value) {

@@ -27,6 +27,7 @@ static inline int64_t quant_scale_at(const quant_layout *q, int64_t o, int64_t a
     return q->by_axis ? a : 0;
 }
 
+float quant_rounded(gqac_dtype dtype, float x); /* to f16, bf16 or f32 (which x is) */
 /* DynamicQuantizeLinear of n values: quant_range returns the scale and sets *zero to the zero
  * point; quant_codes writes the codes. */
 float quant_range(const float *x, int64_t n, int32_t *zero);

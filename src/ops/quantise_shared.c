@@ -5,6 +5,12 @@
 #include "numerics/convert.h"
 #include "ops/kernel.h"
 
+float quant_rounded(gqac_dtype dtype, float x) {
+    return dtype == GQAC_F16    ? gqn_f16_to_f32(gqn_f32_to_f16(x))
+           : dtype == GQAC_BF16 ? gqn_bf16_to_f32(gqn_f32_to_bf16(x))
+                                : x;
+}
+
 gqac_status quant_verify(const ir_node *node, gqac_diag *diag) {
     if (ir_attr_int(node, "block_size") < 0)
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute block_size = %lld: must not be negative",

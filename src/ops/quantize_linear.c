@@ -57,15 +57,8 @@ typedef struct quant {
     quant_layout q;
 } quant;
 
-static float rounded(gqac_dtype dtype, float x) {
-    if (dtype == GQAC_F32)
-        return x;
-    return dtype == GQAC_F16 ? gqn_f16_to_f32(gqn_f32_to_f16(x))
-                             : gqn_bf16_to_f32(gqn_f32_to_bf16(x));
-}
-
 static int64_t code_of(const quant *d, float x, float scale, int64_t zero) {
-    const float quotient = rounded(d->precision, rounded(d->precision, x) / scale);
+    const float quotient = quant_rounded(d->precision, quant_rounded(d->precision, x) / scale);
     const int64_t code = (int64_t)gqn_f32_to_i32(gqn_round_even(quotient)) + zero;
     return code < d->least ? d->least : code > d->most ? d->most : code;
 }

@@ -19,7 +19,8 @@ gqac_status insert_slopes_take(pass_context *context, int *steps, ir_node *node,
     raise_mask *seen = &slopes->seen;
     slopes->heads = 0;
     if (!op_is(node, "", "Attention") || !raise_read_own(&r, node, seen, &slopes->heads) ||
-        !seen->slopes || ir_node_input(node, 0)->type.dtype != GQAC_F32 ||
+        !seen->slopes || seen->rounded != GQAC_NONE ||
+        ir_node_input(node, 0)->type.dtype != GQAC_F32 ||
         (seen->left >= 0 && ir_attr_int(node, "left_window_size") >= 0))
         slopes->heads = 0;
     GQAC_TRY(r.b.status);

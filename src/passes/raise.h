@@ -48,7 +48,7 @@ typedef struct raise {
     const char *why;
     const ir_node *carried; /* why a mask stays a tensor; NULL: none does */
     const char *carried_why;
-    double mask_factor;           /* factor of scores and masks together; 0: none */
+    double mask_factor;           /* factor of scores and the mask together; 0: none */
     raise_writes *writes;         /* NULL: no buffers are looked for */
     const ir_dim *rows, *queries; /* lengths in the old result that are the same; may be NULL */
     struct {
@@ -126,8 +126,11 @@ typedef struct raise_mask {
     bool causal;
     int64_t left; /* -1: no bound */
     ir_value *padding;
-    const float *slopes; /* slopes[h] * step * k is added for head h; NULL: nothing is */
-    int64_t step;
+    /* slopes[h] * k is added for head h, as key_bias computes it; NULL: nothing is */
+    const float *slopes;
+    float factor;
+    gqac_dtype rounded; /* NONE: not rounded, and the factor is 1 */
+    bool whole_rounded;
 } raise_mask;
 
 /* Proves the meaning of a mask that is added to scores [B,H,S,keys] (f16, f32), or of a bool mask
@@ -139,6 +142,9 @@ bool raise_read_mask(raise *r, const ir_value *mask, bool hidden, const ir_type 
 bool raise_read_own(raise *r, ir_node *attention, raise_mask *seen, int64_t *heads);
 /* The slopes of a bias as a constant [heads]. */
 ir_value *raise_slopes(raise *r, const raise_mask *seen, int64_t heads);
+/* The bias in a sequence, with a column for each row of the past; `stateful` gives it one for each
+ * row of the cache. */
+ir_value *raise_key_bias(raise *r, const raise_mask *seen, int64_t heads, ir_value *past);
 /* The attention mask [B,T] as bool [B,1,S,T]: ONNX Runtime needs a row for each query. */
 ir_value *raise_padding(raise *r, ir_value *padding, ir_value *rows);
 /* True if in every call a mask has one row, or one row for each query. (A mask that is added could

@@ -15,7 +15,15 @@ ir_value *raise_padding(raise *r, ir_value *padding, ir_value *rows) {
 }
 
 /* A mask as a tensor that is added, or as bool if it is the only one. */
-static ir_value *build_part(raise *r, const raise_part *part, bool alone) {
+static ir_value *build_part(raise *r, const attention *a, const raise_part *part, bool alone) {
+    if (r->unpadded && part->seen.slopes)
+        return raise_key_bias(r, &part->seen, raise_dim(a->q, 1), a->k.past);
+    if (!part->fill && part->factor != 0) {
+        ir_value *by = ir_build_f32(&r->b, (float)part->factor);
+        if (part->of->type.dtype != GQAC_F32)
+            by = op_build_cast(&r->b, by, part->of->type.dtype);
+        return OP_BUILD(&r->b, "Mul", .in = {part->of, by});
+    }
     if (!part->fill || (alone && part->seen.left >= 0 && !part->hidden))
         return part->of;
     if (alone && part->seen.left >= 0)
@@ -60,7 +68,7 @@ static ir_value *build_mask(raise *r, const attention *a) {
         const raise_part *part = &s->parts[i];
         if (!part->carried && !part->seen.padding)
             continue;
-        ir_value *one = part->carried ? build_part(r, part, s->n == 1)
+        ir_value *one = part->carried ? build_part(r, a, part, s->n == 1)
                                       : build_hidden(r, part->seen.padding, a->q);
         if (part->carried && part->narrow)
             one = widen(r, &a->k, one);

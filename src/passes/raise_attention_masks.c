@@ -16,10 +16,29 @@ static ir_value *as_four(raise *r, ir_value *x, int64_t heads) {
     return y;
 }
 
-/* Returns why the mask cannot be an operand of Attention as it is; NULL: it can. (The mask of an
- * Attention always can.) */
+/* Reads the mask as in a sequence, which has no padding. */
+static bool look_at(raise *r, const attention *a, const raise_part *part, const ir_dim *keys,
+                    raise *look, raise_mask *seen) {
+    *seen = (raise_mask){.left = -1};
+    *look = *r;
+    look->unpadded = true;
+    look->stop = NULL;
+    const bool known =
+        raise_read_mask(look, part->of, part->hidden, &a->q->type, a->k.past, keys, seen);
+    r->b.status = look->b.status;
+    return known;
+}
+
+static bool is_bias(raise *r, const attention *a, const raise_part *part, const ir_dim *keys) {
+    raise look;
+    raise_mask seen;
+    return look_at(r, a, part, keys, &look, &seen) && seen.slopes;
+}
+
+/* Returns why the mask cannot be an operand of Attention; NULL: it can. (The mask of an Attention
+ * always can.) */
 static const char *not_carried(raise *r, const attention *a, raise_part *part, const ir_dim *keys) {
-    if (a->scores.mask_factor != 0)
+    if (part->factor != 0 && !is_bias(r, a, part, keys))
         return "a scale comes after the mask";
     return !a->softmax ||
                    raise_mask_fits(r, &part->of->type, &a->q->type, a->k.past, keys, &part->narrow)
@@ -30,13 +49,9 @@ static const char *not_carried(raise *r, const attention *a, raise_part *part, c
 /* Reports the node because of which a mask could not be read: the one for a sequence, which has no
  * padding, or else the one for this graph. Slopes that a sequence can read are not reported. */
 static void note_carried(raise *r, const attention *a, const raise_part *part, const ir_dim *keys) {
-    raise_mask seen = {.left = -1};
-    raise look = *r;
-    look.unpadded = true;
-    look.stop = NULL;
-    const bool known =
-        raise_read_mask(&look, part->of, part->hidden, &a->q->type, a->k.past, keys, &seen);
-    r->b.status = look.b.status;
+    raise look;
+    raise_mask seen;
+    const bool known = look_at(r, a, part, keys, &look, &seen);
     if (known && seen.slopes)
         return;
     r->carried = known ? r->stop : look.stop;
@@ -54,6 +69,7 @@ static bool read_part(raise *r, attention *a, raise_part *part) {
     if (r->b.status != GQAC_OK)
         return false;
     part->seen = (raise_mask){.left = -1};
+    r->mask_factor = part->factor;
     if (raise_read_mask(r, part->of, part->hidden, &a->q->type, a->k.past, keys, &part->seen)) {
         part->carried = part->seen.slopes || (r->portable && part->seen.left >= 0);
         const char *no = part->carried ? not_carried(r, a, part, keys) : NULL;

@@ -324,6 +324,14 @@ static bool read_arithmetic(reader *e, ir_node *node, const ir_dim *const *index
            term_arithmetic(e->dims, op, &a, &b, out);
 }
 
+/* By a constant. */
+static bool read_div(reader *e, ir_node *node, const ir_dim *const *index, term *out) {
+    term a, b;
+    return OP_IN(OP_FLOATS, node->outputs[0]->type.dtype) && operand(e, node, 0, index, &a) &&
+           operand(e, node, 1, index, &b) && term_invert(&b) &&
+           term_arithmetic(e->dims, '*', &a, &b, out);
+}
+
 static bool read_neg(reader *e, ir_node *node, const ir_dim *const *index, term *out) {
     const term zero = term_of_int(number(e, 0));
     term a;
@@ -442,6 +450,7 @@ static const struct {
     {"Cast", read_cast},
     {"Concat", read_concat},
     {"CumSum", read_cum_sum},
+    {"Div", read_div},
     {"Equal", read_compare},
     {"Expand", read_copy},
     {"Flatten", read_reshape},
@@ -523,7 +532,7 @@ bool raise_element(reader *e, ir_value *value, const ir_dim *const *index, term 
         return false;
     e->depth++;
     bool good = read_element(e, value, index, out);
-    good = good && term_fits(out, value->type.dtype);
+    good = good && term_store(out, value->type.dtype);
     e->depth--;
     if (!good && value->def)
         raise_stopped(e->r, value->def, "the mask cannot be read through it");

@@ -66,12 +66,27 @@ static bool is_zero_or_hides(const reader *e, const term *found, gqac_dtype dtyp
            (!seen->n || term_hides(dtype, e->r->mask_factor != 0 ? no * e->r->mask_factor : no));
 }
 
-/* The bias of each key relative to the first: a softmax ignores what is the same for all keys. */
+/* The bias of each key relative to the first: a softmax ignores what is the same for all keys. With
+ * roundings the bias of a distance is not that of its key, so the number must be the key's. */
 static bool read_slopes(const reader *e, const term *found, raise_mask *out) {
+    const bool rounded = found->rounded != GQAC_NONE;
     const ir_dim *next = ir_dim_add(e->dims, e->at[K], number(e, 1));
+    int64_t heads, step;
     next = ir_dim_substitute(e->dims, found->number, 1, &e->at[K], &next);
-    out->slopes = found->slopes;
-    return next && ir_dim_is_const(ir_dim_sub(e->dims, next, found->number), &out->step);
+    if (!next || !ir_dim_is_const(ir_dim_sub(e->dims, next, found->number), &step) ||
+        !ir_dim_is_const(e->length[H], &heads) || (rounded && found->number != e->at[K]))
+        return false;
+    float *slopes = GQAC_ARENA_ARRAY(e->r->context->module->arena, float, (size_t)heads);
+    const double by = rounded ? 1 : (double)step * found->factor;
+    for (int64_t h = 0; slopes && h < heads; h++)
+        slopes[h] = (float)((found->slopes ? (double)found->slopes[h] : 1) * by);
+    if (!slopes)
+        e->r->b.status = gqac_diag_oom(e->r->b.diag, "slopes");
+    out->slopes = slopes;
+    out->rounded = found->rounded;
+    out->whole_rounded = found->whole_rounded;
+    out->factor = rounded ? (float)found->factor : 1;
+    return slopes != NULL;
 }
 
 static bool read_mask(raise *r, const ir_value *mask, bool hidden, const ir_type *q,
@@ -86,6 +101,8 @@ static bool read_mask(raise *r, const ir_value *mask, bool hidden, const ir_type
         return raise_stopped(r, place, "the shape of the mask is not known");
     if (!raise_element(&e, (ir_value *)(uintptr_t)mask, to, &found))
         return raise_stopped(r, place, "the mask cannot be read");
+    if (OP_IN(OP_FLOATS, mask->type.dtype))
+        term_as_bias(&found);
     seen = found.when;
     if (mask->type.dtype == GQAC_BOOL) {
         if (hidden && !term_negate(e.dims, &seen))

@@ -6,20 +6,21 @@
 enum { MASK = 3, PAST_KEY, PAST_VALUE, NONPAD };
 
 ir_value *raise_slopes(raise *r, const raise_mask *seen, int64_t heads) {
-    gqac_tensor t = {.dtype = GQAC_F32, .rank = 1, .dims = {heads}};
-    float *slopes = GQAC_ARENA_ARRAY(r->context->module->arena, float, (size_t)heads);
-    for (int64_t h = 0; slopes && h < heads; h++)
-        slopes[h] = seen->slopes[h] * (float)seen->step;
-    t.data = slopes;
-    ir_value *of = slopes ? ir_graph_add_constant(r->b.graph, "slopes", &t) : NULL;
+    const gqac_tensor t = {
+        .dtype = GQAC_F32, .rank = 1, .dims = {heads}, .data = (void *)(uintptr_t)seen->slopes};
+    ir_value *of = ir_graph_add_constant(r->b.graph, "slopes", &t);
     if (!of && r->b.status == GQAC_OK)
         r->b.status = gqac_diag_oom(r->b.diag, "slopes");
     return of;
 }
 
-/* The bias of a sequence, with a column for each row of the cache, which `stateful` adds. */
-static ir_value *build_slopes(raise *r, const raise_mask *seen, int64_t heads, ir_value *past) {
-    return OP_BUILD(&r->b, "key_bias", .in = {raise_slopes(r, seen, heads), past});
+ir_value *raise_key_bias(raise *r, const raise_mask *seen, int64_t heads, ir_value *past) {
+    ir_value *slopes = raise_slopes(r, seen, heads);
+    if (seen->rounded == GQAC_NONE)
+        return OP_BUILD(&r->b, "key_bias", .in = {slopes, past});
+    return OP_BUILD(&r->b, "key_bias", .in = {slopes, past}, .dtype = {"dtype", seen->rounded},
+                    .ints = {{"rounded_keys", seen->whole_rounded}},
+                    .floats = {{"scale", seen->factor}});
 }
 
 bool raise_read_own(raise *r, ir_node *node, raise_mask *seen, int64_t *heads) {
@@ -58,7 +59,7 @@ ir_value *raise_masked(raise *r, ir_node *node) {
     for (int i = 0; i < NONPAD; i++)
         in[i] = ir_node_input(node, i);
     in[MASK] = seen.padding  ? raise_padding(r, seen.padding, raise_ask_dim(r, q, q->type.rank - 2))
-               : seen.slopes ? build_slopes(r, &seen, n_heads, in[PAST_KEY])
+               : seen.slopes ? raise_key_bias(r, &seen, n_heads, in[PAST_KEY])
                              : NULL;
     for (int i = 0; i < node->n_outputs; i++)
         out[i] = &made[i];

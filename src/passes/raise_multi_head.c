@@ -66,7 +66,7 @@ ir_value *raise_multi_head(raise *r, ir_node *node) {
     if (ir_attr_int(node, "unidirectional") && a.k.past && !ir_node_input(node, PAST_KEY))
         return raise_stopped(r, node, "without its past, positions would be counted differently"),
                NULL;
-    if (a.has_tensors)
+    if (a.has_tensors && !(a.scores.parts[0].seen.slopes && a.k.past))
         return raise_stopped(r, r->carried ? r->carried : node,
                              r->carried ? r->carried_why : "its bias is not read"),
                NULL;

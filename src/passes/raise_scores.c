@@ -93,6 +93,7 @@ static int way_on(const ir_node *node) {
 static bool add_part(raise *r, const ir_node *node, raise_scores *s, raise_part part) {
     if (s->n == RAISE_PARTS)
         return raise_stopped(r, node, "the scores have too many masks");
+    part.factor = s->mask_factor;
     s->parts[s->n++] = part;
     return true;
 }
@@ -130,14 +131,14 @@ static ir_value *bare(ir_value *value) {
     return value;
 }
 
-/* Reads a scale after the masks, which multiplies them too. */
+/* Reads a scale after a mask, which multiplies that mask too. */
 static ir_value *scale_after_masks(ir_value *value, raise_scores *s) {
     double factor = 1;
     ir_value *inner = raise_unscaled(value, &factor);
     if (inner == value || !raise_maker(inner, "Add") || !(factor > 1e-3) || factor > 1)
         return value;
     s->scale *= factor;
-    s->mask_factor = factor;
+    s->mask_factor = s->mask_factor != 0 ? s->mask_factor * factor : factor;
     return inner;
 }
 
@@ -170,10 +171,10 @@ static bool find_product(raise *r, const ir_node *softmax, ir_value *value, rais
 }
 
 bool raise_find_scores(raise *r, const ir_node *softmax, ir_value *given, raise_scores *s) {
-    ir_value *value = bare(scale_after_masks(bare(given), s));
+    ir_value *value = bare(given);
     bool found = true;
-    r->mask_factor = s->mask_factor;
     for (int i = 0; found && i < MOST_WAY; i++) {
+        value = bare(scale_after_masks(value, s));
         if (!one_mask(r, &value, s, &found))
             return false;
         value = bare(value);

@@ -16,14 +16,14 @@ typedef struct raise_part {
     bool folded;    /* of scores [B*H,S,T] */
     bool carried;   /* it stays a tensor */
     bool narrow;    /* it stays a tensor, and may have one column for all keys */
+    double factor;  /* by which scores and this mask are multiplied together; 0: none */
     raise_mask seen;
 } raise_part;
 
 typedef struct raise_scores {
     ir_value *q, *k; /* k with its last axes swapped; both may have constant factors */
     double scale, softcap;
-    double
-        mask_factor; /* by which scores and masks together are multiplied; part of scale; 0: none */
+    double mask_factor; /* of the masks that are still to be found; part of scale; 0: none */
     int n;
     raise_part parts[RAISE_PARTS];
 } raise_scores;

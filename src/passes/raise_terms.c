@@ -3,20 +3,60 @@
 
 #include <math.h>
 
+#include "ops/quantise.h"
 #include "ops/shared.h"
 
 bool term_hides(gqac_dtype dtype, double x) {
     return x <= (dtype == GQAC_F16 ? -65504 : -1e9);
 }
 
-bool term_fits(const term *a, gqac_dtype dtype) {
+static bool is_variable(const term *a) {
+    int64_t n;
+    return a->kind == TERM_INT && !ir_dim_is_const(a->number, &n);
+}
+
+static term bias_of(const ir_dim *number) {
+    term bias = term_number(0);
+    bias.kind = TERM_BIAS;
+    bias.number = number;
+    bias.factor = 1;
+    return bias;
+}
+
+void term_as_bias(term *a) {
+    if (is_variable(a))
+        *a = bias_of(a->number);
+}
+
+/* Slopes alone are constants of that type already, or of one that it can represent. */
+static bool store_slopes(const term *a, gqac_dtype dtype) {
+    for (int h = 0; h < a->heads; h++)
+        if (quant_rounded(dtype, a->slopes[h]) != a->slopes[h])
+            return false;
+    return a->factor == 1;
+}
+
+/* The value was rounded once, by the op that made it or by a Cast. */
+static bool store_bias(term *a, gqac_dtype dtype) {
+    int64_t n;
+    if (a->slopes && ir_dim_is_const(a->number, &n))
+        return n == 1 && store_slopes(a, dtype);
+    if (a->factor != 1 || (a->rounded != GQAC_NONE && a->rounded != dtype))
+        return false;
+    a->rounded = dtype;
+    a->whole_rounded = a->whole_rounded || !a->slopes;
+    return true;
+}
+
+bool term_store(term *a, gqac_dtype dtype) {
     const int64_t most = dtype == GQAC_F16 ? 1 << 11 : 1 << 8; /* f16 rounds 2049 to 2048 */
     int64_t n;
-    if (a->kind == TERM_BIAS)
-        return dtype == GQAC_F32;
-    if (a->kind != TERM_INT || !OP_IN(OP_BIT(F16) | OP_BIT(BF16), dtype))
-        return true;
-    return ir_dim_is_const(a->number, &n) && n >= -most && n <= most;
+    if (!OP_IN(OP_BIT(F16) | OP_BIT(BF16), dtype))
+        return a->kind != TERM_BIAS || dtype == GQAC_F32;
+    if (a->kind == TERM_INT && ir_dim_is_const(a->number, &n))
+        return n >= -most && n <= most;
+    term_as_bias(a);
+    return a->kind != TERM_BIAS || store_bias(a, dtype);
 }
 
 term term_number(double x) {
@@ -247,31 +287,62 @@ static bool numbers(const term *a, const term *b, term *x, term *y) {
     return true;
 }
 
-/* A bias times a whole number, or with a mask or a number added to it. */
-static bool bias_arithmetic(ir_dims *dims, char op, const term *a, const term *b, term *out) {
-    const term *bias = a->kind == TERM_BIAS ? a : b, *other = bias == a ? b : a;
-    term alone = *bias, x, sum;
+/* The choice of a bias. */
+static term choice_of(const term *bias) {
+    term alone = *bias;
     alone.kind = TERM_CHOICE;
     straighten(&alone);
+    return alone;
+}
+
+static bool is_plain(const term *bias) {
+    const term alone = choice_of(bias);
+    return term_is_sure(&alone.when) && alone.yes == 0;
+}
+
+/* Slopes alone times a number without slopes. */
+static bool multiply_biases(const term *a, const term *b, term *out) {
+    const term *slopes = a->slopes ? a : b, *of = slopes == a ? b : a;
+    int64_t n;
+    *out = *of;
+    out->slopes = slopes->slopes;
+    out->heads = slopes->heads;
+    return slopes->slopes && !of->slopes && slopes->factor == 1 && of->factor == 1 && is_plain(a) &&
+           is_plain(b) && ir_dim_is_const(slopes->number, &n) && n == 1;
+}
+
+/* A bias times a whole number that may be a variable, or times a constant. */
+static bool multiply_bias(ir_dims *dims, const term *bias, const term *other, term *out) {
+    term x;
     *out = *bias;
-    if (op == '*') {
-        const ir_dim *by = other->kind == TERM_INT ? other->number : NULL;
-        if (!by && as_choice(other, &x) && term_is_sure(&x.when)) {
-            const double number = x.when.negated ? x.no : x.yes;
-            by = number == trunc(number) && fabs(number) < 0x1p31
-                     ? ir_dim_const(dims, (int64_t)number)
-                     : NULL;
-        }
-        out->number = by ? ir_dim_mul(dims, bias->number, by) : NULL;
-        return out->number && term_is_sure(&alone.when) && alone.yes == 0;
-    }
-    if (op != '+' || !numbers(&alone, other, &alone, &x) ||
-        !calculate_choices(dims, op, &alone, &x, &sum) || sum.kind != TERM_CHOICE)
+    if (!is_plain(bias))
         return false;
-    *out = sum;
-    out->kind = TERM_BIAS;
-    out->slopes = bias->slopes;
-    out->number = bias->number;
+    if (other->kind == TERM_INT && bias->rounded == GQAC_NONE && bias->factor == 1) {
+        out->number = ir_dim_mul(dims, bias->number, other->number);
+        return out->number != NULL;
+    }
+    if (!as_choice(other, &x) || !term_is_sure(&x.when))
+        return false;
+    out->factor *= x.when.negated ? x.no : x.yes;
+    return isfinite(out->factor);
+}
+
+/* A bias times a number, or with a mask or a number added to it. */
+static bool bias_arithmetic(ir_dims *dims, char op, const term *a, const term *b, term *out) {
+    const term *bias = a->kind == TERM_BIAS ? a : b, *other = bias == a ? b : a;
+    term alone = choice_of(bias), x, sum;
+    if (op == '*')
+        return a->kind == b->kind ? multiply_biases(a, b, out)
+                                  : multiply_bias(dims, bias, other, out);
+    if (a->kind == b->kind || (op == '-' && (bias == a || !is_plain(bias))) ||
+        !numbers(&alone, other, &alone, &x) || !calculate_choices(dims, '+', &alone, &x, &sum) ||
+        sum.kind != TERM_CHOICE)
+        return false;
+    *out = *bias;
+    out->factor = op == '-' ? -bias->factor : bias->factor;
+    out->when = sum.when;
+    out->yes = sum.yes;
+    out->no = sum.no;
     return true;
 }
 
@@ -285,21 +356,29 @@ static bool as_integer(ir_dims *dims, term *a) {
 }
 
 bool term_arithmetic(ir_dims *dims, char op, const term *a, const term *b, term *out) {
-    term x = *a, y = *b;
-    int64_t n;
-    if (a->kind == TERM_INT && !ir_dim_is_const(a->number, &n) && as_integer(dims, &y))
-        b = &y;
-    else if (b->kind == TERM_INT && !ir_dim_is_const(b->number, &n) && as_integer(dims, &x))
-        a = &x;
-    if (a->kind == TERM_BIAS || b->kind == TERM_BIAS)
-        return a->kind != b->kind && bias_arithmetic(dims, op, a, b, out);
-    if (a->kind == TERM_INT && b->kind == TERM_INT) {
-        *out = term_of_int(op == '+'   ? ir_dim_add(dims, a->number, b->number)
-                           : op == '-' ? ir_dim_sub(dims, a->number, b->number)
-                                       : ir_dim_mul(dims, a->number, b->number));
+    term x = *a, y = *b, u, v;
+    if (is_variable(a) && b->kind == TERM_CHOICE && !as_integer(dims, &y))
+        term_as_bias(&x);
+    else if (is_variable(b) && a->kind == TERM_CHOICE && !as_integer(dims, &x))
+        term_as_bias(&y);
+    if (x.kind == TERM_BIAS || y.kind == TERM_BIAS)
+        return bias_arithmetic(dims, op, &x, &y, out);
+    if (x.kind == TERM_INT && y.kind == TERM_INT) {
+        *out = term_of_int(op == '+'   ? ir_dim_add(dims, x.number, y.number)
+                           : op == '-' ? ir_dim_sub(dims, x.number, y.number)
+                                       : ir_dim_mul(dims, x.number, y.number));
         return out->number != NULL;
     }
-    return numbers(a, b, &x, &y) && calculate_choices(dims, op, &x, &y, out);
+    return numbers(&x, &y, &u, &v) && calculate_choices(dims, op, &u, &v, out);
+}
+
+bool term_invert(term *a) {
+    term x;
+    if (!as_choice(a, &x) || !term_is_sure(&x.when))
+        return false;
+    straighten(&x);
+    *a = term_number(1 / x.yes);
+    return isfinite(a->yes);
 }
 
 /* One key, *zero, has no bias; the slope of each head is the bias of the key after or before it.
@@ -340,10 +419,9 @@ bool term_of_slopes(ir_dims *dims, const gqac_tensor *table, int heads, int keys
         for (int64_t h = 0; h < table->dims[heads]; h++)
             slopes[h] = op_get_f32(table, h);
     }
-    *out = term_number(0);
-    out->kind = TERM_BIAS;
+    *out = bias_of(key);
     out->slopes = slopes;
-    out->number = key;
+    out->heads = (int)table->dims[heads];
     return key != NULL;
 }
 
@@ -437,6 +515,22 @@ static bool pick_inner(ir_dims *dims, const term_truth *when, const term *choice
     return c.no == w && term_and(dims, when, &c.when, &out->when);
 }
 
+/* when ? a : b, where one is a bias and the other a number that hides. */
+static bool pick_bias(const term_truth *when, const term *a, const term *b, term *out) {
+    const bool first = b->kind == TERM_CHOICE;
+    const term *hides = first ? b : a;
+    term bias = first ? *a : *b, x;
+    term_as_bias(&bias);
+    if (bias.kind != TERM_BIAS || !is_plain(&bias) || !as_choice(hides, &x))
+        return false;
+    straighten(&x);
+    *out = bias;
+    out->when = *when;
+    out->yes = first ? 0 : x.yes;
+    out->no = first ? x.yes : 0;
+    return term_is_sure(&x.when) && term_hides(GQAC_F16, x.yes);
+}
+
 bool term_pick(ir_dims *dims, const term_truth *when, const term *a, const term *b, term *out) {
     term x, y;
     term_truth other = *when;
@@ -448,7 +542,9 @@ bool term_pick(ir_dims *dims, const term_truth *when, const term *a, const term 
         *out = *a;
         return true;
     }
-    if (!numbers(a, b, &x, &y) || !term_negate(dims, &other))
+    if (!numbers(a, b, &x, &y))
+        return pick_bias(when, a, b, out);
+    if (!term_negate(dims, &other))
         return false;
     const bool truths = a->kind == TERM_TRUTH && b->kind == TERM_TRUTH;
     *out = (term){.kind = TERM_CHOICE};

@@ -33,8 +33,14 @@ typedef struct term {
     struct {
         term_truth when;
         double yes, no;
-    } plus;              /* of SUM: it is a CHOICE plus this one, and can only be compared */
-    const float *slopes; /* of BIAS: it is a CHOICE plus slopes[h] * number, for head h */
+    } plus; /* of SUM: it is a CHOICE plus this one, and can only be compared */
+    /* Of BIAS: it is a CHOICE plus factor * slopes[h] * number, for head h. `rounded`: the product
+     * slopes[h] * number was rounded to that type, and if whole_rounded, number before it. */
+    const float *slopes; /* NULL: 1 */
+    double factor;
+    gqac_dtype rounded; /* NONE: it was not */
+    bool whole_rounded;
+    int heads; /* number of slopes */
 } term;
 
 static inline bool term_is_sure(const term_truth *t) {
@@ -52,6 +58,7 @@ bool term_and(ir_dims *dims, const term_truth *a, const term_truth *b, term_trut
 bool term_or(ir_dims *dims, const term_truth *a, const term_truth *b, term_truth *out);
 /* The sum of two masks hides what either of them hides. */
 bool term_arithmetic(ir_dims *dims, char op, const term *a, const term *b, term *out);
+bool term_invert(term *a); /* 1 / a; a must be a constant */
 /* a < b ('<'), a <= b ('['), a == b ('=') */
 bool term_compare(ir_dims *dims, char op, const term *a, const term *b, term_truth *out);
 bool term_pick(ir_dims *dims, const term_truth *when, const term *a, const term *b, term *out);
@@ -66,9 +73,12 @@ bool term_of_slopes(ir_dims *dims, const gqac_tensor *table, int heads, int keys
 bool term_of_triangle(ir_dims *dims, const gqac_tensor *table, const ir_dim *row,
                       const ir_dim *column, term *out);
 bool term_as_truth(ir_dims *dims, const term *a, term_truth *out); /* it is not 0 */
-/* True if values of that type can represent the term. Slopes must be f32, as in key_bias. In f32
- * whole numbers are exact for more tokens than a sequence can have, in 16 bits they are not. */
-bool term_fits(const term *a, gqac_dtype dtype);
+/* Changes the term as storing it as that type does; false: no term can express the result. In f32
+ * whole numbers are exact for more tokens than a sequence can have; in 16 bits they are rounded,
+ * and can only be a bias. */
+bool term_store(term *a, gqac_dtype dtype);
+/* An integer that is not constant becomes a bias without slopes. */
+void term_as_bias(term *a);
 /* True if x hides a score of that type that it is added to or that it replaces. In f32 the softmax
  * of -1e9 is exactly 0 if another score is above -9.9e8, as scores of models are; -1e4 is too high
  * to be sure. */

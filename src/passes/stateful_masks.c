@@ -249,8 +249,8 @@ static gqac_status look_at(const stateful *s, const ir_node *attend, ir_value *m
 /* Gives a bias of keys a column for each row of the cache. */
 static gqac_status give_keys(const stateful *s, ir_node *attend, const ir_node *bias) {
     ir_builder b = {.graph = attend->graph, .before = attend, .diag = s->context->diag};
-    ir_value *by =
-        OP_BUILD(&b, "key_bias", .in = {ir_node_input(bias, 0), ir_node_input(attend, 1)});
+    ir_value *by = OP_BUILD(&b, "key_bias", .of = bias,
+                            .in = {ir_node_input(bias, 0), ir_node_input(attend, 1)});
     GQAC_TRY(b.status);
     ir_node_set_input(attend, MASK, by);
     s->context->changed++;

@@ -171,7 +171,17 @@ static void test_slopes(void) {
          .outputs = "f32[1,2,1,0]:"},
         {.domain = "gqac",
          .op = "key_bias",
+         .attrs = "dtype=bf16 scale=0.5f",
+         .inputs = "f32[1]: 1.0078125 | f32[1,1,6,0]:",
+         .outputs = "f32[1,1,1,6]: 0 0.50390625 1.0078125 1.515625 2.015625 2.515625"},
+        {.domain = "gqac",
+         .op = "key_bias",
          .inputs = "f32[2,1]: 1 2 | f32[1,1,1,1]: 0",
+         .status = GQAC_INVALID_MODEL},
+        {.domain = "gqac",
+         .op = "key_bias",
+         .attrs = "dtype=i32",
+         .inputs = "f32[1]: 1 | f32[1,1,1,1]: 0",
          .status = GQAC_INVALID_MODEL},
     };
     run_cases(cases, COUNT(cases));

@@ -290,6 +290,85 @@ class Decoder:
                          out=[f"y{layer}", *present], domain="com.microsoft", num_heads=HEADS,
                          kv_num_heads=KV_HEADS, do_rotary=1)
 
+    # ---- linear biases (ALiBi) -------------------------------------------------------------------
+
+    def slopes(self, layer, x):
+        """A bias that is the key's place: [1,1,1,T], from the mask's length."""
+        def make():
+            total = self.node("Squeeze", self.node("Shape", "attention_mask", start=1, end=2))
+            places = self.node("Range", self.constant("s0", np.int64(0)), total, "scalar")
+            front = self.constant("front3", np.array([0, 1, 2]))
+            return self.node("Unsqueeze", self.node("Cast", places, to=F), front)
+        return self.attention(layer, x, self.once("_slopes", make))
+
+    def alibi(self, dtype):
+        """A slope for each head times the place of each key, computed in that type, as Falcon has
+        it: [B*H,1,T] in f32. The place is 0 where attention_mask is."""
+        def make():
+            counted = self.node("CumSum", "attention_mask", self.constant("i1", np.int32(1)))
+            places = self.node("Mul", self.node("Sub", counted, "scalar"), "attention_mask")
+            places = self.node("Cast", self.node("Unsqueeze", places, "one"), to=dtype)
+            slopes = 0.21 * 0.5 ** np.arange(HEADS, dtype=np.float32)[:, None]
+            slopes = self.node("Cast", self.constant("slope", slopes), to=dtype)
+            rows = self.node("Mul", self.node("Shape", "attention_mask", end=1),
+                             self.constant("heads", np.array([HEADS])))
+            shape = self.node("Concat", rows, "one", self.node("Shape", "attention_mask", start=1),
+                              axis=0)
+            return self.node("Cast", self.node("Reshape", self.node("Mul", slopes, places), shape),
+                             to=F)
+        return self.once("_alibi", make)
+
+    def unfolded(self, dtype):
+        """The same as [B,H,1,T]."""
+        return self.once("_unfolded", lambda: self.node(
+            "Reshape", self.alibi(dtype), self.node(
+                "Concat", self.node("Shape", "attention_mask", end=1), self.constant(
+                    "rest", np.array([HEADS, 1, -1])), axis=0)))
+
+    def hidden(self):
+        """The lowest number where a key is after the query: [1,1,S,T]."""
+        return self.once("_hidden", lambda: self.node(
+            "Where", self.node("Equal", self.triangle(), self.constant("nothing", np.float32(0))),
+            "nothing", self.constant("lowest", np.finfo(np.float32).min)))
+
+    def falcon(self, layer, x):
+        """A mask that hides replaces the biases, which are rounded to bf16 and then scaled."""
+        def make():
+            bias = self.node("Div", self.unfolded(TensorProto.BFLOAT16), self.constant(
+                "root", np.float32(SIZE ** 0.5)))
+            later = self.node("Less", self.hidden(), self.constant("minus", np.float32(-1)))
+            return self.node("Where", later, "lowest", bias)
+        past, present = self.pair(layer, HEADS)
+        return self.node("Attention", *self.qkv(layer, x, HEADS), self.once("_falcon", make), *past,
+                         out=[f"y{layer}", *present], q_num_heads=HEADS, kv_num_heads=HEADS)
+
+    def falcon_simple(self, layer, x):
+        """The same in simple ops: the scale comes after the biases, the mask after the scale."""
+        heads = self.once("_hs", lambda: self.constant("hs", np.array([0, 0, HEADS, SIZE])))
+        flat = self.once("_flat", lambda: self.constant("flat", np.array([0, 0, WIDTH])))
+        past, present = self.pair(layer, HEADS)
+        q, k, v = [self.node("Transpose", self.node("Reshape", n, heads), perm=[0, 2, 1, 3])
+                   for n in self.qkv(layer, x, HEADS)]
+        k, v = [self.node("Concat", a, b, out=[c], axis=2)
+                for a, b, c in zip(past, (k, v), present)]
+        scores = self.node("MatMul", q, self.node("Transpose", k, perm=[0, 1, 3, 2]))
+        scores = self.node("Mul", self.node("Add", scores, self.unfolded(TensorProto.BFLOAT16)),
+                           self.constant(f"inverse{layer}", np.float32(SIZE ** -0.5)))
+        weights = self.node("Softmax", self.node("Add", scores, self.hidden()), axis=-1)
+        return self.node("Reshape", self.node("Transpose", self.node("MatMul", weights, v),
+                                              perm=[0, 2, 1, 3]), flat)
+
+    def multi_head_slopes(self, layer, x):
+        """MultiHeadAttention whose bias is that of each head and key."""
+        past, present = self.pair(layer, HEADS)
+        return self.node("MultiHeadAttention", *self.qkv(layer, x, HEADS), "", "",
+                         self.unfolded(F), *past, out=[f"y{layer}", *present],
+                         domain="com.microsoft", num_heads=HEADS, unidirectional=1)
+
+    def halves(self, layer, x):
+        """Products that are rounded to f16, of places that are too."""
+        return self.attention(layer, x, self.unfolded(TensorProto.FLOAT16))
+
     # ---- what a sequence must refuse -------------------------------------------------------------
 
     def mask_from_shapes(self, layer, x):
@@ -299,15 +378,6 @@ class Decoder:
     def bias_from_shapes(self, layer, x):
         """The same of com.microsoft."""
         return self.multi_head(layer, x, "", self.triangle(), unidirectional=0)
-
-    def slopes(self, layer, x):
-        """A bias that grows with the key's place (ALiBi): [1,1,1,T], from the mask's length."""
-        def make():
-            total = self.node("Squeeze", self.node("Shape", "attention_mask", start=1, end=2))
-            places = self.node("Range", self.constant("s0", np.int64(0)), total, "scalar")
-            front = self.constant("front3", np.array([0, 1, 2]))
-            return self.node("Unsqueeze", self.node("Cast", places, to=F), front)
-        return self.attention(layer, x, self.once("_slopes", make))
 
     def one_bias(self, layer, x):
         """A mask that adds something where attention_mask is one."""
@@ -405,4 +475,5 @@ class Decoder:
 KINDS = ["attention", "attention_capped", "attention_bool", "attention_window", "attention_4d",
          "attention_static", "multi_head", "multi_head_padded", "multi_head_lengths",
          "multi_head_biased", "multi_head_buffer", "masked_decoder", "masked_decoder_buffer",
-         "packed", "packed_padded", "conv", "recurrent", "recurrent_alone"]
+         "packed", "packed_padded", "conv", "recurrent", "recurrent_alone", "slopes", "falcon",
+         "falcon_simple", "multi_head_slopes", "halves"]

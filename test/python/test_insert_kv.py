@@ -381,7 +381,7 @@ class InsertKv(Case):
     def test_refused(self):
         """What a cache would change is refused by the name of the node."""
         for kind, word in (("mask_from_shapes", "Range_"), ("bias_from_shapes", "Range_"),
-                           ("slopes", "Range_"), ("queries_padded", "attention")):
+                           ("queries_padded", "attention")):
             self.save(kind)
             run = harness.gqac("rewrite", self.bare, "--pass", "insert-kv", "-o", self.cached)
             if kind != "queries_padded":
@@ -397,6 +397,9 @@ class InsertKv(Case):
     def test_slopes(self):
         """Linear biases in a table for the keys of one call are written for cached ones, too. With
         one number altered they are none, and the model is refused."""
+        self.save("slopes")  # its mask has one row for all queries, which ONNX Runtime refuses
+        self.rewrite()
+        self.in_gqac("slopes")
         table = 0.5 ** np.arange(1, decoders.HEADS + 1)[:, None] * (np.arange(64) - 63)
         onnx.save(with_slopes(strip(Decoder("attention").model()), table[None, :, None]), self.bare)
         self.rewrite()

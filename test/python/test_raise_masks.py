@@ -385,13 +385,18 @@ class Slopes(Case):
             self.assertEqual(self.refused(4, cut, consts), refused, heads)
 
     def test_halves(self):
-        """Biases that are rounded to f16 are no slopes: those are not rounded."""
+        """Biases of keys may be rounded to f16. Biases of distances may not: a softmax is invariant
+        to the distance between two queries only without roundings."""
         bias = [node("Squeeze", ["keys"], ["n"]), node("Range", ["zero", "n", "one"], ["at"]),
-                node("Cast", ["at"], ["place"], to=1), node("Mul", ["slopes", "place"], ["bias"])]
+                node("Sub", ["at", "from"], ["far"]), node("Cast", ["far"], ["place"], to=1),
+                node("Mul", ["slopes", "place"], ["bias"])]
         consts = {"zero": 0, "one": 1, "slopes": 0.93 * 0.5 ** np.arange(4).reshape(1, 4, 1, 1)}
-        for kind, tensor, refused in ((np.float32, 1, False), (np.float16, 10, True)):
-            nodes = bias + [node("Cast", ["bias"], ["mask"], to=tensor)]
-            self.assertEqual(self.refused(4, nodes, consts, kind), refused, kind)
+        for first, last in (("zero", "zero"), ("n", "one")):
+            start = [node("Sub", [first, last], ["from"])]
+            for kind, tensor in ((np.float32, 1), (np.float16, 10)):
+                nodes = bias[:1] + start + bias[1:] + [node("Cast", ["bias"], ["mask"], to=tensor)]
+                self.assertEqual(self.refused(4, nodes, consts, kind),
+                                 first == "n" and kind == np.float16, (first, kind))
 
 
 class Tables(Case):

@@ -10,10 +10,11 @@
      "stores the cached rows of this text in the artefact; prompts that begin with it reuse "      \
      "them"},                                                                                      \
         {"bake-as", "system|prompt|ids",                                                           \
-         "the text is the system message of `chat`, the beginning of a prompt of `generate`, or "  \
-         "token ids (system if the model has a chat template, else prompt)"},                      \
+         "what FILE contains: the system message of `chat`, the beginning of a prompt of "         \
+         "`generate`, or token ids (system if the model has a chat template, else prompt)"},       \
     {                                                                                              \
-        "kv", CLI_KINDS, "kind of cache of the baked rows (contiguous, which also serves paged)"   \
+        "kv", CLI_KINDS,                                                                           \
+            "kind of cache of the baked rows (contiguous, which can also be used as paged)"        \
     }
 
 typedef struct baking {

@@ -8,9 +8,10 @@
 /* Rows of a flag table. */
 #define CACHING_FLAGS                                                                              \
     {"prompt-cache", "FILE",                                                                       \
-     "reuses the tokens with which FILE and the prompt begin; FILE then holds prompt and answer"}, \
+     "reuses cached rows of FILE as far as its tokens and those of the prompt agree; then saves "  \
+     "prompt and answer to FILE"},                                                                 \
         {"prefix-store", "DIR",                                                                    \
-         "the same with a folder of such files, which is made if it does not exist"},              \
+         "the same with a folder of such files, which is created if it does not exist"},           \
         {"store-budget", "MIB", "maximum size of the folder of --prefix-store (4096)"},            \
         CACHING_REMOTE_FLAGS
 

@@ -10,9 +10,10 @@
     {"tools", "FILE",                                                                              \
      "a JSON list of functions that the model may call; FILE may be the list itself, [ ... ]"},    \
         {"tool-choice", "auto|none|required|NAME",                                                 \
-         "whether a message is answered by a call, or by one of the function NAME (auto)"},        \
+         "required: each message is answered by a call; NAME: by a call of this function; none: "  \
+         "the model does not see the tools (auto)"},                                               \
     {                                                                                              \
-        "one-call", NULL, "an answer has at most one call"                                         \
+        "one-call", NULL, "allows at most one call in an answer"                                   \
     }
 
 typedef struct calling {

@@ -7,11 +7,11 @@
 /* Rows of a flag table. */
 #define CONSTRAINING_FLAGS                                                                         \
     {"grammar", "FILE",                                                                            \
-     "the answer is a text of this grammar; FILE may be the grammar itself, with its ::="},        \
+     "constrains the answer to this grammar; FILE may also be the grammar, a text with ::="},      \
     {                                                                                              \
         "json-schema", "FILE",                                                                     \
-            "the answer is JSON that satisfies this schema; FILE may be the schema itself, { ... " \
-            "}"                                                                                    \
+            "constrains the answer to JSON that satisfies this schema; FILE may also be the "      \
+            "schema, { ... }"                                                                      \
     }
 
 /* Compiles the constraint of the flags for the tokens of a text; *constraint stays NULL without

@@ -16,7 +16,8 @@
         {"top-p", "P", "samples from the most likely tokens that together have probability P"},    \
         {"min-p", "P", "samples from tokens at least P times as likely as the most likely one"},   \
         {"seed", "S", "seed of the random numbers; the same seed gives the same answer (0)"},      \
-        {"repetition-penalty", "R", "makes tokens that occurred before less likely; 1: off"},      \
+        {"repetition-penalty", "R",                                                                \
+         "above 1: makes tokens that occurred before less likely; 1: off"},                        \
         {"presence-penalty", "P", "subtracted from the logits of tokens in the answer (0)"},       \
         {"frequency-penalty", "F",                                                                 \
          "subtracted once for each time that the token occurs in the answer (0)"},                 \
@@ -25,8 +26,8 @@
          "adds log-probabilities to json: of each token and of the N most likely ones"},           \
         {"stop", "TEXT", "ends the answer before this text; may be repeated"},                     \
         {"kv", CLI_KV_KINDS,                                                                       \
-         "KV cache; windowed keeps only what windows reach; quantised and quantised4, also "       \
-         "called int8 and int4, store 8-bit and 4-bit codes; basic is contiguous; off computes "   \
+         "KV cache; windowed drops rows outside sliding windows; quantised (int8) and quantised4 " \
+         "(int4) store 8-bit and 4-bit codes; basic is another name of contiguous; off computes "  \
          "all tokens again for each new one (contiguous)"},                                        \
         {"context", "N", "maximum number of tokens, prompt and answer (the model's own)"},         \
         {"speculate", "N",                                                                         \

@@ -10,7 +10,7 @@ enum { MIB = 1 << 20 };
 
 static const cli_flag flags[] = {
     {"budget", "MIB",
-     "gc: removes the files that were used longest ago until this much remains (no maximum)"},
+     "gc: removes the least recently used files until this much remains (no maximum)"},
     {NULL, NULL, NULL},
 };
 
@@ -214,11 +214,11 @@ const gqac_cli_verb gqac_cli_verb_cache = {
     .most = -1,
     .summary = "lists, checks, copies and removes the files of a prefix store",
     .details =
-        "  ls DIR                lists tokens, bytes, last use and name of each file\n"
+        "  ls DIR                lists number of tokens, bytes, last use and name of each file\n"
         "  info DIR              adds model, numerics profile and kind of cache\n"
         "  verify DIR            checks every byte of every file; exit 1 if one is damaged\n"
-        "  gc DIR                removes damaged files, what killed processes left, and with\n"
-        "                        --budget the files that were used longest ago\n"
+        "  gc DIR                removes damaged files, leftovers of killed processes, and with\n"
+        "                        --budget the least recently used files\n"
         "  export DIR OTHER      copies the files into another folder\n"
         "  import DIR FILE ...   checks files, and copies them into DIR\n",
     .examples = "gqac cache ls store\n"

@@ -8,23 +8,24 @@
 
 static const cli_flag flags[] = {
     {"tokens", "N",
-     "number of generated token ids (64; of --via baked: after those of the prefix)"},
+     "number of tokens to test, with generated ids (64; with --via baked they follow the prefix)"},
     {"ids", "FILE", "token ids from a file instead of generated ones"},
     {"embeds", "FILE",
      "embeddings [N,E] (.npy) instead of generated ones, for a model that takes inputs_embeds"},
     {"splits", "KIND",
      "all: every split into two calls, all tokens in one call, and token by token; random:N: N "
-     "random lists of chunks; 3,7,...: lengths of chunks (all; of --via prefix and snapshot: every "
-     "length of the cached prefix up to 200 tokens)"},
+     "random lists of chunks; 3,7,...: lengths of chunks (all; with --via prefix and snapshot: "
+     "every length of the cached prefix up to 200 tokens)"},
     {"batch", "B",
      "number of sequences in each call; the others have other lengths and splits (1)"},
     {"threads", "N,N,...", "numbers of threads to test (all cores that the process may use)"},
     {"kv", "KIND,...", "kinds of cache to test, each one of " CLI_KINDS " (contiguous)"},
     {"via", "split|decode|import|prefix|snapshot|baked",
-     "decode: the first chunk of a plan, then single tokens; import: past tensors are exported and "
-     "imported after the first call; prefix, snapshot: the first chunk is reused from a store or a "
-     "snapshot, in memory and from disk; baked: from the prefix that is baked into the artefact, "
-     "with which generated tokens begin (split)"},
+     "how the chunks of a plan are computed. split: one call for each; decode: a call for the "
+     "first chunk, then single tokens; import: as split, but the past tensors are exported and "
+     "imported after the first call; prefix, snapshot: the first chunk is read from a prefix store "
+     "or a snapshot, in memory and on disk; baked: the first chunk is the prefix that is baked "
+     "into the artefact (split)"},
     {"against", "TARGET",
      "computes the reference on this target; the bits of another target may differ (--target)"},
     {"budget", "TIME",

@@ -6,11 +6,13 @@
 
 static const cli_flag flags[] = {
     {"ops", NULL,
-     "counts of ops; which patterns of ops a stateless run raises to one op, and why it does not "
-     "raise others"},
+     "how often each op occurs; which groups of ops a stateless run replaces by one op, and what "
+     "prevents it for others"},
     {"io", NULL, "inputs and outputs of the graph"},
     {"kv", "[" CLI_KINDS "]", "past/present pairs; kind of cache for --memory (contiguous)"},
-    {"invariance", NULL, "nodes that mix rows; without any, the model is split-safe"},
+    {"invariance", NULL,
+     "nodes that mix the rows of a call, so that results may depend on how tokens are split into "
+     "calls; without any, the model is split-safe"},
     {"verify", NULL, "checks every byte of an artefact, weights included"},
     {"memory", "N",
      "memory that a sequence of N tokens needs: weights, cache, activations, scratch"},
@@ -286,7 +288,8 @@ const gqac_cli_verb gqac_cli_verb_inspect = {
     .operands = "MODEL",
     .least = 1,
     .most = 1,
-    .summary = "shows ops, inputs, KV pairs and every unsupported node (then exit 3)",
+    .summary =
+        "shows ops, inputs, past/present pairs and all unsupported nodes (exit 3 if there are any)",
     .examples = "gqac inspect models/tiny-gqa --kv --invariance\n"
                 "gqac inspect tiny.gqac --plan --memory 512\n"
                 "gqac inspect model.onnx --ops --io --format json\n",

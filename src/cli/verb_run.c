@@ -22,7 +22,8 @@ static const cli_flag flags[] = {
     {"expect", "DIR",
      "compares outputs with the .npy files there: differences of at most 1e-7 + 1e-3 |expected| "
      "(16-bit floats: 1e-3 + 1e-2 |expected|) are allowed, integers must be equal; else exit 1; "
-     "of a present, only the valid rows. gqac verify --against allows more near 0"},
+     "only valid rows of a present tensor are compared. gqac verify --against tolerates more near "
+     "0"},
     {"repeat", "N", "runs N times and prints the times (json: times_ms)"},
     {"warmup", "N", "first runs N times without measuring (0)"},
     {"rotate", "R",

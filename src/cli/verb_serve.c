@@ -11,7 +11,8 @@
 #endif
 
 static const cli_flag flags[] = {
-    {"host", "ADDRESS", "address to listen on; others than loopback need API keys (127.0.0.1)"},
+    {"host", "ADDRESS",
+     "address to listen on; any but a loopback address needs --api-key-file (127.0.0.1)"},
     {"port", "N", "port to listen on; 0: a free one, which is printed (8080)"},
     {"api-key-file", "FILE",
      "lines KEY or TENANT KEY; requests need one of the keys, and reuse prefixes of its tenant "
@@ -32,7 +33,7 @@ static const cli_flag flags[] = {
     {"per-peer", "N", "maximum number of connections from one address (256)"},
     {"time-limit", "S",
      "maximum seconds from the arrival of a request to the end of its answer; 0: unlimited (0)"},
-    {"drain", "S", "when stopped, waits so many seconds for answers to be completed (30)"},
+    {"drain", "S", "when stopped, waits at most this many seconds for running answers (30)"},
     SANDBOXING_FLAG,
     {NULL, NULL, NULL},
 };

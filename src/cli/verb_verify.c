@@ -18,7 +18,7 @@
 static const cli_flag flags[] = {
     {"against", "ref|DIR",
      "compares with a target, or with a folder of .npy files: inputs in DIR/inputs and results in "
-     "DIR/expect, or both in DIR itself; of a present, only the valid rows (ref)"},
+     "DIR/expect, or both in DIR itself; only valid rows of a present tensor are compared (ref)"},
     {"ids", "FILE", "token ids from a file instead of generated ones"},
     {NULL, NULL, NULL},
 };

@@ -7,6 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/common.h"
 #include "base/sized.h"
 
 /* ---- before -------------------------------------------------------------- */
@@ -178,11 +179,7 @@ void answer_took(answer *a, int64_t count) {
 /* ---- a row of logits ----------------------------------------------------- */
 
 bool answer_is_eos(const answer *a, int64_t id) {
-    const gqac_generate_request *q = a->request;
-    for (int i = 0; i < q->n_eos; i++)
-        if (q->eos[i] == id)
-            return true;
-    return false;
+    return gqac_has_id(a->request->eos, (size_t)a->request->n_eos, id);
 }
 
 void answer_finish(answer *a, gqac_finish finish) {

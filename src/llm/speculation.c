@@ -8,39 +8,16 @@
 
 #include "base/alloc.h"
 #include "llm/drafter.h"
-#include "llm/lookup.h"
-
-/* Where drafts come from: matches of at least so many ids, and the second program. */
-enum { SHORT, MIDDLE, LONG, PROGRAM, SOURCES };
-static const size_t least_match[] = {2, 4, 8};
 
 struct speculation {
-    lookup lookup;
+    drafts drafts;
     drafter drafter;
-    draft_source sources[SOURCES];
-    int source;          /* of the drafts of this step */
     bool states;         /* the model has recurrent states */
     gqac_sequence *fork; /* of the sequence before this step; NULL: none is needed */
 };
 
-static bool has_states(const gqac_program *program) {
-    const gqac_kv_pair *pairs = NULL;
-    const int n = gqac_program_kv_pairs(program, &pairs);
-    for (int i = 0; i < n; i++)
-        if (pairs[i].rows)
-            return true;
-    return false;
-}
-
 const char *gqac_session_no_drafts(const gqac_session *session) {
-    const gqac_mixing *mixing = NULL;
-    if (session->off)
-        return "no rows are cached";
-    if (gqac_program_last_logits(session->program))
-        return "the model returns the logits of the last token only";
-    if (gqac_program_mixing(session->program, &mixing))
-        return "the tokens of a step change each other's logits in this model";
-    return NULL;
+    return session->off ? "no rows are cached" : drafts_refusal(session->program);
 }
 
 gqac_status speculation_open(answer *a, gqac_diag *diag) {
@@ -51,57 +28,39 @@ gqac_status speculation_open(answer *a, gqac_diag *diag) {
     if (!s)
         return gqac_diag_oom(diag, "speculation");
     a->ahead = s;
-    s->states = has_states(a->session->program);
+    s->states = drafts_cost_again(a->session->program);
     return q->draft ? drafter_open(&s->drafter, q, diag) : GQAC_OK;
 }
 
 /* ---- drafting ------------------------------------------------------------ */
 
-/* The maximum number of drafts for the next step: none that the answer could not have, and none
- * after the last position of the model. */
+/* The maximum number of drafts for the next step. */
 static int64_t most_drafts(const answer *a, const speculating *all) {
-    const int64_t positions = gqac_program_max_tokens(a->session->program) - (int64_t)a->n;
-    const int64_t left = (int64_t)(a->limit - answer_new(a)) - 1;
-    int64_t most = a->request->speculate;
-    most = left < most ? left : most;
-    most = positions < most ? positions : most;
+    const int64_t most = drafts_most(a->request->speculate, (int64_t)(a->limit - answer_new(a)),
+                                     gqac_program_max_tokens(a->session->program) - (int64_t)a->n);
     return all->rows - 1 < most ? all->rows - 1 : most;
-}
-
-static int64_t count_of(answer *a, const speculating *all, int source, int64_t most) {
-    struct speculation *s = a->ahead;
-    s->source = source;
-    return payoff_count(&all->payoff, &s->sources[source], most, all->members, s->states);
 }
 
 static bool may_ask_program(const struct speculation *s) {
     return s->drafter.session && !s->drafter.ended;
 }
 
-/* Copies what followed the longest match; a match that reaches the end goes on with the copy. */
 static gqac_status draft_by_lookup(answer *a, const speculating *all, int64_t most,
                                    gqac_diag *diag) {
     struct speculation *s = a->ahead;
-    size_t length = 0;
-    if (!lookup_add(&s->lookup, a->list, a->n))
-        return gqac_diag_oom(diag, "an index of ids");
-    const size_t from = lookup_find(&s->lookup, a->list, a->n, &length);
-    int source = LONG;
-    while (source > SHORT && length < least_match[source])
-        source--;
-    if (!length || (source == SHORT && may_ask_program(s)))
-        return GQAC_OK;
-    const int64_t count = count_of(a, all, source, most);
-    for (int64_t i = 0; i < count; i++)
-        a->list[a->n + (size_t)i] = a->list[from + (size_t)i];
-    a->drafted = (size_t)count;
-    return GQAC_OK;
+    const drafts_wanted wanted = {
+        .most = most, .members = all->members, .again = s->states, .no_short = may_ask_program(s)};
+    return drafts_look_up(&s->drafts, &all->payoff, &wanted, a->list, a->n, &a->drafted, diag);
 }
 
 static gqac_status draft_by_program(answer *a, speculating *all, int64_t most, gqac_diag *diag) {
     struct speculation *s = a->ahead;
-    const int64_t count = may_ask_program(s) ? count_of(a, all, PROGRAM, most) : 0;
     size_t caught_up = 0;
+    if (!may_ask_program(s))
+        return GQAC_OK;
+    s->drafts.source = DRAFTS_PROGRAM;
+    draft_source *source = &s->drafts.sources[DRAFTS_PROGRAM];
+    const int64_t count = payoff_count(&all->payoff, source, most, all->members, s->states);
     if (!count)
         return GQAC_OK;
     const double begin = answer_clock(a);
@@ -109,33 +68,8 @@ static gqac_status draft_by_program(answer *a, speculating *all, int64_t most, g
     const double spent = answer_clock(a) - begin;
     all->spent += spent;
     if (a->drafted && caught_up <= a->drafted + 1) /* else much of it was the prompt */
-        draft_source_spend(&s->sources[PROGRAM], (int64_t)a->drafted, spent);
+        draft_source_spend(source, (int64_t)a->drafted, spent);
     return GQAC_OK;
-}
-
-/* Leaves out drafts that the constraint forbids, and all after them. */
-static gqac_status check_drafts(answer *a, gqac_diag *diag) {
-    gqac_constraint_state *state = NULL;
-    size_t n = 0;
-    if (!a->constraint || !a->drafted)
-        return GQAC_OK;
-    GQAC_TRY(gqac_constraint_fork(a->constraint, &state, diag));
-    gqac_status status = GQAC_OK;
-    gqac_diag why; /* a draft that is left out is no error */
-    bool ends = false;
-    for (; n < a->drafted && status == GQAC_OK && !ends; n += status == GQAC_OK) {
-        const int64_t id = a->list[a->n + n];
-        ends = answer_is_eos(a, id);
-        if (!ends)
-            status = gqac_constraint_push(state, id, &why);
-    }
-    gqac_constraint_state_free(state);
-    a->drafted = n;
-    if (status == GQAC_OK || status == GQAC_INVALID_INPUT || status == GQAC_LIMIT)
-        return GQAC_OK;
-    if (diag)
-        *diag = why;
-    return status;
 }
 
 gqac_status speculation_draft(answer *a, speculating *all, gqac_diag *diag) {
@@ -150,7 +84,8 @@ gqac_status speculation_draft(answer *a, speculating *all, gqac_diag *diag) {
     GQAC_TRY(draft_by_lookup(a, all, most, diag));
     if (!a->drafted)
         GQAC_TRY(draft_by_program(a, all, most, diag));
-    GQAC_TRY(check_drafts(a, diag));
+    GQAC_TRY(drafts_check(a->constraint, a->request->n_eos, a->request->eos, a->list + a->n,
+                          &a->drafted, diag));
     if (!a->drafted || !s->states)
         return GQAC_OK;
     const gqac_status status = gqac_sequence_fork(a->session->sequence, &s->fork, diag);
@@ -170,7 +105,7 @@ static void forget_drafts(answer *a) {
 
 void speculation_drop(answer *a) {
     forget_drafts(a);
-    draft_source_rest(&a->ahead->sources[a->ahead->source]);
+    drafts_rest(&a->ahead->drafts);
 }
 
 /* Shortens the sequence to the rows that the session has listed, or less. */
@@ -184,6 +119,7 @@ static gqac_status take_back(answer *a, gqac_diag *diag) {
 #endif
     if (!s->fork)
         return gqac_sequence_rewind(session->sequence, (int64_t)session->n, diag);
+    GQAC_TRY(gqac_sequence_rewind(session->sequence, 0, diag)); /* a store gets none of its rows */
     gqac_sequence_free(session->sequence);
     session->sequence = s->fork;
     session->n = (size_t)gqac_sequence_length(s->fork);
@@ -197,7 +133,7 @@ gqac_status speculation_settle(answer *a, int64_t right, bool wrong, gqac_diag *
         return GQAC_OK;
     a->n_drafted += (int64_t)a->drafted;
     a->n_accepted += right;
-    draft_source_take(&s->sources[s->source], right, wrong);
+    drafts_take(&s->drafts, right, wrong);
     const gqac_status status = take_back(a, diag);
     forget_drafts(a);
     return status;
@@ -210,7 +146,7 @@ void speculation_close(answer *a) {
     (void)take_back(a, NULL); /* to a length that the sequence had: cannot fail */
     forget_drafts(a);
     drafter_close(&s->drafter);
-    lookup_free(&s->lookup);
+    drafts_free(&s->drafts);
     gqac_free(s);
     a->ahead = NULL;
 }

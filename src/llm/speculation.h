@@ -6,7 +6,7 @@
 #define GQAC_LLM_SPECULATION_H
 
 #include "llm/answer.h"
-#include "llm/payoff.h"
+#include "llm/drafts.h"
 
 /* What the drafts of a call have in common. */
 typedef struct speculating {

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/common.h"
 #include "base/sized.h"
 #include "sched/sched_impl.h"
 #include "store/fetch.h"
@@ -241,10 +242,7 @@ void request_end(gqac_scheduler *s, request *r, gqac_finish finish, const gqac_d
 }
 
 static bool is_eos(const request *r, int64_t id) {
-    for (int i = 0; i < r->given.n_eos; i++)
-        if (r->given.eos[i] == id)
-            return true;
-    return false;
+    return gqac_has_id(r->given.eos, (size_t)r->given.n_eos, id);
 }
 
 /* Changes a copy of the logits by the callback, then by the constraint. *wanted is false if one of

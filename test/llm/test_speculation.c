@@ -261,6 +261,36 @@ static void test_itself(void) {
     }
 }
 
+/* A text that repeats itself, but for one id in 97. */
+static bool stumble(void *arg, float *logits, int64_t vocabulary, const int64_t *ids, size_t n) {
+    const int64_t id = n % 97 == 0 ? (int64_t)(n / 97) : ids[n - 1];
+    (void)arg;
+    logits[id] += 100;
+    return id < vocabulary;
+}
+
+/* A windowed cache has given rows back that a rewind by many drafts would need: there are fewer. */
+static void test_windows(void) {
+    rig r = open_model("gemma2", 1);
+    int64_t prompt[40];
+    gqac_generation *g[2];
+    fill_ids(prompt, 40, 8);
+    for (int i = 0; i < 2; i++) {
+        gqac_session *session = open_session(&r, "windowed", 0);
+        gqac_generate_request q = make_request(session, prompt, 40, 400);
+        q.on_logits = stumble;
+        q.speculate = i ? 255 : 0;
+        g[i] = generate(&r, &q);
+        gqac_session_free(session);
+    }
+    const gqac_generate_metrics *m = &g[1]->metrics;
+    CU_ASSERT(same_ids(g[0], g[1]) && g[0]->n_ids == 400);
+    CU_ASSERT(m->accepted_tokens > 200 && m->drafted_tokens > m->accepted_tokens);
+    gqac_generation_free(g[0]);
+    gqac_generation_free(g[1]);
+    close_rig(&r);
+}
+
 /* ---- ends ---------------------------------------------------------------- */
 
 /* Every way to end, at every place: an end-of-text id, stop texts, the host, max_new, the context.
@@ -452,6 +482,7 @@ static void test_company(void) {
 
 static const unit_case cases[] = {
     {"prompt lookup: on = off, with every model", test_models},
+    {"windowed caches", test_windows},
     {"drafts of a program: on = off", test_programs},
     {"a model that drafts for itself", test_itself},
     {"answers end where they do without drafts", test_ends},

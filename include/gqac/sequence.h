@@ -145,9 +145,12 @@ typedef struct gqac_step_item {
                                 gqac_program_embedding_size is not 0), else NULL. They are rounded
                                 once to the model's type; `tokens` are then any ids >= 0, which
                                 gqac_sequence_ids returns */
-    int64_t n_top; /* 0: gqac_context_logits returns the rows; else gqac_context_top returns, in
-                      their place, the n_top likeliest ids of each row. A device then copies only
-                      these ids to the host, if all items of the step want no more */
+    int64_t n_top;  /* 0: gqac_context_logits returns the rows; else gqac_context_top returns, in
+                       their place, the n_top likeliest ids of each row. A device then copies only
+                       these ids to the host, if all items of the step want no more */
+    int64_t drafts; /* how many of the last tokens are drafts, less than `count`. A prefix store
+                       (store.h) gets their rows not with this step but with the next one, or when
+                       the sequence is freed, unless gqac_sequence_rewind takes them back before */
 } gqac_step_item;
 enum {
     GQAC_LOGITS_ALL = -1,
@@ -165,8 +168,8 @@ enum {
  *   USAGE: n < 1, an item has a wrong size, `tokens` NULL, no sequence or one of another program, a
  *     sequence is given twice, embeddings are missing, or the model does not take them;
  *   OUT_OF_RANGE: an id is not in the vocabulary, `count` is below 1, *position is not the length,
- *     n_logits is not in [-1, count], n_top not in [0, GQAC_TOP_MOST], or there are more tokens
- *     than the model has positions;
+ *     n_logits is not in [-1, count], n_top not in [0, GQAC_TOP_MOST], `drafts` not in [0, count),
+ *     or there are more tokens than the model has positions;
  *   CAPACITY: of a sequence or of the memory budget;
  *   RECOMPUTE: the step would cross the LongRoPE threshold with cached rows;
  *   UNSUPPORTED: rows of logits before the last are wanted, which the model does not return

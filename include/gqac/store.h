@@ -119,7 +119,8 @@ typedef struct gqac_store_statistics {
     size_t size;          /* sizeof(gqac_store_statistics), set by the caller */
     int64_t hits, misses; /* calls of gqac_store_open that reused tokens, or did not */
     int64_t reused_tokens;
-    int64_t computed_tokens; /* by steps of sequences that the store opened, and their forks */
+    int64_t computed_tokens; /* by steps of sequences that the store opened, and their forks;
+                                drafts that were taken back are not counted */
     int64_t evictions;       /* number of leaves of the index that were removed */
     int64_t bytes; /* of blocks and states in memory, and of the index; states that several prefixes
                       share count for each */

@@ -839,6 +839,7 @@ gqac_step_item._fields_ = [
     ("position", POINTER(c_int64)),
     ("embeddings", POINTER(c_float)),
     ("n_top", c_int64),
+    ("drafts", c_int64),
 ]
 
 gqac_store_file._fields_ = [

@@ -170,7 +170,8 @@ static gqac_step_item item_of(const run *r, const answer *a) {
                             .tokens = a->list + a->session->n,
                             .count = count + drafted,
                             .n_logits = last ? 1 + drafted : 0,
-                            .n_top = last ? answer_needs(a) : 0};
+                            .n_top = last ? answer_needs(a) : 0,
+                            .drafts = drafted};
 }
 
 /* Records the time of a step of n members, of which `a` is the first: what their next ids cost,

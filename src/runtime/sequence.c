@@ -153,6 +153,8 @@ static gqac_status find_reach(const gqac_sequence *s, int64_t length, int64_t *r
 gqac_status gqac_sequence_rewind(gqac_sequence *sequence, int64_t length, gqac_diag *diag) {
     int64_t reach = 0;
     GQAC_TRY(find_reach(sequence, length, &reach, diag));
+    const int64_t fewer = gqac_sequence_length(sequence) - length;
+    sequence->drafts = sequence->drafts > fewer ? sequence->drafts - fewer : 0;
     GQAC_TRY(kv_sequence_rewind(sequence->kv, reach, diag));
     sequence->missing = length - reach;
     if (length == 0) { /* no cached key depends on a rope table */

@@ -9,8 +9,9 @@
 
 /* Receives reports of what steps commit to a sequence and to its forks; all zeros: nobody does. */
 typedef struct sequence_watch {
-    /* After a step that appended `count` tokens, or computed them again. */
-    void (*committed)(void *arg, const gqac_sequence *sequence, int64_t count);
+    /* After a step that appended `count` tokens, or computed them again. Drafts are not among them:
+     * `accepted` is the number of those of the step before that were not taken back. */
+    void (*committed)(void *arg, const gqac_sequence *sequence, int64_t count, int64_t accepted);
     void (*forked)(void *arg); /* a fork reports to it too, from now on */
     void (*freed)(void *arg, const gqac_sequence *sequence); /* before it is freed */
     void *arg;
@@ -27,6 +28,7 @@ struct gqac_sequence {
     int64_t missing;  /* last tokens of the sequence whose rows must be computed again */
     int64_t given;    /* number of imported tokens, whose ids are unknown */
     int64_t computed; /* tokens that steps have computed, those computed again included */
+    int64_t drafts;   /* last tokens of the sequence that the last step computed as drafts */
     sequence_watch watch;
     int64_t *ids, ids_capacity; /* ids of the tokens after those, and capacity of the array */
 };

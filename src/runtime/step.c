@@ -428,7 +428,7 @@ static void publish(const step *s) {
     for (int i = 0; i < s->n; i++) {
         const step_item *it = &s->items[i];
         gqac_sequence *q = it->given.sequence;
-        const int64_t length = gqac_sequence_length(q);
+        const int64_t length = gqac_sequence_length(q), accepted = q->drafts;
         memmove(q->ids + (length - q->given), it->given.tokens,
                 (size_t)it->given.count * sizeof *q->ids);
         kv_sequence_publish(q->kv, length + it->given.count);
@@ -436,8 +436,9 @@ static void publish(const step *s) {
         q->pinned = it->pinned;
         q->guards = it->guards;
         q->imported = false;
+        q->drafts = it->given.drafts;
         if (q->watch.committed)
-            q->watch.committed(q->watch.arg, q, it->given.count);
+            q->watch.committed(q->watch.arg, q, it->given.count - q->drafts, accepted);
     }
 }
 

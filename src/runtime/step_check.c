@@ -79,6 +79,9 @@ static gqac_status check_length(const step *s, int i, int64_t length) {
                   (long long)given->count, (long long)length);
     if (!given->tokens)
         GQAC_FAIL(s->diag, GQAC_USAGE, "the tokens of item %d are NULL", i);
+    if (given->drafts < 0 || given->drafts >= given->count)
+        GQAC_FAIL(s->diag, GQAC_OUT_OF_RANGE, "%lld of the %lld tokens of item %d are drafts",
+                  (long long)given->drafts, (long long)given->count, i);
     if (given->position && *given->position != length)
         GQAC_FAIL(s->diag, GQAC_OUT_OF_RANGE,
                   "item %d: position %lld given, %lld tokens are cached", i,

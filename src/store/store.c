@@ -218,17 +218,20 @@ gqac_status store_add_rows(store_space *space, const gqac_sequence *q, int64_t l
 
 enum { PROMPT = 16 }; /* tokens of a call that is taken for a prompt */
 
-static void committed(void *arg, const gqac_sequence *q, int64_t count) {
+static void committed(void *arg, const gqac_sequence *q, int64_t count, int64_t accepted) {
     store_space *space = arg;
-    const int64_t length = kv_sequence_length(q->kv);
+    int64_t length = kv_sequence_length(q->kv);
+#ifndef GQAC_CONTROL_STORE_DRAFTS /* negative control: the store gets what may be taken back */
+    length = q->drafts ? kv_sequence_reach(q->kv, length - q->drafts) : length;
+#endif
     pthread_mutex_lock(&space->store->lock);
-    space->store->counts.computed_tokens += count;
+    space->store->counts.computed_tokens += count + accepted;
     /* While a sequence decodes, its last block is added when it is full: a block that is shared is
      * copied when it is written to. */
     const int64_t full = length / GQAC_KV_BLOCK * GQAC_KV_BLOCK;
     if (count >= PROMPT)
         (void)store_add_rows(space, q, length, NULL);
-    else if (full > length - count)
+    else if (full > length - count - accepted)
         (void)store_add_rows(space, q, kv_sequence_reach(q->kv, full), NULL);
     pthread_mutex_unlock(&space->store->lock);
 }
@@ -244,6 +247,7 @@ static void freed(void *arg, const gqac_sequence *q) {
     store_space *space = arg;
     gqac_store *s = space->store;
     pthread_mutex_lock(&s->lock);
+    s->counts.computed_tokens += q->drafts; /* were not taken back */
     (void)store_add_rows(space, q, kv_sequence_length(q->kv), NULL);
     space->users--;
     drop_empty(s);

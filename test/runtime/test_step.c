@@ -137,6 +137,16 @@ static void test_refused_steps(void) {
     expect_refused(program, context, sequence, GQAC_OUT_OF_RANGE, ids, 1, &wrong);
     expect_refused(program, context, sequence, GQAC_OUT_OF_RANGE, ids, 0, NULL);
     expect_refused(program, context, sequence, GQAC_CAPACITY, ids, 7, NULL);
+    for (int64_t drafts = -1; drafts < 3; drafts += 3) {
+        const gqac_step_item item = {.size = sizeof item,
+                                     .sequence = sequence,
+                                     .tokens = ids + 60,
+                                     .count = 2,
+                                     .drafts = drafts};
+        CU_ASSERT_EQUAL(gqac_step(context, 1, &item, &diag), GQAC_OUT_OF_RANGE);
+        CU_ASSERT(diag.index == 0 && strstr(diag.what, "of the 2 tokens of item 0 are drafts"));
+        CU_ASSERT_EQUAL(gqac_sequence_length(sequence), 60);
+    }
     const gqac_step_item fits = {.size = sizeof fits,
                                  .sequence = sequence,
                                  .tokens = ids + 60,

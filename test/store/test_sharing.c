@@ -232,14 +232,74 @@ static void gone(void) {
     gqac_program_free(p);
 }
 
+/* ---- drafts -------------------------------------------------------------- */
+
+/* Steps of an id with drafts after it, some of which are taken back: while the sequence lives, the
+ * store has its full blocks without them, and afterwards all its rows. */
+static void drafted(const char *kv, int64_t drafts, int64_t wrong) {
+    gqac_program *p = rig_program("models/tiny-gqa/model.onnx", "cpu");
+    gqac_context *context = NULL;
+    gqac_store *store = rig_store(p, 0, 0);
+    gqac_sequence *s = NULL;
+    int64_t ids[N + 64], reused = 0, at = 50;
+    const gqac_sequence_options options = {.size = sizeof options, .kv = kv};
+    rig_ids(ids, N + 64, 1);
+    CU_ASSERT_EQUAL_FATAL(gqac_context_create(p, 1, &context, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL_FATAL(gqac_store_open(store, NULL, ids, N, &options, &s, &reused, &diag),
+                          GQAC_OK);
+    feed(context, s, ids, at);
+    while (at + 1 + drafts <= N) {
+        int64_t given[65];
+        memcpy(given, ids + at, sizeof given);
+        for (int64_t i = 1 + drafts - wrong; i < 1 + drafts; i++)
+            given[i] = 255;
+        const gqac_step_item item = {.size = sizeof item,
+                                     .sequence = s,
+                                     .tokens = given,
+                                     .count = 1 + drafts,
+                                     .drafts = drafts};
+        const int64_t before = at > 50 && at >= 64 ? at / 64 * 64 : 50;
+        CU_ASSERT_EQUAL_FATAL(gqac_step(context, 1, &item, &diag), GQAC_OK);
+        at++;
+        const int64_t sure = at / 64 * 64 > before ? at / 64 * 64 : before;
+        CU_ASSERT_EQUAL(gqac_store_match(store, NULL, kv, ids, N), sure);
+        CU_ASSERT_EQUAL(rig_counts(store).prefixes, 1);
+        at += drafts - wrong;
+        CU_ASSERT_EQUAL_FATAL(gqac_sequence_rewind(s, at, &diag), GQAC_OK);
+    }
+    gqac_sequence_free(s);
+    CU_ASSERT_EQUAL(gqac_store_match(store, NULL, kv, ids, N), at);
+    const gqac_store_statistics x = rig_counts(store);
+    CU_ASSERT(x.computed_tokens == at && x.prefixes == 1 && x.blocks == (at + 63) / 64);
+    CU_ASSERT_EQUAL_FATAL(gqac_store_open(store, NULL, ids, N, &options, &s, &reused, &diag),
+                          GQAC_OK);
+    CU_ASSERT_EQUAL(reused, at < N ? at : N - 1);
+    const uint64_t bits = feed(context, s, ids + reused, N - reused);
+    gqac_sequence_free(s);
+    CU_ASSERT_EQUAL_FATAL(gqac_sequence_create(p, &options, &s, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL(feed(context, s, ids, N), bits);
+    gqac_sequence_free(s);
+    gqac_store_free(store);
+    gqac_context_free(context);
+    gqac_program_free(p);
+}
+
+static void drafts(void) {
+    static const char *const kinds[] = {"contiguous", "paged", "windowed"};
+    for (int k = 0; k < 3; k++) {
+        drafted(kinds[k], 1, 1);
+        drafted(kinds[k], 4, 2);
+        drafted(kinds[k], 20, 7);
+        drafted(kinds[k], 30, 0);
+        drafted(kinds[k], 64, 64);
+    }
+}
+
 static const unit_case cases[] = {
-    {"computed twice", computed_twice},
-    {"parts of a tenant", parts},
-    {"tenants whose names begin alike", beginnings},
-    {"larger than the budget", too_large},
-    {"two rope tables", rope_tables},
-    {"tenants that are gone", gone},
-    {"a tenant that floods the store", flooded},
+    {"computed twice", computed_twice},    {"drafts", drafts},
+    {"parts of a tenant", parts},          {"tenants whose names begin alike", beginnings},
+    {"larger than the budget", too_large}, {"two rope tables", rope_tables},
+    {"tenants that are gone", gone},       {"a tenant that floods the store", flooded},
 };
 
 int main(int argc, char **argv) {

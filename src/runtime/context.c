@@ -39,16 +39,27 @@ const gqac_program *gqac_context_program(const gqac_context *context) {
     return context->program;
 }
 
+static void drop_buffers(gqac_context *c) {
+    exec_drop(&c->items);
+    exec_drop(&c->group);
+    exec_drop(&c->logits);
+    exec_drop(&c->top);
+    exec_drop(&c->logit_rows);
+}
+
+void gqac_context_trim(gqac_context *context) {
+    exec_trim(&context->exec);
+    drop_buffers(context);
+    context->n_logits = 0;
+    context->ran = false;
+}
+
 void gqac_context_free(gqac_context *context) {
     if (!context)
         return;
     context_free_parameters(context);
     exec_destroy(&context->exec);
-    exec_drop(&context->items);
-    exec_drop(&context->group);
-    exec_drop(&context->logits);
-    exec_drop(&context->top);
-    exec_drop(&context->logit_rows);
+    drop_buffers(context);
     gqac_free(context);
 }
 

@@ -71,18 +71,25 @@ static void drop_pieces(exec *e) {
     e->layout.n = 0;
 }
 
-void exec_destroy(exec *e) {
-    gqac_pool_free(e->pool);
-    if (e->mirror)
-        e->program->target->mirror->close(e->mirror);
+void exec_trim(exec *e) {
     for (int i = 0; e->owned && i < e->program->n_values; i++)
         exec_drop(&e->owned[i]);
     for (int i = 0; e->unwanted && i < e->program->most_outputs; i++)
         exec_drop(&e->unwanted[i]);
     drop_pieces(e);
-    gqac_free(e->layout.live);
     exec_drop(&e->arena);
     exec_drop(&e->scratch.buffer);
+    e->layout.most = 0;
+    e->scratch.wanted = 0;
+    memset(e->expected, 0, sizeof e->expected);
+}
+
+void exec_destroy(exec *e) {
+    gqac_pool_free(e->pool);
+    if (e->mirror)
+        e->program->target->mirror->close(e->mirror);
+    exec_trim(e);
+    gqac_free(e->layout.live);
     gqac_free(e->bound);
     gqac_free(e->values);
     gqac_free(e->owned);

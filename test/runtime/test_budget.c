@@ -242,7 +242,39 @@ static void huge_requests(void) {
     CU_ASSERT_EQUAL(budget.used, 0);
 }
 
+/* A context that was trimmed holds nothing but what its sequences do, takes no more than it needs
+ * again, and computes the same bits. */
+static void trimmed(void) {
+    static const char *const models[] = {"test/models/llama/model.onnx",
+                                         "test/models/qwen3.5/model.onnx"};
+    for (int m = 0; m < 2; m++) {
+        const facts f = look(models[m]);
+        gqac_program *program = open_program(models[m], 0);
+        gqac_context *context = open_context(program);
+        gqac_sequence *sequence = open_sequence(program);
+        gqac_context_trim(context);
+        CU_ASSERT_EQUAL_FATAL(feed(context, sequence, N - 1), GQAC_OK);
+        CU_ASSERT(same_logits(context, f.prompt));
+        const int64_t large = gqac_program_memory_used(program);
+        gqac_context_trim(context);
+        CU_ASSERT_PTR_NULL(gqac_context_logits(context, 0, &(int64_t){0}, &(int64_t){0}));
+        const int64_t rows = gqac_program_memory_used(program);
+        CU_ASSERT(rows > 0 && rows < large);
+        CU_ASSERT_EQUAL_FATAL(feed(context, sequence, 1), GQAC_OK);
+        CU_ASSERT(same_logits(context, f.next));
+        CU_ASSERT(gqac_program_memory_used(program) < large);
+        gqac_sequence_free(sequence);
+        gqac_context_trim(context);
+        CU_ASSERT_EQUAL(gqac_program_memory_used(program), 0);
+        gqac_context_free(context);
+        gqac_program_free(program);
+        free(f.prompt);
+        free(f.next);
+    }
+}
+
 static const unit_case cases[] = {
+    {"a context that was trimmed", trimmed},
     {"sequences until it is full", until_it_is_full},
     {"sequences with states until it is full", until_it_is_full_of_states},
     {"every budget", every_budget},

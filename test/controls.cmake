@@ -76,6 +76,8 @@ gqac_broken_test(ACCEPT_WRONG llm/test_speculation.c)
 gqac_broken_test(NO_REWIND llm/test_speculation.c)
 gqac_broken_test(PARTIAL_CHARACTER llm/test_constraint.c)
 gqac_broken_test(OTHER_ROW sched/test_random.c)
+gqac_broken_test(SCHED_ACCEPT_WRONG sched/test_random.c)
+gqac_broken_test(SCHED_NO_REWIND sched/test_random.c)
 gqac_broken_test(BPE_TIES text/tool_text.c)
 
 # Small tiles: short sequences cross many of them. Sources see the constants through contract.h; a

@@ -13,7 +13,8 @@
  * A request is admitted when it is among the first `running` requests by priority, then by the
  * order of submission. Each step then takes one token of every admitted request that decodes, and
  * fills the rest of its budget of tokens with chunks of prompts, in the same order. So a request
- * that decodes gets a token in every step, however long the prompts of others are. (If the program
+ * that decodes gets a token in every step (with drafts, see gqac_scheduler_options.speculate, often
+ * more than one), however long the prompts of others are. (If the program
  * pads the rows of a step, see gqac_program_padding, steps with a chunk of one prompt alternate
  * with steps that decode.) With a store, a request that has no rows yet waits while a step computes
  * tokens of another request that both begin with, and then continues from the store.
@@ -52,6 +53,15 @@ typedef struct gqac_scheduler_options {
      * a request for which they read takes part in no step until then. A step that would have
      * nothing else to compute waits for one of them, for a new request or for a cancellation. */
     gqac_store *store;
+    /* Maximum number of drafts of a request in one step; 0: none. They are looked up in the tokens
+     * of the request and accepted as gqac_generate does (speculate.h). Ids, and logits seen by
+     * callbacks, are the same; a step may add several ids to an answer. Drafts are part of
+     * `tokens`. There are none in a step that has a chunk of a prompt, where they do not pay, and
+     * where memory is short. */
+    int64_t speculate;
+    double (*clock)(void *arg); /* by which it is judged what pays: returns seconds, monotonic;
+                                   NULL: the system's clock */
+    void *clock_arg;
 } gqac_scheduler_options;
 static inline void gqac_scheduler_options_init(gqac_scheduler_options *options) {
     memset(options, 0, sizeof *options);
@@ -67,6 +77,10 @@ static inline void gqac_scheduler_options_init(gqac_scheduler_options *options) 
 GQAC_API gqac_status gqac_scheduler_create(gqac_context *context,
                                            const gqac_scheduler_options *options,
                                            gqac_scheduler **scheduler, gqac_diag *diag);
+/* Why schedulers draft nothing with this program, in a few words without a period: a model with
+ * recurrent states, one that returns one row of logits, or one that is not split-safe. NULL: they
+ * can draft. */
+GQAC_API const char *gqac_scheduler_no_drafts(const gqac_program *program);
 /* Ends the remaining requests as cancelled, and frees the scheduler. No other thread may use it any
  * more. */
 GQAC_API void gqac_scheduler_free(gqac_scheduler *scheduler);
@@ -82,7 +96,7 @@ typedef struct gqac_request_end {
     size_t n_ids;
     const int64_t *ids;      /* the new ids, an end-of-text id included */
     int64_t reused_tokens;   /* tokens whose rows were cached when the request was first admitted */
-    int64_t computed_tokens; /* tokens that steps computed, repeated ones included */
+    int64_t computed_tokens; /* tokens that steps computed, repeated ones and drafts included */
     int64_t preemptions;     /* how often the request lost its rows */
     /* The tokens that have rows: all but the last new id. The callback may fork it, or take a
      * snapshot, to continue from it. NULL: the request has no rows. */
@@ -178,6 +192,8 @@ typedef struct gqac_scheduler_statistics {
     int64_t steps; /* calls of gqac_step that succeeded */
     int64_t reused_tokens, computed_tokens, new_tokens;
     int64_t preemptions;
+    int64_t drafted_tokens, accepted_tokens; /* drafts that steps computed, and those of them that
+                                                became ids of answers */
 } gqac_scheduler_statistics;
 /* Fills *statistics with the state after the last step; what was submitted since is waiting. USAGE:
  * statistics->size is not that of any version of the struct. */

@@ -764,6 +764,9 @@ gqac_scheduler_options._fields_ = [
     ("running", c_int64),
     ("kv", c_char_p),
     ("store", c_void_p),
+    ("speculate", c_int64),
+    ("clock", CFUNCTYPE(c_double, c_void_p)),
+    ("clock_arg", c_void_p),
 ]
 
 gqac_scheduler_statistics._fields_ = [
@@ -776,6 +779,8 @@ gqac_scheduler_statistics._fields_ = [
     ("computed_tokens", c_int64),
     ("new_tokens", c_int64),
     ("preemptions", c_int64),
+    ("drafted_tokens", c_int64),
+    ("accepted_tokens", c_int64),
 ]
 
 gqac_scored_id._fields_ = [
@@ -1044,6 +1049,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "gqac_context_create": (c_int, [c_void_p, c_int, POINTER(c_void_p), POINTER(gqac_diag)]),
     "gqac_context_create_on": (c_int, [c_void_p, c_void_p, POINTER(c_void_p), POINTER(gqac_diag)]),
     "gqac_context_free": (None, [c_void_p]),
+    "gqac_context_trim": (None, [c_void_p]),
     "gqac_context_program": (c_void_p, [c_void_p]),
     "gqac_context_set_monitor": (c_int, [c_void_p, POINTER(gqac_monitor), POINTER(gqac_monitor), POINTER(gqac_diag)]),
     "gqac_sequence_create": (c_int, [c_void_p, POINTER(gqac_sequence_options), POINTER(c_void_p), POINTER(gqac_diag)]),
@@ -1159,6 +1165,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "gqac_stop_requested": (c_bool, [c_void_p]),
     "gqac_version": (c_char_p, []),
     "gqac_scheduler_create": (c_int, [c_void_p, POINTER(gqac_scheduler_options), POINTER(c_void_p), POINTER(gqac_diag)]),
+    "gqac_scheduler_no_drafts": (c_char_p, [c_void_p]),
     "gqac_scheduler_free": (None, [c_void_p]),
     "gqac_scheduler_submit": (c_int, [c_void_p, POINTER(gqac_request), POINTER(c_int64), POINTER(gqac_diag)]),
     "gqac_scheduler_cancel": (c_bool, [c_void_p, c_int64]),

@@ -32,6 +32,8 @@ class Statistics(NamedTuple):
     computed_tokens: int
     new_tokens: int
     preemptions: int
+    drafted_tokens: int
+    accepted_tokens: int
 
 
 class Answer(NamedTuple):
@@ -174,14 +176,15 @@ class Scheduler(Owner):
     """Many requests on one model, packed into common steps; each gets the ids that it would get
     alone, if the model is split-safe. tokens: maximum number of tokens in one step (0: 256);
     running: of admitted requests (0: 64); kv: kind of cache; store: a PrefixStore whose prefixes
-    requests continue. A thread makes the steps while there are requests. close, or leaving the
+    requests continue; speculate: maximum number of drafts of a request in one step. A thread makes the steps while there are requests. close, or leaving the
     context manager, cancels those that are left. Any thread may submit."""
 
     def __init__(self, model: Model, *, tokens: int = 0, running: int = 0, kv: str | None = None,
-                 store: PrefixStore | None = None) -> None:
+                 store: PrefixStore | None = None, speculate: int = 0) -> None:
         self.model = model
         self._kept = text("kv", kv)
-        options = make(c.gqac_scheduler_options, tokens=tokens, running=running, kv=self._kept)
+        options = make(c.gqac_scheduler_options, tokens=tokens, running=running, kv=self._kept,
+                       speculate=speculate)
         self._lease = model.lease()
         made = out_pointer()
         parents = [self._lease.context.handle, model.program] + handles_of(store)

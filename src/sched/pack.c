@@ -32,6 +32,7 @@ void pack_admit(gqac_scheduler *s) {
 static void add(gqac_scheduler *s, request *r, int64_t count) {
     const int64_t pending = request_pending(r);
     const int64_t last = count == pending && r->given.max_new > 0;
+    r->drafted = 0;
     s->members[s->n] = r;
     s->items[s->n++] = (gqac_step_item){.size = sizeof *s->items,
                                         .sequence = r->sequence,

@@ -123,6 +123,7 @@ void request_free(request *r) {
     gqac_sequence_free(r->sequence);
     gqac_snapshot_free(r->base);
     gqac_constraint_state_free(r->constraint);
+    drafts_free(&r->drafts);
     gqac_arena_free(r->memory);
     gqac_free(r->list);
     gqac_free(r);
@@ -221,6 +222,7 @@ static void leave(gqac_scheduler *s, request *r) {
     /* Its memory is free now: one more request than before, and larger chunks, may fit again. */
     s->room += s->room < s->options.running;
     s->chunk = 2 * s->chunk < s->options.tokens ? 2 * s->chunk : s->options.tokens;
+    s->drafting = true;
 }
 
 void request_end(gqac_scheduler *s, request *r, gqac_finish finish, const gqac_diag *diag) {
@@ -267,16 +269,18 @@ int64_t request_top(const request *r) {
     return g->on_row || g->on_logits || r->constraint ? 0 : gqac_sampling_top(g->sampling);
 }
 
-/* Sets the id after the list by the last row of the item. *wanted false: there is none. */
-static gqac_status pick(gqac_scheduler *s, request *r, int item, bool *wanted, gqac_diag *diag) {
+/* Sets the id after the list by row `row` of the item, counted from that of the last token that is
+ * no draft. *wanted false: there is none. */
+static gqac_status pick(gqac_scheduler *s, request *r, int item, int64_t row, bool *wanted,
+                        gqac_diag *diag) {
     const gqac_request *g = &r->given;
     int64_t rows = 0, n = 0, vocabulary = gqac_program_vocabulary(s->program);
     const gqac_candidate *top = gqac_context_top(s->context, item, &rows, &n);
     if (top)
-        return gqac_sample_top(g->sampling, top + (rows - 1) * n, n, vocabulary, r->n,
-                               r->list + r->n, diag);
+        return gqac_sample_top(g->sampling, top + (rows - 1 - r->drafted + row) * n, n, vocabulary,
+                               r->n, r->list + r->n, diag);
     const float *logits = gqac_context_logits(s->context, item, &rows, &vocabulary);
-    logits += (rows - 1) * vocabulary;
+    logits += (rows - 1 - r->drafted + row) * vocabulary;
     if (g->on_logits || r->constraint) {
         memcpy(s->logits, logits, (size_t)vocabulary * sizeof *logits);
         logits = s->logits;
@@ -288,10 +292,11 @@ static gqac_status pick(gqac_scheduler *s, request *r, int item, bool *wanted, g
 }
 
 /* Chooses the id that follows. *wanted is false if the answer ends without one. */
-static gqac_status choose(gqac_scheduler *s, request *r, int item, bool *wanted, gqac_diag *diag) {
+static gqac_status choose(gqac_scheduler *s, request *r, int item, int64_t row, bool *wanted,
+                          gqac_diag *diag) {
     if (!gqac_reserve(&r->list, r->n + 1, &r->capacity, sizeof *r->list))
         return gqac_diag_oom(diag, "an answer");
-    GQAC_TRY(pick(s, r, item, wanted, diag));
+    GQAC_TRY(pick(s, r, item, row, wanted, diag));
     if (!*wanted)
         return GQAC_OK;
     const int64_t id = r->list[r->n++];
@@ -303,26 +308,54 @@ static gqac_status choose(gqac_scheduler *s, request *r, int item, bool *wanted,
     return gqac_constraint_ends(r->constraint, &may_end, &r->complete, diag);
 }
 
-static void answer(gqac_scheduler *s, request *r, int item) {
+/* Chooses an id by a row of the item and reports it. Returns true if the answer ends: as *finish,
+ * which is otherwise LENGTH. */
+static bool add_id(gqac_scheduler *s, request *r, int item, int64_t row, gqac_finish *finish,
+                   gqac_diag *why) {
     const size_t before = r->n;
     bool wanted = true;
-    gqac_diag why = {0};
-    const gqac_status status = choose(s, r, item, &wanted, &why);
-    if (status != GQAC_OK) {
-        gqac_diag_where(&why, "request %lld", (long long)r->number);
-        request_end(s, r, GQAC_FINISH_FAILED, &why);
-        return;
-    }
+    *finish = GQAC_FINISH_FAILED;
+    if (choose(s, r, item, row, &wanted, why) != GQAC_OK)
+        return true;
     const bool chosen = r->n > before;
     const int64_t id = chosen ? r->list[before] : -1;
     if (chosen && r->given.on_token)
         wanted = r->given.on_token(r->given.arg, r->number, id);
-    if (chosen && is_eos(r, id))
-        request_end(s, r, GQAC_FINISH_EOS, NULL);
-    else if (!wanted || r->complete)
-        request_end(s, r, GQAC_FINISH_STOP, NULL);
-    else if ((int64_t)(r->n - r->n_prompt) == r->given.max_new || (int64_t)r->n > s->most)
-        request_end(s, r, GQAC_FINISH_LENGTH, NULL);
+    *finish = chosen && is_eos(r, id)  ? GQAC_FINISH_EOS
+              : !wanted || r->complete ? GQAC_FINISH_STOP
+                                       : GQAC_FINISH_LENGTH;
+    return *finish != GQAC_FINISH_LENGTH || (int64_t)(r->n - r->n_prompt) == r->given.max_new ||
+           (int64_t)r->n > s->most;
+}
+
+/* Adds an id by the row of the last token, and further ones by the rows of drafts as long as these
+ * are what was chosen. What has no part in the answer is taken back before it ends. */
+static void answer(gqac_scheduler *s, request *r, int item) {
+    gqac_diag why = {0};
+    gqac_finish finish = GQAC_FINISH_FAILED;
+    int64_t rows = 0, right = 0;
+    bool ends = false, wrong = false;
+    do {
+        const size_t n = r->n;
+        const int64_t draft = rows < r->drafted ? r->list[n] : -1;
+        ends = add_id(s, r, item, rows++, &finish, &why);
+        if (rows > r->drafted || r->n == n)
+            break;
+        wrong = r->list[n] != draft;
+#ifdef GQAC_CONTROL_SCHED_ACCEPT_WRONG /* negative control: the row after a wrong draft is used */
+        wrong = false;
+#endif
+        right += !wrong;
+    } while (!wrong && !ends && !atomic_load(&r->cancelled));
+    const gqac_status settled = draft_settle(s, r, rows, right, wrong, ends ? NULL : &why);
+    if (settled != GQAC_OK && !ends) {
+        ends = true;
+        finish = GQAC_FINISH_FAILED;
+    }
+    if (ends && finish == GQAC_FINISH_FAILED)
+        gqac_diag_where(&why, "request %lld", (long long)r->number);
+    if (ends)
+        request_end(s, r, finish, finish == GQAC_FINISH_FAILED ? &why : NULL);
 }
 
 /* Reports the logits of the tokens of the prompt before `done`, but for those that were reported.
@@ -340,6 +373,7 @@ void request_advance(gqac_scheduler *s, request *r, int item) {
     const int64_t length = gqac_sequence_length(r->sequence), total = (int64_t)r->n_prompt;
     const int64_t done = length < total ? length : total;
     if (atomic_load(&r->cancelled)) {
+        (void)draft_settle(s, r, 1, 0, false, NULL);
         request_end(s, r, GQAC_FINISH_CANCELLED, NULL);
         return;
     }
@@ -348,7 +382,7 @@ void request_advance(gqac_scheduler *s, request *r, int item) {
     if (done > r->reported && r->given.on_progress)
         r->given.on_progress(r->given.arg, r->number, done, total);
     r->reported = done > r->reported ? done : r->reported;
-    if (request_pending(r))
+    if (request_pending(r) > 0)
         return;
     if (r->given.max_new)
         answer(s, r, item);

@@ -12,6 +12,7 @@
 #include <stdatomic.h>
 
 #include "base/arena.h"
+#include "llm/drafts.h"
 
 typedef struct request request;
 typedef struct fetch fetch;
@@ -37,6 +38,8 @@ struct request {
     int64_t seen; /* gqac_sequence_computed of the sequence, as far as it was counted */
     gqac_constraint_state *constraint; /* NULL: all texts are allowed */
     bool complete;                     /* the constraint allows nothing more */
+    drafts drafts;
+    int64_t drafted; /* ids after the n of the list that the next step computes as drafts */
     request *next;
 };
 
@@ -59,7 +62,11 @@ struct gqac_scheduler {
     gqac_scheduler_statistics published, counts;
     /* What memory allows, as far as is known: shortages reduce both, each end increases them. */
     int64_t room;         /* admitted requests */
-    int64_t chunk;        /* tokens of chunks in one step */
+    int64_t chunk;        /* tokens of chunks, or of drafts, in one step */
+    bool drafting;        /* there may be drafts */
+    bool grown;           /* the context may have more memory than steps without drafts need */
+    bool shrunk, trimmed; /* the context was trimmed, and so in this call */
+    payoff payoff;        /* of drafts */
     gqac_monitor monitor; /* of the context, while a step has its own */
     bool interrupted;     /* a step of this call ended because of a cancelled prompt */
     int n;                /* items of the next step */
@@ -67,6 +74,10 @@ struct gqac_scheduler {
     request **members;
     float *logits; /* a row for on_logits and constraints */
 };
+
+static inline bool item_is_chunk(const gqac_step_item *item) {
+    return item->count - item->drafts > 1;
+}
 
 /* ---- request.c ----------------------------------------------------------- */
 
@@ -111,6 +122,22 @@ void fetch_drop(gqac_scheduler *s, request *r);
 /* After a step that had nothing to compute: while all that could be computed waits for fetches,
  * waits for the first one to end, for a new request, or for a cancellation. */
 void fetch_await(gqac_scheduler *s);
+
+/* ---- draft.c ------------------------------------------------------------- */
+
+/* A reading of the clock of the scheduler; 0: nothing is drafted. */
+double draft_clock(const gqac_scheduler *s);
+/* Adds drafts to the items of the next step where they pay, if none of them is a chunk. */
+void draft_add(gqac_scheduler *s);
+/* Records the time of the step of all items, which has succeeded. */
+void draft_measure(gqac_scheduler *s, double seconds);
+/* After `rows` rows of the request's item were used, so that `right` drafts were accepted, and then
+ * perhaps a wrong one was met: takes the other rows back. */
+gqac_status draft_settle(gqac_scheduler *s, request *r, int64_t rows, int64_t right, bool wrong,
+                         gqac_diag *diag);
+/* Gives up the drafts of the next step, or the memory that those of earlier steps have left in the
+ * context; there are no drafts until a request ends. False: there is neither. */
+bool draft_relieve(gqac_scheduler *s);
 
 /* ---- pack.c -------------------------------------------------------------- */
 

@@ -17,6 +17,8 @@ static gqac_status choose_limits(gqac_scheduler_options *o, gqac_diag *diag) {
     if (o->tokens < 0 || o->running < 0 || o->tokens > INT32_MAX)
         GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "a scheduler of %lld tokens and %lld running requests",
                   (long long)o->tokens, (long long)o->running);
+    if (o->speculate < 0)
+        GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "speculate is %lld", (long long)o->speculate);
     if (!o->tokens)
         o->tokens = o->running > TOKENS ? o->running : TOKENS;
     if (!o->running)
@@ -47,6 +49,9 @@ static gqac_status fill(gqac_scheduler *s, const gqac_scheduler_options *options
     s->padded = gqac_program_padding(s->program, NULL);
     s->room = s->options.running;
     s->chunk = s->options.tokens;
+    s->drafting = true;
+    if (gqac_scheduler_no_drafts(s->program))
+        s->options.speculate = 0;
     s->items = gqac_calloc((size_t)s->options.running, sizeof *s->items);
     s->members = gqac_calloc((size_t)s->options.running, sizeof(request *));
     s->logits = gqac_calloc((size_t)gqac_program_vocabulary(s->program), sizeof *s->logits);
@@ -162,7 +167,7 @@ static void commit(gqac_scheduler *s, int first, int n) {
     s->chunk_was_last = false;
     for (int i = first; i < first + n; i++) {
         request_count(s, s->members[i]);
-        s->chunk_was_last |= s->items[i].count > 1;
+        s->chunk_was_last |= item_is_chunk(&s->items[i]);
     }
     for (int i = 0; i < n; i++) {
 #ifdef GQAC_CONTROL_OTHER_ROW /* negative control: a request gets the logits of another */
@@ -188,7 +193,7 @@ static bool must_end(void *arg) {
     if (s->monitor.abort && s->monitor.abort(s->monitor.arg))
         return true;
     for (int i = 0; i < s->n && !s->interrupted; i++)
-        s->interrupted = s->items[i].count > 1 && atomic_load(&s->members[i]->cancelled);
+        s->interrupted = item_is_chunk(&s->items[i]) && atomic_load(&s->members[i]->cancelled);
     return s->interrupted;
 }
 
@@ -234,11 +239,24 @@ static gqac_status step_each(gqac_scheduler *s, gqac_diag *diag) {
     return GQAC_OK;
 }
 
+/* After an attempt for which memory was short: makes the next one smaller. Once drafts have had the
+ * context trimmed, it may lack memory that it kept before; then no request fails before it was
+ * trimmed again, and each attempt begins without what the one before it took. */
+static bool relieve(gqac_scheduler *s, int64_t chunk) {
+    if (draft_relieve(s))
+        return true;
+    const bool smaller = pack_relieve(s, chunk), last = !smaller && s->shrunk && !s->trimmed;
+    s->trimmed = s->trimmed || last;
+    if (s->trimmed)
+        gqac_context_trim(s->context);
+    return smaller || last;
+}
+
 /* After a failed attempt; `failed` is the request that failed, or NULL. Returns true if another
  * attempt is to be made. */
 static bool recover(gqac_scheduler *s, request *failed, gqac_status status, int64_t chunk,
                     gqac_diag *why) {
-    if (is_shortage(status) && pack_relieve(s, chunk))
+    if (is_shortage(status) && relieve(s, chunk))
         return true;
     if (!failed)
         return false;
@@ -256,6 +274,7 @@ static bool recover(gqac_scheduler *s, request *failed, gqac_status status, int6
 
 static gqac_status run(gqac_scheduler *s, gqac_diag *diag) {
     const int64_t chunk = s->chunk;
+    s->trimmed = false;
     pack_admit(s);
     for (;;) {
         request *failed = NULL;
@@ -265,7 +284,11 @@ static gqac_status run(gqac_scheduler *s, gqac_diag *diag) {
         if (status == GQAC_OK && !s->n)
             return GQAC_OK;
         if (status == GQAC_OK) {
+            draft_add(s);
+            const double begin = draft_clock(s);
             status = step_all(s, &interrupted, &why);
+            if (status == GQAC_OK)
+                draft_measure(s, draft_clock(s) - begin);
             const int at = s->n == 1 ? 0 : why.index;
             failed = at >= 0 ? s->members[at] : NULL;
         }

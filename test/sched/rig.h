@@ -131,8 +131,14 @@ static inline void rig_letters_of(int64_t *ids, int64_t n, uint64_t seed) {
     }
 }
 
-static inline gqac_scheduler *rig_scheduler(const rig *r, int64_t tokens, int64_t running,
-                                            gqac_store *store) {
+/* A clock that stands still: no draft costs anything, so that as many as possible are made. */
+static inline double rig_clock(void *arg) {
+    (void)arg;
+    return 1;
+}
+
+static inline gqac_scheduler *rig_drafting(const rig *r, int64_t tokens, int64_t running,
+                                           gqac_store *store, int64_t speculate) {
     gqac_scheduler *s = NULL;
     gqac_diag diag;
     gqac_scheduler_options options;
@@ -140,8 +146,15 @@ static inline gqac_scheduler *rig_scheduler(const rig *r, int64_t tokens, int64_
     options.tokens = tokens;
     options.running = running;
     options.store = store;
+    options.speculate = speculate;
+    options.clock = rig_clock;
     CU_ASSERT_EQUAL_FATAL(gqac_scheduler_create(r->context, &options, &s, &diag), GQAC_OK);
     return s;
+}
+
+static inline gqac_scheduler *rig_scheduler(const rig *r, int64_t tokens, int64_t running,
+                                            gqac_store *store) {
+    return rig_drafting(r, tokens, running, store, 0);
 }
 
 static inline client rig_client(int64_t n, int64_t max_new, uint64_t seed) {

@@ -1,7 +1,7 @@
 /* Random requests against an oracle: 64 requests of letters from an alphabet of three, so that many
  * prompts have common prefixes, submitted and cancelled at any time, with random priorities,
- * places, budgets of tokens and of memory, with and without a store, from scratch and from
- * sequences of others. Each answer must have the bits of its request alone. */
+ * places, budgets of tokens and of memory, with and without a store and drafts, from scratch and
+ * from sequences of others. Each answer must have the bits of its request alone. */
 #include "sched/rig.h"
 
 #include <stdio.h>
@@ -45,6 +45,23 @@ static void end(void *arg, const gqac_request_end *e) {
     memcpy(donor_list, c->list, sizeof donor_list);
 }
 
+static void cancel(const setting *x) {
+    client *c = &clients[any(submitted)];
+    const bool live = gqac_scheduler_cancel(x->scheduler, c->number);
+    CU_ASSERT_EQUAL(live, !c->ends);
+    c->cancelled |= live;
+}
+
+static const setting *current;
+
+/* Sometimes a request is cancelled while the ids of a step are reported. */
+static bool take(void *arg, int64_t request, int64_t id) {
+    const bool more = rig_token(arg, request, id);
+    if (!any(100))
+        cancel(current);
+    return more;
+}
+
 static void submit(const setting *x) {
     client *c = &clients[submitted++];
     int64_t n = 1 + any(any(3) ? PROMPT : 4);
@@ -60,6 +77,7 @@ static void submit(const setting *x) {
     }
     rig_prepare(c, c->n_from + n, any(ANSWER));
     c->request.from = c->n_from ? donor : NULL;
+    c->request.on_token = take;
     c->request.on_end = end;
     c->request.priority = x->even ? 0 : (int)any(3);
     c->request.tenant = any(4) ? NULL : "other";
@@ -76,15 +94,8 @@ static void submit(const setting *x) {
     rig_submit(x->scheduler, c);
 }
 
-static void cancel(const setting *x) {
-    client *c = &clients[any(submitted)];
-    const bool live = gqac_scheduler_cancel(x->scheduler, c->number);
-    CU_ASSERT_EQUAL(live, !c->ends);
-    c->cancelled |= live;
-}
-
-/* One step. A request that decodes gets one id in every step; no step has more tokens than its
- * budget. */
+/* One step. A request that decodes gets one id in every step, or with drafts more; no step has more
+ * tokens than its budget. */
 static void step(const setting *x, const rig *r) {
     gqac_scheduler_statistics before = {.size = sizeof before}, after = before;
     int64_t n[REQUESTS];
@@ -95,7 +106,8 @@ static void step(const setting *x, const rig *r) {
     CU_ASSERT_EQUAL(gqac_scheduler_get_statistics(x->scheduler, &after, &diag), GQAC_OK);
     for (int i = 0; i < submitted && x->even; i++) {
         const client *c = &clients[i];
-        CU_ASSERT(n[i] == c->n_prompt || c->ends || c->n == n[i] + 1);
+        CU_ASSERT(n[i] == c->n_prompt || c->ends ||
+                  (c->n > n[i] && c->n <= n[i] + 1 + x->options.speculate));
     }
     if (x->exact)
         CU_ASSERT(after.computed_tokens - before.computed_tokens <= x->options.tokens);
@@ -123,7 +135,7 @@ static void check_end(const setting *x, const client *c) {
     CU_ASSERT(e->finish != GQAC_FINISH_LENGTH || n == c->request.max_new);
     CU_ASSERT_EQUAL(c->done, c->n_prompt);
     CU_ASSERT_EQUAL(c->rows, c->n - (n > 0));
-    if (x->exact && !e->preemptions)
+    if (x->exact && !e->preemptions && !x->options.speculate)
         CU_ASSERT_EQUAL(e->reused_tokens + e->computed_tokens, c->rows);
     /* After a preemption, rows that others have left in the store since are in neither count. */
     if (x->exact && !x->store)
@@ -140,6 +152,8 @@ static void check_sums(const setting *x, const gqac_scheduler_statistics *s) {
         rows += clients[i].rows;
     }
     CU_ASSERT_EQUAL(s->computed_tokens, computed);
+    CU_ASSERT(s->accepted_tokens <= s->drafted_tokens);
+    CU_ASSERT(x->options.speculate || !s->drafted_tokens);
     if (x->exact)
         CU_ASSERT(s->reused_tokens + s->computed_tokens >= rows);
 }
@@ -182,12 +196,19 @@ static int64_t tight(const char *model, int64_t tokens, int threads) {
     return idle + idle / 2 + 2 * one + any(one); /* `donor` counts too */
 }
 
+/* Sums over all rounds. */
+typedef struct sums {
+    int64_t preempted, drafted, accepted;
+} sums;
+
 /* Returns the number of rows of logits that were compared. */
-static int round_of(const rig *oracle, const char *model, bool exact, int64_t *preempted) {
+static int round_of(const rig *oracle, const char *model, bool exact, sums *all) {
     setting x = {.model = model, .exact = exact, .even = any(2)};
     int compared = 0;
     gqac_scheduler_options_init(&x.options);
     x.options.tokens = 1 + any(any(2) ? 12 : 64);
+    x.options.speculate = any(2) ? 1 + any(6) : 0;
+    x.options.clock = rig_clock;
     x.options.running = 1 + any(x.options.tokens < 10 ? x.options.tokens : 10);
     const int threads = 1 + (int)any(2);
     x.budget = x.even ? 0 : tight(model, x.options.tokens, threads);
@@ -198,12 +219,15 @@ static int round_of(const rig *oracle, const char *model, bool exact, int64_t *p
     CU_ASSERT_EQUAL_FATAL(gqac_scheduler_create(r.context, &x.options, &x.scheduler, &diag),
                           GQAC_OK);
     submitted = 0;
+    current = &x;
     drive(&x, &r);
     gqac_scheduler_statistics s = {.size = sizeof s};
     CU_ASSERT_EQUAL(gqac_scheduler_get_statistics(x.scheduler, &s, &diag), GQAC_OK);
     CU_ASSERT_EQUAL(s.ended, REQUESTS);
     check_sums(&x, &s);
-    *preempted += s.preemptions;
+    all->preempted += s.preemptions;
+    all->drafted += s.drafted_tokens;
+    all->accepted += s.accepted_tokens;
     gqac_sequence_free(donor);
     donor = NULL;
     gqac_scheduler_free(x.scheduler);
@@ -220,22 +244,25 @@ static void rounds(const char *model, bool exact, double seconds) {
     const char *seed = getenv("GQAC_TEST_SEED");
     const clock_t began = clock();
     rig oracle = rig_open(model, 0, 1);
-    int64_t preempted = 0;
+    sums all = {0};
     int compared = 0, n = 0;
     state = seed ? strtoull(seed, NULL, 0) : 1;
     do {
         const uint64_t of = state;
         const unsigned failures = CU_get_number_of_failures();
-        compared += round_of(&oracle, model, exact, &preempted);
+        compared += round_of(&oracle, model, exact, &all);
         if (CU_get_number_of_failures() != failures) {
             printf("  round %d of %s: GQAC_TEST_SEED=%llu\n", n, model, (unsigned long long)of);
             break;
         }
         n++;
     } while ((double)(clock() - began) / CLOCKS_PER_SEC < seconds);
-    printf("  %s: %d rounds, %d rows of logits compared, %lld preemptions\n", model, n, compared,
-           (long long)preempted);
+    printf("  %s: %d rounds, %d rows of logits compared, %lld preemptions, %lld of %lld drafts "
+           "accepted\n",
+           model, n, compared, (long long)all.preempted, (long long)all.accepted,
+           (long long)all.drafted);
     CU_ASSERT(compared > 100);
+    CU_ASSERT(exact ? all.accepted > 0 && all.drafted > all.accepted : !all.drafted);
     rig_close(&oracle);
 }
 

@@ -3,11 +3,21 @@
 
 enum { MOST_DRAFTS = 255 };
 
+gqac_status drafting_most(cli *c, int64_t *most) {
+    long long given = 0;
+    GQAC_TRY(cli_number(c, "speculate", 0, MOST_DRAFTS, 0, &given));
+    *most = given;
+    return GQAC_OK;
+}
+
+void drafting_warn(cli *c, int64_t most, const char *why) {
+    if (most && why && !cli_quiet(c))
+        fprintf(stderr, "gqac: no speculation: %s\n", why);
+}
+
 gqac_status drafting_choose(cli *c, gqac_generate_request *request) {
-    long long most = 0;
-    GQAC_TRY(cli_number(c, "speculate", 0, MOST_DRAFTS, 0, &most));
-    request->speculate = most;
-    if (most || !cli_value(c, "draft"))
+    GQAC_TRY(drafting_most(c, &request->speculate));
+    if (request->speculate || !cli_value(c, "draft"))
         return GQAC_OK;
     cli_usage(c, "--draft goes with --speculate N");
     return cli_hint(c, "--speculate 5, the maximum number of drafts in a step");
@@ -43,8 +53,7 @@ static gqac_status open_session(drafting *d, cli *c, gqac_threads *threads) {
 gqac_status drafting_open(drafting *d, cli *c, const gqac_program *program, gqac_threads *threads,
                           gqac_generate_request *request) {
     const char *why = gqac_session_no_drafts(request->session);
-    if (request->speculate && why && !cli_quiet(c))
-        fprintf(stderr, "gqac: no speculation: %s\n", why);
+    drafting_warn(c, request->speculate, why);
     if (!request->speculate || why || !cli_value(c, "draft"))
         return GQAC_OK;
     GQAC_TRY(in_draft(c, open_model(d, c, program)));

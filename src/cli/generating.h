@@ -30,9 +30,7 @@
          "(int4) store 8-bit and 4-bit codes; basic is another name of contiguous; off computes "  \
          "all tokens again for each new one (contiguous)"},                                        \
         {"context", "N", "maximum number of tokens, prompt and answer (the model's own)"},         \
-        {"speculate", "N",                                                                         \
-         "drafts up to N tokens a step from earlier text; the answer stays the same (0: off)"},    \
-        CONSTRAINING_FLAGS, CACHING_FLAGS,                                                         \
+        DRAFTING_FLAG, CONSTRAINING_FLAGS, CACHING_FLAGS,                                          \
         {"draft", "MODEL", "a smaller model with the same tokenizer that drafts for --speculate"}, \
         {"metrics", NULL,                                                                          \
          "prints times and token counts on stderr after the answer; json always has them"},        \

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "cli/caching.h"
+#include "cli/drafting.h"
 #include "cli/interrupt.h"
 #include "cli/sandboxing.h"
 
@@ -23,6 +24,7 @@ static const cli_flag flags[] = {
     {"step-tokens", "N", "maximum number of tokens in one step (256)"},
     {"context", "N", "maximum number of tokens, prompt and answer (the model's own)"},
     {"kv", CLI_KINDS, "kind of KV cache (contiguous)"},
+    DRAFTING_FLAG,
     {"memory-budget", "MIB", "maximum memory of caches and steps (--limit memory-bytes)"},
     {"cache-budget", "MIB", "maximum memory of prefixes that are kept for later prompts (4096)"},
     {"prefix-store", "DIR", "keeps prefixes in this folder too, for the next start"},
@@ -109,6 +111,7 @@ static gqac_status read_steps(serving *g) {
     g->scheduler.running = parallel;
     g->scheduler.tokens = tokens;
     g->scheduler.kv = cli_value(c, "kv");
+    GQAC_TRY(drafting_most(c, &g->scheduler.speculate));
     g->model.tokens = context;
     return GQAC_OK;
 }
@@ -192,6 +195,7 @@ static gqac_status open_model(serving *g) {
         gqac_model_open(c->operands[0], &options, GQAC_TEXT_ALL, &g->program, &g->text, &c->diag));
     cli_warn_config(c, g->program, g->text);
     warn_all(g);
+    drafting_warn(c, g->scheduler.speculate, gqac_scheduler_no_drafts(g->program));
     interrupt_hold(true);
     const gqac_status status = gqac_context_create(g->program, threads, &g->context, &c->diag);
     interrupt_hold(false);

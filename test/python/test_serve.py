@@ -344,6 +344,45 @@ class Served(Case):
                 self.same(choice, wants[k % len(cases)])
 
 
+class Drafting(Case):
+    """Servers with --speculate."""
+
+    def test_drafts(self):
+        """Replies are those of a server without drafts, `usage` included, alone and together; steps are saved."""
+        text = " ".join([words(1, 12)] * 6)
+        schema = {"type": "array", "items": {"enum": ["she had", "he was"]}, "minItems": 9, "maxItems": 9}
+        bodies = [{"prompt": text, "max_tokens": 48, "repetition_penalty": 0.7, "logprobs": 2, **fields}
+                  for fields in (*(fields for fields, _ in SETTINGS), {"n": 3, "seed": 2},
+                                 {"stop": ["was a", "Emma"]}, {"ignore_eos": True, "top_k": 4, "seed": 9},
+                                 {"json_schema": schema, "seed": 4}, {"verify_cache": True})]
+
+        def ask(server, body):
+            reply = server.good("/v1/completions", {**body, "return_token_ids": True})
+            return {key: reply[key] for key in reply if key not in ("id", "created")}
+
+        with Server("--threads", 1) as plain, Server("--threads", 1, "--speculate", 6) as drafting:
+            wants = [ask(plain, body) for body in bodies]
+            self.assertEqual([ask(drafting, body) for body in bodies], wants)
+            _, stream = drafting.request("/v1/completions", {**bodies[0], "stream": True})
+            events = [json.loads(line.removeprefix("data: "))
+                      for line in stream.strip().split("\n\n")[:-1]]
+            self.assertEqual("".join(e["choices"][0]["text"] for e in events),
+                             wants[0]["choices"][0]["text"])
+            with concurrent.futures.ThreadPoolExecutor(8) as pool:
+                found = list(pool.map(lambda body: ask(drafting, body), bodies * 2))
+            self.assertEqual([r["choices"] for r in found], [r["choices"] for r in wants * 2])
+            self.assertGreater(drafting.metric("gqac_accepted_tokens_total"), 0)
+            self.assertGreaterEqual(drafting.metric("gqac_drafted_tokens_total"),
+                                    drafting.metric("gqac_accepted_tokens_total"))
+            self.assertEqual(plain.metric("gqac_drafted_tokens_total"), 0)
+
+    def test_none(self):
+        """A model for which there are no drafts is served without them, and the server says why."""
+        with Server("--threads", 1, "--speculate", 6, model=harness.model("qwen3.5").parent) as server:
+            self.assertIn("gqac: no speculation: the model has recurrent states", server.errors())
+        self.check(gqac("serve", TINY, "--speculate", 256), 2, "--speculate", "255")
+
+
 class Controls(Case):
     """A server whose scheduler gives a request the logits of another."""
 

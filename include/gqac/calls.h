@@ -7,10 +7,10 @@
  *   while (gqac_calls_next(calls, &part)) ...
  *   ... after the last one: gqac_calls_finish, and gqac_calls_next again ...
  *
- * A call that is complete, valid, and of one of the tools becomes a part of its own; everything
- * else is content, unchanged. The parts do not depend on how the text is divided into pieces.
- * Content is available as soon as no call can begin with it, and a call when its last byte is
- * there. docs/serving.md lists the syntaxes that are known. */
+ * A complete and valid call of one of the tools becomes a part of its own; everything else is
+ * content, unchanged. The parts do not depend on how the text is split into pieces. Content is
+ * returned as soon as it cannot be the beginning of a call, and a call when its last byte has been
+ * added. docs/serving.md lists the syntaxes that are known. */
 #ifndef GQAC_CALLS_H
 #define GQAC_CALLS_H
 

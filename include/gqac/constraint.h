@@ -1,5 +1,4 @@
-/* Constraints: which texts an answer may be, by a grammar, a JSON Schema, or the tools that it must
- * call.
+/* Constraints on the text of an answer: a grammar, a JSON Schema, or the tools that it must call.
  *
  *   gqac_constraint *only;
  *   gqac_constraint_from_grammar(text, "root ::= \"yes\" | \"no\"", 21, &only, &diag);
@@ -9,9 +8,9 @@
  *
  * Before an id is chosen, a token is masked if its bytes, added to the answer so far, cannot begin
  * a text that the constraint accepts. Tokens may end anywhere, also within a character. An
- * end-of-text id may be chosen exactly where the answer is complete, and where nothing else is
- * possible the answer ends by itself. docs/generation.md describes grammars and the keywords of
- * schemas. */
+ * end-of-text id may be chosen only where the answer is complete. Where a complete answer cannot be
+ * continued, it ends by itself. docs/generation.md describes grammars and the keywords of schemas.
+ */
 #ifndef GQAC_CONSTRAINT_H
 #define GQAC_CONSTRAINT_H
 
@@ -51,13 +50,14 @@ static inline void gqac_tool_choice_init(gqac_tool_choice *choice) {
     choice->size = sizeof *choice;
     choice->parallel = true;
 }
-/* Compiles `tools`, as gqac_calls_create reads them, to answers that are calls of these functions
- * and nothing else, written as the model's chat template writes them; a reader of calls finds each
- * of them. The arguments of a call satisfy the JSON Schema in the "parameters" of its function,
- * which must be that of an object; without "parameters" they are {}. Markers that are special
- * tokens are chosen as such. `choice` NULL: that of gqac_tool_choice_init. *constraint is NULL, as
- * answers may be any text, if calls are optional and parallel, there is no `name`, and no function
- * is "strict". The rest is as above. INVALID_INPUT: no function has the name, or one cannot be
+/* Compiles `tools` (in the form that gqac_calls_create reads) to a constraint: the answer consists
+ * of calls of these functions and nothing else, in the syntax of the model's chat template, so that
+ * a gqac_calls finds each call. The arguments of a call satisfy the JSON Schema in the "parameters"
+ * of its function, which must be that of an object; without "parameters" they are {}. Markers of
+ * the syntax that are special tokens are chosen as special tokens. `choice` NULL: that of
+ * gqac_tool_choice_init. *constraint is NULL, because any answer is allowed, if calls are optional
+ * and parallel, there is no `name`, and no function is "strict". Ownership and other errors are
+ * those of gqac_constraint_from_grammar. INVALID_INPUT: no function has the name, or one cannot be
  * called; UNSUPPORTED: the template writes calls in no known syntax; USAGE: there is no template.
  * diag->where is empty unless the tools are wrong. */
 GQAC_API gqac_status gqac_constraint_from_tools(const gqac_text *text, const char *tools,
@@ -68,8 +68,8 @@ GQAC_API void gqac_constraint_free(gqac_constraint *constraint);
 
 /* ---- for a loop of the caller's own ------------------------------------------- */
 
-/* What a constraint knows of one answer so far. Only one thread at a time may use a state; states
- * of one constraint may be used by different threads. */
+/* The progress of one answer through a constraint. Only one thread at a time may use a state;
+ * states of one constraint may be used by different threads. */
 typedef struct gqac_constraint_state gqac_constraint_state;
 /* Creates the state of an empty answer, which the caller frees. LIMIT: the grammar is too
  * ambiguous; NO_MEMORY. */
@@ -81,7 +81,7 @@ GQAC_API gqac_status gqac_constraint_fork(const gqac_constraint_state *state,
 GQAC_API void gqac_constraint_state_free(gqac_constraint_state *state);
 
 /* Sets the logit of each id that cannot follow to NaN, so that gqac_sample does not choose it;
- * logits are [vocabulary]. The ids eos[0..n_eos) can follow exactly if the answer may end.
+ * logits are [vocabulary]. The ids eos[0..n_eos) can follow if and only if the answer may end.
  * INVALID_INPUT: the answer may not end, and no token of the vocabulary continues it; LIMIT: as for
  * gqac_constraint_begin; NO_MEMORY. */
 GQAC_API gqac_status gqac_constraint_mask(gqac_constraint_state *state, float *logits,

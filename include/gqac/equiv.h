@@ -1,7 +1,7 @@
-/* The proof that no bit depends on the division of tokens into calls: reference bits from a run
- * token by token, on one thread, in a contiguous cache; then plans (splits, batches, threads, kinds
- * of cache, cached prefixes) that must reproduce the logits of every position and all cached rows,
- * compared with memcmp.
+/* The proof that no bit depends on how tokens are split into calls. A first run computes the
+ * reference: token by token, on one thread, with a contiguous cache. Then every plan (a list of
+ * chunks, with a batch, threads, a kind of cache, a cached prefix) must reproduce the logits of
+ * every position and all cached rows. They are compared with memcmp.
  *
  *   gqac_equiv *equiv;
  *   gqac_equiv_options options = {.size = sizeof options};
@@ -19,11 +19,12 @@
 extern "C" {
 #endif
 
-/* How tokens reach the cache. SPLIT: in chunks; between calls a sequence other than the first may
- * continue in a fork, or be rewound. DECODE: the first chunk of a plan, then single tokens. IMPORT:
- * past tensors are exported and imported after the first call. PREFIX, SNAPSHOT: the first chunk is
- * reused from a prefix store or a snapshot. BAKED: from the prefix that is baked into the artefact
- * of the program (snapshot.h), with which generated ids begin. */
+/* How the chunks of a plan are computed. SPLIT: one call for each; between calls a sequence other
+ * than the first may continue in a fork, or be rewound. DECODE: the first chunk of a plan, then
+ * single tokens. IMPORT: as SPLIT, but past tensors are exported and imported after the first call.
+ * PREFIX, SNAPSHOT: the first chunk is reused from a prefix store or a snapshot. BAKED: the first
+ * chunk is the prefix that is baked into the artefact of the program (snapshot.h); generated ids
+ * begin with it. */
 typedef enum gqac_equiv_via {
     GQAC_EQUIV_SPLIT,
     GQAC_EQUIV_DECODE,
@@ -72,14 +73,15 @@ typedef struct gqac_equiv_report {
 /* Every field that is 0 or NULL has its default. What it points to must outlive the gqac_equiv. */
 typedef struct gqac_equiv_options {
     size_t size;
-    int64_t tokens;     /* number of tokens of the first sequence; 0: 64, without ids (with BAKED
-                           after those of the prefix) */
-    const int64_t *ids; /* [tokens], at least one; NULL: generated */
+    int64_t tokens; /* number of tokens of the first sequence; 0: 64, if `ids` is NULL (with BAKED
+                       they follow the prefix) */
+    const int64_t *ids;      /* [tokens], at least one; NULL: generated */
     const float *embeddings; /* [tokens, E], for a model that takes embeddings; NULL: generated */
-    /* Plans: `random` > 0: so many random lists of chunks; else n_chunks > 0: these chunks, and a
-     * last one with the remaining tokens; else every split into two calls, all tokens in one call,
-     * and token by token (PREFIX, SNAPSHOT, BAKED: cached prefixes of every length up to 200
-     * tokens, then of lengths near powers of two times 64; `every_hit`: of every length). */
+    /* Which plans are run. `random` > 0: this many random lists of chunks. Else n_chunks > 0: these
+     * chunks, and a last one with the remaining tokens. Else every split into two calls, all tokens
+     * in one call, and token by token; with PREFIX, SNAPSHOT and BAKED, cached prefixes of every
+     * length up to 200 tokens, then of lengths near powers of two times 64 (of every length if
+     * `every_hit`). */
     int64_t random;
     int n_chunks;
     const int64_t *chunks;
@@ -90,7 +92,8 @@ typedef struct gqac_equiv_options {
     const int *threads;
     int n_kv; /* kinds of cache to test; 0: contiguous */
     const char *const *kv;
-    double budget; /* seconds, after which no plan is begun (one runs in any case); 0: unlimited */
+    double budget; /* seconds after which no further plan begins (the first always runs); 0:
+                      unlimited */
     const gqac_program *reference; /* makes the reference bits; NULL: the program itself */
     /* For PREFIX and SNAPSHOT: the same model opened once more. Each plan then also runs in this
      * program, with cached rows that were saved to disk. NULL: they come from memory only. */
@@ -106,7 +109,7 @@ typedef struct gqac_equiv gqac_equiv;
  * negative, `ids` is given without a token, an id is not in the vocabulary, or the chunks have more
  * tokens than there are; USAGE: a kind of cache is unknown, a program is stateless, or, with BAKED,
  * nothing is baked for a kind; UNSUPPORTED: the vocabulary is not fixed, or the model cannot have a
- * kind; IO: with `fresh`, no folder can be made in $TMPDIR (or /tmp). */
+ * kind; IO: `fresh` is given, and no folder can be created in $TMPDIR (or /tmp). */
 GQAC_API gqac_status gqac_equiv_create(const gqac_program *program,
                                        const gqac_equiv_options *options, gqac_equiv **equiv,
                                        gqac_diag *diag);

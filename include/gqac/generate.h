@@ -62,13 +62,13 @@ typedef struct gqac_logit_bias {
  *                       most likely id
  *
  * Ties go to the lowest id, and at least one id remains. The interval [0, 1) is divided among the
- * remaining ids, in ascending order, in proportion to their probabilities; a random number in it
- * (the draw) selects the id. The draw depends only on seed, request and the position of the new id
- * (Philox4x32-10 of Salmon et al. 2011: the seed is the key, position and request are the counter),
- * not on other requests, splits or threads. `request` is any number that the caller chooses: with
- * equal seeds, different numbers draw differently. Without `sample` the most likely id after bias
- * and penalties is chosen. An id whose logit is NaN is never chosen. INVALID_INPUT: all logits are
- * NaN. */
+ * remaining ids, in ascending order, in proportion to their probabilities; a random number in [0,
+ * 1) (the draw) selects the id. The draw depends only on seed, request and the position of the new
+ * id (Philox4x32-10 of Salmon et al. 2011: the seed is the key, position and request are the
+ * counter), not on other requests, splits or threads. The caller chooses `request`: requests with
+ * the same seed and different numbers get different random numbers. Without `sample` the most
+ * likely id after bias and penalties is chosen. An id whose logit is NaN is never chosen.
+ * INVALID_INPUT: all logits are NaN. */
 typedef struct gqac_sampling {
     size_t size;
     bool sample;                                /* false: the most likely id */
@@ -198,8 +198,8 @@ typedef struct gqac_generate_request {
     gqac_session *draft; /* session of a second program that drafts; NULL: none. It is not of
                             kind "off", and each request of a call has its own */
     gqac_context *draft_context; /* of the second program; requests may share it */
-    /* Which texts the answer may be; NULL: all. Logits are masked after on_logits was called. An
-     * answer that is complete, and that no token can continue, ends with GQAC_FINISH_STOP. */
+    /* Restricts the text of the answer; NULL: any text. Logits are masked after on_logits has been
+     * called. A complete answer that no token can continue ends with GQAC_FINISH_STOP. */
     gqac_constraint *constraint;
     /* Events have no probabilities. No softmax is computed then, and where the settings and the
      * request allow it (gqac_sampling_top; no constraint, no on_logits) a step returns only the
@@ -230,7 +230,7 @@ typedef enum gqac_finish {
     GQAC_FINISH_EOS,       /* by an end-of-text id */
     GQAC_FINISH_LENGTH,    /* by max_new, or by the capacity of the session or the model */
     GQAC_FINISH_STOP,      /* by a stop text or a callback, or because the constraint is complete */
-    GQAC_FINISH_CANCELLED, /* these two only of a scheduler: see schedule.h */
+    GQAC_FINISH_CANCELLED, /* this and the next only from a scheduler: see schedule.h */
     GQAC_FINISH_FAILED
 } gqac_finish;
 /* "eos", "length", "stop", "cancelled", "failed" */

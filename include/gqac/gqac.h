@@ -25,9 +25,9 @@
  * (opening a model, and its properties), compile.h (compiling to a file), inspect.h, threads.h,
  * context.h, sequence.h (sequences and the step), candidate.h (what a step can return in place of
  * logits), snapshot.h (sequences frozen at one moment, and their files), store.h (cached prefixes
- * of many sequences), run.h (stateless runs), equiv.h (the proof that no bit depends on the
- * division of tokens into calls), files.h (digests, attachments, tensor files). Text (tokenizer,
- * chat templates, generation) is in text.h. */
+ * of many sequences), run.h (stateless runs), equiv.h (the proof that no bit depends on how tokens
+ * are split into calls), files.h (digests, attachments, tensor files). Text (tokenizer, chat
+ * templates, generation) is in text.h. */
 #ifndef GQAC_GQAC_H
 #define GQAC_GQAC_H
 

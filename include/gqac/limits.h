@@ -1,8 +1,9 @@
-/* Limits: what a model, and the work on it, may ask for at most.
+/* Limits on what a model may contain, and on the memory and time that it may take.
  *
  * A model may come from a stranger. Whatever it declares, opening or compiling it ends with LIMIT
  * before more memory is allocated than the limits allow, or soon after compile_ms have passed.
- * Other limits, which cannot be set, are far from anything that models need (src/onnx/scan.h). */
+ * Further limits, which cannot be set, are far above what any real model needs (src/onnx/scan.h).
+ */
 #ifndef GQAC_LIMITS_H
 #define GQAC_LIMITS_H
 
@@ -27,8 +28,8 @@ typedef struct gqac_limits {
     int64_t compile_bytes;   /* bytes of memory for the graph, and for weights that are packed or
                                 computed in advance; mapped files are not counted. The default is
                                 that of memory_bytes */
-    int64_t compile_ms;      /* milliseconds until a model is open or compiled. Checked where a
-                                monitor is asked (monitor.h) */
+    int64_t compile_ms;      /* milliseconds until a model is open or compiled. Checked whenever a
+                                monitor would be called (monitor.h) */
     int64_t template_steps;  /* steps in which a chat template is rendered once; 10 million take
                                 about a second */
     int64_t memory_bytes;    /* bytes of the weights, mapped ones too, and of one tensor: a model

@@ -17,14 +17,12 @@ extern "C" {
  * grow only at the end. *_init sets `size`, and so does `gqac_options options = {.size = sizeof
  * options, ...}`. Structs without `size` never change.
  *
- *   older caller  A field that its struct lacks has its default. A result for which its struct has
- *                 no field is not written.
- *   newer caller  A call fails with USAGE if a field that this library does not know is not 0.
- *   wrong size    A call fails with USAGE if no version of the struct had this size (0: it was
- *                 forgotten).
- *   lists         Structs that the library returns begin with their size too. In a list of them,
- *                 GQAC_AT(list, i) is always correct; `list[i]` only if the caller was compiled for
- *                 the same version of the library.
+ *   older caller  A field that its struct lacks has its default. Results that its struct has no
+ * field for are not written. newer caller  A call fails with USAGE if a field that this library
+ * does not know is not 0. wrong size    A call fails with USAGE if no version of the struct had
+ * this size (0: it was forgotten). lists         Structs that the library returns begin with their
+ * size too. In a list of them, GQAC_AT(list, i) is always correct; `list[i]` only if the caller was
+ * compiled for the same version of the library.
  */
 #define GQAC_AT(list, i) ((const void *)((const char *)(list) + (size_t)(i) * (size_t)(list)->size))
 
@@ -151,7 +149,8 @@ typedef struct gqac_options {
     const gqac_monitor *monitor;
     /* Not NULL: the model is read from this memory. The path in the call then only names it in
      * messages, and its ending determines the format (.onnx, .gqac, .gq). External data that
-     * bytes->external does not have are files beneath model_root; NULL: there are none. */
+     * bytes->external does not have are read from files beneath model_root; with model_root NULL
+     * there are none. */
     const gqac_model_bytes *bytes;
     const gqac_log *log; /* NULL: no log */
     int device;          /* the device of target "gpu": an index of gqac_device_at */

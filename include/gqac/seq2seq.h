@@ -93,14 +93,14 @@ static inline void gqac_seq2seq_request_init(gqac_generate_request *request,
 
 /* Encodes the source and generates an answer. The request is that of gqac_generate, with `session`
  * NULL and `chunk` 0, and without drafts. `prompt` has the ids with which the decoder begins
- * (start, language and task of a speech model); n_prompt 0: the start id of the settings. Penalties
- * and the positions of draws count the ids of the decoder, not those of the source. The time to the
- * first token includes the encoder; computed_tokens counts tokens of the decoder only. text NULL:
- * the answer has ids but no text. The caller frees *result with gqac_generation_free. USAGE: ids
- * for an encoder of features or features for one of ids, or the request has a session, a chunk or
- * drafts; OUT_OF_RANGE: an id is not in the vocabulary; INVALID_INPUT: wrong type or shape of the
- * features; UNSUPPORTED: a file has an input that is not known; the other errors are those of
- * gqac_generate. */
+ * (start, language and task of a speech model); n_prompt 0: the start id of the settings.
+ * Penalties, and the positions of random numbers, count only ids of the decoder, not those of the
+ * source. The time to the first token includes the encoder; computed_tokens counts tokens of the
+ * decoder only. text NULL: the answer has ids but no text. The caller frees *result with
+ * gqac_generation_free. USAGE: ids for an encoder of features or features for one of ids, or the
+ * request has a session, a chunk or drafts; OUT_OF_RANGE: an id is not in the vocabulary;
+ * INVALID_INPUT: wrong type or shape of the features; UNSUPPORTED: a file has an input that is not
+ * known; the other errors are those of gqac_generate. */
 GQAC_API gqac_status gqac_seq2seq_generate(gqac_seq2seq_context *context, const gqac_text *text,
                                            const gqac_seq2seq_source *source,
                                            const gqac_generate_request *request,

@@ -109,9 +109,9 @@ GQAC_API gqac_status gqac_sequence_import(gqac_sequence *sequence, int n, const 
 /* Saving: a whole sequence is written to memory, with its rows, states, ids, the chosen LongRoPE
  * table, and a checksum. The loaded sequence computes and rewinds like the saved one. It can be
  * loaded into any program opened from the same model with the same options, target and numerics
- * profile, on any machine of the same byte order. A model is identified by its graph and by samples
- * of its weights, so two models that differ only in weights outside the samples are taken for the
- * same. The layout may change with the version of gqac; data of another layout are refused.
+ * profile, on any machine of the same byte order. A model is identified by its graph and by a
+ * digest of all of its weights. The layout may change with the version of gqac; data of another
+ * layout are refused.
  *
  * Returns the number of bytes that gqac_sequence_save writes. */
 GQAC_API size_t gqac_sequence_save_bytes(const gqac_sequence *sequence);

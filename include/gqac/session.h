@@ -16,9 +16,9 @@ extern "C" {
 typedef struct gqac_session gqac_session;
 typedef struct gqac_session_options {
     size_t size;
-    /* Kind of cache, as gqac_sequence_options.kv; NULL: "contiguous"; "off": no cache, every id
-     * needs a forward over all tokens. With kind "windowed" a prompt is computed from its first
-     * token on if it needs rows that are no longer kept. */
+    /* Kind of cache, as gqac_sequence_options.kv; NULL: "contiguous"; "off": no cache, each new id
+     * computes all tokens again. With kind "windowed" a prompt is computed from its first token on
+     * if it needs rows that are no longer kept. */
     const char *kv;
     int64_t context;    /* maximum number of tokens of prompt and answer together; 0: the model's */
     gqac_store *store;  /* prompts continue what it has cached, and its rows are added to it; NULL:
@@ -46,10 +46,10 @@ GQAC_API const int64_t *gqac_session_ids(const gqac_session *session, size_t *n)
 /* Returns the sequence of the session, to save it or to take a snapshot; NULL with kind "off". It
  * belongs to the session and is valid until the next call with it. */
 GQAC_API const gqac_sequence *gqac_session_sequence(const gqac_session *session);
-/* Replaces what is cached by the tokens of a snapshot; the next prompt keeps the longest prefix of
- * them. On failure the session is unchanged. USAGE: a snapshot of another program, of another kind
- * of cache, or with imported tokens, whose ids are unknown; kind "off"; CAPACITY: it has more
- * tokens than the context of the session; NO_MEMORY. */
+/* Replaces the cached rows by those of a snapshot; the next prompt reuses the longest prefix that
+ * it has in common with them. On failure the session is unchanged. USAGE: a snapshot of another
+ * program, of another kind of cache, or with imported tokens, whose ids are unknown; kind "off";
+ * CAPACITY: it has more tokens than the context of the session; NO_MEMORY. */
 GQAC_API gqac_status gqac_session_restore(gqac_session *session, const gqac_snapshot *snapshot,
                                           gqac_diag *diag);
 

@@ -63,9 +63,9 @@ GQAC_API size_t gqac_snapshot_bytes(const gqac_snapshot *snapshot, size_t *share
 /* A snapshot file has the form of gqac_sequence_save: rows as [heads, tokens, head_size], states,
  * ids, the kind of cache, the shapes of the past tensors, the numerics profile and a digest of
  * model and options, with a SHA-256 of each of these sections and of the header. Loading an
- * untrusted file is safe for the process: it succeeds or fails, and changes nothing else. But
- * nobody can check the numbers in its rows, so load files only from people whom you would let write
- * your prompts. */
+ * untrusted file is safe for the process: it succeeds or fails, and changes nothing else. But the
+ * numbers in its rows cannot be checked, and they act like the text of a prompt: load files only
+ * from people whom you would let write your prompts. */
 
 /* Saves a snapshot. The file appears whole or not at all, even if the process is killed; an
  * existing file is replaced. The call allocates memory for the whole file. IO: the file cannot be

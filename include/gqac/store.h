@@ -125,14 +125,15 @@ typedef struct gqac_store_statistics {
     int64_t bytes; /* of blocks and states in memory, and of the index; states that several prefixes
                       share count for each */
     int64_t blocks, prefixes; /* blocks in memory, and leaves and branch points of the index */
-    int64_t tenants; /* with rows in memory or sequences, and those of which they are parts */
+    int64_t tenants; /* tenants with rows in memory or with sequences, and the tenants that these
+                        are parts of */
     int64_t loaded_files, damaged_files, saved_files; /* of the folder, by this store */
     /* Of the remote tier: searches in which it had a part of the prefix that memory and folder
      * lack, and those in which it had none. */
     int64_t remote_hits, remote_misses;
-    int64_t remote_errors;  /* calls that failed. After one in a search, no search asks the tier for
-                               a second, and after each further one for twice as long, at most 32
-                               seconds; the same holds for saves */
+    int64_t remote_errors;  /* failed calls. After a failure in a search, searches skip the tier for
+                               one second; each further failure doubles this time, up to 32 seconds.
+                               Saves do the same on their own */
     int64_t remote_damaged; /* damaged values, which were not used */
     int64_t remote_saved;   /* values that were written */
     int64_t remote_read_bytes, remote_written_bytes; /* of values */

@@ -10,8 +10,8 @@ extern "C" {
 
 /* Worker threads that any number of contexts may share (gqac_context_create_on), even contexts that
  * run at the same time on different threads of the caller. The work of a step is a list of regions,
- * each split over all workers. One region runs at a time; other contexts wait for its end, in the
- * order in which they asked. The work between regions runs on the caller's thread and waits for
+ * each split over all workers. One region runs at a time; other contexts wait for their turn, in
+ * the order of their requests. The work between regions runs on the caller's thread and waits for
  * nobody. Contexts that should compute at the same time without waiting need one gqac_threads
  * each. */
 typedef struct gqac_threads gqac_threads;

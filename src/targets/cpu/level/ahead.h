@@ -20,11 +20,20 @@ static inline ahead ahead_of(const void *from, int64_t bytes) {
     return (ahead){.at = (uintptr_t)from, .lines = bytes / LINE, .steps = 1};
 }
 
-/* Part `i` of `n` of the lines, in that number of steps. */
+/* Sets *part to part `i` of `n` of the lines, in that number of steps. Not by value: a copy of a
+ * struct that was just written waits until the fields are in the cache. */
+static inline void ahead_open_part(ahead *part, const ahead *all, int64_t i, int64_t n,
+                                   int64_t steps) {
+    part->at = all->at + (i ? (uintptr_t)(all->lines * i / n * LINE) : 0);
+    part->lines = all->lines;
+    part->steps = n * steps;
+    part->due = 0;
+}
+
 static inline ahead ahead_part(ahead a, int64_t i, int64_t n, int64_t steps) {
-    a.at += (uintptr_t)(a.lines * i / n * LINE);
-    a.steps = n * steps;
-    return a;
+    ahead part;
+    ahead_open_part(&part, &a, i, n, steps);
+    return part;
 }
 
 /* Prefetches to the first-level cache. Prefetching to the second-level cache alone was measured

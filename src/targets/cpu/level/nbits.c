@@ -422,35 +422,48 @@ static int8_form form_of(int bits, int64_t block) {
     return f;
 }
 
-/* Tiles of nearly equal height: 7 rows are 4 + 3. */
-static void int8_panel(const int8_form *f, const int8_piece *p, int64_t words, int64_t count,
-                       cpu_nbits_scratch *scratch) {
+/* What is prefetched while a piece is computed. */
+typedef struct int8_ahead {
+    ahead codes, scales;
+} int8_ahead;
+
+/* Tiles of nearly equal height: 7 rows are 4 + 3. Moves *p on, instead of copying it: see
+ * ahead_open_part. */
+static void int8_panel(const int8_form *f, int8_piece *p, const int8_ahead *next, int64_t words,
+                       int64_t count, cpu_nbits_scratch *scratch) {
     if (count == 1 && f->row) {
         f->row(p);
         return;
     }
     const bool cuts = f->unpack && count < UNPACK_ROWS;
     const int64_t most = cuts ? f->word_rows : f->rows, tiles = (count + most - 1) / most;
+    const uint8_t *codes = p->codes;
+    const int8_t *qa = p->qa;
+    const float *scale = p->scale;
+    const int32_t *sum = p->sum;
     for (int i = 0; i < PARTS; i++) {
-        int8_piece part = *p;
-        part.codes += i * WIDTH * 4;
+        p->codes = codes + i * WIDTH * 4;
+        p->qa = qa;
+        p->scale = scale;
+        p->sum = sum;
+        p->y = scratch->y + i * WIDTH;
         if (f->unpack && !cuts) {
-            f->unpack(part.codes, words, scratch->bytes);
-            part.codes = scratch->bytes;
+            f->unpack(p->codes, words, scratch->bytes);
+            p->codes = scratch->bytes;
         }
-        part.scales += i * WIDTH;
-        part.zeros = p->zeros ? p->zeros + i * WIDTH : NULL;
-        part.y += i * WIDTH;
         for (int64_t t = 0; t < tiles; t++) {
             const int64_t rows = count / tiles + (t < count % tiles);
-            part.next_codes = ahead_part(p->next_codes, i * tiles + t, PARTS * tiles, words);
-            part.next_scales = ahead_part(p->next_scales, i * tiles + t, PARTS * tiles, p->blocks);
-            (cuts ? f->words : f->tile)(&part, (int)rows);
-            part.qa += rows * p->length;
-            part.scale += rows;
-            part.sum += rows;
-            part.y += rows * NBITS_COLUMNS;
+            ahead_open_part(&p->next_codes, &next->codes, i * tiles + t, PARTS * tiles, words);
+            ahead_open_part(&p->next_scales, &next->scales, i * tiles + t, PARTS * tiles,
+                            p->blocks);
+            (cuts ? f->words : f->tile)(p, (int)rows);
+            p->qa += rows * p->length;
+            p->scale += rows;
+            p->sum += rows;
+            p->y += rows * NBITS_COLUMNS;
         }
+        p->scales += WIDTH;
+        p->zeros = p->zeros ? p->zeros + WIDTH : NULL;
     }
 }
 
@@ -489,15 +502,15 @@ static void int8(const cpu_nbits_weights *w, int64_t panel, const cpu_nbits_rows
                         .zero = zero_pair(1 << (s->bits - 1)),
                         .first = k == 0};
         p.scales = rows_as_f32(w->scales, w->scale_type, at, p.blocks, scratch->scales);
-        p.next_codes =
-            ahead_of(p.codes + far * s->bits / 32 * NBITS_WORD_BYTES, words * NBITS_WORD_BYTES);
-        if (w->scale_type == GQAC_F32)
-            p.next_scales = ahead_of(p.scales + far / s->block * NBITS_COLUMNS,
-                                     p.blocks * NBITS_COLUMNS * (int64_t)sizeof(float));
+        const int64_t fp32_scales = w->scale_type == GQAC_F32 ? p.blocks * NBITS_COLUMNS : 0;
+        const int8_ahead next = {
+            ahead_of(p.codes + far * s->bits / 32 * NBITS_WORD_BYTES, words * NBITS_WORD_BYTES),
+            ahead_of(p.scales + far / s->block * NBITS_COLUMNS,
+                     fp32_scales * (int64_t)sizeof(float))};
         for (int64_t i = 0; w->zeros && i < p.blocks * NBITS_COLUMNS; i++)
             scratch->zero_codes[i] =
                 zero_pair(((const uint8_t *)w->zeros)[at + i] & ((1 << s->bits) - 1));
-        int8_panel(&f, &p, words, count, scratch);
+        int8_panel(&f, &p, &next, words, count, scratch);
     }
 }
 

@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# Runs C tests under valgrind's memcheck: an access to memory that was not allocated or was freed, a
+# decision by a value that was never set, or a lost allocation makes a test fail. By hand, not by
+# ./dev test: a test takes about fifty times as long.
+#
+#   tools/memcheck.sh [TEST...]      names as ctest has them, such as kv_slabs; default: all C tests
+#
+# Needs valgrind, and build/release with tests. The level of `cpu` is scalar, because valgrind knows
+# no AVX-512. A test has SECONDS_EACH (environment, default 300) seconds of processor time. Prints a
+# line for each test; the output of those that fail is in build/memcheck. The exit code is 1 if one
+# failed.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+tests=build/release/test out=build/memcheck limit=${SECONDS_EACH:-300}
+# Libraries of a GPU or a sandbox, which valgrind cannot run, and a soak, which is long by nature.
+left_out=" cuda_lost_step targets_gpu_blocks targets_gpu_top cli_sandbox sched_soak "
+names=("$@")
+[ $# -gt 0 ] || mapfile -t names < <(cd $tests && ls test_* | sed 's/^test_//' | sort)
+
+mkdir -p $out
+# valgrind 3.19 has no openat2; files are then opened without its containment.
+cat >$out/openat2.c <<'END'
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <stdarg.h>
+#include <sys/syscall.h>
+long syscall(long number, ...) {
+    long a[6];
+    va_list args;
+    va_start(args, number);
+    for (int i = 0; i < 6; i++)
+        a[i] = va_arg(args, long);
+    va_end(args);
+    if (number == SYS_openat2) {
+        const struct open_how *how = (const struct open_how *)a[2];
+        return openat((int)a[0], (const char *)a[1], (int)how->flags, (mode_t)how->mode);
+    }
+    long (*real)(long, ...) = (long (*)(long, ...))dlsym(RTLD_NEXT, "syscall");
+    return real(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+}
+END
+cc -D_GNU_SOURCE -shared -fPIC -o $out/openat2.so $out/openat2.c
+
+# check NAME: runs a test; prints what became of it
+check() {
+  local log=$out/$1.log status=0 used
+  (
+    ulimit -t "$limit"
+    TIMEFORMAT=%U
+    time GQAC_CPU=scalar LD_PRELOAD=$out/openat2.so valgrind -q --error-exitcode=9 \
+      --leak-check=full --errors-for-leak-kinds=definite --show-leak-kinds=definite \
+      "$tests/test_$1" >"$log" 2>&1
+  ) 2>$out/time || status=$?
+  used=$(tail -n 1 $out/time)
+  case $status in
+  0) echo "$1: clean, $(tail -n 1 "$log"), $used s" ;;
+  9) echo "$1: valgrind found errors, $used s" ;;
+  137 | 152) echo "$1: not done in $limit s" ;;
+  *) echo "$1: failed, $(tail -n 1 "$log"), $used s" ;;
+  esac
+  [ $status != 0 ] || rm "$log"
+  return $status
+}
+
+failed=0
+for name in "${names[@]}"; do
+  case $left_out in *" $name "*) continue ;; esac
+  check "$name" || failed=1
+done
+exit $failed

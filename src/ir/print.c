@@ -9,6 +9,7 @@
 
 typedef struct printer {
     gqac_str *out;
+    const ir_module *module;
     ir_print_mode mode;
     int depth;
 } printer;
@@ -100,7 +101,7 @@ static void print_tensor_attr(gqac_str *out, const gqac_tensor *tensor) {
     for (int i = 0; i < tensor->rank; i++)
         gqac_str_printf(out, i ? ",%lld" : "%lld", (long long)tensor->dims[i]);
     gqac_str_append(out, "] ");
-    ir_print_tensor_data(out, tensor, NULL, IR_PRINT_FULL);
+    ir_print_tensor_data(out, NULL, tensor, NULL, IR_PRINT_FULL);
 }
 
 static void print_attr(printer *p, ir_attr_kind kind, const ir_attr *attr) {
@@ -226,7 +227,7 @@ static void print_constant(printer *p, const ir_value *value) {
     gqac_str_append(p->out, ": ");
     ir_print_type(p->out, &value->type);
     gqac_str_append(p->out, " = ");
-    ir_print_tensor_data(p->out, value->constant, value->digest, p->mode);
+    ir_print_tensor_data(p->out, p->module, value->constant, value->digest, p->mode);
     print_slot(p->out, value);
     gqac_str_append(p->out, "\n");
 }
@@ -270,7 +271,7 @@ static void print_graph(printer *p, const ir_graph *graph) {
 }
 
 void ir_print(gqac_str *out, const ir_module *module, ir_print_mode mode) {
-    printer p = {.out = out, .mode = mode};
+    printer p = {.out = out, .module = module, .mode = mode};
     print_graph(&p, module->graph);
     gqac_str_append(out, "\n");
 }

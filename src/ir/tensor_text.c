@@ -14,6 +14,7 @@
 
 #include "base/check.h"
 #include "base/file.h"
+#include "ir/release.h"
 #include "numerics/convert.h"
 
 enum { F32_NAN = 0x7fc00000, F16_NAN = 0x7e00, BF16_NAN = 0x7fc0 };
@@ -130,14 +131,27 @@ bool ir_prints_digest(const ir_value *constant) {
     return gqac_tensor_count(t) > IR_MAX_LISTED || (!t->data && gqac_tensor_bytes(t) > 0);
 }
 
+/* Pages of a mapped file are released behind each piece, so that a table is never in memory as a
+ * whole. */
+static void hash_all(gqac_sha256 *state, const ir_module *module, const unsigned char *data,
+                     size_t bytes) {
+    enum { PIECE = 4 << 20 };
+    for (size_t at = 0, n; at < bytes; at += n) {
+        n = bytes - at < PIECE ? bytes - at : PIECE;
+        gqac_sha256_update(state, data + at, n);
+        ir_data_done(module, data + at, n);
+    }
+}
+
 /* Prints a digest of the data, or of a sample of them. */
-static void print_digest(gqac_str *out, const unsigned char *data, size_t bytes, bool sample) {
+static void print_digest(gqac_str *out, const ir_module *module, const unsigned char *data,
+                         size_t bytes, bool sample) {
     enum { PIECE = 64, PIECES = 16 };
     unsigned char sha[32];
     gqac_sha256 state;
     gqac_sha256_init(&state);
     if (!sample || bytes <= PIECE * PIECES)
-        gqac_sha256_update(&state, data, bytes);
+        hash_all(&state, module, data, bytes);
     else
         for (size_t i = 0; i < PIECES; i++)
             gqac_sha256_update(&state, data + (bytes - PIECE) / (PIECES - 1) * i, PIECE);
@@ -153,8 +167,8 @@ static void print_hash(gqac_str *out, const unsigned char *data, size_t bytes) {
     print_hex(out, hash.digest, sizeof hash.digest);
 }
 
-void ir_print_tensor_data(gqac_str *out, const gqac_tensor *tensor, const char *digest,
-                          ir_print_mode mode) {
+void ir_print_tensor_data(gqac_str *out, const ir_module *module, const gqac_tensor *tensor,
+                          const char *digest, ir_print_mode mode) {
     bool absent = !tensor->data && gqac_tensor_bytes(tensor) > 0;
     size_t bytes = gqac_tensor_bytes(tensor);
     if (absent) {
@@ -168,7 +182,7 @@ void ir_print_tensor_data(gqac_str *out, const gqac_tensor *tensor, const char *
     } else if (mode == IR_PRINT_HASH) {
         print_hash(out, tensor->data, bytes);
     } else {
-        print_digest(out, tensor->data, bytes, mode == IR_PRINT_SAMPLE);
+        print_digest(out, module, tensor->data, bytes, mode == IR_PRINT_SAMPLE);
     }
 }
 

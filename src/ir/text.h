@@ -45,11 +45,11 @@ void ir_print_name(gqac_str *out, const char *name); /* bare when it is an ident
 void ir_print_type(gqac_str *out, const ir_type *type);
 
 /* Print and parse the data of a tensor. Printing: in decimal if short and exact, else in hex, or as
- * a digest if the mode says so; `digest` is printed if there are no data. Parsing: the tensor's
- * type and shape are set; a digest is accepted only if `digest` is not NULL, and data then stays
- * NULL. */
-void ir_print_tensor_data(gqac_str *out, const gqac_tensor *tensor, const char *digest,
-                          ir_print_mode mode);
+ * a digest if the mode says so; `digest` is printed if there are no data. `module` has the data; it
+ * may be NULL in mode FULL. Parsing: the tensor's type and shape are set; a digest is accepted only
+ * if `digest` is not NULL, and data then stays NULL. */
+void ir_print_tensor_data(gqac_str *out, const ir_module *module, const gqac_tensor *tensor,
+                          const char *digest, ir_print_mode mode);
 gqac_status ir_parse_tensor_data(ir_lexer *lexer, gqac_arena *arena, gqac_tensor *tensor,
                                  const char **digest);
 

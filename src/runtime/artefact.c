@@ -7,6 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/check.h"
+#include "ir/release.h"
 #include "ops/op.h"
 
 enum { VERSION = 5, BAKED_VERSION = 6, BYTE_ORDER_MARK = 0x01020304, PAGE = 4096, LINE = 64 };
@@ -130,6 +131,7 @@ static gqac_status visit_graph(const visit *v, ir_graph *graph) {
 /* ---- writing ------------------------------------------------------------- */
 
 typedef struct layout {
+    const ir_module *module;
     tensor_row *rows;
     size_t count, capacity;
     uint64_t bytes; /* of the weights section so far */
@@ -139,6 +141,33 @@ typedef struct layout {
 } layout;
 
 static const unsigned char zeros[PAGE];
+
+/* Calls f for the bytes of a constant, piece by piece. Pages of a mapped file are released after
+ * each, so that a constant that stays as it is in the file needs no memory. */
+typedef gqac_status piece_function(layout *l, const void *data, size_t bytes, gqac_diag *diag);
+
+static gqac_status in_pieces(layout *l, const gqac_tensor *constant, piece_function *f,
+                             gqac_diag *diag) {
+    const unsigned char *data = constant->data;
+    const size_t bytes = gqac_tensor_bytes(constant);
+    for (size_t at = 0, n; at < bytes; at += n) {
+        n = bytes - at < GQAC_POLL_BYTES ? bytes - at : GQAC_POLL_BYTES;
+        GQAC_TRY(f(l, data + at, n, diag));
+        ir_data_done(l->module, data + at, n);
+        GQAC_TRY(gqac_poll_add(l->poll, (int64_t)n, diag));
+    }
+    return GQAC_OK;
+}
+
+static gqac_status hash_piece(layout *l, const void *data, size_t bytes, gqac_diag *diag) {
+    (void)diag;
+    gqac_sha256_update(&l->digest, data, bytes);
+    return GQAC_OK;
+}
+
+static gqac_status write_piece(layout *l, const void *data, size_t bytes, gqac_diag *diag) {
+    return gqac_writer_write(l->writer, data, bytes, diag);
+}
 
 static gqac_status measure(void *arg, ir_value *value, gqac_diag *diag) {
     layout *l = arg;
@@ -158,7 +187,7 @@ static gqac_status measure(void *arg, ir_value *value, gqac_diag *diag) {
     gqac_sha256_update(&l->digest, zeros, offset - l->bytes);
     l->rows[l->count++] = (tensor_row){offset, bytes};
     l->bytes = offset + bytes;
-    return gqac_sha256_update_long(&l->digest, value->constant->data, bytes, l->poll, diag);
+    return in_pieces(l, value->constant, hash_piece, diag);
 }
 
 static gqac_status emit(void *arg, ir_value *value, gqac_diag *diag) {
@@ -166,13 +195,7 @@ static gqac_status emit(void *arg, ir_value *value, gqac_diag *diag) {
     const tensor_row *row = &l->rows[l->count++];
     GQAC_TRY(gqac_writer_write(l->writer, zeros, row->offset - l->bytes, diag));
     l->bytes = row->offset + row->bytes;
-    const unsigned char *data = value->constant->data;
-    for (uint64_t at = 0, n; at < row->bytes; at += n) {
-        n = row->bytes - at < GQAC_POLL_BYTES ? row->bytes - at : GQAC_POLL_BYTES;
-        GQAC_TRY(gqac_writer_write(l->writer, data + at, (size_t)n, diag));
-        GQAC_TRY(gqac_poll_add(l->poll, (int64_t)n, diag));
-    }
-    return GQAC_OK;
+    return in_pieces(l, value->constant, write_piece, diag);
 }
 
 static gqac_status pad(gqac_writer *w, uint64_t offset, gqac_diag *diag) {
@@ -296,6 +319,7 @@ gqac_status artefact_write(const char *path, const artefact_parts *parts, gqac_p
     draft *d = gqac_calloc(1, sizeof *d);
     if (!d)
         return gqac_diag_oom(diag, "an artefact");
+    d->layout.module = parts->module;
     d->layout.poll = poll;
     gqac_status status = write_draft(path, parts, d, diag);
     gqac_str_free(&d->meta);

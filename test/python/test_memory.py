@@ -13,10 +13,15 @@ import tempfile
 import unittest
 from pathlib import Path
 
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+
 import harness
 from harness import Case, FULL, ROOT, SANITIZED, gqac
 
 sys.path.insert(0, str(ROOT / "test" / "corpus"))
+import tiny  # noqa: E402  (needs the path)
 from wire import message, node, number, value_info, varint  # noqa: E402  (needs the path)
 
 LAYERS = 6
@@ -74,6 +79,23 @@ class Memory(Case):
     def test_small(self):
         """The same with small weights: the writer above makes a valid model."""
         self.peaks(LAYERS, SMALL)
+
+    @unittest.skipIf(SANITIZED, "a sanitizer keeps pages of its own")
+    def test_table_is_not_held(self):
+        """A table that an artefact has as it is in the file is never in memory as a whole."""
+        peaks = []
+        for rows in (16, 1 << 14):  # of 4 KiB
+            path = self.dir / f"table{rows}.onnx"
+            onnx.save(tiny.model([helper.make_node("Gather", ["table", "ids"], ["y"])],
+                                 [tiny.info("ids", TensorProto.INT64, ["N"])],
+                                 [tiny.info("y", shape=["N", 1024])],
+                                 [tiny.tensor("table", np.ones((rows, 1024), np.float32))]),
+                      path, save_as_external_data=True, location=f"{rows}.data")
+            result = self.check(gqac("compile", path, "--stateless", "-o", self.dir / f"{rows}.gqac"), 0)
+            self.assertGreater((self.dir / f"{rows}.gqac").stat().st_size, rows << 12)
+            peaks.append(result.peak)
+        print(f"compile: peaks {peaks[0] >> 20} and {peaks[1] >> 20} MiB")
+        self.assertLess(peaks[1], peaks[0] + (16 << 20))
 
     @unittest.skipUnless(FULL and not SANITIZED, "long tier")
     def test_large(self):

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/arena.h"
+#include "ir/release.h"
 
 /* All weights are read for every token: huge pages save walks of page tables. */
 void *cpu_pack_alloc(ir_module *module, size_t bytes) {
@@ -92,8 +93,8 @@ static gqac_status visit(void *arg, ir_node *node) {
         GQAC_TRY(row->pack(node, p->options, p->poll, &packed, p->diag));
     }
     *p->changed += packed;
-    for (int i = 0; packed && p->module->copied && i < n; i++)
-        p->module->copied(p->module->copied_arg, weights[i]->data, gqac_tensor_bytes(weights[i]));
+    for (int i = 0; packed && i < n; i++)
+        ir_data_done(p->module, weights[i]->data, gqac_tensor_bytes(weights[i]));
     return gqac_poll_add(p->poll, packed ? bytes : 0, p->diag);
 }
 

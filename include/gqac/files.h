@@ -14,8 +14,8 @@ extern "C" {
 GQAC_API gqac_status gqac_artefact_verify(const char *path, gqac_diag *diag);
 /* A SHA-256, as 64 hex digits and a NUL: gqac_digest that of `bytes` bytes, gqac_model_digest that
  * of a model with its external data. For an artefact it is the stored digest of the model from
- * which it was made, and no weights are read (gqac_artefact_verify reads them). IO, INVALID_MODEL,
- * UNSUPPORTED: as for gqac_program_open. */
+ * which it was made, and only that is read and checked (gqac_artefact_verify reads all). IO,
+ * INVALID_MODEL, UNSUPPORTED: as for gqac_program_open. */
 GQAC_API void gqac_digest(const void *data, size_t bytes, char hex[65]);
 GQAC_API gqac_status gqac_model_digest(const char *model, const gqac_options *options, char hex[65],
                                        gqac_diag *diag);

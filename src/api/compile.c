@@ -295,7 +295,11 @@ gqac_status gqac_model_digest(const char *model, const gqac_options *options, ch
     gqac_options own;
     load_parts parts;
     GQAC_TRY(load_options(options, &own, &parts, diag));
-    GQAC_TRY(load_model(model, &own, false, &m, diag));
+    GQAC_TRY(load_meta(model, &own, &m, diag));
+    if (!m.meta.target) {
+        load_free(&m);
+        GQAC_TRY(load_model(model, &own, false, &m, diag));
+    }
     gqac_status status = digest_text(&m, model, hex, diag);
     load_free(&m);
     return status;

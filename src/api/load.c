@@ -232,36 +232,6 @@ static gqac_status check_meta(const char *path, const artefact_meta *m, gqac_dia
     return GQAC_OK;
 }
 
-static gqac_status load_artefact(const char *path, loaded *m, gqac_diag *diag) {
-    if (m->bytes.copy) {
-        gqac_diag_set(diag, GQAC_USAGE, "gqac_model_bytes.copy is set for an artefact");
-        gqac_diag_where(diag, "%s", path);
-        gqac_diag_rule(diag, "an artefact is read in place");
-        gqac_diag_hint(diag, "keep its memory until the program is freed");
-        return GQAC_USAGE;
-    }
-    GQAC_TRY(load_map(m, path, &m->map, diag));
-    if ((uintptr_t)m->map.data % 64) { /* a mapped file is aligned to pages */
-        gqac_diag_set(diag, GQAC_USAGE, "the artefact is at address %p", (const void *)m->map.data);
-        gqac_diag_where(diag, "%s", path);
-        gqac_diag_rule(diag, "the address of an artefact in memory must be a multiple of 64");
-        gqac_diag_hint(diag, "allocate it with aligned_alloc, or map the file with mmap");
-        return GQAC_USAGE;
-    }
-    GQAC_TRY(artefact_open(path, &m->map, m->arena, &m->module, &m->meta, diag));
-    GQAC_TRY(check_meta(path, &m->meta, diag));
-    return ir_graph_walk(m->module->graph, verify_node, diag);
-}
-
-static gqac_status load_bytes(const gqac_options *o, loaded *m, gqac_diag *diag) {
-    if (!o->bytes)
-        return GQAC_OK;
-    GQAC_TRY(gqac_sized_take(&m->bytes, sizeof m->bytes, o->bytes, "gqac_model_bytes", diag));
-    if (!m->bytes.data || !m->bytes.bytes)
-        GQAC_FAIL(diag, GQAC_USAGE, "the model in memory has no bytes");
-    return GQAC_OK;
-}
-
 /* Fails if the file is larger than the limit permits; importing ONNX checks it itself. */
 static gqac_status check_size(const char *path, const loaded *m, const gqac_limits *limits,
                               gqac_diag *diag) {
@@ -277,13 +247,45 @@ static gqac_status check_size(const char *path, const loaded *m, const gqac_limi
     return GQAC_LIMIT;
 }
 
+/* Maps an artefact, and reads its module unless only `meta` is wanted. */
+static gqac_status load_artefact(const char *path, const gqac_limits *limits, bool only_meta,
+                                 loaded *m, gqac_diag *diag) {
+    m->format = "gqac";
+    GQAC_TRY(check_size(path, m, limits, diag));
+    if (m->bytes.copy) {
+        gqac_diag_set(diag, GQAC_USAGE, "gqac_model_bytes.copy is set for an artefact");
+        gqac_diag_where(diag, "%s", path);
+        gqac_diag_rule(diag, "an artefact is read in place");
+        gqac_diag_hint(diag, "keep its memory until the program is freed");
+        return GQAC_USAGE;
+    }
+    GQAC_TRY(load_map(m, path, &m->map, diag));
+    if ((uintptr_t)m->map.data % 64) { /* a mapped file is aligned to pages */
+        gqac_diag_set(diag, GQAC_USAGE, "the artefact is at address %p", (const void *)m->map.data);
+        gqac_diag_where(diag, "%s", path);
+        gqac_diag_rule(diag, "the address of an artefact in memory must be a multiple of 64");
+        gqac_diag_hint(diag, "allocate it with aligned_alloc, or map the file with mmap");
+        return GQAC_USAGE;
+    }
+    GQAC_TRY(only_meta ? artefact_read_meta(path, &m->map, m->arena, &m->meta, diag)
+                       : artefact_open(path, &m->map, m->arena, &m->module, &m->meta, diag));
+    GQAC_TRY(check_meta(path, &m->meta, diag));
+    return only_meta ? GQAC_OK : ir_graph_walk(m->module->graph, verify_node, diag);
+}
+
+static gqac_status load_bytes(const gqac_options *o, loaded *m, gqac_diag *diag) {
+    if (!o->bytes)
+        return GQAC_OK;
+    GQAC_TRY(gqac_sized_take(&m->bytes, sizeof m->bytes, o->bytes, "gqac_model_bytes", diag));
+    if (!m->bytes.data || !m->bytes.bytes)
+        GQAC_FAIL(diag, GQAC_USAGE, "the model in memory has no bytes");
+    return GQAC_OK;
+}
+
 static gqac_status load_any(const char *path, const gqac_options *o, loaded *m, gqac_diag *diag) {
     GQAC_TRY(load_bytes(o, m, diag));
-    if (is_artefact(m, path)) {
-        m->format = "gqac";
-        GQAC_TRY(check_size(path, m, o->limits, diag));
-        return load_artefact(path, m, diag);
-    }
+    if (is_artefact(m, path))
+        return load_artefact(path, o->limits, false, m, diag);
     if (ends_with(path, ".gq")) {
         m->format = "gq";
         GQAC_TRY(check_size(path, m, o->limits, diag));
@@ -302,12 +304,26 @@ static gqac_status check_loaded(const loaded *m, const gqac_limits *limits, gqac
     return load_check(m, limits, diag);
 }
 
-gqac_status load_model(const char *path, const gqac_options *options, bool keep_report,
-                       loaded *model, gqac_diag *diag) {
+static gqac_status make_arena(const gqac_options *options, loaded *model, gqac_diag *diag) {
     memset(model, 0, sizeof *model);
     model->arena = gqac_arena_create((size_t)options->limits->compile_bytes);
-    if (!model->arena)
-        return gqac_diag_oom(diag, "a model");
+    return model->arena ? GQAC_OK : gqac_diag_oom(diag, "a model");
+}
+
+gqac_status load_meta(const char *path, const gqac_options *options, loaded *model,
+                      gqac_diag *diag) {
+    GQAC_TRY(make_arena(options, model, diag));
+    gqac_status status = load_bytes(options, model, diag);
+    if (status == GQAC_OK && is_artefact(model, path))
+        status = load_artefact(path, options->limits, true, model, diag);
+    if (status != GQAC_OK)
+        load_free(model);
+    return status;
+}
+
+gqac_status load_model(const char *path, const gqac_options *options, bool keep_report,
+                       loaded *model, gqac_diag *diag) {
+    GQAC_TRY(make_arena(options, model, diag));
     gqac_status status = load_any(path, options, model, diag);
     if (status == GQAC_OK)
         status = check_loaded(model, options->limits, diag);

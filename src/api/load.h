@@ -38,6 +38,10 @@ gqac_status load_options(const gqac_options *given, gqac_options *own, load_part
  * UNSUPPORTED ONNX model stays, and so does the arena that holds it. */
 gqac_status load_model(const char *path, const gqac_options *options, bool keep_report,
                        loaded *model, gqac_diag *diag);
+/* Loads of an artefact only what it says of itself: model->meta. Of another file nothing is loaded,
+ * and meta.target is NULL. On failure everything is freed. */
+gqac_status load_meta(const char *path, const gqac_options *options, loaded *model,
+                      gqac_diag *diag);
 /* LIMIT: the graph has a tensor with more elements than limit tensor-elements, as far as shapes are
  * known. For graphs whose weights are not packed yet, because packing pads them. */
 gqac_status load_check(const loaded *model, const gqac_limits *limits, gqac_diag *diag);

@@ -475,13 +475,25 @@ static gqac_status bind(void *arg, ir_value *value, gqac_diag *diag) {
     return GQAC_OK;
 }
 
+static gqac_status open_meta(const char *path, const gqac_map *map, gqac_arena *arena,
+                             const section **table, artefact_meta *meta, gqac_diag *diag) {
+    GQAC_TRY(check_head(path, map, table, diag));
+    GQAC_TRY(check_section(path, map, *table, META, NULL, diag));
+    return parse_meta(path, arena, map, &(*table)[META], meta, diag);
+}
+
+gqac_status artefact_read_meta(const char *path, const gqac_map *map, gqac_arena *arena,
+                               artefact_meta *meta, gqac_diag *diag) {
+    const section *table = NULL;
+    return open_meta(path, map, arena, &table, meta, diag);
+}
+
 gqac_status artefact_open(const char *path, const gqac_map *map, gqac_arena *arena,
                           ir_module **module, artefact_meta *meta, gqac_diag *diag) {
     const section *table = NULL;
-    GQAC_TRY(check_head(path, map, &table, diag));
-    for (int s = META; s < WEIGHTS; s++)
+    GQAC_TRY(open_meta(path, map, arena, &table, meta, diag));
+    for (int s = META + 1; s < WEIGHTS; s++)
         GQAC_TRY(check_section(path, map, table, s, NULL, diag));
-    GQAC_TRY(parse_meta(path, arena, map, &table[META], meta, diag));
     char *text = gqac_alloc((size_t)table[GRAPH].length + 1);
     if (!text)
         return gqac_diag_oom(diag, "an artefact");

@@ -61,6 +61,9 @@ gqac_status artefact_check_files(int n, const gqac_attachment *files, gqac_statu
  * another version. */
 gqac_status artefact_open(const char *path, const gqac_map *map, gqac_arena *arena,
                           ir_module **module, artefact_meta *meta, gqac_diag *diag);
+/* Checks the header, the table and the section `meta`, and reads the latter. */
+gqac_status artefact_read_meta(const char *path, const gqac_map *map, gqac_arena *arena,
+                               artefact_meta *meta, gqac_diag *diag);
 /* The section `baked` of an artefact that was opened; NULL: there is none. */
 const void *artefact_baked(const gqac_map *map, size_t *bytes);
 /* Lists the attached files of an artefact that was opened, and checks them; the list lies in the

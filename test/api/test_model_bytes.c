@@ -182,6 +182,19 @@ static void test_same(void) {
     let_go(b, 16);
 }
 
+/* The digest of an artefact is that of its model, and takes no more work for a larger graph. */
+static void test_digest_of_artefact(void) {
+    char hex[2][65];
+    gqac_options options;
+    gqac_options_init(&options);
+    const char *onnx = unit_path("test/models/llama/model.onnx");
+    CU_ASSERT_EQUAL(gqac_model_digest(onnx, &options, hex[0], &diag), GQAC_OK);
+    gqac_alloc_fail_at(0, 0);
+    CU_ASSERT_EQUAL(gqac_model_digest(artefact, &options, hex[1], &diag), GQAC_OK);
+    CU_ASSERT(gqac_alloc_calls() <= 4);
+    CU_ASSERT_STRING_EQUAL(hex[0], hex[1]);
+}
+
 /* Opens a model in memory with `copy`, takes the memory away, and compares what it computes. */
 static void check_copy(const char *name, const char *target) {
     static float kept[MOST_LOGITS], copied[MOST_LOGITS];
@@ -501,6 +514,7 @@ static void test_memory(void) {
 static const unit_case cases[] = {
     {"the same as from a file", test_same},
     {"compiled from memory", test_compile},
+    {"digest of an artefact", test_digest_of_artefact},
     {"copied", test_copy},
     {"external data beneath a root", test_root},
     {"copied from an artefact", test_copy_of_artefact},

@@ -270,6 +270,8 @@ ort_status *context_write(part *t, const ort_graph *graph, const ort_node *fused
     while (p->parts[index] != t)
         index++;
     ORT_TRY(new_path(p, index, &path));
+    gqac_program_free(t->program); /* memory for one copy of the weights: compiling packs its own */
+    t->program = NULL;
     ort_status *status = compile_to(p, graph, path);
     if (status) {
         free(path);
@@ -277,7 +279,8 @@ ort_status *context_write(part *t, const ort_graph *graph, const ort_node *fused
     }
     t->artefact = path;
     options_apply(&p->options, &options);
-    if (gqac_model_digest(path, &options, hex, &diag) != GQAC_OK)
+    if (gqac_model_digest(path, &options, hex, &diag) != GQAC_OK ||
+        gqac_program_open(path, &options, &t->program, &diag) != GQAC_OK)
         return status_of(p->api, &diag);
     return make_node(p, fused, path, hex, made);
 }

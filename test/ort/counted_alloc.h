@@ -9,6 +9,7 @@
 /* Starts counting calls; the n-th (from 1) fails. 0: they are only counted. */
 GQAC_API void counted_fail_at(size_t n);
 GQAC_API size_t counted_calls(void); /* since counted_fail_at */
+GQAC_API size_t counted_peak(void);  /* most bytes allocated at the same time since then */
 GQAC_API size_t counted_live(void);  /* allocations not yet freed */
 
 #endif

@@ -7,6 +7,8 @@
  *       that failed the session or a run, and how often the runtime went on without the provider
  *   tool_sessions RUNTIME PROVIDER once N MODEL [KEY=VALUE]...
  *       one session, while the Nth allocation fails; prints why there is none, or nothing
+ *   tool_sessions RUNTIME PROVIDER peak N MODEL [KEY=VALUE]...
+ *       N sessions, one after the other; prints the most bytes that the provider had at a time
  *   tool_sessions RUNTIME PROVIDER alive N MODEL [KEY=VALUE]...
  *       N sessions are alive when the provider is unregistered, are run again, and are alive at
  * exit
@@ -60,7 +62,7 @@ static const ort_api *api;
 static ort_env *env;
 static ort_session *alive[MOST]; /* still alive at exit */
 static void (*fail_at)(size_t);
-static size_t (*calls)(void), (*live)(void);
+static size_t (*calls)(void), (*live)(void), (*peak)(void);
 static float expected[ROWS * WIDTH];
 
 static _Noreturn void end(const char *what, const char *why) {
@@ -197,6 +199,16 @@ static void once(int n, const char *model, const ort_session_options *options) {
     RELEASE_SESSION(session);
 }
 
+static void measure(int n, const char *model, const ort_session_options *options) {
+    fail_at(0);
+    for (int i = 0; i < n; i++) {
+        ort_session *session = create(model, options, false);
+        run(session, false);
+        RELEASE_SESSION(session);
+    }
+    printf("peak %zu\n", peak());
+}
+
 static void outlive(int n, const char *model, const ort_session_options *options) {
     for (int i = 0; i < n && i < MOST; i++) {
         alive[i] = create(model, options, false);
@@ -218,13 +230,15 @@ static void *symbol(void *library, const char *name) {
 
 int main(int argc, char **argv) {
     if (argc < 6)
-        end("usage", "tool_sessions RUNTIME PROVIDER loop|fail|once|alive N MODEL [KEY=VALUE]...");
+        end("usage",
+            "tool_sessions RUNTIME PROVIDER loop|fail|once|peak|alive N MODEL [KEY=VALUE]...");
     void *runtime = dlopen(argv[1], RTLD_NOW), *own = dlopen(argv[2], RTLD_NOW);
     const ort_api_base *(*get_base)(void) =
         (const ort_api_base *(*)(void))symbol(runtime, "OrtGetApiBase");
     fail_at = (void (*)(size_t))symbol(own, "counted_fail_at");
     calls = (size_t(*)(void))symbol(own, "counted_calls");
     live = (size_t(*)(void))symbol(own, "counted_live");
+    peak = (size_t(*)(void))symbol(own, "counted_peak");
     api = get_base()->GetApi(ORT_VERSION);
     if (!api)
         end("runtime", "it lacks this version of the interface");
@@ -238,6 +252,8 @@ int main(int argc, char **argv) {
         fail(n, argv[5], options);
     else if (strcmp(argv[3], "once") == 0)
         once(n, argv[5], options);
+    else if (strcmp(argv[3], "peak") == 0)
+        measure(n, argv[5], options);
     else
         outlive(n, argv[5], options);
     RELEASE_OPTIONS(options);

@@ -73,6 +73,19 @@ class Memory(Case):
             self.tool("loop", 1, model, "ep.context_enable=1", f"ep.context_file_path={made_of}")
             yield made_of
 
+    def test_peak_while_written(self):
+        """A session that writes a context model has one copy of the weights at a time, 1 MiB, and
+        one that loads it has none."""
+        written = self.dir / "c.onnx"
+        peaks = [int(self.tool("peak", 1, model, *more).split()[1]) for model, more in (
+            (self.whole, ()),
+            (self.whole, ("ep.context_enable=1", f"ep.context_file_path={written}")),
+            (written, ()))]
+        print(*peaks)
+        self.assertGreater(peaks[0], 1 << 20)
+        self.assertLess(peaks[1], peaks[0] + (1 << 19))
+        self.assertLess(peaks[2], 1 << 19)
+
     def test_loop(self):
         for model in (self.whole, self.parts, *self.context()):
             self.assertIn("end", self.tool("loop", 100 if FULL else 3, model))

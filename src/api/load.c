@@ -66,7 +66,8 @@ static gqac_status load_text(const char *path, loaded *m, gqac_diag *diag) {
 typedef struct checking {
     const gqac_limits *limits;
     int64_t nodes;
-    bool memory; /* bytes of tensors too */
+    bool memory;         /* bytes of tensors too */
+    const gqac_map *map; /* of an artefact: its constants need no memory */
     gqac_diag *diag;
 } checking;
 
@@ -90,6 +91,12 @@ static gqac_status check_tensor_bytes(const checking *x, const ir_value *value, 
                             (long long)count, gqac_dtype_bits(value->type.dtype));
 }
 
+static bool is_mapped(const checking *x, const ir_value *value) {
+    const gqac_tensor *t = value->constant;
+    return t && x->map->data &&
+           (uintptr_t)t->data - (uintptr_t)x->map->data < (uintptr_t)x->map->size;
+}
+
 /* Multiplies the dimensions that are known. */
 static gqac_status check_value(const checking *x, const ir_node *node, const ir_value *value) {
     int64_t count = 1, dim;
@@ -106,7 +113,7 @@ static gqac_status check_value(const checking *x, const ir_node *node, const ir_
         status = gqac_limits_fail(x->diag, "tensor-elements", x->limits->tensor_elements,
                                   "tensor '%.100s' has more than %lld elements", value->name,
                                   (long long)x->limits->tensor_elements);
-    else if (value && x->memory)
+    else if (value && x->memory && !is_mapped(x, value))
         status = check_tensor_bytes(x, value, count);
     if (status != GQAC_OK)
         ir_node_where(node, x->diag);
@@ -127,8 +134,8 @@ gqac_status load_check(const loaded *model, const gqac_limits *limits, gqac_diag
 }
 
 gqac_status load_check_memory(const loaded *model, const gqac_limits *limits, gqac_diag *diag) {
-    checking x = {.limits = limits, .memory = true, .diag = diag};
-    const int64_t bytes = load_weight_bytes(model);
+    checking x = {.limits = limits, .memory = true, .map = &model->map, .diag = diag};
+    const int64_t bytes = model->map.data ? 0 : load_weight_bytes(model);
     if (bytes > limits->memory_bytes)
         return gqac_limits_fail(diag, "memory-bytes", limits->memory_bytes,
                                 "the weights have %lld bytes", (long long)bytes);

@@ -46,7 +46,7 @@ gqac_status load_meta(const char *path, const gqac_options *options, loaded *mod
  * known. For graphs whose weights are not packed yet, because packing pads them. */
 gqac_status load_check(const loaded *model, const gqac_limits *limits, gqac_diag *diag);
 /* The same before a program is made. LIMIT: also if the weights, or one tensor, need more bytes
- * than limit memory-bytes permits. */
+ * than limit memory-bytes permits; weights of an artefact are mapped and need none. */
 gqac_status load_check_memory(const loaded *model, const gqac_limits *limits, gqac_diag *diag);
 /* After a failure: puts the path of the model before where it happened, unless it is there already,
  * or `where` is the path of a file that failed (IO). */

@@ -191,6 +191,9 @@ class Limits(Case):
                           ("compile", path, "--stateless", "-o", out)):
                 result = self.twins("memory-bytes", 4 << 20, *words)
                 self.assertIn(f"{4 << 20} bytes", result.err)
+        path, out = self.sparse(4), self.dir / "x.gqac"
+        self.good("compile", path, "--stateless", "-o", out)
+        self.fits("memory-bytes", 1 << 20, "run", out, "--fill", "x=1,512:9")  # mapped, not copied
         self.fits("memory-bytes", 1, "inspect", self.sparse(4))  # which copies nothing
         self.refused("memory-bytes", 1, "inspect", self.sparse(4, 2))
         path = self.filled(1 << 10, 1 << 10)

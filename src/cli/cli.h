@@ -56,6 +56,7 @@ struct cli {
     int n_given; /* flags in order, repeats kept */
     struct cli_given {
         const char *name, *value;
+        bool brief; /* typed as cli_brief has it, "-n" */
     } * given;
     gqac_limits limits; /* of --limit; see cli_limits */
     bool confined;      /* --sandbox holds */

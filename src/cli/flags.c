@@ -65,6 +65,23 @@ const char *cli_formats(const gqac_cli_verb *verb) {
 
 /* ---- parsing ------------------------------------------------------------- */
 
+/* How a flag was typed: dashes, then a name. */
+static bool is_brief(const cli *c, const char *flag) {
+    bool brief = false;
+    for (int i = 0; i < c->n_given; i++)
+        if (!strcmp(c->given[i].name, flag))
+            brief = c->given[i].brief;
+    return brief;
+}
+
+static const char *dashes_of(const cli *c, const char *flag) {
+    return is_brief(c, flag) ? "" : "--";
+}
+
+static const char *name_of(const cli *c, const char *flag) {
+    return is_brief(c, flag) ? cli_brief(flag) : flag;
+}
+
 static const cli_flag *find_in(const cli_flag *flags, const char *word, size_t length) {
     for (const cli_flag *f = flags; f && f->name; f++) {
         const char *brief = cli_brief(f->name);
@@ -131,15 +148,16 @@ static gqac_status parse_flag(cli *c, const char *word, const char *next, int *u
         return cli_usage(c, "--%s is given twice", f->name);
     struct cli_given *given = &c->given[c->n_given++];
     given->name = f->name;
+    given->brief = word[1] != '-';
     if (f->value && *f->value == '[')
         return take_choice(c, f, equals, next, used, &given->value);
     if (f->value && !equals && !next)
-        return cli_usage(c, "--%s needs a value: --%s %s", f->name, f->name, f->value);
+        return cli_usage(c, "%s needs a value: %s %s", word, word, f->value);
     *used = f->value && !equals ? 2 : 1;
     given->value = !f->value ? "1" : equals ? equals + 1 : next;
     if (f->value && !*given->value && (!strcmp(f->value, "FILE") || !strcmp(f->value, "DIR")))
-        return cli_usage(c, "--%s '' is not the name of a %s", f->name,
-                         *f->value == 'F' ? "file" : "folder");
+        return cli_usage(c, "%s%s '' is not the name of a %s", dashes_of(c, f->name),
+                         name_of(c, f->name), *f->value == 'F' ? "file" : "folder");
     return GQAC_OK;
 }
 
@@ -257,8 +275,8 @@ gqac_status cli_number(cli *c, const char *flag, long long least, long long most
     const char *text = cli_value(c, flag);
     *out = fallback;
     if (text && (!parse_number(text, text + strlen(text), out) || *out < least || *out > most))
-        return cli_usage(c, "--%s '%s' is not a whole number from %lld to %lld", flag, text, least,
-                         most);
+        return cli_usage(c, "%s%s '%s' is not a whole number from %lld to %lld", dashes_of(c, flag),
+                         name_of(c, flag), text, least, most);
     return GQAC_OK;
 }
 
@@ -270,7 +288,8 @@ gqac_status cli_real(cli *c, const char *flag, double fallback, double *out) {
         return GQAC_OK;
     *out = strtod(text, &stop);
     if (!*text || *stop || text[strspn(text, "+-.0123456789eE")] || !isfinite(*out))
-        return cli_usage(c, "--%s '%s' is not a decimal number", flag, text);
+        return cli_usage(c, "%s%s '%s' is not a decimal number", dashes_of(c, flag),
+                         name_of(c, flag), text);
     return GQAC_OK;
 }
 
@@ -285,8 +304,9 @@ gqac_status cli_numbers(cli *c, const char *flag, const char *text, long long le
         long long value = 0;
         if (!parse_number(at, end, &value) || value < least || value > most) {
             free(list);
-            return cli_usage(c, "--%s '%s': '%.*s' is not a whole number from %lld to %lld", flag,
-                             text, (int)(end - at), at, least, most);
+            return cli_usage(c, "%s%s '%s': '%.*s' is not a whole number from %lld to %lld",
+                             dashes_of(c, flag), name_of(c, flag), text, (int)(end - at), at, least,
+                             most);
         }
         list[(*n)++] = value;
         at = end;

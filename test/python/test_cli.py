@@ -170,6 +170,9 @@ class Usage(Case):
                            (("generate", *GOOD["generate"], "--kv", "--kv", "off"), "--kv"),
                            (("compile", LLAMA, "-o", "a", "--output", "b"), "--output")):
             self.usage(*args, words=(f"{flag} is given twice",))
+        for typed in ("-n", "--new-tokens"):  # an error names the flag as it was typed
+            self.usage("generate", LLAMA, "--prompt", "x", typed, -1, words=(f": {typed} '-1' is not a whole",))
+            self.usage("generate", LLAMA, "--prompt", "x", typed, words=(f": {typed} needs a value: {typed} N",))
         self.good("tokenize", LLAMA, "--text", "a", "--text", "b")
         self.good("generate", *GOOD["generate"], "--stop", "a", "--stop", "b")
 

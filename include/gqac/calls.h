@@ -41,7 +41,7 @@ GQAC_API gqac_status gqac_calls_push(gqac_calls *calls, const char *bytes, size_
 GQAC_API gqac_status gqac_calls_finish(gqac_calls *calls, gqac_diag *diag);
 
 typedef struct gqac_call_part {
-    size_t size;
+    size_t size;      /* sizeof(gqac_call_part), set by the caller */
     const char *text; /* of content; NULL: the part is a call */
     size_t length;    /* of `text`, in bytes; no NUL follows */
     /* of a call, NUL-terminated; NULL in content */
@@ -49,8 +49,8 @@ typedef struct gqac_call_part {
     const char *arguments; /* a JSON object, as the answer has it */
     const char *id;        /* NULL: the answer has none */
 } gqac_call_part;
-/* Sets *part to the next part, its `size` included; returns false if there is none yet. Texts of
- * the part are valid until the next call with `calls`. */
+/* Fills *part with the next part; returns false if there is none yet, or if part->size is not that
+ * of any version of the struct. Texts of the part are valid until the next call with `calls`. */
 GQAC_API bool gqac_calls_next(gqac_calls *calls, gqac_call_part *part);
 
 #ifdef __cplusplus

@@ -199,7 +199,7 @@ static gqac_status add_call(calling *x, const gqac_call_part *part) {
 /* Takes what the reply has since the last call. */
 static gqac_status take(calling *x, bool last) {
     gqac_diag *diag = &x->c->diag;
-    gqac_call_part part;
+    gqac_call_part part = {.size = sizeof part};
     size_t length = 0;
     const char *text = gqac_reply_take(x->reply, &length);
     if (!x->calls)

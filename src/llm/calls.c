@@ -7,6 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/check.h"
+#include "base/sized.h"
 #include "llm/llm.h"
 #include "llm/reply.h"
 
@@ -77,14 +78,16 @@ static gqac_status queue_text(gqac_calls *c, const char *text, size_t length, gq
 }
 
 bool gqac_calls_next(gqac_calls *c, gqac_call_part *out) {
+    part *next = c->first;
     free_part(c->returned);
-    c->returned = c->first;
-    if (!c->first)
+    c->returned = NULL;
+    if (!next ||
+        gqac_sized_give(out, &next->shown, sizeof next->shown, "gqac_call_part", NULL) != GQAC_OK)
         return false;
-    c->first = c->first->next;
+    c->returned = next;
+    c->first = next->next;
     if (!c->first)
         c->last = &c->first;
-    *out = c->returned->shown;
     return true;
 }
 

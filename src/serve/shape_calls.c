@@ -19,7 +19,7 @@ static void name_call(char id[10]) {
 }
 
 bool shape_divide(leg *l, const fresh *f, shape_part *add, void *arg) {
-    gqac_call_part part;
+    gqac_call_part part = {.size = sizeof part};
     gqac_diag diag = {0};
     if (!l->calls) {
         part = (gqac_call_part){.size = sizeof part, .text = f->text, .length = f->length};

@@ -17,7 +17,7 @@ enum { TEMPLATES = sizeof templates / sizeof *templates };
 
 /* Writes the parts: content as it is, and each call after a byte 1. */
 static void read_parts(gqac_calls *calls, gqac_str *out) {
-    gqac_call_part part;
+    gqac_call_part part = {.size = sizeof part};
     while (gqac_calls_next(calls, &part)) {
         if (part.text) {
             gqac_str_append_n(out, part.text, part.length);

@@ -48,7 +48,7 @@ typedef struct found {
 } found;
 
 static void take(gqac_calls *calls, found *f) {
-    gqac_call_part part;
+    gqac_call_part part = {.size = sizeof part};
     while (gqac_calls_next(calls, &part)) {
         if (part.text) {
             strncat(f->content, part.text, part.length);
@@ -290,9 +290,21 @@ static void others(void) {
     CU_ASSERT_EQUAL(gqac_calls_create(text, NULL, &calls, &diag), GQAC_OK); /* any name */
     static const char own[] = "<tool_call>{\"name\":\"y\",\"arguments\":{}}</tool_call>";
     CU_ASSERT_EQUAL(gqac_calls_push(calls, own, sizeof own - 1, &diag), GQAC_OK);
-    gqac_call_part part;
+    gqac_call_part part = {.size = sizeof part};
+    part.size = sizeof part.size + 1;
+    CU_ASSERT_FALSE(gqac_calls_next(calls, &part)); /* no version has this size */
+    struct {
+        size_t size;
+        const char *text;
+        size_t beyond;
+    } older = {.size = 2 * sizeof(size_t), .beyond = 7};
+    static const char more[] = "x";
+    CU_ASSERT_EQUAL(gqac_calls_push(calls, more, 1, &diag), GQAC_OK);
+    part.size = sizeof part;
     CU_ASSERT_FATAL(gqac_calls_next(calls, &part));
     CU_ASSERT(!part.text && !strcmp(part.name, "y"));
+    CU_ASSERT(gqac_calls_next(calls, (gqac_call_part *)(void *)&older));
+    CU_ASSERT(older.text && *older.text == 'x' && older.beyond == 7);
     CU_ASSERT(!gqac_calls_next(calls, &part));
     gqac_calls_free(calls);
     gqac_text_free(text);
@@ -371,7 +383,7 @@ static void memory(void) {
     size_t n = 1;
     for (; status == GQAC_NO_MEMORY && n < 200; n++) {
         gqac_calls *calls = NULL;
-        gqac_call_part part;
+        gqac_call_part part = {.size = sizeof part};
         gqac_alloc_fail_at(n, 0);
         status = gqac_calls_create(text, TOOLS, &calls, &diag);
         if (status == GQAC_OK)

@@ -145,7 +145,7 @@ static void check_call(const gqac_call_part *part) {
 static found read_answer(const gqac_text *text, const int64_t *ids, size_t n) {
     gqac_reply *reply = NULL;
     gqac_calls *calls = NULL;
-    gqac_call_part part;
+    gqac_call_part part = {.size = sizeof part};
     found f = {.n = 0};
     size_t length = 0;
     MUST(gqac_reply_create(text, 0, NULL, &reply, &diag));

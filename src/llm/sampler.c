@@ -12,6 +12,7 @@
 
 #include "base/alloc.h"
 #include "base/check.h"
+#include "base/likelier.h"
 #include "base/sized.h"
 
 struct sampler {
@@ -211,11 +212,15 @@ static void penalise(sampler *s, double penalty, const int64_t *history, size_t 
             s->mark[history[i]] = 0;
 }
 
-/* The most likely id, the lowest of equal ones; -1: none can be chosen. */
+static bool before(const sampler *s, int64_t a, int64_t b) {
+    return gqac_likelier(s->score[a], a, s->score[b], b);
+}
+
+/* The most likely id; -1: none can be chosen. */
 static int64_t likeliest(const sampler *s) {
     int64_t best = -1;
     for (int64_t i = 0; i < s->n; i++)
-        if (!isnan(s->score[i]) && (best < 0 || s->score[i] > s->score[best]))
+        if (!isnan(s->score[i]) && (best < 0 || before(s, i, best)))
             best = i;
     return best;
 }
@@ -232,10 +237,6 @@ static double weigh(sampler *s, double best, double temperature) {
 }
 
 /* ---- order of likelihood ------------------------------------------------- */
-
-static bool before(const sampler *s, int64_t a, int64_t b) {
-    return s->score[a] > s->score[b] || (s->score[a] == s->score[b] && a < b);
-}
 
 static void sink(sampler *s, int64_t at) {
     const int64_t id = s->heap[at];

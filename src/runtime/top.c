@@ -3,8 +3,10 @@
 
 #include <math.h>
 
+#include "base/likelier.h"
+
 static bool is_worse(const gqac_candidate *a, const gqac_candidate *b) {
-    return a->logit < b->logit || (a->logit == b->logit && a->id > b->id);
+    return gqac_likelier(b->logit, b->id, a->logit, a->id);
 }
 
 static void swap(gqac_candidate *a, gqac_candidate *b) {
@@ -33,9 +35,9 @@ static void sink(gqac_candidate *heap, int64_t size) {
 void top_select(const float *row, int64_t vocabulary, int64_t n, gqac_candidate *ids) {
     int64_t size = 0;
     for (int64_t id = 0; id < vocabulary; id++) {
-        if (isnan(row[id]) || (size == n && !(row[id] > ids[0].logit)))
-            continue; /* of equal logits the lower id is there already */
         const gqac_candidate found = {.id = id, .logit = row[id]};
+        if (isnan(row[id]) || (size == n && !is_worse(&ids[0], &found)))
+            continue;
         if (size < n) {
             ids[size] = found;
             rise(ids, size++);

@@ -81,14 +81,11 @@ static const char *mark_tokens(const call_syntax *s, const vocabulary *words, co
 static bool make_form(const call_syntax *s, const vocabulary *words, gqac_arena *memory,
                       grammar_calls *out) {
     *out = s->form;
-    const char **const all[] = {&out->begin,     &out->before,   &out->middle,    &out->after,
-                                &out->between,   &out->end,      &out->marker,    &out->heads[0],
-                                &out->heads[1],  &out->body,     &out->others[0], &out->others[1],
-                                &out->others[2], &out->others[3]};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        const char *given = *all[i];
-        *all[i] = mark_tokens(s, words, given, memory);
-        if (given && !*all[i])
+    const char **texts = (const char **)(void *)out;
+    for (size_t i = 0; i < GRAMMAR_TEXTS; i++) {
+        const char *given = texts[i];
+        texts[i] = mark_tokens(s, words, given, memory);
+        if (given && !texts[i])
             return false;
     }
     return true;

@@ -8,6 +8,7 @@
 
 #include <jansson.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/diag.h"
@@ -60,11 +61,13 @@ typedef struct grammar_calls {
     const char *between; /* NULL: there is only one call */
     const char *end;
     const char *marker; /* in ASCII; text beside calls does not have it */
-    char first;         /* nor does text begin with it; 0: any character */
     /* Of answers that are messages, where the marker is in the head of a call: what begins a head,
      * what ends it, and what may stand in place of `middle` beside text. NULL: there are none. */
     const char *heads[GRAMMAR_HEADS], *body, *others[GRAMMAR_OTHERS];
+    char first; /* text beside calls does not begin with it; 0: any character */
 } grammar_calls;
+/* Everything before `first` is a text. */
+enum { GRAMMAR_TEXTS = offsetof(grammar_calls, first) / sizeof(const char *) };
 /* Which calls an answer has: as gqac_tool_choice. */
 typedef struct grammar_choice {
     const char *name;

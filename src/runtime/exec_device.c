@@ -18,12 +18,16 @@ gqac_status exec_fetch_values(const exec *e, const ir_node *node, gqac_diag *dia
     return GQAC_OK;
 }
 
+bool exec_can_top(const gqac_tensor *logits, const exec_top *top) {
+    return logits->rank == 3 && logits->dims[0] * logits->dims[1] == top->rows &&
+           logits->dims[2] >= top->n && gqac_tensor_count(logits) <= TARGET_TOP_MOST;
+}
+
 /* Lets the device find the likeliest ids, if the wanted rows of logits are there and no others. */
 static gqac_status make_top(exec *e, gqac_diag *diag) {
     const op_work work = {.pool = e->pool, .diag = diag, .host = e};
     const gqac_tensor *t = exec_result(e, e->top.result);
-    e->top.made = t->rank == 3 && t->dims[0] * t->dims[1] == e->top.rows &&
-                  t->dims[2] >= e->top.n && mirror_of(e)->holds(e->mirror, t);
+    e->top.made = exec_can_top(t, &e->top) && mirror_of(e)->holds(e->mirror, t);
     return e->top.made ? mirror_of(e)->top(e->mirror, t, e->top.n, e->top.ids, &work) : GQAC_OK;
 }
 

@@ -13,6 +13,8 @@ typedef struct target_copies {
     int64_t down, down_bytes; /* back */
 } target_copies;
 
+enum { TARGET_TOP_MOST = INT32_MAX }; /* kernels count elements in 32 bits */
+
 /* For targets whose kernels leave values in the memory of a device. A mirror belongs to a context
  * and has, for each value, the side where its newest bytes are. A value is known by the address of
  * its data in the memory of the host. */
@@ -28,7 +30,8 @@ typedef struct target_mirror {
     /* Copies a box on the device; what the host has of its tensors is copied there first. */
     gqac_status (*move)(void *mirror, const op_box *box, const op_work *work);
     /* The n likeliest ids of each row of logits [..., rows, V] that are on the device, n <= V, in
-     * the order of gqac_context_top; they are there after `finish`. */
+     * the order of gqac_context_top; they are there after `finish`. At most TARGET_TOP_MOST
+     * logits. */
     gqac_status (*top)(void *mirror, const gqac_tensor *logits, int64_t n, gqac_candidate *ids,
                        const op_work *work);
     /* At the end of a run that succeeded: the host gets the rows of sequences that kernels have

@@ -1,4 +1,5 @@
 /* The likeliest ids of rows of logits: against a sort, and from steps in place of logits. */
+#include "runtime/exec_device.h"
 #include "runtime/rig.h"
 #include "runtime/top.h"
 #include "unit.h"
@@ -150,10 +151,24 @@ static void test_refused(void) {
     close_rig(&r);
 }
 
+/* A device gets the logits if they are the wanted rows, and it can count them. */
+static void test_device(void) {
+    const exec_top top = {.rows = 16384, .n = 4};
+    gqac_tensor logits = {.dtype = GQAC_F32, .rank = 3, .dims = {1, 16384, 131071}};
+    CU_ASSERT_TRUE(exec_can_top(&logits, &top));
+    logits.dims[2] = 131072; /* 2^31 */
+    CU_ASSERT_FALSE(exec_can_top(&logits, &top));
+    logits.dims[2] = 3;
+    CU_ASSERT_FALSE(exec_can_top(&logits, &top));
+    logits = (gqac_tensor){.dtype = GQAC_F32, .rank = 3, .dims = {1, 16383, 100}};
+    CU_ASSERT_FALSE(exec_can_top(&logits, &top));
+}
+
 static const unit_case cases[] = {
     {"as a sort", test_select},
     {"steps with and without n_top", test_steps},
     {"n_top out of range", test_refused},
+    {"on a device", test_device},
 };
 
 int main(int argc, char **argv) {

@@ -182,7 +182,7 @@ GQAC_API bool gqac_scheduler_cancel(gqac_scheduler *scheduler, int64_t number);
  * to compute, or the last one has ended. A request fails alone, with its reason in on_end: an
  * unknown kind of cache, all logits NaN, too little memory for this request alone. Then the others
  * are stepped without it. A failed call changes no request. ABORTED: the monitor of the context
- * ended the step. */
+ * ended the step, or its wait for the remote tier of the store. */
 GQAC_API gqac_status gqac_scheduler_step(gqac_scheduler *scheduler, int64_t *left, gqac_diag *diag);
 
 typedef struct gqac_scheduler_statistics {

@@ -3,13 +3,19 @@
  * prompts that begin alike only one is fetched at a time: the next one finds its rows in memory. */
 #include <signal.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "sched/sched_impl.h"
 #include "store/fetch.h"
 
-enum { THREADS = 4, ALIKE = 64 }; /* ALIKE: leading ids, one block of the tier */
+enum {
+    THREADS = 4,
+    ALIKE = 64,       /* leading ids, one block of the tier */
+    ASK_NS = 1000000, /* how often a monitor is asked */
+    SECOND_NS = 1000000000
+};
 
 struct fetch {
     gqac_sequence_options options;
@@ -198,9 +204,40 @@ static bool is_wanted(const gqac_scheduler *s) {
     return wanted || !fetches;
 }
 
-void fetch_await(gqac_scheduler *s) {
+/* The monitor of the context, which stays. */
+static gqac_monitor monitor_of(const gqac_scheduler *s) {
+    gqac_monitor monitor = {.size = sizeof monitor};
+    if (gqac_context_set_monitor(s->context, NULL, &monitor, NULL) == GQAC_OK)
+        (void)gqac_context_set_monitor(s->context, &monitor, NULL, NULL);
+    return monitor;
+}
+
+/* Until something has changed, but no longer than until the monitor is to be asked again. */
+static void await_change(gqac_scheduler *s) {
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += ASK_NS;
+    until.tv_sec += until.tv_nsec / SECOND_NS;
+    until.tv_nsec %= SECOND_NS;
+    pthread_cond_timedwait(&s->changed, &s->lock, &until);
+}
+
+gqac_status fetch_await(gqac_scheduler *s, gqac_diag *diag) {
+    const gqac_monitor monitor = monitor_of(s);
+    bool ended = false;
     pthread_mutex_lock(&s->lock);
-    while (!is_wanted(s))
-        pthread_cond_wait(&s->changed, &s->lock);
+    while (!ended && !is_wanted(s)) {
+        if (!monitor.abort) {
+            pthread_cond_wait(&s->changed, &s->lock);
+            continue;
+        }
+        await_change(s);
+        pthread_mutex_unlock(&s->lock); /* the monitor may cancel requests */
+        ended = monitor.abort(monitor.arg);
+        pthread_mutex_lock(&s->lock);
+    }
     pthread_mutex_unlock(&s->lock);
+    if (ended)
+        GQAC_FAIL(diag, GQAC_ABORTED, "the caller ended the wait for the remote tier of the store");
+    return GQAC_OK;
 }

@@ -120,8 +120,9 @@ void fetch_follow(gqac_scheduler *s, request *r);
 /* The request no longer waits for its fetch. */
 void fetch_drop(gqac_scheduler *s, request *r);
 /* After a step that had nothing to compute: while all that could be computed waits for fetches,
- * waits for the first one to end, for a new request, or for a cancellation. */
-void fetch_await(gqac_scheduler *s);
+ * waits for the first one to end, for a new request, or for a cancellation. ABORTED: the monitor of
+ * the context ended the wait. */
+gqac_status fetch_await(gqac_scheduler *s, gqac_diag *diag);
 
 /* ---- draft.c ------------------------------------------------------------- */
 

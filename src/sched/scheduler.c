@@ -68,7 +68,11 @@ gqac_status gqac_scheduler_create(gqac_context *context, const gqac_scheduler_op
     s->context = context;
     s->program = gqac_context_program(context);
     pthread_mutex_init(&s->lock, NULL);
-    pthread_cond_init(&s->changed, NULL);
+    pthread_condattr_t clock;
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_cond_init(&s->changed, &clock);
+    pthread_condattr_destroy(&clock);
     const gqac_status status = fill(s, options, diag);
     GQAC_RETURN_MADE(status, s, scheduler, gqac_scheduler_free);
 }
@@ -329,13 +333,13 @@ gqac_status gqac_scheduler_step(gqac_scheduler *scheduler, int64_t *left, gqac_d
     take_submitted(scheduler);
     end_cancelled(scheduler);
     scheduler->interrupted = false;
-    const gqac_status status = run(scheduler, diag);
+    gqac_status status = run(scheduler, diag);
     end_cancelled(scheduler);
     const int64_t live = publish(scheduler);
     if (left)
         *left = live;
     if (status == GQAC_OK && !scheduler->n && ended == scheduler->counts.ended)
-        fetch_await(scheduler);
+        status = fetch_await(scheduler, diag);
     return status;
 }
 

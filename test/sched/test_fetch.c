@@ -217,6 +217,34 @@ static void cancelled(void) {
     tear_down(&b);
 }
 
+static bool once_reached(void *arg) {
+    gated *g = arg;
+    pthread_mutex_lock(&g->lock);
+    const bool reached = g->reached;
+    pthread_mutex_unlock(&g->lock);
+    return reached;
+}
+
+/* The monitor of the context ends a step that waits for a fetch; the request is not changed. */
+static void aborted(void) {
+    bench b;
+    set_up(&b);
+    const gqac_monitor monitor = {.size = sizeof monitor, .abort = once_reached, .arg = &b.g};
+    b.g.shut = true;
+    rig_send(b.s, &b.clients[1], 0);
+    CU_ASSERT_EQUAL(gqac_context_set_monitor(b.r.context, &monitor, NULL, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL(gqac_scheduler_step(b.s, NULL, &diag), GQAC_ABORTED);
+    CU_ASSERT(b.g.reached && b.g.shut && !b.g.late && !b.clients[1].ends);
+    CU_ASSERT(strstr(diag.what, "remote tier") != NULL);
+    CU_ASSERT_EQUAL(gqac_scheduler_step(b.s, NULL, &diag), GQAC_ABORTED); /* the monitor is kept */
+    CU_ASSERT_EQUAL(gqac_context_set_monitor(b.r.context, NULL, NULL, &diag), GQAC_OK);
+    open_gate(&b.g);
+    rig_finish(b.s);
+    CU_ASSERT_EQUAL(b.clients[1].end.reused_tokens, SHARED / BLOCK * BLOCK);
+    CU_ASSERT_EQUAL(rig_compare(&b.r, &b.clients[1]), 6);
+    tear_down(&b);
+}
+
 static void *send_soon(void *arg) {
     bench *b = arg;
     await_gate(&b->g);
@@ -305,9 +333,13 @@ static void faults(void) {
 }
 
 static const unit_case cases[] = {
-    {"others step during a fetch", others_step}, {"a step with nothing else to do", alone},
-    {"cancelled during a fetch", cancelled},     {"submitted during a fetch", submitted},
-    {"prompts that begin alike", alike},         {"freed during a fetch", freed},
+    {"others step during a fetch", others_step},
+    {"a step with nothing else to do", alone},
+    {"cancelled during a fetch", cancelled},
+    {"submitted during a fetch", submitted},
+    {"aborted during a fetch", aborted},
+    {"prompts that begin alike", alike},
+    {"freed during a fetch", freed},
     {"a tier that fails or lies", faults},
 };
 

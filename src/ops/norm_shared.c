@@ -90,8 +90,15 @@ static gqac_status check_count(const ir_node *node, int input, int axis, bool ve
         return GQAC_OK;
     char name[64];
     ir_schema_name(node->op->inputs, input, name, sizeof name);
-    OP_FAIL(node, diag, GQAC_INVALID_MODEL, "input '%s' has %lld elements, the rows have %lld",
-            name, (long long)gqac_tensor_count(&weights), (long long)n);
+    if (vector)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "input '%s' has %lld elements, the rows have %lld",
+                name, (long long)gqac_tensor_count(&weights), (long long)n);
+    gqac_diag_set(diag, GQAC_UNSUPPORTED,
+                  "input '%s' has %lld elements, which are broadcast to the %lld of a row", name,
+                  (long long)gqac_tensor_count(&weights), (long long)n);
+    gqac_diag_rule(diag, "a scale or a bias has an element for each of the row");
+    ir_node_where(node, diag);
+    return GQAC_UNSUPPORTED;
 }
 
 /* Scales and biases broadcast to x; lengths that are not known yet are left to norm_fit. */

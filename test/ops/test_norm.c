@@ -144,11 +144,46 @@ static void test_mixes(void) {
     gqac_arena_free(arena);
 }
 
+/* Weights that are broadcast within a row are valid ONNX, but not supported; those of a skip norm
+ * are not broadcast. */
+static void test_broadcast(void) {
+    gqac_arena *arena = gqac_arena_create(0);
+    gqac_tensor x = test_tensor(arena, GQAC_F32, 3, (int64_t[]){2, 4, 8});
+    gqac_tensor one = test_tensor(arena, GQAC_F32, 1, (int64_t[]){1});
+    gqac_tensor row = test_tensor(arena, GQAC_F32, 1, (int64_t[]){8});
+    gqac_tensor wrong = test_tensor(arena, GQAC_F32, 1, (int64_t[]){3});
+    const struct {
+        int norm, axis;
+        const gqac_tensor *scale, *beta;
+        gqac_status status;
+    } cases[] = {
+        {0, -1, &one, NULL, GQAC_UNSUPPORTED},     {1, -1, &one, NULL, GQAC_UNSUPPORTED},
+        {2, -1, &one, &row, GQAC_UNSUPPORTED},     {2, -1, &row, &one, GQAC_UNSUPPORTED},
+        {2, -2, &row, NULL, GQAC_UNSUPPORTED},     {2, -1, &row, &row, GQAC_OK},
+        {2, -1, &wrong, NULL, GQAC_INVALID_MODEL}, {3, 0, &one, NULL, GQAC_INVALID_MODEL},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const norm_case *c = &norms[cases[i].norm];
+        const gqac_tensor *in[] = {&x, c->skip ? &x : cases[i].scale,
+                                   c->skip ? cases[i].scale : cases[i].beta};
+        graph_run run;
+        CU_ASSERT_FATAL(graph_run_open(&run, c->domain, c->name, in[2] ? 3 : 2, in, 1));
+        if (!c->skip)
+            ir_attr_set_int(run.node, "axis", cases[i].axis);
+        CU_ASSERT_EQUAL(graph_run_check(&run), cases[i].status);
+        if (cases[i].status == GQAC_UNSUPPORTED)
+            CU_ASSERT(strstr(run.diag.what, "broadcast") && *run.diag.where);
+        graph_run_close(&run);
+    }
+    gqac_arena_free(arena);
+}
+
 int main(int argc, char **argv) {
     const unit_case cases[] = {
         {"formulas", test_formulas},
         {"one rounding and two", test_two_roundings},
         {"axes of tokens, attributes that are refused", test_mixes},
+        {"weights that are broadcast within a row", test_broadcast},
     };
     return unit_run("norm", cases, sizeof cases / sizeof *cases, argc, argv);
 }

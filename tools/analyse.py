@@ -14,10 +14,12 @@ tool one line; build/analyse has the whole output. Exits with 1 when anything wa
 """
 
 import argparse
+import hashlib
 import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -94,12 +96,21 @@ def run_tidy(commands, sources):
     return each(sources, command, finds=True)
 
 
+def cppcheck_state(config=LINT / "cppcheck.cfg", folder=OUT / "cppcheck"):
+    """The folder of what cppcheck remembers of sources that have not changed. It does not look whether
+    its configuration has, so each one has a folder; those of others are removed."""
+    state = folder / hashlib.sha256(config.read_bytes()).hexdigest()[:16]
+    for other in set(folder.glob("*")) - {state}:
+        shutil.rmtree(other) if other.is_dir() else other.unlink()
+    state.mkdir(parents=True, exist_ok=True)
+    return state
+
+
 def run_cppcheck(commands, sources):
     database = [{"directory": commands[s][0], "file": str(ROOT / s), "command": shlex.join(commands[s][1])}
                 for s in sources]
-    project, state = OUT / "compile_commands.json", OUT / "cppcheck"
+    project, state = OUT / "compile_commands.json", cppcheck_state()
     project.write_text(json.dumps(database))
-    state.mkdir(exist_ok=True)
     result = run(["cppcheck", f"--project={project}", f"--cppcheck-build-dir={state}", f"-j{THREADS}", "-q",
                   "--enable=warning,style,performance,portability", "--library=posix", "--library=gnu",
                   f"--library={LINT / 'cppcheck.cfg'}", "--template={file}:{line}: {severity}: {message} [{id}]"],

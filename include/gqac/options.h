@@ -18,11 +18,13 @@ extern "C" {
  * options, ...}`. Structs without `size` never change.
  *
  *   older caller  A field that its struct lacks has its default. Results that its struct has no
- * field for are not written. newer caller  A call fails with USAGE if a field that this library
- * does not know is not 0. wrong size    A call fails with USAGE if no version of the struct had
- * this size (0: it was forgotten). lists         Structs that the library returns begin with their
- * size too. In a list of them, GQAC_AT(list, i) is always correct; `list[i]` only if the caller was
- * compiled for the same version of the library.
+ *                 field for are not written.
+ *   newer caller  A call fails with USAGE if a field that this library does not know is not 0.
+ *   wrong size    A call fails with USAGE if no version of the struct had this size (0: it was
+ *                 forgotten).
+ *   lists         Structs that the library returns begin with their size too. In a list of them,
+ *                 GQAC_AT(list, i) is always correct; `list[i]` only if the caller was compiled for
+ *                 the same version of the library.
  */
 #define GQAC_AT(list, i) ((const void *)((const char *)(list) + (size_t)(i) * (size_t)(list)->size))
 

@@ -16,7 +16,7 @@
 
 typedef struct cli_flag {
     const char *name;  /* without the dashes */
-    const char *value; /* the value's name in the help; NULL: a switch. "a|b": one of these words;
+    const char *value; /* name of the value in the help; NULL: a switch. "a|b": one of these words;
                           "[a|b]": the same, and the value may be left out */
     const char *help;
 } cli_flag;
@@ -96,7 +96,7 @@ gqac_status cli_usage(cli *c, const char *fmt, ...) GQAC_PRINTF(2, 3);
 gqac_status cli_fail(cli *c, gqac_status status, const char *fmt, ...) GQAC_PRINTF(3, 4);
 /* Ends the process with a message when a mapped file loses a page that is read. */
 void cli_watch_files(void);
-/* Set the place, the rule and the hint of the failure; return its status. */
+/* Set the texts where, rule and hint of the failure; return its status. */
 gqac_status cli_where(cli *c, const char *fmt, ...) GQAC_PRINTF(2, 3);
 gqac_status cli_rule(cli *c, const char *fmt, ...) GQAC_PRINTF(2, 3);
 gqac_status cli_hint(cli *c, const char *fmt, ...) GQAC_PRINTF(2, 3);
@@ -149,7 +149,7 @@ gqac_status cli_read_text(cli *c, const char *path, char **text);
 /* The value of --NAME-file, unless the command line has --NAME; NULL: none. USAGE: it has both. */
 gqac_status cli_text_file(cli *c, const char *name, const char **path);
 /* A text flag that may also come as `--NAME -` from standard input or as `--NAME-file FILE`: from
- * here on cli_value(c, name) is the text of the file. Once for a command line. */
+ * here on cli_value(c, name) is the text of the file. To be called once. */
 gqac_status cli_take_text(cli *c, const char *name);
 /* Token ids of a file (whitespace-separated); malloc'd. */
 gqac_status cli_read_ids(cli *c, const char *path, int64_t **ids, int64_t *n);

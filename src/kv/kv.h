@@ -3,8 +3,8 @@
  * A program has `n_slots` slots, one for each past/present pair (layer 0 key, layer 0 value, ...).
  * A block holds the rows of GQAC_KV_BLOCK consecutive tokens in every slot. Blocks belong to a pool
  * and are reference-counted; a sequence is a table of blocks and a published length. Rows at or
- * after the length are unspecified (NaN bytes 0xFF until they are written), and no reader is given
- * them.
+ * after the length are unspecified (bytes 0xFF, which are NaN, until they are written), and no
+ * reader has access to them.
  *
  * Invariants: 0 <= length <= capacity of the table; a step reserves before it writes, writes only
  * rows in [length, length + new), and publishes the new length after all layers have run, so that a
@@ -12,8 +12,8 @@
  * is written at most once.
  *
  * A slot may hold a state instead of rows: what a recurrent layer keeps of all tokens so far. See
- * "States" below. A sequence with states can be rewound only to some lengths, and slots of which
- * only the last rows are read (kv_slot.tail) are kept only for those lengths.
+ * "States" below. A sequence with states can be rewound only to some lengths. Where only the last
+ * rows of a slot are read (kv_slot.tail), rows are kept only before those lengths.
  *
  * The kind of a sequence says which rows it keeps, and in which form. See "Kinds" below. */
 #ifndef GQAC_KV_KV_H
@@ -57,7 +57,8 @@ gqac_status kv_pool_create(int n_slots, const kv_slot *slots, kv_pool **pool, gq
 void kv_pool_free(kv_pool *pool); /* all its sequences must be freed before */
 int kv_pool_slots(const kv_pool *pool);
 const kv_slot *kv_pool_slot(const kv_pool *pool, int slot);
-/* Of one block, without slots that have a tail and those of kv_pool_window_bytes. */
+/* Bytes of one block, without the slots that have a tail and those that kv_pool_window_bytes
+ * counts. */
 size_t kv_pool_block_bytes(const kv_pool *pool, const kv_kind *kind);
 size_t kv_pool_tail_bytes(const kv_pool *pool); /* of the slots with a tail in one block */
 size_t kv_pool_blocks_in_use(kv_pool *pool);
@@ -67,7 +68,8 @@ size_t kv_pool_windows_in_use(kv_pool *pool); /* number of blocks of slots with 
 /* Kinds.
  *
  *   contiguous  all rows; the blocks of a sequence follow each other in memory where they can
- *   paged       all rows; each block is taken alone, from the slab with the fewest free blocks
+ *   paged       all rows; each block is allocated on its own, from the slab with the fewest free
+ *               blocks
  *   windowed    all rows of slots without a window. Slots with a window have blocks of their own,
  *               which return to the pool when no step reads them any more, even after a rewind by
  *               KV_REACH tokens from the greatest length so far
@@ -168,10 +170,11 @@ bool kv_sequences_alike(const kv_sequence *a, const kv_sequence *b);
 /* Offset of the scales of a block from its memory, in bytes, for codes of that many bits. */
 size_t kv_slot_scales_at(const kv_slot *slot, int bits);
 
-/* Identifies a block for copies of its rows, for instance in the memory of a device. Within one
- * version each row of a slot is written at most once, so a copy of written rows stays valid. A
- * block gets a version that no block of the pool had before when it is created, and again when some
- * of its rows are reserved a second time, after a rewind or a failed step. */
+/* Identifies the contents of a block, so that copies of its rows can be recognised, for instance in
+ * the memory of a device. Within one version each row of a slot is written at most once, so a copy
+ * of written rows stays valid. A block gets a version that no block of the pool had before when it
+ * is created, and again when some of its rows are reserved a second time, after a rewind or a
+ * failed step. */
 typedef struct kv_block_id {
     size_t number;    /* from 0; unique among blocks in use, and reused afterwards */
     uint64_t version; /* from 1 */

@@ -6,7 +6,7 @@
 
 #include "kv/kv.h"
 
-/* Which slots of a block lie together. Slots with a tail have memory of their own, which is freed
+/* Which slots share a block. Slots with a tail have memory of their own, which is freed
  * as soon as no length that the sequence can be rewound to needs it. */
 typedef enum kv_part {
     KV_WHOLE,  /* all */
@@ -107,7 +107,7 @@ int64_t kv_pool_tail(const kv_pool *pool);
 int64_t kv_pool_window(const kv_pool *pool);
 bool kv_pool_has_codes(const kv_pool *pool); /* some slot is coded */
 
-enum { KV_UNWRITTEN = 0xFF }; /* of a byte: NaN in every float type */
+enum { KV_UNWRITTEN = 0xFF }; /* fills rows before they are written: NaN in all float types */
 enum { KV_MARKS = KV_STATES_MOST };
 
 /* The state after `position` tokens. */
@@ -118,8 +118,8 @@ typedef struct kv_mark {
 
 typedef struct kv_states {
     int n, n_due;
-    int64_t base; /* position of a mark that is kept until a rewind before it (that of imported
-                     tokens); 0: none */
+    int64_t base; /* position of a mark that is dropped only by a rewind to before it: the state of
+                     imported tokens; 0: none */
     kv_mark marks[KV_MARKS]; /* ascending; the last is at the published length, unless that is 0 */
     kv_mark due[KV_MARKS];   /* of the reserved step, ascending */
     kv_block *spare;         /* not in use, kept because decoding alternates between two states */
@@ -131,7 +131,8 @@ struct kv_sequence {
     int64_t capacity, length;
     size_t n_blocks, allocated; /* blocks in the table; capacity of the table */
     kv_block **table;
-    kv_block **windows; /* of the slots with a window, from `dropped` on; NULL: not apart */
+    kv_block **windows; /* blocks of the slots with a window, where these are not in `table`; those
+                           before `dropped` have been returned */
     size_t dropped;
     kv_states states;
 };

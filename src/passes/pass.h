@@ -34,7 +34,7 @@ typedef struct pass_context {
     /* Notes by `raise`, if wants_notes is set: in the order of the nodes, in the module's arena. */
     bool wants_notes;
     struct pass_note *notes;
-    /* Set by `ragged`: the node because of which steps pad rows; NULL: rows are packed. */
+    /* Set by `ragged`: the node that forces steps to pad rows; NULL: rows are packed. */
     const ir_node *padded_by;
 } pass_context;
 

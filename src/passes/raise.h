@@ -2,9 +2,9 @@
  * (activations, norms, rotary embeddings, attention) and replaces it by the ONNX op that means the
  * same.
  *
- * A part is given what may be the last node of its pattern, and returns the value that replaces the
- * output of that node, or NULL. Once it has recognised the node as a candidate (raise.what), every
- * failure names the node that prevents raising. */
+ * A part receives a node that may be the last of its pattern, and returns the value that replaces
+ * the output of that node, or NULL. Once it has recognised the node as a candidate (raise.what),
+ * every failure names the node that prevents raising. */
 #ifndef GQAC_PASSES_RAISE_H
 #define GQAC_PASSES_RAISE_H
 
@@ -12,7 +12,8 @@
 
 enum { RAISE_STEPS = 4 << 20, RAISE_ALSO = 4 };
 
-/* The last mask that could not be read: layers share one, and reading it again would take long. */
+/* The last mask whose meaning could not be proven. Layers share a mask, and trying again for each
+ * layer would take long. */
 typedef struct raise_unread {
     const ir_value *mask;   /* NULL: none yet */
     int past;               /* rank of the past; -2: there is none */

@@ -3,8 +3,8 @@
  *   header      512 bytes  model, lengths, the sections and their digests, digest of the header
  *   geometry    i64        of each slot: heads, head size, type, rows, tail; in an image then the
  *                          digest of its layout
- *   positions   i64        how many tokens each of its states has seen
- *   ids         i64        of its tokens, but for those that were imported
+ *   positions   i64        of each state, the number of tokens before it
+ *   ids         i64        of its tokens, except imported ones, whose ids are unknown
  *   rows        each slot of which all rows are kept, canonical: [heads][tokens][head_size]; of a
  *               windowed sequence those that it keeps
  *   states      each state: each slot that is one, [heads][rows][head_size], and the rows before

@@ -36,7 +36,7 @@ typedef struct store_tenant {
     struct store_tenant
         *owner;    /* of the budget: the tenant itself, or that of which it is a part */
     int64_t bytes; /* with those of its parts; of an owner */
-    size_t users;  /* spaces and parts; without any it is freed */
+    size_t users;  /* number of spaces and parts; at 0 it is freed */
     bool shown;    /* gqac_store_prefixes has returned its name, which must live as long as the
                       store */
 } store_tenant;
@@ -48,9 +48,10 @@ struct store_space {
     gqac_store *store;
     store_tenant *tenant;
     char *kind;
-    size_t users; /* sequences that report to it, and calls; without any, and empty, it is freed */
+    size_t users; /* number of sequences that report to it, and of calls; at 0, if it is empty, it
+                     is freed */
     store_node roots[STORE_SIDES];
-    uint32_t *holders; /* by number of a block: the nodes that hold it */
+    uint32_t *holders; /* [number of a block]: how many nodes hold it */
     size_t n_holders;
     int64_t blocks; /* that some node holds */
 };
@@ -67,7 +68,7 @@ struct gqac_store {
     store_tenant **tenants;
     store_space **spaces;
     store_node *oldest, *newest;
-    gqac_store_statistics counts; /* without those that are counted when they are asked for */
+    gqac_store_statistics counts; /* of events; other fields are computed when they are asked for */
     store_folder *files;          /* NULL: there is no folder */
     store_remote *remote;         /* NULL: there is no remote tier */
 };
@@ -93,8 +94,8 @@ gqac_status store_insert(store_node *root, const kv_sequence *rows, const int64_
 /* The node that ends after ids[0..n), which is made if it lies inside an edge; NULL: the ids are
  * not in the index, or there is no memory. */
 store_node *store_node_at(store_node *root, const int64_t *ids, int64_t n);
-/* Removes the leaf that was used longest ago and is not pinned, of an owner or (NULL) of all;
- * false: there is none. */
+/* Removes the least recently used leaf that is not pinned, of an owner or (NULL) of all; false:
+ * there is none. */
 bool store_remove_oldest(gqac_store *store, const store_tenant *owner);
 /* Frees all nodes of a space. */
 void store_clear(store_space *space);
@@ -146,7 +147,7 @@ void store_remote_save(gqac_store *store, const char *tenant, const gqac_sequenc
 /* Removes a file that may be gone already, and counts it. */
 gqac_status store_remove_file(const char *folder, const char *name, int64_t *removed,
                               gqac_diag *diag);
-/* Removes the files that were used longest ago, until those of the list fit the budget; not `keep`,
+/* Removes the least recently used files until those of the list fit the budget; not `keep`,
  * unless that is NULL. Sorts the list. */
 gqac_status store_keep_files(const char *folder, gqac_store_file *files, size_t n, int64_t budget,
                              const char *keep, int64_t *removed, gqac_diag *diag);

@@ -1,4 +1,4 @@
-/* The radix tree of a space: search, insertion, and removal of what was used longest ago.
+/* The radix tree of a space: search, insertion, and removal of the least recently used rows.
  *
  * Where a prefix branches off in the middle of an edge, the edge is split, and the new node shares
  * the rows of the old one up to there. A leaf that a longer sequence continues is extended in place

@@ -41,17 +41,29 @@ static void hear(void) {
         disconnect();
 }
 
-/* Accepts the client; if it waits for a reply, sends the next piece, or ends the connection. False:
- * the piece was empty. */
+int __real_poll(struct pollfd *fds, nfds_t n, int ms);
+int __wrap_poll(struct pollfd *fds, nfds_t n, int ms);
+
+/* A client that waits for a reply is connected, though the kernel may need a moment to say so. */
+static void accept_client(void) {
+    struct pollfd p = {.fd = server.listening, .events = POLLIN};
+    (void)__real_poll(&p, 1, MS);
+    server.client = accept4(server.listening, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (server.client < 0)
+        fuzz_broken("a client that is not connected");
+}
+
+/* If the client waits for a reply: sends the next piece, or ends the connection. False: the piece
+ * was empty. */
 static bool serve(short events) {
     const int yes = 1;
-    hear();
-    if (server.client < 0)
-        server.client = accept4(server.listening, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (server.client < 0 || !(events & POLLIN))
+    if (!(events & POLLIN))
         return true;
+    if (server.client >= 0)
+        hear();
+    if (server.client < 0)
+        accept_client();
     (void)setsockopt(server.client, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
-    hear();
     if (server.at == server.size) {
         disconnect();
         return true;
@@ -68,8 +80,6 @@ static bool serve(short events) {
     return n > 0;
 }
 
-int __real_poll(struct pollfd *fds, nfds_t n, int ms);
-int __wrap_poll(struct pollfd *fds, nfds_t n, int ms);
 int __wrap_poll(struct pollfd *fds, nfds_t n, int ms) {
     const int ready = __real_poll(fds, n, 0);
     while (!ready && server.data && !serve(fds->events))

@@ -12,10 +12,10 @@
 /* Where drafts come from: matches of at least 2, 4 and 8 ids, and a second program. */
 enum { DRAFTS_SHORT, DRAFTS_MIDDLE, DRAFTS_LONG, DRAFTS_PROGRAM, DRAFTS_SOURCES };
 
-typedef struct drafts { /* zeros: nothing is known */
+typedef struct drafts { /* zeros but for `sources`: nothing is drafted yet */
     lookup lookup;
-    draft_source sources[DRAFTS_SOURCES];
-    int source; /* of the last drafts */
+    draft_source *sources; /* [DRAFTS_SOURCES], which texts may share */
+    int source;            /* of the last drafts */
 } drafts;
 
 /* Why nothing can be drafted with this program, in a few words; NULL: it can. */

@@ -11,13 +11,19 @@ typedef struct payoff { /* zeros: nothing is measured */
     double rows, step;  /* of steps without drafts: rows, seconds */
     double row;         /* seconds that each further row takes */
     bool known, row_known;
+    int64_t since; /* steps with drafts since one without agreed with the average */
 } payoff;
 
 /* Records the time of a step of `rows` rows, `members` of which are not drafts. */
 void payoff_measure(payoff *p, int64_t rows, int64_t members, double seconds);
 
+/* True if the time of a step without drafts of so many members is to be measured again: what a row
+ * takes is only as right as that. */
+bool payoff_is_stale(const payoff *p, int64_t members);
+
 /* Drafts of one origin. */
 typedef struct draft_source {  /* zeros: nothing is known */
+    bool shared;               /* by several texts, so that many outcomes come at once */
     double compared, accepted; /* drafts, the newest ones counting most */
     double seconds;            /* that making one takes */
     int64_t rest, pause;       /* number of drafts to leave out from now on; the number that was

@@ -11,6 +11,7 @@
 
 struct speculation {
     drafts drafts;
+    draft_source sources[DRAFTS_SOURCES];
     drafter drafter;
     bool states;         /* the model has recurrent states */
     gqac_sequence *fork; /* of the sequence before this step; NULL: none is needed */
@@ -28,6 +29,7 @@ gqac_status speculation_open(answer *a, gqac_diag *diag) {
     if (!s)
         return gqac_diag_oom(diag, "speculation");
     a->ahead = s;
+    s->drafts.sources = s->sources;
     s->states = drafts_cost_again(a->session->program);
     return q->draft ? drafter_open(&s->drafter, q, diag) : GQAC_OK;
 }
@@ -59,7 +61,7 @@ static gqac_status draft_by_program(answer *a, speculating *all, int64_t most, g
     if (!may_ask_program(s))
         return GQAC_OK;
     s->drafts.source = DRAFTS_PROGRAM;
-    draft_source *source = &s->drafts.sources[DRAFTS_PROGRAM];
+    draft_source *source = &s->sources[DRAFTS_PROGRAM];
     const int64_t count = payoff_count(&all->payoff, source, most, all->members, s->states);
     if (!count)
         return GQAC_OK;

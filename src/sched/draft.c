@@ -38,12 +38,13 @@ static int64_t most_drafts(const gqac_scheduler *s, const request *r, int64_t le
 }
 
 /* Sets r->drafted and the ids after its list. Without memory there are no drafts. */
-static void draft(const gqac_scheduler *s, request *r, int64_t left) {
+static void draft(gqac_scheduler *s, request *r, int64_t left) {
     const drafts_wanted wanted = {.most = most_drafts(s, r, left), .members = s->n};
     size_t n = 0;
     if (wanted.most < 1 ||
         !gqac_reserve(&r->list, r->n + (size_t)wanted.most + 1, &r->capacity, sizeof *r->list))
         return;
+    r->drafts.sources = s->sources;
     gqac_status status = drafts_look_up(&r->drafts, &s->payoff, &wanted, r->list, r->n, &n, NULL);
     if (status == GQAC_OK)
         status =
@@ -55,7 +56,8 @@ void draft_add(gqac_scheduler *s) {
     const int64_t fit = MOST_LOGITS / gqac_program_vocabulary(s->program);
     int64_t left = (fit < s->options.tokens ? fit : s->options.tokens) - s->n;
     left = left < s->chunk ? left : s->chunk;
-    if (!s->options.speculate || !s->drafting || (s->padded && s->n > 1) || !decodes(s))
+    if (!s->options.speculate || !s->drafting || (s->padded && s->n > 1) || !decodes(s) ||
+        payoff_is_stale(&s->payoff, s->n))
         return;
     for (int i = 0; i < s->n; i++) {
         request *r = s->members[i];

@@ -66,7 +66,8 @@ struct gqac_scheduler {
     bool drafting;        /* there may be drafts */
     bool grown;           /* the context may have more memory than steps without drafts need */
     bool shrunk, trimmed; /* the context was trimmed, and so in this call */
-    payoff payoff;        /* of drafts */
+    payoff payoff;        /* of drafts, and of their sources in all requests: */
+    draft_source sources[DRAFTS_SOURCES];
     gqac_monitor monitor; /* of the context, while a step has its own */
     bool interrupted;     /* a step of this call ended because of a cancelled prompt */
     int n;                /* items of the next step */

@@ -50,6 +50,8 @@ static gqac_status fill(gqac_scheduler *s, const gqac_scheduler_options *options
     s->room = s->options.running;
     s->chunk = s->options.tokens;
     s->drafting = true;
+    for (int i = 0; i < DRAFTS_SOURCES; i++)
+        s->sources[i].shared = true;
     if (gqac_scheduler_no_drafts(s->program))
         s->options.speculate = 0;
     s->items = gqac_calloc((size_t)s->options.running, sizeof *s->items);

@@ -176,6 +176,23 @@ static void test_costs(void) {
     }
 }
 
+/* Rows that take a second each, by measurements of few of them in steps that take as often longer
+ * as shorter than that: they do not seem to take less. */
+static void test_noise(void) {
+    uint32_t state = 1;
+    double sum = 0;
+    for (int i = 0; i < 200; i++) {
+        payoff p = {.known = false};
+        for (int k = 0; k < 60; k++) {
+            const int64_t rows = 16 + (k % 2 ? 1 + k % 3 : 0);
+            const double part = (double)(next_random(&state) % 2001) / 1000 - 1; /* -1 to 1 */
+            payoff_measure(&p, rows, 16, (double)rows * (1 + 0.1 * part));
+        }
+        sum += p.row;
+    }
+    CU_ASSERT(sum / 200 > 1);
+}
+
 /* Drafts that take longer than a step are made once; trials would cost more than they can find. */
 static void test_slow_program(void) {
     machine m = {.step = 1, .draft = 1.1};
@@ -204,6 +221,7 @@ static const unit_case cases[] = {
     {"rows that cost nothing", test_free_rows},
     {"drafts that are wrong", test_wrong},
     {"what rows and drafts cost", test_costs},
+    {"times that vary", test_noise},
     {"a program that is slow", test_slow_program},
     {"a step that took long", test_outliers},
 };

@@ -254,6 +254,66 @@ static void beside_chunks(void) {
     rig_close(&r);
 }
 
+/* ---- what pays ----------------------------------------------------------- */
+
+static double seconds; /* a step takes one for each of its tokens */
+static int64_t tokens;
+static bool slow; /* the first step without chunks takes much longer */
+
+static double tell(void *arg) {
+    const bool longer = slow && tokens && tokens <= 6;
+    (void)arg;
+    seconds += longer ? 50 * (double)tokens : (double)tokens;
+    slow = slow && !longer;
+    tokens = 0;
+    return seconds;
+}
+
+static void count(void *arg, int64_t done, int64_t total) {
+    (void)arg;
+    (void)done;
+    tokens = total;
+}
+
+/* Where a draft costs as much as an id, short answers whose matches are seldom right have hardly
+ * any: what one request has learned, the next need not. */
+/* `least`: ids for each draft. */
+static void costly_after(bool slow_step, int64_t least) {
+    static client all[60];
+    slow = slow_step;
+    rig r = rig_open(LLAMA, 0, 1);
+    gqac_scheduler *s = NULL;
+    gqac_scheduler_options options;
+    const gqac_monitor monitor = {.size = sizeof monitor, .progress = count};
+    CU_ASSERT_EQUAL(gqac_context_set_monitor(r.context, &monitor, NULL, &diag), GQAC_OK);
+    gqac_scheduler_options_init(&options);
+    options.running = 6;
+    options.speculate = 6;
+    options.clock = tell;
+    CU_ASSERT_EQUAL_FATAL(gqac_scheduler_create(r.context, &options, &s, &diag), GQAC_OK);
+    for (int i = 0; i < 60; i++) {
+        all[i] = rig_client(20, 24, (uint64_t)i);
+        rig_prepare(&all[i], 20, 24);
+        all[i].sampling.sample = true;
+        all[i].sampling.temperature = 5;
+        all[i].sampling.seed = (uint64_t)i;
+        rig_submit(s, &all[i]);
+    }
+    rig_finish(s);
+    const gqac_scheduler_statistics x = rig_statistics(s);
+    if (unit_full() || least * x.drafted_tokens > x.new_tokens)
+        printf("  %lld drafts for %lld ids, %lld accepted\n", (long long)x.drafted_tokens,
+               (long long)x.new_tokens, (long long)x.accepted_tokens);
+    CU_ASSERT(x.drafted_tokens > 0 && least * x.drafted_tokens < x.new_tokens);
+    gqac_scheduler_free(s);
+    rig_close(&r);
+}
+
+static void costly(void) {
+    costly_after(false, 25);
+    costly_after(true, 2); /* which is measured again soon */
+}
+
 /* ---- memory -------------------------------------------------------------- */
 
 typedef struct outcome {
@@ -356,9 +416,9 @@ static void allocations(void) {
 }
 
 static const unit_case cases[] = {
-    {"the same results", same_results},     {"none", none},
-    {"beside chunks", beside_chunks},       {"memory is tight", tight},
-    {"allocations that fail", allocations},
+    {"the same results", same_results}, {"none", none},
+    {"beside chunks", beside_chunks},   {"where drafts cost as much as ids", costly},
+    {"memory is tight", tight},         {"allocations that fail", allocations},
 };
 
 int main(int argc, char **argv) {

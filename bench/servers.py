@@ -6,6 +6,7 @@ own (server-sent events). A server is stopped (SIGSTOP) while another engine run
 
 import http.client
 import json
+import re
 import signal
 import socket
 import subprocess
@@ -148,19 +149,30 @@ class GqacServer(Server):
     program = engines.ROOT / "build" / "release" / "gqac"
     maker = "./dev build"
 
-    def __init__(self, model, threads, slots, length):
+    sampling = {"temperature": 0}  # fields of each request
+
+    def __init__(self, model, threads, slots, length, *flags):
         super().__init__(["serve", model, "--threads", threads, "--parallel", slots, "--context",
-                          length, "-q"], threads)
+                          length, "-q", *flags], threads)
         said = subprocess.run([self.program, "version", "--format", "json"], capture_output=True,
                               check=True)
         facts = json.loads(said.stdout)
         self.version, self.level = facts["version"], facts["level"]
 
+    def metrics(self):
+        """The values of /metrics that have no labels, by name."""
+        c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=TIMEOUT)
+        self.go_on()
+        c.request("GET", "/metrics")
+        text = c.getresponse().read().decode()
+        self.stop()
+        return {name: float(value) for name, value in re.findall(r"^(\w+) (\S+)$", text, re.M)}
+
     def ask(self, ids, new):
         """One request: times in ms to the first id and to the end, and the ids of the answer."""
         times, answer, reused = [], [], 0
         for seconds, said in self.events("/v1/completions", {
-                "prompt": ids, "max_tokens": new, "stream": True, "temperature": 0,
+                "prompt": ids, "max_tokens": new, "stream": True, **self.sampling,
                 "ignore_eos": True, "return_token_ids": True,
                 "stream_options": {"include_usage": True}}):
             times.append(1e3 * seconds)

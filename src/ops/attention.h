@@ -50,7 +50,7 @@ const ir_dim *attention_capacity(const ir_node *node, int total, int past);
 /* ---- attention, attend ----------------------------------------------------- */
 
 #define ATTENTION_SCORE_ATTRS                                                                      \
-    {.name = "scale", .kind = IR_ATTR_FLOAT, .required = true, .doc = "factor of the scores"},     \
+    {.name = "scale", .kind = IR_ATTR_FLOAT, .doc = "factor of the scores; absent: 1/sqrt(D)"},    \
         OP_ATTR_FLOAT("softcap", 0, "s becomes softcap * tanh(s / softcap); 0: off")
 #define ATTENTION_BF16_ATTR                                                                        \
     OP_ATTR_INT("bf16", 0, "1: a kernel may take bf16 factors for q k^T and p v")
@@ -79,6 +79,11 @@ ir_value *attention_heads(ir_builder *b, const ir_node *node, ir_value *x, int64
 ir_value *attention_flatten(ir_builder *b, ir_value *y);
 /* The attribute scale of a node, or 1/sqrt(size) if it is 0. UNSUPPORTED: size is not known. */
 float attention_scale(ir_builder *b, const ir_node *node, const ir_dim *size);
+/* The same for the ops that compute scores; NaN: the size is known only in a call. Then they have
+ * no attribute scale. */
+float attention_scores_scale(const ir_node *node, const ir_dim *size);
+/* The name of their attribute; NULL: it is left out. */
+const char *attention_scale_name(float scale);
 
 /* ---- window-sized caches: sliding_window_cache = 1 ------------------------ */
 

@@ -5,15 +5,23 @@
 #include <math.h>
 #include <string.h>
 
-float attention_scale(ir_builder *b, const ir_node *node, const ir_dim *size) {
+float attention_scores_scale(const ir_node *node, const ir_dim *size) {
     const float scale = ir_attr_float(node, "scale");
     int64_t width;
     if (scale != 0.0f)
         return scale;
-    if (ir_dim_is_const(size, &width) && width > 0)
-        return 1.0f / sqrtf((float)width);
-    op_refuse(b, node, "the head size is not constant and there is no scale");
-    return 1.0f;
+    return ir_dim_is_const(size, &width) && width > 0 ? 1.0f / sqrtf((float)width) : NAN;
+}
+
+const char *attention_scale_name(float scale) {
+    return isnan(scale) ? NULL : "scale";
+}
+
+float attention_scale(ir_builder *b, const ir_node *node, const ir_dim *size) {
+    const float scale = attention_scores_scale(node, size);
+    if (isnan(scale))
+        op_refuse(b, node, "the head size is not constant and there is no scale");
+    return scale;
 }
 
 ir_value *attention_heads(ir_builder *b, const ir_node *node, ir_value *x, int64_t heads,

@@ -3,6 +3,7 @@
  * The sum is one fma chain over d, ascending, from zero. Keys outside [lo, hi) take no part. */
 #include "ops/attention.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "ops/kernel.h"
@@ -10,7 +11,7 @@
 enum { KEYS = 64 }; /* keys of a unit of work */
 
 static const ir_attr_spec attrs[] = {
-    {"scale", IR_ATTR_FLOAT, .required = true, .doc = "factor of the scores"},
+    {"scale", IR_ATTR_FLOAT, .doc = "factor of the scores; absent: 1/sqrt(D)"},
     {.name = NULL},
 };
 
@@ -101,7 +102,8 @@ static gqac_status eval(op_call *call) {
     const gqac_tensor *q = call->in[0], *k = call->in[1];
     scores c = {.q = q,
                 .k = k,
-                .scale = ir_attr_float(call->node, "scale"),
+                .scale = ir_attr_is_set(call->node, "scale") ? ir_attr_float(call->node, "scale")
+                                                             : 1.0f / sqrtf((float)q->dims[3]),
                 .q_heads = q->dims[1],
                 .kv_heads = k->dims[1],
                 .rows = q->dims[2],

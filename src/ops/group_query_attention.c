@@ -133,10 +133,10 @@ static ir_value *attend(gqa *g, ir_value *q, ir_value *k, ir_value *v, const op_
                         ir_value **qk) {
     const int64_t window = ir_attr_int(g->node, "local_window_size");
     const int64_t stage = ir_attr_int(g->node, "qk_output");
-    const float scale = attention_scale(g->b, g->node, gqa_head_size(g->node));
+    const float scale = attention_scores_scale(g->node, gqa_head_size(g->node));
     ir_value *sink = sink_of(g), *y;
     OP_BUILD(g->b, "attention", .in = {q, k, v, g->key_past, g->new_len, g->in[GQA_BIAS], sink},
-             .floats = {{"scale", scale}},
+             .floats = {{attention_scale_name(scale), scale}},
              .ints = {{"window", window > 0 && options->legacy_window ? window + 1 : window},
                       {stage ? "qk_stage" : NULL, stage}},
              .of = g->node, .same = {"softcap", "causal"}, .out = {&y, stage ? qk : NULL});

@@ -154,7 +154,7 @@ static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_v
                     .past_v = past ? multi_head_pick(b, past, 0, 1) : NULL,
                     .padding = ir_node_input(node, MASK),
                     .bias = ir_node_input(node, ATTENTION_BIAS),
-                    .scale = attention_scale(b, node, head_size(node, 0)),
+                    .scale = attention_scores_scale(node, head_size(node, 0)),
                     .filter = ir_attr_float(node, "mask_filter_value"),
                     .causal = ir_attr_int(node, "unidirectional") == 1};
     multi_head_build(b, &m);

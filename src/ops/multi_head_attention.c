@@ -213,7 +213,7 @@ static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_v
                     .past_rows = ir_node_input(node, PAST_LENGTH),
                     .padding = ir_node_input(node, PADDING),
                     .bias = ir_node_input(node, ATTENTION_BIAS),
-                    .scale = attention_scale(b, node, l.size),
+                    .scale = attention_scores_scale(node, l.size),
                     .filter = ir_attr_float(node, "mask_filter_value"),
                     .causal = ir_attr_int(node, "unidirectional") == 1,
                     .wants_qk = ir_node_output(node, 3) != NULL};

@@ -64,7 +64,7 @@ void multi_head_build(ir_builder *b, multi_head *m) {
              .out = {&lo, &hi});
     OP_BUILD(
         b, "attend", .in = {m->q, m->present_k, m->present_v, lo, hi, mask},
-        .floats = {{"scale", m->scale}},
+        .floats = {{attention_scale_name(m->scale), m->scale}},
         .ints = {{"qk_stage", 2},
                  {"every",
                   m->bias &&

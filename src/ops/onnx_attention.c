@@ -135,11 +135,23 @@ static ir_value *cast(ir_builder *b, ir_value *x, gqac_dtype from, gqac_dtype to
     return from == to ? x : op_build_cast(b, x, to);
 }
 
-static float scale_of(ir_builder *b, const ir_node *node) {
+static float scale_of(const ir_node *node) {
     const ir_dim *q[4];
     as_heads(node, Q, q);
     return ir_attr_is_set(node, "scale") ? ir_attr_float(node, "scale")
-                                         : attention_scale(b, node, q[3]);
+                                         : attention_scores_scale(node, q[3]);
+}
+
+/* y [B,S,H*D] with the heads of q [B,H,S,D]. */
+static ir_value *as_heads_of(ir_builder *b, ir_value *y, ir_value *q) {
+    int64_t heads;
+    if (ir_dim_is_const(q->type.dims[1], &heads))
+        return OP_BUILD(b, "split_heads", .in = {y}, .ints = {{"q", heads}});
+    ir_value *first = OP_I64S(b, 0, 0), *number = op_build_lengths(b, q, 1, 1);
+    ir_value *rest = OP_I64S(b, -1);
+    ir_value *to = op_build_concat(b, 0, 3, (ir_value *[]){first, number, rest});
+    ir_value *split = OP_BUILD(b, "Reshape", .in = {y, to});
+    return OP_TRANSPOSE(b, split, 0, 2, 1, 3);
 }
 
 static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_value **results) {
@@ -148,7 +160,7 @@ static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_v
     const bool wants_qk = ir_node_output(node, 3) != NULL;
     const int64_t right = ir_attr_int(node, "right_window_size");
     ir_value *nonpad = ir_node_input(node, NONPAD), *lo, *hi, *y, *qk;
-    const float scale = scale_of(b, node);
+    const float scale = scale_of(node);
     ir_value *q = heads_of(b, node, Q);
     ir_value *k = attention_with_past(b, ir_node_input(node, PAST_KEY), heads_of(b, node, K));
     ir_value *v = attention_with_past(b, ir_node_input(node, PAST_VALUE), heads_of(b, node, V));
@@ -158,16 +170,13 @@ static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_v
                       {"align_end", nonpad != NULL}},
              .out = {&lo, &hi});
     OP_BUILD(b, "attend", .in = {q, k, v, lo, hi, ir_node_input(node, MASK)},
-             .floats = {{"scale", scale}, {"softcap", ir_attr_float(node, "softcap")}},
+             .floats = {{attention_scale_name(scale), scale},
+                        {"softcap", ir_attr_float(node, "softcap")}},
              .ints = {{"qk_stage", ir_attr_int(node, "qk_matmul_output_mode")}},
              .out = {&y, wants_qk ? &qk : NULL});
     results[0] = cast(b, y, op_in_type(node, V).dtype, dtype);
-    if (op_in_type(node, Q).rank == 4) {
-        int64_t heads = 1;
-        if (!ir_dim_is_const(op_in_dim(node, Q, 1), &heads))
-            op_refuse(b, node, "the number of query heads is not constant");
-        results[0] = OP_BUILD(b, "split_heads", .in = {results[0]}, .ints = {{"q", heads}});
-    }
+    if (op_in_type(node, Q).rank == 4)
+        results[0] = as_heads_of(b, results[0], q);
     if (node->n_outputs > 1)
         results[1] = k;
     if (node->n_outputs > 2)
@@ -185,6 +194,8 @@ static void take_apart(ir_builder *b, const ir_node *node, ir_value *positions,
     const int64_t right = ir_attr_int(node, "right_window_size");
     if (has(node, NONPAD))
         op_refuse(b, node, "the model writes its cache itself");
+    if (!attention_scale_name(scale_of(node)))
+        op_refuse(b, node, "the head size is not constant and there is no scale");
     if (ir_node_output(node, 3))
         op_refuse(b, node, "output qk_matmul_output has a column for each key of one call");
     for (int i = Q; i <= V; i++) {
@@ -198,7 +209,7 @@ static void take_apart(ir_builder *b, const ir_node *node, ir_value *positions,
     *parts = (op_parts){.q = x[Q],
                         .k = x[K],
                         .v = x[V],
-                        .scale = scale_of(b, node),
+                        .scale = scale_of(node),
                         .softcap = ir_attr_float(node, "softcap"),
                         .causal = ir_attr_int(node, "is_causal") == 1 || right == 0,
                         .window = left < 0 ? -1 : left + 1};

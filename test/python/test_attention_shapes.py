@@ -108,8 +108,8 @@ OPTIONAL = {
 class Shapes(Case):
     """One node a model."""
 
-    def run_node(self, made, feeds, target="cpu"):
-        """The finished run of a model whose dimensions are all symbols."""
+    def run_node(self, made, feeds, target="cpu", widths=True):
+        """The finished run of a model whose dimensions are symbols; widths: but these."""
         folder = self.dir / "in"
         folder.mkdir(exist_ok=True)
         for old in folder.glob("*.npy"):
@@ -117,7 +117,7 @@ class Shapes(Case):
         inputs = []
         for name, value in feeds.items():
             np.save(folder / f"{name}.npy", value)
-            keep = {"w": (0, 1), "q": (2,), "k": (2,), "v": (2,), "pk": (), "pv": ()}.get(name, ())
+            keep = {"w": (0, 1), "q": (2,), "k": (2,), "v": (2,)}.get(name, ()) if widths else ()
             shape = [d if i in keep else f"{name}{i}" for i, d in enumerate(value.shape)]
             inputs.append(helper.make_tensor_value_info(name, TYPES[value.dtype], shape))
         outputs = [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in made.output]
@@ -137,6 +137,27 @@ class Shapes(Case):
         for shape in bad:
             result = self.run_node(made, {**feeds, name: ones(*shape, dtype=dtype)})
             self.check(result, 4, "node 'it'")
+
+    def test_unknown_heads(self):
+        """The head size, and in four dimensions the number of heads, may be known only in a call.
+        The scale that the size gives is then that of the call."""
+        rng = np.random.default_rng(0)
+        some = {n: rng.standard_normal(v.shape).astype(np.float32) if v.dtype == np.float32 else v
+                for n, v in GROUPED.items()}
+        flat = {n: some[n] for n in "qkv"}
+        four = {n: x.reshape(2, ROWS, HEADS, SIZE).transpose(0, 2, 1, 3) for n, x in flat.items()}
+        for made, feeds in ((standard("q k v", is_causal=1), flat), (multi_head("q k v"), flat),
+                            (grouped("q k v pk pv len tot", "y nk nv"), some)):
+            for target in ("cpu", "ref"):
+                self.check(self.run_node(made, feeds, target), 0)
+                expected = np.load(self.dir / "out" / "y.npy")
+                self.check(self.run_node(made, feeds, target, widths=False), 0)
+                self.close(np.load(self.dir / "out" / "y.npy"), expected, 1e-6, made.op_type)
+        self.check(self.run_node(standard("q k v"), flat), 0)
+        expected = np.load(self.dir / "out" / "y.npy")
+        self.check(self.run_node(node("Attention", "q k v"), four, widths=False), 0)
+        y = np.load(self.dir / "out" / "y.npy").transpose(0, 2, 1, 3).reshape(expected.shape)
+        self.close(y, expected, 1e-6, "four dimensions")
 
     def test_words(self):
         """The error for what does not fit has both shapes."""

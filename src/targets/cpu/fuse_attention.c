@@ -26,8 +26,8 @@ bool cpu_attention_match(const ir_node *node) {
     const ir_value *keys = ir_node_input(node, K);
     const bool blocks = keys && keys->def && op_is(keys->def, "gqac", "kv_append");
     const cpu_attend_show show = shown_by(node);
-    return floats_of(node, Q) && floats_of(node, K) && floats_of(node, V) &&
-           (show == CPU_SHOW_NONE || show >= CPU_SHOW_MASKED || !blocks);
+    return ir_attr_is_set(node, "scale") && floats_of(node, Q) && floats_of(node, K) &&
+           floats_of(node, V) && (show == CPU_SHOW_NONE || show >= CPU_SHOW_MASKED || !blocks);
 }
 
 static ir_node *decoder_of(const ir_node *root, int input) {

@@ -17,7 +17,8 @@ static bool fits(const ir_node *node, int input) {
 }
 
 bool gpu_match_attention(const ir_node *node) {
-    return fits(node, 0) && fits(node, 1) && fits(node, 2) && !ir_node_output(node, 1);
+    return ir_attr_is_set(node, "scale") && fits(node, 0) && fits(node, 1) && fits(node, 2) &&
+           !ir_node_output(node, 1);
 }
 
 /* ---- cached rows ----------------------------------------------------------------- */

@@ -212,9 +212,9 @@ static void print_table(const cli *c, const gqac_info *x, const inspect_costs *c
     if (x->opset && *x->producer)
         printf(", producer %s", cli_shown(x->producer).s);
     if (x->parameters < 0)
-        printf(", constants unknown\n");
+        printf(", parameters unknown\n");
     else
-        printf(", constants of %lld values\n", (long long)x->parameters);
+        printf(", %lld parameters\n", (long long)x->parameters);
     if (x->target)
         printf("artefact for --target %s --math %s, profile %s\nsource digest %s\n",
                cli_shown(x->target).s, cli_shown(x->math).s, cli_shown(x->profile).s,

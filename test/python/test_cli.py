@@ -388,7 +388,7 @@ class Output(Case):
         for key in ("parameters", "kv_pairs", "mixing"):
             self.assertIsNone(result.json()[key])
         table = self.check(gqac("inspect", self.dir / "model.onnx"), 3).out
-        for line in ("constants unknown\n", "past/present pairs: unknown\n", "split-safe: unknown\n"):
+        for line in ("parameters unknown\n", "past/present pairs: unknown\n", "split-safe: unknown\n"):
             self.assertIn(line, table)
         sound = self.good("inspect", LLAMA, "--format", "json").json()
         self.assertEqual([i["name"] for i in result.json()["inputs"]],
@@ -599,7 +599,7 @@ class Output(Case):
             [onnx.helper.make_node("Identity", ["x"], ["y"])], "g",
             [onnx.helper.make_tensor_value_info("x", 1, [2])],
             [onnx.helper.make_tensor_value_info("y", 1, [2])]))
-        for name, words in (("", "opset 17, constants of 0 values"), ("me", "producer me, constants of 0")):
+        for name, words in (("", "opset 17, 0 parameters"), ("me", "producer me, 0 parameters")):
             proto.producer_name = name
             proto.ir_version = 8
             proto.opset_import[0].version = 17

@@ -17,7 +17,7 @@ typedef struct request {
     int64_t ids[MOST], prompt, n, fed; /* ids of the prompt, then of the answer */
     char last[65];                     /* digest of the last row of logits */
     const char *end;                   /* how it ended */
-    char error[sizeof((gqac_diag *)0)->what];
+    char error[sizeof "refused: " + sizeof((gqac_diag *)0)->what];
 } request;
 
 typedef struct host {

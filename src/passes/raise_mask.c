@@ -84,7 +84,7 @@ static bool read_slopes(const reader *e, const term *found, raise_mask *out) {
         e->r->b.status = gqac_diag_oom(e->r->b.diag, "slopes");
     out->slopes = slopes;
     out->rounded = found->rounded;
-    out->whole_rounded = found->whole_rounded;
+    out->whole_rounded = found->number_rounded != GQAC_NONE;
     out->factor = rounded ? (float)found->factor : 1;
     return slopes != NULL;
 }

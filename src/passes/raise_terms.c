@@ -41,10 +41,12 @@ static bool store_bias(term *a, gqac_dtype dtype) {
     int64_t n;
     if (a->slopes && ir_dim_is_const(a->number, &n))
         return n == 1 && store_slopes(a, dtype);
-    if (a->factor != 1 || (a->rounded != GQAC_NONE && a->rounded != dtype))
+    if (a->factor != 1 || (a->rounded != GQAC_NONE && a->rounded != dtype) ||
+        (a->number_rounded != GQAC_NONE && a->number_rounded != dtype))
         return false;
     a->rounded = dtype;
-    a->whole_rounded = a->whole_rounded || !a->slopes;
+    if (!a->slopes)
+        a->number_rounded = dtype;
     return true;
 }
 
@@ -52,7 +54,8 @@ bool term_store(term *a, gqac_dtype dtype) {
     const int64_t most = dtype == GQAC_F16 ? 1 << 11 : 1 << 8; /* f16 rounds 2049 to 2048 */
     int64_t n;
     if (!OP_IN(OP_BIT(F16) | OP_BIT(BF16), dtype))
-        return a->kind != TERM_BIAS || dtype == GQAC_F32;
+        return a->kind != TERM_BIAS ||
+               (dtype == GQAC_F32 && (a->number_rounded == GQAC_NONE || a->rounded != GQAC_NONE));
     if (a->kind == TERM_INT && ir_dim_is_const(a->number, &n))
         return n >= -most && n <= most;
     term_as_bias(a);
@@ -307,6 +310,7 @@ static bool multiply_biases(const term *a, const term *b, term *out) {
     *out = *of;
     out->slopes = slopes->slopes;
     out->heads = slopes->heads;
+    out->rounded = GQAC_NONE;
     return slopes->slopes && !of->slopes && slopes->factor == 1 && of->factor == 1 && is_plain(a) &&
            is_plain(b) && ir_dim_is_const(slopes->number, &n) && n == 1;
 }

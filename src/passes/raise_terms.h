@@ -34,12 +34,12 @@ typedef struct term {
         term_truth when;
         double yes, no;
     } plus; /* of SUM: it is a CHOICE plus this one, and can only be compared */
-    /* Of BIAS: it is a CHOICE plus factor * slopes[h] * number, for head h. `rounded`: the product
-     * slopes[h] * number was rounded to that type, and if whole_rounded, number before it. */
+    /* Of BIAS: it is a CHOICE plus factor * slopes[h] * number, for head h. */
     const float *slopes; /* NULL: 1 */
     double factor;
-    gqac_dtype rounded; /* NONE: it was not */
-    bool whole_rounded;
+    /* The types to which slopes[h] * number was rounded, and number before it. NONE: it was not. A
+     * rounded number times slopes is a term only once the product is rounded to the same type. */
+    gqac_dtype rounded, number_rounded;
     int heads; /* number of slopes */
 } term;
 

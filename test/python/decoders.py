@@ -384,6 +384,16 @@ class Decoder:
         return self.attention(layer, x, self.node(
             "Unsqueeze", self.node("Cast", "attention_mask", to=F), "axes"))
 
+    def slopes_of_rounded(self, layer, x):
+        """The key's place is rounded to bf16, its product with a slope is not."""
+        def make():
+            counted = self.node("CumSum", "attention_mask", self.constant("i1", np.int32(1)))
+            places = self.node("Cast", self.node("Sub", counted, "scalar"), to=TensorProto.BFLOAT16)
+            places = self.node("Unsqueeze", self.node("Cast", places, to=F), "axes")
+            slopes = 0.97 * 0.5 ** np.arange(HEADS, dtype=np.float32).reshape(1, HEADS, 1, 1)
+            return self.node("Mul", self.constant("slope", slopes), places)
+        return self.attention(layer, x, self.once("_slopes_of_rounded", make))
+
     def no_past(self, layer, x):
         """One layer keeps no keys."""
         if layer == 0:

@@ -24,6 +24,7 @@ REFUSED = {
     "bias_from_shapes": ("mask or bias of attention", "unidirectional", "MultiHeadAttention_"),
     "one_bias": ("mask or bias of attention", "attend"),
     "queries_padded": ("mask or bias of attention", "MultiHeadAttention_"),
+    "slopes_of_rounded": ("mask or bias of attention", "attend"),
     "no_past": ("not a past/present pair", "key_range"),
     "shared_past": ("not a past/present pair", "key_range"),
     "half_present": ("past_key_values.0.key", "returns as a graph output"),

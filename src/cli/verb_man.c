@@ -147,6 +147,7 @@ static bool show_page(const gqac_cli_verb *verb) {
     int status = -1;
     const int terminal = dup(STDOUT_FILENO), viewer = terminal < 0 ? -1 : start_viewer(&pid);
     if (viewer >= 0 && dup2(viewer, STDOUT_FILENO) >= 0) {
+        (void)signal(SIGPIPE, SIG_IGN); /* a viewer that is closed early */
         print_page(verb);
         if (fflush(stdout) != 0) /* the viewer ended before it had read everything */
             clearerr(stdout);
@@ -169,7 +170,6 @@ static int run(cli *c) {
     if (c->n_operands && !verb)
         return cli_finish(c, cli_usage(c, "there is no verb '%s'", c->operands[0]));
     const bool terminal = isatty(STDOUT_FILENO);
-    (void)signal(SIGPIPE, SIG_IGN); /* a viewer that is closed early */
     if (terminal && show_page(verb))
         return 0;
     print_page(verb);

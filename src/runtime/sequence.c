@@ -154,8 +154,8 @@ gqac_status gqac_sequence_rewind(gqac_sequence *sequence, int64_t length, gqac_d
     int64_t reach = 0;
     GQAC_TRY(find_reach(sequence, length, &reach, diag));
     const int64_t fewer = gqac_sequence_length(sequence) - length;
-    sequence->drafts = sequence->drafts > fewer ? sequence->drafts - fewer : 0;
     GQAC_TRY(kv_sequence_rewind(sequence->kv, reach, diag));
+    sequence->drafts = sequence->drafts > fewer ? sequence->drafts - fewer : 0;
     sequence->missing = length - reach;
     if (length == 0) { /* no cached key depends on a rope table */
         sequence->pinned = 0;

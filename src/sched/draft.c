@@ -68,6 +68,7 @@ void draft_add(gqac_scheduler *s) {
         item->n_logits += r->drafted;
         item->drafts = r->drafted;
         left -= r->drafted;
+        s->grown = s->grown || r->drafted; /* also if the step fails */
     }
 }
 
@@ -81,7 +82,6 @@ void draft_measure(gqac_scheduler *s, double seconds) {
         if (item_is_chunk(&s->items[i]))
             return;
         rows += s->items[i].count;
-        s->grown = s->grown || s->items[i].drafts;
     }
     payoff_measure(&s->payoff, rows, s->n, seconds);
 }

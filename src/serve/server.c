@@ -215,11 +215,13 @@ gqac_status serve_prepare(const serve_options *options, serve **out, gqac_diag *
 }
 
 gqac_status serve_open(const serve_options *options, serve **out, gqac_diag *diag) {
-    if (serve_prepare(options, out, diag) == GQAC_OK && start_thread(*out, diag) != GQAC_OK) {
+    GQAC_TRY(serve_prepare(options, out, diag));
+    const gqac_status status = start_thread(*out, diag);
+    if (status != GQAC_OK) {
         serve_free(*out);
         *out = NULL;
     }
-    return *out ? GQAC_OK : diag->status;
+    return status;
 }
 
 int serve_keys(const serve *s) {

@@ -1,5 +1,6 @@
 /* Calls of tools: found in the text of an answer, as the model's chat template writes them.
  *
+ *   gqac_call_part part = {.size = sizeof part};
  *   gqac_calls_create(text, tools, &calls, &diag);
  *   gqac_reply_show_calls(reply, calls);
  *   ... after each gqac_reply_push ...

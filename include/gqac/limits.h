@@ -32,8 +32,9 @@ typedef struct gqac_limits {
                                 monitor would be called (monitor.h) */
     int64_t template_steps;  /* steps in which a chat template is rendered once; 10 million take
                                 about a second */
-    int64_t memory_bytes;    /* bytes of the weights, mapped ones too, and of one tensor: a model
-                                that declares more is refused before any of it is allocated. Also
+    int64_t memory_bytes;    /* bytes of the weights of a model (those of an artefact are mapped and
+                                do not count) and of one tensor: a model that declares more is
+                                refused before any of it is allocated. Also
                                 the memory budget of a program without one (options.h). The default
                                 is the memory of the machine, or of the cgroup of the process if
                                 that is smaller */

@@ -14,10 +14,10 @@
  * order of submission. Each step then takes one token of every admitted request that decodes, and
  * fills the rest of its budget of tokens with chunks of prompts, in the same order. So a request
  * that decodes gets a token in every step (with drafts, see gqac_scheduler_options.speculate, often
- * more than one), however long the prompts of others are. (If the program
- * pads the rows of a step, see gqac_program_padding, steps with a chunk of one prompt alternate
- * with steps that decode.) With a store, a request that has no rows yet waits while a step computes
- * tokens of another request that both begin with, and then continues from the store.
+ * more than one), however long the prompts of others are. (If the program pads the rows of a step,
+ * see gqac_program_padding, steps with a chunk of one prompt alternate with steps that decode.)
+ * With a store, a request that has no rows yet waits while a step computes tokens of another
+ * request that both begin with, and then continues from the store.
  *
  * An admitted request is preempted when one of higher priority needs its place, and when the memory
  * budget of the program is used up: its rows are freed, it waits, and later they are computed
@@ -53,9 +53,10 @@ typedef struct gqac_scheduler_options {
      * a request for which they read takes part in no step until then. A step that would have
      * nothing else to compute waits for one of them, for a new request or for a cancellation. */
     gqac_store *store;
-    /* Maximum number of drafts of a request in one step; 0: none. They are looked up in the tokens
-     * of the request and accepted as gqac_generate does (speculate.h). Ids, and logits seen by
-     * callbacks, are the same; a step may add several ids to an answer. Drafts are part of
+    /* Maximum number of drafts of a request in one step, of which at most 64 are used; 0: none.
+     * There are fewer if the logits of a step would take more than 128 MiB. They are looked up in
+     * the tokens of the request and accepted as gqac_generate does (speculate.h). Ids, and logits
+     * seen by callbacks, are the same; a step may add several ids to an answer. Drafts are part of
      * `tokens`. There are none in a step that has a chunk of a prompt, where they do not pay, and
      * where memory is short. */
     int64_t speculate;

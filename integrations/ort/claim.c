@@ -155,7 +155,7 @@ static ort_status *find_part(const provider *p, const ort_node *fused, part **t)
         node_names(p->api, fused, p->api->Node_GetNumOutputs, p->api->Node_GetOutputs, &names, &n);
     *t = NULL;
     for (size_t i = 0; i < p->n_parts && !status && n; i++)
-        if (match_output(p->parts[i]->program, names[0]))
+        if (p->parts[i]->program && match_output(p->parts[i]->program, names[0]))
             *t = p->parts[i];
     node_names_free(names, n);
     return status;
@@ -211,7 +211,8 @@ static void release_computes(ort_ep *self, ort_compute **computes, size_t n) {
 static const char *get_compatibility(ort_ep *self, const ort_graph *graph) {
     const provider *p = (const provider *)self;
     (void)graph;
-    return p->n_parts ? gqac_program_profile(p->parts[0]->program) : "";
+    const gqac_program *program = p->n_parts ? p->parts[0]->program : NULL; /* freed by a failure */
+    return program ? gqac_program_profile(program) : "";
 }
 
 static const char *get_name(const ort_ep *self) {

@@ -176,8 +176,9 @@ class Scheduler(Owner):
     """Many requests on one model, packed into common steps; each gets the ids that it would get
     alone, if the model is split-safe. tokens: maximum number of tokens in one step (0: 256);
     running: of admitted requests (0: 64); kv: kind of cache; store: a PrefixStore whose prefixes
-    requests continue; speculate: maximum number of drafts of a request in one step. A thread makes the steps while there are requests. close, or leaving the
-    context manager, cancels those that are left. Any thread may submit."""
+    requests continue; speculate: maximum number of drafts of a request in one step. A thread makes
+    the steps while there are requests. close, or leaving the context manager, cancels those that
+    are left. Any thread may submit."""
 
     def __init__(self, model: Model, *, tokens: int = 0, running: int = 0, kv: str | None = None,
                  store: PrefixStore | None = None, speculate: int = 0) -> None:

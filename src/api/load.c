@@ -317,12 +317,26 @@ static gqac_status make_arena(const gqac_options *options, loaded *model, gqac_d
     return model->arena ? GQAC_OK : gqac_diag_oom(diag, "a model");
 }
 
+/* The reason of a failure, and in which file: `where` begins with its path. */
+static gqac_status explain_file(const char *path, const gqac_options *options, const loaded *model,
+                                gqac_status status, gqac_diag *diag) {
+    status = load_explain(model, options->limits, status, diag);
+    const bool of_content =
+        status == GQAC_LIMIT || status == GQAC_INVALID_MODEL || status == GQAC_UNSUPPORTED;
+    if (of_content && diag && strncmp(diag->where, path, strlen(path)) != 0)
+        gqac_diag_where(diag, "%s", path);
+    if (status == GQAC_IO && !options->bytes && gqac_path_is_dir(path))
+        gqac_diag_hint(diag, "name a file in the folder; gqac_model_open opens a folder");
+    return status;
+}
+
 gqac_status load_meta(const char *path, const gqac_options *options, loaded *model,
                       gqac_diag *diag) {
     GQAC_TRY(make_arena(options, model, diag));
     gqac_status status = load_bytes(options, model, diag);
     if (status == GQAC_OK && is_artefact(model, path))
         status = load_artefact(path, options->limits, true, model, diag);
+    status = explain_file(path, options, model, status, diag);
     if (status != GQAC_OK)
         load_free(model);
     return status;
@@ -334,13 +348,7 @@ gqac_status load_model(const char *path, const gqac_options *options, bool keep_
     gqac_status status = load_any(path, options, model, diag);
     if (status == GQAC_OK)
         status = check_loaded(model, options->limits, diag);
-    status = load_explain(model, options->limits, status, diag);
-    const bool of_content =
-        status == GQAC_LIMIT || status == GQAC_INVALID_MODEL || status == GQAC_UNSUPPORTED;
-    if (of_content && diag && strncmp(diag->where, path, strlen(path)) != 0)
-        gqac_diag_where(diag, "%s", path);
-    if (status == GQAC_IO && !options->bytes && gqac_path_is_dir(path))
-        gqac_diag_hint(diag, "name a file in the folder; gqac_model_open opens a folder");
+    status = explain_file(path, options, model, status, diag);
     if (status == GQAC_OK) {
         model->module->source = gqac_arena_strdup(model->arena, path);
         return GQAC_OK;

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stdio_ext.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -141,25 +142,26 @@ static int start_viewer(pid_t *pid) {
     return failed ? -1 : ends[1];
 }
 
-/* Writes the page to the viewer in place of standard output. False: it has not been shown. */
+/* Writes the page to the viewer in place of standard output. False: there is no viewer. */
 static bool show_page(const gqac_cli_verb *verb) {
     pid_t pid = 0;
-    int status = -1;
     const int terminal = dup(STDOUT_FILENO), viewer = terminal < 0 ? -1 : start_viewer(&pid);
     if (viewer >= 0 && dup2(viewer, STDOUT_FILENO) >= 0) {
         (void)signal(SIGPIPE, SIG_IGN); /* a viewer that is closed early */
         print_page(verb);
-        if (fflush(stdout) != 0) /* the viewer ended before it had read everything */
+        if (fflush(stdout) != 0) { /* the viewer ended before it had read everything */
+            __fpurge(stdout);
             clearerr(stdout);
+        }
         dup2(terminal, STDOUT_FILENO);
     }
     if (viewer >= 0) {
         close(viewer);
-        (void)waitpid(pid, &status, 0);
+        (void)waitpid(pid, NULL, 0);
     }
     if (terminal >= 0)
         close(terminal);
-    return status == 0;
+    return viewer >= 0;
 }
 
 static int run(cli *c) {

@@ -6,8 +6,8 @@
 
 #include "kv/kv.h"
 
-/* Which slots share a block. Slots with a tail have memory of their own, which is freed
- * as soon as no length that the sequence can be rewound to needs it. */
+/* Which slots share a block. Slots with a tail have memory of their own, which is freed as soon as
+ * no length that the sequence can be rewound to needs it. */
 typedef enum kv_part {
     KV_WHOLE,  /* all */
     KV_REST,   /* those without a window */

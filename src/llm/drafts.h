@@ -12,7 +12,7 @@
 /* Where drafts come from: matches of at least 2, 4 and 8 ids, and a second program. */
 enum { DRAFTS_SHORT, DRAFTS_MIDDLE, DRAFTS_LONG, DRAFTS_PROGRAM, DRAFTS_SOURCES };
 
-typedef struct drafts { /* zeros but for `sources`: nothing is drafted yet */
+typedef struct drafts { /* all fields but `sources` begin as 0 */
     lookup lookup;
     draft_source *sources; /* [DRAFTS_SOURCES], which texts may share */
     int source;            /* of the last drafts */

@@ -36,11 +36,17 @@ static bool store_slopes(const term *a, gqac_dtype dtype) {
     return a->factor == 1;
 }
 
+static bool adds_nothing(gqac_dtype dtype, double x) {
+    return x == 0 || term_hides(dtype, x);
+}
+
 /* The value was rounded once, by the op that made it or by a Cast. */
 static bool store_bias(term *a, gqac_dtype dtype) {
     int64_t n;
     if (a->slopes && ir_dim_is_const(a->number, &n))
         return n == 1 && store_slopes(a, dtype);
+    if (!adds_nothing(dtype, a->yes) || !adds_nothing(dtype, a->no))
+        return false; /* the sum was rounded, not the bias alone */
     if (a->factor != 1 || (a->rounded != GQAC_NONE && a->rounded != dtype) ||
         (a->number_rounded != GQAC_NONE && a->number_rounded != dtype))
         return false;

@@ -104,12 +104,14 @@ gqac_status draft_settle(gqac_scheduler *s, request *r, int64_t rows, int64_t ri
 /* ---- shortage ------------------------------------------------------------ */
 
 bool draft_relieve(gqac_scheduler *s) {
-    bool any = false;
+    bool any = false, rests[DRAFTS_SOURCES] = {false};
     for (int i = 0; i < s->n; i++) {
         request *r = s->members[i];
         any |= r->drafted > 0;
-        if (r->drafted)
+        if (r->drafted && !rests[r->drafts.source]) {
+            rests[r->drafts.source] = true; /* once: requests share the sources */
             drafts_rest(&r->drafts);
+        }
         r->drafted = 0;
     }
     if (!any && s->grown) {

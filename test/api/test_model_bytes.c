@@ -182,17 +182,25 @@ static void test_same(void) {
     let_go(b, 16);
 }
 
-/* The digest of an artefact is that of its model, and takes no more work for a larger graph. */
+/* The digest of an artefact is that of its model, takes no more work for a larger graph, and keeps
+ * the limits. */
 static void test_digest_of_artefact(void) {
     char hex[2][65];
     gqac_options options;
+    gqac_limits limits;
     gqac_options_init(&options);
+    gqac_limits_init(&limits);
     const char *onnx = unit_path("test/models/llama/model.onnx");
     CU_ASSERT_EQUAL(gqac_model_digest(onnx, &options, hex[0], &diag), GQAC_OK);
     gqac_alloc_fail_at(0, 0);
     CU_ASSERT_EQUAL(gqac_model_digest(artefact, &options, hex[1], &diag), GQAC_OK);
     CU_ASSERT(gqac_alloc_calls() <= 4);
     CU_ASSERT_STRING_EQUAL(hex[0], hex[1]);
+    limits.compile_bytes = 64;
+    options.limits = &limits;
+    CU_ASSERT_EQUAL(gqac_model_digest(artefact, &options, hex[1], &diag), GQAC_LIMIT);
+    CU_ASSERT(strstr(diag.what, "compile-bytes") || strstr(diag.rule, "compile-bytes"));
+    CU_ASSERT_STRING_EQUAL(diag.where, artefact);
 }
 
 /* Opens a model in memory with `copy`, takes the memory away, and compares what it computes. */

@@ -394,6 +394,14 @@ class Decoder:
             return self.node("Mul", self.constant("slope", slopes), places)
         return self.attention(layer, x, self.once("_slopes_of_rounded", make))
 
+    def rounded_on_the_way(self, layer, x):
+        """A constant that is added to a bias in bf16, and taken off again."""
+        def make():
+            more = self.node("Cast", self.constant("more", np.float32(304)), to=TensorProto.BFLOAT16)
+            bias = self.node("Cast", self.unfolded(TensorProto.BFLOAT16), to=TensorProto.BFLOAT16)
+            return self.node("Cast", self.node("Sub", self.node("Add", bias, more), more), to=F)
+        return self.attention(layer, x, self.once("_rounded_on_the_way", make))
+
     def no_past(self, layer, x):
         """One layer keeps no keys."""
         if layer == 0:

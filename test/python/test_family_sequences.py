@@ -25,6 +25,7 @@ REFUSED = {
     "one_bias": ("mask or bias of attention", "attend"),
     "queries_padded": ("mask or bias of attention", "MultiHeadAttention_"),
     "slopes_of_rounded": ("mask or bias of attention", "attend"),
+    "rounded_on_the_way": ("mask or bias of attention", "attend"),
     "no_past": ("not a past/present pair", "key_range"),
     "shared_past": ("not a past/present pair", "key_range"),
     "half_present": ("past_key_values.0.key", "returns as a graph output"),

@@ -276,8 +276,7 @@ static void count(void *arg, int64_t done, int64_t total) {
 }
 
 /* Where a draft costs as much as an id, short answers whose matches are seldom right have hardly
- * any: what one request has learned, the next need not. */
-/* `least`: ids for each draft. */
+ * any: what one request has learned, the next need not. `least`: ids for each draft. */
 static void costly_after(bool slow_step, int64_t least) {
     static client all[60];
     slow = slow_step;

@@ -131,15 +131,17 @@ bool ir_prints_digest(const ir_value *constant) {
     return gqac_tensor_count(t) > IR_MAX_LISTED || (!t->data && gqac_tensor_bytes(t) > 0);
 }
 
-/* Pages of a mapped file are released behind each piece, so that a table is never in memory as a
+/* Pages of a mapped file are released after each piece, so that a table is never in memory as a
  * whole. */
 static void hash_all(gqac_sha256 *state, const ir_module *module, const unsigned char *data,
                      size_t bytes) {
     enum { PIECE = 4 << 20 };
-    for (size_t at = 0, n; at < bytes; at += n) {
-        n = bytes - at < PIECE ? bytes - at : PIECE;
-        gqac_sha256_update(state, data + at, n);
-        ir_data_done(module, data + at, n);
+    while (bytes > 0) {
+        const size_t n = bytes < PIECE ? bytes : PIECE;
+        gqac_sha256_update(state, data, n);
+        ir_data_done(module, data, n);
+        data += n;
+        bytes -= n;
     }
 }
 

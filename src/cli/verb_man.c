@@ -142,9 +142,10 @@ static int start_viewer(pid_t *pid) {
     return failed ? -1 : ends[1];
 }
 
-/* Writes the page to the viewer in place of standard output. False: there is no viewer. */
+/* Writes the page to the viewer in place of standard output. False: it has not been shown. */
 static bool show_page(const gqac_cli_verb *verb) {
     pid_t pid = 0;
+    int status = -1;
     const int terminal = dup(STDOUT_FILENO), viewer = terminal < 0 ? -1 : start_viewer(&pid);
     if (viewer >= 0 && dup2(viewer, STDOUT_FILENO) >= 0) {
         (void)signal(SIGPIPE, SIG_IGN); /* a viewer that is closed early */
@@ -157,11 +158,11 @@ static bool show_page(const gqac_cli_verb *verb) {
     }
     if (viewer >= 0) {
         close(viewer);
-        (void)waitpid(pid, NULL, 0);
+        (void)waitpid(pid, &status, 0);
     }
     if (terminal >= 0)
         close(terminal);
-    return viewer >= 0;
+    return status == 0; /* a small system may have a man that only says that there is none */
 }
 
 static int run(cli *c) {

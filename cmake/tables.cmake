@@ -57,3 +57,15 @@ function(gqac_fuzz_table output files)
   gqac_file_table(${output} fuzz_ fuzz/fuzz.h fuzz_target fuzz_target_ fuzz_targets "" ${found})
   set(${files} ${found} PARENT_SCOPE)
 endfunction()
+
+# What the rows of fuzz targets need besides the library: the server and the remote tier.
+function(gqac_fuzz_links target scope)
+  if(TARGET gqac_serve)
+    target_link_libraries(${target} ${scope} gqac_serve)
+    target_link_options(${target} ${scope} LINKER:--wrap=getrandom) # see fuzz_http.c
+  endif()
+  if(TARGET gqac_remote)
+    target_link_libraries(${target} ${scope} gqac_remote)
+    target_link_options(${target} ${scope} LINKER:--wrap=poll) # see fuzz_redis.c
+  endif()
+endfunction()

@@ -507,9 +507,9 @@ row("Trilu with two diagonals", "k", op("Trilu", ints(0, 1)), op("Trilu", AXIS))
 row("Trilu with a diagonal that is no integer", "k", op("Trilu", weights(1)), op("Trilu", AXIS))
 row("If with two conditions", "cond", lambda: choice(condition=[2]), lambda: choice(condition=[1]))
 row("a norm with one weight for rows of 4", "scale", norm(weights(1)), norm(weights(4)))
-row("a skip norm with weights of two rows", "gamma", norm(weights((2, 4)), residual=True),
+row("a norm with a residual and weights of two rows", "gamma", norm(weights((2, 4)), residual=True),
     norm(weights(4), residual=True))
-row("a skip norm with one bias", "bias", norm(weights(4), residual=True, bias=weights(1)),
+row("a norm with a residual and one bias", "bias", norm(weights(4), residual=True, bias=weights(1)),
     norm(weights(4), residual=True, bias=weights(4)))
 
 CONV = {"w": weights((4, 1, 3)), "b": weights(4)}

@@ -10,7 +10,7 @@
 
 typedef struct norm_case {
     const char *domain, *name;
-    bool centred, skip;
+    bool centred, residual;
     int weight, beta, bias; /* inputs; 0: none */
     int outputs, sum;       /* sum: the output with the sum; 0: none */
 } norm_case;
@@ -29,7 +29,7 @@ static void one_row(const norm_case *c, const gqac_tensor *const *in, int64_t ro
     double mean = 0, square = 0;
     for (int64_t i = 0; i < n; i++) {
         x[i] = op_get_f64(in[0], row * n + i);
-        if (c->skip)
+        if (c->residual)
             x[i] += op_get_f64(in[1], row * n + i);
         if (c->bias)
             x[i] += op_get_f64(in[c->bias], i);
@@ -60,7 +60,7 @@ static void check(const norm_case *c, gqac_dtype dtype, int rows, int n, gqac_po
     gqac_tensor t[5];
     const gqac_tensor *in[5];
     for (int i = 0; i < 5; i++) {
-        bool wide = i == 0 || (i == 1 && c->skip);
+        bool wide = i == 0 || (i == 1 && c->residual);
         t[i] = test_floats(arena, dtype, wide ? 3 : 1,
                            wide ? (int64_t[]){1, rows, n} : (int64_t[]){n}, &r);
         in[i] = &t[i];
@@ -81,7 +81,7 @@ static void check(const norm_case *c, gqac_dtype dtype, int rows, int n, gqac_po
         }
     }
     size_t width = (size_t)n * op_width(dtype), last = (size_t)(rows - 1) * width;
-    for (int i = 0; i < 1 + c->skip; i++) {
+    for (int i = 0; i < 1 + c->residual; i++) {
         t[i].dims[1] = 1;
         t[i].data = (char *)t[i].data + last;
     }
@@ -144,8 +144,8 @@ static void test_mixes(void) {
     gqac_arena_free(arena);
 }
 
-/* Weights that are broadcast within a row are valid ONNX, but not supported; those of a skip norm
- * are not broadcast. */
+/* Weights that are broadcast within a row are valid ONNX, but not supported; those of a norm with a
+ * residual are not broadcast. */
 static void test_broadcast(void) {
     gqac_arena *arena = gqac_arena_create(0);
     gqac_tensor x = test_tensor(arena, GQAC_F32, 3, (int64_t[]){2, 4, 8});
@@ -164,11 +164,11 @@ static void test_broadcast(void) {
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const norm_case *c = &norms[cases[i].norm];
-        const gqac_tensor *in[] = {&x, c->skip ? &x : cases[i].scale,
-                                   c->skip ? cases[i].scale : cases[i].beta};
+        const gqac_tensor *in[] = {&x, c->residual ? &x : cases[i].scale,
+                                   c->residual ? cases[i].scale : cases[i].beta};
         graph_run run;
         CU_ASSERT_FATAL(graph_run_open(&run, c->domain, c->name, in[2] ? 3 : 2, in, 1));
-        if (!c->skip)
+        if (!c->residual)
             ir_attr_set_int(run.node, "axis", cases[i].axis);
         CU_ASSERT_EQUAL(graph_run_check(&run), cases[i].status);
         if (cases[i].status == GQAC_UNSUPPORTED)

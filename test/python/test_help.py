@@ -147,7 +147,7 @@ class Help(Case):
             viewer.chmod(0o755)
             shown = self.terminal("equiv", path=viewer.parent)
             self.assertRegex(shown, f"by {viewer} {words}\r?\ntitle GQAC.-EQUIV 1 [^\n]*\r?\n$")
-            viewer.write_text("#!/bin/sh\nexit 3\n")  # such as the stub of a small system
+            viewer.write_text("#!/bin/sh\nexit 3\n")  # so is the man of systems without pages
             self.assertIn("`gqac equiv --help`", self.terminal("equiv", path=viewer.parent))
         shown = self.terminal(path=self.dir)
         self.assertIn(".TH GQAC", shown)

@@ -1086,8 +1086,8 @@ class Devices(Case):
                    "no device 99", "numbered from 0")
 
     def test_no_driver(self):
-        """77 without any OpenCL driver, for every verb; other targets do not ask."""
-        env = {"OCL_ICD_VENDORS": str(self.dir), "OCL_ICD_FILENAMES": ""}
+        """77 without any device of CUDA or driver of OpenCL, for every verb; other targets do not ask."""
+        env = {"OCL_ICD_VENDORS": str(self.dir), "OCL_ICD_FILENAMES": "", "CUDA_VISIBLE_DEVICES": "-1"}
         for words in (["devices"], ["score", MODELS / "llama", "--target", "gpu", "--text", "a b"],
                       ["compile", MODELS / "llama", "--target", "gpu", "-o", self.dir / "m.gqac"]):
             self.check(gqac(*words, env=env), 77, "no device", "opencl")

@@ -32,6 +32,7 @@ COMMANDS = {
     "openvino": [sys.executable, HERE / "worker_openvino.py"],
     "llama.cpp": [TOOLS / "worker_llama"],
     "torch": [sys.executable, HERE / "worker_torch.py"],
+    "torch-device": [sys.executable, HERE / "worker_torch_device.py"],
 }
 sys.path.append(str(LLAMA / "gguf-py"))
 SAMPLE_MS = 300  # a sample repeats calls for about so long

@@ -19,6 +19,8 @@ import onnx
 import onnx.numpy_helper
 from onnx import TensorProto, helper
 
+import engines
+
 ROOT = Path(__file__).resolve().parent.parent
 HOME = Path(os.environ.get("GQAC_BENCH_MODELS", ROOT / "build" / "bench-models"))
 MS = "com.microsoft"
@@ -318,7 +320,10 @@ def gguf(size, form, words=False) -> Path:
 
 
 def write_gguf(path, c, form, noise, words):
-    import gguf as lib  # of the llama.cpp sources: see engines.py
+    try:
+        import gguf as lib  # of the llama.cpp sources: see engines.py
+    except ImportError:
+        raise engines.Absent("llama.cpp: its sources, which write its models, are not here") from None
 
     path.parent.mkdir(parents=True, exist_ok=True)
     w = lib.GGUFWriter(path, "qwen2")

@@ -50,8 +50,10 @@ class Driver(Case):
         self.assertIn("provider=CUDAExecutionProvider",
                       self.words("tiny-f16-hybrid-8@32", "onnxruntime"))
         for name, row in ROWS.items():
-            self.assertEqual(row.peers, () if "attention" in name else
-                             ("onnxruntime",) if "f16" in name else ("llama.cpp",), name)
+            self.assertEqual(row.peers, ("torch-device",) if "attention" in name else
+                             ("onnxruntime", "torch-device") if "f16" in name else ("llama.cpp",),
+                             name)
+        self.assertIn("math=bf16", self.words("tiny-f16-decode@64-bf16", "torch-device"))
 
     def test_bytes(self):
         """A decode step reads the caches of all sequences, in their type, and weights once."""

@@ -23,6 +23,34 @@ static gqac_status refuse_remote(cli *c) {
 }
 #endif
 
+#ifdef GQAC_REMOTE
+/* The tier fails in silence else: no answer depends on it. */
+static void warn_failed(void *arg, const char *host, const char *why) {
+    gqac_diag failure = {.status = GQAC_IO};
+    snprintf(failure.what, sizeof failure.what, "%s", why);
+    snprintf(failure.where, sizeof failure.where, "%s", host);
+    cli_warn_refusal(arg, "a call of the remote tier failed", &failure);
+}
+
+static gqac_status open_server(cli *c, const char *address, bool warns, remote **server) {
+    const remote_options options = {.address = address,
+                                    .ca_file = cli_value(c, "remote-cacert"),
+                                    .cert_file = cli_value(c, "remote-cert"),
+                                    .key_file = cli_value(c, "remote-key"),
+                                    .report = warns ? warn_failed : NULL,
+                                    .arg = c};
+    return remote_open(&options, server, &c->diag);
+}
+#endif
+
+gqac_status caching_refuse_tls(cli *c, const char *goes_with) {
+    static const cli_flag flags[] = {CACHING_TLS_FLAGS};
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
+        if (cli_value(c, flags[i].name))
+            return cli_usage(c, "--%s goes with %s", flags[i].name, goes_with);
+    return GQAC_OK;
+}
+
 gqac_status caching_open_remote(cli *c, caching_remote *tier, gqac_store_options *options) {
     const char *address = cli_value(c, "prefix-remote");
     long long ms;
@@ -30,9 +58,9 @@ gqac_status caching_open_remote(cli *c, caching_remote *tier, gqac_store_options
     if (cli_value(c, "remote-timeout") && !address)
         return cli_usage(c, "--remote-timeout goes with --prefix-remote");
     if (!address)
-        return GQAC_OK;
+        return caching_refuse_tls(c, "--prefix-remote");
 #ifdef GQAC_REMOTE
-    GQAC_TRY(remote_open(address, &tier->server, &c->diag));
+    GQAC_TRY(open_server(c, address, true, &tier->server));
     tier->functions = remote_functions(tier->server);
     options->remote = &tier->functions;
     options->remote_ms = ms;
@@ -60,7 +88,7 @@ void caching_close_remote(caching_remote *tier) {
 }
 
 bool caching_is_address(const char *text) {
-    return !strncmp(text, "redis://", 8) || !strncmp(text, "valkey://", 9);
+    return strstr(text, "://");
 }
 
 #ifdef GQAC_REMOTE
@@ -85,7 +113,7 @@ gqac_status caching_print_remote(cli *c, const char *address) {
 #ifdef GQAC_REMOTE
     remote *server = NULL;
     remote_state state = {.keys = 0};
-    GQAC_TRY(remote_open(address, &server, &c->diag));
+    GQAC_TRY(open_server(c, address, false, &server));
     const gqac_status status = remote_ask(server, 10 * DEFAULT_MS, &state, &c->diag);
     remote_free(server);
     if (status == GQAC_OK)

@@ -18,11 +18,19 @@
 /* Rows of a flag table: the remote tier of a store. */
 #define CACHING_REMOTE_FLAGS                                                                       \
     {"prefix-remote", "URL",                                                                       \
-     "shares prefixes with other machines through a Redis server, redis://HOST:PORT[/DB]"},        \
-    {                                                                                              \
-        "remote-timeout", "MS",                                                                    \
-            "maximum time for reading a prefix from --prefix-remote, and for writing one value "   \
-            "(500)"                                                                                \
+     "shares prefixes with other machines through a Redis server, redis://HOST:PORT[/DB]; "        \
+     "rediss://... with TLS"},                                                                     \
+        {"remote-timeout", "MS",                                                                   \
+         "maximum time for reading a prefix from --prefix-remote, and for writing one value "      \
+         "(500)"},                                                                                 \
+        CACHING_TLS_FLAGS
+
+/* Rows of a flag table: the certificates for the server of a remote tier. */
+#define CACHING_TLS_FLAGS                                                                          \
+    {"remote-cacert", "FILE",                                                                      \
+     "for rediss://, certificates of the authorities to trust, in PEM (those of the system)"},     \
+        {"remote-cert", "FILE", "a certificate for a server that wants one, in PEM"}, {            \
+        "remote-key", "FILE", "the key of --remote-cert, in PEM"                                   \
     }
 
 /* The remote tier of --prefix-remote. */
@@ -32,9 +40,12 @@ typedef struct caching_remote {
 } caching_remote;
 /* Reads the flags, and sets the remote tier of the options, which uses *tier. */
 gqac_status caching_open_remote(cli *c, caching_remote *tier, gqac_store_options *options);
+/* USAGE: a flag of CACHING_TLS_FLAGS is given, without what it goes with. */
+gqac_status caching_refuse_tls(cli *c, const char *goes_with);
 /* True if the text is the address of a remote tier, and not a folder. */
 bool caching_is_address(const char *text);
-/* Prints what the server of a remote tier says about itself. IO: it does not answer. */
+/* Prints what the server of a remote tier says about itself. USAGE: as of caching_open_remote; IO:
+ * it does not answer, or a file cannot be read. */
 gqac_status caching_print_remote(cli *c, const char *address);
 /* From now on all calls of the tier have ten times `ms` together, then they fail. */
 void caching_end_remote(caching_remote *tier, int64_t ms);

@@ -11,6 +11,7 @@ enum { MIB = 1 << 20 };
 static const cli_flag flags[] = {
     {"budget", "MIB",
      "gc: removes the least recently used files until this much remains (no maximum)"},
+    CACHING_TLS_FLAGS,
     {NULL, NULL, NULL},
 };
 
@@ -191,6 +192,8 @@ static gqac_status act(cli *c, listing *l) {
             return cli_usage(c, "unexpected operand '%s'", c->operands[2]);
         if (cli_value(c, "budget") && strcmp(actions[i].name, "gc") != 0)
             return cli_usage(c, "--budget goes with cache gc");
+        if (strcmp(actions[i].name, "info") != 0 || !caching_is_address(c->operands[1]))
+            GQAC_TRY(caching_refuse_tls(c, "cache info rediss://HOST:PORT"));
         return actions[i].run(c, l);
     }
     return cli_usage(c, "cache '%s' is not ls, info, verify, gc, export or import", c->operands[0]);

@@ -1,4 +1,4 @@
-/* Addresses: redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]. */
+/* Addresses: SCHEME://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -77,13 +77,18 @@ static bool read_host(const char *text, size_t n, address *out) {
 }
 
 bool address_read(const char *text, address *out) {
-    static const char *const schemes[] = {"redis://", "valkey://"};
+    static const struct scheme {
+        const char *name;
+        bool tls;
+    } schemes[] = {
+        {"redis://", false}, {"valkey://", false}, {"rediss://", true}, {"valkeys://", true}};
     long database = 0;
     *out = (address){.database = 0};
     for (size_t i = 0; i < sizeof schemes / sizeof *schemes; i++) {
-        const size_t n = strlen(schemes[i]);
-        if (strncmp(text, schemes[i], n) != 0)
+        const size_t n = strlen(schemes[i].name);
+        if (strncmp(text, schemes[i].name, n) != 0)
             continue;
+        out->tls = schemes[i].tls;
         const char *rest = text + n, *slash = strchr(rest, '/');
         const size_t length = slash ? (size_t)(slash - rest) : strlen(rest);
         const char *at = memchr(rest, '@', length);

@@ -24,6 +24,7 @@ enum {
 
 struct connection {
     int fd;
+    tls *tls; /* NULL: without */
     redisReader *reader;
     char *out; /* commands that are not sent yet */
     size_t n_out, sent, capacity;
@@ -78,8 +79,7 @@ static redisReplyObjectFunctions taking = {.createString = take_string,
 
 /* ---- the socket ---------------------------------------------------------- */
 
-/* Waits until the socket is ready; false: the time is over. */
-static bool wait_for(int fd, short events, int64_t until) {
+bool socket_wait(int fd, short events, int64_t until) {
     struct pollfd p = {.fd = fd, .events = events};
     for (;;) {
         const int64_t ms = (until - gqac_clock_ns()) / 1000000;
@@ -100,7 +100,7 @@ static int connect_to(const struct addrinfo *a, int64_t until) {
     if (fd < 0)
         return -1;
     const bool begun = connect(fd, a->ai_addr, a->ai_addrlen) == 0 || errno == EINPROGRESS;
-    if (begun && wait_for(fd, POLLOUT, until) &&
+    if (begun && socket_wait(fd, POLLOUT, until) &&
         getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) == 0 && !error) {
         (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
         return fd;
@@ -109,20 +109,20 @@ static int connect_to(const struct addrinfo *a, int64_t until) {
     return -1;
 }
 
-static int connect_any(const address *a, int64_t until, char why[96]) {
+static int connect_any(const address *a, int64_t until, char why[WHY]) {
     const struct addrinfo wanted = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
     struct addrinfo *list = NULL;
     int fd = -1;
     const int status = getaddrinfo(a->host, a->port, &wanted, &list);
     if (status != 0) {
-        snprintf(why, 96, "its name is not known: %s", gai_strerror(status));
+        snprintf(why, WHY, "its name is not known: %s", gai_strerror(status));
         return -1;
     }
     for (const struct addrinfo *one = list; one && fd < 0; one = one->ai_next)
         fd = connect_to(one, until);
     freeaddrinfo(list);
     if (fd < 0)
-        snprintf(why, 96, "it does not accept a connection");
+        snprintf(why, WHY, "it does not accept a connection");
     return fd;
 }
 
@@ -153,49 +153,77 @@ bool connection_add(connection *c, int n, const char *const *words, const size_t
     return true;
 }
 
-/* Sends what the socket takes; false: it is closed. */
-static bool send_some(connection *c) {
+static bool must_wait(void) {
+    return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
+}
+
+/* Sends what the socket takes, and adds to *events what to wait for; false: it is closed. */
+static bool send_some(connection *c, short *events, char why[WHY]) {
+    short wants = POLLOUT;
     while (c->sent < c->n_out) {
-        const ssize_t n = send(c->fd, c->out + c->sent, c->n_out - c->sent, MSG_NOSIGNAL);
-        if (n < 0)
-            return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
+        const char *data = c->out + c->sent;
+        const size_t left = c->n_out - c->sent;
+        const ssize_t n = c->tls ? tls_send(c->tls, data, left, &wants, why)
+                                 : send(c->fd, data, left, MSG_NOSIGNAL);
+        if (n < 0) {
+            *events = (short)(*events | wants);
+            return must_wait();
+        }
         c->sent += (size_t)n;
     }
     return true;
 }
 
-/* Receives what is there; false: it is closed. *some: there was something. */
-static bool receive_some(connection *c, bool *some) {
-    const ssize_t n = recv(c->fd, c->part, sizeof c->part, 0);
+/* Receives what is there, or adds to *events what to wait for; false: it is closed. */
+static bool receive_some(connection *c, short *events, bool *some, char why[WHY]) {
+    short wants = POLLIN;
+    const ssize_t n = c->tls ? tls_receive(c->tls, c->part, sizeof c->part, &wants, why)
+                             : recv(c->fd, c->part, sizeof c->part, 0);
     *some = n > 0;
     if (n > 0)
         return redisReaderFeed(c->reader, (const char *)c->part, (size_t)n) == REDIS_OK;
-    return n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR);
+    *events = (short)(*events | wants);
+    return n < 0 && must_wait();
 }
 
-bool connection_exchange(connection *c, size_t n, reply *replies, int64_t until) {
+/* Sends and receives, or waits until that is possible. */
+static bool go_on(connection *c, int64_t until, char why[WHY]) {
+    short events = 0;
+    bool some = false;
+    if (!send_some(c, &events, why) || !receive_some(c, &events, &some, why)) {
+        if (!*why)
+            snprintf(why, WHY, "it closed the connection");
+        return false;
+    }
+    return some ? gqac_clock_ns() <= until : socket_wait(c->fd, events, until);
+}
+
+bool connection_exchange(connection *c, size_t n, reply *replies, int64_t until, char why[WHY]) {
+    static const char other[] = "it does not answer as Redis does";
+    *why = '\0';
     for (size_t got = 0; got < n;) {
         void *made = NULL;
-        bool some = false;
         c->reader->privdata = &replies[got];
-        if (redisReaderGetReply(c->reader, &made) != REDIS_OK)
+        if (redisReaderGetReply(c->reader, &made) != REDIS_OK) {
+            snprintf(why, WHY, "%s", other);
             return false;
+        }
         if (made) {
             got++;
             continue;
         }
-        if (c->reader->len - c->reader->pos > replies[got].capacity + SLACK + PART)
-            return false; /* more than was asked for */
-        if (!send_some(c) || !receive_some(c, &some))
+        if (c->reader->len - c->reader->pos > replies[got].capacity + SLACK + PART) {
+            snprintf(why, WHY, "%s: its reply is longer than what was asked for", other);
             return false;
-        const short events = c->sent < c->n_out ? POLLIN | POLLOUT : POLLIN;
-        if (!some && !wait_for(c->fd, events, until))
-            return false;
-        if (some && gqac_clock_ns() > until)
+        }
+        if (!go_on(c, until, why))
             return false;
     }
     c->n_out = c->sent = 0;
-    return c->reader->len == c->reader->pos; /* nothing that was not asked for */
+    if (c->reader->len == c->reader->pos)
+        return true;
+    snprintf(why, WHY, "%s: there is more than the reply", other);
+    return false;
 }
 
 static bool add_words(connection *c, int n, const char *const *words) {
@@ -206,7 +234,7 @@ static bool add_words(connection *c, int n, const char *const *words) {
 }
 
 /* The password and the database. */
-static bool introduce(connection *c, const address *a, int64_t until, char why[96]) {
+static bool introduce(connection *c, const address *a, int64_t until, char why[WHY]) {
     char number[16];
     const char *const user[] = {"AUTH", a->user, a->password};
     const char *const password[] = {"AUTH", a->password};
@@ -224,24 +252,31 @@ static bool introduce(connection *c, const address *a, int64_t until, char why[9
         if (!add_words(c, 2, database))
             return false;
     }
-    if (n && !connection_exchange(c, n, replies, until))
+    if (n && !connection_exchange(c, n, replies, until, why))
         return false;
     for (size_t i = 0; i < n; i++)
         if (replies[i].type != REDIS_REPLY_STATUS) {
-            snprintf(why, 96, "it refused %s",
+            snprintf(why, WHY, "it refused %s",
                      i || !*a->password ? "the database" : "the password");
             return false;
         }
     return true;
 }
 
-connection *connection_open(const address *a, int64_t until, char why[96]) {
+connection *connection_open(const address *a, const tls_context *context, int64_t until,
+                            char why[WHY]) {
     connection *c = calloc(1, sizeof *c);
+    *why = '\0';
+    if (c)
+        c->reader = redisReaderCreateWithFunctions(&taking);
+    if (!c || !c->reader)
+        snprintf(why, WHY, "out of memory");
     if (!c)
         return NULL;
-    c->reader = redisReaderCreateWithFunctions(&taking);
     c->fd = c->reader ? connect_any(a, until, why) : -1;
-    if (c->fd >= 0 && introduce(c, a, until, why))
+    if (c->fd >= 0 && context)
+        c->tls = tls_open(context, c->fd, a->host, until, why);
+    if (c->fd >= 0 && !context == !c->tls && introduce(c, a, until, why))
         return c;
     connection_close(c);
     return NULL;
@@ -250,6 +285,7 @@ connection *connection_open(const address *a, int64_t until, char why[96]) {
 void connection_close(connection *c) {
     if (!c)
         return;
+    tls_close(c->tls);
     if (c->fd >= 0)
         close(c->fd);
     if (c->reader)

@@ -17,27 +17,47 @@ enum { KEPT = 4, KEY = 5 + 64, INFO_BYTES = 1 << 16 };
 
 struct remote {
     address address;
+    tls_context *tls; /* NULL: without */
+    void (*report)(void *arg, const char *host, const char *why);
+    void *arg;
     _Atomic int64_t end; /* gqac_clock_ns, see remote_end_within; INT64_MAX: none */
     pthread_mutex_t lock;
     connection *kept[KEPT]; /* that nobody uses */
     int n;
+    char reported[WHY]; /* the last reason; "": none */
 };
 
-gqac_status remote_open(const char *text, remote **out, gqac_diag *diag) {
-    remote *r = calloc(1, sizeof *r);
-    if (!r)
-        return gqac_diag_oom(diag, "a remote tier");
-    if (!address_read(text, &r->address)) {
-        free(r);
+static gqac_status read_options(const remote_options *o, remote *r, gqac_diag *diag) {
+    if (!address_read(o->address, &r->address)) {
         gqac_diag_set(diag, GQAC_USAGE, "the address of the remote tier cannot be read");
-        gqac_diag_rule(diag, "redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]");
+        gqac_diag_rule(diag, "redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE], or rediss:// for "
+                             "TLS");
         gqac_diag_hint(diag, "redis://localhost:6379");
         return GQAC_USAGE;
     }
+    if (r->address.tls)
+        return tls_context_open(o, &r->tls, diag);
+    if (!o->ca_file && !o->cert_file && !o->key_file)
+        return GQAC_OK;
+    gqac_diag_set(diag, GQAC_USAGE, "certificates are for TLS, and the address is not");
+    gqac_diag_hint(diag, "rediss:// in place of redis://");
+    return GQAC_USAGE;
+}
+
+gqac_status remote_open(const remote_options *options, remote **out, gqac_diag *diag) {
+    remote *r = calloc(1, sizeof *r);
+    if (!r)
+        return gqac_diag_oom(diag, "a remote tier");
+    r->report = options->report;
+    r->arg = options->arg;
     pthread_mutex_init(&r->lock, NULL);
     atomic_init(&r->end, INT64_MAX);
-    *out = r;
-    return GQAC_OK;
+    const gqac_status status = read_options(options, r, diag);
+    if (status == GQAC_OK)
+        *out = r;
+    else
+        remote_free(r);
+    return status;
 }
 
 void remote_free(remote *r) {
@@ -46,6 +66,7 @@ void remote_free(remote *r) {
     for (int i = 0; i < r->n; i++)
         connection_close(r->kept[i]);
     pthread_mutex_destroy(&r->lock);
+    tls_context_free(r->tls);
     explicit_bzero(r->address.password, sizeof r->address.password);
     free(r);
 }
@@ -78,32 +99,59 @@ void remote_end_within(remote *r, int64_t ms) {
     atomic_store(&r->end, clock_after(ms));
 }
 
+/* Tells the host why a call failed, once for each reason. */
+static void report(remote *r, const char *why) {
+    if (!r->report)
+        return;
+    pthread_mutex_lock(&r->lock);
+    if (strcmp(why, r->reported) != 0) {
+        snprintf(r->reported, sizeof r->reported, "%s", why);
+        r->report(r->arg, r->address.host, why);
+    }
+    pthread_mutex_unlock(&r->lock);
+}
+
 /* Adds the commands of an exchange to a connection. */
 typedef bool writer(connection *c, const void *arg);
 
-/* One exchange of n replies. */
-static bool exchange(remote *r, int64_t ms, writer *write, const void *arg, size_t n,
-                     reply *replies, char why[96]) {
-    const int64_t own = clock_after(ms), end = atomic_load(&r->end);
-    const int64_t until = own < end ? own : end;
-    snprintf(why, 96, "it does not answer in time");
-    if (gqac_clock_ns() >= until)
-        return false;
-    for (;;) {
+/* One exchange of n replies until a time. */
+static bool try_exchange(remote *r, int64_t until, writer *write, const void *arg, size_t n,
+                         reply *replies, char why[WHY]) {
+    *why = '\0';
+    while (until - gqac_clock_ns() >= 1000000) {
         connection *c = take_kept(r);
         const bool old = c;
         if (!c)
-            c = connection_open(&r->address, until, why);
+            c = connection_open(&r->address, r->tls, until, why);
         if (!c)
             return false;
-        if (write(c, arg) && connection_exchange(c, n, replies, until)) {
+        if (!write(c, arg))
+            snprintf(why, WHY, "out of memory");
+        else if (connection_exchange(c, n, replies, until, why)) {
             keep(r, c);
             return true;
         }
         connection_close(c);
-        if (!old || until - gqac_clock_ns() < 1000000)
+        if (!old)
             return false;
     }
+    return false;
+}
+
+/* One exchange of n replies; false: there are none. What failed is reported, and so is the first
+ * reply that is an error. */
+static bool exchange(remote *r, int64_t ms, writer *write, const void *arg, size_t n,
+                     reply *replies, char why[WHY]) {
+    const int64_t own = clock_after(ms), end = atomic_load(&r->end);
+    const bool done = try_exchange(r, own < end ? own : end, write, arg, n, replies, why);
+    if (!done && !*why)
+        snprintf(why, WHY, "it does not answer in time");
+    for (size_t i = 0; done && !*why && i < n; i++)
+        if (replies[i].type == REDIS_REPLY_ERROR)
+            snprintf(why, WHY, "it refuses a command: %s", replies[i].error);
+    if (*why)
+        report(r, why);
+    return done;
 }
 
 /* ---- functions of a store ------------------------------------------------ */
@@ -142,7 +190,7 @@ static bool write_command(connection *c, const void *arg) {
 static bool find(void *arg, int64_t ms, const gqac_store_key *keys, size_t n, size_t *sizes) {
     const command m = {.name = "STRLEN", .keys = keys, .n = n};
     reply *replies = calloc(n, sizeof *replies);
-    char why[96];
+    char why[WHY];
     bool found = replies && exchange(arg, ms, write_command, &m, n, replies, why);
     for (size_t i = 0; i < n && found; i++) {
         found = replies[i].type == REDIS_REPLY_INTEGER && replies[i].integer >= 0;
@@ -156,7 +204,7 @@ static bool get(void *arg, int64_t ms, const gqac_store_key *key, void *data, si
                 size_t *bytes) {
     const command m = {.name = "GET", .keys = key, .n = 1};
     reply r = {.data = data, .capacity = capacity};
-    char why[96];
+    char why[WHY];
     *bytes = 0;
     if (!exchange(arg, ms, write_command, &m, 1, &r, why))
         return false;
@@ -168,7 +216,7 @@ static bool get(void *arg, int64_t ms, const gqac_store_key *key, void *data, si
 static bool put(void *arg, int64_t ms, const gqac_store_key *key, const void *data, size_t bytes) {
     const command m = {.name = "SET", .keys = key, .n = 1, .data = data, .bytes = bytes};
     reply r = {.type = 0};
-    char why[96];
+    char why[WHY];
     return exchange(arg, ms, write_command, &m, 1, &r, why) && r.type == REDIS_REPLY_STATUS;
 }
 
@@ -210,7 +258,7 @@ static long long read_count(const char *info, const char *name) {
 }
 
 gqac_status remote_ask(remote *r, int64_t ms, remote_state *state, gqac_diag *diag) {
-    char *info = calloc(1, INFO_BYTES + 1), why[96];
+    char *info = calloc(1, INFO_BYTES + 1), why[WHY];
     reply replies[2] = {{.data = info, .capacity = info ? INFO_BYTES : 0}};
     if (!info)
         return gqac_diag_oom(diag, "a remote tier");
@@ -219,7 +267,7 @@ gqac_status remote_ask(remote *r, int64_t ms, remote_state *state, gqac_diag *di
         replies[1].type != REDIS_REPLY_INTEGER) {
         free(info);
         GQAC_FAIL(diag, GQAC_IO, "the server %s port %s cannot be asked: %s", r->address.host,
-                  r->address.port, answered ? "it does not answer as Redis does" : why);
+                  r->address.port, *why ? why : "it does not answer as Redis does");
     }
     read_field(info, "redis_version", state->version, sizeof state->version);
     read_field(info, "maxmemory_policy", state->policy, sizeof state->policy);

@@ -11,10 +11,23 @@
 
 typedef struct remote remote;
 
-/* Reads the address of a server, redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE], and connects to
- * nothing. The caller frees *out, after the stores that use it. USAGE: it is not such an address,
- * of which the diag shows no part, because of the password; NO_MEMORY. */
-gqac_status remote_open(const char *address, remote **out, gqac_diag *diag);
+typedef struct remote_options {
+    /* redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE], or rediss://... for TLS. */
+    const char *address;
+    /* For TLS, files in PEM: certificates of the authorities that are trusted (NULL: those of the
+     * system); a certificate and its key, for a server that wants one (NULL: none). */
+    const char *ca_file, *cert_file, *key_file;
+    /* Is told why a call failed, if it was not for the reason that was told last; by any thread,
+     * one at a time. NULL: nobody is told. */
+    void (*report)(void *arg, const char *host, const char *why);
+    void *arg;
+} remote_options;
+
+/* Reads the address and the files, and connects to nothing. The caller frees *out, after the stores
+ * that use it. USAGE: the address is none, and the diag shows no part of it, because of the
+ * password; or a file is for TLS, but the address is not, or this build has no TLS; or a file is
+ * not what it must be; IO: a file cannot be read; NO_MEMORY. */
+gqac_status remote_open(const remote_options *options, remote **out, gqac_diag *diag);
 void remote_free(remote *r);
 /* All calls from now on have that many milliseconds together; then they fail at once. */
 void remote_end_within(remote *r, int64_t ms);

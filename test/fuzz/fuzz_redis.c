@@ -132,7 +132,8 @@ static gqac_status run(const uint8_t *data, size_t size) {
     server = (struct server){.data = data, .size = size, .client = -1};
     server.listening = listen_on(&port);
     snprintf(address, sizeof address, "redis://user:password@127.0.0.1:%d/1", port);
-    if (remote_open(address, &r, &diag) != GQAC_OK)
+    const remote_options options = {.address = address};
+    if (remote_open(&options, &r, &diag) != GQAC_OK)
         fuzz_broken("the address of a server");
     const int right = call_all(r, &diag);
     disconnect();

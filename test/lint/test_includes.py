@@ -27,6 +27,7 @@ LIBRARIES = {  # first part of the header: the folders that wrap it
     "jansson.h": {"text", "llm", "serve", "cli"},
     "event2": {"serve"},
     "hiredis.h": {"remote"},
+    "openssl": {"remote"},
     "utf8proc.h": {"text"},
     "protobuf-c": {"onnx"},
     "onnx.pb-c.h": {"onnx"},

@@ -7,17 +7,21 @@ the server does, replies have the bytes of a cold run.
 
 import concurrent.futures
 import json
+import subprocess
 import sys
+import tempfile
 import threading
 import time
+from pathlib import Path
 
 import harness
 from harness import Case, FULL, gqac, write_ids
 from serving import SLOW, TINY, Server
-from tiers import Fake, Proxy, Redis, Swapping
+from tiers import Authority, Fake, Listener, Proxy, Redis, Swapping
 
 WHY_NOT = gqac("generate", "nothing", "--prompt", "x", "--prefix-remote", "redis://x").err
 ABSENT = "has no client" in WHY_NOT
+NO_TLS = "has no TLS" in gqac("cache", "info", "rediss://x", "--remote-cacert", "nothing").err
 QUICK = ("--remote-timeout", 150 * SLOW)
 SURE = ("--remote-timeout", 60000)  # however busy the machine is
 
@@ -107,7 +111,7 @@ class OnFake(Remote):
 
     def test_addresses(self):
         """Addresses that are refused; the password is sent, and shown nowhere."""
-        for address in ("", "localhost", "http://localhost", "rediss://localhost", "redis://",
+        for address in ("", "localhost", "http://localhost", "redissx://localhost", "redis://",
                         "redis://:@h", "redis://user@h", "redis://h:x", "redis://h:0",
                         "redis://h:65536", "redis://h/x", "redis://h/1/2", "redis://[::1",
                         "redis://[]:1", "redis://:%zz@h", "redis://:%00@h", "redis://:secret@h:x",
@@ -137,6 +141,8 @@ class OnFake(Remote):
             self.assertEqual((found["keys"], found["version"], found["bytes"]), (2, "0", 5))
             self.good("cache", "info", fake.url + "/2").out.index("2 in this database")
             fake.fault = lambda command, reply: b"-ERR no\r\n"
+            self.check(gqac("cache", "info", fake.url), 5, "refuses a command: ERR no")
+            fake.fault = lambda command, reply: b":5\r\n"
             self.check(gqac("cache", "info", fake.url), 5, "does not answer as Redis does")
             fake.close()
         self.check(gqac("cache", "info", fake.url), 5, "accept a connection")
@@ -187,6 +193,24 @@ class OnFake(Remote):
                 self.assertEqual(fetched.result()["choices"], want[0])
             self.assertEqual(late, [])
 
+    def test_reasons(self):
+        """stderr says why a call failed, once for each reason."""
+        body = {"prompt": ids(150), "max_tokens": 1}
+        def reasons(server):
+            return [line for line in server.errors().splitlines() if "remote tier failed" in line]
+        with Fake() as fake:
+            fake.fault = lambda command, reply: b"-NOAUTH no password\r\n"
+            with Server("--prefix-remote", fake.url, *SURE) as server:
+                for seed in range(3):
+                    server.good("/v1/completions", {**body, "prompt": ids(150, seed)})
+                server.await_metric("gqac_remote_errors_total", 2)
+                self.assertEqual(len(reasons(server)), 1)
+                self.assertIn("refuses a command: NOAUTH no password (127.0.0.1)",
+                              reasons(server)[0])
+            with Server("--prefix-remote", fake.url, *SURE, "-q") as server:
+                server.good("/v1/completions", body)
+                self.assertEqual(reasons(server), [])
+
     def test_stopped(self):
         """A server that is stopped writes values for ten times the time limit at most."""
         def slow(command, reply):
@@ -202,19 +226,148 @@ class OnFake(Remote):
             self.assertLess(len(fake.values), 36)
 
 
-@harness.unittest.skipUnless(FULL, "long tier: runs redis-server")
-class OnRedis(Remote):
-    """Two replicas on one redis-server, which is killed, slow and lies."""
+@harness.unittest.skipIf(NO_TLS, "built without OpenSSL")
+class OnTls(Remote):
+    """rediss://: the bytes of the client above, and whom it trusts."""
 
     @classmethod
     def setUpClass(cls):
-        cls.redis = Redis()
+        super().setUpClass()
+        cls.files = tempfile.TemporaryDirectory(prefix="gqac-tls-")
+        folder = Path(cls.files.name)
+        cls.ours, cls.other = Authority(folder, "ours"), Authority(folder, "other")
+        cls.trust = ("--remote-cacert", cls.ours.cert)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.files.cleanup()
+        super().tearDownClass()
+
+    def refuse(self, url, why, *flags):
+        """stderr says why, and so does `cache info`."""
+        self.assertRegex(self.check(gqac("cache", "info", url, *flags), 5).err, why)
+        self.fall_back(url, why, *flags, *SURE)
+
+    def fall_back(self, url, why, *flags):
+        """The answer is computed, and stderr says why."""
+        found = gqac("generate", TINY, "--ids", write_ids(self.dir / "ids.txt", ids(150)),
+                     "--format", "json", "-n", 4, "--top-logprobs", 1, "--prefix-remote", url,
+                     *flags)
+        self.assertEqual(found.code, 0, found.err)
+        self.assertEqual(found.err.count("a call of the remote tier failed"), 1, found.err)
+        self.assertRegex(found.err, why)
+        said = found.json()
+        self.assertEqual(said.pop("metrics")["reused_tokens"], 0)
+        self.assertEqual(said, self.said(ids(150))[0])
+
+    def test_shared(self):
+        """As without TLS; the password is sent to whom the certificate names."""
+        cold = self.said(ids(150))[0]
+        with Fake(self.ours.context()) as fake:
+            remote = ("--prefix-remote", fake.url + "/7", *self.trust)
+            self.assertEqual(self.said(ids(150), *remote, *SURE), (cold, 0))
+            self.assertEqual(len(fake.values), 2)
+            self.assertEqual(self.said(ids(150), *remote, *SURE), (cold, 128))
+            named = fake.url.replace("rediss://127.0.0.1", "valkeys://me:p%3Ass@localhost")
+            self.assertEqual(self.said(ids(150), "--prefix-remote", named, *self.trust, *SURE),
+                             (cold, 128))
+            self.assertIn(b"AUTH me p:ss", fake.commands)
+            fake.fault = lambda command, reply: [reply[i:i + 30000]
+                                                 for i in range(0, len(reply), 30000)]
+            self.assertEqual(self.said(ids(150), *remote, *SURE), (cold, 128))
+            fake.once, fake.fault = True, lambda command, reply: reply
+            self.assertEqual(self.said(ids(150), *remote, *SURE), (cold, 128))
+            fake.fault = lambda command, reply: None
+            began = time.monotonic()
+            self.assertEqual(self.said(ids(150), *remote, *QUICK), (cold, 0))
+            self.assertLess(time.monotonic() - began, 30 * SLOW)
+            self.good("cache", "info", "--help").out.index("--remote-cacert")
+
+    def test_refused(self):
+        """A certificate of another authority, for another host, or that is none: not one command
+        is sent, the password least of all."""
+        for context, host, why, flags in (
+                (self.other.context(), "127.0.0.1", "its certificate is refused", self.trust),
+                (self.ours.context(), "127.0.0.1", "its certificate is refused", ()),
+                (self.ours.context("DNS:elsewhere"), "localhost", "not for this host", self.trust),
+                (self.ours.context("DNS:127.0.0.1"), "127.0.0.1", "not for this host", self.trust),
+                (self.ours.context("DNS:local*"), "localhost", "not for this host", self.trust)):
+            with self.subTest(why=why, host=host), Fake(context) as fake:
+                url = fake.url.replace("//127.0.0.1", f"//:secret@{host}")
+                self.refuse(url, why, *flags)
+                self.assertEqual(fake.commands, [])
+        with Fake() as plain:
+            self.refuse(plain.url.replace("redis", "rediss"), "it (does not speak TLS|closed)",
+                        *self.trust)
+        with Fake(self.ours.context()) as fake:
+            self.refuse(fake.url.replace("rediss", "redis"), "it (closed|does not answer as Redis)")
+        silent = Listener()
+        silent.serve = lambda peer: time.sleep(100)
+        with silent:
+            self.fall_back(silent.url.replace("redis", "rediss"), "in time", *QUICK)
+
+    def test_own(self):
+        """A server that wants a certificate of the client."""
+        cert, key = self.ours.issue("client")
+        wrong = self.other.issue("client")
+        cold = self.said(ids(150))[0]
+        with Fake(self.ours.context(asks=True)) as fake:
+            own = ("--remote-cert", cert, "--remote-key", key)
+            for reused in (0, 128):
+                self.assertEqual(self.said(ids(150), "--prefix-remote", fake.url, *self.trust, *own,
+                                           *SURE), (cold, reused))
+            self.good("cache", "info", fake.url, *self.trust, *own)
+            asked = len(fake.commands)
+            self.refuse(fake.url, "had asked for a certificate: --remote-cert", *self.trust)
+            self.refuse(fake.url, "TLS failed|closed the connection", *self.trust, "--remote-cert", wrong[0],
+                        "--remote-key", wrong[1])
+            self.assertEqual(len(fake.commands), asked)
+
+    def test_files(self):
+        """Files that are not what they must be are refused before the model is loaded, and so are
+        files that nothing would read."""
+        nothing, text = self.dir / "nothing.pem", self.dir / "text.pem"
+        text.write_text("no certificate")
+        cert, key = self.ours.issue("client")
+        locked = self.dir / "locked.key"
+        subprocess.run(["openssl", "pkey", "-in", key, "-aes256", "-passout", "pass:x", "-out",
+                        locked], check=True)
+        own = ("--remote-cert", cert, "--remote-key")
+        for code, why, *flags in (
+                (5, str(nothing), "--remote-cacert", nothing),
+                (2, "has no certificate", "--remote-cacert", text),
+                (2, "has no certificate", "--remote-cert", text, "--remote-key", key),
+                (2, "has no key", *own, text), (2, "has no key", *own, locked),
+                (2, "not that of the certificate", *own, self.other.key),
+                (2, "go together", "--remote-cert", cert)):
+            with self.subTest(flags=flags):
+                self.check(gqac("serve", "nothing", "--prefix-remote", "rediss://h", *flags), code,
+                           why)
+        trust = ("--remote-cacert", self.ours.cert)
+        self.check(gqac("serve", "nothing", "--prefix-remote", "redis://h", *trust), 2,
+                   "rediss://")
+        self.check(gqac("serve", "nothing", *trust), 2, "--prefix-remote")
+        self.check(gqac("cache", "ls", self.dir, *trust), 2, "cache info")
+        self.check(gqac("generate", "nothing", "--cacert", "x"), 2, "--remote-cacert")
+
+
+class OnRedis(Remote):
+    """Replicas on one redis-server; what the tests below share."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.redis = cls.make_redis()
         cls.cold = Server()
 
     @classmethod
     def tearDownClass(cls):
         cls.cold.stop()
         cls.redis.kill()
+
+    @classmethod
+    def make_redis(cls):
+        """The server."""
+        return Redis()
 
     def body(self, seed, n=200):
         """A request."""
@@ -245,6 +398,11 @@ class OnRedis(Remote):
                 return
             time.sleep(0.01)
         self.fail(f"{self.redis.ask('DBSIZE')} keys, not {keys}")
+
+
+@harness.unittest.skipUnless(FULL, "long tier: runs redis-server")
+class Plain(OnRedis):
+    """redis-server is killed, slow and lies."""
 
     def test_killed(self):
         """Redis is killed under load, and comes back empty: no reply changes, and hits return."""
@@ -299,6 +457,66 @@ class OnRedis(Remote):
             self.compare(server, [50, 51])
             server.await_metric("gqac_remote_errors_total", 1)
             self.assertEqual(server.metric("gqac_remote_saved_total"), 0)
+
+
+@harness.unittest.skipUnless(FULL, "long tier: runs redis-server")
+@harness.unittest.skipIf(NO_TLS, "built without OpenSSL")
+class Encrypted(OnRedis):
+    """redis-server with TLS, which wants a certificate, a user and a password."""
+
+    @classmethod
+    def make_redis(cls):
+        cls.files = tempfile.TemporaryDirectory(prefix="gqac-tls-")
+        cls.addClassCleanup(cls.files.cleanup)
+        folder = Path(cls.files.name)
+        cls.ours, cls.other = Authority(folder, "ours"), Authority(folder, "other")
+        cls.own = cls.ours.issue("client")
+        return Redis(tls=(*cls.ours.issue("server"), cls.ours.cert), login=("me", "p:ss"))
+
+    def url(self, login="me:p%3Ass"):
+        """The address, with a user and a password."""
+        return self.redis.url.replace("//", f"//{login}@")
+
+    def flags(self, trusted):
+        """Flags of a client that trusts an authority."""
+        return ("--remote-cacert", trusted.cert, "--remote-cert", self.own[0], "--remote-key",
+                self.own[1], *SURE)
+
+    def test_shared(self):
+        """What one replica has computed, the other reuses; after a restart of redis too."""
+        one = self.replica(self.url(), self.flags(self.ours))
+        two = self.replica(self.url(), self.flags(self.ours))
+        self.compare(one, [1, 2])
+        self.wait_saved(4)
+        self.assertEqual(self.compare(two, [1, 2]), 2 * 192)
+        self.redis.kill()
+        self.compare(two, range(3, 6))
+        self.assertGreater(two.metric("gqac_remote_errors_total"), 0)
+        self.redis.start()
+        time.sleep(8)  # longer than the pauses
+        self.compare(one, [6])
+        self.wait_saved(1)
+        found = self.good("cache", "info", self.url(), *self.flags(self.ours)[:6], "--format",
+                          "json").json()
+        self.assertGreaterEqual(found["keys"], 1)
+
+    def test_refused(self):
+        """Another authority, no certificate of ours, a wrong password: replies are unchanged."""
+        self.compare(self.replica(self.url(), self.flags(self.ours)), [11])
+        self.wait_saved(3)
+        for url, flags, why in (
+                (self.url(), self.flags(self.other), "its certificate is refused"),
+                (self.url(), ("--remote-cacert", self.ours.cert, *SURE), "had asked for a certificate"),
+                (self.url("me:wrong"), self.flags(self.ours), "it refused the password"),
+                (self.url(":p%3Ass"), self.flags(self.ours), "it refused the password"),
+                (self.redis.url, self.flags(self.ours), "it refused the database")):
+            with self.subTest(why=why, url=url):
+                server = self.replica(url, flags)
+                self.compare(server, [11, 12])
+                self.assertGreater(server.metric("gqac_remote_errors_total"), 0)
+                self.assertEqual(server.metric("gqac_remote_hits_total"), 0)
+                self.assertIn(why, server.errors())
+                self.assertEqual(server.stop(), 0)
 
 
 if __name__ == "__main__":

@@ -4,14 +4,48 @@ everything that a server must not, a real one, and a proxy before it."""
 import contextlib
 import shutil
 import socket
+import ssl
 import subprocess
 import tempfile
 import threading
 import time
 
 
+class Authority:
+    """Makes certificates, which it signs, in a folder."""
+
+    def __init__(self, folder, name):
+        self.folder, self.name = folder, name
+        self.cert, self.key = self.make("ca", "-addext", "basicConstraints=critical,CA:TRUE")
+
+    def make(self, name, *words):
+        """(certificate, key): paths of two files."""
+        cert, key = (self.folder / f"{self.name}-{name}.{kind}" for kind in ("crt", "key"))
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt",
+                        "ec_paramgen_curve:P-256", "-nodes", "-days", "2", "-subj",
+                        f"/CN={self.name} {name}", "-keyout", key, "-out", cert, *words],
+                       check=True, capture_output=True)
+        return cert, key
+
+    def issue(self, name, hosts="DNS:localhost,IP:127.0.0.1"):
+        """The same, signed, for some hosts."""
+        return self.make(name, "-CA", self.cert, "-CAkey", self.key, "-addext",
+                         f"subjectAltName={hosts}")
+
+    def context(self, hosts="DNS:localhost,IP:127.0.0.1", asks=False):
+        """A server's side of TLS, which may ask the client for a certificate."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(*self.issue("server", hosts))
+        if asks:
+            context.load_verify_locations(self.cert)
+            context.verify_mode = ssl.CERT_REQUIRED
+        return context
+
+
 class Listener:
-    """Accepts connections on a free port; each has a thread that runs `serve`."""
+    """Accepts connections on a free port; each has a thread that runs `serve`. `tls`: a context."""
+
+    tls = None
 
     def __init__(self):
         self.socket = socket.create_server(("127.0.0.1", 0))
@@ -32,7 +66,10 @@ class Listener:
 
     def run(self, peer):
         """One connection."""
-        with peer, contextlib.suppress(OSError, EOFError):
+        with contextlib.ExitStack() as stack, contextlib.suppress(OSError, EOFError, ValueError):
+            stack.enter_context(peer)
+            if self.tls:
+                peer = stack.enter_context(self.tls.wrap_socket(peer, server_side=True))
             self.serve(peer)
 
     def serve(self, peer):
@@ -64,10 +101,13 @@ class Fake(Listener):
     """A server with a dictionary. `fault(command, reply)` returns what is sent in place of a reply:
     bytes, a list of bytes with a pause after each, or None for nothing and silence."""
 
-    def __init__(self):
+    def __init__(self, tls=None):
         self.values, self.commands, self.fault = {}, [], lambda command, reply: reply
         self.once = False  # a connection ends after a GET or a SET
+        self.tls = tls
         super().__init__()
+        if tls:
+            self.url = self.url.replace("redis", "rediss", 1)
 
     def answer(self, words):
         """The right reply."""
@@ -101,22 +141,31 @@ class Fake(Listener):
 
 
 class Redis:
-    """A process of redis-server."""
+    """A process of redis-server. `tls`: its certificate, its key and the authority that it trusts;
+    `login`: a user and a password, for the only user."""
 
-    def __init__(self, *args):
+    def __init__(self, *args, tls=None, login=None):
         self.folder = tempfile.TemporaryDirectory(prefix="gqac-redis-")
-        self.args, self.child, self.port = args, None, None
+        self.args, self.child, self.port, self.tls, self.login = args, None, None, tls, login
+        if login:
+            self.args += ("--user", "default", "off", "--user", login[0], "on", f">{login[1]}",
+                          "~*", "&*", "+@all")
         if not shutil.which("redis-server"):
             raise AssertionError("redis-server is not installed: ./dev test --full does that")
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = free.getsockname()[1]
-        self.url = f"redis://127.0.0.1:{self.port}/3"
+        self.url = f"redis{'s' * bool(tls)}://127.0.0.1:{self.port}/3"
         self.start()
 
     def start(self):
         """Starts it, empty."""
+        port = ["--port", str(self.port)]
+        if self.tls:
+            names = ("--tls-port", "--tls-cert-file", "--tls-key-file", "--tls-ca-cert-file")
+            values = (str(self.port), *map(str, self.tls))
+            port = ["--port", "0", *(word for pair in zip(names, values) for word in pair)]
         self.child = subprocess.Popen(
-            ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--dir",
+            ["redis-server", *port, "--bind", "127.0.0.1", "--save", "", "--dir",
              self.folder.name, "--maxmemory", "256mb", "--maxmemory-policy", "allkeys-lru",
              *self.args], stdout=subprocess.DEVNULL)
         for _ in range(1000):
@@ -132,7 +181,13 @@ class Redis:
 
     def ask(self, *words):
         """The reply of a command, as redis-cli prints it."""
-        return subprocess.run(["redis-cli", "-p", str(self.port), "-n", "3", *words],
+        more = []
+        if self.tls:
+            cert, key, trusted = map(str, self.tls)
+            more = ["--tls", "--cert", cert, "--key", key, "--cacert", trusted]
+        if self.login:
+            more += ["--no-auth-warning", "--user", self.login[0], "--pass", self.login[1]]
+        return subprocess.run(["redis-cli", "-p", str(self.port), "-n", "3", *more, *words],
                               capture_output=True, check=True, text=True).stdout
 
     def __enter__(self):

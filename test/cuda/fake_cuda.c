@@ -12,7 +12,7 @@
 
 enum { OUT_OF_MEMORY = 2, INVALID_CONTEXT = 201, ILLEGAL_ADDRESS = 700 };
 static struct {
-    long calls, memory, streams, contexts, modules, current, launches, syncs, bad;
+    long calls, memory, streams, contexts, modules, current, launches, graphs, updates, syncs, bad;
     int lost;
     char failed[64];
     FILE *log;
@@ -27,9 +27,10 @@ static void finish(void) {
     if (!fake.log)
         return;
     fprintf(fake.log,
-            "calls %ld\nleft %ld\ncurrent %ld\nlaunches %ld\nsyncs %ld\nbad %ld\nfailed %s\n",
+            "calls %ld\nleft %ld\ncurrent %ld\nlaunches %ld\ngraphs %ld\nupdates %ld\nsyncs %ld\n"
+            "bad %ld\nfailed %s\n",
             fake.calls, fake.memory + fake.streams + fake.contexts + fake.modules, fake.current,
-            fake.launches, fake.syncs, fake.bad, fake.failed);
+            fake.launches, fake.graphs, fake.updates, fake.syncs, fake.bad, fake.failed);
     fclose(fake.log);
 }
 
@@ -282,5 +283,83 @@ API int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, un
     fake.launches++;
     fake.bad += !function || !gx || !gy || gy > 65535 || gz != 1 || bx * by * bz == 0 ||
                 bx * by * bz > 1024 || bz != 1 || shared || !stream || !values || extra;
+    return 0;
+}
+
+/* ---- graphs of kernels: their launches count, and nothing is computed --------------- */
+
+typedef struct graph {
+    long nodes;
+    void *functions[256];
+} graph;
+
+/* CUDA_KERNEL_NODE_PARAMS_v2 */
+typedef struct node_params {
+    void *function;
+    unsigned groups[3], items[3], shared;
+    void **values, **extra;
+    void *kernel, *context;
+} node_params;
+
+static int node_is_good(const node_params *p) {
+    const unsigned items = p->items[0] * p->items[1] * p->items[2];
+    return p->function && p->groups[0] && p->groups[1] && p->groups[1] <= 65535 &&
+           p->groups[2] == 1 && items > 0 && items <= 1024 && p->items[2] == 1 && !p->shared &&
+           p->values && !p->extra && !p->kernel;
+}
+
+API int cuGraphCreate(graph **made, unsigned flags);
+API int cuGraphCreate(graph **made, unsigned flags) {
+    CALL_IN_CONTEXT();
+    *made = calloc(1, sizeof **made);
+    fake.memory++;
+    return flags ? 1 : 0;
+}
+API int cuGraphAddKernelNode_v2(void **node, graph *to, void *const *after, size_t n,
+                                const node_params *params);
+API int cuGraphAddKernelNode_v2(void **node, graph *to, void *const *after, size_t n,
+                                const node_params *params) {
+    CALL_IN_CONTEXT();
+    /* each node has the one before it */
+    fake.bad += !node_is_good(params) || n != (to->nodes > 0) || to->nodes >= 256 ||
+                (n && *after != &to->functions[to->nodes - 1]);
+    to->functions[to->nodes] = params->function;
+    *node = &to->functions[to->nodes++];
+    return 0;
+}
+API int cuGraphInstantiateWithFlags(graph **exec, graph *of, unsigned long long flags);
+API int cuGraphInstantiateWithFlags(graph **exec, graph *of, unsigned long long flags) {
+    CALL_IN_CONTEXT();
+    *exec = malloc(sizeof **exec);
+    **exec = *of;
+    fake.memory++;
+    return flags ? 1 : 0;
+}
+API int cuGraphExecKernelNodeSetParams_v2(graph *exec, void *node, const node_params *params);
+API int cuGraphExecKernelNodeSetParams_v2(graph *exec, void *node, const node_params *params) {
+    CALL_IN_CONTEXT();
+    fake.updates++;
+    fake.bad += !exec || !node_is_good(params) || *(void **)node != params->function;
+    return 0;
+}
+API int cuGraphLaunch(graph *exec, void *stream);
+API int cuGraphLaunch(graph *exec, void *stream) {
+    CALL_IN_CONTEXT();
+    fake.graphs++;
+    fake.launches += exec->nodes;
+    return stream ? 0 : 1;
+}
+API int cuGraphExecDestroy(graph *exec);
+API int cuGraphExecDestroy(graph *exec) {
+    fake.bad += fake.current != 1;
+    free(exec);
+    fake.memory--;
+    return 0;
+}
+API int cuGraphDestroy(graph *made);
+API int cuGraphDestroy(graph *made) {
+    fake.bad += fake.current != 1;
+    free(made);
+    fake.memory--;
     return 0;
 }

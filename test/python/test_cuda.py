@@ -110,6 +110,19 @@ class Driver(Cuda):
             syncs.append(int(counted["syncs"]))
         self.assertEqual(syncs[1] - syncs[0], 5)
 
+    def test_graphs(self):
+        """Decode steps are graphs, from the second on, with the same launches as without."""
+        counts = {}
+        for use in "on", "off":
+            done, counts[use] = self.cuda("generate", MODELS / "llama", "--target", "gpu", "--ids",
+                                          self.dir / "ids.txt", "-n", "12", "-q",
+                                          GQAC_CUDA_GRAPHS=use)
+            self.check(done, 0)
+        self.assertEqual(counts["on"]["launches"], counts["off"]["launches"])
+        self.assertGreaterEqual(int(counts["on"]["graphs"]), 9)
+        self.assertGreater(int(counts["on"]["updates"]), 9)  # the number of keys
+        self.assertEqual(counts["off"]["graphs"], "0")
+
     def test_compile_failure(self):
         """The log of the compiler is in the message."""
         done, _ = self.score(FAKE_NVRTC_FAIL="1")

@@ -1,6 +1,6 @@
-/* The driver row of CUDA. The driver (libcuda) and the run-time compiler (NVRTC) are opened at run
- * time, and what is needed of their interfaces is declared here, so that nothing of CUDA is needed
- * to build. Source of the interfaces: the CUDA Driver API and NVRTC manuals of NVIDIA. */
+/* The driver row of CUDA. The driver (libcuda) is opened at run time, and what is needed of its
+ * interface is declared here, so that nothing of CUDA is needed to build. Source of the interface:
+ * the CUDA Driver API manual of NVIDIA. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -8,19 +8,17 @@
 #include <string.h>
 
 #include "targets/gpu/cache.h"
+#include "targets/gpu/cuda_api.h"
+#include "targets/gpu/cuda_graph.h"
 #include "targets/gpu/driver.h"
+#include "targets/gpu/nvrtc.h"
 
 enum { MOST_PARTS = 65535 /* groups of a launch along axis 1 */ };
 #define DRIVER "libcuda.so.1"
 
 /* ---- the libraries ------------------------------------------------------------ */
 
-typedef struct CUctx_st *CUcontext;
-typedef struct CUstream_st *CUstream;
 typedef struct CUmod_st *CUmodule;
-typedef struct CUfunc_st *CUfunction;
-/* NOLINTNEXTLINE(bugprone-reserved-identifier,cert-*): the name that NVRTC gives it */
-typedef struct _nvrtcProgram *nvrtcProgram;
 typedef unsigned long long CUdeviceptr;
 typedef int CUdevice;
 
@@ -68,54 +66,32 @@ enum { CU_STREAM_NON_BLOCKING = 1 };
     F(LaunchKernel, cuLaunchKernel, CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned,  \
       unsigned, unsigned, CUstream, void **, void **)
 
-#define COMPILER(F)                                                                                \
-    F(Version, nvrtcVersion, int *, int *)                                                         \
-    F(CreateProgram, nvrtcCreateProgram, nvrtcProgram *, const char *, const char *, int,          \
-      const char *const *, const char *const *)                                                    \
-    F(CompileProgram, nvrtcCompileProgram, nvrtcProgram, int, const char *const *)                 \
-    F(GetProgramLogSize, nvrtcGetProgramLogSize, nvrtcProgram, size_t *)                           \
-    F(GetProgramLog, nvrtcGetProgramLog, nvrtcProgram, char *)                                     \
-    F(GetCUBINSize, nvrtcGetCUBINSize, nvrtcProgram, size_t *)                                     \
-    F(GetCUBIN, nvrtcGetCUBIN, nvrtcProgram, char *)                                               \
-    F(DestroyProgram, nvrtcDestroyProgram, nvrtcProgram *)
-
-#define POINTER(own, name, ...) int (*own)(__VA_ARGS__);
 static struct {
-    FUNCTIONS(POINTER)
+    FUNCTIONS(CUDA_POINTER)
     int n_devices, version;
     char missing[128]; /* why there is no device */
 } cu;
-static struct {
-    COMPILER(POINTER)
-    bool found;
-} rtc;
-
-#define FIND(own, name, ...)                                                                       \
-    *(void **)(void *)&FROM.own = dlsym(library, #name);                                           \
-    if (!FROM.own)                                                                                 \
-        return #name;
+static cuda_graph_calls graphs;
 
 /* Return the name of the first function that the library has not; NULL: it has all. */
 #define FROM cu
 static const char *find_driver(void *library) {
-    FUNCTIONS(FIND)
+    FUNCTIONS(CUDA_FIND)
     return NULL;
 }
 #undef FROM
-#define FROM rtc
-static const char *find_compiler(void *library) {
-    COMPILER(FIND)
+#define FROM graphs
+static const char *find_graphs(void *library) {
+    CUDA_GRAPH_FUNCTIONS(CUDA_FIND)
     return NULL;
 }
 #undef FROM
 
-static void open_compiler(void) {
-    static const char *const names[] = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so",
-                                        "/usr/local/cuda/lib64/libnvrtc.so"};
-    for (size_t i = 0; i < sizeof names / sizeof *names && !rtc.found; i++) {
-        void *library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
-        rtc.found = library && !find_compiler(library);
-    }
+/* A driver before CUDA 12 has not all of them. */
+static void open_graphs(void *library) {
+    const char *use = getenv("GQAC_CUDA_GRAPHS");
+    graphs.LaunchKernel = cu.LaunchKernel;
+    graphs.has_graphs = !(use && !strcmp(use, "off")) && !find_graphs(library);
 }
 
 /* The driver's name of an error. */
@@ -135,6 +111,7 @@ static void list_devices(void) {
         snprintf(cu.missing, sizeof cu.missing, "%s has no %s", DRIVER, lacks);
         return;
     }
+    open_graphs(library);
     int n = 0, code = cu.Init(0);
     if (code == CUDA_SUCCESS)
         code = cu.DriverGetVersion(&cu.version);
@@ -147,7 +124,7 @@ static void list_devices(void) {
     snprintf(cu.missing, sizeof cu.missing, "%s has no device", DRIVER);
     cu.n_devices = n > 0 ? n : 0;
     if (n > 0)
-        open_compiler();
+        gpu_nvrtc_open();
 }
 
 static gqac_status count(int *n, gqac_diag *diag) {
@@ -200,7 +177,7 @@ static gqac_status describe(int index, gpu_info *info, gqac_diag *diag) {
     info->memory = memory;
     snprintf(info->version, sizeof info->version, "CUDA %d.%d", cu.version / 1000,
              cu.version % 1000 / 10);
-    if (!rtc.found)
+    if (!gpu_nvrtc_found())
         snprintf(info->lacks, sizeof info->lacks,
                  "the run-time compiler libnvrtc.so (NVIDIA's package cuda-nvrtc, Debian's "
                  "libnvrtc12)");
@@ -211,6 +188,7 @@ struct gpu_queue {
     CUdevice device;
     CUcontext context;
     CUstream stream;
+    cuda_launches *launches;
     char arch[24]; /* the option of the compiler */
 };
 
@@ -229,6 +207,7 @@ static void close_queue(gpu_queue *q) {
     if (!q)
         return;
     if (q->stream && enter(q, NULL) == GQAC_OK) {
+        cuda_launches_close(q->launches);
         cu.StreamDestroy(q->stream);
         leave();
     }
@@ -247,7 +226,10 @@ static gqac_status open_stream(gpu_queue *q, int index, gqac_diag *diag) {
     GQAC_TRY(enter(q, diag));
     const int code = cu.StreamCreate(&q->stream, CU_STREAM_NON_BLOCKING);
     leave();
-    return code == CUDA_SUCCESS ? GQAC_OK : failed("cuStreamCreate", code, diag);
+    if (code != CUDA_SUCCESS)
+        return failed("cuStreamCreate", code, diag);
+    q->launches = cuda_launches_open(&graphs);
+    return q->launches ? GQAC_OK : gqac_diag_oom(diag, "a device");
 }
 
 static gqac_status open_queue(int index, gpu_queue **queue, gqac_diag *diag) {
@@ -291,54 +273,6 @@ static void drop(gpu_kernel *kernel) {
         return;
     unload(kernel->of);
     free(kernel);
-}
-
-/* Fails with the last part of the compiler's log, where the errors are counted. */
-static gqac_status log_failure(nvrtcProgram program, int code, gqac_diag *diag) {
-    size_t bytes = 0;
-    gqac_status status = gqac_diag_set(
-        diag, GQAC_INTERNAL, "CUDA: compiling the kernels failed with the code %d of NVRTC", code);
-    if (rtc.GetProgramLogSize(program, &bytes) != 0)
-        return status;
-    char *log = calloc(1, bytes + 1);
-    if (log && rtc.GetProgramLog(program, log) == 0)
-        gqac_diag_rule(diag, "%s", log);
-    free(log);
-    return status;
-}
-
-static gqac_status get_cubin(nvrtcProgram program, char **cubin, size_t *bytes, gqac_diag *diag) {
-    if (rtc.GetCUBINSize(program, bytes) != 0 || *bytes == 0)
-        GQAC_FAIL(diag, GQAC_INTERNAL, "CUDA: NVRTC made no code");
-    *cubin = malloc(*bytes);
-    if (!*cubin)
-        return gqac_diag_oom(diag, "kernels");
-    if (rtc.GetCUBIN(program, *cubin) != 0)
-        GQAC_FAIL(diag, GQAC_INTERNAL, "CUDA: nvrtcGetCUBIN failed");
-    return GQAC_OK;
-}
-
-/* The options of the compiler after the first, which is the architecture. */
-static const char *const options[] = {
-    NULL,          "--fmad=false",    "--ftz=false",        "--prec-div=true", "--prec-sqrt=true",
-    "--std=c++17", "-default-device", "--diag-suppress=177"};
-enum { OPTIONS = sizeof options / sizeof *options };
-
-/* Compiles to the device's own code, so that the driver compiles nothing. */
-static gqac_status compile(const gpu_queue *q, const char *text, char **cubin, size_t *bytes,
-                           gqac_diag *diag) {
-    const char *own[OPTIONS];
-    memcpy(own, options, sizeof own);
-    own[0] = q->arch;
-    nvrtcProgram program = NULL;
-    int code = rtc.CreateProgram(&program, text, "gqac.cu", 0, NULL, NULL);
-    if (code != 0)
-        GQAC_FAIL(diag, GQAC_INTERNAL, "CUDA: nvrtcCreateProgram failed with the code %d", code);
-    code = rtc.CompileProgram(program, OPTIONS, own);
-    const gqac_status status =
-        code == 0 ? get_cubin(program, cubin, bytes, diag) : log_failure(program, code, diag);
-    rtc.DestroyProgram(&program);
-    return status;
 }
 
 static gqac_status make_kernel(loaded *l, const char *name, gpu_kernel **kernel, gqac_diag *diag) {
@@ -401,7 +335,7 @@ static gqac_status compile_kernels(gpu_queue *q, const char *const texts[2], con
         return gqac_diag_oom(diag, "kernels");
     memcpy(text, texts[0], first);
     memcpy(text + first, texts[1], second + 1);
-    gqac_status status = compile(q, text, &cubin, &bytes, diag);
+    gqac_status status = gpu_nvrtc_compile(q->arch, text, &cubin, &bytes, diag);
     if (status == GQAC_OK)
         status = load_kernels(q, cubin, n, names, kernels, diag);
     if (status == GQAC_OK)
@@ -418,17 +352,14 @@ static gqac_status key_of(const gpu_queue *q, const char *const texts[2], gpu_ke
                           char name[NAME], gqac_diag *diag) {
     char versions[64];
     int major = 0, minor = 0;
-    rtc.Version(&major, &minor);
+    gpu_nvrtc_version(&major, &minor);
     snprintf(versions, sizeof versions, "cuda %d nvrtc %d.%d", cu.version, major, minor);
     memset(name, 0, NAME);
     CU_TRY(cu.DeviceGetName(name, NAME - 1, q->device), diag);
-    const char *all[OPTIONS + 4] = {q->arch};
-    memcpy(all + 1, options + 1, sizeof options - sizeof *options);
-    all[OPTIONS] = versions;
-    all[OPTIONS + 1] = name;
-    all[OPTIONS + 2] = texts[0];
-    all[OPTIONS + 3] = texts[1];
-    *key = gpu_cache_key(OPTIONS + 4, all);
+    enum { N = GPU_NVRTC_OPTIONS };
+    const char *all[N + 4] = {[N] = versions, name, texts[0], texts[1]};
+    gpu_nvrtc_options(q->arch, all);
+    *key = gpu_cache_key(N + 4, all);
     return GQAC_OK;
 }
 
@@ -447,41 +378,52 @@ static gqac_status build(gpu_queue *q, const char *const texts[2], int n, const 
     return compile_kernels(q, texts, &key, n, names, kernels, diag);
 }
 
-static gqac_status launch_parts(const gpu_queue *q, const gpu_kernel *kernel, const gpu_grid *grid,
-                                void **values, gqac_diag *diag) {
-    const loaded *l = kernel->of;
-    if (grid->groups[1] > MOST_PARTS && !l->first_group)
+/* Submits what waits. The context must be current. */
+static gqac_status submit(const gpu_queue *q, gqac_diag *diag) {
+    const int code = cuda_launches_submit(q->launches, q->stream);
+    return code == CUDA_SUCCESS ? GQAC_OK : failed("launching kernels", code, diag);
+}
+
+/* More groups than a launch may have: each launch begins at its first_group. */
+static gqac_status launch_parts(const gpu_queue *q, const loaded *l, CUfunction function,
+                                const gpu_grid *grid, int n_args, const gpu_arg *args,
+                                gqac_diag *diag) {
+    if (!l->first_group)
         GQAC_FAIL(diag, GQAC_INTERNAL,
                   "CUDA: the kernels have no first_group, so a launch has at "
                   "most %d groups",
                   MOST_PARTS);
     for (size_t first = 0; first < grid->groups[1]; first += MOST_PARTS) {
-        const size_t left = grid->groups[1] - first;
-        if (grid->groups[1] > MOST_PARTS)
-            CU_TRY(cu.MemsetD32Async(l->first_group, (unsigned)first, 1, q->stream), diag);
-        CU_TRY(cu.LaunchKernel(kernel->function, (unsigned)grid->groups[0],
-                               (unsigned)(left < MOST_PARTS ? left : MOST_PARTS), 1,
-                               (unsigned)grid->items[0], (unsigned)grid->items[1], 1, 0, q->stream,
-                               values, NULL),
-               diag);
+        gpu_grid part = *grid;
+        part.groups[1] -= first;
+        if (part.groups[1] > MOST_PARTS)
+            part.groups[1] = MOST_PARTS;
+        GQAC_TRY(submit(q, diag));
+        CU_TRY(cu.MemsetD32Async(l->first_group, (unsigned)first, 1, q->stream), diag);
+        if (!cuda_launches_add(q->launches, function, &part, n_args, args))
+            return gqac_diag_oom(diag, "a launch");
     }
-    if (grid->groups[1] > MOST_PARTS)
-        CU_TRY(cu.MemsetD32Async(l->first_group, 0, 1, q->stream), diag);
+    GQAC_TRY(submit(q, diag));
+    CU_TRY(cu.MemsetD32Async(l->first_group, 0, 1, q->stream), diag);
     return GQAC_OK;
 }
 
 static gqac_status launch(gpu_queue *q, gpu_kernel *kernel, const gpu_grid *grid, int n_args,
                           const gpu_arg *args, gqac_diag *diag) {
-    void *values[48];
-    if (n_args > GPU_COUNT(values))
+    const bool parts = grid->groups[1] > MOST_PARTS;
+    if (n_args > CUDA_GRAPH_ARGS)
         GQAC_FAIL(diag, GQAC_INTERNAL, "CUDA: a kernel with more than %d arguments",
-                  GPU_COUNT(values));
-    for (int i = 0; i < n_args; i++)
-        values[i] = (void *)(uintptr_t)args[i].value; /* which the driver copies */
-    if (grid->groups[0] == 0)
+                  CUDA_GRAPH_ARGS);
+    if (grid->groups[0] == 0 || grid->groups[1] == 0)
+        return GQAC_OK;
+    if (!parts && !cuda_launches_add(q->launches, kernel->function, grid, n_args, args))
+        return gqac_diag_oom(diag, "a launch");
+    if (!parts && !cuda_launches_full(q->launches))
         return GQAC_OK;
     GQAC_TRY(enter(q, diag));
-    const gqac_status status = launch_parts(q, kernel, grid, values, diag);
+    const gqac_status status =
+        parts ? launch_parts(q, kernel->of, kernel->function, grid, n_args, args, diag)
+              : submit(q, diag);
     leave();
     return status;
 }
@@ -505,10 +447,25 @@ static CUdeviceptr address(const gpu_buffer *buffer) {
 
 static void release(gpu_buffer *buffer) {
     if (buffer->handle && enter(buffer->queue, NULL) == GQAC_OK) {
+        (void)submit(buffer->queue,
+                     NULL); /* kernels that wait may read it; cuMemFree awaits them */
         cu.MemFree(address(buffer));
         leave();
     }
     *buffer = (gpu_buffer){0};
+}
+
+/* Submits what waits, and starts a copy. The context must be current. */
+static gqac_status start_copy(const gpu_queue *q, CUdeviceptr to, const void *from, size_t bytes,
+                              gqac_diag *diag) {
+    GQAC_TRY(submit(q, diag));
+    const int code = cu.MemcpyHtoDAsync(to, from, bytes, q->stream);
+    return code == CUDA_SUCCESS ? GQAC_OK : failed("copying to the device", code, diag);
+}
+
+static gqac_status await(const gpu_queue *q, const char *what, gqac_diag *diag) {
+    const int code = cu.StreamSynchronize(q->stream); /* a launch may fail as late as here */
+    return code == CUDA_SUCCESS ? GQAC_OK : failed(what, code, diag);
 }
 
 static gqac_status write_bytes(gpu_queue *q, const gpu_buffer *to, size_t at, const void *from,
@@ -516,11 +473,11 @@ static gqac_status write_bytes(gpu_queue *q, const gpu_buffer *to, size_t at, co
     if (bytes == 0)
         return GQAC_OK;
     GQAC_TRY(enter(q, diag));
-    int code = cu.MemcpyHtoDAsync(address(to) + at, from, bytes, q->stream);
-    if (code == CUDA_SUCCESS)
-        code = cu.StreamSynchronize(q->stream);
+    gqac_status status = start_copy(q, address(to) + at, from, bytes, diag);
+    if (status == GQAC_OK)
+        status = await(q, "copying to the device", diag);
     leave();
-    return code == CUDA_SUCCESS ? GQAC_OK : failed("copying to the device", code, diag);
+    return status;
 }
 
 static gqac_status send_bytes(gpu_queue *q, const gpu_buffer *to, const void *from, size_t bytes,
@@ -528,19 +485,24 @@ static gqac_status send_bytes(gpu_queue *q, const gpu_buffer *to, const void *fr
     if (bytes == 0)
         return GQAC_OK;
     GQAC_TRY(enter(q, diag));
-    const int code = cu.MemcpyHtoDAsync(address(to), from, bytes, q->stream);
+    const gqac_status status = start_copy(q, address(to), from, bytes, diag);
     leave();
-    return code == CUDA_SUCCESS ? GQAC_OK : failed("copying to the device", code, diag);
+    return status;
 }
 
 static gqac_status read_bytes(gpu_queue *q, const gpu_buffer *from, void *to, size_t bytes,
                               gqac_diag *diag) {
     GQAC_TRY(enter(q, diag));
-    int code = bytes > 0 ? cu.MemcpyDtoHAsync(to, address(from), bytes, q->stream) : CUDA_SUCCESS;
-    if (code == CUDA_SUCCESS)
-        code = cu.StreamSynchronize(q->stream); /* a launch may fail as late as here */
+    gqac_status status = submit(q, diag);
+    const int code = status == GQAC_OK && bytes > 0
+                         ? cu.MemcpyDtoHAsync(to, address(from), bytes, q->stream)
+                         : CUDA_SUCCESS;
+    if (code != CUDA_SUCCESS)
+        status = failed("copying from the device", code, diag);
+    if (status == GQAC_OK)
+        status = await(q, "copying from the device", diag);
     leave();
-    return code == CUDA_SUCCESS ? GQAC_OK : failed("copying from the device", code, diag);
+    return status;
 }
 
 extern const gpu_driver gpu_driver_cuda;

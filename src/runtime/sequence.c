@@ -176,6 +176,7 @@ gqac_status sequence_fork_unwatched(const gqac_sequence *sequence, gqac_sequence
     s->ids = NULL;
     s->ids_capacity = 0;
     s->computed = 0;
+    s->drafts = 0; /* are counted with the sequence that computed them */
     s->watch = (sequence_watch){0};
     const int64_t known = gqac_sequence_length(sequence) - s->given;
     gqac_status status = sequence_reserve_ids(s, s->given + known, diag);

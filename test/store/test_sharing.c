@@ -284,6 +284,38 @@ static void drafted(const char *kv, int64_t drafts, int64_t wrong) {
     gqac_program_free(p);
 }
 
+/* A fork that is made after drafts were accepted computes nothing until it steps: the store counts
+ * each token once, whichever of the two goes on or ends first. */
+static void drafted_and_forked(bool fork_first, bool both) {
+    gqac_program *p = rig_program("models/tiny-gqa/model.onnx", "cpu");
+    gqac_context *context = NULL;
+    gqac_store *store = rig_store(p, 0, 0);
+    gqac_sequence *s = NULL, *fork = NULL;
+    int64_t ids[N], reused = 0;
+    rig_ids(ids, N, 1);
+    CU_ASSERT_EQUAL_FATAL(gqac_context_create(p, 1, &context, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL_FATAL(gqac_store_open(store, NULL, ids, N, NULL, &s, &reused, &diag), GQAC_OK);
+    const gqac_step_item item = {
+        .size = sizeof item, .sequence = s, .tokens = ids, .count = 70, .drafts = 7};
+    CU_ASSERT_EQUAL_FATAL(gqac_step(context, 1, &item, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL_FATAL(gqac_sequence_rewind(s, 68, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL_FATAL(gqac_sequence_fork(s, &fork, &diag), GQAC_OK);
+    if (both)
+        feed(context, fork, ids + 68, 1);
+    gqac_sequence_free(fork_first ? fork : s);
+    feed(context, fork_first ? s : fork, ids + (both && !fork_first ? 69 : 68), 1);
+    gqac_sequence_free(fork_first ? s : fork);
+    CU_ASSERT_EQUAL(rig_counts(store).computed_tokens, 68 + 1 + both);
+    gqac_store_free(store);
+    gqac_context_free(context);
+    gqac_program_free(p);
+}
+
+static void forked_after_drafts(void) {
+    for (int i = 0; i < 4; i++)
+        drafted_and_forked(i & 1, i & 2);
+}
+
 static void drafts(void) {
     static const char *const kinds[] = {"contiguous", "paged", "windowed"};
     for (int k = 0; k < 3; k++) {
@@ -296,10 +328,15 @@ static void drafts(void) {
 }
 
 static const unit_case cases[] = {
-    {"computed twice", computed_twice},    {"drafts", drafts},
-    {"parts of a tenant", parts},          {"tenants whose names begin alike", beginnings},
-    {"larger than the budget", too_large}, {"two rope tables", rope_tables},
-    {"tenants that are gone", gone},       {"a tenant that floods the store", flooded},
+    {"computed twice", computed_twice},
+    {"drafts", drafts},
+    {"drafts and forks", forked_after_drafts},
+    {"parts of a tenant", parts},
+    {"tenants whose names begin alike", beginnings},
+    {"larger than the budget", too_large},
+    {"two rope tables", rope_tables},
+    {"tenants that are gone", gone},
+    {"a tenant that floods the store", flooded},
 };
 
 int main(int argc, char **argv) {

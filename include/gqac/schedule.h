@@ -102,6 +102,8 @@ typedef struct gqac_request_end {
     /* The tokens that have rows: all but the last new id. The callback may fork it, or take a
      * snapshot, to continue from it. NULL: the request has no rows. */
     const gqac_sequence *sequence;
+    int64_t drafted_tokens, accepted_tokens; /* drafts that steps computed for it, and those of them
+                                                that became new ids */
 } gqac_request_end;
 
 /* Callbacks run on the thread that calls gqac_scheduler_step, after the step that they report

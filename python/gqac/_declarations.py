@@ -731,6 +731,8 @@ gqac_request_end._fields_ = [
     ("computed_tokens", c_int64),
     ("preemptions", c_int64),
     ("sequence", c_void_p),
+    ("drafted_tokens", c_int64),
+    ("accepted_tokens", c_int64),
 ]
 
 gqac_rewritten._fields_ = [

@@ -45,6 +45,8 @@ class Answer(NamedTuple):
     reused_tokens: int
     computed_tokens: int
     preemptions: int
+    drafted_tokens: int
+    accepted_tokens: int
 
 
 class Token(NamedTuple):
@@ -102,7 +104,8 @@ class Request:
             return
         self._put(Answer(whole, list(end.ids[:end.n_ids]) if end.n_ids else [],
                          decode(lib.gqac_finish_name(end.finish)), end.reused_tokens,
-                         end.computed_tokens, end.preemptions))
+                         end.computed_tokens, end.preemptions, end.drafted_tokens,
+                         end.accepted_tokens))
 
     # ---- for the caller
 

@@ -93,6 +93,8 @@ gqac_status draft_settle(gqac_scheduler *s, request *r, int64_t rows, int64_t ri
         return GQAC_OK;
     s->counts.drafted_tokens += r->drafted;
     s->counts.accepted_tokens += right;
+    r->n_drafted += r->drafted;
+    r->n_accepted += right;
     drafts_take(&r->drafts, right, wrong);
     r->drafted = 0;
 #ifdef GQAC_CONTROL_SCHED_NO_REWIND /* negative control: the rows of wrong drafts stay */

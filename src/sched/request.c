@@ -239,7 +239,9 @@ void request_end(gqac_scheduler *s, request *r, gqac_finish finish, const gqac_d
                                                           .reused_tokens = r->reused,
                                                           .computed_tokens = r->computed,
                                                           .preemptions = r->preemptions,
-                                                          .sequence = r->sequence});
+                                                          .sequence = r->sequence,
+                                                          .drafted_tokens = r->n_drafted,
+                                                          .accepted_tokens = r->n_accepted});
     request_free(r);
 }
 

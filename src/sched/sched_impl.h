@@ -40,6 +40,7 @@ struct request {
     bool complete;                     /* the constraint allows nothing more */
     drafts drafts;
     int64_t drafted; /* ids after the n of the list that the next step computes as drafts */
+    int64_t n_drafted, n_accepted; /* drafts so far, and those that became ids */
     request *next;
 };
 

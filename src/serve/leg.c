@@ -232,6 +232,8 @@ static void on_end(void *arg, const gqac_request_end *end) {
         note(j, end->diag ? end->diag : &diag);
     if (l->kind == LEG_ANSWER && !waits(j, l)) /* else they were counted with the prefix */
         l->prompt->reused = end->reused_tokens;
+    l->drafted = end->drafted_tokens;
+    l->accepted = end->accepted_tokens;
     add_text(l, text, length);
     end_leg(l, finish);
     pthread_mutex_unlock(&j->server->lock);

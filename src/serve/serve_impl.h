@@ -70,7 +70,8 @@ struct leg {
     size_t offset;               /* characters of the text of these tokens */
     bool ended, begun, finished; /* ended: by the scheduler; the others: in the reply */
     gqac_finish finish;
-    double last; /* time of the last token */
+    int64_t drafted, accepted; /* tokens, when it has ended */
+    double last;               /* time of the last token */
 };
 
 typedef struct job_shape job_shape;

@@ -47,21 +47,24 @@ const char *shape_finish(const leg *l) {
 }
 
 json_t *shape_usage(const job *j) {
-    int64_t prompts = 0, reused = 0, answers = 0;
+    int64_t prompts = 0, reused = 0, answers = 0, drafted = 0, accepted = 0;
     pthread_mutex_lock(&j->server->lock);
     for (int i = 0; i < j->n_prompts; i++) {
         prompts += (int64_t)j->prompts[i].n;
         reused += j->prompts[i].reused;
     }
-    for (int i = 0; i < j->n_answers; i++)
+    for (int i = 0; i < j->n_answers; i++) {
         answers += (int64_t)j->legs[i].tokens.n;
+        drafted += j->legs[i].drafted;
+        accepted += j->legs[i].accepted;
+    }
     pthread_mutex_unlock(&j->server->lock);
     return json_pack("{s:I, s:I, s:I, s:{s:I}, s:{s:I, s:I, s:I}}", "prompt_tokens",
                      (json_int_t)prompts, "completion_tokens", (json_int_t)answers, "total_tokens",
                      (json_int_t)prompts + answers, "prompt_tokens_details", "cached_tokens",
                      (json_int_t)reused, "completion_tokens_details", "reasoning_tokens",
-                     (json_int_t)0, "accepted_prediction_tokens", (json_int_t)0,
-                     "rejected_prediction_tokens", (json_int_t)0);
+                     (json_int_t)0, "accepted_prediction_tokens", (json_int_t)accepted,
+                     "rejected_prediction_tokens", (json_int_t)(drafted - accepted));
 }
 
 char *shape_token(const serve *s, int64_t id, size_t *length) {

@@ -348,7 +348,8 @@ class Drafting(Case):
     """Servers with --speculate."""
 
     def test_drafts(self):
-        """Replies are those of a server without drafts, `usage` included, alone and together; steps are saved."""
+        """Replies are those of a server without drafts, alone and together; steps are saved. `usage` has
+        the same tokens, and besides the drafts that were accepted and those that were not."""
         text = " ".join([words(1, 12)] * 6)
         schema = {"type": "array", "items": {"enum": ["she had", "he was"]}, "minItems": 9, "maxItems": 9}
         bodies = [{"prompt": text, "max_tokens": 48, "repetition_penalty": 0.7, "logprobs": 2, **fields}
@@ -358,11 +359,23 @@ class Drafting(Case):
 
         def ask(server, body):
             reply = server.good("/v1/completions", {**body, "return_token_ids": True})
+            details = reply["usage"]["completion_tokens_details"]
+            counted.append([details.pop(f"{what}_prediction_tokens")
+                            for what in ("accepted", "rejected")])
             return {key: reply[key] for key in reply if key not in ("id", "created")}
 
+
         with Server("--threads", 1) as plain, Server("--threads", 1, "--speculate", 6) as drafting:
+            counted = []
             wants = [ask(plain, body) for body in bodies]
-            self.assertEqual([ask(drafting, body) for body in bodies], wants)
+            self.assertEqual(sum(map(sum, counted)), 0)
+            counted = []
+            self.assertEqual([ask(drafting, body) for body in bodies[:-1]], wants[:-1])
+            accepted, rejected = map(sum, zip(*counted))
+            drafting.await_metric("gqac_accepted_tokens_total", accepted)
+            drafting.await_metric("gqac_drafted_tokens_total", accepted + rejected)
+            self.assertGreater(min(accepted, rejected), 0)
+            self.assertEqual(ask(drafting, bodies[-1]), wants[-1])  # its cold answer drafts too
             _, stream = drafting.request("/v1/completions", {**bodies[0], "stream": True})
             events = [json.loads(line.removeprefix("data: "))
                       for line in stream.strip().split("\n\n")[:-1]]

@@ -178,6 +178,7 @@ static void compare(const char *model, const char *kv, bool constrains, int64_t 
         CU_ASSERT(!x.drafted_tokens && !x.accepted_tokens);
         for (int k = 0; k < 3; k++) {
             const gqac_scheduler_statistics y = run(&r, how, constraint, kv, most[k], &with);
+            int64_t drafted = y.drafted_tokens, right = y.accepted_tokens;
             int differing = 0;
             for (int j = how->share; j < CROWD; j++)
                 differing += !same(&with.members[j], &without.members[j]);
@@ -189,6 +190,11 @@ static void compare(const char *model, const char *kv, bool constrains, int64_t 
                        (long long)y.steps, (long long)x.steps);
             CU_ASSERT_EQUAL(differing, 0);
             CU_ASSERT(y.accepted_tokens <= y.drafted_tokens);
+            for (int j = how->share; j < CROWD; j++) {
+                drafted -= with.members[j].client.end.drafted_tokens;
+                right -= with.members[j].client.end.accepted_tokens;
+            }
+            CU_ASSERT(!drafted && !right); /* each request knows its own */
             CU_ASSERT(y.steps <= x.steps && y.new_tokens == x.new_tokens);
             accepted[i] += y.accepted_tokens;
         }

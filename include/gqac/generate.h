@@ -194,7 +194,7 @@ typedef struct gqac_generate_request {
     /* Drafts, which change no answer: see speculate.h. */
     int64_t speculate;   /* maximum number of drafts in a step, >= 0; 0: none. There are fewer
                             if the logits of a step would take more than 128 MiB, and never more
-                            than 64, by which every kind of cache can be rewound */
+                            than GQAC_DRAFTS_MOST (speculate.h) */
     gqac_session *draft; /* session of a second program that drafts; NULL: none. It is not of
                             kind "off", and each request of a call has its own */
     gqac_context *draft_context; /* of the second program; requests may share it */

@@ -53,7 +53,8 @@ typedef struct gqac_scheduler_options {
      * a request for which they read takes part in no step until then. A step that would have
      * nothing else to compute waits for one of them, for a new request or for a cancellation. */
     gqac_store *store;
-    /* Maximum number of drafts of a request in one step, of which at most 64 are used; 0: none.
+    /* Maximum number of drafts of a request in one step, >= 0; 0: none, and never more than
+     * GQAC_DRAFTS_MOST (speculate.h).
      * There are fewer if the logits of a step would take more than 128 MiB. They are looked up in
      * the tokens of the request and accepted as gqac_generate does (speculate.h). Ids, and logits
      * seen by callbacks, are the same; a step may add several ids to an answer. Drafts are part of

@@ -17,6 +17,9 @@
 extern "C" {
 #endif
 
+/* Maximum number of drafts of a text in one step: every kind of cache can be rewound by so many. */
+enum { GQAC_DRAFTS_MOST = 64 };
+
 /* Why gqac_generate drafts nothing in this session, in a few words without a period: kind "off", a
  * model that returns one row of logits, or one that is not split-safe (gqac_program_mixing). NULL:
  * it can draft. */

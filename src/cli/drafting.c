@@ -1,11 +1,9 @@
 /* See drafting.h. */
 #include "cli/drafting.h"
 
-enum { MOST_DRAFTS = 255 };
-
 gqac_status drafting_most(cli *c, int64_t *most) {
     long long given = 0;
-    GQAC_TRY(cli_number(c, "speculate", 0, MOST_DRAFTS, 0, &given));
+    GQAC_TRY(cli_number(c, "speculate", 0, GQAC_DRAFTS_MOST, 0, &given));
     *most = given;
     return GQAC_OK;
 }

@@ -1,12 +1,12 @@
 /* See drafts.h. */
 #include "llm/drafts.h"
 
+#include <gqac/speculate.h>
+
 #include "base/common.h"
 #include "base/diag.h"
 
 static const size_t least_match[] = {2, 4, 8}; /* by source */
-
-enum { MOST = 64 }; /* what a windowed sequence can be rewound by, see gqac_sequence_rewind */
 
 const char *drafts_refusal(const gqac_program *program) {
     const gqac_mixing *mixing = NULL;
@@ -27,7 +27,7 @@ bool drafts_cost_again(const gqac_program *program) {
 }
 
 int64_t drafts_most(int64_t wanted, int64_t left, int64_t positions) {
-    int64_t most = wanted < MOST ? wanted : MOST;
+    int64_t most = wanted < GQAC_DRAFTS_MOST ? wanted : GQAC_DRAFTS_MOST;
     most = left - 1 < most ? left - 1 : most;
     return positions < most ? positions : most;
 }

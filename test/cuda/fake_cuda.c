@@ -3,16 +3,20 @@
  * what is allocated and freed, and reports it when the process ends.
  *
  *   FAKE_CUDA_LOG=FILE      lines that are appended at the end: the number of calls, what has not
- * been given back, and the kernels that were asked for FAKE_CUDA_FAIL=N        the N-th call that
- * may fail fails (from 1; 0: none) FAKE_CUDA_ERROR=CODE    with this CUresult; after 700 (an
- * illegal address) all calls fail */
+ *                           been given back, and the kernels that were asked for
+ *   FAKE_CUDA_FAIL=N        the N-th call that may fail fails (from 1; 0: none)
+ *   FAKE_CUDA_ERROR=CODE    with this CUresult; after 700 (an illegal address) all calls fail
+ *   FAKE_CUDA_MEMORY=N      the device has N bytes (0: as many as the host) */
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { OUT_OF_MEMORY = 2, INVALID_CONTEXT = 201, ILLEGAL_ADDRESS = 700 };
 static struct {
-    long calls, memory, streams, contexts, modules, current, launches, graphs, updates, syncs, bad;
+    long calls, memory, bytes, streams, contexts, modules, current, launches, graphs, updates,
+        syncs;
+    long bad;
     int lost;
     char failed[64];
     FILE *log;
@@ -82,10 +86,19 @@ static int call(const char *name) {
 
 #define API __attribute__((visibility("default")))
 
-/* For C tests: the calls so far that may fail. */
+/* For C tests: the calls so far that may fail, the bytes that are allocated, and whether the last
+ * call that failed makes graphs or updates them: kernels are launched without them then. */
 API long fake_cuda_calls(void);
 API long fake_cuda_calls(void) {
     return fake.calls;
+}
+API long fake_cuda_bytes(void);
+API long fake_cuda_bytes(void) {
+    return fake.bytes;
+}
+API long fake_cuda_lost_graph(void);
+API long fake_cuda_lost_graph(void) {
+    return strncmp(fake.failed, "cuGraph", 7) == 0 && strcmp(fake.failed, "cuGraphLaunch") != 0;
 }
 API int cuInit(unsigned flags);
 API int cuInit(unsigned flags) {
@@ -214,22 +227,31 @@ API int cuModuleGetGlobal_v2(address *at, size_t *bytes, void *module, const cha
     *bytes = 4;
     return name[0] ? 0 : 1;
 }
+enum { BEFORE = 64 /* bytes before an allocation, which begin with its size */ };
 API int cuMemAlloc_v2(address *at, size_t bytes);
 API int cuMemAlloc_v2(address *at, size_t bytes) {
     CALL_IN_CONTEXT();
-    void *memory = calloc(1, bytes);
-    if (!memory || bytes == 0)
+    const long most = number("FAKE_CUDA_MEMORY");
+    const bool fits = bytes > 0 && (most == 0 || fake.bytes + (long)bytes <= most);
+    char *memory = fits ? calloc(1, BEFORE + bytes) : NULL;
+    if (!memory)
         return OUT_OF_MEMORY;
+    memcpy(memory, &bytes, sizeof bytes);
     fake.memory++;
-    *at = (address)(size_t)memory;
+    fake.bytes += (long)bytes;
+    *at = (address)(size_t)(memory + BEFORE);
     return 0;
 }
 API int cuMemFree_v2(address at);
 API int cuMemFree_v2(address at) {
     fake.bad += fake.current != 1;
     arrive();
-    free((void *)(size_t)at);
+    size_t bytes;
+    char *memory = (char *)(size_t)at - BEFORE;
+    memcpy(&bytes, memory, sizeof bytes);
+    free(memory);
     fake.memory--;
+    fake.bytes -= (long)bytes;
     return 0;
 }
 API int cuMemsetD32Async(address to, unsigned value, size_t n, void *stream);

@@ -447,8 +447,8 @@ static CUdeviceptr address(const gpu_buffer *buffer) {
 
 static void release(gpu_buffer *buffer) {
     if (buffer->handle && enter(buffer->queue, NULL) == GQAC_OK) {
-        (void)submit(buffer->queue,
-                     NULL); /* kernels that wait may read it; cuMemFree awaits them */
+        /* kernels that wait may read it; cuMemFree awaits them */
+        cuda_launches_submit_for_release(buffer->queue->launches, buffer->queue->stream);
         cu.MemFree(address(buffer));
         leave();
     }

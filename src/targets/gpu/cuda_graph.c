@@ -37,6 +37,7 @@ struct cuda_launches {
     kept kept[CUDA_GRAPH_KEPT];
     unsigned long clock;
     bool plain; /* no graphs: the driver has none, or could not make one */
+    int failed; /* CUresult that the next submission returns */
 };
 
 cuda_launches *cuda_launches_open(const cuda_graph_calls *calls) {
@@ -230,14 +231,23 @@ static const kept *graph_of(cuda_launches *launches) {
     return NULL;
 }
 
+static int submit_waiting(cuda_launches *launches, CUstream stream) {
+    const kept *k = graph_of(launches);
+    return k ? launches->calls->GraphLaunch(k->exec, stream)
+             : launch_each(launches->calls, &launches->waiting, stream);
+}
+
 int cuda_launches_submit(cuda_launches *launches, CUstream stream) {
     list *l = &launches->waiting;
-    if (l->n == 0)
-        return 0;
-    const kept *k = graph_of(launches);
-    const int code =
-        k ? launches->calls->GraphLaunch(k->exec, stream) : launch_each(launches->calls, l, stream);
+    int code = launches->failed;
+    if (code == 0 && l->n > 0)
+        code = submit_waiting(launches, stream);
+    launches->failed = 0;
     l->n = 0;
     l->used = 0;
     return code;
+}
+
+void cuda_launches_submit_for_release(cuda_launches *launches, CUstream stream) {
+    launches->failed = cuda_launches_submit(launches, stream);
 }

@@ -60,5 +60,8 @@ bool cuda_launches_full(const cuda_launches *launches);
 /* Submits what waits to the stream; nothing waits afterwards, whether or not that fails. Returns a
  * CUresult. */
 int cuda_launches_submit(cuda_launches *launches, CUstream stream);
+/* The same for a caller that cannot fail: the next submission returns the failure, and submits
+ * nothing. */
+void cuda_launches_submit_for_release(cuda_launches *launches, CUstream stream);
 
 #endif

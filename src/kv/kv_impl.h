@@ -101,6 +101,10 @@ void kv_rows_write(const kv_pool *pool, kv_part part, int slot, unsigned char *m
                    int64_t row, int64_t count, const void *rows);
 void kv_rows_read(const kv_pool *pool, kv_part part, int slot, const unsigned char *memory,
                   int64_t head, int64_t row, int64_t count, void *rows);
+/* Where a row of a head of a slot without columns lies that is kept as codes: its codes, and those
+ * of the rows after it; *scales: its scale, and those of the rows after it. */
+unsigned char *kv_rows_codes(const kv_pool *pool, kv_part part, int slot, unsigned char *memory,
+                             int64_t head, int64_t row, float **scales);
 
 /* The largest tail of the slots, and the largest window; 0: there is none. */
 int64_t kv_pool_tail(const kv_pool *pool);

@@ -1,5 +1,6 @@
 /* Rows of a head between a block and canonical memory: copied, transposed, or as codes. kv.h has
  * the formula of codes. */
+#include <assert.h>
 #include <string.h>
 
 #include "kv/kv_impl.h"
@@ -246,4 +247,14 @@ void kv_rows_read(const kv_pool *pool, kv_part part, int slot, const unsigned ch
     else
         memcpy(rows, memory + element_at(&planes[0], head, row),
                (size_t)(count * s->head_size) * planes[0].width);
+}
+
+unsigned char *kv_rows_codes(const kv_pool *pool, kv_part part, int slot, unsigned char *memory,
+                             int64_t head, int64_t row, float **scales) {
+    kv_plane planes[KV_PLANES];
+    const int n = kv_slot_planes(pool, part, slot, planes);
+    assert(n == KV_PLANES && !planes[0].columns);
+    (void)n;
+    *scales = (float *)(void *)(memory + element_at(&planes[1], head, row));
+    return memory + element_at(&planes[0], head, row);
 }

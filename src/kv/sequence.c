@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "kv/codes.h"
 #include "kv/kv_impl.h"
 
 static gqac_status create(kv_pool *pool, const kv_kind *kind, int64_t capacity,
@@ -455,8 +456,16 @@ int kv_sequence_code_bits(const kv_sequence *s, int slot) {
     return kv_slot_bits(kv_pool_slot(s->pool, slot), s->kind->part);
 }
 
+int kv_kind_bits(const kv_kind *kind) {
+    return kv_part_bits(kind->part);
+}
+
+int kv_sequence_kind_bits(const kv_sequence *s) {
+    return kv_kind_bits(s->kind);
+}
+
 bool kv_sequences_alike(const kv_sequence *a, const kv_sequence *b) {
-    return kv_part_bits(a->kind->part) == kv_part_bits(b->kind->part);
+    return kv_sequence_kind_bits(a) == kv_sequence_kind_bits(b);
 }
 
 kv_block_id kv_block_identity(const kv_sequence *s, int64_t position) {
@@ -469,19 +478,27 @@ const unsigned char *kv_block_memory(const kv_sequence *s, int slot, int64_t pos
     return slot_at(s, slot, position);
 }
 
+/* The memory of a slot in the block where `count` rows are written next, from a position on; NULL:
+ * it is not kept. */
+static unsigned char *slot_to_write(const kv_sequence *s, int slot, int64_t position,
+                                    int64_t count) {
+    /* a fork after reserve shares blocks again: reserve again before writing */
+    const kv_block *block = block_of(s, slot, position);
+    (void)block;
+    (void)count;
+    assert(position >= s->length); /* published rows never change */
+    assert(!block || atomic_load(&block->references) == 1);
+    assert(position % GQAC_KV_BLOCK + count <= s->table[position / GQAC_KV_BLOCK]->reserved);
+    return slot_at(s, slot, position);
+}
+
 void kv_write_head(kv_sequence *s, int slot, int64_t head, int64_t position, int64_t count,
                    const void *rows) {
     const kv_slot *kind = kv_pool_slot(s->pool, slot);
-    assert(position >= s->length && !kind->rows); /* published rows never change */
+    assert(!kind->rows);
     for (int64_t i = 0, n; i < count; i += n) {
         n = run_length(position + i, count - i);
-        /* a fork after reserve shares blocks again: reserve again before writing */
-        const kv_block *block = block_of(s, slot, position + i);
-        (void)block;
-        assert(!block || atomic_load(&block->references) == 1);
-        assert((position + i) % GQAC_KV_BLOCK + n <=
-               s->table[(position + i) / GQAC_KV_BLOCK]->reserved);
-        unsigned char *to = slot_at(s, slot, position + i);
+        unsigned char *to = slot_to_write(s, slot, position + i, n);
         if (to)
             kv_rows_write(s->pool, s->kind->part, slot, to, head, (position + i) % GQAC_KV_BLOCK, n,
                           (const char *)rows + (size_t)i * row_bytes(kind));
@@ -516,4 +533,34 @@ void kv_read_rows(const kv_sequence *s, int slot, int64_t position, int64_t coun
     const size_t bytes = row_bytes(kv_pool_slot(s->pool, slot));
     for (int64_t h = 0; h < kv_pool_slot(s->pool, slot)->heads; h++)
         kv_read_head(s, slot, h, position, count, (char *)rows + (size_t)(h * stride) * bytes);
+}
+
+void kv_write_codes(kv_sequence *s, int slot, int64_t head, int64_t position, int64_t count,
+                    const void *codes, const float *scales) {
+    const size_t bytes = (size_t)kv_code_bytes(kv_pool_slot(s->pool, slot)->head_size,
+                                               kv_sequence_code_bits(s, slot));
+    for (int64_t i = 0, n; i < count; i += n) {
+        float *to_scales;
+        n = run_length(position + i, count - i);
+        unsigned char *to =
+            kv_rows_codes(s->pool, s->kind->part, slot, slot_to_write(s, slot, position + i, n),
+                          head, (position + i) % GQAC_KV_BLOCK, &to_scales);
+        memcpy(to, (const char *)codes + (size_t)i * bytes, (size_t)n * bytes);
+        memcpy(to_scales, scales + i, (size_t)n * sizeof *scales);
+    }
+}
+
+void kv_read_codes(const kv_sequence *s, int slot, int64_t head, int64_t position, int64_t count,
+                   void *codes, float *scales) {
+    const size_t bytes = (size_t)kv_code_bytes(kv_pool_slot(s->pool, slot)->head_size,
+                                               kv_sequence_code_bits(s, slot));
+    for (int64_t i = 0, n; i < count; i += n) {
+        float *from_scales;
+        n = run_length(position + i, count - i);
+        const unsigned char *from =
+            kv_rows_codes(s->pool, s->kind->part, slot, slot_at(s, slot, position + i), head,
+                          (position + i) % GQAC_KV_BLOCK, &from_scales);
+        memcpy((char *)codes + (size_t)i * bytes, from, (size_t)n * bytes);
+        memcpy(scales + i, from_scales, (size_t)n * sizeof *scales);
+    }
 }

@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/limits.h"
 #include "base/sized.h"
+#include "kv/codes.h"
 #include "ops/attention.h"
 
 typedef struct lengths {
@@ -213,11 +214,12 @@ static gqac_status activations(const gqac_program *p, int64_t chunk, int64_t tok
 
 /* Adds the new rows of a call to *values, the bytes of its values on the device, and sets
  * device_weights and device_kv; false: a number overflows. */
-static bool add_device(const gqac_program *p, int64_t chunk, int64_t *values, gqac_memory *memory) {
+static bool add_device(const gqac_program *p, const kv_kind *kind, int64_t chunk, int64_t *values,
+                       gqac_memory *memory) {
     if (!p->target->device_memory)
         return true;
-    const target_memory device =
-        p->target->device_memory(p->target_state, (size_t)memory->kv_blocks, (size_t)chunk);
+    const target_memory device = p->target->device_memory(p->target_state, kv_kind_bits(kind),
+                                                          (size_t)memory->kv_blocks, (size_t)chunk);
     memory->device_weights = (int64_t)device.constants;
     memory->device_kv = (int64_t)device.kv;
     return device.constants <= INT64_MAX && device.kv <= INT64_MAX &&
@@ -273,8 +275,8 @@ gqac_status gqac_program_memory_of(const gqac_program *program, const char *kv, 
                          &memory.device_prefill, diag));
     GQAC_TRY(activations(p, 1, tokens, &ok, &memory.decode, &memory.decode_scratch,
                          &memory.device_decode, diag));
-    ok = ok && add_device(p, chunk, &memory.device_prefill, &memory) &&
-         add_device(p, 1, &memory.device_decode, &memory);
+    ok = ok && add_device(p, kind, chunk, &memory.device_prefill, &memory) &&
+         add_device(p, kind, 1, &memory.device_decode, &memory);
     if (!ok)
         GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "%lld tokens need more memory than can be counted",
                   (long long)tokens);

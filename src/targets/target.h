@@ -76,8 +76,10 @@ typedef struct gqac_target {
                                gqac_diag *diag);
     void (*close_device)(const void *state);
     /* Memory that a program needs on its device in addition to values, with that many KV blocks in
-     * use and that many new tokens in a run. NULL: there is no device. */
-    target_memory (*device_memory)(const void *state, size_t kv_blocks, size_t tokens);
+     * use, of a kind that keeps codes of that many bits (0: rows), and that many new tokens in a
+     * run. NULL: there is no device. */
+    target_memory (*device_memory)(const void *state, int code_bits, size_t kv_blocks,
+                                   size_t tokens);
     const target_mirror *mirror; /* NULL: all values are in the memory of the host */
     /* Name of the instruction set of a state; NULL: the target has only one. */
     const char *(*level)(const void *state);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "kv/codes.h"
 #include "kv/support_rows.h"
 #include "unit.h"
 
@@ -215,6 +216,43 @@ static void codes_are_kept_of(const char *kind) {
     }
 }
 EVERY_KIND(codes_are_kept)
+
+/* Codes and scales that are copied as they are stand for the same rows, in blocks of the same
+ * bytes. */
+static void codes_are_copied_of(const char *kind) {
+    enum { SIZE = 7, HEADS = 2, ROWS = 100, FIRST = 50 };
+    const kv_slot slot = {"k", "v", HEADS, SIZE, GQAC_F16, .coded = true};
+    uint16_t rows[HEADS * ROWS * SIZE], back[HEADS * ROWS * SIZE];
+    unsigned char codes[ROWS * SIZE];
+    float scales[ROWS];
+    kv_pool *pool = NULL;
+    if (!bits_of(kind))
+        return;
+    CU_ASSERT_EQUAL_FATAL(kv_pool_create(1, &slot, &pool, NULL), GQAC_OK);
+    kv_sequence *s = new_sequence(pool, kind, 0), *t = new_sequence(pool, kind, 0);
+    CU_ASSERT_EQUAL(kv_sequence_kind_bits(s), bits_of(kind));
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        any_number(GQAC_F16, 14, (unsigned char *)&rows[i]);
+    CU_ASSERT(kv_sequence_reserve(s, ROWS, NULL) == GQAC_OK &&
+              kv_sequence_reserve(t, ROWS, NULL) == GQAC_OK);
+    kv_write_rows(s, 0, 0, ROWS, rows, ROWS);
+    for (int64_t h = 0; h < HEADS; h++) {
+        kv_read_codes(s, 0, h, 0, ROWS, codes, scales);
+        kv_write_codes(t, 0, h, 0, FIRST, codes, scales);
+        kv_write_codes(t, 0, h, FIRST, ROWS - FIRST,
+                       codes + FIRST * kv_code_bytes(SIZE, bits_of(kind)), scales + FIRST);
+    }
+    kv_read_rows(s, 0, 0, ROWS, rows, ROWS);
+    kv_read_rows(t, 0, 0, ROWS, back, ROWS);
+    CU_ASSERT(!memcmp(back, rows, sizeof rows));
+    CU_ASSERT(
+        !memcmp(kv_block_memory(s, 0, 0), kv_block_memory(t, 0, 0),
+                kv_slot_scales_at(&slot, bits_of(kind)) + HEADS * GQAC_KV_BLOCK * sizeof(float)));
+    kv_sequence_free(s);
+    kv_sequence_free(t);
+    kv_pool_free(pool);
+}
+EVERY_KIND(codes_are_copied)
 
 /* A row with an infinity or a NaN is read as NaN; the rows beside it are as if they were alone. */
 static void codes_of_what_is_no_number_of(const char *kind) {
@@ -501,6 +539,7 @@ static const unit_case cases[] = {
     {"nonsense slots are refused", nonsense_slots_are_refused},
     {"I10, I15: kinds have names, blanks around them aside", kinds_have_names},
     {"codes of rows that were read are the same codes", codes_are_kept},
+    {"codes are copied as they are", codes_are_copied},
     {"codes of what is no number", codes_of_what_is_no_number},
     {"capacity is exact", capacity_is_exact},
     {"unwritten rows are NaN bytes", unwritten_rows_are_nan_bytes},

@@ -371,15 +371,21 @@ class Compiled(Cuda):
         """Heads of a size that models often have, and very large ones, have kernels of their own:
         the last text that is compiled."""
         names = ["attend_few", "attend_many"]
-        for dtype, size in (("bf16", 128), ("f32", 72), *(("f16", 64), ("f32", 256)) * FULL):
+        types = {"f32": 0, "f16": 1, "bf16": 2, "quantised": 3, "quantised4": 4}
+        rows = "contiguous"
+        more = (("f16", 64, rows), ("f32", 256, rows), ("f16", 64, "quantised4"),
+                ("f16", 192, "quantised4"), ("bf16", 128, "quantised"), ("bf16", 128, "quantised4"),
+                ("f32", 256, "quantised"), ("f32", 256, "quantised4")) * FULL
+        for dtype, size, kind in (("bf16", 128, rows), ("f32", 72, rows), *more):
             path = self.dir / "layer.gq"
             path.write_text(layer(dtype, size, 4, 2))
             counted = self.cuda("score", path, "--target", "gpu", "--ids", self.dir / "ids.txt",
-                                "--splits", "2")[1]
+                                "--splits", "2", "--kv", kind)[1]
             self.assertEqual(counted["kernels"][-2:], names)
             text = (self.dir / "fake" / "gqac.cu").read_text()
             self.assertIn(f"#define ATTEND_SIZE {256 if size == 72 else size}\n", text)
-            self.assertEqual("ATTEND_TYPE 0" in text, size == 256)
+            type_of = types.get(kind, types[dtype])
+            self.assertEqual(f"#define ATTEND_TYPE {type_of}\n" in text, size != 72)
             given = (self.dir / "fake" / "options").read_text().split()
             for arch in ARCHITECTURES:
                 self.check_kernels(text, given, arch, names)

@@ -45,10 +45,12 @@ def score(case, model, target, *flags):
     return np.load(out).tobytes()
 
 
-def layer(dtype, size, heads, kv, attrs="", sink=False, half=0, bits=0, scales=1, norms=False):
+def layer(dtype, size, heads, kv, attrs="", sink=False, half=0, bits=0, scales=1, norms=False,
+          uneven=False):
     """One layer of attention in that type, as text; its packed projection is a sine of the ids.
     attrs: more attributes of the node; half: rotary embeddings of so many pairs; bits: of the codes
-    of a quantised cache with so many scales; norms: queries and keys are normalised."""
+    of a quantised cache with so many scales; norms: queries and keys are normalised; uneven: each
+    row of each head has another largest element."""
     width = (heads + 2 * kv) * size
     row = {0: f"{dtype}[B,{kv},%s,{size}]", 8: f"i8[B,{kv},%s,{size}]",
            4: f"u8[B,{kv},%s,{(size + 1) // 2}]"}[bits]
@@ -75,6 +77,13 @@ def layer(dtype, size, heads, kv, attrs="", sink=False, half=0, bits=0, scales=1
                  f"\n  const %widths: i64[3] = [{heads * size}, {kv * size}, {kv * size}]"
                  f"\n  const %apart: i64[3] = [0, -1, {size}]")
         cast += f"\n  %weight = Cast %wide_weight {{to={dtype}}} : {dtype}[{size}]"
+    sine = f"%sin = Sin %m : f32[B,S,{width}]"
+    if uneven:
+        heights = ", ".join(f"{1 + i // size % 5 * 0.75:.2f}" for i in range(width))
+        more += f"\n  const %heights: f32[{width}] = [{heights}]"
+        sine = (f"%wave = Sin %m : f32[B,S,{width}]\n  %rows = Sin %u : f32[B,S,1]"
+                f"\n  %by = Mul %rows, %heights : f32[B,S,{width}]"
+                f"\n  %sin = Mul %wave, %by : f32[B,S,{width}]")
     inputs = [*(["%table"] * 2 if half else ["_"] * 2), "_", "_",
               "%sink" if sink else "_", *["%scale"] * (2 if bits else 0)]
     last = max((i + 1 for i, name in enumerate(inputs) if name != "_"), default=0)
@@ -104,7 +113,7 @@ def layer(dtype, size, heads, kv, attrs="", sink=False, half=0, bits=0, scales=1
   %f = Cast %input_ids {{to=f32}} : f32[B,S]
   %u = Unsqueeze %f, %last_axis : f32[B,S,1]
   %m = Mul %u, %c : f32[B,S,{width}]
-  %sin = Sin %m : f32[B,S,{width}]
+  {sine}
   %qkv = Cast %sin {{to={dtype}}} : {dtype}[B,S,{width}]{cut}
   %y, %k, %v = com.microsoft.GroupQueryAttention {qkv}, %past_key_values.0.key,
     %past_key_values.0.value, %seqlens_k, %total{inputs} {{num_heads={heads},
@@ -252,7 +261,8 @@ class Models(Case):
         self.assertEqual(found["differing"], 0, found)
 
     def test_kind_quantised(self):
-        """Sequences of quantised kinds: the bits of cpu, and no more copies than in others."""
+        """Sequences of quantised kinds: the bits of cpu, and one copy back for a step, of codes and
+        scales."""
         for name, kind in (("llama-fp16", "quantised"), ("llama-fp16", "quantised4"),
                            *[("qwen3", "quantised"), ("qwen3", "quantised4")] * FULL):
             with self.subTest((name, kind)):
@@ -264,7 +274,26 @@ class Models(Case):
                 said = self.good("generate", MODELS / name, "--target", "gpu", "--prompt", "a b",
                                  "--kv", kind, "-n", "3", "-v").err
                 last = [line for line in said.splitlines() if "copies of values" in line][-1]
-                self.assertRegex(last, r"values: 0 to the device, 0 bytes; 1 back")
+                pairs = self.good("inspect", MODELS / name, "--kv", "--format",
+                                  "json").json()["kv_pairs"]
+                codes = {"quantised": 1, "quantised4": 2}[kind]  # of a byte; then a scale
+                row = sum(p["heads"] * (p["head_size"] // codes + 4) for p in pairs)
+                self.assertRegex(last, rf"values: 0 to the device, 0 bytes; 1 back, {row + 8} bytes")
+
+    def test_layers_quantised(self):
+        """Quantised kinds, with rows of each type: sizes that are no multiple of the lanes or of two
+        codes, and sizes that have kernels of their own."""
+        path = self.dir / "layer.gq"
+        for dtype, size, kind in (("bf16", 21, "quantised4"), ("f32", 40, "quantised"),
+                                  *[("f16", 64, "quantised"), ("f16", 80, "quantised4"),
+                                    ("f32", 128, "quantised4"), ("f32", 256, "quantised")] * FULL):
+            with self.subTest((dtype, size, kind)):
+                path.write_text(layer(dtype, size, 6, 2, uneven=True))
+                found = self.good("equiv", path, "--target", "gpu", "--tokens", "140", "--kv", kind,
+                                  "--splits", "62,1,1,70", "--batch", "2", "--against", "cpu",
+                                  "--format", "json").json()
+                self.assertEqual(found["differing"], 0, found)
+                self.assertGreater(found["compared"], 10000)
 
     def test_ragged(self):
         """Prompts and single tokens of several sequences in one step."""

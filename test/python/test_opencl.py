@@ -97,6 +97,13 @@ class Watched(Case):
                 together = sum(said[f"device_{k}"] for k in ("weights", "kv", "prefill"))
                 self.assertGreater(together, 0.9 * took)
                 self.assertLess(together, 1.2 * took)
+        of_kind = {kind: self.good("inspect", MODELS / "llama", "--target", "gpu", "--memory", 68,
+                                   "--kv", kind, "--format", "json").json()["memory"]
+                   for kind in ("contiguous", "quantised", "quantised4")}
+        rows = of_kind["contiguous"]
+        for kind, said in of_kind.items():  # the device keeps the codes of the host
+            self.assertEqual(said["device_kv"] * rows["kv"], rows["device_kv"] * said["kv"], kind)
+        self.assertLess(of_kind["quantised"]["device_kv"], 0.3 * rows["device_kv"])
 
     def test_copies(self):
         """A step reads twice, logits and new rows, and writes lists that all layers share. Between

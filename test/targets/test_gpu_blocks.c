@@ -89,7 +89,7 @@ static fixture open_fixture(size_t device_blocks) {
     CU_ASSERT_FATAL(f.blocks != NULL);
     for (int i = 0; i < 2; i++)
         CU_ASSERT_EQUAL_FATAL(
-            gpu_blocks_add(f.blocks, read_slots[i], row_bytes(read_slots[i]), NULL), GQAC_OK);
+            gpu_blocks_add(f.blocks, read_slots[i], row_bytes(read_slots[i]), 0, NULL), GQAC_OK);
     for (int i = 0; i < SEQUENCES; i++)
         CU_ASSERT_EQUAL_FATAL(kv_sequence_create(f.pool, "contiguous", 0, &f.all[i], NULL),
                               GQAC_OK);
@@ -360,12 +360,14 @@ static void short_memory_of_the_host(void) {
 typedef struct rig {
     gqac_program *program;
     gqac_context *context;
-    gpu_blocks *blocks;
+    gpu_blocks *blocks; /* of the kind */
+    const char *kind;
+    int bits; /* of its codes */
     int64_t ids[300];
 } rig;
 
-/* False: there is no device. */
-static bool open_rig(rig *r) {
+/* For sequences of a kind; false: there is no device. */
+static bool open_rig(rig *r, const char *kind) {
     gqac_options options;
     gqac_diag diag;
     gqac_options_init(&options);
@@ -378,7 +380,9 @@ static bool open_rig(rig *r) {
     }
     CU_ASSERT_EQUAL_FATAL(status, GQAC_OK);
     CU_ASSERT_EQUAL_FATAL(gqac_context_create(r->program, 1, &r->context, &diag), GQAC_OK);
-    r->blocks = gpu_state_blocks(r->program->target_state);
+    r->kind = kind;
+    r->bits = strstr(kind, "quantised4") ? 4 : strstr(kind, "quantised") ? 8 : 0;
+    r->blocks = gpu_state_blocks(r->program->target_state, r->bits);
     for (int i = 0; i < 300; i++)
         r->ids[i] = (i * 37 + 11) % 250;
     return true;
@@ -390,8 +394,9 @@ static void close_rig(rig *r) {
 }
 
 static gqac_sequence *new_sequence(const rig *r) {
+    const gqac_sequence_options options = {.size = sizeof options, .kv = r->kind};
     gqac_sequence *s = NULL;
-    CU_ASSERT_EQUAL_FATAL(gqac_sequence_create(r->program, NULL, &s, NULL), GQAC_OK);
+    CU_ASSERT_EQUAL_FATAL(gqac_sequence_create(r->program, &options, &s, NULL), GQAC_OK);
     return s;
 }
 
@@ -399,16 +404,19 @@ static void append_ids(const rig *r, gqac_sequence *s, int64_t count) {
     CU_ASSERT_EQUAL_FATAL(gqac_sequence_append(r->context, s, r->ids, count, 1, NULL), GQAC_OK);
 }
 
-/* Kernels write new rows: none is uploaded but those of a block that a fork has copied. */
-static void decode_uploads_no_row(void) {
+/* Kernels write new rows: none is uploaded but those of a block that a fork has copied, as codes if
+ * the kind keeps codes. */
+static void decode_uploads_no_row_of(const char *kind) {
     rig r;
     const gqac_kv_pair *pairs = NULL;
     gqac_sequence *fork = NULL;
     uint64_t row = 0;
-    if (!open_rig(&r))
+    if (!open_rig(&r, kind))
         return;
     for (int i = gqac_program_kv_pairs(r.program, &pairs) - 1; i >= 0; i--)
-        row += (uint64_t)(pairs[i].heads * pairs[i].head_size) * sizeof(float);
+        row += (uint64_t)pairs[i].heads *
+               (r.bits ? (uint64_t)kv_code_bytes(pairs[i].head_size, r.bits) + sizeof(float)
+                       : (uint64_t)pairs[i].head_size * sizeof(float));
     gqac_sequence *s = new_sequence(&r);
     append_ids(&r, s, 300);
     for (int i = 0; i < 25; i++)
@@ -420,6 +428,12 @@ static void decode_uploads_no_row(void) {
     gqac_sequence_free(fork);
     gqac_sequence_free(s);
     close_rig(&r);
+}
+
+static void decode_uploads_no_row(void) {
+    decode_uploads_no_row_of("contiguous");
+    decode_uploads_no_row_of("quantised");
+    decode_uploads_no_row_of("quantised4");
 }
 
 static bool drop_blocks(void *arg) {
@@ -445,9 +459,9 @@ static gqac_sequence *any_steps(const rig *r, bool less, float *logits, int64_t 
 }
 
 /* Rows that the device lost before the host had them are found. */
-static void blocks_are_lost_in_a_step(void) {
+static void blocks_are_lost_in_a_step_of(const char *kind) {
     rig r;
-    if (!open_rig(&r))
+    if (!open_rig(&r, kind))
         return;
     const int64_t n = gqac_program_vocabulary(r.program);
     float *wanted = malloc((size_t)n * sizeof *wanted), *got = malloc((size_t)n * sizeof *got);
@@ -471,6 +485,12 @@ static void blocks_are_lost_in_a_step(void) {
     free(wanted);
     free(got);
     close_rig(&r);
+}
+
+static void blocks_are_lost_in_a_step(void) {
+    blocks_are_lost_in_a_step_of("contiguous");
+    blocks_are_lost_in_a_step_of("quantised");
+    blocks_are_lost_in_a_step_of("quantised4");
 }
 
 static const unit_case cases[] = {

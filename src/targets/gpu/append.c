@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/check.h"
+#include "kv/codes.h"
 #include "ops/visible.h"
 #include "targets/gpu/mirror.h"
 
@@ -66,6 +67,29 @@ static void give_top(const gpu_new_rows *r) {
     }
 }
 
+/* The codes of new rows, as they are. */
+static void write_codes(const gpu_new_rows *r, const gpu_new *of) {
+    const int64_t heads = of->rows.dims[1], rows = of->rows.dims[2];
+    const int64_t width = kv_code_bytes(of->rows.dims[3], of->bits);
+    const unsigned char *codes = r->staging + of->at;
+    const float *scales = (const float *)(const void *)(r->staging + of->scales_at);
+    for (int b = 0; b < r->kv->n; b++)
+        for (int64_t h = 0; h < heads; h++) {
+            const int64_t at =
+                (kv_batch_row(r->kv, b) * heads + h) * rows + target_kv_begin(r->kv, b);
+            kv_write_codes(r->kv->sequences[b], of->slot, h, r->kv->past[b], r->kv->count[b],
+                           codes + at * width, scales + at);
+        }
+}
+
+static void write_to_host(const gpu_new_rows *r, gpu_new *of) {
+    of->rows.data = r->staging + of->at;
+    if (of->bits)
+        write_codes(r, of);
+    else
+        target_kv_write(r->kv, &of->rows, of->slot);
+}
+
 gqac_status gpu_new_rows_flush(gpu_new_rows *r, gqac_diag *diag) {
     if (r->n + r->n_top == 0)
         return GQAC_OK;
@@ -74,10 +98,8 @@ gqac_status gpu_new_rows_flush(gpu_new_rows *r, gqac_diag *diag) {
     GQAC_TRY(gpu_download(r->state, &r->buffer, r->staging, r->used, diag));
     r->copies->down++;
     r->copies->down_bytes += (int64_t)r->used;
-    for (size_t i = 0; i < r->n; i++) {
-        r->list[i].rows.data = r->staging + r->list[i].at;
-        target_kv_write(r->kv, &r->list[i].rows, r->list[i].slot);
-    }
+    for (size_t i = 0; i < r->n; i++)
+        write_to_host(r, &r->list[i]);
     give_top(r);
     gpu_new_rows_forget(r);
     return GQAC_OK;
@@ -91,6 +113,17 @@ size_t gpu_new_rows_bytes(const gpu_blocks *blocks, size_t n) {
     size_t bytes;
     const size_t row = gpu_blocks_entry_bytes(blocks) / GQAC_KV_BLOCK;
     return gqac_mul_size(n, row, &bytes) && bytes < MOST ? bytes : MOST;
+}
+
+/* Sets where the rows of a slot lie from byte `at` of the buffer on; returns where they end. */
+static size_t lay_out(gpu_new *of, size_t at) {
+    const int64_t *dims = of->rows.dims;
+    const size_t n = (size_t)(dims[0] * dims[1] * dims[2]);
+    of->at = at;
+    if (of->bits == 0)
+        return at + aligned(gqac_tensor_bytes(&of->rows));
+    of->scales_at = at + aligned(n * (size_t)kv_code_bytes(dims[3], of->bits));
+    return of->scales_at + n * sizeof(float);
 }
 
 /* Makes room for more bytes, by a flush if need be; a new buffer has at least `all`. */
@@ -111,17 +144,16 @@ gqac_status gpu_new_rows_take(gpu_work *w, const kv_batch *kv, int n, gpu_new *s
     for (int i = 0; i < n; i++) {
         const gqac_tensor *rows = &slots[i].rows;
         const size_t count = (size_t)(rows->dims[0] * rows->dims[2]);
-        bytes += aligned(gqac_tensor_bytes(rows));
+        bytes = lay_out(&slots[i], bytes);
         most = count > most ? count : most;
     }
-    GQAC_TRY(make_room(w, r, bytes, gpu_new_rows_bytes(gpu_state_blocks(w->state), most)));
+    GQAC_TRY(make_room(w, r, bytes, gpu_new_rows_bytes(gpu_blocks_of(w->state, kv), most)));
     if (!gqac_reserve(&r->list, r->n + (size_t)n, &r->capacity, sizeof *r->list))
         return gqac_diag_oom(w->work->diag, "new rows of a device");
     *buffer = r->buffer;
     r->kv = kv;
     for (int i = 0; i < n; i++) {
-        slots[i].at = r->used;
-        r->used += aligned(gqac_tensor_bytes(&slots[i].rows));
+        r->used = lay_out(&slots[i], r->used);
         r->list[r->n++] = slots[i];
     }
     return GQAC_OK;
@@ -141,8 +173,23 @@ gqac_status gpu_new_rows_take_top(gpu_work *w, size_t n, gqac_candidate *ids, gp
     return GQAC_OK;
 }
 
+gpu_blocks *gpu_blocks_of(const void *state, const kv_batch *kv) {
+    return gpu_state_blocks(state, kv_sequence_kind_bits(kv->sequences[0]));
+}
+
+gqac_status gpu_place(gpu_work *w, const kv_batch *kv, const gpu_table *table) {
+    gpu_blocks *own = gpu_blocks_of(w->state, kv);
+    gqac_status status = gpu_blocks_place(own, kv, table, w->work->diag);
+    for (int bits = 0; bits <= 8 && status == GQAC_NO_MEMORY; bits += 4) {
+        gpu_blocks *other = gpu_state_blocks(w->state, bits);
+        if (other != own && gpu_blocks_drop(other))
+            status = gpu_blocks_place(own, kv, table, w->work->diag);
+    }
+    return status;
+}
+
 gqac_status gpu_bring_rows(gpu_work *w, const kv_batch *kv, int slot, const gpu_table *table) {
-    gpu_blocks *blocks = gpu_state_blocks(w->state);
+    gpu_blocks *blocks = gpu_blocks_of(w->state, kv);
     if (!gpu_blocks_has_new(blocks, kv, slot, table)) /* replaced since they were written */
         GQAC_TRY(gpu_new_rows_flush(gpu_mirror_new_rows(w), w->work->diag));
     return gpu_blocks_fill(blocks, kv, slot, table, true, w->work->diag);

@@ -19,12 +19,13 @@ gpu_new_rows *gpu_new_rows_open(gpu_state *state, target_copies *copies); /* NUL
 void gpu_new_rows_close(gpu_new_rows *rows);                              /* NULL is allowed */
 void gpu_new_rows_forget(gpu_new_rows *rows);                             /* of a run that failed */
 /* Memory for the new rows of n slots: slots[i].rows, whose type and shape are set, begin in *buffer
- * at slots[i].at. What is there is written to the host first if there is too little. The kernel
- * that writes them is launched next. */
+ * at slots[i].at: the rows, or their codes and then their scales [B,H,S]. What is there is written
+ * to the host first if there is too little. The kernel that writes them is launched next. */
 typedef struct gpu_new {
-    gqac_tensor rows; /* [B,H,S,D] as they are stored; no data */
+    gqac_tensor rows; /* [B,H,S,D]; no data */
     int slot;
-    size_t at;
+    int bits;             /* of the codes that a quantised kind keeps; 0: it keeps the rows */
+    size_t at, scales_at; /* scales_at: set if there are codes */
 } gpu_new;
 gqac_status gpu_new_rows_take(gpu_work *w, const kv_batch *kv, int n, gpu_new *slots,
                               gpu_buffer *buffer);
@@ -37,6 +38,11 @@ gqac_status gpu_new_rows_flush(gpu_new_rows *rows, gqac_diag *diag);
 /* Bytes of the device for so many new rows of each slot. */
 size_t gpu_new_rows_bytes(const gpu_blocks *blocks, size_t n);
 
+/* The blocks of the kind of a step's sequences. */
+gpu_blocks *gpu_blocks_of(const void *state, const kv_batch *kv);
+/* gpu_blocks_place for these. If the device has no memory for them, the blocks of other kinds give
+ * theirs back. */
+gqac_status gpu_place(gpu_work *w, const kv_batch *kv, const gpu_table *table);
 /* After place: the device gets all rows of a slot that it lacks. */
 gqac_status gpu_bring_rows(gpu_work *w, const kv_batch *kv, int slot, const gpu_table *table);
 

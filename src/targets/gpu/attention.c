@@ -2,6 +2,7 @@
  * work, and launches kernels/attention.cl. */
 #include "targets/gpu/attention.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "numerics/contract.h"
@@ -17,11 +18,11 @@ typedef struct attend_shape {
 } attend_shape;
 /* attend_blocks of kernels/attend_common.cl. */
 typedef struct attend_blocks {
-    int64_t per, entry_bytes, k_at, v_at;
+    int64_t per, entry_bytes, k_at, v_at, k_scales_at, v_scales_at;
     int32_t type, scale_step;
     int32_t entries[GPU_SLABS];
 } attend_blocks;
-_Static_assert(sizeof(attend_shape) == 80 && sizeof(attend_blocks) == 104,
+_Static_assert(sizeof(attend_shape) == 80 && sizeof(attend_blocks) == 120,
                "the kernel has no padding either");
 _Static_assert(GQAC_KV_BLOCK % GQAC_KEY_TILE == 0, "a tile lies in one block");
 _Static_assert(sizeof(gpu_unit) == 28 && sizeof(gpu_merge) == 24, "lists of numbers");
@@ -40,8 +41,49 @@ typedef struct attending {
     int32_t *lists;  /* [2][n]: first visible key, one after the last; the table, units, merges */
     size_t bytes;    /* of the lists */
     gpu_table table; /* of keys and values in blocks */
+    gpu_kernel *kernels[GPU_OWN];
     gpu_cut cut;
 } attending;
+
+/* ---- the kernels --------------------------------------------------------------- */
+
+static int64_t most_size(const gpu_attention *r) {
+    return r->size > r->value_size ? r->size : r->value_size;
+}
+
+/* True if heads of the size of these are frequent enough for kernels of their size and type. */
+static bool is_frequent(const gpu_attention *r) {
+    return r->in_blocks && r->size >= 64 && r->size % 16 == 0 && r->value_size == r->size;
+}
+
+/* True if they have the kernels of all models, which read sizes and types when they run. */
+static bool is_common(const gpu_attention *r) {
+    return !is_frequent(r) && most_size(r) <= GPU_ATTEND_COMMON;
+}
+
+/* The maximum size that kernels are compiled for. */
+static int64_t compiled_size(const gpu_attention *r) {
+    return is_common(r) ? GPU_ATTEND_COMMON : is_frequent(r) ? r->size : GPU_ATTEND_SIZE;
+}
+
+int64_t gpu_attention_rows(const gpu_attention *r) {
+    return compiled_size(r) > 128 ? GPU_ATTEND_MANY_ROWS / 2 /* registers for the sums */
+                                  : GPU_ATTEND_MANY_ROWS;
+}
+
+gqac_status gpu_attention_kernels(const void *state, const gpu_attention *r, gpu_rows_type type,
+                                  gpu_kernel *kernels[GPU_OWN], gqac_diag *diag) {
+    char own[64] = "", constants[192];
+    if (is_common(r)) {
+        gpu_common_kernels(state, kernels);
+        return GQAC_OK;
+    }
+    if (is_frequent(r))
+        snprintf(own, sizeof own, "#define ATTEND_TYPE %d\n", (int)type);
+    snprintf(constants, sizeof constants, "#define ATTEND_SIZE %d\n#define ATTEND_MANY_ROWS %d\n%s",
+             (int)compiled_size(r), (int)gpu_attention_rows(r), own);
+    return gpu_own_kernels(state, constants, kernels, diag);
+}
 
 /* ---- operands ------------------------------------------------------------------ */
 
@@ -218,7 +260,7 @@ static gqac_status open_lists(const target_call *call, attending *t, op_scratch 
     return status;
 }
 
-/* ---- the kernels --------------------------------------------------------------- */
+/* ---- launches ------------------------------------------------------------------ */
 
 /* What the kernels read and write. The lists are not yet written. */
 typedef struct operands {
@@ -253,9 +295,13 @@ static gqac_status bring_rows(gpu_work *w, const attending *t, operands *o) {
 
 /* Places the blocks of the step, and uploads the rows that the device lacks. */
 static gqac_status bring_blocks(gpu_work *w, const kv_batch *kv, attending *t, operands *o) {
-    gpu_blocks *blocks = gpu_state_blocks(w->state);
+    gpu_blocks *blocks = gpu_blocks_of(w->state, kv);
     const gpu_attention *r = t->record;
-    GQAC_TRY(gpu_blocks_place(blocks, kv, &t->table, w->work->diag));
+    const int bits = kv_sequence_code_bits(kv->sequences[0], r->k_slot);
+    const gpu_rows_type type = bits == 8 ? GPU_ROWS_I8 : bits == 4 ? GPU_ROWS_U4 : r->type;
+    if (bits)
+        GQAC_TRY(gpu_attention_kernels(w->state, r, type, t->kernels, w->work->diag));
+    GQAC_TRY(gpu_place(w, kv, &t->table));
     GQAC_TRY(gpu_bring_rows(w, kv, r->k_slot, &t->table));
     GQAC_TRY(gpu_bring_rows(w, kv, r->v_slot, &t->table));
     o->slabs = gpu_blocks_slabs(blocks);
@@ -264,7 +310,9 @@ static gqac_status bring_blocks(gpu_work *w, const kv_batch *kv, attending *t, o
                                 .entry_bytes = (int64_t)gpu_blocks_entry_bytes(blocks),
                                 .k_at = (int64_t)gpu_blocks_offset(blocks, r->k_slot),
                                 .v_at = (int64_t)gpu_blocks_offset(blocks, r->v_slot),
-                                .type = (int32_t)r->type,
+                                .k_scales_at = (int64_t)gpu_blocks_scales_at(blocks, r->k_slot),
+                                .v_scales_at = (int64_t)gpu_blocks_scales_at(blocks, r->v_slot),
+                                .type = (int32_t)type,
                                 .scale_step = r->per_channel};
     memcpy(t->blocks.entries, o->slabs.entries, sizeof t->blocks.entries);
     return GQAC_OK;
@@ -295,7 +343,7 @@ static gqac_status attend(gpu_work *w, const attending *t, const operands *o, gp
                                GPU_ARG(t->blocks)};
     for (int i = 0; i < GPU_SLABS; i++)
         args[SLABS + i] = GPU_ARG(o->slabs.handles[i]);
-    return gpu_launch_own(w, t->record->kernels[kind], &grid, GPU_COUNT(args), args);
+    return gpu_launch_own(w, t->kernels[kind], &grid, GPU_COUNT(args), args);
 }
 
 static gqac_status merge(gpu_work *w, const attending *t, const operands *o) {
@@ -309,6 +357,7 @@ static gqac_status merge(gpu_work *w, const attending *t, const operands *o) {
 
 static gqac_status launch(gpu_work *w, const target_call *call, attending *t) {
     operands o;
+    memcpy(t->kernels, t->record->kernels, sizeof t->kernels);
     GQAC_TRY(take_operands(w, call, t, &o));
     if (t->record->in_blocks)
         GQAC_TRY(bring_blocks(w, call->kv, t, &o));

@@ -15,12 +15,18 @@ typedef struct gpu_attention {
     int64_t size, value_size;     /* D, Dv */
     gpu_operand k_scale, v_scale; /* of codes */
     bool per_channel;
-    gpu_kernel *kernels[GPU_OWN]; /* by gpu_tiles */
+    gpu_kernel *kernels[GPU_OWN]; /* by gpu_tiles; those of rows, not of codes of the cache */
     int64_t many_rows;            /* rows of a tile of many rows */
     bool causal;
     int64_t window;
     float scale, softcap;
 } gpu_attention;
+/* Rows of a tile of many rows, by the sizes of heads. */
+int64_t gpu_attention_rows(const gpu_attention *r);
+/* The kernels for heads of these sizes and for rows or codes of that type, which are compiled if
+ * there are none yet. For bind, and between gpu_take and gpu_give_back. */
+gqac_status gpu_attention_kernels(const void *state, const gpu_attention *r, gpu_rows_type type,
+                                  gpu_kernel *kernels[GPU_OWN], gqac_diag *diag);
 gqac_status gpu_attention_run(target_call *call, const void *record);
 
 #endif

@@ -1,7 +1,5 @@
 /* Attention without visible scores (with them, the node is expanded), and the cached rows that it
  * reads. */
-#include <stdio.h>
-
 #include "base/check.h"
 #include "targets/gpu/append.h"
 #include "targets/gpu/attention.h"
@@ -112,33 +110,16 @@ static gqac_status add_slot(const target_binding *b, const ir_node *attention, i
     (void)ir_dim_is_const(type.dims[3], &width);
     if (!gqac_mul_size((size_t)heads, (size_t)width * op_width(type.dtype), &bytes))
         return gqac_diag_oom(b->diag, "KV blocks of a device");
-    return gpu_blocks_add(gpu_state_blocks(b->state), *slot, bytes, b->diag);
+    for (int bits = 0; bits <= 8; bits += 4) {
+        const bool codes = bits && OP_IN(OP_FLOATS, type.dtype);
+        GQAC_TRY(gpu_blocks_add(gpu_state_blocks(b->state, bits), *slot,
+                                codes ? (size_t)(heads * kv_code_bytes(width, bits)) : bytes,
+                                codes ? (size_t)heads * sizeof(float) : 0, b->diag));
+    }
+    return GQAC_OK;
 }
 
 /* ---- records --------------------------------------------------------------------- */
-
-/* Kernels for the size and the type of heads that models often have; for others those that read
- * sizes and types when they run. */
-static gqac_status find_kernels(const target_binding *b, gpu_attention *r) {
-    char type[64] = "", constants[192];
-    int64_t most = r->size > r->value_size ? r->size : r->value_size;
-    const bool often =
-        r->in_blocks && r->size >= 64 && r->size % 16 == 0 && r->value_size == r->size;
-    r->many_rows = GPU_ATTEND_MANY_ROWS;
-    if (!often && most <= GPU_ATTEND_COMMON) {
-        gpu_common_kernels(b->state, r->kernels);
-        return GQAC_OK;
-    }
-    if (often)
-        snprintf(type, sizeof type, "#define ATTEND_TYPE %d\n", (int)r->type);
-    else
-        most = GPU_ATTEND_SIZE;
-    if (most > 128) /* registers for the sums */
-        r->many_rows /= 2;
-    snprintf(constants, sizeof constants, "#define ATTEND_SIZE %d\n#define ATTEND_MANY_ROWS %d\n%s",
-             (int)most, (int)r->many_rows, type);
-    return gpu_own_kernels(b->state, constants, r->kernels, b->diag);
-}
 
 gqac_status gpu_bind_attention(const target_binding *b, const ir_node *root, const void **record) {
     gpu_attention *r = bind_new(b, sizeof *r);
@@ -178,5 +159,6 @@ gqac_status gpu_bind_attention(const target_binding *b, const ir_node *root, con
         GQAC_TRY(add_slot(b, root, K, &r->k_slot));
         GQAC_TRY(add_slot(b, root, V, &r->v_slot));
     }
-    return find_kernels(b, r);
+    r->many_rows = gpu_attention_rows(r);
+    return gpu_attention_kernels(b->state, r, r->type, r->kernels, b->diag);
 }

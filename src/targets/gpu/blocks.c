@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/check.h"
+#include "kv/codes.h"
 
 enum { LEAST = 16 /* entries of the first slab */, ALIGNMENT = 64 };
 
@@ -22,6 +23,7 @@ typedef struct entry {
 
 typedef struct block_slot {
     size_t row_bytes, offset; /* of all heads; within an entry. 0: kernels do not read the slot */
+    size_t scale_bytes;       /* of all heads; 0: rows are not codes */
 } block_slot;
 
 struct gpu_blocks {
@@ -74,22 +76,25 @@ void gpu_blocks_close(gpu_blocks *b) {
     gqac_free(b);
 }
 
-gqac_status gpu_blocks_add(gpu_blocks *b, int slot, size_t row_bytes, gqac_diag *diag) {
+gqac_status gpu_blocks_add(gpu_blocks *b, int slot, size_t row_bytes, size_t scale_bytes,
+                           gqac_diag *diag) {
     const size_t n = (size_t)slot + 1;
     size_t bytes, end;
     assert(b->n_slabs == 0 && row_bytes > 0);
     if (!gqac_reserve(&b->slots, n, &b->slots_capacity, sizeof *b->slots) ||
-        !gqac_mul_size(GQAC_KV_BLOCK, row_bytes, &bytes) ||
+        !gqac_add_size(row_bytes, scale_bytes, &end) ||
+        !gqac_mul_size(GQAC_KV_BLOCK, end, &bytes) ||
         !gqac_reserve(&b->staging, bytes, &b->staged, 1) ||
         !gqac_add_size(b->entry_bytes, bytes + ALIGNMENT - 1, &end))
         return gqac_diag_oom(diag, "KV blocks of a device");
     for (; b->n_slots < n; b->n_slots++)
         b->slots[b->n_slots] = (block_slot){0};
     if (b->slots[slot].row_bytes == 0) {
-        b->slots[slot] = (block_slot){.row_bytes = row_bytes, .offset = b->entry_bytes};
+        b->slots[slot] = (block_slot){
+            .row_bytes = row_bytes, .offset = b->entry_bytes, .scale_bytes = scale_bytes};
         b->entry_bytes = end / ALIGNMENT * ALIGNMENT;
     }
-    assert(b->slots[slot].row_bytes == row_bytes);
+    assert(b->slots[slot].row_bytes == row_bytes && b->slots[slot].scale_bytes == scale_bytes);
     return GQAC_OK;
 }
 
@@ -260,20 +265,36 @@ static uint8_t *rows_of(const gpu_blocks *b, const walk *w, int slot) {
     return &b->rows[b->where[w->id.number] * b->n_slots + (size_t)slot];
 }
 
+/* Copies bytes of a slot of the block where `w` is, from byte `at` of an entry on, to the device.
+ */
+static gqac_status write_entry(gpu_blocks *b, const walk *w, size_t at, const void *from,
+                               size_t bytes, gqac_diag *diag) {
+    const uint32_t slab = *w->at % GPU_SLABS, index = *w->at / GPU_SLABS;
+    b->uploaded += bytes;
+    return b->driver->write(b->queue, &b->slabs[slab], index * b->entry_bytes + at, from, bytes,
+                            diag);
+}
+
 /* Uploads the rows [first, end) of a slot. */
 static gqac_status upload(gpu_blocks *b, const walk *w, int slot, int64_t first, int64_t end,
                           gqac_diag *diag) {
-    const kv_slot *kind = kv_sequence_slot(w->kv->sequences[w->s], slot);
-    const size_t row = b->slots[slot].row_bytes, head = row / (size_t)kind->heads;
-    const uint32_t slab = *w->at % GPU_SLABS, index = *w->at / GPU_SLABS;
-    const size_t at = index * b->entry_bytes + b->slots[slot].offset + (size_t)first * row;
-    const size_t bytes = (size_t)(end - first) * row;
+    const block_slot *s = &b->slots[slot];
+    const kv_sequence *sequence = w->kv->sequences[w->s];
+    const int64_t heads = kv_sequence_slot(sequence, slot)->heads;
+    const size_t row = s->row_bytes, head = row / (size_t)heads, n = (size_t)(end - first);
     unsigned char *to = b->staging;
+    float *scale = (float *)(void *)(b->staging + GQAC_KV_BLOCK * row);
     for (int64_t i = first; i < end; i++)
-        for (int64_t h = 0; h < kind->heads; h++, to += head)
-            kv_read_head(w->kv->sequences[w->s], slot, h, w->position + i, 1, to);
-    b->uploaded += bytes;
-    return b->driver->write(b->queue, &b->slabs[slab], at, b->staging, bytes, diag);
+        for (int64_t h = 0; h < heads; h++, to += head)
+            if (s->scale_bytes)
+                kv_read_codes(sequence, slot, h, w->position + i, 1, to, scale++);
+            else
+                kv_read_head(sequence, slot, h, w->position + i, 1, to);
+    GQAC_TRY(write_entry(b, w, s->offset + (size_t)first * row, b->staging, n * row, diag));
+    if (s->scale_bytes == 0)
+        return GQAC_OK;
+    return write_entry(b, w, gpu_blocks_scales_at(b, slot) + (size_t)first * s->scale_bytes,
+                       b->staging + GQAC_KV_BLOCK * row, n * s->scale_bytes, diag);
 }
 
 gqac_status gpu_blocks_fill(gpu_blocks *b, const kv_batch *kv, int slot, const gpu_table *table,
@@ -327,6 +348,11 @@ size_t gpu_blocks_bytes(const gpu_blocks *b, size_t n) {
 
 size_t gpu_blocks_offset(const gpu_blocks *b, int slot) {
     return b->slots[slot].offset;
+}
+
+size_t gpu_blocks_scales_at(const gpu_blocks *b, int slot) {
+    const block_slot *s = &b->slots[slot];
+    return s->scale_bytes ? s->offset + GQAC_KV_BLOCK * s->row_bytes : 0;
 }
 
 uint64_t gpu_blocks_uploaded(const gpu_blocks *b) {

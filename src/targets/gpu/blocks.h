@@ -7,8 +7,10 @@
  * to this file.
  *
  * Entries lie in slabs, [entries][slots][GQAC_KV_BLOCK][heads][size]; all heads of a row lie
- * together, so that new rows are one upload. Slabs are added as long as the device has memory;
- * then the blocks that were used the longest time ago are replaced.
+ * together, so that new rows are one upload. Of sequences of quantised kinds the rows are codes, as
+ * the host has them; after those of a slot come their scales, [GQAC_KV_BLOCK][heads]. A cache is
+ * for codes of one width, or for rows. Slabs are added as long as the device has memory; then the
+ * blocks that were used the longest time ago are replaced.
  *
  * One thread at a time: that of gpu_take. */
 #ifndef GQAC_TARGETS_GPU_BLOCKS_H
@@ -24,8 +26,10 @@ typedef struct gpu_blocks gpu_blocks;
 gpu_blocks *gpu_blocks_open(const gpu_driver *driver, gpu_queue *queue); /* NULL: out of memory */
 void gpu_blocks_close(gpu_blocks *blocks);                               /* NULL is allowed */
 
-/* For bind: kernels read this slot; `row_bytes` of a row, all heads together. */
-gqac_status gpu_blocks_add(gpu_blocks *blocks, int slot, size_t row_bytes, gqac_diag *diag);
+/* For bind: kernels read this slot; `row_bytes` of a row, all heads together, and `scale_bytes` of
+ * its scales; 0: the rows have none. */
+gqac_status gpu_blocks_add(gpu_blocks *blocks, int slot, size_t row_bytes, size_t scale_bytes,
+                           gqac_diag *diag);
 
 bool gpu_blocks_has_slot(const gpu_blocks *blocks, int slot); /* true if kernels read it */
 
@@ -60,6 +64,8 @@ size_t gpu_blocks_entry_bytes(const gpu_blocks *blocks);
 /* Bytes of the slabs when the cache has grown block by block until it holds n. */
 size_t gpu_blocks_bytes(const gpu_blocks *blocks, size_t n);
 size_t gpu_blocks_offset(const gpu_blocks *blocks, int slot); /* bytes, within an entry */
+/* The same for the scales of a slot; 0: it has none. */
+size_t gpu_blocks_scales_at(const gpu_blocks *blocks, int slot);
 
 /* Releases all memory of the device; false: there was none. */
 bool gpu_blocks_drop(gpu_blocks *blocks);

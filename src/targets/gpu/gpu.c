@@ -142,8 +142,9 @@ static const target_kernel kernels[] = {
     {.name = NULL},
 };
 
-static target_memory gpu_device_memory(const void *state, size_t kv_blocks, size_t tokens) {
-    const gpu_blocks *blocks = gpu_state_blocks(state);
+static target_memory gpu_device_memory(const void *state, int code_bits, size_t kv_blocks,
+                                       size_t tokens) {
+    const gpu_blocks *blocks = gpu_state_blocks(state, code_bits);
     return (target_memory){.constants = gpu_kept_bytes(state),
                            .kv = gpu_blocks_bytes(blocks, kv_blocks),
                            .new_rows = gpu_new_rows_bytes(blocks, tokens)};

@@ -133,9 +133,10 @@ typedef struct gpu_work {
 gpu_work gpu_take(const target_call *call);
 void gpu_give_back(gpu_work *w);
 
-/* The KV blocks on the device, for bind and between gpu_take and gpu_give_back. Scratch is taken
- * before they are placed: it may need their memory. */
-struct gpu_blocks *gpu_state_blocks(const void *state);
+/* The KV blocks on the device, for bind and between gpu_take and gpu_give_back: those of sequences
+ * that keep rows (code_bits 0), or codes of 8 or 4 bits. Scratch is taken before they are placed:
+ * it may need their memory. */
+struct gpu_blocks *gpu_state_blocks(const void *state, int code_bits);
 
 /* Takes scratch of the device, and sets *buffer; its content is undefined. */
 gqac_status gpu_scratch(gpu_work *w, size_t bytes, gpu_buffer *buffer);

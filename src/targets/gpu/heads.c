@@ -12,7 +12,7 @@ enum { ITEMS = 64 /* of a group */ };
 /* heads_stream and heads_shape of kernels/heads.cl. */
 typedef struct heads_stream {
     int64_t batch_step, head_step, row_step, column;
-    int64_t slot_at, copy_at;
+    int64_t slot_at, copy_at, slot_scales_at, copy_scales_at;
     int32_t heads, rows, count, size, half_size;
     int32_t x_type, type;
     int32_t norms, before_type;
@@ -27,7 +27,7 @@ typedef struct heads_shape {
     int64_t entry_bytes;
     int32_t entries[GPU_SLABS];
 } heads_shape;
-_Static_assert(sizeof(heads_stream) == 128 && sizeof(heads_shape) == 456,
+_Static_assert(sizeof(heads_stream) == 144 && sizeof(heads_shape) == 504,
                "the kernel has no padding either");
 _Static_assert(TARGET_HEAD_SIZE == 1024, "that of the kernel");
 
@@ -69,12 +69,14 @@ static gqac_status open_append(making *m, int i) {
     target_call *call = m->call;
     const target_stream *s = &m->record->of.streams[i];
     const op_work work = target_work(call, &s->append);
-    const gpu_blocks *blocks = gpu_state_blocks(call->state);
     gqac_tensor rows;
     GQAC_TRY(stored_rows(m, i, &rows));
     GQAC_TRY(target_kv_fit(call, &work, &rows, s->slot));
-    m->fresh[m->n_new++] = (gpu_new){.rows = rows, .slot = s->slot};
-    m->on_device[i] = gpu_blocks_has_slot(blocks, s->slot);
+    m->fresh[m->n_new++] =
+        (gpu_new){.rows = rows,
+                  .slot = s->slot,
+                  .bits = kv_sequence_code_bits(call->kv->sequences[0], s->slot)};
+    m->on_device[i] = gpu_blocks_has_slot(gpu_blocks_of(call->state, call->kv), s->slot);
     target_give_token(call, s->token);
     rows.dims[0] = call->kv->n;
     rows.dims[2] = target_kv_total_rows(call->kv);
@@ -95,7 +97,7 @@ static gqac_status open_stream(making *m, int i) {
         GQAC_TRY(target_give(m->call, s->y, &m->y));
     }
     const int64_t size = r->of->size;
-    const bool rows = s->end == TARGET_TO_BLOCKS && s->bits == 0;
+    const int coded = s->end == TARGET_TO_BLOCKS ? m->fresh[m->n_new - 1].bits : 0;
     m->shape.streams[i] = (heads_stream){
         .batch_step = r->step_b,
         .head_step = r->step_h,
@@ -116,9 +118,9 @@ static gqac_status open_stream(making *m, int i) {
         .places = -1,
         .bits = s->bits,
         .scale_step = s->per_channel,
-        .stored = (int32_t)(s->bits == 4 ? (size + 1) / 2
-                                         : size * (s->bits ? 1 : (int64_t)op_width(r->type))),
-        .coded = rows ? kv_sequence_code_bits(m->call->kv->sequences[0], s->slot) : 0,
+        .stored = (int32_t)(s->bits || coded ? kv_code_bytes(size, s->bits + coded)
+                                             : size * (int64_t)op_width(r->type)),
+        .coded = coded,
         .epsilon = r->of->epsilon};
     m->heads += r->heads;
     m->most = r->batch * r->rows > m->most ? r->batch * r->rows : m->most;
@@ -224,26 +226,30 @@ static gqac_status take_operands(gpu_work *w, making *m, operands *o) {
 
 /* Memory for new rows, and the blocks that they belong to. */
 static gqac_status take_blocks(gpu_work *w, making *m, operands *o) {
-    gpu_blocks *blocks = gpu_state_blocks(w->state);
+    gpu_blocks *blocks = gpu_blocks_of(w->state, m->call->kv);
     const kv_batch *kv = m->call->kv;
     const target_streams *of = &m->record->of;
     int64_t most = 0;
     GQAC_TRY(gpu_new_rows_take(w, kv, m->n_new, m->fresh, &o->copies));
     for (int i = 0, k = 0; i < of->n; i++) {
         heads_stream *s = &m->shape.streams[i];
-        if (of->streams[i].end == TARGET_TO_BLOCKS)
-            s->copy_at = (int64_t)m->fresh[k++].at;
+        if (of->streams[i].end == TARGET_TO_BLOCKS) {
+            s->copy_at = (int64_t)m->fresh[k].at;
+            s->copy_scales_at = (int64_t)m->fresh[k++].scales_at;
+        }
         most += m->on_device[i] ? 2 * (int64_t)s->count : 0;
     }
     if (most == 0)
         return GQAC_OK;
     GQAC_TRY(gpu_list_take(w, GPU_LIST_APPEND, (size_t)most * sizeof *m->places, &o->places));
-    GQAC_TRY(gpu_blocks_place(blocks, kv, &m->table, w->work->diag));
+    GQAC_TRY(gpu_place(w, kv, &m->table));
     for (int i = 0; i < of->n; i++) {
         if (!m->on_device[i])
             continue;
         GQAC_TRY(gpu_blocks_fill(blocks, kv, of->streams[i].slot, &m->table, false, w->work->diag));
         m->shape.streams[i].slot_at = (int64_t)gpu_blocks_offset(blocks, of->streams[i].slot);
+        m->shape.streams[i].slot_scales_at =
+            (int64_t)gpu_blocks_scales_at(blocks, of->streams[i].slot);
         list_places(m, i);
     }
     o->slabs = gpu_blocks_slabs(blocks);
@@ -274,7 +280,7 @@ static gqac_status launch(gpu_work *w, making *m) {
     GQAC_TRY(gpu_launch(w, GPU_HEADS, &grid, GPU_COUNT(args), args));
     for (int i = 0; i < m->record->of.n; i++)
         if (m->on_device[i])
-            gpu_blocks_written(gpu_state_blocks(w->state), m->call->kv,
+            gpu_blocks_written(gpu_blocks_of(w->state, m->call->kv), m->call->kv,
                                m->record->of.streams[i].slot, &m->table);
     return GQAC_OK;
 }

@@ -127,15 +127,17 @@ typedef struct list {
     size_t bytes, capacity;
 } list;
 
+enum { BLOCKS = 3 };
+
 struct gpu_state {
     const gpu_driver *driver;
     gpu_queue *queue;
     gpu_notice notice;
     gpu_kernel *kernels[GPU_KERNELS];
     kept *constants;
-    own_kernels *own;
     pthread_mutex_t lock; /* of what follows */
-    gpu_blocks *blocks;
+    own_kernels *own;
+    gpu_blocks *blocks[BLOCKS]; /* by code bits / 4 */
     gpu_buffer scratch[GPU_SCRATCH];
     list lists[GPU_LISTS];
     unsigned char *outbox; /* what kernels were sent since the device was last waited for */
@@ -178,28 +180,40 @@ static gqac_status open_kernels(gpu_state *s, int own, gqac_diag *diag) {
     snprintf(rows, sizeof rows, "#define ATTEND_SIZE %d\n#define ATTEND_MANY_ROWS %d\n",
              GPU_ATTEND_COMMON, GPU_ATTEND_MANY_ROWS);
     GQAC_TRY(s->driver->open(own, &s->queue, diag));
-    s->blocks = gpu_blocks_open(s->driver, s->queue);
-    if (!s->blocks)
-        return gqac_diag_oom(diag, "a device");
+    for (int i = 0; i < BLOCKS; i++)
+        if (!(s->blocks[i] = gpu_blocks_open(s->driver, s->queue)))
+            return gqac_diag_oom(diag, "a device");
     return build(s, rows, gpu_source, GPU_KERNELS, kernel_names, s->kernels, diag);
+}
+
+/* Compiles kernels with these constants, and keeps them. */
+static gqac_status add_own(gpu_state *s, const char *constants, gqac_diag *diag) {
+    own_kernels *own = calloc(1, sizeof *own);
+    if (!own || !(own->constants = strdup(constants))) {
+        free(own);
+        return gqac_diag_oom(diag, "kernels of attention");
+    }
+    const gqac_status status = build(s, constants, gpu_attention_source, GPU_OWN,
+                                     &kernel_names[GPU_ATTEND_FEW], own->kernels, diag);
+    if (status != GQAC_OK) {
+        free(own->constants);
+        free(own);
+        return status;
+    }
+    own->next = s->own;
+    s->own = own;
+    return GQAC_OK;
 }
 
 gqac_status gpu_own_kernels(const void *state, const char *constants, gpu_kernel *kernels[GPU_OWN],
                             gqac_diag *diag) {
     gpu_state *s = gpu_state_of(state);
-    own_kernels *own = s->own;
+    const own_kernels *own = s->own;
     while (own && strcmp(own->constants, constants) != 0)
         own = own->next;
     if (!own) {
-        own = calloc(1, sizeof *own);
-        if (!own || !(own->constants = strdup(constants))) {
-            free(own);
-            return gqac_diag_oom(diag, "kernels of attention");
-        }
-        own->next = s->own;
-        s->own = own;
-        GQAC_TRY(build(s, constants, gpu_attention_source, GPU_OWN, &kernel_names[GPU_ATTEND_FEW],
-                       own->kernels, diag));
+        GQAC_TRY(add_own(s, constants, diag));
+        own = s->own;
     }
     memcpy(kernels, own->kernels, sizeof own->kernels);
     return GQAC_OK;
@@ -238,8 +252,8 @@ gpu_state *gpu_state_of(const void *state) {
     return (gpu_state *)(uintptr_t)state;
 }
 
-gpu_blocks *gpu_state_blocks(const void *state) {
-    return gpu_state_of(state)->blocks;
+gpu_blocks *gpu_state_blocks(const void *state, int code_bits) {
+    return gpu_state_of(state)->blocks[code_bits / 4];
 }
 
 void gpu_close(const void *state) {
@@ -262,7 +276,8 @@ void gpu_close(const void *state) {
         free(s->own);
         s->own = next;
     }
-    gpu_blocks_close(s->blocks);
+    for (int i = 0; i < BLOCKS; i++)
+        gpu_blocks_close(s->blocks[i]);
     for (int i = 0; i < GPU_SCRATCH; i++)
         s->driver->release(&s->scratch[i]);
     for (int i = 0; i < GPU_LISTS; i++) {
@@ -340,10 +355,11 @@ void gpu_unlock(gpu_state *s) {
 }
 
 gqac_status gpu_allocate(gpu_state *s, size_t bytes, gpu_buffer *buffer, gqac_diag *diag) {
-    const gqac_status status = s->driver->allocate(s->queue, bytes, buffer, diag);
-    return status == GQAC_NO_MEMORY && gpu_blocks_drop(s->blocks)
-               ? s->driver->allocate(s->queue, bytes, buffer, diag)
-               : status;
+    gqac_status status = s->driver->allocate(s->queue, bytes, buffer, diag);
+    for (int i = 0; i < BLOCKS && status == GQAC_NO_MEMORY; i++)
+        if (gpu_blocks_drop(s->blocks[i]))
+            status = s->driver->allocate(s->queue, bytes, buffer, diag);
+    return status;
 }
 
 void gpu_release(gpu_state *s, gpu_buffer *buffer) {

@@ -58,17 +58,21 @@ typedef struct attend_shape {
 
 /* Rows of a type. In KV blocks (src/targets/gpu/blocks.h): slabs of entries; a table
  * [sequences][per] has index * SLABS + slab of each block. per 0: in fp32 rows [sequences,Hkv,T,D].
- * Codes have one scale, or (scale_step 1) one for each element of all heads. */
+ * Codes have one scale, or (scale_step 1) one for each element of all heads, or (k_scales_at not 0)
+ * one for each head of each row, in the blocks. */
 typedef struct attend_blocks {
     long per, entry_bytes, k_at, v_at; /* k_at, v_at: bytes from an entry to its keys and values */
+    long k_scales_at, v_scales_at;     /* and to their scales */
     int type, scale_step;
     int entries[SLABS];
 } attend_blocks;
 
-/* A tile of keys: its rows, and the bytes from one key to the next. */
+/* A tile of keys: its rows, and the bytes from one key to the next; the scales of a row, if they
+ * are those of its block. */
 typedef struct attend_tile {
     __global const uchar *k, *v;
     size_t k_step, v_step;
+    __global const float *k_scale, *v_scale;
 } attend_tile;
 
 static inline size_t row_bytes(int size, int type) {
@@ -82,7 +86,7 @@ static inline size_t row_bytes(int size, int type) {
 static inline attend_tile tile_of_rows(__global const float *k, __global const float *v,
                                        size_t k_bytes, size_t v_bytes, size_t row) {
     const attend_tile at = {(__global const uchar *)k + row * k_bytes,
-                            (__global const uchar *)v + row * v_bytes, k_bytes, v_bytes};
+                            (__global const uchar *)v + row * v_bytes, k_bytes, v_bytes, k, v};
     return at;
 }
 
@@ -96,7 +100,9 @@ static inline attend_tile tile_of_block(__global const uchar *const *slabs,
     const size_t row = (size_t)(tile % KV_BLOCK) * (size_t)kv_heads + (size_t)kv_head;
     const attend_tile at = {base + blocks->k_at + row * k_bytes,
                             base + blocks->v_at + row * v_bytes, (size_t)kv_heads * k_bytes,
-                            (size_t)kv_heads * v_bytes};
+                            (size_t)kv_heads * v_bytes,
+                            (__global const float *)(base + blocks->k_scales_at) + row,
+                            (__global const float *)(base + blocks->v_scales_at) + row};
     return at;
 }
 
@@ -133,15 +139,17 @@ static inline float4 staged_four(const uint *u, int at, int d, int type,
 }
 
 /* Copies elements [d0, d0 + n) of the rows [from, to), as fp32, to `stage`: row `from + i` begins
- * at i * stride. d0 is a multiple of 32, stride of 4. */
+ * at i * stride. d0 is a multiple of 32, stride of 4. The scales of a row of codes begin at
+ * row * scale_row. */
 static inline void stage_rows(__local float *stage, int stride, __global const uchar *rows,
                               size_t step, int from, int to, int d0, int n, int type,
                               size_t all_bytes, __global const float *scale, int scale_step,
-                              int item, int items) {
+                              int scale_row, int item, int items) {
     if (all_bytes % 16 != 0) {
         ROLLED for (int i = item; i < (to - from) * n; i += items)
             stage[i / n * stride + i % n] =
-                element(rows + (size_t)(from + i / n) * step, d0 + i % n, type, scale, scale_step);
+                element(rows + (size_t)(from + i / n) * step, d0 + i % n, type,
+                        scale + (from + i / n) * scale_row, scale_step);
         return;
     }
     const int of_16 = type == F32 ? 4 : type <= BF16 ? 8 : type == I8 ? 16 : 32;
@@ -153,7 +161,7 @@ static inline void stage_rows(__local float *stage, int stride, __global const u
         const uint u[4] = {all.x, all.y, all.z, all.w};
         for (int at = 0; at < of_16; at += 4)
             *(__local float4 *)(stage + t * stride + d + at) =
-                staged_four(u, at, d0 + d + at, type, scale, scale_step);
+                staged_four(u, at, d0 + d + at, type, scale + (from + t) * scale_row, scale_step);
     }
 }
 

@@ -183,6 +183,7 @@ __kernel GROUP(ATTEND_ITEMS) void NAME(__global const float *q, __global const f
     __global const int *unit = lists + shape.units + 7 * (long)get_group_id(1);
     const int count = unit[2], sequence = unit[3], begin = unit[4], end = unit[5], slot = unit[6];
     const int k_steps = blocks.scale_step * kv_head;
+    const int scale_row = blocks.k_scales_at ? shape.kv_heads : 0;
     const size_t k_bytes = row_bytes(KEY_SIZE, TYPE), v_bytes = row_bytes(VALUE_SIZE, TYPE);
     k_scale += k_steps * KEY_SIZE;
     v_scale += k_steps * VALUE_SIZE;
@@ -236,7 +237,8 @@ __kernel GROUP(ATTEND_ITEMS) void NAME(__global const float *q, __global const f
                 const int n = KEY_SIZE % CHUNK == 0 ? CHUNK : least_of(KEY_SIZE - d0, CHUNK);
                 __local float *queries = stage + 64 * STRIDE;
                 stage_rows(stage + from * STRIDE, STRIDE, at.k, at.k_step, from, to, d0, n, TYPE,
-                           k_bytes, k_scale, blocks.scale_step, item, ATTEND_ITEMS);
+                           k_bytes, scale_row ? at.k_scale : k_scale, blocks.scale_step, scale_row,
+                           item, ATTEND_ITEMS);
                 ROLLED for (int i = item; i < count * (CHUNK / 4); i += ATTEND_ITEMS) {
                     const int r = i / (CHUNK / 4), d = i % (CHUNK / 4) * 4;
                     __global const float *own = q + rows.q_at[r] + d0 + d;
@@ -259,7 +261,8 @@ __kernel GROUP(ATTEND_ITEMS) void NAME(__global const float *q, __global const f
             ROLLED for (int t0 = from; t0 < to; t0 += V_KEYS) {
                 const int t1 = least_of(t0 + V_KEYS, to);
                 stage_rows(stage, V_STRIDE, at.v, at.v_step, t0, t1, 0, VALUE_SIZE, TYPE, v_bytes,
-                           v_scale, blocks.scale_step, item, ATTEND_ITEMS);
+                           scale_row ? at.v_scale : v_scale, blocks.scale_step, scale_row, item,
+                           ATTEND_ITEMS);
                 if (t0 == from)
                     OWN(weights)(&rows, p + item / ROW_SHARE * P_STRIDE, item / ROW_SHARE,
                                  item % ROW_SHARE, tile);

@@ -10,6 +10,7 @@
 typedef struct heads_stream {
     long batch_step, head_step, row_step, column; /* elements of x; to the first head of a row */
     long slot_at, copy_at;                        /* bytes: of an entry, and of `copies` */
+    long slot_scales_at, copy_scales_at;          /* the same, of the scales of coded rows */
     int heads, rows, count, size, half_size;      /* rows of a batch row, of all; pairs of rotary */
     int x_type, type;                             /* F32, F16 or BF16: of x, and of the heads */
     int norms, before_type; /* before_type: what is normalised is rounded to it before the weight */
@@ -17,7 +18,7 @@ typedef struct heads_stream {
     int appends, places, bits, scale_step;     /* places: where those of its rows begin; -1: the
                                                   device has no blocks for them. bits: of codes */
     int stored; /* bytes of a head as it is stored */
-    int coded;  /* not 0: blocks get what codes of so many bits stand for, copies the heads */
+    int coded;  /* not 0: of the codes that a cache of a quantised kind keeps; then bits is 0 */
     float epsilon;
     int padding;
 } heads_stream;
@@ -74,10 +75,17 @@ static inline float power_of_2(int e) {
     return gqn_as_f32((uint)(e + 127) << 23);
 }
 
-/* What is left of the head in x, of its type, when a sequence of a quantised kind keeps it
- * (src/kv/kv.h, "Codes"), to `to`. */
-static inline void put_coded(__local const float *x, __local float *lanes, __global uchar *to,
-                             const heads_stream *s, int item) {
+/* The code of a cache of a quantised kind, of x times the inverse of the scale; number false: the
+ * scale is NaN. */
+static inline int cached_code(float y, float limit, bool number) {
+    const float z = y > limit ? limit : y < -limit ? -limit : y;
+    return number ? (int)((z + 0x1.8p23f) - 0x1.8p23f) : 0;
+}
+
+/* The codes of the head in x, of its type (src/kv/kv.h, "Codes"), to two places, which may be the
+ * same; returns their scale. */
+static inline float put_coded(__local const float *x, __local float *lanes, __global uchar *first,
+                              __global uchar *second, const heads_stream *s, int item) {
     uint most = 0u;
     if (item < GQAC_LANES) {
         for (int i = item; i < s->size; i += GQAC_LANES) {
@@ -95,21 +103,28 @@ static inline void put_coded(__local const float *x, __local float *lanes, __glo
     const bool number = most < GQN_INF_BITS;
     int e = (int)((most + 0x10000u) >> 23) - 127 - 6; /* more from 127.5 / 64 on */
     e = e < least_e ? least_e : e > most_e ? most_e : e;
-    float scale = power_of_2(e), by = power_of_2(-e), limit = 127.0f;
+    float scale = power_of_2(e), by = power_of_2(-e);
     if (s->coded == 4) {
         const float least = power_of_2(s->type == F16 ? -20 : -126);
         const uint sevenths = gqn_as_u32(gqn_div(number ? gqn_as_f32(most) : 0.0f, 7.0f));
         scale = gqn_as_f32((sevenths + (1u << 18)) & ~((1u << 19) - 1u));
         scale = scale < least ? least : scale;
         by = gqn_div(1.0f, scale);
-        limit = 7.0f;
     }
-    for (int d = item; d < s->size; d += HEADS_ITEMS) {
-        float y = x[d] * by;
-        y = y > limit ? limit : y < -limit ? -limit : y;
-        put_element(to, s->type, d,
-                    number ? ((y + 0x1.8p23f) - 0x1.8p23f) * scale : gqn_as_f32(GQN_NAN_BITS));
+    for (int d = item; d < s->stored; d += HEADS_ITEMS) {
+        int code;
+        if (s->coded == 8) {
+            code = cached_code(x[d] * by, 127.0f, number);
+        } else {
+            const int low = cached_code(x[2 * d] * by, 7.0f, number);
+            const int high =
+                2 * d + 1 < s->size ? cached_code(x[2 * d + 1] * by, 7.0f, number) : 0;
+            code = (low + 8) | (high + 8) << 4;
+        }
+        first[d] = (uchar)code;
+        second[d] = (uchar)code;
     }
+    return number ? scale : gqn_as_f32(GQN_NAN_BITS);
 }
 
 /* The grid is [heads of all streams, rows]: a group has one head of one row. Positions: of rows;
@@ -161,13 +176,17 @@ __kernel GROUP(HEADS_ITEMS) void heads_rows(
     __global uchar *first = s.appends ? copies + s.copy_at + to * (size_t)s.stored
                                       : y + to * (size_t)s.stored;
     __global uchar *second = first; /* in a block */
+    __global float *block_scale = (__global float *)(copies + s.copy_scales_at) + to;
     if (s.appends && s.places >= 0) {
         const int entry = places[s.places + row];
         const uint slab = (uint)entry % KV_SLABS, index = (uint)entry / KV_SLABS;
         const int in_block = places[s.places + s.count + row] % KV_BLOCK;
-        if (entry >= 0 && index < (uint)shape.entries[slab])
-            second = slabs[slab] + (size_t)index * (size_t)shape.entry_bytes + s.slot_at +
-                     ((size_t)in_block * (size_t)s.heads + (size_t)head) * (size_t)s.stored;
+        const size_t at_entry = (size_t)in_block * (size_t)s.heads + (size_t)head;
+        if (entry >= 0 && index < (uint)shape.entries[slab]) {
+            __global uchar *block = slabs[slab] + (size_t)index * (size_t)shape.entry_bytes;
+            second = block + s.slot_at + at_entry * (size_t)s.stored;
+            block_scale = (__global float *)(block + s.slot_scales_at) + at_entry;
+        }
     }
     if (!s.norms && !s.rotates && !s.bits && !s.coded) { /* as it is, NaN included */
         for (int d = item; d < s.size; d += HEADS_ITEMS) {
@@ -197,9 +216,10 @@ __kernel GROUP(HEADS_ITEMS) void heads_rows(
         const float v = rounded(head_value(x, cosines, sines, position, &s, e), s.type);
         if (!s.bits) {
             done[d] = v;
-            put_element(first, s.type, d, v);
-            if (!s.coded)
+            if (!s.coded) {
+                put_element(first, s.type, d, v);
                 put_element(second, s.type, d, v);
+            }
             continue;
         }
         int code;
@@ -215,9 +235,15 @@ __kernel GROUP(HEADS_ITEMS) void heads_rows(
         first[d] = (uchar)code;
         second[d] = (uchar)code;
     }
-    if (s.coded && second != first) {
+    if (s.coded) {
         barrier(CLK_LOCAL_MEM_FENCE);
-        put_coded(done, lanes, second, &s, item);
+        const float coded_scale = put_coded(done, lanes, first, second, &s, item);
+        if (item == 0) {
+            /* computed here: PoCL 3.1 loses the pointer across the barrier of put_coded */
+            const size_t i = (size_t)(first - (copies + s.copy_at)) / (size_t)s.stored;
+            ((__global float *)(copies + s.copy_scales_at))[i] = coded_scale;
+            *block_scale = coded_scale;
+        }
     }
 }
 #undef TAKE

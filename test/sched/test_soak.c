@@ -1,7 +1,7 @@
 /* A soak: on one program with a memory budget of 256 MB, sequences, the requests of a scheduler,
  * snapshots and a prefix store with files are opened, extended, rewound, forked, saved, aborted,
- * cancelled and evicted at random. GQAC_TEST_SEED chooses the draws; where a step is aborted
- * depends on the clock as well.
+ * cancelled and evicted at random. Requests have drafts, where the model allows it. GQAC_TEST_SEED
+ * chooses the draws; where a step is aborted depends on the clock as well.
  *
  * Every 100th output is compared with a run of its tokens alone: no bit may differ. A call that
  * fails for lack of memory must leave its sequences as they were. At the end every allocation must
@@ -26,6 +26,7 @@ enum {
     SNAPSHOTS = 128,
     MOST = 600, /* tokens of a sequence; less if the model has fewer positions */
     ITEMS = 8,
+    DRAFTS = 4,
     EVERY = 100
 };
 static const int64_t BUDGET = 256 << 20, STORE = 224 << 20, FILES = 16 << 20;
@@ -511,7 +512,7 @@ static void open_all(const char *model, uint64_t seed) {
     store.folder = x.folder;
     store.folder_budget = FILES;
     CU_ASSERT_EQUAL_FATAL(gqac_store_create(x.rig.program, &store, &x.store, &diag), GQAC_OK);
-    x.scheduler = rig_scheduler(&x.rig, 96, 12, x.store);
+    x.scheduler = rig_drafting(&x.rig, 96, 12, x.store, DRAFTS);
     CU_ASSERT_EQUAL(gqac_context_set_monitor(x.rig.context, &monitor, NULL, &diag), GQAC_OK);
 }
 
@@ -549,6 +550,9 @@ static void print_all(const char *model, const memory *m) {
            (long long)x.aborted);
     printf("  requests: %lld ended, %lld of them for lack of memory, %lld preemptions\n",
            (long long)s.ended, (long long)x.failed, (long long)s.preemptions);
+    printf("  drafts: %lld computed, %lld accepted, of %lld ids\n", (long long)s.drafted_tokens,
+           (long long)s.accepted_tokens, (long long)s.new_tokens);
+    CU_ASSERT(s.accepted_tokens > 0 || gqac_scheduler_no_drafts(x.rig.program));
     printf("  store: %lld hits, %lld misses, %lld evictions, %lld files saved, %lld loaded\n",
            (long long)t.hits, (long long)t.misses, (long long)t.evictions, (long long)t.saved_files,
            (long long)t.loaded_files);

@@ -19,6 +19,12 @@ void gqac_budget_give(gqac_budget *budget, size_t bytes) {
         atomic_fetch_sub(&budget->used, bytes);
 }
 
+void gqac_budget_spare(gqac_budget *budget, size_t bytes) {
+    size_t spare = atomic_load(&budget->spare);
+    while (spare < bytes && !atomic_compare_exchange_weak(&budget->spare, &spare, bytes))
+        ;
+}
+
 gqac_status gqac_budget_fail(gqac_budget *budget, size_t bytes, const char *purpose,
                              gqac_diag *diag) {
     const size_t used = budget ? atomic_load(&budget->used) : 0;

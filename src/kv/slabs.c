@@ -61,8 +61,10 @@ size_t kv_slabs_least(const kv_slabs *s) {
 }
 
 static bool take_budget(kv_slabs *s, size_t pieces) {
-    const size_t bytes = slab_bytes(s, pieces), spare = pieces > 1 ? s->spare : 0;
-    size_t both;
+    const size_t bytes = slab_bytes(s, pieces);
+    size_t spare = 0, both;
+    if (pieces > 1 && s->budget)
+        spare = s->spare + atomic_load(&s->budget->spare);
     if (!gqac_add_size(bytes, spare, &both) || !gqac_budget_take(s->budget, both))
         return false;
     gqac_budget_give(s->budget, spare);

@@ -17,7 +17,8 @@ typedef struct kv_slabs {
     kv_slab *first;
     size_t taken;        /* pieces in use, of all slabs */
     gqac_budget *budget; /* for the bytes of slabs; NULL: none */
-    size_t spare;        /* bytes of the budget that a slab of several pieces must leave */
+    size_t spare; /* bytes that a slab of several pieces must leave, besides the spare bytes of
+                     the budget */
 } kv_slabs;
 
 void kv_slabs_open(kv_slabs *slabs, size_t bytes);

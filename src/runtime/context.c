@@ -47,7 +47,13 @@ static void drop_buffers(gqac_context *c) {
     exec_drop(&c->logit_rows);
 }
 
+/* The next step reserves its blocks first: without spare bytes, a slab of several blocks could take
+ * what the step itself needs. */
 void gqac_context_trim(gqac_context *context) {
+    const gqac_context *c = context;
+    gqac_budget_spare(c->program->budget, exec_bytes(&c->exec) + c->items.capacity +
+                                              c->group.capacity + c->logits.capacity +
+                                              c->top.capacity + c->logit_rows.capacity);
     exec_trim(&context->exec);
     drop_buffers(context);
     context->n_logits = 0;

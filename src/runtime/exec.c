@@ -84,6 +84,15 @@ void exec_trim(exec *e) {
     memset(e->expected, 0, sizeof e->expected);
 }
 
+size_t exec_bytes(const exec *e) {
+    size_t bytes = e->arena.capacity + e->scratch.buffer.capacity;
+    for (int i = 0; e->owned && i < e->program->n_values; i++)
+        bytes += e->owned[i].capacity;
+    for (int i = 0; e->unwanted && i < e->program->most_outputs; i++)
+        bytes += e->unwanted[i].capacity;
+    return bytes;
+}
+
 void exec_destroy(exec *e) {
     gqac_pool_free(e->pool);
     if (e->mirror)

@@ -74,6 +74,8 @@ gqac_status exec_create(const gqac_program *program, int threads, gqac_threads *
 void exec_destroy(exec *e);
 /* Frees the memory that is kept from run to run, and forgets how much was needed. */
 void exec_trim(exec *e);
+/* Bytes of the budget that exec_trim gives back. */
+size_t exec_bytes(const exec *e);
 
 /* Announces the sizes of the next run, so that the arena has its size before the run begins. Does
  * nothing when runs as large were announced before. */

@@ -1,6 +1,7 @@
 /* The memory budget of a program: a call beyond it is CAPACITY and changes nothing, other calls
  * continue with the same bits, and freed memory can be taken again. */
 #include "base/budget.h"
+#include "runtime/program.h"
 #include "unit.h"
 
 #include <gqac/gqac.h>
@@ -273,8 +274,45 @@ static void trimmed(void) {
     }
 }
 
+/* The least bytes with which a sequence that needs a block can step, after the context was trimmed,
+ * beside n - 1 sequences. What fits a budget fits a larger one. */
+static size_t least_of_step(int n) {
+    gqac_program *program = open_program("test/models/llama/model.onnx", 0);
+    gqac_context *context = open_context(program);
+    gqac_sequence *all[8], *sequence = NULL;
+    size_t least = 0;
+    for (int i = 0; i < n; i++) {
+        sequence = all[i] = open_sequence(program);
+        CU_ASSERT_EQUAL_FATAL(feed(context, sequence, GQAC_KV_BLOCK), GQAC_OK);
+    }
+    gqac_context_trim(context);
+    const size_t used = (size_t)gqac_program_memory_used(program);
+    for (size_t bytes = 4096; !least || bytes < 4 * least; bytes += 4096) {
+        program->budget->most = used + bytes;
+        const gqac_status status = feed(context, sequence, 1);
+        CU_ASSERT_EQUAL(status, least || status == GQAC_OK ? GQAC_OK : GQAC_CAPACITY);
+        least = least || status != GQAC_OK ? least : bytes;
+        CU_ASSERT_EQUAL_FATAL(gqac_sequence_rewind(sequence, GQAC_KV_BLOCK, &diag), GQAC_OK);
+        gqac_context_trim(context);
+        CU_ASSERT_EQUAL_FATAL((size_t)gqac_program_memory_used(program), used);
+    }
+    for (int i = 0; i < n; i++)
+        gqac_sequence_free(all[i]);
+    gqac_context_free(context);
+    gqac_program_free(program);
+    return least;
+}
+
+/* Blocks that nobody needs yet do not take the memory that the context needs again. */
+static void trimmed_and_full(void) {
+    const size_t alone = least_of_step(1);
+    for (int n = 2; n <= 8; n *= 2)
+        CU_ASSERT_EQUAL(least_of_step(n), alone);
+}
+
 static const unit_case cases[] = {
     {"a context that was trimmed", trimmed},
+    {"a context that was trimmed, and blocks", trimmed_and_full},
     {"sequences until it is full", until_it_is_full},
     {"sequences with states until it is full", until_it_is_full_of_states},
     {"every budget", every_budget},

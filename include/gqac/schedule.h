@@ -54,12 +54,12 @@ typedef struct gqac_scheduler_options {
      * nothing else to compute waits for one of them, for a new request or for a cancellation. */
     gqac_store *store;
     /* Maximum number of drafts of a request in one step, >= 0; 0: none, and never more than
-     * GQAC_DRAFTS_MOST (speculate.h).
-     * There are fewer if the logits of a step would take more than 128 MiB. They are looked up in
-     * the tokens of the request and accepted as gqac_generate does (speculate.h). Ids, and logits
-     * seen by callbacks, are the same; a step may add several ids to an answer. Drafts are part of
-     * `tokens`. There are none in a step that has a chunk of a prompt, where they do not pay, and
-     * where memory is short. */
+     * GQAC_DRAFTS_MOST (speculate.h). There are fewer if the logits of a step would take more than
+     * 128 MiB. They are looked up in the tokens of the request and accepted as gqac_generate does
+     * (speculate.h). Ids, and logits seen by callbacks, are the same; a step may add several ids to
+     * an answer. Drafts are part of `tokens`. There are none in a step that has a chunk of a
+     * prompt, where they do not pay, and where memory is short. If the program has recurrent
+     * states, ids that were accepted before a wrong draft are computed again by the next step. */
     int64_t speculate;
     double (*clock)(void *arg); /* by which it is judged what pays: returns seconds, monotonic;
                                    NULL: the system's clock */
@@ -79,9 +79,8 @@ static inline void gqac_scheduler_options_init(gqac_scheduler_options *options) 
 GQAC_API gqac_status gqac_scheduler_create(gqac_context *context,
                                            const gqac_scheduler_options *options,
                                            gqac_scheduler **scheduler, gqac_diag *diag);
-/* Why schedulers draft nothing with this program, in a few words without a period: a model with
- * recurrent states, one that returns one row of logits, or one that is not split-safe. NULL: they
- * can draft. */
+/* Why schedulers draft nothing with this program, in a few words without a period: a model that
+ * returns one row of logits, or one that is not split-safe. NULL: they can draft. */
 GQAC_API const char *gqac_scheduler_no_drafts(const gqac_program *program);
 /* Ends the remaining requests as cancelled, and frees the scheduler. No other thread may use it any
  * more. */

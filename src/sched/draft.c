@@ -1,6 +1,10 @@
 /* Drafts of requests that decode: how many each step has, what they cost, and how they are taken
  * back. They come last: steps with chunks have none, and where memory is short they are given up
- * before anything else is. */
+ * before anything else is.
+ *
+ * Where a rewind would compute many tokens again (models with recurrent states), a fork from before
+ * the step takes the place of the sequence instead, and the next step computes the accepted ids
+ * again, as a chunk. */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "sched/sched_impl.h"
@@ -8,7 +12,7 @@
 enum { MOST_LOGITS = 1 << 25 }; /* of a step with drafts: 128 MiB */
 
 const char *gqac_scheduler_no_drafts(const gqac_program *program) {
-    return drafts_cost_again(program) ? "the model has recurrent states" : drafts_refusal(program);
+    return drafts_refusal(program);
 }
 
 double draft_clock(const gqac_scheduler *s) {
@@ -37,9 +41,18 @@ static int64_t most_drafts(const gqac_scheduler *s, const request *r, int64_t le
     return most < left ? most : left;
 }
 
+void draft_drop(request *r) {
+    r->drafted = 0;
+    if (r->fork)
+        (void)gqac_sequence_rewind(r->fork, 0, NULL); /* a store need not keep its states */
+    gqac_sequence_free(r->fork);
+    r->fork = NULL;
+}
+
 /* Sets r->drafted and the ids after its list. Without memory there are no drafts. */
 static void draft(gqac_scheduler *s, request *r, int64_t left) {
-    const drafts_wanted wanted = {.most = most_drafts(s, r, left), .members = s->n};
+    const drafts_wanted wanted = {
+        .most = most_drafts(s, r, left), .members = s->n, .again = s->states};
     size_t n = 0;
     if (wanted.most < 1 ||
         !gqac_reserve(&r->list, r->n + (size_t)wanted.most + 1, &r->capacity, sizeof *r->list))
@@ -49,6 +62,8 @@ static void draft(gqac_scheduler *s, request *r, int64_t left) {
     if (status == GQAC_OK)
         status =
             drafts_check(r->constraint, r->given.n_eos, r->given.eos, r->list + r->n, &n, NULL);
+    if (status == GQAC_OK && n && s->states)
+        status = gqac_sequence_fork(r->sequence, &r->fork, NULL);
     r->drafted = status == GQAC_OK ? (int64_t)n : 0;
 }
 
@@ -86,8 +101,27 @@ void draft_measure(gqac_scheduler *s, double seconds) {
     payoff_measure(&s->payoff, rows, s->n, seconds);
 }
 
+/* Shortens the sequence by its last rows, or, if it goes on, to fewer rows, which cost less. If it
+ * ends, a store gets those of the fork, because it may not have the state after the last ones. */
+static gqac_status take_back(request *r, int64_t unused, bool ends, gqac_diag *diag) {
+    gqac_sequence *s = r->sequence;
+    if (unused && ends) {
+        gqac_sequence_free(r->fork);
+        r->fork = NULL;
+    }
+    if (!unused || !r->fork)
+        return gqac_sequence_rewind(s, gqac_sequence_length(s) - unused, diag);
+    GQAC_TRY(gqac_sequence_rewind(s, 0, diag)); /* a store gets none of its rows */
+    gqac_sequence_free(s);
+    r->sequence = r->fork;
+    r->seen = 0;
+    r->again = true;
+    r->fork = NULL;
+    return GQAC_OK;
+}
+
 gqac_status draft_settle(gqac_scheduler *s, request *r, int64_t rows, int64_t right, bool wrong,
-                         gqac_diag *diag) {
+                         bool ends, gqac_diag *diag) {
     const int64_t unused = 1 + r->drafted - rows;
     if (!r->drafted)
         return GQAC_OK;
@@ -96,11 +130,13 @@ gqac_status draft_settle(gqac_scheduler *s, request *r, int64_t rows, int64_t ri
     r->n_drafted += r->drafted;
     r->n_accepted += right;
     drafts_take(&r->drafts, right, wrong);
-    r->drafted = 0;
 #ifdef GQAC_CONTROL_SCHED_NO_REWIND /* negative control: the rows of wrong drafts stay */
+    draft_drop(r);
     return GQAC_OK;
 #endif
-    return gqac_sequence_rewind(r->sequence, gqac_sequence_length(r->sequence) - unused, diag);
+    const gqac_status status = take_back(r, unused, ends, diag);
+    draft_drop(r);
+    return status;
 }
 
 /* ---- shortage ------------------------------------------------------------ */
@@ -114,7 +150,7 @@ bool draft_relieve(gqac_scheduler *s) {
             rests[r->drafts.source] = true; /* once: requests share the sources */
             drafts_rest(&r->drafts);
         }
-        r->drafted = 0;
+        draft_drop(r);
     }
     if (!any && s->grown) {
         gqac_context_trim(s->context);

@@ -32,7 +32,7 @@ void pack_admit(gqac_scheduler *s) {
 static void add(gqac_scheduler *s, request *r, int64_t count) {
     const int64_t pending = request_pending(r);
     const int64_t last = count == pending && r->given.max_new > 0;
-    r->drafted = 0;
+    draft_drop(r);
     s->members[s->n] = r;
     s->items[s->n++] = (gqac_step_item){.size = sizeof *s->items,
                                         .sequence = r->sequence,
@@ -89,19 +89,21 @@ static bool should_wait(const gqac_scheduler *s, const request *r, int64_t left)
     return soon - now >= (most < ENOUGH ? most : ENOUGH);
 }
 
-/* Adds chunks of at most `left` tokens together; in a program that pads, only one. */
-static gqac_status add_chunks(gqac_scheduler *s, int64_t left, request **failed, gqac_diag *diag) {
-    for (request *r = s->order; r && left > 0; r = r->next) {
-        if (!is_chunk(r) || (!r->sequence && should_wait(s, r, left)))
+/* Adds the chunks of requests with this `again`, of at most *left tokens together; in a program
+ * that pads, only one. */
+static gqac_status add_chunks(gqac_scheduler *s, bool again, int64_t *left, request **failed,
+                              gqac_diag *diag) {
+    for (request *r = s->order; r && *left > 0; r = r->next) {
+        if (!is_chunk(r) || r->again != again || (!r->sequence && should_wait(s, r, *left)))
             continue;
         if (!r->sequence) {
             const gqac_status status = request_open(s, r, diag);
             *failed = r;
             GQAC_TRY(status);
         }
-        const int64_t pending = request_pending(r), count = pending < left ? pending : left;
+        const int64_t pending = request_pending(r), count = pending < *left ? pending : *left;
         add(s, r, count);
-        left = s->padded ? 0 : left - count;
+        *left = s->padded ? 0 : *left - count;
     }
     return GQAC_OK;
 }
@@ -126,8 +128,11 @@ gqac_status pack_gather(gqac_scheduler *s, request **failed, gqac_diag *diag) {
     for (request *r = s->order; r && rows; r = r->next)
         if (is_row(r))
             add(s, r, 1);
-    const int64_t left = s->options.tokens - s->n;
-    return chunks ? add_chunks(s, left < s->chunk ? left : s->chunk, failed, diag) : GQAC_OK;
+    int64_t left = s->options.tokens - s->n;
+    left = left < s->chunk ? left : s->chunk;
+    if (chunks) /* first what is computed again: these requests get an id in this step, too */
+        GQAC_TRY(add_chunks(s, true, &left, failed, diag));
+    return chunks ? add_chunks(s, false, &left, failed, diag) : GQAC_OK;
 }
 
 /* ---- shortage ------------------------------------------------------------ */

@@ -120,6 +120,7 @@ gqac_status request_create(const gqac_scheduler *s, const gqac_request *given, r
 void request_free(request *r) {
     if (!r)
         return;
+    draft_drop(r);
     gqac_sequence_free(r->sequence);
     gqac_snapshot_free(r->base);
     gqac_constraint_state_free(r->constraint);
@@ -194,8 +195,10 @@ gqac_status request_open(gqac_scheduler *s, request *r, gqac_diag *diag) {
 }
 
 void request_close(request *r) {
+    draft_drop(r);
     gqac_sequence_free(r->sequence);
     r->sequence = NULL;
+    r->again = false;
     r->seen = 0;
 }
 
@@ -349,7 +352,8 @@ static void answer(gqac_scheduler *s, request *r, int item) {
 #endif
         right += !wrong;
     } while (!wrong && !ends && !atomic_load(&r->cancelled));
-    const gqac_status settled = draft_settle(s, r, rows, right, wrong, ends ? NULL : &why);
+    const bool last = ends || atomic_load(&r->cancelled);
+    const gqac_status settled = draft_settle(s, r, rows, right, wrong, last, ends ? NULL : &why);
     if (settled != GQAC_OK && !ends) {
         ends = true;
         finish = GQAC_FINISH_FAILED;
@@ -375,7 +379,7 @@ void request_advance(gqac_scheduler *s, request *r, int item) {
     const int64_t length = gqac_sequence_length(r->sequence), total = (int64_t)r->n_prompt;
     const int64_t done = length < total ? length : total;
     if (atomic_load(&r->cancelled)) {
-        (void)draft_settle(s, r, 1, 0, false, NULL);
+        (void)draft_settle(s, r, 1, 0, false, true, NULL);
         request_end(s, r, GQAC_FINISH_CANCELLED, NULL);
         return;
     }

@@ -41,6 +41,8 @@ struct request {
     drafts drafts;
     int64_t drafted; /* ids after the n of the list that the next step computes as drafts */
     int64_t n_drafted, n_accepted; /* drafts so far, and those that became ids */
+    gqac_sequence *fork; /* states: of the sequence, before the step with drafts; else NULL */
+    bool again; /* the sequence is such a fork: if more than one id has no rows, they had some */
     request *next;
 };
 
@@ -51,6 +53,7 @@ struct gqac_scheduler {
     int64_t most;        /* gqac_program_max_tokens */
     int64_t threshold;   /* gqac_program_rope_threshold; 0: none */
     bool padded;         /* gqac_program_padding */
+    bool states;         /* drafts_cost_again */
     bool chunk_was_last; /* padded: the last step had a chunk */
     fetcher *fetcher;    /* NULL: the store has no remote tier */
     pthread_mutex_t lock;
@@ -134,10 +137,13 @@ double draft_clock(const gqac_scheduler *s);
 void draft_add(gqac_scheduler *s);
 /* Records the time of the step of all items, which has succeeded. */
 void draft_measure(gqac_scheduler *s, double seconds);
+/* Forgets the drafts of the next step. */
+void draft_drop(request *r);
 /* After `rows` rows of the request's item were used, so that `right` drafts were accepted, and then
- * perhaps a wrong one was met: takes the other rows back. */
+ * perhaps a wrong one was met: takes the other rows back. `ends`: the request ends, and its
+ * sequence must have the ids that were accepted. */
 gqac_status draft_settle(gqac_scheduler *s, request *r, int64_t rows, int64_t right, bool wrong,
-                         gqac_diag *diag);
+                         bool ends, gqac_diag *diag);
 /* Gives up the drafts of the next step, or the memory that those of earlier steps have left in the
  * context; there are no drafts until a request ends. False: there is neither. */
 bool draft_relieve(gqac_scheduler *s);

@@ -47,6 +47,7 @@ static gqac_status fill(gqac_scheduler *s, const gqac_scheduler_options *options
     GQAC_TRY(gqac_program_rope_threshold(s->program, &s->threshold, diag));
     s->most = gqac_program_max_tokens(s->program);
     s->padded = gqac_program_padding(s->program, NULL);
+    s->states = drafts_cost_again(s->program);
     s->room = s->options.running;
     s->chunk = s->options.tokens;
     s->drafting = true;

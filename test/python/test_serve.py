@@ -20,6 +20,7 @@ import openai
 import harness
 from harness import Case, FULL, GQAC, gqac, write_ids
 from serving import SLOW, TINY, Server, absent
+from test_invariance import insert, node
 
 PROMPT = "She had been a very short time at home, when"
 POST = (b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -389,10 +390,40 @@ class Drafting(Case):
                                     drafting.metric("gqac_accepted_tokens_total"))
             self.assertEqual(plain.metric("gqac_drafted_tokens_total"), 0)
 
+    def test_states(self):
+        """The same of a model with recurrent states, whose next turns find most of the answers."""
+        ids, total = [11, 77, 205, 11, 42] * 6, 0
+        bodies = [{"prompt": ids + [11 + i], "max_tokens": 40, "ignore_eos": True, **fields,
+                   "repetition_penalty": 0.7, "return_token_ids": True, "logprobs": 1}
+                  for i in range(3) for fields in (
+                      {}, {"seed": i}, {"n": 2, "seed": i, "logit_bias": {"11": 9, "42": 9}},
+                      {"seed": i, "logit_bias": {"77": 100}})]  # answers that repeat themselves
+
+        def ask(server, body):
+            return server.good("/v1/completions", body)["choices"]
+
+        model = harness.model("qwen3.5").parent
+        with (Server("--threads", 1, model=model) as plain,
+              Server("--threads", 1, "--speculate", 6, model=model) as drafting):
+            wants = [ask(plain, body) for body in bodies]
+            self.assertEqual([ask(drafting, body) for body in bodies], wants)
+            with concurrent.futures.ThreadPoolExecutor(8) as pool:
+                self.assertEqual(list(pool.map(lambda b: ask(drafting, b), bodies)), wants)
+            for body, want in zip(bodies, wants):
+                answer = {**body, "prompt": body["prompt"] + want[0]["token_ids"] + [7], "n": 1}
+                reply = drafting.good("/v1/completions", answer)
+                self.assertEqual(reply["choices"], ask(plain, answer))
+                total += reply["usage"]["prompt_tokens_details"]["cached_tokens"]
+            self.assertGreater(drafting.metric("gqac_accepted_tokens_total"), 0)
+            self.assertGreater(total, len(bodies) * 60)
+
     def test_none(self):
         """A model for which there are no drafts is served without them, and the server says why."""
-        with Server("--threads", 1, "--speculate", 6, model=harness.model("qwen3.5").parent) as server:
-            self.assertIn("gqac: no speculation: the model has recurrent states", server.errors())
+        last = self.dir / "last.onnx"
+        insert([node("ReduceMax", "x axis", "y", keepdims=1)], last)
+        with Server("--threads", 1, "--speculate", 6, model=last) as server:
+            self.assertIn("gqac: no speculation: the model returns the logits of the last token only",
+                          server.errors())
         self.check(gqac("serve", TINY, "--speculate", 65), 2, "--speculate '65'", "0 to 64")
 
 

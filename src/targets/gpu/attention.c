@@ -14,6 +14,7 @@ typedef struct attend_shape {
     int32_t heads, kv_heads, queries, keys, size, value_size, bias_columns, has_sink, rows;
     int32_t units, merges, table;
     float scale, softcap;
+    int32_t q_type, padding;
     int64_t bias_step[3];
 } attend_shape;
 /* attend_blocks of kernels/attend_common.cl. */
@@ -22,7 +23,7 @@ typedef struct attend_blocks {
     int32_t type, scale_step;
     int32_t entries[GPU_SLABS];
 } attend_blocks;
-_Static_assert(sizeof(attend_shape) == 80 && sizeof(attend_blocks) == 120,
+_Static_assert(sizeof(attend_shape) == 88 && sizeof(attend_blocks) == 120,
                "the kernel has no padding either");
 _Static_assert(GQAC_KV_BLOCK % GQAC_KEY_TILE == 0, "a tile lies in one block");
 _Static_assert(sizeof(gpu_unit) == 28 && sizeof(gpu_merge) == 24, "lists of numbers");
@@ -171,7 +172,8 @@ static gqac_status open_operands(target_call *call, attending *t) {
                               .value_size = (int32_t)t->v->dims[3],
                               .rows = (int32_t)t->n,
                               .scale = r->scale,
-                              .softcap = r->softcap};
+                              .softcap = r->softcap,
+                              .q_type = (int32_t)gpu_type_of(t->q->dtype)};
     GQAC_TRY(set_bias(call, t));
     GQAC_TRY(set_sink(call, t));
     t->y = (gqac_tensor){.dtype = t->v->dtype,
@@ -274,7 +276,7 @@ static gpu_list lists_of(const attending *t) {
 
 static gqac_status take_operands(gpu_work *w, const target_call *call, const attending *t,
                                  operands *o) {
-    GQAC_TRY(gpu_in(w, t->q, &o->q));
+    GQAC_TRY(gpu_in_as_is(w, t->q, &o->q));
     GQAC_TRY(gpu_list_take(w, lists_of(t), t->bytes, &o->lists));
     GQAC_TRY(gpu_operand_in(w, call, &t->record->bias, &o->q, &o->bias));
     GQAC_TRY(gpu_operand_in(w, call, &t->record->sink, &o->q, &o->sink));

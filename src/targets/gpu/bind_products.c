@@ -27,8 +27,8 @@ gqac_status gpu_bind_operand(const target_binding *b, const ir_node *node, int i
 bool gpu_match_product(const ir_node *node) {
     const gqac_tensor *w = constant_of(node, 1);
     const ir_type x = op_in_type(node, 0);
-    return w && OP_IN(OP_FLOATS, w->dtype) && w->rank == 2 && x.rank >= 2 && w->dims[0] >= 1 &&
-           w->dims[0] <= INT32_MAX && w->dims[1] >= 1 && w->dims[1] <= INT32_MAX;
+    return w && x.dtype == w->dtype && OP_IN(OP_FLOATS, w->dtype) && w->rank == 2 && x.rank >= 2 &&
+           w->dims[0] >= 1 && w->dims[0] <= INT32_MAX && w->dims[1] >= 1 && w->dims[1] <= INT32_MAX;
 }
 
 /* Copies rows of weights to the device, [rows][width]: columns after the last of `n` are zeros. */
@@ -53,7 +53,8 @@ gqac_status gpu_bind_product(const target_binding *b, const ir_node *root, const
     gpu_product *p = bind_new(b, sizeof *p);
     if (!p)
         return GQAC_NO_MEMORY;
-    *p = (gpu_product){.x = bind_input(root, "A"), .y = bind_output(root, "Y"), .bias.value = -1};
+    *p = (gpu_product){
+        .x = bind_input(root, "A"), .y = bind_output(root, "Y"), .bias.value = -1, .as_is = true};
     p->weights = (gpu_weights){.kernel = w->dtype == GQAC_F32   ? GPU_PRODUCT_F32
                                          : w->dtype == GQAC_F16 ? GPU_PRODUCT_F16
                                                                 : GPU_PRODUCT_BF16,

@@ -251,8 +251,10 @@ gqac_status gpu_bind_chain(const target_binding *b, const ir_node *root, const v
         return GQAC_NO_MEMORY;
     *record = r;
     GQAC_TRY(target_bind_chain(root, &r->of, leaves, b->diag));
-    for (int i = 0; i < r->of.n_leaves; i++)
+    for (int i = 0; i < r->of.n_leaves; i++) {
+        r->leaves[i].value = r->of.leaves[i].value;
         if (leaves[i]->constant)
             GQAC_TRY(gpu_keep_floats(b->state, leaves[i]->constant, &r->leaves[i].kept, b->diag));
+    }
     return GQAC_OK;
 }

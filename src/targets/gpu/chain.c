@@ -36,23 +36,15 @@ static chain_shape shape_of(const gpu_chain *f, const gqac_tensor *y, int64_t co
     return s;
 }
 
-/* A leaf: a constant is in fp32 on the device, a value has its own type. */
-static gqac_status leaf_in(gpu_work *w, const gpu_operand *of, const gqac_tensor *leaf,
-                           gpu_buffer *buffer, int32_t *type) {
-    *type = of->kept.handle ? GPU_ROWS_F32 : (int32_t)gpu_type_of(leaf->dtype);
-    *buffer = of->kept;
-    return of->kept.handle ? GQAC_OK : gpu_in_as_is(w, leaf, buffer);
-}
-
-static gqac_status compute(gpu_work *w, const gpu_chain *f,
-                           const gqac_tensor *const leaves[TARGET_CHAIN_LEAVES], int64_t columns,
-                           const gqac_tensor *y) {
+static gqac_status compute(gpu_work *w, const target_call *call, const gpu_chain *f,
+                           int64_t columns, const gqac_tensor *y) {
     chain_shape shape = shape_of(f, y, columns);
+    const gpu_buffer none = {0}; /* all are present */
     gpu_buffer in[TARGET_CHAIN_LEAVES], out;
     gpu_arg args[TARGET_CHAIN_LEAVES + 2];
     for (int i = 0; i < f->of.n_leaves; i++) {
         shape.forms[i] = (int32_t)f->of.leaves[i].form;
-        GQAC_TRY(leaf_in(w, &f->leaves[i], leaves[i], &in[i], &shape.types[i]));
+        GQAC_TRY(gpu_operand_as_is(w, call, &f->leaves[i], &none, &in[i], &shape.types[i]));
     }
     GQAC_TRY(gpu_out_as_is(w, y, &out));
     for (int i = 0; i < TARGET_CHAIN_LEAVES; i++)
@@ -78,7 +70,7 @@ gqac_status gpu_chain_run(target_call *call, const void *record) {
     if (gqac_tensor_count(&y) == 0)
         return GQAC_OK;
     gpu_work w = gpu_take(call);
-    const gqac_status status = compute(&w, f, leaves, columns, &y);
+    const gqac_status status = compute(&w, call, f, columns, &y);
     gpu_give_back(&w);
     return status;
 }

@@ -190,6 +190,10 @@ typedef struct gpu_operand {
 gqac_status gpu_operand_in(gpu_work *w, const target_call *call, const gpu_operand *of,
                            const gpu_buffer *other, gpu_buffer *buffer);
 
+/* The same, but a value of 16 bits stays as it is: sets *type to a gpu_rows_type. */
+gqac_status gpu_operand_as_is(gpu_work *w, const target_call *call, const gpu_operand *of,
+                              const gpu_buffer *other, gpu_buffer *buffer, int32_t *type);
+
 gqac_status gpu_launch(gpu_work *w, gpu_kernel_id kernel, const gpu_grid *grid, int n_args,
                        const gpu_arg *args);
 gqac_status gpu_launch_own(gpu_work *w, gpu_kernel *kernel, const gpu_grid *grid, int n_args,

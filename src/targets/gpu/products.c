@@ -53,6 +53,7 @@ static void set_shape(job *j) {
     j->shape = gpu_product_shape_of(w, j->pieces);
     j->shape.m = m;
     j->shape.from_zero = longer && w->k > GQAC_K_PIECE;
+    j->shape.y_type = (int32_t)gpu_type_of(j->y.dtype);
 }
 
 static gqac_status launch(gpu_work *w, const job *j, int form, const gpu_grid *grid,
@@ -122,20 +123,21 @@ static gqac_status quantise(gpu_work *w, job *j) {
     GQAC_TRY(gpu_scratch(w, bytes, &j->qa));
     GQAC_TRY(gpu_scratch(w, blocks * sizeof(float), &j->sa));
     GQAC_TRY(gpu_scratch(w, blocks * sizeof(int32_t), &j->sq));
+    const int32_t x_type = (int32_t)gpu_type_of(j->x->dtype);
     const gpu_arg args[] = {GPU_ARG(j->in.handle), GPU_ARG(j->qa.handle), GPU_ARG(j->sa.handle),
                             GPU_ARG(j->sq.handle), GPU_ARG(j->shape.m),   GPU_ARG(p->k),
-                            GPU_ARG(p->blocks),    GPU_ARG(p->block),     GPU_ARG(p->bits)};
+                            GPU_ARG(p->blocks),    GPU_ARG(p->block),     GPU_ARG(p->bits),
+                            GPU_ARG(x_type)};
     return gpu_launch(w, GPU_NBITS_QUANTISE, &grid, GPU_COUNT(args), args);
 }
 
 static gqac_status multiply(gpu_work *w, const target_call *call, job *j) {
-    GQAC_TRY(gpu_in(w, j->x, &j->in));
-    GQAC_TRY(gpu_out(w, &j->y, &j->out));
+    GQAC_TRY(j->p->as_is || j->p->int8 ? gpu_in_as_is(w, j->x, &j->in) : gpu_in(w, j->x, &j->in));
+    GQAC_TRY(gpu_out_as_is(w, &j->y, &j->out));
     GQAC_TRY(gpu_operand_in(w, call, &j->p->bias, &j->in, &j->bias));
     if (j->p->int8)
         GQAC_TRY(quantise(w, j));
-    GQAC_TRY(j->shape.m <= FEW_ROWS ? few_rows(w, j) : tiles(w, j));
-    return gpu_done(w, &j->out, &j->y);
+    return j->shape.m <= FEW_ROWS ? few_rows(w, j) : tiles(w, j);
 }
 
 gqac_status gpu_product_run(target_call *call, const void *record) {

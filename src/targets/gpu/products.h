@@ -23,7 +23,7 @@ enum { GPU_FEW_COLUMNS = 32, GPU_FEW_TEAMS = 8 }; /* of a group that computes fe
 
 /* product_shape of kernels/weights.cl. */
 typedef struct gpu_product_shape {
-    int32_t m, k, n, width, shift, blocks, zero_step, teams, split, has_bias, from_zero;
+    int32_t m, k, n, width, shift, blocks, zero_step, teams, split, has_bias, from_zero, y_type;
 } gpu_product_shape;
 
 /* The shape of one row with so many pieces of k. */
@@ -46,7 +46,8 @@ typedef struct gpu_product {
     int x, y; /* values */
     gpu_operand bias;
     gpu_weights weights;
-    bool int8; /* activations are rounded to int8 */
+    bool int8;  /* activations are rounded to int8 */
+    bool as_is; /* the kernels read x in its own type, and not in fp32 */
 } gpu_product;
 gqac_status gpu_product_run(target_call *call, const void *record);
 

@@ -8,8 +8,10 @@
 enum { ITEMS = 64 };
 
 /* A result; one that is not used becomes a byte that is not written. */
-static gqac_status result_out(gpu_work *w, const gqac_tensor *tensor, gpu_buffer *buffer) {
-    return tensor ? gpu_out(w, tensor, buffer) : gpu_scratch(w, 1, buffer);
+static gqac_status result_out(gpu_work *w, const gqac_tensor *tensor, gpu_buffer *buffer,
+                              int32_t *type) {
+    *type = tensor ? (int32_t)gpu_type_of(tensor->dtype) : GPU_ROWS_F32;
+    return tensor ? gpu_out_as_is(w, tensor, buffer) : gpu_scratch(w, 1, buffer);
 }
 
 /* Items for `width` elements of each of n rows. */
@@ -26,6 +28,7 @@ typedef struct norm_shape {
     int32_t has_skip, has_bias, has_beta, has_sum, has_mean, has_inv;
     int32_t weight_repeat, weight_count, beta_repeat, beta_count;
     int32_t before_type;
+    int32_t x_type, skip_type, y_type, sum_type;
     float epsilon;
 } norm_shape;
 
@@ -36,15 +39,16 @@ typedef struct norm_results {
 static gqac_status normalise(gpu_work *w, const target_call *call, const gpu_norm *f, norm_run *r) {
     gpu_buffer x, skip, bias, weight, beta, y, sum, mean, inv;
     const gpu_operand skipped = {.value = r->skip ? f->of.skip : -1};
-    GQAC_TRY(gpu_in(w, r->x, &x));
-    GQAC_TRY(gpu_operand_in(w, call, &skipped, &x, &skip));
+    int32_t skip_type, y_type, sum_type, moment_type; /* moments are fp32 */
+    GQAC_TRY(gpu_in_as_is(w, r->x, &x));
+    GQAC_TRY(gpu_operand_as_is(w, call, &skipped, &x, &skip, &skip_type));
     GQAC_TRY(gpu_operand_in(w, call, &f->bias, &x, &bias));
     GQAC_TRY(gpu_operand_in(w, call, &f->weight, &x, &weight));
     GQAC_TRY(gpu_operand_in(w, call, &f->beta, &x, &beta));
-    GQAC_TRY(gpu_out(w, r->y, &y));
-    GQAC_TRY(result_out(w, r->sum, &sum));
-    GQAC_TRY(result_out(w, r->mean, &mean));
-    GQAC_TRY(result_out(w, r->inv, &inv));
+    GQAC_TRY(result_out(w, r->y, &y, &y_type));
+    GQAC_TRY(result_out(w, r->sum, &sum, &sum_type));
+    GQAC_TRY(result_out(w, r->mean, &mean, &moment_type));
+    GQAC_TRY(result_out(w, r->inv, &inv, &moment_type));
     const norm_shape shape = {
         .n = (int32_t)r->n,
         .skip_rows = r->skip ? (int32_t)r->skip_rows : 1,
@@ -60,19 +64,17 @@ static gqac_status normalise(gpu_work *w, const target_call *call, const gpu_nor
         .beta_repeat = (int32_t)r->beta_period.repeat,
         .beta_count = (int32_t)r->beta_period.count,
         .before_type = (int32_t)(r->kind->round_before ? gpu_type_of(r->x->dtype) : GPU_ROWS_F32),
+        .x_type = (int32_t)gpu_type_of(r->x->dtype),
+        .skip_type = skip_type,
+        .y_type = y_type,
+        .sum_type = sum_type,
         .epsilon = r->epsilon};
     const gpu_grid grid = {.groups = {(size_t)r->rows, 1}, .items = {GQAC_LANES, 1}};
     const gpu_arg args[] = {GPU_ARG(x.handle),      GPU_ARG(skip.handle), GPU_ARG(bias.handle),
                             GPU_ARG(weight.handle), GPU_ARG(beta.handle), GPU_ARG(y.handle),
                             GPU_ARG(sum.handle),    GPU_ARG(mean.handle), GPU_ARG(inv.handle),
                             GPU_ARG(shape)};
-    GQAC_TRY(gpu_launch(w, GPU_NORM, &grid, GPU_COUNT(args), args));
-    gqac_tensor *const results[] = {r->y, r->sum, r->mean, r->inv};
-    const gpu_buffer *const made[] = {&y, &sum, &mean, &inv};
-    for (int i = 0; i < GPU_COUNT(results); i++)
-        if (results[i])
-            GQAC_TRY(gpu_done(w, made[i], results[i]));
-    return GQAC_OK;
+    return gpu_launch(w, GPU_NORM, &grid, GPU_COUNT(args), args);
 }
 
 gqac_status gpu_norm_run(target_call *call, const void *record) {
@@ -304,11 +306,12 @@ static gqac_status apply(gpu_work *w, const gpu_unary *f, const gqac_tensor *x, 
     const int32_t n = (int32_t)gqac_tensor_count(y);
     const gpu_grid grid = grid_of(n, 1);
     gpu_buffer in, out;
-    GQAC_TRY(gpu_in(w, x, &in));
-    GQAC_TRY(gpu_out(w, y, &out));
-    const gpu_arg args[] = {GPU_ARG(in.handle), GPU_ARG(out.handle), GPU_ARG(n), GPU_ARG(f->alpha)};
-    GQAC_TRY(gpu_launch(w, f->kernel, &grid, GPU_COUNT(args), args));
-    return gpu_done(w, &out, y);
+    const int32_t x_type = (int32_t)gpu_type_of(x->dtype), type = (int32_t)gpu_type_of(y->dtype);
+    GQAC_TRY(gpu_in_as_is(w, x, &in));
+    GQAC_TRY(gpu_out_as_is(w, y, &out));
+    const gpu_arg args[] = {GPU_ARG(in.handle), GPU_ARG(out.handle), GPU_ARG(n),
+                            GPU_ARG(f->alpha),  GPU_ARG(x_type),     GPU_ARG(type)};
+    return gpu_launch(w, f->kernel, &grid, GPU_COUNT(args), args);
 }
 
 gqac_status gpu_unary_run(target_call *call, const void *record) {
@@ -329,6 +332,7 @@ gqac_status gpu_unary_run(target_call *call, const void *record) {
 /* binary_shape of kernels/elementwise.cl. */
 typedef struct binary_shape {
     int32_t rank, n;
+    int32_t a_type, b_type, type;
     int32_t dims[GQAC_MAX_RANK], a_step[GQAC_MAX_RANK], b_step[GQAC_MAX_RANK];
 } binary_shape;
 
@@ -360,7 +364,9 @@ static void merge_axes(binary_shape *s) {
 
 static gqac_status combine(gpu_work *w, const target_call *call, const gpu_binary *f,
                            gqac_tensor *y) {
-    binary_shape shape = {.rank = y->rank, .n = (int32_t)gqac_tensor_count(y)};
+    binary_shape shape = {.rank = y->rank,
+                          .n = (int32_t)gqac_tensor_count(y),
+                          .type = (int32_t)gpu_type_of(y->dtype)};
     const gpu_grid grid = grid_of(shape.n, 1);
     const gpu_buffer none = {0}; /* both are present */
     gpu_buffer a, b, out;
@@ -369,15 +375,12 @@ static gqac_status combine(gpu_work *w, const target_call *call, const gpu_binar
     set_steps(target_value(call, f->a.value), y, shape.a_step);
     set_steps(target_value(call, f->b.value), y, shape.b_step);
     merge_axes(&shape);
-    GQAC_TRY(gpu_operand_in(w, call, &f->a, &none, &a));
-    GQAC_TRY(gpu_operand_in(w, call, &f->b, &none, &b));
-    GQAC_TRY(gpu_out(w, y, &out));
-    const int32_t type = (int32_t)gpu_type_of(y->dtype);
-    /* alpha and type: of a gate */
+    GQAC_TRY(gpu_operand_as_is(w, call, &f->a, &none, &a, &shape.a_type));
+    GQAC_TRY(gpu_operand_as_is(w, call, &f->b, &none, &b, &shape.b_type));
+    GQAC_TRY(gpu_out_as_is(w, y, &out));
     const gpu_arg args[] = {GPU_ARG(a.handle), GPU_ARG(b.handle), GPU_ARG(out.handle),
-                            GPU_ARG(shape),    GPU_ARG(f->alpha), GPU_ARG(type)};
-    GQAC_TRY(gpu_launch(w, f->kernel, &grid, f->gate ? GPU_COUNT(args) : 4, args));
-    return gpu_done(w, &out, y);
+                            GPU_ARG(shape), GPU_ARG(f->alpha) /* of a gate */};
+    return gpu_launch(w, f->kernel, &grid, f->gate ? GPU_COUNT(args) : GPU_COUNT(args) - 1, args);
 }
 
 gqac_status gpu_binary_run(target_call *call, const void *record) {

@@ -511,17 +511,30 @@ gqac_status gpu_done(gpu_work *w, const gpu_buffer *buffer, const gqac_tensor *t
     return convert(w, tensor, GPU_ROUND_F16, GPU_ROUND_BF16, buffer, &own);
 }
 
+/* Sets *buffer to the memory of an operand that is constant or absent; false: it is neither. */
+static bool find_operand(const gpu_work *w, const gpu_operand *of, const gqac_tensor *tensor,
+                         const gpu_buffer *other, gpu_buffer *buffer) {
+    const kept *same = of->kept.handle || !tensor ? NULL : find_kept(w->state, tensor);
+    *buffer = same ? same->buffer : of->kept;
+    if (!buffer->handle && !tensor)
+        *buffer = *other;
+    return buffer->handle || !tensor;
+}
+
 gqac_status gpu_operand_in(gpu_work *w, const target_call *call, const gpu_operand *of,
                            const gpu_buffer *other, gpu_buffer *buffer) {
     const gqac_tensor *tensor = target_value(call, of->value);
-    const kept *same = of->kept.handle || !tensor ? NULL : find_kept(w->state, tensor);
-    *buffer = same ? same->buffer : of->kept;
-    if (buffer->handle)
+    return find_operand(w, of, tensor, other, buffer) ? GQAC_OK : gpu_in(w, tensor, buffer);
+}
+
+gqac_status gpu_operand_as_is(gpu_work *w, const target_call *call, const gpu_operand *of,
+                              const gpu_buffer *other, gpu_buffer *buffer, int32_t *type) {
+    const gqac_tensor *tensor = target_value(call, of->value);
+    *type = GPU_ROWS_F32;
+    if (find_operand(w, of, tensor, other, buffer))
         return GQAC_OK;
-    if (tensor)
-        return gpu_in(w, tensor, buffer);
-    *buffer = *other;
-    return GQAC_OK;
+    *type = (int32_t)gpu_type_of(tensor->dtype);
+    return gpu_in_as_is(w, tensor, buffer);
 }
 
 gqac_status gpu_launch(gpu_work *w, gpu_kernel_id kernel, const gpu_grid *grid, int n_args,

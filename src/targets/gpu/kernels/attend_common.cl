@@ -49,6 +49,7 @@ typedef struct attend_shape {
     int has_sink, rows;                 /* rows: queries of all sequences */
     int units, merges, table;           /* where lists begin */
     float scale, softcap;
+    int q_type, padding; /* F32, F16 or BF16 */
     long bias_step[3]; /* elements from one batch row, head and query of the bias to the next */
 } attend_shape;
 
@@ -136,6 +137,15 @@ static inline float4 staged_four(const uint *u, int at, int d, int type,
         }
     }
     return FLOAT4(x[0], x[1], x[2], x[3]);
+}
+
+/* Elements i to i + 3 of queries, where i is a multiple of four. */
+static inline float4 query_four(__global const uchar *q, int type, size_t i) {
+    if (type == F32)
+        return *(__global const float4 *)((__global const float *)q + i);
+    const uint2 both = *(__global const uint2 *)((__global const ushort *)q + i);
+    const uint u[2] = {both.x, both.y};
+    return staged_four(u, 0, 0, type, (__global const float *)q, 0);
 }
 
 /* Copies elements [d0, d0 + n) of the rows [from, to), as fp32, to `stage`: row `from + i` begins

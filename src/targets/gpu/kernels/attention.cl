@@ -160,7 +160,7 @@ static inline void OWN(weights)(__local OWN(rows) * rows, __local float *p, int 
 }
 
 #define SLAB(i) __global const uchar *s##i
-__kernel GROUP(ATTEND_ITEMS) void NAME(__global const float *q, __global const float *k_rows,
+__kernel GROUP(ATTEND_ITEMS) void NAME(__global const uchar *q, __global const float *k_rows,
                    __global const float *v_rows, SLAB(0), SLAB(1), SLAB(2), SLAB(3), SLAB(4),
                    SLAB(5), SLAB(6), SLAB(7), SLAB(8), SLAB(9), SLAB(10), SLAB(11), SLAB(12),
                    SLAB(13), SLAB(14), SLAB(15), __global const int *lists,
@@ -241,12 +241,12 @@ __kernel GROUP(ATTEND_ITEMS) void NAME(__global const float *q, __global const f
                            item, ATTEND_ITEMS);
                 ROLLED for (int i = item; i < count * (CHUNK / 4); i += ATTEND_ITEMS) {
                     const int r = i / (CHUNK / 4), d = i % (CHUNK / 4) * 4;
-                    __global const float *own = q + rows.q_at[r] + d0 + d;
+                    const size_t own = (size_t)(rows.q_at[r] + d0 + d);
                     __local float *to_q = queries + r * STRIDE + d;
                     if (KEY_SIZE % 4 == 0 && d < n)
-                        *(__local float4 *)to_q = *(__global const float4 *)own;
+                        *(__local float4 *)to_q = query_four(q, shape.q_type, own);
                     for (int e = 0; KEY_SIZE % 4 != 0 && e < 4 && d + e < n; e++)
-                        to_q[e] = own[e];
+                        to_q[e] = float_at(q, shape.q_type, own + (size_t)e);
                 }
                 barrier(CLK_LOCAL_MEM_FENCE);
                 OWN(score)((count + ROW_ITEMS - 1) / ROW_ITEMS, stage, queries, row_item, key_item,

@@ -1,15 +1,16 @@
-/* Elementwise ops in fp32: one kernel for each. Definitions: ops/swish.c and the like. */
+/* Elementwise ops in fp32: one kernel for each. Definitions: ops/swish.c and the like. Values of 16
+ * bits are read and written as they are. */
 
 #define UNARY(NAME, VALUE)                                                                         \
-    __kernel void unary_##NAME(__global const float *from, __global float *y, int n,               \
-                               float alpha) {                                                      \
+    __kernel void unary_##NAME(__global const uchar *from, __global uchar *y, int n, float alpha,  \
+                               int from_type, int type) {                                          \
         const int i = (int)get_global_id(0);                                                       \
         if (i >= n)                                                                                \
             return;                                                                                \
-        const float x = from[i];                                                                   \
-        y[i] = VALUE;                                                                              \
+        const float x = float_at(from, from_type, (size_t)i);                                      \
+        put_float(y, type, (size_t)i, VALUE);                                                      \
     }
-UNARY(same, x) /* of Cast: its operand is widened before, or its result rounded after */
+UNARY(same, x) /* of Cast */
 
 /* F(name, value of x) */
 #define FUNCTIONS(F)                                                                               \
@@ -34,6 +35,7 @@ ACTIVATIONS(UNARY)
  * the operand is broadcast. */
 typedef struct binary_shape {
     int rank, n;
+    int a_type, b_type, type; /* of the operands and the result */
     int dims[BROADCAST_RANK], a_step[BROADCAST_RANK], b_step[BROADCAST_RANK];
 } binary_shape;
 
@@ -49,15 +51,16 @@ static inline void broadcast(const binary_shape *s, int i, int *at_a, int *at_b)
 }
 
 #define BINARY(NAME, VALUE)                                                                        \
-    __kernel void binary_##NAME(__global const float *left, __global const float *right,           \
-                                __global float *y, binary_shape s) {                               \
+    __kernel void binary_##NAME(__global const uchar *left, __global const uchar *right,           \
+                                __global uchar *y, binary_shape s) {                               \
         const int i = (int)get_global_id(0);                                                       \
         int at_a, at_b;                                                                            \
         if (i >= s.n)                                                                              \
             return;                                                                                \
         broadcast(&s, i, &at_a, &at_b);                                                            \
-        const float a = left[at_a], b = right[at_b];                                               \
-        y[i] = one_nan(VALUE);                                                                     \
+        const float a = float_at(left, s.a_type, (size_t)at_a);                                    \
+        const float b = float_at(right, s.b_type, (size_t)at_b);                                   \
+        put_element(y, s.type, (size_t)i, VALUE);                                                  \
     }
 
 /* F(name, value of a and b) */
@@ -68,17 +71,18 @@ static inline void broadcast(const binary_shape *s, int i, int *at_a, int *at_b)
     F(div, gqn_div(a, b))
 BINARIES(BINARY)
 
-/* An activation of the left operand, rounded to `type` as if it were stored, times the right
- * one. */
+/* An activation of the left operand, rounded to the type of the result as if it were stored, times
+ * the right one. */
 #define GATE(NAME, VALUE)                                                                          \
-    __kernel void gate_##NAME(__global const float *left, __global const float *right,             \
-                              __global float *y, binary_shape s, float alpha, int type) {          \
+    __kernel void gate_##NAME(__global const uchar *left, __global const uchar *right,             \
+                              __global uchar *y, binary_shape s, float alpha) {                    \
         const int i = (int)get_global_id(0);                                                       \
         int at_a, at_b;                                                                            \
         if (i >= s.n)                                                                              \
             return;                                                                                \
         broadcast(&s, i, &at_a, &at_b);                                                            \
-        const float x = left[at_a];                                                                \
-        y[i] = one_nan(rounded(VALUE, type) * right[at_b]);                                        \
+        const float x = float_at(left, s.a_type, (size_t)at_a);                                    \
+        put_element(y, s.type, (size_t)i,                                                          \
+                    rounded(VALUE, s.type) * float_at(right, s.b_type, (size_t)at_b));             \
     }
 ACTIVATIONS(GATE)

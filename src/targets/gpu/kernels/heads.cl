@@ -217,8 +217,8 @@ __kernel GROUP(HEADS_ITEMS) void heads_rows(
         if (!s.bits) {
             done[d] = v;
             if (!s.coded) {
-                put_element(first, s.type, d, v);
-                put_element(second, s.type, d, v);
+                put_element(first, s.type, (size_t)d, v);
+                put_element(second, s.type, (size_t)d, v);
             }
             continue;
         }

@@ -66,10 +66,11 @@ typedef struct moe_shape {
         f.x = (__local float *)xs;                                                                 \
         f.scale = scale;                                                                           \
         f.zero = zero;                                                                             \
-        product_few(KIND, 1, x + (size_t)(pair / s.per_row) * (size_t)p->k,                        \
+        product_few(KIND, F32, 1,                                                                  \
+                    (__global const uchar *)(x + (size_t)(pair / s.per_row) * (size_t)p->k),       \
                     weights + e * (size_t)s.rows * (wide / CHUNK_N(KIND)), scales + e * blocks,    \
                     zeros + e * blocks, bias + e * (size_t)p->n,                                   \
-                    y + (size_t)pair * (size_t)p->n, at, p, f, sums);                              \
+                    (__global uchar *)(y + (size_t)pair * (size_t)p->n), at, p, f, sums);          \
     }
 MOE(f32, KIND_F32)
 MOE(f16, KIND_F16)
@@ -163,9 +164,11 @@ __kernel GROUP(SORT_ITEMS) void moe_sort(__global const int *order, __global int
         const size_t e = (size_t)(tile[0] < s.experts ? tile[0] : s.experts - 1);                  \
         const size_t wide = (size_t)p.width, blocks = (size_t)p.blocks * wide;                     \
         p.m = tile[2] < s.pairs ? tile[2] : s.pairs;                                               \
-        product_tile_at(KIND, x, weights + e * (size_t)s.rows * (wide / CHUNK_N(KIND)),            \
-                        scales + e * blocks, zeros + e * blocks, bias + e * (size_t)p.n, y,        \
-                        tile[1], 0, p.k, &p, (__local float *)xs, (__local float *)ws);            \
+        product_tile_at(KIND, F32, (__global const uchar *)x,                                      \
+                        weights + e * (size_t)s.rows * (wide / CHUNK_N(KIND)),                     \
+                        scales + e * blocks, zeros + e * blocks, bias + e * (size_t)p.n,           \
+                        (__global uchar *)y, tile[1], 0, p.k, &p, (__local float *)xs,             \
+                        (__local float *)ws);                                                      \
     }
 MOE_TILE(f32, KIND_F32)
 MOE_TILE(f16, KIND_F16)

@@ -8,21 +8,22 @@
 
 /* Activations of a row: qa [m][blocks << shift] bytes, sa and sq [m][blocks]: scales, and sums of
  * qa. An item has one block. */
-__kernel void nbits_quantise(__global const float *x, __global char *qa, __global float *sa,
-                             __global int *sq, int m, int k, int blocks, int block, int bits) {
+__kernel void nbits_quantise(__global const uchar *x, __global char *qa, __global float *sa,
+                             __global int *sq, int m, int k, int blocks, int block, int bits,
+                             int x_type) {
     const int b = (int)get_global_id(0), row = (int)get_global_id(1);
     if (b >= blocks || row >= m)
         return;
     const int begin = b * block, left = k - begin, n = left < block ? left : block;
     const int per_byte = 8 / bits, per_word = 4 * per_byte;
     const size_t own = (size_t)row * (size_t)blocks + (size_t)b;
-    __global const float *from = x + (size_t)row * (size_t)k + (size_t)begin;
+    const size_t from = (size_t)row * (size_t)k + (size_t)begin;
     __global char *to = qa + own * (size_t)block;
     float most = 0.0f;
     bool finite = true;
     int sum = 0;
     for (int i = 0; i < n; i++) {
-        const uint u = gqn_as_u32(from[i]) & 0x7fffffffu;
+        const uint u = gqn_as_u32(float_at(x, x_type, from + (size_t)i)) & 0x7fffffffu;
         const float magnitude = gqn_as_f32(u);
         most = magnitude > most ? magnitude : most;
         finite = finite && u < GQN_INF_BITS;
@@ -30,7 +31,9 @@ __kernel void nbits_quantise(__global const float *x, __global char *qa, __globa
     const bool some = finite && most != 0.0f;
     const float inverse = some ? gqn_div(127.0f, most) : 0.0f;
     for (int i = 0; i < block; i++) {
-        const int q = some && i < n ? gqn_quantise(from[i] * inverse, -127, 127) : 0;
+        const bool is = some && i < n;
+        const float value = is ? float_at(x, x_type, from + (size_t)i) : 0.0f;
+        const int q = is ? gqn_quantise(value * inverse, -127, 127) : 0;
         const int in = i % per_word;
         to[i - in + in % per_byte * 4 + in / per_byte] = (char)q;
         sum += q;
@@ -129,7 +132,7 @@ GQN_FN void int8_few_chain(const int bits, const int rows, int lane, int k, int 
 GQN_FN void int8_few(const int bits, const int rows, __global const uint4 *qa,
                      __global const float *sa, __global const int *sq,
                      __global const uint4 *words, __global const float *scales,
-                     __global const float *zeros, __global const float *bias, __global float *y,
+                     __global const float *zeros, __global const float *bias, __global uchar *y,
                      const product_shape *s, __local uint4 *staged, int8_rows x,
                      __local float *sums) {
     const int depth = FEW_DEPTH(bits, rows), size = int8_piece(s), length = int8_length(s);
@@ -182,7 +185,7 @@ GQN_FN void int8_few(const int bits, const int rows, __global const uint4 *qa,
     __kernel MOST(FEW_TEAMS * FEW_COLUMNS) void int8_few##ROWS##_##BITS(                                                         \
         __global const uint4 *qa, __global const float *sa, __global const int *sq,                \
         __global const uint4 *words, __global const float *scales, __global const float *zeros,    \
-        __global const float *bias, __global float *y, product_shape s) {                          \
+        __global const float *bias, __global uchar *y, product_shape s) {                          \
         SHARED uint4 staged[FEW_TEAMS * FEW_CHUNKS(BITS, ROWS)];                                         \
         SHARED uint4 rows[FEW_TEAMS * ROWS * FEW_SIXTEENS(BITS, ROWS)];                                 \
         SHARED float row_scale[FEW_TEAMS * ROWS * FEW_SIXTEENS(BITS, ROWS)];                             \
@@ -300,7 +303,7 @@ GQN_FN void int8_sixteen(int j, bool ends, tile_place p, int8_tile t, int *sums,
 GQN_FN void int8_tile_run(const int bits, __global const uint4 *qa, __global const float *sa,
                           __global const int *sq, __global const uint4 *words,
                           __global const float *scales, __global const float *zeros,
-                          __global const float *bias, __global float *y, const product_shape *s,
+                          __global const float *bias, __global uchar *y, const product_shape *s,
                           int8_tile t) {
     const int id = (int)get_local_id(0), size = int8_piece(s), mask = (1 << s->shift) - 1;
     int begin, end;
@@ -315,7 +318,7 @@ GQN_FN void int8_tile_run(const int bits, __global const uint4 *qa, __global con
     int sums[16];
     float pieces[16], total[16];
     if (s->split)
-        y += (size_t)(begin / size) * (size_t)s->m * (size_t)s->n;
+        y += (size_t)(begin / size) * (size_t)s->m * (size_t)s->n * sizeof(float);
     UNROLL for (int i = 0; i < 16; i++) {
         sums[i] = 0;
         total[i] = before_pieces(s);
@@ -346,7 +349,7 @@ GQN_FN void int8_tile_run(const int bits, __global const uint4 *qa, __global con
     __kernel GROUP(TILE_ITEMS) void int8_tile_##BITS(                                              \
         __global const uint4 *qa, __global const float *sa, __global const int *sq,                \
         __global const uint4 *words, __global const float *scales, __global const float *zeros,    \
-        __global const float *bias, __global float *y, product_shape s) {                          \
+        __global const float *bias, __global uchar *y, product_shape s) {                          \
         SHARED uint4 qs[INT8_DEPTH / 4 * TILE_STRIDE / 4], ws[INT8_DEPTH / 4 * INT8_COLUMNS / 4];  \
         SHARED float row_scale[INT8_SIXTEENTH * TILE_ROWS];                                        \
         SHARED float scale[INT8_SIXTEENTH * INT8_COLUMNS], zero[INT8_SIXTEENTH * INT8_COLUMNS];    \

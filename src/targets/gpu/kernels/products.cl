@@ -1,4 +1,5 @@
-/* Products of fp32 rows with constant weights: y[m][n] = x[m][k] w[k][n], plus a bias. Definition:
+/* Products of rows with constant weights: y[m][n] = x[m][k] w[k][n], plus a bias. Rows of 16 bits are
+ * read and written as they are; else `x_type` is fp32. Definition:
  * gqn_dot_chain in numerics/reduce.h; for codes ops/matmul_nbits.c, fp32. Each element has a chain of
  * its own in each piece of k, whatever kernel computes it, and the pieces are added ascending.
  *
@@ -66,7 +67,7 @@ typedef struct few_ahead {
 } few_ahead;
 
 /* Reads k from `k` to k + depth, of which those from `end` on are not used. */
-GQN_FN void few_read(const int kind, const int rows, __global const float *x,
+GQN_FN void few_read(const int kind, const int x_type, const int rows, __global const uchar *x,
                      __global const uint4 *weights, __global const float *scales,
                      __global const float *zeros, int k, int end, few_place p,
                      const product_shape *s, few_ahead *a) {
@@ -79,8 +80,8 @@ GQN_FN void few_read(const int kind, const int rows, __global const float *x,
     UNROLL for (int j = 0; j * FEW_COLUMNS < rows * depth / 4; j++) {
         const int i = p.lane + j * FEW_COLUMNS, r = i / (depth / 4);
         if (r < rows)
-            a->x[j] = four_of(x + (size_t)ROW(r) * (size_t)s->k, k + i % (depth / 4) * 4, end,
-                              s->k % 4 == 0);
+            a->x[j] = four_of(x, x_type, (size_t)ROW(r) * (size_t)s->k, k + i % (depth / 4) * 4,
+                              end, s->k % 4 == 0);
     }
     UNROLL for (int j = 0; j < FEW_SIXTEENS(kind, rows); j++) {
         a->scale[j] = scales[block_at(k + 16 * j, at, s->width, s)];
@@ -179,7 +180,7 @@ GQN_FN void few_rest(const int kind, const int rows, int lane, int left, few_sta
 
 /* The first team adds the pieces of a round to total[rows], and writes y after the last. */
 GQN_FN void few_add(const int rows, __local const float *sums, __global const float *bias,
-                    __global float *y, int round, int pieces, few_place p, const product_shape *s,
+                    __global uchar *y, int round, int pieces, few_place p, const product_shape *s,
                     float *total) {
     const int n = pieces - round < s->teams ? pieces - round : s->teams;
     if (p.team > 0 || p.at >= s->n)
@@ -188,16 +189,16 @@ GQN_FN void few_add(const int rows, __local const float *sums, __global const fl
         ROLLED for (int i = 0; i < n; i++)
             total[r] += sums[(IN_ORDER(i, n) * rows + r) * FEW_COLUMNS + p.lane];
         if (round + n == pieces && p.first + r < s->m)
-            y[(size_t)(p.first + r) * (size_t)s->n + (size_t)p.at] =
-                one_nan(s->has_bias ? total[r] + bias[p.at] : total[r]);
+            put_element(y, s->y_type, (size_t)(p.first + r) * (size_t)s->n + (size_t)p.at,
+                        s->has_bias ? total[r] + bias[p.at] : total[r]);
     }
 }
 
-GQN_FN void product_few(const int kind, const int rows, __global const float *x,
-                        __global const uint4 *weights, __global const float *scales,
-                        __global const float *zeros, __global const float *bias,
-                        __global float *y, few_place p, const product_shape *s, few_staged f,
-                        __local float *sums) {
+GQN_FN void product_few(const int kind, const int x_type, const int rows,
+                        __global const uchar *x, __global const uint4 *weights,
+                        __global const float *scales, __global const float *zeros,
+                        __global const float *bias, __global uchar *y, few_place p,
+                        const product_shape *s, few_staged f, __local float *sums) {
     const int depth = FEW_DEPTH(kind, rows), size = FEW_PIECE, pieces = (s->k + size - 1) / size;
     float total[4];
     few_ahead ahead;
@@ -211,15 +212,15 @@ GQN_FN void product_few(const int kind, const int rows, __global const float *x,
         const int begin = (round + p.team) * size;
         const int end = s->k - begin < size ? s->k : begin + size; /* may be before `begin` */
         float sum[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-        few_read(kind, rows, x, weights, scales, zeros, begin, end, p, s, &ahead);
+        few_read(kind, x_type, rows, x, weights, scales, zeros, begin, end, p, s, &ahead);
         for (int k = 0; k < size && k < s->k; k += depth) {
             const int left = end - begin - k;
             barrier(CLK_LOCAL_MEM_FENCE);
             few_store(kind, rows, p, &ahead, f);
             barrier(CLK_LOCAL_MEM_FENCE);
             if (k + depth < size && k + depth < s->k)
-                few_read(kind, rows, x, weights, scales, zeros, begin + k + depth, end, p, s,
-                         &ahead);
+                few_read(kind, x_type, rows, x, weights, scales, zeros, begin + k + depth, end, p,
+                         s, &ahead);
             if (left >= depth)
                 few_chain(kind, rows, p.lane, f, sum);
             else
@@ -234,8 +235,8 @@ GQN_FN void product_few(const int kind, const int rows, __global const float *x,
 
 #define PRODUCT_FEW(NAME, KIND, ROWS)                                                              \
     __kernel MOST(FEW_TEAMS *FEW_COLUMNS) void product_few##ROWS##_##NAME(                         \
-        __global const float *x, __global const uint4 *weights, __global const float *scales,      \
-        __global const float *zeros, __global const float *bias, __global float *y,                \
+        __global const uchar *x, __global const uint4 *weights, __global const float *scales,      \
+        __global const float *zeros, __global const float *bias, __global uchar *y,                \
         product_shape s) {                                                                         \
         SHARED uint4 chunks[FEW_TEAMS * FEW_CHUNKS(KIND, ROWS)];                                         \
         SHARED float4 xs[FEW_TEAMS * ROWS * FEW_DEPTH(KIND, ROWS) / 4];                                  \
@@ -247,8 +248,8 @@ GQN_FN void product_few(const int kind, const int rows, __global const float *x,
         f.x = (__local float *)xs;                                                                 \
         f.scale = scale;                                                                           \
         f.zero = zero;                                                                             \
-        product_few(KIND, ROWS, x, weights, scales, zeros, bias, y, few_place_of(ROWS), &s, f,     \
-                    sums);                                                                         \
+        product_few(KIND, X_TYPE(KIND), ROWS, x, weights, scales, zeros, bias, y,                  \
+                    few_place_of(ROWS), &s, f, sums);                                              \
     }
 
 /* ---- tiles ---------------------------------------------------------------------- */
@@ -272,13 +273,14 @@ typedef struct tile_ahead {
     float4 x, scale, zero;
 } tile_ahead;
 
-GQN_FN void tile_read(const int kind, __global const float *x, __global const uint4 *weights,
-                      __global const float *scales, __global const float *zeros, int k, int end,
-                      tile_place p, const product_shape *s, tile_ahead *a) {
+GQN_FN void tile_read(const int kind, const int x_type, __global const uchar *x,
+                      __global const uint4 *weights, __global const float *scales,
+                      __global const float *zeros, int k, int end, tile_place p,
+                      const product_shape *s, tile_ahead *a) {
     const int depth = TILE_DEPTH, wide = TILE_COLUMNS / CHUNK_N(kind), first = p.first;
     const int chunks = depth / CHUNK_K(kind) * wide;
     const int r = p.id / (depth / 4); /* an item has one part of x */
-    a->x = four_of(x + (size_t)ROW(r) * (size_t)s->k, k + p.id % (depth / 4) * 4, end,
+    a->x = four_of(x, x_type, (size_t)ROW(r) * (size_t)s->k, k + p.id % (depth / 4) * 4, end,
                    s->k % 4 == 0);
     UNROLL for (int j = 0; j * TILE_ITEMS < chunks; j++) {
         const int i = p.id + j * TILE_ITEMS;
@@ -371,11 +373,11 @@ GQN_FN void tile_chain(tile_place p, __local const float *xs, __local const floa
 }
 
 /* y = total plus the bias; a part of a sum is written as it is. */
-GQN_FN void tile_write(float total, __global const float *bias, __global float *y, int row, int at,
+GQN_FN void tile_write(float total, __global const float *bias, __global uchar *y, int row, int at,
                        const product_shape *s) {
     if (row < s->m && at < s->n)
-        y[(size_t)row * (size_t)s->n + (size_t)at] =
-            s->split ? total : one_nan(s->has_bias ? total + bias[at] : total);
+        put_float(y, s->split ? F32 : s->y_type, (size_t)row * (size_t)s->n + (size_t)at,
+                  s->split ? total : one_nan(s->has_bias ? total + bias[at] : total));
 }
 
 /* The first tile of a group along axis 1, and its piece, or all. */
@@ -387,11 +389,11 @@ GQN_FN int tile_split(const product_shape *s, int size, int count, int *begin, i
 }
 
 /* The tile whose first row is `first`, over k from `begin` to `end`. */
-GQN_FN void product_tile_at(const int kind, __global const float *x, __global const uint4 *weights,
-                            __global const float *scales, __global const float *zeros,
-                            __global const float *bias, __global float *y, int first, int begin,
-                            int end, const product_shape *s, __local float *xs,
-                            __local float *ws) {
+GQN_FN void product_tile_at(const int kind, const int x_type, __global const uchar *x,
+                            __global const uint4 *weights, __global const float *scales,
+                            __global const float *zeros, __global const float *bias,
+                            __global uchar *y, int first, int begin, int end,
+                            const product_shape *s, __local float *xs, __local float *ws) {
     const int depth = TILE_DEPTH, id = (int)get_local_id(0);
     tile_place p;
     p.id = id;
@@ -403,8 +405,8 @@ GQN_FN void product_tile_at(const int kind, __global const float *x, __global co
     float4 sums[8], total[8];
     tile_ahead ahead;
     if (s->split)
-        y += (size_t)(begin / GQAC_K_PIECE) * (size_t)s->m * (size_t)s->n;
-    tile_read(kind, x, weights, scales, zeros, begin, end, p, s, &ahead);
+        y += (size_t)(begin / GQAC_K_PIECE) * (size_t)s->m * (size_t)s->n * sizeof(float);
+    tile_read(kind, x_type, x, weights, scales, zeros, begin, end, p, s, &ahead);
     int half_at = 0;
     UNROLL for (int i = 0; i < 8; i++)
         total[i].x = total[i].y = total[i].z = total[i].w = before_pieces(s);
@@ -419,7 +421,7 @@ GQN_FN void product_tile_at(const int kind, __global const float *x, __global co
             half_at = 1 - half_at;
             barrier(CLK_LOCAL_MEM_FENCE);
             if (k + depth < end)
-                tile_read(kind, x, weights, scales, zeros, k + depth, end, p, s, &ahead);
+                tile_read(kind, x_type, x, weights, scales, zeros, k + depth, end, p, s, &ahead);
             if (used)
                 tile_chain(p, xh, wh, sums);
         }
@@ -438,19 +440,20 @@ GQN_FN void product_tile_at(const int kind, __global const float *x, __global co
     }
 }
 
-GQN_FN void product_tile(const int kind, __global const float *x, __global const uint4 *weights,
+GQN_FN void product_tile(const int kind, __global const uchar *x, __global const uint4 *weights,
                          __global const float *scales, __global const float *zeros,
-                         __global const float *bias, __global float *y, const product_shape *s,
+                         __global const float *bias, __global uchar *y, const product_shape *s,
                          __local float *xs, __local float *ws) {
     int begin, end;
     const int first = tile_split(s, GQAC_K_PIECE, s->k, &begin, &end);
-    product_tile_at(kind, x, weights, scales, zeros, bias, y, first, begin, end, s, xs, ws);
+    product_tile_at(kind, X_TYPE(kind), x, weights, scales, zeros, bias, y, first, begin, end, s,
+                    xs, ws);
 }
 
 #define PRODUCT_TILE(NAME, KIND)                                                                   \
     __kernel GROUP(TILE_ITEMS) void product_tile_##NAME(                                           \
-        __global const float *x, __global const uint4 *weights, __global const float *scales,      \
-        __global const float *zeros, __global const float *bias, __global float *y,                \
+        __global const uchar *x, __global const uint4 *weights, __global const float *scales,      \
+        __global const float *zeros, __global const float *bias, __global uchar *y,                \
         product_shape s) {                                                                         \
         SHARED float4 xs[2 * TILE_DEPTH * TILE_STRIDE / 4];                                  \
         SHARED float4 ws[2 * TILE_DEPTH * TILE_COLUMNS / 4];                                 \
@@ -471,7 +474,7 @@ PRODUCT(8, 8)
 
 /* y [m][n] = the sum of parts [pieces][m][n], ascending, plus a bias. The grid is [n, m]. */
 __kernel void product_add(__global const float *parts, __global const float *bias,
-                          __global float *y, int pieces, product_shape s) {
+                          __global uchar *y, int pieces, product_shape s) {
     const int at = (int)get_global_id(0), row = (int)get_global_id(1);
     if (at >= s.n || row >= s.m)
         return;
@@ -479,5 +482,5 @@ __kernel void product_add(__global const float *parts, __global const float *bia
     float total = before_pieces(&s);
     for (int piece = 0; piece < pieces; piece++)
         total += parts[(size_t)IN_ORDER(piece, pieces) * size + i];
-    y[i] = one_nan(s.has_bias ? total + bias[at] : total);
+    put_element(y, s.y_type, i, s.has_bias ? total + bias[at] : total);
 }

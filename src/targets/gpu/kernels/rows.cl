@@ -10,15 +10,17 @@ typedef struct norm_shape {
     int has_skip, has_bias, has_beta, has_sum, has_mean, has_inv;
     int weight_repeat, weight_count, beta_repeat, beta_count;
     int before_type; /* what is normalised is rounded to it before the weight */
+    int x_type, skip_type, y_type, sum_type;
     float epsilon;
 } norm_shape;
 
-/* Element i of a row before it is normalised. */
-static inline float norm_term(__global const float *x, __global const float *skip,
-                              __global const float *bias, const norm_shape *s, int i) {
-    float sum = x[i];
+/* Element i of a row before it is normalised; x and skip from their elements x_at and skip_at on. */
+static inline float norm_term(__global const uchar *x, size_t x_at, __global const uchar *skip,
+                              size_t skip_at, __global const float *bias, const norm_shape *s,
+                              int i) {
+    float sum = float_at(x, s->x_type, x_at + (size_t)i);
     if (s->has_skip)
-        sum += skip[i];
+        sum += float_at(skip, s->skip_type, skip_at + (size_t)i);
     if (s->has_bias)
         sum += bias[i];
     return sum;
@@ -36,21 +38,20 @@ static inline float fold_lanes(__local const float *lane) {
 }
 
 /* A group of GQAC_LANES items has one row; each item has one lane of the sums. */
-__kernel void norm_rows(__global const float *x, __global const float *skip,
+__kernel void norm_rows(__global const uchar *x, __global const uchar *skip,
                         __global const float *bias, __global const float *weight,
-                        __global const float *beta, __global float *y, __global float *sum,
+                        __global const float *beta, __global uchar *y, __global uchar *sum,
                         __global float *mean, __global float *inv, norm_shape s) {
     SHARED float lanes[GQAC_LANES];
     const int lane = (int)get_local_id(0);
     const size_t row = get_group_id(0), n = (size_t)s.n, begin = row * n;
-    x += begin;
-    skip += s.has_skip ? row % (size_t)s.skip_rows * n : 0;
+    const size_t skip_at = row % (size_t)s.skip_rows * n;
     weight += row / (size_t)s.weight_repeat % (size_t)s.weight_count * n;
     beta += s.has_beta ? row / (size_t)s.beta_repeat % (size_t)s.beta_count * n : 0;
     float centre = 0.0f, total = 0.0f;
     if (s.centred) {
         for (int i = lane; i < s.n; i += GQAC_LANES)
-            total += norm_term(x, skip, bias, &s, i);
+            total += norm_term(x, begin, skip, skip_at, bias, &s, i);
         lanes[lane] = total;
         barrier(CLK_LOCAL_MEM_FENCE);
         centre = gqn_div(fold_lanes(lanes), (float)s.n);
@@ -58,7 +59,7 @@ __kernel void norm_rows(__global const float *x, __global const float *skip,
         total = 0.0f;
     }
     for (int i = lane; i < s.n; i += GQAC_LANES) {
-        float d = norm_term(x, skip, bias, &s, i);
+        float d = norm_term(x, begin, skip, skip_at, bias, &s, i);
         if (s.centred)
             d -= centre;
         total = gqn_fma(d, d, total);
@@ -67,16 +68,16 @@ __kernel void norm_rows(__global const float *x, __global const float *skip,
     barrier(CLK_LOCAL_MEM_FENCE);
     const float scale = gqn_rsqrt(gqn_div(fold_lanes(lanes), (float)s.n) + s.epsilon);
     for (int i = lane; i < s.n; i += GQAC_LANES) {
-        const float before = norm_term(x, skip, bias, &s, i);
+        const float before = norm_term(x, begin, skip, skip_at, bias, &s, i);
         float d = before;
         if (s.centred)
             d -= centre;
         d = rounded(d * scale, s.before_type) * weight[i];
         if (s.has_beta)
             d += beta[i];
-        y[begin + (size_t)i] = one_nan(d);
+        put_element(y, s.y_type, begin + (size_t)i, d);
         if (s.has_sum)
-            sum[begin + (size_t)i] = before;
+            put_float(sum, s.sum_type, begin + (size_t)i, before);
     }
     if (lane == 0 && s.has_mean)
         mean[row] = one_nan(centre);

@@ -35,11 +35,15 @@ static inline float rounded(float x, int type) {
                           : x;
 }
 
-/* Stores element i of that type; all NaN are one. */
-static inline void put_element(__global uchar *y, int type, int i, float x) {
-    const float value = one_nan(x);
+/* Stores element i of that type. */
+static inline void put_float(__global uchar *y, int type, size_t i, float x) {
     if (type == F32)
-        ((__global float *)y)[i] = value;
+        ((__global float *)y)[i] = x;
     else
-        ((__global ushort *)y)[i] = type == F16 ? gqn_f32_to_f16(value) : gqn_f32_to_bf16(value);
+        ((__global ushort *)y)[i] = type == F16 ? gqn_f32_to_f16(x) : gqn_f32_to_bf16(x);
+}
+
+/* The same; all NaN are one. */
+static inline void put_element(__global uchar *y, int type, size_t i, float x) {
+    put_float(y, type, i, one_nan(x));
 }

@@ -27,6 +27,7 @@ typedef struct product_shape {
     int split;      /* a group has one piece, and y is [pieces][m][n] */
     int has_bias;
     int from_zero;  /* the first piece is added to zero (a block is longer than a piece) */
+    int y_type;     /* of the result; parts of it (split) are fp32 */
 } product_shape;
 
 /* Code `i` of a word as a float. */
@@ -58,14 +59,35 @@ GQN_FN size_t block_at(int k, int at, int step, const product_shape *s) {
     return (size_t)(b < s->blocks ? b : s->blocks - 1) * (size_t)step + (size_t)at;
 }
 
-/* x[i] to x[i + 3], and zeros from `end` on. Aligned: rows of x begin at a multiple of 16 bytes. */
-GQN_FN float4 four_of(__global const float *x, int i, int end, bool aligned) {
+/* The type of the rows that kernels of MatMul multiply with weights of a kind. */
+#define X_TYPE(kind) ((kind) == KIND_F16 ? F16 : (kind) == KIND_BF16 ? BF16 : F32)
+
+/* Element i of x. */
+GQN_FN float one_of(__global const uchar *x, const int type, size_t i) {
+    return type == F32 ? ((__global const float *)x)[i]
+                       : half_value(((__global const ushort *)x)[i],
+                                    type == F16 ? KIND_F16 : KIND_BF16);
+}
+
+/* x[at + i] to x[at + i + 3], and zeros from `end` on. Aligned: rows of x, of which one begins at
+ * `at`, have a multiple of four elements. */
+GQN_FN float4 four_of(__global const uchar *x, const int type, size_t at, int i, int end,
+                      bool aligned) {
     float4 v;
-    if (aligned && i < end)
-        return *(__global const float4 *)(x + i);
-    v.x = i < end ? x[i] : 0.0f;
-    v.y = i + 1 < end ? x[i + 1] : 0.0f;
-    v.z = i + 2 < end ? x[i + 2] : 0.0f;
-    v.w = i + 3 < end ? x[i + 3] : 0.0f;
+    if (aligned && i < end && type == F32)
+        return *(__global const float4 *)((__global const float *)x + at + i);
+    if (aligned && i < end) {
+        const uint2 u = *(__global const uint2 *)((__global const ushort *)x + at + i);
+        const int kind = type == F16 ? KIND_F16 : KIND_BF16;
+        v.x = half_value(u.x & 0xffffu, kind);
+        v.y = half_value(u.x >> 16, kind);
+        v.z = half_value(u.y & 0xffffu, kind);
+        v.w = half_value(u.y >> 16, kind);
+        return v;
+    }
+    v.x = i < end ? one_of(x, type, at + i) : 0.0f;
+    v.y = i + 1 < end ? one_of(x, type, at + i + 1) : 0.0f;
+    v.z = i + 2 < end ? one_of(x, type, at + i + 2) : 0.0f;
+    v.w = i + 3 < end ? one_of(x, type, at + i + 3) : 0.0f;
     return v;
 }

@@ -12,7 +12,7 @@ foreach(tiles few many) # the same kernel for each
   list(APPEND attention ${folder}/attend_${tiles}.cl ${folder}/attention.cl)
 endforeach()
 set(gpu_source ${common})
-foreach(kernels weights products nbits)
+foreach(kernels fours weights products nbits)
   list(APPEND gpu_source ${folder}/${kernels}.cl)
 endforeach()
 list(APPEND gpu_source ${attention})

@@ -609,7 +609,10 @@ class Experts(Case):
 
 
 X = (3, 5, 37)  # of the graphs below: rows that are no multiple of the 16 lanes
-SHAPES = {"x": X, "s": X, "w": (37,), "h": (5, 37), "big": (2, 3000), "one": ()}
+SHAPES = {"x": X, "s": X, "w": (37,), "h": (5, 37), "big": (2, 3000),
+          # rows of whole fours of elements; rows longer than a tile, more rows or elements than few
+          "x4": (3, 5, 40), "s4": (3, 5, 40), "w4": (40,), "h4": (5, 40), "long": (2, 5002),
+          "wl": (5002,), "many": (260, 20), "wm": (20,), "flat": (262150,), "one": ()}
 GRAPHS = {  # text of nodes that make y of x and others
     "RMSNormalization": "y = RMSNormalization(x, w)",
     "RMSNormalization of heads": "y = RMSNormalization <axis = -1, epsilon = 0.25> (x, h)",
@@ -632,6 +635,12 @@ GRAPHS = {  # text of nodes that make y of x and others
                           "m = com.microsoft.QuickGelu(l)\n y = Mul(m, w)",
     "no gate": "a = Swish(x)\n b = Mul(a, s)\n c = Add(b, a)\n d = Sigmoid(c)\n e = Mul(d, d)\n"
                "f = Neg(e)\n y = Mul(f, s)",
+    "fours": "a = Add(x4, w4)\n b = Sub(h4, a)\n c = Mul(b, one)\n d = Div(c, s4)\n e = Swish(d)\n"
+             "f = Mul(e, x4)\n g, m, i, t = com.microsoft.SkipLayerNormalization(f, s4, w4, w4, w4)\n"
+             "k = RMSNormalization <axis = 1> (t, h4)\n y = Add(g, k)",
+    "long rows": "a = LayerNormalization(long, wl, wl)\n y = RMSNormalization(a, wl)",
+    "many rows": "y = LayerNormalization(many, wm, wm)",
+    "many elements": "a = Swish(flat)\n b = Mul(a, flat)\n c = Erf(b)\n y = Neg(c)",
     "between host and device": "a = Add(x, s)\n b = Round(a)\n c = Mul(b, x)\n d = Floor(c)\n"
                                "y = Add(d, a)",
 }
@@ -651,6 +660,8 @@ MOVES = {
     "Concat": "b = Concat <axis = 1> (a, s, a)\n c = Neg(b)",
     "Expand and Tile": f"m = {ints(2, 3, 5, 37)}\n b = Expand(a, m)\n r = {ints(1, 2, 1, 3)}\n"
                        "c = Tile(b, r)",
+    "rows of fours": f"f = {ints(0)}\n t = {ints(32)}\n d = {ints(2)}\n b = Slice(a, f, t, d)\n"
+                     "u = Transpose <perm = [1, 0, 2]> (b)\n c = Concat <axis = 1> (u, u)",
     "axes": f"m = {ints(0, 2)}\n b = Unsqueeze(a, m)\n d = Squeeze(b, m)\n e = Identity(d)\n"
             "c = Flatten(e)",
 }
@@ -673,6 +684,8 @@ CHAINS = {
     "rows": (f"r = Constant <value = float[37] {{{', '.join(str(i / 7 - 2) for i in range(37))}}}> ()\n"
              "a = Add(x, r)\n b = Sub(r, s)\n c = Div(a, b)\n d = Sqrt(c)\n e = Neg(d)\n f = Erf(e)\n"
              "y = Mul(f, a)", 7),
+    "fours": (f"r = Constant <value = float[40] {{{', '.join(str(i / 7 - 2) for i in range(40))}}}> ()\n"
+              "a = Add(x4, r)\n b = Sub(r, s4)\n y = Div(a, b)", 3),
     "types": ("a = Cast <to = 10> (x)\n b = Cast <to = 10> (s)\n c = Add(a, b)\n d = Swish(c)\n"
               "e = Mul(d, a)\n f = Cast <to = 16> (e)\n g = Gelu(f)\n i = Cast <to = 1> (g)\n"
               "k = Gelu <approximate = \"tanh\"> (i)\n y = com.microsoft.FastGelu(k)", 10),
@@ -743,7 +756,7 @@ class Values(Case):
     @staticmethod
     def narrow(text, kind):
         """The same nodes on values of 16 bits: inputs are cast to them, and y is cast back."""
-        inner = re.sub(r"\b(x|s|w|h|one|big|y)\b(?! ?<)", r"\1_", text)
+        inner = re.sub(rf"\b({'|'.join(SHAPES)}|y)\b(?! ?<)", r"\1_", text)
         used = sorted({n for n in SHAPES if re.search(rf"\b{n}_\b", inner)})
         casts = "\n".join(f"{n}_ = Cast <to = {kind}> ({n})" for n in used)
         return f"{casts}\n {inner}\n y = Cast <to = 1> (y_)"

@@ -1,7 +1,10 @@
 /* Chains of elementwise ops: kernels/chain.cl has the arithmetic. */
 #include "targets/gpu/rows.h"
 
-enum { ITEMS = 64 /* of a group */ };
+enum {
+    PLACES = 1024,   /* of all items of a group */
+    MOST_ITEMS = 256 /* of a group */
+};
 
 /* chain_step and chain_shape of kernels/chain.cl. */
 typedef struct chain_step {
@@ -9,14 +12,20 @@ typedef struct chain_step {
     float param;
 } chain_step;
 typedef struct chain_shape {
-    int32_t n, columns, n_leaves, n_steps, type;
+    int32_t n, columns, n_leaves, n_steps, type, items;
     int32_t forms[TARGET_CHAIN_LEAVES], types[TARGET_CHAIN_LEAVES];
     chain_step steps[TARGET_CHAIN_STEPS];
 } chain_shape;
+_Static_assert(32 * (TARGET_CHAIN_LEAVES + TARGET_CHAIN_STEPS) <= PLACES, "a group of 32 items");
 _Static_assert(TARGET_CHAIN_LEAVES == 12 && TARGET_CHAIN_STEPS == 17, "those of the kernel");
 _Static_assert(TARGET_ADD == 0 && TARGET_NEG == 4 && TARGET_ERF == 8 && TARGET_FAST_GELU == 12 &&
                    TARGET_LEAF_FULL == 0 && TARGET_LEAF_ROW == 1,
                "those of the kernel");
+
+/* The place of an operand: those of registers follow those of the leaves. */
+static int32_t place_of(const gpu_chain *f, int operand) {
+    return operand < TARGET_CHAIN_LEAVES ? operand : operand - TARGET_CHAIN_LEAVES + f->of.n_leaves;
+}
 
 static chain_shape shape_of(const gpu_chain *f, const gqac_tensor *y, int64_t columns) {
     chain_shape s = {.n = (int32_t)gqac_tensor_count(y),
@@ -24,15 +33,20 @@ static chain_shape shape_of(const gpu_chain *f, const gqac_tensor *y, int64_t co
                      .n_leaves = f->of.n_leaves,
                      .n_steps = f->of.n_steps,
                      .type = (int32_t)gpu_type_of(y->dtype)};
+    int32_t places = s.n_leaves;
     for (int i = 0; i < f->of.n_steps; i++) {
         const target_step *t = &f->of.steps[i];
         s.steps[i] = (chain_step){.kind = (int32_t)t->kind,
-                                  .a = t->a,
-                                  .b = t->b,
-                                  .to = t->to,
+                                  .a = place_of(f, t->a),
+                                  .b = place_of(f, t->b),
+                                  .to = place_of(f, t->to),
                                   .type = (int32_t)gpu_type_of(t->type),
                                   .param = t->param};
+        places = s.steps[i].to < places ? places : s.steps[i].to + 1;
     }
+    s.items = MOST_ITEMS;
+    while (s.items * places > PLACES)
+        s.items /= 2;
     return s;
 }
 
@@ -51,8 +65,9 @@ static gqac_status compute(gpu_work *w, const target_call *call, const gpu_chain
         args[i] = GPU_ARG(in[i < f->of.n_leaves ? i : 0].handle);
     args[TARGET_CHAIN_LEAVES] = GPU_ARG(out.handle);
     args[TARGET_CHAIN_LEAVES + 1] = GPU_ARG(shape);
-    const gpu_grid grid = {.groups = {((size_t)shape.n + ITEMS - 1) / ITEMS, 1},
-                           .items = {ITEMS, 1}};
+    const size_t each = 4 * (size_t)shape.items;
+    const gpu_grid grid = {.groups = {((size_t)shape.n + each - 1) / each, 1},
+                           .items = {(size_t)shape.items, 1}};
     return gpu_launch(w, GPU_CHAIN, &grid, GPU_COUNT(args), args);
 }
 

@@ -35,12 +35,10 @@ typedef enum gpu_kernel_id {
     GPU_GATHER_CODES,
     GPU_COPY_BOX,
     GPU_COPY_BOX_16,
+    GPU_COPY_BOX_128,
     GPU_COPY_ROWS,
     GPU_COPY_ROWS_16,
-    GPU_WIDEN_F16,
-    GPU_WIDEN_BF16,
-    GPU_ROUND_F16,
-    GPU_ROUND_BF16,
+    GPU_COPY_ROWS_128,
     GPU_SAME,
     GPU_NEG,
     GPU_SQRT,
@@ -174,11 +172,13 @@ gqac_status gpu_in(gpu_work *w, const gqac_tensor *tensor, gpu_buffer *buffer);
  * gpu_done rounds them once to the type of the tensor. */
 gqac_status gpu_out(gpu_work *w, const gqac_tensor *tensor, gpu_buffer *buffer);
 gqac_status gpu_done(gpu_work *w, const gpu_buffer *buffer, const gqac_tensor *tensor);
-/* The same for kernels that move elements as they are, of 16 or 32 bits: gpu_move_kernel chooses
- * between two. */
+/* The same for kernels that read and write values of 16 bits as they are. */
 gqac_status gpu_in_as_is(gpu_work *w, const gqac_tensor *tensor, gpu_buffer *buffer);
 gqac_status gpu_out_as_is(gpu_work *w, const gqac_tensor *tensor, gpu_buffer *buffer);
-gpu_kernel_id gpu_move_kernel(gqac_dtype dtype, gpu_kernel_id of_32, gpu_kernel_id of_16);
+
+/* The grid of an elementwise kernel on n elements, whose items have two units of elements: sets
+ * *step, the units between them. Few elements have an item for each unit. */
+gpu_grid gpu_element_grid(int64_t n, int32_t unit, int32_t *step);
 /* An operand of a kernel: a value, and its memory on the device if it is a constant. */
 typedef struct gpu_operand {
     int value; /* -1: absent */

@@ -5,7 +5,7 @@
 
 #include "numerics/contract.h"
 
-enum { ITEMS = 64 };
+enum { MOST_ITEMS = 256 /* of a group */ };
 
 /* A result; one that is not used becomes a byte that is not written. */
 static gqac_status result_out(gpu_work *w, const gqac_tensor *tensor, gpu_buffer *buffer,
@@ -14,17 +14,26 @@ static gqac_status result_out(gpu_work *w, const gqac_tensor *tensor, gpu_buffer
     return tensor ? gpu_out_as_is(w, tensor, buffer) : gpu_scratch(w, 1, buffer);
 }
 
-/* Items for `width` elements of each of n rows. */
+/* The items of a group that has at least one item for `units`: a power of 2. */
+static int64_t items_for(int64_t units, int64_t least) {
+    int64_t items = least;
+    while (items < units && items < MOST_ITEMS)
+        items *= 2;
+    return items;
+}
+
+/* An item for each of `width` elements of each of n rows. */
 static gpu_grid grid_of(int64_t width, int64_t n) {
-    return (gpu_grid){.groups = {(size_t)(width + ITEMS - 1) / ITEMS, (size_t)n},
-                      .items = {ITEMS, 1}};
+    const int64_t items = items_for(width, 64);
+    return (gpu_grid){.groups = {(size_t)((width + items - 1) / items), (size_t)n},
+                      .items = {(size_t)items, 1}};
 }
 
 /* ---- norms ------------------------------------------------------------------- */
 
 /* norm_shape of kernels/rows.cl. */
 typedef struct norm_shape {
-    int32_t n, skip_rows, centred;
+    int32_t n, skip_rows, centred, items;
     int32_t has_skip, has_bias, has_beta, has_sum, has_mean, has_inv;
     int32_t weight_repeat, weight_count, beta_repeat, beta_count;
     int32_t before_type;
@@ -35,6 +44,13 @@ typedef struct norm_shape {
 typedef struct norm_results {
     gqac_tensor y, sum, mean, inv;
 } norm_results;
+
+/* Of few rows an item has four elements, so that they arrive early; of many it has up to 16, so
+ * that the registers of the device hold more rows. */
+static int32_t norm_items(const norm_run *r) {
+    enum { FEW = 256, LEAST = 32 };
+    return (int32_t)items_for(r->n / (r->rows < FEW ? 4 : 16), LEAST);
+}
 
 static gqac_status normalise(gpu_work *w, const target_call *call, const gpu_norm *f, norm_run *r) {
     gpu_buffer x, skip, bias, weight, beta, y, sum, mean, inv;
@@ -53,6 +69,7 @@ static gqac_status normalise(gpu_work *w, const target_call *call, const gpu_nor
         .n = (int32_t)r->n,
         .skip_rows = r->skip ? (int32_t)r->skip_rows : 1,
         .centred = r->kind->centred,
+        .items = norm_items(r),
         .has_skip = r->skip != NULL,
         .has_bias = r->bias != NULL,
         .has_beta = r->beta != NULL,
@@ -69,7 +86,7 @@ static gqac_status normalise(gpu_work *w, const target_call *call, const gpu_nor
         .y_type = y_type,
         .sum_type = sum_type,
         .epsilon = r->epsilon};
-    const gpu_grid grid = {.groups = {(size_t)r->rows, 1}, .items = {GQAC_LANES, 1}};
+    const gpu_grid grid = {.groups = {(size_t)r->rows, 1}, .items = {(size_t)shape.items, 1}};
     const gpu_arg args[] = {GPU_ARG(x.handle),      GPU_ARG(skip.handle), GPU_ARG(bias.handle),
                             GPU_ARG(weight.handle), GPU_ARG(beta.handle), GPU_ARG(y.handle),
                             GPU_ARG(sum.handle),    GPU_ARG(mean.handle), GPU_ARG(inv.handle),
@@ -109,37 +126,84 @@ typedef struct box_shape {
     int32_t dims[OP_BOX_RANK], in_step[OP_BOX_RANK], out_step[OP_BOX_RANK];
 } box_shape;
 
+/* Makes one axis of two that follow each other in memory on both sides. */
+static void merge_box(const op_box *box, box_shape *s) {
+    int n = 0;
+    *s = (box_shape){.rank = 1,
+                     .n = (int32_t)op_product(box->dims, 0, box->rank),
+                     .first_in = (int32_t)box->first_in,
+                     .first_out = (int32_t)box->first_out,
+                     .dims = {1}};
+    for (int i = 0; i < box->rank; i++) {
+        const int64_t in = box->stride_in[i], out = box->stride_out[i], dim = box->dims[i];
+        const bool on = s->in_step[n] == in * dim && s->out_step[n] == out * dim;
+        if (dim == 1)
+            continue;
+        n += !on && s->dims[n] > 1;
+        s->dims[n] = (int32_t)(on ? s->dims[n] * dim : dim);
+        s->in_step[n] = (int32_t)in;
+        s->out_step[n] = (int32_t)out;
+    }
+    s->rank = n + 1;
+}
+
+/* Counts in units of `per` elements, if that is possible. */
+static bool widen_box(int32_t per, box_shape *s) {
+    const int last = s->rank - 1;
+    bool fits = s->in_step[last] == 1 && s->out_step[last] == 1 && s->dims[last] % per == 0 &&
+                s->first_in % per == 0 && s->first_out % per == 0;
+    for (int i = 0; i < last; i++)
+        fits = fits && s->in_step[i] % per == 0 && s->out_step[i] % per == 0;
+    if (!fits)
+        return false;
+    s->n /= per;
+    s->first_in /= per;
+    s->first_out /= per;
+    s->dims[last] /= per;
+    for (int i = 0; i < last; i++) {
+        s->in_step[i] /= per;
+        s->out_step[i] /= per;
+    }
+    return true;
+}
+
+/* Elements of 128 bits. */
+static int32_t per_unit(gqac_dtype dtype) {
+    return (int32_t)(16 / op_width(dtype));
+}
+
 gqac_status gpu_copy_box(gpu_work *w, const op_box *box) {
-    box_shape shape = {.rank = box->rank,
-                       .n = (int32_t)op_product(box->dims, 0, box->rank),
-                       .first_in = (int32_t)box->first_in,
-                       .first_out = (int32_t)box->first_out};
+    const bool is_32 = box->in->dtype == GQAC_F32;
+    box_shape shape;
     gpu_buffer in, out;
     GQAC_TRY(gpu_fits(w->work, box->in));
     GQAC_TRY(gpu_fits(w->work, box->out));
-    for (int i = 0; i < box->rank; i++) {
-        shape.dims[i] = (int32_t)box->dims[i];
-        shape.in_step[i] = (int32_t)box->stride_in[i];
-        shape.out_step[i] = (int32_t)box->stride_out[i];
-    }
+    merge_box(box, &shape);
+    const gpu_kernel_id kernel = widen_box(per_unit(box->in->dtype), &shape) ? GPU_COPY_BOX_128
+                                 : is_32                                     ? GPU_COPY_BOX
+                                                                             : GPU_COPY_BOX_16;
     const gpu_grid grid = grid_of(shape.n, 1);
     GQAC_TRY(gpu_in_as_is(w, box->in, &in));
     GQAC_TRY(gpu_out_as_is(w, box->out, &out));
     const gpu_arg args[] = {GPU_ARG(in.handle), GPU_ARG(out.handle), GPU_ARG(shape)};
-    return gpu_launch(w, gpu_move_kernel(box->in->dtype, GPU_COPY_BOX, GPU_COPY_BOX_16), &grid,
-                      GPU_COUNT(args), args);
+    return gpu_launch(w, kernel, &grid, GPU_COUNT(args), args);
 }
 
 /* y [n,width] = the rows of x that are listed. */
 static gqac_status copy_rows(gpu_work *w, const gpu_buffer *x, const int32_t *list, int32_t n,
                              int32_t width, const gqac_tensor *y) {
-    const gpu_kernel_id kernel = gpu_move_kernel(y->dtype, GPU_COPY_ROWS, GPU_COPY_ROWS_16);
-    const gpu_grid grid = grid_of(width, n);
+    const int32_t per = per_unit(y->dtype);
+    const bool wide = width % per == 0;
+    const gpu_kernel_id kernel = wide                   ? GPU_COPY_ROWS_128
+                                 : y->dtype == GQAC_F32 ? GPU_COPY_ROWS
+                                                        : GPU_COPY_ROWS_16;
+    const int32_t units = wide ? width / per : width;
+    const gpu_grid grid = grid_of(units, n);
     gpu_buffer rows, out;
     GQAC_TRY(gpu_put(w, list, (size_t)n * sizeof *list, &rows));
     GQAC_TRY(gpu_out_as_is(w, y, &out));
     const gpu_arg args[] = {GPU_ARG(x->handle), GPU_ARG(rows.handle), GPU_ARG(out.handle),
-                            GPU_ARG(width), GPU_ARG(n)};
+                            GPU_ARG(units), GPU_ARG(n)};
     return gpu_launch(w, kernel, &grid, GPU_COUNT(args), args);
 }
 
@@ -304,12 +368,13 @@ gqac_status gpu_gather_codes_run(target_call *call, const void *record) {
 
 static gqac_status apply(gpu_work *w, const gpu_unary *f, const gqac_tensor *x, gqac_tensor *y) {
     const int32_t n = (int32_t)gqac_tensor_count(y);
-    const gpu_grid grid = grid_of(n, 1);
+    int32_t step;
+    const gpu_grid grid = gpu_element_grid(n, 4, &step);
     gpu_buffer in, out;
     const int32_t x_type = (int32_t)gpu_type_of(x->dtype), type = (int32_t)gpu_type_of(y->dtype);
     GQAC_TRY(gpu_in_as_is(w, x, &in));
     GQAC_TRY(gpu_out_as_is(w, y, &out));
-    const gpu_arg args[] = {GPU_ARG(in.handle), GPU_ARG(out.handle), GPU_ARG(n),
+    const gpu_arg args[] = {GPU_ARG(in.handle), GPU_ARG(out.handle), GPU_ARG(n),   GPU_ARG(step),
                             GPU_ARG(f->alpha),  GPU_ARG(x_type),     GPU_ARG(type)};
     return gpu_launch(w, f->kernel, &grid, GPU_COUNT(args), args);
 }
@@ -331,8 +396,9 @@ gqac_status gpu_unary_run(target_call *call, const void *record) {
 
 /* binary_shape of kernels/elementwise.cl. */
 typedef struct binary_shape {
-    int32_t rank, n;
+    int32_t rank, n, unit, step;
     int32_t a_type, b_type, type;
+    int32_t a_last, b_last;
     int32_t dims[GQAC_MAX_RANK], a_step[GQAC_MAX_RANK], b_step[GQAC_MAX_RANK];
 } binary_shape;
 
@@ -347,27 +413,31 @@ static void set_steps(const gqac_tensor *x, const gqac_tensor *y, int32_t *steps
     }
 }
 
-/* Makes one axis of two where both operands are read on across them. */
+/* Makes one axis of two where both operands are read on across them; axes of one element vanish. */
 static void merge_axes(binary_shape *s) {
     int n = 0;
     for (int i = 1; i < s->rank; i++) {
         const bool on =
             s->a_step[n] == s->a_step[i] * s->dims[i] && s->b_step[n] == s->b_step[i] * s->dims[i];
-        const int32_t before = on ? s->dims[n] : 1;
-        n += !on;
-        s->dims[n] = before * s->dims[i];
+        if (s->dims[i] == 1)
+            continue;
+        if (s->dims[n] > 1 && !on)
+            n++;
+        else if (s->dims[n] > 1)
+            s->dims[i] *= s->dims[n];
+        s->dims[n] = s->dims[i];
         s->a_step[n] = s->a_step[i];
         s->b_step[n] = s->b_step[i];
     }
-    s->rank = s->rank ? n + 1 : 0;
+    s->rank = n + 1;
 }
 
 static gqac_status combine(gpu_work *w, const target_call *call, const gpu_binary *f,
                            gqac_tensor *y) {
     binary_shape shape = {.rank = y->rank,
                           .n = (int32_t)gqac_tensor_count(y),
-                          .type = (int32_t)gpu_type_of(y->dtype)};
-    const gpu_grid grid = grid_of(shape.n, 1);
+                          .type = (int32_t)gpu_type_of(y->dtype),
+                          .dims = {1}};
     const gpu_buffer none = {0}; /* both are present */
     gpu_buffer a, b, out;
     for (int i = 0; i < y->rank; i++)
@@ -375,6 +445,11 @@ static gqac_status combine(gpu_work *w, const target_call *call, const gpu_binar
     set_steps(target_value(call, f->a.value), y, shape.a_step);
     set_steps(target_value(call, f->b.value), y, shape.b_step);
     merge_axes(&shape);
+    const int last = shape.rank - 1;
+    shape.a_last = shape.a_step[last];
+    shape.b_last = shape.b_step[last];
+    shape.unit = last == 0 || shape.dims[last] % 4 == 0 ? 4 : 1;
+    const gpu_grid grid = gpu_element_grid(shape.n, shape.unit, &shape.step);
     GQAC_TRY(gpu_operand_as_is(w, call, &f->a, &none, &a, &shape.a_type));
     GQAC_TRY(gpu_operand_as_is(w, call, &f->b, &none, &b, &shape.b_type));
     GQAC_TRY(gpu_out_as_is(w, y, &out));

@@ -38,12 +38,10 @@ static const char *const kernel_names[GPU_KERNELS] = {
     [GPU_GATHER_CODES] = "gather_codes",
     [GPU_COPY_BOX] = "copy_box",
     [GPU_COPY_BOX_16] = "copy_box_16",
+    [GPU_COPY_BOX_128] = "copy_box_128",
     [GPU_COPY_ROWS] = "copy_rows",
     [GPU_COPY_ROWS_16] = "copy_rows_16",
-    [GPU_WIDEN_F16] = "widen_f16",
-    [GPU_WIDEN_BF16] = "widen_bf16",
-    [GPU_ROUND_F16] = "round_f16",
-    [GPU_ROUND_BF16] = "round_bf16",
+    [GPU_COPY_ROWS_128] = "copy_rows_128",
     [GPU_SAME] = "unary_same",
     [GPU_NEG] = "unary_neg",
     [GPU_SQRT] = "unary_sqrt",
@@ -449,8 +447,6 @@ gqac_status gpu_list_write(gpu_work *w, gpu_list which, const void *data, size_t
 
 /* ---- operands and results ------------------------------------------------------- */
 
-enum { CONVERTED = 64 /* elements of a group */ };
-
 gpu_rows_type gpu_type_of(gqac_dtype floats) {
     return floats == GQAC_F32 ? GPU_ROWS_F32 : floats == GQAC_F16 ? GPU_ROWS_F16 : GPU_ROWS_BF16;
 }
@@ -463,15 +459,31 @@ gqac_status gpu_fits(const op_work *work, const gqac_tensor *tensor) {
     return GQAC_OK;
 }
 
+gpu_grid gpu_element_grid(int64_t n, int32_t unit, int32_t *step) {
+    enum { FEW_ITEMS = 64, MANY_ITEMS = 256, MANY = 1 << 16 };
+    const int64_t units = (n + unit - 1) / unit, two = 2 * MANY_ITEMS;
+    gpu_grid grid = {.groups = {(size_t)((units + FEW_ITEMS - 1) / FEW_ITEMS), 1},
+                     .items = {FEW_ITEMS, 1}};
+    if (units >= MANY)
+        grid =
+            (gpu_grid){.groups = {(size_t)((units + two - 1) / two), 1}, .items = {MANY_ITEMS, 1}};
+    *step = (int32_t)(units >= MANY ? (int64_t)grid.groups[0] * MANY_ITEMS : units);
+    return grid;
+}
+
 /* Converts the elements of a tensor of 16 bits, one way or the other. */
-static gqac_status convert(gpu_work *w, const gqac_tensor *tensor, gpu_kernel_id f16,
-                           gpu_kernel_id bf16, const gpu_buffer *from, const gpu_buffer *to) {
+static gqac_status convert(gpu_work *w, const gqac_tensor *tensor, gpu_rows_type from_type,
+                           gpu_rows_type to_type, const gpu_buffer *from, const gpu_buffer *to) {
+    int32_t step;
     GQAC_TRY(gpu_fits(w->work, tensor));
     const int32_t n = (int32_t)gqac_tensor_count(tensor);
-    const gpu_grid grid = {.groups = {((size_t)n + CONVERTED - 1) / CONVERTED, 1},
-                           .items = {CONVERTED, 1}};
-    const gpu_arg args[] = {GPU_ARG(from->handle), GPU_ARG(to->handle), GPU_ARG(n)};
-    return gpu_launch(w, tensor->dtype == GQAC_F16 ? f16 : bf16, &grid, GPU_COUNT(args), args);
+    const int32_t types[] = {(int32_t)from_type, (int32_t)to_type};
+    const gpu_grid grid = gpu_element_grid(n, 4, &step);
+    const float alpha = 0.0f; /* not used */
+    const gpu_arg args[] = {GPU_ARG(from->handle), GPU_ARG(to->handle), GPU_ARG(n),
+                            GPU_ARG(step),         GPU_ARG(alpha),      GPU_ARG(types[0]),
+                            GPU_ARG(types[1])};
+    return gpu_launch(w, GPU_SAME, &grid, GPU_COUNT(args), args);
 }
 
 gqac_status gpu_in_as_is(gpu_work *w, const gqac_tensor *tensor, gpu_buffer *buffer) {
@@ -483,10 +495,6 @@ gqac_status gpu_out_as_is(gpu_work *w, const gqac_tensor *tensor, gpu_buffer *bu
                                      : gpu_scratch(w, 1, buffer);
 }
 
-gpu_kernel_id gpu_move_kernel(gqac_dtype dtype, gpu_kernel_id of_32, gpu_kernel_id of_16) {
-    return dtype == GQAC_F32 ? of_32 : of_16;
-}
-
 gqac_status gpu_in(gpu_work *w, const gqac_tensor *tensor, gpu_buffer *buffer) {
     const size_t count = (size_t)gqac_tensor_count(tensor);
     gpu_buffer own;
@@ -494,7 +502,7 @@ gqac_status gpu_in(gpu_work *w, const gqac_tensor *tensor, gpu_buffer *buffer) {
         return gpu_in_as_is(w, tensor, buffer);
     GQAC_TRY(gpu_mirror_in(w, tensor, &own));
     GQAC_TRY(gpu_scratch(w, count * sizeof(float), buffer));
-    return convert(w, tensor, GPU_WIDEN_F16, GPU_WIDEN_BF16, &own, buffer);
+    return convert(w, tensor, gpu_type_of(tensor->dtype), GPU_ROWS_F32, &own, buffer);
 }
 
 gqac_status gpu_out(gpu_work *w, const gqac_tensor *tensor, gpu_buffer *buffer) {
@@ -508,7 +516,7 @@ gqac_status gpu_done(gpu_work *w, const gpu_buffer *buffer, const gqac_tensor *t
     if (tensor->dtype == GQAC_F32 || gqac_tensor_count(tensor) == 0)
         return GQAC_OK;
     GQAC_TRY(gpu_mirror_out(w, tensor, &own));
-    return convert(w, tensor, GPU_ROUND_F16, GPU_ROUND_BF16, buffer, &own);
+    return convert(w, tensor, GPU_ROWS_F32, gpu_type_of(tensor->dtype), buffer, &own);
 }
 
 /* Sets *buffer to the memory of an operand that is constant or absent; false: it is neither. */

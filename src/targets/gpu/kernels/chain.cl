@@ -1,19 +1,20 @@
-/* Chains of elementwise ops: each item computes all steps of one element. Formulas: elementwise.cl;
+/* Chains of elementwise ops: each item computes all steps of four elements. Formulas: elementwise.cl;
  * src/targets/chain.h describes steps and leaves. Values of 16 bits are read and written as they
  * are. */
 
 #define CHAIN_LEAVES 12
 #define CHAIN_STEPS  17
-#define CHAIN_ITEMS  64
+#define CHAIN_ITEMS  256  /* of a group, at most */
+#define CHAIN_FOURS  1024 /* places of all items of a group */
 
-/* A leaf below CHAIN_LEAVES, else a register. type: the result is rounded to it. */
+/* a, b, to: places, those of leaves first. type: the result is rounded to it. */
 typedef struct chain_step {
     int kind, a, b, to, type;
     float param;
 } chain_step;
 
 typedef struct chain_shape {
-    int n, columns, n_leaves, n_steps, type; /* elements; of a row; of y */
+    int n, columns, n_leaves, n_steps, type, items; /* elements; of a row; of y; of a group */
     int forms[CHAIN_LEAVES], types[CHAIN_LEAVES];
     chain_step steps[CHAIN_STEPS];
 } chain_shape;
@@ -38,54 +39,92 @@ typedef struct chain_shape {
 #define STEP_fast_gelu 12
 
 #define STEP(NAME, VALUE)                                                                          \
-    if (kind == STEP_##NAME)                                                                       \
-        return VALUE;
-static inline float step_value(int kind, float x, float b, float alpha) {
-    const float a = x;
+    if (kind == STEP_##NAME) {                                                                     \
+        CUDA_UNROLL for (int e = 0; e < 4; e++) {                                                  \
+            const float a = first[e], b = second[e], x = a;                                        \
+            y[e] = VALUE;                                                                          \
+        }                                                                                          \
+        return;                                                                                    \
+    }
+GQN_FN void step_four(int kind, const float *first, const float *second, float alpha, float *y) {
     BINARIES(STEP)
     ACTIVATIONS(STEP)
     FUNCTIONS(STEP)
-    return x; /* a cast */
+    CUDA_UNROLL for (int e = 0; e < 4; e++) /* a cast */
+        y[e] = first[e];
+}
+
+/* Elements of a leaf for those from `at` on, of which n are there. */
+GQN_FN uint4 leaf_at(__global const uchar *leaf, int type, int form, uint at, int n, uint columns) {
+    if (form == LEAF_FULL)
+        return four_at(leaf, type, (size_t)at, n, true);
+    if (form == LEAF_ROW && columns % 4u == 0u)
+        return four_at(leaf, type, (size_t)(at % columns), n, true);
+    const uint step = form == LEAF_ROW ? 1u : 0u;
+    return pack_four(type, element_bits(leaf, type, (size_t)(at * step % columns)),
+                     element_bits(leaf, type, (size_t)((at + 1u) * step % columns)),
+                     element_bits(leaf, type, (size_t)((at + 2u) * step % columns)),
+                     element_bits(leaf, type, (size_t)((at + 3u) * step % columns)));
 }
 
 #define LEAF(i) __global const uchar *leaf##i
-#define READ(i)                                                                                    \
+#define LOAD(i, j)                                                                                 \
     if (i < s.n_leaves)                                                                            \
-        r[(i) * CHAIN_ITEMS + item] =                                                              \
-            float_at(leaf##i, s.types[i],                                                          \
-                     s.forms[i] == LEAF_FULL  ? (size_t)at                                         \
-                     : s.forms[i] == LEAF_ROW ? (size_t)(at % s.columns)                           \
-                                              : 0);
+        bits[j] = leaf_at(leaf##i, s.types[i], s.forms[i], at, n, (uint)s.columns);
+#define KEEP(i, j)                                                                                 \
+    if (i < s.n_leaves) {                                                                          \
+        widen_four(bits[j], s.types[i], a);                                                        \
+        r[(i) * s.items + item] = FLOAT4(a[0], a[1], a[2], a[3]);                                  \
+    }
+#define FOUR_LEAVES(i, j, k, l) /* all loads before the first use */                               \
+    LOAD(i, 0)                                                                                     \
+    LOAD(j, 1)                                                                                     \
+    LOAD(k, 2)                                                                                     \
+    LOAD(l, 3)                                                                                     \
+    KEEP(i, 0)                                                                                     \
+    KEEP(j, 1)                                                                                     \
+    KEEP(k, 2)                                                                                     \
+    KEEP(l, 3)
+#define GET(f, place)                                                                              \
+    {                                                                                              \
+        const float4 four = r[(place) * s.items + item];                                           \
+        f[0] = four.x;                                                                             \
+        f[1] = four.y;                                                                             \
+        f[2] = four.z;                                                                             \
+        f[3] = four.w;                                                                             \
+    }
 /* y [n]. Operands lie in local memory, because their numbers are not known before a run; items share
  * nothing. */
-__kernel GROUP(CHAIN_ITEMS) void chain_rows(LEAF(0), LEAF(1), LEAF(2), LEAF(3), LEAF(4), LEAF(5),
-                                            LEAF(6), LEAF(7), LEAF(8), LEAF(9), LEAF(10), LEAF(11),
-                                            __global uchar *y, chain_shape s) {
-    SHARED float r[(CHAIN_LEAVES + CHAIN_STEPS) * CHAIN_ITEMS];
-    const int at = (int)get_global_id(0), item = (int)get_local_id(0);
-    if (at >= s.n)
+__kernel MOST(CHAIN_ITEMS) void chain_rows(LEAF(0), LEAF(1), LEAF(2), LEAF(3), LEAF(4), LEAF(5),
+                                           LEAF(6), LEAF(7), LEAF(8), LEAF(9), LEAF(10), LEAF(11),
+                                           __global uchar *y, chain_shape s) {
+    SHARED float4 r[CHAIN_FOURS];
+    const uint at = 4u * (uint)get_global_id(0);
+    const int item = (int)get_local_id(0), n = fours_left(at, s.n);
+    float a[4], b[4], value[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+    uint4 bits[4];
+    if (n <= 0)
         return;
-    READ(0)
-    READ(1)
-    READ(2)
-    READ(3)
-    READ(4)
-    READ(5)
-    READ(6)
-    READ(7)
-    READ(8)
-    READ(9)
-    READ(10)
-    READ(11)
-    float value = 0.0f;
-    for (int i = 0; i < s.n_steps; i++) {
-        const chain_step t = s.steps[i];
-        value = rounded(one_nan(step_value(t.kind, r[t.a * CHAIN_ITEMS + item],
-                                           r[t.b * CHAIN_ITEMS + item], t.param)),
-                        t.type);
-        r[t.to * CHAIN_ITEMS + item] = value;
+    FOUR_LEAVES(0, 1, 2, 3)
+    if (s.n_leaves > 4) {
+        FOUR_LEAVES(4, 5, 6, 7)
+        FOUR_LEAVES(8, 9, 10, 11)
     }
-    put_element(y, s.type, at, value);
+    ROLLED for (int i = 0; i < s.n_steps; i++) {
+        const chain_step t = s.steps[i];
+        GET(a, t.a)
+        GET(b, t.b)
+        step_four(t.kind, a, b, t.param, value);
+        CUDA_UNROLL for (int e = 0; e < 4; e++)
+            value[e] = rounded(one_nan(value[e]), t.type);
+        r[t.to * s.items + item] = FLOAT4(value[0], value[1], value[2], value[3]);
+    }
+    CUDA_UNROLL for (int e = 0; e < 4; e++)
+        value[e] = one_nan(value[e]);
+    put_four(y, s.type, (size_t)at, n, true, value);
 }
-#undef READ
+#undef GET
+#undef FOUR_LEAVES
+#undef KEEP
+#undef LOAD
 #undef LEAF

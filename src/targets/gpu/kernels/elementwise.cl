@@ -1,14 +1,35 @@
 /* Elementwise ops in fp32: one kernel for each. Definitions: ops/swish.c and the like. Values of 16
- * bits are read and written as they are. */
+ * bits are read and written as they are. An item has two fours of elements (fours.cl), `step` apart,
+ * and loads both before it uses one. */
+
+#define ELEMENT_ITEMS 256 /* of a group, at most */
+#define ITEM_FOURS    2
+
+/* The first element of unit `i` of an item. */
+#define UNIT_BEGIN(i, unit, step)                                                                  \
+    ((uint)(unit) * ((uint)get_global_id(0) + (uint)(i) * (uint)(step)))
 
 #define UNARY(NAME, VALUE)                                                                         \
-    __kernel void unary_##NAME(__global const uchar *from, __global uchar *y, int n, float alpha,  \
-                               int from_type, int type) {                                          \
-        const int i = (int)get_global_id(0);                                                       \
-        if (i >= n)                                                                                \
-            return;                                                                                \
-        const float x = float_at(from, from_type, (size_t)i);                                      \
-        put_float(y, type, (size_t)i, VALUE);                                                      \
+    __kernel MOST(ELEMENT_ITEMS) void unary_##NAME(__global const uchar *from, __global uchar *y,  \
+                                                   int n, int step, float alpha, int from_type,    \
+                                                   int type) {                                     \
+        uint4 bits[ITEM_FOURS];                                                                    \
+        CUDA_UNROLL for (int i = 0; i < ITEM_FOURS; i++) {                                         \
+            const uint at = UNIT_BEGIN(i, 4, step);                                                \
+            bits[i] = four_at(from, from_type, (size_t)at, fours_left(at, n), true);               \
+        }                                                                                          \
+        CUDA_UNROLL for (int i = 0; i < ITEM_FOURS; i++) {                                         \
+            const uint at = UNIT_BEGIN(i, 4, step);                                                \
+            float v[4];                                                                            \
+            if (at >= (uint)n)                                                                     \
+                continue;                                                                          \
+            widen_four(bits[i], from_type, v);                                                     \
+            CUDA_UNROLL for (int e = 0; e < 4; e++) {                                              \
+                const float x = v[e];                                                              \
+                v[e] = VALUE;                                                                      \
+            }                                                                                      \
+            put_four(y, type, (size_t)at, fours_left(at, n), true, v);                             \
+        }                                                                                          \
     }
 UNARY(same, x) /* of Cast */
 
@@ -32,35 +53,75 @@ FUNCTIONS(UNARY)
 ACTIVATIONS(UNARY)
 
 /* The axes of a broadcast result, and the elements from one index of an axis to the next: 0 where
- * the operand is broadcast. */
+ * the operand is broadcast, and 1 along the last axis where it is not. unit: elements that lie together
+ * in each operand, or are one of it; 4, or 1 where rows of the last axis are no multiple of 4. */
 typedef struct binary_shape {
-    int rank, n;
+    int rank, n, unit, step;
     int a_type, b_type, type; /* of the operands and the result */
+    int a_last, b_last;       /* the steps along the last axis */
     int dims[BROADCAST_RANK], a_step[BROADCAST_RANK], b_step[BROADCAST_RANK];
 } binary_shape;
 
 /* The elements of both operands for element `i` of the result. */
-static inline void broadcast(const binary_shape *s, int i, int *at_a, int *at_b) {
-    *at_a = *at_b = 0;
-    for (int axis = s->rank - 1; axis >= 0; axis--) {
-        const int index = i % s->dims[axis];
-        i /= s->dims[axis];
-        *at_a += index * s->a_step[axis];
-        *at_b += index * s->b_step[axis];
+static inline void broadcast(const binary_shape *s, uint i, uint *at_a, uint *at_b) {
+    *at_a = *at_b = 0u;
+    for (int axis = s->rank - 1; axis > 0; axis--) {
+        const uint rest = i / (uint)s->dims[axis], index = i - rest * (uint)s->dims[axis];
+        *at_a += index * (uint)s->a_step[axis];
+        *at_b += index * (uint)s->b_step[axis];
+        i = rest;
+    }
+    *at_a += i * (uint)s->a_step[0];
+    *at_b += i * (uint)s->b_step[0];
+}
+
+/* n elements of an operand from element `at` on, or that element for each. */
+static inline uint4 operand_at(__global const uchar *x, int type, uint at, int n, int last_step) {
+    if (last_step)
+        return four_at(x, type, (size_t)at, n, true);
+    const uint one = element_bits(x, type, (size_t)at);
+    return pack_four(type, one, one, one, one);
+}
+
+/* Both operands of the fours of an item. */
+static inline void read_operands(__global const uchar *left, __global const uchar *right,
+                                 const binary_shape *s, uint4 *a, uint4 *b) {
+    CUDA_UNROLL for (int i = 0; i < ITEM_FOURS; i++) {
+        const uint at = UNIT_BEGIN(i, s->unit, s->step);
+        const int some = fours_left(at, s->n), n = some < s->unit ? some : s->unit;
+        uint at_a, at_b;
+        if (n <= 0)
+            continue;
+        broadcast(s, at, &at_a, &at_b);
+        a[i] = operand_at(left, s->a_type, at_a, n, s->a_last);
+        b[i] = operand_at(right, s->b_type, at_b, n, s->b_last);
     }
 }
 
+/* Stores VALUE of each pair of elements, a and b. */
+#define EACH_PAIR(VALUE)                                                                           \
+    uint4 a_bits[ITEM_FOURS], b_bits[ITEM_FOURS];                                                  \
+    read_operands(left, right, &s, a_bits, b_bits);                                                \
+    CUDA_UNROLL for (int i = 0; i < ITEM_FOURS; i++) {                                             \
+        const uint at = UNIT_BEGIN(i, s.unit, s.step);                                             \
+        const int some = fours_left(at, s.n);                                                      \
+        float first[4], second[4];                                                                 \
+        if (some <= 0)                                                                             \
+            continue;                                                                              \
+        widen_four(a_bits[i], s.a_type, first);                                                    \
+        widen_four(b_bits[i], s.b_type, second);                                                   \
+        CUDA_UNROLL for (int e = 0; e < 4; e++) {                                                  \
+            const float a = first[e], b = second[e];                                               \
+            first[e] = one_nan(VALUE);                                                             \
+        }                                                                                          \
+        put_four(y, s.type, (size_t)at, some < s.unit ? some : s.unit, true, first);               \
+    }
+
 #define BINARY(NAME, VALUE)                                                                        \
-    __kernel void binary_##NAME(__global const uchar *left, __global const uchar *right,           \
-                                __global uchar *y, binary_shape s) {                               \
-        const int i = (int)get_global_id(0);                                                       \
-        int at_a, at_b;                                                                            \
-        if (i >= s.n)                                                                              \
-            return;                                                                                \
-        broadcast(&s, i, &at_a, &at_b);                                                            \
-        const float a = float_at(left, s.a_type, (size_t)at_a);                                    \
-        const float b = float_at(right, s.b_type, (size_t)at_b);                                   \
-        put_element(y, s.type, (size_t)i, VALUE);                                                  \
+    __kernel MOST(ELEMENT_ITEMS) void binary_##NAME(__global const uchar *left,                    \
+                                                    __global const uchar *right,                   \
+                                                    __global uchar *y, binary_shape s) {           \
+        EACH_PAIR(VALUE)                                                                           \
     }
 
 /* F(name, value of a and b) */
@@ -74,15 +135,12 @@ BINARIES(BINARY)
 /* An activation of the left operand, rounded to the type of the result as if it were stored, times
  * the right one. */
 #define GATE(NAME, VALUE)                                                                          \
-    __kernel void gate_##NAME(__global const uchar *left, __global const uchar *right,             \
-                              __global uchar *y, binary_shape s, float alpha) {                    \
-        const int i = (int)get_global_id(0);                                                       \
-        int at_a, at_b;                                                                            \
-        if (i >= s.n)                                                                              \
-            return;                                                                                \
-        broadcast(&s, i, &at_a, &at_b);                                                            \
-        const float x = float_at(left, s.a_type, (size_t)at_a);                                    \
-        put_element(y, s.type, (size_t)i,                                                          \
-                    rounded(VALUE, s.type) * float_at(right, s.b_type, (size_t)at_b));             \
+    static inline float gate_value_##NAME(float x, float alpha) {                                  \
+        return VALUE;                                                                              \
+    }                                                                                              \
+    __kernel MOST(ELEMENT_ITEMS) void gate_##NAME(                                                 \
+        __global const uchar *left, __global const uchar *right, __global uchar *y,                \
+        binary_shape s, float alpha) {                                                             \
+        EACH_PAIR(rounded(gate_value_##NAME(a, alpha), s.type) * b)                                \
     }
 ACTIVATIONS(GATE)

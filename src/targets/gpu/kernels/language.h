@@ -3,8 +3,8 @@
  * lacks: SHARED declares a variable of a group, where `__local` is for pointers; GROUP(n) says that
  * a group of the kernel has n items, MOST(n) that it has at most n; 512 items share the registers;
  * UNROLL, UNROLL_2 and ROLLED stand before loops, and CUDA_UNROLL before those that other compilers
- * unroll as they like; FLOAT4 makes a vector of four numbers; fma_row, dot_bytes and half_to_float
- * are single instructions, or few, where the device has them. */
+ * unroll as they like; FLOAT4 makes a vector of four numbers; fma_row, dot_bytes, half_to_float and
+ * float_to_half are single instructions, or few, where the device has them. */
 #ifndef __CUDACC__
 
 #define SHARED   __local
@@ -27,6 +27,7 @@ static inline int dot_bytes(int a, uint b, int c) {
            (char)(a >> 16) * (int)(b >> 16 & 255u) + (a >> 24) * (int)(b >> 24);
 }
 #define half_to_float(x) gqn_f16_to_f32(x)
+#define float_to_half(x) gqn_f32_to_f16(x)
 
 #else
 
@@ -73,6 +74,12 @@ static __forceinline__ float half_to_float(ushort x) {
     float wide;
     asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(x));
     return wide;
+}
+/* That of gqn_f32_to_f16. */
+static __forceinline__ ushort float_to_half(float x) {
+    ushort narrow;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(narrow) : "f"(x));
+    return x != x ? (ushort)0x7e00 : narrow;
 }
 
 /* A grid of CUDA has at most 65535 groups along axis 1: the driver launches more in parts, and

@@ -30,7 +30,7 @@ static inline float float_at(__global const uchar *x, int type, size_t i) {
 
 /* x after it was stored as that type of floats. */
 static inline float rounded(float x, int type) {
-    return type == F16    ? gqn_f16_to_f32(gqn_f32_to_f16(x))
+    return type == F16    ? one_nan(half_to_float(float_to_half(x)))
            : type == BF16 ? gqn_bf16_to_f32(gqn_f32_to_bf16(x))
                           : x;
 }
@@ -40,7 +40,7 @@ static inline void put_float(__global uchar *y, int type, size_t i, float x) {
     if (type == F32)
         ((__global float *)y)[i] = x;
     else
-        ((__global ushort *)y)[i] = type == F16 ? gqn_f32_to_f16(x) : gqn_f32_to_bf16(x);
+        ((__global ushort *)y)[i] = type == F16 ? float_to_half(x) : gqn_f32_to_bf16(x);
 }
 
 /* The same; all NaN are one. */

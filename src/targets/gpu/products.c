@@ -112,9 +112,11 @@ static gqac_status tiles(gpu_work *w, job *j) {
 }
 
 static gqac_status quantise(gpu_work *w, job *j) {
-    enum { ITEMS = 64 };
+    enum { ITEMS = 64, TOGETHER = ITEMS * 16 };
     const gpu_weights *p = &j->p->weights;
-    const gpu_grid grid = {.groups = {(size_t)parts_of(p->blocks, ITEMS), (size_t)j->shape.m},
+    const int64_t length = (int64_t)p->blocks * p->block;
+    const int32_t span = p->block > TOGETHER ? p->block : TOGETHER;
+    const gpu_grid grid = {.groups = {(size_t)parts_of(length, span), (size_t)j->shape.m},
                            .items = {ITEMS, 1}};
     const size_t blocks = (size_t)j->shape.m * (size_t)p->blocks;
     size_t bytes;
@@ -125,9 +127,8 @@ static gqac_status quantise(gpu_work *w, job *j) {
     GQAC_TRY(gpu_scratch(w, blocks * sizeof(int32_t), &j->sq));
     const int32_t x_type = (int32_t)gpu_type_of(j->x->dtype);
     const gpu_arg args[] = {GPU_ARG(j->in.handle), GPU_ARG(j->qa.handle), GPU_ARG(j->sa.handle),
-                            GPU_ARG(j->sq.handle), GPU_ARG(j->shape.m),   GPU_ARG(p->k),
-                            GPU_ARG(p->blocks),    GPU_ARG(p->block),     GPU_ARG(p->bits),
-                            GPU_ARG(x_type)};
+                            GPU_ARG(j->sq.handle), GPU_ARG(p->k),         GPU_ARG(p->blocks),
+                            GPU_ARG(p->block),     GPU_ARG(p->bits),      GPU_ARG(x_type)};
     return gpu_launch(w, GPU_NBITS_QUANTISE, &grid, GPU_COUNT(args), args);
 }
 

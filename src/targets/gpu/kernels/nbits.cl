@@ -6,40 +6,95 @@
  * times the sum of qa is subtracted. Activations are rounded once for all columns. Their bytes lie in
  * the order in which codes are taken from a word: first those of the lowest bits of its four bytes. */
 
+#define QUANTISE_ITEMS 64
+#define QUANTISE_K     16 /* of an item at a time: the bytes of one word of 2-bit codes */
+
+/* The greatest magnitude, as bits, of 16 elements from `at` of a row of k on. */
+GQN_FN uint quantise_read(__global const uchar *x, int x_type, size_t row, int k, int at, float *v) {
+    uint4 bits[4];
+    uint most = 0u;
+    CUDA_UNROLL for (int j = 0; j < 4; j++)
+        bits[j] = four_at(x, x_type, row * (size_t)k + (size_t)(at + 4 * j),
+                          fours_left((uint)(at + 4 * j), k), k % 4 == 0);
+    CUDA_UNROLL for (int j = 0; j < 4; j++)
+        widen_four(bits[j], x_type, v + 4 * j);
+    CUDA_UNROLL for (int j = 0; j < QUANTISE_K; j++) {
+        const uint u = gqn_as_u32(v[j]) & 0x7fffffffu;
+        most = u > most ? u : most;
+    }
+    return most;
+}
+
+/* gqn_quantise(y, -127, 127): adding 1.5 * 2^23 rounds to an integer. */
+GQN_FN int quantise_one(float y) {
+    const float z = y > 127.0f ? 127.0f : y < -127.0f ? -127.0f : y;
+    return y != y ? 0 : (int)(gqn_as_u32(z + 0x1.8p23f) - 0x4b400000u);
+}
+
+GQN_FN uint pack_bytes(const int *q, const int step) {
+    return ((uint)q[0] & 255u) | ((uint)q[step] & 255u) << 8 | ((uint)q[2 * step] & 255u) << 16 |
+           (uint)q[3 * step] << 24;
+}
+
 /* Activations of a row: qa [m][blocks << shift] bytes, sa and sq [m][blocks]: scales, and sums of
- * qa. An item has one block. */
-__kernel void nbits_quantise(__global const uchar *x, __global char *qa, __global float *sa,
-                             __global int *sq, int m, int k, int blocks, int block, int bits,
-                             int x_type) {
-    const int b = (int)get_global_id(0), row = (int)get_global_id(1);
-    if (b >= blocks || row >= m)
-        return;
-    const int begin = b * block, left = k - begin, n = left < block ? left : block;
-    const int per_byte = 8 / bits, per_word = 4 * per_byte;
-    const size_t own = (size_t)row * (size_t)blocks + (size_t)b;
-    const size_t from = (size_t)row * (size_t)k + (size_t)begin;
-    __global char *to = qa + own * (size_t)block;
-    float most = 0.0f;
-    bool finite = true;
+ * qa. A group has several blocks, or one that is longer than all of its items take at a time. The
+ * grid is [blocks of a row, m]. */
+__kernel GROUP(QUANTISE_ITEMS) void nbits_quantise(__global const uchar *x, __global uint4 *qa,
+                                                   __global float *sa, __global int *sq, int k,
+                                                   int blocks, int block, int bits, int x_type) {
+    SHARED uint maxima[QUANTISE_ITEMS];
+    SHARED int sums[QUANTISE_ITEMS];
+    const int item = (int)get_local_id(0), together = QUANTISE_ITEMS * QUANTISE_K;
+    const int span = block > together ? block : together, length = blocks * block;
+    const int begin = (int)get_group_id(0) * span;
+    const int end = length - begin < span ? length : begin + span;
+    const int each = block / QUANTISE_K, share = each < QUANTISE_ITEMS ? each : QUANTISE_ITEMS;
+    const int first = item & ~(share - 1); /* of the items that share a block */
+    const size_t row = get_group_id(1);
+    float v[QUANTISE_K];
+    uint most = 0u;
     int sum = 0;
-    for (int i = 0; i < n; i++) {
-        const uint u = gqn_as_u32(float_at(x, x_type, from + (size_t)i)) & 0x7fffffffu;
-        const float magnitude = gqn_as_f32(u);
-        most = magnitude > most ? magnitude : most;
-        finite = finite && u < GQN_INF_BITS;
+    for (int at = begin + item * QUANTISE_K; at < end; at += together) {
+        const uint own = quantise_read(x, x_type, row, k, at, v);
+        most = own > most ? own : most;
     }
-    const bool some = finite && most != 0.0f;
-    const float inverse = some ? gqn_div(127.0f, most) : 0.0f;
-    for (int i = 0; i < block; i++) {
-        const bool is = some && i < n;
-        const float value = is ? float_at(x, x_type, from + (size_t)i) : 0.0f;
-        const int q = is ? gqn_quantise(value * inverse, -127, 127) : 0;
-        const int in = i % per_word;
-        to[i - in + in % per_byte * 4 + in / per_byte] = (char)q;
-        sum += q;
+    maxima[item] = most;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (int i = first; i < first + share; i++)
+        most = maxima[i] > most ? maxima[i] : most;
+    const bool finite = most < GQN_INF_BITS, some = finite && most != 0u;
+    const float inverse = some ? gqn_div(127.0f, gqn_as_f32(most)) : 0.0f;
+    for (int at = begin + item * QUANTISE_K; at < end; at += together) {
+        int q[QUANTISE_K];
+        uint4 bytes;
+        if (span > together)
+            quantise_read(x, x_type, row, k, at, v);
+        CUDA_UNROLL for (int j = 0; j < QUANTISE_K; j++) {
+            q[j] = some && at + j < k ? quantise_one(v[j] * inverse) : 0;
+            sum += q[j];
+        }
+        bytes.x = bits == 8 ? pack_bytes(q, 1) : bits == 4 ? pack_bytes(q, 2) : pack_bytes(q, 4);
+        bytes.y = bits == 8   ? pack_bytes(q + 4, 1)
+                  : bits == 4 ? pack_bytes(q + 1, 2)
+                              : pack_bytes(q + 1, 4);
+        bytes.z = bits == 8   ? pack_bytes(q + 8, 1)
+                  : bits == 4 ? pack_bytes(q + 8, 2)
+                              : pack_bytes(q + 2, 4);
+        bytes.w = bits == 8   ? pack_bytes(q + 12, 1)
+                  : bits == 4 ? pack_bytes(q + 9, 2)
+                              : pack_bytes(q + 3, 4);
+        qa[(row * (size_t)length + (size_t)at) / QUANTISE_K] = bytes;
     }
-    sa[own] = finite ? gqn_div(most, 127.0f) : gqn_as_f32(GQN_NAN_BITS);
-    sq[own] = sum;
+    sums[item] = sum;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    const int b = (int)((uint)(begin + first * QUANTISE_K) / (uint)block);
+    if (item != first || b >= blocks)
+        return;
+    for (int i = first + 1; i < first + share; i++)
+        sum += sums[i];
+    sa[row * (size_t)blocks + (size_t)b] =
+        finite ? gqn_div(gqn_as_f32(most), 127.0f) : gqn_as_f32(GQN_NAN_BITS);
+    sq[row * (size_t)blocks + (size_t)b] = sum;
 }
 
 /* Codes of a word, four at a time: those at bits i * `bits` of its bytes. */

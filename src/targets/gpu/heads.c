@@ -4,10 +4,14 @@
 
 #include <string.h>
 
+#include "numerics/contract.h"
 #include "ops/visible.h"
 #include "targets/gpu/append.h"
 
-enum { ITEMS = 64 /* of a group */ };
+enum {
+    ITEMS = 128, /* of a group with several rows */
+    FOUR = 16    /* most bytes of four elements */
+};
 
 /* heads_stream and heads_shape of kernels/heads.cl. */
 typedef struct heads_stream {
@@ -18,16 +22,16 @@ typedef struct heads_stream {
     int32_t norms, before_type;
     int32_t rotates, interleaved, positions;
     int32_t appends, places, bits, scale_step;
-    int32_t stored, coded;
+    int32_t stored, coded, aligned;
     float epsilon;
-    int32_t padding;
 } heads_stream;
 typedef struct heads_shape {
     heads_stream streams[TARGET_STREAMS];
     int64_t entry_bytes;
     int32_t entries[GPU_SLABS];
+    int32_t shift, rows;
 } heads_shape;
-_Static_assert(sizeof(heads_stream) == 144 && sizeof(heads_shape) == 504,
+_Static_assert(sizeof(heads_stream) == 144 && sizeof(heads_shape) == 512,
                "the kernel has no padding either");
 _Static_assert(TARGET_HEAD_SIZE == 1024, "that of the kernel");
 
@@ -121,6 +125,7 @@ static gqac_status open_stream(making *m, int i) {
         .stored = (int32_t)(s->bits || coded ? kv_code_bytes(size, s->bits + coded)
                                              : size * (int64_t)op_width(r->type)),
         .coded = coded,
+        .aligned = (size | r->of->column | r->step_b | r->step_h | r->step_s) % 4 == 0,
         .epsilon = r->of->epsilon};
     m->heads += r->heads;
     m->most = r->batch * r->rows > m->most ? r->batch * r->rows : m->most;
@@ -235,6 +240,7 @@ static gqac_status take_blocks(gpu_work *w, making *m, operands *o) {
         heads_stream *s = &m->shape.streams[i];
         if (of->streams[i].end == TARGET_TO_BLOCKS) {
             s->copy_at = (int64_t)m->fresh[k].at;
+            s->aligned = s->aligned && (s->coded || s->bits || s->copy_at % FOUR == 0);
             s->copy_scales_at = (int64_t)m->fresh[k++].scales_at;
         }
         most += m->on_device[i] ? 2 * (int64_t)s->count : 0;
@@ -258,6 +264,20 @@ static gqac_status take_blocks(gpu_work *w, making *m, operands *o) {
     return gpu_list_write(w, GPU_LIST_APPEND, m->places, (size_t)m->n_places * sizeof *m->places);
 }
 
+/* Items of a head, which have four elements each, and heads of a group. */
+static void set_teams(making *m) {
+    int32_t shift = 0;
+    while (1 << shift < GQAC_LANES)
+        shift++;
+    for (int i = 0; i < m->record->of.n; i++)
+        while (4 << shift < m->shape.streams[i].size)
+            shift++;
+    m->shape.shift = shift;
+    m->shape.rows = 1;
+    while (2 * m->shape.rows << shift <= ITEMS && m->shape.rows < m->most)
+        m->shape.rows *= 2;
+}
+
 static gqac_status launch(gpu_work *w, making *m) {
     enum { SLABS = 5 * TARGET_STREAMS, AFTER = SLABS + GPU_SLABS };
     operands o;
@@ -276,7 +296,10 @@ static gqac_status launch(gpu_work *w, making *m) {
         args[i] = GPU_ARG(all[i / TARGET_STREAMS][i % TARGET_STREAMS].handle);
     for (int i = 0; i < GPU_SLABS; i++)
         args[SLABS + i] = GPU_ARG(o.slabs.handles[i]);
-    const gpu_grid grid = {.groups = {(size_t)m->heads, (size_t)m->most}, .items = {ITEMS, 1}};
+    set_teams(m);
+    const int64_t rows = m->shape.rows;
+    const gpu_grid grid = {.groups = {(size_t)m->heads, (size_t)((m->most + rows - 1) / rows)},
+                           .items = {(size_t)(rows << m->shape.shift), 1}};
     GQAC_TRY(gpu_launch(w, GPU_HEADS, &grid, GPU_COUNT(args), args));
     for (int i = 0; i < m->record->of.n; i++)
         if (m->on_device[i])

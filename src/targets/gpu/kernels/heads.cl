@@ -3,8 +3,8 @@
  * that the host reads. Definitions: ops/norm.h, ops/rotary.c, ops/kv_quantise.c. The first three
  * steps are in fp32; each result is rounded to the type of the heads, as the ops do. */
 
-#define HEADS_ITEMS 64
-#define HEADS_SIZE  1024 /* maximum elements of a head */
+#define HEADS_ITEMS 256 /* of a group, at most */
+#define HEADS_FLOATS (4 * HEADS_ITEMS)
 
 /* The heads of queries, of keys or of values. */
 typedef struct heads_stream {
@@ -19,49 +19,89 @@ typedef struct heads_stream {
                                                   device has no blocks for them. bits: of codes */
     int stored; /* bytes of a head as it is stored */
     int coded;  /* not 0: of the codes that a cache of a quantised kind keeps; then bits is 0 */
+    int aligned; /* fours of elements of x, of heads and of tables are loaded and stored at once */
     float epsilon;
-    int padding;
 } heads_stream;
 
 typedef struct heads_shape {
     heads_stream streams[3];
     long entry_bytes;
     int entries[KV_SLABS];
+    int shift, rows; /* a head has 1 << shift items, at least GQAC_LANES; a group `rows` heads */
 } heads_shape;
 
-/* Normalises the head in x by its root mean square. */
-static inline void normalise_head(__local float *x, __local float *lanes,
-                                  __global const float *weight, const heads_stream *s, int item) {
-    if (item < GQAC_LANES) {
-        float total = 0.0f;
-        for (int i = item; i < s->size; i += GQAC_LANES)
-            total = gqn_fma(x[i], x[i], total);
-        lanes[item] = total;
-    }
-    barrier(CLK_LOCAL_MEM_FENCE);
-    const float scale = gqn_rsqrt(gqn_div(fold_lanes(lanes), (float)s->size) + s->epsilon);
-    for (int i = item; i < s->size; i += HEADS_ITEMS)
-        x[i] = rounded(one_nan(rounded(x[i] * scale, s->before_type) * weight[i]), s->type);
-    barrier(CLK_LOCAL_MEM_FENCE);
+/* What an item has of a head: elements d to d + 3, of which n are there. */
+typedef struct head_four {
+    float v[4];
+    int d, n;
+} head_four;
+
+/* Stores the elements in local memory, where the head of the item is x; zeros after its end. */
+GQN_FN void share_four(__local float *x, const head_four *f) {
+    *(__local float4 *)(x + f->d) = FLOAT4(f->v[0], f->v[1], f->v[2], f->v[3]);
 }
 
-/* Element d of the head in x after its rotary embedding; cosines and sines are of its position, -1
- * for padding. */
-static inline float head_value(__local const float *x, __global const float *cosines,
-                               __global const float *sines, int position, const heads_stream *s,
-                               int d) {
-    if (!s->rotates)
-        return x[d];
-    if (position < 0)
-        return 0.0f;
-    if (d >= 2 * s->half_size)
-        return x[d];
-    const int pair = s->interleaved ? d / 2 : d % s->half_size;
-    const bool second = s->interleaved ? d % 2 != 0 : d >= s->half_size;
-    const int first = s->interleaved ? 2 * pair : pair;
-    const float u = x[first], w = x[first + (s->interleaved ? 1 : s->half_size)];
-    const float c = cosines[pair], t = sines[pair];
-    return second ? gqn_fma(w, c, u * t) : gqn_fma(u, c, -(w * t));
+/* Normalises a head by its root mean square; weight: from element d on. `item` is that of the team. */
+GQN_FN void normalise_head(__local float *x, __local float *lanes, const float *weight,
+                           const heads_stream *s, int item, head_four *f) {
+    share_four(x, f);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (item < GQAC_LANES)
+        lanes[item] = lane_chain(x + item, s->size, true, 4, 0.0f);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    const float scale = gqn_rsqrt(gqn_div(fold_lanes(lanes), (float)s->size) + s->epsilon);
+    CUDA_UNROLL for (int e = 0; e < 4; e++)
+        if (e < f->n)
+            f->v[e] =
+                rounded(one_nan(rounded(f->v[e] * scale, s->before_type) * weight[e]), s->type);
+}
+
+/* The pair of element d. */
+GQN_FN int pair_of(const heads_stream *s, int d) {
+    return s->interleaved ? d / 2 : d < s->half_size ? d : d - s->half_size;
+}
+
+/* Cosines and sines of the elements, from the tables' line of the position. */
+GQN_FN void read_turns(__global const float *cosines, __global const float *sines,
+                       const heads_stream *s, const head_four *f, float *c, float *t) {
+    if (s->aligned && !s->interleaved && s->half_size % 4 == 0) {
+        if (f->d >= 2 * s->half_size || f->n <= 0)
+            return;
+        const float4 own_c = *(__global const float4 *)(cosines + pair_of(s, f->d));
+        const float4 own_t = *(__global const float4 *)(sines + pair_of(s, f->d));
+        c[0] = own_c.x;
+        c[1] = own_c.y;
+        c[2] = own_c.z;
+        c[3] = own_c.w;
+        t[0] = own_t.x;
+        t[1] = own_t.y;
+        t[2] = own_t.z;
+        t[3] = own_t.w;
+        return;
+    }
+    CUDA_UNROLL for (int e = 0; e < 4; e++)
+        if (e < f->n && f->d + e < 2 * s->half_size) {
+            c[e] = cosines[pair_of(s, f->d + e)];
+            t[e] = sines[pair_of(s, f->d + e)];
+        }
+}
+
+/* The elements after their rotary embedding, of a head that all items have shared in x; `padding`:
+ * the row has no position. */
+GQN_FN void rotate_four(__local const float *x, const float *c, const float *t, bool padding,
+                        const heads_stream *s, head_four *f) {
+    CUDA_UNROLL for (int e = 0; e < 4; e++) {
+        const int d = f->d + e;
+        if (e >= f->n || padding) {
+            f->v[e] = 0.0f;
+        } else if (d < 2 * s->half_size) {
+            const bool second = s->interleaved ? d % 2 != 0 : d >= s->half_size;
+            const int apart = s->interleaved ? 1 : s->half_size;
+            const float other = x[second ? d - apart : d + apart];
+            f->v[e] = second ? gqn_fma(f->v[e], c[e], other * t[e])
+                             : gqn_fma(f->v[e], c[e], -(other * t[e]));
+        }
+    }
 }
 
 /* The code of x. */
@@ -82,23 +122,39 @@ static inline int cached_code(float y, float limit, bool number) {
     return number ? (int)((z + 0x1.8p23f) - 0x1.8p23f) : 0;
 }
 
-/* The codes of the head in x, of its type (src/kv/kv.h, "Codes"), to two places, which may be the
- * same; returns their scale. */
-static inline float put_coded(__local const float *x, __local float *lanes, __global uchar *first,
-                              __global uchar *second, const heads_stream *s, int item) {
-    uint most = 0u;
-    if (item < GQAC_LANES) {
-        for (int i = item; i < s->size; i += GQAC_LANES) {
-            const uint bits = gqn_as_u32(x[i]) & 0x7fffffffu;
-            most = bits > most ? bits : most;
-        }
-        lanes[item] = gqn_as_f32(most);
+/* Stores n bytes of codes, or one or two words of 16 bits where they are all there. */
+GQN_FN void put_codes(__global uchar *to, uint codes, int n, int whole, bool aligned) {
+    if (aligned && n == 4 && whole == 4) {
+        *(__global uint *)to = codes;
+    } else if (aligned && n == 2 && whole == 2) {
+        *(__global ushort *)to = (ushort)codes;
+    } else {
+        for (int i = 0; i < n; i++)
+            to[i] = (uchar)(codes >> (8 * i));
     }
-    barrier(CLK_LOCAL_MEM_FENCE);
-    for (int i = 0; i < GQAC_LANES; i++) {
-        const uint bits = gqn_as_u32(lanes[i]);
+}
+
+/* The bytes of four codes of 8 or 4 bits. */
+GQN_FN uint pack_codes(const int *code, int bits) {
+    return bits == 8 ? ((uint)code[0] & 255u) | ((uint)code[1] & 255u) << 8 |
+                           ((uint)code[2] & 255u) << 16 | (uint)code[3] << 24
+                     : ((uint)(code[0] + 8) | (uint)(code[1] + 8) << 4) |
+                           ((uint)(code[2] + 8) | (uint)(code[3] + 8) << 4) << 8;
+}
+
+/* Sets the codes of a cache of a quantised kind (src/kv/kv.h, "Codes"), of a head of its type;
+ * returns their scale. */
+GQN_FN float coded_head(__local uint *maxima, const heads_stream *s, int item, int team,
+                        const head_four *f, int *code) {
+    uint most = 0u;
+    CUDA_UNROLL for (int e = 0; e < 4; e++) {
+        const uint bits = e < f->n ? gqn_as_u32(f->v[e]) & 0x7fffffffu : 0u;
         most = bits > most ? bits : most;
     }
+    maxima[item] = most;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (int i = 0; i < team; i++)
+        most = maxima[i] > most ? maxima[i] : most;
     const int least_e = s->type == F16 ? -24 : -126, most_e = s->type == F16 ? 9 : 121;
     const bool number = most < GQN_INF_BITS;
     int e = (int)((most + 0x10000u) >> 23) - 127 - 6; /* more from 127.5 / 64 on */
@@ -111,37 +167,36 @@ static inline float put_coded(__local const float *x, __local float *lanes, __gl
         scale = scale < least ? least : scale;
         by = gqn_div(1.0f, scale);
     }
-    for (int d = item; d < s->stored; d += HEADS_ITEMS) {
-        int code;
-        if (s->coded == 8) {
-            code = cached_code(x[d] * by, 127.0f, number);
-        } else {
-            const int low = cached_code(x[2 * d] * by, 7.0f, number);
-            const int high =
-                2 * d + 1 < s->size ? cached_code(x[2 * d + 1] * by, 7.0f, number) : 0;
-            code = (low + 8) | (high + 8) << 4;
-        }
-        first[d] = (uchar)code;
-        second[d] = (uchar)code;
-    }
+    CUDA_UNROLL for (int i = 0; i < 4; i++)
+        code[i] = i < f->n ? cached_code(f->v[i] * by, s->coded == 8 ? 127.0f : 7.0f, number) : 0;
     return number ? scale : gqn_as_f32(GQN_NAN_BITS);
 }
 
-/* The grid is [heads of all streams, rows]: a group has one head of one row. Positions: of rows;
- * places [2][count]: entry (a table of blocks, attend_common.cl), -1 for a row that is not
- * appended, and row of the block. */
+/* The codes of kv_quantise; scale: of the head. */
+GQN_FN void quantised_head(__global const float *scale, const heads_stream *s, const head_four *f,
+                           int *code) {
+    CUDA_UNROLL for (int i = 0; i < 4; i++)
+        code[i] = i < f->n ? code_of_row(f->v[i], scale[(f->d + i) * s->scale_step],
+                                         s->bits == 8 ? -128 : -8, s->bits == 8 ? 127 : 7)
+                           : 0;
+}
+
+/* A group has the same head of shape.rows rows, of 1 << shape.shift items each; an item has four elements.
+ * The grid is [heads of all streams, rows / shape.rows]. Positions: of rows; places [2][count]: entry
+ * (a table of blocks, attend_common.cl), -1 for a row that is not appended, and row of the block. */
 #define SLAB(i) __global uchar *s##i
 /* Sets the stream of the group, and its operands. */
 #define TAKE(i)                                                                                    \
-    s = shape.streams[i];                                                                          \
+    which = i;                                                                                     \
     from = x##i;                                                                                   \
     weight = weight##i;                                                                            \
     cosines = cos##i;                                                                              \
     sines = sin##i;                                                                                \
     scale = scale##i;
-__kernel GROUP(HEADS_ITEMS) void heads_rows(
+#define SLAB_OF(i) slab == i ? s##i :
+__kernel MOST(HEADS_ITEMS) void heads_rows(
     __global const uchar *x0, __global const uchar *x1, __global const uchar *x2,
-    __global const float *weight0, __global const float *weight1, __global const float *weight2,
+    __global const uchar *weight0, __global const uchar *weight1, __global const uchar *weight2,
     __global const float *cos0, __global const float *cos1, __global const float *cos2,
     __global const float *sin0, __global const float *sin1, __global const float *sin2,
     __global const float *scale0, __global const float *scale1, __global const float *scale2,
@@ -149,102 +204,116 @@ __kernel GROUP(HEADS_ITEMS) void heads_rows(
     SLAB(10), SLAB(11), SLAB(12), SLAB(13), SLAB(14), SLAB(15), __global uchar *y,
     __global uchar *copies, __global const int *positions, __global const int *places,
     heads_shape shape) {
-    SHARED float x[HEADS_SIZE], done[HEADS_SIZE], lanes[GQAC_LANES];
-    __global uchar *slabs[KV_SLABS] = {s0, s1, s2,  s3,  s4,  s5,  s6,  s7,
-                                       s8, s9, s10, s11, s12, s13, s14, s15};
-    const int item = (int)get_local_id(0), row = (int)get_group_id(1);
-    int head = (int)get_group_id(0);
-    heads_stream s;
-    __global const uchar *from;
-    __global const float *weight, *cosines, *sines, *scale;
+    SHARED float4 heads_fours[HEADS_FLOATS / 4];
+    SHARED float all_lanes[HEADS_ITEMS];
+    SHARED uint all_maxima[HEADS_ITEMS];
+    const int id = (int)get_local_id(0), team = 1 << shape.shift, item = id & (team - 1);
+    const int begins = id - item; /* the first item of the head */
+    const int own_row = (int)get_group_id(1) * shape.rows + (id >> shape.shift);
+    __local float *x = (__local float *)heads_fours + 4 * begins;
+    __local float *lanes = all_lanes + begins;
+    int head = (int)get_group_id(0), which;
+    __global const uchar *from, *weight;
+    __global const float *cosines, *sines, *scale;
     TAKE(0)
-    if (head >= s.heads) {
-        head -= s.heads;
+    if (head >= shape.streams[0].heads) {
+        head -= shape.streams[0].heads;
         TAKE(1)
-        if (head >= s.heads) {
-            head -= s.heads;
+        if (head >= shape.streams[1].heads) {
+            head -= shape.streams[1].heads;
             TAKE(2)
         }
     }
-    if (row >= s.count || head >= s.heads)
+    const heads_stream s = shape.streams[which];
+    if (head >= s.heads || (int)get_group_id(1) * shape.rows >= s.count)
         return;
-    const int b = row / s.rows, r = row % s.rows;
+    /* items without a row do what those of the last one do, and store nothing */
+    const bool used = own_row < s.count;
+    const int row = used ? own_row : s.count - 1, b = (int)((uint)row / (uint)s.rows);
+    const int r = row - b * s.rows;
     const size_t at = (size_t)(b * s.batch_step + head * s.head_step + r * s.row_step + s.column);
     const size_t to = ((size_t)(b * s.heads + head) * (size_t)s.rows + (size_t)r);
     const int position = s.rotates ? positions[s.positions + row] : 0;
-    const size_t line = (size_t)(position > 0 ? position : 0) * (size_t)s.half_size;
+    const bool finds = s.appends && s.places >= 0;
+    const int entry = finds ? places[s.places + row] : -1;
+    const int in_block = finds ? places[s.places + s.count + row] % KV_BLOCK : 0;
+    head_four f;
+    float own_weight[4], c[4], t[4];
+    f.d = 4 * item;
+    f.n = s.size - f.d < 4 ? s.size - f.d : 4;
+    const bool raw = !s.norms && !s.rotates && !s.bits && !s.coded; /* as it is, NaN included */
+    const uint4 bits = four_at(from, s.x_type, at + (size_t)f.d, f.n, s.aligned);
+    if (s.norms)
+        widen_four(four_at(weight, F32, (size_t)f.d, f.n, s.aligned), F32, own_weight);
+    if (s.rotates) {
+        const size_t line = (size_t)(position > 0 ? position : 0) * (size_t)s.half_size;
+        read_turns(cosines + line, sines + line, &s, &f, c, t);
+    }
     __global uchar *first = s.appends ? copies + s.copy_at + to * (size_t)s.stored
                                       : y + to * (size_t)s.stored;
     __global uchar *second = first; /* in a block */
     __global float *block_scale = (__global float *)(copies + s.copy_scales_at) + to;
-    if (s.appends && s.places >= 0) {
-        const int entry = places[s.places + row];
+    if (entry >= 0) {
         const uint slab = (uint)entry % KV_SLABS, index = (uint)entry / KV_SLABS;
-        const int in_block = places[s.places + s.count + row] % KV_BLOCK;
         const size_t at_entry = (size_t)in_block * (size_t)s.heads + (size_t)head;
-        if (entry >= 0 && index < (uint)shape.entries[slab]) {
-            __global uchar *block = slabs[slab] + (size_t)index * (size_t)shape.entry_bytes;
+        __global uchar *base = SLAB_OF(0) SLAB_OF(1) SLAB_OF(2) SLAB_OF(3) SLAB_OF(4) SLAB_OF(5)
+            SLAB_OF(6) SLAB_OF(7) SLAB_OF(8) SLAB_OF(9) SLAB_OF(10) SLAB_OF(11) SLAB_OF(12)
+            SLAB_OF(13) SLAB_OF(14) s15;
+        if (index < (uint)shape.entries[slab]) {
+            __global uchar *block = base + (size_t)index * (size_t)shape.entry_bytes;
             second = block + s.slot_at + at_entry * (size_t)s.stored;
             block_scale = (__global float *)(block + s.slot_scales_at) + at_entry;
         }
     }
-    if (!s.norms && !s.rotates && !s.bits && !s.coded) { /* as it is, NaN included */
-        for (int d = item; d < s.size; d += HEADS_ITEMS) {
-            if (s.type == F32) {
-                const uint v = ((__global const uint *)from)[at + (size_t)d];
-                ((__global uint *)first)[d] = v;
-                ((__global uint *)second)[d] = v;
-            } else {
-                const ushort v = ((__global const ushort *)from)[at + (size_t)d];
-                ((__global ushort *)first)[d] = v;
-                ((__global ushort *)second)[d] = v;
-            }
+    if (raw) {
+        if (used) {
+            put_bits(first, s.type, (size_t)f.d, f.n, s.aligned, bits);
+            if (second != first)
+                put_bits(second, s.type, (size_t)f.d, f.n, s.aligned, bits);
         }
         return;
     }
-    from += at * (s.x_type == F32 ? 4 : 2);
-    for (int d = item; d < s.size; d += HEADS_ITEMS)
-        x[d] = float_at(from, s.x_type, (size_t)d);
-    barrier(CLK_LOCAL_MEM_FENCE);
+    widen_four(bits, s.x_type, f.v);
     if (s.norms)
-        normalise_head(x, lanes, weight, &s, item);
-    cosines += line;
-    sines += line;
-    scale += (size_t)(head * s.size) * (size_t)s.scale_step;
-    for (int d = item; d < (s.bits ? s.stored : s.size); d += HEADS_ITEMS) {
-        const int e = s.bits == 4 ? 2 * d : d;
-        const float v = rounded(head_value(x, cosines, sines, position, &s, e), s.type);
-        if (!s.bits) {
-            done[d] = v;
-            if (!s.coded) {
-                put_element(first, s.type, (size_t)d, v);
-                put_element(second, s.type, (size_t)d, v);
-            }
-            continue;
-        }
-        int code;
-        if (s.bits == 8) {
-            code = code_of_row(v, scale[e * s.scale_step], -128, 127) & 255;
-        } else {
-            const bool pair = e + 1 < s.size;
-            const float next =
-                pair ? rounded(head_value(x, cosines, sines, position, &s, e + 1), s.type) : 0.0f;
-            const int high = pair ? code_of_row(next, scale[(e + 1) * s.scale_step], -8, 7) : 0;
-            code = (code_of_row(v, scale[e * s.scale_step], -8, 7) + 8) | (high + 8) << 4;
-        }
-        first[d] = (uchar)code;
-        second[d] = (uchar)code;
-    }
-    if (s.coded) {
+        normalise_head(x, lanes, own_weight, &s, item, &f);
+    if (s.rotates) {
+        share_four(x, &f); /* again, after a norm: the lanes have read it */
         barrier(CLK_LOCAL_MEM_FENCE);
-        const float coded_scale = put_coded(done, lanes, first, second, &s, item);
-        if (item == 0) {
-            /* computed here: PoCL 3.1 loses the pointer across the barrier of put_coded */
-            const size_t i = (size_t)(first - (copies + s.copy_at)) / (size_t)s.stored;
-            ((__global float *)(copies + s.copy_scales_at))[i] = coded_scale;
-            *block_scale = coded_scale;
+        rotate_four(x, c, t, position < 0, &s, &f);
+    }
+    CUDA_UNROLL for (int e = 0; e < 4; e++)
+        f.v[e] = rounded(f.v[e], s.type);
+    if (!s.bits && !s.coded) {
+        CUDA_UNROLL for (int e = 0; e < 4; e++)
+            f.v[e] = one_nan(f.v[e]);
+        if (used) {
+            put_four(first, s.type, (size_t)f.d, f.n, s.aligned, f.v);
+            if (second != first)
+                put_four(second, s.type, (size_t)f.d, f.n, s.aligned, f.v);
         }
+        return;
+    }
+    int code[4];
+    float coded_scale = 0.0f;
+    if (s.coded)
+        coded_scale = coded_head(all_maxima + begins, &s, item, team, &f, code);
+    else
+        quantised_head(scale + (size_t)(head * s.size) * (size_t)s.scale_step, &s, &f, code);
+    const int code_bits = s.coded + s.bits, begin = f.d * code_bits / 8;
+    const int bytes = s.stored - begin < code_bits / 2 ? s.stored - begin : code_bits / 2;
+    if (!used)
+        return;
+    const uint codes = pack_codes(code, code_bits);
+    put_codes(first + begin, codes, bytes, code_bits / 2, s.aligned);
+    if (second != first)
+        put_codes(second + begin, codes, bytes, code_bits / 2, s.aligned);
+    if (s.coded && item == 0) {
+        /* computed here: PoCL 3.1 loses the pointer across the barrier of coded_head */
+        const size_t i = (size_t)(first - (copies + s.copy_at)) / (size_t)s.stored;
+        ((__global float *)(copies + s.copy_scales_at))[i] = coded_scale;
+        *block_scale = coded_scale;
     }
 }
+#undef SLAB_OF
 #undef TAKE
 #undef SLAB

@@ -944,7 +944,7 @@ class Values(Case):
 
 # Logits are the newest id times a vector of 600 numbers, of which the greatest is there three times:
 # twice for the same item of a group, and once for another.
-EQUAL = [9 if i in (45, 45 + 256, 400) else i % 7 - 3 for i in range(600)]
+EQUAL = [9 if i in (45, 46, 400) else i % 7 - 3 for i in range(600)]
 FLAT = UNREAD.replace("[80]", "[600]").replace("[B,S,80]", "[B,S,600]").replace(
     ", ".join(map(str, range(80))), ", ".join(map(str, EQUAL)))
 

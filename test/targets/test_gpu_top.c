@@ -102,7 +102,7 @@ static void test_model(void) {
 
 /* ---- equal logits ------------------------------------------------------------ */
 
-enum { V = 600 };
+enum { V = 5002 };
 
 /* A model whose logits are the newest id times a vector, in that type. Many are equal; the greatest
  * is there three times, twice for the same item of a group. */
@@ -114,7 +114,7 @@ static void write_flat(FILE *f, const char *type) {
           f);
     fprintf(f, "  const %%d: f32[%d] = [", V);
     for (int i = 0; i < V; i++)
-        fprintf(f, "%s%d", i ? ", " : "", i == 45 || i == 45 + 256 || i == 400 ? 9 : i % 7 - 3);
+        fprintf(f, "%s%d", i ? ", " : "", i == 45 || i == 46 || i == 4500 ? 9 : i % 7 - 3);
     fprintf(f,
             "]\n  %%f = Cast %%input_ids {to=f32} : f32[B,S]\n"
             "  %%u = Unsqueeze %%f, %%axes : f32[B,1,S,1]\n"

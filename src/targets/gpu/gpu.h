@@ -77,7 +77,9 @@ typedef enum gpu_kernel_id {
     GPU_TOP,
     GPU_TOP_F16,
     GPU_TOP_BF16,
+    GPU_BEST_OF_PARTS,
     GPU_BEST_ID,
+    GPU_TOP_OF_PARTS,
     GPU_TOP_IDS,
     GPU_KERNELS
 } gpu_kernel_id;
@@ -92,6 +94,7 @@ enum {
     GPU_ATTEND_MANY_ITEMS = 256,
     GPU_ATTEND_MERGERS = 64, /* items of a group */
     GPU_ORDER_ITEMS = 256,   /* items of a group, a multiple of the lanes */
+    GPU_ORDER_PART = 4096,   /* logits that a group searches first */
     GPU_ORDER_TOP = 1024,    /* maximum k of TopK */
     GPU_SCRATCH = 10         /* buffers for the operands and results of one kernel */
 };

@@ -142,15 +142,23 @@ gqac_status gpu_top_run(target_call *call, const void *record) {
 
 gqac_status gpu_top_ids(gpu_work *w, const gqac_tensor *logits, int64_t n, gqac_candidate *ids) {
     axis_rows r;
-    gpu_buffer in, out;
+    gpu_buffer in, parts, out;
     int64_t at;
     GQAC_TRY(find_rows(w->work, logits, -1, &r));
+    const int64_t n_parts = (r.n + GPU_ORDER_PART - 1) / GPU_ORDER_PART;
     const top_shape shape = {.n = r.n, .inner = 1, .k = (int32_t)n, .least = 0};
     const int32_t type = (int32_t)gpu_type_of(logits->dtype);
     const gpu_grid grid = grid_of(&r);
+    const gpu_grid of_parts = {.groups = {(size_t)n_parts, (size_t)r.rows},
+                               .items = {GPU_ORDER_ITEMS, 1}};
     GQAC_TRY(gpu_in_as_is(w, logits, &in));
+    GQAC_TRY(gpu_scratch(w, (size_t)(r.rows * n_parts * n) * 2 * sizeof(int32_t), &parts));
     GQAC_TRY(gpu_new_rows_take_top(w, (size_t)(r.rows * n), ids, &out, &at));
-    const gpu_arg args[] = {GPU_ARG(in.handle), GPU_ARG(out.handle), GPU_ARG(at), GPU_ARG(shape),
-                            GPU_ARG(type)};
+    const gpu_arg searched[] = {GPU_ARG(in.handle), GPU_ARG(parts.handle), GPU_ARG(shape),
+                                GPU_ARG(type)};
+    const gpu_arg args[] = {GPU_ARG(in.handle), GPU_ARG(parts.handle), GPU_ARG(out.handle),
+                            GPU_ARG(at),        GPU_ARG(shape),        GPU_ARG(type)};
+    GQAC_TRY(gpu_launch(w, n == 1 ? GPU_BEST_OF_PARTS : GPU_TOP_OF_PARTS, &of_parts,
+                        GPU_COUNT(searched), searched));
     return gpu_launch(w, n == 1 ? GPU_BEST_ID : GPU_TOP_IDS, &grid, GPU_COUNT(args), args);
 }

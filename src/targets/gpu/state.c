@@ -79,7 +79,9 @@ static const char *const kernel_names[GPU_KERNELS] = {
     [GPU_TOP] = "top_rows",
     [GPU_TOP_F16] = "top_rows_f16",
     [GPU_TOP_BF16] = "top_rows_bf16",
+    [GPU_BEST_OF_PARTS] = "best_of_parts",
     [GPU_BEST_ID] = "best_id",
+    [GPU_TOP_OF_PARTS] = "top_of_parts",
     [GPU_TOP_IDS] = "top_ids",
 };
 
@@ -155,10 +157,11 @@ static char *constants_text(const char *more) {
                  "#define ATTEND_FEW_ROWS %d\n#define ATTEND_FEW_ITEMS %d\n"
                  "#define ATTEND_MANY_ITEMS %d\n#define ATTEND_MERGERS %d\n"
                  "#define BROADCAST_RANK %d\n#define BOX_RANK %d\n#define KV_BLOCK %d\n"
-                 "#define KV_SLABS %d\n#define ORDER_ITEMS %d\n#define ORDER_TOP %d\n" CONTROL "%s",
+                 "#define KV_SLABS %d\n#define ORDER_ITEMS %d\n#define ORDER_PART %d\n"
+                 "#define ORDER_TOP %d\n" CONTROL "%s",
                  GQAC_KEY_TILE, GQAC_KEY_SPLIT, GPU_ATTEND_FEW_ROWS, GPU_ATTEND_FEW_ITEMS,
                  GPU_ATTEND_MANY_ITEMS, GPU_ATTEND_MERGERS, GQAC_MAX_RANK, OP_BOX_RANK,
-                 GQAC_KV_BLOCK, GPU_SLABS, GPU_ORDER_ITEMS, GPU_ORDER_TOP, more);
+                 GQAC_KV_BLOCK, GPU_SLABS, GPU_ORDER_ITEMS, GPU_ORDER_PART, GPU_ORDER_TOP, more);
     return text;
 }
 

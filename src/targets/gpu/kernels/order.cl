@@ -49,15 +49,27 @@ static inline int order_key(float x, int least, int nan_first) {
                                          : (magnitude ^ sign) - sign;
 }
 
-/* The best of a group's items by their keys, of equal ones the one with the first or the last place;
- * items without a place (-1) come last. */
-static inline int best_of_items(__local const int *keys, __local const int *places, int last) {
-    int best = 0;
-    for (int i = 1; i < ORDER_ITEMS && places[i] >= 0; i++)
-        if (keys[i] > keys[best] ||
-            (keys[i] == keys[best] && (places[i] > places[best]) == (last != 0)))
-            best = i;
-    return best;
+/* True if the key at that place comes before the best one, or equals it and is there first, or, with
+ * `last`, later. A place of -1 is none. */
+static inline bool is_better(int key, int place, int best, int best_place, int last) {
+    return place >= 0 && (best_place < 0 || key > best ||
+                          (key == best && (place > best_place) == (last != 0)));
+}
+
+/* The best place of all items of a group, for each of them. */
+GQN_FN int best_of_items(__local int *keys, __local int *places, int key, int place, int last) {
+    const int item = (int)get_local_id(0);
+    keys[item] = key;
+    places[item] = place;
+    for (int half_n = ORDER_ITEMS / 2; half_n > 0; half_n /= 2) {
+        barrier(CLK_LOCAL_MEM_FENCE);
+        if (item < half_n && is_better(keys[item + half_n], places[item + half_n], key, place, last)) {
+            keys[item] = key = keys[item + half_n];
+            places[item] = place = places[item + half_n];
+        }
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    return places[0];
 }
 
 /* y[row]: the index of the greatest element, of equal ones the first or the last. */
@@ -69,21 +81,24 @@ __kernel GROUP(ORDER_ITEMS) void arg_rows(__global const float *x, __global long
     int best = 0, place = -1;
     for (int i = item; i < n; i += ORDER_ITEMS) {
         const int key = order_key(x[first + (size_t)i * (size_t)inner], least, 1);
-        if (place < 0 || key > best || (last && key == best)) {
+        if (is_better(key, i, best, place, last)) {
             best = key;
             place = i;
         }
     }
-    keys[item] = best;
-    places[item] = place;
-    barrier(CLK_LOCAL_MEM_FENCE);
+    place = best_of_items(keys, places, best, place, last);
     if (item == 0)
-        y[get_group_id(0)] = (long)places[best_of_items(keys, places, last)];
+        y[get_group_id(0)] = (long)place;
 }
 
 typedef struct top_shape {
     int n, inner, k, least;
 } top_shape;
+
+/* Parts of a row of n logits, which groups of their own search first; an item has ORDER_FOURS times
+ * four of them. */
+#define ORDER_FOURS    (ORDER_PART / ORDER_ITEMS / 4)
+#define ORDER_PARTS(n) (((n) + ORDER_PART - 1) / ORDER_PART)
 
 /* A likely id of a row: the logit, and the index. */
 static inline void put_id(__global uchar *y, long begin, size_t i, float logit, int id) {
@@ -92,80 +107,128 @@ static inline void put_id(__global uchar *y, long begin, size_t i, float logit, 
     pair[1] = (uint)id;
 }
 
-/* The greatest logit of each row of s.n, of equal ones the first; NaN is less than all others. */
-__kernel GROUP(ORDER_ITEMS) void best_id(__global const uchar *x, __global uchar *y, long begin,
-                                            top_shape s, int type) {
+/* The greatest logit of each row of s.n, of equal ones the first; NaN is less than all others. Parts
+ * of ORDER_PART logits come first: parts [rows][parts of a row] of 2 numbers, a key and its place. The
+ * grid is [parts of a row, rows]. */
+__kernel GROUP(ORDER_ITEMS) void best_of_parts(__global const uchar *x, __global int *parts,
+                                               top_shape s, int type) {
     SHARED int keys[ORDER_ITEMS], places[ORDER_ITEMS];
-    const int item = (int)get_local_id(0);
-    const size_t row = get_group_id(0), first = row * (size_t)s.n;
+    const int item = (int)get_local_id(0), n_parts = ORDER_PARTS(s.n);
+    const int part = (int)get_group_id(0);
+    const size_t row = get_group_id(1);
+    uint4 bits[ORDER_FOURS];
     int best = 0, place = -1;
-    for (int i = item; i < s.n; i += ORDER_ITEMS) {
-        const int key = order_key(float_at(x, type, first + (size_t)i), 0, 0);
-        if (place < 0 || key > best) {
-            best = key;
-            place = i;
+    CUDA_UNROLL for (int j = 0; j < ORDER_FOURS; j++) {
+        const int at = part * ORDER_PART + 4 * (j * ORDER_ITEMS + item);
+        bits[j] = four_at(x, type, row * (size_t)s.n + (size_t)at, fours_left((uint)at, s.n),
+                          s.n % 4 == 0);
+    }
+    CUDA_UNROLL for (int j = 0; j < ORDER_FOURS; j++) {
+        const int at = part * ORDER_PART + 4 * (j * ORDER_ITEMS + item);
+        float v[4];
+        widen_four(bits[j], type, v);
+        CUDA_UNROLL for (int e = 0; e < 4; e++) {
+            const int key = order_key(v[e], 0, 0);
+            if (at + e < s.n && (place < 0 || key > best)) {
+                best = key;
+                place = at + e;
+            }
         }
     }
-    keys[item] = best;
-    places[item] = place;
-    barrier(CLK_LOCAL_MEM_FENCE);
+#ifdef CONTROL_GPU_LAST_OF_EQUAL /* negative control: of equal logits the last one is chosen */
+    place = best_of_items(keys, places, best, place, 1);
+#else
+    place = best_of_items(keys, places, best, place, 0);
+#endif
     if (item != 0)
         return;
-#ifdef CONTROL_GPU_LAST_OF_EQUAL /* negative control: of equal logits the last one is chosen */
-    place = places[best_of_items(keys, places, 1)];
-#else
-    place = places[best_of_items(keys, places, 0)];
-#endif
-    put_id(y, begin, row, float_at(x, type, first + (size_t)place), place);
+    parts += 2 * (row * (size_t)n_parts + (size_t)part);
+    parts[0] = keys[0];
+    parts[1] = place;
 }
 
-/* The k <= ORDER_TOP greatest elements in order, of equal ones the first first; PUT stores the one of
- * a rank. The k-th key is found byte by byte, by counting; then the elements above it and the first
- * of those that equal it are collected and ranked. */
-#define TOP_ROWS(NAME, PARAMETERS, KEY, PUT)                                                       \
-    __kernel GROUP(ORDER_ITEMS) void NAME PARAMETERS {                                          \
-        SHARED int bins[256], counts[ORDER_ITEMS], keys[ORDER_TOP], places[ORDER_TOP];             \
+/* The best of the parts. */
+__kernel GROUP(ORDER_ITEMS) void best_id(__global const uchar *x, __global const int *parts,
+                                         __global uchar *y, long begin, top_shape s, int type) {
+    SHARED int keys[ORDER_ITEMS], places[ORDER_ITEMS];
+    const int item = (int)get_local_id(0), n_parts = ORDER_PARTS(s.n);
+    const size_t row = get_group_id(0);
+    int best = 0, place = -1;
+    parts += 2 * row * (size_t)n_parts;
+    for (int i = item; i < n_parts; i += ORDER_ITEMS)
+        if (is_better(parts[2 * i], parts[2 * i + 1], best, place, 0)) {
+            best = parts[2 * i];
+            place = parts[2 * i + 1];
+        }
+    place = best_of_items(keys, places, best, place, 0);
+    if (item == 0)
+        put_id(y, begin, row, float_at(x, type, row * (size_t)s.n + (size_t)place), place);
+}
+
+/* values[item] and those of all later items. */
+GQN_FN int sum_of_later(__local int *values, int item) {
+    for (int apart = 1; apart < ORDER_ITEMS; apart *= 2) {
+        const int more = item + apart < ORDER_ITEMS ? values[item + apart] : 0;
+        barrier(CLK_LOCAL_MEM_FENCE);
+        values[item] += more;
+        barrier(CLK_LOCAL_MEM_FENCE);
+    }
+    return values[item];
+}
+
+/* The k <= ORDER_TOP greatest of n elements in order, of equal ones the first first; PUT stores the
+ * one of a rank. The k-th key is found byte by byte, by counting; then the elements above it and the
+ * first of those that equal it are collected and ranked. OPEN declares what KEY and PUT need, and n
+ * and k. */
+#define TOP_AHEAD 8 /* elements that an item loads before it uses them */
+#define TOP_ROWS(NAME, PARAMETERS, OPEN, LOAD, KEY, PUT)                                           \
+    __kernel GROUP(ORDER_ITEMS) void NAME PARAMETERS {                                             \
+        SHARED int bins[ORDER_ITEMS], counts[ORDER_ITEMS], keys[ORDER_TOP], places[ORDER_TOP];     \
         SHARED int chosen, left, taken;                                                            \
         const int item = (int)get_local_id(0);                                                     \
-        const size_t row = get_group_id(0), step = (size_t)s.inner;                                \
-        const size_t first = order_first(row, s.n, s.inner);                                       \
-        const size_t to = order_first(row, s.k, s.inner);                                          \
+        OPEN                                                                                       \
         uint prefix = 0u, mask = 0u;                                                               \
         if (item == 0) {                                                                           \
-            left = s.k;                                                                            \
+            left = k;                                                                              \
             taken = 0;                                                                             \
         }                                                                                          \
-        for (int shift = 24; shift >= 0; shift -= 8) {                                             \
-            for (int i = item; i < 256; i += ORDER_ITEMS)                                          \
-                bins[i] = 0;                                                                       \
+        ROLLED for (int shift = 24; shift >= 0; shift -= 8) {                                      \
+            bins[item] = 0;                                                                        \
             barrier(CLK_LOCAL_MEM_FENCE);                                                          \
-            for (int i = item; i < s.n; i += ORDER_ITEMS) {                                        \
-                const uint key = (uint)(KEY) ^ 0x80000000u;                                        \
-                if ((key & mask) == prefix)                                                        \
-                    atomic_inc(&bins[key >> shift & 255u]);                                        \
+            ROLLED for (int begin = item; begin < n; begin += TOP_AHEAD * ORDER_ITEMS) {           \
+                uint bits[TOP_AHEAD];                                                              \
+                CUDA_UNROLL for (int j = 0; j < TOP_AHEAD; j++) {                                  \
+                    const int i = begin + j * ORDER_ITEMS;                                         \
+                    bits[j] = i < n ? LOAD(i) : 0u;                                                \
+                }                                                                                  \
+                CUDA_UNROLL for (int j = 0; j < TOP_AHEAD; j++) {                                  \
+                    const uint key = (uint)(KEY(bits[j])) ^ 0x80000000u;                           \
+                    if (begin + j * ORDER_ITEMS < n && (key & mask) == prefix)                     \
+                        atomic_inc(&bins[key >> shift & 255u]);                                    \
+                }                                                                                  \
             }                                                                                      \
             barrier(CLK_LOCAL_MEM_FENCE);                                                          \
-            if (item == 0) {                                                                       \
-                chosen = 255;                                                                      \
-                while (bins[chosen] < left)                                                        \
-                    left -= bins[chosen--];                                                        \
+            const int wanted = left, own = bins[item];                                             \
+            const int reached = sum_of_later(bins, item);                                          \
+            if (reached >= wanted && reached - own < wanted) {                                     \
+                chosen = item;                                                                     \
+                left = wanted - (reached - own);                                                   \
             }                                                                                      \
             barrier(CLK_LOCAL_MEM_FENCE);                                                          \
             prefix |= (uint)chosen << shift;                                                       \
             mask |= 255u << shift;                                                                 \
         }                                                                                          \
         /* `left` elements that equal the k-th key are wanted; items have runs of elements */      \
-        const int per = (s.n + ORDER_ITEMS - 1) / ORDER_ITEMS;                                     \
-        const int end = least_of((item + 1) * per, s.n);                                           \
-        int equal = 0, before = 0;                                                                 \
+        const int per = (n + ORDER_ITEMS - 1) / ORDER_ITEMS;                                       \
+        const int end = least_of((item + 1) * per, n), reverse = ORDER_ITEMS - 1 - item;           \
+        int equal = 0;                                                                             \
         for (int i = item * per; i < end; i++)                                                     \
-            equal += ((uint)(KEY) ^ 0x80000000u) == prefix;                                        \
-        counts[item] = equal;                                                                      \
+            equal += ((uint)(KEY(LOAD(i))) ^ 0x80000000u) == prefix;                               \
+        counts[reverse] = equal;                                                                   \
         barrier(CLK_LOCAL_MEM_FENCE);                                                              \
-        for (int i = 0; i < item; i++)                                                             \
-            before += counts[i];                                                                   \
+        int before = sum_of_later(counts, reverse) - equal;                                        \
         for (int i = item * per; i < end; i++) {                                                   \
-            const uint key = (uint)(KEY) ^ 0x80000000u;                                            \
+            const uint key = (uint)(KEY(LOAD(i))) ^ 0x80000000u;                                   \
             if (key < prefix || (key == prefix && before++ >= left))                               \
                 continue;                                                                          \
             const int at = atomic_inc(&taken);                                                     \
@@ -173,27 +236,61 @@ __kernel GROUP(ORDER_ITEMS) void best_id(__global const uchar *x, __global uchar
             places[at] = i;                                                                        \
         }                                                                                          \
         barrier(CLK_LOCAL_MEM_FENCE);                                                              \
-        for (int i = item; i < s.k; i += ORDER_ITEMS) {                                            \
+        for (int i = item; i < k; i += ORDER_ITEMS) {                                              \
             int rank = 0;                                                                          \
-            for (int j = 0; j < s.k; j++)                                                          \
+            for (int j = 0; j < k; j++)                                                            \
                 rank += keys[j] > keys[i] || (keys[j] == keys[i] && places[j] < places[i]);        \
-            PUT(rank, places[i]);                                                                  \
+            PUT(rank, places[i], keys[i]);                                                         \
         }                                                                                          \
     }
+#if ORDER_ITEMS != 256
+#error "an item has a value of a byte"
+#endif
 
 #define TOP_PARAMETERS(ELEMENT)                                                                    \
     (__global const ELEMENT *x, __global ELEMENT *values, __global long *indices, top_shape s)
-#define TOP_AT(i)            x[first + (size_t)(i) * step]
-#define TOP_KEY(VALUE)       order_key(VALUE, s.least, !s.least)
-#define TOP_PUT(rank, place)                                                                       \
+#define TOP_OPEN                                                                                   \
+    const int n = s.n, k = s.k;                                                                    \
+    const size_t row = get_group_id(0), step = (size_t)s.inner;                                    \
+    const size_t first = order_first(row, n, s.inner), to = order_first(row, k, s.inner);
+#define TOP_AT(i)        x[first + (size_t)(i) * step]
+#define TOP_KEY(VALUE)   order_key(VALUE, s.least, !s.least)
+#define TOP_KEY_32(bits) TOP_KEY(gqn_as_f32(bits))
+#define TOP_KEY_F16(bits) TOP_KEY(gqn_f16_to_f32((ushort)(bits)))
+#define TOP_KEY_BF16(bits) TOP_KEY(gqn_bf16_to_f32((ushort)(bits)))
+#define TOP_PUT(rank, place, key)                                                                  \
     values[to + (size_t)(rank) * step] = TOP_AT(place);                                            \
     indices[to + (size_t)(rank) * step] = (long)(place)
-TOP_ROWS(top_rows, TOP_PARAMETERS(uint), TOP_KEY(gqn_as_f32(TOP_AT(i))), TOP_PUT)
-TOP_ROWS(top_rows_f16, TOP_PARAMETERS(ushort), TOP_KEY(gqn_f16_to_f32(TOP_AT(i))), TOP_PUT)
-TOP_ROWS(top_rows_bf16, TOP_PARAMETERS(ushort), TOP_KEY(gqn_bf16_to_f32(TOP_AT(i))), TOP_PUT)
+TOP_ROWS(top_rows, TOP_PARAMETERS(uint), TOP_OPEN, TOP_AT, TOP_KEY_32, TOP_PUT)
+TOP_ROWS(top_rows_f16, TOP_PARAMETERS(ushort), TOP_OPEN, (uint)TOP_AT, TOP_KEY_F16, TOP_PUT)
+TOP_ROWS(top_rows_bf16, TOP_PARAMETERS(ushort), TOP_OPEN, (uint)TOP_AT, TOP_KEY_BF16, TOP_PUT)
 
-/* The same of logits, as best_id. */
-#define LOGIT_AT(i)         float_at(x, type, first + (size_t)(i))
-#define PUT_ID(rank, place) put_id(y, begin, to + (size_t)(rank), LOGIT_AT(place), place)
-TOP_ROWS(top_ids, (__global const uchar *x, __global uchar *y, long begin, top_shape s, int type),
-         order_key(LOGIT_AT(i), 0, 0), PUT_ID)
+/* The same of logits, as best_id: first of each part, as keys and ids in their order, parts
+ * [rows][parts of a row][s.k], of which the last part of a row may have fewer; then of these. */
+#define PARTS_OPEN                                                                                 \
+    const int begin_id = (int)get_group_id(0) * ORDER_PART;                                        \
+    const int n = least_of(s.n - begin_id, ORDER_PART), k = least_of(s.k, n);                      \
+    const size_t row = get_group_id(1), first = row * (size_t)s.n + (size_t)begin_id;              \
+    parts += 2 * (row * (size_t)ORDER_PARTS(s.n) + get_group_id(0)) * (size_t)s.k;
+#define LOGIT_BITS(i)  element_bits(x, type, first + (size_t)(i))
+#define LOGIT_KEY(bits) order_key(type == F32 ? gqn_as_f32(bits) : wide_value(bits, type), 0, 0)
+#define PUT_PART(rank, place, key)                                                                 \
+    parts[2 * (rank)] = key;                                                                       \
+    parts[2 * (rank) + 1] = begin_id + (place)
+TOP_ROWS(top_of_parts, (__global const uchar *x, __global int *parts, top_shape s, int type),
+         PARTS_OPEN, LOGIT_BITS, LOGIT_KEY, PUT_PART)
+
+#define IDS_OPEN                                                                                   \
+    const int n_parts = ORDER_PARTS(s.n), k = s.k;                                                 \
+    const int n = (n_parts - 1) * k + least_of(k, s.n - (n_parts - 1) * ORDER_PART);               \
+    const size_t row = get_group_id(0);                                                            \
+    parts += 2 * row * (size_t)n_parts * (size_t)k;
+#define PART_KEY(i)     (uint)parts[2 * (size_t)(i)]
+#define SAME_KEY(bits)  (int)(bits)
+#define PUT_ID(rank, place, key)                                                                   \
+    const int id = parts[2 * (size_t)(place) + 1];                                                 \
+    put_id(y, begin_byte, row * (size_t)k + (size_t)(rank),                                        \
+           float_at(x, type, row * (size_t)s.n + (size_t)id), id)
+TOP_ROWS(top_ids, (__global const uchar *x, __global const int *parts, __global uchar *y,
+                   long begin_byte, top_shape s, int type),
+         IDS_OPEN, PART_KEY, SAME_KEY, PUT_ID)

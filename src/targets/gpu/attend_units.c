@@ -54,18 +54,21 @@ static int64_t all_tiles(const gpu_cut *c) {
     return n;
 }
 
-void gpu_cut_most(const gpu_cut *c, int64_t *units, int64_t *merges) {
+void gpu_cut_most(const gpu_cut *c, int64_t keys, int64_t *units, int64_t *merges) {
+    const int64_t splits = (keys + GQAC_KEY_SPLIT - 1) / GQAC_KEY_SPLIT;
     *units = all_tiles(c) + ENOUGH;
     *merges = 0;
-    for (int64_t b = 0; b < c->rows->n; b++)
+    for (int64_t b = 0; b < c->rows->n; b++) {
+        *units += kind_of(c, b) == GPU_FEW ? tiles_of(c, b) * splits : 0;
         *merges += rows_of(c, b);
+    }
 }
 
 /* The cutting of all tiles. */
 typedef struct cutting {
     gpu_cut *c;
-    int64_t splits, slots; /* of all tiles */
-    int64_t per;           /* maximum number of splits of a unit */
+    int64_t splits, slots;  /* of all tiles */
+    int64_t per[GPU_TILES]; /* maximum number of splits of a unit */
 } cutting;
 
 /* Calls `use` for all tiles of a kind; of each sequence those with the most keys come first. */
@@ -98,12 +101,13 @@ static void add_merges(gpu_cut *c, const tile *t) {
 /* Adds the units of a tile. */
 static void add(cutting *k, const tile *t) {
     gpu_cut *c = k->c;
-    const int64_t splits = splits_of(t), first = t->begin / GQAC_KEY_SPLIT;
-    const bool whole = splits <= k->per;
+    const gpu_tiles kind = kind_of(c, t->sequence);
+    const int64_t splits = splits_of(t), first = t->begin / GQAC_KEY_SPLIT, per = k->per[kind];
+    const bool whole = splits <= per;
     int64_t i = 0;
     do {
         const int64_t begin = (first + i) * GQAC_KEY_SPLIT;
-        const int64_t end = whole ? t->end : begin + k->per * GQAC_KEY_SPLIT;
+        const int64_t end = whole ? t->end : begin + per * GQAC_KEY_SPLIT;
         c->units[c->n[GPU_FEW] + c->n[GPU_MANY]] =
             (gpu_unit){.query = (int32_t)t->query,
                        .first = (int32_t)t->first,
@@ -112,21 +116,21 @@ static void add(cutting *k, const tile *t) {
                        .begin = (int32_t)(begin > t->begin ? begin : t->begin),
                        .end = (int32_t)(end < t->end ? end : t->end),
                        .slot = whole ? -1 : (int32_t)(c->n_slots + i * c->kv_heads * t->rows)};
-        c->n[kind_of(c, t->sequence)]++;
-        i += k->per;
+        c->n[kind]++;
+        i += per;
     } while (i < splits);
     if (!whole)
         add_merges(c, t);
 }
 
 void gpu_cut_make(gpu_cut *c) {
-    cutting k = {.c = c, .per = INT32_MAX};
+    cutting k = {.c = c, .per = {1, INT32_MAX}};
     c->n[GPU_FEW] = c->n[GPU_MANY] = c->n_merges = c->n_slots = 0;
     for (int kind = 0; kind < GPU_TILES; kind++)
         each_tile(&k, kind, count);
     if (all_tiles(c) * c->kv_heads < ENOUGH && k.slots * c->part <= MOST_PARTS)
-        k.per = (k.splits * c->kv_heads + ENOUGH - 1) / ENOUGH;
-    k.per = k.per > 0 ? k.per : 1;
+        k.per[GPU_MANY] = (k.splits * c->kv_heads + ENOUGH - 1) / ENOUGH;
+    k.per[GPU_MANY] = k.per[GPU_MANY] > 0 ? k.per[GPU_MANY] : 1;
     for (int kind = 0; kind < GPU_TILES; kind++)
         each_tile(&k, kind, add);
 }

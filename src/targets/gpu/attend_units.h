@@ -1,5 +1,6 @@
 /* How attention cuts its work for the device: the new rows of each sequence into tiles, and the
- * keys of a tile, where there are few tiles, into units of whole splits. The cuts change no bit.
+ * keys of a tile into units: of one split for tiles of few rows, and, where there are few tiles, of
+ * several splits for tiles of many. The cuts change no bit.
  *
  * Rows of a head of keys and values are numbered s * G + g: query s, head g of its group. */
 #ifndef GQAC_TARGETS_GPU_ATTEND_UNITS_H
@@ -40,8 +41,9 @@ typedef struct gpu_cut {
     int64_t n[GPU_TILES], n_merges, n_slots;
 } gpu_cut;
 
-/* The maximum numbers of units and merges; units and merges need not be set yet. */
-void gpu_cut_most(const gpu_cut *cut, int64_t *units, int64_t *merges);
+/* The maximum numbers of units and merges if rows see so many keys at most; their lists, lo and hi
+ * need not be set yet. */
+void gpu_cut_most(const gpu_cut *cut, int64_t keys, int64_t *units, int64_t *merges);
 /* Fills the lists. */
 void gpu_cut_make(gpu_cut *cut);
 

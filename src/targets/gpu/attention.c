@@ -242,7 +242,7 @@ static gqac_status open_lists(const target_call *call, attending *t, op_scratch 
                        .kv_heads = t->shape.kv_heads,
                        .tile_rows = {GPU_ATTEND_FEW_ROWS, t->record->many_rows},
                        .part = PART_HEAD + (t->shape.value_size + 3) / 4 * 4};
-    gpu_cut_most(&t->cut, &units, &merges);
+    gpu_cut_most(&t->cut, t->shape.keys, &units, &merges);
     const size_t most = ranges + table + (size_t)units * sizeof(gpu_unit) / sizeof *t->lists +
                         (size_t)merges * sizeof(gpu_merge) / sizeof *t->lists;
     if (most > INT32_MAX)

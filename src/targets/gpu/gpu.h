@@ -92,11 +92,11 @@ enum {
     GPU_ATTEND_FEW_ITEMS = 128,
     GPU_ATTEND_MANY_ROWS = 64, /* or half of them */
     GPU_ATTEND_MANY_ITEMS = 256,
-    GPU_ATTEND_MERGERS = 64, /* items of a group */
-    GPU_ORDER_ITEMS = 256,   /* items of a group, a multiple of the lanes */
-    GPU_ORDER_PART = 4096,   /* logits that a group searches first */
-    GPU_ORDER_TOP = 1024,    /* maximum k of TopK */
-    GPU_SCRATCH = 10         /* buffers for the operands and results of one kernel */
+    GPU_ATTEND_MERGERS = 128, /* items of a group */
+    GPU_ORDER_ITEMS = 256,    /* items of a group, a multiple of the lanes */
+    GPU_ORDER_PART = 4096,    /* logits that a group searches first */
+    GPU_ORDER_TOP = 1024,     /* maximum k of TopK */
+    GPU_SCRATCH = 10          /* buffers for the operands and results of one kernel */
 };
 
 /* What a program has on its device: target_call.state. Programs share nothing. */

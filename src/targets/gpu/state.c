@@ -155,13 +155,14 @@ static char *constants_text(const char *more) {
         snprintf(text, size,
                  "#define GQAC_KEY_TILE %d\n#define GQAC_KEY_SPLIT %d\n"
                  "#define ATTEND_FEW_ROWS %d\n#define ATTEND_FEW_ITEMS %d\n"
-                 "#define ATTEND_MANY_ITEMS %d\n#define ATTEND_MERGERS %d\n"
+                 "#define ATTEND_MANY_ITEMS %d\n#define ATTEND_MERGERS %d\n#define ATTEND_MOST %d\n"
                  "#define BROADCAST_RANK %d\n#define BOX_RANK %d\n#define KV_BLOCK %d\n"
                  "#define KV_SLABS %d\n#define ORDER_ITEMS %d\n#define ORDER_PART %d\n"
                  "#define ORDER_TOP %d\n" CONTROL "%s",
                  GQAC_KEY_TILE, GQAC_KEY_SPLIT, GPU_ATTEND_FEW_ROWS, GPU_ATTEND_FEW_ITEMS,
-                 GPU_ATTEND_MANY_ITEMS, GPU_ATTEND_MERGERS, GQAC_MAX_RANK, OP_BOX_RANK,
-                 GQAC_KV_BLOCK, GPU_SLABS, GPU_ORDER_ITEMS, GPU_ORDER_PART, GPU_ORDER_TOP, more);
+                 GPU_ATTEND_MANY_ITEMS, GPU_ATTEND_MERGERS, GPU_ATTEND_SIZE, GQAC_MAX_RANK,
+                 OP_BOX_RANK, GQAC_KV_BLOCK, GPU_SLABS, GPU_ORDER_ITEMS, GPU_ORDER_PART,
+                 GPU_ORDER_TOP, more);
     return text;
 }
 

@@ -95,9 +95,15 @@ static inline attend_tile tile_of_rows(__global const float *k, __global const f
 static inline attend_tile tile_of_block(__global const uchar *const *slabs,
                                         const attend_blocks *blocks, uint entry, int kv_heads,
                                         int kv_head, int tile, size_t k_bytes, size_t v_bytes) {
-    const uint slab = entry % SLABS, entries = (uint)blocks->entries[slab];
+    const uint slab = entry % SLABS;
+    uint entries = 1;
+    __global const uchar *base = slabs[0];
+    CUDA_UNROLL for (uint i = 0; i < SLABS; i++) { /* an index would need an array in memory */
+        entries = slab == i ? (uint)blocks->entries[i] : entries;
+        base = slab == i ? slabs[i] : base;
+    }
     const uint index = entry / SLABS < entries ? entry / SLABS : entries - 1;
-    __global const uchar *base = slabs[slab] + (size_t)index * (size_t)blocks->entry_bytes;
+    base += (size_t)index * (size_t)blocks->entry_bytes;
     const size_t row = (size_t)(tile % KV_BLOCK) * (size_t)kv_heads + (size_t)kv_head;
     const attend_tile at = {base + blocks->k_at + row * k_bytes,
                             base + blocks->v_at + row * v_bytes, (size_t)kv_heads * k_bytes,
@@ -118,25 +124,41 @@ static inline float element(__global const uchar *row, int d, int type,
     return (float)code * scale[d * scale_step];
 }
 
-/* Elements d to d + 3 of a row, of which `u` has 16 bytes: from its element `at` on. */
-static inline float4 staged_four(const uint *u, int at, int d, int type,
-                                 __global const float *scale, int scale_step) {
-    float x[4];
-    for (int i = 0; i < 4; i++) {
-        const int n = at + i;
-        if (type == F32) {
-            x[i] = gqn_as_f32(u[n]);
-        } else if (type == F16) {
-            x[i] = half_to_float((ushort)(u[n / 2] >> (16 * (n % 2))));
-        } else if (type == BF16) {
-            x[i] = gqn_bf16_to_f32((ushort)(u[n / 2] >> (16 * (n % 2))));
-        } else {
-            const int code = type == I8 ? (int)(char)(u[n / 4] >> (8 * (n % 4)))
-                                        : (int)(u[n / 8] >> (4 * (n % 8)) & 15u) - 8;
-            x[i] = (float)code * scale[(d + i) * scale_step];
-        }
+static inline uint word_of(uint4 u, int i) {
+    return i < 2 ? i == 0 ? u.x : u.y : i == 2 ? u.z : u.w;
+}
+static inline float code_of(uint word, int i, int type) {
+    return (float)(type == I8 ? (int)(char)(word >> (8 * i)) : (int)(word >> (4 * i) & 15u) - 8);
+}
+
+/* Four elements, of which `u` has 16 bytes: from its element `at` on; of codes without scales. */
+static inline float4 plain_four(uint4 u, int at, int type) {
+    if (type == F32)
+        return FLOAT4(gqn_as_f32(u.x), gqn_as_f32(u.y), gqn_as_f32(u.z), gqn_as_f32(u.w));
+    if (type <= BF16) {
+        const uint a = word_of(u, at / 2), b = word_of(u, at / 2 + 1);
+        return type == F16 ? FLOAT4(half_to_float((ushort)a), half_to_float((ushort)(a >> 16)),
+                                    half_to_float((ushort)b), half_to_float((ushort)(b >> 16)))
+                           : FLOAT4(gqn_as_f32(a << 16), gqn_as_f32(a & 0xffff0000u),
+                                    gqn_as_f32(b << 16), gqn_as_f32(b & 0xffff0000u));
     }
-    return FLOAT4(x[0], x[1], x[2], x[3]);
+    const uint word = word_of(u, at / (type == I8 ? 4 : 8));
+    const int i = type == I8 ? 0 : at % 8;
+    return FLOAT4(code_of(word, i, type), code_of(word, i + 1, type), code_of(word, i + 2, type),
+                  code_of(word, i + 3, type));
+}
+
+/* Elements d to d + 3 of a row. */
+static inline float4 staged_four(uint4 u, int at, int d, int type, __global const float *scale,
+                                 int scale_step) {
+    float4 x = plain_four(u, at, type);
+    if (type >= I8) {
+        x.x *= scale[d * scale_step];
+        x.y *= scale[(d + 1) * scale_step];
+        x.z *= scale[(d + 2) * scale_step];
+        x.w *= scale[(d + 3) * scale_step];
+    }
+    return x;
 }
 
 /* Elements i to i + 3 of queries, where i is a multiple of four. */
@@ -144,8 +166,15 @@ static inline float4 query_four(__global const uchar *q, int type, size_t i) {
     if (type == F32)
         return *(__global const float4 *)((__global const float *)q + i);
     const uint2 both = *(__global const uint2 *)((__global const ushort *)q + i);
-    const uint u[2] = {both.x, both.y};
-    return staged_four(u, 0, 0, type, (__global const float *)q, 0);
+    return plain_four(UINT4(both.x, both.y, 0, 0), 0, type);
+}
+
+/* The first n of them, at most four; `aligned`: four elements at a time are. */
+static inline float4 query_some(__global const uchar *q, int type, size_t i, int n, bool aligned) {
+    if (aligned)
+        return query_four(q, type, i);
+    return FLOAT4(float_at(q, type, i), n > 1 ? float_at(q, type, i + 1) : 0.0f,
+                  n > 2 ? float_at(q, type, i + 2) : 0.0f, n > 3 ? float_at(q, type, i + 3) : 0.0f);
 }
 
 /* Copies elements [d0, d0 + n) of the rows [from, to), as fp32, to `stage`: row `from + i` begins
@@ -168,12 +197,21 @@ static inline void stage_rows(__local float *stage, int stride, __global const u
         const int t = i / pieces, d = i % pieces * of_16;
         const uint4 all = *(__global const uint4 *)(rows + (size_t)(from + t) * step +
                                                     (size_t)(d0 + d) * 16 / (size_t)of_16);
-        const uint u[4] = {all.x, all.y, all.z, all.w};
         for (int at = 0; at < of_16; at += 4)
             *(__local float4 *)(stage + t * stride + d + at) =
-                staged_four(u, at, d0 + d + at, type, scale + (from + t) * scale_row, scale_step);
+                staged_four(all, at, d0 + d + at, type, scale + (from + t) * scale_row, scale_step);
     }
 }
+
+/* What attend_few and attend_many are given. */
+#define SLAB(i) __global const uchar *s##i
+#define ATTEND_ARGUMENTS                                                                           \
+    __global const uchar *q, __global const float *k_rows, __global const float *v_rows, SLAB(0),  \
+        SLAB(1), SLAB(2), SLAB(3), SLAB(4), SLAB(5), SLAB(6), SLAB(7), SLAB(8), SLAB(9), SLAB(10), \
+        SLAB(11), SLAB(12), SLAB(13), SLAB(14), SLAB(15), __global const int *lists,               \
+        __global const float *bias, __global const float *sink, __global const float *k_scale,     \
+        __global const float *v_scale, __global float *parts, __global float *y,                   \
+        attend_shape shape, attend_blocks blocks
 
 /* ---- merging splits ---------------------------------------------------------------- */
 
@@ -217,45 +255,76 @@ static inline size_t part_size(int value_size) {
     return PART_HEAD + ((size_t)value_size + 3) / 4 * 4;
 }
 
+/* Elements of an item of attend_merge, and the place of split i of n. */
+#define MERGE_COLUMNS ((ATTEND_MOST + ATTEND_MERGERS - 1) / ATTEND_MERGERS)
+#ifdef CONTROL_GPU_MERGE_DESCENDING /* negative control: the last split is merged first */
+#define MERGED(i, n) ((size_t)((n) - 1 - (i)))
+#else
+#define MERGED(i, n) ((size_t)(i))
+#endif
+
 /* Merges the splits of a row in ascending order, and writes y. lists + shape.merges: 6 numbers for
  * each row of a head of keys: query, head in the group, slot of its first split at head 0, rows of
- * its tile, first split, number of splits. The grid is [Hkv, rows]; items have elements. */
-__kernel void attend_merge(__global const int *lists, __global const float *parts,
-                           __global const float *sink, __global float *y, attend_shape shape) {
+ * its tile, first split, number of splits. The grid is [Hkv, rows]. Items load the maxima and sums
+ * of as many splits as there are items, and make their factors; then an item has elements. */
+__kernel GROUP(ATTEND_MERGERS) void attend_merge(__global const int *lists,
+                                                 __global const float *parts,
+                                                 __global const float *sink, __global float *y,
+                                                 attend_shape shape) {
+    SHARED float m[ATTEND_MERGERS], l[ATTEND_MERGERS], before[ATTEND_MERGERS], now[ATTEND_MERGERS];
     __global const int *merge = lists + shape.merges + 6 * (long)get_group_id(1);
-    const int kv_head = (int)get_group_id(0), row = merge[0];
+    const int item = (int)get_local_id(0), kv_head = (int)get_group_id(0), row = merge[0];
     const int head = kv_head * (shape.heads / shape.kv_heads) + merge[1];
     const int lo = lists[row], hi = lists[shape.rows + row];
-    const size_t step = part_size(shape.value_size);
+    /* the splits that the row sees */
+    const int first = most_of(lo / GQAC_KEY_SPLIT - merge[4], 0);
+    const int last = least_of((hi + GQAC_KEY_SPLIT - 1) / GQAC_KEY_SPLIT - merge[4], merge[5]);
+    const int n = lo < hi ? last - first : 0;
+    const size_t size = part_size(shape.value_size);
+    const size_t step = (size_t)shape.kv_heads * (size_t)merge[3] * size;
     const size_t out =
         ((size_t)row * (size_t)shape.heads + (size_t)head) * (size_t)shape.value_size;
-    for (int d = (int)get_local_id(0); d < shape.value_size; d += ATTEND_MERGERS) {
-        float m = 0.0f, l = 0.0f, total = 0.0f, factor, by;
-        bool some = false;
-        for (int i = 0; i < merge[5]; i++) {
-#ifdef CONTROL_GPU_MERGE_DESCENDING /* negative control: the last split is merged first */
-            const int at = merge[5] - 1 - i;
-#else
-            const int at = i;
-#endif
-            const int begin = (merge[4] + at) * GQAC_KEY_SPLIT;
-            if (lo >= hi || hi <= begin || lo >= begin + GQAC_KEY_SPLIT)
-                continue;
-            const size_t own = (size_t)at * (size_t)shape.kv_heads + (size_t)kv_head;
-            __global const float *part =
-                parts + ((size_t)merge[2] + own * (size_t)merge[3]) * step;
-            if (some) {
-                float before, now;
-                merge_factors(part[0], part[1], &m, &l, &before, &now);
-                total = gqn_fma(part[PART_HEAD + d], now, total * before);
-            } else {
-                m = part[0];
-                l = part[1];
-                total = part[PART_HEAD + d];
-            }
-            some = true;
+    float total[MERGE_COLUMNS], all_m = -gqn_as_f32(GQN_INF_BITS), all_l = 0.0f, factor, by;
+    parts += ((size_t)merge[2] + (size_t)kv_head * (size_t)merge[3]) * size + (size_t)first * step;
+    for (int c = 0; c < MERGE_COLUMNS; c++)
+        total[c] = 0.0f;
+    int i0 = 0;
+    ROLLED do {
+        const int some = least_of(n - i0, ATTEND_MERGERS);
+        __global const float *from = parts + (size_t)i0 * step;
+        if (item < some) {
+            m[item] = from[MERGED(item, some) * step];
+            l[item] = from[MERGED(item, some) * step + 1];
         }
-        end_factors(m, l, shape.has_sink, shape.has_sink ? sink[head] : 0.0f, &factor, &by);
-        y[out + (size_t)d] = some ? one_nan(gqn_div(total * factor, by)) : 0.0f;
+        barrier(CLK_LOCAL_MEM_FENCE);
+        if (item < some) {
+            float most = all_m;
+            for (int i = 0; i < item; i++)
+                most = larger(most, m[i]);
+            const float mu = centre_of(larger(most, m[item]));
+            before[item] = gqn_expf(most - mu);
+            now[item] = gqn_expf(m[item] - mu);
+        }
+        barrier(CLK_LOCAL_MEM_FENCE);
+        UNROLL_8 for (int i = 0; i < some; i++) {
+            const bool is_first = i0 + i == 0;
+            all_m = larger(all_m, m[i]);
+            all_l = is_first ? l[i] : gqn_fma(l[i], now[i], all_l * before[i]);
+            CUDA_UNROLL for (int c = 0; c < MERGE_COLUMNS; c++) {
+                const int d = item + c * ATTEND_MERGERS;
+                if (d >= shape.value_size)
+                    continue;
+                const float x = from[MERGED(i, some) * step + PART_HEAD + (size_t)d];
+                total[c] = is_first ? x : gqn_fma(x, now[i], total[c] * before[i]);
+            }
+        }
+        barrier(CLK_LOCAL_MEM_FENCE);
+        i0 += ATTEND_MERGERS;
+    } while (i0 < n);
+    end_factors(all_m, all_l, shape.has_sink, shape.has_sink ? sink[head] : 0.0f, &factor, &by);
+    for (int c = 0; c < MERGE_COLUMNS; c++) {
+        const int d = item + c * ATTEND_MERGERS;
+        if (d < shape.value_size)
+            y[out + (size_t)d] = n > 0 ? one_nan(gqn_div(total[c] * factor, by)) : 0.0f;
     }
 }

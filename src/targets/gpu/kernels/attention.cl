@@ -1,6 +1,5 @@
-/* y = softmax(scale * q k^T ...) v over the visible keys of each row. This text is compiled once
- * for tiles of few and once for tiles of many rows (attend_few.cl, attend_many.cl). The grid is
- * [Hkv, units].
+/* y = softmax(scale * q k^T ...) v over the visible keys of each row, for tiles of many rows
+ * (attend_many.cl). The grid is [Hkv, units].
  *
  * Keys and values are staged in local memory, keys in chunks of elements and values in chunks of
  * keys. Scores: item (i, j) of [ROW_ITEMS][KEY_ITEMS] has the rows i, i + ROW_ITEMS, ... and the
@@ -159,15 +158,7 @@ static inline void OWN(weights)(__local OWN(rows) * rows, __local float *p, int 
     }
 }
 
-#define SLAB(i) __global const uchar *s##i
-__kernel GROUP(ATTEND_ITEMS) void NAME(__global const uchar *q, __global const float *k_rows,
-                   __global const float *v_rows, SLAB(0), SLAB(1), SLAB(2), SLAB(3), SLAB(4),
-                   SLAB(5), SLAB(6), SLAB(7), SLAB(8), SLAB(9), SLAB(10), SLAB(11), SLAB(12),
-                   SLAB(13), SLAB(14), SLAB(15), __global const int *lists,
-                   __global const float *bias, __global const float *sink,
-                   __global const float *k_scale, __global const float *v_scale,
-                   __global float *parts, __global float *y, attend_shape shape,
-                   attend_blocks blocks) {
+__kernel GROUP(ATTEND_ITEMS) void NAME(ATTEND_ARGUMENTS) {
     SHARED float4 stage_fours[KEYS_STAGE / 4];
     SHARED float p[ATTEND_ROWS * P_STRIDE];
     SHARED OWN(rows) rows;
@@ -339,6 +330,7 @@ __kernel GROUP(ATTEND_ITEMS) void NAME(__global const uchar *q, __global const f
 }
 
 #undef SLAB
+#undef ATTEND_ARGUMENTS
 #undef OWN
 #undef JOIN
 #undef JOIN_2

@@ -2,9 +2,17 @@
  * -default-device, so that functions without an attribute are of the device). Words that OpenCL
  * lacks: SHARED declares a variable of a group, where `__local` is for pointers; GROUP(n) says that
  * a group of the kernel has n items, MOST(n) that it has at most n; 512 items share the registers;
- * UNROLL, UNROLL_2 and ROLLED stand before loops, and CUDA_UNROLL before those that other compilers
- * unroll as they like; FLOAT4 makes a vector of four numbers; fma_row, dot_bytes, half_to_float and
- * float_to_half are single instructions, or few, where the device has them. */
+ * UNROLL, UNROLL_2, UNROLL_8 and ROLLED stand before loops, and CUDA_UNROLL before those that other
+ * compilers unroll as they like; LENGTHS is 1 if a loop is compiled for several lengths, 0 where a
+ * choice between them around barriers is compiled wrongly (PoCL 3.1); FLOAT4 and UINT4 make a
+ * vector of four numbers; fma_row, dot_bytes, half_to_float and float_to_half are single
+ * instructions, or few, where the device has them.
+ *
+ * copy_16 and copy_4 copy 16 bytes or a float from global to local memory while an item goes on.
+ * copy_commit ends a set of copies, and copy_wait(n) waits for all sets but the last n; then comes
+ * a barrier, if other items read them. Before the loop that uses them COPIES_AHEAD(n) of n sets are
+ * started, and COPIED(barrier) stands after those of a pass, for devices whose copies wait.
+ * TEAM_BARRIER is the barrier of 32 consecutive items. */
 #ifndef __CUDACC__
 
 #define SHARED   __local
@@ -13,10 +21,13 @@
 #pragma clang diagnostic ignored "-Wpass-failed" /* a loop that has nothing to do */
 #define UNROLL   _Pragma("unroll")
 #define UNROLL_2 _Pragma("unroll 2")
+#define UNROLL_8 _Pragma("nounroll")
 #define ROLLED   _Pragma("nounroll")
 
 #define CUDA_UNROLL
+#define LENGTHS            0
 #define FLOAT4(x, y, z, w) ((float4)((x), (y), (z), (w)))
+#define UINT4(x, y, z, w)  ((uint4)((x), (y), (z), (w)))
 
 static inline float4 fma_row(float a, float4 b, float4 c) {
     return fma((float4)(a), b, c);
@@ -28,6 +39,14 @@ static inline int dot_bytes(int a, uint b, int c) {
 }
 #define half_to_float(x) gqn_f16_to_f32(x)
 #define float_to_half(x) gqn_f32_to_f16(x)
+
+#define TEAM_BARRIER      barrier(CLK_LOCAL_MEM_FENCE)
+#define copy_16(to, from) (*(__local uint4 *)(to) = *(__global const uint4 *)(from))
+#define copy_4(to, from)  (*(__local float *)(to) = *(__global const float *)(from))
+#define copy_commit()
+#define copy_wait(n)
+#define COPIES_AHEAD(n)    0
+#define COPIED(barrier_of) barrier_of
 
 #else
 
@@ -48,8 +67,11 @@ static_assert(sizeof(long) == 8 && (char)-1 < 0, "the types of OpenCL C");
 #define MOST(n)             __launch_bounds__(n, 512 / (n))
 #define UNROLL              _Pragma("unroll")
 #define UNROLL_2            _Pragma("unroll 2")
+#define UNROLL_8            _Pragma("unroll 8")
 #define CUDA_UNROLL         UNROLL
+#define LENGTHS             1
 #define FLOAT4              make_float4
+#define UINT4               make_uint4
 #define ROLLED              _Pragma("unroll 1")
 
 static __forceinline__ float4 fma_row(float a, float4 b, float4 c) {
@@ -81,6 +103,33 @@ static __forceinline__ ushort float_to_half(float x) {
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(narrow) : "f"(x));
     return x != x ? (ushort)0x7e00 : narrow;
 }
+
+#define TEAM_BARRIER    __syncwarp()
+#define COPIES_AHEAD(n) ((n)-1)
+#define COPIED(barrier_of)
+#if __CUDA_ARCH__ >= 800
+static __forceinline__ void copy_16(void *to, const void *from) {
+    asm volatile(
+        "cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((uint)__cvta_generic_to_shared(to)),
+        "l"(from)
+        : "memory");
+}
+static __forceinline__ void copy_4(void *to, const void *from) {
+    asm volatile(
+        "cp.async.ca.shared.global [%0], [%1], 4;" ::"r"((uint)__cvta_generic_to_shared(to)),
+        "l"(from)
+        : "memory");
+}
+static __forceinline__ void copy_commit(void) {
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+#define copy_wait(n) asm volatile("cp.async.wait_group %0;" ::"n"(n) : "memory")
+#else
+#define copy_16(to, from) (*(uint4 *)(to) = *(const uint4 *)(from))
+#define copy_4(to, from)  (*(float *)(to) = *(const float *)(from))
+#define copy_commit()
+#define copy_wait(n)
+#endif
 
 /* A grid of CUDA has at most 65535 groups along axis 1: the driver launches more in parts, and
  * writes the first group of a part here. */

@@ -94,11 +94,11 @@ bool caching_is_address(const char *text) {
 #ifdef GQAC_REMOTE
 static void print_state(const remote_state *s, bool json) {
     if (json) {
-        cli_print_json(json_pack("{s:s, s:I, s:I, s:I, s:s, s:I, s:I, s:I}", "version", s->version,
-                                 "keys", (json_int_t)s->keys, "bytes", (json_int_t)s->memory,
-                                 "budget", (json_int_t)s->most, "policy", s->policy, "hits",
-                                 (json_int_t)s->hits, "misses", (json_int_t)s->misses, "evicted",
-                                 (json_int_t)s->evicted));
+        cli_print_json(json_pack("{s:o, s:I, s:I, s:I, s:o, s:I, s:I, s:I}", "version",
+                                 cli_text_json(s->version), "keys", (json_int_t)s->keys, "bytes",
+                                 (json_int_t)s->memory, "budget", (json_int_t)s->most, "policy",
+                                 cli_text_json(s->policy), "hits", (json_int_t)s->hits, "misses",
+                                 (json_int_t)s->misses, "evicted", (json_int_t)s->evicted));
         return;
     }
     printf("version  %s\nkeys     %lld in this database\n", cli_shown(s->version).s, s->keys);

@@ -226,8 +226,8 @@ static bool written(const certificate *x) {
 
 json_t *certificate_json(const certificate *x) {
     if (!x->stored)
-        return json_pack("{s:s, s:b}", "file", x->path, "written", written(x));
-    json_t *root = json_pack("{s:s, s:b}", "file", x->path, "equal", x->first < 0);
+        return json_pack("{s:o, s:b}", "file", cli_text_json(x->path), "written", written(x));
+    json_t *root = json_pack("{s:o, s:b}", "file", cli_text_json(x->path), "equal", x->first < 0);
     if (x->first >= 0)
         json_object_set_new(root, "position", json_integer(x->first));
     return root;

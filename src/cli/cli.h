@@ -164,6 +164,9 @@ gqac_status cli_check_vocabulary(cli *c, const gqac_program *program, const int6
 gqac_status cli_check_length(cli *c, const gqac_program *program, int64_t n);
 /* A number; null when it is not finite, because JSON has no such numbers. */
 json_t *cli_real_json(double value);
+/* A text of a model, a file or a server, or the name of a file. JSON is UTF-8, and jansson takes
+ * nothing else: bytes that are not are written as cli_shown does. */
+json_t *cli_text_json(const char *text);
 /* Prints and frees a JSON value. */
 void cli_print_json(json_t *value);
 /* The same on one line, flushed. NO_MEMORY when the value is NULL. */

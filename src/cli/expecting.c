@@ -35,10 +35,10 @@ static gqac_status compare_output(expecting *x, int i, const char *path, json_t 
         compare_elements(actual, &expected, x->valid ? x->valid + i * x->batch : NULL);
     if (!cli_json(x->c))
         print_line(x->out[i].name, actual, &expected, &found);
-    json_array_append_new(rows,
-                          json_pack("{s:s, s:I, s:I, s:I}", "name", x->out[i].name, "differing",
-                                    (json_int_t)found.differing, "first", (json_int_t)found.first,
-                                    "compared", (json_int_t)found.compared));
+    json_array_append_new(
+        rows, json_pack("{s:o, s:I, s:I, s:I}", "name", cli_text_json(x->out[i].name), "differing",
+                        (json_int_t)found.differing, "first", (json_int_t)found.first, "compared",
+                        (json_int_t)found.compared));
     x->equal = x->equal && !found.differing;
     gqac_tensor_free(&expected);
     return GQAC_OK;

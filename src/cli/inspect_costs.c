@@ -88,9 +88,9 @@ static json_t *plan_json(const gqac_plan *p) {
         const gqac_plan_step *s = &p->steps[i];
         json_t *fused = json_array();
         for (int k = 0; k < s->n_fused; k++)
-            json_array_append_new(fused, json_string(s->fused[k]));
-        json_t *row = json_pack("{s:s, s:s, s:s, s:o, s:s, s:s}", "node", s->node, "op", s->op,
-                                "kernel", s->kernel, "fused", fused, "dtype",
+            json_array_append_new(fused, cli_text_json(s->fused[k]));
+        json_t *row = json_pack("{s:o, s:s, s:s, s:o, s:s, s:s}", "node", cli_text_json(s->node),
+                                "op", s->op, "kernel", s->kernel, "fused", fused, "dtype",
                                 gqac_dtype_name(s->dtype), "shape", s->shape);
         add_numbers(row, s);
         json_array_append_new(steps, row);
@@ -108,8 +108,8 @@ void inspect_costs_json(const inspect_costs *x, json_t *root) {
     if (x->has_padding)
         json_object_set_new(root, "padded_by",
                             gqac_program_padding(x->program, &why)
-                                ? json_pack("{s:s, s:s}", "op", why ? why->op : "", "node",
-                                            why && why->node ? why->node : "")
+                                ? json_pack("{s:s, s:o}", "op", why ? why->op : "", "node",
+                                            cli_text_json(why && why->node ? why->node : ""))
                                 : json_null());
     if (x->has_padding)
         json_object_set_new(root, "rope_threshold",

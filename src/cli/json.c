@@ -7,6 +7,11 @@ json_t *cli_real_json(double value) {
     return isfinite(value) ? json_real(value) : json_null();
 }
 
+json_t *cli_text_json(const char *text) {
+    json_t *whole = json_string(text);
+    return whole ? whole : json_string(cli_shown(text).s);
+}
+
 void cli_print_json(json_t *value) {
     json_dumpf(value, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(10));
     putchar('\n');

@@ -36,15 +36,15 @@ static gqac_status list(cli *c, bool whole, listing *l) {
 
 static json_t *file_json(const gqac_store_file *f) {
     const gqac_snapshot_file *s = f->file;
-    json_t *all = json_pack("{s:s, s:I, s:I, s:b}", "name", f->name, "bytes", (json_int_t)f->bytes,
-                            "used", (json_int_t)f->used, "damaged", !s);
+    json_t *all = json_pack("{s:o, s:I, s:I, s:b}", "name", cli_text_json(f->name), "bytes",
+                            (json_int_t)f->bytes, "used", (json_int_t)f->used, "damaged", !s);
     if (!s)
         json_object_set_new(all, "why", json_string(cli_shown(f->why.what).s));
     else
-        json_object_update_new(all, json_pack("{s:I, s:I, s:s, s:s, s:s}", "tokens",
-                                              (json_int_t)s->length, "states",
-                                              (json_int_t)s->states, "kind", s->kind, "profile",
-                                              s->profile, "model", s->model));
+        json_object_update_new(
+            all, json_pack("{s:I, s:I, s:o, s:o, s:s}", "tokens", (json_int_t)s->length, "states",
+                           (json_int_t)s->states, "kind", cli_text_json(s->kind), "profile",
+                           cli_text_json(s->profile), "model", s->model));
     return all;
 }
 

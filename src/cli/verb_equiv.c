@@ -256,7 +256,8 @@ static json_t *first_json(const gqac_equiv_first *f) {
 static json_t *mixing_json(const gqac_mixing *list, int n) {
     json_t *all = json_array();
     for (int i = 0; i < n; i++)
-        json_array_append_new(all, json_pack("{s:s, s:s}", "op", list[i].op, "node", list[i].node));
+        json_array_append_new(
+            all, json_pack("{s:s, s:o}", "op", list[i].op, "node", cli_text_json(list[i].node)));
     return all;
 }
 

@@ -28,9 +28,9 @@ static const cli_flag flags[] = {
 static json_t *io_json(const gqac_io *list, int n) {
     json_t *all = json_array();
     for (int i = 0; i < n; i++)
-        json_array_append_new(all,
-                              json_pack("{s:s, s:s, s:s}", "name", list[i].name, "dtype",
-                                        gqac_dtype_name(list[i].dtype), "shape", list[i].shape));
+        json_array_append_new(all, json_pack("{s:o, s:s, s:s}", "name", cli_text_json(list[i].name),
+                                             "dtype", gqac_dtype_name(list[i].dtype), "shape",
+                                             list[i].shape));
     return all;
 }
 
@@ -46,9 +46,10 @@ static json_t *kv_json(const gqac_info *x) {
     json_t *all = json_array();
     for (int i = 0; i < x->n_kv_pairs; i++) {
         const gqac_kv_pair *p = &x->kv_pairs[i];
-        json_t *pair = json_pack("{s:s, s:s, s:I, s:I, s:s}", "past", p->past, "present",
-                                 p->present, "heads", (json_int_t)p->heads, "head_size",
-                                 (json_int_t)p->head_size, "dtype", gqac_dtype_name(p->dtype));
+        json_t *pair =
+            json_pack("{s:o, s:o, s:I, s:I, s:s}", "past", cli_text_json(p->past), "present",
+                      cli_text_json(p->present), "heads", (json_int_t)p->heads, "head_size",
+                      (json_int_t)p->head_size, "dtype", gqac_dtype_name(p->dtype));
         if (pair && p->rows)
             json_object_set_new(pair, "rows", json_integer((json_int_t)p->rows));
         json_array_append_new(all, pair);
@@ -73,9 +74,10 @@ static json_t *not_raised_json(const gqac_info *x) {
     for (int i = 0; i < x->n_raised; i++) {
         const gqac_raised *r = &x->raised[i];
         if (r->why)
-            json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:s, s:s}", "what", r->what,
-                                                  "node", r->node, "stopped_by", r->stop, "op",
-                                                  r->op, "reason", r->why));
+            json_array_append_new(list,
+                                  json_pack("{s:s, s:o, s:o, s:s, s:s}", "what", r->what, "node",
+                                            cli_text_json(r->node), "stopped_by",
+                                            cli_text_json(r->stop), "op", r->op, "reason", r->why));
     }
     return list;
 }
@@ -101,12 +103,12 @@ static void print_json(const cli *c, const gqac_info *x, const inspect_costs *co
     for (int i = 0; i < x->n_unsupported; i++) {
         const gqac_unsupported *u = &x->unsupported[i];
         json_array_append_new(unsupported,
-                              json_pack("{s:s, s:s, s:i, s:s}", "op", u->op, "reason", u->reason,
-                                        "nodes", u->count, "first", u->first));
+                              json_pack("{s:s, s:s, s:i, s:o}", "op", u->op, "reason", u->reason,
+                                        "nodes", u->count, "first", cli_text_json(u->first)));
     }
     for (int i = 0; i < x->n_mixing; i++)
-        json_array_append_new(
-            mixing, json_pack("{s:s, s:s}", "op", x->mixing[i].op, "node", x->mixing[i].node));
+        json_array_append_new(mixing, json_pack("{s:s, s:o}", "op", x->mixing[i].op, "node",
+                                                cli_text_json(x->mixing[i].node)));
     json_object_set_new(root, "ops", ops);
     json_object_set_new(root, "unsupported", unsupported);
     json_object_set_new(root, "inputs", io_json(x->inputs, x->n_inputs));

@@ -22,7 +22,7 @@ static gqac_status report(cli *c, const char *name, const gqac_rewritten *done) 
     if (cli_json(c)) {
         json_t *files = json_array();
         for (int i = 0; i < done->n_files; i++)
-            json_array_append_new(files, json_string(done->files[i]));
+            json_array_append_new(files, cli_text_json(done->files[i]));
         json_t *all = json_pack("{s:s, s:I, s:o}", "pass", name, "changes",
                                 (json_int_t)done->changes, "files", files);
         if (!all)

@@ -442,8 +442,9 @@ static void print_outputs(session *s, json_t *compared, bool equal) {
         json_t *shape = json_array();
         for (int d = 0; d < s->results[i].rank; d++)
             json_array_append_new(shape, json_integer(s->results[i].dims[d]));
-        json_array_append_new(outputs, json_pack("{s:s, s:s, s:o}", "name", s->out[i].name, "dtype",
-                                                 gqac_dtype_name(s->out[i].dtype), "shape", shape));
+        json_array_append_new(outputs,
+                              json_pack("{s:o, s:s, s:o}", "name", cli_text_json(s->out[i].name),
+                                        "dtype", gqac_dtype_name(s->out[i].dtype), "shape", shape));
     }
     for (long long i = 0; i < s->repeat; i++)
         json_array_append_new(times, json_real(s->times_ms[i]));

@@ -32,8 +32,9 @@ static void record(totals *t, const char *verdict, const char *name, const char 
                                             : &t->skipped;
     ++*count;
     if (cli_json(t->c))
-        json_array_append_new(t->rows, json_pack("{s:s, s:s, s:s}", "name", name, "verdict",
-                                                 verdict, "reason", reason));
+        json_array_append_new(t->rows,
+                              json_pack("{s:o, s:s, s:o}", "name", cli_text_json(name), "verdict",
+                                        verdict, "reason", cli_text_json(reason)));
     else
         printf("%s %s%s%s\n", verdict, cli_shown(name).s, *reason ? " " : "", cli_shown(reason).s);
 }

@@ -372,11 +372,11 @@ static gqac_status verify_folder(verify *v, const char *dir) {
 /* ---- report -------------------------------------------------------------- */
 
 static json_t *finding_json(const finding *f) {
-    return json_pack("{s:s, s:s, s:s, s:s, s:i, s:o, s:I, s:o, s:o}", "node", f->node, "op", f->op,
-                     "kernel", f->kernel, "value", f->value, "step", f->step, "error",
-                     cli_real_json(f->result.relative), "index", (json_int_t)f->result.index,
-                     "actual", cli_real_json(f->result.actual), "expected",
-                     cli_real_json(f->result.expected));
+    return json_pack(
+        "{s:o, s:s, s:s, s:o, s:i, s:o, s:I, s:o, s:o}", "node", cli_text_json(f->node), "op",
+        f->op, "kernel", f->kernel, "value", cli_text_json(f->value), "step", f->step, "error",
+        cli_real_json(f->result.relative), "index", (json_int_t)f->result.index, "actual",
+        cli_real_json(f->result.actual), "expected", cli_real_json(f->result.expected));
 }
 
 static const finding *worst(const verify *v) {

@@ -7,6 +7,7 @@ Artefacts have test_artefact.py, text IR has test_text.py, bad models have test_
 """
 
 import os
+import pathlib
 import re
 import shutil
 import struct
@@ -231,6 +232,32 @@ class Usage(Case):
         for verb, flag in (("compile", "-o"), ("rewrite", "-o"), ("run", "--inputs"),
                            ("score", "--ids")):
             self.check(gqac(verb, LLAMA, flag, ""), 2, "''", "is not the name of a f")
+
+    def test_names_in_json(self):
+        """Names of files and models that are not UTF-8 are escaped in JSON, which loses no row."""
+        odd = os.fsdecode(os.fsencode(self.dir) + b"/\xff")
+        shown = f"{self.dir}/\\xff"
+        os.mkdir(odd)
+        for name in (odd + "/\udcfe.gqs", odd + "/model.onnx"):
+            pathlib.Path(name).write_text("notes")
+        rows = [self.good("cache", "ls", odd, "--format", "json").json()["files"],
+                self.check(gqac("test", odd, "--format", "json"), 1).json()["tests"]]
+        self.assertEqual([[row["name"] for row in found] for found in rows],
+                         [["\\xfe.gqs"], ["\\xff"]])
+        path = self.dir / "odd.gq"
+        path.write_text('graph @m(%"\\xffx": f32[2]) {\n  %"\\xfey" = Relu %"\\xffx" : f32[2]\n'
+                        '  return %"\\xfey"\n}\n')
+        found = self.good("inspect", path, "--format", "json").json()
+        self.assertEqual([found[side][0]["name"] for side in ("inputs", "outputs")],
+                         ["\\xffx", "\\xfey"])
+        split = self.good("rewrite", LLAMA, "--pass", "two-graph", "-o", odd + "/o.onnx",
+                          "--format", "json").json()["files"]
+        self.assertEqual([name.startswith(shown + "/o") for name in split], [True] * len(split))
+        self.assertTrue(split)
+        for key in ("written", "equal"):
+            found = self.good("equiv", LLAMA, "--tokens", 4, "--certificate", odd + "/c.json",
+                              "--format", "json").json()["certificate"]
+            self.assertEqual(found, {"file": shown + "/c.json", key: True})
 
     def test_full_disk(self):
         """stdout that cannot be written is exit 5."""

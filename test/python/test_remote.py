@@ -140,6 +140,10 @@ class OnFake(Remote):
             found = self.good("cache", "info", fake.url, "--format", "json").json()
             self.assertEqual((found["keys"], found["version"], found["bytes"]), (2, "0", 5))
             self.good("cache", "info", fake.url + "/2").out.index("2 in this database")
+            fake.fault = lambda command, reply: \
+                b"$16\r\nredis_version:\xff7\r\n" if command == b"INFO" else reply
+            found = self.good("cache", "info", fake.url, "--format", "json").json()
+            self.assertEqual((found["keys"], found["version"]), (2, "\\xff7"))
             fake.fault = lambda command, reply: b"-ERR no\r\n"
             self.check(gqac("cache", "info", fake.url), 5, "refuses a command: ERR no")
             fake.fault = lambda command, reply: b":5\r\n"

@@ -165,6 +165,20 @@ typedef struct client {
     gqac_str replies;
 } client;
 
+/* A signal, such as the alarm of libFuzzer, interrupts connect; the kernel goes on connecting. */
+static bool connect_to(int fd, const struct sockaddr_in *to) {
+    struct pollfd p = {.fd = fd, .events = POLLOUT};
+    int error = 0;
+    socklen_t size = sizeof error;
+    if (connect(fd, (const struct sockaddr *)to, sizeof *to) == 0)
+        return true;
+    if (errno != EINTR)
+        return false;
+    while (poll(&p, 1, -1) < 0 && errno == EINTR)
+        ;
+    return getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) == 0 && !error;
+}
+
 static client connect_client(serve *s) {
     const struct sockaddr_in to = {.sin_family = AF_INET,
                                    .sin_port = htons((uint16_t)http_port(s->http)),
@@ -173,7 +187,7 @@ static client connect_client(serve *s) {
     const struct linger at_once = {1, 0};
     const int yes = 1;
     client c = {.server = s, .fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
-    if (c.fd < 0 || connect(c.fd, (const struct sockaddr *)&to, sizeof to) != 0 ||
+    if (c.fd < 0 || !connect_to(c.fd, &to) ||
         setsockopt(c.fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once) != 0 ||
         setsockopt(c.fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes) != 0 ||
         fcntl(c.fd, F_SETFL, O_NONBLOCK) != 0)

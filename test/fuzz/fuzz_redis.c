@@ -47,7 +47,8 @@ int __wrap_poll(struct pollfd *fds, nfds_t n, int ms);
 /* A client that waits for a reply is connected, though the kernel may need a moment to say so. */
 static void accept_client(void) {
     struct pollfd p = {.fd = server.listening, .events = POLLIN};
-    (void)__real_poll(&p, 1, MS);
+    while (__real_poll(&p, 1, MS) < 0 && errno == EINTR) /* by the alarm of libFuzzer */
+        ;
     server.client = accept4(server.listening, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (server.client < 0)
         fuzz_broken("a client that is not connected");

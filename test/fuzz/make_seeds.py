@@ -71,6 +71,27 @@ def onnx_files(scratch):
     yield from Path(onnx.__file__).parent.glob("backend/test/data/node/*/model.onnx")
 
 
+def various(paths):
+    """Models with an op that none before has with as many inputs and the same attributes."""
+    try:
+        import onnx
+        from google.protobuf.message import DecodeError
+    except ImportError:
+        return
+    seen = set()
+    for path in paths:
+        if not path.is_file() or path.stat().st_size > LARGEST:  # one of the bad ones is a pipe
+            continue
+        try:
+            nodes = onnx.load(path, load_external_data=False).graph.node
+        except DecodeError:
+            continue
+        kinds = {(n.op_type, len(n.input), *sorted(a.name for a in n.attribute)) for n in nodes}
+        if not kinds <= seen:
+            seen |= kinds
+            yield path
+
+
 def tensor_files():
     """Tensors: stored results, and inputs of ONNX's node tests."""
     yield from list(ROOT.glob("test/models/*/ref/**/*.npy"))[:60]
@@ -101,11 +122,10 @@ def texts(seeds):
     for path in ROOT.glob("test/templates/**/*"):
         if path.is_file() and path.suffix != ".json":
             seeds.add("template", path.read_bytes())
-    for entry in json.loads((ROOT / "test/templates/snippets.json").read_text()):
-        text = entry if isinstance(entry, str) else next(
-            (v for v in (entry.values() if isinstance(entry, dict) else entry)
-             if isinstance(v, str)), "")
-        seeds.add("template", text.encode())
+    snippets = json.loads((ROOT / "test/templates/snippets.json").read_text())
+    variables = json.dumps(snippets["variables"]).encode()
+    for row in snippets["rows"]:
+        seeds.add("template", row["template"].encode() + b"\0" + variables)
     for path in [*ROOT.glob("test/tokenizers/*/tokenizer.json"),
                  *ROOT.glob("test/python/test_pattern*.py")]:
         for text in re.findall(r'"Regex": *("(?:[^"\\]|\\.)*")', path.read_text()):
@@ -114,10 +134,29 @@ def texts(seeds):
             seeds.add("expression", text.encode())
 
 
+def request_rows(seeds):
+    """Schemas, grammars, tools and heads of HTTP: as requests, and the first three by themselves."""
+    from bad_requests import ROWS
+    chat, text = {"messages": [{"role": "user", "content": "Go"}], "max_tokens": 1}, \
+        {"prompt": "x", "max_tokens": 1}
+    for row in ROWS:
+        if row.kind == "head":
+            seeds.add("http", row.sent)
+            continue
+        sent = row.sent if row.kind == "grammar" else json.dumps(
+            row.sent.get("tools") if row.kind == "tools" else row.sent)
+        seeds.add("constraint", str(sent).encode() + b"\0")
+        body = {**chat, **row.sent} if row.kind == "tools" else \
+            {**text, "json_schema" if row.kind == "schema" else row.kind: row.sent}
+        path = "/v1/chat/completions" if row.kind == "tools" else "/v1/completions"
+        seeds.add("http", path.encode() + b"\0" + json.dumps(body).encode())
+
+
 def requests(seeds):
-    """Wrong requests, as test_serve_bad.py sends them."""
-    sys.path.insert(0, str(ROOT / "test/python"))
+    """Wrong requests, as test_serve_bad.py and test_bad_requests.py send them."""
+    sys.path[:0] = [str(ROOT / "test/python"), str(ROOT / "test/corpus")]
     import test_serve_bad as bad
+    request_rows(seeds)
     bodies = {bad.TEXT: [{"prompt": "x", "max_tokens": 2, name: value}
                          for name, values in bad.FIELDS.items() for value in values] + bad.OF_TEXT,
               bad.CHAT: bad.OF_CHAT, "/v1/responses": bad.OF_RESPONSE}
@@ -145,7 +184,7 @@ def main():
         requests(seeds)
         made = scratch / "made"
         made.mkdir()
-        subprocess.run([build / "test/fuzz/bin/make_files", made], check=True)
+        subprocess.run([build / "test/fuzz/bin/make_files", made, *various(models)], check=True)
         for target, ending in (("scan", "onnx"), ("onnx", "onnx"), ("model", "onnx"), ("text", "gq"),
                                ("artefact", "gqac"), ("snapshot", "gqs"), ("store", "gqs"),
                                ("npy", "npy")):

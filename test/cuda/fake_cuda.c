@@ -6,7 +6,12 @@
  *                           been given back, and the kernels that were asked for
  *   FAKE_CUDA_FAIL=N        the N-th call that may fail fails (from 1; 0: none)
  *   FAKE_CUDA_ERROR=CODE    with this CUresult; after 700 (an illegal address) all calls fail
- *   FAKE_CUDA_MEMORY=N      the device has N bytes (0: as many as the host) */
+ *   FAKE_CUDA_MEMORY=N      the device has N bytes (0: as many as the host)
+ *   FAKE_CUDA_MAJOR=N       the compute capability (9)
+ *
+ * With code of emulated_compile.c, kernels that are launched one by one compute on the processor
+ * (GQAC_CUDA_GRAPHS=off). FAKE_CUDA_LATE chooses the second way of emulator.h. */
+#include <dlfcn.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +23,7 @@ static struct {
         syncs;
     long bad;
     int lost;
+    bool emulates;
     char failed[64];
     FILE *log;
 } fake;
@@ -150,7 +156,8 @@ API int cuDeviceTotalMem_v2(size_t *bytes, int device) {
 API int cuDeviceGetAttribute(int *value, int attribute, int device);
 API int cuDeviceGetAttribute(int *value, int attribute, int device) {
     CALL();
-    *value = attribute == 75 ? 9 : device;
+    const int major = (int)number("FAKE_CUDA_MAJOR");
+    *value = attribute != 75 ? device : major ? major : 9;
     return 0;
 }
 API int cuDevicePrimaryCtxRetain(void **context, int device);
@@ -200,9 +207,11 @@ API int cuStreamSynchronize(void *stream) {
 API int cuModuleLoadData(void **module, const void *image);
 API int cuModuleLoadData(void **module, const void *image) {
     CALL_IN_CONTEXT();
-    if (memcmp(image, "FAKE", 4) != 0)
+    void *library = memcmp(image, "/", 1) ? NULL : dlopen(image, RTLD_NOW | RTLD_LOCAL);
+    if (!library && memcmp(image, "FAKE", 4) != 0)
         return 200; /* CUDA_ERROR_INVALID_IMAGE */
     *module = calloc(1, 64);
+    memcpy((void **)*module + 1, &library, sizeof library); /* after first_group */
     fake.modules++;
     return 0;
 }
@@ -217,8 +226,13 @@ API int cuModuleGetFunction(void **function, void *module, const char *name) {
     CALL_IN_CONTEXT();
     if (fake.log)
         fprintf(fake.log, "kernel %s\n", name);
-    *function = module;
-    return 0;
+    void *library;
+    char own[128];
+    memcpy(&library, (void **)module + 1, sizeof library);
+    snprintf(own, sizeof own, "emulated_%s", name);
+    *function = library ? dlsym(library, own) : module;
+    fake.emulates = library != NULL;
+    return *function ? 0 : 500; /* CUDA_ERROR_NOT_FOUND */
 }
 API int cuModuleGetGlobal_v2(address *at, size_t *bytes, void *module, const char *name);
 API int cuModuleGetGlobal_v2(address *at, size_t *bytes, void *module, const char *name) {
@@ -305,6 +319,13 @@ API int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, un
     fake.launches++;
     fake.bad += !function || !gx || !gy || gy > 65535 || gz != 1 || bx * by * bz == 0 ||
                 bx * by * bz > 1024 || bz != 1 || shared || !stream || !values || extra;
+    if (fake.emulates) {
+        void (*emulated)(void **, unsigned, unsigned, unsigned);
+        memcpy(&emulated, &function, sizeof emulated);
+        fake.bad += by != 1;
+        arrive();
+        emulated(values, gx, gy, bx);
+    }
     return 0;
 }
 

@@ -1,15 +1,18 @@
 /* A run-time compiler of CUDA that compiles nothing, for tests: libnvrtc.so.13. Its code is the
  * word FAKE. The text and the options of each compilation are written to the folder FAKE_NVRTC
  * (gqac.cu, and one option a line in options), and a line is added to `compiled` there.
- * FAKE_NVRTC_FAIL makes the compilation fail with a log. */
+ * FAKE_NVRTC_FAIL makes the compilation fail with a log. With FAKE_CUDA_CC, a command of a C
+ * compiler, the kernels are compiled for the emulator (emulated_compile.c). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "emulated_compile.h"
+
 #define API __attribute__((visibility("default")))
 enum { COMPILATION = 6 };
 static const char log_text[] = "gqac.cu(1): error: fake";
-static const char code[] = "FAKE code";
+static char code[1100] = "FAKE code";
 
 /* The file of the folder, or NULL. */
 static FILE *open_file(const char *name, const char *mode) {
@@ -47,6 +50,9 @@ API int nvrtcCompileProgram(const char *program, int n, const char *const *optio
         fclose(list);
         fclose(count);
     }
+    const char *cc = getenv("FAKE_CUDA_CC"), *folder = getenv("FAKE_NVRTC");
+    if (cc && !emulated_compile(cc, folder, program, code, sizeof code))
+        return COMPILATION;
     return getenv("FAKE_NVRTC_FAIL") ? COMPILATION : 0;
 }
 API int nvrtcGetProgramLogSize(const char *program, size_t *bytes);

@@ -12,8 +12,15 @@
  * copy_commit ends a set of copies, and copy_wait(n) waits for all sets but the last n; then comes
  * a barrier, if other items read them. Before the loop that uses them COPIES_AHEAD(n) of n sets are
  * started, and COPIED(barrier) stands after those of a pass, for devices whose copies wait.
- * TEAM_BARRIER is the barrier of 32 consecutive items. */
-#ifndef __CUDACC__
+ * TEAM_BARRIER is the barrier of 32 consecutive items.
+ *
+ * Words for tensor cores, which CUDA alone has, from sm_80 on: GROUP_ALONE(n) says that a group of
+ * n items has all registers of a multiprocessor. A warp is 32 items, from a multiple of 32 on,
+ * which all call mma_bf16 together. copy_async is copy_16, or copies zeros if `there` is false.
+ * bf16_of is gqn_f32_to_bf16. */
+#ifdef GQAC_EMULATOR /* for tests on a processor: a file with all these words, in C */
+#include GQAC_EMULATOR
+#elif !defined(__CUDACC__)
 
 #define SHARED   __local
 #define GROUP(n) __attribute__((reqd_work_group_size(n, 1, 1)))
@@ -37,8 +44,8 @@ static inline int dot_bytes(int a, uint b, int c) {
     return c + (char)a * (int)(b & 255u) + (char)(a >> 8) * (int)(b >> 8 & 255u) +
            (char)(a >> 16) * (int)(b >> 16 & 255u) + (a >> 24) * (int)(b >> 24);
 }
-#define half_to_float(x) gqn_f16_to_f32(x)
-#define float_to_half(x) gqn_f32_to_f16(x)
+#define half_to_float(x)   gqn_f16_to_f32(x)
+#define float_to_half(x)   gqn_f32_to_f16(x)
 
 #define TEAM_BARRIER      barrier(CLK_LOCAL_MEM_FENCE)
 #define copy_16(to, from) (*(__local uint4 *)(to) = *(__global const uint4 *)(from))
@@ -124,6 +131,31 @@ static __forceinline__ void copy_commit(void) {
     asm volatile("cp.async.commit_group;" ::: "memory");
 }
 #define copy_wait(n) asm volatile("cp.async.wait_group %0;" ::"n"(n) : "memory")
+
+#define GROUP_ALONE(n) __launch_bounds__(n, 1)
+
+/* c [16][8] + a [16][16] b [16][8], of bf16 in pairs. Item 4 g + q of the warp has: a0: row g, k 2q
+ * and 2q + 1; a1: row g + 8; a2, a3: the same rows, k + 8; b0: column g, k 2q and 2q + 1; b1: k +
+ * 8; c, and the result: row g, columns 2q and 2q + 1, then row g + 8. */
+static __forceinline__ float4 mma_bf16(uint a0, uint a1, uint a2, uint a3, uint b0, uint b1,
+                                       float4 c) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, "
+                 "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(c.x), "+f"(c.y), "+f"(c.z), "+f"(c.w)
+                 : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+    return c;
+}
+static __forceinline__ ushort bf16_of(float x) {
+    ushort h;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(h) : "f"(x));
+    return x != x ? (ushort)0x7fc0u : h;
+}
+static __forceinline__ void copy_async(void *to, const void *from, bool there) {
+    asm volatile(
+        "cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"((uint)__cvta_generic_to_shared(to)),
+        "l"(from), "r"(there ? 16 : 0)
+        : "memory");
+}
 #else
 #define copy_16(to, from) (*(uint4 *)(to) = *(const uint4 *)(from))
 #define copy_4(to, from)  (*(float *)(to) = *(const float *)(from))

@@ -80,6 +80,13 @@ gqac_broken_test(SCHED_ACCEPT_WRONG sched/test_random.c)
 gqac_broken_test(SCHED_NO_REWIND sched/test_random.c)
 gqac_broken_test(BPE_TIES text/tool_text.c)
 
+# The same, where kernels that the test includes have the defect.
+add_executable(broken_TENSOR_FRAGMENT cuda/test_tensor.c)
+set_target_properties(broken_TENSOR_FRAGMENT PROPERTIES
+  OUTPUT_NAME TENSOR_FRAGMENT.test RUNTIME_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/controls)
+target_compile_definitions(broken_TENSOR_FRAGMENT PRIVATE CONTROL_TENSOR_FRAGMENT)
+target_link_libraries(broken_TENSOR_FRAGMENT PRIVATE gqac_unit gqac_hostile)
+
 # Small tiles: short sequences cross many of them. Sources see the constants through contract.h; a
 # second header that used them would hide who does.
 file(GLOB_RECURSE headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/*.h)

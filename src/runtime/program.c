@@ -441,8 +441,9 @@ void program_close(gqac_program *p) {
 }
 
 /* Fills a program whose target is open. */
-static gqac_status make(gqac_program *p, gqac_diag *diag) {
-    const target_binding binding = {.arena = p->arena, .state = p->target_state, .diag = diag};
+static gqac_status make(gqac_program *p, bool bf16, gqac_diag *diag) {
+    const target_binding binding = {
+        .arena = p->arena, .state = p->target_state, .bf16 = bf16, .diag = diag};
     GQAC_TRY(number_graph(p, p->module->graph, diag));
     GQAC_TRY(list_values(p, diag));
     GQAC_TRY(find_lives(p, diag));
@@ -476,9 +477,11 @@ gqac_status program_create(gqac_arena *arena, ir_module *module, const gqac_targ
         GQAC_TRY(target->open_device(options->device, &p->log, &p->target_state, diag));
     else if (target->open)
         GQAC_TRY(target->open(&p->target_state, diag));
-    gqac_numerics_profile(p->profile, target->name, options->math);
+    const bool bf16 = !strcmp(options->math, "bf16");
+    const char *own = bf16 && target->bf16_name ? target->bf16_name(p->target_state) : NULL;
+    gqac_numerics_profile(p->profile, target->name, own ? own : options->math);
     (void)pthread_mutex_init(&p->fingerprint->lock, NULL); /* never fails on Linux */
-    const gqac_status status = make(p, diag);
+    const gqac_status status = make(p, bf16, diag);
     if (status != GQAC_OK) {
         program_close(p);
         return status;

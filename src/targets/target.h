@@ -19,6 +19,7 @@ enum {
 typedef struct target_binding {
     gqac_arena *arena; /* the program's, in which records live */
     const void *state; /* from the target's `open` */
+    bool bf16;         /* --math bf16: products may have bf16 factors */
     gqac_diag *diag;
 } target_binding;
 
@@ -83,6 +84,10 @@ typedef struct gqac_target {
     const target_mirror *mirror; /* NULL: all values are in the memory of the host */
     /* Name of the instruction set of a state; NULL: the target has only one. */
     const char *(*level)(const void *state);
+    /* The name of --math bf16 in the profile of programs with this state, if devices of the target
+     * have other bits than each other in this mode. NULL: "bf16"; so it is if there is no function.
+     */
+    const char *(*bf16_name)(const void *state);
     /* Packs constant weights into the form that the target's kernels read, as operands of ops such
      * as `linear`, and counts the nodes that it replaced. It runs after tidy, so that artefacts
      * hold packed weights. Bytes of weights are reported to the poll. NULL: the target packs

@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "targets/gpu/graph.h"
 #include "targets/gpu/products.h"
+#include "targets/gpu/tensor.h"
 
 static const gqac_tensor *constant_of(const ir_node *node, int input) {
     const ir_value *value = ir_node_input(node, input);
@@ -48,6 +49,43 @@ static gqac_status keep_rows(const target_binding *b, const void *rows, size_t c
     return status;
 }
 
+/* Makes the factors of weights [k,n] that have been copied to the device. */
+static gqac_status pack_factors(gpu_work *w, const gpu_product *p, const gqac_tensor *weights,
+                                const gpu_buffer *from) {
+    const gpu_product_shape shape = gpu_product_shape_of(&p->weights, 1);
+    const int32_t type = (int32_t)gpu_type_of(weights->dtype);
+    const gpu_grid grid = gpu_tensor_packers(&shape, (size_t)(shape.width / 8));
+    const gpu_arg args[] = {GPU_ARG(from->handle), GPU_ARG(p->weights.data.handle), GPU_ARG(type),
+                            GPU_ARG(shape)};
+    return gpu_launch_own(w, p->tensor[GPU_TENSOR_PACK], &grid, GPU_COUNT(args), args);
+}
+
+/* Weights for tensor cores: sets p->weights, p->tensor and p->forms. */
+static gqac_status bind_tensor(const target_binding *b, const gqac_tensor *weights,
+                               gpu_product *p) {
+    gpu_state *s = gpu_state_of(b->state);
+    const op_work work = {.diag = b->diag};
+    gpu_work w = {.state = s, .work = &work};
+    gpu_buffer from = {0};
+    size_t bytes;
+    GQAC_TRY(gpu_tensor_kernels(b->state, &p->tensor, b->diag));
+    p->weights = (gpu_weights){.k = (int32_t)weights->dims[0],
+                               .n = (int32_t)weights->dims[1],
+                               .width = (int32_t)(gpu_tensor_parts(weights->dims[1], 32) * 32)};
+    p->forms = GPU_TENSOR_FLOATS;
+    if (!gqac_mul_size((size_t)gpu_tensor_blocks(p->weights.k) * GPU_TENSOR_K * sizeof(uint16_t),
+                       (size_t)p->weights.width, &bytes))
+        return gqac_diag_oom(b->diag, "weights of a device");
+    GQAC_TRY(gpu_keep(b->state, NULL, bytes, &p->weights.data, b->diag));
+    bytes = (size_t)gqac_tensor_count(weights) * op_width(weights->dtype);
+    GQAC_TRY(gpu_allocate(s, bytes, &from, b->diag));
+    gqac_status status = gpu_upload(s, &from, weights->data, bytes, b->diag);
+    if (status == GQAC_OK)
+        status = pack_factors(&w, p, weights, &from);
+    gpu_release(s, &from);
+    return status;
+}
+
 gqac_status gpu_bind_product(const target_binding *b, const ir_node *root, const void **record) {
     const gqac_tensor *w = constant_of(root, 1);
     gpu_product *p = bind_new(b, sizeof *p);
@@ -55,13 +93,15 @@ gqac_status gpu_bind_product(const target_binding *b, const ir_node *root, const
         return GQAC_NO_MEMORY;
     *p = (gpu_product){
         .x = bind_input(root, "A"), .y = bind_output(root, "Y"), .bias.value = -1, .as_is = true};
+    *record = p;
+    if (b->bf16 && gpu_bf16_name(b->state))
+        return bind_tensor(b, w, p);
     p->weights = (gpu_weights){.kernel = w->dtype == GQAC_F32   ? GPU_PRODUCT_F32
                                          : w->dtype == GQAC_F16 ? GPU_PRODUCT_F16
                                                                 : GPU_PRODUCT_BF16,
                                .k = (int32_t)w->dims[0],
                                .n = (int32_t)w->dims[1],
                                .width = gpu_weights_width((int32_t)w->dims[1])};
-    *record = p;
     return keep_rows(b, w->data, (size_t)w->dims[0], p->weights.n, op_width(w->dtype),
                      &p->weights.data);
 }
@@ -146,6 +186,11 @@ gqac_status gpu_bind_nbits(const target_binding *b, const ir_node *root, const v
                        .block = (int32_t)block,
                        .blocks = (int32_t)((k + block - 1) / block)};
     w->width = gpu_weights_width(w->n);
+    if (b->bf16 && !p->int8 && gpu_bf16_name(b->state)) {
+        GQAC_TRY(gpu_tensor_kernels(b->state, &p->tensor, b->diag));
+        p->forms = bits == 2 ? GPU_TENSOR_2 : bits == 4 ? GPU_TENSOR_4 : GPU_TENSOR_8;
+        p->as_is = true;
+    }
     GQAC_TRY(gpu_bind_operand(b, root, BIAS, &p->bias));
     /* a block has 16 codes of 2 bits at least, and so a word or more, and at most one scale */
     const size_t words = (size_t)w->blocks * (size_t)(block * bits / 32);

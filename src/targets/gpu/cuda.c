@@ -190,6 +190,7 @@ struct gpu_queue {
     CUstream stream;
     cuda_launches *launches;
     char arch[24]; /* the option of the compiler */
+    bool has_tensor_cores;
 };
 
 /* The context is current only during calls, so that the host's own use of CUDA is not disturbed. */
@@ -222,6 +223,7 @@ static gqac_status open_stream(gpu_queue *q, int index, gqac_diag *diag) {
     CU_TRY(cu.DeviceGetAttribute(&major, CAPABILITY_MAJOR, q->device), diag);
     CU_TRY(cu.DeviceGetAttribute(&minor, CAPABILITY_MINOR, q->device), diag);
     snprintf(q->arch, sizeof q->arch, "-arch=sm_%d%d", major, minor);
+    q->has_tensor_cores = major >= 8;
     CU_TRY(cu.DevicePrimaryCtxRetain(&q->context, q->device), diag);
     GQAC_TRY(enter(q, diag));
     const int code = cu.StreamCreate(&q->stream, CU_STREAM_NON_BLOCKING);
@@ -241,6 +243,10 @@ static gqac_status open_queue(int index, gpu_queue **queue, gqac_diag *diag) {
     if (!q)
         return gqac_diag_oom(diag, "a device");
     GQAC_RETURN_MADE(open_stream(q, index, diag), q, queue, close_queue);
+}
+
+static const char *tensor_cores(const gpu_queue *q) {
+    return q->has_tensor_cores ? strchr(q->arch, '=') + 1 : NULL;
 }
 
 /* ---- kernels ---------------------------------------------------------------- */
@@ -511,6 +517,7 @@ const gpu_driver gpu_driver_cuda = {.name = "cuda",
                                     .describe = describe,
                                     .open = open_queue,
                                     .close = close_queue,
+                                    .tensor_cores = tensor_cores,
                                     .build = build,
                                     .drop = drop,
                                     .allocate = allocate,

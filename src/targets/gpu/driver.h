@@ -60,6 +60,9 @@ typedef struct gpu_driver {
      * GQAC_GPU_ANY_DEVICE (simulators do not claim all that they do). */
     gqac_status (*open)(int index, gpu_queue **queue, gqac_diag *diag);
     void (*close)(gpu_queue *queue); /* after its buffers and kernels; NULL is allowed */
+    /* The name of the architecture of a device whose tensor cores multiply bf16, with the words of
+     * kernels/language.h for them; NULL: it has none. The function may be NULL: no device has. */
+    const char *(*tensor_cores)(const gpu_queue *queue);
     /* Compiles two texts, one after the other, or takes their code from the cache, and finds `n`
      * kernels by name. The log of the driver's compiler is in the diag. */
     gqac_status (*build)(gpu_queue *queue, const char *const texts[2], int n,

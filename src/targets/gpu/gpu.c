@@ -157,4 +157,5 @@ const gqac_target target_gpu = {.name = "gpu",
                                 .close_device = gpu_close,
                                 .in_blocks = gpu_kv_only_blocks,
                                 .device_memory = gpu_device_memory,
+                                .bf16_name = gpu_bf16_name,
                                 .mirror = &gpu_mirror_functions};

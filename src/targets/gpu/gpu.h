@@ -106,7 +106,8 @@ typedef struct gpu_state gpu_state;
 gqac_status gpu_open(int device, const gqac_log *log, const void **state, gqac_diag *diag);
 void gpu_close(const void *state);
 
-/* Copies a constant to the device, where it stays until gpu_close. For bind. */
+/* Copies a constant to the device, where it stays until gpu_close. For bind. data NULL: the memory
+ * is only taken. */
 gqac_status gpu_keep(const void *state, const void *data, size_t bytes, gpu_buffer *buffer,
                      gqac_diag *diag);
 
@@ -133,6 +134,22 @@ typedef struct gpu_work {
 } gpu_work;
 gpu_work gpu_take(const target_call *call);
 void gpu_give_back(gpu_work *w);
+
+/* The kernels of kernels/tensor.cl, in the order of tensor_names (state.c). */
+typedef enum gpu_tensor_id {
+    GPU_TENSOR_PACK,
+    GPU_TENSOR_FACTORS,
+    GPU_TENSOR_FLOATS, /* GPU_FORMS kernels: one row, up to 16, tiles; then those for codes */
+    GPU_TENSOR_2 = GPU_TENSOR_FLOATS + GPU_FORMS,
+    GPU_TENSOR_4 = GPU_TENSOR_2 + GPU_FORMS,
+    GPU_TENSOR_8 = GPU_TENSOR_4 + GPU_FORMS,
+    GPU_TENSOR_KERNELS = GPU_TENSOR_8 + GPU_FORMS
+} gpu_tensor_id;
+/* Sets *kernels to GPU_TENSOR_KERNELS kernels that live as long as the state; compiles them the
+ * first time. For bind, if there are tensor cores. */
+gqac_status gpu_tensor_kernels(const void *state, gpu_kernel *const **kernels, gqac_diag *diag);
+/* gqac_target.bf16_name. NULL: the device has no tensor cores for bf16. */
+const char *gpu_bf16_name(const void *state);
 
 /* The KV blocks on the device, for bind and between gpu_take and gpu_give_back: those of sequences
  * that keep rows (code_bits 0), or codes of 8 or 4 bits. Scratch is taken before they are placed:

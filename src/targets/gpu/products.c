@@ -3,6 +3,7 @@
 
 #include "base/check.h"
 #include "numerics/contract.h"
+#include "targets/gpu/tensor.h"
 
 /* Constants of the kernels. */
 enum {
@@ -82,12 +83,13 @@ static gqac_status few_rows(gpu_work *w, const job *j) {
     return launch(w, j, form, &grid, &j->out);
 }
 
-static gqac_status add_pieces(gpu_work *w, const job *j, const gpu_buffer *parts) {
+gqac_status gpu_add_pieces(gpu_work *w, const gpu_product_shape *shape, int32_t pieces,
+                           const gpu_buffer *parts, const gpu_buffer *bias, const gpu_buffer *y) {
     enum { ITEMS = 64 };
-    const gpu_grid grid = {.groups = {(size_t)parts_of(j->shape.n, ITEMS), (size_t)j->shape.m},
+    const gpu_grid grid = {.groups = {(size_t)parts_of(shape->n, ITEMS), (size_t)shape->m},
                            .items = {ITEMS, 1}};
-    const gpu_arg args[] = {GPU_ARG(parts->handle), GPU_ARG(j->bias.handle), GPU_ARG(j->out.handle),
-                            GPU_ARG(j->pieces), GPU_ARG(j->shape)};
+    const gpu_arg args[] = {GPU_ARG(parts->handle), GPU_ARG(bias->handle), GPU_ARG(y->handle),
+                            GPU_ARG(pieces), GPU_ARG(*shape)};
     return gpu_launch(w, GPU_PRODUCT_ADD, &grid, GPU_COUNT(args), args);
 }
 
@@ -108,7 +110,8 @@ static gqac_status tiles(gpu_work *w, job *j) {
         grid.groups[1] *= (size_t)j->pieces;
     }
     GQAC_TRY(launch(w, j, GPU_TILE, &grid, &parts));
-    return j->shape.split ? add_pieces(w, j, &parts) : GQAC_OK;
+    return j->shape.split ? gpu_add_pieces(w, &j->shape, j->pieces, &parts, &j->bias, &j->out)
+                          : GQAC_OK;
 }
 
 static gqac_status quantise(gpu_work *w, job *j) {
@@ -136,6 +139,14 @@ static gqac_status multiply(gpu_work *w, const target_call *call, job *j) {
     GQAC_TRY(j->p->as_is || j->p->int8 ? gpu_in_as_is(w, j->x, &j->in) : gpu_in(w, j->x, &j->in));
     GQAC_TRY(gpu_out_as_is(w, &j->y, &j->out));
     GQAC_TRY(gpu_operand_in(w, call, &j->p->bias, &j->in, &j->bias));
+    if (j->p->tensor) {
+        const gpu_tensor_rows rows = {.in = j->in,
+                                      .bias = j->bias,
+                                      .out = j->out,
+                                      .x_type = (int32_t)gpu_type_of(j->x->dtype),
+                                      .pieces = j->pieces};
+        return gpu_tensor_product(w, j->p, &j->shape, &rows);
+    }
     if (j->p->int8)
         GQAC_TRY(quantise(w, j));
     return j->shape.m <= FEW_ROWS ? few_rows(w, j) : tiles(w, j);

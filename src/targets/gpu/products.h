@@ -46,9 +46,15 @@ typedef struct gpu_product {
     int x, y; /* values */
     gpu_operand bias;
     gpu_weights weights;
-    bool int8;  /* activations are rounded to int8 */
-    bool as_is; /* the kernels read x in its own type, and not in fp32 */
+    bool int8;                 /* activations are rounded to int8 */
+    bool as_is;                /* the kernels read x in its own type, and not in fp32 */
+    gpu_kernel *const *tensor; /* of gpu_tensor_kernels; NULL: the product is computed in fp32 */
+    gpu_tensor_id forms;       /* those of `tensor` for the weights: factors, or codes */
 } gpu_product;
 gqac_status gpu_product_run(target_call *call, const void *record);
+
+/* y = the sum of parts [pieces][m][n], plus a bias. */
+gqac_status gpu_add_pieces(gpu_work *w, const gpu_product_shape *shape, int32_t pieces,
+                           const gpu_buffer *parts, const gpu_buffer *bias, const gpu_buffer *y);
 
 #endif

@@ -96,16 +96,29 @@ static const char *const kernel_names[GPU_KERNELS] = {
 #define CONTROL "#define CONTROL_GPU_MERGE_DESCENDING\n"
 #elif defined(GQAC_CONTROL_GPU_LAST_OF_EQUAL)
 #define CONTROL "#define CONTROL_GPU_LAST_OF_EQUAL\n"
+#elif defined(GQAC_CONTROL_BF16_BY_ROWS)
+#define CONTROL "#define CONTROL_BF16_BY_ROWS\n"
 #elif defined(GQAC_CONTROL_GPU_ROWS_AFTER_END)
 #define CONTROL "#define CONTROL_GPU_ROWS_AFTER_END\n"
 #else
 #define CONTROL ""
 #endif
 
-/* The headers of src/numerics and the files of kernels/ as one text, and those of attention alone;
- * CMake makes them. */
+/* The headers of src/numerics and the files of kernels/ as one text; the same with those of
+ * attention alone, and of products in tensor cores. CMake makes them. */
 extern const char gpu_source[];
 extern const char gpu_attention_source[];
+extern const char gpu_tensor_source[];
+
+#define TENSOR(ID, KIND)                                                                           \
+    [(ID) + GPU_FEW_1] = "tensor_few1_" KIND, [(ID) + GPU_FEW_4] = "tensor_few_" KIND,             \
+            [(ID) + GPU_TILE] = "tensor_tile_" KIND
+
+static const char *const tensor_names[GPU_TENSOR_KERNELS] = {
+    [GPU_TENSOR_PACK] = "tensor_pack",   [GPU_TENSOR_FACTORS] = "tensor_factors",
+    TENSOR(GPU_TENSOR_FLOATS, "floats"), TENSOR(GPU_TENSOR_2, "2"),
+    TENSOR(GPU_TENSOR_4, "4"),           TENSOR(GPU_TENSOR_8, "8"),
+};
 
 typedef struct kept {
     struct kept *next;
@@ -134,6 +147,8 @@ struct gpu_state {
     gpu_queue *queue;
     gpu_notice notice;
     gpu_kernel *kernels[GPU_KERNELS];
+    gpu_kernel *tensor[GPU_TENSOR_KERNELS]; /* NULL until a program needs them */
+    char bf16_name[24];
     kept *constants;
     pthread_mutex_t lock; /* of what follows */
     own_kernels *own;
@@ -177,11 +192,19 @@ static gqac_status build(gpu_state *s, const char *more, const char *source, int
     return status;
 }
 
+/* Architectures may round sums in different ways. */
+static void name_tensor_cores(gpu_state *s) {
+    const char *name = s->driver->tensor_cores ? s->driver->tensor_cores(s->queue) : NULL;
+    if (name)
+        snprintf(s->bf16_name, sizeof s->bf16_name, "bf16.%s", name);
+}
+
 static gqac_status open_kernels(gpu_state *s, int own, gqac_diag *diag) {
     char rows[128];
     snprintf(rows, sizeof rows, "#define ATTEND_SIZE %d\n#define ATTEND_MANY_ROWS %d\n",
              GPU_ATTEND_COMMON, GPU_ATTEND_MANY_ROWS);
     GQAC_TRY(s->driver->open(own, &s->queue, diag));
+    name_tensor_cores(s);
     for (int i = 0; i < BLOCKS; i++)
         if (!(s->blocks[i] = gpu_blocks_open(s->driver, s->queue)))
             return gqac_diag_oom(diag, "a device");
@@ -223,6 +246,19 @@ gqac_status gpu_own_kernels(const void *state, const char *constants, gpu_kernel
 
 void gpu_common_kernels(const void *state, gpu_kernel *kernels[GPU_OWN]) {
     memcpy(kernels, &gpu_state_of(state)->kernels[GPU_ATTEND_FEW], GPU_OWN * sizeof *kernels);
+}
+
+const char *gpu_bf16_name(const void *state) {
+    const char *name = gpu_state_of(state)->bf16_name;
+    return *name ? name : NULL;
+}
+
+gqac_status gpu_tensor_kernels(const void *state, gpu_kernel *const **kernels, gqac_diag *diag) {
+    gpu_state *s = gpu_state_of(state);
+    *kernels = s->tensor;
+    return s->tensor[0]
+               ? GQAC_OK
+               : build(s, "", gpu_tensor_source, GPU_TENSOR_KERNELS, tensor_names, s->tensor, diag);
 }
 
 gqac_status gpu_open(int device, const gqac_log *log, const void **state, gqac_diag *diag) {
@@ -288,6 +324,8 @@ void gpu_close(const void *state) {
     }
     for (int i = 0; i < GPU_KERNELS; i++)
         s->driver->drop(s->kernels[i]);
+    for (int i = 0; i < GPU_TENSOR_KERNELS; i++)
+        s->driver->drop(s->tensor[i]);
     s->driver->close(s->queue);
     free(s->outbox);
     pthread_mutex_destroy(&s->lock);
@@ -304,7 +342,7 @@ gqac_status gpu_keep(const void *state, const void *data, size_t bytes, gpu_buff
     s->constants = k;
     GQAC_TRY(s->driver->allocate(s->queue, bytes, &k->buffer, diag));
     *buffer = k->buffer;
-    return s->driver->write(s->queue, buffer, 0, data, bytes, diag);
+    return data ? s->driver->write(s->queue, buffer, 0, data, bytes, diag) : GQAC_OK;
 }
 
 static const kept *find_kept(const gpu_state *s, const gqac_tensor *constant) {

@@ -396,8 +396,11 @@ GQN_FN void int8_tile_run(const int bits, __global const uint4 *qa, __global con
         UNROLL for (int i = 0; i < 16; i++)
             total[i] += pieces[i];
     }
-    UNROLL for (int i = 0; used && i < 16; i++)
-        tile_write(total[i], bias, y, p.first + p.row + i / 4, p.at + p.column + i % 4, s);
+#define WRITE(type)                                                                                \
+    UNROLL for (int i = 0; used && i < 16; i++)                                                    \
+        tile_write(type, total[i], bias, y, p.first + p.row + i / 4, p.at + p.column + i % 4, s);
+    TILE_TYPES(s, WRITE)
+#undef WRITE
 }
 
 #define INT8_TILE(BITS)                                                                            \

@@ -372,13 +372,24 @@ GQN_FN void tile_chain(tile_place p, __local const float *xs, __local const floa
     }
 }
 
-/* y = total plus the bias; a part of a sum is written as it is. */
-GQN_FN void tile_write(float total, __global const float *bias, __global uchar *y, int row, int at,
-                       const product_shape *s) {
+/* y = total plus the bias, of that type; a part of a sum is written as it is. */
+GQN_FN void tile_write(const int type, float total, __global const float *bias, __global uchar *y,
+                       int row, int at, const product_shape *s) {
     if (row < s->m && at < s->n)
-        put_float(y, s->split ? F32 : s->y_type, (size_t)row * (size_t)s->n + (size_t)at,
+        put_float(y, type, (size_t)row * (size_t)s->n + (size_t)at,
                   s->split ? total : one_nan(s->has_bias ? total + bias[at] : total));
 }
+
+/* WRITE(type) for the type of what a tile writes. Each of its elements would be a branch that the
+ * compiler of CUDA follows through all others. */
+#define TILE_TYPES(s, WRITE)                                                                       \
+    if ((s)->split || (s)->y_type == F32) {                                                        \
+        WRITE(F32)                                                                                 \
+    } else if ((s)->y_type == F16) {                                                               \
+        WRITE(F16)                                                                                 \
+    } else {                                                                                       \
+        WRITE(BF16)                                                                                \
+    }
 
 /* The first tile of a group along axis 1, and its piece, or all. */
 GQN_FN int tile_split(const product_shape *s, int size, int count, int *begin, int *end) {
@@ -432,12 +443,16 @@ GQN_FN void product_tile_at(const int kind, const int x_type, __global const uch
             total[i].w += sums[i].w;
         }
     }
-    UNROLL for (int i = 0; used && i < 8; i++) {
-        tile_write(total[i].x, bias, y, p.first + p.row + i, p.at + p.column, s);
-        tile_write(total[i].y, bias, y, p.first + p.row + i, p.at + p.column + 1, s);
-        tile_write(total[i].z, bias, y, p.first + p.row + i, p.at + p.column + 2, s);
-        tile_write(total[i].w, bias, y, p.first + p.row + i, p.at + p.column + 3, s);
+#define WRITE(type)                                                                                \
+    UNROLL for (int i = 0; used && i < 8; i++) {                                                   \
+        const int row = p.first + p.row + i, at = p.at + p.column;                                 \
+        tile_write(type, total[i].x, bias, y, row, at, s);                                         \
+        tile_write(type, total[i].y, bias, y, row, at + 1, s);                                     \
+        tile_write(type, total[i].z, bias, y, row, at + 2, s);                                     \
+        tile_write(type, total[i].w, bias, y, row, at + 3, s);                                     \
     }
+    TILE_TYPES(s, WRITE)
+#undef WRITE
 }
 
 GQN_FN void product_tile(const int kind, __global const uchar *x, __global const uint4 *weights,

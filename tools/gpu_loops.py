@@ -26,9 +26,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 NVRTC = ["libnvrtc.so.13", "libnvrtc.so.12", "/usr/local/cuda/lib64/libnvrtc.so"]
 HOT = re.compile(r"(product|int8|moe)_(few1|few4|tile)_(\w+)$")
-# k of a turn and items of a group that compute: kernels/products.cl and nbits.cl
-FEW_DEPTH = {("few1", "f32"): 32, ("few1", "f16"): 64, ("few1", "bf16"): 64, ("few1", "2"): 128,
-             ("few4", "f32"): 16, ("few4", "f16"): 32, ("few4", "bf16"): 32, ("few4", "2"): 64}
+# elements of an item of a tile, and k of a turn: kernels/products.cl and nbits.cl
+TILES = {"int8": (32, 64), "f32": (64, 8), "": (64, 16)}
 
 
 def kernel_text(gqac):
@@ -110,15 +109,15 @@ def row_of(name, lines, report):
     int8 = family == "int8"
     multiply = r"\bIDP\." if int8 else r"\bFFMA\b"
     loops = [body for body in loops_of(lines) if count(body, multiply)]
-    turn = next(body for body in loops if count(body, r"\bBAR\.") and count(body, r"LDG"))
     inner = max((body for body in loops if not count(body, r"\bBAR\.")),
                 key=lambda body: count(body, multiply))
-    if form == "tile":
-        elements, depth = (16, 64) if int8 else (32, 16)
-    else:
-        elements, depth = int(form[3:]), FEW_DEPTH.get((form, kind), 64)
-    adds = elements * depth // (4 if int8 else 1)
     each = count(inner, multiply)
+    if form == "tile":
+        turn = next(body for body in loops if count(body, r"\bBAR\.") and count(body, r"LDG"))
+        elements, depth = TILES.get("int8" if int8 else kind, TILES[""])
+        adds = elements * depth // (4 if int8 else 1)
+    else:
+        turn, adds = inner, each
     if adds % each:
         sys.exit(f"gpu_loops: {name}: {adds} multiply-adds are no multiple of {each}")
     wide, all_loads = count(turn, r"LDG\.E\.128"), count(turn, r"LDG")

@@ -57,6 +57,7 @@ extern char group_memory_end[] __asm__("__stop_group_memory");
 #define UNROLL_2
 #define UNROLL_8
 #define CUDA_UNROLL
+#define IN_TURN
 #define ROLLED
 #define LENGTHS            1
 #define FLOAT4(x, y, z, w) ((float4){(x), (y), (z), (w)})

@@ -477,6 +477,17 @@ class Products(Case):
                 y = np.frombuffer(self.y(path, values, "gpu"), np.float32)
                 self.assertTrue(np.signbit(y).all())
 
+    def test_sums_beside(self):
+        """So many tiles that groups add their pieces, beside a result of 16 bits; of floats and of
+        int8. The long tier has more rows than are computed at the same time."""
+        rng = np.random.default_rng(12)
+        n, m = (33000, 600) if FULL else (2430, 700)
+        w = rng.standard_normal((520, n)).astype(np.float32)
+        self.same(self.linear(TensorProto.FLOAT16, w, m),
+                  rng.standard_normal((m, 520)).astype(np.float32), (n, m))
+        node = NBits(rng, 544, n, level=4, half=True)
+        self.same(node.write(self.dir), node.rows(rng, m), (n, m, "int8"))
+
     def test_control(self):
         """Pieces that are added in another order are seen: of few rows, of tiles, of int8."""
         rng = np.random.default_rng(10)

@@ -51,31 +51,23 @@ bool gpu_match_moe(const ir_node *node) {
 
 /* ---- constants ------------------------------------------------------------------- */
 
-static gqac_status keep_floats(const target_binding *b, const moe_matrix *m, int64_t experts,
-                               char *memory, gpu_weights *to) {
-    const size_t size = op_width(m->weight->dtype),
-                 bytes = (size_t)(experts * m->k * to->width) * size;
+/* Copies weights to the device, as chunks; column: bytes of a column, which is a row of the model.
+ */
+static gqac_status keep_weights(const target_binding *b, const moe_matrix *m, int64_t experts,
+                                size_t column, int32_t rows, char *memory, gpu_weights *to) {
+    const size_t bytes = (size_t)rows * (size_t)to->width * GPU_CHUNK;
     const char *from = m->weight->data;
-    for (int64_t e = 0; e < experts; e++)
-        for (int64_t n = 0; n < m->n; n++)
-            for (int64_t k = 0; k < m->k; k++, from += size)
-                memcpy(memory + (size_t)((e * m->k + k) * to->width + n) * size, from, size);
-    return gpu_keep(b->state, memory, bytes, &to->data, b->diag);
+    for (size_t e = 0; e < (size_t)experts; e++)
+        for (size_t n = 0; n < (size_t)m->n; n++, from += column)
+            gpu_weights_column(to, from, column, n, memory + e * bytes);
+    return gpu_keep(b->state, memory, (size_t)experts * bytes, &to->data, b->diag);
 }
 
-static gqac_status keep_codes(const target_binding *b, const moe_matrix *m, int64_t experts,
-                              int64_t words, char *memory, gpu_weights *to) {
-    const int64_t row = m->weight->dims[2], width = to->width;
-    const size_t bytes = (size_t)(experts * words * width) * sizeof(uint32_t);
+static gqac_status keep_scales(const target_binding *b, const moe_matrix *m, int64_t experts,
+                               char *memory, gpu_weights *to) {
+    const int64_t width = to->width;
     const size_t scales = (size_t)(experts * m->blocks * width) * sizeof(float);
-    const char *from = m->weight->data;
     float *number = (float *)(void *)memory;
-    for (int64_t e = 0; e < experts; e++)
-        for (int64_t n = 0; n < m->n; n++, from += row)
-            for (int64_t at = 0; at < row; at += 4)
-                memcpy(memory + (size_t)((e * words + at / 4) * width + n) * sizeof(uint32_t),
-                       from + at, (size_t)(row - at < 4 ? row - at : 4));
-    GQAC_TRY(gpu_keep(b->state, memory, bytes, &to->data, b->diag));
     memset(memory, 0, scales);
     for (int64_t e = 0; e < experts; e++)
         for (int64_t n = 0; n < m->n; n++)
@@ -101,11 +93,11 @@ static gpu_kernel_id kernel_of(const moe_matrix *m) {
 static gqac_status keep(const target_binding *b, const ir_node *node, const moe_matrix *m, int bias,
                         gpu_projection *to) {
     const int64_t experts = m->weight->dims[0];
-    const int64_t words = m->bits ? (m->weight->dims[2] + 3) / 4 : 0; /* of a row of codes */
-    const int64_t rows = m->bits ? words : m->k, most = rows > m->blocks ? rows : m->blocks;
+    const size_t column =
+        m->bits ? (size_t)m->weight->dims[2] : (size_t)m->k * op_width(m->weight->dtype);
     gpu_operand own = {.value = -1};
-    size_t bytes;
-    to->rows = (int32_t)rows;
+    char *memory;
+    to->rows = (int32_t)((column + GPU_CHUNK - 1) / GPU_CHUNK);
     to->weights = (gpu_weights){.kernel = kernel_of(m),
                                 .k = (int32_t)m->k,
                                 .n = (int32_t)m->n,
@@ -114,14 +106,10 @@ static gqac_status keep(const target_binding *b, const ir_node *node, const moe_
                                 .block = m->bits ? (int32_t)(m->k / m->blocks) : 0,
                                 .blocks = (int32_t)m->blocks};
     to->weights.zero_step = to->weights.width;
-    char *memory =
-        gqac_mul_size((size_t)(experts * to->weights.width), (size_t)most * sizeof(float), &bytes)
-            ? calloc(1, bytes)
-            : NULL;
-    if (!memory)
-        return gqac_diag_oom(b->diag, "weights on their way to a device");
-    gqac_status status = m->bits ? keep_codes(b, m, experts, words, memory, &to->weights)
-                                 : keep_floats(b, m, experts, memory, &to->weights);
+    GQAC_TRY(gpu_weights_memory(b, &to->weights, column, (size_t)experts, &memory));
+    gqac_status status = keep_weights(b, m, experts, column, to->rows, memory, &to->weights);
+    if (status == GQAC_OK && m->bits)
+        status = keep_scales(b, m, experts, memory, &to->weights);
     free(memory);
     if (status == GQAC_OK && m->bias)
         status = gpu_bind_operand(b, node, bias, &own);

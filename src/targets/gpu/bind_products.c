@@ -32,19 +32,43 @@ bool gpu_match_product(const ir_node *node) {
            w->dims[0] >= 1 && w->dims[0] <= INT32_MAX && w->dims[1] >= 1 && w->dims[1] <= INT32_MAX;
 }
 
-/* Copies rows of weights to the device, [rows][width]: columns after the last of `n` are zeros. */
-static gqac_status keep_rows(const target_binding *b, const void *rows, size_t count, int32_t n,
-                             size_t element, gpu_buffer *to) {
-    const size_t from = (size_t)n * element, wide = (size_t)gpu_weights_width(n) * element;
+gqac_status gpu_weights_memory(const target_binding *b, const gpu_weights *p, size_t column,
+                               size_t copies, char **memory) {
+    const size_t chunks = (column + GPU_CHUNK - 1) / GPU_CHUNK;
+    const size_t scales = ((size_t)p->blocks * sizeof(float) + GPU_CHUNK - 1) / GPU_CHUNK;
     size_t bytes;
-    if (from == wide)
-        return gpu_keep(b->state, rows, count * wide, to, b->diag);
-    char *memory = gqac_mul_size(count, wide, &bytes) ? calloc(count, wide) : NULL;
-    if (!memory)
-        return gqac_diag_oom(b->diag, "weights on their way to a device");
-    for (size_t i = 0; i < count; i++)
-        memcpy(memory + i * wide, (const char *)rows + i * from, from);
-    const gqac_status status = gpu_keep(b->state, memory, bytes, to, b->diag);
+    *memory =
+        gqac_mul_size((chunks > scales ? chunks : scales) * GPU_CHUNK, (size_t)p->width, &bytes) &&
+                gqac_mul_size(bytes, copies, &bytes)
+            ? calloc(1, bytes)
+            : NULL;
+    return *memory ? GQAC_OK : gqac_diag_oom(b->diag, "weights on their way to a device");
+}
+
+void gpu_weights_column(const gpu_weights *p, const char *from, size_t bytes, size_t column,
+                        char *to) {
+    for (size_t at = 0; at < bytes; at += GPU_CHUNK, to += (size_t)p->width * GPU_CHUNK)
+        memcpy(to + column * GPU_CHUNK, from + at, bytes - at < GPU_CHUNK ? bytes - at : GPU_CHUNK);
+}
+
+/* Copies floats [k][n] to the device, as chunks. */
+static gqac_status keep_floats(const target_binding *b, const gqac_tensor *w, gpu_weights *p) {
+    const size_t size = op_width(w->dtype), n = (size_t)p->n, k = (size_t)p->k;
+    const size_t of_chunk = GPU_CHUNK / size, chunks = (k + of_chunk - 1) / of_chunk;
+    const char *from = w->data;
+    char *memory;
+    GQAC_TRY(gpu_weights_memory(b, p, k * size, 1, &memory));
+    for (size_t i = 0; i < k; i++) {
+        char *to = memory + i / of_chunk * (size_t)p->width * GPU_CHUNK + i % of_chunk * size;
+        if (size == 2)
+            for (size_t j = 0; j < n; j++, from += 2)
+                memcpy(to + j * GPU_CHUNK, from, 2);
+        else
+            for (size_t j = 0; j < n; j++, from += 4)
+                memcpy(to + j * GPU_CHUNK, from, 4);
+    }
+    const gqac_status status =
+        gpu_keep(b->state, memory, chunks * (size_t)p->width * GPU_CHUNK, &p->data, b->diag);
     free(memory);
     return status;
 }
@@ -52,7 +76,7 @@ static gqac_status keep_rows(const target_binding *b, const void *rows, size_t c
 /* Makes the factors of weights [k,n] that have been copied to the device. */
 static gqac_status pack_factors(gpu_work *w, const gpu_product *p, const gqac_tensor *weights,
                                 const gpu_buffer *from) {
-    const gpu_product_shape shape = gpu_product_shape_of(&p->weights, 1);
+    const gpu_product_shape shape = gpu_product_shape_of(&p->weights, 1, 1);
     const int32_t type = (int32_t)gpu_type_of(weights->dtype);
     const gpu_grid grid = gpu_tensor_packers(&shape, (size_t)(shape.width / 8));
     const gpu_arg args[] = {GPU_ARG(from->handle), GPU_ARG(p->weights.data.handle), GPU_ARG(type),
@@ -102,8 +126,7 @@ gqac_status gpu_bind_product(const target_binding *b, const ir_node *root, const
                                .k = (int32_t)w->dims[0],
                                .n = (int32_t)w->dims[1],
                                .width = gpu_weights_width((int32_t)w->dims[1])};
-    return keep_rows(b, w->data, (size_t)w->dims[0], p->weights.n, op_width(w->dtype),
-                     &p->weights.data);
+    return keep_floats(b, w, &p->weights);
 }
 
 /* ---- MatMulNBits -------------------------------------------------------------- */
@@ -147,16 +170,15 @@ static gqac_status keep_scales(const target_binding *b, gpu_weights *p, const gq
     return gpu_keep(b->state, memory, zeros ? bytes : row, &p->zeros, b->diag);
 }
 
-/* Copies codes to the device, as words [words][width]. */
-static gqac_status keep_words(const target_binding *b, gpu_weights *p, const uint8_t *codes,
-                              uint32_t *memory) {
-    const int64_t words = (int64_t)p->blocks * p->block * p->bits / 32;
-    const size_t bytes = (size_t)(words * p->width) * sizeof *memory;
-    memset(memory, 0, bytes);
-    for (int64_t column = 0; column < p->n; column++)
-        for (int64_t word = 0; word < words; word++)
-            memcpy(&memory[word * p->width + column], codes + (column * words + word) * 4, 4);
-    return gpu_keep(b->state, memory, bytes, &p->data, b->diag);
+/* Copies codes to the device, as chunks. */
+static gqac_status keep_codes(const target_binding *b, gpu_weights *p, const char *codes,
+                              char *memory) {
+    const size_t bytes = (size_t)p->blocks * (size_t)(p->block * p->bits / 8);
+    for (size_t column = 0; column < (size_t)p->n; column++)
+        gpu_weights_column(p, codes + column * bytes, bytes, column, memory);
+    return gpu_keep(b->state, memory,
+                    (bytes + GPU_CHUNK - 1) / GPU_CHUNK * (size_t)p->width * GPU_CHUNK, &p->data,
+                    b->diag);
 }
 
 static gpu_kernel_id kernel_of(int64_t bits, bool int8) {
@@ -192,17 +214,12 @@ gqac_status gpu_bind_nbits(const target_binding *b, const ir_node *root, const v
         p->as_is = true;
     }
     GQAC_TRY(gpu_bind_operand(b, root, BIAS, &p->bias));
-    /* a block has 16 codes of 2 bits at least, and so a word or more, and at most one scale */
-    const size_t words = (size_t)w->blocks * (size_t)(block * bits / 32);
-    size_t bytes;
-    void *memory =
-        gqac_mul_size(words * sizeof(uint32_t), (size_t)w->width, &bytes) ? malloc(bytes) : NULL;
-    if (!memory)
-        return gqac_diag_oom(b->diag, "weights on their way to a device");
-    gqac_status status = keep_words(b, w, constant_of(root, B)->data, memory);
-    if (status == GQAC_OK)
-        status = keep_scales(b, w, constant_of(root, SCALES), zeros, memory);
-    free(memory);
+    char *memory;
     *record = p;
+    GQAC_TRY(gpu_weights_memory(b, w, (size_t)w->blocks * (size_t)(block * bits / 8), 1, &memory));
+    gqac_status status = keep_codes(b, w, constant_of(root, B)->data, memory);
+    if (status == GQAC_OK)
+        status = keep_scales(b, w, constant_of(root, SCALES), zeros, (float *)(void *)memory);
+    free(memory);
     return status;
 }

@@ -4,6 +4,7 @@
 
 #include "targets/bind.h"
 #include "targets/gpu/gpu.h"
+#include "targets/gpu/products.h"
 #include "targets/target.h"
 
 /* Fills an operand by the index of its input; a constant of floats is copied to the device, as
@@ -75,5 +76,13 @@ gqac_status gpu_bind_gate(const target_binding *b, const ir_node *root, const vo
 /* Two or more elementwise ops that are not a gate. */
 int gpu_fuse_chain(const ir_node *root, ir_node **nodes);
 gqac_status gpu_bind_chain(const target_binding *b, const ir_node *root, const void **record);
+
+/* Memory for `copies` of weights, or of their scales, zeros at first, for free(); column: bytes of
+ * one. */
+gqac_status gpu_weights_memory(const target_binding *b, const gpu_weights *p, size_t column,
+                               size_t copies, char **memory);
+/* Writes a column, the bytes of all its k, to its chunks. */
+void gpu_weights_column(const gpu_weights *p, const char *from, size_t bytes, size_t column,
+                        char *to);
 
 #endif

@@ -10,7 +10,7 @@ enum {
     SORT_ITEMS = 256,
     TILE_ROWS = 64, /* kernels/products.cl */
     TILE_COLUMNS = 128,
-    TILE_ITEMS = 256,
+    TILE_ITEMS = 128,
     FEW_PAIRS = 16 /* more are sorted by expert, if an expert has more than two of them */
 };
 
@@ -93,7 +93,7 @@ static gqac_status project(gpu_work *w, const mixture *t, int fc, const gpu_buff
     const gpu_projection *p = &t->record->fc[fc];
     const gpu_weights *of = &p->weights;
     const int32_t pieces = (of->k + GQAC_K_PIECE - 1) / GQAC_K_PIECE;
-    moe_shape shape = {.product = gpu_product_shape_of(of, pieces),
+    moe_shape shape = {.product = gpu_product_shape_of(of, 1, pieces),
                        .pairs = t->pairs,
                        .per_row = (int32_t)per_row,
                        .experts = (int32_t)t->s.experts,

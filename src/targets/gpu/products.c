@@ -10,9 +10,10 @@ enum {
     FEW_ROWS = 16, /* more are computed in tiles */
     TILE_ROWS = 64,
     TILE_COLUMNS = 128,
-    INT8_COLUMNS = 64, /* of a tile */
-    TILE_ITEMS = 256,
-    ENOUGH = 256 /* groups: with fewer each has one piece */
+    TILE_ITEMS = 128,
+    INT8_ITEMS = 256,
+    ENOUGH = 192,          /* tiles: with fewer each piece is one */
+    MOST_TOTALS = 64 << 20 /* bytes of sums that are beside the result at the same time */
 };
 
 typedef struct job {
@@ -49,69 +50,111 @@ static int32_t parts_of(int64_t n, int32_t size) {
 static void set_shape(job *j) {
     const gpu_weights *w = &j->p->weights;
     const bool longer = j->p->int8 && w->block > GQAC_K_PIECE;
-    const int32_t m = j->shape.m;
     j->pieces = parts_of(w->k, longer ? w->block : GQAC_K_PIECE);
-    j->shape = gpu_product_shape_of(w, j->pieces);
-    j->shape.m = m;
+    j->shape = gpu_product_shape_of(w, j->shape.m, j->pieces);
     j->shape.from_zero = longer && w->k > GQAC_K_PIECE;
     j->shape.y_type = (int32_t)gpu_type_of(j->y.dtype);
 }
 
+/* Kernels of tiles have `totals` as an argument, the others not: NULL. */
 static gqac_status launch(gpu_work *w, const job *j, int form, const gpu_grid *grid,
-                          const gpu_buffer *y) {
+                          const gpu_buffer *totals) {
     const gpu_weights *p = &j->p->weights;
     const gpu_buffer *scales = p->scales.handle ? &p->scales : &p->data; /* absent: not read */
     const gpu_buffer *zeros = p->zeros.handle ? &p->zeros : &p->data;
-    const gpu_arg args[] = {
-        GPU_ARG(j->qa.handle),   GPU_ARG(j->sa.handle),   GPU_ARG(j->sq.handle),
-        GPU_ARG(p->data.handle), GPU_ARG(scales->handle), GPU_ARG(zeros->handle),
-        GPU_ARG(j->bias.handle), GPU_ARG(y->handle),      GPU_ARG(j->shape)};
-    const gpu_arg floats[] = {GPU_ARG(j->in.handle),   GPU_ARG(p->data.handle),
-                              GPU_ARG(scales->handle), GPU_ARG(zeros->handle),
-                              GPU_ARG(j->bias.handle), GPU_ARG(y->handle),
-                              GPU_ARG(j->shape)};
-    const gpu_kernel_id kernel = (gpu_kernel_id)((int)p->kernel + form);
-    return j->p->int8 ? gpu_launch(w, kernel, grid, GPU_COUNT(args), args)
-                      : gpu_launch(w, kernel, grid, GPU_COUNT(floats), floats);
+    gpu_arg args[10];
+    int n = 0;
+    if (j->p->int8) {
+        args[n++] = GPU_ARG(j->qa.handle);
+        args[n++] = GPU_ARG(j->sa.handle);
+        args[n++] = GPU_ARG(j->sq.handle);
+    } else
+        args[n++] = GPU_ARG(j->in.handle);
+    args[n++] = GPU_ARG(p->data.handle);
+    args[n++] = GPU_ARG(scales->handle);
+    args[n++] = GPU_ARG(zeros->handle);
+    args[n++] = GPU_ARG(j->bias.handle);
+    args[n++] = GPU_ARG(j->out.handle);
+    if (totals)
+        args[n++] = GPU_ARG(totals->handle);
+    args[n++] = GPU_ARG(j->shape);
+    return gpu_launch(w, (gpu_kernel_id)((int)p->kernel + form), grid, n, args);
 }
 
-static gqac_status few_rows(gpu_work *w, const job *j) {
+/* Columns of a group of int8, as a power of two: many, unless the device would have few groups. */
+static int32_t int8_columns(const gpu_product_shape *s, int32_t rows) {
+    enum { MANY = 512, SOME = 256 };
+    const int64_t columns = (int64_t)s->n * parts_of(s->m, rows);
+    return columns / 32 >= MANY ? 5 : columns / 16 >= SOME ? 4 : 3;
+}
+
+static gqac_status few_rows(gpu_work *w, job *j) {
     const int form = j->shape.m == 1 ? GPU_FEW_1 : GPU_FEW_4, rows = form == GPU_FEW_1 ? 1 : 4;
-    const gpu_grid grid = {.groups = {(size_t)parts_of(j->shape.n, GPU_FEW_COLUMNS),
-                                      (size_t)parts_of(j->shape.m, rows)},
-                           .items = {(size_t)(j->shape.teams * GPU_FEW_COLUMNS), 1}};
-    return launch(w, j, form, &grid, &j->out);
+    gpu_grid grid = {.groups = {(size_t)parts_of(j->shape.m, rows),
+                                (size_t)parts_of(j->shape.n, GPU_FEW_COLUMNS)},
+                     .items = {(size_t)(j->shape.teams * GPU_FEW_COLUMNS), 1}};
+    if (j->p->int8) {
+        j->shape.columns = int8_columns(&j->shape, rows);
+        grid.groups[1] = (size_t)parts_of(j->shape.n, 1 << j->shape.columns);
+        grid.items[0] = INT8_ITEMS;
+    }
+    return launch(w, j, form, &grid, NULL);
 }
 
 gqac_status gpu_add_pieces(gpu_work *w, const gpu_product_shape *shape, int32_t pieces,
                            const gpu_buffer *parts, const gpu_buffer *bias, const gpu_buffer *y) {
-    enum { ITEMS = 64 };
-    const gpu_grid grid = {.groups = {(size_t)parts_of(shape->n, ITEMS), (size_t)shape->m},
+    enum { ITEMS = 64, COLUMNS = 4 * ITEMS };
+    const gpu_grid grid = {.groups = {(size_t)parts_of(shape->n, COLUMNS), (size_t)shape->m},
                            .items = {ITEMS, 1}};
     const gpu_arg args[] = {GPU_ARG(parts->handle), GPU_ARG(bias->handle), GPU_ARG(y->handle),
                             GPU_ARG(pieces), GPU_ARG(*shape)};
     return gpu_launch(w, GPU_PRODUCT_ADD, &grid, GPU_COUNT(args), args);
 }
 
-/* Where the device would have too few groups, each piece of k has groups of its own. */
-static gqac_status tiles(gpu_work *w, job *j) {
-    const int32_t wide = j->p->int8 ? INT8_COLUMNS : TILE_COLUMNS;
-    gpu_grid grid = {
-        .groups = {(size_t)parts_of(j->shape.n, wide), (size_t)parts_of(j->shape.m, TILE_ROWS)},
-        .items = {TILE_ITEMS, 1}};
-    gpu_buffer parts = j->out;
+/* Takes memory for sums of so many rows and pieces. */
+static gqac_status take_totals(gpu_work *w, const job *j, int32_t rows, int32_t pieces,
+                               gpu_buffer *totals) {
     size_t bytes;
-    j->shape.split = j->pieces > 1 && grid.groups[0] * grid.groups[1] < ENOUGH;
-    if (j->shape.split) {
-        if (!gqac_mul_size((size_t)j->shape.m * sizeof(float), (size_t)j->shape.n, &bytes) ||
-            !gqac_mul_size(bytes, (size_t)j->pieces, &bytes))
-            return gqac_diag_oom(w->work->diag, "pieces of a product");
-        GQAC_TRY(gpu_scratch(w, bytes, &parts));
-        grid.groups[1] *= (size_t)j->pieces;
+    if (!gqac_mul_size((size_t)rows * sizeof(float), (size_t)j->shape.n, &bytes) ||
+        !gqac_mul_size(bytes, (size_t)pieces, &bytes))
+        return gqac_diag_oom(w->work->diag, "pieces of a product");
+    return gpu_scratch(w, bytes, totals);
+}
+
+/* Groups that add their pieces, in the result if that is of fp32, else beside it: in turns, so that
+ * the memory for that is limited. */
+static gqac_status whole_tiles(gpu_work *w, job *j, gpu_grid grid) {
+    const size_t row = (size_t)j->shape.n * sizeof(float);
+    const int32_t tiles_of_turn = (int32_t)(MOST_TOTALS / TILE_ROWS / row) + 1;
+    gpu_buffer totals = j->out;
+    int32_t rows = j->shape.m;
+    if (j->pieces > 1 && j->shape.y_type != GPU_ROWS_F32) {
+        rows = rows / TILE_ROWS < tiles_of_turn ? rows : tiles_of_turn * TILE_ROWS;
+        GQAC_TRY(take_totals(w, j, rows, 1, &totals));
     }
-    GQAC_TRY(launch(w, j, GPU_TILE, &grid, &parts));
-    return j->shape.split ? gpu_add_pieces(w, &j->shape, j->pieces, &parts, &j->bias, &j->out)
-                          : GQAC_OK;
+    for (int32_t i = 0; i < parts_of(j->shape.m, rows); i++) {
+        j->shape.from = i * rows;
+        const int32_t left = j->shape.m - j->shape.from;
+        grid.groups[1] = (size_t)parts_of(left < rows ? left : rows, TILE_ROWS);
+        GQAC_TRY(launch(w, j, GPU_TILE, &grid, &totals));
+    }
+    return GQAC_OK;
+}
+
+/* Where the device would have too few groups, each piece of k has groups of its own, and sums of
+ * its own, which are added later. */
+static gqac_status tiles(gpu_work *w, job *j) {
+    gpu_grid grid = {.groups = {(size_t)parts_of(j->shape.n, TILE_COLUMNS),
+                                (size_t)parts_of(j->shape.m, TILE_ROWS)},
+                     .items = {j->p->int8 ? INT8_ITEMS : TILE_ITEMS, 1}};
+    gpu_buffer totals;
+    j->shape.split = j->pieces > 1 && grid.groups[0] * grid.groups[1] < ENOUGH;
+    if (!j->shape.split)
+        return whole_tiles(w, j, grid);
+    GQAC_TRY(take_totals(w, j, j->shape.m, j->pieces, &totals));
+    grid.groups[1] *= (size_t)j->pieces;
+    GQAC_TRY(launch(w, j, GPU_TILE, &grid, &totals));
+    return gpu_add_pieces(w, &j->shape, j->pieces, &totals, &j->bias, &j->out);
 }
 
 static gqac_status quantise(gpu_work *w, job *j) {

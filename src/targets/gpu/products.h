@@ -14,31 +14,38 @@ typedef struct gpu_weights {
     int32_t bits, block, blocks, zero_step;
 } gpu_weights;
 
-/* Columns of a row of weights: a multiple of 128 bits, whatever their type. */
+/* Columns of weights with those that fill a line of a cache. */
 static inline int32_t gpu_weights_width(int32_t n) {
     return (n + 7) / 8 * 8;
 }
 
-enum { GPU_FEW_COLUMNS = 32, GPU_FEW_TEAMS = 8 }; /* of a group that computes few rows */
+enum { GPU_CHUNK = 16 };       /* bytes that a kernel reads of a column together */
+enum { GPU_FEW_COLUMNS = 32 }; /* of a group that computes few rows */
+enum { GPU_FEW_ONE_TEAMS = 16, GPU_FEW_TEAMS = 8 }; /* at most, of one row and of more */
 
 /* product_shape of kernels/weights.cl. */
 typedef struct gpu_product_shape {
-    int32_t m, k, n, width, shift, blocks, zero_step, teams, split, has_bias, from_zero, y_type;
+    int32_t m, k, n, width, shift, blocks, zero_step, teams, columns;
+    int32_t split, from, has_bias, from_zero, y_type;
 } gpu_product_shape;
 
-/* The shape of one row with so many pieces of k. */
-static inline gpu_product_shape gpu_product_shape_of(const gpu_weights *w, int32_t pieces) {
+/* The shape of one row, or more, with so many pieces of k: the teams of a group have about as many
+ * pieces each. */
+static inline gpu_product_shape gpu_product_shape_of(const gpu_weights *w, int32_t m,
+                                                     int32_t pieces) {
+    const int32_t most = m == 1 ? GPU_FEW_ONE_TEAMS : GPU_FEW_TEAMS;
+    const int32_t rounds = (pieces + most - 1) / most;
     int32_t shift = 0;
     while (1 << shift < w->block) /* only the one block of a row can have another size */
         shift++;
-    return (gpu_product_shape){.m = 1,
+    return (gpu_product_shape){.m = m,
                                .k = w->k,
                                .n = w->n,
                                .width = w->width,
                                .shift = shift,
                                .blocks = w->blocks,
                                .zero_step = w->zero_step,
-                               .teams = pieces < GPU_FEW_TEAMS ? pieces : GPU_FEW_TEAMS};
+                               .teams = (pieces + rounds - 1) / rounds};
 }
 
 /* x [.., K] times weights, plus a bias: MatMul, MatMulNBits. */

@@ -12,7 +12,8 @@
  * copy_commit ends a set of copies, and copy_wait(n) waits for all sets but the last n; then comes
  * a barrier, if other items read them. Before the loop that uses them COPIES_AHEAD(n) of n sets are
  * started, and COPIED(barrier) stands after those of a pass, for devices whose copies wait.
- * TEAM_BARRIER is the barrier of 32 consecutive items.
+ * TEAM_BARRIER is the barrier of 32 consecutive items. IN_TURN stands where 32 consecutive items
+ * come together: what follows is not computed before, with more registers.
  *
  * Words for tensor cores, which CUDA alone has, from sm_80 on: GROUP_ALONE(n) says that a group of
  * n items has all registers of a multiprocessor. A warp is 32 items, from a multiple of 32 on,
@@ -32,6 +33,7 @@
 #define ROLLED   _Pragma("nounroll")
 
 #define CUDA_UNROLL
+#define IN_TURN
 #define LENGTHS            0
 #define FLOAT4(x, y, z, w) ((float4)((x), (y), (z), (w)))
 #define UINT4(x, y, z, w)  ((uint4)((x), (y), (z), (w)))
@@ -76,6 +78,7 @@ static_assert(sizeof(long) == 8 && (char)-1 < 0, "the types of OpenCL C");
 #define UNROLL_2            _Pragma("unroll 2")
 #define UNROLL_8            _Pragma("unroll 8")
 #define CUDA_UNROLL         UNROLL
+#define IN_TURN             __syncwarp()
 #define LENGTHS             1
 #define FLOAT4              make_float4
 #define UINT4               make_uint4

@@ -40,37 +40,37 @@ __kernel void moe_choose(__global const float *router, __global const float *mix
 typedef struct moe_shape {
     product_shape product; /* of a pair: one row */
     int pairs, per_row;    /* per_row: pairs that share a row of x */
-    int experts, rows;     /* rows of an expert's weights */
+    int experts, rows;     /* rows of chunks of an expert's weights */
 } moe_shape;
+
+/* The weights of an expert. */
+GQN_FN few_weights expert_of(__global const uint4 *weights, __global const float *scales,
+                             __global const float *zeros, int e, const moe_shape *s) {
+    const size_t width = (size_t)s->product.width, blocks = (size_t)s->product.blocks * width;
+    few_weights w;
+    w.chunks = weights + (size_t)e * (size_t)s->rows * width;
+    w.scales = scales + (size_t)e * blocks;
+    w.zeros = zeros + (size_t)e * blocks;
+    return w;
+}
 
 /* y [pairs,n] = x [pairs / per_row,k] times the weights of the pair's expert, plus its bias: a group
  * computes columns of one pair as product_few does. The grid is [n / 32, pairs]. */
 #define MOE(NAME, KIND)                                                                            \
-    __kernel MOST(FEW_TEAMS *FEW_COLUMNS) void moe_##NAME(                                         \
+    __kernel MOST(FEW_TEAMS(1) * FEW_COLUMNS) void moe_##NAME(                                     \
         __global const float *x, __global const uint4 *weights, __global const float *scales,      \
         __global const float *zeros, __global const float *bias, __global const int *order,        \
         __global float *y, moe_shape s) {                                                          \
-        SHARED uint4 chunks[FEW_TEAMS * FEW_CHUNKS(KIND, 1)];                                      \
-        SHARED float4 xs[FEW_TEAMS * FEW_DEPTH(KIND, 1) / 4];                                      \
-        SHARED float scale[FEW_TEAMS * FEW_SIXTEENS(KIND, 1) * FEW_COLUMNS + 1];                   \
-        SHARED float zero[FEW_TEAMS * FEW_SIXTEENS(KIND, 1) * FEW_COLUMNS + 1];                    \
-        SHARED float sums[FEW_TEAMS * FEW_COLUMNS];                                                \
+        SHARED float4 xs[FEW_TEAMS(1) * FEW_DEPTH(1) / 4];                                         \
+        SHARED float sums[(FEW_TEAMS(1) + 1) * FEW_COLUMNS];                                       \
         const product_shape *p = &s.product;                                                       \
         const int pair = (int)get_group_id(1);                                                     \
-        const size_t e = (size_t)(order[pair] < s.experts ? order[pair] : s.experts - 1);          \
-        const size_t wide = (size_t)p->width, blocks = (size_t)p->blocks * wide;                   \
-        few_place at = few_place_of(1);                                                            \
-        few_staged f;                                                                              \
-        at.first = 0;                                                                              \
-        f.chunks = chunks;                                                                         \
-        f.x = (__local float *)xs;                                                                 \
-        f.scale = scale;                                                                           \
-        f.zero = zero;                                                                             \
+        const int e = order[pair] < s.experts ? order[pair] : s.experts - 1;                       \
         product_few(KIND, F32, 1,                                                                  \
                     (__global const uchar *)(x + (size_t)(pair / s.per_row) * (size_t)p->k),       \
-                    weights + e * (size_t)s.rows * (wide / CHUNK_N(KIND)), scales + e * blocks,    \
-                    zeros + e * blocks, bias + e * (size_t)p->n,                                   \
-                    (__global uchar *)(y + (size_t)pair * (size_t)p->n), at, p, f, sums);          \
+                    expert_of(weights, scales, zeros, e, &s), bias + (size_t)e * (size_t)p->n,     \
+                    (__global uchar *)(y + (size_t)pair * (size_t)p->n), few_place_of(0, 0), p,    \
+                    (__local float *)xs, sums);                                                    \
     }
 MOE(f32, KIND_F32)
 MOE(f16, KIND_F16)
@@ -154,20 +154,18 @@ __kernel GROUP(SORT_ITEMS) void moe_sort(__global const int *order, __global int
         __global const float *x, __global const uint4 *weights, __global const float *scales,      \
         __global const float *zeros, __global const float *bias, __global const int *lists,        \
         __global float *y, moe_shape s) {                                                          \
-        SHARED float4 xs[2 * TILE_DEPTH * TILE_STRIDE / 4];                                        \
-        SHARED float4 ws[2 * TILE_DEPTH * TILE_COLUMNS / 4];                                       \
+        SHARED float4 xs[2 * TILE_DEPTH(KIND) * TILE_ROWS / 4];                                    \
+        SHARED float4 ws[2 * TILE_DEPTH(KIND) * TILE_COLUMNS / 4];                                 \
         __global const int *tile =                                                                 \
             lists + MOE_TILES(s.pairs, s.experts) + 3 * (int)get_group_id(1);                      \
         if (tile[0] < 0)                                                                           \
             return;                                                                                \
         product_shape p = s.product;                                                               \
-        const size_t e = (size_t)(tile[0] < s.experts ? tile[0] : s.experts - 1);                  \
-        const size_t wide = (size_t)p.width, blocks = (size_t)p.blocks * wide;                     \
+        const int e = tile[0] < s.experts ? tile[0] : s.experts - 1;                               \
         p.m = tile[2] < s.pairs ? tile[2] : s.pairs;                                               \
         product_tile_at(KIND, F32, (__global const uchar *)x,                                      \
-                        weights + e * (size_t)s.rows * (wide / CHUNK_N(KIND)),                     \
-                        scales + e * blocks, zeros + e * blocks, bias + e * (size_t)p.n,           \
-                        (__global uchar *)y, tile[1], 0, p.k, &p, (__local float *)xs,             \
+                        expert_of(weights, scales, zeros, e, &s), bias + (size_t)e * (size_t)p.n,  \
+                        (__global uchar *)y, y, tile[1], 0, p.k, &p, (__local float *)xs,          \
                         (__local float *)ws);                                                      \
     }
 MOE_TILE(f32, KIND_F32)

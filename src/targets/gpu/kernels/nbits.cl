@@ -112,314 +112,428 @@ GQN_FN int int8_length(const product_shape *s) {
 
 /* ---- few rows ------------------------------------------------------------------- */
 
-/* As product_few: a team has one piece of 32 columns. */
-typedef struct int8_ahead {
-    uint4 chunk[4], qa;
-    float scale[8], zero[8], sa;
-    int sq;
-} int8_ahead;
+/* A group of 256 items has 1 << `columns` columns. First its items read chunks of them, all at the
+ * same time, and leave in local memory the parts of chains: the integer sum of a block, or of that of
+ * a chunk which is in it, and what it is multiplied with. Then an item has the chain of one column,
+ * row and piece, and at last one adds the pieces of a column and row. This is repeated for parts that
+ * local memory has no place for. The grid is [rows / `rows`, columns]. */
+#define INT8_ITEMS 256
+#define INT8_PARTS 4096
+#define INT8_AHEAD(bits, blocks) ((blocks) == 2 ? 1 : (bits) == 2 ? 2 : 4)
+/* A chunk, and scale and zero point of the blocks that it has: two of codes of 2 and 4 bits, or one.
+ * And the k of each row that belong to it, and scale and sum of the blocks. */
+typedef struct int8_chunk {
+    uint4 words;
+    float scale[2], zero[2];
+} int8_chunk;
 
-GQN_FN void int8_few_read(const int bits, const int rows, __global const uint4 *qa,
-                          __global const float *sa, __global const int *sq,
-                          __global const uint4 *words, __global const float *scales,
-                          __global const float *zeros, int k, few_place p,
-                          const product_shape *s, int8_ahead *a) {
-    const int wide = FEW_COLUMNS / 4, first = p.first, sixteens = FEW_SIXTEENS(bits, rows);
-    const int at = p.at < s->width ? p.at : s->width - 1, last = s->blocks - 1;
-    const int r = p.lane / sixteens, own = k + p.lane % sixteens * 16;
-    const int chunk = chunk_of(bits, p.at - p.lane + p.lane % wide * 4, s);
-    UNROLL for (int j = 0; j < FEW_CHUNKS(bits, rows) / FEW_COLUMNS; j++)
-        a->chunk[j] = chunk_at(
-            bits, words, k + (p.lane / wide + j * (FEW_COLUMNS / wide)) * CHUNK_K(bits), chunk, s);
-    UNROLL for (int j = 0; j < sixteens; j++) {
-        a->scale[j] = scales[block_at(k + 16 * j, at, s->width, s)];
-        a->zero[j] = zeros[block_at(k + 16 * j, at, s->zero_step, s)];
-    }
-    if (r < rows) { /* an item has 16 k of one row */
-        const int block = own >> s->shift, b = block < last ? block : last;
-        const int in = own < int8_length(s) ? own : int8_length(s) - 16;
-        const size_t row = (size_t)ROW(r);
-        a->qa = qa[(row * (size_t)int8_length(s) + (size_t)in) / 16];
-        a->sa = sa[row * (size_t)s->blocks + (size_t)b];
-        a->sq = sq[row * (size_t)s->blocks + (size_t)b];
+typedef struct int8_row_chunk {
+    uint4 qa[16];
+    float sa[8];
+    int sq[8];
+} int8_row_chunk;
+
+typedef struct int8_rows {
+    __global const uint4 *qa;
+    __global const float *sa;
+    __global const int *sq;
+} int8_rows;
+
+typedef struct int8_parts {
+    __local int *sums;
+    __local float *factors;
+} int8_parts;
+
+/* A column: chunks, and scales and zero points of its blocks. */
+typedef struct int8_column {
+    __global const uint4 *chunks;
+    __global const float *scales, *zeros;
+    float zero; /* of all blocks, if they have one */
+} int8_column;
+
+/* Block `h` of those that chunk `q` has. */
+GQN_FN int int8_block_of(const int bits, const int blocks, int q, const int h,
+                         const product_shape *s) {
+    const int b = (q * CHUNK_K(bits) + h * (CHUNK_K(bits) / 2)) >> s->shift;
+    return blocks == 1 || b < s->blocks ? b : s->blocks - 1; /* a chunk of one block is whole */
+}
+
+/* Reads chunk `q` of a column. */
+GQN_FN void int8_read(const int bits, const int blocks, const int8_column *w, int q,
+                      const product_shape *s, int8_chunk *c) {
+    c->words = w->chunks[(size_t)(uint)q * (uint)s->width];
+    UNROLL for (int h = 0; h < blocks; h++) {
+        const int b = int8_block_of(bits, blocks, q, h, s);
+        const size_t own = (size_t)(uint)b * (uint)s->width;
+        c->scale[h] = w->scales[own];
+        c->zero[h] = s->zero_step ? w->zeros[own] : w->zero;
     }
 }
 
-/* What a team has of its rows: [rows][16 k], and scale and sum of the block of each. */
-typedef struct int8_rows {
-    __local uint4 *qa;
-    __local float *sa, *scale, *zero; /* scale and zero: as in few_staged */
+/* The same of rows from `first` on; there are few of them. */
+GQN_FN void int8_read_rows(const int bits, const int blocks, const int rows, int8_rows x, int q,
+                           int first, const product_shape *s, int8_row_chunk *c) {
+    const int of_chunk = CHUNK_K(bits) / 16, sixteens = int8_length(s) / 16;
+    UNROLL for (int r = 0; r < rows; r++) {
+        const uint row = (uint)ROW(r);
+        UNROLL for (int i = 0; i < of_chunk; i++) {
+            const int own = q * of_chunk + i;
+            const int in = blocks == 1 || own < sixteens ? own : sixteens - 1;
+            c->qa[r * of_chunk + i] = x.qa[row * (uint)sixteens + (uint)in];
+        }
+        UNROLL for (int h = 0; h < blocks; h++) {
+            const uint own =
+                row * (uint)s->blocks + (uint)int8_block_of(bits, blocks, q, h, s);
+            c->sa[2 * r + h] = x.sa[own];
+            c->sq[2 * r + h] = x.sq[own];
+        }
+    }
+}
+
+/* Leaves the parts of a chunk from `to` on, [blocks][rows][columns]. The last part of a block has its
+ * zero point; ends: this is one. */
+GQN_FN void int8_store(const int bits, const int blocks, const int rows,
+                       const int8_chunk *c, const int8_row_chunk *x, bool ends, int to, const product_shape *s,
+                       int8_parts parts) {
+    const int words = CHUNK_K(bits) / 4;
+    int sums[8] = {0, 0, 0, 0, 0, 0, 0, 0};
+    UNROLL for (int i = 0; i < words; i++) {
+        const uint w = code_bytes(chunk_word(c->words, i / (8 / bits)), i % (8 / bits), bits);
+        UNROLL for (int r = 0; r < rows; r++) {
+            const int own = 2 * r + i * blocks / words;
+            sums[own] = dot_bytes((int)chunk_word(x->qa[r * (words / 4) + i / 4], i % 4), w, sums[own]);
+        }
+    }
+    UNROLL for (int r = 0; r < rows; r++)
+        UNROLL for (int h = 0; h < blocks; h++) {
+            const int own = 2 * r + h, i = to + ((h * rows + r) << s->columns);
+            parts.sums[i] = ends ? sums[own] - (int)c->zero[h] * x->sq[own] : sums[own];
+            parts.factors[i] = x->sa[own] * c->scale[h];
+        }
+}
+
+/* A chain: the sum of the block so far, and that of blocks. */
+typedef struct int8_chain {
+    int sum;
+    float piece;
+} int8_chain;
+
+GQN_FN void int8_link(int sum, float factor, bool ends, int8_chain *c) {
+    c->sum += sum;
+    if (ends) {
+        c->piece = gqn_fma((float)c->sum, factor, c->piece);
+        c->sum = 0;
+    }
+}
+
+/* Continues a chain by n parts, `wide` apart from `at` on; first: the number of the first of its
+ * column, mask: of parts in a block, less one. */
+GQN_FN void int8_links(int8_parts parts, int at, int wide, int first, int n, int mask,
+                       int8_chain *c) {
+    int j = 0;
+    ROLLED for (; j + 4 <= n; j += 4) {
+        int sums[4];
+        float factors[4];
+        UNROLL for (int i = 0; i < 4; i++) {
+            sums[i] = parts.sums[at + (j + i) * wide];
+            factors[i] = parts.factors[at + (j + i) * wide];
+        }
+        UNROLL for (int i = 0; i < 4; i++)
+            int8_link(sums[i], factors[i], ((first + j + i + 1) & mask) == 0, c);
+    }
+    ROLLED for (; j < n; j++)
+        int8_link(parts.sums[at + j * wide], parts.factors[at + j * wide],
+                  ((first + j + 1) & mask) == 0, c);
+}
+
+/* The parts of a column, of a piece and of those that are in local memory at the same time; both are
+ * powers of two. */
+typedef struct int8_window {
+    int parts, piece, size;
+    int shift, mask; /* a part has 1 << shift k, a block mask + 1 parts */
+} int8_window;
+
+GQN_FN void int8_window_of(const int bits, const int rows, const product_shape *s,
+                           int8_window *w) {
+    const int chunk = bits == 8 ? 4 : bits == 4 ? 5 : 6;
+    w->shift = s->shift < chunk ? s->shift : chunk;
+    w->mask = (1 << (s->shift - w->shift)) - 1;
+    w->parts = int8_length(s) >> w->shift;
+    w->piece = int8_piece(s) >> w->shift;
+    const int most = INT8_PARTS / rows >> s->columns;
+    const int chains = (INT8_ITEMS / rows >> s->columns) * w->piece;
+    w->size = most < chains ? most : chains;
+}
+
+/* The parts from `base` on. */
+GQN_FN void int8_few_parts(const int bits, const int blocks, const int rows, int8_rows x,
+                           few_weights weights, int base, int8_window w, int first,
+                           const product_shape *s, int8_parts parts) {
+    const int id = (int)get_local_id(0), column = id & ((1 << s->columns) - 1);
+    const int own = ((int)get_group_id(1) << s->columns) + column;
+    const int at = own < s->width ? own : s->width - 1, wide = rows << s->columns;
+    int8_column column_at;
+    column_at.chunks = weights.chunks + at;
+    column_at.scales = weights.scales + at;
+    column_at.zeros = weights.zeros + at;
+    column_at.zero = *column_at.zeros;
+    const int ahead = INT8_AHEAD(bits, blocks), lanes = INT8_ITEMS >> s->columns;
+    const int last = base + w.size < w.parts ? base + w.size : w.parts;
+    const int end = (last + blocks - 1) / blocks; /* of chunks */
+    for (int q = base / blocks + (id >> s->columns); q < end; q += ahead * lanes) {
+        int8_chunk c[4];
+        int8_row_chunk of_rows[4]; /* of one row; more are too many, and in a cache */
+        CUDA_UNROLL for (int j = 0; j < ahead; j++)
+            if (q + j * lanes < end) {
+                int8_read(bits, blocks, &column_at, q + j * lanes, s, &c[j]);
+                if (rows == 1)
+                    int8_read_rows(bits, blocks, rows, x, q + j * lanes, first, s, &of_rows[j]);
+            }
+        CUDA_UNROLL for (int j = 0; j < ahead; j++)
+            if (q + j * lanes < end) {
+                const int part = (q + j * lanes) * blocks, own = rows == 1 ? j : 0;
+                if (rows > 1)
+                    int8_read_rows(bits, blocks, rows, x, q + j * lanes, first, s, &of_rows[0]);
+                int8_store(bits, blocks, rows, &c[j], &of_rows[own],
+                           blocks > 1 || ((part + 1) & w.mask) == 0, (part - base) * wide + column,
+                           s, parts);
+            }
+    }
+}
+
+GQN_FN void int8_few(const int bits, const int rows, int8_rows x, few_weights weights,
+                     __global const float *bias, __global uchar *y, const product_shape *s,
+                     int8_parts parts, __local float *sums) {
+    int8_window w;
+    int8_window_of(bits, rows, s, &w);
+    const int id = (int)get_local_id(0), first = (int)get_group_id(0) * rows;
+    const int wide = rows << s->columns, own = id & (wide - 1);
+    const int many = w.size < w.piece ? 1 : w.size / w.piece; /* pieces at the same time */
+    const int from = (id >> s->columns) / rows * w.piece; /* of the piece of the item's chain */
+    float total = before_pieces(s);
+    int8_chain chain = {0, 0.0f};
+    for (int base = 0; base < w.parts; base += w.size) {
+        const int left = w.parts - base - from, most = w.piece < w.size ? w.piece : w.size;
+        if (CHUNK_K(bits) == 1 << w.shift)
+            int8_few_parts(bits, 1, rows, x, weights, base, w, first, s, parts);
+        else if (bits < 8)
+            int8_few_parts(bits, 2, rows, x, weights, base, w, first, s, parts);
+        barrier(CLK_LOCAL_MEM_FENCE);
+        if ((base & (w.piece - 1)) == 0) {
+            chain.sum = 0;
+            chain.piece = 0.0f;
+        }
+        if (id < many * wide) {
+            int8_links(parts, from * wide + own, wide, base + from,
+                       left < most ? left : most, w.mask, &chain);
+            sums[id] = chain.piece;
+        }
+        barrier(CLK_LOCAL_MEM_FENCE);
+        const int after = base + w.size < w.parts ? base + w.size : w.parts;
+        const int n = (after - base + w.piece - 1) / w.piece;
+        if (id < wide && (after == w.parts || (after & (w.piece - 1)) == 0))
+            for (int i = 0; i < n; i++)
+                total += sums[IN_ORDER(i, n) * wide + id];
+    }
+    if (id < wide)
+        write_sum(total, bias, y, first + (id >> s->columns),
+                  ((int)get_group_id(1) << s->columns) + (id & ((1 << s->columns) - 1)), s);
+}
+
+#define INT8_FEW(BITS, ROWS)                                                                       \
+    __kernel GROUP(INT8_ITEMS) void int8_few##ROWS##_##BITS(                                       \
+        __global const uint4 *qa, __global const float *sa, __global const int *sq,                \
+        __global const uint4 *words, __global const float *scales, __global const float *zeros,    \
+        __global const float *bias, __global uchar *y, product_shape s) {                          \
+        SHARED int part_sums[INT8_PARTS];                                                          \
+        SHARED float factors[INT8_PARTS];                                                          \
+        SHARED float sums[INT8_ITEMS];                                                             \
+        int8_rows x;                                                                               \
+        few_weights w;                                                                             \
+        int8_parts parts;                                                                          \
+        x.qa = qa;                                                                                 \
+        x.sa = sa;                                                                                 \
+        x.sq = sq;                                                                                 \
+        w.chunks = words;                                                                          \
+        w.scales = scales;                                                                         \
+        w.zeros = zeros;                                                                           \
+        parts.sums = part_sums;                                                                    \
+        parts.factors = factors;                                                                   \
+        int8_few(BITS, ROWS, x, w, bias, y, &s, parts, sums);                                      \
+    }
+
+/* ---- tiles ---------------------------------------------------------------------- */
+
+/* A group of 256 items has 64 rows of 128 columns; a warp has 32 rows of 32, an item 8 rows of 4
+ * columns: four and four, 16 rows apart. A depth of 64 k lies in local memory as words of four bytes,
+ * rows and columns by k. The grid is [columns / 128, rows / 64], or that times the pieces. */
+#define INT8_COLUMNS   128
+#define INT8_DEPTH     64
+#define INT8_SIXTEENTH (INT8_DEPTH / 16)
+#define INT8_STRIDE    (TILE_ROWS + 4) /* of rows; fewer conflicts of banks */
+#define INT8_CHUNKS(bits) (INT8_DEPTH / CHUNK_K(bits) * INT8_COLUMNS)
+
+typedef struct int8_tile {
+    __local uint *qs, *ws;            /* [16][INT8_STRIDE], [16][INT8_COLUMNS] */
+    __local float *sa, *scale, *zero; /* [4][64], [4][INT8_COLUMNS] */
     __local int *sq;
-} int8_rows;
+} int8_tile;
+
+typedef struct int8_tile_ahead {
+    uint4 chunk[2], qa;
+    float sa, scale[2], zero[2];
+    int sq;
+} int8_tile_ahead;
+
+/* An item reads 16 k of a row and their scale and sum, scales and zero points of two times 16 k of a
+ * column, and two chunks at most. */
+GQN_FN void int8_tile_read(const int bits, int8_rows x, few_weights w, int k, tile_place p,
+                           const product_shape *s, int8_tile_ahead *a) {
+    const int first = p.first, length = int8_length(s), last = s->blocks - 1;
+    const int own = k + p.id / TILE_ROWS * 16, block = own >> s->shift;
+    const int in = own < length ? own : length - 16, b = block < last ? block : last;
+    const int column = p.at + p.id % INT8_COLUMNS, at = column < s->width ? column : s->width - 1;
+    const size_t row = (size_t)ROW(p.id % TILE_ROWS);
+    a->qa = x.qa[(row * (size_t)length + (size_t)in) / 16];
+    a->sa = x.sa[row * (size_t)s->blocks + (size_t)b];
+    a->sq = x.sq[row * (size_t)s->blocks + (size_t)b];
+    UNROLL for (int i = 0; i < 2; i++) {
+        const int j = p.id / INT8_COLUMNS + 2 * i, n = p.id + i * INT8_ITEMS;
+        a->scale[i] = w.scales[block_at(k + 16 * j, at, s->width, s)];
+        a->zero[i] = w.zeros[block_at(k + 16 * j, at, s->zero_step, s)];
+        if (n < INT8_CHUNKS(bits))
+            a->chunk[i] = chunk_at(bits, w.chunks, k / CHUNK_K(bits) + n / INT8_COLUMNS, at, s);
+    }
+}
+
+GQN_FN void int8_tile_store(const int bits, tile_place p, const int8_tile_ahead *a, int8_tile t) {
+    const int words = CHUNK_K(bits) / 4;
+    __local uint *to = t.qs + p.id / TILE_ROWS * 4 * INT8_STRIDE + p.id % TILE_ROWS;
+    UNROLL for (int i = 0; i < 4; i++)
+        to[i * INT8_STRIDE] = chunk_word(a->qa, i);
+    t.sa[p.id] = a->sa;
+    t.sq[p.id] = a->sq;
+    UNROLL for (int j = 0; j < 2; j++) {
+        const int n = p.id + j * INT8_ITEMS;
+        t.scale[n] = a->scale[j];
+        t.zero[n] = a->zero[j];
+        to = t.ws + n / INT8_COLUMNS * words * INT8_COLUMNS + n % INT8_COLUMNS;
+        UNROLL for (int i = 0; i < words; i++)
+            if (n < INT8_CHUNKS(bits))
+                to[i * INT8_COLUMNS] =
+                    code_bytes(chunk_word(a->chunk[j], i / (8 / bits)), i % (8 / bits), bits);
+    }
+}
+
+GQN_FN void dot_row(uint q, uint4 w, int *sums) {
+    sums[0] = dot_bytes((int)q, w.x, sums[0]);
+    sums[1] = dot_bytes((int)q, w.y, sums[1]);
+    sums[2] = dot_bytes((int)q, w.z, sums[2]);
+    sums[3] = dot_bytes((int)q, w.w, sums[3]);
+}
 
 /* The end of a block: piece + sum of the block. */
 GQN_FN float int8_block(int sum, float zero, int sq, float sa, float scale, float piece) {
     return gqn_fma((float)(sum - (int)zero * sq), sa * scale, piece);
 }
 
-GQN_FN void int8_few_chain(const int bits, const int rows, int lane, int k, int left,
-                           __local const uint4 *staged, int8_rows x, const product_shape *s,
-                           int *sum, float *piece) {
-    const int sixteens = FEW_SIXTEENS(bits, rows), mask = (1 << s->shift) - 1;
-    __local const uint *words = (__local const uint *)staged + lane;
-    ROLLED for (int j = 0; j < sixteens && 16 * j < left; j++) {
-        UNROLL for (int i = 0; i < 4; i++) {
-            const uint w = code_bytes(words[i * 4 / CHUNK_K(bits) * FEW_COLUMNS], i % (8 / bits),
-                                      bits);
-            UNROLL for (int r = 0; r < rows; r++)
-                sum[r] = dot_bytes(((__local const int *)(x.qa + r * sixteens))[i], w, sum[r]);
-        }
-        if (((k + 16 * j + 16) & mask) == 0)
-            UNROLL for (int r = 0; r < rows; r++) {
-                piece[r] = int8_block(sum[r], *x.zero, x.sq[r * sixteens], x.sa[r * sixteens],
-                                      *x.scale, piece[r]);
-                sum[r] = 0;
-            }
-        words += 16 / CHUNK_K(bits) * FEW_COLUMNS;
-        x.qa++;
-        x.sa++;
-        x.sq++;
-        x.scale += FEW_COLUMNS;
-        x.zero += FEW_COLUMNS;
-    }
-}
-
-GQN_FN void int8_few(const int bits, const int rows, __global const uint4 *qa,
-                     __global const float *sa, __global const int *sq,
-                     __global const uint4 *words, __global const float *scales,
-                     __global const float *zeros, __global const float *bias, __global uchar *y,
-                     const product_shape *s, __local uint4 *staged, int8_rows x,
-                     __local float *sums) {
-    const int depth = FEW_DEPTH(bits, rows), size = int8_piece(s), length = int8_length(s);
-    const int pieces = (length + size - 1) / size, sixteens = FEW_SIXTEENS(bits, rows);
-    const few_place p = few_place_of(rows);
-    float total[4];
-    int8_ahead ahead;
-    UNROLL for (int r = 0; r < rows; r++)
-        total[r] = before_pieces(s);
-    staged += p.team * FEW_CHUNKS(bits, rows);
-    x.qa += p.team * rows * sixteens;
-    x.sa += p.team * rows * sixteens;
-    x.sq += p.team * rows * sixteens;
-    x.scale += p.team * sixteens * FEW_COLUMNS + p.lane;
-    x.zero += p.team * sixteens * FEW_COLUMNS + p.lane;
-    for (int round = 0; round < pieces; round += s->teams) {
-        const int begin = (round + p.team) * size;
-        const int end = length - begin < size ? length : begin + size;
-        float piece[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-        int sum[4] = {0, 0, 0, 0};
-        int8_few_read(bits, rows, qa, sa, sq, words, scales, zeros, begin, p, s, &ahead);
-        for (int k = 0; k < size && k < length; k += depth) {
-            barrier(CLK_LOCAL_MEM_FENCE);
-            UNROLL for (int j = 0; j < FEW_CHUNKS(bits, rows) / FEW_COLUMNS; j++)
-                staged[p.lane + j * FEW_COLUMNS] = ahead.chunk[j];
-            if (p.lane < rows * sixteens) {
-                x.qa[p.lane] = ahead.qa;
-                x.sa[p.lane] = ahead.sa;
-                x.sq[p.lane] = ahead.sq;
-            }
-            UNROLL for (int j = 0; j < sixteens; j++) {
-                x.scale[j * FEW_COLUMNS] = ahead.scale[j];
-                x.zero[j * FEW_COLUMNS] = ahead.zero[j];
-            }
-            barrier(CLK_LOCAL_MEM_FENCE);
-            if (k + depth < size && k + depth < length)
-                int8_few_read(bits, rows, qa, sa, sq, words, scales, zeros, begin + k + depth, p,
-                              s, &ahead);
-            int8_few_chain(bits, rows, p.lane, begin + k, end - begin - k, staged, x, s, sum,
-                           piece);
-        }
-        UNROLL for (int r = 0; r < rows; r++)
-            sums[(p.team * rows + r) * FEW_COLUMNS + p.lane] = piece[r];
-        barrier(CLK_LOCAL_MEM_FENCE);
-        few_add(rows, sums, bias, y, round, pieces, p, s, total);
-    }
-}
-
-#define INT8_FEW(BITS, ROWS)                                                                       \
-    __kernel MOST(FEW_TEAMS * FEW_COLUMNS) void int8_few##ROWS##_##BITS(                                                         \
-        __global const uint4 *qa, __global const float *sa, __global const int *sq,                \
-        __global const uint4 *words, __global const float *scales, __global const float *zeros,    \
-        __global const float *bias, __global uchar *y, product_shape s) {                          \
-        SHARED uint4 staged[FEW_TEAMS * FEW_CHUNKS(BITS, ROWS)];                                         \
-        SHARED uint4 rows[FEW_TEAMS * ROWS * FEW_SIXTEENS(BITS, ROWS)];                                 \
-        SHARED float row_scale[FEW_TEAMS * ROWS * FEW_SIXTEENS(BITS, ROWS)];                             \
-        SHARED float scale[FEW_TEAMS * FEW_SIXTEENS(BITS, ROWS) * FEW_COLUMNS];                          \
-        SHARED float zero[FEW_TEAMS * FEW_SIXTEENS(BITS, ROWS) * FEW_COLUMNS];                           \
-        SHARED int sum[FEW_TEAMS * ROWS * FEW_SIXTEENS(BITS, ROWS)];                                    \
-        SHARED float sums[FEW_TEAMS * ROWS * FEW_COLUMNS];                                         \
-        int8_rows x;                                                                               \
-        x.qa = rows;                                                                               \
-        x.sa = row_scale;                                                                          \
-        x.scale = scale;                                                                           \
-        x.zero = zero;                                                                             \
-        x.sq = sum;                                                                                \
-        int8_few(BITS, ROWS, qa, sa, sq, words, scales, zeros, bias, y, &s, staged, x, sums);      \
-    }
-
-/* ---- tiles ---------------------------------------------------------------------- */
-
-/* A group of 256 items has 64 rows of 64 columns, an item 4 rows of 4 columns. A depth of 64 k lies
- * in local memory as words of four bytes, rows and columns by k. The grid is [columns / 64, rows /
- * 64], or that times the pieces. */
-#define INT8_COLUMNS   64
-#define INT8_DEPTH     64
-#define INT8_SIXTEENTH (INT8_DEPTH / 16)
-
-typedef struct int8_tile {
-    __local uint *qs, *ws;           /* [16][TILE_STRIDE], [16][INT8_COLUMNS] */
-    __local float *sa, *scale, *zero; /* [4][64] each */
-    __local int *sq;
-} int8_tile;
-
-typedef struct int8_tile_ahead {
-    uint4 chunk, qa;
-    float sa, scale, zero;
-    int sq;
-} int8_tile_ahead;
-
-/* An item reads 16 k of a row, scales and the like of a row and a column, and a chunk at most. */
-GQN_FN void int8_tile_read(const int bits, __global const uint4 *qa, __global const float *sa,
-                           __global const int *sq, __global const uint4 *words,
-                           __global const float *scales, __global const float *zeros, int k,
-                           tile_place p, const product_shape *s, int8_tile_ahead *a) {
-    const int wide = INT8_COLUMNS / 4, chunks = INT8_DEPTH / CHUNK_K(bits) * wide;
-    const int first = p.first, length = int8_length(s), last = s->blocks - 1;
-    const int own = k + p.id / TILE_ROWS * 16, r = p.id % TILE_ROWS;
-    const int block = own >> s->shift, b = block < last ? block : last;
-    const int in = own < length ? own : length - 16;
-    const int at = p.at + r < s->width ? p.at + r : s->width - 1;
-    const size_t row = (size_t)ROW(r);
-    a->qa = qa[(row * (size_t)length + (size_t)in) / 16];
-    a->sa = sa[row * (size_t)s->blocks + (size_t)b];
-    a->sq = sq[row * (size_t)s->blocks + (size_t)b];
-    a->scale = scales[block_at(own, at, s->width, s)];
-    a->zero = zeros[block_at(own, at, s->zero_step, s)];
-    if (p.id < chunks)
-        a->chunk = chunk_at(bits, words, k + p.id / wide * CHUNK_K(bits),
-                            chunk_of(bits, p.at + p.id % wide * 4, s), s);
-}
-
-GQN_FN void int8_tile_store(const int bits, tile_place p, const int8_tile_ahead *a, int8_tile t) {
-    const int wide = INT8_COLUMNS / 4, chunks = INT8_DEPTH / CHUNK_K(bits) * wide;
-    __local uint *to = t.qs + p.id / TILE_ROWS * 4 * TILE_STRIDE + p.id % TILE_ROWS;
-    to[0] = a->qa.x;
-    to[TILE_STRIDE] = a->qa.y;
-    to[2 * TILE_STRIDE] = a->qa.z;
-    to[3 * TILE_STRIDE] = a->qa.w;
-    t.sa[p.id] = a->sa;
-    t.sq[p.id] = a->sq;
-    t.scale[p.id] = a->scale;
-    t.zero[p.id] = a->zero;
-    if (p.id >= chunks)
-        return;
-    to = t.ws + p.id / wide * (8 / bits) * INT8_COLUMNS + p.id % wide * 4;
-    UNROLL for (int f = 0; f < 8 / bits; f++) {
-        uint4 w;
-        w.x = code_bytes(a->chunk.x, f, bits);
-        w.y = code_bytes(a->chunk.y, f, bits);
-        w.z = code_bytes(a->chunk.z, f, bits);
-        w.w = code_bytes(a->chunk.w, f, bits);
-        *(__local uint4 *)(to + f * INT8_COLUMNS) = w;
-    }
-}
-
-GQN_FN void dot_row(int q, uint4 w, int *sums) {
-    sums[0] = dot_bytes(q, w.x, sums[0]);
-    sums[1] = dot_bytes(q, w.y, sums[1]);
-    sums[2] = dot_bytes(q, w.z, sums[2]);
-    sums[3] = dot_bytes(q, w.w, sums[3]);
-}
-
-/* sums, pieces [4 rows][4 columns] += the 16 k that are number `j` of the depth. */
-GQN_FN void int8_sixteen(int j, bool ends, tile_place p, int8_tile t, int *sums, float *pieces) {
-    UNROLL for (int i = 0; i < 4; i++) {
+/* sums, pieces [8 rows][4 columns] += the 16 k that are number `j` of the depth. */
+GQN_FN void int8_sixteen(int j, bool ends, tile_place p, int8_tile t, int *sums, float4 *pieces) {
+    UNROLL_2 for (int i = 0; i < 4; i++) {
         const int k = 4 * j + i;
         const uint4 w = *(__local const uint4 *)(t.ws + k * INT8_COLUMNS + p.column);
-        const uint4 a = *(__local const uint4 *)(t.qs + k * TILE_STRIDE + p.row);
-        dot_row((int)a.x, w, sums);
-        dot_row((int)a.y, w, sums + 4);
-        dot_row((int)a.z, w, sums + 8);
-        dot_row((int)a.w, w, sums + 12);
+        const uint4 a = *(__local const uint4 *)(t.qs + k * INT8_STRIDE + p.row);
+        const uint4 b = *(__local const uint4 *)(t.qs + k * INT8_STRIDE + p.row + 16);
+        UNROLL for (int r = 0; r < 4; r++) {
+            dot_row(chunk_word(a, r), w, sums + 4 * r);
+            dot_row(chunk_word(b, r), w, sums + 16 + 4 * r);
+        }
     }
     if (!ends)
         return;
-    UNROLL for (int c = 0; c < 4; c++) {
-        const float scale = t.scale[j * INT8_COLUMNS + p.column + c];
-        const float zero = t.zero[j * INT8_COLUMNS + p.column + c];
-        UNROLL for (int r = 0; r < 4; r++) {
-            const int row = j * TILE_ROWS + p.row + r, i = r * 4 + c;
-            pieces[i] = int8_block(sums[i], zero, t.sq[row], t.sa[row], scale, pieces[i]);
-            sums[i] = 0;
-        }
+    const float4 scale = *(__local const float4 *)(t.scale + j * INT8_COLUMNS + p.column);
+    const float4 zero = *(__local const float4 *)(t.zero + j * INT8_COLUMNS + p.column);
+    UNROLL for (int r = 0; r < 8; r++) {
+        const int row = j * TILE_ROWS + p.row + r / 4 * 16 + r % 4, sq = t.sq[row];
+        const float sa = t.sa[row];
+        pieces[r].x = int8_block(sums[4 * r], zero.x, sq, sa, scale.x, pieces[r].x);
+        pieces[r].y = int8_block(sums[4 * r + 1], zero.y, sq, sa, scale.y, pieces[r].y);
+        pieces[r].z = int8_block(sums[4 * r + 2], zero.z, sq, sa, scale.z, pieces[r].z);
+        pieces[r].w = int8_block(sums[4 * r + 3], zero.w, sq, sa, scale.w, pieces[r].w);
+        sums[4 * r] = sums[4 * r + 1] = sums[4 * r + 2] = sums[4 * r + 3] = 0;
     }
 }
 
-GQN_FN void int8_tile_run(const int bits, __global const uint4 *qa, __global const float *sa,
-                          __global const int *sq, __global const uint4 *words,
-                          __global const float *scales, __global const float *zeros,
-                          __global const float *bias, __global uchar *y, const product_shape *s,
+GQN_FN void int8_tile_run(const int bits, int8_rows x, few_weights w, __global const float *bias,
+                          __global uchar *y, __global float *totals, const product_shape *s,
                           int8_tile t) {
     const int id = (int)get_local_id(0), size = int8_piece(s), mask = (1 << s->shift) - 1;
+    const int warp = id / 32, lane = id % 32;
     int begin, end;
     tile_place p;
     p.id = id;
     p.first = tile_split(s, size, int8_length(s), &begin, &end);
     p.at = (int)get_group_id(0) * INT8_COLUMNS;
-    p.row = id / (INT8_COLUMNS / 4) * 4;
-    p.column = id % (INT8_COLUMNS / 4) * 4;
+    p.row = warp / 4 * 32 + lane / 8 * 4;
+    p.column = warp % 4 * 32 + lane % 8 * 4;
     const bool used = p.first + p.row < s->m && p.at + p.column < s->n;
     int8_tile_ahead ahead;
-    int sums[16];
-    float pieces[16], total[16];
+    int sums[32];
+    float4 pieces[8];
     if (s->split)
-        y += (size_t)(begin / size) * (size_t)s->m * (size_t)s->n * sizeof(float);
-    UNROLL for (int i = 0; i < 16; i++) {
+        totals += (size_t)(begin / size) * (size_t)s->m * (size_t)s->n;
+    UNROLL for (int i = 0; i < 32; i++)
         sums[i] = 0;
-        total[i] = before_pieces(s);
+    UNROLL for (int i = 0; i < 8; i++)
+        pieces[i].x = pieces[i].y = pieces[i].z = pieces[i].w = 0.0f;
+    int8_tile_read(bits, x, w, begin, p, s, &ahead);
+    for (int k = begin; k < end;) {
+        barrier(CLK_LOCAL_MEM_FENCE);
+        int8_tile_store(bits, p, &ahead, t);
+        barrier(CLK_LOCAL_MEM_FENCE);
+        k += INT8_DEPTH;
+        if (k < end)
+            int8_tile_read(bits, x, w, k, p, s, &ahead);
+        ROLLED for (int j = 0; used && j < INT8_SIXTEENTH && k - INT8_DEPTH + 16 * j < end; j++)
+            int8_sixteen(j, ((k - INT8_DEPTH + 16 * j + 16) & mask) == 0, p, t, sums, pieces);
+        if (k < end && (k & (size - 1)) != 0)
+            continue;
+        if (k <= size && s->from_zero && !s->split)
+            UNROLL for (int i = 0; i < 8; i++)
+                pieces[i] = add_four(FLOAT4(0.0f, 0.0f, 0.0f, 0.0f), pieces[i]);
+        tile_piece(INT8_ITEMS, 1, pieces, (__local float *)t.ws, s->split || k <= size,
+                   k >= end && !s->split, bias, y, totals, p, s);
+        UNROLL for (int i = 0; i < 8; i++)
+            pieces[i].x = pieces[i].y = pieces[i].z = pieces[i].w = 0.0f;
     }
-    int8_tile_read(bits, qa, sa, sq, words, scales, zeros, begin, p, s, &ahead);
-    for (int start = begin; start < end; start += size) {
-        const int stop = end - start < size ? end : start + size;
-        UNROLL for (int i = 0; i < 16; i++)
-            pieces[i] = 0.0f;
-        for (int k = start; k < stop; k += INT8_DEPTH) {
-            barrier(CLK_LOCAL_MEM_FENCE);
-            int8_tile_store(bits, p, &ahead, t);
-            barrier(CLK_LOCAL_MEM_FENCE);
-            if (k + INT8_DEPTH < end)
-                int8_tile_read(bits, qa, sa, sq, words, scales, zeros, k + INT8_DEPTH, p, s,
-                               &ahead);
-            ROLLED for (int j = 0; used && j < INT8_SIXTEENTH && k + 16 * j < end; j++)
-                int8_sixteen(j, ((k + 16 * j + 16) & mask) == 0, p, t, sums, pieces);
-        }
-        UNROLL for (int i = 0; i < 16; i++)
-            total[i] += pieces[i];
-    }
-#define WRITE(type)                                                                                \
-    UNROLL for (int i = 0; used && i < 16; i++)                                                    \
-        tile_write(type, total[i], bias, y, p.first + p.row + i / 4, p.at + p.column + i % 4, s);
-    TILE_TYPES(s, WRITE)
-#undef WRITE
 }
 
 #define INT8_TILE(BITS)                                                                            \
-    __kernel GROUP(TILE_ITEMS) void int8_tile_##BITS(                                              \
+    __kernel GROUP(INT8_ITEMS) void int8_tile_##BITS(                                              \
         __global const uint4 *qa, __global const float *sa, __global const int *sq,                \
         __global const uint4 *words, __global const float *scales, __global const float *zeros,    \
-        __global const float *bias, __global uchar *y, product_shape s) {                          \
-        SHARED uint4 qs[INT8_DEPTH / 4 * TILE_STRIDE / 4], ws[INT8_DEPTH / 4 * INT8_COLUMNS / 4];  \
+        __global const float *bias, __global uchar *y, __global float *totals, product_shape s) {  \
+        SHARED uint4 qs[INT8_DEPTH / 4 * INT8_STRIDE / 4], ws[INT8_DEPTH / 4 * INT8_COLUMNS / 4];  \
         SHARED float row_scale[INT8_SIXTEENTH * TILE_ROWS];                                        \
-        SHARED float scale[INT8_SIXTEENTH * INT8_COLUMNS], zero[INT8_SIXTEENTH * INT8_COLUMNS];    \
+        SHARED float4 scale[INT8_SIXTEENTH * INT8_COLUMNS / 4];                                    \
+        SHARED float4 zero[INT8_SIXTEENTH * INT8_COLUMNS / 4];                                     \
         SHARED int row_sum[INT8_SIXTEENTH * TILE_ROWS];                                            \
+        int8_rows x;                                                                               \
+        few_weights w;                                                                             \
         int8_tile t;                                                                               \
+        x.qa = qa;                                                                                 \
+        x.sa = sa;                                                                                 \
+        x.sq = sq;                                                                                 \
+        w.chunks = words;                                                                          \
+        w.scales = scales;                                                                         \
+        w.zeros = zeros;                                                                           \
         t.qs = (__local uint *)qs;                                                                 \
         t.ws = (__local uint *)ws;                                                                 \
         t.sa = row_scale;                                                                          \
-        t.scale = scale;                                                                           \
-        t.zero = zero;                                                                             \
+        t.scale = (__local float *)scale;                                                          \
+        t.zero = (__local float *)zero;                                                            \
         t.sq = row_sum;                                                                            \
-        int8_tile_run(BITS, qa, sa, sq, words, scales, zeros, bias, y, &s, t);                     \
+        int8_tile_run(BITS, x, w, bias, y, totals, &s, t);                                         \
     }
 
 #define INT8(BITS)                                                                                 \

@@ -144,13 +144,10 @@ typedef struct tensor_part {
 /* Reads the codes of column `at` from k on, of which there are eight. */
 GQN_FN void tensor_codes(const int bits, tensor_weights from, int k, int at,
                          const product_shape *s, tensor_part *part) {
-    __global const uint *words = (__global const uint *)from.data;
-    const int last = s->k - 1, row = (k < last ? k : last) / (32 / bits);
     const int own = at < s->width ? at : s->width - 1;
-    part->words[0] = words[(size_t)row * (size_t)s->width + (size_t)own];
+    part->words[0] = word_at(bits, from.data, k, own, s);
     if (bits == 8)
-        part->words[1] = words[(size_t)((k + 4 < last ? k + 4 : last) / 4) * (size_t)s->width +
-                               (size_t)own];
+        part->words[1] = word_at(bits, from.data, k + 4, own, s);
     part->scale = from.scales[block_at(k, own, s->width, s)];
     part->zero = from.zeros[block_at(k, own, s->zero_step, s)];
 }

@@ -1,12 +1,12 @@
-/* Constant weights as kernels of products read them: 128 bits at a time, a chunk.
+/* Constant weights as kernels of products read them: 128 bits at a time, a chunk, which has some k of
+ * one column. Chunks of the same k lie side by side, so items with columns side by side read together.
  *
- * A row of weights has `width` columns, a multiple of 8, and those after the last are not used.
+ *   kind            k of a chunk
+ *   f32             4
+ *   f16, bf16       8
+ *   8, 4, 2 bits    16, 32, 64: four words, lowest bits first
  *
- *   kind            a chunk has       a row has
- *   f32             4 columns         one k
- *   f16, bf16       8 columns         one k
- *   2, 4, 8 bits    4 columns         a word of 16, 8 or 4 k, lowest bits first
- *
+ * There are `width` columns, a multiple of 8; those from n on, and k after the last, are not used.
  * Weights of codes are (code - zero) * scale; scales and zero points are [blocks][width], and blocks
  * have 1 << shift k, 16 at least. `kind` and other arguments called const are constants after a
  * function is inlined. */
@@ -15,8 +15,7 @@
 #define KIND_F16  16
 #define KIND_BF16 17
 
-#define CHUNK_N(kind) ((kind) == KIND_F16 || (kind) == KIND_BF16 ? 8 : 4)
-#define CHUNK_K(kind) ((kind) <= 8 ? 32 / (kind) : 1)
+#define CHUNK_K(kind) ((kind) <= 8 ? 128 / (kind) : (kind) == KIND_F32 ? 4 : 8)
 
 /* product_shape of products.c. */
 typedef struct product_shape {
@@ -24,7 +23,9 @@ typedef struct product_shape {
     int shift, blocks;
     int zero_step;  /* from the zero points of a block to the next: 0 if all are the same */
     int teams;      /* of a group, where a kernel has teams */
-    int split;      /* a group has one piece, and y is [pieces][m][n] */
+    int columns;    /* of a group, as a power of two, where a kernel has any number */
+    int split;      /* a group has one piece, and totals are [pieces][m][n] */
+    int from;       /* the first row of the tiles, and of totals */
     int has_bias;
     int from_zero;  /* the first piece is added to zero (a block is longer than a piece) */
     int y_type;     /* of the result; parts of it (split) are fp32 */
@@ -40,17 +41,46 @@ GQN_FN float half_value(uint x, const int kind) {
     return kind == KIND_F16 ? half_to_float((ushort)x) : gqn_as_f32(x << 16);
 }
 
-/* The number of a chunk in its row, whose columns begin with `at`, or of the last one. */
-GQN_FN int chunk_of(const int kind, int at, const product_shape *s) {
-    const int n = s->width / CHUNK_N(kind), i = at / CHUNK_N(kind);
-    return i < n ? i : n - 1;
+/* Word `i` of a chunk. */
+GQN_FN uint chunk_word(uint4 chunk, const int i) {
+    return i == 0 ? chunk.x : i == 1 ? chunk.y : i == 2 ? chunk.z : chunk.w;
 }
 
-/* Chunk `i` of the row of k, or of the last k. */
-GQN_FN uint4 chunk_at(const int kind, __global const uint4 *weights, int k, int i,
+/* Chunk number `row` of a column, or the last one. */
+GQN_FN uint4 chunk_at(const int kind, __global const uint4 *weights, int row, int at,
                       const product_shape *s) {
-    const int last = s->k - 1, row = (k < last ? k : last) / CHUNK_K(kind);
-    return weights[(size_t)row * (size_t)(s->width / CHUNK_N(kind)) + (size_t)i];
+    const int last = (s->k - 1) / CHUNK_K(kind);
+    return weights[(size_t)(row < last ? row : last) * (size_t)s->width + (size_t)at];
+}
+
+/* Weight `i` of a chunk, without scale and zero point. */
+GQN_FN float chunk_value(const int kind, uint4 chunk, const int i) {
+    if (kind == KIND_F32)
+        return gqn_as_f32(chunk_word(chunk, i));
+    if (kind > 8)
+        return half_value(chunk_word(chunk, i / 2) >> i % 2 * 16 & 0xffffu, kind);
+    return code_value(chunk_word(chunk, i / (32 / kind)), i % (32 / kind), kind);
+}
+
+/* The weight of k and a column, without scale and zero point. */
+GQN_FN float weight_at(const int kind, __global const uint4 *weights, int k, int at,
+                       const product_shape *s) {
+    const size_t chunk = (size_t)(k / CHUNK_K(kind)) * (size_t)s->width + (size_t)at;
+    const size_t i = chunk * (size_t)CHUNK_K(kind) + (size_t)(k % CHUNK_K(kind));
+    if (kind == KIND_F32)
+        return ((__global const float *)weights)[i];
+    if (kind > 8)
+        return half_value(((__global const ushort *)weights)[i], kind);
+    return code_value(((__global const uint *)weights)[i / (32 / kind)] >> k % (32 / kind) * kind, 0,
+                      kind);
+}
+
+/* The word of codes that has k, or the last k, of a column. */
+GQN_FN uint word_at(const int bits, __global const uint4 *weights, int k, int at,
+                    const product_shape *s) {
+    const int row = (k < s->k ? k : s->k - 1) / (32 / bits);
+    const size_t chunk = (size_t)(row / 4) * (size_t)s->width + (size_t)at;
+    return ((__global const uint *)weights)[chunk * 4 + (size_t)(row % 4)];
 }
 
 /* Index of scale or zero point of k and column `at`; `step` is the width or zero_step. */

@@ -119,8 +119,9 @@ GQN_FN void few_depth(const int kind, const int rows, few_weights weights,
     ROLLED for (; i + ahead <= left; i += ahead)
         CUDA_UNROLL for (int j = 0; j < FEW_AHEAD(kind, rows); j++) {
             const int then = k + i + j * step + ahead;
-            if (rows > 1)
+            if (rows > 1) {
                 IN_TURN; /* else x of all of them is read first */
+            }
             few_chunk(kind, rows, &a[j], x + i + j * step, sum);
             if (then < end)
                 few_read(kind, *next, weights, then, at, s, &a[j]);

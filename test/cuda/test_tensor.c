@@ -115,7 +115,8 @@ static void fill_codes(launch *l) {
     while (1 << s->shift < p->block)
         s->shift++;
     const size_t n_scales = (size_t)(s->blocks * s->width);
-    const size_t words = n_scales * (size_t)(p->block * p->bits / 32);
+    const int word_rows = parts_of(s->blocks * p->block * p->bits / 32, 4) * 4; /* whole chunks */
+    const size_t words = (size_t)word_rows * (size_t)s->width;
     l->weights = elements(F32, words, 0);
     l->scales = elements(F32, n_scales, 5);
     l->zeros = elements(F32, n_scales, 0);
@@ -130,7 +131,8 @@ static void fill_codes(launch *l) {
     float *w = elements(F32, (size_t)(p->k * p->n), 0);
     for (int k = 0; k < p->k; k++)
         for (int at = 0; at < p->n; at++) {
-            const uint word = ((uint *)l->weights)[k * p->bits / 32 * s->width + at];
+            const int row = k * p->bits / 32; /* chunks of four words lie side by side */
+            const uint word = ((uint *)l->weights)[(row / 4 * s->width + at) * 4 + row % 4];
             const uint code = word >> k * p->bits % 32 & ((1u << p->bits) - 1u);
             const int b = k / p->block;
             w[k * p->n + at] =

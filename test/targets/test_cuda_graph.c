@@ -223,6 +223,7 @@ static void a_full_list_is_one_graph(void) {
             ask(l, i % FUNCTIONS, value);
         }
         CU_ASSERT(cuda_launches_full(l));
+        CU_ASSERT(!cuda_launches_add(l, &functions[0], &(gpu_grid){{1, 1}, {1, 1}}, 0, NULL));
         CU_ASSERT(cuda_launches_submit(l, stream_of_test()) == 0);
         CU_ASSERT(!cuda_launches_full(l));
     }

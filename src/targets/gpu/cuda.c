@@ -390,7 +390,24 @@ static gqac_status submit(const gpu_queue *q, gqac_diag *diag) {
     return code == CUDA_SUCCESS ? GQAC_OK : failed("launching kernels", code, diag);
 }
 
-/* More groups than a launch may have: each launch begins at its first_group. */
+/* Submits a kernel in parts, each from its first_group on. */
+static gqac_status submit_parts(const gpu_queue *q, const loaded *l, CUfunction function,
+                                const gpu_grid *grid, int n_args, const gpu_arg *args,
+                                gqac_diag *diag) {
+    for (size_t first = 0; first < grid->groups[1]; first += MOST_PARTS) {
+        gpu_grid part = *grid;
+        part.groups[1] -= first;
+        if (part.groups[1] > MOST_PARTS)
+            part.groups[1] = MOST_PARTS;
+        CU_TRY(cu.MemsetD32Async(l->first_group, (unsigned)first, 1, q->stream), diag);
+        if (!cuda_launches_add(q->launches, function, &part, n_args, args))
+            return gqac_diag_oom(diag, "a launch");
+        GQAC_TRY(submit(q, diag));
+    }
+    return GQAC_OK;
+}
+
+/* More groups than a launch may have. Whatever fails, first_group is 0 for the kernels after it. */
 static gqac_status launch_parts(const gpu_queue *q, const loaded *l, CUfunction function,
                                 const gpu_grid *grid, int n_args, const gpu_arg *args,
                                 gqac_diag *diag) {
@@ -399,19 +416,11 @@ static gqac_status launch_parts(const gpu_queue *q, const loaded *l, CUfunction 
                   "CUDA: the kernels have no first_group, so a launch has at "
                   "most %d groups",
                   MOST_PARTS);
-    for (size_t first = 0; first < grid->groups[1]; first += MOST_PARTS) {
-        gpu_grid part = *grid;
-        part.groups[1] -= first;
-        if (part.groups[1] > MOST_PARTS)
-            part.groups[1] = MOST_PARTS;
-        GQAC_TRY(submit(q, diag));
-        CU_TRY(cu.MemsetD32Async(l->first_group, (unsigned)first, 1, q->stream), diag);
-        if (!cuda_launches_add(q->launches, function, &part, n_args, args))
-            return gqac_diag_oom(diag, "a launch");
-    }
     GQAC_TRY(submit(q, diag));
-    CU_TRY(cu.MemsetD32Async(l->first_group, 0, 1, q->stream), diag);
-    return GQAC_OK;
+    const gqac_status status = submit_parts(q, l, function, grid, n_args, args, diag);
+    const int code = cu.MemsetD32Async(l->first_group, 0, 1, q->stream);
+    return status != GQAC_OK || code == CUDA_SUCCESS ? status
+                                                     : failed("cuMemsetD32Async", code, diag);
 }
 
 static gqac_status launch(gpu_queue *q, gpu_kernel *kernel, const gpu_grid *grid, int n_args,

@@ -75,7 +75,7 @@ bool cuda_launches_add(cuda_launches *launches, CUfunction function, const gpu_g
     size_t bytes = 0;
     for (int i = 0; i < n_args; i++)
         bytes += padded(args[i].size);
-    if (!reserve(l, bytes))
+    if (l->n == CUDA_GRAPH_LAUNCHES || !reserve(l, bytes))
         return false;
     launch *own = &l->launches[l->n++];
     *own = (launch){.function = function,

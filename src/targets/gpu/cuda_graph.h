@@ -53,7 +53,7 @@ typedef struct cuda_launches cuda_launches; /* that wait, and the graphs of a st
 cuda_launches *cuda_launches_open(const cuda_graph_calls *calls);
 /* The context must be current where launches are submitted or closed. */
 void cuda_launches_close(cuda_launches *launches); /* drops what waits; NULL is allowed */
-/* Copies the arguments. false: out of memory. */
+/* Copies the arguments. false: out of memory, or the list is full. */
 bool cuda_launches_add(cuda_launches *launches, CUfunction function, const gpu_grid *grid,
                        int n_args, const gpu_arg *args);
 bool cuda_launches_full(const cuda_launches *launches);

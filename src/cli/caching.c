@@ -46,7 +46,7 @@ static gqac_status open_server(cli *c, const char *address, bool warns, remote *
 gqac_status caching_refuse_tls(cli *c, const char *goes_with) {
     static const cli_flag flags[] = {CACHING_TLS_FLAGS};
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
-        if (cli_value(c, flags[i].name))
+        if (cli_given(c, flags[i].name))
             return cli_usage(c, "--%s goes with %s", flags[i].name, goes_with);
     return GQAC_OK;
 }

@@ -220,10 +220,22 @@ void flags_variable(const char *flag, size_t length, char *name, size_t size) {
     name[n] = 0;
 }
 
-const char *cli_value(const cli *c, const char *flag) {
+/* The value that the command line has; NULL: it does not have the flag. */
+static const char *value_given(const cli *c, const char *flag) {
     for (int i = c->n_given - 1; i >= 0; i--)
         if (!strcmp(c->given[i].name, flag))
             return c->given[i].value;
+    return NULL;
+}
+
+bool cli_given(const cli *c, const char *flag) {
+    return value_given(c, flag) != NULL;
+}
+
+const char *cli_value(const cli *c, const char *flag) {
+    const char *given = value_given(c, flag);
+    if (given)
+        return given;
     char name[64];
     flags_variable(flag, strlen(flag), name, sizeof name);
     const char *value = getenv(name);

@@ -353,6 +353,8 @@ class OnTls(Remote):
         self.check(gqac("serve", "nothing", *trust), 2, "--prefix-remote")
         self.check(gqac("cache", "ls", self.dir, *trust), 2, "cache info")
         self.check(gqac("generate", "nothing", "--cacert", "x"), 2, "--remote-cacert")
+        # the variable may be set for other commands
+        self.check(gqac("cache", "ls", self.dir, env={"GQAC_REMOTE_CACERT": str(trust[1])}), 0)
 
 
 class OnRedis(Remote):

@@ -70,14 +70,15 @@ if command -v clang >/dev/null 2>&1; then
 #define ATTEND_FEW_ITEMS 128
 #define ATTEND_MANY_ROWS 64
 #define ATTEND_MANY_ITEMS 256
-#define ATTEND_MERGERS 64
+#define ATTEND_MERGERS 128
+#define ATTEND_MOST 256
 #define KV_SLABS 16
 #define BROADCAST_RANK 8
 #define BOX_RANK 8
 #define KV_BLOCK 64' >kernels.cl
     for h in contract dialect math convert; do cat "$root/src/numerics/$h.h"; done >>kernels.cl
-    for k in language.h values.h weights.cl products.cl nbits.cl attend_common.cl attend_few.cl \
-        attention.cl attend_many.cl attention.cl rows.cl heads.cl; do
+    for k in language.h values.h fours.cl weights.cl products.cl nbits.cl attend_common.cl \
+        attend_few.cl attend_many.cl attention.cl rows.cl heads.cl; do
         cat "$root/src/targets/gpu/kernels/$k"
     done >>kernels.cl
     clang -x cl -cl-std=CL1.2 -Xclang -finclude-default-header -O3 -emit-llvm -S -o /dev/null \

@@ -29,7 +29,7 @@ CONTROLS = {
                              ["--tokens", "150", "--splits", "70", "--threads", "3"]),
     "GPU_MERGE_DESCENDING": (("gpu",), "llama", ["--tokens", "600", "--splits", "590",
                                                  "--against", "cpu"]),
-    "GPU_SPLIT_BY_GROUPS": (("gpu",), "llama", ["--tokens", "150", "--splits", "70"]),
+    "GPU_SPLIT_BY_GROUPS": (("gpu",), "llama", ["--tokens", "150", "--splits", "140"]),
     # The recurrent ops of qwen3.5 run on the host, so values are uploaded anew in each step.
     "GPU_STALE_COPY": (("gpu",), "qwen3.5", ["--tokens", "9", "--splits", "4", "--against", "cpu"]),
     "GPU_STALE_BLOCKS": (("gpu",), "llama",

@@ -96,6 +96,10 @@ static const char *const kernel_names[GPU_KERNELS] = {
 #define CONTROL "#define CONTROL_GPU_MERGE_DESCENDING\n"
 #elif defined(GQAC_CONTROL_GPU_LAST_OF_EQUAL)
 #define CONTROL "#define CONTROL_GPU_LAST_OF_EQUAL\n"
+#elif defined(GQAC_CONTROL_CODES_BY_ROWS)
+#define CONTROL "#define CONTROL_CODES_BY_ROWS\n"
+#elif defined(GQAC_CONTROL_SCALE_BY_ROWS)
+#define CONTROL "#define CONTROL_SCALE_BY_ROWS\n"
 #elif defined(GQAC_CONTROL_BF16_BY_ROWS)
 #define CONTROL "#define CONTROL_BF16_BY_ROWS\n"
 #elif defined(GQAC_CONTROL_GPU_ROWS_AFTER_END)

@@ -117,8 +117,13 @@ static inline float power_of_2(int e) {
 
 /* The code of a cache of a quantised kind, of x times the inverse of the scale; number false: the
  * scale is NaN. */
-static inline int cached_code(float y, float limit, bool number) {
+static inline int cached_code(float y, float limit, bool number, int rows) {
     const float z = y > limit ? limit : y < -limit ? -limit : y;
+#ifdef CONTROL_CODES_BY_ROWS /* negative control: codes of several rows are cut off */
+    if (rows > 1)
+        return number ? (int)z : 0;
+#endif
+    (void)rows;
     return number ? (int)((z + 0x1.8p23f) - 0x1.8p23f) : 0;
 }
 
@@ -167,8 +172,15 @@ GQN_FN float coded_head(__local uint *maxima, const heads_stream *s, int item, i
         scale = scale < least ? least : scale;
         by = gqn_div(1.0f, scale);
     }
+#ifdef CONTROL_SCALE_BY_ROWS /* negative control: several rows have another scale than one */
+    if (s->count > 1) {
+        scale *= 2.0f;
+        by *= 0.5f;
+    }
+#endif
     CUDA_UNROLL for (int i = 0; i < 4; i++)
-        code[i] = i < f->n ? cached_code(f->v[i] * by, s->coded == 8 ? 127.0f : 7.0f, number) : 0;
+        code[i] = i < f->n ? cached_code(f->v[i] * by, s->coded == 8 ? 127.0f : 7.0f, number, s->count)
+                           : 0;
     return number ? scale : gqn_as_f32(GQN_NAN_BITS);
 }
 

@@ -108,11 +108,8 @@ static const char *const kernel_names[GPU_KERNELS] = {
 #define CONTROL ""
 #endif
 
-/* The headers of src/numerics and the files of kernels/ as one text; the same with those of
- * attention alone, and of products in tensor cores. CMake makes them. */
-extern const char gpu_source[];
-extern const char gpu_attention_source[];
-extern const char gpu_tensor_source[];
+/* The texts of the kernels, which cmake/gpu.cmake makes of src/numerics and kernels/. */
+extern const char gpu_source[], gpu_attention_source[], gpu_tensor_source[];
 
 #define TENSOR(ID, KIND)                                                                           \
     [(ID) + GPU_FEW_1] = "tensor_few1_" KIND, [(ID) + GPU_FEW_4] = "tensor_few_" KIND,             \

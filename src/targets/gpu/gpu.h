@@ -1,9 +1,9 @@
 /* The gpu target: kernels of a device, and the memory that they use.
  *
  * Constant weights are copied to the device when a program is made, and stay there. Float values
- * and cached rows stay on the device from kernel to kernel (mirror.h, blocks.h). The kernels
- * compute in fp32: other kernels widen their operands of 16 bits before, and round their results
- * after, except for weights and cached rows, which keep their type. */
+ * and cached rows stay on the device from kernel to kernel (mirror.h, blocks.h). Kernels compute in
+ * fp32. Most read and write values of 16 bits as they are (gpu_in_as_is, gpu_out_as_is); for the
+ * others, another kernel widens operands before and rounds results after (gpu_in, gpu_done). */
 #ifndef GQAC_TARGETS_GPU_GPU_H
 #define GQAC_TARGETS_GPU_GPU_H
 

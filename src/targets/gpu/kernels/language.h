@@ -1,24 +1,39 @@
 /* The words of OpenCL C that kernels/ is written in, for a compiler of CUDA C (NVRTC with
- * -default-device, so that functions without an attribute are of the device). Words that OpenCL
- * lacks: SHARED declares a variable of a group, where `__local` is for pointers; GROUP(n) says that
- * a group of the kernel has n items, MOST(n) that it has at most n; 512 items share the registers;
- * UNROLL, UNROLL_2, UNROLL_8 and ROLLED stand before loops, and CUDA_UNROLL before those that other
- * compilers unroll as they like; LENGTHS is 1 if a loop is compiled for several lengths, 0 where a
- * choice between them around barriers is compiled wrongly (PoCL 3.1); FLOAT4 and UINT4 make a
- * vector of four numbers; fma_row, dot_bytes, half_to_float and float_to_half are single
- * instructions, or few, where the device has them.
+ * -default-device, so that functions without an attribute are of the device), and words that OpenCL
+ * C lacks:
  *
- * copy_16 and copy_4 copy 16 bytes or a float from global to local memory while an item goes on.
- * copy_commit ends a set of copies, and copy_wait(n) waits for all sets but the last n; then comes
- * a barrier, if other items read them. Before the loop that uses them COPIES_AHEAD(n) of n sets are
- * started, and COPIED(barrier) stands after those of a pass, for devices whose copies wait.
- * TEAM_BARRIER is the barrier of 32 consecutive items. IN_TURN stands where 32 consecutive items
- * come together: what follows is not computed before, with more registers.
+ *   SHARED                  declares a variable of a group, where `__local` is for pointers
+ *   GROUP(n), MOST(n)       launch bounds: a group has n items, or at most n, and registers are
+ *                           limited to an occupancy of 512 items on a multiprocessor
+ *   GROUP_ALONE(n)          launch bounds: the same, of one group of n items
+ *   UNROLL, UNROLL_2,       before a loop: unrolled, by two, by eight (with CUDA alone), not at all
+ *     UNROLL_8, ROLLED
+ *   CUDA_UNROLL             before a loop that other compilers unroll as they like
+ *   LENGTHS                 1: a loop is compiled for several lengths; 0: a choice between them
+ *                           around barriers is compiled wrongly (PoCL 3.1)
+ *   FLOAT4, UINT4           make a vector of four numbers
+ *   fma_row                 a row of four fused multiply-adds
+ *   dot_bytes               adds the products of four bytes (dp4a)
+ *   half_to_float,          conversions in one instruction where the device has it; the bits are
+ *     float_to_half,        those of gqn_f16_to_f32 (but for the payload of a NaN), gqn_f32_to_f16
+ *     bf16_of               and gqn_f32_to_bf16
+ *   TEAM_BARRIER            a barrier of 32 consecutive items
+ *   IN_TURN                 where 32 consecutive items meet, so that the compiler does not move
+ *                           what follows before it, which takes more registers
  *
- * Words for tensor cores, which CUDA alone has, from sm_80 on: GROUP_ALONE(n) says that a group of
- * n items has all registers of a multiprocessor. A warp is 32 items, from a multiple of 32 on,
- * which all call mma_bf16 together. copy_async is copy_16, or copies zeros if `there` is false.
- * bf16_of is gqn_f32_to_bf16. */
+ * Copies from global to local memory that run while an item goes on (cp.async):
+ *
+ *   copy_16, copy_4         copy 16 bytes, or a float
+ *   copy_async              copy_16, or zeros if `there` is false; from sm_80 on
+ *   copy_commit             ends a set of copies
+ *   copy_wait(n)            waits for all sets but the last n; then comes a barrier, if other items
+ *                           read them
+ *   COPIES_AHEAD(n)         sets, of n, to start before the loop that uses them
+ *   COPIED(barrier)         after the copies of a pass: the barrier, on devices whose copies wait
+ *
+ * Tensor cores, which CUDA alone has, from sm_80 on:
+ *
+ *   mma_bf16                a product of all items of a warp: 32, from a multiple of 32 on */
 #ifdef GQAC_EMULATOR /* for tests on a processor: a file with all these words, in C */
 #include GQAC_EMULATOR
 #elif !defined(__CUDACC__)

@@ -32,12 +32,12 @@ static void warn_failed(void *arg, const char *host, const char *why) {
     cli_warn_refusal(arg, "a call of the remote tier failed", &failure);
 }
 
-static gqac_status open_server(cli *c, const char *address, bool warns, remote **server) {
+static gqac_status open_server(cli *c, const char *address, remote **server) {
     const remote_options options = {.address = address,
                                     .ca_file = cli_value(c, "remote-cacert"),
                                     .cert_file = cli_value(c, "remote-cert"),
                                     .key_file = cli_value(c, "remote-key"),
-                                    .report = warns ? warn_failed : NULL,
+                                    .report = warn_failed,
                                     .arg = c};
     return remote_open(&options, server, &c->diag);
 }
@@ -60,7 +60,7 @@ gqac_status caching_open_remote(cli *c, caching_remote *tier, gqac_store_options
     if (!address)
         return caching_refuse_tls(c, "--prefix-remote");
 #ifdef GQAC_REMOTE
-    GQAC_TRY(open_server(c, address, true, &tier->server));
+    GQAC_TRY(open_server(c, address, &tier->server));
     tier->functions = remote_functions(tier->server);
     options->remote = &tier->functions;
     options->remote_ms = ms;
@@ -113,7 +113,7 @@ gqac_status caching_print_remote(cli *c, const char *address) {
 #ifdef GQAC_REMOTE
     remote *server = NULL;
     remote_state state = {.keys = 0};
-    GQAC_TRY(open_server(c, address, false, &server));
+    GQAC_TRY(open_server(c, address, &server));
     const gqac_status status = remote_ask(server, 10 * DEFAULT_MS, &state, &c->diag);
     remote_free(server);
     if (status == GQAC_OK)

@@ -13,7 +13,7 @@
 #include "base/diag.h"
 #include "remote/remote_impl.h"
 
-enum { KEPT = 4, KEY = 5 + 64, INFO_BYTES = 1 << 16 };
+enum { KEPT = 4, KEY = 5 + 64, INFO_BYTES = 1 << 16, REASONS = 8 };
 
 struct remote {
     address address;
@@ -24,7 +24,11 @@ struct remote {
     pthread_mutex_t lock;
     connection *kept[KEPT]; /* that nobody uses */
     int n;
-    char reported[WHY]; /* the last reason; "": none */
+    struct reason {
+        const char *command; /* that failed, and has not worked since; NULL: none */
+        char why[WHY];
+    } reasons[REASONS]; /* a ring: those that were reported */
+    size_t n_reasons;
 };
 
 static gqac_status read_options(const remote_options *o, remote *r, gqac_diag *diag) {
@@ -99,18 +103,6 @@ void remote_end_within(remote *r, int64_t ms) {
     atomic_store(&r->end, clock_after(ms));
 }
 
-/* Tells the host why a call failed, once for each reason. */
-static void report(remote *r, const char *why) {
-    if (!r->report)
-        return;
-    pthread_mutex_lock(&r->lock);
-    if (strcmp(why, r->reported) != 0) {
-        snprintf(r->reported, sizeof r->reported, "%s", why);
-        r->report(r->arg, r->address.host, why);
-    }
-    pthread_mutex_unlock(&r->lock);
-}
-
 /* Adds the commands of an exchange to a connection. */
 typedef bool writer(connection *c, const void *arg);
 
@@ -138,8 +130,8 @@ static bool try_exchange(remote *r, int64_t until, writer *write, const void *ar
     return false;
 }
 
-/* One exchange of n replies; false: there are none. What failed is reported, and so is the first
- * reply that is an error. */
+/* One exchange of n replies; false: there are none. `why` says what failed, or is the first reply
+ * that is an error; "": nothing. */
 static bool exchange(remote *r, int64_t ms, writer *write, const void *arg, size_t n,
                      reply *replies, char why[WHY]) {
     const int64_t own = clock_after(ms), end = atomic_load(&r->end);
@@ -149,8 +141,6 @@ static bool exchange(remote *r, int64_t ms, writer *write, const void *arg, size
     for (size_t i = 0; done && !*why && i < n; i++)
         if (replies[i].type == REDIS_REPLY_ERROR)
             snprintf(why, WHY, "it refuses a command: %s", replies[i].error);
-    if (*why)
-        report(r, why);
     return done;
 }
 
@@ -187,11 +177,48 @@ static bool write_command(connection *c, const void *arg) {
     return added;
 }
 
+/* True if the reason is not reported yet. */
+static bool note_failed(remote *r, const char *command, const char *why) {
+    for (size_t i = 0; i < REASONS; i++) {
+        const struct reason *one = &r->reasons[i];
+        if (one->command && strcmp(one->command, command) == 0 && strcmp(one->why, why) == 0)
+            return false;
+    }
+    struct reason *next = &r->reasons[r->n_reasons++ % REASONS];
+    next->command = command;
+    snprintf(next->why, sizeof next->why, "%s", why);
+    return true;
+}
+
+static void note_worked(remote *r, const char *command) {
+    for (size_t i = 0; i < REASONS; i++)
+        if (r->reasons[i].command && strcmp(r->reasons[i].command, command) == 0)
+            r->reasons[i].command = NULL;
+}
+
+/* Tells the host why a command failed, once for each reason until it works again. */
+static void report(remote *r, const char *command, const char *why) {
+    pthread_mutex_lock(&r->lock);
+    if (!*why)
+        note_worked(r, command);
+    else if (note_failed(r, command, why))
+        r->report(r->arg, r->address.host, why);
+    pthread_mutex_unlock(&r->lock);
+}
+
+/* The replies to a command; false: there are none. */
+static bool call(remote *r, int64_t ms, const command *m, reply *replies) {
+    char why[WHY];
+    const bool done = exchange(r, ms, write_command, m, m->n, replies, why);
+    if (r->report)
+        report(r, m->name, why);
+    return done;
+}
+
 static bool find(void *arg, int64_t ms, const gqac_store_key *keys, size_t n, size_t *sizes) {
     const command m = {.name = "STRLEN", .keys = keys, .n = n};
     reply *replies = calloc(n, sizeof *replies);
-    char why[WHY];
-    bool found = replies && exchange(arg, ms, write_command, &m, n, replies, why);
+    bool found = replies && call(arg, ms, &m, replies);
     for (size_t i = 0; i < n && found; i++) {
         found = replies[i].type == REDIS_REPLY_INTEGER && replies[i].integer >= 0;
         sizes[i] = found ? (size_t)replies[i].integer : 0;
@@ -204,9 +231,8 @@ static bool get(void *arg, int64_t ms, const gqac_store_key *key, void *data, si
                 size_t *bytes) {
     const command m = {.name = "GET", .keys = key, .n = 1};
     reply r = {.data = data, .capacity = capacity};
-    char why[WHY];
     *bytes = 0;
-    if (!exchange(arg, ms, write_command, &m, 1, &r, why))
+    if (!call(arg, ms, &m, &r))
         return false;
     if (r.type == REDIS_REPLY_STRING)
         *bytes = r.bytes;
@@ -216,8 +242,7 @@ static bool get(void *arg, int64_t ms, const gqac_store_key *key, void *data, si
 static bool put(void *arg, int64_t ms, const gqac_store_key *key, const void *data, size_t bytes) {
     const command m = {.name = "SET", .keys = key, .n = 1, .data = data, .bytes = bytes};
     reply r = {.type = 0};
-    char why[WHY];
-    return exchange(arg, ms, write_command, &m, 1, &r, why) && r.type == REDIS_REPLY_STATUS;
+    return call(arg, ms, &m, &r) && r.type == REDIS_REPLY_STATUS;
 }
 
 gqac_store_remote remote_functions(remote *r) {

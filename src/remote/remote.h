@@ -17,8 +17,8 @@ typedef struct remote_options {
     /* For TLS, files in PEM: certificates of the authorities that are trusted (NULL: those of the
      * system); a certificate and its key, for a server that wants one (NULL: none). */
     const char *ca_file, *cert_file, *key_file;
-    /* Is told why a call failed, if it was not for the reason that was told last; by any thread,
-     * one at a time. NULL: nobody is told. */
+    /* Is told why a find, get or put failed, once for each reason until such a call works again; by
+     * any thread, one at a time. NULL: nobody is told. */
     void (*report)(void *arg, const char *host, const char *why);
     void *arg;
 } remote_options;

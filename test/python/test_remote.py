@@ -6,7 +6,9 @@ the server does, replies have the bytes of a cold run.
 """
 
 import concurrent.futures
+import itertools
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -198,10 +200,17 @@ class OnFake(Remote):
             self.assertEqual(late, [])
 
     def test_reasons(self):
-        """stderr says why a call failed, once for each reason."""
+        """stderr says why a call failed, once for each reason until it works again."""
         body = {"prompt": ids(150), "max_tokens": 1}
         def reasons(server):
             return [line for line in server.errors().splitlines() if "remote tier failed" in line]
+        def ask_until(server, name, value):
+            for seed in range(2000):
+                if server.metric(name) >= value:
+                    return
+                server.good("/v1/completions", {**body, "prompt": ids(70, seed)})
+                time.sleep(0.05)
+            self.fail(f"{name} is {server.metric(name)}, not {value}")
         with Fake() as fake:
             fake.fault = lambda command, reply: b"-NOAUTH no password\r\n"
             with Server("--prefix-remote", fake.url, *SURE) as server:
@@ -214,6 +223,17 @@ class OnFake(Remote):
             with Server("--prefix-remote", fake.url, *SURE, "-q") as server:
                 server.good("/v1/completions", body)
                 self.assertEqual(reasons(server), [])
+        with Fake() as fake, Server("--prefix-remote", fake.url, *SURE) as server:
+            turns = itertools.cycle((b"-NOAUTH one\r\n", b"-NOAUTH two\r\n"))
+            fake.fault = lambda command, reply: next(turns)
+            ask_until(server, "gqac_remote_errors_total", 4)
+            fake.fault = lambda command, reply: reply
+            ask_until(server, "gqac_remote_saved_total", 1)
+            errors = server.metric("gqac_remote_errors_total")
+            fake.fault = lambda command, reply: b"-NOAUTH two\r\n"
+            ask_until(server, "gqac_remote_errors_total", errors + 1)
+            self.assertEqual([re.search("NOAUTH (\\w+)", line)[1] for line in reasons(server)],
+                             ["one", "two", "two"])
 
     def test_stopped(self):
         """A server that is stopped writes values for ten times the time limit at most."""

@@ -198,12 +198,15 @@ static void note_worked(remote *r, const char *command) {
 
 /* Tells the host why a command failed, once for each reason until it works again. */
 static void report(remote *r, const char *command, const char *why) {
+    bool tell = false;
     pthread_mutex_lock(&r->lock);
-    if (!*why)
+    if (*why)
+        tell = note_failed(r, command, why);
+    else
         note_worked(r, command);
-    else if (note_failed(r, command, why))
-        r->report(r->arg, r->address.host, why);
     pthread_mutex_unlock(&r->lock);
+    if (tell) /* without the lock, so that it may take its time */
+        r->report(r->arg, r->address.host, why);
 }
 
 /* The replies to a command; false: there are none. */

@@ -18,7 +18,7 @@ typedef struct remote_options {
      * system); a certificate and its key, for a server that wants one (NULL: none). */
     const char *ca_file, *cert_file, *key_file;
     /* Is told why a find, get or put failed, once for each reason until such a call works again; by
-     * any thread, one at a time. NULL: nobody is told. */
+     * any thread, perhaps by several at once. NULL: nobody is told. */
     void (*report)(void *arg, const char *host, const char *why);
     void *arg;
 } remote_options;

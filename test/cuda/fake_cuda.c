@@ -92,8 +92,9 @@ static int call(const char *name) {
 
 #define API __attribute__((visibility("default")))
 
-/* For C tests: the calls so far that may fail, the bytes that are allocated, and whether the last
- * call that failed makes graphs or updates them: kernels are launched without them then. */
+/* For C tests: the calls so far that may fail, the bytes that are allocated, and what the last call
+ * that failed does: makes or updates graphs, without which kernels are launched then; or launches.
+ */
 API long fake_cuda_calls(void);
 API long fake_cuda_calls(void) {
     return fake.calls;
@@ -105,6 +106,10 @@ API long fake_cuda_bytes(void) {
 API long fake_cuda_lost_graph(void);
 API long fake_cuda_lost_graph(void) {
     return strncmp(fake.failed, "cuGraph", 7) == 0 && strcmp(fake.failed, "cuGraphLaunch") != 0;
+}
+API long fake_cuda_lost_launch(void);
+API long fake_cuda_lost_launch(void) {
+    return strcmp(fake.failed, "cuLaunchKernel") == 0 || strcmp(fake.failed, "cuGraphLaunch") == 0;
 }
 API int cuInit(unsigned flags);
 API int cuInit(unsigned flags) {

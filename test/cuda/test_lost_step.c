@@ -5,6 +5,7 @@
 
 #include <dlfcn.h>
 #include <gqac/gqac.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -205,12 +206,73 @@ static void test_full_memory(void) {
     gqac_program_free(program);
 }
 
+/* Two threads share a program: while one step is at its nodes, another one begins and fails. */
+typedef struct other {
+    gqac_context *context;
+    gqac_sequence *sequence;
+    long nodes, fail;   /* nodes of the first step before; the call of the second that fails */
+    gqac_status status; /* of the second */
+} other;
+
+static void *other_step(void *arg) {
+    other *o = arg;
+    fail_after(counted("fake_cuda_calls") + o->fail, "719");
+    o->status = gqac_sequence_append(o->context, o->sequence, ids + FIRST, N - FIRST,
+                                     GQAC_LOGITS_ALL, NULL);
+    fail_after(-1, "0");
+    return NULL;
+}
+
+static bool at_node(void *arg) {
+    other *o = arg;
+    pthread_t thread;
+    if (o->nodes-- == 0) {
+        CU_ASSERT_EQUAL_FATAL(pthread_create(&thread, NULL, other_step, o), 0);
+        pthread_join(thread, NULL);
+    }
+    return false;
+}
+
+static void test_kernels_of_another_step(void) {
+    bool launched = false;
+    fail_after(-1, "0");
+    gqac_program *program = open_program(unit_path("test/models/llama/model.onnx"));
+    gqac_context *context = NULL;
+    CU_ASSERT_EQUAL_FATAL(gqac_context_create(program, 1, &context, &diag), GQAC_OK);
+    for (long fail = 1; fail < 20 && !launched; fail++) {
+        other o = {.nodes = 12, .fail = fail};
+        const gqac_monitor monitor = {.size = sizeof monitor, .abort = at_node, .arg = &o};
+        CU_ASSERT_EQUAL_FATAL(gqac_context_create(program, 1, &o.context, &diag), GQAC_OK);
+        gqac_sequence *s = open_sequence(program, "contiguous");
+        o.sequence = open_sequence(program, "contiguous");
+        gqac_context_set_monitor(context, &monitor, NULL, &diag);
+        const gqac_status status = step(context, s);
+        gqac_context_set_monitor(context, NULL, NULL, &diag);
+        CU_ASSERT(o.nodes < 0);
+        launched = counted("fake_cuda_lost_launch");
+        if (launched) { /* the first launch of that step is of what waited: kernels of this one */
+            CU_ASSERT_EQUAL(o.status, GQAC_INTERNAL);
+            CU_ASSERT_EQUAL(status, GQAC_INTERNAL);
+            CU_ASSERT_PTR_NOT_NULL(strstr(diag.what, "launching kernels"));
+            CU_ASSERT_EQUAL(gqac_sequence_length(s), 0);
+        }
+        CU_ASSERT_EQUAL(step(context, o.sequence), GQAC_OK);
+        gqac_sequence_free(s);
+        gqac_sequence_free(o.sequence);
+        gqac_context_free(o.context);
+    }
+    CU_ASSERT(launched);
+    gqac_context_free(context);
+    gqac_program_free(program);
+}
+
 int main(int argc, char **argv) {
     static const unit_case cases[] = {
         {"a call without memory", test_no_memory},
         {"a call that fails", test_failed_launch},
         {"kernels that are not compiled", test_kernels_that_are_not_compiled},
-        {"full memory", test_full_memory}};
+        {"full memory", test_full_memory},
+        {"kernels of another step", test_kernels_of_another_step}};
     setenv("GQAC_CACHE", "off", 1);
     if (!dlopen(GQAC_FAKE_CUDA "/libcuda.so.1", RTLD_NOW | RTLD_GLOBAL) ||
         !dlopen(GQAC_FAKE_CUDA "/libnvrtc.so.13", RTLD_NOW | RTLD_GLOBAL)) {

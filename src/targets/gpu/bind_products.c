@@ -106,6 +106,8 @@ static gqac_status bind_tensor(const target_binding *b, const gqac_tensor *weigh
     gqac_status status = gpu_upload(s, &from, weights->data, bytes, b->diag);
     if (status == GQAC_OK)
         status = pack_factors(&w, p, weights, &from);
+    if (status == GQAC_OK) /* a launch may fail as late as here */
+        status = gpu_download(s, &(gpu_buffer){0}, NULL, 0, b->diag);
     gpu_release(s, &from);
     return status;
 }

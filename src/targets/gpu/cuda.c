@@ -268,6 +268,7 @@ static void unload(loaded *l) {
     if (--l->users > 0)
         return;
     if (l->module && enter(l->queue, NULL) == GQAC_OK) {
+        cuda_launches_forget(l->queue->launches);
         cu.ModuleUnload(l->module);
         leave();
     }
@@ -407,6 +408,14 @@ static gqac_status submit_parts(const gpu_queue *q, const loaded *l, CUfunction 
     return GQAC_OK;
 }
 
+static uint64_t losses(const gpu_queue *q) {
+    return cuda_launches_losses(q->launches).count;
+}
+
+static gqac_status lost(const gpu_queue *q, gqac_diag *diag) {
+    return failed("launching kernels", cuda_launches_losses(q->launches).code, diag);
+}
+
 /* More groups than a launch may have. Whatever fails, first_group is 0 for the kernels after it. */
 static gqac_status launch_parts(const gpu_queue *q, const loaded *l, CUfunction function,
                                 const gpu_grid *grid, int n_args, const gpu_arg *args,
@@ -462,8 +471,7 @@ static CUdeviceptr address(const gpu_buffer *buffer) {
 
 static void release(gpu_buffer *buffer) {
     if (buffer->handle && enter(buffer->queue, NULL) == GQAC_OK) {
-        /* kernels that wait may read it; cuMemFree awaits them */
-        cuda_launches_submit_for_release(buffer->queue->launches, buffer->queue->stream);
+        (void)submit(buffer->queue, NULL); /* what waits may read it, and cuMemFree awaits it */
         cu.MemFree(address(buffer));
         leave();
     }
@@ -534,4 +542,6 @@ const gpu_driver gpu_driver_cuda = {.name = "cuda",
                                     .write = write_bytes,
                                     .send = send_bytes,
                                     .read = read_bytes,
-                                    .launch = launch};
+                                    .launch = launch,
+                                    .losses = losses,
+                                    .lost = lost};

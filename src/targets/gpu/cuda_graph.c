@@ -37,7 +37,7 @@ struct cuda_launches {
     kept kept[CUDA_GRAPH_KEPT];
     unsigned long clock;
     bool plain; /* no graphs: the driver has none, or could not make one */
-    int failed; /* CUresult that the next submission returns */
+    cuda_losses losses;
 };
 
 cuda_launches *cuda_launches_open(const cuda_graph_calls *calls) {
@@ -141,11 +141,15 @@ static void forget(const cuda_graph_calls *calls, kept *k) {
     memset(k, 0, sizeof *k);
 }
 
+void cuda_launches_forget(cuda_launches *launches) {
+    for (int i = 0; i < CUDA_GRAPH_KEPT; i++)
+        forget(launches->calls, &launches->kept[i]);
+}
+
 void cuda_launches_close(cuda_launches *launches) {
     if (!launches)
         return;
-    for (int i = 0; i < CUDA_GRAPH_KEPT; i++)
-        forget(launches->calls, &launches->kept[i]);
+    cuda_launches_forget(launches);
     free(launches->waiting.bytes);
     free(launches);
 }
@@ -239,15 +243,14 @@ static int submit_waiting(cuda_launches *launches, CUstream stream) {
 
 int cuda_launches_submit(cuda_launches *launches, CUstream stream) {
     list *l = &launches->waiting;
-    int code = launches->failed;
-    if (code == 0 && l->n > 0)
-        code = submit_waiting(launches, stream);
-    launches->failed = 0;
+    const int code = l->n > 0 ? submit_waiting(launches, stream) : 0;
+    if (code != 0)
+        launches->losses = (cuda_losses){launches->losses.count + 1, code};
     l->n = 0;
     l->used = 0;
     return code;
 }
 
-void cuda_launches_submit_for_release(cuda_launches *launches, CUstream stream) {
-    launches->failed = cuda_launches_submit(launches, stream);
+cuda_losses cuda_launches_losses(const cuda_launches *launches) {
+    return launches->losses;
 }

@@ -60,8 +60,13 @@ bool cuda_launches_full(const cuda_launches *launches);
 /* Submits what waits to the stream; nothing waits afterwards, whether or not that fails. Returns a
  * CUresult. */
 int cuda_launches_submit(cuda_launches *launches, CUstream stream);
-/* The same for a caller that cannot fail: the next submission returns the failure, and submits
- * nothing. */
-void cuda_launches_submit_for_release(cuda_launches *launches, CUstream stream);
+/* The submissions that failed so far, and the CUresult of the last one. */
+typedef struct cuda_losses {
+    uint64_t count;
+    int code;
+} cuda_losses;
+cuda_losses cuda_launches_losses(const cuda_launches *launches);
+/* Destroys the graphs of the stream: before the module of a kernel is unloaded. */
+void cuda_launches_forget(cuda_launches *launches);
 
 #endif

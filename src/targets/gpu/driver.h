@@ -83,6 +83,11 @@ typedef struct gpu_driver {
                         gqac_diag *diag);
     gqac_status (*launch)(gpu_queue *queue, gpu_kernel *kernel, const gpu_grid *grid, int n_args,
                           const gpu_arg *args, gqac_diag *diag);
+    /* What is launched may wait on the host until a later call submits it, which may be one of
+     * another thread, or a release. losses: the number of submissions that failed so far; lost
+     * fails like the last of them. NULL: `launch` itself submits. */
+    uint64_t (*losses)(const gpu_queue *queue);
+    gqac_status (*lost)(const gpu_queue *queue, gqac_diag *diag);
 } gpu_driver;
 
 /* The devices of all drivers in one list, from index 0; `own` is the index among those of the

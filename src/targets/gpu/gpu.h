@@ -114,6 +114,8 @@ gqac_status gpu_keep(const void *state, const void *data, size_t bytes, gpu_buff
 /* The same for a constant of floats, as fp32; constants that are the same tensor share a copy. */
 gqac_status gpu_keep_floats(const void *state, const gqac_tensor *constant, gpu_buffer *buffer,
                             gqac_diag *diag);
+/* Sets *buffer to that copy; false: there is none. */
+bool gpu_find_floats(const void *state, const gqac_tensor *constant, gpu_buffer *buffer);
 /* The bytes of all of them. */
 size_t gpu_kept_bytes(const void *state);
 
@@ -229,5 +231,9 @@ gqac_status gpu_upload(gpu_state *s, const gpu_buffer *to, const void *from, siz
                        gqac_diag *diag);
 gqac_status gpu_download(gpu_state *s, const gpu_buffer *from, void *to, size_t bytes,
                          gqac_diag *diag);
+/* The number of submissions of kernels that failed so far, those of any thread among them: results
+ * of a run that sees it change may be lost. gpu_check_losses fails then, like the last of them. */
+uint64_t gpu_losses(const gpu_state *s);
+gqac_status gpu_check_losses(const gpu_state *s, uint64_t before, gqac_diag *diag);
 
 #endif

@@ -25,7 +25,7 @@ typedef struct mirror {
     gpu_state *state;
     gqac_table table; /* of copies, by address */
     copy *first;
-    uint64_t run;
+    uint64_t run, losses; /* of the state, when the run began */
     size_t count;
     target_copies copies;
     gpu_new_rows *new_rows;
@@ -89,6 +89,7 @@ static gqac_status resize(gpu_work *w, copy *c, size_t bytes) {
 
 static gqac_status download(mirror *m, copy *c, gqac_diag *diag) {
     GQAC_TRY(gpu_download(m->state, &c->buffer, (void *)(uintptr_t)c->host, c->bytes, diag));
+    GQAC_TRY(gpu_check_losses(m->state, m->losses, diag));
     m->copies.down++;
     m->copies.down_bytes += (int64_t)c->bytes;
     c->on_host = true;
@@ -170,6 +171,7 @@ static void begin(void *arg) {
         if (c->run + 1 < m->run)
             gpu_release(m->state, &c->buffer);
     }
+    m->losses = gpu_losses(m->state);
     gpu_unlock(m->state);
     gpu_new_rows_forget(m->new_rows);
     m->copies = (target_copies){0};
@@ -217,7 +219,9 @@ static gqac_status top(void *arg, const gqac_tensor *logits, int64_t n, gqac_can
     mirror *m = arg;
     gpu_work w = {.state = m->state, .mirror = m, .work = work};
     gpu_lock(m->state);
-    const gqac_status status = gpu_top_ids(&w, logits, n, ids);
+    gqac_status status = gpu_top_ids(&w, logits, n, ids);
+    if (status == GQAC_OK)
+        status = gpu_check_losses(m->state, m->losses, work->diag);
     gpu_unlock(m->state);
     return status;
 }
@@ -225,7 +229,9 @@ static gqac_status top(void *arg, const gqac_tensor *logits, int64_t n, gqac_can
 static gqac_status finish(void *arg, gqac_diag *diag) {
     mirror *m = arg;
     gpu_lock(m->state);
-    const gqac_status status = gpu_new_rows_flush(m->new_rows, diag);
+    gqac_status status = gpu_new_rows_flush(m->new_rows, diag);
+    if (status == GQAC_OK)
+        status = gpu_check_losses(m->state, m->losses, diag);
     gpu_unlock(m->state);
     return status;
 }

@@ -307,14 +307,6 @@ void gpu_close(const void *state) {
         free(s->constants);
         s->constants = next;
     }
-    while (s->own) {
-        own_kernels *next = s->own->next;
-        for (int i = 0; i < GPU_OWN; i++)
-            s->driver->drop(s->own->kernels[i]);
-        free(s->own->constants);
-        free(s->own);
-        s->own = next;
-    }
     for (int i = 0; i < BLOCKS; i++)
         gpu_blocks_close(s->blocks[i]);
     for (int i = 0; i < GPU_SCRATCH; i++)
@@ -322,6 +314,15 @@ void gpu_close(const void *state) {
     for (int i = 0; i < GPU_LISTS; i++) {
         s->driver->release(&s->lists[i].buffer);
         gqac_free(s->lists[i].data);
+    }
+    /* kernels after the memory: as that is released, launches that wait are submitted */
+    while (s->own) {
+        own_kernels *next = s->own->next;
+        for (int i = 0; i < GPU_OWN; i++)
+            s->driver->drop(s->own->kernels[i]);
+        free(s->own->constants);
+        free(s->own);
+        s->own = next;
     }
     for (int i = 0; i < GPU_KERNELS; i++)
         s->driver->drop(s->kernels[i]);
@@ -346,24 +347,23 @@ gqac_status gpu_keep(const void *state, const void *data, size_t bytes, gpu_buff
     return data ? s->driver->write(s->queue, buffer, 0, data, bytes, diag) : GQAC_OK;
 }
 
-static const kept *find_kept(const gpu_state *s, const gqac_tensor *constant) {
+bool gpu_find_floats(const void *state, const gqac_tensor *constant, gpu_buffer *buffer) {
     const size_t bytes = (size_t)gqac_tensor_count(constant) * sizeof(float);
-    const kept *k = s->constants;
+    const kept *k = gpu_state_of(state)->constants;
     while (k && (!k->of || k->of != constant->data || k->bytes != bytes))
         k = k->next;
+    if (k)
+        *buffer = k->buffer;
     return k;
 }
 
 gqac_status gpu_keep_floats(const void *state, const gqac_tensor *constant, gpu_buffer *buffer,
                             gqac_diag *diag) {
     gpu_state *s = gpu_state_of(state);
-    const kept *same = find_kept(s, constant);
     const int64_t count = gqac_tensor_count(constant);
     const size_t bytes = (size_t)count * sizeof(float);
-    if (same) {
-        *buffer = same->buffer;
+    if (gpu_find_floats(s, constant, buffer))
         return GQAC_OK;
-    }
     float *wide = constant->dtype == GQAC_F32 ? NULL : malloc(bytes + 1);
     if (constant->dtype != GQAC_F32 && !wide)
         return gqac_diag_oom(diag, "a constant of the device");
@@ -420,6 +420,14 @@ gqac_status gpu_download(gpu_state *s, const gpu_buffer *from, void *to, size_t 
     for (int i = 0; i < GPU_LISTS && status != GQAC_OK; i++)
         s->lists[i].bytes = 0; /* they may not have arrived */
     return status;
+}
+
+uint64_t gpu_losses(const gpu_state *s) {
+    return s->driver->losses ? s->driver->losses(s->queue) : 0;
+}
+
+gqac_status gpu_check_losses(const gpu_state *s, uint64_t before, gqac_diag *diag) {
+    return gpu_losses(s) == before ? GQAC_OK : s->driver->lost(s->queue, diag);
 }
 
 gpu_work gpu_take(const target_call *call) {
@@ -486,106 +494,6 @@ gqac_status gpu_list_write(gpu_work *w, gpu_list which, const void *data, size_t
     memcpy(l->data, data, bytes);
     l->bytes = bytes;
     return GQAC_OK;
-}
-
-/* ---- operands and results ------------------------------------------------------- */
-
-gpu_rows_type gpu_type_of(gqac_dtype floats) {
-    return floats == GQAC_F32 ? GPU_ROWS_F32 : floats == GQAC_F16 ? GPU_ROWS_F16 : GPU_ROWS_BF16;
-}
-
-gqac_status gpu_fits(const op_work *work, const gqac_tensor *tensor) {
-    const int64_t count = gqac_tensor_count(tensor);
-    if (count > INT32_MAX)
-        OP_STOP(work, GQAC_LIMIT, "%lld elements: a kernel of target gpu has %d at most",
-                (long long)count, INT32_MAX);
-    return GQAC_OK;
-}
-
-gpu_grid gpu_element_grid(int64_t n, int32_t unit, int32_t *step) {
-    enum { FEW_ITEMS = 64, MANY_ITEMS = 256, MANY = 1 << 16 };
-    const int64_t units = (n + unit - 1) / unit, two = 2 * MANY_ITEMS;
-    gpu_grid grid = {.groups = {(size_t)((units + FEW_ITEMS - 1) / FEW_ITEMS), 1},
-                     .items = {FEW_ITEMS, 1}};
-    if (units >= MANY)
-        grid =
-            (gpu_grid){.groups = {(size_t)((units + two - 1) / two), 1}, .items = {MANY_ITEMS, 1}};
-    *step = (int32_t)(units >= MANY ? (int64_t)grid.groups[0] * MANY_ITEMS : units);
-    return grid;
-}
-
-/* Converts the elements of a tensor of 16 bits, one way or the other. */
-static gqac_status convert(gpu_work *w, const gqac_tensor *tensor, gpu_rows_type from_type,
-                           gpu_rows_type to_type, const gpu_buffer *from, const gpu_buffer *to) {
-    int32_t step;
-    GQAC_TRY(gpu_fits(w->work, tensor));
-    const int32_t n = (int32_t)gqac_tensor_count(tensor);
-    const int32_t types[] = {(int32_t)from_type, (int32_t)to_type};
-    const gpu_grid grid = gpu_element_grid(n, 4, &step);
-    const float alpha = 0.0f; /* not used */
-    const gpu_arg args[] = {GPU_ARG(from->handle), GPU_ARG(to->handle), GPU_ARG(n),
-                            GPU_ARG(step),         GPU_ARG(alpha),      GPU_ARG(types[0]),
-                            GPU_ARG(types[1])};
-    return gpu_launch(w, GPU_SAME, &grid, GPU_COUNT(args), args);
-}
-
-gqac_status gpu_in_as_is(gpu_work *w, const gqac_tensor *tensor, gpu_buffer *buffer) {
-    return gqac_tensor_count(tensor) ? gpu_mirror_in(w, tensor, buffer) : gpu_scratch(w, 1, buffer);
-}
-
-gqac_status gpu_out_as_is(gpu_work *w, const gqac_tensor *tensor, gpu_buffer *buffer) {
-    return gqac_tensor_count(tensor) ? gpu_mirror_out(w, tensor, buffer)
-                                     : gpu_scratch(w, 1, buffer);
-}
-
-gqac_status gpu_in(gpu_work *w, const gqac_tensor *tensor, gpu_buffer *buffer) {
-    const size_t count = (size_t)gqac_tensor_count(tensor);
-    gpu_buffer own;
-    if (tensor->dtype == GQAC_F32 || count == 0)
-        return gpu_in_as_is(w, tensor, buffer);
-    GQAC_TRY(gpu_mirror_in(w, tensor, &own));
-    GQAC_TRY(gpu_scratch(w, count * sizeof(float), buffer));
-    return convert(w, tensor, gpu_type_of(tensor->dtype), GPU_ROWS_F32, &own, buffer);
-}
-
-gqac_status gpu_out(gpu_work *w, const gqac_tensor *tensor, gpu_buffer *buffer) {
-    const size_t count = (size_t)gqac_tensor_count(tensor);
-    return tensor->dtype == GQAC_F32 || count == 0 ? gpu_out_as_is(w, tensor, buffer)
-                                                   : gpu_scratch(w, count * sizeof(float), buffer);
-}
-
-gqac_status gpu_done(gpu_work *w, const gpu_buffer *buffer, const gqac_tensor *tensor) {
-    gpu_buffer own;
-    if (tensor->dtype == GQAC_F32 || gqac_tensor_count(tensor) == 0)
-        return GQAC_OK;
-    GQAC_TRY(gpu_mirror_out(w, tensor, &own));
-    return convert(w, tensor, GPU_ROWS_F32, gpu_type_of(tensor->dtype), buffer, &own);
-}
-
-/* Sets *buffer to the memory of an operand that is constant or absent; false: it is neither. */
-static bool find_operand(const gpu_work *w, const gpu_operand *of, const gqac_tensor *tensor,
-                         const gpu_buffer *other, gpu_buffer *buffer) {
-    const kept *same = of->kept.handle || !tensor ? NULL : find_kept(w->state, tensor);
-    *buffer = same ? same->buffer : of->kept;
-    if (!buffer->handle && !tensor)
-        *buffer = *other;
-    return buffer->handle || !tensor;
-}
-
-gqac_status gpu_operand_in(gpu_work *w, const target_call *call, const gpu_operand *of,
-                           const gpu_buffer *other, gpu_buffer *buffer) {
-    const gqac_tensor *tensor = target_value(call, of->value);
-    return find_operand(w, of, tensor, other, buffer) ? GQAC_OK : gpu_in(w, tensor, buffer);
-}
-
-gqac_status gpu_operand_as_is(gpu_work *w, const target_call *call, const gpu_operand *of,
-                              const gpu_buffer *other, gpu_buffer *buffer, int32_t *type) {
-    const gqac_tensor *tensor = target_value(call, of->value);
-    *type = GPU_ROWS_F32;
-    if (find_operand(w, of, tensor, other, buffer))
-        return GQAC_OK;
-    *type = (int32_t)gpu_type_of(tensor->dtype);
-    return gpu_in_as_is(w, tensor, buffer);
 }
 
 gqac_status gpu_launch(gpu_work *w, gpu_kernel_id kernel, const gpu_grid *grid, int n_args,

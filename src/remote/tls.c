@@ -16,6 +16,7 @@
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -54,8 +55,19 @@ static long socket_control(BIO *bio, int command, long number, void *arg) {
     return command == BIO_CTRL_FLUSH; /* nothing is kept back */
 }
 
+/* A process has about a hundred indices, and none is ever given back. */
+static int socket_index;
+static pthread_once_t socket_once = PTHREAD_ONCE_INIT;
+
+static void take_index(void) {
+    socket_index = BIO_get_new_index();
+}
+
 static BIO_METHOD *make_socket(void) {
-    BIO_METHOD *m = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "gqac socket");
+    pthread_once(&socket_once, take_index);
+    if (socket_index < 0)
+        return NULL;
+    BIO_METHOD *m = BIO_meth_new(socket_index | BIO_TYPE_SOURCE_SINK, "gqac socket");
     if (m && BIO_meth_set_write(m, socket_write) && BIO_meth_set_read(m, socket_read) &&
         BIO_meth_set_ctrl(m, socket_control))
         return m;

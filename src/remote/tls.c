@@ -101,6 +101,11 @@ static gqac_status refuse_file(gqac_diag *diag, const char *what, const char *fi
     return diag->status;
 }
 
+/* Two libraries of OpenSSL may give one number to different reasons. */
+static bool is_error(unsigned long error, int library, int reason) {
+    return ERR_GET_LIB(error) == library && ERR_GET_REASON(error) == reason;
+}
+
 static gqac_status read_own(SSL_CTX *ssl, const remote_options *o, gqac_diag *diag) {
     if (!o->cert_file != !o->key_file)
         GQAC_FAIL(diag, GQAC_USAGE, "a certificate and its key go together");
@@ -110,7 +115,7 @@ static gqac_status read_own(SSL_CTX *ssl, const remote_options *o, gqac_diag *di
         return refuse_file(diag, "certificate", o->cert_file);
     if (SSL_CTX_use_PrivateKey_file(ssl, o->key_file, SSL_FILETYPE_PEM) == 1)
         return GQAC_OK;
-    if (ERR_GET_REASON(ERR_peek_last_error()) != X509_R_KEY_VALUES_MISMATCH)
+    if (!is_error(ERR_peek_last_error(), ERR_LIB_X509, X509_R_KEY_VALUES_MISMATCH))
         return refuse_file(diag, "key", o->key_file);
     gqac_diag_set(diag, GQAC_USAGE, "the key is not that of the certificate %s", o->cert_file);
     gqac_diag_where(diag, "%s", o->key_file);
@@ -164,16 +169,12 @@ void tls_context_free(tls_context *context) {
 /* What the other side, or OpenSSL, says in its own words. */
 static void explain_error(unsigned long error, char why[WHY]) {
     const char *reason = ERR_reason_error_string(error);
-    switch (ERR_GET_REASON(error)) {
-    case SSL_R_WRONG_VERSION_NUMBER:
+    if (is_error(error, ERR_LIB_SSL, SSL_R_WRONG_VERSION_NUMBER))
         snprintf(why, WHY, "it does not speak TLS");
-        break;
-    case SSL_R_UNEXPECTED_EOF_WHILE_READING:
+    else if (is_error(error, ERR_LIB_SSL, SSL_R_UNEXPECTED_EOF_WHILE_READING))
         snprintf(why, WHY, "it closed the connection");
-        break;
-    default:
+    else
         snprintf(why, WHY, "TLS failed: %s", reason ? reason : "no reason is known");
-    }
 }
 
 /* Why a call of OpenSSL failed, if it is not about the socket. A server that must have a

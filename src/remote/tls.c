@@ -28,7 +28,8 @@ struct tls_context {
 struct tls {
     SSL *ssl;
     int fd;
-    bool asked; /* the server asked for a certificate, and there is none */
+    bool asked;  /* the server asked for a certificate, and there is none */
+    bool broken; /* an error after which OpenSSL must not be asked for more */
 };
 
 /* ---- the socket ---------------------------------------------------------- */
@@ -198,7 +199,7 @@ static void explain(const tls *t, char why[WHY]) {
 }
 
 /* The result of a call that moved n bytes, as that of send or recv. */
-static ssize_t finish(const tls *t, int n, short *wants, char why[WHY]) {
+static ssize_t finish(tls *t, int n, short *wants, char why[WHY]) {
     const int error = SSL_get_error(t->ssl, n);
     if (n > 0)
         return n;
@@ -207,6 +208,7 @@ static ssize_t finish(const tls *t, int n, short *wants, char why[WHY]) {
         errno = EAGAIN;
         return -1;
     }
+    t->broken = error == SSL_ERROR_SSL || error == SSL_ERROR_SYSCALL;
     explain(t, why);
     errno = EPROTO; /* or the server ended it in order */
     return -1;
@@ -279,7 +281,7 @@ tls *tls_open(const tls_context *context, int fd, const char *host, int64_t unti
 void tls_close(tls *t) {
     if (!t)
         return;
-    if (t->ssl && SSL_is_init_finished(t->ssl))
+    if (t->ssl && SSL_is_init_finished(t->ssl) && !t->broken)
         (void)SSL_shutdown(t->ssl);
     SSL_free(t->ssl);
     ERR_clear_error();

@@ -317,7 +317,9 @@ class OnTls(Remote):
                 (self.ours.context(), "127.0.0.1", "its certificate is refused", ()),
                 (self.ours.context("DNS:elsewhere"), "localhost", "not for this host", self.trust),
                 (self.ours.context("DNS:127.0.0.1"), "127.0.0.1", "not for this host", self.trust),
-                (self.ours.context("DNS:local*"), "localhost", "not for this host", self.trust)):
+                (self.ours.context("DNS:local*"), "localhost", "not for this host", self.trust),
+                (self.ours.context("email:me@localhost", common="localhost"), "localhost",
+                 "not for this host", self.trust)):
             with self.subTest(why=why, host=host), Fake(context) as fake:
                 url = fake.url.replace("//127.0.0.1", f"//:secret@{host}")
                 self.refuse(url, why, *flags)

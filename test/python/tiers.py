@@ -18,24 +18,24 @@ class Authority:
         self.folder, self.name = folder, name
         self.cert, self.key = self.make("ca", "-addext", "basicConstraints=critical,CA:TRUE")
 
-    def make(self, name, *words):
+    def make(self, name, *words, common=None):
         """(certificate, key): paths of two files."""
         cert, key = (self.folder / f"{self.name}-{name}.{kind}" for kind in ("crt", "key"))
         subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt",
                         "ec_paramgen_curve:P-256", "-nodes", "-days", "2", "-subj",
-                        f"/CN={self.name} {name}", "-keyout", key, "-out", cert, *words],
+                        f"/CN={common or f'{self.name} {name}'}", "-keyout", key, "-out", cert, *words],
                        check=True, capture_output=True)
         return cert, key
 
-    def issue(self, name, hosts="DNS:localhost,IP:127.0.0.1"):
-        """The same, signed, for some hosts."""
+    def issue(self, name, hosts="DNS:localhost,IP:127.0.0.1", common=None):
+        """The same, signed, for some hosts; `common`: another common name."""
         return self.make(name, "-CA", self.cert, "-CAkey", self.key, "-addext",
-                         f"subjectAltName={hosts}")
+                         f"subjectAltName={hosts}", common=common)
 
-    def context(self, hosts="DNS:localhost,IP:127.0.0.1", asks=False):
+    def context(self, hosts="DNS:localhost,IP:127.0.0.1", asks=False, common=None):
         """A server's side of TLS, which may ask the client for a certificate."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(*self.issue("server", hosts))
+        context.load_cert_chain(*self.issue("server", hosts, common))
         if asks:
             context.load_verify_locations(self.cert)
             context.verify_mode = ssl.CERT_REQUIRED

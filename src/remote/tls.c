@@ -28,7 +28,7 @@ struct tls_context {
 struct tls {
     SSL *ssl;
     int fd;
-    bool asked;  /* the server asked for a certificate, and there is none */
+    bool asked;  /* the server asked for a certificate, and has not answered without one */
     bool broken; /* an error after which OpenSSL must not be asked for more */
 };
 
@@ -222,8 +222,11 @@ ssize_t tls_send(tls *t, const void *data, size_t bytes, short *wants, char why[
 
 ssize_t tls_receive(tls *t, void *data, size_t bytes, short *wants, char why[WHY]) {
     ERR_clear_error();
-    return finish(t, SSL_read(t->ssl, data, bytes < INT32_MAX ? (int)bytes : INT32_MAX), wants,
-                  why);
+    const ssize_t n =
+        finish(t, SSL_read(t->ssl, data, bytes < INT32_MAX ? (int)bytes : INT32_MAX), wants, why);
+    if (n > 0)
+        t->asked = false;
+    return n;
 }
 
 /* ---- beginning and end --------------------------------------------------- */

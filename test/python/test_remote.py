@@ -9,6 +9,7 @@ import concurrent.futures
 import itertools
 import json
 import re
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -350,6 +351,15 @@ class OnTls(Remote):
             self.refuse(fake.url, "TLS failed|closed the connection", *self.trust, "--remote-cert", wrong[0],
                         "--remote-key", wrong[1])
             self.assertEqual(len(fake.commands), asked)
+        context = self.ours.context(asks=True)
+        context.verify_mode = ssl.CERT_OPTIONAL
+        def leave(command, reply):
+            if command == b"STRLEN":
+                raise EOFError
+            return reply
+        with Fake(context) as fake:  # answers without a certificate, then leaves
+            fake.fault = leave
+            self.fall_back(fake.url + "/7", r"failed: it closed the connection \(", *self.trust, *SURE)
 
     def test_files(self):
         """Files that are not what they must be are refused before the model is loaded, and so are

@@ -15,15 +15,15 @@ typedef struct gqac_budget {
     size_t most;   /* the maximum; 0: none, bytes are only counted */
     bool is_limit; /* the maximum is limit memory-bytes */
     atomic_size_t used;
-    atomic_size_t spare; /* bytes to be left by whoever can do with less; see gqac_budget_spare */
+    atomic_size_t spare; /* bytes that an allocation leaves free if a smaller one would do too */
 } gqac_budget;
 
 /* Takes `bytes` from the budget. False: fewer are left, and nothing is taken. budget NULL: always
  * true. */
 bool gqac_budget_take(gqac_budget *budget, size_t bytes);
 void gqac_budget_give(gqac_budget *budget, size_t bytes);
-/* From now on spare is at least `bytes`, which are given back now and will be needed again, though
- * perhaps not all of them. */
+/* Sets spare to at least `bytes`, as long as the budget lives: memory that is given back now, and that
+ * the same caller will want again. */
 void gqac_budget_spare(gqac_budget *budget, size_t bytes);
 /* Reports that `bytes` for a purpose could not be taken or allocated: CAPACITY if fewer are left in
  * the budget, else NO_MEMORY. */

@@ -24,7 +24,7 @@ static gqac_status refuse_remote(cli *c) {
 #endif
 
 #ifdef GQAC_REMOTE
-/* The tier fails in silence else: no answer depends on it. */
+/* Without it a tier fails in silence, because no answer depends on it. */
 static void warn_failed(void *arg, const char *host, const char *why) {
     gqac_diag failure = {.status = GQAC_IO};
     snprintf(failure.what, sizeof failure.what, "%s", why);

@@ -42,7 +42,7 @@ struct request {
     int64_t drafted; /* ids after the n of the list that the next step computes as drafts */
     int64_t n_drafted, n_accepted; /* drafts so far, and those that became ids */
     gqac_sequence *fork; /* states: of the sequence, before the step with drafts; else NULL */
-    bool again; /* the sequence is such a fork: if more than one id has no rows, they had some */
+    bool again; /* a fork took the place of the sequence: its ids without rows had been computed */
     request *next;
 };
 

@@ -22,8 +22,8 @@ typedef struct gqac_budget {
  * true. */
 bool gqac_budget_take(gqac_budget *budget, size_t bytes);
 void gqac_budget_give(gqac_budget *budget, size_t bytes);
-/* Sets spare to at least `bytes`, as long as the budget lives: memory that is given back now, and that
- * the same caller will want again. */
+/* Sets spare to at least `bytes`, as long as the budget lives: memory that is given back now, and
+ * that the same caller will want again. */
 void gqac_budget_spare(gqac_budget *budget, size_t bytes);
 /* Reports that `bytes` for a purpose could not be taken or allocated: CAPACITY if fewer are left in
  * the budget, else NO_MEMORY. */

@@ -135,6 +135,10 @@ gqac_status draft_settle(gqac_scheduler *s, request *r, int64_t rows, int64_t ri
     return GQAC_OK;
 #endif
     const gqac_status status = take_back(r, unused, ends, diag);
+    if (status != GQAC_OK) { /* nobody may continue from rows of wrong drafts */
+        request_count(s, r);
+        request_close(r);
+    }
     draft_drop(r);
     return status;
 }

@@ -114,9 +114,10 @@ static gqac_status read_own(SSL_CTX *ssl, const remote_options *o, gqac_diag *di
         return GQAC_OK;
     if (SSL_CTX_use_certificate_chain_file(ssl, o->cert_file) != 1)
         return refuse_file(diag, "certificate", o->cert_file);
-    if (SSL_CTX_use_PrivateKey_file(ssl, o->key_file, SSL_FILETYPE_PEM) == 1)
+    const bool read = SSL_CTX_use_PrivateKey_file(ssl, o->key_file, SSL_FILETYPE_PEM) == 1;
+    if (read && SSL_CTX_check_private_key(ssl) == 1) /* a key of another kind is read */
         return GQAC_OK;
-    if (!is_error(ERR_peek_last_error(), ERR_LIB_X509, X509_R_KEY_VALUES_MISMATCH))
+    if (!read && !is_error(ERR_peek_last_error(), ERR_LIB_X509, X509_R_KEY_VALUES_MISMATCH))
         return refuse_file(diag, "key", o->key_file);
     gqac_diag_set(diag, GQAC_USAGE, "the key is not that of the certificate %s", o->cert_file);
     gqac_diag_where(diag, "%s", o->key_file);

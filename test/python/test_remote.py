@@ -370,6 +370,9 @@ class OnTls(Remote):
         locked = self.dir / "locked.key"
         subprocess.run(["openssl", "pkey", "-in", key, "-aes256", "-passout", "pass:x", "-out",
                         locked], check=True)
+        rsa = self.dir / "rsa.key"
+        subprocess.run(["openssl", "genpkey", "-algorithm", "RSA", "-out", rsa], check=True,
+                       capture_output=True)
         own = ("--remote-cert", cert, "--remote-key")
         for code, why, *flags in (
                 (5, str(nothing), "--remote-cacert", nothing),
@@ -377,6 +380,7 @@ class OnTls(Remote):
                 (2, "has no certificate", "--remote-cert", text, "--remote-key", key),
                 (2, "has no key", *own, text), (2, "has no key", *own, locked),
                 (2, "not that of the certificate", *own, self.other.key),
+                (2, "not that of the certificate", *own, rsa),
                 (2, "go together", "--remote-cert", cert)):
             with self.subTest(flags=flags):
                 self.check(gqac("serve", "nothing", "--prefix-remote", "rediss://h", *flags), code,

@@ -199,13 +199,12 @@ static bool go_on(connection *c, int64_t until, char why[WHY]) {
 }
 
 bool connection_exchange(connection *c, size_t n, reply *replies, int64_t until, char why[WHY]) {
-    static const char other[] = "it does not answer as Redis does";
     *why = '\0';
     for (size_t got = 0; got < n;) {
         void *made = NULL;
         c->reader->privdata = &replies[got];
         if (redisReaderGetReply(c->reader, &made) != REDIS_OK) {
-            snprintf(why, WHY, "%s", other);
+            snprintf(why, WHY, NOT_REDIS);
             return false;
         }
         if (made) {
@@ -213,7 +212,7 @@ bool connection_exchange(connection *c, size_t n, reply *replies, int64_t until,
             continue;
         }
         if (c->reader->len - c->reader->pos > replies[got].capacity + SLACK + PART) {
-            snprintf(why, WHY, "%s: its reply is longer than what was asked for", other);
+            snprintf(why, WHY, NOT_REDIS ": its reply is longer than what was asked for");
             return false;
         }
         if (!go_on(c, until, why))
@@ -222,7 +221,7 @@ bool connection_exchange(connection *c, size_t n, reply *replies, int64_t until,
     c->n_out = c->sent = 0;
     if (c->reader->len == c->reader->pos)
         return true;
-    snprintf(why, WHY, "%s: there is more than the reply", other);
+    snprintf(why, WHY, NOT_REDIS ": there is more than the reply");
     return false;
 }
 

@@ -148,6 +148,7 @@ static bool exchange(remote *r, int64_t ms, writer *write, const void *arg, size
 
 typedef struct command {
     const char *name;
+    int type; /* of its replies, REDIS_REPLY_...; a string may be missing */
     const gqac_store_key *keys;
     size_t n;
     const void *data; /* a value; NULL: none */
@@ -209,43 +210,55 @@ static void report(remote *r, const char *command, const char *why) {
         r->report(r->arg, r->address.host, why);
 }
 
-/* The replies to a command; false: there are none. */
+static bool is_right(const command *m, const reply *r) {
+    if (r->type == REDIS_REPLY_NIL)
+        return m->type == REDIS_REPLY_STRING;
+    return r->type == m->type && (r->type != REDIS_REPLY_INTEGER || r->integer >= 0);
+}
+
+/* The replies to a command; false: there are none, or one is not what Redis answers. */
 static bool call(remote *r, int64_t ms, const command *m, reply *replies) {
     char why[WHY];
     const bool done = exchange(r, ms, write_command, m, m->n, replies, why);
+    for (size_t i = 0; done && !*why && i < m->n; i++)
+        if (!is_right(m, &replies[i]))
+            snprintf(why, WHY, NOT_REDIS);
     if (r->report)
         report(r, m->name, why);
-    return done;
+    return !*why;
 }
 
 static bool find(void *arg, int64_t ms, const gqac_store_key *keys, size_t n, size_t *sizes) {
-    const command m = {.name = "STRLEN", .keys = keys, .n = n};
+    const command m = {.name = "STRLEN", .type = REDIS_REPLY_INTEGER, .keys = keys, .n = n};
     reply *replies = calloc(n, sizeof *replies);
-    bool found = replies && call(arg, ms, &m, replies);
-    for (size_t i = 0; i < n && found; i++) {
-        found = replies[i].type == REDIS_REPLY_INTEGER && replies[i].integer >= 0;
-        sizes[i] = found ? (size_t)replies[i].integer : 0;
-    }
+    const bool found = replies && call(arg, ms, &m, replies);
+    for (size_t i = 0; i < n && found; i++)
+        sizes[i] = (size_t)replies[i].integer;
     free(replies);
     return found;
 }
 
 static bool get(void *arg, int64_t ms, const gqac_store_key *key, void *data, size_t capacity,
                 size_t *bytes) {
-    const command m = {.name = "GET", .keys = key, .n = 1};
+    const command m = {.name = "GET", .type = REDIS_REPLY_STRING, .keys = key, .n = 1};
     reply r = {.data = data, .capacity = capacity};
     *bytes = 0;
     if (!call(arg, ms, &m, &r))
         return false;
     if (r.type == REDIS_REPLY_STRING)
         *bytes = r.bytes;
-    return r.type == REDIS_REPLY_STRING || r.type == REDIS_REPLY_NIL;
+    return true;
 }
 
 static bool put(void *arg, int64_t ms, const gqac_store_key *key, const void *data, size_t bytes) {
-    const command m = {.name = "SET", .keys = key, .n = 1, .data = data, .bytes = bytes};
+    const command m = {.name = "SET",
+                       .type = REDIS_REPLY_STATUS,
+                       .keys = key,
+                       .n = 1,
+                       .data = data,
+                       .bytes = bytes};
     reply r = {.type = 0};
-    return call(arg, ms, &m, &r) && r.type == REDIS_REPLY_STATUS;
+    return call(arg, ms, &m, &r);
 }
 
 gqac_store_remote remote_functions(remote *r) {
@@ -295,7 +308,7 @@ gqac_status remote_ask(remote *r, int64_t ms, remote_state *state, gqac_diag *di
         replies[1].type != REDIS_REPLY_INTEGER) {
         free(info);
         GQAC_FAIL(diag, GQAC_IO, "the server %s port %s cannot be asked: %s", r->address.host,
-                  r->address.port, *why ? why : "it does not answer as Redis does");
+                  r->address.port, *why ? why : NOT_REDIS);
     }
     read_field(info, "redis_version", state->version, sizeof state->version);
     read_field(info, "maxmemory_policy", state->policy, sizeof state->policy);

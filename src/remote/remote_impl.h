@@ -8,6 +8,7 @@
 #include "remote/remote.h"
 
 enum { WHY = 384 }; /* bytes of a text that says why something failed */
+#define NOT_REDIS "it does not answer as Redis does"
 
 typedef struct address {
     char host[256], port[8]; /* as getaddrinfo reads them */

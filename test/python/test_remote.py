@@ -235,6 +235,15 @@ class OnFake(Remote):
             ask_until(server, "gqac_remote_errors_total", errors + 1)
             self.assertEqual([re.search("NOAUTH (\\w+)", line)[1] for line in reasons(server)],
                              ["one", "two", "two"])
+        path = write_ids(self.dir / "ids.txt", ids(150))
+        with Fake() as fake:  # a reply of the wrong kind; "": none is wrong, and values are saved
+            for wrong in (b"STRLEN", b"SET", b"", b"GET"):
+                with self.subTest(command=wrong):
+                    fake.fault = lambda command, reply, wrong=wrong: \
+                        b":-5\r\n" if command == wrong else reply
+                    said = self.good("generate", TINY, "--ids", path, "-n", 4, "--prefix-remote",
+                                     fake.url, *SURE).err
+                    self.assertEqual("not answer as Redis does" in said, bool(wrong), said)
 
     def test_stopped(self):
         """A server that is stopped writes values for ten times the time limit at most."""

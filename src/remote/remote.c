@@ -56,12 +56,7 @@ gqac_status remote_open(const remote_options *options, remote **out, gqac_diag *
     r->arg = options->arg;
     pthread_mutex_init(&r->lock, NULL);
     atomic_init(&r->end, INT64_MAX);
-    const gqac_status status = read_options(options, r, diag);
-    if (status == GQAC_OK)
-        *out = r;
-    else
-        remote_free(r);
-    return status;
+    GQAC_RETURN_MADE(read_options(options, r, diag), r, out, remote_free);
 }
 
 void remote_free(remote *r) {

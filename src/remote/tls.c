@@ -132,30 +132,26 @@ static gqac_status read_files(SSL_CTX *ssl, const remote_options *o, gqac_diag *
     return read_own(ssl, o, diag);
 }
 
+static gqac_status set_up(tls_context *c, const remote_options *options, gqac_diag *diag) {
+    c->ssl = SSL_CTX_new(TLS_client_method());
+    c->socket = c->ssl ? make_socket() : NULL;
+    if (!c->socket || SSL_CTX_set_min_proto_version(c->ssl, TLS1_2_VERSION) != 1)
+        return gqac_diag_oom(diag, "TLS");
+    SSL_CTX_set_default_passwd_cb(c->ssl, no_password);
+    SSL_CTX_set_client_cert_cb(c->ssl, note_asked);
+    SSL_CTX_set_verify(c->ssl, SSL_VERIFY_PEER, NULL);
+    SSL_CTX_set_options(c->ssl, SSL_OP_NO_RENEGOTIATION);
+    SSL_CTX_set_mode(c->ssl, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+    return read_files(c->ssl, options, diag);
+}
+
 gqac_status tls_context_open(const remote_options *options, tls_context **out, gqac_diag *diag) {
     tls_context *c = calloc(1, sizeof *c);
     if (!c)
         return gqac_diag_oom(diag, "TLS");
-    c->ssl = SSL_CTX_new(TLS_client_method());
-    c->socket = c->ssl ? make_socket() : NULL;
-    gqac_status status = GQAC_NO_MEMORY;
-    if (c->socket && SSL_CTX_set_min_proto_version(c->ssl, TLS1_2_VERSION) == 1) {
-        SSL_CTX_set_default_passwd_cb(c->ssl, no_password);
-        SSL_CTX_set_client_cert_cb(c->ssl, note_asked);
-        SSL_CTX_set_verify(c->ssl, SSL_VERIFY_PEER, NULL);
-        SSL_CTX_set_options(c->ssl, SSL_OP_NO_RENEGOTIATION);
-        SSL_CTX_set_mode(c->ssl,
-                         SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
-        status = read_files(c->ssl, options, diag);
-    } else {
-        gqac_diag_oom(diag, "TLS");
-    }
+    const gqac_status status = set_up(c, options, diag);
     ERR_clear_error();
-    if (status == GQAC_OK)
-        *out = c;
-    else
-        tls_context_free(c);
-    return status;
+    GQAC_RETURN_MADE(status, c, out, tls_context_free);
 }
 
 void tls_context_free(tls_context *context) {

@@ -16,7 +16,7 @@
  *   dot_bytes               adds the products of four bytes (dp4a)
  *   half_to_float,          conversions in one instruction where the device has it; the bits are
  *     float_to_half,        those of gqn_f16_to_f32 (but for the payload of a NaN), gqn_f32_to_f16
- *     bf16_of               and gqn_f32_to_bf16
+ *     float_to_bf16         and gqn_f32_to_bf16
  *   TEAM_BARRIER            a barrier of 32 consecutive items
  *   IN_TURN                 where 32 consecutive items meet, so that the compiler does not move
  *                           what follows before it, which takes more registers
@@ -163,7 +163,7 @@ static __forceinline__ float4 mma_bf16(uint a0, uint a1, uint a2, uint a3, uint 
                  : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
     return c;
 }
-static __forceinline__ ushort bf16_of(float x) {
+static __forceinline__ ushort float_to_bf16(float x) {
     ushort h;
     asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(h) : "f"(x));
     return x != x ? (ushort)0x7fc0u : h;

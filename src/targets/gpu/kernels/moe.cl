@@ -44,22 +44,17 @@ typedef struct moe_shape {
 } moe_shape;
 
 /* The weights of an expert. */
-GQN_FN few_weights expert_of(__global const uint4 *weights, __global const float *scales,
-                             __global const float *zeros, int e, const moe_shape *s) {
+GQN_FN product_weights expert_of(WEIGHTS, int e, const moe_shape *s) {
     const size_t width = (size_t)s->product.width, blocks = (size_t)s->product.blocks * width;
-    few_weights w;
-    w.chunks = weights + (size_t)e * (size_t)s->rows * width;
-    w.scales = scales + (size_t)e * blocks;
-    w.zeros = zeros + (size_t)e * blocks;
-    return w;
+    return weights_of(weights + (size_t)e * (size_t)s->rows * width, scales + (size_t)e * blocks,
+                      zeros + (size_t)e * blocks);
 }
 
 /* y [pairs,n] = x [pairs / per_row,k] times the weights of the pair's expert, plus its bias: a group
  * computes columns of one pair as product_few does. The grid is [n / 32, pairs]. */
 #define MOE(NAME, KIND)                                                                            \
     __kernel MOST(FEW_TEAMS(1) * FEW_COLUMNS) void moe_##NAME(                                     \
-        __global const float *x, __global const uint4 *weights, __global const float *scales,      \
-        __global const float *zeros, __global const float *bias, __global const int *order,        \
+        __global const float *x, WEIGHTS, __global const float *bias, __global const int *order,   \
         __global float *y, moe_shape s) {                                                          \
         SHARED float4 xs[FEW_TEAMS(1) * FEW_DEPTH(1) / 4];                                         \
         SHARED float sums[(FEW_TEAMS(1) + 1) * FEW_COLUMNS];                                       \
@@ -151,8 +146,7 @@ __kernel GROUP(SORT_ITEMS) void moe_sort(__global const int *order, __global int
  * grid is [n / 128, tiles]. */
 #define MOE_TILE(NAME, KIND)                                                                       \
     __kernel GROUP(TILE_ITEMS) void moe_tile_##NAME(                                               \
-        __global const float *x, __global const uint4 *weights, __global const float *scales,      \
-        __global const float *zeros, __global const float *bias, __global const int *lists,        \
+        __global const float *x, WEIGHTS, __global const float *bias, __global const int *lists,   \
         __global float *y, moe_shape s) {                                                          \
         SHARED float4 xs[2 * TILE_DEPTH(KIND) * TILE_ROWS / 4];                                    \
         SHARED float4 ws[2 * TILE_DEPTH(KIND) * TILE_COLUMNS / 4];                                 \

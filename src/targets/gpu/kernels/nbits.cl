@@ -138,6 +138,15 @@ typedef struct int8_rows {
     __global const float *sa;
     __global const int *sq;
 } int8_rows;
+#define INT8_ROWS __global const uint4 *qa, __global const float *sa, __global const int *sq
+
+GQN_FN int8_rows int8_rows_of(INT8_ROWS) {
+    int8_rows x;
+    x.qa = qa;
+    x.sa = sa;
+    x.sq = sq;
+    return x;
+}
 
 typedef struct int8_parts {
     __local int *sums;
@@ -267,13 +276,13 @@ GQN_FN void int8_window_of(const int bits, const int rows, const product_shape *
 
 /* The parts from `base` on. */
 GQN_FN void int8_few_parts(const int bits, const int blocks, const int rows, int8_rows x,
-                           few_weights weights, int base, int8_window w, int first,
+                           product_weights weights, int base, int8_window w, int first,
                            const product_shape *s, int8_parts parts) {
     const int id = (int)get_local_id(0), column = id & ((1 << s->columns) - 1);
     const int own = ((int)get_group_id(1) << s->columns) + column;
     const int at = own < s->width ? own : s->width - 1, wide = rows << s->columns;
     int8_column column_at;
-    column_at.chunks = weights.chunks + at;
+    column_at.chunks = weights.data + at;
     column_at.scales = weights.scales + at;
     column_at.zeros = weights.zeros + at;
     column_at.zero = *column_at.zeros;
@@ -301,7 +310,7 @@ GQN_FN void int8_few_parts(const int bits, const int blocks, const int rows, int
     }
 }
 
-GQN_FN void int8_few(const int bits, const int rows, int8_rows x, few_weights weights,
+GQN_FN void int8_few(const int bits, const int rows, int8_rows x, product_weights weights,
                      __global const float *bias, __global uchar *y, const product_shape *s,
                      int8_parts parts, __local float *sums) {
     int8_window w;
@@ -342,24 +351,15 @@ GQN_FN void int8_few(const int bits, const int rows, int8_rows x, few_weights we
 
 #define INT8_FEW(BITS, ROWS)                                                                       \
     __kernel GROUP(INT8_ITEMS) void int8_few##ROWS##_##BITS(                                       \
-        __global const uint4 *qa, __global const float *sa, __global const int *sq,                \
-        __global const uint4 *words, __global const float *scales, __global const float *zeros,    \
-        __global const float *bias, __global uchar *y, product_shape s) {                          \
+        INT8_ROWS, WEIGHTS, __global const float *bias, __global uchar *y, product_shape s) {      \
         SHARED int part_sums[INT8_PARTS];                                                          \
         SHARED float factors[INT8_PARTS];                                                          \
         SHARED float sums[INT8_ITEMS];                                                             \
-        int8_rows x;                                                                               \
-        few_weights w;                                                                             \
         int8_parts parts;                                                                          \
-        x.qa = qa;                                                                                 \
-        x.sa = sa;                                                                                 \
-        x.sq = sq;                                                                                 \
-        w.chunks = words;                                                                          \
-        w.scales = scales;                                                                         \
-        w.zeros = zeros;                                                                           \
         parts.sums = part_sums;                                                                    \
         parts.factors = factors;                                                                   \
-        int8_few(BITS, ROWS, x, w, bias, y, &s, parts, sums);                                      \
+        int8_few(BITS, ROWS, int8_rows_of(qa, sa, sq), weights_of(weights, scales, zeros), bias,   \
+                 y, &s, parts, sums);                                                              \
     }
 
 /* ---- tiles ---------------------------------------------------------------------- */
@@ -387,7 +387,7 @@ typedef struct int8_tile_ahead {
 
 /* An item reads 16 k of a row and their scale and sum, scales and zero points of two times 16 k of a
  * column, and two chunks at most. */
-GQN_FN void int8_tile_read(const int bits, int8_rows x, few_weights w, int k, tile_place p,
+GQN_FN void int8_tile_read(const int bits, int8_rows x, product_weights w, int k, tile_place p,
                            const product_shape *s, int8_tile_ahead *a) {
     const int first = p.first, length = int8_length(s), last = s->blocks - 1;
     const int own = k + p.id / TILE_ROWS * 16, block = own >> s->shift;
@@ -402,7 +402,7 @@ GQN_FN void int8_tile_read(const int bits, int8_rows x, few_weights w, int k, ti
         a->scale[i] = w.scales[block_at(k + 16 * j, at, s->width, s)];
         a->zero[i] = w.zeros[block_at(k + 16 * j, at, s->zero_step, s)];
         if (n < INT8_CHUNKS(bits))
-            a->chunk[i] = chunk_at(bits, w.chunks, k / CHUNK_K(bits) + n / INT8_COLUMNS, at, s);
+            a->chunk[i] = chunk_at(bits, w.data, k / CHUNK_K(bits) + n / INT8_COLUMNS, at, s);
     }
 }
 
@@ -464,9 +464,9 @@ GQN_FN void int8_sixteen(int j, bool ends, tile_place p, int8_tile t, int *sums,
     }
 }
 
-GQN_FN void int8_tile_run(const int bits, int8_rows x, few_weights w, __global const float *bias,
-                          __global uchar *y, __global float *totals, const product_shape *s,
-                          int8_tile t) {
+GQN_FN void int8_tile_run(const int bits, int8_rows x, product_weights w,
+                          __global const float *bias, __global uchar *y,
+                          __global float *totals, const product_shape *s, int8_tile t) {
     const int id = (int)get_local_id(0), size = int8_piece(s), mask = (1 << s->shift) - 1;
     const int warp = id / 32, lane = id % 32;
     int begin, end;
@@ -510,30 +510,22 @@ GQN_FN void int8_tile_run(const int bits, int8_rows x, few_weights w, __global c
 
 #define INT8_TILE(BITS)                                                                            \
     __kernel GROUP(INT8_ITEMS) void int8_tile_##BITS(                                              \
-        __global const uint4 *qa, __global const float *sa, __global const int *sq,                \
-        __global const uint4 *words, __global const float *scales, __global const float *zeros,    \
-        __global const float *bias, __global uchar *y, __global float *totals, product_shape s) {  \
+        INT8_ROWS, WEIGHTS, __global const float *bias, __global uchar *y, __global float *totals, \
+        product_shape s) {                                                                         \
         SHARED uint4 qs[INT8_DEPTH / 4 * INT8_STRIDE / 4], ws[INT8_DEPTH / 4 * INT8_COLUMNS / 4];  \
         SHARED float row_scale[INT8_SIXTEENTH * TILE_ROWS];                                        \
         SHARED float4 scale[INT8_SIXTEENTH * INT8_COLUMNS / 4];                                    \
         SHARED float4 zero[INT8_SIXTEENTH * INT8_COLUMNS / 4];                                     \
         SHARED int row_sum[INT8_SIXTEENTH * TILE_ROWS];                                            \
-        int8_rows x;                                                                               \
-        few_weights w;                                                                             \
         int8_tile t;                                                                               \
-        x.qa = qa;                                                                                 \
-        x.sa = sa;                                                                                 \
-        x.sq = sq;                                                                                 \
-        w.chunks = words;                                                                          \
-        w.scales = scales;                                                                         \
-        w.zeros = zeros;                                                                           \
         t.qs = (__local uint *)qs;                                                                 \
         t.ws = (__local uint *)ws;                                                                 \
         t.sa = row_scale;                                                                          \
         t.scale = (__local float *)scale;                                                          \
         t.zero = (__local float *)zero;                                                            \
         t.sq = row_sum;                                                                            \
-        int8_tile_run(BITS, x, w, bias, y, totals, &s, t);                                         \
+        int8_tile_run(BITS, int8_rows_of(qa, sa, sq), weights_of(weights, scales, zeros), bias, y, \
+                      totals, &s, t);                                                              \
     }
 
 #define INT8(BITS)                                                                                 \

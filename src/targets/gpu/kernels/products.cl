@@ -73,13 +73,8 @@ typedef struct few_ahead {
     float scale[4], zero[4];
 } few_ahead;
 
-typedef struct few_weights {
-    __global const uint4 *chunks;
-    __global const float *scales, *zeros;
-} few_weights;
-
 /* Reads the chunk of k `k`, which is at `chunk`. */
-GQN_FN void few_read(const int kind, __global const uint4 *chunk, few_weights w, int k, int at,
+GQN_FN void few_read(const int kind, __global const uint4 *chunk, product_weights w, int k, int at,
                      const product_shape *s, few_ahead *a) {
     a->chunk = *chunk;
     UNROLL for (int i = 0; kind <= 8 && i < CHUNK_K(kind) / 16; i++) {
@@ -110,7 +105,7 @@ GQN_FN void few_chunk(const int kind, const int rows, const few_ahead *a, __loca
 
 /* sum[rows] += the chain over k from `k` on, at most a depth of them and none from `end` on; the
  * first chunks are in `a`, where those after the depth are then; next: the chunk after them. */
-GQN_FN void few_depth(const int kind, const int rows, few_weights weights,
+GQN_FN void few_depth(const int kind, const int rows, product_weights weights,
                       __global const uint4 **next, int k, int end, int at, const product_shape *s,
                       __local const float *x, few_ahead *a, float *sum) {
     const int step = CHUNK_K(kind), ahead = FEW_AHEAD(kind, rows) * step;
@@ -128,14 +123,14 @@ GQN_FN void few_depth(const int kind, const int rows, few_weights weights,
             *next += s->width;
         }
     __global const uint4 *chunk =
-        weights.chunks + (size_t)((k + i) / step) * (size_t)s->width + (size_t)at;
+        weights.data + (size_t)((k + i) / step) * (size_t)s->width + (size_t)at;
     ROLLED for (; i + step <= left; i += step, chunk += s->width) { /* in a cache, as `a` had it */
         few_ahead one;
         few_read(kind, chunk, weights, k + i, at, s, &one);
         few_chunk(kind, rows, &one, x + i, sum);
     }
     ROLLED for (; i < left; i++) {
-        float w = weight_at(kind, weights.chunks, k + i, at, s);
+        float w = weight_at(kind, weights.data, k + i, at, s);
         if (kind <= 8)
             w = (w - weights.zeros[block_at(k + i, at, s->zero_step, s)]) *
                 weights.scales[block_at(k + i, at, s->width, s)];
@@ -189,9 +184,9 @@ GQN_FN void few_add(const int rows, __local float *sums, __global const float *b
 }
 
 GQN_FN void product_few(const int kind, const int x_type, const int rows,
-                        __global const uchar *x, few_weights weights, __global const float *bias,
-                        __global uchar *y, few_place p, const product_shape *s, __local float *xs,
-                        __local float *sums) {
+                        __global const uchar *x, product_weights weights,
+                        __global const float *bias, __global uchar *y, few_place p,
+                        const product_shape *s, __local float *xs, __local float *sums) {
     const int size = FEW_PIECE, pieces = (s->k + size - 1) / size;
     const int at = p.at < s->width ? p.at : s->width - 1;
     few_ahead ahead[12];
@@ -201,7 +196,7 @@ GQN_FN void product_few(const int kind, const int x_type, const int rows,
         const int end = s->k - begin < size ? s->k : begin + size; /* may be before `begin` */
         float sum[4] = {0.0f, 0.0f, 0.0f, 0.0f};
         __global const uint4 *next =
-            weights.chunks + (size_t)(begin / CHUNK_K(kind)) * (size_t)s->width + (size_t)at;
+            weights.data + (size_t)(begin / CHUNK_K(kind)) * (size_t)s->width + (size_t)at;
         CUDA_UNROLL for (int j = 0; j < FEW_AHEAD(kind, rows); j++, next += s->width)
             if (begin + j * CHUNK_K(kind) < end)
                 few_read(kind, next, weights, begin + j * CHUNK_K(kind), at, s, &ahead[j]);
@@ -218,16 +213,11 @@ GQN_FN void product_few(const int kind, const int x_type, const int rows,
 
 #define PRODUCT_FEW(NAME, KIND, ROWS)                                                              \
     __kernel MOST(FEW_TEAMS(ROWS) * FEW_COLUMNS) void product_few##ROWS##_##NAME(                  \
-        __global const uchar *x, __global const uint4 *weights, __global const float *scales,      \
-        __global const float *zeros, __global const float *bias, __global uchar *y,                \
+        __global const uchar *x, WEIGHTS, __global const float *bias, __global uchar *y,           \
         product_shape s) {                                                                         \
         SHARED float4 xs[FEW_TEAMS(ROWS) * ROWS * FEW_DEPTH(ROWS) / 4];                            \
         SHARED float sums[(FEW_TEAMS(ROWS) + 1) * ROWS * FEW_COLUMNS];                             \
-        few_weights w;                                                                             \
-        w.chunks = weights;                                                                        \
-        w.scales = scales;                                                                         \
-        w.zeros = zeros;                                                                           \
-        product_few(KIND, X_TYPE(KIND), ROWS, x, w, bias, y,                                       \
+        product_few(KIND, X_TYPE(KIND), ROWS, x, weights_of(weights, scales, zeros), bias, y,      \
                     few_place_of(1, (int)get_group_id(0) * ROWS), &s, (__local float *)xs, sums);  \
     }
 
@@ -286,7 +276,7 @@ GQN_FN void some_of(__global const uchar *x, const int type, const int n, size_t
 #define TILE_X_HALF(id) ((id) / 16 % 2)
 
 GQN_FN void tile_read(const int kind, const int x_type, __global const uchar *x,
-                      few_weights weights, int k, int end, tile_place p, const product_shape *s,
+                      product_weights weights, int k, int end, tile_place p, const product_shape *s,
                       tile_ahead *a) {
     const int first = p.first, row = k / CHUNK_K(kind);
     const int at = p.at + p.id < s->width ? p.at + p.id : s->width - 1;
@@ -295,17 +285,17 @@ GQN_FN void tile_read(const int kind, const int x_type, __global const uchar *x,
             k + TILE_X_HALF(p.id) * half_depth, end, s->k % 8 == 0, a->x);
     UNROLL for (int j = 0; j * CHUNK_K(kind) < TILE_DEPTH(kind); j++)
         if (kind >= 8)
-            a->w[j] = chunk_at(kind, weights.chunks, row + j, at, s);
+            a->w[j] = chunk_at(kind, weights.data, row + j, at, s);
     if (kind < 8) { /* a part of a chunk */
         const int last = (s->k - 1) / CHUNK_K(kind), own = row < last ? row : last;
         const size_t part = ((size_t)own * (size_t)s->width + (size_t)at) * 8 / kind +
                             (size_t)(k % CHUNK_K(kind) / TILE_DEPTH(kind));
         if (kind == 4) {
-            const uint2 words = ((__global const uint2 *)weights.chunks)[part];
+            const uint2 words = ((__global const uint2 *)weights.data)[part];
             a->w[0].x = words.x;
             a->w[0].y = words.y;
         } else
-            a->w[0].x = ((__global const uint *)weights.chunks)[part];
+            a->w[0].x = ((__global const uint *)weights.data)[part];
     }
     if (kind <= 8) {
         a->scale = weights.scales[block_at(k, at, s->width, s)];
@@ -463,7 +453,7 @@ GQN_FN int tile_split(const product_shape *s, int size, int count, int *begin, i
 
 /* The tile whose first row is `first`, over k from `begin` to `end`. */
 GQN_FN void product_tile_at(const int kind, const int x_type, __global const uchar *x,
-                            few_weights weights, __global const float *bias, __global uchar *y,
+                            product_weights weights, __global const float *bias, __global uchar *y,
                             __global float *totals, int first, int begin, int end,
                             const product_shape *s, __local float *xs, __local float *ws) {
     const int id = (int)get_local_id(0), warp = id / 32, lane = id % 32;
@@ -505,19 +495,14 @@ GQN_FN void product_tile_at(const int kind, const int x_type, __global const uch
 
 #define PRODUCT_TILE(NAME, KIND)                                                                   \
     __kernel GROUP(TILE_ITEMS) void product_tile_##NAME(                                           \
-        __global const uchar *x, __global const uint4 *weights, __global const float *scales,      \
-        __global const float *zeros, __global const float *bias, __global uchar *y,                \
+        __global const uchar *x, WEIGHTS, __global const float *bias, __global uchar *y,           \
         __global float *totals, product_shape s) {                                                 \
         SHARED float4 xs[2 * TILE_DEPTH(KIND) * TILE_ROWS / 4];                                    \
         SHARED float4 ws[2 * TILE_DEPTH(KIND) * TILE_COLUMNS / 4];                                 \
         int begin, end;                                                                            \
         const int first = tile_split(&s, GQAC_K_PIECE, s.k, &begin, &end);                         \
-        few_weights w;                                                                             \
-        w.chunks = weights;                                                                        \
-        w.scales = scales;                                                                         \
-        w.zeros = zeros;                                                                           \
-        product_tile_at(KIND, X_TYPE(KIND), x, w, bias, y, totals, first, begin, end, &s,          \
-                        (__local float *)xs, (__local float *)ws);                                 \
+        product_tile_at(KIND, X_TYPE(KIND), x, weights_of(weights, scales, zeros), bias, y,        \
+                        totals, first, begin, end, &s, (__local float *)xs, (__local float *)ws);  \
     }
 
 #define PRODUCT(NAME, KIND)                                                                        \

@@ -32,7 +32,8 @@ GQN_FN int tensor_blocks(const product_shape *s) {
 
 /* gqn_bf16_factor. */
 GQN_FN uint tensor_factor(float x) {
-    return (gqn_as_u32(x) & 0x7fffffffu) < gqn_as_u32(GQAC_BF16_LEAST) ? 0u : (uint)bf16_of(x);
+    const bool is_zero = (gqn_as_u32(x) & 0x7fffffffu) < gqn_as_u32(GQAC_BF16_LEAST);
+    return is_zero ? 0u : (uint)float_to_bf16(x);
 }
 
 GQN_FN uint tensor_pair(float even, float odd) {
@@ -59,17 +60,8 @@ GQN_FN float4 tensor_block(uint4 first, uint4 second, uint4 w, float4 sum) {
     return mma_bf16(second.x, second.y, second.z, second.w, w.z, w.w, sum);
 }
 
-GQN_FN uint4 tensor_four(uint x, uint y, uint z, uint w) {
-    uint4 four;
-    four.x = x;
-    four.y = y;
-    four.z = z;
-    four.w = w;
-    return four;
-}
-
 GQN_FN uint4 tensor_none(void) {
-    return tensor_four(0u, 0u, 0u, 0u);
+    return UINT4(0u, 0u, 0u, 0u);
 }
 
 GQN_FN float4 tensor_zero(void) {
@@ -83,8 +75,8 @@ GQN_FN uint4 tensor_eight(__global const uchar *x, int x_type, int row, int k,
     const int end = row < s->m ? s->k : 0;
     const float4 a = four_of(x, x_type, at, k, end, s->k % 4 == 0);
     const float4 b = four_of(x, x_type, at, k + 4, end, s->k % 4 == 0);
-    return tensor_four(tensor_pair(a.x, a.y), tensor_pair(a.z, a.w), tensor_pair(b.x, b.y),
-                       tensor_pair(b.z, b.w));
+    return UINT4(tensor_pair(a.x, a.y), tensor_pair(a.z, a.w), tensor_pair(b.x, b.y),
+                 tensor_pair(b.z, b.w));
 }
 
 /* ---- factors -------------------------------------------------------------------- */
@@ -109,7 +101,7 @@ __kernel void tensor_pack(__global const uchar *w, __global uint4 *factors, int 
         pairs[j] = tensor_pair(tensor_weight(w, type, k + 2 * j, at, &s),
                                tensor_weight(w, type, k + 2 * j + 1, at, &s));
     factors[(size_t)block * (size_t)tensor_blocks(&s) * 32 + (size_t)i] =
-        tensor_four(pairs[0], pairs[1], pairs[2], pairs[3]);
+        UINT4(pairs[0], pairs[1], pairs[2], pairs[3]);
 }
 
 /* The grid is [blocks * 32, rows / 16]. */
@@ -123,16 +115,11 @@ __kernel void tensor_factors(__global const uchar *x, __global uint4 *factors, i
     const uint4 high = tensor_eight(x, x_type, row + 8, k, &s);
     factors += (size_t)get_group_id(1) * (size_t)tensor_blocks(&s) * 64;
     factors += i / 32 * 64 + i % 32;
-    factors[0] = tensor_four(low.x, high.x, low.y, high.y);
-    factors[32] = tensor_four(low.z, high.z, low.w, high.w);
+    factors[0] = UINT4(low.x, high.x, low.y, high.y);
+    factors[32] = UINT4(low.z, high.z, low.w, high.w);
 }
 
 /* ---- weights -------------------------------------------------------------------- */
-
-typedef struct tensor_weights {
-    __global const uint4 *data;
-    __global const float *scales, *zeros; /* of codes */
-} tensor_weights;
 
 /* What an item has of a block: factors, or codes of one column. */
 typedef struct tensor_part {
@@ -142,7 +129,7 @@ typedef struct tensor_part {
 } tensor_part;
 
 /* Reads the codes of column `at` from k on, of which there are eight. */
-GQN_FN void tensor_codes(const int bits, tensor_weights from, int k, int at,
+GQN_FN void tensor_codes(const int bits, product_weights from, int k, int at,
                          const product_shape *s, tensor_part *part) {
     const int own = at < s->width ? at : s->width - 1;
     part->words[0] = word_at(bits, from.data, k, own, s);
@@ -163,8 +150,8 @@ GQN_FN uint4 tensor_factors_of(const int bits, const tensor_part *part, int k,
         w[i] = (code_value(word, bits * i % 32 / bits, bits) - part->zero) * part->scale;
         w[i] = k + i < s->k ? w[i] : 0.0f;
     }
-    return tensor_four(tensor_pair(w[0], w[1]), tensor_pair(w[2], w[3]), tensor_pair(w[4], w[5]),
-                       tensor_pair(w[6], w[7]));
+    return UINT4(tensor_pair(w[0], w[1]), tensor_pair(w[2], w[3]), tensor_pair(w[4], w[5]),
+                 tensor_pair(w[6], w[7]));
 }
 
 /* ---- few rows ------------------------------------------------------------------- */
@@ -199,9 +186,10 @@ GQN_FN int tensor_few_column(const int bits, int block, int g) {
     return bits == 0 ? tensor_column(block, g) : block * 8 + g;
 }
 
-/* Reads the weights of a piece. */
-GQN_FN void tensor_read(const int bits, tensor_weights from, int begin, int count, tensor_place p,
-                        const product_shape *s, tensor_part *w) {
+/* Reads the weights of the piece that begins at a block: returns its number of blocks. */
+GQN_FN int tensor_read(const int bits, product_weights from, int begin, tensor_place p,
+                       const product_shape *s, tensor_part *w) {
+    const int left = tensor_blocks(s) - begin, count = left < TENSOR_PIECE ? left : TENSOR_PIECE;
     const int at = tensor_few_column(bits, p.block, p.lane / 4);
     from.data += bits ? 0
                       : ((size_t)p.block * (size_t)tensor_blocks(s) + (size_t)begin) * 32 +
@@ -213,6 +201,7 @@ GQN_FN void tensor_read(const int bits, tensor_weights from, int begin, int coun
             else
                 tensor_codes(bits, from, tensor_k(begin + i, p.lane), at, s, &w[i]);
         }
+    return count;
 }
 
 /* Adds the pieces of a round to the elements of an item, and writes them after the last. */
@@ -236,7 +225,7 @@ GQN_FN void tensor_add(const int bits, const int rows, const int own, __local co
 }
 
 /* One row: a team rounds its piece of x, to `row`. */
-GQN_FN void tensor_one(const int bits, __global const uchar *x, tensor_weights from,
+GQN_FN void tensor_one(const int bits, __global const uchar *x, product_weights from,
                        __global const float *bias, __global uchar *y, int x_type, int wide,
                        const product_shape *s, __local uint4 *row, __local float *sums) {
     const tensor_place p = tensor_place_of(wide, s);
@@ -244,11 +233,10 @@ GQN_FN void tensor_one(const int bits, __global const uchar *x, tensor_weights f
     float total = -0.0f;
     row += p.team * TENSOR_PIECE * 4;
     for (int round = 0; round < pieces; round += s->teams) {
-        const int begin = (round + p.team) * TENSOR_PIECE, left = blocks - begin;
-        const int count = left < TENSOR_PIECE ? left : TENSOR_PIECE;
+        const int begin = (round + p.team) * TENSOR_PIECE;
         tensor_part w[TENSOR_PIECE];
+        const int count = tensor_read(bits, from, begin, p, s, w);
         float4 sum = tensor_zero();
-        tensor_read(bits, from, begin, count, p, s, w);
         for (int i = p.warp % wide * 32 + p.lane; i < count * 4; i += wide * 32)
             row[i] = tensor_eight(x, x_type, 0, begin * TENSOR_K + i * 8, s);
 #ifdef CONTROL_BF16_BY_ROWS /* negative control: factors of a single row lose a bit */
@@ -265,8 +253,7 @@ GQN_FN void tensor_one(const int bits, __global const uchar *x, tensor_weights f
                     if (i + j < count) {
                         const uint4 f = eight[j];
                         const int k = tensor_k(begin + i + j, p.lane);
-                        sum = tensor_block(tensor_four(f.x, 0u, f.y, 0u),
-                                           tensor_four(f.z, 0u, f.w, 0u),
+                        sum = tensor_block(UINT4(f.x, 0u, f.y, 0u), UINT4(f.z, 0u, f.w, 0u),
                                            tensor_factors_of(bits, &w[i + j], k, s), sum);
                     }
             }
@@ -303,7 +290,7 @@ GQN_FN float4 tensor_rest(const int bits, int left, __global const uint4 *rows,
 }
 
 /* Rows of factors. */
-GQN_FN void tensor_some(const int bits, __global const uint4 *x, tensor_weights from,
+GQN_FN void tensor_some(const int bits, __global const uint4 *x, product_weights from,
                         __global const float *bias, __global uchar *y, int wide,
                         const product_shape *s, __local float2 *sums) {
     const tensor_place p = tensor_place_of(wide, s);
@@ -312,11 +299,10 @@ GQN_FN void tensor_some(const int bits, __global const uint4 *x, tensor_weights 
     float total[4] = {-0.0f, -0.0f, -0.0f, -0.0f};
     x += (size_t)get_group_id(1) * (size_t)blocks * 64 + (size_t)p.lane;
     for (int round = 0; round < pieces; round += s->teams) {
-        const int begin = (round + p.team) * TENSOR_PIECE, left = blocks - begin;
-        const int count = left < TENSOR_PIECE ? left : TENSOR_PIECE;
+        const int begin = (round + p.team) * TENSOR_PIECE;
         tensor_part w[TENSOR_PIECE];
+        const int count = tensor_read(bits, from, begin, p, s, w);
         float4 sum = tensor_zero();
-        tensor_read(bits, from, begin, count, p, s, w);
         barrier(CLK_LOCAL_MEM_FENCE); /* what the round before has in `sums` was added */
         UNROLL for (int i = 0; i < TENSOR_PIECE; i += TENSOR_AHEAD) {
             __global const uint4 *rows = x + (begin + i) * 64;
@@ -390,7 +376,7 @@ GQN_FN void tensor_copy(const int bits, tensor_source *from, __local uint4 *xs, 
 }
 
 /* Reads the codes of block `k`, for the blocks of columns from `block` on. */
-GQN_FN void tensor_look(const int bits, tensor_weights weights, int k, int block,
+GQN_FN void tensor_look(const int bits, product_weights weights, int k, int block,
                         const product_shape *s, tensor_source *from) {
     UNROLL for (int j = 0; bits > 0 && j < 2; j++) {
         const int i = (int)get_local_id(0) + j * TENSOR_ITEMS;
@@ -451,10 +437,10 @@ GQN_FN void tensor_write(float *v, __global const float *bias, __global uchar *y
     UNROLL for (int j = 0; j < 4; j++) {
         const float a = v[2 * j], b = v[2 * j + 1];
         pairs[j] = type == F16 ? (uint)float_to_half(a) | (uint)float_to_half(b) << 16
-                               : (uint)bf16_of(a) | (uint)bf16_of(b) << 16;
+                               : (uint)float_to_bf16(a) | (uint)float_to_bf16(b) << 16;
     }
     if (s->n % 8 == 0) {
-        *(__global uint4 *)to = tensor_four(pairs[0], pairs[1], pairs[2], pairs[3]);
+        *(__global uint4 *)to = UINT4(pairs[0], pairs[1], pairs[2], pairs[3]);
         return;
     }
     UNROLL for (int j = 0; j < 8; j++)
@@ -462,7 +448,7 @@ GQN_FN void tensor_write(float *v, __global const float *bias, __global uchar *y
             to[j] = (ushort)(pairs[j / 2] >> j % 2 * 16);
 }
 
-GQN_FN void tensor_many(const int bits, __global const uint4 *x, tensor_weights weights,
+GQN_FN void tensor_many(const int bits, __global const uint4 *x, product_weights weights,
                         __global const float *bias, __global uchar *y, const product_shape *s,
                         __local uint4 *xs, __local uint4 *ws) {
     const int lane = (int)get_local_id(0) % 32, warp = (int)get_local_id(0) / 32;
@@ -532,38 +518,26 @@ GQN_FN void tensor_many(const int bits, __global const uint4 *x, tensor_weights 
 
 /* ---- kernels -------------------------------------------------------------------- */
 
-GQN_FN tensor_weights tensor_weights_of(__global const uint4 *data, __global const float *scales,
-                                        __global const float *zeros) {
-    tensor_weights w;
-    w.data = data;
-    w.scales = scales;
-    w.zeros = zeros;
-    return w;
-}
-
-#define TENSOR_WEIGHTS                                                                             \
-    __global const uint4 *data, __global const float *scales, __global const float *zeros
-
 #define TENSOR(NAME, BITS)                                                                         \
     __kernel MOST(TENSOR_ONE_WARPS * 32) void tensor_few1_##NAME(                                  \
-        __global const uchar *x, TENSOR_WEIGHTS, __global const float *bias, __global uchar *y,    \
+        __global const uchar *x, WEIGHTS, __global const float *bias, __global uchar *y,           \
         int x_type, int wide, product_shape s) {                                                   \
         SHARED uint4 row[TENSOR_ONE_WARPS * TENSOR_PIECE * 4];                                     \
         SHARED float sums[TENSOR_ONE_WARPS * 8];                                                   \
-        tensor_one(BITS, x, tensor_weights_of(data, scales, zeros), bias, y, x_type, wide, &s,     \
+        tensor_one(BITS, x, weights_of(weights, scales, zeros), bias, y, x_type, wide, &s,         \
                    row, sums);                                                                     \
     }                                                                                              \
     __kernel GROUP_ALONE(TENSOR_WARPS * 32) void tensor_few_##NAME(                                \
-        __global const uint4 *x, TENSOR_WEIGHTS, __global const float *bias, __global uchar *y,    \
+        __global const uint4 *x, WEIGHTS, __global const float *bias, __global uchar *y,           \
         int wide, product_shape s) {                                                               \
         SHARED float2 sums[TENSOR_WARPS * 16 * 4];                                                 \
-        tensor_some(BITS, x, tensor_weights_of(data, scales, zeros), bias, y, wide, &s, sums);     \
+        tensor_some(BITS, x, weights_of(weights, scales, zeros), bias, y, wide, &s, sums);         \
     }                                                                                              \
     __kernel GROUP_ALONE(TENSOR_ITEMS) void tensor_tile_##NAME(                                    \
-        __global const uint4 *x, TENSOR_WEIGHTS, __global const float *bias, __global uchar *y,    \
+        __global const uint4 *x, WEIGHTS, __global const float *bias, __global uchar *y,           \
         product_shape s) {                                                                         \
         SHARED uint4 xs[TENSOR_STAGES * TENSOR_STAGE], ws[TENSOR_STAGES * TENSOR_STAGE];           \
-        tensor_many(BITS, x, tensor_weights_of(data, scales, zeros), bias, y, &s, xs, ws);         \
+        tensor_many(BITS, x, weights_of(weights, scales, zeros), bias, y, &s, xs, ws);             \
     }
 TENSOR(floats, 0)
 TENSOR(2, 2)

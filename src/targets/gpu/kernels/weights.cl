@@ -31,6 +31,22 @@ typedef struct product_shape {
     int y_type;     /* of the result; parts of it (split) are fp32 */
 } product_shape;
 
+/* The weights of a product, and the parameters of a kernel that are such weights. */
+typedef struct product_weights {
+    __global const uint4 *data;           /* chunks, or factors (tensor.cl) */
+    __global const float *scales, *zeros; /* of codes */
+} product_weights;
+#define WEIGHTS                                                                                    \
+    __global const uint4 *weights, __global const float *scales, __global const float *zeros
+
+GQN_FN product_weights weights_of(WEIGHTS) {
+    product_weights w;
+    w.data = weights;
+    w.scales = scales;
+    w.zeros = zeros;
+    return w;
+}
+
 /* Code `i` of a word as a float. */
 GQN_FN float code_value(uint word, const int i, const int bits) {
     return gqn_as_f32((word >> (i * bits) & ((1u << bits) - 1u)) | 0x4b000000u) - 0x1p23f;

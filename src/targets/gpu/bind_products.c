@@ -95,7 +95,7 @@ static gqac_status bind_tensor(const target_binding *b, const gqac_tensor *weigh
     GQAC_TRY(gpu_tensor_kernels(b->state, &p->tensor, b->diag));
     p->weights = (gpu_weights){.k = (int32_t)weights->dims[0],
                                .n = (int32_t)weights->dims[1],
-                               .width = (int32_t)(gpu_tensor_parts(weights->dims[1], 32) * 32)};
+                               .width = (int32_t)(gpu_parts(weights->dims[1], 32) * 32)};
     p->forms = GPU_TENSOR_FLOATS;
     if (!gqac_mul_size((size_t)gpu_tensor_blocks(p->weights.k) * GPU_TENSOR_K * sizeof(uint16_t),
                        (size_t)p->weights.width, &bytes))

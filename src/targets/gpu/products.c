@@ -42,15 +42,11 @@ static gqac_status open_rows(target_call *call, job *j) {
     return target_give(call, j->p->y, &j->y);
 }
 
-static int32_t parts_of(int64_t n, int32_t size) {
-    return (int32_t)((n + size - 1) / size);
-}
-
 /* A block that is longer than a piece is one. */
 static void set_shape(job *j) {
     const gpu_weights *w = &j->p->weights;
     const bool longer = j->p->int8 && w->block > GQAC_K_PIECE;
-    j->pieces = parts_of(w->k, longer ? w->block : GQAC_K_PIECE);
+    j->pieces = (int32_t)gpu_parts(w->k, longer ? w->block : GQAC_K_PIECE);
     j->shape = gpu_product_shape_of(w, j->shape.m, j->pieces);
     j->shape.from_zero = longer && w->k > GQAC_K_PIECE;
     j->shape.y_type = (int32_t)gpu_type_of(j->y.dtype);
@@ -84,18 +80,18 @@ static gqac_status launch(gpu_work *w, const job *j, int form, const gpu_grid *g
 /* Columns of a group of int8, as a power of two: many, unless the device would have few groups. */
 static int32_t int8_columns(const gpu_product_shape *s, int32_t rows) {
     enum { MANY = 512, SOME = 256 };
-    const int64_t columns = (int64_t)s->n * parts_of(s->m, rows);
+    const int64_t columns = (int64_t)s->n * (int64_t)gpu_parts(s->m, rows);
     return columns / 32 >= MANY ? 5 : columns / 16 >= SOME ? 4 : 3;
 }
 
 static gqac_status few_rows(gpu_work *w, job *j) {
     const int form = j->shape.m == 1 ? GPU_FEW_1 : GPU_FEW_4, rows = form == GPU_FEW_1 ? 1 : 4;
-    gpu_grid grid = {.groups = {(size_t)parts_of(j->shape.m, rows),
-                                (size_t)parts_of(j->shape.n, GPU_FEW_COLUMNS)},
-                     .items = {(size_t)(j->shape.teams * GPU_FEW_COLUMNS), 1}};
+    gpu_grid grid = {
+        .groups = {gpu_parts(j->shape.m, rows), gpu_parts(j->shape.n, GPU_FEW_COLUMNS)},
+        .items = {(size_t)(j->shape.teams * GPU_FEW_COLUMNS), 1}};
     if (j->p->int8) {
         j->shape.columns = int8_columns(&j->shape, rows);
-        grid.groups[1] = (size_t)parts_of(j->shape.n, 1 << j->shape.columns);
+        grid.groups[1] = gpu_parts(j->shape.n, 1 << j->shape.columns);
         grid.items[0] = INT8_ITEMS;
     }
     return launch(w, j, form, &grid, NULL);
@@ -104,7 +100,7 @@ static gqac_status few_rows(gpu_work *w, job *j) {
 gqac_status gpu_add_pieces(gpu_work *w, const gpu_product_shape *shape, int32_t pieces,
                            const gpu_buffer *parts, const gpu_buffer *bias, const gpu_buffer *y) {
     enum { ITEMS = 64, COLUMNS = 4 * ITEMS };
-    const gpu_grid grid = {.groups = {(size_t)parts_of(shape->n, COLUMNS), (size_t)shape->m},
+    const gpu_grid grid = {.groups = {gpu_parts(shape->n, COLUMNS), (size_t)shape->m},
                            .items = {ITEMS, 1}};
     const gpu_arg args[] = {GPU_ARG(parts->handle), GPU_ARG(bias->handle), GPU_ARG(y->handle),
                             GPU_ARG(pieces), GPU_ARG(*shape)};
@@ -132,10 +128,10 @@ static gqac_status whole_tiles(gpu_work *w, job *j, gpu_grid grid) {
         rows = rows / TILE_ROWS < tiles_of_turn ? rows : tiles_of_turn * TILE_ROWS;
         GQAC_TRY(take_totals(w, j, rows, 1, &totals));
     }
-    for (int32_t i = 0; i < parts_of(j->shape.m, rows); i++) {
+    for (int32_t i = 0; i < (int32_t)gpu_parts(j->shape.m, rows); i++) {
         j->shape.from = i * rows;
         const int32_t left = j->shape.m - j->shape.from;
-        grid.groups[1] = (size_t)parts_of(left < rows ? left : rows, TILE_ROWS);
+        grid.groups[1] = gpu_parts(left < rows ? left : rows, TILE_ROWS);
         GQAC_TRY(launch(w, j, GPU_TILE, &grid, &totals));
     }
     return GQAC_OK;
@@ -144,9 +140,9 @@ static gqac_status whole_tiles(gpu_work *w, job *j, gpu_grid grid) {
 /* Where the device would have too few groups, each piece of k has groups of its own, and sums of
  * its own, which are added later. */
 static gqac_status tiles(gpu_work *w, job *j) {
-    gpu_grid grid = {.groups = {(size_t)parts_of(j->shape.n, TILE_COLUMNS),
-                                (size_t)parts_of(j->shape.m, TILE_ROWS)},
-                     .items = {j->p->int8 ? INT8_ITEMS : TILE_ITEMS, 1}};
+    gpu_grid grid = {
+        .groups = {gpu_parts(j->shape.n, TILE_COLUMNS), gpu_parts(j->shape.m, TILE_ROWS)},
+        .items = {j->p->int8 ? INT8_ITEMS : TILE_ITEMS, 1}};
     gpu_buffer totals;
     j->shape.split = j->pieces > 1 && grid.groups[0] * grid.groups[1] < ENOUGH;
     if (!j->shape.split)
@@ -162,7 +158,7 @@ static gqac_status quantise(gpu_work *w, job *j) {
     const gpu_weights *p = &j->p->weights;
     const int64_t length = (int64_t)p->blocks * p->block;
     const int32_t span = p->block > TOGETHER ? p->block : TOGETHER;
-    const gpu_grid grid = {.groups = {(size_t)parts_of(length, span), (size_t)j->shape.m},
+    const gpu_grid grid = {.groups = {gpu_parts(length, span), (size_t)j->shape.m},
                            .items = {ITEMS, 1}};
     const size_t blocks = (size_t)j->shape.m * (size_t)p->blocks;
     size_t bytes;

@@ -19,6 +19,11 @@ static inline int32_t gpu_weights_width(int32_t n) {
     return (n + 7) / 8 * 8;
 }
 
+/* Parts of n, of which the last may be smaller. */
+static inline size_t gpu_parts(int64_t n, int64_t size) {
+    return (size_t)((n + size - 1) / size);
+}
+
 enum { GPU_CHUNK = 16 };       /* bytes that a kernel reads of a column together */
 enum { GPU_FEW_COLUMNS = 32 }; /* of a group that computes few rows */
 enum { GPU_FEW_ONE_TEAMS = 16, GPU_FEW_TEAMS = 8 }; /* at most, of one row and of more */

@@ -36,15 +36,15 @@ static gqac_status few_rows(gpu_work *w, job *j) {
     const int32_t blocks = j->shape.width / 8;
     const gpu_tensor_cut cut = gpu_tensor_cut_of(
         j->rows->pieces, blocks, form == GPU_FEW_1 ? GPU_TENSOR_ONE_WARPS : GPU_TENSOR_WARPS);
-    const gpu_grid grid = {.groups = {gpu_tensor_parts(blocks, cut.wide),
-                                      gpu_tensor_parts(j->shape.m, GPU_TENSOR_ROWS)},
-                           .items = {(size_t)(cut.teams * cut.wide * 32), 1}};
+    const gpu_grid grid = {
+        .groups = {gpu_parts(blocks, cut.wide), gpu_parts(j->shape.m, GPU_TENSOR_ROWS)},
+        .items = {(size_t)(cut.teams * cut.wide * 32), 1}};
     j->shape.teams = cut.teams;
     return launch(w, j, form, &grid, cut.wide, &j->rows->out);
 }
 
 static gqac_status make_factors(gpu_work *w, job *j) {
-    const size_t down = gpu_tensor_parts(j->shape.m, GPU_TENSOR_ROWS);
+    const size_t down = gpu_parts(j->shape.m, GPU_TENSOR_ROWS);
     const gpu_grid grid = gpu_tensor_packers(&j->shape, down);
     size_t bytes;
     if (!gqac_mul_size(down * GPU_TENSOR_ROWS * GPU_TENSOR_K * sizeof(uint16_t),
@@ -60,8 +60,7 @@ static gqac_status make_factors(gpu_work *w, job *j) {
 static gqac_status tiles(gpu_work *w, job *j) {
     const gpu_tensor_rows *r = j->rows;
     gpu_product_shape *s = &j->shape;
-    gpu_grid grid = {.groups = {gpu_tensor_parts(s->n, GPU_TENSOR_TILE),
-                                gpu_tensor_parts(s->m, GPU_TENSOR_TILE)},
+    gpu_grid grid = {.groups = {gpu_parts(s->n, GPU_TENSOR_TILE), gpu_parts(s->m, GPU_TENSOR_TILE)},
                      .items = {GPU_TENSOR_ITEMS, 1}};
     gpu_buffer parts = r->out;
     size_t bytes;

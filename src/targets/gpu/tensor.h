@@ -33,10 +33,6 @@ static inline gpu_tensor_cut gpu_tensor_cut_of(int32_t pieces, int32_t blocks, i
     return cut;
 }
 
-static inline size_t gpu_tensor_parts(int64_t n, int64_t size) {
-    return (size_t)((n + size - 1) / size);
-}
-
 /* Blocks of k. */
 static inline int32_t gpu_tensor_blocks(int32_t k) {
     return (k + GPU_TENSOR_K - 1) / GPU_TENSOR_K;
@@ -46,8 +42,7 @@ static inline int32_t gpu_tensor_blocks(int32_t k) {
  * blocks of columns or of rows. */
 static inline gpu_grid gpu_tensor_packers(const gpu_product_shape *s, size_t down) {
     return (gpu_grid){
-        .groups = {gpu_tensor_parts((int64_t)gpu_tensor_blocks(s->k) * 32, GPU_TENSOR_PACKERS),
-                   down},
+        .groups = {gpu_parts((int64_t)gpu_tensor_blocks(s->k) * 32, GPU_TENSOR_PACKERS), down},
         .items = {GPU_TENSOR_PACKERS, 1}};
 }
 

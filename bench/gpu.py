@@ -17,8 +17,8 @@ target cpu: they have the same bits, but in rows of `--math bf16` (-bf16), where
 
 No row begins after --seconds (200). Needs bench/, build/bench and build/release/gqac alone, so these
 can be copied to a machine with a device. --out appends records, e.g. to bench/results/gpu.jsonl.
-Exit 1: bits differ from those of cpu, or a row of --math bf16 is not near them; 77: there is no such
-device.
+Exit 1: bits differ from those of cpu, or in rows of --math bf16 are not near, or gqac cannot run a
+row; 77: there is no such device.
 """
 
 import argparse

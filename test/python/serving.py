@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import random
 import re
 import signal
 import socket
@@ -12,10 +13,32 @@ import time
 import urllib.request
 from pathlib import Path
 
-from harness import GQAC, ROOT, SANITIZED, SANITIZER, environment, gqac
+from harness import GQAC, ROOT, SANITIZED, SANITIZER, Case, environment, gqac, write_ids
 
 TINY = ROOT / "models" / "tiny-gqa"
 SLOW = 10 if SANITIZED else 1
+PROMPT = "She had been a very short time at home, when"
+# Settings of a request, and the flags of `gqac generate` that mean the same.
+SETTINGS = [
+    ({}, ()),
+    ({"seed": 7}, ("--seed", 7)),
+    ({"seed": 8, "temperature": 1.3, "top_p": 0.9},
+     ("--seed", 8, "--temperature", 1.3, "--top-p", 0.9)),
+    ({"seed": 9, "top_k": 20, "min_p": 0.05}, ("--seed", 9, "--top-k", 20, "--min-p", 0.05)),
+    ({"temperature": 0, "presence_penalty": 0.5, "frequency_penalty": 0.25},
+     ("--temperature", 0, "--presence-penalty", 0.5, "--frequency-penalty", 0.25)),
+    ({"seed": 3, "repetition_penalty": 1.0, "logit_bias": {"262": 2.5, "13": -100}},
+     ("--seed", 3, "--repetition-penalty", 1.0, "--logit-bias", "262=2.5", "--logit-bias",
+      "13=-100")),
+    ({"stop": [" and", "the"]}, ("--stop", " and", "--stop", "the")),
+]
+
+
+def words(seed, n):
+    """A text of n words."""
+    pick = random.Random(seed)
+    return " ".join(pick.choice("she he was the of a home time long had Emma".split())
+                    for _ in range(n))
 
 
 def absent():
@@ -116,3 +139,29 @@ class Server:
         """Resident bytes."""
         with open(f"/proc/{self.child.pid}/statm") as statm:
             return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+class Compared(Case):
+    """Replies of `self.server` are compared with the command line."""
+
+    def generate(self, prompt, *flags, n=16):
+        """The JSON of the command line."""
+        how = ("--prompt", prompt) if isinstance(prompt, str) else (
+            "--ids", write_ids(self.dir / "ids", prompt))
+        return self.good("generate", TINY, *how, "-n", n, "--format", "json", "--top-logprobs", 3,
+                         *flags).json()
+
+    def completion(self, prompt=PROMPT, most=16, **fields):
+        """The JSON of a completion, with ids and log-probabilities."""
+        return self.server.good("/v1/completions", {
+            "prompt": prompt, "max_tokens": most, "return_token_ids": True, "logprobs": 3, **fields})
+
+    def same(self, choice, want):
+        """A choice has the ids, the text and the bits of log-probabilities of the command line."""
+        self.assertEqual(choice["token_ids"], want["ids"])
+        self.assertEqual(choice["text"], want["text"])
+        scores = choice["logprobs"]
+        self.assertEqual(scores["token_logprobs"][-len(want["ids"]):],
+                         [x["logprob"] for x in want["logprobs"]])
+        for got, one in zip(scores["top_logprobs"][-len(want["ids"]):], want["logprobs"]):
+            self.assertLessEqual({x["logprob"] for x in one["top"]}, set(got.values()))

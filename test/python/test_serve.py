@@ -7,7 +7,6 @@ command line, whatever else the server does.
 
 import concurrent.futures
 import json
-import random
 import re
 import shutil
 import signal
@@ -19,36 +18,14 @@ import openai
 
 import harness
 from harness import Case, FULL, GQAC, gqac, write_ids
-from serving import SLOW, TINY, Server, absent
+from serving import PROMPT, SETTINGS, SLOW, TINY, Compared, Server, absent, words
 from test_invariance import insert, node
 
-PROMPT = "She had been a very short time at home, when"
 POST = (b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         b"Content-Length: %d\r\n\r\n%s")
-# Settings of a request, and the flags of `gqac generate` that mean the same.
-SETTINGS = [
-    ({}, ()),
-    ({"seed": 7}, ("--seed", 7)),
-    ({"seed": 8, "temperature": 1.3, "top_p": 0.9},
-     ("--seed", 8, "--temperature", 1.3, "--top-p", 0.9)),
-    ({"seed": 9, "top_k": 20, "min_p": 0.05}, ("--seed", 9, "--top-k", 20, "--min-p", 0.05)),
-    ({"temperature": 0, "presence_penalty": 0.5, "frequency_penalty": 0.25},
-     ("--temperature", 0, "--presence-penalty", 0.5, "--frequency-penalty", 0.25)),
-    ({"seed": 3, "repetition_penalty": 1.0, "logit_bias": {"262": 2.5, "13": -100}},
-     ("--seed", 3, "--repetition-penalty", 1.0, "--logit-bias", "262=2.5", "--logit-bias",
-      "13=-100")),
-    ({"stop": [" and", "the"]}, ("--stop", " and", "--stop", "the")),
-]
 
 
-def words(seed, n):
-    """A text of n words."""
-    pick = random.Random(seed)
-    return " ".join(pick.choice("she he was the of a home time long had Emma".split())
-                    for _ in range(n))
-
-
-class Served(Case):
+class Served(Compared):
     """Tests with one server for all of them."""
 
     @classmethod
@@ -60,28 +37,6 @@ class Served(Case):
     def tearDownClass(cls):
         cls.client.close()
         assert cls.server.stop() == 0
-
-    def generate(self, prompt, *flags, n=16):
-        """The JSON of the command line."""
-        how = ("--prompt", prompt) if isinstance(prompt, str) else (
-            "--ids", write_ids(self.dir / "ids", prompt))
-        return self.good("generate", TINY, *how, "-n", n, "--format", "json", "--top-logprobs", 3,
-                         *flags).json()
-
-    def completion(self, prompt=PROMPT, most=16, **fields):
-        """The JSON of a completion, with ids and log-probabilities."""
-        return self.server.good("/v1/completions", {
-            "prompt": prompt, "max_tokens": most, "return_token_ids": True, "logprobs": 3, **fields})
-
-    def same(self, choice, want):
-        """A choice has the ids, the text and the bits of log-probabilities of the command line."""
-        self.assertEqual(choice["token_ids"], want["ids"])
-        self.assertEqual(choice["text"], want["text"])
-        scores = choice["logprobs"]
-        self.assertEqual(scores["token_logprobs"][-len(want["ids"]):],
-                         [x["logprob"] for x in want["logprobs"]])
-        for got, one in zip(scores["top_logprobs"][-len(want["ids"]):], want["logprobs"]):
-            self.assertLessEqual({x["logprob"] for x in one["top"]}, set(got.values()))
 
     def test_bits(self):
         """Ids, texts and log-probabilities of the command line, cold and cached, drawn and greedy."""
@@ -169,25 +124,6 @@ class Served(Case):
         self.assertEqual(sum((c["token_ids"] for c in choices), []), want["ids"])
         self.assertEqual(sum((c["logprobs"]["token_logprobs"] for c in choices), []),
                          [x["logprob"] for x in want["logprobs"]])
-
-    def test_streams(self):
-        """Many streams at once: each ends, and has the ids and log-probabilities of its answer."""
-        body = {"prompt": PROMPT, "seed": 1, "return_token_ids": True, "logprobs": 1,
-                "ignore_eos": True}
-        want = self.completion(most=200, seed=1, ignore_eos=True)["choices"][0]
-
-        def ask(k):
-            text = self.server.request("/v1/completions", {
-                **body, "max_tokens": 40 + k % 160, "stream": True}, seconds=30 * SLOW)[1]
-            choices = [json.loads(line.removeprefix("data: "))["choices"][0]
-                       for line in text.strip().split("\n\n")[:-1]]
-            return (sum((c["token_ids"] for c in choices), []),
-                    sum((c["logprobs"]["token_logprobs"] for c in choices), []))
-        with concurrent.futures.ThreadPoolExecutor(32) as pool:
-            for k, (ids, values) in enumerate(pool.map(ask, range(500 if FULL else 96))):
-                n = 40 + k % 160
-                self.assertEqual(ids, want["token_ids"][:n])
-                self.assertEqual(values, want["logprobs"]["token_logprobs"][:n])
 
     def test_chat_logprobs(self):
         """Log-probabilities of a chat, with the bytes of tokens."""
@@ -329,22 +265,6 @@ class Served(Case):
         stream.close()
         self.server.await_metric("gqac_requests_running", 0)
 
-    def test_load(self):
-        """32 clients at once, with prefixes in common: no id and no bit differs from the command line."""
-        picks = random.Random(1)
-        heads = [words(k, 40) for k in range(3)]
-        cases = [(heads[k % 3] + " " + words(k, k % 23), *SETTINGS[picks.randrange(6)])
-                 for k in range(12)]
-        wants = [self.generate(text, *flags, n=12) for text, _, flags in cases]
-
-        def ask(k):
-            text, fields, _ = cases[k % len(cases)]
-            return self.completion(text, most=12, **fields)["choices"][0]
-        with concurrent.futures.ThreadPoolExecutor(32) as pool:
-            for k, choice in enumerate(pool.map(ask, range(500 if FULL else 96))):
-                self.same(choice, wants[k % len(cases)])
-
-
 class Drafting(Case):
     """Servers with --speculate."""
 
@@ -427,43 +347,8 @@ class Drafting(Case):
         self.check(gqac("serve", TINY, "--speculate", 65), 2, "--speculate '65'", "0 to 64")
 
 
-class Controls(Case):
-    """A server whose scheduler gives a request the logits of another."""
-
-    def test_other_row(self):
-        """Requests alone have the right ids; together they do not, which test_load would see."""
-        body = {"max_tokens": 12, "return_token_ids": True, "ignore_eos": True}
-        with Server("--threads", 1, tool=harness.CONTROLS / "OTHER_ROW") as server:
-            def ask(k):
-                return server.good("/v1/completions", {**body, "prompt": words(k, 20)})
-            alone = [ask(k)["choices"][0]["token_ids"] for k in range(4)]
-            with concurrent.futures.ThreadPoolExecutor(32) as pool:
-                found = [r["choices"][0]["token_ids"] for r in pool.map(ask, [0, 1, 2, 3] * 16)]
-            self.assertNotEqual(found, alone * 16)
-            with Server("--threads", 1) as whole:
-                self.assertEqual([whole.good("/v1/completions", {**body, "prompt": words(k, 20)})
-                                  ["choices"][0]["token_ids"] for k in range(4)], alone)
-
-
 class Lives(Case):
     """Servers with settings of their own: start, stop, keys, limits."""
-
-    def test_restart(self):
-        """Prefixes are found again after SIGTERM, and after SIGKILL those that were written; same bits."""
-        body = {"prompt": words(3, 80), "max_tokens": 8, "seed": 3, "return_token_ids": True}
-        args = ("--prefix-store", self.dir / "store", "--threads", 1)
-        replies = []
-        for number in (signal.SIGTERM, signal.SIGKILL, signal.SIGTERM):
-            with Server(*args) as server:
-                replies.append(server.good("/v1/completions", body))
-                if number == signal.SIGKILL:
-                    server.await_metric("gqac_store_saved_total", 1)
-                self.assertEqual(server.stop(number), 0 if number == signal.SIGTERM else -9)
-        self.assertEqual(len({str(r["choices"]) for r in replies}), 1)
-        n = replies[0]["usage"]["prompt_tokens"]
-        self.assertEqual([r["usage"]["prompt_tokens_details"]["cached_tokens"] for r in replies],
-                         [0, n - 1, n - 1])
-        self.good("cache", "verify", self.dir / "store")
 
     def test_keys(self):
         """Each key has its tenant; without a key nothing but /health and the page is answered."""

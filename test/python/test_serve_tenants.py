@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""gqac serve: how long a tenant waits for its first token does not tell it what another tenant has
-asked. A pair is a prompt that the other one has asked and a prompt that nobody has, in an order by
-chance. Under the hypothesis that both take equally long, the first takes longer in half of the pairs.
+"""gqac serve: what a tenant reads, and how long it waits for its first token, does not tell it what
+another tenant has asked. For the times, a pair is a prompt that the other one has asked and a prompt
+that nobody has, in an order by chance. Under the hypothesis that both take equally long, the first
+takes longer in half of the pairs.
 
     GQAC_TEST_FULL=1 python test/python/test_serve_tenants.py
 """
@@ -10,6 +11,7 @@ import http.client
 import json
 import math
 import random
+import re
 import statistics
 import sys
 import time
@@ -20,6 +22,7 @@ from serving import Server, absent
 
 PAIRS, CONTROLS, BATCH, TOKENS = 1000, 400, 50, 200
 NEVER = 1e-6  # the probability that a test of equal times fails by chance
+WORD = "Zanzibar"  # only one tenant says it
 
 
 def limit(n):
@@ -75,8 +78,39 @@ def measure(server, pairs, seed):
     return sorted(differences), statistics.median(times), cached
 
 
-@harness.unittest.skipUnless(FULL, "long tier: thousands of requests")
-class Tenants(Case):
+def questions(word):
+    """[(method, path, body)]: a request to every endpoint, and wrong ones, with a word wherever a request
+    may have text."""
+    talk = [{"role": "user", "content": f"The way to {word}"}]
+    tool = {"name": word or "x", "description": word, "parameters": {"properties": {f"a{word}": {}}}}
+    schema = {"properties": {f"b{word}": {"const": word}}, "required": [f"b{word}"]}
+    text, more = {"prompt": f"The way to {word} was", "max_tokens": 9}, {"user": word, "model": word}
+    bodies = [
+        ("/v1/completions", {**text, **more, "echo": True, "logprobs": 5, "return_token_ids": True}),
+        ("/v1/completions", {**text, "stop": [f"{word}."], "verify_cache": True, "n": 2}),
+        ("/v1/completions", {**text, "cache_salt": word, "stream": True}),
+        ("/v1/completions", {**text, "json_schema": schema, "max_tokens": 30}),
+        ("/v1/completions", {**text, "grammar": f'root ::= "{word}" [a-z]'}),
+        ("/v1/chat/completions", {"messages": talk, "max_tokens": 9, "chat_template_kwargs": {
+            f"c{word}": word}, "tools": [{"type": "function", "function": tool}]}),
+        ("/v1/chat/completions", {"messages": talk, "max_tokens": 9, "stream": True, **more}),
+        ("/v1/responses", {"input": f"The way to {word}", "max_output_tokens": 9, "instructions": word}),
+        ("/apply-template", {"messages": talk}), ("/tokenize", {"content": word}),
+        ("/detokenize", {"tokens": [4 + len(word)]}), ("/v1/embeddings", {"input": word}),
+        ("/v1/completions", {**text, "temperature": word}), (f"/v1/{word}", text),
+        ("/v1/completions", {**text, "grammar": f"root ::= {word}-"}),
+        ("/v1/completions", {**text, "json_schema": {f"d{word}": 1, "not": {}}}),
+        ("/v1/chat/completions", {"messages": [{"role": word, "content": 1}]}),
+        ("/v1/chat/completions", {"messages": talk, "tool_choice": {"type": "function", "function": {
+            "name": f"e{word}"}}}),
+        ("/v1/responses", {"input": [{"type": word}]}), ("/health", {}), ("/v1/completions", [word])]
+    return ([("POST", path, json.dumps(body)) for path, body in bodies]
+            + [("POST", "/tokenize", f'{{"content": "{word}'), ("PUT", "/v1/models", word)]
+            + [("GET", path, None) for path in (
+                "/", "/health", "/v1/models", f"/{word}", "/v1/completions", "/metrics")])
+
+
+class Two(Case):
     """Two keys, which may be those of two tenants or of one."""
 
     def served(self, *keys):
@@ -84,6 +118,48 @@ class Tenants(Case):
         file = self.dir / "keys"
         file.write_text("".join(f"{key}\n" for key in keys))
         return self.enterContext(Server("-q", "--api-key-file", file, "--threads", 1))
+
+
+class Replies(Two):
+    """What is in replies."""
+
+    def read(self, server, key, word=""):
+        """The whole replies to the questions, in two rounds, without what is new in each: ids, times and
+        nonces."""
+        found = []
+        for method, path, body in questions(word) * 2:
+            connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=600)
+            connection.request(method, path, body, {
+                "Authorization": f"Bearer {key}", "Content-Type": "application/json"})
+            with connection.getresponse() as reply:
+                text = f"{reply.status} {reply.reason}\n{reply.headers}\n{reply.read().decode()}"
+            connection.close()
+            found.append((path, re.sub(
+                r'"(id|item_id|created|created_at)":("[^"]*"|\d+)|nonce[-=]"?[0-9a-f]{32}', "", text)))
+        return found
+
+    def test_words(self):
+        """No reply to a tenant has a word or the name of another. They are those of a server that the
+        other has not asked; the same of one tenant differ."""
+        def whole(found):  # a stream has its tokens in any number of chunks
+            return [(path, text) for path, text in found if path != "/metrics" and "data: {" not in text]
+        keys = (f"{WORD} key-{WORD}", "spy key-of-spy")
+        want = whole(self.read(self.served(*keys), "key-of-spy"))
+        server = self.served(*keys)
+        own = self.read(server, f"key-{WORD}", WORD)
+        self.assertGreater(sum(WORD in text for _, text in own), 15)
+        found = self.read(server, "key-of-spy")
+        for path, text in found + self.read(server, f"key-{WORD}-") + self.read(server, ""):
+            self.assertNotIn(WORD.lower(), text.lower(), path)
+        self.assertEqual(whole(found), want)
+        server = self.served("spy key-of-spy", f"spy key-{WORD}")
+        self.read(server, f"key-{WORD}", WORD)
+        self.assertNotEqual(whole(self.read(server, "key-of-spy")), want)
+
+
+@harness.unittest.skipUnless(FULL, "long tier: thousands of requests")
+class Times(Two):
+    """When the first token comes."""
 
     def judge(self, name, found):
         """The pairs in which the prompt that was asked took longer, and the tokens that were cached;

@@ -32,12 +32,13 @@ typedef struct gqac_text gqac_text;
 
 /* Reads the parts of a model; the caller frees *text. `model` is a folder, an artefact that was
  * compiled from one, or a model file. A model file gets the parts of its own folder, or of the
- * folder above, if the genai_config.json there names the file as decoder; any other model file has
- * no parts. If a part is missing, or if gqac cannot run a tokenizer or template (see the refusals
- * in gqac_text_settings), this call succeeds and calls that need the part fail. IO: a file cannot
- * be read; INVALID_MODEL: its content is wrong, or it is a link that leads out of the folder;
- * UNSUPPORTED: the config has a setting that would change results; LIMIT: a file exceeds a safety
- * limit; NO_MEMORY. */
+ * folder above, if the genai_config.json there names the file as decoder. Where there is no such
+ * config, tokenizer and template may lie beside the file, or beside its folder if that is called
+ * `onnx`. Any other model file has no parts. If a part is missing, or if gqac cannot run a
+ * tokenizer or template (see the refusals in gqac_text_settings), this call succeeds and calls that
+ * need the part fail. IO: a file cannot be read; INVALID_MODEL: its content is wrong, or it is a
+ * link that leads out of the folder; UNSUPPORTED: the config has a setting that would change
+ * results; LIMIT: a file exceeds a safety limit; NO_MEMORY. */
 GQAC_API gqac_status gqac_text_open(const char *model, unsigned parts, gqac_text **text,
                                     gqac_diag *diag);
 /* The same with limits of the caller (NULL: the defaults): template_steps holds for each rendering

@@ -118,6 +118,14 @@ static int open_file(const folder *f, const char *name) {
     return fd;
 }
 
+bool folder_has(const folder *f, const char *name) {
+    const int fd = open_file(f, name);
+    const bool found = fd >= 0 || errno != ENOENT;
+    if (fd >= 0)
+        close(fd);
+    return found;
+}
+
 gqac_status folder_check_link(const folder *f, const char *name, gqac_diag *diag) {
     const int fd = f->fd < 0 ? -1 : open_file(f, name);
     if (f->fd >= 0 && fd < 0 && (errno == ELOOP || errno == EXDEV))

@@ -73,6 +73,8 @@ void folder_close(folder *f);
  * cache: out of the cache of the model). */
 gqac_status folder_read(const folder *f, const char *name, size_t limit, gqac_arena *arena,
                         gqac_attachment *file, gqac_diag *diag);
+/* Is there a file, or a link, of this name? */
+bool folder_has(const folder *f, const char *name);
 /* Refuses the links that folder_read refuses, for a file that is opened by its path; `name` is
  * relative to the folder. GQAC_OK if the file does not exist. */
 gqac_status folder_check_link(const folder *f, const char *name, gqac_diag *diag);

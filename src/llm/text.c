@@ -274,16 +274,29 @@ static gqac_status named_decoder(const folder *f, gqac_arena *arena, const char 
                      : GQAC_OK;
 }
 
-/* Takes the folder `levels` above that of a model file if its config names the file. A config that
- * cannot be read names none. */
-static gqac_status try_folder(opener *o, const char *model, int levels) {
+/* How a folder shows that a model file is its own. */
+typedef enum belonging { NAMED_BY_CONFIG, BESIDE_TOKENIZER } belonging;
+
+/* A file that a config does not name may lie beside tokenizer.json, or in the folder onnx beside
+ * it, as exporters write it. */
+static bool is_beside_tokenizer(const folder *f, const char *name) {
+    const bool near = !strchr(name, '/') || !strncmp(name, "onnx/", strlen("onnx/"));
+    return near && folder_has(f, "tokenizer.json");
+}
+
+/* Takes the folder `levels` above that of a model file if the file belongs to it. A config that
+ * cannot be read names no file. */
+static gqac_status try_folder(opener *o, const char *model, int levels, belonging how) {
     const char *name = NULL, *decoder = NULL;
     gqac_diag quiet; /* of a config that cannot be read */
     folder above;
     if (folder_open_above(model, levels, &above, &name, NULL) != GQAC_OK || above.fd < 0)
         return GQAC_OK;
     const gqac_status status = named_decoder(&above, o->text->memory, &decoder, &quiet);
-    if (status == GQAC_OK && decoder && !strcmp(decoder, name))
+    const bool own = status != GQAC_OK        ? false
+                     : how == NAMED_BY_CONFIG ? decoder && !strcmp(decoder, name)
+                                              : !decoder && is_beside_tokenizer(&above, name);
+    if (own)
         o->folder = above;
     else
         folder_close(&above);
@@ -292,8 +305,9 @@ static gqac_status try_folder(opener *o, const char *model, int levels) {
 
 /* The folder of a model file, or the folder above. */
 static gqac_status find_folder(opener *o, const char *model) {
-    for (int levels = 0; levels < 2 && o->folder.fd < 0 && !o->folder.attached; levels++)
-        GQAC_TRY(try_folder(o, model, levels));
+    for (int how = NAMED_BY_CONFIG; how <= BESIDE_TOKENIZER; how++)
+        for (int levels = 0; levels < 2 && o->folder.fd < 0 && !o->folder.attached; levels++)
+            GQAC_TRY(try_folder(o, model, levels, (belonging)how));
     return GQAC_OK;
 }
 

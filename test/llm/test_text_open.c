@@ -96,6 +96,42 @@ static void test_model_file(void) {
     CU_ASSERT_PTR_NOT_NULL(strstr(diag.where, "genai_config.json"));
 }
 
+static bool has_tokenizer(const char *model) {
+    CU_ASSERT_EQUAL_FATAL(open_text(path_of(model), GQAC_TEXT_ALL), GQAC_OK);
+    return gqac_text_get_settings(text)->has_tokenizer;
+}
+
+/* Without a config, a tokenizer belongs to the model files beside it and in the folder `onnx`. */
+static void test_beside_tokenizer(void) {
+    static const char tokenizer[] =
+        "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0}, \"merges\": []}}";
+    static const char *const folders[] = {"onnx", "other"};
+    static const char *const files[] = {"onnx/tokenizer.json", "onnx/model.onnx",
+                                        "other/model.onnx"};
+    clear();
+    for (int i = 0; i < 2; i++)
+        CU_ASSERT_EQUAL_FATAL(mkdir(path_of(folders[i]), 0700), 0);
+    put("model.onnx", "");
+    put("onnx/model.onnx", "");
+    put("other/model.onnx", "");
+    CU_ASSERT(!has_tokenizer("model.onnx"));
+    put("tokenizer.json", tokenizer);
+    CU_ASSERT(has_tokenizer("model.onnx"));
+    CU_ASSERT(has_tokenizer("onnx/model.onnx"));
+    CU_ASSERT(!has_tokenizer("other/model.onnx"));
+    put("onnx/tokenizer.json", "{"); /* the nearer one is read */
+    CU_ASSERT_EQUAL(open_text(path_of("onnx/model.onnx"), GQAC_TEXT_ALL), GQAC_INVALID_MODEL);
+    CU_ASSERT_PTR_NOT_NULL(strstr(diag.where, "tokenizer.json"));
+    put("genai_config.json", config); /* which names model.onnx */
+    put("other.onnx", "");
+    CU_ASSERT(has_tokenizer("model.onnx"));
+    CU_ASSERT(!has_tokenizer("other.onnx"));
+    for (int i = 0; i < 3; i++)
+        unlink(path_of(files[i]));
+    for (int i = 0; i < 2; i++)
+        rmdir(path_of(folders[i]));
+}
+
 /* ---- links --------------------------------------------------------------- */
 
 static void link_to(const char *target, const char *name) {
@@ -595,6 +631,7 @@ static void test_allocations(void) {
 static const unit_case cases[] = {
     {"a folder", test_folder},
     {"a model file beside its config", test_model_file},
+    {"a model file beside a tokenizer", test_beside_tokenizer},
     {"links stay in the folder", test_links},
     {"a Hugging Face cache", test_hub_cache},
     {"a model in a subfolder of its folder", test_subfolder},

@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
-"""The page of gqac serve: it is served, loads nothing from elsewhere, and works in a browser.
+"""The page of gqac serve: it is served, loads nothing from elsewhere, and works in a browser, where
+its pictures are in build/page afterwards.
 
     python test/python/test_serve_page.py
 """
 
+import base64
+import fcntl
 import json
 import os
 import re
@@ -18,21 +21,55 @@ import harness
 from harness import Case
 from serving import SLOW, Server, absent
 
-CHROMIUM = shutil.which("chromium")
+PICTURES = harness.ROOT / "build" / "page"
+# What is wrong with the look of the page: texts that stand out too little from what is behind them
+# (WCAG 2.2: 4.5 to 1), and what is wider than the window or its parent.
+WRONG = """(() => {
+  const channels = text => text.match(/[\\d.]+/g).map(Number);
+  const light = rgb => rgb.slice(0, 3).map(c => c / 255).map(
+    c => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4
+  ).reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
+  const behind = e => {
+    const color = channels(getComputedStyle(e).backgroundColor);
+    return color.length < 4 || color[3] === 1 ? color : color[3] === 0 ? behind(e.parentElement) :
+      [NaN, NaN, NaN];
+  };
+  const wrong = [];
+  for (const e of document.querySelectorAll("body, body *:not(script)")) {
+    if (!e.checkVisibility() || e.closest(".hidden")) continue;
+    const name = e.tagName + (e.id && "#" + e.id) + (e.className && "." + e.className);
+    const own = [...e.childNodes].some(n => n.nodeType === 3 && n.data.trim()) || e.value;
+    const pair = [channels(getComputedStyle(e).color), behind(e)].map(light).sort((a, b) => b - a);
+    const ratio = (pair[0] + 0.05) / (pair[1] + 0.05);
+    if (own && !e.disabled && !(ratio >= 4.5)) wrong.push(`${name}: contrast ${ratio.toFixed(2)}`);
+    const box = e.getBoundingClientRect();
+    if (box.left < 0 || box.right > innerWidth) wrong.push(`${name}: ${box.left} to ${box.right}`);
+    if (e.scrollWidth > e.clientWidth + 1 && e.clientWidth && e.tagName !== "INPUT")
+      wrong.push(`${name}: ${e.scrollWidth} in ${e.clientWidth}`);
+  }
+  return wrong;
+})()"""
 
 
 class Browser:
     """A headless chromium with one page, by the DevTools protocol over pipes."""
 
     def __init__(self, width=900, height=700, dark=False):
+        if not shutil.which("chromium"):
+            raise AssertionError("chromium is not installed: ./dev test --full does that")
         self.folder = tempfile.TemporaryDirectory(prefix="gqac-chromium-", ignore_cleanup_errors=True)
         ours, theirs = os.pipe(), os.pipe()  # commands to it, and what it says
+
+        def become_3_and_4():
+            ends = [fcntl.fcntl(end, fcntl.F_DUPFD, 5) for end in (ours[0], theirs[1])]
+            os.dup2(ends[0], 3)
+            os.dup2(ends[1], 4)
         self.child = subprocess.Popen(
-            [CHROMIUM, "--headless=new", "--remote-debugging-pipe", "--no-sandbox", "--disable-gpu",
+            ["chromium", "--headless=new", "--remote-debugging-pipe", "--no-sandbox", "--disable-gpu",
              "--no-first-run", "--disable-background-networking", "--disable-dev-shm-usage",
              f"--user-data-dir={self.folder.name}"],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            close_fds=False, preexec_fn=lambda: (os.dup2(ours[0], 3), os.dup2(theirs[1], 4)))
+            close_fds=False, preexec_fn=become_3_and_4)
         os.close(ours[0])
         os.close(theirs[1])
         self.commands, self.said = os.fdopen(ours[1], "wb"), os.fdopen(theirs[0], "rb")
@@ -94,6 +131,12 @@ class Browser:
     def type(self, text):
         """Insert text where the focus is."""
         self.call("Input.insertText", text=text)
+
+    def draw(self, name):
+        """Write what is seen to a file of PICTURES."""
+        PICTURES.mkdir(exist_ok=True)
+        data = self.call("Page.captureScreenshot", format="png")["data"]
+        (PICTURES / f"{name}.png").write_bytes(base64.b64decode(data))
 
     def wrong(self):
         """What the console complains of: violations of the policy, errors, exceptions."""
@@ -165,15 +208,14 @@ class Served(Case):
 
 
 @harness.unittest.skipUnless(harness.FULL, "long tier: needs a browser")
-@harness.unittest.skipUnless(CHROMIUM, "chromium is not installed")
 class InBrowser(Case):
     """A conversation by keyboard."""
 
-    def open(self, *args, **more):
-        """The page of a server with these flags."""
+    def open(self, *args, look=None, **more):
+        """The page of a server with these flags, in a browser of this look."""
         self.server = Server("--threads", 2, *args, **more)
         self.addCleanup(lambda: self.assertEqual(self.server.stop(), 0))
-        self.page = Browser()
+        self.page = Browser(**(look or {}))
         self.addCleanup(self.page.close)
         self.page.call("Page.navigate", url=self.server.url + "/")
         self.page.wait("document.title.startsWith('tiny-gqa')")
@@ -247,6 +289,36 @@ class InBrowser(Case):
         self.assertEqual((len(texts), texts[2]), (4, "And Jane?"))
         about = self.page.run("document.querySelector('.assistant:last-child .about').textContent")
         self.assertGreater(int(re.search(r"(\d+) reused", about)[1]), 10)
+
+    def test_look(self):
+        """Light and dark, wide and narrow: every text can be read, and nothing is cut off."""
+        for dark in (False, True):
+            for width, height in ((900, 700), (380, 760)):
+                with self.subTest(dark=dark, width=width):
+                    self.open(look={"width": width, "height": height, "dark": dark})
+                    self.look(f"{'dark' if dark else 'light'}-{width}")
+                    self.doCleanups()
+
+    def look(self, name):
+        """The states of the page, each as a picture."""
+        def see(state):
+            self.page.draw(f"{name}-{state}")
+            self.assertEqual(self.page.run(WRONG), [], state)
+        see("empty")
+        self.page.run("$('most').value = 90")
+        self.say("How do you do, Mr. Darcy? " + "w" * 120)
+        self.say("And Emma?")
+        self.page.run("document.querySelector('.assistant:last-child button').click()")
+        self.page.wait("!!document.querySelector('.good')")
+        see("talk")
+        self.page.run("$('settings').open = true; $('settings').scrollIntoView()")
+        see("settings")
+        self.page.run("$('settings').open = false; document.querySelector('.user button').click()")
+        see("edit")
+        self.page.run("document.querySelectorAll('.user .acts button')[1].click()")
+        self.page.run("$('message').value = 'word '.repeat(2000); $('form').requestSubmit()")
+        self.page.wait("$('alert').textContent.includes('shorten the prompt')")
+        see("error")
 
     def test_stop(self):
         """Escape stops an answer: its text stays, and the server ends its work."""

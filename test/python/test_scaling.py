@@ -19,19 +19,28 @@ import harness
 from harness import Case, FULL, ROOT
 from serving import SLOW, Server, absent
 
-RECIPE = re.search(r"```nginx\n(.*?)```", (ROOT / "docs" / "scaling.md").read_text(), re.S)[1]
+RECIPE, MODULE = re.findall(r"```nginx\n(.*?)```", (ROOT / "docs" / "scaling.md").read_text(), re.S)
+SCRIPT = re.search(r"```js\n(.*?)```", (ROOT / "docs" / "scaling.md").read_text(), re.S)[1]
+
+
+def reading_bodies():
+    """The recipe with the key in the body."""
+    first, rest = MODULE.split("\n\n", 1)
+    text, replaced = re.subn(r"    map \$http_x_prompt_cache_key .*?\n    }\n", lambda _: rest, RECIPE,
+                             flags=re.S)
+    assert replaced == 1 and first.startswith("load_module") and "map" not in text
+    return f"{first}\n{text}"
 
 
 class Front(Server):
-    """nginx with the recipe, as something that can be asked."""
+    """nginx with a recipe, as something that can be asked."""
 
-    def __init__(self, folder, ports):
+    def __init__(self, folder, ports, text=RECIPE):
         if not shutil.which("nginx"):
             raise AssertionError("nginx is not installed: ./dev test --full does that")
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = free.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
-        text = RECIPE
         for old, new in zip(("8080", "8081", "8082"), (self.port, *ports)):
             assert f"127.0.0.1:{old}" in text
             text = text.replace(f"127.0.0.1:{old}", f"127.0.0.1:{new}")
@@ -39,6 +48,7 @@ class Front(Server):
             "client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
         text = text.replace("http {\n", f"http {{\naccess_log off;\n{paths}", 1)
         (folder / "nginx.conf").write_text(text)
+        (folder / "key.js").write_text(SCRIPT)
         self.child = subprocess.Popen(
             ["nginx", "-p", str(folder), "-c", str(folder / "nginx.conf"), "-e", "stderr", "-g",
              f"daemon off; pid {folder}/pid;"], stderr=subprocess.DEVNULL)
@@ -66,18 +76,24 @@ def body(seed, most=8, **fields):
 class Nginx(Case):
     """Two replicas."""
 
+    recipe = RECIPE
+
     def setUp(self):
         super().setUp()
         self.replicas = [Server("--per-peer", 1024) for _ in range(2)]
         for replica in self.replicas:
             self.addCleanup(replica.stop)
-        self.front = Front(self.dir, [replica.port for replica in self.replicas])
+        self.front = Front(self.dir, [replica.port for replica in self.replicas], self.recipe)
         self.addCleanup(self.front.stop)
+
+    def named(self, key, asked):
+        """(headers, body) of a request with a key."""
+        return {"X-Prompt-Cache-Key": key} if key else {}, asked
 
     def ask(self, key, seed, **fields):
         """A reply by way of nginx."""
-        headers = {"X-Prompt-Cache-Key": key} if key else {}
-        return self.front.good("/v1/completions", body(seed, **fields), headers=headers)
+        headers, asked = self.named(key, body(seed, **fields))
+        return self.front.good("/v1/completions", asked, headers=headers)
 
     def counts(self):
         """Completions that each replica has answered."""
@@ -110,10 +126,10 @@ class Nginx(Case):
 
     def test_stream(self):
         """The first event arrives while the answer is being made; leaving ends it."""
+        headers, asked = self.named("a", body(1, 400, stream=True, ignore_eos=True))
         sent = urllib.request.Request(
-            self.front.url + "/v1/completions",
-            data=json.dumps(body(1, 400, stream=True, ignore_eos=True)).encode(),
-            headers={"Content-Type": "application/json", "X-Prompt-Cache-Key": "a"})
+            self.front.url + "/v1/completions", data=json.dumps(asked).encode(),
+            headers={"Content-Type": "application/json", **headers})
         with urllib.request.urlopen(sent, timeout=60 * SLOW) as reply:
             self.assertTrue(reply.readline().startswith(b"data: "))
             running = [replica.metric("gqac_requests_running") for replica in self.replicas]
@@ -133,6 +149,30 @@ class Nginx(Case):
         self.replicas[1 - owner].child.kill()
         status, _ = self.front.request("/v1/completions", body(5), headers={})
         self.assertEqual(status, 502)
+
+
+class KeyInBody(Nginx):
+    """The same with the field of the body; the header still counts where there is none."""
+
+    recipe = reading_bodies()
+
+    def named(self, key, asked):
+        return {}, {**asked, "prompt_cache_key": key} if key else asked
+
+    def test_large(self):
+        """A body of megabytes is read too, a header counts where the body has no key, and a body that is
+        not JSON gets the error of the replica."""
+        for key in range(8):
+            before = self.counts()
+            filled = {**body(1), "prompt_cache_key": f"key {key}", "user": "x" * 4_000_000}
+            self.front.good("/v1/completions", filled)
+            self.ask(f"key {key}", 1)
+            self.front.good("/v1/completions", body(1), headers={"X-Prompt-Cache-Key": f"key {key}"})
+            grown = [after - old for after, old in zip(self.counts(), before)]
+            self.assertEqual(sorted(grown), [0, 3])
+        self.assertGreater(min(self.counts()), 0)
+        self.assertEqual(self.front.request("/v1/completions", b"{")[0], 400)
+        self.assertEqual(self.front.request("/health")[0], 200)
 
 
 if __name__ == "__main__":

@@ -367,11 +367,14 @@ def make_pair(name, out):
 
 
 def sdpa(model):
-    """Attention as exporters get it by default; some families have but one."""
+    """Attention as exporters get it by default; some families have but one. Mixtures of experts as
+    products of batches, which torch.export can trace (transformers 5)."""
     try:
         model.set_attn_implementation("sdpa")
     except ValueError:
         pass
+    if hasattr(model.config, "num_local_experts") and hasattr(model, "set_experts_implementation"):
+        model.set_experts_implementation("batched_mm")
 
 
 def make_whisper(out):

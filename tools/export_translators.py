@@ -35,6 +35,7 @@ class Family:
     prefix: str
     config: dict
     task: str = TEXT
+    suffix: str = "ForConditionalGeneration"
 
 
 FAMILIES = [
@@ -44,6 +45,7 @@ FAMILIES = [
         feed_forward_proj="gated-gelu", tie_word_embeddings=False, pad_token_id=0, eos_token_id=1,
         decoder_start_token_id=0)),
     Family("bart", "Bart", {**SIZES, "max_position_embeddings": 64}),
+    Family("marian", "Marian", {**SIZES, "max_position_embeddings": 64}, suffix="MTModel"),
     Family("whisper", "Whisper", {
         **SIZES, "num_mel_bins": BANDS, "max_source_positions": FRAMES // 2,
         "max_target_positions": 64, "suppress_tokens": None, "begin_suppress_tokens": None},
@@ -58,7 +60,7 @@ def make_model(family):
 
     torch.manual_seed(SEED)
     config = getattr(transformers, family.prefix + "Config")(**family.config)
-    model = getattr(transformers, family.prefix + "ForConditionalGeneration")(config).eval()
+    model = getattr(transformers, family.prefix + family.suffix)(config).eval()
     for name, parameter in model.named_parameters():
         if parameter.dim() > 1:
             torch.nn.init.normal_(parameter, std=1.0 if "relative" in name else STD)

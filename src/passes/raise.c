@@ -128,7 +128,8 @@ static ir_value *raise_fused(raise *r, ir_node *product) {
 static const struct rule {
     const char *domain, *op;
     ir_value *(*apply)(raise *r, ir_node *node);
-    enum { RAISE = 1, UNPAD = 2 } in; /* the passes that apply it */
+    /* The passes that apply it; LEFT: unpad, to what raise has left. */
+    enum { RAISE = 1, UNPAD = 2, LEFT = 4 } in;
 } rules[] = {
     {"com.microsoft", "FusedMatMul", raise_fused, RAISE},
     {"", "Transpose", raise_angles, RAISE},
@@ -138,7 +139,7 @@ static const struct rule {
     {"", "Add", raise_interleaved, RAISE},
     {"", "Add", raise_norm_bias, RAISE},
     {"", "MatMul", raise_outer, RAISE},
-    {"", "MatMul", raise_attention, RAISE},
+    {"", "MatMul", raise_attention, RAISE | LEFT},
     {"", "Attention", raise_cached, RAISE},
     {"", "Attention", raise_written, UNPAD},
     {"", "Attention", raise_masked, RAISE | UNPAD},
@@ -165,7 +166,8 @@ static gqac_status note(const raise *r, const char *what, const ir_node *node, c
 typedef struct walk {
     pass_context *context;
     bool portable, unpadded;
-    bool stale; /* a raised op has lengths that were not known before */
+    unsigned rules; /* the rules in any of these are applied */
+    bool stale;     /* a raised op has lengths that were not known before */
     int steps;
     raise_unread unread[2];
     raise_rows rows_together;
@@ -242,27 +244,30 @@ static gqac_status visit(void *arg, ir_node *node) {
         GQAC_TRY(op_infer(node, w->context->diag));
     for (size_t i = 0; i < sizeof rules / sizeof *rules && !raised; i++)
         if (op_is(node, rules[i].domain, rules[i].op) && !ir_value_unused(node->outputs[0]) &&
-            (rules[i].in & (w->unpadded ? UNPAD : RAISE)))
+            (rules[i].in & w->rules))
             GQAC_TRY(apply(arg, node, &rules[i], &raised));
     return GQAC_OK;
 }
 
 static gqac_status run(pass_context *context) {
     return ir_graph_walk(context->module->graph, visit,
-                         &(walk){.context = context, .steps = RAISE_STEPS});
+                         &(walk){.context = context, .rules = RAISE, .steps = RAISE_STEPS});
 }
 
 static gqac_status run_portable(pass_context *context) {
-    return ir_graph_walk(context->module->graph, visit,
-                         &(walk){.context = context, .portable = true, .steps = RAISE_STEPS});
+    return ir_graph_walk(
+        context->module->graph, visit,
+        &(walk){.context = context, .portable = true, .rules = RAISE, .steps = RAISE_STEPS});
 }
 
 static gqac_status run_unpadded(pass_context *context) {
-    walk w = {.context = context, .unpadded = true, .steps = RAISE_STEPS};
+    walk w = {.context = context, .unpadded = true, .rules = UNPAD, .steps = RAISE_STEPS};
     const size_t before = context->changed;
     GQAC_TRY(raise_latent(context));
     if (context->changed != before) /* attention over the new caches */
         GQAC_TRY(run(context));
+    if (context->facts & PASS_RAISED)
+        w.rules |= LEFT;
     GQAC_TRY(ir_graph_walk(context->module->graph, visit, &w));
     return raise_positions(&(raise){.context = context,
                                     .steps = &w.steps,
@@ -276,6 +281,7 @@ const gqac_pass pass_raise = {
     .name = "raise",
     .summary = "attention, rotary, norms and activations in simple ops become one ONNX op each",
     .needs = PASS_TYPED,
+    .provides = PASS_RAISED,
     .breaks = PASS_LOWERED | PASS_CLAIMED | PASS_ORDERED | PASS_PLANNED,
     .retidy = true,
     .run = run,

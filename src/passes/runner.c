@@ -43,7 +43,7 @@ static const struct fact {
     {PASS_TYPED, "typed", NULL},           {PASS_LOWERED, "lowered", is_lowered},
     {PASS_STATEFUL, "stateful", NULL},     {PASS_CLAIMED, "claimed", is_claimed},
     {PASS_ORDERED, "ordered", NULL},       {PASS_PLANNED, "planned", NULL},
-    {PASS_ONNX, "only ONNX ops", is_onnx},
+    {PASS_ONNX, "only ONNX ops", is_onnx}, {PASS_RAISED, "raised", NULL},
 };
 enum { N_FACTS = sizeof facts / sizeof *facts };
 

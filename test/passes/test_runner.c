@@ -52,8 +52,8 @@ static void test_sequence(void) {
                            "import infer fold simplify tidy raise pack lower tidy claim expand "
                            "tidy claim expand order plan");
     CU_ASSERT(t.seconds >= 0);
-    CU_ASSERT(f.context.facts ==
-              (PASS_TYPED | PASS_LOWERED | PASS_CLAIMED | PASS_ORDERED | PASS_PLANNED));
+    CU_ASSERT(f.context.facts == (PASS_TYPED | PASS_RAISED | PASS_LOWERED | PASS_CLAIMED |
+                                  PASS_ORDERED | PASS_PLANNED));
     finish(&f, &t);
 }
 
@@ -157,7 +157,7 @@ static void test_facts(void) {
     CU_ASSERT(f.context.facts == (PASS_TYPED | PASS_ONNX));
     finish(&f, &t);
     CU_ASSERT(run_request(&f, layer, (pass_request){.stop_after = "lower"}, &t) == GQAC_OK);
-    CU_ASSERT(f.context.facts == (PASS_TYPED | PASS_LOWERED));
+    CU_ASSERT(f.context.facts == (PASS_TYPED | PASS_RAISED | PASS_LOWERED));
     finish(&f, &t);
 }
 

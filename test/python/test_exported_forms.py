@@ -123,18 +123,36 @@ class Exported(Decoder):
 
     def sinks(self, layer, x):
         """gpt-oss, eager: a column of sinks that joins the softmax; every other layer has a window."""
+        return self.sunk(layer, x, self.seen(0 if layer else WINDOW))
+
+    def sunk(self, layer, x, mask):
+        """Attention with sinks and that mask."""
         q, k, v = (self.heads(y, n) for y, n in zip(self.qkv(layer, x, KV_HEADS),
                                                     (HEADS, KV_HEADS, KV_HEADS)))
         k, v = self.grown(layer, self.rotated(k), v)
-        s = self.scores(self.rotated(q), self.repeated(k), self.seen(0 if layer else WINDOW))
-        sinks = self.constant(f"sinks{layer}", self.random.standard_normal(
-            (1, HEADS, 1, 1)).astype(np.float32))
-        column = self.node("Concat", self.node("Shape", s, start=0, end=3), self.ints(1), axis=0)
-        s = self.node("Concat", s, self.node("Expand", sinks, column), axis=-1)
-        s = self.node("Sub", s, self.node("ReduceMax", s, self.ints(-1), keepdims=1))
-        p = self.node("Slice", self.node("Softmax", s, axis=-1), self.ints(0), self.ints(-1),
-                      self.ints(3), self.ints(1))
+        s = self.scores(self.rotated(q), self.repeated(k), mask)
+        s = self.lowered(layer, self.with_sinks(layer, s))
+        p = self.without_sinks(self.node("Softmax", s, axis=-1))
         return self.flat(self.node("MatMul", p, self.repeated(v)))
+
+    def column(self, layer, s, n=1):
+        """n sinks for each head, beside the scores s."""
+        sinks = self.constant(f"sinks{layer}", self.random.standard_normal(
+            (1, HEADS, 1, n)).astype(np.float32))
+        shape = self.node("Concat", self.node("Shape", s, start=0, end=3), self.ints(n), axis=0)
+        return self.node("Expand", sinks, shape)
+
+    def with_sinks(self, layer, s):
+        """The scores and a column of sinks."""
+        return self.node("Concat", s, self.column(layer, s), axis=-1)
+
+    def lowered(self, _, s):
+        """Scores and sinks less the greatest of a query."""
+        return self.node("Sub", s, self.node("ReduceMax", s, self.ints(-1), keepdims=1))
+
+    def without_sinks(self, p):
+        """All but the last column."""
+        return self.node("Slice", p, self.ints(0), self.ints(-1), self.ints(3), self.ints(1))
 
     def shared_gqa(self, layer, x):
         """The same as GroupQueryAttention has it: no new rows, and the other layer's present."""
@@ -328,10 +346,10 @@ def token_ids(n, seed=11):
     return [(i * 37 + i // 7 * 5 + seed) % VOCABULARY for i in range(n)]
 
 
-# Reason of the skip: ONNX Runtime is the oracle here; ./dev deps installs it, a bare build may lack it.
-@unittest.skipUnless(Runner, "onnxruntime is not installed")
-class Forms(Case):
-    """Each form as a sequence."""
+class Sequenced(Case):
+    """Decoders as a sequence, and in one call, compared with ONNX Runtime."""
+
+    make = Exported
 
     def setUp(self):
         super().setUp()
@@ -340,7 +358,7 @@ class Forms(Case):
 
     def sequence(self, kind, mixes=False):
         """Logits of ONNX Runtime in one call, and no differing bit in any split."""
-        Exported(kind).save(self.path)
+        self.make(kind).save(self.path)
         ids = write_ids(self.dir / "ids.txt", self.ids)
         out = self.dir / "logits.npy"
         expected = Runner(self.path).score(np.array(self.ids, np.int64))
@@ -356,9 +374,9 @@ class Forms(Case):
         report = self.good("inspect", self.path, "--invariance", "--format", "json").json()
         self.assertEqual(bool(report["mixing"]), mixes)
 
-    def padded(self, kind):
-        """An artefact for sequences, run on two rows after a past, one row padded on the left."""
-        Exported(kind).save(self.path)
+    def padded(self, kind, names=("model.onnx", "m.gqac")):
+        """The model and its artefact, run on two rows after a past, one row padded on the left."""
+        self.make(kind).save(self.path)
         runner = Runner(self.path)
         ids = np.array([token_ids(12), token_ids(12, 5)], np.int64)
         mask = np.ones((2, 12), np.int64)
@@ -366,15 +384,22 @@ class Forms(Case):
         _, past = runner.step(ids[:, :7], runner.empty_past(2), mask[:, :7])
         feed = runner.feed(ids[:, 7:], past, mask)
         folder = self.dir / "in"
-        folder.mkdir()
+        folder.mkdir(exist_ok=True)
         for name, value in feed.items():
             np.save(folder / f"{name}.npy", value)
-        self.good("compile", self.path, "-o", self.dir / "m.gqac", "-q")
-        for name in ("model.onnx", "m.gqac"):
+        if "m.gqac" in names:
+            self.good("compile", self.path, "-o", self.dir / "m.gqac", "-q")
+        for name in names:
             self.good("run", self.dir / name, "--inputs", folder, "--output", self.dir / "out", "-q")
             for result, value in runner.run(feed).items():
                 self.close(np.load(self.dir / "out" / f"{result}.npy"), value, LIMIT,
                            f"{kind} {name} {result}")
+
+
+# Reason of the skip: ONNX Runtime is the oracle here; ./dev deps installs it, a bare build may lack it.
+@unittest.skipUnless(Runner, "onnxruntime is not installed")
+class Forms(Sequenced):
+    """Each form as a sequence."""
 
     def test_shared(self):
         """One cache, read by two layers."""

@@ -1,0 +1,158 @@
+#!/usr/bin/env python3
+"""Attention in simple ops that can be read only in a sequence, in which nothing is padding.
+
+Small decoders are written node by node, as exporters write them. As a sequence each gives the logits
+of ONNX Runtime, and no bit depends on the splits; `gqac run` gives what ONNX Runtime gives for two
+rows after a past, one of them padded on the left. Decoders that differ in one condition are refused as
+a sequence, by name, and `gqac run` computes them.
+"""
+
+import sys
+import unittest
+
+import numpy as np
+
+import decoders
+import harness
+import test_exported_forms as forms
+from decoders import F
+from harness import write_ids
+from test_exported_forms import LOWEST, WINDOW, Exported, token_ids
+
+LAST = 2 ** 63 - 1
+
+
+class Counted(Exported):
+    """The positions of a mask are sums of attention_mask, as mobius counts them."""
+
+    compare, reverse = "GreaterOrEqual", 0
+
+    def counted(self, window=0):
+        """Keys that a query may see, 0 or the lowest number [B,1,S,T]."""
+        def make():
+            keys = self.node("CumSum", "attention_mask", self.once(
+                "_axis", lambda: self.constant("axis", np.int64(1))), reverse=self.reverse)
+            total = self.node("Shape", "attention_mask", start=1, end=2)
+            rows = self.node("Slice", keys, self.node("Sub", total, self.chunk()), total, "one")
+            rows = self.node("Unsqueeze", rows, self.ints(2))
+            keys = self.node("Unsqueeze", keys, self.ints(1))
+            seen = self.node(self.compare, rows, keys)
+            if window:
+                near = self.node("Less", self.node("Sub", rows, keys), self.constant(
+                    "width", np.int64(window)))
+                seen = self.node("And", seen, near)
+            here = self.node("Cast", self.node("Unsqueeze", "attention_mask", self.ints(1)),
+                             to=decoders.TensorProto.BOOL)
+            seen = self.node("Unsqueeze", self.node("And", seen, here), self.ints(1))
+            return self.node("Where", seen, self.once("_f0", lambda: self.constant(
+                "f0", np.float32(0))), self.once("_low", lambda: self.constant(
+                    "lowest", np.float32(LOWEST))))
+        return self.once(f"_counted{window}", make)
+
+    def sinks(self, layer, x):
+        """gpt-oss; every other layer has a window."""
+        return self.sunk(layer, x, self.counted(0 if layer else WINDOW))
+
+
+class Backwards(Counted):
+    """Each position is the number of keys from there on."""
+
+    reverse = 1
+
+
+class Strict(Counted):
+    """A query does not see itself."""
+
+    compare = "Greater"
+
+
+class Computed(Counted):
+    """The sinks depend on the scores."""
+
+    def with_sinks(self, layer, s):
+        least = self.node("ReduceMean", s, self.ints(-1), keepdims=1)
+        return self.node("Concat", s, least, axis=-1)
+
+
+class Twice(Counted):
+    """Two sinks for each head."""
+
+    def with_sinks(self, layer, s):
+        return self.node("Concat", s, self.column(layer, s, 2), axis=-1)
+
+    def without_sinks(self, p):
+        return self.node("Slice", p, self.ints(0), self.ints(-2), self.ints(3), self.ints(1))
+
+
+class First(Counted):
+    """The first key is removed, not the sinks."""
+
+    def without_sinks(self, p):
+        return self.node("Slice", p, self.ints(1), self.ints(LAST), self.ints(3), self.ints(1))
+
+
+class Before(Counted):
+    """The sinks are a key before the others, and the last key is removed."""
+
+    def with_sinks(self, layer, s):
+        return self.node("Concat", self.column(layer, s), s, axis=-1)
+
+
+class Uneven(Counted):
+    """Another number is taken off the score of each key."""
+
+    def lowered(self, layer, s):
+        keys = self.node("Cast", self.node("Squeeze", self.node("Shape", s, start=3, end=4)), to=F)
+        ends = [self.constant(f"{name}{layer}", np.float32(x)) for name, x in (("at", 0), ("by", 1))]
+        return self.node("Sub", s, self.node("Range", ends[0], keys, ends[1]))
+
+
+class Weighed(Exported):
+    """What the mask hides keeps a weight."""
+
+    def sinks(self, layer, x):
+        return self.sunk(layer, x, self.node("Max", self.seen(), self.constant(
+            f"least{layer}", np.float32(-3))))
+
+
+class Future(Exported):
+    """The mask is padding alone."""
+
+    def sinks(self, layer, x):
+        one = self.constant(f"f1{layer}", np.float32(1))
+        mask = self.node("Sub", self.node("Cast", "attention_mask", to=F), one)
+        mask = self.node("Mul", mask, self.constant(f"high{layer}", np.float32(-LOWEST)))
+        return self.sunk(layer, x, self.node("Unsqueeze", mask, "axes"))
+
+
+NEAR = (Backwards, Strict, Computed, Twice, First, Before, Uneven, Weighed, Future)
+
+
+# Reason of the skip: ONNX Runtime is the oracle here; ./dev deps installs it, a bare build may lack it.
+@unittest.skipUnless(forms.Runner, "onnxruntime is not installed")
+class Sinks(forms.Sequenced):
+    """Sinks beside scores, with a mask that counts."""
+
+    make = Counted
+
+    def test_sinks(self):
+        """GroupQueryAttention with head_sink, but only in sequences."""
+        self.sequence("sinks")
+        for stage, n in (("raise", 0), ("unpad", decoders.LAYERS)):
+            dump = self.good("compile", self.path, "--dump", stage).out
+            self.assertEqual(dump.count("= com.microsoft.GroupQueryAttention"), n, stage)
+        self.padded("sinks")
+
+    def test_near(self):
+        """What differs in one condition."""
+        ids = write_ids(self.dir / "ids.txt", self.ids)
+        for make in NEAR:
+            with self.subTest(make.__name__):
+                self.make = make
+                self.padded("sinks", ["model.onnx"])
+                self.check(harness.gqac("score", self.path, "--ids", ids), 3, "past_key_values.0.key",
+                           "not read by an attention op")
+
+
+if __name__ == "__main__":
+    sys.exit(harness.main())

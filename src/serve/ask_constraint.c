@@ -68,9 +68,6 @@ bool ask_constraint(job *j, problem *p) {
     if (!fields_text(j->root, "grammar", MOST_GRAMMAR, &grammar, p) ||
         (response && !fields_type(j->root, "text", JSON_OBJECT, &text, p)))
         return false;
-    if (response && format && !is_text(format))
-        return problem_set(p, 400, "unsupported_parameter", "response_format",
-                           "/v1/responses has no 'response_format'; 'text.format' is its name");
     format = response ? fields_get(text, "format") : format;
     grammar = grammar && *grammar ? grammar : NULL;
     if ((format != NULL) + (schema != NULL) + (grammar != NULL) > 1)

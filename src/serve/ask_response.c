@@ -135,17 +135,10 @@ static json_t *nest_tools(const json_t *tools) {
 static bool read_variables(const job *j, json_t *variables, problem *p) {
     static const char *const same[] = {"tool_choice", "parallel_tool_calls",
                                        "chat_template_kwargs"};
-    json_t *tools = NULL, *reasoning = NULL, *include = NULL;
+    json_t *tools = NULL, *reasoning = NULL;
     if (!fields_type(j->root, "tools", JSON_ARRAY, &tools, p) ||
-        !fields_type(j->root, "reasoning", JSON_OBJECT, &reasoning, p) ||
-        !fields_type(j->root, "include", JSON_ARRAY, &include, p))
+        !fields_type(j->root, "reasoning", JSON_OBJECT, &reasoning, p))
         return false;
-    if (json_array_size(include))
-        return problem_set(p, 400, "unsupported_parameter", "include",
-                           "'include' is not supported by this server");
-    if (json_is_true(fields_get(j->root, "store")))
-        return problem_set(p, 400, "unsupported_parameter", "store",
-                           "this server stores no responses: 'store' must be false");
     for (size_t i = 0; i < sizeof same / sizeof *same; i++)
         if (fields_get(j->root, same[i]))
             json_object_set(variables, same[i], fields_get(j->root, same[i]));
@@ -161,8 +154,6 @@ bool ask_response(job *j, problem *p) {
     if (!ask_common(j, p) || !ask_make_prompts(j, 1, p) ||
         !fields_int(j->root, "max_output_tokens", 1, INT32_MAX, &j->max_new, p))
         return false;
-    if (j->n != 1)
-        return problem_set(p, 400, "unsupported_parameter", "n", "a response has one choice");
     json_t *messages = read_messages(j, p), *variables = json_object();
     const bool fine = messages && read_variables(j, variables, p) &&
                       ask_render(j->server, variables, messages, &text, &length, &given, p) &&

@@ -41,9 +41,5 @@ bool fields_text(const json_t *root, const char *name, size_t most, const char *
 bool fields_type(const json_t *root, const char *name, json_type type, json_t **out, problem *p);
 /* The value of a field; NULL: it is absent or null. */
 json_t *fields_get(const json_t *root, const char *name);
-/* Refuses fields that other servers know and this one does not, unless their value asks for
- * nothing.
- */
-bool fields_supported(const json_t *root, problem *p);
 
 #endif

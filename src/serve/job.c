@@ -116,8 +116,8 @@ static bool read_job(job *j, http_exchange *x, problem *p) {
     size_t length = 0;
     const char *body = http_body(x, &length);
     j->root = fields_parse(body, length, p);
-    return j->root && fields_supported(j->root, p) && j->shape->ask(j, p) &&
-           has_place(j->server, j, p) && make_legs(j, p);
+    return j->root && ask_supported(j, p) && j->shape->ask(j, p) && has_place(j->server, j, p) &&
+           make_legs(j, p);
 }
 
 static void name_job(job *j) {

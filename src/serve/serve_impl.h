@@ -204,6 +204,9 @@ bool leg_submit_all(job *j, problem *p);
 /* A function of this part that returns a bool or a pointer returns false or NULL if the request is
  * wrong, and sets *p. */
 
+/* Refuses fields that other servers know and this endpoint does not (unsupported.c), unless their
+ * value asks for nothing. */
+bool ask_supported(const job *j, problem *p);
 /* Fields that chat, completions and responses share. */
 bool ask_common(job *j, problem *p);
 bool ask_constraint(job *j, problem *p);

@@ -62,6 +62,34 @@ bool fields_modest(const char *text, size_t length, size_t *values, problem *p) 
            problem_set(p, 400, NULL, NULL, "the JSON has more than %d values", VALUES);
 }
 
+/* True if a value has a number that is no int64_t. */
+static bool is_too_big(const json_t *value) {
+    const char *key;
+    size_t i;
+    json_t *within;
+    bool found = json_is_real(value) && fabs(json_real_value(value)) >= 0x1p63;
+    json_array_foreach(value, i, within) {
+        found |= is_too_big(within);
+    }
+    json_object_foreach((json_t *)value, key, within) {
+        found |= is_too_big(within);
+    }
+    return found;
+}
+
+/* Says which field has a whole number of more than 64 bits, which jansson does not parse. */
+static void name_too_big(const char *text, size_t length, problem *p) {
+    const char *key;
+    json_t *value, *root = json_loadb(text, length, JSON_DECODE_INT_AS_REAL, NULL);
+    json_object_foreach(root, key, value) {
+        if (!is_too_big(value))
+            continue;
+        problem_set(p, 400, NULL, key, "'%.100s' has a whole number of more than 64 bits", key);
+        break;
+    }
+    json_decref(root);
+}
+
 json_t *fields_parse(const char *text, size_t length, problem *p) {
     json_error_t why;
     size_t values = 0;
@@ -73,6 +101,8 @@ json_t *fields_parse(const char *text, size_t length, problem *p) {
                     gqac_json_reason(why.text), why.line, why.column);
     else if (!json_is_object(root))
         problem_set(p, 400, NULL, NULL, "the body is not a JSON object");
+    if (!root && json_error_code(&why) == json_error_numeric_overflow)
+        name_too_big(text, length, p);
     if (json_is_object(root))
         return root;
     json_decref(root);

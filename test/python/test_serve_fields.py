@@ -126,11 +126,13 @@ class Fields(Case):
                                      (200, None) if name in IGNORED else (400, name))
 
     def test_client(self):
-        """What the client of OpenAI's API says of a refused field."""
+        """What the client of OpenAI's API says of a refused field, and of a number that is too big."""
         chat, respond = self.client.chat.completions.create, self.client.responses.create
         for call, name, fields in (
                 (chat, "store", {"messages": HELLO, "store": True}),
                 (chat, "n_predict", {"messages": HELLO, "extra_body": {"n_predict": 9}}),
+                (chat, "seed", {"messages": HELLO, "seed": 2**63}),
+                (chat, "seed", {"messages": HELLO, "seed": -2**63 - 1}),
                 (respond, "truncation", {"input": "x", "truncation": "auto"}),
                 (respond, "reasoning.summary", {"input": "x", "reasoning": {"summary": "auto"}})):
             with self.assertRaises(openai.BadRequestError) as caught:
@@ -139,7 +141,7 @@ class Fields(Case):
             self.assertIn(f"'{name}'", caught.exception.message)
         self.assertIn("'max_tokens'", self.server.request(
             CHAT, {**BASES[CHAT], "n_predict": 9})[1]["error"]["message"])
-        reply = chat(model="x", messages=HELLO, max_tokens=1, store=False)
+        reply = chat(model="x", messages=HELLO, seed=2**63 - 1, max_tokens=1, store=False)
         self.assertEqual(reply.usage.completion_tokens, 1)
 
 

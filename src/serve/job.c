@@ -137,7 +137,7 @@ void job_start(serve *s, http_exchange *x, const job_shape *shape, const char *t
     if (j) {
         j->server = s;
         j->shape = shape;
-        j->began = serve_seconds();
+        j->began = j->sent = serve_seconds();
         j->tenant = strdup(tenant);
         name_job(j);
     }
@@ -240,19 +240,44 @@ static void reply_problem(job *j) {
     http_stream_end(x);
 }
 
+static void begin_stream(http_exchange *x) {
+    if (!http_is_streaming(x))
+        http_stream_begin(x, "text/event-stream", "Cache-Control: no-cache\r\n");
+}
+
+/* Ends a stream whose client reads too slowly. */
+static void abort_stream(job *j) {
+    http_exchange *x = j->x;
+    detach(j, 499);
+    http_abort(x);
+    job_cancel(j);
+}
+
 /* Sends what is new of a stream, and ends it after the `last`, or if the client reads too
  * slowly. */
 static void flush_stream(job *j, bool last) {
     http_exchange *x = j->x;
-    if (!http_is_streaming(x))
-        http_stream_begin(x, "text/event-stream", "Cache-Control: no-cache\r\n");
+    begin_stream(x);
     if (!j->shape->stream(j, last)) {
-        detach(j, 499);
-        http_abort(x);
-        job_cancel(j);
+        abort_stream(j);
     } else if (last) {
         detach(j, 200);
         http_stream_end(x);
+    }
+}
+
+void job_ping(serve *s, double now) {
+    static const char ping[] = ": ping\n\n";
+    for (job *j = s->jobs; j; j = j->next) {
+        pthread_mutex_lock(&s->lock);
+        const bool ends = !j->open || j->problem.status;
+        pthread_mutex_unlock(&s->lock);
+        if (!j->x || !j->stream || ends || now - j->sent < 0.9)
+            continue;
+        begin_stream(j->x);
+        j->sent = now;
+        if (!http_stream_send(j->x, ping, sizeof ping - 1))
+            abort_stream(j);
     }
 }
 

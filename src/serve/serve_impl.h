@@ -83,6 +83,7 @@ struct job {
     char id[40];
     int64_t created;
     double began, first; /* seconds; first: of the first token, 0: none yet */
+    double sent;         /* seconds: when an event was last sent */
     /* what is asked for */
     json_t *root;
     bool stream, usage, echo, scores, ids_wanted, verify, progress, ignore_eos;
@@ -189,6 +190,8 @@ void job_cancel(job *j);
 void job_leave(job *j);
 /* Sends what is new, and frees the job when all of it has ended. */
 void job_flush(job *j);
+/* Sends a comment to the clients of streams that have got nothing for a second. */
+void job_ping(serve *s, double now);
 /* job_expire cancels the jobs that take too long, job_cancel_all all of them; their clients get a
  * problem. */
 void job_expire(serve *s, double now);

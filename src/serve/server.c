@@ -123,6 +123,7 @@ static void on_tick(evutil_socket_t fd, short what, void *arg) {
     if (s->signals && now > s->drain_until)
         job_cancel_all(s, "the server is stopping");
     job_expire(s, now);
+    job_ping(s, now);
     end_if_drained(s);
 }
 

@@ -140,6 +140,7 @@ bool shape_send(job *j, const char *event, json_t *value) {
                                        event, *event ? "\n" : "", text)
                             : -1;
     const bool sent = length > 0 && http_stream_send(j->x, line, (size_t)length);
+    j->sent = serve_seconds();
     free(line);
     free(text);
     return sent;

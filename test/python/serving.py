@@ -46,6 +46,12 @@ def absent():
     return "has no server" in gqac("serve", "nothing").err
 
 
+def events(text):
+    """The JSON of a stream's events, without its comments and the last one, [DONE]."""
+    lines = [line.removeprefix("data: ") for line in text.splitlines() if line.startswith("data: ")]
+    return [json.loads(line) for line in lines if line != "[DONE]"]
+
+
 class Server:
     """One process; its errors and its log are kept in a file."""
 

@@ -18,7 +18,7 @@ import openai
 
 import harness
 from harness import Case, FULL, GQAC, gqac, write_ids
-from serving import PROMPT, SETTINGS, SLOW, TINY, Compared, Server, absent, words
+from serving import PROMPT, SETTINGS, SLOW, TINY, Compared, Server, absent, events, words
 from test_invariance import insert, node
 
 POST = (b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -117,9 +117,8 @@ class Served(Compared):
         body = {"prompt": PROMPT, "max_tokens": 40, "seed": 2, "stream": True, "logprobs": 0,
                 "return_token_ids": True}
         status, text = self.server.request("/v1/completions", body)
-        lines = text.strip().split("\n\n")
-        self.assertEqual((status, lines[-1]), (200, "data: [DONE]"))
-        choices = [json.loads(line.removeprefix("data: "))["choices"][0] for line in lines[:-1]]
+        self.assertEqual((status, text.splitlines()[-2:]), (200, ["data: [DONE]", ""]))
+        choices = [event["choices"][0] for event in events(text)]
         self.assertEqual("".join(c["text"] for c in choices), want["text"])
         self.assertEqual(sum((c["token_ids"] for c in choices), []), want["ids"])
         self.assertEqual(sum((c["logprobs"]["token_logprobs"] for c in choices), []),
@@ -298,9 +297,7 @@ class Drafting(Case):
             self.assertGreater(min(accepted, rejected), 0)
             self.assertEqual(ask(drafting, bodies[-1]), wants[-1])  # its cold answer drafts too
             _, stream = drafting.request("/v1/completions", {**bodies[0], "stream": True})
-            events = [json.loads(line.removeprefix("data: "))
-                      for line in stream.strip().split("\n\n")[:-1]]
-            self.assertEqual("".join(e["choices"][0]["text"] for e in events),
+            self.assertEqual("".join(e["choices"][0]["text"] for e in events(stream)),
                              wants[0]["choices"][0]["text"])
             with concurrent.futures.ThreadPoolExecutor(8) as pool:
                 found = list(pool.map(lambda body: ask(drafting, body), bodies * 2))

@@ -7,7 +7,6 @@ saved is found again.
 
 import concurrent.futures
 import http.client
-import json
 import random
 import signal
 import sys
@@ -17,7 +16,7 @@ import openai
 
 import harness
 from harness import Case, FULL
-from serving import PROMPT, SETTINGS, SLOW, Compared, Server, absent, words
+from serving import PROMPT, SETTINGS, SLOW, Compared, Server, absent, events, words
 
 CLIENTS, REPLIES = 32, 500 if FULL else 96
 OFFICIAL = ("seed", "temperature", "top_p", "presence_penalty", "frequency_penalty", "logit_bias",
@@ -63,8 +62,7 @@ class Load(Compared):
         def ask(k):
             text = self.server.request("/v1/completions", {
                 **body, "max_tokens": 40 + k % 160, "stream": True}, seconds=30 * SLOW)[1]
-            choices = [json.loads(line.removeprefix("data: "))["choices"][0]
-                       for line in text.strip().split("\n\n")[:-1]]
+            choices = [event["choices"][0] for event in events(text)]
             return (sum((c["token_ids"] for c in choices), []),
                     sum((c["logprobs"]["token_logprobs"] for c in choices), []))
         with (Server("--threads", 2) as self.server,

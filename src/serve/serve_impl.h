@@ -17,6 +17,7 @@
 #include "serve/http.h"
 #include "serve/keys.h"
 #include "serve/metrics.h"
+#include "serve/reasoning.h"
 #include "serve/saver.h"
 #include "serve/serve.h"
 
@@ -139,6 +140,7 @@ struct serve {
     serve_model model;
     int64_t most; /* tokens of prompt and answer */
     int64_t vocabulary;
+    reasoning reasoning;
     char fingerprint[400];
     gqac_scheduler *scheduler;
     saver *saver; /* NULL: nothing is saved */

@@ -258,8 +258,9 @@ gqac_status serve_attach(serve *s, const serve_model *model, gqac_diag *diag) {
     s->most = smaller(gqac_program_max_tokens(program),
                       smaller(model->tokens, gqac_text_get_settings(model->text)->context_length));
     name_fingerprint(s);
-    gqac_status status =
-        gqac_scheduler_create(model->context, model->scheduler, &s->scheduler, diag);
+    gqac_status status = reasoning_find(model->text, &s->reasoning, diag);
+    if (status == GQAC_OK)
+        status = gqac_scheduler_create(model->context, model->scheduler, &s->scheduler, diag);
     if (status == GQAC_OK && model->store && model->saved)
         status = saver_create(model->store, &s->saver, diag);
     if (status != GQAC_OK)

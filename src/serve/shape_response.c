@@ -35,11 +35,13 @@ static json_t *call_json(const gqac_call_part *part, const char *status, const c
 
 static json_t *usage_json(const job *j) {
     json_t *usage = shape_usage(j);
-    json_t *own = json_pack(
-        "{s:O, s:O, s:O, s:{s:i}, s:O}", "input_tokens", json_object_get(usage, "prompt_tokens"),
-        "input_tokens_details", json_object_get(usage, "prompt_tokens_details"), "output_tokens",
-        json_object_get(usage, "completion_tokens"), "output_tokens_details", "reasoning_tokens", 0,
-        "total_tokens", json_object_get(usage, "total_tokens"));
+    const json_t *details = json_object_get(usage, "completion_tokens_details");
+    json_t *own = json_pack("{s:O, s:O, s:O, s:{s:O}, s:O}", "input_tokens",
+                            json_object_get(usage, "prompt_tokens"), "input_tokens_details",
+                            json_object_get(usage, "prompt_tokens_details"), "output_tokens",
+                            json_object_get(usage, "completion_tokens"), "output_tokens_details",
+                            "reasoning_tokens", json_object_get(details, "reasoning_tokens"),
+                            "total_tokens", json_object_get(usage, "total_tokens"));
     json_decref(usage);
     return own;
 }

@@ -74,13 +74,16 @@ def without_leaks(env, words):
     return env
 
 
+def worked(child):
+    """Hundredths of a second for which all threads of the child have computed."""
+    with open(f"/proc/{child.pid}/stat") as stat:
+        return sum(map(int, stat.read().rsplit(")", 1)[1].split()[11:13]))
+
+
 def await_work(child, hundredths):
     """Wait until the child has computed for so many hundredths of a second more."""
-    def worked():
-        with open(f"/proc/{child.pid}/stat") as stat:
-            return sum(map(int, stat.read().rsplit(")", 1)[1].split()[11:13]))
-    until = worked() + hundredths
-    while worked() < until and child.poll() is None:
+    until = worked(child) + hundredths
+    while worked(child) < until and child.poll() is None:
         time.sleep(0.001)
 
 

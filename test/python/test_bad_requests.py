@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Schemas, grammars, tools and heads of HTTP that are wrong, all sent to one server: each is answered
-with its status and a message that has the word, and the server gives the same answers after it.
+with its status and a message that has the word, within a second of processor time, and the server
+gives the same answers after it.
 
     python test/python/test_bad_requests.py [--show]
 
@@ -14,7 +15,7 @@ import sys
 import badrows
 import harness
 from harness import Case, ROOT
-from serving import Server, absent
+from serving import SLOW, Server, absent
 
 sys.path.insert(0, str(ROOT / "test" / "corpus"))
 import bad_requests  # noqa: E402  (needs the path)
@@ -73,9 +74,12 @@ class BadRequests(Case):
         badrows.check_names(self, bad_requests.ROWS, LEAST_ROWS)
         expected = self.answer()
         for i, row in enumerate(bad_requests.ROWS):
+            before = harness.worked(self.server.child)
             status, reply = self.ask(row)
+            took = harness.worked(self.server.child) - before
             with self.subTest(row.name, kind=row.kind):
                 self.assertEqual(status, row.status, reply)
+                self.assertLess(took, 100 * SLOW)
                 if status != 200:
                     error = reply["error"]
                     self.assertGreater(len(error["message"]), 8)

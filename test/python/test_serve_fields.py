@@ -125,6 +125,32 @@ class Fields(Case):
                     self.assertEqual(self.ask(path, {name: [{"x": 1}]}),
                                      (200, None) if name in IGNORED else (400, name))
 
+    def test_progress(self):
+        """Chunks that say how much of the prompt is computed, until all of it is; a cached part is counted."""
+        ids = [(k * 37) % 500 for k in range(600)]
+        for cached in (0, 599):
+            chunks = list(self.client.completions.create(
+                model="x", prompt=ids, max_tokens=1, stream=True, extra_body={"return_progress": True}))
+            found = [chunk.prompt_progress for chunk in chunks if "prompt_progress" in chunk.model_extra]
+            done = [x["processed"] for x in found]
+            self.assertEqual((done, done[-1]), (sorted(set(done)), 600))
+            self.assertEqual({x["total"] for x in found}, {600})
+            self.assertGreater(done[0], cached)
+            self.assertEqual([c.choices for c in chunks if "prompt_progress" in c.model_extra],
+                             [[]] * len(found))
+        chunks = list(self.client.chat.completions.create(
+            model="x", messages=HELLO, max_tokens=1, stream=True, extra_body={"return_progress": True}))
+        self.assertEqual(sum("prompt_progress" in chunk.model_extra for chunk in chunks), 1)
+
+    def test_cache_key(self):
+        """A prompt_cache_key is a text that changes nothing: the prefix of another key is used."""
+        body = {"prompt": [9] * 50, "max_tokens": 2}
+        replies = [self.server.good(TEXT, {**body, "prompt_cache_key": key}) for key in "ab"]
+        self.assertEqual(replies[0]["choices"], replies[1]["choices"])
+        self.assertEqual([r["usage"]["prompt_tokens_details"]["cached_tokens"] for r in replies], [0, 49])
+        for path in NAMES["ALL"]:
+            self.assertEqual(self.ask(path, {"prompt_cache_key": 1}), (400, "prompt_cache_key"))
+
     def test_client(self):
         """What the client of OpenAI's API says of a refused field, and of a number that is too big."""
         chat, respond = self.client.chat.completions.create, self.client.responses.create

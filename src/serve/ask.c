@@ -7,7 +7,7 @@
 
 #include "serve/serve_impl.h"
 
-enum { CHOICES = 64, PROMPTS = 256, STOPS = 16, TOP = 20, BIASES = 4096 };
+enum { CHOICES = 64, PROMPTS = 256, STOPS = 16, STOP_IDS = 1000, TOP = 20, BIASES = 4096 };
 
 /* ---- sampling ------------------------------------------------------------ */
 
@@ -88,6 +88,40 @@ static bool ask_stops(job *j, problem *p) {
     return true;
 }
 
+/* The end-of-text ids of the model, and those of the request. */
+static bool ask_ends(job *j, problem *p) {
+    const gqac_text_settings *x = gqac_text_get_settings(j->server->model.text);
+    bool ignore = false;
+    json_t *list = NULL;
+    prompt own = {0};
+    if (!fields_bool(j->root, "ignore_eos", &ignore, p) ||
+        !fields_type(j->root, "stop_token_ids", JSON_ARRAY, &list, p))
+        return false;
+    if (json_array_size(list) > STOP_IDS)
+        return problem_set(p, 400, NULL, "stop_token_ids", "'stop_token_ids' has more than %d ids",
+                           STOP_IDS);
+    const int n = ignore ? 0 : x->n_eos;
+    bool fine = ask_ids(list, j->server->vocabulary, "stop_token_ids", &own, p);
+    j->ends = fine ? malloc(((size_t)n + own.n + 1) * sizeof *j->ends) : NULL;
+    if (fine && !j->ends)
+        fine = problem_no_memory(p);
+    if (fine) {
+        j->n_ends = n + (int)own.n;
+        if (n)
+            memcpy(j->ends, x->eos, (size_t)n * sizeof *j->ends);
+        memcpy(j->ends + n, own.ids, own.n * sizeof *j->ends);
+    }
+    free(own.ids);
+    return fine;
+}
+
+static bool ask_cold(job *j, problem *p) {
+    bool cached = true;
+    const bool fine = fields_bool(j->root, "cache_prompt", &cached, p);
+    j->cold = !cached;
+    return fine;
+}
+
 static bool ask_stream(job *j, problem *p) {
     json_t *options = NULL;
     return fields_bool(j->root, "stream", &j->stream, p) &&
@@ -119,8 +153,7 @@ bool ask_common(job *j, problem *p) {
     return fields_text(j->root, "model", 1000, &ignored, p) &&
            fields_text(j->root, "prompt_cache_key", 1000, &ignored, p) && ask_sampling(j, p) &&
            ask_stops(j, p) && ask_stream(j, p) && ask_tenant(j, p) &&
-           fields_int(j->root, "n", 1, CHOICES, &j->n, p) &&
-           fields_bool(j->root, "ignore_eos", &j->ignore_eos, p) &&
+           fields_int(j->root, "n", 1, CHOICES, &j->n, p) && ask_ends(j, p) && ask_cold(j, p) &&
            fields_bool(j->root, "return_token_ids", &j->ids_wanted, p) &&
            fields_bool(j->root, "return_progress", &j->progress, p) &&
            fields_bool(j->root, "verify_cache", &j->verify, p) && ask_constraint(j, p);
@@ -190,12 +223,13 @@ bool ask_make_prompts(job *j, size_t n, problem *p) {
 
 bool ask_chat(job *j, problem *p) {
     json_t *messages = NULL;
-    bool wanted = false;
+    bool wanted = false, special = false;
     char *text = NULL;
     size_t length = 0;
     offer given;
     if (!ask_common(j, p) || !ask_make_prompts(j, 1, p) ||
         !fields_bool(j->root, "logprobs", &wanted, p) ||
+        !fields_bool(j->root, "add_special_tokens", &special, p) ||
         !fields_int(j->root, "top_logprobs", 0, TOP, &j->n_top, p) ||
         !fields_int(j->root, "max_tokens", 1, INT32_MAX, &j->max_new, p) ||
         !fields_int(j->root, "max_completion_tokens", 1, INT32_MAX, &j->max_new, p) ||
@@ -206,13 +240,13 @@ bool ask_chat(job *j, problem *p) {
     j->scores = wanted;
     if (!ask_render(j->server, j->root, messages, &text, &length, &given, p))
         return false;
-    const bool fine = ask_tokenize(j->server, text, length, false, &j->prompts[0], p);
+    const bool fine = ask_tokenize(j->server, text, length, special, &j->prompts[0], p);
     gqac_release(text);
     return fine && ask_calls(j, j->root, &given, p) && ask_fit(j, ask_chat_length(j), p);
 }
 
 /* A prompt of text or of ids. */
-static bool ask_prompt(job *j, const json_t *value, prompt *out, problem *p) {
+static bool ask_prompt(job *j, const json_t *value, bool special, prompt *out, problem *p) {
     if (json_is_array(value))
         return ask_ids(value, j->server->vocabulary, "prompt", out, p);
     if (!json_is_string(value))
@@ -224,7 +258,7 @@ static bool ask_prompt(job *j, const json_t *value, prompt *out, problem *p) {
     if (!out->text)
         return problem_no_memory(p);
     memcpy(out->text, json_string_value(value), out->length + 1);
-    return ask_tokenize(j->server, out->text, out->length, true, out, p);
+    return ask_tokenize(j->server, out->text, out->length, special, out, p);
 }
 
 /* The text of a prompt of ids, for echo. */
@@ -249,6 +283,7 @@ bool ask_completion(job *j, problem *p) {
     const bool many = json_is_string(first) || json_is_array(first);
     const size_t n = many ? json_array_size(given) : 1;
     int64_t scores = -1;
+    bool special = true;
     if (!given || (json_is_array(given) && !first))
         return problem_set(p, 400, NULL, "prompt", "'prompt' is %s", given ? "empty" : "missing");
     if (n > PROMPTS)
@@ -256,12 +291,13 @@ bool ask_completion(job *j, problem *p) {
     if (!ask_common(j, p) || !ask_make_prompts(j, n, p) ||
         !fields_int(j->root, "logprobs", 0, TOP, &scores, p) ||
         !fields_bool(j->root, "echo", &j->echo, p) ||
+        !fields_bool(j->root, "add_special_tokens", &special, p) ||
         !fields_int(j->root, "max_tokens", 0, INT32_MAX, &j->max_new, p))
         return false;
     j->scores = scores >= 0;
     j->n_top = scores > 0 ? scores : 0;
     for (size_t i = 0; i < n; i++)
-        if (!ask_prompt(j, many ? json_array_get(given, i) : given, &j->prompts[i], p) ||
+        if (!ask_prompt(j, many ? json_array_get(given, i) : given, special, &j->prompts[i], p) ||
             !name_prompt(j, &j->prompts[i], p))
             return false;
     return ask_fit(j, 16, p); /* as OpenAI's API defines it */

@@ -97,16 +97,66 @@ json_t *ask_messages(const json_t *messages, const char *name, problem *p) {
 /* Sets the other variables of the template. Fields of chat_template_kwargs come last and replace
  * what was set before. */
 static bool take_variables(const json_t *root, json_t *variables, offer *out, problem *p) {
-    json_t *more = NULL;
+    json_t *more = NULL, *documents = NULL;
     const char *effort = NULL;
-    if (!ask_tools(root, out, p) ||
+    if (!ask_tools(root, out, p) || !fields_type(root, "documents", JSON_ARRAY, &documents, p) ||
         !fields_type(root, "chat_template_kwargs", JSON_OBJECT, &more, p) ||
         !fields_text(root, "reasoning_effort", 100, &effort, p))
         return false;
     if ((out->tools && json_object_set(variables, "tools", out->tools) != 0) ||
+        (documents && json_object_set(variables, "documents", documents) != 0) ||
         (effort && json_object_set_new(variables, "reasoning_effort", json_string(effort)) != 0) ||
         (more && json_object_update(variables, more) != 0))
         return problem_no_memory(p);
+    return true;
+}
+
+/* ---- a last message that is to be continued ------------------------------- */
+
+/* Follows its content. A template that trims contents removes the blank. */
+static const char mark[] = "[to be continued] ";
+
+static bool mark_last(json_t *messages, problem *p) {
+    json_t *last = json_array_get(messages, json_array_size(messages) - 1);
+    const char *content = json_string_value(json_object_get(last, "content"));
+    if (!content)
+        return problem_set(p, 400, NULL, "continue_final_message",
+                           "'continue_final_message' needs a last message with a content");
+    return json_object_set_new(last, "content", json_sprintf("%s%s", content, mark)) == 0 ||
+           problem_no_memory(p);
+}
+
+/* Sets whether the text ends with the beginning of an answer, or within the last message. */
+static bool take_end(const json_t *root, json_t *variables, bool *within, problem *p) {
+    if (!fields_bool(root, "continue_final_message", within, p))
+        return false;
+    bool generation = !*within;
+    if (!fields_bool(root, "add_generation_prompt", &generation, p))
+        return false;
+    if (generation && *within)
+        return problem_set(p, 400, NULL, "continue_final_message",
+                           "'continue_final_message' and 'add_generation_prompt' exclude each "
+                           "other");
+    return (json_object_set_new(variables, "add_generation_prompt", json_boolean(generation)) ==
+                0 ||
+            problem_no_memory(p)) &&
+           (!*within || mark_last(json_object_get(variables, "messages"), p));
+}
+
+/* Cuts the text at the mark. */
+static bool cut(const char *text, size_t *length, problem *p) {
+    const size_t n = sizeof mark - 2;
+    size_t at = *length;
+    while (at && (*length - at < n || memcmp(text + at, mark, n) != 0))
+        at--;
+    if (!at)
+        return problem_set(p, 400, NULL, "continue_final_message",
+                           "'continue_final_message' needs a template that writes the content of "
+                           "the last message as it is");
+    const bool trimmed = text[at + n] != ' ';
+    while (trimmed && at && strchr(" \t\r\n", text[at - 1]))
+        at--;
+    *length = at;
     return true;
 }
 
@@ -114,21 +164,22 @@ bool ask_render(serve *s, const json_t *root, json_t *messages, char **text, siz
                 offer *out, problem *p) {
     gqac_diag diag = {0};
     json_t *own = ask_messages(messages, "messages", p);
-    bool generation = true;
+    bool within = false;
     if (!own)
         return false;
     json_t *variables = json_pack("{s:o}", "messages", own);
     bool fine = variables || problem_no_memory(p);
-    fine =
-        fine && fields_bool(root, "add_generation_prompt", &generation, p) &&
-        (json_object_set_new(variables, "add_generation_prompt", json_boolean(generation)) == 0 ||
-         problem_no_memory(p)) &&
-        take_variables(root, variables, out, p);
+    fine = fine && take_end(root, variables, &within, p) && take_variables(root, variables, out, p);
     char *encoded = fine ? json_dumps(variables, JSON_COMPACT) : NULL;
     if (fine && !encoded)
         fine = problem_no_memory(p);
     if (fine && gqac_text_render(s->model.text, encoded, text, length, &diag) != GQAC_OK)
         fine = problem_from(p, "messages", &diag);
+    if (fine && within && !cut(*text, length, p)) {
+        gqac_release(*text);
+        *text = NULL;
+        fine = false;
+    }
     free(encoded);
     json_decref(variables);
     return fine;

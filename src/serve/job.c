@@ -38,6 +38,7 @@ static void free_job(job *j) {
     free(j->said);
     json_decref(j->items);
     free((void *)j->stop);
+    free(j->ends);
     free(j->bias);
     constraints_drop(j->constraint);
     free(j->tools);

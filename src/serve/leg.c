@@ -84,9 +84,9 @@ static bool on_logits(void *arg, float *logits, int64_t vocabulary, const int64_
     memcpy(l->row, logits, (size_t)vocabulary * sizeof *logits);
     if (j->verify)
         l->check = check_of(l->check, logits, vocabulary);
-    for (int i = 0; i < x->n_eos && (int64_t)n < x->min_length && !j->ignore_eos; i++)
-        if (x->eos[i] >= 0 && x->eos[i] < vocabulary)
-            logits[x->eos[i]] = NAN;
+    for (int i = 0; i < j->n_ends && (int64_t)n < x->min_length; i++)
+        if (j->ends[i] >= 0 && j->ends[i] < vocabulary)
+            logits[j->ends[i]] = NAN;
     return true;
 }
 
@@ -140,9 +140,8 @@ static void on_progress(void *arg, int64_t request, int64_t done, int64_t total)
 }
 
 static bool is_end(const job *j, int64_t id) {
-    const gqac_text_settings *x = gqac_text_get_settings(j->server->model.text);
-    for (int i = 0; i < x->n_eos && !j->ignore_eos; i++)
-        if (x->eos[i] == id)
+    for (int i = 0; i < j->n_ends; i++)
+        if (j->ends[i] == id)
             return true;
     return false;
 }
@@ -208,7 +207,7 @@ static void end_leg(leg *l, gqac_finish finish) {
 /* An answer's rows are kept for prompts that continue it. */
 static void keep(const leg *l, const gqac_request_end *end) {
     const serve *s = l->owner->server;
-    if (!end->sequence || l->kind == LEG_COLD || !s->model.store ||
+    if (!end->sequence || l->owner->cold || l->kind == LEG_COLD || !s->model.store ||
         end->finish == GQAC_FINISH_FAILED)
         return;
     if (l->kind == LEG_ANSWER && (l->owner->n > 1 || l->owner->scores))
@@ -246,10 +245,8 @@ static void set_limits(const leg *l, gqac_request *r) {
     const gqac_text_settings *x = gqac_text_get_settings(j->server->model.text);
     const int64_t left = j->server->most - (int64_t)l->prompt->n;
     r->max_new = j->max_new < left ? j->max_new : left;
-    if (!j->ignore_eos) {
-        r->n_eos = x->n_eos;
-        r->eos = x->eos;
-    }
+    r->n_eos = j->n_ends;
+    r->eos = j->ends;
     if (j->scores || j->verify || x->min_length > 0) {
         r->on_logits = on_logits;
         r->logits_arg = (void *)l;
@@ -269,7 +266,7 @@ static gqac_status submit_answer(leg *l, const gqac_sequence *from, gqac_diag *d
     r.constraint = j->constraint ? j->constraint->made : NULL;
     r.from = from;
     r.tenant = j->tenant;
-    r.cold = l->kind == LEG_COLD;
+    r.cold = j->cold || l->kind == LEG_COLD;
     r.on_token = on_token;
     r.on_end = on_end;
     r.on_progress = l->kind == LEG_ANSWER && !from ? on_progress : NULL;
@@ -308,6 +305,7 @@ static gqac_status submit_prefix(leg *l, gqac_diag *diag) {
     gqac_request r;
     gqac_request_init(&r, l->prompt->ids, l->prompt->n - 1);
     r.max_new = 0;
+    r.cold = j->cold;
     r.tenant = j->tenant;
     r.on_progress = on_progress;
     r.on_row = j->echo && j->scores ? on_row : NULL;

@@ -87,7 +87,8 @@ struct job {
     double sent;         /* seconds: when an event was last sent */
     /* what is asked for */
     json_t *root;
-    bool stream, usage, echo, scores, ids_wanted, verify, progress, ignore_eos;
+    bool stream, usage, echo, scores, ids_wanted, verify, progress;
+    bool cold; /* nothing is shared with the store */
     int64_t n_top, n, max_new;
     gqac_sampling sampling;
     gqac_logit_bias *bias;
@@ -95,6 +96,8 @@ struct job {
     char *tools;            /* JSON of the tools that may be called; NULL: none */
     int n_stop;
     const char **stop; /* in `root` */
+    int n_ends;
+    int64_t *ends; /* ids that end an answer */
     char *tenant;
     int n_prompts;
     prompt *prompts;

@@ -6,6 +6,7 @@
 
 import json
 import re
+import shutil
 import sys
 
 import harness
@@ -14,7 +15,7 @@ from harness import Case, ROOT
 from openai.types import completion_create_params as of_text
 from openai.types.chat import completion_create_params as of_chat
 from openai.types.responses import response_create_params as of_response
-from serving import Server, absent
+from serving import TINY, Server, absent, events
 
 CHAT, TEXT, RESPONSE = "/v1/chat/completions", "/v1/completions", "/v1/responses"
 HELLO = [{"role": "user", "content": "Hello"}]
@@ -169,6 +170,135 @@ class Fields(Case):
             CHAT, {**BASES[CHAT], "n_predict": 9})[1]["error"]["message"])
         reply = chat(model="x", messages=HELLO, seed=2**63 - 1, max_tokens=1, store=False)
         self.assertEqual(reply.usage.completion_tokens, 1)
+
+
+class OfPeers(Case):
+    """Fields of vLLM, SGLang and llama.cpp that this server has too."""
+
+    def setUp(self):
+        super().setUp()
+        self.server = self.enterContext(Server("--threads", 1))
+
+    def choose(self, path=TEXT, **fields):
+        """The only choice of a reply, with its ids."""
+        (choice,) = self.server.good(path, {**BASES[path], "max_tokens": 16, "return_token_ids": True,
+                                            **fields})["choices"]
+        return choice
+
+    def refused(self, path, name, **fields):
+        """The request is a 400 that names this field."""
+        status, reply = self.server.request(path, {**BASES[path], **fields})
+        self.assertEqual((status, reply["error"]["param"]), (400, name))
+
+    def test_stop_token_ids(self):
+        """An answer ends with the first of these ids, which is not part of its text, whole and as a stream."""
+        fields = {"prompt": "She had been", "seed": 1, "ignore_eos": True}
+        free = self.choose(**fields)["token_ids"]
+        for stop in ([free[9]], [free[12], free[5]], [free[3]] * 9):
+            at = min(free.index(i) for i in stop)
+            self.assertLess(at, 15)
+            got = self.choose(**fields, stop_token_ids=stop)
+            self.assertEqual((got["token_ids"], got["finish_reason"]), (free[:at + 1], "stop"))
+            self.assertEqual(got["text"], self.server.good("/detokenize", {"tokens": free[:at]})["content"])
+            text = self.server.request(TEXT, {**fields, "max_tokens": 16, "stream": True,
+                                              "stop_token_ids": stop})[1]
+            self.assertEqual("".join(e["choices"][0]["text"] for e in events(text)), got["text"])
+        chat = self.choose(CHAT, seed=1, ignore_eos=True)["token_ids"]
+        self.assertEqual(self.choose(CHAT, seed=1, stop_token_ids=[chat[4]])["token_ids"],
+                         chat[:chat.index(chat[4]) + 1])
+        yes = self.choose(json_schema={"const": "yes"}, stop_token_ids=free[9:10])["text"]
+        self.assertEqual(json.loads(yes), "yes")  # ids that end an answer do so where it is complete
+        for wrong in (1, "x", {}, [-1], [512], [1.5], ["x"], [1] * 1001):
+            self.refused(TEXT, "stop_token_ids", stop_token_ids=wrong)
+
+    def test_end_of_text(self):
+        """The model's own ids end an answer beside these; ignore_eos leaves only these."""
+        folder = shutil.copytree(TINY, self.dir / "model")
+        free = self.choose(prompt="She had been", ignore_eos=True)["token_ids"]
+        config = json.loads((folder / "genai_config.json").read_text())
+        config["model"]["eos_token_id"] = [free[9]]
+        (folder / "genai_config.json").write_text(json.dumps(config))
+        self.server = self.enterContext(Server("--threads", 1, model=folder))
+        for fields, end in (({}, free[9]), ({"stop_token_ids": [free[6]]}, free[6]),
+                            ({"stop_token_ids": [free[12]]}, free[9]),
+                            ({"stop_token_ids": [free[12]], "ignore_eos": True}, free[12])):
+            ids = self.choose(prompt="She had been", **fields)["token_ids"]
+            self.assertEqual(ids, free[:free.index(end) + 1])
+
+    def test_cache_prompt(self):
+        """With cache_prompt false nothing is taken from the cache, and nothing is put there."""
+        def cached(*ids, **fields):
+            return self.server.good(TEXT, {"prompt": ids, "max_tokens": 2, **fields})[
+                "usage"]["prompt_tokens_details"]["cached_tokens"]
+        for n in (1, 3):
+            warm, cold = [9 + n] * 50, [19 + n] * 50
+            cached(*warm, n=n)
+            self.assertGreater(cached(*warm, n=n), 40)
+            for _ in range(2):
+                self.assertEqual(cached(*cold, n=n, cache_prompt=False), 0)
+                self.assertEqual(cached(*warm, n=n, cache_prompt=False), 0)
+            self.assertGreater(cached(*warm, n=n, cache_prompt=True), 40)
+            self.assertLess(cached(*cold, n=n), 9)
+        same = [self.choose(seed=3, logprobs=2, cache_prompt=cache) for cache in (True, False)]
+        self.assertEqual(same[0], same[1])
+        self.refused(TEXT, "cache_prompt", cache_prompt=1)
+
+    def test_add_special_tokens(self):
+        """Whether the tokenizer adds its own tokens to a text: by default to prompts, not to chats."""
+        plain = self.server.good("/tokenize", {"content": "It was", "add_special": False})["tokens"]
+        ids = {fields: self.choose(prompt="It was", **dict(fields))["prompt_token_ids"]
+               for fields in ((), (("add_special_tokens", True),), (("add_special_tokens", False),))}
+        self.assertEqual(list(ids.values()), [[0, *plain], [0, *plain], plain])
+        chat = self.choose(CHAT)["prompt_token_ids"]
+        self.assertEqual(self.choose(CHAT, add_special_tokens=False)["prompt_token_ids"], chat)
+        self.assertEqual(self.choose(CHAT, add_special_tokens=True)["prompt_token_ids"], [0, *chat])
+        self.refused(CHAT, "add_special_tokens", add_special_tokens=1)
+
+    def template(self, text):
+        """Serves the model with another chat template."""
+        folder = shutil.copytree(TINY, self.dir / str(len(list(self.dir.iterdir()))))
+        (folder / "chat_template.jinja").write_text(text)
+        self.server = self.enterContext(Server("--threads", 1, model=folder))
+
+    def test_documents(self):
+        """The template has the documents; without the field it has none."""
+        self.template("{% if documents is none %}none{% endif %}{% for d in documents or [] %}"
+                      "<{{ d.title }}: {{ d.text }}>{% endfor %}{{ messages[0].content }}")
+        found = [{"title": "a", "text": "b"}, {"title": "c", "text": "d"}]
+        for fields, want in (({}, "noneHello"), ({"documents": []}, "Hello"),
+                             ({"documents": found}, "<a: b><c: d>Hello")):
+            body = {"messages": HELLO, **fields}
+            self.assertEqual(self.server.good("/apply-template", body)["prompt"], want)
+            ids = self.choose(CHAT, **fields)["prompt_token_ids"]
+            self.assertEqual(self.server.good("/detokenize", {"tokens": ids})["content"], want)
+        self.refused(CHAT, "documents", documents={})
+
+    def test_continue_final_message(self):
+        """The prompt ends where the content of the last message does, and the answer goes on from there."""
+        for template, said, want in (
+                ("{% for m in messages %}[{{ m.role }}] {{ m.content }}<end>\n{% endfor %}", "He was ",
+                 "[user] Hello<end>\n[assistant] He was "),
+                ("{% for m in messages %}{{ m.content | trim }}\n{% endfor %}", " He was \n", "Hello\nHe was"),
+                ("{% for m in messages %}{{ m.content }}{% endfor %}{% if add_generation_prompt %}[a]{% endif %}",
+                 "[to be continued] x", "Hello[to be continued] x")):
+            self.template(template)
+            body = {"messages": [*HELLO, {"role": "assistant", "content": said}],
+                    "continue_final_message": True}
+            self.assertEqual(self.server.good("/apply-template", body)["prompt"], want)
+            self.assertEqual(
+                self.choose(CHAT, **body, add_generation_prompt=False, seed=1)["token_ids"],
+                self.choose(TEXT, prompt=want, add_special_tokens=False, seed=1)["token_ids"])
+            self.assertNotEqual(self.server.good("/apply-template", {
+                **body, "continue_final_message": False})["prompt"], want)
+        name = "continue_final_message"
+        self.refused(CHAT, name, **body, add_generation_prompt=True)
+        self.refused(CHAT, name, continue_final_message=1)
+        self.refused(CHAT, name, continue_final_message=True, messages=[
+            *HELLO, {"role": "assistant", "content": None, "tool_calls": []}])
+        self.template("{{ messages[0].content }}")
+        self.refused(CHAT, name, **body)
+        self.template("{{ messages[1].content | upper }}")
+        self.refused(CHAT, name, **body)
 
 
 if __name__ == "__main__":

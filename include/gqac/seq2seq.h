@@ -56,6 +56,15 @@ typedef struct gqac_seq2seq_settings {
 /* Returns the settings; they belong to the model. */
 GQAC_API const gqac_seq2seq_settings *gqac_seq2seq_get_settings(const gqac_seq2seq *model);
 
+/* A file of the folder. */
+typedef struct gqac_seq2seq_file {
+    const char *path;
+    const gqac_program *program; /* stateless */
+} gqac_seq2seq_file;
+/* Sets *files to the encoder, the decoder and, if there is one, the decoder with a past; returns
+ * their number. They belong to the model. */
+GQAC_API int gqac_seq2seq_files(const gqac_seq2seq *model, const gqac_seq2seq_file **files);
+
 /* The contexts of the encoder and the decoders, and the caches of one text. Only one thread at a
  * time may use it. `model` and `threads` must outlive it; the caller frees it. USAGE: threads is
  * NULL; NO_MEMORY. */

@@ -228,6 +228,10 @@ class gqac_scored_id(Structure):
     pass
 
 
+class gqac_seq2seq_file(Structure):
+    pass
+
+
 class gqac_seq2seq_settings(Structure):
     pass
 
@@ -791,6 +795,11 @@ gqac_scored_id._fields_ = [
     ("log_probability", c_double),
 ]
 
+gqac_seq2seq_file._fields_ = [
+    ("path", c_char_p),
+    ("program", c_void_p),
+]
+
 gqac_seq2seq_settings._fields_ = [
     ("size", c_size_t),
     ("features", c_bool),
@@ -1178,6 +1187,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "gqac_seq2seq_open": (c_int, [c_char_p, POINTER(gqac_options), POINTER(c_void_p), POINTER(gqac_diag)]),
     "gqac_seq2seq_free": (None, [c_void_p]),
     "gqac_seq2seq_get_settings": (POINTER(gqac_seq2seq_settings), [c_void_p]),
+    "gqac_seq2seq_files": (c_int, [c_void_p, POINTER(POINTER(gqac_seq2seq_file))]),
     "gqac_seq2seq_context_create": (c_int, [c_void_p, c_void_p, POINTER(c_void_p), POINTER(gqac_diag)]),
     "gqac_seq2seq_context_free": (None, [c_void_p]),
     "gqac_seq2seq_context_set_monitor": (c_int, [c_void_p, POINTER(gqac_monitor), POINTER(gqac_diag)]),

@@ -22,7 +22,9 @@ struct gqac_seq2seq {
     gqac_seq2seq_settings settings;
     int64_t eos[SEQ2SEQ_MOST_EOS];
     seq2seq_file encoder, decoder;
-    seq2seq_file with_past;           /* a decoder of single tokens, where `decoder` has no past */
+    seq2seq_file with_past; /* a decoder of single tokens, where `decoder` has no past */
+    gqac_seq2seq_file files[3];
+    int n_files;
     const seq2seq_file *step_decoder; /* that of single tokens: with_past if there is one */
     gqac_tensor *caches;              /* by input of step_decoder: type, and shape without rows */
     /* By input of step_decoder: the output of `decoder` (of the prompt) and of step_decoder that

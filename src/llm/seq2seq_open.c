@@ -92,6 +92,7 @@ static gqac_status open_file(gqac_seq2seq *m, const char *folder, const char *co
     GQAC_TRY(gqac_program_open(s->path, options, &s->program, diag));
     s->n_inputs = gqac_program_inputs(s->program, &s->inputs);
     s->n_outputs = gqac_program_outputs(s->program, &s->outputs);
+    m->files[m->n_files++] = (gqac_seq2seq_file){s->path, s->program};
     return GQAC_OK;
 }
 
@@ -300,4 +301,9 @@ void gqac_seq2seq_free(gqac_seq2seq *m) {
 
 const gqac_seq2seq_settings *gqac_seq2seq_get_settings(const gqac_seq2seq *m) {
     return &m->settings;
+}
+
+int gqac_seq2seq_files(const gqac_seq2seq *m, const gqac_seq2seq_file **files) {
+    *files = m->files;
+    return m->n_files;
 }

@@ -143,6 +143,21 @@ static void expect_ids(const rig *r, const char *name, int64_t ids[NEW + 1]) {
 
 /* ---- cases --------------------------------------------------------------- */
 
+/* The files of the model are those of its folder, in their order. */
+static void check_files(const rig *r, bool with_past) {
+    static const char *const names[] = {"/encoder_model.onnx", "/decoder_model.onnx",
+                                        "/decoder_with_past_model.onnx"};
+    const gqac_seq2seq_file *files = NULL;
+    const int n = gqac_seq2seq_files(r->model, &files);
+    CU_ASSERT_EQUAL_FATAL(n, with_past ? 3 : 2);
+    for (int i = 0; i < n; i++) {
+        CU_ASSERT_PTR_NOT_NULL(strstr(files[i].path, names[i]));
+        CU_ASSERT(gqac_program_is_stateless(files[i].program));
+        CU_ASSERT_EQUAL(gqac_program_vocabulary(files[i].program),
+                        i ? gqac_seq2seq_get_settings(r->model)->vocabulary : 0);
+    }
+}
+
 static int count_distinct(const int64_t *ids, int n) {
     int distinct = 0;
     for (int i = 0; i < n; i++) {
@@ -159,6 +174,7 @@ static void check_model(const char *name, bool cached) {
     int64_t ids[NEW + 1];
     open_rig(&r, name, 2);
     CU_ASSERT_EQUAL(gqac_seq2seq_get_settings(r.model)->cached, cached);
+    check_files(&r, cached);
     expect_ids(&r, name, ids);
     CU_ASSERT(count_distinct(ids, NEW + 1) > 3);
     gqac_generate_request request = plain_request(&r);

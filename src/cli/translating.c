@@ -20,24 +20,25 @@ typedef struct translation {
 
 /* ---- flags --------------------------------------------------------------- */
 
-/* Flags of `generate` that need a sequence. */
-static gqac_status refuse_flags(const translation *t) {
-    static const char *const flags[][2] = {
-        {"kv", "decoder_model.onnx alone computes all ids every time, like --kv off"},
-        {"context", "-n is the maximum number of new ids"},
-        {"prompt-cache", "leave it out: nothing is kept between answers"},
-        {"prefix-store", "leave it out: nothing is kept between answers"},
-        {"prefix-remote", "leave it out: nothing is kept between answers"},
-        {"speculate", "leave it out: each step has one new id"},
-        {"draft", "leave it out: each step has one new id"}};
-    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
-        if (!cli_repeat(t->c, flags[i][0], 0))
-            continue;
-        cli_usage(t->c, "--%s is for sequences; a decoder with an encoder has none", flags[i][0]);
-        cli_rule(t->c, "its caches are inputs of its graphs, and grow with each id");
-        return cli_hint(t->c, "%s", flags[i][1]);
-    }
-    return GQAC_OK;
+static const translating_flag refused[] = {
+    {"kv", "decoder_model.onnx alone computes all ids every time, like --kv off"},
+    {"context", "-n is the maximum number of new ids"},
+    {"prompt-cache", "leave it out: nothing is kept between answers"},
+    {"prefix-store", "leave it out: nothing is kept between answers"},
+    {"prefix-remote", "leave it out: nothing is kept between answers"},
+    {"speculate", "leave it out: each step has one new id"},
+    {"draft", "leave it out: each step has one new id"},
+    {NULL, NULL},
+};
+
+gqac_status translating_refuse(cli *c, const translating_flag *flags) {
+    while (flags->name && !cli_given(c, flags->name))
+        flags++;
+    if (!flags->name)
+        return GQAC_OK;
+    cli_usage(c, "--%s is for sequences; a decoder with an encoder has none", flags->name);
+    cli_rule(c, "its caches are inputs of its graphs, and grow with each id");
+    return cli_hint(c, "%s", flags->hint);
 }
 
 static gqac_status read_prompt(translation *t, const char *prompt) {
@@ -122,7 +123,7 @@ static gqac_status answer(translation *t, gqac_generation **said) {
 static gqac_status translate(translation *t, gqac_generation **said) {
     gqac_generate_request *request = &t->g->request;
     long long most = 128;
-    GQAC_TRY(refuse_flags(t));
+    GQAC_TRY(translating_refuse(t->c, refused));
     GQAC_TRY(cli_number(t->c, "new-tokens", 0, INT32_MAX, most, &most));
     GQAC_TRY(open_text(t));
     gqac_generate_request_init(request, NULL, NULL, NULL, 0);

@@ -5,6 +5,13 @@
 
 #include "cli/generating.h"
 
+/* Flags of a verb that need a sequence, and what to try instead. */
+typedef struct translating_flag {
+    const char *name, *hint;
+} translating_flag;
+/* Refuses those that are on the command line; the list ends with {NULL, NULL}. */
+gqac_status translating_refuse(cli *c, const translating_flag *flags);
+
 /* Reads --prompt, --ids or --features, generates, and prints as `generate` does. */
 gqac_status translating_run(generating *g);
 

@@ -6,6 +6,7 @@
 #include "cli/drafting.h"
 #include "cli/interrupt.h"
 #include "cli/sandboxing.h"
+#include "cli/translating.h"
 
 #ifdef GQAC_SERVE
 #include "serve/serve.h"
@@ -57,6 +58,10 @@ typedef struct serving {
     gqac_program *program;
     gqac_context *context;
     gqac_store *prefixes;
+    /* of a model with an encoder, instead of program, context and prefixes */
+    gqac_seq2seq *seq2seq;
+    gqac_threads *threads;
+    gqac_seq2seq_context *seq2seq_context;
 } serving;
 
 static void print_log(void *arg, const char *line) {
@@ -211,24 +216,112 @@ static gqac_status open_store(serving *g) {
     return GQAC_OK;
 }
 
-static gqac_status start(serving *g) {
-    cli *c = g->c;
-    GQAC_TRY(read_limits(g));
+static gqac_status start_decoder(serving *g) {
     GQAC_TRY(read_steps(g));
     GQAC_TRY(read_store(g));
-    GQAC_TRY(serve_open(&g->options, &g->server, &c->diag));
+    GQAC_TRY(serve_open(&g->options, &g->server, &g->c->diag));
     GQAC_TRY(open_model(g));
     GQAC_TRY(open_store(g));
-    name_model(g);
-    g->model.name = g->name;
-    g->model.digest = g->digest;
     g->model.context = g->context;
-    g->model.text = g->text;
     g->model.store = g->prefixes;
     g->model.remote = g->store.remote != NULL;
     g->model.saved = g->store.folder || g->store.remote;
     g->model.scheduler = &g->scheduler;
-    return serve_attach(g->server, &g->model, &c->diag);
+    return GQAC_OK;
+}
+
+/* ---- a model with an encoder --------------------------------------------- */
+
+static const translating_flag refused[] = {
+    {"parallel", "leave it out: answers are computed one after another"},
+    {"step-tokens", "leave it out: each step has one new id"},
+    {"context", "max_tokens of a request is the maximum number of new ids"},
+    {"kv", "leave it out: the caches are those of the decoder's file"},
+    {"speculate", "leave it out: each step has one new id"},
+    {"memory-budget", "--limit memory-bytes=N, for each file of the folder"},
+    {"cache-budget", "leave it out: nothing is kept between answers"},
+    {"prefix-store", "leave it out: nothing is kept between answers"},
+    {"store-budget", "leave it out: nothing is kept between answers"},
+    {"prefix-remote", "leave it out: nothing is kept between answers"},
+    {NULL, NULL},
+};
+
+/* A digest of all that logits depend on: the files, and the ids that begin and end an answer. */
+static gqac_status digest_seq2seq(serving *g, const gqac_options *options) {
+    enum { MOST = 4096 };
+    char all[MOST], hex[65];
+    const gqac_seq2seq_file *files = NULL;
+    const gqac_seq2seq_settings *settings = gqac_seq2seq_get_settings(g->seq2seq);
+    const int n_files = gqac_seq2seq_files(g->seq2seq, &files);
+    int n = snprintf(all, MOST, "%lld", (long long)settings->start);
+    for (int i = 0; i < settings->n_eos && n < MOST; i++)
+        n += snprintf(all + n, (size_t)(MOST - n), " %lld", (long long)settings->eos[i]);
+    for (int i = 0; i < n_files && n < MOST; i++) {
+        GQAC_TRY(gqac_model_digest(files[i].path, options, hex, &g->c->diag));
+        n += snprintf(all + n, (size_t)(MOST - n), " %s", hex);
+    }
+    gqac_digest(all, strlen(all), g->digest);
+    return GQAC_OK;
+}
+
+static gqac_status refuse_features(serving *g) {
+    const cli_text folder = cli_shown(g->c->operands[0]);
+    cli_fail(g->c, GQAC_UNSUPPORTED, "the encoder takes features, and requests have texts or ids");
+    cli_where(g->c, "%s", folder.s);
+    return cli_hint(g->c, "gqac generate %s --features FILE.npy", folder.s);
+}
+
+static void warn_seq2seq(const serving *g) {
+    const gqac_text_settings *x = gqac_text_get_settings(g->text);
+    gqac_diag encoder = {.what = "the model has an encoder"};
+    snprintf(encoder.where, sizeof encoder.where, "%s", g->c->operands[0]);
+    cli_warn_refusal(g->c,
+                     "/v1/completions computes one answer after another, and /v1/chat/completions, "
+                     "/v1/responses and /apply-template are refused",
+                     &encoder);
+    warn_refused(g->c, x->has_tokenizer, x->tokenizer_refusal,
+                 "/tokenize, /detokenize and texts in /v1/completions are refused", "tokenizer",
+                 "tokenizer.json");
+}
+
+static gqac_status open_seq2seq(serving *g) {
+    cli *c = g->c;
+    gqac_options options;
+    int threads = 1;
+    GQAC_TRY(cli_threads(c, &threads));
+    GQAC_TRY(cli_options(c, &options));
+    GQAC_TRY(gqac_seq2seq_open(c->operands[0], &options, &g->seq2seq, &c->diag));
+    if (gqac_seq2seq_get_settings(g->seq2seq)->features)
+        return refuse_features(g);
+    GQAC_TRY(digest_seq2seq(g, &options));
+    GQAC_TRY(cli_open_text(c, GQAC_TEXT_TOKENIZER, &g->text));
+    warn_seq2seq(g);
+    interrupt_hold(true);
+    const gqac_status status = gqac_threads_create(threads, &g->threads, &c->diag);
+    interrupt_hold(false);
+    GQAC_TRY(status);
+    return gqac_seq2seq_context_create(g->seq2seq, g->threads, &g->seq2seq_context, &c->diag);
+}
+
+static gqac_status start_seq2seq(serving *g) {
+    GQAC_TRY(translating_refuse(g->c, refused));
+    GQAC_TRY(serve_open(&g->options, &g->server, &g->c->diag));
+    GQAC_TRY(open_seq2seq(g));
+    g->model.seq2seq = g->seq2seq;
+    g->model.seq2seq_context = g->seq2seq_context;
+    return GQAC_OK;
+}
+
+/* ---- the server ---------------------------------------------------------- */
+
+static gqac_status start(serving *g) {
+    GQAC_TRY(read_limits(g));
+    GQAC_TRY(gqac_seq2seq_is_folder(g->c->operands[0]) ? start_seq2seq(g) : start_decoder(g));
+    name_model(g);
+    g->model.name = g->name;
+    g->model.digest = g->digest;
+    g->model.text = g->text;
+    return serve_attach(g->server, &g->model, &g->c->diag);
 }
 
 static int run(cli *c) {
@@ -247,6 +340,9 @@ static int run(cli *c) {
     caching_close_remote(&g.tier);
     gqac_context_free(g.context);
     gqac_program_free(g.program);
+    gqac_seq2seq_context_free(g.seq2seq_context);
+    gqac_threads_free(g.threads);
+    gqac_seq2seq_free(g.seq2seq);
     gqac_text_free(g.text);
     return cli_finish(c, status);
 }
@@ -269,6 +365,9 @@ const gqac_cli_verb gqac_cli_verb_serve = {
     .least = 1,
     .most = 1,
     .summary = "answers OpenAI-style requests over HTTP",
+    .details =
+        "MODEL may be a folder with an encoder and a decoder (T5, BART). /v1/completions then\n"
+        "answers one request after another, and there are no chats.\n",
     .examples = "gqac serve tiny.gqac --prefix-store prefixes\n"
                 "gqac serve tiny.gqac --host 0.0.0.0 --port 80 --api-key-file keys.txt\n",
     .flags = flags,

@@ -217,9 +217,9 @@ static gqac_status no_config(const char *model, gqac_diag *diag) {
                          "and tokenizer.json");
     if (gqac_seq2seq_is_folder(model))
         gqac_diag_hint(diag,
-                       "an encoder and a decoder run with `gqac generate %s`; other verbs take one "
-                       "file: %s/%s",
-                       model, model, first);
+                       "an encoder and a decoder run with `gqac generate` and `gqac serve`; other "
+                       "verbs take one file: %s/%s",
+                       model, first);
     else if (*first)
         gqac_diag_hint(diag,
                        "pass the file itself: %s/%s; or write a genai_config.json "

@@ -238,8 +238,8 @@ static gqac_status refuse_part(const reader *r, const place *p, const char *key)
     gqac_diag_set(r->diag, GQAC_UNSUPPORTED, "the model has a %s%s", p->path, key);
     gqac_diag_rule(r->diag, "gqac runs text models of one decoder file");
     if (!strcmp(key, "encoder"))
-        gqac_diag_hint(r->diag, "`gqac generate` runs a folder of encoder.onnx and decoder.onnx; "
-                                "`gqac run` runs each file");
+        gqac_diag_hint(r->diag, "`gqac generate` and `gqac serve` run a folder of encoder.onnx and "
+                                "decoder.onnx; `gqac run` runs each file");
     return GQAC_UNSUPPORTED;
 }
 

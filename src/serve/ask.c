@@ -90,7 +90,7 @@ static bool ask_stops(job *j, problem *p) {
 
 /* The end-of-text ids of the model, and those of the request. */
 static bool ask_ends(job *j, problem *p) {
-    const gqac_text_settings *x = gqac_text_get_settings(j->server->model.text);
+    const serve *s = j->server;
     bool ignore = false;
     json_t *list = NULL;
     prompt own = {0};
@@ -100,15 +100,15 @@ static bool ask_ends(job *j, problem *p) {
     if (json_array_size(list) > STOP_IDS)
         return problem_set(p, 400, NULL, "stop_token_ids", "'stop_token_ids' has more than %d ids",
                            STOP_IDS);
-    const int n = ignore ? 0 : x->n_eos;
-    bool fine = ask_ids(list, j->server->vocabulary, "stop_token_ids", &own, p);
+    const int n = ignore ? 0 : s->n_eos;
+    bool fine = ask_ids(list, s->vocabulary, "stop_token_ids", &own, p);
     j->ends = fine ? malloc(((size_t)n + own.n + 1) * sizeof *j->ends) : NULL;
     if (fine && !j->ends)
         fine = problem_no_memory(p);
     if (fine) {
         j->n_ends = n + (int)own.n;
         if (n)
-            memcpy(j->ends, x->eos, (size_t)n * sizeof *j->ends);
+            memcpy(j->ends, s->eos, (size_t)n * sizeof *j->ends);
         memcpy(j->ends + n, own.ids, own.n * sizeof *j->ends);
     }
     free(own.ids);
@@ -247,8 +247,10 @@ bool ask_chat(job *j, problem *p) {
 
 /* A prompt of text or of ids. */
 static bool ask_prompt(job *j, const json_t *value, bool special, prompt *out, problem *p) {
+    /* an encoder may have another vocabulary than its decoder, and checks the ids itself */
+    const int64_t vocabulary = j->server->model.seq2seq ? INT32_MAX : j->server->vocabulary;
     if (json_is_array(value))
-        return ask_ids(value, j->server->vocabulary, "prompt", out, p);
+        return ask_ids(value, vocabulary, "prompt", out, p);
     if (!json_is_string(value))
         return problem_set(p, 400, NULL, "prompt",
                            "'prompt' must be a text, a list of texts, a list of ids, or a list of "

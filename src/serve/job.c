@@ -61,12 +61,14 @@ static bool make_leg(leg *l, job *j, leg_kind kind, int index, prompt *of, probl
             return problem_from(p, "tools", &diag);
         gqac_reply_show_calls(l->reply, l->calls);
     }
+    if (j->server->model.seq2seq) /* which needs no row */
+        return true;
     l->row = malloc((size_t)j->server->vocabulary * sizeof *l->row);
     return l->row || problem_no_memory(p);
 }
 
 bool job_shares(const job *j, const prompt *p) {
-    return j->n > 1 && p->n > 1;
+    return j->n > 1 && p->n > 1 && !j->server->model.seq2seq;
 }
 
 static int count_legs(const job *j) {
@@ -94,18 +96,17 @@ static bool make_legs(job *j, problem *p) {
     return true;
 }
 
-/* Checks that there are places for all legs: every request of the scheduler that waits or runs
- * takes one. */
-static bool has_place(const serve *s, const job *j, problem *p) {
-    gqac_scheduler_statistics x = {.size = sizeof x};
-    const int64_t places = s->model.scheduler->running + s->options.queue, n = count_legs(j);
+/* Checks that there are places for all legs: every one that waits or runs takes one. */
+static bool has_place(serve *s, const job *j, problem *p) {
+    const int64_t running = s->model.seq2seq ? 1 : s->model.scheduler->running;
+    const int64_t places = running + s->options.queue, n = count_legs(j);
     if (n > places)
         return problem_set(
             p, 400, NULL, NULL,
             "the request needs %lld places, one for each answer and each prompt that "
             "answers share, but this server has %lld; try fewer prompts or choices",
             (long long)n, (long long)places);
-    gqac_scheduler_get_statistics(s->scheduler, &x, NULL);
+    const gqac_scheduler_statistics x = serve_statistics(s);
     if (x.waiting + x.running + n <= places)
         return true;
     return problem_set(p, 429, "busy", NULL,
@@ -117,8 +118,8 @@ static bool read_job(job *j, http_exchange *x, problem *p) {
     size_t length = 0;
     const char *body = http_body(x, &length);
     j->root = fields_parse(body, length, p);
-    return j->root && ask_supported(j, p) && j->shape->ask(j, p) && has_place(j->server, j, p) &&
-           make_legs(j, p);
+    return j->root && ask_supported(j, p) && encoder_supports(j, p) && j->shape->ask(j, p) &&
+           has_place(j->server, j, p) && make_legs(j, p);
 }
 
 static void name_job(job *j) {
@@ -172,6 +173,8 @@ void job_cancel(job *j) {
     serve *s = j->server;
     pthread_mutex_lock(&s->lock);
     j->cancelled = true;
+    if (s->model.seq2seq)
+        encoder_cancel(j);
     for (int i = 0; i < j->n_legs; i++)
         if (j->legs[i].number && !j->legs[i].ended)
             gqac_scheduler_cancel(s->scheduler, j->legs[i].number);

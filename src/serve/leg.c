@@ -1,5 +1,5 @@
-/* Legs: what a job asks the scheduler for, and what its callbacks note. All but leg_submit_all runs
- * on the thread that steps.
+/* Legs: what a job asks the scheduler for, and what its callbacks note. All but leg_submit_all and
+ * leg_drop runs on the thread that calls serve_run.
  *
  * An answer has the ids that gqac_generate gives for the same settings: the same rules for
  * end-of-text ids, stop texts and the minimum length. */
@@ -158,36 +158,40 @@ static void measure(leg *l) {
     l->last = now;
 }
 
-static bool on_token(void *arg, int64_t request, int64_t id) {
-    leg *l = arg;
+bool leg_add(leg *l, scored *next, bool eos, gqac_diag *diag) {
     job *j = l->owner;
-    scored next = {.id = id};
-    gqac_diag diag = {0};
     size_t length = 0;
-    (void)request;
-    gqac_status status = score(j, l->row, id, &next, &diag);
-    if (status == GQAC_OK && !is_end(j, id))
-        status = gqac_reply_push(l->reply, id, &diag);
+    gqac_status status = diag->status;
+    if (status == GQAC_OK && !eos)
+        status = gqac_reply_push(l->reply, next->id, diag);
     const char *text = gqac_reply_take(l->reply, &length);
     pthread_mutex_lock(&j->server->lock);
     if (l->kind == LEG_ANSWER)
         measure(l);
-    const bool added = status == GQAC_OK && add_token(&l->tokens, &next);
+    const bool added = status == GQAC_OK && add_token(&l->tokens, next);
     if (status == GQAC_OK && (!added || !add_text(l, text, length)))
-        status = serve_fail(&diag, GQAC_NO_MEMORY, "no memory for an answer");
+        status = serve_fail(diag, GQAC_NO_MEMORY, "no memory for an answer");
     if (status != GQAC_OK)
-        note(j, &diag);
+        note(j, diag);
     if (!added)
-        free(next.top);
+        free(next->top);
     if (j->stream && l->kind == LEG_ANSWER)
         touch(j);
     pthread_mutex_unlock(&j->server->lock);
     return status == GQAC_OK && !gqac_reply_stopped(l->reply);
 }
 
+static bool on_token(void *arg, int64_t request, int64_t id) {
+    leg *l = arg;
+    scored next = {.id = id};
+    gqac_diag diag = {0};
+    (void)request;
+    score(l->owner, l->row, id, &next, &diag);
+    return leg_add(l, &next, is_end(l->owner, id), &diag);
+}
+
 /* ---- ends ---------------------------------------------------------------- */
 
-/* Releases the text that was held back, and decides why the answer ended, as gqac_generate does. */
 static gqac_finish finish_text(leg *l, gqac_finish finish, gqac_diag *diag) {
     if (finish == GQAC_FINISH_CANCELLED || finish == GQAC_FINISH_FAILED)
         return finish;
@@ -202,6 +206,29 @@ static void end_leg(leg *l, gqac_finish finish) {
     l->finish = finish;
     if (!--j->open || j->stream)
         touch(j);
+}
+
+void leg_drop(leg *l) {
+    end_leg(l, GQAC_FINISH_CANCELLED);
+}
+
+void leg_end(leg *l, gqac_finish finish, const gqac_diag *why) {
+    job *j = l->owner;
+    serve *s = j->server;
+    gqac_diag diag = {0};
+    const char *text = "";
+    size_t length = 0;
+    if (why)
+        diag = *why;
+    finish = finish_text(l, finish, &diag);
+    if (finish != GQAC_FINISH_CANCELLED && finish != GQAC_FINISH_FAILED)
+        text = gqac_reply_take(l->reply, &length);
+    pthread_mutex_lock(&s->lock);
+    if (finish == GQAC_FINISH_FAILED)
+        note(j, &diag);
+    add_text(l, text, length);
+    end_leg(l, finish);
+    pthread_mutex_unlock(&s->lock);
 }
 
 /* An answer's rows are kept for prompts that continue it. */
@@ -219,23 +246,14 @@ static void keep(const leg *l, const gqac_request_end *end) {
 static void on_end(void *arg, const gqac_request_end *end) {
     leg *l = arg;
     job *j = l->owner;
-    gqac_diag diag = {0};
-    const char *text = "";
-    size_t length = 0;
-    const gqac_finish finish = finish_text(l, end->finish, &diag);
-    if (finish != GQAC_FINISH_CANCELLED && finish != GQAC_FINISH_FAILED)
-        text = gqac_reply_take(l->reply, &length);
     keep(l, end);
     pthread_mutex_lock(&j->server->lock);
-    if (finish == GQAC_FINISH_FAILED)
-        note(j, end->diag ? end->diag : &diag);
     if (l->kind == LEG_ANSWER && !waits(j, l)) /* else they were counted with the prefix */
         l->prompt->reused = end->reused_tokens;
     l->drafted = end->drafted_tokens;
     l->accepted = end->accepted_tokens;
-    add_text(l, text, length);
-    end_leg(l, finish);
     pthread_mutex_unlock(&j->server->lock);
+    leg_end(l, end->finish, end->diag);
 }
 
 /* ---- submission, under the lock ------------------------------------------ */
@@ -319,7 +337,9 @@ bool leg_submit_all(job *j, problem *p) {
     gqac_diag diag = {0};
     gqac_status status = GQAC_OK;
     pthread_mutex_lock(&s->lock);
-    for (int i = 0; i < j->n_legs; i++) {
+    if (s->model.seq2seq)
+        encoder_submit(j);
+    for (int i = 0; i < j->n_legs && !s->model.seq2seq; i++) {
         leg *l = &j->legs[i];
         if (status == GQAC_OK && !waits(j, l))
             status =

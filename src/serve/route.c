@@ -280,10 +280,9 @@ static void write_counted(FILE *out, const counted *list, const void *statistics
 }
 
 static void write_statistics(serve *s, FILE *out) {
-    gqac_scheduler_statistics x = {.size = sizeof x};
+    const gqac_scheduler_statistics x = serve_statistics(s);
     gqac_store_statistics y = {.size = sizeof y};
-    if (gqac_scheduler_get_statistics(s->scheduler, &x, NULL) == GQAC_OK)
-        write_counted(out, of_scheduler, &x);
+    write_counted(out, of_scheduler, &x);
     if (s->model.store && gqac_store_get_statistics(s->model.store, &y, NULL) == GQAC_OK)
         write_counted(out, of_store, &y);
     if (s->model.remote)
@@ -294,20 +293,31 @@ static void write_statistics(serve *s, FILE *out) {
     }
 }
 
+static int64_t memory_used(const serve *s) {
+    const gqac_seq2seq_file *files = NULL;
+    int64_t sum = 0;
+    if (!s->model.seq2seq)
+        return gqac_program_memory_used(gqac_context_program(s->model.context));
+    const int n = gqac_seq2seq_files(s->model.seq2seq, &files);
+    for (int i = 0; i < n; i++)
+        sum += gqac_program_memory_used(files[i].program);
+    return sum;
+}
+
 static void write_metrics(serve *s, http_exchange *x, const json_t *root, const char *tenant) {
     char *text = NULL;
     size_t length = 0;
     FILE *out = open_memstream(&text, &length);
     (void)root, (void)tenant;
     if (out) {
-        const gqac_program *program = gqac_context_program(s->model.context);
         metrics_write(s->metrics, out);
         write_statistics(s, out);
         metrics_value(out, "gqac_connections", "gauge", "Open connections.",
                       (double)http_connections(s->http));
         metrics_value(out, "gqac_memory_bytes", "gauge",
-                      "Memory of cached rows, states and intermediate tensors.",
-                      (double)gqac_program_memory_used(program));
+                      s->model.seq2seq ? "Memory of intermediate tensors."
+                                       : "Memory of cached rows, states and intermediate tensors.",
+                      (double)memory_used(s));
         metrics_value(out, "gqac_memory_budget_bytes", "gauge", "Its maximum; 0: unlimited.",
                       (double)s->model.memory_budget);
     }

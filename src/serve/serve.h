@@ -8,7 +8,10 @@
  *
  * One thread handles connections, texts and JSON. The thread that calls serve_run steps the
  * scheduler, which has threads of its own to read from the remote tier of the store. Another one
- * writes prefixes to the folder and the remote tier. */
+ * writes prefixes to the folder and the remote tier.
+ *
+ * A model with an encoder has no scheduler and no store: the thread that calls serve_run computes
+ * one answer after another. */
 #ifndef GQAC_SERVE_SERVE_H
 #define GQAC_SERVE_SERVE_H
 
@@ -51,9 +54,13 @@ const char *serve_url(const serve *s);
 /* All of it must outlive the server. */
 typedef struct serve_model {
     const char *name;      /* of the model, in replies */
-    const char *digest;    /* gqac_model_digest */
-    gqac_context *context; /* nobody else uses it */
-    const gqac_text *text; /* all parts */
+    const char *digest;    /* of what its logits depend on, 64 hex digits */
+    const gqac_text *text; /* all parts; with an encoder the tokenizer only */
+    /* Not NULL: the model has an encoder, which reads ids; then the fields after these two are 0.
+     * Nobody else uses a context. */
+    const gqac_seq2seq *seq2seq;
+    gqac_seq2seq_context *seq2seq_context;
+    gqac_context *context;
     gqac_store *store;     /* NULL: no prefix is kept */
     bool saved;            /* the store has a folder or a remote tier */
     bool remote;           /* the store has a remote tier */
@@ -61,7 +68,8 @@ typedef struct serve_model {
     int64_t memory_budget; /* gqac_options.memory_budget, to report it */
     const gqac_scheduler_options *scheduler;
 } serve_model;
-/* From now on requests are answered. Errors are those of gqac_scheduler_create; NO_MEMORY. */
+/* From now on requests are answered. Errors are those of gqac_scheduler_create, or of
+ * gqac_seq2seq_context_set_monitor; NO_MEMORY. */
 gqac_status serve_attach(serve *s, const serve_model *model, gqac_diag *diag);
 
 /* Returns GQAC_OK after SIGTERM or SIGINT: no new request is accepted, those that run are completed

@@ -4,7 +4,8 @@
  * an answer for each choice; with `n` > 1, the prompt that the choices share; and with
  * `verify_cache`, each answer once more without the store. Callbacks of the scheduler put what is
  * new into the legs under the lock of the server, and wake the thread of connections, which sends
- * it. Only that thread creates and frees jobs. */
+ * it. Only that thread creates and frees jobs. With an encoder all legs are answers, which wait for
+ * each other in a queue (encoder.c). */
 #ifndef GQAC_SERVE_IMPL_H
 #define GQAC_SERVE_IMPL_H
 
@@ -73,6 +74,7 @@ struct leg {
     gqac_finish finish;
     int64_t drafted, accepted; /* tokens, when it has ended */
     double last;               /* time of the last token */
+    leg *next_waiting;         /* in the queue of a model with an encoder */
 };
 
 typedef struct job_shape job_shape;
@@ -120,6 +122,12 @@ struct job {
     job *next_flush; /* of the thread of connections only */
 };
 
+/* Answers of a model with an encoder. */
+typedef struct queue {
+    leg *running, *first, *last; /* running: that of the thread that calls serve_run */
+    gqac_scheduler_statistics counts;
+} queue;
+
 typedef enum serve_state { SERVE_LOADING, SERVE_READY, SERVE_DRAINING, SERVE_STOPPED } serve_state;
 
 struct serve {
@@ -143,6 +151,8 @@ struct serve {
     serve_model model;
     int64_t most; /* tokens of prompt and answer */
     int64_t vocabulary;
+    int n_eos;
+    const int64_t *eos; /* end-of-text ids of the model */
     reasoning reasoning;
     char fingerprint[400];
     gqac_scheduler *scheduler;
@@ -153,6 +163,7 @@ struct serve {
     serve_state state;
     bool submitted; /* since the scheduler had nothing to do */
     job *dirty;
+    queue queue; /* of a model with an encoder */
 };
 
 /* serve_open without its thread: the caller runs the events of `base`. */
@@ -161,6 +172,8 @@ double serve_seconds(void);
 /* Makes the thread of connections look at `dirty` and `state`. */
 void serve_wake(serve *s);
 serve_state serve_get_state(serve *s);
+/* The requests that wait and run, and what was computed for them and for earlier ones. */
+gqac_scheduler_statistics serve_statistics(serve *s);
 /* Writes a message into the diag. */
 gqac_status serve_fail(gqac_diag *diag, gqac_status status, const char *fmt, ...) GQAC_PRINTF(3, 4);
 
@@ -206,6 +219,29 @@ void job_cancel_all(serve *s, const char *why);
 
 /* Submits all legs that wait for no other; false: *p says why not, and no leg is left. */
 bool leg_submit_all(job *j, problem *p);
+/* Adds a token, whose `top` it takes over. False: it is the last one, since a stop text is complete
+ * or memory is short. `eos`: it ends the answer and adds no text. A diag that has a status ends the
+ * job with that problem. */
+bool leg_add(leg *l, scored *next, bool eos, gqac_diag *diag);
+/* Ends a leg: releases the text that was held back, and decides why the answer ended, as
+ * gqac_generate does. `why` (of FAILED): the reason. Afterwards the leg may be freed. */
+void leg_end(leg *l, gqac_finish finish, const gqac_diag *why);
+/* The same under the lock, for a leg without text: it was cancelled before its first token. */
+void leg_drop(leg *l);
+
+/* ---- encoder.c: a model with an encoder ----------------------------------- */
+
+/* Sets up the context of the model. */
+gqac_status encoder_attach(serve *s, gqac_diag *diag);
+/* False: the request asks for what such a model does not have, and *p is set. */
+bool encoder_supports(const job *j, problem *p);
+/* Under the lock: puts the legs of a job at the end of the queue. */
+void encoder_submit(job *j);
+/* Under the lock: ends the legs of a cancelled job that wait. The one that runs ends by itself
+ * within about a millisecond. */
+void encoder_cancel(job *j);
+/* Runs legs until the server stops. */
+void encoder_run(serve *s);
 
 /* ---- ask.c, ask_*.c: reading a request ------------------------------------- */
 

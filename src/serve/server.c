@@ -234,7 +234,7 @@ const char *serve_url(const serve *s) {
 }
 
 /* "PROFILE/model-DIGEST/text-DIGEST": what the bits of an answer depend on. */
-static void name_fingerprint(serve *s) {
+static void name_fingerprint(serve *s, const gqac_program *program) {
     const gqac_attachment *files = NULL;
     const int n = gqac_text_attachments(s->model.text, &files);
     char all[65 * 64 + 1] = "", own[65];
@@ -244,33 +244,61 @@ static void name_fingerprint(serve *s) {
     }
     gqac_digest(all, strlen(all), own);
     snprintf(s->fingerprint, sizeof s->fingerprint, "%s/model-%.16s/text-%.16s",
-             gqac_program_profile(gqac_context_program(s->model.context)), s->model.digest, own);
+             gqac_program_profile(program), s->model.digest, own);
 }
 
 static int64_t smaller(int64_t a, int64_t b) {
     return !a ? b : !b ? a : a < b ? a : b;
 }
 
-gqac_status serve_attach(serve *s, const serve_model *model, gqac_diag *diag) {
+static gqac_status attach_seq2seq(serve *s, gqac_diag *diag) {
+    const gqac_seq2seq_file *files = NULL;
+    const gqac_seq2seq_settings *settings = gqac_seq2seq_get_settings(s->model.seq2seq);
+    gqac_seq2seq_files(s->model.seq2seq, &files);
+    name_fingerprint(s, files->program);
+    s->vocabulary = settings->vocabulary ? settings->vocabulary : INT32_MAX;
+    s->n_eos = settings->n_eos;
+    s->eos = settings->eos;
+    s->most = INT64_MAX;
+    return encoder_attach(s, diag);
+}
+
+static gqac_status attach_decoder(serve *s, gqac_diag *diag) {
+    const serve_model *model = &s->model;
+    const gqac_text_settings *settings = gqac_text_get_settings(model->text);
     const gqac_program *program = gqac_context_program(model->context);
-    s->model = *model;
+    name_fingerprint(s, program);
     s->vocabulary = gqac_program_vocabulary(program);
-    s->most = smaller(gqac_program_max_tokens(program),
-                      smaller(model->tokens, gqac_text_get_settings(model->text)->context_length));
-    name_fingerprint(s);
-    gqac_status status = reasoning_find(model->text, &s->reasoning, diag);
-    if (status == GQAC_OK)
-        status = gqac_scheduler_create(model->context, model->scheduler, &s->scheduler, diag);
-    if (status == GQAC_OK && model->store && model->saved)
-        status = saver_create(model->store, &s->saver, diag);
-    if (status != GQAC_OK)
-        return status;
+    s->n_eos = settings->n_eos;
+    s->eos = settings->eos;
+    s->most =
+        smaller(gqac_program_max_tokens(program), smaller(model->tokens, settings->context_length));
+    GQAC_TRY(reasoning_find(model->text, &s->reasoning, diag));
+    GQAC_TRY(gqac_scheduler_create(model->context, model->scheduler, &s->scheduler, diag));
+    return model->store && model->saved ? saver_create(model->store, &s->saver, diag) : GQAC_OK;
+}
+
+gqac_status serve_attach(serve *s, const serve_model *model, gqac_diag *diag) {
+    s->model = *model;
+    GQAC_TRY(model->seq2seq ? attach_seq2seq(s, diag) : attach_decoder(s, diag));
     set_state(s, SERVE_READY);
     serve_wake(s);
     return GQAC_OK;
 }
 
 /* ---- the loop ------------------------------------------------------------ */
+
+gqac_scheduler_statistics serve_statistics(serve *s) {
+    gqac_scheduler_statistics x = {.size = sizeof x};
+    if (!s->model.seq2seq) {
+        gqac_scheduler_get_statistics(s->scheduler, &x, NULL);
+        return x;
+    }
+    pthread_mutex_lock(&s->lock);
+    x = s->queue.counts;
+    pthread_mutex_unlock(&s->lock);
+    return x;
+}
 
 /* Waits for a request; false: the server stops. */
 static bool await_work(serve *s) {
@@ -285,6 +313,10 @@ static bool await_work(serve *s) {
 
 gqac_status serve_run(serve *s, gqac_diag *diag) {
     int failures = 0;
+    if (s->model.seq2seq) {
+        encoder_run(s);
+        return GQAC_OK;
+    }
     for (;;) {
         int64_t left = 0;
         const gqac_status status = gqac_scheduler_step(s->scheduler, &left, diag);
@@ -306,6 +338,7 @@ void serve_free(serve *s) {
     }
     gqac_scheduler_free(s->scheduler);
     for (job *j = s->jobs; j; j = j->next) {
+        encoder_cancel(j); /* no other thread is left */
         j->x = NULL;
         j->dirty = false;
     }

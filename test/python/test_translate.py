@@ -87,8 +87,8 @@ class Built(Decoder):
         return super().model()
 
 
-class Translate(Case):
-    """Folders, made and run."""
+class Folders(Case):
+    """A folder with an encoder and a decoder, made and run."""
 
     def setUp(self):
         super().setUp()
@@ -135,6 +135,10 @@ class Translate(Case):
     def generate(self, *args):
         """The json of a run."""
         return self.good("generate", self.folder, *args, "-n", NEW, "--format", "json").json()
+
+
+class Translate(Folders):
+    """The command line."""
 
     def test_n20_translation(self):
         """Ids in: with caches and without, the ids of the loop."""

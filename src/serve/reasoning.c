@@ -22,6 +22,16 @@ static gqac_status tokenize(const gqac_text *text, const char *marker, size_t mo
     return GQAC_OK;
 }
 
+/* True if an id stands for this text; many words may have the id of what is unknown. */
+static bool spells(const gqac_text *text, int64_t id, const char *word) {
+    char *bytes = NULL;
+    size_t n = 0;
+    const bool same = gqac_text_token_bytes(text, id, &bytes, &n, NULL, NULL) == GQAC_OK &&
+                      n == strlen(word) && !memcmp(bytes, word, n);
+    gqac_release(bytes);
+    return same;
+}
+
 gqac_status reasoning_find(const gqac_text *text, reasoning *out, gqac_diag *diag) {
     *out = (reasoning){0};
     if (!gqac_text_get_settings(text)->has_tokenizer)
@@ -30,7 +40,7 @@ gqac_status reasoning_find(const gqac_text *text, reasoning *out, gqac_diag *dia
         size_t begin = 0, end = 0;
         GQAC_TRY(tokenize(text, known[i].end, 1, &out->end, &end, diag));
         GQAC_TRY(tokenize(text, known[i].begin, REASONING_BEGIN, out->begin, &begin, diag));
-        if (end == 1 && begin > 0 && begin <= REASONING_BEGIN) {
+        if (end == 1 && spells(text, out->end, known[i].end) && begin <= REASONING_BEGIN) {
             out->n_begin = begin;
             return GQAC_OK;
         }

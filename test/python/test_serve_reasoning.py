@@ -5,12 +5,13 @@
 """
 
 import json
+import shutil
 import sys
 
 import harness
 import openai
 from harness import Case
-from serving import Server, absent
+from serving import TINY, Server, absent
 from textmodel import with_template
 
 # the markers that are tokens, the text that begins reasoning, and the one that ends it
@@ -103,6 +104,18 @@ class Reasoning(Case):
         """A tokenizer in which the markers are several tokens counts none."""
         with Server("--threads", 1) as server:
             self.assertEqual(self.ask(server, "<think>\nShe was</think> Yes.")[1], 0)
+
+    def test_unknown(self):
+        """The id of what is unknown is no marker."""
+        folder = shutil.copytree(TINY, self.dir / "unknown")
+        own = json.loads((folder / "tokenizer.json").read_text())
+        own.update(added_tokens=[], pre_tokenizer=None, post_processor=None, decoder=None, model={
+            "type": "BPE", "vocab": {"[?]": 0, "a": 1}, "merges": [], "unk_token": "[?]", "fuse_unk": True})
+        (folder / "tokenizer.json").write_text(json.dumps(own))
+        server = self.enterContext(Server("--threads", 1, model=folder))
+        self.assertEqual(server.good("/tokenize", {"content": "</think>"})["tokens"], [0])
+        reply = server.good("/v1/completions", {"prompt": [1, 0], "max_tokens": 5, "ignore_eos": True})
+        self.assertEqual(reply["usage"]["completion_tokens_details"]["reasoning_tokens"], 0)
 
 
 if __name__ == "__main__":

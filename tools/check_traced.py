@@ -6,7 +6,7 @@
 For each pair: `gqac run` of one call after a past, a padded batch, on both targets; is attention
 raised (as many nodes of `attend` after `lower` as layers); then logits of 32 teacher-forced tokens
 in a sequence, first choices, and `equiv`. --table writes the second part of docs/families.md, which
-needs all pairs. Exit 1 when a pair fails, or is raised although it is listed as one that is not.
+needs all pairs. Exit 1 when a pair fails.
 Environment: GQAC names the binary.
 """
 
@@ -64,10 +64,7 @@ def layers(path):
 
 
 def raised(path, scratch, stateless):
-    """Is there a node of attention for each layer, and no mask that sequences refuse?"""
-    done = harness.gqac("inspect", path, "--ops", "--format", "json")
-    if any(n["what"] == "Attention mask" for n in done.json()["not_raised"]):
-        return False
+    """Is there a node of attention for each layer?"""
     stateless &= not ortref.runner(path).merged  # a sequence takes one of its branches
     builder.gqac("compile", path, *(("--stateless",) if stateless else ()), "--stop-after", "lower",
                  "--emit", "text", "-o", scratch / "lower.gq")
@@ -102,14 +99,13 @@ def check(name, folder):
         with tempfile.TemporaryDirectory(prefix="traced-") as folder:
             scratch = Path(folder)
             row["call"] = run_call(path, runner, scratch)
-            row["raised"] = raised(path, scratch, not name.endswith(traced.SUNK))
             if not row["call"] <= LIMIT:
                 raise ArithmeticError(f"a call differs by {row['call']:.1e}")
+            if not raised(path, scratch, name not in traced.SEQUENCES):
+                raise ArithmeticError("not raised")
             want = runner.score(ids)
-            for target in builder.EQUIV if row["raised"] else ():
+            for target in builder.EQUIV:
                 sequence(row, path, want, ids, target, scratch)
-        if row["raised"] == (name in traced.UNRAISED):
-            raise ArithmeticError("raised" if row["raised"] else "not raised")
     except (ArithmeticError, OSError) as error:
         row["why"] = str(error)
     return row
@@ -126,8 +122,6 @@ def cell(name, rows):
         return ""
     row = rows[name]
     text = f"{max(row['call'], row.get('logits', 0)):.0e}".replace("e-0", "e-")
-    if not row["raised"]:
-        return text + " run"
     return text + (" *" if row["mixing"] else "")
 
 
@@ -145,8 +139,8 @@ def table(rows):
     mixing = [f"- {row['pair']}: {', '.join(row['mixing'])}" for row in rows if row.get("mixing")]
     lines += ["", "Refused by the exporter, or in what it writes by ONNX Runtime (none):", ""]
     lines += [f"- {pair}: {why}" for pair, why in traced.REFUSED.items()]
-    lines += ["", "Not raised (run):", ""]
-    lines += [f"- {pair}: {why}" for pair, why in traced.UNRAISED.items()]
+    lines += ["", "Raised in sequences alone, and computed in simple ops by `gqac run`:", ""]
+    lines += [f"- {pair}: {why}" for pair, why in traced.SEQUENCES.items()]
     lines += ["", "Nodes that mix rows (*):", "", *mixing]
     return "\n".join(lines) + "\n"
 
@@ -158,13 +152,10 @@ tiny random models of two layers or three, fp32, with scores that spread by 4. A
 greatest difference from ONNX Runtime's logits, relative to the greatest, at most 2e-5: of one call
 of `gqac run` after a past (two rows, one of them padded on the left; one row of
 GroupQueryAttention), and of 32 teacher-forced tokens in a sequence, on `cpu` and on `ref`. After
-it stand also: after `lower` there are as many nodes of attention as layers (of gpt-oss in
-sequences, for its sinks); the first choice is ONNX Runtime's wherever its margin exceeds the
-tolerance; `gqac equiv` finds no differing bit.
-`run`: attention stays in simple ops, or has a mask that only a tensor describes; `gqac run`
-computes it, sequences are refused. `*`: `gqac
-equiv` names a node that mixes rows (what LongRoPE or positions that are counted in the graph look
-like), and finds no differing bit.
+it stand also: after `lower` there are as many nodes of attention as layers; the first choice is
+ONNX Runtime's wherever its margin exceeds the tolerance; `gqac equiv` finds no differing bit. `*`:
+`gqac equiv` names a node that mixes rows (what LongRoPE or positions that are counted in the graph
+look like), and finds no differing bit.
 """
 
 

@@ -108,12 +108,11 @@ REFUSED = {
     **{f"mobius-static-{n}": "mobius has no static cache for it"
        for n in ("phi2", "gemma", "gemma3", "smollm3", "granite", "olmo", "gpt-oss")},
 }
-SUNK = "gpt-oss"  # with sinks, of which no op of the standard knows: raised in sequences alone
-# What gqac does not raise, or whose masks no sequence has: `gqac run` computes what ONNX Runtime computes,
-# sequences are refused.
-UNRAISED = {
+# What only sequences raise.
+SEQUENCES = {
     "dynamo-gpt-neo": "the rows that are cut out of its table are not known to be the queries'",
-    "optimum-mpt": "its slopes are put together by Concat, a tensor of Attention",
+    **{f"{e}-gpt-oss": "no op of the standard has sinks"
+       for e in ("optimum", "dynamo", "mobius", "mobius-cpu")},
 }
 
 

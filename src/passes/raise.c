@@ -144,6 +144,7 @@ static const struct rule {
     {"", "Attention", raise_written, UNPAD},
     {"", "Attention", raise_masked, RAISE | UNPAD},
     {"com.microsoft", "MultiHeadAttention", raise_multi_head, UNPAD},
+    {"", "Reshape", raise_length, UNPAD},
 };
 
 static gqac_status note(const raise *r, const char *what, const ir_node *node, const ir_node *stop,

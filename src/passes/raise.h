@@ -106,6 +106,7 @@ ir_value *raise_cached(raise *r, ir_node *attention);
 ir_value *raise_masked(raise *r, ir_node *attention);
 ir_value *raise_written(raise *r, ir_node *attention);
 ir_value *raise_multi_head(raise *r, ir_node *attention);
+ir_value *raise_length(raise *r, ir_node *reshape);
 /* Replaces latent caches by caches of the keys and values that are computed from them. */
 gqac_status raise_latent(pass_context *context);
 /* To be called at the end: other readers of the positions of writes then read position_ids. */

@@ -8,7 +8,7 @@
 
 #include "ops/shared.h"
 
-enum { MOST_DEPTH = 100, MOST_STEPS = 20000 };
+enum { MOST_DEPTH = 100, MOST_STEPS = 20000, MOST_PARTS = 4 };
 
 /* ---- ops ----------------------------------------------------------------- */
 
@@ -280,20 +280,66 @@ static bool read_series(reader *e, ir_node *node, const ir_dim *const *index, in
     return *out != NULL;
 }
 
-/* Reads the part that holds the element, if its index is constant; else a series. */
+/* Reads the part in which the element lies, by a condition on its index for each part but the last.
+ */
+static bool read_parts(reader *e, ir_node *node, const ir_dim *const *index, int axis, term *out) {
+    const ir_dim *to[GQAC_MAX_RANK], *end[MOST_PARTS] = {number(e, 0)};
+    const int rank = node->outputs[0]->type.rank, n = node->n_inputs;
+    if (n >= MOST_PARTS)
+        return false;
+    for (int i = 0; i < n; i++) {
+        const ir_type *x = &ir_node_input(node, i)->type;
+        if (x->rank != rank || (i + 1 < n && !x->dims[axis]))
+            return false;
+        end[i + 1] = i + 1 < n ? ir_dim_add(e->dims, end[i], settled(e, x->dims[axis])) : NULL;
+    }
+    memcpy(to, index, (size_t)rank * sizeof *to);
+    for (int i = n - 1; i >= 0; i--) {
+        term part, rest;
+        to[axis] = ir_dim_sub(e->dims, index[axis], end[i]);
+        if (!to[axis] || !raise_element(e, ir_node_input(node, i), to, &part))
+            return false;
+        if (i + 1 < n) {
+            const ir_dim *last = ir_dim_sub(e->dims, end[i + 1], number(e, 1));
+            const ir_dim *left = ir_dim_sub(e->dims, last, index[axis]);
+            if (!left)
+                return false;
+            const term_truth here = term_at_least_0(left);
+            rest = *out;
+            if (!term_pick(e->dims, &here, &part, &rest, out))
+                return false;
+        } else {
+            *out = part;
+        }
+    }
+    return n > 0;
+}
+
+/* An index that is not constant: a series, or one condition for each part. */
+static bool read_anywhere(reader *e, ir_node *node, const ir_dim *const *index, int axis,
+                          term *out) {
+    const ir_dim *whole;
+    const ir_node *stop = e->r->stop;
+    const char *why = e->r->why;
+    if (read_series(e, node, index, axis, &whole)) {
+        *out = term_of_int(whole);
+        return true;
+    }
+    e->r->stop = stop;
+    e->r->why = why;
+    return read_parts(e, node, index, axis, out);
+}
+
+/* Reads the part that holds the element, if its index is constant. */
 static bool read_concat(reader *e, ir_node *node, const ir_dim *const *index, term *out) {
-    const ir_dim *to[GQAC_MAX_RANK], *whole;
+    const ir_dim *to[GQAC_MAX_RANK];
     const int rank = node->outputs[0]->type.rank;
     int64_t axis = ir_attr_int(node, "axis"), at, n;
     axis += axis < 0 ? rank : 0;
     if (axis < 0 || axis >= rank)
         return false;
-    if (!ir_dim_is_const(index[axis], &at)) {
-        if (!read_series(e, node, index, (int)axis, &whole))
-            return false;
-        *out = term_of_int(whole);
-        return true;
-    }
+    if (!ir_dim_is_const(index[axis], &at))
+        return read_anywhere(e, node, index, (int)axis, out);
     memcpy(to, index, (size_t)rank * sizeof *to);
     for (int i = 0; i < node->n_inputs; i++, at -= n) {
         ir_value *x = ir_node_input(node, i);

@@ -234,11 +234,14 @@ class Exported(Decoder):
 
     def eager(self, layer, x):
         """Attention with nothing special about it."""
+        return self.simple(layer, x, self.seen())
+
+    def simple(self, layer, x, mask):
+        """Attention with that mask."""
         q, k, v = (self.heads(y, n) for y, n in zip(self.qkv(layer, x, KV_HEADS),
                                                     (HEADS, KV_HEADS, KV_HEADS)))
         k, v = self.grown(layer, self.rotated(k), v)
-        p = self.node("Softmax", self.scores(self.rotated(q), self.repeated(k), self.seen()),
-                      axis=-1)
+        p = self.node("Softmax", self.scores(self.rotated(q), self.repeated(k), mask), axis=-1)
         return self.flat(self.node("MatMul", p, self.repeated(v)))
 
     def expert(self, layer, number, x, chosen, share):

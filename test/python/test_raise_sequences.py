@@ -11,6 +11,7 @@ import sys
 import unittest
 
 import numpy as np
+from onnx import numpy_helper
 
 import decoders
 import harness
@@ -125,13 +126,122 @@ class Future(Exported):
         return self.sunk(layer, x, self.node("Unsqueeze", mask, "axes"))
 
 
+class Blocks(Exported):
+    """Causality of the new keys beside zeros for those of the past, as transformers wrote it up to
+    4.35, and MPT still does."""
+
+    past, compare, parts = 0, "LessOrEqual", 1
+
+    def square(self, window=0):
+        """What a query sees of its own call [S,S]."""
+        places = self.node("Range", self.constant("s0", np.int64(0)), self.node(
+            "Squeeze", self.chunk()), "scalar")
+        rows = self.node("Unsqueeze", places, self.ints(1))
+        seen = self.node(self.compare, places, rows)
+        return self.node("Where", seen, self.constant("f0", np.float32(0)), self.constant(
+            "lowest", np.float32(LOWEST)))
+
+    def blocks(self):
+        """The mask [B,1,S,P+S]."""
+        def make():
+            rows = self.node("Sub", self.node("Shape", "attention_mask", start=1), self.chunk())
+            past = self.node("ConstantOfShape", self.node("Concat", self.chunk(), rows, axis=0),
+                             value=numpy_helper.from_array(np.array([self.past], np.float32)))
+            mask = self.node("Concat", *[past, self.square()][::self.parts], axis=-1)
+            here = self.node("Cast", self.node("Unsqueeze", "attention_mask", "axes"),
+                             to=decoders.TensorProto.BOOL)
+            return self.node("Where", here, self.node("Unsqueeze", mask, self.ints(0, 1)), "lowest")
+        return self.once("_blocks", make)
+
+    def eager(self, layer, x):
+        return self.simple(layer, x, self.blocks())
+
+
+class Forgotten(Blocks):
+    """Keys of the past are hidden."""
+
+    past = LOWEST
+
+
+class Turned(Blocks):
+    """The zeros come last."""
+
+    parts = -1
+
+
+class Later(Blocks):
+    """A query does not see itself."""
+
+    compare = "Less"
+
+
+class Near(Blocks):
+    """Of its own call a query sees only a window."""
+
+    def square(self, window=0):
+        mask = super().square()
+        places = self.node("Range", "s0", self.node("Squeeze", self.chunk()), "scalar")
+        first = self.node("Sub", self.node("Unsqueeze", places, self.ints(1)), self.constant(
+            "width", np.int64(WINDOW)))
+        return self.node("Where", self.node("Greater", places, first), mask, "lowest")
+
+
+class Cut(Exported):
+    """The rows of a mask are cut out of a table, and the result has as many rows as the table gave
+    (GPT-Neo of torch.export)."""
+
+    def past(self):
+        """P, i64 [1]."""
+        return self.once("_past", lambda: self.node("Shape", "past_key_values.0.key", start=2, end=3))
+
+    def rows(self):
+        """max(0, min(C, P + S) - min(C, P)), i64 [1]."""
+        def make():
+            room = self.ints(decoders.ROOM)
+            ends = [self.node("Min", room, n) for n in (
+                self.node("Add", self.past(), self.chunk()), self.past())]
+            return self.node("Max", "zero", self.node("Sub", *ends))
+        return self.once("_rows", make)
+
+    def batch(self):
+        """B, i64 [1]."""
+        return self.node("Shape", "input_ids", end=1)
+
+    def table(self):
+        """The mask [B,1,S,P+S]."""
+        def make():
+            total = self.node("Add", self.past(), self.chunk())
+            room = np.tri(decoders.ROOM, dtype=bool)[None, None]
+            mask = self.node("Slice", self.constant("table", room), self.past(), total, self.ints(2))
+            mask = self.node("Slice", mask, "zero", total, self.ints(3))
+            here = self.node("Cast", self.node("Unsqueeze", "attention_mask", "axes"),
+                             to=decoders.TensorProto.BOOL)
+            return self.node("Where", self.node("And", mask, here), self.constant(
+                "f0", np.float32(0)), self.constant("lowest", np.float32(LOWEST)))
+        return self.once("_table", make)
+
+    def flat(self, y, width=decoders.WIDTH):
+        shape = self.node("Concat", self.batch(), self.rows(), self.ints(width), axis=0)
+        return self.node("Reshape", self.node("Transpose", y, perm=[0, 2, 1, 3]), shape)
+
+    def eager(self, layer, x):
+        return self.simple(layer, x, self.table())
+
+
+class Bounded(Cut):
+    """The batch too is not known to be that of the result."""
+
+    def batch(self):
+        return self.node("Min", self.ints(decoders.ROOM), super().batch())
+
+
 NEAR = (Backwards, Strict, Computed, Twice, First, Before, Uneven, Weighed, Future)
 
 
 # Reason of the skip: ONNX Runtime is the oracle here; ./dev deps installs it, a bare build may lack it.
 @unittest.skipUnless(forms.Runner, "onnxruntime is not installed")
-class Sinks(forms.Sequenced):
-    """Sinks beside scores, with a mask that counts."""
+class Raised(forms.Sequenced):
+    """Each form, and what differs from it in one condition."""
 
     make = Counted
 
@@ -143,8 +253,8 @@ class Sinks(forms.Sequenced):
             self.assertEqual(dump.count("= com.microsoft.GroupQueryAttention"), n, stage)
         self.padded("sinks")
 
-    def test_near(self):
-        """What differs in one condition."""
+    def test_near_sinks(self):
+        """What is refused: another place of the sinks, other sinks, another mask."""
         ids = write_ids(self.dir / "ids.txt", self.ids)
         for make in NEAR:
             with self.subTest(make.__name__):
@@ -152,6 +262,34 @@ class Sinks(forms.Sequenced):
                 self.padded("sinks", ["model.onnx"])
                 self.check(harness.gqac("score", self.path, "--ids", ids), 3, "past_key_values.0.key",
                            "not read by an attention op")
+
+    def test_blocks(self):
+        """A mask that is put together from those of the past and of the call."""
+        self.make = Blocks
+        self.sequence("eager")
+        self.padded("eager")
+        told = self.good("inspect", self.path, "--ops", "--format", "json").json()
+        self.assertEqual((told["raised"]["Attention"], told["not_raised"]), (decoders.LAYERS, []))
+
+    def test_near_blocks(self):
+        """What is not causality is a tensor for `gqac run`, and refused as a sequence."""
+        ids = write_ids(self.dir / "ids.txt", self.ids)
+        for make in (Forgotten, Turned, Later, Near):
+            with self.subTest(make.__name__):
+                self.make = make
+                self.padded("eager", ["model.onnx"])
+                self.check(harness.gqac("score", self.path, "--ids", ids), 3,
+                           "mask or bias of attention")
+
+    def test_cut(self):
+        """A number of rows that only the other lengths of a Reshape determine."""
+        self.make = Cut
+        self.sequence("eager")
+        self.padded("eager")
+        self.make = Bounded
+        self.padded("eager", ["model.onnx"])
+        self.check(harness.gqac("score", self.path, "--ids", self.dir / "ids.txt"), 3,
+                   "past_key_values.1.key", "not a KV cache that an attention op reads")
 
 
 if __name__ == "__main__":

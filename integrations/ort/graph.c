@@ -207,12 +207,13 @@ static ort_status *write_list(graph_writer *w, const ort_graph *graph, count_of_
 
 /* The fused node has no inputs that no node reads. */
 static ort_status *write_input(graph_writer *w, const ort_value_info *info, bool nested) {
-    size_t readers = 0;
+    const char *name;
     bool constant = false;
     ORT_TRY(w->api->ValueInfo_IsConstantInitializer(info, &constant));
-    if (!nested)
-        ORT_TRY(w->api->ValueInfo_GetValueNumConsumers(info, &readers));
-    return nested || (readers && !constant) ? graph_write_value(w, GRAPH_INPUT, info) : NULL;
+    ORT_TRY(w->api->GetValueInfoName(info, &name));
+    return nested || (!constant && graph_reader(w->links, NULL, name))
+               ? graph_write_value(w, GRAPH_INPUT, info)
+               : NULL;
 }
 
 static ort_status *write_output(graph_writer *w, const ort_value_info *info, bool nested) {
@@ -266,18 +267,25 @@ static ort_status *write_main(graph_writer *w, const ort_graph *graph, const gra
     return NULL;
 }
 
+static ort_status *write_model(graph_writer *w, const ort_graph *graph, const graph_part *part) {
+    int64_t version;
+    ORT_TRY(w->api->Graph_GetOnnxIRVersion(graph, &version));
+    wire_int(&w->m->model, 1, version);
+    WRITE_TRY(write_main(w, graph, part));
+    return write_opsets(w, graph);
+}
+
 ort_status *graph_write(const provider *p, const ort_graph *graph, const graph_part *part,
                         const char *root, graph_model *m) {
-    const ort_api *api = p->api;
-    graph_writer writing = {api, m, p->knows_shapes}, *w = &writing;
-    int64_t version;
+    graph_links own = {0};
+    graph_writer w = {p->api, m, part ? part->links : &own, p->knows_shapes};
     memset(m, 0, sizeof *m);
     m->root = root;
-    ORT_TRY(api->Graph_GetOnnxIRVersion(graph, &version));
-    wire_int(&m->model, 1, version);
-    WRITE_TRY(write_main(w, graph, part));
-    ORT_TRY(write_opsets(w, graph));
-    return m->model.failed ? status_no_memory(api) : NULL;
+    if (!part)
+        ORT_TRY(graph_links_open(p->api, graph, &own));
+    ort_status *status = write_model(&w, graph, part);
+    graph_links_close(&own);
+    return !status && m->model.failed ? status_no_memory(p->api) : status;
 }
 
 void graph_free(graph_model *m) {

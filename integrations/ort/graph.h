@@ -6,23 +6,36 @@
 #include "provider.h"
 #include "wire.h"
 
-typedef struct graph_place {
-    const ort_node *node;
-    int index;
-} graph_place;
+/* Values by name; names and infos belong to the runtime. */
+typedef struct graph_named {
+    const char *name;
+    const ort_value_info *info;
+    int node; /* the index of the node that has the value as an output or an input */
+} graph_named;
+
+typedef struct graph_list {
+    graph_named *values;
+    size_t n, capacity;
+} graph_list;
 
 /* The nodes of a graph, and which of them reads what of which. */
 typedef struct graph_links {
     const ort_node **nodes;
     size_t n;
-    graph_place *places; /* the nodes by address */
+    graph_list outputs, inputs; /* of all nodes, in the order of their names */
     convex_edge *edges;
-    size_t n_edges, capacity;
+    size_t n_edges;
 } graph_links;
 
+/* graph_links.c */
 /* The caller closes *links after a success. */
 ort_status *graph_links_open(const ort_api *api, const ort_graph *graph, graph_links *links);
 void graph_links_close(graph_links *links);
+/* The index of the node that outputs the value; -1: it is an input or a constant. */
+int graph_producer(const graph_links *links, const char *name);
+/* The first reader of the value (`last` NULL) or the one after `last`; NULL: no other. */
+const graph_named *graph_reader(const graph_links *links, const graph_named *last,
+                                const char *name);
 
 /* The nodes of a set, which form a model of their own. */
 typedef struct graph_part {

@@ -15,7 +15,8 @@
 typedef struct graph_writer {
     const ort_api *api;
     graph_model *m;
-    bool knows_shapes; /* the runtime tells a scalar from a tensor of unknown rank */
+    const graph_links *links; /* of the main graph */
+    bool knows_shapes;        /* the runtime tells a scalar from a tensor of unknown rank */
 } graph_writer;
 
 enum { GRAPH_INPUT = 11, GRAPH_OUTPUT = 12 }; /* fields of GraphProto */

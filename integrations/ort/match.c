@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "provider.h"
+#include "graph.h"
 
 #define MICROSOFT "com.microsoft"
 
@@ -39,12 +39,16 @@ static ort_status *match_type(const provider *p, const ort_value_info *info, con
 }
 
 /* The fused node has no input that no node reads, but gqac_run asks for all of them. */
-static ort_status *match_use(const provider *p, const ort_value_info *info, const char *name,
-                             char *why, size_t size) {
-    size_t readers = 0;
-    ORT_TRY(p->api->ValueInfo_GetValueNumConsumers(info, &readers));
-    if (!readers)
-        snprintf(why, size, "no node of the session reads the input '%s'", name);
+static ort_status *match_readers(const provider *p, const ort_graph *graph, const gqac_io *inputs,
+                                 int n_in, char *why, size_t size) {
+    graph_links links;
+    ORT_TRY(graph_links_open(p->api, graph, &links));
+    for (int i = 0; i < n_in && !*why; i++) {
+        const gqac_io *io = GQAC_AT(inputs, i);
+        if (!graph_reader(&links, NULL, io->name))
+            snprintf(why, size, "no node of the session reads the input '%s'", io->name);
+    }
+    graph_links_close(&links);
     return NULL;
 }
 
@@ -71,8 +75,6 @@ static ort_status *match_io(const provider *p, const ort_graph *graph, const cha
         n_known += io != NULL;
         if (io)
             status = match_type(p, infos[i], what, io, why, size);
-        if (io && !status && !*why && values == p->api->Graph_GetInputs)
-            status = match_use(p, infos[i], name, why, size);
         if (!io && !constant)
             snprintf(why, size, "the session has the %s '%s', which the file does not have", what,
                      name);
@@ -170,6 +172,8 @@ ort_status *match_graph(const provider *p, const ort_graph *graph, const char *p
     *why = '\0';
     ORT_TRY(match_io(p, graph, "input", api->Graph_GetNumInputs, api->Graph_GetInputs, inputs, n_in,
                      why, size));
+    if (!*why)
+        ORT_TRY(match_readers(p, graph, inputs, n_in, why, size));
     if (!*why)
         ORT_TRY(match_io(p, graph, "output", api->Graph_GetNumOutputs, api->Graph_GetOutputs,
                          outputs, n_out, why, size));

@@ -78,11 +78,6 @@ typedef union ort_editor_api ort_editor_api;
     SLOT(307, HardwareDevice_Type, int, (const ort_hardware *))                                    \
     SLOT(317, GetEpApi, const ort_ep_api *, (void))                                                \
     SLOT(318, GetTensorSizeInBytes, ort_status *, (const ort_value *, size_t *))                   \
-    SLOT(323, ValueInfo_GetValueProducer, ort_status *,                                            \
-         (const ort_value_info *, const ort_node **, size_t *output))                              \
-    SLOT(324, ValueInfo_GetValueNumConsumers, ort_status *, (const ort_value_info *, size_t *))    \
-    SLOT(325, ValueInfo_GetValueConsumers, ort_status *,                                           \
-         (const ort_value_info *, const ort_node **, int64_t *inputs, size_t))                     \
     SLOT(326, ValueInfo_GetInitializerValue, ort_status *,                                         \
          (const ort_value_info *, const ort_value **))                                             \
     SLOT(327, ValueInfo_GetExternalInitializerInfo, ort_status *,                                  \

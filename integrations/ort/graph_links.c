@@ -1,0 +1,141 @@
+/* Which node of a graph reads what of which.
+ *
+ * This is made of the lists of the nodes alone. The runtime's functions for it, from
+ * ValueInfo_GetValueProducer to ValueInfo_GetValueConsumers, are not called: those of ONNX Runtime
+ * 1.23 end the process for inputs of a graph, and in the graphs of fused nodes. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "graph_impl.h"
+
+/* ---- lists of values ------------------------------------------------------- */
+
+static int compare_names(const void *a, const void *b) {
+    return strcmp(((const graph_named *)a)->name, ((const graph_named *)b)->name);
+}
+
+static void sort_by_name(graph_list *list) {
+    if (list->n)
+        qsort(list->values, list->n, sizeof *list->values, compare_names);
+}
+
+/* Adds the values to the list, except those that are left out: NULL, or without a name. */
+static ort_status *add_values(const ort_api *api, graph_list *list,
+                              const ort_value_info *const *infos, size_t n, int node) {
+    if (list->n + n > list->capacity) {
+        const size_t capacity = 2 * list->capacity + n + 64;
+        graph_named *values = realloc(list->values, capacity * sizeof *values);
+        if (!values)
+            return status_no_memory(api);
+        list->values = values;
+        list->capacity = capacity;
+    }
+    for (size_t i = 0; i < n; i++) {
+        const char *name = "";
+        if (infos[i])
+            ORT_TRY(api->GetValueInfoName(infos[i], &name));
+        if (*name)
+            list->values[list->n++] = (graph_named){name, infos[i], node};
+    }
+    return NULL;
+}
+
+/* The first value of that name in a list in order; NULL: none. */
+static const graph_named *find_value(const graph_list *list, const char *name) {
+    size_t low = 0, high = list->n;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if (strcmp(list->values[middle].name, name) < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < list->n && strcmp(list->values[low].name, name) == 0 ? &list->values[low] : NULL;
+}
+
+/* ---- links ----------------------------------------------------------------- */
+
+/* The inputs of a node, and what its nested graphs read of the graphs around them. */
+static ort_status *inputs_of(const ort_api *api, const ort_node *node,
+                             const ort_value_info ***infos, size_t *n) {
+    size_t n_nested;
+    ORT_TRY(api->Node_GetNumInputs(node, n));
+    ORT_TRY(api->Node_GetNumImplicitInputs(node, &n_nested));
+    *infos = calloc(*n + n_nested + 1, sizeof **infos);
+    if (!*infos)
+        return status_no_memory(api);
+    ort_status *status = *n ? api->Node_GetInputs(node, *infos, *n) : NULL;
+    if (!status && n_nested)
+        status = api->Node_GetImplicitInputs(node, *infos + *n, n_nested);
+    *n += n_nested;
+    if (status)
+        free(*infos);
+    return status;
+}
+
+/* Adds a node's outputs and inputs to the lists. */
+static ort_status *add_node(const ort_api *api, graph_links *links, int node) {
+    const ort_value_info **infos;
+    size_t n;
+    ORT_TRY(node_values(api, links->nodes[node], api->Node_GetNumOutputs, api->Node_GetOutputs,
+                        &infos, &n));
+    ort_status *status = add_values(api, &links->outputs, infos, n, node);
+    free(infos);
+    if (status)
+        return status;
+    ORT_TRY(inputs_of(api, links->nodes[node], &infos, &n));
+    status = add_values(api, &links->inputs, infos, n, node);
+    free(infos);
+    return status;
+}
+
+int graph_producer(const graph_links *links, const char *name) {
+    const graph_named *found = find_value(&links->outputs, name);
+    return found ? found->node : -1;
+}
+
+/* Adds an edge for each input that a node outputs. */
+static ort_status *add_edges(const ort_api *api, graph_links *links) {
+    links->edges = calloc(links->inputs.n + 1, sizeof *links->edges);
+    if (!links->edges)
+        return status_no_memory(api);
+    for (size_t i = 0; i < links->inputs.n; i++) {
+        const graph_named *input = &links->inputs.values[i];
+        const int from = graph_producer(links, input->name);
+        if (from >= 0)
+            links->edges[links->n_edges++] = (convex_edge){from, input->node};
+    }
+    return NULL;
+}
+
+ort_status *graph_links_open(const ort_api *api, const ort_graph *graph, graph_links *links) {
+    memset(links, 0, sizeof *links);
+    ORT_TRY(graph_nodes(api, graph, &links->nodes, &links->n));
+    ort_status *status = NULL;
+    for (size_t i = 0; i < links->n && !status; i++)
+        status = add_node(api, links, (int)i);
+    sort_by_name(&links->outputs);
+    if (!status)
+        status = add_edges(api, links); /* in the order of the nodes */
+    sort_by_name(&links->inputs);
+    if (status)
+        graph_links_close(links);
+    return status;
+}
+
+void graph_links_close(graph_links *links) {
+    free(links->nodes);
+    free(links->outputs.values);
+    free(links->inputs.values);
+    free(links->edges);
+    memset(links, 0, sizeof *links);
+}
+
+const graph_named *graph_reader(const graph_links *links, const graph_named *last,
+                                const char *name) {
+    if (!last)
+        return find_value(&links->inputs, name);
+    last++;
+    return last < links->inputs.values + links->inputs.n && strcmp(last->name, name) == 0 ? last
+                                                                                          : NULL;
+}

@@ -7,7 +7,10 @@
 
 #include "context.h"
 
-enum { OLDEST_MAJOR = 1, OLDEST_MINOR = 23, SHAPES_MINOR = 24 };
+/* Versions of ONNX Runtime, as version_number has them. 1.23.0 takes the memory of every provider
+ * of a plugin for that of a device, and wants to copy what goes from one part of a model to
+ * another. */
+enum { OLDEST = 12301, HAS_SHAPES = 12400 };
 
 typedef struct factory {
     ort_factory of; /* first: what ONNX Runtime sees */
@@ -116,27 +119,29 @@ static factory the_factory = {
 };
 static pthread_mutex_t the_lock = PTHREAD_MUTEX_INITIALIZER; /* of base and api */
 
-/* Whether the runtime is version 1.`minor` or newer. */
-static bool is_at_least(const char *version, int minor) {
-    int of_major = 0, of_minor = 0;
+/* "1.23.1" is 12301; 0: not a version. */
+static int version_number(const char *version) {
+    int major = 0, minor = 0, patch = 0;
     /* NOLINTNEXTLINE(cert-err34-c): the runtime is trusted */
-    return version && sscanf(version, "%d.%d", &of_major, &of_minor) == 2 &&
-           (of_major > OLDEST_MAJOR || (of_major == OLDEST_MAJOR && of_minor >= minor));
+    return version && sscanf(version, "%d.%d.%d", &major, &minor, &patch) >= 2
+               ? major * 10000 + minor * 100 + patch
+               : 0;
 }
 
 /* The tables of this runtime, or an error; CreateStatus is in the tables of every version. */
 static ort_status *open_api(const ort_api_base *base, const ort_api **api) {
     const char *version = base->GetVersionString();
-    *api = is_at_least(version, OLDEST_MINOR) ? base->GetApi(ORT_VERSION) : NULL;
+    *api = version_number(version) >= OLDEST ? base->GetApi(ORT_VERSION) : NULL;
     if (*api && (*api)->GetEpApi())
         return NULL;
     const ort_api *oldest = base->GetApi(1);
     *api = NULL;
     return oldest ? status_printf(oldest, ORT_FAIL,
                                   "gqac: ONNX Runtime %s does not have version %d of the plugin "
-                                  "interface\n  try:   ONNX Runtime %d.%d or newer",
-                                  version ? version : "(unknown)", ORT_VERSION, OLDEST_MAJOR,
-                                  OLDEST_MINOR)
+                                  "interface, or has it with errors\n"
+                                  "  try:   ONNX Runtime %d.%d.%d or newer",
+                                  version ? version : "(unknown)", ORT_VERSION, OLDEST / 10000,
+                                  OLDEST / 100 % 100, OLDEST % 100)
                   : NULL;
 }
 
@@ -147,7 +152,7 @@ static ort_status *take_factory(const ort_api_base *base, const ort_api *api) {
     if (!taken) {
         the_factory.base = base;
         the_factory.api = api;
-        the_factory.knows_shapes = is_at_least(base->GetVersionString(), SHAPES_MINOR);
+        the_factory.knows_shapes = version_number(base->GetVersionString()) >= HAS_SHAPES;
     }
     pthread_mutex_unlock(&the_lock);
     return taken ? status_printf(api, ORT_FAIL,

@@ -187,7 +187,7 @@ class Refused(Case):
             (ctypes.addressof(table) if version == 1 else None))
         make = ctypes.CDLL(str(LIBRARY)).CreateEpFactories
         make.restype = ctypes.c_void_p
-        for version in (b"1.22.1", b"0.9", b"next", b"1.23.0"):
+        for version in (b"1.22.1", b"0.9", b"next", b"1.23.0", b"1.23.1"):
             held = ctypes.create_string_buffer(version)
             get_version = ctypes.CFUNCTYPE(ctypes.c_void_p)(
                 lambda held=held: ctypes.addressof(held))
@@ -198,8 +198,8 @@ class Refused(Case):
                                   ctypes.byref(n)), 1)
             self.assertEqual((n.value, factories[0]), (0, None))
             self.assertIn(f"ONNX Runtime {version.decode()} does not have version 23", seen[-1][1])
-            self.assertIn("ONNX Runtime 1.23 or newer", seen[-1][1])
-        self.assertEqual(asked, [1, 1, 1, 23, 1])
+            self.assertIn("ONNX Runtime 1.23.1 or newer", seen[-1][1])
+        self.assertEqual(asked, [1, 1, 1, 1, 23, 1])
 
 
 class Lives(Case):

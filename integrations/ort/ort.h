@@ -13,7 +13,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { ORT_VERSION = 23 }; /* the tables of ONNX Runtime 1.23 and later */
+enum {
+    ORT_VERSION = 23,     /* the tables of ONNX Runtime 1.23 and later */
+    ORT_SLOTS_OF_24 = 390 /* OrtApi's from here on are of 1.24 and later */
+};
 
 enum { ORT_FAIL = 1, ORT_INVALID_ARGUMENT = 2, ORT_NOT_IMPLEMENTED = 9, ORT_EP_FAIL = 11 };
 enum { ORT_LOG_INFO = 1, ORT_LOG_WARNING = 2 };
@@ -125,8 +128,7 @@ typedef union ort_editor_api ort_editor_api;
     SLOT(372, ExternalInitializerInfo_GetByteSize, size_t, (const ort_external *))                 \
     SLOT(379, GetSessionOptionsConfigEntries, ort_status *,                                        \
          (const ort_session_options *, ort_pairs **))                                              \
-    SLOT(390, TensorTypeAndShape_HasShape, bool, (const ort_tensor_info *)) /* ONNX Runtime 1.24   \
-                                                                             */
+    SLOT(390, TensorTypeAndShape_HasShape, bool, (const ort_tensor_info *))
 
 typedef struct ort_fusion {
     uint32_t version;

@@ -2,6 +2,7 @@
  *
  * The factory is static, and the library is linked so that it is never unloaded: sessions may
  * outlive the registration, and then still call it. */
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -128,21 +129,62 @@ static int version_number(const char *version) {
                : 0;
 }
 
+/* Whether each slot that is used, before slot `end`, has a function. */
+#define ORT_HAS(number, name, result, parameters) &&((number) >= end || table->name)
+static bool has_api(const ort_api *table, int end) {
+    return table->CreateStatus ORT_API_SLOTS(ORT_HAS);
+}
+
+static bool has_ep_api(const ort_ep_api *table, int end) {
+    return table && table->CreateEpDevice ORT_EP_API_SLOTS(ORT_HAS);
+}
+
+static bool has_editor_api(const ort_editor_api *table, int end) {
+    return table ORT_EDITOR_API_SLOTS(ORT_HAS);
+}
+#undef ORT_HAS
+
+/* Whether a status has the text that it was made of. */
+static bool keeps_text(const ort_api *api) {
+    static const char text[] = "gqac reads its own words";
+    ort_status *status = api->CreateStatus(ORT_FAIL, text);
+    const char *found = status ? api->GetErrorMessage(status) : NULL;
+    const bool same = found && strcmp(found, text) == 0;
+    if (status)
+        api->ReleaseStatus(status);
+    return same;
+}
+
+/* Whether the tables are those that ort.h declares. */
+static bool is_declared(const ort_api *api, int version) {
+    const int end = version < HAS_SHAPES ? ORT_SLOTS_OF_24 : INT_MAX;
+    return has_api(api, end) && has_ep_api(api->GetEpApi(), INT_MAX) &&
+           has_editor_api(api->GetModelEditorApi(), INT_MAX) && keeps_text(api);
+}
+
 /* The tables of this runtime, or an error; CreateStatus is in the tables of every version. */
 static ort_status *open_api(const ort_api_base *base, const ort_api **api) {
     const char *version = base->GetVersionString();
-    *api = version_number(version) >= OLDEST ? base->GetApi(ORT_VERSION) : NULL;
-    if (*api && (*api)->GetEpApi())
+    const int number = version_number(version);
+    const ort_api *oldest = base->GetApi(1), *own = NULL;
+    if (!oldest)
         return NULL;
-    const ort_api *oldest = base->GetApi(1);
-    *api = NULL;
-    return oldest ? status_printf(oldest, ORT_FAIL,
-                                  "gqac: ONNX Runtime %s does not have version %d of the plugin "
-                                  "interface, or has it with errors\n"
-                                  "  try:   ONNX Runtime %d.%d.%d or newer",
-                                  version ? version : "(unknown)", ORT_VERSION, OLDEST / 10000,
-                                  OLDEST / 100 % 100, OLDEST % 100)
-                  : NULL;
+    if (number >= OLDEST)
+        own = base->GetApi(ORT_VERSION);
+    if (own && !is_declared(own, number))
+        return status_printf(oldest, ORT_FAIL,
+                             "gqac: the functions of ONNX Runtime %s are not where version %d of "
+                             "the plugin interface has them\n"
+                             "  try:   ONNX Runtime as it is on PyPI",
+                             version, ORT_VERSION);
+    *api = own;
+    return own ? NULL
+               : status_printf(oldest, ORT_FAIL,
+                               "gqac: ONNX Runtime %s does not have version %d of the plugin "
+                               "interface, or has it with errors\n"
+                               "  try:   ONNX Runtime %d.%d.%d or newer",
+                               version ? version : "(unknown)", ORT_VERSION, OLDEST / 10000,
+                               OLDEST / 100 % 100, OLDEST % 100);
 }
 
 /* Two runtimes in one process have tables of their own, and the factory has one pointer to them. */
@@ -167,7 +209,7 @@ GQAC_API ort_status *CreateEpFactories(const char *registered_name, const ort_ap
 GQAC_API ort_status *CreateEpFactories(const char *registered_name, const ort_api_base *base,
                                        const ort_logger *logger, ort_factory **factories,
                                        size_t max_factories, size_t *n_factories) {
-    const ort_api *api;
+    const ort_api *api = NULL;
     (void)registered_name;
     (void)logger;
     *n_factories = 0;

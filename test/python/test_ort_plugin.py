@@ -116,6 +116,39 @@ class Bits(Sessions):
         self.assertEqual(opened.run(["y"], {"x": np.ones(2, np.float32)})[0].tolist(), [-1, -1])
 
 
+class Tables:
+    """The runtime's tables as far as the library looks at them when it is loaded: a function is in
+    each slot that ort.h names. A status is 1, whatever it says, and its text is `text` or, without
+    one, what it was made of."""
+
+    def __init__(self, text=None):
+        self.said, self.text = [], text
+        header = (ROOT / "integrations" / "ort" / "ort.h").read_text()
+        lists = re.findall(r"#define ORT_(\w*)API_SLOTS\(SLOT\)(.*?[^\\])\n", header, re.DOTALL)
+        names = {"": "api", "EP_": "ep", "EDITOR_": "editor"}
+        self.slots = [("api", 0), ("ep", 0)] + [
+            (names[name], int(slot)) for name, body in lists
+            for slot in re.findall(r"SLOT\((\d+),", body)]
+        self.api, self.ep, self.editor = ((ctypes.c_void_p * 400)() for _ in range(3))
+        self.kept = [ctypes.CFUNCTYPE(ctypes.c_void_p)(lambda: None)]
+        for which, slot in self.slots:
+            getattr(self, which)[slot] = ctypes.cast(self.kept[0], ctypes.c_void_p).value
+        for slot, types, function in (
+                (0, (ctypes.c_int, ctypes.c_char_p), self.create),
+                (2, (ctypes.c_void_p,), lambda status: ctypes.addressof(self.shown)),
+                (291, (), lambda: ctypes.addressof(self.editor)),
+                (317, (), lambda: ctypes.addressof(self.ep))):
+            self.kept.append(ctypes.CFUNCTYPE(ctypes.c_void_p, *types)(function))
+            self.api[slot] = ctypes.cast(self.kept[-1], ctypes.c_void_p).value
+        self.address = ctypes.addressof(self.api)
+
+    def create(self, _, message):
+        """CreateStatus."""
+        self.said.append(message.decode())
+        self.shown = ctypes.create_string_buffer(message if self.text is None else self.text)
+        return 1
+
+
 class Refused(Case):
     """What the provider refuses, and how it says so."""
 
@@ -176,30 +209,52 @@ class Refused(Case):
             self.assertEqual(said[0].count("'/quantise' (DynamicQuantizeLinear) mixes rows"), words)
             self.assertEqual(said[0].count("depend on how"), words)
 
+    def refused(self, version, get_api, capacity=4):
+        """The library gets the tables of get_api as those of a version of ONNX Runtime; it makes an
+        error, which is status 1, and no factory."""
+        held = ctypes.create_string_buffer(version)
+        make = ctypes.CDLL(str(LIBRARY)).CreateEpFactories
+        get_version = ctypes.CFUNCTYPE(ctypes.c_void_p)(lambda: ctypes.addressof(held))
+        get_api = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_uint32)(get_api)
+        base = (ctypes.c_void_p * 2)(ctypes.cast(get_api, ctypes.c_void_p).value,
+                                     ctypes.cast(get_version, ctypes.c_void_p).value)
+        make.restype = ctypes.c_void_p
+        factories, n = (ctypes.c_void_p * 4)(), ctypes.c_size_t(7)
+        self.assertEqual(make(b"gqac", base, None, factories, ctypes.c_size_t(capacity),
+                              ctypes.byref(n)), 1)
+        self.assertEqual((n.value, factories[0]), (0, None))
+
     def test_old_runtime(self):
         """A runtime without the interface gets an error that names both versions."""
-        text = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p)
-        seen, asked = [], []
-        create = text(lambda code, message: seen.append((code, message.decode())) or 1)
-        table = (ctypes.c_void_p * 400)(ctypes.cast(create, ctypes.c_void_p).value)
-        get_api = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_uint32)(
-            lambda version: asked.append(version) or
-            (ctypes.addressof(table) if version == 1 else None))
-        make = ctypes.CDLL(str(LIBRARY)).CreateEpFactories
-        make.restype = ctypes.c_void_p
-        for version in (b"1.22.1", b"0.9", b"next", b"1.23.0", b"1.23.1"):
-            held = ctypes.create_string_buffer(version)
-            get_version = ctypes.CFUNCTYPE(ctypes.c_void_p)(
-                lambda held=held: ctypes.addressof(held))
-            base = (ctypes.c_void_p * 2)(ctypes.cast(get_api, ctypes.c_void_p).value,
-                                         ctypes.cast(get_version, ctypes.c_void_p).value)
-            factories, n = (ctypes.c_void_p * 4)(), ctypes.c_size_t(7)
-            self.assertEqual(make(b"gqac", base, None, factories, ctypes.c_size_t(4),
-                                  ctypes.byref(n)), 1)
-            self.assertEqual((n.value, factories[0]), (0, None))
-            self.assertIn(f"ONNX Runtime {version.decode()} does not have version 23", seen[-1][1])
-            self.assertIn("ONNX Runtime 1.23.1 or newer", seen[-1][1])
-        self.assertEqual(asked, [1, 1, 1, 1, 23, 1])
+        table, seen = Tables(), []
+        for version, asked in ((b"1.22.1", [1]), (b"0.9", [1]), (b"next", [1]), (b"1.23.0", [1]),
+                               (b"1.23.1", [1, 23])):
+            seen.clear()
+            self.refused(version, lambda number: seen.append(number) or
+                         (table.address if number == 1 else None))
+            self.assertEqual(sorted(seen), asked)
+            self.assertIn(f"ONNX Runtime {version.decode()} does not have version 23",
+                          table.said[-1])
+            self.assertIn("ONNX Runtime 1.23.1 or newer", table.said[-1])
+
+    def test_other_tables(self):
+        """Tables in which a function that the library uses is missing, or is another."""
+        whole, words = Tables(), "functions of ONNX Runtime 1.24.1 are not where version 23"
+        self.refused(b"1.24.1", lambda number: whole.address, capacity=0)
+        self.assertIn("capacity of 0", whole.said[-1])  # nothing is wrong with these
+        for which, slot in whole.slots:
+            changed = Tables()
+            getattr(changed, which)[slot] = None
+            self.refused(b"1.24.1", lambda number, t=changed: (whole, t)[number == 23].address)
+            self.assertIn(words, whole.said.pop(), (which, slot))
+        for text in (b"", b"other words"):
+            changed = Tables(text)
+            self.refused(b"1.24.1", lambda number, t=changed: (whole, t)[number == 23].address)
+            self.assertIn(words, whole.said.pop())
+        before, = [slot for slot in whole.slots if slot[1] == 390]
+        whole.api[before[1]] = None
+        self.refused(b"1.23.2", lambda number: whole.address, capacity=0)
+        self.assertIn("capacity of 0", whole.said[-1])  # that version ends before the slot
 
 
 class Lives(Case):

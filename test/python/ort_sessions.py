@@ -5,8 +5,11 @@ to the CPU provider, so what runs is gqac.
 """
 
 import contextlib
+import importlib.metadata
 import os
+import re
 import tempfile
+import unittest
 from pathlib import Path
 
 import numpy as np
@@ -18,9 +21,22 @@ from harness import Case, MODELS, model
 
 LIBRARY = Path(os.environ.get("GQAC_ORT", harness.GQAC.parent / "libgqac_ort.so"))
 NAME = "GqacExecutionProvider"
-ALL = sorted(path.parent.name for path in MODELS.glob("*/model.onnx"))
 SEVERITY = [4]  # what the logs of new sessions have, at the end: 4 is nothing, 2 are warnings
-SHORT = ["llama", "llama-int4-acc4", "lfm2"]
+
+RUNTIME = (1, 99)  # the version of the installed onnxruntime; the tests fail if there is none
+with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+    RUNTIME = tuple(map(int, re.findall(r"\d+", importlib.metadata.version("onnxruntime"))[:2]))
+# The oldest runtime that has the ops of a model with these inputs and attributes: QMoE,
+# CausalConvWithState, LinearAttentionGate.
+OLDEST = {"gpt-oss": (1, 24), "lfm2": (1, 29), "qwen3.5": (1, 30)}
+ALL, SHORT = ([name for name in names if RUNTIME >= OLDEST.get(name, (1, 23))] for names in (
+    sorted(path.parent.name for path in MODELS.glob("*/model.onnx")),
+    ["llama", "llama-int4-acc4", "lfm2"]))
+
+
+def since(minor, why):
+    """Skips a test with runtimes before version 1.`minor`, and says what these do."""
+    return unittest.skipIf(RUNTIME < (1, minor), f"ONNX Runtime before 1.{minor} {why}")
 
 
 def start():

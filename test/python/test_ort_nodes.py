@@ -12,7 +12,7 @@ import onnx
 import harness
 import test_gqa_ort as gqa
 from harness import FULL, MODELS, model
-from ort_sessions import Sessions, read, session
+from ort_sessions import Sessions, read, session, since
 
 COUNT = 360 if FULL else 12  # of each seed
 REFUSED = 0.05  # of the nodes, at most, are not taken by ONNX Runtime
@@ -41,6 +41,7 @@ class Nodes(Sessions):
                     self.assertEqual(x.tobytes(), y.tobytes(), f"{name}: {node}")
         return taken
 
+    @since(30, "has other inputs of GroupQueryAttention")
     def test_random(self):
         """The same nodes every time, and some that nobody has seen."""
         for seed in (20, gqa.FRESH):

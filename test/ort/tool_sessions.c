@@ -14,7 +14,8 @@
  * exit
  *
  * RUNTIME is libonnxruntime.so, PROVIDER the library of counted_alloc.h. The model computes y of x
- * f32[2,512]; entries KEY=VALUE are those of the session's configuration. */
+ * f32[2,512]; of @MODEL, the runtime gets the bytes instead of the path. Entries KEY=VALUE are
+ * those of the session's configuration. */
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -36,6 +37,9 @@ typedef struct ort_memory_info ort_memory_info;
 #define CREATE_ENV CALL(3, ort_status *, int, const char *, ort_env **)
 #define CREATE_SESSION                                                                             \
     CALL(7, ort_status *, ort_env *, const char *, const ort_session_options *, ort_session **)
+#define CREATE_SESSION_OF_BYTES                                                                    \
+    CALL(8, ort_status *, ort_env *, const void *, size_t, const ort_session_options *,            \
+         ort_session **)
 #define RUN                                                                                        \
     CALL(9, ort_status *, ort_session *, const void *, const char *const *,                        \
          const ort_value *const *, size_t, const char *const *, size_t, ort_value **)
@@ -140,10 +144,22 @@ static bool run(ort_session *session, bool may_fail) {
     return ran;
 }
 
+static ort_status *create_of_bytes(const char *path, const ort_session_options *options,
+                                   ort_session **session) {
+    static char bytes[1 << 22];
+    FILE *file = fopen(path, "rb");
+    if (!file)
+        end("fopen", path);
+    const size_t size = fread(bytes, 1, sizeof bytes, file);
+    fclose(file);
+    return CREATE_SESSION_OF_BYTES(env, bytes, size, options, session);
+}
+
 static ort_session *create(const char *model, const ort_session_options *options, bool may_fail) {
     ort_session *session = NULL;
-    return good(CREATE_SESSION(env, model, options, &session), "session", may_fail) ? session
-                                                                                    : NULL;
+    ort_status *status = *model == '@' ? create_of_bytes(model + 1, options, &session)
+                                       : CREATE_SESSION(env, model, options, &session);
+    return good(status, "session", may_fail) ? session : NULL;
 }
 
 static void loop(int n, const char *model, const ort_session_options *options) {

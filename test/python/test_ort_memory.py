@@ -16,6 +16,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 import harness
@@ -85,6 +86,19 @@ class Memory(Case):
         self.assertGreater(peaks[0], 1 << 20)
         self.assertLess(peaks[1], peaks[0] + (1 << 19))
         self.assertLess(peaks[2], 1 << 19)
+
+    def test_peak_of_bytes(self):
+        """A session of bytes has one copy of the weights, the packed one, whether they are in the
+        bytes or in a file beside them."""
+        beside = self.dir / "beside.onnx"
+        onnx.save(onnx.load(self.whole), beside, save_as_external_data=True, location="weights")
+        self.assertLess(beside.stat().st_size, 10000)
+        folder = f"session.model_external_initializers_file_folder_path={self.dir}"
+        file, inside, external = (int(self.tool("peak", 1, *words).split()[1]) for words in (
+            (self.whole,), (f"@{self.whole}",), (f"@{beside}", folder)))
+        print(file, inside, external)
+        for each in (inside, external):
+            self.assertLess(abs(each - file), 1 << 19)
 
     def test_loop(self):
         for model in (self.whole, self.parts, *self.context()):

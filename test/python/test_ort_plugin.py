@@ -4,16 +4,14 @@
 Sessions must give the bits of `gqac run` on the same inputs.
 """
 
+import concurrent.futures
 import ctypes
-import importlib.util
-import json
 import os
 import re
 import shutil
 import subprocess
 import sys
 import threading
-import unittest
 from pathlib import Path
 
 import numpy as np
@@ -42,29 +40,39 @@ class Bits(Sessions):
                     compared += len(outputs)
         self.assertGreater(compared, 40)
 
-    def test_threads(self):
-        """Four threads that run one session at the same time, with one and with shared threads."""
-        name, wrong = "llama", []
+    def crowd(self, name, opened):
+        """A thread for each session of the list runs stored calls of the model on it."""
+        wrong = []
         stored = [call for call in calls(name) if call.name in ("prefill", "hybrid", "decode")]
         expected = [self.expected(name, call) for call in stored]
         feeds = [read(call / "inputs") for call in stored]
 
-        def work(opened, at):
+        def work(at):
             try:
                 for i in range(12 if FULL else 4):
                     k = (i + at) % len(stored)
-                    self.same(opened, feeds[k], expected[k], stored[k])
+                    self.same(opened[at], feeds[k], expected[k], stored[k])
             except Exception as error:  # noqa: BLE001, reported by the thread of the test
                 wrong.append(error)
 
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(len(opened))]
+        for one in threads:
+            one.start()
+        for one in threads:
+            one.join()
+        self.assertEqual(wrong, [])
+
+    def test_threads(self):
+        """Four threads that run one session at the same time, with one and with shared threads."""
         for threads in (1, 2):
-            opened = session(str(model(name)), threads=threads)
-            crowd = [threading.Thread(target=work, args=(opened, i)) for i in range(4)]
-            for one in crowd:
-                one.start()
-            for one in crowd:
-                one.join()
-            self.assertEqual(wrong, [])
+            self.crowd("llama", 4 * [session(str(model("llama")), threads=threads)])
+
+    def test_two_sessions(self):
+        """Two sessions of one model in two threads, both created there, and both run there."""
+        for source in (str(model("llama")), onnx.load(model("llama")).SerializeToString()):
+            with concurrent.futures.ThreadPoolExecutor(2) as pool:
+                opened = list(pool.map(lambda n, s=source: session(s, threads=n), (1, 2)))
+            self.crowd("llama", opened)
 
     def test_in_place(self):
         """A present bound to the memory of its past: the new row is written into it."""
@@ -334,43 +342,6 @@ class Documented(Case):
                                "page.txt"], cwd=self.dir, capture_output=True, text=True,
                               env=os.environ | self.packages(), check=False)
         self.assertEqual((done.returncode, done.stdout), (0, ""), done)
-
-
-class Genai(Case):
-    """onnxruntime-genai on the provider; skipped where that package is not installed."""
-
-    @unittest.skipUnless(importlib.util.find_spec("onnxruntime_genai"),
-                         "onnxruntime_genai is not installed")
-    def test_generate(self):
-        """The ids of `gqac generate`, from one folder, with and without a shared buffer."""
-        folder, prompt = self.dir / "model", [50, 72, 69, 256, 65, 100]
-        shutil.copytree(ROOT / "models" / "tiny-gqa", folder)
-        ids = harness.write_ids(self.dir / "ids", prompt)
-        wanted = self.good("generate", folder, "--ids", ids, "-n", 40, "--temperature", 0,
-                           "--format", "json").json()["ids"]
-        config = json.loads((folder / "genai_config.json").read_text())
-        options = config["model"]["decoder"].setdefault("session_options", {})
-        options["provider_options"] = [{NAME: {}}]
-        options["session.disable_cpu_ep_fallback"] = "1"
-        for shared in (False, True):
-            config["search"]["past_present_share_buffer"] = shared
-            (folder / "genai_config.json").write_text(json.dumps(config))
-            text = f"""
-import onnxruntime_genai as og
-og.register_execution_provider_library("gqac", {str(LIBRARY)!r})
-model = og.Model({str(folder)!r})
-params = og.GeneratorParams(model)
-params.set_search_options(max_length={len(prompt) + 40}, do_sample=False)
-generator = og.Generator(model, params)
-generator.append_tokens({prompt})
-while not generator.is_done():
-    generator.generate_next_token()
-print(list(map(int, generator.get_sequence(0))))
-"""
-            done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True,
-                                  check=False)
-            self.assertEqual(done.returncode, 0, done)
-            self.assertEqual(json.loads(done.stdout)[len(prompt):], wanted, f"shared: {shared}")
 
 
 if __name__ == "__main__":

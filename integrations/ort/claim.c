@@ -186,7 +186,7 @@ static ort_status *compile(ort_ep *self, const ort_graph **graphs, const ort_nod
                              "  try:   leave the entry out, or create the session of the original "
                              "model");
     /* Contexts of one thread have no region to wait for, so they share nothing. */
-    if (!p->threads && p->options.threads != 1 &&
+    if (!p->threads && p->options.threads != 1 && p->options.threads != THREADS_OF_RUNTIME &&
         gqac_threads_create(p->options.threads, &p->threads, &diag) != GQAC_OK)
         return status_of(p->api, &diag);
     p->compiled = true;

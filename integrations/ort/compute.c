@@ -3,6 +3,7 @@
  * Inputs are views of the runtime's tensors. Shapes are computed first (gqac_run_shapes), so that
  * the runtime can say where each output is to be written; a present whose buffer is that of its
  * past is then updated in place. Outputs whose shape only a run computes are copied after it. */
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,6 +13,9 @@
 typedef struct lease {
     struct lease *next;
     gqac_context *context;
+    gqac_threads *threads;      /* of the runtime; NULL: the context has others */
+    ort_kernel_context *kernel; /* of the Run, whose threads these are */
+    const ort_api *api;
     const char **in_names; /* of the inputs that this Run has */
     gqac_tensor *in, *out;
     bool *bound; /* [outputs] */
@@ -21,11 +25,55 @@ static void lease_free(lease *l) {
     if (!l)
         return;
     gqac_context_free(l->context);
+    gqac_threads_free(l->threads);
     free(l->in_names);
     free(l->in);
     free(l->out);
     free(l->bound);
     free(l);
+}
+
+/* A region of gqac on threads of the runtime. */
+typedef struct region {
+    gqac_task *task;
+    void *arg;
+    int n;
+    atomic_int next;
+} region;
+
+/* Computes one task that has not begun, whichever the runtime means. */
+static void run_task(void *arg, size_t i) {
+    region *r = arg;
+    (void)i;
+    const int next = atomic_fetch_add(&r->next, 1);
+    if (next < r->n)
+        r->task(r->arg, next);
+}
+
+/* A gqac_parallel_for; what the runtime has not begun, the caller's thread computes. */
+static void run_region(void *arg, int n, gqac_task *task, void *task_arg) {
+    const lease *l = arg;
+    region r = {task, task_arg, n, 0};
+    ort_status *status = NULL;
+    if (l->kernel)
+        status = l->api->KernelContext_ParallelFor(l->kernel, run_task, (size_t)n, 0, &r);
+    if (status)
+        l->api->ReleaseStatus(status);
+    while (atomic_load(&r.next) < n)
+        run_task(&r, 0);
+}
+
+static gqac_status context_create(const part *t, lease *l, gqac_diag *diag) {
+    const provider *p = t->p;
+    gqac_threads *threads = p->threads;
+    if (p->options.threads == THREADS_OF_RUNTIME) {
+        const gqac_status status = gqac_threads_wrap(0, run_region, l, &l->threads, diag);
+        if (status != GQAC_OK)
+            return status;
+        threads = l->threads;
+    }
+    return threads ? gqac_context_create_on(t->program, threads, &l->context, diag)
+                   : gqac_context_create(t->program, 1, &l->context, diag);
 }
 
 static ort_status *lease_create(const part *t, lease **created) {
@@ -42,10 +90,8 @@ static ort_status *lease_create(const part *t, lease **created) {
         lease_free(l);
         return status_no_memory(p->api);
     }
-    const gqac_status status =
-        p->threads ? gqac_context_create_on(t->program, p->threads, &l->context, &diag)
-                   : gqac_context_create(t->program, 1, &l->context, &diag);
-    if (status != GQAC_OK) {
+    l->api = p->api;
+    if (context_create(t, l, &diag) != GQAC_OK) {
         lease_free(l);
         return status_of(p->api, &diag);
     }
@@ -193,7 +239,9 @@ static ort_status *compute(ort_compute *self, void *state, ort_kernel_context *k
     lease *l;
     (void)state;
     ORT_TRY(lease_take(t, &l));
+    l->kernel = k;
     ort_status *status = run(t, l, k);
+    l->kernel = NULL;
     unbind_outputs(t, l);
     lease_return(t, l);
     return status;

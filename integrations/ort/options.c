@@ -25,11 +25,15 @@ static ort_status *read_text(const ort_api *api, const char *name, const char *v
 
 static ort_status *read_threads(const ort_api *api, const char *value, int *threads) {
     char *end;
+    if (strcmp(value, "runtime") == 0) {
+        *threads = THREADS_OF_RUNTIME;
+        return NULL;
+    }
     const long n = strtol(value, &end, 10);
     if (*value < '0' || *value > '9' || *end || n > 1024)
         return status_printf(api, ORT_INVALID_ARGUMENT,
                              "gqac: the provider option threads has the wrong value '%.40s'\n"
-                             "  rule:  0 (one for each core) to 1024",
+                             "  rule:  0 (one for each core) to 1024, or runtime",
                              value);
     *threads = (int)n;
     return NULL;

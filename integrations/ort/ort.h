@@ -71,6 +71,9 @@ typedef union ort_editor_api ort_editor_api;
     SLOT(247, Logger_LogMessage, ort_status *,                                                     \
          (const ort_logger *, int, const char *, const char *, int, const char *))                 \
     SLOT(272, ReadOpAttr, ort_status *, (const ort_attr *, int, void *, size_t, size_t *))         \
+    SLOT(274, KernelContext_ParallelFor, ort_status *,                                             \
+         (const ort_kernel_context *, void (*)(void *arg, size_t i), size_t total,                 \
+          size_t n_batches, void *arg))                                                            \
     SLOT(289, GetValueInfoName, ort_status *, (const ort_value_info *, const char **))             \
     SLOT(290, GetValueInfoTypeInfo, ort_status *,                                                  \
          (const ort_value_info *, const ort_type_info **))                                         \

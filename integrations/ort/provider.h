@@ -24,10 +24,12 @@
             return ort_try_;                                                                       \
     } while (0)
 
+enum { THREADS_OF_RUNTIME = -1 };
+
 /* Provider options; a text that is "" has gqac's default. */
 typedef struct options {
     char target[16], math[16];
-    int threads;               /* 0: gqac_threads_default */
+    int threads;               /* 0: gqac_threads_default; or THREADS_OF_RUNTIME */
     bool context, embed;       /* ep.context_enable, ep.context_embed_mode */
     char context_path[4096];   /* ep.context_file_path; "": not given */
     char weights_folder[4096]; /* of external data, of a model from bytes; "": not given */
@@ -46,7 +48,8 @@ typedef struct provider {
     bool compiled;       /* nothing is left to claim */
     struct part **parts; /* what was claimed; n_parts 0: nothing */
     size_t n_parts;
-    gqac_threads *threads; /* shared by the contexts; NULL: each computes on its caller's thread */
+    gqac_threads *threads; /* shared by the contexts; NULL: each computes on its caller's thread,
+                              or with the threads of the runtime */
     pthread_mutex_t lock;  /* of `idle` of the parts */
 } provider;
 

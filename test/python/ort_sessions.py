@@ -78,13 +78,14 @@ def warnings():
             said.append(file.read().decode())
 
 
-def session(source, optimise=True, alone=True, settings=None, **options):
-    """A session on the provider, with entries `settings` of its configuration; `alone` forbids the
-    CPU provider to run any node."""
+def session(source, optimise=True, alone=True, settings=None, intra=0, **options):
+    """A session on the provider, with entries `settings` of its configuration and `intra` threads of
+    the runtime (0: its default); `alone` forbids the CPU provider to run any node."""
     ort = start()
     entries = settings or {}
     settings = ort.SessionOptions()
     settings.log_severity_level = SEVERITY[-1]
+    settings.intra_op_num_threads = intra
     if not optimise:
         settings.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     if alone:

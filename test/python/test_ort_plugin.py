@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -66,6 +67,32 @@ class Bits(Sessions):
         """Four threads that run one session at the same time, with one and with shared threads."""
         for threads in (1, 2):
             self.crowd("llama", 4 * [session(str(model("llama")), threads=threads)])
+
+    def test_threads_of_the_runtime(self):
+        """The same bits on ONNX Runtime's threads, to which gqac adds none; two runs at a time."""
+        def slept(tasks):
+            """How often these threads have gone to sleep, each of them."""
+            texts = [Path(f"/proc/self/task/{task}/status").read_text() for task in tasks]
+            return [int(re.search(r"^voluntary_ctxt_switches:\s+(\d+)", text, re.MULTILINE)[1])
+                    for text in texts]
+
+        session(str(model("llama")), intra=1)  # starts other threads
+        before = set(os.listdir("/proc/self/task"))
+        opened = session(str(model("llama")), threads="runtime", intra=4,
+                         settings={"session.intra_op.allow_spinning": "0"})
+        more = set(os.listdir("/proc/self/task")) - before
+        self.assertEqual(len(more), 3)
+        while not all(slept(more)):
+            time.sleep(0.1)
+        idle = slept(more)
+        time.sleep(0.5)
+        self.assertEqual(slept(more), idle)
+        for _ in range(20):
+            self.crowd("llama", 2 * [opened])
+            if slept(more) != idle:
+                break
+        self.assertNotEqual(slept(more), idle)
+        self.crowd("llama", [session(str(model("llama")), threads="runtime", intra=1)])
 
     def test_two_sessions(self):
         """Two sessions of one model in two threads, both created there, and both run there."""
@@ -168,7 +195,7 @@ class Refused(Case):
             self.assertIn(word, str(caught.exception))
 
     def test_options(self):
-        self.fails(["threads", "'two'", "1024"], threads="two")
+        self.fails(["threads", "'two'", "1024, or runtime"], threads="two")
         self.fails(["threads", "'-1'"], threads=-1)
         self.fails(["tpu"], target="tpu")
         self.fails(["roughly"], math="roughly")

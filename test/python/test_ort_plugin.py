@@ -6,6 +6,7 @@ Sessions must give the bits of `gqac run` on the same inputs.
 
 import concurrent.futures
 import ctypes
+import json
 import os
 import re
 import shutil
@@ -131,6 +132,21 @@ class Bits(Sessions):
         with self.assertRaisesRegex(Exception, "terminate"):
             opened.run(["logits"], feeds, options)
         self.assertEqual(opened.run(["logits"], feeds)[0].tobytes(), good.tobytes())
+
+    def test_share(self):
+        """All of the time of the nodes of a builder's decoder is gqac's, in ONNX Runtime's profile;
+        docs/onnxruntime.md has a row for each of these models."""
+        tool, page = ROOT / "tools" / "compare_sessions.py", ROOT / "docs" / "onnxruntime.md"
+        rows = re.findall(r"^\| ([^ |]+) \| 100 % \|", page.read_text(), re.MULTILINE)
+        self.assertLessEqual({path.parent.name for path in MODELS.glob("*/model.onnx")}, set(rows))
+        for name in ALL if FULL else SHORT:
+            folder = self.dir / name
+            folder.mkdir()
+            done = subprocess.run(
+                [sys.executable, tool, "--library", LIBRARY, "--one", "share", "--folder", folder,
+                 model(name)], capture_output=True, text=True, check=False)
+            self.assertEqual(done.returncode, 0, done)
+            self.assertEqual(json.loads(done.stdout)["share"], 100, name)
 
     def test_unknown_shape(self):
         """An output whose shape only a run computes, and one that has no elements."""

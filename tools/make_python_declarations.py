@@ -24,7 +24,7 @@ KNOWN = "typedef unsigned long size_t; typedef long int64_t; typedef unsigned lo
 def preprocessed():
     """The text of gqac's own headers, without attributes and without what they include."""
     done = subprocess.run(["cc", "-E", "-I", str(ROOT / "include"), "-D__attribute__(x)=", "-x", "c",
-                           "-"], input="#include <gqac/text.h>\n", capture_output=True, text=True,
+                           "-"], input="#include <gqac/text.h>\n#include <gqac/remote.h>\n", capture_output=True, text=True,
                           check=True)
     ours, lines = False, []
     for line in done.stdout.splitlines():

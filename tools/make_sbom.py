@@ -33,7 +33,7 @@ def run(*words):
 
 def binaries():
     """The tool and the libraries that are installed."""
-    names = ("libgqac.so", "libgqac_ort.so")
+    names = ("libgqac.so", "libgqac_remote.so", "libgqac_ort.so")
     return [TOOL, *(path for name in names for path in TOOL.parent.rglob(name))]
 
 

@@ -200,6 +200,10 @@ class gqac_raised(Structure):
     pass
 
 
+class gqac_remote_options(Structure):
+    pass
+
+
 class gqac_request(Structure):
     pass
 
@@ -703,6 +707,16 @@ gqac_raised._fields_ = [
     ("why", c_char_p),
 ]
 
+gqac_remote_options._fields_ = [
+    ("size", c_size_t),
+    ("address", c_char_p),
+    ("ca_file", c_char_p),
+    ("cert_file", c_char_p),
+    ("key_file", c_char_p),
+    ("report", CFUNCTYPE(None, c_void_p, c_char_p, c_char_p)),
+    ("arg", c_void_p),
+]
+
 gqac_request._fields_ = [
     ("size", c_size_t),
     ("prompt", POINTER(c_int64)),
@@ -1194,4 +1208,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "gqac_seq2seq_generate": (c_int, [c_void_p, c_void_p, POINTER(gqac_seq2seq_source), POINTER(gqac_generate_request), POINTER(POINTER(gqac_generation)), POINTER(gqac_diag)]),
     "gqac_session_no_drafts": (c_char_p, [c_void_p]),
     "gqac_check_draft": (c_int, [c_void_p, c_void_p, c_void_p, c_void_p, POINTER(gqac_diag)]),
+    "gqac_remote_open": (c_int, [POINTER(gqac_remote_options), POINTER(c_void_p), POINTER(gqac_diag)]),
+    "gqac_remote_free": (None, [c_void_p]),
+    "gqac_remote_functions": (POINTER(gqac_store_remote), [c_void_p]),
 }

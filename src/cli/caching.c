@@ -32,14 +32,15 @@ static void warn_failed(void *arg, const char *host, const char *why) {
     cli_warn_refusal(arg, "a call of the remote tier failed", &failure);
 }
 
-static gqac_status open_server(cli *c, const char *address, remote **server) {
-    const remote_options options = {.address = address,
-                                    .ca_file = cli_value(c, "remote-cacert"),
-                                    .cert_file = cli_value(c, "remote-cert"),
-                                    .key_file = cli_value(c, "remote-key"),
-                                    .report = warn_failed,
-                                    .arg = c};
-    return remote_open(&options, server, &c->diag);
+static gqac_status open_server(cli *c, const char *address, gqac_remote **server) {
+    const gqac_remote_options options = {.size = sizeof options,
+                                         .address = address,
+                                         .ca_file = cli_value(c, "remote-cacert"),
+                                         .cert_file = cli_value(c, "remote-cert"),
+                                         .key_file = cli_value(c, "remote-key"),
+                                         .report = warn_failed,
+                                         .arg = c};
+    return gqac_remote_open(&options, server, &c->diag);
 }
 #endif
 
@@ -61,8 +62,7 @@ gqac_status caching_open_remote(cli *c, caching_remote *tier, gqac_store_options
         return caching_refuse_tls(c, "--prefix-remote");
 #ifdef GQAC_REMOTE
     GQAC_TRY(open_server(c, address, &tier->server));
-    tier->functions = remote_functions(tier->server);
-    options->remote = &tier->functions;
+    options->remote = gqac_remote_functions(tier->server);
     options->remote_ms = ms;
     return GQAC_OK;
 #else
@@ -82,7 +82,7 @@ void caching_end_remote(caching_remote *tier, int64_t ms) {
 
 void caching_close_remote(caching_remote *tier) {
 #ifdef GQAC_REMOTE
-    remote_free(tier->server);
+    gqac_remote_free(tier->server);
 #endif
     tier->server = NULL;
 }
@@ -111,11 +111,11 @@ static void print_state(const remote_state *s, bool json) {
 
 gqac_status caching_print_remote(cli *c, const char *address) {
 #ifdef GQAC_REMOTE
-    remote *server = NULL;
+    gqac_remote *server = NULL;
     remote_state state = {.keys = 0};
     GQAC_TRY(open_server(c, address, &server));
     const gqac_status status = remote_ask(server, 10 * DEFAULT_MS, &state, &c->diag);
-    remote_free(server);
+    gqac_remote_free(server);
     if (status == GQAC_OK)
         print_state(&state, cli_json(c));
     return status;

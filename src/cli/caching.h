@@ -35,8 +35,7 @@
 
 /* The remote tier of --prefix-remote. */
 typedef struct caching_remote {
-    struct remote *server; /* NULL: none is wanted */
-    gqac_store_remote functions;
+    struct gqac_remote *server; /* NULL: none is wanted */
 } caching_remote;
 /* Reads the flags, and sets the remote tier of the options, which uses *tier. */
 gqac_status caching_open_remote(cli *c, caching_remote *tier, gqac_store_options *options);

@@ -1,5 +1,5 @@
-/* See remote.h. A command that fails on a connection that was kept is tried once more on a new one,
- * because servers close connections that were not used for some time. */
+/* See gqac/remote.h. A command that fails on a connection that was kept is tried once more on a new
+ * one, because servers close connections that were not used for some time. */
 #include "remote/remote.h"
 
 #include <hiredis.h>
@@ -11,11 +11,13 @@
 
 #include "base/clock.h"
 #include "base/diag.h"
+#include "base/sized.h"
 #include "remote/remote_impl.h"
 
 enum { KEPT = 4, KEY = 5 + 64, INFO_BYTES = 1 << 16, REASONS = 8 };
 
-struct remote {
+struct gqac_remote {
+    gqac_store_remote functions;
     address address;
     tls_context *tls; /* NULL: without */
     void (*report)(void *arg, const char *host, const char *why);
@@ -31,8 +33,8 @@ struct remote {
     size_t n_reasons;
 };
 
-static gqac_status read_options(const remote_options *o, remote *r, gqac_diag *diag) {
-    if (!address_read(o->address, &r->address)) {
+static gqac_status read_options(const gqac_remote_options *o, gqac_remote *r, gqac_diag *diag) {
+    if (!o->address || !address_read(o->address, &r->address)) {
         gqac_diag_set(diag, GQAC_USAGE, "the address of the remote tier cannot be read");
         gqac_diag_rule(diag, "redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE], or rediss:// for "
                              "TLS");
@@ -48,18 +50,7 @@ static gqac_status read_options(const remote_options *o, remote *r, gqac_diag *d
     return GQAC_USAGE;
 }
 
-gqac_status remote_open(const remote_options *options, remote **out, gqac_diag *diag) {
-    remote *r = calloc(1, sizeof *r);
-    if (!r)
-        return gqac_diag_oom(diag, "a remote tier");
-    r->report = options->report;
-    r->arg = options->arg;
-    pthread_mutex_init(&r->lock, NULL);
-    atomic_init(&r->end, INT64_MAX);
-    GQAC_RETURN_MADE(read_options(options, r, diag), r, out, remote_free);
-}
-
-void remote_free(remote *r) {
+void gqac_remote_free(gqac_remote *r) {
     if (!r)
         return;
     for (int i = 0; i < r->n; i++)
@@ -72,14 +63,14 @@ void remote_free(remote *r) {
 
 /* ---- connections --------------------------------------------------------- */
 
-static connection *take_kept(remote *r) {
+static connection *take_kept(gqac_remote *r) {
     pthread_mutex_lock(&r->lock);
     connection *c = r->n ? r->kept[--r->n] : NULL;
     pthread_mutex_unlock(&r->lock);
     return c;
 }
 
-static void keep(remote *r, connection *c) {
+static void keep(gqac_remote *r, connection *c) {
     pthread_mutex_lock(&r->lock);
     const bool kept = r->n < KEPT;
     if (kept)
@@ -94,7 +85,7 @@ static int64_t clock_after(int64_t ms) {
     return ms < (INT64_MAX - now) / 1000000 ? now + ms * 1000000 : INT64_MAX;
 }
 
-void remote_end_within(remote *r, int64_t ms) {
+void remote_end_within(gqac_remote *r, int64_t ms) {
     atomic_store(&r->end, clock_after(ms));
 }
 
@@ -102,7 +93,7 @@ void remote_end_within(remote *r, int64_t ms) {
 typedef bool writer(connection *c, const void *arg);
 
 /* One exchange of n replies until a time. */
-static bool try_exchange(remote *r, int64_t until, writer *write, const void *arg, size_t n,
+static bool try_exchange(gqac_remote *r, int64_t until, writer *write, const void *arg, size_t n,
                          reply *replies, char why[WHY]) {
     *why = '\0';
     while (until - gqac_clock_ns() >= 1000000) {
@@ -127,7 +118,7 @@ static bool try_exchange(remote *r, int64_t until, writer *write, const void *ar
 
 /* One exchange of n replies; false: there are none. `why` says what failed, or is the first reply
  * that is an error; "": nothing. */
-static bool exchange(remote *r, int64_t ms, writer *write, const void *arg, size_t n,
+static bool exchange(gqac_remote *r, int64_t ms, writer *write, const void *arg, size_t n,
                      reply *replies, char why[WHY]) {
     const int64_t own = clock_after(ms), end = atomic_load(&r->end);
     const bool done = try_exchange(r, own < end ? own : end, write, arg, n, replies, why);
@@ -174,7 +165,7 @@ static bool write_command(connection *c, const void *arg) {
 }
 
 /* True if the reason is not reported yet. */
-static bool note_failed(remote *r, const char *command, const char *why) {
+static bool note_failed(gqac_remote *r, const char *command, const char *why) {
     for (size_t i = 0; i < REASONS; i++) {
         const struct reason *one = &r->reasons[i];
         if (one->command && strcmp(one->command, command) == 0 && strcmp(one->why, why) == 0)
@@ -186,14 +177,14 @@ static bool note_failed(remote *r, const char *command, const char *why) {
     return true;
 }
 
-static void note_worked(remote *r, const char *command) {
+static void note_worked(gqac_remote *r, const char *command) {
     for (size_t i = 0; i < REASONS; i++)
         if (r->reasons[i].command && strcmp(r->reasons[i].command, command) == 0)
             r->reasons[i].command = NULL;
 }
 
 /* Tells the host why a command failed, once for each reason until it works again. */
-static void report(remote *r, const char *command, const char *why) {
+static void report(gqac_remote *r, const char *command, const char *why) {
     bool tell = false;
     pthread_mutex_lock(&r->lock);
     if (*why)
@@ -212,7 +203,7 @@ static bool is_right(const command *m, const reply *r) {
 }
 
 /* The replies to a command; false: there are none, or one is not what Redis answers. */
-static bool call(remote *r, int64_t ms, const command *m, reply *replies) {
+static bool call(gqac_remote *r, int64_t ms, const command *m, reply *replies) {
     char why[WHY];
     const bool done = exchange(r, ms, write_command, m, m->n, replies, why);
     for (size_t i = 0; done && !*why && i < m->n; i++)
@@ -256,14 +247,24 @@ static bool put(void *arg, int64_t ms, const gqac_store_key *key, const void *da
     return call(arg, ms, &m, &r);
 }
 
-gqac_store_remote remote_functions(remote *r) {
-    gqac_store_remote functions;
-    gqac_store_remote_init(&functions);
-    functions.find = find;
-    functions.get = get;
-    functions.put = put;
-    functions.arg = r;
-    return functions;
+gqac_status gqac_remote_open(const gqac_remote_options *options, gqac_remote **out,
+                             gqac_diag *diag) {
+    gqac_remote_options own;
+    gqac_remote_options_init(&own);
+    GQAC_TRY(gqac_sized_take(&own, sizeof own, options, "gqac_remote_options", diag));
+    gqac_remote *r = calloc(1, sizeof *r);
+    if (!r)
+        return gqac_diag_oom(diag, "a remote tier");
+    r->functions = (gqac_store_remote){sizeof r->functions, find, get, put, r};
+    r->report = own.report;
+    r->arg = own.arg;
+    pthread_mutex_init(&r->lock, NULL);
+    atomic_init(&r->end, INT64_MAX);
+    GQAC_RETURN_MADE(read_options(&own, r, diag), r, out, gqac_remote_free);
+}
+
+const gqac_store_remote *gqac_remote_functions(const gqac_remote *r) {
+    return &r->functions;
 }
 
 /* ---- the server itself --------------------------------------------------- */
@@ -293,7 +294,7 @@ static long long read_count(const char *info, const char *name) {
     return strtoll(value, NULL, 10);
 }
 
-gqac_status remote_ask(remote *r, int64_t ms, remote_state *state, gqac_diag *diag) {
+gqac_status remote_ask(gqac_remote *r, int64_t ms, remote_state *state, gqac_diag *diag) {
     char *info = calloc(1, INFO_BYTES + 1), why[WHY];
     reply replies[2] = {{.data = info, .capacity = info ? INFO_BYTES : 0}};
     if (!info)

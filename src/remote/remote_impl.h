@@ -36,7 +36,8 @@ bool socket_wait(int fd, short events, int64_t until);
 typedef struct tls_context tls_context; /* which certificates are trusted, and which one is ours */
 /* Reads the files of the options. USAGE: this build has no TLS, or a file is not what it must be;
  * IO: a file cannot be read; NO_MEMORY. */
-gqac_status tls_context_open(const remote_options *options, tls_context **out, gqac_diag *diag);
+gqac_status tls_context_open(const gqac_remote_options *options, tls_context **out,
+                             gqac_diag *diag);
 void tls_context_free(tls_context *context);
 
 typedef struct tls tls;

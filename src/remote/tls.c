@@ -107,7 +107,7 @@ static bool is_error(unsigned long error, int library, int reason) {
     return ERR_GET_LIB(error) == library && ERR_GET_REASON(error) == reason;
 }
 
-static gqac_status read_own(SSL_CTX *ssl, const remote_options *o, gqac_diag *diag) {
+static gqac_status read_own(SSL_CTX *ssl, const gqac_remote_options *o, gqac_diag *diag) {
     if (!o->cert_file != !o->key_file)
         GQAC_FAIL(diag, GQAC_USAGE, "a certificate and its key go together");
     if (!o->cert_file)
@@ -124,7 +124,7 @@ static gqac_status read_own(SSL_CTX *ssl, const remote_options *o, gqac_diag *di
     return GQAC_USAGE;
 }
 
-static gqac_status read_files(SSL_CTX *ssl, const remote_options *o, gqac_diag *diag) {
+static gqac_status read_files(SSL_CTX *ssl, const gqac_remote_options *o, gqac_diag *diag) {
     if (o->ca_file && SSL_CTX_load_verify_file(ssl, o->ca_file) != 1)
         return refuse_file(diag, "certificate", o->ca_file);
     if (!o->ca_file && SSL_CTX_set_default_verify_paths(ssl) != 1)
@@ -132,7 +132,7 @@ static gqac_status read_files(SSL_CTX *ssl, const remote_options *o, gqac_diag *
     return read_own(ssl, o, diag);
 }
 
-static gqac_status set_up(tls_context *c, const remote_options *options, gqac_diag *diag) {
+static gqac_status set_up(tls_context *c, const gqac_remote_options *options, gqac_diag *diag) {
     c->ssl = SSL_CTX_new(TLS_client_method());
     c->socket = c->ssl ? make_socket() : NULL;
     if (!c->socket || SSL_CTX_set_min_proto_version(c->ssl, TLS1_2_VERSION) != 1)
@@ -145,7 +145,8 @@ static gqac_status set_up(tls_context *c, const remote_options *options, gqac_di
     return read_files(c->ssl, options, diag);
 }
 
-gqac_status tls_context_open(const remote_options *options, tls_context **out, gqac_diag *diag) {
+gqac_status tls_context_open(const gqac_remote_options *options, tls_context **out,
+                             gqac_diag *diag) {
     tls_context *c = calloc(1, sizeof *c);
     if (!c)
         return gqac_diag_oom(diag, "TLS");
@@ -291,7 +292,8 @@ void tls_close(tls *t) {
 
 #else
 
-gqac_status tls_context_open(const remote_options *options, tls_context **out, gqac_diag *diag) {
+gqac_status tls_context_open(const gqac_remote_options *options, tls_context **out,
+                             gqac_diag *diag) {
     (void)options;
     *out = NULL;
     gqac_diag_set(diag, GQAC_USAGE, "this build of gqac has no TLS for a remote tier");

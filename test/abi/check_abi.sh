@@ -1,16 +1,18 @@
 #!/usr/bin/env bash
-# Compares the functions and types of libgqac.so with gqac.abi, the announced ones, by abidiff.
+# Compares the functions and types of libgqac.so with gqac.abi, the announced ones, by abidiff, and
+# those of libgqac_remote.so, where it is built, with gqac_remote.abi.
 #
 #   check_abi.sh            fails on any difference
-#   check_abi.sh --accept   writes gqac.abi anew, which announces the difference, and the declarations
-#                           of the Python package
+#   check_abi.sh --accept   writes the two files anew, which announces the difference, and the
+#                           declarations of the Python package
 set -euo pipefail
 # Skipped where the comparison cannot be made or would say nothing of the interface: each call has
 # its reason.
 skip() { echo "skipped: $1"; exit 77; }
 here=$(cd "$(dirname "$0")" && pwd)
 build=${GQAC_BUILD_DIR:-$here/../../build/release}
-library="$build/libgqac.so"
+libraries=(gqac)
+[ ! -e "$build/libgqac_remote.so" ] || libraries+=(gqac_remote)
 # The comparison is abidiff's.
 command -v abidiff >/dev/null || skip "no abidiff; ./dev deps installs abigail-tools"
 # A library with a sanitizer exports its run time's symbols, and has other sizes.
@@ -24,10 +26,13 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 if [ "${1:-}" = --accept ]; then
-  abidw --drop-private-types --headers-dir "$here/../../include" --exported-interfaces-only \
-    --no-corpus-path --no-comp-dir-path --no-elf-needed "$library" >"$here/gqac.abi"
+  for name in "${libraries[@]}"; do
+    abidw --drop-private-types --headers-dir "$here/../../include" --exported-interfaces-only \
+      --no-corpus-path --no-comp-dir-path --no-elf-needed "$build/lib$name.so" >"$here/$name.abi"
+    echo "written: test/abi/$name.abi"
+  done
   "$here/../../build/venv/bin/python" "$here/../../tools/make_python_declarations.py"
-  echo "written: test/abi/gqac.abi, python/gqac/_declarations.py"
+  echo "written: python/gqac/_declarations.py"
   exit 0
 fi
 
@@ -53,16 +58,18 @@ differs() { # SCRIPT of sed, after which abidiff must report a difference (bit 4
   same "$work/gqac.abi" "$here/gqac.abi" || code=$?
   [ $((code & 4)) != 0 ]
 }
-foreign() { # exported symbols that are not ours
-  ! nm -D --defined-only "$library" | awk '{print $3}' | grep -v '^gqac_.*@@GQAC_0$' |
-    grep -vx GQAC_0
+foreign() { # NAME: exported symbols that are not ours
+  ! nm -D --defined-only "$build/lib$1.so" | awk '{print $3}' | grep -v "^$1_.*@@${1^^}_0\$" |
+    grep -vx "${1^^}_0"
 }
 
-check "the interface is not the announced one (docs/c-api.md tells how to announce a change)" \
-  same "$here/gqac.abi" "$library"
-check "libgqac.so exports other symbols than gqac_*" foreign
-check "the soname is not libgqac.so.0" \
-  grep -q 'soname: \[libgqac.so.0\]' <(readelf -d "$library")
+for name in "${libraries[@]}"; do
+  check "the interface is not the announced one (docs/c-api.md tells how to announce a change)" \
+    same "$here/$name.abi" "$build/lib$name.so"
+  check "lib$name.so exports other symbols than ${name}_*" foreign "$name"
+  check "the soname is not lib$name.so.0" \
+    grep -q "soname: \[lib$name.so.0\]" <(readelf -d "$build/lib$name.so")
+done
 # What the comparison must see.
 check "a struct of another size is not seen" \
   differs "s/\(name='gqac_memory' size-in-bits='\)[0-9]*/\164/"

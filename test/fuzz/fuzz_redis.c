@@ -107,8 +107,8 @@ static void check_text(const char *text, size_t size) {
 }
 
 /* Every call that a store and `gqac store` make; returns how many had the right answer. */
-static int call_all(remote *r, gqac_diag *diag) {
-    const gqac_store_remote f = remote_functions(r);
+static int call_all(gqac_remote *r, gqac_diag *diag) {
+    const gqac_store_remote f = *gqac_remote_functions(r);
     const gqac_store_key keys[2] = {{{1}}, {{2}}};
     size_t sizes[2], bytes = 0;
     remote_state state = {.keys = 0};
@@ -128,17 +128,17 @@ static int call_all(remote *r, gqac_diag *diag) {
 static gqac_status run(const uint8_t *data, size_t size) {
     char address[80];
     int port = 0;
-    remote *r = NULL;
+    gqac_remote *r = NULL;
     gqac_diag diag = {0};
     server = (struct server){.data = data, .size = size, .client = -1};
     server.listening = listen_on(&port);
     snprintf(address, sizeof address, "redis://user:password@127.0.0.1:%d/1", port);
-    const remote_options options = {.address = address};
-    if (remote_open(&options, &r, &diag) != GQAC_OK)
+    const gqac_remote_options options = {.size = sizeof options, .address = address};
+    if (gqac_remote_open(&options, &r, &diag) != GQAC_OK)
         fuzz_broken("the address of a server");
     const int right = call_all(r, &diag);
     disconnect();
-    remote_free(r);
+    gqac_remote_free(r);
     close(server.listening);
     server.data = NULL;
     return right == 4 ? GQAC_OK : GQAC_IO;

@@ -1,0 +1,52 @@
+/* A remote tier of the prefix store (store.h) on a server that speaks the protocol of Redis, such
+ * as Redis or Valkey. These functions are those of a library of their own, libgqac_remote.so, which
+ * is built where hiredis is installed, so that libgqac.so needs neither hiredis nor OpenSSL.
+ *
+ *   gqac_remote_open(&options, &remote, &diag);
+ *   store_options.remote = gqac_remote_functions(remote);
+ *
+ * A value is the string of the key "gqac:" and 64 hexadecimal digits. Connections are made when
+ * they are needed, and kept. The server is not trusted: no reply can take more memory than was
+ * asked for, and no call takes more time than it was given. */
+#ifndef GQAC_REMOTE_H
+#define GQAC_REMOTE_H
+
+#include <gqac/store.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct gqac_remote gqac_remote;
+
+typedef struct gqac_remote_options {
+    size_t size;
+    /* redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE], or rediss://... for TLS. */
+    const char *address;
+    /* For TLS, files in PEM: certificates of the authorities that are trusted (NULL: those of the
+     * system); a certificate and its key, for a server that wants one (NULL: none). */
+    const char *ca_file, *cert_file, *key_file;
+    /* Is told why a find, get or put failed, once for each reason until such a call works again; by
+     * any thread, perhaps by several at once. NULL: nobody is told. */
+    void (*report)(void *arg, const char *host, const char *why);
+    void *arg;
+} gqac_remote_options;
+static inline void gqac_remote_options_init(gqac_remote_options *options) {
+    memset(options, 0, sizeof *options);
+    options->size = sizeof *options;
+}
+
+/* Reads the address and the files, and connects to nothing. The caller frees *remote, after the
+ * stores that use it. USAGE: the address is none, and the diag shows no part of it, because of the
+ * password; or a file is for TLS, but the address is not, or this build has no TLS; or a file is
+ * not what it must be; IO: a file cannot be read; NO_MEMORY. */
+GQAC_API gqac_status gqac_remote_open(const gqac_remote_options *options, gqac_remote **remote,
+                                      gqac_diag *diag);
+GQAC_API void gqac_remote_free(gqac_remote *remote);
+/* For gqac_store_options.remote; valid until the remote tier is freed. */
+GQAC_API const gqac_store_remote *gqac_remote_functions(const gqac_remote *remote);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

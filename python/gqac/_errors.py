@@ -70,7 +70,7 @@ class FileError(Error, OSError):
 
 
 class AbsentError(Error):
-    """The target is not present on this machine."""
+    """The target is not present on this machine, or a part of gqac is not in this build."""
 
 
 class AbortedError(Error):

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from . import _declarations as c
-from ._errors import Error, InputError, UsageError, from_diag
+from ._errors import AbsentError, Error, InputError, UsageError, from_diag
 
 T = TypeVar("T")
 
@@ -49,18 +49,28 @@ WHOLE = {kind: _Whole(kind) for kind in (ctypes.c_int, ctypes.c_int32, ctypes.c_
 
 
 class Library:
-    """Functions of libgqac.so, declared when they are first used."""
+    """Functions of libgqac.so, and of libgqac_remote.so beside it, declared when they are first used."""
 
     def __init__(self, path: str) -> None:
+        self._folder = os.path.dirname(path)
         try:
             self._file = ctypes.CDLL(path)
         except OSError as error:
             raise ImportError(f"gqac cannot load its library: {error}\n  try: GQAC_LIBRARY names "
                               "another libgqac.so") from error
 
+    @functools.cached_property
+    def _remote(self) -> ctypes.CDLL:
+        try:
+            return ctypes.CDLL(os.path.join(self._folder, "libgqac_remote.so.0"))
+        except OSError as error:
+            raise AbsentError("this build of gqac has no client for a remote tier", status="ABSENT",
+                              where=str(error), rule="it was built without hiredis", hint="install "
+                              "libhiredis-dev and build gqac again (cmake -DGQAC_REMOTE=ON)") from None
+
     def __getattr__(self, name: str) -> Any:
         result, arguments = c.FUNCTIONS[name]
-        function = getattr(self._file, name)
+        function = getattr(self._remote if name.startswith("gqac_remote_") else self._file, name)
         function.restype = result
         function.argtypes = [WHOLE.get(kind, kind) for kind in arguments]
         setattr(self, name, function)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import logging
 import queue
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
@@ -63,6 +65,7 @@ class Request:
 
     def __init__(self, scheduler: Scheduler, reply: Handle | None) -> None:
         self.number = 0
+        self._tenant: str | None = None
         self._constraint: Handle | None = None  # lives as long as the request
         self._scheduler, self._reply = scheduler, reply
         self._items: queue.SimpleQueue[Token | Answer | Error] = queue.SimpleQueue()
@@ -175,16 +178,50 @@ def _taken(reply: Any) -> str:
     return take_text(address, length.value)
 
 
+class _Saver:
+    """Saves the rows of answers to the folder and the remote tier of a store, on a thread of its own.
+    What it cannot take, because 64 others wait, is not saved."""
+
+    def __init__(self, model: Model, store: PrefixStore) -> None:
+        self._model, self._store = model, store
+        self._waiting: queue.Queue[tuple[Sequence, str | None] | None] = queue.Queue(64)
+        self._thread = threading.Thread(target=self._work, name="gqac-saver", daemon=True)
+        self._thread.start()
+
+    def add(self, rows: Any, tenant: str | None) -> None:
+        """Takes a fork of the rows of a request."""
+        from ._sequence import Sequence
+        made = out_pointer()
+        with contextlib.suppress(Error, queue.Full):
+            call("gqac_sequence_fork", rows, ctypes.byref(made))
+            self._waiting.put_nowait((Sequence.wrap(self._model, made, self._store.handle), tenant))
+
+    def _work(self) -> None:
+        while waiting := self._waiting.get():
+            try:
+                self._store.save(waiting[0], tenant=waiting[1])
+            except Error as error:
+                logging.getLogger("gqac").warning("an answer was not saved: %s", error)
+
+    def close(self) -> None:
+        """Saves what waits."""
+        self._waiting.put(None)
+        self._thread.join()
+
+
 class Scheduler(Owner):
     """Many requests on one model, packed into common steps; each gets the ids that it would get
     alone, if the model is split-safe. tokens: maximum number of tokens in one step (0: 256);
     running: of admitted requests (0: 64); kv: kind of cache; store: a PrefixStore whose prefixes
-    requests continue; speculate: maximum number of drafts of a request in one step. A thread makes
-    the steps while there are requests. close, or leaving the context manager, cancels those that
-    are left. Any thread may submit."""
+    requests continue; save: prompts and answers are saved to the folder and the remote tier of the
+    store; speculate: maximum number of drafts of a request in one step. A thread makes the steps
+    while there are requests. close, or leaving the context manager, cancels those that are left, and
+    saves what is to be saved. Any thread may submit."""
 
     def __init__(self, model: Model, *, tokens: int = 0, running: int = 0, kv: str | None = None,
-                 store: PrefixStore | None = None, speculate: int = 0) -> None:
+                 store: PrefixStore | None = None, save: bool = False, speculate: int = 0) -> None:
+        if save and not (store and store._saves):
+            raise UsageError("save = True needs a store with a folder or a remote tier", status="USAGE")
         self.model = model
         self._kept = text("kv", kv)
         options = make(c.gqac_scheduler_options, tokens=tokens, running=running, kv=self._kept,
@@ -197,6 +234,7 @@ class Scheduler(Owner):
                 options.store = pointers[0]
             call("gqac_scheduler_create", context, ctypes.byref(options), ctypes.byref(made))
             self._handle = Handle("scheduler", made, "gqac_scheduler_free", *parents)
+        self._saver = _Saver(model, store) if save and store else None
         self._requests: dict[int, Request] = {}
         self._number = 0
         self._changed = threading.Condition()
@@ -224,6 +262,9 @@ class Scheduler(Owner):
             self._lease.stop.flag.value = True
             self._changed.notify()
         self._thread.join()
+        if self._saver:
+            self._saver.close()
+            self._saver = None
         self._handle.close()
         self._lease.stop.flag.value = False
 
@@ -246,6 +287,7 @@ class Scheduler(Owner):
         own = self.model.settings
         ends, n_eos = id_array(own.eos[:own.n_eos] if eos is None else eos)
         made = Request(self, self._reply(stop_texts(stop)))
+        made._tenant = tenant
         asked = make(c.gqac_request, prompt=array, n_prompt=n, max_new=max_new_tokens, n_eos=n_eos,
                      eos=ends, priority=priority, tenant=text("tenant", tenant), on_token=self._token,
                      on_end=self._ended)
@@ -304,7 +346,11 @@ class Scheduler(Owner):
         return self._requests[arg]._push(token)
 
     def _on_end(self, arg: int, end: Any) -> None:
-        self._requests.pop(arg)._finish(end.contents)
+        request, ended = self._requests.pop(arg), end.contents
+        if self._saver and ended.sequence and ended.finish not in (c.GQAC_FINISH_FAILED,
+                                                                   c.GQAC_FINISH_CANCELLED):
+            self._saver.add(ended.sequence, request._tenant)
+        request._finish(ended)
 
     def _work(self) -> None:
         left = ctypes.c_int64()

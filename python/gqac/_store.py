@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import logging
 import math
 import os
 from collections.abc import Iterable, Mapping
@@ -10,7 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _declarations as c
 from ._arrays import numpy_type, to_tensor
-from ._library import Handle, Owner, call, decode, id_array, lib, make, out_pointer, text
+from ._errors import UsageError
+from ._library import Handle, Owner, call, decode, id_array, lib, make, out_pointer, text, used
 from ._sequence import Sequence, sequence_options
 
 if TYPE_CHECKING:
@@ -56,6 +58,24 @@ def _lists(pairs: list[tuple[str, Any]]) -> tuple[Any, Any]:
     return names, (c.gqac_tensor * len(pairs))(*(tensor for _, tensor in pairs))
 
 
+@type(c.gqac_remote_options().report)  # type: ignore[untyped-decorator]
+def _report(_: int, host: bytes, why: bytes) -> None:
+    """Is called by any thread, once for each reason until such a call works again."""
+    logging.getLogger("gqac").warning("a call of the remote tier %s failed: %s", decode(host),
+                                      decode(why))
+
+
+def _open_remote(address: str, cacert: str | os.PathLike[str] | None,
+                 cert: str | os.PathLike[str] | None, key: str | os.PathLike[str] | None) -> Handle:
+    """A client of the server, which connects to nothing yet."""
+    options = make(c.gqac_remote_options, address=text("remote", address), report=_report,
+                   ca_file=text("remote_cacert", cacert), cert_file=text("remote_cert", cert),
+                   key_file=text("remote_key", key))
+    made = out_pointer()
+    call("gqac_remote_open", ctypes.byref(options), ctypes.byref(made))
+    return Handle("remote tier", made, "gqac_remote_free")
+
+
 class PrefixStore(Owner):
     """Keeps cached rows, so that a prefix that was computed before is not computed again. Ids are
     compared one by one, and the rows have the bits that a run without the store computes.
@@ -63,17 +83,38 @@ class PrefixStore(Owner):
     budget, tenant_budget: maximum bytes in memory, of all and of each tenant; folder: an existing
     folder of snapshot files, folder_budget: maximum bytes of them; 0: unlimited. Threads may share a
     store. Raises FileError if the folder cannot be read.
+
+    remote: the address of a Redis server, which the stores of several machines share:
+    redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE], or rediss://... for TLS; remote_ms: maximum
+    milliseconds for reading one prefix from it, and for writing one value (0: 500). For TLS, files in
+    PEM: remote_cacert, certificates of the authorities that are trusted (None: those of the system);
+    remote_cert and remote_key, for a server that wants a certificate. A server that fails changes no
+    result: `statistics` counts it, and the logger "gqac" says why. Raises AbsentError if gqac was
+    built without hiredis, UsageError for an address or a file that is none.
     """
 
     def __init__(self, model: Model, *, budget: int = 0, tenant_budget: int = 0,
-                 folder: str | os.PathLike[str] | None = None, folder_budget: int = 0) -> None:
+                 folder: str | os.PathLike[str] | None = None, folder_budget: int = 0,
+                 remote: str | None = None, remote_ms: int = 0,
+                 remote_cacert: str | os.PathLike[str] | None = None,
+                 remote_cert: str | os.PathLike[str] | None = None,
+                 remote_key: str | os.PathLike[str] | None = None) -> None:
         self.model = model
+        self._saves = folder is not None or remote is not None
         options = make(c.gqac_store_options, budget=budget, tenant_budget=tenant_budget,
-                       folder=text("folder", folder), folder_budget=folder_budget)
+                       folder=text("folder", folder), folder_budget=folder_budget,
+                       remote_ms=remote_ms)
+        parents = [model.program]
+        if remote is not None:
+            parents.append(_open_remote(remote, remote_cacert, remote_cert, remote_key))
+        elif remote_ms or remote_cacert or remote_cert or remote_key:
+            raise UsageError("remote_ms and certificates go with remote", status="USAGE")
         made = out_pointer()
-        with model.program as program:
+        with used(*parents) as (program, *servers):
+            if servers:
+                options.remote = lib.gqac_remote_functions(servers[0])
             call("gqac_store_create", program, ctypes.byref(options), ctypes.byref(made))
-            self._handle = Handle("store", made, "gqac_store_free", model.program)
+            self._handle = Handle("store", made, "gqac_store_free", *parents)
 
     @property
     def handle(self) -> Handle:
@@ -98,7 +139,8 @@ class PrefixStore(Owner):
         self._with(sequence, "gqac_store_add", tenant)
 
     def save(self, sequence: Sequence, *, tenant: str | None = None) -> None:
-        """Writes a sequence to the folder. Raises UsageError without one; FileError."""
+        """Writes a sequence to the folder, and its full blocks to the remote tier. Raises UsageError
+        without either; FileError."""
         self._with(sequence, "gqac_store_save", tenant)
 
     def _with(self, sequence: Sequence, function: str, tenant: str | None) -> None:

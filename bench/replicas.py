@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
-"""Two replicas of `gqac serve` and what they share: which part of the prompts is reused, and the time
-to the first token, by way of nginx and with a Redis server.
+"""Two replicas of `gqac serve`, or on Ray Serve, and what they share: which part of the prompts is
+reused, and the time to the first token, by way of nginx and with a Redis server.
 
 One client sends prompts one after another. Each begins with one of three prefixes of PREFIX tokens
 and ends with SUFFIX tokens of its own. The replicas have one thread each. `restarted`: new replicas,
 with what the replicas before them have left on the Redis server.
 
     python bench/replicas.py MODEL        prints rows of the table in docs/scaling.md
+    PYTHONPATH=python GQAC_LIBRARY=build/release/libgqac.so build/ray/bin/python bench/replicas.py \
+        MODEL --ray                       those of Ray, in the environment of test_ray.py
 """
 
 import json
+import os
 import random
 import statistics
 import sys
@@ -29,7 +32,7 @@ PREFIX, SUFFIX, PREFIXES, EACH, NEW = 512, 64, 3, 8, 4
 def prompts(seed):
     """[(number of the prefix, ids)] in the order in which they are sent."""
     pick = random.Random(seed)
-    ids = lambda n: [pick.randrange(1000, 100000) for _ in range(n)]  # noqa: E731
+    ids = lambda n: [pick.randrange(3, 500) for _ in range(n)]  # noqa: E731  every vocabulary has them
     begins = [ids(PREFIX) for _ in range(PREFIXES)]
     order = list(range(PREFIXES)) * EACH
     pick.shuffle(order)
@@ -69,6 +72,11 @@ def run(name, model, n, remote=None, nginx=False):
     errors = sum(r.metric("gqac_remote_errors_total") for r in replicas)
     for replica in replicas:
         replica.stop()
+    print_row(name, found, errors)
+
+
+def print_row(name, found, errors):
+    """The row of what was found: (seconds to the first token, reused tokens) of each request."""
     times = sorted(1000 * first for first, _ in found)
     share = sum(reused for _, reused in found) / (len(found) * (PREFIX + SUFFIX))
     print(f"| {name} | {100 * share:.0f} % | {statistics.median(times):.0f} | "
@@ -76,11 +84,40 @@ def run(name, model, n, remote=None, nginx=False):
           flush=True)
 
 
-def main(model):
+def run_on_ray(name, model, remote=None, sessions=False):
+    """The same on Ray Serve, where each request is for one token."""
+    import gqac.ray
+    from ray import serve
+    replies = serve.run(gqac.ray.application(model, replicas=2, threads=1, remote=remote))
+    found, errors = [], {}
+    for i, (key, ids) in enumerate(prompts(7)):
+        session, began = f"prefix {key}" if sessions else f"request {i}", time.monotonic()
+        said = replies.generate.remote(ids=ids, session=session, max_new_tokens=1).result()
+        found.append((time.monotonic() - began, said["reused_tokens"]))
+        time.sleep(0.3)  # until what was computed is saved
+        statistics_ = replies.statistics.remote(session=session).result()
+        errors[statistics_["pid"]] = statistics_["remote_errors"]
+    serve.delete("default")
+    print_row(name, found, sum(errors.values()))
+
+
+def main(model, *flags):
     """All settings, and the first one once more."""
     print("| replicas | reused | median, ms | 95 %, ms |\n|---|---|---|---|")
     with Redis() as redis:
         redis.ask("CONFIG", "SET", "maxmemory", "4gb")
+        if flags == ("--ray",):
+            import ray
+            from ray import serve
+            os.environ.update(RAY_worker_niceness="0",  # else its processes have niceness 15
+                              RAY_SERVE_QUEUE_LENGTH_RESPONSE_DEADLINE_S="60")
+            ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="error")
+            serve.start(proxy_location="Disabled")  # nobody asks by HTTP
+            run_on_ray("two, Ray, without sessions", model)
+            run_on_ray("two, Ray, sessions", model, sessions=True)
+            run_on_ray("two, Ray, without sessions, Redis", model, redis.url)
+            run_on_ray("two, Ray, sessions, Redis, restarted", model, redis.url, sessions=True)
+            return
         run("one", model, 1)
         run("two, in turns", model, 2)
         run("two, nginx", model, 2, nginx=True)
@@ -90,4 +127,4 @@ def main(model):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

@@ -56,13 +56,13 @@ class SessionRouter(RequestRouter):  # type: ignore[misc]
 
 
 class Replica:
-    """What runs in each replica. budget: maximum bytes of cached prefixes; folder: an existing folder
-    where snapshot files are found; model: options of gqac.Model."""
+    """What runs in each replica. store: options of gqac.PrefixStore; with a remote tier, prompts and
+    answers are saved; model: options of gqac.Model."""
 
-    def __init__(self, path: str, budget: int, folder: str | None, model: dict[str, Any]) -> None:
+    def __init__(self, path: str, store: dict[str, Any], model: dict[str, Any]) -> None:
         self._model = Model(path, **model)
-        self._store = PrefixStore(self._model, budget=budget, folder=folder)
-        self._scheduler = Scheduler(self._model, store=self._store)
+        self._store = PrefixStore(self._model, **store)
+        self._scheduler = Scheduler(self._model, store=self._store, save=store.get("remote") is not None)
 
     async def generate(self, prompt: str | None = None, *, session: str | None = None,
                        **options: Any) -> dict[str, Any]:
@@ -90,17 +90,20 @@ class Replica:
 
 
 def application(path: str | os.PathLike[str], *, replicas: int = 1, budget: int = 4 << 30,
-                folder: str | os.PathLike[str] | None = None, requests: int = 64,
+                folder: str | os.PathLike[str] | None = None, remote: str | None = None,
+                store: dict[str, Any] | None = None, requests: int = 64,
                 deployment: dict[str, Any] | None = None, **model: Any) -> serve.Application:
     """An application for ray.serve.run. path: the model, in a place that every machine has;
     replicas: their number; budget: maximum bytes of the cached prefixes of each; folder: where
-    snapshot files are found; requests: maximum number that a replica has at a time; deployment:
-    further options of ray.serve.deployment; model: options of gqac.Model, of which threads (1) are
-    also reserved as CPUs."""
+    snapshot files are found; remote: the address of a Redis server, where each replica finds what
+    the others have computed; store: further options of gqac.PrefixStore; requests: maximum number
+    that a replica has at a time; deployment: further options of ray.serve.deployment; model: options
+    of gqac.Model, of which threads (1) are also reserved as CPUs."""
     model.setdefault("threads", 1)
     options = {"name": "gqac", "num_replicas": replicas, "max_ongoing_requests": requests,
                "ray_actor_options": {"num_cpus": model["threads"]},
                "request_router_config": RequestRouterConfig(request_router_class=SessionRouter),
                **(deployment or {})}
-    return serve.deployment(**options)(Replica).bind(
-        os.path.abspath(path), budget, None if folder is None else os.path.abspath(folder), model)
+    kept = {"budget": budget, "folder": None if folder is None else os.path.abspath(folder),
+            "remote": remote, **(store or {})}
+    return serve.deployment(**options)(Replica).bind(os.path.abspath(path), kept, model)

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """gqac.ray: two replicas on Ray Serve give the ids of a model alone, and a session stays on its
-replica and finds its cache there. Ray is installed into build/ray, from tools/requirements-ray.txt.
+replica and finds its cache there; on a Redis server, new replicas find what others have computed.
+Ray is installed into build/ray, from tools/requirements-ray.txt.
 
     GQAC_TEST_FULL=1 python test/python/test_ray.py
 """
@@ -15,6 +16,7 @@ import sys
 import harness
 from harness import Case, FULL, GQAC, ROOT, SANITIZED
 from serving import TINY
+from tiers import Redis
 
 HOME = ROOT / "build" / "ray"
 WANTED = ROOT / "tools" / "requirements-ray.txt"
@@ -37,12 +39,15 @@ class Ray(Case):
     """One run, whose numbers the test checks."""
 
     def test_replicas(self):
-        """Bits, affinity, streams and errors."""
+        """Bits, affinity, streams, errors and what a Redis server shares."""
         env = {**os.environ, "PYTHONPATH": str(ROOT / "python"),
                "GQAC_LIBRARY": str(GQAC.parent / "libgqac.so"), "RAY_USAGE_STATS_ENABLED": "0",
-               "RAY_SERVE_QUEUE_LENGTH_RESPONSE_DEADLINE_S": "60"}  # however busy the machine is
-        done = subprocess.run([python(), ROOT / "test" / "python" / "ray_replicas.py", TINY],
-                              env=env, capture_output=True, text=True, timeout=1500)
+               "RAY_SERVE_QUEUE_LENGTH_RESPONSE_DEADLINE_S": "60",  # however busy the machine is
+               "RAY_worker_niceness": "0"}
+        with Redis() as redis:
+            done = subprocess.run(
+                [python(), ROOT / "test" / "python" / "ray_replicas.py", TINY, redis.url],
+                env=env, capture_output=True, text=True, timeout=1500)
         self.assertEqual(done.returncode, 0, done.stderr[-4000:])
         found = json.loads(done.stdout.splitlines()[-1])
         for session, (first, second) in found["sessions"].items():
@@ -52,6 +57,11 @@ class Ray(Case):
         self.assertEqual(len(set(found["pids"].values())), 2)
         self.assertEqual(found["streamed"], found["alone"]["session 0"])
         self.assertIn("the prompt of a request is empty", found["error"])
+        first, second = found["shared"]["answers"]
+        for session, one, other in zip(found["alone"], first, second):
+            self.assertEqual((one["ids"], other["ids"]), (found["alone"][session],) * 2)
+        self.assertEqual([one["reused_tokens"] for one in second], [64] * len(second))
+        self.assertEqual((found["shared"]["saved"], found["shared"]["errors"]), (len(first), 0))
 
 
 if __name__ == "__main__":

@@ -41,3 +41,6 @@ def test_examples(tmp_path):
     assert [line.split()[1] for line in example("batch_scores.py", TINY, text)] == ["xq", "It"]
     rows = example("equivalence.py", TINY / "model.onnx")[1:]
     assert len(rows) == 31 and all(line.split()[2] == "0" for line in rows)
+    rows = example("first_token.py", TINY)
+    assert [int(line.split()[0]) for line in rows] == list(range(0, 512, 64))
+    assert all(float(line.split()[3]) > 0 for line in rows)

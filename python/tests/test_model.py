@@ -233,6 +233,26 @@ def test_run_takes_dlpack(tmp_path):
             add.generate(ids=[1])
 
 
+def test_run_takes_torch(tmp_path):
+    """Tensors of torch, in and out: read and written where they are, whatever their strides."""
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    graph = tmp_path / "add.gq"
+    graph.write_text("graph @add(%a: f32[M,N], %b: bf16[K]) {\n  %c = Add %a, %a : f32[M,N]\n"
+                     "  %d = Add %b, %b : bf16[K]\n  return %c, %d\n}\n")
+    with gqac.Model(graph, stateless=True) as add:
+        a, b = torch.arange(12.0).reshape(3, 4), torch.tensor([1.5, -2, 3], dtype=torch.bfloat16)
+        c, d = torch.zeros(3, 4), torch.zeros(3, dtype=torch.bfloat16)
+        found = gqac.run(add, {"a": a, "b": b}, out={"c": c, "d": d})
+        assert torch.equal(c, a + a) and torch.equal(d, b + b)
+        assert found["c"].ctypes.data == c.data_ptr() and found["d"].ctypes.data == d.data_ptr()
+        again = torch.from_dlpack(gqac.run(add, {"a": a.T, "b": b}, outputs=["c"])["c"].copy())
+        assert torch.equal(again, a.T + a.T)
+        from gqac import _arrays
+        assert _arrays.from_any("a", a.T).ctypes.data == a.data_ptr()
+        with pytest.raises(gqac.InputError, match="not contiguous"):
+            gqac.run(add, {"a": a.T, "b": b}, out={"c": torch.zeros(3, 4).T})
+
+
 def test_run_of_bf16_and_int4(tmp_path):
     ml_dtypes = pytest.importorskip("ml_dtypes", reason="NumPy alone has no bfloat16")
     graph = tmp_path / "cast.gq"

@@ -27,7 +27,8 @@
  * logits), snapshot.h (sequences frozen at one moment, and their files), store.h (cached prefixes
  * of many sequences), run.h (stateless runs), equiv.h (the proof that no bit depends on how tokens
  * are split into calls), files.h (digests, attachments, tensor files). Text (tokenizer, chat
- * templates, generation) is in text.h. */
+ * templates, generation) is in text.h, and the client of a Redis server, which is a library of its
+ * own, in remote.h. */
 #ifndef GQAC_GQAC_H
 #define GQAC_GQAC_H
 

@@ -220,9 +220,8 @@ static const char *get_name(const ort_ep *self) {
     return PROVIDER_NAME;
 }
 
-ort_status *provider_create(const ort_api *api, bool knows_shapes,
-                            const ort_session_options *session, const ort_logger *logger,
-                            ort_ep **ep) {
+ort_status *provider_create(const ort_api *api, int version, const ort_session_options *session,
+                            const ort_logger *logger, ort_ep **ep) {
     provider *p = calloc(1, sizeof *p);
     if (!p)
         return status_no_memory(api);
@@ -238,7 +237,7 @@ ort_status *provider_create(const ort_api *api, bool knows_shapes,
     p->ep.ReleaseNodeComputeInfos = release_computes;
     p->ep.GetCompiledModelCompatibilityInfo = get_compatibility;
     p->api = api;
-    p->knows_shapes = knows_shapes;
+    p->version = version;
     p->logger = logger;
     *ep = &p->ep;
     return NULL;

@@ -205,15 +205,24 @@ static ort_status *write_list(graph_writer *w, const ort_graph *graph, count_of_
     return status;
 }
 
+ort_status *graph_write_input(graph_writer *w, const ort_value_info *info, const char *name) {
+    if (!w->passes_nested && !graph_reads_itself(w->links, w->part, name)) {
+        snprintf(w->m->why, sizeof w->m->why, NOT_PASSED, name);
+        return NULL;
+    }
+    return graph_write_value(w, GRAPH_INPUT, info);
+}
+
 /* The fused node has no inputs that no node reads. */
 static ort_status *write_input(graph_writer *w, const ort_value_info *info, bool nested) {
     const char *name;
     bool constant = false;
     ORT_TRY(w->api->ValueInfo_IsConstantInitializer(info, &constant));
     ORT_TRY(w->api->GetValueInfoName(info, &name));
-    return nested || (!constant && graph_reader(w->links, NULL, name))
-               ? graph_write_value(w, GRAPH_INPUT, info)
-               : NULL;
+    if (nested)
+        return graph_write_value(w, GRAPH_INPUT, info);
+    return !constant && graph_reader(w->links, NULL, name) ? graph_write_input(w, info, name)
+                                                           : NULL;
 }
 
 static ort_status *write_output(graph_writer *w, const ort_value_info *info, bool nested) {
@@ -278,7 +287,12 @@ static ort_status *write_model(graph_writer *w, const ort_graph *graph, const gr
 ort_status *graph_write(const provider *p, const ort_graph *graph, const graph_part *part,
                         const char *root, graph_model *m) {
     graph_links own = {0};
-    graph_writer w = {p->api, m, part ? part->links : &own, p->knows_shapes};
+    graph_writer w = {.api = p->api,
+                      .m = m,
+                      .links = part ? part->links : &own,
+                      .part = part,
+                      .knows_shapes = p->version >= HAS_SHAPES,
+                      .passes_nested = p->version >= PASSES_NESTED};
     memset(m, 0, sizeof *m);
     m->root = root;
     if (!part)

@@ -10,7 +10,8 @@
 typedef struct graph_named {
     const char *name;
     const ort_value_info *info;
-    int node; /* the index of the node that has the value as an output or an input */
+    int node;    /* the index of the node that has the value as an output or an input */
+    bool nested; /* a graph inside the node reads it, not the node itself */
 } graph_named;
 
 typedef struct graph_list {
@@ -43,6 +44,9 @@ typedef struct graph_part {
     const int *set; /* [links->n]: the number of each node's set */
     int which;
 } graph_part;
+
+/* Whether a node, of the part if it is not NULL, reads the value itself. */
+bool graph_reads_itself(const graph_links *links, const graph_part *part, const char *name);
 
 /* Bytes of the constants by which the nodes of the part multiply: those of two or more dimensions,
  * without tables of which only some rows are read. */

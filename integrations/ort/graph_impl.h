@@ -16,10 +16,15 @@ typedef struct graph_writer {
     const ort_api *api;
     graph_model *m;
     const graph_links *links; /* of the main graph */
+    const graph_part *part;   /* NULL: all of it */
     bool knows_shapes;        /* the runtime tells a scalar from a tensor of unknown rank */
+    bool passes_nested;       /* ... and passes inputs that only nested graphs read */
 } graph_writer;
 
 enum { GRAPH_INPUT = 11, GRAPH_OUTPUT = 12 }; /* fields of GraphProto */
+
+/* graph.c: an input of the main graph. */
+ort_status *graph_write_input(graph_writer *w, const ort_value_info *info, const char *name);
 
 /* graph_values.c */
 /* A ValueInfoProto, as `field` of a graph. */

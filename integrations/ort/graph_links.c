@@ -21,7 +21,7 @@ static void sort_by_name(graph_list *list) {
 
 /* Adds the values to the list, except those that are left out: NULL, or without a name. */
 static ort_status *add_values(const ort_api *api, graph_list *list,
-                              const ort_value_info *const *infos, size_t n, int node) {
+                              const ort_value_info *const *infos, size_t n, int node, bool nested) {
     if (list->n + n > list->capacity) {
         const size_t capacity = 2 * list->capacity + n + 64;
         graph_named *values = realloc(list->values, capacity * sizeof *values);
@@ -35,7 +35,7 @@ static ort_status *add_values(const ort_api *api, graph_list *list,
         if (infos[i])
             ORT_TRY(api->GetValueInfoName(infos[i], &name));
         if (*name)
-            list->values[list->n++] = (graph_named){name, infos[i], node};
+            list->values[list->n++] = (graph_named){name, infos[i], node, nested};
     }
     return NULL;
 }
@@ -55,38 +55,27 @@ static const graph_named *find_value(const graph_list *list, const char *name) {
 
 /* ---- links ----------------------------------------------------------------- */
 
-/* The inputs of a node, and what its nested graphs read of the graphs around them. */
-static ort_status *inputs_of(const ort_api *api, const ort_node *node,
-                             const ort_value_info ***infos, size_t *n) {
-    size_t n_nested;
-    ORT_TRY(api->Node_GetNumInputs(node, n));
-    ORT_TRY(api->Node_GetNumImplicitInputs(node, &n_nested));
-    *infos = calloc(*n + n_nested + 1, sizeof **infos);
-    if (!*infos)
-        return status_no_memory(api);
-    ort_status *status = *n ? api->Node_GetInputs(node, *infos, *n) : NULL;
-    if (!status && n_nested)
-        status = api->Node_GetImplicitInputs(node, *infos + *n, n_nested);
-    *n += n_nested;
-    if (status)
-        free(*infos);
+/* Adds values of a node to a list. */
+static ort_status *add_of_node(const ort_api *api, const graph_links *links, int node,
+                               count_of_node *count, values_of_node *values, bool nested,
+                               graph_list *list) {
+    const ort_value_info **infos;
+    size_t n;
+    ORT_TRY(node_values(api, links->nodes[node], count, values, &infos, &n));
+    ort_status *status = add_values(api, list, infos, n, node, nested);
+    free(infos);
     return status;
 }
 
-/* Adds a node's outputs and inputs to the lists. */
+/* Adds a node's outputs and inputs to the lists. What its nested graphs read of the graphs around
+ * them are inputs too. */
 static ort_status *add_node(const ort_api *api, graph_links *links, int node) {
-    const ort_value_info **infos;
-    size_t n;
-    ORT_TRY(node_values(api, links->nodes[node], api->Node_GetNumOutputs, api->Node_GetOutputs,
-                        &infos, &n));
-    ort_status *status = add_values(api, &links->outputs, infos, n, node);
-    free(infos);
-    if (status)
-        return status;
-    ORT_TRY(inputs_of(api, links->nodes[node], &infos, &n));
-    status = add_values(api, &links->inputs, infos, n, node);
-    free(infos);
-    return status;
+    ORT_TRY(add_of_node(api, links, node, api->Node_GetNumOutputs, api->Node_GetOutputs, false,
+                        &links->outputs));
+    ORT_TRY(add_of_node(api, links, node, api->Node_GetNumInputs, api->Node_GetInputs, false,
+                        &links->inputs));
+    return add_of_node(api, links, node, api->Node_GetNumImplicitInputs,
+                       api->Node_GetImplicitInputs, true, &links->inputs);
 }
 
 int graph_producer(const graph_links *links, const char *name) {
@@ -138,4 +127,12 @@ const graph_named *graph_reader(const graph_links *links, const graph_named *las
     last++;
     return last < links->inputs.values + links->inputs.n && strcmp(last->name, name) == 0 ? last
                                                                                           : NULL;
+}
+
+bool graph_reads_itself(const graph_links *links, const graph_part *part, const char *name) {
+    const graph_named *reader = NULL;
+    bool reads = false;
+    while ((reader = graph_reader(links, reader, name)))
+        reads |= !reader->nested && (!part || part->set[reader->node] == part->which);
+    return reads;
 }

@@ -71,7 +71,7 @@ static ort_status *write_inputs(graph_writer *w, const graph_part *part) {
         last = input->name;
         WRITE_TRY(w->api->ValueInfo_IsConstantInitializer(input->info, &constant));
         WRITE_TRY(constant ? graph_write_initializer(w, input->info, false)
-                           : graph_write_value(w, GRAPH_INPUT, input->info));
+                           : graph_write_input(w, input->info, input->name));
     }
     return NULL;
 }

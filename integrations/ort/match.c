@@ -47,6 +47,8 @@ static ort_status *match_readers(const provider *p, const ort_graph *graph, cons
         const gqac_io *io = GQAC_AT(inputs, i);
         if (!graph_reader(&links, NULL, io->name))
             snprintf(why, size, "no node of the session reads the input '%s'", io->name);
+        else if (p->version < PASSES_NESTED && !graph_reads_itself(&links, NULL, io->name))
+            snprintf(why, size, NOT_PASSED, io->name);
     }
     graph_links_close(&links);
     return NULL;
@@ -230,10 +232,7 @@ static ort_status *match_inputs(const part *t, const ort_node *fused) {
             k++;
         if (k == n)
             status = status_printf(t->p->api, ORT_NOT_IMPLEMENTED,
-                                   "gqac: this ONNX Runtime does not pass the input '%.200s' to "
-                                   "the provider, because only nested graphs read it\n"
-                                   "  try:   a newer ONNX Runtime",
-                                   name);
+                                   "gqac: " NOT_PASSED "\n  try:   a newer ONNX Runtime", name);
     }
     node_names_free(names, n);
     return status;

@@ -8,16 +8,16 @@
 
 #include "context.h"
 
-/* Versions of ONNX Runtime, as version_number has them. 1.23.0 takes the memory of every provider
+/* A version of ONNX Runtime, as version_number has it. 1.23.0 takes the memory of every provider
  * of a plugin for that of a device, and wants to copy what goes from one part of a model to
  * another. */
-enum { OLDEST = 12301, HAS_SHAPES = 12400 };
+enum { OLDEST = 12301 };
 
 typedef struct factory {
     ort_factory of; /* first: what ONNX Runtime sees */
     const ort_api_base *base;
     const ort_api *api;
-    bool knows_shapes; /* the runtime has TensorTypeAndShape_HasShape */
+    int version; /* of the runtime */
 } factory;
 
 static const char *get_name(const ort_factory *self) {
@@ -64,7 +64,7 @@ static ort_status *create_ep(ort_factory *self, const ort_hardware *const *hardw
     (void)n;
     const factory *f = (factory *)self;
     *ep = NULL;
-    return provider_create(f->api, f->knows_shapes, session, logger, ep);
+    return provider_create(f->api, f->version, session, logger, ep);
 }
 
 static void release_ep(ort_factory *self, ort_ep *ep) {
@@ -194,7 +194,7 @@ static ort_status *take_factory(const ort_api_base *base, const ort_api *api) {
     if (!taken) {
         the_factory.base = base;
         the_factory.api = api;
-        the_factory.knows_shapes = version_number(base->GetVersionString()) >= HAS_SHAPES;
+        the_factory.version = version_number(base->GetVersionString());
     }
     pthread_mutex_unlock(&the_lock);
     return taken ? status_printf(api, ORT_FAIL,

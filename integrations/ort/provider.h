@@ -26,6 +26,15 @@
 
 enum { THREADS_OF_RUNTIME = -1 };
 
+/* Versions of the runtime that have TensorTypeAndShape_HasShape, and that pass inputs to a provider
+ * that only nested graphs read. */
+enum { HAS_SHAPES = 12400, PASSES_NESTED = 12700 };
+
+/* A value that gqac would need, but does not get from older versions. */
+#define NOT_PASSED                                                                                 \
+    "this ONNX Runtime does not pass the input '%.200s' to the provider, because only nested "     \
+    "graphs read it"
+
 /* Provider options; a text that is "" has gqac's default. */
 typedef struct options {
     char target[16], math[16];
@@ -39,7 +48,7 @@ typedef struct provider {
     ort_ep ep; /* first: what ONNX Runtime sees */
     const ort_api *api;
     const ort_logger *logger; /* of the session */
-    bool knows_shapes;        /* the runtime has TensorTypeAndShape_HasShape */
+    int version;              /* of the runtime: 12301 is 1.23.1 */
     options options;
     char *path;          /* of the model; "": it was loaded from bytes */
     bool from_file;      /* the program was opened from that file, not from the session's graph */
@@ -71,9 +80,8 @@ typedef ort_status *count_of_graph(const ort_graph *, size_t *);
 typedef ort_status *values_of_graph(const ort_graph *, const ort_value_info **, size_t);
 
 /* claim.c */
-ort_status *provider_create(const ort_api *api, bool knows_shapes,
-                            const ort_session_options *session, const ort_logger *logger,
-                            ort_ep **ep);
+ort_status *provider_create(const ort_api *api, int version, const ort_session_options *session,
+                            const ort_logger *logger, ort_ep **ep);
 void provider_free(provider *p);
 /* Claims the nodes as one, which the runtime then gives to Compile. */
 ort_status *claim_nodes(const provider *p, const ort_node *const *nodes, size_t n,

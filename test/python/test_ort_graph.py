@@ -134,6 +134,26 @@ class FromBytes(Sessions):
             {"x": np.linspace(0, 9, 320, dtype=np.float32).reshape(5, 64), "one": np.float32(1)},
             {"x": np.float32(7), "one": np.float32(-1)})
 
+    def test_hidden_input(self):
+        """An input that only the branches of an If read; runtimes that do not pass it to the provider
+        run the model without it, from a file and from bytes."""
+        info = helper.make_tensor_value_info
+        then, other = (helper.make_graph([helper.make_node(op, ["x"], ["b"])], op, [],
+                                         [info("b", TensorProto.FLOAT, ["N"])])
+                       for op in ("Neg", "Abs"))
+        source = made([helper.make_node("If", ["c"], ["y"], then_branch=then, else_branch=other)],
+                      [("x", TensorProto.FLOAT, ["N"]), ("c", TensorProto.BOOL, [])],
+                      [("y", TensorProto.FLOAT, ["N"])])
+        path = self.dir / "hidden.onnx"
+        path.write_bytes(source)
+        for each in (source, str(path)):
+            with warnings() as said:
+                opened = session(each, alone=False)
+            self.assertEqual("because only nested graphs read it" in said[0], RUNTIME < (1, 27))
+            for c, want in ((True, [1, -2]), (False, [1, 2])):
+                feeds = {"x": np.array([-1, 2], np.float32), "c": np.array(c)}
+                self.assertEqual(opened.run(None, feeds)[0].tolist(), want)
+
     def test_refused(self):
         """What gqac has not goes to the CPU provider, and the log says why."""
         sequence = helper.make_graph(

@@ -223,7 +223,6 @@ class Small(Parts):
                     [(v, TensorProto.FLOAT, ["N", 512]) for v in chosen],
                     [numpy_helper.from_array(weights, "w")], opset=13)
 
-    @since(27, "does not pass inputs that only nested graphs read")
     def test_random(self):
         """Random graphs: what a set reads and what others read of it."""
         seen = set()

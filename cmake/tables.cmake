@@ -62,7 +62,8 @@ endfunction()
 function(gqac_fuzz_links target scope)
   if(TARGET gqac_serve)
     target_link_libraries(${target} ${scope} gqac_serve)
-    target_link_options(${target} ${scope} LINKER:--wrap=getrandom) # see fuzz_http.c
+    target_sources(${target} PRIVATE ${PROJECT_SOURCE_DIR}/test/fuzz/served.c)
+    target_link_options(${target} ${scope} LINKER:--wrap=getrandom) # see served.h
   endif()
   if(TARGET gqac_remote)
     target_link_libraries(${target} ${scope} gqac_remote)

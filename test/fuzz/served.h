@@ -1,0 +1,47 @@
+/* A whole server of a small model, whose two threads are run by the caller in turn, and clients
+ * over the loopback interface. So a test knows when the server has done all that it will do, and
+ * the same requests do the same each time: ids and seeds that the server draws are constants, by
+ * --wrap=getrandom. */
+#ifndef GQAC_TEST_FUZZ_SERVED_H
+#define GQAC_TEST_FUZZ_SERVED_H
+
+#include "base/str.h"
+#include "serve/serve_impl.h"
+
+typedef struct served {
+    serve *server;
+    gqac_context *context;
+    gqac_store *store;
+    gqac_scheduler_options scheduler;
+} served;
+/* They abort if anything fails, or if the server has kept rows. */
+void served_open(served *g);
+void served_close(served *g);
+
+typedef struct served_client {
+    serve *server;
+    int fd;
+    bool ended;    /* the server sends no more */
+    uint64_t sent; /* bytes */
+    gqac_str replies;
+} served_client;
+served_client served_connect(serve *s);
+/* Sends until the server has taken everything, or has closed. */
+void served_send(served_client *c, const char *data, size_t size);
+/* One round of the two threads that a server has; returns how many requests are left. `wait`: for
+ * the client's socket first, for at most a millisecond. */
+int64_t served_turn(served_client *c, bool wait);
+/* Turns until the server has read everything, has answered what it can, and the client has its
+ * replies. False: it does not come to rest in so many turns. */
+enum { SERVED_TURNS = 100000 };
+bool served_settle(served_client *c, int turns);
+void served_disconnect(served_client *c);
+/* Called when a turn enters and leaves the code of the server; NULL: nothing is. */
+extern void (*served_within)(bool within);
+
+/* The status of the first reply; 0: there is none. */
+int served_status(const gqac_str *replies);
+/* The JSON of a reply that is not a stream, the page or metrics; its caller frees it. */
+json_t *served_json(const gqac_str *replies);
+
+#endif

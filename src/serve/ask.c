@@ -217,8 +217,10 @@ int64_t ask_chat_length(const job *j) {
 
 bool ask_make_prompts(job *j, size_t n, problem *p) {
     j->prompts = calloc(n, sizeof *j->prompts);
+    if (!j->prompts)
+        return problem_no_memory(p);
     j->n_prompts = (int)n;
-    return j->prompts || problem_no_memory(p);
+    return true;
 }
 
 bool ask_chat(job *j, problem *p) {

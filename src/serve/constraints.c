@@ -5,13 +5,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
+#include "base/str.h"
 #include "serve/serve_impl.h"
 
 void constraints_drop(constraint *one) {
     if (!one || --one->users)
         return;
     gqac_constraint_free(one->made);
-    free(one->key);
+    gqac_free(one->key);
     free(one);
 }
 
@@ -43,13 +45,18 @@ static gqac_status make(const gqac_text *text, const constraint_source *source, 
                         constraint **out, gqac_diag *diag) {
     constraint *one = calloc(1, sizeof *one);
     if (!one) {
-        free(key);
+        gqac_free(key);
         return serve_fail(diag, GQAC_NO_MEMORY, "out of memory");
     }
-    const gqac_status status = compile(text, source, &one->made, diag);
+    gqac_status status = compile(text, source, &one->made, diag);
+    if (status == GQAC_OK && memory_ran_out()) { /* it may be one of another text */
+        gqac_constraint_free(one->made);
+        one->made = NULL;
+        status = serve_fail(diag, GQAC_NO_MEMORY, "out of memory");
+    }
     if (status != GQAC_OK || !one->made) {
         free(one);
-        free(key);
+        gqac_free(key);
         return status;
     }
     one->key = key;
@@ -60,19 +67,20 @@ static gqac_status make(const gqac_text *text, const constraint_source *source, 
 gqac_status constraints_take(constraints *all, const gqac_text *text, const char *tenant,
                              const constraint_source *source, constraint **out, gqac_diag *diag) {
     const char *name = source->choice.name ? source->choice.name : "";
-    char *key = NULL;
+    gqac_str key = {0};
     constraint *one = NULL;
-    if (asprintf(&key, "%c%d%d:%zu:%zu:%s%s%s", (char)source->kind, source->choice.parallel,
-                 source->choice.optional, strlen(tenant), strlen(name), tenant, name,
-                 source->text) < 0)
+    gqac_str_printf(&key, "%c%d%d:%zu:%zu:%s%s%s", (char)source->kind, source->choice.parallel,
+                    source->choice.optional, strlen(tenant), strlen(name), tenant, name,
+                    source->text);
+    if (key.failed)
         return serve_fail(diag, GQAC_NO_MEMORY, "out of memory");
     for (int i = 0; i < CONSTRAINTS_KEPT && all->latest[i] && !one; i++)
-        if (!strcmp(all->latest[i]->key, key))
+        if (!strcmp(all->latest[i]->key, key.text))
             one = all->latest[i];
     if (one)
-        free(key);
+        gqac_str_free(&key);
     else
-        GQAC_TRY(make(text, source, key, &one, diag));
+        GQAC_TRY(make(text, source, key.text, &one, diag));
     *out = one;
     if (!one)
         return GQAC_OK;

@@ -93,6 +93,10 @@ static void name_too_big(const char *text, size_t length, problem *p) {
 json_t *fields_parse(const char *text, size_t length, problem *p) {
     json_error_t why;
     size_t values = 0;
+    if (!text) {
+        problem_no_memory(p);
+        return NULL;
+    }
     if (!fields_modest(text, length, &values, p))
         return NULL;
     json_t *root = json_loadb(text, length, JSON_REJECT_DUPLICATES, &why);

@@ -25,8 +25,8 @@ bool problem_from(problem *p, const char *param, const gqac_diag *diag);
  * number to *values: the texts of a request have one maximum together. Returns false and sets *p if
  * there are too many values, or they are nested too deeply. */
 bool fields_modest(const char *text, size_t length, size_t *values, problem *p);
-/* Parses a body. Too many values, and values that are nested too deeply, are refused before they
- * take memory. */
+/* Parses a body; NULL: there was no memory for it. Too many values, and values that are nested too
+ * deeply, are refused before they take memory. */
 json_t *fields_parse(const char *text, size_t length, problem *p);
 
 /* Set *out to the value of a field, if it has one. False, and *p is set: the value has another

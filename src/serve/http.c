@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/tcp.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +22,20 @@ enum { BACKLOG = 512, LINGER_SECONDS = 1 };
 static void set_timer(http_exchange *x, double seconds) {
     const struct timeval t = {(time_t)seconds,
                               (suseconds_t)((seconds - (double)(time_t)seconds) * 1e6)};
-    evtimer_add(x->timer, &t);
+    /* the timer of a broken connection is active, and adding it would end that */
+    if (!x->broken && evtimer_add(x->timer, &t) != 0)
+        http_break(x);
+}
+
+void http_break(http_exchange *x) {
+    x->broken = x->close = true;
+    event_active(x->timer, EV_TIMEOUT, 1);
+}
+
+bool http_is_whole(http_exchange *x, size_t failures) {
+    if (memory_failures() != failures)
+        http_break(x);
+    return !x->broken;
 }
 
 void http_forget(http_exchange *x) {
@@ -126,7 +140,9 @@ static void on_event(struct bufferevent *pipe, short what, void *arg) {
 static void on_timer(evutil_socket_t fd, short what, void *arg) {
     http_exchange *x = arg;
     (void)fd, (void)what;
-    if (x->state < HTTP_RUNNING && x->begun)
+    if (x->broken)
+        leave(x);
+    else if (x->state < HTTP_RUNNING && x->begun)
         http_refuse(x, 408, "the request did not arrive in time");
     else if (evbuffer_get_length(
                  bufferevent_get_output(x->pipe))) /* the timeout of writes ends it */
@@ -147,15 +163,15 @@ static bool open_pipe(http_exchange *x, evutil_socket_t fd) {
     http *h = x->server;
     const int on = 1;
     const struct timeval write = {(time_t)h->limits.write_seconds, 0};
+    const size_t failures = memory_failures();
     x->body = evbuffer_new();
     x->timer = evtimer_new(h->base, on_timer, x);
     x->pipe = bufferevent_socket_new(h->base, fd, BEV_OPT_CLOSE_ON_FREE);
-    if (!x->body || !x->timer || !x->pipe)
+    if (!x->body || !x->timer || !x->pipe || memory_failures() != failures)
         return false;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
     bufferevent_setcb(x->pipe, on_read, on_written, on_event, x);
-    bufferevent_setwatermark(x->pipe, EV_READ, 0, h->limits.head + 1024);
     bufferevent_set_timeouts(x->pipe, NULL, &write);
     return bufferevent_enable(x->pipe, EV_READ | EV_WRITE) == 0;
 }
@@ -205,8 +221,8 @@ static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struc
 static void on_accept_failed(struct evconnlistener *listener, void *arg) {
     http *h = arg;
     const struct timeval soon = {0, 100000};
-    evconnlistener_disable(listener);
-    evtimer_add(h->retry, &soon);
+    if (evtimer_add(h->retry, &soon) == 0)
+        evconnlistener_disable(listener);
 }
 
 static void on_retry(evutil_socket_t fd, short what, void *arg) {
@@ -401,10 +417,31 @@ static const char *reason(int status) {
     return "Error";
 }
 
+/* Adds to the replies. After a failure nothing more is added, so that what is sent is the beginning
+ * of what was to be sent. */
+static void put(http_exchange *x, const void *data, size_t length) {
+    const size_t failures = memory_failures();
+    if (!x->broken && length) {
+        evbuffer_add(bufferevent_get_output(x->pipe), data, length);
+        http_is_whole(x, failures);
+    }
+}
+
+static void put_text(http_exchange *x, const char *fmt, ...) GQAC_PRINTF(2, 3);
+static void put_text(http_exchange *x, const char *fmt, ...) {
+    const size_t failures = memory_failures();
+    va_list args;
+    va_start(args, fmt);
+    if (!x->broken) {
+        evbuffer_add_vprintf(bufferevent_get_output(x->pipe), fmt, args);
+        http_is_whole(x, failures);
+    }
+    va_end(args);
+}
+
 static void send_head(http_exchange *x, int status, const char *type, const char *headers) {
-    evbuffer_add_printf(bufferevent_get_output(x->pipe),
-                        "HTTP/1.1 %d %s\r\nContent-Type: %s\r\n%s%s", status, reason(status), type,
-                        headers ? headers : "", x->close ? "Connection: close\r\n" : "");
+    put_text(x, "HTTP/1.1 %d %s\r\nContent-Type: %s\r\n%s%s", status, reason(status), type,
+             headers ? headers : "", x->close ? "Connection: close\r\n" : "");
 }
 
 /* The reply is complete. */
@@ -424,36 +461,38 @@ static void finish(http_exchange *x) {
 
 void http_reply(http_exchange *x, int status, const char *type, const char *headers,
                 const void *body, size_t length) {
-    struct evbuffer *out = bufferevent_get_output(x->pipe);
     const bool head = x->path && !strcmp(x->line, "HEAD");
     send_head(x, status, type, headers);
-    evbuffer_add_printf(out, "Content-Length: %zu\r\n\r\n", length);
+    put_text(x, "Content-Length: %zu\r\n\r\n", length);
     if (!head)
-        evbuffer_add(out, body, length);
+        put(x, body, length);
     finish(x);
 }
 
 void http_stream_begin(http_exchange *x, const char *type, const char *headers) {
-    struct evbuffer *out = bufferevent_get_output(x->pipe);
     x->streaming = true;
     x->close |= !x->minor; /* its end is the end of the connection */
     send_head(x, 200, type, headers);
-    evbuffer_add_printf(out, "%s\r\n", x->minor ? "Transfer-Encoding: chunked\r\n" : "");
+    put_text(x, "%s\r\n", x->minor ? "Transfer-Encoding: chunked\r\n" : "");
 }
 
 bool http_stream_send(http_exchange *x, const void *data, size_t length) {
-    struct evbuffer *out = bufferevent_get_output(x->pipe);
     if (x->minor)
-        evbuffer_add_printf(out, "%zx\r\n", length);
-    evbuffer_add(out, data, length);
+        put_text(x, "%zx\r\n", length);
+    put(x, data, length);
     if (x->minor)
-        evbuffer_add(out, "\r\n", 2);
-    return evbuffer_get_length(out) <= x->server->limits.unsent;
+        put(x, "\r\n", 2);
+    return http_may_send(x);
+}
+
+bool http_may_send(const http_exchange *x) {
+    return !x->broken &&
+           evbuffer_get_length(bufferevent_get_output(x->pipe)) <= x->server->limits.unsent;
 }
 
 void http_stream_end(http_exchange *x) {
     if (x->minor)
-        evbuffer_add(bufferevent_get_output(x->pipe), "0\r\n\r\n", 5);
+        put(x, "0\r\n\r\n", 5);
     finish(x);
 }
 

@@ -58,8 +58,8 @@ const char *http_method(const http_exchange *x);
 const char *http_path(const http_exchange *x); /* without the query; not decoded */
 /* Value of a header, by its name in lower case; NULL: there is none. */
 const char *http_header(const http_exchange *x, const char *name);
-const char *http_body(const http_exchange *x, size_t *length);
-const char *http_peer(const http_exchange *x); /* "127.0.0.1" */
+const char *http_body(const http_exchange *x, size_t *length); /* NULL: no memory */
+const char *http_peer(const http_exchange *x);                 /* "127.0.0.1" */
 /* A pointer for the code that answers the request; NULL at the beginning of each request. */
 void http_set_user(http_exchange *x, void *user);
 void *http_user(const http_exchange *x);
@@ -71,8 +71,10 @@ void http_reply(http_exchange *x, int status, const char *type, const char *head
                 const void *body, size_t length);
 /* A reply in pieces: its head, any number of pieces, its end. */
 void http_stream_begin(http_exchange *x, const char *type, const char *headers);
-/* False: the client has left too much unread, and http_abort is to be called. */
+/* False: the client has left too much unread, or memory ran out, and http_abort is to be called. */
 bool http_stream_send(http_exchange *x, const void *data, size_t length);
+/* What http_stream_send would return now. */
+bool http_may_send(const http_exchange *x);
 void http_stream_end(http_exchange *x);
 bool http_is_streaming(const http_exchange *x);
 /* Ends the connection without the rest of the reply; http_events.gone is not called. */

@@ -8,6 +8,7 @@
 #include <event2/listener.h>
 
 #include "serve/http.h"
+#include "serve/memory.h"
 
 enum { HTTP_HEADERS = 100 }; /* maximum number of headers of a request */
 
@@ -37,6 +38,7 @@ struct http_exchange {
     bool busy;      /* in http_advance */
     bool close;     /* after this reply */
     bool streaming; /* the head of a streamed reply was sent */
+    bool broken;    /* is freed soon */
     /* the request */
     bool begun; /* its first byte has arrived */
     char *line; /* "GET\0/path\0": the method, the path */
@@ -66,6 +68,11 @@ struct http {
 void http_advance(http_exchange *x);
 /* Frees what belongs to the request. */
 void http_forget(http_exchange *x);
+/* Frees the connection as soon as nothing on the stack uses it. */
+void http_break(http_exchange *x);
+/* Asked after a call of libevent for a connection. `failures`: memory_failures() before the call.
+ * False: memory ran out, so that the call may have left out bytes, and the connection is broken. */
+bool http_is_whole(http_exchange *x, size_t failures);
 /* Refuses the request, and closes the connection after the reply. */
 void http_refuse(http_exchange *x, int status, const char *message);
 

@@ -14,10 +14,15 @@ static struct evbuffer *input(const http_exchange *x) {
 /* ---- lines --------------------------------------------------------------- */
 
 /* The next line without its end, which the caller frees; NULL: it is not complete, or was refused
- * because the head is too long, or has a NUL. */
+ * because the head is too long, or has a NUL, or memory ran out. */
 static char *take_line(http_exchange *x) {
     size_t n = 0;
+    const size_t failures = memory_failures();
     char *line = evbuffer_readln(input(x), &n, EVBUFFER_EOL_CRLF);
+    if (!http_is_whole(x, failures)) {
+        free(line);
+        return NULL;
+    }
     const size_t length = line ? n + 2 : evbuffer_get_length(input(x));
     const http_limits *limits = &x->server->limits;
     const bool of_chunk = x->state == HTTP_CHUNK_SIZE || x->state == HTTP_CHUNK_END;
@@ -141,10 +146,13 @@ static void await_body(http_exchange *x, http_state state) {
         run(x);
         return;
     }
+    const size_t failures = memory_failures();
     x->state = state;
     x->head = 0;
-    if (expected && x->minor)
+    if (expected && x->minor) {
         bufferevent_write(x->pipe, "HTTP/1.1 100 Continue\r\n\r\n", 25);
+        http_is_whole(x, failures);
+    }
 }
 
 static void end_head(http_exchange *x) {
@@ -192,9 +200,10 @@ static bool read_head(http_exchange *x) {
 /* Moves what has arrived of `wanted` bytes to the body; true: all have. */
 static bool take_bytes(http_exchange *x) {
     const size_t there = evbuffer_get_length(input(x)), n = there < x->wanted ? there : x->wanted;
+    const size_t failures = memory_failures();
     evbuffer_remove_buffer(input(x), x->body, n);
     x->wanted -= n;
-    return !x->wanted;
+    return http_is_whole(x, failures) && !x->wanted;
 }
 
 static bool read_body(http_exchange *x) {
@@ -244,6 +253,17 @@ static bool read_chunk_end(http_exchange *x) {
     return true;
 }
 
+/* A client may send ahead, but no more than a head. Reading otherwise stays switched on, also while
+ * a request is answered. */
+static void pace(http_exchange *x) {
+    const bool room = evbuffer_get_length(input(x)) <= x->server->limits.head;
+    const bool reads = bufferevent_get_enabled(x->pipe) & EV_READ;
+    if (room == reads)
+        return;
+    if ((room ? bufferevent_enable : bufferevent_disable)(x->pipe, EV_READ) != 0)
+        http_break(x);
+}
+
 void http_advance(http_exchange *x) {
     static bool (*const read[])(http_exchange *) = {
         [HTTP_HEAD] = read_head,         [HTTP_BODY] = read_body,
@@ -254,8 +274,10 @@ void http_advance(http_exchange *x) {
     if (x->busy)
         return;
     x->busy = true;
-    while (x->state < HTTP_RUNNING && evbuffer_get_length(unsent) <= x->server->limits.unsent)
+    while (x->state < HTTP_RUNNING && !x->broken &&
+           evbuffer_get_length(unsent) <= x->server->limits.unsent)
         if (!read[x->state](x))
             break;
     x->busy = false;
+    pace(x);
 }

@@ -119,7 +119,8 @@ static bool read_job(job *j, http_exchange *x, problem *p) {
     const char *body = http_body(x, &length);
     j->root = fields_parse(body, length, p);
     return j->root && ask_supported(j, p) && encoder_supports(j, p) && j->shape->ask(j, p) &&
-           has_place(j->server, j, p) && make_legs(j, p);
+           has_place(j->server, j, p) && make_legs(j, p) &&
+           (!memory_ran_out() || problem_no_memory(p));
 }
 
 static void name_job(job *j) {
@@ -222,26 +223,27 @@ void job_cancel_all(serve *s, const char *why) {
 
 /* ---- replies ------------------------------------------------------------- */
 
-static void detach(job *j, int status) {
-    route_log(j->server, j->x, status, log_json(j));
+static void detach(job *j) {
     http_set_user(j->x, NULL);
     j->x = NULL;
 }
 
 static void reply_problem(job *j) {
     http_exchange *x = j->x;
-    http_set_user(x, NULL);
-    j->x = NULL;
     if (!http_is_streaming(x)) {
+        detach(j);
         route_problem(j->server, x, &j->problem);
         return;
     }
+    memory_begin(); /* the problem may be that it ran out */
     route_log(j->server, x, j->problem.status, log_json(j));
-    json_t *error = route_problem_json(&j->problem);
-    j->x = x;
-    shape_send(j, "error", error);
-    j->x = NULL;
-    http_stream_end(x);
+    memory_begin();
+    const bool sent = shape_send(j, "error", route_problem_json(&j->problem));
+    detach(j);
+    if (sent)
+        http_stream_end(x);
+    else
+        http_abort(x);
 }
 
 static void begin_stream(http_exchange *x) {
@@ -252,7 +254,8 @@ static void begin_stream(http_exchange *x) {
 /* Ends a stream whose client reads too slowly. */
 static void abort_stream(job *j) {
     http_exchange *x = j->x;
-    detach(j, 499);
+    route_log(j->server, x, 499, log_json(j));
+    detach(j);
     http_abort(x);
     job_cancel(j);
 }
@@ -262,16 +265,23 @@ static void abort_stream(job *j) {
 static void flush_stream(job *j, bool last) {
     http_exchange *x = j->x;
     begin_stream(x);
-    if (!j->shape->stream(j, last)) {
+    const bool sent = j->shape->stream(j, last);
+    if (!sent && http_may_send(x)) {
+        set_problem(j, 500, NULL, "out of memory");
+        if (last)
+            reply_problem(j);
+    } else if (!sent) {
         abort_stream(j);
     } else if (last) {
-        detach(j, 200);
+        route_log(j->server, x, 200, log_json(j));
+        detach(j);
         http_stream_end(x);
     }
 }
 
 void job_ping(serve *s, double now) {
     static const char ping[] = ": ping\n\n";
+    memory_begin();
     for (job *j = s->jobs; j; j = j->next) {
         pthread_mutex_lock(&s->lock);
         const bool ends = !j->open || j->problem.status;
@@ -287,19 +297,14 @@ void job_ping(serve *s, double now) {
 
 static void reply_whole(job *j) {
     http_exchange *x = j->x;
-    json_t *value = j->shape->whole(j);
-    char *text = value ? json_dumps(value, JSON_COMPACT) : NULL;
-    json_decref(value);
-    detach(j, text ? 200 : 500);
-    if (text)
-        http_reply(x, 200, "application/json", NULL, text, strlen(text));
-    else
-        http_reply(x, 500, "application/json", NULL, "{}", 2);
-    free(text);
+    json_t *value = j->shape->whole(j), *more = log_json(j);
+    detach(j);
+    route_json(j->server, x, 200, value, more);
 }
 
 void job_flush(job *j) {
     serve *s = j->server;
+    memory_begin();
     pthread_mutex_lock(&s->lock);
     const bool last = !j->open, failed = j->problem.status;
     pthread_mutex_unlock(&s->lock);

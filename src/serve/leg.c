@@ -226,7 +226,10 @@ void leg_end(leg *l, gqac_finish finish, const gqac_diag *why) {
     pthread_mutex_lock(&s->lock);
     if (finish == GQAC_FINISH_FAILED)
         note(j, &diag);
-    add_text(l, text, length);
+    if (!add_text(l, text, length)) {
+        serve_fail(&diag, GQAC_NO_MEMORY, "no memory for an answer");
+        note(j, &diag);
+    }
     end_leg(l, finish);
     pthread_mutex_unlock(&s->lock);
 }

@@ -83,31 +83,33 @@ void metrics_next_token(metrics *m, double seconds) {
     observe(m, &m->next, seconds);
 }
 
-void metrics_value(FILE *out, const char *name, const char *type, const char *help, double value) {
-    fprintf(out, "# HELP %s %s\n# TYPE %s %s\n%s %.17g\n", name, help, name, type, name, value);
+void metrics_value(gqac_str *out, const char *name, const char *type, const char *help,
+                   double value) {
+    gqac_str_printf(out, "# HELP %s %s\n# TYPE %s %s\n%s %.17g\n", name, help, name, type, name,
+                    value);
 }
 
-static void write_histogram(FILE *out, const histogram *h) {
+static void write_histogram(gqac_str *out, const histogram *h) {
     int64_t sum = 0;
     int i = 0;
-    fprintf(out, "# HELP %s %s\n# TYPE %s histogram\n", h->name, h->help, h->name);
+    gqac_str_printf(out, "# HELP %s %s\n# TYPE %s histogram\n", h->name, h->help, h->name);
     for (; h->most[i] != 0; i++) {
         sum += h->counts[i];
-        fprintf(out, "%s_bucket{le=\"%g\"} %lld\n", h->name, h->most[i], (long long)sum);
+        gqac_str_printf(out, "%s_bucket{le=\"%g\"} %lld\n", h->name, h->most[i], (long long)sum);
     }
     sum += h->counts[i];
-    fprintf(out, "%s_bucket{le=\"+Inf\"} %lld\n%s_sum %.17g\n%s_count %lld\n", h->name,
-            (long long)sum, h->name, h->sum, h->name, (long long)sum);
+    gqac_str_printf(out, "%s_bucket{le=\"+Inf\"} %lld\n%s_sum %.17g\n%s_count %lld\n", h->name,
+                    (long long)sum, h->name, h->sum, h->name, (long long)sum);
 }
 
-void metrics_write(metrics *m, FILE *out) {
+void metrics_write(metrics *m, gqac_str *out) {
     pthread_mutex_lock(&m->lock);
-    fprintf(out, "# HELP gqac_requests_total Requests that were answered.\n"
-                 "# TYPE gqac_requests_total counter\n");
+    gqac_str_printf(out, "# HELP gqac_requests_total Requests that were answered.\n"
+                         "# TYPE gqac_requests_total counter\n");
     for (const requests *r = m->requests; r < m->requests + PATHS && r->path; r++)
         for (int k = 0; k < STATUSES && r->statuses[k]; k++)
-            fprintf(out, "gqac_requests_total{path=\"%s\",status=\"%d\"} %lld\n", r->path,
-                    r->statuses[k], (long long)r->counts[k]);
+            gqac_str_printf(out, "gqac_requests_total{path=\"%s\",status=\"%d\"} %lld\n", r->path,
+                            r->statuses[k], (long long)r->counts[k]);
     write_histogram(out, &m->first);
     write_histogram(out, &m->next);
     pthread_mutex_unlock(&m->lock);

@@ -4,7 +4,8 @@
 #define GQAC_SERVE_METRICS_H
 
 #include <gqac/schedule.h>
-#include <stdio.h>
+
+#include "base/str.h"
 
 typedef struct metrics metrics;
 metrics *metrics_create(void); /* NULL: out of memory */
@@ -14,9 +15,10 @@ void metrics_free(metrics *m);
 void metrics_count_request(metrics *m, const char *path, int status);
 void metrics_first_token(metrics *m, double seconds); /* since the request arrived */
 void metrics_next_token(metrics *m, double seconds);  /* since the token before */
-void metrics_write(metrics *m, FILE *out);
+void metrics_write(metrics *m, gqac_str *out);
 
 /* A line for a value, after its type: "counter", "gauge". */
-void metrics_value(FILE *out, const char *name, const char *type, const char *help, double value);
+void metrics_value(gqac_str *out, const char *name, const char *type, const char *help,
+                   double value);
 
 #endif

@@ -35,15 +35,14 @@ static gqac_str fill(const char *nonce) {
 
 void page_send(serve *s, http_exchange *x, const json_t *root, const char *tenant) {
     char nonce[NONCE + 1] = "", headers[600];
-    gqac_str text = make_nonce(nonce) ? fill(nonce) : (gqac_str){.failed = true};
     (void)root, (void)tenant;
-    if (text.failed) {
+    if (!make_nonce(nonce)) {
         problem p;
-        problem_set(&p, 500, NULL, NULL, "no memory, or no random number, for the page");
+        problem_set(&p, 500, NULL, NULL, "no random number for the page");
         route_problem(s, x, &p);
-        gqac_str_free(&text);
         return;
     }
+    gqac_str text = fill(nonce);
     snprintf(headers, sizeof headers,
              "Content-Security-Policy: default-src 'none'; script-src 'nonce-%s'; "
              "style-src 'nonce-%s'; img-src data:; connect-src 'self'; base-uri 'none'; "
@@ -51,7 +50,7 @@ void page_send(serve *s, http_exchange *x, const json_t *root, const char *tenan
              "X-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n"
              "Cache-Control: no-store\r\n",
              nonce, nonce);
-    route_log(s, x, 200, NULL);
-    http_reply(x, 200, "text/html; charset=utf-8", headers, text.text, text.length);
+    route_reply(s, x, 200, "text/html; charset=utf-8", headers, text.failed ? NULL : text.text,
+                text.length, NULL);
     gqac_str_free(&text);
 }

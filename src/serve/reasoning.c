@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "serve/memory.h"
+
 static const struct markers {
     const char *begin, *end;
 } known[] = {
@@ -51,7 +53,11 @@ gqac_status reasoning_find(const gqac_text *text, reasoning *out, gqac_diag *dia
 static bool is_blank(const gqac_text *text, int64_t id) {
     char *bytes = NULL;
     size_t n = 0;
-    bool blank = gqac_text_token_bytes(text, id, &bytes, &n, NULL, NULL) == GQAC_OK;
+    gqac_diag diag = {0};
+    const gqac_status status = gqac_text_token_bytes(text, id, &bytes, &n, NULL, &diag);
+    bool blank = status == GQAC_OK;
+    if (status == GQAC_NO_MEMORY)
+        memory_note();
     for (size_t i = 0; blank && i < n; i++)
         blank = strchr(" \t\r\n", bytes[i]) != NULL;
     gqac_release(bytes);

@@ -45,21 +45,24 @@ void route_log(serve *s, const http_exchange *x, int status, json_t *more) {
     json_decref(more);
 }
 
-static void send_json(http_exchange *x, int status, json_t *value, const char *headers) {
-    char *text = value ? json_dumps(value, JSON_COMPACT) : NULL;
-    static const char none[] =
-        "{\"error\":{\"message\":\"out of memory\",\"type\":\"server_error\"}}";
-    if (text)
-        http_reply(x, status, JSON_TYPE, headers, text, strlen(text));
-    else
-        http_reply(x, 500, JSON_TYPE, NULL, none, strlen(none));
-    free(text);
-    json_decref(value);
+void route_reply(serve *s, http_exchange *x, int status, const char *type, const char *headers,
+                 const char *body, size_t length, json_t *more) {
+    problem p;
+    if (body && !memory_ran_out()) {
+        route_log(s, x, status, more);
+        http_reply(x, status, type, headers, body, length);
+        return;
+    }
+    json_decref(more);
+    problem_no_memory(&p);
+    route_problem(s, x, &p);
 }
 
-void route_json(serve *s, http_exchange *x, int status, json_t *value) {
-    route_log(s, x, status, NULL);
-    send_json(x, status, value, NULL);
+void route_json(serve *s, http_exchange *x, int status, json_t *value, json_t *more) {
+    char *text = value ? json_dumps(value, JSON_COMPACT) : NULL;
+    route_reply(s, x, status, JSON_TYPE, NULL, text, text ? strlen(text) : 0, more);
+    free(text);
+    json_decref(value);
 }
 
 json_t *route_problem_json(const problem *p) {
@@ -75,17 +78,34 @@ json_t *route_problem_json(const problem *p) {
 }
 
 void route_problem(serve *s, http_exchange *x, const problem *p) {
-    const bool busy = p->status == 429 || p->status == 503;
+    static const char none[] =
+        "{\"error\":{\"message\":\"out of memory\",\"type\":\"server_error\"}}";
+    problem memory;
+    problem_no_memory(&memory);
+    if (memory_ran_out()) /* whatever else seemed to be wrong */
+        p = &memory;
+    memory_begin();
+    json_t *value = route_problem_json(p);
+    char *text = value ? json_dumps(value, JSON_COMPACT) : NULL;
+    if (memory_ran_out()) {
+        free(text);
+        text = NULL;
+        p = &memory;
+    }
     route_log(s, x, p->status,
               json_pack("{s:o}", "error", shape_text(p->message, strlen(p->message))));
-    send_json(x, p->status, route_problem_json(p),
-              busy               ? "Retry-After: 1\r\n"
-              : p->status == 401 ? "WWW-Authenticate: Bearer\r\n"
-                                 : NULL);
+    http_reply(x, p->status, JSON_TYPE,
+               p->status == 429 || p->status == 503 ? "Retry-After: 1\r\n"
+               : p->status == 401                   ? "WWW-Authenticate: Bearer\r\n"
+                                                    : NULL,
+               text ? text : none, strlen(text ? text : none));
+    free(text);
+    json_decref(value);
 }
 
 void route_refuse(void *arg, http_exchange *x, int status, const char *message) {
     problem p;
+    memory_begin();
     problem_set(&p, status, NULL, NULL, "%s", message);
     route_problem(arg, x, &p);
 }
@@ -93,6 +113,7 @@ void route_refuse(void *arg, http_exchange *x, int status, const char *message) 
 void route_gone(void *arg, http_exchange *x) {
     job *j = http_user(x);
     (void)arg;
+    memory_begin();
     if (j)
         job_leave(j);
     http_set_user(x, NULL);
@@ -106,7 +127,8 @@ static void health(serve *s, http_exchange *x, const json_t *root, const char *t
     static const char *const words[] = {"loading", "ok", "stopping", "stopping"};
     const serve_state state = serve_get_state(s);
     (void)root, (void)tenant;
-    route_json(s, x, state == SERVE_READY ? 200 : 503, json_pack("{s:s}", "status", words[state]));
+    route_json(s, x, state == SERVE_READY ? 200 : 503, json_pack("{s:s}", "status", words[state]),
+               NULL);
 }
 
 static json_t *model_json(const serve *s) {
@@ -118,7 +140,7 @@ static json_t *model_json(const serve *s) {
 
 static void models(serve *s, http_exchange *x, const json_t *root, const char *tenant) {
     (void)root, (void)tenant;
-    route_json(s, x, 200, json_pack("{s:s, s:[o]}", "object", "list", "data", model_json(s)));
+    route_json(s, x, 200, json_pack("{s:s, s:[o]}", "object", "list", "data", model_json(s)), NULL);
 }
 
 static void tokenize(serve *s, http_exchange *x, const json_t *root, const char *tenant) {
@@ -153,7 +175,8 @@ static void tokenize(serve *s, http_exchange *x, const json_t *root, const char 
     gqac_release(ids);
     route_json(s, x, 200,
                json_pack("{s:o, s:I, s:I}", "tokens", list, "count", (json_int_t)n, "max_model_len",
-                         (json_int_t)(s->most < INT32_MAX ? s->most : INT32_MAX)));
+                         (json_int_t)(s->most < INT32_MAX ? s->most : INT32_MAX)),
+               NULL);
 }
 
 static void detokenize(serve *s, http_exchange *x, const json_t *root, const char *tenant) {
@@ -174,7 +197,8 @@ static void detokenize(serve *s, http_exchange *x, const json_t *root, const cha
     if (fine)
         route_json(s, x, 200,
                    json_pack("{s:o, s:o}", "content", shape_text(text, length), "prompt",
-                             shape_text(text, length)));
+                             shape_text(text, length)),
+                   NULL);
     else
         route_problem(s, x, &p);
     gqac_release(text);
@@ -190,7 +214,7 @@ static void apply_template(serve *s, http_exchange *x, const json_t *root, const
     (void)tenant;
     if (fields_type(root, "messages", JSON_ARRAY, &messages, &p) &&
         ask_render(s, root, messages, &text, &length, &given, &p))
-        route_json(s, x, 200, json_pack("{s:o}", "prompt", shape_text(text, length)));
+        route_json(s, x, 200, json_pack("{s:o}", "prompt", shape_text(text, length)), NULL);
     else
         route_problem(s, x, &p);
     gqac_release(text);
@@ -271,7 +295,7 @@ static const counted of_saver[] = {
     {0},
 };
 
-static void write_counted(FILE *out, const counted *list, const void *statistics) {
+static void write_counted(gqac_str *out, const counted *list, const void *statistics) {
     int64_t value;
     for (; list->name; list++) {
         memcpy(&value, (const char *)statistics + list->at, sizeof value);
@@ -279,7 +303,7 @@ static void write_counted(FILE *out, const counted *list, const void *statistics
     }
 }
 
-static void write_statistics(serve *s, FILE *out) {
+static void write_statistics(serve *s, gqac_str *out) {
     const gqac_scheduler_statistics x = serve_statistics(s);
     gqac_store_statistics y = {.size = sizeof y};
     write_counted(out, of_scheduler, &x);
@@ -305,31 +329,21 @@ static int64_t memory_used(const serve *s) {
 }
 
 static void write_metrics(serve *s, http_exchange *x, const json_t *root, const char *tenant) {
-    char *text = NULL;
-    size_t length = 0;
-    FILE *out = open_memstream(&text, &length);
+    gqac_str out = {0};
     (void)root, (void)tenant;
-    if (out) {
-        metrics_write(s->metrics, out);
-        write_statistics(s, out);
-        metrics_value(out, "gqac_connections", "gauge", "Open connections.",
-                      (double)http_connections(s->http));
-        metrics_value(out, "gqac_memory_bytes", "gauge",
-                      s->model.seq2seq ? "Memory of intermediate tensors."
-                                       : "Memory of cached rows, states and intermediate tensors.",
-                      (double)memory_used(s));
-        metrics_value(out, "gqac_memory_budget_bytes", "gauge", "Its maximum; 0: unlimited.",
-                      (double)s->model.memory_budget);
-    }
-    if (out && fclose(out) == 0) {
-        route_log(s, x, 200, NULL);
-        http_reply(x, 200, "text/plain; version=0.0.4", NULL, text, length);
-    } else {
-        problem p;
-        problem_no_memory(&p);
-        route_problem(s, x, &p);
-    }
-    free(text);
+    metrics_write(s->metrics, &out);
+    write_statistics(s, &out);
+    metrics_value(&out, "gqac_connections", "gauge", "Open connections.",
+                  (double)http_connections(s->http));
+    metrics_value(&out, "gqac_memory_bytes", "gauge",
+                  s->model.seq2seq ? "Memory of intermediate tensors."
+                                   : "Memory of cached rows, states and intermediate tensors.",
+                  (double)memory_used(s));
+    metrics_value(&out, "gqac_memory_budget_bytes", "gauge", "Its maximum; 0: unlimited.",
+                  (double)s->model.memory_budget);
+    route_reply(s, x, 200, "text/plain; version=0.0.4", NULL, out.failed ? NULL : out.text,
+                out.length, NULL);
+    gqac_str_free(&out);
 }
 
 /* ---- routing ------------------------------------------------------------- */
@@ -460,6 +474,7 @@ void route_request(void *arg, http_exchange *x) {
     const char *tenant = "";
     json_t *root = NULL;
     size_t length = 0;
+    memory_begin();
     const struct route *r = admit(s, x, &tenant, &p);
     bool fine = r && (r->open || is_ready(s, &p));
     if (fine && r->typed) {

@@ -17,6 +17,7 @@
 #include "serve/fields.h"
 #include "serve/http.h"
 #include "serve/keys.h"
+#include "serve/memory.h"
 #include "serve/metrics.h"
 #include "serve/reasoning.h"
 #include "serve/saver.h"
@@ -184,8 +185,12 @@ bool route_admit(void *arg, http_exchange *x);
 void route_request(void *arg, http_exchange *x);
 void route_gone(void *arg, http_exchange *x);
 void route_refuse(void *arg, http_exchange *x, int status, const char *message);
-/* Replies with JSON, which is freed, and logs the reply. */
-void route_json(serve *s, http_exchange *x, int status, json_t *value);
+/* Log a reply and send it; if memory ran out, an error takes its place. `body` NULL: it did. `more`
+ * (may be NULL) goes to the log and is freed. */
+void route_reply(serve *s, http_exchange *x, int status, const char *type, const char *headers,
+                 const char *body, size_t length, json_t *more);
+/* The same with JSON, which is freed. */
+void route_json(serve *s, http_exchange *x, int status, json_t *value, json_t *more);
 void route_problem(serve *s, http_exchange *x, const problem *p);
 json_t *route_problem_json(const problem *p);
 /* Logs and counts a reply; `more` (may be NULL) is freed. */
@@ -302,8 +307,7 @@ struct job_shape {
     const char *prefix; /* of ids */
     bool (*ask)(job *j, problem *p);
     json_t *(*whole)(job *j);
-    /* Sends what is new of a stream; `last`: all legs have ended. False: the client reads too
-     * slowly. */
+    /* Sends what is new of a stream; `last`: all legs have ended. False as for shape_send. */
     bool (*stream)(job *j, bool last);
     /* Of replies that are a list of choices (shape_choices.c): "object" of a whole reply and of a
      * chunk, and the JSON of what is new of an answer. */
@@ -323,6 +327,8 @@ fresh shape_take(leg *l);
 void shape_free(fresh *f);
 json_t *shape_usage(const job *j);
 const char *shape_finish(const leg *l);
+/* The bytes of a token, for gqac_release. NULL: it has none. *special may be NULL. */
+char *shape_bytes(const serve *s, int64_t id, size_t *length, bool *special);
 /* "text of a token", as JSON; bytes that are not UTF-8 become \xNN after "bytes:". *out is
  * malloc'd. */
 char *shape_token(const serve *s, int64_t id, size_t *length);
@@ -333,7 +339,8 @@ json_t *shape_end_choice(json_t *choice, leg *l, const fresh *f);
 json_t *shape_verified(const job *j);
 /* A log-probability; JSON has no infinity, so that of an impossible id is -9999. */
 json_t *shape_real(double value);
-/* Sends "data: VALUE\n\n"; the value is freed. */
+/* Sends "data: VALUE\n\n"; the value is freed. False: memory ran out, or the client reads too
+ * slowly. */
 bool shape_send(job *j, const char *event, json_t *value);
 /* A text that may end in the middle of a character, as JSON. */
 json_t *shape_text(const char *text, size_t length);

@@ -200,8 +200,10 @@ static gqac_status fill(serve *s, gqac_diag *diag) {
 gqac_status serve_prepare(const serve_options *options, serve **out, gqac_diag *diag) {
     serve *s = calloc(1, sizeof *s);
     *out = NULL;
-    if (!s)
+    if (!s || !memory_open((size_t)options->body_bytes)) {
+        free(s);
         return serve_fail(diag, GQAC_NO_MEMORY, "no memory for a server");
+    }
     s->options = *options;
     s->wake = -1;
     s->began = serve_seconds();

@@ -7,7 +7,7 @@
 
 json_t *shape_text(const char *text, size_t length) {
     json_t *value = json_stringn(text, length);
-    for (; !value && length; value = json_stringn(text, --length)) {
+    for (; !value && length && !memory_ran_out(); value = json_stringn(text, --length)) {
         /* a message that was cut in the middle of a character */
     }
     return value ? value : json_string("");
@@ -79,14 +79,24 @@ json_t *shape_usage(const job *j) {
                      "rejected_prediction_tokens", (json_int_t)(drafted - accepted));
 }
 
-char *shape_token(const serve *s, int64_t id, size_t *length) {
-    char *bytes = NULL, *text = NULL;
+char *shape_bytes(const serve *s, int64_t id, size_t *length, bool *special) {
+    char *bytes = NULL;
+    gqac_diag diag = {0};
     *length = 0;
-    if (gqac_text_token_bytes(s->model.text, id, &bytes, length, NULL, NULL) != GQAC_OK)
-        return strdup("");
-    json_t *valid = json_stringn(bytes, *length);
-    text = malloc(valid ? *length + 1 : 4 * *length + 7);
-    if (text && valid) {
+    if (gqac_text_token_bytes(s->model.text, id, &bytes, length, special, &diag) == GQAC_NO_MEMORY)
+        memory_note();
+    return bytes;
+}
+
+char *shape_token(const serve *s, int64_t id, size_t *length) {
+    char *bytes = shape_bytes(s, id, length, NULL);
+    json_t *valid = json_stringn(bytes ? bytes : "", *length);
+    char *text = malloc(valid ? *length + 1 : 4 * *length + 7);
+    if (!text)
+        memory_note();
+    if (text && !bytes) {
+        *text = '\0';
+    } else if (text && valid) {
         memcpy(text, bytes, *length + 1);
     } else if (text) {
         size_t n = (size_t)sprintf(text, "bytes:");
@@ -144,13 +154,13 @@ json_t *shape_verified(const job *j) {
 bool shape_send(job *j, const char *event, json_t *value) {
     char *text = value ? json_dumps(value, JSON_COMPACT) : NULL;
     json_decref(value);
-    if (!text)
-        return false;
-    const size_t n = strlen(text) + strlen(event) + 32;
-    char *line = malloc(n);
+    const size_t n = text ? strlen(text) + strlen(event) + 32 : 0;
+    char *line = n && !memory_ran_out() ? malloc(n) : NULL;
     const int length = line ? snprintf(line, n, "%s%s%sdata: %s\n\n", *event ? "event: " : "",
                                        event, *event ? "\n" : "", text)
                             : -1;
+    if (!line)
+        memory_note();
     const bool sent = length > 0 && http_stream_send(j->x, line, (size_t)length);
     j->sent = serve_seconds();
     free(line);

@@ -5,12 +5,11 @@
 #include "serve/serve_impl.h"
 
 static json_t *bytes_json(const serve *s, int64_t id) {
-    char *own = NULL;
     size_t n = 0;
     json_t *list = json_array();
-    if (gqac_text_token_bytes(s->model.text, id, &own, &n, NULL, NULL) == GQAC_OK)
-        for (size_t i = 0; i < n; i++)
-            json_array_append_new(list, json_integer((unsigned char)own[i]));
+    char *own = shape_bytes(s, id, &n, NULL);
+    for (size_t i = 0; i < n; i++)
+        json_array_append_new(list, json_integer((unsigned char)own[i]));
     gqac_release(own);
     return list;
 }

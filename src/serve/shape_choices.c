@@ -69,7 +69,7 @@ static bool send_end(job *j) {
         if (!shape_send(j, "", reply))
             return false;
     }
-    return http_stream_send(j->x, done, sizeof done - 1);
+    return !memory_ran_out() && http_stream_send(j->x, done, sizeof done - 1);
 }
 
 bool shape_stream_choices(job *j, bool last) {

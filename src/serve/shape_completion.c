@@ -41,11 +41,9 @@ static void add(const serve *s, lists *all, int64_t id, const scored *of, size_t
 
 /* Bytes that a token has at `at` of a text; a special token that is not spelled there has none. */
 static size_t bytes_at(const serve *s, int64_t id, const char *text, size_t left) {
-    char *own = NULL;
     size_t n = 0;
     bool special = false;
-    if (gqac_text_token_bytes(s->model.text, id, &own, &n, &special, NULL) != GQAC_OK)
-        return 0;
+    char *own = shape_bytes(s, id, &n, &special);
     if (special && text && (n > left || memcmp(own, text, n) != 0))
         n = 0;
     gqac_release(own);
@@ -68,12 +66,11 @@ static void add_answer(leg *l, const fresh *f, lists *all) {
     const serve *s = l->owner->server;
     for (size_t i = 0; i < f->n; i++) {
         const scored *of = &f->list[i];
-        char *own = NULL;
         size_t length = 0;
         bool special = false;
         add(s, all, of->id, of, l->offset);
-        if (gqac_text_token_bytes(s->model.text, of->id, &own, &length, &special, NULL) == GQAC_OK)
-            l->offset += special ? 0 : characters(own, length);
+        char *own = shape_bytes(s, of->id, &length, &special);
+        l->offset += special ? 0 : characters(own, length);
         gqac_release(own);
     }
 }
@@ -93,6 +90,8 @@ static json_t *choice_json(leg *l, const fresh *f, bool whole) {
     json_t *scores = json_pack("{s:o, s:o, s:o, s:o}", "tokens", all.tokens, "token_logprobs",
                                all.values, "top_logprobs", all.top, "text_offset", all.offsets);
     char *text = malloc(f->length + l->prompt->length + 1);
+    if (!text)
+        memory_note();
     const size_t before = echo && text ? l->prompt->length : 0;
     if (before)
         memcpy(text, l->prompt->text, before);

@@ -51,7 +51,7 @@ foreach(control MASK_OFF_BY_ONE UNROUNDED_CHUNK KERNEL_BY_ROWS THREAD_SPLIT CPU_
     BF16_BY_ROWS PACKED_BEGIN ROTARY_BATCH STALE_BLOCK STORE_MISSES GPU_SPLIT_BY_GROUPS
     WINDOW_EARLY CODES_BY_ROWS SCALE_BY_ROWS OTHER_ROW
     GPU_MERGE_DESCENDING GPU_ROWS_AFTER_END GPU_PIECES_DESCEND
-    GPU_LAST_OF_EQUAL GPU_STALE_BLOCKS GPU_STALE_COPY)
+    GPU_LAST_OF_EQUAL GPU_STALE_BLOCKS GPU_STALE_COPY GPU_WARP_MAXIMUM)
   gqac_variant(${control} "GQAC_CONTROL_${control}" GQAC_CONTROL_${control})
 endforeach()
 
@@ -81,11 +81,17 @@ gqac_broken_test(SCHED_NO_REWIND sched/test_random.c)
 gqac_broken_test(BPE_TIES text/tool_text.c)
 
 # The same, where kernels that the test includes have the defect.
-add_executable(broken_TENSOR_FRAGMENT cuda/test_tensor.c)
-set_target_properties(broken_TENSOR_FRAGMENT PROPERTIES
-  OUTPUT_NAME TENSOR_FRAGMENT.test RUNTIME_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/controls)
-target_compile_definitions(broken_TENSOR_FRAGMENT PRIVATE CONTROL_TENSOR_FRAGMENT)
-target_link_libraries(broken_TENSOR_FRAGMENT PRIVATE gqac_unit gqac_hostile)
+function(gqac_broken_kernels name main)
+  add_executable(broken_${name} ${main})
+  set_target_properties(broken_${name} PROPERTIES
+    OUTPUT_NAME ${name}.test RUNTIME_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/controls)
+  target_compile_definitions(broken_${name} PRIVATE ${ARGN})
+  target_link_libraries(broken_${name} PRIVATE gqac_unit gqac_hostile)
+endfunction()
+gqac_broken_kernels(TENSOR_FRAGMENT cuda/test_tensor.c CONTROL_TENSOR_FRAGMENT)
+gqac_broken_kernels(ATTEND_FRAGMENT cuda/test_attend.c CONTROL_TENSOR_FRAGMENT)
+gqac_broken_kernels(ATTEND_ALL_SEEN cuda/test_attend.c CONTROL_TENSOR_ALL_SEEN)
+gqac_broken_kernels(ATTEND_WARP_MAXIMUM cuda/test_attend.c CONTROL_GPU_WARP_MAXIMUM)
 
 # Small tiles: short sequences cross many of them. Sources see the constants through contract.h; a
 # second header that used them would hide who does.

@@ -103,10 +103,11 @@ typedef struct emulated_meeting {
     unsigned round;
 } emulated_meeting;
 
-/* Operands and results of a product of a warp; of two rounds, as items may still read the last. */
+/* What the items of a warp exchange when they meet: operands and results of a product, or a number
+ * of each. There are those of two rounds, as items may still read the last. */
 typedef struct emulated_product {
     uint a[EMULATED_WARP][4], b[EMULATED_WARP][2];
-    float c[EMULATED_WARP][4];
+    float c[EMULATED_WARP][4], number[EMULATED_WARP];
 } emulated_product;
 
 typedef struct emulated_warp {
@@ -202,6 +203,15 @@ static inline __attribute__((unused)) float4 mma_bf16(uint a0, uint a1, uint a2,
     emulated_meet(&warp->meeting, EMULATED_WARP);
     memcpy(&c, p->c[lane], sizeof c);
     return c;
+}
+
+static inline __attribute__((unused)) float of_other(float x, int mask) {
+    emulated_warp *warp = &emulated.warps[emulated.at / EMULATED_WARP];
+    emulated_product *p = &warp->products[warp->meeting.round % 2];
+    const int lane = emulated.at % EMULATED_WARP;
+    p->number[lane] = x;
+    emulated_meet(&warp->meeting, EMULATED_WARP);
+    return p->number[lane ^ mask];
 }
 
 static inline void emulated_copy_now(const emulated_copy *c) {

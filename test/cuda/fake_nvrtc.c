@@ -1,6 +1,7 @@
 /* A run-time compiler of CUDA that compiles nothing, for tests: libnvrtc.so.13. Its code is the
  * word FAKE. The text and the options of each compilation are written to the folder FAKE_NVRTC
- * (gqac.cu, and one option a line in options), and a line is added to `compiled` there.
+ * (gqac.cu and, of the n-th of the process, gqac-n.cu; one option a line in options), and a line is
+ * added to `compiled` there.
  * FAKE_NVRTC_FAIL makes the compilation fail with a log. With FAKE_CUDA_CC, a command of a C
  * compiler, the kernels are compiled for the emulator (emulated_compile.c). */
 #include <stdio.h>
@@ -41,6 +42,14 @@ API int nvrtcCompileProgram(const char *program, int n, const char *const *optio
 API int nvrtcCompileProgram(const char *program, int n, const char *const *options) {
     FILE *text = open_file("gqac.cu", "w"), *list = open_file("options", "w");
     FILE *count = open_file("compiled", "a");
+    static int n_texts;
+    char name[32];
+    snprintf(name, sizeof name, "gqac-%d.cu", ++n_texts);
+    FILE *own = open_file(name, "w");
+    if (own) {
+        fputs(program, own);
+        fclose(own);
+    }
     if (text && list && count) {
         fputs(program, text);
         for (int i = 0; i < n; i++)

@@ -17,6 +17,7 @@
 #include "targets/gpu/kernels/values.h"
 #include "targets/gpu/kernels/weights.cl"
 #include "targets/gpu/kernels/products.cl"
+#include "targets/gpu/kernels/factors.cl"
 #include "targets/gpu/kernels/tensor.cl"
 #pragma GCC diagnostic pop
 /* clang-format on */

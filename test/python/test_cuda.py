@@ -29,7 +29,7 @@ NVRTC = ["libnvrtc.so.13", "libnvrtc.so.12", "/usr/local/cuda/lib64/libnvrtc.so"
            for p in Path(folder).glob("nvidia/*/lib/libnvrtc.so.1[23]"))]
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
 HOT = re.compile("attend|product|nbits|int8|moe|heads|tensor")  # these must not spill
-ALONE = re.compile("tensor_(few|tile)_")  # a group of 256 items has all registers
+ALONE = re.compile("tensor_(few|tile)_|attend_tensor")  # a group has all registers
 
 
 def real_nvrtc():
@@ -393,25 +393,48 @@ class Compiled(Cuda):
             for arch in ARCHITECTURES:
                 self.check_kernels(text, given, arch, names)
 
+    def text_of(self, kernel):
+        """The text of the last run that has this kernel."""
+        texts = [path.read_text() for path in (self.dir / "fake").glob("gqac-*.cu")]
+        text, = (text for text in texts if f"void {kernel}(" in text)
+        return text
+
     def test_tensor_cores(self):
         """Kernels for --math bf16, which multiply on tensor cores: a text of their own."""
         names = [name for name in self.score("--math", "bf16")[1]["kernels"]
                  if name.startswith("tensor_")]
         self.assertEqual(len(names), 14)
-        text = (self.dir / "fake" / "gqac.cu").read_text()
         given = (self.dir / "fake" / "options").read_text().split()
         for arch in ARCHITECTURES if FULL else ARCHITECTURES[1:2]:
-            self.check_kernels(text, given, arch, names)
+            self.check_kernels(self.text_of("tensor_pack"), given, arch, names)
+
+    def test_tensor_attention(self):
+        """Attention for --math bf16: a text for each size of heads and type of rows."""
+        more = (("f16", 64, "contiguous"), ("f32", 128, "contiguous"), ("f16", 128, "quantised"),
+                ("bf16", 192, "contiguous"), ("f16", 256, "contiguous"), ("f32", 256, "contiguous"),
+                ("f16", 256, "quantised4")) * FULL
+        for dtype, size, kind in (("f16", 128, "contiguous"), *more):
+            path = self.dir / "layer.gq"
+            path.write_text(layer(dtype, size, 4, 2))
+            counted = self.cuda("score", path, "--target", "gpu", "--math", "bf16", "--ids",
+                                self.dir / "ids.txt", "--splits", "2", "--kv", kind)[1]
+            self.assertEqual(counted["kernels"][-1], "attend_tensor")
+            text = (self.dir / "fake" / "gqac.cu").read_text()
+            self.assertIn(f"#define ATTEND_SIZE {size}\n", text)
+            given = (self.dir / "fake" / "options").read_text().split()
+            for arch in ARCHITECTURES if FULL else ARCHITECTURES[1:2]:
+                self.check_kernels(text, given, arch, ["attend_tensor"])
 
     def test_contract(self):
         """Nothing that could be fused, flushed or approximated is in the code."""
-        for math, product in (("model", "fma.rn.f32"), ("bf16", "mma.sync.aligned.m16n8k16")):
-            self.score("--math", math)
-            self.check_contract(product)
+        self.score()
+        self.check_contract(self.text_of("product_add"), "fma.rn.f32")
+        self.score("--math", "bf16")
+        for kernel in "tensor_pack", "attend_tensor":
+            self.check_contract(self.text_of(kernel), "mma.sync.aligned.m16n8k16")
 
-    def check_contract(self, product):
-        """Of the last text that was compiled, which has that instruction."""
-        text = (self.dir / "fake" / "gqac.cu").read_text()
+    def check_contract(self, text, product):
+        """Of a text, whose code has that instruction."""
         given = (self.dir / "fake" / "options").read_text().split()
         rtc, program, size = real_nvrtc(), ctypes.c_void_p(), ctypes.c_size_t()
         words = [b"-arch=compute_90", *(o.encode() for o in given[1:])]

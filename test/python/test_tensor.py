@@ -42,20 +42,26 @@ class Checks:
     K, N, ROWS = 1100, 43, 20
     PARTS = ((0, 1), (4, 3), (9, 1))  # first row and number of rows
     TOKENS = 20
+    # type of rows, size of heads, kind of cache, options of the layer, tokens
+    LAYERS = (("f16", 64, "contiguous", {"attrs": ", local_window_size=9", "sink": True}, 80),
+              ("f32", 48, "contiguous", {"attrs": ", softcap=2.0"}, 30),
+              ("bf16", 128, "quantised", {}, 20),
+              ("f32", 96, "quantised4", {"sink": True}, 20))
 
-    def equal(self, model, *flags, late=False, **env):
+    def equal(self, model, *flags, tokens=None, late=False, **env):
         """What `equiv` finds, which is no difference."""
-        done = self.run_device("equiv", MODELS / model, *flags, "--tokens", self.TOKENS, "--splits",
-                               self.TOKENS - 3, "--format", "json", late=late, **env)
+        tokens = tokens or self.TOKENS
+        done = self.run_device("equiv", MODELS / model, *flags, "--tokens", tokens, "--splits",
+                               tokens - 3, "--format", "json", late=late, **env)
         self.check(done, 0)
         self.assertGreater(done.json()["compared"], 0)
         return done.json()
 
-    def logits(self, *flags, run=None, **env):
+    def logits(self, *flags, model="llama", kv="contiguous", run=None, **env):
         """Those of 20 tokens, computed 17 and 3 at a time."""
         ids, out = write_ids(self.dir / "ids", range(3, 23)), self.dir / "logits.npy"
-        words = ("score", MODELS / "llama", "--ids", ids, "--logits", out, "--splits", "17",
-                 *flags)
+        words = ("score", MODELS / model, "--ids", ids, "--logits", out, "--splits", "17", "--kv",
+                 kv, *flags)
         self.check((run or self.run_device)(*words, **env), 0)
         return np.load(out)
 
@@ -70,6 +76,19 @@ class Checks:
         found = self.logits(*BF16)
         self.close(found, self.logits("--math", "bf16", run=harness.gqac), BOUND)
         self.assertFalse((found == self.logits(run=harness.gqac)).all())
+
+    def test_attention(self):
+        """Attention alone: each kind of rows, features and sizes of heads; near cpu."""
+        for i, (dtype, size, kind, options, tokens) in enumerate(self.LAYERS):
+            with self.subTest(dtype=dtype, size=size, kind=kind):
+                path = self.dir / f"{i}.gq"
+                path.write_text(test_gpu.layer(dtype, size, 6, 2, **options))
+                found = self.equal(path, *BF16, "--batch", 2, "--kv", kind, tokens=tokens,
+                                   late=i % 2 == 1)
+                self.assertRegex(found["profile"], r"/gpu/bf16\.sm_\d+/")
+                self.close(self.logits(*BF16, model=path, kv=kind),
+                           self.logits("--math", "bf16", model=path, kv=kind, run=harness.gqac),
+                           BOUND)
 
     def test_products(self):
         """Pieces of K, columns that are no multiple of a block, each type; NaN stays in its row."""
@@ -135,14 +154,15 @@ class Emulated(Checks, Cuda):
             self.equal("llama", "--target", "gpu", "--against", "cpu", late=late)
 
     def test_control(self):
-        """`equiv` sees it if a single row has other factors."""
+        """`equiv` sees it if a single row has other factors, or a maximum of other rows."""
         words = ("equiv", MODELS / "llama", *BF16, "--tokens", 20, "--splits", "17")
-        tool, harness.GQAC = harness.GQAC, harness.CONTROLS / "BF16_BY_ROWS"
-        try:
-            done = self.run_device(*words)
-        finally:
-            harness.GQAC = tool
-        self.check(done, 1)
+        for control in "BF16_BY_ROWS", "GPU_WARP_MAXIMUM":
+            tool, harness.GQAC = harness.GQAC, harness.CONTROLS / control
+            try:
+                done = self.run_device(*words)
+            finally:
+                harness.GQAC = tool
+            self.check(done, 1)
 
     def test_profile(self):
         """Bits of a device without tensor cores are those of fp32, and never mixed with these."""

@@ -1,5 +1,5 @@
 /* Attention of the gpu target: checks operands, finds the visible keys of each query, cuts the
- * work, and launches kernels/attention.cl. */
+ * work, and launches kernels/attention.cl and attend_few.cl, or attend_tensor.cl. */
 #include "targets/gpu/attention.h"
 
 #include <stdio.h>
@@ -62,8 +62,14 @@ static bool is_common(const gpu_attention *r) {
     return !is_frequent(r) && most_size(r) <= GPU_ATTEND_COMMON;
 }
 
+bool gpu_attention_fits_tensor(const gpu_attention *r) {
+    return r->size % 16 == 0 && r->value_size % 16 == 0;
+}
+
 /* The maximum size that kernels are compiled for. */
 static int64_t compiled_size(const gpu_attention *r) {
+    if (r->tensor)
+        return most_size(r);
     return is_common(r) ? GPU_ATTEND_COMMON : is_frequent(r) ? r->size : GPU_ATTEND_SIZE;
 }
 
@@ -75,6 +81,15 @@ int64_t gpu_attention_rows(const gpu_attention *r) {
 gqac_status gpu_attention_kernels(const void *state, const gpu_attention *r, gpu_rows_type type,
                                   gpu_kernel *kernels[GPU_OWN], gqac_diag *diag) {
     char own[64] = "", constants[192];
+    if (r->tensor) {
+        snprintf(constants, sizeof constants,
+                 "#define ATTEND_SIZE %d\n#define ATTEND_VALUE_SIZE %d\n"
+                 "#define ATTEND_MANY_ROWS %d\n#define ATTEND_TYPE %d\n"
+                 "#define ATTEND_TENSOR_ITEMS %d\n",
+                 (int)r->size, (int)r->value_size, (int)gpu_attention_rows(r), (int)type,
+                 GPU_ATTEND_TENSOR_ITEMS);
+        return gpu_own_kernels(state, true, constants, kernels, diag);
+    }
     if (is_common(r)) {
         gpu_common_kernels(state, kernels);
         return GQAC_OK;
@@ -83,7 +98,7 @@ gqac_status gpu_attention_kernels(const void *state, const gpu_attention *r, gpu
         snprintf(own, sizeof own, "#define ATTEND_TYPE %d\n", (int)type);
     snprintf(constants, sizeof constants, "#define ATTEND_SIZE %d\n#define ATTEND_MANY_ROWS %d\n%s",
              (int)compiled_size(r), (int)gpu_attention_rows(r), own);
-    return gpu_own_kernels(state, constants, kernels, diag);
+    return gpu_own_kernels(state, false, constants, kernels, diag);
 }
 
 /* ---- operands ------------------------------------------------------------------ */
@@ -240,7 +255,8 @@ static gqac_status open_lists(const target_call *call, attending *t, op_scratch 
     t->cut = (gpu_cut){.rows = &t->rows,
                        .group = t->shape.heads / t->shape.kv_heads,
                        .kv_heads = t->shape.kv_heads,
-                       .tile_rows = {GPU_ATTEND_FEW_ROWS, t->record->many_rows},
+                       .tile_rows = {t->record->tensor ? GPU_ATTEND_WARP_ROWS : GPU_ATTEND_FEW_ROWS,
+                                     t->record->many_rows},
                        .part = PART_HEAD + (t->shape.value_size + 3) / 4 * 4};
     gpu_cut_most(&t->cut, t->shape.keys, &units, &merges);
     const size_t most = ranges + table + (size_t)units * sizeof(gpu_unit) / sizeof *t->lists +
@@ -326,7 +342,7 @@ static gqac_status attend(gpu_work *w, const attending *t, const operands *o, gp
     enum { SLABS = 3, AFTER = SLABS + GPU_SLABS };
     attend_shape shape = t->shape;
     const gpu_grid grid = {.groups = {(size_t)shape.kv_heads, (size_t)t->cut.n[kind]},
-                           .items = {items[kind], 1}};
+                           .items = {t->record->tensor ? GPU_ATTEND_TENSOR_ITEMS : items[kind], 1}};
     if (t->cut.n[kind] == 0)
         return GQAC_OK;
     if (kind == GPU_MANY)

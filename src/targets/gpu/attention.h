@@ -17,10 +17,13 @@ typedef struct gpu_attention {
     bool per_channel;
     gpu_kernel *kernels[GPU_OWN]; /* by gpu_tiles; those of rows, not of codes of the cache */
     int64_t many_rows;            /* rows of a tile of many rows */
+    bool tensor;                  /* kernels/attend_tensor.cl computes all rows */
     bool causal;
     int64_t window;
     float scale, softcap;
 } gpu_attention;
+/* True if heads of these sizes are multiplied in tensor cores, where there are some. */
+bool gpu_attention_fits_tensor(const gpu_attention *r);
 /* Rows of a tile of many rows, by the sizes of heads. */
 int64_t gpu_attention_rows(const gpu_attention *r);
 /* The kernels for heads of these sizes and for rows or codes of that type, which are compiled if

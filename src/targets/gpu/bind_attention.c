@@ -159,6 +159,7 @@ gqac_status gpu_bind_attention(const target_binding *b, const ir_node *root, con
         GQAC_TRY(add_slot(b, root, K, &r->k_slot));
         GQAC_TRY(add_slot(b, root, V, &r->v_slot));
     }
+    r->tensor = b->bf16 && gpu_bf16_name(b->state) && gpu_attention_fits_tensor(r);
     r->many_rows = gpu_attention_rows(r);
     return gpu_attention_kernels(b->state, r, r->type, r->kernels, b->diag);
 }

@@ -92,6 +92,8 @@ enum {
     GPU_ATTEND_FEW_ITEMS = 128,
     GPU_ATTEND_MANY_ROWS = 64, /* or half of them */
     GPU_ATTEND_MANY_ITEMS = 256,
+    GPU_ATTEND_WARP_ROWS = 16, /* rows of a warp, and items of a group, in tensor cores */
+    GPU_ATTEND_TENSOR_ITEMS = 128,
     GPU_ATTEND_MERGERS = 128, /* items of a group */
     GPU_ORDER_ITEMS = 256,    /* items of a group, a multiple of the lanes */
     GPU_ORDER_PART = 4096,    /* logits that a group searches first */
@@ -120,10 +122,11 @@ bool gpu_find_floats(const void *state, const gqac_tensor *constant, gpu_buffer 
 size_t gpu_kept_bytes(const void *state);
 
 /* The kernels of attention, compiled with further constants (lines of #define): set to kernels that
- * live as long as the state. For bind; the same constants have the same kernels. */
+ * live as long as the state. For bind; the same constants have the same kernels. `tensor`: of
+ * tensor cores, one kernel for all tiles. */
 enum { GPU_OWN = 2 /* tiles of few, of many rows */ };
-gqac_status gpu_own_kernels(const void *state, const char *constants, gpu_kernel *kernels[GPU_OWN],
-                            gqac_diag *diag);
+gqac_status gpu_own_kernels(const void *state, bool tensor, const char *constants,
+                            gpu_kernel *kernels[GPU_OWN], gqac_diag *diag);
 /* Those of GPU_ATTEND_FEW and GPU_ATTEND_MANY, for heads of at most GPU_ATTEND_COMMON elements. */
 void gpu_common_kernels(const void *state, gpu_kernel *kernels[GPU_OWN]);
 

@@ -104,12 +104,15 @@ static const char *const kernel_names[GPU_KERNELS] = {
 #define CONTROL "#define CONTROL_BF16_BY_ROWS\n"
 #elif defined(GQAC_CONTROL_GPU_ROWS_AFTER_END)
 #define CONTROL "#define CONTROL_GPU_ROWS_AFTER_END\n"
+#elif defined(GQAC_CONTROL_GPU_WARP_MAXIMUM)
+#define CONTROL "#define CONTROL_GPU_WARP_MAXIMUM\n"
 #else
 #define CONTROL ""
 #endif
 
 /* The texts of the kernels, which cmake/gpu.cmake makes of src/numerics and kernels/. */
-extern const char gpu_source[], gpu_attention_source[], gpu_tensor_source[];
+extern const char gpu_source[], gpu_attention_source[], gpu_tensor_source[],
+    gpu_attend_tensor_source[];
 
 #define TENSOR(ID, KIND)                                                                           \
     [(ID) + GPU_FEW_1] = "tensor_few1_" KIND, [(ID) + GPU_FEW_4] = "tensor_few_" KIND,             \
@@ -132,7 +135,7 @@ typedef struct kept {
 typedef struct own_kernels {
     struct own_kernels *next;
     char *constants;
-    gpu_kernel *kernels[GPU_OWN];
+    gpu_kernel *kernels[GPU_OWN]; /* of tensor cores: one */
 } own_kernels;
 
 typedef struct list {
@@ -213,14 +216,17 @@ static gqac_status open_kernels(gpu_state *s, int own, gqac_diag *diag) {
 }
 
 /* Compiles kernels with these constants, and keeps them. */
-static gqac_status add_own(gpu_state *s, const char *constants, gqac_diag *diag) {
+static gqac_status add_own(gpu_state *s, bool tensor, const char *constants, gqac_diag *diag) {
+    static const char *const tensor_name[] = {"attend_tensor"};
     own_kernels *own = calloc(1, sizeof *own);
     if (!own || !(own->constants = strdup(constants))) {
         free(own);
         return gqac_diag_oom(diag, "kernels of attention");
     }
-    const gqac_status status = build(s, constants, gpu_attention_source, GPU_OWN,
-                                     &kernel_names[GPU_ATTEND_FEW], own->kernels, diag);
+    const gqac_status status =
+        tensor ? build(s, constants, gpu_attend_tensor_source, 1, tensor_name, own->kernels, diag)
+               : build(s, constants, gpu_attention_source, GPU_OWN, &kernel_names[GPU_ATTEND_FEW],
+                       own->kernels, diag);
     if (status != GQAC_OK) {
         free(own->constants);
         free(own);
@@ -231,17 +237,19 @@ static gqac_status add_own(gpu_state *s, const char *constants, gqac_diag *diag)
     return GQAC_OK;
 }
 
-gqac_status gpu_own_kernels(const void *state, const char *constants, gpu_kernel *kernels[GPU_OWN],
-                            gqac_diag *diag) {
+gqac_status gpu_own_kernels(const void *state, bool tensor, const char *constants,
+                            gpu_kernel *kernels[GPU_OWN], gqac_diag *diag) {
     gpu_state *s = gpu_state_of(state);
     const own_kernels *own = s->own;
     while (own && strcmp(own->constants, constants) != 0)
         own = own->next;
     if (!own) {
-        GQAC_TRY(add_own(s, constants, diag));
+        GQAC_TRY(add_own(s, tensor, constants, diag));
         own = s->own;
     }
     memcpy(kernels, own->kernels, sizeof own->kernels);
+    if (tensor)
+        kernels[GPU_OWN - 1] = kernels[0];
     return GQAC_OK;
 }
 

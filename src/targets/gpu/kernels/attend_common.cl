@@ -113,6 +113,39 @@ static inline attend_tile tile_of_block(__global const uchar *const *slabs,
     return at;
 }
 
+/* The tile that begins at key `tile` of a sequence. */
+static inline attend_tile attend_tile_at(const attend_shape *shape, const attend_blocks *blocks,
+                                         __global const uchar *const *slabs,
+                                         __global const int *lists, __global const float *k_rows,
+                                         __global const float *v_rows, int sequence, int kv_head,
+                                         int tile, size_t k_bytes, size_t v_bytes) {
+    const long entry = shape->table + (long)sequence * blocks->per + tile / KV_BLOCK;
+    const size_t head = (size_t)sequence * (size_t)shape->kv_heads + (size_t)kv_head;
+    return blocks->per ? tile_of_block(slabs, blocks, (uint)lists[entry], shape->kv_heads, kv_head,
+                                       tile, k_bytes, v_bytes)
+                       : tile_of_rows(k_rows, v_rows, k_bytes, v_bytes,
+                                      head * (size_t)shape->keys + (size_t)tile);
+}
+
+/* ---- rows --------------------------------------------------------------------------- */
+
+/* Row i of a unit: its query, its head, and the first elements of both and of its bias. */
+typedef struct attend_row {
+    long q_at, bias_at, y_at;
+    int query, head;
+} attend_row;
+static inline attend_row attend_row_of(const attend_shape *shape, __global const int *unit, int i,
+                                       int kv_head, int size, int value_size) {
+    const int group = shape->heads / shape->kv_heads, at = unit[1] + i, row = unit[0] + at / group;
+    const int head = kv_head * group + at % group;
+    const int batch = row / shape->queries, query = row % shape->queries;
+    const attend_row of = {
+        (((long)batch * shape->heads + head) * shape->queries + query) * (long)size,
+        batch * shape->bias_step[0] + head * shape->bias_step[1] + query * shape->bias_step[2],
+        ((long)row * shape->heads + head) * (long)value_size, row, head};
+    return of;
+}
+
 /* ---- staging -------------------------------------------------------------------- */
 
 /* Element d of a row; `scale` is of its head. */

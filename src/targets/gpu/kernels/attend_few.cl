@@ -300,7 +300,6 @@ __kernel GROUP(ATTEND_FEW_ITEMS) void attend_few(ATTEND_ARGUMENTS) {
     __global const uchar *slabs[SLABS] = {s0, s1, s2,  s3,  s4,  s5,  s6,  s7,
                                           s8, s9, s10, s11, s12, s13, s14, s15};
     const int item = (int)get_local_id(0), kv_head = (int)get_group_id(0);
-    const int group = shape.heads / shape.kv_heads;
     const int slot = item / COLUMN_ITEMS, column = item % COLUMN_ITEMS;
     /* A unit: first query, first row of the tile, rows, sequence, keys [first, last) of a split,
      * its place among the parts, or -1: the rows see no other keys. */
@@ -324,18 +323,14 @@ __kernel GROUP(ATTEND_FEW_ITEMS) void attend_few(ATTEND_ARGUMENTS) {
     v_scale += k_step_scale * kv_head * VALUE_SIZE;
 
     if (item < FEW) {
-        const int at = unit[1] + item, row = unit[0] + at / group;
+        const attend_row row = attend_row_of(&shape, unit, item, kv_head, KEY_SIZE, VALUE_SIZE);
         const bool is = item < count;
-        const int head = kv_head * group + at % group;
-        const int batch = row / shape.queries, query = row % shape.queries;
-        rows.head[item] = head;
-        rows.q_at[item] =
-            (((long)batch * shape.heads + head) * shape.queries + query) * (long)KEY_SIZE;
-        rows.bias_at[item] =
-            batch * shape.bias_step[0] + head * shape.bias_step[1] + query * shape.bias_step[2];
-        rows.y_at[item] = ((long)row * shape.heads + head) * (long)VALUE_SIZE;
-        rows.lo[item] = is ? lists[row] : 0;
-        rows.hi[item] = is ? least_of(lists[shape.rows + row], shape.keys) : 0;
+        rows.head[item] = row.head;
+        rows.q_at[item] = row.q_at;
+        rows.bias_at[item] = row.bias_at;
+        rows.y_at[item] = row.y_at;
+        rows.lo[item] = is ? lists[row.query] : 0;
+        rows.hi[item] = is ? least_of(lists[shape.rows + row.query], shape.keys) : 0;
     }
     float v_scales[COLUMNS];
     CUDA_UNROLL for (int c = 0; c < COLUMNS; c++) {
@@ -348,16 +343,8 @@ __kernel GROUP(ATTEND_FEW_ITEMS) void attend_few(ATTEND_ARGUMENTS) {
     const int j1 = (last - split + GQAC_KEY_TILE - 1) / GQAC_KEY_TILE;
     if (item >= j0 && item < j1) {
         const int tile = split + item * GQAC_KEY_TILE;
-        rows.tiles[item] =
-            blocks.per
-                ? tile_of_block(
-                      slabs, &blocks,
-                      (uint)lists[shape.table + (long)sequence * blocks.per + tile / KV_BLOCK],
-                      shape.kv_heads, kv_head, tile, k_bytes, v_bytes)
-                : tile_of_rows(k_rows, v_rows, k_bytes, v_bytes,
-                               ((size_t)sequence * (size_t)shape.kv_heads + (size_t)kv_head) *
-                                       (size_t)shape.keys +
-                                   (size_t)tile);
+        rows.tiles[item] = attend_tile_at(&shape, &blocks, slabs, lists, k_rows, v_rows, sequence,
+                                          kv_head, tile, k_bytes, v_bytes);
     }
     barrier(CLK_LOCAL_MEM_FENCE);
 

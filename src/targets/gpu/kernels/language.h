@@ -33,7 +33,8 @@
  *
  * Tensor cores, which CUDA alone has, from sm_80 on:
  *
- *   mma_bf16                a product of all items of a warp: 32, from a multiple of 32 on */
+ *   mma_bf16                a product of all items of a warp: 32, from a multiple of 32 on
+ *   of_other(x, mask)       the x of the item of the warp whose number differs in these bits */
 #ifdef GQAC_EMULATOR /* for tests on a processor: a file with all these words, in C */
 #include GQAC_EMULATOR
 #elif !defined(__CUDACC__)
@@ -162,6 +163,9 @@ static __forceinline__ float4 mma_bf16(uint a0, uint a1, uint a2, uint a3, uint 
                  : "+f"(c.x), "+f"(c.y), "+f"(c.z), "+f"(c.w)
                  : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
     return c;
+}
+static __forceinline__ float of_other(float x, int mask) {
+    return __shfl_xor_sync(0xffffffffu, x, mask);
 }
 static __forceinline__ ushort float_to_bf16(float x) {
     ushort h;

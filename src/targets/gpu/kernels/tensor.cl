@@ -1,11 +1,11 @@
 /* Products of bf16 factors in tensor cores, for --math bf16 on CUDA: y[m][n] = x[m][k] w[k][n],
- * plus a bias. Words of tensor cores: language.h.
+ * plus a bias.
  *
  * Definition. Factors are gqn_bf16_factor of x and w, and zeros from k up to a multiple of 32. In
  * each piece of 512 k, an element is a chain of mma_bf16 from zero, over blocks of 32 k,
- * ascending. A block is two of them: first those k with k % 8 < 4, then the others. The pieces are
- * added in ascending order. An element depends on its own row and column alone (as measured,
- * whatever else is in a product of a warp), so all kernels have the same bits.
+ * ascending: two of each block, as factors.cl has them. The pieces are added in ascending order. An
+ * element depends on its own row and column alone (as measured, whatever else is in a product of a
+ * warp), so all kernels have the same bits.
  *
  *   tensor_pack     floats as factors, in the order in which items load them
  *   tensor_factors  rows of x as factors
@@ -16,28 +16,15 @@
  * Weights are factors (tensor_..._floats), or codes of 2, 4 or 8 bits as weights.cl has them,
  * whose factors are made when they are multiplied.
  *
- * Factors lie in the order in which the items of a warp load them, 128 bits each. Of weights, a
- * block has 32 k of 8 columns: item 4 g + q has column g, k 8q to 8q + 7. Column g of block 4i + j
- * is column 32i + g / 2 * 8 + 2j + g % 2 of w, so that the results of an item are eight columns
- * side by side. Blocks are [width / 8][of k]. Of rows, a block has 16 rows and 32 k, in two parts,
- * one for each product: item 4 g + q has row g and g + 8, k 8q to 8q + 3 in the first part and 8q
- * + 4 to 8q + 7 in the second, as mma_bf16 takes them. Blocks are [rows / 16][of k]. */
+ * factors.cl has the order of factors in a block. Blocks of weights are [width / 8][of k]. Column g
+ * of block 4i + j is column 32i + g / 2 * 8 + 2j + g % 2 of w, so that the results of an item are
+ * eight columns side by side. Blocks of rows are [rows / 16][of k]. */
 
 #define TENSOR_K     32
 #define TENSOR_PIECE (GQAC_K_PIECE / TENSOR_K) /* blocks */
 
 GQN_FN int tensor_blocks(const product_shape *s) {
     return (s->k + TENSOR_K - 1) / TENSOR_K;
-}
-
-/* gqn_bf16_factor. */
-GQN_FN uint tensor_factor(float x) {
-    const bool is_zero = (gqn_as_u32(x) & 0x7fffffffu) < gqn_as_u32(GQAC_BF16_LEAST);
-    return is_zero ? 0u : (uint)float_to_bf16(x);
-}
-
-GQN_FN uint tensor_pair(float even, float odd) {
-    return tensor_factor(even) | tensor_factor(odd) << 16;
 }
 
 /* The first k that an item of a warp has of a block of weights. */
@@ -50,24 +37,6 @@ GQN_FN int tensor_column(int block, int g) {
     return block / 4 * 32 + g / 2 * 8 + block % 4 * 2 + g % 2;
 }
 
-/* The two products of a block. */
-GQN_FN float4 tensor_block(uint4 first, uint4 second, uint4 w, float4 sum) {
-#ifdef CONTROL_TENSOR_FRAGMENT /* negative control: k of the two halves of a product are swapped */
-    sum = mma_bf16(first.z, first.w, first.x, first.y, w.x, w.y, sum);
-#else
-    sum = mma_bf16(first.x, first.y, first.z, first.w, w.x, w.y, sum);
-#endif
-    return mma_bf16(second.x, second.y, second.z, second.w, w.z, w.w, sum);
-}
-
-GQN_FN uint4 tensor_none(void) {
-    return UINT4(0u, 0u, 0u, 0u);
-}
-
-GQN_FN float4 tensor_zero(void) {
-    return FLOAT4(0.0f, 0.0f, 0.0f, 0.0f);
-}
-
 /* Eight factors of a row of x, from k on; zeros after the last row. */
 GQN_FN uint4 tensor_eight(__global const uchar *x, int x_type, int row, int k,
                           const product_shape *s) {
@@ -75,8 +44,7 @@ GQN_FN uint4 tensor_eight(__global const uchar *x, int x_type, int row, int k,
     const int end = row < s->m ? s->k : 0;
     const float4 a = four_of(x, x_type, at, k, end, s->k % 4 == 0);
     const float4 b = four_of(x, x_type, at, k + 4, end, s->k % 4 == 0);
-    return UINT4(tensor_pair(a.x, a.y), tensor_pair(a.z, a.w), tensor_pair(b.x, b.y),
-                 tensor_pair(b.z, b.w));
+    return tensor_eight_of(a, b);
 }
 
 /* ---- factors -------------------------------------------------------------------- */
@@ -115,8 +83,8 @@ __kernel void tensor_factors(__global const uchar *x, __global uint4 *factors, i
     const uint4 high = tensor_eight(x, x_type, row + 8, k, &s);
     factors += (size_t)get_group_id(1) * (size_t)tensor_blocks(&s) * 64;
     factors += i / 32 * 64 + i % 32;
-    factors[0] = UINT4(low.x, high.x, low.y, high.y);
-    factors[32] = UINT4(low.z, high.z, low.w, high.w);
+    factors[0] = tensor_first_part(low, high);
+    factors[32] = tensor_second_part(low, high);
 }
 
 /* ---- weights -------------------------------------------------------------------- */

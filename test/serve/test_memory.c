@@ -134,7 +134,7 @@ static const row rows[] = {
     {"/v1/responses", "{" RESPONSE "}", 1},
     {"/v1/responses", "{" RESPONSE ", \"stream\": true}", 1},
 };
-enum { ROWS = sizeof rows / sizeof *rows, TURNS = 3000 };
+enum { ROWS = sizeof rows / sizeof *rows, TURNS = 500 };
 
 /* The text of a request; the number stands for the marks of its body. */
 static gqac_str write_request(const row *r, unsigned number) {

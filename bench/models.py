@@ -29,6 +29,7 @@ FLOAT = {"f32": (TensorProto.FLOAT, np.float32), "f16": (TensorProto.FLOAT16, np
 CODES = {"int8": (8, TensorProto.INT8, np.int8, 1 / 74), "int4": (4, TensorProto.UINT8, np.uint8, 1 / 4.6)}
 QWEN = {
     "0.5b": dict(hidden=896, layers=24, heads=14, kv_heads=2, head=64, inner=4864, vocab=151936),
+    "0.5b-32k": dict(hidden=896, layers=24, heads=14, kv_heads=2, head=64, inner=4864, vocab=32000),
     "1.5b": dict(hidden=1536, layers=28, heads=12, kv_heads=2, head=128, inner=8960, vocab=151936),
     "tiny": dict(hidden=64, layers=2, heads=4, kv_heads=2, head=16, inner=96, vocab=96),  # for tests
 }

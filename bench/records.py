@@ -22,6 +22,7 @@ OF_KIND = {
     "artefact": {"version": str, "results": dict},
     "load": {"part": str, "level": str, "versions": dict, "results": dict, "samples": list,
              "missed": list},
+    "constraint": {"version": str, "results": dict},
     "speculate": {"version": str, "results": dict},
     "gpu": {"row": str, "profile": str, "device": dict, "copy_gbps": float, "versions": dict,
             "results": dict, "samples": dict, "difference": float},

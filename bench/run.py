@@ -16,6 +16,7 @@ own where that is the peer.
     ./dev bench kv_cache [...]      what a KV cache changes: see kv_cache.py
     ./dev bench load [...]          what clients of a server wait for, beside llama-server: see load.py
     ./dev bench speculate [...]     what drafts change: see speculate.py
+    ./dev bench constraint [...]    what a JSON schema costs: see constraint.py
     ./dev bench gpu [...]           the target gpu on a device: see gpu.py
     ./dev bench artefact [...]      how a compiled model opens and is shared: see artefact.py
 
@@ -33,6 +34,7 @@ import sys
 from pathlib import Path
 
 import artefact
+import constraint
 import engines
 import gpu
 import kv_cache
@@ -219,7 +221,7 @@ def arguments():
 
 
 def main():
-    for other in (artefact, gpu, kv_cache, load, overhead, speculate):
+    for other in (artefact, constraint, gpu, kv_cache, load, overhead, speculate):
         if sys.argv[1:2] == [other.__name__]:
             return other.main(sys.argv[2:])
     args = arguments()

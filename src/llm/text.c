@@ -369,7 +369,10 @@ int gqac_text_attachments(const gqac_text *text, const gqac_attachment **files) 
 
 static gqac_status absent(gqac_diag *diag, const char *what, const char *file) {
     gqac_diag_set(diag, GQAC_USAGE, "the model has no %s", what);
-    gqac_diag_rule(diag, "it is read from %s in the model folder, or packed in the artefact", file);
+    gqac_diag_rule(diag,
+                   "it is read from %s in the model folder, beside an .onnx file if no "
+                   "genai_config.json is there, or packed in the artefact",
+                   file);
     gqac_diag_hint(diag,
                    "pass a model folder with this file or an artefact compiled from it, or token "
                    "ids instead of a text");

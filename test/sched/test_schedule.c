@@ -365,7 +365,9 @@ static void cancelled_within(void) {
     CU_ASSERT_EQUAL(x.after[0], 1); /* the call that cancelled it was the last of the step */
     CU_ASSERT(x.after[1] > whole / 2);
     CU_ASSERT(answer.n == 7 && other.n == 8 && rig_statistics(s).steps == 2);
-    CU_ASSERT(x.calls >= whole + 4 + whole && x.calls <= whole + 4 + 2 * whole);
+    /* The step was made again once. It has more rows than the first, and where rows take long the
+     * monitor is asked between barriers too. */
+    CU_ASSERT(x.calls >= whole + 4 + whole && x.calls <= whole + 4 + 3 * whole);
     /* an answer */
     x.victims[0] = &answer;
     x.at[0] = x.calls + 4;

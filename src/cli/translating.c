@@ -23,9 +23,8 @@ typedef struct translation {
 static const translating_flag refused[] = {
     {"kv", "decoder_model.onnx alone computes all ids every time, like --kv off"},
     {"context", "-n is the maximum number of new ids"},
-    {"prompt-cache", "leave it out: nothing is kept between answers"},
-    {"prefix-store", "leave it out: nothing is kept between answers"},
-    {"prefix-remote", "leave it out: nothing is kept between answers"},
+    {"prompt-cache", TRANSLATING_KEEPS_NOTHING},
+    TRANSLATING_STORE_FLAGS,
     {"speculate", "leave it out: each step has one new id"},
     {"draft", "leave it out: each step has one new id"},
     {NULL, NULL},

@@ -239,10 +239,8 @@ static const translating_flag refused[] = {
     {"kv", "leave it out: the caches are those of the decoder's file"},
     {"speculate", "leave it out: each step has one new id"},
     {"memory-budget", "--limit memory-bytes=N, for each file of the folder"},
-    {"cache-budget", "leave it out: nothing is kept between answers"},
-    {"prefix-store", "leave it out: nothing is kept between answers"},
-    {"store-budget", "leave it out: nothing is kept between answers"},
-    {"prefix-remote", "leave it out: nothing is kept between answers"},
+    {"cache-budget", TRANSLATING_KEEPS_NOTHING},
+    TRANSLATING_STORE_FLAGS,
     {NULL, NULL},
 };
 

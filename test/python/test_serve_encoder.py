@@ -8,6 +8,7 @@ else asks; answers wait for each other, and all else is answered meanwhile.
 import concurrent.futures
 import contextlib
 import json
+import re
 import shutil
 import signal
 import sys
@@ -26,6 +27,8 @@ from test_translate import NEW, Folders
 
 TEXT = "/v1/completions"
 LONG = 10**6  # tokens, which no test waits for
+ACCEPTED = {"host", "port", "api-key-file", "name", "queue", "body-limit", "connections", "per-peer",
+            "time-limit", "drain", "sandbox"}  # all other flags of `gqac serve` are for sequences
 
 
 class Encoders(Folders):
@@ -258,12 +261,13 @@ class Encoders(Folders):
 
     def test_command_line(self):
         """Flags that need sequences, encoders of features, and a folder without a tokenizer."""
-        for flag, value in (("--parallel", 2), ("--step-tokens", 99), ("--context", 9),
-                            ("--kv", "paged"), ("--speculate", 2), ("--memory-budget", 9),
-                            ("--cache-budget", 9), ("--prefix-store", "x"), ("--store-budget", 9),
-                            ("--prefix-remote", "redis://x")):
-            self.check(harness.gqac("serve", self.folder, "--port", 0, flag, value), 2,
-                       f"{flag} is for sequences")
+        offered, _ = self.good("serve", "--help").out.split("\ncommon flags:")
+        offered = set(re.findall(r"^  --([a-z-]+)", offered, re.M))
+        self.assertLessEqual(ACCEPTED, offered)
+        refused = [("serve", flag) for flag in offered - ACCEPTED]
+        refused += [("generate", flag) for _, flag in refused if re.match("prefix|store|remote", flag)]
+        for verb, flag in refused:
+            self.check(harness.gqac(verb, self.folder, f"--{flag}", 9), 2, f"--{flag} is for sequences")
         shutil.rmtree(self.folder)
         self.folder.mkdir()
         self.make(features=True)

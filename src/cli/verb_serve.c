@@ -23,7 +23,9 @@ static const cli_flag flags[] = {
     {"parallel", "N", "maximum number of requests that share the steps (64)"},
     {"queue", "N", "maximum number of requests that wait; others get status 429 (256)"},
     {"step-tokens", "N", "maximum number of tokens in one step (256)"},
-    {"context", "N", "maximum number of tokens, prompt and answer (the model's own)"},
+    {"context", "N",
+     "maximum number of tokens, prompt and answer (the model's own); with an encoder, of each "
+     "(4096)"},
     {"kv", CLI_KINDS, "kind of KV cache (contiguous)"},
     DRAFTING_FLAG,
     {"memory-budget", "MIB", "maximum memory of caches and steps (--limit memory-bytes)"},
@@ -235,7 +237,6 @@ static gqac_status start_decoder(serving *g) {
 static const translating_flag refused[] = {
     {"parallel", "leave it out: answers are computed one after another"},
     {"step-tokens", "leave it out: each step has one new id"},
-    {"context", "max_tokens of a request is the maximum number of new ids"},
     {"kv", "leave it out: the caches are those of the decoder's file"},
     {"speculate", "leave it out: each step has one new id"},
     {"memory-budget", "--limit memory-bytes=N, for each file of the folder"},
@@ -302,11 +303,14 @@ static gqac_status open_seq2seq(serving *g) {
 }
 
 static gqac_status start_seq2seq(serving *g) {
+    long long context;
     GQAC_TRY(translating_refuse(g->c, refused));
+    GQAC_TRY(cli_number(g->c, "context", 1, INT32_MAX, 0, &context));
     GQAC_TRY(serve_open(&g->options, &g->server, &g->c->diag));
     GQAC_TRY(open_seq2seq(g));
     g->model.seq2seq = g->seq2seq;
     g->model.seq2seq_context = g->seq2seq_context;
+    g->model.tokens = context;
     return GQAC_OK;
 }
 

@@ -191,19 +191,25 @@ bool ask_tokenize(serve *s, const char *text, size_t length, bool special, promp
 }
 
 bool ask_fit(job *j, int64_t most_new, problem *p) {
+    const bool encoder = j->server->model.seq2seq;
     const int64_t most = j->server->most;
     for (int i = 0; i < j->n_prompts; i++) {
         const int64_t n = (int64_t)j->prompts[i].n;
         if (!n)
             return problem_set(p, 400, NULL, "prompt", "the prompt has no tokens");
-        if (n > most || (n == most && j->max_new != 0))
+        if (n > most || (n == most && j->max_new != 0 && !encoder))
             return problem_set(p, 400, "context_length_exceeded", "prompt",
-                               "the prompt has %lld tokens, and prompt and answer together may "
-                               "have %lld; shorten the prompt",
-                               (long long)n, (long long)most);
+                               "the prompt has %lld tokens, and %s may have %lld; shorten the "
+                               "prompt",
+                               (long long)n, encoder ? "a prompt" : "prompt and answer together",
+                               (long long)most);
     }
+    if (j->max_new > most && encoder)
+        return problem_set(p, 400, "context_length_exceeded", "max_tokens",
+                           "'max_tokens' is %lld, but an answer may have only %lld tokens",
+                           (long long)j->max_new, (long long)most);
     if (j->max_new < 0)
-        j->max_new = most_new;
+        j->max_new = encoder && most_new > most ? most : most_new;
     return true;
 }
 
@@ -211,7 +217,7 @@ int64_t ask_chat_length(const job *j) {
     const int64_t most = gqac_text_get_settings(j->server->model.text)->max_length;
     const int64_t n = (int64_t)j->prompts[0].n;
     if (!most)
-        return j->server->most < INT32_MAX ? INT32_MAX : 4096;
+        return j->server->most < INT32_MAX ? INT32_MAX : UNSTATED_TOKENS;
     return most > n ? most - n : 0;
 }
 

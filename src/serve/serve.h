@@ -56,15 +56,17 @@ typedef struct serve_model {
     const char *name;      /* of the model, in replies */
     const char *digest;    /* of what its logits depend on, 64 hex digits */
     const gqac_text *text; /* all parts; with an encoder the tokenizer only */
-    /* Not NULL: the model has an encoder, which reads ids; then the fields after these two are 0.
+    /* Not NULL: the model has an encoder, which reads ids; then the fields after these two are 0,
+     * except `tokens`.
      * Nobody else uses a context. */
     const gqac_seq2seq *seq2seq;
     gqac_seq2seq_context *seq2seq_context;
     gqac_context *context;
-    gqac_store *store;     /* NULL: no prefix is kept */
-    bool saved;            /* the store has a folder or a remote tier */
-    bool remote;           /* the store has a remote tier */
-    int64_t tokens;        /* maximum of prompt and answer together; 0: the model's */
+    gqac_store *store; /* NULL: no prefix is kept */
+    bool saved;        /* the store has a folder or a remote tier */
+    bool remote;       /* the store has a remote tier */
+    /* Maximum of prompt and answer together; 0: the model's. With an encoder, of each; 0: 4096. */
+    int64_t tokens;
     int64_t memory_budget; /* gqac_options.memory_budget, to report it */
     const gqac_scheduler_options *scheduler;
 } serve_model;

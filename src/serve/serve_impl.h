@@ -23,6 +23,9 @@
 #include "serve/saver.h"
 #include "serve/serve.h"
 
+/* Tokens of an answer, or of a prompt for an encoder, where nothing else limits them. */
+enum { UNSTATED_TOKENS = 4096 };
+
 typedef struct job job;
 typedef struct leg leg;
 
@@ -150,7 +153,7 @@ struct serve {
     metrics *metrics;
     /* set by serve_attach, before the state is READY */
     serve_model model;
-    int64_t most; /* tokens of prompt and answer */
+    int64_t most; /* tokens of prompt and answer together; with an encoder, of each */
     int64_t vocabulary;
     int n_eos;
     const int64_t *eos; /* end-of-text ids of the model */
@@ -264,7 +267,8 @@ bool ask_completion(job *j, problem *p);
 bool ask_response(job *j, problem *p);
 /* Makes the prompts, empty. */
 bool ask_make_prompts(job *j, size_t n, problem *p);
-/* Checks the length of each prompt. `most_new`: of an answer, if the request does not say it. */
+/* Checks the length of each prompt, and with an encoder that of the answer. `most_new`: of an
+ * answer, if the request does not say it. */
 bool ask_fit(job *j, int64_t most_new, problem *p);
 /* The longest answer to a chat that does not say how long it may be. */
 int64_t ask_chat_length(const job *j);

@@ -261,7 +261,7 @@ static gqac_status attach_seq2seq(serve *s, gqac_diag *diag) {
     s->vocabulary = settings->vocabulary ? settings->vocabulary : INT32_MAX;
     s->n_eos = settings->n_eos;
     s->eos = settings->eos;
-    s->most = INT64_MAX;
+    s->most = s->model.tokens ? s->model.tokens : UNSTATED_TOKENS;
     return encoder_attach(s, diag);
 }
 

@@ -27,8 +27,8 @@ from test_translate import NEW, Folders
 
 TEXT = "/v1/completions"
 LONG = 10**6  # tokens, which no test waits for
-ACCEPTED = {"host", "port", "api-key-file", "name", "queue", "body-limit", "connections", "per-peer",
-            "time-limit", "drain", "sandbox"}  # all other flags of `gqac serve` are for sequences
+ACCEPTED = {"host", "port", "api-key-file", "name", "queue", "context", "body-limit", "connections",
+            "per-peer", "time-limit", "drain", "sandbox"}  # all other flags of `gqac serve` are for sequences
 
 
 class Encoders(Folders):
@@ -160,7 +160,7 @@ class Encoders(Folders):
         answered at once. When its client goes away, it ends at once, and so does one that waits."""
         (self.folder / "decoder.onnx").unlink()
         self.make()  # a decoder that computes all ids in every step
-        server = self.serve("--queue", 2)
+        server = self.serve("--queue", 2, "--context", LONG)
         long = self.open_stream(server, ignore_eos=True)
         with concurrent.futures.ThreadPoolExecutor(2) as pool:
             waits = pool.submit(server.good, TEXT, self.body("!!", most=3))
@@ -192,13 +192,13 @@ class Encoders(Folders):
     def test_limits(self):
         """--time-limit ends the answer that is computed and the one that waits; a second signal ends
         what a first one waits for."""
-        server = self.serve("--time-limit", 1)
+        server = self.serve("--time-limit", 1, "--context", LONG)
         with concurrent.futures.ThreadPoolExecutor(2) as pool:
             for status, reply in pool.map(lambda _: server.request(
                     TEXT, {"prompt": "!!", "max_tokens": LONG}), range(2)):
                 self.assertEqual((status, reply["error"]["code"]), (503, "time_limit"))
             self.assertEqual(len(server.good(TEXT, self.body("!!"))["choices"][0]["token_ids"]), NEW)
-        server = self.serve("--drain", 60, "--queue", 0)
+        server = self.serve("--drain", 60, "--queue", 0, "--context", LONG)
         for _ in range(9):  # one place, which is free again when its client has the answer
             server.good(TEXT, self.body("!!", most=1))
         with concurrent.futures.ThreadPoolExecutor(1) as pool:
@@ -236,6 +236,26 @@ class Encoders(Folders):
         off = {field: False for field in ("verify_cache", "echo", "return_progress")}
         reply = server.good(TEXT, self.body("!!", logprobs=None, **off))
         self.assertEqual(reply["choices"][0]["token_ids"], self.want("!!")["ids"])
+
+    def test_context(self):
+        """--context, or 4096, is the maximum of a prompt and of an answer, each for itself."""
+        def refused(server, param, **body):
+            status, reply = server.request(TEXT, body)
+            self.assertEqual((status, reply["error"]["param"]), (400, param))
+            self.assertEqual(reply["error"]["code"], "context_length_exceeded")
+
+        server = self.serve("--context", 9)
+        self.assertEqual(server.good("/v1/models")["data"][0]["max_model_len"], 9)
+        refused(server, "prompt", prompt=[3] * 10)
+        refused(server, "prompt", prompt=[[3], [3] * 10])
+        refused(server, "max_tokens", prompt=[3], max_tokens=10, ignore_eos=True)
+        for body in ({}, {"max_tokens": 9}):
+            reply = server.good(TEXT, {"prompt": [3] * 9, "ignore_eos": True, **body})
+            self.assertEqual(reply["usage"]["completion_tokens"], 9)
+        server = self.serve()
+        refused(server, "prompt", prompt=[3] * 4097)
+        refused(server, "max_tokens", prompt=[3], max_tokens=4097, ignore_eos=True)
+        server.good(TEXT, {"prompt": [3], "max_tokens": 4096, "stop_token_ids": list(range(60))})
 
     def test_positions(self):
         """An answer for which the decoder has too few positions."""

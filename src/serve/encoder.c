@@ -92,17 +92,14 @@ static bool on_event(void *arg, const gqac_generate_event *event) {
 }
 
 /* Names the field of a prompt, or of an answer, that is too long for a table of positions or has an
- * id that the model does not have. */
+ * id that the model does not have. Before the first token, only the prompt has been read. */
 static void name_field(const leg *l, const gqac_diag *diag) {
     job *j = l->owner;
-    const gqac_seq2seq_file *files = NULL;
-    gqac_seq2seq_files(j->server->model.seq2seq, &files);
-    const bool encoder = !strncmp(diag->where, files->path, strlen(files->path));
     pthread_mutex_lock(&j->server->lock);
-    if (!j->problem.status && encoder)
-        problem_set(&j->problem, 400, NULL, "prompt", "the encoder cannot read the prompt: %s",
+    if (!j->problem.status && !l->tokens.n)
+        problem_set(&j->problem, 400, NULL, "prompt", "the model cannot read the prompt: %s",
                     diag->what);
-    else if (!j->problem.status && l->tokens.n)
+    else if (!j->problem.status)
         problem_set(&j->problem, 400, NULL, "max_tokens",
                     "the decoder cannot continue after %zu tokens: %s; try: a smaller 'max_tokens'",
                     l->tokens.n, diag->what);
@@ -131,7 +128,7 @@ static gqac_finish generate(leg *l, gqac_diag *diag) {
     /* without a text: the leg makes that of its ids */
     const gqac_status status =
         gqac_seq2seq_generate(m->seq2seq_context, NULL, &source, &r, &said, diag);
-    if (status == GQAC_OUT_OF_RANGE)
+    if (status == GQAC_OUT_OF_RANGE && *diag->where) /* a file could not run */
         name_field(l, diag);
     const gqac_finish finish = said                     ? said->finish
                                : status == GQAC_ABORTED ? GQAC_FINISH_CANCELLED

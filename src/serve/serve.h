@@ -57,8 +57,7 @@ typedef struct serve_model {
     const char *digest;    /* of what its logits depend on, 64 hex digits */
     const gqac_text *text; /* all parts; with an encoder the tokenizer only */
     /* Not NULL: the model has an encoder, which reads ids; then the fields after these two are 0,
-     * except `tokens`.
-     * Nobody else uses a context. */
+     * except `tokens`. Nobody else uses a context. */
     const gqac_seq2seq *seq2seq;
     gqac_seq2seq_context *seq2seq_context;
     gqac_context *context;

@@ -211,7 +211,11 @@ class Encoders(Folders):
             self.assertEqual(ends.result()[0], 503)
 
     def test_refused(self):
-        """What such a model does not have is named; a prompt or an answer that is too long, too."""
+        """What such a model does not have is named; a prompt or an answer that is too long, too,
+        whatever the length of the folder's path."""
+        deep = self.dir / ("a" * 200) / ("b" * 200)
+        shutil.copytree(self.folder, deep)
+        self.folder = deep
         server = self.serve()
         self.assertIn("/v1/chat/completions, /v1/responses and /apply-template are refused: the model "
                       "has an encoder", server.errors())
@@ -226,7 +230,7 @@ class Encoders(Folders):
                 (TEXT, {"prompt": []}, "prompt", "empty"),
                 (TEXT, {"prompt": [-1]}, "prompt", "item 0"),
                 *((TEXT, {"prompt": [1, decoders.VOCABULARY], "stream": stream}, "prompt",
-                   "the encoder cannot read the prompt") for stream in (False, True)),
+                   "the model cannot read the prompt") for stream in (False, True)),
                 (TEXT, {"prompt": "!!", "logit_bias": {"61": 1}}, "logit_bias", "to 60")):
             with self.subTest(path=path, body=body):
                 status, reply = server.request(path, body)

@@ -91,8 +91,9 @@ static bool on_event(void *arg, const gqac_generate_event *event) {
     return leg_add(l, &next, event->eos, &diag);
 }
 
-/* Names the field of a prompt, or of an answer, that is too long for a table of positions or has an
- * id that the model does not have. Before the first token, only the prompt has been read. */
+/* Names the field of a prompt, or of an answer, that is too long for a table of positions or for
+ * the memory, which nothing else uses, or has an id that the model does not have. Before the first
+ * token, only the prompt has been read. */
 static void name_field(const leg *l, const gqac_diag *diag) {
     job *j = l->owner;
     pthread_mutex_lock(&j->server->lock);
@@ -128,7 +129,7 @@ static gqac_finish generate(leg *l, gqac_diag *diag) {
     /* without a text: the leg makes that of its ids */
     const gqac_status status =
         gqac_seq2seq_generate(m->seq2seq_context, NULL, &source, &r, &said, diag);
-    if (status == GQAC_OUT_OF_RANGE && *diag->where) /* a file could not run */
+    if (status == GQAC_CAPACITY || (status == GQAC_OUT_OF_RANGE && *diag->where))
         name_field(l, diag);
     const gqac_finish finish = said                     ? said->finish
                                : status == GQAC_ABORTED ? GQAC_FINISH_CANCELLED

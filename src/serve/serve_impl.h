@@ -4,8 +4,8 @@
  * an answer for each choice; with `n` > 1, the prompt that the choices share; and with
  * `verify_cache`, each answer once more without the store. Callbacks of the scheduler put what is
  * new into the legs under the lock of the server, and wake the thread of connections, which sends
- * it. Only that thread creates and frees jobs. With an encoder all legs are answers, which wait for
- * each other in a queue (encoder.c). */
+ * it. Only that thread creates and frees jobs. With an encoder all legs are answers in a queue,
+ * each of which waits for those before it (encoder.c). */
 #ifndef GQAC_SERVE_IMPL_H
 #define GQAC_SERVE_IMPL_H
 

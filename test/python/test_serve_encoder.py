@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """gqac serve with an encoder and a decoder: completions have the bits of the command line, whoever
-else asks; answers wait for each other, and all else is answered meanwhile.
+else asks; each answer waits for those before it, and all else is answered meanwhile.
 
     python test/python/test_serve_encoder.py
 """
@@ -260,6 +260,19 @@ class Encoders(Folders):
         refused(server, "prompt", prompt=[3] * 4097)
         refused(server, "max_tokens", prompt=[3], max_tokens=4097, ignore_eos=True)
         server.good(TEXT, {"prompt": [3], "max_tokens": 4096, "stop_token_ids": list(range(60))})
+
+    def test_memory(self):
+        """A prompt, or an answer, that can never fit --limit memory-bytes is the fault of the request."""
+        (self.folder / "decoder.onnx").unlink()
+        self.make()  # a decoder that computes all ids in every step
+        server = self.serve("--limit", "memory-bytes=500000")
+        for param, body in (("prompt", {"prompt": [3] * 4000}),
+                            ("max_tokens", {"prompt": [3], "max_tokens": 4000, "ignore_eos": True})):
+            status, reply = server.request(TEXT, body)
+            self.assertEqual((status, reply["error"]["param"]), (400, param))
+            self.assertIn("memory budget", reply["error"]["message"])
+            self.assertNotIn("memory-bytes", reply["error"]["message"])
+        server.good(TEXT, {"prompt": [3], "max_tokens": 2})
 
     def test_positions(self):
         """An answer for which the decoder has too few positions."""

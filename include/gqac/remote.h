@@ -39,7 +39,7 @@ static inline void gqac_remote_options_init(gqac_remote_options *options) {
 /* Reads the address and the files, and connects to nothing. The caller frees *remote, after the
  * stores that use it. USAGE: the address is none, and the diag shows no part of it, because of the
  * password; or a file is for TLS, but the address is not, or this build has no TLS; or a file is
- * not what it must be; IO: a file cannot be read; NO_MEMORY. */
+ * not what it must be; IO: a file cannot be read; NO_MEMORY. On failure *remote is NULL. */
 GQAC_API gqac_status gqac_remote_open(const gqac_remote_options *options, gqac_remote **remote,
                                       gqac_diag *diag);
 GQAC_API void gqac_remote_free(gqac_remote *remote);

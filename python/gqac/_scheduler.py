@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import logging
 import queue
@@ -178,9 +177,13 @@ def _taken(reply: Any) -> str:
     return take_text(address, length.value)
 
 
+def _not_saved(why: object) -> None:
+    logging.getLogger("gqac").warning("an answer was not saved: %s", why)
+
+
 class _Saver:
     """Saves the rows of answers to the folder and the remote tier of a store, on a thread of its own.
-    What it cannot take, because 64 others wait, is not saved."""
+    What it cannot take, because 64 others wait, is not saved; nor is what fails. The log says so."""
 
     def __init__(self, model: Model, store: PrefixStore) -> None:
         self._model, self._store = model, store
@@ -192,16 +195,21 @@ class _Saver:
         """Takes a fork of the rows of a request."""
         from ._sequence import Sequence
         made = out_pointer()
-        with contextlib.suppress(Error, queue.Full):
+        try:
             call("gqac_sequence_fork", rows, ctypes.byref(made))
             self._waiting.put_nowait((Sequence.wrap(self._model, made, self._store.handle), tenant))
+        except queue.Full:
+            _not_saved("too many others wait")
+        except Error as error:
+            _not_saved(error)
 
     def _work(self) -> None:
         while waiting := self._waiting.get():
             try:
                 self._store.save(waiting[0], tenant=waiting[1])
-            except Error as error:
-                logging.getLogger("gqac").warning("an answer was not saved: %s", error)
+            except Exception as error:  # the thread must go on: close waits for it
+                _not_saved(error)
+            del waiting  # or it would live until the next one
 
     def close(self) -> None:
         """Saves what waits."""

@@ -64,6 +64,11 @@ class Replica:
         self._store = PrefixStore(self._model, **store)
         self._scheduler = Scheduler(self._model, store=self._store, save=store.get("remote") is not None)
 
+    def __del__(self) -> None:
+        """Saves the answers that wait: Ray Serve calls it when it ends a replica gracefully."""
+        if hasattr(self, "_scheduler"):  # the constructor has not failed
+            self._scheduler.close()
+
     async def generate(self, prompt: str | None = None, *, session: str | None = None,
                        **options: Any) -> dict[str, Any]:
         """A gqac.Answer as a dict. session: requests with the same one go to the same replica;

@@ -1,9 +1,13 @@
 """A remote tier of a prefix store, on a server that stands in for Redis."""
 
+import asyncio
+import ctypes
+import importlib
 import logging
 import os
 import sys
 import time
+import types
 from pathlib import Path
 
 import gqac
@@ -75,6 +79,30 @@ def test_fails(model, fake, caplog):
     assert "the remote tier 127.0.0.1 failed: it refuses a command: ERR out of order" in caplog.text
 
 
+def test_replica(model, fake, monkeypatch):
+    """A replica of gqac.ray saves what waits when Ray ends it, here modules that stand in for Ray."""
+    for name in ("ray", "ray.serve", "ray.serve.config", "ray.serve.request_router", "gqac.ray"):
+        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+    del sys.modules["gqac.ray"]
+    sys.modules["ray"].serve = sys.modules["ray.serve"]
+    sys.modules["ray.serve"].Application = object
+    sys.modules["ray.serve.config"].RequestRouterConfig = dict
+    sys.modules["ray.serve.request_router"].RequestRouter = object
+    replica = importlib.import_module("gqac.ray").Replica(
+        TINY, {"remote": fake.url, "remote_ms": 20000}, {"threads": 1})
+    save = replica._store.save
+
+    def save_late(sequence, **options):
+        time.sleep(0.5)
+        save(sequence, **options)
+    monkeypatch.setattr(replica._store, "save", save_late)
+    answer = asyncio.run(replica.generate(ids=IDS, max_new_tokens=4))
+    assert answer["ids"] == model.generate(ids=IDS, max_new_tokens=4).ids
+    assert not fake.values
+    replica.__del__()
+    assert len(fake.values) == 2
+
+
 def test_tls(model, tmp_path):
     """TLS, with a certificate of the client; files that are not what they must be."""
     authority = Authority(tmp_path, "ours")
@@ -97,12 +125,17 @@ def test_wrong(model, monkeypatch):
     for wrong in ("localhost:6379", "http://localhost", ""):
         with pytest.raises(gqac.UsageError, match="address of the remote tier"):
             gqac.PrefixStore(model, remote=wrong)
+    from gqac import _declarations, _library
+    options = _library.make(_declarations.gqac_remote_options, address=b"localhost")
+    made = ctypes.c_void_p(1)  # what lay there is no remote tier
+    with pytest.raises(gqac.UsageError):
+        _library.call("gqac_remote_open", ctypes.byref(options), ctypes.byref(made))
+    assert made.value is None
     with pytest.raises(gqac.UsageError, match="go with remote"):
         gqac.PrefixStore(model, remote_ms=5)
     for store in (None, gqac.PrefixStore(model)):
         with pytest.raises(gqac.UsageError, match="save = True needs a store"):
             gqac.Scheduler(model, store=store, save=True)
-    from gqac import _library
     alone = _library.Library(_library._path())
     alone._folder = "/nowhere"
     monkeypatch.setattr(_library, "lib", alone)

@@ -251,6 +251,7 @@ gqac_status gqac_remote_open(const gqac_remote_options *options, gqac_remote **o
                              gqac_diag *diag) {
     gqac_remote_options own;
     gqac_remote_options_init(&own);
+    *out = NULL;
     GQAC_TRY(gqac_sized_take(&own, sizeof own, options, "gqac_remote_options", diag));
     gqac_remote *r = calloc(1, sizeof *r);
     if (!r)

@@ -1,59 +1,10 @@
-/* Opening the parts of a model: from a folder, from an artefact, from a model file beside its
- * config; special tokens and the choice of the template; what is absent, what is refused, and
- * allocations that fail. */
-#include "unit.h"
+/* Opening the parts of a model: from a folder, through links, from an artefact; special tokens and
+ * the choice of the template; what is absent, what is refused, and allocations that fail. */
+#include "llm/text_rig.h"
 
-#include <gqac/text.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/alloc.h"
-
-static char scratch[] = "/tmp/gqac-text-XXXXXX";
-static gqac_diag diag;
-static gqac_text *text;
-
-static const char config[] =
-    "{\"model\": {\"vocab_size\": 258, \"eos_token_id\": 257, \"decoder\": "
-    "{\"filename\": \"model.onnx\"}}}";
-
-static const char *path_of(const char *name) {
-    static char path[4][256];
-    static int next;
-    char *const p = path[next++ % 4];
-    snprintf(p, sizeof path[0], "%s/%s", scratch, name);
-    return p;
-}
-
-static void put(const char *name, const char *content) {
-    FILE *f = fopen(path_of(name), "wb");
-    CU_ASSERT_PTR_NOT_NULL_FATAL(f);
-    fputs(content, f);
-    fclose(f);
-}
-
-static void clear(void) {
-    static const char *const names[] = {"genai_config.json",
-                                        "tokenizer.json",
-                                        "tokenizer_config.json",
-                                        "chat_template.jinja",
-                                        "chat_template.json",
-                                        "model.onnx",
-                                        "other.onnx",
-                                        "a.gqac"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        unlink(path_of(names[i]));
-}
-
-static gqac_status open_text(const char *model, unsigned parts) {
-    gqac_text_free(text);
-    text = NULL;
-    memset(&diag, 0, sizeof diag);
-    return gqac_text_open(model, parts, &text, &diag);
-}
 
 /* ---- where the parts come from ------------------------------------------- */
 
@@ -75,61 +26,6 @@ static void test_folder(void) {
     CU_ASSERT(!gqac_text_get_settings(text)->has_config);
     CU_ASSERT(gqac_text_get_settings(text)->temperature == 1);
     CU_ASSERT_EQUAL(open_text("/no/such/model", GQAC_TEXT_ALL), GQAC_IO);
-}
-
-static void test_model_file(void) {
-    clear();
-    put("genai_config.json", config);
-    put("model.onnx", "");
-    put("other.onnx", "");
-    CU_ASSERT_EQUAL_FATAL(open_text(path_of("model.onnx"), GQAC_TEXT_CONFIG), GQAC_OK);
-    CU_ASSERT(gqac_text_get_settings(text)->has_config);
-    CU_ASSERT_EQUAL_FATAL(open_text(path_of("other.onnx"), GQAC_TEXT_CONFIG), GQAC_OK);
-    CU_ASSERT(!gqac_text_get_settings(text)->has_config); /* the config names another one */
-    CU_ASSERT_EQUAL(open_text(path_of("none.onnx"), GQAC_TEXT_CONFIG), GQAC_IO);
-    put("genai_config.json", "{");
-    diag = (gqac_diag){0};
-    CU_ASSERT_EQUAL_FATAL(open_text(path_of("model.onnx"), GQAC_TEXT_CONFIG), GQAC_OK);
-    CU_ASSERT(!*diag.what);
-    CU_ASSERT(!gqac_text_get_settings(text)->has_config); /* and this one names none */
-    CU_ASSERT_EQUAL(open_text(scratch, GQAC_TEXT_CONFIG), GQAC_INVALID_MODEL);
-    CU_ASSERT_PTR_NOT_NULL(strstr(diag.where, "genai_config.json"));
-}
-
-static bool has_tokenizer(const char *model) {
-    CU_ASSERT_EQUAL_FATAL(open_text(path_of(model), GQAC_TEXT_ALL), GQAC_OK);
-    return gqac_text_get_settings(text)->has_tokenizer;
-}
-
-/* Without a config, a tokenizer belongs to the model files beside it and in the folder `onnx`. */
-static void test_beside_tokenizer(void) {
-    static const char tokenizer[] =
-        "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0}, \"merges\": []}}";
-    static const char *const folders[] = {"onnx", "other"};
-    static const char *const files[] = {"onnx/tokenizer.json", "onnx/model.onnx",
-                                        "other/model.onnx"};
-    clear();
-    for (int i = 0; i < 2; i++)
-        CU_ASSERT_EQUAL_FATAL(mkdir(path_of(folders[i]), 0700), 0);
-    put("model.onnx", "");
-    put("onnx/model.onnx", "");
-    put("other/model.onnx", "");
-    CU_ASSERT(!has_tokenizer("model.onnx"));
-    put("tokenizer.json", tokenizer);
-    CU_ASSERT(has_tokenizer("model.onnx"));
-    CU_ASSERT(has_tokenizer("onnx/model.onnx"));
-    CU_ASSERT(!has_tokenizer("other/model.onnx"));
-    put("onnx/tokenizer.json", "{"); /* the nearer one is read */
-    CU_ASSERT_EQUAL(open_text(path_of("onnx/model.onnx"), GQAC_TEXT_ALL), GQAC_INVALID_MODEL);
-    CU_ASSERT_PTR_NOT_NULL(strstr(diag.where, "tokenizer.json"));
-    put("genai_config.json", config); /* which names model.onnx */
-    put("other.onnx", "");
-    CU_ASSERT(has_tokenizer("model.onnx"));
-    CU_ASSERT(!has_tokenizer("other.onnx"));
-    for (int i = 0; i < 3; i++)
-        unlink(path_of(files[i]));
-    for (int i = 0; i < 2; i++)
-        rmdir(path_of(folders[i]));
 }
 
 /* ---- links --------------------------------------------------------------- */
@@ -218,31 +114,6 @@ static void test_hub_cache(void) {
     for (int i = 5; i-- > 0;)
         rmdir(path_of(made[i]));
     unlink(path_of("real.json"));
-}
-
-/* A config that names a file in a subfolder, and what lies two levels above. */
-static void test_subfolder(void) {
-    char path[300];
-    clear();
-    put("genai_config.json", "{\"model\": {\"decoder\": {\"filename\": \"onnx/model.onnx\"}}}");
-    CU_ASSERT_EQUAL(mkdir(path_of("onnx"), 0700), 0);
-    CU_ASSERT_EQUAL(mkdir(path_of("onnx/onnx"), 0700), 0);
-    put("onnx/model.onnx", "");
-    put("onnx/onnx/model.onnx", "");
-    put("model.onnx", "");
-    CU_ASSERT_EQUAL_FATAL(open_text(path_of("onnx/model.onnx"), GQAC_TEXT_CONFIG), GQAC_OK);
-    CU_ASSERT(gqac_text_get_settings(text)->has_config);
-    CU_ASSERT_EQUAL_FATAL(open_text(path_of("onnx/onnx/model.onnx"), GQAC_TEXT_CONFIG), GQAC_OK);
-    CU_ASSERT(!gqac_text_get_settings(text)->has_config);
-    CU_ASSERT_EQUAL_FATAL(open_text(path_of("model.onnx"), GQAC_TEXT_CONFIG), GQAC_OK);
-    CU_ASSERT(!gqac_text_get_settings(text)->has_config);
-    CU_ASSERT_EQUAL_FATAL(open_text(scratch, GQAC_TEXT_CONFIG), GQAC_OK);
-    CU_ASSERT_EQUAL(gqac_text_model_path(scratch, path, sizeof path, &diag), GQAC_OK);
-    CU_ASSERT_STRING_EQUAL(path, path_of("onnx/model.onnx"));
-    unlink(path_of("onnx/onnx/model.onnx"));
-    unlink(path_of("onnx/model.onnx"));
-    rmdir(path_of("onnx/onnx"));
-    rmdir(path_of("onnx"));
 }
 
 static void compile_to(const char *model, const char *path) {
@@ -630,11 +501,8 @@ static void test_allocations(void) {
 
 static const unit_case cases[] = {
     {"a folder", test_folder},
-    {"a model file beside its config", test_model_file},
-    {"a model file beside a tokenizer", test_beside_tokenizer},
     {"links stay in the folder", test_links},
     {"a Hugging Face cache", test_hub_cache},
-    {"a model in a subfolder of its folder", test_subfolder},
     {"an artefact", test_artefact},
     {"the test models", test_real},
     {"where the template comes from", test_template_sources},
@@ -650,11 +518,5 @@ static const unit_case cases[] = {
 };
 
 int main(int argc, char **argv) {
-    if (!mkdtemp(scratch))
-        return 2;
-    const int failed = unit_run("text", cases, sizeof cases / sizeof *cases, argc, argv);
-    gqac_text_free(text);
-    clear();
-    rmdir(scratch);
-    return failed;
+    return run_text(cases, sizeof cases / sizeof *cases, argc, argv);
 }

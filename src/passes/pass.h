@@ -17,7 +17,7 @@ enum {
     PASS_ORDERED = 16, /* the node order is final */
     PASS_PLANNED = 32, /* values have slots: see plan.c */
     PASS_ONNX = 64,    /* only ONNX ops (domains "" and "com.microsoft"): can be exported */
-    PASS_RAISED = 128, /* `raise` was not disabled */
+    PASS_RAISED = 128, /* the pass `raise` has run */
 };
 
 typedef struct pass_context {

@@ -128,7 +128,7 @@ static ir_value *raise_fused(raise *r, ir_node *product) {
 static const struct rule {
     const char *domain, *op;
     ir_value *(*apply)(raise *r, ir_node *node);
-    /* The passes that apply it; LEFT: unpad, to what raise has left. */
+    /* The passes that apply it; LEFT: by unpad too, if raise has run. */
     enum { RAISE = 1, UNPAD = 2, LEFT = 4 } in;
 } rules[] = {
     {"com.microsoft", "FusedMatMul", raise_fused, RAISE},

@@ -18,6 +18,10 @@ from harness import GQAC, ROOT, SANITIZED, SANITIZER, Case, environment, gqac, w
 TINY = ROOT / "models" / "tiny-gqa"
 SLOW = 10 if SANITIZED else 1
 PROMPT = "She had been a very short time at home, when"
+# A request to complete a text, without the length of its body; with it, as POST % (length, body).
+POST_HEAD = (b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+             b"Content-Type: application/json\r\n")
+POST = POST_HEAD + b"Content-Length: %d\r\n\r\n%s"
 # Settings of a request, and the flags of `gqac generate` that mean the same.
 SETTINGS = [
     ({}, ()),

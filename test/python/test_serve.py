@@ -18,11 +18,9 @@ import openai
 
 import harness
 from harness import Case, FULL, GQAC, gqac, write_ids
-from serving import PROMPT, SETTINGS, SLOW, TINY, Compared, Server, absent, events, words
+from serving import (POST, PROMPT, SETTINGS, SLOW, TINY, Compared, Server, absent, events,
+                     words)
 from test_invariance import insert, node
-
-POST = (b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-        b"Content-Length: %d\r\n\r\n%s")
 
 
 class Served(Compared):

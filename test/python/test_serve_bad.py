@@ -13,7 +13,7 @@ import time
 
 import harness
 from harness import Case, FULL, SANITIZED
-from serving import Server, absent
+from serving import POST, POST_HEAD, Server, absent
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 HELLO = [{"role": "user", "content": "Hello"}]
@@ -90,8 +90,6 @@ BODIES = [b"", b"x", b"{", b"}", b"[]", b"1", b'"x"', b"null", b"{'prompt': 1}",
           b"[" * 100000, b'{"a":' * 100000, b"[" * 65 + b"]" * 65,
           b'{"prompt": [' + b"1," * 450000 + b"1]}", b'{"a": "' + b"x" * 9000000 + b'"}']
 LINE = b"GET /health HTTP/1.1\r\nHost: x\r\n"
-POST = (b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
-        b"Content-Type: application/json\r\n")
 # bytes, and the first word of the status that must be answered
 RAW = [
     (b"\r\n\r\nGET\r\n\r\n", 400), (b"x\r\n\r\n", 400), (b"GET /health\r\n\r\n", 400),
@@ -105,24 +103,24 @@ RAW = [
     (LINE + b"a: b\r\n" * 9000 + b"\r\n", 431), (b"GET /" + b"x" * 40000, 431),
     (LINE + b"Expect: magic\r\nContent-Length: 3\r\n\r\n", 417),
     (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n", 400),
-    (POST + b"Content-Length: x\r\n\r\n", 400), (POST + b"Content-Length: -1\r\n\r\n", 400),
-    (POST + b"Content-Length: 1, 2\r\n\r\n", 400),
-    (POST + b"Content-Length: 99999999999999999999\r\n\r\n", 400),
-    (POST + b"Content-Length: 9999999999\r\n\r\n", 413),
-    (POST + b"Content-Length: 1\r\nContent-Length: 1\r\n\r\nx", 400),
-    (POST + b"Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", 400),
-    (POST + b"Transfer-Encoding: gzip\r\n\r\n", 501),
-    (POST + b"Transfer-Encoding: chunked\r\n\r\nx\r\n", 400),
-    (POST + b"Transfer-Encoding: chunked\r\n\r\n-1\r\n", 400),
-    (POST + b"Transfer-Encoding: chunked\r\n\r\n0x10\r\n" + b"x" * 16 + b"\r\n0\r\n\r\n", 400),
-    (POST + b"Transfer-Encoding: chunked\r\n\r\n1;" + b"x" * 40000, 431),
-    (POST.replace(b"Content-Type", b"X") + b"Content-Length: 2\r\n\r\n{}", 415),
+    (POST_HEAD + b"Content-Length: x\r\n\r\n", 400), (POST_HEAD + b"Content-Length: -1\r\n\r\n", 400),
+    (POST_HEAD + b"Content-Length: 1, 2\r\n\r\n", 400),
+    (POST_HEAD + b"Content-Length: 99999999999999999999\r\n\r\n", 400),
+    (POST_HEAD + b"Content-Length: 9999999999\r\n\r\n", 413),
+    (POST_HEAD + b"Content-Length: 1\r\nContent-Length: 1\r\n\r\nx", 400),
+    (POST_HEAD + b"Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", 400),
+    (POST_HEAD + b"Transfer-Encoding: gzip\r\n\r\n", 501),
+    (POST_HEAD + b"Transfer-Encoding: chunked\r\n\r\nx\r\n", 400),
+    (POST_HEAD + b"Transfer-Encoding: chunked\r\n\r\n-1\r\n", 400),
+    (POST_HEAD + b"Transfer-Encoding: chunked\r\n\r\n0x10\r\n" + b"x" * 16 + b"\r\n0\r\n\r\n", 400),
+    (POST_HEAD + b"Transfer-Encoding: chunked\r\n\r\n1;" + b"x" * 40000, 431),
+    (POST_HEAD.replace(b"Content-Type", b"X") + b"Content-Length: 2\r\n\r\n{}", 415),
     # answered before the body comes
-    (POST.replace(b"/json", b"/x") + b"Content-Length: 2000\r\n\r\n", 415),
-    (POST + b"Transfer-Encoding: chunked\r\n\r\nffffffff\r\n", 413),
-    (POST + b"Transfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n", 400),
-    (POST + b"Transfer-Encoding: chunked\r\n\r\n1\r\nxyz\r\n", 400),
-    (POST + b"Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n" + b"a: b\r\n" * 9000, 431),
+    (POST_HEAD.replace(b"/json", b"/x") + b"Content-Length: 2000\r\n\r\n", 415),
+    (POST_HEAD + b"Transfer-Encoding: chunked\r\n\r\nffffffff\r\n", 413),
+    (POST_HEAD + b"Transfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n", 400),
+    (POST_HEAD + b"Transfer-Encoding: chunked\r\n\r\n1\r\nxyz\r\n", 400),
+    (POST_HEAD + b"Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n" + b"a: b\r\n" * 9000, 431),
     (b"DELETE /health HTTP/1.1\r\nHost: x\r\n\r\n", 405), (b"GET /v1/completions HTTP/1.1\r\nHost: localhost\r\n\r\n", 405),
     (b"GET /../../etc/passwd HTTP/1.1\r\nHost: x\r\n\r\n", 404),
     (b"GET /%00 HTTP/1.1\r\nHost: x\r\n\r\n", 404), (b"OPTIONS / HTTP/1.1\r\nHost: x\r\n\r\n", 405), (b"OPTIONS /x HTTP/1.1\r\nHost: x\r\n\r\n", 404),
@@ -220,7 +218,7 @@ class Bad(Case):
     def test_half_closed(self):
         """A client that closes its side: what is complete is answered, the rest refused."""
         body = json.dumps({"prompt": "I", "max_tokens": 1200, "ignore_eos": True}).encode()
-        whole = POST + b"Content-Length: %d\r\n\r\n" % len(body) + body
+        whole = POST % (len(body), body)
         for sent, status in ((LINE + b"\r\n", 200), (LINE, 400), (whole[:-1], 400), (whole, 400),
                              (b"G", 400)):
             text = self.answer(sent, close=True)
@@ -235,7 +233,7 @@ class Bad(Case):
         sent = b""
         for n in (1, 2, 3):
             body = ask % n
-            sent += LINE + b"\r\n" + POST + b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
+            sent += LINE + b"\r\n" + POST % (len(body), body)
         with self.server.connect() as s:
             s.sendall(sent + LINE + b"Connection: close\r\n\r\n")
             text = b""
@@ -250,8 +248,8 @@ class Bad(Case):
         """A body in chunks, sent slowly."""
         body = b'{"prompt": "x", "max_tokens": 1}'
         with self.server.connect() as s:
-            s.sendall(POST + b"Transfer-Encoding: chunked\r\nConnection: close\r\n"
-                             b"Expect: 100-continue\r\n\r\n")
+            s.sendall(POST_HEAD + b"Transfer-Encoding: chunked\r\nConnection: close\r\n"
+                                  b"Expect: 100-continue\r\n\r\n")
             self.assertEqual(s.recv(100), b"HTTP/1.1 100 Continue\r\n\r\n")
             for at in range(0, len(body), 7):
                 part = body[at:at + 7]
@@ -261,7 +259,7 @@ class Bad(Case):
             self.assertIn(b" 200 OK", s.recv(65536))
         body = b'{"prompt": "x", "max_tokens": 1}' + b" " * 12000
         sent = b"".join(b"1\r\n%c\r\n" % byte for byte in body) + b"0\r\n\r\n"
-        head = POST + b"Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
+        head = POST_HEAD + b"Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
         self.assertIn(b" 200 OK", self.answer(head + sent))
 
     def test_crowd(self):
@@ -289,7 +287,7 @@ class Bad(Case):
     @harness.unittest.skipUnless(FULL, "long tier: waits for deadlines")
     def test_slow(self):
         """A head or a body that does not come in time is refused, however it drips."""
-        for sent in (LINE, POST + b"Content-Length: 1000\r\n\r\n"):
+        for sent in (LINE, POST_HEAD + b"Content-Length: 1000\r\n\r\n"):
             with self.server.connect() as s:
                 s.settimeout(1)
                 began, text = time.monotonic(), b""

@@ -21,8 +21,7 @@ import openai
 import decoders
 import harness
 from harness import FULL, write_ids
-from serving import SLOW, Server, absent
-from test_serve import SETTINGS, POST
+from serving import POST, SETTINGS, SLOW, Server, absent
 from test_translate import NEW, Folders
 
 TEXT = "/v1/completions"

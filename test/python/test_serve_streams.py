@@ -14,10 +14,8 @@ import time
 import harness
 import openai
 from harness import Case
-from serving import SLOW, Server, absent, events
+from serving import POST, SLOW, Server, absent, events
 
-POST = (b"POST /v1/completions HTTP/1.0\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-        b"Content-Length: %d\r\n\r\n%s")
 SHORT = {"prompt": "She had been", "max_tokens": 9}
 LONG = {"prompt": "I", "max_tokens": 1200, "ignore_eos": True, "n": 63, "temperature": 1}
 HELLO = [{"role": "user", "content": "Hello"}]
@@ -36,7 +34,7 @@ class Streams(Case):
         """A socket that has sent a completion, whose reply ends with the connection."""
         data = json.dumps(body).encode()
         s = self.enterContext(contextlib.closing(server.connect()))
-        s.sendall(POST % (len(data), data))
+        s.sendall(POST.replace(b"HTTP/1.1", b"HTTP/1.0") % (len(data), data))
         return s
 
     def occupy(self, server):

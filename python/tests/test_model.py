@@ -235,6 +235,7 @@ def test_run_takes_dlpack(tmp_path):
 
 def test_run_takes_torch(tmp_path):
     """Tensors of torch, in and out: read and written where they are, whatever their strides."""
+    # Reason of the skip: torch takes gigabytes, so ./dev deps leaves it out; run by hand where it is.
     torch = pytest.importorskip("torch", reason="torch is not installed")
     graph = tmp_path / "add.gq"
     graph.write_text("graph @add(%a: f32[M,N], %b: bf16[K]) {\n  %c = Add %a, %a : f32[M,N]\n"

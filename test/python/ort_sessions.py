@@ -36,6 +36,7 @@ ALL, SHORT = ([name for name in names if RUNTIME >= OLDEST.get(name, (1, 23))] f
 
 def since(minor, why):
     """Skips a test with runtimes before version 1.`minor`, and says what these do."""
+    # Reason of the skip: what the runtime itself lacks, no provider can add; newer ones run the test.
     return unittest.skipIf(RUNTIME < (1, minor), f"ONNX Runtime before 1.{minor} {why}")
 
 

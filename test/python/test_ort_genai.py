@@ -89,6 +89,7 @@ print(json.dumps(found))
 """
 
 
+# Reason of the skip: genai is the host under test; ./dev deps installs it, a bare build may lack it.
 @unittest.skipUnless(importlib.util.find_spec("onnxruntime_genai"),
                      "onnxruntime_genai is not installed")
 class Genai(Case):
@@ -152,6 +153,7 @@ class Genai(Case):
     def test_engine(self):
         """Continuous decoding: turns of one request, and several requests in one batch."""
         import onnxruntime_genai
+        # Reason of the skip: only newer versions of genai can continue a request; ./dev deps has one.
         if not hasattr(onnxruntime_genai, "TurnOptions"):
             self.skipTest("this onnxruntime_genai has no turns")
         for folder in (each for each in FOLDERS if FULL or each.name in SHORT):

@@ -157,6 +157,7 @@ class Replies(Two):
         self.assertNotEqual(whole(self.read(server, "key-of-spy")), want)
 
 
+# Reason of the skip: 1,000 pairs take minutes; ./dev test --full runs them.
 @harness.unittest.skipUnless(FULL, "long tier: thousands of requests")
 class Times(Two):
     """When the first token comes."""

@@ -79,14 +79,17 @@ def warnings():
             said.append(file.read().decode())
 
 
-def session(source, optimise=True, alone=True, settings=None, intra=0, **options):
+def session(source, optimise=True, alone=True, settings=None, intra=0, profile=None, **options):
     """A session on the provider, with entries `settings` of its configuration and `intra` threads of
-    the runtime (0: its default); `alone` forbids the CPU provider to run any node."""
+    the runtime (0: its default); `alone` forbids the CPU provider to run any node. `profile` begins
+    the name of the file to which its profile goes."""
     ort = start()
     entries = settings or {}
     settings = ort.SessionOptions()
     settings.log_severity_level = SEVERITY[-1]
     settings.intra_op_num_threads = intra
+    if profile:
+        settings.enable_profiling, settings.profile_file_prefix = True, str(profile)
     if not optimise:
         settings.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     if alone:
@@ -123,11 +126,15 @@ def mixing():
 class Sessions(Case):
     """Compares sessions with `gqac run`."""
 
-    def expected(self, name, call):
-        """What `gqac run` writes."""
-        out = self.dir / f"{name}-{call.name}"
-        self.good("run", model(name), "--inputs", call / "inputs", "--output", out)
+    def run_alone(self, path, inputs):
+        """What `gqac run` writes for a folder of inputs."""
+        out = self.dir / f"out-{len(list(self.dir.iterdir()))}"
+        self.good("run", path, "--inputs", inputs, "--output", out)
         return read(out)
+
+    def expected(self, name, call):
+        """The same for a stored call of a model."""
+        return self.run_alone(model(name), call / "inputs")
 
     def same(self, opened, feeds, expected, what):
         """All outputs of a run have the expected bits."""

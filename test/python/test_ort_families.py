@@ -1,0 +1,95 @@
+#!/usr/bin/env python3
+"""The execution provider for ONNX Runtime on models of other exporters (test/traced) and on decoders
+of each op of attention (decoders.py).
+
+ONNX Runtime leaves no node to its CPU provider, with its optimisation of the graph and without, and
+the bits are those of `gqac run`.
+"""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import helper
+
+import decoders
+import harness
+from decoders import Decoder
+from harness import FULL, ROOT
+from ort_sessions import RUNTIME, Sessions, read, session, since
+
+sys.path.append(str(ROOT / "tools"))
+
+import compare_sessions  # noqa: E402
+
+TRACED = ROOT / "test" / "traced"
+# The oldest runtime that has the opset of a file.
+OLDEST = {"mobius-gemma3/model.onnx": (1, 24), "mobius-static/model.onnx": (1, 24)}
+FILES = [name for name in sorted(str(path.relative_to(TRACED)) for path in TRACED.glob("*/*.onnx"))
+         if RUNTIME >= OLDEST.get(name, (1, 23))]
+SHORT = ["mistral/model.onnx", "dynamo-llama-no-cache/model.onnx", "t5/decoder_with_past_model.onnx"]
+ONE_ROW = ["dynamo-llama-no-cache/model.onnx"]  # its angles have one row, whatever is asked for
+NEWER = ["attention_window", "recurrent_alone"]  # of opset 27, which ONNX Runtime does not have yet
+KINDS = [kind for kind in decoders.KINDS if kind not in NEWER]
+
+
+def filled(path, rows):
+    """Random inputs of a graph: `rows` sequences without padding, and for each other symbol of the
+    shapes another length."""
+    random, lengths, feeds = np.random.default_rng(7), {}, {}
+    for value in onnx.load(path).graph.input:
+        shape = [dim.dim_value or (lengths.setdefault(dim.dim_param, 5 + len(lengths)) if at else rows)
+                 for at, dim in enumerate(value.type.tensor_type.shape.dim)]
+        dtype = helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
+        if dtype == np.float32:
+            feeds[value.name] = random.standard_normal(shape, np.float32)
+        elif "mask" in value.name:
+            feeds[value.name] = np.ones(shape, dtype)
+        else:
+            feeds[value.name] = random.integers(3, 50, shape, dtype)
+    return feeds
+
+
+class Families(Sessions):
+    """Sessions against `gqac run`."""
+
+    def compare(self, path, calls):
+        """Two sessions, optimised and not, run these calls; all of the time of their nodes is gqac's."""
+        expected = []
+        for feeds in calls:
+            folder = self.dir / f"in-{len(list(self.dir.iterdir()))}"
+            folder.mkdir()
+            for name, value in feeds.items():
+                np.save(folder / f"{name}.npy", value)
+            expected.append(self.run_alone(path, folder))
+        for optimise in (False, True):
+            opened = session(str(path), optimise, profile=self.dir / "profile")
+            for feeds, outputs in zip(calls, expected, strict=True):
+                self.same(opened, feeds, outputs, f"{path}, optimised: {optimise}")
+            self.assertEqual(compare_sessions.share(Path(opened.end_profiling())), 100, path)
+
+    def test_traced(self):
+        """The stored calls of a file; where it has none, one of random inputs."""
+        for name in FILES if FULL else SHORT:
+            path = TRACED / name
+            stored = [read(folder) for folder in sorted(path.parent.glob("ref/*/inputs"))]
+            self.compare(path, stored or [filled(path, 1 if name in ONE_ROW else 2)])
+
+    @since(30, "lacks ops of these decoders, or their opset")
+    def test_decoders(self):
+        """A first call."""
+        for kind in KINDS if FULL else ["packed_padded", "masked_decoder_buffer"]:
+            decoder, path = Decoder(kind), self.dir / f"{kind}.onnx"
+            decoder.save(path)
+            feeds = decoder.empty([7, 9])
+            if "past_sequence_length" in feeds:
+                feeds["past_sequence_length"] = np.zeros(1, np.int32)
+            self.compare(path, [feeds])
+
+
+if __name__ == "__main__":
+    if harness.SANITIZED:
+        print("skipped: Python lacks the run time of a sanitizer")
+        sys.exit(77)
+    sys.exit(harness.main())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import json
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +21,7 @@ def constraint(model: Model, grammar: str | None,
         raise UsageError("grammar and json_schema exclude each other", status="USAGE")
     if grammar is None and json_schema is None:
         return None
+    import json
     if grammar is not None:
         function, given = "gqac_constraint_from_grammar", grammar
     else:
@@ -53,6 +53,7 @@ def of_tools(model: Model, tools: Iterable[Mapping[str, Any]] | None,
         raise UsageError("tool_choice demands a call, but there are no tools", status="USAGE")
     if not offered:
         return None
+    import json
     made, data = out_pointer(), json.dumps(offered).encode()
     wanted = make(c.gqac_tool_choice, name=name.encode() if name else None, parallel=parallel,
                   optional=choice == "auto")

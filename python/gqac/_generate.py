@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import numbers
-import queue
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -207,6 +206,7 @@ class Stream(Iterator[Piece]):
     close ends the answer; so does leaving the iterator unfinished, once it is garbage."""
 
     def __init__(self, request: Request) -> None:
+        import queue
         self.result: Generation | None = None
         self._lease = request.model.lease()
         self._pieces: queue.SimpleQueue[Piece | BaseException | Generation] = queue.SimpleQueue()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import math
-import statistics
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
@@ -95,6 +94,7 @@ def _time(begin: Callable[[], Sequence], work: Callable[[Sequence], None],
 
 
 def _row(name: str, tokens: int, seconds: list[float]) -> Timing:
+    import statistics
     return Timing(name, tokens, seconds, statistics.median(seconds))
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import logging
-import queue
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -63,6 +61,7 @@ class Request:
     `result`. Only one of them at a time gets the tokens."""
 
     def __init__(self, scheduler: Scheduler, reply: Handle | None) -> None:
+        import queue
         self.number = 0
         self._tenant: str | None = None
         self._constraint: Handle | None = None  # lives as long as the request
@@ -132,6 +131,7 @@ class Request:
 
     async def __aiter__(self) -> AsyncIterator[Token]:
         import asyncio
+        import queue
         loop, ready = asyncio.get_running_loop(), asyncio.Event()
 
         def wake() -> None:
@@ -178,6 +178,7 @@ def _taken(reply: Any) -> str:
 
 
 def _not_saved(why: object) -> None:
+    import logging
     logging.getLogger("gqac").warning("an answer was not saved: %s", why)
 
 
@@ -186,6 +187,7 @@ class _Saver:
     What it cannot take, because 64 others wait, is not saved; nor is what fails. The log says so."""
 
     def __init__(self, model: Model, store: PrefixStore) -> None:
+        import queue
         self._model, self._store = model, store
         self._waiting: queue.Queue[tuple[Sequence, str | None] | None] = queue.Queue(64)
         self._thread = threading.Thread(target=self._work, name="gqac-saver", daemon=True)
@@ -193,6 +195,8 @@ class _Saver:
 
     def add(self, rows: Any, tenant: str | None) -> None:
         """Takes a fork of the rows of a request."""
+        import queue
+
         from ._sequence import Sequence
         made = out_pointer()
         try:

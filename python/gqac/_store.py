@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import logging
 import math
 import os
 from collections.abc import Iterable, Mapping
@@ -61,6 +60,7 @@ def _lists(pairs: list[tuple[str, Any]]) -> tuple[Any, Any]:
 @type(c.gqac_remote_options().report)  # type: ignore[untyped-decorator]
 def _report(_: int, host: bytes, why: bytes) -> None:
     """Is called by any thread, once for each reason until such a call works again."""
+    import logging
     logging.getLogger("gqac").warning("a call of the remote tier %s failed: %s", decode(host),
                                       decode(why))
 

@@ -461,39 +461,43 @@ import gqac
 sent = []
 
 def interrupted(work):
-    "Seconds from a Ctrl-C until the work has ended by it."
+    "Prints the seconds from a Ctrl-C until the work has ended by it, and for how many the process ran."
     def send():
         time.sleep(0.03)
-        sent.append(time.monotonic())
+        sent[:] = time.monotonic(), time.process_time()
         os.kill(os.getpid(), signal.SIGINT)
     threading.Thread(target=send).start()
     try:
         work()
     except KeyboardInterrupt:
-        return time.monotonic() - sent.pop()
+        print(time.monotonic() - sent[0], time.process_time() - sent[1])
+        return
     sys.exit("the work has ended by itself")
 
 with gqac.Model(sys.argv[1], target="ref", threads=1) as slow:
     ids = [5] * 1200
     slow.generate(ids=ids[:9], max_new_tokens=1)
-    sequence = slow.sequence()
-    print(interrupted(lambda: sequence.step(ids)))
-    assert len(sequence) == 0 and sequence.step([5]).shape[0] == 1
-    print(interrupted(lambda: slow.generate(ids=ids)))
-    print(interrupted(lambda: list(slow.generate(ids=ids, stream=True))))
-    print(interrupted(lambda: slow.equiv(tokens=1000)))
+    for _ in range(3):
+        sequence = slow.sequence()
+        interrupted(lambda: sequence.step(ids))
+        assert len(sequence) == 0 and sequence.step([5]).shape[0] == 1
+        interrupted(lambda: slow.generate(ids=ids))
+        interrupted(lambda: list(slow.generate(ids=ids, stream=True)))
+        interrupted(lambda: slow.equiv(tokens=1000))
     assert slow.generate(ids=[5], max_new_tokens=2).finish_reason == "length"
 """
 
 
 def test_ctrl_c_ends_long_calls(tmp_path):
-    """Within 0.05 s on a machine that does nothing else, which those of the tests may."""
+    """Each kind of call within 0.05 s, the best of three, in which the process runs: on a machine that
+    does something else, it may have to wait for longer."""
     script = tmp_path / "interrupted.py"
     script.write_text(INTERRUPTED)
     done = subprocess.run([sys.executable, script, TINY], check=True,
                           capture_output=True, text=True, timeout=60)
-    waits = [float(line) for line in done.stdout.split()]
-    assert len(waits) == 4 and min(waits) < 0.05 and max(waits) < 2, waits
+    waits, runs = ([float(line.split()[i]) for line in done.stdout.splitlines()] for i in (0, 1))
+    assert len(waits) == 12 and min(waits) < 0.05 and max(waits) < 2, waits
+    assert max(min(runs[kind::4]) for kind in range(4)) < 0.05, runs
 
 
 def test_gil_is_free_while_kernels_run():

@@ -67,9 +67,10 @@ bool memory_open(size_t longest) {
     if (wanted > capacity) {
         if (reserve)
             munmap(reserve, capacity);
-        void *made = mmap(NULL, wanted, PROT_READ | PROT_WRITE,
-                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        reserve = made == MAP_FAILED ? NULL : made;
+        reserve = mmap(NULL, wanted, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (reserve == MAP_FAILED)
+            reserve = NULL;
         capacity = reserve ? wanted : 0;
     }
     json_set_alloc_funcs(json_allocate, json_release);

@@ -190,7 +190,8 @@ bool ask_supported(const job *j, problem *p) {
                          : j->shape == &shape_response ? RESPONSE
                                                        : TEXT;
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
-        const json_t *found = list[i].endpoints & endpoint ? find(j->root, list[i].name) : NULL;
+        const bool listed = list[i].endpoints & endpoint;
+        const json_t *found = listed ? find(j->root, list[i].name) : NULL;
         bool off = false;
         if (found && !read_off(&list[i], found, &off, p))
             return false;

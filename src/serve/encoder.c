@@ -9,29 +9,6 @@
 
 #include "serve/serve_impl.h"
 
-/* ---- what is refused ----------------------------------------------------- */
-
-bool encoder_supports(const job *j, problem *p) {
-    static const char *const fields[][2] = {
-        {"echo", "an answer does not continue the prompt"},
-        {"return_progress", "the prompt is encoded as a whole"},
-        {"verify_cache", "nothing is cached between answers"},
-    };
-    if (!j->server->model.seq2seq)
-        return true;
-    if (j->shape != &shape_completion)
-        return problem_set(
-            p, 400, "unsupported", NULL,
-            "the model has an encoder, and takes no chats; ask /v1/completions, with "
-            "the text to encode as 'prompt'");
-    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
-        if (json_is_true(fields_get(j->root, fields[i][0])))
-            return problem_set(p, 400, "unsupported_parameter", fields[i][0],
-                               "'%s' is not supported, because the model has an encoder: %s",
-                               fields[i][0], fields[i][1]);
-    return true;
-}
-
 /* ---- the queue, under the lock ------------------------------------------- */
 
 void encoder_submit(job *j) {

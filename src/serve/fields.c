@@ -1,9 +1,11 @@
 /* See fields.h. */
 #include "serve/fields.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/json.h"
@@ -62,27 +64,31 @@ bool fields_modest(const char *text, size_t length, size_t *values, problem *p) 
            problem_set(p, 400, NULL, NULL, "the JSON has more than %d values", VALUES);
 }
 
-/* True if a value has a number that is no int64_t. */
-static bool is_too_big(const json_t *value) {
+/* Whether a number is a value, or within it. */
+static bool holds(const json_t *value, double number) {
     const char *key;
     size_t i;
     json_t *within;
-    bool found = json_is_real(value) && fabs(json_real_value(value)) >= 0x1p63;
+    bool found = json_is_real(value) && json_real_value(value) == number;
     json_array_foreach(value, i, within) {
-        found |= is_too_big(within);
+        found |= holds(within, number);
     }
     json_object_foreach((json_t *)value, key, within) {
-        found |= is_too_big(within);
+        found |= holds(within, number);
     }
     return found;
 }
 
-/* Says which field has a whole number of more than 64 bits, which jansson does not parse. */
-static void name_too_big(const char *text, size_t length, problem *p) {
+/* Says which field has the whole number that ends at `end`, which is too big for jansson. */
+static void name_too_big(const char *text, size_t length, size_t end, problem *p) {
     const char *key;
     json_t *value, *root = json_loadb(text, length, JSON_DECODE_INT_AS_REAL, NULL);
+    size_t begin = end;
+    while (begin && (isdigit((unsigned char)text[begin - 1]) || text[begin - 1] == '-'))
+        begin--;
+    const double number = root ? strtod(text + begin, NULL) : 0; /* a brace follows it */
     json_object_foreach(root, key, value) {
-        if (!is_too_big(value))
+        if (!holds(value, number))
             continue;
         problem_set(p, 400, NULL, key, "'%.100s' has a whole number of more than 64 bits", key);
         break;
@@ -106,7 +112,7 @@ json_t *fields_parse(const char *text, size_t length, problem *p) {
     else if (!json_is_object(root))
         problem_set(p, 400, NULL, NULL, "the body is not a JSON object");
     if (!root && json_error_code(&why) == json_error_numeric_overflow)
-        name_too_big(text, length, p);
+        name_too_big(text, length, (size_t)why.position, p);
     if (json_is_object(root))
         return root;
     json_decref(root);

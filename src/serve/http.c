@@ -113,13 +113,10 @@ static void on_written(struct bufferevent *pipe, void *arg) {
 
 /* The client sends no more. If it has closed its whole side nobody reads what is answered here. */
 static void on_half_closed(http_exchange *x) {
-    http *h = x->server;
-    if (x->state == HTTP_RUNNING) {
-        h->events.gone(h->events.arg, x);
-        if (x->streaming)
-            drop(x);
-        else
-            http_refuse(x, 400, "the client closed the connection before the reply");
+    if (x->state == HTTP_RUNNING && x->streaming) {
+        leave(x);
+    } else if (x->state == HTTP_RUNNING) {
+        http_refuse(x, 499, "the client closed the connection before the reply");
     } else if (x->state < HTTP_RUNNING && x->begun) {
         http_refuse(x, 400, "the request is not complete");
     } else if (x->state == HTTP_HEAD && evbuffer_get_length(bufferevent_get_output(x->pipe))) {
@@ -407,6 +404,7 @@ static const char *reason(int status) {
                 {417, "Expectation Failed"},
                 {429, "Too Many Requests"},
                 {431, "Request Header Fields Too Large"},
+                {499, "Client Closed Request"},
                 {500, "Internal Server Error"},
                 {501, "Not Implemented"},
                 {503, "Service Unavailable"},

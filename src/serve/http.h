@@ -34,7 +34,8 @@ typedef struct http_events {
     void (*request)(void *arg, http_exchange *x);
     /* The client has gone away before its reply was complete. No reply may follow. */
     void (*gone)(void *arg, http_exchange *x);
-    /* A request was refused before it was complete; replies with http_reply. */
+    /* A request is refused, because it is not complete, or because its client has closed its side
+     * while it is answered; replies with http_reply. */
     void (*refuse)(void *arg, http_exchange *x, int status, const char *message);
     void *arg;
 } http_events;

@@ -52,6 +52,7 @@ static void free_job(job *j) {
 static bool make_leg(leg *l, job *j, leg_kind kind, int index, prompt *of, problem *p) {
     gqac_diag diag = {0};
     *l = (leg){.owner = j, .kind = kind, .index = index, .prompt = of};
+    l->thinking = reasoning_start(&j->server->reasoning, j->server->model.text, of->ids, of->n);
     if (kind == LEG_ANSWER || kind == LEG_COLD)
         if (gqac_reply_create(j->server->model.text, j->n_stop, j->stop, &l->reply, &diag) !=
             GQAC_OK)
@@ -118,9 +119,8 @@ static bool read_job(job *j, http_exchange *x, problem *p) {
     size_t length = 0;
     const char *body = http_body(x, &length);
     j->root = fields_parse(body, length, p);
-    return j->root && ask_supported(j, p) && encoder_supports(j, p) && j->shape->ask(j, p) &&
-           has_place(j->server, j, p) && make_legs(j, p) &&
-           (!memory_ran_out() || problem_no_memory(p));
+    return j->root && ask_supported(j, p) && j->shape->ask(j, p) && has_place(j->server, j, p) &&
+           make_legs(j, p) && (!memory_ran_out() || problem_no_memory(p));
 }
 
 static void name_job(job *j) {
@@ -251,10 +251,11 @@ static void begin_stream(http_exchange *x) {
         http_stream_begin(x, "text/event-stream", "Cache-Control: no-cache\r\n");
 }
 
-/* Ends a stream whose client reads too slowly. */
+/* Ends a stream that cannot be sent: its client reads too slowly, or there is no memory. */
 static void abort_stream(job *j) {
     http_exchange *x = j->x;
-    route_log(j->server, x, 499, log_json(j));
+    const int status = memory_ran_out() ? 500 : 499;
+    route_log(j->server, x, status, log_json(j));
     detach(j);
     http_abort(x);
     job_cancel(j);

@@ -169,6 +169,8 @@ bool leg_add(leg *l, scored *next, bool eos, gqac_diag *diag) {
     if (l->kind == LEG_ANSWER)
         measure(l);
     const bool added = status == GQAC_OK && add_token(&l->tokens, next);
+    if (added)
+        l->thoughts += reasoning_push(&j->server->reasoning, &l->thinking, next->id);
     if (status == GQAC_OK && (!added || !add_text(l, text, length)))
         status = serve_fail(diag, GQAC_NO_MEMORY, "no memory for an answer");
     if (status != GQAC_OK)

@@ -77,7 +77,7 @@ json_t *route_problem_json(const problem *p) {
                      param, "code", code);
 }
 
-void route_problem(serve *s, http_exchange *x, const problem *p) {
+static void send_problem(serve *s, http_exchange *x, const problem *p, bool logged) {
     static const char none[] =
         "{\"error\":{\"message\":\"out of memory\",\"type\":\"server_error\"}}";
     problem memory;
@@ -92,8 +92,9 @@ void route_problem(serve *s, http_exchange *x, const problem *p) {
         text = NULL;
         p = &memory;
     }
-    route_log(s, x, p->status,
-              json_pack("{s:o}", "error", shape_text(p->message, strlen(p->message))));
+    if (logged)
+        route_log(s, x, p->status,
+                  json_pack("{s:o}", "error", shape_text(p->message, strlen(p->message))));
     http_reply(x, p->status, JSON_TYPE,
                p->status == 429 || p->status == 503 ? "Retry-After: 1\r\n"
                : p->status == 401                   ? "WWW-Authenticate: Bearer\r\n"
@@ -103,20 +104,31 @@ void route_problem(serve *s, http_exchange *x, const problem *p) {
     json_decref(value);
 }
 
-void route_refuse(void *arg, http_exchange *x, int status, const char *message) {
-    problem p;
-    memory_begin();
-    problem_set(&p, status, NULL, NULL, "%s", message);
-    route_problem(arg, x, &p);
+void route_problem(serve *s, http_exchange *x, const problem *p) {
+    send_problem(s, x, p, true);
 }
 
-void route_gone(void *arg, http_exchange *x) {
+/* Ends what is computed for a request, and logs it; false: nothing is. */
+static bool leave(http_exchange *x) {
     job *j = http_user(x);
-    (void)arg;
     memory_begin();
     if (j)
         job_leave(j);
     http_set_user(x, NULL);
+    return j;
+}
+
+void route_refuse(void *arg, http_exchange *x, int status, const char *message) {
+    problem p;
+    const bool logged = leave(x);
+    memory_begin();
+    problem_set(&p, status, NULL, NULL, "%s", message);
+    send_problem(arg, x, &p, !logged);
+}
+
+void route_gone(void *arg, http_exchange *x) {
+    (void)arg;
+    leave(x);
 }
 
 /* ---- small endpoints ----------------------------------------------------- */

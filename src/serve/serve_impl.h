@@ -71,9 +71,11 @@ struct leg {
     /* under the lock */
     int64_t number; /* of the scheduler; 0: not submitted */
     tokens tokens;
-    bytes text;                  /* not sent yet */
-    size_t sent;                 /* tokens */
-    size_t offset;               /* characters of the text of these tokens */
+    bytes text;    /* not sent yet */
+    size_t sent;   /* tokens */
+    size_t offset; /* characters of the text of these tokens */
+    reasoning_state thinking;
+    int64_t thoughts;            /* tokens that are reasoning */
     bool ended, begun, finished; /* ended: by the scheduler; the others: in the reply */
     gqac_finish finish;
     int64_t drafted, accepted; /* tokens, when it has ended */
@@ -241,8 +243,6 @@ void leg_drop(leg *l);
 
 /* Sets up the context of the model. */
 gqac_status encoder_attach(serve *s, gqac_diag *diag);
-/* False: the request asks for what such a model does not have, and *p is set. */
-bool encoder_supports(const job *j, problem *p);
 /* Under the lock: puts the legs of a job at the end of the queue. */
 void encoder_submit(job *j);
 /* Under the lock: ends the legs of a cancelled job that wait. The one that runs ends by itself

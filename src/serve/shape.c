@@ -46,17 +46,6 @@ const char *shape_finish(const leg *l) {
     return l->finish == GQAC_FINISH_LENGTH ? "length" : "stop";
 }
 
-/* Tokens of an answer that are reasoning. */
-static int64_t count_reasoning(const leg *l) {
-    const serve *s = l->owner->server;
-    reasoning_state state =
-        reasoning_start(&s->reasoning, s->model.text, l->prompt->ids, l->prompt->n);
-    int64_t n = 0;
-    for (size_t i = 0; i < l->tokens.n; i++)
-        n += reasoning_push(&s->reasoning, &state, l->tokens.list[i].id);
-    return n;
-}
-
 json_t *shape_usage(const job *j) {
     int64_t prompts = 0, reused = 0, answers = 0, thoughts = 0, drafted = 0, accepted = 0;
     pthread_mutex_lock(&j->server->lock);
@@ -66,7 +55,7 @@ json_t *shape_usage(const job *j) {
     }
     for (int i = 0; i < j->n_answers; i++) {
         answers += (int64_t)j->legs[i].tokens.n;
-        thoughts += count_reasoning(&j->legs[i]);
+        thoughts += j->legs[i].thoughts;
         drafted += j->legs[i].drafted;
         accepted += j->legs[i].accepted;
     }

@@ -5,7 +5,8 @@
 
 #include "serve/serve_impl.h"
 
-enum { CHAT = 1, TEXT = 2, RESPONSE = 4, ALL = CHAT | TEXT | RESPONSE };
+/* ENCODER: models with an encoder, which have TEXT alone. */
+enum { CHAT = 1, TEXT = 2, RESPONSE = 4, ALL = CHAT | TEXT | RESPONSE, ENCODER = 8 };
 
 typedef struct unsupported {
     const char *name;    /* "outer.inner": a field of an object */
@@ -61,6 +62,10 @@ static const unsupported list[] = {
     {"tools", "[]", TEXT, NULL},
     {"top_logprobs", "0", RESPONSE, NULL},
     {"top_logprobs", "0", TEXT, "logprobs"},
+    /* of models that read the prompt as the beginning of the answer, and cache it */
+    {"echo", "false", ENCODER, NULL},
+    {"return_progress", "false", ENCODER, NULL},
+    {"verify_cache", "false", ENCODER, NULL},
     /* vLLM */
     {"add_special_tokens", "false", RESPONSE, NULL},
     {"allowed_token_ids", NULL, ALL, NULL},
@@ -74,6 +79,7 @@ static const unsupported list[] = {
     {"guided_grammar", NULL, ALL, "grammar"},
     {"guided_json", NULL, ALL, "json_schema"},
     {"guided_regex", NULL, ALL, "grammar"},
+    {"guided_whitespace_pattern", NULL, ALL, NULL},
     {"include_reasoning", "true", ALL, NULL},
     {"include_stop_str_in_output", "false", ALL, NULL},
     {"kv_transfer_params", NULL, ALL, NULL},
@@ -94,6 +100,7 @@ static const unsupported list[] = {
     {"spaces_between_special_tokens", "true", ALL, NULL},
     {"stream_interval", "1", ALL, NULL},
     {"stream_options.continuous_usage_stats", "false", ALL, NULL},
+    {"structural_tag", NULL, ALL, NULL},
     {"structured_outputs", NULL, ALL, NULL},
     {"thinking_token_budget", NULL, ALL, NULL},
     {"truncate_prompt_tokens", NULL, ALL, NULL},
@@ -107,6 +114,7 @@ static const unsupported list[] = {
     {"extra_key", NULL, ALL, "cache_salt"},
     {"input_ids", NULL, CHAT, NULL},
     {"lora_path", NULL, ALL, NULL},
+    {"min_new_tokens", "0", ALL, NULL},
     {"no_stop_trim", "false", ALL, NULL},
     {"regex", NULL, ALL, "grammar"},
     {"return_cached_tokens_details", "false", ALL, NULL},
@@ -115,6 +123,7 @@ static const unsupported list[] = {
     {"return_prompt_token_ids", "false", ALL, "return_token_ids"},
     {"return_routed_experts", "false", ALL, NULL},
     {"return_sampling_mask", "false", ALL, NULL},
+    {"sampling_params", "{}", ALL, NULL},
     {"separate_reasoning", "false", ALL, NULL},
     {"session_params", NULL, ALL, NULL},
     {"stop_regex", "[]", ALL, NULL},
@@ -123,6 +132,9 @@ static const unsupported list[] = {
     /* llama.cpp */
     {"dry_multiplier", "0", ALL, NULL},
     {"dynatemp_range", "0", ALL, NULL},
+    {"input_extra", "[]", ALL, NULL},
+    {"input_prefix", "\"\"", ALL, NULL},
+    {"input_suffix", "\"\"", ALL, NULL},
     {"lora", "[]", ALL, NULL},
     {"min_keep", "0, 1", ALL, NULL},
     {"mirostat", "0", ALL, NULL},
@@ -132,7 +144,9 @@ static const unsupported list[] = {
     {"n_predict", NULL, RESPONSE, "max_output_tokens"},
     {"n_probs", "0", CHAT | RESPONSE, NULL},
     {"n_probs", "0", TEXT, "logprobs"},
+    {"parse_tool_calls", "true", ALL, NULL},
     {"post_sampling_probs", "false", ALL, NULL},
+    {"reasoning_budget", "-1", ALL, NULL},
     {"reasoning_format", "\"none\"", ALL, NULL},
     {"repeat_last_n", "-1", ALL, NULL},
     {"repeat_penalty", "1", ALL, "repetition_penalty"},
@@ -140,6 +154,8 @@ static const unsupported list[] = {
     {"return_tokens", "false", ALL, "return_token_ids"},
     {"samplers", NULL, ALL, NULL},
     {"t_max_predict_ms", "0", ALL, NULL},
+    {"thinking_budget_tokens", "-1", ALL, NULL},
+    {"thinking_forced_open", "false", ALL, NULL},
     {"timings_per_token", "false", ALL, NULL},
     {"top_n_sigma", "-1, 0", ALL, NULL},
     {"typical_p", "1", ALL, NULL},
@@ -176,19 +192,27 @@ static bool read_off(const unsupported *field, const json_t *found, bool *off, p
 }
 
 static bool refuse(const unsupported *field, problem *p) {
+    const char *where =
+        field->endpoints == ENCODER ? "for a model that has an encoder" : "by this endpoint";
     char off[100] = "", instead[60] = "";
     if (field->off)
         snprintf(off, sizeof off, ": it must be %s or absent", field->off);
     if (field->instead)
         snprintf(instead, sizeof instead, "; use '%s'", field->instead);
-    return problem_set(p, 400, "unsupported_parameter", field->name,
-                       "'%s' is not supported by this endpoint%s%s", field->name, off, instead);
+    return problem_set(p, 400, "unsupported_parameter", field->name, "'%s' is not supported %s%s%s",
+                       field->name, where, off, instead);
 }
 
 bool ask_supported(const job *j, problem *p) {
+    const bool encoder = j->server->model.seq2seq;
     const int endpoint = j->shape == &shape_chat       ? CHAT
                          : j->shape == &shape_response ? RESPONSE
+                         : encoder                     ? TEXT | ENCODER
                                                        : TEXT;
+    if (encoder && j->shape != &shape_completion)
+        return problem_set(p, 400, "unsupported", NULL,
+                           "the model has an encoder, and takes no chats; ask /v1/completions, "
+                           "with the text to encode as 'prompt'");
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
         const bool listed = list[i].endpoints & endpoint;
         const json_t *found = listed ? find(j->root, list[i].name) : NULL;

@@ -215,11 +215,17 @@ class Bad(Case):
                 self.is_error(status, body, sent[:80])
         self.alive()
 
+    def test_too_big(self):
+        """The field is named, not one that has a greater decimal number."""
+        status, reply = self.server.request(
+            "/v1/completions", b'{"prompt": "x", "a": [1e300], "seed": {"b": [1, -99999999999999999999]}}')
+        self.assertEqual((status, reply["error"]["param"]), (400, "seed"))
+
     def test_half_closed(self):
         """A client that closes its side: what is complete is answered, the rest refused."""
         body = json.dumps({"prompt": "I", "max_tokens": 1200, "ignore_eos": True}).encode()
         whole = POST % (len(body), body)
-        for sent, status in ((LINE + b"\r\n", 200), (LINE, 400), (whole[:-1], 400), (whole, 400),
+        for sent, status in ((LINE + b"\r\n", 200), (LINE, 400), (whole[:-1], 400), (whole, 499),
                              (b"G", 400)):
             text = self.answer(sent, close=True)
             self.assertEqual(text.split()[1], b"%d" % status, sent[:60])

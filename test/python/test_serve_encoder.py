@@ -225,7 +225,7 @@ class Encoders(Folders):
                 ("/apply-template", hello, "messages", "no chat template"),
                 *((TEXT, {"prompt": "!!", field: True}, field, "has an encoder")
                   for field in ("verify_cache", "echo", "return_progress")),
-                (TEXT, {"prompt": "!!", "verify_cache": 1}, "verify_cache", "true or false"),
+                (TEXT, {"prompt": "!!", "verify_cache": 1}, "verify_cache", "must be false"),
                 (TEXT, {"prompt": []}, "prompt", "empty"),
                 (TEXT, {"prompt": [-1]}, "prompt", "item 0"),
                 *((TEXT, {"prompt": [1, decoders.VOCABULARY], "stream": stream}, "prompt",

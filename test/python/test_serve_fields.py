@@ -44,12 +44,14 @@ REFUSED = [
 
 
 def rows():
-    """(name, values that ask for nothing, endpoints) of each row of the server's table."""
+    """(name, values that ask for nothing, endpoints) of each row of the server's table, but those of
+    models with an encoder."""
     table = (ROOT / "src" / "serve" / "unsupported.c").read_text().partition("list[] = {")[2]
     for name, off, ends in re.findall(r'\{"([\w.]+)",\s*(NULL|"(?:[^"\\]|\\.)*"),\s*([A-Z |]+),',
                                       table.partition("\n};")[0]):
         values = [] if off == "NULL" else json.loads("[" + json.loads(off) + "]")
-        yield name, values, sum((NAMES[end.strip()] for end in ends.split("|")), [])
+        if ends != "ENCODER":
+            yield name, values, sum((NAMES[end.strip()] for end in ends.split("|")), [])
 
 
 def nested(name, value):

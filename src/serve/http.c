@@ -70,7 +70,7 @@ static void drop(http_exchange *x) {
 static void leave(http_exchange *x) {
     http *h = x->server;
     if (x->state == HTTP_RUNNING)
-        h->events.gone(h->events.arg, x);
+        h->events.gone(h->events.arg, x, x->broken ? 500 : 499);
     drop(x);
 }
 

@@ -32,8 +32,9 @@ typedef struct http_events {
     bool (*admit)(void *arg, http_exchange *x);
     /* A whole request has arrived. Sooner or later one of the replies below must follow. */
     void (*request)(void *arg, http_exchange *x);
-    /* The client has gone away before its reply was complete. No reply may follow. */
-    void (*gone)(void *arg, http_exchange *x);
+    /* The client has gone away before its reply was complete (499), or there was no memory to
+     * send it (500). No reply may follow. */
+    void (*gone)(void *arg, http_exchange *x, int status);
     /* A request is refused, because it is not complete, or because its client has closed its side
      * while it is answered; replies with http_reply. */
     void (*refuse)(void *arg, http_exchange *x, int status, const char *message);

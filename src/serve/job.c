@@ -195,8 +195,8 @@ static json_t *log_json(const job *j) {
     return line;
 }
 
-void job_leave(job *j) {
-    route_log(j->server, j->x, 499, log_json(j));
+void job_leave(job *j, int status) {
+    route_log(j->server, j->x, status, log_json(j));
     j->x = NULL;
     job_cancel(j);
     job_flush(j);
@@ -255,6 +255,7 @@ static void begin_stream(http_exchange *x) {
 static void abort_stream(job *j) {
     http_exchange *x = j->x;
     const int status = memory_ran_out() ? 500 : 499;
+    memory_begin(); /* so that there is a line in the log */
     route_log(j->server, x, status, log_json(j));
     detach(j);
     http_abort(x);

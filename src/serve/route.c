@@ -109,26 +109,26 @@ void route_problem(serve *s, http_exchange *x, const problem *p) {
 }
 
 /* Ends what is computed for a request, and logs it; false: nothing is. */
-static bool leave(http_exchange *x) {
+static bool leave(http_exchange *x, int status) {
     job *j = http_user(x);
     memory_begin();
     if (j)
-        job_leave(j);
+        job_leave(j, status);
     http_set_user(x, NULL);
     return j;
 }
 
 void route_refuse(void *arg, http_exchange *x, int status, const char *message) {
     problem p;
-    const bool logged = leave(x);
+    const bool logged = leave(x, status);
     memory_begin();
     problem_set(&p, status, NULL, NULL, "%s", message);
     send_problem(arg, x, &p, !logged);
 }
 
-void route_gone(void *arg, http_exchange *x) {
+void route_gone(void *arg, http_exchange *x, int status) {
     (void)arg;
-    leave(x);
+    leave(x, status);
 }
 
 /* ---- small endpoints ----------------------------------------------------- */

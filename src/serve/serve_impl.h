@@ -188,7 +188,7 @@ gqac_status serve_fail(gqac_diag *diag, gqac_status status, const char *fmt, ...
 /* http_events of the server. */
 bool route_admit(void *arg, http_exchange *x);
 void route_request(void *arg, http_exchange *x);
-void route_gone(void *arg, http_exchange *x);
+void route_gone(void *arg, http_exchange *x, int status);
 void route_refuse(void *arg, http_exchange *x, int status, const char *message);
 /* Log a reply and send it; if memory ran out, an error takes its place. `body` NULL: it did. `more`
  * (may be NULL) goes to the log and is freed. */
@@ -214,8 +214,8 @@ void job_start(serve *s, http_exchange *x, const job_shape *shape, const char *t
 bool job_shares(const job *j, const prompt *p);
 /* Ends all legs. */
 void job_cancel(job *j);
-/* The client is gone. */
-void job_leave(job *j);
+/* No reply can be sent any more; `status` is logged. */
+void job_leave(job *j, int status);
 /* Sends what is new, and frees the job when all of it has ended. */
 void job_flush(job *j);
 /* Sends a comment to the clients of streams that have got nothing for a second. */

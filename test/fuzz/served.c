@@ -91,8 +91,12 @@ static void leave_signals(serve *s) {
     event_del(s->tick);
 }
 
-static void ignore_line(void *arg, const char *line) {
-    (void)arg, (void)line;
+void (*served_line)(const char *line);
+
+static void on_line(void *arg, const char *line) {
+    (void)arg;
+    if (served_line)
+        served_line(line);
 }
 
 void served_open(served *g) {
@@ -101,7 +105,7 @@ void served_open(served *g) {
                                    .queue = PLACES - 4,
                                    .connections = 8,
                                    .per_peer = 8,
-                                   .log = ignore_line};
+                                   .log = on_line};
     const gqac_program *program = fuzz_program(FUZZ_SERVED);
     gqac_diag diag = {0};
     gqac_store_options store;

@@ -39,6 +39,9 @@ void served_disconnect(served_client *c);
 /* Called when a turn enters and leaves the code of the server; NULL: nothing is. */
 extern void (*served_within)(bool within);
 
+/* Called with each line of the server's log; NULL: nothing is. */
+extern void (*served_line)(const char *line);
+
 /* The status of the first reply; 0: there is none. */
 int served_status(const gqac_str *replies);
 /* The JSON of a reply that is not a stream, the page or metrics; its caller frees it. */

@@ -82,6 +82,13 @@ static void enter(bool inside) {
     within = inside;
 }
 
+/* Lines of the log that say that a client left, which none does. */
+static int left;
+
+static void read_line(const char *line) {
+    left += strstr(line, "\"status\":499") != NULL;
+}
+
 /* ---- requests -------------------------------------------------------------- */
 
 #define MESSAGES "\"messages\": [{\"role\": \"user\", \"content\": \"Say what it is.\"}]"
@@ -394,6 +401,7 @@ static void each_row(bool all_after) {
         fail_each(g.server, &rows[i], &expected[i]);
     served_close(&g);
     CU_ASSERT_EQUAL(live, before);
+    CU_ASSERT_EQUAL(left, 0);
 }
 
 static void test_once(void) {
@@ -412,6 +420,7 @@ int main(int argc, char **argv) {
     static const unit_case cases[] = {{"an allocation fails", test_once},
                                       {"it and all after it fail", test_onwards}};
     served_within = enter;
+    served_line = read_line;
     setvbuf(stdout, NULL, _IOLBF, 0);
     event_set_log_callback(ignore);
     served g = {0};

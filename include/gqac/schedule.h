@@ -113,6 +113,9 @@ typedef struct gqac_request_end {
 /* Called after each new id. Returns false to end the request with GQAC_FINISH_STOP after this id.
  */
 typedef bool gqac_request_token(void *arg, int64_t request, int64_t id);
+/* Called once, after the first step that computed tokens of the prompt, before on_progress: the
+ * first `reused` tokens of the prompt were cached. */
+typedef void gqac_request_began(void *arg, int64_t request, int64_t reused);
 /* Called after each step that computed tokens of the prompt: the first `done` of its `total`
  * tokens, those that were cached included, have rows. `done` increases from call to call, also
  * after a preemption. */
@@ -153,6 +156,7 @@ typedef struct gqac_request {
     gqac_request_row *on_row;
     bool cold; /* the request shares nothing with the store, in either direction */
     gqac_constraint *constraint; /* as in gqac_generate_request; NULL: all texts are allowed */
+    gqac_request_began *on_begin;
 } gqac_request;
 /* Sets the defaults: greedy decoding of at most 128 ids. */
 static inline void gqac_request_init(gqac_request *request, const int64_t *prompt,

@@ -312,6 +312,7 @@ gqac_generate_callback = CFUNCTYPE(c_bool, c_void_p, POINTER(gqac_generate_event
 gqac_logits_callback = CFUNCTYPE(c_bool, c_void_p, POINTER(c_float), c_int64, POINTER(c_int64), c_size_t)
 gqac_observer = CFUNCTYPE(None, c_void_p, POINTER(gqac_observed))
 gqac_request_token = CFUNCTYPE(c_bool, c_void_p, c_int64, c_int64)
+gqac_request_began = CFUNCTYPE(None, c_void_p, c_int64, c_int64)
 gqac_request_progress = CFUNCTYPE(None, c_void_p, c_int64, c_int64, c_int64)
 gqac_request_row = CFUNCTYPE(None, c_void_p, c_int64, c_int64, POINTER(c_float), c_int64)
 gqac_request_ended = CFUNCTYPE(None, c_void_p, POINTER(gqac_request_end))
@@ -737,6 +738,7 @@ gqac_request._fields_ = [
     ("on_row", gqac_request_row),
     ("cold", c_bool),
     ("constraint", c_void_p),
+    ("on_begin", gqac_request_began),
 ]
 
 gqac_request_end._fields_ = [

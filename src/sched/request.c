@@ -383,6 +383,8 @@ void request_advance(gqac_scheduler *s, request *r, int item) {
         request_end(s, r, GQAC_FINISH_CANCELLED, NULL);
         return;
     }
+    if (!r->reported && r->given.on_begin)
+        r->given.on_begin(r->given.arg, r->number, r->reused);
     if (done > r->reported && r->given.on_row)
         report_rows(s, r, item, done);
     if (done > r->reported && r->given.on_progress)

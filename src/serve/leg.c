@@ -126,6 +126,14 @@ static void on_row(void *arg, int64_t request, int64_t position, const float *lo
 
 /* ---- tokens -------------------------------------------------------------- */
 
+static void on_begin(void *arg, int64_t request, int64_t reused) {
+    leg *l = arg;
+    (void)request;
+    pthread_mutex_lock(&l->owner->server->lock);
+    l->prompt->reused = reused;
+    pthread_mutex_unlock(&l->owner->server->lock);
+}
+
 static void on_progress(void *arg, int64_t request, int64_t done, int64_t total) {
     leg *l = arg;
     job *j = l->owner;
@@ -253,8 +261,6 @@ static void on_end(void *arg, const gqac_request_end *end) {
     job *j = l->owner;
     keep(l, end);
     pthread_mutex_lock(&j->server->lock);
-    if (l->kind == LEG_ANSWER && !waits(j, l)) /* else they were counted with the prefix */
-        l->prompt->reused = end->reused_tokens;
     l->drafted = end->drafted_tokens;
     l->accepted = end->accepted_tokens;
     pthread_mutex_unlock(&j->server->lock);
@@ -292,6 +298,7 @@ static gqac_status submit_answer(leg *l, const gqac_sequence *from, gqac_diag *d
     r.cold = j->cold || l->kind == LEG_COLD;
     r.on_token = on_token;
     r.on_end = on_end;
+    r.on_begin = l->kind == LEG_ANSWER && !from ? on_begin : NULL;
     r.on_progress = l->kind == LEG_ANSWER && !from ? on_progress : NULL;
     r.on_row = l->kind == LEG_ANSWER && !from && j->echo && j->scores && p->n > 1 ? on_row : NULL;
     r.arg = l;
@@ -306,7 +313,6 @@ static void on_prefix_end(void *arg, const gqac_request_end *end) {
     pthread_mutex_lock(&j->server->lock);
     if (end->finish == GQAC_FINISH_FAILED)
         note(j, end->diag);
-    l->prompt->reused = end->reused_tokens;
     for (int i = 0; i < j->n_answers; i++) {
         leg *answer = &j->legs[i];
         if (answer->prompt != l->prompt)
@@ -330,6 +336,7 @@ static gqac_status submit_prefix(leg *l, gqac_diag *diag) {
     r.max_new = 0;
     r.cold = j->cold;
     r.tenant = j->tenant;
+    r.on_begin = on_begin;
     r.on_progress = on_progress;
     r.on_row = j->echo && j->scores ? on_row : NULL;
     r.on_end = on_prefix_end;

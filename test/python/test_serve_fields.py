@@ -133,12 +133,14 @@ class Fields(Case):
         ids = [(k * 37) % 500 for k in range(600)]
         for cached in (0, 599):
             chunks = list(self.client.completions.create(
-                model="x", prompt=ids, max_tokens=1, stream=True, extra_body={"return_progress": True}))
+                model="x", prompt=ids, max_tokens=1, stream=True,
+                extra_body={"return_progress": True, "cache_salt": "progress"}))
             found = [chunk.prompt_progress for chunk in chunks if "prompt_progress" in chunk.model_extra]
             done = [x["processed"] for x in found]
             self.assertEqual((done, done[-1]), (sorted(set(done)), 600))
             self.assertEqual({x["total"] for x in found}, {600})
             self.assertGreater(done[0], cached)
+            self.assertEqual({x["cache"] for x in found}, {cached})
             self.assertEqual([c.choices for c in chunks if "prompt_progress" in c.model_extra],
                              [[]] * len(found))
         chunks = list(self.client.chat.completions.create(

@@ -30,7 +30,7 @@ typedef struct client {
     int64_t list[RIG_LIST]; /* ids of `from`, of the prompt, and of the answer */
     int64_t n_from, n_prompt, n;
     uint64_t bits[RIG_LIST]; /* of the logits by which id i was chosen */
-    int64_t eos, number, done, ends;
+    int64_t eos, number, begins, reused, done, ends;
     int64_t stop; /* on_token ends the request after so many ids; 0: never */
     bool cancelled;
     gqac_request_end end; /* its ids, diag and sequence are gone */
@@ -76,9 +76,17 @@ static inline bool rig_token(void *arg, int64_t request, int64_t id) {
     return c->n - c->n_prompt != c->stop;
 }
 
+static inline void rig_begin(void *arg, int64_t request, int64_t reused) {
+    client *c = arg;
+    CU_ASSERT(request == c->number && !c->begins && !c->done && !c->ends);
+    c->begins++;
+    c->reused = reused;
+}
+
 static inline void rig_progress(void *arg, int64_t request, int64_t done, int64_t total) {
     client *c = arg;
     CU_ASSERT(request == c->number && total == c->n_prompt && done > c->done && done <= total);
+    CU_ASSERT(c->begins && done > c->reused);
     c->done = done;
 }
 
@@ -89,6 +97,7 @@ static inline void rig_end(void *arg, const gqac_request_end *end) {
     c->end = *end;
     CU_ASSERT(end->request == c->number && (end->finish == GQAC_FINISH_FAILED) == !!end->diag);
     CU_ASSERT((int64_t)end->n_ids == c->n - c->n_prompt);
+    CU_ASSERT(!c->begins || end->reused_tokens == c->reused);
     CU_ASSERT(!memcmp(end->ids, c->list + c->n_prompt, end->n_ids * sizeof *end->ids));
     if (end->diag) {
         c->status = end->diag->status;
@@ -112,6 +121,7 @@ static inline void rig_prepare(client *c, int64_t n_prompt, int64_t max_new) {
     c->request.sampling = &c->sampling;
     c->request.on_logits = rig_logits;
     c->request.on_token = rig_token;
+    c->request.on_begin = rig_begin;
     c->request.on_progress = rig_progress;
     c->request.on_end = rig_end;
     c->request.arg = c->request.logits_arg = c;

@@ -52,6 +52,7 @@ static void rows(void) {
         request.arg = &got[i];
         request.on_logits = NULL;
         request.on_token = NULL;
+        request.on_begin = NULL;
         request.on_progress = NULL;
         request.on_end = NULL;
         CU_ASSERT_EQUAL_FATAL(gqac_scheduler_submit(s, &request, &all[i].number, &diag), GQAC_OK);

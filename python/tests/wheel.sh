@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# A wheel in a fresh environment: its size and README's Python lines; the time of the import is printed.
+# A wheel in a fresh environment of python3, or of the interpreter that PYTHON names: its size, README's
+# Python lines and the time of the import.
 #
 #   wheel.sh build/dist/gqac-*.whl
 set -euo pipefail
@@ -7,7 +8,7 @@ wheel=$(realpath "$1")
 cd "$(dirname "$0")/../.."
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-python3 -m venv "$work/venv"
+"${PYTHON:-python3}" -m venv "$work/venv"
 "$work/venv/bin/pip" install -q --disable-pip-version-check "$wheel"
 unset GQAC_LIBRARY PYTHONPATH
 passed=0 failed=0
@@ -21,22 +22,18 @@ check() { # WHAT COMMAND...
     failed=$((failed + 1))
   fi
 }
-small() { [ "$(stat -c %s "$wheel")" -lt 6000000 ]; }
+size=$(stat -c %s "$wheel")
+small() { [ "$size" -lt 6000000 ]; }
 readme() {
   sed -n '/^```python$/,/^```$/p' README.md | grep -v '^```' >"$work/readme.txt"
   ln -sfn "$PWD/models" "$work/models"
   (cd "$work" && "$work/venv/bin/python" -m doctest readme.txt)
 }
-import_time() { # the best of five
-  "$work/venv/bin/python" -c '
-import subprocess, sys
-code = "import time; t = time.perf_counter(); import gqac; print(time.perf_counter() - t)"
-best = min(float(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout)
-           for _ in range(5))
-print(f"{best * 1e3:.0f} ms")'
-}
+took=$("$work/venv/bin/python" python/tests/import_time.py)
+fast() { [ "$took" -lt 100 ]; }
 check "the wheel has 6 MB or more" small
 check "README's Python lines" readme
-echo "import: $(import_time); size: $(stat -c %s "$wheel") bytes"
+check "the import takes 100 ms or more besides NumPy" fast
+echo "$("$work/venv/bin/python" -V): import: $took ms besides NumPy; size: $size bytes"
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]

@@ -23,6 +23,7 @@ OF_KIND = {
     "load": {"part": str, "level": str, "versions": dict, "results": dict, "samples": list,
              "missed": list},
     "constraint": {"version": str, "results": dict},
+    "providers": {"row": str, "versions": dict, "results": dict, "samples": dict},
     "speculate": {"version": str, "results": dict},
     "gpu": {"row": str, "profile": str, "device": dict, "copy_gbps": float, "versions": dict,
             "results": dict, "samples": dict, "difference": float},

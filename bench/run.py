@@ -18,6 +18,7 @@ own where that is the peer.
     ./dev bench speculate [...]     what drafts change: see speculate.py
     ./dev bench constraint [...]    what a JSON schema costs: see constraint.py
     ./dev bench gpu [...]           the target gpu on a device: see gpu.py
+    ./dev bench providers [...]     ONNX Runtime's CPU provider and gqac's in one process: see providers.py
     ./dev bench artefact [...]      how a compiled model opens and is shared: see artefact.py
 
 --accept runs every row and appends to bench/results/cpu.jsonl. Exit 1: a result differs from ONNX
@@ -40,6 +41,7 @@ import gpu
 import kv_cache
 import load
 import overhead
+import providers
 import records
 import rows
 import speculate
@@ -221,7 +223,7 @@ def arguments():
 
 
 def main():
-    for other in (artefact, constraint, gpu, kv_cache, load, overhead, speculate):
+    for other in (artefact, constraint, gpu, kv_cache, load, overhead, providers, speculate):
         if sys.argv[1:2] == [other.__name__]:
             return other.main(sys.argv[2:])
     args = arguments()

@@ -16,6 +16,7 @@ import onnxruntime as ort
 
 import worker
 
+OWN = "GqacExecutionProvider"
 DEVICES = {"CUDAExecutionProvider": "cuda"}
 
 
@@ -34,9 +35,10 @@ class Engine(worker.Engine):
                                              ";".join(str(c + 1) for c in cores[1:]))
         providers = ["CPUExecutionProvider"]
         if a.library:
-            ort.register_execution_provider_library("gqac", a.library)
+            if not any(device.ep_name == OWN for device in ort.get_ep_devices()):
+                ort.register_execution_provider_library("gqac", a.library)
             options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
-            providers = [("GqacExecutionProvider", {"threads": str(a.threads)})]
+            providers = [(OWN, {"threads": str(a.threads)})]
         if a.provider:
             if a.provider not in ort.get_available_providers():
                 raise ValueError(f"this build of ONNX Runtime has no {a.provider}")

@@ -129,7 +129,7 @@ typedef void gqac_request_row(void *arg, int64_t request, int64_t position, cons
 typedef void gqac_request_ended(void *arg, const gqac_request_end *end);
 
 /* What is asked for. Everything that it points to is copied or shared by gqac_scheduler_submit, but
- * for `arg` and `logits_arg`. */
+ * for `arg`, `logits_arg` and the rules of `sampling`. */
 typedef struct gqac_request {
     size_t size;
     const int64_t *prompt; /* n_prompt >= 1 ids */
@@ -137,7 +137,8 @@ typedef struct gqac_request {
     int64_t max_new; /* maximum number of new ids, >= 0; 0: the prompt is computed all the same */
     int n_eos;       /* number of ids that end the answer */
     const int64_t *eos;
-    const gqac_sampling *sampling;   /* NULL: the most likely id; its n_prompt is ignored */
+    const gqac_sampling *sampling;   /* NULL: the most likely id; its n_prompt and max_length are
+                                        ignored */
     gqac_logits_callback *on_logits; /* as in gqac_generate_request; may be NULL */
     void *logits_arg;
     int priority; /* higher ones are first */

@@ -51,7 +51,8 @@ typedef struct gqac_seq2seq_settings {
     int64_t start; /* decoder_start_token_id */
     int n_eos;     /* number of ids in eos_token_id; 0: not stated */
     const int64_t *eos;
-    int64_t vocabulary; /* of the decoder; 0: not constant */
+    int64_t vocabulary;            /* of the decoder; 0: not constant */
+    const gqac_token_rules *rules; /* for gqac_sampling; NULL: none */
 } gqac_seq2seq_settings;
 /* Returns the settings; they belong to the model. */
 GQAC_API const gqac_seq2seq_settings *gqac_seq2seq_get_settings(const gqac_seq2seq *model);

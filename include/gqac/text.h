@@ -21,6 +21,7 @@
 #include <gqac/constraint.h>
 #include <gqac/generate.h>
 #include <gqac/gqac.h>
+#include <gqac/sample.h>
 #include <gqac/schedule.h>
 #include <gqac/seq2seq.h>
 #include <gqac/session.h>

@@ -21,7 +21,7 @@ GQAC_API gqac_status gqac_text_model_path(const char *model, char *path, size_t 
 
 /* The parts to read and check. Files of other parts are not parsed. */
 enum {
-    GQAC_TEXT_CONFIG = 1,    /* genai_config.json */
+    GQAC_TEXT_CONFIG = 1,    /* genai_config.json, generation_config.json, config.json */
     GQAC_TEXT_TOKENIZER = 2, /* tokenizer.json */
     GQAC_TEXT_TEMPLATE = 4,  /* chat_template.jinja, or chat_template in tokenizer_config.json */
     GQAC_TEXT_ALL = 7
@@ -33,12 +33,13 @@ typedef struct gqac_text gqac_text;
 /* Reads the parts of a model; the caller frees *text. `model` is a folder, an artefact that was
  * compiled from one, or a model file. A model file gets the parts of its own folder, or of the
  * folder above, if the genai_config.json there names the file as decoder. Where there is no such
- * config, tokenizer and template may lie beside the file, or beside its folder if that is called
- * `onnx`. Any other model file has no parts. If a part is missing, or if gqac cannot run a
- * tokenizer or template (see the refusals in gqac_text_settings), this call succeeds and calls that
- * need the part fail. IO: a file cannot be read; INVALID_MODEL: its content is wrong, or it is a
- * link that leads out of the folder; UNSUPPORTED: the config has a setting that would change
- * results; LIMIT: a file exceeds a safety limit; NO_MEMORY. */
+ * config, the other files may lie beside the file, or beside its folder if that is called `onnx`:
+ * tokenizer.json or generation_config.json shows which. Any other model file has no parts. If a
+ * part is missing, or if gqac cannot run a tokenizer or template (see the refusals in
+ * gqac_text_settings), this call succeeds and calls that need the part fail. IO: a file cannot be
+ * read; INVALID_MODEL: its content is wrong, or it is a link that leads out of the folder;
+ * UNSUPPORTED: the config has a setting that would change results; LIMIT: a file exceeds a safety
+ * limit; NO_MEMORY. */
 GQAC_API gqac_status gqac_text_open(const char *model, unsigned parts, gqac_text **text,
                                     gqac_diag *diag);
 /* The same with limits of the caller (NULL: the defaults): template_steps holds for each rendering
@@ -57,6 +58,12 @@ GQAC_API void gqac_text_free(gqac_text *text);
 GQAC_API gqac_status gqac_model_open(const char *model, const gqac_options *options, unsigned parts,
                                      gqac_program **program, gqac_text **text, gqac_diag *diag);
 
+/* The ids that a model may not choose, or must: bad_words_ids, suppress_tokens,
+ * begin_suppress_tokens, forced_bos_token_id, forced_eos_token_id and forced_decoder_ids of
+ * generation_config.json, or, if there is no such file, of config.json. They mean what they mean in
+ * Hugging Face's transformers. */
+typedef struct gqac_token_rules gqac_token_rules;
+
 /* Settings of genai_config.json (schema: onnxruntime-genai's config.h), under its names. Their
  * lists and texts belong to the gqac_text. */
 typedef struct gqac_text_settings {
@@ -67,7 +74,7 @@ typedef struct gqac_text_settings {
      * be used, or does not exist. */
     const gqac_diag *tokenizer_refusal, *template_refusal;
     int64_t bos, pad; /* -1: none */
-    int n_eos;
+    int n_eos;        /* without a genai_config.json: of generation_config.json or config.json */
     const int64_t *eos;
     int64_t context_length; /* in tokens; 0: not stated. It reserves no memory */
     int64_t vocab_size;     /* 0: not stated */
@@ -80,6 +87,7 @@ typedef struct gqac_text_settings {
                                 fails ("search.num_beams is 4"); NULL: none */
     int n_io_names;          /* for gqac_options: names of inputs and outputs */
     const gqac_io_name *io_names;
+    const gqac_token_rules *rules; /* for gqac_sampling; NULL: none */
 } gqac_text_settings;
 /* Returns the settings, never NULL. Fields from files that do not exist, or were not read, have
  * their defaults. */

@@ -779,6 +779,8 @@ gqac_sampling._fields_ = [
     ("n_prompt", c_size_t),
     ("n_bias", c_int),
     ("bias", POINTER(gqac_logit_bias)),
+    ("rules", c_void_p),
+    ("max_length", c_size_t),
 ]
 
 gqac_scheduler_options._fields_ = [
@@ -824,6 +826,7 @@ gqac_seq2seq_settings._fields_ = [
     ("n_eos", c_int),
     ("eos", POINTER(c_int64)),
     ("vocabulary", c_int64),
+    ("rules", c_void_p),
 ]
 
 gqac_seq2seq_source._fields_ = [
@@ -965,6 +968,7 @@ gqac_text_settings._fields_ = [
     ("unsupported", c_char_p),
     ("n_io_names", c_int),
     ("io_names", POINTER(gqac_io_name)),
+    ("rules", c_void_p),
 ]
 
 gqac_tokenize_options._fields_ = [
@@ -1069,6 +1073,11 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "gqac_constraint_mask": (c_int, [c_void_p, POINTER(c_float), c_int64, POINTER(c_int64), c_int, POINTER(gqac_diag)]),
     "gqac_constraint_push": (c_int, [c_void_p, c_int64, POINTER(gqac_diag)]),
     "gqac_constraint_ends": (c_int, [c_void_p, POINTER(c_bool), POINTER(c_bool), POINTER(gqac_diag)]),
+    "gqac_sample": (c_int, [POINTER(gqac_sampling), POINTER(c_float), c_int64, POINTER(c_int64), c_size_t, POINTER(c_int64), POINTER(c_double), POINTER(gqac_diag)]),
+    "gqac_sampling_top": (c_int64, [POINTER(gqac_sampling)]),
+    "gqac_sample_top": (c_int, [POINTER(gqac_sampling), POINTER(gqac_candidate), c_int64, c_int64, c_uint64, POINTER(c_int64), POINTER(gqac_diag)]),
+    "gqac_sampling_check": (c_int, [POINTER(gqac_sampling), c_int64, POINTER(gqac_diag)]),
+    "gqac_log_probabilities": (c_int, [POINTER(c_float), c_int64, c_int64, POINTER(c_double), c_int64, POINTER(gqac_scored_id), POINTER(c_int), POINTER(gqac_diag)]),
     "gqac_threads_default": (c_int, []),
     "gqac_threads_create": (c_int, [c_int, POINTER(c_void_p), POINTER(gqac_diag)]),
     "gqac_threads_wrap": (c_int, [c_int, gqac_parallel_for, c_void_p, POINTER(c_void_p), POINTER(gqac_diag)]),
@@ -1144,11 +1153,6 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "gqac_forward_stateless": (c_int, [c_void_p, c_void_p, POINTER(c_int64), c_int64, POINTER(gqac_tensor), POINTER(gqac_diag)]),
     "gqac_prefill": (c_int, [c_void_p, c_void_p, POINTER(c_int64), c_int64, POINTER(gqac_diag)]),
     "gqac_decode": (c_int, [c_void_p, c_void_p, c_int64, c_int64, POINTER(gqac_diag)]),
-    "gqac_sample": (c_int, [POINTER(gqac_sampling), POINTER(c_float), c_int64, POINTER(c_int64), c_size_t, POINTER(c_int64), POINTER(c_double), POINTER(gqac_diag)]),
-    "gqac_sampling_top": (c_int64, [POINTER(gqac_sampling)]),
-    "gqac_sample_top": (c_int, [POINTER(gqac_sampling), POINTER(gqac_candidate), c_int64, c_int64, c_uint64, POINTER(c_int64), POINTER(gqac_diag)]),
-    "gqac_sampling_check": (c_int, [POINTER(gqac_sampling), c_int64, POINTER(gqac_diag)]),
-    "gqac_log_probabilities": (c_int, [POINTER(c_float), c_int64, c_int64, POINTER(c_double), c_int64, POINTER(gqac_scored_id), POINTER(c_int), POINTER(gqac_diag)]),
     "gqac_finish_name": (c_char_p, [c_int]),
     "gqac_generate": (c_int, [c_void_p, c_void_p, c_int, POINTER(gqac_generate_request), POINTER(POINTER(gqac_generation)), POINTER(gqac_diag)]),
     "gqac_generation_free": (None, [POINTER(gqac_generation)]),

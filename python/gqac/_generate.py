@@ -109,7 +109,8 @@ def sampling(model: Model, *, temperature: float | None = None, top_k: int | Non
                 top_p=choose(top_p, own.top_p), min_p=choose(min_p, 0.0),
                 repetition_penalty=choose(repetition_penalty, own.repetition_penalty),
                 seed=choose(seed, 0), request=choose(request, 0),
-                presence_penalty=presence_penalty, frequency_penalty=frequency_penalty)
+                presence_penalty=presence_penalty, frequency_penalty=frequency_penalty,
+                rules=own.rules)
     if logit_bias is not None and not isinstance(logit_bias, Mapping):
         raise wrong_type("logit_bias", logit_bias, "a mapping of ids to numbers")
     array = (c.gqac_logit_bias * len(logit_bias or ()))()

@@ -4,6 +4,7 @@ import gc
 import json
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 import threading
@@ -32,6 +33,19 @@ def test_generate_is_that_of_the_command_line(model):
                 "--seed", 7)
     assert (said.ids, said.text, said.finish_reason) == (told["ids"], told["text"], "length")
     assert said.metrics.computed_tokens >= 12 and said.metrics.time_to_first_token_ms > 0
+
+
+def test_rules_of_the_model(tmp_path, model):
+    folder = shutil.copytree(TINY, tmp_path / "tiny")
+    first = model.generate(PROMPT, max_new_tokens=1).ids[0]
+    (folder / "generation_config.json").write_text(json.dumps(
+        {"suppress_tokens": [first], "forced_eos_token_id": 7}), encoding="utf-8")
+    told = tool("generate", folder, "--prompt", PROMPT, "-n", 6)["ids"]
+    assert told[0] != first and told[-1] == 7
+    with gqac.Model(folder) as ruled:
+        assert ruled.generate(PROMPT, max_new_tokens=6).ids == told
+        with gqac.Scheduler(ruled) as scheduler:
+            assert scheduler.submit(PROMPT, max_new_tokens=6).result().ids == told
 
 
 def test_stream_has_the_answer_in_pieces(model):

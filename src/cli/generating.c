@@ -48,6 +48,7 @@ gqac_status generating_sampling(generating *g) {
     long long top_k = 0, seed = 0, n_top = 0;
     static const char *const flags[] = {"temperature", "top-k", "top-p", "min-p", "seed"};
     gqac_sampling_init(s);
+    s->rules = x->rules;
     g->request.sampling = s;
     s->sample = x->do_sample;
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)

@@ -135,6 +135,7 @@ static gqac_status translate(translation *t, gqac_generation **said) {
     const gqac_seq2seq_settings *settings = gqac_seq2seq_get_settings(t->model);
     request->n_eos = settings->n_eos;
     request->eos = settings->eos;
+    t->g->sampling.rules = settings->rules;
     return answer(t, said);
 }
 

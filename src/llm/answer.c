@@ -71,10 +71,11 @@ static gqac_status check_drafts(const gqac_generate_request *q, gqac_diag *diag)
 }
 
 /* Copies the caller's request into the answer and checks it. */
-static gqac_status take(answer *a, const gqac_generate_request *request,
+static gqac_status take(answer *a, const gqac_generate_request *request, const gqac_text *text,
                         const gqac_program *decoder, gqac_diag *diag) {
     a->request = &a->own;
     gqac_sampling_init(&a->sampling);
+    a->sampling.rules = text ? gqac_text_get_settings(text)->rules : NULL;
     GQAC_TRY(gqac_sized_take(&a->own, sizeof a->own, request, "gqac_generate_request", diag));
     GQAC_TRY(
         gqac_sized_take(&a->sampling, sizeof a->sampling, a->own.sampling, "gqac_sampling", diag));
@@ -107,6 +108,7 @@ static gqac_status set_limit(answer *a, const gqac_text *text, gqac_diag *diag) 
     if (most > 0 && limit > most - prompt)
         limit = most - prompt;
     a->limit = (size_t)limit;
+    a->sampling.max_length = a->request->n_prompt + a->limit;
     if (!limit)
         answer_finish(a, GQAC_FINISH_LENGTH);
     return GQAC_OK;
@@ -122,7 +124,7 @@ double answer_clock(const answer *a) {
 
 gqac_status answer_open(answer *a, const gqac_generate_request *given, const gqac_text *text,
                         const gqac_program *decoder, gqac_diag *diag) {
-    const gqac_status status = take(a, given, decoder, diag);
+    const gqac_status status = take(a, given, text, decoder, diag);
     const gqac_generate_request *request = a->request;
     a->session = request->session;
     GQAC_TRY(status);

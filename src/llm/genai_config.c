@@ -1,4 +1,5 @@
-/* genai_config.json: the decoder's file, ids, names of inputs and outputs, defaults of generation.
+/* genai_config.json: the decoder's file, ids, names of inputs and outputs, defaults of generation;
+ * and what transformers' configs have of these.
  *
  * Every value that is read is checked: its type, its range, and that gqac does what it asks. null
  * counts as absent. Keys that only concern ONNX Runtime are ignored. */
@@ -8,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "llm/llm.h"
+#include "llm/rules.h"
 
 enum { MOST_LAYERS = 4096, MOST_EOS = 1024, MOST_NAME = 1000, DEFAULT_TOP_K = 50 };
 static const int64_t most_tokens = (int64_t)1 << 40, most_ids = INT32_MAX;
@@ -332,6 +333,23 @@ gqac_status genai_config_read(const char *json, size_t bytes, gqac_arena *arena,
         *settings = genai_config_defaults;
     GQAC_TRY(folder_json(json, bytes, &root, diag));
     gqac_status status = read_root(&r, root, decoder);
+    json_decref(root);
+    return status;
+}
+
+gqac_status hf_config_read(const char *json, size_t bytes, gqac_arena *arena,
+                           gqac_text_settings *settings, gqac_token_rules **rules,
+                           gqac_diag *diag) {
+    json_t *root = NULL;
+    const reader r = {.arena = arena, .settings = settings, .diag = diag};
+    GQAC_TRY(folder_json(json, bytes, &root, diag));
+    gqac_status status = GQAC_OK;
+    if (!json_is_object(root))
+        status = gqac_diag_set(diag, GQAC_INVALID_MODEL, "the config is not an object");
+    if (status == GQAC_OK && settings)
+        status = read_eos(&r, &(place){root, ""});
+    if (status == GQAC_OK && rules)
+        status = rules_read(root, arena, rules, diag);
     json_decref(root);
     return status;
 }

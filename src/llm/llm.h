@@ -21,7 +21,8 @@ gqac_status sampler_create(int64_t vocabulary, sampler **out, gqac_diag *diag);
 void sampler_free(sampler *s);
 /* USAGE: an option is out of range. */
 gqac_status sampler_check(const gqac_sampling *options, gqac_diag *diag);
-/* OUT_OF_RANGE: the id of a bias is not in the vocabulary. */
+/* OUT_OF_RANGE: the id of a bias is not in the vocabulary; INVALID_MODEL: an id that the rules
+ * demand is not. */
 gqac_status sampler_check_ids(const gqac_sampling *options, int64_t vocabulary, gqac_diag *diag);
 /* Chooses the next id by a row of logits [vocabulary]. `history` are prompt and answer so far, for
  * penalties (ids that are not in the vocabulary are ignored); `position` is that of the new id;
@@ -96,6 +97,10 @@ extern const gqac_text_settings genai_config_defaults;
  * checked. UNSUPPORTED: a setting that would change results and that gqac does not have. */
 gqac_status genai_config_read(const char *json, size_t bytes, gqac_arena *arena,
                               gqac_text_settings *settings, const char **decoder, gqac_diag *diag);
+/* generation_config.json or config.json of transformers: the ids that end a text (settings NULL:
+ * not wanted) and the rules (NULL: not wanted; set to NULL if there are none). */
+gqac_status hf_config_read(const char *json, size_t bytes, gqac_arena *arena,
+                           gqac_text_settings *settings, gqac_token_rules **rules, gqac_diag *diag);
 
 /* ---- text.c: the parts ----------------------------------------------------------- */
 

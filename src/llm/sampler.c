@@ -1,10 +1,11 @@
-/* The next id of a row of logits: bias, penalties, temperature, top-k, top-p, min-p, and one draw.
+/* The next id of a row of logits: bias, penalties, rules, temperature, top-k, top-p, min-p, and one
+ * draw.
  *
  * Every filter keeps the first ids in order of likelihood (ties: lowest id first), so one heap
  * serves all of them; the draw then goes through the kept ids in ascending order. Arithmetic is
  * scalar, in double, in a fixed order and with an exponential of our own, so every machine chooses
  * the same. */
-#include "llm/llm.h"
+#include "llm/rules.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -94,7 +95,7 @@ gqac_status sampler_check_ids(const gqac_sampling *o, int64_t vocabulary, gqac_d
             gqac_diag_rule(diag, "0 <= id < %lld", (long long)vocabulary);
             return GQAC_OUT_OF_RANGE;
         }
-    return GQAC_OK;
+    return rules_check(o->rules, vocabulary, diag);
 }
 
 /* ---- random bits --------------------------------------------------------- */
@@ -374,6 +375,8 @@ gqac_status sampler_pick(sampler *s, const gqac_sampling *o, const float *logits
     for (int i = 0; i < n_banned; i++)
         if (banned[i] >= 0 && banned[i] < s->vocabulary)
             s->score[banned[i]] = NAN;
+    const rules_place place = {history, n_history, o->n_prompt, o->max_length};
+    rules_apply(o->rules, &place, logits, s->score, s->vocabulary);
     const int64_t chosen = choose(s, o, position);
     if (chosen < 0)
         return none_follows(position, diag);
@@ -387,7 +390,7 @@ gqac_status sampler_pick(sampler *s, const gqac_sampling *o, const float *logits
 
 /* True if no setting changes a logit. */
 static bool keeps_logits(const gqac_sampling *o) {
-    return !o->n_bias && o->repetition_penalty == 1 && o->presence_penalty == 0 &&
+    return !o->n_bias && !o->rules && o->repetition_penalty == 1 && o->presence_penalty == 0 &&
            o->frequency_penalty == 0;
 }
 

@@ -425,6 +425,11 @@ gqac_status gqac_seq2seq_generate(gqac_seq2seq_context *context, const gqac_text
         request.prompt = &context->model->settings.start;
         request.n_prompt = 1;
     }
+    gqac_sampling likeliest;
+    gqac_sampling_init(&likeliest);
+    likeliest.rules = context->model->settings.rules;
+    if (!request.sampling)
+        request.sampling = &likeliest;
     const gqac_status status = generate(&d, text, &source, &request, result);
     answer_close(&d.answer);
     sampler_free(d.sampler);

@@ -1,10 +1,14 @@
 /* The ids that a text begins and ends with: each from generation_config.json, else from
- * config.json, else from the "model" of genai_config.json. */
+ * config.json, else from the "model" of genai_config.json. The ids that a config forbids and
+ * demands are those of the first of the three that exists. */
+#include "llm/rules.h"
 #include "llm/seq2seq.h"
 
 typedef struct reader {
     gqac_seq2seq *model;
     bool found; /* the start */
+    bool ruled; /* rules have been read */
+    gqac_token_rules *rules;
     gqac_diag *diag;
 } reader;
 
@@ -32,6 +36,9 @@ static gqac_status take(reader *r, const json_t *config) {
     gqac_seq2seq_settings *settings = &r->model->settings;
     int64_t start[SEQ2SEQ_MOST_EOS];
     int n = 0;
+    if (!r->ruled)
+        GQAC_TRY(rules_read(config, r->model->memory, &r->rules, r->diag));
+    r->ruled = true;
     if (!r->found)
         GQAC_TRY(read_ids(config, "decoder_start_token_id", start, &n, r->diag));
     if (n > 1)
@@ -73,6 +80,8 @@ gqac_status seq2seq_read_config(const char *path, gqac_seq2seq *model, gqac_diag
         status = read_file(&r, &f, "genai_config.json", "model");
     folder_close(&f);
     GQAC_TRY(status);
+    rules_allow_ends(r.rules, model->eos, model->settings.n_eos);
+    model->settings.rules = r.rules;
     if (r.found)
         return GQAC_OK;
     gqac_diag_set(diag, GQAC_INVALID_MODEL, "the model has no decoder_start_token_id");

@@ -7,6 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/sized.h"
+#include "llm/rules.h"
 #include "llm/seq2seq.h"
 
 enum { MOST_NAMES = 4, MOST_PATH = 4096 };
@@ -251,6 +252,14 @@ static gqac_status check_id(const gqac_seq2seq *m, const char *folder, const cha
     return GQAC_INVALID_MODEL;
 }
 
+static gqac_status check_rules(const gqac_seq2seq *m, const char *folder, gqac_diag *diag) {
+    const int64_t most = m->settings.vocabulary ? m->settings.vocabulary : INT32_MAX;
+    const gqac_status status = rules_check(m->settings.rules, most, diag);
+    if (status != GQAC_OK)
+        gqac_diag_where(diag, "%s", folder);
+    return status;
+}
+
 static gqac_status open_all(gqac_seq2seq *m, const char *folder, const gqac_options *options,
                             gqac_diag *diag) {
     gqac_seq2seq_settings *s = &m->settings;
@@ -269,6 +278,7 @@ static gqac_status open_all(gqac_seq2seq *m, const char *folder, const gqac_opti
     GQAC_TRY(check_id(m, folder, "decoder_start_token_id", s->start, diag));
     for (int i = 0; i < s->n_eos; i++)
         GQAC_TRY(check_id(m, folder, "eos_token_id", s->eos[i], diag));
+    GQAC_TRY(check_rules(m, folder, diag));
     return open_caches(m, diag);
 }
 

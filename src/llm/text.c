@@ -9,6 +9,7 @@
 #include "base/limits.h"
 #include "base/sized.h"
 #include "llm/calls.h"
+#include "llm/rules.h"
 #include "llm/vocabulary.h"
 
 enum { TOKENIZER_BYTES = 1 << 28, TEMPLATE_BYTES = 4 << 20, CONFIG_BYTES = 16 << 20, FILES = 8 };
@@ -59,6 +60,34 @@ static gqac_status open_config(opener *o) {
     GQAC_TRY(in_file(
         o, name, genai_config_read(file.data, file.bytes, t->memory, &t->settings, NULL, o->diag)));
     t->settings.has_config = true;
+    return GQAC_OK;
+}
+
+/* Reads one of transformers' configs; parts that are not wanted are NULL. */
+static gqac_status open_hf_config(opener *o, const char *name, gqac_text_settings *settings,
+                                  gqac_token_rules **rules, bool *found) {
+    gqac_attachment file;
+    GQAC_TRY(take_file(o, name, FOLDER_CONFIG_BYTES, &file));
+    *found = file.data != NULL;
+    if (!file.data)
+        return GQAC_OK;
+    return in_file(
+        o, name, hf_config_read(file.data, file.bytes, o->text->memory, settings, rules, o->diag));
+}
+
+/* The rules are those of generation_config.json, else of config.json. So are the ids that end a
+ * text, if there is no genai_config.json. */
+static gqac_status open_hf_configs(opener *o) {
+    gqac_text_settings *s = &o->text->settings, *ends = s->has_config ? NULL : s;
+    gqac_token_rules *rules = NULL;
+    bool found = false;
+    GQAC_TRY(open_hf_config(o, "generation_config.json", ends, &rules, &found));
+    if (s->n_eos)
+        ends = NULL;
+    if (ends || !found)
+        GQAC_TRY(open_hf_config(o, "config.json", ends, found ? NULL : &rules, &found));
+    rules_allow_ends(rules, s->eos, s->n_eos);
+    s->rules = rules;
     return GQAC_OK;
 }
 
@@ -275,13 +304,16 @@ static gqac_status named_decoder(const folder *f, gqac_arena *arena, const char 
 }
 
 /* How a folder shows that a model file is its own. */
-typedef enum belonging { NAMED_BY_CONFIG, BESIDE_TOKENIZER } belonging;
+typedef enum belonging { NAMED_BY_CONFIG, BESIDE_OTHERS } belonging;
 
-/* A file that a config does not name may lie beside tokenizer.json, or in the folder onnx beside
- * it, as exporters write it. */
-static bool is_beside_tokenizer(const folder *f, const char *name) {
-    const bool near = !strchr(name, '/') || !strncmp(name, "onnx/", strlen("onnx/"));
-    return near && folder_has(f, "tokenizer.json");
+/* A file that a config does not name may lie beside one of these, or in the folder onnx beside it,
+ * as exporters write it. */
+static bool is_beside_others(const folder *f, const char *name) {
+    static const char *const others[] = {"tokenizer.json", "generation_config.json", "config.json"};
+    bool found = false;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        found = found || folder_has(f, others[i]);
+    return found && (!strchr(name, '/') || !strncmp(name, "onnx/", strlen("onnx/")));
 }
 
 /* Takes the folder `levels` above that of a model file if the file belongs to it. A config that
@@ -295,7 +327,7 @@ static gqac_status try_folder(opener *o, const char *model, int levels, belongin
     const gqac_status status = named_decoder(&above, o->text->memory, &decoder, &quiet);
     const bool own = status != GQAC_OK        ? false
                      : how == NAMED_BY_CONFIG ? decoder && !strcmp(decoder, name)
-                                              : !decoder && is_beside_tokenizer(&above, name);
+                                              : !decoder && is_beside_others(&above, name);
     if (own)
         o->folder = above;
     else
@@ -305,7 +337,7 @@ static gqac_status try_folder(opener *o, const char *model, int levels, belongin
 
 /* The folder of a model file, or the folder above. */
 static gqac_status find_folder(opener *o, const char *model) {
-    for (int how = NAMED_BY_CONFIG; how <= BESIDE_TOKENIZER; how++)
+    for (int how = NAMED_BY_CONFIG; how <= BESIDE_OTHERS; how++)
         for (int levels = 0; levels < 2 && o->folder.fd < 0 && !o->folder.attached; levels++)
             GQAC_TRY(try_folder(o, model, levels, (belonging)how));
     return GQAC_OK;
@@ -320,8 +352,10 @@ static gqac_status open_parts(opener *o, const char *model, unsigned parts) {
         return gqac_diag_oom(o->diag, "a model folder");
     GQAC_TRY(folder_open(model, &o->folder, o->diag));
     GQAC_TRY(find_folder(o, model));
-    if (parts & GQAC_TEXT_CONFIG)
+    if (parts & GQAC_TEXT_CONFIG) {
         GQAC_TRY(open_config(o));
+        GQAC_TRY(open_hf_configs(o));
+    }
     if (parts & GQAC_TEXT_TOKENIZER)
         GQAC_TRY(open_tokenizer(o));
     if (parts & GQAC_TEXT_TEMPLATE)

@@ -86,6 +86,13 @@ static gqac_status fill_list(const gqac_scheduler *s, request *r, gqac_diag *dia
     return count ? gqac_snapshot_take(g->from, &r->base, diag) : GQAC_OK;
 }
 
+/* Maximum number of new ids: by the request, and by the positions of the model, which the last id
+ * needs none of. */
+static int64_t most_new(const gqac_scheduler *s, const request *r) {
+    const int64_t room = s->most - (int64_t)r->n_prompt;
+    return r->given.max_new <= room ? r->given.max_new : room + 1;
+}
+
 static gqac_status fill(const gqac_scheduler *s, const gqac_request *given, request *r,
                         gqac_diag *diag) {
     GQAC_TRY(gqac_sized_take(&r->given, sizeof r->given, given, "gqac_request", diag));
@@ -100,6 +107,7 @@ static gqac_status fill(const gqac_scheduler *s, const gqac_request *given, requ
     GQAC_TRY(copy(r, diag));
     GQAC_TRY(fill_list(s, r, diag));
     r->sampling.n_prompt = r->n_prompt;
+    r->sampling.max_length = r->n_prompt + (size_t)most_new(s, r);
     return r->given.constraint ? gqac_constraint_begin(r->given.constraint, &r->constraint, diag)
                                : GQAC_OK;
 }

@@ -44,6 +44,7 @@ static bool ask_sampling(job *j, problem *p) {
     gqac_sampling *s = &j->sampling;
     int64_t seed = -1, top_k = x->top_k;
     gqac_sampling_init(s);
+    s->rules = j->server->rules;
     s->sample = x->do_sample;
     for (size_t i = 0; i < sizeof drawn / sizeof *drawn; i++)
         s->sample |= fields_get(j->root, drawn[i]) != NULL;

@@ -159,6 +159,7 @@ struct serve {
     int64_t vocabulary;
     int n_eos;
     const int64_t *eos; /* end-of-text ids of the model */
+    const gqac_token_rules *rules;
     reasoning reasoning;
     char fingerprint[400];
     gqac_scheduler *scheduler;

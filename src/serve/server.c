@@ -261,6 +261,7 @@ static gqac_status attach_seq2seq(serve *s, gqac_diag *diag) {
     s->vocabulary = settings->vocabulary ? settings->vocabulary : INT32_MAX;
     s->n_eos = settings->n_eos;
     s->eos = settings->eos;
+    s->rules = settings->rules;
     s->most = s->model.tokens ? s->model.tokens : UNSTATED_TOKENS;
     return encoder_attach(s, diag);
 }
@@ -273,6 +274,7 @@ static gqac_status attach_decoder(serve *s, gqac_diag *diag) {
     s->vocabulary = gqac_program_vocabulary(program);
     s->n_eos = settings->n_eos;
     s->eos = settings->eos;
+    s->rules = settings->rules;
     s->most =
         smaller(gqac_program_max_tokens(program), smaller(model->tokens, settings->context_length));
     GQAC_TRY(reasoning_find(model->text, &s->reasoning, diag));

@@ -35,6 +35,8 @@ static inline void put(const char *name, const char *content) {
 
 static inline void clear(void) {
     static const char *const names[] = {"genai_config.json",
+                                        "generation_config.json",
+                                        "config.json",
                                         "tokenizer.json",
                                         "tokenizer_config.json",
                                         "chat_template.jinja",

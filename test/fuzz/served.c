@@ -99,13 +99,24 @@ static void on_line(void *arg, const char *line) {
         served_line(line);
 }
 
+static const serve_options options = {.host = "127.0.0.1",
+                                      .body_bytes = BODY,
+                                      .queue = PLACES - 4,
+                                      .connections = 8,
+                                      .per_peer = 8,
+                                      .log = on_line};
+
+static void attach(served *g, const serve_model *model, gqac_status status, gqac_diag *diag) {
+    if (status == GQAC_OK)
+        status = serve_attach(g->server, model, diag);
+    if (status != GQAC_OK) {
+        fprintf(stderr, "%s: %s\n", diag->where, diag->what);
+        fuzz_broken("a server");
+    }
+    leave_signals(g->server);
+}
+
 void served_open(served *g) {
-    const serve_options options = {.host = "127.0.0.1",
-                                   .body_bytes = BODY,
-                                   .queue = PLACES - 4,
-                                   .connections = 8,
-                                   .per_peer = 8,
-                                   .log = on_line};
     const gqac_program *program = fuzz_program(FUZZ_SERVED);
     gqac_diag diag = {0};
     gqac_store_options store;
@@ -127,17 +138,32 @@ void served_open(served *g) {
                                .store = g->store,
                                .tokens = TOKENS,
                                .scheduler = &g->scheduler};
+    attach(g, &model, status, &diag);
+}
+
+void served_open_encoder(served *g) {
+    gqac_diag diag = {0};
+    gqac_status status = serve_prepare(&options, &g->server, &diag);
     if (status == GQAC_OK)
-        status = serve_attach(g->server, &model, &diag);
-    if (status != GQAC_OK) {
-        fprintf(stderr, "%s: %s\n", diag.where, diag.what);
-        fuzz_broken("a server");
-    }
-    leave_signals(g->server);
+        status = gqac_threads_create(1, &g->threads, &diag);
+    if (status == GQAC_OK)
+        status = gqac_seq2seq_open(GQAC_SOURCE_DIR "/test/traced/t5", NULL, &g->seq2seq, &diag);
+    if (status == GQAC_OK)
+        status = gqac_seq2seq_context_create(g->seq2seq, g->threads, &g->seq2seq_context, &diag);
+    const serve_model model = {.name = "m",
+                               .digest = "0123456789abcdef",
+                               .text = known_text(),
+                               .seq2seq = g->seq2seq,
+                               .seq2seq_context = g->seq2seq_context,
+                               .tokens = TOKENS};
+    attach(g, &model, status, &diag);
 }
 
 void served_close(served *g) {
     serve_free(g->server);
+    gqac_seq2seq_context_free(g->seq2seq_context);
+    gqac_seq2seq_free(g->seq2seq);
+    gqac_threads_free(g->threads);
     gqac_store_free(g->store);
     gqac_context_free(g->context);
     if (gqac_program_memory_used(fuzz_program(FUZZ_SERVED)) != 0)
@@ -216,8 +242,24 @@ static bool is_quiet(const served_client *c) {
 
 void (*served_within)(bool within);
 
-int64_t served_turn(served_client *c, bool wait) {
+/* Computes a step, or, with an encoder, all answers that wait; returns how many requests are left.
+ */
+static int64_t compute(serve *s, gqac_status *status, gqac_diag *diag) {
     int64_t left = 0;
+    s->submitted = false;
+    if (!s->model.seq2seq) {
+        *status = gqac_scheduler_step(s->scheduler, &left, diag);
+        return left;
+    }
+    s->state = SERVE_STOPPED; /* so that it returns when none waits */
+    encoder_run(s);
+    s->state = SERVE_READY;
+    *status = GQAC_OK;
+    return left;
+}
+
+int64_t served_turn(served_client *c, bool wait) {
+    gqac_status status;
     gqac_diag diag = {0};
     struct pollfd p = {.fd = c->fd, .events = POLLIN};
     if (wait)
@@ -225,8 +267,7 @@ int64_t served_turn(served_client *c, bool wait) {
     if (served_within)
         served_within(true);
     event_base_loop(c->server->base, EVLOOP_NONBLOCK);
-    c->server->submitted = false;
-    const gqac_status status = gqac_scheduler_step(c->server->scheduler, &left, &diag);
+    const int64_t left = compute(c->server, &status, &diag);
     if (served_within)
         served_within(false);
     fuzz_check(status, &diag);

@@ -13,9 +13,14 @@ typedef struct served {
     gqac_context *context;
     gqac_store *store;
     gqac_scheduler_options scheduler;
+    /* of a model with an encoder, instead of the others */
+    gqac_threads *threads;
+    gqac_seq2seq *seq2seq;
+    gqac_seq2seq_context *seq2seq_context;
 } served;
 /* They abort if anything fails, or if the server has kept rows. */
 void served_open(served *g);
+void served_open_encoder(served *g); /* a traced T5, with the tokens of the other model */
 void served_close(served *g);
 
 typedef struct served_client {

@@ -99,6 +99,7 @@ const row_seed row_seeds[] = {
      "f32[2,3,5] | f32[2,3,5] | f32[5] | f32[5]", 0},
     {"com.microsoft.GatedRMSNorm", "", "f32[2,3,5] | f32[5] | f32[2,3,5]", 0},
     {"GroupNormalization", "num_groups=2", "f32[3,4,5] | f32[4] | f32[4]", 0},
+    {"InstanceNormalization", "", "f32[3,4,5] | f32[4] | f32[4]", 0},
     {"com.microsoft.EmbedLayerNormalization", "",
      "i32[2,3] | i32[2,3] | f32[7,5] | f32[4,5] | f32[2,5] | f32[5] | f32[5] | i32[2,3]", 0},
     {"com.microsoft.EmbedLayerNormalization", "",

@@ -327,6 +327,17 @@ def group_norm(rng, pick):
                 **({"epsilon": 0.01} if pick.randint(0, 1) else {}))
 
 
+def instance_norm(rng, pick):
+    """A random InstanceNormalization of any opset."""
+    channels = pick.randint(1, 7)
+    places = [pick.randint(1, 5) for _ in range(pick.randint(1, 3))]
+    node = Node("InstanceNormalization", "", {"x": floats(rng, pick.randint(1, 3), channels, *places),
+                                              "s": floats(rng, channels), "b": floats(rng, channels)},
+                ["y"], **({"epsilon": 0.01} if pick.randint(0, 1) else {}))
+    node.opset = pick.choice([7, 17, 21, 22])
+    return node
+
+
 def fused_matmul(rng, pick):
     """A random FusedMatMul; one operand may lack the batch, or be a vector, which is never
     transposed."""
@@ -611,6 +622,20 @@ class Ops(Nodes):
             self.with_dims(node, {}, 3, "GroupNormalization")
             for x in (["N", "C", "L"], ["N", c, "L"]):
                 self.with_dims(node, {"x": x, "s": ["c"], "b": ["c"]}, 3 if x[1] == c and c % 2 else 4)
+
+    def test_instance_normalization(self):
+        """Each channel alone, places of any rank; lengths that do not fit, known and not."""
+        self.compare(instance_norm, 0.9, count=COUNT)
+        for c, n in ((4, 1), (4, 2), (4, 8), (1, 3)):
+            node = Node("InstanceNormalization", "", {"x": np.ones((1, c, 4), np.float32),
+                                                      "s": np.ones(n, np.float32),
+                                                      "b": np.ones(n, np.float32)}, ["y"])
+            self.with_dims(node, {}, 3, "InstanceNormalization")
+            self.with_dims(node, {"x": ["N", c, "L"], "s": ["c"], "b": ["c"]}, 4)
+        node = Node("InstanceNormalization", "", {"x": np.ones((2, 4), np.float32),
+                                                  "s": np.ones(4, np.float32),
+                                                  "b": np.ones(4, np.float32)}, ["y"])
+        self.with_dims(node, {}, 3, "InstanceNormalization", "rank 2")
 
     def test_qlinear_matmul(self):
         """Codes of both signs, scales by tensor and column."""

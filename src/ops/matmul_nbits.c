@@ -1,7 +1,8 @@
 /* com.microsoft.MatMulNBits: Y [.., N] = A [.., K] * w^T (+ bias), w[n][k] = (code - zp) * scale
  * with one scale and zero point for each block of block_size k. Codes are packed low bits first in
  * B [N, blocks, block_size * bits / 8]; zero points likewise, in rows [blocks]; without these zp is
- * 2^(bits-1).
+ * 2^(bits-1). With g_idx [K], scale and zero point of k are those of block g_idx[k]; the codes keep
+ * their places.
  *
  * accuracy_level other than 4: w is computed in fp32 and the product is MatMul's.
  * accuracy_level 4: the rows of A become int8, one scale for each (row, block):
@@ -9,7 +10,7 @@
  *   y = sum over blocks of float(sum of qa * (code - zp)) * (sa * scale)
  * with exact integer sums; blocks ascending by fma, in pieces of 512 k that are added ascending. A
  * block with NaN or infinity has the scale NaN. As in ONNX Runtime, level 4 does not apply to float
- * zero points, nor to 2-bit codes in blocks of 16. */
+ * zero points, to g_idx, nor to 2-bit codes in blocks of 16. */
 #include "ops/matmul.h"
 
 #include <string.h>
@@ -52,6 +53,41 @@ static gqac_status check_constants(const ir_node *node, gqac_diag *diag) {
     return GQAC_OK;
 }
 
+/* g_idx has an element for each column of A, or also for the padding of the last block. */
+static gqac_status check_groups(const ir_node *node, const gqac_tensor *groups, int64_t blocks,
+                                gqac_status wrong, gqac_diag *diag) {
+    const int64_t n = gqac_tensor_count(groups), k = ir_attr_int(node, "K");
+    const int32_t *group = groups->data;
+    if (groups->dtype != GQAC_I32)
+        OP_FAIL(node, diag, wrong, "g_idx is %s, not i32", gqac_dtype_name(groups->dtype));
+    if (n != k && n != blocks * ir_attr_int(node, "block_size"))
+        OP_FAIL(node, diag, wrong, "g_idx has %lld elements, K is %lld", (long long)n,
+                (long long)k);
+    for (int64_t i = 0; i < k; i++)
+        if (group[i] < 0 || group[i] >= blocks)
+            OP_FAIL(node, diag, wrong, "g_idx[%lld] is %d, the weights have %lld blocks",
+                    (long long)i, group[i], (long long)blocks);
+    return GQAC_OK;
+}
+
+/* Drops a g_idx by which each column belongs to its own block; products stay those of fp32. */
+static gqac_status upgrade(ir_builder *b, ir_node *node, int opset, const op_raw_attrs *raw) {
+    const ir_value *value = ir_node_input(node, G_IDX);
+    const gqac_tensor *groups = value ? value->constant : NULL;
+    const int64_t k = ir_attr_int(node, "K"), block = ir_attr_int(node, "block_size");
+    (void)b;
+    (void)opset;
+    (void)raw;
+    if (!groups || groups->dtype != GQAC_I32 || block < 1 || gqac_tensor_count(groups) < k)
+        return GQAC_OK;
+    for (int64_t i = 0; i < k; i++)
+        if (((const int32_t *)groups->data)[i] != i / block)
+            return GQAC_OK;
+    ir_node_set_input(node, G_IDX, NULL);
+    ir_attr_set_int(node, "accuracy_level", 0);
+    return GQAC_OK;
+}
+
 static gqac_status verify(const ir_node *node, gqac_diag *diag) {
     int64_t bits = ir_attr_int(node, "bits"), block = ir_attr_int(node, "block_size");
     GQAC_TRY(op_check_int(node, "K", 1, INT32_MAX, diag));
@@ -68,9 +104,11 @@ static gqac_status verify(const ir_node *node, gqac_diag *diag) {
         OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute weight_prepacked = %lld: only 0",
                 (long long)ir_attr_int(node, "weight_prepacked"));
     GQAC_TRY(check_constants(node, diag));
-    if (ir_node_input(node, G_IDX))
-        OP_FAIL(node, diag, GQAC_UNSUPPORTED, "input g_idx is not supported");
-    return GQAC_OK;
+    const ir_value *groups = ir_node_input(node, G_IDX);
+    const int64_t blocks = (ir_attr_int(node, "K") + block - 1) / block;
+    return groups && groups->constant
+               ? check_groups(node, groups->constant, blocks, GQAC_INVALID_MODEL, diag)
+               : GQAC_OK;
 }
 
 static gqac_status infer(ir_node *node, gqac_diag *diag) {
@@ -94,6 +132,7 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
 typedef struct nbits {
     const gqac_tensor *a, *scales, *zero, *bias;
     const uint8_t *codes;
+    const int32_t *groups; /* the block of each k; NULL: its own */
     gqac_tensor *y;
     int64_t rows, k, n, block, blocks, code_bytes, zero_bytes;
     int bits;
@@ -145,8 +184,8 @@ static const float *piece_of_b(const matmul_job *job, int64_t batch, int64_t fir
         const uint8_t *codes = q->codes + (first + i) * q->blocks * q->code_bytes;
         float scale = 0, zero = 0;
         for (int64_t j = 0; j < n_k; j++) {
-            int64_t block = (k + j) / q->block;
-            if (j == 0 || (k + j) % q->block == 0) {
+            int64_t block = q->groups ? q->groups[k + j] : (k + j) / q->block;
+            if (j == 0 || (k + j) % q->block == 0 || q->groups) {
                 scale = op_get_f32(q->scales, (first + i) * q->blocks + block);
                 zero = zero_of(q, first + i, block);
             }
@@ -278,6 +317,11 @@ static gqac_status read_optional(op_call *call, nbits *q) {
     int n = call->node->n_inputs;
     q->zero = n > ZERO_POINTS ? call->in[ZERO_POINTS] : NULL;
     q->bias = n > BIAS ? call->in[BIAS] : NULL;
+    if (n > G_IDX && call->in[G_IDX]) {
+        GQAC_TRY(
+            check_groups(call->node, call->in[G_IDX], q->blocks, GQAC_INVALID_INPUT, call->diag));
+        q->groups = call->in[G_IDX]->data;
+    }
     if (q->zero) {
         GQAC_TRY(op_want_set(call, ZERO_POINTS, OP_FLOATS | OP_BIT(U8)));
         int64_t wanted = q->n * (packed_zero(q) ? q->zero_bytes : q->blocks);
@@ -335,7 +379,7 @@ static gqac_status eval(op_call *call) {
     if (q.rows == 0)
         return GQAC_OK;
     bool int8 = ir_attr_int(call->node, "accuracy_level") == 4 && (!q.zero || packed_zero(&q)) &&
-                (q.bits != 2 || q.block > 16);
+                !q.groups && (q.bits != 2 || q.block > 16);
     if (int8)
         return run_int8(call, &q);
     matmul_job job = {.batches = 1,
@@ -367,4 +411,5 @@ const gqac_op gqac_op_matmul_nbits = {
     .verify = verify,
     .eval = eval,
     .make_exact = make_exact,
+    .upgrade = upgrade,
 };

@@ -77,6 +77,7 @@ class Node:
         self.k, self.n, self.bits, self.block = k, n, bits, block
         self.blocks = -(-k // block)
         self.type = np.float16 if half else F32
+        self.groups = None  # g_idx [K]: the block whose scale and zero point each k has
         self.a = (rng.standard_normal((rows, k)) * scale).astype(self.type)
         self.b = rng.integers(0, 256, (n, self.blocks, block * bits // 8)).astype(np.uint8)
         self.s = (rng.standard_normal((n, self.blocks)) * 0.1).astype(self.type)
@@ -105,8 +106,11 @@ class Node:
 
     def exact(self):
         """accuracy_level 0: fp32 weights, a chain over k."""
-        w = self.codes().astype(F32) * self.s.astype(F32)[..., None]
-        w = w.reshape(self.n, -1)[:, :self.k]
+        of = np.arange(self.k) // self.block if self.groups is None else self.groups[:self.k]
+        codes = unpack(self.b, self.bits, self.block).reshape(self.n, -1)[:, :self.k]
+        zero = np.full((self.n, self.blocks), 1 << (self.bits - 1)) if self.zero is None else (
+            unpack(self.zero, self.bits, self.blocks) if self.zero.dtype == np.uint8 else self.zero)
+        w = (codes.astype(F32) - zero.astype(F32)[:, of]) * self.s.astype(F32)[:, of]
         a = self.a.astype(F32)
         steps = ((k, a[:, k, None], w[None, :, k]) for k in range(self.k))
         return self.finish(pieces(steps, (len(a), self.n)))
@@ -131,9 +135,8 @@ class Node:
 
     def model(self, level):
         """ModelProto of the node."""
-        held = {"b": self.b, "s": self.s, "z": self.zero, "bias": self.bias}
-        names = ["a", "b", "s", "z" if self.zero is not None else "", "",
-                 "bias" if self.bias is not None else ""]
+        held = {"b": self.b, "s": self.s, "z": self.zero, "g": self.groups, "bias": self.bias}
+        names = ["a", *(name if held[name] is not None else "" for name in held)]
         while not names[-1]:
             names.pop()
         node = helper.make_node("MatMulNBits", names, ["y"], domain="com.microsoft", K=self.k,
@@ -202,6 +205,36 @@ class Recipe(Case):
                      {"scale": 1e30}):
             with self.subTest(str(more)):
                 self.same(Node(rng, 3, 1600, 6, **more), str(more))
+
+    def test_groups(self):
+        """g_idx: each column of A has the scale and zero point of any block, in fp32 at every level."""
+        rng = np.random.default_rng(SEED + 3)
+        for bits, block, zero, k in ((4, 32, None, 96), (4, 16, "packed", 1100), (8, 64, "packed", 130),
+                                     (2, 32, "float", 96), (4, 128, None, 200)):
+            node = Node(rng, 3, k, 19, bits, block, zero, bias=True)
+            padded = node.blocks * block
+            own = (np.arange(padded) // block).astype(np.int32)
+            for groups in (rng.permutation(own[:k]), rng.integers(0, node.blocks, padded), own, own[:k],
+                           np.zeros(k)):
+                node.groups = groups.astype(np.int32)
+                for level in (0, 4):
+                    for flags in ((), ("--target", "ref"), ("--threads", "3")):
+                        y = self.run_node(node, level, *flags)
+                        self.assertEqual(y.tobytes(), node.exact().tobytes(), (bits, block, zero, level))
+                if ort and zero is None and bits == 4:  # it ignores zero points beside g_idx
+                    self.close_to_ort(node, {0: y}, "g_idx")
+
+    def test_wrong_groups(self):
+        """A g_idx of another length or type, and one that names no block."""
+        node = Node(np.random.default_rng(SEED), 2, 96, 5)
+        good = np.arange(96) // 32
+        for groups, kind in ((good[:95], np.int32), (np.append(good, 0), np.int32), (good, np.int64),
+                             (good - 1, np.int32), (good + 1, np.int32)):
+            node.groups = groups.astype(kind)
+            path = self.dir / "model.onnx"
+            path.write_bytes(node.model(0).SerializeToString())
+            np.save(self.dir / "a.npy", node.a)
+            self.check(harness.gqac("run", path, "--input", f"a={self.dir / 'a.npy'}"), 3, "g_idx")
 
     def test_zeros(self):
         """A block of zeros, negative zeros, ties and a large magnitude."""

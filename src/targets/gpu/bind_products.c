@@ -140,7 +140,7 @@ bool gpu_match_nbits(const ir_node *node) {
     const bool fits =
         zeros ? OP_IN(OP_FLOATS | OP_BIT(U8), zeros->dtype) : !ir_node_input(node, ZERO_POINTS);
     return constant_of(node, B) && constant_of(node, SCALES) && fits &&
-           op_in_type(node, A).rank >= 2;
+           !ir_node_input(node, G_IDX) && op_in_type(node, A).rank >= 2;
 }
 
 /* Zero points are numbers, or codes packed like B, a row of bytes for each column. */

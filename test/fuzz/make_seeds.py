@@ -118,7 +118,8 @@ def texts(seeds):
     seeds.files("tokenizer", ROOT.glob("test/tokenizers/*/tokenizer.json"))
     seeds.files("tokenizer", ROOT.glob("*models/*/tokenizer.json"))
     seeds.files("tokenizer", ROOT.glob("test/models/*/tokenizer.json"))
-    seeds.files("config", ROOT.glob("**/genai_config.json"))
+    for name in ("genai_config.json", "generation_config.json"):
+        seeds.files("config", ROOT.glob(f"**/{name}"))
     for path in ROOT.glob("test/templates/**/*"):
         if path.is_file() and path.suffix != ".json":
             seeds.add("template", path.read_bytes())

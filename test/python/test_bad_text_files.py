@@ -23,9 +23,10 @@ from harness import Case, GIB, MODELS, gqac
 
 CONFIG, TOKENIZER, TEMPLATE, SPECIAL = ("genai_config.json", "tokenizer.json",
                                         "chat_template.jinja", "tokenizer_config.json")
+GENERATION = "generation_config.json"  # a sound folder has none
 # which verbs read which file; compile packs them all
 VERBS = {CONFIG: ("score", "generate", "compile"), TOKENIZER: ("tokenize", "generate", "compile"),
-         TEMPLATE: ("compile",), SPECIAL: ("compile",)}
+         TEMPLATE: ("compile",), SPECIAL: ("compile",), GENERATION: ("score", "generate", "compile")}
 DEEP = 100_000
 
 
@@ -184,6 +185,23 @@ def configs():
     row("a pipeline", CONFIG, edit("model", "decoder", "pipeline", value=[{"a": {}}]), "pipeline")
 
 
+def generation():
+    """What is wrong with generation_config.json."""
+    row("empty", GENERATION, text(""), GENERATION, "JSON")
+    row("open", GENERATION, text('{"suppress_tokens": ['), GENERATION, "JSON")
+    row("a list", GENERATION, text("[]"), GENERATION)
+    row("deep lists", GENERATION, text("[" * DEEP + "]" * DEEP), GENERATION)
+    row("one key twice", GENERATION, text('{"a": 1, "a": 2}'), GENERATION)
+    row("too large", GENERATION, huge, GENERATION, "bytes")
+    row("a folder", GENERATION, lambda p: p.mkdir(), GENERATION, codes=(5,))
+    row("a FIFO", GENERATION, os.mkfifo, GENERATION, codes=(5,))
+    row("a link to a device", GENERATION, lambda p: p.symlink_to("/dev/zero"), GENERATION)
+    for key in ("bad_words_ids", "suppress_tokens", "begin_suppress_tokens", "forced_bos_token_id",
+                "forced_eos_token_id", "forced_decoder_ids"):
+        for value in (-1, "0", 1.5, [[-1]], [1 << 40], {}, True):
+            row(f"{key} {value!r}", GENERATION, text(json.dumps({key: value})), key)
+
+
 def tokenizers():
     """What is wrong with tokenizer.json; more in the tokenizer's own tests."""
     for kind in ("WordPiece", "WordLevel", "Nonsense"):
@@ -287,7 +305,7 @@ def templates():
         "additional_special_tokens")
 
 
-for add in (everywhere, configs, tokenizers, templates, further):
+for add in (everywhere, configs, generation, tokenizers, templates, further):
     add()
 
 

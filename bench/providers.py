@@ -4,7 +4,7 @@
 For each row, which is one of `./dev bench --list`, a process opens the model twice and runs both
 sessions in ABBA pairs: prompts, tokens and caches as in the other benchmarks (worker_ort.py), pinned
 to the same cores. Before a sample, the process rests until the threads of the other session have
-stopped spinning, and makes one call that is not counted. It reports
+stopped spinning, and where a sample is of several calls, makes one that is not counted. It reports
 
   CPU, gqac   milliseconds of one call: medians of the medians of the samples
   ratio       median of the pairs: above 1, gqac is faster
@@ -30,6 +30,7 @@ import rows
 import worker
 
 ROWS = "0.5b-int4-session-1@512,0.5b-int4-session-512@0"
+WARM = 2  # calls by which the time of one is known
 REST = 0.1  # seconds; ONNX Runtime's threads spin for less
 TOLERANCE = {"f32": 1e-3, "int4": 0.2}  # random weights; int4 rounds activations to 8 bits
 
@@ -46,7 +47,8 @@ def opened(row, args, more=()):
 def sample(engine, calls):
     """Milliseconds of each call."""
     time.sleep(REST)
-    engine.run_sequence()
+    if calls > 1:
+        engine.run_sequence()
     return [1e3 * engine.run_sequence() for _ in range(calls)]
 
 
@@ -62,7 +64,7 @@ def measure(row, args):
     times = {name: [] for name in both}
     calls = {}
     for name, engine in both.items():
-        ms = sample(engine, engines.WARMUPS)[-1] * row.extra.get("calls", 1)
+        ms = sample(engine, WARM)[-1] * row.extra.get("calls", 1)
         calls[name] = max(1, round(engines.SAMPLE_MS / ms))
     for pair in range(args.pairs):
         for name in both if pair % 2 else reversed(both):
@@ -78,7 +80,7 @@ def measure(row, args):
                     "difference": difference(both["gqac"], both["CPU"])},
         "samples": times,
         "method": f"{args.pairs} ABBA pairs of two sessions of one process, each sample the median of its "
-                  f"calls, one warm-up call and {REST} s of rest before it, pinned",
+                  f"calls, {REST} s of rest and, of several calls, a warm-up call before it, pinned",
     }
 
 

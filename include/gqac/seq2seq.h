@@ -35,11 +35,12 @@ typedef struct gqac_seq2seq gqac_seq2seq;
 /* Compiles the files of a folder as stateless programs; options are those of gqac_program_open. The
  * caller frees *model. decoder_start_token_id and eos_token_id are read from
  * generation_config.json, or, if it has none, from config.json, or else from "model" in
- * genai_config.json. IO: a file is missing; INVALID_MODEL: there is no decoder_start_token_id, one
- * of the ids is not in the vocabulary, or a file is a link that leads out of the folder;
- * UNSUPPORTED: a file is not what its name says, or the heads or head size of its caches are not
- * constant; USAGE: the options have a model in memory; the other errors are those of
- * gqac_program_open. */
+ * genai_config.json. A folder `onnx` that has none of these files and no tokenizer.json has those
+ * of the folder above, for gqac_text_open too. IO: a file is missing; INVALID_MODEL: there is no
+ * decoder_start_token_id, one of the ids is not in the vocabulary, or a file is a link that leads
+ * out of the folder; UNSUPPORTED: a file is not what its name says, or the heads or head size of
+ * its caches are not constant; USAGE: the options have a model in memory; the other errors are
+ * those of gqac_program_open. */
 GQAC_API gqac_status gqac_seq2seq_open(const char *folder, const gqac_options *options,
                                        gqac_seq2seq **model, gqac_diag *diag);
 GQAC_API void gqac_seq2seq_free(gqac_seq2seq *model);

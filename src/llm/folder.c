@@ -60,6 +60,32 @@ gqac_status folder_open_above(const char *model, int levels, folder *out, const 
     return open_folder(n ? path : slash ? "/" : ".", out, diag);
 }
 
+static bool has_texts(const folder *f) {
+    static const char *const names[] = {"generation_config.json", "config.json",
+                                        "genai_config.json", "tokenizer.json"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (folder_has(f, names[i]))
+            return true;
+    return false;
+}
+
+gqac_status folder_open_texts(const char *model, gqac_arena *arena, folder *out, gqac_diag *diag) {
+    char own[PATH_MAX];
+    const char *name = NULL;
+    folder above;
+    GQAC_TRY(folder_open(model, out, diag));
+    if (out->fd < 0 || has_texts(out) || !gqac_seq2seq_is_folder(model) || !realpath(model, own) ||
+        folder_open_above(own, 0, &above, &name, NULL) != GQAC_OK || above.fd < 0)
+        return GQAC_OK;
+    const bool holds = !strcmp(name, "onnx") && has_texts(&above);
+    folder_close(holds ? out : &above);
+    if (!holds)
+        return GQAC_OK;
+    *out = above;
+    out->name = gqac_arena_printf(arena, "%s/..", model);
+    return out->name ? GQAC_OK : gqac_diag_oom(diag, "a model folder");
+}
+
 void folder_close(folder *f) {
     if (f->fd >= 0)
         close(f->fd);
@@ -205,16 +231,14 @@ static void list_onnx(const char *model, gqac_str *text, char *first, size_t siz
     free(list);
 }
 
-static gqac_status no_config(const char *model, gqac_diag *diag) {
+/* What to pass instead of a folder without a config; `first` is a file in it, or "". */
+static void hint_at_files(const char *model, const char *first, gqac_diag *diag) {
+    char onnx[PATH_MAX], below[256] = "";
     gqac_str files = {0};
-    char first[256] = "";
-    list_onnx(model, &files, first, sizeof first);
-    gqac_diag_set(diag, GQAC_IO, "the folder has no genai_config.json%s",
-                  files.text && !files.failed ? files.text : "");
+    const bool fits = (size_t)snprintf(onnx, sizeof onnx, "%s/onnx", model) < sizeof onnx;
+    if (fits && !*first)
+        list_onnx(onnx, &files, below, sizeof below);
     gqac_str_free(&files);
-    gqac_diag_where(diag, "%s", model);
-    gqac_diag_rule(diag, "a model folder contains genai_config.json, the .onnx file that it names, "
-                         "and tokenizer.json");
     if (gqac_seq2seq_is_folder(model))
         gqac_diag_hint(diag,
                        "an encoder and a decoder run with `gqac generate` and `gqac serve`; other "
@@ -225,9 +249,27 @@ static gqac_status no_config(const char *model, gqac_diag *diag) {
                        "pass the file itself: %s/%s; or write a genai_config.json "
                        "(docs/getting-a-model.md has the shortest)",
                        model, first);
+    else if (*below && gqac_seq2seq_is_folder(onnx))
+        gqac_diag_hint(
+            diag, "`gqac generate` and `gqac serve` run the encoder and the decoder in %s", onnx);
+    else if (*below)
+        gqac_diag_hint(diag, "pass a file of its folder onnx: %s/%s", onnx, below);
     else
         gqac_diag_hint(diag, "pass the .onnx or .gqac file itself, or export with the model "
                              "builder of onnxruntime-genai");
+}
+
+static gqac_status no_config(const char *model, gqac_diag *diag) {
+    gqac_str files = {0};
+    char first[256] = "";
+    list_onnx(model, &files, first, sizeof first);
+    gqac_diag_set(diag, GQAC_IO, "the folder has no genai_config.json%s",
+                  files.text && !files.failed ? files.text : "");
+    gqac_str_free(&files);
+    gqac_diag_where(diag, "%s", model);
+    gqac_diag_rule(diag, "a model folder contains genai_config.json, the .onnx file that it names, "
+                         "and tokenizer.json");
+    hint_at_files(model, first, diag);
     return GQAC_IO;
 }
 

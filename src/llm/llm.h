@@ -68,6 +68,10 @@ gqac_status folder_open(const char *model, folder *out, gqac_diag *diag);
  * is the path of the file beneath it. *out is closed (fd -1) if the path has no such folder. */
 gqac_status folder_open_above(const char *model, int levels, folder *out, const char **name,
                               gqac_diag *diag);
+/* Opens the folder of a model's texts and settings: folder_open, but of an encoder and a decoder in
+ * a folder `onnx` without such files the folder above, if it has them. The name is in the arena.
+ * The caller closes *out also after a failure. */
+gqac_status folder_open_texts(const char *model, gqac_arena *arena, folder *out, gqac_diag *diag);
 void folder_close(folder *f);
 /* A file by its plain name, at most `limit` bytes, copied to the arena with a NUL after it; data is
  * NULL when there is none. INVALID_MODEL: a link that leads out of the folder (of a Hugging Face

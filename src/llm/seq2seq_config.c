@@ -71,9 +71,10 @@ static gqac_status read_file(reader *r, const folder *f, const char *name, const
 
 gqac_status seq2seq_read_config(const char *path, gqac_seq2seq *model, gqac_diag *diag) {
     reader r = {.model = model, .diag = diag};
-    folder f;
-    GQAC_TRY(folder_open(path, &f, diag));
-    gqac_status status = read_file(&r, &f, "generation_config.json", NULL);
+    folder f = {.fd = -1};
+    gqac_status status = folder_open_texts(path, model->memory, &f, diag);
+    if (status == GQAC_OK)
+        status = read_file(&r, &f, "generation_config.json", NULL);
     if (status == GQAC_OK)
         status = read_file(&r, &f, "config.json", NULL);
     if (status == GQAC_OK)

@@ -350,7 +350,7 @@ static gqac_status open_parts(opener *o, const char *model, unsigned parts) {
     t->files = t->memory ? GQAC_ARENA_ARRAY(t->memory, gqac_attachment, FILES) : NULL;
     if (!t->files)
         return gqac_diag_oom(o->diag, "a model folder");
-    GQAC_TRY(folder_open(model, &o->folder, o->diag));
+    GQAC_TRY(folder_open_texts(model, t->memory, &o->folder, o->diag));
     GQAC_TRY(find_folder(o, model));
     if (parts & GQAC_TEXT_CONFIG) {
         GQAC_TRY(open_config(o));

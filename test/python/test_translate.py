@@ -185,6 +185,31 @@ class Translate(Folders):
         onnx.save(model, self.folder / "decoder_model_merged.onnx")
         self.assertEqual(self.generate(*flags)["ids"], self.expected())
 
+    def test_onnx_folder(self):
+        """A repository for transformers.js: the files lie in the folder `onnx`, config and tokenizer
+        above it. A folder of another name has no files above, and own files come first."""
+        flags = self.make()
+        shutil.copy(harness.MODELS / "llama" / "tokenizer.json", self.folder)
+        texts = [self.generate(*how)["text"] for how in (flags, ("--prompt", "!A!"))]
+        self.assertTrue(all(texts))
+        whole, inner = self.folder, self.folder / "onnx"
+        inner.mkdir()
+        for path in whole.glob("*.onnx"):
+            path.rename(inner / path.name)
+        self.check(harness.gqac("generate", whole, *flags), 5, "no genai_config.json", str(inner))
+        for self.folder in (inner, f"{inner}/"):
+            self.assertEqual([self.generate(*how)["text"] for how in (flags, ("--prompt", "!A!"))], texts)
+        self.folder = inner
+        (whole / "config.json").write_text("{", encoding="utf-8")
+        self.check(harness.gqac("generate", inner, *flags), 3, "onnx/../config.json")
+        self.config()
+        self.assertEqual(self.generate(*flags)["ids"], self.expected())
+        (inner / "config.json").unlink()
+        (whole / "config.json").write_text(json.dumps({"decoder_start_token_id": START}))
+        self.assertEqual(self.generate(*flags)["text"], texts[0])
+        inner.rename(whole / "other")
+        self.check(harness.gqac("generate", whole / "other", *flags), 3, "decoder_start_token_id")
+
     def test_n20_speech(self):
         """Features in."""
         flags = self.make(features=True, cached=True)

@@ -12,19 +12,30 @@
 
 /* ---- from the root to the softmax ---------------------------------------- */
 
-/* Returns p of Where(IsNaN(p), 0, p), which turns rows without a visible key into zeros. */
+static ir_value *through_casts(ir_value *value) {
+    ir_value *x = raise_through_cast(value);
+    while (x != value) {
+        value = x;
+        x = raise_through_cast(value);
+    }
+    return value;
+}
+
+/* Returns p of Where(IsNaN(p), 0, p), which turns rows without a visible key into zeros. One p may
+ * be a Cast of the other. */
 static ir_value *through_guard(ir_value *value) {
     double zero = 1;
     const ir_node *where = raise_maker(value, "Where");
     const ir_node *nan = where ? raise_maker(ir_node_input(where, 0), "IsNaN") : NULL;
-    const bool guard = nan && raise_scalar(ir_node_input(where, 1), &zero) && zero == 0 &&
-                       ir_node_input(nan, 0) == ir_node_input(where, 2);
+    const bool guard =
+        nan && raise_scalar(ir_node_input(where, 1), &zero) && zero == 0 &&
+        through_casts(ir_node_input(nan, 0)) == through_casts(ir_node_input(where, 2));
     return guard ? ir_node_input(where, 2) : value;
 }
 
 static const ir_node *find_softmax(raise *r, ir_value *value, attention *a) {
     ir_value *four = raise_unfolded(value);
-    value = through_guard(raise_through_cast(through_guard(four ? four : value)));
+    value = through_casts(through_guard(through_casts(four ? four : value)));
     const ir_node *slice = raise_maker(value, "Slice"), *softmax = raise_maker(value, "Softmax");
     if (slice)
         return raise_sunk_softmax(r, slice, &a->softmax_input, &a->sinks);

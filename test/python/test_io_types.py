@@ -92,6 +92,20 @@ class Types(Case):
             with self.subTest(source.name):
                 self.equal(plain, cast)
 
+    @unittest.skipUnless(convert_float_to_float16, "onnxruntime is not installed")
+    def test_blocked(self):
+        """Conversion may leave ops in f32, with Casts around each; attention is raised through them."""
+        source = TRACED / "llama" / "model.onnx"
+        exact = self.logits(source)
+        for blocked in (["Softmax"], ["Where"], ["Softmax", "Where"]):
+            path = self.dir / "blocked.onnx"
+            onnx.save(convert_float_to_float16(onnx.load(source), op_block_list=blocked), path)
+            with self.subTest(blocked=blocked):
+                self.close(self.logits(path).astype(np.float32), exact, 2e-2, str(blocked))
+                self.equal(path, path)
+                report = self.good("inspect", path, "--ops", "--format", "json").json()
+                self.assertEqual(report["raised"]["Attention"], 2)
+
     def test_stateless(self):
         """The artefact keeps the types of the file's inputs and outputs."""
         cast, artefact = self.dir / "cast.onnx", self.dir / "cast.gqac"

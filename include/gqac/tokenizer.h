@@ -63,6 +63,10 @@ GQAC_API gqac_status gqac_model_open(const char *model, const gqac_options *opti
  * generation_config.json, or, if there is no such file, of config.json. They mean what they mean in
  * Hugging Face's transformers. */
 typedef struct gqac_token_rules gqac_token_rules;
+/* Returns the SHA-256 of the fields of the config, 64 hex digits; it belongs to the rules. NULL:
+ * "".
+ */
+GQAC_API const char *gqac_token_rules_digest(const gqac_token_rules *rules);
 
 /* Settings of genai_config.json (schema: onnxruntime-genai's config.h), under its names. Their
  * lists and texts belong to the gqac_text. */

@@ -245,14 +245,16 @@ static const translating_flag refused[] = {
     {NULL, NULL},
 };
 
-/* A digest of all that logits depend on: the files, and the ids that begin and end an answer. */
+/* A digest of all that answers depend on: the files, the ids that begin and end an answer, and the
+ * rules of the config. */
 static gqac_status digest_seq2seq(serving *g, const gqac_options *options) {
     enum { MOST = 4096 };
     char all[MOST], hex[65];
     const gqac_seq2seq_file *files = NULL;
     const gqac_seq2seq_settings *settings = gqac_seq2seq_get_settings(g->seq2seq);
     const int n_files = gqac_seq2seq_files(g->seq2seq, &files);
-    int n = snprintf(all, MOST, "%lld", (long long)settings->start);
+    int n = snprintf(all, MOST, "%s %lld", gqac_token_rules_digest(settings->rules),
+                     (long long)settings->start);
     for (int i = 0; i < settings->n_eos && n < MOST; i++)
         n += snprintf(all + n, (size_t)(MOST - n), " %lld", (long long)settings->eos[i]);
     for (int i = 0; i < n_files && n < MOST; i++) {

@@ -4,7 +4,9 @@
  * what the decoder begins with. What is demanded wins over what is forbidden. */
 #include "llm/rules.h"
 
+#include <gqac/files.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/common.h"
@@ -28,6 +30,7 @@ struct gqac_token_rules {
     demand *demands; /* in ascending order of positions */
     size_t n_demands;
     demand first, last; /* of an answer to a prompt of one id; where an answer must end */
+    char digest[65];
 };
 
 /* ---- reading ------------------------------------------------------------- */
@@ -164,6 +167,26 @@ static gqac_status read_demands(const reader *r, const json_t *config, gqac_toke
     return rules->n_demands ? add_no_timestamps(r, config, rules) : GQAC_OK;
 }
 
+/* The digest of the fields that were read. */
+static gqac_status set_digest(const reader *r, const json_t *config, gqac_token_rules *rules) {
+    static const char *const fields[] = {
+        "bad_words_ids",     "begin_suppress_tokens",  "forced_bos_token_id",
+        forced_decoder,      "forced_eos_token_id",    "lang_to_id",
+        "return_timestamps", "no_timestamps_token_id", "suppress_tokens"};
+    json_t *read = json_object();
+    bool complete = read;
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
+        json_t *value = json_object_get(config, fields[i]);
+        complete = complete && (!value || json_object_set(read, fields[i], value) == 0);
+    }
+    char *text = complete ? json_dumps(read, JSON_SORT_KEYS | JSON_COMPACT) : NULL;
+    if (text)
+        gqac_digest(text, strlen(text), rules->digest);
+    json_decref(read);
+    free(text);
+    return text ? GQAC_OK : gqac_diag_oom(r->diag, "a config");
+}
+
 gqac_status rules_read(const json_t *config, gqac_arena *arena, gqac_token_rules **out,
                        gqac_diag *diag) {
     const reader r = {arena, diag};
@@ -179,8 +202,13 @@ gqac_status rules_read(const json_t *config, gqac_arena *arena, gqac_token_rules
     if (!rules.suppressed.n && !rules.suppressed_first.n && !rules.n_words && !rules.n_demands &&
         !rules.first.ids.n && !rules.last.ids.n)
         return GQAC_OK;
+    GQAC_TRY(set_digest(&r, config, &rules));
     *out = gqac_arena_copy(arena, &rules, sizeof rules);
     return *out ? GQAC_OK : gqac_diag_oom(diag, "a config");
+}
+
+const char *gqac_token_rules_digest(const gqac_token_rules *rules) {
+    return rules ? rules->digest : "";
 }
 
 void rules_allow_ends(gqac_token_rules *rules, const int64_t *eos, int n_eos) {

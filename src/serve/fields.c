@@ -90,7 +90,8 @@ static void name_too_big(const char *text, size_t length, size_t end, problem *p
     json_object_foreach(root, key, value) {
         if (!holds(value, number))
             continue;
-        problem_set(p, 400, NULL, key, "'%.100s' has a whole number of more than 64 bits", key);
+        problem_set(p, 400, NULL, key,
+                    "'%.100s' has a whole number beyond the range of 64 bits with a sign", key);
         break;
     }
     json_decref(root);

@@ -103,7 +103,7 @@ static bool has_place(serve *s, const job *j, problem *p) {
     const int64_t places = running + s->options.queue, n = count_legs(j);
     if (n > places)
         return problem_set(
-            p, 400, NULL, NULL,
+            p, 400, NULL, j->n > 1 ? "n" : "prompt",
             "the request needs %lld places, one for each answer and each prompt that "
             "answers share, but this server has %lld; try fewer prompts or choices",
             (long long)n, (long long)places);

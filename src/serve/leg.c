@@ -137,10 +137,9 @@ static void on_begin(void *arg, int64_t request, int64_t reused) {
 static void on_progress(void *arg, int64_t request, int64_t done, int64_t total) {
     leg *l = arg;
     job *j = l->owner;
-    (void)request;
+    (void)request, (void)total;
     pthread_mutex_lock(&j->server->lock);
-    j->done = done;
-    j->total = total;
+    l->prompt->done = done;
     j->progressed = true;
     if (j->progress)
         touch(j);
@@ -299,7 +298,7 @@ static gqac_status submit_answer(leg *l, const gqac_sequence *from, gqac_diag *d
     r.on_token = on_token;
     r.on_end = on_end;
     r.on_begin = l->kind == LEG_ANSWER && !from ? on_begin : NULL;
-    r.on_progress = l->kind == LEG_ANSWER && !from ? on_progress : NULL;
+    r.on_progress = l->kind == LEG_ANSWER ? on_progress : NULL;
     r.on_row = l->kind == LEG_ANSWER && !from && j->echo && j->scores && p->n > 1 ? on_row : NULL;
     r.arg = l;
     return gqac_scheduler_submit(j->server->scheduler, &r, &l->number, diag);

@@ -52,8 +52,8 @@ typedef struct prompt {
     size_t n;
     char *text; /* of a completion, for echo; malloc'd */
     size_t length;
-    tokens rows; /* its scores, if they are wanted */
-    int64_t reused;
+    tokens rows;          /* its scores, if they are wanted */
+    int64_t reused, done; /* tokens that were cached, and that have rows */
 } prompt;
 
 typedef enum leg_kind { LEG_ANSWER, LEG_COLD, LEG_PREFIX } leg_kind;
@@ -121,8 +121,7 @@ struct job {
     /* under the lock */
     int open; /* legs that have not ended */
     bool cancelled, dirty;
-    int64_t done, total; /* of the prompt */
-    bool progressed;
+    bool progressed; /* a prompt has more rows */
     problem problem; /* status 0: none */
     job *next, *next_dirty;
     job *next_flush; /* of the thread of connections only */

@@ -42,19 +42,24 @@ static bool send_choice(job *j, leg *l) {
     return sent;
 }
 
-/* How much of the prompt is computed, if that is wanted and new; a chunk without choices. */
+/* How much of the prompts is computed, if that is wanted and new; a chunk without choices. */
 static bool send_progress(job *j) {
+    json_int_t total = 0, reused = 0, done = 0;
     pthread_mutex_lock(&j->server->lock);
     const bool fresh = j->progress && j->progressed;
-    const int64_t done = j->done, total = j->total, reused = j->prompts[0].reused;
+    for (int i = 0; i < j->n_prompts; i++) {
+        total += (json_int_t)j->prompts[i].n;
+        reused += j->prompts[i].reused;
+        done += j->prompts[i].done;
+    }
     j->progressed = false;
     pthread_mutex_unlock(&j->server->lock);
     if (!fresh)
         return true;
     json_t *reply = reply_json(j, j->shape->chunk, json_array());
-    json_object_set_new(reply, "prompt_progress",
-                        json_pack("{s:I, s:I, s:I}", "total", (json_int_t)total, "cache",
-                                  (json_int_t)reused, "processed", (json_int_t)done));
+    json_object_set_new(
+        reply, "prompt_progress",
+        json_pack("{s:I, s:I, s:I}", "total", total, "cache", reused, "processed", done));
     return shape_send(j, "", reply);
 }
 

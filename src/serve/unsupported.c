@@ -101,7 +101,7 @@ static const unsupported list[] = {
     {"stream_interval", "1", ALL, NULL},
     {"stream_options.continuous_usage_stats", "false", ALL, NULL},
     {"structural_tag", NULL, ALL, NULL},
-    {"structured_outputs", NULL, ALL, NULL},
+    {"structured_outputs", NULL, ALL, "json_schema"},
     {"thinking_token_budget", NULL, ALL, NULL},
     {"truncate_prompt_tokens", NULL, ALL, NULL},
     {"use_beam_search", "false", ALL, NULL},
@@ -163,6 +163,7 @@ static const unsupported list[] = {
     /* hosted models */
     {"enable_thinking", NULL, ALL, "chat_template_kwargs"},
     {"thinking", NULL, ALL, "chat_template_kwargs"},
+    {"top_a", "0", ALL, NULL},
 };
 
 /* The value of a field, which may be within an object. */

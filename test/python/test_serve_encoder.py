@@ -333,11 +333,14 @@ class Encoders(Folders):
             seen.add(fingerprint())
         self.config(decoder_start_token_id=4)
         seen.add(fingerprint())
+        for rules in ({"suppress_tokens": [7]}, {"suppress_tokens": [8]}, {"bad_words_ids": [[7, 8]]}):
+            self.config(**rules)
+            seen.add(fingerprint())
         self.config()
         (self.folder / "decoder.onnx").unlink()
         self.make()
         seen.add(fingerprint())
-        self.assertEqual(len(seen), 6)
+        self.assertEqual(len(seen), 9)
 
 
 if __name__ == "__main__":

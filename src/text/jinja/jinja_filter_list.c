@@ -336,7 +336,8 @@ static jvalue choose(jrun *r, jvalue v, const jargs *args, bool keep, bool attri
         return jinja_fail(r, GQAC_INVALID_INPUT, "the name of an attribute is missing");
     if (args->n > used)
         row = row_of(r, args->v[used++], true);
-    rest.v += used;
+    if (used) /* without arguments, args->v may be NULL */
+        rest.v += used;
     rest.n -= used;
     jvalue list = elements_if_true(r, v);
     jvalue *out = jinja_alloc(r, jinja_ok(r) ? list.list->n : 0, sizeof *out);

@@ -450,6 +450,8 @@ static void test_refused(void) {
         {TOOL("{\"properties\": {\"a\": {\"multipleOf\": 2}}}"), NULL, "multipleOf",
          "'f', schema, #/properties/a", GQAC_UNSUPPORTED},
         {TOOL("false"), NULL, "no text", "", GQAC_INVALID_INPUT},
+        {TOOL("{\"enum\": []}"), NULL, "no text", "", GQAC_INVALID_INPUT},
+        {TOOL("{\"type\": \"object\", \"enum\": [1]}"), NULL, "no text", "", GQAC_INVALID_INPUT},
     };
     gqac_text *text = open_family(&families[0], false);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

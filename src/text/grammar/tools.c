@@ -142,7 +142,7 @@ static bool is_object(builder *b, uint32_t rule) {
         build_fail(b, gqac_diag_oom(b->diag, "tools"));
     while (n && fine) {
         const uint32_t at = stack[--n];
-        if (seen[at])
+        if (at == BUILD_NONE || seen[at]) /* NONE: of no words, which no text is */
             continue;
         seen[at] = true;
         const instruction *one = &b->code[at];

@@ -203,12 +203,17 @@ def defined(name, b, past, new):
     return np.s_[b, :new] if name == "logits" else np.s_[b, :, :past + new]
 
 
-def main(name="__main__"):
-    """Run the tests of a module; the last line is what the test driver reads."""
+def main(name="__main__", loads_library=False):
+    """Run the tests of a module; the last line is what the test driver reads. `loads_library`: they load a library of
+    gqac into this Python, which they cannot do with a sanitizer in it."""
     if not GQAC.exists():
         print(f"no gqac at {GQAC}; build it or set GQAC")
         print("0 passed, 1 failed")
         return 1
+    if loads_library and SANITIZED:
+        # Reason of the skip: such a library needs a run time that has to be loaded before Python is.
+        print("skipped: Python lacks the run time of a sanitizer")
+        return 77
     chosen = [a for a in sys.argv[1:] if not a.startswith("-")]
     loader = unittest.defaultTestLoader
     loader.testNamePatterns = [f"*{c}*" for c in chosen] or None

@@ -81,6 +81,7 @@ class Types(Case):
                           "--format", "json", "-q").json()
         self.assertEqual(proof["differing"], 0)
 
+    # Reason of the skip: the converter comes with onnxruntime; ./dev deps installs it, a bare build may lack it.
     @unittest.skipUnless(convert_float_to_float16, "onnxruntime is not installed")
     def test_converted(self):
         """Converted with f32 inputs and outputs, and with f16 ones."""
@@ -92,6 +93,7 @@ class Types(Case):
             with self.subTest(source.name):
                 self.equal(plain, cast)
 
+    # Reason of the skip: the converter comes with onnxruntime; ./dev deps installs it, a bare build may lack it.
     @unittest.skipUnless(convert_float_to_float16, "onnxruntime is not installed")
     def test_blocked(self):
         """Conversion may leave ops in f32, with Casts around each; attention is raised through them."""

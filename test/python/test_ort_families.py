@@ -89,7 +89,4 @@ class Families(Sessions):
 
 
 if __name__ == "__main__":
-    if harness.SANITIZED:
-        print("skipped: Python lacks the run time of a sanitizer")
-        sys.exit(77)
-    sys.exit(harness.main())
+    sys.exit(harness.main(loads_library=True))

@@ -119,9 +119,9 @@ def main(model, *flags):
             run_on_ray("two, Ray, sessions, Redis, restarted", model, redis.url, sessions=True)
             return
         run("one", model, 1)
-        run("two, in turns", model, 2)
+        run("two, round robin", model, 2)
         run("two, nginx", model, 2, nginx=True)
-        run("two, in turns, Redis", model, 2, redis.url)
+        run("two, round robin, Redis", model, 2, redis.url)
         run("two, nginx, Redis, restarted", model, 2, redis.url, True)
         run("one, again", model, 1)
 

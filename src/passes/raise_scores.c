@@ -1,6 +1,7 @@
 /* The scores of an attention (see raise_scores.h). On the path from the softmax back to the product
  * there are masks (Add, Where), then a softcap, then scales; Casts and Reshapes may come anywhere.
- * At an Add or Where the path follows the operand that is computed from such a product. */
+ * Scores may be raised to a number that hides them (Max), so that no sum of masks is -inf.
+ * At an Add, Where or Max the path follows the operand that is computed from such a product. */
 #include "passes/raise_scores.h"
 
 #include <math.h>
@@ -46,8 +47,8 @@ static bool may_lead(const ir_node *node, int *first, int *end) {
     static const struct {
         const char *op;
         int first, end;
-    } ways[] = {{"Add", 0, 2},  {"Cast", 0, 1},  {"Div", 0, 1},    {"Mul", 0, 2},
-                {"Tanh", 0, 1}, {"Where", 1, 3}, {"Reshape", 0, 1}};
+    } ways[] = {{"Add", 0, 2}, {"Cast", 0, 1}, {"Div", 0, 1},   {"Max", 0, 2},
+                {"Mul", 0, 2}, {"Tanh", 0, 1}, {"Where", 1, 3}, {"Reshape", 0, 1}};
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
         if (op_is(node, "", ways[i].op)) {
             *first = ways[i].first;
@@ -74,7 +75,7 @@ static bool leads(const ir_value *value, bool known, int depth, int *nodes) {
     return false;
 }
 
-/* The operand of Add or Where that leads to the product; -1: none does. */
+/* The operand of Add, Where or Max that leads to the product; -1: none does. */
 static int way_on(const ir_node *node) {
     int first = 0, end = 0;
     if (!may_lead(node, &first, &end))
@@ -96,6 +97,15 @@ static bool add_part(raise *r, const ir_node *node, raise_scores *s, raise_part 
     part.factor = s->mask_factor;
     s->parts[s->n++] = part;
     return true;
+}
+
+/* The scores before Max with a number that hides them: it changes only scores that are hidden. */
+static ir_value *before_floor(ir_value *value, double factor) {
+    const ir_node *max = raise_maker(value, "Max");
+    for (int i = 0; max && max->n_inputs == 2 && i < 2; i++)
+        if (is_hiding(ir_node_input(max, i), factor) && way_on(max) == 1 - i)
+            return ir_node_input(max, 1 - i);
+    return value;
 }
 
 /* Reads one mask, if there is one, and sets *value to the scores that it was applied to.
@@ -175,6 +185,7 @@ bool raise_find_scores(raise *r, const ir_node *softmax, ir_value *given, raise_
     bool found = true;
     for (int i = 0; found && i < MOST_WAY; i++) {
         value = bare(scale_after_masks(value, s));
+        value = bare(before_floor(value, s->mask_factor));
         if (!one_mask(r, &value, s, &found))
             return false;
         value = bare(value);

@@ -236,12 +236,24 @@ class Exported(Decoder):
         """Attention with nothing special about it."""
         return self.simple(layer, x, self.seen())
 
-    def simple(self, layer, x, mask):
+    def floored(self, layer, x, least=LOWEST):
+        """OPT: the sum of scores and masks is at least the lowest number."""
+        return self.simple(layer, x, self.seen(), least)
+
+    def floored_high(self, layer, x):
+        """At least a number that scores may have."""
+        return self.floored(layer, x, -0.1)
+
+    def simple(self, layer, x, mask, least=None):
         """Attention with that mask."""
         q, k, v = (self.heads(y, n) for y, n in zip(self.qkv(layer, x, KV_HEADS),
                                                     (HEADS, KV_HEADS, KV_HEADS)))
         k, v = self.grown(layer, self.rotated(k), v)
-        p = self.node("Softmax", self.scores(self.rotated(q), self.repeated(k), mask), axis=-1)
+        s = self.scores(self.rotated(q), self.repeated(k), mask)
+        if least is not None:
+            s = self.node("Max", s, self.once("_least", lambda: self.constant(
+                "least", np.float32(least))))
+        p = self.node("Softmax", s, axis=-1)
         return self.flat(self.node("MatMul", p, self.repeated(v)))
 
     def expert(self, layer, number, x, chosen, share):
@@ -427,6 +439,13 @@ class Forms(Sequenced):
             self.assertNotIn("Tile", lowered, kind)
         Exported("masked_window").save(self.path)
         self.check(harness.gqac("equiv", self.path, "--tokens", 4), 3, "mask or bias of attention")
+
+    def test_floored(self):
+        """Max with a number that hides scores changes none that is visible."""
+        self.sequence("floored")
+        self.padded("floored")
+        Exported("floored_high").save(self.path)
+        self.check(harness.gqac("equiv", self.path, "--tokens", 4), 3, "is not read by an attention")
 
     def test_experts(self):
         """A mixture written out: every bit is equal, though it is not proven."""

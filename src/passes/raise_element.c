@@ -3,12 +3,11 @@
 #include "passes/raise_index.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "ops/shared.h"
 
-enum { MOST_DEPTH = 100, MOST_STEPS = 20000, MOST_PARTS = 4 };
+enum { MOST_DEPTH = 100, MOST_STEPS = 20000 };
 
 /* ---- ops ----------------------------------------------------------------- */
 
@@ -210,148 +209,6 @@ static bool read_scatter_nd(reader *e, ir_node *node, const ir_dim *const *index
     return raise_element(e, updates, index, out);
 }
 
-/* A variable for an index along an axis, which nothing else in the term uses. */
-static const ir_dim *any_index(const reader *e) {
-    char name[32];
-    (void)snprintf(name, sizeof name, "raise.any%d", e->depth);
-    return ir_dim_symbol(e->dims, name);
-}
-
-/* Reads element `place` of part i of a Concat as an integer. */
-static bool whole_of(reader *e, ir_node *node, int i, const ir_dim *const *index, int axis,
-                     const ir_dim *place, const ir_dim **out) {
-    const ir_dim *to[GQAC_MAX_RANK];
-    ir_value *x = ir_node_input(node, i);
-    term found;
-    memcpy(to, index, (size_t)node->outputs[0]->type.rank * sizeof *to);
-    to[axis] = place;
-    if (!place || x->type.rank != node->outputs[0]->type.rank || !raise_element(e, x, to, &found) ||
-        found.kind != TERM_INT)
-        return false;
-    *out = found.number;
-    return true;
-}
-
-static bool is_short(const reader *e, const ir_value *part, int axis, int64_t *n) {
-    enum { MOST = 8 };
-    const ir_dim *length =
-        part->type.rank > axis ? raise_comparable(e, part->type.dims[axis]) : NULL;
-    return length && ir_dim_is_const(length, n) && *n <= MOST;
-}
-
-/* Reads a Concat of integers whose parts all continue one polynomial in the index, so that it does
- * not matter in which part the element lies. Long parts are compared as polynomials, short ones
- * number by number.
- */
-static bool read_series(reader *e, ir_node *node, const ir_dim *const *index, int axis,
-                        const ir_dim **out) {
-    const ir_dim *any = any_index(e), *zero = number(e, 0), *whole = NULL, *one;
-    int64_t n;
-    for (int pass = 0; pass < 2; pass++) {
-        const ir_dim *at = zero;
-        for (int i = 0; i < node->n_inputs; i++) {
-            const ir_value *x = ir_node_input(node, i);
-            const bool few = is_short(e, x, axis, &n);
-            if (!pass && !few) {
-                if (!whole_of(e, node, i, index, axis, ir_dim_sub(e->dims, any, at), &one) ||
-                    (whole && whole != one))
-                    return false;
-                whole = one;
-            }
-            for (int64_t k = 0; pass && few && k < n; k++) {
-                const ir_dim *place = ir_dim_add(e->dims, at, number(e, k));
-                if (!place || !whole_of(e, node, i, index, axis, number(e, k), &one) ||
-                    ir_dim_substitute(e->dims, whole, 1, &any, &place) != one)
-                    return false;
-            }
-            const ir_dim *length = few                   ? number(e, n)
-                                   : x->type.rank > axis ? settled(e, x->type.dims[axis])
-                                                         : NULL;
-            if (!length)
-                return false;
-            at = ir_dim_add(e->dims, at, length);
-            if (!at)
-                return false;
-        }
-        if (!whole)
-            return false;
-    }
-    *out = ir_dim_substitute(e->dims, whole, 1, &any, &index[axis]);
-    return *out != NULL;
-}
-
-/* Reads the part in which the element lies, by a condition on its index for each part but the last.
- */
-static bool read_parts(reader *e, ir_node *node, const ir_dim *const *index, int axis, term *out) {
-    const ir_dim *to[GQAC_MAX_RANK], *end[MOST_PARTS] = {number(e, 0)};
-    const int rank = node->outputs[0]->type.rank, n = node->n_inputs;
-    if (n >= MOST_PARTS)
-        return false;
-    for (int i = 0; i < n; i++) {
-        const ir_type *x = &ir_node_input(node, i)->type;
-        if (x->rank != rank || (i + 1 < n && !x->dims[axis]))
-            return false;
-        end[i + 1] = i + 1 < n ? ir_dim_add(e->dims, end[i], settled(e, x->dims[axis])) : NULL;
-    }
-    memcpy(to, index, (size_t)rank * sizeof *to);
-    for (int i = n - 1; i >= 0; i--) {
-        term part, rest;
-        to[axis] = ir_dim_sub(e->dims, index[axis], end[i]);
-        if (!to[axis] || !raise_element(e, ir_node_input(node, i), to, &part))
-            return false;
-        if (i + 1 < n) {
-            const ir_dim *last = ir_dim_sub(e->dims, end[i + 1], number(e, 1));
-            const ir_dim *left = ir_dim_sub(e->dims, last, index[axis]);
-            if (!left)
-                return false;
-            const term_truth here = term_at_least_0(left);
-            rest = *out;
-            if (!term_pick(e->dims, &here, &part, &rest, out))
-                return false;
-        } else {
-            *out = part;
-        }
-    }
-    return n > 0;
-}
-
-/* An index that is not constant: a series, or one condition for each part. */
-static bool read_anywhere(reader *e, ir_node *node, const ir_dim *const *index, int axis,
-                          term *out) {
-    const ir_dim *whole;
-    const ir_node *stop = e->r->stop;
-    const char *why = e->r->why;
-    if (read_series(e, node, index, axis, &whole)) {
-        *out = term_of_int(whole);
-        return true;
-    }
-    e->r->stop = stop;
-    e->r->why = why;
-    return read_parts(e, node, index, axis, out);
-}
-
-/* Reads the part that holds the element, if its index is constant. */
-static bool read_concat(reader *e, ir_node *node, const ir_dim *const *index, term *out) {
-    const ir_dim *to[GQAC_MAX_RANK];
-    const int rank = node->outputs[0]->type.rank;
-    int64_t axis = ir_attr_int(node, "axis"), at, n;
-    axis += axis < 0 ? rank : 0;
-    if (axis < 0 || axis >= rank)
-        return false;
-    if (!ir_dim_is_const(index[axis], &at))
-        return read_anywhere(e, node, index, (int)axis, out);
-    memcpy(to, index, (size_t)rank * sizeof *to);
-    for (int i = 0; i < node->n_inputs; i++, at -= n) {
-        ir_value *x = ir_node_input(node, i);
-        if (x->type.rank != rank || !ir_dim_is_const(x->type.dims[axis], &n))
-            return false;
-        to[axis] = number(e, at);
-        if (at < n)
-            return raise_element(e, x, to, out);
-    }
-    return false;
-}
-
 static bool read_where(reader *e, ir_node *node, const ir_dim *const *index, term *out) {
     term when, a, b;
     if (!operand(e, node, 0, index, &when) || when.kind != TERM_TRUTH)
@@ -455,13 +312,61 @@ static bool read_trilu(reader *e, ir_node *node, const ir_dim *const *index, ter
     return term_pick(e->dims, &inside, &kept, &zero, out);
 }
 
-static bool is_number(const term *t, double wanted) {
+/* A term that is the same number at every element. */
+static bool is_constant(const term *t, double *x) {
     int64_t n;
-    if (t->kind == TERM_INT)
-        return ir_dim_is_const(t->number, &n) && (double)n == wanted;
-    if (t->kind == TERM_BIAS || t->kind == TERM_SUM)
+    if (t->kind == TERM_INT && ir_dim_is_const(t->number, &n)) {
+        *x = (double)n;
+        return true;
+    }
+    if ((t->kind != TERM_CHOICE && t->kind != TERM_TRUTH) || !term_is_sure(&t->when))
         return false;
-    return term_is_sure(&t->when) && (t->when.negated ? t->no : t->yes) == wanted;
+    *x = t->when.negated ? t->no : t->yes;
+    return true;
+}
+
+static bool is_number(const term *t, double wanted) {
+    double x;
+    return is_constant(t, &x) && x == wanted;
+}
+
+/* The larger or smaller of one of two numbers and a constant. */
+static bool read_extreme(reader *e, ir_node *node, const ir_dim *const *index, term *out) {
+    double (*const pick)(double, double) = op_is(node, "", "Max") ? fmax : fmin;
+    term other;
+    double x;
+    if (node->n_inputs != 2 || !operand(e, node, 0, index, out) ||
+        !operand(e, node, 1, index, &other))
+        return false;
+    if (!is_constant(&other, &x)) {
+        const term first = *out;
+        *out = other;
+        other = first;
+    }
+    if (!is_constant(&other, &x) || out->kind != TERM_CHOICE)
+        return false;
+    out->yes = pick(out->yes, x);
+    out->no = pick(out->no, x);
+    return true;
+}
+
+/* A sum of ones along an axis is its length. */
+static bool read_sum(reader *e, ir_node *node, const ir_dim *const *index, term *out) {
+    const ir_dim *at[GQAC_MAX_RANK];
+    ir_value *x = ir_node_input(node, 0);
+    int64_t axis, n;
+    if (!ir_const_ints(ir_node_input(node, 1), 1, &axis, &n) || n != 1)
+        return false;
+    axis += axis < 0 ? x->type.rank : 0;
+    if (axis < 0 || axis >= x->type.rank || !OP_IN(OP_INDICES | OP_BIT(F32), x->type.dtype))
+        return false;
+    const int kept = ir_attr_int(node, "keepdims") != 0;
+    for (int i = 0; i < x->type.rank; i++)
+        at[i] = i == axis ? raise_any_index(e) : index[i > axis && !kept ? i - 1 : i];
+    if (!raise_element(e, x, at, out) || !is_number(out, 1) || !x->type.dims[axis])
+        return false;
+    *out = term_of_int(settled(e, x->type.dims[axis]));
+    return out->number != NULL;
 }
 
 /* Sums of ones along an axis are positions, counted from 1; those of zeros are 0. In f32 they are
@@ -477,7 +382,7 @@ static bool read_cum_sum(reader *e, ir_node *node, const ir_dim *const *index, t
     if (axis < 0 || axis >= x->type.rank)
         return false;
     memcpy(at, index, (size_t)x->type.rank * sizeof *at);
-    at[axis] = settled(e, x->type.dims[axis]) == e->length[K] ? e->at[K] : any_index(e);
+    at[axis] = settled(e, x->type.dims[axis]) == e->length[K] ? e->at[K] : raise_any_index(e);
     if (!raise_element(e, x, at, out))
         return false;
     const bool ones = is_number(out, 1) && OP_IN(OP_INDICES | OP_BIT(F32), x->type.dtype);
@@ -494,7 +399,7 @@ static const struct {
     {"Add", read_arithmetic},
     {"And", read_logic},
     {"Cast", read_cast},
-    {"Concat", read_concat},
+    {"Concat", raise_concat},
     {"CumSum", read_cum_sum},
     {"Div", read_div},
     {"Equal", read_compare},
@@ -507,11 +412,14 @@ static const struct {
     {"Identity", read_copy},
     {"Less", read_compare},
     {"LessOrEqual", read_compare},
+    {"Max", read_extreme},
+    {"Min", read_extreme},
     {"Mul", read_arithmetic},
     {"Neg", read_neg},
     {"Not", read_logic},
     {"Or", read_logic},
     {"Range", read_range},
+    {"ReduceSum", read_sum},
     {"Reshape", read_reshape},
     {"ScatterND", read_scatter_nd},
     {"Slice", read_slice},

@@ -1,6 +1,7 @@
 /* Arithmetic of coordinates (see raise_index.h). */
 #include "passes/raise_index.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "ops/shared.h"
@@ -46,6 +47,12 @@ const ir_dim *raise_column(reader *e, const ir_dim *length, const ir_dim *index)
         return index;
     e->new_columns = true;
     return ir_dim_sub(e->dims, index, e->cached);
+}
+
+const ir_dim *raise_any_index(const reader *e) {
+    char name[32];
+    (void)snprintf(name, sizeof name, "raise.any%d", e->depth);
+    return ir_dim_symbol(e->dims, name);
 }
 
 bool raise_broadcast(reader *e, const ir_value *x, const ir_dim *const *index, int rank,
@@ -123,16 +130,18 @@ const ir_dim *raise_slice_start(const reader *e, const ir_dim *start, const ir_d
     int64_t n, first;
     if (!start || op_dim_nonneg(e->dims, start))
         return start;
-    if (!length || !ir_dim_is_const(length, &n))
-        return NULL;
+    length = length ? settled(e, length) : NULL;
     const ir_dim *back = ir_dim_sub(e->dims, number(e, 0), start);
-    bool below = back && op_dim_nonneg(e->dims, ir_dim_sub(e->dims, back, number(e, 1)));
-    for (int i = 0; i < COORDINATES && !below;
-         i++) /* an element exists, so its length is above 0 */
-        below = back && e->length[i] == back;
+    const ir_dim *from_end = length && back ? ir_dim_add(e->dims, start, length) : NULL;
+    const bool table = from_end && ir_dim_is_const(length, &n);
+    if (!from_end || (!table && !op_dim_nonneg(e->dims, from_end)))
+        return NULL;
+    bool below = op_dim_nonneg(e->dims, ir_dim_sub(e->dims, back, number(e, 1)));
+    for (int i = 0; i < COORDINATES && !below; i++)
+        below = e->length[i] == back; /* an element exists, so its length is above 0 */
     if (below)
-        return ir_dim_add(e->dims, start, length);
-    return op_dim_nonneg(e->dims, ir_dim_sub(e->dims, length, start)) &&
+        return from_end;
+    return table && op_dim_nonneg(e->dims, ir_dim_sub(e->dims, length, start)) &&
                    ir_dim_eval(start, is_zero, NULL, &first) && first == n
                ? start
                : NULL;

@@ -56,8 +56,11 @@ const ir_dim *raise_slice_start(const reader *e, const ir_dim *start, const ir_d
  * pasts of all inputs except an encoder's get the same length, and attention masks the length of
  * past and new rows together. False: a length is not known. */
 bool raise_open(reader *e, raise *r, const ir_type *q, const ir_value *past, const ir_dim *keys);
+/* A variable for an index along an axis, which nothing else in the term uses. */
+const ir_dim *raise_any_index(const reader *e);
 /* Reads a constant: one element or a constant index, a bias of heads, a count, or a triangle. */
 bool raise_constant(const reader *e, const ir_value *value, const ir_dim *const *index, term *out);
+bool raise_concat(reader *e, ir_node *concat, const ir_dim *const *index, term *out);
 /* Reads the element of a value at that index as a term; false: no term can express it. */
 bool raise_element(reader *e, ir_value *value, const ir_dim *const *index, term *out);
 

@@ -240,6 +240,16 @@ class Exported(Decoder):
         """OPT: the sum of scores and masks is at least the lowest number."""
         return self.simple(layer, x, self.seen(), least)
 
+    def summed(self, layer, x):
+        """The sum of two masks is at least the lowest number, and the scores are left alone."""
+        def make():
+            low = self.once("_low", lambda: self.constant("lowest", np.float32(LOWEST)))
+            here = self.node("Cast", self.node("Unsqueeze", "attention_mask", "axes"), to=F)
+            padding = self.node("Sub", self.constant("f1", np.float32(1)), here)
+            mask = self.node("Add", self.seen(), self.node("Mul", padding, low))
+            return self.node("Max", mask, low)
+        return self.simple(layer, x, self.once("_summed", make))
+
     def floored_high(self, layer, x):
         """At least a number that scores may have."""
         return self.floored(layer, x, -0.1)
@@ -442,8 +452,9 @@ class Forms(Sequenced):
 
     def test_floored(self):
         """Max with a number that hides scores changes none that is visible."""
-        self.sequence("floored")
-        self.padded("floored")
+        for kind in ("floored", "summed"):
+            self.sequence(kind)
+            self.padded(kind)
         Exported("floored_high").save(self.path)
         self.check(harness.gqac("equiv", self.path, "--tokens", 4), 3, "is not read by an attention")
 

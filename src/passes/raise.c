@@ -261,21 +261,32 @@ static gqac_status run_portable(pass_context *context) {
         &(walk){.context = context, .portable = true, .rules = RAISE, .steps = RAISE_STEPS});
 }
 
+static gqac_status find_positions(walk *w) {
+    raise r = {.context = w->context,
+               .steps = &w->steps,
+               .unread = w->unread,
+               .writes = &w->writes,
+               .unpadded = true,
+               .b = {.diag = w->context->diag}};
+    GQAC_TRY(raise_positions(&r));
+    return raise_counted(&r);
+}
+
 static gqac_status run_unpadded(pass_context *context) {
     walk w = {.context = context, .unpadded = true, .rules = UNPAD, .steps = RAISE_STEPS};
-    const size_t before = context->changed;
+    size_t before = context->changed;
     GQAC_TRY(raise_latent(context));
     if (context->changed != before) /* attention over the new caches */
         GQAC_TRY(run(context));
     if (context->facts & PASS_RAISED)
         w.rules |= LEFT;
     GQAC_TRY(ir_graph_walk(context->module->graph, visit, &w));
-    return raise_positions(&(raise){.context = context,
-                                    .steps = &w.steps,
-                                    .unread = w.unread,
-                                    .writes = &w.writes,
-                                    .unpadded = true,
-                                    .b = {.diag = context->diag}});
+    before = context->changed;
+    GQAC_TRY(find_positions(&w));
+    if (context->changed == before || !(context->facts & PASS_RAISED))
+        return GQAC_OK;
+    GQAC_TRY(run(context)); /* what needs to know how many positions there are */
+    return ir_graph_walk(context->module->graph, visit, &w);
 }
 
 const gqac_pass pass_raise = {

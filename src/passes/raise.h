@@ -111,6 +111,10 @@ ir_value *raise_length(raise *r, ir_node *reshape);
 gqac_status raise_latent(pass_context *context);
 /* To be called at the end: other readers of the positions of writes then read position_ids. */
 gqac_status raise_positions(raise *r);
+/* To be called at the end as well: positions that the graph computes become position_ids. */
+gqac_status raise_counted(raise *r);
+/* The input position_ids, which is added if there is none; NULL: it has another shape. */
+ir_value *raise_position_ids(raise *r);
 /* Position of the first new row in the buffer that is being read; NULL: there is none. */
 static inline const ir_dim *raise_first_position(const raise *r) {
     return r->writes ? r->writes->first : NULL;

@@ -184,11 +184,11 @@ static bool adds_batch(const ir_node *node, int64_t *axes, int64_t *n) {
     return batch;
 }
 
-static ir_value *find_positions(raise *r) {
+ir_value *raise_position_ids(raise *r) {
     ir_graph *graph = r->context->module->graph;
-    const ir_value *ids = pass_input(graph, "input_ids");
+    const ir_value *ids = pass_tokens(graph);
     ir_value *positions = pass_input(graph, "position_ids");
-    if (positions || !ids || ids->type.rank != 2)
+    if (positions || !ids)
         return positions && positions->type.rank == 2 ? positions : NULL;
     positions = ir_graph_add_input(graph, "position_ids",
                                    ir_type_make(r->context->module, GQAC_I64, 2, ids->type.dims));
@@ -214,7 +214,7 @@ gqac_status raise_positions(raise *r) {
             GQAC_TRY(pass_infer_node(node, r->b.diag));
         if (!x || !adds_batch(node, axes, &n) || !is_position_of_each(r, x, r->writes->q))
             continue;
-        ir_value *positions = find_positions(r);
+        ir_value *positions = raise_position_ids(r);
         ir_builder b = {.graph = graph, .before = node, .diag = r->b.diag};
         ir_node *prev = node->prev;
         GQAC_TRY(r->b.status);

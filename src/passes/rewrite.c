@@ -66,6 +66,16 @@ bool pass_is_embeds(const ir_value *input) {
     return input->type.rank == 3 && strcmp(input->name, "inputs_embeds") == 0;
 }
 
+ir_value *pass_tokens(const ir_graph *graph) {
+    ir_value *ids = pass_input(graph, "input_ids");
+    if (ids && ids->type.rank == 2)
+        return ids;
+    for (int i = 0; i < graph->n_inputs; i++)
+        if (pass_is_embeds(graph->inputs[i]))
+            return graph->inputs[i];
+    return NULL;
+}
+
 static gqac_status clear_mark(void *arg, ir_node *node) {
     (void)arg;
     node->mark = 0;

@@ -25,6 +25,8 @@ bool pass_is_returned_cast(const ir_node *node);
 bool pass_is_attention_mask(const ir_graph *main, const ir_value *value);
 /* True for the graph input of embeddings [B,S,E] that some decoders have in place of token ids. */
 bool pass_is_embeds(const ir_value *input);
+/* The input whose first dims are [B,S]: input_ids, or embeddings; NULL: there is none. */
+ir_value *pass_tokens(const ir_graph *graph);
 /* Sets the marks of all nodes of a graph and its nested graphs to 0. */
 void pass_clear_marks(ir_graph *graph);
 /* The constant of a value if its data are known (a constant of a dump may have none); else NULL. */

@@ -147,14 +147,8 @@ static gqac_status widen_positions(const stateful *s) {
 /* ---- all of it ----------------------------------------------------------- */
 
 gqac_status stateful_shapes(stateful *s) {
-    ir_value *ids = NULL;
+    ir_value *ids = pass_tokens(s->graph);
     GQAC_TRY(widen_positions(s));
-    for (int i = 0; i < s->graph->n_inputs; i++) {
-        ir_value *input = s->graph->inputs[i];
-        if (!strcmp(input->name, "input_ids") ? input->type.rank == 2
-                                              : !ids && pass_is_embeds(input))
-            ids = input;
-    }
     if (!ids)
         return GQAC_OK;
     GQAC_TRY(ask_all(s, ids));

@@ -200,29 +200,31 @@ HEAD = """# Families
 Written by `tools/check_families.py` with the sources of commit {commit},
 {versions}.
 
-Tiny random models of every family of the model builder in every precision; `tools/families.py`
-makes them and says how. A number is the greatest difference from ONNX Runtime's logits over 32
-teacher-forced tokens (100 too where there is LongRoPE), relative to the greatest logit, on either
-target. After every number stands also: the first choice is ONNX Runtime's wherever its margin
-exceeds the tolerance, and `gqac equiv` finds no differing bit and no node that mixes rows, on `cpu`
-(batches, threads) and on `ref`. Every pair must pass but the exceptions below.
+The table covers tiny random models of every family of the model builder, in every precision;
+`tools/families.py` makes them and documents how. A number is the largest difference from ONNX
+Runtime's logits over 32 teacher-forced tokens (also over 100 for models with LongRoPE), relative to
+the largest logit, on either target. A number also means that the most likely token is the same as
+ONNX Runtime's wherever its margin exceeds the tolerance, and that `gqac equiv` finds no differing
+bit and no node that mixes rows, on `cpu` (batches, threads) and on `ref`. Every pair of a family
+and a precision must pass, except those listed below.
 
-What is compared with what:
+Details of the comparison:
 
-- Files of `qdq` with ONNX Runtime without graph optimisation, which would round activations to
-  8 bits.
-- Where the file asks for such rounding (`int4-sym`, `int8`), ONNX Runtime moves by up to 3e-2
-  between one call and token by token, since a last bit may tip a rounding: each row counts by the
-  nearer of the two. In `fp16` likewise with and without graph optimisation, which takes roundings
-  out.
-- `gpt-oss-int8` with its QMoE replaced by MoE over the weights that it stands for: ONNX Runtime
-  rounds activations of 8-bit experts to 8 bits, which no attribute asks for.
-- `fp16` is what the builder makes for cuda, with the norms of q and k outside of attention, where
-  ONNX Runtime's CPU kernels want them.
-- `mistral-window` keeps its cache within the window, as the builder does by default; the other
-  families with windows keep all rows.
-- `int4-asym` and `qdq` have an embedding of their own: with a tied one the builder makes an invalid
-  file, or none.
+- Files of `qdq` are compared with ONNX Runtime without graph optimisation, which would round
+  activations to 8 bits.
+- Where the file requires such rounding (`int4-sym`, `int8`), the logits of ONNX Runtime differ by
+  up to 3e-2 between one call and token by token, because a change of the last bit can change how a
+  value is rounded. Each row is compared with the nearer of the two. Rows of `fp16` are likewise
+  compared with the nearer result of ONNX Runtime with and without graph optimisation, which removes
+  some roundings.
+- In `gpt-oss-int8`, QMoE is replaced with MoE on the dequantised weights, because ONNX Runtime
+  rounds activations of 8-bit experts to 8 bits, which no attribute requires.
+- `fp16` is what the builder makes for cuda, but with the norms of q and k outside of attention, as
+  ONNX Runtime's CPU kernels require.
+- `mistral-window` keeps only the rows of the window in its cache, which is the builder's default;
+  the other families with windows keep all rows.
+- `int4-asym` and `qdq` have a separate embedding: with a tied one, the builder makes an invalid
+  file or none.
 """
 
 

@@ -137,9 +137,9 @@ def table(rows):
         cells = [cell(f"{e.name}-{family}", by_name) for e in exporters]
         lines.append(f"| {family} | " + " | ".join(cells) + " |")
     mixing = [f"- {row['pair']}: {', '.join(row['mixing'])}" for row in rows if row.get("mixing")]
-    lines += ["", "Refused by the exporter, or in what it writes by ONNX Runtime (none):", ""]
+    lines += ["", "Not supported by the exporter, or refused by ONNX Runtime (none):", ""]
     lines += [f"- {pair}: {why}" for pair, why in traced.REFUSED.items()]
-    lines += ["", "Raised in sequences alone, and computed in simple ops by `gqac run`:", ""]
+    lines += ["", "Raised only in sequences, and computed as simple ops by `gqac run`:", ""]
     lines += [f"- {pair}: {why}" for pair, why in traced.SEQUENCES.items()]
     lines += ["", "Nodes that mix rows (*):", "", *mixing]
     return "\n".join(lines) + "\n"
@@ -147,15 +147,16 @@ def table(rows):
 
 HEAD = builder.TRACED + """
 
-Written by `tools/check_traced.py`; `tools/export_traced.py --list` names the pairs and makes them:
-tiny random models of two layers or three, fp32, with scores that spread by 4. A number is the
-greatest difference from ONNX Runtime's logits, relative to the greatest, at most 2e-5: of one call
-of `gqac run` after a past (two rows, one of them padded on the left; one row of
-GroupQueryAttention), and of 32 teacher-forced tokens in a sequence, on `cpu` and on `ref`. After
-it stand also: after `lower` there are as many nodes of attention as layers; the first choice is
-ONNX Runtime's wherever its margin exceeds the tolerance; `gqac equiv` finds no differing bit. `*`:
-`gqac equiv` names a node that mixes rows (what LongRoPE or positions that are counted in the graph
-look like), and finds no differing bit.
+Written by `tools/check_traced.py`; `tools/export_traced.py --list` lists the pairs of an exporter
+and a family, and makes them: tiny random models of two or three layers, fp32, with scores that have
+a spread of 4. A number is the largest difference from ONNX Runtime's logits, relative to the
+largest logit, at most 2e-5, on `cpu` and on `ref`. It covers one call of `gqac run` after a past
+(two rows, one of them padded on the left; one row for GroupQueryAttention), and 32 teacher-forced
+tokens in a sequence. A number also means that there are as many attention nodes as layers after
+`lower`, that the most likely token is the same as ONNX Runtime's wherever its margin exceeds the
+tolerance, and that `gqac equiv` finds no differing bit. `*`: `gqac equiv` names a node that mixes
+rows (because of LongRoPE, or of positions that are counted in the graph), but finds no differing
+bit.
 """
 
 

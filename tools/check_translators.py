@@ -209,15 +209,16 @@ def table(rows):
 
 HEAD = builder.TRANSLATORS + """
 
-Written by `tools/check_translators.py`; `tools/export_translators.py` makes them: Optimum's exports
-of tiny random models, fp32, an encoder and a decoder without a past, with one, and both in one file
-(`decoder_model_merged.onnx`). A number is the greatest difference from ONNX Runtime, relative to
-the greatest value, at most 2e-5, on `cpu` and on `ref`: of the encoder's states (two rows, one of
-ids padded), of the logits of 32 teacher-forced tokens in one call, and token by token after a
-past. After it stand also: the first choice is ONNX Runtime's; `gqac generate` says its ids; token
-by token the merged file and the two give the same bits, for each number of threads and of rows.
-`gqac equiv` is for sequences, which these are none of: the last column compares the bits of one
-call with those of a call for each token.
+Written by `tools/check_translators.py`; `tools/export_translators.py` makes the models: Optimum's
+exports of tiny random models, fp32, each with an encoder, a decoder without a past, a decoder with
+a past, and both decoders in one file (`decoder_model_merged.onnx`). A number is the largest
+difference from ONNX Runtime, relative to the largest value, at most 2e-5, on `cpu` and on `ref`: of
+the encoder's states (two rows, for ids one of them padded), of the logits of 32 teacher-forced
+tokens in one call, and of the same tokens one by one after a past. A number also means that the
+most likely token is the same as ONNX Runtime's, that `gqac generate` prints the same ids, and that,
+token by token, the merged file and the two separate decoders produce the same bits for each number
+of threads and of rows. `gqac equiv` does not support these models, so the last column compares the
+bits of one call with those of a call for each token.
 """
 
 

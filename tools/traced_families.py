@@ -102,15 +102,15 @@ EXPORTERS = [
 ]
 # Pairs that an exporter refuses, or writes so that ONNX Runtime refuses them.
 REFUSED = {
-    "optimum-starcoder2": "Optimum has no such family",
+    "optimum-starcoder2": "Optimum does not support this family",
     "dynamo-mpt": "torch.export finds lengths that contradict each other",
-    "mobius-cpu-nemotron": "ONNX Runtime knows no attribute rotary_embedding_dim of the op",
+    "mobius-cpu-nemotron": "ONNX Runtime's op has no attribute rotary_embedding_dim",
     **{f"mobius-static-{n}": "mobius has no static cache for it"
        for n in ("phi2", "gemma", "gemma3", "smollm3", "granite", "olmo", "gpt-oss")},
 }
 # What only sequences raise.
 SEQUENCES = {
-    "dynamo-gpt-neo": "the rows that are cut out of its table are not known to be the queries'",
+    "dynamo-gpt-neo": "the rows selected from its table may not be those of the queries",
     **{f"{e}-gpt-oss": "no op of the standard has sinks"
        for e in ("optimum", "dynamo", "mobius", "mobius-cpu")},
 }

@@ -25,6 +25,14 @@ typedef struct wanted {
 
 /* ---- keys ---------------------------------------------------------------- */
 
+static uint64_t hash_tensor(uint64_t hash, const gqac_tensor *t) {
+    hash = gqac_hash_u64(hash, (uint64_t)t->dtype);
+    hash = gqac_hash_bytes(hash, t->dims, (size_t)t->rank * sizeof *t->dims);
+    return gqac_hash_bytes(hash, t->data, gqac_tensor_bytes(t));
+}
+
+/* Covers every kind that ops have: nodes that differ only in an attribute must not share a hash,
+ * because a table that finds many items with one hash takes quadratic time. */
 static uint64_t hash_attr(uint64_t hash, ir_attr_kind kind, const ir_attr *attr) {
     hash = gqac_hash_u64(hash, attr->set);
     hash = gqac_hash_u64(hash, (uint64_t)attr->i ^ (uint64_t)attr->dtype ^ attr->count);
@@ -35,6 +43,8 @@ static uint64_t hash_attr(uint64_t hash, ir_attr_kind kind, const ir_attr *attr)
         hash = gqac_hash_bytes(hash, attr->ints, attr->count * sizeof *attr->ints);
     if (kind == IR_ATTR_FLOATS && attr->count)
         hash = gqac_hash_bytes(hash, attr->floats, attr->count * sizeof *attr->floats);
+    if (kind == IR_ATTR_TENSOR && attr->tensor)
+        hash = hash_tensor(hash, attr->tensor);
     return hash;
 }
 
@@ -64,12 +74,6 @@ static bool same_node(const void *item, const void *key) {
         if (!ir_attr_equal(specs[i].kind, &a->attrs[i], &b->attrs[i]))
             return false;
     return true;
-}
-
-static uint64_t hash_constant(const gqac_table *table, const gqac_tensor *t) {
-    uint64_t hash = gqac_hash_u64(table->seed, (uint64_t)t->dtype);
-    hash = gqac_hash_bytes(hash, t->dims, (size_t)t->rank * sizeof *t->dims);
-    return gqac_hash_bytes(hash, t->data, gqac_tensor_bytes(t));
 }
 
 static bool same_constant(const void *item, const void *key) {
@@ -110,7 +114,7 @@ static gqac_status merge_constants(merger *m, ir_graph *graph) {
         const gqac_tensor *t = pass_constant(value);
         if (!t || gqac_tensor_bytes(t) > SMALL_CONSTANT || ir_value_unused(value))
             continue;
-        const uint64_t hash = hash_constant(&m->constants, t);
+        const uint64_t hash = hash_tensor(m->constants.seed, t);
         ir_value *same =
             find(&m->constants, hash, same_constant, &(wanted){.graph = graph, .constant = value});
         if (!same) {

@@ -5,8 +5,8 @@
 
 Each row names a fault, what makes a file with it, the exit code and a word that the message must
 hold, and what makes its legal twin: the nearest file without the fault, which must be taken. Rows
-live in bad_wire.py, bad_tensors.py, bad_external.py, bad_graph.py and bad_attention.py; a fixed
-bug's reproducer becomes a row and stays.
+live in bad_wire.py, bad_tensors.py, bad_external.py, bad_graph.py, bad_growth.py and
+bad_attention.py; a fixed bug's reproducer becomes a row and stays.
 """
 
 import sys
@@ -16,10 +16,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import bad_attention  # noqa: E402  (needs the path)
 import bad_external  # noqa: E402
 import bad_graph  # noqa: E402
+import bad_growth  # noqa: E402
 import bad_tensors  # noqa: E402
 import bad_wire  # noqa: E402
 
-ROWS = [row for source in (bad_wire, bad_tensors, bad_external, bad_graph, bad_attention)
+ROWS = [row for source in (bad_wire, bad_tensors, bad_external, bad_graph, bad_growth, bad_attention)
         for row in source.ROWS]
 
 

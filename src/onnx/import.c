@@ -91,6 +91,7 @@ static gqac_status import_and_report(importer *im, const char *path) {
     im->scratch = gqac_arena_create(0);
     if (!im->scratch)
         return onnx_oom(im);
+    gqac_table_init(&im->once, im->scratch);
     GQAC_TRY(onnx_tally_create(im));
     gqac_status status = import_model(im, path);
     gqac_status listed = onnx_tally_list(im);

@@ -8,6 +8,14 @@
 
 typedef Onnx__AttributeProto attribute;
 
+/* Counts lists and texts, which each call copies. */
+static gqac_status count_values(const onnx_scope *scope, const attribute *a) {
+    size_t n = a->n_ints + a->n_floats + a->n_strings + a->s.len / sizeof(int64_t);
+    for (size_t i = 0; scope->call && i < a->n_strings; i++)
+        n += a->strings[i].len / sizeof(int64_t);
+    return onnx_scope_count(scope, n / ONNX_VALUES_A_NAME);
+}
+
 /* The numbers of the value fields that are present, as bits. */
 static uint32_t fields_of(const attribute *a) {
     return (a->has_f ? 1u << 2 : 0) | (a->has_i ? 1u << 3 : 0) | (a->has_s ? 1u << 4 : 0) |
@@ -81,12 +89,12 @@ static gqac_status read_texts(importer *im, const attribute *a, ir_attr *attr) {
     return GQAC_OK;
 }
 
-static gqac_status read_tensor(importer *im, const attribute *a, ir_attr *attr) {
+static gqac_status read_tensor(const onnx_scope *scope, const attribute *a, ir_attr *attr) {
+    importer *im = scope->im;
     gqac_tensor *tensor = GQAC_ARENA_NEW(im->arena, gqac_tensor);
     if (!tensor)
         return onnx_oom(im);
-    gqac_status status =
-        onnx_tensor_read(a->t, onnx_files_model(im->files), im->files, im->arena, tensor, im->diag);
+    gqac_status status = onnx_once_read(scope, a->t, tensor);
     if (status != GQAC_OK)
         gqac_diag_where(im->diag, "attribute '%s'", onnx_text(a->name));
     attr->tensor = tensor;
@@ -113,7 +121,7 @@ static gqac_status read_value(const onnx_scope *scope, const attribute *a, const
     case IR_ATTR_STRINGS:
         return read_texts(im, a, attr);
     case IR_ATTR_TENSOR:
-        return read_tensor(im, a, attr);
+        return read_tensor(scope, a, attr);
     case IR_ATTR_GRAPH:
         return onnx_import_nested(scope, a->g, &attr->graph);
     default:
@@ -127,6 +135,7 @@ gqac_status onnx_attr_read(const onnx_scope *scope, const attribute *a, ir_attr_
     const attr_form *form;
     *attr = (ir_attr){.set = true};
     GQAC_TRY(form_of(scope->im, a, &form));
+    GQAC_TRY(count_values(scope, a));
     *kind = form->kind;
     if (!form->supported)
         GQAC_FAIL(scope->im->diag, GQAC_UNSUPPORTED, "attribute %s of type %s is not supported",
@@ -241,7 +250,8 @@ gqac_status onnx_raw_create(importer *im, size_t n, raw_attrs *raw) {
 
 /* ---- Constant ------------------------------------------------------------ */
 
-gqac_status onnx_constant_check(importer *im, const attribute *a) {
+gqac_status onnx_constant_check(const onnx_scope *scope, const attribute *a) {
+    importer *im = scope->im;
     static const struct {
         const char *name;
         Onnx__AttributeProto__AttributeType type;
@@ -252,12 +262,12 @@ gqac_status onnx_constant_check(importer *im, const attribute *a) {
     const attr_form *form;
     const char *name = onnx_text(a->name);
     GQAC_TRY(form_of(im, a, &form));
+    GQAC_TRY(count_values(scope, a));
     for (size_t i = 0; i < sizeof values / sizeof *values; i++)
         if (strcmp(values[i].name, name) == 0) {
             if (values[i].type != a->type)
                 GQAC_FAIL(im->diag, GQAC_INVALID_MODEL, "attribute '%s' has the wrong type", name);
-            return a->t ? onnx_tensor_check(a->t, onnx_files_model(im->files), im->files, im->diag)
-                        : GQAC_OK;
+            return a->t ? onnx_once_check(scope, a->t) : GQAC_OK;
         }
     GQAC_FAIL(im->diag, GQAC_INVALID_MODEL, "Constant has no attribute '%s'", name);
 }
@@ -270,11 +280,11 @@ static gqac_status make_list(importer *im, gqac_dtype dtype, int rank, size_t n,
     return tensor->data ? GQAC_OK : onnx_oom(im);
 }
 
-gqac_status onnx_constant_read(importer *im, const attribute *a, gqac_tensor *tensor) {
+gqac_status onnx_constant_read(const onnx_scope *scope, const attribute *a, gqac_tensor *tensor) {
+    importer *im = scope->im;
     const char *name = onnx_text(a->name);
     if (strcmp(name, "value") == 0)
-        return onnx_tensor_read(a->t, onnx_files_model(im->files), im->files, im->arena, tensor,
-                                im->diag);
+        return onnx_once_read(scope, a->t, tensor);
     if (strcmp(name, "value_float") == 0)
         return make_list(im, GQAC_F32, 0, 1, &a->f, sizeof a->f, tensor);
     if (strcmp(name, "value_floats") == 0)

@@ -17,7 +17,8 @@ static bool same_function(const void *item, const void *key) {
 
 static uint64_t hash_of(const importer *im, const function_key *k) {
     uint64_t hash = gqac_hash_bytes(im->functions.seed, k->domain, strlen(k->domain));
-    return gqac_hash_bytes(hash, k->name, strlen(k->name));
+    hash = gqac_hash_bytes(hash, k->name, strlen(k->name));
+    return gqac_hash_bytes(hash, k->overload, strlen(k->overload));
 }
 
 gqac_status onnx_functions_index(importer *im) {

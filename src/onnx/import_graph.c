@@ -121,8 +121,7 @@ static gqac_status import_initializer(onnx_scope *scope, const Onnx__TensorProto
     importer *im = scope->im;
     onnx_name *name;
     GQAC_TRY(onnx_scope_define(scope, onnx_text(tensor->name), &name));
-    gqac_status status =
-        onnx_tensor_check(tensor, onnx_files_model(im->files), im->files, im->diag);
+    gqac_status status = onnx_once_check(scope, tensor);
     name->kind = ONNX_NAME_TENSOR;
     name->tensor = tensor;
     if (status == GQAC_UNSUPPORTED)
@@ -190,6 +189,7 @@ static gqac_status declare_result(importer *im, const Onnx__ValueInfoProto *outp
 static gqac_status import_results(onnx_scope *scope, const Onnx__GraphProto *proto) {
     importer *im = scope->im;
     size_t n = proto->n_output;
+    GQAC_TRY(onnx_scope_count(scope, n));
     if (n == 0 && !scope->parent)
         GQAC_FAIL(im->diag, GQAC_INVALID_MODEL, "the graph has no outputs");
     ir_value **values = GQAC_ARENA_ARRAY(im->scratch, ir_value *, n);

@@ -207,7 +207,7 @@ static gqac_status import_constant(onnx_scope *scope, const Onnx__NodeProto *nod
     if (!own)
         return onnx_oom(im);
     own->name = node->attribute[0]->name;
-    gqac_status status = onnx_constant_check(im, own);
+    gqac_status status = onnx_constant_check(scope, own);
     if (!*node->output[0])
         return status == GQAC_UNSUPPORTED ? onnx_tally_failure(im, node) : status;
     onnx_name *name = onnx_scope_find(scope, node->output[0]);

@@ -74,10 +74,11 @@ typedef struct importer {
     onnx_files *files;
     const Onnx__ModelProto *model;
     gqac_table functions; /* const Onnx__FunctionProto * */
+    gqac_table once;      /* see once.c */
     onnx_tally *tally;
     onnx_report *report;
     gqac_diag *diag; /* never NULL */
-    int64_t nodes, work, inlined;
+    int64_t nodes, work, inlined, inlined_names;
     gqac_limits limits;
 } importer;
 
@@ -129,6 +130,8 @@ onnx_name *onnx_scope_find_all(const onnx_scope *scope, const char *text); /* en
 /* Defines a name. INVALID_MODEL: the name is in use in this scope or in one that is visible from
  * it. */
 gqac_status onnx_scope_define(onnx_scope *scope, const char *text, onnx_name **name);
+/* Counts names that are defined, or results. LIMIT: calls of functions have too many. */
+gqac_status onnx_scope_count(const onnx_scope *scope, size_t n);
 /* Sets *value to the value of a name; a constant is created on its first use. NULL for "" and
  * holes. */
 gqac_status onnx_scope_value(const onnx_scope *scope, const char *text, ir_value **value);
@@ -185,8 +188,14 @@ gqac_status onnx_raw_create(importer *im, size_t n, raw_attrs *raw);
 gqac_status onnx_import_attrs(const onnx_scope *scope, const Onnx__NodeProto *proto, ir_node *node,
                               raw_attrs *raw);
 /* The tensor of a Constant node's attribute. */
-gqac_status onnx_constant_read(importer *im, const Onnx__AttributeProto *attr, gqac_tensor *tensor);
-gqac_status onnx_constant_check(importer *im, const Onnx__AttributeProto *attr);
+gqac_status onnx_constant_read(const onnx_scope *scope, const Onnx__AttributeProto *attr,
+                               gqac_tensor *tensor);
+gqac_status onnx_constant_check(const onnx_scope *scope, const Onnx__AttributeProto *attr);
+
+/* once.c: reads or checks a tensor once, however often a function with it is called. */
+gqac_status onnx_once_read(const onnx_scope *scope, const Onnx__TensorProto *proto,
+                           gqac_tensor *tensor);
+gqac_status onnx_once_check(const onnx_scope *scope, const Onnx__TensorProto *proto);
 
 /* import_function.c */
 gqac_status onnx_functions_index(importer *im);

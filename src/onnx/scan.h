@@ -23,6 +23,8 @@ enum {
     ONNX_MAX_GRAPH_DEPTH = 16,       /* of graphs nested in the main graph */
     ONNX_MAX_NODES = 1000000,        /* of limit nodes */
     ONNX_MAX_INLINED = 32768,        /* nodes of function bodies, counted at every call */
+    ONNX_MAX_INLINED_NAMES = 262144, /* their names, with those of parameters and nested graphs */
+    ONNX_VALUES_A_NAME = 16,         /* values of attributes that count as much as a name */
     ONNX_MAX_INITIALIZERS = 1000000, /* in the whole file */
     ONNX_MAX_FUNCTIONS = 10000,
     ONNX_MAX_OPERANDS = 4096, /* inputs and outputs of a node or function */

@@ -45,8 +45,20 @@ onnx_name *onnx_scope_find_all(const onnx_scope *scope, const char *text) {
     return NULL;
 }
 
+gqac_status onnx_scope_count(const onnx_scope *scope, size_t n) {
+    importer *im = scope->im;
+    im->inlined_names += scope->call ? (int64_t)n : 0;
+    if (im->inlined_names > ONNX_MAX_INLINED_NAMES)
+        GQAC_FAIL(im->diag, GQAC_LIMIT,
+                  "calls of functions have more than %d names, or %d times as many values of "
+                  "attributes",
+                  ONNX_MAX_INLINED_NAMES, ONNX_VALUES_A_NAME);
+    return GQAC_OK;
+}
+
 gqac_status onnx_scope_define(onnx_scope *scope, const char *text, onnx_name **out) {
     importer *im = scope->im;
+    GQAC_TRY(onnx_scope_count(scope, 1));
     if (!*text)
         GQAC_FAIL(im->diag, GQAC_INVALID_MODEL, "a value has no name");
     if (onnx_scope_find(scope, text))
@@ -88,10 +100,9 @@ static gqac_status make_constant(onnx_name *name) {
     gqac_tensor tensor = {.dtype = GQAC_NONE};
     gqac_status status = GQAC_UNSUPPORTED;
     if (name->kind == ONNX_NAME_CONSTANT)
-        status = onnx_constant_read(im, name->constant, &tensor);
+        status = onnx_constant_read(name->scope, name->constant, &tensor);
     else
-        status = onnx_tensor_read(name->tensor, onnx_files_model(im->files), im->files, im->arena,
-                                  &tensor, im->diag);
+        status = onnx_once_read(name->scope, name->tensor, &tensor);
     const char *label = onnx_scope_label(name->scope, name->text);
     const char *what = name->kind == ONNX_NAME_CONSTANT ? "Constant" : "initializer";
     if (status == GQAC_UNSUPPORTED)

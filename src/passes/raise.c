@@ -144,6 +144,8 @@ static const struct rule {
     {"", "Attention", raise_written, UNPAD},
     {"", "Attention", raise_masked, RAISE | UNPAD},
     {"com.microsoft", "MultiHeadAttention", raise_multi_head, UNPAD},
+    {"com.microsoft", "MultiHeadAttention", raise_causal, UNPAD},
+    {"com.microsoft", "GroupQueryAttention", raise_causal, UNPAD},
     {"", "Reshape", raise_length, UNPAD},
 };
 

@@ -106,6 +106,7 @@ ir_value *raise_cached(raise *r, ir_node *attention);
 ir_value *raise_masked(raise *r, ir_node *attention);
 ir_value *raise_written(raise *r, ir_node *attention);
 ir_value *raise_multi_head(raise *r, ir_node *attention);
+ir_value *raise_causal(raise *r, ir_node *attention);
 ir_value *raise_length(raise *r, ir_node *reshape);
 /* Replaces latent caches by caches of the keys and values that are computed from them. */
 gqac_status raise_latent(pass_context *context);
@@ -146,6 +147,9 @@ bool raise_read_mask(raise *r, const ir_value *mask, bool hidden, const ir_type 
                      const ir_value *past, const ir_dim *keys, raise_mask *out);
 /* The same for the mask of an Attention (ONNX); *heads is 0 if their number is not known. */
 bool raise_read_own(raise *r, ir_node *attention, raise_mask *seen, int64_t *heads);
+/* The local_window_size with which GroupQueryAttention shows a query its own key and `left` before
+ * it; 0: no value does. */
+int64_t raise_window_size(const raise *r, int64_t left);
 /* The slopes of a bias as a constant [heads]. */
 ir_value *raise_slopes(raise *r, const raise_mask *seen, int64_t heads);
 /* The bias in a sequence, with a column for each row of the past; `stateful` gives it one for each

@@ -72,6 +72,8 @@ const char *raise_no_sinks(const raise *r, const raise_mask *seen, bool has_past
         return "no op of the standard has sinks; in sequences it is raised";
     if (!has_past)
         return "sinks need a past here";
+    if (seen->left >= 0 && !raise_window_size(r, seen->left))
+        return "no window of --legacy-window shows a query its own key alone";
     return !seen->causal || carries ? "with sinks a mask must be causality, a window or padding"
                                     : NULL;
 }
@@ -95,7 +97,8 @@ ir_value *raise_build_sunk(raise *r, const raise_sunk *s, ir_node **made) {
              .out = {&y, &present_key, &present_value},
              .ints = {{"num_heads", heads},
                       {"kv_num_heads", raise_dim(s->k, 1)},
-                      {s->seen->left >= 0 ? "local_window_size" : NULL, s->seen->left + 1}},
+                      {s->seen->left >= 0 ? "local_window_size" : NULL,
+                       raise_window_size(r, s->seen->left)}},
              .floats = {{"scale", (float)s->scale}, {"softcap", (float)s->softcap}});
     *made = y ? y->def : NULL;
     return y ? raise_unpack(r, y, heads, raise_dim(s->v, 3)) : NULL;

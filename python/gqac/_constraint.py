@@ -18,7 +18,7 @@ def constraint(model: Model, grammar: str | None,
                json_schema: Mapping[str, Any] | bool | str | None) -> Handle | None:
     """Compiles a grammar or a schema for the tokens of a model; None: neither is given."""
     if grammar is not None and json_schema is not None:
-        raise UsageError("grammar and json_schema exclude each other", status="USAGE")
+        raise UsageError("grammar and json_schema cannot be combined", status="USAGE")
     if grammar is None and json_schema is None:
         return None
     import json

@@ -164,8 +164,8 @@ class Request:
                            stop=self._stops, chunk=chunk, n_top=n_top, speculate=speculate)
         self.struct.sampling = ctypes.pointer(self.sampling)
         if calls and (grammar is not None or json_schema is not None):
-            raise UsageError("tool_choice, strict tools and parallel_tool_calls exclude grammar and "
-                             "json_schema", status="USAGE")
+            raise UsageError("tool_choice, strict tools and parallel_tool_calls cannot be combined "
+                             "with grammar or json_schema", status="USAGE")
         self._constraint = calls or constraint(model, grammar, json_schema)
         if self._constraint:
             with self._constraint as pointer:

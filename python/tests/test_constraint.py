@@ -291,5 +291,5 @@ def test_what_is_refused(model):
     with pytest.raises(gqac.ModelError, match="keyword 'multipleOf'") as caught:
         model.generate("a", json_schema={"items": {"multipleOf": 2}})
     assert "#/items" in str(caught.value)
-    with pytest.raises(gqac.UsageError, match="exclude"):
+    with pytest.raises(gqac.UsageError, match="cannot be combined"):
         model.generate("a", json_schema={}, grammar="root ::= [a]")

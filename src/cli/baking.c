@@ -24,12 +24,12 @@ gqac_status baking_check(cli *c, bool artefact) {
     if (as && !cli_lists("system prompt ids", " ", as))
         return cli_usage(c, "--bake-as '%s' is not system, prompt or ids", as);
     if (!cli_value(c, "bake"))
-        return as ? cli_usage(c, "--bake-as goes with --bake") : GQAC_OK;
+        return as ? cli_usage(c, "--bake-as needs --bake") : GQAC_OK;
     if (!artefact)
-        return cli_usage(c, "--bake goes with an artefact: -o FILE.gqac");
+        return cli_usage(c, "--bake needs an artefact as output: -o FILE.gqac");
     if (cli_switch(c, "stateless"))
         return cli_usage(
-            c, "--bake and --stateless exclude each other: `run` cannot use a baked prefix");
+            c, "--bake and --stateless cannot be combined: `run` cannot use a baked prefix");
     return GQAC_OK;
 }
 

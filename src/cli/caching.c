@@ -44,11 +44,11 @@ static gqac_status open_server(cli *c, const char *address, gqac_remote **server
 }
 #endif
 
-gqac_status caching_refuse_tls(cli *c, const char *goes_with) {
+gqac_status caching_refuse_tls(cli *c, const char *needed) {
     static const cli_flag flags[] = {CACHING_TLS_FLAGS};
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
         if (cli_given(c, flags[i].name))
-            return cli_usage(c, "--%s goes with %s", flags[i].name, goes_with);
+            return cli_usage(c, "--%s needs %s", flags[i].name, needed);
     return GQAC_OK;
 }
 
@@ -57,7 +57,7 @@ gqac_status caching_open_remote(cli *c, caching_remote *tier, gqac_store_options
     long long ms;
     GQAC_TRY(cli_number(c, "remote-timeout", 1, 3600000, DEFAULT_MS, &ms));
     if (cli_value(c, "remote-timeout") && !address)
-        return cli_usage(c, "--remote-timeout goes with --prefix-remote");
+        return cli_usage(c, "--remote-timeout needs --prefix-remote");
     if (!address)
         return caching_refuse_tls(c, "--prefix-remote");
 #ifdef GQAC_REMOTE
@@ -154,7 +154,7 @@ gqac_status caching_check(cli *c) {
     long long budget;
     GQAC_TRY(cli_number(c, "store-budget", 1, INT64_MAX / MIB, DEFAULT_BUDGET, &budget));
     if (cli_value(c, "store-budget") && !folder)
-        return cli_usage(c, "--store-budget goes with --prefix-store");
+        return cli_usage(c, "--store-budget needs --prefix-store");
     for (int i = 0; i < 3; i++)
         if (cli_value(c, caches[i]) && cli_kv_off(c))
             return cli_usage(c, "--%s needs a KV cache, and --kv off has none", caches[i]);

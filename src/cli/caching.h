@@ -29,7 +29,7 @@
 #define CACHING_TLS_FLAGS                                                                          \
     {"remote-cacert", "FILE",                                                                      \
      "for rediss://, certificates of the authorities to trust, in PEM (those of the system)"},     \
-        {"remote-cert", "FILE", "a certificate for a server that wants one, in PEM"}, {            \
+        {"remote-cert", "FILE", "a client certificate, if the server requires one, in PEM"}, {     \
         "remote-key", "FILE", "the key of --remote-cert, in PEM"                                   \
     }
 
@@ -39,8 +39,8 @@ typedef struct caching_remote {
 } caching_remote;
 /* Reads the flags, and sets the remote tier of the options, which uses *tier. */
 gqac_status caching_open_remote(cli *c, caching_remote *tier, gqac_store_options *options);
-/* USAGE: a flag of CACHING_TLS_FLAGS is given, without what it goes with. */
-gqac_status caching_refuse_tls(cli *c, const char *goes_with);
+/* USAGE: a flag of CACHING_TLS_FLAGS is given without `needed`. */
+gqac_status caching_refuse_tls(cli *c, const char *needed);
 /* True if the text is the address of a remote tier, and not a folder. */
 bool caching_is_address(const char *text);
 /* Prints what the server of a remote tier says about itself. USAGE: as of caching_open_remote; IO:

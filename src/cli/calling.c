@@ -106,14 +106,14 @@ gqac_status calling_open(calling *x, cli *c, const gqac_text *text) {
     if (!tools || (choice && !strcmp(choice, "none")))
         return GQAC_OK;
     if (cli_value(c, "grammar") || cli_value(c, "json-schema"))
-        return cli_usage(c, "--tools and --%s exclude each other",
+        return cli_usage(c, "--tools and --%s cannot be combined",
                          cli_value(c, "grammar") ? "grammar" : "json-schema");
     GQAC_TRY(read_tools(x, tools));
     GQAC_TRY(choose(x, choice));
     GQAC_TRY(gqac_calls_create(text, x->source, &calls, &c->diag));
     if (!calls && !cli_quiet(c))
-        fprintf(stderr, "gqac: the chat template writes calls in no syntax that is known, so they "
-                        "are text of the answer\n");
+        fprintf(stderr, "gqac: the syntax in which the chat template writes calls is not known, so "
+                        "calls are printed as text\n");
     gqac_calls_free(calls);
     return GQAC_OK;
 }

@@ -198,8 +198,8 @@ static gqac_status compare(certificate *x, cli *c) {
     if (x->first < 0 &&
         !json_equal(whole, json_object_get(json_object_get(x->made, "logits"), "digest")))
         return cli_fail(c, GQAC_INVALID_MODEL,
-                        "'%s' contradicts itself: its digests of all positions are right, that of "
-                        "the whole is not",
+                        "'%s' contradicts itself: the digests of all positions match, but the one "
+                        "of all logits does not",
                         x->path);
     return GQAC_OK;
 }

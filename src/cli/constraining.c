@@ -8,7 +8,7 @@
 static gqac_status choose(cli *c, const char **flag, const char **value) {
     const char *grammar = cli_value(c, "grammar"), *schema = cli_value(c, "json-schema");
     if (grammar && schema)
-        return cli_usage(c, "--grammar and --json-schema exclude each other");
+        return cli_usage(c, "--grammar and --json-schema cannot be combined");
     *flag = grammar ? "grammar" : "json-schema";
     *value = grammar ? grammar : schema;
     return GQAC_OK;
@@ -34,10 +34,10 @@ gqac_status constraining_open(cli *c, const gqac_text *text, bool stdin_taken,
     if (!value)
         return GQAC_OK;
     if (stdin_taken && !strcmp(value, "-"))
-        return cli_usage(c, "--%s -: standard input is read already", flag);
+        return cli_usage(c, "--%s -: standard input is already in use", flag);
     const bool grammar = !strcmp(flag, "grammar"), own = is_inline(grammar, value);
     if (!own && cli_read_file(c, value, &read, &length) != GQAC_OK) {
-        cli_rule(c, "what %s is taken for a file",
+        cli_rule(c, "a value that %s is the name of a file",
                  grammar ? "does not contain ::=" : "does not begin with {");
         return cli_hint(c, "a file that exists, or %s",
                         grammar ? "a grammar: root ::= \"yes\" | \"no\"" : "a schema: { ... }");

@@ -17,7 +17,7 @@ gqac_status drafting_choose(cli *c, gqac_generate_request *request) {
     GQAC_TRY(drafting_most(c, &request->speculate));
     if (request->speculate || !cli_value(c, "draft"))
         return GQAC_OK;
-    cli_usage(c, "--draft goes with --speculate N");
+    cli_usage(c, "--draft needs --speculate N");
     return cli_hint(c, "--speculate 5, the maximum number of drafts in a step");
 }
 

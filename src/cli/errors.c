@@ -103,7 +103,8 @@ void cli_warn_config(const cli *c, const gqac_program *program, const gqac_text 
     for (int i = 0; i < s->n_eos && vocabulary; i++)
         if (s->eos[i] >= vocabulary)
             fprintf(stderr,
-                    "gqac: eos_token_id %lld: the model has %lld ids, so no answer ends with it\n",
+                    "gqac: eos_token_id %lld: the model has only %lld ids, so no answer can end "
+                    "with it\n",
                     (long long)s->eos[i], vocabulary);
     if (s->context_length > positions)
         fprintf(stderr,

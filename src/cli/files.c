@@ -79,7 +79,7 @@ gqac_status cli_text_file(cli *c, const char *name, const char **path) {
     snprintf(file, sizeof file, "%s-file", name);
     const bool given = cli_repeat(c, name, 0) != NULL;
     if (given && cli_repeat(c, file, 0))
-        return cli_usage(c, "--%s and --%s exclude each other", name, file);
+        return cli_usage(c, "--%s and --%s cannot be combined", name, file);
     *path = given ? NULL : cli_value(c, file);
     return GQAC_OK;
 }

@@ -45,7 +45,7 @@ gqac_status finite_check(cli *c, const finite_finding *f) {
     cli_where(c, "%s%s%s (%s)", *f->node ? "node '" : "the first node", f->node,
               *f->node ? "'" : "", f->op);
     cli_rule(c, "--check-finite: every result is finite, or minus infinity as in masks");
-    cli_hint(c, "--target ref, which computes each node by itself; --math exact, if values are too "
+    cli_hint(c, "--target ref, which computes nodes one by one; --math exact, if values are too "
                 "large for their type");
     return GQAC_MISMATCH;
 }

@@ -16,7 +16,7 @@ static const cli_flag common_flags[] = {
     {"device", "N", "device for target gpu, by its number in gqac devices (0)"},
     {"threads", "N", "number of threads (all cores that the process may use)"},
     {"math", "model|exact|bf16",
-     "model: what the file asks for; exact: MatMulNBits in fp32, not int8; bf16: factors of "
+     "model: as the file specifies; exact: MatMulNBits in fp32, not int8; bf16: factors of "
      "products rounded to bf16 (model)"},
     {"seqlens-k", "total-1|cached",
      "meaning of the input seqlens_k: total-1 as in ONNX Runtime, cached as in the prefix caching "
@@ -24,12 +24,12 @@ static const cli_flag common_flags[] = {
     {"legacy-window", NULL,
      "a window of W has W+1 visible keys, as in ONNX Runtime before 2025-09"},
     {"per-row-quant", NULL,
-     "computes one scale per row in DynamicQuantizeLinear: split-safe, but with other results than "
-     "the file asks for"},
+     "computes one scale per row in DynamicQuantizeLinear: split-safe, but with results other than "
+     "those of the file"},
     {"model-root", "DIR", "folder that must contain all external data (the model's own)"},
     {"limit", "NAME=N",
-     "a maximum for the model and the work on it; gqac inspect --limits lists the "
-     "names; " CLI_REPEATS},
+     "a maximum for the model, or for the work on it; gqac inspect --limits lists "
+     "the names; " CLI_REPEATS},
     {"format", "KIND", "format of the results (table)"},
     {"verbose", NULL, "prints passes, steps and their times on stderr"},
     {"quiet", NULL, "prints only errors on stderr"},

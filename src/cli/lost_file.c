@@ -21,9 +21,9 @@ void cli_watch_files(void) {
     struct sigaction action;
     code = gqac_status_exit_code(GQAC_IO);
     snprintf(text, sizeof text,
-             "gqac: a page of a mapped file is lost\n"
-             "  rule:  files of a model must not become shorter while they are in use\n"
-             "  try:   replace a file by renaming a new one to its name\n"
+             "gqac: a mapped file was truncated\n"
+             "  rule:  files of a model must not be truncated while they are in use\n"
+             "  try:   to replace a file, write a new one and rename it\n"
              "  exit:  %d, %s\n",
              code, gqac_status_meaning(GQAC_IO));
     memset(&action, 0, sizeof action);

@@ -33,7 +33,7 @@ gqac_status messages_tokenize(cli *c, const gqac_text *text, json_t *messages, j
     GQAC_TRY(status);
     return *n ? GQAC_OK
               : cli_fail(c, GQAC_INVALID_INPUT,
-                         "the chat template turns this message into no tokens");
+                         "the chat template renders this message to no tokens");
 }
 
 void messages_drop_newline(char *text) {

@@ -56,16 +56,16 @@ static const char *allow(int rules, const sandbox_path *path) {
     added =
         added && syscall(SYS_landlock_add_rule, rules, LANDLOCK_RULE_PATH_BENEATH, &rule, 0) == 0;
     close(fd);
-    return added ? NULL : "the kernel refused a rule of Landlock";
+    return added ? NULL : "the kernel refused a Landlock rule";
 }
 
 static const char *confine_files(const sandbox_path *paths, int n) {
     const long version =
         syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
     if (version < 0)
-        return "the kernel has no Landlock, or it is switched off";
+        return "the kernel has no Landlock, or it is disabled";
     if (version < VERSION_NEEDED)
-        return "the Landlock of this kernel is older than version 3";
+        return "the kernel's Landlock is older than version 3";
     /* every right of version 3, TCP, signals and abstract sockets: what no rule allows is
      * refused */
     const ruleset all = {.files = 2 * access_truncate - 1, .network = 3, .scopes = 3};
@@ -74,7 +74,7 @@ static const char *confine_files(const sandbox_path *paths, int n) {
                                                      : offsetof(ruleset, network);
     const int rules = (int)syscall(SYS_landlock_create_ruleset, &all, size, 0);
     if (rules < 0)
-        return "the kernel refused the rules of Landlock";
+        return "the kernel refused the Landlock rules";
     const char *why = NULL;
     for (int i = 0; i < n && !why; i++)
         why = allow(rules, &paths[i]);
@@ -172,7 +172,7 @@ static const char *refuse_calls(void) {
 }
 #else
 static const char *refuse_calls(void) {
-    return "the filter of system calls is not written for this machine";
+    return "the system call filter does not support this architecture";
 }
 #endif
 

@@ -60,8 +60,8 @@ gqac_status sandboxing_enter(cli *c, const char *written) {
         return GQAC_OK;
     }
     cli_usage(c, "--sandbox is not possible here: %s", why);
-    cli_rule(c, "it needs Landlock 3 (Linux 6.2) and filters of seccomp");
-    return cli_hint(c, "without --sandbox, as a user of its own and without a network");
+    cli_rule(c, "it needs Landlock 3 (Linux 6.2) and seccomp filters");
+    return cli_hint(c, "without --sandbox, as a separate user and without network access");
 }
 
 gqac_status sandboxing_enter_for(cli *c, const char *output) {

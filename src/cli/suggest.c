@@ -126,7 +126,7 @@ void suggest_flag(cli *c, const char *word) {
         *s = *s == '_' ? '-' : *s;
     const char *name = c->verb->name, *found = find(c, typed);
     if (!strcmp(c->verb->operands, "MODEL") && (!strcmp(typed, "m") || !strcmp(typed, "model")))
-        cli_hint(c, "gqac %s MODEL: the model is given without a flag", name);
+        cli_hint(c, "gqac %s MODEL: MODEL is an operand, not a flag", name);
     else if (cli_lists("p prompt text message", " ", typed) && cli_reads_messages(c->verb))
         cli_hint(c, "each line of stdin is a message; gqac %s --help lists all flags", name);
     else if (found)

@@ -62,7 +62,7 @@ gqac_status tokens_embeddings_fit(cli *c, const gqac_program *program, const flo
     if (!rows || width == wanted)
         return GQAC_OK;
     if (gqac_program_is_stateless(program))
-        return cli_usage(c, "--embeds and --kv off exclude each other");
+        return cli_usage(c, "--embeds and --kv off cannot be combined");
     if (!wanted)
         return cli_usage(c, "--embeds: the model has the input input_ids, not inputs_embeds");
     return cli_fail(c, GQAC_INVALID_INPUT,

@@ -191,7 +191,7 @@ static gqac_status act(cli *c, listing *l) {
         if (c->n_operands > 2 && !actions[i].others)
             return cli_usage(c, "unexpected operand '%s'", c->operands[2]);
         if (cli_value(c, "budget") && strcmp(actions[i].name, "gc") != 0)
-            return cli_usage(c, "--budget goes with cache gc");
+            return cli_usage(c, "--budget is a flag of cache gc");
         if (strcmp(actions[i].name, "info") != 0 || !caching_is_address(c->operands[1]))
             GQAC_TRY(caching_refuse_tls(c, "cache info rediss://HOST:PORT"));
         return actions[i].run(c, l);

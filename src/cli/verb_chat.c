@@ -190,7 +190,7 @@ static bool obey(const conversation *t, const char *line, size_t length) {
         fprintf(stderr,
                 "  /help   lists commands\n"
                 "  /reset  begins a new conversation\n"
-                "  /exit   ends the program, as the end of the input does\n"
+                "  /exit   ends the program, like the end of the input\n"
                 "  Ctrl-C  ends an answer; at the prompt, the program\n"
                 "Every other line is a message. After an answer that calls functions, the next "
                 "lines\nare their results, a line for each call.\n");

@@ -184,8 +184,8 @@ typedef struct owned {
 static gqac_status attach_texts(cli *c, gqac_options *options, owned *own) {
     GQAC_TRY(cli_open_text(c, GQAC_TEXT_ALL, &own->text));
     const gqac_text_settings *settings = gqac_text_get_settings(own->text);
-    cli_warn_refusal(c, "packed all the same", settings->tokenizer_refusal);
-    cli_warn_refusal(c, "packed all the same", settings->template_refusal);
+    cli_warn_refusal(c, "stored in the artefact nevertheless", settings->tokenizer_refusal);
+    cli_warn_refusal(c, "stored in the artefact nevertheless", settings->template_refusal);
     options->n_attachments = gqac_text_attachments(own->text, &options->attachments);
     return GQAC_OK;
 }

@@ -79,13 +79,13 @@ static gqac_status parse_budget(equiv *e) {
 static gqac_status check_flags(equiv *e) {
     const bool file = cli_value(e->c, "ids"), embeds = cli_value(e->c, "embeds");
     if (cli_value(e->c, "certificate") && cli_value(e->c, "against"))
-        return cli_usage(e->c, "--certificate and --against exclude each other");
+        return cli_usage(e->c, "--certificate and --against cannot be combined");
     if (cli_value(e->c, "certificate") && !*cli_value(e->c, "certificate"))
         return cli_usage(e->c, "--certificate needs the name of a file");
     if (file && cli_value(e->c, "tokens"))
-        return cli_usage(e->c, "--tokens and --ids exclude each other");
+        return cli_usage(e->c, "--tokens and --ids cannot be combined");
     if (embeds && (file || cli_value(e->c, "tokens") || cli_value(e->c, "certificate")))
-        return cli_usage(e->c, "--embeds excludes --ids, --tokens and --certificate");
+        return cli_usage(e->c, "--embeds cannot be combined with --ids, --tokens or --certificate");
     return GQAC_OK;
 }
 
@@ -178,7 +178,7 @@ static gqac_status check_length(const equiv *e) {
     if (e->options.tokens <= most)
         return GQAC_OK;
     cli_fail(e->c, GQAC_OUT_OF_RANGE,
-             "%lld tokens are to be compared, the model has %lld positions",
+             "%lld tokens requested, but the model has only %lld positions",
              (long long)e->options.tokens, (long long)most);
     return cli_hint(e->c, "--tokens %lld or fewer", (long long)most);
 }

@@ -50,7 +50,7 @@ static gqac_status generate(generating *g, prompt *p, gqac_generation **said) {
     if (cli_value(g->c, "features"))
         return cli_usage(g->c, "--features is for a folder with an encoder and a decoder");
     if (!text == !file)
-        return cli_usage(g->c, text ? "--prompt and --ids exclude each other"
+        return cli_usage(g->c, text ? "--prompt and --ids cannot be combined"
                                     : "--prompt TEXT or --ids FILE is missing");
     if (file)
         GQAC_TRY(cli_read_ids(g->c, file, &p->given, &p->n_given));

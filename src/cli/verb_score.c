@@ -91,7 +91,7 @@ static gqac_status read_tokens(scoring *s) {
     GQAC_TRY(cli_take_text(s->c, "text"));
     const char *ids = cli_value(s->c, "ids"), *text = cli_value(s->c, "text");
     if (!ids == !text)
-        return cli_usage(s->c, ids ? "--text and --ids exclude each other"
+        return cli_usage(s->c, ids ? "--text and --ids cannot be combined"
                                    : "--text TEXT or --ids FILE is missing");
     return ids ? cli_read_ids(s->c, ids, &s->ids, &s->n) : tokenize(s, text);
 }

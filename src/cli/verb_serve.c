@@ -14,8 +14,8 @@
 
 static const cli_flag flags[] = {
     {"host", "ADDRESS",
-     "address to listen on; any but a loopback address needs --api-key-file (127.0.0.1)"},
-    {"port", "N", "port to listen on; 0: a free one, which is printed (8080)"},
+     "address to listen on; an address other than loopback needs --api-key-file (127.0.0.1)"},
+    {"port", "N", "port to listen on; 0: any free port, which is printed (8080)"},
     {"api-key-file", "FILE",
      "lines KEY or TENANT KEY; requests need one of the keys, and reuse prefixes of its tenant "
      "only"},
@@ -30,7 +30,7 @@ static const cli_flag flags[] = {
     DRAFTING_FLAG,
     {"memory-budget", "MIB", "maximum memory of caches and steps (--limit memory-bytes)"},
     {"cache-budget", "MIB", "maximum memory of prefixes that are kept for later prompts (4096)"},
-    {"prefix-store", "DIR", "keeps prefixes in this folder too, for the next start"},
+    {"prefix-store", "DIR", "also keeps prefixes in this folder, for the next start"},
     {"store-budget", "MIB", "maximum size of the folder of --prefix-store (4096)"},
     CACHING_REMOTE_FLAGS,
     {"body-limit", "MIB", "maximum size of a request (8)"},
@@ -132,7 +132,7 @@ static gqac_status read_store(serving *g) {
     g->store.budget = budget * MIB;
     g->store.folder = cli_value(c, "prefix-store");
     if (cli_value(c, "store-budget") && !g->store.folder)
-        return cli_usage(c, "--store-budget goes with --prefix-store");
+        return cli_usage(c, "--store-budget needs --prefix-store");
     if (g->store.folder)
         g->store.folder_budget = folder_budget * MIB;
     GQAC_TRY(caching_open_remote(c, &g->tier, &g->store));
@@ -267,7 +267,8 @@ static gqac_status digest_seq2seq(serving *g, const gqac_options *options) {
 
 static gqac_status refuse_features(serving *g) {
     const cli_text folder = cli_shown(g->c->operands[0]);
-    cli_fail(g->c, GQAC_UNSUPPORTED, "the encoder takes features, and requests have texts or ids");
+    cli_fail(g->c, GQAC_UNSUPPORTED,
+             "the encoder takes features, but requests contain text or ids");
     cli_where(g->c, "%s", folder.s);
     return cli_hint(g->c, "gqac generate %s --features FILE.npy", folder.s);
 }
@@ -371,7 +372,7 @@ const gqac_cli_verb gqac_cli_verb_serve = {
     .summary = "answers OpenAI-style requests over HTTP",
     .details =
         "MODEL may be a folder with an encoder and a decoder (T5, BART). /v1/completions then\n"
-        "answers one request after another, and there are no chats.\n",
+        "answers one request after another, and chats are not available.\n",
     .examples = "gqac serve tiny.gqac --prefix-store prefixes\n"
                 "gqac serve tiny.gqac --host 0.0.0.0 --port 80 --api-key-file keys.txt\n",
     .flags = flags,

@@ -352,7 +352,7 @@ static gqac_status run_stored(verify *v, const char *dir, const gqac_io *in, int
 static gqac_status verify_folder(verify *v, const char *dir) {
     const gqac_io *in = NULL, *out = NULL;
     if (cli_value(v->c, "ids"))
-        return cli_usage(v->c, "--ids and --against DIR exclude each other");
+        return cli_usage(v->c, "--ids and --against DIR cannot be combined");
     GQAC_TRY(cli_open_stateless(v->c, &v->program, &v->context));
     v->tolerance = gqac_program_tolerance(v->program);
     const int n_in = gqac_program_inputs(v->program, &in);

@@ -72,7 +72,7 @@ bool ask_constraint(job *j, problem *p) {
     grammar = grammar && *grammar ? grammar : NULL;
     if ((format != NULL) + (schema != NULL) + (grammar != NULL) > 1)
         return problem_set(p, 400, NULL, grammar ? "grammar" : "json_schema",
-                           "'%s', 'json_schema' and 'grammar' exclude each other",
+                           "'%s', 'json_schema' and 'grammar' cannot be combined",
                            response ? "text.format" : "response_format");
     if (grammar)
         return take(j, CONSTRAINT_GRAMMAR, grammar, "grammar", p);

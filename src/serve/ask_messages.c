@@ -135,8 +135,8 @@ static bool take_end(const json_t *root, json_t *variables, bool *within, proble
         return false;
     if (generation && *within)
         return problem_set(p, 400, NULL, "continue_final_message",
-                           "'continue_final_message' and 'add_generation_prompt' exclude each "
-                           "other");
+                           "'continue_final_message' and 'add_generation_prompt' cannot "
+                           "be combined");
     return (json_object_set_new(variables, "add_generation_prompt", json_boolean(generation)) ==
                 0 ||
             problem_no_memory(p)) &&

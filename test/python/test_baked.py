@@ -238,7 +238,7 @@ class Baked(Case):
         self.good("compile", TINY, "-o", out, "-q")
         self.check(gqac("equiv", out, "--via", "baked"), 2, "no baked prefix")
         self.check(gqac("chat", TINY, "--system", "a", "--system-file", self.text), 2,
-                   "exclude each other")
+                   "cannot be combined")
 
 
 if __name__ == "__main__":

@@ -117,7 +117,7 @@ class Certificate(Case):
         for args in (proof(tokens=13), proof(tokens=None, ids=ids), proof(target="cpu")):  # before the model is loaded
             done = self.check(gqac(*args, *certificate, "-v"), 1, "another")
             self.assertNotIn("pass ", done.err)
-        self.check(gqac(*PROOF, "--against", "cpu", *certificate), 2, "exclude")
+        self.check(gqac(*PROOF, "--against", "cpu", *certificate), 2, "cannot be combined")
 
     def test_other_file(self):
         """A file that is not a certificate is exit 3 and stays as it is."""

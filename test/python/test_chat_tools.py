@@ -114,7 +114,7 @@ class Calls(Case):
         need = ("--tool-choice", "required")
         for code, words, args in (
                 (2, ["--tool-choice needs --tools"], need), (2, ["--one-call needs"], ("--one-call",)),
-                (2, ["exclude each other"], ("--tools", self.tools, "--grammar", 'root ::= "a"')),
+                (2, ["cannot be combined"], ("--tools", self.tools, "--grammar", 'root ::= "a"')),
                 (2, ["standard input"], ("--tools", "-")), (5, ["nothing"], ("--tools", "nothing")),
                 (4, ["not a JSON list"], ("--tools", "[]")), 
                 (4, ["not a JSON list", "line 1, column"], ("--tools", "[1")),

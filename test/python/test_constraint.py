@@ -80,7 +80,7 @@ class Constraint(Case):
         self.check(gqac(*FINE, "--json-schema", '{"items": {"multipleOf": 2}}'), 3,
                    "keyword 'multipleOf'", "#/items")
         self.check(gqac(*FINE, "--json-schema", '{"$ref": "#"}'), 4, "accepts no text")
-        self.check(gqac(*FINE, "--json-schema", "{}", "--grammar", wrong), 2, "exclude each other")
+        self.check(gqac(*FINE, "--json-schema", "{}", "--grammar", wrong), 2, "cannot be combined")
         self.check(gqac("generate", TINY, "--prompt", "-", "--grammar", "-"), 2, "standard input")
         self.check(gqac("chat", TINY, "--grammar", "-"), 2, "standard input")
         self.check(gqac(*FINE, "--grammar", self.dir / "none"), 5, "none", "does not contain ::=")

@@ -205,7 +205,7 @@ class Flags(Generating):
     def test_prompt_or_ids(self):
         """Exactly one is needed."""
         self.usage(LLAMA, words=("--prompt", "--ids"))
-        self.usage(LLAMA, "--prompt", "x", "--ids", LLAMA / "ref" / "ids.txt", words=("exclude",))
+        self.usage(LLAMA, "--prompt", "x", "--ids", LLAMA / "ref" / "ids.txt", words=("cannot be combined",))
         self.usage("--prompt", "x", words=("MODEL",))
         self.check(gqac("generate", LLAMA, "--ids", self.dir / "none"), 5, "none")
         self.check(gqac("generate", self.dir / "none", "--prompt", "x"), 5, "none")
@@ -227,8 +227,8 @@ class Flags(Generating):
         path.write_text(PROMPT + "\n\n")
         self.assertEqual(self.said("--prompt-file", path, "-n", 4, prompt=None)["ids"], other)
         self.assertEqual(self.said("-n", 4, env={"GQAC_PROMPT_FILE": "nothere"})["ids"], want)
-        self.usage(LLAMA, "--prompt", "x", "--prompt-file", path, words=("exclude",))
-        self.usage(LLAMA, "--ids", path, "--prompt-file", path, words=("exclude",))
+        self.usage(LLAMA, "--prompt", "x", "--prompt-file", path, words=("cannot be combined",))
+        self.usage(LLAMA, "--ids", path, "--prompt-file", path, words=("cannot be combined",))
         self.fails(5, LLAMA, "--prompt-file", self.dir / "nothere", words=("nothere",))
         self.fails(4, LLAMA, "--prompt", "-", words=("no tokens",))  # stdin is empty
         for data, word in ((b"a\0b", "byte 1 "), (b"a\xff", "UTF-8")):

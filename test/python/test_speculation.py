@@ -153,7 +153,7 @@ class Speculation(Case):
         run = ("generate", TINY, "--prompt", "Once", "-n", 4)
         for value in ("-1", "x", "65", "1.5"):
             self.check(gqac(*run, "--speculate", value), 2, "--speculate")
-        self.check(gqac(*run, "--draft", INT4), 2, "--draft goes with --speculate")
+        self.check(gqac(*run, "--draft", INT4), 2, "--draft needs --speculate")
         self.check(gqac(*run, "--speculate", "0", "--draft", INT4), 2, "--speculate")
         self.check(gqac(*run, "--speculate", "4", "--draft", self.dir / "none"), 5, "--draft")
         found = gqac(*run, "--speculate", "4", "--draft", MODELS / "llama")

@@ -83,13 +83,44 @@ uint32_t schema_count(schema *s, const json_t *node, const char *name, uint32_t 
     return s->b->status == GQAC_OK ? (uint32_t)real : otherwise;
 }
 
-fragment schema_value(schema *s, const json_t *value) {
-    char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
-    if (!text) {
-        build_fail(s->b, gqac_diag_oom(s->b->diag, "a schema"));
-        return build_never(s->b);
+/* Significant digits with which all numbers of a value read back: 15, or as many more as one
+ * needs. */
+static size_t digits_of(const json_t *value) {
+    enum { FEWEST = 15, MOST = 17 };
+    const double real = json_real_value(value);
+    const char *name = NULL;
+    json_t *inner = NULL;
+    char text[40];
+    size_t i = 0, digits = FEWEST, own = 0;
+    for (; json_is_real(value) && digits < MOST; digits++) {
+        snprintf(text, sizeof text, "%.*g", (int)digits, real);
+        if (strtod(text, NULL) == real) /* both have the decimal point of the locale */
+            break;
     }
-    const fragment f = build_text(s->b, text, strlen(text));
+    json_array_foreach(value, i, inner) {
+        own = digits_of(inner);
+        digits = own > digits ? own : digits;
+    }
+    json_object_foreach((json_t *)(uintptr_t)value, name, inner) {
+        own = digits_of(inner);
+        digits = own > digits ? own : digits;
+    }
+    return digits;
+}
+
+/* A value as an answer has it, for free; NULL: the schema has failed. All 17 digits of a number
+ * would make 0.10000000000000001 of 0.1. */
+static char *text_of(schema *s, const json_t *value) {
+    char *text =
+        json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(digits_of(value)));
+    if (!text)
+        build_fail(s->b, gqac_diag_oom(s->b->diag, "a schema"));
+    return text;
+}
+
+fragment schema_value(schema *s, const json_t *value) {
+    char *text = text_of(s, value);
+    const fragment f = text ? build_text(s->b, text, strlen(text)) : build_never(s->b);
     free(text);
     return f;
 }
@@ -278,10 +309,8 @@ static fragment build_types(schema *s, json_t *node, unsigned uses) {
 static void add_value(schema *s, word_list *w, const json_t *value, unsigned allowed) {
     if (allowed && !(schema_type_of(value) & allowed))
         return;
-    char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
-    if (!text)
-        build_fail(s->b, gqac_diag_oom(s->b->diag, "a schema"));
-    else
+    char *text = text_of(s, value);
+    if (text)
         schema_add_word(s, w, text);
     free(text);
 }

@@ -237,6 +237,7 @@ range(0)
 range(3) | length
 range(5)[2]
 range(5)[-1]
+[range(5).start, range(5).stop, range(5)[::2].step]
 3 in range(5)
 range('a')
 range(1, 2, 0)
@@ -264,10 +265,14 @@ uni.lower()
 s.title()
 "they're bill's".title()
 "they're bill's" | title
+'a　bc\u00a0de' | title
+'İstanbul ΑΣ Σ' | title
 'foo-bar baz(qux' | title
 s.capitalize()
 uni.capitalize()
+"a'Σ aΣb".capitalize()
 s.swapcase()
+"ΑΣ ΑΣΑ Α'Σ ßx".swapcase()
 pad.strip()
 [pad.lstrip(), pad.rstrip()]
 'xxaxx'.strip('x')
@@ -623,6 +628,10 @@ l | truncate(3, leeway=-1)
 'a' | center(5) ~ '|'
 rows | groupby('tag.k') | list
 rows | groupby('tag.k', case_sensitive=true) | map('first') | list
+rows | groupby('tag.k') | map(attribute='grouper') | list
+rows | groupby('tag.k') | map(attribute='list') | map('length') | list
+(rows | groupby('tag.k') | list)[0].list[0].name
+(rows | groupby('tag.k') | list)[0][:].grouper is defined
 d | attr('b')
 s | attr('upper')
 'a b/c&d' | urlencode
@@ -1018,6 +1027,10 @@ _BLOCKS = [
     "{% macro m(a, b=a) %}{{ a }}{{ b }}{% endmacro %}{{ m(1) }}",
     "{% macro m(a=n) %}{{ a }}{% endmacro %}{{ m() }}",
     "{% macro m(a) %}{{ a }}{% endmacro %}{{ m(1, 2) }}",
+    "{% macro m(a, b, a) %}{% endmacro %}",
+    "{% macro m(a, b=1, a=2) %}{% endmacro %}",
+    "{{ dict(a=1, b=2, a=3) }}",
+    "{{ dict(a=1, aa=2, A=3) }}",
     "{% macro m(a) %}{{ a }}{% endmacro %}{{ m(c=2) }}",
     "{% macro m(a=1, b) %}{% endmacro %}",
     "{% macro m() %}{{ varargs }}{{ kwargs }}{% endmacro %}{{ m(1, 2, x=3) }}",

@@ -15,28 +15,48 @@ jvalue jinja_lookup(jrun *r, const char *name, size_t n) {
     return global ? (jvalue){.type = J_BUILTIN, .builtin = global} : jinja_unknown(name, n);
 }
 
-static jvalue loop_attribute(jrun *r, const jloop *loop, const char *name, size_t n) {
-    size_t count = loop->over.list->n, at = loop->at;
-    const jvalue *v = loop->over.list->v;
-    const struct {
-        const char *name;
-        jvalue value;
-    } all[] = {{"index", jinja_int((int64_t)at + 1)},
-               {"index0", jinja_int((int64_t)at)},
-               {"revindex", jinja_int((int64_t)(count - at))},
-               {"revindex0", jinja_int((int64_t)(count - at) - 1)},
-               {"first", jinja_bool(at == 0)},
-               {"last", jinja_bool(at + 1 == count)},
-               {"length", jinja_int((int64_t)count)},
-               {"depth", jinja_int((int64_t)loop->depth)},
-               {"depth0", jinja_int((int64_t)loop->depth - 1)},
-               {"previtem", at > 0 ? v[at - 1] : jinja_unknown("previtem", 8)},
-               {"nextitem", at + 1 < count ? v[at + 1] : jinja_unknown("nextitem", 8)}};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+typedef struct part {
+    const char *name;
+    jvalue value;
+} part;
+
+/* The value of that name; J_MISSING: there is none. */
+static jvalue find_part(const part *all, size_t count, const char *name, size_t n) {
+    for (size_t i = 0; i < count; i++)
         if (strlen(all[i].name) == n && memcmp(all[i].name, name, n) == 0)
             return all[i].value;
-    (void)r;
     return jinja_missing;
+}
+#define FIND_PART(all, name, n) find_part(all, sizeof(all) / sizeof *(all), name, n)
+
+static jvalue loop_attribute(const jloop *loop, const char *name, size_t n) {
+    size_t count = loop->over.list->n, at = loop->at;
+    const jvalue *v = loop->over.list->v;
+    const part all[] = {{"index", jinja_int((int64_t)at + 1)},
+                        {"index0", jinja_int((int64_t)at)},
+                        {"revindex", jinja_int((int64_t)(count - at))},
+                        {"revindex0", jinja_int((int64_t)(count - at) - 1)},
+                        {"first", jinja_bool(at == 0)},
+                        {"last", jinja_bool(at + 1 == count)},
+                        {"length", jinja_int((int64_t)count)},
+                        {"depth", jinja_int((int64_t)loop->depth)},
+                        {"depth0", jinja_int((int64_t)loop->depth - 1)},
+                        {"previtem", at > 0 ? v[at - 1] : jinja_unknown("previtem", 8)},
+                        {"nextitem", at + 1 < count ? v[at + 1] : jinja_unknown("nextitem", 8)}};
+    return FIND_PART(all, name, n);
+}
+
+static jvalue range_attribute(const jrange *range, const char *name, size_t n) {
+    const part all[] = {{"start", jinja_int(range->start)},
+                        {"stop", jinja_int(range->stop)},
+                        {"step", jinja_int(range->step)}};
+    return FIND_PART(all, name, n);
+}
+
+/* Of a tuple that groupby has made. */
+static jvalue group_attribute(const jlist *group, const char *name, size_t n) {
+    const part all[] = {{"grouper", group->v[0]}, {"list", group->v[1]}};
+    return FIND_PART(all, name, n);
 }
 
 /* The attribute or method of the object itself; J_MISSING: it has none. */
@@ -48,7 +68,11 @@ static jvalue own_attribute(jrun *r, jvalue of, const char *name, size_t n) {
         return v ? *v : jinja_missing;
     }
     if (of.type == J_LOOP)
-        found = loop_attribute(r, of.loop, name, n);
+        found = loop_attribute(of.loop, name, n);
+    else if (of.type == J_RANGE)
+        found = range_attribute(of.range, name, n);
+    else if (of.type == J_TUPLE && of.flag)
+        found = group_attribute(of.list, name, n);
     else if (of.type == J_CYCLER && n == 7 && !memcmp(name, "current", 7))
         found = of.cycler->items->v[of.cycler->at];
     else if (of.type == J_MACRO && n == 4 && !memcmp(name, "name", 4))

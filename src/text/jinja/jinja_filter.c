@@ -21,28 +21,26 @@ JINJA_EXPRESSION(filter_lower, jinja_lower(r, jinja_to_str(r, v)))
 JINJA_EXPRESSION(filter_capitalize, jinja_capitalize(r, jinja_to_str(r, v), false))
 
 /* Words begin after spaces, hyphens and opening brackets. */
+static bool is_between_words(int32_t c) {
+    return jinja_is_space(c) || (c > 0 && c < 0x80 && strchr("-({[<", c));
+}
+
+/* Each word, and each run of what is between words, by itself. */
 JINJA_FUNCTION(filter_title) {
     gqac_str out = {0};
     v = jinja_to_str(r, v);
     for (size_t at = 0, bytes; jinja_ok(r) && at < v.n;) {
-        size_t begin = at;
-        jinja_char(v.s + at, v.n - at, &bytes);
-        jvalue first = jinja_upper(r, jinja_view(v.s + at, bytes));
-        for (at += bytes; at < v.n; at += bytes) {
-            int32_t c = jinja_char(v.s + at, v.n - at, &bytes);
-            int32_t last = (unsigned char)v.s[at - 1];
-            bool here = jinja_is_space(c) || (c < 0x80 && c && strchr("-({[<", c));
-            bool before = last < 0x80 && (jinja_is_space(last) || (last && strchr("-({[<", last)));
-            if (here != before)
+        const bool between = is_between_words(jinja_char(v.s + at, v.n - at, &bytes));
+        const jvalue first = jinja_upper(r, jinja_view(v.s + at, bytes));
+        const size_t second = at += bytes;
+        for (; at < v.n; at += bytes)
+            if (is_between_words(jinja_char(v.s + at, v.n - at, &bytes)) != between)
                 break;
-        }
-        jvalue rest = jinja_lower(r, jinja_view(v.s + begin, at - begin));
+        const jvalue rest = jinja_lower(r, jinja_view(v.s + second, at - second));
         if (!jinja_ok(r))
             break;
-        size_t skip;
-        jinja_char(rest.s, rest.n, &skip);
         jinja_out(r, &out, first.s, first.n);
-        jinja_out(r, &out, rest.s + skip, rest.n - skip);
+        jinja_out(r, &out, rest.s, rest.n);
     }
     return jinja_taken(r, &out);
 }

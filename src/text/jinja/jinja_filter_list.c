@@ -157,8 +157,8 @@ JINJA_FUNCTION(filter_groupby) {
         for (j = i + 1; j < n && jinja_equal(r, pairs[i].k, pairs[j].k);)
             j++;
         jvalue group[] = {get_path(r, pairs[i].v, p[0], p[1]), values_of(r, pairs + i, j - i)};
-        if (jinja_ok(r))
-            out[groups++] = jinja_list(r, J_TUPLE, group, 2);
+        out[groups] = jinja_list(r, J_TUPLE, group, 2);
+        out[groups++].flag = true; /* its parts have names */
     }
     return jinja_ok(r) ? jinja_list(r, J_LIST, out, groups) : jinja_undefined;
 }

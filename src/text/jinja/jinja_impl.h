@@ -73,7 +73,8 @@ typedef struct jcycler jcycler;
 
 struct jvalue {
     jtype type;
-    bool flag; /* J_BOOL: the value; J_STR: safe markup; J_UNDEFINED: forbidden by the sandbox */
+    bool flag; /* J_BOOL: the value; J_STR: safe markup; J_UNDEFINED: forbidden by the sandbox;
+                  J_TUPLE: made by groupby, so its parts have names */
     size_t n;  /* J_STR, J_UNDEFINED: bytes at s; J_VIEW: a jview */
     union {
         int64_t i;
@@ -367,6 +368,7 @@ jvalue jinja_repeat(jrun *r, jvalue text, int64_t times);
 jvalue jinja_upper(jrun *r, jvalue text);
 jvalue jinja_lower(jrun *r, jvalue text);
 jvalue jinja_capitalize(jrun *r, jvalue text, bool words);
+jvalue jinja_swapcase(jrun *r, jvalue text);
 jvalue jinja_strip(jrun *r, jvalue text, jvalue chars, bool left, bool right);
 jvalue jinja_replace(jrun *r, jvalue text, jvalue old, jvalue by, int64_t count);
 jvalue jinja_escape(jrun *r, jvalue text);

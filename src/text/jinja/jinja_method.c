@@ -16,21 +16,7 @@ JINJA_EXPRESSION(str_upper, jinja_upper(r, v))
 JINJA_EXPRESSION(str_lower, jinja_lower(r, v))
 JINJA_EXPRESSION(str_title, jinja_capitalize(r, v, true))
 JINJA_EXPRESSION(str_capitalize, jinja_capitalize(r, v, false))
-
-JINJA_FUNCTION(str_swapcase) {
-    jvalue text = jinja_literal("");
-    for (size_t at = 0, bytes; at < v.n && jinja_ok(r); at += bytes) {
-        jinja_char(v.s + at, v.n - at, &bytes);
-        jvalue c = jinja_view(v.s + at, bytes);
-        if (jinja_is(c, "isupper"))
-            c = jinja_lower(r, c);
-        else if (jinja_is(c, "islower"))
-            c = jinja_upper(r, c);
-        if (jinja_ok(r))
-            text = jinja_concat(r, text, c);
-    }
-    return text;
-}
+JINJA_EXPRESSION(str_swapcase, jinja_swapcase(r, v))
 
 #define KIND(name)                                                                                 \
     JINJA_EXPRESSION(str_##name, jinja_bool(jinja_charge_text(r, v.n) && jinja_is(v, #name)))

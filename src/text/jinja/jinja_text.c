@@ -263,7 +263,23 @@ jvalue jinja_capitalize(jrun *r, jvalue text, bool words) {
             out_lower(r, &out, c, in_word, text, at + bytes);
         else
             out_upper(r, &out, c, true);
-        in_word = cased(c);
+        in_word = !words && case_ignorable(c) ? in_word : cased(c);
+    }
+    return jinja_taken(r, &out);
+}
+
+jvalue jinja_swapcase(jrun *r, jvalue text) {
+    gqac_str out = {0};
+    bool in_word = false;
+    for (size_t at = 0, bytes; at < text.n && jinja_ok(r); at += bytes) {
+        int32_t c = jinja_char(text.s + at, text.n - at, &bytes);
+        if (is_upper(c))
+            out_lower(r, &out, c, in_word, text, at + bytes);
+        else if (is_lower(c))
+            out_upper(r, &out, c, false);
+        else
+            jinja_out(r, &out, text.s + at, bytes);
+        in_word = case_ignorable(c) ? in_word : cased(c);
     }
     return jinja_taken(r, &out);
 }

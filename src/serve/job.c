@@ -308,8 +308,10 @@ void job_flush(job *j) {
     serve *s = j->server;
     memory_begin();
     pthread_mutex_lock(&s->lock);
-    const bool last = !j->open, failed = j->problem.status;
+    const bool last = !j->open, failed = j->problem.status, goes_on = !last && !j->cancelled;
     pthread_mutex_unlock(&s->lock);
+    if (failed && goes_on)
+        job_cancel(j);
     if (j->x && failed && last)
         reply_problem(j);
     else if (j->x && j->stream && !failed)

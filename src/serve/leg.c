@@ -41,6 +41,7 @@ static void touch(job *j) {
 static void note(job *j, const gqac_diag *diag) {
     if (!j->problem.status)
         problem_from(&j->problem, NULL, diag);
+    touch(j); /* which ends the other legs: nobody gets their answers */
 }
 
 static bool add_token(tokens *t, const scored *next) {

@@ -143,6 +143,20 @@ class Streams(Case):
                 client.completions.create(model="x", prompt=[7] * 1000, max_tokens=2, stream=True)
             self.assertEqual((caught.exception.status_code, caught.exception.code), (503, "CAPACITY"))
 
+    def test_error_of_one(self):
+        """An error of one choice ends the others, whose answers nobody would get."""
+        rules = 'root ::= "b" [a-z ]{900} | "ca" x0\nx16 ::= "z"\n' + "".join(
+            f'x{i} ::= "a" x{i + 1} "b" | "a" x{i + 1} "c"\n' for i in range(16))  # too ambiguous
+        for stream in (False, True):
+            with Server() as server:
+                status, reply = server.request("/v1/completions", {
+                    "prompt": "hi", "n": 8, "max_tokens": 400, "temperature": 3, "seed": 3,
+                    "grammar": rules, "stream": stream})
+                self.assertEqual(status, 200 if stream else 400)
+                self.assertIn("too ambiguous", str(reply))
+                server.await_metric("gqac_requests_running", 0)
+                self.assertLess(server.metric("gqac_new_tokens_total"), 1000)  # of more than 2000
+
 
 if __name__ == "__main__":
     if absent():

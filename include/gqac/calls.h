@@ -1,4 +1,4 @@
-/* Calls of tools: found in the text of an answer, as the model's chat template writes them.
+/* Tool calls: found in the text of an answer, in the syntax of the model's chat template.
  *
  *   gqac_call_part part = {.size = sizeof part};
  *   gqac_calls_create(text, tools, &calls, &diag);
@@ -11,7 +11,7 @@
  * A complete and valid call of one of the tools becomes a part of its own; everything else is
  * content, unchanged. The parts do not depend on how the text is split into pieces. Content is
  * returned as soon as it cannot be the beginning of a call, and a call when its last byte has been
- * added. docs/serving.md lists the syntaxes that are known. */
+ * added. docs/serving.md lists the supported syntaxes. */
 #ifndef GQAC_CALLS_H
 #define GQAC_CALLS_H
 
@@ -24,10 +24,10 @@ extern "C" {
 /* Reads one answer; only one thread at a time may use it. */
 typedef struct gqac_calls gqac_calls;
 /* Sets *calls to a reader of answers to a prompt that offers `tools`: the JSON that the variable
- * `tools` of the template has, a list of objects {"type": "function", "function": {"name": ...}}
- * or {"name": ...}. NULL: any name may be called. *calls is NULL if the model has no template, or
- * if its template writes calls in no syntax that is known. The caller frees it; the text must
- * outlive it. INVALID_INPUT: `tools` is not such a list; NO_MEMORY. */
+ * `tools` of the template has, a list of objects {"type": "function", "function": {"name": ...}} or
+ * {"name": ...}. NULL: any name may be called. *calls is NULL if the model has no template, or if
+ * its template does not write calls in a known syntax. The caller frees it; the text must outlive
+ * it. INVALID_INPUT: `tools` is not such a list; NO_MEMORY. */
 GQAC_API gqac_status gqac_calls_create(const gqac_text *text, const char *tools, gqac_calls **calls,
                                        gqac_diag *diag);
 GQAC_API void gqac_calls_free(gqac_calls *calls);

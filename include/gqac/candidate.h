@@ -1,4 +1,4 @@
-/* A token id with its logit: one of the likeliest of a row of logits (sequence.h). */
+/* A token id with its logit: one of the most likely ids of a row of logits (sequence.h). */
 #ifndef GQAC_CANDIDATE_H
 #define GQAC_CANDIDATE_H
 

@@ -8,8 +8,8 @@
  *
  * Before an id is chosen, a token is masked if its bytes, added to the answer so far, cannot begin
  * a text that the constraint accepts. Tokens may end anywhere, also within a character. An
- * end-of-text id may be chosen only where the answer is complete. Where a complete answer cannot be
- * continued, it ends by itself. docs/generation.md describes grammars and the keywords of schemas.
+ * end-of-text id may be chosen only where the answer is complete. A complete answer that cannot be
+ * continued ends. docs/generation.md describes grammars and the keywords of schemas.
  */
 #ifndef GQAC_CONSTRAINT_H
 #define GQAC_CONSTRAINT_H
@@ -58,8 +58,8 @@ static inline void gqac_tool_choice_init(gqac_tool_choice *choice) {
  * gqac_tool_choice_init. *constraint is NULL, because any answer is allowed, if calls are optional
  * and parallel, there is no `name`, and no function is "strict". Ownership and other errors are
  * those of gqac_constraint_from_grammar. INVALID_INPUT: no function has the name, or one cannot be
- * called; UNSUPPORTED: the template writes calls in no known syntax; USAGE: there is no template.
- * diag->where is empty unless the tools are wrong. */
+ * called; UNSUPPORTED: the template does not write calls in a known syntax; USAGE: there is no
+ * template. diag->where is empty unless the tools are wrong. */
 GQAC_API gqac_status gqac_constraint_from_tools(const gqac_text *text, const char *tools,
                                                 size_t length, const gqac_tool_choice *choice,
                                                 gqac_constraint **constraint, gqac_diag *diag);

@@ -27,7 +27,7 @@ static inline void gqac_device_init(gqac_device *device) {
 }
 
 /* Sets *n to the number of devices, which does not change while the process runs. ABSENT: there is
- * none. It is an error so that the diag can say, for each driver, why; *n is 0. */
+ * none. This is an error so that the diag can give the reason for each driver; *n is 0. */
 GQAC_API gqac_status gqac_device_count(int *n, gqac_diag *diag);
 /* Fills *device with the properties of device `index`, from 0. gqac_options.device is such an
  * index. The caller sets device->size first (gqac_device_init). ABSENT: there is no such device;

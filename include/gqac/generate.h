@@ -113,8 +113,8 @@ typedef struct gqac_generate_request {
     gqac_constraint *constraint;
     /* Events have no probabilities. No softmax is computed then, and where the settings and the
      * request allow it (gqac_sampling_top; no constraint, no on_logits) a step returns only the
-     * likeliest ids, so that a device copies no logits, and the context keeps none. The ids are the
-     * same. USAGE: n_top is not 0. */
+     * most likely ids, so that a device copies no logits, and the context keeps none. The ids are
+     * the same. USAGE: n_top is not 0. */
     bool ids_only;
 } gqac_generate_request;
 /* Sets the defaults: greedy decoding of at most 128 ids, with the end-of-text ids and min_length of

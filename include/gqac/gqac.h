@@ -23,12 +23,12 @@
  * options.h (how a model is compiled), limits.h, device.h (devices of target "gpu"), log.h,
  * monitor.h (progress, and ending a call early), stop.h (a monitor that reads a flag), program.h
  * (opening a model, and its properties), compile.h (compiling to a file), inspect.h, threads.h,
- * context.h, sequence.h (sequences and the step), candidate.h (what a step can return in place of
- * logits), snapshot.h (sequences frozen at one moment, and their files), store.h (cached prefixes
- * of many sequences), run.h (stateless runs), equiv.h (the proof that no bit depends on how tokens
- * are split into calls), files.h (digests, attachments, tensor files). Text (tokenizer, chat
- * templates, generation) is in text.h, and the client of a Redis server, which is a library of its
- * own, in remote.h. */
+ * context.h, sequence.h (sequences and the step), candidate.h (what a step can return instead of
+ * logits), snapshot.h (frozen copies of sequences, and their files), store.h (cached prefixes of
+ * many sequences), run.h (stateless runs), equiv.h (the proof that no bit depends on how tokens are
+ * split into calls), files.h (digests, attachments, tensor files). Text (tokenizer, chat templates,
+ * generation) is in text.h, and the client of a Redis server, which is in a separate library, in
+ * remote.h. */
 #ifndef GQAC_GQAC_H
 #define GQAC_GQAC_H
 

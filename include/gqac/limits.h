@@ -1,8 +1,8 @@
 /* Limits on what a model may contain, and on the memory and time that it may take.
  *
- * A model may come from a stranger. Whatever it declares, opening or compiling it ends with LIMIT
- * before more memory is allocated than the limits allow, or soon after compile_ms have passed.
- * Further limits, which cannot be set, are far above what any real model needs (src/onnx/scan.h).
+ * A model may be untrusted. Whatever it declares, opening or compiling it fails with LIMIT before
+ * more memory is allocated than the limits allow, or soon after compile_ms have passed. Other
+ * limits, which cannot be changed, are far above what any real model needs (src/onnx/scan.h).
  */
 #ifndef GQAC_LIMITS_H
 #define GQAC_LIMITS_H

@@ -11,8 +11,8 @@ extern "C" {
 
 typedef enum gqac_log_level {
     GQAC_LOG_NONE,
-    GQAC_LOG_WARNING, /* what a user may not expect: rows are padded, results depend on the split
-                         into calls, kernels of a device are compiled first */
+    GQAC_LOG_WARNING, /* what may surprise a user: rows are padded, results depend on the split into
+                         calls, kernels of a device must be compiled first */
     GQAC_LOG_INFO,    /* a model was opened or compiled: number of values, instruction set, numerics
                          profile, seconds */
     GQAC_LOG_DEBUG,   /* each pass and each step with its time, each new context */

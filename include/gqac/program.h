@@ -29,7 +29,7 @@ typedef struct gqac_io {
 } gqac_io;
 
 /* Sets *inputs or *outputs to the list of graph inputs or outputs and returns its length. In a
- * program for sequences the run time itself fills these inputs and reads these outputs. */
+ * program for sequences the runtime itself fills these inputs and reads these outputs. */
 GQAC_API int gqac_program_inputs(const gqac_program *program, const gqac_io **inputs);
 GQAC_API int gqac_program_outputs(const gqac_program *program, const gqac_io **outputs);
 

@@ -1,13 +1,13 @@
-/* A remote tier of the prefix store (store.h) on a server that speaks the protocol of Redis, such
- * as Redis or Valkey. These functions are those of a library of their own, libgqac_remote.so, which
- * is built where hiredis is installed, so that libgqac.so needs neither hiredis nor OpenSSL.
+/* A remote tier of the prefix store (store.h) on a server that speaks the Redis protocol, such as
+ * Redis or Valkey. These functions are in a separate library, libgqac_remote.so, which is built if
+ * hiredis is installed, so that libgqac.so needs neither hiredis nor OpenSSL.
  *
  *   gqac_remote_open(&options, &remote, &diag);
  *   store_options.remote = gqac_remote_functions(remote);
  *
- * A value is the string of the key "gqac:" and 64 hexadecimal digits. Connections are made when
- * they are needed, and kept. The server is not trusted: no reply can take more memory than was
- * asked for, and no call takes more time than it was given. */
+ * A value is the string of the key "gqac:" and 64 hexadecimal digits. Connections are opened when
+ * they are needed, and kept. The server is not trusted: no reply can take more memory than its
+ * caller expects, and no call takes longer than its time limit. */
 #ifndef GQAC_REMOTE_H
 #define GQAC_REMOTE_H
 
@@ -23,11 +23,12 @@ typedef struct gqac_remote_options {
     size_t size;
     /* redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE], or rediss://... for TLS. */
     const char *address;
-    /* For TLS, files in PEM: certificates of the authorities that are trusted (NULL: those of the
-     * system); a certificate and its key, for a server that wants one (NULL: none). */
+    /* For TLS, files in PEM: certificates of the trusted authorities (NULL: those of the system); a
+     * client certificate and its key, if the server requires one (NULL: none). */
     const char *ca_file, *cert_file, *key_file;
-    /* Is told why a find, get or put failed, once for each reason until such a call works again; by
-     * any thread, perhaps by several at once. NULL: nobody is told. */
+    /* Called with the reason when a find, get or put fails, once for each reason until such a call
+     * succeeds again; on any thread, possibly on several at once. NULL: failures are not reported.
+     */
     void (*report)(void *arg, const char *host, const char *why);
     void *arg;
 } gqac_remote_options;
@@ -36,10 +37,11 @@ static inline void gqac_remote_options_init(gqac_remote_options *options) {
     options->size = sizeof *options;
 }
 
-/* Reads the address and the files, and connects to nothing. The caller frees *remote, after the
- * stores that use it. USAGE: the address is none, and the diag shows no part of it, because of the
- * password; or a file is for TLS, but the address is not, or this build has no TLS; or a file is
- * not what it must be; IO: a file cannot be read; NO_MEMORY. On failure *remote is NULL. */
+/* Reads the address and the files, but does not connect yet. The caller frees *remote, after the
+ * stores that use it. USAGE: the address is invalid (the diag shows no part of it, because of the
+ * password); or a file for TLS is given, but the address is not for TLS, or this build does not
+ * support TLS; or a file has the wrong content; IO: a file cannot be read; NO_MEMORY. On failure
+ * *remote is NULL. */
 GQAC_API gqac_status gqac_remote_open(const gqac_remote_options *options, gqac_remote **remote,
                                       gqac_diag *diag);
 GQAC_API void gqac_remote_free(gqac_remote *remote);

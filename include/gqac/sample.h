@@ -60,7 +60,7 @@ typedef struct gqac_sampling {
     size_t max_length; /* for gqac_sample: number of ids of prompt and answer with which the answer
                           must end; 0: not known. gqac_generate uses its own limit instead */
 } gqac_sampling;
-/* Sets the defaults: the most likely id. If the caller then sets `sample`, ids are drawn from the
+/* Sets the defaults: the most likely id. If the caller then sets `sample`, ids are sampled from the
  * model's own distribution. */
 static inline void gqac_sampling_init(gqac_sampling *sampling) {
     memset(sampling, 0, sizeof *sampling);
@@ -78,15 +78,16 @@ static inline void gqac_sampling_init(gqac_sampling *sampling) {
 GQAC_API gqac_status gqac_sample(const gqac_sampling *options, const float *logits,
                                  int64_t vocabulary, const int64_t *history, size_t n_history,
                                  int64_t *id, double *probability, gqac_diag *diag);
-/* Returns how many of the likeliest ids of a row (gqac_step_item.n_top) suffice to choose the next
- * id by these settings: 1 for the most likely id, top_k + 1 if ids are drawn from top_k of them. 0:
- * the whole row is needed, because there are biases, penalties or rules, ids are drawn without
- * top_k or with one of GQAC_TOP_MOST or more, or a setting is out of range. NULL: defaults. */
+/* Returns how many of the most likely ids of a row (gqac_step_item.n_top) suffice to choose the
+ * next id with these settings: 1 for the most likely id, top_k + 1 if ids are sampled from top_k of
+ * them. 0: the whole row is needed, because there are biases, penalties or rules, ids are sampled
+ * without top_k or with one of GQAC_TOP_MOST or more, or a setting is out of range. NULL: defaults.
+ */
 GQAC_API int64_t gqac_sampling_top(const gqac_sampling *sampling);
-/* Chooses the id that gqac_sample would choose from the whole row, from its n likeliest ids in the
- * order of gqac_context_top, at least gqac_sampling_top of them or the whole vocabulary. `position`
- * is that of the new id. USAGE: an option is out of range, or n is too small; INVALID_INPUT: all
- * logits are NaN; NO_MEMORY. */
+/* Chooses the id that gqac_sample would choose from the whole row, from its n most likely ids in
+ * the order of gqac_context_top, at least gqac_sampling_top of them or the whole vocabulary.
+ * `position` is that of the new id. USAGE: an option is out of range, or n is too small;
+ * INVALID_INPUT: all logits are NaN; NO_MEMORY. */
 GQAC_API gqac_status gqac_sample_top(const gqac_sampling *sampling, const gqac_candidate *top,
                                      int64_t n, int64_t vocabulary, uint64_t position, int64_t *id,
                                      gqac_diag *diag);

@@ -1,5 +1,5 @@
-/* The scheduler: many requests on one program, packed into common steps. It is what a server is
- * written on.
+/* The scheduler: many requests on one program, packed into shared steps. It is the basis of a
+ * server.
  *
  *   gqac_scheduler *scheduler;  gqac_request request;  int64_t number, left;
  *   gqac_scheduler_create(context, NULL, &scheduler, &diag);
@@ -128,8 +128,8 @@ typedef void gqac_request_row(void *arg, int64_t request, int64_t position, cons
 /* Called once for each request; no other callback of the request follows. */
 typedef void gqac_request_ended(void *arg, const gqac_request_end *end);
 
-/* What is asked for. Everything that it points to is copied or shared by gqac_scheduler_submit, but
- * for `arg`, `logits_arg` and the rules of `sampling`. */
+/* A request. gqac_scheduler_submit copies or shares everything that it points to, except `arg`,
+ * `logits_arg` and the rules of `sampling`. */
 typedef struct gqac_request {
     size_t size;
     const int64_t *prompt; /* n_prompt >= 1 ids */
@@ -182,15 +182,15 @@ GQAC_API gqac_status gqac_scheduler_submit(gqac_scheduler *scheduler, const gqac
  * the next one, calls its on_end, and it takes part in no further step. If a chunk of its prompt is
  * being computed, that step ends within about a millisecond, and the others are stepped again
  * without it, at most once in a call of gqac_scheduler_step. Their bits do not change. Returns
- * false if the request has ended, or never was. */
+ * false if the request has ended or does not exist. */
 GQAC_API bool gqac_scheduler_cancel(gqac_scheduler *scheduler, int64_t number);
 
 /* Makes one step: admits requests, computes the tokens that fit, and calls the callbacks. *left, if
  * not NULL, is set to the number of requests that have not ended; if that is 0, there was nothing
- * to compute, or the last one has ended. A request fails alone, with its reason in on_end: an
- * unknown kind of cache, all logits NaN, too little memory for this request alone. Then the others
- * are stepped without it. A failed call changes no request. ABORTED: the monitor of the context
- * ended the step, or its wait for the remote tier of the store. */
+ * to compute, or the last one has ended. If a request fails, only that request ends, and on_end
+ * gets the reason: an unknown kind of cache, all logits NaN, too little memory for this request
+ * alone. The step is then repeated without it. A failed call changes no request. ABORTED: the
+ * monitor of the context ended the step, or its wait for the remote tier of the store. */
 GQAC_API gqac_status gqac_scheduler_step(gqac_scheduler *scheduler, int64_t *left, gqac_diag *diag);
 
 typedef struct gqac_scheduler_statistics {

@@ -131,7 +131,7 @@ GQAC_API gqac_status gqac_sequence_load(const gqac_program *program,
                                         const gqac_sequence_options *options, const void *data,
                                         size_t bytes, gqac_sequence **sequence, gqac_diag *diag);
 
-/* An item of a step: the new tokens of one sequence, and the rows of logits that are wanted. */
+/* An item of a step: the new tokens of one sequence, and the requested rows of logits. */
 typedef struct gqac_step_item {
     size_t size; /* sizeof(gqac_step_item), the same in all items of a call */
     gqac_sequence *sequence;
@@ -172,7 +172,7 @@ enum {
  *     or there are more tokens than the model has positions;
  *   CAPACITY: of a sequence or of the memory budget;
  *   RECOMPUTE: the step would cross the LongRoPE threshold with cached rows;
- *   UNSUPPORTED: rows of logits before the last are wanted, which the model does not return
+ *   UNSUPPORTED: rows of logits before the last are requested, which the model does not return
  *     (gqac_program_last_logits);
  *   ABORTED: the context's monitor ended the step.
  */
@@ -184,16 +184,16 @@ GQAC_API gqac_status gqac_sequence_append(gqac_context *context, gqac_sequence *
                                           gqac_diag *diag);
 /* Returns the logits of item i of the last step: [*rows, *vocabulary] in fp32; the last row
  * predicts the token that follows the item's last token. They belong to the context and are valid
- * until its next step. NULL if item i wanted none or had n_top, after a failed step, and before the
- * first step. *rows and *vocabulary are set if the last step succeeded and had an item i. */
+ * until its next step. NULL if item i requested none or had n_top, after a failed step, and before
+ * the first step. *rows and *vocabulary are set if the last step succeeded and had an item i. */
 GQAC_API const float *gqac_context_logits(const gqac_context *context, int i, int64_t *rows,
                                           int64_t *vocabulary);
 
-/* Returns what item i of the last step wanted in place of logits: for each of *rows rows, *n ids in
- * the order of their logits, the greatest first, of equal ones the lowest id first. *n is the
- * largest n_top of the step's items, or the vocabulary if that is smaller. They are valid as long
- * as logits are. NULL if item i had no n_top or wanted no row, after a failed step, and before the
- * first step. */
+/* Returns what item i of the last step requested instead of logits: for each of *rows rows, *n ids
+ * in descending order of their logits, and of equal ones the lowest id first. *n is the largest
+ * n_top of the step's items, or the vocabulary if that is smaller. They are valid as long as logits
+ * are. NULL if item i had no n_top or requested no rows, after a failed step, and before the first
+ * step. */
 GQAC_API const gqac_candidate *gqac_context_top(const gqac_context *context, int i, int64_t *rows,
                                                 int64_t *n);
 

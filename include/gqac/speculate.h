@@ -1,13 +1,13 @@
 /* Speculation: drafts of the next ids, which change no answer.
  *
  * With gqac_generate_request.speculate N, gqac_generate drafts up to N ids ahead and computes them
- * in the step of the id before. By default the drafts are looked up: the last ids are searched in
- * prompt and answer, and what followed them there is drafted. With `draft`, a second, smaller model
- * chooses them. Each id of the answer is chosen from its own row of logits by the same rules and
- * the same random bits as without drafts; drafts are accepted as long as they are the chosen ids,
- * and the rows of the others are taken back. So the answer is the same, and comes in fewer steps.
- * How much is drafted depends on how many drafts were accepted and on measured times; where drafts
- * do not pay there are none, except for occasional trials. Metrics count them. */
+ * in the step of the id before. By default the drafts are looked up: gqac searches prompt and
+ * answer for the last ids, and drafts what followed them there. With `draft`, a second, smaller
+ * model chooses them. Each id of the answer is chosen from its own row of logits by the same rules
+ * and the same random bits as without drafts; drafts are accepted as long as they are the chosen
+ * ids, and the rows of the others are removed again. So the answer is the same, but takes fewer
+ * steps. The number of drafts depends on how many were accepted and on measured times; where drafts
+ * do not pay off there are none, except for occasional trials. Metrics count them. */
 #ifndef GQAC_SPECULATE_H
 #define GQAC_SPECULATE_H
 

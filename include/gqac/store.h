@@ -24,8 +24,8 @@ typedef struct gqac_store gqac_store;
 /* A remote tier: values under keys of 32 bytes, which the stores of several machines share. The
  * host implements it. A function may be called by several threads at the same time, while the store
  * holds no lock. It has `ms` milliseconds, more than 0, and returns false if the tier does not
- * answer in this time. The tier may lose values at any time. It need not be trusted to return what
- * was put: the store checks each value before it uses it. */
+ * answer in this time. The tier may lose values at any time. It need not be trusted: the store
+ * checks each value before it uses it. */
 typedef struct gqac_store_key {
     unsigned char bytes[32];
 } gqac_store_key;
@@ -169,10 +169,10 @@ GQAC_API int gqac_store_prefixes(gqac_store *store, int capacity, gqac_store_pre
  * recurrent layers, whose pasts are not rows of tokens. */
 
 /* Adds the rows of the tokens ids[0..n): the first n <= capacity rows of each tensor, which are
- * copied. Options (NULL: defaults) are those of gqac_sequence_create; final_length says which
- * LongRoPE table made the rows. Nothing is added if the rows do not fit the budget. USAGE: a name
- * is unknown, given twice or missing; INVALID_INPUT: wrong type or shape; OUT_OF_RANGE: n < 1, or
- * more than the tensors have; CAPACITY, NO_MEMORY. */
+ * copied. Options (NULL: defaults) are those of gqac_sequence_create; final_length determines which
+ * LongRoPE table the rows were computed with. Nothing is added if the rows do not fit the budget.
+ * USAGE: a name is unknown, given twice or missing; INVALID_INPUT: wrong type or shape;
+ * OUT_OF_RANGE: n < 1, or more than the tensors have; CAPACITY, NO_MEMORY. */
 GQAC_API gqac_status gqac_prefix_add(gqac_store *store, const char *tenant, const int64_t *ids,
                                      int64_t n, const gqac_sequence_options *options, int n_pasts,
                                      const char *const *names, const gqac_tensor *pasts,

@@ -58,10 +58,10 @@ GQAC_API void gqac_text_free(gqac_text *text);
 GQAC_API gqac_status gqac_model_open(const char *model, const gqac_options *options, unsigned parts,
                                      gqac_program **program, gqac_text **text, gqac_diag *diag);
 
-/* The ids that a model may not choose, or must: bad_words_ids, suppress_tokens,
+/* The ids that the config of a model forbids or forces: bad_words_ids, suppress_tokens,
  * begin_suppress_tokens, forced_bos_token_id, forced_eos_token_id and forced_decoder_ids of
- * generation_config.json, or, if there is no such file, of config.json. They mean what they mean in
- * Hugging Face's transformers. */
+ * generation_config.json, or, if there is no such file, of config.json. They have the same meaning
+ * as in Hugging Face's transformers. */
 typedef struct gqac_token_rules gqac_token_rules;
 /* Returns the SHA-256 of the fields of the config, 64 hex digits; it belongs to the rules. NULL:
  * "".

@@ -1,4 +1,4 @@
-"""The proof that calls change no bit."""
+"""The proof that no bit depends on how tokens are split into calls."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ class Series(NamedTuple):
 
 
 class Report(NamedTuple):
-    """The outcome: of `compared` values, `differing` have other bits than in the reference run.
-    plans: how many plans were run, of `planned`."""
+    """The outcome: of `compared` values, `differing` differ from the reference run in at least one
+    bit. plans: how many plans were run, of `planned`."""
 
     tokens: int
     batch: int

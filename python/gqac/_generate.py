@@ -62,7 +62,8 @@ def handles_of(store: PrefixStore | None) -> list[Handle]:
 class Session(Owner):
     """The cached rows of one conversation: the longest prefix of a new prompt that it holds is not
     computed again. kv: kind of cache, or "off"; context: maximum number of tokens, 0: the model's;
-    store, tenant: a PrefixStore that prompts continue. Threads that use one session take turns."""
+    store, tenant: a PrefixStore that prompts continue. Threads that use the same session wait for
+    each other."""
 
     def __init__(self, model: Model, *, kv: str | None = None, context: int = 0,
                  store: PrefixStore | None = None, tenant: str | None = None) -> None:
@@ -204,7 +205,7 @@ def run(request: Request) -> Generation:
 
 class Stream(Iterator[Piece]):
     """Pieces of an answer as they come. `result` is the Generation, once the iterator has ended.
-    close ends the answer; so does leaving the iterator unfinished, once it is garbage."""
+    close ends the answer; so does abandoning the iterator, once it is garbage-collected."""
 
     def __init__(self, request: Request) -> None:
         import queue

@@ -66,7 +66,7 @@ def score(model: Model, ids: list[int], splits: list[int]) -> Score:
 
 
 class Timing(NamedTuple):
-    """One row of a bench: its name ("pp512": a prompt of 512 tokens; "tg64@512": 64 tokens, one a
+    """One row of a bench: its name ("pp512": a prompt of 512 tokens; "tg64@512": 64 tokens, one per
     step, after 512), tokens, seconds of each repetition, and their median."""
 
     name: str

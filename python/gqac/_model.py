@@ -76,15 +76,16 @@ class View:
 class Model(Owner):
     """A model: a folder with genai_config.json, an .onnx file, an artefact (.gqac) or .gq text.
 
-    target: "cpu" (default), "ref" or "gpu". threads: number of threads that compute, 0: one for each
-    core that the process may use. math: "model" (default: as the file says), "exact" (fp32 where the
-    file asks for int8 activations) or "bf16". seqlens_k: "total-1" (default) or "cached".
-    memory_budget: maximum bytes of all contexts and caches; 0: limit memory-bytes. stateless: only for
-    gqac.run, which then opens any graph, with or without a cache.
+    target: "cpu" (default), "ref" or "gpu". threads: number of threads that compute, 0: one for
+    each core that the process may use. math: "model" (default: as the file specifies), "exact"
+    (fp32 where the file specifies int8 activations) or "bf16". seqlens_k: "total-1" (default) or
+    "cached". memory_budget: maximum bytes of all contexts and caches; 0: limit memory-bytes.
+    stateless: only for gqac.run, which then opens any graph, with or without a cache.
 
-    Threads may share a model; their calls take turns in the parts that are computed by all threads.
-    Use it as a context manager, or call close, to free it at once. Raises FileError; ModelError: the
-    content is invalid or unsupported; UsageError: an option is wrong; AbsentError: this machine lacks the target.
+    Threads may share a model; parts of their calls that use all of its worker threads run one after
+    another. Use it as a context manager, or call close, to free it at once. Raises FileError;
+    ModelError: the content is invalid or unsupported; UsageError: an option is wrong; AbsentError:
+    this machine lacks the target.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, target: str = "cpu", threads: int = 0,
@@ -129,8 +130,9 @@ class Model(Owner):
         return Handle("model", program, "gqac_program_free")
 
     def close(self) -> None:
-        """After it, calls raise UsageError. The memory is freed when no sequence, store or array of
-        the model is left; without this call, when they and the model are garbage."""
+        """Closes the model: later calls raise UsageError. The memory is freed when no sequence,
+        store or array of the model is left; without this call, when they and the model are
+        garbage-collected."""
         with self.guard:
             self.closed = True
             for pool in (self._contexts, self._runs):
@@ -285,17 +287,17 @@ class Model(Owner):
         """Continues a text (`prompt`) or token ids (`ids=`). Returns a Generation with text, ids,
         finish_reason and metrics; with stream=True an iterator of Piece, one for each new id.
 
-        Options: ids; max_new_tokens (128); temperature, top_k, top_p, min_p, seed, request (any of
-        them draws ids; without one the most likely id is chosen, unless the model's config says
-        otherwise); repetition_penalty, presence_penalty, frequency_penalty; logit_bias {id: bias};
-        stop (texts that end the answer); eos (ids that end it); n_top (most likely ids that each
-        Piece lists); chunk (prompt tokens in a step); speculate (drafts in a step); session (a
-        gqac.Session, whose cached prefix is reused), or store, tenant, kv and context for one of its
-        own; grammar (rules that the answer follows) or json_schema (a dict, or JSON as a text). No
-        bit of the answer depends on chunk, speculate, store and threads.
+        Options: ids; max_new_tokens (128); temperature, top_k, top_p, min_p, seed, request (with
+        any of them ids are sampled; without, the most likely id is chosen, unless the model's
+        config specifies otherwise); repetition_penalty, presence_penalty, frequency_penalty;
+        logit_bias {id: bias}; stop (texts that end the answer); eos (ids that end it); n_top (most
+        likely ids that each Piece lists); chunk (prompt tokens in a step); speculate (drafts in a
+        step); session (a gqac.Session, whose cached prefix is reused), or store, tenant, kv and
+        context for a new one; grammar (rules that the answer follows) or json_schema (a dict, or a
+        JSON string). No bit of the answer depends on chunk, speculate, store and threads.
 
-        Ctrl-C ends the call, also within a prompt. Raises InputError for an empty prompt or an id
-        that is not in the vocabulary, UsageError for a wrong option, CapacityError.
+        Ctrl-C ends the call, even while the prompt is computed. Raises InputError for an empty
+        prompt or an id that is not in the vocabulary, UsageError for a wrong option, CapacityError.
         """
         from ._generate import Request, run, start
         if (prompt is None) == (options.get("ids") is None):

@@ -20,9 +20,9 @@ def run(model: Model, inputs: Mapping[str, Any], *, outputs: Iterable[str] | Non
         out: Mapping[str, Any] | None = None) -> dict[str, Array]:
     """Runs the graph of a model once, without a cache of its own, and returns its outputs by name.
 
-    inputs: by name, in any order: NumPy arrays, DLPack tensors in the memory of the CPU (such as
-    those of torch), or what NumPy makes an array of. Contiguous ones are not copied. outputs: names
-    of the outputs to return; None: all. out: arrays or DLPack tensors into which outputs are
+    inputs: by name, in any order: NumPy arrays, DLPack tensors in CPU memory (such as those of
+    torch), or anything that NumPy can convert to an array. Contiguous ones are not copied. outputs:
+    names of the outputs to return; None: all. out: arrays or DLPack tensors into which outputs are
     written, contiguous and of the shape of the output; they may be inputs.
 
     Outputs that are not in `out` are read-only arrays over the memory of gqac, which stay valid as

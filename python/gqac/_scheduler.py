@@ -1,4 +1,4 @@
-"""The scheduler: requests that share steps, which a thread of its own makes."""
+"""The scheduler: requests that share steps, which run on a thread of the scheduler."""
 
 from __future__ import annotations
 
@@ -49,16 +49,16 @@ class Answer(NamedTuple):
 
 
 class Token(NamedTuple):
-    """One new id, and the text that it completes, possibly none. id -1: no new id, but text that was
-    kept back, because a stop text could have begun with it, and that the end of the answer adds."""
+    """One new id, and the text that it completes, possibly none. id -1: no new id, but text that
+    was held back as the possible beginning of a stop text, and is added when the answer ends."""
 
     text: str
     id: int
 
 
 class Request:
-    """A request that was submitted: iterate over it (`for` or `async for`) to get each Token, or call
-    `result`. Only one of them at a time gets the tokens."""
+    """A submitted request: iterate over it (`for` or `async for`) to get each Token, or call
+    `result`. Use only one of these at a time."""
 
     def __init__(self, scheduler: Scheduler, reply: Handle | None) -> None:
         import queue
@@ -222,13 +222,13 @@ class _Saver:
 
 
 class Scheduler(Owner):
-    """Many requests on one model, packed into common steps; each gets the ids that it would get
+    """Many requests on one model, packed into shared steps; each gets the ids that it would get
     alone, if the model is split-safe. tokens: maximum number of tokens in one step (0: 256);
     running: of admitted requests (0: 64); kv: kind of cache; store: a PrefixStore whose prefixes
     requests continue; save: prompts and answers are saved to the folder and the remote tier of the
     store; speculate: maximum number of drafts of a request in one step. A thread makes the steps
-    while there are requests. close, or leaving the context manager, cancels those that are left, and
-    saves what is to be saved. Any thread may submit."""
+    while there are requests. close, or leaving the context manager, cancels the remaining requests
+    and completes pending saves. Any thread may submit."""
 
     def __init__(self, model: Model, *, tokens: int = 0, running: int = 0, kv: str | None = None,
                  store: PrefixStore | None = None, save: bool = False, speculate: int = 0) -> None:
@@ -268,7 +268,7 @@ class Scheduler(Owner):
         self.close()
 
     def close(self) -> None:
-        """Cancels what is left, and frees the scheduler."""
+        """Cancels the remaining requests, and frees the scheduler."""
         with self._changed:
             self._closing = True
             self._lease.stop.flag.value = True

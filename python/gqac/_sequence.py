@@ -32,10 +32,9 @@ class Sequence(Owner):
 
     kv: kind of cache: "contiguous" (default), "paged", "windowed", "quantised" or "quantised4"; all
     but the last two have the same bits. capacity: maximum number of tokens; 0: as many as fit into
-    memory.
-    final_length: the length that the sequence will reach, by which a model with LongRoPE chooses its
-    table; 0: unknown. Threads that use one sequence take turns. Raises UsageError for an unknown
-    kind, ModelError if the model cannot have it.
+    memory. final_length: the length that the sequence will reach, by which a model with LongRoPE
+    chooses its table; 0: unknown. Threads that use the same sequence wait for each other. Raises
+    UsageError for an unknown kind, ModelError if the model cannot have it.
     """
 
     def __init__(self, model: Model, *, kv: str | None = None, capacity: int = 0,
@@ -132,7 +131,8 @@ class Sequence(Owner):
             return Snapshot(self.model, made)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Saves tokens and rows to a file, which appears whole or not at all. Raises FileError."""
+        """Saves tokens and rows to a file, which appears complete or not at all. Raises
+        FileError."""
         self.snapshot().save(path)
 
     @staticmethod
@@ -144,7 +144,7 @@ class Sequence(Owner):
 
 
 class Snapshot(Owner):
-    """A sequence frozen at one moment. It never changes, and threads may share it."""
+    """A frozen copy of a sequence. It never changes, and threads may share it."""
 
     def __init__(self, model: Model, pointer: Any) -> None:
         self.model = model

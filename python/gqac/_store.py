@@ -86,11 +86,12 @@ class PrefixStore(Owner):
 
     remote: the address of a Redis server, which the stores of several machines share:
     redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE], or rediss://... for TLS; remote_ms: maximum
-    milliseconds for reading one prefix from it, and for writing one value (0: 500). For TLS, files in
-    PEM: remote_cacert, certificates of the authorities that are trusted (None: those of the system);
-    remote_cert and remote_key, for a server that wants a certificate. A server that fails changes no
-    result: `statistics` counts it, and the logger "gqac" says why. Raises AbsentError if gqac was
-    built without hiredis, UsageError for an address or a file that is none.
+    milliseconds for reading one prefix from it, and for writing one value (0: 500). For TLS, files
+    in PEM: remote_cacert, certificates of the trusted authorities (None: those of the system);
+    remote_cert and remote_key, a client certificate and its key, if the server requires one. A
+    server that fails changes no result: `statistics` counts the failure, and the logger "gqac"
+    reports the reason. Raises AbsentError if gqac was built without hiredis, UsageError for an
+    invalid address or file.
     """
 
     def __init__(self, model: Model, *, budget: int = 0, tenant_budget: int = 0,
@@ -155,11 +156,11 @@ class PrefixStore(Owner):
 
     def insert(self, ids: Iterable[int], tensors: Mapping[str, Any], *, row: int = 0,
                tenant: str | None = None, final_length: int = 0) -> None:
-        """Adds the rows of the tokens `ids` that another run of the model has made, for example in a
-        session of ONNX Runtime: its past or present tensors [batch, heads, capacity, head_size] by
-        name, of which batch row `row` is taken. All must be given; other entries are ignored. Raises
-        InputError for wrong shapes and too many ids, UsageError if a tensor is missing, ModelError
-        if the model has other caches than rows of attention."""
+        """Adds the rows of the tokens `ids` that another run of the model has computed, for example
+        in a session of ONNX Runtime: its past or present tensors [batch, heads, capacity,
+        head_size] by name, of which batch row `row` is taken. All must be given; other entries are
+        ignored. Raises InputError for wrong shapes and too many ids, UsageError if a tensor is
+        missing, ModelError if the model has other caches than rows of attention."""
         array, n = id_array(ids)
         known = {name for pair in self.model.info.kv_pairs for name in (pair.past, pair.present)}
         pairs = [(name, to_tensor(name, value[row:row + 1])) for name, value in tensors.items()

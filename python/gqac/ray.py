@@ -39,8 +39,8 @@ def ranked(session: str, names: list[str]) -> list[str]:
 
 
 class SessionRouter(RequestRouter):  # type: ignore[misc]
-    """Chooses the replica that a session prefers; the next one, if that replica has no place for a
-    request. Requests without a session are divided by their number."""
+    """Chooses the replica that a session prefers, or the next one if that replica is full. Requests
+    without a session are distributed by their number."""
 
     _number = 0
 
@@ -65,7 +65,7 @@ class Replica:
         self._scheduler = Scheduler(self._model, store=self._store, save=store.get("remote") is not None)
 
     def __del__(self) -> None:
-        """Saves the answers that wait: Ray Serve calls it when it ends a replica gracefully."""
+        """Completes pending saves of answers: Ray Serve calls this on a graceful shutdown."""
         if hasattr(self, "_scheduler"):  # the constructor has not failed
             self._scheduler.close()
 

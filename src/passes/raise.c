@@ -117,11 +117,17 @@ void raise_also(raise *r, ir_value *old, ir_value *by, bool returned) {
 
 /* ---- the walk ------------------------------------------------------------ */
 
-/* Splits a product into which an optimiser has fused a Transpose or a factor. */
+/* Splits a product that has Transposes or a factor in it: an optimiser has fused them, or it is an
+ * Einsum of heads. */
 static ir_value *raise_fused(raise *r, ir_node *product) {
     ir_value *y = NULL;
-    if (!ir_node_input(product, 0)->constant && !ir_node_input(product, 1)->constant)
-        op_of(product)->expand(&r->b, product, &r->context->options, &y);
+    const bool einsum = op_is(product, "", "Einsum");
+    for (int i = 0; i < 2; i++) {
+        const ir_value *x = ir_node_input(product, i);
+        if (!x || x->constant || (einsum && (product->n_inputs > 2 || x->type.rank != 4)))
+            return NULL;
+    }
+    op_of(product)->expand(&r->b, product, &r->context->options, &y);
     return y;
 }
 
@@ -132,6 +138,7 @@ static const struct rule {
     enum { RAISE = 1, UNPAD = 2, LEFT = 4 } in;
 } rules[] = {
     {"com.microsoft", "FusedMatMul", raise_fused, RAISE},
+    {"", "Einsum", raise_fused, RAISE},
     {"", "Transpose", raise_angles, RAISE},
     {"", "Mul", raise_activation, RAISE},
     {"", "Mul", raise_norm, RAISE},
@@ -240,15 +247,28 @@ static gqac_status apply(walk *w, ir_node *node, const struct rule *rule, bool *
                                     : GQAC_OK;
 }
 
+static gqac_status visit(void *arg, ir_node *node);
+
+/* The products that a node was split into may be those of an attention. */
+static gqac_status visit_parts(void *arg, const ir_node *prev, const ir_node *node) {
+    for (ir_node *part = prev ? prev->next : node->graph->first; part != node; part = part->next)
+        GQAC_TRY(visit(arg, part));
+    return GQAC_OK;
+}
+
 static gqac_status visit(void *arg, ir_node *node) {
+    const ir_node *prev = node->prev;
     bool raised = false;
     const walk *w = arg;
     if (w->stale)
         GQAC_TRY(op_infer(node, w->context->diag));
     for (size_t i = 0; i < sizeof rules / sizeof *rules && !raised; i++)
         if (op_is(node, rules[i].domain, rules[i].op) && !ir_value_unused(node->outputs[0]) &&
-            (rules[i].in & w->rules))
+            (rules[i].in & w->rules)) {
             GQAC_TRY(apply(arg, node, &rules[i], &raised));
+            if (raised && rules[i].apply == raise_fused)
+                GQAC_TRY(visit_parts(arg, prev, node));
+        }
     return GQAC_OK;
 }
 

@@ -230,6 +230,18 @@ class Exported(Decoder):
         return self.node("MultiHeadAttention", q, k, v, "", "", self.square(), num_heads=HEADS,
                          domain="com.microsoft")
 
+    def einsum(self, layer, x):
+        """Both products are Einsum, of queries [B,S,H,D]."""
+        q, k, v = self.qkv(layer, x, HEADS)
+        past, present = self.pair(layer, HEADS)
+        for old, new, out in zip(past, (k, v), present):
+            self.node("Concat", old, self.heads(new, HEADS), out=[out], axis=2)
+        q = self.node("Reshape", q, self.ints(0, 0, HEADS, SIZE))
+        s = self.node("Einsum", q, present[0], equation="bshd,bhtd->bhst")
+        p = self.node("Softmax", self.node("Add", s, self.seen()), axis=-1)
+        y = self.node("Einsum", p, present[1], equation="bhst,bhtd->bshd")
+        return self.node("Reshape", y, self.ints(0, 0, WIDTH))
+
     # ---- Qwen3-MoE, as Optimum traces it -----------------------------------------------------------
 
     def eager(self, layer, x):
@@ -457,6 +469,13 @@ class Forms(Sequenced):
             self.padded(kind)
         Exported("floored_high").save(self.path)
         self.check(harness.gqac("equiv", self.path, "--tokens", 4), 3, "is not read by an attention")
+
+    def test_einsum(self):
+        """Products of any order of axes."""
+        self.sequence("einsum")
+        self.padded("einsum")
+        report = self.good("inspect", self.path, "--ops", "--format", "json").json()
+        self.assertEqual(report["raised"]["Attention"], decoders.LAYERS)
 
     def test_experts(self):
         """A mixture written out: every bit is equal, though it is not proven."""

@@ -37,6 +37,8 @@ static void write_log(serve *s, const http_exchange *x, int status, json_t *more
 
 /* The path of a route, for counters: clients could send any number of other paths. */
 static const char *known_path(const http_exchange *x);
+/* The header with the methods of a path that a route has. */
+static const char *allowed_methods(const http_exchange *x);
 
 void route_log(serve *s, const http_exchange *x, int status, json_t *more) {
     metrics_count_request(s->metrics, known_path(x), status);
@@ -98,6 +100,7 @@ static void send_problem(serve *s, http_exchange *x, const problem *p, bool logg
     http_reply(x, p->status, JSON_TYPE,
                p->status == 429 || p->status == 503 ? "Retry-After: 1\r\n"
                : p->status == 401                   ? "WWW-Authenticate: Bearer\r\n"
+               : p->status == 405                   ? allowed_methods(x)
                                                     : NULL,
                text ? text : none, strlen(text ? text : none));
     free(text);
@@ -386,6 +389,13 @@ static const char *known_path(const http_exchange *x) {
         if (!strcmp(http_path(x), routes[i].path))
             return routes[i].path;
     return "other";
+}
+
+static const char *allowed_methods(const http_exchange *x) {
+    for (int i = 0; i < ROUTES; i++)
+        if (!strcmp(http_path(x), routes[i].path) && !strcmp(routes[i].method, "GET"))
+            return "Allow: GET, HEAD\r\n";
+    return "Allow: POST\r\n";
 }
 
 /* The endpoint that a path names whose /v1 was forgotten, or NULL. */

@@ -212,6 +212,8 @@ class Bad(Case):
                 text = self.answer(sent, close=status in (404, 405))
                 head, _, body = text.partition(b"\r\n\r\n")
                 self.assertEqual(head.split()[:2], [b"HTTP/1.1", b"%d" % status])
+                allowed = b"POST" if b"/v1/" in sent else b"GET, HEAD"
+                self.assertEqual(b"\r\nAllow: " + allowed + b"\r\n" in head + b"\r\n", status == 405)
                 self.is_error(status, body, sent[:80])
         self.alive()
 

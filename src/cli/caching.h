@@ -8,7 +8,7 @@
 /* Rows of a flag table. */
 #define CACHING_FLAGS                                                                              \
     {"prompt-cache", "FILE",                                                                       \
-     "reuses cached rows of FILE as far as its tokens and those of the prompt agree; then saves "  \
+     "reuses the cached rows of FILE for the prefix that it shares with the prompt; then saves "   \
      "prompt and answer to FILE"},                                                                 \
         {"prefix-store", "DIR",                                                                    \
          "the same with a folder of such files, which is created if it does not exist"},           \

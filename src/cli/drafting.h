@@ -14,7 +14,7 @@ typedef struct drafting { /* zeros: no drafts, or prompt lookup alone */
 #define DRAFTING_FLAG                                                                              \
     {                                                                                              \
         "speculate", "N",                                                                          \
-            "drafts up to N tokens a step from earlier text; the answer stays the same (0: off)"   \
+            "drafts up to N tokens per step from earlier text; the answer stays the same (0: off)" \
     }
 
 /* Reads --speculate. */

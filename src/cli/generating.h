@@ -27,7 +27,7 @@
         {"stop", "TEXT", "ends the answer before this text; may be repeated"},                     \
         {"kv", CLI_KV_KINDS,                                                                       \
          "KV cache; windowed drops rows outside sliding windows; quantised (int8) and quantised4 " \
-         "(int4) store 8-bit and 4-bit codes; basic is another name of contiguous; off computes "  \
+         "(int4) store 8-bit and 4-bit codes; basic is another name for contiguous; off computes " \
          "all tokens again for each new one (contiguous)"},                                        \
         {"context", "N", "maximum number of tokens, prompt and answer (the model's own)"},         \
         DRAFTING_FLAG, CONSTRAINING_FLAGS, CACHING_FLAGS,                                          \

@@ -208,9 +208,9 @@ static void print_memory(const inspect_costs *x) {
     printf("  activations, decode   %12.2f MiB\n", mib(m->decode));
     if (counts_scratch(m))
         print_scratch(m);
-    printf("  together              %12.2f MiB%s\n",
+    printf("  total                 %12.2f MiB%s\n",
            mib(m->weights + kv + states + tails + (prompt > one ? prompt : one)),
-           counts_scratch(m) ? "" : "  without the scratch of kernels");
+           counts_scratch(m) ? "" : "  without kernel scratch");
 }
 
 static void print_device(const gqac_memory *m) {
@@ -219,7 +219,7 @@ static void print_device(const gqac_memory *m) {
     printf("  keys and values       %12.2f MiB\n", mib(m->device_kv));
     printf("  activations, prompt   %12.2f MiB\n", mib(m->device_prefill));
     printf("  activations, decode   %12.2f MiB\n", mib(m->device_decode));
-    printf("  together              %12.2f MiB\n",
+    printf("  total                 %12.2f MiB\n",
            mib(m->device_weights + m->device_kv +
                (m->device_prefill > m->device_decode ? m->device_prefill : m->device_decode)));
 }

@@ -12,13 +12,13 @@ static const cli_flag flags[] = {
     {"kv", "[" CLI_KINDS "]", "past/present pairs; kind of cache for --memory (contiguous)"},
     {"invariance", NULL,
      "nodes that mix the rows of a call, so that results may depend on how tokens are split into "
-     "calls; without any, the model is split-safe"},
+     "calls; if there are none, the model is split-safe"},
     {"verify", NULL, "checks every byte of an artefact, weights included"},
     {"memory", "N",
      "memory that a sequence of N tokens needs: weights, cache, activations, scratch"},
     {"plan", NULL,
      "kernels, memory traffic and barriers of one token after the N cached ones of --memory N (0)"},
-    {"limits", NULL, "limits of --limit, and their values"},
+    {"limits", NULL, "the limits that --limit can set, and their values"},
     SANDBOXING_FLAG,
     {NULL, NULL, NULL},
 };

@@ -167,7 +167,8 @@ static gqac_status fill_input(session *s, const char *spec) {
         return cli_usage(s->c, "--fill: input '%s' is %s", s->in[index].name,
                          gqac_dtype_name(tensor->dtype));
     if (gqac_shape_bytes(tensor->dtype, tensor->rank, tensor->dims, &bytes, &s->c->diag) != GQAC_OK)
-        return cli_usage(s->c, "--fill '%s': dimensions multiply to at most 2^40", spec);
+        return cli_usage(s->c, "--fill '%s': the product of the dimensions must be at most 2^40",
+                         spec);
     if (ones > gqac_tensor_count(tensor))
         return cli_usage(s->c, "--fill '%s': there are %lld elements", spec,
                          (long long)gqac_tensor_count(tensor));

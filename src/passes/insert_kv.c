@@ -124,6 +124,9 @@ void insert_kv_origins(ir_graph *main, ir_value *value, bool *inputs) {
 
 /* ---- the layers ---------------------------------------------------------- */
 
+/* For each layer the whole graph is visited, and a flag for each graph input is kept. */
+enum { MOST_LAYERS = 2048 };
+
 typedef struct layer {
     ir_node *node;
     insert_operands cache;
@@ -175,6 +178,9 @@ static gqac_status collect(inserter *s, bool all) {
         layer *l = &s->layers[s->n_layers];
         if (!insert_kv_takes_past(node, &l->cache))
             continue;
+        if (s->n_layers == MOST_LAYERS)
+            GQAC_FAIL(s->context->diag, GQAC_LIMIT, "more than %d nodes of attention", MOST_LAYERS);
+        GQAC_TRY(gqac_poll_check(s->context->poll, s->context->diag));
         ir_value *key = ir_node_input(node, 1);
         const bool packed = l->cache.n == 1 || !key;
         const bool crosses = has_cross_cache(node, &l->cache);

@@ -307,6 +307,23 @@ class InsertKv(Case):
         self.assertFalse(self.cached.exists())
         self.assertEqual(self.bare.read_bytes(), before)
 
+    def test_many_layers(self):
+        """Each layer takes a walk over the whole graph, so their number has a limit."""
+        for layers, code in ((2, 0), (2049, 3)):
+            nodes = [helper.make_node("Gather", ["embed", "input_ids"], ["x0"])]
+            for i in range(layers):
+                nodes.append(helper.make_node("MultiHeadAttention", [f"x{i}"] * 3, [f"x{i + 1}"],
+                                              domain="com.microsoft", num_heads=1,
+                                              unidirectional=1))
+            graph = helper.make_graph(
+                nodes, "g", [helper.make_tensor_value_info("input_ids", 7, ["B", "S"])],
+                [helper.make_tensor_value_info(f"x{layers}", 1, None)],
+                [numpy_helper.from_array(np.ones((16, 8), np.float32), "embed")])
+            onnx.save(helper.make_model(graph, ir_version=10, opset_imports=[
+                helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]), self.bare)
+            run = harness.gqac("rewrite", self.bare, "--pass", "insert-kv", "-o", self.cached)
+            self.check(run, code, *(["more than 2048"] if code else []))
+
     def test_not_raised(self):
         """What keeps attention from being raised is in the message."""
         model = onnx.load(harness.ROOT / "test" / "traced" / "opt-no-cache" / "model.onnx")

@@ -169,6 +169,7 @@ static gqac_status visit(claimer *c, ir_node *node, ir_node **done) {
     const target_kernel *kernel = choose(c, &g, done);
     const char *name = kernel ? name_of(c, kernel) : pass_to_expand;
     char op[128];
+    GQAC_TRY(gqac_poll_check(c->context->poll, c->context->diag));
     if (!name)
         return gqac_diag_oom(c->context->diag, "a kernel's name");
     if (!kernel && !op_of(node)->expand)

@@ -34,7 +34,7 @@ typedef struct pass_context {
     int64_t folded;             /* ns of work that folding has done so far; it has a maximum */
     /* Notes by `raise`, if wants_notes is set: in the order of the nodes, in the module's arena. */
     bool wants_notes;
-    struct pass_note *notes;
+    struct pass_note *notes, *last_note;
     /* Set by `ragged`: the node that forces steps to pad rows; NULL: rows are packed. */
     const ir_node *padded_by;
 } pass_context;

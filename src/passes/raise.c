@@ -159,7 +159,7 @@ static const struct rule {
 static gqac_status note(const raise *r, const char *what, const ir_node *node, const ir_node *stop,
                         const char *why) {
     gqac_arena *arena = r->context->module->arena;
-    pass_note *made = GQAC_ARENA_NEW(arena, pass_note), **end = &r->context->notes;
+    pass_note *made = GQAC_ARENA_NEW(arena, pass_note), *last = r->context->last_note;
     if (!made)
         return gqac_diag_oom(r->context->diag, "a note");
     *made = (pass_note){.what = what,
@@ -167,9 +167,8 @@ static gqac_status note(const raise *r, const char *what, const ir_node *node, c
                         .stop = stop->name ? stop->name : "",
                         .op = stop->op->name,
                         .why = why};
-    while (*end)
-        end = &(*end)->next;
-    *end = made;
+    *(last ? &last->next : &r->context->notes) = made;
+    r->context->last_note = made;
     return GQAC_OK;
 }
 

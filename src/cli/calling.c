@@ -66,8 +66,10 @@ static gqac_status read_tools(calling *x, const char *value) {
     json_error_t error = {0};
     if (!own && !strcmp(value, "-"))
         return cli_usage(c, "--tools -: standard input has the messages");
-    if (!own)
-        GQAC_TRY(cli_read_file(c, value, &read, &length));
+    if (!own && cli_read_file(c, value, &read, &length) != GQAC_OK) {
+        cli_rule(c, "a value that does not begin with [ is the name of a file");
+        return cli_hint(c, "a file that exists, or a list of functions: [ ... ]");
+    }
     x->tools = json_loadb(own ? value : read, own ? strlen(value) : length, JSON_REJECT_DUPLICATES,
                           &error);
     free(read);

@@ -116,6 +116,7 @@ class Calls(Case):
                 (2, ["--tool-choice needs --tools"], need), (2, ["--one-call needs"], ("--one-call",)),
                 (2, ["cannot be combined"], ("--tools", self.tools, "--grammar", 'root ::= "a"')),
                 (2, ["standard input"], ("--tools", "-")), (5, ["nothing"], ("--tools", "nothing")),
+                (5, ["does not begin with ["], ("--tools", '{"name": "f"}')),
                 (4, ["not a JSON list"], ("--tools", "[]")), 
                 (4, ["not a JSON list", "line 1, column"], ("--tools", "[1")),
                 *((4, ["item 1 of the tools", part], ("--tools", f'[{{"name": "f"}}, {tool}]'))

@@ -222,12 +222,18 @@ static bool by_length(const ir_value *mask) {
 }
 
 static gqac_status fail_mask(const stateful *s, const ir_node *attend) {
-    gqac_diag *diag = s->context->diag;
+    const char *const rule =
+        op_is(attend, "gqac", "attention")
+            ? "in a sequence, the attention_bias of GroupQueryAttention must be causality, a "
+              "window "
+              "or a function of the elements of attention_mask that only pads"
+            : "in a sequence, causality must be an attribute (is_causal, unidirectional), padding "
+              "a "
+              "function of the elements of attention_mask, and a bias an f32 slope for each head "
+              "(ALiBi)";
     return pass_refuse(
-        attend, diag,
-        "the mask or bias of attention depends on more than the zeros of attention_mask",
-        "in a sequence, causality must be an attribute (is_causal, unidirectional), padding a "
-        "function of the elements of attention_mask, and a bias an f32 slope for each head (ALiBi)",
+        attend, s->context->diag,
+        "the mask or bias of attention depends on more than the zeros of attention_mask", rule,
         "`gqac run` runs the graph as exported");
 }
 

@@ -83,9 +83,11 @@ class Causal(Sequenced):
 
     def test_refused(self):
         """A window without an attribute, and a mask that is no causality."""
-        for kind in ("gqa_ahead", "mha_window"):
+        for kind, rule in (("gqa_ahead", "attention_bias of GroupQueryAttention"),
+                           ("mha_window", "causality must be an attribute")):
             self.make(kind).save(self.path)
-            self.check(harness.gqac("equiv", self.path, "--tokens", 4), 3, "mask or bias of attention")
+            self.check(harness.gqac("equiv", self.path, "--tokens", 4), 3, "mask or bias of attention",
+                       rule)
 
     def test_legacy_window(self):
         """--legacy-window widens windows that are attributes of the file, not those of masks."""

@@ -397,12 +397,34 @@ static bool mark_slice(gqac_program *p, const ir_value *value, unsigned bit) {
     return pure;
 }
 
+/* Fills `pure`, by value id: false for values on which no guard can depend, because they are
+ * computed from what mark_slice refuses. So its walk, which takes the whole graph into account, is
+ * made for few of many Ifs. */
+static void find_pure(const gqac_program *p, bool *pure) {
+    const ir_graph *g = p->module->graph;
+    pure[g->inputs[p->roles.total_len]->id] = true;
+    for (int i = 0; i < g->n_constants; i++)
+        pure[g->constants[i]->id] = true;
+    for (const ir_node *n = g->first; n; n = n->next) {
+        bool all = !(n->op->flags & IR_OP_EFFECT) && !holds_graph(n);
+        for (int i = 0; i < n->n_inputs; i++)
+            all = all && (!n->inputs[i].value || pure[n->inputs[i].value->id]);
+        for (int i = 0; i < n->n_outputs; i++)
+            if (n->outputs[i])
+                pure[n->outputs[i]->id] = all;
+    }
+}
+
 static gqac_status find_guards(gqac_program *p, gqac_diag *diag) {
     ir_graph *g = p->module->graph;
     if (p->stateless || p->roles.total_len < 0)
         return GQAC_OK;
+    bool *pure = GQAC_ARENA_ARRAY(p->arena, bool, (size_t)p->n_values + 1);
+    if (!pure)
+        return gqac_diag_oom(diag, "a program");
+    find_pure(p, pure);
     for (ir_node *n = g->first; n; n = n->next) {
-        if (!op_is(n, "", "If") || !n->inputs[0].value)
+        if (!op_is(n, "", "If") || !n->inputs[0].value || !pure[n->inputs[0].value->id])
             continue;
         if (p->n_guards == PROGRAM_MAX_GUARDS)
             GQAC_FAIL(diag, GQAC_LIMIT, "more than %d If nodes on the total length",

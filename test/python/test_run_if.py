@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
-"""An `If` whose branch returns a value of the graph around it gives the right values.
+"""An `If` whose branch returns a value of the graph around it gives the right values, and many of them
+take time in proportion to their number.
 
     python test/python/test_run_if.py
 """
 
+import resource
 import sys
 
 import numpy as np
+import onnx
+from onnx import TensorProto as T, helper, numpy_helper
 
 import harness
 from harness import Case
@@ -121,6 +125,57 @@ class Outer(Case):
                 + '  %w = Reshape %x, %k : f32[3, 3]\n  return %w as "w"\n}\n')
         failed = self.check(harness.gqac(*self.command(text, True)), 3)
         self.assertIn("Reshape", failed.err)
+
+
+class Many(Case):
+    """A sequence model with many Ifs on data."""
+
+    def decoder(self, count, longer):
+        """One layer, and these Ifs; `longer`: the first one depends on the total length."""
+        def info(name, shape=None, dtype=T.FLOAT):
+            return helper.make_tensor_value_info(name, dtype, shape)
+
+        def node(op, inputs, outputs, **attrs):
+            return helper.make_node(op, inputs.split(), outputs.split(), **attrs)
+
+        nodes = [node("Gather", "embed input_ids", "x"), node("Shape", "attention_mask", "shape"),
+                 node("Gather", "shape one", "columns"), node("Cast", "columns", "total", to=T.INT32),
+                 node("ReduceSum", "attention_mask axis", "keys", keepdims=0),
+                 node("Sub", "keys one", "before"), node("Cast", "before", "k", to=T.INT32),
+                 helper.make_node("GroupQueryAttention", "x x x past_key past_value k total".split(),
+                                  ["a", "present_key", "present_value"], domain="com.microsoft",
+                                  num_heads=1, kv_num_heads=1),
+                 node("ReduceMax", "a", "most", keepdims=0), node("Greater", "most zero", "data"),
+                 node("Greater", "total limit", "long")]
+        for i in range(count):
+            branches = {f"{name}_branch": helper.make_graph([], name, [], [info(value)])
+                        for name, value in (("then", f"y{i}" if i else "a"), ("else", "x"))}
+            nodes.append(node("If", "data" if i or not longer else "long", f"y{i + 1}", **branches))
+        nodes.append(node("MatMul", f"y{count} head", "logits"))
+        ones = {"embed": np.ones((16, 8)), "head": np.ones((8, 16)), "zero": np.zeros(())}
+        graph = helper.make_graph(
+            nodes, "g", [info("input_ids", ["B", "S"], T.INT64),
+                         info("attention_mask", ["B", "T"], T.INT64)]
+            + [info(f"past_{kind}", ["B", 1, "P", 8]) for kind in ("key", "value")],
+            [info("logits"), info("present_key"), info("present_value")],
+            [numpy_helper.from_array(a.astype(np.float32), name) for name, a in ones.items()]
+            + [numpy_helper.from_array(a, name) for name, a in (
+                ("limit", np.int32(50)), ("one", np.int64(1)), ("axis", np.array([1])))])
+        path = self.dir / "many.onnx"
+        onnx.save(helper.make_model(graph, ir_version=10, opset_imports=[
+            helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]), path)
+        return path
+
+    def seconds(self, path):
+        """Processor time of a score."""
+        before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+        self.good("score", path, "--ids", harness.write_ids(self.dir / "ids.txt", [1, 2, 3]))
+        return resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
+
+    def test_linear(self):
+        """An If on the total length makes gqac look for others; that takes no walk for each."""
+        without = self.seconds(self.decoder(12_000, False))
+        self.assertLess(self.seconds(self.decoder(12_000, True)), 2 * without)
 
 
 if __name__ == "__main__":

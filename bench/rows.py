@@ -218,7 +218,7 @@ def together(size, form, batch, **more):
 
 
 def mix(form, head="all"):
-    """A chunk beside seven sequences that decode, in one call, against two calls."""
+    """A chunk and seven sequences that decode, in one step compared with two."""
     name = f"0.5b-{form}-mix-128+7x1@256" + (f"-{head}" if head != "all" else "")
     return model(name, "0.5b", form, 256, 1, extra=dict(batch=8, chunk=128, head=head),
                  peers=(PARTS, LLAMA), floor=((PARTS, 1 / 1.1),), tolerance=0)

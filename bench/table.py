@@ -116,7 +116,7 @@ def cost(found):
 
 
 def layouts(found):
-    """Keys as columns of a sequence beside keys as rows of a tensor."""
+    """Keys as columns of a sequence compared with keys as rows of a tensor."""
     lines = ["| row | threads | keys as columns, ms | keys as rows, ms | ratio | faster |",
              "|---|---|---|---|---|---|"]
     for (name, threads), record in sorted(found.items()):
@@ -130,8 +130,8 @@ def layouts(found):
 
 
 def sessions(found):
-    """gqac by its own API beside gqac in a session of ONNX Runtime."""
-    lines = ["| row | threads | own API, ms | session, ms | session by own API |", "|---|---|---|---|---|"]
+    """gqac through its own API compared with gqac in a session of ONNX Runtime."""
+    lines = ["| row | threads | own API, ms | session, ms | session / own API |", "|---|---|---|---|---|"]
     for (name, threads), record in sorted(found.items()):
         if rows.PROVIDER not in record["results"]:
             continue
@@ -142,7 +142,7 @@ def sessions(found):
 
 
 def caches(found):
-    """Codes in the cache beside fp32."""
+    """Codes in the cache compared with fp32."""
     lines = ["| row | threads | ms | rate | fp32 in the cache, ms | faster |", "|---|---|---|---|---|---|"]
     for (name, threads), record in sorted(found.items()):
         if rows.FP32 not in record["results"] or rows.MEMORY in record["results"]:
@@ -154,8 +154,8 @@ def caches(found):
 
 
 def near_memory(found):
-    """Decode beside reading as many bytes as the cache takes."""
-    lines = ["| cache | tokens | threads | ms | rate | reading as many bytes, ms | part of that rate | "
+    """Decode compared with only reading as many bytes as the cache has."""
+    lines = ["| cache | tokens | threads | ms | rate | reading alone, ms | share of its rate | "
              "fp32 in the cache, ms | faster | bound |", "|---|---|---|---|---|---|---|---|---|---|"]
     for (name, threads), record in sorted(found.items()):
         row, results = rows.BY_NAME.get(name), record["results"]
@@ -202,7 +202,7 @@ def times_one(record, one):
 
 
 def batches(found, threads):
-    """Decode of several sequences beside that of one, and beside the peers."""
+    """Decode of several sequences compared with that of one, and with the peers."""
     lines = ["| model | sequences | gqac ms | × one sequence | × roof | tok/s | ONNX Runtime | llama.cpp "
              "| ahead of both |", "|---|---|---|---|---|---|---|---|---|"]
     for size, form in rows.MODELS:
@@ -226,8 +226,8 @@ def batches(found, threads):
 
 
 def mixtures(found):
-    """A chunk beside sequences that decode, in one call, by the same in two."""
-    lines = ["| row | threads | together, ms | apart, ms | together by apart | llama.cpp | bound |",
+    """A chunk and sequences that decode, in one step compared with two."""
+    lines = ["| row | threads | one step, ms | two steps, ms | one / two | llama.cpp | bound |",
              "|---|---|---|---|---|---|---|"]
     for (name, threads), record in sorted(found.items()):
         if rows.PARTS not in record["results"]:
@@ -264,12 +264,12 @@ def of_level(level, found):
     for title, table in (*((name[0].upper() + name[1:], comparison(found, n)) for n, name in by_threads),
                          *((f"Sequences that decode together, {name}", batches(found, n))
                            for n, name in by_threads),
-                         ("A chunk beside sequences that decode", mixtures(found)),
+                         ("A prefill chunk and decode rows in one step", mixtures(found)),
                          ("What equal bits cost", cost(found)),
                          ("Keys as columns or as rows", layouts(found)),
                          ("In a session of ONNX Runtime", sessions(found)),
                          ("Codes in the cache", caches(found)),
-                         ("Decode beside reading memory", near_memory(found))):
+                         ("Decode compared with reading memory", near_memory(found))):
         if table:
             lines += ["", f"#### {title}", "", *table]
     return lines

@@ -282,13 +282,13 @@ static gqac_status run_portable(pass_context *context) {
         &(walk){.context = context, .portable = true, .rules = RAISE, .steps = RAISE_STEPS});
 }
 
-static gqac_status find_positions(walk *w) {
-    raise r = {.context = w->context,
+static gqac_status find_positions(pass_context *context, walk *w) {
+    raise r = {.context = context,
                .steps = &w->steps,
                .unread = w->unread,
                .writes = &w->writes,
                .unpadded = true,
-               .b = {.diag = w->context->diag}};
+               .b = {.diag = context->diag}};
     GQAC_TRY(raise_positions(&r));
     return raise_counted(&r);
 }
@@ -303,7 +303,7 @@ static gqac_status run_unpadded(pass_context *context) {
         w.rules |= LEFT;
     GQAC_TRY(ir_graph_walk(context->module->graph, visit, &w));
     before = context->changed;
-    GQAC_TRY(find_positions(&w));
+    GQAC_TRY(find_positions(context, &w));
     if (context->changed == before || !(context->facts & PASS_RAISED))
         return GQAC_OK;
     GQAC_TRY(run(context)); /* what needs to know how many positions there are */

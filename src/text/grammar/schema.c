@@ -91,18 +91,18 @@ static size_t digits_of(const json_t *value) {
     const char *name = NULL;
     json_t *inner = NULL;
     char text[40];
-    size_t i = 0, digits = FEWEST, own = 0;
+    size_t i = 0, digits = FEWEST;
     for (; json_is_real(value) && digits < MOST; digits++) {
         snprintf(text, sizeof text, "%.*g", (int)digits, real);
         if (strtod(text, NULL) == real) /* both have the decimal point of the locale */
             break;
     }
     json_array_foreach(value, i, inner) {
-        own = digits_of(inner);
+        const size_t own = digits_of(inner);
         digits = own > digits ? own : digits;
     }
     json_object_foreach((json_t *)(uintptr_t)value, name, inner) {
-        own = digits_of(inner);
+        const size_t own = digits_of(inner);
         digits = own > digits ? own : digits;
     }
     return digits;

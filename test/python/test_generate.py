@@ -303,7 +303,7 @@ class Greedy(Generating):
         """compile says that there is no tokenizer, and which ids of eos_token_id the model lacks."""
         model = {"vocab_size": 0, "eos_token_id": [2, 9999]}
         folder = copy_model(self.dir / "ends", model=model)
-        words = "eos_token_id 9999: the model has 258 ids"
+        words = "eos_token_id 9999: the model has only 258 ids"
         self.assertIn(words, self.good("compile", folder, "-o", self.dir / "a.gqac").err)
         self.assertIn(words, self.good("generate", folder, "--prompt", "a", "-n", "1").err)
         self.assertNotIn("eos_token_id 2:", self.good("generate", folder, "--prompt", "a", "-n", "1").err)

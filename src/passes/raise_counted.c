@@ -94,10 +94,7 @@ gqac_status raise_counted(raise *r) {
             positions = OP_BUILD(&b, "Add", .in = {positions, ir_build_i64s(&b, 1, &offset)});
         if (node->outputs[0]->type.dtype != GQAC_I64)
             positions = op_build_cast(&b, positions, node->outputs[0]->type.dtype);
-        GQAC_TRY(b.status);
-        GQAC_TRY(pass_settle(node, prev, r->b.diag));
-        ir_value_replace(node->outputs[0], positions);
-        r->context->changed++;
+        GQAC_TRY(raise_put_positions(r, &b, node, prev, positions));
         any = true;
     }
     return GQAC_OK;

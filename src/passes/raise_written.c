@@ -197,6 +197,15 @@ ir_value *raise_position_ids(raise *r) {
     return positions;
 }
 
+gqac_status raise_put_positions(raise *r, const ir_builder *b, ir_node *node, ir_node *prev,
+                                ir_value *positions) {
+    GQAC_TRY(b->status);
+    GQAC_TRY(pass_settle(node, prev, r->b.diag));
+    ir_value_replace(node->outputs[0], positions);
+    r->context->changed++;
+    return GQAC_OK;
+}
+
 /* Positions as rows of a batch become position_ids, which the run time provides for each token. */
 gqac_status raise_positions(raise *r) {
     ir_graph *graph = r->context->module->graph;
@@ -222,10 +231,7 @@ gqac_status raise_positions(raise *r) {
             return GQAC_OK; /* stateful reports the node that reads the positions */
         if (n)
             positions = OP_BUILD(&b, "Unsqueeze", .in = {positions, ir_build_i64s(&b, n, axes)});
-        GQAC_TRY(b.status);
-        GQAC_TRY(pass_settle(node, prev, r->b.diag));
-        ir_value_replace(node->outputs[0], positions);
-        r->context->changed++;
+        GQAC_TRY(raise_put_positions(r, &b, node, prev, positions));
         any = true;
     }
     return GQAC_OK;

@@ -3,7 +3,6 @@
 is only causality, or causality and a window, becomes attributes; others are refused."""
 
 import sys
-import unittest
 
 import numpy as np
 
@@ -11,7 +10,7 @@ import decoders
 import harness
 from decoders import F, HEADS, I32, KV_HEADS, WIDTH
 from harness import write_ids
-from test_exported_forms import LOWEST, WINDOW, Exported, Runner, Sequenced
+from test_exported_forms import LOWEST, WINDOW, Exported, Sequenced
 
 
 class Masked(Exported):
@@ -63,8 +62,6 @@ class Masked(Exported):
         return self.mha(layer, x, self.seen(WINDOW))
 
 
-# Reason of the skip: ONNX Runtime is the oracle here; ./dev deps installs it, a bare build may lack it.
-@unittest.skipUnless(Runner, "onnxruntime is not installed")
 class Causal(Sequenced):
     """Each op and mask."""
 

@@ -383,6 +383,8 @@ def token_ids(n, seed=11):
     return [(i * 37 + i // 7 * 5 + seed) % VOCABULARY for i in range(n)]
 
 
+# Reason of the skip: ONNX Runtime is the oracle here; ./dev deps installs it, a bare build may lack it.
+@unittest.skipUnless(Runner, "onnxruntime is not installed")
 class Sequenced(Case):
     """Decoders as a sequence, and in one call, compared with ONNX Runtime."""
 
@@ -433,8 +435,6 @@ class Sequenced(Case):
                            f"{kind} {name} {result}")
 
 
-# Reason of the skip: ONNX Runtime is the oracle here; ./dev deps installs it, a bare build may lack it.
-@unittest.skipUnless(Runner, "onnxruntime is not installed")
 class Forms(Sequenced):
     """Each form as a sequence."""
 

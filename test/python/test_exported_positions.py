@@ -3,13 +3,12 @@
 them as position_ids: the logits are ONNX Runtime's, and no split changes a bit."""
 
 import sys
-import unittest
 
 import numpy as np
 
 import harness
 from decoders import HEADS, KV_HEADS, SIZE, WIDTH
-from test_exported_forms import Exported, Runner, Sequenced
+from test_exported_forms import Exported, Sequenced
 
 END = 2 ** 31 - 1
 
@@ -117,8 +116,6 @@ def counted(way):
 WAYS = ["last", "after_past", "between", "of_total", "of_sum", "shifted", "from_one"]
 
 
-# Reason of the skip: ONNX Runtime is the oracle here; ./dev deps installs it, a bare build may lack it.
-@unittest.skipUnless(Runner, "onnxruntime is not installed")
 class Positions(Sequenced):
     """Each way as rows of a table, and as angles."""
 

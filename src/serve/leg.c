@@ -140,10 +140,12 @@ static void on_progress(void *arg, int64_t request, int64_t done, int64_t total)
     job *j = l->owner;
     (void)request, (void)total;
     pthread_mutex_lock(&j->server->lock);
-    l->prompt->done = done;
-    j->progressed = true;
-    if (j->progress)
-        touch(j);
+    if (done > l->prompt->done) { /* answers that share the prompt report the same row */
+        l->prompt->done = done;
+        j->progressed = true;
+        if (j->progress)
+            touch(j);
+    }
     pthread_mutex_unlock(&j->server->lock);
 }
 

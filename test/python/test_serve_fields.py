@@ -148,18 +148,22 @@ class Fields(Case):
         self.assertEqual(sum("prompt_progress" in chunk.model_extra for chunk in chunks), 1)
 
     def test_progress_of_several(self):
-        """The sums over all prompts, also where answers share one."""
+        """The sums over all prompts, also where answers share one, and where they end one after another."""
+        one = self.enterContext(Server("--threads", 1, "--parallel", 1))
         prompts = [[(k * 41 + first) % 500 for k in range(n)] for first, n in ((1, 330), (2, 168))]
-        for prompt, n in ((prompts, 1), (prompts, 1), (prompts[::-1], 2), (prompts[1], 3)):
-            chunks = list(self.client.completions.create(
-                model="x", prompt=prompt, max_tokens=1, n=n, stream=True, stream_options={"include_usage": True},
-                extra_body={"return_progress": True, "cache_salt": "several"}))
-            found = [chunk.prompt_progress for chunk in chunks if "prompt_progress" in chunk.model_extra]
-            usage = chunks[-1].usage
-            self.assertEqual(found[-1], {"total": usage.prompt_tokens, "processed": usage.prompt_tokens,
-                                         "cache": usage.prompt_tokens_details.cached_tokens})
-            self.assertEqual([x["processed"] for x in found], sorted({x["processed"] for x in found}))
-            self.assertTrue(all(x["cache"] <= x["processed"] for x in found), found)
+        for client in (self.client, self.enterContext(openai.OpenAI(
+                base_url=one.url + "/v1", api_key="none", max_retries=0))):
+            for prompt, n in ((prompts, 1), (prompts, 1), (prompts[::-1], 2), (prompts[1], 3)):
+                chunks = list(client.completions.create(
+                    model="x", prompt=prompt, max_tokens=20, n=n, stream=True,
+                    stream_options={"include_usage": True},
+                    extra_body={"return_progress": True, "cache_salt": "several"}))
+                found = [chunk.prompt_progress for chunk in chunks if "prompt_progress" in chunk.model_extra]
+                usage = chunks[-1].usage
+                self.assertEqual(found[-1], {"total": usage.prompt_tokens, "processed": usage.prompt_tokens,
+                                             "cache": usage.prompt_tokens_details.cached_tokens})
+                self.assertEqual([x["processed"] for x in found], sorted({x["processed"] for x in found}))
+                self.assertTrue(all(x["cache"] <= x["processed"] for x in found), found)
 
     def test_cache_key(self):
         """A prompt_cache_key is a text that changes nothing: the prefix of another key is used."""

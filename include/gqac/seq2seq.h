@@ -54,6 +54,7 @@ typedef struct gqac_seq2seq_settings {
     const int64_t *eos;
     int64_t vocabulary;            /* of the decoder; 0: not constant */
     const gqac_token_rules *rules; /* for gqac_sampling; NULL: none */
+    const char *not_obeyed;        /* as in gqac_text_settings; NULL: none */
 } gqac_seq2seq_settings;
 /* Returns the settings; they belong to the model. */
 GQAC_API const gqac_seq2seq_settings *gqac_seq2seq_get_settings(const gqac_seq2seq *model);

@@ -59,9 +59,9 @@ GQAC_API gqac_status gqac_model_open(const char *model, const gqac_options *opti
                                      gqac_program **program, gqac_text **text, gqac_diag *diag);
 
 /* The ids that the config of a model forbids or forces: bad_words_ids, suppress_tokens,
- * begin_suppress_tokens, forced_bos_token_id, forced_eos_token_id and forced_decoder_ids of
- * generation_config.json, or, if there is no such file, of config.json. They have the same meaning
- * as in Hugging Face's transformers. */
+ * begin_suppress_tokens, no_repeat_ngram_size, min_length, min_new_tokens, forced_bos_token_id,
+ * forced_eos_token_id and forced_decoder_ids of generation_config.json, or, if there is no such
+ * file, of config.json. They have the same meaning as in Hugging Face's transformers. */
 typedef struct gqac_token_rules gqac_token_rules;
 /* Returns the SHA-256 of the fields of the config, 64 hex digits; it belongs to the rules. NULL:
  * "".
@@ -92,6 +92,12 @@ typedef struct gqac_text_settings {
     int n_io_names;          /* for gqac_options: names of inputs and outputs */
     const gqac_io_name *io_names;
     const gqac_token_rules *rules; /* for gqac_sampling; NULL: none */
+    /* Settings of generation_config.json (or of config.json, as above) that would change answers
+     * and that gqac does not have: "generation_config.json: num_beams is 4, top_h is 0.4". NULL:
+     * none */
+    const char *not_obeyed;
+    int64_t no_repeat_ngram_size; /* of "search", where transformers' config has none; 0: none. It
+                                     is one of the rules */
 } gqac_text_settings;
 /* Returns the settings, never NULL. Fields from files that do not exist, or were not read, have
  * their defaults. */

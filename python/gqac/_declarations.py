@@ -827,6 +827,7 @@ gqac_seq2seq_settings._fields_ = [
     ("eos", POINTER(c_int64)),
     ("vocabulary", c_int64),
     ("rules", c_void_p),
+    ("not_obeyed", c_char_p),
 ]
 
 gqac_seq2seq_source._fields_ = [
@@ -969,6 +970,8 @@ gqac_text_settings._fields_ = [
     ("n_io_names", c_int),
     ("io_names", POINTER(gqac_io_name)),
     ("rules", c_void_p),
+    ("not_obeyed", c_char_p),
+    ("no_repeat_ngram_size", c_int64),
 ]
 
 gqac_tokenize_options._fields_ = [

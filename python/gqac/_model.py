@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from . import _declarations as c
 from ._errors import UsageError
 from ._info import Info, Plan, Score, read_info, read_plan
-from ._library import (Handle, Owner, Stop, call, encoded, id_array, interruptible, lib, make,
+from ._library import (Handle, Owner, Stop, call, decode, encoded, id_array, interruptible, lib, make,
                        out_pointer, take_text, text, whole, wholes, wrong_type)
 from ._sequence import Sequence
 
@@ -127,6 +127,10 @@ class Model(Owner):
         interruptible(stop, work)
         if with_text:
             self._text = Handle("model", texts, "gqac_text_free")
+            ignored = lib.gqac_text_get_settings(texts).contents.not_obeyed
+            if ignored:
+                import logging
+                logging.getLogger("gqac").warning("not obeyed, %s", decode(ignored))
         return Handle("model", program, "gqac_program_free")
 
     def close(self) -> None:

@@ -48,6 +48,15 @@ def test_rules_of_the_model(tmp_path, model):
             assert scheduler.submit(PROMPT, max_new_tokens=6).result().ids == told
 
 
+def test_settings_that_are_not_obeyed(tmp_path, caplog):
+    folder = shutil.copytree(TINY, tmp_path / "tiny")
+    (folder / "generation_config.json").write_text('{"penalty_alpha": 0.6}', encoding="utf-8")
+    with gqac.Model(folder):
+        assert caplog.messages == ["not obeyed, generation_config.json: penalty_alpha is 0.6"]
+    with gqac.Model(TINY):
+        assert len(caplog.messages) == 1
+
+
 def test_stream_has_the_answer_in_pieces(model):
     whole = model.generate(PROMPT, max_new_tokens=9, stop=["at"], repetition_penalty=1)
     stream = model.generate(PROMPT, max_new_tokens=9, stop=["at"], stream=True, n_top=3,

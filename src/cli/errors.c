@@ -91,6 +91,11 @@ void cli_warn_refusal(const cli *c, const char *instead, const gqac_diag *refusa
                 cli_shown(refusal->where).s);
 }
 
+void cli_warn_not_obeyed(const cli *c, const char *settings) {
+    if (settings && !cli_quiet(c))
+        fprintf(stderr, "gqac: not obeyed, %s\n", cli_shown(settings).s);
+}
+
 void cli_warn_config(const cli *c, const gqac_program *program, const gqac_text *text) {
     const gqac_text_settings *s = gqac_text_get_settings(text);
     const long long vocabulary = gqac_program_vocabulary(program);
@@ -100,6 +105,7 @@ void cli_warn_config(const cli *c, const gqac_program *program, const gqac_text 
     bool special = true;
     if (cli_quiet(c))
         return;
+    cli_warn_not_obeyed(c, s->not_obeyed);
     for (int i = 0; i < s->n_eos && vocabulary; i++)
         if (s->eos[i] >= vocabulary)
             fprintf(stderr,

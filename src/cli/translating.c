@@ -92,6 +92,7 @@ static gqac_status open_model(translation *t) {
         return cli_usage(t->c, "the encoder needs %s",
                          features ? "features: --features FILE.npy"
                                   : "ids: --prompt TEXT or --ids FILE");
+    cli_warn_not_obeyed(t->c, gqac_seq2seq_get_settings(t->model)->not_obeyed);
     interrupt_hold(true);
     gqac_status status = gqac_threads_create(threads, &t->threads, &t->c->diag);
     interrupt_hold(false);

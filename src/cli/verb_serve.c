@@ -281,6 +281,7 @@ static void warn_seq2seq(const serving *g) {
                      "/v1/completions computes one answer after another, and /v1/chat/completions, "
                      "/v1/responses and /apply-template are refused",
                      &encoder);
+    cli_warn_not_obeyed(g->c, gqac_seq2seq_get_settings(g->seq2seq)->not_obeyed);
     warn_refused(g->c, x->has_tokenizer, x->tokenizer_refusal,
                  "/tokenize, /detokenize and texts in /v1/completions are refused", "tokenizer",
                  "tokenizer.json");

@@ -262,7 +262,6 @@ static gqac_status read_search(reader *r, const place *p) {
     s->top_k = DEFAULT_TOP_K;
     GQAC_TRY(note_above(r, p, "num_beams", 1));
     GQAC_TRY(note_above(r, p, "num_return_sequences", 1));
-    GQAC_TRY(note_above(r, p, "no_repeat_ngram_size", 0));
     GQAC_TRY(read_bool(r, p, "do_sample", &s->do_sample));
     GQAC_TRY(read_real(r, p, "temperature", 0, 1e6, &s->temperature));
     GQAC_TRY(read_real(r, p, "top_p", 0, 1, &s->top_p));
@@ -271,6 +270,7 @@ static gqac_status read_search(reader *r, const place *p) {
     GQAC_TRY(read_real(r, p, "repetition_penalty", 1e-6, 1e6, &s->repetition_penalty));
     GQAC_TRY(read_int(r, p, "top_k", 0, most_ids, &s->top_k));
     GQAC_TRY(read_int(r, p, "min_length", 0, most_tokens, &s->min_length));
+    GQAC_TRY(read_int(r, p, "no_repeat_ngram_size", 0, most_ids, &s->no_repeat_ngram_size));
     return read_int(r, p, "max_length", 0, most_tokens, &s->max_length);
 }
 
@@ -337,19 +337,22 @@ gqac_status genai_config_read(const char *json, size_t bytes, gqac_arena *arena,
     return status;
 }
 
-gqac_status hf_config_read(const char *json, size_t bytes, gqac_arena *arena,
-                           gqac_text_settings *settings, gqac_token_rules **rules,
+gqac_status hf_config_read(const gqac_attachment *file, gqac_arena *arena,
+                           gqac_text_settings *settings, bool ends, gqac_token_rules **rules,
                            gqac_diag *diag) {
     json_t *root = NULL;
     const reader r = {.arena = arena, .settings = settings, .diag = diag};
-    GQAC_TRY(folder_json(json, bytes, &root, diag));
+    GQAC_TRY(folder_json(file->data, file->bytes, &root, diag));
     gqac_status status = GQAC_OK;
     if (!json_is_object(root))
         status = gqac_diag_set(diag, GQAC_INVALID_MODEL, "the config is not an object");
-    if (status == GQAC_OK && settings)
+    if (status == GQAC_OK && ends)
         status = read_eos(&r, &(place){root, ""});
     if (status == GQAC_OK && rules)
         status = rules_read(root, arena, rules, diag);
+    if (status == GQAC_OK && rules)
+        status = not_obeyed_read(root, file->name, settings->has_config, arena,
+                                 &settings->not_obeyed, diag);
     json_decref(root);
     return status;
 }

@@ -101,10 +101,12 @@ extern const gqac_text_settings genai_config_defaults;
  * checked. UNSUPPORTED: a setting that would change results and that gqac does not have. */
 gqac_status genai_config_read(const char *json, size_t bytes, gqac_arena *arena,
                               gqac_text_settings *settings, const char **decoder, gqac_diag *diag);
-/* generation_config.json or config.json of transformers: the ids that end a text (settings NULL:
- * not wanted) and the rules (NULL: not wanted; set to NULL if there are none). */
-gqac_status hf_config_read(const char *json, size_t bytes, gqac_arena *arena,
-                           gqac_text_settings *settings, gqac_token_rules **rules, gqac_diag *diag);
+/* generation_config.json or config.json of transformers, the attachment's name: if `ends`, the ids
+ * that end a text, and the rules (NULL: not wanted; set to NULL if there are none) with the list of
+ * what is not obeyed. */
+gqac_status hf_config_read(const gqac_attachment *file, gqac_arena *arena,
+                           gqac_text_settings *settings, bool ends, gqac_token_rules **rules,
+                           gqac_diag *diag);
 
 /* ---- text.c: the parts ----------------------------------------------------------- */
 

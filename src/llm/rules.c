@@ -6,6 +6,7 @@
 
 #include <gqac/files.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,6 +31,10 @@ struct gqac_token_rules {
     demand *demands; /* in ascending order of positions */
     size_t n_demands;
     demand first, last; /* of an answer to a prompt of one id; where an answer must end */
+    int64_t repeated;   /* size of n-grams that do not occur twice; 0: all may */
+    int64_t least;      /* ids before one that ends the answer: of prompt and answer, or ... */
+    bool least_is_new;  /* ... of the answer alone */
+    id_list ends;
     char digest[65];
 };
 
@@ -102,6 +107,30 @@ static gqac_status read_words(const reader *r, const json_t *config, gqac_token_
     return GQAC_OK;
 }
 
+/* A field that is null or absent leaves *out as it is. Negative numbers have the effect of 0. */
+static gqac_status read_count(const reader *r, const json_t *config, const char *field,
+                              int64_t *out) {
+    const json_t *value = json_object_get(config, field);
+    const int64_t n = json_integer_value(value);
+    if (!value || json_is_null(value))
+        return GQAC_OK;
+    if (!json_is_integer(value) || n < INT32_MIN || n > INT32_MAX)
+        return wrong(r, field, "it is an integer of 32 bits");
+    *out = n > 0 ? n : 0;
+    return GQAC_OK;
+}
+
+/* min_new_tokens replaces min_length. */
+static gqac_status read_least(const reader *r, const json_t *config, gqac_token_rules *rules) {
+    int64_t fresh = -1;
+    GQAC_TRY(read_count(r, config, "min_length", &rules->least));
+    GQAC_TRY(read_count(r, config, "min_new_tokens", &fresh));
+    rules->least_is_new = fresh >= 0;
+    if (fresh >= 0)
+        rules->least = fresh;
+    return GQAC_OK;
+}
+
 /* Whisper's languages: {"<|en|>": id, ...}. */
 static gqac_status read_languages(const reader *r, const json_t *config, id_list *out) {
     static const char field[] = "lang_to_id";
@@ -169,10 +198,12 @@ static gqac_status read_demands(const reader *r, const json_t *config, gqac_toke
 
 /* The digest of the fields that were read. */
 static gqac_status set_digest(const reader *r, const json_t *config, gqac_token_rules *rules) {
-    static const char *const fields[] = {
-        "bad_words_ids",     "begin_suppress_tokens",  "forced_bos_token_id",
-        forced_decoder,      "forced_eos_token_id",    "lang_to_id",
-        "return_timestamps", "no_timestamps_token_id", "suppress_tokens"};
+    static const char *const fields[] = {"bad_words_ids",        "begin_suppress_tokens",
+                                         "forced_bos_token_id",  forced_decoder,
+                                         "forced_eos_token_id",  "lang_to_id",
+                                         "min_length",           "min_new_tokens",
+                                         "no_repeat_ngram_size", "no_timestamps_token_id",
+                                         "return_timestamps",    "suppress_tokens"};
     json_t *read = json_object();
     bool complete = read;
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
@@ -199,8 +230,10 @@ gqac_status rules_read(const json_t *config, gqac_arena *arena, gqac_token_rules
     GQAC_TRY(read_demands(&r, config, &rules));
     GQAC_TRY(read_ids(&r, config, rules.first.field, true, &rules.first.ids));
     GQAC_TRY(read_ids(&r, config, rules.last.field, true, &rules.last.ids));
+    GQAC_TRY(read_count(&r, config, "no_repeat_ngram_size", &rules.repeated));
+    GQAC_TRY(read_least(&r, config, &rules));
     if (!rules.suppressed.n && !rules.suppressed_first.n && !rules.n_words && !rules.n_demands &&
-        !rules.first.ids.n && !rules.last.ids.n)
+        !rules.first.ids.n && !rules.last.ids.n && !rules.repeated && !rules.least)
         return GQAC_OK;
     GQAC_TRY(set_digest(&r, config, &rules));
     *out = gqac_arena_copy(arena, &rules, sizeof rules);
@@ -211,10 +244,28 @@ const char *gqac_token_rules_digest(const gqac_token_rules *rules) {
     return rules ? rules->digest : "";
 }
 
-void rules_allow_ends(gqac_token_rules *rules, const int64_t *eos, int n_eos) {
+gqac_status rules_add_repeated(gqac_token_rules **rules, int64_t size, gqac_arena *arena,
+                               gqac_diag *diag) {
+    gqac_token_rules none = {0};
+    char text[128];
+    if (!size || (*rules && (*rules)->repeated))
+        return GQAC_OK;
+    if (!*rules)
+        *rules = gqac_arena_copy(arena, &none, sizeof none);
+    if (!*rules)
+        return gqac_diag_oom(diag, "a config");
+    (*rules)->repeated = size;
+    snprintf(text, sizeof text, "%s %lld", (*rules)->digest, (long long)size);
+    gqac_digest(text, strlen(text), (*rules)->digest);
+    return GQAC_OK;
+}
+
+void rules_set_ends(gqac_token_rules *rules, const int64_t *eos, int n_eos) {
     const size_t n = rules ? rules->n_words : 0;
-    if (rules)
-        rules->n_words = 0;
+    if (!rules)
+        return;
+    rules->ends = (id_list){(int64_t *)(uintptr_t)eos, (size_t)n_eos};
+    rules->n_words = 0;
     for (size_t i = 0; i < n; i++) {
         const id_list word = rules->words[i];
         if (word.n > 1 || !gqac_has_id(eos, (size_t)n_eos, *word.ids))
@@ -267,6 +318,24 @@ static bool is_begun(const id_list *word, const rules_place *at) {
     return n <= at->n && (!n || !memcmp(at->history + at->n - n, word->ids, n * sizeof *word->ids));
 }
 
+/* Forbids each id that would end an n-gram of the history. */
+static void suppress_repeated(size_t size, const rules_place *at, double *score,
+                              int64_t vocabulary) {
+    if (!size || at->n < size)
+        return;
+    const int64_t *newest = at->history + at->n - (size - 1);
+    for (const int64_t *ngram = at->history; ngram < newest; ngram++) {
+        const int64_t id = ngram[size - 1];
+        if (id >= 0 && id < vocabulary && !memcmp(ngram, newest, (size - 1) * sizeof *ngram))
+            score[id] = NAN;
+    }
+}
+
+/* An answer cannot end before the id after the history. */
+static bool is_early(const gqac_token_rules *rules, const rules_place *at) {
+    return at->n < (size_t)rules->least + (rules->least_is_new ? at->n_prompt : 0);
+}
+
 /* The ids of which the next is one; NULL: any. */
 static const id_list *demanded(const gqac_token_rules *rules, const rules_place *at) {
     for (size_t i = 0; i < rules->n_demands; i++)
@@ -302,6 +371,9 @@ void rules_apply(const gqac_token_rules *rules, const rules_place *at, const flo
         if (is_begun(&rules->words[i], at) &&
             rules->words[i].ids[rules->words[i].n - 1] < vocabulary)
             score[rules->words[i].ids[rules->words[i].n - 1]] = NAN;
+    suppress_repeated((size_t)rules->repeated, at, score, vocabulary);
+    if (is_early(rules, at))
+        suppress(&rules->ends, score, vocabulary);
     const id_list *only = demanded(rules, at);
     if (only)
         demand_ids(only, logits, score, vocabulary);

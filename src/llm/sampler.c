@@ -345,7 +345,8 @@ static gqac_status none_follows(uint64_t position, gqac_diag *diag) {
     gqac_diag_set(diag, GQAC_INVALID_INPUT, "no id can follow at position %llu",
                   (unsigned long long)position);
     gqac_diag_rule(diag, "at least one logit that may be chosen is a number");
-    gqac_diag_hint(diag, "the model overflows, or min_length, a bias or a hook bans its only ids");
+    gqac_diag_hint(diag, "the model overflows, or min_length, a rule in generation_config.json, a "
+                         "bias or a hook bans its only ids");
     return GQAC_INVALID_INPUT;
 }
 

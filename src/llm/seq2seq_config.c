@@ -32,12 +32,15 @@ static gqac_status read_ids(const json_t *config, const char *key, int64_t *ids,
               SEQ2SEQ_MOST_EOS);
 }
 
-static gqac_status take(reader *r, const json_t *config) {
+static gqac_status take(reader *r, const char *name, const json_t *config) {
     gqac_seq2seq_settings *settings = &r->model->settings;
     int64_t start[SEQ2SEQ_MOST_EOS];
     int n = 0;
-    if (!r->ruled)
+    if (!r->ruled) {
         GQAC_TRY(rules_read(config, r->model->memory, &r->rules, r->diag));
+        GQAC_TRY(
+            not_obeyed_read(config, name, false, r->model->memory, &settings->not_obeyed, r->diag));
+    }
     r->ruled = true;
     if (!r->found)
         GQAC_TRY(read_ids(config, "decoder_start_token_id", start, &n, r->diag));
@@ -61,7 +64,7 @@ static gqac_status read_file(reader *r, const folder *f, const char *name, const
     gqac_status status = folder_json(file.data, file.bytes, &config, r->diag);
     if (status == GQAC_OK)
         status = json_is_object(config)
-                     ? take(r, part ? json_object_get(config, part) : config)
+                     ? take(r, name, part ? json_object_get(config, part) : config)
                      : gqac_diag_set(r->diag, GQAC_INVALID_MODEL, "it is not a JSON object");
     json_decref(config);
     if (status != GQAC_OK)
@@ -81,7 +84,7 @@ gqac_status seq2seq_read_config(const char *path, gqac_seq2seq *model, gqac_diag
         status = read_file(&r, &f, "genai_config.json", "model");
     folder_close(&f);
     GQAC_TRY(status);
-    rules_allow_ends(r.rules, model->eos, model->settings.n_eos);
+    rules_set_ends(r.rules, model->eos, model->settings.n_eos);
     model->settings.rules = r.rules;
     if (r.found)
         return GQAC_OK;

@@ -63,30 +63,30 @@ static gqac_status open_config(opener *o) {
     return GQAC_OK;
 }
 
-/* Reads one of transformers' configs; parts that are not wanted are NULL. */
-static gqac_status open_hf_config(opener *o, const char *name, gqac_text_settings *settings,
-                                  gqac_token_rules **rules, bool *found) {
+/* Reads one of transformers' configs. */
+static gqac_status open_hf_config(opener *o, const char *name, bool ends, gqac_token_rules **rules,
+                                  bool *found) {
     gqac_attachment file;
     GQAC_TRY(take_file(o, name, FOLDER_CONFIG_BYTES, &file));
     *found = file.data != NULL;
     if (!file.data)
         return GQAC_OK;
     return in_file(
-        o, name, hf_config_read(file.data, file.bytes, o->text->memory, settings, rules, o->diag));
+        o, name, hf_config_read(&file, o->text->memory, &o->text->settings, ends, rules, o->diag));
 }
 
 /* The rules are those of generation_config.json, else of config.json. So are the ids that end a
  * text, if there is no genai_config.json. */
 static gqac_status open_hf_configs(opener *o) {
-    gqac_text_settings *s = &o->text->settings, *ends = s->has_config ? NULL : s;
+    gqac_text_settings *s = &o->text->settings;
     gqac_token_rules *rules = NULL;
-    bool found = false;
+    bool ends = !s->has_config, found = false;
     GQAC_TRY(open_hf_config(o, "generation_config.json", ends, &rules, &found));
-    if (s->n_eos)
-        ends = NULL;
+    ends = ends && !s->n_eos;
     if (ends || !found)
         GQAC_TRY(open_hf_config(o, "config.json", ends, found ? NULL : &rules, &found));
-    rules_allow_ends(rules, s->eos, s->n_eos);
+    GQAC_TRY(rules_add_repeated(&rules, s->no_repeat_ngram_size, o->text->memory, o->diag));
+    rules_set_ends(rules, s->eos, s->n_eos);
     s->rules = rules;
     return GQAC_OK;
 }

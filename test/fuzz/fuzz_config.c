@@ -11,7 +11,7 @@ static void apply(const gqac_token_rules *rules) {
     enum { IDS = 300 };
     float logits[IDS];
     double score[IDS];
-    int64_t history[] = {0, 1, 2, 3, 4, 5, 6, 7};
+    int64_t history[] = {0, 1, 2, 0, 1, 2, 6, 7};
     const size_t most = sizeof history / sizeof *history;
     for (int i = 0; i < IDS; i++)
         logits[i] = (float)i;
@@ -31,10 +31,11 @@ static gqac_status run_rules(const char *json, size_t size) {
     gqac_text_settings settings = genai_config_defaults;
     gqac_token_rules *rules = NULL;
     gqac_arena *arena = gqac_arena_create(0);
+    const gqac_attachment file = {"generation_config.json", json, size};
     const gqac_status status =
-        fuzz_check(hf_config_read(json, size, arena, &settings, &rules, &diag), &diag);
+        fuzz_check(hf_config_read(&file, arena, &settings, true, &rules, &diag), &diag);
     if (status == GQAC_OK) {
-        rules_allow_ends(rules, settings.eos, settings.n_eos);
+        rules_set_ends(rules, settings.eos, settings.n_eos);
         (void)rules_check(rules, 300, &diag);
         apply(rules);
     }

@@ -126,14 +126,14 @@ static void test_settings(void) {
                                "",
                                "\"do_sample\": true, \"temperature\": 0.5, \"top_p\": 0.25,"
                                "\"repetition_penalty\": 2, \"top_k\": 9, \"min_length\": 4,"
-                               "\"max_length\": 64, \"num_beams\": 1, \"no_repeat_ngram_size\": 0",
+                               "\"max_length\": 64, \"num_beams\": 1, \"no_repeat_ngram_size\": 3",
                                &s, &diag),
                     GQAC_OK);
     CU_ASSERT(s.vocab_size == 300 && s.context_length == 64 && s.bos == 7 && s.pad == -1);
     CU_ASSERT(s.n_eos == 2 && s.eos[0] == 299 && s.eos[1] == 3);
     CU_ASSERT(s.do_sample && s.temperature == 0.5 && s.top_p == 0.25);
     CU_ASSERT(s.repetition_penalty == 2 && s.top_k == 9 && s.min_length == 4);
-    CU_ASSERT(s.max_length == 64 && s.n_io_names == 0);
+    CU_ASSERT(s.max_length == 64 && s.no_repeat_ngram_size == 3 && s.n_io_names == 0);
     CU_ASSERT_EQUAL(
         read_parts(", \"eos_token_id\": 2, \"bos_token_id\": -1", "", "\"top_p\": 0", &s, &diag),
         GQAC_OK);
@@ -269,8 +269,7 @@ static void test_noted_settings(void) {
         const char *member, *noted;
     } rows[] = {{"\"num_beams\": 4", "search.num_beams is 4"},
                 {"\"num_return_sequences\": 2", "search.num_return_sequences is 2"},
-                {"\"no_repeat_ngram_size\": 3", "search.no_repeat_ngram_size is 3"},
-                {"\"num_beams\": 2, \"no_repeat_ngram_size\": 3", "search.num_beams is 2"}};
+                {"\"num_beams\": 2, \"num_return_sequences\": 3", "search.num_beams is 2"}};
     gqac_text_settings s;
     gqac_diag diag;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

@@ -90,6 +90,135 @@ static void test_words_that_end(void) {
     CU_ASSERT_EQUAL(sample(&o, 0, NULL, 0), 1);
 }
 
+/* The last id of an n-gram is not chosen after its others a second time, prompt included. */
+static void test_repeated(void) {
+    static const char *const configs[] = {
+        "{\"no_repeat_ngram_size\": 1}", "{\"no_repeat_ngram_size\": 2}",
+        "{\"no_repeat_ngram_size\": 3}", "{\"no_repeat_ngram_size\": 9}"};
+    const int64_t history[] = {2, 1, 0, 3, 1, 77, 2, 1};
+    static const int64_t ids[][9] = {{0, 0, 0, 3, 4, 4, 4, 4, 4},
+                                     {0, 0, 0, 0, 0, 1, 0, 0, 1},
+                                     {0, 0, 0, 0, 0, 0, 0, 0, 1},
+                                     {0, 0, 0, 0, 0, 0, 0, 0, 0}};
+    for (size_t i = 0; i < sizeof configs / sizeof *configs; i++) {
+        gqac_sampling o = likeliest(open_rules(configs[i], NULL));
+        o.n_prompt = 3;
+        for (size_t n = 0; n < 9; n++) {
+            const int64_t id = sample(&o, 0, history, n);
+            if (id != ids[i][n])
+                printf("%s after %zu ids: %lld\n", configs[i], n, (long long)id);
+            CU_ASSERT_EQUAL(id, ids[i][n]);
+        }
+    }
+}
+
+/* That of genai_config.json counts where the others have none. */
+static void test_repeated_of_search(void) {
+    static const struct {
+        const char *generation;
+        int64_t after_two, after_four; /* ids */
+    } cases[] = {{"{}", 1, 1}, {"{\"no_repeat_ngram_size\": 5}", 0, 0}, {NULL, 1, 1}};
+    const int64_t history[] = {0, 0, 0, 0};
+    char digests[3][65];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        open_rules(cases[i].generation, NULL);
+        put("genai_config.json",
+            "{\"model\": {\"decoder\": {\"filename\": \"model.onnx\"}}, \"search\": "
+            "{\"no_repeat_ngram_size\": 2}}");
+        CU_ASSERT_EQUAL_FATAL(open_text(scratch, GQAC_TEXT_CONFIG), GQAC_OK);
+        const gqac_sampling o = likeliest(gqac_text_get_settings(text)->rules);
+        CU_ASSERT_EQUAL(sample(&o, 0, history, 2), cases[i].after_two);
+        CU_ASSERT_EQUAL(sample(&o, 0, history, 4), cases[i].after_four);
+        snprintf(digests[i], sizeof digests[i], "%s", gqac_token_rules_digest(o.rules));
+    }
+    CU_ASSERT_STRING_EQUAL(digests[0], digests[2]);
+    CU_ASSERT_STRING_NOT_EQUAL(digests[0], digests[1]);
+}
+
+/* An answer does not end before it has so many ids. */
+static void test_least(void) {
+    static const struct {
+        const char *config;
+        size_t free; /* length from which the answer may end; its prompt has 2 ids */
+    } cases[] = {
+        {"{\"eos_token_id\": [0, 1], \"min_length\": 4}", 4},
+        {"{\"eos_token_id\": [0, 1], \"min_new_tokens\": 3}", 5},
+        {"{\"eos_token_id\": [0, 1], \"min_new_tokens\": 1, \"min_length\": 5}", 3},
+        {"{\"eos_token_id\": [0, 1], \"min_new_tokens\": 0, \"min_length\": 5}", 2},
+        {"{\"eos_token_id\": [0, 1], \"min_new_tokens\": -1, \"min_length\": 5}", 2},
+        {"{\"eos_token_id\": [0, 1], \"min_new_tokens\": null, \"min_length\": 3}", 3},
+        {"{\"min_length\": 5}", 2},
+    };
+    const int64_t history[] = {5, 6, 7, 8, 9, 5};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        gqac_sampling o = likeliest(open_rules(cases[i].config, NULL));
+        o.n_prompt = 2;
+        for (size_t n = 2; n <= 6; n++)
+            CU_ASSERT_EQUAL(sample(&o, 0, history, n), n < cases[i].free ? 2 : 0);
+    }
+    gqac_sampling o = likeliest(
+        open_rules("{\"eos_token_id\": 0, \"min_length\": 5, \"forced_eos_token_id\": 0}", NULL));
+    o.max_length = 3;
+    CU_ASSERT_EQUAL(sample(&o, 0, history, 2), 0); /* what is forced counts */
+}
+
+/* What would change answers and is not obeyed is listed, of the file that counts. */
+static void test_not_obeyed(void) {
+    static const struct {
+        const char *config, *listed;
+    } cases[] = {
+        {"{\"num_beams\": 4, \"length_penalty\": 2.0, \"early_stopping\": true}", "num_beams is 4"},
+        {"{\"num_beams\": 1, \"temperature\": 0.6, \"top_p\": 0.9, \"max_new_tokens\": 9}", NULL},
+        {"{\"do_sample\": true, \"temperature\": 0.6, \"top_k\": 20, \"top_p\": 0.9, "
+         "\"typical_p\": 1}",
+         "do_sample is true, temperature is 0.6, top_k is 20, top_p is 0.9"},
+        {"{\"do_sample\": true, \"min_p\": 0.1, \"top_h\": 0.4, \"typical_p\": 0.5, "
+         "\"epsilon_cutoff\": 0.25, \"eta_cutoff\": 0.125}",
+         "do_sample is true, min_p is 0.1, top_h is 0.4, typical_p is 0.5, epsilon_cutoff is 0.25, "
+         "eta_cutoff is 0.125"},
+        {"{\"repetition_penalty\": 1.05, \"encoder_repetition_penalty\": 2, "
+         "\"encoder_no_repeat_ngram_size\": 3, \"guidance_scale\": 1.5}",
+         "guidance_scale is 1.5, repetition_penalty is 1.05, encoder_repetition_penalty is 2, "
+         "encoder_no_repeat_ngram_size is 3"},
+        {"{\"penalty_alpha\": 0.6, \"num_beam_groups\": 2, \"num_return_sequences\": 3, "
+         "\"dola_layers\": \"low\", \"constraints\": [1], \"force_words_ids\": [[4]]}",
+         "num_beam_groups is 2, num_return_sequences is 3, penalty_alpha is 0.6, dola_layers is "
+         "\"low\", constraints is [1], force_words_ids is [[4]]"},
+        {"{\"sequence_bias\": [[[11, 12, 13, 14, 15, 16, 17, 18, 19], 1.5], [[20], 2.5]], "
+         "\"exponential_decay_length_penalty\": [5, 1.5]}",
+         "sequence_bias is [[[11,12,13,14,15,16,17,18,19],1.5],[[20, "
+         "exponential_decay_length_penalty "
+         "is [5,1.5]"},
+        {"{\"remove_invalid_values\": true, \"stop_strings\": \"\\u00e9\", \"token_healing\": "
+         "true, "
+         "\"watermarking_config\": {\"bias\": 1}, \"return_timestamps\": true}",
+         "remove_invalid_values is true, return_timestamps is true, stop_strings is \"\\u00E9\", "
+         "token_healing is true, watermarking_config is {\"bias\":1}"},
+        {"{\"sequence_bias\": {}, \"stop_strings\": [], \"num_beams\": null, \"guidance_scale\": "
+         "\"1\", "
+         "\"repetition_penalty\": 1.0, \"token_healing\": false, \"temperature\": 3}",
+         NULL}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int file = 0; file < 2; file++) {
+            char listed[400];
+            snprintf(listed, sizeof listed, "%s: %s",
+                     file ? "config.json" : "generation_config.json",
+                     cases[i].listed ? cases[i].listed : "");
+            open_rules(file ? NULL : cases[i].config,
+                       file ? cases[i].config : "{\"num_beams\": 9}");
+            const char *const found = gqac_text_get_settings(text)->not_obeyed;
+            CU_ASSERT_EQUAL_FATAL(!found, !cases[i].listed);
+            if (found)
+                CU_ASSERT_STRING_EQUAL(found, listed);
+        }
+    put("genai_config.json", config);
+    put("generation_config.json", "{\"num_beams\": 4, \"do_sample\": true, \"top_p\": 0.5, "
+                                  "\"repetition_penalty\": 2, \"min_p\": 0.1}");
+    CU_ASSERT_EQUAL_FATAL(open_text(scratch, GQAC_TEXT_CONFIG), GQAC_OK);
+    CU_ASSERT_STRING_EQUAL(gqac_text_get_settings(text)->not_obeyed,
+                           "generation_config.json: min_p is 0.1");
+}
+
 static void test_forced(void) {
     static const char *const configs[] = {
         "{\"forced_bos_token_id\": 3, \"forced_eos_token_id\": 8, \"suppress_tokens\": [3]}",
@@ -213,6 +342,9 @@ static void test_refused(void) {
         {"{\"forced_bos_token_id\": -1}", "forced_bos_token_id"},
         {"{\"forced_eos_token_id\": [1, \"2\"]}", "forced_eos_token_id"},
         {"{\"forced_bos_token_id\": 4294967296}", "forced_bos_token_id"},
+        {"{\"no_repeat_ngram_size\": 2.5}", "no_repeat_ngram_size"},
+        {"{\"min_length\": true}", "min_length"},
+        {"{\"min_new_tokens\": 2147483648}", "min_new_tokens"},
         {"{\"forced_decoder_ids\": 1}", "forced_decoder_ids"},
         {"{\"forced_decoder_ids\": [1, 2]}", "forced_decoder_ids"},
         {"{\"forced_decoder_ids\": [[1]]}", "forced_decoder_ids"},
@@ -262,6 +394,10 @@ static const unit_case cases[] = {
     {"begin_suppress_tokens", test_suppressed_first},
     {"bad_words_ids", test_words},
     {"bad_words_ids of ids that end a text", test_words_that_end},
+    {"no_repeat_ngram_size", test_repeated},
+    {"no_repeat_ngram_size of genai_config.json", test_repeated_of_search},
+    {"min_length and min_new_tokens", test_least},
+    {"settings that are not obeyed", test_not_obeyed},
     {"forced ids", test_forced},
     {"a forced id that is excluded", test_forced_and_excluded},
     {"Whisper's language and timestamps", test_whisper},

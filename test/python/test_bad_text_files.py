@@ -392,8 +392,7 @@ class BadText(Case):
 
     def test_search_that_is_not_built(self):
         """Generation refuses the setting by name; scoring does not search."""
-        for key, value in (("num_beams", 4), ("num_return_sequences", 2),
-                           ("no_repeat_ngram_size", 3)):
+        for key, value in (("num_beams", 4), ("num_return_sequences", 2)):
             folder = sound(self.dir / key / "m")
             edit("search", key, value=value)(folder / CONFIG)
             self.refused(gqac(*arguments("generate", folder, self.dir), "-q"), (3,),

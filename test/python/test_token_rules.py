@@ -29,10 +29,16 @@ def processed(scores, ids, n_prompt, most, rules):
         scores[:] = -np.inf
         scores[chosen] = kept if len(chosen) > 1 else 0
 
-    ends = np.atleast_1d(rules.get("eos_token_id", []))
+    ends = np.atleast_1d(rules.get("eos_token_id", [])).astype(int)
+    size = rules.get("no_repeat_ngram_size", 0)
+    for at in range(n - size + 1 if size else 0):
+        if ids[at:at + size - 1] == ids[n - size + 1:]:
+            scores[ids[at + size - 1]] = -np.inf
     for word in rules.get("bad_words_ids", []):
         if not (len(word) == 1 and word[0] in ends) and ids[n - len(word) + 1:] == word[:-1]:
             scores[word[-1]] = -np.inf
+    if n < (n_prompt + rules["min_new_tokens"] if "min_new_tokens" in rules else rules.get("min_length", 0)):
+        scores[ends] = -np.inf
     if n == 1 and "forced_bos_token_id" in rules:
         only([rules["forced_bos_token_id"]])
     if n == n_prompt + most - 1 and "forced_eos_token_id" in rules:
@@ -98,6 +104,9 @@ class Encoder(Folders):
         yield {"forced_bos_token_id": free[1], "forced_eos_token_id": c, "eos_token_id": c,
                "begin_suppress_tokens": [b]}
         yield {"eos_token_id": b, "bad_words_ids": [[b]], "suppress_tokens": [a]}
+        yield {"no_repeat_ngram_size": 1}
+        yield {"eos_token_id": b, "min_length": 4}
+        yield {"eos_token_id": b, "min_length": 2, "min_new_tokens": 4}
 
     def put(self, name, settings):
         """Writes one of the configs."""
@@ -109,24 +118,28 @@ class Encoder(Folders):
         for rules in self.cases():
             want = greedy(self.logits, [START], NEW, rules)
             self.assertNotEqual(want, self.plain, rules)
+            beams = {"num_beams": 4}
             for name, other in (("generation_config.json", {}), ("config.json", None)):
                 with self.subTest(rules=rules, name=name):
                     self.config(**({"suppress_tokens": [0], "eos_token_id": 1} if other == {} else {}))
-                    self.put(name, {"decoder_start_token_id": START, **rules})
+                    self.put(name, {"decoder_start_token_id": START, **beams, **rules})
                     if other == {} and "eos_token_id" not in rules:
                         self.config()
                     got = self.generate(*self.flags)
                     self.assertEqual(got["ids"], want)
+                    self.assertIn(f"not obeyed, {name}: num_beams is 4", self.good(
+                        "generate", self.folder, *self.flags, "-n", 2).err)
                     self.assertEqual(got["finish_reason"],
                                      "eos" if want[-1] == rules.get("eos_token_id") else "length")
                 (self.folder / "generation_config.json").unlink(missing_ok=True)
 
     def test_server(self):
         """The server has the same ids; a field of the request ends the answer at another length."""
-        rules = {"forced_bos_token_id": 9, "forced_eos_token_id": 5, "eos_token_id": 5,
+        rules = {"forced_bos_token_id": 9, "forced_eos_token_id": 5, "eos_token_id": 5, "num_beams": 4,
                  "suppress_tokens": [self.plain[1]]}
         self.put("generation_config.json", {"decoder_start_token_id": START, **rules})
         with Server("--threads", 1, model=self.folder) as server:
+            self.assertIn("gqac: not obeyed, generation_config.json: num_beams is 4\n", server.errors())
             for most in (2, 3, NEW):
                 said = server.good("/v1/completions", {"prompt": self.ids.tolist(), "max_tokens": most,
                                                        "return_token_ids": True})
@@ -177,6 +190,7 @@ class Decoder(harness.Case):
         for rules in ({"suppress_tokens": [b], "begin_suppress_tokens": [a]},
                       {"bad_words_ids": [[self.ids[-1], a], [*self.plain[:3], b], [7]]},
                       {"forced_decoder_ids": [[1, 4], [n + 2, 65]], "begin_suppress_tokens": [66]},
+                      {"no_repeat_ngram_size": 1},
                       {"forced_eos_token_id": 10, "forced_bos_token_id": 11}):
             want = greedy(self.logits, self.ids, self.MOST, rules)
             self.assertNotEqual(want, self.plain, rules)
@@ -242,6 +256,36 @@ class Decoder(harness.Case):
         found = self.good("generate", model, "--ids", self.dir / "prompt.txt", "-n", self.MOST, "--format",
                           "json").json()
         self.assertEqual((found["ids"], found["finish_reason"]), (self.plain[:at + 1], "eos"))
+
+    def test_least(self):
+        """min_new_tokens and min_length, with drafts too, and with the ids of genai_config.json."""
+        end, n = self.plain[2], len(self.ids)
+        for name in ("config.json", "genai_config.json"):
+            folder = copy_model(self.dir / name, model={"eos_token_id": end if name.startswith("genai") else None},
+                                drop=() if name.startswith("genai") else ("genai_config.json",))
+            for rules, least in (({"min_new_tokens": 6}, 6), ({"min_length": n + 5}, 5), ({}, 0)):
+                (folder / "generation_config.json").write_text(
+                    json.dumps({**rules, "eos_token_id": end}), encoding="utf-8")
+                want = greedy(self.logits, self.ids, self.MOST, {**rules, "eos_token_id": end})
+                self.assertTrue(len(want) > least, (rules, want))
+                for flags in ((), ("--speculate", 4), ("--kv", "off")):
+                    got = self.said(folder if name.startswith("genai") else folder / "model.onnx", *flags)
+                    self.assertEqual(got["ids"], want, (name, rules, flags))
+
+    def test_not_obeyed(self):
+        """A line names the settings that gqac does not have, except with -q; with search of
+        genai_config.json, only those that it does not have either."""
+        settings = {"num_beams": 4, "do_sample": True, "top_p": 0.9, "top_h": 0.4, "min_length": 1}
+        for model, listed in ((self.folder, "top_h is 0.4"), (
+                self.bare / "model.onnx", "num_beams is 4, do_sample is true, top_p is 0.9, top_h is 0.4")):
+            folder = model if model.is_dir() else model.parent
+            (folder / "generation_config.json").write_text(json.dumps(settings), encoding="utf-8")
+            line = f"gqac: not obeyed, generation_config.json: {listed}\n"
+            flags = ("generate", model, "--prompt", self.PROMPT, "-n", 2)
+            self.assertIn(line, self.good(*flags).err)
+            self.assertEqual(self.good(*flags, "-q").err, "")
+            self.assertIn(line, self.good("compile", model, "-o", self.dir / "m.gqac").err)
+            self.assertIn(line, self.good("generate", self.dir / "m.gqac", *flags[2:]).err)
 
     def test_refused(self):
         """Exit 3 with the name of the field; an id that must be chosen and that the model lacks."""

@@ -99,12 +99,8 @@ static gqac_status bind_inputs(const onnx_scope *scope, const Onnx__NodeProto *n
                                const Onnx__FunctionProto *function, onnx_scope *body) {
     for (size_t i = 0; i < function->n_input; i++) {
         onnx_name *name;
-        ir_value *value = NULL;
         GQAC_TRY(onnx_scope_define(body, function->input[i], &name));
-        if (i < node->n_input)
-            GQAC_TRY(onnx_scope_value(scope, node->input[i], &value));
-        name->kind = value ? ONNX_NAME_VALUE : ONNX_NAME_HOLE;
-        name->value = value;
+        GQAC_TRY(onnx_scope_alias(scope, i < node->n_input ? node->input[i] : "", name));
     }
     return GQAC_OK;
 }
@@ -112,13 +108,11 @@ static gqac_status bind_inputs(const onnx_scope *scope, const Onnx__NodeProto *n
 static gqac_status bind_outputs(onnx_scope *scope, const Onnx__NodeProto *node,
                                 const Onnx__FunctionProto *function, const onnx_scope *body) {
     for (size_t i = 0; i < node->n_output; i++) {
-        ir_value *value;
         if (!*node->output[i])
             continue;
-        GQAC_TRY(onnx_scope_value(body, function->output[i], &value));
         onnx_name *name = onnx_scope_find(scope, node->output[i]);
-        name->kind = value ? ONNX_NAME_VALUE : ONNX_NAME_HOLE;
-        name->value = value;
+        GQAC_TRY(onnx_scope_alias(body, function->output[i], name));
+        ir_value *value = name->value;
         const char *label = onnx_scope_label(scope, node->output[i]);
         bool made_here = value && value->def && value->graph == body->graph &&
                          onnx_scope_find(body, function->output[i])->node >= 0;

@@ -20,14 +20,19 @@ static gqac_status unsupported(importer *im, const Onnx__NodeProto *node, const 
     return onnx_tally_failure(im, node);
 }
 
+gqac_status onnx_count_operands(importer *im, size_t n) {
+    im->work += (int64_t)n;
+    if (im->work > ONNX_MAX_WORK)
+        GQAC_FAIL(im->diag, GQAC_LIMIT, "more than %d operands after inlining", ONNX_MAX_WORK);
+    return GQAC_OK;
+}
+
 static gqac_status count_work(onnx_scope *scope, const Onnx__NodeProto *node) {
     importer *im = scope->im;
-    im->work += 1 + (int64_t)(node->n_input + node->n_output + node->n_attribute);
     if (++im->nodes > im->limits.nodes)
         return gqac_limits_fail(im->diag, "nodes", im->limits.nodes,
                                 "more than %lld nodes after inlining", (long long)im->limits.nodes);
-    if (im->work > ONNX_MAX_WORK)
-        GQAC_FAIL(im->diag, GQAC_LIMIT, "more than %d operands after inlining", ONNX_MAX_WORK);
+    GQAC_TRY(onnx_count_operands(im, 1 + node->n_input + node->n_output + node->n_attribute));
     if (!scope->call)
         return onnx_tally_node(im, node);
     if (++im->inlined > ONNX_MAX_INLINED)
@@ -61,7 +66,8 @@ gqac_status onnx_pass_over(onnx_scope *scope, const Onnx__NodeProto *node, const
     ir_value *input;
     GQAC_TRY(unsupported(im, node, reason));
     for (size_t i = 0; i < node->n_input; i++)
-        GQAC_TRY(onnx_scope_value(scope, node->input[i], &input));
+        if (!onnx_sequence_find(scope, node->input[i]))
+            GQAC_TRY(onnx_scope_value(scope, node->input[i], &input));
     for (size_t i = 0; i < node->n_attribute; i++)
         if (node->attribute[i]->g)
             GQAC_TRY(onnx_import_nested(scope, node->attribute[i]->g, &nested));
@@ -252,6 +258,8 @@ static gqac_status import_op(onnx_scope *scope, const Onnx__NodeProto *node, boo
     int64_t opset = onnx_opset(scope, domain);
     if (!opset)
         GQAC_FAIL(im->diag, GQAC_INVALID_MODEL, "the domain '%s' is not imported", domain);
+    if (onnx_sequence_handles(scope, node))
+        return onnx_import_sequence(scope, node);
     if (!op)
         return onnx_pass_over(scope, node, "unknown op");
     const char *wrong = wrong_version(im, op, opset);

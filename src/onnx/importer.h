@@ -14,6 +14,7 @@ enum {
     ONNX_MAX_CALLS = 64,      /* functions that call each other */
     ONNX_MAX_WORK = 32000000, /* nodes, operands and attributes after inlining */
     ONNX_MAX_SIDE_FILES = 10000,
+    ONNX_MAX_PARTS = 256,  /* of a tensor that SplitToSequence splits by a list of lengths */
     ONNX_OLDEST_OPSET = 7, /* of the default domain */
     ONNX_NEWEST_OPSET = 28,
     ONNX_NEWEST_IR = 14,
@@ -96,6 +97,7 @@ typedef enum onnx_name_kind {
     ONNX_NAME_VALUE,    /* value */
     ONNX_NAME_TENSOR,   /* initializer not used yet */
     ONNX_NAME_CONSTANT, /* Constant node not used yet */
+    ONNX_NAME_SEQUENCE, /* sequence */
     ONNX_NAME_HOLE,     /* input that the caller of a function left out */
 } onnx_name_kind;
 
@@ -108,6 +110,7 @@ typedef struct onnx_name {
     ir_value *value;
     const Onnx__TensorProto *tensor;
     const Onnx__AttributeProto *constant;
+    struct onnx_sequence *sequence;
     struct onnx_scope *scope;
 } onnx_name;
 
@@ -135,6 +138,8 @@ gqac_status onnx_scope_count(const onnx_scope *scope, size_t n);
 /* Sets *value to the value of a name; a constant is created on its first use. NULL for "" and
  * holes. */
 gqac_status onnx_scope_value(const onnx_scope *scope, const char *text, ir_value **value);
+/* Gives `name` the value or the sequence that `text` names in `scope`; a hole if there is none. */
+gqac_status onnx_scope_alias(const onnx_scope *scope, const char *text, onnx_name *name);
 /* Creates a placeholder for a value that cannot be made, in an import that will fail: an input of
  * the main graph that no op inspects. NULL: out of memory. */
 ir_value *onnx_placeholder(importer *im, const char *text);
@@ -168,6 +173,15 @@ gqac_status onnx_import_node(onnx_scope *scope, const Onnx__NodeProto *node);
 gqac_status onnx_pass_over(onnx_scope *scope, const Onnx__NodeProto *node, const char *reason);
 /* Names a node in im->diag. */
 void onnx_where(importer *im, const Onnx__NodeProto *node);
+/* LIMIT: with n more, there are too many operands. */
+gqac_status onnx_count_operands(importer *im, size_t n);
+
+/* sequence.c: ops on sequences of tensors. */
+typedef struct onnx_sequence onnx_sequence;
+onnx_sequence *onnx_sequence_find(const onnx_scope *scope,
+                                  const char *text); /* NULL: no sequence */
+bool onnx_sequence_handles(const onnx_scope *scope, const Onnx__NodeProto *node);
+gqac_status onnx_import_sequence(onnx_scope *scope, const Onnx__NodeProto *node);
 
 /* import_attr.c: reads one attribute of a file, whose kind it stores. */
 gqac_status onnx_attr_read(const onnx_scope *scope, const Onnx__AttributeProto *proto,

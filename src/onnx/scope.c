@@ -131,8 +131,22 @@ gqac_status onnx_scope_value(const onnx_scope *scope, const char *text, ir_value
                   text);
     if (name->kind == ONNX_NAME_HOLE)
         return GQAC_OK;
-    if (name->kind != ONNX_NAME_VALUE)
+    if (name->kind == ONNX_NAME_SEQUENCE) {
+        gqac_diag_set(im->diag, GQAC_UNSUPPORTED, "it is used where only tensors are supported");
+        GQAC_TRY(onnx_tally_name(im, "sequence", name));
+    } else if (name->kind != ONNX_NAME_VALUE) {
         GQAC_TRY(make_constant(name));
+    }
     *value = name->value;
+    return GQAC_OK;
+}
+
+gqac_status onnx_scope_alias(const onnx_scope *scope, const char *text, onnx_name *name) {
+    name->sequence = onnx_sequence_find(scope, text);
+    name->kind = ONNX_NAME_SEQUENCE;
+    if (name->sequence)
+        return GQAC_OK;
+    GQAC_TRY(onnx_scope_value(scope, text, &name->value));
+    name->kind = name->value ? ONNX_NAME_VALUE : ONNX_NAME_HOLE;
     return GQAC_OK;
 }

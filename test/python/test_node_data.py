@@ -33,7 +33,8 @@ except ImportError:
 
 
 # Why a folder is skipped: class, and what its reason holds. The first that fits counts.
-CLASSES = (("op", r"unknown op"), ("value", r"it is not a tensor"),
+CLASSES = (("op", r"unknown op"),
+           ("value", r"it is not a tensor|only tensors are supported|is not a constant"),
            ("dtype", r"no such element type|STRING|of type \w+ is not supported|"
                      r"graph input: (FLOAT|U?INT)\d"),
            ("opset", r"is older than"), ("training", r"training_mode is true"))

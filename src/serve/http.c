@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/diag.h"
@@ -437,9 +438,22 @@ static void put_text(http_exchange *x, const char *fmt, ...) {
     va_end(args);
 }
 
+/* The header Date, in English whatever the locale is. */
+static void put_date(http_exchange *x) {
+    static const char days[][4] = {"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"},
+                      months[][4] = {"Jan", "Feb", "Mar", "Apr", "May", "Jun",
+                                     "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
+    const time_t now = time(NULL);
+    struct tm t;
+    if (gmtime_r(&now, &t))
+        put_text(x, "Date: %s, %02d %s %d %02d:%02d:%02d GMT\r\n", days[t.tm_wday], t.tm_mday,
+                 months[t.tm_mon], 1900 + t.tm_year, t.tm_hour, t.tm_min, t.tm_sec);
+}
+
 static void send_head(http_exchange *x, int status, const char *type, const char *headers) {
     put_text(x, "HTTP/1.1 %d %s\r\nContent-Type: %s\r\n%s%s", status, reason(status), type,
              headers ? headers : "", x->close ? "Connection: close\r\n" : "");
+    put_date(x);
 }
 
 /* The reply is complete. */

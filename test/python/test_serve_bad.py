@@ -5,6 +5,8 @@ wrong, the server goes on, and its memory stays.
     python test/python/test_serve_bad.py
 """
 
+import datetime
+import email.utils
 import http.client
 import json
 import socket
@@ -215,7 +217,26 @@ class Bad(Case):
                 allowed = b"POST" if b"/v1/" in sent else b"GET, HEAD"
                 self.assertEqual(b"\r\nAllow: " + allowed + b"\r\n" in head + b"\r\n", status == 405)
                 self.is_error(status, body, sent[:80])
+                self.has_date(head)
         self.alive()
+
+    def has_date(self, head):
+        """One header Date, which is now."""
+        dates = [line for line in head.split(b"\r\n") if line.startswith(b"Date:")]
+        self.assertEqual(len(dates), 1, head)
+        text = dates[0].decode().removeprefix("Date: ")
+        at = datetime.datetime.strptime(text, "%a, %d %b %Y %H:%M:%S GMT")
+        self.assertEqual(text, email.utils.format_datetime(at.replace(tzinfo=datetime.timezone.utc), usegmt=True))
+        now = datetime.datetime.now(datetime.timezone.utc).replace(tzinfo=None)
+        self.assertLess(abs((now - at).total_seconds()), 60)
+
+    def test_date(self):
+        """Replies say when they were made: whole ones, streams, those without a body."""
+        stream = b'{"prompt": "x", "max_tokens": 1, "stream": true}'
+        for sent in (LINE, LINE.replace(b"GET", b"HEAD"), LINE.replace(b"/health", b"/"),
+                     POST_HEAD + b"Content-Length: %d\r\n" % len(stream)):
+            body = stream if b"POST" in sent else b""
+            self.has_date(self.answer(sent + b"Connection: close\r\n\r\n" + body).partition(b"\r\n\r\n")[0])
 
     def test_too_big(self):
         """The field is named, not one that has a greater decimal number."""

@@ -25,6 +25,9 @@ gqac_json_size gqac_json_measure(const char *text, size_t length) {
     return size;
 }
 
-const char *gqac_json_reason(const char *said) {
+const char *gqac_json_reason(const char *text, size_t length, const char *said) {
+    if (length >= 3 && !memcmp(text, "\xef\xbb\xbf", 3))
+        return "it begins with a byte order mark (the bytes EF BB BF); save it as UTF-8 without "
+               "BOM";
     return strstr(said, "JSON_ALLOW_NUL") ? "\\u0000 is not allowed in a text" : said;
 }

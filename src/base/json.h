@@ -12,7 +12,8 @@ typedef struct gqac_json_size {
 } gqac_json_size;
 gqac_json_size gqac_json_measure(const char *text, size_t length);
 
-/* The parser's reason why a text is no JSON, in words that do not name an option of the parser. */
-const char *gqac_json_reason(const char *said);
+/* Why a text is no JSON: what the parser said, in words that do not name an option of the parser,
+ * or that the text begins with a byte order mark, which Python refuses too. */
+const char *gqac_json_reason(const char *text, size_t length, const char *said);
 
 #endif

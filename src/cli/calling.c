@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
+
 /* ---- flags --------------------------------------------------------------- */
 
 static gqac_status no_memory(cli *c) {
@@ -36,7 +38,8 @@ static const char *fault_of(const json_t *tool) {
     return NULL;
 }
 
-static gqac_status check_tools(calling *x, const char *source, const json_error_t *error) {
+static gqac_status check_tools(calling *x, const char *source, const json_error_t *error,
+                               const char *reason) {
     size_t i;
     json_t *tool;
     const char *fault = NULL;
@@ -52,7 +55,7 @@ static gqac_status check_tools(calling *x, const char *source, const json_error_
         cli_where(x->c, "--tools %s", source);
     else
         cli_where(x->c, "--tools %s, line %d, column %d: %s", source, error->line, error->column,
-                  error->text);
+                  reason);
     return cli_rule(x->c, "[{\"type\": \"function\", \"function\": {\"name\": ..., "
                           "\"parameters\": ...}}, ...]");
 }
@@ -70,10 +73,13 @@ static gqac_status read_tools(calling *x, const char *value) {
         cli_rule(c, "a value that does not begin with [ is the name of a file");
         return cli_hint(c, "a file that exists, or a list of functions: [ ... ]");
     }
-    x->tools = json_loadb(own ? value : read, own ? strlen(value) : length, JSON_REJECT_DUPLICATES,
-                          &error);
+    const char *const list = own ? value : read;
+    length = own ? strlen(value) : length;
+    x->tools = json_loadb(list, length, JSON_REJECT_DUPLICATES, &error);
+    const gqac_status status = check_tools(x, own ? "[...]" : cli_shown(value).s, &error,
+                                           gqac_json_reason(list, length, error.text));
     free(read);
-    GQAC_TRY(check_tools(x, own ? "[...]" : cli_shown(value).s, &error));
+    GQAC_TRY(status);
     x->source = json_dumps(x->tools, JSON_COMPACT);
     return x->source ? GQAC_OK : no_memory(c);
 }

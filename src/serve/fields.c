@@ -109,7 +109,7 @@ json_t *fields_parse(const char *text, size_t length, problem *p) {
     json_t *root = json_loadb(text, length, JSON_REJECT_DUPLICATES, &why);
     if (!root)
         problem_set(p, 400, NULL, NULL, "the body is not JSON: %s, line %d, column %d",
-                    gqac_json_reason(why.text), why.line, why.column);
+                    gqac_json_reason(text, length, why.text), why.line, why.column);
     else if (!json_is_object(root))
         problem_set(p, 400, NULL, NULL, "the body is not a JSON object");
     if (!root && json_error_code(&why) == json_error_numeric_overflow)

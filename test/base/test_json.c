@@ -21,7 +21,14 @@ static void sizes(void) {
     measure("]]]}[[", 3, 2);                    /* what is closed too often hides nothing */
 }
 
-static const unit_case cases[] = {{"sizes", sizes}};
+static void reasons(void) {
+    const char *const mark = gqac_json_reason("\xef\xbb\xbf{}", 5, "odd");
+    CU_ASSERT_PTR_NOT_NULL(strstr(mark, "byte order mark"));
+    CU_ASSERT_STRING_EQUAL(gqac_json_reason("\xef\xbb", 2, "odd"), "odd");
+    CU_ASSERT_STRING_EQUAL(gqac_json_reason("{", 1, "odd"), "odd");
+}
+
+static const unit_case cases[] = {{"sizes", sizes}, {"reasons", reasons}};
 
 int main(int argc, char **argv) {
     return unit_run("base/json", cases, sizeof cases / sizeof *cases, argc, argv);

@@ -419,6 +419,16 @@ class BadText(Case):
                    "line ", "the file may be incomplete")
 
 
+    def test_byte_order_mark(self):
+        """The message names it, in each file."""
+        for name in (CONFIG, TOKENIZER, SPECIAL, "generation_config.json"):
+            folder = sound(self.dir / name)
+            file = folder / name
+            file.write_bytes(b"\xef\xbb\xbf" + (file.read_bytes() if file.exists() else b"{}"))
+            self.check(gqac(*arguments("chat" if name == SPECIAL else "generate", folder, self.dir)), 3,
+                       "it is not valid JSON: it begins with a byte order mark", name)
+
+
 class BadArtefact(Case):
     """Damage to the files in an artefact."""
 

@@ -239,7 +239,10 @@ class Bad(Case):
             self.has_date(self.answer(sent + b"Connection: close\r\n\r\n" + body).partition(b"\r\n\r\n")[0])
 
     def test_too_big(self):
-        """The field is named, not one that has a greater decimal number."""
+        """The field is named, not one that has a greater decimal number; and a byte order mark is."""
+        status, reply = self.server.request("/v1/completions", b'\xef\xbb\xbf{"prompt": "x"}')
+        self.assertEqual(status, 400)
+        self.assertIn("byte order mark", reply["error"]["message"])
         status, reply = self.server.request(
             "/v1/completions", b'{"prompt": "x", "a": [1e300], "seed": {"b": [1, -99999999999999999999]}}')
         self.assertEqual((status, reply["error"]["param"]), (400, "seed"))

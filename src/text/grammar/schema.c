@@ -400,7 +400,7 @@ gqac_status schema_parse(const char *what, const char *text, size_t length, json
     if (json_error_code(&why) == json_error_out_of_memory)
         return gqac_diag_oom(diag, "a schema");
     gqac_diag_set(diag, GQAC_INVALID_INPUT, "the %s is not JSON: %s", what,
-                  gqac_json_reason(why.text));
+                  gqac_json_reason(text, length, why.text));
     gqac_diag_where(diag, "%s, line %d, column %d", what, why.line, why.column);
     gqac_diag_rule(diag, "JSON in UTF-8, no key twice in an object");
     return GQAC_INVALID_INPUT;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/json.h"
 #include "text/tokenizer/tokenizer_impl.h"
 
 /* ---- reading -------------------------------------------------------------------- */
@@ -62,7 +63,8 @@ static gqac_status read_json(const char *json, size_t bytes, tokenizer *t, gqac_
     if (!root && json_error_code(&error) == json_error_out_of_memory)
         return gqac_diag_oom(diag, "JSON");
     if (!root) {
-        gqac_diag_set(diag, GQAC_INVALID_MODEL, "it is not valid JSON: %s", error.text);
+        gqac_diag_set(diag, GQAC_INVALID_MODEL, "it is not valid JSON: %s",
+                      gqac_json_reason(json, bytes, error.text));
         gqac_diag_where(diag, "line %d, column %d", error.line, error.column);
         if ((size_t)error.position >= bytes)
             gqac_diag_hint(diag, "the file may be incomplete: copy, download or export it again");

@@ -16,4 +16,8 @@ gqac_json_size gqac_json_measure(const char *text, size_t length);
  * or that the text begins with a byte order mark, which Python refuses too. */
 const char *gqac_json_reason(const char *text, size_t length, const char *said);
 
+/* Replaces each number of a valid JSON text that has a point or an exponent by the shortest that
+ * reads back as the same double, with a point or an exponent. */
+void gqac_json_shorten(char *text);
+
 #endif

@@ -61,7 +61,7 @@ void route_reply(serve *s, http_exchange *x, int status, const char *type, const
 }
 
 void route_json(serve *s, http_exchange *x, int status, json_t *value, json_t *more) {
-    char *text = value ? json_dumps(value, JSON_COMPACT) : NULL;
+    char *text = shape_dump(value);
     route_reply(s, x, status, JSON_TYPE, NULL, text, text ? strlen(text) : 0, more);
     free(text);
     json_decref(value);

@@ -343,6 +343,9 @@ json_t *shape_end_choice(json_t *choice, leg *l, const fresh *f);
 json_t *shape_verified(const job *j);
 /* A log-probability; JSON has no infinity, so that of an impossible id is -9999. */
 json_t *shape_real(double value);
+/* The text of a value, whose numbers have no more digits than they need; the caller frees it. NULL:
+ * the value is NULL, or memory ran out. */
+char *shape_dump(const json_t *value);
 /* Sends "data: VALUE\n\n"; the value is freed. False: memory ran out, or the client reads too
  * slowly. */
 bool shape_send(job *j, const char *event, json_t *value);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "serve/serve_impl.h"
 
 json_t *shape_text(const char *text, size_t length) {
@@ -140,8 +141,15 @@ json_t *shape_verified(const job *j) {
                      rows == 0);
 }
 
-bool shape_send(job *j, const char *event, json_t *value) {
+char *shape_dump(const json_t *value) {
     char *text = value ? json_dumps(value, JSON_COMPACT) : NULL;
+    if (text)
+        gqac_json_shorten(text);
+    return text;
+}
+
+bool shape_send(job *j, const char *event, json_t *value) {
+    char *text = shape_dump(value);
     json_decref(value);
     const size_t n = text ? strlen(text) + strlen(event) + 32 : 0;
     char *line = n && !memory_ran_out() ? malloc(n) : NULL;

@@ -13,6 +13,7 @@ import signal
 import socket
 import sys
 import time
+import urllib.request
 
 import openai
 
@@ -220,6 +221,20 @@ class Served(Compared):
             text={"format": {"type": "json_schema", "name": "x", "schema": schema}})
         self.assertEqual((json.loads(reply.output_text), reply.text.format.type),
                          (said, "json_schema"))
+
+    def test_digits(self):
+        """Numbers that a reply repeats have no more digits than the request."""
+        schema = '{"type":"number","minimum":0.1,"maximum":1e-05,"x":[5e-324,123456789.123,0.30000000000000004]}'
+        asked = json.dumps({"input": "x", "max_output_tokens": 1, "temperature": 0.7, "top_p": 0.9,
+                            "tools": [{"type": "function", "name": "f", "parameters": {"x": 0}}]})
+        for stream in ("false", "true"):
+            body = asked.replace('{"x": 0}', schema)[:-1] + f', "stream": {stream}}}'
+            ask = urllib.request.Request(self.server.url + "/v1/responses", data=body.encode(),
+                                         headers={"Content-Type": "application/json"})
+            with urllib.request.urlopen(ask) as reply:
+                text = reply.read().decode()
+            for part in (schema, '"temperature":0.7,', '"top_p":0.9,'):
+                self.assertIn(part, text)
 
     def test_errors(self):
         """Errors that the client knows, with the field that is meant."""

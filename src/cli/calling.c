@@ -4,8 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json.h"
-
 /* ---- flags --------------------------------------------------------------- */
 
 static gqac_status no_memory(cli *c) {
@@ -38,8 +36,7 @@ static const char *fault_of(const json_t *tool) {
     return NULL;
 }
 
-static gqac_status check_tools(calling *x, const char *source, const json_error_t *error,
-                               const char *reason) {
+static gqac_status check_tools(calling *x, const char *source, const json_error_t *error) {
     size_t i;
     json_t *tool;
     const char *fault = NULL;
@@ -55,7 +52,7 @@ static gqac_status check_tools(calling *x, const char *source, const json_error_
         cli_where(x->c, "--tools %s", source);
     else
         cli_where(x->c, "--tools %s, line %d, column %d: %s", source, error->line, error->column,
-                  reason);
+                  error->text);
     return cli_rule(x->c, "[{\"type\": \"function\", \"function\": {\"name\": ..., "
                           "\"parameters\": ...}}, ...]");
 }
@@ -73,13 +70,10 @@ static gqac_status read_tools(calling *x, const char *value) {
         cli_rule(c, "a value that does not begin with [ is the name of a file");
         return cli_hint(c, "a file that exists, or a list of functions: [ ... ]");
     }
-    const char *const list = own ? value : read;
-    length = own ? strlen(value) : length;
-    x->tools = json_loadb(list, length, JSON_REJECT_DUPLICATES, &error);
-    const gqac_status status = check_tools(x, own ? "[...]" : cli_shown(value).s, &error,
-                                           gqac_json_reason(list, length, error.text));
+    x->tools = json_loadb(own ? value : read, own ? strlen(value) : length, JSON_REJECT_DUPLICATES,
+                          &error);
     free(read);
-    GQAC_TRY(status);
+    GQAC_TRY(check_tools(x, own ? "[...]" : cli_shown(value).s, &error));
     x->source = json_dumps(x->tools, JSON_COMPACT);
     return x->source ? GQAC_OK : no_memory(c);
 }

@@ -53,6 +53,26 @@ static jvalue range_attribute(const jrange *range, const char *name, size_t n) {
     return FIND_PART(all, name, n);
 }
 
+static jvalue param_names(jrun *r, const jnode *params) {
+    size_t n = 0, at = 0;
+    for (const jnode *p = params; p; p = p->next)
+        n++;
+    jvalue *names = jinja_alloc(r, n + 1, sizeof *names);
+    for (const jnode *p = params; p && names; p = p->next)
+        names[at++] = jinja_view(p->s, p->n);
+    return names ? jinja_list(r, J_TUPLE, names, n) : jinja_undefined;
+}
+
+static jvalue macro_attribute(jrun *r, const jnode *macro, const char *name, size_t n) {
+    const part all[] = {{"name", macro->s ? jinja_view(macro->s, macro->n) : jinja_none},
+                        {"arguments", param_names(r, macro->a)},
+                        {"catch_kwargs", jinja_bool(jinja_catches(r, macro, "kwargs"))},
+                        {"catch_varargs", jinja_bool(jinja_catches(r, macro, "varargs"))},
+                        {"caller", jinja_bool(jinja_reads(r, macro, "caller"))},
+                        {"explicit_caller", jinja_bool(jinja_find_param(macro, "caller") != NULL)}};
+    return FIND_PART(all, name, n);
+}
+
 /* Of a tuple that groupby has made. */
 static jvalue group_attribute(const jlist *group, const char *name, size_t n) {
     const part all[] = {{"grouper", group->v[0]}, {"list", group->v[1]}};
@@ -75,8 +95,8 @@ static jvalue own_attribute(jrun *r, jvalue of, const char *name, size_t n) {
         found = group_attribute(of.list, name, n);
     else if (of.type == J_CYCLER && n == 7 && !memcmp(name, "current", 7))
         found = of.cycler->items->v[of.cycler->at];
-    else if (of.type == J_MACRO && n == 4 && !memcmp(name, "name", 4))
-        found = jinja_view(of.macro->node->s ? of.macro->node->s : "", of.macro->node->n);
+    else if (of.type == J_MACRO)
+        found = macro_attribute(r, of.macro->node, name, n);
     const jbuiltin *row = jinja_method(of, name, n, &forbidden);
     if (forbidden) {
         found = jinja_unknown(name, n);

@@ -152,17 +152,71 @@ static const jpair *named_argument(const jargs *args, const char *name, size_t n
     return NULL;
 }
 
-/* True when a name is read anywhere in a tree. */
-static bool mentions(jrun *r, const jnode *chain, const char *name) {
-    for (; chain && jinja_charge(r, 1); chain = chain->next) {
-        if (chain->kind == N_NAME && chain->n == strlen(name) && !memcmp(chain->s, name, chain->n))
-            return true;
-        const jnode *kids[] = {chain->a, chain->b, chain->c, chain->d, chain->e};
-        for (size_t i = 0; i < sizeof kids / sizeof *kids; i++)
-            if (mentions(r, kids[i], name))
-                return true;
+/* What a tree does first with a name: reads or writes it, in the order of the visitor in Jinja's
+ * compiler, which takes targets before their values. */
+typedef enum use { UNUSED, READ, WRITTEN } use;
+
+static use use_of(jrun *r, const jnode *chain, const char *name, bool target);
+
+/* Parameters, then their defaults. */
+static use use_of_params(jrun *r, const jnode *params, const char *name) {
+    use found = UNUSED;
+    for (const jnode *p = params; p && !found && jinja_charge(r, 1); p = p->next)
+        if (p->n == strlen(name) && !memcmp(p->s, name, p->n))
+            found = WRITTEN;
+    for (const jnode *p = params; p && !found && jinja_charge(r, 1); p = p->next)
+        found = use_of(r, p->a, name, false);
+    return found;
+}
+
+static use use_of_node(jrun *r, const jnode *node, const char *name, bool target) {
+    use found = UNUSED;
+    const jkind kind = (jkind)node->kind;
+    if (kind == N_NAME)
+        return node->n != strlen(name) || memcmp(node->s, name, node->n) ? UNUSED
+               : target                                                  ? WRITTEN
+                                                                         : READ;
+    if (kind == N_MACRO || kind == N_CALLBLOCK) {
+        found = use_of(r, node->c, name, false);
+        found = found ? found : use_of_params(r, node->a, name);
+        return found ? found : use_of(r, node->b, name, false);
     }
-    return false;
+    const bool writes = kind == N_FOR || kind == N_SET || kind == N_SETBLOCK || kind == N_WITH;
+    const jnode *kids[] = {node->a, node->b, node->c, node->d, node->e};
+    if (kind == N_FOR) { /* the filter of the loop comes last */
+        kids[2] = node->d;
+        kids[3] = node->e;
+        kids[4] = node->c;
+    }
+    if (kind == N_FILTERBLOCK) {
+        kids[0] = node->b;
+        kids[1] = node->a;
+    }
+    for (size_t i = 0; i < sizeof kids / sizeof *kids && !found; i++)
+        found = use_of(r, kids[i], name, i == 0 ? writes || target : target);
+    return found;
+}
+
+static use use_of(jrun *r, const jnode *chain, const char *name, bool target) {
+    use found = UNUSED;
+    for (; chain && !found && jinja_charge(r, 1); chain = chain->next)
+        found = use_of_node(r, chain, name, target);
+    return found;
+}
+
+const jnode *jinja_find_param(const jnode *macro, const char *name) {
+    const jnode *p = macro->a;
+    while (p && (p->n != strlen(name) || memcmp(p->s, name, p->n) != 0))
+        p = p->next;
+    return p;
+}
+
+bool jinja_reads(jrun *r, const jnode *macro, const char *name) {
+    return use_of(r, macro->b, name, false) == READ;
+}
+
+bool jinja_catches(jrun *r, const jnode *macro, const char *name) {
+    return !jinja_find_param(macro, name) && jinja_reads(r, macro, name);
 }
 
 /* Defines `varargs` and `kwargs`, the arguments without a parameter, in macros that read these
@@ -180,7 +234,7 @@ static bool define_rest(jrun *r, const jnode *node, const jargs *args, size_t n_
         if (!param && !(takes_caller && named->k.n == 6 && !memcmp(named->k.s, "caller", 6)))
             jinja_put(r, rest.dict, named->k, named->v);
     }
-    bool var = mentions(r, node->b, "varargs"), kw = mentions(r, node->b, "kwargs");
+    bool var = jinja_catches(r, node, "varargs"), kw = jinja_catches(r, node, "kwargs");
     if (!jinja_ok(r))
         return true;
     if (var)
@@ -193,20 +247,19 @@ static bool define_rest(jrun *r, const jnode *node, const jargs *args, size_t n_
 static void bind_params(jrun *r, const jmacro *macro, const jargs *args) {
     const jnode *node = macro->node;
     size_t i = 0;
-    bool takes_caller = mentions(r, node->b, "caller"), own_caller = false;
+    bool takes_caller = jinja_catches(r, node, "caller");
     for (const jnode *param = node->a; param && jinja_ok(r); param = param->next, i++) {
         const jpair *named = named_argument(args, param->s, param->n);
-        own_caller = own_caller || (param->n == 6 && !memcmp(param->s, "caller", 6));
         jvalue value = i < args->n ? args->v[i] : named ? named->v : jinja_missing;
         if (value.type == J_MISSING)
             value = param->a ? jinja_eval(r, param->a) : jinja_unknown(param->s, param->n);
         define(r, param->s, param->n, value);
     }
-    if (takes_caller && !own_caller) {
+    if (takes_caller) {
         const jpair *caller = named_argument(args, "caller", 6);
         define(r, "caller", 6, caller ? caller->v : jinja_unknown("caller", 6));
     }
-    if (!define_rest(r, node, args, i, takes_caller && !own_caller))
+    if (!define_rest(r, node, args, i, takes_caller))
         jinja_fail(r, GQAC_INVALID_INPUT, "the macro '%.*s' is called with wrong arguments",
                    (int)(node->s ? node->n : 6), node->s ? node->s : "caller");
 }

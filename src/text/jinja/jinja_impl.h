@@ -400,6 +400,12 @@ bool jinja_compare(jrun *r, uint8_t op, jvalue a, jvalue b);
 /* jinja_exec.c */
 void jinja_run(jrun *r, const jnode *body, const json_t *variables); /* a whole template */
 jvalue jinja_call_macro(jrun *r, const jmacro *macro, const jargs *args);
+/* Of a macro, or of what a call tag passes as `caller`: the parameter of that name (NULL: none);
+ * whether its body reads the name, before it writes it; and whether calls define it, as `kwargs`,
+ * `varargs` or `caller`. */
+const jnode *jinja_find_param(const jnode *macro, const char *name);
+bool jinja_reads(jrun *r, const jnode *macro, const char *name);
+bool jinja_catches(jrun *r, const jnode *macro, const char *name);
 
 /* Rows by name; NULL: not known. */
 const jbuiltin *jinja_find_row(const jbuiltin *rows, size_t n, const char *name, size_t length);

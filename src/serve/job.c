@@ -97,6 +97,16 @@ static bool make_legs(job *j, problem *p) {
     return true;
 }
 
+/* Legs that wait or run, those included that wait for the prompt that they share. */
+static int64_t count_open(serve *s) {
+    int64_t n = 0;
+    pthread_mutex_lock(&s->lock);
+    for (const job *j = s->jobs; j; j = j->next)
+        n += j->open;
+    pthread_mutex_unlock(&s->lock);
+    return n;
+}
+
 /* Checks that there are places for all legs: every one that waits or runs takes one. */
 static bool has_place(serve *s, const job *j, problem *p) {
     const int64_t running = s->model.seq2seq ? 1 : s->model.scheduler->running;
@@ -107,12 +117,12 @@ static bool has_place(serve *s, const job *j, problem *p) {
             "the request needs %lld places, one for each answer and each prompt that "
             "answers share, but this server has %lld; try fewer prompts or choices",
             (long long)n, (long long)places);
-    const gqac_scheduler_statistics x = serve_statistics(s);
-    if (x.waiting + x.running + n <= places)
+    const int64_t open = count_open(s);
+    if (open + n <= places)
         return true;
     return problem_set(p, 429, "busy", NULL,
                        "%lld requests are waiting or running, and no more may wait; try again",
-                       (long long)x.waiting + x.running);
+                       (long long)open);
 }
 
 static bool read_job(job *j, http_exchange *x, problem *p) {

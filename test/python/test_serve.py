@@ -452,6 +452,19 @@ class Lives(Case):
                 self.assertEqual(server.stop(), 0)
                 self.assertEqual(running.result()["usage"]["completion_tokens"], 1200)
 
+    def test_waiting_choices(self):
+        """Choices take places while they wait for the prompt that they share."""
+        body = {"prompt": words(98, 400), "max_tokens": 1, "n": 3}
+        with Server("--target", "ref", "--step-tokens", 8, "--parallel", 1, "--queue", 3) as server:
+            with concurrent.futures.ThreadPoolExecutor(1) as pool:
+                first = pool.submit(server.request, "/v1/completions", body)
+                server.await_metric("gqac_requests_running", 1)
+                status, reply = server.request("/v1/completions", {"prompt": "I", "max_tokens": 1})
+                self.assertFalse(first.done())
+                self.assertEqual((status, reply["error"]["code"]), (429, "busy"))
+                self.assertEqual(first.result()[0], 200)
+            self.assertEqual(server.request("/v1/completions", {**body, "prompt": "I"})[0], 200)
+
     def test_last_answer(self):
         """SIGTERM: a client that reads slowly gets the whole of the last answer."""
         body = json.dumps({"prompt": "I", "max_tokens": 1200, "ignore_eos": True, "n": 3,

@@ -38,10 +38,7 @@ static gqac_status check_sizes(const ir_node *node, gqac_diag *diag) {
 static gqac_status verify(const ir_node *node, gqac_diag *diag) {
     static const char *const unsupported[] = {"do_rotary", "past_present_share_buffer"};
     GQAC_TRY(multi_head_verify(node, diag));
-    for (int i = 0; i < 2; i++)
-        if (ir_attr_int(node, unsupported[i]) != 0)
-            OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute %s = %lld: only 0 is supported",
-                    unsupported[i], (long long)ir_attr_int(node, unsupported[i]));
+    GQAC_TRY(multi_head_verify_zero(node, unsupported, 2, diag));
     if (ir_node_input(node, PAST_LENGTH))
         OP_FAIL(node, diag, GQAC_UNSUPPORTED, "input past_sequence_length is not supported");
     return check_sizes(node, diag);
@@ -106,16 +103,8 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
                                 "columns of the input", diag));
     GQAC_TRY(attention_same_dim(node, op_in_dim(node, PAST, 0), ir_dim_const(dims, 2),
                                 "first dimension of past", diag));
-    const ir_dim *rows = op_in_dim(node, INPUT, 1), *keys = rows;
-    if (ir_node_input(node, PAST))
-        keys = ir_dim_add(dims, keys, op_in_dim(node, PAST, 3));
-    const ir_dim *out[3] = {op_in_dim(node, INPUT, 0), rows, width_of(node, 2)};
-    const ir_dim *present[5] = {ir_dim_const(dims, 2), out[0],
-                                ir_dim_const(dims, ir_attr_int(node, "num_heads")), keys,
-                                head_size(node, 0)};
-    gqac_dtype dtype = op_in_type(node, INPUT).dtype;
-    GQAC_TRY(op_set_type(node, 0, dtype, 3, out, diag));
-    return op_set_type(node, 1, dtype, 5, present, diag);
+    return multi_head_set_types(node, op_in_type(node, INPUT).dtype, PAST, width_of(node, 2),
+                                head_size(node, 0), diag);
 }
 
 /* ---- expand -------------------------------------------------------------- */
@@ -130,37 +119,17 @@ static void project(ir_builder *b, const ir_node *node, ir_value *parts[3]) {
         OP_BUILD(b, "MatMul", .in = {ir_node_input(node, INPUT), ir_node_input(node, WEIGHTS)});
     if (ir_node_input(node, BIAS))
         x = OP_BUILD(b, "Add", .in = {x, ir_node_input(node, BIAS)});
-    OP_BUILD(b, "Split", .in = {x, ir_build_i64s(b, 3, widths)}, .ints = {{"axis", 2}},
-             .out = {&parts[0], &parts[1], &parts[2]});
-}
-
-static ir_value *both(ir_builder *b, ir_value *k, ir_value *v) {
-    ir_value *axis = OP_I64S(b, 0);
-    k = OP_BUILD(b, "Unsqueeze", .in = {k, axis});
-    v = OP_BUILD(b, "Unsqueeze", .in = {v, axis});
-    return OP_BUILD(b, "Concat", .in = {k, v}, .ints = {{"axis", 0}});
+    multi_head_parts(b, x, widths, parts);
 }
 
 static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_value **results) {
     (void)options;
-    ir_value *parts[3], *past = ir_node_input(node, PAST);
+    ir_value *parts[3];
     project(b, node, parts);
-    for (int i = 0; i < 3; i++)
-        parts[i] = multi_head_split(b, parts[i], ir_attr_int(node, "num_heads"));
-    multi_head m = {.q = parts[0],
-                    .k = parts[1],
-                    .v = parts[2],
-                    .past_k = past ? multi_head_pick(b, past, 0, 0) : NULL,
-                    .past_v = past ? multi_head_pick(b, past, 0, 1) : NULL,
-                    .padding = ir_node_input(node, MASK),
+    multi_head m = {.padding = ir_node_input(node, MASK),
                     .bias = ir_node_input(node, ATTENTION_BIAS),
-                    .scale = attention_scores_scale(node, head_size(node, 0)),
-                    .filter = ir_attr_float(node, "mask_filter_value"),
-                    .causal = ir_attr_int(node, "unidirectional") == 1};
-    multi_head_build(b, &m);
-    results[0] = m.y;
-    if (ir_node_output(node, 1))
-        results[1] = both(b, m.present_k, m.present_v);
+                    .scale = attention_scores_scale(node, head_size(node, 0))};
+    multi_head_build_parts(b, node, parts, ir_node_input(node, PAST), &m, results);
 }
 
 static void take_apart(ir_builder *b, const ir_node *node, ir_value *positions,
@@ -179,7 +148,7 @@ static void take_apart(ir_builder *b, const ir_node *node, ir_value *positions,
 }
 
 static bool mixes(const ir_node *node) {
-    return !ir_node_input(node, PAST) || !ir_attr_int(node, "unidirectional");
+    return multi_head_mixes(node, PAST);
 }
 
 const gqac_op gqac_op_ms_attention = {

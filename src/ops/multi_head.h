@@ -15,8 +15,24 @@ typedef struct multi_head {
 } multi_head;
 void multi_head_build(ir_builder *b, multi_head *m);
 
+/* Attention and QAttention take queries, keys and values from one projection of their input, and
+ * have one tensor for the past of keys and values, [2,B,N,P,D]. */
+
+/* Sets the types of y [B,S,Dv] and present [2,B,N,P+S,D]; the input is operand 0. */
+gqac_status multi_head_set_types(ir_node *node, gqac_dtype dtype, int past, const ir_dim *columns,
+                                 const ir_dim *head_size, gqac_diag *diag);
+/* The projection [B,S,Dq+Dk+Dv] in three parts. */
+void multi_head_parts(ir_builder *b, ir_value *x, const int64_t widths[3], ir_value *parts[3]);
+/* Attention of these parts; m has everything else but the past. */
+void multi_head_build_parts(ir_builder *b, const ir_node *node, ir_value *const parts[3],
+                            ir_value *past, multi_head *m, ir_value **results);
+bool multi_head_mixes(const ir_node *node, int past);
+
 /* Checks of num_heads, unidirectional, scale and mask_filter_value. */
 gqac_status multi_head_verify(const ir_node *node, gqac_diag *diag);
+/* UNSUPPORTED: one of n attributes is not 0. */
+gqac_status multi_head_verify_zero(const ir_node *node, const char *const *attrs, int n,
+                                   gqac_diag *diag);
 /* x [B,S,N*D] as [B,N,S,D]. */
 ir_value *multi_head_split(ir_builder *b, ir_value *x, int64_t heads);
 /* x[..., index, ...] along `axis`, without that axis. */

@@ -93,6 +93,38 @@ def decoder(rng, pick):
                 num_heads=heads, **extra)
 
 
+def codes(rng, *shape):
+    """Random codes of weights. ONNX Runtime saturates sums of larger signed ones."""
+    signed = rng.integers(0, 2)
+    return rng.integers(-64, 64, shape).astype(np.int8) if signed else rng.integers(
+        0, 256, shape).astype(np.uint8)
+
+
+def quantised(rng, pick):
+    """A random QAttention."""
+    batch, heads, rows = pick.randint(1, 3), pick.randint(1, 4), pick.randint(1, 9)
+    size, width = pick.choice([4, 8, 16]), pick.choice([5, 16, 64])
+    past = pick.randint(0, 9) if pick.random() < 0.5 else None
+    columns = 3 * heads * size
+    weight = codes(rng, width, columns)
+    several = [columns] if pick.random() < 0.5 else []
+    inputs = {
+        "input": rng.integers(0, 256, (batch, rows, width)).astype(np.uint8),
+        "weight": weight,
+        "bias": floats(rng, columns),
+        "input_scale": np.array(0.02, np.float32),
+        "weight_scale": np.asarray(rng.uniform(0.0005, 0.002, several), np.float32),
+        "mask_index": padding_mask(rng, pick, batch, rows, rows + (past or 0)),
+        "input_zero_point": np.array(rng.integers(0, 256), np.uint8),
+        "weight_zero_point": np.asarray(rng.integers(0, 100, several), weight.dtype)
+        if pick.random() < 0.7 else None,
+        "past": None if past is None else floats(rng, 2, batch, heads, past, size),
+    }
+    outputs = ["output"] if past is None and pick.random() < 0.5 else ["output", "present"]
+    return Node("QAttention", "com.microsoft", inputs, outputs, num_heads=heads,
+                unidirectional=pick.randint(0, 1))
+
+
 def packed(rng, pick):
     """A random com.microsoft.Attention."""
     batch, heads, rows = pick.randint(1, 3), pick.randint(1, 4), pick.randint(1, 9)
@@ -225,6 +257,10 @@ class Siblings(Nodes):
     def test_packed_attention(self):
         """Weights in the node, past in one tensor, masks of every rank."""
         self.compare(packed, 0.6)
+
+    def test_quantised_attention(self):
+        """Codes of inputs and weights, one scale or one for each column."""
+        self.compare(quantised, 0.6)
 
     def test_standard_attention(self):
         """Both layouts, grouped heads, past, masks, softcap."""

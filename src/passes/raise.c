@@ -117,18 +117,22 @@ void raise_also(raise *r, ir_value *old, ir_value *by, bool returned) {
 
 /* ---- the walk ------------------------------------------------------------ */
 
+static ir_value *raise_parts(raise *r, ir_node *node) {
+    ir_value *y = NULL;
+    op_of(node)->expand(&r->b, node, &r->context->options, &y);
+    return y;
+}
+
 /* Splits a product that has Transposes or a factor in it: an optimiser has fused them, or it is an
  * Einsum of heads. */
 static ir_value *raise_fused(raise *r, ir_node *product) {
-    ir_value *y = NULL;
     const bool einsum = op_is(product, "", "Einsum");
     for (int i = 0; i < 2; i++) {
         const ir_value *x = ir_node_input(product, i);
         if (!x || x->constant || (einsum && (product->n_inputs > 2 || x->type.rank != 4)))
             return NULL;
     }
-    op_of(product)->expand(&r->b, product, &r->context->options, &y);
-    return y;
+    return raise_parts(r, product);
 }
 
 static const struct rule {
@@ -137,6 +141,7 @@ static const struct rule {
     /* The passes that apply it; LEFT: by unpad too, if raise has run. */
     enum { RAISE = 1, UNPAD = 2, LEFT = 4 } in;
 } rules[] = {
+    {"com.microsoft", "FusedGemm", raise_parts, RAISE},
     {"com.microsoft", "FusedMatMul", raise_fused, RAISE},
     {"", "Einsum", raise_fused, RAISE},
     {"", "Transpose", raise_angles, RAISE},

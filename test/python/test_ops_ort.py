@@ -356,6 +356,23 @@ def fused_matmul(rng, pick):
                 alpha=pick.choice([1.0, 0.125, -3.7]))
 
 
+def fused_gemm(rng, pick):
+    """A random FusedGemm, its activation with attributes or with defaults."""
+    m, k, n = pick.randint(1, 6), pick.randint(1, 30), pick.randint(1, 20)
+    turned = [pick.randint(0, 1) for _ in range(2)]
+    inputs = {"a": floats(rng, *((k, m) if turned[0] else (m, k))),
+              "b": floats(rng, *((n, k) if turned[1] else (k, n))),
+              "c": pick.choice([None, floats(rng, n), floats(rng, m, 1)])}
+    name, parts = pick.choice([
+        ("Elu", "alpha"), ("HardSigmoid", "alpha beta"), ("LeakyRelu", "alpha"), ("Relu", ""),
+        ("Selu", "alpha gamma"), ("Sigmoid", ""), ("Softplus", ""), ("Softsign", ""), ("Tanh", ""),
+        ("ThresholdedRelu", "alpha")])
+    attributes = {f"activation_{part}": pick.uniform(0.1, 0.9) for part in parts.split()}
+    return Node("FusedGemm", "com.microsoft", inputs, ["y"], transA=turned[0], transB=turned[1],
+                alpha=pick.choice([1.0, 0.5]), beta=pick.choice([1.0, -2.0]), activation=name,
+                **attributes)
+
+
 def qlinear_matmul(rng, pick):
     """A random QLinearMatMul; scales of b by tensor or column. Codes of b are small: the sums of
     ONNX Runtime saturate else."""
@@ -594,6 +611,13 @@ class Ops(Nodes):
             self.with_dims(node, {}, 3, "Einsum", "12 letters")
         inputs = {"x": np.ones((2, 3), np.float32), "z": np.ones((4, 5), np.float32)}
         self.with_dims(Node("Einsum", "", inputs, ["y"], equation="ij,jk->ik"), {}, 3, "Einsum")
+
+    def test_fused_gemm(self):
+        """Every activation that ONNX Runtime fuses."""
+        self.compare(fused_gemm, 0.9, count=COUNT)
+        node = Node("FusedGemm", "com.microsoft", {x: np.ones((2, 2), np.float32) for x in "ab"},
+                    ["y"], activation="Gelu")
+        self.with_dims(node, {}, 3, "FusedGemm", "activation 'Gelu'")
 
     def test_fused_matmul(self):
         """Both transposes, factors, batches, vectors."""

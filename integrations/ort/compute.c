@@ -41,7 +41,7 @@ typedef struct region {
     atomic_int next;
 } region;
 
-/* Computes one task that has not begun, whichever the runtime means. */
+/* Computes one task that has not begun, whichever one the runtime asks for. */
 static void run_task(void *arg, size_t i) {
     region *r = arg;
     (void)i;

@@ -12,9 +12,9 @@
 ort_status *context_is(const provider *p, const ort_node *node, bool *own);
 /* Opens the artefact that the node of the graph names. */
 ort_status *context_open(const provider *p, const ort_graph *graph, gqac_program **program);
-/* Compiles the part that the graph is to an artefact, which must not exist yet, notes its path in
- * the part, and makes the node for it. The part's program becomes that of the artefact; after a
- * failure it is NULL. */
+/* Compiles the part, whose nodes `graph` contains, to an artefact, which must not exist yet; notes
+ * its path in the part, and makes the node for it. The part's program becomes that of the artefact;
+ * after a failure it is NULL. */
 ort_status *context_write(part *t, const ort_graph *graph, const ort_node *fused, ort_node **made);
 /* Sets *answer to the runtime's code for whether this library can run what was compiled with a
  * numerics profile. */

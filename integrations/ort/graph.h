@@ -19,7 +19,7 @@ typedef struct graph_list {
     size_t n, capacity;
 } graph_list;
 
-/* The nodes of a graph, and which of them reads what of which. */
+/* The nodes of a graph, and the values that link them. */
 typedef struct graph_links {
     const ort_node **nodes;
     size_t n;
@@ -45,7 +45,7 @@ typedef struct graph_part {
     int which;
 } graph_part;
 
-/* Whether a node, of the part if it is not NULL, reads the value itself. */
+/* True if a node (of the part, if `part` is not NULL) reads the value itself. */
 bool graph_reads_itself(const graph_links *links, const graph_part *part, const char *name);
 
 /* Bytes of the constants by which the nodes of the part multiply: those of two or more dimensions,
@@ -69,11 +69,11 @@ typedef struct graph_model {
 } graph_model;
 
 /* Writes the graph, or a part of it (NULL: all); the caller frees *m, also after a failure. `root`
- * must live as long. */
+ * must live as long as *m. */
 ort_status *graph_write(const provider *p, const ort_graph *graph, const graph_part *part,
                         const char *root, graph_model *m);
 void graph_free(graph_model *m);
-/* Makes `bytes` that model; the program that is opened from it does not refer to it. */
+/* Sets `bytes` to that model; the program that is opened from it does not refer to it. */
 void graph_bytes(graph_model *m, gqac_model_bytes *bytes);
 
 #endif

@@ -1,6 +1,6 @@
-/* Which node of a graph reads what of which.
+/* The values that link the nodes of a graph.
  *
- * This is made of the lists of the nodes alone. The runtime's functions for it, from
+ * They are found by the lists of the nodes alone. The runtime's functions for it, from
  * ValueInfo_GetValueProducer to ValueInfo_GetValueConsumers, are not called: those of ONNX Runtime
  * 1.23 end the process for inputs of a graph, and in the graphs of fused nodes. */
 #include <stdlib.h>
@@ -67,8 +67,8 @@ static ort_status *add_of_node(const ort_api *api, const graph_links *links, int
     return status;
 }
 
-/* Adds a node's outputs and inputs to the lists. What its nested graphs read of the graphs around
- * them are inputs too. */
+/* Adds a node's outputs and inputs to the lists. What its nested graphs read from the graphs around
+ * them counts as inputs too. */
 static ort_status *add_node(const ort_api *api, graph_links *links, int node) {
     ORT_TRY(add_of_node(api, links, node, api->Node_GetNumOutputs, api->Node_GetOutputs, false,
                         &links->outputs));

@@ -144,7 +144,7 @@ static bool has_editor_api(const ort_editor_api *table, int end) {
 }
 #undef ORT_HAS
 
-/* Whether a status has the text that it was made of. */
+/* Whether a status has the text that it was made from. */
 static bool keeps_text(const ort_api *api) {
     static const char text[] = "gqac reads its own words";
     ort_status *status = api->CreateStatus(ORT_FAIL, text);

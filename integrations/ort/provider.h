@@ -26,8 +26,8 @@
 
 enum { THREADS_OF_RUNTIME = -1 };
 
-/* Versions of the runtime that have TensorTypeAndShape_HasShape, and that pass inputs to a provider
- * that only nested graphs read. */
+/* The first versions of the runtime that have TensorTypeAndShape_HasShape, and that pass to a
+ * provider inputs that only nested graphs read. */
 enum { HAS_SHAPES = 12400, PASSES_NESTED = 12700 };
 
 /* A value that gqac would need, but does not get from older versions. */

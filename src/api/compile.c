@@ -331,7 +331,7 @@ static gqac_status write_parts(loaded *m, pass_context *context, const gqac_opti
     snprintf(parameters, sizeof parameters, "%lld", (long long)load_parameters(m));
     GQAC_TRY(run_passes(context, &quiet, "pack"));
     gqac_poll_expect(m->poll, m->poll->done + source + 2 * load_weight_bytes(m));
-    if (m->meta.source_digest) /* its bytes get new digests, which must not hide that one changed */
+    if (m->meta.source_digest) /* new digests would hide that a byte of it was damaged */
         GQAC_TRY(artefact_verify(model, &m->map, m->poll, diag));
     GQAC_TRY(digest_text(m, model, hex, diag));
     gqac_numerics_profile(profile, context->target->name, o->math);

@@ -38,7 +38,7 @@ gqac_status load_options(const gqac_options *given, gqac_options *own, load_part
  * UNSUPPORTED ONNX model stays, and so does the arena that holds it. */
 gqac_status load_model(const char *path, const gqac_options *options, bool keep_report,
                        loaded *model, gqac_diag *diag);
-/* Loads of an artefact only what it says of itself: model->meta. Of another file nothing is loaded,
+/* Loads only the description of an artefact, into model->meta. Of any other file nothing is loaded,
  * and meta.target is NULL. On failure everything is freed. */
 gqac_status load_meta(const char *path, const gqac_options *options, loaded *model,
                       gqac_diag *diag);
@@ -51,7 +51,8 @@ gqac_status load_check_memory(const loaded *model, const gqac_limits *limits, gq
 /* After a failure: puts the path of the model before where it happened, unless it is there already,
  * or `where` is the path of a file that failed (IO). */
 void load_place(const char *model, gqac_status status, gqac_diag *diag);
-/* Returns the status; LIMIT instead of NO_MEMORY if memory ended because of limit compile-bytes. */
+/* Returns the status; LIMIT instead of NO_MEMORY if memory ran out because of the limit
+ * compile-bytes. */
 gqac_status load_explain(const loaded *model, const gqac_limits *limits, gqac_status status,
                          gqac_diag *diag);
 /* The baked prefix of an artefact, as its section; NULL: there is none, or no artefact. */

@@ -1,5 +1,5 @@
-/* The allocation front: the C library's allocator, and in -DGQAC_TEST_ALLOC builds a counter that
- * can fail the n-th call. The counters are the only mutable globals, and exist only there. */
+/* Memory allocation: the C library's allocator, and in -DGQAC_TEST_ALLOC builds a counter that can
+ * fail the n-th call. The counters are the only mutable globals, and exist only there. */
 #include "base/alloc.h"
 
 #include <stdbool.h>

@@ -1,5 +1,5 @@
-/* The one allocation front. Every allocation of the library goes through it, so that a build with
- * -DGQAC_TEST_ALLOC can count calls and fail the n-th. All return NULL when the system has no
+/* Memory allocation. Every allocation of the library goes through these functions, so that a build
+ * with -DGQAC_TEST_ALLOC can count calls and fail the n-th. All return NULL when the system has no
  * memory (or a test makes the call fail) and never abort. For a size of 0 they return a valid
  * pointer. */
 #ifndef GQAC_BASE_ALLOC_H
@@ -18,8 +18,8 @@ void *gqac_alloc(size_t bytes);
 void *gqac_calloc(size_t count, size_t size); /* zeroed; NULL when count * size overflows */
 void *gqac_realloc(void *old, size_t bytes);
 void *gqac_aligned_alloc(size_t alignment, size_t bytes); /* freed with gqac_free */
-/* For the data of tensors and caches: aligned to 64 bytes, and on huge pages if large and the
- * machine has them, except for the last part if it does not fill one. Freed with gqac_free. */
+/* For the data of tensors and caches: aligned to 64 bytes. Large data lie on huge pages if the
+ * machine has them, except for a last part that does not fill one. Freed with gqac_free. */
 enum { GQAC_HUGE_PAGE = 2 << 20 };
 void *gqac_data_alloc(size_t bytes);
 void gqac_free(void *memory);

@@ -13,7 +13,7 @@
 
 typedef struct gqac_budget {
     size_t most;   /* the maximum; 0: none, bytes are only counted */
-    bool is_limit; /* the maximum is limit memory-bytes */
+    bool is_limit; /* the maximum is the limit memory-bytes */
     atomic_size_t used;
     atomic_size_t spare; /* bytes that an allocation leaves free if a smaller one would do too */
 } gqac_budget;
@@ -22,8 +22,8 @@ typedef struct gqac_budget {
  * true. */
 bool gqac_budget_take(gqac_budget *budget, size_t bytes);
 void gqac_budget_give(gqac_budget *budget, size_t bytes);
-/* Sets spare to at least `bytes`, as long as the budget lives: memory that is given back now, and
- * that the same caller will want again. */
+/* Raises `spare` to at least `bytes` for the rest of the budget's life: memory that is given back
+ * now, and that the same caller will want again. */
 void gqac_budget_spare(gqac_budget *budget, size_t bytes);
 /* Reports that `bytes` for a purpose could not be taken or allocated: CAPACITY if fewer are left in
  * the budget, else NO_MEMORY. */

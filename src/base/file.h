@@ -16,8 +16,8 @@ typedef struct gqac_map {
     bool borrowed; /* memory of the caller: never unmapped, its pages never released */
 } gqac_map;
 
-/* Fails with IO: `path` could not be opened for reading, with this errno. Says which file a
- * relative path names. */
+/* Fails with IO because opening `path` for reading failed with this errno. The message says which
+ * file a relative path names. */
 gqac_status gqac_fail_open(const char *path, int error, gqac_diag *diag);
 /* Maps a regular file read-only, by path or by descriptor (which stays open; `name` is for
  * messages). IO: it cannot be opened or read, or is not a regular file. */

@@ -1,4 +1,4 @@
-/* What the parser of JSON (jansson) leaves to its users. */
+/* Checks and messages that jansson, the JSON parser, leaves to its users. */
 #ifndef GQAC_BASE_JSON_H
 #define GQAC_BASE_JSON_H
 
@@ -7,7 +7,7 @@
 /* The size of a text that may be JSON, before it is parsed: a value takes far more memory than its
  * text, and nested values take stack. */
 typedef struct gqac_json_size {
-    size_t values; /* at least as many as a parser makes */
+    size_t values; /* at least as many as a parser would create */
     size_t depth;  /* of the deepest array or object */
 } gqac_json_size;
 gqac_json_size gqac_json_measure(const char *text, size_t length);

@@ -1,4 +1,5 @@
-/* The order of likelihood of token ids: the greatest logit first, of equal ones the lowest id. */
+/* The order of likelihood of token ids: the greatest logit first, and among equal logits the lowest
+ * id first. */
 #ifndef GQAC_BASE_LIKELIER_H
 #define GQAC_BASE_LIKELIER_H
 

@@ -8,11 +8,11 @@
 /* Reads the first line of a small file; false: there is none. */
 bool gqac_read_line(const char *path, char *line, int size);
 
-/* Bytes of memory that the process can use at most: those of the machine, or fewer if a cgroup that
- * the process is in limits them. At least 1. */
+/* The maximum number of bytes of memory that the process can use: all of the machine's, or fewer if
+ * a cgroup of the process limits them. At least 1. */
 int64_t gqac_machine_memory(void);
-/* The smallest limit of the cgroups in the file `cgroups` ("/proc/self/cgroup") and of those around
- * them, under `root` ("/sys/fs/cgroup"), of version 2 or 1; INT64_MAX: none. */
+/* The smallest limit of the cgroups in the file `cgroups` ("/proc/self/cgroup") and of their
+ * parents, under `root` ("/sys/fs/cgroup"), of version 2 or 1; INT64_MAX: none. */
 int64_t gqac_memory_of_cgroups(const char *cgroups, const char *root);
 
 #endif

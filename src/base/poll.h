@@ -26,7 +26,7 @@ typedef struct gqac_poll {
     atomic_bool stopped;
 } gqac_poll;
 
-/* In all functions except set and begin the poll may be NULL: there is no monitor. */
+/* All functions except set and begin accept a NULL poll, which means that there is no monitor. */
 
 /* Sets the monitor; NULL: none. *before, unless `before` is NULL, receives the previous monitor,
  * without functions if there was none. USAGE: the size of a monitor is not that of any version of

@@ -46,7 +46,7 @@ bool caching_is_address(const char *text);
 /* Prints what the server of a remote tier says about itself. USAGE: as of caching_open_remote; IO:
  * it does not answer, or a file cannot be read. */
 gqac_status caching_print_remote(cli *c, const char *address);
-/* From now on all calls of the tier have ten times `ms` together, then they fail. */
+/* Gives all later calls of the tier together ten times `ms`; after that they fail. */
 void caching_end_remote(caching_remote *tier, int64_t ms);
 /* To be called after the store is freed. */
 void caching_close_remote(caching_remote *tier);

@@ -69,7 +69,8 @@ struct cli {
 /* Value of a flag (the last one, if it is repeated), else of the environment variable GQAC_<FLAG>,
  * else NULL; "1" for a switch, "" for a value that was left out. */
 const char *cli_value(const cli *c, const char *flag);
-/* Is the flag on the command line? Its variable may be set for other commands. */
+/* True if the flag itself is on the command line; its environment variable may be set for other
+ * commands. */
 bool cli_given(const cli *c, const char *flag);
 bool cli_switch(const cli *c, const char *flag);
 /* Value i of a flag that may be repeated; NULL after the last. */

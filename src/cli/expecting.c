@@ -44,7 +44,7 @@ static gqac_status compare_output(expecting *x, int i, const char *path, json_t 
     return GQAC_OK;
 }
 
-/* A line on stderr for each .npy file that is of no output. */
+/* A line on stderr for each .npy file that belongs to no output. */
 static void name_unmatched(const expecting *x, const char *dir) {
     char path[4096], file[4096];
     DIR *list = opendir(dir);

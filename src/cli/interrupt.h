@@ -1,4 +1,5 @@
-/* Ctrl-C: the first SIGINT is noted, so that a call can end in order; the second one kills. */
+/* Ctrl-C: the first SIGINT is noted, so that a call can end in order; the second one kills the
+ * process. */
 #ifndef GQAC_CLI_INTERRUPT_H
 #define GQAC_CLI_INTERRUPT_H
 

@@ -1,5 +1,5 @@
 /* Lines of standard input. On a terminal each has a prompt on stderr; where gqac was built with
- * libedit, it can be edited there, and earlier lines are a key away. */
+ * libedit, it can be edited there, and earlier lines can be recalled. */
 #ifndef GQAC_CLI_LINES_H
 #define GQAC_CLI_LINES_H
 

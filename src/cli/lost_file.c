@@ -8,7 +8,7 @@
 
 #include "cli/cli.h"
 
-static char text[256]; /* what a handler may not compute */
+static char text[256]; /* made in advance, because a handler may not */
 static int code;
 
 static void say_and_end(int number) {

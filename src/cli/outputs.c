@@ -1,5 +1,5 @@
-/* Files that a verb writes: before the work, that they can be written, and that nothing is lost
- * that the verb reads or that belongs to the model. */
+/* Checks of the files that a verb writes, before the work: that they can be written, and do not
+ * replace anything that the verb reads or that belongs to the model. */
 #include <dirent.h>
 #include <errno.h>
 #include <string.h>

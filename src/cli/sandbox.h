@@ -1,5 +1,5 @@
-/* A process gives up for good what reading a model does not need: Landlock confines its files, a
- * seccomp filter refuses system calls. */
+/* The process permanently gives up whatever reading a model does not need: Landlock confines its
+ * files, a seccomp filter refuses system calls. */
 #ifndef GQAC_CLI_SANDBOX_H
 #define GQAC_CLI_SANDBOX_H
 

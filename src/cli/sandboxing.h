@@ -1,4 +1,4 @@
-/* --sandbox of the verbs that read models of strangers. */
+/* --sandbox of the verbs that read untrusted models. */
 #ifndef GQAC_CLI_SANDBOXING_H
 #define GQAC_CLI_SANDBOXING_H
 

@@ -58,7 +58,7 @@ static bool has_flag(const cli_flag *flags, const char *name, size_t length) {
     return false;
 }
 
-/* Letters to insert, leave out or replace on the way from one word to the other. */
+/* The number of letters to insert, leave out or replace to turn one word into the other. */
 static int distance(const char *a, const char *b) {
     int row[MOST_LETTERS + 1];
     const size_t n = strlen(a), m = strlen(b);

@@ -1,4 +1,4 @@
-/* The proof that calls change no bit: what its sources share. */
+/* Shared by the sources of the proof that the division of tokens into calls changes no bit. */
 #ifndef GQAC_EQUIV_IMPL_H
 #define GQAC_EQUIV_IMPL_H
 
@@ -121,7 +121,8 @@ typedef struct equiv_hit {
  * a failure, is to be freed after it. MISMATCH: another number of tokens than that of the prefix is
  * reused. */
 gqac_status equiv_hit_open(const equiv_hit *h, gqac_store **store, gqac_sequence **sequence);
-/* After the rest is computed. MISMATCH: not exactly the tokens that were not reused. */
+/* To be called after the rest was computed. MISMATCH: the computed tokens are not exactly those
+ * that were not reused. */
 gqac_status equiv_hit_check(const equiv_hit *h, const gqac_sequence *sequence, int64_t reused);
 /* Makes the folder, and removes the files in it. */
 gqac_status equiv_hit_folder(equiv *e);

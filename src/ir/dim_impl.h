@@ -3,8 +3,8 @@
  * A dimension is a sum of terms; a term is a coefficient times a product of atoms; an atom is a
  * symbol, a max or a floor division. Atoms are interned by their printed text, dimensions by their
  * terms. The order of atoms and terms depends only on the text, not on the order of creation, so a
- * module that is printed and parsed prints the same again. Limits keep the time for hostile models
- * linear; what exceeds one is NULL ("not known"). */
+ * module that is printed and parsed prints the same again. Limits keep the time linear even for
+ * hostile models; a dimension that exceeds one is NULL ("not known"). */
 #ifndef GQAC_IR_DIM_IMPL_H
 #define GQAC_IR_DIM_IMPL_H
 
@@ -65,7 +65,7 @@ const ir_dim *dim_poly_intern(ir_dims *dims, const dim_poly *poly);
 int dim_compare(const ir_dim *a, const ir_dim *b); /* a total order, by terms */
 
 /* The atom with this text. If there is none, _find returns NULL, and _intern makes it from `model`.
- * NULL of _intern: a limit is exceeded, or out of memory. */
+ * _intern returns NULL if a limit is exceeded or memory is exhausted. */
 dim_atom *dim_atom_intern(ir_dims *dims, const gqac_str *text, const dim_atom *model);
 dim_atom *dim_atom_find(const ir_dims *dims, const char *text, size_t length);
 const ir_dim *dim_of_atom(ir_dims *dims, const dim_atom *atom); /* NULL for NULL */

@@ -53,8 +53,8 @@ typedef struct ir_attr {
     gqac_dtype dtype;
 } ir_attr;
 
-/* One row of a schema's attribute table, by which attributes are imported, defaulted, checked,
- * printed, parsed and documented. A table ends with name NULL. */
+/* One row of a schema's attribute table, which determines how attributes are imported, defaulted,
+ * checked, printed, parsed and documented. A table ends with name NULL. */
 typedef struct ir_attr_spec {
     const char *name;
     ir_attr_kind kind;
@@ -79,7 +79,7 @@ enum {
     IR_OP_RETURN = 8,      /* the return of a graph */
     IR_OP_LOWER = 16,      /* expanded by pass `lower`, before the target is asked */
     IR_OP_IN_PLACE = 32,   /* eval (ops/op.h) works when output 0 overwrites input 0 */
-    IR_OP_MOVES = 64, /* eval moves fp32 elements, with op_move, and uses none of their values */
+    IR_OP_MOVES = 64, /* eval only moves fp32 elements, with op_move, whatever their values */
 };
 
 typedef struct ir_schema {
@@ -94,7 +94,8 @@ typedef struct ir_schema {
     const char *outputs;
     const ir_attr_spec *attrs; /* NULL: none */
     unsigned flags;            /* IR_OP_* */
-    unsigned shapes_only;      /* bit i: of input i, eval reads type and shape, but no element */
+    unsigned shapes_only;      /* bit i: eval reads only the type and shape of input i, no
+                                  element */
     ir_rows rows;
     const char *doc; /* one or two lines: formula and shapes */
 } ir_schema;
@@ -230,7 +231,7 @@ void ir_node_move(ir_node *node, ir_graph *graph, ir_node *before);
 void ir_node_set_input(ir_node *node, int index, ir_value *value); /* value may be NULL */
 /* Replaces all inputs; their number may change. On failure nothing has changed. */
 bool ir_node_set_inputs(ir_node *node, int n, ir_value *const *values);
-/* Replaces every use of `old`, in all graphs, by `by`. Names of graph results stay. */
+/* Replaces every use of `old`, in all graphs, by `by`. The names of graph results do not change. */
 void ir_value_replace(ir_value *old, ir_value *by);
 bool ir_value_unused(const ir_value *value);
 /* Renames a value; if the name is in use, it gets a suffix. The old name stays in use. */
@@ -246,7 +247,7 @@ void ir_node_where(const ir_node *node, gqac_diag *diag);
 ir_node *ir_node_root(const ir_node *node);
 /* The node of `graph` that is this one or holds it in a nested graph. */
 ir_node *ir_node_within(const ir_node *node, const ir_graph *graph);
-/* True if another kernel than the one that computes the value reads it. */
+/* True if a kernel other than the one that computes the value reads it. */
 bool ir_value_escapes(const ir_value *value);
 ir_value *ir_node_input(const ir_node *node, int index);  /* NULL when absent or out of range */
 ir_value *ir_node_output(const ir_node *node, int index); /* likewise */
@@ -263,7 +264,7 @@ void ir_attr_set_int(ir_node *node, const char *name, int64_t value);
 void ir_attr_set_float(ir_node *node, const char *name, float value);
 void ir_attr_set_dtype(ir_node *node, const char *name, gqac_dtype dtype);
 void ir_attr_set_graph(ir_node *node, const char *name, ir_graph *graph); /* sets graph->parent */
-/* Lists and texts are copied; of a tensor only the header is. */
+/* Lists and texts are copied; of a tensor, only the header is copied. */
 bool ir_attr_set_ints(ir_node *node, const char *name, size_t n, const int64_t *values);
 bool ir_attr_set_floats(ir_node *node, const char *name, size_t n, const float *values);
 bool ir_attr_set_strings(ir_node *node, const char *name, size_t n, const char *const *values);
@@ -327,12 +328,12 @@ bool ir_prints_digest(const ir_value *constant); /* more than 16 elements, or no
 typedef enum ir_print_mode {
     IR_PRINT_DIGEST,
     IR_PRINT_FULL,
-    IR_PRINT_HASH,   /* as DIGEST, with a hash that is faster (XXH3, 128 bits) */
+    IR_PRINT_HASH,   /* as DIGEST, with a faster hash (XXH3, 128 bits) */
     IR_PRINT_SAMPLE, /* digests of samples, at most 1 KiB of each constant */
 } ir_print_mode;
 void ir_print(gqac_str *out, const ir_module *module, ir_print_mode mode);
-/* Parses text that ir_print wrote into a new module. INVALID_MODEL: the text is wrong; *diag has
- * line and column. */
+/* Parses text written by ir_print and makes a module of it. INVALID_MODEL: the text is wrong; *diag
+ * has line and column. */
 gqac_status ir_parse(gqac_arena *arena, const char *text, ir_schema_lookup *schemas,
                      ir_module **module, gqac_diag *diag);
 

@@ -157,7 +157,7 @@ static size_t block_least(const kv_pool *pool, kv_part part, bool window) {
            (pool->tail_bytes ? kv_slabs_least(&pool->tails) : 0);
 }
 
-/* No slab takes what another piece of the same block needs. */
+/* `spare` keeps a slab from taking bytes that another piece of the same block needs. */
 void kv_pool_set_budget(kv_pool *pool, gqac_budget *budget) {
     size_t spare = 0;
     for (kv_part part = 0; part < KV_PARTS; part++) {

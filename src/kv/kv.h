@@ -71,7 +71,7 @@ size_t kv_pool_windows_in_use(kv_pool *pool); /* number of blocks of slots with 
  *   paged       all rows; each block is allocated on its own, from the slab with the fewest free
  *               blocks
  *   windowed    all rows of slots without a window. Slots with a window have blocks of their own,
- *               which return to the pool when no step reads them any more, even after a rewind by
+ *               which return to the pool once no step can read them, not even after a rewind by
  *               KV_REACH tokens from the greatest length so far
  *   quantised   all rows, those of coded slots as codes of 8 bits: see "Codes"
  *   quantised4  the same, as codes of 4 bits
@@ -93,7 +93,7 @@ const char *kv_sequence_kind(const kv_sequence *sequence);
  * may get the kind of the other. */
 bool kv_sequences_interchange(const kv_sequence *a, const kv_sequence *b);
 void kv_sequence_set_kind(kv_sequence *fork, const kv_sequence *other);
-/* For a fork: another maximum, not less than its length; 0: none. */
+/* Gives a fork another maximum, not less than its length; 0: none. */
 void kv_sequence_set_capacity(kv_sequence *sequence, int64_t capacity);
 /* What the kind adds to the profile of the program: "/kv8" or "/kv4", or "" if it changes no bit of
  * a row. */
@@ -193,8 +193,8 @@ int64_t kv_states_most(int64_t length);          /* maximum number for a sequenc
 enum { KV_STATES_MOST = 64 };                    /* no sequence keeps more */
 /* Maximum number of blocks whose slots with a tail are kept by a sequence of that length. */
 int64_t kv_tails_most(const kv_pool *pool, int64_t length);
-/* For slots with a window that have blocks of their own: returns their bytes in one block, else 0;
- * and the number of blocks that a sequence of that length keeps of them. */
+/* For slots with a window that have blocks of their own: return their bytes in one block (0 if no
+ * slot has), and the number of such blocks that a sequence of that length keeps. */
 size_t kv_pool_window_bytes(const kv_pool *pool, const kv_kind *kind);
 int64_t kv_windows_most(const kv_pool *pool, int64_t length);
 /* True if `kept` is possible for kv_sequence_restore: a multiple of GQAC_KV_BLOCK, and no step
@@ -241,8 +241,8 @@ gqac_status kv_layout_digest(kv_pool *pool, const kv_kind *kind, unsigned char d
  * writes all of them, then publishes. The state at `base` is kept until the sequence is rewound to
  * a length before it; 0: there is no such state. Slots with a tail keep only the rows before these
  * positions; slots with a window, in blocks of their own, none before `kept`. With an image, which
- * must outlive the sequence and all that share blocks with it, nothing is allocated but tables, and
- * nothing is to be written; the sequence itself must not be extended. */
+ * must outlive the sequence and all sequences that share blocks with it, only tables are allocated,
+ * and the caller writes nothing; the sequence itself must not be extended. */
 gqac_status kv_sequence_restore(kv_sequence *sequence, int64_t total, int n,
                                 const int64_t *positions, int64_t base, int64_t kept,
                                 kv_image *image, gqac_diag *diag);

@@ -95,14 +95,14 @@ static inline int kv_part_bits(kv_part part) {
 static inline int kv_slot_bits(const kv_slot *slot, kv_part part) {
     return slot->coded ? kv_part_bits(part) : 0;
 }
-/* Rows [row, row + count) of a head in the memory of a slot of that part, to and from canonical
+/* Copy rows [row, row + count) of a head between the memory of a slot of that part and canonical
  * memory [count, head_size]. */
 void kv_rows_write(const kv_pool *pool, kv_part part, int slot, unsigned char *memory, int64_t head,
                    int64_t row, int64_t count, const void *rows);
 void kv_rows_read(const kv_pool *pool, kv_part part, int slot, const unsigned char *memory,
                   int64_t head, int64_t row, int64_t count, void *rows);
-/* Where a row of a head of a slot without columns lies that is kept as codes: its codes, and those
- * of the rows after it; *scales: its scale, and those of the rows after it. */
+/* For a slot without columns that is kept as codes: returns the address of the codes of a row of a
+ * head, and sets *scales to the address of its scale. The codes and scales of later rows follow. */
 unsigned char *kv_rows_codes(const kv_pool *pool, kv_part part, int slot, unsigned char *memory,
                              int64_t head, int64_t row, float **scales);
 

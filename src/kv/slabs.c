@@ -102,7 +102,7 @@ static kv_slab *first_of(kv_slab *slab) {
     return slab;
 }
 
-/* The slab with the fewest free pieces, but some. */
+/* The slab with the fewest free pieces, at least one. */
 static kv_slab *densest_of(kv_slab *slab) {
     kv_slab *best = first_of(slab);
     for (slab = best; slab; slab = slab->next)

@@ -17,8 +17,8 @@ typedef struct kv_slabs {
     kv_slab *first;
     size_t taken;        /* pieces in use, of all slabs */
     gqac_budget *budget; /* for the bytes of slabs; NULL: none */
-    size_t spare; /* bytes that a slab of several pieces must leave, besides the spare bytes of
-                     the budget */
+    size_t spare; /* bytes that a slab of several pieces must leave in the budget, in addition to
+                     the budget's own spare bytes */
 } kv_slabs;
 
 void kv_slabs_open(kv_slabs *slabs, size_t bytes);

@@ -40,7 +40,7 @@ typedef struct answer {
 gqac_status answer_open(answer *a, const gqac_generate_request *request, const gqac_text *text,
                         const gqac_program *decoder, gqac_diag *diag);
 void answer_close(answer *a);
-/* Rewinds the session, which must not be NULL, to what it has of the prompt. */
+/* Rewinds the session, which must not be NULL, to the prefix that it shares with the prompt. */
 gqac_status answer_begin(answer *a, gqac_diag *diag);
 /* Before each step of a forward. */
 gqac_status answer_step(answer *a, gqac_diag *diag);
@@ -53,7 +53,7 @@ static inline size_t answer_pending(const answer *a) {
 static inline size_t answer_new(const answer *a) {
     return a->n - a->request->n_prompt;
 }
-/* What the next id is chosen by: a row of logits [width], or its likeliest ids [width]. */
+/* What the next id is chosen from: a row of logits [width], or its likeliest ids [width]. */
 typedef struct answer_row {
     const float *logits; /* NULL: the ids */
     const gqac_candidate *top;
@@ -61,8 +61,8 @@ typedef struct answer_row {
 } answer_row;
 /* How many of the likeliest ids suffice to choose the next one; 0: logits are needed. */
 int64_t answer_needs(const answer *a);
-/* Chooses the next id by the row of the last one and calls on_token, as request `index`. Again
- * after the same step: chooses the id after a draft that was right. */
+/* Chooses the next id from the row of the last one and calls on_token, as request `index`. If
+ * called again after the same step, chooses the id after a draft that was right. */
 gqac_status answer_pick(answer *a, sampler *s, const answer_row *row, int index, gqac_diag *diag);
 void answer_finish(answer *a, gqac_finish finish);
 bool answer_is_eos(const answer *a, int64_t id);

@@ -8,7 +8,7 @@
 
 #include "text/grammar/grammar.h"
 
-/* How far a JSON value was read that may still grow. */
+/* How far a JSON value that may still grow has been read. */
 typedef struct call_scan {
     size_t at; /* bytes since the beginning of the call; 0: nothing was read */
     int depth;
@@ -42,10 +42,10 @@ typedef struct call_syntax {
     const char *signs[3]; /* texts that all occur in the template */
     const char *without;  /* and one that does not; NULL: none */
     const char *markers[CALL_MARKERS];
-    bool hidden;           /* the markers are special tokens, and so no text of an answer */
+    bool hidden;           /* the markers are special tokens, and so not part of an answer's text */
     const char *arguments; /* the key of the arguments; NULL: the JSON is the arguments */
     call_verdict (*match)(const call_text *t, call_found *found);
-    grammar_calls form; /* how an answer is written that consists of calls */
+    grammar_calls form; /* how an answer that consists of calls is written */
 } call_syntax;
 
 /* The syntax of a template, by its text; NULL: it has none of them. */

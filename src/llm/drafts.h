@@ -23,8 +23,8 @@ const char *drafts_refusal(const gqac_program *program);
 /* True if rows cannot be taken back one by one, because the model has recurrent states: accepted
  * drafts are computed again after a wrong one. */
 bool drafts_cost_again(const gqac_program *program);
-/* The maximum number of drafts in a step: `wanted`, but none that an answer of `left` further ids
- * could not have, none at the last of `positions` further positions, and no more than every kind of
+/* The maximum number of drafts in a step: `wanted`, but no more than an answer of `left` further
+ * ids can have, none at the last of `positions` further positions, and no more than every kind of
  * cache can take back. */
 int64_t drafts_most(int64_t wanted, int64_t left, int64_t positions);
 
@@ -38,8 +38,8 @@ typedef struct drafts_wanted {
  * `list`, which has the capacity, and sets *drafted to their number. NO_MEMORY. */
 gqac_status drafts_look_up(drafts *d, const payoff *p, const drafts_wanted *wanted, int64_t *list,
                            size_t n, size_t *drafted, gqac_diag *diag);
-/* Reduces *n to the ids that the constraint (NULL: none) allows after its present state, the first
- * end-of-text id included. NO_MEMORY. */
+/* Reduces *n to the leading ids that the constraint (NULL: none) allows after its present state, up
+ * to and including the first end-of-text id. NO_MEMORY. */
 gqac_status drafts_check(const gqac_constraint_state *constraint, int n_eos, const int64_t *eos,
                          const int64_t *ids, size_t *n, gqac_diag *diag);
 /* Records the outcome of the last drafts: `right` were accepted, and then perhaps a wrong one was

@@ -140,8 +140,8 @@ static gqac_status pick(run *r, int index, int item) {
     return status;
 }
 
-/* Where the position tables end the answer ends, but a prompt must fit. (Memory that runs out does
- * not end an answer but fails: answers do not depend on other requests.) */
+/* An answer ends where the position tables end; a prompt must fit in them. (Memory that runs out
+ * does not end an answer but fails: answers do not depend on other requests.) */
 static gqac_status end_at_capacity(run *r, int index) {
     answer *a = &r->answers[index];
     if (answer_new(a)) {
@@ -330,7 +330,7 @@ static gqac_status check_sessions(const run *r) {
     return GQAC_OK;
 }
 
-/* A setting that would change the answer is not passed over. */
+/* Refuses settings that would change the answer and that gqac does not have. */
 static gqac_status check_settings(const gqac_text *text, gqac_diag *diag) {
     const char *unsupported = text ? gqac_text_get_settings(text)->unsupported : NULL;
     if (!unsupported)

@@ -34,8 +34,8 @@ gqac_status sampler_pick(sampler *s, const gqac_sampling *options, const float *
                          gqac_diag *diag);
 /* gqac_sampling_top of settings that have been checked. */
 int64_t sampler_needs(const gqac_sampling *options);
-/* Chooses as sampler_pick does from the whole row, by its n likeliest ids, n at most the
- * vocabulary: sampler_needs of them, or all. */
+/* Makes the same choice as sampler_pick, but from the n likeliest ids of the row: sampler_needs of
+ * them, or the whole vocabulary if that is smaller. */
 gqac_status sampler_pick_top(sampler *s, const gqac_sampling *options, const gqac_candidate *top,
                              int64_t n, uint64_t position, int64_t *id, gqac_diag *diag);
 /* What the softmax needs to know about a whole row of logits; NaN is left out. */
@@ -68,9 +68,9 @@ gqac_status folder_open(const char *model, folder *out, gqac_diag *diag);
  * is the path of the file beneath it. *out is closed (fd -1) if the path has no such folder. */
 gqac_status folder_open_above(const char *model, int levels, folder *out, const char **name,
                               gqac_diag *diag);
-/* Opens the folder of a model's texts and settings: folder_open, but of an encoder and a decoder in
- * a folder `onnx` without such files the folder above, if it has them. The name is in the arena.
- * The caller closes *out also after a failure. */
+/* Opens the folder of a model's texts and settings: folder_open, except that for an encoder and a
+ * decoder in a folder `onnx` without such files it opens the folder above, if that has them. The
+ * name is in the arena. The caller closes *out also after a failure. */
 gqac_status folder_open_texts(const char *model, gqac_arena *arena, folder *out, gqac_diag *diag);
 void folder_close(folder *f);
 /* A file by its plain name, at most `limit` bytes, copied to the arena with a NUL after it; data is
@@ -78,7 +78,7 @@ void folder_close(folder *f);
  * cache: out of the cache of the model). */
 gqac_status folder_read(const folder *f, const char *name, size_t limit, gqac_arena *arena,
                         gqac_attachment *file, gqac_diag *diag);
-/* Is there a file, or a link, of this name? */
+/* True if there is a file, or a link, of this name. */
 bool folder_has(const folder *f, const char *name);
 /* Refuses the links that folder_read refuses, for a file that is opened by its path; `name` is
  * relative to the folder. GQAC_OK if the file does not exist. */

@@ -19,7 +19,7 @@ static void add(lookup *l, const int64_t *ids, size_t end) {
     *head = (uint32_t)end + 1;
 }
 
-/* As many lists as there are ids, at least; those of fewer lists are made again. */
+/* Makes at least as many lists as there are ids; when their number grows, all are rebuilt. */
 static bool grow_heads(lookup *l, const int64_t *ids, size_t n) {
     size_t heads = l->heads ? l->heads : LEAST_HEADS;
     while (heads < n)

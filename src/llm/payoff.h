@@ -17,8 +17,8 @@ typedef struct payoff { /* zeros: nothing is measured */
 /* Records the time of a step of `rows` rows, `members` of which are not drafts. */
 void payoff_measure(payoff *p, int64_t rows, int64_t members, double seconds);
 
-/* True if the time of a step without drafts of so many members is to be measured again: what a row
- * takes is only as right as that. */
+/* True if the time of a step without drafts of so many members is to be measured again: the time of
+ * a row is only as accurate as that. */
 bool payoff_is_stale(const payoff *p, int64_t members);
 
 /* Drafts of one origin. */

@@ -26,7 +26,8 @@ typedef struct reply {
     reply_stop *stops;
     bool stopped; /* the text was cut before a stop text and is complete */
     const gqac_text *source;
-    const struct call_syntax *shown; /* its markers are text, also as special tokens; NULL: none */
+    const struct call_syntax *shown; /* its markers are text even where they are special tokens;
+                                        NULL: none */
 } reply;
 
 /* All zero is an empty reply. `text` may be NULL, or without a tokenizer. The stop texts must

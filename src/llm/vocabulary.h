@@ -1,5 +1,5 @@
-/* The bytes of all tokens of a tokenizer, as a trie: what begins in the same way is looked at once.
- * It serves constraints, which ask for all tokens that an automaton accepts. */
+/* The bytes of all tokens of a tokenizer, as a trie, so that common beginnings are examined only
+ * once. It serves constraints, which ask for all tokens that an automaton accepts. */
 #ifndef GQAC_LLM_VOCABULARY_H
 #define GQAC_LLM_VOCABULARY_H
 

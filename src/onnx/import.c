@@ -39,8 +39,8 @@ static bool begins_as_model(const gqac_map *map) {
     return n && printable < n && memchr(tags, map->data[0], sizeof tags);
 }
 
-/* After the scan failed: says what the file is, if it is not a model at all. What the scan found
- * stands after the byte at which it found it. */
+/* After the scan failed: says what the file is, if it is not a model at all. The message of the
+ * scan, with its byte offset, moves to diag->where. */
 static void explain(const gqac_map *map, gqac_diag *diag) {
     const char *kind = onnx_file_kind(map);
     if (!diag || begins_as_model(map) || !map->size)

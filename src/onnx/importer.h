@@ -29,8 +29,8 @@ gqac_status onnx_files_open(const char *path, const onnx_options *options,
 const gqac_map *onnx_files_model(const onnx_files *files);
 /* See ir_module.copied; arg is the onnx_files. */
 void onnx_files_copied(void *arg, const void *data, size_t bytes);
-/* Returns what a file is by its first bytes, e.g. "a pointer of Git LFS: ...", if it is something
- * that is often mistaken for a model or its data; NULL: anything else. */
+/* Returns what a file is, judged by its first bytes, e.g. "a pointer of Git LFS: ...", if it is
+ * something that is often mistaken for a model or its data; NULL: anything else. */
 const char *onnx_file_kind(const gqac_map *map);
 /* Counts a location that may be opened later, and the bytes that a tensor declares there. LIMIT:
  * there are too many locations. */

@@ -1,4 +1,4 @@
-/* attend: y = softmax(scale * q k^T ...) v, where operands are the range of keys of each query.
+/* attend: y = softmax(scale * q k^T ...) v, where operands give the range of keys of each query.
  *   q [B,Hq,S,D], k [B,Hkv,T,D], v [B,Hkv,T,Dv], lo, hi i32 [B,S] -> y [B,S,Hq*Dv]; query head h
  * reads key/value head h / G; query s attends to the keys lo <= j < hi, others are never read.
  * Order: scale, softcap, mask (bool selects, float is added), range, softmax (the sink joins

@@ -22,10 +22,11 @@ bool attention_is_packed(const ir_value *new_len);
 ir_value *attention_unpack(ir_builder *b, ir_value *x, ir_value *new_len, int64_t axis);
 ir_value *attention_pack(ir_builder *b, ir_value *y, ir_value *new_len, ir_value *like);
 
-/* op_visible with those inputs and the attributes causal and window of the node. */
+/* op_visible with past_len (input past_input), new_len (the next input) and the node's attributes
+ * causal and window. */
 gqac_status attention_visible(op_call *call, int past_input, int64_t batch, int64_t rows,
                               int32_t *lo, int32_t *hi);
-/* op_ranges with input lo_input and the next. */
+/* op_ranges with lo (input lo_input) and hi (the next input). */
 gqac_status attention_ranges(op_call *call, int lo_input, int64_t batch, int64_t rows, int64_t keys,
                              const int32_t **lo, const int32_t **hi);
 /* Fails: a mask or bias (`what`) does not broadcast to scores [B,Hq,S,T]. */
@@ -82,7 +83,7 @@ float attention_scale(ir_builder *b, const ir_node *node, const ir_dim *size);
 /* The same for the ops that compute scores; NaN: the size is known only in a call. Then they have
  * no attribute scale. */
 float attention_scores_scale(const ir_node *node, const ir_dim *size);
-/* The name of their attribute; NULL: it is left out. */
+/* The name of that attribute for a node with this scale; NULL: the node has no such attribute. */
 const char *attention_scale_name(float scale);
 
 /* ---- window-sized caches: sliding_window_cache = 1 ------------------------ */

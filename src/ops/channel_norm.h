@@ -9,8 +9,8 @@ bool channel_norm_mixes(const ir_node *node);
 /* (x - mean) / sqrt(var + epsilon) over the last axis of x [N,G,L], in f32, with population
  * variance and the node's epsilon. */
 ir_value *channel_norm_rows(ir_builder *b, const ir_node *node, ir_value *x);
-/* An input of the node, scale or bias, as [C,1] in f32. This fails at run time where the model
- * leaves a length open that does not fit. */
+/* An input of the node, scale or bias, as [C,1] in f32. Where the model leaves a length open, one
+ * that does not fit fails at run time. */
 ir_value *channel_norm_column(ir_builder *b, const ir_node *node, int input);
 
 #endif

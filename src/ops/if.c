@@ -1,5 +1,6 @@
-/* If: runs one of two graphs, which may use values of the graphs around them, and returns its
- * results. Source: ONNX operator spec. A result has the type that both branches agree on. */
+/* If: runs one of two graphs, which may use values of the graphs around them, and returns the
+ * results of that graph. Source: ONNX operator spec. A result has the type that both branches agree
+ * on. */
 #include "ops/shared.h"
 
 static const ir_graph *branch(const ir_node *node, bool condition) {

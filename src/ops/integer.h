@@ -10,7 +10,7 @@
 enum {
     INTEGER_COLUMNS = 16,
     INTEGER_WORD = 4, /* consecutive k of a column that are stored together */
-    INTEGER_LINE = INTEGER_COLUMNS * INTEGER_WORD, /* bytes of a word of each column */
+    INTEGER_LINE = INTEGER_COLUMNS * INTEGER_WORD, /* bytes: one word of each column */
     INTEGER_TERMS = 2 * INTEGER_COLUMNS,           /* of a panel */
     INTEGER_MOST_K = 1 << 15, /* 255 * 255 * K and all partial sums stay below 2^31 */
 };

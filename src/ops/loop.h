@@ -28,8 +28,8 @@ typedef struct loop_frame {
  * failure. */
 gqac_status loop_open(op_call *call, const ir_graph *body, int lead_args, int lead_results,
                       int n_states, int first, loop_frame *frame);
-/* Runs the body once. INVALID_INPUT: the type of an argument is not what the body declares, for
- * which its nodes were compiled; LIMIT: there were too many runs. */
+/* Runs the body once. INVALID_INPUT: the type of an argument is not the declared one, for which the
+ * body was compiled; LIMIT: there were too many runs. */
 gqac_status loop_run_body(op_call *call, loop_frame *frame);
 /* Stores the states in the outputs from 0 on. */
 gqac_status loop_give_states(op_call *call, const loop_frame *frame);

@@ -1,5 +1,5 @@
 /* Mixture of experts, MoE and QMoE: each row of x [..,H] is computed by the k experts whose router
- * values [rows,E] are greatest (of equal values that of the lower index):
+ * values [rows,E] are greatest (among equal values, that with the lower index):
  *   p = softmax of the router values over all experts, or over the chosen ones (normalize)
  *   y = sum over the chosen of p * (act(x W1^T + b1) W2^T + b2)
  * with W [E,N,K]. With fc3, act(fc1) is multiplied by fc3; swiglu takes both:

@@ -18,7 +18,7 @@
 #define OP_ATTR(attr, type, value, text)                                                           \
     { .name = attr, .kind = IR_ATTR_##type, .fallback = {.set = true, value}, .doc = text }
 /* NOLINTEND(bugprone-macro-parentheses) */
-/* Options of the user that change what ops mean; fixed during a compilation. */
+/* User options that change what ops mean; fixed during a compilation. */
 typedef struct op_options {
     bool cached_lengths; /* --seqlens-k cached: seqlens_k holds the cached length */
     bool legacy_window;  /* --legacy-window: W+1 keys */
@@ -106,7 +106,7 @@ typedef struct gqac_op {
 } gqac_op;
 
 /* All attributes that the file has for a node. Those in the schema are marked as taken, and
- * `upgrade` marks the others that it handles; what is not taken is unsupported. */
+ * `upgrade` marks the others that it handles; an attribute that is not taken is unsupported. */
 typedef struct op_raw_attrs {
     int count;
     const char *const *names;

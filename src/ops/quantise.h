@@ -1,9 +1,9 @@
 /* Shared by QuantizeLinear and DequantizeLinear: the index of the scale of an element.
  *
  * x is [outer][length][inner] around the attribute axis. Scales (and zero points, in the same
- * shape) are one for the tensor; [length]; or in the shape of x with one for each `block` elements
- * along the axis. Beyond ONNX they may be [..,1] with the rank of x, whatever the axis: one for
- * each row, as quantise_rows makes them. */
+ * shape) are one element for the whole tensor; [length]; or the shape of x, but with one element
+ * for each `block` along the axis. Beyond ONNX they may be [..,1] with the rank of x, whatever the
+ * axis: one for each row, as quantise_rows makes them. */
 #ifndef GQAC_OPS_QUANTISE_H
 #define GQAC_OPS_QUANTISE_H
 

@@ -55,8 +55,9 @@ const ir_dim *op_dim_min(ir_dims *dims, const ir_dim *a, const ir_dim *b);
 gqac_status op_check_dtype(const ir_node *node, int input, unsigned set, gqac_diag *diag);
 /* INVALID_MODEL: the rank of an input is known and not in [least, most]. */
 gqac_status op_check_rank(const ir_node *node, int input, int least, int most, gqac_diag *diag);
-/* An input is a list of integers, as op_ints reads it. UNSUPPORTED: its type is known and not i32
- * or i64, or its length is known and above `most`; INVALID_MODEL: its rank is known and above 1. */
+/* Checks that an input can be a list of integers, as op_ints reads it. UNSUPPORTED: its type is
+ * known and not i32 or i64, or its length is known and above `most`; INVALID_MODEL: its rank is
+ * known and above 1. */
 gqac_status op_check_list(const ir_node *node, int input, int64_t most, gqac_diag *diag);
 /* INVALID_MODEL: an axis of an input is known to have another length than 1, so that the input is
  * not the single value that op_int reads. */

@@ -5,7 +5,7 @@
  * cache_v_out_i. One If serves all layers: it returns caches that have rows unchanged, and computes
  * empty ones. The branch that computes them holds all nodes that only they need, including an
  * encoder in the same graph. Attention becomes the ONNX op over the results of the If. Nothing is
- * appended, so the caches of later calls are those that went in. */
+ * appended, so the caches that a later call returns are those that it was given. */
 #include "ops/attention.h"
 #include "ops/build.h"
 #include "passes/insert_kv.h"

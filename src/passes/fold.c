@@ -107,7 +107,7 @@ static size_t limit_of(const ir_node *node) {
     return sum * FOLD_GROWTH > FOLD_SMALL ? sum * FOLD_GROWTH : FOLD_SMALL;
 }
 
-/* Sums what is known of the results; *known false when some of it is not. */
+/* Sums the bytes of results whose size is known; *known becomes false if some sizes are not. */
 static size_t results_of(const ir_node *node, bool *known) {
     size_t sum = 0, bytes;
     *known = true;

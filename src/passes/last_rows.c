@@ -1,11 +1,11 @@
 /* last_rows: lets a step compute only those rows of logits that are wanted. The result `logits` is
  * followed back through nodes that compute each row by itself (the matmul over the vocabulary,
- * softcap, cast, a final norm): one operand [B,S,..] and otherwise constants. Before the first of
- * them goes take_rows, which keeps the rows that the run time names by the input gqac.logit_rows.
- * If the exporter selected the last row itself (prune_lm_head: Gather of index -1 and Unsqueeze, or
- * a Slice), take_rows replaces that, so that such a model can return logits of any row. This
- * changes no bits, because those nodes do not mix rows. Models whose logits are computed in another
- * way do not change. */
+ * softcap, cast, a final norm): one operand [B,S,..] and otherwise constants. take_rows is inserted
+ * before the first of them; it keeps the rows whose indices the run time passes as the input
+ * gqac.logit_rows. If the exporter selected the last row itself (prune_lm_head: Gather of index -1
+ * and Unsqueeze, or a Slice), take_rows replaces that, so that such a model can return logits of
+ * any row. This changes no bits, because those nodes do not mix rows. Models whose logits are
+ * computed in another way do not change. */
 #include "ops/build.h"
 #include "ops/shared.h"
 #include "passes/rewrite.h"

@@ -56,8 +56,8 @@ typedef struct gqac_pass {
     unsigned breaks;   /* properties that may not hold after it, if it changed something */
     bool retidy;       /* run tidy after it if it changed something */
     bool sequences;    /* runs only if past and present become sequence state */
-    /* If it changed something, the pipeline goes back to that earlier pass and continues from
-     * there, until this pass changes nothing. */
+    /* If this pass changed something, the pipeline goes back to that earlier pass and continues
+     * from there, until this pass changes nothing. */
     const struct gqac_pass *again;
     gqac_status (*run)(pass_context *context);
     ir_node_visitor *visit; /* instead of run: called for each node, with the pass_context */

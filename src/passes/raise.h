@@ -116,8 +116,8 @@ gqac_status raise_positions(raise *r);
 gqac_status raise_counted(raise *r);
 /* The input position_ids, which is added if there is none; NULL: it has another shape. */
 ir_value *raise_position_ids(raise *r);
-/* Puts position_ids, and what `b` has built of them between `prev` and `node`, in the place of the
- * node's output. */
+/* Replaces the node's output by `positions`, which `b` has built from position_ids between `prev`
+ * and `node`. */
 gqac_status raise_put_positions(raise *r, const ir_builder *b, ir_node *node, ir_node *prev,
                                 ir_value *positions);
 /* Position of the first new row in the buffer that is being read; NULL: there is none. */

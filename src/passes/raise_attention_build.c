@@ -84,7 +84,7 @@ static ir_value *build_mask(raise *r, const attention *a) {
     return raise_expand(r, sum, 4, (ir_value *[]){one, one, rows, one});
 }
 
-/* Heads that were split off [B,S,H*D]. */
+/* True if x are heads that were split from [B,S,H*D]. */
 static bool is_split(const ir_value *x) {
     static const int64_t heads[] = {0, 2, 1, 3};
     const ir_node *transpose = raise_maker(x, "Transpose");

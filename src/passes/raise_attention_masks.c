@@ -3,7 +3,7 @@
 #include "ops/build.h"
 #include "passes/raise_attention.h"
 
-/* A mask that is added to scores [B*H,S,T], as one of scores [B,H,S,T]. */
+/* Turns a mask for scores [B*H,S,T] into one for scores [B,H,S,T]. */
 static ir_value *as_four(raise *r, ir_value *x, int64_t heads) {
     if (x->type.rank != 3 || raise_dim(x, 0) == 1)
         return x;

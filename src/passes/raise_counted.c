@@ -1,7 +1,7 @@
 /* Positions that a file computes, from lengths or by counting the ones of the attention mask. In a
  * sequence they become position_ids, which the run time fills for each token. A value is replaced
- * if each of its elements is proven to be the position of its token, or that and a constant. Masks
- * compare such values, so they are read before. */
+ * if each of its elements is proven to be the position of its token, possibly plus a constant.
+ * Masks compare such values, so they are read before. */
 #include "ops/build.h"
 #include "ops/shared.h"
 #include "passes/raise_index.h"
@@ -29,7 +29,7 @@ static bool to_the_end(const reader *e, const ir_node *node) {
            (length && settled(e, end) == settled(e, length));
 }
 
-/* True if nothing that reads a value [1,S] would take a row for each sequence for something else.
+/* True if no reader of a value [1,S] would misread it when it has a row for each sequence.
  */
 static bool takes_batch(const ir_value *value) {
     for (const ir_use *use = value->uses; use; use = use->next) {

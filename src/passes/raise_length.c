@@ -1,13 +1,15 @@
 /* For sequences: a length that a Reshape gets from arithmetic on the shapes of pasts. If the other
  * lengths of the new shape are known, it can only be what is left of the elements of x, or the call
- * fails. If that is another length of x, it is asked of x. torch.export writes such lengths after
- * queries that were cut out of a table of masks (GPT-Neo): max(0, min(C, P + S) - min(C, P)). */
+ * fails. If that equals a length of x, it is read from x instead. torch.export writes such lengths
+ * after queries that were cut out of a table of masks (GPT-Neo): max(0, min(C, P + S) - min(C,
+ * P)). */
 #include "ops/build.h"
 #include "ops/shared.h"
 #include "passes/raise.h"
 
-/* The only length of the shape that is not what is left for it: its place, and what is left; -1:
- * there is none, or it is not known. */
+/* Returns the index of the only length of the shape that the others determine, and sets *left to
+ * the length that they leave; -1: there is no such length, there are several, or one is that length
+ * already. */
 static int find_length(ir_dims *dims, const ir_type *x, const ir_node *reshape,
                        const ir_dim **left) {
     const ir_dim *to[GQAC_MAX_RANK], *count = ir_dim_const(dims, 1);

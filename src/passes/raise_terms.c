@@ -220,7 +220,8 @@ static double calculate(char op, double x, double y) {
     }
 }
 
-/* Removes a negation; a number that is certain becomes both. */
+/* Removes a negation; if the truth value is certain, both numbers become the one that it
+ * selects. */
 static void straighten(term *a) {
     const double yes = a->when.negated ? a->no : a->yes, no = a->when.negated ? a->yes : a->no;
     a->when.negated = false;

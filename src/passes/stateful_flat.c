@@ -27,7 +27,7 @@ static int64_t heads_of(const ir_value *cache) {
     return heads;
 }
 
-/* The TensorScatter that is all that reads the past. */
+/* The TensorScatter that is the only reader of the past. */
 static ir_node *scatter_of(const ir_value *past) {
     ir_node *node = past->uses ? past->uses->node : NULL;
     return node && !past->uses->next && op_is(node, "", "TensorScatter") &&

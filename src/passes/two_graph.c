@@ -156,7 +156,7 @@ static gqac_status replace_inputs(splitter *s) {
 
 /* ---- attention ----------------------------------------------------------- */
 
-/* Where a window hides keys: bool [B|1,1,S,T] of a call with T rows of keys. */
+/* True where a window lets a query see a key: bool [B|1,1,S,T] of a call with T rows of keys. */
 static ir_value *window_mask(splitter *s, ir_value *keys, int64_t window) {
     ir_builder *b = &s->b;
     ir_value *columns = count_to(b, op_build_lengths(b, keys, 2, 1));

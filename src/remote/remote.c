@@ -24,7 +24,7 @@ struct gqac_remote {
     void *arg;
     _Atomic int64_t end; /* gqac_clock_ns, see remote_end_within; INT64_MAX: none */
     pthread_mutex_t lock;
-    connection *kept[KEPT]; /* that nobody uses */
+    connection *kept[KEPT]; /* open, and not in use */
     int n;
     struct reason {
         const char *command; /* that failed, and has not worked since; NULL: none */
@@ -92,7 +92,7 @@ void remote_end_within(gqac_remote *r, int64_t ms) {
 /* Adds the commands of an exchange to a connection. */
 typedef bool writer(connection *c, const void *arg);
 
-/* One exchange of n replies until a time. */
+/* One exchange of n replies, which must end by `until`. */
 static bool try_exchange(gqac_remote *r, int64_t until, writer *write, const void *arg, size_t n,
                          reply *replies, char why[WHY]) {
     *why = '\0';

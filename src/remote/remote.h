@@ -1,10 +1,10 @@
-/* What the tool asks of a remote tier besides <gqac/remote.h>. */
+/* What the tool needs of a remote tier in addition to <gqac/remote.h>. */
 #ifndef GQAC_REMOTE_REMOTE_H
 #define GQAC_REMOTE_REMOTE_H
 
 #include <gqac/remote.h>
 
-/* All calls from now on have that many milliseconds together; then they fail at once. */
+/* Gives all later calls together that many milliseconds; after that they fail at once. */
 void remote_end_within(gqac_remote *r, int64_t ms);
 
 /* What the server says about itself. */

@@ -42,20 +42,20 @@ void tls_context_free(tls_context *context);
 
 typedef struct tls tls;
 /* Begins TLS on a socket that is connected to `host` and does not block, and checks the certificate
- * of the server. The socket remains the caller's. NULL: that failed, or was not done at `until`;
- * `why` is set unless it is the time. */
+ * of the server. The socket remains the caller's. NULL: that failed, and `why` is set, or the time
+ * `until` came first. */
 tls *tls_open(const tls_context *context, int fd, const char *host, int64_t until, char why[WHY]);
 void tls_close(tls *t);
-/* As send and recv of a socket that does not block: -1 with EAGAIN if *wants, POLLIN or POLLOUT, is
- * to be waited for; with EPROTO if nothing follows, and `why` may say more. */
+/* Like send and recv on a non-blocking socket: -1 with EAGAIN if the caller must wait for *wants,
+ * POLLIN or POLLOUT; -1 with EPROTO if the connection cannot continue, and `why` may say more. */
 ssize_t tls_send(tls *t, const void *data, size_t bytes, short *wants, char why[WHY]);
 ssize_t tls_receive(tls *t, void *data, size_t bytes, short *wants, char why[WHY]);
 
 /* ---- connections --------------------------------------------------------- */
 
 typedef struct connection connection;
-/* Connects, and chooses the database; context NULL: without TLS. NULL: that failed, or was not done
- * at `until` (gqac_clock_ns); `why` is set unless it is the time. */
+/* Connects, and chooses the database; context NULL: without TLS. NULL: that failed, and `why` is
+ * set, or the time `until` (gqac_clock_ns) came first. */
 connection *connection_open(const address *a, const tls_context *context, int64_t until,
                             char why[WHY]);
 void connection_close(connection *c);

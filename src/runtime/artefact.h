@@ -10,8 +10,8 @@
  *   file:NAME  an attached file as it is; any number up to ARTEFACT_MAX_FILES, names unique
  *   baked      page-aligned image of the sequence of a prefix (saved.h); it may be absent
  *
- * An artefact without `baked` has the version that it had before there was such a section, so that
- * earlier programs open it; they refuse one with it, which has the next version.
+ * An artefact without `baked` has the version from before this section existed, so that earlier
+ * programs open it. An artefact with it has the next version, which they refuse.
  *
  * Sections follow each other without overlap, and with nothing but zero padding between them.
  * Everything except weights, files and the baked prefix is verified when an artefact is opened,

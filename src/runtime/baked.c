@@ -18,7 +18,7 @@ gqac_status baked_make(const gqac_sequence *sequence, void **data, size_t *bytes
     GQAC_RETURN_MADE(status, memory, data, gqac_free);
 }
 
-/* What is wrong with a saved sequence is wrong with the artefact. */
+/* Reports a fault of the saved sequence as a fault of the artefact. */
 static gqac_status refuse(gqac_status status, const gqac_diag *why, gqac_diag *diag) {
     if (status != GQAC_INVALID_INPUT && status != GQAC_USAGE && status != GQAC_UNSUPPORTED) {
         if (diag)
@@ -45,7 +45,8 @@ gqac_status baked_describe(const void *data, size_t bytes, baked_description *ou
     return GQAC_OK;
 }
 
-/* All tokens have rows and known ids, or nothing could be found. */
+/* Checks that there are tokens, and that all have rows and known ids; else no prompt could
+ * match. */
 static gqac_status check_whole(const gqac_sequence *s, gqac_diag *diag) {
     if (!s->missing && !s->given && gqac_sequence_length(s) > 0)
         return GQAC_OK;

@@ -20,10 +20,10 @@ typedef struct baked_description {
 /* Reads the header of a section. INVALID_MODEL: it is damaged. */
 gqac_status baked_describe(const void *data, size_t bytes, baked_description *out, gqac_diag *diag);
 
-/* The number of leading ids of ids[0..n), at most n - 1, that an empty sequence can have of the
- * prefix of its program. */
+/* The number of leading ids of ids[0..n), at most n - 1, that an empty sequence can take from the
+ * baked prefix of its program. */
 int64_t baked_match(const gqac_sequence *sequence, const int64_t *ids, int64_t n);
-/* Fills the sequence with so many of them. CAPACITY, NO_MEMORY: it is still empty. */
+/* Fills the sequence with the first `length` of them. CAPACITY, NO_MEMORY: it is still empty. */
 gqac_status baked_share(gqac_sequence *sequence, const int64_t *ids, int64_t length,
                         gqac_diag *diag);
 

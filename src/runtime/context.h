@@ -9,7 +9,7 @@
 /* The rows of logits of one item of a step. */
 typedef struct context_rows {
     int64_t first, count; /* among all rows of the step */
-    bool top;             /* the item has their likeliest ids in place of the logits */
+    bool top;             /* the item gets the likeliest ids of these rows instead of logits */
 } context_rows;
 
 struct gqac_context {
@@ -25,7 +25,7 @@ struct gqac_context {
     const float *rows; /* logits of the last step: `logits`, or the graph's result */
     int n_logits;
     int64_t vocabulary;
-    int64_t n_top;           /* likeliest ids of a row */
+    int64_t n_top;           /* number of likeliest ids of a row */
     gqac_tensor *parameters; /* by input, data NULL: not set; NULL before the first is set */
     int64_t looks;           /* number of times that steps looked at an item to check it */
     bool ran;                /* a stateless run has succeeded, and its outputs are valid */

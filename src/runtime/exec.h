@@ -39,9 +39,9 @@ typedef struct exec_bound {
 /* The likeliest ids of rows of logits, for which a device need not copy the rows. */
 typedef struct exec_top {
     int result;   /* index of the logits */
-    int64_t rows; /* that these must have */
+    int64_t rows; /* number of rows that they must have */
     int64_t n;    /* ids of each row; 0: none are wanted */
-    bool made;    /* set by the run: the ids are there, and the logits may not be */
+    bool made;    /* set by the run: the ids are computed; the logits may be missing on the host */
     gqac_candidate *ids;
 } exec_top;
 
@@ -58,7 +58,7 @@ typedef struct exec {
     exec_bound *bound; /* by result index; NULL: no result is bound */
     gqac_poll poll;    /* of the context's calls */
     int64_t n_nodes;   /* nodes in a run of the main graph */
-    int64_t share;     /* part of poll.total that the next run has; see exec_share */
+    int64_t share;     /* part of poll.total that belongs to the next run; see exec_share */
     size_t refused;    /* bytes that the budget refused in this run; 0: none */
     int nested;        /* nested graphs that this run has run so far */
     kv_batch *kv;      /* of the running step; NULL in a stateless run */
@@ -78,7 +78,7 @@ void exec_trim(exec *e);
 size_t exec_bytes(const exec *e);
 
 /* Announces the sizes of the next run, so that the arena has its size before the run begins. Does
- * nothing when runs as large were announced before. */
+ * nothing if a run of at least these sizes was announced before. */
 void exec_expect(exec *e, const memory_lengths *lengths);
 /* Sets the part of the call's progress that belongs to the next run; its nodes have equal parts of
  * it. */
@@ -94,7 +94,7 @@ const gqac_tensor *exec_result(const exec *e, int index);
 
 /* Binds a result to memory of the caller; data NULL: removes the binding. */
 gqac_status exec_bind(exec *e, int result, void *data, size_t bytes, gqac_diag *diag);
-/* Removes every binding in memory that is about to be freed. */
+/* Removes every binding to memory that is about to be freed. */
 void exec_unbind(exec *e, const void *memory, size_t bytes);
 /* Before a run with bound results, after its inputs were set: decides which results are written
  * directly. */

@@ -18,10 +18,10 @@ typedef struct memory_lengths {
 bool memory_lay_out(const gqac_program *program, const memory_lengths *lengths, layout *l,
                     int64_t *apart);
 
-/* Sets *bytes to the scratch of the kernel that takes the most in a call of one sequence with that
- * many threads, of the kernels that have target_kernel.scratch. Kernels of nested graphs, and those
- * whose operands have unknown types or do not fit, are not counted. *ok becomes false if a size
- * overflows. NO_MEMORY. */
+/* Sets *bytes to the largest scratch that any kernel with a target_kernel.scratch needs in a call
+ * of one sequence with that many threads. Kernels of nested graphs, and those whose operands have
+ * unknown types or do not fit, are not counted. *ok becomes false if a size overflows.
+ * NO_MEMORY. */
 gqac_status memory_scratch(const gqac_program *program, const memory_lengths *lengths, int threads,
                            bool *ok, int64_t *bytes, gqac_diag *diag);
 

@@ -35,7 +35,8 @@ static bool are_positions(const ir_value *value, const ir_value *positions) {
     return value == positions;
 }
 
-/* Is a Gather's index the position of a token, plus a constant number of rows (OPT: 2) in *before?
+/* True if a Gather's index is the position of a token, plus a constant number of rows (OPT: 2),
+ * which *before is set to.
  */
 static bool is_position(const ir_value *index, const ir_value *positions, int64_t *before) {
     *before = 0;

@@ -398,8 +398,8 @@ static bool mark_slice(gqac_program *p, const ir_value *value, unsigned bit) {
 }
 
 /* Fills `pure`, by value id: false for values on which no guard can depend, because they are
- * computed from what mark_slice refuses. So its walk, which takes the whole graph into account, is
- * made for few of many Ifs. */
+ * computed from what mark_slice refuses. So the walk of mark_slice, which visits the whole graph,
+ * is made for only a few of many Ifs. */
 static void find_pure(const gqac_program *p, bool *pure) {
     const ir_graph *g = p->module->graph;
     pure[g->inputs[p->roles.total_len]->id] = true;

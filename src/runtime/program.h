@@ -37,7 +37,7 @@ typedef struct program_roles {
                        wanted row); false: perhaps only for the last id */
 } program_roles;
 
-/* What saved_fingerprint computes, once: it reads all weights. */
+/* The result of saved_fingerprint, computed only once because it reads all weights. */
 typedef struct program_fingerprint {
     pthread_mutex_t lock;
     bool known;

@@ -220,7 +220,8 @@ static header describe_lengths(const gqac_sequence *s, saved_form form) {
     return h;
 }
 
-/* The header but for digests. No size can overflow: a sequence has as much in memory now. */
+/* Fills the header except for digests. No size can overflow: the sequence has that much in
+ * memory. */
 static gqac_status describe(const gqac_sequence *s, saved_form form, header *h, gqac_diag *diag) {
     int64_t positions[KV_STATES_MOST];
     const kv_kind *kind = NULL;

@@ -66,14 +66,14 @@ gqac_status saved_check_digest(const unsigned char digest[32], const saved_heade
  * the rest is checked first, as gqac_sequence_load does. */
 gqac_status saved_load(const gqac_program *program, const saved_header *header, const void *data,
                        gqac_sequence **sequence, gqac_diag *diag);
-/* Whether the n bytes at `data` begin as a header of the canonical form does. */
+/* True if the n bytes at `data` begin like a header of the canonical form. */
 bool saved_begins(const void *data, size_t n);
 
 /* Sets the bytes that saved_write needs. */
 gqac_status saved_bytes(const gqac_sequence *sequence, saved_form form, size_t *bytes,
                         gqac_diag *diag);
-/* Sets the maximum of the bytes that a canonical form of that many tokens, without imported ones,
- * can have. False: an overflow. */
+/* Sets *bytes to the maximum size of a canonical form of that many tokens, none of them imported.
+ * False: an overflow. */
 bool saved_most(const gqac_program *program, int64_t tokens, size_t *bytes);
 /* Writes a sequence to memory that is aligned to 8 bytes. INVALID_INPUT: there are too few bytes.
  */

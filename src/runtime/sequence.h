@@ -7,10 +7,11 @@
 
 #include "runtime/program.h"
 
-/* Receives reports of what steps commit to a sequence and to its forks; all zeros: nobody does. */
+/* Receives reports of what steps commit to a sequence and to its forks; all zeros: there is no
+ * receiver. */
 typedef struct sequence_watch {
-    /* After a step that appended `count` tokens, or computed them again. Drafts are not among them:
-     * `accepted` is the number of those of the step before that were not taken back. */
+    /* After a step that appended `count` tokens, or computed them again. `count` excludes drafts;
+     * `accepted` is the number of drafts of the previous step that were not taken back. */
     void (*committed)(void *arg, const gqac_sequence *sequence, int64_t count, int64_t accepted);
     void (*forked)(void *arg); /* a fork reports to it too, from now on */
     void (*freed)(void *arg, const gqac_sequence *sequence); /* before it is freed */
@@ -35,22 +36,22 @@ struct gqac_sequence {
 
 /* Bytes of a slot with that many tokens, canonical; false: overflow. */
 bool sequence_slot_bytes(const kv_slot *slot, int64_t tokens, size_t *bytes);
-/* gqac_sequence_import of `length` tokens, whose number need not follow from the tensors; -1: it is
- * that of the rows. */
+/* gqac_sequence_import of `length` tokens, for tensors that do not determine this number; -1: the
+ * number of rows of the tensors. */
 gqac_status sequence_import(gqac_sequence *sequence, int64_t length, int n,
                             const char *const *names, const gqac_tensor *tensors, gqac_diag *diag);
-/* Tells a sequence, all of whose tokens were imported, their ids. NO_MEMORY. */
+/* Sets the token ids of a sequence all of whose tokens were imported. NO_MEMORY. */
 gqac_status sequence_know_ids(gqac_sequence *sequence, const int64_t *ids, gqac_diag *diag);
-/* Fills an empty sequence with the first `length` tokens of rows of its kind (or of one with the
- * same blocks), which it then shares, and whose ids are `ids`. `pinned` is that of the sequence
- * that made the rows. NO_MEMORY, CAPACITY: it is still empty. */
+/* Fills an empty sequence with the first `length` tokens of `rows`, whose ids are `ids`, by sharing
+ * their blocks. `rows` has the kind of the sequence, or one with the same blocks. `pinned` is that
+ * of the sequence that made the rows. NO_MEMORY, CAPACITY: it is still empty. */
 gqac_status sequence_share(gqac_sequence *sequence, const kv_sequence *rows, int64_t length,
                            const int64_t *ids, int64_t pinned, gqac_diag *diag);
-/* gqac_sequence_fork, but what is committed to the fork is not reported to its watch. */
+/* gqac_sequence_fork, but what steps commit to the fork is not reported to the watch. */
 gqac_status sequence_fork_unwatched(const gqac_sequence *sequence, gqac_sequence **fork,
                                     gqac_diag *diag);
-/* Makes a snapshot of a sequence that no step extends, and owns it from then on. NO_MEMORY: the
- * sequence is freed. */
+/* Makes a snapshot, which owns the sequence from then on; no step may extend the sequence.
+ * NO_MEMORY: the sequence is freed. */
 gqac_status snapshot_make(gqac_sequence *sequence, gqac_snapshot **snapshot, gqac_diag *diag);
 /* Grows the capacity to the ids of `length` tokens. */
 gqac_status sequence_reserve_ids(gqac_sequence *sequence, int64_t length, gqac_diag *diag);

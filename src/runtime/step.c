@@ -482,8 +482,8 @@ static gqac_status run_step(gqac_context *context, int n, const gqac_step_item *
 
 enum { PIECE = 512 }; /* tokens that are computed again in one call */
 
-/* Computes the tokens again that a rewind has left missing. The bits are those of the first time,
- * wherever calls end. */
+/* Computes again the tokens that a rewind has left without rows. The bits are those of the first
+ * time, wherever calls end. */
 static gqac_status catch_up(gqac_context *context, gqac_sequence *sequence, gqac_diag *diag) {
     gqac_status status = GQAC_OK;
     while (status == GQAC_OK && sequence->missing) {

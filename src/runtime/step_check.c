@@ -113,7 +113,7 @@ static gqac_status check_item(const step *s, int i) {
     return check_tokens(s, i);
 }
 
-/* Every look at an item that `check_items` takes; a test counts them. */
+/* All reads of an item by `check_items` go through this function; a test counts them. */
 static step_item *look(const step *s, int i) {
     s->context->looks++;
     return &s->items[i];

@@ -4,8 +4,8 @@
 
 #include "ir/ir.h"
 
-/* kv_slot.window of a kv_state: the largest window of what reads its rows; 0: something reads all
- * of them. */
+/* The kv_slot.window for a kv_state: the largest window of the nodes that read its rows; 0: some
+ * node reads all of them. */
 int64_t windows_find(const ir_node *kv_state);
 
 #endif

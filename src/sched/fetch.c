@@ -51,8 +51,8 @@ static bool are_alike(const fetch *a, const fetch *b) {
            !strcmp(a->tenant, b->tenant);
 }
 
-/* Moves the first fetch of the queue that is like none that is running to a free place; NULL: there
- * is none. */
+/* Moves the first fetch of the queue that is not like a running one to a free place; NULL: there is
+ * none. */
 static fetch **take(fetcher *all) {
     fetch **place = all->running, **at = &all->queue;
     while (*place)
@@ -212,7 +212,7 @@ static gqac_monitor monitor_of(const gqac_scheduler *s) {
     return monitor;
 }
 
-/* Until something has changed, but no longer than until the monitor is to be asked again. */
+/* Waits until something has changed, but no longer than until the monitor is to be asked again. */
 static void await_change(gqac_scheduler *s) {
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);

@@ -51,14 +51,14 @@ static bool is_chunk(const request *r) {
     return r->admitted && !r->fetch && !is_row(r);
 }
 
-/* Will the store find the rows of `a` for `b`? */
+/* True if the store will find the rows of `a` for `b`. */
 static bool can_share(const gqac_scheduler *s, const request *a, const request *b) {
     const char *x = a->given.tenant, *y = b->given.tenant;
     return request_shares(s, a) && !strcmp(x ? x : "", y ? y : "") &&
            a->long_rope == request_is_beyond(s, b);
 }
 
-/* The first tokens of a request that chunks of this step leave in the store. */
+/* The number of leading tokens of a request that the store will have from chunks of this step. */
 static int64_t soon_cached(const gqac_scheduler *s, const request *r) {
     int64_t most = 0;
     for (int i = 0; i < s->n; i++) {
@@ -73,9 +73,9 @@ static int64_t soon_cached(const gqac_scheduler *s, const request *r) {
     return most;
 }
 
-/* Should a request without rows wait, because another computes tokens in this step that the store
- * will have afterwards? It should if these are all that it could compute now, or enough that they
- * are not to be computed twice. */
+/* True if a request without rows should wait, because another request computes tokens in this step
+ * that the store will have afterwards: if these are all that it could compute now, or so many that
+ * they should not be computed twice. */
 static bool should_wait(const gqac_scheduler *s, const request *r, int64_t left) {
     if (!request_shares(s, r))
         return false;

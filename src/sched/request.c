@@ -86,8 +86,8 @@ static gqac_status fill_list(const gqac_scheduler *s, request *r, gqac_diag *dia
     return count ? gqac_snapshot_take(g->from, &r->base, diag) : GQAC_OK;
 }
 
-/* Maximum number of new ids: by the request, and by the positions of the model, which the last id
- * needs none of. */
+/* Maximum number of new ids that the request and the positions of the model allow; the last id
+ * needs no position. */
 static int64_t most_new(const gqac_scheduler *s, const request *r) {
     const int64_t room = s->most - (int64_t)r->n_prompt;
     return r->given.max_new <= room ? r->given.max_new : room + 1;

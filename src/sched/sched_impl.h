@@ -64,12 +64,13 @@ struct gqac_scheduler {
     int64_t live;           /* requests that have not ended */
     bool closing;
     gqac_scheduler_statistics published, counts;
-    /* What memory allows, as far as is known: shortages reduce both, each end increases them. */
+    /* What memory allows, as far as is known: shortages reduce both, and each request that ends
+     * increases them. */
     int64_t room;         /* admitted requests */
     int64_t chunk;        /* tokens of chunks, or of drafts, in one step */
     bool drafting;        /* there may be drafts */
     bool grown;           /* the context may have more memory than steps without drafts need */
-    bool shrunk, trimmed; /* the context was trimmed, and so in this call */
+    bool shrunk, trimmed; /* the context was trimmed; trimmed: in this call */
     payoff payoff;        /* of drafts, and of their sources in all requests: */
     draft_source sources[DRAFTS_SOURCES];
     gqac_monitor monitor; /* of the context, while a step has its own */
@@ -96,12 +97,12 @@ int64_t request_pending(const request *r);
 bool request_shares(const gqac_scheduler *s, const request *r);
 /* True if the list is longer than the LongRoPE threshold. */
 bool request_is_beyond(const gqac_scheduler *s, const request *r);
-/* Of the sequence that is made for the list as it is now. */
+/* The options of the sequence that would be made for the list as it is now. */
 gqac_sequence_options request_sequence_options(const gqac_scheduler *s, const request *r);
 /* Makes the sequence of a request that has none: from its base, from the store, or empty. */
 gqac_status request_open(gqac_scheduler *s, request *r, gqac_diag *diag);
-/* n_top of the request's items: by how many of the likeliest ids the next one is chosen; 0: by the
- * logits. */
+/* n_top of the request's items: the number of likeliest ids from which the next id is chosen; 0: it
+ * is chosen from logits. */
 int64_t request_top(const request *r);
 /* Frees the rows. */
 void request_close(request *r);
@@ -119,7 +120,7 @@ void request_advance(gqac_scheduler *s, request *r, int item);
 gqac_status fetch_open(gqac_scheduler *s, gqac_diag *diag);
 /* After all requests have ended: waits for the fetches that are under way. */
 void fetch_close(gqac_scheduler *s);
-/* Begins the fetch of an admitted request without rows, or takes its end. Until r->fetch is NULL
+/* Begins the fetch of an admitted request without rows, or handles its end. Until r->fetch is NULL
  * again, the request has to wait. */
 void fetch_follow(gqac_scheduler *s, request *r);
 /* The request no longer waits for its fetch. */
@@ -145,12 +146,12 @@ void draft_drop(request *r);
 gqac_status draft_settle(gqac_scheduler *s, request *r, int64_t rows, int64_t right, bool wrong,
                          bool ends, gqac_diag *diag);
 /* Gives up the drafts of the next step, or the memory that those of earlier steps have left in the
- * context; there are no drafts until a request ends. False: there is neither. */
+ * context. From then on there are no drafts until a request ends. False: there is neither. */
 bool draft_relieve(gqac_scheduler *s);
 
 /* ---- pack.c -------------------------------------------------------------- */
 
-/* Admits the first requests, and preempts what no longer belongs to them. */
+/* Admits the first requests in the order, and preempts those that are no longer among them. */
 void pack_admit(gqac_scheduler *s);
 /* Fills the items of the next step. On failure *failed is the request whose sequence could not be
  * made. */

@@ -64,7 +64,7 @@ bool fields_modest(const char *text, size_t length, size_t *values, problem *p) 
            problem_set(p, 400, NULL, NULL, "the JSON has more than %d values", VALUES);
 }
 
-/* Whether a number is a value, or within it. */
+/* True if a number is the value, or occurs within it. */
 static bool holds(const json_t *value, double number) {
     const char *key;
     size_t i;

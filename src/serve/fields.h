@@ -7,7 +7,7 @@
 #include <jansson.h>
 #include <stdbool.h>
 
-/* An error as OpenAI's clients know it. */
+/* An error in the form that OpenAI's clients expect. */
 typedef struct problem {
     int status; /* of HTTP; 0: none */
     char code[40], param[80], message[600];

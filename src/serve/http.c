@@ -23,7 +23,7 @@ enum { BACKLOG = 512, LINGER_SECONDS = 1 };
 static void set_timer(http_exchange *x, double seconds) {
     const struct timeval t = {(time_t)seconds,
                               (suseconds_t)((seconds - (double)(time_t)seconds) * 1e6)};
-    /* the timer of a broken connection is active, and adding it would end that */
+    /* the timer of a broken connection is active already, and adding it would deactivate it */
     if (!x->broken && evtimer_add(x->timer, &t) != 0)
         http_break(x);
 }

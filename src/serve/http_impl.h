@@ -70,8 +70,9 @@ void http_advance(http_exchange *x);
 void http_forget(http_exchange *x);
 /* Frees the connection as soon as nothing on the stack uses it. */
 void http_break(http_exchange *x);
-/* Asked after a call of libevent for a connection. `failures`: memory_failures() before the call.
- * False: memory ran out, so that the call may have left out bytes, and the connection is broken. */
+/* To be called after a call of libevent for a connection. `failures`: memory_failures() before the
+ * call. False: memory ran out, so that the call may have left out bytes, and the connection is
+ * broken. */
 bool http_is_whole(http_exchange *x, size_t failures);
 /* Refuses the request, and closes the connection after the reply. */
 void http_refuse(http_exchange *x, int status, const char *message);

@@ -1,10 +1,10 @@
 /* See memory.h.
  *
  * jansson reads a value into a buffer whose size doubles, from 16 bytes on, and does not check
- * whether it did. So blocks of such sizes come from a reserve when there is no other memory. The
- * next block of another size fails, which jansson does check, and which ends the call. The buffers
- * that one text can ask for are less than four times its length, and other blocks of such sizes
- * less than that again. */
+ * whether that succeeded. So blocks of such sizes come from a reserve when there is no other
+ * memory. The next block of another size fails, which jansson does check, and which ends the call.
+ * The buffers that one text can ask for are less than four times its length, and other blocks of
+ * such sizes less than that again. */
 #include "serve/memory.h"
 
 #include <event2/event.h>

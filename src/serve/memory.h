@@ -1,9 +1,10 @@
-/* What runs out of memory on the thread of connections, whoever asked for it.
+/* Detects that memory ran out on the thread of connections, whoever asked for it.
  *
  * jansson and libevent do not report every allocation that fails. jansson leaves out a byte of a
  * text or a member of an object, and reads past a text whose closing quote it left out; libevent
  * leaves out bytes of a body, or never sends a reply. So both get their memory here. A piece of
- * work begins with memory_begin, and nothing is sent of it before it has asked memory_ran_out. */
+ * work begins with memory_begin, and none of its results is sent before memory_ran_out was
+ * asked. */
 #ifndef GQAC_SERVE_MEMORY_H
 #define GQAC_SERVE_MEMORY_H
 
@@ -18,7 +19,7 @@ bool memory_open(size_t longest);
  * the next call. */
 void memory_begin(void);
 bool memory_ran_out(void); /* since then */
-/* An allocation failed that neither library made. */
+/* Records a failed allocation of neither library. */
 void memory_note(void);
 /* How many allocations have failed on this thread. */
 size_t memory_failures(void);

@@ -7,8 +7,8 @@
 
 typedef struct saver saver;
 typedef struct saver_counts {
-    /* Sequences. Unsaved: writing to the folder failed, or too many were waiting. A remote tier
-     * that fails or is paused is counted by the store alone. */
+    /* Numbers of sequences. Unsaved: writing to the folder failed, or too many were waiting. A
+     * remote tier that fails or is paused is counted by the store alone. */
     int64_t saved, unsaved;
 } saver_counts;
 

@@ -8,8 +8,9 @@
 
 /* True if the store has a remote tier, so that opening a sequence may take long. */
 bool store_has_remote(const gqac_store *store);
-/* False: the folder and the remote tier have nothing to add for a prompt, which memory has, but for
- * less than a block of the tier. `kv` is the kind of cache, as in gqac_sequence_options. */
+/* False: the folder and the remote tier have nothing to add for a prompt, because memory has all of
+ * it except less than a block of the tier. `kv` is the kind of cache, as in
+ * gqac_sequence_options. */
 bool store_can_fetch(gqac_store *store, const char *tenant, const char *kv, const int64_t *ids,
                      int64_t n);
 /* Adds to memory what gqac_store_open with the same arguments would find in the folder and in the
@@ -17,7 +18,7 @@ bool store_can_fetch(gqac_store *store, const char *tenant, const char *kv, cons
  * other ones; after more than the time limit of the tier, the tier is not asked. */
 void store_fetch(gqac_store *store, const char *tenant, const int64_t *ids, int64_t n,
                  const gqac_sequence_options *options, int64_t waited);
-/* gqac_store_open, but with the prefix that memory has. */
+/* gqac_store_open, but with only the prefix that memory has. */
 gqac_status store_open_fetched(gqac_store *store, const char *tenant, const int64_t *ids, int64_t n,
                                const gqac_sequence_options *options, gqac_sequence **sequence,
                                int64_t *reused, gqac_diag *diag);

@@ -35,7 +35,7 @@ typedef struct store_tenant {
     char *name;
     struct store_tenant
         *owner;    /* of the budget: the tenant itself, or that of which it is a part */
-    int64_t bytes; /* with those of its parts; of an owner */
+    int64_t bytes; /* of an owner, those of its parts included */
     size_t users;  /* number of spaces and parts; at 0 it is freed */
     bool shown;    /* gqac_store_prefixes has returned its name, which must live as long as the
                       store */
@@ -113,7 +113,7 @@ gqac_status store_folder_find(gqac_store *store, const char *tenant, const char 
 
 #define STORE_SUFFIX ".gqs"
 enum { STORE_NAME = 64 + sizeof STORE_SUFFIX }; /* capacity of a name with its NUL */
-/* The name under which what a file holds is found. */
+/* The name under which a snapshot file with these contents is found. */
 void store_name_of(const gqac_snapshot_file *file, const char *tenant, char name[STORE_NAME]);
 /* Returns "folder/name", which the caller frees; NULL: out of memory. */
 char *store_join(const char *folder, const char *name);

@@ -16,7 +16,7 @@ static inline int bind_value(const ir_value *value) {
  * have the name. */
 int bind_input(const ir_node *node, const char *name);
 int bind_output(const ir_node *node, const char *name);
-/* The value number of a result that nodes outside the group read; -1: there is no such reader. */
+/* The value number of a result of the group; -1: no node outside the group reads it. */
 int bind_leaving(const ir_value *value);
 /* True if both shapes are known and provably equal. */
 static inline bool target_same_shape(const ir_type *a, const ir_type *b) {

@@ -56,8 +56,8 @@ typedef struct target_chain {
     target_step steps[TARGET_CHAIN_STEPS];
 } target_chain;
 
-/* Checks the leaves of one call against each other. *n: elements of a row, or with rows false of
- * the result. */
+/* Checks the leaves of one call against each other. *n: the number of elements of a row, or, if
+ * `rows` is false, of the result. */
 gqac_status target_chain_fit(const target_call *call, const target_chain *of, bool rows,
                              const gqac_tensor *const leaves[TARGET_CHAIN_LEAVES], int64_t *n);
 

@@ -15,7 +15,7 @@ typedef struct chain_nodes {
     const ir_node *nodes[TARGET_CHAIN_STEPS]; /* the root first */
 } chain_nodes;
 
-bool target_is_step(const ir_node *node);     /* an op that chains have */
+bool target_is_step(const ir_node *node);     /* true if a chain may contain it */
 bool target_match_chain(const ir_node *node); /* a single op */
 /* The chain of a root that matches, of at most `most` nodes. */
 chain_nodes target_find_chain(const ir_node *root, int most);

@@ -20,9 +20,9 @@ typedef struct fused_heads {
 } fused_heads;
 
 /* Finds the nodes that make the heads `value` [B,H,S,D], back towards the projection, and sets
- * f->result. `nodes` not NULL: nodes that are free, which are stored there; NULL: nodes that
- * `claim` has fused into `root`. A split of queries, keys and values is found but not taken: x is
- * its output, and the caller handles its other outputs. */
+ * f->result. If `nodes` is not NULL, free nodes are taken and stored there; if it is NULL, those
+ * are taken that `claim` has fused into `root`. A split of queries, keys and values is found but
+ * not taken: x is its output, and the caller handles its other outputs. */
 void target_find_heads(const ir_value *value, const ir_node *root, ir_node **nodes, fused_heads *f);
 /* The node that makes a value, if the node `root` may compute it (asked: it is free, and the value,
  * unless it is a result, has no other use) or computes it (it is fused into root); else NULL. */
@@ -48,7 +48,8 @@ typedef struct target_append_rules {
     bool (*reads_packed)(const target_kernel *kernel);
 } target_append_rules;
 
-/* The nodes that one call computes with an append (fuse_append.c); 0: there are none. */
+/* Stores the nodes that one call computes together with an append (fuse_append.c) and returns their
+ * number; 0: there are none. */
 int target_fuse_append(const target_append_rules *rules, const ir_node *root, ir_node **nodes);
 /* True if a call can compute the append alone. */
 bool target_match_append(const target_append_rules *rules, const ir_node *root);
@@ -56,11 +57,11 @@ bool target_match_append(const target_append_rules *rules, const ir_node *root);
 typedef struct target_stream_nodes {
     const ir_node *norm, *rotary, *quantise;
 } target_stream_nodes;
-/* Fills the record; `nodes`: of each of its streams. NULL is allowed. */
+/* Fills the record and, unless `nodes` is NULL, an entry of `nodes` for each of its streams. */
 gqac_status target_bind_append(const target_append_rules *rules, const ir_node *root,
                                target_streams *record, target_stream_nodes *nodes, gqac_diag *diag);
-/* The packed value in which queries lie that the group of `root` makes, from `column` on; NULL:
- * they have memory of their own. */
+/* The packed value that contains the queries of the group of `root`, from *column on; NULL: the
+ * queries have memory of their own. */
 const ir_value *target_packed_queries(const target_append_rules *rules, const ir_node *root,
                                       const ir_value *queries, int64_t *column);
 /* target_kernel.over: a present may be written over its past. */

@@ -27,7 +27,8 @@ typedef struct target_mirror {
     void (*changed)(void *mirror, const gqac_tensor *value); /* after the host has written it */
     /* True if the newest bytes of a value are on the device. */
     bool (*holds)(const void *mirror, const gqac_tensor *value);
-    /* Copies a box on the device; what the host has of its tensors is copied there first. */
+    /* Copies a box on the device; tensors whose newest bytes are on the host are copied to the
+     * device first. */
     gqac_status (*move)(void *mirror, const op_box *box, const op_work *work);
     /* The n likeliest ids of each row of logits [..., rows, V] that are on the device, n <= V, in
      * the order of gqac_context_top; they are there after `finish`. At most TARGET_TOP_MOST

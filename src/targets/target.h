@@ -84,8 +84,9 @@ typedef struct gqac_target {
     const target_mirror *mirror; /* NULL: all values are in the memory of the host */
     /* Name of the instruction set of a state; NULL: the target has only one. */
     const char *(*level)(const void *state);
-    /* The name of --math bf16 in the profile of programs with this state, if devices of the target
-     * have other bits than each other in this mode. NULL: "bf16"; so it is if there is no function.
+    /* The name of --math bf16 in the profile of programs with this state, for targets whose devices
+     * do not all compute the same bits in this mode. If this function is NULL or returns NULL, the
+     * name is "bf16".
      */
     const char *(*bf16_name)(const void *state);
     /* Packs constant weights into the form that the target's kernels read, as operands of ops such

@@ -6,8 +6,8 @@
 
 extern const gqac_op gqac_op_add;
 
-/* Takes the Add that makes x, if it would be a kernel of its own: another kernel that can compute
- * it does so where its operands are made. */
+/* Takes the Add that makes x if it would otherwise be a kernel of its own. If another kernel can
+ * compute it, that one does, where the operands are made. */
 int cpu_fuse_norm(const ir_node *root, ir_node **nodes) {
     ir_node *none[TARGET_MAX_FUSED];
     const ir_value *sum = ir_node_input(root, 0);

@@ -23,7 +23,7 @@ typedef struct cpu_heads_record {
 } cpu_heads_record;
 gqac_status cpu_heads_kernel(target_call *call, const void *record);
 
-/* That of target_streams (append.c). */
+/* The kernel with a record of target_streams (append.c). */
 gqac_status cpu_append_run(target_call *call, const void *record);
 gqac_status cpu_append_scratch(const target_call *call, int threads, const void *record,
                                gqac_parts *parts);

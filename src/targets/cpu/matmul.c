@@ -1,4 +1,5 @@
-/* The kernel cpu.matmul: MatMul of two operands that only a run knows, by the kernels of `linear`.
+/* The kernel cpu.matmul: MatMul of two operands that are known only at run time, by the kernels of
+ * `linear`.
  *
  * A unit copies some panels of 64 columns of one matrix of B to its scratch, in the form that those
  * kernels read, and multiplies a run of rows with them. For few rows a copy does not pay: they are

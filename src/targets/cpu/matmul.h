@@ -1,4 +1,5 @@
-/* MatMul of two operands that only a run knows; those with a constant are `linear`. */
+/* MatMul of two operands that are known only at run time; with a constant operand it becomes
+ * `linear`. */
 #ifndef GQAC_TARGETS_CPU_MATMUL_H
 #define GQAC_TARGETS_CPU_MATMUL_H
 

@@ -1,6 +1,6 @@
 /* Packs the constant weights of a module: every node, also in nested graphs, is offered to the
  * packers of its op in order. Nodes whose results are not used are skipped: their weights need no
- * packing, and packers leave such nodes where they have replaced them. */
+ * packing, and packers leave such nodes behind where they replace them. */
 #include "targets/cpu/pack.h"
 
 #include <string.h>

@@ -24,7 +24,8 @@ typedef struct cpu_norm {
     bool centred, round_before;
     bool round_sum; /* x + skip is a fused Add: rounded to `type` before it is normalised */
     gqac_dtype type, weight_type, bias_type, beta_type, y_type; /* type: of x, skip and sum */
-    const void *x, *skip, *bias, *weight, *beta;                /* NULL: absent; weight is not */
+    const void *x, *skip, *bias, *weight, *beta;                /* NULL: absent; weight is never
+                                                                   NULL */
     void *y, *sum;
     float *mean, *inv;
 } cpu_norm;

@@ -31,7 +31,7 @@ struct gpu_new_rows {
     size_t n_top, top_at;
 };
 
-/* One of these, as the kernel writes it. */
+/* One of the likeliest ids, as the kernel writes it. */
 typedef struct id_pair {
     float logit;
     int32_t id;

@@ -1,6 +1,6 @@
 /* New rows of keys and values: a kernel (heads.h) writes them to the blocks of the device, and into
  * one buffer with those of all slots of the run. At the end of the run that buffer is read, and its
- * rows are written to the blocks of the host, which so have every row of every sequence. */
+ * rows are written to the blocks of the host, so that these have every row of every sequence. */
 #ifndef GQAC_TARGETS_GPU_APPEND_H
 #define GQAC_TARGETS_GPU_APPEND_H
 
@@ -19,8 +19,9 @@ gpu_new_rows *gpu_new_rows_open(gpu_state *state, target_copies *copies); /* NUL
 void gpu_new_rows_close(gpu_new_rows *rows);                              /* NULL is allowed */
 void gpu_new_rows_forget(gpu_new_rows *rows);                             /* of a run that failed */
 /* Memory for the new rows of n slots: slots[i].rows, whose type and shape are set, begin in *buffer
- * at slots[i].at: the rows, or their codes and then their scales [B,H,S]. What is there is written
- * to the host first if there is too little. The kernel that writes them is launched next. */
+ * at slots[i].at: the rows, or their codes and then their scales [B,H,S]. If the buffer has too
+ * little room, the rows in it are written to the host first. The kernel that writes them is
+ * launched next. */
 typedef struct gpu_new {
     gqac_tensor rows; /* [B,H,S,D]; no data */
     int slot;

@@ -52,12 +52,12 @@ static int64_t most_size(const gpu_attention *r) {
     return r->size > r->value_size ? r->size : r->value_size;
 }
 
-/* True if heads of the size of these are frequent enough for kernels of their size and type. */
+/* True if heads of this size are frequent enough to have kernels for their size and type. */
 static bool is_frequent(const gpu_attention *r) {
     return r->in_blocks && r->size >= 64 && r->size % 16 == 0 && r->value_size == r->size;
 }
 
-/* True if they have the kernels of all models, which read sizes and types when they run. */
+/* True if these heads use the kernels for all models, which read sizes and types at run time. */
 static bool is_common(const gpu_attention *r) {
     return !is_frequent(r) && most_size(r) <= GPU_ATTEND_COMMON;
 }

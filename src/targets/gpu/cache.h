@@ -1,6 +1,6 @@
 /* Compiled kernels on disk. An entry is a file of the folder GQAC_CACHE ("off" or "": there is no
  * cache), $XDG_CACHE_HOME/gqac or ~/.cache/gqac; its name is the hash of all that the code depends
- * on. An entry that is damaged, of another user or of another key is as good as none, and so is a
+ * on. An entry that is damaged, of another user or of another key counts as missing, and so does a
  * folder that cannot be written. Entries are written whole or not at all, so processes may share
  * the folder. */
 #ifndef GQAC_TARGETS_GPU_CACHE_H

@@ -73,7 +73,7 @@ static struct {
 } cu;
 static cuda_graph_calls graphs;
 
-/* Return the name of the first function that the library has not; NULL: it has all. */
+/* Return the name of the first function that the library lacks; NULL: it lacks none. */
 #define FROM cu
 static const char *find_driver(void *library) {
     FUNCTIONS(CUDA_FIND)
@@ -87,7 +87,7 @@ static const char *find_graphs(void *library) {
 }
 #undef FROM
 
-/* A driver before CUDA 12 has not all of them. */
+/* A driver before CUDA 12 lacks some of them. */
 static void open_graphs(void *library) {
     const char *use = getenv("GQAC_CUDA_GRAPHS");
     graphs.LaunchKernel = cu.LaunchKernel;

@@ -66,7 +66,7 @@ typedef struct cuda_losses {
     int code;
 } cuda_losses;
 cuda_losses cuda_launches_losses(const cuda_launches *launches);
-/* Destroys the graphs of the stream: before the module of a kernel is unloaded. */
+/* Destroys the graphs of the stream; to be called before the module of a kernel is unloaded. */
 void cuda_launches_forget(cuda_launches *launches);
 
 #endif

@@ -77,8 +77,8 @@ gqac_status gpu_bind_gate(const target_binding *b, const ir_node *root, const vo
 int gpu_fuse_chain(const ir_node *root, ir_node **nodes);
 gqac_status gpu_bind_chain(const target_binding *b, const ir_node *root, const void **record);
 
-/* Memory for `copies` of weights, or of their scales, zeros at first, for free(); column: bytes of
- * one. */
+/* Memory for `copies` of weights, or of their scales, zeroed, which the caller frees with free();
+ * column: bytes of one column. */
 gqac_status gpu_weights_memory(const target_binding *b, const gpu_weights *p, size_t column,
                                size_t copies, char **memory);
 /* Writes a column, the bytes of all its k, to its chunks. */

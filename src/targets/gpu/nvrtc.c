@@ -26,7 +26,7 @@ static struct {
     bool found;
 } rtc;
 
-/* The name of the first function that the library has not; NULL: it has all. */
+/* The name of the first function that the library lacks; NULL: it lacks none. */
 #define FROM rtc
 static const char *find(void *library) {
     COMPILER(CUDA_FIND)

@@ -52,7 +52,7 @@ static void set_shape(job *j) {
     j->shape.y_type = (int32_t)gpu_type_of(j->y.dtype);
 }
 
-/* Kernels of tiles have `totals` as an argument, the others not: NULL. */
+/* `totals` is an argument of the kernels of tiles only; NULL for others. */
 static gqac_status launch(gpu_work *w, const job *j, int form, const gpu_grid *grid,
                           const gpu_buffer *totals) {
     const gpu_weights *p = &j->p->weights;

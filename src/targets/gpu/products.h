@@ -14,7 +14,7 @@ typedef struct gpu_weights {
     int32_t bits, block, blocks, zero_step;
 } gpu_weights;
 
-/* Columns of weights with those that fill a line of a cache. */
+/* Number of columns of weights, padded to fill lines of a cache. */
 static inline int32_t gpu_weights_width(int32_t n) {
     return (n + 7) / 8 * 8;
 }

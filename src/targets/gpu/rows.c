@@ -413,7 +413,8 @@ static void set_steps(const gqac_tensor *x, const gqac_tensor *y, int32_t *steps
     }
 }
 
-/* Makes one axis of two where both operands are read on across them; axes of one element vanish. */
+/* Merges two axes where both operands are read on from one to the next; drops axes of one
+ * element. */
 static void merge_axes(binary_shape *s) {
     int n = 0;
     for (int i = 1; i < s->rank; i++) {

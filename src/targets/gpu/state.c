@@ -165,7 +165,7 @@ struct gpu_state {
 
 enum { OUTBOX = 256 << 10, SENT_ALIGNMENT = 64 };
 
-/* The constants of all kernels, then `more`: a text for free(). */
+/* The constants of all kernels, then `more`; the caller frees the text with free(). */
 static char *constants_text(const char *more) {
     enum { MOST = 1024 };
     const size_t size = MOST + strlen(more);

@@ -60,7 +60,7 @@ typedef struct grammar_calls {
     const char *begin, *before, *middle, *after;
     const char *between; /* NULL: there is only one call */
     const char *end;
-    const char *marker; /* in ASCII; text beside calls does not have it */
+    const char *marker; /* in ASCII; text beside calls does not contain it */
     /* Of answers that are messages, where the marker is in the head of a call: what begins a head,
      * what ends it, and what may stand in place of `middle` beside text. NULL: there are none. */
     const char *heads[GRAMMAR_HEADS], *body, *others[GRAMMAR_OTHERS];

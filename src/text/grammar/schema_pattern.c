@@ -297,7 +297,7 @@ static bool write_parts(pattern *p, bool anchored) {
     return !p->depth || refuse(p, "a group without an end");
 }
 
-/* "$" at the end, which no backslash makes a character. */
+/* True if the text ends with a "$" that no backslash escapes. */
 static bool ends_in_anchor(const char *text, size_t length) {
     size_t slashes = 0;
     if (!length || text[length - 1] != '$')

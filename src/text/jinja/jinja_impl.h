@@ -259,7 +259,7 @@ jnode *jinja_node(jparser *p, jkind kind, uint32_t line);
 /* Refuses a node whose name one before it in the chain has; node->s NULL: it has no name. */
 void jinja_check_once(jparser *p, const jnode *first, const jnode *node);
 jnode *jinja_seal(jparser *p, jnode *node); /* when its children are known: checks the height */
-bool jinja_nest(jparser *p); /* one level of nesting; with jinja_unnest even when it fails */
+bool jinja_nest(jparser *p); /* one level of nesting; call jinja_unnest even when it fails */
 void jinja_unnest(jparser *p);
 bool jinja_named_constant(const jtoken *t, jvalue *value); /* true, none, ... */
 /* Parses elements with `element` up to the end of a tuple; one element without a comma is no
@@ -304,7 +304,7 @@ jvalue jinja_fail(jrun *r, gqac_status status, const char *fmt, ...) GQAC_PRINTF
 /* Counts steps of work; false after a failure, or when they exceed the maximum. */
 bool jinja_charge(jrun *r, size_t steps);
 bool jinja_charge_text(jrun *r, size_t bytes);
-bool jinja_enter(jrun *r); /* one level deeper; with jinja_leave even when false */
+bool jinja_enter(jrun *r); /* one level deeper; call jinja_leave even when it returns false */
 void jinja_leave(jrun *r);
 void *jinja_alloc(jrun *r, size_t count, size_t size); /* zeroed; NULL is a failure */
 

@@ -152,8 +152,8 @@ ort_status *graph_write_tensor(graph_writer *w, unsigned field, const char *name
     return NULL;
 }
 
-/* The part of a path beneath the root, which is another than those of weights in memory; NULL: it
- * is none. gqac checks where it leads. */
+/* The part of a path beneath the root; NULL: there is none, or it would be read as the location of
+ * weights in memory. gqac checks where it leads. */
 static const char *beneath(const graph_writer *w, const char *path) {
     const size_t n = strlen(w->m->root);
     if (n && strncmp(path, w->m->root, n) == 0 && path[n] == '/')

@@ -73,7 +73,7 @@ static bool take_shape(const char **at, gqac_tensor *t) {
                 return false;
         t->dims[t->rank++] = value;
         const bool comma = take(at, ',');
-        if (!comma && (skip_space(at), t->rank == 1 || **at != ')')) /* (4) is no tuple */
+        if (!comma && (skip_space(at), t->rank == 1 || **at != ')')) /* (4) is not a tuple */
             return false;
     }
     return true;

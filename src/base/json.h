@@ -12,8 +12,8 @@ typedef struct gqac_json_size {
 } gqac_json_size;
 gqac_json_size gqac_json_measure(const char *text, size_t length);
 
-/* Why a text is no JSON: what the parser said, in words that do not name an option of the parser,
- * or that the text begins with a byte order mark, which Python refuses too. */
+/* Why a text is not JSON: what the parser said, reworded where it names an option of the parser, or
+ * that the text begins with a byte order mark, which Python refuses too. */
 const char *gqac_json_reason(const char *text, size_t length, const char *said);
 
 /* Replaces each number of a valid JSON text that has a point or an exponent by the shortest that

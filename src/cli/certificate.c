@@ -96,7 +96,7 @@ static gqac_status identify(certificate *x, cli *c, const char *model,
     GQAC_TRY(gqac_model_digest(model, options, x->model, &c->diag));
     gqac_diag why = {0};
     const gqac_status status = gqac_artefact_verify(model, &why);
-    if (status == GQAC_OK || status == GQAC_USAGE) /* it is no artefact */
+    if (status == GQAC_OK || status == GQAC_USAGE) /* it is not an artefact */
         return GQAC_OK;
     c->diag = why;
     return status;

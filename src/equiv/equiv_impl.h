@@ -117,9 +117,9 @@ typedef struct equiv_hit {
     bool fresh;            /* from disk, in the fresh program */
     gqac_context *context; /* of e->program, for the donor */
 } equiv_hit;
-/* Creates the sequence, of the fresh program or of e->program. *store, which may be set also after
- * a failure, is to be freed after it. MISMATCH: another number of tokens than that of the prefix is
- * reused. */
+/* Creates the sequence, of the fresh program or of e->program. The caller frees *store, which may
+ * be set even after a failure, after the sequence. MISMATCH: the number of reused tokens is not
+ * that of the prefix. */
 gqac_status equiv_hit_open(const equiv_hit *h, gqac_store **store, gqac_sequence **sequence);
 /* To be called after the rest was computed. MISMATCH: the computed tokens are not exactly those
  * that were not reused. */

@@ -99,7 +99,7 @@ static bool next_is(dim_parser *p, char c) {
     const char *at = p->at;
     while (*at == ' ' || *at == '\t')
         at++;
-    /* a "//" begins a comment of the surrounding text and is no division */
+    /* a "//" begins a comment of the surrounding text and is not a division */
     if (*at != c || (c == '/' && at[1] == '/'))
         return false;
     p->at = at + 1;

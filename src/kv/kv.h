@@ -253,8 +253,8 @@ size_t kv_sequence_bytes(const kv_sequence *sequence, size_t *shared);
  * GQAC_KV_BLOCK; 0 unless one is a fork of the other or both are forks of a third. */
 int64_t kv_sequence_common(const kv_sequence *a, const kv_sequence *b);
 /* Replaces leading whole blocks of a sequence by those of a donor of the same kind, whose first
- * `length` tokens, and so the bits of their rows, are the same: as many as have all rows that the
- * sequence keeps. */
+ * `length` tokens, and so the bits of their rows, are the same: as many blocks as have all rows
+ * that the sequence keeps. */
 void kv_sequence_adopt(kv_sequence *sequence, const kv_sequence *donor, int64_t length);
 
 #endif

@@ -20,9 +20,9 @@ typedef struct answer {
     bool done;
     gqac_finish finish;
     reply reply;
-    bool running; /* a forward has begun */
-    double start, begin, end,
-        first;           /* seconds: begin of the call; of the last forward; to the first id */
+    bool running;                    /* a forward has begun */
+    double start, begin, end, first; /* clock, in seconds: start of the call; begin and end of the
+                                        last forward; time to the first id */
     float *hooked;       /* a row for on_logits and the constraint; NULL: not needed yet */
     gqac_scored_id *top; /* [n_top] */
     double *forward;     /* seconds of each forward */

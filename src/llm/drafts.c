@@ -62,7 +62,7 @@ gqac_status drafts_check(const gqac_constraint_state *constraint, int n_eos, con
         return GQAC_OK;
     GQAC_TRY(gqac_constraint_fork(constraint, &state, diag));
     gqac_status status = GQAC_OK;
-    gqac_diag why; /* a draft that is left out is no error */
+    gqac_diag why; /* a draft that is left out is not an error */
     bool ends = false;
     for (; allowed < *n && status == GQAC_OK && !ends; allowed += status == GQAC_OK) {
         ends = gqac_has_id(eos, (size_t)n_eos, ids[allowed]);

@@ -1,5 +1,5 @@
-/* Whether drafts pay: the time that a drafted row adds to a step, against the part of the drafts
- * that is accepted. No answer depends on it. */
+/* Decides whether drafts pay: the time that a drafted row adds to a step, against the part of the
+ * drafts that is accepted. No answer depends on it. */
 #ifndef GQAC_LLM_PAYOFF_H
 #define GQAC_LLM_PAYOFF_H
 

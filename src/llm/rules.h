@@ -10,11 +10,12 @@
  * INVALID_MODEL: a field is wrong. */
 gqac_status rules_read(const json_t *config, gqac_arena *arena, gqac_token_rules **rules,
                        gqac_diag *diag);
-/* Adds a no_repeat_ngram_size that is not of transformers' config, which comes first; 0: none. */
+/* Sets no_repeat_ngram_size to `size` (0: none), unless transformers' config has set it. */
 gqac_status rules_add_repeated(gqac_token_rules **rules, int64_t size, gqac_arena *arena,
                                gqac_diag *diag);
-/* Sets the ids that end answers, which must outlive the rules: not before the minimum length, and a
- * word of one such id is not bad. `rules` may be NULL, here and below. */
+/* Sets the ids that end answers: they cannot be chosen before the minimum length, and bad words
+ * that consist of one of them are removed. The list must outlive the rules. `rules` may be NULL,
+ * here and below. */
 void rules_set_ends(gqac_token_rules *rules, const int64_t *eos, int n_eos);
 /* INVALID_MODEL: an id that is demanded is not in the vocabulary. */
 gqac_status rules_check(const gqac_token_rules *rules, int64_t vocabulary, gqac_diag *diag);

@@ -1,11 +1,11 @@
 /* static-cross-cache: the keys and values of an encoder's states are computed once.
  *
- * For each attention node whose keys come from other inputs than its query (insert_kv.c finds them)
- * there are inputs cache_k_in_i and cache_v_in_i [B,H,L,D] and results cache_k_out_i and
- * cache_v_out_i. One If serves all layers: it returns caches that have rows unchanged, and computes
- * empty ones. The branch that computes them holds all nodes that only they need, including an
- * encoder in the same graph. Attention becomes the ONNX op over the results of the If. Nothing is
- * appended, so the caches that a later call returns are those that it was given. */
+ * For each attention node whose keys come from inputs other than those of its query (insert_kv.c
+ * finds them) there are inputs cache_k_in_i and cache_v_in_i [B,H,L,D] and results cache_k_out_i
+ * and cache_v_out_i. One If serves all layers: it returns caches that have rows unchanged, and
+ * computes empty ones. The branch that computes them holds all nodes that only they need, including
+ * an encoder in the same graph. Attention becomes the ONNX op over the results of the If. Nothing
+ * is appended, so the caches that a later call returns are those that it was given. */
 #include "ops/attention.h"
 #include "ops/build.h"
 #include "passes/insert_kv.h"

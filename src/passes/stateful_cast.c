@@ -32,7 +32,7 @@ static gqac_dtype inner_type(const ir_value *past) {
     return inner;
 }
 
-/* The index of the result that is the present of a past; -1: the operand is no past. */
+/* The index of the result that is the present of a past; -1: the operand is not a past. */
 static int present_of(const ir_use *use) {
     const ir_node *node = use->node;
     const int operand = (int)(use - node->inputs);

@@ -30,7 +30,7 @@ static inline void exec_outputs_changed(const exec *e, const ir_node *node) {
  * ids alone (exec.top), and the new rows of sequences. There must be a mirror. */
 gqac_status exec_fetch_results(exec *e, gqac_diag *diag);
 /* True if the logits are the wanted rows and no others, and a device can find the likeliest ids of
- * so many. */
+ * that many. */
 bool exec_can_top(const gqac_tensor *logits, const exec_top *top);
 /* True if the op only moves elements (IR_OP_MOVES), and these are on the device. There must be a
  * mirror. */

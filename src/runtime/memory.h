@@ -7,7 +7,7 @@
 
 typedef struct memory_lengths {
     int64_t sequences, batch, chunk; /* shape of the ids: [batch,chunk]; packed: [1,N] */
-    int64_t tokens;                  /* every other length: that of the keys */
+    int64_t tokens;                  /* the value of every other length: the number of keys */
     int64_t logit_rows;              /* logits of all sequences */
 } memory_lengths;
 

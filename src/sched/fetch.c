@@ -1,6 +1,6 @@
-/* Fetching: what the folder and the remote tier of the store have of a prompt is brought to memory
- * by threads of their own. The request takes part in no step until then, and the others go on. Of
- * prompts that begin alike only one is fetched at a time: the next one finds its rows in memory. */
+/* Fetching: separate threads bring what the folder and the remote tier of the store have of a
+ * prompt to memory. The request takes part in no step until then, and the others go on. Of prompts
+ * that begin alike only one is fetched at a time: the next one finds its rows in memory. */
 #include <signal.h>
 #include <string.h>
 #include <time.h>

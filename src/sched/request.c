@@ -283,7 +283,7 @@ int64_t request_top(const request *r) {
 }
 
 /* Sets the id after the list by row `row` of the item, counted from that of the last token that is
- * no draft. *wanted false: there is none. */
+ * not a draft. *wanted false: there is none. */
 static gqac_status pick(gqac_scheduler *s, request *r, int item, int64_t row, bool *wanted,
                         gqac_diag *diag) {
     const gqac_request *g = &r->given;

@@ -7,7 +7,7 @@
 
 typedef struct constraint {
     gqac_constraint *made;
-    char *key; /* what it was made of, and for whom */
+    char *key; /* names its source and its tenant */
     int users; /* jobs, and the list of the latest ones */
 } constraint;
 

@@ -24,7 +24,7 @@ static gqac_status find_pair(const gqac_store *store, const char *name, const gq
     GQAC_FAIL(diag, GQAC_USAGE, "the model has no past or present tensor '%s'", name);
 }
 
-/* Caches of other layers than attention are not tensors of rows, or not in this layout. Slots have
+/* Caches of layers other than attention are not tensors of rows, or not in this layout. Slots have
  * the order of pairs; of rows that are not codes already, only those of attention can be kept as
  * codes. */
 static gqac_status check_model(const gqac_store *store, int n_pasts, gqac_diag *diag) {

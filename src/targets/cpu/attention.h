@@ -37,8 +37,8 @@ typedef struct cpu_attend_rows {
     int bits;           /* bits of a code: 8 or 4; 0: not codes */
     const float *scale; /* scales of codes: one, or [Hkv][size] */
     int scale_step;     /* 0: one scale; 1: [Hkv][size] */
-    /* Not 0: codes with a scale for each key, [Hkv][64] fp32 so many bytes after the beginning of a
-     * block; `scale` is unused. */
+    /* Not 0: codes have a scale for each key, [Hkv][64] fp32 that many bytes after the beginning of
+     * a block, and `scale` is unused. */
     size_t scales_at;
 } cpu_attend_rows;
 

@@ -9,8 +9,8 @@
 #include "targets/kv_rows.h"
 #include "targets/mirror.h"
 
-/* kv_append of rows that the host writes: those of types that no kernel makes, and those that
- * other nodes than attention read. The record is a target_append_record. */
+/* kv_append of rows that the host writes: those of types that no kernel makes, and those that nodes
+ * other than attention read. The record is a target_append_record. */
 gqac_status gpu_append_run(target_call *call, const void *record);
 
 /* The new rows of a run that the host lacks. A mirror has one, and counts in *copies. */
@@ -36,7 +36,7 @@ gqac_status gpu_new_rows_take_top(gpu_work *w, size_t n, gqac_candidate *ids, gp
                                   int64_t *at);
 /* Writes all rows to the blocks of the host. */
 gqac_status gpu_new_rows_flush(gpu_new_rows *rows, gqac_diag *diag);
-/* Bytes of the device for so many new rows of each slot. */
+/* Bytes of the device for n new rows of each slot. */
 size_t gpu_new_rows_bytes(const gpu_blocks *blocks, size_t n);
 
 /* The blocks of the kind of a step's sequences. */

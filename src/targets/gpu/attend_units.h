@@ -41,8 +41,8 @@ typedef struct gpu_cut {
     int64_t n[GPU_TILES], n_merges, n_slots;
 } gpu_cut;
 
-/* The maximum numbers of units and merges if rows see so many keys at most; their lists, lo and hi
- * need not be set yet. */
+/* The maximum numbers of units and merges if rows see at most that many keys; their lists, lo and
+ * hi need not be set yet. */
 void gpu_cut_most(const gpu_cut *cut, int64_t keys, int64_t *units, int64_t *merges);
 /* Fills the lists. */
 void gpu_cut_make(gpu_cut *cut);

@@ -206,8 +206,8 @@ static void unmark(gpu_blocks *b, walk w) {
             b->where[w.id.number] = NOWHERE;
 }
 
-/* An entry for a new block: a fresh one, or the one that was used the longest time ago. NOWHERE:
- * this step uses all. */
+/* An entry for a new block: a fresh one, or the least recently used one. NOWHERE: this step uses
+ * all. */
 static uint32_t take_entry(gpu_blocks *b) {
     uint32_t oldest = NOWHERE;
     if (b->taken < b->capacity)

@@ -10,7 +10,7 @@
  * together, so that new rows are one upload. Of sequences of quantised kinds the rows are codes, as
  * the host has them; after those of a slot come their scales, [GQAC_KV_BLOCK][heads]. A cache is
  * for codes of one width, or for rows. Slabs are added as long as the device has memory; then the
- * blocks that were used the longest time ago are replaced.
+ * least recently used blocks are replaced.
  *
  * One thread at a time: that of gpu_take. */
 #ifndef GQAC_TARGETS_GPU_BLOCKS_H
@@ -19,7 +19,7 @@
 #include "targets/call.h"
 #include "targets/gpu/driver.h"
 
-enum { GPU_SLABS = 16 }; /* as many arguments of a kernel that reads blocks */
+enum { GPU_SLABS = 16 }; /* kernels that read blocks have an argument for each */
 
 typedef struct gpu_blocks gpu_blocks;
 

@@ -17,7 +17,7 @@ typedef struct gpu_key {
 gpu_key gpu_cache_key(int n, const char *const *texts);
 /* False: nothing is read or written, so no code has to be asked for. */
 bool gpu_cache_on(void);
-/* The code, for free(), and its size; NULL: there is none. */
+/* The code, which the caller frees with free(), and its size; NULL: there is none. */
 void *gpu_cache_read(const gpu_key *key, size_t *bytes);
 void gpu_cache_write(const gpu_key *key, const void *code, size_t bytes);
 

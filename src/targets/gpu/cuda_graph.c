@@ -161,7 +161,7 @@ static kept *find(cuda_launches *launches) {
     return NULL;
 }
 
-/* Remembers what waits, in the place of the list that was used the longest time ago. */
+/* Remembers what waits, in the place of the least recently used list. */
 static void remember(cuda_launches *launches) {
     kept *k = &launches->kept[0];
     for (int i = 1; i < CUDA_GRAPH_KEPT; i++)

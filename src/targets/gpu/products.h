@@ -34,8 +34,8 @@ typedef struct gpu_product_shape {
     int32_t split, from, has_bias, from_zero, y_type;
 } gpu_product_shape;
 
-/* The shape of one row, or more, with so many pieces of k: the teams of a group have about as many
- * pieces each. */
+/* The shape of m rows with that many pieces of k, which the teams of a group share about
+ * equally. */
 static inline gpu_product_shape gpu_product_shape_of(const gpu_weights *w, int32_t m,
                                                      int32_t pieces) {
     const int32_t most = m == 1 ? GPU_FEW_ONE_TEAMS : GPU_FEW_TEAMS;

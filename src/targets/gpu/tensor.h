@@ -21,9 +21,9 @@ typedef struct gpu_tensor_cut {
     int32_t teams, wide;
 } gpu_tensor_cut;
 
-/* For so many pieces and blocks of columns, and at most so many warps: as few rounds as possible,
- * with as few teams as these allow, and about eight warps, but a group for each multiprocessor of a
- * large device. */
+/* For that many pieces and blocks of columns, and at most that many warps: as few rounds as
+ * possible, with as few teams as these allow, and about eight warps, but a group for each
+ * multiprocessor of a large device. */
 static inline gpu_tensor_cut gpu_tensor_cut_of(int32_t pieces, int32_t blocks, int32_t warps) {
     enum { GROUPS = 128 };
     const int32_t rounds = (pieces + warps - 1) / warps;

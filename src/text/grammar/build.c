@@ -296,7 +296,7 @@ fragment build_points(builder *b, const points *p, size_t n) {
     for (size_t i = 0; i < n; i++) {
         points rest = p[i];
         while (rest.low <= rest.high && b->status == GQAC_OK) {
-            if (rest.low >= 0xd800 && rest.low <= 0xdfff) { /* surrogates are no characters */
+            if (rest.low >= 0xd800 && rest.low <= 0xdfff) { /* surrogates are not characters */
                 rest.low = 0xe000;
                 continue;
             }

@@ -142,7 +142,8 @@ static bool is_object(builder *b, uint32_t rule) {
         build_fail(b, gqac_diag_oom(b->diag, "tools"));
     while (n && fine) {
         const uint32_t at = stack[--n];
-        if (at == BUILD_NONE || seen[at]) /* NONE: of no words, which no text is */
+        if (at == BUILD_NONE || seen[at]) /* NONE leads nowhere: an empty list of words accepts
+                                             nothing */
             continue;
         seen[at] = true;
         const instruction *one = &b->code[at];

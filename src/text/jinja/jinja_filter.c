@@ -228,7 +228,7 @@ static bool read_int(jrun *r, jvalue v, int64_t base, int64_t *out) {
     int own = letter == 'x' ? 16 : letter == 'o' ? 8 : letter == 'b' ? 2 : 0;
     char plain[400] = "";
     if (base == 0 && own == 0 && digits[0] == '0' && strspn(digits, "0") != strlen(digits))
-        return false; /* "012" is no number in Python */
+        return false; /* "012" is not a number in Python */
     base = base ? base : own ? own : 10;
     if (text[0] == '-')
         strcpy(plain, "-");

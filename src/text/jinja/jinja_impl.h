@@ -262,7 +262,7 @@ jnode *jinja_seal(jparser *p, jnode *node); /* when its children are known: chec
 bool jinja_nest(jparser *p); /* one level of nesting; call jinja_unnest even when it fails */
 void jinja_unnest(jparser *p);
 bool jinja_named_constant(const jtoken *t, jvalue *value); /* true, none, ... */
-/* Parses elements with `element` up to the end of a tuple; one element without a comma is no
+/* Parses elements with `element` up to the end of a tuple; one element without a comma is not a
  * tuple. */
 jnode *jinja_parse_elements(jparser *p, bool parentheses, bool flag,
                             jnode *(*element)(jparser *p, bool flag));

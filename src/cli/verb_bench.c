@@ -8,9 +8,9 @@
  *   mixS+NxM@P    S tokens of one sequence and M of each of N others in one call, P cached of each;
  *                 then its parts as rows of their own, ppS@P and tg1xN@P (M > 1: ppMxN@P)
  *
- * Beside hpS@P stands what the cached prefix saves: (P+S)/S, the ratio of the rows that are
- * computed without it and with it, the ratio of pairs of a query and a key that it sees, and where
- * there is a row pp<P+S> that of the times.
+ * Beside hpS@P stands what the cached prefix saves, as ratios without it to with it: of the rows
+ * that are computed, (P+S)/S; of the pairs of a query and a key that it sees; and, where there is a
+ * row pp<P+S>, of the times.
  *
  * Random token ids; one run to warm up, then --repeat runs, of which the median is reported. The
  * sequences of a row have equal pasts in separate memory, so that each past is read for itself, and
@@ -66,7 +66,7 @@ typedef struct bench {
     const char *kind; /* its name, and the profile of its sequences */
     char profile[256];
     int64_t weights; /* bytes of weights that a step reads: of the embedding one row */
-    double stored;   /* bytes of rows in the cache, by those in the model's types */
+    double stored;   /* bytes of rows in the cache, divided by their bytes in the model's types */
     gqac_program *program;
     gqac_context *context;
     gqac_sequence **pasts, **sequences; /* [largest number of sequences of a row]; sequences: forks

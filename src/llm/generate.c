@@ -174,8 +174,8 @@ static gqac_step_item item_of(const run *r, const answer *a) {
                             .drafts = drafted};
 }
 
-/* Records the time of a step of n members, of which `a` is the first: what their next ids cost,
- * with drafts and without. */
+/* Records the time of a step of n members, the first of which is `a`, if it was a step of next ids,
+ * with drafts or without. */
 static void measure(run *r, const answer *a, int n) {
     int64_t rows = 0;
     if (!r->ahead.decode || answer_pending(a))

@@ -16,7 +16,7 @@ static const double keep_own = 0.8, keep_shared = 0.98;
 static const double assumed = 1.2, assumed_of = 2;
 enum { FIRST_PAUSE = 8, LONGEST_PAUSE = 256, TRIED = 2, LONGEST_SINCE = 12 };
 
-/* `most`: what a measurement counts at most. */
+/* Takes a value, cut to `most`, into an average; `known`: the average has a value already. */
 static void average(double *of, double value, double most, bool known) {
     const double counted = known && value > most ? most : value;
     *of = known ? *of + (counted < *of ? faster : slower) * (counted - *of) : counted;

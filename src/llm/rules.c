@@ -318,7 +318,7 @@ static bool is_begun(const id_list *word, const rules_place *at) {
     return n <= at->n && (!n || !memcmp(at->history + at->n - n, word->ids, n * sizeof *word->ids));
 }
 
-/* Forbids each id that would end an n-gram of the history. */
+/* Forbids each id with which the newest ids would repeat an n-gram of the history. */
 static void suppress_repeated(size_t size, const rules_place *at, double *score,
                               int64_t vocabulary) {
     if (!size || at->n < size)
@@ -331,12 +331,12 @@ static void suppress_repeated(size_t size, const rules_place *at, double *score,
     }
 }
 
-/* An answer cannot end before the id after the history. */
+/* True if the answer is too short to end. */
 static bool is_early(const gqac_token_rules *rules, const rules_place *at) {
     return at->n < (size_t)rules->least + (rules->least_is_new ? at->n_prompt : 0);
 }
 
-/* The ids of which the next is one; NULL: any. */
+/* The ids one of which must be the next; NULL: any id may be. */
 static const id_list *demanded(const gqac_token_rules *rules, const rules_place *at) {
     for (size_t i = 0; i < rules->n_demands; i++)
         if (rules->demands[i].position == at->n && rules->demands[i].ids.n)

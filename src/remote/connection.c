@@ -157,7 +157,8 @@ static bool must_wait(void) {
     return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
 }
 
-/* Sends what the socket takes, and adds to *events what to wait for; false: it is closed. */
+/* Sends as much as the socket takes, and adds to *events the events to wait for; false: it is
+ * closed. */
 static bool send_some(connection *c, short *events, char why[WHY]) {
     short wants = POLLOUT;
     while (c->sent < c->n_out) {
@@ -174,7 +175,7 @@ static bool send_some(connection *c, short *events, char why[WHY]) {
     return true;
 }
 
-/* Receives what is there, or adds to *events what to wait for; false: it is closed. */
+/* Receives what is there, or adds to *events the events to wait for; false: it is closed. */
 static bool receive_some(connection *c, short *events, bool *some, char why[WHY]) {
     short wants = POLLIN;
     const ssize_t n = c->tls ? tls_receive(c->tls, c->part, sizeof c->part, &wants, why)

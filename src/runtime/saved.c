@@ -504,7 +504,7 @@ static gqac_status check_kind(const gqac_sequence *s, const header *h, gqac_diag
     return GQAC_USAGE;
 }
 
-/* Makes a sequence of what was checked. */
+/* Makes a sequence from data that have been checked. */
 static gqac_status make(const gqac_program *program, const gqac_sequence_options *options,
                         const header *h, const void *data, gqac_sequence **sequence,
                         gqac_diag *diag) {

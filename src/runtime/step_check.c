@@ -133,7 +133,7 @@ static gqac_status mark(const step *s, int i) {
     return step_at_item(s, i, GQAC_USAGE);
 }
 
-/* Checks the items and marks their sequences, of which *marked is the number. */
+/* Checks the items and marks their sequences; *marked becomes the number of marked sequences. */
 static gqac_status check_and_mark(const step *s, int *marked) {
     int64_t tokens = 0;
     for (int i = 0; i < s->n; i++) {

@@ -142,7 +142,8 @@ static int64_t store_bytes(gqac_store *store) {
     return gqac_store_get_statistics(store, &x, NULL) == GQAC_OK ? x.bytes : 0;
 }
 
-/* Halves what the store holds, so that what was used last stays as long as possible. */
+/* Halves the contents of the store, so that the rows that were used last stay as long as
+ * possible. */
 static bool evict(gqac_store *store) {
     const int64_t bytes = store ? store_bytes(store) : 0;
     if (!bytes)

@@ -1,6 +1,6 @@
-/* A model with an encoder: answers are computed one after another, in the order in which they were
- * asked for, each by gqac_seq2seq_generate alone. So an answer has the ids of `gqac generate`,
- * whatever waits behind it.
+/* A model with an encoder: answers are computed one after another, in the order of their requests,
+ * each by gqac_seq2seq_generate alone. So an answer has the ids of `gqac generate`, whatever waits
+ * behind it.
  *
  * encoder_run and what it calls run on the thread that calls serve_run; the rest on the thread of
  * connections. */

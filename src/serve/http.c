@@ -416,8 +416,8 @@ static const char *reason(int status) {
     return "Error";
 }
 
-/* Adds to the replies. After a failure nothing more is added, so that what is sent is the beginning
- * of what was to be sent. */
+/* Adds to the replies. After a failure nothing more is added, so that the client gets the beginning
+ * of the reply without gaps. */
 static void put(http_exchange *x, const void *data, size_t length) {
     const size_t failures = memory_failures();
     if (!x->broken && length) {

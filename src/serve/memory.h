@@ -19,7 +19,7 @@ bool memory_open(size_t longest);
  * the next call. */
 void memory_begin(void);
 bool memory_ran_out(void); /* since then */
-/* Records a failed allocation of neither library. */
+/* Records a failed allocation that neither library made. */
 void memory_note(void);
 /* How many allocations have failed on this thread. */
 size_t memory_failures(void);

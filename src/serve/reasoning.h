@@ -22,7 +22,7 @@ typedef struct reasoning_state {
     size_t matched; /* tokens of the marker at the beginning */
 } reasoning_state;
 /* The state at the beginning of an answer: inside the reasoning, if the prompt ends with the marker
- * at its beginning and perhaps blanks.
+ * that begins it, and perhaps blanks.
  */
 reasoning_state reasoning_start(const reasoning *r, const gqac_text *text, const int64_t *ids,
                                 size_t n);

@@ -1,4 +1,4 @@
-/* Which request is answered by what; who may ask; errors; the small endpoints. */
+/* Routes: which endpoint answers a request, and who may use it; errors; the small endpoints. */
 #include <arpa/inet.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -111,7 +111,7 @@ void route_problem(serve *s, http_exchange *x, const problem *p) {
     send_problem(s, x, p, true);
 }
 
-/* Ends what is computed for a request, and logs it; false: nothing is. */
+/* Ends and logs the job of a request; false: it has none. */
 static bool leave(http_exchange *x, int status) {
     job *j = http_user(x);
     memory_begin();

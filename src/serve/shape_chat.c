@@ -45,7 +45,7 @@ static json_t *call_json(const gqac_call_part *part, int index) {
     return call;
 }
 
-/* What is new of a message. */
+/* The new parts of a message. */
 typedef struct news {
     const leg *leg;
     bool whole;

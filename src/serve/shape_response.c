@@ -46,7 +46,8 @@ static json_t *usage_json(const job *j) {
     return own;
 }
 
-/* A field of the request, or what it means if it is absent. The default is taken over. */
+/* Copies a field of the request to the reply, or, if it is absent, `otherwise`, which is taken
+ * over. */
 static void echo(json_t *reply, const job *j, const char *name, json_t *otherwise) {
     json_t *given = fields_get(j->root, name);
     json_object_set(reply, name, given ? given : otherwise);

@@ -297,7 +297,7 @@ static gqac_status load_file(store_space *space, const int64_t *ids, int64_t n, 
     return status;
 }
 
-/* What a prompt is looked up by. */
+/* The terms of a search for a prompt. */
 typedef struct wanted {
     const int64_t *ids;
     int64_t n, limit; /* ids, and the maximum of what is reused */

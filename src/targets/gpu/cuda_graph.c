@@ -1,5 +1,5 @@
 /* Lists of launches, those that were seen before, and their graphs. A kept list always has the
- * arguments that its graph has, so that what is different now is what is updated. */
+ * arguments that its graph has, so only what differs from it is updated. */
 #include "targets/gpu/cuda_graph.h"
 
 #include <stdlib.h>
@@ -193,7 +193,7 @@ static int instantiate(const cuda_graph_calls *calls, kept *k) {
     return code == 0 ? calls->GraphInstantiate(&k->exec, k->graph, 0) : code;
 }
 
-/* Brings a kept list to what waits, and its graph, if it has one. */
+/* Updates a kept list, and its graph if it has one, to the launches that wait. */
 static int update(const cuda_graph_calls *calls, kept *k, const list *now) {
     void *values[CUDA_GRAPH_ARGS];
     for (int i = 0; i < now->n; i++) {

@@ -117,8 +117,8 @@ static gqac_status take_totals(gpu_work *w, const job *j, int32_t rows, int32_t 
     return gpu_scratch(w, bytes, totals);
 }
 
-/* Each group adds all pieces of its tile: in the result if that is fp32, else in memory beside it,
- * for some rows after others, so that this memory is limited. */
+/* Each group adds all pieces of its tile: in the result if that is fp32, else in a buffer beside
+ * it, which is for a limited number of rows at a time. */
 static gqac_status whole_tiles(gpu_work *w, job *j, gpu_grid grid) {
     const size_t row = (size_t)j->shape.n * sizeof(float);
     const int32_t tiles_of_turn = (int32_t)(MOST_TOTALS / TILE_ROWS / row) + 1;

@@ -108,8 +108,8 @@ static size_t digits_of(const json_t *value) {
     return digits;
 }
 
-/* A value as an answer has it, for free; NULL: the schema has failed. All 17 digits of a number
- * would make 0.10000000000000001 of 0.1. */
+/* A value as an answer writes it, which the caller frees with free(); NULL: the schema has failed.
+ * With all 17 digits of a number, 0.1 would be 0.10000000000000001. */
 static char *text_of(schema *s, const json_t *value) {
     char *text =
         json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(digits_of(value)));

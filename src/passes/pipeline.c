@@ -2,19 +2,20 @@
  * changed something it runs tidy again, and a pass with `again` that changed something makes it
  * continue at that earlier pass.
  *
- *   import the graph as the file has it, so that it can be dumped and the pipeline stopped there
+ *   import              the graph as the file has it, so that it can be dumped and the pipeline
+ *                       stopped there
  *   infer fold simplify once each, so that each can be looked at alone
  *   tidy                the three until nothing changes
- *   defaults inputs whose value is fixed in a sequence (not for a stateless run) raise what a
- *   tracer wrote out -> ONNX's own ops
+ *   defaults            inputs whose value is fixed in a sequence (not for a stateless run)
+ *   raise               what a tracer wrote out -> ONNX's own ops
  *   pack                weights in the form that the target's kernels read
  *   unpad               masks of attention, where nothing is padding (not for a stateless run)
  *   lower               attention ops of every domain -> our own few
- *   stateful past/present pairs -> sequence state (not for a stateless run) last_rows only the
- *   wanted rows of logits are computed
- *   ragged the new rows of all sequences -> one list without padding claim, expand kernels take
- *   nodes; the others are expanded one level and offered again order, plan the order of nodes,
- *   their buffers
+ *   stateful            past/present pairs -> sequence state (not for a stateless run)
+ *   last_rows           only the wanted rows of logits are computed
+ *   ragged              the new rows of all sequences -> one list without padding
+ *   claim, expand       kernels take nodes; the others are expanded one level and offered again
+ *   order, plan         the order of nodes, their buffers
  */
 #include "passes/pass.h"
 

@@ -1,8 +1,8 @@
 /* For sequences: a length that a Reshape gets from arithmetic on the shapes of pasts. If the other
  * lengths of the new shape are known, it can only be what is left of the elements of x, or the call
- * fails. If that equals a length of x, it is read from x instead. torch.export writes such lengths
- * after queries that were cut out of a table of masks (GPT-Neo): max(0, min(C, P + S) - min(C,
- * P)). */
+ * fails. If that equals a length of x, it is read from x instead. torch.export writes such a
+ * length, max(0, min(C, P + S) - min(C, P)), after queries that were cut out of a table of masks
+ * (GPT-Neo). */
 #include "ops/build.h"
 #include "ops/shared.h"
 #include "passes/raise.h"

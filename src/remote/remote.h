@@ -15,7 +15,7 @@ typedef struct remote_state {
     long long hits, misses;       /* of keys, since it was started, whoever asked */
     long long evicted;            /* keys that were removed for lack of memory */
 } remote_state;
-/* IO: the server does not answer within that time; `why` may say more. */
+/* IO: the server does not answer within that time, or not as Redis does; *diag says why. */
 gqac_status remote_ask(gqac_remote *r, int64_t ms, remote_state *state, gqac_diag *diag);
 
 #endif

@@ -101,8 +101,9 @@ void draft_measure(gqac_scheduler *s, double seconds) {
     payoff_measure(&s->payoff, rows, s->n, seconds);
 }
 
-/* Shortens the sequence by its last rows, or, if it goes on, to fewer rows, which cost less. If it
- * ends, a store gets those of the fork, because it may not have the state after the last ones. */
+/* Takes back the last `unused` rows: by a rewind, or, if the request goes on and has a fork, by
+ * replacing the sequence with the fork, which costs less. If the request ends, a store gets the
+ * rows of the fork, because the sequence may lack the state after its last rows. */
 static gqac_status take_back(request *r, int64_t unused, bool ends, gqac_diag *diag) {
     gqac_sequence *s = r->sequence;
     if (unused && ends) {

@@ -39,7 +39,8 @@ static void add(const serve *s, lists *all, int64_t id, const scored *of, size_t
     free(text);
 }
 
-/* Bytes that a token has at `at` of a text; a special token that is not spelled there has none. */
+/* The number of bytes that a token has at the beginning of `text`, which has `left` bytes; a
+ * special token that is not spelled there has none. */
 static size_t bytes_at(const serve *s, int64_t id, const char *text, size_t left) {
     size_t n = 0;
     bool special = false;

@@ -13,7 +13,7 @@
 /* The kernels of a product: for one row, for up to four rows of an item, and for tiles. */
 enum { GPU_FEW_1, GPU_FEW_4, GPU_TILE, GPU_FORMS };
 
-/* The kernels of kernels/, in the order of gpu_kernel_names (state.c). */
+/* The kernels of kernels/, in the order of kernel_names (state.c). */
 typedef enum gpu_kernel_id {
     /* GPU_FORMS kernels for each kind of weights; codes have 2, 4 or 8 bits */
     GPU_PRODUCT_F32,

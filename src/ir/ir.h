@@ -79,7 +79,7 @@ enum {
     IR_OP_RETURN = 8,      /* the return of a graph */
     IR_OP_LOWER = 16,      /* expanded by pass `lower`, before the target is asked */
     IR_OP_IN_PLACE = 32,   /* eval (ops/op.h) works when output 0 overwrites input 0 */
-    IR_OP_MOVES = 64, /* eval only moves fp32 elements, with op_move, whatever their values */
+    IR_OP_MOVES = 64,      /* eval only moves fp32 elements, with op_move, whatever their values */
 };
 
 typedef struct ir_schema {

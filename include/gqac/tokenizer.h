@@ -67,6 +67,9 @@ typedef struct gqac_token_rules gqac_token_rules;
  * "".
  */
 GQAC_API const char *gqac_token_rules_digest(const gqac_token_rules *rules);
+/* Returns an id that the rules forbid and that a vocabulary of this size does not have, a sign that
+ * the config is that of another model; -1: none. */
+GQAC_API int64_t gqac_token_rules_beyond(const gqac_token_rules *rules, int64_t vocabulary);
 
 /* Settings of genai_config.json (schema: onnxruntime-genai's config.h), under its names. Their
  * lists and texts belong to the gqac_text. */

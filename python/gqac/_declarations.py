@@ -1043,6 +1043,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "gqac_text_free": (None, [c_void_p]),
     "gqac_model_open": (c_int, [c_char_p, POINTER(gqac_options), c_uint, POINTER(c_void_p), POINTER(c_void_p), POINTER(gqac_diag)]),
     "gqac_token_rules_digest": (c_char_p, [c_void_p]),
+    "gqac_token_rules_beyond": (c_int64, [c_void_p, c_int64]),
     "gqac_text_get_settings": (POINTER(gqac_text_settings), [c_void_p]),
     "gqac_text_attachments": (c_int, [c_void_p, POINTER(POINTER(gqac_attachment))]),
     "gqac_text_tokenize": (c_int, [c_void_p, c_char_p, c_size_t, c_bool, POINTER(POINTER(c_int64)), POINTER(c_size_t), POINTER(gqac_diag)]),

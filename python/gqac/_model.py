@@ -73,6 +73,18 @@ class View:
             self.lease.model.views -= 1
 
 
+def _warn(settings: Any, vocabulary: int) -> None:
+    beyond = lib.gqac_token_rules_beyond(settings.rules, vocabulary) if vocabulary else -1
+    if not settings.not_obeyed and beyond < 0:
+        return
+    import logging
+    log = logging.getLogger("gqac")
+    if settings.not_obeyed:
+        log.warning("not obeyed, %s", decode(settings.not_obeyed))
+    if beyond >= 0:
+        log.warning("the config forbids id %d, but the model has only %d ids", beyond, vocabulary)
+
+
 class Model(Owner):
     """A model: a folder with genai_config.json, an .onnx file, an artefact (.gqac) or .gq text.
 
@@ -127,10 +139,7 @@ class Model(Owner):
         interruptible(stop, work)
         if with_text:
             self._text = Handle("model", texts, "gqac_text_free")
-            ignored = lib.gqac_text_get_settings(texts).contents.not_obeyed
-            if ignored:
-                import logging
-                logging.getLogger("gqac").warning("not obeyed, %s", decode(ignored))
+            _warn(lib.gqac_text_get_settings(texts).contents, lib.gqac_program_vocabulary(program))
         return Handle("model", program, "gqac_program_free")
 
     def close(self) -> None:

@@ -50,11 +50,14 @@ def test_rules_of_the_model(tmp_path, model):
 
 def test_settings_that_are_not_obeyed(tmp_path, caplog):
     folder = shutil.copytree(TINY, tmp_path / "tiny")
-    (folder / "generation_config.json").write_text('{"penalty_alpha": 0.6}', encoding="utf-8")
-    with gqac.Model(folder):
-        assert caplog.messages == ["not obeyed, generation_config.json: penalty_alpha is 0.6"]
+    (folder / "generation_config.json").write_text(
+        '{"penalty_alpha": 0.6, "suppress_tokens": [1, 99999]}', encoding="utf-8")
+    with gqac.Model(folder) as opened:
+        assert caplog.messages == [
+            "not obeyed, generation_config.json: penalty_alpha is 0.6",
+            f"the config forbids id 99999, but the model has only {opened.vocabulary} ids"]
     with gqac.Model(TINY):
-        assert len(caplog.messages) == 1
+        assert len(caplog.messages) == 2
 
 
 def test_stream_has_the_answer_in_pieces(model):

@@ -107,9 +107,10 @@ gqac_status cli_hint(cli *c, const char *fmt, ...) GQAC_PRINTF(2, 3);
 int cli_finish(cli *c, gqac_status status);
 /* A line on stderr for a refusal and what was done instead, unless it is NULL or -q is given. */
 void cli_warn_refusal(const cli *c, const char *instead, const gqac_diag *refusal);
-/* A line on stderr for the settings of a config that gqac does not have, unless it is NULL or -q is
- * given. */
-void cli_warn_not_obeyed(const cli *c, const char *settings);
+/* A line on stderr, unless -q is given, for the settings that gqac does not have (NULL: none), and
+ * one for an id that the rules forbid and the model does not have; vocabulary 0: not known. */
+void cli_warn_rules(const cli *c, const char *not_obeyed, const gqac_token_rules *rules,
+                    int64_t vocabulary);
 
 /* A line on stderr, unless -q is given, for settings that are not obeyed, and for each part of the
  * config or tokenizer that does not fit the model: ids of eos_token_id and of the tokenizer that it

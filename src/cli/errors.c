@@ -91,9 +91,16 @@ void cli_warn_refusal(const cli *c, const char *instead, const gqac_diag *refusa
                 cli_shown(refusal->where).s);
 }
 
-void cli_warn_not_obeyed(const cli *c, const char *settings) {
-    if (settings && !cli_quiet(c))
-        fprintf(stderr, "gqac: not obeyed, %s\n", cli_shown(settings).s);
+void cli_warn_rules(const cli *c, const char *not_obeyed, const gqac_token_rules *rules,
+                    int64_t vocabulary) {
+    const int64_t beyond = vocabulary ? gqac_token_rules_beyond(rules, vocabulary) : -1;
+    if (not_obeyed && !cli_quiet(c))
+        fprintf(stderr, "gqac: not obeyed, %s\n", cli_shown(not_obeyed).s);
+    if (beyond >= 0 && !cli_quiet(c))
+        fprintf(stderr,
+                "gqac: the config forbids id %lld, but the model has only %lld ids: it may be that "
+                "of another model\n",
+                (long long)beyond, (long long)vocabulary);
 }
 
 void cli_warn_config(const cli *c, const gqac_program *program, const gqac_text *text) {
@@ -105,7 +112,7 @@ void cli_warn_config(const cli *c, const gqac_program *program, const gqac_text 
     bool special = true;
     if (cli_quiet(c))
         return;
-    cli_warn_not_obeyed(c, s->not_obeyed);
+    cli_warn_rules(c, s->not_obeyed, s->rules, vocabulary);
     for (int i = 0; i < s->n_eos && vocabulary; i++)
         if (s->eos[i] >= vocabulary)
             fprintf(stderr,

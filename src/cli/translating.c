@@ -87,12 +87,13 @@ static gqac_status open_model(translation *t) {
     GQAC_TRY(cli_options(t->c, &options));
     GQAC_TRY(cli_threads(t->c, &threads));
     GQAC_TRY(gqac_seq2seq_open(t->c->operands[0], &options, &t->model, &t->c->diag));
-    const bool features = gqac_seq2seq_get_settings(t->model)->features;
+    const gqac_seq2seq_settings *x = gqac_seq2seq_get_settings(t->model);
+    const bool features = x->features;
     if (features != (t->source.features != NULL))
         return cli_usage(t->c, "the encoder needs %s",
                          features ? "features: --features FILE.npy"
                                   : "ids: --prompt TEXT or --ids FILE");
-    cli_warn_not_obeyed(t->c, gqac_seq2seq_get_settings(t->model)->not_obeyed);
+    cli_warn_rules(t->c, x->not_obeyed, x->rules, x->vocabulary);
     interrupt_hold(true);
     gqac_status status = gqac_threads_create(threads, &t->threads, &t->c->diag);
     interrupt_hold(false);

@@ -275,13 +275,14 @@ static gqac_status refuse_features(serving *g) {
 
 static void warn_seq2seq(const serving *g) {
     const gqac_text_settings *x = gqac_text_get_settings(g->text);
+    const gqac_seq2seq_settings *own = gqac_seq2seq_get_settings(g->seq2seq);
     gqac_diag encoder = {.what = "the model has an encoder"};
     snprintf(encoder.where, sizeof encoder.where, "%s", g->c->operands[0]);
     cli_warn_refusal(g->c,
                      "/v1/completions computes one answer after another, and /v1/chat/completions, "
                      "/v1/responses and /apply-template are refused",
                      &encoder);
-    cli_warn_not_obeyed(g->c, gqac_seq2seq_get_settings(g->seq2seq)->not_obeyed);
+    cli_warn_rules(g->c, own->not_obeyed, own->rules, own->vocabulary);
     warn_refused(g->c, x->has_tokenizer, x->tokenizer_refusal,
                  "/tokenize, /detokenize and texts in /v1/completions are refused", "tokenizer",
                  "tokenizer.json");

@@ -295,6 +295,22 @@ gqac_status rules_check(const gqac_token_rules *rules, int64_t vocabulary, gqac_
     return check_demand(&rules->last, vocabulary, diag);
 }
 
+static int64_t id_beyond(const id_list *list, int64_t vocabulary) {
+    for (size_t i = 0; i < list->n; i++)
+        if (list->ids[i] >= vocabulary)
+            return list->ids[i];
+    return -1;
+}
+
+int64_t gqac_token_rules_beyond(const gqac_token_rules *rules, int64_t vocabulary) {
+    int64_t id = rules ? id_beyond(&rules->suppressed, vocabulary) : -1;
+    if (rules && id < 0)
+        id = id_beyond(&rules->suppressed_first, vocabulary);
+    for (size_t i = 0; rules && i < rules->n_words && id < 0; i++)
+        id = id_beyond(&rules->words[i], vocabulary);
+    return id;
+}
+
 /* ---- applying ------------------------------------------------------------ */
 
 /* The id after the history is the first that is chosen freely: a model may force the first id of an

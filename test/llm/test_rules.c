@@ -381,6 +381,13 @@ static void test_vocabulary(void) {
                              NULL));
     CU_ASSERT_EQUAL(gqac_sampling_check(&o, VOCABULARY, &diag), GQAC_OK);
     CU_ASSERT_EQUAL(sample(&o, 0, (const int64_t[]){1, 1}, 2), 0);
+    CU_ASSERT_EQUAL(gqac_token_rules_beyond(o.rules, 10), 10);
+    CU_ASSERT_EQUAL(gqac_token_rules_beyond(o.rules, 13), 13);
+    CU_ASSERT_EQUAL(gqac_token_rules_beyond(o.rules, 14), -1);
+    CU_ASSERT_EQUAL(gqac_token_rules_beyond(NULL, 1), -1);
+    const gqac_token_rules *words = open_rules("{\"bad_words_ids\": [[1], [2, 12]]}", NULL);
+    CU_ASSERT_EQUAL(gqac_token_rules_beyond(words, 12), 12);
+    CU_ASSERT_EQUAL(gqac_token_rules_beyond(words, 13), -1);
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         o = likeliest(open_rules(wrong[i][0], NULL));
         CU_ASSERT_EQUAL(gqac_sampling_check(&o, VOCABULARY, &diag), GQAC_INVALID_MODEL);

@@ -43,7 +43,7 @@ def processed(scores, ids, n_prompt, most, rules):
         only([rules["forced_bos_token_id"]])
     if n == n_prompt + most - 1 and "forced_eos_token_id" in rules:
         only([rules["forced_eos_token_id"]])
-    scores[rules.get("suppress_tokens", [])] = -np.inf
+    scores[[x for x in rules.get("suppress_tokens", []) if x < len(scores)]] = -np.inf
     forced = {at: [x] for at, x in rules.get("forced_decoder_ids", [])}
     if forced.get(1) == [None]:
         forced[1] = list(rules["lang_to_id"].values())
@@ -136,10 +136,10 @@ class Encoder(Folders):
     def test_server(self):
         """The server has the same ids; a field of the request ends the answer at another length."""
         rules = {"forced_bos_token_id": 9, "forced_eos_token_id": 5, "eos_token_id": 5, "num_beams": 4,
-                 "suppress_tokens": [self.plain[1]]}
+                 "suppress_tokens": [self.plain[1], 999]}
         self.put("generation_config.json", {"decoder_start_token_id": START, **rules})
         with Server("--threads", 1, model=self.folder) as server:
-            self.assertIn("gqac: not obeyed, generation_config.json: num_beams is 4\n", server.errors())
+            self.assertIn("gqac: not obeyed, generation_config.json: num_beams is 4\ngqac: the config forbids id 999", server.errors())
             for most in (2, 3, NEW):
                 said = server.good("/v1/completions", {"prompt": self.ids.tolist(), "max_tokens": most,
                                                        "return_token_ids": True})
@@ -275,12 +275,14 @@ class Decoder(harness.Case):
     def test_not_obeyed(self):
         """A line names the settings that gqac does not have, except with -q; with search of
         genai_config.json, only those that it does not have either."""
-        settings = {"num_beams": 4, "do_sample": True, "top_p": 0.9, "top_h": 0.4, "min_length": 1}
+        settings = {"num_beams": 4, "do_sample": True, "top_p": 0.9, "top_h": 0.4, "min_length": 1,
+                    "suppress_tokens": [258]}
         for model, listed in ((self.folder, "top_h is 0.4"), (
                 self.bare / "model.onnx", "num_beams is 4, do_sample is true, top_p is 0.9, top_h is 0.4")):
             folder = model if model.is_dir() else model.parent
             (folder / "generation_config.json").write_text(json.dumps(settings), encoding="utf-8")
-            line = f"gqac: not obeyed, generation_config.json: {listed}\n"
+            line = (f"gqac: not obeyed, generation_config.json: {listed}\n"
+                    "gqac: the config forbids id 258, but the model has only 258 ids: ")
             flags = ("generate", model, "--prompt", self.PROMPT, "-n", 2)
             self.assertIn(line, self.good(*flags).err)
             self.assertEqual(self.good(*flags, "-q").err, "")

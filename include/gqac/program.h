@@ -36,7 +36,7 @@ GQAC_API int gqac_program_outputs(const gqac_program *program, const gqac_io **o
 typedef struct gqac_kv_pair {
     size_t size;
     const char *past, *present;
-    int64_t heads, head_size;
+    int64_t heads, head_size; /* 0 in gqac_info if the form of the file's cache does not tell */
     gqac_dtype dtype;
     int64_t rows; /* 0: one row for each token; else the pair is a state [heads, rows, head_size],
                      which stands for all tokens */

@@ -149,6 +149,14 @@ static void print_unsupported(const gqac_info *x) {
     }
 }
 
+/* A length and what follows it. */
+static void print_length(int64_t length, const char *end) {
+    if (length)
+        printf("%lld%s", (long long)length, end);
+    else
+        printf("?%s", end);
+}
+
 static void print_kv(const gqac_info *x) {
     if (x->n_unsupported) {
         printf("past/present pairs: unknown\n");
@@ -157,12 +165,12 @@ static void print_kv(const gqac_info *x) {
     printf("past/present pairs: %d\n", x->n_kv_pairs);
     for (int i = 0; i < x->n_kv_pairs; i++) {
         const gqac_kv_pair *p = &x->kv_pairs[i];
-        printf("  %-32s %-24s %s[%lld,", cli_shown(p->past).s, cli_shown(p->present).s,
-               gqac_dtype_name(p->dtype), (long long)p->heads);
+        printf("  %-32s %-24s %s[", cli_shown(p->past).s, cli_shown(p->present).s,
+               gqac_dtype_name(p->dtype));
+        print_length(p->heads, ",");
         if (p->rows)
-            printf("%lld,%lld] state\n", (long long)p->rows, (long long)p->head_size);
-        else
-            printf("%lld]\n", (long long)p->head_size);
+            print_length(p->rows, ",");
+        print_length(p->head_size, p->rows ? "] state\n" : "]\n");
     }
 }
 

@@ -75,12 +75,12 @@ static int by_schema(const finder *f, const ir_value *input) {
     return least;
 }
 
-static int by_name(const finder *f, const ir_value *input) {
-    const char *dot = strchr(input->name, '.');
+/* The result "present" + `rest`; -1: there is none. */
+static int named(const finder *f, const char *rest) {
     char name[256];
-    if (!pass_names_past(input) || !dot || strlen(dot) > sizeof name - 16)
+    if (!rest || strlen(rest) > sizeof name - 16)
         return -1;
-    snprintf(name, sizeof name, "present%s", dot);
+    snprintf(name, sizeof name, "present%s", rest);
     int low = 0, high = f->n_results;
     while (low < high) {
         const int middle = (low + high) / 2;
@@ -91,6 +91,14 @@ static int by_name(const finder *f, const ir_value *input) {
     }
     return low < f->n_results && strcmp(f->results[low].name, name) == 0 ? f->results[low].index
                                                                          : -1;
+}
+
+/* The result present.0.key of past_key_values.0.key, and present_0 of past_0. */
+static int by_name(const finder *f, const ir_value *input) {
+    if (!pass_names_past(input))
+        return -1;
+    const int at = named(f, strchr(input->name, '.'));
+    return at < 0 ? named(f, input->name + strlen("past")) : at;
 }
 
 /* Dim `axis`, counted from the end, of the past or, if that is unknown, of the present; 0: both are
@@ -118,6 +126,15 @@ static bool add_packed(kv_slot whole, gqac_arena *arena, kv_slot *slots) {
     return true;
 }
 
+/* Caches have 4 axes; those of keys and values 5; some of keys or of values, which their names tell
+ * from convolutions, have 3. */
+static bool may_be_cache(const ir_value *past) {
+    const char *part = strrchr(past->name, '.');
+    if (past->type.rank == 3)
+        return part && (!strcmp(part, ".key") || !strcmp(part, ".value"));
+    return past->type.rank < 0 || past->type.rank == 4 || past->type.rank == 5;
+}
+
 static gqac_status list_results(finder *f, gqac_arena *arena) {
     f->n_results = f->graph->ret->n_inputs;
     f->results = GQAC_ARENA_ARRAY(arena, named_result, (size_t)f->n_results + 1);
@@ -141,10 +158,10 @@ gqac_status pass_find_kv_pairs(const ir_module *module, gqac_arena *arena, kv_sl
     GQAC_TRY(list_results(&f, arena));
     for (int i = 0; i < n_inputs; i++) {
         const ir_value *past = f.graph->inputs[i];
-        if (past->type.rank >= 0 && past->type.rank != 4 && past->type.rank != 5)
+        if (!may_be_cache(past))
             continue;
-        int at = by_schema(&f, past);
-        at = at < 0 && past->type.rank != 5 ? by_name(&f, past) : at;
+        int at = past->type.rank == 3 ? -1 : by_schema(&f, past);
+        at = at < 0 ? by_name(&f, past) : at;
         if (at < 0)
             continue;
         const ir_value *present = f.graph->ret->inputs[at].value;

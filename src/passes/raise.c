@@ -301,6 +301,8 @@ static gqac_status find_positions(pass_context *context, walk *w) {
 static gqac_status run_unpadded(pass_context *context) {
     walk w = {.context = context, .unpadded = true, .rules = UNPAD, .steps = RAISE_STEPS};
     size_t before = context->changed;
+    GQAC_TRY(pass_unjoin(context));
+    GQAC_TRY(raise_pasts(context));
     GQAC_TRY(raise_latent(context));
     if (context->changed != before) /* attention over the new caches */
         GQAC_TRY(run(context));

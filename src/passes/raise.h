@@ -108,6 +108,9 @@ ir_value *raise_written(raise *r, ir_node *attention);
 ir_value *raise_multi_head(raise *r, ir_node *attention);
 ir_value *raise_causal(raise *r, ir_node *attention);
 ir_value *raise_length(raise *r, ir_node *reshape);
+/* Appends new rows to pasts before these are transposed rather than after, and finds the heads in
+ * pasts [B*H,P,D]. */
+gqac_status raise_pasts(pass_context *context);
 /* Replaces latent caches by caches of the keys and values that are computed from them. */
 gqac_status raise_latent(pass_context *context);
 /* To be called at the end: other readers of the positions of writes then read position_ids. */

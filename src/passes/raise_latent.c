@@ -1,241 +1,28 @@
-/* Caches of latent rows (multi-head latent attention, DeepSeek-V2 and V3). The model caches a few
- * numbers for each token, [B,1,T,R] or [B,T,R], and expands all cached rows to keys and values in
+/* Caches in other forms than [B,H,T,D], which a sequence keeps in that form.
+ *
+ * Caches of latent rows (multi-head latent attention, DeepSeek-V2 and V3) hold a few numbers for
+ * each token, [B,1,T,R] or [B,T,R], and the model expands all cached rows to keys and values in
  * each call: a product with weights, which is split into heads, and one rotated head for all. Each
  * row depends only on its own latent row, so it can be expanded before it is cached. A sequence
  * does so: each row is expanded once, and keys and values are cached, which needs more memory.
  *
- *     C = Concat(past, new), K = f(C)   becomes   K = Concat(past.expanded, f(new))
+ * Caches whose axes have another order ([B,T,H,D], [T,B,H,D], [B,H,D,T]), or whose heads are one
+ * axis with their elements ([B,T,H*D]), are rearranged in each call. A sequence rearranges each row
+ * before it is cached.
  *
- * f is followed forward from the Concats; the last values [B,H,T,D] of f are cached. */
+ *     C = Concat(past, new), K = f(C)   becomes   K = Concat(past', f(new))
+ *
+ * f is followed forward from the Concats. The last values [B,H,T,D] of f are cached if they depend
+ * on weights, and else the first. */
+#include "passes/raise_latent.h"
+
 #include <stdio.h>
 #include <string.h>
 
 #include "ops/build.h"
 #include "ops/shared.h"
-#include "passes/raise.h"
 
 enum { MOST_NAME = 256 };
-
-/* A value with a row for each cached token along `axis`. */
-typedef struct grown {
-    ir_value *value;
-    int axis;
-    const ir_value
-        *past; /* of the first Concat that it depends on; NULL: a constant for all rows */
-    const ir_dim *batch, *cached, *fresh, *total; /* total = cached + fresh */
-    ir_value *rows;     /* the same value for the new rows alone; NULL: not made yet */
-    bool source;        /* a Concat itself */
-    bool weighed;       /* it depends on a product with weights */
-    bool later, leaves; /* later values [B,H,T,D] depend on it; another node reads it */
-    bool after_cut;     /* it depends on a value that will be cached */
-} grown;
-
-typedef struct latent {
-    pass_context *context;
-    ir_graph *graph;
-    grown *all;
-    int n, most;
-    ir_builder b;
-} latent;
-
-static grown *of(const latent *l, const ir_value *value) {
-    return value && value->id > 0 && value->id <= l->n ? &l->all[value->id - 1] : NULL;
-}
-
-static bool add(latent *l, ir_value *value, const grown *like, int axis) {
-    if (l->n == l->most)
-        return false;
-    l->all[l->n] = *like;
-    l->all[l->n].value = value;
-    l->all[l->n].axis = axis;
-    value->id = ++l->n;
-    return true;
-}
-
-/* ---- forward: rows by themselves ----------------------------------------- */
-
-static bool is_source(const latent *l, const ir_node *node, grown *out) {
-    const ir_value *past = node->n_inputs == 2 ? ir_node_input(node, 0) : NULL;
-    if (!op_is(node, "", "Concat") || !past || past->def || past->constant ||
-        past->graph != l->graph || !pass_names_past(past) || past->type.rank < 3)
-        return false;
-    const int rank = past->type.rank;
-    const int64_t axis = ir_attr_int(node, "axis") + (ir_attr_int(node, "axis") < 0 ? rank : 0);
-    const ir_value *rows = ir_node_input(node, 1), *both = node->outputs[0];
-    if (axis != rank - 2 || rows->type.rank != rank || both->type.rank != rank ||
-        !both->type.dims[axis] || !rows->type.dims[axis] || !past->type.dims[axis])
-        return false;
-    *out = (grown){.past = past,
-                   .axis = (int)axis,
-                   .batch = both->type.dims[0],
-                   .cached = past->type.dims[axis],
-                   .fresh = rows->type.dims[axis],
-                   .total = both->type.dims[axis],
-                   .rows = ir_node_input(node, 1),
-                   .source = true};
-    return out->batch != NULL;
-}
-
-static const ir_dim *before(const latent *l, const ir_type *type, int axis) {
-    const ir_dim *product = ir_dim_const(l->context->module->dims, 1);
-    for (int i = 0; i < axis && product; i++)
-        product =
-            type->dims[i] ? ir_dim_mul(l->context->module->dims, product, type->dims[i]) : NULL;
-    return product;
-}
-
-/* The axis of the rows in a result whose elements keep their order; -1: none. */
-static int kept_axis(const latent *l, const grown *x, const ir_value *result) {
-    const ir_dim *front = before(l, &x->value->type, x->axis);
-    for (int i = 0; i < result->type.rank && front; i++)
-        if (result->type.dims[i] == x->total && before(l, &result->type, i) == front)
-            return i;
-    return -1;
-}
-
-static int transposed_axis(const grown *x, const ir_node *transpose) {
-    const ir_attr *perm = ir_attr_get(transpose, "perm");
-    for (size_t i = 0; perm->set && i < perm->count; i++)
-        if (perm->ints[i] == x->axis)
-            return (int)i;
-    return -1;
-}
-
-/* True if every operand has rows along the same axis, or is a constant that is the same for all
- * rows. */
-static bool all_alike(const latent *l, const ir_node *node, const grown *x) {
-    const int rank = x->value->type.rank;
-    for (int i = 0; i < node->n_inputs; i++) {
-        const ir_value *value = ir_node_input(node, i);
-        const grown *y = of(l, value);
-        int64_t one;
-        if (!value)
-            continue;
-        if (y ? y->total != x->total || y->axis != x->axis || value->type.rank != rank
-              : !value->constant || value->type.rank > rank)
-            return false;
-        const int at = x->axis - (rank - value->type.rank);
-        if (!y && at >= 0 && (!ir_dim_is_const(value->type.dims[at], &one) || one != 1))
-            return false;
-    }
-    return true;
-}
-
-static bool only_first(const latent *l, const ir_node *node) {
-    for (int i = 1; i < node->n_inputs; i++)
-        if (of(l, ir_node_input(node, i)) ||
-            (ir_node_input(node, i) && !ir_node_input(node, i)->constant))
-            return false;
-    return true;
-}
-
-static bool along_rows(const ir_node *node, const grown *x) {
-    const int64_t axis = ir_attr_int(node, "axis");
-    return axis + (axis < 0 ? x->value->type.rank : 0) == x->axis;
-}
-
-/* True if the same indices of the first axis are written for every row. */
-static bool writes_columns(const latent *l, const ir_node *node, const grown *x) {
-    const grown *updates = of(l, ir_node_input(node, 2));
-    const ir_value *indices = ir_node_input(node, 1);
-    return updates && updates->axis == x->axis && updates->total == x->total && x->axis > 0 &&
-           updates->value->type.rank == x->value->type.rank && indices->constant &&
-           indices->type.rank == 2 && raise_dim(indices, 1) == 1 &&
-           strcmp(ir_attr_get(node, "reduction")->s, "none") == 0;
-}
-
-static bool is_product(const ir_node *node) {
-    static const char *const names[] = {"MatMul", "linear",      "linear_bf16", "linear_nbits",
-                                        "Gemm",   "MatMulNBits", NULL};
-    return pass_listed(names, node->op->name);
-}
-
-/* The axis of the rows in a result, each of which depends on the same row of x alone; -1: none. */
-static int result_axis(const latent *l, const ir_node *node, const grown *x) {
-    static const char *const shapes[] = {"Reshape", "Unsqueeze", "Squeeze", "Expand", NULL};
-    static const char *const columns[] = {"Split", "Slice", "Concat", NULL};
-    static const char *const norms[] = {"RMSNormalization", "LayerNormalization", NULL};
-    const bool last = x->axis == x->value->type.rank - 1;
-    const char *name = node->op->name;
-    const ir_value *result = node->outputs[0];
-    const bool onnx = !*node->op->domain;
-    if (!result || result->type.rank < 0)
-        return -1;
-    if (onnx && !strcmp(name, "Transpose"))
-        return transposed_axis(x, node);
-    if (onnx && !strcmp(name, "Expand") && result->type.rank != x->value->type.rank)
-        return -1;
-    if (onnx && !strcmp(name, "Expand"))
-        return result->type.dims[x->axis] == x->total ? x->axis : -1;
-    if (onnx && pass_listed(shapes, name))
-        return kept_axis(l, x, result);
-    if (onnx && !strcmp(name, "ScatterND"))
-        return writes_columns(l, node, x) ? x->axis : -1;
-    if (onnx && !strcmp(name, "Slice")) {
-        int64_t axes[GQAC_MAX_RANK], n;
-        bool rows = !only_first(l, node) || !ir_node_input(node, 3) ||
-                    !ir_const_ints(ir_node_input(node, 3), GQAC_MAX_RANK, axes, &n);
-        for (int64_t i = 0; !rows && i < n; i++)
-            rows = axes[i] + (axes[i] < 0 ? x->value->type.rank : 0) == x->axis;
-        return rows ? -1 : x->axis;
-    }
-    if (onnx && !strcmp(name, "Concat"))
-        return !along_rows(node, x) && all_alike(l, node, x) ? x->axis : -1;
-    if (onnx && pass_listed(columns, name))
-        return !along_rows(node, x) && only_first(l, node) ? x->axis : -1;
-    if (is_product(node) || (onnx && pass_listed(norms, name)))
-        return !last && only_first(l, node) && of(l, ir_node_input(node, 0)) &&
-                       result->type.rank == x->value->type.rank
-                   ? x->axis
-                   : -1;
-    return node->op->rows == IR_ROWS_LOCAL && node->n_outputs == 1 && all_alike(l, node, x) &&
-                   result->type.rank == x->value->type.rank
-               ? x->axis
-               : -1;
-}
-
-/* A constant for each row: it has an axis with the length of a cache. */
-static bool is_filling(const latent *l, const ir_node *node, grown *out) {
-    if (!op_is(node, "", "ConstantOfShape") || !node->outputs[0])
-        return false;
-    const ir_type *type = &node->outputs[0]->type;
-    for (int i = 0; i < l->n; i++)
-        for (int k = 0; l->all[i].source && k < type->rank; k++)
-            if (type->dims[k] == l->all[i].total) {
-                *out = l->all[i];
-                out->source = false;
-                out->past = NULL;
-                out->rows = NULL;
-                out->axis = k;
-                return true;
-            }
-    return false;
-}
-
-static bool follow(latent *l, const ir_node *node) {
-    const grown *x = NULL, *other;
-    grown made;
-    bool weighed = is_product(node);
-    if (is_source(l, node, &made) || is_filling(l, node, &made))
-        return add(l, node->outputs[0], &made, made.axis);
-    for (int i = 0; i < node->n_inputs; i++) {
-        other = of(l, ir_node_input(node, i));
-        weighed = weighed || (other && other->weighed);
-        x = !x || (!x->past && other) ? (other ? other : x) : x;
-    }
-    const int axis =
-        x && !pass_holds_graphs(node) && node->n_outputs ? result_axis(l, node, x) : -1;
-    if (axis < 0)
-        return true;
-    made = *x;
-    made.source = made.later = made.leaves = false;
-    made.rows = NULL;
-    made.weighed = weighed;
-    for (int i = 0; i < node->n_outputs; i++)
-        if (node->outputs[i] && !add(l, node->outputs[i], &made, axis))
-            return false;
-    return true;
-}
 
 /* ---- back: what is cached ------------------------------------------------ */
 
@@ -244,73 +31,96 @@ static bool is_cacheable(const grown *x) {
     int64_t n;
     const ir_type *type = &x->value->type;
     return type->rank == 4 && (x->axis == 2 || x->axis == 3) && x->past &&
-           type->dims[0] == x->batch && ir_dim_is_const(type->dims[1], &n) &&
-           ir_dim_is_const(type->dims[5 - x->axis], &n);
+           (type->dims[0] == x->own || type->dims[0] == x->batch) &&
+           ir_dim_is_const(type->dims[1], &n) && ir_dim_is_const(type->dims[5 - x->axis], &n);
 }
 
-static bool goes_on(const latent *l, const ir_node *node) {
+/* Lets an operand know what depends on it through the node. */
+static void look_at(const latent *l, const ir_node *node, grown *x) {
+    bool goes_on = false;
     for (int i = 0; i < node->n_outputs; i++) {
-        const grown *y = of(l, node->outputs[i]);
-        if (y && (is_cacheable(y) || y->later))
-            return true;
+        const grown *y = grown_of(l, node->outputs[i]);
+        if (!y)
+            continue;
+        goes_on = goes_on || is_cacheable(y) || y->later;
+        x->weighed_later = x->weighed_later || (is_cacheable(y) && y->weighed) || y->weighed_later;
     }
-    return false;
+    x->later = x->later || goes_on;
+    x->leaves = x->leaves || !goes_on;
 }
 
 static void look_back(const latent *l) {
     for (const ir_node *node = l->graph->last; node; node = node->prev)
         for (int i = 0; i < node->n_inputs && !op_is(node, "", "Shape"); i++) {
-            grown *x = of(l, ir_node_input(node, i));
-            if (!x || node == l->graph->ret)
-                continue;
-            if (goes_on(l, node))
-                x->later = true;
-            else
-                x->leaves = true;
+            grown *x = grown_of(l, ir_node_input(node, i));
+            if (x && node != l->graph->ret)
+                look_at(l, node, x);
         }
 }
 
+/* What is cached: the last values that depend on weights, or the first [B,H,T,D] of a cache in
+ * another form. */
 static bool is_cut(const grown *x) {
-    return is_cacheable(x) && x->leaves && x->weighed && !x->source;
+    if (!is_cacheable(x))
+        return false;
+    return x->weighed ? x->leaves && !x->source : x->moved && !x->weighed_later && !x->after_cut;
 }
 
-static bool is_after_cut(const latent *l, const grown *x) {
-    const ir_node *node = x->value->def;
-    for (int i = 0; i < node->n_inputs; i++) {
-        const grown *y = of(l, ir_node_input(node, i));
-        if (y && (y->after_cut || is_cut(y)))
-            return true;
-    }
-    return false;
-}
-
-/* True if there are values to cache, and nothing else depends on the latent caches. */
+/* Sets after_cut; operands come before results. */
 static bool finds_cuts(const latent *l) {
     bool any = false;
-    for (int i = 0; i < l->n; i++) { /* operands before results */
+    for (int i = 0; i < l->n; i++) {
         grown *x = &l->all[i];
-        x->after_cut = is_after_cut(l, x);
+        const ir_node *node = x->value->def;
+        for (int k = 0; k < node->n_inputs; k++) {
+            const grown *y = grown_of(l, ir_node_input(node, k));
+            x->after_cut = x->after_cut || (y && (y->after_cut || is_cut(y)));
+        }
         any = any || is_cut(x);
-        if (x->past && x->leaves && !x->after_cut && !is_cut(x))
-            return false;
     }
     return any;
 }
 
-/* ---- lengths ------------------------------------------------------------- */
-
-static bool is_old(const latent *l, const ir_value *input) {
-    for (int i = 0; i < l->n; i++)
-        if (l->all[i].source && l->all[i].past == input)
-            return true;
-    return false;
+/* A cache is replaced if what is cached instead depends on it. Sets `replaced` of these caches and
+ * of all that depends on them. */
+static void find_replaced(const latent *l) {
+    for (int i = l->n - 1; i >= 0; i--) {
+        grown *x = &l->all[i];
+        const ir_node *node = x->value->def;
+        x->replaced = x->replaced || is_cut(x);
+        for (int k = 0; x->replaced && k < node->n_inputs; k++)
+            if (grown_of(l, ir_node_input(node, k)))
+                grown_of(l, ir_node_input(node, k))->replaced = true;
+    }
+    for (int i = 0; i < l->n; i++) {
+        grown *x = &l->all[i];
+        const ir_node *node = x->value->def;
+        for (int k = 0; k < node->n_inputs; k++) {
+            const grown *y = grown_of(l, ir_node_input(node, k));
+            x->replaced = x->replaced || (y && y->replaced);
+        }
+        if (x->source && x->replaced)
+            x->past->id = -(i + 1); /* see grown_from */
+    }
 }
+
+/* True if nothing else depends on the caches that are replaced. */
+static bool can_replace(const latent *l) {
+    for (int i = 0; i < l->n; i++) {
+        const grown *x = &l->all[i];
+        if (x->past && x->replaced && x->leaves && !x->after_cut && !is_cut(x))
+            return false;
+    }
+    return true;
+}
+
+/* ---- lengths ------------------------------------------------------------- */
 
 /* A graph input with that length; NULL: there is none. */
 static ir_value *input_of(const latent *l, const ir_dim *dim, int *axis) {
     for (int i = 0; dim && i < l->graph->n_inputs; i++) {
         ir_value *input = l->graph->inputs[i];
-        for (*axis = 0; *axis < input->type.rank && !is_old(l, input); ++*axis)
+        for (*axis = 0; *axis < input->type.rank && !grown_from(l, input); ++*axis)
             if (input->type.dims[*axis] == dim)
                 return input;
     }
@@ -343,7 +153,7 @@ static ir_value *lengths(latent *l, const grown *x, const ir_type *type, bool al
             rest = false;
         } else if (!each[i] && l->b.status == GQAC_OK)
             l->b.status = gqac_diag_set(l->b.diag, GQAC_UNSUPPORTED,
-                                        "no graph input has a length of this latent cache");
+                                        "no graph input has a length of this cache");
     }
     return op_build_concat(&l->b, 0, type->rank, each);
 }
@@ -355,7 +165,7 @@ static ir_value *rows_of(latent *l, grown *x);
 static ir_value *operand(latent *l, const ir_node *node, int i, const grown *x) {
     static const char *const shapes[] = {"Reshape", "Expand", NULL};
     ir_value *value = ir_node_input(node, i);
-    grown *y = of(l, value);
+    grown *y = grown_of(l, value);
     if (y)
         return rows_of(l, y);
     const bool asks = !*node->op->domain && ((i == 1 && pass_listed(shapes, node->op->name)) ||
@@ -385,8 +195,8 @@ static ir_value *rows_of(latent *l, grown *x) {
                              .of = node,
                              .ints = {{as_is ? "allowzero" : NULL, 0}}});
     for (int i = 0; i < node->n_outputs; i++)
-        if (of(l, node->outputs[i]))
-            of(l, node->outputs[i])->rows = made[i];
+        if (grown_of(l, node->outputs[i]))
+            grown_of(l, node->outputs[i])->rows = made[i];
     return x->rows;
 }
 
@@ -402,20 +212,21 @@ static const char *present_of(const latent *l, const ir_value *past) {
     return "present";
 }
 
-/* The name of the k-th cache that replaces one. */
-static const char *expanded(latent *l, const char *name, int k) {
-    return k ? gqac_arena_printf(l->context->module->arena, "%.200s.expanded.%d", name, k)
-             : gqac_arena_printf(l->context->module->arena, "%.200s.expanded", name);
+/* The name of the k-th cache that replaces one: of the same numbers, or of expanded ones. */
+static const char *new_name(latent *l, const grown *x, const char *name, int k) {
+    const char *what = x->weighed ? ".expanded" : "";
+    return k ? gqac_arena_printf(l->context->module->arena, "%.200s%s.%d", name, what, k)
+             : gqac_arena_printf(l->context->module->arena, "%.200s%s", name, what);
 }
 
 /* The past of rows [B,H,P,D]. */
 static ir_value *add_past(latent *l, const grown *x, int k) {
     const ir_dim *const *old = x->value->type.dims;
-    const ir_dim *dims[] = {x->batch, old[1], x->cached, old[5 - x->axis]};
+    const ir_dim *dims[] = {old[0], old[1], x->cached, old[5 - x->axis]};
     const ir_type type = ir_type_make(l->context->module, x->value->type.dtype, 4, dims);
-    const char *name = expanded(l, x->past->name, k);
+    const char *name = new_name(l, x, x->name, k);
     ir_value *past = name && type.rank == 4 ? ir_graph_add_input(l->graph, name, type) : NULL;
-    if (!past && l->b.status == GQAC_OK)
+    if ((!past || !ir_value_take_name(past, name)) && l->b.status == GQAC_OK)
         l->b.status = gqac_diag_oom(l->b.diag, "KV state");
     return past;
 }
@@ -442,11 +253,9 @@ static gqac_status add_result(latent *l, ir_value *value, const char *name) {
 static gqac_status ask_lengths(latent *l) {
     for (ir_node *node = l->graph->first; node; node = node->next) {
         ir_value *value = op_is(node, "", "Shape") ? ir_node_input(node, 0) : NULL;
-        const grown *x = of(l, value);
-        for (int i = 0; value && !x && i < l->n; i++)
-            if (l->all[i].source && l->all[i].past == value)
-                x = &l->all[i];
-        if (!x || (of(l, value) && x->value != value)) /* it reads an expanded cache */
+        const grown *x = value && !value->def ? grown_from(l, value) : grown_of(l, value);
+        if (!x || !x->replaced ||
+            (grown_of(l, value) && x->value != value)) /* it reads an expanded cache */
             continue;
         const int rank = value->type.rank;
         int64_t start = ir_attr_int(node, "start"), end = rank;
@@ -481,8 +290,8 @@ static gqac_status drop_old(latent *l) {
     if (!values || !names)
         return gqac_diag_oom(l->b.diag, "results");
     for (int i = 0; i < ret->n_inputs; i++) {
-        const grown *x = of(l, ret->inputs[i].value);
-        if (x && x->source && x->value == ret->inputs[i].value)
+        const grown *x = grown_of(l, ret->inputs[i].value);
+        if (x && x->source && x->replaced && x->value == ret->inputs[i].value)
             continue;
         values[n] = ret->inputs[i].value;
         names[n++] = l->graph->result_names[i];
@@ -491,15 +300,25 @@ static gqac_status drop_old(latent *l) {
         return gqac_diag_oom(l->b.diag, "results");
     pass_sweep(l->context->module);
     for (int i = l->graph->n_inputs - 1; i >= 0; i--)
-        if (is_old(l, l->graph->inputs[i]) && ir_value_unused(l->graph->inputs[i]))
+        if (grown_from(l, l->graph->inputs[i]) && ir_value_unused(l->graph->inputs[i]))
             ir_graph_remove_input(l->graph, i);
     return GQAC_OK;
+}
+
+/* Lets a Transpose of [B,H,D,T] to [B,H,T,D] be what it was transposed from. */
+static void turn_back(ir_value *columns, ir_value *rows) {
+    static const int64_t perm[] = {0, 1, 3, 2};
+    for (ir_use *use = columns->uses, *next; use; use = next) {
+        next = use->next;
+        if (op_is(use->node, "", "Transpose") && raise_is_perm(use->node, 4, perm))
+            ir_value_replace(use->node->outputs[0], rows);
+    }
 }
 
 static gqac_status expand(latent *l, int at, int k) {
     grown *x = &l->all[at];
     ir_node *place = x->value->def, *prev = place->prev;
-    const char *present = expanded(l, present_of(l, x->past), k);
+    const char *present = new_name(l, x, present_of(l, x->past), k);
     ir_value *past = add_past(l, x, k);
     l->b.before = place;
     ir_value *rows = rows_of(l, x);
@@ -510,7 +329,10 @@ static gqac_status expand(latent *l, int at, int k) {
     GQAC_TRY(l->b.status);
     GQAC_TRY(pass_settle(place, prev, l->b.diag));
     ir_value_replace(x->value, by);
-    by->id = at + 1; /* it has the rows of x from now on */
+    x->value = x->source ? by : x->value; /* a result that drop_old removes */
+    by->id = at + 1;                      /* it has the rows of x from now on */
+    if (by != both)
+        turn_back(by, both);
     l->context->changed++;
     return add_result(l, both, present);
 }
@@ -532,6 +354,8 @@ static gqac_status expand_all(latent *l) {
 static gqac_status run(latent *l) {
     bool good = true;
     l->most = 1;
+    for (int i = 0; i < l->graph->n_inputs; i++)
+        l->graph->inputs[i]->id = 0;
     for (const ir_node *node = l->graph->first; node; node = node->next) {
         l->most += node->n_outputs;
         for (int i = 0; i < node->n_inputs; i++)
@@ -545,9 +369,12 @@ static gqac_status run(latent *l) {
     if (!l->all)
         return gqac_diag_oom(l->b.diag, "KV state");
     for (const ir_node *node = l->graph->first; node && good; node = node->next)
-        good = follow(l, node);
+        good = raise_follow(l, node);
     look_back(l);
-    return good && finds_cuts(l) ? expand_all(l) : GQAC_OK;
+    if (!good || !finds_cuts(l))
+        return GQAC_OK;
+    find_replaced(l);
+    return can_replace(l) ? expand_all(l) : GQAC_OK;
 }
 
 gqac_status raise_latent(pass_context *context) {

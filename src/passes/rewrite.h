@@ -43,6 +43,8 @@ ir_use *pass_first_local(const ir_value *rows);
 gqac_status pass_settle(const ir_node *node, ir_node *prev, gqac_diag *diag);
 /* Infers the types of a whole graph again, after those of its inputs changed (infer.c). */
 gqac_status pass_infer_again(ir_graph *graph, gqac_diag *diag);
+/* Splits each past of keys and values [2,B,H,P,D] in two, and its present likewise (unjoin.c). */
+gqac_status pass_unjoin(pass_context *context);
 /* True if `name` is in a list that ends with NULL (the list may be NULL). */
 bool pass_listed(const char *const *list, const char *name);
 /* Fails with UNSUPPORTED because of a node: what is wrong, the rule, and what to try. */

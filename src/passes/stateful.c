@@ -267,7 +267,7 @@ static gqac_status set_results(stateful *s, ir_value *const *tokens) {
 
 static gqac_status convert(stateful *s) {
     stateful_uncast(s);
-    GQAC_TRY(stateful_unpack(s));
+    GQAC_TRY(pass_unjoin(s->context));
     GQAC_TRY(stateful_unfold(s));
     GQAC_TRY(find_pairs(s));
     if (!s->n_pairs)

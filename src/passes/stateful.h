@@ -25,9 +25,6 @@ typedef struct stateful {
     ir_value *total_len;          /* likewise; NULL: nothing reads it */
 } stateful;
 
-/* Splits a past of keys and values [2,B,N,P,D] (com.microsoft.Attention) in two, and its present
- * likewise. */
-gqac_status stateful_unpack(stateful *s);
 /* Removes the Casts of caches that a file has in a wider type (stateful_cast.c). */
 void stateful_uncast(stateful *s);
 /* UNSUPPORTED: the past is cast to another type, and stateful_uncast has left it. */

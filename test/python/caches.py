@@ -27,7 +27,7 @@ class Caches:
         self.random = np.random.default_rng(seed)
         self.nodes, self.weights = [], []
         self.places = "cache_position"
-        self.static = kind not in ("latent", "compressed")
+        self.static = kind in ("transposed", "scattered", "elements")
         self.inputs = [self.info("input_ids", I64, [batch, "S"])]
         if self.static:
             self.inputs.append(self.info(self.places, I64, [] if start else ["S"]))
@@ -40,7 +40,7 @@ class Caches:
                 "Squeeze", self.length("input_ids", 1)), self.constant(1))
             self.places = self.node("Add", new, self.places)
         x = self.node("Gather", self.weight("embed", VOCABULARY, WIDTH), "input_ids")
-        self.tables(ROPE if not self.static else SIZE)
+        self.tables(ROPE if kind in ("latent", "compressed") else SIZE)
         self.mask = self.static_mask() if self.static else self.grown_mask()
         for layer in range(LAYERS):
             y, width = getattr(self, kind)(layer, self.norm(f"n{layer}", x, WIDTH))
@@ -138,7 +138,10 @@ class Caches:
 
     def attention(self, q, k, v, scale):
         """softmax(scale q k^T + mask) v as [B,S,H*D]."""
-        scores = self.node("MatMul", q, self.node("Transpose", k, perm=[0, 1, 3, 2]))
+        return self.weighed(self.node("MatMul", q, self.node("Transpose", k, perm=[0, 1, 3, 2])), v, scale)
+
+    def weighed(self, scores, v, scale):
+        """softmax(scale scores + mask) v as [B,S,H*D]."""
         scores = self.node("Mul", scores, self.constant(scale, np.float32))
         p = self.node("Softmax", self.node("Add", scores, self.mask), axis=-1)
         y = self.node("Transpose", self.node("MatMul", p, v), perm=[0, 2, 1, 3])
@@ -219,21 +222,25 @@ class Caches:
 
     def repeated(self, x):
         """Each head of keys or values for its group of query heads."""
+        rows = self.constant([ROWS]) if self.static else self.length(x, 2)
         x = self.node("Unsqueeze", x, self.constant([2]))
         shape = self.node("Concat", self.length("input_ids", 0),
-                          self.constant([KV_HEADS, HEADS // KV_HEADS, ROWS, SIZE]), axis=0)
-        return self.node("Reshape", self.node("Expand", x, shape),
-                         self.constant([0, HEADS, ROWS, SIZE]))
+                          self.constant([KV_HEADS, HEADS // KV_HEADS]), rows, self.constant([SIZE]), axis=0)
+        return self.node("Reshape", self.node("Expand", x, shape), self.constant([0, HEADS, -1, SIZE]))
+
+    def grouped(self, layer, x):
+        """Queries, and new keys and values, [B,H,S,D] each."""
+        q, k, v = [self.heads(self.project(f"{n}{layer}", x, WIDTH, h * SIZE), h, SIZE)
+                   for n, h in (("q", HEADS), ("k", KV_HEADS), ("v", KV_HEADS))]
+        return self.rotated(q, SIZE), (self.rotated(k, SIZE), v)
 
     def written(self, layer, x, write):
         """Buffers that `write` writes."""
-        q, k, v = [self.heads(self.project(f"{n}{layer}", x, WIDTH, h * SIZE), h, SIZE)
-                   for n, h in (("q", HEADS), ("k", KV_HEADS), ("v", KV_HEADS))]
-        new = self.rotated(k, SIZE), v
+        q, new = self.grouped(layer, x)
         shapes = [[self.batch, KV_HEADS, "P", SIZE]] * 2
         kv = [self.repeated(write(past, rows, present))
               for rows, (past, present) in zip(new, self.pair(layer, shapes), strict=True)]
-        return self.attention(self.rotated(q, SIZE), *kv, SIZE ** -.5), HEADS * SIZE
+        return self.attention(q, *kv, SIZE ** -.5), HEADS * SIZE
 
     def transposed(self, layer, x):
         """index_copy_ as torch exports it: the rows come first, are written, and go back."""
@@ -270,5 +277,90 @@ class Caches:
             return self.node("ScatterElements", past, at, rows, out=[present], axis=2)
         return self.written(layer, x, write)
 
+    def arranged(self, layer, x, shape, there, back):
+        """Pasts of that shape, which new rows are appended to along P: `there` and `back` go from
+        [B,H,S,D] to it and back."""
+        q, new = self.grouped(layer, x)
+        kv = [self.repeated(back(self.node("Concat", past, there(rows), out=[present], axis=shape.index("P"))))
+              for rows, (past, present) in zip(new, self.pair(layer, [shape] * 2), strict=True)]
+        return self.attention(q, *kv, SIZE ** -.5), HEADS * SIZE
 
-KINDS = ("latent", "compressed", "transposed", "scattered", "elements")
+    def rows_before_heads(self, layer, x):
+        """[B,P,H,D]"""
+        def turn(t):
+            return self.node("Transpose", t, perm=[0, 2, 1, 3])
+        return self.arranged(layer, x, [self.batch, "P", KV_HEADS, SIZE], turn, turn)
+
+    def rows_first(self, layer, x):
+        """[P,B,H,D]"""
+        return self.arranged(layer, x, ["P", self.batch, KV_HEADS, SIZE],
+                             lambda t: self.node("Transpose", t, perm=[2, 0, 1, 3]),
+                             lambda t: self.node("Transpose", t, perm=[1, 2, 0, 3]))
+
+    def columns(self, layer, x):
+        """[B,H,D,P]"""
+        def turn(t):
+            return self.node("Transpose", t, perm=[0, 1, 3, 2])
+        return self.arranged(layer, x, [self.batch, KV_HEADS, SIZE, "P"], turn, turn)
+
+    def heads_together(self, layer, x):
+        """[B,P,H*D]"""
+        return self.arranged(layer, x, [self.batch, "P", KV_HEADS * SIZE],
+                             lambda t: self.node("Reshape", self.node("Transpose", t, perm=[0, 2, 1, 3]),
+                                                 self.constant([0, 0, KV_HEADS * SIZE])),
+                             lambda t: self.heads(t, KV_HEADS, SIZE))
+
+    def batch_of_heads(self, layer, x):
+        """[B*H,P,D]"""
+        def there(t):
+            return self.node("Reshape", t, self.node("Concat", self.constant([-1]), self.length("input_ids", 1),
+                                                     self.constant([SIZE]), axis=0))
+
+        def back(t):
+            return self.node("Reshape", t, self.node("Concat", self.length("input_ids", 0),
+                                                     self.constant([KV_HEADS, -1, SIZE]), axis=0))
+        return self.arranged(layer, x, ["BH", "P", SIZE], there, back)
+
+    def columns_of_keys(self, layer, x):
+        """Keys [B,H,D,P], as they are multiplied, and values [B,H,P,D], both of all heads."""
+        q, k, v = [self.heads(self.project(f"{n}{layer}", x, WIDTH, HEADS * SIZE), HEADS, SIZE) for n in "qkv"]
+        k = self.node("Transpose", self.rotated(k, SIZE), perm=[0, 1, 3, 2])
+        pairs = self.pair(layer, [[self.batch, HEADS, SIZE, "P"], [self.batch, HEADS, "P", SIZE]])
+        k, v = [self.node("Concat", past, rows, out=[present], axis=axis)
+                for rows, axis, (past, present) in zip((k, v), (3, 2), pairs, strict=True)]
+        return self.weighed(self.node("MatMul", self.rotated(q, SIZE), k), v, SIZE ** -.5), HEADS * SIZE
+
+    def joined(self, layer, x, pick=None, turned=False):
+        """[2,B,H,P,D]: keys and values in one past. turned: keys are transposed before they are appended, and
+        back."""
+        q, new = self.grouped(layer, x)
+        past, present = f"past_{layer}", f"present_{layer}"
+        self.inputs.append(self.info(past, F, [2, self.batch, KV_HEADS, "P", SIZE]))
+        self.outputs.append(self.info(present, F, [2, self.batch, KV_HEADS, "T", SIZE]))
+        pick = pick or (lambda: [self.node("Gather", past, self.constant(i), axis=0) for i in (0, 1)])
+        kv = [self.append(old, rows, turned and rows == new[0]) for old, rows in zip(pick(), new, strict=True)]
+        self.node("Concat", *[self.node("Unsqueeze", t, self.constant([0])) for t in kv], out=[present], axis=0)
+        return self.attention(q, *[self.repeated(t) for t in kv], SIZE ** -.5), HEADS * SIZE
+
+    def append(self, past, rows, turned):
+        """The past and the rows after it, [B,H,T,D]."""
+        if not turned:
+            return self.node("Concat", past, rows, axis=2)
+        parts = [self.node("Transpose", t, perm=[0, 1, 3, 2]) for t in (past, rows)]
+        return self.node("Transpose", self.node("Concat", *parts, axis=-1), perm=[0, 1, 3, 2])
+
+    def joined_turned(self, layer, x):
+        """GPT-2 in transformers 4.0."""
+        return self.joined(layer, x, turned=True)
+
+    def joined_halves(self, layer, x):
+        """The same, of Split."""
+        def pick():
+            names = [f"half.{layer}.{i}" for i in (0, 1)]
+            self.node("Split", f"past_{layer}", out=names, axis=0, num_outputs=2)
+            return [self.node("Squeeze", name, self.constant([0])) for name in names]
+        return self.joined(layer, x, pick)
+
+
+KINDS = ("latent", "compressed", "transposed", "scattered", "elements", "rows_before_heads", "rows_first", "columns",
+         "heads_together", "batch_of_heads", "columns_of_keys", "joined", "joined_turned", "joined_halves")

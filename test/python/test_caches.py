@@ -23,7 +23,7 @@ LIMIT = 3e-6  # of max|logit|
 
 def present_of(past):
     """The result that is the past of the next call."""
-    return past.replace("past_key_values", "present")
+    return past.replace("past_key_values", "present").replace("past_", "present_")
 
 
 def oracle(model, ids, chunks):
@@ -33,7 +33,7 @@ def oracle(model, ids, chunks):
     session = ort.InferenceSession(model.SerializeToString(), options,
                                    providers=["CPUExecutionProvider"])
     shapes = {i.name: i.shape for i in session.get_inputs()}
-    pasts = {n: np.zeros([{"B": 1, "P": 0}.get(d, d) for d in s], np.float32)
+    pasts = {n: np.zeros([{"B": 1, "BH": caches.KV_HEADS, "P": 0}.get(d, d) for d in s], np.float32)
              for n, s in shapes.items() if n.startswith("past")}
     names, at, rows = [o.name for o in session.get_outputs()], 0, []
     for n in chunks:
@@ -76,6 +76,7 @@ class Caches(Case):
                               batch, "--threads", "1,2", "--format", "json", "-q").json()
             self.assertEqual(proof["differing"], 0, (kind, batch))
             self.assertGreater(proof["compared"], 2 * TOKENS * caches.VOCABULARY)
+        self.good("equiv", self.path, "--ids", self.file, "--splits", "7,9", "--via", "import", "-q")
         mixing = self.good("inspect", self.path, "--invariance", "--format", "json").json()
         self.assertEqual(mixing["mixing"], [], kind)
 
@@ -94,7 +95,7 @@ class Caches(Case):
 
     def test_artefact(self):
         """A compiled file gives the same logits."""
-        for kind in ("latent", "compressed", "transposed"):
+        for kind in ("latent", "compressed", "transposed", "rows_first", "batch_of_heads", "joined_turned"):
             found = self.score(caches.Caches(kind).model())
             self.good("compile", self.path, "-o", self.dir / "m.gqac")
             self.good("score", self.dir / "m.gqac", "--ids", self.file, "--splits", "7,20",
@@ -130,6 +131,77 @@ class Caches(Case):
         for name in ("key.expanded", "key.expanded.1"):
             self.assertIn(f'past="past_key_values.0.{name}"', text)
 
+    def test_names(self):
+        """A sequence keeps the names of pasts and presents whose axes it puts in another order, and inspect
+        finds them."""
+        for kind, names in (("columns", ("past_key_values.0.key", "present.0.key")),
+                            ("heads_together", ("past_key_values.1.value", "present.1.value")),
+                            ("joined_halves", ("past_1.value", "present_1.value"))):
+            onnx.save(caches.Caches(kind).model(), self.path)
+            text = self.good("compile", self.path, "--dump", "stateful", "--stop-after", "stateful").out
+            self.assertIn('past="{}", present="{}", heads=2, head_size=10'.format(*names), text)
+            pairs = self.good("inspect", self.path, "--kv", "--format", "json").json()["kv_pairs"]
+            self.assertIn(names, [(p["past"], p["present"]) for p in pairs])
+
+    def test_run_keeps_the_form(self):
+        """`run` has pasts and presents in the form of the file, also of an artefact."""
+        for kind in ("rows_first", "columns", "batch_of_heads", "joined_turned"):
+            model = caches.Caches(kind).model()
+            feed = self.fed(model, rows=5, new=3)
+            session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+            expected = dict(zip([o.name for o in session.get_outputs()], session.run(None, feed), strict=True))
+            self.good("compile", self.path, "-o", self.dir / "m.gqac")
+            for path in (self.path, self.dir / "m.gqac"):
+                self.good("run", path, "--inputs", self.dir / "in", "--output", self.dir / "out", "-q")
+                for name, value in expected.items():
+                    self.close(np.load(self.dir / "out" / f"{name}.npy"), value, LIMIT, (kind, name))
+
+    def fed(self, model, rows, new):
+        """Saves the model and inputs of one sequence with random cached rows; gives the inputs."""
+        random, lengths = np.random.default_rng(7), {"B": 1, "BH": caches.KV_HEADS, "P": rows}
+        feed = {"input_ids": self.ids[None, :new], "attention_mask": np.ones((1, rows + new), np.int64),
+                "position_ids": np.arange(rows, rows + new)[None]}
+        for i in model.graph.input:
+            if i.name.startswith("past"):
+                shape = [lengths.get(d.dim_param, d.dim_value) for d in i.type.tensor_type.shape.dim]
+                feed[i.name] = random.standard_normal(shape).astype(np.float32)
+        onnx.save(model, self.path)
+        (self.dir / "in").mkdir(exist_ok=True)
+        for file in (self.dir / "in").iterdir():
+            file.unlink()
+        for name, value in feed.items():
+            np.save(self.dir / "in" / f"{name}.npy", value)
+        return feed
+
+    def test_refused_in_front(self):
+        """New rows before the cached ones."""
+        for kind in ("rows_before_heads", "joined"):
+            model = caches.Caches(kind).model()
+            node = appended(model)
+            node.input[0], node.input[1] = node.input[1], node.input[0]
+            self.refused(model, "past")
+
+    def test_refused_swapped(self):
+        """A present of values and keys for a past of keys and values."""
+        model = caches.Caches("joined").model()
+        node = next(n for n in model.graph.node if n.output[0] == "present_0")
+        node.input[0], node.input[1] = node.input[1], node.input[0]
+        self.refused(model, "past_0")
+
+    def test_refused_of_all_rows(self):
+        """Keys less their mean over all rows, which each call changes."""
+        for kind in ("rows_before_heads", "rows_first"):
+            model = caches.Caches(kind).model()
+            node, nodes = appended(model), model.graph.node
+            axis = onnx.helper.get_attribute_value(node.attribute[0])
+            reader = next(n for n in nodes if node.output[0] in n.input)
+            reader.input[0] = "centred"
+            at = list(nodes).index(reader)
+            nodes.insert(at, helper.make_node("Sub", [node.output[0], "mean"], ["centred"]))
+            nodes.insert(at, helper.make_node("ReduceMean", [node.output[0], "rows"], ["mean"]))
+            model.graph.initializer.append(onnx.numpy_helper.from_array(np.array([axis]), "rows"))
+            self.refused(model, "past_key_values.0.key")
+
     def test_refused_centred(self):
         """Latent rows that are not expanded each by itself."""
         self.refused(caches.Caches("compressed", centred=True).model(), "past_key_values",
@@ -162,6 +234,12 @@ class Caches(Case):
         model = caches.Caches("scattered").model()
         scatter(model).attribute.append(helper.make_attribute("reduction", "add"))
         self.refused(model, "past_key_values.0.key", "is written", "ScatterND", "DynamicCache")
+
+
+def appended(model):
+    """The node that appends to the first past."""
+    return next(n for n in model.graph.node if n.op_type == "Concat" and len(n.input) == 2
+                and n.input[0] in ("past_key_values.0.key", "node.49"))
 
 
 def scatter(model):

@@ -3,7 +3,7 @@
  * over c and then j, ascending, and then the bias; in fp32, rounded once. Source: ONNX operator
  * spec. The elements of x for a few positions of a line at a time are copied into columns of terms;
  * then the chains of a block of maps at sixteen positions run in registers. */
-#include "ops/shared.h"
+#include "ops/conv.h"
 
 #include <string.h>
 
@@ -11,149 +11,19 @@
 #include "numerics/reduce.h"
 #include "ops/kernel.h"
 
-enum { X, W, BIAS, SPACE = GQAC_MAX_RANK - 2 };
-
-static const ir_attr_spec attrs[] = {
-    OP_ATTR_STRING("auto_pad", "NOTSET", "NOTSET, SAME_UPPER, SAME_LOWER or VALID"),
-    {.name = "dilations", .kind = IR_ATTR_INTS, .doc = "distance between taps; absent: 1"},
-    OP_ATTR_INT("group", 1, "of channels"),
-    {.name = "kernel_shape", .kind = IR_ATTR_INTS, .doc = "absent: that of the weight"},
-    {.name = "pads", .kind = IR_ATTR_INTS, .doc = "at the starts, then at the ends; absent: 0"},
-    {.name = "strides", .kind = IR_ATTR_INTS, .doc = "absent: 1"},
-    {.name = NULL},
-};
-
-static int64_t entry(const ir_node *node, const char *name, int i, int64_t fallback) {
-    const ir_attr *attr = ir_attr_get(node, name);
-    return attr->set && (size_t)i < attr->count ? attr->ints[i] : fallback;
-}
-
-static bool pads_by(const ir_node *node, const char *rule) {
-    return strcmp(ir_attr_get(node, "auto_pad")->s, rule) == 0;
-}
-
-static gqac_status verify(const ir_node *node, gqac_diag *diag) {
-    static const char *const names[] = {"dilations", "strides", "kernel_shape", "pads"};
-    const char *const rules[] = {"NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"};
-    bool known = false;
-    for (int i = 0; i < 4; i++) {
-        const ir_attr *attr = ir_attr_get(node, names[i]);
-        known = known || pads_by(node, rules[i]);
-        if (attr->set && attr->count > 2 * SPACE)
-            OP_FAIL(node, diag, GQAC_LIMIT, "attribute %s has %zu entries", names[i], attr->count);
-        for (size_t k = 0; attr->set && k < attr->count; k++)
-            if (attr->ints[k] < (i < 3) || attr->ints[k] > INT32_MAX)
-                OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute %s = %lld: %d to 2147483647",
-                        names[i], (long long)attr->ints[k], i < 3);
-    }
-    if (!known)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute auto_pad = '%s'",
-                ir_attr_get(node, "auto_pad")->s);
-    return op_check_int(node, "group", 1, INT64_MAX, diag);
-}
-
-/* One spatial axis. */
-typedef struct axis {
-    int64_t in, out, taps, stride, dilation, pad; /* pad: at the start */
-} axis;
-
-/* Sets all fields but in and taps; false when the taps do not fit. */
-static bool place(const ir_node *node, int i, int n, axis *a) {
-    a->stride = entry(node, "strides", i, 1);
-    a->dilation = entry(node, "dilations", i, 1);
-    int64_t reach, total;
-    if (!gqac_mul_i64(a->taps - 1, a->dilation, &reach) || reach >= INT64_MAX / 4)
-        return false;
-    a->pad = entry(node, "pads", i, 0);
-    total = a->pad + entry(node, "pads", n + i, 0);
-    if (!pads_by(node, "NOTSET"))
-        a->pad = total = 0;
-    if (pads_by(node, "SAME_UPPER") || pads_by(node, "SAME_LOWER")) {
-        a->out = (a->in + a->stride - 1) / a->stride;
-        total = (a->out - 1) * a->stride + reach + 1 - a->in;
-        total = total > 0 ? total : 0;
-        a->pad = pads_by(node, "SAME_UPPER") ? total / 2 : total - total / 2;
-        return a->in > 0;
-    }
-    if (a->in + total < reach + 1)
-        return false;
-    a->out = (a->in + total - reach - 1) / a->stride + 1;
-    return true;
-}
-
-/* Attributes have an entry for each spatial axis, pads two. */
-static gqac_status check_lists(const ir_node *node, int n, gqac_diag *diag) {
-    static const char *const names[] = {"dilations", "strides", "kernel_shape", "pads"};
-    for (int i = 0; i < 4; i++) {
-        const ir_attr *attr = ir_attr_get(node, names[i]);
-        if (attr->set && attr->count != (size_t)n * (i == 3 ? 2 : 1))
-            OP_FAIL(node, diag, GQAC_INVALID_MODEL,
-                    "attribute %s has %zu entries for %d spatial axes", names[i], attr->count, n);
-    }
-    return GQAC_OK;
-}
-
-static gqac_status infer_axis(const ir_node *node, int i, int n, const ir_dim **dim,
-                              gqac_diag *diag) {
-    axis a;
-    *dim = NULL;
-    if (!ir_dim_is_const(op_in_dim(node, W, 2 + i), &a.taps))
-        return GQAC_OK;
-    if (a.taps < 1 || a.taps != entry(node, "kernel_shape", i, a.taps))
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "W has %lld elements along spatial axis %d%s",
-                (long long)a.taps, i, a.taps < 1 ? "" : ", kernel_shape differs");
-    if (!ir_dim_is_const(op_in_dim(node, X, 2 + i), &a.in))
-        return GQAC_OK;
-    if (!place(node, i, n, &a))
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
-                "a kernel of %lld elements does not fit the %lld elements of spatial axis %d",
-                (long long)a.taps, (long long)a.in, i);
-    *dim = ir_dim_const(op_dims(node), a.out);
-    return GQAC_OK;
-}
-
-/* Checks channels, maps, groups and biases as far as they are constant. */
-static gqac_status check_channels(const ir_node *node, gqac_diag *diag) {
-    const int64_t group = ir_attr_int(node, "group");
-    int64_t channels, each, maps, biases;
-    const bool known = ir_dim_is_const(op_in_dim(node, W, 0), &maps);
-    if (known && maps % group != 0)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
-                "%lld feature maps cannot be divided into %lld groups", (long long)maps,
-                (long long)group);
-    if (known && ir_dim_is_const(op_in_dim(node, BIAS, 0), &biases) && biases != maps)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "%lld biases for %lld feature maps",
-                (long long)biases, (long long)maps);
-    if (!ir_dim_is_const(op_in_dim(node, X, 1), &channels) ||
-        !ir_dim_is_const(op_in_dim(node, W, 1), &each))
-        return GQAC_OK;
-    if (channels % group != 0 || channels / group != each)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
-                "%lld channels in %lld groups, but W has %lld channels per group",
-                (long long)channels, (long long)group, (long long)each);
-    return GQAC_OK;
-}
+enum { X = CONV_X, W = CONV_W, BIAS };
 
 static gqac_status infer(ir_node *node, gqac_diag *diag) {
-    const ir_type x = op_in_type(node, X), w = op_in_type(node, W);
-    const ir_dim *dims[GQAC_MAX_RANK];
+    int64_t maps, biases;
     for (int i = X; i <= BIAS; i++) {
         GQAC_TRY(op_check_dtype(node, i, OP_FLOATS, diag));
         GQAC_TRY(op_check_same(node, X, i, diag));
     }
-    const int rank = x.rank >= 0 ? x.rank : w.rank;
-    if (rank >= 0 && (rank < 3 || (x.rank >= 0 && w.rank >= 0 && x.rank != w.rank)))
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "X and W have the ranks %d and %d", x.rank, w.rank);
-    GQAC_TRY(check_channels(node, diag));
-    if (rank >= 0)
-        GQAC_TRY(check_lists(node, rank - 2, diag));
-    if (x.rank < 0)
-        return op_set_type(node, 0, x.dtype, -1, NULL, diag);
-    dims[0] = x.dims[0];
-    dims[1] = op_in_dim(node, W, 0);
-    for (int i = 2; i < rank; i++)
-        GQAC_TRY(infer_axis(node, i - 2, rank - 2, &dims[i], diag));
-    return op_set_type(node, 0, x.dtype, rank, dims, diag);
+    if (ir_dim_is_const(op_in_dim(node, W, 0), &maps) &&
+        ir_dim_is_const(op_in_dim(node, BIAS, 0), &biases) && biases != maps)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "%lld biases for %lld feature maps",
+                (long long)biases, (long long)maps);
+    return conv_infer(node, op_in_type(node, X).dtype, diag);
 }
 
 /* An item is a chunk of positions along the last axis, for some maps of a group. */
@@ -163,7 +33,7 @@ typedef struct conv {
     const gqac_tensor *x, *w, *bias;
     gqac_tensor *y;
     int n; /* spatial axes */
-    axis axes[SPACE];
+    conv_axis axes[CONV_SPACE];
     int64_t batch, channels, maps, group;
     int64_t lines, plane, taps; /* lines of y in a map; elements of x in a channel; of a kernel */
     int64_t terms;              /* of a chain: channels of a group times taps */
@@ -230,7 +100,7 @@ OP_KERNEL(chains,
 static int64_t line_of(const conv *c, int64_t line, int64_t tap) {
     int64_t at = 0, step = 1;
     for (int i = c->n - 2; i >= 0; i--) {
-        const axis *a = &c->axes[i];
+        const conv_axis *a = &c->axes[i];
         const int64_t o = line % a->out, j = tap % a->taps;
         const int64_t p = o * a->stride - a->pad + j * a->dilation;
         if (p < 0 || p >= a->in)
@@ -245,7 +115,7 @@ static int64_t line_of(const conv *c, int64_t line, int64_t tap) {
 
 /* x at the positions [first, first + n) for tap j of the last axis, from elements [low, high) of a
  * line; zeros outside. */
-static void gather(const axis *a, const float *line, int64_t low, int64_t high, int64_t first,
+static void gather(const conv_axis *a, const float *line, int64_t low, int64_t high, int64_t first,
                    int64_t n, int64_t j, float *to) {
     const int64_t start = first * a->stride + j * a->dilation - a->pad;
     if (a->stride == 1 && n == CHUNK && start >= low && start + CHUNK <= high) {
@@ -261,7 +131,7 @@ static void gather(const axis *a, const float *line, int64_t low, int64_t high, 
 /* The columns of a chunk. */
 static void make_columns(const conv *c, int64_t channel, int64_t line, int64_t first, int64_t n,
                          work *k) {
-    const axis *a = &c->axes[c->n - 1];
+    const conv_axis *a = &c->axes[c->n - 1];
     const int64_t outer = c->taps / a->taps, each = c->channels / c->group;
     const int64_t reach = (a->taps - 1) * a->dilation;
     int64_t low = first * a->stride - a->pad, high = low + (n - 1) * a->stride + reach + 1;
@@ -311,7 +181,7 @@ static const float *weights_of(const conv *c, const work *k, int64_t map, float 
 static void block(const conv *c, const work *k, int64_t map, int64_t count, int64_t to, int64_t n) {
     const float *w[BLOCK];
     float acc[BLOCK][GQAC_LANES];
-    const axis *last = &c->axes[c->n - 1];
+    const conv_axis *last = &c->axes[c->n - 1];
     w[0] = weights_of(c, k, map, k->weights);
     for (int64_t b = 1; b < BLOCK; b++)
         w[b] = b < count ? weights_of(c, k, map + b, k->weights + b * c->terms) : w[0];
@@ -332,7 +202,7 @@ static void block(const conv *c, const work *k, int64_t map, int64_t count, int6
 
 static void run(void *arg, size_t begin, size_t end, int worker) {
     const conv *c = arg;
-    const axis *last = &c->axes[c->n - 1];
+    const conv_axis *last = &c->axes[c->n - 1];
     const int64_t of_group = c->maps / c->group, each = c->channels / c->group;
     work k = {.terms = (int64_t *)(void *)(c->scratch.base + (size_t)worker * c->scratch.stride)};
     k.columns = (float *)(void *)(k.terms + c->terms);
@@ -388,13 +258,13 @@ static gqac_status read_inputs(op_call *call, conv *c) {
 
 static gqac_status read_axes(op_call *call, conv *c, int64_t *dims) {
     const ir_node *node = call->node;
-    GQAC_TRY(check_lists(node, c->n, call->diag));
+    GQAC_TRY(conv_check_lists(node, c->n, call->diag));
     for (int i = 0; i < c->n; i++) {
-        axis *a = &c->axes[i];
+        conv_axis *a = &c->axes[i];
         a->in = c->x->dims[2 + i];
         a->taps = c->w->dims[2 + i];
-        if (a->taps < 1 || a->taps != entry(node, "kernel_shape", i, a->taps) ||
-            !place(node, i, c->n, a))
+        if (a->taps < 1 || a->taps != conv_entry(node, "kernel_shape", i, a->taps) ||
+            !conv_place(node, i, c->n, a))
             OP_FAIL(node, call->diag, GQAC_INVALID_INPUT,
                     "a kernel of %lld elements does not fit the %lld elements of spatial axis %d",
                     (long long)a->taps, (long long)a->in, i);
@@ -417,7 +287,7 @@ static gqac_status eval(op_call *call) {
     c.plane = op_product(c.x->dims, 2, c.x->rank);
     c.taps = op_product(c.w->dims, 2, c.w->rank);
     c.terms = c.channels / c.group * c.taps;
-    const axis *last = &c.axes[c.n - 1];
+    const conv_axis *last = &c.axes[c.n - 1];
     const int64_t of_group = c.maps / c.group;
     c.parts = (of_group + PART - 1) / PART;
     c.chunks = (last->out + CHUNK - 1) / CHUNK;
@@ -436,27 +306,17 @@ static gqac_status eval(op_call *call) {
 }
 
 /* Positions along a spatial axis and channels are mixed; batch rows are not. */
-static bool mixes(const ir_node *node) {
-    const ir_value *x = ir_node_input(node, X);
-    if (!x || x->type.rank < 0)
-        return true;
-    for (int k = 1; k < x->type.rank; k++)
-        if (op_axis_is_row(x, k))
-            return true;
-    return false;
-}
-
 const gqac_op gqac_op_conv = {
     .schema = {.name = "Conv",
                .domain = "",
                .since = 11,
                .inputs = "X W B?",
                .outputs = "Y",
-               .attrs = attrs,
+               .attrs = conv_attrs,
                .rows = IR_ROWS_SHAPE,
                .doc = "convolution of X [B,C,..] by W [M,C/group,..], plus a bias"},
     .infer = infer,
-    .verify = verify,
+    .verify = conv_verify,
     .eval = eval,
-    .mixes = mixes,
+    .mixes = conv_mixes,
 };

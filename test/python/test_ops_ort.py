@@ -447,6 +447,15 @@ def conv(rng, pick):
     return Node("Conv", "", inputs, ["y"], **attributes)
 
 
+def conv_integer(rng, pick):
+    """A random Conv of unsigned codes; ONNX Runtime has no signed ones and one zero point each."""
+    node = conv(rng, pick)
+    x, w = (rng.integers(0, 256, node.inputs[n].shape).astype(np.uint8) for n in "xw")
+    zeros = {n: half(pick, np.array(rng.integers(0, 256), np.uint8)) for n in ("xz", "wz")}
+    return Node("ConvInteger", "", {"x": x, "w": w} | zeros, [("y", TensorProto.INT32)],
+                **node.attributes)
+
+
 # Reason of the skip: ONNX Runtime is the oracle here; ./dev deps installs it, a bare build may lack it.
 @unittest.skipUnless(ortnodes.ort, "onnxruntime is not installed")
 class Ops(Nodes):
@@ -611,6 +620,17 @@ class Ops(Nodes):
             self.with_dims(node, {}, 3, "Einsum", "12 letters")
         inputs = {"x": np.ones((2, 3), np.float32), "z": np.ones((4, 5), np.float32)}
         self.with_dims(Node("Einsum", "", inputs, ["y"], equation="ij,jk->ik"), {}, 3, "Einsum")
+
+    def test_conv_integer(self):
+        """Codes, each with a zero point or without."""
+        self.compare(conv_integer, 0.9, count=COUNT)
+        for taps, code in ((9, 0), (10, 3)): # sums of 4095 products, and of too many
+            x, w = (np.full((1, 455, n), 255, np.uint8) for n in (12, taps))
+            node = Node("ConvInteger", "", {"x": x, "w": w}, [("y", TensorProto.INT32)])
+            if code == 0:
+                np.testing.assert_array_equal(self.ours(node)[0], 4095 * 255 * 255)
+            else:
+                self.with_dims(node, {}, code, "ConvInteger", "sums of 4550 products")
 
     def test_fused_gemm(self):
         """Every activation that ONNX Runtime fuses."""

@@ -1,5 +1,6 @@
 /* Routes: which endpoint answers a request, and who may use it; errors; the small endpoints. */
 #include <arpa/inet.h>
+#include <ctype.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -146,6 +147,8 @@ static void health(serve *s, http_exchange *x, const json_t *root, const char *t
                NULL);
 }
 
+static const char one_model_path[] = "/v1/models/"; /* and the name */
+
 static json_t *model_json(const serve *s) {
     return json_pack("{s:s, s:s, s:I, s:s, s:I, s:s}", "id", s->model.name, "object", "model",
                      "created", (json_int_t)0, "owned_by", "gqac", "max_model_len",
@@ -156,6 +159,33 @@ static json_t *model_json(const serve *s) {
 static void models(serve *s, http_exchange *x, const json_t *root, const char *tenant) {
     (void)root, (void)tenant;
     route_json(s, x, 200, json_pack("{s:s, s:[o]}", "object", "list", "data", model_json(s)), NULL);
+}
+
+/* True if a part of a path, with its %XX, is the name. */
+static bool spells(const char *part, const char *name) {
+    for (; *part && *name; name++) {
+        const char hex[3] = {part[0] == '%' ? part[1] : 0, part[0] == '%' && part[1] ? part[2] : 0};
+        const bool coded = isxdigit((unsigned char)hex[0]) && isxdigit((unsigned char)hex[1]);
+        const unsigned char byte =
+            coded ? (unsigned char)strtoul(hex, NULL, 16) : (unsigned char)*part;
+        if (byte != (unsigned char)*name)
+            return false;
+        part += coded ? 3 : 1;
+    }
+    return !*part && !*name;
+}
+
+static void one_model(serve *s, http_exchange *x, const json_t *root, const char *tenant) {
+    const char *part = http_path(x) + strlen(one_model_path);
+    problem p;
+    (void)root, (void)tenant;
+    if (spells(part, s->model.name)) {
+        route_json(s, x, 200, model_json(s), NULL);
+        return;
+    }
+    problem_set(&p, 404, "model_not_found", "model", "this server has the model %s only",
+                s->model.name);
+    route_problem(s, x, &p);
 }
 
 static void tokenize(serve *s, http_exchange *x, const json_t *root, const char *tenant) {
@@ -374,6 +404,7 @@ static const struct route {
     {"GET", "/health", health, NULL, true, false},
     {"GET", "/metrics", write_metrics, NULL, false, false},
     {"GET", "/v1/models", models, NULL, false, false},
+    {"GET", one_model_path, one_model, NULL, false, false},
     {"POST", "/v1/chat/completions", NULL, &shape_chat, false, false},
     {"POST", "/v1/completions", NULL, &shape_completion, false, false},
     {"POST", "/v1/responses", NULL, &shape_response, false, false},
@@ -384,16 +415,21 @@ static const struct route {
 };
 enum { ROUTES = sizeof routes / sizeof *routes };
 
+static bool has_path(const struct route *r, const char *path) {
+    return r->path == one_model_path ? !strncmp(path, one_model_path, strlen(one_model_path))
+                                     : !strcmp(path, r->path);
+}
+
 static const char *known_path(const http_exchange *x) {
     for (int i = 0; i < ROUTES; i++)
-        if (!strcmp(http_path(x), routes[i].path))
+        if (has_path(&routes[i], http_path(x)))
             return routes[i].path;
     return "other";
 }
 
 static const char *allowed_methods(const http_exchange *x) {
     for (int i = 0; i < ROUTES; i++)
-        if (!strcmp(http_path(x), routes[i].path) && !strcmp(routes[i].method, "GET"))
+        if (has_path(&routes[i], http_path(x)) && !strcmp(routes[i].method, "GET"))
             return "Allow: GET, HEAD\r\n";
     return "Allow: POST\r\n";
 }
@@ -410,7 +446,7 @@ static const struct route *find(http_exchange *x, problem *p) {
     const char *method = http_method(x), *path = http_path(x);
     bool known = false;
     for (int i = 0; i < ROUTES; i++) {
-        if (strcmp(path, routes[i].path) != 0)
+        if (!has_path(&routes[i], path))
             continue;
         if (!strcmp(method, routes[i].method) ||
             (!strcmp(method, "HEAD") && !strcmp(routes[i].method, "GET")))

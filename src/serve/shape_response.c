@@ -59,19 +59,22 @@ static json_t *response_json(const job *j, const char *status, json_t *output) {
     const bool ended = strcmp(status, "in_progress") != 0, cut = !strcmp(status, "incomplete");
     json_t *asked = fields_get(fields_get(j->root, "text"), "format");
     json_t *format = asked ? json_incref(asked) : json_pack("{s:s}", "type", "text");
-    json_t *reply =
-        json_pack("{s:s, s:s, s:I, s:s, s:s, s:n, s:o, s:o, s:O*}", "id", j->id, "object",
-                  "response", "created_at", (json_int_t)j->created, "status", status, "model",
-                  j->server->model.name, "error", "incomplete_details",
-                  cut ? json_pack("{s:s}", "reason", "max_output_tokens") : json_null(), "output",
-                  output, "instructions", fields_get(j->root, "instructions"));
-    json_t *more = json_pack("{s:s, s:f, s:f, s:n, s:b, s:{s:O}, s:s, s:{}}", "system_fingerprint",
+    json_t *reply = json_pack("{s:s, s:s, s:I, s:s, s:s, s:n, s:o, s:o}", "id", j->id, "object",
+                              "response", "created_at", (json_int_t)j->created, "status", status,
+                              "model", j->server->model.name, "error", "incomplete_details",
+                              cut ? json_pack("{s:s}", "reason", "max_output_tokens") : json_null(),
+                              "output", output);
+    json_t *more = json_pack("{s:s, s:f, s:f, s:n, s:b, s:{s:O}, s:s}", "system_fingerprint",
                              j->server->fingerprint, "temperature", j->sampling.temperature,
                              "top_p", j->sampling.top_p, "previous_response_id", "store", 0, "text",
-                             "format", format, "truncation", "disabled", "metadata");
+                             "format", format, "truncation", "disabled");
     json_decref(format);
     json_object_update(reply, more);
     json_decref(more);
+    echo(reply, j, "instructions", json_null());
+    echo(reply, j, "max_output_tokens", json_null());
+    echo(reply, j, "metadata", json_object());
+    echo(reply, j, "reasoning", json_null());
     echo(reply, j, "tools", json_array());
     echo(reply, j, "tool_choice", json_string("auto"));
     echo(reply, j, "parallel_tool_calls", json_true());

@@ -137,6 +137,114 @@ class Served(Compared):
             self.assertEqual((len(values), values), (4, sorted(values, reverse=True)))
             self.assertLessEqual(token.logprob, values[0])
 
+    def test_echo(self):
+        """A prompt is scored as `gqac score` does, cached or not, for texts, ids and lists."""
+        ids = [0, *gqac("tokenize", TINY, "--text", words(4, 200)).out.split()][1:]
+        ids = [int(i) for i in ids]
+        want = self.good("score", TINY, "--ids", write_ids(self.dir / "s", ids), "--format",
+                         "json").json()
+        for n in (0, 1):
+            reply = self.completion(ids, most=n, echo=True, logprobs=1)
+            scores = reply["choices"][0]["logprobs"]
+            values = scores["token_logprobs"][:len(ids)]
+            self.assertEqual((values[0], len(scores["token_logprobs"])), (None, len(ids) + n))
+            self.assertLess(abs(sum(values[1:]) + want["nll"]), 1e-9 * want["nll"])
+            self.assertEqual(reply["usage"]["completion_tokens"], n)
+            for value, top in list(zip(values, scores["top_logprobs"]))[1:]:
+                self.assertGreaterEqual(max(top.values()), value)
+        text = "Emma was \u00e9l\u00e9gante."
+        choices = self.completion([text, words(1, 9)], most=2, echo=True)["choices"]
+        self.assertTrue(choices[0]["text"].startswith(text))
+        self.assertEqual([c["index"] for c in choices], [0, 1])
+        offsets = choices[0]["logprobs"]["text_offset"]
+        self.assertEqual(offsets, sorted(offsets))
+        self.assertEqual(offsets[-2], len(text))
+
+    def test_choices(self):
+        """The first of n choices is that of n = 1; the others are drawn apart; the prompt is computed once."""
+        text = words(11, 90)
+        want = self.generate(text, "--seed", 6)
+        self.server.await_metric("gqac_requests_running", 0)
+        before = self.server.metric("gqac_computed_tokens_total")
+        reply = self.completion(text, seed=6, n=4)
+        self.same(reply["choices"][0], want)
+        self.assertEqual(len({tuple(c["token_ids"]) for c in reply["choices"]}), 4)
+        usage = reply["usage"]
+        self.server.await_metric(  # counted after the step that ends the answers
+            "gqac_computed_tokens_total",
+            before + usage["prompt_tokens"] - usage["prompt_tokens_details"]["cached_tokens"]
+            + 3 + 4 * 15)
+
+    def test_verify(self):
+        """A request that is computed again without the cache has the same ids and logits."""
+        text = words(5, 60)
+        self.completion(text)
+        for fields in ({"seed": 4}, {"n": 3, "temperature": 0.7, "ignore_eos": True}):
+            reply = self.completion(text, verify_cache=True, **fields)
+            self.assertGreater(reply["usage"]["prompt_tokens_details"]["cached_tokens"], 60)
+            self.assertEqual(reply["verify_cache"], {
+                "equal": True, "tokens": 16 * fields.get("n", 1), "differing_ids": 0,
+                "same_logits": True})
+
+    def test_constraint(self):
+        """Answers of a given form: those of the command line, by every endpoint."""
+        schema = {"type": "object", "properties": {
+            "mood": {"enum": ["glad", "vexed"]}, "words": {"type": "array", "maxItems": 2, "items": {
+                "type": "string", "maxLength": 9}}}, "required": ["mood", "words"]}
+        given = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema, "strict": True}}
+        want = self.generate(PROMPT, "--seed", 4, "--json-schema", json.dumps(schema), n=90)
+        reply = self.completion(most=90, seed=4, response_format=given, n=2, verify_cache=True)
+        self.same(reply["choices"][0], want)
+        self.assertTrue(reply["verify_cache"]["equal"])
+        for choice in reply["choices"]:
+            self.assertEqual(choice["finish_reason"], "stop")
+            self.assertEqual(list(json.loads(choice["text"])), ["mood", "words"])
+        for k in [0, *range(12), 0, 3]:  # more schemas than are kept, and some of them again
+            one = {"enum": [f"mood {k}", k]}
+            said = self.completion(most=20, seed=4, json_schema=one)["choices"][0]["text"]
+            self.assertIn(json.loads(said), one["enum"])
+        same = self.completion(most=90, seed=4, json_schema=schema)["choices"][0]
+        self.assertEqual(same["token_ids"], want["ids"])
+        rules = 'root ::= " "? ("yes" | "no") "."'
+        want = self.generate(PROMPT, "--seed", 1, "--grammar", rules)
+        self.same(self.completion(seed=1, grammar=rules)["choices"][0], want)
+        chat = {"model": "x", "seed": 2, "messages": [{"role": "user", "content": "Emma?"}]}
+        parts = self.client.chat.completions.create(**chat, response_format=given, stream=True,
+                                                    max_completion_tokens=90)
+        said = json.loads("".join(part.choices[0].delta.content or "" for part in parts))
+        self.assertIn(said["mood"], ("glad", "vexed"))
+        whole = self.client.chat.completions.create(
+            **chat, response_format={"type": "json_object"}, max_completion_tokens=5)
+        self.assertTrue(whole.choices[0].message.content.startswith("{"))
+        reply = self.client.responses.create(
+            model="x", input="Emma?", max_output_tokens=90, extra_body={"seed": 2},
+            text={"format": {"type": "json_schema", "name": "x", "schema": schema}})
+        self.assertEqual((json.loads(reply.output_text), reply.text.format.type),
+                         (said, "json_schema"))
+
+    def test_models(self):
+        """The list has the model, which is found by its name alone."""
+        [model] = self.client.models.list().data
+        self.assertEqual(self.client.models.retrieve(model.id), model)
+        name = "".join(f"%{byte:02x}" for byte in model.id.encode())
+        self.assertEqual(self.server.good(f"/v1/models/{name}")["id"], model.id)
+        for other in ("x", model.id[:-1], model.id + "x", "%", "%4", "%zz", ""):
+            status, reply = self.server.request(f"/v1/models/{other}")
+            self.assertEqual((status, reply["error"]["code"]), (404, "model_not_found"), other)
+        self.assertEqual(self.server.request(f"/v1/models/{name}", {})[0], 405)
+        self.assertEqual(self.server.metric('gqac_requests_total{path="/v1/models/",status="200"}'), 2)
+
+    def test_echo(self):
+        """A response repeats fields of the request, and has null or nothing for those it lacks."""
+        asked = {"input": "x", "max_output_tokens": 3, "metadata": {"a": "b"}, "instructions": "Be kind.",
+                 "reasoning": {"effort": "low"}}
+        reply = self.server.good("/v1/responses", asked)
+        self.assertEqual({k: reply[k] for k in asked if k != "input"},
+                         {k: v for k, v in asked.items() if k != "input"})
+        reply = self.server.good("/v1/responses", {"input": "x", "seed": 1})
+        self.assertEqual([reply[k] for k in ("max_output_tokens", "metadata", "instructions", "reasoning")],
+                         [None, {}, None, None])
+
     def test_digits(self):
         """Numbers that a reply repeats have no more digits than the request."""
         schema = '{"type":"number","minimum":0.1,"maximum":1e-05,"x":[5e-324,123456789.123,0.30000000000000004]}'

@@ -38,7 +38,7 @@ const char *gqac_json_reason(const char *text, size_t length, const char *said) 
     return strstr(said, "JSON_ALLOW_NUL") ? "\\u0000 is not allowed in a text" : said;
 }
 
-/* The end of the text in quotes that begins at `at`. */
+/* The end of the quoted string that begins at `at`. */
 static char *skip_text(char *at) {
     for (at++; *at && *at != '"'; at++)
         at += *at == '\\' && at[1];

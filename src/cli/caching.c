@@ -133,7 +133,7 @@ static bool is_new(const char *path) {
     return stat(path, &info) != 0 ? errno == ENOENT : S_ISREG(info.st_mode) && !info.st_size;
 }
 
-/* A file that is not a snapshot may be important to somebody: it is not replaced. */
+/* A file that is not a snapshot may be important, so it is not replaced. */
 static gqac_status check_file(cli *c, const char *path) {
     bool is = false;
     if (is_new(path))
@@ -168,7 +168,7 @@ gqac_status caching_check(cli *c) {
 }
 
 gqac_status caching_make_folder(cli *c, const char *folder) {
-    return cli_make_folder(c, folder, 0700); /* prompts are nobody else's business */
+    return cli_make_folder(c, folder, 0700); /* prompts are private */
 }
 
 gqac_status caching_open(cli *c, const gqac_program *program, caching_remote *tier,

@@ -1,5 +1,5 @@
-/* See interrupt.h. A handler is given no pointer, so `seen` is a variable of the file; besides
- * this, only lost_file.c has one. */
+/* See interrupt.h. A signal handler gets no pointer, so `seen` is a variable of this file; only
+ * lost_file.c has another such variable. */
 #include "cli/interrupt.h"
 
 #include <errno.h>

@@ -13,7 +13,7 @@ static const kv_kind kinds[] = {
 };
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
-/* True if the names are equal, but for blanks around the first. */
+/* True if the names are equal, except for blanks around the first. */
 static bool is_named(const char *name, const char *kind) {
     static const char blanks[] = " \t\r\n";
     const size_t n = kind ? strlen(kind) : 0;

@@ -36,7 +36,7 @@ static bool has_ids(const drafter *d, const int64_t *ids, size_t n) {
     return true;
 }
 
-/* Rewinds the session to what it has in common with the answer, but for the last id. */
+/* Rewinds the session to the ids that it has in common with the answer, except the last one. */
 static gqac_status follow(drafter *d, const answer *a, gqac_diag *diag) {
     gqac_session *s = d->session;
     const size_t from = d->agreed < s->n ? d->agreed : s->n;

@@ -32,7 +32,7 @@ int64_t drafts_most(int64_t wanted, int64_t left, int64_t positions) {
     return positions < most ? positions : most;
 }
 
-/* A match that reaches the end goes on with the copy. */
+/* A match that reaches the end of the list continues with the drafts themselves. */
 gqac_status drafts_look_up(drafts *d, const payoff *p, const drafts_wanted *wanted, int64_t *list,
                            size_t n, size_t *drafted, gqac_diag *diag) {
     size_t length = 0;

@@ -42,8 +42,8 @@ gqac_status drafts_look_up(drafts *d, const payoff *p, const drafts_wanted *want
  * to and including the first end-of-text id. NO_MEMORY. */
 gqac_status drafts_check(const gqac_constraint_state *constraint, int n_eos, const int64_t *eos,
                          const int64_t *ids, size_t *n, gqac_diag *diag);
-/* Records the outcome of the last drafts: `right` were accepted, and then perhaps a wrong one was
- * met. */
+/* Records the outcome of the last drafts: `right` were accepted; `wrong`: a wrong one followed
+ * them. */
 void drafts_take(drafts *d, int64_t right, bool wrong);
 /* The last drafts were given up before they were computed: their source rests. */
 void drafts_rest(drafts *d);

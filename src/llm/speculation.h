@@ -27,8 +27,8 @@ void speculation_close(answer *a);
 gqac_status speculation_draft(answer *a, speculating *all, gqac_diag *diag);
 /* Removes the drafts: the step has failed with them. */
 void speculation_drop(answer *a);
-/* After the step, when `right` drafts have become ids of the answer and then perhaps a wrong one
- * was met: rewinds the rows of the others. */
+/* To be called after the step, when `right` drafts have become ids of the answer (`wrong`: a wrong
+ * one followed them): rewinds the rows of the others. */
 gqac_status speculation_settle(answer *a, int64_t right, bool wrong, gqac_diag *diag);
 
 #endif

@@ -1,5 +1,5 @@
-/* com.microsoft.FusedGemm: an activation of Gemm, as ONNX Runtime fuses them. Becomes the two.
- * Source: ONNX Runtime contrib operators. */
+/* com.microsoft.FusedGemm: Gemm followed by an activation, which ONNX Runtime has fused. Becomes
+ * the two ops. Source: ONNX Runtime contrib operators. */
 #include "ops/build.h"
 #include "ops/shared.h"
 

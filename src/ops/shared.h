@@ -77,7 +77,7 @@ gqac_status op_check_int(const ir_node *node, const char *attr, int64_t least, i
 gqac_status op_check_float(const ir_node *node, const char *attr, bool negative, gqac_diag *diag);
 /* The index of a string attribute in a list of n names; n: it is none of them. */
 int op_choice(const ir_node *node, const char *attr, int n, const char *const *names);
-/* INVALID_MODEL, or another status: it is none of them. */
+/* Fails with `status`, usually INVALID_MODEL, if it is none of them. */
 gqac_status op_check_choice(const ir_node *node, const char *attr, int n, const char *const *names,
                             gqac_status status, gqac_diag *diag);
 /* INVALID_MODEL: an attribute is not a power of two in [16, most]. */

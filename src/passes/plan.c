@@ -53,8 +53,9 @@ static const ir_value *lies_in(const planner *p, const ir_value *value) {
     return target && target->lies_in ? target->lies_in(value) : NULL;
 }
 
-/* Several values may lie in the memory of one. They form a list that begins at its `alias` and goes
- * on with theirs. No value lies in that of `value` yet, because such values are computed later. */
+/* Several values may lie in the memory of one. They form a list that begins at its `alias` and
+ * continues with theirs. No value lies in that of `value` yet, because such values are computed
+ * later. */
 static void see_in_place(const planner *p, ir_value *value) {
     ir_value *at = (ir_value *)lies_in(p, value);
     if (!at)

@@ -84,7 +84,7 @@ static int no_password(char *text, int size, int writing, void *arg) {
     return 0;
 }
 
-/* Is called only if there is no certificate. 0: go on without. */
+/* OpenSSL calls it only if there is no certificate. Returns 0: continue without one. */
 static int note_asked(SSL *ssl, X509 **certificate, EVP_PKEY **key) {
     tls *t = SSL_get_app_data(ssl);
     (void)certificate, (void)key;

@@ -372,7 +372,7 @@ static void answer(gqac_scheduler *s, request *r, int item) {
         request_end(s, r, finish, finish == GQAC_FINISH_FAILED ? &why : NULL);
 }
 
-/* Reports the logits of the tokens of the prompt before `done`, but for those that were reported.
+/* Reports the logits of the tokens of the prompt before `done`, except those that were reported.
  */
 static void report_rows(gqac_scheduler *s, const request *r, int item, int64_t done) {
     int64_t rows = 0, vocabulary = 0;

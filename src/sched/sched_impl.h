@@ -140,9 +140,9 @@ void draft_add(gqac_scheduler *s);
 void draft_measure(gqac_scheduler *s, double seconds);
 /* Forgets the drafts of the next step. */
 void draft_drop(request *r);
-/* After `rows` rows of the request's item were used, so that `right` drafts were accepted, and then
- * perhaps a wrong one was met: takes the other rows back. `ends`: the request ends, and its
- * sequence must have the ids that were accepted. */
+/* To be called after `rows` rows of the request's item were used and `right` drafts were accepted
+ * (`wrong`: a wrong one followed them): takes the other rows back. `ends`: the request ends, and
+ * its sequence must have the ids that were accepted. */
 gqac_status draft_settle(gqac_scheduler *s, request *r, int64_t rows, int64_t right, bool wrong,
                          bool ends, gqac_diag *diag);
 /* Gives up the drafts of the next step, or the memory that those of earlier steps have left in the

@@ -112,7 +112,8 @@ static void on_written(struct bufferevent *pipe, void *arg) {
         http_advance(x);
 }
 
-/* The client sends no more. If it has closed its whole side nobody reads what is answered here. */
+/* The client sends no more. If it has closed the connection in both directions, nobody reads the
+ * reply. */
 static void on_half_closed(http_exchange *x) {
     if (x->state == HTTP_RUNNING && x->streaming) {
         leave(x);

@@ -210,7 +210,7 @@ void page_send(serve *s, http_exchange *x, const json_t *root, const char *tenan
 
 /* Answers a request of a shape; `tenant` is that of its key. */
 void job_start(serve *s, http_exchange *x, const job_shape *shape, const char *tenant);
-/* True: several answers share the prompt, which is computed once, but for its last token. */
+/* True: several answers share the prompt, which is computed once, except for its last token. */
 bool job_shares(const job *j, const prompt *p);
 /* Ends all legs. */
 void job_cancel(job *j);

@@ -9,8 +9,8 @@
  *
  * Keys are a chain: that of a block is a SHA-256 of the key of the block before it and its own ids.
  * The first link is a digest of model, profile, kind, side of the LongRoPE threshold and tenant. So
- * a key names the whole prefix, and whoever asks for it knows every byte of the value but its body
- * and digest. */
+ * a key names the whole prefix, and whoever asks for it knows every byte of the value except its
+ * body and digest. */
 #ifndef GQAC_STORE_ENTRY_H
 #define GQAC_STORE_ENTRY_H
 

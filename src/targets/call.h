@@ -1,6 +1,6 @@
 /* The arguments of a kernel's run: tensors by value number, memory for results, scratch, threads,
  * and the sequences of the step. There is no graph here: what a kernel needs of the graph, its bind
- * (targets/target.h) has put into the record, which is passed beside the call. */
+ * (targets/target.h) has put into the record, which is passed together with the call. */
 #ifndef GQAC_TARGETS_CALL_H
 #define GQAC_TARGETS_CALL_H
 

@@ -166,7 +166,7 @@ gqac_status gpu_scratch(gpu_work *w, size_t bytes, gpu_buffer *buffer);
 /* Copies data to the device for the kernels that are launched next; does not wait for those before,
  * if `data` is small. */
 gqac_status gpu_write(gpu_work *w, const gpu_buffer *buffer, const void *data, size_t bytes);
-/* Both at once. */
+/* gpu_scratch, then gpu_write. */
 gqac_status gpu_put(gpu_work *w, const void *data, size_t bytes, gpu_buffer *buffer);
 /* Lists that kernels of one kind share in a step: first memory for one, then its content, which is
  * copied only if it is not what the last kernel had. */

@@ -151,6 +151,7 @@ static const struct rule {
     {"", "Add", raise_interleaved, RAISE},
     {"", "Add", raise_norm_bias, RAISE},
     {"", "MatMul", raise_outer, RAISE},
+    {"", "Where", raise_bounded, RAISE},
     {"", "MatMul", raise_attention, RAISE | LEFT},
     {"", "Attention", raise_cached, RAISE},
     {"", "Attention", raise_written, UNPAD},

@@ -101,6 +101,7 @@ ir_value *raise_angles(raise *r, ir_node *transpose);
 ir_value *raise_outer(raise *r, ir_node *product);
 ir_value *raise_rotary(raise *r, ir_node *add);
 ir_value *raise_interleaved(raise *r, ir_node *add);
+ir_value *raise_bounded(raise *r, ir_node *where);
 ir_value *raise_attention(raise *r, ir_node *matmul);
 ir_value *raise_cached(raise *r, ir_node *attention);
 ir_value *raise_masked(raise *r, ir_node *attention);

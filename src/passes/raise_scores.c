@@ -124,7 +124,10 @@ static bool one_mask(raise *r, ir_value **value, raise_scores *s, bool *found) {
                         (raise_part){.of = ir_node_input(node, 1 - on), .folded = folded});
     ir_value *fill = ir_node_input(node, 3 - on);
     if (!is_hiding(fill, s->mask_factor))
-        return raise_stopped(r, node, "the number that replaces hidden scores does not hide them");
+        return raise_stopped(r, node,
+                             "the number that replaces hidden scores does not hide them: it is "
+                             "neither -1e9 or less nor, in a sequence, far below every score that "
+                             "the weights allow");
     const raise_part part = {
         .of = ir_node_input(node, 0), .fill = fill, .hidden = on == 2, .folded = folded};
     return add_part(r, node, s, part);

@@ -5,6 +5,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <gqac/gqac.h>
+
+#include "unit.h"
 
 static bool lists(const char *names, const ir_schema *op) {
     char name[128];
@@ -234,4 +240,21 @@ bool row_has_kernel(const row_graph *g, row_mode mode, const gqac_target *target
         kernel = target_claim(target, NULL, node, fused, &n);
     gqac_arena_free(arena);
     return kernel && kernel != &target_generic_kernel;
+}
+
+bool row_has_device(void) {
+    int status = 1;
+    fflush(stdout);
+    const pid_t child = fork();
+    if (child == 0) {
+        gqac_diag diag;
+        gqac_options options;
+        gqac_program *program = NULL;
+        gqac_options_init(&options);
+        options.target = "gpu";
+        _exit(
+            gqac_program_open(unit_path("models/tiny-gqa/model.onnx"), &options, &program, &diag));
+    }
+    return child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) &&
+           WEXITSTATUS(status) == 0;
 }

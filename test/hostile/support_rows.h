@@ -61,5 +61,9 @@ bool row_text(const row_graph *graph, row_mode mode, char *text);
 bool row_has_kernel(const row_graph *graph, row_mode mode, const gqac_target *target);
 /* The text of a graph of constants only, which have the names of its inputs: gqac_run gets them. */
 bool row_values(const row_graph *graph, row_mode mode, char *text);
+/* Is there a device for target gpu? It is opened in a process of its own, since a driver's threads
+ * do not survive a fork. That compiles the kernels too, which are on disk afterwards: the time of a
+ * graph is limited. */
+bool row_has_device(void);
 
 #endif

@@ -310,6 +310,8 @@ static bool near_all(const sample *c, const gqac_tensor *out) {
 
 /* ---- cases --------------------------------------------------------------- */
 
+/* Every level with one thread and with more. The three numbers of more threads take turns: each
+ * level has each in a third of the cases; the long tier has all of them in each case. */
 static void test_levels(void) {
     const int cases = unit_count(60, 300);
     gqac_pool *pools[3] = {NULL};
@@ -325,6 +327,9 @@ static void test_levels(void) {
         CU_ASSERT_TRUE(near_all(&c, want));
         for (int level = 0; level < n_levels; level++)
             for (int t = 0; t < 4; t++) {
+                const bool is_turn = t ? t - 1 == (i + level) % 3 : level > 0;
+                if (!is_turn && !unit_full())
+                    continue;
                 run(&c, levels[level], t ? pools[t - 1] : NULL, is);
                 check_same(is, want);
             }

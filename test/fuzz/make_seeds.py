@@ -71,6 +71,22 @@ def onnx_files(scratch):
     yield from Path(onnx.__file__).parent.glob("backend/test/data/node/*/model.onnx")
 
 
+def cache_files(scratch):
+    """Small models whose caches have other forms (test/python/caches.py)."""
+    sys.path.insert(0, str(ROOT / "test/python"))
+    try:
+        import caches
+        import onnx
+    except ImportError:
+        return
+    caches.WIDTH, caches.VOCABULARY, caches.LAYERS = 12, 11, 1
+    scratch.mkdir()
+    for kind in caches.KINDS:
+        path = scratch / f"{kind}.onnx"
+        onnx.save(caches.Caches(kind).model(), path)
+        yield path
+
+
 def various(paths):
     """Models with an op that none before has with as many inputs and the same attributes."""
     try:
@@ -176,7 +192,7 @@ def main():
     seeds = Seeds(build / "seeds")
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
-        models = list(onnx_files(scratch / "bad"))
+        models = [*cache_files(scratch / "caches"), *onnx_files(scratch / "bad")]
         for target in ("scan", "onnx", "model"):
             seeds.files(target, models)
         seeds.files("text", ROOT.glob("test/golden/*.gq"))

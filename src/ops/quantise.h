@@ -33,6 +33,8 @@ float quant_rounded(gqac_dtype dtype, float x); /* to f16, bf16 or f32 (which x 
 float quant_range(const float *x, int64_t n, int32_t *zero);
 void quant_codes(uint8_t *y, const float *x, int64_t n, float scale, int32_t zero);
 
+extern const ir_attr_spec quant_ms_attrs[]; /* of the ops in com.microsoft */
+
 gqac_status quant_verify(const ir_node *node, gqac_diag *diag); /* block_size */
 /* `mixes`: true if scales depend on the index of a row. */
 bool quant_mixes(const ir_node *node);

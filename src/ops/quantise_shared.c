@@ -18,6 +18,12 @@ gqac_status quant_verify(const ir_node *node, gqac_diag *diag) {
     return GQAC_OK;
 }
 
+const ir_attr_spec quant_ms_attrs[] = {
+    OP_ATTR_INT("axis", 1, "axis of the scales"),
+    OP_ATTR_INT("block_size", 0, "elements of the axis that share a scale; 0: not in blocks"),
+    {.name = NULL},
+};
+
 bool quant_mixes(const ir_node *node) {
     const ir_value *x = ir_node_input(node, QUANT_X), *scale = ir_node_input(node, QUANT_SCALE);
     if (!x || !scale || scale->type.rank == 0)

@@ -141,6 +141,7 @@ static const struct rule {
     /* The passes that apply it; LEFT: by unpad too, if raise has run. */
     enum { RAISE = 1, UNPAD = 2, LEFT = 4 } in;
 } rules[] = {
+    {"com.microsoft", "DequantizeLinear", raise_parts, RAISE},
     {"com.microsoft", "FusedGemm", raise_parts, RAISE},
     {"com.microsoft", "FusedMatMul", raise_fused, RAISE},
     {"", "Einsum", raise_fused, RAISE},

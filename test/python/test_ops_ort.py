@@ -621,6 +621,15 @@ class Ops(Nodes):
         inputs = {"x": np.ones((2, 3), np.float32), "z": np.ones((4, 5), np.float32)}
         self.with_dims(Node("Einsum", "", inputs, ["y"], equation="ij,jk->ik"), {}, 3, "Einsum")
 
+    def test_quantize_of_com_microsoft(self):
+        """The same ops as in ONNX, under the older name."""
+        for make in (dequantize, quantize):
+            def moved(rng, pick, make=make):
+                node = make(rng, pick)
+                node.domain = "com.microsoft"
+                return node
+            self.compare(moved, 0.5, count=COUNT)
+
     def test_conv_integer(self):
         """Codes, each with a zero point or without."""
         self.compare(conv_integer, 0.9, count=COUNT)

@@ -43,7 +43,7 @@ class Result:
     code: int  # exit code, negative: killed by that signal
     out: str
     err: str
-    seconds: float
+    seconds: float  # of processor time: a machine that stands still breaks no limit
     peak: int  # bytes, ru_maxrss: at least what this process had when it started the child
     command: str
 
@@ -98,14 +98,15 @@ def limits(memory, words):
 
 
 def wait(child, seconds):
-    """Wait for the child, killing it at the limit: (exit code or -signal, peak bytes)."""
+    """Wait for the child, killing it after so many seconds: (exit code or -signal, seconds of processor time, peak
+    bytes)."""
     deadline = time.monotonic() + seconds
     pause = 0.001
     while True:
         pid, status, usage = os.wait4(child.pid, os.WNOHANG)
         if pid:
             child.returncode = os.waitstatus_to_exitcode(status)
-            return child.returncode, usage.ru_maxrss * 1024
+            return child.returncode, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024
         if time.monotonic() > deadline:
             child.send_signal(signal.SIGKILL)
             deadline = float("inf")
@@ -114,21 +115,19 @@ def wait(child, seconds):
 
 
 def gqac(*args, seconds=120.0, memory=8 * GIB, env=None, cwd=None, stdin=None):
-    """Run gqac with these arguments. A run that outlives `seconds` is killed: code -9."""
+    """Run gqac with these arguments. A run that outlives `seconds` of wall time is killed: code -9."""
     words = [str(GQAC), *map(str, args)]
-    start = time.monotonic()
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         child = subprocess.Popen(words, stdout=out, stderr=err,
                                  stdin=stdin or subprocess.DEVNULL, cwd=cwd,
                                  env=without_leaks(environment(env), words),
                                  preexec_fn=limits(memory, words))
-        code, peak = wait(child, seconds * (10 if SANITIZED else 1))
-        taken = time.monotonic() - start
+        code, worked_for, peak = wait(child, seconds * (10 if SANITIZED else 1))
         texts = []
         for f in (out, err):
             f.seek(0)
             texts.append(f.read().decode("utf-8", "backslashreplace"))
-    return Result(code, *texts, taken, peak, "gqac " + " ".join(map(str, args)))
+    return Result(code, *texts, worked_for, peak, "gqac " + " ".join(map(str, args)))
 
 
 @functools.cache

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 
 import badrows
 import harness
-from badrows import SECONDS
 from harness import Case, GIB, MODELS, gqac
 
 CONFIG, TOKENIZER, TEMPLATE, SPECIAL = ("genai_config.json", "tokenizer.json",
@@ -361,7 +360,7 @@ class BadText(Case):
             return
         verbs = VERBS[spoilt.file]
         for verb in verbs if harness.FULL else verbs[-2:]:
-            result = gqac(*arguments(verb, folder, self.dir), seconds=SECONDS, memory=2 * GIB)
+            result = gqac(*arguments(verb, folder, self.dir), memory=2 * GIB)
             self.refused(result, spoilt.codes, spoilt.words)
         self.assertFalse((self.dir / "out.gqac").exists())
 
@@ -472,7 +471,7 @@ def show():
         folder = sound(case.dir / str(i) / "m")
         r.spoil(folder / r.file)
         for verb in (*VERBS[r.file], "chat") if r.kept else VERBS[r.file]:
-            result = gqac(*arguments(verb, folder, folder.parent), seconds=SECONDS, memory=2 * GIB)
+            result = gqac(*arguments(verb, folder, folder.parent), memory=2 * GIB)
             codes = (0, 3) if r.kept else r.codes
             good = result.code in codes and all(w.lower() in result.err.lower() for w in r.words)
             lines = " | ".join(result.err.replace(str(case.dir), "").strip().splitlines())

@@ -135,7 +135,7 @@ class Replies(Two):
                 text = f"{reply.status} {reply.reason}\n{reply.headers}\n{reply.read().decode()}"
             connection.close()
             found.append((path, re.sub(
-                r'"(id|item_id|created|created_at)":("[^"]*"|\d+)|nonce[-=]"?[0-9a-f]{32}', "", text)))
+                r'"(id|item_id|created|created_at)":("[^"]*"|\d+)|nonce[-=]"?[0-9a-f]{32}|Date: [^\r\n]*', "", text)))
         return found
 
     def test_words(self):

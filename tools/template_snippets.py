@@ -1075,6 +1075,8 @@ _BLOCKS = [
     "{% macro m(kwargs=varargs) %}{{ kwargs }}{% endmacro %}{{ [m.catch_kwargs, m.catch_varargs] }}",
     "{% macro m() %}x{% endmacro %}{{ [m._func, m.foo, m['name'], m['caller']] }}",
     "{% macro m() %}x{% endmacro %}{{ m._argument_count }}",
+    "{{ [html | e, [s | e], {'a': s | safe}, (html | e) ~ 'x'] }}",
+    "{{ '%r' | format(s | e) }}{{ [s | e | string, (s | e) == s, (s | e) + 'x'] }}{{ s | e }}",
     "{% macro 1() %}x{% endmacro %}",
     "{% macro m %}x{% endmacro %}",
     "{% macro m() %}{% break %}{% endmacro %}",

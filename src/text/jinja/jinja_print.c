@@ -142,9 +142,11 @@ static void repr_other(jrun *r, gqac_str *out, jvalue v) {
 
 void jinja_repr(jrun *r, gqac_str *out, jvalue v) {
     if (jinja_enter(r)) {
-        if (v.type == J_STR)
+        if (v.type == J_STR) {
+            put(r, out, v.flag ? "Markup(" : "");
             repr_text(r, out, v);
-        else if (v.type == J_LIST)
+            put(r, out, v.flag ? ")" : "");
+        } else if (v.type == J_LIST)
             repr_list(r, out, v.list, "[", "]", false);
         else if (v.type == J_TUPLE)
             repr_list(r, out, v.list, "(", ")", true);

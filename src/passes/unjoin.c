@@ -50,11 +50,11 @@ static bool add_split(const ir_node *split, joined *j) {
 static bool find_halves(const ir_value *past, joined *j) {
     for (const ir_use *use = past->uses; use; use = use->next) {
         const ir_node *node = use->node;
-        const bool first = node->graph == past->graph && node->inputs[0].value == past;
-        if (!first || ir_attr_int(node, "axis") != 0)
+        const bool gather = op_is(node, "", "Gather");
+        if ((!gather && !op_is(node, "", "Split")) || ir_attr_int(node, "axis") != 0 ||
+            node->graph != past->graph || node->inputs[0].value != past)
             return false;
-        if (op_is(node, "", "Gather") ? !add_gathered(node, j)
-                                      : !op_is(node, "", "Split") || !add_split(node, j))
+        if (gather ? !add_gathered(node, j) : !add_split(node, j))
             return false;
     }
     return j->half[0] && j->half[1];

@@ -188,6 +188,13 @@ class Caches(Case):
         node.input[0], node.input[1] = node.input[1], node.input[0]
         self.refused(model, "past_0")
 
+    def test_refused_read_otherwise(self):
+        """A past of keys and values that another node reads."""
+        model = caches.Caches("joined").model()
+        model.graph.node.insert(0, helper.make_node("Relu", ["past_0"], ["read"]))
+        model.graph.output.append(helper.make_tensor_value_info("read", onnx.TensorProto.FLOAT, None))
+        self.refused(model, "past_0")
+
     def test_refused_of_all_rows(self):
         """Keys less their mean over all rows, which each call changes."""
         for kind in ("rows_before_heads", "rows_first"):

@@ -32,14 +32,13 @@ static bool is_source(const latent *l, const ir_node *node, grown *out) {
                    .axis = (int)axis,
                    .moved = (rank != 4 || axis != 2) && tokens &&
                             tokens->type.dims[1] == rows->type.dims[axis],
-                   .batch = tokens ? tokens->type.dims[0] : NULL,
-                   .own = both->type.dims[axis == 0],
+                   .batch = both->type.dims[axis == 0],
                    .cached = past->type.dims[axis],
                    .fresh = rows->type.dims[axis],
                    .total = both->type.dims[axis],
                    .rows = ir_node_input(node, 1),
                    .source = true};
-    return out->own != NULL;
+    return out->batch != NULL;
 }
 
 static const ir_dim *before(const latent *l, const ir_type *type, int axis) {

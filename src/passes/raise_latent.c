@@ -31,8 +31,8 @@ static bool is_cacheable(const grown *x) {
     int64_t n;
     const ir_type *type = &x->value->type;
     return type->rank == 4 && (x->axis == 2 || x->axis == 3) && x->past &&
-           (type->dims[0] == x->own || type->dims[0] == x->batch) &&
-           ir_dim_is_const(type->dims[1], &n) && ir_dim_is_const(type->dims[5 - x->axis], &n);
+           type->dims[0] == x->batch && ir_dim_is_const(type->dims[1], &n) &&
+           ir_dim_is_const(type->dims[5 - x->axis], &n);
 }
 
 /* Lets an operand know what depends on it through the node. */

@@ -9,9 +9,9 @@
 typedef struct grown {
     ir_value *value;
     int axis;
-    ir_value *past;   /* of the first Concat that it depends on; NULL: constant for all rows */
-    const char *name; /* of that past in the file */
-    const ir_dim *batch, *own;            /* of the tokens; of the Concat */
+    ir_value *past;      /* of the first Concat that it depends on; NULL: constant for all rows */
+    const char *name;    /* of that past in the file */
+    const ir_dim *batch; /* of the Concat */
     const ir_dim *cached, *fresh, *total; /* rows; total = cached + fresh */
     ir_value *rows;     /* the same value for the new rows alone; NULL: not made yet */
     bool source;        /* it is a Concat itself */

@@ -1,5 +1,6 @@
 /* Prepares pasts for the passes that make sequence state of them. */
 #include "ops/build.h"
+#include "ops/shared.h"
 #include "passes/raise.h"
 
 /* True if `past` is one, and what the Concat appends has its rank. */
@@ -10,20 +11,115 @@ static bool appends(const ir_node *concat, const ir_value *past) {
 
 /* ---- batches of heads ---------------------------------------------------- */
 
-/* A past [B*H,..] has a length of its own in the file. The new rows tell which multiple of B it is.
+/* Pasts [B*H,P,D] (Falcon, BLOOM) or [B*H,D,P] (keys of BLOOM) become [B,H,P,D]; the new rows tell
+ * which multiple of B the first length is. What read all rows reads them in the form of the file.
  */
-static gqac_status count_heads(pass_context *context, const ir_dim *batch, const ir_node *concat,
-                               bool *changed) {
-    ir_value *past = ir_node_input(concat, 0);
-    const ir_type *rows = &ir_node_input(concat, 1)->type;
-    int64_t heads;
-    if (!appends(concat, past) || rows->rank != 3 || past->type.dims[0] == rows->dims[0] ||
-        !ir_dim_is_const(ir_dim_div_exact(context->module->dims, rows->dims[0], batch), &heads))
-        return GQAC_OK;
-    const ir_dim *dims[] = {rows->dims[0], past->type.dims[1], past->type.dims[2]};
-    past->type = ir_type_make(context->module, past->type.dtype, 3, dims);
-    *changed = true;
-    return past->type.rank == 3 ? GQAC_OK : gqac_diag_oom(context->diag, "KV state");
+typedef struct folded {
+    ir_value *past, *rows;
+    int64_t heads, size; /* elements of a head */
+    bool columns;        /* [B*H,D,P] */
+} folded;
+
+/* True if the Concat, and else only Shapes, read the past. */
+static bool is_read_once(const ir_value *past, const ir_node *concat) {
+    for (const ir_use *use = past->uses; use; use = use->next)
+        if (use->node != concat &&
+            (use->node->graph != concat->graph || !op_is(use->node, "", "Shape")))
+            return false;
+    return true;
+}
+
+static bool find_folded(const pass_context *context, const ir_value *tokens, const ir_node *concat,
+                        folded *f) {
+    f->past = ir_node_input(concat, 0);
+    f->rows = ir_node_input(concat, 1);
+    const ir_type *rows = &f->rows->type;
+    const int64_t axis = ir_attr_int(concat, "axis");
+    if (!appends(concat, f->past) || rows->rank != 3 || axis == 0 || axis == -3)
+        return false;
+    f->columns = axis == 2 || axis == -1;
+    ir_dims *dims = context->module->dims;
+    return rows->dims[f->columns ? 2 : 1] == tokens->type.dims[1] &&
+           ir_dim_is_const(ir_dim_div_exact(dims, rows->dims[0], tokens->type.dims[0]),
+                           &f->heads) &&
+           ir_dim_is_const(rows->dims[f->columns ? 1 : 2], &f->size) && f->heads > 1 &&
+           is_read_once(f->past, concat);
+}
+
+/* Lets a Shape read the lengths that the past has in the file. */
+static gqac_status ask_file(const pass_context *context, ir_value *tokens, const folded *f,
+                            ir_node *shape) {
+    ir_builder b = {.graph = shape->graph, .before = shape, .diag = context->diag};
+    ir_node *prev = shape->prev;
+    ir_value *batch = op_build_lengths(&b, tokens, 0, 1), *heads = OP_I64S(&b, f->heads);
+    ir_value *first = OP_BUILD(&b, "Mul", .in = {batch, heads});
+    ir_value *rows = op_build_lengths(&b, f->past, 2, 1), *size = OP_I64S(&b, f->size);
+    ir_value *parts[] = {first, f->columns ? size : rows, f->columns ? rows : size};
+    int64_t start = ir_attr_int(shape, "start");
+    int64_t end = ir_attr_is_set(shape, "end") ? ir_attr_int(shape, "end") : 3;
+    start += start < 0 ? 3 : 0;
+    end += end < 0 ? 3 : 0;
+    end = end > 3 ? 3 : end;
+    if (start < 0 || start >= end)
+        return op_fail(shape, context->diag, GQAC_UNSUPPORTED, "no length of a cache is read");
+    ir_value *by = op_build_concat(&b, 0, (int)(end - start), parts + start);
+    GQAC_TRY(b.status);
+    GQAC_TRY(pass_settle(shape, prev, b.diag));
+    ir_value_replace(shape->outputs[0], by);
+    return GQAC_OK;
+}
+
+static ir_value *turned(ir_builder *b, const folded *f, ir_value *x) {
+    return f->columns ? OP_TRANSPOSE(b, x, 0, 2, 1) : x;
+}
+
+/* Lets Reshapes of rows [B,H,T,D] to three axes, and back, be these rows. */
+static void unfold_back(ir_value *rows) {
+    for (ir_use *use = rows->uses; use; use = use->next) {
+        const ir_value *flat =
+            op_is(use->node, "", "Reshape") ? ir_node_output(use->node, 0) : NULL;
+        for (ir_use *back = flat ? flat->uses : NULL, *next; back; back = next) {
+            next = back->next;
+            if (op_is(back->node, "", "Reshape") && pass_same_type(back->node->outputs[0], rows))
+                ir_value_replace(back->node->outputs[0], rows);
+        }
+    }
+}
+
+static gqac_status unfold(pass_context *context, ir_value *tokens, ir_node *concat,
+                          const folded *f) {
+    ir_builder b = {.graph = concat->graph, .before = concat, .diag = context->diag};
+    ir_node *prev = concat->prev, *ret = concat->graph->ret;
+    const ir_dim *heads = ir_dim_const(context->module->dims, f->heads);
+    const ir_dim *size = ir_dim_const(context->module->dims, f->size);
+    const ir_dim *dims[] = {tokens->type.dims[0], heads, f->past->type.dims[f->columns ? 2 : 1],
+                            size};
+    const ir_type type = ir_type_make(context->module, f->past->type.dtype, 4, dims);
+    if (type.rank < 0)
+        return gqac_diag_oom(context->diag, "KV state");
+    ir_value *batch = op_build_lengths(&b, tokens, 0, 1);
+    ir_value *last = OP_I64S(&b, f->heads, -1, f->size);
+    ir_value *shape = op_build_concat(&b, 0, 2, (ir_value *[]){batch, last});
+    ir_value *rows = OP_BUILD(&b, "Reshape", .in = {turned(&b, f, f->rows), shape});
+    f->past->type = type;
+    ir_value *both = OP_BUILD(&b, "Concat", .in = {f->past, rows}, .ints = {{"axis", 2}});
+    ir_value *total = op_build_lengths(&b, both, 2, 1), *front = OP_I64S(&b, -1);
+    ir_value *end = OP_I64S(&b, f->size);
+    shape = op_build_concat(&b, 0, 3, (ir_value *[]){front, total, end});
+    ir_value *flat = OP_BUILD(&b, "Reshape", .in = {both, shape});
+    ir_value *by = turned(&b, f, flat);
+    GQAC_TRY(b.status);
+    GQAC_TRY(pass_settle(concat, prev, b.diag));
+    for (int i = 0; i < ret->n_inputs; i++)
+        if (ret->inputs[i].value == concat->outputs[0])
+            ir_node_set_input(ret, i, both);
+    ir_value_replace(concat->outputs[0], by);
+    ir_node_remove(concat);
+    for (const ir_use *use = f->past->uses; use; use = use->next)
+        if (op_is(use->node, "", "Shape") && !ir_value_unused(use->node->outputs[0]))
+            GQAC_TRY(ask_file(context, tokens, f, use->node));
+    context->changed++;
+    return GQAC_OK;
 }
 
 /* ---- transposed pasts ---------------------------------------------------- */
@@ -83,15 +179,25 @@ static bool is_pair(const ir_node *node) {
 
 gqac_status raise_pasts(pass_context *context) {
     ir_graph *graph = context->module->graph;
-    const ir_value *tokens = pass_tokens(graph);
+    ir_value *tokens = pass_tokens(graph);
     int64_t inverse[GQAC_MAX_RANK];
-    bool changed = false;
-    for (ir_node *node = graph->first; node; node = node->next) {
+    bool unfolded = false;
+    for (ir_node *node = graph->first, *next; node; node = next) {
+        next = node->next;
         const ir_node *turn = is_pair(node) ? turned_past(node, inverse) : NULL;
+        folded f;
         if (turn)
             GQAC_TRY(append_first(context, node, turn, inverse));
-        else if (is_pair(node) && tokens)
-            GQAC_TRY(count_heads(context, tokens->type.dims[0], node, &changed));
+        else if (is_pair(node) && tokens && find_folded(context, tokens, node, &f)) {
+            GQAC_TRY(unfold(context, tokens, node, &f));
+            unfolded = true;
+        }
     }
-    return changed ? pass_infer_again(graph, context->diag) : GQAC_OK;
+    if (!unfolded)
+        return GQAC_OK;
+    GQAC_TRY(pass_infer_again(graph, context->diag));
+    for (ir_node *node = graph->first; node; node = node->next)
+        if (is_pair(node) && appends(node, ir_node_input(node, 0)))
+            unfold_back(node->outputs[0]);
+    return GQAC_OK;
 }

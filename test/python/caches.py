@@ -157,6 +157,9 @@ class Caches:
     def grown_mask(self):
         """What each query sees of T keys: causality and padding."""
         total = self.length("attention_mask", 1)
+        if self.kind.startswith("folded"):  # the length of a past tells, too
+            cached = self.node("Gather", self.node("Shape", "past_key_values.0.value"), self.constant([1]), axis=0)
+            total = self.node("Add", cached, self.length("input_ids", 1))
         first = self.node("Sub", total, self.length("input_ids", 1))
         one = self.constant(1)
         rows, ends = [self.node("Squeeze", n) for n in (first, total)], self.constant(0)
@@ -321,6 +324,41 @@ class Caches:
                                                      self.constant([KV_HEADS, -1, SIZE]), axis=0))
         return self.arranged(layer, x, ["BH", "P", SIZE], there, back)
 
+    def slopes(self):
+        """Linear biases [B*H,1,T], from the attention mask as BLOOM computes them."""
+        mask = self.node("Cast", "attention_mask", to=F)
+        places = self.node("CumSum", mask, self.constant(1))
+        places = self.node("Mul", self.node("Sub", places, self.constant(1.0, np.float32)), mask)
+        slopes = self.constant(2.0 ** -np.arange(1, HEADS + 1)[:, None], np.float32)
+        biases = self.node("Mul", slopes, self.node("Unsqueeze", places, self.constant([1])))
+        front = self.node("Mul", self.length("input_ids", 0), self.constant([HEADS]))
+        return self.node("Reshape", biases, self.node("Concat", front, self.constant([1, -1]), axis=0))
+
+    def folded_slopes(self, layer, x):
+        """BLOOM."""
+        return self.folded(layer, x, self.slopes())
+
+    def folded(self, layer, x, slopes=None):
+        """Keys [B*H,D,P] and values [B*H,P,D], which are multiplied in that form."""
+        q, k, v = [self.heads(self.project(f"{n}{layer}", x, WIDTH, HEADS * SIZE), HEADS, SIZE) for n in "qkv"]
+        front = self.node("Mul", self.length("input_ids", 0), self.constant([HEADS]))
+        q, k, v = [self.node("Reshape", t, self.node("Concat", front, self.length("input_ids", 1),
+                                                     self.constant([SIZE]), axis=0))
+                   for t in (self.rotated(q, SIZE), self.rotated(k, SIZE), v)]
+        pairs = self.pair(layer, [["BH", SIZE, "P"], ["BH", "P", SIZE]])
+        k, v = [self.node("Concat", past, rows, out=[present], axis=axis) for rows, axis, (past, present) in zip(
+            (self.node("Transpose", k, perm=[0, 2, 1]), v), (2, 1), pairs, strict=True)]
+        scores = self.node("Mul", self.node("MatMul", q, k), self.constant(SIZE ** -.5, np.float32))
+        lengths = [self.length("input_ids", 0), self.constant([HEADS]), self.length("input_ids", 1)]
+        scores = self.node("Add", slopes, scores) if slopes else scores
+        scores = self.node("Reshape", scores, self.node("Concat", *lengths, self.constant([-1]), axis=0))
+        p = self.node("Softmax", self.node("Add", scores, self.mask), axis=-1)
+        p = self.node("Reshape", p, self.node("Concat", front, lengths[2], self.length(v, 1), axis=0))
+        y = self.node("Reshape", self.node("MatMul", p, v),
+                      self.node("Concat", *lengths, self.constant([SIZE]), axis=0))
+        y = self.node("Transpose", y, perm=[0, 2, 1, 3])
+        return self.node("Reshape", y, self.constant([0, 0, HEADS * SIZE])), HEADS * SIZE
+
     def columns_of_keys(self, layer, x):
         """Keys [B,H,D,P], as they are multiplied, and values [B,H,P,D], both of all heads."""
         q, k, v = [self.heads(self.project(f"{n}{layer}", x, WIDTH, HEADS * SIZE), HEADS, SIZE) for n in "qkv"]
@@ -363,4 +401,5 @@ class Caches:
 
 
 KINDS = ("latent", "compressed", "transposed", "scattered", "elements", "rows_before_heads", "rows_first", "columns",
-         "heads_together", "batch_of_heads", "columns_of_keys", "joined", "joined_turned", "joined_halves")
+         "heads_together", "batch_of_heads", "folded", "folded_slopes", "columns_of_keys", "joined", "joined_turned",
+         "joined_halves")

@@ -33,7 +33,8 @@ def oracle(model, ids, chunks):
     session = ort.InferenceSession(model.SerializeToString(), options,
                                    providers=["CPUExecutionProvider"])
     shapes = {i.name: i.shape for i in session.get_inputs()}
-    pasts = {n: np.zeros([{"B": 1, "BH": caches.KV_HEADS, "P": 0}.get(d, d) for d in s], np.float32)
+    heads = caches.HEADS if model.graph.name.startswith("folded") else caches.KV_HEADS
+    pasts = {n: np.zeros([{"B": 1, "BH": heads, "P": 0}.get(d, d) for d in s], np.float32)
              for n, s in shapes.items() if n.startswith("past")}
     names, at, rows = [o.name for o in session.get_outputs()], 0, []
     for n in chunks:

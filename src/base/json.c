@@ -56,17 +56,24 @@ static void shortest(char *buffer, size_t size, double value) {
         strcat(buffer, ".0");
 }
 
+/* True if the n characters of a number have a fraction or an exponent. */
+static bool is_real(const char *at, size_t n) {
+    bool found = false;
+    for (size_t i = 0; i < n; i++)
+        found = found || at[i] == '.' || at[i] == 'e' || at[i] == 'E';
+    return found && strchr("-0123456789", *at);
+}
+
 void gqac_json_shorten(char *text) {
     const locale_t before = gqac_c_locale_begin();
     char *out = text;
     for (char *at = text, *end; *at; at = end) {
-        char number[40];
+        char number[40] = "";
         size_t n = strspn(at, "+-.0123456789eE");
         end = *at == '"' ? skip_text(at) : at + (n ? n : 1);
-        const bool real = strchr("-0123456789", *at) && (strcspn(at, ".eE") < n);
-        if (real)
+        if (is_real(at, n))
             shortest(number, sizeof number, strtod(at, NULL));
-        const char *from = real && strlen(number) < n ? number : at;
+        const char *from = *number && strlen(number) < n ? number : at;
         n = from == number ? strlen(number) : (size_t)(end - at);
         memmove(out, from, n);
         out += n;

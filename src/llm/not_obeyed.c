@@ -27,7 +27,7 @@ static const struct setting {
     meaning meaning;
     double neutral;
     unsigned where;
-} settings[] = {
+} known[] = {
     {"num_beams", IF_ABOVE, 1, SEARCHED},
     {"num_beam_groups", IF_ABOVE, 1, ALWAYS},
     {"num_return_sequences", IF_ABOVE, 1, SEARCHED},
@@ -93,8 +93,8 @@ gqac_status not_obeyed_read(const json_t *config, const char *name, bool searche
     gqac_str list = {0};
     bool complete = true;
     *out = NULL;
-    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
-        const struct setting *s = &settings[i];
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        const struct setting *s = &known[i];
         const json_t *value = json_object_get(config, s->field);
         if (!(s->where & off) && has_effect(s, value))
             complete = complete && add(&list, s->field, value);

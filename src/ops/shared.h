@@ -82,6 +82,8 @@ gqac_status op_check_choice(const ir_node *node, const char *attr, int n, const 
                             gqac_status status, gqac_diag *diag);
 /* INVALID_MODEL: an attribute is not a power of two in [16, most]. */
 gqac_status op_check_block(const ir_node *node, const char *attr, int64_t most, gqac_diag *diag);
+/* The axes [start, end) of an operand with that rank whose lengths a Shape returns (shape.c). */
+void op_shape_range(const ir_node *shape, int rank, int *start, int *end);
 /* Fails and names the node as "node 'x' (Op)". */
 #define OP_FAIL(node, diag, status, ...)                                                           \
     return op_fail((node), (diag), (status), __VA_ARGS__), (status)

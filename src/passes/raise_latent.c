@@ -257,20 +257,15 @@ static gqac_status ask_lengths(latent *l) {
         if (!x || !x->replaced ||
             (grown_of(l, value) && x->value != value)) /* it reads an expanded cache */
             continue;
-        const int rank = value->type.rank;
-        int64_t start = ir_attr_int(node, "start"), end = rank;
-        if (ir_attr_is_set(node, "end"))
-            end = ir_attr_int(node, "end");
-        start += start < 0 ? rank : 0;
-        end += end < 0 ? rank : 0;
-        end = end > rank ? rank : end;
-        if (start < 0 || start >= end)
+        int start, end;
+        op_shape_range(node, value->type.rank, &start, &end);
+        if (start == end)
             continue;
         ir_node *prev = node->prev;
         l->b.before = node;
         ir_type part = value->type;
         part.dims += start;
-        part.rank = (int)(end - start);
+        part.rank = end - start;
         ir_value *by = lengths(l, x, &part, true, false);
         GQAC_TRY(l->b.status);
         GQAC_TRY(pass_settle(node, prev, l->b.diag));

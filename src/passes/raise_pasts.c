@@ -55,14 +55,11 @@ static gqac_status ask_file(const pass_context *context, ir_value *tokens, const
     ir_value *first = OP_BUILD(&b, "Mul", .in = {batch, heads});
     ir_value *rows = op_build_lengths(&b, f->past, 2, 1), *size = OP_I64S(&b, f->size);
     ir_value *parts[] = {first, f->columns ? size : rows, f->columns ? rows : size};
-    int64_t start = ir_attr_int(shape, "start");
-    int64_t end = ir_attr_is_set(shape, "end") ? ir_attr_int(shape, "end") : 3;
-    start += start < 0 ? 3 : 0;
-    end += end < 0 ? 3 : 0;
-    end = end > 3 ? 3 : end;
-    if (start < 0 || start >= end)
+    int start, end;
+    op_shape_range(shape, 3, &start, &end);
+    if (start == end)
         return op_fail(shape, context->diag, GQAC_UNSUPPORTED, "no length of a cache is read");
-    ir_value *by = op_build_concat(&b, 0, (int)(end - start), parts + start);
+    ir_value *by = op_build_concat(&b, 0, end - start, parts + start);
     GQAC_TRY(b.status);
     GQAC_TRY(pass_settle(shape, prev, b.diag));
     ir_value_replace(shape->outputs[0], by);

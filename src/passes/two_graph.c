@@ -12,6 +12,7 @@
  * call. */
 #include "ops/attention.h"
 #include "ops/build.h"
+#include "ops/shared.h"
 #include "passes/insert_kv.h"
 #include "passes/stateful.h"
 
@@ -106,12 +107,10 @@ static ir_value *make_mask(splitter *s, gqac_dtype dtype) {
 static ir_value *shape_of_past(splitter *s, const ir_node *shape, const ir_type *past) {
     ir_builder *b = &s->b;
     ir_value *parts[4];
-    int n = 0;
-    int64_t start = ir_attr_int(shape, "start"), dim = 0;
-    int64_t end = ir_attr_is_set(shape, "end") ? ir_attr_int(shape, "end") : 4;
-    start += start < 0 ? 4 : 0;
-    end += end < 0 ? 4 : 0;
-    for (int64_t axis = start < 0 ? 0 : start; axis < end && axis < 4; axis++) {
+    int n = 0, start, end;
+    int64_t dim = 0;
+    op_shape_range(shape, 4, &start, &end);
+    for (int axis = start; axis < end; axis++) {
         if (ir_dim_is_const(past->dims[axis], &dim))
             parts[n++] = ir_build_i64s(b, 1, &dim);
         else if (axis == 0)

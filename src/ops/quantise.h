@@ -34,6 +34,8 @@ float quant_range(const float *x, int64_t n, int32_t *zero);
 void quant_codes(uint8_t *y, const float *x, int64_t n, float scale, int32_t zero);
 
 extern const ir_attr_spec quant_ms_attrs[]; /* of the ops in com.microsoft */
+/* An op in com.microsoft as the one of ONNX with its name. */
+void quant_ms_expand(ir_builder *b, ir_node *node, const op_options *options, ir_value **results);
 
 gqac_status quant_verify(const ir_node *node, gqac_diag *diag); /* block_size */
 /* `mixes`: true if scales depend on the index of a row. */

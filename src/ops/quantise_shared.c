@@ -1,5 +1,6 @@
 /* Scales and zero points of QuantizeLinear and DequantizeLinear. Source: ONNX operator spec. A
  * scale of one element is that of the whole tensor, whatever its rank. */
+#include "ops/build.h"
 #include "ops/quantise.h"
 
 #include "numerics/convert.h"
@@ -23,6 +24,14 @@ const ir_attr_spec quant_ms_attrs[] = {
     OP_ATTR_INT("block_size", 0, "elements of the axis that share a scale; 0: not in blocks"),
     {.name = NULL},
 };
+
+void quant_ms_expand(ir_builder *b, ir_node *node, const op_options *options, ir_value **results) {
+    (void)options;
+    results[0] = OP_BUILD(b, node->op->name,
+                          .in = {ir_node_input(node, QUANT_X), ir_node_input(node, QUANT_SCALE),
+                                 ir_node_input(node, QUANT_ZERO)},
+                          .of = node);
+}
 
 bool quant_mixes(const ir_node *node) {
     const ir_value *x = ir_node_input(node, QUANT_X), *scale = ir_node_input(node, QUANT_SCALE);

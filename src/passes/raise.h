@@ -109,10 +109,13 @@ ir_value *raise_written(raise *r, ir_node *attention);
 ir_value *raise_multi_head(raise *r, ir_node *attention);
 ir_value *raise_causal(raise *r, ir_node *attention);
 ir_value *raise_length(raise *r, ir_node *reshape);
-/* Appends new rows to pasts before these are transposed rather than after, and finds the heads in
- * pasts [B*H,P,D]. */
+/* Lets Transposes of `turned` by `perm` be `from`, which it was transposed from. */
+void raise_turn_back(const ir_value *turned, int rank, const int64_t *perm, ir_value *from);
+/* Appends new rows to pasts before these are transposed rather than after, and turns pasts
+ * [B*H,P,D] and [B*H,D,P] into [B,H,P,D]. */
 gqac_status raise_pasts(pass_context *context);
-/* Replaces latent caches by caches of the keys and values that are computed from them. */
+/* Replaces latent caches, and caches in other forms than [B,H,P,D], by caches of the keys and
+ * values that are computed from them. */
 gqac_status raise_latent(pass_context *context);
 /* To be called at the end: other readers of the positions of writes then read position_ids. */
 gqac_status raise_positions(raise *r);

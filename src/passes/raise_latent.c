@@ -300,16 +300,6 @@ static gqac_status drop_old(latent *l) {
     return GQAC_OK;
 }
 
-/* Lets a Transpose of [B,H,D,T] to [B,H,T,D] be what it was transposed from. */
-static void turn_back(ir_value *columns, ir_value *rows) {
-    static const int64_t perm[] = {0, 1, 3, 2};
-    for (ir_use *use = columns->uses, *next; use; use = next) {
-        next = use->next;
-        if (op_is(use->node, "", "Transpose") && raise_is_perm(use->node, 4, perm))
-            ir_value_replace(use->node->outputs[0], rows);
-    }
-}
-
 static gqac_status expand(latent *l, int at, int k) {
     grown *x = &l->all[at];
     ir_node *place = x->value->def, *prev = place->prev;
@@ -327,7 +317,7 @@ static gqac_status expand(latent *l, int at, int k) {
     x->value = x->source ? by : x->value; /* a result that drop_old removes */
     by->id = at + 1;                      /* it has the rows of x from now on */
     if (by != both)
-        turn_back(by, both);
+        raise_turn_back(by, 4, (int64_t[]){0, 1, 3, 2}, both);
     l->context->changed++;
     return add_result(l, both, present);
 }

@@ -140,8 +140,7 @@ static const ir_node *turned_past(const ir_node *concat, int64_t *inverse) {
     return turn;
 }
 
-/* Lets Transposes of `turned` by `perm` be what it was transposed from. */
-static void turn_back(const ir_value *turned, int rank, const int64_t *perm, ir_value *from) {
+void raise_turn_back(const ir_value *turned, int rank, const int64_t *perm, ir_value *from) {
     for (ir_use *use = turned->uses, *next; use; use = next) {
         next = use->next;
         if (op_is(use->node, "", "Transpose") && raise_is_perm(use->node, rank, perm))
@@ -163,7 +162,7 @@ static gqac_status append_first(pass_context *context, ir_node *concat, const ir
     GQAC_TRY(b.status);
     GQAC_TRY(pass_settle(concat, prev, b.diag));
     ir_value_replace(concat->outputs[0], turned);
-    turn_back(turned, rank, inverse, both);
+    raise_turn_back(turned, rank, inverse, both);
     context->changed++;
     return GQAC_OK;
 }

@@ -1,9 +1,10 @@
-/* What the kernels of attention share. docs/numerics.md, "Attention on cpu", has the formula, and
- * src/targets/cpu/level/attend.c the same arithmetic for processors.
+/* What the kernels of attention share. docs/numerics.md, "Attention on cpu", defines the formula;
+ * src/targets/cpu/level/attend.c does the same arithmetic on CPUs.
  *
- * Rows of a head of keys and values are numbered s * G + g: query s, head g of its group. A tile is
- * up to ATTEND_ROWS rows of one sequence, which share what they load; a unit is a tile and the keys
- * that one group of items computes it with. src/targets/gpu/attend_units.h has the lists. */
+ * The rows of a key-value head are numbered s * G + g: query s, head g of its group. A tile is up
+ * to ATTEND_ROWS rows of one sequence, which share the keys and values that are loaded. A unit is a
+ * tile and a range of keys, and one group of items computes it. src/targets/gpu/attend_units.h
+ * makes the lists of units. */
 
 #ifdef CONTROL_GPU_SPLIT_BY_GROUPS /* negative control: splits follow the number of groups */
 #define SPLIT (GQAC_KEY_TILE * (int)get_num_groups(1))
@@ -11,8 +12,8 @@
 #define SPLIT GQAC_KEY_SPLIT
 #endif
 
-/* The sizes of heads of keys and of values: constants where a program has kernels of its own for
- * them. */
+/* The sizes of the heads of keys and of values: constants if a program has kernels compiled for
+ * these sizes. */
 #ifdef ATTEND_TYPE
 #define KEY_SIZE   ATTEND_SIZE
 #define VALUE_SIZE ATTEND_SIZE
@@ -23,7 +24,6 @@
 #define TYPE       blocks.type
 #endif
 
-/* Four floats of local memory. */
 #define FOUR(p) (*(__local const float4 *)(p))
 
 static inline float larger(float m, float x) {
@@ -37,7 +37,7 @@ static inline int most_of(int a, int b) {
     return a > b ? a : b;
 }
 
-/* The centre of exponentials: a maximum of -inf has no visible finite score. */
+/* The value that is subtracted before exp. If the maximum is -inf, no visible score is finite. */
 static inline float centre_of(float m) {
     return m == -gqn_as_f32(GQN_INF_BITS) ? 0.0f : m;
 }
@@ -47,29 +47,30 @@ typedef struct attend_shape {
     int size, value_size;               /* D, Dv */
     int bias_columns;                   /* 0: no bias */
     int has_sink, rows;                 /* rows: queries of all sequences */
-    int units, merges, table;           /* where lists begin */
+    int units, merges, table;           /* where each list begins */
     float scale, softcap;
     int q_type, padding; /* F32, F16 or BF16 */
-    long bias_step[3]; /* elements from one batch row, head and query of the bias to the next */
+    long bias_step[3]; /* elements between batch rows, heads and queries of the bias */
 } attend_shape;
 
 /* ---- where keys and values lie ------------------------------------------------- */
 
 #define SLABS KV_SLABS
 
-/* Rows of a type. In KV blocks (src/targets/gpu/blocks.h): slabs of entries; a table
- * [sequences][per] has index * SLABS + slab of each block. per 0: in fp32 rows [sequences,Hkv,T,D].
- * Codes have one scale, or (scale_step 1) one for each element of all heads, or (k_scales_at not 0)
- * one for each head of each row, in the blocks. */
+/* How rows of keys and values of one type are stored. In KV blocks (src/targets/gpu/blocks.h):
+ * slabs of entries; a table [sequences][per] holds index * SLABS + slab for each block. If per is
+ * 0, in fp32 rows [sequences,Hkv,T,D]. Codes have one scale; or, if scale_step is 1, one scale for
+ * each element of all heads; or, if k_scales_at is not 0, one scale for each head of each row,
+ * stored in the blocks. */
 typedef struct attend_blocks {
-    long per, entry_bytes, k_at, v_at; /* k_at, v_at: bytes from an entry to its keys and values */
+    long per, entry_bytes, k_at, v_at; /* bytes from the start of an entry to its keys and values */
     long k_scales_at, v_scales_at;     /* and to their scales */
     int type, scale_step;
     int entries[SLABS];
 } attend_blocks;
 
-/* A tile of keys: its rows, and the bytes from one key to the next; the scales of a row, if they
- * are those of its block. */
+/* A tile of keys: its rows and the number of bytes between keys; and the scales of its rows, if
+ * these are stored in the block. */
 typedef struct attend_tile {
     __global const uchar *k, *v;
     size_t k_step, v_step;
@@ -83,7 +84,7 @@ static inline size_t row_bytes(int size, int type) {
                         : ((size_t)size + 1) / 2;
 }
 
-/* In rows [sequences,Hkv,T,D]. */
+/* A tile in rows [sequences,Hkv,T,D]. */
 static inline attend_tile tile_of_rows(__global const float *k, __global const float *v,
                                        size_t k_bytes, size_t v_bytes, size_t row) {
     const attend_tile at = {(__global const uchar *)k + row * k_bytes,
@@ -91,7 +92,7 @@ static inline attend_tile tile_of_rows(__global const float *k, __global const f
     return at;
 }
 
-/* In a block; whatever the table holds, it lies in a slab. */
+/* A tile in a block. The address is inside a slab, whatever the table contains. */
 static inline attend_tile tile_of_block(__global const uchar *const *slabs,
                                         const attend_blocks *blocks, uint entry, int kv_heads,
                                         int kv_head, int tile, size_t k_bytes, size_t v_bytes) {
@@ -129,7 +130,8 @@ static inline attend_tile attend_tile_at(const attend_shape *shape, const attend
 
 /* ---- rows --------------------------------------------------------------------------- */
 
-/* Row i of a unit: its query, its head, and the first elements of both and of its bias. */
+/* Row i of a unit: its query, its head, and the indices of its first elements of q, y and the
+ * bias. */
 typedef struct attend_row {
     long q_at, bias_at, y_at;
     int query, head;
@@ -148,7 +150,7 @@ static inline attend_row attend_row_of(const attend_shape *shape, __global const
 
 /* ---- staging -------------------------------------------------------------------- */
 
-/* Element d of a row; `scale` is of its head. */
+/* Element d of a row; `scale` points to the scales of its head. */
 static inline float element(__global const uchar *row, int d, int type,
                             __global const float *scale, int scale_step) {
     if (type <= BF16)
@@ -164,7 +166,7 @@ static inline float code_of(uint word, int i, int type) {
     return (float)(type == I8 ? (int)(char)(word >> (8 * i)) : (int)(word >> (4 * i) & 15u) - 8);
 }
 
-/* Four elements, of which `u` has 16 bytes: from its element `at` on; of codes without scales. */
+/* Four elements of the 16 bytes `u`, from element `at` on; codes without their scales. */
 static inline float4 plain_four(uint4 u, int at, int type) {
     if (type == F32)
         return FLOAT4(gqn_as_f32(u.x), gqn_as_f32(u.y), gqn_as_f32(u.z), gqn_as_f32(u.w));
@@ -202,7 +204,7 @@ static inline float4 query_four(__global const uchar *q, int type, size_t i) {
     return plain_four(UINT4(both.x, both.y, 0, 0), 0, type);
 }
 
-/* The first n of them, at most four; `aligned`: four elements at a time are. */
+/* The first n of these elements, at most four; `aligned`: four can be loaded at once. */
 static inline float4 query_some(__global const uchar *q, int type, size_t i, int n, bool aligned) {
     if (aligned)
         return query_four(q, type, i);
@@ -210,9 +212,9 @@ static inline float4 query_some(__global const uchar *q, int type, size_t i, int
                   n > 2 ? float_at(q, type, i + 2) : 0.0f, n > 3 ? float_at(q, type, i + 3) : 0.0f);
 }
 
-/* Copies elements [d0, d0 + n) of the rows [from, to), as fp32, to `stage`: row `from + i` begins
- * at i * stride. d0 is a multiple of 32, stride of 4. The scales of a row of codes begin at
- * row * scale_row. */
+/* Copies elements [d0, d0 + n) of the rows [from, to), converted to fp32, to `stage`: row `from +
+ * i` begins at i * stride. d0 is a multiple of 32, and stride a multiple of 4. The scales of a row
+ * of codes begin at row * scale_row. */
 static inline void stage_rows(__local float *stage, int stride, __global const uchar *rows,
                               size_t step, int from, int to, int d0, int n, int type,
                               size_t all_bytes, __global const float *scale, int scale_step,
@@ -236,7 +238,7 @@ static inline void stage_rows(__local float *stage, int stride, __global const u
     }
 }
 
-/* What attend_few and attend_many are given. */
+/* The arguments of attend_few and attend_many. */
 #define SLAB(i) __global const uchar *s##i
 #define ATTEND_ARGUMENTS                                                                           \
     __global const uchar *q, __global const float *k_rows, __global const float *v_rows, SLAB(0),  \
@@ -248,7 +250,7 @@ static inline void stage_rows(__local float *stage, int stride, __global const u
 
 /* ---- merging splits ---------------------------------------------------------------- */
 
-/* The sum of the lanes of a row: 8, 4, 2, 1. */
+/* The sum of the lanes of a row, folded 8, 4, 2, 1. */
 static inline float fold_weights(__local const float *lanes) {
     float lane[GQAC_LANES];
     for (int l = 0; l < GQAC_LANES; l++)
@@ -259,7 +261,8 @@ static inline float fold_weights(__local const float *lanes) {
     return lane[0];
 }
 
-/* Adds a split (m, l) of a row to those in (*all_m, *all_l); the factors of their values. */
+/* Adds the maximum and sum (m, l) of a split of a row to the totals (*all_m, *all_l). Also computes
+ * the factors for the values: *before for the total, *now for the split. */
 static inline void merge_factors(float m, float l, float *all_m, float *all_l, float *before,
                                  float *now) {
     const float most = larger(*all_m, m), mu = centre_of(most);
@@ -281,14 +284,14 @@ static inline void end_factors(float m, float l, int has_sink, float sink, float
     *by = l == 0.0f ? 1.0f : l;
 }
 
-/* Splits of a unit that does not have all keys of its rows: slots of PART_HEAD floats (maximum,
- * sum) and the values. */
+/* If a unit does not cover all keys of its rows, each of its splits is a slot: PART_HEAD floats
+ * (maximum, sum), then the values. */
 #define PART_HEAD 4
 static inline size_t part_size(int value_size) {
     return PART_HEAD + ((size_t)value_size + 3) / 4 * 4;
 }
 
-/* Elements of an item of attend_merge, and the place of split i of n. */
+/* The elements that an item of attend_merge computes, and the position of split i of n. */
 #define MERGE_COLUMNS ((ATTEND_MOST + ATTEND_MERGERS - 1) / ATTEND_MERGERS)
 #ifdef CONTROL_GPU_MERGE_DESCENDING /* negative control: the last split is merged first */
 #define MERGED(i, n) ((size_t)((n) - 1 - (i)))
@@ -296,10 +299,11 @@ static inline size_t part_size(int value_size) {
 #define MERGED(i, n) ((size_t)(i))
 #endif
 
-/* Merges the splits of a row in ascending order, and writes y. lists + shape.merges: 6 numbers for
- * each row of a head of keys: query, head in the group, slot of its first split at head 0, rows of
- * its tile, first split, number of splits. The grid is [Hkv, rows]. Items load the maxima and sums
- * of as many splits as there are items, and make their factors; then an item has elements. */
+/* Merges the splits of a row in ascending order, and writes y. lists + shape.merges: six numbers
+ * for each row of a key-value head: query, head in the group, slot of its first split at head 0,
+ * rows of its tile, first split, number of splits. The grid is [Hkv, rows]. As many splits as there
+ * are items are processed at a time: the items load their maxima and sums and compute their
+ * factors; then each item merges its own elements. */
 __kernel GROUP(ATTEND_MERGERS) void attend_merge(__global const int *lists,
                                                  __global const float *parts,
                                                  __global const float *sink, __global float *y,
@@ -309,7 +313,7 @@ __kernel GROUP(ATTEND_MERGERS) void attend_merge(__global const int *lists,
     const int item = (int)get_local_id(0), kv_head = (int)get_group_id(0), row = merge[0];
     const int head = kv_head * (shape.heads / shape.kv_heads) + merge[1];
     const int lo = lists[row], hi = lists[shape.rows + row];
-    /* the splits that the row sees */
+    /* the splits in which the row has visible keys */
     const int first = most_of(lo / GQAC_KEY_SPLIT - merge[4], 0);
     const int last = least_of((hi + GQAC_KEY_SPLIT - 1) / GQAC_KEY_SPLIT - merge[4], merge[5]);
     const int n = lo < hi ? last - first : 0;

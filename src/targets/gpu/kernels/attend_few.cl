@@ -1,29 +1,30 @@
 /* y = softmax(scale * q k^T ...) v over the visible keys of each row, for tiles of few rows, as in
  * decode. The grid is [Hkv, units].
  *
- * A group computes a split of keys in three phases. Scores: an item has a key, and the chains of
- * all rows. Weights: an item has one lane of one row, and four keys of each tile. Sums of values:
- * an item has a column, or every COLUMN_ITEMS-th, of some rows, and adds the keys in their order.
+ * A group computes a split of keys in three phases. Scores: each item computes the scores of one
+ * key, with a chain for each row. Weights: each item computes one lane of one row, four keys of
+ * each tile. Sums of values: each item computes one column, or every COLUMN_ITEMS-th column, of
+ * some rows, and adds the keys in their order.
  *
- * Keys and values come through a ring of stages in local memory, as they are stored; while one is
- * used, the next ones are copied. A stage of keys is a chunk of 64 bytes of ROUND rows, a quarter
- * for each team of items; a stage of values is whole rows. Scores of keys that a row does not see
- * are thrown away, and their values are not added. */
+ * Keys and values are copied, without conversion, to a ring of stages in local memory; while one
+ * stage is used, the next ones are filled. A stage of keys is a chunk of 64 bytes of each of ROUND
+ * rows, a quarter for each team of items; a stage of values consists of whole rows. Scores of keys
+ * that are not visible to a row are discarded, and the values of these keys are not added. */
 
 #define FEW          ATTEND_FEW_ROWS
-#define ROUND        ATTEND_FEW_ITEMS /* keys that have a score at the same time */
+#define ROUND        ATTEND_FEW_ITEMS /* keys whose scores are computed at the same time */
 #define TEAM         32               /* items of a team: a warp */
 #define CHUNK_PIECES 4                /* pieces of 16 bytes */
 #define STAGE        (ROUND * CHUNK_PIECES)
 #define STAGES       (ATTEND_SIZE > 128 ? 2 : 3)
 #define TILES        (GQAC_KEY_SPLIT / GQAC_KEY_TILE)
 #define Q_STRIDE     ((ATTEND_SIZE + 3) / 4 * 4)
-#define LANE_STRIDE  (GQAC_LANES + 4) /* 4: other banks of memory */
+#define LANE_STRIDE  (GQAC_LANES + 4) /* 4: so that lanes are in different banks of memory */
 #define LANES        (FEW * TILES * LANE_STRIDE)
 #define SHARE        (FEW * Q_STRIDE > LANES ? FEW * Q_STRIDE : LANES)
 
-/* Sums: SLOTS items share a column, and an item has SLOT_ROWS rows. The weights of a key lie in the
- * order of slots: place i has row ROW_OF(i). */
+/* Sums: SLOTS items share a column, and each computes SLOT_ROWS rows. The weights of a key are
+ * stored in the order of the slots: place i holds row ROW_OF(i). */
 #if ATTEND_SIZE <= 32
 #define SLOTS 4
 #elif ATTEND_SIZE <= 64
@@ -37,7 +38,7 @@
 #define ROW_OF(i)    ((i) % SLOT_ROWS * SLOTS + (i) / SLOT_ROWS)
 #define PLACE_OF(r)  ((r) % SLOTS * SLOT_ROWS + (r) / SLOTS)
 
-/* What is unrolled: the pieces of a chunk, unless they have many codes each. */
+/* The pieces of a chunk are unrolled, unless each has many codes. */
 #if defined(ATTEND_TYPE) && ATTEND_TYPE <= BF16
 #define EACH_PIECE CUDA_UNROLL
 #else
@@ -49,20 +50,20 @@
 #define EACH_FOUR ROLLED
 #endif
 
-/* What a group knows of its rows. */
+/* What a group stores about its rows. */
 typedef struct few_group {
-    long q_at[FEW], bias_at[FEW], y_at[FEW]; /* their first elements */
+    long q_at[FEW], bias_at[FEW], y_at[FEW]; /* the indices of their first elements */
     int lo[FEW], hi[FEW], head[FEW];
-    int any[FEW];               /* 0: a row sees nothing of the split */
+    int any[FEW];               /* 0: no key of the split is visible to the row */
     float m[FEW], l[FEW];       /* maximum and sum */
     float factor[FEW], by[FEW]; /* y = sum * factor / by */
-    /* by tile and place */
+    /* indexed by tile and place */
     float tile_m[TILES * FEW], tile_l[TILES * FEW], alpha[TILES * FEW];
     attend_tile tiles[TILES];
     float v_scales[STAGES * GQAC_KEY_TILE];
 } few_group;
 
-/* Copies a piece of a row, or what there is of it. */
+/* Copies a piece of a row; the last piece may be shorter. */
 static inline void few_copy(__local uint4 *to, __global const uchar *row, int piece,
                             size_t row_size) {
     const size_t from = (size_t)piece * 16;
@@ -74,13 +75,14 @@ static inline void few_copy(__local uint4 *to, __global const uchar *row, int pi
         ((__local uchar *)to)[i - from] = row[i];
 }
 
-/* Where piece `piece` of key `key` of a team lies in its chunk: neighbours in other banks. */
+/* Where piece `piece` of key `key` of a team is stored in its chunk: neighbours are in different
+ * banks. */
 static inline int place_of(int key, int piece) {
     return key * CHUNK_PIECES + (piece ^ (key >> 1 & (CHUNK_PIECES - 1)));
 }
 
-/* Adds a chunk, which begins at element d, to the scores of the first `rows` rows. Codes have the
- * scale `one`, or (step 1) one for each element. */
+/* Adds a chunk that begins at element d to the scores of the first `rows` rows. Codes have the one
+ * scale `one`, or (step 1) a scale for each element. */
 static inline void few_score(int rows, __local const uint4 *chunk, int key, int pieces,
                              __local const float *q, int d, int size, int type, float one,
                              __global const float *scales, int step, float s[FEW]) {
@@ -114,7 +116,7 @@ static inline void few_score(int rows, __local const uint4 *chunk, int key, int 
     }
 }
 
-/* Makes scores of a key's plain sums; p: its weights. */
+/* Computes the scores of a key from its plain sums; p: its weights. */
 static inline void few_finish(int count, __local const few_group *group, __global const float *bias,
                               const attend_shape *shape, int key, const float s[FEW],
                               __local float *p) {
@@ -134,7 +136,7 @@ static inline void few_finish(int count, __local const few_group *group, __globa
     }
 }
 
-/* The visible keys of row r within a tile. */
+/* The range of visible keys of row r within a tile. */
 static inline int few_from(__local const few_group *group, int r, int tile) {
     return most_of(group->lo[r] - tile, 0);
 }
@@ -142,7 +144,7 @@ static inline int few_to(__local const few_group *group, int r, int tile) {
     return least_of(group->hi[r] - tile, GQAC_KEY_TILE);
 }
 
-/* The greatest visible score of an item's lane of a tile; p: of place 0 of its first key. */
+/* The greatest visible score of one lane of a tile; p points to place 0 of the first key. */
 static inline float few_most(int lane, int from, int to, __local const float *p) {
     float m = -gqn_as_f32(GQN_INF_BITS);
     CUDA_UNROLL for (int i = 0; i < GQAC_KEY_TILE; i += GQAC_LANES)
@@ -164,7 +166,7 @@ static inline float few_lane(int lane, int from, int to, float mu, __local float
     return sum;
 }
 
-/* The factor and the sum of tile j for place i; `lanes`: those of both. */
+/* Computes the factor and the sum of tile j for place i; `lanes`: the sums of its lanes. */
 static inline void few_tile(__local few_group *group, int i, int j, int j0,
                             __local const float *lanes) {
     float before = -gqn_as_f32(GQN_INF_BITS);
@@ -175,7 +177,7 @@ static inline void few_tile(__local few_group *group, int i, int j, int j0,
     group->tile_l[j * FEW + i] = fold_weights(lanes);
 }
 
-/* Maximum and sum of row r, which has place i. */
+/* Computes maximum and sum of row r, which is at place i. */
 static inline void few_end(__local few_group *group, int r, int i, int split, int j0, int j1) {
     float m = -gqn_as_f32(GQN_INF_BITS), l = 0.0f;
     for (int at = j0; at < j1; at++) {
@@ -199,9 +201,10 @@ static inline float few_value(__local const uchar *row, int d, int type, float s
     return (float)(type == I8 ? (int)(char)row[d] : gqn_uint4_of(row[d / 2], (uint)d) - 8) * scale;
 }
 
-/* Adds the values [a, b) of a stage to the sums of an item's first `rows` rows, all of which see
- * them; `v`: the first staged row, of `step` bytes, `p`: its weights, for the slot. Codes have the
- * scales of their columns, or (scale_row not 0) of their rows. */
+/* Adds the values [a, b) of a stage to the sums of the first `rows` rows of an item; all of them
+ * are visible to these rows. v: the first staged row, of `step` bytes; p: the weights of its key
+ * for the slot. Codes have the scales of their columns, or (scale_row not 0) those of their
+ * rows. */
 static inline void few_weigh(int rows, __local const uchar *v, int step, __local const float *p,
                              int a, int b, int column, int size, int type,
                              const float scale[COLUMNS], int scale_row, __local const float *by_row,
@@ -229,7 +232,8 @@ static inline void few_weigh(int rows, __local const uchar *v, int step, __local
         }
 }
 
-/* The same for rows of which some do not see all of them; place 0 of the slot has row `row`. */
+/* The same for rows to which not all of these values are visible; place 0 of the slot is row
+ * `row`. */
 static inline void few_weigh_some(__local const few_group *group, __local const uchar *v, int step,
                                   __local const float *p, int a, int b, int at, int row, int column,
                                   int size, int type, const float scale[COLUMNS], int scale_row,
@@ -247,14 +251,14 @@ static inline void few_weigh_some(__local const few_group *group, __local const 
         }
 }
 
-/* What a group knows of the keys and values of a split: visible keys are [first, last). */
+/* The keys or the values of a split: visible keys are [first, last). */
 typedef struct few_split {
     int begin, first, last;
-    size_t bytes, step; /* of a row; from a key to the next */
+    size_t bytes, step; /* bytes of a row, and bytes between keys */
     int pieces;
 } few_split;
 
-/* Copies chunk `chunk` of a team's rows of round `round` to its part of a stage. */
+/* Copies chunk `chunk` of the rows of a team in round `round` to the team's part of a stage. */
 static inline void few_send_keys(__local uint4 *stage, __local const few_group *group,
                                  const few_split *split, int round, int chunk, int item) {
     const int base = round * ROUND + item / TEAM * TEAM, lane = item % TEAM;
@@ -296,20 +300,20 @@ __kernel GROUP(ATTEND_FEW_ITEMS) void attend_few(ATTEND_ARGUMENTS) {
     SHARED float4 shared_fours[SHARE / 4];
     SHARED few_group rows;
     __local float *p = (__local float *)weight_fours;
-    __local float *shared = (__local float *)shared_fours; /* queries; then lanes of rows */
+    __local float *shared = (__local float *)shared_fours; /* queries; later the lanes of rows */
     __global const uchar *slabs[SLABS] = {s0, s1, s2,  s3,  s4,  s5,  s6,  s7,
                                           s8, s9, s10, s11, s12, s13, s14, s15};
     const int item = (int)get_local_id(0), kv_head = (int)get_group_id(0);
     const int slot = item / COLUMN_ITEMS, column = item % COLUMN_ITEMS;
-    /* A unit: first query, first row of the tile, rows, sequence, keys [first, last) of a split,
-     * its place among the parts, or -1: the rows see no other keys. */
+    /* A unit: first query, first row of the tile, number of rows, sequence, keys [first, last) of a
+     * split, and its slot, or -1 if no other keys are visible to its rows. */
     __global const int *unit = lists + shape.units + 7 * (long)get_group_id(1);
     const int count = unit[2], sequence = unit[3], first = unit[4], last = unit[5], part = unit[6];
     const int k_step_scale = TYPE >= I8 ? blocks.scale_step : 0;
     const int scale_row = TYPE >= I8 && blocks.k_scales_at ? shape.kv_heads : 0;
     const size_t k_bytes = row_bytes(KEY_SIZE, TYPE), v_bytes = row_bytes(VALUE_SIZE, TYPE);
     const size_t between =
-        blocks.per ? (size_t)shape.kv_heads : 1; /* rows from a key to the next */
+        blocks.per ? (size_t)shape.kv_heads : 1; /* rows between keys */
     const int k_pieces = (int)((k_bytes + 15) / 16), v_pieces = (int)((v_bytes + 15) / 16);
     const int chunks = (k_pieces + CHUNK_PIECES - 1) / CHUNK_PIECES;
     const int chunk_size = CHUNK_PIECES * (TYPE == F32    ? 4
@@ -368,7 +372,7 @@ __kernel GROUP(ATTEND_FEW_ITEMS) void attend_few(ATTEND_ARGUMENTS) {
     }
     barrier(CLK_LOCAL_MEM_FENCE);
     float s[FEW];
-    int n = 0; /* there is a key, so the loops have a first pass */
+    int n = 0; /* there is at least one key, so the loops run at least once */
     ROLLED do {
         const int next = n + COPIES_AHEAD(STAGES), chunk = n % chunks;
         const int key = (round0 + n / chunks) * ROUND + item;
@@ -399,7 +403,7 @@ __kernel GROUP(ATTEND_FEW_ITEMS) void attend_few(ATTEND_ARGUMENTS) {
     } while (++n < n_chunks);
     barrier(CLK_LOCAL_MEM_FENCE);
 
-    /* weights, while the first values are copied */
+    /* weights, computed while the first values are copied */
     const few_split v_rows_of = {split, first, last, v_bytes, between * v_bytes, v_pieces};
     const int stage0 = (first - split) / v_keys;
     const int n_stages = (last - split + v_keys - 1) / v_keys - stage0;
@@ -409,7 +413,7 @@ __kernel GROUP(ATTEND_FEW_ITEMS) void attend_few(ATTEND_ARGUMENTS) {
                             (stage0 + n) * v_keys, v_keys, scale_row, item);
         copy_commit();
     }
-    /* An item has a lane of a place, or puts the lanes of a tile together. */
+    /* Each item computes one lane of a place, or combines the lanes of a tile. */
     const int place = item % FEW, row = ROW_OF(item % FEW), j = item / FEW;
     UNROLL_2 for (int at = j0; at < j1; at++)
         shared[(at * FEW + place) * LANE_STRIDE + j] = few_most(

@@ -1,4 +1,5 @@
-/* Tiles of many rows, as in prefill: an item has four keys of each tile, and two or four rows. */
+/* Tiles of many rows, as in prefill: each item computes four keys of each tile, and two or four
+ * rows. */
 #define NAME         attend_many
 #define ATTEND_ROWS  ATTEND_MANY_ROWS
 #define ATTEND_ITEMS ATTEND_MANY_ITEMS

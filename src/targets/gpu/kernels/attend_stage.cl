@@ -1,36 +1,36 @@
-/* How attend_tensor.cl brings factors of keys and values to local memory. There is one stage; what
- * it gets next is read from global memory before what it has is multiplied. An eight is eight
- * elements of a key or of its value. */
+/* How attend_tensor.cl copies keys and values, converted to factors, to local memory. There is one
+ * stage; its next contents are read from global memory before its present contents are multiplied.
+ * An eight is eight elements of a key or of its value. */
 
 #define ROWS     ATTEND_MANY_ROWS
 #define WARPS    (ATTEND_TENSOR_ITEMS / 32)
-#define SHARES   (WARPS * 16 / ROWS)         /* warps that have the same rows, and other columns */
+#define SHARES   (WARPS * 16 / ROWS)         /* warps with the same rows, but different columns */
 #define ITEMS    ATTEND_TENSOR_ITEMS
-#define SLOTS    (WARPS * 16)                /* a warp has 16 slots, of a row each */
+#define SLOTS    (WARPS * 16)                /* a warp has 16 slots, one for each of its rows */
 #define DEPTH    ((ATTEND_SIZE + 31) / 32)   /* blocks of 32 d */
 #define COLUMNS  (ATTEND_VALUE_SIZE / 8)     /* blocks of 8 columns */
-#define OWN      (COLUMNS / SHARES)          /* those of a warp */
-#define TOGETHER (OWN % 4 == 0 ? 4 : OWN % 2 == 0 ? 2 : 1) /* whose products are issued in turn */
+#define OWN      (COLUMNS / SHARES)          /* blocks multiplied together */
+#define TOGETHER (OWN % 4 == 0 ? 4 : OWN % 2 == 0 ? 2 : 1) /* blocks multiplied together */
 #define STAGED   (64 / SHARES)               /* keys of a stage */
-#define STAGES   (GQAC_KEY_TILE / STAGED)    /* of a tile */
-#define BLOCKS   (STAGED / 8)                /* blocks of 8 keys of a stage */
-#define K_STAGE  (STAGED / 8 * DEPTH * 32)   /* units of 16 bytes: eights of keys */
+#define STAGES   (GQAC_KEY_TILE / STAGED)    /* stages of a tile */
+#define BLOCKS   (STAGED / 8)                /* blocks of 8 keys in a stage */
+#define K_STAGE  (STAGED / 8 * DEPTH * 32)   /* eights of keys in a stage, 16 bytes each */
 #define V_STAGE  (STAGED / 32 * COLUMNS * 32)
 #define K_EIGHTS (K_STAGE / ITEMS)           /* eights of keys that an item stages, */
 #define V_PAIRS  ((V_STAGE / 2 + ITEMS - 1) / ITEMS) /* and pairs of eights of values */
-/* eights, two at least, that are read before the last stage is multiplied: registers limit them */
+/* eights, at least two, that are read before the stage is multiplied; limited by the registers */
 #define AHEAD    (ATTEND_TYPE == F32 ? 4 / SHARES : SHARES == 1 ? 6 : 4)
 
-/* Keys or values of a tile; in local memory, because registers are few. */
+/* Keys or values of a tile. Stored in local memory because registers are scarce. */
 typedef struct attend_source {
     __global const uchar *rows;
-    uint step;    /* bytes from a key to the next */
-    int from, to; /* of the tile; others are zeros */
+    uint step;    /* bytes between keys */
+    int from, to; /* keys of the tile that are used; the others are zeros */
     __global const float *scale;
-    int scale_step, scale_row; /* from the scale of an element to the next, and of a key */
+    int scale_step, scale_row; /* between the scales of two elements, and of two keys */
 } attend_source;
 
-/* Eight elements as they are stored; b is used by fp32 alone. */
+/* Eight elements in their stored form; only fp32 uses b. */
 typedef struct attend_eight {
     uint4 a, b;
 } attend_eight;
@@ -64,7 +64,7 @@ GQN_FN attend_eight attend_read(__local const attend_source *s, int key, int d, 
     return e;
 }
 
-/* Their factors. */
+/* The factors of these elements. */
 GQN_FN uint4 attend_factors(__local const attend_source *s, attend_eight e, int key, int d,
                             int size) {
     __global const float *scale = s->scale + key * s->scale_row;
@@ -76,7 +76,7 @@ GQN_FN uint4 attend_factors(__local const attend_source *s, attend_eight e, int 
                            : staged_four(e.a, 4, d + 4, ATTEND_TYPE, scale, s->scale_step));
 }
 
-/* The key and the first element of eight i of keys; the stage is [keys / 8][DEPTH][32]. */
+/* The key and the first element of eight i of the keys; the stage is [keys / 8][DEPTH][32]. */
 GQN_FN int attend_key_of(int i) {
     return i / (DEPTH * 32) * 8 + i % 32 / 4;
 }
@@ -84,8 +84,9 @@ GQN_FN int attend_d_of(int i) {
     return i / 32 % DEPTH * 32 + i % 4 * 8;
 }
 
-/* Of values: pair i of keys, and its columns; the stage is [keys / 32][COLUMNS][32], and item
- * 4 g + q of a warp has column g of a block, keys 2q and 2q + 1 of each 8. */
+/* The same for values: the first key of pair i, and the first of its columns. The stage is [keys /
+ * 32][COLUMNS][32], and item 4 g + q of a warp has column g of a block, keys 2q and 2q + 1 of each
+ * 8. */
 GQN_FN int attend_pair_of(int i) {
     return i / (16 * COLUMNS) * 32 + i / 4 % 4 * 8 + i % 4 * 2;
 }
@@ -93,7 +94,7 @@ GQN_FN int attend_column_of(int i) {
     return i / 16 % COLUMNS * 8;
 }
 
-/* Reads the first eights of stage `h` of a tile. */
+/* Reads the first eights of stage `h` of a tile in advance. */
 GQN_FN void attend_look_keys(__local const attend_source *s, int h, attend_eight ahead[AHEAD]) {
     UNROLL for (int n = 0; n < AHEAD && n < K_EIGHTS; n++) {
         const int i = (int)get_local_id(0) + n * ITEMS;
@@ -110,7 +111,7 @@ GQN_FN void attend_look_values(__local const attend_source *s, int h, attend_eig
     }
 }
 
-/* Stores their factors, and then those of the others. */
+/* Stores the factors of these eights; then reads the other eights and stores their factors. */
 GQN_FN void attend_put_keys(__local const attend_source *s, int h, const attend_eight ahead[AHEAD],
                             __local uint4 *stage) {
     UNROLL for (int n = 0; n < AHEAD && n < K_EIGHTS; n++) {
@@ -125,7 +126,7 @@ GQN_FN void attend_put_keys(__local const attend_source *s, int h, const attend_
     }
 }
 
-/* Factors of two keys, of the same eight columns, as words of two keys. */
+/* Stores the factors of two keys for the same eight columns, as words that hold both keys. */
 GQN_FN void attend_put_pair(__local const attend_source *s, attend_eight even, attend_eight odd,
                             int h, int i, __local uint *stage) {
     const int key = h * STAGED + attend_pair_of(i), d = attend_column_of(i);

@@ -3,30 +3,31 @@
  * queries and keys and ATTEND_VALUE_SIZE of values.
  *
  * Definition. Factors are gqn_bf16_factor of q, k, v and of the weights p. For a row:
- *   - s_j = scale * (one chain of mma_bf16 from zero over blocks of 32 d, ascending: two of each
- *     block, as factors.cl has them), d after the last being zeros; then softcap and bias
- *   - tiles of 64 keys, splits, maxima m, alpha, weights p and their sum l: as in docs/numerics.md,
- *     "Attention on cpu"; p are rounded after they have been summed
- *   - of each tile with visible keys: acc = acc * alpha + 0, then a chain of four mma_bf16, of 16
- *     keys each, ascending. Keys that the row does not see have zero factors p, and v of 0
+ *   - s_j = scale * (one chain of mma_bf16 from zero over blocks of 32 d, ascending, two for each
+ *     block, as factors.cl defines; the elements after the last are zeros); then softcap and bias
+ *   - tiles of 64 keys, splits, maxima m, alpha, weights p and their sum l are those of
+ *     docs/numerics.md, "Attention on cpu"; the p are rounded after they have been summed
+ *   - for each tile with visible keys: acc = acc * alpha + 0, then a chain of four mma_bf16, of 16
+ *     keys each, ascending. Keys that are not visible to the row have p = 0 and v = 0
  *   - at the end of a split, elements of acc that are not finite become NaN
- * Splits and sinks are merged as on cpu. A row of a product depends on its own factors alone (as
- * measured), so a row has the same bits in any tile, and wherever it lies in one.
+ * Splits and sinks are merged as on cpu. Measurements showed that a row of a product depends only
+ * on its own factors, so a row has the same bits in any tile, and at any position in it.
  *
- * 0 * NaN is NaN, and so is 0 * infinity. So where rows of a warp see different keys of a tile,
- * factors of v that are not finite are zeros in the product, and another product counts, for each
- * row and column, those that the row sees: if there are any, acc is NaN.
+ * 0 * NaN is NaN, and so is 0 * infinity. So if different keys of a tile are visible to the rows of
+ * a warp, factors of v that are not finite are replaced by zeros, and another product counts, for
+ * each row and column, the replaced factors whose keys are visible: if there are any, acc is NaN.
  *
- * A group has ATTEND_MANY_ROWS rows, and a warp 16 of them; if heads are large, two warps have the
- * same 16 rows, and half of the columns each. Item 4 g + q of a warp has rows g and g + 8, in scores
- * the keys 2q and 2q + 1 of each 8, in acc these columns. So the weights of two blocks of 8 keys
- * are, in the same items, the rows of the next product. Factors of queries stay in local memory,
- * those of keys and values come through a stage of it (attend_stage.cl). */
+ * A group computes ATTEND_MANY_ROWS rows, and each warp 16 of them; if heads are large, two warps
+ * share the same 16 rows and compute half of the columns each. Item 4 g + q of a warp has rows g
+ * and g + 8: the scores of the keys 2q and 2q + 1 of each 8, and the elements of acc in the columns
+ * 2q and 2q + 1 of each 8. So the weights of two blocks of 8 keys are already in the items that
+ * need them as rows of the next product. Factors of queries stay in local memory; those of keys and
+ * values are brought to it in stages (attend_stage.cl). */
 
 /* ---- rows ------------------------------------------------------------------------- */
 
-/* What a group knows of the rows of its slots; now_*: in this split, all_*: in all splits before.
- * The four items that share a row compute the same, and the first of them writes it. */
+/* What a group stores about the rows of its slots; now_*: in this split, all_*: in all earlier
+ * splits. The four items that share a row compute the same, and the first of them writes it. */
 typedef struct tensor_rows {
     attend_row row[SLOTS];
     int lo[SLOTS], hi[SLOTS], any[SLOTS]; /* any: 0: no split yet */
@@ -37,10 +38,10 @@ GQN_FN bool tensor_sees(__local const tensor_rows *rows, int r, int from, int to
     return rows->lo[r] < to && rows->hi[r] > from && rows->lo[r] < rows->hi[r];
 }
 
-/* What an item knows of the rows of its warp that see any key. */
+/* The visible keys of the rows of a warp, of those with any. */
 typedef struct tensor_range {
-    int first, last;   /* the keys that any of them sees are [first, last) */
-    int latest, least; /* all of them see [latest, least) */
+    int first, last;   /* visible to at least one row: [first, last) */
+    int latest, least; /* visible to all of them: [latest, least) */
 } tensor_range;
 
 GQN_FN tensor_range tensor_range_of(__local const tensor_rows *rows, int warp) {
@@ -55,7 +56,7 @@ GQN_FN tensor_range tensor_range_of(__local const tensor_rows *rows, int warp) {
     return range;
 }
 
-/* Number c of row i of the item: component 2 i + c. */
+/* Component c of row i of the item: component 2 i + c of x. */
 GQN_FN float tensor_of(float4 x, int i, int c) {
     return i == 0 ? c == 0 ? x.x : x.y : c == 0 ? x.z : x.w;
 }
@@ -80,7 +81,8 @@ GQN_FN void tensor_score(__local const uint4 *queries, __local const uint4 *keys
     }
 }
 
-/* Makes scores of a row's plain sums; it sees the keys [lo, hi); `key`: the first of the item. */
+/* Computes the scores of a row from its plain sums. The keys [lo, hi) are visible to the row;
+ * `key`: the first key of the item. */
 GQN_FN void tensor_finish(const attend_shape *shape, __global const float *bias, int key, int lo,
                           int hi, float x[16]) {
     UNROLL for (int t = 0; t < 16; t++)
@@ -96,7 +98,7 @@ GQN_FN void tensor_finish(const attend_shape *shape, __global const float *bias,
         }
 }
 
-/* Turns the scores of the row of slot r into weights: sets p, the factors of each two keys. */
+/* Turns the scores of the row in slot r into weights, and sets p: the factors, two keys a word. */
 GQN_FN void tensor_weights(__local tensor_rows *rows, int r, int key, float x[16], uint p[8]) {
     const float before = rows->now_m[r];
     const int lo = rows->lo[r], hi = rows->hi[r];
@@ -124,7 +126,7 @@ GQN_FN void tensor_weights(__local tensor_rows *rows, int r, int key, float x[16
         }
         p[j] = tensor_pair(x[2 * j], x[2 * j + 1]);
     }
-    /* the lanes of a row: 8, 4, 2, 1 */
+    /* the lanes of a row, folded 8, 4, 2, 1 */
     float even = sums[0][0] + sums[1][0], odd = sums[0][1] + sums[1][1];
     even += of_other(even, 2);
     odd += of_other(odd, 2);
@@ -142,17 +144,18 @@ GQN_FN void tensor_weights(__local tensor_rows *rows, int r, int key, float x[16
 
 /* ---- sums of values ----------------------------------------------------------------- */
 
-/* acc * alpha; + 0, because whether -0 stays depends on the signs of v that a row does not see. */
+/* acc * alpha + 0. Without the + 0, the sign of a zero would depend on values v that are not
+ * visible to the row. */
 GQN_FN float4 tensor_scaled(float4 x, float low, float high) {
     return FLOAT4(x.x * low + 0.0f, x.y * low + 0.0f, x.z * high + 0.0f, x.w * high + 0.0f);
 }
 
-/* The rows of the products of 16 keys, of the weights of two blocks. */
+/* The rows of the product of 16 keys: the weights of two blocks. */
 GQN_FN uint4 tensor_rows_of(uint p[8][2], int block) {
     return UINT4(p[block][0], p[block][1], p[block + 1][0], p[block + 1][1]);
 }
 
-/* Adds 32 keys, all of which the rows of a warp see, or which have values of 0. */
+/* Adds 32 keys that are visible to all rows of a warp, or have values of 0. */
 GQN_FN void tensor_weigh(uint4 first, uint4 second, __local const uint4 *values, float4 acc[OWN]) {
     UNROLL for (int n0 = 0; n0 < OWN; n0 += TOGETHER) {
         uint4 w[TOGETHER];
@@ -166,20 +169,20 @@ GQN_FN void tensor_weigh(uint4 first, uint4 second, __local const uint4 *values,
     }
 }
 
-/* Ones for those of two keys that a row sees. */
+/* A word with 1 for each of two keys that is visible to a row. */
 GQN_FN uint tensor_seen(int lo, int hi, int key) {
     return (key >= lo && key < hi ? 0x3f80u : 0u) |
            (key + 1 >= lo && key + 1 < hi ? 0x3f800000u : 0u);
 }
 
-/* Ones for those of 16 keys that the rows of slots r and r + 8 see; `key`: the item's first. */
+/* The same for 16 keys and the rows of slots r and r + 8; `key`: the first key of the item. */
 GQN_FN uint4 tensor_seen_of(__local const tensor_rows *rows, int r, int key) {
     const int low[2] = {rows->lo[r], rows->hi[r]}, high[2] = {rows->lo[r + 8], rows->hi[r + 8]};
     return UINT4(tensor_seen(low[0], low[1], key), tensor_seen(high[0], high[1], key),
                  tensor_seen(low[0], low[1], key + 8), tensor_seen(high[0], high[1], key + 8));
 }
 
-/* All bits of the numbers of two that are not finite. */
+/* A mask of those of two numbers that are not finite. */
 GQN_FN uint tensor_not_finite(uint two) {
     return ((two & 0x7f80u) == 0x7f80u ? 0xffffu : 0u) |
            ((two & 0x7f800000u) == 0x7f800000u ? 0xffff0000u : 0u);
@@ -189,12 +192,12 @@ GQN_FN uint4 tensor_all_not_finite(uint4 w) {
                  tensor_not_finite(w.w));
 }
 
-/* One element of acc after a product: that of a row that does not see the tile stays. */
+/* An element of acc after a product; unchanged if no key of the tile is visible to its row. */
 GQN_FN float tensor_next(bool sees, float before, float now, float bad) {
     return !sees ? before : bad > 0.0f ? gqn_as_f32(GQN_NAN_BITS) : now;
 }
 
-/* Adds 32 keys, which not all rows see. */
+/* Adds 32 keys that are not visible to all rows. */
 GQN_FN void tensor_weigh_some(__local const tensor_rows *rows, int r, int tile, int key,
                               uint4 first, uint4 second, __local const uint4 *values,
                               float4 acc[OWN]) {
@@ -223,9 +226,9 @@ GQN_FN float tensor_finite(float x) {
     return (gqn_as_u32(x) & GQN_INF_BITS) == GQN_INF_BITS ? gqn_as_f32(GQN_NAN_BITS) : x;
 }
 
-/* Ends a split for the row of slot r, which is row i of the item: writes it to `part`, or (NULL)
- * merges it into y and the sums of the row. `sees`: the row sees any of its keys; `column`: the
- * first of the item. */
+/* Ends a split for the row in slot r, which is row i of the item: writes the split to `part`, or,
+ * if part is NULL, merges it into y and the sums of the row. `sees`: any key of the split is
+ * visible to the row; `column`: the first column of the item. */
 GQN_FN void tensor_end(__local tensor_rows *rows, int r, int i, bool sees, const float4 acc[OWN],
                        __global float *part, int column, __global float *y) {
     const int own = (int)get_local_id(0) % 4;
@@ -262,7 +265,7 @@ GQN_FN void tensor_end(__local tensor_rows *rows, int r, int i, bool sees, const
 
 /* ---- the kernel ------------------------------------------------------------------------- */
 
-/* Keys and values of the tiles of a unit: those with keys [from, to). */
+/* Opens the keys and values of a tile, of which the keys [from, to) are used. */
 GQN_FN void tensor_open(attend_tile at, const attend_blocks *blocks, int scale_row,
                         __global const float *k_scale, __global const float *v_scale, int from,
                         int to, __local tensor_tile *tile) {
@@ -278,10 +281,9 @@ GQN_FN void tensor_open(attend_tile at, const attend_blocks *blocks, int scale_r
     tile->keys.to = tile->values.to = to;
 }
 
-/* Where the tile at `key` is. */
 #define TILE_OF(key) (&tiles[(key) / GQAC_KEY_TILE % 2])
 
-/* Opens the tile at `key`, which may be the one after the last. */
+/* Opens the tile at `key`, which may be after the last one. */
 #define OPEN_TILE(key)                                                                             \
     tensor_open(attend_tile_at(&shape, &blocks, slabs, lists, k_rows, v_rows, sequence, kv_head,   \
                                least_of((key), most_of(end - 1, 0)) / GQAC_KEY_TILE *              \
@@ -307,7 +309,7 @@ __kernel GROUP_ALONE(ITEMS) void attend_tensor(ATTEND_ARGUMENTS) {
     const int item = (int)get_local_id(0), kv_head = (int)get_group_id(0);
     const int lane = item % 32, warp = item / 32, own = warp * 16 + lane / 4;
     const int share = warp * 16 / ROWS, column = share * OWN * 8 + lane % 4 * 2;
-    /* A unit: as in attention.cl */
+    /* A unit, as in attention.cl */
     __global const int *unit = lists + shape.units + 7 * (long)get_group_id(1);
     const int count = unit[2], sequence = unit[3], begin = unit[4], end = unit[5], slot = unit[6];
     const int scale_row = blocks.k_scales_at ? shape.kv_heads : 0;

@@ -1,11 +1,11 @@
 /* y = softmax(scale * q k^T ...) v over the visible keys of each row, for tiles of many rows
  * (attend_many.cl). The grid is [Hkv, units].
  *
- * Keys and values are staged in local memory, keys in chunks of elements and values in chunks of
- * keys. Scores: item (i, j) of [ROW_ITEMS][KEY_ITEMS] has the rows i, i + ROW_ITEMS, ... and the
- * keys j, j + KEY_ITEMS, ...; sums of values: the same with columns, four at a time. Each score and
- * each sum has a chain of its own. Scores of keys that a row does not see are thrown away, and
- * their values are not added. */
+ * Keys and values are staged in local memory: keys in chunks of elements, values in chunks of keys.
+ * Scores: item (i, j) of [ROW_ITEMS][KEY_ITEMS] computes the rows i, i + ROW_ITEMS, ... and the
+ * keys j, j + KEY_ITEMS, ... Sums of values: the same with columns, four at a time, in place of
+ * keys. Each score and each sum is a chain of its own. Scores of keys that are not visible to a row
+ * are discarded, and the values of these keys are not added. */
 
 #define ROW_ITEMS  (ATTEND_ITEMS / KEY_ITEMS)
 #define ITEM_ROWS  (ATTEND_ROWS / ROW_ITEMS)
@@ -13,8 +13,8 @@
 #define SUM_ITEMS  (ATTEND_ITEMS / COLUMN_ITEMS) /* items along the rows of sums */
 #define SUM_ROWS   (ATTEND_ROWS / SUM_ITEMS)
 #define SUM_FOURS  ((ATTEND_SIZE + 4 * COLUMN_ITEMS - 1) / (4 * COLUMN_ITEMS))
-#define ROW_SHARE  (ATTEND_ITEMS / ATTEND_ROWS) /* items that have the weights of a row */
-#define STRIDE     (CHUNK + 4)                  /* of staged keys; 4: other banks of memory */
+#define ROW_SHARE  (ATTEND_ITEMS / ATTEND_ROWS) /* items that share the weights of a row */
+#define STRIDE     (CHUNK + 4)                  /* 4: keys are in different banks */
 #define P_STRIDE   (64 + 4)
 #define KEYS_STAGE (STRIDE * (64 + ATTEND_ROWS))
 #define V_STRIDE   ((ATTEND_SIZE + 3) / 4 * 4)
@@ -23,18 +23,19 @@
 #define JOIN(a, b)   JOIN_2(a, b)
 #define OWN(name)    JOIN(JOIN(NAME, _), name)
 
-/* What a group knows of its rows; now_*: in this split, all_*: in all splits before. */
+/* What a group stores about its rows; now_*: in this split, all_*: in all earlier splits. */
 typedef struct OWN(rows) {
-    long q_at[ATTEND_ROWS], bias_at[ATTEND_ROWS], y_at[ATTEND_ROWS]; /* their first elements */
+    long q_at[ATTEND_ROWS], bias_at[ATTEND_ROWS], y_at[ATTEND_ROWS]; /* indices of first elements */
     int lo[ATTEND_ROWS], hi[ATTEND_ROWS], head[ATTEND_ROWS];
     int any[ATTEND_ROWS]; /* 0: no split yet */
-    int mode[ATTEND_ROWS]; /* of the split that ends: 0 the row sees none of it, 1 first, 2 next */
+    int mode[ATTEND_ROWS]; /* 0: it has no key in the split that ends; 1: its first split; 2: a
+                              later one */
     float now_m[ATTEND_ROWS], next_m[ATTEND_ROWS], now_l[ATTEND_ROWS], alpha[ATTEND_ROWS];
     float all_m[ATTEND_ROWS], all_l[ATTEND_ROWS], before[ATTEND_ROWS], now[ATTEND_ROWS];
     float lanes[ATTEND_ROWS * GQAC_LANES], most[ATTEND_ROWS * KEY_ITEMS];
 } OWN(rows);
 
-/* The visible keys of row r within a tile. */
+/* The range of visible keys of row r within a tile. */
 static inline int OWN(from)(__local const OWN(rows) * rows, int r, int tile) {
     return most_of(rows->lo[r] - tile, 0);
 }
@@ -69,7 +70,8 @@ static inline void OWN(score)(int some, __local const float *keys, __local const
                                   keys[(key + j * KEY_ITEMS) * STRIDE + d], s[i][j]);
 }
 
-/* Adds the staged values of the keys [t0, t1) to the sums of an item; `v`: its first column. */
+/* Adds the staged values of the keys [t0, t1) to the sums of an item; v points to its first
+ * column. */
 static inline void OWN(weigh)(__local const OWN(rows) * rows, __local const float *p,
                               __local const float *v, int row, int column, int value_size, int tile,
                               int t0, int t1, bool first, float acc[SUM_ROWS][4 * SUM_FOURS]) {
@@ -106,7 +108,7 @@ static inline void OWN(weigh)(__local const OWN(rows) * rows, __local const floa
     }
 }
 
-/* Makes the scores of an item's rows and keys of plain sums. */
+/* Computes the scores of the rows and keys of an item from plain sums. */
 static inline void OWN(finish)(__local OWN(rows) * rows, __local float *p,
                                __global const float *bias, const attend_shape *shape, int row,
                                int key, int tile) {
@@ -130,7 +132,7 @@ static inline void OWN(finish)(__local OWN(rows) * rows, __local float *p,
     }
 }
 
-/* Maximum, weights and sums of lanes of a row; an item has every ROW_SHARE-th lane. */
+/* Maximum, weights and sums of the lanes of a row; an item computes every ROW_SHARE-th lane. */
 static inline void OWN(weights)(__local OWN(rows) * rows, __local float *p, int r, int share,
                                 int tile) {
     const int from = OWN(from)(rows, r, tile), to = OWN(to)(rows, r, tile);
@@ -168,8 +170,8 @@ __kernel GROUP(ATTEND_ITEMS) void NAME(ATTEND_ARGUMENTS) {
     const int item = (int)get_local_id(0), kv_head = (int)get_group_id(0);
     const int row_item = item / KEY_ITEMS, key_item = item % KEY_ITEMS;
     const int sum_item = item / COLUMN_ITEMS, column = item % COLUMN_ITEMS;
-    /* A unit: first query, first row of the tile, rows, sequence, keys [begin, end), slot of its
-     * first split, or -1: it has all keys. */
+    /* A unit: first query, first row of the tile, number of rows, sequence, keys [begin, end), slot
+     * of its first split, or -1 if it covers all keys. */
     __global const int *unit = lists + shape.units + 7 * (long)get_group_id(1);
     const int count = unit[2], sequence = unit[3], begin = unit[4], end = unit[5], slot = unit[6];
     const int k_steps = blocks.scale_step * kv_head;
@@ -280,7 +282,7 @@ __kernel GROUP(ATTEND_ITEMS) void NAME(ATTEND_ARGUMENTS) {
             const int mode = rows.mode[r];
             if (mode == 0)
                 continue;
-            /* a part for attend_merge; or y has the splits so far, which saves registers */
+            /* written to a part for attend_merge, or merged into y, which saves registers */
             const size_t own = ((size_t)((split - begin / SPLIT * SPLIT) / SPLIT) *
                                     (size_t)shape.kv_heads + (size_t)kv_head) * (size_t)count +
                                (size_t)r;

@@ -1,20 +1,22 @@
-/* Chains of elementwise ops: each item computes all steps of four elements. Formulas: elementwise.cl;
- * src/targets/chain.h describes steps and leaves. Values of 16 bits are read and written as they
- * are. */
+/* Chains of elementwise ops: each item computes all steps of four elements. Formulas:
+ * elementwise.cl; src/targets/chain.h describes steps and leaves. 16-bit values are read and
+ * written in their own type. */
 
 #define CHAIN_LEAVES 12
 #define CHAIN_STEPS  17
-#define CHAIN_ITEMS  256  /* of a group, at most */
+#define CHAIN_ITEMS  256  /* items of a group, at most */
 #define CHAIN_FOURS  1024 /* places of all items of a group */
 
-/* a, b, to: places, those of leaves first. type: the result is rounded to it. */
+/* a, b, to: places; the first places hold the leaves. type: the type that the result is rounded
+ * to. */
 typedef struct chain_step {
     int kind, a, b, to, type;
     float param;
 } chain_step;
 
 typedef struct chain_shape {
-    int n, columns, n_leaves, n_steps, type, items; /* elements; of a row; of y; of a group */
+    int n, columns, n_leaves, n_steps, type, items; /* columns: of a row; type: of y; items: of a
+                                                       group */
     int forms[CHAIN_LEAVES], types[CHAIN_LEAVES];
     chain_step steps[CHAIN_STEPS];
 } chain_shape;
@@ -54,7 +56,7 @@ GQN_FN void step_four(int kind, const float *first, const float *second, float a
         y[e] = first[e];
 }
 
-/* Elements of a leaf for those from `at` on, of which n are there. */
+/* Elements of a leaf for the elements from `at` on, of which n exist. */
 GQN_FN uint4 leaf_at(__global const uchar *leaf, int type, int form, uint at, int n, uint columns) {
     if (form == LEAF_FULL)
         return four_at(leaf, type, (size_t)at, n, true);
@@ -93,8 +95,8 @@ GQN_FN uint4 leaf_at(__global const uchar *leaf, int type, int form, uint at, in
         f[2] = four.z;                                                                             \
         f[3] = four.w;                                                                             \
     }
-/* y [n]. Operands lie in local memory, because their numbers are not known before a run; items share
- * nothing. */
+/* y [n]. Operands are in local memory because their number is not known at compile time; items
+ * share none of them. */
 __kernel MOST(CHAIN_ITEMS) void chain_rows(LEAF(0), LEAF(1), LEAF(2), LEAF(3), LEAF(4), LEAF(5),
                                            LEAF(6), LEAF(7), LEAF(8), LEAF(9), LEAF(10), LEAF(11),
                                            __global uchar *y, chain_shape s) {

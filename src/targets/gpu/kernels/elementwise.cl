@@ -1,8 +1,8 @@
-/* Elementwise ops in fp32: one kernel for each. Definitions: ops/swish.c and the like. Values of 16
- * bits are read and written as they are. An item has two fours of elements (fours.cl), `step` apart,
- * and loads both before it uses one. */
+/* Elementwise ops in fp32: one kernel for each. Definitions: ops/swish.c and others. 16-bit values
+ * are read and written in their own type. An item computes two fours of elements (fours.cl), `step`
+ * apart, and loads both before it uses either. */
 
-#define ELEMENT_ITEMS 256 /* of a group, at most */
+#define ELEMENT_ITEMS 256 /* items of a group, at most */
 #define ITEM_FOURS    2
 
 /* The first element of unit `i` of an item. */
@@ -31,7 +31,7 @@
             put_four(y, type, (size_t)at, fours_left(at, n), true, v);                             \
         }                                                                                          \
     }
-UNARY(same, x) /* of Cast */
+UNARY(same, x) /* the kernel of Cast */
 
 /* F(name, value of x) */
 #define FUNCTIONS(F)                                                                               \
@@ -40,7 +40,7 @@ UNARY(same, x) /* of Cast */
     F(erf, gqn_erff(x))
 FUNCTIONS(UNARY)
 
-/* Those that a gate may have. */
+/* The activations that a gate may have. */
 #define ACTIVATIONS(F)                                                                             \
     F(sigmoid, gqn_sigmoidf(x))                                                                    \
     F(tanh, gqn_tanhf(x))                                                                          \
@@ -52,9 +52,10 @@ FUNCTIONS(UNARY)
       one_nan(0.5f * x * (1.0f + gqn_tanhf(x * (0.035677408f * (x * x) + 0.7978845608f)))))
 ACTIVATIONS(UNARY)
 
-/* The axes of a broadcast result, and the elements from one index of an axis to the next: 0 where
- * the operand is broadcast, and 1 along the last axis where it is not. unit: elements that lie together
- * in each operand, or are one of it; 4, or 1 where rows of the last axis are no multiple of 4. */
+/* The axes of a broadcast result, and for each operand the step from one index of an axis to the
+ * next: 0 where the operand is broadcast, and 1 along the last axis where it is not. unit: how many
+ * elements of the result have adjacent elements, or one single element, of each operand: 4, or 1 if
+ * the length of the last axis is not a multiple of 4. */
 typedef struct binary_shape {
     int rank, n, unit, step;
     int a_type, b_type, type; /* of the operands and the result */
@@ -62,7 +63,7 @@ typedef struct binary_shape {
     int dims[BROADCAST_RANK], a_step[BROADCAST_RANK], b_step[BROADCAST_RANK];
 } binary_shape;
 
-/* The elements of both operands for element `i` of the result. */
+/* The indices of the elements of both operands for element `i` of the result. */
 static inline void broadcast(const binary_shape *s, uint i, uint *at_a, uint *at_b) {
     *at_a = *at_b = 0u;
     for (int axis = s->rank - 1; axis > 0; axis--) {
@@ -75,7 +76,7 @@ static inline void broadcast(const binary_shape *s, uint i, uint *at_a, uint *at
     *at_b += i * (uint)s->b_step[0];
 }
 
-/* n elements of an operand from element `at` on, or that element for each. */
+/* n elements of an operand from element `at` on, or, with last_step 0, that element repeated. */
 static inline uint4 operand_at(__global const uchar *x, int type, uint at, int n, int last_step) {
     if (last_step)
         return four_at(x, type, (size_t)at, n, true);
@@ -83,7 +84,7 @@ static inline uint4 operand_at(__global const uchar *x, int type, uint at, int n
     return pack_four(type, one, one, one, one);
 }
 
-/* Both operands of the fours of an item. */
+/* Loads both operands of the fours of an item. */
 static inline void read_operands(__global const uchar *left, __global const uchar *right,
                                  const binary_shape *s, uint4 *a, uint4 *b) {
     CUDA_UNROLL for (int i = 0; i < ITEM_FOURS; i++) {
@@ -98,7 +99,7 @@ static inline void read_operands(__global const uchar *left, __global const ucha
     }
 }
 
-/* Stores VALUE of each pair of elements, a and b. */
+/* Stores VALUE for each pair of elements a and b. */
 #define EACH_PAIR(VALUE)                                                                           \
     uint4 a_bits[ITEM_FOURS], b_bits[ITEM_FOURS];                                                  \
     read_operands(left, right, &s, a_bits, b_bits);                                                \
@@ -133,7 +134,7 @@ static inline void read_operands(__global const uchar *left, __global const ucha
 BINARIES(BINARY)
 
 /* An activation of the left operand, rounded to the type of the result as if it were stored, times
- * the right one. */
+ * the right operand. */
 #define GATE(NAME, VALUE)                                                                          \
     static inline float gate_value_##NAME(float x, float alpha) {                                  \
         return VALUE;                                                                              \

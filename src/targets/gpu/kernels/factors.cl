@@ -1,13 +1,12 @@
-/* Factors of products in tensor cores, and these products, for --math bf16 on CUDA. Words of tensor
- * cores: language.h.
+/* Factors of products in tensor cores, and these products, for --math bf16 on CUDA. language.h
+ * declares the operations of tensor cores.
  *
- * A block is 16 rows of factors and 32 k, by 8 columns. It is two products of a warp: first those k
- * with k % 8 < 4, then the others. Its factors lie in the order in which the items of a warp load
- * them, 128 bits each. Of columns, item 4 g + q has column g, k 8q to 8q + 7. Of rows, there is a
- * part for each product: item 4 g + q has row g and g + 8, k 8q to 8q + 3 in the first part and 8q
- * + 4 to 8q + 7 in the second, as mma_bf16 takes them. */
+ * A block is 16 rows of factors and 32 k, by 8 columns. A warp multiplies it in two products: first
+ * the k with k % 8 < 4, then the others. Its factors are stored in the order in which the items of
+ * a warp load them, 128 bits each. Of columns, item 4 g + q has column g, k 8q to 8q + 7. Of rows,
+ * each product has a part: item 4 g + q has rows g and g + 8, k 8q to 8q + 3 in the first part and
+ * 8q + 4 to 8q + 7 in the second, as mma_bf16 requires. */
 
-/* gqn_bf16_factor. */
 GQN_FN uint tensor_factor(float x) {
     const bool is_zero = (gqn_as_u32(x) & 0x7fffffffu) < gqn_as_u32(GQAC_BF16_LEAST);
     return is_zero ? 0u : (uint)float_to_bf16(x);
@@ -22,7 +21,8 @@ GQN_FN uint4 tensor_eight_of(float4 low, float4 high) {
                  tensor_pair(high.z, high.w));
 }
 
-/* The parts of a block of rows that an item has: eight factors of row g, and of row g + 8. */
+/* The parts of a block of rows for an item that has eight factors of row g and eight of row g +
+ * 8. */
 GQN_FN uint4 tensor_first_part(uint4 low, uint4 high) {
     return UINT4(low.x, high.x, low.y, high.y);
 }
@@ -30,7 +30,7 @@ GQN_FN uint4 tensor_second_part(uint4 low, uint4 high) {
     return UINT4(low.z, high.z, low.w, high.w);
 }
 
-/* The two products of a block, by the part of its rows. */
+/* The two products of a block; each takes the part of the rows that belongs to it. */
 GQN_FN float4 tensor_first(uint4 part, uint4 w, float4 sum) {
 #ifdef CONTROL_TENSOR_FRAGMENT /* negative control: k of the two halves of a product are swapped */
     return mma_bf16(part.z, part.w, part.x, part.y, w.x, w.y, sum);

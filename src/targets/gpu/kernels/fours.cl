@@ -1,11 +1,11 @@
-/* Four consecutive elements of floats of a type at a time: one load or store of 8 or 16 bytes where
- * they are aligned. Bits are loaded and widened apart, so that several loads are in flight. */
+/* Accesses to four consecutive floats of one type: one load or store of 8 or 16 bytes if they are
+ * aligned. Loading and widening are separate functions, so that several loads can be in flight. */
 
 static inline uint element_bits(__global const uchar *x, int type, size_t i) {
     return type == F32 ? ((__global const uint *)x)[i] : (uint)((__global const ushort *)x)[i];
 }
 
-/* Four elements of a type, as they lie in memory. */
+/* Packs four elements of a type as in memory. */
 static inline uint4 pack_four(int type, uint a, uint b, uint c, uint d) {
     uint4 bits;
     bits.x = type == F32 ? a : a | b << 16;
@@ -15,9 +15,9 @@ static inline uint4 pack_four(int type, uint a, uint b, uint c, uint d) {
     return bits;
 }
 
-/* Elements i to i + 3, or, with n less than four, the first n of them and zeros. `aligned`: i is a
- * multiple of four, and x begins where memory does. The others are rare, and have little code, because
- * a kernel that runs for microseconds waits for its code too. */
+/* Elements i to i + 3; if n is less than four, the first n of them, then zeros. `aligned`: i is a
+ * multiple of four, and x is the start of an allocation. The other cases are rare, and their code
+ * is kept small, because a kernel that runs for microseconds also waits for its code to load. */
 static inline uint4 four_at(__global const uchar *x, int type, size_t i, int n, bool aligned) {
     uint4 bits;
     bits.x = bits.y = bits.z = bits.w = 0u;
@@ -40,7 +40,7 @@ static inline uint4 four_at(__global const uchar *x, int type, size_t i, int n, 
     return bits;
 }
 
-/* Their values. */
+/* Their values as fp32. */
 static inline float wide_value(uint bits, int type) {
     return type == F16 ? one_nan(half_to_float((ushort)bits)) : gqn_bf16_to_f32((ushort)bits);
 }
@@ -85,7 +85,7 @@ static inline void put_bits(__global uchar *y, int type, size_t i, int n, bool a
     }
 }
 
-/* The same of values. */
+/* The same for fp32 values. */
 static inline void put_four(__global uchar *y, int type, size_t i, int n, bool aligned,
                             const float *v) {
     put_bits(y, type, i, n, aligned,
@@ -95,7 +95,7 @@ static inline void put_four(__global uchar *y, int type, size_t i, int n, bool a
                                    narrow_bits(v[2], type), narrow_bits(v[3], type)));
 }
 
-/* How many of four elements from `at` on are before n: at most 0 if there are none. */
+/* How many of four elements from `at` on are before n; 0 or less if none are. */
 static inline int fours_left(uint at, int n) {
     const long left = (long)n - (long)at;
     return left < 4 ? (int)left : 4;

@@ -1,25 +1,26 @@
-/* Heads of queries, keys and values between a projection and attention: cut out of a packed row,
+/* Heads of queries, keys and values between a projection and attention: taken from a packed row,
  * normalised, rotated, and written to queries [B,H,S,D], or to the blocks of a cache and to a copy
  * that the host reads. Definitions: ops/norm.h, ops/rotary.c, ops/kv_quantise.c. The first three
  * steps are in fp32; each result is rounded to the type of the heads, as the ops do. */
 
-#define HEADS_ITEMS 256 /* of a group, at most */
+#define HEADS_ITEMS 256 /* items of a group, at most */
 #define HEADS_FLOATS (4 * HEADS_ITEMS)
 
 /* The heads of queries, of keys or of values. */
 typedef struct heads_stream {
-    long batch_step, head_step, row_step, column; /* elements of x; to the first head of a row */
-    long slot_at, copy_at;                        /* bytes: of an entry, and of `copies` */
-    long slot_scales_at, copy_scales_at;          /* the same, of the scales of coded rows */
-    int heads, rows, count, size, half_size;      /* rows of a batch row, of all; pairs of rotary */
+    long batch_step, head_step, row_step, column; /* of x; column: of a row's first head */
+    long slot_at, copy_at;                        /* in bytes: in an entry, and in `copies` */
+    long slot_scales_at, copy_scales_at;          /* the same for the scales of coded rows */
+    int heads, rows, count, size, half_size;      /* rows: of a batch row; count: of all */
     int x_type, type;                             /* F32, F16 or BF16: of x, and of the heads */
-    int norms, before_type; /* before_type: what is normalised is rounded to it before the weight */
-    int rotates, interleaved, positions;       /* positions: where those of its rows begin */
-    int appends, places, bits, scale_step;     /* places: where those of its rows begin; -1: the
-                                                  device has no blocks for them. bits: of codes */
-    int stored; /* bytes of a head as it is stored */
-    int coded;  /* not 0: of the codes that a cache of a quantised kind keeps; then bits is 0 */
-    int aligned; /* fours of elements of x, of heads and of tables are loaded and stored at once */
+    int norms, before_type; /* before_type: normalised values are first rounded to it */
+    int rotates, interleaved, positions;       /* positions: index of the first position */
+    int appends, places, bits, scale_step;     /* places: index of the first place, or -1 if the
+                                                  device has no blocks for these rows; bits: of
+                                                  codes */
+    int stored; /* bytes of a stored head */
+    int coded;  /* not 0: bits of the codes of a quantised cache; then `bits` is 0 */
+    int aligned; /* x, heads and tables can be loaded and stored four elements at a time */
     float epsilon;
 } heads_stream;
 
@@ -27,21 +28,22 @@ typedef struct heads_shape {
     heads_stream streams[3];
     long entry_bytes;
     int entries[KV_SLABS];
-    int shift, rows; /* a head has 1 << shift items, at least GQAC_LANES; a group `rows` heads */
+    int shift, rows; /* items of a head: 1 << shift, at least GQAC_LANES; heads of a group */
 } heads_shape;
 
-/* What an item has of a head: elements d to d + 3, of which n are there. */
+/* The part of a head that an item computes: elements d to d + 3, of which n exist. */
 typedef struct head_four {
     float v[4];
     int d, n;
 } head_four;
 
-/* Stores the elements in local memory, where the head of the item is x; zeros after its end. */
+/* Stores the elements in the local memory x of the head, with zeros after its end. */
 GQN_FN void share_four(__local float *x, const head_four *f) {
     *(__local float4 *)(x + f->d) = FLOAT4(f->v[0], f->v[1], f->v[2], f->v[3]);
 }
 
-/* Normalises a head by its root mean square; weight: from element d on. `item` is that of the team. */
+/* Normalises a head by its root mean square. weight: from element d on; item: number in its
+ * team. */
 GQN_FN void normalise_head(__local float *x, __local float *lanes, const float *weight,
                            const heads_stream *s, int item, head_four *f) {
     share_four(x, f);
@@ -56,12 +58,12 @@ GQN_FN void normalise_head(__local float *x, __local float *lanes, const float *
                 rounded(one_nan(rounded(f->v[e] * scale, s->before_type) * weight[e]), s->type);
 }
 
-/* The pair of element d. */
+/* The rotary pair of element d. */
 GQN_FN int pair_of(const heads_stream *s, int d) {
     return s->interleaved ? d / 2 : d < s->half_size ? d : d - s->half_size;
 }
 
-/* Cosines and sines of the elements, from the tables' line of the position. */
+/* Cosines and sines of the elements, from the row of the tables for the position. */
 GQN_FN void read_turns(__global const float *cosines, __global const float *sines,
                        const heads_stream *s, const head_four *f, float *c, float *t) {
     if (s->aligned && !s->interleaved && s->half_size % 4 == 0) {
@@ -86,8 +88,8 @@ GQN_FN void read_turns(__global const float *cosines, __global const float *sine
         }
 }
 
-/* The elements after their rotary embedding, of a head that all items have shared in x; `padding`:
- * the row has no position. */
+/* Applies the rotary embedding to the elements; x holds the head, which all its items have stored.
+ * `padding`: the row has no position. */
 GQN_FN void rotate_four(__local const float *x, const float *c, const float *t, bool padding,
                         const heads_stream *s, head_four *f) {
     CUDA_UNROLL for (int e = 0; e < 4; e++) {
@@ -104,7 +106,7 @@ GQN_FN void rotate_four(__local const float *x, const float *c, const float *t, 
     }
 }
 
-/* The code of x. */
+/* The code of x in kv_quantise. */
 static inline int code_of_row(float x, float scale, int least, int most) {
     const float y = x * gqn_div(1.0f, scale == 0.0f ? 1.0f : scale);
     return y != y ? most : gqn_quantise(y, least, most);
@@ -115,8 +117,8 @@ static inline float power_of_2(int e) {
     return gqn_as_f32((uint)(e + 127) << 23);
 }
 
-/* The code of a cache of a quantised kind, of x times the inverse of the scale; number false: the
- * scale is NaN. */
+/* The code in a quantised cache; y: the value divided by the scale; number: false if the scale is
+ * NaN. */
 static inline int cached_code(float y, float limit, bool number, int rows) {
     const float z = y > limit ? limit : y < -limit ? -limit : y;
 #ifdef CONTROL_CODES_BY_ROWS /* negative control: codes of several rows are cut off */
@@ -127,7 +129,7 @@ static inline int cached_code(float y, float limit, bool number, int rows) {
     return number ? (int)((z + 0x1.8p23f) - 0x1.8p23f) : 0;
 }
 
-/* Stores n bytes of codes, or one or two words of 16 bits where they are all there. */
+/* Stores n bytes of codes, as one word if all its bytes exist and it is aligned. */
 GQN_FN void put_codes(__global uchar *to, uint codes, int n, int whole, bool aligned) {
     if (aligned && n == 4 && whole == 4) {
         *(__global uint *)to = codes;
@@ -147,8 +149,8 @@ GQN_FN uint pack_codes(const int *code, int bits) {
                            ((uint)(code[2] + 8) | (uint)(code[3] + 8) << 4) << 8;
 }
 
-/* Sets the codes of a cache of a quantised kind (src/kv/kv.h, "Codes"), of a head of its type;
- * returns their scale. */
+/* Computes the codes of a head in a quantised cache (src/kv/kv.h, "Codes"), and returns their
+ * scale. */
 GQN_FN float coded_head(__local uint *maxima, const heads_stream *s, int item, int team,
                         const head_four *f, int *code) {
     uint most = 0u;
@@ -162,7 +164,7 @@ GQN_FN float coded_head(__local uint *maxima, const heads_stream *s, int item, i
         most = maxima[i] > most ? maxima[i] : most;
     const int least_e = s->type == F16 ? -24 : -126, most_e = s->type == F16 ? 9 : 121;
     const bool number = most < GQN_INF_BITS;
-    int e = (int)((most + 0x10000u) >> 23) - 127 - 6; /* more from 127.5 / 64 on */
+    int e = (int)((most + 0x10000u) >> 23) - 127 - 6; /* one more from 127.5 / 64 on */
     e = e < least_e ? least_e : e > most_e ? most_e : e;
     float scale = power_of_2(e), by = power_of_2(-e);
     if (s->coded == 4) {
@@ -193,11 +195,12 @@ GQN_FN void quantised_head(__global const float *scale, const heads_stream *s, c
                            : 0;
 }
 
-/* A group has the same head of shape.rows rows, of 1 << shape.shift items each; an item has four elements.
- * The grid is [heads of all streams, rows / shape.rows]. Positions: of rows; places [2][count]: entry
- * (a table of blocks, attend_common.cl), -1 for a row that is not appended, and row of the block. */
+/* A group computes the same head of shape.rows rows, with 1 << shape.shift items for each; an item
+ * computes four elements. The grid is [heads of all streams, rows / shape.rows]. positions: one for
+ * each row. places [2][count]: for each row its entry (in a table of blocks, attend_common.cl), or
+ * -1 if it is not appended; then its row in the block. */
 #define SLAB(i) __global uchar *s##i
-/* Sets the stream of the group, and its operands. */
+/* Selects stream i and its operands. */
 #define TAKE(i)                                                                                    \
     which = i;                                                                                     \
     from = x##i;                                                                                   \
@@ -239,7 +242,7 @@ __kernel MOST(HEADS_ITEMS) void heads_rows(
     const heads_stream s = shape.streams[which];
     if (head >= s.heads || (int)get_group_id(1) * shape.rows >= s.count)
         return;
-    /* items without a row do what those of the last one do, and store nothing */
+    /* items after the last row repeat its computation, and store nothing */
     const bool used = own_row < s.count;
     const int row = used ? own_row : s.count - 1, b = (int)((uint)row / (uint)s.rows);
     const int r = row - b * s.rows;
@@ -253,7 +256,7 @@ __kernel MOST(HEADS_ITEMS) void heads_rows(
     float own_weight[4], c[4], t[4];
     f.d = 4 * item;
     f.n = s.size - f.d < 4 ? s.size - f.d : 4;
-    const bool raw = !s.norms && !s.rotates && !s.bits && !s.coded; /* as it is, NaN included */
+    const bool raw = !s.norms && !s.rotates && !s.bits && !s.coded; /* NaN is copied too */
     const uint4 bits = four_at(from, s.x_type, at + (size_t)f.d, f.n, s.aligned);
     if (s.norms)
         widen_four(four_at(weight, F32, (size_t)f.d, f.n, s.aligned), F32, own_weight);
@@ -263,7 +266,7 @@ __kernel MOST(HEADS_ITEMS) void heads_rows(
     }
     __global uchar *first = s.appends ? copies + s.copy_at + to * (size_t)s.stored
                                       : y + to * (size_t)s.stored;
-    __global uchar *second = first; /* in a block */
+    __global uchar *second = first; /* the copy in a block */
     __global float *block_scale = (__global float *)(copies + s.copy_scales_at) + to;
     if (entry >= 0) {
         const uint slab = (uint)entry % KV_SLABS, index = (uint)entry / KV_SLABS;
@@ -289,7 +292,7 @@ __kernel MOST(HEADS_ITEMS) void heads_rows(
     if (s.norms)
         normalise_head(x, lanes, own_weight, &s, item, &f);
     if (s.rotates) {
-        share_four(x, &f); /* again, after a norm: the lanes have read it */
+        share_four(x, &f); /* again after a norm, which has read the previous values */
         barrier(CLK_LOCAL_MEM_FENCE);
         rotate_four(x, c, t, position < 0, &s, &f);
     }

@@ -1,12 +1,13 @@
-/* The words of OpenCL C that kernels/ is written in, for a compiler of CUDA C (NVRTC with
- * -default-device, so that functions without an attribute are of the device), and words that OpenCL
- * C lacks:
+/* The parts of OpenCL C that kernels/ uses, defined for a compiler of CUDA C (NVRTC with
+ * -default-device, so that functions without an attribute are device functions), and macros and
+ * functions that OpenCL C lacks:
  *
  *   SHARED                  declares a variable of a group, where `__local` is for pointers
  *   GROUP(n), MOST(n)       launch bounds: a group has n items, or at most n, and registers are
  *                           limited to an occupancy of 512 items on a multiprocessor
- *   GROUP_ALONE(n)          launch bounds: the same, of one group of n items
- *   UNROLL, UNROLL_2,       before a loop: unrolled, by two, by eight (with CUDA alone), not at all
+ *   GROUP_ALONE(n)          launch bounds: the same, but with one group of n items in place of
+ *                           this occupancy
+ *   UNROLL, UNROLL_2,       before a loop: unrolled, by two, by eight (with CUDA only), not at all
  *     UNROLL_8, ROLLED
  *   CUDA_UNROLL             before a loop that other compilers unroll as they like
  *   LENGTHS                 1: a loop is compiled for several lengths; 0: a choice between them
@@ -18,31 +19,34 @@
  *     float_to_half,        those of gqn_f16_to_f32 (but for the payload of a NaN), gqn_f32_to_f16
  *     float_to_bf16         and gqn_f32_to_bf16
  *   TEAM_BARRIER            a barrier of 32 consecutive items
- *   IN_TURN                 where 32 consecutive items meet, so that the compiler does not move
- *                           what follows before it, which takes more registers
+ *   IN_TURN                 32 consecutive items meet here. So the compiler does not move later
+ *                           code before it, which would take more registers
  *
- * Copies from global to local memory that run while an item goes on (cp.async):
+ * Copies from global to local memory that run while an item continues (cp.async):
  *
  *   copy_16, copy_4         copy 16 bytes, or a float
  *   copy_async              copy_16, or zeros if `there` is false; from sm_80 on
  *   copy_commit             ends a set of copies
- *   copy_wait(n)            waits for all sets but the last n; then comes a barrier, if other items
- *                           read them
- *   COPIES_AHEAD(n)         sets, of n, to start before the loop that uses them
- *   COPIED(barrier)         after the copies of a pass: the barrier, on devices whose copies wait
+ *   copy_wait(n)            waits for all sets but the last n; must be followed by a barrier if
+ *                           other items read them
+ *   COPIES_AHEAD(n)         how many sets, with n stages, are started before the loop that uses
+ *                           them
+ *   COPIED(barrier)         after the copies in such a loop: the barrier, if the copies are
+ *                           synchronous
  *
- * Tensor cores, which CUDA alone has, from sm_80 on:
+ * Tensor cores, only with CUDA and from sm_80 on:
  *
- *   mma_bf16                a product of all items of a warp: 32, from a multiple of 32 on
- *   of_other(x, mask)       the x of the item of the warp whose number differs in these bits */
-#ifdef GQAC_EMULATOR /* for tests on a processor: a file with all these words, in C */
+ *   mma_bf16                a product computed by the 32 items of a warp together
+ *   of_other(x, mask)       the x of the item of the warp whose number differs in the bits of
+ *                           mask */
+#ifdef GQAC_EMULATOR /* for tests on a CPU: a file that defines all of these in C */
 #include GQAC_EMULATOR
 #elif !defined(__CUDACC__)
 
 #define SHARED   __local
 #define GROUP(n) __attribute__((reqd_work_group_size(n, 1, 1)))
 #define MOST(n)
-#pragma clang diagnostic ignored "-Wpass-failed" /* a loop that has nothing to do */
+#pragma clang diagnostic ignored "-Wpass-failed" /* a loop of no iterations */
 #define UNROLL   _Pragma("unroll")
 #define UNROLL_2 _Pragma("unroll 2")
 #define UNROLL_8 _Pragma("nounroll")
@@ -57,7 +61,7 @@
 static inline float4 fma_row(float a, float4 b, float4 c) {
     return fma((float4)(a), b, c);
 }
-/* c plus the sum of the products of four bytes of a, with a sign, and of b, without. */
+/* c plus the sum of the products of four signed bytes of a and four unsigned bytes of b. */
 static inline int dot_bytes(int a, uint b, int c) {
     return c + (char)a * (int)(b & 255u) + (char)(a >> 8) * (int)(b >> 8 & 255u) +
            (char)(a >> 16) * (int)(b >> 16 & 255u) + (a >> 24) * (int)(b >> 24);
@@ -117,13 +121,12 @@ static __forceinline__ int dot_bytes(int a, uint b, int c) {
            (char)(a >> 16) * (int)(b >> 16 & 255u) + (a >> 24) * (int)(b >> 24);
 #endif
 }
-/* Exact, denormals included; the payload of a NaN is another. */
+/* Exact, subnormals included; a NaN may get another payload. */
 static __forceinline__ float half_to_float(ushort x) {
     float wide;
     asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(x));
     return wide;
 }
-/* That of gqn_f32_to_f16. */
 static __forceinline__ ushort float_to_half(float x) {
     ushort narrow;
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(narrow) : "f"(x));
@@ -185,8 +188,8 @@ static __forceinline__ void copy_async(void *to, const void *from, bool there) {
 #define copy_wait(n)
 #endif
 
-/* A grid of CUDA has at most 65535 groups along axis 1: the driver launches more in parts, and
- * writes the first group of a part here. */
+/* In CUDA a grid has at most 65535 groups along axis 1. The driver splits larger launches into
+ * parts, and writes the first group of a part here. */
 extern "C" {
 __constant__ int first_group;
 }

@@ -1,11 +1,12 @@
-/* Mixtures of experts. Definition: ops/moe.h; an expert of a row is a pair. */
+/* Mixtures of experts. Definition: ops/moe.h. A pair is a row and one of its experts. */
 
 typedef struct moe_route {
     int rows, experts, chosen, normalize, has_mix;
 } moe_route;
 
-/* The experts of each row in the order of their router values, of equal ones the lower index first,
- * and their weights: order, p [rows,chosen]. An item has one row. */
+/* Chooses the experts of each row, in descending order of their router values (of equal ones the
+ * lower index first), and computes their weights: order and p are [rows,chosen]. An item computes
+ * one row. */
 __kernel void moe_choose(__global const float *router, __global const float *mix,
                          __global int *order, __global float *p, moe_route s) {
     const int row = (int)get_global_id(0);
@@ -36,11 +37,11 @@ __kernel void moe_choose(__global const float *router, __global const float *mix
         p[i] = s.has_mix ? mix[order[i]] : gqn_div(p[i], sum);
 }
 
-/* moe_shape of moe.c. */
+/* The same struct as moe_shape in moe.c. */
 typedef struct moe_shape {
-    product_shape product; /* of a pair: one row */
+    product_shape product; /* of a pair, as a product with one row */
     int pairs, per_row;    /* per_row: pairs that share a row of x */
-    int experts, rows;     /* rows of chunks of an expert's weights */
+    int experts, rows;     /* rows: chunks of an expert's weights, along k */
 } moe_shape;
 
 /* The weights of an expert. */
@@ -50,8 +51,8 @@ GQN_FN product_weights expert_of(WEIGHTS, int e, const moe_shape *s) {
                       zeros + (size_t)e * blocks);
 }
 
-/* y [pairs,n] = x [pairs / per_row,k] times the weights of the pair's expert, plus its bias: a group
- * computes columns of one pair as product_few does. The grid is [n / 32, pairs]. */
+/* y [pairs,n] = x [pairs / per_row,k] times the weights of the pair's expert, plus its bias. A
+ * group computes columns of one pair, as in product_few. The grid is [n / 32, pairs]. */
 #define MOE(NAME, KIND)                                                                            \
     __kernel MOST(FEW_TEAMS(1) * FEW_COLUMNS) void moe_##NAME(                                     \
         __global const float *x, WEIGHTS, __global const float *bias, __global const int *order,   \
@@ -76,13 +77,13 @@ MOE(8, 8)
 
 /* ---- rows of one expert together ------------------------------------------------- */
 
-/* Where many rows choose, pairs are sorted by expert, and rows of one expert share what they load of
- * its weights: tiles of up to TILE_ROWS pairs. Both kernels have one group for each expert. */
+/* If there are many rows, pairs are sorted by expert, so that rows of one expert share the weights
+ * that are loaded: tiles of up to TILE_ROWS pairs. Both kernels have one group for each expert. */
 #define SORT_ITEMS 256
 
-/* The lists of sorted pairs: rows [pairs], the row of x of each; places [pairs], by pair: its place
- * among the sorted ones; counts [experts]; tiles [..][3]: expert, first place, place after the last,
- * and expert -1 of those that are not used. */
+/* The lists of sorted pairs: rows [pairs], the row of x for each sorted pair; places [pairs], the
+ * sorted position of each pair; counts [experts]; tiles [..][3]: expert, first position, position
+ * after the last. Unused tiles have expert -1. */
 #define MOE_PLACES(pairs)         (pairs)
 #define MOE_COUNTS(pairs)         (2 * (pairs))
 #define MOE_TILES(pairs, experts) (2 * (pairs) + (experts))
@@ -142,8 +143,8 @@ __kernel GROUP(SORT_ITEMS) void moe_sort(__global const int *order, __global int
             tiles[3 * i] = -1;
 }
 
-/* y [pairs,n] = x [pairs,k], both sorted, times the weights of the tile's expert, plus its bias. The
- * grid is [n / 128, tiles]. */
+/* y [pairs,n] = x [pairs,k], both sorted, times the weights of the tile's expert, plus its bias.
+ * The grid is [n / 128, tiles]. */
 #define MOE_TILE(NAME, KIND)                                                                       \
     __kernel GROUP(TILE_ITEMS) void moe_tile_##NAME(                                               \
         __global const float *x, WEIGHTS, __global const float *bias, __global const int *lists,   \
@@ -182,7 +183,7 @@ typedef struct moe_gate {
     float alpha, beta, limit;
 } moe_gate;
 
-/* inner [pairs,inner] = the activation of fc1 and, if it is there, fc3, which lies in `inner`. The
+/* inner [pairs,inner] = the activation of fc1 and, if present, of fc3, which is in `inner`. The
  * grid is [inner, pairs]. */
 __kernel void moe_activate(__global const float *fc1, __global float *inner, moe_gate s) {
     const int i = (int)get_global_id(0), pair = (int)get_global_id(1);
@@ -210,8 +211,8 @@ __kernel void moe_activate(__global const float *fc1, __global float *inner, moe
     inner[at] = s.has_fc3 ? g * l : g;
 }
 
-/* y [rows,hidden] = the sum of p * sums of the pairs of each row, in their order. Sums are
- * sorted, as `lists` says, or in the order of pairs. The grid is [hidden, rows]. */
+/* y [rows,hidden] = for each row, the sum of p * sums over its pairs, in their order. `sums` is
+ * sorted as in `lists`, or in the order of pairs. The grid is [hidden, rows]. */
 __kernel void moe_add(__global const float *sums, __global const float *p,
                       __global const int *lists, __global float *y, int rows, int chosen,
                       int hidden, int sorted) {

@@ -1,15 +1,17 @@
-/* Products of codes with activations that are rounded to int8. Definition: ops/matmul_nbits.c, level 4.
+/* Products of codes and activations that are rounded to int8. Definition: ops/matmul_nbits.c, level
+ * 4.
  *
  *   y = sum over blocks of float(sum of qa * (code - zero)) * (sa * scale)
  *
- * Integer sums are exact in any order: that of qa * code comes from products of four bytes, and zero
- * times the sum of qa is subtracted. Activations are rounded once for all columns. Their bytes lie in
- * the order in which codes are taken from a word: first those of the lowest bits of its four bytes. */
+ * Integer sums are exact in any order: the sum of qa * code is computed by products of four bytes,
+ * and zero times the sum of qa is subtracted from it. Activations are rounded once for all columns.
+ * Their bytes are in the order in which codes are extracted from a word: first those in the lowest
+ * bits of its four bytes. */
 
 #define QUANTISE_ITEMS 64
-#define QUANTISE_K     16 /* of an item at a time: the bytes of one word of 2-bit codes */
+#define QUANTISE_K     16 /* elements of an item at a time: as many as a word of 2-bit codes */
 
-/* The greatest magnitude, as bits, of 16 elements from `at` of a row of k on. */
+/* Reads 16 elements of a row of length k, from `at` on; returns the greatest magnitude, as bits. */
 GQN_FN uint quantise_read(__global const uchar *x, int x_type, size_t row, int k, int at, float *v) {
     uint4 bits[4];
     uint most = 0u;
@@ -36,8 +38,8 @@ GQN_FN uint pack_bytes(const int *q, const int step) {
            (uint)q[3 * step] << 24;
 }
 
-/* Activations of a row: qa [m][blocks << shift] bytes, sa and sq [m][blocks]: scales, and sums of
- * qa. A group has several blocks, or one that is longer than all of its items take at a time. The
+/* Quantises activations: qa [m][blocks << shift] bytes, sa [m][blocks] scales, sq [m][blocks] sums
+ * of qa. A group has several blocks, or one block that its items process in several passes. The
  * grid is [blocks of a row, m]. */
 __kernel GROUP(QUANTISE_ITEMS) void nbits_quantise(__global const uchar *x, __global uint4 *qa,
                                                    __global float *sa, __global int *sq, int k,
@@ -49,7 +51,7 @@ __kernel GROUP(QUANTISE_ITEMS) void nbits_quantise(__global const uchar *x, __gl
     const int begin = (int)get_group_id(0) * span;
     const int end = length - begin < span ? length : begin + span;
     const int each = block / QUANTISE_K, share = each < QUANTISE_ITEMS ? each : QUANTISE_ITEMS;
-    const int first = item & ~(share - 1); /* of the items that share a block */
+    const int first = item & ~(share - 1); /* the first of the items that share a block */
     const size_t row = get_group_id(1);
     float v[QUANTISE_K];
     uint most = 0u;
@@ -97,12 +99,12 @@ __kernel GROUP(QUANTISE_ITEMS) void nbits_quantise(__global const uchar *x, __gl
     sq[row * (size_t)blocks + (size_t)b] = sum;
 }
 
-/* Codes of a word, four at a time: those at bits i * `bits` of its bytes. */
+/* Code number i of each of the four bytes of a word. */
 GQN_FN uint code_bytes(uint word, const int i, const int bits) {
     return bits == 8 ? word : word >> (i * bits) & 0x01010101u * ((1u << bits) - 1u);
 }
 
-/* The k of a piece, and of a row with the rest of its last block. */
+/* The length of a piece in k, and the length of a row with its last block filled up. */
 GQN_FN int int8_piece(const product_shape *s) {
     return s->from_zero || 1 << s->shift > GQAC_K_PIECE ? 1 << s->shift : GQAC_K_PIECE;
 }
@@ -112,16 +114,16 @@ GQN_FN int int8_length(const product_shape *s) {
 
 /* ---- few rows ------------------------------------------------------------------- */
 
-/* A group of 256 items has 1 << `columns` columns. First its items read chunks of them, all at the
- * same time, and leave in local memory the parts of chains: the integer sum of a block, or of that of
- * a chunk which is in it, and what it is multiplied with. Then an item has the chain of one column,
- * row and piece, and at last one adds the pieces of a column and row. This is repeated for parts that
- * local memory has no place for. The grid is [rows / `rows`, columns]. */
+/* A group of 256 items has 1 << `columns` columns. First its items read different chunks of these
+ * columns at the same time, and store the parts of chains in local memory. A part is the integer
+ * sum of a block, or of the section of it that is in a chunk, and the factor of the block. Then
+ * each item computes the chain of one column, row and piece. Finally one item for each column and
+ * row adds the pieces. If local memory has too little room for all parts, this is repeated. The
+ * grid is [rows / `rows`, columns]. */
 #define INT8_ITEMS 256
 #define INT8_PARTS 4096
 #define INT8_AHEAD(bits, blocks) ((blocks) == 2 ? 1 : (bits) == 2 ? 2 : 4)
-/* A chunk, and scale and zero point of the blocks that it has: two of codes of 2 and 4 bits, or one.
- * And the k of each row that belong to it, and scale and sum of the blocks. */
+/* A chunk, with scale and zero point of its blocks: two for codes of 2 and 4 bits, or one. */
 typedef struct int8_chunk {
     uint4 words;
     float scale[2], zero[2];
@@ -157,14 +159,14 @@ typedef struct int8_parts {
 typedef struct int8_column {
     __global const uint4 *chunks;
     __global const float *scales, *zeros;
-    float zero; /* of all blocks, if they have one */
+    float zero; /* of all blocks, if there is only one */
 } int8_column;
 
-/* Block `h` of those that chunk `q` has. */
+/* The number of block `h` of chunk `q`. */
 GQN_FN int int8_block_of(const int bits, const int blocks, int q, const int h,
                          const product_shape *s) {
     const int b = (q * CHUNK_K(bits) + h * (CHUNK_K(bits) / 2)) >> s->shift;
-    return blocks == 1 || b < s->blocks ? b : s->blocks - 1; /* a chunk of one block is whole */
+    return blocks == 1 || b < s->blocks ? b : s->blocks - 1; /* with one block, a chunk is whole */
 }
 
 /* Reads chunk `q` of a column. */
@@ -179,7 +181,7 @@ GQN_FN void int8_read(const int bits, const int blocks, const int8_column *w, in
     }
 }
 
-/* The same of rows from `first` on; there are few of them. */
+/* The same for rows from `first` on; there are few of them. */
 GQN_FN void int8_read_rows(const int bits, const int blocks, const int rows, int8_rows x, int q,
                            int first, const product_shape *s, int8_row_chunk *c) {
     const int of_chunk = CHUNK_K(bits) / 16, sixteens = int8_length(s) / 16;
@@ -199,8 +201,8 @@ GQN_FN void int8_read_rows(const int bits, const int blocks, const int rows, int
     }
 }
 
-/* Leaves the parts of a chunk from `to` on, [blocks][rows][columns]. The last part of a block has its
- * zero point; ends: this is one. */
+/* Stores the parts of a chunk from `to` on, [blocks][rows][columns]. The last part of a block also
+ * subtracts its zero point; ends: this part is the last of its block. */
 GQN_FN void int8_store(const int bits, const int blocks, const int rows,
                        const int8_chunk *c, const int8_row_chunk *x, bool ends, int to, const product_shape *s,
                        int8_parts parts) {
@@ -221,7 +223,7 @@ GQN_FN void int8_store(const int bits, const int blocks, const int rows,
         }
 }
 
-/* A chain: the sum of the block so far, and that of blocks. */
+/* A chain: the sum of the current block so far, and the sum of the blocks before it. */
 typedef struct int8_chain {
     int sum;
     float piece;
@@ -235,8 +237,8 @@ GQN_FN void int8_link(int sum, float factor, bool ends, int8_chain *c) {
     }
 }
 
-/* Continues a chain by n parts, `wide` apart from `at` on; first: the number of the first of its
- * column, mask: of parts in a block, less one. */
+/* Continues a chain by n parts, `wide` apart, from `at` on. first: the number of the first part in
+ * its column; mask: the number of parts in a block, minus one. */
 GQN_FN void int8_links(int8_parts parts, int at, int wide, int first, int n, int mask,
                        int8_chain *c) {
     int j = 0;
@@ -255,8 +257,8 @@ GQN_FN void int8_links(int8_parts parts, int at, int wide, int first, int n, int
                   ((first + j + 1) & mask) == 0, c);
 }
 
-/* The parts of a column, of a piece and of those that are in local memory at the same time; both are
- * powers of two. */
+/* The number of parts in a column, in a piece, and in local memory at the same time; the last two
+ * are powers of two. */
 typedef struct int8_window {
     int parts, piece, size;
     int shift, mask; /* a part has 1 << shift k, a block mask + 1 parts */
@@ -274,7 +276,7 @@ GQN_FN void int8_window_of(const int bits, const int rows, const product_shape *
     w->size = most < chains ? most : chains;
 }
 
-/* The parts from `base` on. */
+/* Computes the parts from `base` on. */
 GQN_FN void int8_few_parts(const int bits, const int blocks, const int rows, int8_rows x,
                            product_weights weights, int base, int8_window w, int first,
                            const product_shape *s, int8_parts parts) {
@@ -288,10 +290,11 @@ GQN_FN void int8_few_parts(const int bits, const int blocks, const int rows, int
     column_at.zero = *column_at.zeros;
     const int ahead = INT8_AHEAD(bits, blocks), lanes = INT8_ITEMS >> s->columns;
     const int last = base + w.size < w.parts ? base + w.size : w.parts;
-    const int end = (last + blocks - 1) / blocks; /* of chunks */
+    const int end = (last + blocks - 1) / blocks; /* in chunks */
     for (int q = base / blocks + (id >> s->columns); q < end; q += ahead * lanes) {
         int8_chunk c[4];
-        int8_row_chunk of_rows[4]; /* of one row; more are too many, and in a cache */
+        int8_row_chunk of_rows[4]; /* of one row; of several rows they would take too many
+                                      registers, and they are in a cache */
         CUDA_UNROLL for (int j = 0; j < ahead; j++)
             if (q + j * lanes < end) {
                 int8_read(bits, blocks, &column_at, q + j * lanes, s, &c[j]);
@@ -318,7 +321,7 @@ GQN_FN void int8_few(const int bits, const int rows, int8_rows x, product_weight
     const int id = (int)get_local_id(0), first = (int)get_group_id(0) * rows;
     const int wide = rows << s->columns, own = id & (wide - 1);
     const int many = w.size < w.piece ? 1 : w.size / w.piece; /* pieces at the same time */
-    const int from = (id >> s->columns) / rows * w.piece; /* of the piece of the item's chain */
+    const int from = (id >> s->columns) / rows * w.piece; /* the first part of the item's piece */
     float total = before_pieces(s);
     int8_chain chain = {0, 0.0f};
     for (int base = 0; base < w.parts; base += w.size) {
@@ -364,13 +367,14 @@ GQN_FN void int8_few(const int bits, const int rows, int8_rows x, product_weight
 
 /* ---- tiles ---------------------------------------------------------------------- */
 
-/* A group of 256 items has 64 rows of 128 columns; a warp has 32 rows of 32, an item 8 rows of 4
- * columns: four and four, 16 rows apart. A depth of 64 k lies in local memory as words of four bytes,
- * rows and columns by k. The grid is [columns / 128, rows / 64], or that times the pieces. */
+/* A group of 256 items has 64 rows of 128 columns; a warp has 32 rows of 32 columns, and an item 8
+ * rows of 4 columns, as two sets of four rows, 16 rows apart. Steps of 64 k are in local memory as
+ * words of four bytes, rows and columns by k. The grid is [columns / 128, rows / 64], or that times
+ * the pieces. */
 #define INT8_COLUMNS   128
 #define INT8_DEPTH     64
 #define INT8_SIXTEENTH (INT8_DEPTH / 16)
-#define INT8_STRIDE    (TILE_ROWS + 4) /* of rows; fewer conflicts of banks */
+#define INT8_STRIDE    (TILE_ROWS + 4) /* between rows; avoids conflicts of banks */
 #define INT8_CHUNKS(bits) (INT8_DEPTH / CHUNK_K(bits) * INT8_COLUMNS)
 
 typedef struct int8_tile {
@@ -385,8 +389,8 @@ typedef struct int8_tile_ahead {
     int sq;
 } int8_tile_ahead;
 
-/* An item reads 16 k of a row and their scale and sum, scales and zero points of two times 16 k of a
- * column, and two chunks at most. */
+/* Reads the operands of an item in advance: 16 k of a row with their scale and sum, scales and zero
+ * points of two times 16 k of a column, and at most two chunks. */
 GQN_FN void int8_tile_read(const int bits, int8_rows x, product_weights w, int k, tile_place p,
                            const product_shape *s, int8_tile_ahead *a) {
     const int first = p.first, length = int8_length(s), last = s->blocks - 1;
@@ -432,12 +436,12 @@ GQN_FN void dot_row(uint q, uint4 w, int *sums) {
     sums[3] = dot_bytes((int)q, w.w, sums[3]);
 }
 
-/* The end of a block: piece + sum of the block. */
+/* Ends a block: returns the piece plus the sum of the block. */
 GQN_FN float int8_block(int sum, float zero, int sq, float sa, float scale, float piece) {
     return gqn_fma((float)(sum - (int)zero * sq), sa * scale, piece);
 }
 
-/* sums, pieces [8 rows][4 columns] += the 16 k that are number `j` of the depth. */
+/* sums, pieces [8 rows][4 columns] += the products of the 16 k with number `j` in the step. */
 GQN_FN void int8_sixteen(int j, bool ends, tile_place p, int8_tile t, int *sums, float4 *pieces) {
     UNROLL_2 for (int i = 0; i < 4; i++) {
         const int k = 4 * j + i;

@@ -6,8 +6,8 @@ static inline size_t order_first(size_t row, int n, int inner) {
     return row / (size_t)inner * (size_t)n * (size_t)inner + row % (size_t)inner;
 }
 
-/* y = exp(x - max) / sum. Exponentials go through local memory, from which GQAC_LANES items add
- * them, each in its lane. */
+/* y = exp(x - max) / sum. The exponentials are passed through local memory to GQAC_LANES items,
+ * each of which adds those of its lane. */
 __kernel GROUP(ORDER_ITEMS) void softmax_rows(__global const float *x, __global float *y, int n,
                                                  int inner) {
     SHARED float part[ORDER_ITEMS], lanes[GQAC_LANES];
@@ -36,11 +36,11 @@ __kernel GROUP(ORDER_ITEMS) void softmax_rows(__global const float *x, __global 
         lanes[item] = lane;
     barrier(CLK_LOCAL_MEM_FENCE);
     const float sum = fold_lanes(lanes);
-    for (int i = item; i < n; i += ORDER_ITEMS) /* each item has written these */
+    for (int i = item; i < n; i += ORDER_ITEMS) /* each item reads the elements that it wrote */
         y[first + (size_t)i * step] = one_nan(gqn_div(y[first + (size_t)i * step], sum));
 }
 
-/* An integer that orders as x, or, with `least`, as -x; NaN comes first or last. */
+/* An integer that orders like x, or, with `least`, like -x; NaN is first or last. */
 static inline int order_key(float x, int least, int nan_first) {
     const uint bits = gqn_as_u32(x);
     const int magnitude = (int)(bits & 0x7fffffffu);
@@ -49,14 +49,14 @@ static inline int order_key(float x, int least, int nan_first) {
                                          : (magnitude ^ sign) - sign;
 }
 
-/* True if the key at that place comes before the best one, or equals it and is there first, or, with
- * `last`, later. A place of -1 is none. */
+/* True if the key at `place` comes before the best one, or equals it and has the lower place (with
+ * `last`, the higher one). A place of -1 means none. */
 static inline bool is_better(int key, int place, int best, int best_place, int last) {
     return place >= 0 && (best_place < 0 || key > best ||
                           (key == best && (place > best_place) == (last != 0)));
 }
 
-/* The best place of all items of a group, for each of them. */
+/* Returns the best place of all items of a group to each of them. */
 GQN_FN int best_of_items(__local int *keys, __local int *places, int key, int place, int last) {
     const int item = (int)get_local_id(0);
     keys[item] = key;
@@ -72,7 +72,7 @@ GQN_FN int best_of_items(__local int *keys, __local int *places, int key, int pl
     return places[0];
 }
 
-/* y[row]: the index of the greatest element, of equal ones the first or the last. */
+/* y[row]: the index of the greatest element; of equal ones the first or the last. */
 __kernel GROUP(ORDER_ITEMS) void arg_rows(__global const float *x, __global long *y, int n,
                                              int inner, int least, int last) {
     SHARED int keys[ORDER_ITEMS], places[ORDER_ITEMS];
@@ -95,21 +95,22 @@ typedef struct top_shape {
     int n, inner, k, least;
 } top_shape;
 
-/* Parts of a row of n logits, which groups of their own search first; an item has ORDER_FOURS times
- * four of them. */
+/* Parts of a row of n logits, each of which a group searches first; an item reads ORDER_FOURS times
+ * four logits. */
 #define ORDER_FOURS    (ORDER_PART / ORDER_ITEMS / 4)
 #define ORDER_PARTS(n) (((n) + ORDER_PART - 1) / ORDER_PART)
 
-/* A likely id of a row: the logit, and the index. */
+/* Stores a candidate id of a row: its logit, then the id. */
 static inline void put_id(__global uchar *y, long begin, size_t i, float logit, int id) {
     __global uint *pair = (__global uint *)(y + begin) + 2 * i;
     pair[0] = gqn_as_u32(logit);
     pair[1] = (uint)id;
 }
 
-/* The greatest logit of each row of s.n, of equal ones the first; NaN is less than all others. Parts
- * of ORDER_PART logits come first: parts [rows][parts of a row] of 2 numbers, a key and its place. The
- * grid is [parts of a row, rows]. */
+/* best_of_parts and best_id find the greatest logit of each row of s.n logits; of equal ones the
+ * first; NaN is less than all others. First each part of ORDER_PART logits is searched: parts
+ * [rows][parts of a row] of two numbers, a key and its place. The grid is [parts of a row,
+ * rows]. */
 __kernel GROUP(ORDER_ITEMS) void best_of_parts(__global const uchar *x, __global int *parts,
                                                top_shape s, int type) {
     SHARED int keys[ORDER_ITEMS], places[ORDER_ITEMS];
@@ -147,7 +148,7 @@ __kernel GROUP(ORDER_ITEMS) void best_of_parts(__global const uchar *x, __global
     parts[1] = place;
 }
 
-/* The best of the parts. */
+/* The greatest logit of all parts of a row. */
 __kernel GROUP(ORDER_ITEMS) void best_id(__global const uchar *x, __global const int *parts,
                                          __global uchar *y, long begin, top_shape s, int type) {
     SHARED int keys[ORDER_ITEMS], places[ORDER_ITEMS];
@@ -165,7 +166,7 @@ __kernel GROUP(ORDER_ITEMS) void best_id(__global const uchar *x, __global const
         put_id(y, begin, row, float_at(x, type, row * (size_t)s.n + (size_t)place), place);
 }
 
-/* values[item] and those of all later items. */
+/* The sum of values[item] and of the values of all later items. */
 GQN_FN int sum_of_later(__local int *values, int item) {
     for (int apart = 1; apart < ORDER_ITEMS; apart *= 2) {
         const int more = item + apart < ORDER_ITEMS ? values[item + apart] : 0;
@@ -176,10 +177,10 @@ GQN_FN int sum_of_later(__local int *values, int item) {
     return values[item];
 }
 
-/* The k <= ORDER_TOP greatest of n elements in order, of equal ones the first first; PUT stores the
- * one of a rank. The k-th key is found byte by byte, by counting; then the elements above it and the
- * first of those that equal it are collected and ranked. OPEN declares what KEY and PUT need, and n
- * and k. */
+/* The k <= ORDER_TOP greatest of n elements, in descending order; of equal ones the first comes
+ * first. The k-th key is found byte by byte, by counting; then the greater elements and the first
+ * of those that equal it are collected and ranked. OPEN declares n, k and what KEY and PUT use; PUT
+ * stores the element of a rank. */
 #define TOP_AHEAD 8 /* elements that an item loads before it uses them */
 #define TOP_ROWS(NAME, PARAMETERS, OPEN, LOAD, KEY, PUT)                                           \
     __kernel GROUP(ORDER_ITEMS) void NAME PARAMETERS {                                             \
@@ -218,7 +219,7 @@ GQN_FN int sum_of_later(__local int *values, int item) {
             prefix |= (uint)chosen << shift;                                                       \
             mask |= 255u << shift;                                                                 \
         }                                                                                          \
-        /* `left` elements that equal the k-th key are wanted; items have runs of elements */      \
+        /* `left` elements equal to the k-th key are also taken; each item searches a run */       \
         const int per = (n + ORDER_ITEMS - 1) / ORDER_ITEMS;                                       \
         const int end = least_of((item + 1) * per, n), reverse = ORDER_ITEMS - 1 - item;           \
         int equal = 0;                                                                             \
@@ -265,8 +266,9 @@ TOP_ROWS(top_rows, TOP_PARAMETERS(uint), TOP_OPEN, TOP_AT, TOP_KEY_32, TOP_PUT)
 TOP_ROWS(top_rows_f16, TOP_PARAMETERS(ushort), TOP_OPEN, (uint)TOP_AT, TOP_KEY_F16, TOP_PUT)
 TOP_ROWS(top_rows_bf16, TOP_PARAMETERS(ushort), TOP_OPEN, (uint)TOP_AT, TOP_KEY_BF16, TOP_PUT)
 
-/* The same of logits, as best_id: first of each part, as keys and ids in their order, parts
- * [rows][parts of a row][s.k], of which the last part of a row may have fewer; then of these. */
+/* The same for logits, in two kernels as with best_id: top_of_parts stores the greatest logits of
+ * each part, as keys and ids in their order, in parts [rows][parts of a row][s.k] (the last part of
+ * a row may have fewer); top_ids chooses from these. */
 #define PARTS_OPEN                                                                                 \
     const int begin_id = (int)get_group_id(0) * ORDER_PART;                                        \
     const int n = least_of(s.n - begin_id, ORDER_PART), k = least_of(s.k, n);                      \

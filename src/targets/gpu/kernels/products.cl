@@ -1,7 +1,7 @@
-/* Products of rows with constant weights: y[m][n] = x[m][k] w[k][n], plus a bias. Rows of 16 bits are
- * read and written as they are; else `x_type` is fp32. Definition:
- * gqn_dot_chain in numerics/reduce.h; for codes ops/matmul_nbits.c, fp32. Each element has a chain of
- * its own in each piece of k, whatever kernel computes it, and the pieces are added ascending.
+/* Products of rows with constant weights: y[m][n] = x[m][k] w[k][n], plus a bias. 16-bit rows are
+ * read and written in their own type; otherwise `x_type` is fp32. Definition: gqn_dot_chain in
+ * numerics/reduce.h; for codes ops/matmul_nbits.c, fp32. Each element has one chain for each piece
+ * of k, in all of these kernels, and the pieces are added in ascending order.
  *
  *   product_few   up to 16 rows. Pieces of one element are computed at the same time.
  *   product_tile  more rows. A group computes a tile of rows and columns. */
@@ -24,12 +24,12 @@
 #define IN_ORDER(i, n) (i)
 #endif
 
-/* What the pieces are added to: -0, which changes none of them. */
+/* The value to which the pieces are added: -0, which does not change any sum. */
 GQN_FN float before_pieces(const product_shape *s) {
     return s->from_zero ? 0.0f : -0.0f;
 }
 
-/* y = total plus the bias; a part of a sum is written as it is. */
+/* y = total plus the bias; if the sum is split, its parts are written without bias. */
 GQN_FN void write_sum(float total, __global const float *bias, __global uchar *y, int row, int at,
                       const product_shape *s) {
     if (row < s->m && at < s->n)
@@ -39,11 +39,11 @@ GQN_FN void write_sum(float total, __global const float *bias, __global uchar *y
 
 /* ---- few rows ------------------------------------------------------------------- */
 
-/* A team of 32 items has one piece of 32 columns, an item the chains of one column for `rows` rows.
- * An item reads its weights itself, FEW_AHEAD chunks before their use; a depth of x lies in local
- * memory. The teams of a group have pieces of the same columns; the first adds them. The grid is
- * [rows / `rows`, columns / 32]: groups of the same columns, which run at the same time, find their
- * weights in a cache. */
+/* A team of 32 items computes one piece of 32 columns, and an item the chains of one column for
+ * `rows` rows. An item reads its weights itself, FEW_AHEAD chunks in advance; x is copied to local
+ * memory in steps of FEW_DEPTH k. The teams of a group compute pieces of the same columns, and the
+ * first team adds them. The grid is [rows / `rows`, columns / 32]: groups of the same columns run
+ * at the same time, so all but one find their weights in a cache. */
 #define FEW_COLUMNS      32
 #define FEW_TEAMS(rows)  ((rows) == 1 ? 16 : 8)
 #define FEW_DEPTH(rows)  ((rows) == 1 ? GQAC_K_PIECE : GQAC_K_PIECE / 2)
@@ -57,7 +57,7 @@ typedef struct few_place {
     int team, lane, at, first; /* at: the column; first: the row */
 } few_place;
 
-/* With groups of columns along that axis of the grid. */
+/* Groups of columns are along axis `axis` of the grid. */
 GQN_FN few_place few_place_of(const int axis, int first) {
     few_place p;
     p.team = (int)get_local_id(0) / FEW_COLUMNS;
@@ -67,13 +67,13 @@ GQN_FN few_place few_place_of(const int axis, int first) {
     return p;
 }
 
-/* A chunk, and scale and zero point of each 16 k. */
+/* A chunk, with scale and zero point for each 16 k. */
 typedef struct few_ahead {
     uint4 chunk;
     float scale[4], zero[4];
 } few_ahead;
 
-/* Reads the chunk of k `k`, which is at `chunk`. */
+/* Reads the chunk at `chunk`, whose first k is `k`. */
 GQN_FN void few_read(const int kind, __global const uint4 *chunk, product_weights w, int k, int at,
                      const product_shape *s, few_ahead *a) {
     a->chunk = *chunk;
@@ -103,8 +103,8 @@ GQN_FN void few_chunk(const int kind, const int rows, const few_ahead *a, __loca
     }
 }
 
-/* sum[rows] += the chain over k from `k` on, at most a depth of them and none from `end` on; the
- * first chunks are in `a`, where those after the depth are then; next: the chunk after them. */
+/* sum[rows] += the chain over k from `k` on, up to FEW_DEPTH of them, all before `end`. `a` holds
+ * the first chunks, and on return those after the step; next: the chunk after these. */
 GQN_FN void few_depth(const int kind, const int rows, product_weights weights,
                       __global const uint4 **next, int k, int end, int at, const product_shape *s,
                       __local const float *x, few_ahead *a, float *sum) {
@@ -115,7 +115,7 @@ GQN_FN void few_depth(const int kind, const int rows, product_weights weights,
         CUDA_UNROLL for (int j = 0; j < FEW_AHEAD(kind, rows); j++) {
             const int then = k + i + j * step + ahead;
             if (rows > 1) {
-                IN_TURN; /* else x of all of them is read first */
+                IN_TURN; /* without this, x is read for all chunks first */
             }
             few_chunk(kind, rows, &a[j], x + i + j * step, sum);
             if (then < end)
@@ -124,7 +124,7 @@ GQN_FN void few_depth(const int kind, const int rows, product_weights weights,
         }
     __global const uint4 *chunk =
         weights.data + (size_t)((k + i) / step) * (size_t)s->width + (size_t)at;
-    ROLLED for (; i + step <= left; i += step, chunk += s->width) { /* in a cache, as `a` had it */
+    ROLLED for (; i + step <= left; i += step, chunk += s->width) { /* now in a cache */
         few_ahead one;
         few_read(kind, chunk, weights, k + i, at, s, &one);
         few_chunk(kind, rows, &one, x + i, sum);
@@ -139,7 +139,7 @@ GQN_FN void few_depth(const int kind, const int rows, product_weights weights,
     }
 }
 
-/* Copies a depth of x to local memory. */
+/* Copies the next FEW_DEPTH k of x to local memory. */
 GQN_FN void few_rows(const int x_type, const int rows, __global const uchar *x, int k, int end,
                      few_place p, const product_shape *s, __local float *xs) {
     const int fours = FEW_DEPTH(rows) / 4, first = p.first;
@@ -164,8 +164,8 @@ GQN_FN void few_rows(const int x_type, const int rows, __global const uchar *x, 
     barrier(CLK_LOCAL_MEM_FENCE);
 }
 
-/* The first team adds the pieces of a round, in sums [teams][rows][columns], to those before, which
- * lie after them, and writes y after the last. */
+/* The first team adds the pieces of a round, in sums [teams][rows][columns], to the sum of the
+ * earlier rounds, which is stored after them; after the last round it writes y. */
 GQN_FN void few_add(const int rows, __local float *sums, __global const float *bias,
                     __global uchar *y, int round, int pieces, few_place p, const product_shape *s) {
     const int n = pieces - round < s->teams ? pieces - round : s->teams;
@@ -193,7 +193,7 @@ GQN_FN void product_few(const int kind, const int x_type, const int rows,
     xs += p.team * rows * FEW_DEPTH(rows);
     for (int round = 0; round < pieces; round += s->teams) {
         const int begin = (round + p.team) * size;
-        const int end = s->k - begin < size ? s->k : begin + size; /* may be before `begin` */
+        const int end = s->k - begin < size ? s->k : begin + size; /* may be less than `begin` */
         float sum[4] = {0.0f, 0.0f, 0.0f, 0.0f};
         __global const uint4 *next =
             weights.data + (size_t)(begin / CHUNK_K(kind)) * (size_t)s->width + (size_t)at;
@@ -223,28 +223,30 @@ GQN_FN void product_few(const int kind, const int x_type, const int rows,
 
 /* ---- tiles ---------------------------------------------------------------------- */
 
-/* A group of 128 items has 64 rows of 128 columns; a warp of 32 items has 32 rows of 64, an item 8
- * rows of 8 columns: four and four, 16 rows and 32 columns apart. Rows of x lie in `xs` by k,
- * weights in `ws` as fp32, each twice: while one depth is computed the next is read. Where k ends
- * within a depth x is +0 and w -0, whose product -0 changes no sum. With several pieces an item
- * keeps its sum of pieces in memory, `totals`. The grid is [columns / 128, rows / 64], or that times
- * the pieces. */
+/* A group of 128 items has 64 rows of 128 columns; a warp of 32 items has 32 rows of 64 columns,
+ * and an item 8 rows of 8 columns, as two sets of four rows, 16 apart, and two sets of four
+ * columns, 32 apart. A step of TILE_DEPTH k is in local memory: rows of x in `xs` by k, weights in
+ * `ws` as fp32. There are two buffers of each: while one step is computed, the next is read. If k
+ * ends within a step, x is +0 and w is -0 from there on; their product -0 does not change a sum.
+ * With several pieces, an item keeps the sum of its pieces in memory, `totals`. The grid is
+ * [columns / 128, rows / 64], or that times the pieces. */
 #define TILE_ROWS    64
 #define TILE_COLUMNS 128
 #define TILE_ITEMS   128
 #define TILE_DEPTH(kind) ((kind) == KIND_F32 ? 8 : 16)
 
 typedef struct tile_place {
-    int id, first, at, row, column; /* of the tile; of the item in it */
+    int id, first, at, row, column; /* of the tile; of the item in the tile */
 } tile_place;
 
-/* Half a depth of a row, and a whole one of a column, as they are. */
+/* Half a step of a row of x, and a whole step of a column, in their stored form. */
 typedef struct tile_ahead {
     uint4 x[2], w[4];
     float scale, zero;
 } tile_ahead;
 
-/* n elements of a row that begins at `at`, from i on: 8, or 4 of fp32; zeros from `end` on. */
+/* n elements of the row that begins at `at`, from element i on, with zeros from `end` on; n is 8,
+ * or 4 for fp32. */
 GQN_FN void some_of(__global const uchar *x, const int type, const int n, size_t at, int i, int end,
                     bool aligned, uint4 *v) {
     if (aligned && i < end) {
@@ -271,7 +273,7 @@ GQN_FN void some_of(__global const uchar *x, const int type, const int n, size_t
     v[1].w = u[7];
 }
 
-/* The row of x, and which half of a depth of it, that an item reads. */
+/* The row of x that an item reads, and which half of a step. */
 #define TILE_X_ROW(id)  ((id) / 32 * 16 + (id) % 16)
 #define TILE_X_HALF(id) ((id) / 16 % 2)
 
@@ -286,7 +288,7 @@ GQN_FN void tile_read(const int kind, const int x_type, __global const uchar *x,
     UNROLL for (int j = 0; j * CHUNK_K(kind) < TILE_DEPTH(kind); j++)
         if (kind >= 8)
             a->w[j] = chunk_at(kind, weights.data, row + j, at, s);
-    if (kind < 8) { /* a part of a chunk */
+    if (kind < 8) { /* only a part of a chunk */
         const int last = (s->k - 1) / CHUNK_K(kind), own = row < last ? row : last;
         const size_t part = ((size_t)own * (size_t)s->width + (size_t)at) * 8 / kind +
                             (size_t)(k % CHUNK_K(kind) / TILE_DEPTH(kind));
@@ -308,7 +310,8 @@ GQN_FN void tile_store(const int kind, const int x_type, int left, tile_place p,
     const int later = TILE_X_HALF(p.id), half_depth = TILE_DEPTH(kind) / 2;
     const int step = CHUNK_K(kind) < TILE_DEPTH(kind) ? CHUNK_K(kind) : TILE_DEPTH(kind);
     const int x_kind = x_type == F32 ? KIND_F32 : x_type == F16 ? KIND_F16 : KIND_BF16;
-    /* rows of later k are exchanged, so that the items of a warp use all banks */
+    /* rows of the second half are swapped in pairs of 16, so that the items of a warp use all
+     * banks */
     xs += later * half_depth * TILE_ROWS + (TILE_X_ROW(p.id) ^ later * 16);
     UNROLL for (int i = 0; i < half_depth; i++)
         xs[i * TILE_ROWS] =
@@ -341,12 +344,12 @@ GQN_FN void tile_step(float4 a, float4 b, float4 c, float4 d, float4 *sums) {
     sums[15] = fma_row(b.w, d, sums[15]);
 }
 
-/* The same of one depth. */
+/* The same for one step. */
 GQN_FN void tile_chain(const int kind, tile_place p, __local const float *xs,
                        __local const float *ws, float4 *sums) {
     __local const float *upper = xs + p.row, *lower = upper + 16, *w = ws + p.column;
     ROLLED for (int k = 0; k < TILE_DEPTH(kind); k += 2) {
-        if (k == TILE_DEPTH(kind) / 2) { /* rows are exchanged */
+        if (k == TILE_DEPTH(kind) / 2) { /* from here on rows are swapped */
             upper += 16;
             lower -= 16;
         }
@@ -361,7 +364,7 @@ GQN_FN void tile_chain(const int kind, tile_place p, __local const float *xs,
     }
 }
 
-/* Four floats of a row, those before `n`. */
+/* Four floats of a row; zeros from `n` on. */
 GQN_FN float4 read_four(__global const float *x, int at, int n) {
     float4 v;
     if (n % 4 == 0)
@@ -408,8 +411,8 @@ GQN_FN void write_totals(float4 total, __global const float *bias, __global ucha
                FLOAT4(one_nan(total.x), one_nan(total.y), one_nan(total.z), one_nan(total.w)));
 }
 
-/* What is done with the sums of a piece: the first of several pieces, and those that another kernel
- * adds, are kept in `totals`, the next ones added to them. */
+/* Stores the sums of a piece. If they are the first of several pieces, or another kernel adds the
+ * pieces, they are stored in `totals`; later pieces are added to these. */
 GQN_FN void tile_four(float4 sum, bool first, bool last, __global const float *bias,
                        __global uchar *y, __global float *totals, int row, int at,
                        const product_shape *s) {
@@ -423,8 +426,9 @@ GQN_FN void tile_four(float4 sum, bool first, bool last, __global const float *b
         write_four((__global uchar *)totals, F32, (size_t)(row - s->from), at, s->n, sum);
 }
 
-/* The same for a tile, by way of local memory, 16 rows at a time, so that rows are written whole:
- * sums [4 rows], or with columns 32 later [4 rows][2], and then those 16 rows later. */
+/* The same for a tile, 16 rows at a time through local memory, so that whole rows are written.
+ * sums: [4 rows], or, if there are also columns 32 further on, [4 rows][2]; then the same 16 rows
+ * later. */
 GQN_FN void tile_piece(const int items, const int wide, const float4 *sums, __local float *memory,
                        bool first, bool last, __global const float *bias, __global uchar *y,
                        __global float *totals, tile_place p, const product_shape *s) {
@@ -443,7 +447,7 @@ GQN_FN void tile_piece(const int items, const int wide, const float4 *sums, __lo
     }
 }
 
-/* The first row of a group along axis 1, and its piece, or all. */
+/* The first row of a group along axis 1, and the range of k: its piece, or all. */
 GQN_FN int tile_split(const product_shape *s, int size, int count, int *begin, int *end) {
     const int pieces = (count + size - 1) / size, group = (int)get_group_id(1);
     *begin = s->split ? group % pieces * size : 0;
@@ -487,7 +491,7 @@ GQN_FN void product_tile_at(const int kind, const int x_type, __global const uch
             continue;
         tile_piece(TILE_ITEMS, 2, sums, ws, s->split || k <= GQAC_K_PIECE, k >= end && !s->split,
                    bias, y, totals, p, s);
-        barrier(CLK_LOCAL_MEM_FENCE); /* `ws` is written again */
+        barrier(CLK_LOCAL_MEM_FENCE); /* `ws` is overwritten next */
         UNROLL for (int i = 0; i < 16; i++)
             sums[i].x = sums[i].y = sums[i].z = sums[i].w = 0.0f;
     }
@@ -516,8 +520,8 @@ PRODUCT(2, 2)
 PRODUCT(4, 4)
 PRODUCT(8, 8)
 
-/* y [m][n] = the sum of parts [pieces][m][n], ascending, plus a bias; four columns an item. The grid
- * is [n / 4, m]. */
+/* y [m][n] = the sum of parts [pieces][m][n], added in ascending order, plus a bias. An item
+ * computes four columns. The grid is [n / 4, m]. */
 __kernel void product_add(__global const float *parts, __global const float *bias,
                           __global uchar *y, int pieces, product_shape s) {
     const int at = 4 * (int)get_global_id(0), row = (int)get_global_id(1);

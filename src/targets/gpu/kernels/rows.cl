@@ -3,18 +3,18 @@
 
 /* ---- norms ------------------------------------------------------------------- */
 
-#define NORM_ITEMS 256 /* of a group, at most */
-#define NORM_FOURS 4   /* of an item */
+#define NORM_ITEMS 256 /* items of a group, at most */
+#define NORM_FOURS 4   /* fours of an item */
 #define NORM_TILE  (NORM_ITEMS * NORM_FOURS * 4)
-#define NORM_AHEAD 8   /* elements of a lane that are loaded before they are used */
+#define NORM_AHEAD 8   /* elements of a lane that are loaded in advance */
 
-/* Absent operands and results have the flag 0, and are not read or written. Row r of the weights is
- * (r / repeat) % count. */
+/* Absent operands and results have the flag 0, and are neither read nor written. Row r uses row (r
+ * / repeat) % count of the weights. */
 typedef struct norm_shape {
     int n, skip_rows, centred, items; /* items: of a group */
     int has_skip, has_bias, has_beta, has_sum, has_mean, has_inv;
     int weight_repeat, weight_count, beta_repeat, beta_count;
-    int before_type; /* what is normalised is rounded to it before the weight */
+    int before_type; /* normalised values are rounded to it before the weight is applied */
     int x_type, skip_type, y_type, sum_type;
     float epsilon;
 } norm_shape;
@@ -30,8 +30,9 @@ static inline float fold_lanes(__local const float *lane) {
     return sum[0];
 }
 
-/* total + the elements of a lane of x, or their squares, in ascending order; x is aligned to its
- * lane, and the rest of the last `ahead` elements of all lanes is zeros. */
+/* total + the elements of a lane, or their squares, in ascending order. x points to the first
+ * element of the lane; up to a multiple of `ahead` elements of each lane, x is padded with
+ * zeros. */
 GQN_FN float lane_chain(__local const float *x, int n, bool squares, const int ahead,
                         float total) {
     const int round = ahead * GQAC_LANES;
@@ -52,14 +53,14 @@ GQN_FN float lane_chain(__local const float *x, int n, bool squares, const int a
     return total;
 }
 
-/* What an item has of a tile of a row. */
+/* The part of a tile of a row that an item computes. */
 typedef struct norm_fours {
-    float before[4 * NORM_FOURS]; /* sums that are normalised; zeros after the end of the row */
+    float before[4 * NORM_FOURS]; /* values to be normalised; zeros after the end of the row */
     uint4 weight[NORM_FOURS], beta[NORM_FOURS];
 } norm_fours;
 
-/* Loads the elements from `tile` on; with `all`, weights and the like too. Loads of all fours come
- * before their sums. */
+/* Loads the elements from `tile` on; with `all`, also weights, beta and so on. All fours are loaded
+ * before the first is used. */
 GQN_FN void norm_read(__global const uchar *x, size_t x_at, __global const uchar *skip,
                       size_t skip_at, __global const uchar *bias, __global const uchar *weight,
                       __global const uchar *beta, const norm_shape *s, int tile, bool all,
@@ -93,7 +94,8 @@ GQN_FN void norm_read(__global const uchar *x, size_t x_at, __global const uchar
     }
 }
 
-/* Stores the elements of a tile less `centre` in local memory, and zeros up to a whole round. */
+/* Stores the elements of a tile minus `centre` in local memory, with zeros up to a multiple of a
+ * round. */
 GQN_FN void norm_stage(const norm_fours *f, const norm_shape *s, int tile, float centre,
                        __local float4 *row) {
     const int left = s->n - tile, round = NORM_AHEAD * GQAC_LANES;
@@ -131,9 +133,9 @@ GQN_FN void norm_write(const norm_fours *f, const norm_shape *s, int tile, size_
     }
 }
 
-/* A group has one row, and each of its first GQAC_LANES items one lane of the sums, whose elements
- * all items bring to local memory. A row that is one tile is loaded once. Passes: 0 the mean, if it
- * is wanted, 1 the squares, 2 the result. */
+/* A group has one row. Each of its first GQAC_LANES items computes one lane of the sums; all items
+ * copy the elements to local memory. If a row is one tile, it is loaded only once. Passes: 0
+ * computes the mean if there is one, 1 the sum of squares, 2 the result. */
 __kernel MOST(NORM_ITEMS) void norm_rows(__global const uchar *x, __global const uchar *skip,
                                          __global const uchar *bias, __global const uchar *weight,
                                          __global const uchar *beta, __global uchar *y,
@@ -162,7 +164,7 @@ __kernel MOST(NORM_ITEMS) void norm_rows(__global const uchar *x, __global const
                 norm_write(&f, &s, tile, begin, centre, scale, y, sum);
                 continue;
             }
-            if (tile > 0) /* the lanes have read the last tile */
+            if (tile > 0) /* the lanes have finished reading the previous tile */
                 barrier(CLK_LOCAL_MEM_FENCE);
             norm_stage(&f, &s, tile, centre, row_fours);
             barrier(CLK_LOCAL_MEM_FENCE);
@@ -190,15 +192,16 @@ __kernel MOST(NORM_ITEMS) void norm_rows(__global const uchar *x, __global const
 
 /* ---- copies -------------------------------------------------------------------- */
 
-/* op_box of ops/work.h: axes, and elements from one index of an axis to the next. */
+/* op_box of ops/work.h: for each axis its length, and the step from one index to the next. */
 typedef struct box_shape {
     int rank, n, first_in, first_out;
     int dims[BOX_RANK], in_step[BOX_RANK], out_step[BOX_RANK];
 } box_shape;
 
-/* Elements of 16 or 32 bits are moved as they are, NaN included; several of them as one of 128 bits,
- * where rows allow it. The grid is the n elements of the box, whose rank is at least 1. */
-#define COPY_ITEMS 256 /* of a group, at most */
+/* Elements of 16 or 32 bits are copied without conversion, NaN included; where rows allow it,
+ * several of them are copied as one of 128 bits. The grid is the n elements of the box, whose rank
+ * is at least 1. */
+#define COPY_ITEMS 256 /* items of a group, at most */
 #define COPY_BOX(NAME, ELEMENT)                                                                    \
     __kernel MOST(COPY_ITEMS) void NAME(__global const ELEMENT *x, __global ELEMENT *y,            \
                                         box_shape s) {                                             \
@@ -232,12 +235,13 @@ COPY_ROWS(copy_rows, uint)
 COPY_ROWS(copy_rows_16, ushort)
 COPY_ROWS(copy_rows_128, uint4)
 
-/* codes_shape of rows.c. A table [entries,inner,codes] of codes in blocks, each with a scale. */
+/* The same struct as codes_shape in rows.c. A table [entries,inner,codes] whose codes are in
+ * blocks, each with a scale. */
 typedef struct codes_shape {
     long row_bits, zero_bits;     /* of a row of codes and of its zero points */
-    int n, inner, codes, blocks;  /* entries that are listed; rows of an entry; blocks of a row */
-    int block, bits, has_sign;    /* codes of a block */
-    int has_zero, zero, type;     /* zero: without zero points; type: F32, F16 or BF16 */
+    int n, inner, codes, blocks;  /* n: listed entries; inner: rows of an entry; blocks: of a row */
+    int block, bits, has_sign;    /* block: codes of a block */
+    int has_zero, zero, type;     /* zero: if there are no zero points */
 } codes_shape;
 
 static inline int code_at(__global const uchar *codes, ulong bit, const codes_shape *s) {

@@ -1,11 +1,11 @@
 /* Products of bf16 factors in tensor cores, for --math bf16 on CUDA: y[m][n] = x[m][k] w[k][n],
  * plus a bias.
  *
- * Definition. Factors are gqn_bf16_factor of x and w, and zeros from k up to a multiple of 32. In
- * each piece of 512 k, an element is a chain of mma_bf16 from zero, over blocks of 32 k,
- * ascending: two of each block, as factors.cl has them. The pieces are added in ascending order. An
- * element depends on its own row and column alone (as measured, whatever else is in a product of a
- * warp), so all kernels have the same bits.
+ * Definition. Factors are gqn_bf16_factor of x and w, padded with zeros to a multiple of 32 k. In
+ * each piece of 512 k, an element is a chain of mma_bf16 from zero, over blocks of 32 k, ascending,
+ * two for each block, as factors.cl defines. The pieces are added in ascending order. Measurements
+ * showed that an element depends only on its own row and column, whatever else is in a product of a
+ * warp, so all kernels produce the same bits.
  *
  *   tensor_pack     floats as factors, in the order in which items load them
  *   tensor_factors  rows of x as factors
@@ -13,12 +13,12 @@
  *   tensor_few      up to 16 rows
  *   tensor_tile     tiles of 128 rows and 128 columns
  *
- * Weights are factors (tensor_..._floats), or codes of 2, 4 or 8 bits as weights.cl has them,
- * whose factors are made when they are multiplied.
+ * Weights are stored as factors (tensor_..._floats), or as codes of 2, 4 or 8 bits in the form of
+ * weights.cl, which are converted to factors when they are multiplied.
  *
- * factors.cl has the order of factors in a block. Blocks of weights are [width / 8][of k]. Column g
- * of block 4i + j is column 32i + g / 2 * 8 + 2j + g % 2 of w, so that the results of an item are
- * eight columns side by side. Blocks of rows are [rows / 16][of k]. */
+ * factors.cl defines the order of the factors in a block. Blocks of weights are [width / 8][of k].
+ * Column g of block 4i + j is column 32i + g / 2 * 8 + 2j + g % 2 of w, so that the results of an
+ * item are eight adjacent columns. Blocks of rows are [rows / 16][of k]. */
 
 #define TENSOR_K     32
 #define TENSOR_PIECE (GQAC_K_PIECE / TENSOR_K) /* blocks */
@@ -27,7 +27,7 @@ GQN_FN int tensor_blocks(const product_shape *s) {
     return (s->k + TENSOR_K - 1) / TENSOR_K;
 }
 
-/* The first k that an item of a warp has of a block of weights. */
+/* The first k of an item of a warp in a block of weights. */
 GQN_FN int tensor_k(int block, int lane) {
     return block * TENSOR_K + lane % 4 * 8;
 }
@@ -37,7 +37,7 @@ GQN_FN int tensor_column(int block, int g) {
     return block / 4 * 32 + g / 2 * 8 + block % 4 * 2 + g % 2;
 }
 
-/* Eight factors of a row of x, from k on; zeros after the last row. */
+/* Eight factors of a row of x, from k on; zeros for rows after the last one. */
 GQN_FN uint4 tensor_eight(__global const uchar *x, int x_type, int row, int k,
                           const product_shape *s) {
     const size_t at = (size_t)row * (size_t)s->k;
@@ -49,7 +49,7 @@ GQN_FN uint4 tensor_eight(__global const uchar *x, int x_type, int row, int k,
 
 /* ---- factors -------------------------------------------------------------------- */
 
-/* Element of weights [k][n], which is zero after the last. */
+/* An element of weights [k][n]; zero after the end. */
 GQN_FN float tensor_weight(__global const uchar *w, int type, int k, int at,
                            const product_shape *s) {
     return k < s->k && at < s->n
@@ -89,14 +89,14 @@ __kernel void tensor_factors(__global const uchar *x, __global uint4 *factors, i
 
 /* ---- weights -------------------------------------------------------------------- */
 
-/* What an item has of a block: factors, or codes of one column. */
+/* The part of a block of an item: factors, or codes of one column. */
 typedef struct tensor_part {
     uint4 factors;
     uint words[2];
     float scale, zero;
 } tensor_part;
 
-/* Reads the codes of column `at` from k on, of which there are eight. */
+/* Reads the eight codes of column `at` from k on. */
 GQN_FN void tensor_codes(const int bits, product_weights from, int k, int at,
                          const product_shape *s, tensor_part *part) {
     const int own = at < s->width ? at : s->width - 1;
@@ -124,17 +124,17 @@ GQN_FN uint4 tensor_factors_of(const int bits, const tensor_part *part, int k,
 
 /* ---- few rows ------------------------------------------------------------------- */
 
-/* A warp has a block of columns and one piece, whose weights it loads at once. The teams of a group
- * have pieces, and the warps of a team blocks of columns side by side. The grid is [blocks of
- * columns / those of a team, rows / 16]. */
-#define TENSOR_ONE_WARPS  16 /* of a group, at most, that computes one row */
-#define TENSOR_WARPS      8  /* or more rows: items have more registers, for x */
-#define TENSOR_ONE_AHEAD  4  /* blocks of x that are read before they are multiplied */
+/* A warp computes a block of columns and one piece, whose weights it loads all at once. The teams
+ * of a group compute different pieces, and the warps of a team adjacent blocks of columns. The grid
+ * is [blocks of columns / blocks of a team, rows / 16]. */
+#define TENSOR_ONE_WARPS  16 /* warps of a group, at most, for one row */
+#define TENSOR_WARPS      8  /* for more rows: each item needs more registers, for x */
+#define TENSOR_ONE_AHEAD  4  /* blocks of x that are read in advance */
 #define TENSOR_AHEAD      8
 
 typedef struct tensor_place {
-    int lane, warp, wide; /* wide: the blocks of columns of a group */
-    int team, block;      /* of columns */
+    int lane, warp, wide; /* wide: blocks of columns of a group */
+    int team, block;      /* block: of columns */
 } tensor_place;
 
 GQN_FN tensor_place tensor_place_of(int wide, const product_shape *s) {
@@ -145,16 +145,16 @@ GQN_FN tensor_place tensor_place_of(int wide, const product_shape *s) {
     p.wide = wide;
     p.team = p.warp / wide;
     p.block = (int)get_group_id(0) * wide + p.warp % wide;
-    p.block = p.block < last ? p.block : last; /* computed twice, written once */
+    p.block = p.block < last ? p.block : last; /* the last block is perhaps computed twice */
     return p;
 }
 
-/* Column g of a block that a warp of few rows has: codes side by side are read together. */
+/* Column g of a block of a warp in the kernels for few rows; adjacent codes are read together. */
 GQN_FN int tensor_few_column(const int bits, int block, int g) {
     return bits == 0 ? tensor_column(block, g) : block * 8 + g;
 }
 
-/* Reads the weights of the piece that begins at a block: returns its number of blocks. */
+/* Reads the weights of the piece that begins at block `begin`; returns its number of blocks. */
 GQN_FN int tensor_read(const int bits, product_weights from, int begin, tensor_place p,
                        const product_shape *s, tensor_part *w) {
     const int left = tensor_blocks(s) - begin, count = left < TENSOR_PIECE ? left : TENSOR_PIECE;
@@ -172,7 +172,7 @@ GQN_FN int tensor_read(const int bits, product_weights from, int begin, tensor_p
     return count;
 }
 
-/* Adds the pieces of a round to the elements of an item, and writes them after the last. */
+/* Adds the pieces of a round to the elements of an item; after the last round, writes them. */
 GQN_FN void tensor_add(const int bits, const int rows, const int own, __local const float *sums,
                        __global const float *bias, __global uchar *y, int first, int round,
                        int pieces, tensor_place p, const product_shape *s, float *total) {
@@ -192,7 +192,7 @@ GQN_FN void tensor_add(const int bits, const int rows, const int own, __local co
     }
 }
 
-/* One row: a team rounds its piece of x, to `row`. */
+/* One row: each team converts its piece of x to factors, in `row`. */
 GQN_FN void tensor_one(const int bits, __global const uchar *x, product_weights from,
                        __global const float *bias, __global uchar *y, int x_type, int wide,
                        const product_shape *s, __local uint4 *row, __local float *sums) {
@@ -234,7 +234,7 @@ GQN_FN void tensor_one(const int bits, __global const uchar *x, product_weights 
     }
 }
 
-/* The products of n blocks of rows from block k on, which are read at once. */
+/* The products of n blocks of rows from block k on; all of x is read first. */
 GQN_FN float4 tensor_ahead(const int bits, const int n, __global const uint4 *rows,
                            const tensor_part *w, int k, int lane, const product_shape *s,
                            float4 sum) {
@@ -247,7 +247,7 @@ GQN_FN float4 tensor_ahead(const int bits, const int n, __global const uint4 *ro
     return sum;
 }
 
-/* Those of `left` blocks, less than half of what is read at once. */
+/* The same for the last `left` blocks, fewer than half of TENSOR_AHEAD. */
 GQN_FN float4 tensor_rest(const int bits, int left, __global const uint4 *rows,
                           const tensor_part *w, int k, int lane, const product_shape *s,
                           float4 sum) {
@@ -257,7 +257,7 @@ GQN_FN float4 tensor_rest(const int bits, int left, __global const uint4 *rows,
     return sum;
 }
 
-/* Rows of factors. */
+/* Up to 16 rows, given as factors. */
 GQN_FN void tensor_some(const int bits, __global const uint4 *x, product_weights from,
                         __global const float *bias, __global uchar *y, int wide,
                         const product_shape *s, __local float2 *sums) {
@@ -271,7 +271,7 @@ GQN_FN void tensor_some(const int bits, __global const uint4 *x, product_weights
         tensor_part w[TENSOR_PIECE];
         const int count = tensor_read(bits, from, begin, p, s, w);
         float4 sum = tensor_zero();
-        barrier(CLK_LOCAL_MEM_FENCE); /* what the round before has in `sums` was added */
+        barrier(CLK_LOCAL_MEM_FENCE); /* the sums of the last round have been read */
         UNROLL for (int i = 0; i < TENSOR_PIECE; i += TENSOR_AHEAD) {
             __global const uint4 *rows = x + (begin + i) * 64;
             const int k = begin + i, rest = count - i;
@@ -299,16 +299,16 @@ GQN_FN void tensor_some(const int bits, __global const uint4 *x, product_weights
 
 /* ---- tiles ---------------------------------------------------------------------- */
 
-/* A warp has 64 rows of 32 columns. Rows and weights of three blocks lie in local memory: two are
- * copied while one is multiplied. The grid is [columns / 128, rows / 128], or that times the
+/* A warp has 64 rows of 32 columns. Rows and weights of three blocks are in local memory: two are
+ * being copied while one is multiplied. The grid is [columns / 128, rows / 128], or that times the
  * pieces. */
-#define TENSOR_TILE   128 /* rows, and columns */
+#define TENSOR_TILE   128 /* rows and columns of a tile */
 #define TENSOR_ITEMS  256
 #define TENSOR_STAGES 3
 #define TENSOR_STAGE  (TENSOR_TILE * TENSOR_K / 8) /* 16 bytes each */
 
-/* What an item copies of a block: 16 bytes of rows and of weights, twice. Codes are read to `part`,
- * and their factors stored later. */
+/* What an item copies of a block: 16 bytes of rows and 16 of weights, twice. Codes are read to
+ * `part`, and stored later as factors. */
 typedef struct tensor_source {
     __global const uint4 *x[2], *w[2];
     bool has_x[2], has_w[2];
@@ -343,7 +343,7 @@ GQN_FN void tensor_copy(const int bits, tensor_source *from, __local uint4 *xs, 
     }
 }
 
-/* Reads the codes of block `k`, for the blocks of columns from `block` on. */
+/* Reads the codes of block `k` in advance, for the blocks of columns from `block` on. */
 GQN_FN void tensor_look(const int bits, product_weights weights, int k, int block,
                         const product_shape *s, tensor_source *from) {
     UNROLL for (int j = 0; bits > 0 && j < 2; j++) {
@@ -353,7 +353,7 @@ GQN_FN void tensor_look(const int bits, product_weights weights, int k, int bloc
     }
 }
 
-/* Stores their factors. */
+/* Stores the factors of these codes. */
 GQN_FN void tensor_put(const int bits, int k, const product_shape *s, const tensor_source *from,
                        __local uint4 *ws) {
     UNROLL for (int j = 0; bits > 0 && j < 2; j++) {
@@ -425,7 +425,7 @@ GQN_FN void tensor_many(const int bits, __global const uint4 *x, product_weights
     const int end = s->split && blocks - begin > TENSOR_PIECE ? begin + TENSOR_PIECE : blocks;
     const int first = (s->split ? group / pieces : group) * TENSOR_TILE;
     const int at = (int)get_group_id(0) * TENSOR_TILE;
-    const bool used = first + warp / 4 * 64 < s->m && at + warp % 4 * 32 < s->n; /* of a warp */
+    const bool used = first + warp / 4 * 64 < s->m && at + warp % 4 * 32 < s->n; /* by this warp */
     tensor_source from = tensor_source_of(x, weights.data, first, at / 8, begin, s);
     float4 sums[16], total[16];
     int stage = 0;
@@ -444,7 +444,7 @@ GQN_FN void tensor_many(const int bits, __global const uint4 *x, product_weights
         UNROLL for (int i = 0; i < 16; i++)
             sums[i] = tensor_zero();
         ROLLED for (int k = start; k < stop; k++) {
-            const int free = stage == 0 ? TENSOR_STAGES - 1 : stage - 1; /* multiplied before */
+            const int free = stage == 0 ? TENSOR_STAGES - 1 : stage - 1; /* multiplied last */
             const int next = k + TENSOR_STAGES - 1;
             __local uint4 *next_ws = ws + free * TENSOR_STAGE;
             copy_wait(TENSOR_STAGES - 2);

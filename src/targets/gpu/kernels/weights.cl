@@ -1,5 +1,6 @@
-/* Constant weights as kernels of products read them: 128 bits at a time, a chunk, which has some k of
- * one column. Chunks of the same k lie side by side, so items with columns side by side read together.
+/* How constant weights are stored for the kernels of products: in chunks of 128 bits, each with a
+ * number of k of one column. Chunks of the same k are adjacent, so items that compute adjacent
+ * columns read adjacent memory.
  *
  *   kind            k of a chunk
  *   f32             4
@@ -7,9 +8,9 @@
  *   8, 4, 2 bits    16, 32, 64: four words, lowest bits first
  *
  * There are `width` columns, a multiple of 8; those from n on, and k after the last, are not used.
- * Weights of codes are (code - zero) * scale; scales and zero points are [blocks][width], and blocks
- * have 1 << shift k, 16 at least. `kind` and other arguments called const are constants after a
- * function is inlined. */
+ * Weights of codes are (code - zero) * scale; scales and zero points are [blocks][width], and
+ * blocks have 1 << shift k, at least 16. `kind` and other const parameters are known constants once
+ * a function is inlined. */
 
 #define KIND_F32  32
 #define KIND_F16  16
@@ -17,21 +18,21 @@
 
 #define CHUNK_K(kind) ((kind) <= 8 ? 128 / (kind) : (kind) == KIND_F32 ? 4 : 8)
 
-/* product_shape of products.c. */
+/* The same struct as product_shape in products.c. */
 typedef struct product_shape {
     int m, k, n, width;
     int shift, blocks;
-    int zero_step;  /* from the zero points of a block to the next: 0 if all are the same */
-    int teams;      /* of a group, where a kernel has teams */
-    int columns;    /* of a group, as a power of two, where a kernel has any number */
-    int split;      /* a group has one piece, and totals are [pieces][m][n] */
+    int zero_step;  /* between the zero points of two blocks; 0 if all are equal */
+    int teams;      /* teams of a group, if a kernel has teams */
+    int columns;    /* columns of a group, as a power of two, if a kernel can have any number */
+    int split;      /* each group computes one piece, and totals are [pieces][m][n] */
     int from;       /* the first row of the tiles, and of totals */
     int has_bias;
-    int from_zero;  /* the first piece is added to zero (a block is longer than a piece) */
-    int y_type;     /* of the result; parts of it (split) are fp32 */
+    int from_zero;  /* the first piece is added to +0, because a block is longer than a piece */
+    int y_type;     /* of the result; with split, its parts are fp32 */
 } product_shape;
 
-/* The weights of a product, and the parameters of a kernel that are such weights. */
+/* The weights of a product, and the kernel parameters that they consist of. */
 typedef struct product_weights {
     __global const uint4 *data;           /* chunks, or factors (tensor.cl) */
     __global const float *scales, *zeros; /* of codes */
@@ -52,7 +53,7 @@ GQN_FN float code_value(uint word, const int i, const int bits) {
     return gqn_as_f32((word >> (i * bits) & ((1u << bits) - 1u)) | 0x4b000000u) - 0x1p23f;
 }
 
-/* The value of 16 bits; NaN may have any payload, for products end with one_nan. */
+/* The value of 16 bits. NaN may have any payload, because products end with one_nan. */
 GQN_FN float half_value(uint x, const int kind) {
     return kind == KIND_F16 ? half_to_float((ushort)x) : gqn_as_f32(x << 16);
 }
@@ -62,7 +63,7 @@ GQN_FN uint chunk_word(uint4 chunk, const int i) {
     return i == 0 ? chunk.x : i == 1 ? chunk.y : i == 2 ? chunk.z : chunk.w;
 }
 
-/* Chunk number `row` of a column, or the last one. */
+/* Chunk number `row` of a column; the last chunk if `row` is greater. */
 GQN_FN uint4 chunk_at(const int kind, __global const uint4 *weights, int row, int at,
                       const product_shape *s) {
     const int last = (s->k - 1) / CHUNK_K(kind);
@@ -91,7 +92,7 @@ GQN_FN float weight_at(const int kind, __global const uint4 *weights, int k, int
                       kind);
 }
 
-/* The word of codes that has k, or the last k, of a column. */
+/* The word of codes of a column that contains k, or the last k if k is greater. */
 GQN_FN uint word_at(const int bits, __global const uint4 *weights, int k, int at,
                     const product_shape *s) {
     const int row = (k < s->k ? k : s->k - 1) / (32 / bits);
@@ -99,13 +100,13 @@ GQN_FN uint word_at(const int bits, __global const uint4 *weights, int k, int at
     return ((__global const uint *)weights)[chunk * 4 + (size_t)(row % 4)];
 }
 
-/* Index of scale or zero point of k and column `at`; `step` is the width or zero_step. */
+/* Index of the scale or zero point for k and column `at`; `step` is the width or zero_step. */
 GQN_FN size_t block_at(int k, int at, int step, const product_shape *s) {
     const int b = k >> s->shift;
     return (size_t)(b < s->blocks ? b : s->blocks - 1) * (size_t)step + (size_t)at;
 }
 
-/* The type of the rows that kernels of MatMul multiply with weights of a kind. */
+/* The type of rows that the kernels of MatMul multiply with weights of a kind. */
 #define X_TYPE(kind) ((kind) == KIND_F16 ? F16 : (kind) == KIND_BF16 ? BF16 : F32)
 
 /* Element i of x. */
@@ -115,8 +116,8 @@ GQN_FN float one_of(__global const uchar *x, const int type, size_t i) {
                                     type == F16 ? KIND_F16 : KIND_BF16);
 }
 
-/* x[at + i] to x[at + i + 3], and zeros from `end` on. Aligned: rows of x, of which one begins at
- * `at`, have a multiple of four elements. */
+/* x[at + i] to x[at + i + 3], with zeros from `end` on. `aligned`: the row of x at `at` has a
+ * length that is a multiple of four. */
 GQN_FN float4 four_of(__global const uchar *x, const int type, size_t at, int i, int end,
                       bool aligned) {
     float4 v;

@@ -1,5 +1,5 @@
-/* The profile id: one line of text that names every choice on which the bits of a result depend.
- * Cached data may be reused exactly if the two texts are equal. */
+/* The profile id: a line of text that names every choice on which the bits of a result depend.
+ * Cached data may be reused if and only if the two texts are equal. */
 #include "numerics/contract.h"
 
 #include <stdio.h>

@@ -1,8 +1,8 @@
-/* Conversions between storage types and fp32: exact widening, one rounding to nearest even on the
- * way back, in bit operations and the dialect of dialect.h, so that results do not depend on a
- * target's own conversions or rounding mode. Invariants: any NaN becomes the canonical NaN of the
- * result type (f32 0x7fc00000, f16 0x7e00, bf16 0x7fc0); subnormals of every type are exact both
- * ways, never flushed here. */
+/* Conversions between storage types and fp32: exact widening, one rounding to nearest even in the
+ * other direction, implemented with bit operations in the dialect of dialect.h, so that results do
+ * not depend on a target's own conversions or rounding mode. Invariants: any NaN becomes the
+ * canonical NaN of the result type (f32 0x7fc00000, f16 0x7e00, bf16 0x7fc0); subnormals of every
+ * type are exact in both directions, and never flushed here. */
 #ifndef GQAC_NUMERICS_CONVERT_H
 #define GQAC_NUMERICS_CONVERT_H
 
@@ -27,7 +27,7 @@ GQN_FN gqn_u16 gqn_f32_to_f16(float x) {
     gqn_u32 u = gqn_as_u32(x);
     gqn_u32 a = u & 0x7fffffffu;
     gqn_u32 normal = (a - 0x38000000u + 0x0fffu + ((a >> 13) & 1u)) >> 13;
-    /* the ulp of 0.5 is the quantum of f16 subnormals, so the addition does the rounding */
+    /* the ulp of 0.5 is the quantum of f16 subnormals, so the addition rounds */
     gqn_u32 tiny = gqn_as_u32(gqn_as_f32(a < 0x38800000u ? a : 0u) + 0.5f) - 0x3f000000u;
     gqn_u32 h = a < 0x38800000u ? tiny : normal;
     h = a >= 0x47800000u ? 0x7c00u : h;
@@ -71,8 +71,8 @@ GQN_FN float gqn_round_even(float x) {
     return gqn_as_f32(a > GQN_INF_BITS ? GQN_NAN_BITS : r);
 }
 
-/* Casts to integers: truncate toward zero, clamp values out of range, turn NaN into 0. ONNX leaves
- * the last two open; a defined answer makes targets agree. */
+/* Casts to integers: truncate toward zero, clamp values out of range, convert NaN to 0. ONNX does
+ * not define the last two; they are defined here so that all targets agree. */
 GQN_FN gqn_i32 gqn_f32_to_i32(float x) {
     float c = x >= -0x1p31f && x < 0x1p31f ? x : 0.0f;
     gqn_i32 i = (gqn_i32)c;
@@ -98,14 +98,14 @@ GQN_FN gqn_u64 gqn_f32_to_u64(float x) {
     return x >= 0x1p64f ? ~(gqn_u64)0 : (gqn_u64)c;
 }
 
-/* The narrow types: lo <= hi are the type's limits, e.g. -128, 127. */
+/* For narrow types; lo and hi are the limits of the type, e.g. -128, 127. */
 GQN_FN gqn_i32 gqn_f32_to_int(float x, gqn_i32 lo, gqn_i32 hi) {
     gqn_i32 i = gqn_f32_to_i32(x);
     i = i < lo ? lo : i;
     return i > hi ? hi : i;
 }
 
-/* Quantisation: round half to even, then clamp; NaN becomes 0 (clamped). */
+/* Quantisation: round half to even, then clamp; NaN becomes 0, clamped. */
 GQN_FN gqn_i32 gqn_quantise(float x, gqn_i32 lo, gqn_i32 hi) {
     return gqn_f32_to_int(gqn_round_even(x), lo, hi);
 }

@@ -1,10 +1,10 @@
 /* The common dialect of C11, OpenCL C 1.2 and CUDA C in which math.h, convert.h and the kernels'
  * shared formulas are written: one set of type names, bit casts and correctly rounded primitives.
  * Invariant: every name here produces the same bits in all three, provided the build follows the
- * contract: C -ffp-contract=off; CUDA -fmad=false -ftz=false (division and square root are asked
- * for by intrinsic); OpenCL -cl-fp32-correctly-rounded-divide-sqrt on a device with denormals.
- * Device sources may be made by concatenating the headers: an include is skipped when the guard of
- * the included file is already set. */
+ * contract: C -ffp-contract=off; CUDA -fmad=false -ftz=false (division and square root use
+ * intrinsics); OpenCL -cl-fp32-correctly-rounded-divide-sqrt on a device with subnormals. The text
+ * of a device program may be these headers, one after another: an include is skipped if the guard
+ * of the included file is already defined. */
 #ifndef GQAC_NUMERICS_DIALECT_H
 #define GQAC_NUMERICS_DIALECT_H
 

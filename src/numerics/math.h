@@ -1,12 +1,13 @@
 /* Elementary functions that return the same bits on every path: built from correctly rounded +, -,
  * *, /, fma, sqrt and bit operations only, in the dialect of dialect.h. Coefficients come from
  * coefficients.sollya; the bounds, over all floats, are asserted by test/numerics. Invariants of
- * every function here: a NaN result is 0x7fc00000; a result below 2^-126 in magnitude is a zero of
- * its sign; no table of the C library, no excess precision, no state. All but sin, cos and pow are
- * straight-line selects, so that a loop over lanes vectorises. Link with libm: without a hardware
- * fma the compiler calls its (exact) fmaf. Largest errors in ulp (measured over every float; in
- * brackets the asserted bound): exp 0.982, log 0.954, sin 0.786, cos 0.790 [1]; rsqrt 1.491, pow
- * 1.22 sampled [1.5]; tanh 1.331, erf 1.117 [2]; sigmoid 2.402, softplus 2.024 [2.5]. */
+ * every function here: a NaN result is 0x7fc00000; a result below 2^-126 in magnitude is replaced
+ * by a zero of the same sign; no table of the C library, no excess precision, no state. All but
+ * sin, cos and pow are straight-line code with selects, so that a loop over lanes vectorises. Link
+ * with libm: without a hardware fma the compiler calls its (exact) fmaf. Largest errors in ulp,
+ * measured over every float, with the asserted bounds in brackets: exp 0.982, log 0.954, sin 0.786,
+ * cos 0.790 [1]; rsqrt 1.491, pow 1.22 sampled [1.5]; tanh 1.331, erf 1.117 [2]; sigmoid 2.402,
+ * softplus 2.024 [2.5]. */
 #ifndef GQAC_NUMERICS_MATH_H
 #define GQAC_NUMERICS_MATH_H
 
@@ -14,12 +15,12 @@
 #include "dialect.h"
 #endif
 
-#define GQN_LN2_HI  0x1.62e4p-1f /* 14 bits: exact times an exponent */
+#define GQN_LN2_HI  0x1.62e4p-1f /* 14 bits: its product with an exponent is exact */
 #define GQN_LN2_LO  0x1.7f7d1cp-20f
 #define GQN_INV_LN2 0x1.715476p0f
 #define GQN_MAGIC   0x1.8p23f /* adding it rounds to an integer in the low bits */
 
-/* Smallest x with exp(x) >= 2^-126, and largest with a finite exp. */
+/* The smallest x with exp(x) >= 2^-126, and the largest with a finite exp. */
 #define GQN_EXP_MIN (-0x1.5d589ep6f)
 #define GQN_EXP_MAX 0x1.62e42ep6f
 
@@ -50,8 +51,8 @@ GQN_FN float gqn_exp_poly(float r) {
     return gqn_fma(q, r, 0.5f);
 }
 
-/* exp(x) for x in [GQN_EXP_MIN, GQN_EXP_MAX]; in that range the exponent can be added to the
- * bits: the mantissa part is below 1 where n is 128 and at least 1 where n is -126. */
+/* exp(x) for x in [GQN_EXP_MIN, GQN_EXP_MAX]. In that range the exponent can be added to the bits,
+ * because the mantissa part is below 1 where n is 128 and at least 1 where n is -126. */
 GQN_FN float gqn_exp_core(float x) {
     float t = gqn_fma(x, GQN_INV_LN2, GQN_MAGIC);
     float n = t - GQN_MAGIC;
@@ -83,7 +84,8 @@ GQN_FN float gqn_log_poly(float f) {
     return gqn_fma(q, f, -0x1.fffffep-2f);
 }
 
-/* Exponent e and mantissa m in [sqrt(1/2), sqrt(2)) of a positive finite x, subnormals too. */
+/* Exponent e and mantissa m in [sqrt(1/2), sqrt(2)) of a positive finite x, also of a subnormal
+ * one. */
 typedef struct gqn_parts {
     float m, e;
 } gqn_parts;
@@ -164,14 +166,15 @@ typedef struct gqn_angle {
     gqn_u32 quadrant;
 } gqn_angle;
 
-/* 96 bits of |x| * 2/pi modulo 4, the integer mantissa of x times a window of the bits of 2/pi
- * (the method of Payne and Hanek): floats come no closer to a multiple of pi/2 than about 2^-31 of
- * it, which leaves 30 good bits. Word 0 is the zero integer part, so that x = 0.5 has a window. */
+/* 96 bits of |x| * 2/pi modulo 4: the integer mantissa of x times a window of the bits of 2/pi (the
+ * method of Payne and Hanek). The distance of a float from a multiple of pi/2 is at least about
+ * 2^-31 of it, which leaves 30 good bits. Word 0 is the integer part, zero, so that x = 0.5 has a
+ * window. */
 GQN_FN gqn_u64 gqn_turns(gqn_u32 a) {
     const gqn_u32 two_over_pi[8] = {0x00000000u, 0xa2f9836eu, 0x4e441529u, 0xfc2757d1u,
                                     0xf534ddc0u, 0xdb629599u, 0x3c439041u, 0xfe5163abu};
     gqn_u32 m = (a & 0x007fffffu) | 0x00800000u;
-    gqn_u32 offset = (a >> 23) - 120u; /* 30 + the power of two that m is scaled by */
+    gqn_u32 offset = (a >> 23) - 120u; /* 30 + the power of two by which m is scaled */
     gqn_u32 i = offset >> 5;
     gqn_u32 s = offset & 31u;
     gqn_u64 ab = ((gqn_u64)two_over_pi[i] << 32) | two_over_pi[i + 1u];
@@ -254,14 +257,15 @@ GQN_FN float gqn_cosf(float x) {
     return gqn_as_f32(gqn_as_u32(y) ^ ((r.quadrant + 1u) << 30 & 0x80000000u));
 }
 
-/* 1 / (1 + exp(-x)), written on exp(-|x|) so that neither side overflows or cancels. */
+/* 1 / (1 + exp(-x)), written in terms of exp(-|x|), so that no sign of x overflows or cancels. */
 GQN_FN float gqn_sigmoidf(float x) {
     float e = gqn_expf(-gqn_abs(x));
     float y = gqn_div(x < 0.0f ? e : 1.0f, 1.0f + e);
     return x != x ? gqn_as_f32(GQN_NAN_BITS) : y;
 }
 
-/* log(1 + exp(x)) = max(x, 0) + log1p(exp(-|x|)); the quotient restores what 1 + e rounded off. */
+/* log(1 + exp(x)) = max(x, 0) + log1p(exp(-|x|)); the quotient restores what the rounding of 1 + e
+ * lost. */
 GQN_FN float gqn_softplusf(float x) {
     float e = gqn_expf(-gqn_abs(x));
     float u = 1.0f + e;
@@ -270,7 +274,7 @@ GQN_FN float gqn_softplusf(float x) {
     return x != x ? gqn_as_f32(GQN_NAN_BITS) : gqn_canonical(y);
 }
 
-/* 1 / sqrt(x): two correctly rounded steps, never an approximate reciprocal root. */
+/* 1 / sqrt(x) in two correctly rounded steps; never an approximate reciprocal square root. */
 GQN_FN float gqn_rsqrt(float x) {
     float y = gqn_div(1.0f, gqn_sqrt(x));
     return gqn_canonical(y);
@@ -288,7 +292,7 @@ GQN_FN gqn_pair gqn_fast_sum(float a, float b) { /* |a| >= |b| or a == 0 */
     return r;
 }
 
-/* log(x) of a positive finite x to about 2^-36: 2 atanh(s), s = (m - 1) / (m + 1), the first two
+/* log(x) of a positive finite x, to about 2^-36: 2 atanh(s), s = (m - 1) / (m + 1), the first two
  * terms as pairs. */
 GQN_FN gqn_pair gqn_log_pair(float x) {
     gqn_parts p = gqn_split(x);
@@ -314,7 +318,7 @@ GQN_FN gqn_pair gqn_log_pair(float x) {
     return gqn_fast_sum(r.hi, r.lo + gqn_fma(p.e, GQN_LN2_LO, 2.0f * l.lo));
 }
 
-/* exp(hi + lo), any hi; overflow and underflow by two exact scalings. */
+/* exp(hi + lo) for any hi; two exact scalings produce overflow and underflow. */
 GQN_FN float gqn_exp_pair(float hi, float lo) {
     float c = hi < -100.0f ? -100.0f : hi;
     c = c > 100.0f ? 100.0f : c;
@@ -325,7 +329,7 @@ GQN_FN float gqn_exp_pair(float hi, float lo) {
     float m = gqn_fma(n, -GQN_LN2_LO, r);
     d += gqn_fma(n, -GQN_LN2_LO, r - m);
     r = m + d;
-    d -= r - m; /* now at most half an ulp of r: exp(r + d) = exp(r) + d (1 + r) is near enough */
+    d -= r - m; /* at most half an ulp of r: exp(r) + d (1 + r) is accurate enough */
     float p = 1.0f + (r + gqn_fma(r * r, gqn_exp_poly(r), gqn_fma(r, d, d)));
     gqn_i32 k = (gqn_i32)n;
     gqn_i32 k1 = k >> 1;
@@ -349,9 +353,9 @@ GQN_FN float gqn_pow_core(float x, float y) {
     return gqn_exp_pair(hi, lo);
 }
 
-/* ONNX Pow on floats. The exponents models use are defined exactly: 1 -> x, 2 -> x*x, 3 -> x*x*x,
- * 0.5 -> sqrt(x); all others are computed by a log and exp of about 36 bits. Special cases as in
- * IEEE 754 pow: y = 0 or x = 1 returns 1, even for NaN; a negative x needs an integer y. */
+/* ONNX Pow on floats. The exponents that models use are defined exactly: 1 -> x, 2 -> x*x, 3 ->
+ * x*x*x, 0.5 -> sqrt(x); all others are computed by a log and exp of about 36 bits. Special cases
+ * as in IEEE 754 pow: y = 0 or x = 1 returns 1, even for NaN; a negative x needs an integer y. */
 GQN_FN float gqn_powf(float x, float y) {
     float inf = gqn_as_f32(GQN_INF_BITS);
     float a = gqn_abs(x);

@@ -1,8 +1,8 @@
 /* The contract's reductions as plain C: the definition that every kernel must match bit for bit.
  * A chain is one accumulator and one fma per element, ascending. A lane reduction has 16
- * accumulators, lane j takes elements j, j+16, j+32, …, and then folds 8, 4, 2, 1. Lanes start at
- * +0 and so are never -0, which is why a kernel may pad the tail with zeros: the bits are the same.
- * NaN: sums and chains propagate it with any payload. */
+ * accumulators: lane j adds elements j, j+16, j+32, …, and then folds 8, 4, 2, 1. Lanes start at +0
+ * and so are never -0, which is why a kernel may pad the tail with zeros: the bits are the same.
+ * Sums and chains propagate NaN, with any payload. */
 #ifndef GQAC_NUMERICS_REDUCE_H
 #define GQAC_NUMERICS_REDUCE_H
 
@@ -13,8 +13,8 @@
 #include "dialect.h"
 #include "math.h"
 
-/* sum over i < k of a[i*sa] * b[i*sb]; the value of the first piece is the start of the sum, so
- * k <= 512 is one chain; 0 for k = 0. */
+/* The sum over i < k of a[i*sa] * b[i*sb]. The sum starts with the value of the first piece, so for
+ * k <= 512 it is one chain; for k = 0 it is 0. */
 GQN_FN float gqn_dot_chain(const float *a, ptrdiff_t sa, const float *b, ptrdiff_t sb, size_t k) {
     float total = 0.0f;
     for (size_t start = 0; start < k; start += GQAC_K_PIECE) {
@@ -43,8 +43,8 @@ GQN_FN float gqn_dot_pairs(const float *a, ptrdiff_t sa, const float *b, ptrdiff
     return total;
 }
 
-/* A loop over the sixteen lanes. Not unrolled, compilers make it one vector operation; unrolled,
- * they make sixteen scalars of the lanes. */
+/* A loop over the sixteen lanes. If it is not unrolled, compilers turn it into one vector
+ * operation; if it is unrolled, into sixteen scalar ones. */
 #define GQN_EACH_LANE(j, ...)                                                                      \
     do {                                                                                           \
         _Pragma("GCC unroll 1") for (size_t j = 0; j < GQAC_LANES; j++) {                          \
@@ -80,7 +80,7 @@ GQN_FN float gqn_lane_sum_abs(const float *x, size_t n) {
     return gqn_lane_fold(lane);
 }
 
-/* sum of x^2, each by fma. */
+/* The sum of x^2, each added by an fma. */
 GQN_FN float gqn_lane_sum_sq(const float *x, size_t n) {
     float lane[GQAC_LANES] = {0};
     size_t i = 0;
@@ -91,7 +91,8 @@ GQN_FN float gqn_lane_sum_sq(const float *x, size_t n) {
     return gqn_lane_fold(lane);
 }
 
-/* sum of (x - centre)^2, each difference rounded, then fma; tail lanes add nothing. */
+/* The sum of (x - centre)^2: each difference is rounded, then squared and added by an fma; lanes
+ * after the end add nothing. */
 GQN_FN float gqn_lane_sum_sq_about(const float *x, size_t n, float centre) {
     float lane[GQAC_LANES] = {0};
     for (size_t i = 0; i < n; i++) {
@@ -102,13 +103,13 @@ GQN_FN float gqn_lane_sum_sq_about(const float *x, size_t n, float centre) {
 }
 
 /* The only step of every maximum: x > m ? x : m. NaN elements are skipped (a softmax still
- * propagates NaN through its sum), and of +0 and -0 the first stays. The order of operands is that
- * of one maxps(x, m). */
+ * propagates NaN through its sum), and of +0 and -0 the first one is kept. The operands are in the
+ * order of a single maxps(x, m). */
 GQN_FN float gqn_max_step(float m, float x) {
     return x > m ? x : m;
 }
 
-/* Tail lanes are -inf, which is also the maximum of no elements and of NaNs only. */
+/* Lanes after the end are -inf, which is also the maximum of no elements and of NaNs only. */
 GQN_FN float gqn_lane_max(const float *x, size_t n) {
     float lane[GQAC_LANES];
     for (size_t j = 0; j < GQAC_LANES; j++)

@@ -1,14 +1,14 @@
-/* How attention cuts its work: rows into runs, and the keys of a run into pieces, so that there are
- * enough units for the threads, and forks read the keys that they share once. The cuts change no
- * bit of a result. */
+/* How attention divides its work: rows into runs, and the keys of a run into pieces, so that there
+ * are enough units for the threads, and forks read the keys that they share only once. The division
+ * changes no bit of a result. */
 #ifndef GQAC_TARGETS_CPU_ATTEND_RUNS_H
 #define GQAC_TARGETS_CPU_ATTEND_RUNS_H
 
 #include "targets/cpu/attention.h"
 
-/* Rows that read keys together, for each key/value head: rows of one sequence or, in a joint run,
- * all rows of several sequences that share keys; their own runs read the keys after the shared
- * ones. */
+/* Rows that read the same keys together, in each key/value head: rows of one sequence or, in a
+ * joint run, all rows of several sequences that share keys; their own runs read the keys after the
+ * shared ones. */
 typedef struct attend_run {
     int64_t b, row, rows;  /* first sequence, its first row, number of rows (at most
                               CPU_ATTEND_ROWS) */
@@ -19,7 +19,7 @@ typedef struct attend_run {
                              for a joint run, those of its sequences */
     int64_t waits;        /* number of units that must end before its rows can be merged; 0: a
                              joint run */
-    int64_t part;         /* index of its first row among the rows of cut runs */
+    int64_t part;         /* index of its first row among the rows of divided runs */
 } attend_run;
 
 typedef struct attend_runs {
@@ -29,11 +29,12 @@ typedef struct attend_runs {
     int64_t n, n_joint;     /* number of runs; joint runs come first, then those with the most
                                keys */
     int64_t n_units;        /* units of one key/value head */
-    int64_t cut_rows;       /* rows with more than one unit, of one key/value head */
+    int64_t cut_rows;       /* rows with more than one unit, in one key/value head */
     attend_run *list;       /* [n], the caller's memory */
 } attend_runs;
 
-/* New rows of sequence b, its keys, and the index of its query 0 among the rows of all. */
+/* The number of new rows of sequence b, the number of its keys, and the index of its first row
+ * among all rows. */
 static inline int64_t attend_queries(const attend_runs *r, int64_t b) {
     return r->packed ? r->packed->count[b] : r->a->queries;
 }
@@ -44,11 +45,11 @@ static inline int64_t attend_first_row(const attend_runs *r, int64_t b) {
     return r->packed ? r->packed->begin[b] : b * r->a->queries;
 }
 
-/* Counts the runs; the fields of `a` are set, except where operands lie. */
+/* Counts the runs. All fields of `a` must be set, except the addresses of operands. */
 void attend_runs_count(attend_runs *r, const cpu_attend *a, const kv_batch *packed);
-/* Number of runs of sequence b alone. */
+/* The number of runs that belong only to sequence b. */
 int64_t attend_runs_of(const attend_runs *r, int64_t b);
-/* Fills `list` with runs for that number of threads. */
+/* Fills `list` with the runs for this number of threads. */
 void attend_runs_make(attend_runs *r, int threads);
 /* The same without the list, for sequences that have equal rows and share no keys: sets only
  * n_units and cut_rows. */

@@ -1,14 +1,14 @@
-/* Attention in one kernel: the interface between the file that cuts the work (attention.c) and the
- * arithmetic (level/attend.c). Symbols as in ops/attention.h; a *block* is GQAC_KV_BLOCK keys at an
- * absolute multiple of that, a *row* is one query of one head.
+/* Attention in one kernel: the interface between the file that divides the work (attention.c) and
+ * the arithmetic (level/attend.c). Symbols as in ops/attention.h; a *block* is GQAC_KV_BLOCK keys
+ * at an absolute multiple of that, a *row* is one query of one head.
  *
  * Queries are [B,Hq,S,D], one sequence in each batch row, or packed as [1,Hq,N,D], the new rows of
  * B sequences one after another. Keys and values have one batch row for each sequence either way.
  *
  * Rows of a key/value head are numbered s * G + g, so that neighbouring rows see nearly the same
- * keys, and all query heads of a group share what is loaded. A unit is a run of such rows with a
- * run of keys. The arithmetic of a row does not depend on the other rows of its unit, nor on where
- * units end: they end where splits do. */
+ * keys, and all query heads of a group share the loaded keys and values. A unit is a run of such
+ * rows and a range of keys. The arithmetic of a row does not depend on the other rows of its unit,
+ * nor on the end of a unit, which is always the end of a split. */
 #ifndef GQAC_TARGETS_CPU_ATTENTION_H
 #define GQAC_TARGETS_CPU_ATTENTION_H
 
@@ -22,23 +22,23 @@ enum {
     CPU_ATTEND_SIZE = 256 /* maximum elements of a head */
 };
 
-/* Keys or values of all batch rows and heads, in blocks. A block of a head is 64 rows of `size`
+/* Keys or values of all batch rows and heads, in blocks. In a block, a head has 64 rows of `size`
  * elements, or `size` columns of 64 keys. */
 typedef struct cpu_attend_rows {
     const unsigned char *const *blocks; /* blocks of a cache: [B][per_batch]; NULL: one tensor at
                                            `base` */
     const unsigned char *base;
     int64_t per_batch;  /* entries of `blocks` for a batch row */
-    size_t batch, head; /* bytes from one batch row (tensor) and from one head to the next */
-    size_t block;       /* bytes from one block to the next (tensor) */
+    size_t batch, head; /* bytes between batch rows (tensor) and between heads */
+    size_t block;       /* bytes between blocks (tensor) */
     gqac_dtype dtype;   /* f32, f16 or bf16; unused for codes */
     bool columns;       /* blocks are [size][64]; for codes of 4 bits [(size + 1) / 2][64] */
     int size;
     int bits;           /* bits of a code: 8 or 4; 0: not codes */
     const float *scale; /* scales of codes: one, or [Hkv][size] */
     int scale_step;     /* 0: one scale; 1: [Hkv][size] */
-    /* Not 0: codes have a scale for each key, [Hkv][64] fp32 that many bytes after the beginning of
-     * a block, and `scale` is unused. */
+    /* Not 0: codes have a scale for each key, [Hkv][64] fp32 at this offset in bytes from the start
+     * of a block, and `scale` is unused. */
     size_t scales_at;
 } cpu_attend_rows;
 
@@ -83,20 +83,20 @@ typedef struct cpu_attend {
     cpu_attend_show show;
     float *shown;       /* [B,Hq,S,T] */
     float shown_hidden; /* its value for keys that are not visible */
-    float *parts;       /* [Hkv][cut_rows][splits][cpu_attend_part]; NULL: no row is cut */
+    float *parts;       /* [Hkv][cut_rows][splits][cpu_attend_part]; NULL: no row is divided */
     int64_t splits, cut_rows;
 } cpu_attend;
 
 typedef struct cpu_attend_unit {
     int64_t b, head;    /* sequence, key/value head */
     int64_t first;      /* index of its query 0 among all rows */
-    int64_t skip;       /* queries before that one in row b of q and of the mask */
+    int64_t skip;       /* queries before that one, in row b of q and of the mask */
     int64_t row;        /* first row */
     int rows;           /* at most CPU_ATTEND_ROWS */
     int64_t begin, end; /* keys, multiples of the block and of the split; end may be greater than
                            T */
-    bool cut;           /* true: each split is left in a->parts, and `join` computes y */
-    int64_t part;       /* index of its first row among the cut rows */
+    bool cut;           /* true: each split is stored in a->parts, and `join` computes y */
+    int64_t part;       /* index of its first row among the divided rows */
 } cpu_attend_unit;
 
 /* Floats of a row of values in memory, rounded up to whole vectors. */
@@ -109,7 +109,7 @@ static inline int64_t cpu_attend_part(const cpu_attend *a) {
 }
 
 struct cpu_attend_kernels {
-    /* Floats of scratch that `run` and `join` need. */
+    /* The number of floats of scratch for `run` and `join`. */
     size_t (*scratch)(const cpu_attend *a);
     void (*run)(const cpu_attend *a, const cpu_attend_unit *u, float *scratch);
     /* Merges the splits of a unit's rows in ascending order, and writes y. */
@@ -119,7 +119,7 @@ struct cpu_attend_kernels {
                     float *kt);
 };
 
-/* Keys or values as an operand: rows, or the codes that a fused kv_dequantise would turn into
+/* Keys or values as an operand: rows, or the codes from which a fused kv_dequantise would compute
  * rows. */
 typedef struct cpu_attend_stored {
     int value, slot; /* slot: as cpu_bind_slot */
@@ -133,7 +133,8 @@ typedef struct cpu_attend_stored {
 typedef struct cpu_attend_record {
     bool attends; /* the node is an `attend` */
     int q;        /* values; -1: absent */
-    int packed;   /* the packed row in which queries lie, from `column` on; -1: they lie in q */
+    int packed;   /* the packed row that contains the queries, from `column` on; -1: q contains
+                     them */
     int64_t column;
     cpu_attend_stored stored[2];
     int past_len, new_len, lo, hi, mask, sink;

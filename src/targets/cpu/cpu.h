@@ -1,11 +1,12 @@
 /* The cpu target: declarations for all of its files.
  *
- * Arithmetic lies in level/: each file there is one source that is compiled once for each
+ * The arithmetic is in level/: each file there is one source that is compiled once for each
  * instruction set (level), on the 16-lane vectors of level/vec.h. The scalar level is the numerics
  * contract in plain C; the others compute the same bits. A program chooses its level when it is
- * opened (GQAC_CPU forces one) and passes it to every kernel as target_call.state. The files beside
- * this one check operands and cut work into items; they never compute an element themselves. They
- * see no graph: what the kernels match, fuse and bind is declared in graph.h. */
+ * opened (GQAC_CPU forces one) and passes it to every kernel as target_call.state. The other files
+ * of this folder check operands and divide work into items; they never compute an element
+ * themselves. They do not use the graph: what the kernels match, fuse and bind is declared in
+ * graph.h. */
 #ifndef GQAC_TARGETS_CPU_CPU_H
 #define GQAC_TARGETS_CPU_CPU_H
 

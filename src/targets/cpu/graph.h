@@ -1,5 +1,5 @@
 /* The cpu target in the graph: what its kernels match, fuse and bind. The files fuse_*.c and
- * pack*.c read nodes; all others of this folder run, and see none. */
+ * pack*.c read nodes; all others of this folder run without them. */
 #ifndef GQAC_TARGETS_CPU_GRAPH_H
 #define GQAC_TARGETS_CPU_GRAPH_H
 
@@ -9,12 +9,12 @@
 /* ---- products (fuse_products.c) ------------------------------------------- */
 
 struct cpu_products;
-/* True if the node is a product; true if one call can compute both. */
+/* The first: true if the node is a product. The second: true if one call can compute both. */
 bool cpu_is_product(const ir_node *node);
 bool cpu_products_fit(const ir_node *a, const ir_node *b);
 int cpu_fuse_products(const ir_node *root, ir_node **nodes);
 gqac_status cpu_bind_products(const target_binding *b, const ir_node *root, const void **record);
-/* Adds one more product of a group; its y stays in the group. */
+/* Adds one more product of a group; its result y is only used inside the group. */
 void cpu_bind_product(const ir_node *node, struct cpu_products *p);
 
 gqac_status cpu_bind_integer(const target_binding *b, const ir_node *root, const void **record);
@@ -26,13 +26,13 @@ gqac_status cpu_bind_moe(const target_binding *b, const ir_node *root, const voi
 /* ---- elementwise ops (fuse_chain.c) ---------------------------------------- */
 
 int cpu_fuse_product_chain(const ir_node *root,
-                           ir_node **nodes); /* a chain, and products it reads */
+                           ir_node **nodes); /* a chain, and the products that it reads */
 gqac_status cpu_bind_chain(const target_binding *b, const ir_node *root, const void **record);
 bool cpu_chain_over(const ir_node *root, const ir_value *result, const ir_value *operand);
 
 /* ---- norms (fuse_norm.c) ---------------------------------------------------- */
 
-/* Takes the Add that makes x. */
+/* Fuses the Add that computes x. */
 int cpu_fuse_norm(const ir_node *root, ir_node **nodes);
 gqac_status cpu_bind_norm(const target_binding *b, const ir_node *root, const void **record);
 bool cpu_norm_over(const ir_node *root, const ir_value *result, const ir_value *operand);
@@ -45,7 +45,7 @@ gqac_status cpu_bind_rotary(const target_binding *b, const ir_node *root, const 
 int cpu_fuse_append(const ir_node *root, ir_node **nodes);
 gqac_status cpu_bind_append(const target_binding *b, const ir_node *root, const void **record);
 /* The packed value [B,S,W] in which attention reads these queries, from `column` on, because no
- * node changes them in between; NULL: they have memory of their own. */
+ * node changes them in between. NULL: they are stored separately. */
 const ir_value *cpu_packed_queries(const ir_value *queries, int64_t *column);
 const ir_value *cpu_lies_in(const ir_value *value);
 
@@ -55,7 +55,7 @@ const ir_value *cpu_lies_in(const ir_value *value);
 bool cpu_kv_only_blocks(const ir_node *kv_append);
 /* gqac_target.columns: true if all readers of the appended rows are attention kernels, as keys. */
 bool cpu_kv_columns(const ir_node *kv_state);
-/* The slot of rows that are read in blocks; -1: they are read in a tensor. */
+/* The slot of rows that are read in blocks; -1: they are read from a tensor. */
 int cpu_bind_slot(const ir_value *rows);
 gqac_status cpu_bind_kv_append(const target_binding *b, const ir_node *root, const void **record);
 gqac_status cpu_bind_kv_tail(const target_binding *b, const ir_node *root, const void **record);
@@ -63,10 +63,10 @@ gqac_status cpu_bind_kv_tail(const target_binding *b, const ir_node *root, const
 /* ---- attention: inputs 1 (keys) and 2 (values) ------------------------------- */
 
 bool cpu_attention_match(const ir_node *node);
-/* Takes the nodes that dequantise keys and values: the kernel reads the codes. */
+/* Fuses the nodes that dequantise keys and values: the kernel reads the codes. */
 int cpu_attention_fuse(const ir_node *root, ir_node **nodes);
 gqac_status cpu_bind_attention(const target_binding *b, const ir_node *root, const void **record);
-/* True if it is one of the attention kernels. */
+/* True if the kernel is one of the attention kernels. */
 bool cpu_reads_blocks(const target_kernel *kernel);
 
 #endif

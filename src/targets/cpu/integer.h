@@ -1,6 +1,6 @@
 /* Kernels of linear_integer, one set for each level: rows of A are converted to the form that the
- * level multiplies, then tiles of some rows and panels are computed independently. Integer sums are
- * exact: every level, tile and order computes the same result. */
+ * level can multiply, then tiles of some rows and panels are computed independently. Integer sums
+ * are exact: every level, tile and order computes the same result. */
 #ifndef GQAC_TARGETS_CPU_INTEGER_H
 #define GQAC_TARGETS_CPU_INTEGER_H
 

@@ -12,7 +12,7 @@ typedef struct cpu_kv_append_record {
 } cpu_kv_append_record;
 gqac_status cpu_kv_append_run(target_call *call, const void *record);
 
-/* kv_tail; it reads the blocks of the sequences if the rows lie only there. */
+/* kv_tail; it reads the blocks of the sequences if the rows are only there. */
 typedef struct cpu_kv_tail_record {
     int rows, past_len, state; /* values */
     int slot;                  /* as cpu_bind_slot */

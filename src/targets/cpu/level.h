@@ -4,7 +4,7 @@
 
 #include "targets/cpu/cpu.h"
 
-/* The levels that this machine runs: plain C is 0, the best is last, NULL after it. */
+/* The levels that this machine can run: plain C is 0, the best one is last, followed by NULL. */
 const cpu_level *cpu_level_at(int index);
 
 #endif

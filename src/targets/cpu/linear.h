@@ -1,6 +1,6 @@
 /* Products with constant float weights: y [rows,n] = x [rows,k] w (+ bias [n]), w in panels of 64
  * columns (ops/panels.h); and products of bf16 factors, whose weight is in panels of pairs, or in
- * codes of linear_nbits, which become factors piece by piece. */
+ * codes of linear_nbits, which are converted to factors piece by piece. */
 #ifndef GQAC_TARGETS_CPU_LINEAR_H
 #define GQAC_TARGETS_CPU_LINEAR_H
 
@@ -19,7 +19,7 @@ typedef struct cpu_linear_job {
     const struct cpu_nbits_weights *codes; /* NULL: w is not codes */
 } cpu_linear_job;
 
-/* Some rows of some panels, which one thread computes at a time. */
+/* Some rows of some panels, which one thread computes in one call. */
 typedef struct cpu_linear_unit {
     int64_t row, rows;     /* rows <= row_block */
     int64_t panel, panels; /* panels <= panel_group */
@@ -32,11 +32,11 @@ struct cpu_linear_kernels {
     void (*run)(const cpu_linear_job *job, const cpu_linear_unit *unit, void *scratch);
 };
 
-/* Computes jobs of one x, cut into units over the pool. `after`: called after each unit; NULL:
- * nothing is called. */
+/* Computes jobs that share one x, divided into units for the pool. `after` is called after each
+ * unit; NULL: nothing is called. */
 gqac_status cpu_linear_do(const op_work *work, const struct cpu_linear_kernels *kernels,
                           const cpu_linear_job *jobs, int n, const cpu_products_after *after);
-/* Adds the scratch of such a call to `parts`. */
+/* Adds the scratch that such a call needs to `parts`. */
 void cpu_linear_measure(const struct cpu_linear_kernels *kernels, const cpu_linear_job *jobs, int n,
                         int threads, gqac_parts *parts);
 

@@ -20,9 +20,10 @@ typedef struct cpu_nbits_weights {
     gqac_dtype scale_type, zero_type;
 } cpu_nbits_weights;
 
-/* Rows as int8, quantised for each block: qa is stored piece by piece, each [rows][k of the piece],
+/* Rows as int8, quantised block by block: qa is stored piece by piece, each [rows][k of the piece],
  * with k padded to whole blocks with zeros; scales and sums of qa are [blocks][rows]. A sum is two
- * numbers: of qa with k % 4 < 2 in the low half, of the others in the high half. */
+ * numbers: the sum of the qa with k % 4 < 2 in the low half, the sum of the others in the high
+ * half. */
 typedef struct cpu_nbits_rows {
     int64_t rows;
     int8_t *qa;
@@ -49,7 +50,7 @@ typedef struct cpu_nbits_scratch {
 gqac_status cpu_nbits_multiply(const op_work *work, const cpu_level *level, int n,
                                const cpu_nbits_weights *w, const gqac_tensor *const *bias,
                                const float *x, int64_t rows, float *const *y);
-/* Adds the scratch of such a call to `parts`. */
+/* Adds the scratch that such a call needs to `parts`. */
 void cpu_nbits_measure(const cpu_nbits_weights *w, int64_t rows, int threads, gqac_parts *parts);
 
 typedef struct cpu_nbits_kernels {
@@ -58,10 +59,11 @@ typedef struct cpu_nbits_kernels {
     /* scratch->y [count][64] = rows first .. first + count of a panel, before bias. */
     void (*int8)(const cpu_nbits_weights *w, int64_t panel, const cpu_nbits_rows *a, int64_t first,
                  int64_t count, cpu_nbits_scratch *scratch);
-    /* The same in fp32: x is stored in steps of k, each [rows][CPU_NBITS_STEP]. */
+    /* The same in fp32; x is stored in steps of k, each [rows][CPU_NBITS_STEP]. */
     void (*fp32)(const cpu_nbits_weights *w, int64_t panel, const float *x, int64_t rows,
                  int64_t first, int64_t count, cpu_nbits_scratch *scratch);
-    /* Replaces any NaN in y [count][64] by the one NaN, then adds bias [64] unless it is NULL. */
+    /* Replaces every NaN in y [count][64] by the canonical one, then adds bias [64] unless it is
+     * NULL. */
     void (*finish)(float *y, int64_t count, const float *bias);
 } cpu_nbits_kernels;
 

@@ -1,6 +1,6 @@
 /* Packing: constant weights in the form that the kernels of this target read. Each family has a
- * function that takes a node it knows and replaces it by one of our ops (`linear`, ...) on packed
- * constants; pack.c offers it the nodes. */
+ * function that replaces the nodes it knows by one of gqac's own ops (`linear`, ...) on packed
+ * constants; pack.c calls it for each node. */
 #ifndef GQAC_TARGETS_CPU_PACK_H
 #define GQAC_TARGETS_CPU_PACK_H
 
@@ -9,9 +9,9 @@
 
 /* Replaces every use of the node's outputs by outputs of new nodes before it, and sets *packed; or
  * changes nothing. The node itself stays, unused: the sweep after the pass removes it, and weights
- * that nobody reads. It may replace other nodes likewise. Packed data belong to the arena of the
- * module and to the graph that holds the original constant. Long work asks the poll, which may be
- * NULL. */
+ * that nothing reads. The function may replace other nodes in the same way. Packed data belong to
+ * the arena of the module and to the graph that holds the original constant. During long work it
+ * calls the poll, which may be NULL. */
 typedef gqac_status cpu_pack_node(ir_node *node, const op_options *options, gqac_poll *poll,
                                   bool *packed, gqac_diag *diag);
 
@@ -25,8 +25,8 @@ cpu_pack_node cpu_pack_nbits;       /* com.microsoft.MatMulNBits -> linear_nbits
 void *cpu_pack_alloc(ir_module *module, size_t bytes);
 /* The tensor of a constant value with data; NULL: other values, and value NULL. */
 const gqac_tensor *cpu_pack_constant(const ir_value *value);
-/* Adds a zeroed constant of rank 3, named NAME.what, after the constant NAME from which it is made;
- * sets its data. */
+/* Adds a zeroed constant of rank 3, named NAME.what and placed after the constant NAME from which
+ * it is computed, and sets its data. */
 gqac_status cpu_pack_add(const ir_value *from, const char *what, gqac_dtype dtype,
                          const int64_t dims[3], ir_value **value, void **data, gqac_diag *diag);
 struct nbits_shape;

@@ -1,10 +1,10 @@
 /* Row kernels: norms, rotary embeddings, and chains of elementwise ops.
  *
- * All are limited by memory or by the cost of a call, so one pass does as much as it can: a norm
- * adds its skip, a rotary embedding takes its heads out of the packed row and normalises them, a
- * chain runs any number of elementwise ops on pieces that stay in L1. Every kernel computes the
- * bits of the ops for which it stands, including roundings between f16 or bf16 ops; a NaN result is
- * the one NaN. Types are f32, f16 or bf16. */
+ * All are limited by memory or by the cost of a call, so one pass does as much as possible: a norm
+ * adds its skip, a rotary embedding reads its heads in the packed row and normalises them, a chain
+ * runs any number of elementwise ops on pieces that stay in L1. Every kernel computes the bits of
+ * the ops that it replaces, including roundings between f16 or bf16 ops; a NaN result is the
+ * canonical NaN. Types are f32, f16 or bf16. */
 #ifndef GQAC_TARGETS_CPU_ROWS_H
 #define GQAC_TARGETS_CPU_ROWS_H
 
@@ -57,7 +57,7 @@ typedef struct cpu_chain {
 } cpu_chain;
 
 struct cpu_row_kernels {
-    void (*norm)(const cpu_norm *p, size_t begin, size_t end); /* rows */
+    void (*norm)(const cpu_norm *p, size_t begin, size_t end); /* items are rows */
     void (*head)(const cpu_head *p, const void *x, const void *cos, const void *sin, void *y);
     void (*chain)(const cpu_chain *p, size_t begin, size_t end); /* items */
     /* The same for a rectangle of y: n columns from `first` on. */
@@ -66,16 +66,16 @@ struct cpu_row_kernels {
 
 /* ---- kernels ------------------------------------------------------------- */
 
-/* A norm, alone or with the Add that makes x (norm.c). */
+/* A norm, alone or with the Add that computes x (norm.c). */
 typedef struct cpu_norm_record {
     target_norm of;
-    bool adds; /* x + skip is a fused Add; `add` is its origin */
+    bool adds; /* x + skip is a fused Add, and `add` is its origin */
     op_origin add;
 } cpu_norm_record;
 gqac_status cpu_norm_run(target_call *call, const void *record);
 
-/* A chain (chain.c): its steps, compiled, and what its leaves are. Products of one x that only the
- * chain reads are computed with it, and lie in scratch. */
+/* A chain (chain.c): its compiled steps, and its leaves. Products of one x that only the chain
+ * reads are computed with it, and are stored in scratch. */
 typedef struct cpu_chain_record {
     target_chain of;
     int64_t cost;          /* estimated time of a piece, in ns */

@@ -1,6 +1,6 @@
-/* Prefetching memory while a kernel computes on earlier data, at an even pace: reads that come in
- * bursts wait for each other, and the kernel for them. The memory may lie after the end of the
- * weights, because a prefetch never faults. */
+/* Prefetches memory at an even pace while a kernel computes on earlier data: reads in bursts would
+ * wait for each other, and the kernel for them. The memory may be after the end of the weights,
+ * because a prefetch never faults. */
 #ifndef GQAC_TARGETS_CPU_LEVEL_AHEAD_H
 #define GQAC_TARGETS_CPU_LEVEL_AHEAD_H
 
@@ -20,8 +20,9 @@ static inline ahead ahead_of(const void *from, int64_t bytes) {
     return (ahead){.at = (uintptr_t)from, .lines = bytes / LINE, .steps = 1};
 }
 
-/* Sets *part to part `i` of `n` of the lines, in that number of steps. Not by value: a copy of a
- * struct that was just written waits until the fields are in the cache. */
+/* Sets *part to part `i` of `n` of the lines, to be prefetched in `steps` steps. It is not returned
+ * by value, because copying a struct that was just written waits until its fields are in the
+ * cache. */
 static inline void ahead_open_part(ahead *part, const ahead *all, int64_t i, int64_t n,
                                    int64_t steps) {
     part->at = all->at + (i ? (uintptr_t)(all->lines * i / n * LINE) : 0);
@@ -36,8 +37,8 @@ static inline ahead ahead_part(ahead a, int64_t i, int64_t n, int64_t steps) {
     return part;
 }
 
-/* Prefetches to the first-level cache. Prefetching to the second-level cache alone was measured
- * too: linear_nbits was slower, and linear the same. */
+/* Prefetches to the first-level cache. Measured with prefetches to the second-level cache only,
+ * linear_nbits was slower and linear unchanged. */
 VEC_FN void ahead_step(ahead *a) {
     for (a->due += a->lines; a->due >= a->steps; a->due -= a->steps, a->at += LINE)
         __builtin_prefetch((const void *)a->at);

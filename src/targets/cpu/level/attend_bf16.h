@@ -1,13 +1,13 @@
-/* Attention in products of bf16 factors (--math bf16): q k^T and p v for attend.c, which does all
- * that lies between. Formula, for one row; factors are gqn_bf16_factor of queries, keys, values and
- * weights p, products are those of pairs.h:
+/* Attention in products of bf16 factors (--math bf16): q k^T and p v for attend.c, which computes
+ * everything in between. Formula, for one row; factors are gqn_bf16_factor of queries, keys, values
+ * and weights p, products are those of pairs.h:
  *   - s_j = scale * (one chain over pairs of d, ascending, from zero)
- *   - in a tile: acc = acc * alpha, zero if that is below 2^-102; then one chain over pairs of
- *     keys, at even positions, ascending. In a pair, a key outside the row's visible range is a
- *     zero factor
+ *   - in a tile: acc = acc * alpha, replaced by zero if it is below 2^-102; then one chain over
+ *     pairs of keys, at even positions, ascending. In a pair, a key outside the row's visible range
+ *     is a zero factor
  *
- * The start of a chain is a multiple of 2^-126, as pairs.h requires: every float from 2^-102 on is
- * one. The sum of the weights is that of p before p is rounded. */
+ * A chain starts with a multiple of 2^-126, as pairs.h requires: every float of at least 2^-102 is
+ * one. The sum of the weights is taken before p is rounded. */
 #ifndef GQAC_TARGETS_CPU_LEVEL_ATTEND_BF16_H
 #define GQAC_TARGETS_CPU_LEVEL_ATTEND_BF16_H
 
@@ -27,13 +27,13 @@ typedef struct pair_factors {
     uint32_t *p;      /* [ROWS][KEY_PAIRS] */
     uint32_t *v;      /* [KEY_PAIRS][padded] */
     uint32_t *edge;   /* [padded] */
-    int size, padded; /* D / 2, rounded up; as in work */
+    int size, padded; /* size: D / 2, rounded up; padded: as in work */
 } pair_factors;
 
 static size_t pair_layout(const cpu_attend *a, pair_factors *factors, float *base) {
     const size_t size = ((size_t)a->size + 1) / 2,
                  padded = (size_t)cpu_attend_padded(a->value_size);
-    const size_t line = (size + 15) / 16 * 16; /* queries are rounded by whole vectors */
+    const size_t line = (size + 15) / 16 * 16; /* queries are rounded in whole vectors */
     const size_t sizes[] = {ROWS * line, size * KEYS, ROWS * KEY_PAIRS, KEY_PAIRS * padded, padded};
     size_t n = 0, at[5];
     for (int i = 0; i < 5; i++) {
@@ -107,7 +107,7 @@ static void (*const pair_kernels[PAIR_ROWS + 1])(int n, const uint32_t *a, int l
 
 static void pair_queries(work *w, pair_factors *at) {
     const cpu_attend *a = w->a;
-    float row[CPU_ATTEND_SIZE + 16] = {0}; /* after an odd size there is a zero */
+    float row[CPU_ATTEND_SIZE + 16] = {0}; /* after an odd number of elements there is a zero */
     for (int r = 0; r < w->u->rows; r++) {
         widen(a->q_dtype, a->q, query_at(w, r), a->size, row);
         for (int d = 0; d < a->size; d += 16)
@@ -122,7 +122,7 @@ static void pair_keys(const work *w, pair_factors *at, const float *kt) {
                      d + 1 < w->a->size ? v16_load(kt + (d + 1) * KEYS + j) : v16_zero());
 }
 
-/* Values of the keys [from, to); other values are not read. */
+/* Converts the values of the keys [from, to); other values are not read. */
 static void pair_values(pair_factors *at, const float *v, int from, int to) {
     const int padded = at->padded;
     for (int j = from / 2 * 2; j < to; j += 2)
@@ -144,8 +144,8 @@ static void pair_scores(work *w, const pair_factors *at, int64_t key) {
     }
 }
 
-/* Converts keys and values of a block to factors, of which some row sees [from, to), and computes
- * the scores. */
+/* Converts the keys and values of a block to factors, of which [from, to) are visible to some row,
+ * and computes the scores. */
 static void pair_block(work *w, pair_factors *at, int64_t key, const float *kt, const float *v,
                        int from, int to) {
     pair_keys(w, at, kt);
@@ -170,7 +170,7 @@ static void pair_weights(work *w, pair_factors *at, int r) {
     }
 }
 
-/* Adds the pairs [from, to) to n rows from r. */
+/* Adds the pairs [from, to) to n rows, from row r on. */
 static void pair_take(work *w, const pair_factors *at, int r, int n, int from, int to) {
     if (from < to)
         pair_kernels[n](to - from, at->p + r * KEY_PAIRS + from, KEY_PAIRS,
@@ -186,7 +186,7 @@ static void pair_half(work *w, const pair_factors *at, int r, int pair, uint32_t
                     at->padded / 16, w->acc + r * w->padded, w->padded, true);
 }
 
-/* Adds the keys [from, to) to row r alone. */
+/* Adds the keys [from, to) to row r. */
 static void pair_row(work *w, const pair_factors *at, int r, int from, int to) {
     if (from >= to)
         return;
@@ -197,8 +197,8 @@ static void pair_row(work *w, const pair_factors *at, int r, int from, int to) {
         pair_half(w, at, r, to / 2, 0x0000ffffu);
 }
 
-/* Adds pairs to n rows: pairs that are visible to all of these rows together, the keys before and
- * after them row by row. */
+/* Adds pairs to n rows: pairs that are visible to all of these rows for all rows together, the keys
+ * before and after them row by row. */
 static void pair_group(work *w, const pair_factors *at, int r, int n) {
     int from = 0, to = KEYS;
     bool all = true;
@@ -219,7 +219,7 @@ static void pair_group(work *w, const pair_factors *at, int r, int n) {
         pair_row(w, at, i, to, w->to[i]);
 }
 
-/* Adds a tile, whose weights are in w->s, to acc of all rows. */
+/* Adds a tile, whose weights are in w->s, to acc for all rows. */
 static void pair_weigh(work *w, pair_factors *at) {
     for (int r = 0; r < w->u->rows; r += PAIR_ROWS) {
         const int left = w->u->rows - r, n = left < PAIR_ROWS ? left : PAIR_ROWS;

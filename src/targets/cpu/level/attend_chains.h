@@ -8,33 +8,33 @@
 
 enum {
     KEYS = CPU_ATTEND_KEYS,
-    QUERY = CPU_ATTEND_SIZE + 16, /* floats from one query to the next: not a power of two */
+    QUERY = CPU_ATTEND_SIZE + 16, /* floats between queries; not a power of two */
     MOST = 6,                     /* maximum tile rows */
 };
 
 /* Vectors of a tile with mr rows, all in registers. */
 #define NB(mr) (V16_REGISTERS >= 32 ? 4 : (mr) == 1 ? 4 : (mr) == 2 ? 2 : 1)
 
-/* Memory to prefetch while a kernel works on as many elements. A processor drops prefetches when
- * too many are under way, and a kernel is faster than memory, so each line is prefetched a second
+/* Memory to prefetch while a kernel processes as many elements. A processor drops prefetches when
+ * too many are in flight, and a kernel is faster than memory, so each line is prefetched a second
  * time, nearer to its use. */
 typedef struct ahead {
     const char *at;    /* NULL: none */
-    const char *again; /* what was prefetched before, and is read next */
-    int line;          /* bytes of 16 elements there */
+    const char *again; /* memory that was already prefetched once, and is read next */
+    int line;          /* bytes of 16 elements */
 } ahead;
 
 static const ahead nothing = {NULL, NULL, 0};
 
 /* The cache to prefetch to: with many registers each key is loaded once, so the first-level cache
- * need not keep the block that is read now. */
+ * need not keep the current block. */
 enum { LOCALITY = V16_REGISTERS >= 32 ? 3 : 2 };
 
 /* How elements are stored. Codes stand for code * scale, see codes.h; those of FORM_K8 and FORM_K4
  * have a scale for each key. */
 typedef enum form { FORM_F32, FORM_F16, FORM_BF16, FORM_I8, FORM_I4, FORM_K8, FORM_K4, FORMS } form;
 
-/* A block of keys as columns, or of values as rows. */
+/* A block of keys stored as columns, or of values stored as rows. */
 typedef struct stored {
     const void *at;
     form form;
@@ -43,9 +43,9 @@ typedef struct stored {
     int scale_step;
 } stored;
 
-/* Sixteen elements of row i of a matrix of channels (keys) or of keys (values), without a scale;
- * element `at` of the matrix is the first. In columns of nibbles a byte has two channels, in rows
- * two neighbours. */
+/* Sixteen elements, from element `at` on, of row i of a matrix whose rows are channels (keys) or
+ * keys (values); codes without their scales. A byte of 4-bit codes holds two channels of a key in
+ * columns, and two adjacent channels in rows. */
 VEC_FN v16 load_form(const form form, const bool keys, const void *b, int64_t at, int i) {
     if (form == FORM_I8 || form == FORM_K8)
         return v16_load_i8((const int8_t *)b + at);
@@ -65,8 +65,8 @@ VEC_FN v16 load_form(const form form, const bool keys, const void *b, int64_t at
                                                  : 4)
 
 /* c[r][0 .. 16 nb) = (c[r] * alpha[r], or 0) + sum over i < n of a[r * rs + i] * b[i][..], one
- * chain each, ascending; b[i][..] begins at element `at` + i * ldb. Scales of channels are those of
- * each i for keys, and of each lane for values; scales of keys the other way. */
+ * chain each, ascending; b[i][..] begins at element `at` + i * ldb. A scale of a channel belongs to
+ * one i for keys, and to one lane for values; for scales of keys it is the other way round. */
 VEC_FN void chains(const form form, const bool keys, const int mr, const int nb, const int rs,
                    int n, const float *a, const stored *b, int64_t at, int channel, int ldb,
                    float *c, int ldc, const float *alpha, ahead next) {
@@ -136,9 +136,9 @@ VEC_FN void chains(const form form, const bool keys, const int mr, const int nb,
     chains(form, keys, mr, 1, rs, n, a, b, at + 16 * t, keys ? 0 : 16 * t, ldb, c + 16 * t, ldc,   \
            alpha, nothing)
 
-/* For each of some groups of mr rows. score: c [mr][KEYS] = sums over the n elements of queries a
- * [mr][QUERY]. weigh: adds n keys to c [mr][ldc], with weights a [mr][KEYS]; the first value is at
- * element `at`. The next memory is prefetched with the first group. */
+/* Called for a number of groups of mr rows. score: c [mr][KEYS] = sums over the n elements of
+ * queries a [mr][QUERY]. weigh: adds n keys to c [mr][ldc], with weights a [mr][KEYS]; the first
+ * value is at element `at`. The memory that is read next is prefetched during the first group. */
 typedef void score_kernel(int groups, int n, const float *a, const stored *b, int from, int to,
                           float *c, ahead next);
 typedef void weigh_kernel(int groups, int n, const float *a, const stored *b, int64_t at, int ldb,
@@ -187,7 +187,7 @@ static weigh_kernel *const weighs[FORMS][MOST + 1] = {
     [FORM_I4] = BY_ROWS(weigh_i4),     [FORM_K8] = BY_ROWS(weigh_k8),
     [FORM_K4] = BY_ROWS(weigh_k4)};
 
-/* Rows or columns of a head, as they lie in a block of the cache. */
+/* Rows or columns of a head, as a block of the cache stores them. */
 static inline stored as_stored(const cpu_attend_rows *rows, int64_t head, const void *block) {
     if (rows->scales_at)
         return (stored){.at = block,

@@ -9,7 +9,7 @@
 
 enum { SHARED = TILE % 16 != 0 /* a vector has scores of more than one tile */ };
 
-/* A bit mask of the bytes, of n <= 16, that are not zero. */
+/* A bit mask of the bytes that are not zero; n <= 16. */
 VEC_FN uint32_t set_bytes(const uint8_t *p, int n) {
     uint8_t bytes[16] = {0};
     uint32_t bits = 0;
@@ -22,7 +22,7 @@ VEC_FN uint32_t set_bytes(const uint8_t *p, int n) {
     return bits;
 }
 
-/* x + mask, or x where the mask selects it; lanes are the keys from `key` on, of which those before
+/* x + mask, or x where a bool mask is true. The lanes are the keys from `key` on; only those before
  * `to` are needed. */
 VEC_FN v16 masked(const cpu_attend *a, int64_t at, int64_t key, int to, v16 x) {
     const int64_t columns = a->mask_columns - key, wanted = to < 16 ? to : 16;
@@ -68,7 +68,7 @@ VEC_FN void put_lanes(float *row, v16 x, int from, int to) {
         row[i] = lanes[i];
 }
 
-/* Computes the scores of row r before the softmax, in w->s; returns the largest of each lane. */
+/* Computes the scores of row r before the softmax, in w->s; returns the maximum of each lane. */
 VEC_FN v16 scored(work *w, int r, int64_t key, const bool plain, const bool whole) {
     const cpu_attend *a = w->a;
     const int from = whole ? 0 : w->from[r], to = whole ? KEYS : w->to[r];

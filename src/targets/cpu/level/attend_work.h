@@ -1,4 +1,5 @@
-/* The data of a unit in the kernel of attention (attend.c), and which keys its rows see. */
+/* The data of a unit in the kernel of attention (attend.c), and which keys are visible to its
+ * rows. */
 #ifndef GQAC_TARGETS_CPU_LEVEL_ATTEND_WORK_H
 #define GQAC_TARGETS_CPU_LEVEL_ATTEND_WORK_H
 
@@ -95,8 +96,8 @@ static inline bool sees(const work *w, int r, int64_t begin, int64_t end) {
     return w->lo[r] < end && w->hi[r] > begin && w->lo[r] < w->hi[r];
 }
 
-/* Sets which of the keys [begin, end), counted from `key`, are visible to rows [r, r + n); false:
- * none. */
+/* Sets which of the keys [begin, end), counted from `key`, are visible to rows [r, r + n). Returns
+ * false if none are. */
 static inline bool see_range(work *w, int r, int n, int64_t key, int64_t begin, int64_t end,
                              int *from, int *to) {
     *from = KEYS;
@@ -114,8 +115,8 @@ static inline bool see_range(work *w, int r, int n, int64_t key, int64_t begin, 
     return *from < *to;
 }
 
-/* The same for all rows and a whole block; blocks that are visible as a whole to every row follow
- * each other. */
+/* The same for all rows and a whole block. Blocks that are visible as a whole to every row are
+ * consecutive. */
 static inline bool see_block(work *w, int64_t key, int *from, int *to) {
     if (key < w->all_lo || key + KEYS > w->all_hi) {
         w->full = false;

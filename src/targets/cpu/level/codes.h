@@ -1,5 +1,5 @@
-/* Rows and columns of a quantised cache as fp32: code * scale, as kv_dequantise (src/ops) and, for
- * scales of keys, kv.h define it, bit for bit. */
+/* Converts rows and columns of a quantised cache to fp32: code * scale, with the bits that
+ * kv_dequantise (src/ops) defines, and kv.h for scales of keys. */
 #ifndef GQAC_TARGETS_CPU_LEVEL_CODES_H
 #define GQAC_TARGETS_CPU_LEVEL_CODES_H
 
@@ -11,7 +11,7 @@ static inline const float *scales_of(const cpu_attend_rows *rows, int64_t head) 
     return rows->scale + head * rows->size * rows->scale_step;
 }
 
-/* The scales of keys of a head, where they are in the block that `codes` of the head are in. */
+/* The scales of the keys of a head, in the block that contains their codes. */
 static inline const float *key_scales(const cpu_attend_rows *rows, int64_t head,
                                       const unsigned char *codes) {
     const unsigned char *block = codes - (size_t)head * rows->head;

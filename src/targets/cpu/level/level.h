@@ -7,7 +7,7 @@
 #include "targets/cpu/cpu.h"
 #include "targets/cpu/level/vec.h"
 
-#ifndef CPU_LEVEL /* editors and single compilations */
+#ifndef CPU_LEVEL /* for editors, and for compiling a single file */
 #define CPU_LEVEL scalar
 #endif
 #define CPU_JOIN_(a, b) a##_##b
@@ -16,7 +16,7 @@
 #define CPU_TEXT_(x)    #x
 #define CPU_TEXT(x)     CPU_TEXT_(x)
 
-/* The cases of a switch on the rows of a tile: one(1) to one(6). */
+/* The cases of a switch over the number of rows of a tile: one(1) to one(6). */
 #define TILE_CASES(one)                                                                            \
     one(1);                                                                                        \
     one(2);                                                                                        \

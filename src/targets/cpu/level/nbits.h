@@ -5,10 +5,10 @@
 #include "targets/cpu/level/widen.h"
 #include "targets/cpu/nbits.h"
 
-/* Tiles of TILE_ROWS rows by TILE_VECTORS vectors fill the registers of a level; of WORD_ROWS rows
- * if codes are cut out of words in the tile. From UNPACK_ROWS rows on, words are unpacked once for
- * all tiles; never with 512 bits, where cutting costs less than reading the bytes again. Plain C
- * has no such registers, and is not unrolled. */
+/* Tiles of TILE_ROWS rows and TILE_VECTORS vectors fill the registers of a level; tiles of
+ * WORD_ROWS rows if the tile extracts the codes from words. From UNPACK_ROWS rows on, words are
+ * unpacked once for all tiles; never with 512 bits, where extracting codes is faster than reading
+ * the bytes again. Plain C has no such registers, and is not unrolled. */
 #if defined(__AVX512F__)
 enum { TILE_ROWS = 6, WORD_ROWS = 4, TILE_VECTORS = 4, UNPACK_ROWS = CPU_NBITS_ROWS + 1 };
 #elif defined(__AVX2__)

@@ -1,13 +1,13 @@
-/* Products of bf16 factors (--math bf16). A word is a pair of factors: the one of the even index in
- * its low half, that of the odd index in its high half; a v16p is sixteen such pairs.
+/* Products of bf16 factors (--math bf16). A word is a pair of factors, with the even index in its
+ * low half and the odd index in its high half; a v16p is sixteen such pairs.
  *
  *   dot: sum = fma(a.odd, b.odd, sum), then sum = fma(a.even, b.even, sum), in each lane
  *
  * That is VDPBF16PS as Intel's manual defines it (SDM volume 2: odd half first, each accumulation
- * an FMA rounded to nearest even). The instruction also takes denormals for zeros, which two FMAs
- * do not: factors below GQAC_BF16_LEAST are zeros, so that products and sums are multiples of
- * 2^-126, and denormals do not occur. A sum at the start of a chain must be such a multiple too.
- * cpu_level.pairs_hold detects a machine whose instruction differs. */
+ * an FMA rounded to nearest even). The instruction also treats subnormals as zeros, which two FMAs
+ * do not. So factors below GQAC_BF16_LEAST are replaced by zeros; then products and sums are
+ * multiples of 2^-126, and subnormals do not occur. A sum at the start of a chain must be such a
+ * multiple too. cpu_level.pairs_hold detects a machine whose instruction differs. */
 #ifndef GQAC_TARGETS_CPU_LEVEL_PAIRS_H
 #define GQAC_TARGETS_CPU_LEVEL_PAIRS_H
 
@@ -78,7 +78,8 @@ VEC_FN void v16p_put(void *to, v16 even, v16 odd) {
 
 #endif
 
-/* Pairs in registers: as stored if the machine multiplies them so, else each half as fp32. */
+/* Pairs in registers: in their stored form if the machine can multiply it, otherwise each half as
+ * fp32. */
 #if defined(__AVX512BF16__)
 #define V16P_NATIVE 1
 
@@ -87,7 +88,7 @@ typedef __m512bh v16p;
 VEC_FN v16p v16p_load(const void *p) {
     return (v16p)_mm512_loadu_si512(p);
 }
-/* One word in every lane. */
+/* Sets every lane to one word. */
 VEC_FN v16p v16p_spread(const void *p) {
     int32_t word;
     memcpy(&word, p, sizeof word);

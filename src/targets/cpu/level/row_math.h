@@ -1,5 +1,5 @@
-/* Additions to vec.h for row kernels: the functions of numerics/math.h, each lane with the same
- * operations in the same order; and rows of f32, f16 and bf16, sixteen elements at a time. */
+/* Additions to vec.h for row kernels: the functions of numerics/math.h, with the same operations in
+ * the same order in each lane; and rows of f32, f16 and bf16, sixteen elements at a time. */
 #ifndef GQAC_TARGETS_CPU_LEVEL_ROW_MATH_H
 #define GQAC_TARGETS_CPU_LEVEL_ROW_MATH_H
 
@@ -74,7 +74,7 @@ VEC_FN v16 row_sigmoid(v16 x) {
     return v16_select(m16_unordered(x), v16_set1(gqn_as_f32(GQN_NAN_BITS)), y);
 }
 
-/* gqn_tanhf. Most vectors have small elements only. */
+/* gqn_tanhf. Most vectors have only small elements. */
 VEC_FN v16 row_tanh(v16 x) {
     const v16 a = v16_abs(x), z = v16_mul(a, a), ten = v16_set1(10.0f), one = v16_set1(1.0f);
     const m16 small = m16_greater(v16_set1(0.625f), a);
@@ -155,8 +155,8 @@ VEC_FN void row_put_bf16(uint16_t *p, v16 x) {
         p[i] = (uint16_t)wide[i];
 }
 
-/* Stores the first n lanes to elements [i, i + n), rounded once, any NaN as the one NaN of the
- * type. */
+/* Stores the first n lanes to elements [i, i + n), rounded once, with every NaN replaced by the
+ * canonical NaN of the type. */
 VEC_FN void row_store(void *p, gqac_dtype type, int64_t i, v16 value, int n) {
     const v16 x = v16_one_nan(value);
     if (type == GQAC_F32) {
@@ -176,7 +176,7 @@ VEC_FN void row_store(void *p, gqac_dtype type, int64_t i, v16 value, int n) {
         half[k] = tail[k];
 }
 
-/* x, rounded to that type and widened again. */
+/* x rounded to that type and widened again. */
 VEC_FN v16 row_round(v16 x, gqac_dtype type) {
     uint16_t half[16];
     if (type == GQAC_F32)

@@ -1,7 +1,7 @@
 /* Sixteen fp32 lanes and the operations of kernels on them, for each level: one zmm, two ymm, or
  * plain C. Every operation is correctly rounded and returns the same bits on each level. NaN
  * payloads are the exception, so results that are stored for the user go through v16_one_nan. The
- * scalar form is the definition. A v16i has sixteen 32-bit integers, an m16 one truth value for
+ * scalar form is the definition. A v16i has sixteen 32-bit integers, and an m16 one truth value for
  * each lane. */
 #ifndef GQAC_TARGETS_CPU_LEVEL_VEC_H
 #define GQAC_TARGETS_CPU_LEVEL_VEC_H
@@ -14,7 +14,7 @@
 #include "numerics/dialect.h"
 
 /* Plain C has no registers for such lanes: inlining and unrolling would only make compilation take
- * minutes. UNROLL(n) stands before a loop; under a sanitizer, gcc refuses it in some places. */
+ * minutes. UNROLL(n) is written before a loop; with a sanitizer, gcc rejects it in some places. */
 #if defined(__AVX2__)
 #define VEC_FN static inline __attribute__((always_inline, unused))
 #else
@@ -52,19 +52,19 @@ VEC_FN v16 v16_load_i4_pairs(const uint8_t *p) {
 }
 #endif
 
-/* The bits of x, any NaN as the one NaN. */
+/* x with every NaN replaced by the canonical one. */
 VEC_FN v16 v16_one_nan(v16 x) {
     return v16_select(m16_unordered(x), v16_set1(gqn_as_f32(GQN_NAN_BITS)), x);
 }
 
-/* Lanes from <= l < to. */
+/* The lanes from <= l < to. */
 VEC_FN m16 m16_range(int from, int to) {
     const uint32_t below = to <= 0 ? 0u : to >= 16 ? 0xffffu : (1u << to) - 1u;
     const uint32_t before = from <= 0 ? 0u : from >= 16 ? 0xffffu : (1u << from) - 1u;
     return m16_of_bits(below & ~before);
 }
 
-/* The lane tree of the contract: 8, 4, 2, 1. */
+/* The lane tree of the contract: folds 8, 4, 2, 1. */
 VEC_FN float v16_fold(v16 x) {
     float lane[16];
     v16_store(lane, x);
@@ -112,7 +112,7 @@ VEC_FN v16 v16_exp(v16 x) {
     return v16_select(m16_unordered(x), v16_set1(gqn_as_f32(GQN_NAN_BITS)), y);
 }
 
-/* The same for x that is not above 0, or NaN. */
+/* The same if x is not above 0, or is NaN. */
 VEC_FN v16 v16_exp_low(v16 x) {
     const v16 least = v16_set1(-0x1.5d589ep6f);
     const v16 y =

@@ -194,7 +194,7 @@ VEC_FN v16i v16i_odd_bytes(v16i x) {
 VEC_FN v16 v16_of_v16i(v16i x) {
     return (v16){_mm256_cvtepi32_ps(x.lo), _mm256_cvtepi32_ps(x.hi)};
 }
-/* Even and odd bytes apart, as 16-bit numbers: vpmaddubsw would saturate. */
+/* Even and odd bytes are multiplied separately, as 16-bit numbers: vpmaddubsw would saturate. */
 VEC_FN __m256i v8_dot_bytes(__m256i sum, __m256i u, __m256i s) {
     const __m256i low = _mm256_set1_epi16(0xff);
     const __m256i even =

@@ -175,7 +175,7 @@ VEC_FN v16i v16i_nibbles_end(v16i sum, int16_t times) {
     return _mm512_mullo_epi32(sum, _mm512_set1_epi32(times));
 }
 #else
-/* Even and odd bytes apart, as 16-bit numbers: vpmaddubsw would saturate. */
+/* Even and odd bytes are multiplied separately, as 16-bit numbers: vpmaddubsw would saturate. */
 VEC_FN v16i v16i_dot_bytes(v16i sum, v16i u, v16i s) {
     const __m512i low = _mm512_set1_epi16(0xff);
     const __m512i even =

@@ -27,8 +27,8 @@ VEC_FN v16 v16_set1(float x) {
 VEC_FN v16 v16_load(const float *p) {
     V16_EACH(p[i]);
 }
-/* x, kept in registers from here on: otherwise compilers read an operand of several operations from
- * memory for each. */
+/* x, kept in a register from here on: otherwise compilers read an operand that several operations
+ * use from memory for each of them. */
 VEC_FN v16 v16_keep(v16 x) {
     return x;
 }
@@ -36,7 +36,7 @@ VEC_FN void v16_store(float *p, v16 x) {
     for (int i = 0; i < 16; i++)
         p[i] = x.l[i];
 }
-/* The first n lanes; the others are +0, and their memory is not touched. */
+/* The first n lanes; the others are +0, and their memory is not accessed. */
 VEC_FN v16 v16_load_n(const float *p, int n) {
     V16_EACH(i < n ? p[i] : 0.0f);
 }

@@ -1,5 +1,5 @@
-/* Widening stored rows to fp32, and transposing 64 rows to columns: what attention reads if the
- * cache does not have that form. Widening is exact. */
+/* Widening stored rows to fp32, and transposing 64 rows to columns: for attention, if the cache
+ * stores another form. Widening is exact. */
 #ifndef GQAC_TARGETS_CPU_LEVEL_WIDEN_H
 #define GQAC_TARGETS_CPU_LEVEL_WIDEN_H
 
@@ -48,7 +48,7 @@ static inline void widen(gqac_dtype dtype, const void *from, int64_t at, int n, 
         widen_as(GQAC_BF16, from, at, n, to);
 }
 
-/* Widens a row of a head, as it is stored. */
+/* Widens a stored row of a head. */
 static inline void widen_row(const cpu_attend_rows *rows, int64_t head, const unsigned char *from,
                              int64_t index, float *to) {
     if (rows->scales_at)

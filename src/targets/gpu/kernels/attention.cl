@@ -28,8 +28,7 @@ typedef struct OWN(rows) {
     long q_at[ATTEND_ROWS], bias_at[ATTEND_ROWS], y_at[ATTEND_ROWS]; /* indices of first elements */
     int lo[ATTEND_ROWS], hi[ATTEND_ROWS], head[ATTEND_ROWS];
     int any[ATTEND_ROWS]; /* 0: no split yet */
-    int mode[ATTEND_ROWS]; /* 0: it has no key in the split that ends; 1: its first split; 2: a
-                              later one */
+    int mode[ATTEND_ROWS]; /* in the split that ends: 0: no key; 1: first keys; 2: more */
     float now_m[ATTEND_ROWS], next_m[ATTEND_ROWS], now_l[ATTEND_ROWS], alpha[ATTEND_ROWS];
     float all_m[ATTEND_ROWS], all_l[ATTEND_ROWS], before[ATTEND_ROWS], now[ATTEND_ROWS];
     float lanes[ATTEND_ROWS * GQAC_LANES], most[ATTEND_ROWS * KEY_ITEMS];

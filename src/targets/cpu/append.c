@@ -1,4 +1,4 @@
-/* Everything between a projection and attention, in one call: heads are cut out of packed rows,
+/* Everything between a projection and attention, in one call: heads are read in packed rows,
  * queries and keys are normalised and rotated, and keys and values are written to the blocks of
  * sequences, or after the rows of the past. targets/fuse_append.c chooses the nodes. Queries that
  * would only be copied are read in place. */
@@ -32,8 +32,8 @@ typedef struct job {
 
 /* ---- operands ------------------------------------------------------------ */
 
-/* Sets those results of a kv_append that are used: its effect token, and its rows, as shapes
- * without data, because rows are in blocks only. */
+/* Sets the results of a kv_append that are used: its effect token, and its rows, as shapes without
+ * data, because the rows are only in blocks. */
 static gqac_status open_append(target_call *call, const target_stream *of, gqac_tensor *fresh) {
     const op_work work = target_work(call, &of->append);
     GQAC_TRY(target_kv_fit(call, &work, fresh, of->slot));
@@ -98,7 +98,8 @@ static gqac_status open_stream(target_call *call, job *j, stream *s) {
     return GQAC_OK;
 }
 
-/* The sequences whose rows follow each other in one batch row; NULL: rows are not packed. */
+/* The sequences whose rows are packed in one batch row, one sequence after another; NULL: rows are
+ * not packed. */
 static const kv_batch *packed_of(const job *j) {
     return j->kv && j->kv->packed ? j->kv : NULL;
 }
@@ -116,13 +117,13 @@ static size_t most_runs(const job *j) {
     return (size_t)most;
 }
 
-/* Floats of a worker. */
+/* The number of floats of scratch of a worker. */
 static size_t worker_floats(const job *j) {
     return (size_t)(ROWS * j->most);
 }
 
-/* Cuts rows into runs, none of which has rows of two sequences. Each batch row has at least one
- * run, because its past may have to be copied. */
+/* Divides rows into runs, each with rows of only one sequence. Each batch row has at least one run,
+ * because its past may have to be copied. */
 static gqac_status cut_rows(const target_call *call, job *j, op_scratch *scratch) {
     const kv_batch *kv = packed_of(j);
     const int64_t n = batch_of(j);
@@ -152,8 +153,8 @@ static void put_present(const stream *s, int64_t b, int64_t head, int64_t from, 
         cpu_heads_make(&s->heads, b, head, from, to, present_row(&s->present, b, head, from));
 }
 
-/* Computes rows [from, to) of a head and writes them to where they are kept; `scratch` has memory
- * for ROWS rows. */
+/* Computes rows [from, to) of a head and writes them to the cache or to y; `scratch` has memory for
+ * ROWS rows. */
 static void put_rows(const job *j, const stream *s, int64_t b, int64_t head, int64_t from,
                      int64_t to, unsigned char *scratch) {
     const cpu_heads_run *h = &s->heads;

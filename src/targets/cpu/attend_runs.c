@@ -1,24 +1,24 @@
-/* Cutting the work of attention into units; see attend_runs.h. */
+/* Divides the work of attention into units; see attend_runs.h. */
 #include "targets/cpu/attend_runs.h"
 
 #include <math.h>
 
-enum { UNITS_A_THREAD = 4 /* with fewer, keys are cut too */ };
+enum { UNITS_A_THREAD = 4 /* with fewer, keys are divided too */ };
 
 int64_t attend_runs_of(const attend_runs *r, int64_t b) {
     const int64_t rows = r->a->group * attend_queries(r, b);
     return r->unit_rows ? (rows + r->unit_rows - 1) / r->unit_rows : 0;
 }
 
-/* Keys are cut at multiples of this. */
+/* Keys are divided at multiples of this. */
 static int64_t key_step(const cpu_attend *a) {
     return a->split > CPU_ATTEND_KEYS ? a->split : CPU_ATTEND_KEYS;
 }
 
 /* ---- shared keys ---------------------------------------------------------- */
 
-/* Joins sequence b with those after it that have one run each. Stops when one more sequence would
- * shorten the shared keys by more than it saves. */
+/* Joins sequence b with sequences after it that have one run each. Stops where one more sequence
+ * would shorten the shared keys by more than it saves. */
 static attend_run joint_run(const attend_runs *r, int64_t b) {
     const int64_t *common = r->packed ? r->packed->common : NULL;
     attend_run run = {.b = b, .rows = r->a->group * attend_queries(r, b), .members = 1};
@@ -37,8 +37,8 @@ static attend_run joint_run(const attend_runs *r, int64_t b) {
     return run;
 }
 
-/* Makes the joint runs. The first runs of all sequences follow each other in `list`, and members
- * have no second run. */
+/* Makes the joint runs. The first runs of all sequences are consecutive in `list`, and members have
+ * no second run. */
 static void make_joint(attend_runs *r) {
     int64_t n = 0;
     for (int64_t b = 0, own = r->n_joint; n < r->n_joint;) {
@@ -72,8 +72,8 @@ void attend_runs_count(attend_runs *r, const cpu_attend *a, const kv_batch *pack
     r->n += r->n_joint;
 }
 
-/* Makes the runs of each sequence. With causality its last rows see the most keys, so they come
- * first. */
+/* Makes the runs of each sequence. With a causal mask the most keys are visible to its last rows,
+ * so these come first. */
 static void make_own(attend_runs *r) {
     int64_t n = r->n_joint;
     for (int64_t back = 1; n < r->n; back++)
@@ -96,7 +96,8 @@ static double work_of(const attend_run *run) {
     return (double)(run->rows * (run->keys - run->begin));
 }
 
-/* Cuts the keys of a run if there are too few runs for the threads; work: of all runs and heads. */
+/* Divides the keys of a run if there are too few runs for the threads; work: of all runs and
+ * heads. */
 static void cut_run(const attend_runs *r, attend_run *run, int threads, double work) {
     const int64_t step = key_step(r->a), steps = (run->keys - run->begin + step - 1) / step;
     const double wanted = threads > 1 ? UNITS_A_THREAD * (double)threads : 1;
@@ -143,7 +144,7 @@ void attend_runs_make(attend_runs *r, int threads) {
         r->list[i].part = r->cut_rows;
         r->cut_rows += r->list[i].waits > 1 ? r->list[i].rows : 0;
     }
-    for (int64_t i = 0; i < r->n_joint; i++) /* rows of members follow each other */
+    for (int64_t i = 0; i < r->n_joint; i++) /* rows of members are consecutive */
         r->list[i].part = r->list[r->list[i].own].part;
 }
 

@@ -1,12 +1,12 @@
-/* Attention on the cpu target: checks operands, finds where keys and values lie, cuts the work into
- * units (attend_runs.c) and runs the level's kernel on each (level/attend.c).
+/* Attention on the cpu target: checks operands, finds keys and values in memory, divides the work
+ * into units (attend_runs.c) and runs the level's kernel on each (level/attend.c).
  *
  * A unit is a run of rows of one key/value head. If there are too few of these for the threads,
- * keys are cut too, at multiples of the contract's split: each split is then left in memory, and
- * the thread that ends the last unit of some rows merges their splits in ascending order. Keys that
- * forks share are handled likewise: one joint run reads them for the rows of several sequences, and
- * a run of each sequence reads the other keys. Keys that lie as rows are transposed, for all units
- * at once if more than one unit reads them. */
+ * keys are divided too, at multiples of the contract's split. Each split is then stored in memory,
+ * and the thread that completes the last unit of some rows merges their splits in ascending order.
+ * Keys that forks share are handled in the same way: one joint run reads them for the rows of
+ * several sequences, and a run of each sequence reads the other keys. Keys that are stored as rows
+ * are transposed, for all units at once if more than one unit reads them. */
 #include "targets/cpu/attention.h"
 
 #include <stdatomic.h>
@@ -20,7 +20,7 @@
 #include "targets/cpu/kv.h"
 
 enum { ALONE_NS = 20000 /* shorter work runs on one thread */ };
-#define PACK_MOST ((size_t)1 << 29) /* maximum of bytes for keys as columns */
+#define PACK_MOST ((size_t)1 << 29) /* maximum number of bytes for keys as columns */
 
 /* Keys or values: the operand, and where its rows or codes are stored. */
 typedef struct stored {
@@ -39,10 +39,10 @@ typedef struct attending {
     int threads;
     int64_t key_blocks;
     attend_runs runs;
-    /* scratch, which take_scratch lays out; `a.parts` too: splits that wait for being merged */
+    /* scratch, laid out by take_scratch; a.parts, the splits to be merged, is also scratch */
     unsigned char *units; /* [threads][unit_bytes], of the level's kernel */
     size_t unit_bytes;
-    int32_t *lo, *hi;                /* [rows]: first visible key, and one after the last */
+    int32_t *lo, *hi;                /* [rows]: the first visible key, and the key after the last */
     const unsigned char **tables[2]; /* addresses of the blocks of keys and values */
     atomic_int *left;                /* [runs][Hkv]: number of units for which a run still waits */
     float *packed;                   /* keys as columns */
@@ -51,7 +51,7 @@ typedef struct attending {
 
 /* ---- operands ------------------------------------------------------------ */
 
-/* Opens the codes that the fused kv_dequantise would turn into rows. */
+/* Opens the codes from which the fused kv_dequantise would compute rows. */
 static gqac_status open_codes(const target_call *call, const cpu_attend_stored *of,
                               cpu_attend_rows *rows, stored *s) {
     const gqac_tensor *codes = target_value(call, of->value);
@@ -115,7 +115,7 @@ static gqac_status set_mask(const target_call *call, const gqac_tensor *q, cpu_a
     }
     if (!fits)
         return op_misfit(&call->work, "mask", mask, scores);
-    a->mask = mask->data ? mask->data : ""; /* it has no columns, so nothing is read */
+    a->mask = mask->data ? mask->data : ""; /* with no columns, nothing is read */
     a->mask_dtype = mask->dtype;
     return GQAC_OK;
 }
@@ -134,7 +134,7 @@ static gqac_status set_sink(const target_call *call, cpu_attend *a, const gqac_t
 
 /* ---- rows ---------------------------------------------------------------- */
 
-/* True if the cache still has the row of a key; a windowed cache may have released it. */
+/* True if the cache still has the row of this key; a windowed cache may have released it. */
 static bool is_kept(const cpu_attend *a, int64_t b, int64_t key) {
     const int64_t block = b * a->k.per_batch + key / CPU_ATTEND_KEYS;
     return (!a->k.blocks || a->k.blocks[block]) && (!a->v.blocks || a->v.blocks[block]);
@@ -165,7 +165,7 @@ static gqac_status check_ranges(const target_call *call, const attending *t, int
 
 /* ---- where keys and values lie ------------------------------------------- */
 
-/* Sets where keys or values lie: in blocks of a cache, or in a tensor. */
+/* Sets where keys or values are stored: in blocks of a cache, or in a tensor. */
 static gqac_status set_rows(const target_call *call, attending *t, int which,
                             cpu_attend_rows *rows) {
     const stored *s = &t->stored[which];
@@ -210,7 +210,7 @@ static void pack_blocks(void *arg, size_t begin, size_t end, int worker) {
     }
 }
 
-/* Bytes of all keys as columns; 0: each unit transposes its own. */
+/* The number of bytes of all keys as columns; 0: each unit transposes its own keys. */
 static size_t packed_bytes(const attending *t) {
     const size_t block = (size_t)t->a.size * CPU_ATTEND_KEYS * sizeof(float);
     size_t bytes;
@@ -287,7 +287,7 @@ static bool has_tables(const attending *t) {
     return t->stored[0].in_blocks || t->stored[1].in_blocks;
 }
 
-/* Takes the arrays of a call's scratch. */
+/* Sets the addresses of the arrays in the scratch of a call. */
 static void take_scratch(attending *t, gqac_parts *p) {
     cpu_attend *a = &t->a;
     const size_t packed = packed_bytes(t);
@@ -304,7 +304,7 @@ static void take_scratch(attending *t, gqac_parts *p) {
     t->of = gqac_parts_take(p, t->runs.n_units, sizeof *t->of);
 }
 
-/* Bytes of these arrays; false: overflow. */
+/* The number of bytes of these arrays; false: overflow. */
 static bool scratch_bytes(attending *t, size_t *bytes) {
     gqac_parts p = {.base = NULL};
     t->unit_bytes = (t->kernels->scratch(&t->a) * sizeof(float) + 63) & ~(size_t)63;
@@ -341,8 +341,7 @@ static gqac_status finish(const target_call *call, attending *t) {
     return GQAC_OK;
 }
 
-/* Sets where queries lie: in a tensor of their own, or in the packed row from which they are
- * cut. */
+/* Sets where queries are stored: in a tensor of their own, or in the packed row. */
 static gqac_status set_queries(const target_call *call, const cpu_attend_record *of,
                                const gqac_tensor *q, cpu_attend *a) {
     const gqac_tensor *x = target_value(call, of->packed);
@@ -425,11 +424,11 @@ static gqac_status open_memory(target_call *call, attending *t) {
     GQAC_TRY(target_give(call, of->y, &y));
     t->a.y = y.data;
     if (t->packed_kv)
-        t->a.q_batch = 0; /* all queries lie in one batch row */
+        t->a.q_batch = 0; /* all queries are in one batch row */
     return open_shown(call, t, &t->a);
 }
 
-/* Sets the visible range of each row: from lengths, or as given. */
+/* Sets the visible range of each row: computed from lengths, or as given. */
 static gqac_status set_ranges(const target_call *call, attending *t) {
     const cpu_attend_record *of = t->record;
     const int64_t batch = t->q->dims[0];
@@ -466,7 +465,7 @@ gqac_status cpu_attention_scratch(const target_call *call, int threads, const vo
     return GQAC_OK;
 }
 
-/* Runs attention, when the operands are checked. */
+/* Runs attention after the operands have been checked. */
 static gqac_status attend_all(const target_call *call, attending *t) {
     op_scratch runs, scratch;
     attend_runs_count(&t->runs, &t->a, t->packed_kv);

@@ -133,8 +133,7 @@ typedef struct cpu_attend_stored {
 typedef struct cpu_attend_record {
     bool attends; /* the node is an `attend` */
     int q;        /* values; -1: absent */
-    int packed;   /* the packed row that contains the queries, from `column` on; -1: q contains
-                     them */
+    int packed;   /* the packed row that contains the queries, from `column` on; or -1 */
     int64_t column;
     cpu_attend_stored stored[2];
     int past_len, new_len, lo, hi, mask, sink;

@@ -1,7 +1,6 @@
-/* Chains of elementwise ops, as targets/fuse_chain.c has compiled them: one pass over pieces of a
- * row. If a chain reads products, the thread that computes some panels of them continues with the
- * chain on those columns, while they are in its cache. The products lie in scratch, with their own
- * types. */
+/* Chains of elementwise ops, compiled by targets/fuse_chain.c: one pass over pieces of a row. If a
+ * chain reads products, the thread that computes some panels of them continues with the chain on
+ * those columns while they are in its cache. The products are in scratch, in their own types. */
 #include <string.h>
 
 #include "targets/cpu/rows.h"
@@ -17,20 +16,20 @@ static void chain_items(void *arg, size_t begin, size_t end, int worker) {
     job->kernels->chain(&job->chain, begin, end);
 }
 
-/* Runs the chain on columns of the products, on the thread that has computed them. */
+/* Runs the chain on columns of the products, on the thread that computed them. */
 static void chain_part(void *arg, int64_t row, int64_t rows, int64_t column, int64_t columns) {
     const chain_job *job = arg;
     job->kernels->part(&job->chain, row, rows, column, columns);
 }
 
-/* Products y[i], in memory[i]. */
+/* Products y[i], stored in memory[i]. */
 typedef struct made {
     int n;
     gqac_tensor y[CPU_PRODUCTS];
     op_scratch memory[CPU_PRODUCTS];
 } made;
 
-/* Sets type and shape of product i, and its bytes. */
+/* Sets the type, the shape and the number of bytes of product i. */
 static gqac_status shape_product(const target_call *call, const cpu_products *p, int i,
                                  gqac_tensor *y, size_t *bytes) {
     GQAC_TRY(cpu_product_shape(call, p, i, y));
@@ -48,7 +47,7 @@ static gqac_status make_products(const target_call *call, const cpu_products *p,
     return GQAC_OK;
 }
 
-/* Sets the operands of the chain; *shape: one that has the shape of the result. */
+/* Sets the operands of the chain; *shape: a tensor with the shape of the result. */
 static gqac_status open_leaves(const target_call *call, const cpu_chain_record *r, const made *m,
                                const gqac_tensor **shape, cpu_chain *chain) {
     const gqac_tensor *leaves[TARGET_CHAIN_LEAVES] = {NULL};

@@ -1,5 +1,4 @@
-/* The kernels of the cpu target. Nodes that no kernel claims run by the op's own eval, as on
- * ref. */
+/* The kernels of the cpu target. Nodes that no kernel claims run the op's own eval, as on ref. */
 #include "targets/cpu/cpu.h"
 
 #include "targets/cpu/graph.h"

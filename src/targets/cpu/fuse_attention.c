@@ -1,4 +1,4 @@
-/* Claims attention nodes for the kernels of attention.c, and with them the nodes that dequantise
+/* Claims attention nodes for the kernels of attention.c, together with the nodes that dequantise
  * keys and values. */
 #include "targets/cpu/attention.h"
 #include "targets/cpu/graph.h"
@@ -12,8 +12,8 @@ static bool floats_of(const ir_node *node, int input) {
            size >= 1 && size <= CPU_ATTEND_SIZE;
 }
 
-/* The stage of the scores that a node shows. `attention` numbers the stages from the one after the
- * mask. */
+/* The stage of the scores that is an output of the node. `attention` numbers the stages from the
+ * one after the mask. */
 static cpu_attend_show shown_by(const ir_node *node) {
     if (!ir_node_output(node, 1))
         return CPU_SHOW_NONE;
@@ -22,7 +22,7 @@ static cpu_attend_show shown_by(const ir_node *node) {
 }
 
 bool cpu_attention_match(const ir_node *node) {
-    /* scores of all keys cannot be shown for the blocks of sequences, whose lengths differ */
+    /* all scores cannot be an output if keys are in blocks of sequences, whose lengths differ */
     const ir_value *keys = ir_node_input(node, K);
     const bool blocks = keys && keys->def && op_is(keys->def, "gqac", "kv_append");
     const cpu_attend_show show = shown_by(node);

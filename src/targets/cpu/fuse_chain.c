@@ -1,10 +1,10 @@
-/* Chains on the cpu target: leaves that are products of one x (products.h) and that only the chain
- * reads are in its group. chain.c runs what is compiled here. */
+/* Chains on the cpu target: if leaves are products of one x (products.h) that only the chain reads,
+ * they belong to its group. chain.c runs what is compiled here. */
 #include "targets/fuse_chain.h"
 #include "targets/cpu/graph.h"
 #include "targets/cpu/rows.h"
 
-/* Elements are read at the index at which they are written, one piece of a row at a time; but
+/* Elements are read at the index at which they are written, one piece of a row at a time. But
  * products of the group may read their operands at any time. */
 bool cpu_chain_over(const ir_node *root, const ir_value *result, const ir_value *operand) {
     bool over = result->def == root && operand->type.dtype == result->type.dtype &&

@@ -1,4 +1,5 @@
-/* Heads on the cpu target: what its kernels of heads and appends can do, and their records. */
+/* Heads on the cpu target: which nodes its kernels of heads and appends can compute, and their
+ * records. */
 #include "targets/fuse_heads.h"
 #include "targets/cpu/graph.h"
 #include "targets/cpu/heads.h"

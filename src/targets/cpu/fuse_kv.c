@@ -1,12 +1,13 @@
-/* Cached rows in the graph: which rows are read in the blocks of the sequences, and which are kept
- * as columns. This depends on their readers in the graph, so it is the same in every call. */
+/* Cached rows in the graph: which rows are read in the blocks of the sequences, and which are
+ * stored as columns. This depends on their readers in the graph, so it is the same in every
+ * call. */
 #include "targets/cpu/graph.h"
 #include "targets/cpu/kv.h"
 
 enum { K = 1, V = 2 }; /* inputs of attention and attend */
 
-/* True if this use reads blocks: as keys or values of a kernel that can, or as their codes. As
- * columns, only keys are read. key_range needs only the number of rows. */
+/* True if this use reads blocks: as keys or values of a kernel that can, or as their codes. Only
+ * keys can be read as columns. key_range needs only the number of rows. */
 static bool reads_blocks(const ir_use *use, bool columns) {
     if (op_is(use->node, "gqac", "key_range"))
         return true;

@@ -1,4 +1,5 @@
-/* Norms: the Add that is fused, what results may be written over, and the record. */
+/* Norms: the Add that is fused, which results may be written over which operands, and the
+ * record. */
 #include "ops/norm.h"
 #include "targets/cpu/graph.h"
 #include "targets/cpu/rows.h"
@@ -6,8 +7,8 @@
 
 extern const gqac_op gqac_op_add;
 
-/* Takes the Add that makes x if it would otherwise be a kernel of its own. If another kernel can
- * compute it, that one does, where the operands are made. */
+/* Fuses the Add that computes x, unless another kernel can compute it where its operands are
+ * computed. */
 int cpu_fuse_norm(const ir_node *root, ir_node **nodes) {
     ir_node *none[TARGET_MAX_FUSED];
     const ir_value *sum = ir_node_input(root, 0);
@@ -27,9 +28,9 @@ int cpu_fuse_norm(const ir_node *root, ir_node **nodes) {
     return 1;
 }
 
-/* A row is read before y is written, and element by element again. The sum, which is written first,
- * is then read in place of its terms, and has their bits if it is not rounded. So the sum may be
- * written over the first term, and y over the second. */
+/* A row is read before y is written, and then again element by element. The sum, which is written
+ * first, is then read in place of its terms, and has their bits if it is not rounded. So the sum
+ * may be written over the first term, and y over the second. */
 bool cpu_norm_over(const ir_node *root, const ir_value *result, const ir_value *operand) {
     const ir_value *x = root->inputs[0].value;
     const ir_node *add = x->def && x->def->fused_into == root ? x->def : NULL;

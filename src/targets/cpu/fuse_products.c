@@ -100,7 +100,7 @@ void cpu_bind_product(const ir_node *node, cpu_products *p) {
     p->of[p->n++] = bind_product(node, codes);
 }
 
-/* Binds the nodes of a group, which come before the root (ir_node.fused_into). */
+/* Binds the nodes of a group; they come before the root (ir_node.fused_into). */
 gqac_status cpu_bind_products(const target_binding *b, const ir_node *root, const void **record) {
     cpu_products *p;
     p = bind_new(b, sizeof *p);

@@ -1,4 +1,4 @@
-/* Heads and rotary embeddings on the cpu target: rows are cut into items. No head is copied in
+/* Heads and rotary embeddings on the cpu target: each row is an item. No head is copied in
  * between. */
 #include "targets/cpu/heads.h"
 
@@ -84,7 +84,7 @@ gqac_status cpu_heads_kernel(target_call *call, const void *record) {
     gqac_tensor y = {.dtype = r->type, .rank = 4, .dims = {r->batch, r->heads, r->rows, size}};
     GQAC_TRY(target_give(call, of->y, &y));
     job.y = y.data;
-    if (gqac_tensor_count(&y) == 0) /* the other lengths may be any */
+    if (gqac_tensor_count(&y) == 0) /* if there are no elements, other lengths may have any value */
         return GQAC_OK;
     op_work_parallel(&call->work, r->batch * r->rows, 20 + r->heads * (10 + size / 4), head_items,
                      &job);

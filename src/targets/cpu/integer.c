@@ -1,10 +1,10 @@
-/* The kernel cpu.linear_integer. Units are groups of panels by blocks of rows. Panels are the outer
- * index, so that all blocks of a large A use the same panels while those are in a cache. */
+/* The kernel cpu.linear_integer. A unit is a group of panels and a block of rows. Panels are the
+ * outer index, so that all blocks of a large A use the same panels while these are in a cache. */
 #include "targets/cpu/integer.h"
 
 #include "base/check.h"
 
-enum { PANELS = 8, ROWS = 48 }; /* of a unit: whole tiles on every level */
+enum { PANELS = 8, ROWS = 48 }; /* of a unit; multiples of the tiles of every level */
 
 typedef struct batch {
     cpu_integer_job job;
@@ -37,7 +37,7 @@ static gqac_status open_batch(const target_call *call, const cpu_integer_record 
                        target_value(call, r->a_zero), &b->job.p);
 }
 
-/* Bytes of a row in the level's form, and of its sum. */
+/* The number of bytes of a row in the level's form, and of its sum. */
 static size_t row_bytes(const batch *b) {
     return b->kernels->row_bytes(b->job.p.words) + sizeof(int32_t);
 }
@@ -45,7 +45,7 @@ static size_t row_bytes(const batch *b) {
 gqac_status cpu_integer_scratch(const target_call *call, int threads, const void *record,
                                 gqac_parts *parts) {
     batch b;
-    (void)threads; /* which share the rows */
+    (void)threads; /* because they share the rows */
     GQAC_TRY(open_batch(call, record, &b));
     op_scratch_measure_one(parts, (size_t)b.job.p.rows, row_bytes(&b));
     return GQAC_OK;

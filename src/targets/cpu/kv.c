@@ -1,6 +1,6 @@
 /* kv_append of the cpu target: new rows are written to the blocks of the sequences; plain rows
- * [n,H,T,D] are gathered only if a node other than attention reads them. Also kv_tail, which reads
- * blocks. */
+ * [n,H,T,D] are gathered only if a node other than attention reads them. Also kv_tail, which may
+ * read blocks. */
 #include "targets/cpu/kv.h"
 
 #include "ops/kv_tail.h"
@@ -58,7 +58,7 @@ gqac_status cpu_kv_append_run(target_call *call, const void *record) {
     return GQAC_OK;
 }
 
-/* The rows before the new ones, one at a time. */
+/* Reads the rows before the new ones, one at a time. */
 static gqac_status tail_of_blocks(const target_call *call, const cpu_kv_tail_record *r,
                                   const gqac_tensor *rows, const int32_t *past, gqac_tensor *y) {
     const size_t width = op_width(rows->dtype);

@@ -1,4 +1,4 @@
-/* The choice of the level: the best that the machine has, or the one that GQAC_CPU names. */
+/* The choice of the level: the best one of this machine, or the one that GQAC_CPU names. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 
 #include "targets/cpu/level.h"
 
-/* Instrumented by a fuzzer, the other levels take minutes to compile. */
+/* With the instrumentation of a fuzzer, the other levels take minutes to compile. */
 #if defined(__x86_64__) && !defined(GQAC_ONLY_SCALAR)
 #define HAS_X86_LEVELS
 #endif
@@ -23,7 +23,7 @@ static bool has_scalar(void) {
 }
 
 #ifdef HAS_X86_LEVELS
-/* clang 14 has no name for it. */
+/* clang 14 has no name for this feature. */
 static bool has_f16c(void) {
     unsigned a, b, c, d;
     return __get_cpuid(1, &a, &b, &c, &d) && c & bit_F16C;
@@ -38,15 +38,15 @@ static bool has_avx512(void) {
 static bool has_avx512vnni(void) {
     return has_avx512() && __builtin_cpu_supports("avx512vnni");
 }
-/* If the instruction does not compute the contract's product of pairs, the level before this one is
- * used. */
+/* False also if the instruction does not compute the contract's product of pairs; then the level
+ * before this one is used. */
 static bool has_avx512bf16(void) {
     return has_avx512vnni() && __builtin_cpu_supports("avx512bf16") &&
            cpu_level_avx512bf16.pairs_hold();
 }
 #endif
 
-/* The best last. */
+/* From plain C to the best. */
 static const struct {
     const cpu_level *level;
     bool (*runs)(void);

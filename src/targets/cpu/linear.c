@@ -1,17 +1,17 @@
-/* linear and linear_bf16 on the cpu target: checks the operands, cuts each y [rows,n] into units of
- * rows by panels, and lets the level compute each. Panels are the outer index of the units, so that
- * all blocks of a large x use the same panels while those are in a cache. */
+/* linear and linear_bf16 on the cpu target: checks the operands, divides each y [rows,n] into units
+ * of rows by panels, and calls the level's kernel for each unit. Panels are the outer index of the
+ * units, so that all blocks of a large x use the same panels while these are in a cache. */
 #include "targets/cpu/linear.h"
 
 #include "ops/panels.h"
 
 enum {
-    SMALL = 1 << 18, /* multiply-adds for which another thread does not pay */
+    SMALL = 1 << 18, /* multiply-adds for which another thread is not worth its cost */
     SHARES = 4,      /* a unit is at most this part of a thread's share of the remaining work */
 };
 
-/* Jobs of one x. Either the units of one job follow those of another, or each unit covers all jobs
- * and then calls `after`. */
+/* Jobs that share one x. Either the jobs have their own units, one job after another, or each unit
+ * computes all jobs and then calls `after`. */
 typedef struct plan {
     const struct cpu_linear_kernels *kernels;
     const cpu_linear_job *jobs;
@@ -21,8 +21,8 @@ typedef struct plan {
     op_scratch scratch;
 } plan;
 
-/* The number of panels in the next group, of `left` panels: fewer towards the end, so that all
- * threads end at nearly the same time. */
+/* The number of panels in the next group, if `left` panels remain: fewer towards the end, so that
+ * all threads finish at nearly the same time. */
 static int64_t group_size(const plan *p, int64_t left) {
     const int64_t group = p->jobs->rows > 1 ? p->kernels->panel_group : 1;
     const int64_t most = group < left ? group : left;
@@ -72,7 +72,7 @@ static void run_unit(void *arg, size_t item, int worker) {
     after->done(after->arg, unit.row, unit.rows, column, columns < left ? columns : left);
 }
 
-/* Bytes of scratch of a worker. */
+/* The number of bytes of scratch of a worker. */
 static size_t worker_bytes(const struct cpu_linear_kernels *kernels, const cpu_linear_job *jobs,
                            int n) {
     size_t most = 0;

@@ -2,8 +2,8 @@
  * `linear`.
  *
  * A unit copies some panels of 64 columns of one matrix of B to its scratch, in the form that those
- * kernels read, and multiplies a run of rows with them. For few rows a copy does not pay: they are
- * computed by the op's own eval, with the same bits. */
+ * kernels read, and multiplies a run of rows by them. For few rows a copy is not worth its cost:
+ * they are computed by the op's own eval, with the same bits. */
 #include "targets/cpu/matmul.h"
 
 #include <string.h>
@@ -14,10 +14,10 @@
 #include "targets/cpu/linear.h"
 
 enum {
-    LEAST_ROWS = 8,       /* from here a copy pays */
+    LEAST_ROWS = 8,       /* from this number on, a copy is worth its cost */
     COPY_BYTES = 1 << 20, /* maximum for the panels of a unit, unless one panel is larger */
-    UNITS_A_THREAD = 4,   /* with fewer, rows are cut too */
-    SMALL = 1 << 18,      /* multiply-adds for which another thread does not pay */
+    UNITS_A_THREAD = 4,   /* with fewer, rows are divided too */
+    SMALL = 1 << 18,      /* multiply-adds for which another thread is not worth its cost */
 };
 
 typedef struct plan {
@@ -27,7 +27,7 @@ typedef struct plan {
     matmul_shape s;
     int64_t panels, group; /* panels of a matrix, of a unit */
     int64_t groups;
-    int64_t run, runs; /* rows of a unit, a multiple of row_block; runs of a matrix */
+    int64_t run, runs; /* run: rows of a unit, a multiple of row_block; runs: of a matrix */
     size_t width;      /* bytes of an element */
     size_t line, copy; /* bytes of a row of a panel, of all panels of a unit */
     op_scratch scratch;
@@ -81,7 +81,7 @@ static void run_unit(void *arg, size_t item, int worker) {
 
 /* ---- the kernel ----------------------------------------------------------- */
 
-/* If all matrices of A are multiplied with the same matrix of B, their rows become rows of one
+/* If all matrices of A are multiplied by the same matrix of B, their rows become the rows of one
  * matrix. */
 static void join_batches(matmul_shape *s) {
     bool one = true;
@@ -94,7 +94,7 @@ static void join_batches(matmul_shape *s) {
     s->batch_rank = 0;
 }
 
-/* Chooses the panels of a unit, then runs of rows if there are few units. */
+/* Chooses the number of panels in a unit; then divides rows into runs if there are few units. */
 static bool cut(plan *p, int64_t threads) {
     const matmul_shape *s = &p->s;
     const int64_t block = p->kernels->row_block, blocks = (s->m + block - 1) / block;
@@ -115,8 +115,8 @@ static bool cut(plan *p, int64_t threads) {
     return gqac_mul_size((size_t)p->group, panel, &p->copy);
 }
 
-/* Checks the operands and sets the shapes: *each of the product as it is, p->s with batches
- * joined. */
+/* Checks the operands and sets the shapes: *each is the product as it is, p->s the product with
+ * batches joined. */
 static gqac_status open_plan(const target_call *call, const cpu_matmul_record *r, plan *p,
                              matmul_shape *each) {
     int rank;
@@ -140,7 +140,7 @@ static bool copies(const plan *p) {
     return p->s.m >= LEAST_ROWS && p->s.k != 0 && p->s.n != 0 && p->s.batches != 0;
 }
 
-/* Bytes of scratch of a worker. */
+/* The number of bytes of scratch of a worker. */
 static size_t worker_bytes(const plan *p) {
     const cpu_linear_job most = {.dtype = p->a->dtype, .w_dtype = p->b->dtype, .rows = p->s.m};
     return p->copy + p->kernels->scratch(&most);

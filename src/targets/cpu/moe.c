@@ -1,7 +1,7 @@
-/* The kernel cpu.moe. The rows that chose an expert are gathered and multiplied by its projections
- * as by any linear or linear_nbits; the results of the chosen experts of a row are then added in
- * the order of choice. An element of a product depends on its own row only, so bits do not depend
- * on which rows share an expert. */
+/* The kernel cpu.moe. The rows that chose an expert are gathered and multiplied by its projections,
+ * as in linear or linear_nbits; the results of the chosen experts of a row are then added in the
+ * order of choice. An element of a product depends on its own row only, so bits do not depend on
+ * which rows share an expert. */
 #include "targets/cpu/moe.h"
 
 #include <string.h>
@@ -11,8 +11,8 @@
 #include "targets/cpu/linear.h"
 #include "targets/cpu/nbits.h"
 
-/* Scratch that one expert after another uses again: requests come in the same order, and those of
- * the first expert are the largest. */
+/* Scratch that one expert after another reuses. Requests come in the same order for each, and those
+ * of the first expert are the largest. */
 enum { REUSED = 9 }; /* three for each projection */
 typedef struct reused_scratch {
     const op_work *work; /* of the call */
@@ -38,7 +38,7 @@ typedef struct mixture {
     moe m;
     const cpu_level *level;
     const op_work *work;
-    op_work products; /* work with reused scratch, for products */
+    op_work products; /* `work`, but with scratch that is reused, for products */
     reused_scratch reused;
     /* [rows][chosen]: experts, their weights (p), and the index of each pair in the order of
      * experts. */
@@ -149,7 +149,7 @@ static cpu_linear_job floats_of(const moe_matrix *m, int64_t expert, const gqac_
                             .n = m->n};
 }
 
-/* True if both read the same form of x. */
+/* True if both matrices read the same form of x. */
 static bool go_together(const moe_matrix *a, const moe_matrix *b) {
     return a->bits == b->bits && (!a->bits || a->block == b->block);
 }
@@ -206,7 +206,7 @@ static gqac_status run_expert(mixture *t) {
 
 /* ---- the kernel -------------------------------------------------------------- */
 
-/* Bytes of the arrays of rows and pairs; false: overflow. */
+/* The number of bytes of the arrays of rows and pairs; false: overflow. */
 static bool array_bytes(const mixture *t, size_t *bytes) {
     const moe_mixture *s = &t->s;
     size_t pairs, each, row = 0;
@@ -264,7 +264,7 @@ static gqac_status run_rows(mixture *t) {
     GQAC_TRY(op_work_scratch(t->work, scratch_bytes(t), 1, &t->scratch));
     op_work_parallel(t->work, s->rows, 10 + s->experts * (10 + s->chosen), choose, t);
     op_scratch_close(&t->scratch);
-    if (gqac_pool_stopped(t->work->pool)) /* some rows may have no experts yet */
+    if (gqac_pool_stopped(t->work->pool)) /* some rows may not have chosen experts yet */
         return GQAC_OK;
     sort_pairs(t);
     GQAC_TRY(run_experts(t));
@@ -274,7 +274,7 @@ static gqac_status run_rows(mixture *t) {
     return GQAC_OK;
 }
 
-/* Reads the operands; *y gets type and shape. */
+/* Reads the operands, and sets the type and shape of *y. */
 static gqac_status open_mixture(const target_call *call, const cpu_moe_record *r, mixture *t,
                                 gqac_tensor *y) {
     moe_operands o = {.work = &call->work};
@@ -286,7 +286,7 @@ static gqac_status open_mixture(const target_call *call, const cpu_moe_record *r
     return moe_fit(&call->work, &r->form, &t->m, y, &t->s);
 }
 
-/* Adds the scratch of `project` if all rows choose the expert. */
+/* Adds the scratch that `project` needs if all rows choose the expert. */
 static void measure_projection(const mixture *t, const moe_matrix *m, int threads,
                                gqac_parts *parts) {
     if (m->bits) {

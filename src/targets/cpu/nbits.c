@@ -71,8 +71,8 @@ static void run_panel(const batch *b, const job *j, int64_t panel, int64_t first
     store(j, panel, first, count, scratch->y);
 }
 
-/* Items are panels by blocks of rows, of one product after another; or, with `after`, of all
- * products at once. */
+/* Items are panels by blocks of rows, of one product after another; with `after`, of all products
+ * together. */
 static void run_panels(void *arg, size_t begin, size_t end, int worker) {
     const batch *b = arg;
     const cpu_products_after *after = b->after;
@@ -95,7 +95,7 @@ static void run_panels(void *arg, size_t begin, size_t end, int worker) {
 
 /* ---- scratch ----------------------------------------------------------------- */
 
-/* Bytes of a converted row. */
+/* The number of bytes of a converted row. */
 static size_t row_bytes(const batch *b) {
     const nbits_shape *s = b->s;
     const size_t steps = (size_t)((s->k + CPU_NBITS_STEP - 1) / CPU_NBITS_STEP);
@@ -104,19 +104,19 @@ static size_t row_bytes(const batch *b) {
     return steps * CPU_NBITS_STEP * sizeof(float);
 }
 
-/* Floats of a row that a worker converts. */
+/* The number of floats of a row in the scratch of a worker that converts it. */
 static size_t row_floats(const batch *b) {
     return (size_t)(b->s->blocks * b->s->block);
 }
 
-/* Adds the three requests of `multiply`. */
+/* Adds the three requests for scratch that `multiply` makes. */
 static void measure(const batch *b, int threads, gqac_parts *parts) {
     op_scratch_measure_one(parts, (size_t)b->rows, row_bytes(b));
     op_scratch_measure(parts, threads, row_floats(b), sizeof(float));
     op_scratch_measure(parts, threads, 1, sizeof(cpu_nbits_scratch));
 }
 
-/* Takes one block of scratch for the converted rows. */
+/* Allocates one block of scratch for the converted rows. */
 static gqac_status take_memory(const op_work *work, batch *b) {
     const size_t rows = (size_t)b->rows, blocks = (size_t)b->s->blocks;
     size_t bytes;
@@ -202,7 +202,7 @@ static gqac_status read_job(const target_call *call, const cpu_product *p, gqac_
     return GQAC_OK;
 }
 
-/* Products with bf16 factors: codes are converted where they are multiplied. */
+/* True for products of bf16 factors: codes are converted when they are multiplied. */
 static bool has_bf16_factors(const cpu_products *p, const batch *b) {
     return !b->int8 && p->bf16;
 }

@@ -1,5 +1,5 @@
-/* Norms on the cpu target: operands are checked as by the ops' own eval, rows are cut into items. x
- * may be the sum of a fused Add. */
+/* Norms on the cpu target: operands are checked as in the ops' own eval; each row is an item. x may
+ * be the sum of a fused Add. */
 #include "targets/cpu/rows.h"
 
 #include <string.h>
@@ -23,7 +23,7 @@ static void *data_of(const gqac_tensor *t) {
     return t ? t->data : NULL;
 }
 
-/* Opens a fused Add: its operands, of equal shapes, are x and the skip. */
+/* Opens a fused Add: its operands, which have equal shapes, are x and skip. */
 static gqac_status open_sum(const target_call *call, const cpu_norm_record *record, norm_run *r) {
     const gqac_tensor *x = r->x, *skip = target_value(call, record->of.skip);
     const op_work work = target_work(call, &record->add);

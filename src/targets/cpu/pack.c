@@ -1,6 +1,6 @@
-/* Packs the constant weights of a module: every node, also in nested graphs, is offered to the
- * packers of its op in order. Nodes whose results are not used are skipped: their weights need no
- * packing, and packers leave such nodes behind where they replace them. */
+/* Packs the constant weights of a module: the packers of a node's op are called in order, for every
+ * node, also in nested graphs. Nodes whose results are not used are skipped: their weights need no
+ * packing, and a node that a packer has replaced is such a node. */
 #include "targets/cpu/pack.h"
 
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "base/arena.h"
 #include "ir/release.h"
 
-/* All weights are read for every token: huge pages save walks of page tables. */
+/* All weights are read for every token; huge pages save page-table walks. */
 void *cpu_pack_alloc(ir_module *module, size_t bytes) {
     return gqac_arena_data(module->arena, bytes);
 }
@@ -31,7 +31,7 @@ gqac_status cpu_pack_add(const ir_value *from, const char *what, gqac_dtype dtyp
     return *value ? GQAC_OK : gqac_diag_oom(diag, "packed weights");
 }
 
-/* The packers; the list ends with pack NULL. */
+/* The packers; the last entry has pack NULL. */
 static const struct packer {
     const char *domain, *op;
     cpu_pack_node *pack;
@@ -63,7 +63,7 @@ typedef struct packing {
     gqac_diag *diag;
 } packing;
 
-/* Bytes of the constants that a node reads. */
+/* The number of bytes of the constants that a node reads. */
 static int64_t weight_bytes(const ir_node *node) {
     int64_t bytes = 0;
     for (int i = 0; i < node->n_inputs; i++)

@@ -1,12 +1,12 @@
 /* Constant float weights as bf16 factors in pairs of k: how --math bf16 packs the weights of MatMul
- * and Gemm (ops/panels.h has the form). */
+ * and Gemm (ops/panels.h describes the form). */
 #include <string.h>
 
 #include "numerics/convert.h"
 #include "ops/linear.h"
 #include "targets/cpu/pack.h"
 
-/* Writes a line of pairs from `count` columns of two rows of w, with zeros after them. */
+/* Writes a line of pairs from `count` columns of two rows of w, padded with zeros. */
 static void put_line(uint16_t *to, const float *even, const float *odd, int64_t count) {
     for (int64_t c = 0; c < LINEAR_PANEL; c++) {
         to[2 * c] = c < count ? gqn_bf16_factor(even[c]) : 0;
@@ -14,7 +14,7 @@ static void put_line(uint16_t *to, const float *even, const float *odd, int64_t 
     }
 }
 
-/* Two rows of a plain weight [k,n] at a time. */
+/* From a plain weight [k,n], two rows at a time. */
 static gqac_status from_rows(const gqac_tensor *w, int64_t k, int64_t n, uint16_t *to,
                              gqac_poll *poll, gqac_diag *diag) {
     const float none[LINEAR_PANEL] = {0};
@@ -32,7 +32,7 @@ static gqac_status from_rows(const gqac_tensor *w, int64_t k, int64_t n, uint16_
     return GQAC_OK;
 }
 
-/* Runs along k of each row of a transposed weight [n,k]. */
+/* From a transposed weight [n,k], in runs along k of each row. */
 static gqac_status from_columns(const gqac_tensor *w, int64_t k, int64_t n, uint16_t *to,
                                 gqac_poll *poll, gqac_diag *diag) {
     enum { RUN = 64 };

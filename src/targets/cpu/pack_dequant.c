@@ -1,11 +1,11 @@
-/* MatMul by a weight that DequantizeLinear makes from constant codes of 4 or 8 bits becomes
- * MatMulNBits with fp32 products: the weights stay quantised, and every number is the same.
+/* MatMul by a weight that DequantizeLinear computes from constant codes of 4 or 8 bits becomes
+ * MatMulNBits with fp32 products: the weights stay quantised, and every result is the same.
  *
- * Either way a weight is (code - zero point) * scale in fp32, and the product is computed in fp32.
- * That holds only if DequantizeLinear returns f32 (16 bits would round the weight), and if a scale
- * is for a column, or for a block of a column whose length has a factor that is a power of two, at
- * least 16. Signed codes become unsigned ones, shifted by 2^(bits-1). A Transpose may stand between
- * the weight and the MatMul. */
+ * In both forms a weight is (code - zero point) * scale in fp32, and the product is computed in
+ * fp32. That holds only if DequantizeLinear returns f32 (16 bits would round the weight), and if
+ * each scale is for a column, or for a block of a column whose length is divisible by a power of
+ * two of at least 16. Signed codes become unsigned ones, shifted by 2^(bits-1). There may be a
+ * Transpose between the weight and the MatMul. */
 #include <string.h>
 
 #include "base/arena.h"
@@ -14,7 +14,7 @@
 #include "ops/quantise.h"
 #include "targets/cpu/pack.h"
 
-enum { LEAST_UNBLOCKED = 32 }; /* shortest block when one scale is for a whole column */
+enum { LEAST_UNBLOCKED = 32 }; /* shortest block if one scale is for a whole column */
 
 typedef struct weight {
     const gqac_tensor *codes, *scale, *zero; /* zero: NULL when absent */
@@ -22,7 +22,7 @@ typedef struct weight {
     int axis;        /* axis of the scales */
     bool transposed; /* codes are [n,k] */
     int64_t k, n, block, blocks;
-    int bits, centre; /* centre: what is added to a code */
+    int bits, centre; /* centre: the number that is added to a code */
 } weight;
 
 /* The greatest power of two that divides x, at most NBITS_MAX_BLOCK. */
@@ -46,8 +46,8 @@ static const ir_node *find_dequantize(const ir_node *matmul, bool *transposed) {
     return def && op_is(def, "", "DequantizeLinear") && value->type.dtype == GQAC_F32 ? def : NULL;
 }
 
-/* Cuts k into blocks that have one scale for each column; false: there are none, or most of their
- * codes would be padding (a k of 1 would take 32 times the memory). */
+/* Divides k into blocks with one scale for each column. False: this is impossible, or most codes
+ * would be padding (a k of 1 would take 32 times the memory). */
 static bool find_blocks(weight *w) {
     const int k_axis = w->transposed ? 1 : 0;
     if (w->q.block) {
@@ -107,7 +107,7 @@ static ir_value *add_constant(ir_builder *b, const char *name, const gqac_tensor
     return value;
 }
 
-/* Code i of a row of codes, low bits first. */
+/* Stores code i of a row of codes; the first code is in the low bits. */
 static void put_code(uint8_t *row, int64_t i, int bits, int64_t code) {
     uint8_t *byte = row + i * bits / 8;
     *byte = (uint8_t)(*byte | (unsigned)code << i * bits % 8);
@@ -139,7 +139,7 @@ static ir_value *make_scales(ir_builder *b, const weight *w) {
     return value;
 }
 
-/* The zero points; NULL: they are the default of MatMulNBits. */
+/* The zero points; NULL: they equal the default of MatMulNBits. */
 static ir_value *make_zeros(ir_builder *b, const weight *w) {
     const int64_t row = (w->blocks * w->bits + 7) / 8;
     const gqac_tensor like = {.dtype = GQAC_U8, .rank = 2, .dims = {w->n, row}};

@@ -1,6 +1,6 @@
-/* Packs MatMulInteger with constant B: the node becomes linear_integer, the same numbers in the
- * panels of ops/integer.h. Not packed: stacks of matrices, zero points of B that are not constant,
- * and a k for which sums of 32 bits might overflow. */
+/* Packs MatMulInteger with constant B: the node becomes linear_integer, with the same numbers in
+ * the panels of ops/integer.h. Not packed: stacks of matrices, zero points of B that are not
+ * constant, and a k for which 32-bit sums might overflow. */
 #include "ops/build.h"
 #include "ops/integer.h"
 #include "targets/cpu/pack.h"

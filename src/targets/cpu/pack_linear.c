@@ -1,9 +1,10 @@
 /* MatMul and Gemm with a constant float weight become `linear` on panels of 64 columns.
  *
- * The weight is the constant itself, or a Transpose of it that `fold` has kept because it is large
- * (an embedding that is also the head). All products with one weight are replaced when the first is
- * found, so that it is packed once. For MatMul in f32, a constant row that is added to the product
- * becomes the bias: f32 is rounded at the same places either way, 16 bits are not. */
+ * The weight is the constant itself, or a Transpose of it that `fold` did not fold because it is
+ * large (an embedding that is also the head). All products with one weight are replaced when the
+ * first is found, so that it is packed once. For MatMul in f32, a constant row that is added to the
+ * product becomes the bias: in f32 the same results are rounded in both forms, with 16 bits they
+ * are not. */
 #include <string.h>
 
 #include "ops/build.h"
@@ -28,7 +29,7 @@ static bool is_used(const ir_node *node) {
     return node->outputs[0] && !ir_value_unused(node->outputs[0]);
 }
 
-/* Finds the constant matrix that a value is, or whose transpose it is. */
+/* Finds the constant matrix; the value is the matrix or its transpose. */
 static bool find_weight(ir_value *value, product *p) {
     const ir_node *def = value ? value->def : NULL;
     if (def && op_is(def, "", "Transpose") && ir_node_input(def, 0) &&
@@ -115,8 +116,8 @@ static bool read_product(ir_node *node, product *p) {
 
 /* ---- the copy ------------------------------------------------------------- */
 
-/* Writes out [k][64] of one panel from `count` rows [k] of a transposed weight, with zeros after
- * the last. */
+/* Writes `out`, [k][64] of one panel, from `count` rows [k] of a transposed weight, padded with
+ * zeros. */
 /* NOLINTBEGIN(bugprone-macro-parentheses): a type and a name that is defined cannot have
  * parentheses */
 #define TRANSPOSE(name, type)                                                                      \
@@ -205,7 +206,7 @@ static ir_value *flat_bias(ir_builder *b, const product *p) {
     return value;
 }
 
-/* Replaces a product by the op that the shape of `packed` is for. */
+/* Replaces a product by the op that reads packed weights of this shape. */
 static gqac_status replace(const product *p, ir_value *packed, gqac_diag *diag) {
     ir_builder b = {.graph = p->node->graph, .before = p->node, .diag = diag};
     ir_value *bias = flat_bias(&b, p);
@@ -216,13 +217,13 @@ static gqac_status replace(const product *p, ir_value *packed, gqac_diag *diag) 
     y->def->name = p->node->name;
     GQAC_TRY(op_infer(y->def, diag));
     ir_value_replace(p->add ? p->add->outputs[0] : p->node->outputs[0], y);
-    for (int i = 0; p->add && i < 2; i++) /* the Add is not used any more, and must not use its
+    for (int i = 0; p->add && i < 2; i++) /* the Add is not used any more, so it must not use its
                                              operands */
         ir_node_set_input(p->add, i, p->bias);
     return GQAC_OK;
 }
 
-/* Replaces the node when it is a product with that weight. */
+/* Replaces the node if it is a product with that weight. */
 static gqac_status try_user(ir_node *node, const product *first, ir_value *packed,
                             gqac_diag *diag) {
     product p;

@@ -57,7 +57,7 @@ static bool read_codes(matrix *m) {
             has_count(constant_of(m, ZERO), OP_BIT(U8), m->experts * zero_row));
 }
 
-/* False when it cannot be packed. */
+/* False: it cannot be packed. */
 static bool read_matrix(matrix *m) {
     const gqac_tensor *w = constant_of(m, WEIGHT);
     if (!w || w->rank != 3 || w->dims[0] < 1 || w->dims[1] < 1 || w->dims[2] < 1 ||

@@ -1,8 +1,8 @@
-/* Packs com.microsoft.MatMulNBits with constant weights: the node becomes linear_nbits, the same
- * numbers in the panels of ops/nbits.h. Scales and float zero points keep their type; a zero point
- * of a code becomes a byte. Not packed: weights that are not constant or whose size contradicts the
- * attributes (the op's own eval reports the error), blocks longer than a piece of the sum over k,
- * and weights with so few columns that panels would be mostly padding. */
+/* Packs com.microsoft.MatMulNBits with constant weights: the node becomes linear_nbits, with the
+ * same numbers in the panels of ops/nbits.h. Scales and float zero points keep their type; a zero
+ * point that is a code becomes a byte. Not packed: weights that are not constant or whose size
+ * contradicts the attributes (the op's own eval reports the error), blocks longer than a piece of
+ * the sum over k, and weights with so few columns that panels would be mostly padding. */
 #include "ops/build.h"
 #include "targets/cpu/nbits.h"
 
@@ -21,8 +21,8 @@ static bool has_size(const gqac_tensor *t, unsigned set, int64_t count) {
     return t && OP_IN(set, t->dtype) && gqac_tensor_count(t) == count;
 }
 
-/* Copies 16 words (a cache line) of each column at a time, so that the written part of the panel
- * stays in cache. */
+/* Copies 16 words (a cache line) of each column at a time, so that the part of the panel that is
+ * being written stays in the cache. */
 void cpu_pack_words(const nbits_shape *s, const uint8_t *from, int64_t columns, uint8_t *to) {
     enum { LINE = 16 };
     const int64_t column_bytes = s->words * 4;
@@ -56,7 +56,7 @@ static gqac_status pack_codes(const ir_node *node, const nbits_shape *s, gqac_po
     return GQAC_OK;
 }
 
-/* [n,blocks] of 2 or 4 bytes each as [panels,blocks,64]. */
+/* Converts [n,blocks], elements of 2 or 4 bytes, to [panels,blocks,64]. */
 static void transpose_rows(const nbits_shape *s, const uint8_t *from, size_t width, uint8_t *to) {
     for (int64_t n = 0; n < s->n; n++) {
         uint8_t *column =

@@ -1,13 +1,13 @@
-/* y [B,S,Hq*Dv] = softmax(scale * q k^T ...) v over the visible keys of each row, without the
- * scores in memory; docs/numerics.md, "Attention on cpu", has the formula. In short, for each row:
+/* y [B,S,Hq*Dv] = softmax(scale * q k^T ...) v over the visible keys of each row, without storing
+ * all scores; docs/numerics.md, "Attention on cpu", defines the formula. In short, for each row:
  *   - s_j = scale * (one fma chain over d), softcap, + mask
  *   - tiles and splits of keys begin at absolute multiples; in a split, tile by tile
  *     m' = max(m, s_j), alpha = exp(m - m'), p_j = exp(s_j - m'), l = fma(l, alpha, lane tree of
  *     p_j), acc = acc * alpha, then one fma chain of p_j * v_j
  *   - splits are merged in ascending order, then the sink is added; y = acc / l, rounded once
  *
- * Rows share the loads and nothing else. Keys outside a row's visible range may be computed with,
- * in lanes of their own, but no result depends on them; their values are not read. */
+ * Rows share only the loads. Keys outside a row's visible range may take part in arithmetic in
+ * lanes of their own, but no result depends on them; their values are not read. */
 #include "numerics/contract.h"
 #include "numerics/reduce.h"
 
@@ -35,7 +35,7 @@ static void open_queries(work *w) {
     }
 }
 
-/* Block `index` of a head. A tensor has no memory for keys after T. */
+/* Block `index` of a head. A tensor has no memory for the keys after T. */
 static const unsigned char *block_at(const cpu_attend_rows *rows, int64_t b, int64_t head,
                                      int64_t index) {
     const size_t at = (size_t)head * rows->head;
@@ -67,8 +67,8 @@ static const float *stored_keys(work *w, int64_t index) {
     return w->kt;
 }
 
-/* True if 16-bit elements and codes are widened where they are multiplied. If several groups of
- * rows read them, they are widened once, before. */
+/* True if 16-bit elements and codes are widened during the multiplication. If several groups of
+ * rows read them, they are widened once, in advance. */
 static bool widens_late(const work *w) {
     return w->u->rows <= MOST && !w->a->bf16;
 }
@@ -87,7 +87,7 @@ static stored keys_of(work *w, int64_t index) {
     return as_fp32(stored_keys(w, index));
 }
 
-/* The values [from, to) of a block as [64][padded]; other values are not read. */
+/* The values of the keys [from, to) of a block, as [64][padded]; other values are not read. */
 static stored values_of(work *w, int64_t index, int from, int to) {
     const cpu_attend *a = w->a;
     const unsigned char *block = block_at(&a->v, w->u->b, w->u->head, index);
@@ -118,7 +118,7 @@ static void score_block(work *w, int64_t key, stored kt, ahead next) {
 
 /* ---- weighing ------------------------------------------------------------ */
 
-/* Adds the keys [from, to) to row r alone. */
+/* Adds the keys [from, to) to row r. */
 static void weigh_row(work *w, int r, stored v, int from, int to) {
     if (from >= to)
         return;
@@ -127,8 +127,8 @@ static void weigh_row(work *w, int r, stored v, int from, int to) {
     w->alpha[r] = 1.0f;
 }
 
-/* Adds keys to acc of n rows from r: keys that are visible to all of these rows together, the keys
- * before and after them row by row. */
+/* Adds keys to acc of n rows, from row r on: keys that are visible to all of these rows for all
+ * rows together, the keys before and after them row by row. */
 static void weigh_group(work *w, int r, int n, stored v, ahead next) {
     int from = 0, to = KEYS;
     bool all = n > 1;
@@ -153,7 +153,7 @@ static void weigh_group(work *w, int r, int n, stored v, ahead next) {
 /* ---- splits -------------------------------------------------------------- */
 
 static void begin_split(work *w) {
-    for (int r = 0; r < w->u->rows; r += 16) { /* also lanes without rows */
+    for (int r = 0; r < w->u->rows; r += 16) { /* includes lanes without a row */
         v16_store(w->m + r, v16_set1(-gqn_as_f32(GQN_INF_BITS)));
         v16_store(w->l + r, v16_zero());
     }
@@ -186,7 +186,7 @@ static float *part_of(const work *w, int r, int64_t split) {
     return a->parts + (row * a->splits + split) * cpu_attend_part(a);
 }
 
-/* Makes the first split of all rows their total, without a copy. */
+/* Turns the first split of all rows into their total, without a copy. */
 static void first_split(work *w, int64_t begin, int64_t end) {
     float *acc = w->acc;
     w->acc = w->total;
@@ -219,7 +219,7 @@ static void end_split(work *w, int64_t split) {
     }
 }
 
-/* Adds the sink and writes y of every row of the unit. */
+/* Adds the sink and writes y for every row of the unit. */
 static void finish(work *w) {
     const cpu_attend *a = w->a;
     for (int r = 0; r < w->u->rows; r++) {
@@ -274,7 +274,7 @@ static void tile(work *w, pair_factors *pairs, int64_t key, int64_t begin, store
         weigh_group(w, r, group_size(w, r), v, r == 0 ? next : nothing);
 }
 
-/* Memory of the block that begins at a key; NULL: the unit has none. */
+/* The memory of the block that begins at this key; NULL: the unit has no such block. */
 static const char *block_of(const work *w, const cpu_attend_rows *rows, int64_t key) {
     if (key >= w->u->end || key >= w->a->keys)
         return NULL;
@@ -283,8 +283,8 @@ static const char *block_of(const work *w, const cpu_attend_rows *rows, int64_t 
     return (const char *)block_at(rows, w->u->b, w->u->head, key / KEYS);
 }
 
-/* What is prefetched while a block of keys, or of values, is read: the next block of the same, and
- * again what is read after this one. */
+/* What is prefetched while a block of keys or of values is read: the next block of the same, and,
+ * again, the memory that is read after this block. */
 static ahead after(const work *w, const cpu_attend_rows *rows, const char *again, int64_t key) {
     const char *next = block_of(w, rows, key + KEYS);
     return again ? (ahead){next ? next : again, again,
@@ -298,7 +298,7 @@ static ahead after_values(const work *w, int64_t key) {
     return after(w, &w->a->v, block_of(w, &w->a->k, key + KEYS), key);
 }
 
-/* Writes what the unit shows, except the input of the softmax for visible keys. */
+/* Writes the scores that are an output, except the input of the softmax for visible keys. */
 static void show(work *w) {
     const cpu_attend *a = w->a;
     const int64_t end = w->u->end < a->keys ? w->u->end : a->keys;
@@ -332,7 +332,7 @@ static void run(const cpu_attend *a, const cpu_attend_unit *u, float *memory) {
         if (!see_block(&w, key, &from, &to))
             continue;
         if (GQAC_KEY_TILE < KEYS)
-            w.full = false; /* tiles change `from` and `to` */
+            w.full = false; /* `from` and `to` are set for tiles */
         const stored kt = keys_of(&w, key / KEYS);
         const stored v = values_of(&w, key / KEYS, from, to);
         if (a->bf16)

@@ -1,7 +1,8 @@
 /* linear_integer for one level: y [rows,16] = (a - its zero points) (w - theirs), by words of four
- * k. Where a level sums products of bytes at once, a is four unsigned bytes (i8 codes plus 128):
+ * k. If the level has an instruction that sums products of bytes, a word of a is four unsigned
+ * bytes (i8 codes plus 128):
  *   y = sum of a * w - (zero + 128) * sum of w - zero of the column * sum of (a - zero)
- * elsewhere it is 16-bit differences a - zero, first of k 0 and 2 of a word, then of k 1 and 3,
+ * otherwise it is 16-bit differences a - zero, first for k 0 and 2 of the word, then for k 1 and 3,
  * which are multiplied by the same bytes of w:
  *   y = sum of (a - zero) * w - zero of the column * sum of (a - zero) */
 #include "targets/cpu/integer.h"
@@ -18,12 +19,12 @@ static size_t row_bytes(int64_t words) {
     return (size_t)words * FORM;
 }
 
-/* The number that makes codes unsigned when it is added. */
+/* The number that, when added, makes codes unsigned. */
 static int32_t shift_of(const integer_product *p) {
     return p->is_signed ? 128 : 0;
 }
 
-/* Prepares a row of a. Elements after the last k are multiplied with zeros of w. */
+/* Prepares a row of a. Elements after the last k are multiplied by zeros of w. */
 static void prepare(const cpu_integer_job *j, int64_t row) {
     const integer_product *p = &j->p;
     const uint8_t *a = p->a + row * p->k;
@@ -51,8 +52,8 @@ VEC_FN v16i spread(const unsigned char *word) {
     return v16i_set1(x);
 }
 
-/* Subtracts the terms of the zero points. Not a part of tile(): the compiler would keep the sums on
- * the stack. */
+/* Subtracts the terms of the zero points. Not a part of tile(), where the compiler would keep the
+ * sums on the stack. */
 static __attribute__((noinline)) void finish(const cpu_integer_job *j, int64_t panel, int64_t row,
                                              uint32_t *lane) {
     const integer_product *p = &j->p;
@@ -66,7 +67,7 @@ static __attribute__((noinline)) void finish(const cpu_integer_job *j, int64_t p
 }
 
 /* sum += the products of one word. A level without products of bytes finishes the even bytes before
- * it widens the odd ones, so that the registers suffice. */
+ * it widens the odd ones, to need fewer registers. */
 VEC_FN void word(v16i sum[TILE_ROWS][TILE_PANELS], const unsigned char *a, size_t lda,
                  const int8_t *w, int64_t ldw, const int R, const int P) {
     for (int half = 0; half < (HALVES ? 2 : 1); half++) {
@@ -88,7 +89,7 @@ VEC_FN void word(v16i sum[TILE_ROWS][TILE_PANELS], const unsigned char *a, size_
     }
 }
 
-/* R rows of P panels. */
+/* Computes R rows of P panels. */
 VEC_FN void tile(const cpu_integer_job *j, int64_t panel, int64_t row, const int R, const int P) {
     const int64_t words = j->p.words, ldw = words * INTEGER_LINE;
     const int8_t *w = j->p.w + panel * ldw;

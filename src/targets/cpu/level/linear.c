@@ -9,8 +9,8 @@
  * A unit loops over pieces of k, in a piece over its panels, in a panel over tiles: a tile reads a
  * piece of x again (copied to scratch if its rows share cache sets) and a piece of a panel (128
  * KiB), and the sums stay in scratch until they are complete. For few rows the weights are the
- * bottleneck: such a unit loops over panels, and over chunks of a panel in the order in which they
- * lie. */
+ * bottleneck: such a unit loops over panels, and over the chunks of a panel in the order in which
+ * they are stored. */
 #include "targets/cpu/linear.h"
 
 #include "ops/panels.h"
@@ -23,16 +23,16 @@ enum {
     TILE_ROWS = 6,
     ROW_BLOCK = (WIDE ? 16 : 8) * TILE_ROWS,
     PANEL_GROUP = 8,
-    FEW_SETS = 2048,            /* floats: rows at multiples of this share cache sets */
-    X_STEP = GQAC_K_PIECE + 16, /* not a power of two: so tile rows do not share a cache set */
+    FEW_SETS = 2048,            /* floats; rows at multiples of this share cache sets */
+    X_STEP = GQAC_K_PIECE + 16, /* not a power of two, so that tile rows do not share a cache set */
     FEW = 2 * TILE_ROWS - 1,    /* maximum rows for which reading weights takes longer than the
                                    arithmetic */
-    IN_PAIRS = WIDE ? 0 : 4,    /* maximum rows that are taken in pairs, which read all columns of a
-                                   panel in order */
+    IN_PAIRS = WIDE ? 0 : 4,    /* maximum rows that are computed in pairs, so that all columns of a
+                                   panel are read in order */
     WIDEN_ROWS = FEW + 1,       /* from this number of rows on, a piece of a 16-bit panel is widened
                                    once */
     AHEAD = 20 * LINE,
-    CHUNK = 64,          /* k of a panel that few rows share while it is in the first-level cache */
+    CHUNK = 64,          /* k of a panel that few rows read while it is in the first-level cache */
     CHUNK_AHEAD = 16384, /* a panel is prefetched this many bytes before its use */
 };
 
@@ -40,7 +40,7 @@ enum {
 typedef struct unit_scratch {
     float *sum; /* [rows][panels * 64] */
     float *x;   /* [rows][X_STEP] */
-    float *w;   /* [GQAC_K_PIECE][64]; when a panel is widened */
+    float *w;   /* [GQAC_K_PIECE][64], if a panel is widened */
 } unit_scratch;
 
 /* One piece of one panel. */
@@ -57,8 +57,8 @@ typedef struct piece {
     const char *end; /* of the weights of the unit */
 } piece;
 
-/* One row by 16-bit weights: widening fills the reorder window of the processor, so that too few
- * reads are under way without a prefetch. */
+/* One row by 16-bit weights: widening fills the reorder window of the processor, so that without
+ * prefetches too few reads are in flight. */
 VEC_FN void look_ahead(const void *w, int64_t at, const int vectors, const gqac_dtype dtype) {
     if (dtype == GQAC_F32)
         return;
@@ -86,7 +86,7 @@ VEC_FN void step(v16 acc[TILE_ROWS][4], const float *x, int64_t ldx, const void 
     }
 }
 
-/* acc += x w, continuing the chains over n_k terms. */
+/* acc += x w: continues the chains over n_k terms. */
 VEC_FN void chain(v16 acc[TILE_ROWS][4], const float *x, int64_t ldx, const void *w, int64_t at,
                   int n_k, ahead *next, const int rows, const int vectors, const gqac_dtype dtype) {
     int k = 0;
@@ -123,8 +123,8 @@ VEC_FN void tile(const piece *p, int row, int column, ahead next, const int rows
         }
 }
 
-/* The same chains for few rows, over CHUNK terms at once; between chunks they are kept in `acc`
- * [rows][64]. */
+/* The same chains for few rows, over CHUNK terms at once; between chunks the sums are stored in
+ * `acc` [rows][64]. */
 VEC_FN void few_tile(const piece *p, float *acc, int row, int k, ahead next, const int rows,
                      const int vectors, const gqac_dtype dtype) {
     const int n_k = p->n_k - k < CHUNK ? p->n_k - k : CHUNK;
@@ -180,8 +180,8 @@ static void run_tile(const piece *p, int row, int rows, int column, ahead next) 
         tile_bf16(p, row, rows, column, next);
 }
 
-/* Rows are cut into tiles of nearly equal height: 7 rows are 4 + 3, for a tile of one row reads as
- * much as one of six. */
+/* Divides rows into tiles of nearly equal height: 7 rows are 4 + 3, because a tile of one row reads
+ * as much as one of six. */
 static void run_piece(const piece *p) {
     const int groups = (p->rows + TILE_ROWS - 1) / TILE_ROWS;
     const int least = p->rows / groups, more = p->rows % groups;
@@ -280,13 +280,13 @@ static int64_t piece_length(const cpu_linear_job *job) {
     return GQAC_K_PIECE;
 }
 
-/* True if rows of x can be read in place: not if their distance makes the rows of a unit share few
- * cache sets. */
+/* True if rows of x can be read in place, which is not so if their distance makes the rows of a
+ * unit share few cache sets. */
 static bool reads_in_place(const cpu_linear_job *job, int64_t rows) {
     return job->dtype == GQAC_F32 && (rows == 1 || job->k % FEW_SETS != 0);
 }
 
-/* Points the piece at its rows of x, in fp32. */
+/* Sets the rows of x of a piece, in fp32. */
 static void take_rows(const cpu_linear_job *job, const cpu_linear_unit *unit, int64_t k, piece *p,
                       float *scratch) {
     const int64_t x = unit->row * job->k + k;
@@ -305,7 +305,7 @@ static bool widens(const cpu_linear_job *job, int64_t rows) {
     return job->w_dtype != GQAC_F32 && rows >= WIDEN_ROWS;
 }
 
-/* True if a unit loops over the panels one by one, in the order in which they lie. */
+/* True if a unit loops over the panels one by one, in the order in which they are stored. */
 static bool few(const cpu_linear_unit *unit) {
     return unit->rows > 1 && unit->rows <= FEW;
 }

@@ -4,10 +4,10 @@
  * Each element is gqn_dot_pairs: k in pieces of GQAC_K_PIECE; in a piece one chain over pairs of k,
  * ascending, the odd product first, from zero; pieces are added in ascending order, the first
  * starts the sum; then + bias, and one rounding to the type of y. A factor after the last k is
- * zero, and adds nothing to a chain, which is never -0. Tiles of rows and columns change no bit.
+ * zero, and adds nothing to a chain, which is never -0. The division into tiles changes no bit.
  *
- * A unit loops over pieces of k: x becomes words of two factors, codes become pairs of factors
- * (code - zero point) * scale, then each panel is computed tile by tile. */
+ * A unit loops over pieces of k: x is converted to words of two factors, and codes to pairs of
+ * factors (code - zero point) * scale; then each panel is computed tile by tile. */
 #include "targets/cpu/linear.h"
 
 #include "ops/panels.h"
@@ -21,17 +21,17 @@
 enum {
     NATIVE = V16P_NATIVE,
     TILE_ROWS = NATIVE ? 6 : 5,
-    ROW_BLOCK = 96, /* whole tiles of 6 */
+    ROW_BLOCK = 96, /* whole tiles of 6 rows */
     PANEL_GROUP = V16_REGISTERS >= 32 ? 8 : 4,
     WORDS = GQAC_K_PIECE / 2, /* words of a piece */
     FEW = 11,                 /* maximum rows for which reading weights takes longer than the
                                  arithmetic */
-    CHUNK = 64,               /* words of a panel that few rows share while it is in the
-                                 first-level cache */
+    CHUNK = 64,               /* words of a panel that few rows read while it is in the first-level
+                                 cache */
     CHUNK_AHEAD = CHUNK,      /* a panel is prefetched this many words before its use */
     SPLIT_ROWS = FEW + 1,     /* from this number of rows on, at levels without an instruction for
-                                 pairs, these are widened once */
-    SPLIT_MOST = 6,           /* maximum tile rows then */
+                                 pairs, pairs are widened once */
+    SPLIT_MOST = 6,           /* maximum rows of a tile in this case */
 };
 _Static_assert(GQAC_K_PIECE % 2 == 0, "pieces hold whole pairs");
 
@@ -60,7 +60,7 @@ typedef struct piece {
     int64_t lds;
 } piece;
 
-/* One word of k: rows or columns, whichever are fewer, are kept in registers. */
+/* One word of k. Rows or columns, whichever are fewer, are kept in registers. */
 VEC_FN void step_rows(v16 acc[TILE_ROWS][4], const uint32_t *x, const uint32_t *w, const int rows,
                       const int vectors) {
     v16p b[4];
@@ -144,7 +144,7 @@ static void (*const tiles[])(const piece *p, int row, int column) = {
 
 /* ---- few rows ------------------------------------------------------------- */
 
-/* sum + the products of a word of a row with b. */
+/* The sum plus the products of a word of a row and b. */
 VEC_FN v16 add_word(v16 sum, const piece *p, int row, int word, v16p b) {
 #if V16P_NATIVE
     return v16p_dot(sum, v16p_spread(p->x + row * WORDS + word), b);
@@ -154,7 +154,7 @@ VEC_FN v16 add_word(v16 sum, const piece *p, int row, int word, v16p b) {
 #endif
 }
 
-/* Continues the chains over CHUNK words from `word`; between chunks they are kept in `acc`
+/* Continues the chains over CHUNK words from `word` on; between chunks the sums are stored in `acc`
  * [rows][64]. */
 VEC_FN void few_tile(const piece *p, float *acc, int row, int word, ahead next, const int rows,
                      const int vectors) {
@@ -229,7 +229,7 @@ static void run_few(const piece *p) {
         }
 }
 
-/* ---- without the instruction: the same chains over factors that are fp32 already ---------- */
+/* ---- without the instruction: the same chains, over factors already in fp32 ---------- */
 
 #define SPLIT_VECTORS (V16_REGISTERS >= 32 ? 4 : 1)
 
@@ -253,7 +253,7 @@ VEC_FN void split_tile(const piece *p, int row, int column, const int rows) {
     add_piece(p, acc, row, column, rows, SPLIT_VECTORS);
 }
 
-/* Tiles of 4 to 6 rows, which any number from SPLIT_ROWS on can be cut into. */
+/* Tiles of 4 to 6 rows; any number from SPLIT_ROWS on can be divided into these. */
 static void run_split(const piece *p) {
     const int groups = (p->rows + SPLIT_MOST - 1) / SPLIT_MOST;
     const int least = p->rows / groups, more = p->rows % groups;
@@ -299,7 +299,7 @@ static bool few(int64_t rows) {
     return rows > 1 && rows <= FEW;
 }
 
-/* Rows are cut into tiles of nearly equal height. */
+/* Divides rows into tiles of nearly equal height. */
 static void run_piece(const piece *p) {
     const int groups = (p->rows + TILE_ROWS - 1) / TILE_ROWS;
     const int least = p->rows / groups, more = p->rows % groups;
@@ -313,7 +313,7 @@ static void run_piece(const piece *p) {
 
 /* ---- operands and results ------------------------------------------------- */
 
-/* Rounds rows of a piece of x to words; the factor after an odd end is zero. */
+/* Rounds rows of a piece of x to words; after an odd number of factors, the last one is zero. */
 static void round_rows(const cpu_linear_job *job, const cpu_linear_unit *unit, int64_t k, int n_k,
                        uint32_t *words) {
     float some[GQAC_K_PIECE];
@@ -330,7 +330,7 @@ static void round_rows(const cpu_linear_job *job, const cpu_linear_unit *unit, i
     }
 }
 
-/* Converts a piece of a panel of codes to pairs: k even at to[..][0], odd at to[..][1]. */
+/* Converts a piece of a panel of codes to pairs: even k at to[..][0], odd k at to[..][1]. */
 VEC_FN void expand_bits(const cpu_nbits_weights *w, int64_t panel, int64_t k, int n_k,
                         uint32_t *pairs, const int bits) {
     const int per = 32 / bits;
@@ -472,7 +472,7 @@ const struct cpu_linear_kernels CPU_NAME(cpu_linear_bf16) = {
     .run = run,
 };
 
-/* ---- the promise of pairs.h ----------------------------------------------- */
+/* ---- the guarantee of pairs.h ----------------------------------------------- */
 
 static uint32_t next(uint32_t *state) {
     *state = *state * 1664525u + 1013904223u;

@@ -4,8 +4,8 @@
  *   fp32: piece = fma(x[k], (code - zp) * scale, piece), k ascending
  *   y = the first piece, then y + piece, each of GQAC_K_PIECE k
  *
- * Lanes are columns, so nothing is summed across lanes, and the size of a level's tile changes no
- * element. Integer sums are exact: sum of qa * (code - zp) = sum of qa * code - zp * sum of qa,
+ * Each lane is a column, so nothing is summed across lanes, and the size of a level's tile changes
+ * no element. Integer sums are exact: sum of qa * (code - zp) = sum of qa * code - zp * sum of qa,
  * below 2^24. */
 #include "targets/cpu/level/nbits.h"
 
@@ -13,18 +13,17 @@
 
 enum {
     ENDS = V16I_NIBBLES <= 8, /* products of bytes are summed as nibbles, 32 k at a time */
-    HALVES = ENDS ? 2 : 1,    /* nibbles of a code of 8 bits that are multiplied apart */
-    AHEAD = 4096,             /* for one row, codes are prefetched this many bytes before their
-                                 use */
-    SOON = GQAC_K_PIECE / 2,  /* for the rows of one tile, they are this many k before */
+    HALVES = ENDS ? 2 : 1,    /* nibbles of an 8-bit code that are multiplied separately */
+    AHEAD = 4096,             /* for one row, codes are prefetched this many bytes in advance */
+    SOON = GQAC_K_PIECE / 2,  /* for the rows of one tile, this many k in advance */
     WIDTH = 16 * TILE_VECTORS,
     PARTS = NBITS_COLUMNS / WIDTH, /* strips of a panel, each of which is one tile wide */
 };
 
 /* ---- activations ----------------------------------------------------------- */
 
-/* Writes 16 numbers as int8: to nearest even, clamped, NaN becomes 0; returns `sums` + the
- * integers. */
+/* Writes 16 numbers as int8: rounded to nearest even and clamped; NaN becomes 0. Returns `sums`
+ * plus these integers. */
 VEC_FN v16 quantise16(const float *x, v16 inverse, int8_t *out, v16 sums) {
     const v16 least = v16_set1(-127.0f), most = v16_set1(127.0f);
     const v16 magic = v16_set1(0x1.8p23f);
@@ -37,7 +36,8 @@ VEC_FN v16 quantise16(const float *x, v16 inverse, int8_t *out, v16 sums) {
     return v16_add(sums, t);
 }
 
-/* The sum of lanes 4 i and 4 i + 1 in the low half, of the others in the high half; exact. */
+/* The sum of lanes 4 i and 4 i + 1 in the low half, the sum of the others in the high half;
+ * exact. */
 static int32_t pair_of_sums(v16 sums) {
     float lane[16];
     v16_store(lane, sums);
@@ -53,7 +53,7 @@ static float quantise_block(const float *x, int64_t n, int8_t *qa, int32_t *sum)
     for (int64_t i = 0; i < n; i += 16) {
         const v16 a = v16_abs(v16_load(x + i));
         most = v16_max_step(most, a);
-        bad = v16_fma(a, v16_zero(), bad); /* infinities and NaN make a NaN */
+        bad = v16_fma(a, v16_zero(), bad); /* becomes NaN if there are infinities or NaN */
     }
     const float amax = v16_fold_max(most);
     const bool finite = m16_bits(m16_unordered(bad)) == 0;
@@ -88,7 +88,7 @@ typedef struct int8_piece {
     const float *scales;  /* [blocks] of 64 columns */
     const int32_t *zeros; /* [blocks] of 64 columns, or NULL: `zero` */
     const int8_t *qa;     /* rows of `length` */
-    const float *scale;   /* [blocks], at a distance of `rows`: scales of the tile rows */
+    const float *scale;   /* [blocks], `rows` apart: scales of the tile rows */
     const int32_t *sum;
     float *y; /* rows of 64 */
     int64_t length, rows, block, blocks;
@@ -114,7 +114,7 @@ VEC_FN v16i add_products(v16i sum, v16i u, v16i s) {
     return ENDS ? v16i_nibbles_add(sum, u, s) : v16i_dot_bytes(sum, u, s);
 }
 
-/* The bytes of field f of a word, or a nibble of each. */
+/* The bytes of field f of a word, or a nibble of each byte. */
 VEC_FN v16i cut(v16i word, const int f, const int h, const int bits, const int cuts) {
     const int width = bits / cuts, shift = f * bits + h * width;
     const v16i x = shift ? v16i_shr(word, shift) : word;
@@ -172,7 +172,7 @@ VEC_FN void add_words(int8_sums sums, const uint8_t *codes, const int8_t *qa, in
     }
 }
 
-/* sums += the products of the bytes of four k of each column. */
+/* sums += the products of the bytes of four k for each column. */
 VEC_FN void add_bytes(int8_sums sums, const uint8_t *bytes, const int8_t *qa, int64_t length,
                       const int cuts, const int R, const int C) {
     v16i u[2][GROUPS];
@@ -184,7 +184,7 @@ VEC_FN void add_bytes(int8_sums sums, const uint8_t *bytes, const int8_t *qa, in
     add_rows(sums, u, qa, length, cuts, R, C);
 }
 
-/* sums += the products of a word, or of four k where bits is 0: codes are bytes. */
+/* sums += the products of a word; or, with bits 0 (codes are bytes), of four k. */
 VEC_FN void add_step(int8_sums sums, const uint8_t *codes, const int8_t *qa, int64_t length,
                      ahead *next, const int bits, const int cuts, const int R, const int C) {
     if (!bits) {
@@ -201,8 +201,8 @@ VEC_FN void add_step(int8_sums sums, const uint8_t *codes, const int8_t *qa, int
         add_words(sums, codes, qa, length, bits, cuts, R, C);
     }
 }
-/* sums += the products of n k; codes and qa are moved after these. `whole`: n is a constant, so
- * that no loop remains. */
+/* sums += the products of n k; advances codes and qa past these. `whole`: n is a constant, so that
+ * no loop remains. */
 VEC_FN void add_products_of(int8_sums sums, const uint8_t **codes, const int8_t **qa, int64_t n,
                             int64_t length, ahead *next, const bool whole, const int bits,
                             const int cuts, const int R, const int C) {
@@ -238,7 +238,7 @@ VEC_FN void start_sums(const int8_piece *p, int64_t block, v16i sum[TILE_ROWS][G
     }
 }
 
-/* sum = the products of a block, on levels whose sums end after 32 k. */
+/* sum = the products of a block, on levels that must end sums after 32 k. */
 VEC_FN void block_in_steps(const int8_piece *p, int64_t block, const uint8_t **codes,
                            const int8_t **qa, ahead *next, v16i sum[TILE_ROWS][GROUPS],
                            const int bits, const int cuts, const int R, const int C) {
@@ -267,9 +267,10 @@ VEC_FN void block_in_steps(const int8_piece *p, int64_t block, const uint8_t **c
     }
 }
 
-/* R rows of 16 C columns. bits: of codes in words; 0: the codes are bytes. block: its length, 16 or
- * 32, or 0 for that of p. For so few k, halves of sums start from the zero points and stay below
- * 2^15: they are 16 products of qa with code - zp, or with -zp where the code is not yet added. */
+/* Computes R rows of 16 C columns. bits: of codes in words; 0: the codes are bytes. block: the
+ * length of a block if it is 16 or 32; 0: it is p->block. For so few k, halves of sums start from
+ * the zero points and stay below 2^15: each is the sum of 16 products of qa and code - zp, or -zp
+ * where the code is not yet added. */
 VEC_FN void int8_tile(const int8_piece *p, const int bits, const int cuts, const int block,
                       const int R, const int C) {
     const bool small = ENDS && block;
@@ -313,7 +314,7 @@ VEC_FN void int8_tile(const int8_piece *p, const int bits, const int cuts, const
     }
 }
 
-/* One row, from words: it reads the panel once, in order. */
+/* Computes one row from words; the panel is read once, in order. */
 VEC_FN void int8_row(const int8_piece *p, const int bits) {
     if (p->block == 32)
         int8_tile(p, bits, 1, 32, 1, GROUPS);
@@ -333,7 +334,7 @@ VEC_FN void int8_row(const int8_piece *p, const int bits) {
         const int bits = bits_, cuts = cuts_, block = block_, most = most_;                        \
         switch (rows) { TILE_CASES(TILE); }                                                        \
     }
-/* Blocks of any length, of 16 and of 32. */
+/* Blocks of any length, then of 16 and of 32. */
 TILES(tile_bytes, 0, 1, 0, TILE_ROWS)
 TILES(tile_bytes16, 0, 1, 16, TILE_ROWS)
 TILES(tile_bytes32, 0, 1, 32, TILE_ROWS)
@@ -345,7 +346,8 @@ TILES(tile_words4_16, 4, 1, 16, WORD_ROWS)
 TILES(tile_words4_32, 4, 1, 32, WORD_ROWS)
 TILES(tile_words8, 8, HALVES, 0, TILE_ROWS / HALVES)
 
-/* The codes of a piece, 16 C columns from the words of 64, as bytes [k / 4][cuts][16 C][4]. */
+/* Converts the codes of a piece, 16 C columns from the words of 64, to bytes [k / 4][cuts][16
+ * C][4]. */
 VEC_FN void unpack(const uint8_t *codes, int64_t words, uint8_t *to, const int bits,
                    const int cuts) {
     const int C = TILE_VECTORS, fields = 8 / bits;
@@ -384,7 +386,7 @@ static void row8(const int8_piece *p) {
     int8_row(p, 8);
 }
 
-/* What differs between numbers of bits. */
+/* The functions for a number of bits. */
 enum { WORDS_ARE_BYTES = !ENDS && 16 * TILE_VECTORS - NBITS_COLUMNS == 0 }; /* of 8 bits */
 typedef struct int8_form {
     void (*row)(const int8_piece *p); /* NULL: one row is computed as a tile */
@@ -427,8 +429,8 @@ typedef struct int8_ahead {
     ahead codes, scales;
 } int8_ahead;
 
-/* Tiles of nearly equal height: 7 rows are 4 + 3. Moves *p on, instead of copying it: see
- * ahead_open_part. */
+/* Divides rows into tiles of nearly equal height: 7 rows are 4 + 3. Advances *p instead of copying
+ * it, for the reason at ahead_open_part. */
 static void int8_panel(const int8_form *f, int8_piece *p, const int8_ahead *next, int64_t words,
                        int64_t count, cpu_nbits_scratch *scratch) {
     if (count == 1 && f->row) {
@@ -467,9 +469,9 @@ static void int8_panel(const int8_form *f, int8_piece *p, const int8_ahead *next
     }
 }
 
-/* How many k before their use codes and scales are prefetched: a whole piece if several tiles read
- * it, so that all of it is there when the first one begins. One tile reads a piece as fast as it is
- * prefetched; then less is better, because the first-level cache holds it. */
+/* How many k in advance codes and scales are prefetched. If several tiles read a piece, it is a
+ * whole piece, so that all of it is in the cache when the first tile begins. One tile reads a piece
+ * as fast as it is prefetched; then fewer are better, because they fit in the first-level cache. */
 static int64_t k_ahead(const int8_form *f, int64_t count) {
     return PARTS == 1 && count <= f->word_rows ? SOON : GQAC_K_PIECE;
 }
@@ -514,7 +516,7 @@ static void int8(const cpu_nbits_weights *w, int64_t panel, const cpu_nbits_rows
     }
 }
 
-/* ---- both -------------------------------------------------------------------- */
+/* ---- int8 and fp32 -------------------------------------------------------------------- */
 
 static void finish(float *y, int64_t count, const float *bias) {
     for (int64_t i = 0; i < count * NBITS_COLUMNS; i += 16) {

@@ -1,5 +1,5 @@
 /* linear_nbits with fp32 activations: CPU_NBITS_STEP k of a panel are converted to fp32 weights at
- * once, and multiplied as fp32. nbits.c has the definition. */
+ * once, and multiplied as fp32. nbits.c defines the result. */
 #include "targets/cpu/level/nbits.h"
 
 /* scratch[k][64] = (code - zp) * scale, for at most CPU_NBITS_STEP k. */
@@ -38,7 +38,7 @@ static void expand(const cpu_nbits_weights *w, int64_t panel, int64_t k, int64_t
         expand_bits(w, panel, k, n_k, scales, zeros, scratch, 8);
 }
 
-/* Continues piece[r][64] over n_k terms; it begins at zero if `starts`. */
+/* Continues piece[r][64] over n_k terms; if `starts`, it begins at zero. */
 VEC_FN void fp32_tile(const float *x, const float *w, int64_t n_k, bool starts, float *piece,
                       const int R, const int C) {
     for (int column = 0; column < NBITS_COLUMNS; column += 16 * C) {

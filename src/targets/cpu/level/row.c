@@ -2,7 +2,7 @@
  *   norm: x = input + skip + bias; y = (x - mean) * rsqrt(mean square + epsilon) * weight + beta
  *   head: u' = fma(u, c, -(w t)), w' = fma(w, c, u t) for each pair (u, w) of channels
  * Sums over a row have 16 lanes, which are folded by the tree of the contract; tail lanes are
- * zeros. Each pass reads the row again: it is in L1, and no scratch is needed. */
+ * zeros. Each pass reads the row again, because it is in L1; so no scratch is needed. */
 #include "targets/cpu/level/row_math.h"
 
 #include "numerics/math.h"
@@ -11,8 +11,8 @@
 
 /* ---- norms --------------------------------------------------------------- */
 
-/* Runs the code for i = 0, 16, ... with n = 16 lanes, a constant that compilers fold, and then for
- * the remaining lanes. */
+/* Runs the code for i = 0, 16, ... with the constant n = 16, which compilers fold, and then for the
+ * remaining lanes. */
 #define EACH_LANES(count, ...)                                                                     \
     do {                                                                                           \
         int64_t i = 0;                                                                             \
@@ -37,7 +37,7 @@ VEC_FN const void *norm_weights(const void *all, norm_period period, size_t row,
     return all ? (const unsigned char *)all + at * row_width(type) : NULL;
 }
 
-/* x of a norm before it is normalised. */
+/* x of a norm, before normalisation. */
 VEC_FN v16 norm_load(const cpu_norm *p, const norm_row *row, gqac_dtype type, int64_t i, int n) {
     v16 x = row_load(row->x, type, i, n);
     if (row->skip)
@@ -55,8 +55,8 @@ VEC_FN float norm_mean(const cpu_norm *p, const norm_row *row, gqac_dtype type) 
     return v16_fold(sum) / (float)p->n;
 }
 
-/* The mean square of x, or of x - mean if centred. Also stores x, the sum of a fused Add, if it is
- * used. */
+/* The mean square of x, or of x - mean if centred. Also stores x if it is the sum of a fused Add
+ * and is used. */
 VEC_FN float norm_square(const cpu_norm *p, const norm_row *row, gqac_dtype type, float mean) {
     v16 square = v16_zero();
     EACH_LANES(p->n, {
@@ -119,7 +119,7 @@ static void norm_items(const cpu_norm *p, size_t begin, size_t end) {
 
 /* ---- rotary -------------------------------------------------------------- */
 
-/* Normalises the head in `work`, whose size is rounded up to 16. */
+/* Normalises the head in `work`, which is padded to a multiple of 16. */
 VEC_FN void head_norm(const cpu_head *p, float *work, gqac_dtype type) {
     v16 square = v16_zero();
     for (int64_t i = 0; i < p->size; i += 16) {
@@ -260,7 +260,7 @@ static void step(const target_step *s, float *y, const float *a, const float *b,
 VEC_FN const float *leaf_piece(const cpu_chain *p, const cpu_leaf *leaf, int64_t r, int64_t first,
                                int n, float *buffer) {
     if (leaf->form == TARGET_LEAF_ONE)
-        return buffer; /* filled once, before */
+        return buffer; /* already filled */
     const int64_t at = leaf->form == TARGET_LEAF_FULL ? r * p->n + first : first;
     if (leaf->type == GQAC_F32 && n % 16 == 0)
         return (const float *)leaf->data + at;

@@ -6,8 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* An allocation of an absurd size is NULL under the sanitizers too, whose libraries look for these.
- */
+/* With the sanitizers, too, an allocation of an absurd size returns NULL; their libraries call
+ * these functions.
+ * */
 __attribute__((visibility("default"))) const char *__asan_default_options(void);
 const char *__asan_default_options(void) {
     return "allocator_may_return_null=1";

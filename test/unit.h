@@ -1,6 +1,6 @@
-/* A thin front on CUnit: one table of cases a program, one line `N passed, N failed` at the end.
- * A case passes when none of its CU_ASSERTs fails. With an argument, only cases whose title holds
- * that text are run. */
+/* A thin layer over CUnit: a program has one table of cases, and prints one line `N passed, N
+ * failed` at the end. A case passes if none of its CU_ASSERTs fails. With an argument, only cases
+ * whose title contains that text are run. */
 #ifndef GQAC_TEST_UNIT_H
 #define GQAC_TEST_UNIT_H
 
@@ -16,12 +16,12 @@ typedef struct unit_case {
 /* Runs the cases, prints what failed, returns the exit code of the program. */
 int unit_run(const char *suite, const unit_case *cases, size_t count, int argc, char **argv);
 
-/* True when GQAC_TEST_FULL is set: the long tier. */
+/* True if GQAC_TEST_FULL is set: the long tier. */
 bool unit_full(void);
-/* Cases of a tier: quick, or full in the long one; GQAC_TEST_CASES replaces the number. */
+/* The number of cases: quick, or, in the long tier, full; GQAC_TEST_CASES replaces it. */
 int unit_count(int quick, int full);
-/* Folder of the source tree (GQAC_SOURCE_DIR), e.g. unit_path("test/models/llama/model.onnx").
- * The result is valid until the fourth next call. */
+/* A path below the root of the source tree (GQAC_SOURCE_DIR), e.g.
+ * unit_path("test/models/llama/model.onnx"). The result is valid until the fourth next call. */
 const char *unit_path(const char *relative);
 
 #endif

@@ -1,5 +1,5 @@
-/* The log of a host: which lines a level lets through, from which calls, and that nothing is
- * written where no line is wanted. */
+/* The log of a host: which lines pass at each level, from which calls, and that nothing is written
+ * if no lines are wanted. */
 #include "unit.h"
 
 #include <gqac/gqac.h>
@@ -26,7 +26,7 @@ static void keep(void *arg, gqac_log_level level, const char *text) {
     snprintf(l->all + used, sizeof l->all - used, "%s\n", text);
 }
 
-/* Opens the model and runs a step, one that ends well and one that does not. */
+/* Opens the model and runs two steps, one that succeeds and one that fails. */
 static void run(const gqac_log *log) {
     gqac_options options;
     gqac_program *program = NULL;
@@ -52,7 +52,7 @@ static void test_levels(void) {
     CU_ASSERT_STRING_EQUAL(l.all, "");
     log.level = GQAC_LOG_WARNING;
     run(&log);
-    CU_ASSERT_STRING_EQUAL(l.all, ""); /* there is nothing to warn of */
+    CU_ASSERT_STRING_EQUAL(l.all, ""); /* there is nothing to warn about */
     log.level = GQAC_LOG_INFO;
     run(&log);
     CU_ASSERT(l.n[GQAC_LOG_INFO] == 1 && l.n[GQAC_LOG_DEBUG] == 0);
@@ -65,7 +65,7 @@ static void test_levels(void) {
     CU_ASSERT_PTR_NOT_NULL(strstr(l.all, "step of 1 sequences, 2 tokens: OUT_OF_RANGE"));
 }
 
-/* A name from outside stays one line without control characters. */
+/* A name from outside becomes one line without control characters. */
 static void test_one_line(void) {
     static lines l;
     gqac_options options;
@@ -86,7 +86,7 @@ static void test_one_line(void) {
     rmdir(folder);
 }
 
-/* The struct is copied: the program outlives the caller's. */
+/* The struct is copied: the program outlives that of the caller. */
 static void test_copied(void) {
     static lines l;
     gqac_options options;

@@ -1,6 +1,7 @@
-/* Models in memory: results are those of the same bytes in a file, in every format; damaged ones
- * end with the file's status and read no byte too many (the bytes end where a page does that cannot
- * be touched); external data by callback. */
+/* Models in memory, in every format: results are equal to those of the same bytes in a file;
+ * damaged models fail with the same status as the file, and no byte after the end is read (the
+ * bytes end at a page boundary, and the next page cannot be accessed); external data by
+ * callback. */
 #include "unit.h"
 
 #include <limits.h>
@@ -34,7 +35,7 @@ static bytes read_file(const char *path) {
     return b;
 }
 
-/* External data in memory, and how often they were asked for. */
+/* External data in memory, and how often they were requested. */
 typedef struct side {
     bytes data;
     int asked;
@@ -119,8 +120,8 @@ static void make_files(void) {
     CU_ASSERT_EQUAL_FATAL(gqac_compile(model, &options, GQAC_EMIT_TEXT, text, &diag), GQAC_OK);
 }
 
-/* The bytes of a model, one past a multiple of 64 with `off`, that are gone at once when someone
- * releases the pages. */
+/* The bytes of a model, with `off` not aligned to 64, that are gone at once if anything releases
+ * their pages. */
 static bytes hold(const char *path, size_t off) {
     const bytes from = read_file(path);
     bytes b = {.n = from.n};
@@ -149,7 +150,7 @@ static void test_same(void) {
         model.arg = &s;
         s.asked = 0;
         expect_same(onnx, &model);
-        CU_ASSERT_EQUAL(s.asked, 3); /* once for each of three openings */
+        CU_ASSERT_EQUAL(s.asked, 3); /* once for each of three times that the model is opened */
         CU_ASSERT_STRING_EQUAL(s.name, "model.onnx.data");
         let_go(b, off);
         b = hold(text, off);
@@ -182,7 +183,7 @@ static void test_same(void) {
     let_go(b, 16);
 }
 
-/* The digest of an artefact is that of its model, takes no more work for a larger graph, and keeps
+/* The digest of an artefact is that of its model, takes no longer for a larger graph, and respects
  * the limits. */
 static void test_digest_of_artefact(void) {
     char hex[2][65];
@@ -203,7 +204,7 @@ static void test_digest_of_artefact(void) {
     CU_ASSERT_STRING_EQUAL(diag.where, artefact);
 }
 
-/* Opens a model in memory with `copy`, takes the memory away, and compares what it computes. */
+/* Opens a model in memory with `copy`, removes the memory, and compares the results. */
 static void check_copy(const char *name, const char *target) {
     static float kept[MOST_LOGITS], copied[MOST_LOGITS];
     char path[2][64];
@@ -232,7 +233,7 @@ static void check_copy(const char *name, const char *target) {
     gqac_program_free(program);
 }
 
-/* With `copy`, the memory may be gone before the program runs. */
+/* With `copy`, the memory may be freed before the program runs. */
 static void test_copy(void) {
     check_copy("llama", "cpu");
     check_copy("llama", "ref"); /* packs nothing, so all weights are copied */
@@ -240,8 +241,8 @@ static void test_copy(void) {
     check_copy("lfm2", "cpu");
 }
 
-/* External data that the callback does not have are files beneath model_root; they stay mapped,
- * also with `copy`. */
+/* External data that the callback does not have are read from files beneath model_root; they stay
+ * mapped, also with `copy`. */
 static void test_root(void) {
     static float kept[MOST_LOGITS], found[MOST_LOGITS];
     char root[PATH_MAX];
@@ -291,7 +292,7 @@ static void test_root(void) {
     let_go(b, 0);
 }
 
-/* An artefact is read in place, and says so. */
+/* An artefact is read in place, and its memory use says so. */
 static void test_copy_of_artefact(void) {
     gqac_options options;
     gqac_model_bytes model;
@@ -334,7 +335,7 @@ static void test_compile(void) {
     unlink(copy);
 }
 
-/* A rewrite of a model in memory is always written: there is no file that it could be. */
+/* A rewrite of a model in memory is always written: there is no file that it could overwrite. */
 static void test_rewrite(void) {
     const char *onnx = unit_path("test/traced/llama/model.onnx");
     char path[2][64];
@@ -393,7 +394,7 @@ static gqac_status open_cut_file(const char *name, const unsigned char *data, si
     return status;
 }
 
-/* Cut at many places. Without external data, so that the file beside it is none either. */
+/* Truncated at many positions. Without external data, because there is no file with it either. */
 static void expect_cut(const char *path, const char *name, size_t align) {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
     const bytes all = read_file(path);
@@ -424,7 +425,7 @@ static void test_cut(void) {
     expect_cut(text, "cut.gq", 1);
 }
 
-/* One bit anywhere in what an artefact checks at open. */
+/* One flipped bit, anywhere in the parts of an artefact that are checked when it is opened. */
 static void test_flipped(void) {
     bytes b = read_file(artefact);
     for (size_t at = 0; at < 64 + 4 * 192; at += 13) {
@@ -456,14 +457,14 @@ static void test_external(void) {
     s.status = GQAC_OK;
     s.nothing = true;
     CU_ASSERT_EQUAL(open_bytes("m.onnx", b.data, b.n, &s), GQAC_USAGE);
-    s.cut = s.data.n; /* nothing at all: too short */
+    s.cut = s.data.n; /* empty: too short */
     CU_ASSERT_EQUAL(open_bytes("m.onnx", b.data, b.n, &s), GQAC_INVALID_MODEL);
     s.nothing = false;
     s.cut = 1;
     CU_ASSERT_EQUAL(open_bytes("m.onnx", b.data, b.n, &s), GQAC_INVALID_MODEL);
     CU_ASSERT_PTR_NOT_NULL(strstr(diag.what, "past the end"));
     s.cut = 0;
-    /* locations that no file may have never reach the callback */
+    /* invalid locations never reach the callback */
     static const char *const wrong[] = {"../el.onnx.data", "/odel.onnx.data", "model\\onnx.data"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         bytes bad = read_file(unit_path("test/models/llama/model.onnx"));

@@ -1,6 +1,6 @@
 /* gqac_run_shapes and gqac_run_valid_rows against runs: of real models with their stored inputs, of
- * graphs whose shapes depend on values, and of inputs that do not fit. `gqac test` holds it against
- * every node test. */
+ * graphs whose shapes depend on values, and of inputs that do not fit. `gqac test` compares them
+ * with every node test. */
 #include "unit.h"
 
 #include <dirent.h>
@@ -102,8 +102,7 @@ static void read_inputs(rig *r, const char *dir) {
     closedir(d);
 }
 
-/* Outputs bound to memory of the caller, whose size is that of the reported shapes, have the bits
- * of a plain run. */
+/* Outputs bound to memory of the caller, of the reported sizes, have the bits of a plain run. */
 static void expect_bound(rig *r, int index) {
     const gqac_io *outputs;
     gqac_program_outputs(r->program, &outputs);
@@ -155,7 +154,7 @@ static void test_models(void) {
         expect_model(model, "prefill");
         expect_model(model, "decode");
     }
-    expect_model("test/models/llama", "static"); /* a past with capacity, total_length by value */
+    expect_model("test/models/llama", "static"); /* a past with capacity; total_length is a value */
     expect_model("test/models/llama", "batch");
 }
 
@@ -188,11 +187,11 @@ static void test_values(void) {
     CU_ASSERT(r.shapes[1].dtype == GQAC_I64 && r.shapes[1].rank == 2);
     CU_ASSERT(r.shapes[1].dims[0] == 2 && r.shapes[1].dims[1] == -1);
     CU_ASSERT(r.shapes[2].dims[0] == 2 && r.shapes[2].dims[1] == 3);
-    /* six floats are few enough to look at */
+    /* six floats are few enough to be read */
     r.in[0].data = x;
     CU_ASSERT_EQUAL_FATAL(tell(&r), GQAC_OK);
     CU_ASSERT_EQUAL(r.shapes[1].dims[1], 3);
-    /* the value is not there */
+    /* the value is missing */
     r.in[1].data = NULL;
     CU_ASSERT_EQUAL_FATAL(tell(&r), GQAC_OK);
     CU_ASSERT(r.shapes[0].dims[0] == -1 && r.shapes[0].dims[1] == 4);
@@ -228,7 +227,7 @@ static void test_branches(void) {
     c = 0;
     CU_ASSERT_EQUAL_FATAL(tell(&r), GQAC_OK);
     CU_ASSERT_EQUAL(r.shapes[0].dims[0], 500);
-    r.in[1].data = NULL; /* either branch: what they have in common */
+    r.in[1].data = NULL; /* either branch: what both have in common */
     CU_ASSERT_EQUAL_FATAL(tell(&r), GQAC_OK);
     CU_ASSERT(r.shapes[0].rank == 2 && r.shapes[0].dims[0] == -1 && r.shapes[0].dims[1] == 3);
     close_rig(&r);
@@ -236,7 +235,7 @@ static void test_branches(void) {
 
 /* ---- valid rows ---------------------------------------------------------- */
 
-/* Attention over a buffer of C rows, and over one that holds the last rows of a window of 5. */
+/* Attention over a buffer of C rows, and over one that contains the last rows of a window of 5. */
 static const char caches[] =
     "graph @g(%qkv: f32[B,S,96], %k: f32[B,1,C,16], %v: f32[B,1,C,16], %wk: f32[B,1,W,16], "
     "%wv: f32[B,1,W,16], %n: i32[B], %t: i32[]) {\n"
@@ -247,7 +246,8 @@ static const char caches[] =
     "f32[B,1,W,16], f32[B,1,W,16]\n"
     "  return %pk as \"pk\", %y as \"y\", %wpv as \"wpv\", %z as \"z\", %pv as \"pv\"\n}\n";
 
-/* The rows that a run leaves as they were, where the past is all 7 and the new rows are not. */
+/* The rows that a run leaves unchanged, if the past contains 7 everywhere and the new rows do
+ * not. */
 static int64_t rows_of_past(const gqac_tensor *t, int64_t b) {
     int64_t first = t->dims[2];
     for (int64_t row = t->dims[2] - 1; row >= 0; row--) {
@@ -259,7 +259,7 @@ static int64_t rows_of_past(const gqac_tensor *t, int64_t b) {
     return first;
 }
 
-/* A call of two batch rows with `chunk` new tokens each; their valid rows in either cache. */
+/* A call of two batch rows with `chunk` new tokens each, and the valid rows in both caches. */
 static void expect_valid(int64_t chunk, int64_t total, const int32_t seqlens[2],
                          const int64_t valid[2], const int64_t windowed[2]) {
     enum { C = 12, W = 8 };
@@ -302,7 +302,7 @@ static void expect_valid(int64_t chunk, int64_t total, const int32_t seqlens[2],
 
 static void test_valid_rows(void) {
     expect_valid(6, 6, (const int32_t[]){5, 5}, (const int64_t[]){6, 6}, (const int64_t[]){6, 6});
-    /* 2 more tokens after 8 and 3: the window of 5 drops 4 rows when its buffer of 8 is full */
+    /* 2 more tokens after 8 and 3; the window of 5 drops 4 rows when its buffer of 8 is full */
     expect_valid(2, 10, (const int32_t[]){9, 4}, (const int64_t[]){10, 5}, (const int64_t[]){6, 5});
 }
 
@@ -321,7 +321,7 @@ static void test_refused(void) {
     add(&r, "b", GQAC_F32, 2, (int64_t[]){4, 300}, NULL);
     CU_ASSERT_EQUAL(tell(&r), GQAC_OK);
     CU_ASSERT(r.shapes[0].dims[0] == 500 && r.shapes[0].dims[1] == 300);
-    r.in[1].dims[0] = 5; /* a run would find that out */
+    r.in[1].dims[0] = 5; /* a run would report this */
     CU_ASSERT_EQUAL(tell(&r), GQAC_INVALID_INPUT);
     CU_ASSERT(diag.status == GQAC_INVALID_INPUT && strstr(diag.where, "MatMul"));
     r.in[1].dims[0] = -4;

@@ -1,6 +1,6 @@
 /* Structs that begin with their size: a caller of an older gqac has shorter ones, one of a newer
- * gqac longer ones, and one that forgot the size gets an error. Shorter structs lie at the end of a
- * page that nothing follows, so that reading a byte too many is a crash. */
+ * gqac longer ones, and one that forgot to set the size gets an error. Shorter structs are at the
+ * end of a page after which there is no memory, so reading a byte too many crashes. */
 #include "unit.h"
 
 #include <stddef.h>
@@ -17,7 +17,7 @@
 
 static gqac_diag diag;
 
-/* `n` bytes right before memory that cannot be touched. */
+/* `n` bytes directly before memory that cannot be accessed. */
 static void *at_end_of_page(const void *from, size_t n) {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
     char *memory = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -39,7 +39,7 @@ static gqac_program *open_model(void) {
     return program;
 }
 
-/* Each size that cannot be, by every call that takes options; and nothing else is looked at. */
+/* Every invalid size, for every call that takes options; nothing else is read. */
 static void test_forgotten(void) {
     static const size_t wrong[] = {0, 1, 7, 9, 4097, 4104, SIZE_MAX};
     gqac_program *program = open_model(), *other = NULL;
@@ -106,8 +106,8 @@ static void test_forgotten(void) {
     gqac_program_free(program);
 }
 
-/* Of every size that an older gqac may have had, options open the model: what is not there is the
- * default. */
+/* With every size that an older gqac may have had, options open the model: missing fields have
+ * their defaults. */
 static void test_older_options(void) {
     gqac_options options;
     gqac_options_init(&options);
@@ -131,7 +131,7 @@ static void test_older_options(void) {
     release(older);
 }
 
-/* Texts that are NULL are the defaults too. */
+/* Texts that are NULL also mean the defaults. */
 static void test_unset_texts(void) {
     const gqac_options options = {.size = sizeof options};
     gqac_program *program = NULL, *plain = open_model();
@@ -151,7 +151,7 @@ static void test_older_others(void) {
     gqac_sequence_free(sequence);
     release(older);
 
-    /* as much as fits, and the rest is unchanged */
+    /* as many fields as fit are written, and the rest is unchanged */
     gqac_memory whole = {.size = sizeof whole}, part;
     CU_ASSERT_EQUAL_FATAL(gqac_program_memory(program, 70, 70, &whole, &diag), GQAC_OK);
     CU_ASSERT_EQUAL(whole.size, sizeof whole);
@@ -164,7 +164,7 @@ static void test_older_others(void) {
     CU_ASSERT_EQUAL(part.weights, whole.weights);
     CU_ASSERT(!memcmp(&part.prefill, &untouched.prefill, sizeof part - part.size));
 
-    /* the defaults of sampling are not all 0 */
+    /* not all defaults of sampling are 0 */
     gqac_sampling sampling = {.size = sizeof sampling};
     const float logits[] = {1, 5, 3};
     int64_t id = -1;
@@ -176,7 +176,7 @@ static void test_older_others(void) {
     gqac_program_free(program);
 }
 
-/* Longer structs: what follows ours must be 0, because its meaning is unknown here. */
+/* Longer structs: fields after ours must be 0, because their meaning is unknown. */
 static void test_newer(void) {
     struct {
         gqac_options options;
@@ -200,7 +200,8 @@ static void test_newer(void) {
     gqac_program_free(program);
 }
 
-/* Requests of another size than ours, one after another: each is read where the caller put it. */
+/* Several requests whose size differs from ours: each is read at the address where the caller put
+ * it. */
 static void test_requests(void) {
     typedef struct newer_request {
         gqac_generate_request request;
@@ -239,7 +240,7 @@ static void test_requests(void) {
     gqac_program_free(program);
 }
 
-/* Wrong sizes of what a model with an encoder takes. */
+/* Wrong sizes of the structs for a model with an encoder. */
 static void test_seq2seq(void) {
     static const size_t wrong[] = {0, 7, 4104};
     const int64_t ids[] = {5, 6};
@@ -273,7 +274,7 @@ static void test_seq2seq(void) {
     gqac_seq2seq_free(model);
 }
 
-/* What the library makes says its size, and a list is walked by it. */
+/* Structs from the library have their size set, and a list of them is walked by this size. */
 static void test_lists(void) {
     gqac_program *program = open_model();
     const gqac_kv_pair *pairs = NULL;
@@ -296,7 +297,7 @@ static void test_lists(void) {
     gqac_program_free(program);
 }
 
-/* Limits of an older caller, of one that forgot the size, and values that cannot be. */
+/* Limits of an older caller, of one that forgot the size, and invalid values. */
 static void test_limits(void) {
     gqac_limits limits;
     gqac_options options;
@@ -321,7 +322,7 @@ static void test_limits(void) {
     gqac_program_free(program);
 }
 
-/* Each name of a limit stands for the field of its place. */
+/* Each name of a limit refers to the field at its position. */
 static void test_names_of_limits(void) {
     const int n = (int)((sizeof(gqac_limits) - sizeof(size_t)) / sizeof(int64_t));
     const char *name, *summary;

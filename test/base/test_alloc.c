@@ -1,4 +1,5 @@
-/* The allocation front: sizes, alignment, overflow, and failing the n-th call in test builds. */
+/* The allocation functions: sizes, alignment, overflow, and failing the n-th call in test
+ * builds. */
 #include <stdint.h>
 #include <string.h>
 
@@ -48,7 +49,7 @@ static void alignment_is_kept(void) {
 }
 
 #ifdef GQAC_TEST_ALLOC
-/* One call of each kind; returns how many of them gave memory. */
+/* One call of each kind; returns how many of them succeeded. */
 static int one_of_each(void) {
     void *p[4] = {gqac_alloc(8), gqac_calloc(2, 8), gqac_realloc(NULL, 8),
                   gqac_aligned_alloc(64, 8)};

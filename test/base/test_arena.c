@@ -1,5 +1,5 @@
-/* Arenas: alignment, budget, large requests, reset, poison, and what they do when memory is short.
- */
+/* Arenas: alignment, budget, large requests, reset, poison, and what they do if memory runs out.
+ * */
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #include "base/arena.h"
 #include "unit.h"
 
-/* Many sizes around the chunk size, each filled and checked at the end: nothing overlaps. */
+/* Many sizes around the chunk size, each filled and checked at the end: no two overlap. */
 static void allocations_do_not_overlap(void) {
     enum { N = 400 };
     static unsigned char *memory[N];
@@ -62,8 +62,8 @@ static void budget_holds(void) {
     gqac_arena_free(arena);
 }
 
-/* Pieces that are smaller than a huge page follow each other in chunks of whole huge pages. The
- * memory is not touched. */
+/* Allocations smaller than a huge page are placed one after another in chunks of whole huge pages.
+ * The memory is not accessed. */
 static void data_fill_huge_pages(void) {
     enum { PIECE = 320 * 1024, N = 240 };
     gqac_arena *arena = gqac_arena_create(0);
@@ -148,12 +148,12 @@ static void short_memory_is_null(void) {
     char *text = gqac_arena_strdup(arena, "kept");
     gqac_alloc_fail_at(1, 1);
     CU_ASSERT_PTR_NULL(gqac_arena_alloc(arena, 100000));
-    CU_ASSERT_PTR_NOT_NULL(gqac_arena_alloc(arena, 100)); /* there is a chunk */
+    CU_ASSERT_PTR_NOT_NULL(gqac_arena_alloc(arena, 100)); /* a chunk exists */
     gqac_alloc_fail_at(0, 0);
     CU_ASSERT_PTR_NOT_NULL(gqac_arena_alloc(arena, 100000));
     CU_ASSERT_STRING_EQUAL(text, "kept");
     CU_ASSERT_PTR_NOT_NULL(gqac_arena_data(arena, 3 << 20));
-    gqac_alloc_fail_at(1, 0); /* no chunk of whole huge pages, but one for these bytes */
+    gqac_alloc_fail_at(1, 0); /* a chunk of whole huge pages fails, one for these bytes does not */
     CU_ASSERT_PTR_NOT_NULL(gqac_arena_data(arena, 3 << 20));
     gqac_alloc_fail_at(1, 1);
     CU_ASSERT_PTR_NULL(gqac_arena_data(arena, 3 << 20));

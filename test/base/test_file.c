@@ -1,8 +1,8 @@
 /* Files: what may be mapped, writes that appear whole or not at all, SHA-256.
  *
  * The linker wraps the writer's system calls, so that the n-th of them can fail, transfer one byte,
- * or be the last thing a process does: whatever happens, the target is the old file or the new one
- * and no temporary is left by a process that lives. */
+ * or be the last action of a process. In all cases the target is the old file or the new one, and a
+ * process that continues leaves no temporary file. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -23,7 +23,7 @@ enum { FAULT_NONE, FAULT_ERROR, FAULT_SHORT, FAULT_EINTR, FAULT_KILL };
 
 static struct { int mode, at, error, calls; } fault;
 
-/* Is this call the one? */
+/* True if this is the call that fails. */
 static bool strikes(void) {
     fault.calls++;
     if (fault.mode == FAULT_NONE || fault.calls != fault.at)
@@ -97,7 +97,7 @@ static bool holds(const char *path, const void *data, size_t bytes) {
     return same;
 }
 
-/* Entries of the folder whose names hold `part`. */
+/* Counts the entries of the folder whose names contain `part`. */
 static int entries(const char *part, bool remove_them) {
     int n = 0;
     DIR *dir = opendir(folder);
@@ -146,7 +146,7 @@ static void refused(const char *path, const char *reason) {
 static void other_things_do_not_map(void) {
     const char *fifo = in_folder("fifo");
     CU_ASSERT_EQUAL(mkfifo(fifo, 0600), 0);
-    alarm(20); /* were it opened to block, the test would end here */
+    alarm(20); /* if it blocked when opened, the test would end here */
     refused(fifo, "FIFO");
     alarm(0);
     unlink(fifo);
@@ -190,7 +190,7 @@ static void released_pages_come_back(void) {
 enum { BIG = 200001 };
 static unsigned char big[BIG];
 
-/* Writes `big` in pieces of all sizes; the writer is gone afterwards. */
+/* Writes `big` in pieces of all sizes; then the writer is closed. */
 static gqac_status write_big(const char *path, gqac_diag *diag) {
     gqac_writer *w = NULL;
     GQAC_TRY(gqac_writer_open(path, &w, diag));
@@ -231,7 +231,7 @@ static void abort_leaves_nothing(void) {
     gqac_writer *w = NULL;
     CU_ASSERT_EQUAL_FATAL(gqac_writer_open(path, &w, NULL), GQAC_OK);
     const int nameless = open(folder, O_WRONLY | O_TMPFILE, 0600);
-    CU_ASSERT_EQUAL(entries(".tmp", false), nameless < 0); /* else a kill leaves nothing either */
+    CU_ASSERT_EQUAL(entries(".tmp", false), nameless < 0); /* so a kill leaves nothing either */
     if (nameless >= 0)
         close(nameless);
     CU_ASSERT_EQUAL(gqac_writer_write(w, big, BIG, NULL), GQAC_OK);
@@ -248,7 +248,7 @@ static void relative_names_work(void) {
     CU_ASSERT_EQUAL_FATAL(gqac_writer_open("relative", &w, NULL), GQAC_OK);
     CU_ASSERT_EQUAL(gqac_writer_commit(w, NULL), GQAC_OK);
     CU_ASSERT_TRUE(holds("relative", "", 0));
-    char name[256]; /* the longest name a file may have, and one more */
+    char name[256]; /* one more than the longest possible file name */
     memset(name, 'n', 255);
     name[255] = '\0';
     CU_ASSERT_EQUAL_FATAL(gqac_writer_open(name, &w, NULL), GQAC_OK);
@@ -297,7 +297,7 @@ static void failures_keep_the_old(void) {
             fault.mode = FAULT_NONE;
             CU_ASSERT_EQUAL(entries(".tmp", false), 0);
             CU_ASSERT_EQUAL(status, reached ? GQAC_IO : GQAC_OK);
-            /* only the very last call, the sync of the folder, fails with the new file in place */
+            /* if only the very last call fails, the sync of the folder, the new file is in place */
             CU_ASSERT(holds(path, "old", 3) || holds(path, big, BIG));
             CU_ASSERT(status != GQAC_IO || strstr(diag.what, path));
         }

@@ -19,10 +19,10 @@ static void sizes(void) {
     measure("", 1, 0);
     measure("12", 1, 0);
     measure("[[1, 2], {\"a\": {}}]", 1 + 4 + 2, 3);
-    measure("\"[{,\"", 1, 0);                   /* in a text nothing counts */
+    measure("\"[{,\"", 1, 0);                   /* within a string nothing counts */
     measure("[\"\\\"[,\", \"\\\\\", 3]", 4, 1); /* quotes within it */
     measure("\"\\", 1, 0);                      /* ends in the middle */
-    measure("]]]}[[", 3, 2);                    /* what is closed too often hides nothing */
+    measure("]]]}[[", 3, 2);                    /* too many closing brackets hide nothing */
 }
 
 static void shorten(const char *text, const char *shorter) {
@@ -47,7 +47,7 @@ static void shortened(void) {
     shorten("\"unfinished \\", "\"unfinished \\");
 }
 
-/* Of random bits: the same double, in no more characters than with the fewest digits that do. */
+/* For random bits: the text is read as the same double, and no shorter text is. */
 static void shortest_of_all(void) {
     uint64_t bits = 12345;
     char text[40], fewest[40];

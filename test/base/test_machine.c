@@ -1,4 +1,4 @@
-/* The memory of the machine: limits of cgroups of both versions, and of those around them. */
+/* The memory of the machine: limits of cgroups of both versions, and of those that contain them. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,14 +33,14 @@ static void cgroups_limit_memory(void) {
     CU_ASSERT_EQUAL(limit_of("0::/a/b\n"), INT64_MAX); /* no files */
     put("/a/b", "memory.max", "max\n");
     CU_ASSERT_EQUAL(limit_of("0::/a/b\n"), INT64_MAX);
-    put("/a", "memory.max", "5000\n"); /* of the cgroup around it */
+    put("/a", "memory.max", "5000\n"); /* of the containing cgroup */
     CU_ASSERT_EQUAL(limit_of("0::/a/b\n"), 5000);
     put("/a/b", "memory.max", "3000\n");
     CU_ASSERT_EQUAL(limit_of("0::/a/b\n"), 3000);
     CU_ASSERT_EQUAL(limit_of("0::/a\n"), 5000);
     put("", "memory.max", "2000\n"); /* what a container sees as the root */
     CU_ASSERT_EQUAL(limit_of("0::/of/the/host\n"), 2000);
-    CU_ASSERT_EQUAL(limit_of("5:cpu:/a\n4:memory:/x/y\n"), INT64_MAX); /* version 1 has its own */
+    CU_ASSERT_EQUAL(limit_of("5:cpu:/a\n4:memory:/x/y\n"), INT64_MAX); /* version 1 differs */
     put("/memory/x", "memory.limit_in_bytes", "7000\n");
     CU_ASSERT_EQUAL(limit_of("5:cpu:/a\n4:memory:/x/y\n"), 7000);
     CU_ASSERT_EQUAL(limit_of("5:cpu:/a\n4:memory:/x/y\n0::/\n"), 2000);

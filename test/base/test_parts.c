@@ -1,4 +1,4 @@
-/* Arrays in one piece: they are apart, aligned, and what overflows is noticed. */
+/* Several arrays in one allocation: they do not overlap, are aligned, and overflow is detected. */
 #include "base/parts.h"
 #include "unit.h"
 
@@ -29,7 +29,7 @@ static void test_arrays(void) {
     take(&x, &p);
     CU_ASSERT((unsigned char *)x.a == base && (unsigned char *)x.b == base + 64);
     CU_ASSERT((unsigned char *)x.d == base + 192);
-    memset(base, 0, p.bytes); /* the sanitizer sees what lies outside */
+    memset(base, 0, p.bytes); /* the sanitizer checks the bounds */
     free(base);
 }
 

@@ -1,5 +1,5 @@
-/* The pool: every item once, workers told apart, float mode, many short jobs, processors, ranges of
- * threads that do not run, failed starts; sharing, stopping, cores. */
+/* The pool: every item runs once, workers have different numbers, float mode, many short jobs,
+ * processors, ranges of threads that do not run, failed starts; sharing, stopping, cores. */
 #include <errno.h>
 #include <fenv.h>
 #include <pthread.h>
@@ -23,7 +23,7 @@ enum { MOST = 300 };
 
 typedef struct tally {
     unsigned char seen[MOST]; /* how often an item was run */
-    atomic_int busy[32];      /* calls now running as a worker */
+    atomic_int busy[32];      /* current calls with this worker number */
     atomic_int calls, bad;
     size_t items, grain;
     int threads;
@@ -93,7 +93,7 @@ static void many_short_jobs(void) {
     for (size_t i = 0; i < jobs; i++) {
         gqac_pool_run(pool, 5, 1, add, sums);
         if (i % 4000 == 0)
-            usleep(2000); /* so that the workers sleep now and then */
+            usleep(2000); /* so that the workers sleep from time to time */
     }
     gqac_pool_free(pool);
     CU_ASSERT_EQUAL(sums[0] + sums[8] + sums[16] + sums[24], jobs * 5);
@@ -122,10 +122,10 @@ static void workers_have_the_default_float_mode(void) {
 /* ---- processors ---------------------------------------------------------- */
 
 typedef struct places {
-    cpu_set_t seen[64]; /* the mask of the thread that ran as that worker, not the caller's */
+    cpu_set_t seen[64]; /* affinity of the thread that ran as this worker, other than the caller */
     pthread_t caller;
     atomic_int met;
-    bool wait; /* until all are there, so that each range has its own thread */
+    bool wait; /* until all have arrived, so that each range has its own thread */
     int n;
 } places;
 
@@ -140,8 +140,8 @@ static void look_at_mask(void *arg, size_t begin, size_t end, int worker) {
         sched_getaffinity(0, sizeof p->seen[worker], &p->seen[worker]);
 }
 
-/* As many threads as processors: each worker is bound to another one, the caller to none. Any other
- * number: nobody is bound. */
+/* With as many threads as processors, each worker is bound to a different one, and the caller to
+ * none. With any other number, no thread is bound. */
 static void check_masks(int threads, int processors) {
     cpu_set_t before, after;
     gqac_pool *pool = NULL;
@@ -153,7 +153,7 @@ static void check_masks(int threads, int processors) {
         atomic_store(&p.met, 0);
         gqac_pool_run(pool, (size_t)threads, 1, look_at_mask, &p);
         if (round % 5 == 0)
-            usleep(2000); /* the workers sleep: the next job wakes them */
+            usleep(2000); /* the workers sleep; the next job wakes them */
     }
     gqac_pool_free(pool);
     sched_getaffinity(0, sizeof after, &after);
@@ -183,7 +183,7 @@ static void workers_have_processors(void) {
 
 static atomic_int left;
 
-/* Range 0 is the caller's. */
+/* Range 0 belongs to the caller. */
 static void count_ranges(void *arg, size_t begin, size_t end, int worker) {
     (void)end;
     if (begin == 0)
@@ -193,7 +193,7 @@ static void count_ranges(void *arg, size_t begin, size_t end, int worker) {
 }
 
 /* More threads than processors: a job of short ranges ends without waiting until the system has run
- * every thread; the caller takes what nobody began. All ranges run once. */
+ * every thread; the caller runs ranges that no worker has begun. All ranges run once. */
 static void ranges_run_once(void) {
     gqac_pool *pool = NULL;
     enum { THREADS = 16, JOBS = 2000 };
@@ -257,7 +257,7 @@ static void hosts_share_threads(void) {
     gqac_threads_free(NULL);
 }
 
-/* Tasks backwards, one after another. */
+/* Runs tasks in descending order, one after another. */
 static void backwards(void *arg, int n, gqac_task *task, void *task_arg) {
     atomic_fetch_add((atomic_int *)arg, n);
     while (n--)
@@ -277,7 +277,7 @@ static void callers_run_tasks(void) {
     CU_ASSERT_EQUAL_FATAL(gqac_pool_create_on(threads, &pool, NULL), GQAC_OK);
     check_run(pool, 100, 7);
     atomic_int wrong = 0;
-    fesetround(FE_UPWARD); /* of a thread of the caller */
+    fesetround(FE_UPWARD); /* in a thread of the caller */
     gqac_pool_run(pool, 30, 1, look_at_rounding, &wrong);
     CU_ASSERT_EQUAL(fegetround(), FE_UPWARD);
     fesetround(FE_TONEAREST);
@@ -303,7 +303,8 @@ static void range(void *arg, size_t begin, size_t end, int worker) {
     atomic_fetch_add((atomic_int *)arg, (int)(end - begin));
 }
 
-/* What is left when the call is stopped is not run, nor is any later region; the next call runs. */
+/* The remaining items of a stopped call are not run, nor is any later region; the next call
+ * runs. */
 static void a_stopped_call_leaves_items_out(void) {
     for (int threads = 1; threads <= 3; threads++) {
         gqac_pool *pool = NULL;
@@ -326,7 +327,7 @@ static void a_stopped_call_leaves_items_out(void) {
         gqac_pool_run(pool, 100000000, 1, range, &ran);
         CU_ASSERT(gqac_pool_stopped(pool) && atomic_load(&ran) < 100000000);
         atomic_store(&ran, 0);
-        asked = 3; /* it was the third question once: never again */
+        asked = 3; /* the third call has passed: it never aborts */
         gqac_poll_begin(&poll, 1, "tokens");
         gqac_pool_run(pool, 1000, 1, range, &ran);
         gqac_pool_queue(pool, 100, item, &ran);
@@ -367,7 +368,7 @@ static void siblings_are_one_core(void) {
         write_siblings(root, i, lists[i]);
     CU_ASSERT_EQUAL(cores_of(root, "012345"), 3);
     CU_ASSERT_EQUAL(cores_of(root, "04"), 1);
-    CU_ASSERT_EQUAL(cores_of(root, "45"), 2); /* their siblings are not ours */
+    CU_ASSERT_EQUAL(cores_of(root, "45"), 2); /* their siblings are not available to this process */
     CU_ASSERT_EQUAL(cores_of(root, "0136"), 4);
     CU_ASSERT_EQUAL(cores_of(root, ""), 1);
     snprintf(command, sizeof command, "rm -r %s", root);
@@ -384,9 +385,9 @@ static void siblings_are_one_core(void) {
     CU_ASSERT(n >= 1 && n <= CPU_COUNT(&own));
 }
 
-static atomic_bool large; /* a machine with processors 0 to 3999, of which the process has three */
+static atomic_bool large; /* processors 0 to 3999; the process may use three */
 
-/* In place of the function of libc: a kernel refuses masks that are smaller than its own. */
+/* Replaces the function of libc: a kernel refuses masks that are smaller than its own. */
 int sched_getaffinity(pid_t pid, size_t bytes, cpu_set_t *set) {
     if (!atomic_load(&large)) {
         const long got = syscall(SYS_sched_getaffinity, pid, bytes, set);
@@ -411,8 +412,8 @@ static void add_items(void *arg, size_t begin, size_t end, int worker) {
     atomic_fetch_add((atomic_int *)arg, (int)(end - begin));
 }
 
-/* Processors after the 1024 of a cpu_set_t are found, and threads run on such a machine. (They
- * cannot be bound here, where it has no such processors.) */
+/* Processors with numbers above the 1024 of a cpu_set_t are found, and threads run on such a
+ * machine. (They cannot be bound here, where it has no such processors.) */
 static void large_machines_are_known(void) {
     char root[] = "/tmp/gqac-cores-XXXXXX", command[64];
     gqac_processors found;
@@ -431,7 +432,7 @@ static void large_machines_are_known(void) {
         CU_ASSERT_EQUAL_FATAL(gqac_pool_create(threads, &pool, NULL), GQAC_OK);
         for (int round = 0; round < 3; round++) {
             gqac_pool_run(pool, 10, 1, add_items, &ran);
-            usleep(1000); /* the workers sleep: the caller steps aside before it wakes them */
+            usleep(1000); /* the workers sleep; the caller is rebound before it wakes them */
         }
         gqac_pool_free(pool);
     }
@@ -464,7 +465,7 @@ static int start_too_many(void) {
         return 3;
     if (!strstr(diag.what, "thread"))
         return 4;
-    if (gqac_pool_create(4, &pool, &diag) != GQAC_OK) /* the others ended */
+    if (gqac_pool_create(4, &pool, &diag) != GQAC_OK) /* the workers that had started have ended */
         return 5;
     gqac_pool_free(pool);
     return 0;

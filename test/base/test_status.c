@@ -75,7 +75,7 @@ static void ends_in_dots(const char *text) {
 static void long_texts_are_cut(void) {
     char text[3000];
     gqac_diag diag = {0};
-    /* a three-byte character lies across the cut at one of the offsets */
+    /* a three-byte character crosses the point of truncation at one of the offsets */
     for (int offset = 0; offset < 3; offset++) {
         memset(text, 'x', sizeof text);
         for (size_t i = (size_t)offset; i + 3 < sizeof text; i += 3)
@@ -113,7 +113,7 @@ static void hostile_bytes_become_marks(void) {
 
 static void errors_have_texts(void) {
     CU_ASSERT_STRING_EQUAL(gqac_errno_text(ENOENT), "No such file or directory");
-    CU_ASSERT(gqac_errno_text(-1) && *gqac_errno_text(-1)); /* no error at all */
+    CU_ASSERT(gqac_errno_text(-1) && *gqac_errno_text(-1)); /* not an errno */
     CU_ASSERT(gqac_errno_text(1 << 20) && *gqac_errno_text(1 << 20));
 }
 

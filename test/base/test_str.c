@@ -139,7 +139,7 @@ static void floats_are_whole_texts(void) {
     CU_ASSERT(gqac_parse_float("nan", &value) && isnan(value));
 }
 
-/* A program may have set a locale with a decimal comma; there need not be one on this machine. */
+/* A program may have set a locale with a decimal comma, which need not exist on this machine. */
 static void locale_does_not_matter(void) {
     static const char *const names[] = {"de_DE.UTF-8", "fr_FR.UTF-8", "de_DE", "fr_FR"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
@@ -151,9 +151,9 @@ static void locale_does_not_matter(void) {
     setlocale(LC_ALL, "C");
 }
 
-/* Pairs lie in each other, and the locale of the thread comes back. */
+/* Pairs may be nested, and the locale of the thread is restored. */
 static void locale_comes_back(void) {
-    locale_t own = newlocale(LC_ALL_MASK, "C.UTF-8", (locale_t)0); /* some systems have none */
+    locale_t own = newlocale(LC_ALL_MASK, "C.UTF-8", (locale_t)0); /* some systems lack it */
     const locale_t first = uselocale(own), mine = uselocale((locale_t)0);
     const char *const codes = nl_langinfo(CODESET);
     float value = 0;

@@ -1,4 +1,4 @@
-/* The hash table: equal hashes, growth, memory that fails. */
+/* The hash table: equal hashes, growth, failing allocations. */
 #include "unit.h"
 
 #include "base/alloc.h"
@@ -60,7 +60,7 @@ static void test_memory(void) {
     gqac_alloc_fail_at(1, 0);
     CU_ASSERT_FALSE(gqac_table_add_number(&table, 5, 5));
     gqac_alloc_fail_at(0, 0);
-    CU_ASSERT_EQUAL(number_of(&table, gqac_hash_u64(0, 1024)), 1024); /* as it was */
+    CU_ASSERT_EQUAL(number_of(&table, gqac_hash_u64(0, 1024)), 1024); /* unchanged */
     gqac_table_free(&table);
     CU_ASSERT_EQUAL(gqac_alloc_live(), live);
 }

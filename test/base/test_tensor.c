@@ -1,4 +1,4 @@
-/* Element types and sizes: the table reads back by name and code, sizes are checked. */
+/* Element types and sizes: the table can be read by name and code, sizes are checked. */
 #include <gqac/tensor.h>
 #include <stdint.h>
 #include <string.h>
@@ -45,7 +45,7 @@ static void tensors_have_sizes(void) {
     CU_ASSERT_EQUAL(gqac_tensor_bytes(&t), 0);
 }
 
-/* Bytes of a shape; SIZE_MAX when it is refused with LIMIT. */
+/* The number of bytes of a shape; SIZE_MAX if it is refused with LIMIT. */
 static size_t shape(gqac_dtype dtype, int rank, const int64_t *dims) {
     size_t bytes = 7;
     gqac_diag diag = {0};

@@ -1,4 +1,4 @@
-/* What a process in the sandbox can no longer do. Each attempt is made by a child of its own, and
+/* What a process in the sandbox can no longer do. Each attempt is made in a child process, and also
  * once without the sandbox, where it must succeed. */
 #include <errno.h>
 #include <fcntl.h>
@@ -22,7 +22,7 @@
 #include "cli/sandbox.h"
 #include "unit.h"
 
-static char root[64]; /* has the folders in, out and far; in and far have a file `f` */
+static char root[64]; /* contains the folders in, out and far; in and far contain a file `f` */
 
 static const char *at(const char *name) {
     static char path[128];
@@ -44,7 +44,7 @@ static int opens(const char *name, int flags) {
     return fd;
 }
 
-/* ---- attempts: at least 0 if it is possible ------------------------------ */
+/* ---- attempts: at least 0 if it succeeds --------------------------------- */
 
 static int read_in(void) {
     return opens("in/f", O_RDONLY);
@@ -86,13 +86,13 @@ static int change_mode(void) {
     return chmod(at("far/f"), 0600);
 }
 
-/* A program that is executed ends with 0, and so does the attempt. */
+/* The executed program ends with 0, and so does the attempt. */
 static int execute(void) {
     char *const words[] = {(char *)(uintptr_t) "true", NULL};
     return execv("/bin/true", words);
 }
 
-/* Landlock would refuse a program that exists; the filter refuses the call. */
+/* Landlock would refuse to execute an existing program; the filter refuses the call itself. */
 static int execute_nothing(void) {
     char *const words[] = {(char *)(uintptr_t) "nothing", NULL};
     execv(at("in/nothing"), words);
@@ -189,9 +189,9 @@ static void test_network(void) {
     refuses(make_local_socket);
 }
 
-/* ---- kernels that cannot do it ------------------------------------------- */
+/* ---- kernels without these features -------------------------------------- */
 
-/* From here on the call fails with ENOSYS, as in a kernel that lacks it. */
+/* From here on the system call fails with ENOSYS, as in a kernel that lacks it. */
 static void take_away(unsigned number) {
     struct sock_filter code[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
@@ -204,7 +204,7 @@ static void take_away(unsigned number) {
     syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &filter);
 }
 
-/* The tool ends with USAGE and says so; it does not go on without a sandbox. */
+/* The tool ends with USAGE and reports this; it does not continue without a sandbox. */
 static void check_without(unsigned number, const char *words) {
     int pipes[2], status = 0;
     char said[2048] = "";
@@ -271,7 +271,7 @@ int main(int argc, char **argv) {
         return 1;
     size_t n = sizeof all / sizeof *all;
     /* The other cases are attempts within a sandbox. A kernel without Landlock 3 or seccomp has
-     * none; that --sandbox then fails is what the first two cases test, on every kernel. */
+     * none. The first two cases test, on every kernel, that --sandbox then fails. */
     if (attempt(read_in, true) == NO_SANDBOX) {
         printf("skipped: files, programs and network: this kernel cannot confine a process\n");
         n = 2;

@@ -1,6 +1,7 @@
-/* What libnvrtc does in tests with emulated kernels: the C compiler of FAKE_CUDA_CC makes a shared
- * library of the text, with the words of emulator.h. It has a function emulated_NAME for each
- * kernel, which runs a launch. The code that the driver is given is the path of the library. */
+/* The job of libnvrtc in tests with emulated kernels: the C compiler of FAKE_CUDA_CC compiles the
+ * text with emulator.h to a shared library. The library has a function emulated_NAME for each
+ * kernel, which runs a launch. The code that is passed to the driver is the path of this
+ * library. */
 #include "emulated_compile.h"
 
 #include <stdio.h>
@@ -8,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The whole file; NULL: there is none. */
+/* The whole file; NULL: it does not exist. */
 static char *read_file(const char *path) {
     FILE *file = fopen(path, "r");
     if (!file)
@@ -23,7 +24,7 @@ static char *read_file(const char *path) {
     return text;
 }
 
-/* The types of parameters, which end with names: operands of a call. */
+/* The types of parameters, each of which ends with a name, as operands of a call. */
 static void put_operands(FILE *to, const char *parameters, const char *end) {
     for (int i = 0; parameters < end; i++) {
         const char *comma = memchr(parameters, ',', (size_t)(end - parameters));
@@ -35,7 +36,7 @@ static void put_operands(FILE *to, const char *parameters, const char *end) {
     }
 }
 
-/* For each kernel of a text that was preprocessed, a function that launches it. */
+/* For each kernel of a preprocessed text, a function that launches it. */
 static void put_launches(FILE *to, const char *text) {
     static const char mark[] = "unused, noinline";
     for (const char *at = strstr(text, mark); at; at = strstr(at + 1, mark)) {

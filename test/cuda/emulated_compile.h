@@ -5,7 +5,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Writes the path of the library to `code`, in the folder. False: it does not compile. */
+/* Compiles the text to a library in the folder, and writes its path to `code`. False: it does not
+ * compile. */
 bool emulated_compile(const char *cc, const char *folder, const char *text, char *code,
                       size_t size);
 

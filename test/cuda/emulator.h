@@ -1,12 +1,12 @@
-/* Kernels of CUDA on a processor, for tests: what kernels/language.h is for a compiler of CUDA C,
- * this is for one of C. A test includes it, then the headers of numerics and the files of kernels/,
- * and runs a kernel with `emulate`. Items of a group are contexts of one thread, which change at
- * barriers and where a warp meets, so that every run is the same.
+/* Runs CUDA kernels on a CPU, for tests: it defines for a C compiler what kernels/language.h
+ * defines for a compiler of CUDA C. A test includes it, then the headers of numerics and the files
+ * of kernels/, and runs a kernel with `emulate`. The items of a group are contexts of one thread,
+ * which switches between them at barriers and where a warp meets, so that every run is the same.
  *
- * Local memory is NaN before a group runs. A group whose items do not meet ends the program. Each
- * kernel runs in two ways, and has to give the same bits: in one, items take turns from the first
- * to the last, and asynchronous copies are made at once; in the other, from the last to the first,
- * and copies are made when they are waited for. */
+ * Local memory is NaN before a group runs. A group whose items do not all reach a barrier ends the
+ * program. Each kernel runs in two ways, and must compute the same bits: in the first, items run
+ * from the first to the last, and asynchronous copies happen at once; in the second, items run from
+ * the last to the first, and copies happen when they are waited for. */
 #ifndef GQAC_TEST_CUDA_EMULATOR_H
 #define GQAC_TEST_CUDA_EMULATOR_H
 
@@ -24,7 +24,7 @@
 #include "numerics/dialect.h"
 #include "numerics/math.h"
 
-/* ---- the words of language.h ----------------------------------------------------- */
+/* ---- what language.h declares ------------------------------------------------- */
 
 typedef unsigned char uchar;
 typedef unsigned short ushort;
@@ -47,7 +47,7 @@ typedef struct __attribute__((aligned(16))) uint4 {
 extern char group_memory_begin[] __asm__("__start_group_memory");
 extern char group_memory_end[] __asm__("__stop_group_memory");
 
-#define __kernel static __attribute__((unused, noinline)) /* so emulated_compile.c finds it */
+#define __kernel static __attribute__((unused, noinline)) /* for emulated_compile.c */
 #define __global
 #define __local
 #define GROUP(n)
@@ -97,14 +97,14 @@ typedef struct emulated_item {
     int n_copies, set;
 } emulated_item;
 
-/* Where items meet: the last to arrive lets all go on. */
+/* A point where items meet: the last one to arrive lets all continue. */
 typedef struct emulated_meeting {
     int arrived;
     unsigned round;
 } emulated_meeting;
 
 /* What the items of a warp exchange when they meet: operands and results of a product, or a number
- * of each. There are those of two rounds, as items may still read the last. */
+ * of each item. There are two sets, because items may still read the previous one. */
 typedef struct emulated_product {
     uint a[EMULATED_WARP][4], b[EMULATED_WARP][2];
     float c[EMULATED_WARP][4], number[EMULATED_WARP];
@@ -125,7 +125,7 @@ static struct {
     const void *arguments;
     size_t group[2];
     int n, at, left, turns;
-    bool late; /* see above: the second way */
+    bool late; /* the second way, see above */
 } emulated;
 
 static inline void emulated_fail(const char *what) {
@@ -133,7 +133,7 @@ static inline void emulated_fail(const char *what) {
     abort();
 }
 
-/* Goes on with the next item that has not ended. */
+/* Switches to the next item that has not ended. */
 static inline void emulated_turn(void) {
     const int own = emulated.at;
     if (++emulated.turns > 4 * emulated.n)
@@ -170,8 +170,8 @@ static inline __attribute__((unused)) size_t get_local_id(int axis) {
 
 /* ---- tensor cores ------------------------------------------------------------- */
 
-/* Element k of the bf16 pairs that `words` of a row or column have: those of item q have k 2q, 2q +
- * 1 in the first word and 2q + 8, 2q + 9 in the second. */
+/* Element k of a row or column stored as `words` of bf16 pairs: item q has k 2q and 2q + 1 in the
+ * first word and 2q + 8 and 2q + 9 in the second. */
 static inline float emulated_factor(const uint *words, int step, int k) {
     return gqn_as_f32(words[step * (k / 8)] >> k % 2 * 16 << 16);
 }
@@ -288,7 +288,7 @@ static void emulated_group(void) {
     swapcontext(&emulated.caller, &emulated.items[emulated.at].context);
 }
 
-/* Runs a kernel, which `kernel` calls with its arguments, on a grid of groups of `items` items. */
+/* Runs a kernel on a grid of groups of `items` items; `kernel` calls it with its arguments. */
 static inline void emulate(void (*kernel)(const void *), const void *arguments, size_t across,
                            size_t down, int items, bool late) {
     if (!emulated.stacks)

@@ -1,15 +1,15 @@
-/* A driver of CUDA without a device, for tests: libcuda.so.1. Memory of the "device" is memory of
- * the host, and launches compute nothing, so results are what was in the memory: zeros. It counts
- * what is allocated and freed, and reports it when the process ends.
+/* A CUDA driver without a device, for tests: libcuda.so.1. Memory of the "device" is memory of the
+ * host, and launches compute nothing, so results are what was in the memory: zeros. It counts what
+ * is allocated and freed, and reports it when the process ends.
  *
- *   FAKE_CUDA_LOG=FILE      lines that are appended at the end: the number of calls, what has not
- *                           been given back, and the kernels that were asked for
+ *   FAKE_CUDA_LOG=FILE lines that are appended at the end: the number of calls, what has not been
+ *                           freed, and the names of the requested kernels
  *   FAKE_CUDA_FAIL=N        the N-th call that may fail fails (from 1; 0: none)
  *   FAKE_CUDA_ERROR=CODE    with this CUresult; after 700 (an illegal address) all calls fail
  *   FAKE_CUDA_MEMORY=N      the device has N bytes (0: as many as the host)
  *   FAKE_CUDA_MAJOR=N       the compute capability (9)
  *
- * With code of emulated_compile.c, kernels that are launched one by one compute on the processor
+ * With code of emulated_compile.c, kernels that are launched one by one compute on the CPU
  * (GQAC_CUDA_GRAPHS=off). FAKE_CUDA_LATE chooses the second way of emulator.h. */
 #include <dlfcn.h>
 #include <stdbool.h>
@@ -46,7 +46,8 @@ static void finish(void) {
 
 typedef unsigned long long address;
 
-/* Copies to the device are made as late as they may be: what they read must still be there. */
+/* Copies to the device are made as late as allowed: the memory that they read must still be
+ * valid. */
 typedef struct copy {
     address to;
     const void *from;
@@ -62,7 +63,7 @@ static void arrive(void) {
     n_copies = 0;
 }
 
-/* The result of a call that may fail. When one fails, copies that have not arrived are lost. */
+/* The result of a call that may fail. If it fails, copies that are not yet made are lost. */
 static int call(const char *name) {
     if (fake.lost)
         return ILLEGAL_ADDRESS;
@@ -80,7 +81,7 @@ static int call(const char *name) {
         if (code_)                                                                                 \
             return code_;                                                                          \
     } while (0)
-/* The same, where a context must be current. */
+/* The same for calls that need a current context. */
 #define CALL_IN_CONTEXT()                                                                          \
     do {                                                                                           \
         if (fake.current != 1) {                                                                   \
@@ -92,9 +93,9 @@ static int call(const char *name) {
 
 #define API __attribute__((visibility("default")))
 
-/* For C tests: the calls so far that may fail, the bytes that are allocated, and what the last call
- * that failed does: makes or updates graphs, without which kernels are launched then; or launches.
- */
+/* For C tests: the number of calls so far that may fail, the number of allocated bytes, and the
+ * kind of the last call that failed: one that makes or updates graphs, after which kernels are
+ * launched without graphs; or a launch. */
 API long fake_cuda_calls(void);
 API long fake_cuda_calls(void) {
     return fake.calls;
@@ -180,7 +181,7 @@ API int cuDevicePrimaryCtxRelease_v2(int device) {
 API int cuCtxPushCurrent_v2(void *context);
 API int cuCtxPushCurrent_v2(void *context) {
     fake.bad += context != &fake;
-    fake.current++; /* never fails, as in a driver that works */
+    fake.current++; /* never fails, as in a real driver */
     return 0;
 }
 API int cuCtxPopCurrent_v2(void **context);
@@ -246,7 +247,7 @@ API int cuModuleGetGlobal_v2(address *at, size_t *bytes, void *module, const cha
     *bytes = 4;
     return name[0] ? 0 : 1;
 }
-enum { BEFORE = 64 /* bytes before an allocation, which begin with its size */ };
+enum { BEFORE = 64 /* bytes before an allocation; they begin with its size */ };
 API int cuMemAlloc_v2(address *at, size_t bytes);
 API int cuMemAlloc_v2(address *at, size_t bytes) {
     CALL_IN_CONTEXT();
@@ -280,7 +281,7 @@ API int cuMemsetD32Async(address to, unsigned value, size_t n, void *stream) {
         memcpy((char *)(size_t)to + 4 * i, &value, 4);
     return stream ? 0 : 1;
 }
-/* What bench/device_memory.py calls. */
+/* Called by bench/device_memory.py. */
 API int cuMemsetD8_v2(address to, unsigned char value, size_t n);
 API int cuMemsetD8_v2(address to, unsigned char value, size_t n) {
     CALL_IN_CONTEXT();
@@ -368,7 +369,7 @@ API int cuGraphAddKernelNode_v2(void **node, graph *to, void *const *after, size
 API int cuGraphAddKernelNode_v2(void **node, graph *to, void *const *after, size_t n,
                                 const node_params *params) {
     CALL_IN_CONTEXT();
-    /* each node has the one before it */
+    /* each node depends on the previous one */
     fake.bad += !node_is_good(params) || n != (to->nodes > 0) || to->nodes >= 256 ||
                 (n && *after != &to->functions[to->nodes - 1]);
     to->functions[to->nodes] = params->function;

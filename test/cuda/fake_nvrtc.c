@@ -1,9 +1,9 @@
-/* A run-time compiler of CUDA that compiles nothing, for tests: libnvrtc.so.13. Its code is the
+/* A run-time compiler for CUDA that compiles nothing, for tests: libnvrtc.so.13. Its code is the
  * word FAKE. The text and the options of each compilation are written to the folder FAKE_NVRTC
- * (gqac.cu and, of the n-th of the process, gqac-n.cu; one option a line in options), and a line is
- * added to `compiled` there.
- * FAKE_NVRTC_FAIL makes the compilation fail with a log. With FAKE_CUDA_CC, a command of a C
- * compiler, the kernels are compiled for the emulator (emulated_compile.c). */
+ * (gqac.cu and, for compilation number n of the process, gqac-n.cu; one option a line in options),
+ * and a line is added to `compiled` there. FAKE_NVRTC_FAIL makes the compilation fail with a log.
+ * With FAKE_CUDA_CC, the command of a C compiler, the kernels are compiled for the emulator
+ * (emulated_compile.c). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@ enum { COMPILATION = 6 };
 static const char log_text[] = "gqac.cu(1): error: fake";
 static char code[1100] = "FAKE code";
 
-/* The file of the folder, or NULL. */
+/* A file of the folder, or NULL. */
 static FILE *open_file(const char *name, const char *mode) {
     char path[4096];
     const char *folder = getenv("FAKE_NVRTC");

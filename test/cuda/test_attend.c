@@ -1,5 +1,5 @@
 /* Attention in tensor cores, on the emulator: a row has the bits of one scalar program, whatever
- * rows and keys it is computed with and wherever it lies in a tile, and is near a softmax in double
+ * rows and keys it is computed with and at any position in a tile, and is near a softmax in double
  * precision. The tests are built for several sizes of heads and types of rows
  * (test/CMakeLists.txt). */
 #include "unit.h"
@@ -10,7 +10,7 @@
 #include "targets/gpu/gpu.h"
 
 #ifndef ATTEND_SIZE
-#define ATTEND_SIZE       48 /* half of the last block of 32 is empty */
+#define ATTEND_SIZE       48 /* the last block of 32 is half empty */
 #define ATTEND_VALUE_SIZE 32
 #define ATTEND_TYPE       F16
 #endif
@@ -22,7 +22,7 @@
 #define KV_BLOCK            GQAC_KV_BLOCK
 #define KV_SLABS            GPU_SLABS
 
-/* The kernels build on the files before them, and are written for compilers that do not warn of
+/* The kernels use the files before them, and are written for compilers that do not warn about
  * conversions. */
 /* clang-format off */
 #pragma GCC diagnostic push
@@ -41,14 +41,14 @@
 
 enum { SEQUENCES = 3, TILE = GQAC_KEY_TILE, ENTRIES = 24 };
 
-/* Sequences with cached keys and new rows, and what their attention does. */
+/* Sequences with cached keys and new rows, and the options of their attention. */
 typedef struct scene {
     const char *title;
     int past[SEQUENCES], fresh[SEQUENCES]; /* fresh: new rows */
     int group, kv_heads, window;
     float softcap;
     bool sink, bias, per_channel;
-    bool bad; /* some q, k and v are NaN or infinite */
+    bool bad; /* some elements of q, k and v are NaN or infinite */
 } scene;
 
 static const scene scenes[] = {
@@ -70,16 +70,16 @@ static const scene scenes[] = {
     {"the same in a window", {700, 130, 0}, {9, 40, 3}, 1, 1, 100, 0.0f, false, false, true, true},
 };
 
-/* A launch, and what it reads and writes. */
+/* A launch, and the memory that it reads and writes. */
 typedef struct launch {
     const scene *of;
     attend_shape shape;
     attend_blocks blocks;
     float *q, *bias, *sink, *k_scale, *v_scale, *parts, *y;
     uchar *slabs[KV_SLABS];
-    float *k, *v; /* as read: [SEQUENCES][keys][Hkv][D] */
+    float *k, *v; /* as read by attention: [SEQUENCES][keys][Hkv][D] */
     int *lists, keys, n_units, n_merges, n_slots;
-    unsigned state; /* of random numbers */
+    unsigned state; /* of the random numbers */
 } launch;
 
 static unsigned random_of(launch *l, unsigned n) {
@@ -90,13 +90,13 @@ static float number(launch *l) {
     return (float)(int)random_of(l, 0x10000) * 0x1p-15f - 1.0f;
 }
 
-/* ---- what is computed -------------------------------------------------------------- */
+/* ---- the definition ---------------------------------------------------------------------- */
 
 static float factor(float x) {
     return gqn_bf16_to_f32(gqn_bf16_factor(x));
 }
 
-/* acc of a column and a tile: p and v of its keys, zeros where a key is not visible. */
+/* acc of a column after a tile; p and v of its keys are zeros where a key is not visible. */
 static float weigh_scalar(float acc, const float *p, const float *v, int from, int to) {
     bool bad = false;
     for (int t = 0; t < TILE; t++) {
@@ -120,7 +120,7 @@ static float score_scalar(const float *q, const float *k) {
     return sum;
 }
 
-/* A row: head h of query `row`, which is of sequence b. */
+/* A row: head h of query `row`, which belongs to sequence b. */
 typedef struct row_of {
     int b, row, h;
 } row_of;
@@ -170,7 +170,7 @@ static void tile_scalar(const launch *l, row_of r, int tile, int from, int to, p
     }
 }
 
-/* The definition, of one row. */
+/* The definition for one row. */
 static void row_scalar(const launch *l, row_of r, int lo, int hi, float *y) {
     part all = {0};
     bool some = false;
@@ -198,7 +198,7 @@ static void row_scalar(const launch *l, row_of r, int lo, int hi, float *y) {
         y[d] = some ? one_nan(gqn_div(all.acc[d] * by_sink, by)) : 0.0f;
 }
 
-/* The same row in double precision, without factors, tiles and splits: how far the other is. */
+/* The error of a row against double precision without factors, tiles and splits. */
 static double distance(const launch *l, row_of r, int lo, int hi, const float *y) {
     double *p = calloc((size_t)hi + 1, sizeof *p);
     double most = l->of->sink ? l->sink[r.h] : -INFINITY, sum = 0.0, far = 0.0;
@@ -232,7 +232,7 @@ static void *memory(size_t bytes) {
     return to;
 }
 
-/* Stores a row of cached elements, of which one of `rare` may not be finite, and reads it. */
+/* Stores a row of cached elements and reads it; about one in `rare` elements is not finite. */
 static void put_row(launch *l, uchar *row, float *scales, const float *channels, int size,
                     unsigned rare, float *as_read) {
     const bool codes = ATTEND_TYPE >= I8;
@@ -251,7 +251,7 @@ static void put_row(launch *l, uchar *row, float *scales, const float *channels,
                              l->of->per_channel);
 }
 
-/* Blocks of the sequences, in any order; rows after the last key stay NaN. */
+/* Blocks of the sequences, in random order; rows after the last key stay NaN. */
 static void fill_blocks(launch *l, int *table) {
     const int kv_heads = l->of->kv_heads;
     const size_t k_bytes = row_bytes(ATTEND_SIZE, ATTEND_TYPE);
@@ -299,14 +299,14 @@ static float *numbers(launch *l, size_t n, float by, int infinite) {
     return to;
 }
 
-/* ---- cuts ------------------------------------------------------------------------------ */
+/* ---- division into units ----------------------------------------------------------------- */
 
 static void put(int **to, int n, const int *from) {
     memcpy(*to, from, (size_t)n * sizeof(int));
     *to += n;
 }
 
-/* Cuts the rows of a sequence into tiles of any size, and their keys into units at any split. */
+/* Divides the rows of a sequence into tiles of any size, and their keys into units at any split. */
 static void cut(launch *l, int sequence, int query, int **unit, int **merge) {
     const int group = l->of->group, rows = l->of->fresh[sequence] * group;
     const int *lo = l->lists, *hi = l->lists + l->shape.rows;
@@ -350,7 +350,7 @@ static void run_merge(const void *given) {
     attend_merge(l->lists, l->parts, l->sink, l->y, l->shape);
 }
 
-/* Computes all rows, cut in some way. */
+/* Computes all rows, with some division. */
 static void compute(launch *l, bool late) {
     const int n = l->shape.rows * l->of->group;
     int *units = memory((size_t)n * 4 * 7 * sizeof(int)), *unit = units;

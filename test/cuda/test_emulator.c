@@ -1,12 +1,12 @@
-/* What tests of CUDA kernels rely on: the emulator multiplies as the PTX manual says, and finds
- * what a processor would hide. */
+/* What tests of CUDA kernels rely on: the emulator multiplies as the PTX manual defines, and
+ * detects defects that a device might hide. */
 #include "unit.h"
 
 #include "emulator.h"
 
 enum { ROWS = 16, COLUMNS = 8, DEPTH = 16 };
 
-/* What is wrong with a kernel. */
+/* The defect of a kernel. */
 enum { RIGHT, WRONG_FRAGMENT, NO_WAIT, NO_BARRIER };
 
 typedef struct arguments {
@@ -19,7 +19,7 @@ static uint pair_of(const ushort *row, int k) {
     return row[k] | (uint)row[k + 1] << 16;
 }
 
-/* A warp multiplies; its items copy 16 bytes each of a, and every other item of b. */
+/* A warp multiplies; each item copies 16 bytes of a, and every other item 16 bytes of b. */
 static void multiply(const void *given) {
     const arguments *of = given;
     SHARED ushort a[ROWS * DEPTH], b[COLUMNS * DEPTH];
@@ -44,7 +44,7 @@ static void multiply(const void *given) {
     to[8 * COLUMNS + 1] = y.w;
 }
 
-/* True if a run in either way has a wrong element; small whole numbers have exact products. */
+/* True if a run in either way computes a wrong element; products of small integers are exact. */
 static bool finds(int defect) {
     _Alignas(16) ushort a[ROWS * DEPTH], b[COLUMNS * DEPTH];
     float y[ROWS * COLUMNS];

@@ -1,6 +1,6 @@
-/* Steps that fail on a device of CUDA: a call of the driver fails, kernels are not compiled, memory
- * is full. The sequence keeps its length and its rows, and the step is computed as soon as it can
- * be. Runs on the libraries of this folder. */
+/* Steps that fail on a device of CUDA: a call of the driver fails, kernels cannot be compiled,
+ * memory is full. The sequence keeps its length and its rows, and the step succeeds as soon as it
+ * is possible. Uses the libraries of this folder. */
 #include "unit.h"
 
 #include <dlfcn.h>
@@ -41,7 +41,7 @@ static unsigned char *rows(const gqac_program *program, const gqac_sequence *s, 
     return all;
 }
 
-/* A number of the driver. */
+/* A counter of the driver. */
 static long counted(const char *name) {
     long (*count)(void);
     *(void **)(void *)&count = dlsym(RTLD_DEFAULT, name);
@@ -90,7 +90,7 @@ static void check_failures(const char *error, gqac_status expected) {
         fail_after(-1, "0");
         if (!failed)
             break;
-        if (status == GQAC_OK) { /* memory was found elsewhere, or no graph is needed */
+        if (status == GQAC_OK) { /* other memory was found, or no graph is needed */
             CU_ASSERT(expected == GQAC_NO_MEMORY || counted("fake_cuda_lost_graph"));
             CU_ASSERT_EQUAL_FATAL(gqac_sequence_rewind(s, FIRST, &diag), GQAC_OK);
             recoveries++;
@@ -120,8 +120,8 @@ static void test_failed_launch(void) {
     check_failures("719", GQAC_INTERNAL);
 }
 
-/* A layer of attention whose heads, of 64 elements, have kernels of their own; path: a template of
- * mkstemps. */
+/* A layer of attention whose heads, of 64 elements, have kernels compiled for their size; path: a
+ * template for mkstemps. */
 static void write_layer(char *path) {
     enum { D = 64, WIDTH = 4 * D };
     FILE *file = fdopen(mkstemps(path, 3), "w");
@@ -183,7 +183,7 @@ static void test_kernels_that_are_not_compiled(void) {
     gqac_program_free(program);
 }
 
-/* On a full device, the blocks of one kind give their memory to those of another. */
+/* On a full device, the blocks of one kind of cache free their memory for those of another. */
 static void test_full_memory(void) {
     static const char *const kinds[] = {"contiguous", "quantised", "quantised4"};
     char bytes[32];
@@ -206,11 +206,11 @@ static void test_full_memory(void) {
     gqac_program_free(program);
 }
 
-/* Two threads share a program: while one step is at its nodes, another one begins and fails. */
+/* Two threads share a program: while one step runs its nodes, another one begins and fails. */
 typedef struct other {
     gqac_context *context;
     gqac_sequence *sequence;
-    long nodes, fail;   /* nodes of the first step before; the call of the second that fails */
+    long nodes, fail;   /* of the first step so far; fail: the second's call */
     gqac_status status; /* of the second */
 } other;
 
@@ -250,7 +250,7 @@ static void test_kernels_of_another_step(void) {
         gqac_context_set_monitor(context, NULL, NULL, &diag);
         CU_ASSERT(o.nodes < 0);
         launched = counted("fake_cuda_lost_launch");
-        if (launched) { /* the first launch of that step is of what waited: kernels of this one */
+        if (launched) { /* the first launch of that step came first; the kernels are this step's */
             CU_ASSERT_EQUAL(o.status, GQAC_INTERNAL);
             CU_ASSERT_EQUAL(status, GQAC_INTERNAL);
             CU_ASSERT_PTR_NOT_NULL(strstr(diag.what, "launching kernels"));

@@ -8,7 +8,7 @@
 
 #include "targets/gpu/tensor.h"
 
-/* The kernels build on the files before them, and are written for compilers that do not warn of
+/* The kernels use the files before them, and are written for compilers that do not warn about
  * conversions. */
 /* clang-format off */
 #pragma GCC diagnostic push
@@ -91,7 +91,7 @@ static float number(unsigned *state) {
     return (float)(int)(*state >> 8 & 0xffffu) * 0x1p-15f - 1.0f;
 }
 
-/* Memory for n elements of a type, with room for a row of a block; filled with numbers. */
+/* Memory for n elements of a type, with room for a row of a block, filled with random numbers. */
 static void *elements(int type, size_t n, unsigned seed) {
     const size_t bytes = (n * (type == F32 ? 4 : 2) + 127) / 64 * 64;
     void *to = aligned_alloc(64, bytes);
@@ -105,7 +105,7 @@ static int parts_of(int n, int size) {
     return (n + size - 1) / size;
 }
 
-/* Codes and their scales, and the weights that they stand for. */
+/* Codes with their scales, and the weights that they represent. */
 static void fill_codes(launch *l) {
     const product *p = l->p;
     product_shape *s = &l->shape;
@@ -132,7 +132,7 @@ static void fill_codes(launch *l) {
     float *w = elements(F32, (size_t)(p->k * p->n), 0);
     for (int k = 0; k < p->k; k++)
         for (int at = 0; at < p->n; at++) {
-            const int row = k * p->bits / 32; /* chunks of four words lie side by side */
+            const int row = k * p->bits / 32; /* chunks of four words are adjacent */
             const uint word = ((uint *)l->weights)[(row / 4 * s->width + at) * 4 + row % 4];
             const uint code = word >> k * p->bits % 32 & ((1u << p->bits) - 1u);
             const int b = k / p->block;
@@ -142,7 +142,7 @@ static void fill_codes(launch *l) {
     l->w = w;
 }
 
-/* The definition, of one element. */
+/* The definition for one element. */
 static float scalar(const launch *l, int row, int at, double *exact) {
     static const int order[16] = {0, 1, 8, 9, 16, 17, 24, 25, 2, 3, 10, 11, 18, 19, 26, 27};
     const product *p = l->p;
@@ -173,7 +173,7 @@ static bool is_as_defined(const launch *l, const void *expected, size_t bytes) {
     return same;
 }
 
-/* The kernels in one way, and rows one by one. */
+/* Runs the kernels in one way, then rows one by one. */
 static void check(launch *l, const void *expected, size_t bytes, bool late) {
     const product *p = l->p;
     product_shape *s = &l->shape;
@@ -203,7 +203,7 @@ static void check(launch *l, const void *expected, size_t bytes, bool late) {
     const size_t y_row = bytes / (size_t)p->m;
     for (int row = 0; row < p->m && row < 4; row++) {
         one.wide = row % 2 && 2 * few.teams <= GPU_TENSOR_ONE_WARPS ? 2 : few.wide;
-        void *copy = elements(p->x_type, (size_t)p->k, 0); /* rows are aligned in a tensor alone */
+        void *copy = elements(p->x_type, (size_t)p->k, 0); /* only in a tensor are rows aligned */
         memcpy(copy, (const char *)l->x + (size_t)row * x_row, x_row);
         one.x = copy;
         one.y = elements(p->y_type, (size_t)p->n, 0);

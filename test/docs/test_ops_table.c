@@ -1,4 +1,4 @@
-/* docs/ops.md lists every row of the op table. With GQAC_UPDATE_GOLDEN=1 it is written anew. */
+/* docs/ops.md lists every row of the op table. With GQAC_UPDATE_GOLDEN=1 the test writes it. */
 #include "unit.h"
 
 #include <stdio.h>

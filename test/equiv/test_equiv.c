@@ -1,5 +1,5 @@
-/* The proof as a call: what its options mean, what the report says, how it fails. What it finds in
- * broken libraries is tested through the command line (test/python/test_controls.py). */
+/* The proof as a call: what its options mean, what the report contains, how it fails. That it
+ * detects broken libraries is tested through the command line (test/python/test_controls.py). */
 #include "base/alloc.h"
 #include "unit.h"
 
@@ -24,7 +24,7 @@ static void close_model(void) {
     program = NULL;
 }
 
-/* Runs a proof; what the options asked for is in *report, of which pointers are no longer valid. */
+/* Runs a proof. *report contains what the options requested; its pointers are no longer valid. */
 static gqac_status prove(const gqac_equiv_options *options, gqac_equiv_report *report) {
     gqac_equiv *equiv = NULL;
     gqac_status status = gqac_equiv_create(program, options, &equiv, &diag);
@@ -126,7 +126,7 @@ static void stopped(void) {
     close_model();
 }
 
-/* Reference bits of a run that was ended are not taken for whole ones. */
+/* Reference bits of an aborted run are not used as complete ones. */
 static void stopped_in_the_reference(void) {
     gqac_equiv *equiv = NULL;
     const gqac_monitor monitor = {

@@ -1,6 +1,6 @@
-/* The loop of a server, without its sockets: requests join while others run, share steps, at most
- * CHUNK tokens of each, and stream their ids. A client that disconnects in the middle of its prompt
- * ends the step at once; a request with a wrong id is refused alone. All bits are those of a run
+/* The loop of a server, without sockets: requests join while others run, share steps, at most CHUNK
+ * tokens of each, and stream their ids. A client that disconnects in the middle of its prompt ends
+ * the step at once; only the request with a wrong id is refused. All bits are those of a run
  * alone. */
 #include <gqac/gqac.h>
 #include <pthread.h>
@@ -62,7 +62,7 @@ static void must(const host *h, gqac_status status) {
     }
 }
 
-/* Fills the items of the next step, and in `who` the request of each; returns their number. */
+/* Fills the items of the next step, and `who` with the request of each; returns their number. */
 static int gather(host *h, gqac_step_item *items, int *who) {
     const int joined = atomic_load(&h->joined);
     int n = 0;
@@ -82,7 +82,7 @@ static int gather(host *h, gqac_step_item *items, int *who) {
     return n;
 }
 
-/* Takes the logits of item i and chooses the next id. */
+/* Reads the logits of item i and chooses the next id. */
 static void take(host *h, request *r, int i, int64_t count) {
     int64_t rows = 0, vocabulary = 0, best = 0;
     const float *logits = gqac_context_logits(h->context, i, &rows, &vocabulary);
@@ -97,12 +97,12 @@ static void take(host *h, request *r, int i, int64_t count) {
         end(h, r, "answered");
 }
 
-/* One step of every conversation that is active. */
+/* One step of all active conversations. */
 static void turn(host *h) {
     gqac_step_item items[REQUESTS];
     int who[REQUESTS], n = gather(h, items, who);
     const gqac_status status = n ? gqac_step(h->context, n, items, &h->diag) : GQAC_OK;
-    if (status == GQAC_ABORTED) /* every sequence is as before, and the others go on */
+    if (status == GQAC_ABORTED) /* every sequence is unchanged, and the others continue */
         end(h, &h->requests[GONE], "cancelled: its client disconnected");
     else if (status != GQAC_OK && h->diag.index >= 0)
         refuse(h, &h->requests[who[h->diag.index]]);
@@ -112,7 +112,7 @@ static void turn(host *h) {
         take(h, &h->requests[who[i]], i, items[i].count);
 }
 
-/* True if the answer is that of the prompt alone, fed in one piece. */
+/* True if the answer equals that of the prompt alone, in one piece. */
 static bool same_alone(host *h, const request *r) {
     request alone = {.n = r->prompt, .prompt = r->prompt}, *a = &alone;
     memcpy(a->ids, r->ids, (size_t)r->prompt * sizeof *a->ids);
@@ -135,7 +135,7 @@ int main(int argc, char **argv) {
         for (int64_t k = 0; k < h.requests[i].n; k++)
             h.requests[i].ids[k] = (k * 31 + i * 7 + 3) % 200;
     }
-    h.requests[WRONG].ids[40] = -1; /* no id of the vocabulary */
+    h.requests[WRONG].ids[40] = -1; /* not an id of the vocabulary */
     if (argc != 2 || gqac_program_open(argv[1], NULL, &h.program, &h.diag) ||
         gqac_context_create(h.program, 2, &h.context, &h.diag) ||
         gqac_context_set_monitor(h.context, &monitor, NULL, &h.diag) ||

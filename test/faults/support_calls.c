@@ -50,7 +50,7 @@ static bool fails(fault_kind kind) {
     return true;
 }
 
-/* A folder is opened without waiting, so no signal interrupts that. */
+/* A folder is opened without waiting, so no signal interrupts it. */
 static bool fails_folder(void) {
     return atomic_load(&chosen_error) != EINTR && fails(FAULT_OPEN);
 }
@@ -59,7 +59,7 @@ static size_t clip(size_t bytes) {
     return bytes > 1 && atomic_load(&one_byte) ? 1 : bytes;
 }
 
-/* A function of the library, and the one that its callers get in its place. */
+/* A function of the library, and the function that its callers call instead. */
 #define WRAP(type, name, failure, kind, parameters, arguments)                                     \
     type __real_##name parameters;                                                                 \
     type __wrap_##name parameters;                                                                 \

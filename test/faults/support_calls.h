@@ -1,6 +1,6 @@
-/* System calls of the library that fail on demand. The linker gives the calls of this program to
- * the functions of support_calls.c (test/CMakeLists.txt lists them). Allocations have their own
- * front, gqac_alloc_fail_at. */
+/* System calls of the library that fail on demand. The linker redirects the calls of this program
+ * to the functions of support_calls.c (test/CMakeLists.txt lists them). Allocations fail by another
+ * function, gqac_alloc_fail_at. */
 #ifndef GQAC_TEST_FAULTS_SUPPORT_CALLS_H
 #define GQAC_TEST_FAULTS_SUPPORT_CALLS_H
 
@@ -15,16 +15,16 @@ typedef enum fault_kind {
     FAULT_WRITE,  /* write */
     FAULT_SYNC,   /* fsync */
     FAULT_NAME,   /* linkat, renameat, unlinkat, unlink, utimensat */
-    FAULT_CLOSE,  /* close: the descriptor is closed all the same */
+    FAULT_CLOSE,  /* close; the descriptor is closed nevertheless */
     FAULT_THREAD, /* pthread_create */
     FAULT_KINDS
 } fault_kind;
 const char *fault_name(fault_kind kind);
 
-/* From now on calls of the kind are counted; the n-th (from 1; 0: none), and with `persist` every
- * later one, fails with `error`. */
+/* From now on calls of this kind are counted. Call number n (from 1; 0: none) fails with `error`,
+ * and, with `persist`, so does every later one. */
 void fault_set(fault_kind kind, size_t n, int error, bool persist);
-/* Ends that, and returns how many calls of the kind there were. */
+/* Stops this, and returns how many calls of the kind there were. */
 size_t fault_end(void);
 /* While set, no read or write transfers more than one byte. */
 void fault_short(bool set);

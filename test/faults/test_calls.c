@@ -1,10 +1,10 @@
-/* Every system call that a user's action makes fails, one after the other, and so does every
- * allocation: opening a model and a step, compiling, saving and loading a snapshot, a prefix store
- * and its restart, generating, also under a constraint, scheduling.
+/* Every system call of a user's action fails, one after another, and so does every allocation:
+ * opening a model and a step, compiling, saving and loading a snapshot, a prefix store and its
+ * restart, generating, also under a constraint, scheduling.
  *
- * Each time the action fails cleanly or succeeds, nothing is leaked, what was there before is as it
- * was, no part of a file is left, and the next attempt gives the bits of an undisturbed one. Calls
- * that are interrupted, and transfers of one byte, must not be noticed at all. */
+ * Each time the action fails cleanly or succeeds, nothing is leaked, existing files and sequences
+ * are unchanged, no incomplete file is left, and the next attempt produces the bits of an
+ * undisturbed one. Interrupted calls and transfers of one byte must have no effect at all. */
 #include "fuzz/fuzz.h"
 #include "support_calls.h"
 #include "unit.h"
@@ -33,7 +33,7 @@ static const char *file(const char *name) {
     return path;
 }
 
-/* Removes the files of the folder but the model, and returns their number. */
+/* Removes the files of the folder except the model, and returns their number. */
 static int clear_folder(void) {
     int n = 0;
     DIR *dir = opendir(folder);
@@ -48,14 +48,14 @@ static int clear_folder(void) {
     return n;
 }
 
-/* ---- what is done -------------------------------------------------------- */
+/* ---- the actions --------------------------------------------------------- */
 
 static const gqac_program *program; /* of most actions */
 static gqac_context *context;
 static gqac_text *text;     /* whose first tokens have the ids of the program */
-static gqac_sequence *kept; /* with tokens, which no action changes */
+static gqac_sequence *kept; /* its tokens are not changed by any action */
 static int64_t ids[IDS];
-static float seen[MOST_LOGITS]; /* the logits of the last action that made some */
+static float seen[MOST_LOGITS]; /* the logits of the last action that computed some */
 static int64_t n_seen;
 
 static void take_logits(const gqac_context *from) {
@@ -88,7 +88,7 @@ static gqac_status open_and_step(gqac_diag *diag) {
     return status;
 }
 
-/* Over a file that exists: what is there afterwards is the old file or the new one. */
+/* Overwrites an existing file: afterwards it is the old file or the new one. */
 static gqac_status compile(gqac_diag *diag) {
     gqac_options options;
     gqac_options_init(&options);
@@ -124,7 +124,7 @@ static gqac_status open_store(gqac_store **store, gqac_diag *diag) {
     return gqac_store_create(program, &options, store, diag);
 }
 
-/* Computes the ids after what the store has of them. */
+/* Computes the ids that the store lacks. */
 static gqac_status fill_store(gqac_store *store, int64_t least, bool save, gqac_diag *diag) {
     gqac_sequence *sequence = NULL;
     int64_t reused = 0;
@@ -156,8 +156,8 @@ static gqac_status use_store(gqac_diag *diag) {
     return status;
 }
 
-/* A store that begins with the folder of another one. Found tokens may be lost by a fault, but only
- * while it lasts. */
+/* A store that begins with the folder of another one. Found tokens may be lost because of a fault,
+ * but only while it lasts. */
 static gqac_store *lasting;
 
 static gqac_status restart_store(gqac_diag *diag) {
@@ -208,7 +208,7 @@ static gqac_status generate(gqac_diag *diag) {
     return generate_with(NULL, diag);
 }
 
-/* The tokens of the text are read once, in the first attempt, which is without a fault. */
+/* The tokens of the text are read once, in the first attempt, which has no fault. */
 static gqac_status generate_constrained(gqac_diag *diag) {
     static const char rules[] = "root ::= [!-$]{3} [!-']";
     gqac_constraint *constraint = NULL;
@@ -252,7 +252,7 @@ static gqac_status schedule(gqac_diag *diag) {
     return status;
 }
 
-/* ---- what must hold ------------------------------------------------------ */
+/* ---- the checks ---------------------------------------------------------- */
 
 static void compiled_whole(void) {
     gqac_diag diag = {0};
@@ -273,7 +273,7 @@ static void snapshot_whole(void) {
     CU_ASSERT(clear_folder() <= 1);
 }
 
-/* Only whole snapshots lie in the folder. */
+/* The folder contains only complete snapshots. */
 static void folder_whole(void) {
     gqac_diag diag = {0};
     gqac_store_file *files = NULL;
@@ -315,7 +315,7 @@ static int64_t kept_length(void) {
     return gqac_sequence_length(kept);
 }
 
-/* After a fault: clean, and the next attempt is as if nothing had been. */
+/* After a fault: no leak, and the next attempt is as if there had been no fault. */
 static bool check_after(const action *a, const char *what, size_t n, gqac_status status,
                         const gqac_diag *diag, size_t live, gqac_status allowed) {
     const char *wrong = NULL;
@@ -368,7 +368,7 @@ static void fail_calls(const action *a, fault_kind kind, int error, bool persist
         const gqac_status status = a->run(&diag);
         const size_t reached = fault_end();
         failed += status != GQAC_OK;
-        /* an interrupted call is made again; close is not, and a worker is not started twice */
+        /* an interrupted call is made again; close is not, and no worker is started twice */
         const bool again = error == EINTR && !persist && kind != FAULT_CLOSE &&
                            kind != FAULT_THREAD && kind != FAULT_MAP && kind != FAULT_SYNC;
         if (again && status != GQAC_OK && reached >= n) {
@@ -411,7 +411,7 @@ static void fail_allocations(const action *a, bool persist) {
 static void each_action(void (*run)(const action *a)) {
     for (size_t i = 0; i < sizeof actions / sizeof *actions; i++) {
         const action *a = &actions[i];
-        if (a->keeps_folder) { /* what was there before */
+        if (a->keeps_folder) { /* files that existed before */
             gqac_diag diag = {0};
             CU_ASSERT_EQUAL(a->run == compile ? compile(&diag) : use_store(&diag), GQAC_OK);
         }
@@ -458,7 +458,7 @@ static void test_short(void) {
 }
 
 static void each_allocation(const action *a) {
-    if (a->slow) /* test_runtime_alloc_failure has these */
+    if (a->slow) /* test_runtime_alloc_failure tests these */
         return;
     fail_allocations(a, false);
     fail_allocations(a, true);

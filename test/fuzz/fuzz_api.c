@@ -1,8 +1,8 @@
 /* The C API with hostile ids, lengths and orders of calls. An input is a program of small ops on a
  * few sequences, snapshots, a store and a scheduler.
  *
- * Beside each sequence lies the list of its tokens. A call that fails must leave it; at the end
- * each sequence must compute the bits that a new one computes for the same tokens. */
+ * The test keeps a list of the tokens of each sequence. A call that fails must not change them; at
+ * the end each sequence must compute the bits that a new one computes for the same tokens. */
 #include "fuzz/fuzz.h"
 
 #include <gqac/text.h>
@@ -33,7 +33,7 @@ static unsigned take(machine *m) {
     return m->at < m->end ? *m->at++ : 0;
 }
 
-/* A number that callers get wrong: small, or from a table of ends. */
+/* A number that callers get wrong: small, or from a table of extreme values. */
 static int64_t take_number(machine *m) {
     static const int64_t ends[] = {-1,        INT64_MIN, INT64_MAX, INT32_MIN,
                                    INT32_MAX, 1LL << 32, 1LL << 40, -64};
@@ -41,7 +41,7 @@ static int64_t take_number(machine *m) {
     return b < 192 ? b : ends[b % 8];
 }
 
-/* Ids: mostly those that the model has; it has no row for some of its vocabulary. */
+/* Ids: mostly those of the model, which has no row for some ids of its vocabulary. */
 static int64_t take_ids(machine *m, int64_t ids[MOST_TOKENS]) {
     const unsigned b = take(m);
     const int64_t n = b % 8 == 7 ? b / 2 : b % 8;
@@ -63,7 +63,7 @@ static void drop(machine *m, int i) {
     m->lists[i].n = 0;
 }
 
-/* The sequence has the tokens of its list. */
+/* Checks that the sequence has the tokens of its list. */
 static void compare(machine *m, int i) {
     int64_t first, n;
     const tokens *list = &m->lists[i];
@@ -145,8 +145,9 @@ static void fork_to(machine *m, int i) {
         m->lists[to] = m->lists[i];
 }
 
-/* Copies rows by export and import, perhaps into a sequence that has tokens, or with a wrong size.
- */
+/* Copies rows by export and import, sometimes into a sequence that has tokens, or with a wrong
+ * size.
+ * */
 static void import_to(machine *m, int i) {
     const int to = (int)(take(m) % SEQUENCES);
     const gqac_kv_pair *pairs;
@@ -171,7 +172,7 @@ static void import_to(machine *m, int i) {
             status = check(m, gqac_sequence_export(m->sequences[i], p->past, rows[k].data,
                                                    gqac_tensor_bytes(&rows[k]), &m->diag));
     }
-    if (wrong && wrong < rows[0].dims[2]) /* never more than the memory has */
+    if (wrong && wrong < rows[0].dims[2]) /* never more than the memory */
         rows[0].dims[2] = wrong;
     if (status == GQAC_OK &&
         check(m, gqac_sequence_import(m->sequences[to], n, names, rows, &m->diag)) == GQAC_OK) {
@@ -309,7 +310,7 @@ static void (*const calls[])(machine *m, int i) = {
 
 /* ---- the bits at the end ------------------------------------------------- */
 
-/* Appends id 1 to the sequence, and all of its tokens and id 1 to a new one of its kind. */
+/* Appends id 1 to the sequence, and all of its tokens plus id 1 to a new one of its kind. */
 static void compare_bits(machine *m, int i) {
     gqac_sequence *s = m->sequences[i], *solo = NULL;
     const int64_t one = 1;

@@ -1,8 +1,8 @@
-/* .gqac artefacts with right checksums: graph, tables and packed weights are hostile.
+/* .gqac artefacts with correct checksums: graph, tables and packed weights are hostile.
  *
  * Anyone can compute a SHA-256, so a checksum protects against damage, not against a stranger. The
- * harness writes the checksums of whatever it is given, and its changes keep the layout: a section
- * is changed, and what follows it moves. The weights are packed as kernels read them. */
+ * target sets the checksums of any input, and its mutations keep the layout: a section is changed,
+ * and the sections after it move. The weights are packed as kernels read them. */
 #include "fuzz/fuzz.h"
 
 #include <stdlib.h>
@@ -11,8 +11,7 @@
 #include "base/file.h"
 #include "runtime/artefact.h"
 
-/* The layout that artefact.h describes. The legal inputs of test_replay.c fail if it has changed.
- */
+/* The layout that artefact.h describes. The valid inputs of test_replay.c fail if it changes. */
 enum {
     HEAD = 64,
     AT_LENGTH = 16,
@@ -51,7 +50,7 @@ static bool fits(const uint8_t *data, size_t size, uint32_t s) {
     return offset <= size && bytes <= size - offset;
 }
 
-/* Writes all checksums, and the length of the file. */
+/* Sets all checksums, and the length of the file. */
 static void sign(uint8_t *data, size_t size) {
     const uint32_t n = sections_of(data, size);
     const uint64_t length = size;
@@ -90,7 +89,7 @@ static gqac_status run(const uint8_t *data, size_t size) {
     return status;
 }
 
-/* Changes the content of one section, or the table as it is. */
+/* Changes the content of one section, or the table itself. */
 static size_t mutate(uint8_t *data, size_t size, size_t most, unsigned seed) {
     const uint32_t n = sections_of(data, size);
     const uint32_t chosen = n ? seed / 4 % n : 0;
@@ -106,7 +105,7 @@ static size_t mutate(uint8_t *data, size_t size, size_t most, unsigned seed) {
         const size_t step = s == WEIGHTS ? PAGE : LINE;
         const size_t offset = (end + step - 1) / step * step;
         size_t bytes = (size_t)field(old, s, AT_BYTES);
-        if (offset > most || bytes > most - offset) { /* too large: as it was */
+        if (offset > most || bytes > most - offset) { /* too large: unchanged */
             memcpy(data, old, size);
             end = size;
             break;

@@ -1,6 +1,6 @@
-/* Calls of tools in answers. An input is a byte that chooses the syntax, and an answer. What is
- * found must not depend on how the answer is divided into pieces, and the arguments of calls must
- * be JSON objects. */
+/* Calls of tools in answers. An input is a byte that chooses the syntax, then an answer. The calls
+ * that are found must not depend on the division of the answer into pieces, and their arguments
+ * must be JSON objects. */
 #include "fuzz/fuzz.h"
 
 #include <stdlib.h>
@@ -15,7 +15,7 @@ static const char *const templates[] = {
     "to=functions. <|message|> <|call|>", "{\"name\": \" \"parameters\":  tool_calls"};
 enum { TEMPLATES = sizeof templates / sizeof *templates };
 
-/* Writes the parts: content as it is, and each call after a byte 1. */
+/* Writes the parts: content unchanged, and each call after a byte 1. */
 static void read_parts(gqac_calls *calls, gqac_str *out) {
     gqac_call_part part = {.size = sizeof part};
     while (gqac_calls_next(calls, &part)) {

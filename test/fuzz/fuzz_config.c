@@ -1,4 +1,4 @@
-/* genai_config.json; and the same bytes as generation_config.json, whose rules are applied. */
+/* genai_config.json; then the same bytes as generation_config.json, whose rules are applied. */
 #include "fuzz/fuzz.h"
 
 #include <stdlib.h>
@@ -43,7 +43,7 @@ static gqac_status run_rules(const char *json, size_t size) {
     return status;
 }
 
-/* OK: the bytes are one of the two configs. */
+/* OK if the bytes are valid as one of the two files. */
 static gqac_status run(const uint8_t *data, size_t size) {
     gqac_diag diag = {0};
     gqac_text_settings settings = genai_config_defaults;

@@ -1,6 +1,6 @@
-/* Grammars and JSON Schemas. An input is a schema, if it begins with '{', tools, if it begins with
- * '[', or else a grammar; then a NUL, and a text to read with it. What may follow is then read on
- * by chance: no state may be one from which nothing is accepted. */
+/* Grammars and JSON Schemas. An input begins with a schema if its first byte is '{', with tools if
+ * it is '[', otherwise with a grammar; then come a NUL and a text to read with it. The text is then
+ * continued at random: in every state, some byte must be accepted. */
 #include "fuzz/fuzz.h"
 
 #include <string.h>
@@ -9,7 +9,7 @@
 
 enum { STEPS = 200, TRIES = 256 };
 
-/* Follows a byte that fits, from `chance` on; false: the text must end here. */
+/* Follows a byte that fits, searching from `chance` on; false: the text must end here. */
 static gqac_status step(automaton *a, uint32_t *state, uint32_t chance, bool *more,
                         gqac_diag *diag) {
     *more = false;

@@ -1,5 +1,5 @@
-/* Regular expressions of pre-tokenizers. An input is an expression, a NUL, and a text to search; a
- * text that is not UTF-8, or missing, is a fixed one. */
+/* Regular expressions of pre-tokenizers. An input is an expression, a NUL, and a text to search; if
+ * the text is missing or is not UTF-8, a fixed one is searched. */
 #include "fuzz/fuzz.h"
 
 #include <string.h>

@@ -1,10 +1,10 @@
-/* Requests to `gqac serve`: a whole server of a small model, on one thread, and clients over the
+/* Requests to `gqac serve`: a complete server of a small model, on one thread, and clients over the
  * loopback interface. An input that begins with '/' is a path, a NUL and a body, which are sent as
- * one correct request; only a path is asked for with GET. Any other input is the bytes of
- * connections: a byte 0xFF ends a piece, which the server reads and answers before more is sent,
- * and a byte 0xFE ends a connection, whose client does not wait for replies.
+ * one correct request; a path without a body is requested with GET. Any other input is the bytes of
+ * connections: a byte 0xFF ends a piece, which the server reads and answers before more is sent; a
+ * byte 0xFE ends a connection whose client does not wait for replies.
  *
- * Afterwards the server must give the same answer as a new one, and must have kept nothing. */
+ * Afterwards the server must answer like a new one, and must have kept nothing. */
 #include "fuzz/fuzz.h"
 
 #include <stdio.h>
@@ -21,8 +21,7 @@ static void settle(served_client *c) {
         fuzz_broken("a server that does not come to rest");
 }
 
-/* A request of the right form must get a reply that is no failure of the server; an error says why.
- */
+/* A valid request must get a reply that is not a failure of the server; an error has a text. */
 static gqac_status check_reply(const served_client *c) {
     const int status = served_status(&c->replies);
     json_t *root = served_json(&c->replies);
@@ -51,7 +50,7 @@ static gqac_status ask(served_client *c, const char *path, size_t n_path, const 
     return check_reply(c);
 }
 
-/* The text of a short answer. */
+/* Requires the text of a short answer. */
 static void require_answer(serve *s) {
     static const char path[] = "/v1/completions",
                       body[] = "{\"prompt\": [5, 300, 7], \"max_tokens\": 3, \"ignore_eos\": true,"
@@ -75,7 +74,7 @@ static void require_answer(serve *s) {
 
 /* ---- an input ------------------------------------------------------------------- */
 
-/* Sends pieces to one connection; returns what it has used. */
+/* Sends pieces to one connection; returns the number of bytes used. */
 static size_t send_pieces(serve *s, const uint8_t *data, size_t size, gqac_status *status) {
     served_client c = served_connect(s);
     size_t at = 0, begin = 0;

@@ -1,7 +1,7 @@
-/* A server of a remote tier that says anything. An input is what it sends: a byte 0xFF ends a
- * piece, and the next one is sent when the client waits for more; at the end the connection is
- * closed. The client and the server are one thread: the server works whenever the client calls
- * poll. */
+/* The server of a remote tier with arbitrary replies. An input is what the server sends: a byte
+ * 0xFF ends a piece, and the next one is sent when the client waits for more; after the last one
+ * the connection is closed. The client and the server are one thread: the server runs whenever the
+ * client calls poll. */
 #include "fuzz/fuzz.h"
 
 #include <arpa/inet.h>
@@ -31,7 +31,7 @@ static void disconnect(void) {
     server.client = -1;
 }
 
-/* Reads what the client has sent, which changes nothing. */
+/* Reads what the client has sent; it has no effect. */
 static void hear(void) {
     char heard[4096];
     ssize_t n;
@@ -44,17 +44,18 @@ static void hear(void) {
 int __real_poll(struct pollfd *fds, nfds_t n, int ms);
 int __wrap_poll(struct pollfd *fds, nfds_t n, int ms);
 
-/* A client that waits for a reply is connected, though the kernel may need a moment to say so. */
+/* A client that waits for a reply is connected, although the kernel may need a moment to report
+ * it. */
 static void accept_client(void) {
     struct pollfd p = {.fd = server.listening, .events = POLLIN};
-    while (__real_poll(&p, 1, MS) < 0 && errno == EINTR) /* by the alarm of libFuzzer */
+    while (__real_poll(&p, 1, MS) < 0 && errno == EINTR) /* interrupted by the alarm of libFuzzer */
         ;
     server.client = accept4(server.listening, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (server.client < 0)
         fuzz_broken("a client that is not connected");
 }
 
-/* If the client waits for a reply: sends the next piece, or ends the connection. False: the piece
+/* If the client waits for a reply, sends the next piece, or ends the connection. False: the piece
  * was empty. */
 static bool serve(short events) {
     const int yes = 1;
@@ -75,7 +76,7 @@ static bool serve(short events) {
     const size_t n = end ? (size_t)(end - begin) : left;
     const ssize_t sent = n ? send(server.client, begin, n, MSG_NOSIGNAL) : 0;
     if (sent < 0)
-        disconnect(); /* the client did not want it */
+        disconnect(); /* the client did not read it */
     else
         server.at += (size_t)sent + (end && sent == (ssize_t)n);
     return n > 0;
@@ -91,7 +92,7 @@ int __wrap_poll(struct pollfd *fds, nfds_t n, int ms) {
 static int listen_on(int *port) {
     struct sockaddr_in own = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
     socklen_t size = sizeof own;
-    const struct linger at_once = {1, 0}; /* of the connections too */
+    const struct linger at_once = {1, 0}; /* also for accepted connections */
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once) != 0 ||
         bind(fd, (const struct sockaddr *)&own, sizeof own) != 0 || listen(fd, 8) != 0 ||
@@ -106,13 +107,13 @@ static void check_text(const char *text, size_t size) {
         fuzz_broken("a text without an end");
 }
 
-/* Every call that a store and `gqac store` make; returns how many had the right answer. */
+/* Makes every call that a store and `gqac store` make; returns how many had the right answer. */
 static int call_all(gqac_remote *r, gqac_diag *diag) {
     const gqac_store_remote f = *gqac_remote_functions(r);
     const gqac_store_key keys[2] = {{{1}}, {{2}}};
     size_t sizes[2], bytes = 0;
     remote_state state = {.keys = 0};
-    uint8_t *data = malloc(CAPACITY); /* of its own size, so that a sanitizer sees its end */
+    uint8_t *data = malloc(CAPACITY); /* exact size, for sanitizers */
     int right = f.find(f.arg, MS, keys, 2, sizes);
     right += f.get(f.arg, MS, keys, data, CAPACITY, &bytes) && bytes <= CAPACITY;
     right += f.put(f.arg, MS, keys, "value", 5);

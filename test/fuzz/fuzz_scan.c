@@ -1,4 +1,4 @@
-/* The scan of the wire format, and the unpacking of what it lets through. */
+/* The scan of the wire format, and the unpacking of files that pass it. */
 #include "fuzz/fuzz.h"
 
 #include "onnx/scan.h"

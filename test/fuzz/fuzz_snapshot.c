@@ -1,5 +1,5 @@
-/* Snapshot files with right checksums. The first byte chooses the model when it is not the 'G' of a
- * file. */
+/* Snapshot files with correct checksums. The first byte chooses the model, unless it is the 'G' of
+ * a file. */
 #include "fuzz/fuzz.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* A folder of a prefix store whose files a stranger wrote: one under the name by which the store
- * finds it, with right checksums, and one that is not a snapshot at all. */
+/* A folder of a prefix store with hostile files: one under the name by which the store finds it,
+ * with correct checksums, and one that is not a snapshot at all. */
 #include "fuzz/fuzz.h"
 
 #include <dirent.h>
@@ -30,7 +30,7 @@ static void clear(const char *folder) {
         closedir(dir);
 }
 
-/* Finds what the folder holds by the ids of the file, and continues from it. */
+/* Finds the ids of the file in the folder, and continues from them. */
 static gqac_status use(const gqac_program *program, const char *folder, const int64_t *ids,
                        int64_t n, gqac_diag *diag) {
     gqac_store_options options;
@@ -76,7 +76,7 @@ static gqac_status run(const uint8_t *data, size_t size) {
     (void)fuzz_check(gqac_store_folder_add(folder, "t", path, &added, &diag), &diag);
     int64_t *ids = NULL, n = 5;
     if (fuzz_check(gqac_snapshot_file_open(path, false, &file, &diag), &diag) == GQAC_OK &&
-        file->n_ids > 0) { /* one more than the file has, so that all of it can be used */
+        file->n_ids > 0) { /* one id more than the file has, so that all of it can be used */
         n = file->n_ids + 1;
         ids = calloc((size_t)n, sizeof *ids);
         memcpy(ids, file->ids, (size_t)file->n_ids * sizeof *ids);

@@ -1,5 +1,5 @@
-/* Chat templates. An input is a template, a NUL, and the variables as JSON; variables that are not
- * an object, or missing, are a fixed conversation. */
+/* Chat templates. An input is a template, a NUL, and the variables as JSON; if these are missing or
+ * not an object, a fixed conversation is used. */
 #include "fuzz/fuzz.h"
 
 #include <stdlib.h>

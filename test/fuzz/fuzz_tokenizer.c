@@ -59,7 +59,7 @@ static gqac_status use(const tokenizer *t, gqac_diag *diag) {
 static gqac_status run(const uint8_t *data, size_t size) {
     gqac_diag diag = {0};
     tokenizer *t = NULL;
-    char *copy = malloc(size + 1); /* a NUL follows the bytes of a file */
+    char *copy = malloc(size + 1); /* the bytes of a file are followed by a NUL */
     memcpy(copy, data, size);
     copy[size] = 0;
     gqac_status status = fuzz_check(folder_check_json(copy, size, &diag), &diag);

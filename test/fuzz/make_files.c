@@ -1,5 +1,5 @@
-/* Writes seeds: the legal files of the known models, and artefacts of those other models that can
- * be compiled as they are: make_files FOLDER [MODEL...]. */
+/* Writes seeds: the valid files of the known models, and artefacts of the other models, if these
+ * can be compiled: make_files FOLDER [MODEL...]. */
 #include "fuzz/fuzz.h"
 
 #include <stdio.h>

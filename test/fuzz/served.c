@@ -25,7 +25,8 @@ static const char tools_template[] =
     "{% endif %}{% for m in messages %}[{{ m.role }}]{{ m.content }}{% for c in m.tool_calls %}"
     "{{ c | tojson }}{% endfor %}{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}";
 
-/* Ids and seeds that the server draws, so that an input does the same each time. */
+/* The random ids and seeds of the server, made constant so that an input has the same effect each
+ * time. */
 ssize_t __wrap_getrandom(void *data, size_t size, unsigned flags);
 ssize_t __wrap_getrandom(void *data, size_t size, unsigned flags) {
     (void)flags;
@@ -82,8 +83,8 @@ static const gqac_text *known_text(void) {
 
 /* ---- a server --------------------------------------------------------------- */
 
-/* The server catches signals when its model is ready; here they belong to the fuzzer. What it does
- * each second would depend on the clock. */
+/* The server handles signals once its model is ready; here the fuzzer needs them. What the server
+ * does once a second would depend on the clock. */
 static void leave_signals(serve *s) {
     event_base_loop(s->base, EVLOOP_NONBLOCK);
     for (int i = 0; i < 2; i++)
@@ -172,7 +173,7 @@ void served_close(served *g) {
 
 /* ---- a client ---------------------------------------------------------------- */
 
-/* A signal, such as the alarm of libFuzzer, interrupts connect; the kernel goes on connecting. */
+/* A signal, such as the alarm of libFuzzer, interrupts connect; the kernel continues to connect. */
 static bool connect_to(int fd, const struct sockaddr_in *to) {
     struct pollfd p = {.fd = fd, .events = POLLOUT};
     int error = 0;
@@ -218,13 +219,14 @@ static struct tcp_info info_of(int fd) {
     return info;
 }
 
-/* Whether one end has read all that the other has sent. The kernel may deliver it later. */
+/* True if one end has read all that the other has sent. The kernel may deliver it later. */
 static bool has_read(int fd, uint64_t bytes) {
     int unread = 0;
     return info_of(fd).tcpi_bytes_received >= bytes && ioctl(fd, FIONREAD, &unread) == 0 && !unread;
 }
 
-/* The server has read everything, has answered what it can, and the client has its replies. */
+/* True if the server has read everything and answered what it can, and the client has its
+ * replies. */
 static bool is_quiet(const served_client *c) {
     const serve *s = c->server;
     const http_exchange *x = s->http->all;
@@ -242,8 +244,8 @@ static bool is_quiet(const served_client *c) {
 
 void (*served_within)(bool within);
 
-/* Computes a step, or, with an encoder, all answers that wait; returns how many requests are left.
- */
+/* Computes a step, or, with an encoder, all waiting answers; returns how many requests are left.
+ * */
 static int64_t compute(serve *s, gqac_status *status, gqac_diag *diag) {
     int64_t left = 0;
     s->submitted = false;
@@ -251,7 +253,7 @@ static int64_t compute(serve *s, gqac_status *status, gqac_diag *diag) {
         *status = gqac_scheduler_step(s->scheduler, &left, diag);
         return left;
     }
-    s->state = SERVE_STOPPED; /* so that it returns when none waits */
+    s->state = SERVE_STOPPED; /* so that it returns when no request waits */
     encoder_run(s);
     s->state = SERVE_READY;
     *status = GQAC_OK;
@@ -291,7 +293,7 @@ void served_send(served_client *c, const char *data, size_t size) {
         if (n > 0)
             c->sent += (uint64_t)n;
         else if (errno != EAGAIN && errno != EINTR)
-            break; /* the server has closed */
+            break; /* the server has closed the connection */
         else
             served_turn(c, false);
     }

@@ -1,6 +1,6 @@
-/* A whole server of a small model, whose two threads are run by the caller in turn, and clients
- * over the loopback interface. So a test knows when the server has done all that it will do, and
- * the same requests do the same each time: ids and seeds that the server draws are constants, by
+/* A complete server of a small model, whose two threads are run by the caller in turn, and clients
+ * over the loopback interface. So a test knows when the server has nothing left to do, and the same
+ * requests have the same effect each time: the random ids and seeds of the server are constants, by
  * --wrap=getrandom. */
 #ifndef GQAC_TEST_FUZZ_SERVED_H
 #define GQAC_TEST_FUZZ_SERVED_H
@@ -13,7 +13,7 @@ typedef struct served {
     gqac_context *context;
     gqac_store *store;
     gqac_scheduler_options scheduler;
-    /* of a model with an encoder, instead of the others */
+    /* for a model with an encoder, instead of the others */
     gqac_threads *threads;
     gqac_seq2seq *seq2seq;
     gqac_seq2seq_context *seq2seq_context;
@@ -31,23 +31,23 @@ typedef struct served_client {
     gqac_str replies;
 } served_client;
 served_client served_connect(serve *s);
-/* Sends until the server has taken everything, or has closed. */
+/* Sends until the server has read everything, or has closed the connection. */
 void served_send(served_client *c, const char *data, size_t size);
-/* One round of the two threads that a server has; returns how many requests are left. `wait`: for
- * the client's socket first, for at most a millisecond. */
+/* One round of the two threads of a server; returns how many requests are left. `wait`: first waits
+ * for the client's socket, for at most a millisecond. */
 int64_t served_turn(served_client *c, bool wait);
-/* Turns until the server has read everything, has answered what it can, and the client has its
- * replies. False: it does not come to rest in so many turns. */
+/* Runs turns until the server has read everything and answered what it can, and the client has its
+ * replies. False: this takes more than SERVED_TURNS turns. */
 enum { SERVED_TURNS = 100000 };
 bool served_settle(served_client *c, int turns);
 void served_disconnect(served_client *c);
-/* Called when a turn enters and leaves the code of the server; NULL: nothing is. */
+/* Called when a turn enters and leaves the code of the server; NULL: nothing is called. */
 extern void (*served_within)(bool within);
 
-/* Called with each line of the server's log; NULL: nothing is. */
+/* Called with each line of the server's log; NULL: nothing is called. */
 extern void (*served_line)(const char *line);
 
-/* The status of the first reply; 0: there is none. */
+/* The status of the first reply; 0: there is no reply. */
 int served_status(const gqac_str *replies);
 /* The JSON of a reply that is not a stream, the page or metrics; its caller frees it. */
 json_t *served_json(const gqac_str *replies);

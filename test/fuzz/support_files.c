@@ -1,4 +1,4 @@
-/* Legal files of the known models: text, ONNX, artefacts, snapshots, and a tensor. */
+/* Valid files of the known models: text, ONNX, artefacts, snapshots, and a tensor. */
 #include "fuzz/fuzz.h"
 
 #include <stdio.h>
@@ -19,7 +19,7 @@ static bool write_snapshot(const char *folder, int which, const char *kind, int6
     for (int64_t i = 0; i < length; i++)
         ids[i] = (i * 5 + 1) % 3;
     gqac_status status = gqac_sequence_create(fuzz_program(which), &options, &sequence, diag);
-    if (status == GQAC_UNSUPPORTED) /* it has nothing to quantise */
+    if (status == GQAC_UNSUPPORTED) /* it has no weights to quantise */
         return true;
     if (status == GQAC_OK)
         status = gqac_context_create(fuzz_program(which), 1, &context, diag);

@@ -82,7 +82,7 @@ const gqac_monitor *fuzz_deadline(void) {
 
 /* ---- models -------------------------------------------------------------- */
 
-/* Every file of external data is the same page. */
+/* All files of external data are the same page. */
 static gqac_status external(void *arg, const char *name, const void **data, size_t *bytes,
                             gqac_diag *diag) {
     static const float page[1024] = {1, -1, 0.5f, 2};
@@ -142,7 +142,7 @@ gqac_status fuzz_steps(const gqac_program *program, gqac_diag *diag) {
     return status;
 }
 
-/* Reads "[2,batch,4]": every name is one small size, the same each time. */
+/* Reads "[2,batch,4]"; all names have the same small size. */
 static bool read_shape(const gqac_io *io, gqac_tensor *t) {
     const char *at = io->shape;
     int64_t count = 1;
@@ -212,7 +212,7 @@ gqac_status fuzz_model(const char *name, const void *data, size_t size) {
         gqac_program_free(program);
         first = i ? first : status;
         if (status == GQAC_INVALID_MODEL && i == 0)
-            break; /* it is refused the same way by all */
+            break; /* all refuse it in the same way */
     }
     return first;
 }

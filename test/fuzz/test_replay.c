@@ -1,7 +1,6 @@
-/* Inputs that once broke a fuzz target, and legal ones, in test/fuzz/inputs/<target>/: every one is
- * used as the target uses it, and so are some inputs that differ from it in one place. An input
- * whose name begins with "legal" must be taken. Each is used twice: the second time must leave no
- * memory. */
+/* Runs inputs that once broke a fuzz target, and valid ones, in test/fuzz/inputs/<target>/, and
+ * some inputs that differ from them in one place. An input whose name begins with "legal" must be
+ * accepted. Each is used twice; the second time must not leak memory. */
 #include "fuzz/fuzz.h"
 #include "unit.h"
 
@@ -18,7 +17,7 @@ enum { LARGEST = 1 << 20, PATH = 1024 };
 
 static char name[PATH];
 
-/* Says which input it was; then the signal does what it does. */
+/* Prints which input it was; then the signal has its usual effect. */
 static void name_it(int signal_number) {
     (void)!write(STDERR_FILENO, name, strlen(name));
     (void)!write(STDERR_FILENO, "\n", 1);
@@ -41,7 +40,7 @@ size_t fuzz_change(uint8_t *data, size_t size, size_t most) {
 }
 
 static void replay(const fuzz_target *target, const uint8_t *data, size_t size, bool legal) {
-    uint8_t *copy = malloc(size + 1); /* of its own size, so that a sanitizer sees its end */
+    uint8_t *copy = malloc(size + 1); /* exact size, for sanitizers */
     memcpy(copy, data, size);
     const gqac_status status = target->run(copy, size);
     if (legal && status != GQAC_OK) {
@@ -76,7 +75,7 @@ static int replay_file(const fuzz_target *target, const char *path, bool legal) 
     return 1;
 }
 
-/* What a folder holds for a target: all files, or those with an ending. Returns their number. */
+/* Runs the files of a folder for a target: all, or those with an ending. Returns their number. */
 static int replay_folder(const fuzz_target *target, const char *folder, const char *ending,
                          int *legal) {
     char path[2 * PATH];
@@ -129,7 +128,7 @@ static void test_inputs(void) {
                 all += replay_folder(*target, folder, made[i].ending, &of_target);
         if (!of_target)
             printf("  no legal input for %s\n", (*target)->name);
-        CU_ASSERT(of_target > 0); /* else nothing shows that the target reaches what it is for */
+        CU_ASSERT(of_target > 0); /* otherwise the target might reach nothing */
         legal += of_target;
     }
     remove_files(folder);

@@ -1,4 +1,4 @@
-/* Reading and writing of the graphs of support_rows.h; the seeds are in support_seeds.c. */
+/* Reads and writes the graphs of support_rows.h; the seeds are in support_seeds.c. */
 #include "support_rows.h"
 
 #include <assert.h>
@@ -147,7 +147,7 @@ static bool is_input(const row_graph *g, int i, row_mode mode) {
     return mode == ROW_WEIGHTS ? i == 0 : mode == ROW_TABLE ? i != 0 : mode != ROW_CONSTANTS;
 }
 
-/* The operands that are inputs, or that are not, as constants. */
+/* Writes the operands that are inputs; or, as constants, those that are not. */
 static void put_constants(writer *w, const row_graph *g, row_mode mode, bool inputs) {
     for (int i = 0; i < g->n_in; i++) {
         if (g->in[i].absent || !strcmp(g->in[i].dtype, "token") || is_input(g, i, mode) != inputs)
@@ -181,7 +181,7 @@ static void put_inputs(writer *w, const row_graph *g, row_mode mode) {
     }
 }
 
-/* Tokens come from states. */
+/* Writes the states that provide the tokens. */
 static void put_states(writer *w, const row_graph *g) {
     for (int i = 0; i < g->n_in; i++)
         if (!g->in[i].absent && !strcmp(g->in[i].dtype, "token"))

@@ -1,5 +1,6 @@
-/* One right graph (or several) for each op that chance would not find: see support_rows.h. Lengths
- * that differ in meaning differ in size where they can, so that a test may change one by itself. */
+/* One valid graph, or several, for each op for which random ones would not be valid: see
+ * support_rows.h. Lengths with different meanings have different sizes if possible, so that a test
+ * can change each alone. */
 #include "support_rows.h"
 
 const row_seed row_seeds[] = {
@@ -159,7 +160,7 @@ const row_seed row_seeds[] = {
     {"linear_integer", "n=7, k=5", "u8[2,5] | i8[1,2,64] | i32[1,2,16]", 0},
     {"linear_nbits", "n=7, k=32, bits=4, block_size=16", "f32[2,32] | u8[1,4,256] | f32[1,2,64]",
      0},
-    /* our own */
+    /* gqac's own ops */
     {"add_bias", "", "f32[2,4,3,5] | f32[1,1,3,5] | i32[2,3] | i32[2,3]", 0},
     {"causal_mask", "", "f32[2,4,3,5] | i32[2,3] | i32[2,3]", 0},
     {"softcap", "cap=2.0", "f32[2,4,3,5]", 0},

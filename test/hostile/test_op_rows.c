@@ -1,10 +1,10 @@
-/* Every op of the table in graphs that are nearly right: an output left out at each position, a
- * result list that is shorter, a token where numbers are expected, other element types and ranks,
- * extreme attributes and integers, tensors without elements beside huge dimensions. Whatever is
- * made of them ends in a refusal that says why, or in the right answer, and in time.
+/* Every op of the table in graphs that are nearly valid: an output omitted at each position, a
+ * shorter list of results, a token where numbers are expected, other element types and ranks,
+ * extreme attributes and integers, tensors without elements next to huge dimensions. Each must end
+ * in a refusal with a reason or in the right answer, and within a time limit.
  *
  * Under AddressSanitizer (`./dev check`) and in the long tier every graph is run on ref and on cpu,
- * else every third and all that are right. Each op is tried by a process of its own, so that a
+ * otherwise every third and all valid ones. Each op is tried in a process of its own, so that a
  * signal is a failure that names the graph. */
 #include <signal.h>
 #include <stdio.h>
@@ -32,20 +32,20 @@ enum { SECONDS = 5 }; /* of processor time for one graph */
 static const int64_t huge = (int64_t)1 << 34;
 static const char *const targets[] = {"ref", "cpu"};
 
-/* What the process of an op leaves behind; shared with its parent. */
+/* What the process of an op reports; shared with its parent. */
 typedef struct report {
-    int next;     /* number of the graph in hand: another process goes on after it */
-    int good;     /* graphs that were computed */
-    int failures; /* wrong answers and mute refusals */
+    int next;     /* number of the current graph; the next process continues after it */
+    int good;     /* computed graphs */
+    int failures; /* wrong answers, and refusals without a text */
     bool seed_taken;
     char text[ROW_TEXT], what[512];
 } report;
 
 typedef struct trial {
     report *shared;
-    int at, first; /* graphs before `first` were tried by an earlier process */
+    int at, first; /* first: graphs before it were tried by an earlier process */
     bool is_seed;
-    const gqac_target *device; /* compared with cpu; NULL: ref and cpu run alone */
+    const gqac_target *device; /* compared with cpu; NULL: only ref and cpu are run */
     row_mode mode;             /* of the device */
 } trial;
 
@@ -61,7 +61,7 @@ typedef struct results {
     gqac_diag diag;
 } results;
 
-/* A loop may run for ever because the model says so: then it can be ended from outside. */
+/* A loop may be infinite because the model says so; then it must be possible to abort it. */
 static bool enough(void *arg) {
     int *left = arg;
     return --*left < 0;
@@ -133,13 +133,13 @@ static bool same_tensor(const gqac_tensor *a, const gqac_tensor *b) {
         return false;
     for (int64_t i = 0; a->dtype == GQAC_F32 && i < gqac_tensor_count(a); i++) {
         const float x = op_get_f32(a, i), y = op_get_f32(b, i);
-        if (x != y && (x == x || y == y)) /* the sign of a NaN is free */
+        if (x != y && (x == x || y == y)) /* the sign of a NaN is not specified */
             return false;
     }
     return a->dtype == GQAC_F32 || bytes == 0 || !memcmp(a->data, b->data, bytes);
 }
 
-/* Values of `r` are those that `all` has for the same outputs. */
+/* True if the values of `r` equal those of `all` for the same outputs. */
 static bool same_values(const row_graph *g, const results *r, const results *all) {
     int at = 0;
     for (int i = 0, k = 0; i < g->n_out; i++) {
@@ -152,7 +152,7 @@ static bool same_values(const row_graph *g, const results *r, const results *all
     return at == r->n;
 }
 
-/* One graph in one way. `all`: what the op gives with all its outputs, NULL: not known. */
+/* Runs one graph in one way. `all`: the results of the op with all its outputs; NULL: not known. */
 static void try_way(trial *t, const row_graph *g, row_mode mode, const char *target, bool stateless,
                     const results *all) {
     report *shared = t->shared;
@@ -184,8 +184,8 @@ static bool same_outputs(const results *a, const results *b) {
     return same;
 }
 
-/* Where gpu is not as cpu (docs/gpu.md): attention has the values of ref where scores are an
- * output, and rounds no factors to bf16. */
+/* Where gpu differs from cpu (docs/gpu.md): if scores are an output, attention has the values of
+ * ref, and rounds no factors to bf16. */
 static bool is_exception(const row_graph *g, row_mode mode, const results *there) {
     static char text[ROW_TEXT];
     if (strcmp(g->op->name, "attention") != 0)
@@ -209,8 +209,8 @@ static bool has_empty(const row_graph *g) {
     return false;
 }
 
-/* Target gpu refuses what cpu refuses, and computes the same values. What has no elements may pass
- * the checks of one of them alone. */
+/* Target gpu refuses what cpu refuses, and computes the same values. Graphs with empty tensors may
+ * be refused by only one of them. */
 static void try_device(trial *t, const row_graph *g) {
     report *shared = t->shared;
     if (t->at++ < t->first || !row_text(g, t->mode, shared->text))
@@ -247,7 +247,7 @@ static void try_graph(trial *t, const row_graph *g, const results *all) {
 
 /* ---- ways to spoil a graph ------------------------------------------------ */
 
-/* Each output left out, or not read; and the last ones not there at all. */
+/* Each output omitted, or not read; and the last ones omitted together. */
 static void spoil_outputs(trial *t, const row_graph *seed) {
     char text[ROW_TEXT];
     for (unsigned set = 1; t->device && set < 1u << seed->n_out; set++) {
@@ -353,7 +353,7 @@ static void spoil_inputs(trial *t, const row_graph *seed) {
     }
 }
 
-/* The lengths that a seed has, each once. */
+/* The lengths in a seed, each once. */
 static int lengths_of(const row_graph *g, int64_t *lengths, int most) {
     int n = 0;
     for (int i = 0; i < g->n_in; i++)
@@ -367,7 +367,8 @@ static int lengths_of(const row_graph *g, int64_t *lengths, int most) {
     return n;
 }
 
-/* Lengths of a or b become 0 and those of c huge in all tensors; false when one gets too large. */
+/* In all tensors, lengths a or b become 0 and lengths c huge; false if a tensor becomes too
+ * large. */
 static bool stretch(row_graph *g, int64_t a, int64_t b, int64_t c) {
     for (int i = 0; i < g->n_in; i++) {
         row_input *in = &g->in[i];
@@ -384,7 +385,7 @@ static bool stretch(row_graph *g, int64_t a, int64_t b, int64_t c) {
     return true;
 }
 
-/* Tensors without elements: one or two lengths are 0, and another one huge. */
+/* Tensors without elements: one or two lengths are 0, another one huge. */
 static void spoil_lengths(trial *t, const row_graph *seed) {
     int64_t lengths[16];
     const int n = lengths_of(seed, lengths, 16);
@@ -398,7 +399,7 @@ static void spoil_lengths(trial *t, const row_graph *seed) {
             }
 }
 
-/* One tensor alone: each pair of axes 0 and huge. */
+/* In one tensor: for each pair of axes, one is 0 and the other huge. */
 static void spoil_axes(trial *t, const row_graph *seed) {
     for (int i = 0; i < seed->n_in; i++)
         for (int a = 0; a < seed->in[i].rank; a++)
@@ -469,7 +470,7 @@ static void try_seed(trial *t, const row_graph *seed) {
 
 /* ---- the table ------------------------------------------------------------ */
 
-/* For an op without a row: as many tensors as it needs, of some simple shapes. */
+/* For an op without a row: as many tensors as it needs, in some simple shapes. */
 static void try_simple(trial *t, const ir_schema *op) {
     static const char *const shapes[] = {"f32[2,3]", "i64[2,3]", "f32[2,3,4,8]", "i32[2]", "u8[3]"};
     for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++) {
@@ -483,7 +484,8 @@ static void try_simple(trial *t, const ir_schema *op) {
     }
 }
 
-/* Chooses the operands that must be constant for a kernel of the device. False: it has none. */
+/* Chooses the operands that must be constant for a kernel of the device. False: the device has no
+ * kernel. */
 static bool choose_mode(trial *t, const row_graph *seed) {
     static const row_mode modes[] = {ROW_INPUTS_KNOWN, ROW_WEIGHTS, ROW_TABLE};
     for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
@@ -511,7 +513,7 @@ static void try_op(report *shared, int first, const ir_schema *op, const gqac_ta
     shared->next = -1;
 }
 
-/* Runs an op in processes until one comes to its end. */
+/* Runs an op in processes until one reaches the end. */
 static void run_op(report *shared, const ir_schema *op, const gqac_target *device) {
     shared->good = shared->failures = 0;
     for (int first = 0, crashes = 0; first >= 0 && crashes < 40; crashes++) {
@@ -542,7 +544,7 @@ static report *open_report(void) {
     return shared;
 }
 
-/* Every second op, so that two processes share the table. */
+/* Every second op, so that two processes can divide the table. */
 static void rows_from(int first) {
     report *shared = open_report();
     const char *only = getenv("ROWS_ONLY");

@@ -1,6 +1,5 @@
-/* Calls that are wrong, one after another on one sequence of each kind of cache: each is refused
- * with its status and a text, and a valid step has the bits of a sequence to which nothing
- * happened. */
+/* Invalid calls, one after another on one sequence of each kind of cache: each is refused with its
+ * status and a text, and a valid step then has the bits of an untouched sequence. */
 #include <gqac/gqac.h>
 #include <limits.h>
 #include <stdint.h>
@@ -17,8 +16,8 @@ static int64_t ids[MOST];
 typedef struct rig {
     gqac_program *program;
     gqac_context *context;
-    gqac_sequence *sequence; /* of PAST tokens */
-    float *expected;         /* logits after one more */
+    gqac_sequence *sequence; /* with PAST tokens */
+    float *expected;         /* logits after one more token */
 } rig;
 
 static gqac_sequence *create(const gqac_program *program, const char *kv) {
@@ -64,7 +63,7 @@ static void close_rig(rig *r) {
     gqac_program_free(r->program);
 }
 
-/* The call failed like this, and changed nothing. */
+/* Checks that the call failed with this status, and changed nothing. */
 static void check(rig *r, const char *name, gqac_status status, gqac_status expected) {
     gqac_sequence *fork = NULL;
     const bool told = status != GQAC_OK && *diag.what;
@@ -82,7 +81,7 @@ static void check(rig *r, const char *name, gqac_status status, gqac_status expe
 
 /* ---- steps --------------------------------------------------------------- */
 
-/* One id of `count` is `id`; position and size are those of a good item plus these. */
+/* One id of `count` is `id`; position and size are those of a valid item plus these. */
 static const struct {
     const char *name;
     int64_t at, id, count, n_logits, position;
@@ -161,7 +160,7 @@ static void try_steps(rig *r) {
     }
 }
 
-/* Items that are wrong together, or beside a good one. */
+/* Items that are wrong together, or next to a valid one. */
 static void try_pairs(rig *r) {
     gqac_sequence *other = create(r->program, "contiguous");
     const int64_t bad[] = {3, -1};
@@ -204,7 +203,7 @@ static void try_exports(rig *r) {
           GQAC_USAGE);
 }
 
-/* Saved sequences that are cut or changed make none. */
+/* Truncated or changed saved sequences are refused. */
 static void try_loads(rig *r) {
     const size_t bytes = gqac_sequence_save_bytes(r->sequence);
     unsigned char *data = aligned_alloc(64, (bytes + 127) / 64 * 64);
@@ -228,7 +227,7 @@ static void try_loads(rig *r) {
     free(data);
 }
 
-/* At last the sequence itself continues. */
+/* Finally the sequence itself continues. */
 static void try_all(const char *kv) {
     rig r = {0};
     open_rig(&r, kv);

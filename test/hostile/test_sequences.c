@@ -1,7 +1,7 @@
-/* Models with a cache or a state that are nearly right, as sequences: states of every element type,
- * results that are left out. Compiling and a few steps end in a refusal that says why, or well.
+/* Models with a cache or a state that are nearly valid, as sequences: states of every element type,
+ * omitted results. Compiling and a few steps must succeed, or end in a refusal with a reason.
  *
- * Each model is tried by a process of its own, so that a signal is a failure that names it. */
+ * Each model is tried in a process of its own, so that a signal is a failure that names it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,8 +25,8 @@ enum { TEXT = 1 << 13, SECONDS = 10, FINE = 0, REFUSED = 1, WRONG = 2 };
     "  %x32 = Gather %emb, %input_ids : ?\n"                                                       \
     "  %x = Cast %x32 {to=$X} : ?\n"
 
-/* $S is the element type of the state, $X that of what goes through the layer, $Y the first output
- * of the layer, $Z its type; $R the logits. */
+/* $S is the element type of the state, $X that of the values that pass through the layer, $Y the
+ * first output of the layer, $Z its type; $R the logits. */
 static const struct {
     const char *name, *text;
 } models[] = {
@@ -90,7 +90,7 @@ static const struct {
 };
 enum { MODELS = sizeof models / sizeof *models };
 
-/* The text with the words that stand for each `$`. */
+/* Writes the text with each `$` letter replaced. */
 static void fill(char *to, const char *from, const char *state, const char *type, bool left_out) {
     char *const end = to + TEXT - 16;
     for (; *from && to < end; from++) {
@@ -109,7 +109,7 @@ static void fill(char *to, const char *from, const char *state, const char *type
     *to = '\0';
 }
 
-/* A prompt, and a token behind it. */
+/* A prompt, then one token. */
 static gqac_status take_steps(const gqac_program *program, gqac_diag *diag) {
     static const int64_t ids[] = {0, 2, 1, 1};
     gqac_context *context = NULL;
@@ -149,7 +149,7 @@ static int try_model(const char *text, const char *target) {
     return status == GQAC_OK ? FINE : REFUSED;
 }
 
-/* WRONG also when a signal ends it. */
+/* Returns WRONG also if a signal ends the process. */
 static int in_process(const char *text, const char *target) {
     int status = 0;
     fflush(stdout);
@@ -202,8 +202,8 @@ static void first_result_left_out(void) {
     }
 }
 
-/* Sums of 64 times the same, behind a value that depends on constants but cannot be folded: more
- * ways lead to it than could ever be walked. */
+/* 64 sums, each of a value with itself, of a value that depends on constants but cannot be folded:
+ * there are more paths to it than could ever be followed. */
 static void many_ways(void) {
     static char text[1 << 14];
     size_t at = (size_t)snprintf(text, sizeof text,
@@ -224,10 +224,10 @@ static void many_ways(void) {
     snprintf(text + at, sizeof text - at,
              "  %%z = Add %%y, %%s12 : ?\n"
              "  return %%z as \"logits\", %%s as \"present_state.0\"\n}\n");
-    CU_ASSERT_EQUAL(try_both(text), REFUSED); /* by the step: there is no row 9 */
+    CU_ASSERT_EQUAL(try_both(text), REFUSED); /* the step refuses it: there is no row 9 */
 }
 
-/* Products of large constants that a small text makes: what folding may work is bounded. */
+/* Products of large constants from a small text: the work of folding is limited. */
 static void folding_ends(void) {
     char text[TEXT];
     size_t at = (size_t)snprintf(text, sizeof text,

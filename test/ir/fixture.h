@@ -68,7 +68,7 @@ static inline const ir_schema *fixture_lookup(const char *domain, const char *na
     return NULL;
 }
 
-/* A small generator; the tests never depend on the quality of its numbers. */
+/* A small generator; the tests do not depend on the quality of its numbers. */
 static inline uint32_t random_u32(uint64_t *state) {
     *state = *state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
     return (uint32_t)(*state >> 33);

@@ -1,4 +1,4 @@
-/* Dimensions: algebra against numbers, canonical text, limits. */
+/* Dimensions: algebra checked with numbers, canonical text, limits. */
 #include "fixture.h"
 
 #include <stdio.h>
@@ -35,7 +35,7 @@ static bool prints(const ir_dim *dim, const char *expected) {
     return same;
 }
 
-/* What is parsed, and how it prints. */
+/* How dimensions are parsed and printed. */
 static void test_text(void) {
     static const char *const cases[][2] = {
         {"0", "0"},
@@ -81,7 +81,7 @@ static void test_text(void) {
     };
     gqac_arena *arena = gqac_arena_create(0);
     for (size_t i = 0; i < COUNT(cases); i++) {
-        /* A table for each, so that nothing depends on what was created before. */
+        /* A separate table for each, so that nothing depends on what was created before. */
         ir_dims *dims = ir_dims_create(arena);
         const ir_dim *dim = parsed(dims, cases[i][0]);
         CU_ASSERT(prints(dim, cases[i][1]));
@@ -140,7 +140,7 @@ static void test_malformed(void) {
     gqac_arena_free(arena);
 }
 
-/* A random dimension and its value under env; *known is false when the number overflowed. */
+/* A random dimension and its value; NULL if a limit was exceeded. */
 static const ir_dim *random_dim(ir_dims *dims, uint64_t *seed, int depth, __int128 *value) {
     __int128 a, b;
     uint32_t kind = depth ? random_u32(seed) % 7 : random_u32(seed) % 2;
@@ -185,7 +185,7 @@ static void test_algebra(void) {
     gqac_arena *arena = gqac_arena_create(0);
     ir_dims *dims = ir_dims_create(arena), *other = ir_dims_create(arena);
     for (size_t i = COUNT(symbols); i-- > 0;)
-        ir_dim_symbol(other, symbols[i]); /* another order of creation */
+        ir_dim_symbol(other, symbols[i]); /* created in another order */
     int wrong = 0, known = 0;
     for (int round = 0; round < 20000; round++) {
         for (size_t i = 0; i < COUNT(symbols); i++)
@@ -194,7 +194,7 @@ static void test_algebra(void) {
         int64_t value;
         const ir_dim *dim = random_dim(dims, &seed, 4, &expected);
         if (!dim)
-            continue; /* beyond a limit */
+            continue; /* a limit is exceeded */
         known++;
         if (!ir_dim_eval(dim, lookup, NULL, &value) || value != expected)
             wrong++;
@@ -207,7 +207,7 @@ static void test_algebra(void) {
     gqac_arena_free(arena);
 }
 
-/* Substituting and then evaluating is evaluating with other values. */
+/* Substituting and then evaluating equals evaluating with other values. */
 static void test_substitute(void) {
     uint64_t seed = 2;
     gqac_arena *arena = gqac_arena_create(0);
@@ -219,7 +219,7 @@ static void test_substitute(void) {
             env[i] = random_u32(&seed) % 7;
         __int128 unused;
         const ir_dim *dim = random_dim(dims, &seed, 3, &unused);
-        /* P and S change places and grow: simultaneous, and never negative. */
+        /* P and S are exchanged and grow; this happens at once, and no value is negative. */
         const ir_dim *to[2] = {ir_dim_add(dims, from[1], ir_dim_const(dims, 2)),
                                ir_dim_mul(dims, from[0], ir_dim_symbol(dims, "B"))};
         const ir_dim *replaced = ir_dim_substitute(dims, dim, 2, from, to);
@@ -334,7 +334,7 @@ static void test_fresh(void) {
     gqac_arena_free(arena);
 }
 
-/* Tables in arenas of every size: what fails is NULL and recorded. */
+/* Tables in arenas of every size: an operation that fails returns NULL, and this is recorded. */
 static void test_no_room(void) {
     bool enough = false;
     for (size_t budget = 16; !enough && budget < 1 << 20; budget += 16) {

@@ -1,4 +1,5 @@
-/* The examples of docs/ir.md: every block marked gq is a module of real ops in canonical form. */
+/* The examples of docs/ir.md: every block marked gq is a module of existing ops in canonical
+ * form. */
 #include "fixture.h"
 
 #include <stdio.h>
@@ -46,7 +47,7 @@ static void test_examples(void) {
     free(doc);
 }
 
-/* The table of dimensions: what is written, and what it prints as. */
+/* The table of dimensions: the written form, and the printed one. */
 static void test_dimensions(void) {
     char *doc = read_doc();
     char *line = strstr(doc, "| written | prints |");

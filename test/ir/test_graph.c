@@ -110,7 +110,7 @@ static void test_order(void) {
     ir_node_remove(first->def);
     CU_ASSERT(s.graph->first == c->def && !c->def->prev && valid(&s));
 
-    /* Outputs that are not wanted, and names given for the others. */
+    /* Unused outputs, and names for the others. */
     const char *names[] = {"", "k", NULL};
     ir_value *in[] = {s.x, NULL, NULL, s.y, s.y, a, b};
     ir_node *gqa = ir_node_create(s.graph, &op_gqa, "attn", 7, in, 3, names);
@@ -170,7 +170,7 @@ static void test_nested(void) {
     gqac_str_free(&seen);
     CU_ASSERT_EQUAL(ir_graph_walk(s.graph, stop, NULL), GQAC_LIMIT);
 
-    /* Inlining: the nodes and constants of a branch move out, their uses come along. */
+    /* Inlining: the nodes and constants of a branch move out of it, with their uses. */
     ir_graph *then = ir_attr_get(node, "then_branch")->graph;
     ir_value *result = ir_node_input(then->ret, 0);
     ir_node_move(then->first, s.graph, node);
@@ -178,7 +178,7 @@ static void test_nested(void) {
     CU_ASSERT_EQUAL(then->n_constants, 0);
     ir_value_replace(ir_node_output(node, 0), result);
     CU_ASSERT(ir_graph_walk(s.graph, remove_ifs, NULL) == GQAC_OK && valid(&s));
-    CU_ASSERT_EQUAL(n_uses(s.x), 1); /* the other branch let go of it */
+    CU_ASSERT_EQUAL(n_uses(s.x), 1); /* the other branch no longer uses it */
     CU_ASSERT_EQUAL(n_uses(result), 1);
     ir_build_i64(&s.b, 3);
     CU_ASSERT_EQUAL(ir_graph_sweep_constants(s.graph), 1);
@@ -201,7 +201,7 @@ static void test_names(void) {
     for (int i = 0; i < 1000000; i++)
         last = ir_const_i64(s.graph, "many", i);
     CU_ASSERT_STRING_EQUAL(last->name, "many.999999");
-    /* Linear time takes a second, anything worse takes hours; the bound is for slow machines. */
+    /* Linear time takes a second, anything worse hours; the limit allows for slow machines. */
     CU_ASSERT((double)(clock() - start) / CLOCKS_PER_SEC < 60);
     gqac_arena_free(s.arena);
 }
@@ -232,7 +232,7 @@ static void test_attributes(void) {
     CU_ASSERT(ir_attr_get(k, "ints")->ints[0] == 1 && ir_attr_get(k, "t")->tensor->rank == 1);
     ir_attr_edit(k, "i")->i = 9;
     CU_ASSERT_EQUAL(ir_attr_int(k, "i"), 9);
-    ir_attr_set_int(NULL, "i", 1); /* what a failed builder gives is passed over */
+    ir_attr_set_int(NULL, "i", 1); /* the NULL of a failed builder is ignored */
     CU_ASSERT(ir_attr_set_ints(NULL, "ints", 2, ints) && valid(&s));
     gqac_arena_free(s.arena);
 }

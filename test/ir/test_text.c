@@ -39,7 +39,7 @@ static gqac_status parse(gqac_arena *arena, const char *text, ir_module **module
     return ir_parse(arena, text, fixture_lookup, module, diag);
 }
 
-/* Parses, verifies, prints; the text must come back. */
+/* Parses, verifies, prints; the printed text must equal the original. */
 static bool round_trip(const char *text, ir_print_mode mode) {
     gqac_arena *arena = gqac_arena_create(0);
     gqac_diag diag = {0};
@@ -90,7 +90,7 @@ static void test_golden_structure(void) {
     gqac_arena_free(arena);
 }
 
-/* What is not canonical parses too. */
+/* Text that is not canonical can be parsed too. */
 static void test_free_form(void) {
     static const char *const cases[][2] = {
         {"// head\ngraph@g(%x:f32[ S+P , 2*3 ]){//\nreturn%x}// end", "f32[P+S,6]"},
@@ -123,7 +123,8 @@ static gqac_tensor random_tensor(gqac_arena *arena, uint64_t *seed, gqac_dtype d
         t.dims[i] = sizes[random_u32(seed) % COUNT(sizes)];
     size_t bytes = gqac_tensor_bytes(&t);
     unsigned char *data = gqac_arena_calloc(arena, bytes + 1, 1);
-    /* Half of the tensors hold small whole bytes, so that bools and floats are decimal at times. */
+    /* Half of the tensors contain small whole bytes, so that bools and floats are sometimes
+     * decimal. */
     bool tame = random_u32(seed) % 2;
     for (size_t i = 0; i < bytes; i++)
         data[i] = (unsigned char)(tame ? random_u32(seed) % 2 : random_u32(seed));
@@ -131,7 +132,7 @@ static gqac_tensor random_tensor(gqac_arena *arena, uint64_t *seed, gqac_dtype d
     return t;
 }
 
-/* A random module over all constructs; %a.. values are reused as operands. */
+/* A random module over all constructs; the values %a.. are reused as operands. */
 static ir_module *random_module(gqac_arena *arena, uint64_t *seed) {
     static const char *const odd[] = {"x", "a b", "1", "\"", "\n\x01\xff", "\xc3\xa9", "_", "a.b"};
     ir_module *module = ir_module_create(arena, NULL);
@@ -209,7 +210,7 @@ static void test_built(void) {
     }
 }
 
-/* Every element of the narrow types, alone in a constant, keeps its bits. */
+/* Every element of the narrow types, in a constant of its own, keeps its bits. */
 static void test_bits(void) {
     static const gqac_dtype narrow[] = {GQAC_F16, GQAC_BF16, GQAC_I8, GQAC_U8, GQAC_BOOL, GQAC_I16};
     for (size_t d = 0; d < COUNT(narrow); d++) {
@@ -258,7 +259,7 @@ static void test_wide(void) {
     ir_print(&once, module, IR_PRINT_FULL);
     CU_ASSERT(round_trip(once.text, IR_PRINT_FULL));
     gqac_str_free(&once);
-    /* A double in decimal is read as a double, not through a float. */
+    /* A decimal double is read as a double, not through a float. */
     status = parse(arena, "graph @g() { const %d: f64[] = 0.1 return }", &module, NULL);
     CU_ASSERT_EQUAL_FATAL(status, GQAC_OK);
     CU_ASSERT_EQUAL(((const double *)module->graph->constants[0]->constant->data)[0], 0.1);
@@ -267,8 +268,8 @@ static void test_wide(void) {
 
 /* ---- malformed ----------------------------------------------------------- */
 
-/* Bodies of `graph @g(%x: f32[B], %t: token, %c: bool[]) {`; the error is on line 2 and says
- * this.*/
+/* Bodies of `graph @g(%x: f32[B], %t: token, %c: bool[]) {`; the error is on line 2 and has this
+ * text. */
 static const char *const bodies[][2] = {
     {"", "expected an op before the end"},
     {"return", "expected '%'"},
@@ -452,7 +453,8 @@ static void test_nesting(void) {
     }
 }
 
-/* Random damage to good text: whatever still parses is sound and prints to what parses again. */
+/* Random damage to valid text: whatever can still be parsed is valid, and its printed text can be
+ * parsed again. */
 static void test_damage(void) {
     uint64_t seed = 5;
     static const char likely[] = "%_,:=[](){}\"\\/@?*-+. \n0x\xff";

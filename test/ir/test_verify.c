@@ -1,4 +1,4 @@
-/* The verifier: a sound module passes, and each invariant that is broken is refused by name. */
+/* The verifier: a valid module passes, and each violated invariant is reported by name. */
 #include "fixture.h"
 
 #include <stdio.h>
@@ -49,7 +49,7 @@ static scene scene_create(void) {
     return s;
 }
 
-/* ---- one way to break each invariant ------------------------------------- */
+/* ---- one way to violate each invariant ----------------------------------- */
 
 static void swap_order(scene *s) {
     ir_node_move(s->kitchen, s->graph, s->add);

@@ -1,5 +1,5 @@
-/* See support_rows.h. A row's bytes are made from its tag, slot, head and element; in a sequence of
- * a quantised kind they are what these become as codes, by formulas of this file. */
+/* See support_rows.h. The bytes of a row follow from its tag, slot, head and element; in a sequence
+ * of a quantised kind they are converted to codes, by the formulas of this file. */
 #include "kv/support_rows.h"
 
 #include <math.h>
@@ -33,7 +33,7 @@ static unsigned char byte_of(unsigned tag, int slot, int64_t head, size_t i) {
     return (unsigned char)((x ^ (x >> 13)) * 0x9E3779B1u >> 24);
 }
 
-/* ---- what a kind makes of rows -------------------------------------------- */
+/* ---- the effect of a kind on rows ---------------------------------------- */
 
 bool is_kind(const kv_sequence *s, const char *kind) {
     return !strcmp(kv_sequence_kind(s), kind);
@@ -66,7 +66,7 @@ static double scale_of_4(bool half, double amax) {
     return rounded < least ? least : rounded;
 }
 
-/* A row as codes times a scale. */
+/* Converts a row to codes times a scale. */
 static void recode(const kv_slot *slot, int bits, unsigned char *row) {
     const bool half = slot->dtype == GQAC_F16;
     const int most = bits == 8 ? 127 : 7;
@@ -74,7 +74,7 @@ static void recode(const kv_slot *slot, int bits, unsigned char *row) {
     double amax = 0;
     for (int64_t d = 0; d < slot->head_size; d++) {
         const double x = fabs(number_of(slot->dtype, row, d));
-        amax = x <= amax ? amax : x; /* NaN stays */
+        amax = x <= amax ? amax : x; /* NaN is kept */
         if (!(x < HUGE_VAL))
             amax = NAN;
         if (isnan(amax))
@@ -97,7 +97,8 @@ static void recode(const kv_slot *slot, int bits, unsigned char *row) {
     }
 }
 
-/* Rows of slots with a window that a sequence lacks whose greatest length was `length`. */
+/* In slots with a window, rows before this one are missing in a sequence whose greatest length was
+ * `length`. */
 int64_t kept_from(const kv_sequence *s, int64_t length) {
     const int64_t first = length + 1 - WINDOW - GQAC_KV_BLOCK;
     return is_kind(s, "windowed") && first > 0 ? first / GQAC_KV_BLOCK * GQAC_KV_BLOCK : 0;
@@ -119,7 +120,7 @@ void write_tags(kv_sequence *s, int64_t position, int64_t count, const unsigned 
     }
 }
 
-/* The bytes that a row of a head must have. */
+/* The expected bytes of a row of a head. */
 static void row_of(const kv_sequence *s, int slot, int64_t head, unsigned tag,
                    unsigned char row[MOST_ROW]) {
     for (size_t b = 0; b < head_bytes(slot); b++)
@@ -129,8 +130,8 @@ static void row_of(const kv_sequence *s, int slot, int64_t head, unsigned tag,
         recode(&slots[slot], bits, row);
 }
 
-/* True if rows [position, position + count) hold those tags; those of slots with a window that come
- * before `kept` are NaN bytes. Nothing else may be written by a read. */
+/* True if rows [position, position + count) have these tags. In slots with a window, rows before
+ * `kept` are NaN bytes. A read must write nothing else. */
 bool holds_tags(const kv_sequence *s, int64_t position, int64_t count, const unsigned *tags,
                 int64_t kept) {
     static unsigned char rows[MOST_ROW * (MOST + 3)];

@@ -1,4 +1,4 @@
-/* The rules of KV sequences, each of every kind. */
+/* The rules of KV sequences, each tested for every kind. */
 #include <pthread.h>
 #include <string.h>
 
@@ -7,8 +7,9 @@
 #include "kv/support_rows.h"
 #include "unit.h"
 
-/* The operations of a cache interface, by their usual names: what they are here, and their rules.
- */
+/* The operations of a cache interface, by their usual names: the functions that implement them
+ * here, and their rules.
+ * */
 static void operations_of(const char *kind) {
     kv_pool *pool = new_pool();
     kv_sequence *s = new_sequence(pool, kind, 0), *frozen = NULL;
@@ -21,7 +22,7 @@ static void operations_of(const char *kind) {
     CU_ASSERT_EQUAL(append(s, 30, 1000), GQAC_OK);
     CU_ASSERT_EQUAL(kv_sequence_length(s), 30);
     CU_ASSERT_TRUE(holds_from(s, 1000));
-    /* push_row adds one row and changes no other; so does append, of several */
+    /* push_row adds one row and changes no other; append of several rows does the same */
     for (int64_t n = 31; n <= 70; n++) {
         CU_ASSERT_EQUAL(append(s, 1, 1000), GQAC_OK);
         CU_ASSERT_EQUAL(kv_sequence_length(s), n);
@@ -34,7 +35,7 @@ static void operations_of(const char *kind) {
     kv_read_rows(s, THREAD_SLOT, 0, 129, rows, 129);
     memset(rows, 1, sizeof rows);
     CU_ASSERT_TRUE(holds_from(s, 1000));
-    /* fork, as a snapshot: it stays as it is */
+    /* fork, used as a snapshot: it does not change */
     CU_ASSERT_EQUAL_FATAL(kv_sequence_fork(s, &frozen, NULL), GQAC_OK);
     CU_ASSERT_STRING_EQUAL(kv_sequence_kind(frozen), kind);
     CU_ASSERT_EQUAL(append(s, 90, 1000), GQAC_OK);
@@ -51,8 +52,8 @@ static void operations_of(const char *kind) {
 }
 EVERY_KIND(operations)
 
-/* Of a windowed sequence the rows in windows take the same memory at any length; a rewind that
- * needs others fails and loses nothing. */
+/* The rows of windows in a windowed sequence take the same memory at any length. A rewind that
+ * needs missing rows fails and loses nothing. */
 static void windows_bound_memory(void) {
     enum { LONG = 10 * WINDOW };
     static const kv_slot one = {"k", "v", 2, 64, GQAC_F32, true, .window = WINDOW};
@@ -72,7 +73,7 @@ static void windows_bound_memory(void) {
         most = kv_sequence_bytes(s, &shared) > most ? kv_sequence_bytes(s, &shared) : most;
         CU_ASSERT((int64_t)kv_pool_windows_in_use(pool) <= kv_windows_most(pool, n));
     }
-    /* window and reach, and the parts of blocks at both ends */
+    /* window and reach, plus partial blocks at both ends */
     CU_ASSERT(most <= 4 * block && most >= 3 * block);
     CU_ASSERT_EQUAL(kv_sequence_rewind(s, 300, &diag), GQAC_OUT_OF_RANGE);
     CU_ASSERT_EQUAL(kv_sequence_length(s), LONG);
@@ -164,7 +165,7 @@ static void kinds_have_names(void) {
         CU_ASSERT_PTR_NOT_NULL(strstr(diag.rule, kinds[k]));
     CU_ASSERT_PTR_NOT_NULL(strstr(diag.rule, "basic"));
     kv_pool_free(pool);
-    /* codes stand for floats alone */
+    /* only floats have codes */
     CU_ASSERT_EQUAL_FATAL(kv_pool_create(1, &slots[THREAD_SLOT], &pool, NULL), GQAC_OK);
     for (int k = 3; k < KINDS; k++) {
         CU_ASSERT_EQUAL(kv_sequence_create(pool, kinds[k], 0, &s, &diag), GQAC_UNSUPPORTED);
@@ -173,7 +174,7 @@ static void kinds_have_names(void) {
     kv_pool_free(pool);
 }
 
-/* A float of any magnitude of the type, as its bytes. */
+/* A random float of the type, of any magnitude, as its bytes. */
 static void any_number(gqac_dtype dtype, unsigned range, unsigned char *at) {
     const unsigned exponent = range + any(3), sign = any(2) << 15;
     const uint16_t half = (uint16_t)(sign | (exponent & 31) << 10 | any(1024));
@@ -185,7 +186,8 @@ static void any_number(gqac_dtype dtype, unsigned range, unsigned char *at) {
         memcpy(at, dtype == GQAC_F16 ? &half : &brain, 2);
 }
 
-/* Rows that were read from codes become the same codes again, whatever their magnitude. */
+/* Rows that were read from codes are converted to the same codes again, whatever their
+ * magnitude. */
 static void codes_are_kept_of(const char *kind) {
     enum { SIZE = 7, ROWS = 60 };
     for (gqac_dtype dtype = GQAC_F32; bits_of(kind) && dtype <= GQAC_BF16; dtype++) {
@@ -217,8 +219,7 @@ static void codes_are_kept_of(const char *kind) {
 }
 EVERY_KIND(codes_are_kept)
 
-/* Codes and scales that are copied as they are stand for the same rows, in blocks of the same
- * bytes. */
+/* Copied codes and scales mean the same rows, in blocks with the same bytes. */
 static void codes_are_copied_of(const char *kind) {
     enum { SIZE = 7, HEADS = 2, ROWS = 100, FIRST = 50 };
     const kv_slot slot = {"k", "v", HEADS, SIZE, GQAC_F16, .coded = true};
@@ -254,7 +255,7 @@ static void codes_are_copied_of(const char *kind) {
 }
 EVERY_KIND(codes_are_copied)
 
-/* A row with an infinity or a NaN is read as NaN; the rows beside it are as if they were alone. */
+/* A row with an infinity or a NaN is read as NaN; the rows next to it are unchanged. */
 static void codes_of_what_is_no_number_of(const char *kind) {
     enum { SIZE = 7, ROWS = 3 };
     static const uint16_t none[2][3] = {{0x7c00, 0xfc00, 0x7e01}, {0x7f80, 0xff80, 0x7fc1}};
@@ -320,7 +321,7 @@ static void unwritten_rows_are_nan_bytes_of(const char *kind) {
     CU_ASSERT_EQUAL(append(s, 70, 1), GQAC_OK);
     CU_ASSERT_EQUAL(kv_sequence_reserve(s, 200, NULL), GQAC_OK);
     CU_ASSERT_TRUE(holds_byte(s, 70, 130, 0xFF));
-    /* a copy takes the published rows alone */
+    /* a copy has only the published rows */
     CU_ASSERT_EQUAL(append(s, 10, 1), GQAC_OK);
     CU_ASSERT_EQUAL_FATAL(kv_sequence_fork(s, &fork, NULL), GQAC_OK);
     CU_ASSERT_EQUAL(kv_sequence_rewind(fork, 75, NULL), GQAC_OK);
@@ -338,8 +339,8 @@ static void unwritten_rows_are_nan_bytes_of(const char *kind) {
 }
 EVERY_KIND(unwritten_rows_are_nan_bytes)
 
-/* Appending keeps a block's version; writing a row again, after a rewind or a step that failed, and
- * copying a shared block do not. Numbers are those of blocks in use. */
+/* Appending keeps the version of a block; writing a row again, after a rewind or a failed step, and
+ * copying a shared block change it. Numbers belong to blocks in use. */
 static void rows_that_are_written_again_have_another_version_of(const char *kind) {
     kv_pool *pool = new_pool();
     kv_sequence *s = new_sequence(pool, kind, 0), *fork = NULL;
@@ -348,14 +349,14 @@ static void rows_that_are_written_again_have_another_version_of(const char *kind
     CU_ASSERT(first.version != last.version && first.number != last.number);
     append(s, 20, 1);
     CU_ASSERT_EQUAL(kv_block_identity(s, 119).version, last.version);
-    CU_ASSERT_EQUAL(kv_sequence_reserve(s, 121, NULL), GQAC_OK); /* of a step that fails */
+    CU_ASSERT_EQUAL(kv_sequence_reserve(s, 121, NULL), GQAC_OK); /* for a step that fails */
     CU_ASSERT_EQUAL(kv_block_identity(s, 119).version, last.version);
     CU_ASSERT_EQUAL(kv_sequence_rewind(s, 120, NULL), GQAC_OK);
     append(s, 1, 1);
     const uint64_t again = kv_block_identity(s, 119).version;
     CU_ASSERT_NOT_EQUAL(again, last.version);
     CU_ASSERT_EQUAL(kv_sequence_rewind(s, 110, NULL), GQAC_OK);
-    CU_ASSERT_EQUAL(kv_block_identity(s, 109).version, again); /* its rows are as they were */
+    CU_ASSERT_EQUAL(kv_block_identity(s, 109).version, again); /* its rows are unchanged */
     append(s, 1, 1);
     CU_ASSERT_NOT_EQUAL(kv_block_identity(s, 109).version, again);
     CU_ASSERT_EQUAL(kv_block_identity(s, 109).number, last.number);
@@ -368,7 +369,7 @@ static void rows_that_are_written_again_have_another_version_of(const char *kind
     s = new_sequence(pool, kind, 0);
     CU_ASSERT_EQUAL(kv_sequence_reserve(s, 192, NULL), GQAC_OK);
     for (int64_t at = 0; at < 192; at += 64) {
-        CU_ASSERT(kv_block_identity(s, at).number < 3); /* as many as there were at once */
+        CU_ASSERT(kv_block_identity(s, at).number < 3); /* the maximum number at the same time */
         CU_ASSERT(kv_block_identity(s, at).version > again);
     }
     kv_sequence_free(s);
@@ -397,8 +398,8 @@ static void forks_are_independent_of(const char *kind) {
 }
 EVERY_KIND(forks_are_independent)
 
-/* Forks share the blocks before the first that differs; windowed ones none, once one lacks rows of
- * a window that the other has. */
+/* Forks share the blocks before the first one that differs. Windowed forks share none once one of
+ * them lacks rows of a window that the other has. */
 static void forks_have_blocks_in_common_of(const char *kind) {
     kv_pool *pool = new_pool();
     kv_sequence *a = new_sequence(pool, kind, 0), *b = NULL, *other = new_sequence(pool, kind, 0);
@@ -428,7 +429,7 @@ typedef struct thread_job {
     bool good;
 } thread_job;
 
-/* Grows and shortens its own fork; the shared rows hold 7, its own its mark. */
+/* Grows and shortens its own fork; the shared rows have tag 7, its own rows its mark. */
 static void *grow_fork(void *arg) {
     thread_job *job = arg;
     unsigned char rows[3 * 200], back[3 * 200];
@@ -477,7 +478,7 @@ static void threads_share_a_pool_of(const char *kind) {
 EVERY_KIND(threads_share_a_pool)
 
 #ifdef GQAC_TEST_ALLOC
-/* Growing a forked sequence copies a block and makes three: each of those calls may fail. */
+/* Growing a forked sequence copies a block and creates three: each of these calls may fail. */
 static void short_memory_changes_nothing_of(const char *kind) {
     const size_t live = gqac_alloc_live();
     kv_pool *pool = new_pool();

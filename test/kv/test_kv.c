@@ -1,6 +1,6 @@
-/* The conformance suite of KV sequences, run against every kind: random operations beside a plain
- * model that keeps a list of row tags a sequence and a reference count a block. Lengths cluster
- * around multiples of the block. test_kinds.c has the rules one by one. */
+/* The conformance suite of KV sequences, run against every kind: random operations, compared with a
+ * plain model that keeps a list of row tags for each sequence and a reference count for each block.
+ * Lengths are often close to multiples of the block. test_kinds.c tests the rules one by one. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,7 +19,7 @@ typedef struct model {
     kv_sequence *real;
     int64_t length, capacity;
     unsigned tags[MOST];
-    int64_t kept; /* the first row of slots with a window */
+    int64_t kept; /* the first row that is kept in slots with a window */
     int n_blocks;
     model_block *blocks[BLOCKS], *windows[BLOCKS]; /* windows: NULL, unless of kind windowed */
 } model;
@@ -34,7 +34,7 @@ static model_block *block_create(int *live) {
     return b;
 }
 
-/* Gives up a reference; `live` counts blocks of that sort. */
+/* Drops a reference; `live` counts blocks of that sort. */
 static void release(model_block **at, int *live) {
     model_block *b = *at;
     *at = NULL;
@@ -79,7 +79,7 @@ static void model_publish(model *m, int64_t total) {
         release(&m->windows[m->kept / GQAC_KV_BLOCK], &live_windows);
 }
 
-/* A count of tokens that often meets a block's edge. */
+/* A number of tokens that often ends at the edge of a block. */
 static int64_t any_count(const model *m) {
     const int64_t to_edge = GQAC_KV_BLOCK - m->length % GQAC_KV_BLOCK;
     switch (any(4)) {
@@ -96,17 +96,17 @@ static int64_t any_count(const model *m) {
 
 static unsigned next_tag;
 
-/* ---- copies of rows, as the memory of a device holds them ------------------ */
+/* ---- copies of rows, as in the memory of a device ------------------------ */
 
-enum { NUMBERS = SEQUENCES * BLOCKS + 1 }; /* one more while a shared block is copied */
+enum { NUMBERS = SEQUENCES * BLOCKS + 1 }; /* one extra while a shared block is copied */
 static struct {
     uint64_t version;
     int64_t rows;
     unsigned tags[GQAC_KV_BLOCK];
-} copies[NUMBERS]; /* by number of a block */
+} copies[NUMBERS]; /* indexed by the number of a block */
 
-/* Copies the rows of `total` tokens that the copies lack, whose tags are `tags`; then the copies
- * are right. */
+/* Copies the rows of `total` tokens that the copies lack, and checks that the tags of the copies
+ * are then `tags`. */
 static void check_copies(const kv_sequence *s, int64_t total, const unsigned *tags) {
     bool same = true;
     for (int64_t at = 0; at < total; at += GQAC_KV_BLOCK) {
@@ -124,7 +124,7 @@ static void check_copies(const kv_sequence *s, int64_t total, const unsigned *ta
     CU_ASSERT_TRUE(same);
 }
 
-/* One step: reserve, write, and unless it fails half-way, publish. */
+/* One step: reserve, write, and publish unless it fails half-way. */
 static void do_step(model *m, bool fails) {
     const int64_t count = any_count(m), total = m->length + count;
     if (total > MOST)

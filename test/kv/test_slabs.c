@@ -1,4 +1,4 @@
-/* Pieces of slabs: none overlaps another, all are aligned, and returned pieces are used again. */
+/* Pieces of slabs: no two overlap, all are aligned, and returned pieces are used again. */
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -22,7 +22,7 @@ static unsigned any(holder *h, unsigned n) {
     return (h->seed >> 8) % n;
 }
 
-/* The first and the last bytes of a piece say whose it is. */
+/* The first and the last bytes of a piece identify its holder. */
 static void mark(const holder *h, unsigned i) {
     unsigned char *piece = h->pieces[i];
     memset(piece, (int)(h->seed & 0x7f), 64);
@@ -80,7 +80,7 @@ static void pieces_are_apart(void) {
     }
 }
 
-/* How many of 64 pieces follow the one that was taken before. */
+/* Counts how many of 64 pieces directly follow the one taken before. */
 static int neighbours(kv_slabs *slabs, unsigned char *pieces[64]) {
     int n = 0;
     for (int i = 0; i < 64; i++)
@@ -99,7 +99,8 @@ static void pieces_are_scattered(void) {
     kv_slabs_close(&slabs);
 }
 #else
-/* A piece that is larger than a slab has one of its own; a slab has as many as are in use. */
+/* A piece that is larger than a slab has a slab of its own; each new slab has as many pieces as are
+ * in use. */
 static void slabs_grow_with_use(void) {
     kv_slabs slabs;
     kv_slabs_open(&slabs, (size_t)20 << 20);
@@ -121,7 +122,8 @@ static void slabs_grow_with_use(void) {
     kv_slabs_close(&slabs);
 }
 
-/* A large slab ends with a whole huge page, if it needs half of it or more; the budget pays. */
+/* A large slab is extended to the end of a huge page if it needs half of it or more; this counts
+ * against the budget. */
 static void slabs_end_with_huge_pages(void) {
     enum { PIECE = (512 << 10) + 64 };
     gqac_budget budget = {.most = 0};
@@ -132,7 +134,7 @@ static void slabs_end_with_huge_pages(void) {
         CU_ASSERT_PTR_NOT_NULL(kv_slabs_take(&slabs)); /* slabs of 1, 1, 2 and 4 pieces */
     CU_ASSERT_EQUAL(budget.used, 8 * PIECE + 4 * 64);
     const size_t small = budget.used;
-    CU_ASSERT_PTR_NOT_NULL(kv_slabs_take(&slabs)); /* 8 pieces: a bit more than two pages */
+    CU_ASSERT_PTR_NOT_NULL(kv_slabs_take(&slabs)); /* 8 pieces: slightly more than two pages */
     CU_ASSERT_EQUAL(budget.used - small, 8 * PIECE + 64);
     for (int i = 0; i < 8; i++)
         CU_ASSERT_PTR_NOT_NULL(kv_slabs_take(&slabs)); /* 15 pieces: most of a fourth page */
@@ -148,12 +150,12 @@ static int slabs_of(const kv_slabs *slabs) {
     return n;
 }
 
-/* Dense pieces fill the slabs that are nearly full, so that the others become empty. */
+/* Dense pieces are put into slabs that are nearly full, so that the other slabs become empty. */
 static void dense_pieces_leave_slabs_empty(void) {
     kv_slabs slabs;
     unsigned char *pieces[64];
     kv_slabs_open(&slabs, 128);
-    (void)neighbours(&slabs, pieces); /* the last slab has 32 pieces, the one before 16 */
+    (void)neighbours(&slabs, pieces); /* the last slab has 32 pieces, and the one before it 16 */
     for (int i = 32; i < 63; i++)
         kv_slabs_give(&slabs, pieces[i]);
     kv_slabs_give(&slabs, pieces[20]);

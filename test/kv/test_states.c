@@ -1,4 +1,4 @@
-/* The states that a sequence keeps: random operations, how many there are, and imports. */
+/* The states that a sequence keeps: random operations, their number, and imports. */
 #include <string.h>
 
 #include "kv/budget.h"
@@ -26,7 +26,7 @@ enum { STATE = 1, OTHER = 2 };
 
 static const size_t state_bytes[] = {0, 2 * 5 * 3 * 4, 7 * 4 * 2};
 
-/* Every state that is due gets bytes that its position makes. */
+/* Every state that is due gets bytes that depend on its position. */
 static gqac_status append_states(kv_sequence *s, int64_t count, bool publish) {
     const int64_t total = kv_sequence_length(s) + count;
     GQAC_TRY(kv_sequence_reserve(s, total, NULL));
@@ -57,8 +57,8 @@ static bool holds_states(const kv_sequence *s) {
     return good;
 }
 
-/* Random appends, steps that fail, rewinds and forks: the state is always that of the length, every
- * distance has one within reach, and none is left over. */
+/* Random appends, failed steps, rewinds and forks: the current state is always that of the length,
+ * there is a state within reach of every distance, and no state is left over. */
 static void run_states(unsigned start) {
     kv_pool *pool = NULL;
     seed = start;
@@ -94,7 +94,7 @@ static void run_states(unsigned start) {
         }
         CU_ASSERT_EQUAL(append_states(fork, 70, true), GQAC_OK);
         CU_ASSERT(holds_states(fork) && holds_states(s));
-        CU_ASSERT_EQUAL(append_states(fork, 1, true), GQAC_OK); /* over no state that s has */
+        CU_ASSERT_EQUAL(append_states(fork, 1, true), GQAC_OK); /* it overwrites no state of s */
         CU_ASSERT(holds_states(fork) && holds_states(s));
         kv_sequence_free(fork);
     }
@@ -106,7 +106,7 @@ static void run_states(unsigned start) {
 static void states_follow_the_length(void) {
     for (unsigned run = 0; run < (unit_full() ? 200u : 6u); run++)
         run_states(run * 31u + 5u);
-    for (int64_t n = 1; n < 100000; n = n * 3 + 1) { /* few are kept */
+    for (int64_t n = 1; n < 100000; n = n * 3 + 1) { /* few states are kept */
         int scales = 2;
         for (int64_t m = n; m > 64; m /= 2)
             scales += 2;
@@ -114,7 +114,7 @@ static void states_follow_the_length(void) {
     }
 }
 
-/* How many there are is counted without a look at each. */
+/* The number of states is computed without visiting each. */
 static void states_are_counted(void) {
     for (int64_t n = 0; n < 9000; n += n < 700 ? 1 : 61) {
         int64_t kept = n > 0;
@@ -127,7 +127,7 @@ static void states_are_counted(void) {
     CU_ASSERT_EQUAL(kv_states_most(INT64_MAX), 58);
 }
 
-/* An import has the last state only. */
+/* An import has only the last state. */
 static void imports_have_one_state(void) {
     kv_pool *pool = NULL;
     int64_t position = 200;
@@ -143,7 +143,7 @@ static void imports_have_one_state(void) {
     CU_ASSERT_TRUE(holds_states(s));
     CU_ASSERT_EQUAL(kv_sequence_reach(s, 199), 0);
     CU_ASSERT_EQUAL(kv_pool_states_in_use(pool), 1);
-    /* it stays, and forks have it, until a rewind before it */
+    /* it is kept, also in forks, until a rewind to before it */
     kv_sequence *fork = NULL;
     CU_ASSERT_EQUAL(append_states(s, 3000, true), GQAC_OK);
     CU_ASSERT_EQUAL(kv_sequence_reach(s, 250), 200);
@@ -160,7 +160,7 @@ static void imports_have_one_state(void) {
     kv_pool_free(pool);
 }
 
-/* Slots with a tail: one of 3 rows, one of 65, of which one row is in the block before. */
+/* Slots with a tail: one of 3 rows; one of 65, of which one row is in the previous block. */
 static const kv_slot convolved[] = {
     {"past.0.state", "present.0.state", 1, 2, GQAC_F32, .rows = 2},
     {"past.0.conv", "present.0.conv", 1, 5, GQAC_F32, .tail = 3},
@@ -195,7 +195,7 @@ static bool has_row(const kv_sequence *s, int slot, int64_t position) {
     return !memcmp(row, want, bytes[slot]);
 }
 
-/* Are all rows there that steps after `length` tokens read? */
+/* True if all rows that steps after `length` tokens read are kept. */
 static bool has_tails(const kv_sequence *s, int64_t length) {
     bool good = true;
     for (int64_t i = 0; i < length; i++)
@@ -204,8 +204,8 @@ static bool has_tails(const kv_sequence *s, int64_t length) {
     return good;
 }
 
-/* After random appends, forks and rewinds the tails before all lengths in reach are kept, and few
- * others. */
+/* After random appends, forks and rewinds the tails before all lengths within reach are kept, and
+ * few others. */
 static void run_tails(unsigned start) {
     kv_pool *pool = NULL;
     kv_sequence *all[3] = {NULL};
@@ -249,7 +249,7 @@ static void tails_before_states(void) {
                   kv_tails_most(pool, kv_sequence_length(s)));
     }
     CU_ASSERT(kv_tails_most(pool, MOST_ROWS) <= 16);
-    /* what two sequences share is kept as long as both need it */
+    /* what two sequences share is kept as long as either needs it */
     CU_ASSERT_EQUAL_FATAL(kv_sequence_fork(s, &fork, NULL), GQAC_OK);
     const int64_t length = kv_sequence_length(s);
     append_rows(s, 900);
@@ -264,14 +264,15 @@ static void tails_before_states(void) {
     CU_ASSERT(!memcmp(row, none, 20));
     kv_sequence_free(s);
     kv_pool_free(pool);
-    /* without states every length is in reach */
+    /* without states every length is within reach */
     CU_ASSERT_EQUAL_FATAL(kv_pool_create(3, convolved + 1, &pool, NULL), GQAC_OK);
     CU_ASSERT_EQUAL(kv_pool_tail_bytes(pool), 0);
     CU_ASSERT_EQUAL(kv_pool_slot(pool, 0)->tail, 0);
     kv_pool_free(pool);
 }
 
-/* A step that keeps several states, with every budget: it fits, or the budget is used up. */
+/* A step that keeps several states, with every budget: either it fits, or the budget is
+ * exhausted. */
 static void every_budget(void) {
     int fits = 0, failed = 0;
     for (size_t most = 64; most < 40000; most += 64) {

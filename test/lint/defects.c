@@ -1,5 +1,5 @@
 /* Defects that tools/analyse.py requires each tool to find. A comment names the tool and its check.
- * No program has this source. */
+ * No program contains this source. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* What tools/analyse.py tells gcc -fanalyzer before each source: functions of other sources that
- * fail return the status that they are given, which is not OK. */
+/* What tools/analyse.py tells gcc -fanalyzer before each source: if functions of other sources
+ * fail, they return the status that they are given, which is not OK. */
 #include "base/diag.h"
 
 static inline gqac_status analysed_oom(gqac_diag *diag, const char *purpose) {

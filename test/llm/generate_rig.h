@@ -1,6 +1,6 @@
 /* What the tests of generation share: opening models, one request in one line, and a text whose
- * tokenizer is a table of pieces, so that where ids cut characters and stop texts is ours to say.
- * The functions of text.h that generation calls are defined here, in place of those of text.c. */
+ * tokenizer is a table of pieces, so that tests choose where ids divide characters and stop texts.
+ * The functions of text.h that generation calls are defined here, in place of those in text.c. */
 #ifndef GQAC_TEST_LLM_GENERATE_RIG_H
 #define GQAC_TEST_LLM_GENERATE_RIG_H
 
@@ -50,7 +50,7 @@ static inline gqac_session *open_session(const rig *r, const char *kv, int64_t c
     return session;
 }
 
-/* Ids of a made-up prompt; equal `seed`, equal beginning. */
+/* The ids of an artificial prompt; equal `seed`, equal beginning. */
 static inline void fill_ids(int64_t *ids, size_t n, int seed) {
     for (size_t i = 0; i < n; i++)
         ids[i] = (int64_t)(i * 37 + 11 + (size_t)seed * 101) % 250;
@@ -63,7 +63,7 @@ static inline gqac_generation *generate(const rig *r, const gqac_generate_reques
     if (status != GQAC_OK)
         printf("generate: %s '%s' %s\n", gqac_status_name(status), diag.what, diag.where);
     CU_ASSERT_EQUAL_FATAL(status, GQAC_OK);
-    CU_ASSERT(!*diag.what); /* also when steps were taken again */
+    CU_ASSERT(!*diag.what); /* also if steps were repeated */
     return g;
 }
 
@@ -75,7 +75,7 @@ static inline bool same_ids(const gqac_generation *a, const gqac_generation *b) 
 /* ---- a text of pieces ---------------------------------------------------- */
 
 typedef struct pieces {
-    const char *const *text; /* of each id; NULL: the tokenizer does not have it */
+    const char *const *text; /* of each id; NULL: the tokenizer does not have this id */
     int n;
     int64_t broken; /* pushing this id is INTERNAL; -1: none */
 } pieces;
@@ -86,7 +86,7 @@ static inline gqac_text pieces_text(const pieces *p) {
 
 struct gqac_text_stream {
     const pieces *pieces;
-    gqac_str bytes; /* what was pushed and not given */
+    gqac_str bytes; /* pushed bytes that have not been returned */
     gqac_str given;
 };
 
@@ -112,7 +112,7 @@ void gqac_text_stream_free(gqac_text_stream *stream) {
     gqac_free(stream);
 }
 
-/* Gives the whole characters at the beginning of what is there. */
+/* Returns the complete characters at the beginning of the pushed bytes. */
 static inline gqac_status give(gqac_text_stream *s, bool all, const char **piece, size_t *length) {
     size_t at = 0;
     gqac_str_free(&s->given);
@@ -150,7 +150,7 @@ gqac_status gqac_text_stream_finish(gqac_text_stream *s, const char **piece, siz
     return give(s, true, piece, length);
 }
 
-/* For markers of calls, which no test that includes this has. */
+/* For markers of calls, which no test with this header has. */
 gqac_status gqac_text_token_bytes(const gqac_text *text, int64_t id, char **bytes, size_t *length,
                                   bool *special, gqac_diag *d) {
     (void)text, (void)id, (void)bytes, (void)length, (void)special, (void)d;

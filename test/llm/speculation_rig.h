@@ -1,5 +1,5 @@
 /* What the tests of speculation share: texts that repeat themselves, and steps that all take the
- * same time, so that drafts are made whenever they can be. */
+ * same time, so that drafts are made whenever possible. */
 #ifndef GQAC_TEST_LLM_SPECULATION_RIG_H
 #define GQAC_TEST_LLM_SPECULATION_RIG_H
 
@@ -9,8 +9,8 @@
 
 enum { PERIOD = 5 };
 
-/* Makes it likely, but not certain, that the text repeats itself: the id of PERIOD ids ago gains as
- * much as the logits of these models vary. */
+/* Makes it likely, but not certain, that the text repeats itself: adds to the logit of the id
+ * PERIOD ids ago as much as the logits of these models vary. */
 static inline bool lean(void *arg, float *logits, int64_t vocabulary, const int64_t *ids,
                         size_t n) {
     const int64_t id = n >= PERIOD ? ids[n - PERIOD] : 0;
@@ -18,7 +18,7 @@ static inline bool lean(void *arg, float *logits, int64_t vocabulary, const int6
     return id < vocabulary;
 }
 
-/* A clock that stands still: no draft costs anything, so that as many as possible are made. */
+/* A clock that always shows the same time: drafts cost nothing, so as many as possible are made. */
 static inline double stand_still(void *arg) {
     (void)arg;
     return 1;

@@ -1,5 +1,5 @@
-/* Calls in answers: what the templates of the tests write for an assistant's calls is read back,
- * however the text is divided; what only looks like a call stays text. */
+/* Calls in answers: the calls that the templates of the tests write for an assistant are read back,
+ * however the text is divided; text that only looks like a call stays text. */
 #include "unit.h"
 
 #include <gqac/text.h>
@@ -15,7 +15,7 @@
 static char scratch[] = "/tmp/gqac-calls-XXXXXX";
 static gqac_diag diag;
 
-/* The text of a folder with that template. */
+/* The text of a folder with this template. */
 static gqac_text *open_template(const char *family) {
     char from[200], path[200];
     gqac_text *text = NULL;
@@ -42,7 +42,7 @@ static char *render(const gqac_text *text, json_t *variables) {
     return own;
 }
 
-/* What a reader finds: content, then a line "NAME ARGUMENTS ID" for each call. */
+/* The output of a reader: content, then a line "NAME ARGUMENTS ID" for each call. */
 typedef struct found {
     char content[4096], calls[8192];
 } found;
@@ -63,7 +63,7 @@ static void take(gqac_calls *calls, found *f) {
 static const char TOOLS[] =
     "[{\"type\": \"function\", \"function\": {\"name\": \"weather\"}}, {\"name\": \"clock\"}, 1]";
 
-/* Reads a text in pieces of `step` bytes, the first of `cut` bytes. */
+/* Reads a text in pieces of `step` bytes, after a first piece of `cut` bytes. */
 static found read_pieces(const gqac_text *text, const char *answer, size_t cut, size_t step) {
     gqac_calls *calls = NULL;
     found f = {.content = ""};
@@ -81,7 +81,7 @@ static found read_pieces(const gqac_text *text, const char *answer, size_t cut, 
     return f;
 }
 
-/* Reads a text whole; cut at every byte, and byte by byte, it must be the same. */
+/* Reads a text whole. Divided at any byte, and byte by byte, the result must be the same. */
 static found read_all(const gqac_text *text, const char *answer) {
     const size_t n = strlen(answer);
     const found whole = read_pieces(text, answer, n, n);
@@ -114,7 +114,7 @@ static json_t *message(const char *content, int first, int n) {
                      calls);
 }
 
-/* Equal calls, with arguments that are equal as JSON. */
+/* Checks that calls are equal, with arguments that are equal as JSON. */
 static void same_calls(const found *f, const json_t *said, bool ids) {
     json_t *calls = json_object_get(said, "tool_calls"), *call;
     size_t i;
@@ -136,11 +136,11 @@ static void same_calls(const found *f, const json_t *said, bool ids) {
 }
 
 static const struct family {
-    const char *name, *ends[3]; /* what the template writes after an answer; "": nothing */
+    const char *name, *ends[3]; /* the text that the template writes after an answer; "": none */
     int most;                   /* calls of a message */
     bool ids, content;          /* the template writes them */
-    const char *before;         /* what it writes before content */
-    const char *empty;          /* and without content, but for the line feed of the call */
+    const char *before;         /* the text that it writes before content */
+    const char *empty;          /* the same without content, up to the line feed before a call */
 } families[] = {
     {"qwen", {"<|im_end|>\n"}, 2, false, true, "<think>\n\n</think>\n\n", "<think>\n\n</think>\n"},
     {"mistral", {"</s>", ""}, 2, true, false, "", ""},
@@ -193,7 +193,7 @@ static void round_trip(void) {
     }
 }
 
-/* ---- what is no call ----------------------------------------------------- */
+/* ---- text that is not a call --------------------------------------------- */
 
 static const struct {
     const char *family, *answer, *content; /* NULL: the answer */
@@ -247,7 +247,7 @@ static void looks_like(void) {
     }
 }
 
-/* Calls as models write them beside what the template writes. */
+/* Calls in forms that models write and templates do not. */
 static void forms(void) {
     static const struct {
         const char *family, *answer, *content, *calls;
@@ -292,7 +292,7 @@ static void others(void) {
     CU_ASSERT_EQUAL(gqac_calls_push(calls, own, sizeof own - 1, &diag), GQAC_OK);
     gqac_call_part part = {.size = sizeof part};
     part.size = sizeof part.size + 1;
-    CU_ASSERT_FALSE(gqac_calls_next(calls, &part)); /* no version has this size */
+    CU_ASSERT_FALSE(gqac_calls_next(calls, &part)); /* no version of the struct has this size */
     struct {
         size_t size;
         const char *text;
@@ -321,7 +321,7 @@ static void put_tokenizer(const char *name) {
     json_decref(root);
 }
 
-/* The text that a reply has of ids. */
+/* The text of a reply with these ids. */
 static char *reply_text(const gqac_text *text, const gqac_calls *calls, const char *stop,
                         const int64_t *ids, size_t n) {
     gqac_reply *reply = NULL;
@@ -336,8 +336,8 @@ static char *reply_text(const gqac_text *text, const gqac_calls *calls, const ch
     return own;
 }
 
-/* A marker that is a special token is in the text of a reply where the id was, with stop texts that
- * hold text back too; otherwise special tokens are not. */
+/* A marker that is a special token appears in the text of a reply in place of its id, also with
+ * stop texts that hold text back; other special tokens do not appear. */
 static void special_tokens(void) {
     static const char said[] = "Yes.\n[TOOL_CALLS][{\"name\": \"clock\", \"arguments\": {}}]";
     gqac_text *text = NULL;
@@ -374,7 +374,7 @@ static void special_tokens(void) {
     unlink(path);
 }
 
-/* Each allocation fails once: a status, and nothing is lost. */
+/* Each allocation fails once: a status is returned, and nothing leaks. */
 static void memory(void) {
     static const char answer[] =
         "So:\n<tool_call>{\"name\": \"clock\", \"arguments\": {\"a\": [1]}}</tool_call> yes";

@@ -1,6 +1,6 @@
 /* Constraints: masks are exact for tokens of every kind of tokenizer, answers are the same with
- * drafts, without a cache and in a scheduler, and end where they must. The oracle of a mask is each
- * token by itself, and of an answer the automaton on its text. */
+ * drafts, without a cache and in a scheduler, and end where they must. Masks are compared with
+ * pushing each token separately, and answers with the automaton on their text. */
 #include "unit.h"
 
 #include <gqac/text.h>
@@ -46,7 +46,8 @@ static uint32_t draw(uint32_t n) {
 
 /* ---- masks --------------------------------------------------------------- */
 
-/* Compares the mask of a state with what each token does. Returns the number of tokens that fit. */
+/* Compares the mask of a state with the effect of each token. Returns the number of tokens that
+ * fit. */
 static int check_mask(gqac_constraint_state *s, float *logits, int64_t n) {
     static const int64_t eos[] = {3};
     bool may_end = false, must_end = false;
@@ -69,8 +70,8 @@ static int check_mask(gqac_constraint_state *s, float *logits, int64_t n) {
     return fit;
 }
 
-/* A text of these ids is the beginning of one that the grammar accepts; its last characters may be
- * incomplete. */
+/* Checks that the text of these ids is the beginning of one that the grammar accepts; its last
+ * character may be incomplete. */
 static void check_text(const gqac_text *text, const char *rules, const int64_t *ids, size_t n,
                        bool complete) {
     grammar *g = NULL;
@@ -95,7 +96,7 @@ static void check_text(const gqac_text *text, const char *rules, const int64_t *
     gqac_release(said);
 }
 
-/* Pushes tokens by chance, and compares each mask. */
+/* Pushes random tokens, and compares each mask. */
 static void walk(const gqac_text *text, int64_t n, const char *rules) {
     enum { STEPS = 14 };
     int64_t ids[STEPS];
@@ -105,7 +106,7 @@ static void walk(const gqac_text *text, int64_t n, const char *rules) {
     gqac_constraint *c = from_rules(text, rules);
     gqac_constraint_state *s = NULL;
     MUST(gqac_constraint_begin(c, &s, &diag));
-    gqac_constraint_free(c); /* the state holds it */
+    gqac_constraint_free(c); /* the state keeps it alive */
     for (; taken < STEPS; taken++) {
         const int fit = check_mask(s, logits, n);
         if (!fit)
@@ -204,7 +205,7 @@ static gqac_sampling sampling_of(uint64_t seed) {
     gqac_sampling_init(&s);
     s.sample = seed != 0;
     s.seed = seed;
-    s.repetition_penalty = 0.8; /* so that drafts are right now and then */
+    s.repetition_penalty = 0.8; /* so that drafts are sometimes right */
     return s;
 }
 
@@ -309,8 +310,8 @@ static void test_answers(void) {
     close_rig(&r);
 }
 
-/* Drafts that the grammar forbids are not computed: all of these are looked up in the prompt, and
- * are right until the grammar says otherwise. */
+/* Drafts that the grammar forbids are not computed: all drafts here are found in the prompt, and
+ * are right until the grammar forbids them. */
 static void test_drafts(void) {
     rig r = open_rig();
     gqac_constraint *c = from_rules(r.text, "root ::= \" a fine day\" \"; nobody\"{3}");
@@ -325,7 +326,7 @@ static void test_drafts(void) {
     close_rig(&r);
 }
 
-/* Where an answer may and must end. */
+/* Where an answer may end and where it must. */
 static void test_ends(void) {
     rig r = open_rig();
     gqac_constraint *c = from_rules(r.text, "root ::= \"no\" \"thing\"?");
@@ -365,7 +366,7 @@ static void test_ends(void) {
     close_rig(&r);
 }
 
-/* A grammar with more states than are kept: they are forgotten, and the masks stay the same. */
+/* A grammar with more states than are kept: some are forgotten, and the masks stay the same. */
 static void test_forgets(void) {
     gqac_text *text = open_text("models/tiny-gqa");
     gqac_constraint *c = from_rules(text, "root ::= (\"(\" | \"[\" | \"a\")* end\n"
@@ -386,9 +387,9 @@ static void test_forgets(void) {
         MUST(gqac_constraint_mask(s, late, 512, NULL, 0, &diag));
     }
     MUST(gqac_constraint_mask(early, first, 512, NULL, 0, &diag));
-    for (int i = 0; i < unit_count(40, 2000); i++) { /* another branch each time */
+    for (int i = 0; i < unit_count(40, 2000); i++) { /* a different branch each time */
         gqac_constraint_state *x = NULL;
-        c->most = 1 << 20; /* so that few steps are enough to reach it */
+        c->most = 1 << 20; /* so that it is reached in few steps */
         MUST(gqac_constraint_fork(s, &x, &diag));
         for (size_t k = 0; k < 100; k++) {
             memset(late, 0, sizeof late);
@@ -400,7 +401,7 @@ static void test_forgets(void) {
     MUST(gqac_constraint_mask(early, again, 512, NULL, 0, &diag));
     for (int i = 0; i < 512; i++)
         CU_ASSERT(isnan(first[i]) == isnan(again[i]));
-    CU_ASSERT(automaton_bytes(&c->automaton) < 2 << 20); /* else nothing was forgotten */
+    CU_ASSERT(automaton_bytes(&c->automaton) < 2 << 20); /* otherwise nothing was forgotten */
     gqac_release(ids);
     gqac_constraint_state_free(s);
     gqac_constraint_state_free(early);
@@ -443,7 +444,7 @@ static void *work(void *arg) {
     return NULL;
 }
 
-/* Threads that share a constraint see the same masks as one alone. */
+/* Threads that share a constraint compute the same masks as one thread. */
 static void test_threads(void) {
     static const char said[] = "{\"a\": [1, {\"b\": \"c\\n\"}, [[true]]]}";
     gqac_text *text = open_text("models/tiny-gqa");
@@ -509,7 +510,7 @@ static void test_memory(void) {
     }
     gqac_alloc_fail_at(0, 0);
     gqac_text_free(text);
-    text = open_text("models/tiny-gqa"); /* and again where reading them fails */
+    text = open_text("models/tiny-gqa"); /* and again if reading them failed */
     for (size_t n = 1; n < 40; n++) {
         gqac_alloc_fail_at(n, 0);
         const gqac_status status = use(text);

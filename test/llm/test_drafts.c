@@ -1,4 +1,5 @@
-/* Which drafts are made: prompt lookup against a plain search, and when drafts pay. */
+/* Which drafts are made: prompt lookup, compared with a plain search; and when drafts are worth
+ * their cost. */
 #include "unit.h"
 
 #include <stdio.h>
@@ -10,8 +11,8 @@
 
 /* ---- prompt lookup ------------------------------------------------------- */
 
-/* The longest earlier occurrence of the last ids, the latest of equals, by comparing all; *times:
- * how often the last two occurred. */
+/* The longest earlier occurrence of the last ids, the latest of equal ones, found by comparing all;
+ * *times: how often the last two ids occurred. */
 static size_t search(const int64_t *ids, size_t n, size_t *length, int *times) {
     size_t found = 0;
     *length = 0;
@@ -34,7 +35,8 @@ static uint32_t next_random(uint32_t *state) {
     return *state >> 8;
 }
 
-/* Where a pair occurred a few times a search compares all of them; else the latest ones. */
+/* If a pair occurred only a few times, a search compares all occurrences; otherwise the latest
+ * ones. */
 static void test_lookup(void) {
     enum { N = 3000, FEW = 16 };
     static const uint32_t alphabets[] = {40, 90, 900, 1u << 20};
@@ -66,8 +68,8 @@ static void test_lookup(void) {
     }
 }
 
-/* Texts that are all the same id, or repeat two, have as many candidates as ids; an id at a time,
- * each with a search. A search of all of them would take 10^11 comparisons. */
+/* A text that repeats one id, or two, has as many candidates as ids. Ids are added one at a time,
+ * with a search for each; comparing all candidates would take 10^11 comparisons. */
 static void test_long(void) {
     enum { N = 400000 };
     int64_t *ids = calloc(N, sizeof *ids);
@@ -99,9 +101,9 @@ static void test_short_texts(void) {
     lookup_free(&l);
 }
 
-/* ---- what pays ----------------------------------------------------------- */
+/* ---- when drafts are worth their cost ------------------------------------ */
 
-/* A machine on which a step takes `step` seconds, and each further row `row`. */
+/* A machine on which a step takes `step` seconds, and each additional row `row`. */
 typedef struct machine {
     double step, row, draft;
     payoff payoff;
@@ -110,7 +112,7 @@ typedef struct machine {
     double seconds;
 } machine;
 
-/* Steps with at most 8 drafts, of which every `period`-th is wrong; 0: none is. */
+/* Steps with at most 8 drafts, of which every `period`-th is wrong; with 0, none is. */
 static void take_steps(machine *m, int n, int period, int64_t members) {
     for (int i = 0; i < n; i++) {
         const int64_t count = payoff_count(&m->payoff, &m->source, 8, members, 0);
@@ -132,15 +134,15 @@ static void take_steps(machine *m, int n, int period, int64_t members) {
 
 static void test_free_rows(void) {
     machine m = {.step = 1};
-    CU_ASSERT_EQUAL(payoff_count(&m.payoff, &m.source, 8, 1, 0), 0); /* nothing is measured */
+    CU_ASSERT_EQUAL(payoff_count(&m.payoff, &m.source, 8, 1, 0), 0); /* there are no measurements */
     take_steps(&m, 101, 0, 1);
     CU_ASSERT(m.drafted == 800 && m.ids == 901);
     CU_ASSERT_EQUAL(payoff_count(&m.payoff, &m.source, 3, 1, 0), 3);
     CU_ASSERT_EQUAL(payoff_count(&m.payoff, &m.source, 0, 1, 0), 0);
 }
 
-/* Drafts that are always wrong end soon, and trials become rare; then they are right, and are made
- * again. */
+/* Drafts that are always wrong soon stop, and trials become rare; when drafts are right again, they
+ * are made again. */
 static void test_wrong(void) {
     machine m = {.step = 1, .row = 0.1};
     take_steps(&m, 2000, 1, 1);
@@ -151,14 +153,14 @@ static void test_wrong(void) {
     CU_ASSERT(m.drafted - before > 8 * 1500);
 }
 
-/* Where rows cost as much as steps, no draft pays that may be wrong; where they cost little, most
- * do. */
+/* If rows cost as much as steps, drafts that may be wrong are not worth their cost; if rows cost
+ * little, most drafts are. */
 static void test_costs(void) {
     static const struct {
         double row, draft;
         int period;
         int64_t members;
-        double least, most; /* ids in the time of a step without drafts and company */
+        double least, most; /* ids in the time of one step without drafts, alone */
     } cases[] = {
         {1, 0, 3, 1, 0.95, 1}, {0.02, 0, 4, 1, 2.2, 4},    {0.05, 0.02, 8, 1, 2.5, 6},
         {0, 2, 8, 1, 0.95, 1}, {0.05, 0.05, 8, 4, 1.2, 2}, {1, 0, 3, 4, 0.95, 1.01},
@@ -176,8 +178,8 @@ static void test_costs(void) {
     }
 }
 
-/* Rows that take a second each, by measurements of few of them in steps that take as often longer
- * as shorter than that: they do not seem to take less. */
+/* Rows that take a second each, measured a few at a time in steps that are as often longer as
+ * shorter than that: the estimate is not less. */
 static void test_noise(void) {
     uint32_t state = 1;
     double sum = 0;
@@ -193,7 +195,8 @@ static void test_noise(void) {
     CU_ASSERT(sum / 200 > 1);
 }
 
-/* Drafts that take longer than a step are made once; trials would cost more than they can find. */
+/* Drafts that take longer than a step are made once; trials would cost more than they could
+ * show. */
 static void test_slow_program(void) {
     machine m = {.step = 1, .draft = 1.1};
     take_steps(&m, 200, 0, 1);
@@ -202,7 +205,7 @@ static void test_slow_program(void) {
     CU_ASSERT(m.drafted > 8 && m.drafted <= 8 + 4 * 2);
 }
 
-/* A step that other work on the machine made long changes nothing for long. */
+/* A step that takes long because of other work on the machine has no lasting effect. */
 static void test_outliers(void) {
     machine m = {.step = 1, .row = 0.02};
     take_steps(&m, 20, 0, 1);

@@ -1,4 +1,4 @@
-/* Model folders: which file genai_config.json names, what its settings are, and what is refused. */
+/* Model folders: which file genai_config.json names, its settings, and what is refused. */
 #include "unit.h"
 
 #include <gqac/text.h>
@@ -33,7 +33,7 @@ static void test_names_decoder(void) {
     snprintf(expected, sizeof expected, "%s/onnx/cpu/decoder.onnx", scratch);
     CU_ASSERT_STRING_EQUAL(path, expected);
     CU_ASSERT_EQUAL(gqac_text_model_path("/no/such/model.onnx", path, sizeof path, &diag), GQAC_OK);
-    CU_ASSERT_STRING_EQUAL(path, "/no/such/model.onnx"); /* a file is for the caller to open */
+    CU_ASSERT_STRING_EQUAL(path, "/no/such/model.onnx"); /* the caller opens a file itself */
     CU_ASSERT_EQUAL(gqac_text_model_path(scratch, path, 8, &diag), GQAC_INVALID_MODEL);
 }
 
@@ -97,7 +97,7 @@ static void test_absent(void) {
 
 /* ---- settings ------------------------------------------------------------ */
 
-/* The arena of the last read. */
+/* The arena of the last config. */
 static gqac_arena *arena;
 
 static gqac_status read_text(const char *json, gqac_text_settings *s, gqac_diag *diag) {
@@ -108,7 +108,7 @@ static gqac_status read_text(const char *json, gqac_text_settings *s, gqac_diag 
     return genai_config_read(json, strlen(json), arena, s, &decoder, diag);
 }
 
-/* Reads a config whose model, decoder and search have these further members. */
+/* Reads a config with these additional members of model, decoder and search. */
 static gqac_status read_parts(const char *model, const char *decoder, const char *search,
                               gqac_text_settings *s, gqac_diag *diag) {
     static char json[8192];
@@ -195,11 +195,11 @@ static void test_patterns(void) {
     CU_ASSERT_EQUAL(read_pattern("a%d", 4097, &diag), GQAC_LIMIT);
     CU_ASSERT_EQUAL(read_pattern("a%d", 1000000000, &diag), GQAC_LIMIT);
     CU_ASSERT_EQUAL(read_pattern("a%d", -1, &diag), GQAC_INVALID_MODEL);
-    CU_ASSERT_EQUAL(read_pattern("a%d", 0, &diag), GQAC_INVALID_MODEL); /* how many? */
+    CU_ASSERT_EQUAL(read_pattern("a%d", 0, &diag), GQAC_INVALID_MODEL); /* layers are missing */
     CU_ASSERT_EQUAL(read_pattern("past_key_values.%d.key", 0, &diag), GQAC_OK);
 }
 
-/* What follows the words is the part it stands in: 'm' model, 'd' decoder, 's' search. */
+/* The letter says to which part the JSON belongs: 'm' model, 'd' decoder, 's' search. */
 static const struct {
     char part;
     const char *member, *word;
@@ -263,7 +263,7 @@ static void test_refused_settings(void) {
     }
 }
 
-/* Scoring does not search: such a config is read, and generation refuses it. */
+/* Scoring does not search: such a config can be read, but generation refuses it. */
 static void test_noted_settings(void) {
     static const struct {
         const char *member, *noted;
@@ -281,7 +281,7 @@ static void test_noted_settings(void) {
     CU_ASSERT_PTR_NULL(s.unsupported);
 }
 
-/* Without settings, only the name of the decoder is looked at. */
+/* Without settings, only the name of the decoder is read. */
 static void test_decoder_only(void) {
     static const char json[] = "{\"model\": {\"vision\": {\"a\": 1}, \"decoder\": {\"filename\":"
                                "\"m.onnx\"}}, \"search\": {\"num_beams\": 4}}";

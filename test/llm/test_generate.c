@@ -1,15 +1,16 @@
-/* Generation gives the same ids and the same logits whatever is cached, split, batched or threaded,
- * and a session counts what it reused. Models are exported ones (test/models); no text. */
+/* Generation returns the same ids and the same logits with any cache, division into steps, batch
+ * and number of threads, and a session counts the ids that it reuses. Models are exported ones
+ * (test/models); no text. */
 #include "llm/generate_rig.h"
 
 enum { PROMPT = 20, NEW = 24, MOST = 200, VOCABULARY = 258 };
 
-/* Logits that each id of an answer was chosen from. */
+/* The logits from which each id of an answer was chosen. */
 typedef struct trace {
     const gqac_context *context;
     const gqac_session *session;
     float logits[MOST][VOCABULARY];
-    size_t cached[MOST]; /* ids of the session when the event came */
+    size_t cached[MOST]; /* ids in the session at the time of the event */
     size_t n;
 } trace;
 
@@ -45,7 +46,7 @@ static int64_t argmax(const float *row) {
 
 /* ---- off = cached = by hand ---------------------------------------------- */
 
-/* Prefill and decode by hand; rows of logits go to `t`, ids behind the prompt in `list`. */
+/* Prefill and decode by hand; rows of logits go to `t`, ids after the prompt to `list`. */
 static void by_hand(const rig *r, int64_t *list, size_t n, size_t count, trace *t) {
     gqac_sequence *sequence = NULL;
     CU_ASSERT_EQUAL_FATAL(gqac_sequence_create(r->program, NULL, &sequence, &diag), GQAC_OK);
@@ -87,7 +88,7 @@ static void expect_as_by_hand(const rig *r, const char *kv, const int64_t *list,
     gqac_session_free(session);
 }
 
-/* The row that a forward over all ids gives, for each answer id. */
+/* Compares the rows with those of a forward over all ids, for each answer id. */
 static void expect_forward(const rig *r, const int64_t *list, size_t n, const trace *expected) {
     for (size_t i = 0; i < expected->n; i++) {
         int64_t rows = 0, vocabulary = 0;
@@ -162,7 +163,7 @@ static void test_chunks_and_threads(void) {
             gqac_generation *g = answer(&r, "contiguous", prompt, 70, 6, chunks[c], &sampling);
             CU_ASSERT(same_ids(g, expected));
             CU_ASSERT_EQUAL(g->metrics.computed_tokens,
-                            75); /* also for phi3, whose table changes */
+                            75); /* also for phi3, which changes tables */
             gqac_generation_free(g);
         }
         gqac_generation *off = answer(&r, "off", prompt, 70, 6, 7, &sampling);
@@ -193,7 +194,7 @@ static bool count_events(void *arg, const gqac_generate_event *event) {
     return true;
 }
 
-/* Three requests in one call, in two orders: each as alone. */
+/* Three requests in one call, in two orders: each has the same answer as alone. */
 static void expect_company(const char *model, const char *kv, const size_t *lengths) {
     static const int order[2][3] = {{0, 1, 2}, {2, 0, 1}};
     static const int64_t max_new[] = {15, 4, 9}, chunks[] = {0, 5, 16};
@@ -248,8 +249,8 @@ static void test_company(void) {
 
 /* ---- sessions ------------------------------------------------------------ */
 
-/* A session goes on with prompts that share beginnings of all lengths; each answer is what a fresh
- * session gives, and the counts are exact. */
+/* A session continues with prompts that share beginnings of various lengths; each answer equals
+ * that of a new session, and the counts are exact. */
 static void expect_turns(const char *model, const char *kv, bool sampled) {
     static const struct {
         size_t shared, n, more;
@@ -291,8 +292,8 @@ static void expect_turns(const char *model, const char *kv, bool sampled) {
     close_rig(&r);
 }
 
-/* A windowed session has given rows back that a shorter prompt needs: it computes all ids again,
- * and has the same answer. */
+/* A windowed session has released rows that a shorter prompt needs: it computes all ids again, and
+ * its answer is the same. */
 static void expect_recomputed(void) {
     static const struct {
         size_t shared, n;
@@ -327,8 +328,8 @@ static void test_sessions(void) {
     expect_turns("llama-int4-acc4", "basic", true);
 }
 
-/* An answer in one go, and in two calls of which the second gets the first part as its prompt: the
- * draw knows where an id will be, not in which call. */
+/* An answer in one call, and in two calls, where the second has the first part in its prompt. The
+ * random draw depends on the position of an id, not on the call. */
 static void test_continued(void) {
     rig r = open_model("llama", 1);
     const gqac_sampling sampling = lively(9);
@@ -350,7 +351,7 @@ static void test_continued(void) {
     close_rig(&r);
 }
 
-/* Of a model with recurrent states a rewind keeps the tokens up to a state, here of 64; the others
+/* In a model with recurrent states, a rewind keeps the tokens up to a state, here at 64; the others
  * are computed again, and counted. */
 static void test_computed_again(void) {
     rig r = open_model("qwen3.5", 1);
@@ -376,20 +377,20 @@ static void test_computed_again(void) {
 
 /* ---- LongRoPE ------------------------------------------------------------ */
 
-/* phi3 rotates with another table beyond 64 tokens. Whatever the session holds, an answer is that
- * of kind "off". */
+/* phi3 rotates with another table beyond 64 tokens. Whatever is in the session, an answer equals
+ * that of kind "off". */
 static void test_longrope(void) {
     /* prompt, new ids, chunk, tokens reused and computed */
     static const struct {
         size_t n;
         int64_t more, chunk, reused, computed;
     } turns[] = {
-        {60, 8, 0, 0, 60 + 4 + 65 + 2}, /* 61 to 64 by one, then all 65 again, 66, 67 */
-        {30, 3, 0, 0, 30 + 2},          /* long rows are of no use to a short prompt */
+        {60, 8, 0, 0, 60 + 4 + 65 + 2}, /* 61 to 64 one by one, then all 65 again, 66, 67 */
+        {30, 3, 0, 0, 30 + 2},          /* a short prompt cannot use long rows */
         {90, 3, 7, 0,
-         34 - 6 + 90 + 2},       /* short rows up to 58, then all again with the long table */
-        {70, 3, 0, 69, 1 + 2},   /* long rows for a long prompt */
-        {100, 4, 9, 70, 30 + 3}, /* long rows again, in pieces */
+         34 - 6 + 90 + 2},       /* 58 rows of the short table, then all again with the long one */
+        {70, 3, 0, 69, 1 + 2},   /* rows of the long table for a long prompt */
+        {100, 4, 9, 70, 30 + 3}, /* again rows of the long table, in pieces */
         {64, 2, 64, 0, 64 + 65}, /* crossed by the second id */
     };
     rig r = open_model("phi3", 1);

@@ -1,4 +1,4 @@
-/* How generation ends, what it measures, what it refuses, and what a failure leaves behind. */
+/* How generation ends, its metrics, what it refuses, and the effects of a failure. */
 #include "llm/generate_rig.h"
 
 #include <unistd.h>
@@ -14,7 +14,7 @@ static gqac_generate_request make_request(gqac_session *session, const int64_t *
     return q;
 }
 
-/* Remembers the events of one request; ends it at step `until`. */
+/* Records the events of one request; ends it at step `until`. */
 typedef struct diary {
     int64_t until, ids[MOST];
     size_t n, n_eos;
@@ -29,7 +29,7 @@ static bool note(void *arg, const gqac_generate_event *event) {
 
 /* ---- ends ---------------------------------------------------------------- */
 
-/* The first id from `at` on that did not come before. */
+/* The first id from `at` on that is new in the answer. */
 static size_t first_new(const gqac_generation *g, size_t at) {
     for (; at < g->n_ids; at++) {
         size_t same = 0;
@@ -62,7 +62,7 @@ static void test_eos(void) {
     CU_ASSERT(!memcmp(g->ids, all->ids, g->n_ids * sizeof *g->ids));
     CU_ASSERT(d.n == g->n_ids && d.n_eos == 1 && d.ids[at] == eos[1]);
     gqac_generation_free(g);
-    /* at 20 + at ids another one follows, and the id may follow from there on */
+    /* at 20 + at ids one more follows; from there on the answer may end */
     q.min_length = 20 + (int64_t)at;
     g = generate(&r, &q);
     CU_ASSERT(g->finish == GQAC_FINISH_EOS && g->n_ids == at + 1);
@@ -73,7 +73,7 @@ static void test_eos(void) {
     CU_ASSERT(!memcmp(g->ids, all->ids, at * sizeof *g->ids));
     gqac_generation_free(g);
     q.min_length = 0;
-    q.max_new = (int64_t)at + 1; /* both ends at once: the text ended */
+    q.max_new = (int64_t)at + 1; /* both end at once; the reported reason is the end of the text */
     g = generate(&r, &q);
     CU_ASSERT(g->finish == GQAC_FINISH_EOS && g->n_ids == at + 1);
     gqac_generation_free(g);
@@ -96,7 +96,7 @@ static void test_limit_and_callback(void) {
     CU_ASSERT(!g->metrics.n_forwards && !g->metrics.computed_tokens);
     CU_ASSERT(g->metrics.time_to_first_token_ms == 0 && g->metrics.forward_ms_max == 0);
     gqac_session_ids(session, &held);
-    CU_ASSERT_EQUAL(held, 25); /* as it was */
+    CU_ASSERT_EQUAL(held, 25); /* unchanged */
     gqac_generation_free(g);
     for (int64_t until = 1; until <= 6; until++) {
         diary d = {.until = until};
@@ -121,7 +121,7 @@ static void test_limit_and_callback(void) {
 
 /* ---- room ---------------------------------------------------------------- */
 
-/* Generates 12 ids after n: `expected` of them, or CAPACITY when negative. */
+/* Generates 12 ids after n: `expected` of them, or CAPACITY if negative. */
 static void expect_room(const rig *r, const gqac_text *text, const char *kv, int64_t context,
                         size_t n, int64_t expected) {
     int64_t prompt[MOST];
@@ -161,7 +161,7 @@ static void test_room(void) {
         expect_room(&r, &text, kinds[k], 0, 41, -1);
         expect_room(&r, &text, kinds[k], 30, 28, 2);
         expect_room(&r, &text, kinds[k], 60, 38, 2);
-        expect_room(&r, NULL, kinds[k], 0, 149, 12); /* the last id is not fed */
+        expect_room(&r, NULL, kinds[k], 0, 149, 12); /* the last id is not computed */
         expect_room(&r, NULL, kinds[k], 0, 152, 9);
         expect_room(&r, NULL, kinds[k], 0, 160, 1);
         expect_room(&r, NULL, kinds[k], 0, 161, -1);
@@ -169,7 +169,7 @@ static void test_room(void) {
     }
 }
 
-/* An answer that finds no memory fails: it does not end as if it were whole. */
+/* If an answer runs out of memory, it fails; it is not reported as complete. */
 static void test_budget(void) {
     enum { PROMPTED = 60 };
     const char *path = unit_path("test/models/qwen2/model.onnx");
@@ -202,7 +202,7 @@ static void test_budget(void) {
     }
 }
 
-/* One request meets the end of the rope table in company: the other goes on. */
+/* One request of several reaches the end of the rope table; the others continue. */
 static void test_room_in_company(void) {
     rig r = open_model("qwen2", 1);
     int64_t prompts[2][MOST];
@@ -233,7 +233,7 @@ static void test_room_in_company(void) {
 
 /* ---- metrics ------------------------------------------------------------- */
 
-/* A clock whose readings are these seconds apart. */
+/* A clock with these intervals, in seconds, between its readings. */
 typedef struct ticks {
     double now;
     int readings;
@@ -255,7 +255,7 @@ static void test_metrics(void) {
     gqac_generate_request q = make_request(open_session(&r, NULL, 0), prompt, 20, 4);
     q.clock = tick;
     q.clock_arg = &t;
-    q.chunk = 6; /* however many steps the prompt takes, it is one forward */
+    q.chunk = 6; /* in any number of steps, the prompt is one forward */
     gqac_generation *g = generate(&r, &q);
     const gqac_generate_metrics *m = &g->metrics;
     /* call, [0.25] begin, [0.5] end, [0.125] first id, then begin and end of three more forwards:
@@ -279,7 +279,7 @@ static void test_metrics(void) {
     gqac_generation_free(g);
     q.clock = NULL;
     q.max_new = 5;
-    g = generate(&r, &q); /* the system's clock */
+    g = generate(&r, &q); /* the clock of the system */
     CU_ASSERT(g->metrics.forward_ms_min > 0 && g->metrics.forward_ms_max < 60000);
     CU_ASSERT(g->metrics.decode_tokens_per_second > 0);
     gqac_generation_free(g);
@@ -301,7 +301,7 @@ static void expect_refused(const rig *r, int n, const gqac_generate_request *q,
     CU_ASSERT(!results[0] && !results[1]);
     if (n > 0 && q->session) {
         gqac_session_ids(q->session, &held);
-        CU_ASSERT_EQUAL(held, 7); /* untouched */
+        CU_ASSERT_EQUAL(held, 7); /* unchanged */
     }
 }
 
@@ -398,10 +398,10 @@ static void test_session_options(void) {
     close_rig(&r);
 }
 
-/* ---- models of their own kind -------------------------------------------- */
+/* ---- special models ------------------------------------------------------ */
 
-/* Writes a model of one layer that gives the last row of logits only, over 8 ids of which the last
- * makes everything NaN. */
+/* Writes a model of one layer that returns only the last row of logits, over 8 ids, the last of
+ * which makes everything NaN. */
 static rig open_last_row(void) {
     char path[] = "/tmp/gqac-last-XXXXXX.gq";
     const int fd = mkstemps(path, 3);
@@ -448,7 +448,7 @@ static void test_last_row(void) {
         q[i].sampling = &sampling;
         q[i].eos = eos;
         q[i].n_eos = 1;
-        q[i].min_length = 100; /* never the id that gives NaN */
+        q[i].min_length = 100; /* so that the id that causes NaN is not chosen */
         alone[i] = generate(&r, &q[i]);
         CU_ASSERT(alone[i]->n_ids == (size_t)(9 - i));
     }
@@ -477,7 +477,7 @@ static void test_last_row(void) {
 
 /* ---- memory -------------------------------------------------------------- */
 
-/* Two requests with stop texts, one of which goes on with a session. */
+/* Two requests with stop texts, one of which continues with a session. */
 static gqac_status generate_two(const rig *r, gqac_session *session, gqac_session *off,
                                 const int64_t *prompt, size_t n, gqac_generation **results) {
     static const char *const table[] = {"a", "b", "\xc3", "\xa9", "stop"};
@@ -499,8 +499,8 @@ static gqac_status generate_two(const rig *r, gqac_session *session, gqac_sessio
     return gqac_generate(r->context, &text, 2, q, results, &diag);
 }
 
-/* Every allocation fails once; the session is usable each time, and in the end the answers are as
- * ever. */
+/* Every allocation fails once. The session stays usable each time, and in the end the answers are
+ * as usual. */
 static void expect_memory(const char *model, size_t before, size_t n) {
     rig r = open_model(model, 1);
     int64_t prompt[MOST];
@@ -523,7 +523,7 @@ static void expect_memory(const char *model, size_t before, size_t n) {
         failures += status == GQAC_NO_MEMORY;
         CU_ASSERT_EQUAL_FATAL(status, failing ? GQAC_NO_MEMORY : GQAC_OK);
         CU_ASSERT(!failing || (!results[0] && !results[1]));
-        if (failing) /* rows that were made stay; everything else is given back */
+        if (failing) /* computed rows stay; everything else is freed */
             CU_ASSERT_EQUAL_FATAL(generate_two(&r, session, off, prompt, n, results), GQAC_OK);
         for (int i = 0; i < 2; i++) {
             CU_ASSERT(same_ids(results[i], expected[i]));

@@ -1,5 +1,6 @@
-/* What a host does with the logits of generation: a hook, biases, penalties of the answer, and the
- * likeliest ids. The oracle is gqac_sample, or the model's own logits of the whole text. */
+/* What a host can do with the logits of generation: a hook, biases, penalties for the answer, and
+ * the likeliest ids. Results are compared with gqac_sample, or with the model's own logits for the
+ * whole text. */
 #include "llm/generate_rig.h"
 
 enum { PROMPT = 20, NEW = 10, TOP = 5 };
@@ -16,7 +17,7 @@ static gqac_generate_request make_request(gqac_session *session, const int64_t *
 typedef struct grammar {
     int64_t vocabulary, until; /* calls after which it ends the request */
     size_t calls, n;
-    int parity; /* ids that are odd (1) or even (2) are not chosen; 0: all may be */
+    int parity; /* odd (1) or even (2) ids are not chosen; 0: all may be */
     int64_t ids[PROMPT + NEW];
 } grammar;
 
@@ -63,7 +64,7 @@ static void test_hook(void) {
     q.logits_arg = &g;
     q.on_token = hear;
     q.arg = &h;
-    gqac_generation *same = generate(&r, &q); /* one that changes nothing */
+    gqac_generation *same = generate(&r, &q); /* a hook that changes nothing */
     CU_ASSERT(same_ids(plain, same));
     CU_ASSERT(g.calls == NEW && g.vocabulary == gqac_program_vocabulary(r.program));
     CU_ASSERT(g.n == PROMPT + NEW - 1 && !memcmp(g.ids, prompt, sizeof prompt));
@@ -77,7 +78,7 @@ static void test_hook(void) {
     CU_ASSERT(other->n_ids == NEW);
     for (size_t i = 0; i < other->n_ids; i++)
         CU_ASSERT(other->ids[i] % 2 != odd && h.log_probability[i] <= h.top[i][0].log_probability);
-    CU_ASSERT(h.top[0][0].id == plain->ids[0]); /* by the model's own logits */
+    CU_ASSERT(h.top[0][0].id == plain->ids[0]); /* from the model's own logits */
     CU_ASSERT(h.log_probability[0] < h.top[0][0].log_probability);
     gqac_generation_free(other);
     q.n_top = 0;
@@ -106,7 +107,7 @@ static void test_top(void) {
     fill_ids(list, PROMPT, 2);
     gqac_session *session = open_session(&r, NULL, 0);
     gqac_generate_request q = make_request(session, list);
-    gqac_sampling sampling; /* what it changes is not told */
+    gqac_sampling sampling; /* it must not affect the likeliest ids */
     const gqac_logit_bias bias = {7, 50};
     gqac_sampling_init(&sampling);
     sampling.n_bias = 1;
@@ -145,8 +146,9 @@ static void test_top(void) {
     close_rig(&r);
 }
 
-/* Events without probabilities: the same ids, whether a step returns logits or the likeliest ids.
- */
+/* Without probabilities in events, the ids are the same whether a step returns logits or the
+ * likeliest ids.
+ * */
 static void test_ids_only(void) {
     rig r = open_model("llama", 1);
     int64_t prompt[PROMPT], rows = 0, n = 0;
@@ -160,7 +162,7 @@ static void test_ids_only(void) {
     q.sampling = &sampling;
     q.on_token = hear;
     q.arg = &h;
-    for (int i = 0; i < 6; i++) { /* which of them need logits: the last three */
+    for (int i = 0; i < 6; i++) { /* which requests need logits: the last three */
         sampling.sample = i > 0;
         sampling.top_k = i == 3 ? 0 : 20;
         sampling.top_p = i == 2 ? 0.7 : 1;
@@ -193,7 +195,7 @@ static void test_ids_only(void) {
 
 /* ---- biases and penalties ------------------------------------------------ */
 
-/* The prompt is no answer, however long a session is. */
+/* The prompt does not count as part of the answer, however long a session is. */
 static void test_penalties(void) {
     rig r = open_model("llama", 1);
     int64_t list[PROMPT + NEW];
@@ -204,7 +206,7 @@ static void test_penalties(void) {
     gqac_sampling_init(&sampling);
     sampling.presence_penalty = -3; /* a reward */
     sampling.frequency_penalty = 0.7;
-    sampling.n_prompt = 3; /* which nothing reads */
+    sampling.n_prompt = 3; /* nothing reads this */
     q.sampling = &sampling;
     gqac_generation *g = generate(&r, &q);
     q.sampling = NULL;
@@ -234,7 +236,7 @@ static void test_penalties(void) {
     close_rig(&r);
 }
 
-/* Memory that runs out. */
+/* Failing allocations. */
 static void test_memory(void) {
     rig r = open_model("llama", 1);
     int64_t prompt[PROMPT];

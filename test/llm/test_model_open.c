@@ -1,5 +1,5 @@
-/* A model folder in one call: the decoder that its config names, with the names that the config
- * gives, beside its text; either both or none. */
+/* A model folder in one call: the decoder that its config names, with the config's names of inputs
+ * and outputs, and its text. The call returns both or neither. */
 #include "unit.h"
 
 #include <gqac/text.h>
@@ -30,7 +30,7 @@ static void test_folder(void) {
     CU_ASSERT_EQUAL(gqac_program_vocabulary(program), s->vocab_size);
     gqac_text_free(text);
     gqac_program_free(program);
-    /* a part that nobody asks for is not read, and the config always is */
+    /* a part that is not requested is not read; the config is always read */
     CU_ASSERT_EQUAL_FATAL(open_model(folder, 0, &program, &text), GQAC_OK);
     s = gqac_text_get_settings(text);
     CU_ASSERT(s->has_config && !s->has_tokenizer);
@@ -68,7 +68,7 @@ static void take_away(const char *name) {
     CU_ASSERT_EQUAL(unlink(path), 0);
 }
 
-/* Either both are made or none. */
+/* The call returns both or neither. */
 static void test_all_or_nothing(void) {
     gqac_program *program = NULL;
     gqac_text *text = NULL;
@@ -87,7 +87,7 @@ static void test_all_or_nothing(void) {
     CU_ASSERT_EQUAL(open_model(folder, GQAC_TEXT_ALL, &program, &text), GQAC_INVALID_MODEL);
     CU_ASSERT(!program && !text && strstr(diag.where, "tokenizer.json"));
     CU_ASSERT_EQUAL_FATAL(open_model(folder, 0, &program, &text),
-                          GQAC_OK); /* it is not asked for */
+                          GQAC_OK); /* it is not requested */
     gqac_program_free(program);
     gqac_text_free(text);
     take_away("tokenizer.json");

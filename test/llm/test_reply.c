@@ -1,5 +1,6 @@
-/* Texts of answers: stop texts across pieces of every cut, against a plain search; what events
- * give; and the same through gqac_generate. The detokenizer is a table (generate_rig.h). */
+/* Texts of answers: stop texts with every division into pieces, compared with a plain search; the
+ * texts in events; and the same through gqac_generate. The detokenizer is a table
+ * (generate_rig.h). */
 #include "llm/generate_rig.h"
 
 #include "llm/reply.h"
@@ -13,12 +14,12 @@ static uint32_t next_random(void) {
     return (uint32_t)(state >> 16);
 }
 
-/* ---- against a plain search ---------------------------------------------- */
+/* ---- compared with a plain search ---------------------------------------- */
 
 enum { MOST_STOPS = 4, LONGEST = 60, ROUNDS = 20000 };
 
-/* Length of the text before the first stop text: the one that ends first, of those that end
- * together the longest. */
+/* Length of the text before the first stop text: the one that ends first, or, if several end at the
+ * same place, the longest. */
 static size_t plain_cut(const char *text, size_t length, const char *const *stop, int n,
                         bool *stopped) {
     for (size_t end = 1; end <= length; end++) {
@@ -59,7 +60,7 @@ static size_t random_text(char *out, size_t letters) {
     return at;
 }
 
-/* Pushes `text` in random pieces and checks after each what is given. */
+/* Pushes `text` in random pieces and checks after each which text is returned. */
 static void expect_reply(const char *text, size_t length, const char *const *stop, int n) {
     static char bytes[LONGEST * 2 + 1][LONGEST * 2 + 1];
     const char *table[LONGEST * 2 + 1];
@@ -120,7 +121,7 @@ static void test_against_search(void) {
 
 /* ---- cases by hand ------------------------------------------------------- */
 
-/* Pushes all pieces; the text and whether it stopped. */
+/* Pushes all pieces, and checks the text and whether it stopped. */
 static void expect_text(const char *const *table, int n, const char *stop, const char *expected,
                         bool stopped) {
     const pieces p = {.text = table, .n = n, .broken = -1};
@@ -144,11 +145,11 @@ static void test_by_hand(void) {
     expect_text(halves, 3, NULL, "x\xe2\x82\xacy", false);
     expect_text(halves, 3, "\xe2\x82\xac", "x", true);
     expect_text(left, 2, NULL, "on\xef\xbf\xbd\xef\xbf\xbd", false);
-    expect_text(left, 2, "\xef\xbf\xbd", "on", true); /* what the end itself gives */
+    expect_text(left, 2, "\xef\xbf\xbd", "on", true); /* the text that the end of the ids returns */
     expect_text(across, 3, "two", "one ", true);
     expect_text(across, 3, "one two three", "", true);
     expect_text(across, 3, "three!", "one two three", false);
-    expect_text(inside, 2, "abac", "ab ", true); /* begins anew in its own beginning */
+    expect_text(inside, 2, "abac", "ab ", true); /* it begins again within its own beginning */
     expect_text(unknown, 3, "ab", "", true);
     expect_text(unknown, 3, NULL, "ab", false);
 }
@@ -157,7 +158,7 @@ static void test_by_hand(void) {
 
 typedef struct told {
     char text[1024];
-    size_t length, last; /* bytes in all; of the last event */
+    size_t length, last; /* bytes in all, and of the last event */
     int events;
 } told;
 
@@ -217,12 +218,12 @@ static void test_generate(void) {
     CU_ASSERT(g->finish == GQAC_FINISH_STOP && g->n_ids == 5 && g->length == 18);
     CU_ASSERT(!memcmp(g->text, all->text, 18) && !memcmp(g->ids, all->ids, 5 * sizeof *g->ids));
     gqac_generation_free(g);
-    /* what might become a stop text is held back, and given with the last id */
+    /* text that might become a stop text is held back, and returned with the last id */
     snprintf(stop, sizeof stop, "%.7sx", all->text + 13);
     g = speak(&r, &p, stop, -1, 4, &t, GQAC_OK);
     CU_ASSERT(g->finish == GQAC_FINISH_LENGTH && g->length == 20 && t.last == 7);
     gqac_generation_free(g);
-    /* the end-of-text id gives no text, but what was held back */
+    /* the end-of-text id has no text, but returns the text that was held back */
     CU_ASSERT_NOT_EQUAL_FATAL(all->ids[3], all->ids[2]);
     snprintf(stop, sizeof stop, "%.5sx", all->text + 10);
     g = speak(&r, &p, stop, all->ids[3], 8, &t, GQAC_OK);

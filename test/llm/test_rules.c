@@ -1,13 +1,13 @@
-/* The ids that generation_config.json and config.json forbid and demand: which file counts, what is
- * refused, and which id a row of logits then gives. The expected ids are those of the processors of
- * Hugging Face's transformers. */
+/* The ids that generation_config.json and config.json forbid and require: which file is used, what
+ * is refused, and which id is then chosen from a row of logits. The expected ids are those of the
+ * logits processors of Hugging Face transformers. */
 #include "llm/text_rig.h"
 
 #include <math.h>
 
 enum { VOCABULARY = 10 };
 
-/* Of row 0 the ids 0, 1, 2, ... in that order, of row 1 the ids 9, 8, 7, ... */
+/* In row 0 the likeliest ids are 0, 1, 2, ... in this order; in row 1 they are 9, 8, 7, ... */
 static const float rows[2][VOCABULARY] = {{9, 8, 7, 6, 5, 4, 3, 2, 1, 0},
                                           {0, 1, 2, 3, 4, 5, 6, 7, 8, 9}};
 
@@ -43,7 +43,7 @@ static void test_suppressed(void) {
     CU_ASSERT_EQUAL(gqac_sampling_top(&o), 0); /* the likeliest id may be forbidden */
 }
 
-/* Only the first id, which is the second if the first is forced. */
+/* Affects only the first id, or the second one if the first is forced. */
 static void test_suppressed_first(void) {
     static const char plain[] = "{\"begin_suppress_tokens\": [0, 1]}";
     static const char forced[] = "{\"begin_suppress_tokens\": [0, 1], \"forced_bos_token_id\": 4}";
@@ -65,7 +65,7 @@ static void test_suppressed_first(void) {
     }
 }
 
-/* A word's last id is not chosen after the others, which may be the whole history. */
+/* The last id of a word is not chosen after its other ids, even if these are the whole history. */
 static void test_words(void) {
     const gqac_sampling o = likeliest(open_rules("{\"bad_words_ids\": [[0], [5, 6, 1], [6, 2], [9, "
                                                  "9, 2], [9, 1]], \"eos_token_id\": [4, 9]}",
@@ -79,7 +79,7 @@ static void test_words(void) {
     CU_ASSERT_EQUAL(sample(&o, 0, history, 5), 2); /* 1 after 9 */
 }
 
-/* A word of one id that ends texts is allowed; such an id in suppress_tokens is not. */
+/* A word of one id that ends texts is still allowed; such an id in suppress_tokens is not. */
 static void test_words_that_end(void) {
     gqac_sampling o =
         likeliest(open_rules("{\"bad_words_ids\": [[0], [1]], \"eos_token_id\": 0}", NULL));
@@ -90,7 +90,7 @@ static void test_words_that_end(void) {
     CU_ASSERT_EQUAL(sample(&o, 0, NULL, 0), 1);
 }
 
-/* The last id of an n-gram is not chosen after its others a second time, prompt included. */
+/* The last id of an n-gram is not chosen again after its other ids; the prompt counts. */
 static void test_repeated(void) {
     static const char *const configs[] = {
         "{\"no_repeat_ngram_size\": 1}", "{\"no_repeat_ngram_size\": 2}",
@@ -112,7 +112,7 @@ static void test_repeated(void) {
     }
 }
 
-/* That of genai_config.json counts where the others have none. */
+/* The value in genai_config.json is used if the other files have none. */
 static void test_repeated_of_search(void) {
     static const struct {
         const char *generation;
@@ -135,11 +135,11 @@ static void test_repeated_of_search(void) {
     CU_ASSERT_STRING_NOT_EQUAL(digests[0], digests[1]);
 }
 
-/* An answer does not end before it has so many ids. */
+/* An answer does not end before it has this number of ids. */
 static void test_least(void) {
     static const struct {
         const char *config;
-        size_t free; /* length from which the answer may end; its prompt has 2 ids */
+        size_t free; /* the length from which the answer may end; its prompt has 2 ids */
     } cases[] = {
         {"{\"eos_token_id\": [0, 1], \"min_length\": 4}", 4},
         {"{\"eos_token_id\": [0, 1], \"min_new_tokens\": 3}", 5},
@@ -159,10 +159,10 @@ static void test_least(void) {
     gqac_sampling o = likeliest(
         open_rules("{\"eos_token_id\": 0, \"min_length\": 5, \"forced_eos_token_id\": 0}", NULL));
     o.max_length = 3;
-    CU_ASSERT_EQUAL(sample(&o, 0, history, 2), 0); /* what is forced counts */
+    CU_ASSERT_EQUAL(sample(&o, 0, history, 2), 0); /* a forced id overrides this */
 }
 
-/* What would change answers and is not obeyed is listed, of the file that counts. */
+/* Settings that would change answers and are not followed are listed, for the file that is used. */
 static void test_not_obeyed(void) {
     static const struct {
         const char *config, *listed;
@@ -227,7 +227,7 @@ static void test_forced(void) {
     const int64_t history[] = {5, 6, 7, 8, 8};
     gqac_sampling o = likeliest(open_rules(configs[0], NULL));
     o.max_length = 5;
-    CU_ASSERT_EQUAL(sample(&o, 0, history, 1), 3); /* what is forced is not suppressed */
+    CU_ASSERT_EQUAL(sample(&o, 0, history, 1), 3); /* a forced id is not suppressed */
     CU_ASSERT_EQUAL(sample(&o, 0, history, 2), 0);
     CU_ASSERT_EQUAL(sample(&o, 0, history, 3), 0);
     CU_ASSERT_EQUAL(sample(&o, 0, history, 4), 8);
@@ -285,7 +285,8 @@ static void test_whisper(void) {
     }
 }
 
-/* generation_config.json alone counts if there is one. null and empty lists are no rules. */
+/* If there is a generation_config.json, only that file is used. null and empty lists are no
+ * rules. */
 static void test_files(void) {
     static const char none[] =
         "{\"suppress_tokens\": [], \"begin_suppress_tokens\": null, \"bad_words_ids\": null,"
@@ -309,8 +310,8 @@ static void check_ends(const char *generation, const char *config_json, int n, i
     CU_ASSERT(!n || s->eos[n - 1] == last);
 }
 
-/* The ids that end a text: of generation_config.json, else of config.json, unless there is a
- * genai_config.json. */
+/* The ids that end a text are those of generation_config.json, or else of config.json, unless there
+ * is a genai_config.json. */
 static void test_ends(void) {
     check_ends("{\"eos_token_id\": 7}", "{\"eos_token_id\": 8}", 1, 7);
     check_ends("{\"eos_token_id\": [7, 5]}", NULL, 2, 5);
@@ -369,7 +370,7 @@ static void test_refused(void) {
         }
 }
 
-/* What is demanded must be an id of the model; what is forbidden need not be. */
+/* A required id must be an id of the model; a forbidden id need not be. */
 static void test_vocabulary(void) {
     static const char *const wrong[][2] = {
         {"{\"forced_bos_token_id\": 10}", "forced_bos_token_id 10"},

@@ -1,5 +1,5 @@
-/* The sampler against known answers of Philox, against a second sampler that sorts everything, and
- * against the distributions that the options describe (chi-square at fixed seeds). */
+/* The sampler, compared with known answers of Philox, with a second sampler that sorts everything,
+ * and with the distributions that the options describe (chi-square with fixed seeds). */
 #include "unit.h"
 
 #include <float.h>
@@ -20,7 +20,7 @@ static const gqac_sampling plain = {.size = sizeof(gqac_sampling),
                                     .seed = 7,
                                     .request = 3};
 
-/* A small generator for test data, of another kind than the one that is tested. */
+/* A small generator for test data, different from the one that is tested. */
 static uint64_t state = 88172645463325252ull;
 static uint32_t next_random(void) {
     state ^= state << 13;
@@ -99,8 +99,8 @@ static size_t count_of(const int64_t *ids, size_t n, int64_t id) {
     return count;
 }
 
-/* What the options leave of a row, in ascending order of ids, with shares that add up to 1. Returns
- * how many. */
+/* The ids of a row that the options allow, in ascending order, with shares that add up to 1.
+ * Returns their number. */
 static size_t reference_set(const gqac_sampling *o, const float *logits, int64_t v,
                             const int64_t *history, size_t n_history, const int64_t *banned,
                             size_t n_banned, ranked *set) {
@@ -190,7 +190,7 @@ static gqac_sampling random_options(int64_t v) {
     return o;
 }
 
-/* Biases of ids 0 to n - 1, some of them never to be chosen. */
+/* Biases of ids 0 to n - 1; some of these ids are excluded. */
 static void add_biases(gqac_sampling *o, gqac_logit_bias *list, int64_t v) {
     o->n_bias = next_random() % 3 ? 0 : (int)(next_random() % (v < 5 ? v : 5));
     o->bias = list;
@@ -208,7 +208,7 @@ static void random_row(float *logits, int64_t v) {
         if (odd && next_random() % 8 == 0)
             logits[i] = next_random() % 2 ? -INFINITY : NAN;
     }
-    logits[next_random() % v] = 1; /* one is a number */
+    logits[next_random() % v] = 1; /* at least one number */
 }
 
 static void test_reference(void) {
@@ -222,7 +222,7 @@ static void test_reference(void) {
         add_biases(&o, biases, v);
         int64_t history[40], banned[2], id = -1;
         const size_t n_history = next_random() % 40, n_banned = next_random() % 3;
-        for (size_t i = 0; i < n_history; i++) /* some twice, some outside of the vocabulary */
+        for (size_t i = 0; i < n_history; i++) /* some twice, some outside the vocabulary */
             history[i] = (int64_t)(next_random() % (v + 4)) - 2;
         for (size_t i = 0; i < n_banned; i++)
             banned[i] = (int64_t)(next_random() % (v + 2)) - 1;
@@ -233,7 +233,7 @@ static void test_reference(void) {
         const gqac_status status = sampler_pick(s, &o, logits, history, n_history, banned,
                                                 (int)n_banned, position, &id, NULL, &diag);
         sampler_free(s);
-        if (!n) { /* everything that is a number was banned */
+        if (!n) { /* all numbers were excluded */
             CU_ASSERT_EQUAL(status, GQAC_INVALID_INPUT);
             empty++;
             continue;
@@ -262,7 +262,7 @@ static double chi_bound(double df) {
     return df * pow(1 - a + 3.719 * sqrt(a), 3);
 }
 
-/* Draws over positions (or over requests) are distributed as the reference says. */
+/* Draws at different positions (or of different requests) are distributed as in the reference. */
 static void expect_distribution(const gqac_sampling *options, bool over_requests, size_t kept) {
     float logits[SMALL];
     ranked set[SMALL];
@@ -289,7 +289,7 @@ static void expect_distribution(const gqac_sampling *options, bool over_requests
         chi += (count[set[i].id] - expected) * (count[set[i].id] - expected) / expected;
         df++;
     }
-    CU_ASSERT_EQUAL(seen, DRAWS); /* nothing outside of the set */
+    CU_ASSERT_EQUAL(seen, DRAWS); /* nothing outside the set */
     CU_ASSERT(df < 1 || chi < chi_bound(df));
     if (!(df < 1 || chi < chi_bound(df)))
         printf("chi-square %g, %g degrees, bound %g\n", chi, df, chi_bound(df));
@@ -316,7 +316,7 @@ static void test_distributions(void) {
     }
 }
 
-/* The draw depends on each of seed, request and position, and on nothing else. */
+/* The draw depends on seed, request and position, and only on these. */
 static void test_draw_identity(void) {
     float logits[SMALL] = {0};
     sampler *s = open_sampler(SMALL), *other = open_sampler(SMALL);
@@ -331,7 +331,7 @@ static void test_draw_identity(void) {
         same[1] += pick_at(s, &request, logits, i) == id;
         same[2] += pick_at(s, &o, logits, i + (1ull << 40)) == id;
     }
-    for (int k = 0; k < 3; k++) /* by chance 50 of 1000 */
+    for (int k = 0; k < 3; k++) /* about 50 of 1000 by chance */
         CU_ASSERT(same[k] > 20 && same[k] < 90);
     sampler_free(s);
     sampler_free(other);
@@ -349,7 +349,7 @@ static void expect_always(const gqac_sampling *o, const float *logits, int64_t v
     sampler_free(s);
 }
 
-/* The public call is the pick behind a history. */
+/* The public call chooses as `pick` does with a history. */
 static void test_sample(void) {
     enum { V = 40 };
     float logits[V];
@@ -376,7 +376,8 @@ static void test_sample(void) {
     sampler_free(s);
 }
 
-/* Without settings that change logits, the most likely id is chosen without memory; the same. */
+/* Without settings that change logits, the call chooses the likeliest id without allocating memory;
+ * the result is the same. */
 static void test_sample_likeliest(void) {
     static const float values[] = {-INFINITY, -2, 0.5f, 3, INFINITY, NAN};
     float row[5];
@@ -389,7 +390,7 @@ static void test_sample_likeliest(void) {
         o.temperature = 0;
         for (int i = 0; i < 2000; i++) {
             for (int j = 0; j < 5; j++)
-                row[j] = values[next_random() % (j ? 6 : 5)]; /* the first is a number */
+                row[j] = values[next_random() % (j ? 6 : 5)]; /* the first one is a number */
             CU_ASSERT_EQUAL(sampler_pick(s, &o, row, NULL, 0, NULL, 0, 0, &expected, NULL, &diag),
                             GQAC_OK);
             gqac_alloc_fail_at(1, 1);
@@ -405,7 +406,7 @@ static void test_sample_likeliest(void) {
     sampler_free(s);
 }
 
-/* The likeliest ids of a row in order, at most n, as gqac_context_top has them. */
+/* The likeliest ids of a row in order, at most n, as in gqac_context_top. */
 static void list_top(const float *row, int64_t v, int64_t n, gqac_candidate *top) {
     ranked all[64];
     int64_t count = 0;
@@ -418,8 +419,8 @@ static void list_top(const float *row, int64_t v, int64_t n, gqac_candidate *top
                                   .logit = i < count ? row[all[i].id] : NAN};
 }
 
-/* From as many of the likeliest ids as it needs, and from more, it draws as from the whole row:
- * ties, NaN, top_k below, at and above the number of ids that can be chosen. */
+/* With as many of the likeliest ids as needed, or with more, the draw equals that from the whole
+ * row: ties, NaN, top_k below, at and above the number of ids that can be chosen. */
 static void test_sample_top(void) {
     static const int64_t ks[] = {1, 2, 5, 39, 40, 41, 1023};
     enum { V = 40, ROWS = 400 };
@@ -524,7 +525,7 @@ static void test_edges(void) {
     o.top_k = 1;
     expect_always(&o, row, 6, 1);
     o = plain;
-    o.temperature = DBL_MIN; /* nothing but the likeliest ones is left, and nothing overflows */
+    o.temperature = DBL_MIN; /* only the likeliest ids are left, and nothing overflows */
     o.top_k = 4;
     sampler *s = open_sampler(6);
     bool seen[6] = {0};
@@ -571,7 +572,7 @@ static void test_nothing_left(void) {
     sampler_free(s);
 }
 
-/* A positive logit is divided, another multiplied, and each id counts once. */
+/* A positive logit is divided, a negative one multiplied, once for each id. */
 static void test_penalty(void) {
     const float row[] = {4, 3, -1, -1.5f};
     const int64_t history[] = {0, 0, 0, -3, 99, 0}, lows[] = {2, 2};
@@ -596,7 +597,7 @@ static void test_penalty(void) {
     sampler_free(s);
 }
 
-/* Presence once, frequency for each time, and the prompt for neither. */
+/* Presence counts once, frequency each time; the prompt counts for neither. */
 static void test_answer_penalties(void) {
     const float row[] = {4, 3, 2, 1};
     const int64_t history[] = {0, 0, 0, 0, 1, 1, 1, -1, 9};
@@ -650,7 +651,7 @@ static void test_bias(void) {
     CU_ASSERT_EQUAL(gqac_sample(&o, row, 2, NULL, 0, &id, NULL, &diag), GQAC_OUT_OF_RANGE);
 }
 
-/* The n likeliest, with the logarithms of their shares. */
+/* The n likeliest ids, with the logarithms of their shares. */
 static void test_top(void) {
     float row[SMALL];
     gqac_scored_id top[SMALL + 2];
@@ -685,7 +686,7 @@ static void test_top(void) {
     sampler_free(s);
 }
 
-/* The sum over the vocabulary is computed once: both readers take the one that they are given. */
+/* The sum over the vocabulary is computed once: both readers use the sum that they receive. */
 static void test_one_sum(void) {
     const float row[SMALL] = {3, 1, 2};
     sampler *s = open_sampler(SMALL);
@@ -731,7 +732,7 @@ static void test_probability(void) {
     sampler_free(s);
 }
 
-/* A vocabulary as large as real ones: the filters agree with the full sort. */
+/* A vocabulary of realistic size: the filters agree with the full sort. */
 static void test_large_vocabulary(void) {
     enum { LARGE = 128256 };
     float *logits = malloc(LARGE * sizeof *logits);
@@ -818,8 +819,8 @@ static void test_options(void) {
     }
 }
 
-/* Equal logits have shares that are exact: ids that reach top_p exactly are enough. And top_k
- * counts all but the last, too. */
+/* Equal logits have exact shares: ids that reach top_p exactly are sufficient. top_k also counts
+ * all ids but the last. */
 static void test_top_p_boundary(void) {
     static const struct {
         float p;

@@ -1,6 +1,6 @@
-/* An encoder and a decoder from C (gqac/seq2seq.h): the traced T5, with a decoder with a past
- * beside one without, and the traced Whisper, which takes features and has no caches. The ids must
- * be those of a greedy loop that gives the decoder all ids every time, through gqac_run alone. */
+/* An encoder and a decoder from C (gqac/seq2seq.h): the traced T5, with one decoder with a past and
+ * one without, and the traced Whisper, which takes features and has no caches. The ids must be
+ * those of a greedy loop that runs the decoder on all ids every time, with gqac_run only. */
 #include "unit.h"
 
 #include <gqac/text.h>
@@ -105,7 +105,7 @@ static void close_file(file *f) {
     gqac_program_free(f->program);
 }
 
-/* `ids`: the start, and then NEW more of them. */
+/* `ids`: the start, then NEW more ids. */
 static void expect_ids(const rig *r, const char *name, int64_t ids[NEW + 1]) {
     int64_t ones[STATES + NEW + 1];
     file encoder = open_file(name, "encoder"), decoder = open_file(name, "decoder");
@@ -123,7 +123,7 @@ static void expect_ids(const rig *r, const char *name, int64_t ids[NEW + 1]) {
                           GQAC_OK);
     ids[0] = gqac_seq2seq_get_settings(r->model)->start;
     for (int n = 1; n <= NEW; n++) {
-        const bool own = r->source.features != NULL; /* its mask is that of the decoder's ids */
+        const bool own = r->source.features != NULL; /* the mask belongs to the decoder's ids */
         const gqac_tensor in[] = {
             {GQAC_I64, 2, {1, n}, ids}, states, {GQAC_I64, 2, {1, own ? n : STATES}, ones}};
         const char *const in_names[] = {"input_ids", "encoder_hidden_states",
@@ -178,7 +178,7 @@ static void check_model(const char *name, bool cached) {
     expect_ids(&r, name, ids);
     CU_ASSERT(count_distinct(ids, NEW + 1) > 3);
     gqac_generate_request request = plain_request(&r);
-    for (int again = 0; again < 2; again++) { /* caches of the call before are forgotten */
+    for (int again = 0; again < 2; again++) { /* caches of the previous call are discarded */
         gqac_generation *said = generate(&r, &request);
         CU_ASSERT_EQUAL_FATAL(said->n_ids, NEW);
         CU_ASSERT(!memcmp(said->ids, ids + 1, NEW * sizeof *ids));
@@ -188,7 +188,7 @@ static void check_model(const char *name, bool cached) {
         CU_ASSERT(said->metrics.time_to_first_token_ms > 0);
         gqac_generation_free(said);
     }
-    /* a longer beginning, and an end */
+    /* a longer beginning, and an end id */
     request.prompt = ids;
     request.n_prompt = 4;
     request.max_new = NEW - 3;
@@ -280,7 +280,7 @@ static bool is_over(void *arg) {
     return (*(int *)arg)++ >= 20;
 }
 
-/* Ended from outside, and used again. */
+/* The call is aborted, and the object is used again. */
 static void test_abort(void) {
     rig r;
     int asked = 0;
@@ -296,7 +296,7 @@ static void test_abort(void) {
     close_rig(&r);
 }
 
-/* Memory that runs out anywhere in a call is an error that leaves nothing behind. */
+/* Failing allocations anywhere in a call are errors that leave nothing behind. */
 static void test_memory(void) {
     rig r;
     open_rig(&r, "t5", 1);
@@ -313,7 +313,7 @@ static void test_memory(void) {
         gqac_alloc_fail_at(i, 0);
         const gqac_status status = try(&r, &request, &said);
         gqac_alloc_fail_at(0, 0);
-        if (status == GQAC_OK) /* what could be done without */
+        if (status == GQAC_OK) /* the allocation was not essential */
             gqac_generation_free(said);
         else
             CU_ASSERT_EQUAL(status, GQAC_NO_MEMORY);
@@ -321,7 +321,7 @@ static void test_memory(void) {
     gqac_generation *said = generate(&r, &request);
     CU_ASSERT_EQUAL(said->n_ids, 3);
     gqac_generation_free(said);
-    CU_ASSERT(gqac_alloc_live() <= live + 2); /* the caches are there now or then */
+    CU_ASSERT(gqac_alloc_live() <= live + 2); /* the caches may exist now or earlier */
     close_rig(&r);
 }
 

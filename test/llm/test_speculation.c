@@ -1,10 +1,10 @@
-/* Drafts change no answer: ids, texts, log-probabilities and what a session keeps are as without
- * them, with every model, sampling, end and limit, while steps are saved. */
+/* Drafts change no answer: ids, texts, log-probabilities and the contents of a session are as
+ * without them, with every model, sampling, end and limit; and they save steps. */
 #include "llm/speculation_rig.h"
 
 enum { MOST = 700, N_SAID = 64, TOP = 2 };
 
-/* ---- the same, with and without ------------------------------------------ */
+/* ---- the same with and without drafts ------------------------------------ */
 
 /* What a host sees of an answer. */
 typedef struct seen {
@@ -65,7 +65,7 @@ static gqac_sampling sampling_of(const variant *v, uint64_t seed) {
                            .bias = biases};
 }
 
-/* Drafts and accepted ones of all comparisons of a test. */
+/* Drafts, and accepted drafts, in all comparisons of a test. */
 typedef struct count {
     int64_t drafted, accepted, saved, ids;
 } count;
@@ -100,8 +100,8 @@ static bool same_seen(const seen *a, const seen *b) {
            !memcmp(a->text, b->text, a->length);
 }
 
-/* The request by `with` (which speculates) and by `without`, sessions that hold the same ids; adds
- * to *c. True: no difference. */
+/* Runs the request with the session `with`, which speculates, and with `without`; both contain the
+ * same ids. Adds to *c. True: no difference. */
 static bool compare(const rig *r, const gqac_text *text, const gqac_generate_request *q,
                     gqac_session *with, gqac_session *without, int64_t until, count *c) {
     static seen a, b;
@@ -124,7 +124,7 @@ static bool compare(const rig *r, const gqac_text *text, const gqac_generate_req
         same && (has_states(r) || (held == held_plain && !memcmp(a.held, b.held, sizeof a.held)));
     CU_ASSERT(!p->drafted_tokens && !p->accepted_tokens && !a.n_drafted);
     CU_ASSERT(m->accepted_tokens <= m->drafted_tokens);
-    /* every accepted draft saves a forward; every other one is computed in vain */
+    /* every accepted draft saves a forward; the others are wasted work */
     CU_ASSERT_EQUAL(m->n_forwards + b.n_drafted, g->n_ids);
     CU_ASSERT((int64_t)b.n_drafted <= m->accepted_tokens);
     c->drafted += m->drafted_tokens;
@@ -174,7 +174,7 @@ static rig open_path(const char *folder, int threads) {
     return open_rig(unit_path(path), threads);
 }
 
-/* n prompts of each variant and seed. `draft`: a program that drafts; NULL: none. */
+/* n prompts for each variant and seed. `draft`: a program that drafts; NULL: none. */
 static void expect_same(const rig *r, const char *name, const rig *draft, int n, int seeds,
                         count *c) {
     gqac_session *own = draft ? open_session(draft, NULL, 0) : NULL;
@@ -202,7 +202,7 @@ static void expect_same(const rig *r, const char *name, const rig *draft, int n,
     gqac_session_free(own);
 }
 
-/* Drafts that were right and that were wrong are among what was compared, and steps were saved. */
+/* The comparisons included right and wrong drafts, and saved steps. */
 static void expect_used(const char *name, const count *c) {
     if (unit_full())
         printf("  %s: %lld ids, %lld drafts, %lld accepted\n", name, (long long)c->ids,
@@ -220,7 +220,7 @@ static void test_models(void) {
     }
 }
 
-/* Drafts by another program: the same model, one like it, and one of another family. */
+/* Drafts by another program: the same model, a similar one, and one of another family. */
 static void test_programs(void) {
     static const char *const pairs[][2] = {
         {"llama", "llama-int4-acc4"}, {"llama", "qwen2"}, {"qwen3.5", "llama"},
@@ -235,8 +235,8 @@ static void test_programs(void) {
     }
 }
 
-/* A model that drafts for itself is always right: n ids come in 1 + (n - 1) / (N + 1) forwards,
- * after one without drafts that shows what a step costs. */
+/* A model that drafts for itself is always right: n ids take 1 + (n - 1) / (N + 1) forwards, after
+ * one without drafts that measures the cost of a step. */
 static void test_itself(void) {
     for (int sampled = 0; sampled < 2; sampled++) {
         rig r = open_model("llama", 1), draft = open_model("llama", 1);
@@ -261,7 +261,7 @@ static void test_itself(void) {
     }
 }
 
-/* A text that repeats itself, but for one id in 97. */
+/* A text that repeats itself, except for one id in 97. */
 static bool stumble(void *arg, float *logits, int64_t vocabulary, const int64_t *ids, size_t n) {
     const int64_t id = n % 97 == 0 ? (int64_t)(n / 97) : ids[n - 1];
     (void)arg;
@@ -269,7 +269,8 @@ static bool stumble(void *arg, float *logits, int64_t vocabulary, const int64_t 
     return id < vocabulary;
 }
 
-/* A windowed cache has given rows back that a rewind by many drafts would need: there are fewer. */
+/* A windowed cache has released rows that a rewind of many drafts would need: fewer drafts are
+ * made. */
 static void test_windows(void) {
     rig r = open_model("gemma2", 1);
     int64_t prompt[40];
@@ -293,8 +294,8 @@ static void test_windows(void) {
 
 /* ---- ends ---------------------------------------------------------------- */
 
-/* Every way to end, at every place: an end-of-text id, stop texts, the host, max_new, the context.
- */
+/* Every way to end, at every position: an end-of-text id, stop texts, the host, max_new, the
+ * context. */
 static void test_ends(void) {
     static const char *table[258];
     static char letters[258][2];
@@ -326,7 +327,7 @@ static void test_ends(void) {
             q.n_eos = at % 4 == 2 ? 2 : 0;
             q.min_length = at % 8 == 2 ? 30 + at : 0;
             CU_ASSERT(compare(&r, &text, &q, with, without, at % 4 == 3 ? at : 0, &c));
-            CU_ASSERT(compare(&r, &text, &q, with, without, 0, &c)); /* the same once more */
+            CU_ASSERT(compare(&r, &text, &q, with, without, 0, &c)); /* the same again */
             gqac_session_free(with);
             gqac_session_free(without);
         }
@@ -345,7 +346,7 @@ static bool lean_until(void *arg, float *logits, int64_t vocabulary, const int64
     return lean(&e->by, logits, vocabulary, ids, n) && ++e->calls < e->until;
 }
 
-/* The hook ends the answer, in the middle of accepted drafts too; it is called as often as without
+/* The hook ends the answer, also in the middle of accepted drafts; it is called as often as without
  * drafts. */
 static void test_hook_ends(void) {
     rig r = open_model("llama", 1);
@@ -401,7 +402,7 @@ static void test_limits(void) {
     }
 }
 
-/* A program that drafts, and ends before the answer does: at its last position, or with an id that
+/* A program that drafts, and stops before the answer ends: at its last position, or at an id that
  * it does not have. */
 static void test_short_program(void) {
     rig r = open_model("llama", 1), draft = open_model("qwen2", 1);
@@ -430,7 +431,8 @@ static void test_short_program(void) {
 
 /* ---- company ------------------------------------------------------------- */
 
-/* Three requests in one call, of which two speculate, each as alone; sessions go on. */
+/* Three requests in one call, two of which speculate, have the same answers as alone; sessions
+ * continue. */
 static void test_company(void) {
     static const char *const names[] = {"llama", "gemma2", "phi3", "qwen3.5"};
     for (size_t m = 0; m < sizeof names / sizeof *names; m++) {

@@ -1,7 +1,7 @@
-/* Speculation where there is no memory for drafts, and requests that are refused. */
+/* Speculation without enough memory for drafts, and requests that are refused. */
 #include "llm/speculation_rig.h"
 
-/* A budget that is enough for the answer, but not for rows of drafts. */
+/* A budget that is sufficient for the answer, but not for rows of drafts. */
 static void test_budget(void) {
     static const char *const names[] = {"qwen2", "qwen3.5"};
     for (int m = 0; m < 2; m++) {
@@ -79,7 +79,7 @@ static void test_refused(void) {
     gqac_session_free(s);
     s = open_session(&r, "off", 0);
     CU_ASSERT_PTR_NOT_NULL(gqac_session_no_drafts(s));
-    q[0] = make_request(s, prompt, 8, 4); /* goes on without */
+    q[0] = make_request(s, prompt, 8, 4); /* continues without drafts */
     q[0].speculate = 3;
     gqac_generation *g = generate(&r, q);
     CU_ASSERT(g->n_ids == 4 && !g->metrics.drafted_tokens);
@@ -92,7 +92,7 @@ static void test_refused(void) {
     close_rig(&r);
 }
 
-/* Every allocation fails once: the session holds rows of the answer alone and goes on. */
+/* Every allocation fails once: the session contains only rows of the answer, and continues. */
 static void test_memory(void) {
     static const char *const names[] = {"llama", "qwen3.5"};
     const size_t live = gqac_alloc_live();

@@ -1,4 +1,4 @@
-/* Opening the parts of a model from a model file: which files beside it belong to it. */
+/* Opening the parts of a model from a model file: which files in its folder belong to it. */
 #include "llm/text_rig.h"
 
 #include <sys/stat.h>
@@ -27,7 +27,8 @@ static bool has_tokenizer(const char *model) {
     return gqac_text_get_settings(text)->has_tokenizer;
 }
 
-/* Without a config, a tokenizer belongs to the model files beside it and in the folder `onnx`. */
+/* Without a config, a tokenizer belongs to the model files in its folder and in the subfolder
+ * `onnx`. */
 static void test_beside_tokenizer(void) {
     static const char tokenizer[] =
         "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0}, \"merges\": []}}";
@@ -45,10 +46,10 @@ static void test_beside_tokenizer(void) {
     CU_ASSERT(has_tokenizer("model.onnx"));
     CU_ASSERT(has_tokenizer("onnx/model.onnx"));
     CU_ASSERT(!has_tokenizer("other/model.onnx"));
-    put("onnx/tokenizer.json", "{"); /* the nearer one is read */
+    put("onnx/tokenizer.json", "{"); /* the nearer one is used */
     CU_ASSERT_EQUAL(open_text(path_of("onnx/model.onnx"), GQAC_TEXT_ALL), GQAC_INVALID_MODEL);
     CU_ASSERT_PTR_NOT_NULL(strstr(diag.where, "tokenizer.json"));
-    put("genai_config.json", config); /* which names model.onnx */
+    put("genai_config.json", config); /* it names model.onnx */
     put("other.onnx", "");
     CU_ASSERT(has_tokenizer("model.onnx"));
     CU_ASSERT(!has_tokenizer("other.onnx"));
@@ -58,7 +59,7 @@ static void test_beside_tokenizer(void) {
         rmdir(path_of(folders[i]));
 }
 
-/* A config that names a file in a subfolder, and what lies two levels above. */
+/* A config that names a file in a subfolder, and files two levels above. */
 static void test_subfolder(void) {
     char path[300];
     clear();

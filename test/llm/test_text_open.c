@@ -1,5 +1,5 @@
 /* Opening the parts of a model: from a folder, through links, from an artefact; special tokens and
- * the choice of the template; what is absent, what is refused, and allocations that fail. */
+ * the choice of the template; absent parts, refused parts, and allocations that fail. */
 #include "llm/text_rig.h"
 
 #include <sys/stat.h>
@@ -18,7 +18,7 @@ static void test_folder(void) {
     CU_ASSERT_EQUAL(gqac_text_attachments(text, &files), 1);
     CU_ASSERT_STRING_EQUAL(files[0].name, "genai_config.json");
     CU_ASSERT(files[0].bytes == strlen(config) && !memcmp(files[0].data, config, files[0].bytes));
-    CU_ASSERT_EQUAL_FATAL(open_text(scratch, 0), GQAC_OK); /* nothing is asked for */
+    CU_ASSERT_EQUAL_FATAL(open_text(scratch, 0), GQAC_OK); /* nothing is requested */
     CU_ASSERT(!gqac_text_get_settings(text)->has_config);
     CU_ASSERT_EQUAL(gqac_text_attachments(text, &files), 0);
     clear();
@@ -41,7 +41,7 @@ static gqac_status find_model(const char *folder) {
     return gqac_text_model_path(folder, path, sizeof path, &diag);
 }
 
-/* Links are followed while they stay in the folder: config, template and graph alike. */
+/* Links are followed if they stay in the folder: for config, template and graph alike. */
 static void test_links(void) {
     clear();
     put("real.json", config);
@@ -72,7 +72,8 @@ static void test_links(void) {
     unlink(path_of("real.json"));
 }
 
-/* A Hugging Face cache: the files of a snapshot are links to blobs beside all snapshots. */
+/* A Hugging Face cache: the files of a snapshot are links to blobs in a folder next to all
+ * snapshots. */
 static void test_hub_cache(void) {
     static const char *const made[] = {"hub", "hub/blobs", "hub/snapshots", "hub/snapshots/1",
                                        "hub/snapshots/1/onnx"};
@@ -97,12 +98,12 @@ static void test_hub_cache(void) {
     CU_ASSERT_EQUAL(find_model(snapshot), GQAC_OK);
     CU_ASSERT_EQUAL(open_text(path_of("hub/snapshots/1/onnx/model.onnx"), GQAC_TEXT_ALL), GQAC_OK);
     CU_ASSERT(text && gqac_text_get_settings(text)->has_template);
-    link_to("../../../real.json", "hub/snapshots/1/tokenizer_config.json"); /* beside the cache */
+    link_to("../../../real.json", "hub/snapshots/1/tokenizer_config.json"); /* next to the cache */
     put("real.json", "{}");
     CU_ASSERT_EQUAL(open_text(snapshot, GQAC_TEXT_ALL), GQAC_INVALID_MODEL);
     CU_ASSERT_PTR_NOT_NULL(strstr(diag.what, "leads out"));
     unlink(path_of("hub/snapshots/1/tokenizer_config.json"));
-    CU_ASSERT_EQUAL(rename(path_of("hub/blobs"), path_of("hub/others")), 0); /* no cache any more */
+    CU_ASSERT_EQUAL(rename(path_of("hub/blobs"), path_of("hub/others")), 0); /* no longer a cache */
     CU_ASSERT_EQUAL(open_text(snapshot, GQAC_TEXT_ALL), GQAC_INVALID_MODEL);
     CU_ASSERT_EQUAL(rename(path_of("hub/others"), path_of("hub/blobs")), 0);
     for (int i = 0; i < 3; i++) {
@@ -128,14 +129,14 @@ static void compile_to(const char *model, const char *path) {
     CU_ASSERT_EQUAL_FATAL(gqac_compile(decoder, &options, GQAC_EMIT_GQAC, path, &diag), GQAC_OK);
 }
 
-/* Everything that a folder gives, its artefact gives too. */
+/* An artefact provides everything that its folder provides. */
 static void test_artefact(void) {
     const gqac_attachment *files = NULL;
     int64_t *ids = NULL;
     size_t n = 0;
     clear();
     compile_to(unit_path("test/models/llama"), path_of("a.gqac"));
-    put("genai_config.json", "{"); /* an artefact asks nobody beside it */
+    put("genai_config.json", "{"); /* files next to an artefact are not read */
     CU_ASSERT_EQUAL_FATAL(open_text(path_of("a.gqac"), GQAC_TEXT_ALL), GQAC_OK);
     const gqac_text_settings *s = gqac_text_get_settings(text);
     CU_ASSERT(s->has_config && s->has_tokenizer && s->bos == 256 && s->context_length == 640);
@@ -147,7 +148,7 @@ static void test_artefact(void) {
     CU_ASSERT_EQUAL(gqac_text_attachments(text, &files), 1);
 }
 
-/* Every config of the tree is taken, and says what its model has. */
+/* Every config of the tree is accepted, and reports what its model has. */
 static void test_real(void) {
     static const char *const names[] = {
         "gemma2", "llama", "llama-fp16", "llama-int4-acc1", "llama-int4-acc4", "mistral",
@@ -164,7 +165,7 @@ static void test_real(void) {
 
 /* ---- template and special tokens ----------------------------------------- */
 
-/* What the template gives; "?" and the status when it fails. */
+/* The output of the template; if it fails, "?" and the status. */
 static const char *render(const char *variables) {
     static char out[4096];
     char *result = NULL;
@@ -314,7 +315,7 @@ static void test_absent_tokenizer(void) {
     gqac_text_stream_free(NULL);
 }
 
-/* A special token that a text spells: itself, or text; and its bytes. */
+/* A special token spelled in a text: read as the token, or as text; and its bytes. */
 static void test_special_in_text(void) {
     static const char words[] = "a<s>";
     gqac_tokenize_options options;
@@ -358,8 +359,8 @@ static void copy(const char *from, const char *name) {
     fclose(g);
 }
 
-/* A tokenizer with more tokens than the model: whether the config was opened makes no difference.
- */
+/* A tokenizer with more tokens than the model: the result does not depend on whether the config was
+ * opened. */
 static void test_beyond_vocabulary(void) {
     int64_t *ids = NULL;
     size_t n = 0;
@@ -384,16 +385,16 @@ static void test_beyond_vocabulary(void) {
     gqac_text_stream_free(stream);
 }
 
-/* ---- what gqac does not have --------------------------------------------- */
+/* ---- what gqac does not support ------------------------------------------ */
 
 static const char refused[] = "{\"model\": {\"type\": \"WordPiece\", \"vocab\": []}}";
 
-/* The message names what, where and as which status. */
+/* True if the message names the problem and the place, as UNSUPPORTED. */
 static bool tells(const gqac_diag *d, const char *what, const char *where) {
     return d && d->status == GQAC_UNSUPPORTED && strstr(d->what, what) && strstr(d->where, where);
 }
 
-/* A refused tokenizer is kept, and an error in whatever needs it. */
+/* A refused tokenizer is remembered, and any call that needs it fails. */
 static void test_refused_tokenizer(void) {
     const gqac_attachment *files = NULL;
     int64_t *ids = NULL;
@@ -422,12 +423,12 @@ static void test_refused_tokenizer(void) {
     CU_ASSERT_EQUAL(gqac_text_stream_create(text, &stream, NULL), GQAC_UNSUPPORTED);
     CU_ASSERT_STRING_EQUAL(render("{}"), "fine");
     CU_ASSERT_EQUAL_FATAL(open_text(scratch, GQAC_TEXT_TEMPLATE), GQAC_OK);
-    CU_ASSERT_PTR_NULL(gqac_text_get_settings(text)->tokenizer_refusal); /* it was not asked for */
+    CU_ASSERT_PTR_NULL(gqac_text_get_settings(text)->tokenizer_refusal); /* it was not requested */
     gqac_text_free(text);
     CU_ASSERT_EQUAL(gqac_text_open(scratch, GQAC_TEXT_ALL, &text, NULL), GQAC_OK);
 }
 
-/* A refused template is the model's template: no other takes its place. */
+/* A refused template is not replaced by any other one. */
 static void test_refused_template(void) {
     static const char source[] = "{% include 'x' %}", config_file[] = "tokenizer_config.json";
     const gqac_attachment *files = NULL;
@@ -449,12 +450,12 @@ static void test_refused_template(void) {
     CU_ASSERT_EQUAL_FATAL(open_text(scratch, GQAC_TEXT_ALL), GQAC_OK);
     CU_ASSERT(tells(gqac_text_get_settings(text)->template_refusal, "no_such_filter", config_file));
     put(config_file, "{\"chat_template\": \"{% include 'x' %}\", \"bos_token\": 3}");
-    CU_ASSERT_EQUAL(open_text(scratch, GQAC_TEXT_ALL), GQAC_INVALID_MODEL); /* damage is damage */
+    CU_ASSERT_EQUAL(open_text(scratch, GQAC_TEXT_ALL), GQAC_INVALID_MODEL); /* still an error */
 }
 
 /* ---- memory -------------------------------------------------------------- */
 
-/* An allocation may be one that can be done without (a table made to fit), but few are. */
+/* Some allocations are not essential (shrinking a table), but few. */
 static void fail_each(const char *model, size_t least) {
     gqac_alloc_fail_at(0, 0);
     CU_ASSERT_EQUAL_FATAL(open_text(model, GQAC_TEXT_ALL), GQAC_OK);

@@ -1,6 +1,6 @@
 /* Forced calls of tools: whatever ids are chosen under the mask, the reader of calls finds calls
- * that the tools allow, and nothing beside them; in every syntax, with markers that are special
- * tokens and with markers that are text. */
+ * that the tools allow, and nothing else; in every syntax, with markers that are special tokens and
+ * with markers that are text. */
 #include "unit.h"
 
 #include <gqac/text.h>
@@ -16,7 +16,7 @@
 static char scratch[] = "/tmp/gqac-tools-XXXXXX";
 static gqac_diag diag;
 
-enum { IDS = 512 + 8 }; /* those of the tokenizer, and markers */
+enum { IDS = 512 + 8 }; /* the ids of the tokenizer, and markers */
 
 #define MUST(call)                                                                                 \
     do {                                                                                           \
@@ -28,7 +28,7 @@ enum { IDS = 512 + 8 }; /* those of the tokenizer, and markers */
 
 static const struct family {
     const char *name, *markers[6]; /* special tokens of answers; NULL after the last */
-    bool several;                  /* calls may follow each other */
+    bool several;                  /* several calls may follow one another */
 } families[] = {
     {"qwen", {"<tool_call>", "</tool_call>"}, true},
     {"mistral", {"[TOOL_CALLS]"}, true},
@@ -45,7 +45,7 @@ static void write_file(const char *name, const char *text, size_t length) {
     fclose(out);
 }
 
-/* The text of a family's template with the tokenizer of tiny-gqa. `special`: it has the markers as
+/* The text of a family's template with the tokenizer of tiny-gqa. With `special` the markers are
  * special tokens, from id 512 on. */
 static gqac_text *open_family(const struct family *x, bool special) {
     char from[200], template[20000];
@@ -90,8 +90,8 @@ static uint32_t draw(uint32_t n) {
 
 /* ---- one answer ---------------------------------------------------------- */
 
-/* Chooses ids by chance among those that the constraint (NULL: none) allows; returns their number,
- * and whether the answer is complete. */
+/* Chooses random ids among those that the constraint (NULL: none) allows. Returns their number, and
+ * whether the answer is complete. */
 static size_t choose(gqac_constraint *c, int64_t *ids, size_t most, bool *complete) {
     gqac_constraint_state *s = NULL;
     bool may = false, must = false;
@@ -120,12 +120,12 @@ static size_t choose(gqac_constraint *c, int64_t *ids, size_t most, bool *comple
 }
 
 typedef struct found {
-    size_t content; /* bytes */
+    size_t content; /* in bytes */
     int n;
     char names[64][12];
 } found;
 
-/* Each call has the arguments that its function has. */
+/* Checks that each call has the arguments of its function. */
 static void check_call(const gqac_call_part *part) {
     json_t *all = json_loads(part->arguments, 0, NULL);
     const char *place = json_string_value(json_object_get(all, "place"));
@@ -174,7 +174,7 @@ static found read_answer(const gqac_text *text, const int64_t *ids, size_t n) {
 
 enum { MOST = 600 };
 
-/* Answers to all ways to force a call; returns the number of those with several calls. */
+/* Answers for all ways to force a call; returns the number of answers with several calls. */
 static int check_choice(const gqac_text *text, const struct family *x, const char *name,
                         bool parallel) {
     int64_t ids[MOST];
@@ -216,7 +216,7 @@ static void test_forced(void) {
         }
 }
 
-/* What becomes of an answer under a constraint. */
+/* The outcome of an answer under a constraint. */
 static int outcome(gqac_constraint *c, const gqac_text *text, const char *said, bool plain) {
     gqac_constraint_state *s = NULL;
     gqac_tokenize_options how;
@@ -245,8 +245,8 @@ static int outcome(gqac_constraint *c, const gqac_text *text, const char *said, 
     "<|channel|>analysis<|message|>Use to=functions.other, <|start|><|message|>.<|end|>"           \
     "<|start|>assistant"
 
-/* Optional calls. An answer is accepted whole ('.'), or as a beginning ('+'), or refused ('x');
- * several calls; and only one. */
+/* Optional calls. An answer is accepted as a whole ('.'), as a beginning ('+'), or refused ('x'),
+ * if several calls are allowed, and if only one is. */
 static const struct {
     int family;
     const char *said, *wanted;
@@ -300,7 +300,7 @@ static const struct {
     {3, "<|channel|>commentary to=functions", ".."},
 };
 
-/* The reader finds a call in each way to write its head. */
+/* The reader finds a call in every form of its beginning. */
 static void check_heads(const gqac_text *text) {
     static const char *const said[] = {
         THOUGHT "<|channel|>commentary to=functions.weather <|constrain|>json<|message|>" FINE,
@@ -336,7 +336,7 @@ static void test_optional(void) {
                     printf("%zu, special %d, one %d: %c\n", i, special, one, found);
                 CU_ASSERT_EQUAL(found, optional[i].wanted[one]);
             }
-        if (k < 4) /* a marker that is spelled is read as one, so it is refused */
+        if (k < 4) /* a spelled marker is read as the marker, so it is refused */
             CU_ASSERT_EQUAL(outcome(c[0], text, families[k / 2].markers[0], true),
                             special ? 'x' : '+');
         if (k / 2 == 3)
@@ -381,7 +381,7 @@ static void test_unlimited(void) {
     }
 }
 
-/* The control of the first case: ids by chance, without a mask, are no call. */
+/* The control of the first case: random ids without a mask are not calls. */
 static void test_unmasked(void) {
     int64_t ids[MOST];
     bool complete = false;
@@ -393,8 +393,8 @@ static void test_unmasked(void) {
     gqac_text_free(text);
 }
 
-/* A marker that is a special token is that token, not its spelling; and no grammar of text allows
- * it, nor a byte that is in no text. */
+/* A marker that is a special token is that token, not its spelling. No grammar of text allows it,
+ * nor a byte that occurs in no text. */
 static void test_markers(void) {
     for (int special = 0; special < 2; special++) {
         gqac_text *text = open_family(&families[1], special);
@@ -477,7 +477,7 @@ static void test_refused(void) {
     gqac_text_free(text);
 }
 
-/* Schemas that accept objects only, in all ways to say it. */
+/* Schemas that accept only objects, in all ways to express this. */
 static void test_objects(void) {
     static const char *const rows[] = {
         TOOL("{}"),

@@ -1,4 +1,4 @@
-/* What the tests of gqac_text_open share: a folder of their own, and the text opened last. */
+/* What the tests of gqac_text_open share: a folder of their own, and the last opened text. */
 #ifndef GQAC_TEST_LLM_TEXT_RIG_H
 #define GQAC_TEST_LLM_TEXT_RIG_H
 

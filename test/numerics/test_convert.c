@@ -1,6 +1,7 @@
 /* convert.h against independent methods: double arithmetic (exact for every quotient here), the
- * compiler's _Float16 where it has one, and plain loops. All 65,536 codes of f16 and bf16 go both
- * ways; the way back is sampled, and exhaustive with GQAC_TEST_FULL. */
+ * compiler's _Float16 where it has one, and plain loops. All 65,536 codes of f16 and bf16 are
+ * converted in both directions; conversions from fp32 are sampled, or, with GQAC_TEST_FULL,
+ * exhaustive. */
 #include "numerics/convert.h"
 #include "unit.h"
 
@@ -11,7 +12,7 @@ static bool is_nan16(gqn_u32 h, gqn_u32 inf) {
     return (h & 0x7fffu) > inf;
 }
 
-/* The value of a 16-bit code with so many mantissa bits, straight from its definition. */
+/* The value of a 16-bit code with this number of mantissa bits, computed from the definition. */
 static double value16(gqn_u32 h, int mantissa, int bias) {
     int e = (int)((h & 0x7fffu) >> mantissa);
     int top = (1 << (15 - mantissa)) - 1;
@@ -112,7 +113,8 @@ static bool integers_agree(float x) {
     bool ok = (double)gqn_f32_to_i32(x) == clamp(t, INT_MIN, INT_MAX);
     ok = ok && (double)gqn_f32_to_u32(x) == clamp(t, 0.0, UINT_MAX);
     ok = ok && (double)gqn_f32_to_int(x, -128, 127) == clamp(t, -128.0, 127.0);
-    /* the largest 64-bit integers are no doubles: compare below the limit, then the limit itself */
+    /* the largest 64-bit integers are not doubles: compare below the limit, then at the limit
+     * itself */
     ok = ok && (t >= 0x1p63 ? gqn_f32_to_i64(x) == LLONG_MAX
                             : (double)gqn_f32_to_i64(x) == clamp(t, -0x1p63, 0x1p63));
     ok = ok && (t >= 0x1p64 ? gqn_f32_to_u64(x) == ULLONG_MAX

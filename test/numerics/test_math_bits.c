@@ -1,7 +1,8 @@
-/* Same bits whatever compiles them: digests of math.h, convert.h and reduce.h over a stride of all
- * bit patterns, against constants. check_compilers.sh builds this program with every compiler and
- * a range of flags at hand; a result that moves by one bit is a change of the contract and needs a
- * new GQAC_NUMERICS_VERSION. The loops run over blocks, so that an optimiser vectorises them. */
+/* The same bits with every compiler: digests of math.h, convert.h and reduce.h over a stride of all
+ * bit patterns, against constants. check_compilers.sh builds this program with every available
+ * compiler and a range of flags. A result that changes by one bit is a change of the contract and
+ * requires a new GQAC_NUMERICS_VERSION. The loops run over blocks, so that an optimiser vectorises
+ * them. */
 #include "numerics/contract.h"
 #include "numerics/convert.h"
 #include "numerics/math.h"

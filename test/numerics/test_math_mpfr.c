@@ -1,9 +1,10 @@
 /* Error bounds of src/numerics/math.h, measured in ulp against MPFR over the whole range of floats:
  * a stride over all 2^32 bit patterns plus every pattern near a power of two, a special value or a
- * seam of a formula. The largest error of each function is printed and held to its documented
- * bound. With GQAC_TEST_FULL the stride is denser, and every pattern is also compared with the
- * double function of libm, whose own error (a few ulp of double, 2^-26 ulp here) does not show.
- * Invariants held on the way: NaN is canonical, results below 2^-126 are signed zeros. */
+ * boundary between formulas. The largest error of each function is printed and compared with its
+ * documented bound. With GQAC_TEST_FULL the stride is denser, and every pattern is also compared
+ * with the double function of libm, whose own error (a few ulp of double, 2^-26 ulp here) is
+ * negligible. Invariants that are also checked: NaN is canonical, results below 2^-126 are signed
+ * zeros. */
 #include "numerics/math.h"
 #include "unit.h"
 
@@ -16,7 +17,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define FAR 1e30 /* an error that no bound admits: wrong kind of value */
+#define FAR 1e30 /* an error above every bound: the wrong kind of value */
 
 typedef int (*exact_fn)(mpfr_t, const mpfr_t, mpfr_rnd_t);
 
@@ -70,7 +71,7 @@ static int exact_softplus(mpfr_t y, const mpfr_t x, mpfr_rnd_t rnd) {
     return mpfr_log1p(y, y, rnd);
 }
 
-/* mpfr_rec_sqrt has rsqrt(-0) = +inf; by two correctly rounded steps it is -inf. */
+/* mpfr_rec_sqrt has rsqrt(-0) = +inf; in two correctly rounded steps it is -inf. */
 static int exact_rsqrt(mpfr_t y, const mpfr_t x, mpfr_rnd_t rnd) {
     mpfr_sqrt(y, x, rnd);
     return mpfr_ui_div(y, 1, y, rnd);
@@ -98,8 +99,8 @@ static const function functions[] = {
     {"rsqrt", eval_rsqrt, exact_rsqrt, quick_rsqrt, 1.5},
 };
 
-/* What a result of this value must look like: decides the cases that are no matter of ulps.
- * Returns a negative number where ulps decide. `sure` is the exact value as a double. */
+/* Decides the cases in which ulps do not apply, such as NaN. Returns a negative number if ulps
+ * apply. `sure` is the exact value as a double. */
 static double special_error(float got, double exact, bool sign) {
     gqn_u32 u = gqn_as_u32(got);
     if (isnan(exact))
@@ -108,7 +109,7 @@ static double special_error(float got, double exact, bool sign) {
         return FAR;
     if (isinf(exact))
         return isinf(got) ? 0.0 : FAR;
-    if ((u & 0x7fffffffu) == 0) /* the seam itself may fall to either side */
+    if ((u & 0x7fffffffu) == 0) /* a value at the boundary may be on either side */
         return fabs(exact) < 0x1p-126 * (1.0 + 0x1p-22) ? 0.0 : FAR;
     if ((u & 0x7fffffffu) < 0x00800000u)
         return FAR;
@@ -179,7 +180,7 @@ static void *sweep_worker(void *arg) {
     return NULL;
 }
 
-/* Every pattern near a power of two or near a seam of some formula, both signs. */
+/* Every pattern near a power of two or near a boundary between formulas, with both signs. */
 static void sweep_edges(sweep *s) {
     static const float seams[] = {1.0f,           0.625f,         0.921875f,     10.0f,
                                   4.0f,           0.3475f,        0x1.5d589ep6f, 0x1.62e42ep6f,
@@ -271,9 +272,9 @@ static void test_rsqrt(void) {
     check("rsqrt");
 }
 
-/* ---- negative controls: what the sweep must not let pass ----------------- */
+/* ---- negative controls: what the sweep must detect ----------------------- */
 
-/* One coefficient of the exponential off in its 13th bit. */
+/* One coefficient of the exponential is wrong in its 13th bit. */
 static float wrong_coefficient(float x) {
     float r = gqn_expf(x);
     return x > -0.3f && x < 0.3f ? 1.0f + gqn_fma(x * x, gqn_exp_poly(x) + 0x1p-18f * x, x) : r;
@@ -284,7 +285,7 @@ static float wrong_subnormal(float x) {
 static float wrong_nan(float x) {
     return x != x ? x : gqn_expf(x);
 }
-/* A range reduction by a rounded pi, good only for small angles. */
+/* A range reduction with a rounded pi, accurate only for small angles. */
 static float wrong_reduction(float x) {
     float n = rintf(x / 6.28318531f);
     return gqn_sinf(gqn_fma(n, -6.28318531f, x));
@@ -310,7 +311,8 @@ static gqn_u32 random_bits(gqn_u64 *state) { /* splitmix64 */
     return (gqn_u32)(z >> 32);
 }
 
-/* A quarter each: any two floats; x near 1; y that lands the result in range; small integer y. */
+/* A quarter each: any two floats; x near 1; a y for which the result is in range; small integer
+ * y. */
 static void random_pair(gqn_u64 *state, unsigned kind, float *x, float *y) {
     *x = gqn_as_f32(random_bits(state));
     *y = gqn_as_f32(random_bits(state));
@@ -356,7 +358,8 @@ static bool same_bits(float a, float b) {
     return gqn_as_u32(a) == gqn_as_u32(b) || (isnan(b) && gqn_as_u32(a) == 0x7fc00000u);
 }
 
-/* Specials follow C's Annex F; the short exponents are the products and roots they stand for. */
+/* Special cases follow C's Annex F; the exponents with a definition of their own are the products
+ * and roots that they stand for. */
 static void test_pow_rules(void) {
     static const float v[] = {0.0f,       -0.0f,     1.0f,       -1.0f,   2.0f,     -2.0f,
                               3.0f,       -3.0f,     0.5f,       -0.5f,   INFINITY, -INFINITY,

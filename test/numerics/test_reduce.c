@@ -1,6 +1,6 @@
 /* reduce.h and contract.h: the chains equal a second, differently written evaluation of the same
- * definition, zero padding of any tail changes no bit, and other orders do change bits (so that
- * the comparisons are known to see them). */
+ * definition, zero padding after the end changes no bit, and other orders do change bits (which
+ * shows that the comparisons can detect them). */
 #include "numerics/contract.h"
 #include "numerics/math.h"
 #include "numerics/reduce.h"

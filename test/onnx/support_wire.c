@@ -55,7 +55,7 @@ void wire_append(gqac_str *out, gqac_str message) {
 
 /* ---- ONNX ------------------------------------------------------------------------------------ */
 
-/* Calls wire_text for each word. */
+/* Calls wire_text for each word of the list. */
 static void words(gqac_str *out, uint32_t field, const char *list) {
     while (*list) {
         char word[2048];

@@ -1,6 +1,6 @@
-/* The exporter: what it writes is imported as the same graph; refusals name the op; a failure
- * leaves the old file and nothing else. test/python/test_export.py asks ONNX Runtime about the
- * files. */
+/* The exporter: a written file is imported as the same graph; refusals name the op; a failure
+ * leaves the old file and nothing else. test/python/test_export.py checks the files with ONNX
+ * Runtime. */
 #include "unit.h"
 #include "wire.h"
 
@@ -20,7 +20,7 @@ static gqac_status infer_one(void *diag, ir_node *node) {
 static wire_import *typed(wire_import *import) {
     gqac_diag diag = {0};
     CU_ASSERT_EQUAL_FATAL(import->status, GQAC_OK);
-    for (int i = 0; i < 3; i++) /* an If knows its types after its branches */
+    for (int i = 0; i < 3; i++) /* the types of an If follow from those of its branches */
         CU_ASSERT_EQUAL(ir_graph_walk(import->module->graph, infer_one, &diag), GQAC_OK);
     return import;
 }
@@ -31,7 +31,7 @@ static gqac_str text_of(const ir_module *module) {
     return text;
 }
 
-/* Exports, imports again, exports and imports once more: the texts of both imports are equal. */
+/* Exports, imports, exports and imports once more: the texts of both imports are equal. */
 static bool settles(wire_import *import) {
     gqac_str text[2] = {{0}, {0}};
     gqac_diag diag = {0};
@@ -98,7 +98,7 @@ static void test_results(void) {
 
 static void test_nested(void) {
     gqac_str node = wire_node("If", "c", "y");
-    for (int i = 0; i < 2; i++) { /* one branch makes its result, one hands x on */
+    for (int i = 0; i < 2; i++) { /* one branch computes its result, the other returns x */
         gqac_str branch = {0};
         wire_message(&branch, 1, wire_node("Relu", "x", "t"));
         wire_message(&branch, 12, wire_value(i ? "t" : "x", 1, NULL));

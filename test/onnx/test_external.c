@@ -1,5 +1,5 @@
-/* External data: spellings of locations, what lies there, links, roots, keys, ranges. Every case
- * has a legal twin in the same folder, so that a refusal is never an accident. */
+/* External data: spellings of locations, kinds of files, links, roots, keys, ranges. For every
+ * refused case a similar one in the same folder is accepted, so a refusal has no other cause. */
 #include "unit.h"
 #include "wire.h"
 
@@ -17,7 +17,7 @@
 
 static const float data[8] = {1, 2, 3, 4, 5, 6, 7, 8};
 
-/* y = x + w with w [4] external. */
+/* y = x + w, where w [4] is external. */
 static gqac_str model_of(gqac_str w) {
     gqac_str graph = {0};
     wire_message(&graph, 1, wire_node("Add", "x w", "y"));
@@ -34,7 +34,7 @@ static gqac_str at_location(const char *location) {
 #define REFUSED(model, word) CU_ASSERT(wire_expect((model), GQAC_INVALID_MODEL, (word)))
 #define TAKEN(model)         CU_ASSERT(wire_expect((model), GQAC_OK, ""))
 
-/* The folder of the model is <folder>/m; beside it lies what must not be reached. */
+/* The folder of the model is <folder>/m; next to it are files that must not be reached. */
 static void set_up(void) {
     wire_clean();
     wire_write("w.bin", data, sizeof data);
@@ -108,7 +108,7 @@ static void test_spellings(void) {
         REFUSED(at_location(refused[i]), "external data");
         TAKEN(at_location(taken[i % 6]));
     }
-    char absolute[256]; /* even when it leads to the right place */
+    char absolute[256]; /* even if it is the right file */
     snprintf(absolute, sizeof absolute, "%s", wire_path("w.bin"));
     REFUSED(at_location(absolute), "absolute");
     gqac_str w = wire_tensor("w", 1, "4", NULL, 0), entry = {0};
@@ -119,7 +119,7 @@ static void test_spellings(void) {
     REFUSED(model_of(w), "NUL");
 }
 
-/* A name that only looks odd is a name. */
+/* An unusual name is still a name. */
 static void test_odd_names(void) {
     static const char *const names[] = {"...", "..w", "w..", "a b",
                                         "%2e", "-rf", "C:w", "\xc3\xa4"};
@@ -130,8 +130,8 @@ static void test_odd_names(void) {
     }
 }
 
-/* ---- what lies there ---------------------------------------------------------------------------
- */
+/* ---- kinds of files ---------------------------------------------------------------------------
+ * */
 
 static void test_kinds(void) {
     set_up();
@@ -184,7 +184,7 @@ static gqac_status with_root(const char *path, const char *root) {
     return status;
 }
 
-/* A cache as model hubs make it: root/snapshots/1/{model,data} are links to root/blobs. */
+/* A cache as in model hubs: root/snapshots/1/{model,data} are links to root/blobs. */
 static void test_root(void) {
     set_up();
     CU_ASSERT_EQUAL(mkdir(wire_path("blobs"), 0700), 0);
@@ -198,14 +198,14 @@ static void test_root(void) {
     CU_ASSERT_EQUAL(symlink("../../blobs/b1", wire_path("snapshots/1/data")), 0);
     char path[256];
     snprintf(path, sizeof path, "%s", wire_path("snapshots/1/m.onnx"));
-    CU_ASSERT_EQUAL(with_root(path, NULL), GQAC_OK); /* such a cache is known by its layout */
+    CU_ASSERT_EQUAL(with_root(path, NULL), GQAC_OK); /* such a cache is recognised by its layout */
     CU_ASSERT_EQUAL(with_root(path, wire_folder()), GQAC_OK);
     CU_ASSERT_EQUAL(with_root(path, wire_path("snapshots")), GQAC_INVALID_MODEL);
     CU_ASSERT_EQUAL(with_root(path, wire_path("snapshots/1")), GQAC_INVALID_MODEL);
     CU_ASSERT_EQUAL(with_root(path, wire_path("nowhere")), GQAC_IO);
     CU_ASSERT_EQUAL(link(wire_path("blobs/b1"), wire_path("blobs/b2")), 0);
-    CU_ASSERT_EQUAL(with_root(path, wire_folder()), GQAC_OK); /* hard links too */
-    /* a link that leads out of the root */
+    CU_ASSERT_EQUAL(with_root(path, wire_folder()), GQAC_OK); /* hard links are also allowed */
+    /* a link to a file outside the root */
     CU_ASSERT_EQUAL(unlink(wire_path("snapshots/1/data")), 0);
     CU_ASSERT_EQUAL(symlink("/etc/passwd", wire_path("snapshots/1/data")), 0);
     CU_ASSERT_EQUAL(with_root(path, NULL), GQAC_INVALID_MODEL);
@@ -213,7 +213,7 @@ static void test_root(void) {
     CU_ASSERT_EQUAL(unlink(wire_path("snapshots/1/data")), 0);
     CU_ASSERT_EQUAL(symlink("/proc/self/fd/0", wire_path("snapshots/1/data")), 0);
     CU_ASSERT_EQUAL(with_root(path, wire_folder()), GQAC_INVALID_MODEL);
-    /* a root elsewhere: locations are beneath it */
+    /* a root elsewhere: locations are below it */
     wire_write("blobs/data", data, sizeof data);
     CU_ASSERT_EQUAL(with_root(path, wire_path("blobs")), GQAC_OK);
     CU_ASSERT_EQUAL(with_root(path, wire_path("sub")), GQAC_INVALID_MODEL);
@@ -316,9 +316,9 @@ static void test_content(void) {
     const gqac_tensor *w = import->module->graph->constants[0]->constant;
     CU_ASSERT_EQUAL(memcmp(w->data, data + 4, 16), 0);
     wire_import_free(import);
-    /* zero elements need no bytes, but the file must be there */
+    /* zero elements need no bytes, but the file must exist */
     TAKEN(model_of(wire_external("w", 1, "0,4", "w.bin", "32", "0")));
-    /* what nobody reads is not opened */
+    /* files that nothing reads are not opened */
     gqac_str graph = {0};
     wire_message(&graph, 1, wire_node("Relu", "x", "y"));
     wire_message(&graph, 5, wire_external("w", 1, "4", "missing.bin", "0", "16"));
@@ -346,7 +346,7 @@ static void test_digest(void) {
     CU_ASSERT_NOT_EQUAL(memcmp(a, c, 32), 0);
 }
 
-/* Two spellings of one file are one file; locations are counted. */
+/* Two spellings of one file name the same file; the number of locations is limited. */
 static void test_many(void) {
     set_up();
     for (int n = 10000; n <= 10001; n++) {
@@ -379,7 +379,7 @@ static void *swap(void *arg) {
         rename(r->link, r->place);
         (void)!symlink("/etc/passwd", r->link);
         rename(r->file, r->place);
-        if (i % 16 == 0) /* so that a slow import sees one file from its first look to its last */
+        if (i % 16 == 0) /* so that a slow import sometimes sees one file from beginning to end */
             nanosleep(&rest, NULL);
         FILE *f = fopen(r->file, "wb");
         if (f) {
@@ -390,7 +390,8 @@ static void *swap(void *arg) {
     return NULL;
 }
 
-/* While a thread swaps the file and a link to elsewhere, what is imported is always the file. */
+/* While a thread exchanges the file and a link to another file, the imported data are always those
+ * of the file. */
 static void test_race(void) {
     race r;
     pthread_t thread;

@@ -1,4 +1,5 @@
-/* Model functions: inlining, attributes by reference, holes, native ops first, and bounds. */
+/* Model functions: inlining, attributes by reference, missing inputs, precedence of native ops,
+ * limits. */
 #include "unit.h"
 #include "wire.h"
 
@@ -39,7 +40,7 @@ static gqac_str function(const char *name, const char *inputs, const char *outpu
     return f;
 }
 
-/* y = node; with the functions. */
+/* A model of y = node, with these functions. */
 static gqac_str model_of(gqac_str node, size_t n, gqac_str *functions) {
     gqac_str graph = {0};
     wire_message(&graph, 1, node);
@@ -76,7 +77,7 @@ static void test_inline(void) {
     CU_ASSERT(
         prints(MODEL(NODE("local.F", "x", "y"), function("F", "a", "r", NODE("Relu", "a", "r"))),
                "%y = Relu %x"));
-    /* inner names get the call's name in front; the call is what the report counts */
+    /* inner names are prefixed with the name of the call; the report counts the call */
     gqac_str f = function("F", "a", "r", NODE("Relu", "a", "t"));
     wire_message(&f, 7, NODE("Abs", "t", "r"));
     CU_ASSERT(prints(MODEL(NODE("local.F", "x", "y"), f), "%\"y/t\" = Relu %x"));
@@ -96,14 +97,14 @@ static void test_inline(void) {
     f = function("F", "a", "r", NODE("Abs", "t", "r"));
     wire_message(&f, 7, NODE("Relu", "a", "t"));
     TAKEN(MODEL(NODE("local.F", "x", "y"), f));
-    /* twice: names stay unique */
+    /* called twice: names stay unique */
     f = function("F", "a", "r", NODE("Relu", "a", "t"));
     wire_message(&f, 7, NODE("local.H", "t", "u"));
     wire_message(&f, 7, NODE("local.H", "u", "r"));
     gqac_str h = function("H", "a", "r", NODE("Neg", "a", "k"));
     wire_message(&h, 7, NODE("Abs", "k", "r"));
     TAKEN(MODEL(NODE("local.F", "x", "y"), f, h));
-    /* what a function does not see */
+    /* names that are not visible in a function */
     REFUSED(MODEL(NODE("local.F", "x", "y"), function("F", "a", "r", NODE("Relu", "x", "r"))),
             "'x' is not defined");
     REFUSED(MODEL(NODE("local.F", "x", "y"), function("F", "a", "s", NODE("Relu", "a", "r"))),
@@ -116,7 +117,7 @@ static void test_native_first(void) {
     wire_text(&f, 10, "com.microsoft");
     words(&f, 4, "a");
     words(&f, 5, "r");
-    wire_message(&f, 7, NODE("Zap", "a", "r")); /* would be an unknown op */
+    wire_message(&f, 7, NODE("Zap", "a", "r")); /* as a node this would be an unknown op */
     wire_message(&f, 9, opset("", 17));
     CU_ASSERT(
         prints(MODEL(NODE("com.microsoft.FastGelu", "x", "y"), f), "com.microsoft.FastGelu %x"));
@@ -141,7 +142,7 @@ static void test_attributes(void) {
     gqac_str softmax = wire_with_attr(NODE("Softmax", "a", "r"), wire_attr_ref("axis", 2, "dim"));
     gqac_str call = wire_with_attr(NODE("local.F", "x", "y"), wire_attr_int("dim", 1));
     CU_ASSERT(prints(MODEL(call, function("F", "a", "r", softmax)), "{axis=1}"));
-    /* the caller leaves it out: the function's default, else the op's */
+    /* if the caller omits it: the default of the function, or else of the op */
     softmax = wire_with_attr(NODE("Softmax", "a", "r"), wire_attr_ref("axis", 2, "dim"));
     gqac_str f = function("F", "a", "r", softmax);
     wire_message(&f, 11, wire_attr_int("dim", 0));
@@ -155,7 +156,7 @@ static void test_attributes(void) {
     call = wire_with_attr(NODE("local.G", "x", "y"), wire_attr_int("outer", 1));
     CU_ASSERT(prints(MODEL(call, function("F", "a", "r", softmax), function("G", "a", "r", inner)),
                      "{axis=1}"));
-    /* a type that does not fit, an attribute twice */
+    /* a wrong type; an attribute twice */
     softmax = wire_with_attr(NODE("Softmax", "a", "r"), wire_attr_ref("axis", 2, "dim"));
     gqac_str wrong = wire_attr("dim", 1);
     wire_float(&wrong, 2, 1.0f);
@@ -164,7 +165,7 @@ static void test_attributes(void) {
     call = wire_with_attr(NODE("local.F", "x", "y"), wire_attr_int("dim", 1));
     call = wire_with_attr(call, wire_attr_int("dim", 1));
     REFUSED(MODEL(call, function("F", "a", "r", NODE("Relu", "a", "r"))), "given twice");
-    /* a Constant whose value is the caller's */
+    /* a Constant whose value comes from the caller */
     gqac_str constant =
         wire_with_attr(NODE("Constant", "", "c"), wire_attr_ref("value_float", 1, "k"));
     f = function("F", "a", "c", constant);
@@ -233,7 +234,7 @@ static void test_depth(void) {
     LIMIT(chain(60, 2), "calls of functions"); /* 2^60 nodes */
 }
 
-/* Nested graphs of all inlined functions count together. */
+/* Nested graphs of all inlined functions are counted together. */
 static void test_nesting(void) {
     for (int n = 16; n <= 17; n++) {
         gqac_str functions[20];

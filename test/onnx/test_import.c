@@ -1,5 +1,5 @@
-/* The importer: values and types, order, nodes and their attributes, nested graphs, what is not
- * supported, and allocations that fail. */
+/* The importer: values and types, order, nodes and their attributes, nested graphs, unsupported
+ * features, and allocations that fail. */
 #include "unit.h"
 #include "wire.h"
 
@@ -159,7 +159,7 @@ static void test_names(void) {
     REFUSED(wire_model(graph), "'w' is defined twice");
     graph = GRAPH("y", NODE("Add", "x w", "y"));
     wire_message(&graph, 5, wire_tensor("w", 1, "1", "abcd", 4));
-    wire_message(&graph, 11, wire_value("w", 1, "1")); /* listed as an input too: a constant */
+    wire_message(&graph, 11, wire_value("w", 1, "1")); /* an input too: constant */
     CU_ASSERT(prints(wire_model(graph), "graph @g(%x: f32[B,4])"));
     graph = GRAPH("y", NODE("Add", "x w", "y"));
     wire_message(&graph, 11, wire_value("x", 1, "B,4"));
@@ -167,7 +167,7 @@ static void test_names(void) {
     graph = GRAPH("y", NODE("Relu", "x", "y"));
     wire_message(&graph, 12, wire_value("y", 1, NULL));
     REFUSED(wire_model(graph), "output 'y' twice");
-    graph = GRAPH("x", NODE("Relu", "x", "y")); /* an input as output, a constant as output */
+    graph = GRAPH("x", NODE("Relu", "x", "y")); /* an input and a constant as outputs */
     wire_message(&graph, 5, wire_tensor("w", 1, "1", "abcd", 4));
     wire_message(&graph, 12, wire_value("w", 1, NULL));
     CU_ASSERT(prints(wire_model(graph), "return %x, %w"));
@@ -190,7 +190,7 @@ static void test_order(void) {
     REFUSED(MODEL("y", NODE("Relu", "x", "y"), NODE("Add", "x b", "a"), NODE("Relu", "a", "b")),
             "cycle");
     gqac_str *nodes = calloc(20000, sizeof *nodes);
-    for (int i = 0; i < 20000; i++) { /* a chain, back to front: not quadratic */
+    for (int i = 0; i < 20000; i++) { /* a chain in reverse order: must not take quadratic time */
         char in[32], out[32];
         snprintf(in, sizeof in, i == 19999 ? "x" : "v%d", i + 1);
         snprintf(out, sizeof out, "v%d", i);
@@ -206,7 +206,7 @@ static void test_order(void) {
 static void test_arity(void) {
     REFUSED(MODEL("y", NODE("Add", "x", "y")), "1 inputs");
     REFUSED(MODEL("y", NODE("Add", "x x x", "y")), "3 inputs");
-    TAKEN(MODEL("y", NODE("Add", "x x _", "y"))); /* trailing names that are empty */
+    TAKEN(MODEL("y", NODE("Add", "x x _", "y"))); /* empty names at the end */
     REFUSED(MODEL("y", NODE("Add", "x _", "y")), "missing");
     REFUSED(MODEL("y", NODE("Relu", "x", "y z")), "2 outputs");
     TAKEN(MODEL("y", NODE("Relu", "x", "y _")));
@@ -230,7 +230,7 @@ static void test_attributes(void) {
     a = wire_attr("axis", 1); /* a FLOAT */
     wire_float(&a, 2, 1.0f);
     REFUSED(MODEL("y", wire_with_attr(NODE("Softmax", "x", "y"), a)), "wrong type");
-    a = wire_attr("axis", 2); /* says INT, has a float */
+    a = wire_attr("axis", 2); /* declared as INT, but contains a float */
     wire_float(&a, 2, 1.0f);
     REFUSED(MODEL("y", wire_with_attr(NODE("Softmax", "x", "y"), a)), "value of another type");
     a = wire_attr_int("axis", 1);
@@ -286,15 +286,16 @@ static void test_constants(void) {
     REFUSED(MODEL("x", NODE("Constant", "", "c")), "one attribute");
     REFUSED(MODEL("x", wire_with_attr(NODE("Constant", "x", "c"), wire_attr_int("value_int", 1))),
             "no input");
-    a = wire_attr("value_string", 3); /* text that nobody reads */
+    a = wire_attr("value_string", 3); /* a string that nothing reads */
     TAKEN(MODEL("x", wire_with_attr(NODE("Constant", "", "c"), a)));
     a = wire_attr("value", 4);
     wire_message(&a, 5, wire_tensor("", 1, "2", "abcd", 4));
     REFUSED(MODEL("x", wire_with_attr(NODE("Constant", "", "c"), a)),
-            "bytes"); /* but it is checked */
+            "bytes"); /* it is checked nevertheless */
 }
 
-/* All that is lacking is named at once, sorted, with counts; nested graphs too. */
+/* All unsupported features are named in one error, sorted, with counts; also those in nested
+ * graphs. */
 static void test_unsupported(void) {
     gqac_str inner = {0};
     wire_message(&inner, 1, NODE("Zap", "a", "b"));
@@ -331,7 +332,7 @@ static gqac_str branch_of(gqac_str node, const char *result) {
     return graph;
 }
 
-/* y = If(c) {then} {else}, with the branches' nodes; x is visible. */
+/* y = If(c) {then} {else}, with the nodes of the branches; x is visible in both. */
 static gqac_str choice(gqac_str then, const char *t, gqac_str otherwise, const char *e) {
     gqac_str c = wire_attr("value", 4);
     wire_message(&c, 5, wire_tensor("", 9, "", "\1", 1));
@@ -453,8 +454,8 @@ static size_t random_below(size_t n) {
     return (size_t)(random_state >> 33) % n;
 }
 
-/* Files that pass the pre-scan with wrong contents: every one is taken or refused, and what is
- * taken passes the verifier. */
+/* Files that pass the pre-scan with wrong contents: each is accepted or refused, and accepted ones
+ * pass the verifier. */
 static void test_mutations(void) {
     float data[40] = {2.0f};
     int runs = unit_full() ? 500000 : 10000, taken = 0, refused = 0;

@@ -1,5 +1,5 @@
-/* The pre-scan: what it refuses, every limit at its value and one beyond, what it leaves out, and
- * that no bytes whatever lead it or protobuf-c astray. */
+/* The pre-scan: what it refuses, every limit at its value and one above, what it omits, and that
+ * neither it nor protobuf-c fails on arbitrary bytes. */
 #include "onnx/scan.h"
 #include "unit.h"
 #include "wire.h"
@@ -11,8 +11,8 @@
 static const ProtobufCMessageDescriptor *const model_type = &onnx__model_proto__descriptor;
 static const ProtobufCMessageDescriptor *const tensor_type = &onnx__tensor_proto__descriptor;
 
-/* Scans (and unpacks what passed) from memory of exactly that size, so that ASan sees every byte
- * read beyond it. Frees the bytes. */
+/* Scans from memory of exactly this size, and unpacks what passed, so that ASan detects every read
+ * after the end. Frees the bytes. */
 static gqac_status scan(gqac_str bytes, const ProtobufCMessageDescriptor *type, const char *word) {
     gqac_diag diag = {0};
     gqac_str thin = {0};
@@ -60,7 +60,7 @@ static void test_wire(void) {
     BAD(RAW("\x00\x00"), "field number");
     OK(RAW("\x88\x80\x80\x80\x00\x0a")); /* a tag of five bytes */
     BAD(RAW("\x88\x80\x80\x80\x80\x00\x0a"), "field number");
-    BAD(RAW("\x3a\x05\x0a"), "past the end"); /* graph longer than the file */
+    BAD(RAW("\x3a\x05\x0a"), "past the end"); /* graph is longer than the file */
     BAD(RAW("\x3a\xff\xff\xff\xff\x0f"), "past the end");
     BAD(RAW("\x3a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"), "past the end");
     BAD(RAW("\x3a\x81\x80\x80\x80\x80\x00\x0a"), "past the end"); /* length of six bytes */
@@ -80,7 +80,7 @@ static void test_wire_types(void) {
     wire_int(&t, 9, 1); /* raw_data as a number */
     CU_ASSERT_EQUAL(scan(t, tensor_type, "wire type"), GQAC_INVALID_MODEL);
     t = (gqac_str){0};
-    wire_bytes(&t, 4, "abc", 3); /* packed floats that are not whole */
+    wire_bytes(&t, 4, "abc", 3); /* packed floats with an incomplete one */
     CU_ASSERT_EQUAL(scan(t, tensor_type, "whole"), GQAC_INVALID_MODEL);
     t = (gqac_str){0};
     wire_int(&t, 2, INT64_C(1) << 32); /* an int32 that does not fit */
@@ -89,7 +89,7 @@ static void test_wire_types(void) {
     wire_int(&t, 2, -1);
     CU_ASSERT_EQUAL(scan(t, tensor_type, NULL), GQAC_OK);
     t = (gqac_str){0};
-    wire_bytes(&t, 1, "\x01\x80", 2); /* packed dims, cut off */
+    wire_bytes(&t, 1, "\x01\x80", 2); /* packed dims, truncated */
     CU_ASSERT_EQUAL(scan(t, tensor_type, "truncated"), GQAC_INVALID_MODEL);
 }
 
@@ -115,7 +115,7 @@ static void test_strings(void) {
     } wrong[] = {{"a\0b", 3},         {"\xff", 1},     {"\xc0\x80", 2},
                  {"\xed\xa0\x80", 3}, {"\xe2\x82", 2}, {"\xf4\x90\x80\x80", 4}};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
-        for (uint32_t field = 1; field <= 8; field++) { /* every text of a node */
+        for (uint32_t field = 1; field <= 8; field++) { /* every string of a node */
             gqac_str node = {0}, graph = {0}, model = {0};
             if (field == 5 || field == 6)
                 continue;
@@ -157,7 +157,7 @@ static gqac_str in_node(gqac_str node) {
     return in_model(graph);
 }
 
-/* Graphs in graphs; the main one is depth 0. */
+/* Nested graphs; the main graph has depth 0. */
 static gqac_str nested(int depth) {
     gqac_str graph = {0};
     for (int i = 0; i < depth; i++) {
@@ -169,7 +169,7 @@ static gqac_str nested(int depth) {
     return in_model(graph);
 }
 
-/* Messages in messages, the outermost ValueInfoProto is 1: a sequence of sequences. */
+/* Nested messages, a sequence of sequences; the outermost ValueInfoProto has depth 1. */
 static gqac_str deep_type(int depth) {
     gqac_str type = {0};
     for (int i = depth - 1; i > 1; i -= 2) {
@@ -181,7 +181,7 @@ static gqac_str deep_type(int depth) {
     gqac_str value = {0};
     if (depth % 2) {
         wire_append(&value, type);
-        return value; /* a TypeProto itself */
+        return value; /* the TypeProto itself */
     }
     wire_message(&value, 2, type);
     return value;
@@ -210,7 +210,7 @@ static void test_counts(void) {
     LIMIT(copies(25, "", 0, ONNX_MAX_FUNCTIONS + 1), "functions");
     OK(in_node(copies(5, "", 0, ONNX_MAX_ATTRIBUTES)));
     LIMIT(in_node(copies(5, "", 0, ONNX_MAX_ATTRIBUTES + 1)), "attribute");
-    for (size_t over = 0; over < 2; over++) { /* inputs and outputs count together */
+    for (size_t over = 0; over < 2; over++) { /* inputs and outputs are counted together */
         gqac_str node = copies(1, "a", 1, 4000);
         wire_append(&node, copies(2, "b", 1, 96 + over));
         CU_ASSERT_EQUAL(scan(in_node(node), model_type, "4096"), over ? GQAC_LIMIT : GQAC_OK);
@@ -235,7 +235,7 @@ static void test_budget(void) {
     LIMIT(in_model(copies(1, "", 0, ONNX_MAX_NODES)), "MiB");
 }
 
-/* A length that a field claims is checked before anything is reserved for it. */
+/* A length is checked before memory is reserved for it. */
 static void test_file_size(void) {
     gqac_diag diag = {0};
     gqac_str thin = {0};
@@ -280,7 +280,7 @@ static void test_views(void) {
             gqac_str_free(&t);
             gqac_arena_free(arena);
         }
-    gqac_str t = {0}; /* a note in the file itself is an unknown field like any other */
+    gqac_str t = {0}; /* such a note in the file itself is an ordinary unknown field */
     wire_bytes(&t, 1009, block, 16);
     wire_bytes(&t, 9, "abcd", 4);
     gqac_arena *arena = gqac_arena_create(0);
@@ -300,14 +300,14 @@ static void test_views(void) {
     CU_ASSERT_EQUAL(scan(t, tensor_type, NULL), GQAC_OK);
 }
 
-/* What is left out is gone, but its messages were checked. */
+/* Omitted parts are gone, but their messages were checked. */
 static void test_left_out(void) {
     gqac_str graph = {0}, thin = {0};
     wire_message(&graph, 13, wire_value("seen", 1, "B"));
     wire_text(&graph, 10, "a doc");
     wire_text(&graph, 77, "unknown");
     gqac_str model = in_model(graph);
-    wire_bytes(&model, 6, "\xff", 1); /* nobody reads the text of docs */
+    wire_bytes(&model, 6, "\xff", 1); /* nothing reads doc strings */
     CU_ASSERT_EQUAL(onnx_scan((const unsigned char *)model.text, model.length, model_type,
                               ONNX_MAX_NODES, &thin, NULL),
                     GQAC_OK);
@@ -366,7 +366,7 @@ static void mutate(gqac_str *s) {
         case 2:
             s->length = at;
             break;
-        case 3: /* a piece twice */
+        case 3: /* duplicate a piece */
             gqac_str_append_n(s, "", 0);
             if (at + 8 < s->length)
                 memmove(s->text + at, s->text + random_below((uint32_t)s->length - 8), 8);

@@ -1,5 +1,5 @@
-/* Tensors: every element type in every field it may lie in, small (in the message) and large (left
- * in the file), aligned and not; and the contradictions that are refused. */
+/* Tensors: every element type in every field that may contain it, small (in the message) and large
+ * (left in the file), aligned and not; and contradictions, which are refused. */
 #include "unit.h"
 #include "wire.h"
 
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* y = Identity(w), so that any type may be used. */
+/* y = Identity(w), so that any type can be used. */
 static gqac_str model_of(gqac_str w) {
     gqac_str graph = {0};
     wire_message(&graph, 1, wire_node("Identity", "w", "y"));
@@ -19,7 +19,7 @@ static gqac_str model_of(gqac_str w) {
 #define REFUSED(w, word) CU_ASSERT(wire_expect(model_of(w), GQAC_INVALID_MODEL, (word)))
 #define TAKEN(w)         CU_ASSERT(wire_expect(model_of(w), GQAC_OK, ""))
 
-/* Imports w and compares its bytes; also that they are aligned. */
+/* Imports w, and compares its bytes; also checks their alignment. */
 static bool gives(gqac_str w, const void *want, size_t bytes, size_t alignment) {
     wire_import *import = wire_import_model(model_of(w), NULL);
     bool ok = import->status == GQAC_OK && import->module->graph->n_constants == 1;
@@ -65,7 +65,7 @@ static int64_t value_at(const form *f, int i) {
     return values[i % 4];
 }
 
-/* n entries, packed or one by one, of a tensor with the right shape. */
+/* n entries, packed or one by one, of a tensor whose shape has `extra` more elements. */
 static gqac_str typed(const form *f, int n, bool packed, int64_t extra) {
     char dims[32];
     snprintf(dims, sizeof dims, "%lld", (long long)(f->width ? n : 2 * n - 1) + (long long)extra);
@@ -82,7 +82,7 @@ static gqac_str typed(const form *f, int n, bool packed, int64_t extra) {
 }
 
 static void test_ints(void) {
-    static const int counts[] = {1, 3, 200}; /* 200 entries are a view */
+    static const int counts[] = {1, 3, 200}; /* 200 entries are a view of the file */
     for (size_t k = 0; k < sizeof forms / sizeof *forms; k++)
         for (int c = 0; c < 6; c++) {
             const form *f = &forms[k];
@@ -94,7 +94,7 @@ static void test_ints(void) {
                 memcpy(want + (size_t)i * width, &value, width);
             }
             CU_ASSERT(gives(typed(f, n, c < 3, 0), want, (size_t)n * width, width));
-            REFUSED(typed(f, n, c < 3, 2), "elements"); /* the shape asks for more */
+            REFUSED(typed(f, n, c < 3, 2), "elements"); /* the shape has more elements */
             if (n > 2)
                 REFUSED(typed(f, n, c < 3, -2), "elements");
         }
@@ -105,7 +105,7 @@ static void test_ranges(void) {
         const form *f = &forms[k];
         char dims[] = "1";
         if (f->type == 6 || f->width == 8)
-            continue; /* the wire type itself bounds it */
+            continue; /* the wire type itself limits the values */
         for (int above = 0; above < 2; above++) {
             gqac_str w = wire_tensor("w", f->type, dims, NULL, 0);
             wire_int(&w, f->field, above ? f->most + 1 : f->least - 1);
@@ -119,7 +119,7 @@ static void test_ranges(void) {
     gqac_str block = {0};
     for (int i = 0; i < 100; i++)
         wire_varint(&block, UINT64_C(1) << 40);
-    wire_message(&w, 5, block); /* left in the file: checked when it is decoded */
+    wire_message(&w, 5, block); /* left in the file, so checked when it is decoded */
     REFUSED(w, "range");
     w = wire_tensor("w", 6, "100", NULL, 0);
     block = (gqac_str){0};
@@ -157,7 +157,7 @@ static void test_floats(void) {
     REFUSED(w, "elements");
 }
 
-/* Inline bytes at all alignments: names of different length move them. */
+/* Inline bytes at all alignments; names of different length shift them. */
 static void test_raw(void) {
     double values[16];
     for (int i = 0; i < 16; i++)
@@ -217,7 +217,7 @@ static void test_shapes(void) {
         CU_ASSERT(
             wire_expect(model_of(wire_tensor("w", 2, huge[i], "abcd", 4)), GQAC_LIMIT, "2^40"));
     REFUSED(wire_tensor("w", 2, "1099511627776", "abcd", 4), "bytes");
-    gqac_str w = wire_tensor("w", 13, "1099511627776", NULL, 0); /* no memory for what it claims */
+    gqac_str w = wire_tensor("w", 13, "1099511627776", NULL, 0); /* too large to allocate */
     wire_int(&w, 11, 1);
     REFUSED(w, "elements");
 }
@@ -237,7 +237,7 @@ static void test_fields(void) {
                 }
                 REFUSED(w, "two fields");
             }
-    for (size_t a = 1; a < 6; a++) { /* f32 in another type's field */
+    for (size_t a = 1; a < 6; a++) { /* f32 in the field of another type */
         gqac_str w = wire_tensor("w", 1, "2", NULL, 0);
         wire_bytes(&w, fields[a], zeros, 8);
         gqac_status status = fields[a] == 9 ? GQAC_OK : GQAC_INVALID_MODEL;
@@ -257,7 +257,7 @@ static void test_unsupported(void) {
     w = wire_tensor("w", 1, "1", "abcd", 4);
     wire_message(&w, 3, (gqac_str){0});
     CU_ASSERT(wire_expect(model_of(w), GQAC_UNSUPPORTED, "segment"));
-    w = wire_tensor("s", 8, "1", NULL, 0); /* text that nobody reads does no harm */
+    w = wire_tensor("s", 8, "1", NULL, 0); /* strings that nothing reads are harmless */
     wire_bytes(&w, 6, "text", 4);
     wire_message(&graph, 1, wire_node("Relu", "x", "y"));
     wire_message(&graph, 5, w);

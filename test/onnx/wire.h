@@ -1,6 +1,6 @@
-/* A tiny writer of protobuf wire bytes, and ONNX messages built on it, for tests that need files no
- * other writer would make. Every function appends to `out`; messages given as gqac_str are copied
- * and freed. A failed append shows as out->failed. */
+/* A tiny writer of protobuf wire bytes, and ONNX messages built on it, for tests that need files
+ * that no other writer would produce. Every function appends to `out`; a message that is an
+ * argument of type gqac_str is copied and freed. A failed append sets out->failed. */
 #ifndef GQAC_TEST_ONNX_WIRE_H
 #define GQAC_TEST_ONNX_WIRE_H
 
@@ -24,7 +24,7 @@ void wire_append(gqac_str *out, gqac_str message); /* its fields, without tag an
 
 /* dims: "2,3", "" for a scalar. raw NULL: no data. */
 gqac_str wire_tensor(const char *name, int dtype, const char *dims, const void *raw, size_t bytes);
-/* dims: "B,3,?"; names are symbols, "?" a dimension without either; NULL: no shape. */
+/* dims: "B,3,?"; names are symbols, "?" is a dimension without a value or name; NULL: no shape. */
 gqac_str wire_value(const char *name, int dtype, const char *dims);
 /* Lists of names are separated by blanks; "_" is an empty name. */
 gqac_str wire_node(const char *op, const char *inputs, const char *outputs);
@@ -44,13 +44,13 @@ gqac_str wire_small(const char *op);
 /* ---- files ------------------------------------------------------------------------------------
  */
 
-/* A folder of its own, removed with all it holds by wire_clean. */
+/* A folder of its own, removed with its contents by wire_clean. */
 const char *wire_folder(void);
 void wire_clean(void);
-const char *wire_path(const char *name); /* in it; valid until the eighth next call */
+const char *wire_path(const char *name); /* in this folder; valid until the eighth next call */
 void wire_write(const char *name, const void *data, size_t bytes);
 
-/* What came of an import. */
+/* The result of an import. */
 typedef struct wire_import {
     gqac_status status;
     gqac_diag diag;
@@ -59,11 +59,12 @@ typedef struct wire_import {
     onnx_files *files;
     onnx_report report;
 } wire_import;
-/* Writes the model as m.onnx in the folder and imports it; the bytes are freed. */
+/* Writes the model to m.onnx in the folder and imports it; the bytes are freed. */
 wire_import *wire_import_model(gqac_str model, const char *root);
 wire_import *wire_import_path(const char *path, const char *root);
 void wire_import_free(wire_import *import);
-/* Imports, checks the status and that the message holds `word`; verifies what was imported. */
+/* Imports the model, and checks the status and that the message contains `word`; verifies the
+ * result. */
 bool wire_expect(gqac_str model, gqac_status status, const char *word);
 
 #endif

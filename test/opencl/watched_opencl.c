@@ -1,15 +1,16 @@
-/* libOpenCL.so.1 for tests: passes every call on to the real loader, and watches memory. A buffer
- * lies between two bands of bytes, which are checked when it is released; its own bytes begin as
- * NaN.
+/* libOpenCL.so.1 for tests: passes every call on to the real loader, and checks accesses to memory.
+ * A buffer is between two bands of bytes, which are checked when it is released; its own bytes
+ * initially contain NaN.
  *
  *   WATCH_OPENCL=PATH   the real library
- *   WATCH_LOG=FILE      lines that are written at the end: the calls that may fail, the objects
+ *   WATCH_LOG=FILE lines that are written at the end: the number of calls that may fail, the
+ *   objects
  *                       that have not been released, the buffers with a broken band, the largest
  *                       sum of bytes of all buffers at one time, and the call that failed
  *   WATCH_FAIL=N        the N-th call that may fail fails (from 1; 0: none)
- *   WATCH_CALL=NAME     of the calls of this function only
- *   WATCH_ABORT=1       a broken band ends the process, for tests of many programs
- *   WATCH_SHORT=N       bands begin N bytes early, so that correct writes break them: a control */
+ *   WATCH_CALL=NAME counting only calls of this function WATCH_ABORT=1 a broken band ends the
+ *   process, for tests of many programs WATCH_SHORT=N bands begin N bytes early, so that correct
+ *   writes break them: a negative control */
 #define CL_TARGET_OPENCL_VERSION 120
 #define CL_USE_DEPRECATED_OPENCL_1_2_APIS
 #include <CL/cl.h>
@@ -23,15 +24,15 @@
 enum { BAND = 4096, MOST_BUFFERS = 4096, INSIDE = 0xFF, OUTSIDE = 0xA5 };
 
 typedef struct buffer {
-    cl_mem part, whole; /* the memory that gqac has, and with its bands */
+    cl_mem part, whole; /* the memory that gqac uses, and the same with its bands */
     size_t bytes;
 } buffer;
 
 static struct {
     void *library;
-    cl_command_queue queue; /* the last one */
+    cl_command_queue queue; /* the last queue */
     buffer buffers[MOST_BUFFERS];
-    long calls, left, broken, bytes, most; /* bytes: of all buffers; most: at one time */
+    long calls, left, broken, bytes, most; /* bytes: of all buffers; most: at the same time */
     const char *failed;
     pthread_mutex_t lock;
 } watch = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -96,7 +97,7 @@ static void count(long change) {
     cl_int name parameters {                                                                       \
         return fails(#name) ? CL_OUT_OF_RESOURCES : REAL(name) arguments;                          \
     }
-/* One that makes an object, and one that releases it. */
+/* A call that creates an object, and one that releases it. */
 #define MAKE(type, name, parameters, arguments)                                                    \
     type name parameters {                                                                         \
         if (fails(#name)) {                                                                        \
@@ -226,7 +227,7 @@ static bool is_band(const unsigned char *bytes, size_t n) {
     return true;
 }
 
-/* Waits for the launches, and looks at what lies around the buffer. */
+/* Waits for the launches, and checks the bands of the buffer. */
 static bool is_whole(const buffer *b) {
     unsigned char bands[2][BAND];
     if (REAL(clFinish)(watch.queue) != CL_SUCCESS ||

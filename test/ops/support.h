@@ -1,6 +1,6 @@
 /* What the tests of ops share: tensors and attributes written as text, and one call that evaluates
- * a node in every way it can be (inferred from constants, from plain types, from symbols; with
- * and without threads) and checks that all ways agree.
+ * a node in every possible way (inferred from constants, from plain types, from symbols; with and
+ * without threads) and checks that all ways agree.
  *
  *   "f32[2,3]: 1 2 3 4 5 6"   values; also nan, inf, -inf; "i64[]: 7"; "f32[0]:"
  *   "a | _ | b"               inputs; _ is absent
@@ -19,17 +19,17 @@ enum { SUPPORT_MAX = 16 };
 /* One op on concrete tensors. */
 typedef struct op_case {
     const char *domain, *op, *attrs, *inputs;
-    const char *outputs; /* expected, "|" between; NULL: not compared */
-    gqac_status status;  /* when not OK: what infer or eval must give */
-    int opset;           /* when not 0: upgrade is called with it, and with `raw` */
+    const char *outputs; /* expected, separated by "|"; NULL: not compared */
+    gqac_status status;  /* if not OK: the status that infer or eval must return */
+    int opset;           /* if not 0: upgrade is called with it, and with `raw` */
     const char *raw;     /* attributes of the old form */
 } op_case;
 
-/* Runs a case; every disagreement is a CUnit failure that names the case. */
+/* Runs a case; every disagreement is a CUnit failure with the name of the case. */
 void run_case(const op_case *c);
 void run_cases(const op_case *cases, size_t count);
 
-/* The pieces, for tests that make their own inputs. */
+/* For tests that make their own inputs. */
 gqac_tensor *parse_tensor(gqac_arena *arena, const char *text, size_t length);
 typedef struct op_probe {
     gqac_arena *arena;
@@ -43,7 +43,8 @@ typedef struct op_probe {
     bool failed; /* a disagreement was found */
     gqac_diag diag;
 } op_probe;
-/* All ways of infer and eval; the first failing status of a way that sees the values, or OK. */
+/* Tries all ways of infer and eval. Returns the first failing status among the ways that know the
+ * values, or OK. */
 gqac_status run_probe(op_probe *probe);
 
 uint32_t random_below(uint64_t *state, uint32_t n);

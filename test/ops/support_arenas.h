@@ -1,4 +1,4 @@
-/* The arenas that a test of the rows_ files has opened, freed together at its end. */
+/* The arenas that a test of the rows_ files has opened; they are freed together at its end. */
 #ifndef GQAC_TEST_SUPPORT_ARENAS_H
 #define GQAC_TEST_SUPPORT_ARENAS_H
 

@@ -1,4 +1,4 @@
-/* Runs a case of support.h and compares what it gives. */
+/* Runs a case of support.h and compares the results. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,7 +13,8 @@ static void fail(const op_case *c, const char *what) {
     CU_assertImplementation(CU_FALSE, 0, text, "", "", CU_FALSE);
 }
 
-/* Integers and halves exactly, f32 and f64 within a few ulp; NaN is NaN, zeros have signs. */
+/* Integers and halves must be equal, f32 and f64 within a few ulp; NaN equals NaN, and zeros have
+ * signs. */
 static bool same(const gqac_tensor *a, const gqac_tensor *b, int64_t i) {
     if (!gqac_dtype_is_float(a->dtype))
         return op_get_i64(a, i) == op_get_i64(b, i);

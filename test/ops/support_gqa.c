@@ -35,7 +35,7 @@ void gqa_put(gqa_setup *s, int input, gqac_tensor tensor) {
     s->present[input] = true;
 }
 
-/* Rows nobody may read hold NaN, or `garbage` noise of another kind. */
+/* Rows that nothing may read contain NaN, or `garbage`, other noise. */
 void gqa_poison(const gqac_tensor *t, int64_t first, int64_t n, test_random *garbage) {
     for (int64_t i = first; i < first + n; i++)
         op_put_f32((gqac_tensor *)(uintptr_t)t, i,
@@ -61,7 +61,7 @@ int gqa_resident(const gqa_setup *s, int length) {
     return held;
 }
 
-/* Rows of a cache; codes have no NaN, other codes must do. */
+/* Rows of a cache; codes cannot be NaN, so they get other values. */
 static void poison_rows(const gqa_setup *s, const gqac_tensor *t, int64_t first, int64_t n,
                         test_random *garbage) {
     if (!s->bits)
@@ -90,7 +90,7 @@ void gqa_poison_unread(const gqa_setup *s, test_random *garbage) {
     }
 }
 
-/* Rows of the cache type, any codes. */
+/* Random rows of the cache type, with any codes. */
 static gqac_tensor random_rows(const gqa_setup *s, int rows, test_random *r) {
     const int64_t dims[4] = {s->batch, s->kv_heads, rows, gqa_row(s)};
     if (!s->bits)
@@ -101,7 +101,7 @@ static gqac_tensor random_rows(const gqa_setup *s, int rows, test_random *r) {
     return t;
 }
 
-/* The last rows of the whole past of each batch row, as the cache holds them. */
+/* The last rows of the whole past of each batch row, as the cache stores them. */
 static void fill_window(gqa_setup *s, test_random *r) {
     int most = 0;
     for (int b = 0; b < s->batch; b++)
@@ -190,7 +190,7 @@ void gqa_fill_bias(gqa_setup *s, test_random *r) {
         op_put_f32(&s->in[BIAS], j, -gqn_as_f32(GQN_INF_BITS));
 }
 
-/* A first prompt counts up from the first id, whatever the others say. */
+/* The positions of a first prompt count up from its first position, whatever the others are. */
 static void fill_positions(gqa_setup *s, test_random *r) {
     int64_t ids[8 * 256];
     int rows = (int)s->in[COS].dims[0], first = s->chunk == s->total;
@@ -221,7 +221,7 @@ static int pick(test_random *r, const int *of, int n) {
     return of[test_random_int(r, 0, n - 1)];
 }
 
-/* A cache of the window and some room, of a past that may be much longer. */
+/* A cache with room for the window and some more rows, for a past that may be much longer. */
 static void window_lengths(gqa_setup *s, test_random *r) {
     static const int windows[] = {1, 2, 5, 16, 33, 64}, rooms[] = {0, 0, 1, 3, 20};
     s->window_cache = s->has_past = true;
@@ -236,7 +236,7 @@ static void window_lengths(gqa_setup *s, test_random *r) {
     s->total = most + s->chunk;
 }
 
-/* Now and then rows enough to cross the splits of the contract. */
+/* Sometimes enough rows to cross the splits of the contract. */
 static void maybe_long(gqa_setup *s, test_random *r) {
     if (s->size > 16 || test_random_int(r, 0, 19) > 0)
         return;
@@ -259,7 +259,7 @@ static void random_lengths(gqa_setup *s, test_random *r) {
         window_lengths(s, r);
         return;
     }
-    if (mode == 0) { /* first prompt, without past or with an empty or a large one */
+    if (mode == 0) { /* first prompt, without a past, or with an empty or a large one */
         s->has_past = s->bits > 0 || test_random_int(r, 0, 2) > 0;
         s->past_rows = s->has_past && test_random_int(r, 0, 1) ? s->chunk + pick(r, pasts, 11) : 0;
         s->total = s->chunk;
@@ -333,7 +333,7 @@ gqa_setup gqa_random_setup(gqac_arena *arena, test_random *r) {
     return s;
 }
 
-/* Runs the op; false with the message printed when it fails. */
+/* Runs the op; if it fails, prints the message and returns false. */
 bool gqa_run(const gqa_setup *s, const op_options *options, gqac_pool *pool, graph_run *run) {
     const gqac_tensor *in[16];
     int n = 0;

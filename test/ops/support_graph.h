@@ -1,5 +1,5 @@
-/* Graphs of one op for tests of ops: built from concrete tensors, typed, expanded down to
- * primitives and evaluated node by node. Output memory starts as NaN bytes. */
+/* Graphs of one op for tests of ops: built from concrete tensors, typed, expanded to primitives and
+ * evaluated node by node. Output memory initially contains NaN bytes. */
 #ifndef GQAC_TEST_SUPPORT_GRAPH_H
 #define GQAC_TEST_SUPPORT_GRAPH_H
 
@@ -17,11 +17,11 @@ typedef struct graph_run {
     gqac_diag diag;
 } graph_run;
 
-/* A node of that op over these inputs (NULL: absent); attributes are the caller's to set. */
+/* A node of this op with these inputs (NULL: absent); the caller sets the attributes. */
 bool graph_run_open(graph_run *run, const char *domain, const char *name, int n_inputs,
                     const gqac_tensor *const *inputs, int n_outputs);
 void graph_run_close(graph_run *run);
-/* verify and infer of the node. */
+/* Verifies and infers the node. */
 gqac_status graph_run_check(graph_run *run);
 /* Expands until only primitives are left. */
 gqac_status graph_run_expand(graph_run *run, const op_options *options);

@@ -1,8 +1,8 @@
 /* Evaluates a node in every way and checks that the ways agree; see support.h.
  *
- * A: infer on constant inputs, then eval. B: infer on inputs whose dims are symbols: what it says,
- * with the symbols replaced by the lengths, must be the shape that eval gave. C: eval with threads:
- * the same bytes. infer is run twice: nothing may change the second time. */
+ * A: infer on constant inputs, then eval. B: infer on inputs whose dims are symbols: the resulting
+ * shape, with the symbols replaced by the lengths, must be that of the tensor from eval. C: eval
+ * with threads: the same bytes. infer is run twice; the second run must change nothing. */
 #include <stdio.h>
 #include <string.h>
 
@@ -60,7 +60,7 @@ static ir_value *add_input(op_probe *p, int i, how way) {
     if (way == AS_CONSTANTS)
         return ir_graph_add_constant(p->module->graph, "c", in);
     for (int k = 0; k < in->rank; k++) {
-        /* lengths of one are often meant as constants */
+        /* a length of one is often a constant in models */
         snprintf(name, sizeof name, "n%lld", (long long)in->dims[k]);
         bool known = in->dims[k] == 1;
         dims[k] = known ? ir_dim_const(p->module->dims, in->dims[k])
@@ -69,7 +69,7 @@ static ir_value *add_input(op_probe *p, int i, how way) {
     ir_type type =
         way == AS_NOTHING ? ir_type_unknown() : ir_type_make(p->module, in->dtype, in->rank, dims);
     ir_value *value = ir_graph_add_input(p->module->graph, "x", type);
-    /* constants that say what to do stay constants: small integer vectors */
+    /* small integer vectors that control the op stay constants */
     if (way == AS_SYMBOLS && i > 0 && in->rank <= 1 && gqac_tensor_count(in) <= 8 &&
         OP_IN(OP_INDICES, in->dtype))
         return ir_graph_add_constant(p->module->graph, "c", in);
@@ -124,7 +124,7 @@ static bool lookup(void *arg, const char *symbol, int64_t *value) {
     return true;
 }
 
-/* What infer said of an output must be true of the tensor. */
+/* The types that infer set for an output must hold for the tensor. */
 static void check_types(op_probe *p, const ir_node *node, const char *way) {
     char text[64];
     for (int i = 0; i < node->n_outputs; i++) {
@@ -182,8 +182,8 @@ static void check_threads(op_probe *p, const ir_node *node, const gqac_tensor *c
     gqac_pool_free(pool);
 }
 
-/* Tensors of the node's inputs: those of the probe, constants of an upgrade, or results of nodes
- * that an upgrade put in front. */
+/* The tensors of the node's inputs: those of the probe, constants of an upgrade, or results of
+ * nodes that an upgrade inserted before it. */
 static gqac_status gather_inputs(op_probe *p, const ir_node *node, const gqac_tensor **in) {
     for (int i = 0; i < node->n_inputs; i++) {
         ir_value *value = ir_node_input(node, i);

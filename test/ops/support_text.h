@@ -1,4 +1,4 @@
-/* Parsing of support.h's texts, between its own files. */
+/* Parsing of the texts of support.h, shared by its own files. */
 #ifndef GQAC_TEST_OPS_SUPPORT_TEXT_H
 #define GQAC_TEST_OPS_SUPPORT_TEXT_H
 

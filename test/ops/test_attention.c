@@ -1,5 +1,5 @@
 /* The parts of attention one by one: what lengths mean and which are refused, rotary positions,
- * rows of softmax that are special, and the attribute values that GroupQueryAttention refuses. */
+ * special rows of softmax, and the attribute values that GroupQueryAttention refuses. */
 #include "support_graph.h"
 #include "unit.h"
 
@@ -140,7 +140,7 @@ static void test_rotary(void) {
     CU_ASSERT_EQUAL(rotary_at(-1, 3, NULL, 0, 10), GQAC_OUT_OF_RANGE);
 }
 
-/* com.microsoft.RotaryEmbedding on [B,S,H*D] and [B,H,S,D] gives the same numbers. */
+/* com.microsoft.RotaryEmbedding on [B,S,H*D] and on [B,H,S,D] returns the same numbers. */
 static void test_rotary_embedding(void) {
     gqac_arena *arena = gqac_arena_create(0);
     test_random r = {.state = 12};
@@ -209,7 +209,7 @@ static void test_softmax(void) {
     CU_ASSERT(isnan(p[0]) && isnan(p[1]) && p[2] == 0.5f && p[3] == 0.5f);
 }
 
-/* Keys at -inf behind or before the visible ones change no bit. */
+/* Keys at -inf before or after the visible ones change no bit. */
 static void test_softmax_tails(void) {
     test_random r = {.state = 21};
     float s[2 * 100], p[2 * 100], q[2 * 200];
@@ -226,7 +226,7 @@ static void test_softmax_tails(void) {
     }
 }
 
-/* ---- what GroupQueryAttention refuses ------------------------------------ */
+/* ---- node forms that GroupQueryAttention refuses ------------------------- */
 
 typedef struct refusal {
     const char *attr;
@@ -269,7 +269,7 @@ typedef struct bench {
     graph_run run;
 } bench;
 
-/* A node of four query heads over two; bit i of `inputs`: input i is present. */
+/* A node with four query heads and two key-value heads; bit i of `inputs`: input i is present. */
 static ir_node *open_node(bench *t, unsigned inputs, int outputs) {
     t->arena = gqac_arena_create(0);
     t->query = test_tensor(t->arena, GQAC_F32, 3, (int64_t[]){1, 2, 64});
@@ -334,7 +334,7 @@ static void test_refused_inputs(void) {
         {1u << 1, 3, GQAC_INVALID_MODEL, "value"},
         {1u << 7, 3, GQAC_INVALID_MODEL, "sin_cache"},
         {1u << 14, 3, GQAC_INVALID_MODEL, "k_norm_weight"},
-        {1u << 10, 3, GQAC_INVALID_MODEL, "attention_bias"}, /* of another shape, as below */
+        {1u << 10, 3, GQAC_INVALID_MODEL, "attention_bias"}, /* with another shape, as below */
         {1u << 11, 3, GQAC_INVALID_MODEL, "head_sink"},
         {1u << 9, 3, GQAC_INVALID_MODEL, "position_ids"},
         {1u << 12 | 1u << 13, 3, GQAC_INVALID_MODEL, "k_scale"}, /* nothing is quantised */

@@ -1,5 +1,5 @@
-/* OP_BUILD: what a call makes of its inputs, results and attributes, and how the first failure
- * sticks. */
+/* OP_BUILD: how a call uses its inputs, results and attributes, and that the first failure is
+ * kept. */
 #include "ops/build.h"
 
 #include <float.h>
@@ -18,7 +18,7 @@ typedef struct graph {
     ir_builder b;
 } graph;
 
-/* A budget of 0 has no bound. */
+/* A budget of 0 means no limit. */
 static void open_graph(graph *g, size_t budget) {
     memset(g, 0, sizeof *g);
     g->arena = gqac_arena_create(budget);
@@ -49,7 +49,7 @@ static void inputs(void) {
     CU_ASSERT_EQUAL_FATAL(y->def->n_inputs, 6);
     CU_ASSERT_PTR_NULL(y->def->inputs[3].value);
     CU_ASSERT_PTR_EQUAL(y->def->inputs[5].value, x[5]);
-    y = OP_BUILD(&g.b, "Add", .in = {x[0]}); /* two are required: it is for others to complain */
+    y = OP_BUILD(&g.b, "Add", .in = {x[0]}); /* two are required: OP_BUILD does not check this */
     CU_ASSERT_EQUAL(y->def->n_inputs, 2);
     y = OP_BUILD(&g.b, "Sum", .list = {5, x});
     CU_ASSERT_EQUAL(y->def->n_inputs, 5);
@@ -102,13 +102,13 @@ static void attributes(void) {
     CU_ASSERT(ir_attr_int(same, "causal") == 0 && ir_attr_float(same, "softcap") == 0);
     same = OP_BUILD(&g.b, "attention", .in = {x[0], x[1], x[2], x[3], x[4]}, .of = n,
                     .ints = {{"window", 7}})
-               ->def; /* all, but what is given takes precedence */
+               ->def; /* all attributes, but those that are given take precedence */
     CU_ASSERT(ir_attr_float(same, "softcap") == tiny && ir_attr_int(same, "causal") == 0);
     CU_ASSERT_EQUAL(ir_attr_int(same, "window"), 7);
     same = OP_BUILD(&g.b, "kv_state", .text = {{"past", "p"}, {"present", "q"}})->def;
     CU_ASSERT_EQUAL(same->n_inputs, 0);
     CU_ASSERT_STRING_EQUAL(ir_attr_get(same, "present")->s, "q");
-    n = OP_BUILD(&g.b, "Add", .in = {x[0], x[1]})->def; /* has none */
+    n = OP_BUILD(&g.b, "Add", .in = {x[0], x[1]})->def; /* it has none */
     CU_ASSERT_PTR_NOT_NULL(OP_BUILD(&g.b, "Add", .in = {x[0], x[1]}, .of = n));
     n = OP_BUILD(&g.b, "seqlens_to_past", .in = {x[0], x[1], x[2]}, .text = {{"convention", text}})
             ->def;
@@ -128,7 +128,7 @@ static void attributes(void) {
 
 /* ---- what is refused ----------------------------------------------------- */
 
-/* The builder has failed, with these words, and built nothing; it is made fit again. */
+/* The builder has failed with these words, and has built nothing; the failure is then cleared. */
 static void refused(graph *g, const ir_value *y, const char *what) {
     CU_ASSERT_PTR_NULL(y);
     CU_ASSERT_PTR_NULL(g->b.graph->first);
@@ -165,7 +165,7 @@ static void mistakes(void) {
     close_graph(&g);
 }
 
-/* The cause stays the first, whatever is built after it. */
+/* The first failure stays, whatever is built after it. */
 static void sticky(void) {
     graph g;
     open_graph(&g, 0);
@@ -195,14 +195,14 @@ static ir_value *build_some(graph *g) {
     ir_value *c = op_build_constant(b, b->graph, "c", GQAC_F32, 1, (int64_t[]){3}, &data);
     ir_value *y = OP_RESHAPE(b, past, 0, 0, 4, 8);
     y = op_build_concat(b, 0, 3, (ir_value *[]){y, fresh, c});
-    return OP_TRANSPOSE(b, y, 0, 2, 1, 3); /* the last that takes memory is a copied list */
+    return OP_TRANSPOSE(b, y, 0, 2, 1, 3); /* the last allocation is that of a copied list */
 }
 
 static void memory(void) {
     graph g;
     size_t failed = 0, used;
     open_graph(&g, 0);
-    for (used = gqac_arena_used(g.arena);; used += 16, failed++) { /* of every allocation */
+    for (used = gqac_arena_used(g.arena);; used += 16, failed++) { /* for each allocation */
         close_graph(&g);
         open_graph(&g, used);
         const ir_value *y = build_some(&g);

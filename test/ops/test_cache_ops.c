@@ -1,6 +1,6 @@
-/* The ops of quantised and window-sized caches by themselves: lengths, windows and shapes that are
- * nearly right or hostile. No input crashes them, no refusal is mute, and what they take they do as
- * their heads say, counted token by token. */
+/* The ops of quantised and window-sized caches, tested separately, with lengths, windows and shapes
+ * that are nearly valid or hostile. No input crashes them, every refusal has a text, and accepted
+ * calls compute what the comments at the top of their sources define, counted token by token. */
 #include <stdio.h>
 #include <string.h>
 
@@ -61,7 +61,7 @@ static cache_case random_case(gqac_arena *arena, uint64_t *seed) {
     return c;
 }
 
-/* Runs one op; NULL when it refuses, and then it says why. */
+/* Runs one op; NULL if it refuses, which must have a text. */
 static const gqac_tensor *probe(gqac_arena *arena, const char *op, const char *attrs, int n_in,
                                 gqac_tensor *const *in, int n_out) {
     static op_probe p;
@@ -93,7 +93,7 @@ static bool sane(const cache_case *c, int64_t columns) {
     return good;
 }
 
-/* Too long to be counted: it is enough that nothing breaks. */
+/* Too long to be counted: it is sufficient that nothing crashes. */
 static bool wild(const cache_case *c) {
     for (int b = 0; b < c->batch; b++)
         if (c->past[b] > 5000 && c->past[b] + c->fresh[b] > 5000)
@@ -101,7 +101,7 @@ static bool wild(const cache_case *c) {
     return false;
 }
 
-/* What the token at `position` of head bh has in channel d: a row of the cache, or a new one. */
+/* Channel d of the token at `position` in head bh: from a row of the cache, or a new row. */
 static int64_t token(const cache_case *c, int64_t bh, int64_t position, int64_t d) {
     int64_t p = c->past[bh / c->heads], first = p - held_of(c, p);
     if (position < first)
@@ -137,7 +137,7 @@ static void check_present(const cache_case *c, const gqac_tensor *present) {
     CU_ASSERT_EQUAL(wrong, 0);
 }
 
-/* The four ops on one case; true when the lengths make sense. */
+/* Runs the four ops on one case; true if the lengths are valid. */
 static bool window_round(gqac_arena *arena, uint64_t *seed) {
     cache_case c = random_case(arena, seed);
     char attrs[40];
@@ -155,7 +155,7 @@ static bool window_round(gqac_arena *arena, uint64_t *seed) {
     gqac_tensor *in[] = {c.cache, c.rows, c.past_len, c.new_len};
     out = probe(arena, "window_rows", attrs, 4, in, 1);
     CU_ASSERT_EQUAL(out != NULL, good);
-    if (!good || wild(&c)) /* rows of some other length */
+    if (!good || wild(&c)) /* rows of another length */
         (void)probe(arena, "window_present", attrs, 4, in, 1);
     if (!out || !good || wild(&c))
         return false;
@@ -205,8 +205,8 @@ static void test_windows(void) {
 
 /* ---- codes --------------------------------------------------------------- */
 
-/* Shapes, types and counts of scales that do not fit are refused; what fits comes back within half
- * a step. */
+/* Shapes, types and numbers of scales that do not fit are refused; values that fit are restored
+ * within half a step. */
 static bool code_round(gqac_arena *arena, uint64_t *seed) {
     char attrs[80];
     int bits = random_below(seed, 8) ? 4 + 4 * (int)random_below(seed, 2) : 5;
@@ -260,7 +260,7 @@ static void test_codes(void) {
 
 /* ---- the rows before a position ------------------------------------------- */
 
-/* kv_tail: columns of the rows before past_len[b], zeros where there are none. */
+/* kv_tail: columns of the rows before past_len[b], with zeros where there are none. */
 static void tail_round(gqac_arena *arena, uint64_t *seed) {
     const int64_t batch = 1 + below(seed, MOST), total = below(seed, 6), channels = below(seed, 4);
     const int64_t length = 1 + below(seed, 4), heads = random_below(seed, 8) ? 1 : 2;

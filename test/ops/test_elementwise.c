@@ -1,4 +1,4 @@
-/* Elementwise ops: values worked out by hand, special values, broadcasting, types and errors. */
+/* Elementwise ops: values computed by hand, special values, broadcasting, types and errors. */
 #include "numerics/dialect.h"
 #include "support.h"
 
@@ -286,7 +286,7 @@ static void casts(void) {
          .attrs = "to=f32",
          .inputs = "f64[2]: 1e300 0.1",
          .outputs = "f32[2]: inf 0.1"},
-        /* 1 + 2^-11 + 2^-40 is above the tie: rounding through f32 first would give 1 */
+        /* 1 + 2^-11 + 2^-40 is above the tie: rounding to f32 first would result in 1 */
         {.op = "Cast",
          .attrs = "to=f16",
          .inputs = "f64[2]: 0x1.002000001p0 -0x1.002000001p0",
@@ -298,7 +298,8 @@ static void casts(void) {
     run_cases(cases, COUNT(cases));
 }
 
-/* The NaN of an eval, so of a folded constant, has the bits that kernels of targets store. */
+/* The NaN of an eval, and so of a folded constant, has the bits that the kernels of targets
+ * store. */
 static void one_nan(void) {
     static const struct {
         const char *op, *domain;
@@ -317,7 +318,7 @@ static void one_nan(void) {
         {"QuickGelu", "com.microsoft", 0xffc00001, 0},
         {"FastGelu", "com.microsoft", 0xffc00001, 0},
     };
-    enum { N = 37 }; /* groups of lanes, and a rest */
+    enum { N = 37 }; /* whole groups of lanes, and a remainder */
     for (size_t i = 0; i < COUNT(rows); i++) {
         uint32_t operands[2][N];
         gqac_tensor tensors[2];

@@ -1,5 +1,5 @@
-/* Random nodes: no input crashes an op or makes infer and eval disagree. Most are wrong, and then
- * both must say so in their own way; the right ones are compared in every way (support.h). */
+/* Random nodes: no input crashes an op or makes infer and eval disagree. Most are invalid, and then
+ * both must report an error of their own; the valid ones are compared in every way (support.h). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 #include "ops/shared.h"
 #include "support.h"
 
-/* Rows of the table that are left out, with the reason. */
+/* Rows of the table that are omitted, with the reason. */
 static const struct {
     const char *name, *reason;
 } excluded[] = {
@@ -18,7 +18,7 @@ static const struct {
     {"kv_append", "needs the state of a sequence: test/runtime"},
 };
 
-/* Of ONNX: shapes that fit each other are too rare for chance. Other tests run them. */
+/* ONNX ops for which random shapes almost never fit each other. Other tests run them. */
 static const char *const rare[] = {"CausalConvWithState", "Conv", "LinearAttention"};
 
 static bool is_rare(const ir_schema *schema) {
@@ -67,13 +67,13 @@ static gqac_tensor *random_tensor(gqac_arena *arena, uint64_t *seed, const gqac_
     tensor->rank = (int)random_below(seed, 5);
     for (int i = 0; i < tensor->rank; i++)
         tensor->dims[i] = random_below(seed, 12) == 0 ? 0 : 1 + random_below(seed, 4);
-    if (random_below(seed, 60) == 0 && tensor->rank > 0) /* more than one span */
+    if (random_below(seed, 60) == 0 && tensor->rank > 0) /* rarely, more elements than one span */
         tensor->dims[tensor->rank - 1] = 600 + random_below(seed, 50);
-    if (like && kind == 0) { /* the same shape, perhaps with ones */
+    if (like && kind == 0) { /* the same shape, sometimes with ones */
         *tensor = (gqac_tensor){.dtype = tensor->dtype, .rank = like->rank};
         for (int i = 0; i < like->rank; i++)
             tensor->dims[i] = random_below(seed, 3) ? like->dims[i] : 1;
-    } else if (like && kind == 1) { /* as many entries as the first has axes */
+    } else if (like && kind == 1) { /* as many entries as the first input has axes */
         tensor->rank = 1;
         tensor->dims[0] =
             like->rank > 0 ? 1 + (int64_t)random_below(seed, (uint32_t)like->rank) : 0;
@@ -86,7 +86,7 @@ static gqac_tensor *random_tensor(gqac_arena *arena, uint64_t *seed, const gqac_
     return tensor;
 }
 
-/* What text attributes of ops may hold, and what none may. */
+/* Values that string attributes of ops may have, and some that none may have. */
 static const char *const words[] = {"LEFT", "RIGHT", "none",   "add",  "mul",      "max",
                                     "min",  "tanh",  "linear", "edge", "circular", "nonsense"};
 
@@ -143,7 +143,7 @@ static bool run_random(const ir_schema *schema, uint64_t *seed) {
     return status == GQAC_OK && !p.failed;
 }
 
-/* By name, so that an op has the same nodes whatever else is in the table. */
+/* Derived from the name, so that an op has the same nodes whatever else is in the table. */
 static uint64_t seed_of(const char *name) {
     uint64_t seed = 1234;
     while (*name)
@@ -169,7 +169,7 @@ static void all_ops(void) {
     }
     printf("  %d of %d ops of the table\n", tried, gqac_op_count);
     CU_ASSERT_TRUE(tried > 60);
-    for (size_t i = 0; i < COUNT(excluded); i++) /* the list only holds what is there */
+    for (size_t i = 0; i < COUNT(excluded); i++) /* the list contains only existing ops */
         CU_ASSERT_TRUE(op_find("", excluded[i].name) || op_find("gqac", excluded[i].name));
 }
 

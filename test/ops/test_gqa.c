@@ -1,6 +1,6 @@
-/* GroupQueryAttention, lowered and expanded to primitives, against the double-precision oracle on
- * random cases, half of them from a fresh seed (GQAC_TEST_SEED chooses it); who sees whom; and what
- * the two length conventions mean. */
+/* GroupQueryAttention, lowered and expanded to primitives, compared with the double-precision
+ * oracle on random cases, half of them from a new seed (GQAC_TEST_SEED chooses it); which keys are
+ * visible; and what the two length conventions mean. */
 #include "oracle/gqa_core.h"
 #include "support_gqa.h"
 #include "unit.h"
@@ -10,7 +10,7 @@
 #include "numerics/convert.h"
 #include "ops/shared.h"
 
-/* ---- against the oracle -------------------------------------------------- */
+/* ---- compared with the oracle -------------------------------------------- */
 
 static double to_f16(double x) {
     return gqn_f16_to_f32(gqn_f32_to_f16((float)x));
@@ -67,8 +67,8 @@ static const double *scales_of(const gqa_setup *s, int input) {
     return x;
 }
 
-/* The past, the cache and what codes need. A window-sized cache is but a way to keep it: the oracle
- * has all rows. */
+/* Sets the past, the cache and the scales of codes. A window-sized cache is only another way to
+ * store it: the oracle has all rows. */
 static void set_cache(const gqa_setup *s, gqa_case *c) {
     const gqac_tensor *past = s->window_cache ? s->whole : &s->in[PAST_KEY];
     c->past_rows = s->has_past ? (int)past[0].dims[2] : 0;
@@ -130,14 +130,14 @@ static gqa_case oracle_case(const gqa_setup *s, const op_options *options) {
     return c;
 }
 
-/* Largest value that counts, for the tolerance. */
+/* The largest value that counts, for the tolerance. */
 static double bound(const gqa_setup *s, const double *wanted, int64_t n) {
     double most = 0;
     for (int64_t i = 0; i < n; i++)
         most = fabs(wanted[i]) > most ? fabs(wanted[i]) : most;
     if (s->dtype == GQAC_F32)
         return 2e-5 * most;
-    return 2e-3 * most + most * (s->dtype == GQAC_F16 ? 0x1p-10 : 0x1p-7); /* and one unit */
+    return 2e-3 * most + most * (s->dtype == GQAC_F16 ? 0x1p-10 : 0x1p-7); /* plus one unit */
 }
 
 static bool near(double got, double wanted, double tolerance) {
@@ -157,7 +157,8 @@ static const char *compare_qk(const gqa_setup *s, const gqa_case *c, const graph
     return NULL;
 }
 
-/* May this key be one code off? Rotation and norm differ from the oracle's in their last bit. */
+/* True if this key may be one code off: rotation and norm may differ from the oracle's in the last
+ * bit. */
 static bool is_tie(const gqa_setup *s, const gqa_case *c, int64_t i) {
     double x = c->uncoded_k[i], unit = s->dtype == GQAC_F32 ? 0x1p-16 : 0x1p-10;
     unit *= s->dtype == GQAC_BF16 ? 8 : 1;
@@ -165,7 +166,7 @@ static bool is_tie(const gqa_setup *s, const gqa_case *c, int64_t i) {
            fabs(fabs(x - floor(x)) - 0.5) <= unit * (fabs(x) > 1 ? fabs(x) : 1);
 }
 
-/* NULL, or what differs in a row of present; *off counts keys that are one code off. */
+/* NULL, or the difference in a row of present; *off counts keys that are one code off. */
 static const char *compare_row(const gqa_setup *s, const gqa_case *c, const graph_run *run,
                                int64_t bg, int64_t row, int64_t j, int *off) {
     int64_t b = bg / s->kv_heads, at = (bg * c->capacity + j) * s->size;
@@ -187,8 +188,8 @@ static const char *compare_row(const gqa_setup *s, const gqa_case *c, const grap
     return NULL;
 }
 
-/* Rows that no token has are the past's where it has them, else zeros; window-sized caches leave
- * them open. */
+/* Rows without a token equal the rows of the past, or are zeros if the past does not have them. In
+ * window-sized caches they are unspecified. */
 static bool same_rest(const gqa_setup *s, const graph_run *run, int64_t bg, int64_t first) {
     static const char zeros[4 * 256];
     size_t row = gqa_row_bytes(s);
@@ -220,7 +221,8 @@ static const char *compare_present(const gqa_setup *s, const gqa_case *c, const 
     return wrong;
 }
 
-/* May a key that a window-sized cache has dropped be one code off? present does not show it. */
+/* True if a key that a window-sized cache has dropped may be one code off; present does not show
+ * this. */
 static bool dropped_tie(const gqa_setup *s, const gqa_case *c) {
     bool tie = false;
     for (int64_t bg = 0; s->bits && s->window_cache && bg < s->batch * s->kv_heads; bg++) {
@@ -247,7 +249,7 @@ static const char *compare_output(const gqa_setup *s, const gqa_case *c, const g
     return compare_qk(s, c, run);
 }
 
-/* NULL, or what differs. */
+/* NULL, or the difference. */
 static const char *compare(const gqa_setup *s, const gqa_case *c, const graph_run *run, int *off) {
     const char *wrong = compare_present(s, c, run, off);
     if (wrong || *off > 0)
@@ -256,10 +258,10 @@ static const char *compare(const gqa_setup *s, const gqa_case *c, const graph_ru
     if (!wrong || !dropped_tie(s, c))
         return wrong;
     *off = 1;
-    return compare_output(s, c, run, 32); /* one code changes an output little */
+    return compare_output(s, c, run, 32); /* one code changes an output only slightly */
 }
 
-/* One case; gives whether codes that are one off made it incomparable. */
+/* Checks one case; returns true if codes that are one off make it impossible to compare. */
 static bool check_case(uint64_t seed, int number) {
     test_random r = {.state = seed};
     gqac_arena *arena = gqac_arena_create(0);
@@ -295,10 +297,11 @@ static void test_random_cases(void) {
     CU_ASSERT(off <= cases / 50 + 1);
 }
 
-/* ---- who sees whom ------------------------------------------------------- */
+/* ---- which keys are visible ---------------------------------------------- */
 
 /* Equal scores, one-hot values: output channel j is not zero exactly when key j is visible. Two
- * batch rows of past and fewer cached tokens; cache: 0 grows, 1 is static, 2 is window-sized. */
+ * batch rows, one with `past` cached tokens and one with fewer; cache: 0 grows, 1 is static, 2 is
+ * window-sized. */
 static void visibility(int past, int chunk, int window, int cache) {
     gqac_arena *arena = gqac_arena_create(0);
     gqa_setup s = {.arena = arena,
@@ -349,7 +352,7 @@ static void visibility(int past, int chunk, int window, int cache) {
     gqac_arena_free(arena);
 }
 
-/* Window -2 stands for no causality. */
+/* Window -2 means not causal. */
 static void test_visibility(void) {
     for (int past = 0; past <= 15; past += 3)
         for (int chunk = 1; chunk <= 15; chunk += 1 + chunk / 3)
@@ -360,7 +363,8 @@ static void test_visibility(void) {
 
 /* ---- codes --------------------------------------------------------------- */
 
-/* The code of x by the definition: the reciprocal in fp32, half to even, NaN the largest. */
+/* The code of x by the definition: the reciprocal in fp32, half to even, NaN to the largest
+ * code. */
 static int code_by_hand(float x, float scale, int bits) {
     int most = bits == 8 ? 127 : 7;
     volatile float inverse = 1.0f / (scale == 0 ? 1.0f : scale);
@@ -372,7 +376,7 @@ static int code_by_hand(float x, float scale, int bits) {
     return code > most ? most : code < -most - 1 ? -most - 1 : (int)code;
 }
 
-/* Quantises a row of values; gives the codes, one an int. */
+/* Quantises a row of values to codes, one an int. */
 static void quantise(const float *x, int n, float scale, int bits, int *codes) {
     gqac_tensor in = {.dtype = GQAC_F32, .rank = 4, .dims = {1, 1, 1, n}};
     gqac_tensor unit = {.dtype = GQAC_F32, .rank = 0, .data = &scale};
@@ -390,7 +394,8 @@ static void quantise(const float *x, int n, float scale, int bits, int *codes) {
     graph_run_close(&run);
 }
 
-/* At and around every half step, where a division or another rounding gives another code. */
+/* Values at and around every half step, where a division or another rounding would return another
+ * code. */
 static void test_codes(void) {
     enum { TIES = 3 * 300, N = TIES + 9 };
     float x[N];
@@ -415,13 +420,13 @@ static void test_codes(void) {
     }
 }
 
-/* ---- what lengths mean, to the bytes of the present ----------------------- */
+/* ---- what lengths mean, compared byte by byte in the present ------------- */
 
 typedef struct behaviour {
     const char *what;
     int chunk, past_rows, total; /* past_rows 0: no past */
     int cached[2];               /* seqlens_k as cached lengths */
-    int past[2];                 /* what that means */
+    int past[2];                 /* the past that follows from them */
 } behaviour;
 
 static const behaviour behaviours[] = {
@@ -437,13 +442,14 @@ static const behaviour behaviours[] = {
     {"hybrid, growing", 3, 7, 10, {7, 2}, {7, 2}},
 };
 
-/* Bytes of row j of a cache [B,Hkv,rows,D], bh = b * Hkv + head. */
+/* The bytes of row j of a cache [B,Hkv,rows,D]; bh = b * Hkv + head. */
 static const char *cached_row(const gqac_tensor *t, int bh, int64_t j) {
     size_t row = (size_t)t->dims[3] * op_width(t->dtype);
     return (const char *)t->data + (size_t)(bh * t->dims[2] + j) * row;
 }
 
-/* Rows [0,p) and from p + S on are the past's (zero where it has none), the rest is new. */
+/* Rows [0,p) and those from p + S on equal the rows of the past (zero if it has none); the others
+ * are new. */
 static bool present_is(const gqa_setup *s, const gqac_tensor *present, int b) {
     static const char zeros[256];
     const gqac_tensor *fresh = &s->in[VALUE], *past = &s->in[PAST_VALUE];

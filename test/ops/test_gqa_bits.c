@@ -1,5 +1,5 @@
-/* The promise of GroupQueryAttention at the level of the op: the same bits however the tokens are
- * split, in whatever cache, and whatever lies in rows that nobody may read. */
+/* The guarantee of GroupQueryAttention at the level of the op: the same bits however the tokens are
+ * split, in any cache, and whatever is in rows that nothing may read. */
 #include "support_gqa.h"
 #include "unit.h"
 
@@ -11,7 +11,8 @@
 
 /* ---- bits ---------------------------------------------------------------- */
 
-/* What lies in pad rows and behind the cached rows does not reach the output, with any threads. */
+/* The contents of pad rows and of rows after the cached ones do not affect the output, with any
+ * threads. */
 static void test_unread_rows(void) {
     gqac_pool *pool;
     gqac_diag diag;
@@ -33,7 +34,7 @@ static void test_unread_rows(void) {
     gqac_pool_free(pool);
 }
 
-/* Does query i (of all batch rows) see token `at` of batch row b? */
+/* True if token `at` of batch row b is visible to query i (of all batch rows). */
 static bool sees(const gqa_setup *s, int i, int b, int at) {
     int own = i / s->chunk, position = s->past[own] + i % s->chunk;
     if (own != b || i % s->chunk >= s->fresh[b])
@@ -43,8 +44,8 @@ static bool sees(const gqa_setup *s, int i, int b, int at) {
     return at <= position && (s->window < 0 || at > position - s->window);
 }
 
-/* The key and value of one token become NaN: a query that does not see it keeps its bits, and one
- * that does tells by a NaN (of values; codes have none). */
+/* The key and value of one token become NaN: a query to which it is not visible keeps its bits, and
+ * one to which it is visible becomes NaN (for values; codes cannot be NaN). */
 static void check_one_row(gqa_setup *s, test_random *r, const graph_run *before) {
     int b = test_random_int(r, 0, s->batch - 1);
     int at = test_random_int(r, 0, s->past[b] + s->fresh[b] - 1), t = at - s->past[b];
@@ -81,7 +82,7 @@ static void check_one_row(gqa_setup *s, test_random *r, const graph_run *before)
     graph_run_close(&after);
 }
 
-/* Also of tokens of the same call that come later. */
+/* The token may also be a later token of the same call. */
 static void test_nan_rows(void) {
     for (int i = 0; i < unit_count(400, 4000); i++) {
         test_random r = {.state = 31000u + (uint64_t)i};
@@ -89,7 +90,7 @@ static void test_nan_rows(void) {
         gqa_setup s = gqa_random_setup(arena, &r);
         op_options options = {0};
         graph_run run;
-        s.in[BIAS] = (gqac_tensor){0}; /* -inf plus NaN is another matter */
+        s.in[BIAS] = (gqac_tensor){0}; /* -inf plus NaN would be NaN */
         s.present[BIAS] = false;
         CU_ASSERT(gqa_run(&s, &options, NULL, &run));
         check_one_row(&s, &r, &run);
@@ -98,7 +99,7 @@ static void test_nan_rows(void) {
     }
 }
 
-/* Copies rows [first, first + n) of axis `axis` (with `width` elements a row). */
+/* Copies rows [first, first + n) of axis `axis`, with `width` elements in a row. */
 static void copy_rows(const gqac_tensor *from, int64_t from_row, gqac_tensor *to, int64_t to_row,
                       int64_t n, int64_t width) {
     size_t bytes = (size_t)width * op_width(from->dtype);
@@ -106,7 +107,7 @@ static void copy_rows(const gqac_tensor *from, int64_t from_row, gqac_tensor *to
            (const char *)from->data + (size_t)from_row * bytes, (size_t)n * bytes);
 }
 
-/* The rows and columns of the bias that a chunk has. */
+/* The rows and columns of the bias for a chunk. */
 static gqac_tensor part_of_bias(const gqa_setup *full, gqac_arena *arena, int first, int n) {
     const gqac_tensor *bias = &full->in[BIAS];
     int64_t blocks = bias->dims[0] * bias->dims[1], columns = bias->dims[3];
@@ -118,13 +119,14 @@ static gqac_tensor part_of_bias(const gqa_setup *full, gqac_arena *arena, int fi
     return part;
 }
 
-/* How the parts of a prompt keep their cache. */
+/* How the parts of a prompt store their cache. */
 typedef struct keeping {
     int room;   /* rows of a static buffer; 0: the cache grows */
     int window; /* rows of a window-sized cache; 0: none */
 } keeping;
 
-/* The past of a part: what the part before it left, or nothing that may be read. */
+/* The past of a part: the result of the part before it; the other rows contain values that nothing
+ * may read. */
 static void hand_on(gqa_setup *s, const gqac_tensor *present, int first) {
     size_t row = gqa_row_bytes(s);
     for (int i = 0; i < 2 && s->has_past; i++)
@@ -139,7 +141,7 @@ static void hand_on(gqa_setup *s, const gqac_tensor *present, int first) {
         }
 }
 
-/* Tokens [first, first + n) of a full prompt as one call on the cache that `present` holds. */
+/* Tokens [first, first + n) of a full prompt as one call on the cache in `present`. */
 static gqa_setup part_of(const gqa_setup *full, gqac_arena *arena, int first, int n,
                          const gqac_tensor *present, keeping keep) {
     gqa_setup s = *full;
@@ -175,7 +177,7 @@ static gqa_setup part_of(const gqa_setup *full, gqac_arena *arena, int first, in
     return s;
 }
 
-/* Rows [0, t) of a cache, or those that are left of them, are those of the full run. */
+/* True if rows [0, t) of a cache, or those of them that are kept, equal those of the full run. */
 static bool same_cache(const gqa_setup *s, const gqac_tensor *full, const gqac_tensor *part) {
     size_t row = gqa_row_bytes(s);
     int held = s->window_cache ? gqa_resident(s, s->total) : s->total;
@@ -188,7 +190,7 @@ static bool same_cache(const gqa_setup *s, const gqac_tensor *full, const gqac_t
     return equal;
 }
 
-/* Every output row and cached row of one part has the bits of the full run. */
+/* True if every output row and cached row of one part has the bits of the full run. */
 static bool same_part(const gqa_setup *part, const graph_run *run, const graph_run *full, int first,
                       int tokens) {
     size_t width = (size_t)(part->q_heads * part->size) * op_width(part->dtype);
@@ -203,7 +205,7 @@ static bool same_part(const gqa_setup *part, const graph_run *run, const graph_r
     return equal;
 }
 
-/* One part after another. */
+/* Runs one part after another. */
 static bool split_equals(const gqa_setup *s, const graph_run *full, keeping keep, test_random *r) {
     graph_run run[2];
     memset(run, 0, sizeof run);
@@ -228,7 +230,7 @@ static bool split_equals(const gqa_setup *s, const graph_run *full, keeping keep
     return equal;
 }
 
-/* A prompt; now and then long enough to cross the splits of the contract. */
+/* A prompt; sometimes long enough to cross the splits of the contract. */
 static void random_prompt(gqa_setup *s, test_random *r, int number) {
     gqa_random_shape(s, r);
     s->chunk = test_random_int(r, 2, number % 10 == 0 ? 140 : 40);

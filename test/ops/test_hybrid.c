@@ -1,6 +1,6 @@
 /* Ops of hybrid and mixture models: convolutions, recurrences with a state, experts, norms of
- * vectors, places. Values worked out by hand, states that are cut anywhere, what is refused. The
- * rest is held against ONNX Runtime in test/python/test_ops_ort.py. */
+ * vectors, places. Values computed by hand, states divided anywhere, refused calls. Other cases are
+ * compared with ONNX Runtime in test/python/test_ops_ort.py. */
 #include "support.h"
 #include "support_graph.h"
 
@@ -47,7 +47,7 @@ static void convolutions(void) {
          .attrs = "auto_pad='SAME_LOWER'",
          .inputs = "f32[1,1,2,2]: 1 2 3 4 | f32[1,1,2,2]: 1 1 1 1",
          .outputs = "f32[1,1,2,2]: 1 3 4 10"},
-        {.op = "Conv", /* what is outside is left out, not multiplied by zero */
+        {.op = "Conv", /* elements outside are skipped, not multiplied by zero */
          .attrs = "pads=1,0",
          .inputs = "f32[1,1,2]: 1 2 | f32[1,1,2]: inf 1",
          .outputs = "f32[1,1,2]: 1 inf"},
@@ -107,7 +107,7 @@ static void causal(void) {
          .attrs = "channels_last=1",
          .inputs = "f32[1,1,1]: 1 | f32[1,1,1]: 1",
          .status = GQAC_UNSUPPORTED},
-        {.domain = "com.microsoft", /* later attributes, as a runtime writes their defaults */
+        {.domain = "com.microsoft", /* newer attributes, with their defaults */
          .op = "CausalConvWithState",
          .attrs = "input_channels=0 input_channel_offset=0 state_channels_last=-1 state_length=0 "
                   "state_update_capacity=0",
@@ -207,7 +207,7 @@ static void experts(void) {
          .attrs = "activation_type='identity' normalize_routing_weights=1",
          .inputs = "f32[2,1]: 3 5 | f32[2,2]: 0 1 7 2 | f32[2,1,1]: 1 2 | _ | f32[2,1,1]: 1 1",
          .outputs = "f32[2,1]: 6 5"},
-        {.domain = "com.microsoft", /* equals: the lower number */
+        {.domain = "com.microsoft", /* equal values: the lower number */
          .op = "MoE",
          .attrs = "activation_type='relu' normalize_routing_weights=1",
          .inputs = "f32[1,1]: 3 | f32[1,2]: 4 4 | f32[2,1,1]: 1 2 | f32[2,1]: -1 0 | "
@@ -233,7 +233,7 @@ static void experts(void) {
          .inputs = "f32[1,2]: 3 5 | f32[1,1]: 0 | u8[1,2,1]: 169 120 | f32[1,2]: 1 10 | _ | "
                    "u8[1,2,1]: 137 152 | f32[1,2]: 1 1",
          .outputs = "f32[1,2]: 13 -50"},
-        {.domain = "com.microsoft", /* zero points 8 and 7 in one byte, whatever the rank */
+        {.domain = "com.microsoft", /* zero points 8 and 7 in one byte, for any rank */
          .op = "QMoE",
          .attrs = "activation_type='identity' normalize_routing_weights=1",
          .inputs = "f32[1,2]: 3 5 | f32[1,1]: 0 | u8[1,2,1]: 169 120 | f32[1,2]: 1 10 | _ | "
@@ -260,7 +260,7 @@ static void experts(void) {
     run_cases(cases, COUNT(cases));
 }
 
-/* The type and n times the same value. */
+/* A type and n times the same value. */
 static char *many(char *at, const char *type, const char *value, int n) {
     at += sprintf(at, "%s:", type);
     for (int i = 0; i < n; i++)
@@ -268,13 +268,13 @@ static char *many(char *at, const char *type, const char *value, int n) {
     return at;
 }
 
-/* Rows of one block: a zero point has a byte of its own, whatever the rank. */
+/* Rows of one block: a zero point has a byte of its own, for any rank. */
 static void one_block(void) {
     static const char *const zeros[] = {"u8[1,16]", "u8[1,16,1]"};
     for (size_t i = 0; i < COUNT(zeros); i++) {
         char text[2000], *at = many(text, "f32[1,16]", "1", 16);
         at += sprintf(at, " | f32[1,1]: 0 | ");
-        at = many(at, "u8[1,16,8]", "33", 128); /* 1 and 2 by turns */
+        at = many(at, "u8[1,16,8]", "33", 128); /* 1 and 2 alternately */
         at += sprintf(at, " | ");
         at = many(at, "f32[1,16,1]", "1", 16);
         at += sprintf(at, " | _ | ");
@@ -282,7 +282,7 @@ static void one_block(void) {
         at += sprintf(at, " | ");
         at = many(at, "f32[1,16,1]", "1", 16);
         at += sprintf(at, " | _ | _ | _ | _ | %s: 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15", zeros[i]);
-        /* row n of fc1 gives 24 - 16 n, fc2 is all ones: 16 * 24 - 16 * 120 */
+        /* row n of fc1 is 24 - 16 n, fc2 is all ones: 16 * 24 - 16 * 120 */
         run_case(&(op_case){.domain = "com.microsoft",
                             .op = "QMoE",
                             .attrs = "activation_type='identity' block_size=16",
@@ -292,7 +292,7 @@ static void one_block(void) {
     }
 }
 
-/* All of 8192 experts are chosen in seconds: the time grows with k E, not with k k E. */
+/* Choosing all of 8192 experts takes seconds: the time grows with k E, not with k k E. */
 static void many_experts(void) {
     static char text[1 << 17];
     const clock_t start = clock();

@@ -1,4 +1,5 @@
-/* Shape arithmetic as exporters write it: what infer makes of whole graphs, in symbols. */
+/* Shape arithmetic as exporters write it: the types that infer finds in whole graphs, with
+ * symbols. */
 #include <string.h>
 
 #include "support.h"
@@ -7,7 +8,7 @@ static gqac_status infer_node(void *arg, ir_node *node) {
     return op_infer(node, arg);
 }
 
-/* Finds the value with that name in the graph and those inside it. */
+/* Finds a value by name in a graph and its nested graphs. */
 typedef struct search {
     const char *name;
     const ir_value *found;
@@ -34,8 +35,8 @@ static void print(gqac_str *out, const ir_value *value) {
     }
 }
 
-/* The language wants types for outputs; lines that begin with % and are whole nodes get unknown
- * ones. */
+/* The language requires types for outputs; adds unknown types to lines that begin with % and are
+ * whole nodes. */
 static char *complete(gqac_arena *arena, const char *text) {
     gqac_str out = {0};
     while (*text) {
@@ -150,7 +151,7 @@ static void lengths(void) {
 }
 
 static void masks(void) {
-    /* Expand with -1 for "keep", as torch writes it */
+    /* Expand with -1 meaning "keep", as written by torch */
     expect(BSX "const %z: i64[1] = [0]\n"
                "const %m: i64[1] = [-1]\n"
                "%s = Shape %x\n"

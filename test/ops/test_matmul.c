@@ -1,5 +1,5 @@
-/* MatMul, Gemm, MatMulNBits and GatherBlockQuantized: the bits of the contract's chain, whatever
- * the number of rows and threads; quantised weights against their definition. */
+/* MatMul, Gemm, MatMulNBits and GatherBlockQuantized: the bits of the contract's chain, with any
+ * number of rows and threads; quantised weights compared with their definition. */
 #include "support_graph.h"
 #include "unit.h"
 
@@ -214,7 +214,7 @@ static float exact_element(const quantised *q, const float *a, int n) {
     return gqn_dot_chain(a, 1, w, 1, (size_t)q->k);
 }
 
-/* Activations as int8 with one scale a block; pieces of 512. */
+/* Activations as int8, with one scale for each block; pieces of 512. */
 static float int8_element(const quantised *q, const float *a, int n) {
     float total = 0, piece = 0;
     for (int b = 0; b < q->blocks; b++) {
@@ -249,7 +249,7 @@ static void check_nbits(const quantised *q, gqac_arena *arena, gqac_pool *pool) 
         wrong += !same_f32(op_get_f32(&run.results[0], i), stored(q->a.dtype, y));
     }
     CU_ASSERT_EQUAL(wrong, 0);
-    gqac_tensor last = q->a; /* the last row by itself has the same bits */
+    gqac_tensor last = q->a; /* the last row alone has the same bits */
     size_t width = (size_t)q->k * op_width(last.dtype), out = (size_t)q->n * op_width(last.dtype);
     last.dims[0] = 1;
     last.data = (char *)q->a.data + (size_t)(q->rows - 1) * width;
@@ -308,7 +308,7 @@ static void test_nbits_refused(void) {
     }
 }
 
-/* Rows of a table [V,Q]; -1 is the last one, out of range gives zeros. */
+/* Rows of a table [V,Q]; -1 is the last row, and indices out of range return zeros. */
 static void check_gather(gqac_dtype dtype, int bits, bool has_zero) {
     gqac_arena *arena = gqac_arena_create(0);
     test_random r = {.state = (uint64_t)bits};

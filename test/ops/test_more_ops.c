@@ -1,5 +1,5 @@
-/* Activations, bits, further reductions, scattering and searching: values worked out by hand,
- * special values, empty tensors, and what is refused. */
+/* Activations, bits, more reductions, scattering and searching: values computed by hand, special
+ * values, empty tensors, and refused calls. */
 #include "support.h"
 #include "support_graph.h"
 
@@ -183,7 +183,7 @@ static void searching(void) {
          .attrs = "axis=0",
          .inputs = "f32[2]: 1 0 | f32[]: 2 | i32[2]: 5 7",
          .outputs = "i32[2,2]: 5 7 7 5"},
-        {.op = "OneHot", /* the ends of 64 bits are beyond any axis */
+        {.op = "OneHot", /* the extreme 64-bit integers are outside any axis */
          .inputs = "i64[3]: 9223372036854775807 1 -9223372036854775808 | i64[]: 2 | f32[2]: 0 1",
          .outputs = "f32[3,2]: 0 0 0 1 0 0"},
         {.op = "OneHot", .inputs = "i64[1]: 0 | i64[]: 0 | f32[2]: 0 1", .outputs = "f32[1,0]:"},
@@ -287,7 +287,7 @@ static void scattering(void) {
     run_cases(cases, COUNT(cases));
 }
 
-/* A long row sorts like a short one, and keeps the order of equals. */
+/* A long row is sorted like a short one, and equal elements keep their order. */
 static void long_rows(void) {
     enum { N = 3000 };
     gqac_arena *arena = gqac_arena_create(0);
@@ -309,7 +309,7 @@ static void long_rows(void) {
     gqac_arena_free(arena);
 }
 
-/* Mean is a composite; more inputs than one piece of it takes. */
+/* Mean is a composite; with more inputs than one node of it can have. */
 static void means(void) {
     gqac_arena *arena = gqac_arena_create(0);
     gqac_tensor x[16];
@@ -330,7 +330,7 @@ static void means(void) {
     gqac_arena_free(arena);
 }
 
-/* Against the formulas in double. */
+/* Compared with the formulas in double. */
 static void curves(void) {
     static const char *const names[] = {"Elu", "Celu", "Selu", "Mish", "Softplus", "Swish"};
     gqac_arena *arena = gqac_arena_create(0);

@@ -1,6 +1,6 @@
-/* MultiHeadAttention and Attention of com.microsoft: every layout of the same numbers gives the
- * same bytes, later keys are not read, tokens may be split, and what is refused. Numbers are
- * compared with ONNX Runtime in test/python/test_attention_ort.py. */
+/* MultiHeadAttention and Attention of com.microsoft: every layout of the same numbers returns the
+ * same bytes, later keys are not read, tokens may be split, and invalid calls are refused.
+ * test/python/test_attention_ort.py compares values with ONNX Runtime. */
 #include "support_graph.h"
 #include "unit.h"
 
@@ -40,7 +40,7 @@ static gqac_tensor rows_of(gqac_arena *arena, const gqac_tensor *x, int64_t firs
     return y;
 }
 
-/* x[p] [B,S,N*D] side by side: [B,S,N,parts,D]. */
+/* The tensors x[p] [B,S,N*D] packed as [B,S,N,parts,D]. */
 static gqac_tensor pack(gqac_arena *arena, int parts, const gqac_tensor *x) {
     gqac_tensor y = test_tensor(arena, GQAC_F32, 5, (int64_t[]){B, ROWS, N, parts, D});
     for (int64_t i = 0; i < gqac_tensor_count(&y); i++) {
@@ -83,7 +83,7 @@ static void test_layouts(void) {
             CU_ASSERT(same(&plain.results[i], &all.results[i]));
             CU_ASSERT(same(&plain.results[i], &pair.results[i]));
         }
-        for (int i = 0; i < 2; i++) /* keys made before have their bias already */
+        for (int i = 0; i < 2; i++) /* existing keys already include their bias */
             four[i] = with_bias ? plain.results[1 + i] : heads(arena, &x[1 + i]);
         CU_ASSERT_FATAL(open_multi_head(
             &made, 4, (const gqac_tensor *[]){&x[0], &four[0], &four[1], own}, with_bias, 1));
@@ -97,7 +97,7 @@ static void test_layouts(void) {
     gqac_arena_free(arena);
 }
 
-/* Row s of a causal node does not read the keys behind it. */
+/* Row s of a causal node does not read the keys after it. */
 static void test_poison(void) {
     gqac_arena *arena = gqac_arena_create(0);
     test_random r = {.state = 8};
@@ -193,7 +193,7 @@ static void test_packed_split(void) {
     gqac_arena_free(arena);
 }
 
-/* Token by token into a buffer of NaN: the bytes of the whole. */
+/* Token by token into a buffer of NaN: the same bytes as in one call. */
 static void test_buffer(void) {
     gqac_arena *arena = gqac_arena_create(0);
     test_random r = {.state = 26};

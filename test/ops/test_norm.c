@@ -1,5 +1,5 @@
-/* The normalisations against their formulas in double precision; a row's bits do not depend on the
- * rows beside it. */
+/* The normalisations, compared with their formulas in double precision; the bits of a row do not
+ * depend on other rows. */
 #include "support_graph.h"
 #include "unit.h"
 
@@ -105,8 +105,8 @@ static void test_formulas(void) {
     gqac_pool_free(pool);
 }
 
-/* RMSNormalization rounds the normalised value before the weight, the older op does not: with the
- * weight 3 the two differ in the last bit of some f16. */
+/* RMSNormalization rounds the normalised value before it is multiplied by the weight, the older op
+ * does not: with the weight 3 the two differ in the last bit of some f16. */
 static void test_two_roundings(void) {
     gqac_arena *arena = gqac_arena_create(0);
     test_random r = {.state = 8};

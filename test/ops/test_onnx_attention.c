@@ -1,5 +1,6 @@
-/* Attention of the standard: random nodes against a loop nest in double, the exact visibility by
- * one-hot values, NaN in keys nobody sees, and the same bits however tokens are split. */
+/* Attention of the ONNX standard: random nodes compared with nested loops in double, exact
+ * visibility by one-hot values, NaN in keys that are not visible, and the same bits however tokens
+ * are split. */
 #include "support_graph.h"
 #include "unit.h"
 
@@ -119,7 +120,7 @@ static bool visible(const spec *c, const scene *t, int b, int i, int j) {
            !(c->right >= 0 && j > own + c->right);
 }
 
-/* What the mask adds; -inf where it hides. */
+/* The value that the mask adds; -inf where it masks. */
 static double mask_at(const spec *c, const scene *t, int b, int h, int i, int j) {
     const int place[4] = {b, h, i, j};
     int64_t index = 0;
@@ -136,7 +137,7 @@ static double mask_at(const spec *c, const scene *t, int b, int h, int i, int j)
     return op_get_i64(&t->mask, index) ? 0 : -INFINITY;
 }
 
-/* Scores of one query; stage[j] is what qk_matmul_output shows. */
+/* The scores of one query; stage[j] is the expected qk_matmul_output. */
 static void one_query(const spec *c, const scene *t, int b, int h, int i, double *p,
                       double *stage) {
     double most = -INFINITY, sum = 0;
@@ -231,7 +232,7 @@ static void test_random_nodes(void) {
     }
 }
 
-/* Equal keys and one-hot values: y[i][j] > 0 just where key j is visible. */
+/* Equal keys and one-hot values: y[i][j] > 0 exactly where key j is visible. */
 static void test_visibility(void) {
     test_random r = {.state = 5};
     for (int n = 0; n < 300; n++) {
@@ -266,7 +267,7 @@ static void test_visibility(void) {
     }
 }
 
-/* A key that a query does not see by position may hold anything. */
+/* A key that is not visible by its position may contain anything. */
 static void test_poison(void) {
     const spec c = {.batch = 2,
                     .q_heads = 2,
@@ -285,8 +286,8 @@ static void test_poison(void) {
     scene t;
     graph_run clean, dirty;
     make_scene(&c, &t, &r);
-    op_put_i64(&t.nonpad, 0, 6); /* sees [2,6) */
-    op_put_i64(&t.nonpad, 1, 2); /* the first query has no key; sees [0,2) */
+    op_put_i64(&t.nonpad, 0, 6); /* [2,6) is visible */
+    op_put_i64(&t.nonpad, 1, 2); /* no key is visible to the first query; [0,2) to the last */
     CU_ASSERT_FATAL(open_scene(&c, &t, &clean, 1));
     CU_ASSERT_FATAL(graph_run_all(&clean, NULL, NULL) == GQAC_OK);
     for (int64_t i = 0; i < gqac_tensor_count(&t.k); i++) {
@@ -318,7 +319,7 @@ static gqac_tensor rows_of(gqac_arena *arena, const gqac_tensor *x, int64_t firs
     return y;
 }
 
-/* Chunks with their past give the bytes of the whole. */
+/* Chunks with their past return the bytes of the whole. */
 static void check_split(const spec *c, const scene *t, const graph_run *full, test_random *r) {
     scene part = {.arena = t->arena};
     spec chunk = *c;
@@ -437,7 +438,7 @@ static void test_refused_inputs(void) {
     CU_ASSERT_EQUAL(graph_run_check(&run), GQAC_INVALID_MODEL); /* a past and nonpad_kv_seqlen */
     graph_run_close(&run);
     c.past = -1;
-    op_put_i64(&t.nonpad, 0, 3); /* of two keys */
+    op_put_i64(&t.nonpad, 0, 3); /* but there are two keys */
     CU_ASSERT_FATAL(open_scene(&c, &t, &run, 1));
     CU_ASSERT_EQUAL(graph_run_all(&run, NULL, NULL), GQAC_OUT_OF_RANGE);
     graph_run_close(&run);

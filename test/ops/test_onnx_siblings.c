@@ -1,5 +1,5 @@
-/* RotaryEmbedding of the standard against the one of com.microsoft, which has the same numbers with
- * its inputs in another order; TensorScatter, Pad, masks and ranges of keys by hand. */
+/* RotaryEmbedding of the ONNX standard compared with that of com.microsoft, which computes the same
+ * values with its inputs in another order; TensorScatter, Pad, masks and ranges of keys by hand. */
 #include "support.h"
 #include "support_graph.h"
 
@@ -158,7 +158,7 @@ static void test_pad(void) {
     run_cases(cases, COUNT(cases));
 }
 
-/* A slope for each head, times the place of each key. */
+/* A slope for each head, times the position of each key. */
 static void test_slopes(void) {
     static const op_case cases[] = {
         {.domain = "gqac",

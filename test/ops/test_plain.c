@@ -1,6 +1,5 @@
-/* The plain ops over rows of any length and floats of any bits: results are those of the
- * definitions in numerics/, element by element and row by row, bit for bit, however the loops were
- * compiled. */
+/* The plain ops over rows of any length and floats of any bits: results equal the definitions in
+ * numerics/, element by element and row by row, bit for bit, however the loops are compiled. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,7 +13,7 @@
 static const gqac_dtype floats[] = {GQAC_F32, GQAC_F16, GQAC_BF16};
 static const int64_t lengths[] = {1, 2, 7, 15, 16, 17, 31, 33, 64, 100, 130, 255, 256, 257, 4099};
 
-/* Mostly of moderate size; else any bits: NaN, infinities, subnormals, both zeros. */
+/* Mostly numbers of moderate size; otherwise any bits: NaN, infinities, subnormals, both zeros. */
 static float wild(test_random *r) {
     switch (test_random_bits(r) % 8) {
     case 0:
@@ -38,7 +37,7 @@ static gqac_tensor tensor(gqac_arena *arena, gqac_dtype dtype, int64_t rows, int
     return t;
 }
 
-/* What is read back after a store as that type; NaN as the one NaN. */
+/* The bits after storing x as that type and reading it back; NaN becomes the canonical NaN. */
 static uint32_t stored(float x, gqac_dtype dtype) {
     if (dtype == GQAC_F16)
         x = gqn_f16_to_f32(gqn_f32_to_f16(x));
@@ -47,7 +46,7 @@ static uint32_t stored(float x, gqac_dtype dtype) {
     return x != x ? GQN_NAN_BITS : gqn_as_u32(x);
 }
 
-/* Elements of the result that are not what was expected. */
+/* Counts the elements of the result that differ from the expected ones. */
 static int64_t wrong(const gqac_tensor *y, const float *expected) {
     int64_t count = 0;
     for (int64_t i = 0; i < gqac_tensor_count(y); i++)
@@ -108,7 +107,7 @@ static void maps(void) {
             }
 }
 
-/* One exponent for all, of its own type, or one for each element. */
+/* One exponent for all elements, of its own type, or one for each element. */
 static void powers(void) {
     static const float exponents[] = {0, 1, 2, 3, 0.5f, -0.5f, -1, 4, 2.5f, -0.0f};
     test_random r = {.state = 2};
@@ -251,7 +250,7 @@ static float sizes_of(const float *x, int64_t n) {
 }
 static float log_sum_exp_of(const float *x, int64_t n) {
     const float most = lane_max(x, n);
-    for (int64_t i = 0; i < n; i++) /* NaN stays beside infinities, too */
+    for (int64_t i = 0; i < n; i++) /* NaN is propagated, also next to infinities */
         if (x[i] != x[i])
             return x[i];
     return gqn_abs(most) <= 0x1.fffffep127f ? most + gqn_logf(lane_sum_exp(x, n, most)) : most;
@@ -336,7 +335,7 @@ static void fill(gqac_tensor *x, pattern p, test_random *r) {
     }
 }
 
-/* The definition: > 0 when element a is greater than b; NaN is the greatest. */
+/* The definition: positive if element a is greater than b; NaN is the greatest. */
 static int compare(const gqac_tensor *x, int64_t a, int64_t b) {
     if (OP_IN(OP_INTS, x->dtype)) {
         const int64_t p = op_get_i64(x, a), q = op_get_i64(x, b);
@@ -356,7 +355,8 @@ static bool same_bits(const gqac_tensor *a, int64_t i, const gqac_tensor *b, int
                   width) == 0;
 }
 
-/* In order, equals by index, none left out that comes before the last, and each once. */
+/* The elements are in order, equal ones by index; none before the last is omitted, and each occurs
+ * once. */
 static void check_top(const gqac_tensor *x, int64_t n, int64_t k, int64_t inner, bool largest,
                       const gqac_tensor *values, const gqac_tensor *indices) {
     const int sign = largest ? 1 : -1;
@@ -409,7 +409,7 @@ static void top_k(void) {
                 }
 }
 
-/* NaN is found before all others, by ArgMin as well. */
+/* NaN is chosen before all other elements, by ArgMin as well. */
 static int64_t extreme(const gqac_tensor *x, int64_t first, int64_t n, int64_t inner, bool least,
                        bool last) {
     int64_t best = 0;
@@ -461,7 +461,7 @@ static int64_t extent(int64_t in, int64_t taps, const conv_form *f, int64_t pads
     return (in + pads - (taps - 1) * f->dilation - 1) / f->stride + 1;
 }
 
-/* One chain for each element, over channels, then taps; what is outside is left out. */
+/* One chain for each element, over channels, then over the kernel; elements outside are skipped. */
 static float element(const conv_form *f, const gqac_tensor *x, const gqac_tensor *w, float bias,
                      const int64_t at[4]) {
     const int64_t each = f->channels / f->group, first = at[1] / (f->maps / f->group) * each;

@@ -1,5 +1,5 @@
-/* QuantizeLinear, DequantizeLinear, DynamicQuantizeLinear and MatMulInteger: values worked out by
- * hand, saturation, special values, granularities, and what is refused. */
+/* QuantizeLinear, DequantizeLinear, DynamicQuantizeLinear and MatMulInteger: values computed by
+ * hand, saturation, special values, granularities, and refused calls. */
 #include "support.h"
 
 static void dequantize(void) {
@@ -31,7 +31,7 @@ static void dequantize(void) {
          .attrs = "output_dtype=f16",
          .inputs = "i8[2]: 1 3 | f32[]: 0.33333",
          .outputs = "f16[2]: 0.33325195 1"},
-        /* a scalar scale speaks for a scalar, and for anything */
+        /* a scale with one element applies to a scalar, and to any tensor */
         {.op = "DequantizeLinear", .inputs = "i8[]: 4 | f32[1]: 2", .outputs = "f32[]: 8"},
         /* one for each row */
         {.op = "DequantizeLinear",
@@ -110,7 +110,7 @@ static void dynamic(void) {
         {.op = "DynamicQuantizeLinear",
          .inputs = "f32[3]: -1 0 1.55",
          .outputs = "u8[3]: 0 100 255 | f32[]: 0.01 | u8[]: 100"},
-        {.op = "DynamicQuantizeLinear", /* NaN has no part in the range */
+        {.op = "DynamicQuantizeLinear", /* NaN does not affect the range */
          .inputs = "f32[4]: -1 nan 0 1.55",
          .outputs = "u8[4]: 0 100 100 255 | f32[]: 0.01 | u8[]: 100"},
         {.op = "DynamicQuantizeLinear", /* ties to even */

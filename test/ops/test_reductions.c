@@ -1,4 +1,4 @@
-/* Reductions, Softmax, CumSum, ArgMax: values worked out by hand, order of the sums, and errors. */
+/* Reductions, Softmax, CumSum, ArgMax: values computed by hand, the order of sums, and errors. */
 #include <math.h>
 #include <stdlib.h>
 

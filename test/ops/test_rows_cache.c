@@ -63,7 +63,7 @@ static gqac_tensor attend(const heads *h, const gqac_tensor *q, const gqac_tenso
     return run.results[0];
 }
 
-/* The definition, in double. */
+/* The definition, in double precision. */
 static double naive(const heads *h, const gqac_tensor *q, const gqac_tensor *k,
                     const gqac_tensor *v, int pos, int head, int d) {
     double score[64], most = -INFINITY, sum = 0, y = 0;
@@ -210,7 +210,7 @@ static void m7_head_ratios(void) {
     close_all();
 }
 
-/* Rows behind kv_pos may hold anything (M8, R4). */
+/* Rows after kv_pos may contain anything (M8, R4). */
 static void m8_tail_is_garbage(void) {
     static const float garbage[] = {NAN, 1e30f, -INFINITY};
     for (int pos = 0; pos < ROWS; pos += 4) {
@@ -228,7 +228,7 @@ static void m8_tail_is_garbage(void) {
     }
 }
 
-/* The row written in this step is seen: of one score the softmax is 1 (M18, I21). */
+/* The row written in this step is visible: the softmax of one score is 1 (M18, I21). */
 static void m18_write_before_read(void) {
     scene s = make_scene(6, 2, 8, 4);
     graph_run write;
@@ -243,7 +243,7 @@ static void m18_write_before_read(void) {
     close_all();
 }
 
-/* One query over all rows is the last row of causal attention over the whole (I18). */
+/* One query over all rows equals the last row of causal attention over the whole (I18). */
 static void i18_last_row_of_full(void) {
     scene s = make_scene(6, 2, 8, 5);
     test_random r = {.state = 11};
@@ -270,8 +270,8 @@ static void i18_last_row_of_full(void) {
     close_all();
 }
 
-/* Heads share in blocks: head h reads h / G. Exchanging the key/value heads exchanges the blocks of
- * query heads with them; were it h mod Hkv, other heads would move. */
+/* Heads are grouped in blocks: query head h reads key/value head h / G. Exchanging the key/value
+ * heads exchanges the blocks of query heads; if it were h mod Hkv, other heads would change. */
 static void i19_heads_in_blocks(void) {
     scene s = make_scene(6, 2, 8, 6);
     gqac_tensor y = attend(&s.h, &s.q, &s.k, &s.v, 4);
@@ -289,7 +289,7 @@ static void i19_heads_in_blocks(void) {
     close_all();
 }
 
-/* Softmax takes its maximum away first. */
+/* Softmax subtracts its maximum first. */
 static void r2_stable_softmax(void) {
     static const float scales[] = {1e4f, -1e4f, 0};
     for (int i = 0; i < 3; i++) {
@@ -344,7 +344,7 @@ static void i16_concat_dim0(void) {
     run_cases(cases, COUNT(cases));
 }
 
-/* An empty cache grows to a copy of what comes. */
+/* An empty cache grows to a copy of the new rows. */
 static void i13_empty_cache(void) {
     static const op_case cases[] = {
         {.domain = "gqac",
@@ -396,7 +396,8 @@ static gqac_tensor random_rows(int rows, int width) {
     return test_floats(opened[0], GQAC_F32, 2, (int64_t[]){rows, width}, &r);
 }
 
-/* Offset n of one row is row n of the static embedding; row r of many has r + offset. */
+/* With offset n, one row is rotated as row n of the static embedding; row r of several as r +
+ * offset. */
 static void m12_dynamic_offset(void) {
     make_tables();
     gqac_tensor x = random_rows(TABLE, 24);
@@ -415,7 +416,8 @@ static void m12_dynamic_offset(void) {
     close_all();
 }
 
-/* The static embedding against the formula (M11), head by head and not across the row (M13). */
+/* The static embedding compared with the formula (M11), head by head and not across the row
+ * (M13). */
 static void m13_by_head(void) {
     make_tables();
     gqac_tensor x = random_rows(TABLE, 24), y = rope("rope_dynamic_offset", &x, 0, 0);

@@ -1,6 +1,6 @@
 /* The prefix-caching rows X1 to X14 of docs/capability-rows.md, each a test of that name: one
- * GroupQueryAttention, a static cache, and the three ways to call it. seqlens_k holds the cached
- * length but where a test says otherwise. */
+ * GroupQueryAttention, a static cache, and the three ways to call it. seqlens_k is the cached
+ * length unless a test says otherwise. */
 #include "support_arenas.h"
 #include "support_graph.h"
 #include "unit.h"
@@ -26,7 +26,8 @@ typedef struct world {
     gqac_tensor tables[2];
 } world;
 
-/* A batch of calls: row b brings the tokens from[b] ... from[b] + rows - 1 behind seqlens[b]. */
+/* A batch of calls: row b has the tokens from[b] ... from[b] + rows - 1, after seqlens[b] cached
+ * tokens. */
 typedef struct call {
     int batch, rows;
     int from[MOST], seqlens[MOST];
@@ -63,7 +64,7 @@ static world plain_world(void) {
     return w;
 }
 
-/* Rows of part `part` of the calls as [B,S,heads*D]. */
+/* The rows of part `part` of the calls, as [B,S,heads*D]. */
 static gqac_tensor rows_of(const world *w, const call *c, int part) {
     int64_t width = heads_of(w, part) * w->size;
     gqac_tensor t = test_tensor(w->arena, w->dtype, 3, (int64_t[]){c->batch, c->rows, width});
@@ -137,20 +138,20 @@ static bool same(const gqac_tensor *a, const gqac_tensor *b) {
     return n == gqac_tensor_count(b) && same_bytes(a, 0, b, 0, n);
 }
 
-/* Row s of batch row b of an output [B,S,W]. */
+/* True if row s of batch row b equals row t of batch row d of another output [B,S,W]. */
 static bool same_row(const graph_run *a, int b, int s, const graph_run *c, int d, int t) {
     int64_t width = a->results[0].dims[2];
     return same_bytes(&a->results[0], (b * a->results[0].dims[1] + s) * width, &c->results[0],
                       (d * c->results[0].dims[1] + t) * width, width);
 }
 
-/* All tokens at once, from an empty cache: what every other way must give. */
+/* All tokens at once, from an empty cache: the expected result of every other way. */
 static graph_run full(const world *w, int rows) {
     call c = new_call(w, 1, rows, 0);
     return good(w, &c);
 }
 
-/* The next call's past is this call's present. */
+/* The past of the next call is the present of this call. */
 static call next_call(const world *w, const graph_run *before, int rows, int from) {
     call c = new_call(w, 1, rows, 0);
     for (int i = 0; i < 2; i++)
@@ -182,7 +183,7 @@ static void x1_three_modes(void) {
     close_all();
 }
 
-/* What the old cache holds does not matter. */
+/* The contents of the old cache do not matter. */
 static void x2_initial_by_zero(void) {
     world w = plain_world();
     call clean = new_call(&w, 1, 5, 0), nan = new_call(&w, 1, 5, NAN);
@@ -247,7 +248,7 @@ static void x5_hybrid(void) {
     close_all();
 }
 
-/* Every row of a batch goes by its own length. */
+/* Every row of a batch uses its own length. */
 static void x6_one_truth_a_row(void) {
     static const int seqlens[3] = {0, 4, CAPACITY};
     world w = plain_world();
@@ -271,10 +272,11 @@ static void x6_one_truth_a_row(void) {
     close_all();
 }
 
-/* New rows lie N*D elements into each chunk of CAPACITY*D; all others keep their bytes. */
+/* New rows are N*D elements after the start of each chunk of CAPACITY*D; all others keep their
+ * bytes. */
 static void x7_chunks(void) {
     world w = plain_world();
-    w.rotary = false; /* keys are written as they come */
+    w.rotary = false; /* keys are written unchanged */
     call c = new_call(&w, 2, 2, 0);
     c.seqlens[0] = 0;
     c.seqlens[1] = 5;
@@ -294,8 +296,8 @@ static void x7_chunks(void) {
     close_all();
 }
 
-/* Bit j of the result: query s of a call of `rows` tokens behind `past` sees key j. Values are
- * one-hot, so that the output is the row of weights. */
+/* Bit j of the result: key j is visible to query s of a call of `rows` tokens after `past` cached
+ * ones. Values are one-hot, so the output is the row of weights. */
 static unsigned seen(const world *model, int past, int rows, int s) {
     world w = *model;
     unsigned bits = 0;
@@ -326,13 +328,13 @@ static world one_hot_world(void) {
 
 static void x8_mask_is_offset(void) {
     world w = one_hot_world();
-    CU_ASSERT_EQUAL(seen(&w, 3, 2, 0), 0xf);  /* token 3 sees 0 to 3, never 4 */
-    CU_ASSERT_EQUAL(seen(&w, 3, 2, 1), 0x1f); /* token 4 sees 0 to 4 */
+    CU_ASSERT_EQUAL(seen(&w, 3, 2, 0), 0xf);  /* tokens 0 to 3 are visible to token 3, but not 4 */
+    CU_ASSERT_EQUAL(seen(&w, 3, 2, 1), 0x1f); /* tokens 0 to 4 are visible to token 4 */
     close_all();
 }
 
 static void x9_window_is_offset(void) {
-    static const int windows[] = {1, 3, 4, 5, 11}; /* less than, as long as, longer than 4 */
+    static const int windows[] = {1, 3, 4, 5, 11}; /* less than, equal to, and greater than 4 */
     world w = one_hot_world();
     for (int i = 0; i < 5; i++) {
         w.window = windows[i];
@@ -353,7 +355,8 @@ static void x9_window_is_offset(void) {
     close_all();
 }
 
-/* ONNX Runtime's convention, which old models use, gives the same for the same lengths. */
+/* The convention of ONNX Runtime, which old models use, returns the same results for the same
+ * lengths. */
 static void x11_the_old_convention(void) {
     world w = plain_world(), old = w;
     old.total_minus_one = true;
@@ -389,7 +392,7 @@ static void x12_abc_and_de(void) {
     close_all();
 }
 
-/* Full prefill of 5 is prefill of 3 and a hybrid call of 2, bit for bit. */
+/* Full prefill of 5 equals prefill of 3 and a hybrid call of 2, bit for bit. */
 static void check_split(const world *w) {
     graph_run whole = full(w, 5), before = full(w, 3);
     call c = next_call(w, &before, 2, 3);
@@ -425,7 +428,7 @@ static void x14_visibility(void) {
     close_all();
 }
 
-/* N + S beyond the capacity is refused; nothing is written (trap 6). */
+/* N + S above the capacity is refused; nothing is written (trap 6). */
 static void beyond_capacity(void) {
     world w = plain_world();
     call c = new_call(&w, 1, 3, 0);

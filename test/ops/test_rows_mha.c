@@ -12,7 +12,7 @@
 
 enum { B = 2, N = 3, D = 4, WIDTH = N * D, P = 5, S = 4 };
 
-/* q, k, v of S new tokens [B,S,N*D], and a past of P rows [B,N,P,D] twice. */
+/* q, k, v of S new tokens [B,S,N*D], and two pasts of P rows [B,N,P,D]. */
 typedef struct scene {
     gqac_tensor x[3], past[2];
 } scene;
@@ -36,7 +36,7 @@ static void evaluate(graph_run *run) {
     CU_ASSERT_EQUAL_FATAL(status, GQAC_OK);
 }
 
-/* Either layer over these tensors; causal. Attention takes a mask, MultiHeadAttention none. */
+/* Runs either layer on these tensors. Attention takes a mask, MultiHeadAttention none. */
 static graph_run run_layer(bool projected, const scene *s, bool past, bool causal,
                            const gqac_tensor *mask) {
     const gqac_tensor *k = past ? &s->past[0] : NULL, *v = past ? &s->past[1] : NULL;
@@ -63,7 +63,7 @@ static bool same(const gqac_tensor *a, const gqac_tensor *b) {
            memcmp(a->data, b->data, (size_t)n * op_width(a->dtype)) == 0;
 }
 
-/* cache_out is cache_in, then the new rows, head by head (N2, N7). */
+/* cache_out is cache_in followed by the new rows, head by head (N2, N7). */
 static void n2_growing_cache(void) {
     scene s = make_scene(P);
     for (int projected = 0; projected < 2; projected++) {
@@ -84,8 +84,8 @@ static void n2_growing_cache(void) {
     close_all();
 }
 
-/* Keys and values that were made before (from an encoder) are used as they are: 4-D operands have
- * no past and no present, whatever the query; the flat form of the same rows gives the same (N3,
+/* Keys and values that were computed before (from an encoder) are used unchanged: 4-D operands have
+ * no past and no present, whatever the query; the flat form of the same rows returns the same (N3,
  * N4). */
 static void n3_static_cache(void) {
     scene s = make_scene(S);
@@ -104,7 +104,7 @@ static void n3_static_cache(void) {
     close_all();
 }
 
-/* A cache of no rows is no past (N5). */
+/* A cache without rows means no past (N5). */
 static void n5_empty_cache(void) {
     scene s = make_scene(0);
     for (int projected = 0; projected < 2; projected++) {
@@ -116,8 +116,8 @@ static void n5_empty_cache(void) {
     close_all();
 }
 
-/* A mask [1,1,S,P+S] whose diagonal is shifted by P says what causal says; unshifted it does not.
- * Singleton batch and heads broadcast; one mask a head is taken too (N22). */
+/* A mask [1,1,S,P+S] whose diagonal is shifted by P is equivalent to causal; without the shift it
+ * is not. Batch and heads of length 1 broadcast; one mask for each head is accepted too (N22). */
 static void n22_shifted_mask(void) {
     scene s = make_scene(P);
     for (int form = 0; form < 8; form++) {

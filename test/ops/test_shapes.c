@@ -1,4 +1,4 @@
-/* Ops that move or describe elements: values worked out by hand, and errors. */
+/* Ops that move or describe elements: values computed by hand, and errors. */
 #include "support.h"
 
 static void describing(void) {

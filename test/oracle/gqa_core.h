@@ -1,9 +1,10 @@
 /* GroupQueryAttention in double precision, as plain loops, written from the meaning of the op and
- * sharing nothing with the library. Rows of batch row b: p = past[b] cached ones, n = fresh[b] new
- * ones; query s (s < n) stands at position p + s and sees the keys max(0, p + s + 1 - window) ...
- * p + s, or all keys below p + n without causality. Pad rows (s >= n) give zeros and write nothing.
- * With shared keys the past holds the rows of the new tokens already. A quantised cache holds codes
- * (here one a number, past and present alike); a query reads code * scale, of new rows too. */
+ * sharing nothing with the library. Batch row b has p = past[b] cached rows and n = fresh[b] new
+ * ones. Query s (s < n) is at position p + s; the keys max(0, p + s + 1 - window) ... p + s are
+ * visible to it, or all keys below p + n if it is not causal. Pad rows (s >= n) return zeros and
+ * write nothing. With shared keys the past already contains the rows of the new tokens. A quantised
+ * cache contains codes (here one code in each number, in past and present); a query reads code *
+ * scale, also for new rows. */
 #ifndef GQA_CORE_H
 #define GQA_CORE_H
 
@@ -16,13 +17,13 @@ typedef struct gqa_case {
     int batch, chunk, past_rows, capacity; /* B, S, P, C */
     int q_heads, kv_heads, size;           /* Hq, Hkv, D */
     int rotary, interleaved;               /* rotated channels (0: none), pairing */
-    int window;                            /* -1: off */
+    int window;                            /* -1: none */
     int everyone;                          /* 1: not causal */
     int shared;                            /* 1: no new keys and values, k and v are not read */
     int bias_batch, bias_heads, total;     /* dims of the bias; columns of bias and qk */
-    int qk_stage;                          /* qk shows 1: scores, 2: probabilities */
-    int bits;                              /* of a code, 8 or 4; 0: the cache holds values */
-    const double *k_scale, *v_scale;       /* [Hkv,D], when there are codes */
+    int qk_stage;                          /* qk is 1: scores, 2: probabilities */
+    int bits;                              /* of a code, 8 or 4; 0: the cache contains values */
+    const double *k_scale, *v_scale;       /* [Hkv,D], if there are codes */
     double scale, softcap, epsilon;
     const int *past, *fresh;       /* [B] */
     const double *q;               /* [B,S,Hq,D] */
@@ -32,12 +33,13 @@ typedef struct gqa_case {
     const double *q_norm, *k_norm; /* [D], NULL: none */
     const double *bias, *sink;     /* [bias_batch,bias_heads,S,total], [Hq], NULL: none */
     const int64_t *positions;      /* [B,S], NULL: past + s */
-    double (*store)(double);       /* rounding to the element type of the tensors: what a norm or
-                                      the rotation gives is a value of it; NULL: none */
+    double (*store)(double);       /* rounds to the element type of the tensors, as results of a
+                                      norm or of the rotation are; NULL: no rounding */
     double *y;                     /* [B,S,Hq,D] */
     double *present_k, *present_v; /* [B,Hkv,C,D] */
     double *qk;                    /* [B,Hq,S,total], NULL: not wanted */
-    double *uncoded_k;             /* key / scale before it is rounded, as present_k; likewise */
+    double *uncoded_k;             /* key / scale before it is rounded, laid out as present_k; the
+                                      same for values */
 } gqa_case;
 
 static double gqa_stored(const gqa_case *c, double x) {
@@ -69,7 +71,7 @@ static int gqa_position(const gqa_case *c, int b, int s) {
     return c->positions ? (int)c->positions[b * c->chunk + s] : c->past[b] + s;
 }
 
-/* Largest code for what is not a number; scale 0 stands for 1. */
+/* The code of x. NaN becomes the largest code; a scale of 0 means 1. */
 static double gqa_code(const gqa_case *c, double x, double scale) {
     float most = c->bits == 8 ? 127 : 7, unit = scale == 0 ? 1 : (float)scale;
     float inverse = 1.0f / unit, y = (float)x * inverse;
@@ -78,7 +80,7 @@ static double gqa_code(const gqa_case *c, double x, double scale) {
     return y < -most - 1 ? -most - 1 : rintf(y);
 }
 
-/* What a query reads of channel d of a row of head g. */
+/* The value that a query reads for channel d of a row of head g. */
 static double gqa_read(const gqa_case *c, const double *scale, int g, const double *row, int d) {
     return c->bits ? (float)row[d] * (float)scale[g * c->size + d] : row[d];
 }
@@ -116,7 +118,7 @@ static void gqa_fill_present(const gqa_case *c) {
             }
 }
 
-/* The row (b,h,s) of output_qk. */
+/* Writes the row (b,h,s) of output_qk. */
 static void gqa_show(const gqa_case *c, int b, int h, int s, int stage, int lo, int hi,
                      const double *p, double sum) {
     if (!c->qk || c->qk_stage != stage)
@@ -151,7 +153,7 @@ static void gqa_one_query(const gqa_case *c, int b, int h, int s, double *q, dou
     }
     gqa_show(c, b, h, s, 1, lo, hi, p, 1);
     memset(y, 0, (size_t)c->size * sizeof *y);
-    if (most == -INFINITY) { /* every key is ruled out */
+    if (most == -INFINITY) { /* every key is masked */
         memset(p, 0, (size_t)hi * sizeof *p);
         gqa_show(c, b, h, s, 2, lo, hi, p, 1);
         return;
@@ -166,7 +168,7 @@ static void gqa_one_query(const gqa_case *c, int b, int h, int s, double *q, dou
             y[d] += p[j] / sum * gqa_read(c, c->v_scale, g, values + j * c->size, d);
 }
 
-/* Returns 0 when memory is short. */
+/* Returns 0 if memory runs out. */
 static int gqa_compute(const gqa_case *c) {
     double *p = calloc((size_t)c->capacity + 1, sizeof *p);
     double *q = calloc((size_t)c->size + 1, sizeof *q);

@@ -2,7 +2,7 @@
  *   B S P C Hq Hkv D rotary interleaved window scale softcap
  *   past[B] fresh[B] q[B,S,Hq,D] k[B,S,Hkv,D] v[B,S,Hkv,D] past_k[B,Hkv,P,D] past_v[B,Hkv,P,D]
  *   and, with rotary > 0: cos[C,rotary/2] sin[C,rotary/2]
- * Needs nothing but the C library. Exit 2 when the input is not that. */
+ * Needs only the C library. Exits with 2 if the input does not have this form. */
 #include "gqa_core.h"
 
 #include <stdio.h>

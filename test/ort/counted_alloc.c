@@ -1,5 +1,5 @@
-/* The C library's allocator for the provider under test, which is linked with --wrap: calls are
- * counted, the n-th fails, and what is not freed is known. Threads may call it. */
+/* The allocator of the C library for the provider under test, which is linked with --wrap: calls
+ * and live allocations are counted, and the n-th call fails. Several threads may call it. */
 #include "counted_alloc.h"
 
 #include <malloc.h>

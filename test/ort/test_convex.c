@@ -1,5 +1,5 @@
-/* Convex sets of random graphs, compared with what the definition says, by brute force: paths are
- * found in the matrix of all edges between the nodes that remain when each set is one node. */
+/* Convex sets of random graphs, checked against the definition by brute force: each set is merged
+ * into one node, and paths are found in the matrix of all edges between the remaining nodes. */
 #include "unit.h"
 
 #include <stdint.h>
@@ -27,7 +27,7 @@ static int below(int n) {
     return (int)(seed % (uint64_t)n);
 }
 
-/* Nodes have random numbers, so their order says nothing. */
+/* Nodes are numbered at random, so their order means nothing. */
 static void make(graph *g) {
     int order[MOST];
     const int density = 1 + below(5), share = 1 + below(9);
@@ -46,7 +46,7 @@ static void make(graph *g) {
     }
 }
 
-/* True if the graph has a cycle when all nodes with one number are one node. */
+/* True if the graph has a cycle after all nodes with the same number are merged. */
 static bool cyclic(const graph *g, const int *number) {
     bool path[MOST][MOST] = {{false}};
     for (size_t e = 0; e < g->n_edges; e++) {
@@ -64,7 +64,7 @@ static bool cyclic(const graph *g, const int *number) {
     return false;
 }
 
-/* Numbers of all nodes: the first node of a set, and a node itself that is in none. */
+/* Numbers all nodes: by the first node of their set, or by themselves if they are in none. */
 static void number_nodes(const graph *g, const int *set, int *number) {
     for (int i = 0; i < g->n; i++) {
         number[i] = i;
@@ -92,7 +92,7 @@ static bool connected(const graph *g, const int *number, int which) {
     return true;
 }
 
-/* True if two sets that an edge connects could be one. */
+/* True if two sets connected by an edge could be merged. */
 static bool can_grow(const graph *g, const int *number) {
     for (size_t e = 0; e < g->n_edges; e++) {
         int united[MOST];
@@ -130,7 +130,7 @@ static void test_random(void) {
     CU_ASSERT(several > 1000 && grown > 1000);
 }
 
-/* Two sets that are convex, each by itself, but of which each needs the other. */
+/* Two sets that are convex separately, but depend on each other. */
 static void test_mutual(void) {
     const bool wanted[] = {true, true, true, true, false, false};
     const convex_edge edges[] = {{0, 1}, {2, 3}, {0, 4}, {4, 3}, {2, 5}, {5, 1}};
@@ -139,7 +139,8 @@ static void test_mutual(void) {
     CU_ASSERT((set[0] == set[1]) + (set[2] == set[3]) == 1);
 }
 
-/* A node that only the second half reads belongs to it, although it could be computed earlier. */
+/* A node that is read only by the second half belongs to it, although it could be computed
+ * earlier. */
 static void test_late(void) {
     const bool wanted[] = {true, true, false, true, true};
     const convex_edge edges[] = {{0, 2}, {2, 3}, {1, 3}, {3, 4}};

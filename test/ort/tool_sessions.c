@@ -1,21 +1,22 @@
 /* Sessions of ONNX Runtime on the provider under test, without Python.
  *
  *   tool_sessions RUNTIME PROVIDER loop N MODEL [KEY=VALUE]...
- *       creates, runs and releases N sessions; none may leave memory of the provider behind
+ *       creates, runs and releases N sessions; none may leak memory of the provider
  *   tool_sessions RUNTIME PROVIDER fail STEP MODEL [KEY=VALUE]...
  *       the same, while the 1st, (1+STEP)th, ... allocation of the provider fails; prints how often
- *       that failed the session or a run, and how often the runtime went on without the provider
+ *       the session or a run failed, and how often the runtime continued without the provider
  *   tool_sessions RUNTIME PROVIDER once N MODEL [KEY=VALUE]...
  *       one session, while the Nth allocation fails; prints why there is none, or nothing
  *   tool_sessions RUNTIME PROVIDER peak N MODEL [KEY=VALUE]...
- *       N sessions, one after the other; prints the most bytes that the provider had at a time
+ *       N sessions, one after the other; prints the maximum number of bytes that the provider had
+ *       allocated at one time
  *   tool_sessions RUNTIME PROVIDER alive N MODEL [KEY=VALUE]...
  *       N sessions are alive when the provider is unregistered, are run again, and are alive at
  * exit
  *
  * RUNTIME is libonnxruntime.so, PROVIDER the library of counted_alloc.h. The model computes y of x
- * f32[2,512]; of @MODEL, the runtime gets the bytes instead of the path. Entries KEY=VALUE are
- * those of the session's configuration. */
+ * f32[2,512]; of @MODEL, the runtime gets the bytes instead of the path. KEY=VALUE are entries of
+ * the session's configuration. */
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -31,7 +32,7 @@ typedef struct ort_env ort_env;
 typedef struct ort_session ort_session;
 typedef struct ort_memory_info ort_memory_info;
 
-/* Slots of the table that only programs call. */
+/* Members of the API table, by their number. */
 #define CALL(number, result, ...)                                                                  \
     ((result(*)(__VA_ARGS__))((void *const *)(const void *)api)[number])
 #define CREATE_ENV CALL(3, ort_status *, int, const char *, ort_env **)
@@ -74,9 +75,10 @@ static _Noreturn void end(const char *what, const char *why) {
     exit(1);
 }
 
-/* Releases the status and returns false if it was an error. An error that is not expected ends the
- * program; expected is that memory is exhausted and, for a context model, that nobody claimed it.
- */
+/* Releases the status and returns false if it was an error. An unexpected error ends the program.
+ * Expected errors are that memory is exhausted and, for a context model, that no provider claimed
+ * it.
+ * */
 static bool good(ort_status *status, const char *what, bool may_fail) {
     if (!status)
         return true;
@@ -113,7 +115,7 @@ static ort_session_options *make_options(int n, char **entries) {
     return options;
 }
 
-/* Runs a session; the values are those of the first run. */
+/* Runs a session; the values must equal those of the first run. */
 static bool run(ort_session *session, bool may_fail) {
     static float x[ROWS * WIDTH];
     static const int64_t shape[] = {ROWS, WIDTH};

@@ -51,7 +51,7 @@ const gqac_pass *fixture_pass(const char *name) {
     for (int i = 0; gqac_pipeline[i]; i++)
         if (strcmp(gqac_pipeline[i]->name, name) == 0)
             return gqac_pipeline[i];
-    for (int i = 0; gqac_rewrites[i]; i++) /* its last pass has its name */
+    for (int i = 0; gqac_rewrites[i]; i++) /* a rewrite has the name of its last pass */
         for (const gqac_pass *const *pass = gqac_rewrites[i]->files[0].passes; *pass; pass++)
             if (strcmp((*pass)->name, name) == 0)
                 return *pass;

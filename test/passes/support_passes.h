@@ -1,4 +1,4 @@
-/* What the tests of src/passes share: modules from text, passes on them, text back. */
+/* What the tests of src/passes share: modules from text, running passes, and the resulting text. */
 #ifndef GQAC_TEST_SUPPORT_PASSES_H
 #define GQAC_TEST_SUPPORT_PASSES_H
 
@@ -15,17 +15,17 @@ typedef struct fixture {
     gqac_diag diag;
 } fixture;
 
-/* Parses text; prints the error and returns false when it does not parse. */
+/* Parses text; if it does not parse, prints the error and returns false. */
 bool fixture_open(fixture *f, const char *text);
 void fixture_close(fixture *f);
-/* The graph as text with every constant in full; to be freed with gqac_free. */
+/* The graph as text with every constant in full. The caller frees it with gqac_free. */
 char *fixture_text(const fixture *f);
-/* Runs one pass as the runner does: sweep and verify after it. */
+/* Runs one pass as the runner does, with sweep and verify after it. */
 gqac_status fixture_run(fixture *f, const gqac_pass *pass);
-/* infer, then the pass. */
+/* Runs infer, then the pass. */
 gqac_status fixture_typed_run(fixture *f, const gqac_pass *pass);
 const gqac_pass *fixture_pass(const char *name);
-/* The text after a pass (with infer before), NULL when something failed. */
+/* The text after infer and the pass; NULL if anything failed. */
 char *text_after(const char *text, const gqac_pass *pass);
 
 #endif

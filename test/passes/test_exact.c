@@ -17,7 +17,7 @@ typedef struct world {
     uint64_t seed;
     gqac_tensor tensors[MAX_VALUES]; /* by ir_value.id */
     int n_values;
-    ir_value *pool[POOL]; /* operands to choose from */
+    ir_value *pool[POOL]; /* possible operands */
     int n_pool;
 } world;
 
@@ -110,7 +110,7 @@ static void add_constants(world *w) {
     add_constant(w, GQAC_I32, 0, 1, &(int32_t){1});
 }
 
-/* B is 2 and S is 3. Bytes are random but for bool, so floats are of every kind. */
+/* B is 2 and S is 3. Bytes are random except for bool, so floats of every kind occur. */
 static void fill_input(world *w, ir_value *value) {
     static const int64_t sizes[] = {2, 3, 4};
     gqac_tensor t = {.dtype = value->type.dtype, .rank = value->type.rank};
@@ -177,7 +177,7 @@ static const struct {
     {"Softmax", 1, 1, no_attrs},      {"ReduceMax", 2, 1, no_attrs},
 };
 
-/* Types and evaluates a new node; takes it back when it is not valid. */
+/* Types and evaluates a new node; removes it if it is not valid. */
 static void keep_if_valid(world *w, ir_node *node, bool tame) {
     (void)number_outputs(w, node);
     bool ok = tame && w->n_values < MAX_VALUES / 2 &&
@@ -210,7 +210,7 @@ static void add_node(world *w) {
     keep_if_valid(w, node, true);
 }
 
-/* One of two captured values; in one branch behind an op of the branch. */
+/* Returns one of two captured values; in one branch, an op is applied to it. */
 static void add_if(world *w) {
     ir_value *cond = any(w), *a = any(w);
     ir_graph *branches[2];
@@ -269,7 +269,7 @@ static bool same_tensor(const gqac_tensor *a, const gqac_tensor *b) {
     return bytes == 0 || memcmp(a->data, b->data, bytes) == 0;
 }
 
-/* Numbers everything anew but keeps the inputs. */
+/* Renumbers all values and evaluates again, with the same inputs. */
 static gqac_status evaluate_again(world *w) {
     const ir_graph *graph = w->f.module->graph;
     gqac_tensor inputs[8];
@@ -319,7 +319,7 @@ static void test_exact(void) {
         for (uint64_t seed = 0; ok && seed < seeds; seed++)
             ok = check(seed, passes[p], &changed);
         CU_ASSERT(ok);
-        CU_ASSERT(changed >= seeds); /* the graphs give the pass something to do */
+        CU_ASSERT(changed >= seeds); /* the pass did change these graphs */
     }
 }
 

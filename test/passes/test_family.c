@@ -1,5 +1,5 @@
-/* Sequence state of the attention family (stateful_family.c, stateful_masks.c): what short memory
- * and odd graphs do to it. What it makes of good graphs is in test/golden and
+/* Sequence state of the attention family (stateful_family.c, stateful_masks.c): failing allocations
+ * and unusual graphs. Normal graphs are tested in test/golden and
  * test/python/test_family_sequences.py. */
 #include "support_passes.h"
 
@@ -8,7 +8,7 @@
 
 #include "base/alloc.h"
 
-/* One layer; `%s` makes %m, the mask. */
+/* One layer; `%s` computes the mask %m. */
 static const char layer[] =
     "graph @layer(%%input_ids: i64[B,S], %%attention_mask: i64[B,T], %%past.0.key: f32[B,2,P,4], "
     "%%past.0.value: f32[B,2,P,4]) {\n"
@@ -59,7 +59,7 @@ static void test_masks(void) {
         {"  %c = Cast %attention_mask {to=bool} : bool[B,T]\n"
          "  %m = Unsqueeze %c, %axes : bool[B,1,1,T]\n",
          "%past.0.key", GQAC_OK},
-        {"  %c = Equal %attention_mask, %zero : bool[B,T]\n" /* the other way round */
+        {"  %c = Equal %attention_mask, %zero : bool[B,T]\n" /* the operands exchanged */
          "  %m = Unsqueeze %c, %axes : bool[B,1,1,T]\n",
          "%past.0.key", GQAC_UNSUPPORTED},
         {MASK_OF_FLOATS "  %m = Add %s, %low : f32[B,1,1,T]\n", "%past.0.key", GQAC_UNSUPPORTED},
@@ -85,7 +85,7 @@ static void test_masks(void) {
     }
 }
 
-/* A mask of more nodes than anybody writes is refused, not followed for ever. */
+/* A mask of more nodes than any model has is refused; it is not followed for ever. */
 static void test_long_chain(void) {
     char mask[6000] = "  %a0 = Cast %attention_mask {to=f32} : f32[B,T]\n";
     gqac_diag diag = {0};
@@ -103,8 +103,9 @@ static void test_long_chain(void) {
     }
 }
 
-/* After all passes both appends are there, kept by their tokens alone, and what reads the rows
- * comes behind them (M15, M16, M17 of docs/capability-rows.md). Nothing else uses the presents. */
+/* After all passes both appends still exist, kept only by their tokens, and the nodes that read the
+ * rows come after them (M15, M16, M17 of docs/capability-rows.md). Nothing else uses the
+ * presents. */
 static void test_appends_stay(void) {
     char text[8192];
     fixture f;
@@ -116,7 +117,7 @@ static void test_appends_stay(void) {
     for (const ir_node *node = f.module->graph->first; node; node = node->next) {
         appends += op_is(node, "gqac", "kv_append");
         if (op_is(node, "gqac", "attention_scores") || op_is(node, "gqac", "weigh")) {
-            CU_ASSERT_EQUAL(appends, readers + 1); /* of keys, then of values */
+            CU_ASSERT_EQUAL(appends, readers + 1); /* first of keys, then of values */
             CU_ASSERT(op_is(node->inputs[1].value->def, "gqac", "kv_append"));
             readers++;
         }

@@ -1,11 +1,11 @@
 /* Golden files: test/golden/NAME.PASS.in.gq is parsed, typed and given to one pass; the graph after
  * it is NAME.PASS.out.gq, byte for byte. PASS may also be `pipeline` or `stateless`: all passes,
- * with past and present as sequence state or as they are. A pass that is to fail has its message
- * there.
+ * with past and present as sequence state or as inputs and outputs. If a pass is expected to fail,
+ * the file contains its message.
  *
  * Every file is also printed, parsed and printed again; every pass is run twice on one graph
  * (idempotent) and on a second copy (deterministic). `test_golden --update`, or
- * GQAC_UPDATE_GOLDEN=1, writes all .out.gq files anew. */
+ * GQAC_UPDATE_GOLDEN=1, rewrites all .out.gq files. */
 #include "support_passes.h"
 
 #include <dirent.h>
@@ -86,7 +86,7 @@ static bool same(const char *what, const char *name, const char *a, const char *
     return equal;
 }
 
-/* What is printed parses and prints to the same bytes. */
+/* Printed text can be parsed, and is printed again as the same bytes. */
 static bool round_trip(const char *name, const char *text) {
     fixture f, g;
     char *once = NULL, *again = NULL;

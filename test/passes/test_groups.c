@@ -1,6 +1,6 @@
-/* Groups that one kernel computes: where `claim` puts them, what it declines, that `order` keeps
- * them together, and which of their values `plan` gives a buffer. The target of these tests takes
- * every Neg before a Neg, and every Exp before an Exp. */
+/* Groups that one kernel computes: where `claim` places them, which ones it declines, that `order`
+ * keeps them together, and to which of their values `plan` assigns a buffer. The target of these
+ * tests fuses every Neg before a Neg, and every Exp before an Exp. */
 #include "support_passes.h"
 
 #include <string.h>
@@ -15,7 +15,7 @@ static int others(const ir_node *root, ir_node **nodes) {
     return n;
 }
 
-/* A pattern that stands behind its root. */
+/* A pattern that comes after its root. */
 static int behind(const ir_node *root, ir_node **nodes) {
     nodes[0] = root->next;
     return root->next != NULL;
@@ -30,7 +30,8 @@ static const target_kernel kernels[] = {
 };
 static const gqac_target target = {.name = "test", .kernels = kernels};
 
-/* "a+c b d": values in the order of their nodes, those of a group joined, ? where no kernel is. */
+/* "a+c b d": values in the order of their nodes, those of a group joined, and ? for a node without
+ * a kernel. */
 static void check(const char *body, const char *expected, const char *after) {
     static const gqac_pass *const passes[] = {&pass_claim, &pass_order, &pass_plan};
     fixture f;
@@ -57,15 +58,15 @@ static void check(const char *body, const char *expected, const char *after) {
 }
 
 static void test_place(void) {
-    /* b reads a, which the kernel of c makes */
+    /* b reads a, which the kernel of c computes */
     check("%a = Neg %x : f32[S]\n%b = Abs %a : f32[S]\n%c = Neg %x : f32[S]\n"
           "%d = Add %b, %c : f32[S]\nreturn %d\n",
           "a+c b d", "a+c b d");
-    /* b is needed by the group, and stays before it */
+    /* the group needs b, which stays before it */
     check("%a = Neg %x : f32[S]\n%b = Sqrt %x : f32[S]\n%c = Neg %b : f32[S]\n"
           "%d = Add %a, %c : f32[S]\nreturn %d\n",
           "b a+c d", "b a+c d");
-    /* nobody else reads a: it stays where it is */
+    /* nothing else reads a: it stays where it is */
     check("%a = Neg %x : f32[S]\n%b = Sqrt %x : f32[S]\n%c = Neg %a : f32[S]\n"
           "%d = Add %b, %c : f32[S]\nreturn %d\n",
           "a+b c d", "b a+c d");
@@ -78,18 +79,18 @@ static void test_place(void) {
 }
 
 static void test_declined(void) {
-    /* c needs a by way of b */
+    /* c needs a through b */
     check("%a = Neg %x : f32[S]\n%b = Sqrt %a : f32[S]\n%c = Neg %b : f32[S]\nreturn %c, %a\n",
           "a b c", "a b c");
-    /* e and f are one kernel: c would need f, which needs a */
+    /* e and f would be one kernel; but c would need f, which needs a */
     check("%a = Neg %x : f32[S]\n%e = Exp %x : f32[S]\n%c = Neg %e : f32[S]\n"
           "%f = Exp %a : f32[S]\n%d = Add %c, %f : f32[S]\nreturn %d\n",
           "a e+f c d", "a e+f c d");
-    /* behind the root */
+    /* after the root */
     check("%a = Abs %x : f32[S]\n%b = Sqrt %a : f32[S]\nreturn %b\n", "a b", "a b");
 }
 
-/* Values that leave a group get buffers of their own, from its root on; the others none. */
+/* Values that are used outside their group get a buffer from its root on; the others get none. */
 static void test_buffers(void) {
     fixture f;
     CU_ASSERT_FATAL(fixture_open(&f, "graph @g(%x: f32[S]) {\n%a = Neg %x : f32[S]\n"
@@ -103,7 +104,7 @@ static void test_buffers(void) {
     int slots[5], n = 0;
     for (const ir_node *node = f.module->graph->first; node; node = node->next)
         slots[n++] = node->outputs[0]->slot;
-    CU_ASSERT_EQUAL(slots[0], -1); /* a: b alone reads it, in the kernel */
+    CU_ASSERT_EQUAL(slots[0], -1); /* a: only b reads it, in the kernel */
     CU_ASSERT(slots[1] >= 0);
     CU_ASSERT(slots[2] >= 0);
     CU_ASSERT_NOT_EQUAL(slots[1], slots[2]);

@@ -1,5 +1,5 @@
-/* The runner: which passes run and in which order, what a request may ask, and that it notices when
- * a pass breaks its word. */
+/* The runner: which passes run and in which order, what a request may contain, and that it detects
+ * passes that do not do what their rows declare. */
 #include "support_passes.h"
 
 #include <stdio.h>
@@ -29,7 +29,7 @@ static void note(void *arg, const char *pass, const ir_module *module, double se
     CU_ASSERT(ir_verify(module, NULL) == GQAC_OK);
 }
 
-/* Runs the pipeline on a text; `names` receives what ran. */
+/* Runs the pipeline on a text; `names` receives the names of the passes. */
 static gqac_status run_request(fixture *f, const char *text, pass_request request, trace *t) {
     memset(t, 0, sizeof *t);
     if (!fixture_open(f, text))
@@ -76,7 +76,7 @@ static void test_stop(void) {
     }
 }
 
-/* Requests that cannot be met fail before any pass, with the name. */
+/* Requests that cannot be met fail before any pass, with the name of the pass. */
 static void test_usage(void) {
     const struct {
         pass_request request;
@@ -109,7 +109,7 @@ static void test_usage(void) {
 static void test_disable(void) {
     fixture f;
     trace t;
-    /* What nobody later needs can be left out; tidy leaves out its part too. */
+    /* A pass that no later one needs can be omitted; tidy then omits its part too. */
     CU_ASSERT(run_request(&f, layer,
                           (pass_request){.disable = (const char *const[]){"simplify", NULL},
                                          .stop_after = "lower"},
@@ -119,13 +119,14 @@ static void test_disable(void) {
     CU_ASSERT(text && strstr(text, "Identity") != NULL);
     gqac_free(text);
     finish(&f, &t);
-    /* A pass that is not reached is not needed. */
+    /* A pass that is not reached is not required. */
     CU_ASSERT(run_request(&f, layer,
                           (pass_request){.disable = (const char *const[]){"lower", NULL},
                                          .stop_after = "tidy"},
                           &t) == GQAC_OK);
     finish(&f, &t);
-    /* Without expand, what no kernel takes is left over: said when the next pass needs it. */
+    /* Without expand, nodes remain for which there is no kernel: reported when the next pass needs
+     * them. */
     CU_ASSERT(run_request(&f, layer,
                           (pass_request){.disable = (const char *const[]){"expand", NULL}},
                           &t) == GQAC_USAGE);
@@ -144,7 +145,7 @@ static void test_failure(void) {
     finish(&f, &t);
 }
 
-/* Facts of a graph that is no import: lowered already, so it cannot be exported. */
+/* Facts of a graph that was not imported: it is already lowered, so it cannot be exported. */
 static void test_facts(void) {
     fixture f;
     trace t;
@@ -161,7 +162,7 @@ static void test_facts(void) {
     finish(&f, &t);
 }
 
-/* ---- passes that break their word ---------------------------------------- */
+/* ---- passes that do not do what they declare ----------------------------- */
 
 static gqac_status change(pass_context *context) {
     context->changed++;
@@ -187,12 +188,12 @@ static void test_broken_words(void) {
     const gqac_pass greedy = {.name = "greedy", .needs = PASS_PLANNED, .run = change};
     CU_ASSERT(run_list((const gqac_pass *const[]){&greedy, NULL}, &diag) == GQAC_INTERNAL);
     CU_ASSERT(strstr(diag.what, "'greedy' needs the graph planned") != NULL);
-    /* It says that the graph is lowered, and it is not. */
+    /* It declares that the graph is lowered, but the graph is not. */
     const gqac_pass liar = {.name = "liar", .provides = PASS_LOWERED, .run = change};
     const gqac_pass trusting = {.name = "trusting", .needs = PASS_LOWERED, .run = change};
     CU_ASSERT(run_list((const gqac_pass *const[]){&liar, &trusting, NULL}, &diag) == GQAC_INTERNAL);
     CU_ASSERT_STRING_EQUAL(diag.where, "pass trusting");
-    /* What a pass breaks holds no more behind it. */
+    /* A fact that a pass breaks does not hold after it. */
     const gqac_pass breaker = {.name = "breaker", .breaks = PASS_TYPED, .run = change};
     CU_ASSERT(run_list((const gqac_pass *const[]){&pass_infer, &breaker, &pass_fold, NULL},
                        &diag) == GQAC_INTERNAL);
@@ -243,7 +244,7 @@ static int count_mixing(const char *text, const char *stop, const char **op) {
 
 static void test_invariance(void) {
     const char *op;
-    /* Attention with a cache is split-safe, and so is the arithmetic of its lengths. */
+    /* Attention with a cache is split-safe, and so is the arithmetic on its lengths. */
     static const char *const masked =
         "graph @g(%x: f32[B,S,64], %mask: i64[B,T], %pk: f32[B,2,P,8], %pv: f32[B,2,P,8]) {\n"
         "  const %axis: i64[1] = [1]\n  const %one: i64[] = 1\n"
@@ -256,8 +257,8 @@ static void test_invariance(void) {
     CU_ASSERT(count_mixing(masked, "tidy", &op) == 0);
     CU_ASSERT(count_mixing(masked, "lower", &op) == 0);
     CU_ASSERT(count_mixing(masked, NULL, &op) == 0);
-    /* A maximum over the tokens of a call is not; over channels it is; of a constant it is; and one
-     * that no result depends on does not count. */
+    /* A maximum over the tokens of a call is not split-safe; one over channels is, and one of a
+     * constant is. A maximum on which no result depends does not count. */
     CU_ASSERT(count_mixing("graph @g(%x: f32[B,S,64]) {\n  const %a: i64[1] = [1]\n"
                            "  const %c: f32[2,2] = [1.0,2.0,3.0,4.0]\n"
                            "  %m = ReduceMax %x, %a : ?\n  %y = Sub %x, %m : ?\n"
@@ -278,8 +279,8 @@ static void test_invariance(void) {
 
 /* ---- size ---------------------------------------------------------------- */
 
-/* Long chains of everything that rules look at, one value with very many users, and many equal
- * nodes: all passes stay near-linear. */
+/* Long chains of all patterns that rules search for, one value with very many users, and many equal
+ * nodes: all passes take nearly linear time. */
 static void test_large(void) {
     static const char *const steps[] = {
         "  %%a%d = Reshape %%a%d, %%to : ?\n",   "  %%a%d = Transpose %%a%d {perm=[1,0]} : ?\n",
@@ -304,11 +305,11 @@ static void test_large(void) {
     fixture_close(&f);
 }
 
-/* The work that folding may take in a compilation (passes/fold.c), in estimated ns. */
+/* The work that folding may do in a compilation (passes/fold.c), in estimated ns. */
 static const int64_t fold_work = INT64_C(2000000000);
 
-/* Folding ends when its work is used up, and the rest of the model stays as it is. Work is
- * estimated, so the number of nodes that are folded is the same everywhere. */
+/* Folding ends when its work limit is reached, and the rest of the model is unchanged. Work is
+ * estimated, so the number of folded nodes is the same everywhere. */
 static void test_fold_work(void) {
     enum { NODES = 200 };
     gqac_str text = {0};
@@ -336,8 +337,9 @@ static void test_fold_work(void) {
     gqac_str_free(&text);
 }
 
-/* A chain of Sums of constants, each with 64 operands that are the Sum before: there are 64^12 ways
- * from its end to its beginning. No pass follows them all, even where nothing is folded. */
+/* A chain of Sums of constants, each with the previous Sum as all of its 64 operands: there are
+ * 64^12 paths from its end to its beginning. No pass follows them all, even if nothing is
+ * folded. */
 static void test_many_ways(void) {
     gqac_str text = {0};
     fixture f;
@@ -372,7 +374,7 @@ static void test_many_ways(void) {
 }
 
 #ifdef GQAC_TEST_ALLOC
-/* Short memory is a status like any other, wherever it strikes. */
+/* A failing allocation is a status like any other, wherever it happens. */
 static void test_no_memory(void) {
     gqac_status status = GQAC_NO_MEMORY;
     for (size_t n = 1; status != GQAC_OK; n += 1 + n / 64) {

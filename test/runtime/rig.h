@@ -37,7 +37,7 @@ static inline gqac_sequence *rig_sequence(const gqac_program *program, int64_t f
     return sequence;
 }
 
-/* Writes the digest of data, as files have it. */
+/* Writes the digest of data, as in files. */
 static inline void rig_digest(unsigned char to[32], const void *data, size_t bytes) {
     gqac_sha256 state;
     gqac_sha256_init(&state);
@@ -53,7 +53,7 @@ static inline gqac_store *rig_store_of(const gqac_program *program,
     return store;
 }
 
-/* In memory. */
+/* A store in memory. */
 static inline gqac_store *rig_store(const gqac_program *program, int64_t budget,
                                     int64_t tenant_budget) {
     const gqac_store_options options = {
@@ -61,7 +61,7 @@ static inline gqac_store *rig_store(const gqac_program *program, int64_t budget,
     return rig_store_of(program, &options);
 }
 
-/* With a folder, whose files may take that many bytes. */
+/* A store with a folder, whose files may have that many bytes. */
 static inline gqac_store *rig_folder_store(const gqac_program *program, const char *folder,
                                            int64_t folder_budget) {
     const gqac_store_options options = {
@@ -76,7 +76,7 @@ static inline gqac_store_statistics rig_counts(gqac_store *store) {
     return s;
 }
 
-/* Makes n ids, other ones for each seed. */
+/* Makes n ids, different for each seed. */
 static inline void rig_ids(int64_t *ids, int64_t n, int seed) {
     for (int64_t i = 0; i < n; i++)
         ids[i] = (i * (31 + 2 * seed) + seed * 17 + i / 5) % 250;

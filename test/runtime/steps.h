@@ -1,5 +1,5 @@
-/* A step of several sequences from arrays: counts[i] ids of sequence i, all one after another in
- * `tokens`, and n_logits rows of logits of each. */
+/* A step of several sequences from arrays: counts[i] ids of sequence i, concatenated in `tokens`,
+ * and n_logits rows of logits for each. */
 #ifndef GQAC_TEST_RUNTIME_STEPS_H
 #define GQAC_TEST_RUNTIME_STEPS_H
 

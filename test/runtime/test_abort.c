@@ -1,6 +1,6 @@
-/* Aborting a call at each place where it asks: a step leaves every sequence as it was, and what it
- * computes afterwards has the bits of a sequence that was never disturbed; opening and compiling
- * leave no memory and no file. The library under test asks at every possible point
+/* Aborting a call at each place where it calls the monitor: a step leaves every sequence unchanged,
+ * and a later step has the bits of a sequence without any abort; opening and compiling leave no
+ * memory and no file. The library under test calls the monitor at every possible point
  * (GQAC_TEST_ALLOC). */
 #include "base/alloc.h"
 #include "unit.h"
@@ -16,7 +16,7 @@ enum { PROMPT = 70, MORE = 9, MOST_PAIRS = 64, MOST_ASKED = 20000 };
 
 static gqac_diag diag;
 
-/* A monitor that aborts at the n-th question; 0: never. */
+/* A monitor that aborts at its n-th call; 0: never. */
 typedef struct counter {
     int asked, abort_at, reported;
     int64_t done, total, totals; /* totals: how often the total changed */
@@ -42,7 +42,7 @@ static gqac_monitor watch(counter *c, int abort_at) {
     return (gqac_monitor){.size = sizeof(gqac_monitor), .abort = count, .progress = hear, .arg = c};
 }
 
-/* True if the rule of an aborted call says what was done, in its unit. */
+/* True if the rule of an aborted call says how much was done, in this unit. */
 static bool says(const counter *c, const char *unit) {
     char rule[sizeof diag.rule] = "nothing is kept";
     if (c->done)
@@ -57,7 +57,7 @@ typedef struct rig {
     gqac_program *program;
     gqac_context *context;
     int64_t ids[2 * (PROMPT + MORE)], vocabulary;
-    float *expected; /* logits of the step that is aborted again and again */
+    float *expected; /* logits of the step that is aborted repeatedly */
     unsigned char *past[MOST_PAIRS];
 } rig;
 
@@ -73,7 +73,7 @@ static size_t past_bytes(const gqac_kv_pair *pair, int64_t length) {
            (size_t)gqac_dtype_bits(pair->dtype) / 8;
 }
 
-/* True if the sequence holds the bytes that were kept before; `keep`: keeps them. */
+/* True if the sequence contains the bytes that were stored before; `keep`: stores them. */
 static bool same_past(rig *r, const gqac_sequence *s, bool keep) {
     const gqac_kv_pair *pairs = NULL;
     const int n = gqac_program_kv_pairs(r->program, &pairs);
@@ -138,7 +138,7 @@ static void close_rig(rig *r) {
     gqac_program_free(r->program);
 }
 
-/* Aborts at the n-th question and checks the state; false when the step succeeded. */
+/* Aborts at the n-th call of the monitor and checks the state; false if the step succeeded. */
 static bool abort_at(rig *r, const gqac_sequence *base, int n) {
     counter c;
     const gqac_monitor monitor = watch(&c, n);
@@ -211,7 +211,8 @@ static void every_question_with_experts(void) {
     abort_steps("test/models/gpt-oss/model.onnx", "cpu", 2, 20, 1);
 }
 
-/* The step first computes tokens that a rewind left missing, and can be aborted there. */
+/* The step first recomputes tokens that are missing after a rewind, and can be aborted during
+ * this. */
 static void aborted_after_a_rewind(void) {
     rig r;
     int n = 1, aborted = 0;
@@ -301,7 +302,7 @@ static void every_question_of_a_run(void) {
         }
         CU_ASSERT_FATAL(!memcmp(expected, out.data, sizeof expected));
     } while (status != GQAC_OK);
-    CU_ASSERT(n > 4); /* inside of long nodes as well */
+    CU_ASSERT(n > 4); /* within long nodes as well */
     gqac_context_free(context);
     gqac_program_free(program);
 }
@@ -375,7 +376,7 @@ static void every_question_of_a_compilation(void) {
         CU_ASSERT_FATAL(status == GQAC_OK || (status == GQAC_ABORTED && is_old(path)));
         CU_ASSERT_FATAL(!c.wrong && (status != GQAC_OK || c.done == c.total));
         CU_ASSERT_EQUAL_FATAL(gqac_alloc_live(), live);
-        CU_ASSERT_EQUAL_FATAL(system(list), 0); /* no file but that one */
+        CU_ASSERT_EQUAL_FATAL(system(list), 0); /* no other file */
         n += !unit_full() && status != GQAC_OK ? n / 8 : 0;
     } while (status != GQAC_OK);
     CU_ASSERT(n > 30 && gqac_artefact_verify(path, &diag) == GQAC_OK);

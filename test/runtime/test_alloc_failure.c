@@ -1,5 +1,5 @@
-/* The n-th allocation fails, for every n of what the library does: a clean status each time,
- * nothing leaked, no file left, and a sequence that had tokens is as it was. */
+/* The n-th allocation fails, for every n in each action of the library: it returns a status each
+ * time, nothing leaks, no file is left, and a sequence that had tokens is unchanged. */
 #include "unit.h"
 
 #include <dirent.h>
@@ -66,7 +66,7 @@ static void test_persistent(void) {
     fail_each(1);
 }
 
-/* Every n of one step of a sequence that already has tokens. */
+/* Every n in one step of a sequence that already has tokens. */
 static void fail_each_of_step(const char *model) {
     gqac_options options;
     gqac_program *program = NULL;
@@ -77,7 +77,7 @@ static void fail_each_of_step(const char *model) {
     gqac_options_init(&options);
     CU_ASSERT_EQUAL_FATAL(gqac_program_open(unit_path(model), &options, &program, &diag), GQAC_OK);
     const int n = gqac_program_kv_pairs(program, &pairs);
-    while (at + 1 < n && !pairs[at].rows) /* a state, else the last of the rows */
+    while (at + 1 < n && !pairs[at].rows) /* the first state, or else the last pair of rows */
         at++;
     const gqac_kv_pair *pair = &pairs[at];
     const size_t bytes =
@@ -91,7 +91,7 @@ static void fail_each_of_step(const char *model) {
         CU_ASSERT_EQUAL_FATAL(gqac_sequence_create(program, NULL, &sequence, &diag), GQAC_OK);
         CU_ASSERT_EQUAL_FATAL(
             gqac_sequence_append(context, sequence, ids, past, GQAC_LOGITS_ALL, &diag), GQAC_OK);
-        gqac_context_free(context); /* a fresh one has no buffers to reuse */
+        gqac_context_free(context); /* a new one has no buffers to reuse */
         CU_ASSERT_EQUAL_FATAL(gqac_context_create(program, 1, &context, &diag), GQAC_OK);
         gqac_sequence_export(sequence, pair->past, before, bytes, &diag);
         gqac_alloc_fail_at(i, 0);
@@ -288,7 +288,7 @@ static gqac_status export_rows(gqac_diag *diag) {
     return GQAC_OK;
 }
 
-/* A fork that writes: its first step copies the shared block. */
+/* A fork that is written: its first step copies the shared block. */
 static gqac_status fork_and_step(gqac_diag *diag) {
     gqac_sequence *fork = NULL;
     gqac_context *context = NULL;

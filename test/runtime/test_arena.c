@@ -1,6 +1,6 @@
-/* The arena of a context: no two live values share memory, memory that kernels write over has no
- * later reader, and its size is known before a run. Lives are computed here independently, by the
- * uses of values alone, and contents are compared after every node. */
+/* The arena of a context: no two live values share memory, memory that kernels overwrite has no
+ * later reader, and its size is known before a run. Lifetimes are computed here independently, only
+ * from the uses of values, and contents are compared after every node. */
 #include "unit.h"
 
 #include <gqac/gqac.h>
@@ -53,9 +53,9 @@ static void test_over(void) {
     bool over;
     CU_ASSERT_FATAL(layout_put(&l, 7, &first, 100, &over) && !over);
     CU_ASSERT_FATAL(layout_put(&l, 7, &second, 100, &over) && over);
-    CU_ASSERT(!layout_end(&l, &first, &ended)); /* it lives on as b */
+    CU_ASSERT(!layout_end(&l, &first, &ended)); /* its memory continues as b */
     CU_ASSERT(layout_end(&l, &second, &ended) && l.n == 0 && l.most == 128);
-    /* a value that turns out larger gets its own memory */
+    /* a value that is larger than planned gets its own memory */
     CU_ASSERT_FATAL(layout_put(&l, 7, &first, 100, &over) && !over);
     const layout_piece *piece = layout_put(&l, 7, &second, 200, &over);
     CU_ASSERT_FATAL(piece && !over && piece->at == 128);
@@ -67,7 +67,7 @@ static void test_over(void) {
 
 enum { MOST_NODES = 1 << 12, PROMPT = 70 };
 
-/* The contents of a value after its node has run, as long as the value has later readers. */
+/* The contents of a value after its node has run, as long as it has later readers. */
 typedef struct kept {
     const ir_value *value;
     int last;
@@ -188,7 +188,7 @@ static void step(run *r, int64_t count, int64_t logits) {
                           GQAC_OK);
 }
 
-/* Values that lie in the memory of another. */
+/* The number of values in the memory of another one. */
 static int written_over(const gqac_program *program) {
     int n = 0;
     for (const ir_node *node = program->module->graph->first; node; node = node->next)
@@ -202,7 +202,7 @@ static void check(const char *model, const char *target, int threads, int least_
     const exec *e = &r.context->exec;
     step(&r, PROMPT, GQAC_LOGITS_ALL);
     const size_t expected = e->arena.capacity;
-    CU_ASSERT(expected >= e->layout.most && expected > 0); /* the size was right before the run */
+    CU_ASSERT(expected >= e->layout.most && expected > 0); /* the size was correct before the run */
     step(&r, 1, GQAC_LOGITS_ALL);
     step(&r, 3, GQAC_LOGITS_ALL);
     CU_ASSERT_EQUAL(e->arena.capacity, expected);
@@ -222,7 +222,8 @@ static void test_models(void) {
     check("test/models/llama/model.onnx", "ref", 1, 0);
 }
 
-/* Compares the activations that `inspect --memory` reports with what the context allocated. */
+/* Compares the activations reported by `inspect --memory` with the memory that the context
+ * allocated. */
 static void check_figure(const char *model) {
     run r = open_run(model, "cpu", 1);
     const exec *e = &r.context->exec;
@@ -244,7 +245,7 @@ static void test_figures(void) {
     check_figure("test/models/gemma2/model.onnx");
 }
 
-/* Gives every value memory of its own: kernels that wrote over operands must compute the same
+/* Gives every value memory of its own: kernels that overwrote operands must compute the same
  * bits. */
 static void take_apart(gqac_program *program) {
     int n = 0;
@@ -276,7 +277,7 @@ static float *logits_of(const char *model, bool apart, size_t guess, int64_t *co
             &(gqac_sequence_options){.size = sizeof(gqac_sequence_options), .final_length = PROMPT},
             &sequence, &diag),
         GQAC_OK);
-    if (guess) { /* as if that size had been announced: no step announces more */
+    if (guess) { /* as if this size had been announced; no step announces a larger one */
         context->exec.layout.most = guess;
         for (int i = 0; i < 3; i++)
             context->exec.expected[i] = INT64_MAX;
@@ -310,7 +311,7 @@ static void test_same_bits(void) {
     }
 }
 
-/* A size beyond the memory of the machine is announced for a step that needs little. */
+/* A size larger than the memory of the machine is announced for a step that needs little. */
 static void test_wrong_guess(void) {
     static const char model[] = "test/models/llama/model.onnx";
     int64_t n, m;
@@ -321,7 +322,8 @@ static void test_wrong_guess(void) {
     free(apart);
 }
 
-/* Controls: a life that ends too early, and an operand that is written over too early. */
+/* Negative controls: a lifetime that ends too early, and an operand that is overwritten too
+ * early. */
 static void test_controls(void) {
     for (int kind = 0; kind < 2; kind++) {
         run r = open_run("test/models/llama/model.onnx", "cpu", 1);
@@ -342,12 +344,12 @@ static void test_controls(void) {
     }
 }
 
-/* ---- operands that a kernel reads in another way too -------------------------- */
+/* ---- operands that a kernel also reads in another way -------------------- */
 
 enum { WIDE = 64, MOST_TEXT = 1 << 17 };
 
-/* s + s w: the chain that ends in the sum reads s, and so does the product that comes with it. Then
- * t + s w, where only the chain reads t. */
+/* s + s w: both the chain that computes the sum and the product fused into it read s. Then t + s w,
+ * where only the chain reads t. */
 static void write_text(char *text, bool same) {
     int n = snprintf(text, MOST_TEXT,
                      "graph @g(%%x: f32[B,%d], %%y: f32[B,%d]) {\n  const %%w: f32[%d,%d] = [",
@@ -392,7 +394,7 @@ static void check_chain(const char *text, bool same) {
     CU_ASSERT_EQUAL_FATAL(gqac_run(context, 2, (const char *[]){"x", "y"}, in, 1, NULL, &z, &diag),
                           GQAC_OK);
     for (int i = 0; i < ROWS * WIDE; i++) {
-        float sum = same ? x[i] : y[i]; /* small integers: exact */
+        float sum = same ? x[i] : y[i]; /* small integers, so exact */
         for (int k = 0; k < WIDE; k++)
             sum += x[i / WIDE * WIDE + k] * (float)((k * WIDE + i % WIDE) * 7 % 5 - 2);
         CU_ASSERT_FATAL(((float *)z.data)[i] == (sum < 0 ? -sum : sum));

@@ -1,6 +1,6 @@
 /* Files attached to an artefact: they are read back unchanged, files that exceed a limit are
- * refused, and all damage is detected, also when the checksums were computed again. And its pages:
- * weights are read in the mapped file, so that processes share them. */
+ * refused, and all damage is detected, even if the checksums are recomputed. Also the pages of an
+ * artefact: weights are read in the mapped file, so that processes share them. */
 #include "unit.h"
 
 #include <gqac/gqac.h>
@@ -153,7 +153,7 @@ static size_t row(int s) {
     return HEADER + (size_t)s * ROW;
 }
 
-/* True if all readers refuse the current `bytes`, and name the file. */
+/* True if all readers refuse the current `bytes`, and the error names the file. */
 static bool is_refused(size_t length, bool verify_only) {
     gqac_attachment *files = NULL;
     int n = 0;
@@ -166,7 +166,7 @@ static bool is_refused(size_t length, bool verify_only) {
     return refused;
 }
 
-/* Computes the checksum of header and table again. */
+/* Recomputes the checksum of header and table. */
 static void sign(void) {
     uint32_t sections;
     gqac_sha256 state;
@@ -205,7 +205,7 @@ static void test_damaged_bytes(void) {
     CU_ASSERT_EQUAL(gqac_artefact_verify(again, &diag), GQAC_OK);
 }
 
-/* A damaged file is not given a fresh checksum when its artefact is compiled again. */
+/* Compiling an artefact again does not give a damaged file a new checksum. */
 static void test_damage_not_kept(void) {
     load_bytes();
     bytes[number_at(row(FIXED) + AT_OFFSET)] ^= 1;
@@ -214,12 +214,12 @@ static void test_damage_not_kept(void) {
     CU_ASSERT_PTR_NOT_NULL(strstr(diag.what, "file:genai_config.json"));
 }
 
-/* Tables that are signed and wrong. */
+/* Tables that are wrong, but have the correct checksum. */
 static void test_hostile_table(void) {
     static const struct {
         int section;      /* -1: the number of sections */
         size_t at;        /* in the row */
-        const char *text; /* NULL: the number */
+        const char *text; /* NULL: write the number */
         uint64_t number;
     } edits[] = {
         {4, 0, "meta", 0},
@@ -253,7 +253,7 @@ static void test_hostile_table(void) {
     unsigned char *const clean = malloc(size);
     memcpy(clean, bytes, size);
     sign();
-    CU_ASSERT(!memcmp(clean, bytes, size)); /* so `sign` computes the right checksum */
+    CU_ASSERT(!memcmp(clean, bytes, size)); /* so `sign` computes the correct checksum */
     for (size_t i = 0; i < sizeof edits / sizeof *edits; i++) {
         memcpy(bytes, clean, size);
         unsigned char *const at = edits[i].section < 0
@@ -270,7 +270,7 @@ static void test_hostile_table(void) {
         }
     }
     memcpy(bytes, clean, size);
-    memset(bytes + row(4), 'f', 128); /* a name without end */
+    memset(bytes + row(4), 'f', 128); /* a name without a terminating NUL */
     memcpy(bytes + row(4), "file:", 5);
     sign();
     CU_ASSERT(is_refused(size, false));
@@ -310,7 +310,7 @@ typedef struct pages {
     long kib_read, kib_dirty;
 } pages;
 
-/* Of the mappings of a file in this process. */
+/* Counts pages in the mappings of a file in this process. */
 static pages pages_of(const char *path) {
     pages p = {0, 0};
     char line[512];
@@ -356,7 +356,7 @@ static void test_pages(void) {
     CU_ASSERT_EQUAL(pages_of(again).kib_read, 0);
 }
 
-/* Rows of a baked prefix are read in place: a sequence takes no memory for them, and a step that
+/* Rows of a baked prefix are read in place: a sequence needs no memory for them, and a step that
  * appends to them changes no page of the file. */
 static void test_baked_pages(void) {
     enum { BAKED = 90, ALL = 100 };

@@ -1,5 +1,6 @@
 /* Baked prefixes: a prompt that begins with one reuses exactly its rows, with the bits of a cold
- * run, in every kind of cache; whatever a section holds, opening it succeeds or says why not. */
+ * run, in every kind of cache. Whatever a section contains, opening it succeeds or fails with a
+ * reason. */
 #include "unit.h"
 
 #include <gqac/text.h>
@@ -43,7 +44,7 @@ static gqac_status bake(const char *model, const int64_t *ids, int64_t n, const 
     return gqac_compile(unit_path(model), &options, GQAC_EMIT_GQAC, path, &diag);
 }
 
-/* Bits of the last logits and of all past tensors. */
+/* A hash of the last logits and of all past tensors. */
 static uint64_t bits_of(gqac_context *context, const gqac_sequence *s) {
     const gqac_kv_pair *pairs = NULL;
     int64_t rows = 0, width = 0;
@@ -63,7 +64,7 @@ static uint64_t bits_of(gqac_context *context, const gqac_sequence *s) {
     return sum;
 }
 
-/* Continues what is baked of n ids, and returns the bits at the end. */
+/* Continues the baked prefix of n ids, and returns the bits at the end. */
 static uint64_t visit(const gqac_program *p, gqac_context *context, const char *kv,
                       const int64_t *ids, int64_t n, int64_t *reused) {
     const gqac_sequence_options options = {.size = sizeof options, .kv = kv};
@@ -82,7 +83,8 @@ static uint64_t visit(const gqac_program *p, gqac_context *context, const char *
 
 /* ---- hits ---------------------------------------------------------------- */
 
-/* Prompts that share `same` ids with the prefix. expected: with states, only some lengths. */
+/* Prompts that have their first `same` ids in common with the prefix. expected: with states, only
+ * some lengths are reused. */
 static void hits_of(const char *model, const char *kv, const char *used, bool states, bool window) {
     int64_t ids[N], other[N], reused = 0, none = 0;
     gqac_context *warm = NULL, *cold = NULL;
@@ -106,7 +108,7 @@ static void hits_of(const char *model, const char *kv, const char *used, bool st
         if (!window || same >= BAKED - 64)
             CU_ASSERT_EQUAL(reused, kept);
     }
-    /* the whole prompt is baked: its last token is computed, for its logits */
+    /* the whole prompt is baked: only its last token is computed, for its logits */
     const uint64_t expected = visit(plain, cold, used, ids, BAKED, &none);
     CU_ASSERT_EQUAL(visit(p, warm, used, ids, BAKED, &reused), expected);
     CU_ASSERT_EQUAL(reused, states ? 64 : BAKED - 1);
@@ -131,7 +133,7 @@ static void test_hybrid(void) {
     hits_of("test/models/qwen3.5/model.onnx", "quantised", "quantised", true, false);
 }
 
-/* Rows of one kind are not those of another. */
+/* The rows of one kind of cache are not used for another. */
 static void test_other_kind(void) {
     int64_t ids[N], reused = 1;
     gqac_context *context = NULL;
@@ -146,7 +148,7 @@ static void test_other_kind(void) {
     unlink(path);
 }
 
-/* Sequences that grow, fork and rewind beside each other never change what is baked. */
+/* Sequences that grow, fork and rewind never change the baked prefix. */
 static void test_shared(void) {
     int64_t ids[N], reused = 0;
     gqac_context *context = NULL;
@@ -195,7 +197,7 @@ static int64_t generate(gqac_context *context, gqac_session *session, const int6
     return reused;
 }
 
-/* A session; with a store, which begins with nothing, the second tenant too. */
+/* A session; and with a store, which is empty at first, also a second tenant. */
 static void session_with(const gqac_program *p, gqac_context *context, gqac_store *store,
                          const int64_t *ids, int64_t *last) {
     int64_t computed = 0, unused = 0;
@@ -203,13 +205,13 @@ static void session_with(const gqac_program *p, gqac_context *context, gqac_stor
     const gqac_session_options options = {.size = sizeof options, .store = store, .tenant = "a"};
     CU_ASSERT_EQUAL_FATAL(gqac_session_create(p, &options, &session, &diag), GQAC_OK);
     CU_ASSERT_EQUAL(generate(context, session, ids, N, &computed, last), BAKED);
-    CU_ASSERT_EQUAL(computed, N - BAKED + 2); /* not the last of three new ids */
-    /* its own rows are longer now */
+    CU_ASSERT_EQUAL(computed, N - BAKED + 2); /* the last of three new ids is not computed */
+    /* now its own rows are longer */
     CU_ASSERT_EQUAL(generate(context, session, ids, N, &computed, &unused), N - 1);
     CU_ASSERT_EQUAL(unused, *last);
     CU_ASSERT_EQUAL(generate(context, session, ids, 30, &computed, &unused), 29);
     CU_ASSERT_EQUAL(generate(context, session, ids, 120, &computed, &unused),
-                    store ? 119 : BAKED); /* the store kept what the session gave up */
+                    store ? 119 : BAKED); /* the store kept the rows that the session released */
     gqac_session_free(session);
 }
 
@@ -255,7 +257,7 @@ static void test_reused(void) {
     CU_ASSERT_EQUAL_FATAL(gqac_store_create(p, NULL, &store, &diag), GQAC_OK);
     session_with(p, context, store, ids, &warm[1]);
     CU_ASSERT(warm[0] == cold && warm[1] == cold);
-    /* another tenant has the prefix, and nothing else */
+    /* another tenant has the prefix, but nothing else */
     CU_ASSERT_EQUAL_FATAL(gqac_store_open(store, "b", ids, N, NULL, &s, &reused, &diag), GQAC_OK);
     CU_ASSERT_EQUAL(reused, BAKED);
     gqac_sequence_free(s);
@@ -280,7 +282,7 @@ static bool same_files(const char *a, const char *b) {
     return same;
 }
 
-/* An artefact of an artefact keeps the prefix, or gets another. */
+/* Compiling an artefact again keeps the prefix, or replaces it. */
 static void test_compiled_again(void) {
     int64_t ids[N];
     gqac_options options;
@@ -300,7 +302,7 @@ static void test_compiled_again(void) {
     CU_ASSERT_STRING_EQUAL(info->baked_kind, "contiguous");
     gqac_info_free(info);
     options.bake = NULL;
-    options.stateless = true; /* such a program has no sequences that could reuse it */
+    options.stateless = true; /* such a program has no sequences that could reuse the prefix */
     gqac_program *stateless = NULL;
     CU_ASSERT_EQUAL_FATAL(gqac_program_open(again, &options, &stateless, &diag), GQAC_OK);
     CU_ASSERT_PTR_NULL(gqac_program_baked(stateless));
@@ -369,7 +371,7 @@ static gqac_status try(const image *x, size_t bytes) {
     return status;
 }
 
-/* What somebody who can compute digests would do. */
+/* Recomputes the digests, as an attacker could. */
 static void sign(const image *x) {
     saved_header *h = (saved_header *)(void *)x->bad;
     for (int i = 0; i < SAVED_SECTIONS; i++)
@@ -381,7 +383,7 @@ static void sign(const image *x) {
     rig_digest(h->digest, h, sizeof *h);
 }
 
-/* step: between the bytes of the header that are changed and signed. */
+/* step: distance between the bytes of the header that are changed and signed. */
 static void damage(const char *model, size_t step) {
     image x = open_image(model);
     int refused = 0, tried = 0;
@@ -394,7 +396,7 @@ static void damage(const char *model, size_t step) {
         x.bad[at] ^= (unsigned char)(1 << at % 8);
         CU_ASSERT_NOT_EQUAL(try(&x, x.bytes), GQAC_OK);
     }
-    for (size_t at = 8; at < sizeof(saved_header) - 32; at += step) { /* with right digests */
+    for (size_t at = 8; at < sizeof(saved_header) - 32; at += step) { /* with correct digests */
         const size_t kind = at / step % 3;
         memcpy(x.bad, x.good, x.bytes);
         x.bad[at] = (unsigned char)(kind == 0 ? 0xff : x.bad[at] ^ (kind == 1 ? 1 : 0x80));
@@ -402,7 +404,7 @@ static void damage(const char *model, size_t step) {
         tried++;
         refused += try(&x, x.bytes) != GQAC_OK;
     }
-    CU_ASSERT(refused > tried / 4); /* but where a digest was, and what is free to choose */
+    CU_ASSERT(refused > tried / 4); /* except where a digest was, and fields with any valid value */
     free(x.good);
     free(x.bad);
     gqac_program_free(x.program);
@@ -416,7 +418,8 @@ static void test_damaged_states(void) {
     damage("test/models/qwen3.5/model.onnx", unit_full() ? 1 : 7);
 }
 
-/* Another layout of blocks is refused by its digest, which follows the geometry of the slots. */
+/* Another layout of blocks is refused because of its digest, which depends on the geometry of the
+ * slots. */
 static void test_layout(void) {
     image x = open_image("test/models/llama/model.onnx");
     const saved_header *h = (const saved_header *)(const void *)x.good;
@@ -431,7 +434,7 @@ static void test_layout(void) {
     gqac_program_free(x.program);
 }
 
-/* Sections that follow each other, with 64 bytes of one in another. */
+/* Sections in other places; and 64 bytes of one within another. */
 static void test_places(void) {
     image x = open_image("test/models/qwen3.5/model.onnx");
     for (int from = 0; from + 1 < SAVED_SECTIONS; from++) {

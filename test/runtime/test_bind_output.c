@@ -1,5 +1,5 @@
-/* Outputs of a stateless run in memory of the caller: apart, over the past they continue, over an
- * input that another node reads, too small, overlapping. */
+/* Outputs of a stateless run in memory of the caller: separate, over the past that they continue,
+ * over an input that another node reads, too small, overlapping. */
 #include "runtime/context.h"
 #include "unit.h"
 
@@ -15,7 +15,7 @@ static const char plain[] =
     "  %present = concat_past_present %past, %new, %pl, %nl, %total : f32[2,2,C,3]\n"
     "  %y = Abs %present : f32[2,2,C,3]\n"
     "  return %present as \"present\", %y as \"y\"\n}\n";
-/* The past has another reader, before the present is made. */
+/* Another node reads the past before the present is computed. */
 static const char first_reader[] =
     "graph @g(%past: f32[2,2,P,3], %new: f32[2,2,S,3], %pl: i32[2], %nl: i32[2], %total: i64[]) {\n"
     "  %a = Abs %past : f32[2,2,P,3]\n"
@@ -24,7 +24,7 @@ static const char first_reader[] =
     "  %present = concat_past_present %past, %n, %pl, %nl, %total : f32[2,2,C,3]\n"
     "  %y = Abs %present : f32[2,2,C,3]\n"
     "  return %present as \"present\", %y as \"y\"\n}\n";
-/* Another reader after the present is made. */
+/* Another node reads the past after the present is computed. */
 static const char second_reader[] =
     "graph @g(%past: f32[2,2,P,3], %new: f32[2,2,S,3], %pl: i32[2], %nl: i32[2], %total: i64[]) {\n"
     "  %present = concat_past_present %past, %new, %pl, %nl, %total : f32[2,2,C,3]\n"
@@ -32,7 +32,7 @@ static const char second_reader[] =
     "  %r = ReduceSum %a : f32[1,1,1,1]\n"
     "  %y = Add %past, %r : f32[2,2,P,3]\n"
     "  return %present as \"present\", %y as \"y\"\n}\n";
-/* Results that no kernel makes, and one value twice. */
+/* Results that no kernel computes, and one value twice. */
 static const char views[] =
     "graph @g(%past: f32[2,2,P,3], %new: f32[2,2,S,3], %pl: i32[2], %nl: i32[2], %total: i64[]) {\n"
     "  %present = concat_past_present %past, %new, %pl, %nl, %total : f32[2,2,C,3]\n"
@@ -90,7 +90,7 @@ static size_t bytes_of(const gqac_tensor *t) {
     return gqac_tensor_bytes(t);
 }
 
-/* The n outputs of an unbound run, copied. */
+/* Copies the n outputs of an unbound run. */
 static void expect(rig *r, int n, float **copies, size_t *bytes) {
     gqac_tensor out[3];
     CU_ASSERT_EQUAL_FATAL(run(r, r->past, n, out), GQAC_OK);
@@ -128,8 +128,8 @@ static void test_apart(void) {
     close_rig(&r);
 }
 
-/* Present over its past: the bits of a run apart; rows that are not new are not written. `direct`:
- * there is no copy. */
+/* Present over its past: the bits of a run with separate memory; only new rows are written.
+ * `direct`: nothing is copied. */
 static void in_place(const char *text, int64_t rows, int64_t total, bool direct) {
     rig r;
     gqac_tensor out[2];
@@ -180,7 +180,7 @@ static void test_views(void) {
         CU_ASSERT(out[i].data == memory[i]);
         free(copies[i]);
     }
-    /* "same" shows the memory that "present" would be copied to */
+    /* "same" is the memory to which "present" would be copied */
     CU_ASSERT_EQUAL(bind(&r, "same", NULL, 0), GQAC_OK);
     CU_ASSERT_EQUAL(bind(&r, "present", r.fresh, sizeof r.fresh), GQAC_OK);
     CU_ASSERT_EQUAL(run(&r, r.past, 3, out), GQAC_USAGE);
@@ -202,7 +202,7 @@ static void test_errors(void) {
     CU_ASSERT_EQUAL(bind(&r, "y", memory + 10, sizeof(float) * 100), GQAC_OK);
     CU_ASSERT_EQUAL(run(&r, r.past, 2, out), GQAC_USAGE);
     CU_ASSERT_EQUAL(bind(&r, "y", NULL, 0), GQAC_OK);
-    /* a past of 4 rows cannot hold 5 tokens */
+    /* a past of 4 rows has no room for 5 tokens */
     CU_ASSERT_EQUAL(bind(&r, "present", r.past, sizeof r.past), GQAC_OK);
     CU_ASSERT_EQUAL(run(&r, r.past, 2, out), GQAC_INVALID_INPUT);
     CU_ASSERT(strstr(r.diag.what, "overwrites past, which has") != NULL);

@@ -1,5 +1,5 @@
-/* The memory budget of a program: a call beyond it is CAPACITY and changes nothing, other calls
- * continue with the same bits, and freed memory can be taken again. */
+/* The memory budget of a program: a call that would exceed it returns CAPACITY and changes nothing,
+ * other calls continue with the same bits, and freed memory can be used again. */
 #include "base/budget.h"
 #include "runtime/program.h"
 #include "unit.h"
@@ -59,7 +59,7 @@ static bool same_logits(const gqac_context *context, const float *expected) {
 
 typedef struct facts {
     float *prompt, *next; /* logits after N - 1 tokens, and after N */
-    int64_t idle, one;    /* bytes of a context that ran, and of a sequence */
+    int64_t idle, one;    /* bytes of a context after a run, and of a sequence */
 } facts;
 
 static facts look(const char *path) {
@@ -87,7 +87,7 @@ static void forget(facts *f) {
     free(f->next);
 }
 
-/* Sequences until one does not fit. */
+/* Creates sequences until one does not fit. */
 static void fill(const char *path) {
     facts f = look(path);
     const int64_t budget = 2 * f.idle + 5 * f.one + f.one / 2;
@@ -110,7 +110,7 @@ static void fill(const char *path) {
     CU_ASSERT_EQUAL(gqac_sequence_length(last), 0);
     CU_ASSERT_EQUAL(gqac_program_memory_used(program), before);
     CU_ASSERT_EQUAL(feed(context, last, N - 1), GQAC_CAPACITY); /* again */
-    /* one bad sequence in a step: the other one is as it was */
+    /* one sequence of a step does not fit: the other one is unchanged */
     const gqac_step_item pair[] = {
         {.size = sizeof *pair,
          .sequence = all[0],
@@ -120,7 +120,7 @@ static void fill(const char *path) {
         {.size = sizeof *pair, .sequence = last, .tokens = ids, .count = N - 1, .n_logits = 1}};
     CU_ASSERT_EQUAL(gqac_step(context, 2, pair, &diag), GQAC_CAPACITY);
     CU_ASSERT(gqac_sequence_length(all[0]) == N - 1 && gqac_sequence_length(last) == 0);
-    gqac_sequence_free(all[--n - 1]); /* memory for one more token of each: the others go on */
+    gqac_sequence_free(all[--n - 1]); /* memory for one more token of each; the others continue */
     for (int i = 0; i < n - 1; i++) {
         CU_ASSERT_EQUAL_FATAL(feed(context, all[i], 1), GQAC_OK);
         CU_ASSERT(same_logits(context, f.next));
@@ -149,7 +149,7 @@ static void until_it_is_full_of_states(void) {
     fill("test/models/qwen3.5/model.onnx");
 }
 
-/* Whatever the budget: the right bits, or CAPACITY and nothing changed. */
+/* With any budget: the correct bits, or CAPACITY and nothing changed. */
 static void every_budget(void) {
     static const char path[] = "test/models/llama/model.onnx";
     facts f = look(path);
@@ -175,7 +175,7 @@ static void every_budget(void) {
     forget(&f);
 }
 
-/* Sequences until one does not fit, where a block needs more than one piece of memory. */
+/* Creates sequences until one does not fit, if a block consists of several allocations. */
 static void fill_pieces(const char *path, const char *kv, int64_t count) {
     facts f = look(path);
     gqac_sequence_options options;
@@ -229,7 +229,7 @@ static void parameters_and_runs(void) {
     CU_ASSERT_EQUAL(gqac_program_open(path, &options, &program, &diag), GQAC_USAGE);
 }
 
-/* No sum of bytes is too large to be compared. */
+/* Sums of bytes of any size can be compared. */
 static void huge_requests(void) {
     gqac_budget budget = {.most = 1000};
     CU_ASSERT_TRUE(gqac_budget_take(&budget, 600));
@@ -243,8 +243,8 @@ static void huge_requests(void) {
     CU_ASSERT_EQUAL(budget.used, 0);
 }
 
-/* A context that was trimmed holds nothing but what its sequences do, takes no more than it needs
- * again, and computes the same bits. */
+/* After a trim only the memory of the sequences is left; then the context allocates only what it
+ * needs, and computes the same bits. */
 static void trimmed(void) {
     static const char *const models[] = {"test/models/llama/model.onnx",
                                          "test/models/qwen3.5/model.onnx"};
@@ -274,8 +274,8 @@ static void trimmed(void) {
     }
 }
 
-/* The least bytes with which a sequence that needs a block can step, after the context was trimmed,
- * beside n - 1 sequences. What fits a budget fits a larger one. */
+/* The smallest budget with which a sequence that needs a block can make a step after the context
+ * was trimmed, with n - 1 other sequences. A step that fits a budget also fits a larger one. */
 static size_t least_of_step(int n) {
     gqac_program *program = open_program("test/models/llama/model.onnx", 0);
     gqac_context *context = open_context(program);
@@ -303,7 +303,7 @@ static size_t least_of_step(int n) {
     return least;
 }
 
-/* Blocks that nobody needs yet do not take the memory that the context needs again. */
+/* Blocks that are not needed yet do not take the memory that the context needs again. */
 static void trimmed_and_full(void) {
     const size_t alone = least_of_step(1);
     for (int n = 2; n <= 8; n *= 2)

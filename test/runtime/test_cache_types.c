@@ -1,7 +1,7 @@
-/* Sequences whose cache holds codes or was meant to hold a window only, through the public API: the
+/* Sequences whose cache contains codes, or in the model only a window, through the public API: the
  * geometry of the slots, split = full, past tensors out and in, rewind, fork, failing allocations.
- * The model is one attention layer written as text, its packed projection a sine of the ids; rows
- * of 4-bit codes have an odd number of channels. */
+ * The model is one attention layer written as text, and its packed projection is a sine of the ids;
+ * rows of 4-bit codes have an odd number of channels. */
 #include "unit.h"
 
 #include <gqac/gqac.h>
@@ -148,7 +148,7 @@ static gqac_sequence *open_sequence(const bench *t) {
     return sequence;
 }
 
-/* The whole in one call. */
+/* Runs all tokens in one call. */
 static void start(bench *t, const layer *l) {
     memset(t, 0, sizeof *t);
     t->program = open_layer(l);
@@ -210,7 +210,7 @@ static void test_splits(void) {
 
 /* ---- past tensors, rewind, fork ------------------------------------------ */
 
-/* The first `length` rows of the full run as past tensors. */
+/* Imports the first `length` rows of the full run as past tensors. */
 static gqac_status import(const bench *t, const layer *l, int64_t length, gqac_dtype type,
                           gqac_sequence *target) {
     const char *const names[2] = {t->pairs[0].past, t->pairs[1].present};

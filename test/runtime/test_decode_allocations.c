@@ -1,6 +1,6 @@
-/* A decode step takes no memory from the system once the buffers have their size: not for tensors,
- * not for scratch. A new KV block every 64 tokens is the exception, and the state that is kept
- * then; both are counted. */
+/* A decode step allocates no memory once the buffers have reached their size, neither for tensors
+ * nor for scratch. The exceptions are a new KV block every 64 tokens, and the state that is then
+ * kept; both are counted. */
 #include "unit.h"
 
 #include <gqac/gqac.h>
@@ -19,7 +19,7 @@ static void decode(const char *model, const char *target, int threads) {
     const gqac_kv_pair *pairs = NULL;
     int64_t ids[PROMPT], count = PROMPT;
     size_t blocks = 0, others = 0;
-    int last = 0; /* place in a block of the last step that may take memory */
+    int last = 0; /* position in a block of the last step that may allocate memory */
     gqac_options_init(&options);
     options.target = target;
     for (int i = 0; i < PROMPT; i++)
@@ -33,7 +33,7 @@ static void decode(const char *model, const char *target, int threads) {
             &sequence, &diag),
         GQAC_OK);
     for (int i = gqac_program_kv_pairs(program, &pairs) - 1; i >= 0; i--)
-        last |= pairs[i].rows > 0; /* a state that is kept is no longer there to be written */
+        last |= pairs[i].rows > 0; /* a state that is kept cannot be overwritten */
     CU_ASSERT_EQUAL_FATAL(
         gqac_sequence_append(context, sequence, ids, count, GQAC_LOGITS_ALL, &diag), GQAC_OK);
     count = 1;
@@ -48,8 +48,8 @@ static void decode(const char *model, const char *target, int threads) {
         else if (at >= PROMPT + WARM)
             others += calls;
     }
-    /* the block (two pieces where convolutions have a tail), and its entry in the table when that
-     * is full; buffers of `ref` that hold all rows grow by half, so once in these steps */
+    /* the block (two allocations if convolutions have a tail), and its entry in the table if that
+     * is full; buffers of `ref` with all rows grow by half, so once in these steps */
     printf("  %s %s, %d threads: %zu for blocks, %zu else\n", target, model, threads, blocks,
            others);
     CU_ASSERT(blocks >= 1 && blocks <= 3 + (size_t)last);

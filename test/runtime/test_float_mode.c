@@ -1,6 +1,6 @@
-/* Results do not depend on the floating-point mode of the host process: neither what is folded when
- * a model is compiled, nor numbers that are read and written as text. The mode is the host's again
- * after every call. */
+/* Results do not depend on the floating-point mode of the host process: neither constants that are
+ * folded when a model is compiled, nor numbers that are read and written as text. After every call
+ * the mode of the host is restored. */
 #include <fenv.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +26,7 @@ static const char model[] = "graph @m(%x: f32[4]) {\n"
                             "  %y = Add %x, %part : ?\n"
                             "  return %y, %part, %small, %half\n}\n";
 
-/* What the host may have set. */
+/* Sets a mode that a host may have set. */
 static void set_mode(int mode) {
     static const int rounding[] = {FE_TONEAREST, FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO};
     fesetenv(FE_DFL_ENV);
@@ -39,7 +39,7 @@ static void set_mode(int mode) {
 
 static unsigned mode_now(void) {
 #ifdef __SSE2__
-    return _mm_getcsr() & ~0x3fu; /* less the exception flags */
+    return _mm_getcsr() & ~0x3fu; /* without the exception flags */
 #else
     return (unsigned)fegetround();
 #endif
@@ -88,7 +88,7 @@ static void texts_are_equal(void) {
     free(expected);
 }
 
-/* The bits of all results. */
+/* Computes the bits of all results. */
 static void run(unsigned char *bits) {
     float x[4] = {0.5f, 0.25f, 1e-3f, 3.0f};
     const char *name = "x";

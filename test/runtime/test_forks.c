@@ -1,5 +1,5 @@
-/* Forks in one step: rows of several sequences read the tokens that their sequences share together,
- * and every row has the bits that it has in a step of its sequence alone. */
+/* Forks in one step: rows of several sequences read together the tokens that the sequences share,
+ * and every row has the bits of a step of its sequence alone. */
 #include "unit.h"
 
 #include <gqac/gqac.h>
@@ -21,7 +21,7 @@ static int64_t ids[1280];
 static const struct cpu_attend_kernels *real;
 static struct cpu_attend_kernels spied;
 static cpu_level level;
-/* Of a unit: the first query of its sequence, its queries [from, to), the end of its keys. */
+/* A unit: the first query of its sequence, its queries [from, to), the end of its keys. */
 typedef struct seen {
     int64_t first, from, to, end;
 } seen;
@@ -39,8 +39,8 @@ static void spy(const cpu_attend *a, const cpu_attend_unit *u, float *scratch) {
     real->run(a, u, scratch);
 }
 
-/* Queries of the largest unit with those of several sequences, and how far such units saw, both
- * since the last time. */
+/* The number of queries in the largest unit with queries of several sequences, and the greatest end
+ * of keys of such units, since the last call. */
 static int64_t find_joint(int64_t *farthest) {
     const int n = atomic_exchange(&n_units, 0);
     int64_t most = 0;
@@ -100,8 +100,8 @@ static gqac_sequence *fork_of(const gqac_sequence *from) {
     return s;
 }
 
-/* A step of all beside steps of twins alone; see find_joint. In one round a sequence gets a chunk,
- * which has runs enough of its own. */
+/* A step of all sequences, and steps of their twins alone; see find_joint. In one round a sequence
+ * gets a chunk, which has enough runs of its own. */
 static int64_t expect_alike(gqac_context *context, gqac_sequence *const *all,
                             gqac_sequence *const *twins, int round, int64_t *farthest) {
     int64_t tokens[FORKS * MOST + CHUNK], counts[FORKS], n = 0, rows, width, none = 0;
@@ -131,12 +131,12 @@ static int64_t expect_alike(gqac_context *context, gqac_sequence *const *all,
         CU_ASSERT(!memcmp(logits, kept[i], (size_t)(rows * width) * sizeof *logits));
         free(kept[i]);
     }
-    CU_ASSERT_EQUAL(find_joint(&none), 0); /* a sequence alone shares no keys */
+    CU_ASSERT_EQUAL(find_joint(&none), 0); /* one sequence shares no keys */
     return most;
 }
 
-/* Forks of two roots of `length` tokens, in turns. Number 5 goes on from `back`. The keys that they
- * read together end with `shared`. */
+/* Alternating forks of two roots of `length` tokens. Number 5 continues from `back`. The keys that
+ * they read together end at `shared`. */
 static void check(gqac_program *program, int threads, int64_t length, int64_t back,
                   int64_t shared) {
     static const int family[FORKS] = {0, 1, 0, 1, 0, 1, 0};

@@ -1,5 +1,5 @@
-/* A sequence that was filled by an import keeps the guard of LongRoPE tables: rows that were made
- * with one table are not continued with the other. The model is phi3, whose threshold is 64. */
+/* A sequence that was filled by an import keeps the guard of LongRoPE tables: rows computed with
+ * one table are not continued with the other. The model is phi3, whose threshold is 64. */
 #include "unit.h"
 
 #include <gqac/gqac.h>
@@ -82,8 +82,8 @@ static bool same_rows(const gqac_sequence *a, const gqac_sequence *b) {
     return same;
 }
 
-/* An imported sequence continues like the original, up to the threshold; beyond it both must start
- * again. A refused step leaves the rows. */
+/* An imported sequence continues like the original, up to the threshold; after it both must start
+ * again. A refused step keeps the rows. */
 static void test_undeclared(void) {
     rows held;
     open_all();
@@ -115,8 +115,8 @@ static void test_undeclared(void) {
     close_all();
 }
 
-/* With the final length declared on both sides an import goes on across the threshold, with the
- * bits of one call. */
+/* If both sides declare the final length, an imported sequence continues across the threshold, with
+ * the bits of one call. */
 static void test_declared(void) {
     rows held;
     int64_t count = 0, vocabulary = 0;

@@ -1,5 +1,5 @@
-/* Sequences of every cache kind in the run time: a kind changes the bits of logits only where it
- * has a profile of its own; memory of windows, rewinds, failed steps, forks, saved sequences. */
+/* Sequences of every kind of cache at run time: a kind changes the bits of logits only if it has a
+ * profile of its own; memory of windows, rewinds, failed steps, forks, saved sequences. */
 #include "unit.h"
 
 #include <gqac/gqac.h>
@@ -18,10 +18,11 @@ typedef struct fixture {
     gqac_program *program;
     gqac_context *context;
     int64_t vocabulary, n; /* n: number of tokens, at most N */
-    float *logits[3];      /* [N,V] of a sequence alone, token by token: of each class */
+    float *logits[3];      /* [N,V] of a sequence alone, token by token; one for each class */
 } fixture;
 
-/* Kinds of one class have the same bits: those that keep rows, codes of 8 bits, codes of 4. */
+/* Kinds of one class have the same bits: those that store rows, codes of 8 bits, codes of 4
+ * bits. */
 static int class_of(const char *kind) {
     return !strcmp(kind, "quantised") ? 1 : !strcmp(kind, "quantised4") ? 2 : 0;
 }
@@ -90,7 +91,7 @@ static void close_fixture(fixture *f) {
     gqac_program_free(f->program);
 }
 
-/* Sequences of all kinds in one step each have the logits of their own solo run. */
+/* Sequences of all kinds in one step each have the logits of a run alone. */
 static void mixed_kinds(const fixture *f) {
     static const int64_t ends[] = {5, 90, 91, 200, 201, 300, 316};
     gqac_sequence *all[KINDS];
@@ -127,7 +128,7 @@ static bool stop(void *arg) {
     return --*left == 0;
 }
 
-/* A step that is aborted half-way leaves a sequence of any kind, and its fork, as they were. */
+/* An aborted step leaves a sequence of any kind, and its fork, unchanged. */
 static void aborted_steps(const fixture *f, bool states) {
     for (int k = 0; k < KINDS; k++) {
         gqac_sequence *s = new_sequence(f, kinds[k]), *fork = NULL;
@@ -162,7 +163,7 @@ static gqac_status reload(const fixture *f, const gqac_sequence *s, const char *
     CU_ASSERT_EQUAL_FATAL(gqac_sequence_save(s, data, bytes, &diag), GQAC_OK);
     *loaded = NULL;
     const gqac_status status = gqac_sequence_load(f->program, &options, data, bytes, loaded, &diag);
-    if (status == GQAC_OK) { /* saved again, it has the same bytes, unless the kind is another */
+    if (status == GQAC_OK) { /* saved again, it has the same bytes, unless its kind differs */
         void *again = malloc(bytes);
         const bool same = !strcmp(gqac_sequence_kind(s), gqac_sequence_kind(*loaded));
         CU_ASSERT(!same || gqac_sequence_save_bytes(*loaded) == bytes);
@@ -174,7 +175,8 @@ static gqac_status reload(const fixture *f, const gqac_sequence *s, const char *
     return status;
 }
 
-/* A saved sequence continues in the kinds that have its bits, and all rows that these need. */
+/* A saved sequence can be continued in kinds with the same bits, if it has all rows that they
+ * need. */
 static void saved_sequences(const fixture *f, bool windows, bool states) {
     for (int k = 0; k < KINDS; k++)
         for (int to = 0; to < KINDS; to++) {
@@ -218,7 +220,7 @@ static void kinds_have_their_bits(void) {
 
 /* ---- windows ------------------------------------------------------------- */
 
-/* Bytes without ids; tokens were fed one by one. */
+/* Bytes without ids, if tokens were computed one by one. */
 static size_t row_bytes(const gqac_sequence *s) {
     int64_t first, count;
     size_t ids_capacity = 64;
@@ -234,10 +236,11 @@ static gqac_memory memory_of(const fixture *f, const char *kind, int64_t tokens)
     return m;
 }
 
-/* Some or all layers have a window of 16 keys: what a sequence keeps of them does not grow with it.
- * size: elements of a head; block, apart: bytes of a block, and of the rows with a window in it. */
+/* Some or all layers have a window of 16 keys: the rows that a sequence keeps for them do not grow
+ * with it. size: elements of a head; block, apart: bytes of a block, and of its rows with a
+ * window. */
 static void expect_bounded(const char *model, int64_t size, int64_t block, int64_t apart) {
-    enum { KEPT = 3 /* blocks: window and reach, and parts of blocks at both ends */ };
+    enum { KEPT = 3 /* blocks: window and reach, and partial blocks at both ends */ };
     fixture f = open_fixture(model, "cpu");
     gqac_sequence *s = new_sequence(&f, "windowed"), *all = new_sequence(&f, "contiguous");
     CU_ASSERT_EQUAL(memory_of(&f, NULL, f.n).kv_block, block);
@@ -262,8 +265,8 @@ static void windows_bound_memory(void) {
     expect_bounded("mistral", 16, MISTRAL, MISTRAL);
 }
 
-/* By 64 tokens a sequence can always be rewound; where rows are gone, the rewind fails, names what
- * to do, and changes nothing. Chunks that are much longer than window and reach are like others. */
+/* A sequence can always be rewound by 64 tokens. If rows are gone, the rewind fails, says what to
+ * do, and changes nothing. Chunks that are much longer than window and reach work like others. */
 static void rewinds_reach_so_far(void) {
     fixture f = open_fixture("gemma2", "cpu");
     for (int64_t length = 65; length <= 340;
@@ -287,7 +290,7 @@ static void rewinds_reach_so_far(void) {
     close_fixture(&f);
 }
 
-/* Forks that have left other rows behind are put side by side in steps, but read their own. */
+/* Forks that have released different rows are adjacent items of steps, but read their own rows. */
 static void forks_of_windows(void) {
     fixture f = open_fixture("gemma2", "cpu");
     gqac_sequence *s[3] = {new_sequence(&f, "windowed")};

@@ -1,5 +1,6 @@
-/* Logits of some rows alone: the bits of those rows among all, for ragged rows in one call, after a
- * past, over rope tables that split the call, and where the graph cannot leave rows out. */
+/* Logits of only some rows: the same bits as when all are computed, for ragged rows in one call,
+ * after a past, with rope tables that divide the call, and in graphs in which rows cannot be
+ * omitted. */
 #include "runtime/steps.h"
 #include "unit.h"
 
@@ -22,7 +23,8 @@ static gqac_program *open_model(const char *path, const char *target, const char
     return program;
 }
 
-/* The last row of every sequence after every round; *all: rows that the steps gave. */
+/* Computes the last row of every sequence after every round; *all: the number of rows from the
+ * steps. */
 static float *converse(const gqac_program *program, int64_t wanted, int threads, int64_t *all) {
     const int64_t width = gqac_program_vocabulary(program);
     float *out = malloc((size_t)(ROUNDS * ROWS * width) * sizeof *out);
@@ -32,7 +34,7 @@ static float *converse(const gqac_program *program, int64_t wanted, int threads,
     *all = 0;
     CU_ASSERT_EQUAL_FATAL(gqac_context_create(program, threads, &context, &diag), GQAC_OK);
     for (int i = 0; i < ROWS; i++) {
-        /* on both sides of the threshold of models that have one: groups of their own */
+        /* on both sides of the threshold, in models with one: separate groups */
         const gqac_sequence_options options = {.size = sizeof options,
                                                .final_length = i % 2 ? 200 : 104};
         CU_ASSERT_EQUAL_FATAL(gqac_sequence_create(program, &options, &sequences[i], &diag),

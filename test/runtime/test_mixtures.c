@@ -1,6 +1,7 @@
-/* Random steps over random sequences: chunks beside decode rows, in any order, between rewinds,
- * forks, and saving and loading. Sequences feed a few fixed streams of tokens, so that the logits
- * at a position are known from one call over a whole stream; every row must have those bits. */
+/* Random steps over random sequences: chunks together with decode rows, in any order, between
+ * rewinds, forks, and saving and loading. Sequences consist of a few fixed streams of tokens, so
+ * that the logits at a position are known from one call over a whole stream; every row must have
+ * these bits. */
 #include "unit.h"
 
 #include <gqac/gqac.h>
@@ -63,8 +64,8 @@ static void reload(const gqac_program *program, gqac_sequence **s) {
     free(data);
 }
 
-/* Sequence i is rewound, goes on in a fork of itself or of a mate, or is loaded anew; its stream
- * has a next token afterwards. */
+/* Sequence i is rewound, continued in a fork of itself or of another one, or saved and loaded;
+ * afterwards its stream has a next token. */
 static void disturb(const gqac_program *program, gqac_sequence **all, int *of, int n, int i) {
     gqac_sequence *fork = NULL;
     const int64_t kind = any(12), length = gqac_sequence_length(all[i]);
@@ -83,7 +84,7 @@ static void disturb(const gqac_program *program, gqac_sequence **all, int *of, i
         CU_ASSERT_EQUAL_FATAL(gqac_sequence_rewind(all[i], any(TOTAL), &diag), GQAC_OK);
 }
 
-/* Chooses some of the sequences, in random order; returns their number. */
+/* Chooses some of the sequences in random order; returns their number. */
 static int choose(int n, int *chosen) {
     int left[MOST], m = 1 + (int)any(n);
     for (int i = 0; i < n; i++)

@@ -1,4 +1,4 @@
-/* What a sequence of N tokens needs: the parts that can be computed by hand. */
+/* The memory that a sequence of N tokens needs, as far as it can be computed by hand. */
 #include "unit.h"
 
 #include <gqac/gqac.h>
@@ -42,7 +42,7 @@ static void test_parts(void) {
     CU_ASSERT(m.decode_scratch >= one.decode_scratch && m.prefill_scratch > m.decode_scratch);
     CU_ASSERT_EQUAL_FATAL(gqac_program_memory(program, 513, 256, &n, &diag), GQAC_OK);
     CU_ASSERT_EQUAL(n.kv_blocks, m.kv_blocks + 1);
-    /* buffers of the new tokens grow with the piece; logits are of one row and do not */
+    /* buffers of the new tokens grow with the length of the call; logits, of one row, do not */
     CU_ASSERT_EQUAL_FATAL(gqac_program_memory(program, 512, 512, &n, &diag), GQAC_OK);
     CU_ASSERT(n.prefill > m.prefill && n.prefill <= 2 * m.prefill);
     CU_ASSERT_EQUAL(n.decode, m.decode);
@@ -73,15 +73,16 @@ enum { MOST_PROMPT = 500 };
 typedef struct watch {
     gqac_context *context;
     int threads, kernels;
-    size_t most; /* scratch of a node */
+    size_t most; /* scratch of one node */
 } watch;
 
-/* An expert may get any of the rows, so the scratch of `moe` is counted for all of them. */
+/* Any number of rows may choose an expert, so the scratch of `moe` is counted for all of them. */
 static bool holds(size_t counted, size_t taken, bool exact) {
     return counted == taken || (!exact && counted > taken && counted - taken <= taken / 4);
 }
 
-/* Compares the scratch that a kernel has taken with what it says by the shapes of the same run. */
+/* Compares the scratch that a kernel allocated with the size computed from the shapes of the same
+ * run. */
 static void after_node(void *arg, const exec *e, const ir_node *node) {
     watch *w = arg;
     const target_kernel *kernel = node->claim;
@@ -111,7 +112,7 @@ static void watch_context(const gqac_program *program, watch *w) {
     w->context->exec.observe_arg = w;
 }
 
-/* Feeds `count` tokens; their scratch must be what was counted before. */
+/* Computes `count` tokens; their scratch must be what was computed before. */
 static void check_call(const char *model, watch *w, gqac_sequence *sequence, int64_t count) {
     const memory_lengths are = {.sequences = 1,
                                 .batch = 1,
@@ -176,8 +177,8 @@ static void test_scratch(void) {
             check_scratch(runs[i].model, runs[i].math, runs[i].prompt, threads);
 }
 
-/* What no sequence above has: products of integers and of two operands of a run, and attention to
- * keys that lie in a tensor. */
+/* Kernels in none of the sequences above: integer products, products of two operands of a run, and
+ * attention to keys in a tensor. */
 static void check_stateless(gqac_model_bytes *model, int64_t rows, int threads) {
     enum { WIDE = 128 };
     static float x[WIDE * WIDE];

@@ -1,5 +1,5 @@
-/* Traced models with the pass `raise` and without it: the same logits and caches, nearly, for a
- * chunk after a past. */
+/* Traced models with and without the pass `raise`: nearly the same logits and caches, for a chunk
+ * after a past. */
 #include "unit.h"
 
 #include <gqac/gqac.h>
@@ -25,7 +25,7 @@ static void check(gqac_status status) {
     CU_ASSERT_EQUAL_FATAL(status, GQAC_OK);
 }
 
-/* The stored call `hybrid` of a model. */
+/* Prepares the stored call `hybrid` of a model. */
 static void start(run *r, const char *name, const char *const *disable) {
     char path[256];
     gqac_options options;
@@ -65,7 +65,7 @@ static void compare(const gqac_tensor *a, const gqac_tensor *b, const char *name
     bool numbers = true;
     CU_ASSERT_EQUAL_FATAL(gqac_tensor_count(a), gqac_tensor_count(b));
     for (int64_t i = 0; i < gqac_tensor_count(a); i++) {
-        numbers = numbers && isfinite(x[i]) && isfinite(y[i]); /* fmax passes over NaN */
+        numbers = numbers && isfinite(x[i]) && isfinite(y[i]); /* fmax ignores NaN */
         most = fmax(most, fabs((double)y[i]));
         error = fmax(error, fabs((double)x[i] - (double)y[i]));
     }

@@ -1,5 +1,5 @@
-/* Rewrites whose n-th allocation fails, for every n: a clean status each time, nothing leaked, no
- * file left. */
+/* Rewrites in which the n-th allocation fails, for every n: a status each time, no leaks, no file
+ * left. */
 #include "unit.h"
 
 #include <gqac/gqac.h>
@@ -9,7 +9,7 @@
 
 #include "base/alloc.h"
 
-/* A decoder of one layer with attention over an encoder's states; %s: the number of tokens. */
+/* A decoder of one layer with attention to the states of an encoder; %s: the number of tokens. */
 static const char text[] =
     "graph @m(%%input_ids: i64[1,%s], %%states: f32[1,L,4]) {\n"
     "  const %%embed: f32[4,4] = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0, "
@@ -87,7 +87,7 @@ static void fail_each(const char *model, rig *r, const char *name, int64_t chang
         gqac_alloc_fail_at(n, 0);
         const gqac_status status = rewrite(model, r, name, &done, &diag);
         gqac_alloc_fail_at(0, 0);
-        /* of two files the first may be there when the second is not */
+        /* of two files, the first may exist without the second */
         const bool left = is_there(r) && access(r->parts[1], F_OK) == 0;
         if (status != GQAC_NO_MEMORY || !*diag.what || gqac_alloc_live() != live || left) {
             printf("%s, n = %zu of %zu: %s '%s', %zu live\n", name, n, calls,

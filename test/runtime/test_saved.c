@@ -1,6 +1,6 @@
-/* Sequences in one piece of memory: what is loaded, in this program or in another of the same
- * model, computes and rewinds as what was saved, bit for bit; other bytes, and sequences of another
- * model, are refused without effect. */
+/* Sequences saved to memory: a loaded sequence, in this program or in another one of the same
+ * model, computes and rewinds like the saved one, bit for bit. Other bytes, and sequences of
+ * another model, are refused without effect. */
 #include "base/alloc.h"
 #include "runtime/rig.h"
 
@@ -21,7 +21,7 @@ typedef struct blob {
     size_t bytes;
 } blob;
 
-/* Feeds the tokens up to `end`. */
+/* Computes the tokens up to `end`. */
 static void feed(gqac_context *context, gqac_sequence *s, int64_t end) {
     const int64_t length = gqac_sequence_length(s);
     CU_ASSERT_EQUAL_FATAL(
@@ -43,7 +43,7 @@ static gqac_status load(const gqac_program *program, blob b, gqac_sequence **s) 
     return gqac_sequence_load(program, NULL, b.data, b.bytes, s, &diag);
 }
 
-/* True if both compute the next tokens to the same bits. */
+/* True if both compute the same bits for the next tokens. */
 static bool step_alike(gqac_context *a, gqac_sequence *s, gqac_context *b, gqac_sequence *t) {
     int64_t rows[2] = {0}, width[2] = {0};
     const int64_t end = gqac_sequence_length(s) + MORE;
@@ -62,7 +62,7 @@ static bool same_ids(const gqac_sequence *s) {
            (!count || !memcmp(own, ids, (size_t)count * sizeof *ids));
 }
 
-/* Compares a sequence and its loaded twin, also after rewinds. */
+/* Compares a sequence and its loaded copy, also after rewinds. */
 static void expect_twin(const gqac_program *p, gqac_sequence *s, const gqac_program *other) {
     static const int64_t lengths[] = {300, 200, 130, 129, 128, 65, 64, 63, 1, 0};
     gqac_context *a = rig_context(p), *b = rig_context(other);
@@ -88,7 +88,7 @@ static void expect_twin(const gqac_program *p, gqac_sequence *s, const gqac_prog
     free(again.data);
 }
 
-/* Twins of whole, forked, rewound and empty sequences, in the program itself and in that of the
+/* Copies of whole, forked, rewound and empty sequences, in the program itself and in that of the
  * model's artefact. */
 static void twins_of(const char *model, const char *target) {
     char path[64];
@@ -135,7 +135,7 @@ static void twins_with_guards(void) {
     twins_of("test/models/phi3/model.onnx", "cpu");
 }
 
-/* Where the header of a blob has its fields: see saved.c. */
+/* Offsets of fields in the header of a blob: see saved.c. */
 enum {
     PROGRAM = 24,
     TOKENS = 56,
@@ -163,7 +163,7 @@ static size_t at_section(blob b, int i) {
     return section(b, i, 0);
 }
 
-/* Makes the checksums right again. */
+/* Recomputes the checksums. */
 static void sign(blob b) {
     for (int i = 0; i < N_SECTIONS; i++)
         rig_digest(b.data + SECTIONS + i * SECTION + 16, b.data + at_section(b, i),
@@ -174,7 +174,7 @@ static void sign(blob b) {
     rig_digest(b.data + DIGEST, header, HEADER);
 }
 
-/* The choice of a rope table is saved with the rows that it rotated. */
+/* The choice of a rope table is saved with the rows that were rotated with it. */
 static void tables_are_kept(void) {
     gqac_program *p = rig_program("test/models/phi3/model.onnx", "cpu");
     gqac_context *context = rig_context(p);
@@ -198,8 +198,8 @@ static void tables_are_kept(void) {
     gqac_program_free(p);
 }
 
-/* The ids of imported tokens are unknown. A loaded sequence rewinds among imported tokens if its
- * model can: not with recurrent states. */
+/* The ids of imported tokens are unknown. A loaded sequence can be rewound within imported tokens
+ * if its model allows it: not with recurrent states. */
 static void import_into(const char *model, bool recurrent) {
     gqac_program *p = rig_program(model, "cpu");
     gqac_context *a = rig_context(p), *b = rig_context(p);
@@ -254,7 +254,7 @@ static void import_into(const char *model, bool recurrent) {
     gqac_program_free(p);
 }
 
-/* The ids of a sequence may be the tokens of a step that makes them move. */
+/* The tokens of a step may be the ids of the sequence itself, which the step reallocates. */
 static void ids_as_tokens(void) {
     gqac_program *p = rig_program("models/tiny-gqa/model.onnx", "cpu");
     gqac_context *a = rig_context(p), *b = rig_context(p);
@@ -312,7 +312,7 @@ static void every_bit_counts(void) {
         CU_ASSERT_EQUAL_FATAL(load(p, (blob){b.data, bytes}, &s), GQAC_INVALID_INPUT);
     CU_ASSERT_PTR_NULL(s);
     CU_ASSERT_EQUAL(gqac_alloc_live(), live);
-    sign(b); /* what the next test relies on */
+    sign(b); /* the next test relies on this */
     CU_ASSERT_EQUAL(load(p, b, &s), GQAC_OK);
     gqac_sequence_free(s);
     free(b.data);
@@ -331,8 +331,8 @@ static void expect_forged(const gqac_program *p, blob b, size_t at, int64_t valu
     memcpy(b.data + at, &was, sizeof was);
 }
 
-/* With a checksum that is right. Of 200 tokens of a model with states, states are kept after 64,
- * 128, 192 and 200. */
+/* With a correct checksum. For 200 tokens of a model with states, states are kept after 64, 128,
+ * 192 and 200. */
 static void forged_fields(void) {
     static const int64_t numbers[] = {INT64_MIN, -1, INT32_MAX, INT64_MAX, INT64_MAX / 8};
     gqac_program *p = rig_program("test/models/qwen3.5/model.onnx", "cpu");
@@ -374,7 +374,7 @@ static void forged_fields(void) {
     gqac_program_free(p);
 }
 
-/* The weights of a model, one bit of which differs. */
+/* The weights of a model with one flipped bit. */
 static unsigned char *weights;
 static size_t n_weights;
 static gqac_status other_weights(void *arg, const char *name, const void **data, size_t *n,
@@ -466,7 +466,7 @@ static void callers_errors(void) {
     gqac_program_free(p);
 }
 
-/* After each failed allocation nothing is left allocated, and the next try succeeds. */
+/* After each failed allocation nothing is leaked, and the next attempt succeeds. */
 static void memory_runs_out(void) {
     gqac_program *p = rig_program("test/models/qwen3.5/model.onnx", "cpu");
     const blob b = saved_of(p, 200);
@@ -488,7 +488,7 @@ static void memory_runs_out(void) {
     gqac_program_free(p);
 }
 
-/* Blocks of a fork count as shared until one of the two has its own. */
+/* Blocks of a fork count as shared until one of the two has its own copy. */
 static void bytes_are_counted(void) {
     gqac_program *p = rig_program("models/tiny-gqa/model.onnx", "cpu");
     gqac_context *context = rig_context(p);

@@ -1,6 +1,6 @@
-/* Snapshots: what is restored computes the bits of a sequence that computed everything itself, any
- * number of times, in other threads and after a restart; files that are damaged or of another model
- * are refused with a reason and without effect. */
+/* Snapshots: a restored sequence computes the bits of one that computed everything itself, any
+ * number of times, in other threads and after a restart; files that are damaged or belong to
+ * another model are refused with a reason and without effect. */
 #include "base/alloc.h"
 #include "runtime/program.h"
 #include "runtime/rig.h"
@@ -40,7 +40,7 @@ static gqac_sequence *restore(const gqac_snapshot *snapshot) {
 
 static float expected[MORE * VOCABULARY_MOST];
 
-/* The logits of the tokens after `length`, computed by a sequence of its own, one by one. */
+/* The logits of the tokens after `length`, computed one by one by a separate sequence. */
 static void compute_cold(const gqac_program *p, int64_t length) {
     gqac_context *context = rig_context(p);
     gqac_sequence *s = rig_sequence(p, N);
@@ -63,7 +63,7 @@ typedef struct worker {
     bool same;
 } worker;
 
-/* Restores and continues three times. CUnit is not called: this runs in a thread. */
+/* Restores and continues three times. CUnit is not called, because this runs in a thread. */
 static void *continue_often(void *arg) {
     worker *w = arg;
     gqac_diag own = {0};
@@ -113,7 +113,7 @@ static bool has_ids(const gqac_snapshot *snapshot, int64_t length) {
            (!length || !memcmp(own, ids, (size_t)length * sizeof *own));
 }
 
-/* The sequence goes on with other tokens, is rewound and freed; the snapshot does not change. */
+/* The sequence continues with other tokens, is rewound and freed; the snapshot does not change. */
 static void frozen_at(const char *model, const char *target, int64_t length) {
     gqac_program *p = rig_program(model, target), *fresh = rig_program(model, target);
     gqac_context *context = rig_context(p);
@@ -157,7 +157,7 @@ static void frozen(void) {
     frozen_at("test/models/phi3/model.onnx", "cpu", 70);
 }
 
-/* A snapshot of a rewound sequence computes the missing tokens again. */
+/* A snapshot of a rewound sequence recomputes the missing tokens. */
 static void rewound(void) {
     gqac_program *p = rig_program("test/models/qwen3.5/model.onnx", "cpu");
     gqac_context *context = rig_context(p);
@@ -175,7 +175,7 @@ static void rewound(void) {
     gqac_program_free(p);
 }
 
-/* Taking and restoring copy no block; appending to a restored one copies the last. */
+/* Taking and restoring a snapshot copies no block; appending to a restored one copies the last. */
 static void blocks_are_shared(void) {
     gqac_program *p = rig_program("models/tiny-gqa/model.onnx", "cpu");
     gqac_context *context = rig_context(p);
@@ -274,7 +274,7 @@ static file saved(const gqac_program *p, int64_t length) {
     return read_file();
 }
 
-/* Loading what is in the file must fail with this status, without effect. */
+/* Loading the contents of the file must fail with this status, without effect. */
 static void expect_refused(const gqac_program *p, gqac_status status) {
     gqac_snapshot *snapshot = NULL;
     const size_t live = gqac_alloc_live(), blocks = kv_pool_blocks_in_use(p->pool);
@@ -323,7 +323,7 @@ static void every_byte_counts(void) {
     unlink(file_name());
 }
 
-/* Two sections change places: in the file, in the table, and in both. */
+/* Two sections are exchanged: in the file, in the table, and in both. */
 static void swapped_sections(void) {
     gqac_program *p = rig_program("test/models/qwen3.5/model.onnx", "cpu");
     const file f = saved(p, 3);
@@ -391,7 +391,7 @@ static void other_files(void) {
     expect_refused(p, GQAC_IO);
     rmdir(file_name());
     write_file("", 0);
-    CU_ASSERT_EQUAL(truncate(file_name(), (off_t)1 << 40), 0); /* nothing but a hole */
+    CU_ASSERT_EQUAL(truncate(file_name(), (off_t)1 << 40), 0); /* only a hole */
     expect_refused(p, GQAC_INVALID_INPUT);
     unlink(file_name());
     free(f.data);
@@ -423,7 +423,7 @@ static void descriptions(void) {
     unlink(file_name());
 }
 
-/* Every allocation fails once; nothing is left allocated, and the next try succeeds. */
+/* Every allocation fails once: nothing is leaked, and the next attempt succeeds. */
 static void memory_runs_out(void) {
     gqac_program *p = rig_program("test/models/qwen3.5/model.onnx", "cpu");
     gqac_context *context = rig_context(p);

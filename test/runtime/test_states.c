@@ -1,5 +1,5 @@
 /* Sequences of a model with recurrent states (qwen3.5): after rewinds, forks, failed steps and
- * imports the logits are those of the sequence that was fed token by token, bit for bit. */
+ * imports the logits are those of a sequence computed token by token, bit for bit. */
 #include "runtime/steps.h"
 #include "unit.h"
 
@@ -24,7 +24,8 @@ static gqac_sequence *new_sequence(int64_t capacity) {
     return sequence;
 }
 
-/* Feeds the tokens [length, end) in one call; do all their logits have the expected bits? */
+/* Computes the tokens [length, end) in one call; true if all their logits have the expected
+ * bits. */
 static bool feed(gqac_sequence *sequence, int64_t end) {
     const int64_t length = gqac_sequence_length(sequence), count = end - length;
     int64_t rows = 0, width = 0;
@@ -70,7 +71,7 @@ static void close_all(void) {
     gqac_program_free(program);
 }
 
-/* I14: one line, never longer than asked for, and without any number that is cached. */
+/* I14: one line, never longer than the requested size, and without any cached number. */
 static void a_sequence_is_described(void) {
     const gqac_kv_pair *pairs = NULL;
     char text[200], want[200], small[12];
@@ -105,7 +106,7 @@ static void rewinds_reach_every_length(void) {
         CU_ASSERT_TRUE(feed(sequence, kept[i] + 4));
     }
     CU_ASSERT_TRUE(feed(sequence, 250));
-    /* twice, with no step between; then up and down */
+    /* twice without a step in between; then up and down */
     CU_ASSERT_EQUAL(gqac_sequence_rewind(sequence, 190, &diag), GQAC_OK);
     CU_ASSERT_EQUAL(gqac_sequence_rewind(sequence, 70, &diag), GQAC_OK);
     CU_ASSERT_EQUAL(gqac_sequence_rewind(sequence, 71, &diag), GQAC_OUT_OF_RANGE);
@@ -123,7 +124,7 @@ static void forks_go_their_ways(void) {
     CU_ASSERT_TRUE(feed(fork, 180));
     CU_ASSERT_TRUE(feed(sequence, 101));
     CU_ASSERT_EQUAL(gqac_sequence_rewind(fork, 90, &diag), GQAC_OK);
-    CU_ASSERT_EQUAL_FATAL(gqac_sequence_fork(fork, &late, &diag), GQAC_OK); /* before its step */
+    CU_ASSERT_EQUAL_FATAL(gqac_sequence_fork(fork, &late, &diag), GQAC_OK); /* before it steps */
     gqac_sequence_free(fork);
     CU_ASSERT_EQUAL(gqac_sequence_length(late), 90);
     CU_ASSERT_TRUE(feed(late, 140));
@@ -133,7 +134,7 @@ static void forks_go_their_ways(void) {
     close_all();
 }
 
-/* Two sequences, one without capacity: neither changes. */
+/* Two sequences, one without capacity: neither is changed. */
 static void failed_steps_change_nothing(void) {
     open_all();
     gqac_sequence *pair[2] = {new_sequence(0), new_sequence(70)};
@@ -156,7 +157,7 @@ static void failed_steps_change_nothing(void) {
     close_all();
 }
 
-/* Its positions have three planes, for which there are tables of 320 rows. */
+/* The model has positions in three planes, and tables of 320 rows for them. */
 static void tables_end(void) {
     open_all();
     gqac_sequence *sequence = new_sequence(0);
@@ -176,7 +177,7 @@ typedef struct past_tensors {
     gqac_tensor tensors[MOST_PAIRS];
 } past_tensors;
 
-/* The past tensors of a new sequence that was fed `length` tokens. */
+/* The past tensors of a new sequence of `length` tokens. */
 static void export_past(int64_t length, past_tensors *past) {
     gqac_sequence *source = new_sequence(0);
     const gqac_kv_pair *pairs = NULL;
@@ -210,7 +211,7 @@ static void free_past(past_tensors *past) {
         free(past->tensors[i].data);
 }
 
-/* The inputs of convolutions: only the rows that the next step reads are exported. */
+/* Of the inputs of convolutions, only the rows that the next step reads are exported. */
 static void exports_end_in_a_tail(void) {
     open_all();
     const gqac_kv_pair *pairs = NULL;
@@ -258,7 +259,7 @@ static void imports_go_on(void) {
     close_all();
 }
 
-/* The state of imported tokens stays, however many tokens follow. */
+/* The state of imported tokens is kept, however many tokens follow. */
 static void imports_can_be_returned_to(void) {
     open_all();
     gqac_sequence *target = new_sequence(0), *fork = NULL;
@@ -284,7 +285,7 @@ static void imports_can_be_returned_to(void) {
     close_all();
 }
 
-/* Only a sequence of no tokens takes an import, also when a rewind left nothing computed; and a
+/* Only a sequence without tokens can be imported into, also if a rewind left nothing computed. The
  * state of no tokens is zeros. */
 static void imports_are_checked(void) {
     open_all();
@@ -314,10 +315,10 @@ static void imports_are_checked(void) {
     close_all();
 }
 
-/* ---- programs that are refused -------------------------------------------- */
+/* ---- refused programs ----------------------------------------------------- */
 
-/* A layer of rows in .gq text, whose append takes `token`; `where` defines %y and `also` names more
- * results. */
+/* A layer with cached rows in .gq text, whose append takes `token`; `where` defines %y, and `also`
+ * names more results. */
 static gqac_status open_text(const char *token, const char *where, const char *also) {
     char path[] = "/tmp/gqac-states-XXXXXX.gq";
     const int fd = mkstemps(path, 3);
@@ -372,7 +373,7 @@ static bool is_refused(const char *node, const char *what) {
 static void tokens_are_checked(void) {
     CU_ASSERT_EQUAL(open_text("%rows", GOOD, ALSO), GQAC_OK);
     gqac_program_free(program);
-    /* no token at all; that of rows; each the other's */
+    /* no token; the token of the rows; each the token of the other */
     CU_ASSERT_EQUAL(open_text("%rows", "  %y, %t2 = " RECURRENCE("%w", "f32[B,1,4,4]"), ""),
                     GQAC_INVALID_MODEL);
     CU_ASSERT_TRUE(is_refused("'y' (recurrent_attention)", "token"));
@@ -398,7 +399,7 @@ static void nested_graphs_change_no_cache(void) {
     }
 }
 
-/* Lengths without a maximum: too much memory is refused at once. */
+/* Huge lengths without a maximum: too much memory is refused at once. */
 static void huge_lengths_are_counted(void) {
     gqac_memory memory = {.size = sizeof memory};
     CU_ASSERT_EQUAL_FATAL(open_text("%rows", GOOD, ALSO), GQAC_OK);

@@ -1,5 +1,5 @@
-/* Steps: the bits of splits and mixtures, and the state after a refused step. The model is an
- * exported one (test/models/llama: Hq 6, Hkv 2, D 32), run through the public API. */
+/* Steps: the bits of splits and mixtures, and the state after a refused step. The model is exported
+ * (test/models/llama: Hq 6, Hkv 2, D 32), and is run through the public API. */
 #include "runtime/steps.h"
 #include "unit.h"
 
@@ -50,7 +50,7 @@ static gqac_status feed(gqac_context *context, gqac_sequence *sequence, const in
     return gqac_sequence_append(context, sequence, ids, count, GQAC_LOGITS_ALL, &diag);
 }
 
-/* All past tensors of a sequence, one after another; malloc'd. */
+/* A malloc'd copy of all past tensors of a sequence. */
 static unsigned char *snapshot(const gqac_program *program, const gqac_sequence *sequence,
                                size_t *bytes) {
     const gqac_kv_pair *pairs = NULL;
@@ -69,7 +69,7 @@ static unsigned char *snapshot(const gqac_program *program, const gqac_sequence 
     return all;
 }
 
-/* Tokens one by one, and in one call, have the same logits and the same cache. */
+/* Tokens computed one by one, and in one call, have the same logits and the same cache. */
 static void test_split_equals_full(void) {
     gqac_program *program = open_model(llama);
     gqac_context *context = open_context(program, 1);
@@ -99,8 +99,8 @@ static void test_split_equals_full(void) {
     gqac_program_free(program);
 }
 
-/* Every refused step must leave length and cached bytes as they were, and the next step must
- * compute what it would have computed. */
+/* Every refused step must leave length and cached bytes unchanged, and the next step must compute
+ * the same as without the refusal. */
 static void expect_refused(gqac_program *program, gqac_context *context, gqac_sequence *sequence,
                            gqac_status expected, const int64_t *ids, int64_t count,
                            const int64_t *position) {
@@ -156,7 +156,7 @@ static void test_refused_steps(void) {
     CU_ASSERT_EQUAL(gqac_step(context, 1, &fits, &diag), GQAC_OK);
     expect_refused(program, context, sequence, GQAC_CAPACITY, ids, 1, NULL);
     const float *logits = gqac_context_logits(context, 0, &rows, &vocabulary);
-    CU_ASSERT_PTR_NULL(logits); /* the refused step has none */
+    CU_ASSERT_PTR_NULL(logits); /* a refused step has no logits */
     CU_ASSERT_EQUAL_FATAL(feed(context, twin, ids, 66), GQAC_OK);
     size_t a = 0, b = 0;
     unsigned char *x = snapshot(program, sequence, &a), *y = snapshot(program, twin, &b);
@@ -173,7 +173,7 @@ static void test_refused_steps(void) {
     gqac_program_free(program);
 }
 
-/* A batch in which one sequence is refused changes no sequence. */
+/* If one sequence of a batch is refused, no sequence changes. */
 static void test_one_bad_row(void) {
     gqac_program *program = open_model(llama);
     gqac_context *context = open_context(program, 1);
@@ -182,7 +182,7 @@ static void test_one_bad_row(void) {
     const int64_t counts[] = {9, 5}, fits[] = {9, 4};
     fill_ids(ids, N);
     CU_ASSERT_EQUAL(steps_run(context, 2, pair, ids, counts, 1, &diag), GQAC_CAPACITY);
-    CU_ASSERT_EQUAL(diag.index, 1); /* the one that a host leaves out */
+    CU_ASSERT_EQUAL(diag.index, 1); /* a host can repeat the step without this one */
     CU_ASSERT_EQUAL(gqac_sequence_length(pair[0]), 0);
     CU_ASSERT_EQUAL(gqac_sequence_length(pair[1]), 0);
     const int64_t last = ids[12];
@@ -199,8 +199,8 @@ static void test_one_bad_row(void) {
     gqac_program_free(program);
 }
 
-/* Rewind to every length, feed the rest again: the same cache. A fork does not read what the other
- * sequence writes. */
+/* Rewind to every length and compute the rest again: the same cache. A fork does not read rows that
+ * the other sequence writes. */
 static void test_rewind_and_fork(void) {
     gqac_program *program = open_model(llama);
     gqac_context *context = open_context(program, 1);
@@ -264,7 +264,7 @@ static void test_export_import(void) {
         CU_ASSERT_EQUAL(gqac_sequence_import(target, n, names, tensors, &diag), GQAC_INVALID_INPUT);
     }
     tensors[n - 1].dims[2] = 65;
-    names[1] = pairs[0].present; /* another name of the first */
+    names[1] = pairs[0].present; /* same name as the first */
     CU_ASSERT_EQUAL(gqac_sequence_import(target, n, names, tensors, &diag), GQAC_USAGE);
     CU_ASSERT_PTR_NOT_NULL(strstr(diag.what, "twice"));
     names[1] = pairs[1].past;
@@ -292,7 +292,7 @@ static void test_export_import(void) {
 }
 
 /* LongRoPE (threshold 64): crossing it is RECOMPUTE unless the final length was declared; then the
- * bits do not depend on where the calls were cut. Rows on different sides share a step. */
+ * bits do not depend on the division into calls. Rows on different sides share a step. */
 static void test_longrope(void) {
     gqac_program *program = open_model(phi3);
     gqac_context *context = open_context(program, 1);
@@ -313,7 +313,7 @@ static void test_longrope(void) {
     float *last = malloc(bytes);
     memcpy(last, logits + 79 * vocabulary, bytes);
     CU_ASSERT_EQUAL_FATAL(feed(context, alone, ids, 40), GQAC_OK);
-    for (int turn = 0; turn < 2; turn++) { /* whichever is the first item */
+    for (int turn = 0; turn < 2; turn++) { /* either may be the first item */
         gqac_sequence *parts = open_sequence(program, 0, 80),
                       *brief = open_sequence(program, 0, 40);
         gqac_sequence *both[] = {turn ? brief : parts, turn ? parts : brief};
@@ -348,7 +348,7 @@ static void test_longrope(void) {
     gqac_program_free(program);
 }
 
-/* A graph whose table of rows is too short for positions, which nobody knows before it runs. */
+/* A graph whose table has too few rows for the positions, which is only known when it runs. */
 static const char failing[] =
     "graph @m(%input_ids: i64[B,S], %attention_mask: i64[B,T], %position_ids: i64[B,S], "
     "%past.0.key: f32[B,1,P,8], %past.0.value: f32[B,1,P,8]) {\n"
@@ -383,7 +383,7 @@ static gqac_program *open_text(const char *text) {
     return program;
 }
 
-/* One of three sequences is too long for the table inside of the graph: none of them goes on. */
+/* One of three sequences is too long for the table in the graph: none of them changes. */
 static void test_failure_inside(void) {
     enum { ALL = 3 };
     gqac_program *program = open_text(failing);
@@ -413,8 +413,8 @@ static void test_failure_inside(void) {
     gqac_program_free(program);
 }
 
-/* The same sequence twice in a step is refused, with both items named, and neither the check nor
- * the refusal leaves a trace. */
+/* The same sequence twice in a step is refused, with both items named; the check and the refusal
+ * have no lasting effect. */
 static void test_same_sequence(void) {
     gqac_program *program = open_model(llama);
     gqac_context *context = open_context(program, 1);
@@ -428,7 +428,7 @@ static void test_same_sequence(void) {
     CU_ASSERT_STRING_EQUAL(diag.what, "items 0 and 2 have the same sequence");
     CU_ASSERT_EQUAL(diag.index, 2);
     CU_ASSERT_EQUAL(gqac_sequence_length(three[0]), 0);
-    twice[1] = NULL; /* found first */
+    twice[1] = NULL; /* detected first */
     CU_ASSERT_EQUAL(steps_run(context, 3, twice, ids, counts, 1, &diag), GQAC_USAGE);
     CU_ASSERT_EQUAL(diag.index, 1);
     CU_ASSERT_EQUAL(steps_run(context, 3, three, ids, counts, 1, &diag), GQAC_OK);
@@ -439,8 +439,8 @@ static void test_same_sequence(void) {
     gqac_program_free(program);
 }
 
-/* The number of looks at items that the check of a step of n sequences takes. Its last item is
- * refused, so that nothing runs. */
+/* The number of items that the check of a step of n sequences visits. The last item is refused, so
+ * nothing is run. */
 static int64_t count_looks(gqac_context *context, int n, gqac_sequence *const *sequences) {
     const int64_t good = 7, bad = -1, before = context->looks;
     gqac_step_item *items = calloc((size_t)n, sizeof *items);
@@ -456,7 +456,7 @@ static int64_t count_looks(gqac_context *context, int n, gqac_sequence *const *s
     return context->looks - before;
 }
 
-/* The check of a step with ten times as many sequences takes ten times as many looks at them. */
+/* The check of a step with ten times as many sequences visits ten times as many items. */
 static void test_many_sequences(void) {
     enum { FEW = 200, MANY = 10 * FEW };
     gqac_program *program = open_model(llama);

@@ -1,5 +1,5 @@
-/* One program shared by threads: each with a context and sequences of its own gets the bits of a
- * run that had the program for itself. */
+/* One program shared by threads: each thread, with a context and sequences of its own, computes the
+ * bits of a run without other threads. */
 #include "runtime/steps.h"
 #include "unit.h"
 
@@ -13,11 +13,11 @@ enum { WORKERS = 8, PROMPT = 30, STEPS = 6, LENGTH = PROMPT + STEPS, ROUNDS = 2 
 
 typedef struct job {
     const gqac_program *program;
-    gqac_threads *shared; /* NULL: `threads` of its own */
+    gqac_threads *shared; /* NULL: its context has `threads` threads of its own */
     int threads, salt;
     size_t values;
     float *logits;      /* of every position, of two sequences */
-    gqac_status status; /* first failure */
+    gqac_status status; /* the first failure */
     const char *place;
 } job;
 
@@ -92,7 +92,7 @@ static job new_job(const gqac_program *program, int threads, int salt) {
     return j;
 }
 
-/* shared: whose threads all contexts compute with; NULL: each has its own. */
+/* shared: the threads that all contexts use; NULL: each context has its own. */
 static void share_on(const char *target, const char *path, gqac_threads *shared) {
     gqac_options options;
     gqac_program *program = NULL;
@@ -152,7 +152,7 @@ static void *run_task(void *arg) {
     return NULL;
 }
 
-/* Each task on a thread that is made for it. */
+/* Runs each task on a new thread. */
 static void on_new_threads(void *arg, int n, gqac_task *task, void *task_arg) {
     enum { MOST = 4 };
     pthread_t threads[MOST];

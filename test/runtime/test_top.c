@@ -1,4 +1,5 @@
-/* The likeliest ids of rows of logits: against a sort, and from steps in place of logits. */
+/* The likeliest ids of rows of logits: compared with a sort, and as results of steps instead of
+ * logits. */
 #include "runtime/exec_device.h"
 #include "runtime/rig.h"
 #include "runtime/top.h"
@@ -20,7 +21,7 @@ static int by_rank(const void *x, const void *y) {
     return a->id < b->id ? -1 : 1;
 }
 
-/* All ids of a row in order; those of NaN are -1. */
+/* All ids of a row in order; ids with NaN are -1. */
 static void sort_all(const float *row, int64_t v, gqac_candidate *all) {
     int64_t n = 0;
     for (int64_t i = 0; i < v; i++)
@@ -82,7 +83,7 @@ static void close_rig(rig *r) {
 
 static const int64_t ids[] = {5, 9, 77, 4};
 
-/* Appends the ids to each sequence; item i gets tops[i]. */
+/* Appends ids to each sequence; item i requests tops[i] ids. */
 static gqac_status step(rig *r, const int64_t tops[3], int64_t n_logits) {
     gqac_step_item items[3];
     for (int i = 0; i < 3; i++)
@@ -95,7 +96,7 @@ static gqac_status step(rig *r, const int64_t tops[3], int64_t n_logits) {
     return gqac_step(r->context, 3, items, &diag);
 }
 
-/* Items with and without n_top have the ids of the rows of another step, which are logits. */
+/* Items with and without n_top; the ids must be those of the logits of another step. */
 static void test_steps(void) {
     static const int64_t none[3] = {0}, cases[][3] = {{1, 1, 1}, {3, 0, 5}, {1, 7, GQAC_TOP_MOST}};
     rig r = open_rig(), twin = open_rig();
@@ -151,7 +152,7 @@ static void test_refused(void) {
     close_rig(&r);
 }
 
-/* A device gets the logits if they are the wanted rows, and it can count them. */
+/* A device selects the ids if its logits are the wanted rows, and if it can index them. */
 static void test_device(void) {
     const exec_top top = {.rows = 16384, .n = 4};
     gqac_tensor logits = {.dtype = GQAC_F32, .rank = 3, .dims = {1, 16384, 131071}};

@@ -1,6 +1,6 @@
 /* One model as a prefill and a decode graph (rows M2, M3, M9, M10, M19 to M22): the rewritten files
- * in the run time, keys and values handed over by read_output and upload, the caches written in
- * place. They must equal a sequence of the same model. */
+ * at run time, with keys and values passed on by read_output and upload, and caches written in
+ * place. The results must equal those of a sequence of the same model. */
 #include "runtime/context.h"
 #include "unit.h"
 
@@ -99,7 +99,7 @@ static const char *cache_name(int i) {
     return name[turn];
 }
 
-/* Zeroed caches of `rows`, each bound to the output that is its next state. */
+/* Zeroed caches of `rows` rows, each bound to the output that is its next state. */
 static void reserve(rig *r, int64_t rows) {
     const int64_t dims[4] = {1, HEADS, rows, SIZE};
     for (int i = 0; i < 2 * LAYERS; i++) {
@@ -115,7 +115,7 @@ static void reserve(rig *r, int64_t rows) {
     }
 }
 
-/* Output 1 + i of the prompt becomes cache i. */
+/* Copies output 1 + i of the prompt to cache i. */
 static void hand_over(rig *r) {
     for (int i = 0; i < 2 * LAYERS; i++) {
         gqac_tensor rows;
@@ -132,7 +132,8 @@ static const float *logits_of(const gqac_context *context, int64_t *size) {
     return t.data;
 }
 
-/* The same tokens through a sequence; the logits of the last one are `got`, in every bit. */
+/* Computes the same tokens with a sequence; the logits of the last one must equal `got`, bit for
+ * bit. */
 static void expect_step(rig *r, gqac_sequence *sequence, int64_t at, int64_t count,
                         const gqac_context *context) {
     int64_t rows = 0, vocabulary = 0, size = 0;
@@ -145,7 +146,7 @@ static void expect_step(rig *r, gqac_sequence *sequence, int64_t at, int64_t cou
     CU_ASSERT(!memcmp(got, logits + (rows - 1) * vocabulary, (size_t)vocabulary * sizeof *got));
 }
 
-/* M2: 1 + 2 layers results; keys and values of every row of the prompt. */
+/* M2: 1 + 2 * layers results; keys and values for every row of the prompt. */
 static void test_prefill(void) {
     rig r;
     gqac_sequence *sequence = NULL;
@@ -167,7 +168,7 @@ static void test_prefill(void) {
     close_rig(&r);
 }
 
-/* M3: one token and no more. */
+/* M3: exactly one token. */
 static void test_one_token(void) {
     rig r;
     open_rig(&r);
@@ -178,8 +179,8 @@ static void test_one_token(void) {
     close_rig(&r);
 }
 
-/* M19, M21: a prompt, then token by token; every logit as from a sequence. M9, M10: the caches stay
- * where they are, and hold all rows. */
+/* M19, M21: a prompt, then token by token; every logit equals that of a sequence. M9, M10: the
+ * caches stay at the same address, and contain all rows. */
 static void test_hand_over(void) {
     rig r;
     gqac_sequence *sequence = NULL;
@@ -214,7 +215,7 @@ static void test_hand_over(void) {
     close_rig(&r);
 }
 
-/* M22: after the last row the capacity ends, and nothing is written. */
+/* M22: the capacity ends after the last row, and nothing is written. */
 static void test_edge(void) {
     rig r;
     gqac_tensor cache;
@@ -265,7 +266,7 @@ static void test_parameters(void) {
     close_rig(&r);
 }
 
-/* Another size frees the memory, and removes bindings to it and views of it. */
+/* Reserving another size frees the memory, and removes bindings to it and views of it. */
 static void test_reserve_again(void) {
     rig r;
     gqac_tensor view;

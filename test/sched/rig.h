@@ -1,5 +1,5 @@
-/* What the tests of the scheduler share: a program with a context, requests that record what their
- * callbacks say, and the run of a request alone, with which that is compared. */
+/* What the tests of the scheduler share: a program with a context, requests that record the
+ * arguments of their callbacks, and the run of a request alone, with which these are compared. */
 #ifndef GQAC_TEST_SCHED_RIG_H
 #define GQAC_TEST_SCHED_RIG_H
 
@@ -23,17 +23,17 @@ typedef struct rig {
     gqac_context *context;
 } rig;
 
-/* A request, and what its callbacks have said. */
+/* A request, and what its callbacks have reported. */
 typedef struct client {
     gqac_request request;
     gqac_sampling sampling;
     int64_t list[RIG_LIST]; /* ids of `from`, of the prompt, and of the answer */
     int64_t n_from, n_prompt, n;
-    uint64_t bits[RIG_LIST]; /* of the logits by which id i was chosen */
+    uint64_t bits[RIG_LIST]; /* of the logits from which id i was chosen */
     int64_t eos, number, begins, reused, done, ends;
     int64_t stop; /* on_token ends the request after so many ids; 0: never */
     bool cancelled;
-    gqac_request_end end; /* its ids, diag and sequence are gone */
+    gqac_request_end end; /* the pointers to its ids, diag and sequence are no longer valid */
     int64_t rows;         /* length of its sequence */
     gqac_status status;
     char what[768], where[512];
@@ -57,7 +57,7 @@ static inline void rig_close(rig *r) {
     gqac_program_free(r->program);
 }
 
-/* Records the bits of the logits, then leaves only the letters. */
+/* Records the bits of the logits, then allows only the letters. */
 static inline bool rig_logits(void *arg, float *logits, int64_t vocabulary, const int64_t *ids,
                               size_t n) {
     client *c = arg;
@@ -112,7 +112,7 @@ static inline void rig_end(void *arg, const gqac_request_end *end) {
     CU_ASSERT(!count || !memcmp(ids, c->list, (size_t)count * sizeof *ids));
 }
 
-/* Prepares a request for up to max_new letters after the prompt that is in c->list. */
+/* Prepares a request for up to max_new letters after the prompt in c->list. */
 static inline void rig_prepare(client *c, int64_t n_prompt, int64_t max_new) {
     c->n = c->n_prompt = n_prompt;
     gqac_request_init(&c->request, c->list + c->n_from, (size_t)(n_prompt - c->n_from));
@@ -133,7 +133,7 @@ static inline void rig_submit(gqac_scheduler *scheduler, client *c) {
                           GQAC_OK);
 }
 
-/* A prompt of letters, the same for the same seed. */
+/* A prompt of letters; equal for equal seeds. */
 static inline void rig_letters_of(int64_t *ids, int64_t n, uint64_t seed) {
     for (int64_t i = 0; i < n; i++) {
         seed = seed * 6364136223846793005u + 1442695040888963407u;
@@ -141,7 +141,7 @@ static inline void rig_letters_of(int64_t *ids, int64_t n, uint64_t seed) {
     }
 }
 
-/* A clock that stands still: no draft costs anything, so that as many as possible are made. */
+/* A clock that always shows the same time: drafts cost nothing, so as many as possible are made. */
 static inline double rig_clock(void *arg) {
     (void)arg;
     return 1;
@@ -175,7 +175,7 @@ static inline client rig_client(int64_t n, int64_t max_new, uint64_t seed) {
     return c;
 }
 
-/* Submits; the client must stay where it is. */
+/* Submits; the client must stay at its address. */
 static inline void rig_send(gqac_scheduler *s, client *c, int priority) {
     rig_prepare(c, c->n_prompt, c->request.max_new);
     c->request.priority = priority;
@@ -203,9 +203,9 @@ static inline void rig_finish(gqac_scheduler *scheduler) {
     CU_ASSERT_EQUAL_FATAL(left, 0);
 }
 
-/* Compares what a client received with a sequence that computes the same alone, prompt and ids one
- * after another; returns the number of rows of logits that were compared. The context must have no
- * maximum of memory to exceed. */
+/* Compares what a client received with a sequence that computes the prompt and the ids one after
+ * another, alone. Returns the number of rows of logits that were compared. The context must have no
+ * memory limit that this could exceed. */
 static inline int rig_compare(const rig *r, const client *c) {
     client alone = {.n_from = 0};
     gqac_sequence *s = NULL;

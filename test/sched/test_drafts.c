@@ -1,6 +1,6 @@
 /* Drafts in the scheduler change nothing that a client sees: ids, bits of logits, how answers end,
- * what was cached, and the rows that are left, for every way to choose ids and to end, while steps
- * are saved. Where memory is short they are given up before anything else. */
+ * what was cached, and the remaining rows, for every way to choose ids and to end; and they save
+ * steps. If memory is short, drafts are dropped before anything else. */
 #include "sched/rig.h"
 
 #include <stdio.h>
@@ -11,16 +11,16 @@ enum { CROWD = 6, LONG = 40, PERIOD = 5 };
 
 static gqac_diag diag;
 
-/* How the requests of a crowd differ from each other. */
+/* The options of the requests of a crowd. */
 typedef struct manner {
     const char *name;
-    bool hooked; /* logits are recorded, and lean to a text that repeats itself */
+    bool hooked; /* logits are recorded, and changed so that the text repeats itself */
     bool sample;
     int64_t top_k;
     bool constrained;
-    int64_t stop, end, cancel; /* after so many ids, by on_token, by on_logits; 0: never */
+    int64_t stop, end, cancel; /* ids until on_token, on_logits or a cancel ends it; 0: never */
     int n_eos;
-    bool rows, share; /* on_row; all begin with the sequence of the first */
+    bool rows, share; /* rows: use on_row; share: all begin with the sequence of the first */
 } manner;
 
 static const manner manners[] = {{.name = "greedy", .hooked = true},
@@ -38,7 +38,7 @@ enum { MANNERS = sizeof manners / sizeof *manners };
 
 typedef struct crowd crowd;
 typedef struct member {
-    client client; /* first: the argument of its callbacks */
+    client client; /* must be first: it is the argument of its callbacks */
     crowd *all;
     int64_t rows_seen;
     uint64_t rows_bits;
@@ -98,7 +98,7 @@ static void send(crowd *all, int i, const gqac_sequence *from) {
     c->sampling.top_k = how->top_k;
     c->sampling.seed = (uint64_t)(i + 3);
     c->stop = how->stop;
-    c->eos = c->list[n_from + n - 2]; /* which the text repeats */
+    c->eos = c->list[n_from + n - 2]; /* the text repeats this id */
     c->request.eos = &c->eos;
     c->request.n_eos = how->n_eos;
     rig_submit(all->scheduler, c);
@@ -110,7 +110,8 @@ static void keep(void *arg, const gqac_request_end *end) {
     CU_ASSERT_EQUAL_FATAL(gqac_sequence_fork(end->sequence, &kept, &diag), GQAC_OK);
 }
 
-/* Runs a crowd, two by two, so that some decode while others begin; returns the statistics. */
+/* Runs a crowd, two requests at a time, so that some decode while others begin; returns the
+ * statistics. */
 static gqac_scheduler_statistics run(const rig *r, const manner *how, gqac_constraint *constraint,
                                      const char *kv, int64_t speculate, crowd *all) {
     gqac_scheduler_options options;
@@ -153,7 +154,8 @@ static bool same(const member *m, const member *o) {
            m->rows_seen == o->rows_seen && m->rows_bits == o->rows_bits;
 }
 
-/* Every manner, with few and with many drafts; adds to accepted[], by manner. */
+/* Every manner, with few and with many drafts. Adds accepted drafts to accepted[], indexed by
+ * manner. */
 static void compare(const char *model, const char *kv, bool constrains, int64_t *accepted) {
     static crowd with, without;
     static const int64_t most[] = {1, 4, 20};
@@ -194,7 +196,7 @@ static void compare(const char *model, const char *kv, bool constrains, int64_t 
                 drafted -= with.members[j].client.end.drafted_tokens;
                 right -= with.members[j].client.end.accepted_tokens;
             }
-            CU_ASSERT(!drafted && !right); /* each request knows its own */
+            CU_ASSERT(!drafted && !right); /* each request reports its own */
             CU_ASSERT(y.steps <= x.steps && y.new_tokens == x.new_tokens);
             accepted[i] += y.accepted_tokens;
         }
@@ -214,7 +216,7 @@ static void same_results(void) {
         CU_ASSERT(accepted[i] > 0);
 }
 
-/* ---- where there are none ------------------------------------------------ */
+/* ---- no drafts ----------------------------------------------------------- */
 
 static void none(void) {
     rig r = rig_open(LLAMA, 0, 1);
@@ -225,13 +227,13 @@ static void none(void) {
     options.speculate = -1;
     CU_ASSERT_EQUAL(gqac_scheduler_create(r.context, &options, &s, &diag), GQAC_OUT_OF_RANGE);
     CU_ASSERT_STRING_EQUAL(diag.what, "speculate is -1");
-    options.size = offsetof(gqac_scheduler_options, speculate); /* of an older caller */
+    options.size = offsetof(gqac_scheduler_options, speculate); /* from an older caller */
     CU_ASSERT_EQUAL_FATAL(gqac_scheduler_create(r.context, &options, &s, &diag), GQAC_OK);
     gqac_scheduler_free(s);
     rig_close(&r);
 }
 
-/* Steps until some drafts were accepted, and the last step had a wrong one. */
+/* Steps until some drafts were accepted, and at least one draft of the last step was wrong. */
 static void step_until_wrong(gqac_scheduler *s) {
     gqac_scheduler_statistics before, x = rig_statistics(s);
     do {
@@ -242,8 +244,8 @@ static void step_until_wrong(gqac_scheduler *s) {
                                        x.accepted_tokens - before.accepted_tokens);
 }
 
-/* While a prompt is computed in chunks, nothing is drafted, and each step has an id of those that
- * decode, also if the prompt is more urgent, and their last drafts were wrong. */
+/* While a prompt is computed in chunks, no drafts are made, and each step computes one id for each
+ * decoding request, even if the prompt is more urgent and the last drafts were wrong. */
 static void one_beside_chunks(const char *model) {
     rig r = rig_open(model, 0, 1);
     gqac_scheduler *s = rig_drafting(&r, 8, 4, NULL, 6);
@@ -271,9 +273,9 @@ static void beside_chunks(void) {
     one_beside_chunks("test/models/qwen3.5/model.onnx");
 }
 
-/* ---- what pays ----------------------------------------------------------- */
+/* ---- when drafts are worth their cost ------------------------------------ */
 
-static double seconds; /* a step takes one for each of its tokens */
+static double seconds; /* a step takes one second for each of its tokens */
 static int64_t tokens;
 static bool slow; /* the first step without chunks takes much longer */
 
@@ -292,8 +294,9 @@ static void count(void *arg, int64_t done, int64_t total) {
     tokens = total;
 }
 
-/* Where a draft costs as much as an id, short answers whose matches are seldom right have hardly
- * any: what one request has learned, the next need not. `least`: ids for each draft. */
+/* If a draft costs as much as an id, short answers whose matches are rarely right have hardly any
+ * drafts: what one request has learned, the next ones use. `least`: minimum number of ids for each
+ * draft. */
 static void costly_after(bool slow_step, int64_t least) {
     static client all[60];
     slow = slow_step;
@@ -327,7 +330,7 @@ static void costly_after(bool slow_step, int64_t least) {
 
 static void costly(void) {
     costly_after(false, 25);
-    costly_after(true, 2); /* which is measured again soon */
+    costly_after(true, 2); /* this is soon measured again */
 }
 
 /* ---- memory -------------------------------------------------------------- */
@@ -364,8 +367,8 @@ static outcome run_tight(const rig *oracle, int64_t budget, int64_t speculate, i
     return x;
 }
 
-/* With whatever memory, a request fails or is preempted for its lack only if it would be without
- * drafts. */
+/* With any amount of memory, a request fails or is preempted for lack of it only if it would be
+ * without drafts. */
 static void tight(void) {
     rig oracle = rig_open("models/tiny-gqa/model.onnx", 0, 1);
     int64_t plain = 0, drafting = 0, unused = 0, drafted = 0, preempted = 0, failed = 0;
@@ -393,8 +396,8 @@ static void tight(void) {
     rig_close(&oracle);
 }
 
-/* The n-th allocation fails: answers are as without drafts, or fail with NO_MEMORY. Returns the
- * number of allocations. */
+/* The n-th allocation fails: answers are the same as without drafts, or fail with NO_MEMORY.
+ * Returns the number of allocations. */
 static size_t without(const rig *r, const rig *oracle, size_t n, int persist) {
     client all[2];
     gqac_scheduler *s = rig_drafting(r, 16, 2, NULL, 5);

@@ -1,5 +1,5 @@
-/* Prompts that a remote tier may know: while one is fetched, the others get their ids; whatever the
- * tier does, each gets the bits of a run alone. */
+/* Prompts that a remote tier may have: while one is fetched, the others get their ids; whatever the
+ * tier does, each answer has the bits of a run alone. */
 #include "sched/rig.h"
 #include "store/support_tier.h"
 
@@ -8,17 +8,17 @@
 
 #include "base/alloc.h"
 
-enum { LONG = 60000, PATIENCE = 10 }; /* milliseconds that are never over; seconds */
+enum { LONG = 60000, PATIENCE = 10 }; /* a time limit that is never reached, in ms; seconds */
 
 static gqac_diag diag;
 
 /* A tier whose answers wait at a gate. */
 typedef struct gated {
     tier tier;
-    gqac_store_remote functions; /* of the tier */
+    gqac_store_remote functions; /* the functions of the tier */
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    bool shut, reached; /* reached: somebody waits, or has waited */
+    bool shut, reached; /* reached: a call waits, or has waited */
     bool late;          /* the gate was not opened in time */
 } gated;
 
@@ -61,7 +61,7 @@ static void open_gate(gated *g) {
     pthread_mutex_unlock(&g->lock);
 }
 
-/* Until somebody waits. */
+/* Waits until a call waits at the gate. */
 static void await_gate(gated *g) {
     pthread_mutex_lock(&g->lock);
     while (!g->reached)
@@ -79,8 +79,8 @@ typedef struct bench {
     gqac_store *store;
     gqac_scheduler *s;
     client clients[CLIENTS];
-    bool done;   /* by the other thread of a case */
-    size_t live; /* allocations before */
+    bool done;   /* set by the other thread of a case */
+    size_t live; /* allocations before the case */
 } bench;
 
 static gqac_store *store_on(const rig *r, gated *g) {
@@ -93,7 +93,7 @@ static gqac_store *store_on(const rig *r, gated *g) {
     return store;
 }
 
-/* Another machine computes a prompt and saves it. */
+/* As if another machine had computed a prompt and saved it. */
 static void save(const rig *r, gated *g, const client *c) {
     gqac_store *store = store_on(r, g);
     gqac_sequence *q = NULL;
@@ -108,8 +108,8 @@ static void save(const rig *r, gated *g, const client *c) {
     gqac_store_free(store);
 }
 
-/* A scheduler on a tier that has the full blocks of the prompt of client 1. That of client 0 has no
- * full block, and that of client 2 is unknown. */
+/* A scheduler with a tier that has the full blocks of the prompt of client 1. The prompt of client
+ * 0 has no full block, and that of client 2 is unknown to the tier. */
 static void set_up(bench *b) {
     *b = (bench){.clients = {rig_client(9, 40, 1), rig_client(SHARED, 6, 2), rig_client(90, 6, 3)}};
     b->live = gqac_alloc_live();
@@ -147,7 +147,7 @@ static void *open_soon(void *arg) {
 
 /* ---- cases --------------------------------------------------------------- */
 
-/* While the tier does not answer for one prompt, an answer continues and another prompt begins. */
+/* While the tier does not answer for one prompt, one answer continues and another prompt begins. */
 static void others_step(void) {
     bench b;
     set_up(&b);
@@ -172,7 +172,7 @@ static void others_step(void) {
     tear_down(&b);
 }
 
-/* A step that has nothing else to compute waits for the fetch instead of returning at once. */
+/* If a step has nothing else to compute, it waits for the fetch instead of returning at once. */
 static void alone(void) {
     bench b;
     pthread_t opener;
@@ -185,7 +185,7 @@ static void alone(void) {
     for (; left && steps < 100; steps++)
         CU_ASSERT_EQUAL_FATAL(gqac_scheduler_step(b.s, &left, &diag), GQAC_OK);
     pthread_join(opener, NULL);
-    CU_ASSERT_EQUAL(steps, 1 + 6); /* the prompt is one chunk with the first id */
+    CU_ASSERT_EQUAL(steps, 1 + 6); /* the prompt is one chunk and returns the first id */
     CU_ASSERT_EQUAL(rig_compare(&b.r, &b.clients[1]), 6);
     tear_down(&b);
 }
@@ -197,7 +197,7 @@ static void *cancel_soon(void *arg) {
     return NULL;
 }
 
-/* A request is cancelled while it is fetched, and a step waits for it: it ends at once. */
+/* A request is cancelled while it is fetched and a step waits for it: it ends at once. */
 static void cancelled(void) {
     bench b;
     pthread_t other;
@@ -225,7 +225,7 @@ static bool once_reached(void *arg) {
     return reached;
 }
 
-/* The monitor of the context ends a step that waits for a fetch; the request is not changed. */
+/* The monitor of the context ends a step that waits for a fetch; the request is unchanged. */
 static void aborted(void) {
     bench b;
     set_up(&b);
@@ -236,7 +236,7 @@ static void aborted(void) {
     CU_ASSERT_EQUAL(gqac_scheduler_step(b.s, NULL, &diag), GQAC_ABORTED);
     CU_ASSERT(b.g.reached && b.g.shut && !b.g.late && !b.clients[1].ends);
     CU_ASSERT(strstr(diag.what, "remote tier") != NULL);
-    CU_ASSERT_EQUAL(gqac_scheduler_step(b.s, NULL, &diag), GQAC_ABORTED); /* the monitor is kept */
+    CU_ASSERT_EQUAL(gqac_scheduler_step(b.s, NULL, &diag), GQAC_ABORTED); /* monitor unchanged */
     CU_ASSERT_EQUAL(gqac_context_set_monitor(b.r.context, NULL, NULL, &diag), GQAC_OK);
     open_gate(&b.g);
     rig_finish(b.s);
@@ -272,7 +272,8 @@ static void submitted(void) {
     tear_down(&b);
 }
 
-/* Prompts that begin alike are fetched one after another: the tier gives each value once. */
+/* Prompts with a common beginning are fetched one after another: each value is read from the tier
+ * once. */
 static void alike(void) {
     bench b;
     set_up(&b);
@@ -293,7 +294,7 @@ static void alike(void) {
     tear_down(&b);
 }
 
-/* A scheduler is freed while it fetches; one prompt waits for another that begins alike. */
+/* A scheduler is freed during a fetch, while another prompt with the same beginning waits. */
 static void freed(void) {
     bench b;
     pthread_t opener;
@@ -313,7 +314,7 @@ static void freed(void) {
     tear_down(&b);
 }
 
-/* A tier that fails, forgets or lies: the prompt is computed, with the same ids. */
+/* A tier that fails, forgets or returns wrong data: the prompt is computed, with the same ids. */
 static void faults(void) {
     static const tier_fault all[] = {TIER_DOWN,  TIER_GET_FAILS, TIER_FORGETS,
                                      TIER_FLIPS, TIER_SWAPS,     TIER_CUTS_LATER};

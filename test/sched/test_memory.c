@@ -1,5 +1,5 @@
-/* The scheduler when memory is short: by the budget of the program, and by allocations that fail.
- */
+/* The scheduler when memory runs out: because of the budget of the program, or of failing
+ * allocations. */
 #include "sched/rig.h"
 
 #include <stdio.h>
@@ -10,7 +10,7 @@ static gqac_diag diag;
 
 enum { CROWD = 8, LONGEST = 105 };
 
-/* Requests of more and more tokens; returns the largest number of bytes in use after a step. */
+/* Runs requests of increasing length; returns the largest number of bytes in use after a step. */
 static int64_t run_crowd(const rig *r, gqac_store *cached, client *all, int first,
                          gqac_scheduler_statistics *x) {
     gqac_scheduler *s = rig_scheduler(r, 40, CROWD, cached);
@@ -29,8 +29,8 @@ static int64_t run_crowd(const rig *r, gqac_store *cached, client *all, int firs
     return most;
 }
 
-/* Memory for some of the requests: the others wait or are preempted, and none fails. With less than
- * one takes, each fails alone. */
+/* Memory for some of the requests: the others wait or are preempted, and none fails. With less
+ * memory than one request needs, each fails separately. */
 static void budget(void) {
     rig unlimited = rig_open(LLAMA, 0, 1), single = rig_open(LLAMA, 0, 1);
     gqac_scheduler_statistics x;
@@ -92,8 +92,8 @@ static void room_again(void) {
     rig_close(&single);
 }
 
-/* The n-th allocation fails: the requests get their answers, or fail with NO_MEMORY, and nothing is
- * lost. Returns the number of allocations. */
+/* The n-th allocation fails: the requests get their answers, or fail with NO_MEMORY, and nothing
+ * leaks. Returns the number of allocations. */
 static size_t without(const rig *r, const rig *oracle, size_t n, int persist) {
     gqac_store *cached = NULL;
     gqac_scheduler *s = NULL;
@@ -130,7 +130,7 @@ static size_t without(const rig *r, const rig *oracle, size_t n, int persist) {
 
 static void allocations(void) {
     rig r = rig_open(LLAMA, 0, 1), oracle = rig_open(LLAMA, 0, 1);
-    without(&r, &oracle, 0, 0); /* what the context keeps */
+    without(&r, &oracle, 0, 0); /* memory that the context keeps */
     const size_t calls = without(&r, &oracle, 0, 0), live = gqac_alloc_live();
     CU_ASSERT(calls > 30);
     for (size_t n = 1; n <= calls; n++)

@@ -1,7 +1,8 @@
-/* Random requests against an oracle: 64 requests of letters from an alphabet of three, so that many
- * prompts have common prefixes, submitted and cancelled at any time, with random priorities,
- * places, budgets of tokens and of memory, with and without a store and drafts, from scratch and
- * from sequences of others. Each answer must have the bits of its request alone. */
+/* Random requests compared with an oracle: 64 requests of letters from an alphabet of three, so
+ * that many prompts have common prefixes, submitted and cancelled at any time, with random
+ * priorities, numbers of places, budgets of tokens and of memory, with and without a store and
+ * drafts, starting empty or from sequences of other requests. Each answer must have the bits of its
+ * request alone. */
 #include "sched/rig.h"
 
 #include <stdio.h>
@@ -13,7 +14,7 @@ static gqac_diag diag;
 static uint64_t state;
 static client clients[REQUESTS];
 static int submitted;
-static gqac_sequence *donor; /* of a request that has ended */
+static gqac_sequence *donor; /* of an ended request */
 static int64_t donor_list[RIG_LIST], donor_n;
 
 /* 0 .. n-1 */
@@ -24,15 +25,15 @@ static int64_t any(int64_t n) {
 
 typedef struct setting {
     const char *model;
-    bool exact; /* a rewind never leaves tokens to compute again */
-    bool even;  /* nothing is preempted: no memory budget, and one priority */
+    bool exact; /* after a rewind there are never tokens to recompute */
+    bool even;  /* nothing is preempted: no memory budget, and only one priority */
     int64_t budget;
     gqac_scheduler_options options;
     gqac_store *store;
     gqac_scheduler *scheduler;
 } setting;
 
-/* Sometimes the sequence of a request that ends serves as the beginning of others. */
+/* Sometimes the sequence of an ended request is used as the beginning of others. */
 static void end(void *arg, const gqac_request_end *e) {
     const client *c = arg;
     rig_end(arg, e);
@@ -94,8 +95,8 @@ static void submit(const setting *x) {
     rig_submit(x->scheduler, c);
 }
 
-/* One step. A request that decodes gets one id in every step, or with drafts more; no step has more
- * tokens than its budget. */
+/* One step. Each decoding request gets one id in every step, or several with drafts; no step has
+ * more tokens than its budget. */
 static void step(const setting *x, const rig *r) {
     gqac_scheduler_statistics before = {.size = sizeof before}, after = before;
     int64_t n[REQUESTS];
@@ -137,14 +138,14 @@ static void check_end(const setting *x, const client *c) {
     CU_ASSERT_EQUAL(c->rows, c->n - (n > 0));
     if (x->exact && !e->preemptions && !x->options.speculate)
         CU_ASSERT_EQUAL(e->reused_tokens + e->computed_tokens, c->rows);
-    /* After a preemption, rows that others have left in the store since are in neither count. */
+    /* After a preemption, rows that others have since added to the store are in neither count. */
     if (x->exact && !x->store)
         CU_ASSERT(e->reused_tokens + e->computed_tokens >= c->rows);
     CU_ASSERT(x->store || c->n_from || !e->reused_tokens);
     CU_ASSERT(!c->n_from || e->reused_tokens >= c->n_from || x->budget);
 }
 
-/* Those of the scheduler have everything that was reused, after preemptions too. */
+/* The statistics of the scheduler include everything that was reused, also after preemptions. */
 static void check_sums(const setting *x, const gqac_scheduler_statistics *s) {
     int64_t computed = 0, rows = 0;
     for (int i = 0; i < REQUESTS; i++) {
@@ -177,7 +178,7 @@ static void drive(const setting *x, const rig *r) {
     }
 }
 
-/* Memory for the longest sequence alone, and for a part of the others. */
+/* Memory for the longest sequence alone, and for some of the others. */
 static int64_t tight(const char *model, int64_t tokens, int threads) {
     rig r = rig_open(model, 0, threads);
     client c = {.n_from = 0};
@@ -193,7 +194,7 @@ static int64_t tight(const char *model, int64_t tokens, int threads) {
     gqac_sequence_free(s);
     const int64_t idle = gqac_program_memory_used(r.program), one = all - idle;
     rig_close(&r);
-    return idle + idle / 2 + 2 * one + any(one); /* `donor` counts too */
+    return idle + idle / 2 + 2 * one + any(one); /* `donor` also counts */
 }
 
 /* Sums over all rounds. */
@@ -240,7 +241,7 @@ static int round_of(const rig *oracle, const char *model, bool exact, sums *all)
     return compared;
 }
 
-enum { LEAST = 8 }; /* rounds, on slow machines too: some accept drafts */
+enum { LEAST = 8 }; /* minimum rounds, also on slow machines: some accept drafts */
 
 static void rounds(const char *model, bool exact, double seconds) {
     const char *seed = getenv("GQAC_TEST_SEED");

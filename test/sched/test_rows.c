@@ -1,5 +1,5 @@
-/* The logits of a prompt's tokens, and requests that share nothing with the store;
- * log-probabilities of a row. */
+/* The logits of a prompt's tokens; requests that share nothing with the store; log-probabilities of
+ * a row. */
 #include "sched/rig.h"
 
 enum { PROMPT = 61, WORD = 40 };
@@ -16,7 +16,7 @@ static void on_row(void *arg, int64_t request, int64_t position, const float *lo
     x->bits[x->n++] = gqac_hash_bytes(1, logits, (size_t)vocabulary * sizeof *logits);
 }
 
-/* What one call with all tokens computes. */
+/* The results of one call with all tokens. */
 static void compute(const rig *r, const int64_t *ids, scorer *out) {
     gqac_diag diag;
     gqac_sequence *s = NULL;
@@ -31,7 +31,8 @@ static void compute(const rig *r, const int64_t *ids, scorer *out) {
     gqac_sequence_free(s);
 }
 
-/* In chunks, beside others, after a preemption, and although the store has the whole prompt. */
+/* In chunks, together with others, after a preemption, and although the store has the whole
+ * prompt. */
 static void rows(void) {
     rig r = rig_open(LLAMA, 0, 1);
     gqac_diag diag;
@@ -59,7 +60,7 @@ static void rows(void) {
     }
     for (int i = 0; i < 4; i++)
         rig_step(s);
-    for (int i = 0; i < 2; i++) { /* they take both places, so rows are freed and computed again */
+    for (int i = 0; i < 2; i++) { /* they take both places, so rows are freed and recomputed */
         urgent[i] = rig_client(WORD, 3, 9);
         rig_send(s, &urgent[i], 1);
     }

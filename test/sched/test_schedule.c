@@ -1,13 +1,13 @@
-/* The scheduler, one promise at a time: what is packed, who goes first, how requests begin and end.
- */
+/* The scheduler, one guarantee at a time: what is packed, which request goes first, how requests
+ * begin and end. */
 #include "sched/rig.h"
 
 static gqac_diag diag;
 
 /* ---- packing ------------------------------------------------------------- */
 
-/* A prompt of 100 is cut to what the budget leaves, and the others get an id in each of its
- * steps. */
+/* A prompt of 100 tokens is divided into chunks that fit the budget, and the others get an id in
+ * each of its steps. */
 static void chunks(void) {
     rig r = rig_open(LLAMA, 0, 2);
     gqac_scheduler *s = rig_scheduler(&r, 12, 4, NULL);
@@ -32,7 +32,7 @@ static void chunks(void) {
     rig_close(&r);
 }
 
-/* Where a program pads rows, a chunk of one prompt and the ids of the others take turns. */
+/* If a program pads rows, a chunk of one prompt and the ids of the others alternate. */
 static void padding(void) {
     static const char *const without[] = {"ragged", NULL};
     rig packed = rig_open(LLAMA, 0, 1), r = {NULL, NULL};
@@ -80,7 +80,7 @@ static void priorities(void) {
         CU_ASSERT_EQUAL(all[order[i]].ends, 1);
     }
     CU_ASSERT_EQUAL(rig_statistics(s).preemptions, 0);
-    /* one that comes later with a higher priority takes the place of one that runs */
+    /* a later request with a higher priority takes the place of a running one */
     client low = rig_client(20, 10, 7), high = rig_client(9, 2, 8);
     rig_send(s, &low, -1);
     for (int i = 0; i < 4; i++)
@@ -105,7 +105,8 @@ static void note_statistics(void *arg, const gqac_request_end *end) {
     *x = rig_statistics(watched);
 }
 
-/* Within a callback they are those of the step before, and what was submitted since waits. */
+/* Within a callback the statistics are those of the previous step, and requests submitted since
+ * then wait. */
 static void statistics(void) {
     rig r = rig_open(LLAMA, 0, 1);
     client other = rig_client(20, 3, 2);
@@ -153,7 +154,7 @@ static void cancelled(void) {
     const client *all[] = {&prompt, &answer, &waiting};
     for (int i = 0; i < 3; i++) {
         CU_ASSERT(gqac_scheduler_cancel(s, all[i]->number) && !all[i]->ends);
-        CU_ASSERT(gqac_scheduler_cancel(s, all[i]->number)); /* twice is once */
+        CU_ASSERT(gqac_scheduler_cancel(s, all[i]->number)); /* the second call has no effect */
     }
     rig_send(s, &other, 0);
     rig_finish(s);
@@ -163,7 +164,7 @@ static void cancelled(void) {
     CU_ASSERT(gqac_program_memory_used(r.program) <= used);
     CU_ASSERT_FALSE(gqac_scheduler_cancel(s, prompt.number) || gqac_scheduler_cancel(s, 99));
     CU_ASSERT_EQUAL(rig_compare(&r, &answer) + rig_compare(&r, &other), 13);
-    /* what is left when the scheduler is freed */
+    /* requests that remain when the scheduler is freed */
     client left = rig_client(30, 5, 6), never = rig_client(30, 5, 7);
     rig_send(s, &left, 0);
     rig_step(s);
@@ -181,7 +182,7 @@ static bool overflow(void *arg, float *logits, int64_t vocabulary, const int64_t
     return true;
 }
 
-/* Requests fail alone, with their reason; the others have their bits. */
+/* Requests fail separately, with a reason; the others have their bits. */
 static void failed(void) {
     rig r = rig_open(LLAMA, 0, 1);
     gqac_scheduler *s = rig_scheduler(&r, 24, 4, NULL);
@@ -212,7 +213,7 @@ static void failed(void) {
 }
 
 /* An attention layer of 8 ids, whose table of embeddings lacks the last two: a step with one of
- * these passes the checks, and no single item is known to have failed. */
+ * these passes the checks, and the error names no single item. */
 static gqac_program *open_short_table(void) {
     static const char text[] =
         "graph @layer(%input_ids: i64[B,S], %attention_mask: i64[B,T], "
@@ -298,7 +299,7 @@ static bool at_third(void *arg) {
     return ++*(int *)arg == 3;
 }
 
-/* A step that the monitor of the context ends changes no request. */
+/* If the monitor of the context ends a step, no request is changed. */
 static void aborted(void) {
     rig r = rig_open(LLAMA, 0, 1);
     gqac_scheduler *s = rig_scheduler(&r, 16, 2, NULL);
@@ -321,12 +322,12 @@ static void aborted(void) {
     rig_close(&r);
 }
 
-/* Cancels a prompt while its chunk is computed, as another thread could. */
+/* Cancels requests while a chunk is computed, as another thread could. */
 typedef struct canceller {
     gqac_scheduler *scheduler;
     const client *victims[2];
-    int calls, at[2]; /* calls of the monitor so far; at which the victims are cancelled */
-    int after[2];     /* calls before each ended, from its cancellation on */
+    int calls, at[2]; /* calls of the monitor so far; at which victims are cancelled */
+    int after[2];     /* calls between the cancellation of each and its end */
 } canceller;
 
 static bool cancel_within(void *arg) {
@@ -340,8 +341,8 @@ static bool cancel_within(void *arg) {
     return false;
 }
 
-/* A cancelled prompt ends within the step that computes it, once in a call; a cancelled answer ends
- * after the step. The others have their bits. */
+/* A cancelled prompt ends within the step that computes it, at most once in a call; a cancelled
+ * answer ends after the step. The others have their bits. */
 static void cancelled_within(void) {
     rig r = rig_open(LLAMA, 0, 1);
     gqac_scheduler *s = rig_scheduler(&r, 64, 4, NULL);
@@ -353,20 +354,20 @@ static void cancelled_within(void) {
     rig_send(s, &answer, 0);
     rig_send(s, &other, 0);
     rig_step(s);
-    const int whole = x.calls; /* of a step */
+    const int whole = x.calls; /* calls of one step */
     CU_ASSERT_FATAL(whole > 10);
     rig_send(s, &first, 0);
     rig_send(s, &second, 0);
     x.at[0] = whole + 4;
-    x.at[1] = whole + 8; /* in the step that is made again, which goes on */
+    x.at[1] = whole + 8; /* in the repeated step, which continues */
     rig_step(s);
     CU_ASSERT(first.ends == 1 && first.end.finish == GQAC_FINISH_CANCELLED && first.done == 0);
     CU_ASSERT(second.ends == 1 && second.end.finish == GQAC_FINISH_CANCELLED && second.done == 0);
-    CU_ASSERT_EQUAL(x.after[0], 1); /* the call that cancelled it was the last of the step */
+    CU_ASSERT_EQUAL(x.after[0], 1); /* the call that cancelled it was the last one of the step */
     CU_ASSERT(x.after[1] > whole / 2);
     CU_ASSERT(answer.n == 7 && other.n == 8 && rig_statistics(s).steps == 2);
-    /* The step was made again once. It has more rows than the first, and where rows take long the
-     * monitor is asked between barriers too. */
+    /* The step was repeated once. It has more rows than the first, and if rows take long, the
+     * monitor is also called between barriers. */
     CU_ASSERT(x.calls >= whole + 4 + whole && x.calls <= whole + 4 + 3 * whole);
     /* an answer */
     x.victims[0] = &answer;
@@ -378,13 +379,13 @@ static void cancelled_within(void) {
     rig_finish(s);
     gqac_monitor now = {.size = sizeof now};
     CU_ASSERT_EQUAL(gqac_context_set_monitor(r.context, NULL, &now, &diag), GQAC_OK);
-    CU_ASSERT(now.abort == cancel_within && now.arg == &x && !now.progress); /* as it was */
+    CU_ASSERT(now.abort == cancel_within && now.arg == &x && !now.progress); /* unchanged */
     CU_ASSERT_EQUAL(rig_compare(&r, &answer) + rig_compare(&r, &other), 22);
     gqac_scheduler_free(s);
     rig_close(&r);
 }
 
-/* The positions of the model end an answer, and refuse a prompt. */
+/* The last position of the model ends an answer, and longer prompts are refused. */
 static void positions(void) {
     rig r = rig_open("test/models/qwen3/model.onnx", 0, 1);
     const int64_t most = gqac_program_max_tokens(r.program);
@@ -457,7 +458,7 @@ static void refused(void) {
 
 /* ---- beginnings ---------------------------------------------------------- */
 
-/* A later request finds in the store what an earlier one computed, and continues its sequence. */
+/* A later request finds in the store the rows that an earlier one computed, and continues them. */
 static void store(void) {
     rig r = rig_open(LLAMA, 0, 1);
     gqac_store *cached = NULL;
@@ -475,7 +476,7 @@ static void store(void) {
     CU_ASSERT(b.end.reused_tokens == 79 && b.end.computed_tokens == 3);
     CU_ASSERT(c.end.reused_tokens == 0 && c.end.computed_tokens == 82);
     CU_ASSERT_EQUAL(rig_compare(&r, &a) + rig_compare(&r, &b) + rig_compare(&r, &c), 9);
-    /* a request computes its prompt without an answer */
+    /* a request that computes its prompt without an answer */
     client warm = rig_client(70, 0, 9), after = rig_client(75, 2, 9);
     rig_send(s, &warm, 0);
     rig_finish(s);
@@ -488,8 +489,8 @@ static void store(void) {
     rig_close(&r);
 }
 
-/* Requests that begin alike and come together: each common token is computed once. What they do not
- * share is not waited for, nor what another tenant computes. */
+/* Requests with a common beginning that are submitted together: each common token is computed once.
+ * No request waits for tokens that it does not share, or that another tenant computes. */
 static void cold_together(void) {
     rig r = rig_open(LLAMA, 0, 1);
     gqac_store *cached = NULL;
@@ -497,7 +498,7 @@ static void cold_together(void) {
     gqac_scheduler *s = rig_scheduler(&r, 64, 8, cached);
     client all[6];
     static const int64_t lengths[] = {200, 230, 150, 40, 200, 200};
-    static const int64_t same[] = {200, 180, 150, 2, 0, 200}; /* with the first */
+    static const int64_t same[] = {200, 180, 150, 2, 0, 200}; /* common with the first */
     static const int64_t computed[] = {200, 50, 1, 38, 200, 200};
     static const int64_t or_more[] = {0, 0, 0, 2, 0, 0};
     for (int i = 0; i < 6; i++) {
@@ -518,7 +519,7 @@ static void cold_together(void) {
         CU_ASSERT_EQUAL(rig_compare(&r, &all[i]), 3);
     }
     gqac_scheduler_free(s);
-    /* short ones in one step: the second waits, and both share their blocks */
+    /* short prompts in one step: the second one waits, and both share their blocks */
     s = rig_scheduler(&r, 200, 8, cached);
     const gqac_scheduler_statistics before = rig_statistics(s);
     client a = rig_client(70, 3, 40), b = rig_client(75, 3, 40);
@@ -530,7 +531,7 @@ static void cold_together(void) {
     CU_ASSERT(a.n == 72 && b.n == 76);
     rig_finish(s);
     CU_ASSERT(b.end.reused_tokens == 70 && rig_compare(&r, &a) + rig_compare(&r, &b) == 6);
-    /* a request that shares nothing is not waited for */
+    /* no request waits for one that shares nothing */
     for (int i = 0; i < 2; i++) {
         client c = rig_client(70, 3, (uint64_t)i + 41), d = rig_client(75, 3, (uint64_t)i + 41);
         rig_prepare(&c, 70, 3);
@@ -593,7 +594,7 @@ static void long_rope(void) {
         request.max_new = c->request.max_new;
         request.on_logits = rig_logits;
         request.logits_arg = &alone;
-        for (int64_t k = 0; k < request.max_new; k++) { /* id by id, so that `alone` follows */
+        for (int64_t k = 0; k < request.max_new; k++) { /* one by one, so `alone` can follow */
             request.max_new = k + 1;
             alone.n = c->n_prompt + k;
             request.n_prompt = (size_t)alone.n;
@@ -612,7 +613,7 @@ static void long_rope(void) {
 }
 
 /* The rows of `from` have the short rope table, and the prompt crosses the LongRoPE threshold: only
- * that request is computed again, though another is the first item of the step. */
+ * that request is computed again, although another one is the first item of the step. */
 static void long_rope_from(void) {
     rig r = rig_open("test/models/phi3/model.onnx", 0, 1);
     int64_t threshold = 0;

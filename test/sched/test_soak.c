@@ -1,17 +1,17 @@
 /* A soak: on one program with a memory budget of 256 MB, sequences, the requests of a scheduler,
  * snapshots and a prefix store with files are opened, extended, rewound, forked, saved, aborted,
- * cancelled and evicted at random. Requests have drafts, where the model allows it. GQAC_TEST_SEED
- * chooses the draws; where a step is aborted depends on the clock as well.
+ * cancelled and evicted at random. Requests have drafts if the model allows it. GQAC_TEST_SEED
+ * seeds the random numbers; where a step is aborted also depends on the clock.
  *
  * Every 100th output is compared with a run of its tokens alone: no bit may differ. A call that
- * fails for lack of memory must leave its sequences as they were. At the end every allocation must
- * have been freed; in runs of an hour or more, neither what is allocated nor resident memory may
- * grow after a warm-up.
+ * fails for lack of memory must leave its sequences unchanged. At the end every allocation must
+ * have been freed; in runs of an hour or more, neither allocated nor resident memory may grow after
+ * a warm-up.
  *
  * A run takes half a second for each model, 30 seconds in the long tier, or GQAC_TEST_SECONDS:
  *
  *   GQAC_TEST_SECONDS=7200 build/release/test/test_sched_soak "attention only"
- */
+ * */
 #include "base/alloc.h"
 #include "sched/rig.h"
 
@@ -32,19 +32,18 @@ enum {
 static const int64_t BUDGET = 256 << 20, STORE = 224 << 20, FILES = 16 << 20;
 static const double MIB = 1 << 20;
 
-/* A sequence, and the tokens that it must have. */
+/* A sequence, and the tokens that it should have. */
 typedef struct slot {
     gqac_sequence *sequence;
     int64_t n, ids[MOST];
 } slot;
 
-/* Sums of a straight line through points (t, y). */
+/* Sums for fitting a straight line to points (t, y). */
 typedef struct line {
     double n, t, y, tt, ty, first, last;
 } line;
 
-/* Of memory, in bytes: what malloc has given out, what it keeps after it was freed, and what is
- * resident. */
+/* Memory in bytes: allocated by malloc, freed but kept by malloc, and resident. */
 typedef struct memory {
     line given, kept, resident;
 } memory;
@@ -58,7 +57,7 @@ typedef struct soak {
     slot slots[SLOTS];
     client clients[REQUESTS];
     gqac_snapshot *snapshots[SNAPSHOTS];
-    int64_t polls; /* of a step, until its monitor ends it */
+    int64_t polls; /* calls of the monitor until it ends the step */
     uint64_t state;
     int64_t operations, tokens, outputs, compared, differing, shortages, aborted, failed;
 } soak;
@@ -95,20 +94,20 @@ static slot *empty_slot(void) {
     return s->sequence ? NULL : s;
 }
 
-/* A sequence that has at least one token, or NULL. */
+/* A random sequence with at least one token, or NULL. */
 static slot *used_slot(void) {
     slot *s = any_slot();
     return s->sequence && s->n ? s : NULL;
 }
 
-/* Leaves so many 64ths of the store. */
+/* Evicts until this many 64ths of the store are left. */
 static void evict_to(int64_t parts) {
     gqac_store_statistics s = {.size = sizeof s};
     CU_ASSERT_EQUAL_FATAL(gqac_store_get_statistics(x.store, &s, &diag), GQAC_OK);
     gqac_store_evict(x.store, s.bytes / 64 * parts);
 }
 
-/* Whether a call succeeded. If memory is short, some is freed, as a host would do. */
+/* True if the call succeeded. If memory is short, frees some, as a host would do. */
 static bool succeeded(gqac_status status) {
     if (status == GQAC_OK)
         return true;
@@ -174,7 +173,8 @@ static void output(const slot *s, int item) {
         compare(s, logits, width);
 }
 
-/* Appends letters to some sequences in one step; `polls` >= 0: a monitor ends it after so many. */
+/* Appends letters to some sequences in one step. polls >= 0: a monitor ends it after this many
+ * calls. */
 static void extend_some(int64_t polls) {
     static int64_t ids[ITEMS][MOST];
     gqac_step_item items[ITEMS];
@@ -236,7 +236,7 @@ static void open_empty(void) {
         put(s, made);
 }
 
-/* A prompt through the store; many have beginnings in common. */
+/* Opens a prompt through the store; many prompts have common beginnings. */
 static void open_prompt(void) {
     int64_t ids[MOST], reused = 0;
     const int64_t n = 2 + any(x.most - 2), common = any(n);
@@ -250,7 +250,7 @@ static void open_prompt(void) {
     put(s, made);
     CU_ASSERT_FATAL(s->n == reused && !memcmp(s->ids, ids, (size_t)reused * sizeof *ids));
     if (!succeeded(gqac_sequence_append(x.rig.context, made, ids + reused, n - reused, 1, &diag)))
-        return; /* `succeeded` may have dropped it */
+        return; /* `succeeded` may have freed it */
     memcpy(s->ids, ids, (size_t)n * sizeof *ids);
     s->n = n;
     x.tokens += n - reused;
@@ -265,7 +265,7 @@ static void fork_one(void) {
         put(s, made);
 }
 
-/* To any length; a windowed sequence reaches back 64 tokens only. */
+/* Rewinds to any length, in a windowed sequence only by up to 64 tokens. */
 static void rewind_one(void) {
     slot *s = used_slot();
     if (!s)
@@ -328,14 +328,14 @@ static void save_to_folder(void) {
         (void)succeeded(gqac_store_save(x.store, any_tenant(), s->sequence, &diag));
 }
 
-/* Mostly a part, so that memory stays near its budget. */
+/* Mostly evicts only a part, so that memory stays near its budget. */
 static void evict(void) {
     evict_to(any(500) ? 63 : 0);
 }
 
 /* ---- requests ---------------------------------------------------------------- */
 
-/* Some sequences of ended requests go on in a slot. */
+/* Some sequences of ended requests are continued in a slot. */
 static void end_request(void *arg, const gqac_request_end *e) {
     gqac_sequence *made = NULL;
     slot *s = any(4) ? NULL : empty_slot();
@@ -376,7 +376,7 @@ static void cancel(void) {
         CU_ASSERT(gqac_scheduler_cancel(x.scheduler, c->number));
 }
 
-/* Counts the ids of an ended request as outputs. If an output to compare is among them, all are
+/* Counts the ids of an ended request as outputs. If one of them is due for comparison, all are
  * compared. */
 static void collect(client *c) {
     const int64_t before = x.outputs / EVERY;
@@ -468,8 +468,8 @@ static void print_minute(double t, const memory *m) {
     fflush(stdout);
 }
 
-/* Works for so many seconds, and for enough operations that some outputs are compared. Returns the
- * memory after the first tenth. */
+/* Works for this many seconds, and for enough operations that some outputs are compared. Returns
+ * the memory after the first tenth of the time. */
 static memory work(double seconds) {
     const double began = now(), every = seconds > 600 ? 1 : seconds / 600;
     memory all = {0}, minute = {0};
@@ -563,7 +563,7 @@ static void print_all(const char *model, const memory *m) {
     print_line("freed, but kept by malloc", &m->kept);
 }
 
-/* Sanitizers keep memory that was freed. */
+/* Sanitizers keep freed memory. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 enum { FREES = 0 };
 #else
@@ -601,8 +601,8 @@ static const unit_case cases[] = {
 };
 
 int main(int argc, char **argv) {
-    /* As it begins. By default it rises when a mapped block is freed; slabs then move to the heap,
-     * over hours, and what lies free between them stays resident. */
+    /* The initial value. By default the threshold rises when a mapped block is freed; then slabs
+     * move to the heap, over hours, and free memory between them stays resident. */
     mallopt(M_MMAP_THRESHOLD, 128 << 10);
     return unit_run("sched/soak", cases, sizeof cases / sizeof *cases, argc, argv);
 }

@@ -1,5 +1,6 @@
-/* Threads that submit and cancel while another one steps: each request ends once, with the bits of
- * a run alone. Built with -fsanitize=thread it shows that nothing is shared without the lock. */
+/* Threads submit and cancel requests while another thread steps: each request ends once, with the
+ * bits of a run alone. With -fsanitize=thread this shows that nothing is shared without the
+ * lock. */
 #include "sched/rig.h"
 
 #include <pthread.h>
@@ -27,7 +28,7 @@ static void *submit_all(void *arg) {
         rig_prepare(c, 8 + 3 * i, 1 + i % 5);
         c->request.priority = i % 3;
         t->failed |= gqac_scheduler_submit(t->scheduler, &c->request, &c->number, &diag) != GQAC_OK;
-        if (i % 4 == 3) { /* it may have ended */
+        if (i % 4 == 3) { /* it may already have ended */
             sched_yield();
             gqac_scheduler_cancel(t->scheduler, t->clients[i - t->index].number);
         }
@@ -62,7 +63,7 @@ static void threads(void) {
         CU_ASSERT_EQUAL_FATAL(gqac_scheduler_step(s, &left, &diag), GQAC_OK);
     for (int i = 0; i < THREADS; i++)
         pthread_join(ids[i], NULL);
-    rig_finish(s); /* what was submitted after the last look */
+    rig_finish(s); /* requests that were submitted after the last check */
     int compared = 0, whole = 0;
     for (int i = 0; i < THREADS; i++) {
         CU_ASSERT_FALSE(all[i].failed);

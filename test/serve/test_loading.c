@@ -1,4 +1,4 @@
-/* A server whose model is still loading: what its endpoints answer until serve_attach. */
+/* A server whose model is still loading: the answers of its endpoints until serve_attach. */
 #include <arpa/inet.h>
 #include <string.h>
 #include <unistd.h>
@@ -19,7 +19,7 @@ static serve *open_server(void) {
     return s;
 }
 
-/* The whole reply to a request. */
+/* The complete reply to a request. */
 static const char *ask(const serve *s, const char *request) {
     static char reply[4096];
     const struct sockaddr_in address = {.sin_family = AF_INET,

@@ -1,8 +1,8 @@
-/* Every allocation that a server makes while it answers a request fails, one after the other, and
- * then all from there on: those of the server itself, of the library, of jansson and of libevent.
+/* Each allocation of a server while it answers a request fails, first only that one, and then all
+ * from there on: those of the server itself, of the library, of jansson and of libevent.
  *
  * Each time that request gets the right answer, an error 500 or 503, or a connection that is closed
- * before the reply is complete. It never gets a reply that is wrong, and never waits for one. The
+ * before the reply is complete. It never gets a wrong reply, and never waits for one for ever. The
  * next request gets the right answer, and in the end nothing is left allocated. */
 #include <errno.h>
 #include <event2/event.h>
@@ -16,7 +16,7 @@
 
 /* ---- memory, by --wrap ----------------------------------------------------- */
 
-static bool within; /* the code of the server */
+static bool within; /* the code of the server is running */
 static bool persistent;
 static size_t calls, fail_at;
 static long live;
@@ -82,7 +82,7 @@ static void enter(bool inside) {
     within = inside;
 }
 
-/* Lines of the log that say that a client left, which none does. */
+/* Lines of the log that report that a client disconnected, which none does. */
 static int left;
 
 static void read_line(const char *line) {
@@ -106,7 +106,7 @@ static void read_line(const char *line) {
     "\"tools\": [{\"type\": \"function\", \"name\": \"f\", " TOOL "}]"
 #define ENCODED "\"prompt\": [9, 9, 49, 31, 36, 37, 44], \"max_tokens\": 3, \"stop\": [\"zzz\"]"
 
-/* "@@@@@@" in a body becomes a number that no other request has. */
+/* "@@@@@@" in a body is replaced by a number that is different in each request. */
 typedef struct row {
     const char *path, *body; /* body NULL: GET */
     int repeated;            /* requests that are sent at once */
@@ -153,7 +153,7 @@ static bool is_encoded(int i) {
     return i >= ROWS - ENCODED_ROWS;
 }
 
-/* The text of a request; the number stands for the marks of its body. */
+/* The text of a request; the number replaces the marks in its body. */
 static gqac_str write_request(const row *r, unsigned number) {
     gqac_str body = {0}, all = {0};
     for (const char *at = r->body; at && *at; at++) {
@@ -180,7 +180,7 @@ static gqac_str write_request(const row *r, unsigned number) {
     return all;
 }
 
-/* Sends a request in two pieces. False: the server does not come to rest. */
+/* Sends a request in two pieces. False: the server does not finish. */
 static bool ask(serve *s, const row *r, unsigned number, size_t n, gqac_str *replies) {
     gqac_str request = write_request(r, number);
     served_client c = served_connect(s);
@@ -203,9 +203,9 @@ static bool ask(serve *s, const row *r, unsigned number, size_t n, gqac_str *rep
 
 /* ---- replies --------------------------------------------------------------- */
 
-/* What the replies to a row say: the events of each choice, and the rest. Events of several choices
- * may come in another order, because the server computes fewer answers at once for a while after
- * memory ran out. */
+/* The contents of the replies to a row: the events of each choice, and the rest. Events of several
+ * choices may be interleaved differently, because after a lack of memory the server computes fewer
+ * answers at once for a while. */
 enum { CHOICES = 2 };
 
 typedef struct words {
@@ -219,7 +219,7 @@ static void words_free(words *w) {
     gqac_str_free(&w->rest);
 }
 
-/* Where JSON belongs. */
+/* The part to which JSON belongs. */
 static gqac_str *part_of(words *w, const json_t *value) {
     const json_t *choice = json_array_get(json_object_get(value, "choices"), 0);
     const json_int_t index =
@@ -232,7 +232,7 @@ static bool begins(const gqac_str *text, const gqac_str *part) {
            (!part->length || !memcmp(text->text, part->text, part->length));
 }
 
-/* Whether `said` is all that was expected, or, unless `whole`, the beginning of it. */
+/* True if `said` is all of the expected contents, or, unless `whole`, the beginning of them. */
 static bool is_expected(const words *expected, const words *said, bool whole) {
     bool fits = begins(&expected->rest, &said->rest) &&
                 (!whole || expected->rest.length == said->rest.length);
@@ -242,7 +242,8 @@ static bool is_expected(const words *expected, const words *said, bool whole) {
     return fits;
 }
 
-/* Removes what may differ between two right answers: the time, and what was cached. */
+/* Removes fields that may differ between two correct answers: the time, and the number of cached
+ * tokens. */
 static void strip(json_t *value) {
     static const char *const names[] = {"created", "created_at", "cached_tokens"};
     const char *key;
@@ -254,7 +255,7 @@ static void strip(json_t *value) {
     json_array_foreach(value, i, within_it) strip(within_it);
 }
 
-/* Adds JSON in the one form that is compared; false: it is none. */
+/* Adds JSON in a normal form for comparison; false: it is not JSON. */
 static bool add_json(words *out, const char *text, size_t length) {
     json_t *value = json_loadb(text, length, 0, NULL);
     strip(value);
@@ -266,7 +267,7 @@ static bool add_json(words *out, const char *text, size_t length) {
     return plain != NULL;
 }
 
-/* Adds what a stream says, up to an error. False: an event is wrong. */
+/* Adds the events of a stream, up to an error. False: an event is invalid. */
 static bool add_events(words *out, const char *text, bool *failed) {
     static const char data[] = "data: ", error[] = "event: error\n", done[] = "[DONE]";
     while (*text && !*failed) {
@@ -284,7 +285,7 @@ static bool add_events(words *out, const char *text, bool *failed) {
     return true;
 }
 
-/* Adds the names of metrics, but those that count by status. */
+/* Adds the names of metrics, except those that count by status. */
 static void add_metrics(words *out, char *text) {
     char *rest = NULL;
     for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
@@ -296,7 +297,7 @@ static void add_metrics(words *out, char *text) {
 
 typedef enum verdict { RIGHT, FAILED, CLOSED, WRONG } verdict;
 
-/* What a body is in chunks; *whole: the last one is there. */
+/* The contents of a chunked body; *whole: it has its last chunk. */
 static gqac_str join_chunks(const char *text, bool *whole) {
     gqac_str body = {0};
     *whole = false;
@@ -311,7 +312,7 @@ static gqac_str join_chunks(const char *text, bool *whole) {
     return body;
 }
 
-/* Adds what the body of a reply 200 says, in the one form that is compared. */
+/* Adds the contents of the body of a reply 200, in a normal form for comparison. */
 static verdict read_body(const row *r, char *text, bool whole, bool events, words *out) {
     bool failed = false;
     if (events)
@@ -327,7 +328,7 @@ static verdict read_body(const row *r, char *text, bool whole, bool events, word
     return RIGHT;
 }
 
-/* The next reply, which *at is moved behind. */
+/* Reads the next reply, and advances *at past it. */
 static verdict read_reply(const row *r, char **at, words *out) {
     static const char sized[] = "Content-Length: ", chunked[] = "Transfer-Encoding: chunked";
     int status = 0;
@@ -360,8 +361,8 @@ static verdict read_reply(const row *r, char **at, words *out) {
     return v;
 }
 
-/* Compares all replies of a row with what is expected, if that is known. A reply that failed, or
- * was cut, is the beginning of a right one. */
+/* Compares all replies of a row with the expected ones, if these are known. A reply that failed, or
+ * was cut off, must be the beginning of a correct one. */
 static verdict judge(const row *r, const gqac_str *replies, const words *expected, words *out) {
     verdict v = RIGHT;
     char *at = replies->length ? replies->text : "";
@@ -388,8 +389,8 @@ static bool is_right(serve *s, const row *r, unsigned number, words *expected) {
     return right;
 }
 
-/* Every allocation, or, in the quick tier and if all after it fail too, every seventh. The next
- * request is made each time if its constraint may be kept, else each eighth time. */
+/* Every allocation; in the quick tier, if all after it fail too, every seventh one. The next
+ * request is made each time if a constraint may have been kept, otherwise every eighth time. */
 static size_t stride(void) {
     return persistent && !unit_full() ? 7 : 1;
 }
@@ -423,7 +424,7 @@ static void fail_each(serve *s, const row *r, words *expected) {
         if (reached < n)
             break;
     }
-    CU_ASSERT(counts[CLOSED] && (counts[FAILED] || persistent)); /* an error takes memory, too */
+    CU_ASSERT(counts[CLOSED] && (counts[FAILED] || persistent)); /* an error also needs memory */
     printf("  %s: %zu allocations%s: %zu errors, %zu closed, %zu right\n", r->path, n - 1,
            persistent ? ", and all after each" : "", counts[FAILED], counts[CLOSED], counts[RIGHT]);
 }
@@ -481,7 +482,7 @@ int main(int argc, char **argv) {
         served g = {0};
         open[encoder](&g);
         right = expect_all(g.server, encoder) && right;
-        served_close(&g); /* but the text, and what it has made, stays */
+        served_close(&g); /* but the text, with everything that it has cached, is kept */
     }
     const int code =
         right ? unit_run("serve_memory", cases, sizeof cases / sizeof *cases, argc, argv) : 2;

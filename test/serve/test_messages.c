@@ -1,11 +1,11 @@
-/* Messages of a chat while memory runs out: they are whole, or the client gets a problem. */
+/* Messages of a chat while memory runs out: they are complete, or the client gets an error. */
 #include <string.h>
 
 #include "base/alloc.h"
 #include "serve/serve_impl.h"
 #include "unit.h"
 
-static size_t calls, failing; /* of jansson's allocations; the one that fails, from 1 */
+static size_t calls, failing; /* of jansson's allocations; failing: which one fails, from 1 */
 
 static void *allocate(size_t bytes) {
     return ++calls == failing ? NULL : malloc(bytes);
@@ -18,8 +18,8 @@ static const char written[] =
     "  \"function\": {\"name\": \"f\", \"arguments\": \"{\\\"a\\\": [1, 2]}\"}}]},"
     " {\"role\": \"user\", \"content\": \"Go on.\"}]";
 
-/* jansson reports a syntax error if there is no memory for a key. Arguments then stay the text that
- * they are, as those do that are not JSON. */
+/* jansson reports a syntax error if there is no memory for a key. Arguments then stay text, like
+ * arguments that are not JSON. */
 static json_t *with_text(const json_t *whole) {
     json_t *copy = json_deep_copy(whole);
     json_t *call = json_array_get(json_object_get(json_array_get(copy, 1), "tool_calls"), 0);

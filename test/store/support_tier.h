@@ -1,4 +1,4 @@
-/* A remote tier in memory, which can be made to fail, to be slow and to lie. */
+/* A remote tier in memory, which can be made to fail, to be slow and to return wrong data. */
 #ifndef GQAC_TEST_STORE_SUPPORT_TIER_H
 #define GQAC_TEST_STORE_SUPPORT_TIER_H
 
@@ -8,12 +8,12 @@ typedef enum tier_fault {
     TIER_SOUND,
     TIER_DOWN,       /* every call fails */
     TIER_GET_FAILS,  /* only get fails */
-    TIER_FIND_LATE,  /* find answers after the time is over */
-    TIER_FORGETS,    /* what find found is gone */
-    TIER_FLIPS,      /* bit 0 of the byte `at` of each value is the other one */
+    TIER_FIND_LATE,  /* find answers after the time limit */
+    TIER_FORGETS,    /* values that find found are gone */
+    TIER_FLIPS,      /* bit 0 of the byte `at` of each value is flipped */
     TIER_SWAPS,      /* the value of another key, of the same size if there is one */
-    TIER_CUTS,       /* values are `at` bytes long, in find and get */
-    TIER_CUTS_LATER, /* the same, in get alone */
+    TIER_CUTS,       /* values are truncated to `at` bytes, in find and get */
+    TIER_CUTS_LATER, /* the same, but only in get */
     TIER_HUGE        /* find reports `at` bytes for every key */
 } tier_fault;
 
@@ -29,11 +29,11 @@ typedef struct tier {
     tier_fault fault;
     size_t at;
     int calls;             /* of any function */
-    const tier_value *all; /* get returns this for every key, and find its size; NULL: no */
+    const tier_value *all; /* get returns this for every key, and find its size; NULL: disabled */
 } tier;
 
 void tier_free(tier *t);
-/* The functions on a tier, which must outlive the store that gets them. */
+/* The functions of a tier, which must outlive the store that uses them. */
 gqac_store_remote tier_functions(tier *t);
 
 #endif

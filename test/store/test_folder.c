@@ -1,5 +1,6 @@
-/* The folder of a store: what one process saved another reuses, with the same bits; names are those
- * of the content; damaged files are left alone; a process that is killed leaves whole files. */
+/* The folder of a store: what one process saved, another one reuses, with the same bits; names
+ * depend on the contents; damaged files are not used; a killed process leaves only complete
+ * files. */
 #include "runtime/rig.h"
 
 #include <dirent.h>
@@ -24,7 +25,7 @@ static void make_folder(void) {
     CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(folder));
 }
 
-/* Calls f for each file, as its path in `path`; returns their number. */
+/* Calls f for each file, whose path is then in `path`; returns their number. */
 static int each_file(void (*f)(void)) {
     int n = 0;
     DIR *d = opendir(folder);
@@ -49,7 +50,8 @@ static void remove_folder(void) {
     CU_ASSERT_EQUAL(rmdir(folder), 0);
 }
 
-/* Computes a prompt through a store of its own program, saves it, and returns the reused tokens. */
+/* Computes a prompt with a new program and store, saves it, and returns the number of reused
+ * tokens. */
 static int64_t visit(const char *model, const char *tenant, const int64_t *ids, int64_t n,
                      int64_t budget, uint64_t *bits, gqac_store_statistics *counts) {
     gqac_program *p = rig_program(model, "cpu");
@@ -86,7 +88,7 @@ static void restart_with(const char *model, bool states) {
     CU_ASSERT_EQUAL(each_file(NULL), states ? 2 : 1); /* the longer one replaces the other */
     CU_ASSERT_EQUAL(visit(model, "b", ids, 120, 0, &cold, &x), 0);
     CU_ASSERT(warm == cold && x.loaded_files == 0);
-    rig_ids(other, N, 3); /* the file with most of the ids need not be the one that has a state */
+    rig_ids(other, N, 3); /* the file that matches most ids need not be the one with a state */
     memcpy(other, ids, 110 * sizeof *ids);
     CU_ASSERT_EQUAL(visit(model, "a", other, 130, 0, &warm, &x), states ? 100 : 110);
     CU_ASSERT_EQUAL(visit(model, "b", other, 130, 0, &cold, &x), states ? 64 : 110);
@@ -112,8 +114,8 @@ static void set_time(int64_t seconds) {
     CU_ASSERT_EQUAL(utimensat(AT_FDCWD, path, at, 0), 0);
 }
 
-/* Files of prompts that begin alike and differ at the end are two, and neither replaces the other,
- * whichever is longer. */
+/* Two prompts with a common beginning and different ends have separate files; neither replaces the
+ * other, whichever is longer. */
 static void alike(void) {
     int64_t ids[N];
     uint64_t bits = 0;
@@ -129,8 +131,8 @@ static void alike(void) {
     }
 }
 
-/* What was used first is removed first; the file that is saved stays, even if its time makes it the
- * oldest. */
+/* The least recently used file is removed first; the file that was just saved stays, even if its
+ * time is the oldest. */
 static void oldest(void) {
     int64_t ids[3][N];
     uint64_t bits = 0;
@@ -155,7 +157,7 @@ static void oldest(void) {
     }
 }
 
-/* Files of another model are not used, and not touched. */
+/* Files of another model are neither used nor changed. */
 static void other_models(void) {
     int64_t ids[N];
     uint64_t bits = 0;
@@ -169,7 +171,7 @@ static void other_models(void) {
     remove_folder();
 }
 
-/* ---- strangers ----------------------------------------------------------- */
+/* ---- hostile files ------------------------------------------------------- */
 
 static void flip_last_byte(void) {
     FILE *f = fopen(path, "r+b");
@@ -195,7 +197,7 @@ static void make_link(void) {
     CU_ASSERT(rename(path, to) == 0 && symlink(to, path) == 0);
 }
 
-/* To another name that a store looks for. */
+/* Renames the file to another name that a store looks for. */
 static void move(void) {
     char to[PATH];
     memcpy(to, path, sizeof to);
@@ -223,7 +225,7 @@ static void damaged(void) {
     }
 }
 
-/* When the longest file is damaged, the next prompt gets the rows of a shorter one. */
+/* If the longest file is damaged, the next prompt reuses the rows of a shorter one. */
 static void next_longest(void) {
     int64_t ids[N], reused = 0;
     uint64_t bits = 0;
@@ -250,7 +252,7 @@ static void next_longest(void) {
     remove_folder();
 }
 
-/* A store reads a file again that was damaged when it first saw it, and was replaced since. */
+/* A store reads a file again if it was damaged at first and has since been replaced. */
 static void replaced(void) {
     int64_t ids[N], reused = 0;
     uint64_t bits = 0;
@@ -268,7 +270,7 @@ static void replaced(void) {
     gqac_program *p = rig_program("models/tiny-gqa/model.onnx", "cpu");
     gqac_context *context = rig_context(p);
     gqac_store *store = rig_folder_store(p, folder, 0);
-    for (int i = 0; i < 3; i++) { /* damaged; gone; as it was */
+    for (int i = 0; i < 3; i++) { /* damaged; missing; restored */
         CU_ASSERT(i == 0 || (i == 1 ? unlink(path) : rename(saved, path)) == 0);
         CU_ASSERT_EQUAL_FATAL(gqac_store_open(store, NULL, ids, 100, NULL, &s, &reused, &diag),
                               GQAC_OK);
@@ -283,7 +285,7 @@ static void replaced(void) {
     CU_ASSERT_EQUAL_FATAL(gqac_store_open(store, NULL, ids, 100, NULL, &s, &reused, &diag),
                           GQAC_OK);
     CU_ASSERT_EQUAL(gqac_sequence_append(context, s, ids, 100, 1, &diag), GQAC_OK);
-    for (int i = 0; i < 2; i++) /* the second finds the file of the first */
+    for (int i = 0; i < 2; i++) /* the second one finds the file of the first */
         CU_ASSERT_EQUAL(gqac_store_save(store, NULL, s, &diag), GQAC_OK);
     x = rig_counts(store);
     CU_ASSERT(x.damaged_files == 1 && x.saved_files == 1);
@@ -324,7 +326,7 @@ static void budget(void) {
     CU_ASSERT_FATAL(f != NULL);
     fclose(f);
     CU_ASSERT_EQUAL(gqac_store_folder_clean(folder, 0, &removed, &diag), GQAC_OK);
-    CU_ASSERT(removed == 3 && each_file(NULL) == 1); /* somebody may be writing the other */
+    CU_ASSERT(removed == 3 && each_file(NULL) == 1); /* another process may write the other */
     const struct timespec old[2] = {{.tv_sec = 1000}, {.tv_sec = 1000}};
     CU_ASSERT_EQUAL(utimensat(AT_FDCWD, path, old, 0), 0);
     CU_ASSERT_EQUAL(gqac_store_folder_clean(folder, 0, &removed, &diag), GQAC_OK);
@@ -333,7 +335,7 @@ static void budget(void) {
     CU_ASSERT_EQUAL(gqac_store_folder_clean(folder, 0, &removed, &diag), GQAC_IO);
 }
 
-/* A file that was copied elsewhere is found again under its name. */
+/* A file that was copied to another folder is found there under its name. */
 static void import(void) {
     int64_t ids[N];
     uint64_t bits = 0;
@@ -362,7 +364,7 @@ static void import(void) {
     remove_folder();
 }
 
-/* ---- killed -------------------------------------------------------------- */
+/* ---- killed processes ---------------------------------------------------- */
 
 /* The child saves one sequence after another until it is killed. */
 static void save_for_ever(const gqac_program *p) {
@@ -390,7 +392,7 @@ static void save_for_ever(const gqac_program *p) {
 
 static void killed(void) {
     gqac_program *p = rig_program("models/tiny-gqa/model.onnx", "cpu");
-    int whole = 0, most = 40; /* ms before the signal; more while nothing has been saved */
+    int whole = 0, most = 40; /* ms before the signal; more if nothing was saved */
     make_folder();
     srand(1);
     for (int i = 0; i < unit_count(25, 1000); i++) {
@@ -417,14 +419,14 @@ static void killed(void) {
     gqac_program_free(p);
 }
 
-/* The child replaces a file by one of two snapshots in turn, until it is killed. */
+/* The child alternately replaces a file by one of two snapshots, until it is killed. */
 static void replace_for_ever(gqac_snapshot *const two[2], const char *file) {
     for (int i = 0; gqac_snapshot_save(two[i % 2], file, NULL) == GQAC_OK; i++)
         ;
     _exit(1);
 }
 
-/* After each kill the file is one of the two, whole, with its ids. */
+/* After each kill the file is one of the two, complete and with its ids. */
 static void killed_snapshot(void) {
     gqac_program *p = rig_program("models/tiny-gqa/model.onnx", "cpu");
     gqac_context *context = rig_context(p);
@@ -468,7 +470,7 @@ static void killed_snapshot(void) {
         CU_ASSERT_EQUAL_FATAL(count, lengths[which]);
         CU_ASSERT_EQUAL(memcmp(own, ids[which], (size_t)count * sizeof *own), 0);
         seen[which]++;
-        if (!seen[1] && most < 2000) { /* no child had the time to save anything */
+        if (!seen[1] && most < 2000) { /* no child had time to save anything */
             most *= 2;
             kills++;
         }

@@ -1,5 +1,6 @@
-/* The n-th allocation of what uses the folder of a store fails, for every n: nothing is leaked, no
- * file is lost or half written, and the same call then succeeds as if nothing had happened. */
+/* In each call that uses the folder of a store the n-th allocation fails, for every n: nothing
+ * leaks, no file is lost or incomplete, and the same call then succeeds as if nothing had
+ * happened. */
 #include "unit.h"
 
 #include <gqac/gqac.h>
@@ -14,7 +15,7 @@ enum { N = 90, SAVED = 70, LONGER = 80, PATH = 512 };
 
 static gqac_diag diag;
 static gqac_program *program;
-static gqac_sequence *donor, *longer; /* of the first SAVED and LONGER ids */
+static gqac_sequence *donor, *longer; /* with the first SAVED and LONGER ids */
 static int64_t ids[N];
 static char folder[64], other[64];
 
@@ -29,7 +30,7 @@ static gqac_store *new_store(void) {
     return store;
 }
 
-/* Number of files, all of which are whole. */
+/* Number of files; all of them must be complete. */
 static size_t count_files(const char *where) {
     gqac_store_file *files = NULL;
     size_t n = 0;
@@ -52,7 +53,7 @@ static void empty(const char *where) {
     gqac_store_folder_free(files, n);
 }
 
-/* One file, of the donor. */
+/* Writes one file, of the donor. */
 static void fill(void) {
     gqac_store *store = new_store();
     CU_ASSERT_PTR_NOT_NULL_FATAL(store);
@@ -65,7 +66,7 @@ static void fill(void) {
 typedef gqac_status call(gqac_store *store);
 typedef void check(gqac_store *store, bool done);
 
-/* `least`: allocations that the call makes. `with`: it has a store that was made before. */
+/* least: minimum number of allocations of the call; with: it uses an existing store. */
 static void each(const char *what, bool with, call *f, check *after, size_t least) {
     const size_t live = gqac_alloc_live();
     size_t failures = 0;
@@ -121,7 +122,7 @@ static gqac_status open(gqac_store *store) {
     return status;
 }
 
-/* A file that could not be read for lack of memory is no damaged file. */
+/* A file that could not be read for lack of memory is not treated as damaged. */
 static void undamaged(gqac_store *store, bool done) {
     gqac_store_statistics s = {.size = sizeof s};
     CU_ASSERT_EQUAL(gqac_store_get_statistics(store, &s, &diag), GQAC_OK);
@@ -135,7 +136,7 @@ static gqac_status save(gqac_store *store) {
     return gqac_store_save(store, "a", longer, &diag);
 }
 
-/* The old file, the new one, or both, until the old one is superfluous. */
+/* There is the old file, the new one, or both until the old one is superfluous. */
 static void saved(gqac_store *store, bool done) {
     const size_t n = count_files(folder);
     (void)store;
@@ -153,7 +154,7 @@ static gqac_status list(gqac_store *store) {
     return status;
 }
 
-/* A file is removed because it is damaged, not because it could not be read. */
+/* A file is removed if it is damaged, not if it could not be read. */
 static gqac_status clean(gqac_store *store) {
     int64_t removed = 0;
     (void)store;

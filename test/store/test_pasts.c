@@ -1,5 +1,5 @@
-/* Prefixes as tensors: what is looked up has the bits of what was added, in tensors of any
- * capacity, and continues like a run that computed all tokens. */
+/* Prefixes as tensors: tensors from a lookup have the bits of those that were added, with any
+ * capacity, and can be continued like a run that computed all tokens. */
 #include "base/alloc.h"
 #include "runtime/program.h"
 #include "runtime/rig.h"
@@ -18,12 +18,12 @@ typedef struct pasts {
     gqac_tensor tensors[MOST];
 } pasts;
 
-/* Tensors of so many rows, filled with a byte. */
+/* Tensors of `rows` rows, filled with a byte. */
 static pasts make(const gqac_program *p, int64_t rows, int byte) {
     const gqac_kv_pair *pairs;
     pasts made = {.n = gqac_program_kv_pairs(p, &pairs)};
     CU_ASSERT_FATAL(made.n > 0 && made.n <= MOST);
-    for (int i = 0; i < made.n; i++) { /* by past or present, in another order than the model's */
+    for (int i = 0; i < made.n; i++) { /* by past or present, in another order */
         const gqac_kv_pair *pair = &pairs[made.n - 1 - i];
         gqac_tensor *t = &made.tensors[i];
         made.names[i] = i % 2 ? pair->past : pair->present;
@@ -40,7 +40,8 @@ static void drop(pasts *all) {
         free(all->tensors[i].data);
 }
 
-/* The presents of a sequence in tensors of `rows` rows, as a session would have them. */
+/* The presents of a sequence in tensors of `rows` rows, as an ONNX Runtime session would have
+ * them. */
 static pasts presents_of(const gqac_program *p, const gqac_sequence *q, int64_t rows) {
     const gqac_kv_pair *pairs;
     const int n = gqac_program_kv_pairs(p, &pairs);
@@ -73,8 +74,8 @@ static gqac_status put(gqac_store *store, const int64_t *ids, int64_t n, const p
     return gqac_prefix_add(store, NULL, ids, n, NULL, all->n, all->names, all->tensors, &diag);
 }
 
-/* Checks that row r of head h of each tensor has the bits of `expected`, and that rows after
- * `length` have the byte that they had. */
+/* Checks that row r of head h of each tensor has the bits of `expected`, and that the bytes of rows
+ * after `length` are unchanged. */
 static void compare(const pasts *got, const pasts *expected, int64_t length, int byte) {
     for (int i = 0; i < got->n; i++) {
         const gqac_tensor *a = &got->tensors[i], *b = &expected->tensors[i];
@@ -119,7 +120,7 @@ static void check(const char *model, const char *target) {
         compare(&found, &presents, n, 0);
     }
     drop(&found);
-    found = make(p, 70, 9); /* no more than fits, and never all ids */
+    found = make(p, 70, 9); /* only as many rows as fit, and never all ids */
     CU_ASSERT_EQUAL(look(store, ids, N, &found, false, &length), GQAC_OK);
     CU_ASSERT_EQUAL(length, 70);
     CU_ASSERT_EQUAL(look(store, ids, 41, &found, true, &length), GQAC_OK);
@@ -146,7 +147,7 @@ static void test_bits(void) {
     check("test/models/llama/model.onnx", "cpu");
     check("test/models/llama/model.onnx", "ref"); /* packs no weights */
     check("test/models/llama-fp16/model.onnx", "ref");
-    check("test/models/mistral/model.onnx", "cpu"); /* a window */
+    check("test/models/mistral/model.onnx", "cpu"); /* has a window */
 }
 
 static void test_errors(void) {
@@ -189,7 +190,7 @@ static void test_errors(void) {
     gqac_program_free(p);
 }
 
-/* A failed allocation is an error, and nothing is left. */
+/* A failed allocation is an error, and nothing leaks. */
 static void test_memory(void) {
     gqac_program *p = rig_program("test/models/llama/model.onnx", "ref");
     int64_t ids[N], length = 0;

@@ -1,5 +1,6 @@
-/* The remote tier of a store: what one store saved another reuses, with the same bits; a tier that
- * is down, slow, forgetful or lying changes no bit, and is counted. */
+/* The remote tier of a store: what one store saved, another one reuses, with the same bits; a tier
+ * that is down, is slow, loses values or returns wrong data changes no bit, and such events are
+ * counted. */
 #include "runtime/rig.h"
 #include "store/entry.h"
 #include "store/fetch.h"
@@ -11,11 +12,11 @@
 
 #include "base/alloc.h"
 
-enum { N = 210, LONG = 60000, SHORT = 20 }; /* ms: the first is never over */
+enum { N = 210, LONG = 60000, SHORT = 20 }; /* in ms; the first is never reached */
 
 static gqac_diag diag;
 
-/* One machine: a program with its stores. */
+/* A machine: a program with its stores. */
 typedef struct machine {
     gqac_program *program;
     gqac_context *context;
@@ -40,7 +41,7 @@ static gqac_store *store_on(const machine *m, tier *t) {
     return rig_store_of(m->program, &options);
 }
 
-/* Computes a prompt through a store, saves it, and returns the reused tokens. */
+/* Computes a prompt through a store, saves it, and returns the number of reused tokens. */
 static int64_t feed(const machine *m, gqac_store *store, const char *tenant, const char *kind,
                     const int64_t *ids, int64_t n, bool save, uint64_t *bits) {
     const gqac_sequence_options options = {.size = sizeof options, .kv = kind};
@@ -58,7 +59,7 @@ static int64_t feed(const machine *m, gqac_store *store, const char *tenant, con
     return reused;
 }
 
-/* The same with a store of its own. */
+/* The same with a new store. */
 static int64_t visit(const machine *m, tier *t, const char *tenant, const char *kind,
                      const int64_t *ids, int64_t n, bool save, uint64_t *bits,
                      gqac_store_statistics *x) {
@@ -114,13 +115,14 @@ static void shared(void) {
     shared_with("test/models/lfm2/model.onnx", NULL);
 }
 
-/* Models with states, and windows with blocks of their own, have whole prefixes as values. */
+/* Models with states, and windows with blocks of their own, store whole prefixes as values. */
 static void shared_whole(void) {
     shared_with("test/models/qwen3.5/model.onnx", NULL);
     shared_with("test/models/gemma2/model.onnx", "windowed");
 }
 
-/* Whole prefixes are written from the shortest: it is there if a longer one takes too much time. */
+/* Whole prefixes are written from the shortest on: it exists even if a longer one takes too
+ * long. */
 static void shortest_first(void) {
     enum { LENGTH = 4 * GQAC_KV_BLOCK + 1 };
     int64_t ids[LENGTH];
@@ -137,7 +139,7 @@ static void shortest_first(void) {
     close_machine(&m);
 }
 
-/* Only what memory lacks is read, and only what the tier lacks is written. */
+/* Only tokens that are not in memory are read, and only those that the tier lacks are written. */
 static void continued(void) {
     int64_t ids[N];
     uint64_t bits = 0;
@@ -157,13 +159,14 @@ static void continued(void) {
     CU_ASSERT(x.remote_read_bytes == 2 * value && x.remote_saved == 1);
     const int calls = t.calls;
     CU_ASSERT_EQUAL(feed(&m, store, NULL, NULL, ids, N, false, &bits), N - 1);
-    CU_ASSERT_EQUAL(t.calls, calls); /* memory has all full blocks */
+    CU_ASSERT_EQUAL(t.calls, calls); /* all full blocks are in memory */
     gqac_store_free(store);
     tier_free(&t);
     close_machine(&m);
 }
 
-/* Rows depend on all ids before them: a block with the same ids after others has another key. */
+/* Rows depend on all ids before them: a block with the same ids after different ones has another
+ * key. */
 static void chained(void) {
     int64_t ids[N], other[N];
     uint64_t bits = 0;
@@ -197,7 +200,7 @@ static void other_models(void) {
     close_machine(&b);
 }
 
-/* Rows of the two sides of a LongRoPE threshold have keys of their own. */
+/* Rows of the two sides of a LongRoPE threshold have different keys. */
 static void sides(void) {
     int64_t ids[N], threshold = 0;
     uint64_t bits = 0;
@@ -266,7 +269,7 @@ static void faulty(void) {
     faulty_with("test/models/qwen3.5/model.onnx");
 }
 
-/* After a failure the tier is left alone for a second, by searches and by saves. */
+/* After a failure, searches and saves do not use the tier for a second. */
 static void paused(void) {
     int64_t ids[N], reused = 0;
     uint64_t bits = 0;
@@ -293,7 +296,7 @@ static void paused(void) {
     close_machine(&m);
 }
 
-/* A value that was found damaged is written again. */
+/* A value that was found to be damaged is written again. */
 static void mended(void) {
     int64_t ids[N];
     uint64_t bits = 0;
@@ -323,8 +326,8 @@ static entry_form form_of(const machine *m, const unsigned char *data) {
     return form;
 }
 
-/* No byte of a value can change without being noticed: all of the front and of the ids, some of the
- * rest. And what a stranger sealed is checked like a file. */
+/* No byte of a value can change unnoticed: tested for all bytes of the header and of the ids, and
+ * some of the rest. A value with correct digests is checked like a file. */
 static void flipped(const char *model) {
     int64_t ids[N];
     uint64_t bits = 0;
@@ -345,14 +348,14 @@ static void flipped(const char *model) {
     for (size_t i = 0; i < bytes; i += i < ENTRY_BODY ? 1 : 97) {
         data[i] ^= 0x10;
         CU_ASSERT_FALSE(entry_check(&form, &key, ids, 0, data, bytes));
-        if (i < ENTRY_BODY) { /* with the right digest */
+        if (i < ENTRY_BODY) { /* with the correct digest */
             unsigned char *digest = ((entry_front *)(void *)data)->digest;
             memset(digest, 0, 32);
             rig_digest(digest, data, bytes);
             const bool of_digest = i >= offsetof(entry_front, digest) && i < sizeof(entry_front);
             CU_ASSERT_EQUAL(entry_check(&form, &key, ids, 0, data, bytes), of_digest);
         }
-        if (i >= ENTRY_BODY && i < ENTRY_BODY + 97 * 30) { /* with the right digest */
+        if (i >= ENTRY_BODY && i < ENTRY_BODY + 97 * 30) { /* with the correct digest */
             gqac_store *store = store_on(&m, &t);
             entry_seal(&form, &key, ids, 0, data, bytes);
             gqac_sequence *q = NULL;
@@ -378,7 +381,7 @@ static void flips(void) {
     flipped("test/models/qwen3.5/model.onnx");
 }
 
-/* A saved sequence of other tokens, under the right key and with right checksums. */
+/* A saved sequence of other tokens, under the right key and with correct checksums. */
 static void foreign(void) {
     int64_t ids[N], other[N];
     uint64_t bits = 0;
@@ -392,7 +395,7 @@ static void foreign(void) {
     CU_ASSERT_FATAL(t.n == 2 && t.values[0].bytes == t.values[1].bytes);
     unsigned char *data = t.values[0].data;
     const entry_form form = form_of(&m, data);
-    for (int i = 0; i < 2; i++) { /* as it was; with the body of the other */
+    for (int i = 0; i < 2; i++) { /* unchanged; with the body of the other value */
         CU_ASSERT_EQUAL(visit(&m, &t, NULL, NULL, ids, N, false, &bits, &x), i ? 0 : 64);
         CU_ASSERT(x.remote_damaged == i && bits == cold(&m, NULL, ids, N));
         memcpy(data + ENTRY_BODY, t.values[1].data + ENTRY_BODY, t.values[0].bytes - ENTRY_BODY);
@@ -432,8 +435,8 @@ static void limits(void) {
     close_machine(&m);
 }
 
-/* What was fetched is opened without asking the tier, which is not asked for a prompt that has
- * waited longer than its time limit, or for one of which memory has all full blocks. */
+/* A fetched prompt is opened without another call to the tier. The tier is not called for a prompt
+ * that has waited longer than its time limit, or whose full blocks are all in memory. */
 static void fetched(void) {
     int64_t ids[N], reused = 0;
     uint64_t bits = 0;
@@ -460,7 +463,7 @@ static void fetched(void) {
     CU_ASSERT_EQUAL(store_open_fetched(store, "a", ids, N, &options, &q, &reused, &diag), GQAC_OK);
     gqac_sequence_free(q);
     CU_ASSERT(reused == 192 && t.calls == calls + 4);
-    store_fetch(store, "a", ids, 0, &options, 0); /* what cannot be opened is not fetched */
+    store_fetch(store, "a", ids, 0, &options, 0); /* cannot be opened */
     CU_ASSERT_EQUAL(store_open_fetched(store, "a", ids, 0, &options, &q, &reused, &diag),
                     GQAC_OUT_OF_RANGE);
     gqac_store_free(store);
@@ -468,7 +471,7 @@ static void fetched(void) {
     close_machine(&m);
 }
 
-/* Each allocation of a search and a save fails once: the prompt is computed all the same. */
+/* Each allocation of a search and a save fails once: the prompt is computed nevertheless. */
 static void no_memory(const char *model) {
     int64_t ids[N];
     uint64_t bits = 0;

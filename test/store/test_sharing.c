@@ -1,5 +1,5 @@
-/* What sequences share in a store: blocks that two computed at the same time are kept once; and a
- * tenant that floods the store does not remove what others use. */
+/* What sequences share in a store: blocks that two computed at the same time are stored once; and a
+ * tenant that floods the store does not evict what others use. */
 #include "base/table.h"
 #include "runtime/program.h"
 #include "runtime/rig.h"
@@ -65,7 +65,7 @@ static void twice(const char *model, const char *kv, int64_t same, int64_t first
 static void computed_twice(void) {
     static const char *const kinds[] = {"contiguous", "paged", "windowed", "quantised"};
     for (int i = 0; i < 4; i++) {
-        twice("models/tiny-gqa/model.onnx", kinds[i], 130, N, 2 + 1 + 1); /* they part */
+        twice("models/tiny-gqa/model.onnx", kinds[i], 130, N, 2 + 1 + 1); /* they diverge */
         twice("models/tiny-gqa/model.onnx", kinds[i], 60, N, 6);
         twice("models/tiny-gqa/model.onnx", kinds[i], 128, 128, 3); /* one continues the other */
         twice("models/tiny-gqa/model.onnx", kinds[i], N, N, 3);
@@ -88,7 +88,8 @@ static int64_t visit(gqac_store *store, gqac_context *context, const char *tenan
     return reused;
 }
 
-/* The tokens that one tenant reuses, while another sends `flood` prompts between its own. */
+/* The number of tokens that one tenant reuses while another sends `flood` prompts between its
+ * own. */
 static int64_t reused_beside(const gqac_program *p, gqac_context *context, int64_t budget,
                              int64_t tenant_budget, int flood) {
     gqac_store *store = rig_store(p, budget, tenant_budget);
@@ -103,8 +104,8 @@ static int64_t reused_beside(const gqac_program *p, gqac_context *context, int64
     return reused;
 }
 
-/* A tenant at its budget leaves another at least 95 % of the tokens that it reuses alone; without a
- * budget for each it does not. */
+/* Beside a tenant that has reached its budget, another one still reuses at least 95 % of the tokens
+ * that it reuses alone; without separate budgets it does not. */
 static void flooded(void) {
     gqac_program *p = rig_program("models/tiny-gqa/model.onnx", "cpu");
     gqac_context *context = NULL;
@@ -120,7 +121,7 @@ static void flooded(void) {
     gqac_program_free(p);
 }
 
-/* Parts of a tenant share its budget, and find their own rows only. */
+/* Partitions of a tenant share its budget, but find only their own rows. */
 static void parts(void) {
     gqac_program *p = rig_program("models/tiny-gqa/model.onnx", "cpu");
     gqac_context *context = rig_context(p);
@@ -142,7 +143,7 @@ static void parts(void) {
     gqac_program_free(p);
 }
 
-/* A tenant whose name begins like that of another is another one. */
+/* A tenant whose name begins with the name of another is a different tenant. */
 static void beginnings(void) {
     gqac_program *p = rig_program("models/tiny-gqa/model.onnx", "cpu");
     gqac_context *context = rig_context(p);
@@ -158,7 +159,7 @@ static void beginnings(void) {
     gqac_program_free(p);
 }
 
-/* What is larger than a budget is not added, and removes nothing. */
+/* Entries larger than a budget are not added, and evict nothing. */
 static void too_large(void) {
     gqac_program *p = rig_program("models/tiny-gqa/model.onnx", "cpu");
     gqac_context *context = rig_context(p);
@@ -177,8 +178,8 @@ static void too_large(void) {
     gqac_program_free(p);
 }
 
-/* Rows of one rope table are not found for a prompt of the other: its last length before the
- * LongRoPE threshold is the threshold. */
+/* Rows of one rope table are not found for a prompt that uses the other. The longest length of the
+ * short table is the LongRoPE threshold itself. */
 static void rope_tables(void) {
     gqac_program *p = rig_program("test/models/phi3/model.onnx", "cpu");
     gqac_context *context = rig_context(p);
@@ -196,7 +197,7 @@ static void rope_tables(void) {
     gqac_program_free(p);
 }
 
-/* Tenants whose rows are gone take no memory; names that were given out stay. */
+/* Tenants without rows take no memory; names that were returned stay valid. */
 static void gone(void) {
     gqac_program *p = rig_program("models/tiny-gqa/model.onnx", "cpu");
     gqac_context *context = rig_context(p);
@@ -209,7 +210,7 @@ static void gone(void) {
         snprintf(name, sizeof name, "%s\n%d", i % 2 ? "a" : "b", i);
         visit(store, context, name, 1, 40);
     }
-    CU_ASSERT_EQUAL(rig_counts(store).tenants, 52); /* with "a" and "b" */
+    CU_ASSERT_EQUAL(rig_counts(store).tenants, 52); /* including "a" and "b" */
     CU_ASSERT_EQUAL(visit(store, context, "a\n1", 1, 40) + visit(store, context, "a\n1", 1, 40),
                     78);
     CU_ASSERT(gqac_store_prefixes(store, 1, &prefix) == 1 && !strcmp(prefix.tenant, "a\n1"));
@@ -234,8 +235,8 @@ static void gone(void) {
 
 /* ---- drafts -------------------------------------------------------------- */
 
-/* Steps of an id with drafts after it, some of which are taken back: while the sequence lives, the
- * store has its full blocks without them, and afterwards all its rows. */
+/* Steps of an id with drafts after it, some of which are rejected: while the sequence exists, the
+ * store has its full blocks without the rejected ones, and afterwards all its rows. */
 static void drafted(const char *kv, int64_t drafts, int64_t wrong) {
     gqac_program *p = rig_program("models/tiny-gqa/model.onnx", "cpu");
     gqac_context *context = NULL;
@@ -284,8 +285,8 @@ static void drafted(const char *kv, int64_t drafts, int64_t wrong) {
     gqac_program_free(p);
 }
 
-/* A fork that is made after drafts were accepted computes nothing until it steps: the store counts
- * each token once, whichever of the two goes on or ends first. */
+/* A fork after accepted drafts computes nothing until it steps: the store counts each token once,
+ * whichever of the two continues or ends first. */
 static void drafted_and_forked(bool fork_first, bool both) {
     gqac_program *p = rig_program("models/tiny-gqa/model.onnx", "cpu");
     gqac_context *context = NULL;

@@ -1,5 +1,5 @@
-/* A store whose disk is slow: while a file of its folder is read or written, other threads look
- * prompts up. And threads that read, write and remove files at the same time. */
+/* A store with a slow disk: while a file of its folder is read or written, other threads look up
+ * prompts. Also threads that read, write and remove files at the same time. */
 #include "base/table.h"
 #include "runtime/rig.h"
 
@@ -21,9 +21,9 @@ static char folder[64];
 
 /* ---- the disk ------------------------------------------------------------ */
 
-static _Thread_local bool slow; /* calls of this thread wait, once */
+static _Thread_local bool slow; /* the next call of this thread waits */
 static sem_t reached, released;
-static atomic_bool gave_up; /* nobody released the call: the others waited for it */
+static atomic_bool gave_up; /* nothing released the call: the others waited for it */
 
 static void wait_if_slow(void) {
     struct timespec end;
@@ -75,7 +75,7 @@ static void remove_folder(void) {
 }
 
 /* Computes n ids of a seed through the store; returns the bits of the logits, 0 on failure. `save`:
- * writes the file as well. In threads CUnit is not called. */
+ * also writes the file. CUnit is not called in threads. */
 static uint64_t visit(gqac_store *store, gqac_context *context, int seed, int64_t n, bool save,
                       int64_t *reused) {
     int64_t ids[N], rows = 0, width = 0;
@@ -96,13 +96,13 @@ static uint64_t visit(gqac_store *store, gqac_context *context, int seed, int64_
 typedef struct visitor {
     gqac_store *store;
     gqac_context *context;
-    const uint64_t *expected; /* by seed */
+    const uint64_t *expected; /* indexed by seed */
     int first;
     bool save, right;
     int64_t reused;
 } visitor;
 
-/* ---- one that waits ------------------------------------------------------ */
+/* ---- one waiting call ---------------------------------------------------- */
 
 static void *visit_slowly(void *arg) {
     visitor *v = arg;
@@ -173,7 +173,7 @@ static void *visit_often(void *arg) {
         v->right = visit(v->store, v->context, seed, 60 + 10 * seed, i % 2 == v->first % 2,
                          &v->reused) == v->expected[seed];
         if (i % 5 == 4)
-            gqac_store_evict(v->store, 0); /* the next ones come from files */
+            gqac_store_evict(v->store, 0); /* the next ones are read from files */
     }
     return NULL;
 }

@@ -1,5 +1,5 @@
-/* The prefix store against an oracle of plain token lists: what is reused, what is computed, bytes
- * and blocks; and every result has the bits of a sequence that computed all tokens itself. */
+/* The prefix store compared with plain lists of tokens: what is reused, what is computed, bytes and
+ * blocks; and every result has the bits of a sequence that computed all tokens itself. */
 #include "base/alloc.h"
 #include "base/table.h"
 #include "runtime/program.h"
@@ -12,8 +12,7 @@
 
 enum { LETTERS = 3, LENGTH = 200, LIVE = 12, THREADS = 4 };
 
-/* Under a sanitizer of threads, which takes many times as long, tests have a fraction of the steps.
- */
+/* With a thread sanitizer, which is many times slower, tests run a fraction of the steps. */
 #ifdef __SANITIZE_THREAD__
 enum { SLOWER = 8 };
 #else
@@ -35,8 +34,8 @@ static void feed(gqac_context *context, gqac_sequence *s, const int64_t *ids, in
 
 /* ---- one thing at a time ------------------------------------------------- */
 
-/* Every hit length around blocks, inside rows of other tokens; the rest has the bits of a cold run,
- * and exactly the rest is computed. */
+/* Every hit length around block boundaries, before different tokens; exactly the rest is computed,
+ * with the bits of a cold run. */
 static void every_length(const char *model, bool states) {
     static const int64_t hits[] = {0, 1, 2, 63, 64, 65, 127, 128, 129, 149};
     gqac_program *p = rig_program(model, "cpu");
@@ -52,7 +51,7 @@ static void every_length(const char *model, bool states) {
         rig_ids(other, 180, 2);
         memcpy(other, ids, (size_t)hits[i] * sizeof *ids);
         other[hits[i]] = (ids[hits[i]] + 1) % 250;
-        const int64_t n = states ? hits[i] : 180; /* a state is known at the end alone */
+        const int64_t n = states ? hits[i] : 180; /* there is a state only at the end */
         if (n) {
             gqac_sequence *donor = open_sequence(store, NULL, other, n, &reused);
             CU_ASSERT_EQUAL(reused, 0);
@@ -85,7 +84,7 @@ static void lengths(void) {
     every_length("test/models/qwen3.5/model.onnx", true);
 }
 
-/* Rows are found while their sequence still decodes, once their block is full. */
+/* Full blocks are found while their sequence still decodes. */
 static void growing(void) {
     gqac_program *p = rig_program("models/tiny-gqa/model.onnx", "cpu");
     gqac_context *context = rig_context(p);
@@ -111,7 +110,7 @@ static void growing(void) {
     gqac_program_free(p);
 }
 
-/* No field of the key may differ; a failed step adds nothing. */
+/* A difference in any field of the key prevents a hit; a failed step adds nothing. */
 static void keys(void) {
     gqac_program *p = rig_program("models/tiny-gqa/model.onnx", "cpu");
     gqac_context *context = rig_context(p);
@@ -124,7 +123,7 @@ static void keys(void) {
     const int64_t wrong[] = {5, -1};
     CU_ASSERT_EQUAL(gqac_sequence_append(context, s, wrong, 2, 1, &diag), GQAC_OUT_OF_RANGE);
     gqac_sequence_free(s);
-    CU_ASSERT_EQUAL(gqac_store_match(store, "a", " basic", ids, 100), 0); /* by its own name */
+    CU_ASSERT_EQUAL(gqac_store_match(store, "a", " basic", ids, 100), 0); /* by its name */
     CU_ASSERT_EQUAL(gqac_store_match(store, "a", "contiguous", ids, 100), 100);
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         s = open_sequence(store, others[i], ids, 100, &reused);
@@ -155,7 +154,8 @@ static int64_t visit(gqac_store *store, gqac_context *context, const char *tenan
     return reused;
 }
 
-/* The least recently used goes first, pinned prefixes stay, and no tenant exceeds its quota. */
+/* The least recently used entry is evicted first, pinned prefixes stay, and no tenant exceeds its
+ * quota. */
 static void eviction(void) {
     gqac_program *p = rig_program("models/tiny-gqa/model.onnx", "cpu");
     gqac_context *context = rig_context(p);
@@ -182,7 +182,7 @@ static void eviction(void) {
 
     store = rig_store(p, all * 3 / 2, all / 2 + 1);
     for (int seed = 10; seed < 14; seed++)
-        visit(store, context, "victim", seed, 40); /* a block each */
+        visit(store, context, "victim", seed, 40); /* one block each */
     for (int seed = 20; seed < 60; seed++)
         visit(store, context, "flood", seed, 150);
     for (int seed = 10; seed < 14; seed++)
@@ -193,7 +193,7 @@ static void eviction(void) {
     gqac_program_free(p);
 }
 
-/* A stream of requests with a common beginning shows what is worth pinning. */
+/* A stream of requests with a common beginning shows which prefix is worth pinning. */
 static void shared_prefixes(void) {
     gqac_program *p = rig_program("models/tiny-gqa/model.onnx", "cpu");
     gqac_context *context = rig_context(p);
@@ -214,7 +214,7 @@ static void shared_prefixes(void) {
     CU_ASSERT_EQUAL(gqac_store_prefixes(store, 0, NULL), 0);
     const gqac_store_statistics x = rig_counts(store);
     CU_ASSERT(x.hits == 5 && x.misses == 1 && x.reused_tokens == 450 && x.computed_tokens == 150);
-    CU_ASSERT_EQUAL(x.blocks, 2 + 5); /* the second block once for each end */
+    CU_ASSERT_EQUAL(x.blocks, 2 + 5); /* the second block once for each ending */
     gqac_store_free(store);
     gqac_context_free(context);
     gqac_program_free(p);
@@ -226,14 +226,14 @@ typedef struct list {
     int64_t n, ids[LENGTH];
 } list;
 
-/* The oracle: lists that were committed, and the bits of lists, computed alone. */
+/* The oracle: committed lists, and the bits of lists computed alone. */
 typedef struct oracle {
     const gqac_program *program;
     gqac_context *context;
     gqac_store *store;
     uint64_t random;
     bool exact;         /* nothing is evicted, and every length can be reached */
-    list *committed[2]; /* by tenant */
+    list *committed[2]; /* indexed by tenant */
     size_t n[2], capacity[2];
     gqac_table bits; /* hash of a list: hash of its logits */
     int64_t computed, hits, opened;
@@ -243,7 +243,7 @@ static const char *const tenants[] = {"x", "y"};
 
 typedef struct live {
     gqac_sequence *sequence;
-    gqac_snapshot *snapshot; /* in place of a sequence */
+    gqac_snapshot *snapshot; /* instead of a sequence */
     int tenant;
     bool watched;
     list tokens;
@@ -277,7 +277,7 @@ static int64_t longest(const oracle *o, int tenant, const list *l) {
     return most;
 }
 
-/* The hash of the logits after a list, from a sequence of its own. */
+/* The hash of the logits after a list, from a new sequence. */
 static uint64_t cold(oracle *o, const list *l) {
     const uint64_t key = gqac_hash_bytes(7, l->ids, (size_t)l->n * sizeof *l->ids);
     size_t at = (size_t)key;
@@ -292,7 +292,7 @@ static uint64_t cold(oracle *o, const list *l) {
     return hash;
 }
 
-/* After a step of n tokens: all, or whole blocks. */
+/* After a step of n tokens: commits all of them, or whole blocks. */
 static void commit_step(oracle *o, const live *a, int64_t n) {
     list l = a->tokens;
     if (n < 16)
@@ -317,7 +317,7 @@ static void step(oracle *o, live *a, int64_t n) {
         commit_step(o, a, n);
 }
 
-/* Most prompts begin like a list that was committed. */
+/* Most prompts begin like a committed list. */
 static void open_live(oracle *o, live *a) {
     *a = (live){.tenant = (int)draw(o, 2), .watched = true};
     if (o->n[a->tenant] && draw(o, 8)) {
@@ -348,7 +348,7 @@ static void open_live(oracle *o, live *a) {
 static void close_live(oracle *o, live *a) {
     list rest = a->tokens;
     if (a->sequence && a->watched)
-        rest.n -= gqac_sequence_missing(a->sequence); /* rows that exist */
+        rest.n -= gqac_sequence_missing(a->sequence); /* only rows that exist */
     if (a->sequence && a->watched && rest.n)
         commit(o, a->tenant, &rest);
     gqac_sequence_free(a->sequence);
@@ -356,7 +356,7 @@ static void close_live(oracle *o, live *a) {
     *a = (live){0};
 }
 
-/* Copies a sequence or snapshot to a free place, as a fork, snapshot or restored sequence. */
+/* Copies a sequence or snapshot to a free slot, as a fork, snapshot or restored sequence. */
 static void copy_live(oracle *o, const live *a, live *b) {
     *b = *a;
     b->sequence = NULL;
@@ -450,12 +450,12 @@ static void random_operations(void) {
 typedef struct worker {
     gqac_store *store;
     const gqac_program *program;
-    uint64_t expected[6]; /* by seed */
+    uint64_t expected[6]; /* indexed by seed */
     int first;
     bool right;
 } worker;
 
-/* CUnit is not called: this runs in a thread. */
+/* CUnit is not called, because this runs in a thread. */
 static void *work(void *arg) {
     worker *w = arg;
     gqac_diag own = {0};
@@ -541,8 +541,8 @@ static void errors(void) {
     gqac_program_free(q);
 }
 
-/* Every allocation fails once: the call fails or goes on without the index, nothing leaks, and the
- * bits are right. */
+/* Every allocation fails once: the call fails or continues without the index, nothing leaks, and
+ * the bits are correct. */
 static void memory_runs_out(void) {
     gqac_program *p = rig_program("models/tiny-gqa/model.onnx", "cpu");
     gqac_context *context = rig_context(p);

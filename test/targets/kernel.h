@@ -1,4 +1,4 @@
-/* Running one bound kernel on tensors, without a program: values are numbered by operands, then
+/* Runs one bound kernel on tensors, without a program: operands are numbered first, then
  * results. */
 #ifndef GQAC_TEST_TARGETS_KERNEL_H
 #define GQAC_TEST_TARGETS_KERNEL_H
@@ -19,7 +19,7 @@ static inline gqac_status kernel_give(target_call *call, int value, gqac_tensor 
     return GQAC_OK;
 }
 
-/* Values have their numbers, results the n_outputs from `n` on. */
+/* Runs the kernel on numbered values; the n_outputs results begin at number `n`. */
 static inline gqac_status kernel_try_values(gqac_arena *arena, const ir_node *node,
                                             kernel_bind *bind, kernel_run *run, gqac_tensor *values,
                                             int n, gqac_tensor *out, const void *state,
@@ -39,7 +39,8 @@ static inline gqac_status kernel_try_values(gqac_arena *arena, const ir_node *no
     return status;
 }
 
-/* in[i] NULL where operand i is absent or a token; results, in `out`, lie in the arena. */
+/* in[i] is NULL if operand i is absent or a token. The results, in `out`, are allocated in the
+ * arena. */
 static inline gqac_status kernel_try(gqac_arena *arena, const ir_node *node, kernel_bind *bind,
                                      kernel_run *run, const gqac_tensor *const *in,
                                      gqac_tensor *out, const void *state, gqac_pool *pool,

@@ -1,4 +1,4 @@
-/* The levels of the cpu target that this machine runs. */
+/* The levels of the cpu target that this machine can run. */
 #ifndef GQAC_TEST_TARGETS_LEVELS_H
 #define GQAC_TEST_TARGETS_LEVELS_H
 
@@ -10,7 +10,7 @@
 
 enum { MAX_LEVELS = 8 };
 
-/* Lists the levels, plain C first, the best last; returns how many. */
+/* Lists the levels, plain C first, the best last; returns their number. */
 static inline int find_levels(const cpu_level *levels[MAX_LEVELS]) {
     int n = 0;
     for (const cpu_level *level; n < MAX_LEVELS && (level = cpu_level_at(n)); n++)

@@ -1,4 +1,4 @@
-/* Numbers of any float type in bytes, and memory that is NaN before it is written. */
+/* Numbers of any float type as bytes, and memory that is filled with NaN before it is written. */
 #ifndef GQAC_TEST_TARGETS_NUMBERS_H
 #define GQAC_TEST_TARGETS_NUMBERS_H
 
@@ -9,7 +9,7 @@
 
 #include "ops/shared.h"
 
-/* The same sequence in every run: each file begins where it likes. */
+/* The same sequence in every run; each file chooses its beginning. */
 static uint64_t state = NUMBERS_SEED;
 
 static inline uint32_t bits(void) {

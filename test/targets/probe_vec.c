@@ -1,5 +1,5 @@
-/* vec.h at one level, for test_vec.c: see probe_vec.h. Built with PROBE_SIMDE it is the source for
- * AVX-512 on SIMDe's portable form of the intrinsics, for machines that lack the instructions. */
+/* vec.h at one level, for test_vec.c: see probe_vec.h. With PROBE_SIMDE it is compiled for AVX-512
+ * with SIMDe's portable intrinsics, for machines that lack the instructions. */
 #ifdef PROBE_SIMDE
 #include "targets/simde.h"
 #endif
@@ -30,7 +30,7 @@ FLOAT_OP(greater_select, v16_select(m16_greater(a, b), c, a))
 FLOAT_OP(scale_bits, v16_scale_bits(a, b, c))
 FLOAT_OP(exp, v16_exp(a))
 
-/* Factors as they are stored one by one, and products of pairs whose sums start as pairs.h asks. */
+/* Factors stored one by one, and products of pairs whose sums start as pairs.h requires. */
 static void float_factors(float *out, const float *pa, const float *pb, const float *pc) {
     uint16_t factors[16];
     (void)pb, (void)pc;

@@ -1,6 +1,6 @@
 /* The operations of targets/cpu/level/vec.h as functions on memory: probe_vec.c is compiled once
- * for each level, and test_vec.c compares what the levels give. A family has one signature; the
- * rows of all levels stand in the same order, since they come from one source. */
+ * for each level, and test_vec.c compares the results of the levels. A family has one signature;
+ * the rows of all levels are in the same order, because they come from one source. */
 #ifndef GQAC_TEST_TARGETS_PROBE_VEC_H
 #define GQAC_TEST_TARGETS_PROBE_VEC_H
 
@@ -10,7 +10,7 @@
 typedef struct probe_float {
     const char *name;
     void (*run)(float *out, const float *a, const float *b, const float *c); /* 16 each */
-    bool exact; /* NaN payloads count, too */
+    bool exact; /* NaN payloads must be equal, too */
 } probe_float;
 
 typedef struct probe_int {
@@ -43,7 +43,7 @@ typedef struct vec_probe {
     void (*to_i8)(int8_t *out, const float *x);
     /* Eight nibbles_add from zero, then nibbles_end: u and s have 8 * 16 words. */
     void (*nibbles)(int32_t *out, const int32_t *u, const int32_t *s, bool times16);
-    /* Sixteen rows of 16, a step of 20 apart, to columns, 24 apart. */
+    /* Transposes sixteen rows of 16, 20 apart, to columns 24 apart. */
     void (*transpose)(float *to, const float *from);
 } vec_probe;
 

@@ -1,6 +1,6 @@
 /* AVX-512 for machines that lack it: SIMDe's portable form of the intrinsics that vec_avx512.h
  * uses, on AVX2. Where SIMDe may round a fused multiply-add twice, or lacks an intrinsic, the
- * halves of a vector go through AVX2's own. Included before vec.h, it makes vec.h take its AVX-512
+ * halves of a vector use AVX2 intrinsics. If it is included before vec.h, vec.h uses its AVX-512
  * form. */
 #ifndef GQAC_TEST_TARGETS_SIMDE_H
 #define GQAC_TEST_TARGETS_SIMDE_H

@@ -1,9 +1,10 @@
-/* The attention kernel of the cpu target, at every level that this machine runs.
+/* The attention kernel of the cpu target, at every level that this machine can run.
  *
- * Random cases are computed by the scalar level and by the others, which must give the same bits
- * for any number of threads, and by a plain softmax in double, which must be near. All that a query
- * may not see is NaN: keys and values before and after its range, and queries of padding. Then the
- * same tokens go through the blocks of sequences, cut into calls at random: same bits again. */
+ * Random cases are computed by the scalar level and by the others, which must produce the same bits
+ * for any number of threads, and compared with a plain softmax in double. Everything that is not
+ * visible to a query is NaN: keys and values before and after its range, and queries of padding.
+ * Then the same tokens are computed in the blocks of sequences, divided into calls at random: again
+ * the same bits. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -68,7 +69,7 @@ typedef struct sample {
     int64_t batch, kv_heads, group, queries, keys, size, value_size, window;
     float scale, softcap;
     bool causal, bf16;
-    int stage; /* of what is shown; 0: nothing */
+    int stage; /* stage of the scores that are an output; 0: none */
     int32_t past[MOST_BATCH], fresh[MOST_BATCH];
     gqac_dtype dtype;
     gqac_tensor q, k, v, past_len, new_len, bias, sink; /* rank -1: absent */
@@ -83,7 +84,7 @@ static int64_t end_key(const sample *c, int64_t b, int64_t s) {
     return c->causal ? c->past[b] + s + 1 : c->past[b] + c->fresh[b];
 }
 
-/* Numbers in what some query sees, NaN elsewhere. */
+/* Random numbers where any query reads, NaN elsewhere. */
 static void fill(sample *c) {
     const int64_t heads = c->kv_heads * c->group;
     for (int64_t b = 0; b < c->batch; b++) {
@@ -108,7 +109,7 @@ static void make_node(sample *c) {
     const gqac_tensor *all[] = {&c->q, &c->k, &c->v, &c->past_len, &c->new_len, &c->bias, &c->sink};
     ir_value *values[7] = {NULL};
     gqac_diag diag = {0};
-    c->bf16 = any(2) && !c->stage; /* what is shown is of fp32 */
+    c->bf16 = any(2) && !c->stage; /* scores that are an output are fp32 */
     c->module = ir_module_create(c->arena, "test");
     c->module->graph = ir_graph_create(c->module, "test");
     for (int i = 0; i < 7; i++)
@@ -192,7 +193,7 @@ static gqac_status attend(const sample *c, const gqac_tensor *const *in, gqac_te
                       pool, kv, diag);
 }
 
-/* y, and what is shown; rank -1: nothing. */
+/* Computes y and the scores that are an output; rank -1: none. */
 static void run(const sample *c, const void *level, gqac_pool *pool, gqac_tensor out[2]) {
     const gqac_tensor *all[] = {&c->q, &c->k, &c->v, &c->past_len, &c->new_len, &c->bias, &c->sink};
     const gqac_tensor *in[7];
@@ -212,7 +213,7 @@ static void check_same(const gqac_tensor *is, const gqac_tensor *want) {
 
 /* ---- the oracle ---------------------------------------------------------- */
 
-/* A factor of q k^T or p v. */
+/* A factor in q k^T or p v. */
 static double factor(const sample *c, const gqac_tensor *t, int64_t at) {
     const float x = get(t, at);
     return (double)(c->bf16 ? gqn_bf16_to_f32(gqn_bf16_factor(x)) : x);
@@ -236,8 +237,9 @@ static double score_of(const sample *c, int64_t b, int64_t h, int64_t s, int64_t
     return sum;
 }
 
-/* Is what is shown of a row near, given its scores and the weights they become? 0 for other keys.
- */
+/* True if the scores of a row that are an output are accurate, given its scores and weights; 0 for
+ * other keys.
+ * */
 static bool near_shown(const sample *c, const gqac_tensor *shown, int64_t b, int64_t h, int64_t s,
                        const double *scores, const double *weights) {
     const int64_t heads = c->kv_heads * c->group, lo = first_key(c, b, s), hi = end_key(c, b, s);
@@ -250,7 +252,7 @@ static bool near_shown(const sample *c, const gqac_tensor *shown, int64_t b, int
     return near;
 }
 
-/* Is one row of y near the softmax in double? */
+/* True if one row of y is close to the softmax in double. */
 static bool near_row(const sample *c, const gqac_tensor *out, int64_t b, int64_t h, int64_t s) {
     const gqac_tensor *y = &out[0];
     const int64_t lo = first_key(c, b, s), hi = end_key(c, b, s);
@@ -282,7 +284,7 @@ static bool near_row(const sample *c, const gqac_tensor *out, int64_t b, int64_t
             size += p[j] / sum * fabs(v);
         }
         const double is = (double)get(y, ((b * c->queries + s) * heads + h) * c->value_size + d);
-        const double weights = c->bf16 ? 0x1p-8 : 0; /* each is rounded */
+        const double weights = c->bf16 ? 0x1p-8 : 0; /* each weight is rounded */
         near = near && fabs(is - want) <= (weights + 1e-5) * size + eps * fabs(want) + 1e-7;
     }
     free(p);
@@ -310,8 +312,9 @@ static bool near_all(const sample *c, const gqac_tensor *out) {
 
 /* ---- cases --------------------------------------------------------------- */
 
-/* Every level with one thread and with more. The three numbers of more threads take turns: each
- * level has each in a third of the cases; the long tier has all of them in each case. */
+/* Every level with one thread and with more. Three larger numbers of threads are used alternately,
+ * so that each level uses each of them in a third of the cases; in the long tier all of them in
+ * each case. */
 static void test_levels(void) {
     const int cases = unit_count(60, 300);
     gqac_pool *pools[3] = {NULL};
@@ -339,7 +342,7 @@ static void test_levels(void) {
         gqac_pool_free(pools[i]);
 }
 
-/* A row of -inf only results in zeros; a NaN among the keys of a row stays in that row. */
+/* A row with only -inf results in zeros; a NaN among the keys of a row affects only that row. */
 static void test_special(void) {
     sample c = {0};
     seed = 7;
@@ -367,7 +370,7 @@ static void test_special(void) {
     gqac_arena_free(c.arena);
 }
 
-/* Whatever the values of a key are, queries before it do not know. */
+/* The values of a key do not affect queries before it. */
 static void test_later_values(void) {
     const int cases = unit_count(8, 40);
     seed = 21;
@@ -396,7 +399,7 @@ static void test_later_values(void) {
 /* ---- through sequences --------------------------------------------------- */
 
 typedef struct chat {
-    const sample *c; /* of one batch row, no past: all its tokens */
+    const sample *c; /* one batch row without a past: all its tokens */
     ir_module *module;
     ir_node *append[2], *node;
     kv_pool *pool;
@@ -444,7 +447,7 @@ static void open_chat(chat *t, const sample *c) {
     CU_ASSERT_TRUE_FATAL(cpu_attention_match(t->node));
     const ir_node *states[2] = {t->append[0]->inputs[0].value->def,
                                 t->append[1]->inputs[0].value->def};
-    CU_ASSERT_FALSE(cpu_kv_columns(states[0])); /* nobody has claimed the reader */
+    CU_ASSERT_FALSE(cpu_kv_columns(states[0])); /* the reader is not claimed */
     t->node->claim = &claim;
     CU_ASSERT_TRUE(cpu_kv_columns(states[0]));
     CU_ASSERT_FALSE(cpu_kv_columns(states[1]));
@@ -502,7 +505,7 @@ static void step(chat *t, int64_t past, int64_t count, gqac_tensor out[2]) {
     kv_sequence_publish(t->sequence, past + count);
 }
 
-/* Do queries [past, past + count) have the bits that they have in the whole? */
+/* Checks that queries [past, past + count) have the bits that they have in the whole. */
 static void check_step(const sample *c, const gqac_tensor *is, const gqac_tensor *want,
                        int64_t past, int64_t count) {
     const int64_t heads = c->kv_heads * c->group;
@@ -551,7 +554,7 @@ static void test_sequences(void) {
     gqac_pool_free(pool);
 }
 
-/* Lengths that reach beyond the keys, and shapes that do not fit, are refused. */
+/* Lengths that exceed the keys, and shapes that do not fit, are refused. */
 static void test_refusals(void) {
     sample c;
     seed = 11;

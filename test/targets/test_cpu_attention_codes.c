@@ -1,6 +1,6 @@
-/* Attention over a quantised cache reads the codes: the bits of kv_dequantise and then attention,
- * at every level, for tensors of codes. (test/python/test_gqa_caches.py has whole models, and their
- * caches in blocks.) */
+/* Attention over a quantised cache reads the codes: the bits of kv_dequantise followed by
+ * attention, at every level, for tensors of codes. (test/python/test_gqa_caches.py tests whole
+ * models, with caches in blocks.) */
 #include <stdlib.h>
 #include <string.h>
 
@@ -85,7 +85,7 @@ static void make_sample(sample *c) {
     CU_ASSERT_TRUE_FATAL(cpu_attention_match(c->node));
 }
 
-/* k and v: what the decoders give, where they do not run with the attention. */
+/* k and v: the results of kv_dequantise, if it is not fused into attention. */
 static gqac_status run(sample *c, const gqac_tensor *k, const gqac_tensor *v, const void *level,
                        gqac_tensor *y) {
     gqac_tensor values[VALUES + 3] = {{.rank = 0}};
@@ -131,7 +131,7 @@ static void test_codes(void) {
     }
 }
 
-/* What kv_dequantise refuses is refused here, too. */
+/* Operands that kv_dequantise refuses are refused here, too. */
 static void test_refusals(void) {
     const void *level = NULL;
     gqac_diag diag = {0};

@@ -1,5 +1,5 @@
 /* linear_bf16 on cpu: every level of this machine computes gqn_dot_pairs, on weights and on codes,
- * and no bit depends on the number of rows or threads. Whatever lies around x, and y itself, is NaN
+ * and no bit depends on the number of rows or threads. The memory around x, and y itself, are NaN
  * before. */
 #define NUMBERS_SEED 11
 #include "levels.h"
@@ -20,12 +20,12 @@ enum { GUARD = 64 }; /* elements before and after x and y */
 typedef struct problem {
     cpu_linear_job job;
     cpu_nbits_weights codes;
-    float *w; /* [k][n], as it is multiplied but for the rounding */
+    float *w; /* [k][n], as multiplied, except for the rounding */
     unsigned char *x, *pairs, *words, *scales, *zeros, *bias, *y;
     size_t y_bytes, size;
 } problem;
 
-/* Mostly about 1; some are zeros, on both sides of the least factor, denormal, large or NaN. */
+/* Mostly about 1; some are zeros, just below or above the least factor, subnormal, large or NaN. */
 static float number(bool special) {
     const float x = ((float)(bits() & 0xffff) - 32768.0f) / 16384.0f;
     if (!special || bits() % 64)
@@ -58,7 +58,7 @@ static problem make(gqac_dtype dtype, int64_t rows, int64_t k, int64_t n, gqac_d
     return p;
 }
 
-/* Weights as pairs; after k and n they are zeros. */
+/* Weights as pairs, with zeros after k and n. */
 static void add_weights(problem *p, bool special) {
     const int64_t n = p->job.n, k = p->job.k;
     const size_t bytes = (size_t)(linear_panels(n) * linear_pairs(k)) * LINEAR_PAIRS * 2;
@@ -74,7 +74,7 @@ static void add_weights(problem *p, bool special) {
     p->job.w = p->pairs;
 }
 
-/* Codes, scales and zero points; after k and n they are zeros, as the packer makes them. */
+/* Codes, scales and zero points, with zeros after k and n, as from the packer. */
 static void add_codes(problem *p, int width, int64_t block, gqac_dtype scale, gqac_dtype zero) {
     const int64_t n = p->job.n, k = p->job.k, per = 32 / width;
     const nbits_shape s = nbits_shape_of(k, n, width, block);
@@ -127,7 +127,7 @@ static void compute(const cpu_linear_job *job, const cpu_level *level, gqac_pool
     CU_ASSERT_FATAL(cpu_linear_do(&work, level->linear_bf16, job, 1, NULL) == GQAC_OK);
 }
 
-/* y as the contract says it, element by element. */
+/* y by the definition of the contract, element by element. */
 static void define(const problem *p, unsigned char *y) {
     const cpu_linear_job *job = &p->job;
     float *row = nans((size_t)job->k * 4);
@@ -146,7 +146,7 @@ static void define(const problem *p, unsigned char *y) {
     free(row);
 }
 
-/* The levels that this machine runs. */
+/* Checks all levels that this machine can run. */
 static void check(problem *p, gqac_pool *pool) {
     const cpu_level *level[MAX_LEVELS];
     unsigned char *wanted = nans(p->y_bytes);
@@ -192,7 +192,7 @@ static void test_codes(void) {
     }
 }
 
-/* A row has the bits it has alone, whatever rows come with it and however many threads work. */
+/* A row has the bits that it has alone, with any other rows and any number of threads. */
 static void test_rows_and_threads(void) {
     static const int threads[] = {1, 2, 3, 5};
     const cpu_level *level[MAX_LEVELS];
@@ -222,7 +222,7 @@ static void test_rows_and_threads(void) {
     }
 }
 
-/* What a level needs of its machine holds where it runs. */
+/* The requirement of a level on its machine holds on this machine. */
 static void test_promise(void) {
     const cpu_level *level[MAX_LEVELS];
     for (int i = 0, n = find_levels(level); i < n; i++)

@@ -1,5 +1,5 @@
-/* MatMulInteger packed as linear_integer: the numbers of the definition in 64 bits, with codes and
- * zero points at their extremes, by the op's own eval and by every level of this machine. */
+/* MatMulInteger packed as linear_integer: the values of the definition in 64 bits, with codes and
+ * zero points at their extremes, from the op's own eval and from every level of this machine. */
 #include "kernel.h"
 #include "levels.h"
 #include "unit.h"
@@ -28,7 +28,7 @@ static uint32_t next(uint64_t *state) {
     return (uint32_t)((*state ^ *state >> 29) * 0x9e3779b97f4a7c15u >> 32);
 }
 
-/* Often the least or the greatest. */
+/* Random codes, often the least or the greatest. */
 static uint8_t *codes(gqac_arena *arena, int64_t n, uint64_t *state) {
     uint8_t *bytes = gqac_arena_alloc(arena, (size_t)n + 1);
     CU_ASSERT_PTR_NOT_NULL_FATAL(bytes);
@@ -52,7 +52,7 @@ static ir_value *constant(ir_graph *graph, const char *name, gqac_dtype dtype, i
     return ir_graph_add_constant(graph, name, &t);
 }
 
-/* The graph of one MatMulInteger, packed. */
+/* The graph of a packed MatMulInteger. */
 static void pack(product *p) {
     gqac_diag diag;
     size_t changed = 0;
@@ -102,7 +102,7 @@ static product make(uint64_t *state, int64_t m, int64_t k, int64_t n) {
     return p;
 }
 
-/* By the op, or by a kernel of a level. */
+/* Runs it by the op, or by a kernel of a level. */
 typedef struct host {
     gqac_arena *arena;
 } host;
@@ -155,7 +155,7 @@ static void test_levels(void) {
         }
 }
 
-/* The largest sums there are. */
+/* The largest possible sums. */
 static void test_extremes(void) {
     const int64_t k = INTEGER_MOST_K;
     const cpu_level *levels[MAX_LEVELS];
@@ -185,7 +185,7 @@ static void test_extremes(void) {
     }
 }
 
-/* Terms that no packer makes, as an artefact may hold them: sums of 32 bits might overflow. */
+/* Terms that no packer writes but an artefact may contain: 32-bit sums might overflow. */
 static void test_terms(void) {
     const struct {
         int at;

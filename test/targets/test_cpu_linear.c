@@ -1,6 +1,6 @@
 /* linear on cpu: the scalar level is the contract, every level of this machine computes its bits,
- * and no bit depends on the number of rows or threads. Whatever lies around x, and y itself, is NaN
- * before; what lies around y is the same after. */
+ * and no bit depends on the number of rows or threads. The memory around x, and y itself, are NaN
+ * before; the memory around y is unchanged after. */
 #define NUMBERS_SEED 7
 #include "levels.h"
 #include "numbers.h"
@@ -30,7 +30,7 @@ typedef struct problem {
 
 static const gqac_dtype dtypes[] = {GQAC_F32, GQAC_F16, GQAC_BF16};
 
-/* Mostly about 1; some are zeros, denormals of every type, large, infinite or NaN. */
+/* Mostly about 1; some are zeros, subnormals of every type, large, infinite or NaN. */
 static float number(bool special) {
     const float x = ((float)(bits() & 0xffff) - 32768.0f) / 16384.0f;
     if (!special || bits() % 64)
@@ -89,7 +89,7 @@ static void compute(const cpu_linear_job *job, const struct cpu_linear_kernels *
     CU_ASSERT_FATAL(cpu_linear_do(&work, kernels, job, 1, NULL) == GQAC_OK);
 }
 
-/* y as the contract says it, element by element. */
+/* y by the definition of the contract, element by element. */
 static void define(const problem *p, unsigned char *y) {
     const cpu_linear_job *job = &p->job;
     const gqac_dtype dtype = job->dtype;
@@ -158,7 +158,7 @@ static void test_blocks(void) {
     gqac_pool_free(pool);
 }
 
-/* A row has the bits it has alone, whatever rows come with it and however many threads work. */
+/* A row has the bits that it has alone, with any other rows and any number of threads. */
 static void test_rows_and_threads(void) {
     static const int threads[] = {1, 2, 3, 5};
     const cpu_level *level[MAX_LEVELS];

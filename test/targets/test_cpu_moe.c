@@ -1,6 +1,7 @@
-/* MoE and QMoE packed as moe: the bits of the op's own eval, by the eval of the packed op and by
- * every level of this machine, on one thread and three; and a row has the bits that it has alone.
- */
+/* MoE and QMoE packed as moe: the eval of the packed op, and every level of this machine, compute
+ * the bits of the op's own eval, with one thread and with three; and a row has the bits that it has
+ * alone.
+ * */
 #include "kernel.h"
 #include "levels.h"
 #include "unit.h"
@@ -130,7 +131,7 @@ static gqac_status give_output(op_call *call, int index, gqac_dtype dtype, int r
     return GQAC_OK;
 }
 
-/* level NULL: by the eval of the op. Rows [first, first + rows). */
+/* level NULL: by the eval of the op. Computes rows [first, first + rows). */
 static gqac_status try(rig *r, const ir_node *node, const cpu_level *level, gqac_pool *pool,
                        int64_t first, int64_t rows, gqac_tensor *out) {
     gqac_tensor x[3] = {r->x, r->router, r->mix};
@@ -170,7 +171,7 @@ static void check(const kind *k, gqac_pool *pool, int64_t rows) {
     rig r = {.state = 3, .hidden = 80, .inner = 48, .experts = 5, .chosen = 2};
     gqac_tensor wanted, y;
     if (k->block > 16) {
-        r.hidden = 576; /* more than a piece of the sum */
+        r.hidden = 576; /* longer than a piece of the sum */
         r.inner = 64;
     }
     make(&r, k, rows);
@@ -212,8 +213,8 @@ static void test_kinds(void) {
     gqac_pool_free(pool);
 }
 
-/* What the eval of a MoE refuses is not packed; and a packed one, as an artefact may hold it, says
- * the same. */
+/* A MoE that its eval refuses is not packed; if it is packed, as an artefact may contain it, the
+ * error is the same. */
 static void test_types(void) {
     const cpu_level *levels[MAX_LEVELS];
     const kind k = {0, 0, GQAC_F32, "relu", 0, false, false, true, false};
@@ -268,7 +269,7 @@ static void test_experts(void) {
     }
 }
 
-/* Of experts with equal values the first are chosen. */
+/* Of experts with equal router values the first ones are chosen. */
 static void test_ties(void) {
     static float router[3][4] = {{1, 3, 3, 3}, {5, 0, 5, 5}, {2, 2, 2, 2}};
     static const int64_t chosen[3][2] = {{1, 2}, {0, 2}, {0, 1}};

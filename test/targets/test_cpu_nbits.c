@@ -1,5 +1,5 @@
-/* linear_nbits: how words lie, that expand restores what the packer packed, and that every level of
- * this machine has the bits of the scalar one, whatever rows are computed together. */
+/* linear_nbits: the layout of words; expand restores what was packed; and every level of this
+ * machine has the bits of the scalar one, whatever rows are computed together. */
 #include "levels.h"
 #include "unit.h"
 
@@ -123,7 +123,7 @@ static cpu_nbits_rows quantised(const work *k, const cpu_nbits_kernels *kernels)
     return a;
 }
 
-/* Rows first .. first + count of the last panel. */
+/* Computes rows first .. first + count of the last panel. */
 static void compute(const work *k, const cpu_nbits_kernels *kernels, int64_t first, int64_t count,
                     cpu_nbits_scratch *scratch) {
     float bias[NBITS_COLUMNS];
@@ -137,7 +137,8 @@ static void compute(const work *k, const cpu_nbits_kernels *kernels, int64_t fir
     kernels->finish(scratch->y, count, k->bias ? bias : NULL);
 }
 
-/* sum of blocks by hand, one element: what the scalar level itself is held against. */
+/* One element computed by hand as a sum of blocks, with which the scalar level itself is
+ * compared. */
 static float element(const work *k, int64_t row, int64_t column) {
     const nbits_shape *s = &k->w.shape;
     float total = 0, piece = 0;
@@ -204,7 +205,7 @@ static void test_levels(void) {
     free(scratch);
 }
 
-/* Of each number of rows that may have tiles of its own: every level has the bits of the scalar
+/* For each number of rows that may have tiles of its own: every level has the bits of the scalar
  * one, and each row those that it has alone. */
 static void check_rows(const work *k, const cpu_level *level, const cpu_nbits_scratch *want,
                        cpu_nbits_scratch *scratch) {
@@ -263,7 +264,7 @@ static ir_value *add(ir_graph *graph, const char *name, gqac_dtype dtype, int ra
     return ir_graph_add_constant(graph, name, &t);
 }
 
-/* What came back is what was packed, to the byte. */
+/* The restored input has the same bytes as before packing. */
 static void check_same(const ir_node *was, const ir_node *is, int input) {
     const ir_value *a = ir_node_input(was, input), *b = ir_node_input(is, input);
     CU_ASSERT_EQUAL(!a, !b);
@@ -339,7 +340,7 @@ static void test_there_and_back(void) {
     }
 }
 
-/* An artefact is not trusted. */
+/* Artefacts are not trusted. */
 static void test_refused(void) {
     static const struct {
         const char *attr;

@@ -1,7 +1,7 @@
-/* Row kernels of the cpu target: every level that this machine runs computes the bits of the scalar
- * one, over odd sizes, every type, and values of every kind; and the scalar one computes those of
- * numerics/math.h and of the reductions of the contract. Buffers are as long as the rows, so that a
- * sanitizer sees a read or write beside them. */
+/* Row kernels of the cpu target: every level that this machine can run computes the bits of the
+ * scalar one, for odd sizes, every type, and values of every kind; and the scalar one computes
+ * those of numerics/math.h and of the reductions of the contract. Buffers are as long as the rows,
+ * so that a sanitizer detects accesses outside them. */
 #include "targets/cpu/rows.h"
 #include "targets/heads.h"
 
@@ -67,7 +67,7 @@ static void *unwritten(gqac_dtype type, int64_t n) {
     return memset(malloc((size_t)n * width(type) + (n == 0)), 0xff, (size_t)n * width(type));
 }
 
-/* The one NaN, so that what is compared is the value. */
+/* x with any NaN made canonical, so that values are compared. */
 static uint32_t canonical(float x) {
     return x != x ? GQN_NAN_BITS : gqn_as_u32(x);
 }
@@ -288,7 +288,8 @@ static float step_definition(const target_step *s, float a, float b) {
     return 0;
 }
 
-/* Runs a chain on each level; false when a result differs from the first level's. *y is that. */
+/* Runs a chain on each level; false if a result differs from that of the first level, which is in
+ * *y. */
 static void run_chain(const cpu_chain *given, const cpu_level *const *levels, int n_levels,
                       void **y) {
     const int64_t count = given->rows * given->n;
@@ -307,7 +308,7 @@ static void run_chain(const cpu_chain *given, const cpu_level *const *levels, in
     }
 }
 
-/* Every kind of step on a stride of all bit patterns. */
+/* Every kind of step, on a stride of all bit patterns. */
 static void test_steps(void) {
     enum { N = 1 << 16 };
     const cpu_level *levels[MAX_LEVELS];
@@ -349,7 +350,7 @@ static void test_steps(void) {
     free(b);
 }
 
-/* (sigmoid(a) * a + row) * one, rounded after each step, over sizes around a vector and a piece. */
+/* (sigmoid(a) * a + row) * one, rounded after each step, for sizes around a vector and a piece. */
 static void test_forms(void) {
     static const int64_t sizes[] = {1, 15, 16, 17, 255, 256, 257, 300, 513};
     const cpu_level *levels[MAX_LEVELS];

@@ -1,6 +1,6 @@
-/* Launches that are submitted as graphs: the stream gets the same kernels, groups and arguments, in
- * the same order, as if each were launched by itself, whatever was seen before and whichever call
- * fails. The driver is one of this file; it writes down what its stream runs. */
+/* Launches that are submitted as graphs: the stream runs the same kernels, groups and arguments, in
+ * the same order, as if each were launched separately, whatever was launched before and whichever
+ * call fails. The driver is a fake in this file, which records what its stream runs. */
 #include "unit.h"
 
 #include <stdlib.h>
@@ -33,7 +33,7 @@ struct CUgraphExec_st {
 static struct {
     ran ran[MOST], wanted[MOST];
     int n_ran, n_wanted, graphs, updates, alive, calls,
-        fail; /* fail: the call of graphs that fails */
+        fail; /* number of the graph call that fails */
 } seen;
 
 static bool fails(void) {
@@ -126,13 +126,13 @@ static const cuda_graph_calls calls = {
     launch_kernel, true, create, add, instantiate, set_params, launch_graph, destroy_exec, destroy};
 static const cuda_graph_calls plain = {.LaunchKernel = launch_kernel};
 
-/* ---- what is asked of it --------------------------------------------------------- */
+/* ---- launches -------------------------------------------------------------------- */
 
 static CUstream stream_of_test(void) {
     return (CUstream)(void *)&seen;
 }
 
-/* Adds a launch whose arguments follow from `value`, and writes down what should run. */
+/* Adds a launch whose arguments depend on `value`, and records what should run. */
 static void ask(cuda_launches *launches, int function, unsigned value) {
     unsigned char bytes[BYTES];
     gpu_arg args[3];
@@ -152,8 +152,8 @@ static void ask(cuda_launches *launches, int function, unsigned value) {
     memset(bytes, 0xEE, sizeof bytes); /* the arguments were copied */
 }
 
-/* A step of n launches: its kernels follow from `kind`, its arguments from `value`, but for a few.
- */
+/* A step of n launches: its kernels depend on `kind`, and most arguments on `value`.
+ * */
 static int step(cuda_launches *launches, int n, unsigned kind, unsigned value) {
     for (int i = 0; i < n; i++)
         ask(launches, (int)((unsigned)i * (kind + 1) + kind) % FUNCTIONS,
@@ -177,7 +177,7 @@ static void steps_are_graphs_from_the_second_on(void) {
         CU_ASSERT(step(l, 12, 3, value) == 0);
     compare();
     CU_ASSERT(seen.graphs == 4);
-    CU_ASSERT(seen.updates == 3 * 3); /* three of the launches have other arguments each time */
+    CU_ASSERT(seen.updates == 3 * 3); /* three of the launches have different arguments each time */
     CU_ASSERT(step(l, 12, 3, 4) == 0);
     CU_ASSERT(seen.graphs == 5 && seen.updates == 3 * 3); /* nothing has changed */
     compare();
@@ -229,13 +229,13 @@ static void a_full_list_is_one_graph(void) {
     }
     compare();
     CU_ASSERT(seen.graphs == 1);
-    CU_ASSERT(cuda_launches_submit(l, stream_of_test()) == 0); /* of nothing */
+    CU_ASSERT(cuda_launches_submit(l, stream_of_test()) == 0); /* nothing was launched */
     compare();
     cuda_launches_close(l);
 }
 
-/* Each call of graphs fails in turn: the kernels run one by one, and later steps as well, but for a
- * launch of a graph, whose failure is reported. */
+/* Each graph call fails in turn: the kernels are launched one by one, also in later steps. Only the
+ * launch of a graph is different: its failure is reported. */
 static void every_call_fails(void) {
     begin();
     cuda_launches *l = cuda_launches_open(&calls);
@@ -271,7 +271,7 @@ static void without_graphs(void) {
         CU_ASSERT(step(l, 9, 2, value) == 0);
     compare();
     ask(l, 0, 1);
-    cuda_launches_close(l); /* drops what waits */
+    cuda_launches_close(l); /* drops pending launches */
     CU_ASSERT(seen.n_ran == seen.n_wanted - 1 && seen.calls == 0);
 }
 

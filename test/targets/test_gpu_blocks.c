@@ -1,6 +1,6 @@
 /* KV blocks in the memory of a device: after any steps, forks, rewinds and failures the rows that a
- * kernel finds by the table are those of the host, on devices of any size; and what is uploaded is
- * what was missing. The device is one of this file, and an OpenCL device where there is one. */
+ * kernel finds with the table are those of the host, on devices of any size; and only missing rows
+ * are uploaded. The device is a fake in this file, and also an OpenCL device if there is one. */
 #include "unit.h"
 
 #include <gqac/gqac.h>
@@ -81,7 +81,7 @@ static size_t row_bytes(int slot) {
     return (size_t)slots[slot].heads * head_bytes(slot);
 }
 
-/* A device with memory for so many blocks. */
+/* A device with memory for this many blocks. */
 static fixture open_fixture(size_t device_blocks) {
     fixture f = {0};
     CU_ASSERT_EQUAL_FATAL(kv_pool_create(SLOTS, slots, &f.pool, NULL), GQAC_OK);
@@ -127,7 +127,7 @@ static void add(members *m, kv_sequence *s, int64_t count) {
     m->count[m->n++] = count;
 }
 
-/* Reserves and writes rows that were never written before. */
+/* Reserves and writes new rows. */
 static void write_rows(const members *m) {
     static unsigned char rows[MOST_ROW * MOST];
     for (int i = 0; i < m->n; i++) {
@@ -141,7 +141,7 @@ static void write_rows(const members *m) {
     }
 }
 
-/* Where the table says that a row of the i-th sequence of the step is. */
+/* The address, by the table, of a row of the i-th sequence of the step. */
 static unsigned char *row_on_device(const fixture *f, int i, int64_t at, int slot) {
     const gpu_slabs slabs = gpu_blocks_slabs(f->blocks);
     const uint32_t entry = f->table[i * PER + at / GQAC_KV_BLOCK];
@@ -151,7 +151,7 @@ static unsigned char *row_on_device(const fixture *f, int i, int64_t at, int slo
            gpu_blocks_offset(f->blocks, slot) + (size_t)(at % GQAC_KV_BLOCK) * row_bytes(slot);
 }
 
-/* What a kernel does that writes the new rows of a slot, which are those of the host. */
+/* What a kernel does that writes the new rows of a slot; they equal those of the host. */
 static gqac_status append(fixture *f, const members *m, int slot) {
     const kv_batch kv = batch_of(m);
     const gpu_table table = {.at = f->table, .per = PER};
@@ -179,7 +179,7 @@ static void publish(const members *m) {
         kv_sequence_publish(m->sequences[i], m->past[i] + m->count[i]);
 }
 
-/* True if the device has the rows of the host, all of the step, where the table says. */
+/* True if the device has all rows of the step, at the addresses in the table. */
 static bool holds(const fixture *f, const members *m) {
     unsigned char row[MOST_ROW];
     bool same = true;
@@ -215,7 +215,7 @@ static void disturb(fixture *f) {
     }
 }
 
-/* A step, of which some fail after or before their rows have come to the device. */
+/* A step; some steps fail before or after their rows have been copied to the device. */
 static void step(fixture *f, size_t device_blocks) {
     members m = {0};
     for (int i = 0; i < SEQUENCES; i++) {
@@ -230,7 +230,7 @@ static void step(fixture *f, size_t device_blocks) {
     gqac_status status = GQAC_OK;
     for (int k = 0; status == GQAC_OK && k < 2; k++)
         status = any(2) ? append(f, &m, read_slots[k]) : GQAC_OK;
-    if (any(20) == 0) /* memory that others need, between two kernels */
+    if (any(20) == 0) /* memory is freed for others, between two kernels */
         gpu_blocks_drop(f->blocks);
     if (status == GQAC_OK)
         status = bring(f, &m);
@@ -241,7 +241,7 @@ static void step(fixture *f, size_t device_blocks) {
         CU_ASSERT_EQUAL_FATAL(status, GQAC_OK);
     if (status == GQAC_OK) {
         CU_ASSERT_TRUE(holds(f, &m));
-        CU_ASSERT_EQUAL(bring(f, &m), GQAC_OK); /* the next layer */
+        CU_ASSERT_EQUAL(bring(f, &m), GQAC_OK); /* for the next layer */
         CU_ASSERT_TRUE(holds(f, &m));
     }
     if (status == GQAC_OK && fate > 1)
@@ -269,7 +269,7 @@ static void any_operations(void) {
 
 /* ---- what is uploaded ------------------------------------------------------------- */
 
-/* Bytes of a step that appends `count` rows to a sequence. */
+/* The number of bytes uploaded by a step that appends `count` rows to a sequence. */
 static uint64_t uploaded(fixture *f, kv_sequence *s, int64_t count) {
     const uint64_t before = gpu_blocks_uploaded(f->blocks);
     members m = {0};
@@ -286,11 +286,11 @@ static void only_new_rows_are_uploaded(void) {
     const uint64_t row = row_bytes(0) + row_bytes(2);
     kv_sequence *s = f.all[0];
     CU_ASSERT_EQUAL(uploaded(&f, s, 300), 300 * row);
-    for (int i = 0; i < 30; i++) /* over the end of a block */
+    for (int i = 0; i < 30; i++) /* across the end of a block */
         CU_ASSERT_EQUAL(uploaded(&f, s, 1), row);
     writes = 0;
     CU_ASSERT_EQUAL(uploaded(&f, s, 1), row);
-    CU_ASSERT_EQUAL(writes, 2); /* one for each slot, all heads together */
+    CU_ASSERT_EQUAL(writes, 2); /* one for each slot, with all heads together */
     kv_sequence_free(f.all[1]);
     CU_ASSERT_EQUAL_FATAL(kv_sequence_fork(s, &f.all[1], NULL), GQAC_OK);
     CU_ASSERT_EQUAL(uploaded(&f, f.all[1], 1), (331 % 64 + 1) * row); /* a copy of the last block */
@@ -302,7 +302,7 @@ static void only_new_rows_are_uploaded(void) {
     close_fixture(&f);
 }
 
-/* On a full device the blocks that were used the longest time ago are replaced. */
+/* On a full device the least recently used blocks are replaced. */
 static void oldest_blocks_are_replaced(void) {
     fixture f = open_fixture(6);
     const uint64_t row = row_bytes(0) + row_bytes(2);
@@ -316,7 +316,7 @@ static void oldest_blocks_are_replaced(void) {
     close_fixture(&f);
 }
 
-/* A step that does not fit fails, and leaves what others need. */
+/* A step that does not fit fails, and leaves the blocks of others. */
 static void a_step_that_is_too_large_fails(void) {
     fixture f = open_fixture(4);
     members m = {0};
@@ -360,13 +360,13 @@ static void short_memory_of_the_host(void) {
 typedef struct rig {
     gqac_program *program;
     gqac_context *context;
-    gpu_blocks *blocks; /* of the kind */
+    gpu_blocks *blocks; /* of this kind of cache */
     const char *kind;
     int bits; /* of its codes */
     int64_t ids[300];
 } rig;
 
-/* For sequences of a kind; false: there is no device. */
+/* Opens the rig for sequences of a kind; false: there is no device. */
 static bool open_rig(rig *r, const char *kind) {
     gqac_options options;
     gqac_diag diag;
@@ -404,8 +404,8 @@ static void append_ids(const rig *r, gqac_sequence *s, int64_t count) {
     CU_ASSERT_EQUAL_FATAL(gqac_sequence_append(r->context, s, r->ids, count, 1, NULL), GQAC_OK);
 }
 
-/* Kernels write new rows: none is uploaded but those of a block that a fork has copied, as codes if
- * the kind keeps codes. */
+/* Kernels write new rows, so none are uploaded except those of a block that a fork has copied, as
+ * codes if the kind stores codes. */
 static void decode_uploads_no_row_of(const char *kind) {
     rig r;
     const gqac_kv_pair *pairs = NULL;
@@ -441,8 +441,8 @@ static bool drop_blocks(void *arg) {
     return false;
 }
 
-/* The device has all rows of the steps so far, or, `less`, loses its blocks after each kernel.
- * *logits: those of the last step. */
+/* Runs some steps; with `less`, the device loses its blocks after each kernel. *logits: those of
+ * the last step. */
 static gqac_sequence *any_steps(const rig *r, bool less, float *logits, int64_t vocabulary) {
     const gqac_monitor monitor = {
         .size = sizeof monitor, .abort = less ? drop_blocks : NULL, .arg = r->blocks};
@@ -458,7 +458,7 @@ static gqac_sequence *any_steps(const rig *r, bool less, float *logits, int64_t 
     return s;
 }
 
-/* Rows that the device lost before the host had them are found. */
+/* Rows that the device lost before the host had them are recovered. */
 static void blocks_are_lost_in_a_step_of(const char *kind) {
     rig r;
     if (!open_rig(&r, kind))
@@ -477,7 +477,7 @@ static void blocks_are_lost_in_a_step_of(const char *kind) {
             kv_read_head(a->kv, slot, of->heads - 1, i, 1, one);
             kv_read_head(b->kv, slot, of->heads - 1, i, 1, other);
             CU_ASSERT_EQUAL(memcmp(one, other, (size_t)of->head_size * sizeof *one), 0);
-            CU_ASSERT(one[0] == one[0]); /* written */
+            CU_ASSERT(one[0] == one[0]); /* it was written */
         }
     }
     gqac_sequence_free(a);

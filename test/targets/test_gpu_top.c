@@ -1,6 +1,6 @@
-/* The next id on a device: from the likeliest ids that its kernels find, generation has the ids
- * that cpu has from whole rows of logits. One program for all answers of a model: opening it
- * compiles the kernels. */
+/* The next id on a device: from the likeliest ids that its kernels find, generation chooses the
+ * same ids as cpu from whole rows of logits. One program is used for all answers of a model,
+ * because opening it compiles the kernels. */
 #include "unit.h"
 
 #include <gqac/gqac.h>
@@ -54,7 +54,8 @@ static gqac_generation *generate(const side *s, const gqac_sampling *sampling, c
     return g;
 }
 
-/* Answers with these settings after three ids; the device leaves logits where they are. */
+/* Compares answers with these settings after three ids; the device does not copy the logits to the
+ * host. */
 static void compare(const side *cpu, const side *gpu, const gqac_sampling *sampling,
                     const int64_t *ids) {
     int64_t rows = 0, n = 0;
@@ -105,7 +106,7 @@ static void test_model(void) {
 enum { V = 5002 };
 
 /* A model whose logits are the newest id times a vector, in that type. Many are equal; the greatest
- * is there three times, twice for the same item of a group. */
+ * occurs three times, twice for the same item of a group. */
 static void write_flat(FILE *f, const char *type) {
     fputs("graph @main(%input_ids: i64[B,S], %attention_mask: i64[B,T],\n"
           "    %past_key_values.0.key: f32[B,1,P,2], %past_key_values.0.value: f32[B,1,P,2]) {\n"

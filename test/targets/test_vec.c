@@ -1,7 +1,8 @@
-/* vec.h: each level that this machine runs computes the bits of the scalar one, operation by
- * operation: on values where formats end (zeros, subnormals, infinities, NaN), on random bits, on
- * every f16 and bf16, and on tails that end at a page that cannot be read. AVX-512 is also built on
- * SIMDe where its headers are installed, so that its formulas are tested on machines without it. */
+/* vec.h: each level that this machine can run computes the bits of the scalar one, operation by
+ * operation: on extreme values of formats (zeros, subnormals, infinities, NaN), on random bits, on
+ * every f16 and bf16, and on tails that end before a page that cannot be read. AVX-512 is also
+ * built with SIMDe if its headers are installed, so that its formulas are tested on machines
+ * without it. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +26,7 @@ extern const vec_probe probe_vec_avx512_simde, probe_vec_avx512vnni_simde;
 
 static const vec_probe *const plain = &probe_vec_scalar;
 
-/* Lists the other levels that this machine can run; returns how many. */
+/* Lists the other levels that this machine can run; returns their number. */
 static int others(const vec_probe **found) {
     int n = 0;
 #if defined(__x86_64__)
@@ -69,7 +70,7 @@ static bool is_nan(uint32_t bits) {
     return (bits & 0x7fffffffu) > 0x7f800000u;
 }
 
-/* The first lane whose bits differ, or -1. Two NaN are the same unless payloads count. */
+/* The first lane whose bits differ, or -1. Two NaN are equal unless payloads count. */
 static int differs(const void *actual, const void *expected, bool exact) {
     for (int i = 0; i < 16; i++) {
         uint32_t x, y;
@@ -112,7 +113,7 @@ static bool agree_floats(const vec_probe *p, const void *a, const void *b, const
     return true;
 }
 
-/* All pairs of edges with a third that moves on, then random bits. */
+/* All pairs of extreme values with a varying third one, then random bits. */
 static void floats(void) {
     const vec_probe *found[MOST];
     const int n = others(found);
@@ -173,8 +174,8 @@ static bool agree_ints(const vec_probe *p, const int32_t *a, const int32_t *b, c
     return differs(x, y, true) < 0;
 }
 
-/* Words of random bytes; every third turn bytes at the ends of their range, where 16-bit sums of
- * products would saturate. */
+/* Words of random bytes; every third time extreme bytes, with which 16-bit sums of products would
+ * saturate. */
 static void draw_words(int32_t *words, int n, int turn, uint64_t *state) {
     static const uint32_t ends[] = {0xffffffff, 0x80808080, 0x7f7f7f7f, 0xff80ff80,
                                     0x00000000, 0x01010101, 0x80000000, 0x7fffffff};
@@ -209,7 +210,7 @@ static void ints(void) {
     }
 }
 
-/* Every half and what lies beside it, up to 127. */
+/* Every half-integer and its neighbours, up to 127. */
 static void bytes(void) {
     const vec_probe *found[MOST + 1];
     const int n = others(found);
@@ -237,7 +238,7 @@ static void transposes(void) {
     float from[16 * 20], to[16 * 24];
     for (int i = 0; i < 16 * 20; i++)
         from[i] = (float)i;
-    for (int l = -1; l < n; l++) { /* the scalar one, too */
+    for (int l = -1; l < n; l++) { /* including the scalar one */
         memset(to, 0xff, sizeof to);
         (l < 0 ? plain : found[l])->transpose(to, from);
         for (int i = 0; i < 16; i++)
@@ -247,7 +248,7 @@ static void transposes(void) {
     }
 }
 
-/* The definition itself, against sums in 64 bits. */
+/* The definition itself, compared with sums in 64 bits. */
 static void dots_are_exact(void) {
     uint64_t state = 9;
     for (int turn = 0; turn < 2000; turn++) {
@@ -271,7 +272,8 @@ static void dots_are_exact(void) {
     }
 }
 
-/* Every 16-bit pattern at every level, and the scalar one against the conversions of numerics. */
+/* Every 16-bit pattern at every level; the scalar one is compared with the conversions of
+ * numerics. */
 static void halves(void) {
     const vec_probe *found[MOST];
     const int n = others(found);
@@ -297,7 +299,7 @@ static void halves(void) {
     }
 }
 
-/* Tails of 0..16 floats that end where memory ends. */
+/* Tails of 0..16 floats at the end of accessible memory. */
 static void tails(void) {
     const vec_probe *found[MOST + 1];
     const int n = others(found);
@@ -376,7 +378,8 @@ static void folds(void) {
     }
 }
 
-/* The scalar exp is gqn_expf, the others are it: around each limit and over all exponents. */
+/* The scalar exp equals gqn_expf, and the others equal it: around each limit and over all
+ * exponents. */
 static void exponentials(void) {
     const vec_probe *found[MOST + 1];
     const int n = others(found), op = plain->n_floats - 1;

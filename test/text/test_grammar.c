@@ -1,6 +1,6 @@
-/* Grammars and JSON Schemas: which texts are accepted, what is refused and how, limits of hostile
- * ones, forgetting of states, memory that fails. python/tests/test_constraint.py compares masks
- * with an implementation of its own, and answers with jsonschema. */
+/* Grammars and JSON Schemas: which texts are accepted, which grammars are refused and how, limits
+ * for hostile ones, forgetting of states, failing allocations. python/tests/test_constraint.py
+ * compares masks with an implementation of its own, and answers with jsonschema. */
 #include "unit.h"
 
 #include <stdio.h>
@@ -25,7 +25,7 @@ static grammar *make(compile *how, const char *source) {
     return g;
 }
 
-/* 'y': the text is accepted; 'p': it is the beginning of one; 'n': neither. */
+/* 'y': the text is accepted; 'p': it is the beginning of an accepted text; 'n': neither. */
 static char read_text(automaton *a, const char *text, size_t length) {
     uint32_t state = AUTOMATON_DEAD;
     CU_ASSERT_EQUAL_FATAL(automaton_start(a, &state, &diag), GQAC_OK);
@@ -34,8 +34,8 @@ static char read_text(automaton *a, const char *text, size_t length) {
     return state == AUTOMATON_DEAD ? 'n' : a->states[state].may_end ? 'y' : 'p';
 }
 
-/* `texts` are pairs of what is expected and a text, and end with NULL: "y", "abc", "n", "x", NULL.
- */
+/* `texts` are pairs of an expected result and a text, and end with NULL: "y", "abc", "n", "x",
+ * NULL. */
 static void expect(compile *how, const char *source, const char *const *texts) {
     grammar *g = make(how, source);
     automaton a;
@@ -106,12 +106,12 @@ static void test_depth(void) {
     CU_ASSERT_EQUAL_FATAL(automaton_open(&a, g, &diag), GQAC_OK);
     memset(text, '(', sizeof text);
     CU_ASSERT_EQUAL(read_text(&a, text, N), 'p');
-    CU_ASSERT_EQUAL(read_text(&a, text, N + 1), 'n'); /* and never a text without an end */
+    CU_ASSERT_EQUAL(read_text(&a, text, N + 1), 'n'); /* a text without an end is never accepted */
     text[N] = 'x';
     CU_ASSERT_EQUAL(read_text(&a, text, N + 1), 'p');
     automaton_close(&a);
     grammar_free(g);
-    /* a rule that needs two more calls cannot be entered at the last but one */
+    /* a rule that needs two more calls cannot be entered one call before the limit */
     g = make(grammar_from_rules, "root ::= \"(\" root \")\" | \"[\" one \"]\" | \"x\"\n"
                                  "one ::= \"1\" two \"1\"\ntwo ::= \"2\"");
     CU_ASSERT_EQUAL_FATAL(automaton_open(&a, g, &diag), GQAC_OK);
@@ -124,7 +124,7 @@ static void test_depth(void) {
     CU_ASSERT_EQUAL(read_text(&a, text, N), 'n');
     automaton_close(&a);
     grammar_free(g);
-    /* the last part of a rule is no deeper */
+    /* the last part of a rule adds no depth */
     g = make(grammar_from_rules, "root ::= \"a\" root | \"b\"");
     CU_ASSERT_EQUAL_FATAL(automaton_open(&a, g, &diag), GQAC_OK);
     memset(text, 'a', sizeof text);
@@ -210,7 +210,7 @@ static void test_ranges(void) {
               "");
 }
 
-/* Numbers with and without a fraction around whole limits, which may be excluded. */
+/* Numbers with and without a fraction around integer limits, which may be exclusive. */
 static void test_number_ranges(void) {
     static const int limits[][2] = {{0, 1}, {-1, 1}, {-13, -2}, {0, 0}, {3, 120}, {-5, 0}, {9, 10}};
     for (size_t i = 0; i < sizeof limits / sizeof *limits; i++)
@@ -310,7 +310,7 @@ static void test_references(void) {
 #define KIND(kind)                                                                                 \
     "{\"type\":\"object\",\"properties\":{\"k\":{\"const\":" kind "}},\"required\":[\"k\"]}"
 
-/* Schemas of which a value may satisfy both are refused. */
+/* Schemas are refused if a value may satisfy both. */
 static void test_one_of(void) {
     static const char both[] = "may both hold";
     SCHEMA(ONE_OF("{\"type\":\"string\"}", "{\"type\":[\"integer\",\"null\"]}"), "y", "\"\"", "y",
@@ -428,7 +428,7 @@ static void test_wrong_schemas(void) {
 
 /* ---- hostile ones -------------------------------------------------------- */
 
-/* `begin`, n times `middle`, n times `end`. */
+/* `begin`, then `middle` n times and `end` n times, as nested. */
 static char *nested(const char *begin, const char *middle, const char *end, size_t n) {
     char *text = malloc(strlen(begin) + n * (strlen(middle) + strlen(end)) + 8);
     char *at = text + sprintf(text, "%s", begin);
@@ -478,7 +478,7 @@ static void test_hostile(void) {
     char *text = nested("root ::= ", "(", ")", 100000), *middle = strstr(text, "()") + 1;
     memmove(middle + 3, middle, strlen(middle) + 1); /* `nested` leaves 8 bytes */
     memcpy(middle, "\"a\"", 3);
-    grammar *deep = make(grammar_from_rules, text); /* groups take no stack */
+    grammar *deep = make(grammar_from_rules, text); /* groups use no stack */
     automaton a;
     CU_ASSERT_EQUAL_FATAL(automaton_open(&a, deep, &diag), GQAC_OK);
     CU_ASSERT(read_text(&a, "a", 1) == 'y' && read_text(&a, "b", 1) == 'n');
@@ -487,7 +487,7 @@ static void test_hostile(void) {
     free(text);
 }
 
-/* Two ways to read each letter, and each leaves another stack. */
+/* Two ways to read each letter, each of which leads to another stack. */
 static void test_ambiguous(void) {
     char text[2000];
     size_t n = (size_t)sprintf(text, "root ::= r0 \"!\"\n");

@@ -1,6 +1,7 @@
-/* Chat templates: byte for byte what transformers' renderer makes of the same conversations and of
- * snippets of the language (test/templates, made by tools/make_templates.py), hostile templates,
- * and allocations that fail. `--snippets FILE` compares the snippets of another file. */
+/* Chat templates: the output is byte for byte that of the renderer of transformers for the same
+ * conversations and for snippets of the language (test/templates, made by tools/make_templates.py);
+ * hostile templates, and failing allocations. `--snippets FILE` compares the snippets of another
+ * file. */
 #include "unit.h"
 
 #include <dirent.h>
@@ -13,14 +14,14 @@
 #include "base/alloc.h"
 #include "text/jinja/jinja.h"
 
-/* Of this process: the machine may be busy. */
+/* The CPU time of this process, because the machine may be busy. */
 static double seconds(void) {
     struct timespec now;
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-/* Parses and renders; *parsed tells which of the two failed. */
+/* Parses and renders; *parsed tells whether parsing succeeded. */
 static gqac_status render(const char *source, size_t n, const json_t *variables, gqac_str *out,
                           bool *parsed, gqac_diag *diag) {
     jinja *j = NULL;
@@ -48,7 +49,7 @@ static json_t *load(const char *path) {
     return json;
 }
 
-/* True when a row's template does what the row says. */
+/* True if the template of a row behaves as the row says. */
 static bool row_holds(const char *name, const char *source, size_t n, const json_t *variables,
                       const json_t *row) {
     gqac_str out = {0};
@@ -71,7 +72,7 @@ static bool row_holds(const char *name, const char *source, size_t n, const json
     return good;
 }
 
-/* ---- what transformers makes --------------------------------------------- */
+/* ---- the output of transformers ------------------------------------------ */
 
 static size_t compare_snippets(const char *path, size_t *total) {
     size_t bad = 0, i;
@@ -105,7 +106,7 @@ static char *read_text(const char *path, size_t *n) {
     return text;
 }
 
-/* What transformers adds to the conversation. */
+/* The variables that transformers adds to the conversation. */
 static json_t *variables_of(json_t *chat) {
     json_t *variables = json_copy(chat);
     if (!json_object_get(variables, "tools"))
@@ -204,7 +205,7 @@ static void test_today(void) {
     time_t now = time(NULL);
     strftime(expected, sizeof expected, "%Y-%m-%d, %j", localtime(&now));
     CU_ASSERT_EQUAL(render_text("{{ strftime_now('%Y-%m-%d, %j') }}", &out, &diag), GQAC_OK);
-    CU_ASSERT_STRING_EQUAL(out.text, expected); /* a test at midnight may fail once */
+    CU_ASSERT_STRING_EQUAL(out.text, expected); /* at midnight this may fail once */
     gqac_str_free(&out);
 }
 
@@ -213,7 +214,7 @@ static void test_today(void) {
 static const struct {
     const char *head, *repeat, *tail;
     size_t times;
-    gqac_status status; /* how it ends */
+    gqac_status status; /* the expected status */
 } hostile[] = {
     {"{{ ", "(", "", 100000, GQAC_LIMIT},
     {"{{ ", "[", "", 100000, GQAC_LIMIT},
@@ -317,8 +318,8 @@ static const struct {
     {"{{ dict(a=1)[namespace()] }}", "", "", 0, GQAC_OK},
 };
 
-/* Seconds that a template may take on this machine and in this build: many times what the plainest
- * one takes that uses up all steps. */
+/* Seconds that a template may take on this machine and in this build: many times the time of the
+ * simplest template that uses up all steps. */
 static double time_limit(void) {
     gqac_str out = {0};
     gqac_diag diag;
@@ -357,7 +358,7 @@ static void test_hostile(void) {
     }
 }
 
-/* Every template with bytes removed, doubled or replaced ends, whatever its status. */
+/* Every template with bytes removed, duplicated or replaced ends, with any status. */
 static void test_damaged(void) {
     size_t n, step = unit_full() ? 1 : 17;
     char *source = read_text(unit_path("test/templates/qwen/template.jinja"), &n);
@@ -374,7 +375,7 @@ static void test_damaged(void) {
         CU_ASSERT_NOT_EQUAL(status, GQAC_INTERNAL);
         source[at] = old;
         out.length = 0;
-        status = render(source, at, variables, &out, &parsed, &diag); /* cut */
+        status = render(source, at, variables, &out, &parsed, &diag); /* truncated */
         CU_ASSERT_NOT_EQUAL(status, GQAC_INTERNAL);
         gqac_str_free(&out);
     }
@@ -385,7 +386,7 @@ static void test_damaged(void) {
 
 /* ---- allocations --------------------------------------------------------- */
 
-/* Fails each allocation in turn; returns how many there are. */
+/* Fails each allocation in turn; returns their number. */
 static size_t fail_each(const char *source, size_t n, const json_t *variables, size_t step) {
     gqac_str expected = {0};
     gqac_diag diag = {0};

@@ -1,5 +1,5 @@
-/* Expressions of pre-tokenizers: what matches, what is refused and how, bounds of work and size,
- * memory that fails. test/python/test_pattern.py compares many more with Oniguruma. */
+/* Expressions of pre-tokenizers: what matches, what is refused and how, limits of work and size,
+ * failing allocations. test/python/test_pattern.py compares many more with Oniguruma. */
 #include "unit.h"
 
 #include <stdio.h>
@@ -29,7 +29,7 @@ static pattern *create(const char *source) {
     return p;
 }
 
-/* Within the work that was allowed. */
+/* Searches within the allowed work. */
 static bool find(const pattern *p, pattern_scratch *s, const char *text, size_t length, size_t from,
                  size_t *begin, size_t *end) {
     pattern_match match;
@@ -42,7 +42,7 @@ static bool find(const pattern *p, pattern_scratch *s, const char *text, size_t 
     return match.found;
 }
 
-/* All matches, each in brackets, what lies between them as it is. */
+/* All matches, each in brackets, with the text between them unchanged. */
 static void expect(const char *source, const char *text, const char *expected) {
     char shown[512];
     size_t n = 0, at = 0, length = strlen(text), begin, end;
@@ -53,7 +53,7 @@ static void expect(const char *source, const char *text, const char *expected) {
     while (at < length && find(p, s, text, length, at, &begin, &end)) {
         n += (size_t)snprintf(shown + n, sizeof shown - n, "%.*s[%.*s]", (int)(begin - at),
                               text + at, (int)(end - begin), text + begin);
-        if (begin == end) /* leave an empty match behind */
+        if (begin == end) /* skip an empty match */
             n += (size_t)snprintf(shown + n, sizeof shown - n, "%c", text[end++]);
         at = end;
     }
@@ -91,7 +91,7 @@ static void test_possessive(void) {
     expect("a++a", "aaaa", "aaaa");
     expect("a++b|a", "aaab", "[aaab]");
     expect("a?+a", "aab", "[aa]b");
-    expect("\\s++$|x", " \n x", " \n [x]"); /* greedy would give back " \n" */
+    expect("\\s++$|x", " \n x", " \n [x]"); /* without ++ it would give " \n" back */
     expect("\\s+$|x", " \n x", "[ ]\n [x]");
     expect("(?>a+)b", "aab", "[aab]");
 }
@@ -220,7 +220,7 @@ static void test_limits(void) {
 
 /* ---- work ---------------------------------------------------------------- */
 
-/* Work of all matches of a text, each from the end of the last. */
+/* The work of all matches of a text, each from the end of the last one. */
 static uint64_t work_of_all(const pattern *p, const char *text, size_t length) {
     size_t begin, end;
     pattern_scratch *s = pattern_scratch_create(p);
@@ -249,7 +249,7 @@ static void test_linear_overall(void) {
             char *text = repeat(pieces[j], n);
             CU_ASSERT(work_of_all(p, text, n) < 6 * n + 100000);
             if (text[n - 1] == ' ')
-                text[n - 1] = 'x'; /* a run that ends in another */
+                text[n - 1] = 'x'; /* a run that ends with another character */
             CU_ASSERT(work_of_all(p, text, n) < 6 * n + 100000);
             free(text);
         }
@@ -283,7 +283,7 @@ static void test_linear_call(void) {
 }
 
 /* Matches that each read far beyond their end, and expressions that are slow for every character:
- * given up after as much work as was allowed, which is the less the shorter the text. */
+ * the search stops when the allowed work is done, which is less for a shorter text. */
 static void test_refused_work(void) {
     char big[12000] = "";
     for (int i = 0; i < 1000; i++)
@@ -307,7 +307,7 @@ static void test_refused_work(void) {
             CU_ASSERT(*diag.rule && *diag.hint);
             CU_ASSERT(pattern_scratch_steps(s) < 66 * lengths[k] + (5 << 20));
             status = pattern_find(p, s, text, lengths[k], 0, &match, &diag);
-            CU_ASSERT_EQUAL(status, GQAC_LIMIT); /* and stays so, until there is another text */
+            CU_ASSERT_EQUAL(status, GQAC_LIMIT); /* and remains so until there is another text */
             pattern_scratch_admit(s, lengths[k]);
             status = pattern_find(p, s, "c", 1, 0, &match, &diag);
             CU_ASSERT_EQUAL(status, GQAC_OK);
@@ -317,7 +317,7 @@ static void test_refused_work(void) {
     free(text);
 }
 
-/* More states than are kept, and the pass with all beginnings: the same matches. */
+/* More states than are kept, and the pass with all beginnings: the matches are the same. */
 static void test_many_states(void) {
     pattern *p = create("[ab]*a[ab]{14}c|[ab]{3}");
     char text[6001];
@@ -335,7 +335,7 @@ static void test_many_states(void) {
     pattern_scratch_free(s);
     pattern_free(p);
 
-    p = create("a[ab]*c|d"); /* found late, after many attempts in vain */
+    p = create("a[ab]*c|d"); /* found late, after many failed attempts */
     s = pattern_scratch_create(p);
     memset(text, 'a', 6000);
     text[5990] = 'd';
@@ -371,7 +371,7 @@ static void test_memory(void) {
     for (size_t i = 1; i <= n; i++) {
         gqac_alloc_fail_at(i, 0);
         gqac_status status = pattern_create(source, strlen(source), &p, &diag);
-        if (status == GQAC_OK) /* giving memory back may fail */
+        if (status == GQAC_OK) /* freeing memory may fail */
             pattern_free(p);
         else
             failed += status == GQAC_NO_MEMORY;

@@ -1,6 +1,6 @@
-/* The tokenizer: what a tokenizer.json may not say, every allocation that fails, and small texts
- * whose ids are worked out by hand. That ids are those of other programs is the business of
- * test/python/test_tokenizer.py. */
+/* The tokenizer: invalid tokenizer.json files, every allocation that fails, and small texts whose
+ * ids are computed by hand. test/python/test_tokenizer.py compares ids with those of other
+ * programs. */
 #include "unit.h"
 
 #include <stdio.h>
@@ -13,7 +13,7 @@
 
 /* ---- files --------------------------------------------------------------- */
 
-/* A tokenizer with a part of every kind; the tests below damage it. */
+/* A tokenizer with a component of every kind; the tests below damage it. */
 static const char good[] =
     "{\"version\": \"1.0\", \"truncation\": null, \"padding\": null,\n"
     "\"added_tokens\": [\n"
@@ -42,7 +42,7 @@ static const char good[] =
     "\"_ab\": 7, \"abc\": 8, \"<0xC3>\": 9, \"<0xA4>\": 10, \"1\": 11, \"cc\": 30},\n"
     "\"merges\": [[\"a\", \"b\"], [\"ab\", \"c\"], \"_ ab\", [\"_\", \"a\"], [\"c\", \"c\"]]}}\n";
 
-/* The good text with one piece of it exchanged. */
+/* The valid text with one piece of it replaced. */
 static char *edited(const char *find, const char *put) {
     return exchanged(good, find, put);
 }
@@ -52,7 +52,7 @@ static char *edited(const char *find, const char *put) {
 typedef struct damage {
     const char *find, *put;
     gqac_status status;
-    const char *word; /* in what the error says, or where */
+    const char *word; /* in the text of the error, or of its place */
 } damage;
 
 #define A_TEXT   "{\"Sequence\": {\"id\": \"A\", \"type_id\": 0}}, "
@@ -106,7 +106,7 @@ static const damage damages[] = {
     {"[\"ab\", \"c\"]", "[\"ab\", \"d\"]", GQAC_INVALID_MODEL, "'d'"},
     {"[\"ab\", \"c\"]", "[\"x\", \"c\"]", GQAC_INVALID_MODEL, "'x'"},
     {"[\"ab\", \"c\"]", "[\"b\", \"c\"]", GQAC_INVALID_MODEL, "'bc'"},
-    {"[\"ab\", \"c\"]", "[\"abc\", \"abc\"]", GQAC_INVALID_MODEL, "merge 1"}, /* cyclic, if ever */
+    {"[\"ab\", \"c\"]", "[\"abc\", \"abc\"]", GQAC_INVALID_MODEL, "merge 1"}, /* would be cyclic */
     {"[\"ab\", \"c\"]", "[\"ab\"]", GQAC_INVALID_MODEL, "merge 1"},
     {"[\"ab\", \"c\"]", "[\"ab\", \"c\", \"c\"]", GQAC_INVALID_MODEL, "merge 1"},
     {"[\"ab\", \"c\"]", "[\"ab\", \"\"]", GQAC_INVALID_MODEL, "empty"},
@@ -189,7 +189,7 @@ static void test_damaged(void) {
     }
 }
 
-/* Every beginning of the file is refused, also that of an empty one. */
+/* Every proper prefix of the file is refused, also the empty one. */
 static void test_truncated(void) {
     for (size_t length = 0; length < sizeof good - 3; length += 1 + length / 97)
         refuse(good, length, GQAC_INVALID_MODEL, "");
@@ -198,7 +198,7 @@ static void test_truncated(void) {
     refuse("null", 4, GQAC_INVALID_MODEL, "");
 }
 
-/* Appends `count` times; the text must have room. */
+/* Appends `text` `count` times; there must be room. */
 static char *repeat(char *end, const char *text, size_t count) {
     size_t length = strlen(text);
     for (size_t i = 0; i < count; i++, end += length)
@@ -214,7 +214,7 @@ static void test_deep(void) {
     refuse(text, (size_t)(end - text), GQAC_INVALID_MODEL, "");
     end = repeat(text, "{\"model\":", DEEP);
     refuse(text, (size_t)(end - text), GQAC_INVALID_MODEL, "");
-    for (int wide = 0; wide < 2; wide++) { /* Sequences in Sequences, and far too many steps */
+    for (int wide = 0; wide < 2; wide++) { /* nested Sequences, and far too many steps */
         size_t count = wide ? 1000 : 100;
         end = repeat(text, "{\"type\":\"Sequence\",\"normalizers\":[", wide ? 1 : count);
         end = repeat(end, "{\"type\":\"NFC\"},", wide ? count : 1) - 1;
@@ -231,7 +231,8 @@ static void test_deep(void) {
     free(text);
 }
 
-/* A vocabulary of 300 tokens whose hashes end alike, whatever capacity their table has. */
+/* A vocabulary of 300 tokens whose hashes have equal low bits, whatever the capacity of their
+ * table. */
 static void test_colliding_tokens(void) {
     char *vocab = malloc(300 * 40), *end = vocab;
     CU_ASSERT_PTR_NOT_NULL_FATAL(vocab);
@@ -250,7 +251,7 @@ static void test_colliding_tokens(void) {
 
 /* ---- what is done ---------------------------------------------------------------- */
 
-/* The ids of a text as words, e.g. "12 7". */
+/* Compares with ids as text, e.g. "12 7". */
 static void expect_text(const tokenizer *t, const int64_t *ids, size_t n, bool skip,
                         const char *expected) {
     gqac_diag diag = {0};
@@ -272,7 +273,7 @@ static void test_by_hand(void) {
     expect_ids(t, "<s>ab", 5, false, "12 7");
     expect_ids(t, "\xc3\xa4", 2, false, "1 9 10");     /* bytes */
     expect_ids(t, "a\xcc\x88", 3, false, "1 9 10");    /* the same after NFC */
-    expect_ids(t, "xx\xc3\xa4", 4, false, "1 9 10 0"); /* unknown ones fuse and wait */
+    expect_ids(t, "xx\xc3\xa4", 4, false, "1 9 10 0"); /* unknown characters are fused, and wait */
     expect_ids(t, "b\0b", 3, false, "1 3 0 3");
     expect_ids(t, "11", 2, false, "1 11 11");
     expect_ids(t, "qqqab", 5, false, "40");        /* _cab */
@@ -292,7 +293,7 @@ static void expect_of(const char *find, const char *put, const char *text, const
     free(json);
 }
 
-/* What few files and texts need. */
+/* Features that few files and texts need. */
 static void test_corners(void) {
     static const char last[] = "\"special\": false}],";
     tokenizer *t = made(good);
@@ -300,7 +301,7 @@ static void test_corners(void) {
     expect_ids(t, "a qab.", 6, false, "5 1 4 6 0"); /* not a single word: _a_cab. */
     tokenizer_free(t);
     expect_of("\"merges\": [", "\"merges\": [\"#version: 0.2\", ", "abc", "1 8");
-    expect_of(last, /* the same text after normalising: the special one counts */
+    expect_of(last, /* the same text after normalisation: the special token is used */
               "\"special\": false}, {\"id\": 41, \"content\": \"qab\", \"normalized\": true, "
               "\"special\": true}],",
               "qqqab", "41");
@@ -310,8 +311,8 @@ static void test_corners(void) {
               "x1y2z", "42 1 0 0");
 }
 
-/* Where a pair of lower rank is gone, the next merge is that of the lowest rank among those that
- * are left, in long words too. */
+/* If a pair of lower rank no longer exists, the next merge is the one with the lowest rank among
+ * the others, also in long words. */
 static void test_stale_pairs(void) {
     static const char json[] =
         "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0, \"b\": 1, \"c\": 2, \"d\": 3, "
@@ -327,7 +328,7 @@ static void test_stale_pairs(void) {
     tokenizer_free(t);
 }
 
-/* Spaces that may be the last are held back, and let go when something follows. */
+/* Spaces that may be the last ones are held back, and returned when something follows. */
 static void test_strip_end(void) {
     static const int64_t ids[] = {7, 1, 1, 1, 3, 1, 1, 1};
     char *text = edited("\"stop\": 0", "\"stop\": 2");
@@ -339,8 +340,8 @@ static void test_strip_end(void) {
     free(text);
 }
 
-/* Bytes of ByteLevel one by one: characters whole, also those that are split over tokens, and
- * U+FFFD for what is none. */
+/* Bytes of ByteLevel one by one: complete characters, also those that are divided among tokens, and
+ * U+FFFD for invalid bytes. */
 static void test_byte_level(void) {
     static const char json[] =
         "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"\xc3\xad\": 0, \"\xc5\x82\": 1, "
@@ -376,14 +377,14 @@ static void test_bad_calls(void) {
     size_t n;
     CU_ASSERT_EQUAL(tokenizer_encode(t, "ab\xc3", 3, false, &ids, &n, &diag), GQAC_INVALID_INPUT);
     CU_ASSERT_PTR_NOT_NULL(strstr(diag.what, "offset 2"));
-    for (int i = 1; i < 5; i++) /* 13 is a hole */
+    for (int i = 1; i < 5; i++) /* 13 is not an id */
         CU_ASSERT_EQUAL(tokenizer_decode(t, far + i, 1, false, &text, &n, &diag),
                         GQAC_OUT_OF_RANGE);
     CU_ASSERT_EQUAL(tokenizer_decode(t, far, 2, false, &text, &n, &diag), GQAC_OUT_OF_RANGE);
     CU_ASSERT_PTR_NOT_NULL(strstr(diag.where, "2"));
     tokenizer_free(t);
     char *other = edited("\"unk_token\": \"?\"", "\"unk_token\": \"!\"");
-    t = made(other); /* only matters when it is needed */
+    t = made(other); /* only matters if it is needed */
     expect_ids(t, "ab", 2, false, "7");
     CU_ASSERT_EQUAL(tokenizer_encode(t, "x", 1, false, &ids, &n, &diag), GQAC_INVALID_MODEL);
     CU_ASSERT_PTR_NOT_NULL(strstr(diag.what, "'!'"));
@@ -391,8 +392,8 @@ static void test_bad_calls(void) {
     free(other);
 }
 
-/* A hostile expression is given up wherever it stands, also when the text comes in many parts, and
- * what does not need it is still done. */
+/* A hostile expression is stopped wherever it is used, also if the text has many parts; calls that
+ * do not need it still work. */
 static void test_slow_expressions(void) {
     static const struct {
         const char *find, *put, *where;
@@ -431,7 +432,8 @@ static void test_slow_expressions(void) {
     "{\"type\": \"Replace\", \"pattern\": {\"" kind "\": \"" find "\"}, \"content\": \"" put "\"}" \
     ","
 
-/* The good file with a step many times at the front of a list; no added token is normalised. */
+/* The valid file with a step repeated many times at the beginning of a list; no added token is
+ * normalised. */
 static char *with_steps(const char *list, const char *step, size_t count) {
     char *steps = malloc(64 + count * strlen(step)), *plain, *json;
     CU_ASSERT_PTR_NOT_NULL_FATAL(steps);
@@ -444,7 +446,7 @@ static char *with_steps(const char *list, const char *step, size_t count) {
     return json;
 }
 
-/* Steps that make a text longer and longer are stopped, also when each part of it stays short. */
+/* Steps that make a text longer and longer are stopped, even if each part of it stays short. */
 static void test_growth(void) {
     static const struct {
         const char *step;
@@ -500,7 +502,7 @@ static void test_growth(void) {
     free(json);
 }
 
-/* What real files do to texts that grow most stays far below the bounds. */
+/* The growth that real files cause in the worst texts is far below the limits. */
 static void test_real_growth(void) {
     enum { N = 1 << 20 };
     char *text = malloc(N), *json;
@@ -508,7 +510,7 @@ static void test_real_growth(void) {
     gqac_diag diag = {0};
     int64_t *ids;
     size_t n, length;
-    memset(text, 1, N); /* two bytes each to ByteLevel */
+    memset(text, 1, N); /* ByteLevel makes two bytes of each */
     json = file_text("gpt2", &length);
     tokenizer *t = NULL;
     CU_ASSERT_EQUAL_FATAL(create(json, length, &t, &diag), GQAC_OK);
@@ -517,18 +519,18 @@ static void test_real_growth(void) {
     gqac_free(ids);
     tokenizer_free(t);
     free(json);
-    repeat(text, "\xef\xb7\xba", N / 3); /* eighteen characters to NFKD, three of them spaces */
+    repeat(text, "\xef\xb7\xba", N / 3); /* eighteen characters in NFKD, three of them spaces */
     json = edited("\"NFC\"", "\"NFKD\"");
     t = made(json);
     CU_ASSERT_EQUAL(tokenizer_encode(t, text, N / 3 * 3, false, &ids, &n, &diag), GQAC_OK);
-    CU_ASSERT_EQUAL(n, 2 * (1 + N / 3 * 3)); /* each word is "_" and an unknown one */
+    CU_ASSERT_EQUAL(n, 2 * (1 + N / 3 * 3)); /* each word is "_" and an unknown token */
     gqac_free(ids);
     tokenizer_free(t);
     free(json);
     free(text);
 }
 
-/* Long words go through the heap: the same merges as in short ones. */
+/* Long words use the heap: the same merges as in short ones. */
 static void test_long_word(void) {
     tokenizer *t = made(good);
     enum { N = 1 << 16 };

@@ -86,19 +86,19 @@ static void test_forms(void) {
            "1\xe2\x81\x84"
            "2");
     expect(UNICODE_NFC, "\xe1\x84\x80\xe1\x85\xa1", "\xea\xb0\x80");
-    expect(UNICODE_NFD, "a\xcc\x81\xcc\xa3", "a\xcc\xa3\xcc\x81"); /* dot below first */
+    expect(UNICODE_NFD, "a\xcc\x81\xcc\xa3", "a\xcc\xa3\xcc\x81"); /* the dot below comes first */
     expect(UNICODE_NFC, "a\xcc\x81\xcc\xa3", "\xe1\xba\xa1\xcc\x81");
     expect(UNICODE_NFC, "plain", "plain");
     expect(UNICODE_NFKC, "\xc2\xa8", " \xcc\x88");
     gqac_str out = {0};
     static const char lower[] = "A\xc3\x89\xc4\xb0\xe1\xba\x9e";
-    gqac_str_append(&out, "x"); /* appends */
+    gqac_str_append(&out, "x"); /* it appends */
     CU_ASSERT_EQUAL(unicode_lower(lower, sizeof lower - 1, &out, NULL), GQAC_OK);
     CU_ASSERT(!strcmp(out.text, "xa\xc3\xa9i\xcc\x87\xc3\x9f"));
     gqac_str_free(&out);
 }
 
-/* A long run of marks in the wrong order: quadratic sorting would take minutes. */
+/* A long run of marks in the wrong order: a quadratic sort would take minutes. */
 static void test_many_marks(void) {
     const size_t n = (size_t)1 << 20;
     char *text = malloc(2 * n);
@@ -138,7 +138,7 @@ static void test_memory(void) {
     gqac_str_free(&out);
 }
 
-/* Written, read and found from behind: every code point. */
+/* Every code point is written, read, and found from its end. */
 static void test_write(void) {
     char text[8] = "\xc3\xa4";
     int wrong = 0;

@@ -1,6 +1,6 @@
-/* Unigram models and SentencePiece's table of characters: small texts whose best ways are worked
- * out by hand, what a file may not say, damaged tables, every allocation that fails. That ids are
- * those of other programs is the business of test/python/test_tokenizer.py. */
+/* Unigram models and SentencePiece's table of characters: small texts whose best segmentations are
+ * computed by hand, invalid files, damaged tables, every allocation that fails.
+ * test/python/test_tokenizer.py compares ids with those of other programs. */
 #include "tokenizer_rig.h"
 
 static const char good[] =
@@ -14,12 +14,12 @@ static void test_by_hand(void) {
     expect_ids(t, "a", 1, false, "1");
     expect_ids(t, "ab", 2, false, "3");    /* as good as a + b, and found first */
     expect_ids(t, "abc", 3, false, "1 5"); /* a + bc, -3.25 */
-    expect_ids(t, "aaa", 3, false, "1 6"); /* as good as aa + a: the end's first way is from 1 */
+    expect_ids(t, "aaa", 3, false, "1 6"); /* as good as aa + a, but found first */
     expect_ids(t, "a\xc3\xa9", 3, false, "1 7");
-    expect_ids(t, "xx\xc3\xa4", 4, false, "0"); /* a run of unknown ones is one */
+    expect_ids(t, "xx\xc3\xa4", 4, false, "0"); /* a run of unknown characters is one token */
     expect_ids(t, "xax", 3, false, "0 1 0");
     expect_ids(t, "yz", 2, false, "10");   /* better than two characters at -40 */
-    expect_ids(t, "a?x", 3, false, "1 0"); /* the unknown token itself joins the run */
+    expect_ids(t, "a?x", 3, false, "1 0"); /* the unknown token itself is part of the run */
     expect_ids(t, "?", 1, false, "0");
     tokenizer_free(t);
 }
@@ -32,7 +32,7 @@ static void test_bytes(void) {
                "b",
                4, false, "2 8 9 2");
     expect_ids(t, "\xc3\xa4\xc3\xa4", 4, false, "8 9 8 9");
-    expect_ids(t, "\xc3\xa4x", 3, false, "0"); /* x has no byte token: all of the run is unknown */
+    expect_ids(t, "\xc3\xa4x", 3, false, "0"); /* x has no byte token: all unknown */
     tokenizer_free(t);
     free(text);
 }
@@ -115,14 +115,14 @@ static void test_tables(void) {
         refuse(text, strlen(text), GQAC_INVALID_MODEL, bad[i].word);
         free(text);
     }
-    char *text = with_table("BAAAAAAAAAA="); /* one unit that leads nowhere */
+    char *text = with_table("BAAAAAAAAAA="); /* one unit without a transition */
     tokenizer *t = made(text);
     expect_ids(t, "abc", 3, false, "1 5");
     tokenizer_free(t);
     free(text);
 }
 
-/* A table whose bits are changed at random gives other texts, or none, and nothing worse. */
+/* A table with random bit changes produces other texts, or none, and has no worse effect. */
 static void test_broken_tables(void) {
     static const char text[] =
         "caf\xc3\xa9 \xef\xac\x81ne\t\xe2\x84\x83 q\xcc\xa3 e\xcc\x81 A\xcc\x8a!"

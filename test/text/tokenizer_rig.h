@@ -1,4 +1,4 @@
-/* What the tests of tokenizers share: files that are altered, and what must then come of them. */
+/* What the tests of tokenizers share: files that are changed, and the expected results. */
 #ifndef GQAC_TEST_TOKENIZER_RIG_H
 #define GQAC_TEST_TOKENIZER_RIG_H
 
@@ -11,7 +11,7 @@
 #include "text/tokenizer/tokenizer.h"
 #include "unit.h"
 
-/* A text with one piece of it exchanged; freed by the caller. */
+/* A copy of a text in which one piece is replaced; the caller frees it. */
 static inline char *exchanged(const char *whole, const char *find, const char *put) {
     const char *at = strstr(whole, find);
     CU_ASSERT_PTR_NOT_NULL_FATAL(at);
@@ -24,7 +24,7 @@ static inline char *exchanged(const char *whole, const char *find, const char *p
     return text;
 }
 
-/* A tokenizer.json of test/tokenizers; freed by the caller. Not ended by NUL. */
+/* A tokenizer.json of test/tokenizers, without a NUL at the end; the caller frees it. */
 static inline char *file_text(const char *style, size_t *length) {
     char relative[128];
     snprintf(relative, sizeof relative, "test/tokenizers/%s/tokenizer.json", style);
@@ -42,7 +42,7 @@ static inline gqac_status create(const char *text, size_t length, tokenizer **t,
     return tokenizer_create(text, length, t, diag);
 }
 
-/* Refused with this status, and leaves nothing behind. */
+/* Expects the text to be refused with this status, without a leak. */
 static inline void refuse(const char *text, size_t length, gqac_status status, const char *word) {
     tokenizer *t;
     gqac_diag diag;
@@ -88,7 +88,7 @@ static inline void expect_ids(const tokenizer *t, const char *text, size_t lengt
     gqac_free(ids);
 }
 
-/* Everything once; the first failure ends it. */
+/* Calls every function once, up to the first failure. */
 static inline gqac_status whole_life(const char *json, size_t bytes, gqac_diag *diag) {
     static const char text[] = "<s> cab Ab\xcc\x88"
                                "cd 12  qq\xf0\x9f\x98\x80 [INST] <|im_end|>\n "
@@ -118,7 +118,7 @@ static inline gqac_status whole_life(const char *json, size_t bytes, gqac_diag *
     return status;
 }
 
-/* Fails each allocation in a life once, and from each on. */
+/* In whole_life, fails each allocation once, and all from each one on. */
 static inline void fail_each(const char *json, size_t bytes) {
     gqac_diag diag = {0};
     size_t live = gqac_alloc_live();
@@ -135,7 +135,7 @@ static inline void fail_each(const char *json, size_t bytes) {
         CU_ASSERT_EQUAL(gqac_alloc_live(), live);
         absorbed += status == GQAC_OK;
     }
-    CU_ASSERT(absorbed <= 5); /* an expression that could not give memory back */
+    CU_ASSERT(absorbed <= 5); /* an expression that could not release memory */
     gqac_alloc_fail_at(0, 0);
 }
 

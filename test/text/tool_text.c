@@ -1,17 +1,18 @@
-/* What Python tests compare with an oracle: parts of src/text that no verb shows alone.
+/* Parts of src/text that no verb exposes separately, for Python tests that compare them with an
+ * oracle.
  *
  *   tool_text pattern FILE     all matches of each expression in each text
  *   tool_text normal FORM FILE a text in a normal form: nfc, nfd, nfkc, nfkd, lower
  *   tool_text tokens TOKENIZER FILE  texts to ids and ids to texts, with one tokenizer.json
  *
  * A file for `pattern` is a list of records: 'P' or 'T', a number of bytes in decimal, a newline,
- * the bytes, a newline. A text is matched by the last expression; a line of "begin:end" goes out
- * for each, "refused STATUS WHAT" for an expression that is refused.
+ * the bytes, a newline. A text is matched by the last expression. The output is a line "begin:end"
+ * for each match, and "refused STATUS WHAT" for a refused expression.
  *
  * A file for `tokens` has records of the same form: 'E' a text, 'S' a text with the post-processor,
  * 'N' a text whose special tokens are text; 'D' ids, 'K' ids without special tokens, 'V' the same
- * through a stream, 'B' the bytes of each id by itself. Out go a line of ids, or
- * the number of bytes, a newline, the bytes and a newline; or the refusal. */
+ * through a stream, 'B' the bytes of each id separately. The output is a line of ids, or the number
+ * of bytes, a newline, the bytes and a newline; or the refusal. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,7 +43,7 @@ static char *read_all(const char *path, size_t *length) {
 
 /* ---- pattern ------------------------------------------------------------- */
 
-/* As tokenizers walks: no empty match directly behind a match. */
+/* As tokenizers does it: no empty match directly after a match. */
 static void print_matches(const pattern *p, pattern_scratch *scratch, const char *text,
                           size_t length) {
     size_t last = SIZE_MAX;
@@ -154,7 +155,7 @@ static gqac_status stream(const tokenizer *t, const int64_t *ids, size_t n, gqac
                        : tokenizer_stream_finish(s, &piece, &length, diag);
         for (size_t k = 0; status == GQAC_OK && k < length;) {
             size_t bytes = gqac_utf8_char(piece + k, length - k);
-            if (!bytes) /* half a character */
+            if (!bytes) /* an incomplete character */
                 status = gqac_diag_set(diag, GQAC_INTERNAL, "piece %zu is not UTF-8", i);
             k += bytes;
         }

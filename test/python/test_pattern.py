@@ -75,16 +75,16 @@ EXPRESSIONS = {
 }
 REFUSED = {
     r"(a)\1": "back reference",
-    r"a(?=bc)": "looking ahead further than one character",
-    r"(?<=ab)c": "looking behind further than one character",
+    r"a(?=bc)": "a lookahead of more than one character",
+    r"(?<=ab)c": "a lookbehind of more than one character",
     r"(?>ab|a)b": "atomic group",
     r"(?:ab)++c": "possessive repeat",
     r"(?:a?b?)*": "may be empty",
     r"\p{Han}": "the property Han",
     r"[[:alpha:]]": "POSIX",
-    r"(?x: a)": "group of this kind",
-    r"\Ga": "escape of this kind",
-    r"(?i:stra\x{df}e)": "without regard to case",
+    r"(?x: a)": "an unsupported kind of group",
+    r"\Ga": "an unsupported escape",
+    r"(?i:stra\x{df}e)": "if case is ignored",
     r"(?i:ss)": "U+00DF",
     r"(?i:[^\p{Lu}\s])": "U+1E9E",
 }

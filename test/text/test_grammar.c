@@ -377,11 +377,11 @@ static void test_patterns(void) {
     NO_PATTERN("\\\\bx", "an escape");
     NO_PATTERN("\\\\p{L}", "an escape");
     NO_PATTERN("(a", "a group without an end");
-    NO_PATTERN("a)", "a parenthesis");
+    NO_PATTERN("a)", "closes nothing");
     NO_PATTERN("[a", "a class without an end");
     NO_PATTERN("a**", "a repetition of a repetition");
     NO_PATTERN("*", "a repetition of nothing");
-    NO_PATTERN("a{,2}", "a brace");
+    NO_PATTERN("a{,2}", "braces other than");
     NO_PATTERN("\\\\ud83d", "a surrogate");
     NO_PATTERN("[z-a]", "an empty range");
     NO_SCHEMA("{\"pattern\":\"a\",\"minLength\":1}", GQAC_UNSUPPORTED, "'minLength'", "");

@@ -18,7 +18,8 @@ typedef struct emitter {
 
 static gqac_status emit(emitter *e, instruction i) {
     if (e->n == PATTERN_MAX_CODE)
-        GQAC_FAIL(e->diag, GQAC_LIMIT, "the expression is more than %d steps when it is spelt out",
+        GQAC_FAIL(e->diag, GQAC_LIMIT,
+                  "the expression has more than %d steps with its repeats written out",
                   PATTERN_MAX_CODE);
     if (!gqac_reserve(&e->code, e->n + 1, &e->capacity, sizeof *e->code))
         return gqac_diag_oom(e->diag, "an expression");

@@ -12,7 +12,7 @@ gqac_status pattern_fold(parser *p, charset *set, size_t offset, bool negated) {
         return gqac_diag_oom(p->diag, "an expression");
     if (longer < 0)
         return GQAC_OK;
-    snprintf(what, sizeof what, "U+%04X without regard to case, which is several characters,",
+    snprintf(what, sizeof what, "U+%04X, which matches several characters if case is ignored,",
              (unsigned)longer);
     return pattern_refuse(p, GQAC_UNSUPPORTED, offset, what);
 }
@@ -39,9 +39,11 @@ static gqac_status parse_code(parser *p, size_t offset, char kind, int32_t *c) {
     else
         good = read_hex(p, 1, 2, c);
     if (!good)
-        return pattern_refuse(p, GQAC_INVALID_MODEL, offset, "a code that is not a character");
+        return pattern_refuse(p, GQAC_INVALID_MODEL, offset,
+                              "an escape whose code is not a character");
     if (kind == 'x' && p->s[offset + 2] != '{' && *c > 0x7f)
-        return pattern_refuse(p, GQAC_UNSUPPORTED, offset, "a byte that is not a character");
+        return pattern_refuse(p, GQAC_UNSUPPORTED, offset,
+                              "an escape for a byte that is not a character");
     return GQAC_OK;
 }
 
@@ -102,10 +104,10 @@ gqac_status pattern_parse_escape(parser *p, charset *set, int32_t *c) {
     bool oom;
     *c = -1;
     if (p->at == p->n)
-        return pattern_refuse(p, GQAC_INVALID_MODEL, offset, "a '\\' at the end");
+        return pattern_refuse(p, GQAC_INVALID_MODEL, offset, "a '\\' that escapes nothing");
     char kind = p->s[p->at];
     if ((unsigned char)kind >= 0x80)
-        return pattern_refuse(p, GQAC_UNSUPPORTED, offset, "an escape of this kind");
+        return pattern_refuse(p, GQAC_UNSUPPORTED, offset, "an unsupported escape");
     p->at++;
     const char *name = kind ? strchr(names, kind) : NULL;
     if (name)
@@ -120,7 +122,7 @@ gqac_status pattern_parse_escape(parser *p, charset *set, int32_t *c) {
         return oom ? gqac_diag_oom(p->diag, "an expression") : GQAC_OK;
     else if (kind == '0' || (kind >= 'a' && kind <= 'z') || (kind >= 'A' && kind <= 'Z') ||
              (unsigned char)kind < 0x20)
-        return pattern_refuse(p, GQAC_UNSUPPORTED, offset, "an escape of this kind");
+        return pattern_refuse(p, GQAC_UNSUPPORTED, offset, "an unsupported escape");
     else
         *c = (unsigned char)kind; /* punctuation means itself */
     return GQAC_OK;
@@ -136,7 +138,7 @@ static gqac_status parse_item(parser *p, charset *part, int32_t *c) {
     *c = -1;
     if (p->s[p->at] == '[') {
         if (p->at + 1 < p->n && p->s[p->at + 1] == ':')
-            return pattern_refuse(p, GQAC_UNSUPPORTED, offset, "a class by its POSIX name");
+            return pattern_refuse(p, GQAC_UNSUPPORTED, offset, "a POSIX class");
         p->at++;
         return class_depth(p, part, offset);
     }

@@ -238,8 +238,8 @@ static gqac_status check_work(const pattern *p, const pattern_scratch *s, gqac_d
                   p->shown, (unsigned long long)s->allowed);
     gqac_diag_rule(diag, "an expression may take %d steps for each byte of a text",
                    PATTERN_BYTE_WORK);
-    gqac_diag_hint(diag, "it reads much further than its matches go, again and again; use an "
-                         "expression that does not, or shorter texts");
+    gqac_diag_hint(diag, "it reads far beyond its matches, again and again: use a simpler "
+                         "expression, or shorter texts");
     return GQAC_LIMIT;
 }
 

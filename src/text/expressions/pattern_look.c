@@ -128,8 +128,8 @@ gqac_status pattern_make_look(parser *p, const node *body, node_kind kind, bool 
         status = gqac_diag_oom(p->diag, "an expression");
     else
         status = pattern_refuse(p, GQAC_UNSUPPORTED, offset,
-                                kind == NODE_AHEAD ? "looking ahead further than one character"
-                                                   : "looking behind further than one character");
+                                kind == NODE_AHEAD ? "a lookahead of more than one character"
+                                                   : "a lookbehind of more than one character");
     gqac_free(all.set);
     return status;
 }

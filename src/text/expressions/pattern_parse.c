@@ -20,10 +20,11 @@ gqac_status pattern_refuse(const parser *p, gqac_status status, size_t offset, c
     for (size_t i = 0; i < shown; i++) /* no control characters */
         if ((unsigned char)p->s[offset + i] < 0x20)
             shown = i;
-    gqac_diag_set(p->diag, status, "%s at byte %zu of the expression: '%.*s'", what, offset,
+    gqac_diag_set(p->diag, status, "the expression has %s at byte %zu: '%.*s'", what, offset,
                   (int)shown, p->s + offset);
     if (status == GQAC_UNSUPPORTED)
-        gqac_diag_rule(p->diag, "an expression is matched exactly as Oniguruma does, or refused");
+        gqac_diag_rule(p->diag,
+                       "gqac matches an expression exactly as Oniguruma does, or refuses it");
     return status;
 }
 
@@ -66,7 +67,7 @@ static gqac_status fold_literal(parser *p, int32_t c, charset *set, size_t offse
         memmove(p->tail, p->tail + 1, --p->n_tail * sizeof *p->tail);
     p->tail[p->n_tail++] = c;
     if (charsets_folds_to(p->sets, p->tail, p->n_tail, &single, &oom)) {
-        snprintf(what, sizeof what, "without regard to case, characters that are also U+%04X",
+        snprintf(what, sizeof what, "characters that match U+%04X too if case is ignored",
                  (unsigned)single);
         return pattern_refuse(p, GQAC_UNSUPPORTED, offset, what);
     }
@@ -157,7 +158,7 @@ static gqac_status parse_options(parser *p, size_t offset, node **out) {
         else if (p->s[p->at] == 'm')
             p->dot_all = on;
         else
-            return pattern_refuse(p, GQAC_UNSUPPORTED, offset, "a group of this kind");
+            return pattern_refuse(p, GQAC_UNSUPPORTED, offset, "an unsupported kind of group");
     }
     if (pattern_accept(p, ":")) {
         GQAC_TRY(finish_group(p, offset, out));
@@ -187,7 +188,7 @@ static gqac_status parse_special(parser *p, size_t offset, node **out) {
                                 (p->at > name && p->s[p->at] >= '0' && p->s[p->at] <= '9')))
             p->at++;
         if (p->at == name || !pattern_accept(p, ">"))
-            return pattern_refuse(p, GQAC_UNSUPPORTED, offset, "a group of this kind");
+            return pattern_refuse(p, GQAC_UNSUPPORTED, offset, "an unsupported kind of group");
         return finish_group(p, offset, out);
     }
     return parse_options(p, offset, out);
@@ -220,7 +221,7 @@ static gqac_status parse_group(parser *p, size_t offset, bool *repeatable, node 
     if (pattern_accept(p, "?"))
         return parse_special(p, offset, out);
     if (at_text(p, "*"))
-        return pattern_refuse(p, GQAC_UNSUPPORTED, offset, "a group of this kind");
+        return pattern_refuse(p, GQAC_UNSUPPORTED, offset, "an unsupported kind of group");
     return finish_group(p, offset, out);
 }
 
@@ -303,7 +304,7 @@ static gqac_status check_repeat(parser *p, const node *x, size_t offset) {
                               "a counted repeat of something possessive");
     if (x->max < 0 && pattern_may_be_empty(x->child))
         return pattern_refuse(p, GQAC_UNSUPPORTED, offset,
-                              "a repeat without bound of what may be empty");
+                              "an unbounded repeat of what may be empty");
     return GQAC_OK;
 }
 
@@ -424,7 +425,7 @@ gqac_status pattern_parse(const char *source, size_t length, charsets *sets, nod
                           gqac_diag *diag) {
     parser p = {.s = source, .n = length, .sets = sets, .diag = diag};
     if (length > PATTERN_MAX_SOURCE)
-        GQAC_FAIL(diag, GQAC_LIMIT, "an expression of %zu bytes; at most %d are read", length,
+        GQAC_FAIL(diag, GQAC_LIMIT, "the expression has %zu bytes; the maximum is %d", length,
                   PATTERN_MAX_SOURCE);
     for (size_t i = 0, n; i < length; i += n)
         if (!(n = gqac_utf8_char(source + i, length - i)))

@@ -80,11 +80,10 @@ uint32_t build_emit(builder *b, instruction i) {
         return 0;
     if (b->n >= BUILD_MOST_CODE) {
         gqac_diag_set(b->diag, GQAC_LIMIT, "the grammar is too large");
-        gqac_diag_rule(b->diag, "it has at most %d instructions, repetitions written out",
+        gqac_diag_rule(b->diag,
+                       "a grammar has at most %d instructions with its repetitions written out",
                        BUILD_MOST_CODE);
-        gqac_diag_hint(
-            b->diag,
-            "fewer alternatives, properties and values, or smaller numbers of repetitions");
+        gqac_diag_hint(b->diag, "fewer alternatives, properties and values, or fewer repetitions");
         build_fail(b, GQAC_LIMIT);
         return 0;
     }

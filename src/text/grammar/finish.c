@@ -301,8 +301,8 @@ static gqac_status refuse_loops(finish *f, const char *what) {
             continue;
         gqac_diag_set(f->b->diag, GQAC_INVALID_INPUT, "'%.100s' of the %s begins with itself",
                       r->name, what);
-        gqac_diag_rule(f->b->diag, "a rule accepts at least one byte before it uses itself");
-        gqac_diag_hint(f->b->diag, "put the recursion last, or use * or +");
+        gqac_diag_rule(f->b->diag, "a rule or schema accepts some text before it refers to itself");
+        gqac_diag_hint(f->b->diag, "put the recursion last; in a grammar, * or + can replace it");
         return GQAC_INVALID_INPUT;
     }
     return GQAC_OK;
@@ -344,8 +344,8 @@ static gqac_status refuse_useless(finish *f, const char *what) {
     gqac_diag_set(f->b->diag, GQAC_INVALID_INPUT, "the %s accepts %s", what,
                   accepts ? "the empty text only" : "no text");
     gqac_diag_rule(f->b->diag,
-                   "some text is accepted: values are of their types, minimums not above maximums, "
-                   "and a recursion ends with at most %d calls that are open together",
+                   "some text must be accepted: each value has its type, no minimum is above its "
+                   "maximum, and recursion ends within %d nested calls",
                    GRAMMAR_MOST_DEPTH);
     return GQAC_INVALID_INPUT;
 }

@@ -326,7 +326,7 @@ static bool read_part(parser *p, fragment *f) {
         *f = build_points(p->b, &any, 1);
     } else if (n) {
         if (n > MOST_NAME)
-            return refuse(p, p->at, "a name is too long", "a name has at most 200 letters");
+            return refuse(p, p->at, "a name is too long", "a name has at most 200 characters");
         *f = build_call(p->b, build_rule(p->b, p->text + p->at, n, line_of(p, p->at)));
         p->at += n;
     } else {
@@ -367,7 +367,7 @@ static void read_rule(parser *p) {
     const size_t n = name_length(p), begin = p->at;
     if (!at_rule(p) || n > MOST_NAME) {
         refuse(p, begin, "a rule is expected",
-               "name ::= parts, with a name of at most 200 letters");
+               "name ::= parts, with a name of at most 200 characters");
         return;
     }
     const uint32_t rule = build_rule(p->b, p->text + begin, n, line_of(p, begin));
@@ -392,10 +392,10 @@ void build_rules(builder *b, const char *text, size_t length) {
 
 static gqac_status check_text(const char *text, size_t length, gqac_diag *diag) {
     if (length > MOST_BYTES)
-        GQAC_FAIL(diag, GQAC_LIMIT, "a grammar of %zu bytes; the maximum is %d", length,
+        GQAC_FAIL(diag, GQAC_LIMIT, "the grammar has %zu bytes; the maximum is %d", length,
                   MOST_BYTES);
     if (!gqac_utf8_valid(text, length))
-        GQAC_FAIL(diag, GQAC_INVALID_INPUT, "the grammar is not UTF-8, or has a NUL");
+        GQAC_FAIL(diag, GQAC_INVALID_INPUT, "the grammar is not UTF-8, or contains a NUL");
     return GQAC_OK;
 }
 
@@ -414,7 +414,7 @@ static gqac_status find_root(builder *b, uint32_t *root) {
         gqac_diag_set(b->diag, GQAC_INVALID_INPUT, "rule '%.100s' is not defined",
                       b->rules[i].name);
         gqac_diag_where(b->diag, "grammar, line %d", b->rules[i].line);
-        gqac_diag_rule(b->diag, "each rule that is named is defined: name ::= parts");
+        gqac_diag_rule(b->diag, "a rule that is used must be defined: name ::= parts");
         return build_fail(b, GQAC_INVALID_INPUT);
     }
     return GQAC_OK;

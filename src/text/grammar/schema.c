@@ -211,8 +211,8 @@ void schema_alone(schema *s, json_t *node, const char *name, const char *allowed
         if (!find_keyword(other, &use) || use == NOTE || !strcmp(other, name) ||
             (allowed && !strcmp(other, allowed)))
             continue;
-        schema_refuse(s, GQAC_UNSUPPORTED, "one of them alone", "'%s' beside '%s' is not supported",
-                      other, name);
+        schema_refuse(s, GQAC_UNSUPPORTED, "give only one of them",
+                      "'%s' beside '%s' is not supported", other, name);
     }
 }
 
@@ -240,7 +240,7 @@ unsigned schema_types(schema *s, const json_t *node) {
         const int type = name ? find_type(name) : -1;
         if (type < 0) {
             schema_refuse(s, GQAC_INVALID_INPUT,
-                          "object, array, string, number, integer, boolean, null",
+                          "a type is object, array, string, number, integer, boolean or null",
                           "type '%.60s' is unknown", name ? name : "?");
             return ALL_TYPES;
         }
@@ -379,7 +379,7 @@ uint32_t schema_compile(schema *s, const json_t *root) {
  */
 static gqac_status check_text(const char *what, const char *text, size_t length, gqac_diag *diag) {
     if (length > MOST_BYTES)
-        GQAC_FAIL(diag, GQAC_LIMIT, "a %s of %zu bytes; the maximum is %d", what, length,
+        GQAC_FAIL(diag, GQAC_LIMIT, "the %s has %zu bytes; the maximum is %d", what, length,
                   MOST_BYTES);
     const gqac_json_size size = gqac_json_measure(text, length);
     if (size.depth > MOST_NESTING)

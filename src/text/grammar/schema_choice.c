@@ -161,11 +161,11 @@ static void check_one_of(schema *s, const json_t *list) {
     for (size_t i = 0; i < n && s->b->status == GQAC_OK; i++)
         for (size_t k = i + 1; k < n && s->b->status == GQAC_OK; k++)
             if (!exclude(s, json_array_get(list, i), json_array_get(list, k)))
-                schema_refuse(s, GQAC_UNSUPPORTED,
-                              "schemas of other types, or of objects that require a property with "
-                              "other values",
-                              "'oneOf' whose schemas %zu and %zu may both hold is not supported", i,
-                              k);
+                schema_refuse(
+                    s, GQAC_UNSUPPORTED,
+                    "two schemas of 'oneOf' differ in type, in the values of 'const' or "
+                    "'enum', or in such values of a required property",
+                    "schemas %zu and %zu of 'oneOf' may both hold, which is not supported", i, k);
 }
 
 /* ---- alternatives -------------------------------------------------------- */
@@ -179,7 +179,7 @@ fragment schema_choice(schema *s, json_t *node, const char *name) {
         schema_refuse(s, GQAC_INVALID_INPUT, "a list of schemas", "'%s' is not a list, or is empty",
                       name);
     if (n > 1 && !strcmp(name, "allOf"))
-        schema_refuse(s, GQAC_UNSUPPORTED, "'allOf' of one schema",
+        schema_refuse(s, GQAC_UNSUPPORTED, "'allOf' has only one schema",
                       "'allOf' of %zu schemas is not supported", n);
     if (!strcmp(name, "oneOf"))
         check_one_of(s, list);

@@ -21,15 +21,15 @@ static void read_required(object *o, const json_t *list, const json_t *propertie
     if (!o->required)
         build_fail(o->b, gqac_diag_oom(o->b->diag, "a schema"));
     if (list && !json_is_array(list))
-        schema_refuse(o->s, GQAC_INVALID_INPUT, "a list of texts", "'required' is not a list");
+        schema_refuse(o->s, GQAC_INVALID_INPUT, "a list of strings", "'required' is not a list");
     for (size_t i = 0; i < json_array_size(list) && o->b->status == GQAC_OK; i++) {
         const char *name = json_string_value(json_array_get(list, i));
         if (!name)
-            schema_refuse(o->s, GQAC_INVALID_INPUT, "a list of texts",
-                          "'required' has an item that is not a text");
+            schema_refuse(o->s, GQAC_INVALID_INPUT, "a list of strings",
+                          "'required' has an item that is not a string");
         else if (!json_object_get(properties, name))
-            schema_refuse(o->s, GQAC_UNSUPPORTED, "each name of 'required' is one of 'properties'",
-                          "'required' has '%.100s', which is not among the properties", name);
+            schema_refuse(o->s, GQAC_UNSUPPORTED, "each name in 'required' is in 'properties'",
+                          "'required' names '%.100s', which 'properties' does not have", name);
         else if (json_object_set_new(o->required, name, json_true()) != 0)
             build_fail(o->b, gqac_diag_oom(o->b->diag, "a schema"));
     }

@@ -131,11 +131,11 @@ static bool read_point(pattern *p, bool in_class, uint32_t *point) {
 static bool read_range(pattern *p, class *c) {
     uint32_t low = 0, high = 0;
     if (c->n + MOST_ADDED > MOST_RANGES)
-        return refuse(p, "too many ranges");
+        return refuse(p, "a class with too many ranges");
     if (peek(p) == '\\' && p->at + 1 < p->length && add_shorthand(c, p->text[p->at + 1])) {
         p->at += 2;
         return peek(p) != '-' || p->at + 1 >= p->length || p->text[p->at + 1] == ']' ||
-               refuse(p, "a range from a class");
+               refuse(p, "a range that begins with a class");
     }
     if (!read_point(p, true, &low))
         return false;
@@ -221,7 +221,7 @@ static bool write_repeat(pattern *p) {
         const size_t digits = strspn(p->text + p->at, "0123456789,");
         p->at += digits;
         if (!digits || p->text[p->at - digits] == ',' || peek(p) != '}')
-            return refuse(p, "a brace");
+            return refuse(p, "braces other than {n}, {n,} and {n,m}");
     } else if (!strchr("*+?", peek(p)) || !peek(p)) {
         return true;
     }
@@ -276,7 +276,7 @@ static bool write_parts(pattern *p, bool anchored) {
                 return false;
         } else if (c == ')') {
             if (!p->depth--)
-                return refuse(p, "a parenthesis");
+                return refuse(p, "a ')' that closes nothing");
             p->at++;
             gqac_str_append(&p->out, ")");
             if (!write_repeat(p))
@@ -324,7 +324,7 @@ fragment schema_pattern(schema *s, const json_t *value) {
     char name[40];
     builder *b = s->b;
     if (!json_is_string(value)) {
-        schema_refuse(s, GQAC_INVALID_INPUT, "a regular expression", "'pattern' is not a text");
+        schema_refuse(s, GQAC_INVALID_INPUT, "a regular expression", "'pattern' is not a string");
         return build_never(b);
     }
     pattern p = {.s = s};

@@ -108,7 +108,7 @@ static fragment read_format(schema *s, const json_t *value) {
     const int i = name ? find_format(name) : -1;
     if (i < 0) {
         schema_refuse(s, GQAC_UNSUPPORTED,
-                      "date, time, date-time, duration, uuid, ipv4, ipv6, hostname, email",
+                      "date, time, date-time, duration, uuid, ipv4, ipv6, hostname or email",
                       "format '%.60s' is not supported", name ? name : "?");
         return build_never(s->b);
     }
@@ -124,7 +124,7 @@ fragment schema_string(schema *s, const json_t *node) {
     const uint32_t least = schema_count(s, node, "minLength", 0);
     const uint32_t most = schema_count(s, node, "maxLength", BUILD_MANY);
     if ((format != NULL) + (pattern != NULL) + lengths > 1) {
-        schema_refuse(s, GQAC_UNSUPPORTED, "a format, a pattern, or lengths",
+        schema_refuse(s, GQAC_UNSUPPORTED, "a string has a format, a pattern, or lengths",
                       "'%s' beside %s is not supported", format ? "format" : "pattern",
                       format && pattern ? "'pattern'" : "'minLength' or 'maxLength'");
         return build_never(s->b);

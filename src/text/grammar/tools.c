@@ -78,11 +78,11 @@ static void read_tool(tools *t, json_t *tool, size_t index) {
     char item[40];
     snprintf(item, sizeof item, "item %zu", index);
     if (!name) {
-        refuse(t, GQAC_INVALID_INPUT, item, "it is not a function with a name",
+        refuse(t, GQAC_INVALID_INPUT, item, "the item is not a function with a name",
                "{\"type\": \"function\", \"function\": {\"name\": ..., \"parameters\": ...}}");
     } else if (!is_plain(name)) {
         refuse(t, GQAC_INVALID_INPUT, item, "the name of the function cannot be written in a call",
-               "a name has no spaces, control characters, quotes, backslashes and '<'");
+               "a name has no spaces, control characters, quotes, backslashes or '<'");
     } else if (!only || !strcmp(only, name)) {
         t->list[t->n++] = (function){.name = name,
                                      .parameters = json_object_get(own, "parameters"),
@@ -104,9 +104,9 @@ static void read_tools(tools *t, json_t *all) {
     for (size_t i = 0; i < n && t->b.status == GQAC_OK; i++)
         read_tool(t, json_array_get(all, i), i);
     if (t->b.status == GQAC_OK && !t->n)
-        build_fail(&t->b, gqac_diag_set(t->b.diag, GQAC_INVALID_INPUT,
-                                        "no function of the tools has the name '%.100s'",
-                                        t->choice->name));
+        build_fail(&t->b,
+                   gqac_diag_set(t->b.diag, GQAC_INVALID_INPUT,
+                                 "none of the tools has the name '%.100s'", t->choice->name));
 }
 
 /* ---- arguments ----------------------------------------------------------- */
@@ -178,7 +178,7 @@ static void compile_arguments(tools *t, function *f, json_t *kept) {
         gqac_diag_where(b->diag, "'%.100s'", f->name);
     else if (!is_object(b, f->rule))
         refuse(t, GQAC_INVALID_INPUT, f->name,
-               "its 'parameters' accept values that are not objects",
+               "the 'parameters' of the function accept values that are not objects",
                "the arguments of a call are an object");
 }
 

@@ -414,7 +414,7 @@ class BadText(Case):
         folder = sound(self.dir / "m")
         path = folder / TOKENIZER
         path.write_bytes(path.read_bytes()[:3000])
-        self.check(gqac("tokenize", folder, "--text", "x"), 3, "it is not valid JSON", TOKENIZER,
+        self.check(gqac("tokenize", folder, "--text", "x"), 3, "the file is not valid JSON", TOKENIZER,
                    "line ", "the file may be incomplete")
 
 
@@ -425,7 +425,7 @@ class BadText(Case):
             file = folder / name
             file.write_bytes(b"\xef\xbb\xbf" + (file.read_bytes() if file.exists() else b"{}"))
             self.check(gqac(*arguments("chat" if name == SPECIAL else "generate", folder, self.dir)), 3,
-                       "it is not valid JSON: it begins with a byte order mark", name)
+                       "the file is not valid JSON: it begins with a byte order mark", name)
 
 
 class BadArtefact(Case):

@@ -175,7 +175,8 @@ static void test_errors(void) {
          "roles must alternate", "line 3"},
         {"{{ a.b.c }}", GQAC_INVALID_INPUT, "'a' is undefined", "line 1"},
         {"{{ [].append(1) }}", GQAC_INVALID_INPUT, "append", "line 1"},
-        {"{{ 1 + 'a' }}", GQAC_INVALID_INPUT, "int and a str", "line 1"},
+        {"{{ 1 + 'a' }}", GQAC_INVALID_INPUT, "'+' does not take values of types int and str",
+         "line 1"},
         {"{{ 'a'.encode() }}", GQAC_UNSUPPORTED, "method 'encode'", "line 1"},
         {"\xff", GQAC_INVALID_MODEL, "UTF-8", "line 1"},
     };

@@ -17,7 +17,8 @@ struct jinja {
 static void take_tag_end(jparser *p) {
     const jtoken *t = jinja_take(p);
     if (t->type != T_TAG_END)
-        jinja_refuse(p, GQAC_INVALID_MODEL, t->line, "'%.*s' where the end of the tag is expected",
+        jinja_refuse(p, GQAC_INVALID_MODEL, t->line,
+                     "found '%.*s' where the end of the tag is expected",
                      (int)(t->n < 60 ? t->n : 60), t->s);
 }
 
@@ -48,7 +49,7 @@ static jnode *parse_piece(jparser *p) {
     node->a = jinja_parse_tuple(p, true);
     t = jinja_take(p);
     if (t->type != T_PRINT_END)
-        jinja_refuse(p, GQAC_INVALID_MODEL, t->line, "'%.*s' where '}}' is expected",
+        jinja_refuse(p, GQAC_INVALID_MODEL, t->line, "found '%.*s' where '}}' is expected",
                      (int)(t->n < 60 ? t->n : 60), t->s);
     return jinja_seal(p, node);
 }
@@ -59,7 +60,8 @@ static jnode *parse_body(jparser *p, const char *const *ends) {
     jnode *first = NULL, **tail = &first;
     uint32_t line = jinja_peek(p)->line;
     if (++p->tags > JINJA_NESTING)
-        jinja_refuse(p, GQAC_LIMIT, line, "tags nest deeper than %d", JINJA_NESTING);
+        jinja_refuse(p, GQAC_LIMIT, line, "tags are nested more than %d levels deep",
+                     JINJA_NESTING);
     while (jinja_peek(p)->type != T_EOF && !at_end_tag(p, ends ? ends : none)) {
         *tail = parse_piece(p);
         if (*tail)
@@ -135,7 +137,8 @@ static jnode *parse_for(jparser *p, jnode *node) {
     if (jinja_take_name(p, "if"))
         node->c = jinja_parse_expr(p);
     if (jinja_is_name(jinja_peek(p), "recursive"))
-        jinja_refuse(p, GQAC_UNSUPPORTED, node->line, "the template uses a recursive loop");
+        jinja_refuse(p, GQAC_UNSUPPORTED, node->line,
+                     "the template uses a recursive loop, which is not supported");
     take_tag_end(p);
     p->loops++;
     node->d = parse_body(p, ends);
@@ -181,7 +184,7 @@ static jnode *parse_params(jparser *p) {
             defaults = true;
         } else if (defaults) {
             jinja_refuse(p, GQAC_INVALID_MODEL, target->line,
-                         "a parameter without default follows one that has one");
+                         "a parameter without a default follows one that has one");
         }
         *tail = jinja_seal(p, target);
         tail = &target->next;
@@ -217,7 +220,7 @@ static jnode *parse_call(jparser *p, jnode *node) {
         node->a = parse_params(p);
     node->c = jinja_parse_expr(p);
     if (node->c && node->c->kind != N_CALL)
-        jinja_refuse(p, GQAC_INVALID_MODEL, node->line, "a call tag without a call");
+        jinja_refuse(p, GQAC_INVALID_MODEL, node->line, "a call tag has no call");
     node->b = parse_apart(p, "endcall");
     return node;
 }
@@ -252,7 +255,7 @@ static jnode *parse_generation(jparser *p, jnode *node) {
 
 static jnode *parse_jump(jparser *p, jnode *node) {
     if (p->loops == 0)
-        jinja_refuse(p, GQAC_INVALID_MODEL, node->line, "break or continue outside of a loop");
+        jinja_refuse(p, GQAC_INVALID_MODEL, node->line, "break or continue is outside a loop");
     take_tag_end(p);
     return node;
 }
@@ -278,7 +281,8 @@ static void refuse_tag(jparser *p, const jtoken *t) {
                                         "block",   "autoescape", "trans", NULL};
     for (size_t i = 0; known[i]; i++)
         if (jinja_is_name(t, known[i]))
-            jinja_refuse(p, GQAC_UNSUPPORTED, t->line, "the template uses the tag '%s'", known[i]);
+            jinja_refuse(p, GQAC_UNSUPPORTED, t->line,
+                         "the template uses the tag '%s', which is not supported", known[i]);
     jinja_refuse(p, GQAC_INVALID_MODEL, t->line, "unknown or unexpected tag '%.*s'",
                  (int)(t->n < 60 ? t->n : 60), t->s);
 }
@@ -335,7 +339,8 @@ static void normalise(jparser *p, const char *source, size_t length) {
 
 static void read_template(jparser *p, jinja *j, const char *source, size_t length) {
     if (length > JINJA_SOURCE)
-        jinja_refuse(p, GQAC_LIMIT, 1, "the template has %zu bytes", length);
+        jinja_refuse(p, GQAC_LIMIT, 1, "the template has %zu bytes; the maximum is %d", length,
+                     JINJA_SOURCE);
     else if (!gqac_utf8_valid(source, length))
         jinja_refuse(p, GQAC_INVALID_MODEL, 1, "the template is not UTF-8");
     else
@@ -374,7 +379,8 @@ void jinja_free(jinja *j) {
 
 gqac_status jinja_render(const jinja *j, const json_t *variables, gqac_str *out, gqac_diag *diag) {
     if (!json_is_object(variables))
-        GQAC_FAIL(diag, GQAC_INVALID_INPUT, "the variables of a chat template are no JSON object");
+        GQAC_FAIL(diag, GQAC_INVALID_INPUT,
+                  "the variables of a chat template are not a JSON object");
     jrun r = {.arena = gqac_arena_create(0),
               .diag = diag,
               .out = out,

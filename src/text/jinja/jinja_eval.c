@@ -113,7 +113,7 @@ static jvalue own_attribute(jrun *r, jvalue of, const char *name, size_t n) {
 
 jvalue jinja_attribute(jrun *r, jvalue of, const char *name, size_t n) {
     if (of.type == J_UNDEFINED)
-        return jinja_wrong(r, "an attribute", of);
+        return jinja_wrong(r, "asked for an attribute", of);
     jvalue found = own_attribute(r, of, name, n);
     if (found.type == J_MISSING && of.type == J_DICT) {
         const jvalue *v = jinja_get_n(r, of.dict, name, n);
@@ -145,7 +145,7 @@ jvalue jinja_item(jrun *r, jvalue of, jvalue key) {
     bool sequence =
         of.type == J_STR || of.type == J_LIST || of.type == J_TUPLE || of.type == J_RANGE;
     if (of.type == J_UNDEFINED)
-        return jinja_wrong(r, "an index", of);
+        return jinja_wrong(r, "indexed", of);
     if (of.type == J_DICT) {
         if (key.type == J_LIST || key.type == J_DICT)
             return jinja_undefined;
@@ -213,20 +213,20 @@ jvalue jinja_slice(jrun *r, jvalue of, jvalue low, jvalue high, jvalue step) {
     size_t length;
     int64_t by = step.type == J_INT ? step.i : 1, from, to;
     if (of.type == J_UNDEFINED)
-        return jinja_wrong(r, "a slice", of);
+        return jinja_wrong(r, "sliced", of);
     if (of.type != J_STR && of.type != J_LIST && of.type != J_TUPLE && of.type != J_RANGE)
-        return jinja_wrong(r, "a slice", of);
+        return jinja_wrong(r, "sliced", of);
     jinja_length(r, of, &length);
     int64_t n = (int64_t)length;
     if (by == 0 || (step.type != J_INT && step.type != J_NONE && step.type != J_MISSING))
         return by == 0 ? jinja_fail(r, GQAC_INVALID_INPUT, "the step of a slice is 0")
-                       : jinja_wrong(r, "a slice by such a step", step);
+                       : jinja_wrong(r, "the step of a slice", step);
     const int64_t given = by;
     by = by > n + 1 ? n + 1 : by < -n - 1 ? -n - 1 : by;
     int64_t first = by > 0 ? 0 : -1, last = by > 0 ? n : n - 1;
     if (!slice_bound(r, low, n, by > 0 ? 0 : n - 1, first, last, &from) ||
         !slice_bound(r, high, n, by > 0 ? n : -1, first, last, &to))
-        return jinja_fail(r, GQAC_INVALID_INPUT, "the bounds of a slice are integers");
+        return jinja_fail(r, GQAC_INVALID_INPUT, "a bound of a slice is not an integer");
     int64_t span = by > 0 ? to - from : from - to, size = by > 0 ? by : -by;
     size_t count = span > 0 ? (size_t)((span + size - 1) / size) : 0;
     if (of.type == J_STR)
@@ -269,7 +269,7 @@ static void spread_list(jrun *r, jargs *args, jvalue v, size_t more) {
 /* Appends the pairs of an argument **dict; `more` arguments can follow. */
 static void spread_dict(jrun *r, jargs *args, jvalue v, size_t more) {
     if (v.type != J_DICT) {
-        jinja_wrong(r, "**", v);
+        jinja_wrong(r, "unpacked by **", v);
         return;
     }
     jpair *all = jinja_alloc(r, args->n_named + v.dict->n + more, sizeof *all);
@@ -280,7 +280,7 @@ static void spread_dict(jrun *r, jargs *args, jvalue v, size_t more) {
         memcpy(all + args->n_named, v.dict->p, v.dict->n * sizeof *all);
     for (size_t i = 0; i < v.dict->n; i++)
         if (v.dict->p[i].k.type != J_STR)
-            jinja_fail(r, GQAC_INVALID_INPUT, "the name of an argument is not a text");
+            jinja_fail(r, GQAC_INVALID_INPUT, "the name of an argument is not a string");
     args->named = all;
     args->n_named += v.dict->n;
 }
@@ -329,7 +329,8 @@ jvalue jinja_call_row(jrun *r, const jbuiltin *row, jvalue self, const jargs *ar
     for (size_t i = 0; i < JINJA_PARAMS; i++)
         p[i] = jinja_missing;
     if (!row->run)
-        return jinja_fail(r, GQAC_UNSUPPORTED, "gqac does not have the method '%s'", row->name);
+        return jinja_fail(r, GQAC_UNSUPPORTED,
+                          "the template calls the method '%s', which is not supported", row->name);
     if (params[0] == '*')
         return row->run(r, self, p, args);
     for (const char *at = params; *at; n++) {
@@ -364,7 +365,7 @@ jvalue jinja_call(jrun *r, jvalue callee, const jargs *args) {
     else if (callee.type == J_JOINER && args->n == 0)
         result = callee.cycler->at++ ? callee.cycler->items->v[0] : jinja_literal("");
     else
-        result = jinja_wrong(r, "a call", callee);
+        result = jinja_wrong(r, "called", callee);
     jinja_leave(r);
     return result;
 }
@@ -376,7 +377,7 @@ static jvalue eval_unary(jrun *r, const jnode *node) {
     if (node->op == JOP_NOT)
         return jinja_bool(!jinja_true(r, v));
     if (!jinja_is_number(v))
-        return jinja_wrong(r, "a sign", v);
+        return jinja_wrong(r, "given a sign", v);
     if (v.type == J_FLOAT)
         return jinja_float(node->op == '-' ? -v.f : v.f);
     return jinja_binary(r, node->op, jinja_int(0), v);

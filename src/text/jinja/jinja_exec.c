@@ -40,7 +40,7 @@ static void assign(jrun *r, const jnode *target, jvalue value) {
             jinja_fail(r, GQAC_INVALID_INPUT, "'%.*s' is not a namespace", (int)target->a->n,
                        target->a->s);
         else if (target->n && target->s[0] == '_')
-            jinja_fail(r, GQAC_INVALID_INPUT, "the sandbox forbids '%.*s'", (int)target->n,
+            jinja_fail(r, GQAC_INVALID_INPUT, "the sandbox of Jinja forbids '%.*s'", (int)target->n,
                        target->s);
         if (jinja_ok(r))
             jinja_put(r, space.dict, jinja_view(target->s, target->n), value);
@@ -50,12 +50,13 @@ static void assign(jrun *r, const jnode *target, jvalue value) {
     size_t i = 0;
     for (const jnode *kid = target->a; kid && jinja_ok(r); kid = kid->next, i++) {
         if (i >= list.list->n)
-            jinja_fail(r, GQAC_INVALID_INPUT, "only %zu values for the targets", list.list->n);
+            jinja_fail(r, GQAC_INVALID_INPUT,
+                       "there are only %zu values for the targets of an assignment", list.list->n);
         else
             assign(r, kid, list.list->v[i]);
     }
     if (jinja_ok(r) && i < list.list->n)
-        jinja_fail(r, GQAC_INVALID_INPUT, "%zu values for %zu targets", list.list->n, i);
+        jinja_fail(r, GQAC_INVALID_INPUT, "there are %zu values for %zu targets", list.list->n, i);
 }
 
 /* ---- loops --------------------------------------------------------------- */
@@ -138,7 +139,9 @@ static void run_filterblock(jrun *r, const jnode *node) {
     text = jinja_eval(r, node->a);
     r->block = old;
     if (text.type != J_STR)
-        jinja_fail(r, GQAC_INVALID_INPUT, "the filter of a block returns a %s", jinja_type(text));
+        jinja_fail(r, GQAC_INVALID_INPUT,
+                   "the filter of a block returns a value of type %s, not a string",
+                   jinja_type(text));
     else
         jinja_str(r, r->out, text);
 }

@@ -70,7 +70,8 @@ JINJA_FUNCTION(filter_indent) {
     gqac_str out = {0};
     jvalue by = p[0];
     if (v.type != J_STR)
-        return jinja_fail(r, GQAC_INVALID_INPUT, "indent does not work on a %s", jinja_type(v));
+        return jinja_fail(r, GQAC_INVALID_INPUT, "indent takes a string, not a value of type %s",
+                          jinja_type(v));
     if (by.type != J_STR)
         by = jinja_repeat(r, jinja_literal(" "), jinja_int_or(r, by, 4));
     if (!jinja_ok(r))
@@ -96,14 +97,16 @@ JINJA_FUNCTION(filter_truncate) {
     if (!jinja_ok(r))
         return v;
     if (!jinja_length(r, v, &count))
-        return jinja_fail(r, GQAC_INVALID_INPUT, "a %s has no length", jinja_type(v));
+        return jinja_fail(r, GQAC_INVALID_INPUT, "a value of type %s has no length", jinja_type(v));
     int64_t dots = (int64_t)jinja_count(r, end);
     if (length < dots || leeway < 0)
-        return jinja_fail(r, GQAC_INVALID_INPUT, "truncate to %lld characters", (long long)length);
+        return jinja_fail(r, GQAC_INVALID_INPUT, "truncate cannot cut to %lld characters",
+                          (long long)length);
     if ((int64_t)count - leeway <= length)
         return v;
     if (v.type != J_STR)
-        return jinja_fail(r, GQAC_INVALID_INPUT, "truncate does not cut a %s", jinja_type(v));
+        return jinja_fail(r, GQAC_INVALID_INPUT, "truncate takes a string, not a value of type %s",
+                          jinja_type(v));
     v.n = jinja_offset(r, v, (size_t)(length - dots));
     if (!jinja_true(r, p[1]))
         for (size_t at = v.n; at-- > 0;)
@@ -259,7 +262,7 @@ JINJA_FUNCTION(filter_int) {
     int64_t base = jinja_int_or(r, p[1], 10), i;
     double f;
     if (v.type == J_UNDEFINED)
-        return jinja_wrong(r, "a number", v);
+        return jinja_wrong(r, "converted to a number", v);
     if (base < 0 || base == 1 || base > 36 || !jinja_ok(r))
         return absent;
     if (v.type == J_INT || v.type == J_BOOL)
@@ -267,7 +270,7 @@ JINJA_FUNCTION(filter_int) {
     if (v.type == J_STR && read_int(r, v, base, &i))
         return jinja_int(i);
     if (v.type == J_FLOAT && isinf(v.f))
-        return jinja_fail(r, GQAC_INVALID_INPUT, "infinity has no integer");
+        return jinja_fail(r, GQAC_INVALID_INPUT, "infinity cannot be converted to an integer");
     if (v.type == J_FLOAT || (v.type == J_STR && read_float(r, v, &f)))
         if (float_to_int(r, v.type == J_FLOAT ? v.f : f, &out))
             return out;
@@ -277,7 +280,7 @@ JINJA_FUNCTION(filter_int) {
 JINJA_FUNCTION(filter_float) {
     double f;
     if (v.type == J_UNDEFINED)
-        return jinja_wrong(r, "a number", v);
+        return jinja_wrong(r, "converted to a number", v);
     if (jinja_is_number(v))
         return jinja_float(jinja_number(v));
     if (v.type == J_STR && read_float(r, v, &f))
@@ -291,7 +294,8 @@ JINJA_FUNCTION(filter_abs) {
     if (v.type == J_INT || v.type == J_BOOL)
         return v.type == J_INT && v.i < 0 ? jinja_binary(r, '-', jinja_int(0), v)
                                           : jinja_int(jinja_int_or(r, v, 0));
-    return jinja_fail(r, GQAC_INVALID_INPUT, "abs does not work on a %s", jinja_type(v));
+    return jinja_fail(r, GQAC_INVALID_INPUT, "abs takes a number, not a value of type %s",
+                      jinja_type(v));
 }
 
 /* Rounds the exact value, halves to even, as printf does. */
@@ -336,9 +340,10 @@ JINJA_FUNCTION(filter_round) {
     bool ceiling = method.n == 4 && !memcmp(method.s, "ceil", 4);
     bool common = method.n == 6 && !memcmp(method.s, "common", 6);
     if (!common && !ceiling && !(method.n == 5 && !memcmp(method.s, "floor", 5)))
-        return jinja_fail(r, GQAC_INVALID_INPUT, "round: the method is common, ceil or floor");
+        return jinja_fail(r, GQAC_INVALID_INPUT, "round: the method is not common, ceil or floor");
     if (!jinja_is_number(v))
-        return jinja_fail(r, GQAC_INVALID_INPUT, "round does not work on a %s", jinja_type(v));
+        return jinja_fail(r, GQAC_INVALID_INPUT, "round takes a number, not a value of type %s",
+                          jinja_type(v));
     if (common)
         return v.type == J_FLOAT ? jinja_float(round_decimals(v.f, digits))
                                  : round_int(r, jinja_int_or(r, v, 0), digits);
@@ -346,7 +351,7 @@ JINJA_FUNCTION(filter_round) {
     double scaled = jinja_number(jinja_binary(r, '*', v, scale));
     jvalue whole = jinja_int(0);
     if (!jinja_ok(r) || !float_to_int(r, ceiling ? ceil(scaled) : floor(scaled), &whole))
-        return jinja_fail(r, GQAC_INVALID_INPUT, "round does not work on infinity");
+        return jinja_fail(r, GQAC_INVALID_INPUT, "round does not take infinity");
     return jinja_binary(r, '/', whole, scale);
 }
 
@@ -360,7 +365,7 @@ JINJA_FUNCTION(filter_default) {
 JINJA_FUNCTION(filter_length) {
     size_t n;
     if (!jinja_length(r, v, &n))
-        return jinja_fail(r, GQAC_INVALID_INPUT, "a %s has no length", jinja_type(v));
+        return jinja_fail(r, GQAC_INVALID_INPUT, "a value of type %s has no length", jinja_type(v));
     return jinja_int((int64_t)n);
 }
 
@@ -379,7 +384,7 @@ static void json_separators(jrun *r, jvalue v, jformat *f) {
         return;
     if ((v.type != J_TUPLE && v.type != J_LIST) || v.list->n != 2 || v.list->v[0].type != J_STR ||
         v.list->v[1].type != J_STR) {
-        jinja_fail(r, GQAC_INVALID_INPUT, "tojson: separators are two texts");
+        jinja_fail(r, GQAC_INVALID_INPUT, "tojson: separators are not two strings");
         return;
     }
     f->item_separator = v.list->v[0];

@@ -54,7 +54,7 @@ static jvalue sort_key(jrun *r, jvalue item, jvalue paths, bool sensitive) {
 
 static int order_of(jrun *r, jvalue a, jvalue b) {
     if (a.type == J_UNDEFINED || b.type == J_UNDEFINED) {
-        jinja_fail(r, GQAC_INVALID_INPUT, "an undefined value has no order");
+        jinja_fail(r, GQAC_INVALID_INPUT, "an undefined value cannot be ordered");
         return 0;
     }
     int order = jinja_order(r, a, b);
@@ -113,7 +113,8 @@ JINJA_FUNCTION(filter_sort) {
 
 JINJA_FUNCTION(filter_dictsort) {
     if (v.type != J_DICT)
-        return jinja_fail(r, GQAC_INVALID_INPUT, "dictsort does not work on a %s", jinja_type(v));
+        return jinja_fail(r, GQAC_INVALID_INPUT, "dictsort takes a dict, not a value of type %s",
+                          jinja_type(v));
     const jvalue by = jinja_or(p[1], jinja_literal("key"));
     bool key = jinja_equal(r, by, jinja_literal("key"));
     if (!key && !jinja_equal(r, by, jinja_literal("value")))
@@ -221,7 +222,7 @@ JINJA_FUNCTION(filter_join) {
 JINJA_FUNCTION(filter_sum) {
     jvalue total = jinja_or(p[1], jinja_int(0)), list = jinja_elements(r, v);
     if (total.type == J_STR)
-        return jinja_fail(r, GQAC_INVALID_INPUT, "sum does not add texts");
+        return jinja_fail(r, GQAC_INVALID_INPUT, "sum does not add strings");
     for (size_t i = 0; jinja_ok(r) && i < list.list->n; i++)
         total = jinja_binary(r, '+', total, get_path(r, list.list->v[i], p[0], jinja_missing));
     return total;
@@ -229,7 +230,8 @@ JINJA_FUNCTION(filter_sum) {
 
 JINJA_FUNCTION(filter_items) {
     if (v.type != J_DICT && v.type != J_UNDEFINED)
-        return jinja_fail(r, GQAC_INVALID_INPUT, "items does not work on a %s", jinja_type(v));
+        return jinja_fail(r, GQAC_INVALID_INPUT, "items takes a dict, not a value of type %s",
+                          jinja_type(v));
     jvalue all = v.type == J_UNDEFINED ? jinja_list(r, J_LIST, NULL, 0)
                                        : jinja_elements(r, jinja_dict_view(v, JVIEW_ITEMS));
     return jinja_ok(r) ? jinja_iter(r, all) : all;
@@ -298,8 +300,9 @@ static const jbuiltin *row_of(jrun *r, jvalue name, bool test) {
     if (name.type == J_STR)
         row = test ? jinja_test(name.s, name.n) : jinja_filter(name.s, name.n);
     if (!row)
-        jinja_fail(r, GQAC_UNSUPPORTED, "the template uses the %s '%.*s'", test ? "test" : "filter",
-                   name.type == J_STR ? (int)name.n : 0, name.type == J_STR ? name.s : "");
+        jinja_fail(r, GQAC_UNSUPPORTED, "the template uses an unknown %s, '%.*s'",
+                   test ? "test" : "filter", name.type == J_STR ? (int)name.n : 0,
+                   name.type == J_STR ? name.s : "");
     return row;
 }
 
@@ -311,7 +314,8 @@ JINJA_FUNCTION(filter_map) {
     if (!attribute && args->n == 0)
         return jinja_fail(r, GQAC_INVALID_INPUT, "map takes a filter or an attribute");
     if (attribute && args->n_named > (absent ? 2 : 1))
-        return jinja_fail(r, GQAC_INVALID_INPUT, "map takes attribute and default");
+        return jinja_fail(r, GQAC_INVALID_INPUT,
+                          "map takes no named arguments but attribute and default");
     if (!attribute) {
         row = row_of(r, args->v[0], false);
         rest.v++;

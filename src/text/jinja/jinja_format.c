@@ -28,7 +28,7 @@ static int read_number(jrun *r, jvalue f, size_t *at, int most) {
     for (; *at < f.n && f.s[*at] >= '0' && f.s[*at] <= '9'; (*at)++) {
         n = n * 10 + (f.s[*at] - '0');
         if (n > most) {
-            jinja_fail(r, GQAC_LIMIT, "format: a width or precision beyond %d", most);
+            jinja_fail(r, GQAC_LIMIT, "format: a width or precision is more than %d", most);
             return 0;
         }
     }
@@ -157,7 +157,7 @@ static void parse_flags(jrun *r, jvalue f, size_t *at, values *v, spec *s) {
         jvalue width = next_value(r, v);
         (*at)++;
         if (width.type != J_INT || width.i < 0 || width.i > WIDEST)
-            wrong(r, "'*' takes a small integer");
+            wrong(r, "'*' takes an integer from 0 to 10000");
         s->width = jinja_ok(r) ? (int)width.i : 0;
     } else {
         s->width = read_number(r, f, at, WIDEST);
@@ -195,7 +195,8 @@ static void percent_value(jrun *r, gqac_str *out, spec *s, char type, jvalue v) 
     } else if (is_one_of(type, "eEfFgG") && number) {
         write_float(r, out, s, jinja_number(v));
     } else {
-        jinja_fail(r, GQAC_INVALID_INPUT, "format: '%%%c' does not take a %s", type, jinja_type(v));
+        jinja_fail(r, GQAC_INVALID_INPUT, "format: '%%%c' does not take a value of type %s", type,
+                   jinja_type(v));
     }
 }
 
@@ -205,7 +206,7 @@ static void percent_field(jrun *r, gqac_str *out, jvalue f, size_t *at, values *
     if (*at < f.n && f.s[*at] == '(') {
         size_t end = jinja_find(f.s + *at, f.n - *at, ")", 1);
         if (end == SIZE_MAX || v->all.type != J_DICT) {
-            wrong(r, "a name needs a mapping");
+            wrong(r, "a name in parentheses needs a mapping");
             return;
         }
         const jvalue *found = jinja_get_n(r, v->all.dict, f.s + *at + 1, end - 1);
@@ -285,7 +286,7 @@ static void parse_spec(jrun *r, jvalue f, spec *s) {
     if (at < f.n)
         s->type = f.s[at++];
     if (at < f.n)
-        wrong(r, "a specification that is not known");
+        wrong(r, "the format specification is unknown");
 }
 
 static void format_value(jrun *r, gqac_str *out, jvalue v, jvalue specification) {
@@ -306,7 +307,8 @@ static void format_value(jrun *r, gqac_str *out, jvalue v, jvalue specification)
     } else if (specification.n == 0) {
         jinja_str(r, out, v);
     } else {
-        jinja_fail(r, GQAC_INVALID_INPUT, "format: a specification does not take a %s",
+        jinja_fail(r, GQAC_INVALID_INPUT,
+                   "format: a format specification does not take a value of type %s",
                    jinja_type(v));
     }
 }
@@ -326,13 +328,16 @@ static jvalue field_value(jrun *r, jvalue name, const jargs *args, int64_t *next
         *next = -1;
     } else {
         if (memchr(name.s, '.', name.n) || memchr(name.s, '[', name.n))
-            return jinja_fail(r, GQAC_UNSUPPORTED, "the template formats parts of values");
+            return jinja_fail(
+                r, GQAC_UNSUPPORTED,
+                "the template formats an attribute or item of a value, which is not supported");
         for (size_t i = 0; i < args->n_named; i++)
             if (jinja_equal(r, args->named[i].k, name))
                 return args->named[i].v;
-        return wrong(r, "a name that no argument has");
+        return wrong(r, "no argument has the name of a field");
     }
-    return at >= 0 && (size_t)at < args->n ? args->v[at] : wrong(r, "not enough arguments");
+    return at >= 0 && (size_t)at < args->n ? args->v[at]
+                                           : wrong(r, "there are not enough arguments");
 }
 
 static void format_field(jrun *r, gqac_str *out, jvalue field, const jargs *args, int64_t *next) {
@@ -345,14 +350,15 @@ static void format_field(jrun *r, gqac_str *out, jvalue field, const jargs *args
     size_t mark = jinja_find(name.s, name.n, "!", 1);
     if (mark != SIZE_MAX) {
         if (mark + 2 != name.n || !is_one_of(name.s[mark + 1], "rs")) {
-            wrong(r, "a conversion that is not known");
+            wrong(r, "a conversion is unknown");
             return;
         }
         conversion = name.s[mark + 1];
         name.n = mark;
     }
     if (memchr(specification.s, '{', specification.n)) {
-        jinja_fail(r, GQAC_UNSUPPORTED, "the template uses fields in fields");
+        jinja_fail(r, GQAC_UNSUPPORTED,
+                   "the template nests a field in a field, which is not supported");
         return;
     }
     jvalue v = field_value(r, name, args, next);
@@ -382,7 +388,7 @@ jvalue jinja_str_format(jrun *r, jvalue f, const jargs *args) {
         } else {
             size_t end = c == '{' ? jinja_find(f.s + at, f.n - at, "}", 1) : SIZE_MAX;
             if (end == SIZE_MAX) {
-                wrong(r, "a single brace");
+                wrong(r, "a single brace stands alone");
                 break;
             }
             format_field(r, &out, jinja_view(f.s + at + 1, end - 1), args, &next);

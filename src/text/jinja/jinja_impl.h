@@ -393,7 +393,7 @@ jvalue jinja_backwards(jrun *r, jvalue of); /* of[::-1] */
 jvalue jinja_lookup(jrun *r, const char *name, size_t n);
 
 /* jinja_op.c */
-jvalue jinja_wrong(jrun *r, const char *what, jvalue v); /* `what` does not work on v */
+jvalue jinja_wrong(jrun *r, const char *what, jvalue v); /* v cannot be <what> */
 jvalue jinja_binary(jrun *r, uint8_t op, jvalue a, jvalue b);
 bool jinja_compare(jrun *r, uint8_t op, jvalue a, jvalue b);
 

@@ -181,12 +181,13 @@ void jinja_unescape(jparser *p, jtoken *token) {
             i -= octal;
             int32_t code = escape_code(token->s, token->n, &i, digits, octal ? 8 : 16);
             if (code < 0) {
-                jinja_refuse(p, GQAC_INVALID_MODEL, token->line, "a wrong escape in a string");
+                jinja_refuse(p, GQAC_INVALID_MODEL, token->line, "a string has an invalid escape");
                 return;
             }
             n += unicode_write(code, out + n);
         } else if (c == 'N') {
-            jinja_refuse(p, GQAC_UNSUPPORTED, token->line, "the template uses an escape \\N");
+            jinja_refuse(p, GQAC_UNSUPPORTED, token->line,
+                         "the template uses the escape \\N, which is not supported");
             return;
         } else if (c != '\n') {
             out[n++] = '\\';
@@ -309,7 +310,7 @@ static void lex_string(lexer *x) {
 static bool balance(lexer *x, char c, char *stack, size_t *n) {
     if (c == '(' || c == '[' || c == '{') {
         if (*n == BRACKETS) {
-            jinja_refuse(x->p, GQAC_LIMIT, line_at(x, x->at), "more than %d open brackets",
+            jinja_refuse(x->p, GQAC_LIMIT, line_at(x, x->at), "more than %d brackets are open",
                          BRACKETS);
             return false;
         }

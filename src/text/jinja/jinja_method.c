@@ -6,7 +6,8 @@
 
 static bool want_text(jrun *r, jvalue v) {
     if (v.type != J_STR)
-        jinja_fail(r, GQAC_INVALID_INPUT, "a %s where a text is expected", jinja_type(v));
+        jinja_fail(r, GQAC_INVALID_INPUT, "a value of type %s where a string is expected",
+                   jinja_type(v));
     return jinja_ok(r);
 }
 
@@ -117,7 +118,7 @@ static jvalue find(jrun *r, jvalue v, const jvalue *p, bool last, bool must) {
     if (part && jinja_charge_text(r, v.n))
         hit = last ? find_last(r, v, p[0]) : jinja_find(v.s, v.n, p[0].s, p[0].n);
     if (hit == SIZE_MAX)
-        return must ? jinja_fail(r, GQAC_INVALID_INPUT, "index: the text is not in it") : none;
+        return must ? jinja_fail(r, GQAC_INVALID_INPUT, "index: the substring is not found") : none;
     return jinja_int((int64_t)(jinja_count(r, jinja_view(v.s, hit)) + skipped));
 }
 
@@ -220,7 +221,7 @@ static jvalue split(jrun *r, jvalue v, const jvalue *p, bool right) {
     if (p[0].type == J_MISSING || p[0].type == J_NONE)
         return right ? rsplit_spaces(r, v, most) : split_spaces(r, v, most);
     if (want_text(r, p[0]) && p[0].n == 0)
-        return jinja_fail(r, GQAC_INVALID_INPUT, "split by an empty text");
+        return jinja_fail(r, GQAC_INVALID_INPUT, "split: the separator is an empty string");
     if (!jinja_charge_text(r, v.n))
         return jinja_undefined;
     return right ? rsplit_by(r, v, p[0], most) : split_by(r, v, p[0], most);
@@ -233,7 +234,7 @@ JINJA_EXPRESSION(str_splitlines, jinja_lines(r, v, jinja_true(r, p[0])))
 static jvalue partition(jrun *r, jvalue v, jvalue by, bool right) {
     jvalue empty = jinja_literal("");
     if (!want_text(r, by) || by.n == 0)
-        return jinja_fail(r, GQAC_INVALID_INPUT, "partition by an empty text");
+        return jinja_fail(r, GQAC_INVALID_INPUT, "partition: the separator is an empty string");
     if (!jinja_charge_text(r, v.n))
         return empty;
     size_t hit = right ? find_last(r, v, by) : jinja_find(v.s, v.n, by.s, by.n);
@@ -268,7 +269,7 @@ static jvalue pad(jrun *r, jvalue v, const jvalue *p, int side) {
     const jvalue fill = jinja_or(p[1], jinja_literal(" "));
     int64_t width = jinja_int_or(r, p[0], 0), n = (int64_t)jinja_count(r, v);
     if (!want_text(r, fill) || jinja_count(r, fill) != 1)
-        return jinja_fail(r, GQAC_INVALID_INPUT, "the fill is not one character");
+        return jinja_fail(r, GQAC_INVALID_INPUT, "the fill character is not one character");
     if (!jinja_ok(r) || width <= n)
         return v;
     int64_t padding = width - n;

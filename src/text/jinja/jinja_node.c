@@ -47,11 +47,11 @@ void jinja_check_once(jparser *p, const jnode *first, const jnode *node) {
     int n = 0;
     for (; node->s && first && p->status == GQAC_OK; first = first->next) {
         if (first->s && first->n == node->n && !memcmp(first->s, node->s, node->n))
-            jinja_refuse(p, GQAC_INVALID_MODEL, node->line, "the name '%.*s' comes twice",
+            jinja_refuse(p, GQAC_INVALID_MODEL, node->line, "the name '%.*s' occurs twice",
                          (int)(node->n < 60 ? node->n : 60), node->s);
         else if (++n == JINJA_NAMES)
-            jinja_refuse(p, GQAC_LIMIT, node->line, "more than %d parameters or arguments",
-                         JINJA_NAMES);
+            jinja_refuse(p, GQAC_LIMIT, node->line,
+                         "there are more than %d parameters or arguments", JINJA_NAMES);
     }
 }
 
@@ -65,8 +65,8 @@ jnode *jinja_seal(jparser *p, jnode *node) {
             height = kid->height > height ? kid->height : height;
     node->height = (uint16_t)(height + 1);
     if (node->height > JINJA_HEIGHT)
-        jinja_refuse(p, GQAC_LIMIT, node->line, "more than %d expressions or tags in each other",
-                     JINJA_HEIGHT);
+        jinja_refuse(p, GQAC_LIMIT, node->line,
+                     "expressions and tags are nested more than %d levels deep", JINJA_HEIGHT);
     return node;
 }
 
@@ -103,8 +103,8 @@ bool jinja_take_op(jparser *p, uint8_t op) {
 
 bool jinja_nest(jparser *p) {
     if (++p->nesting > JINJA_NESTING)
-        jinja_refuse(p, GQAC_LIMIT, jinja_peek(p)->line, "expressions nest deeper than %d",
-                     JINJA_NESTING);
+        jinja_refuse(p, GQAC_LIMIT, jinja_peek(p)->line,
+                     "expressions are nested more than %d levels deep", JINJA_NESTING);
     return p->status == GQAC_OK;
 }
 
@@ -146,7 +146,7 @@ static jnode *parse_target_name(jparser *p, bool namespaces) {
         return node;
     const jtoken *attribute = jinja_take(p);
     if (attribute->type != T_NAME)
-        jinja_refuse(p, GQAC_INVALID_MODEL, t->line, "no name after '.'");
+        jinja_refuse(p, GQAC_INVALID_MODEL, t->line, "there is no name after '.'");
     jnode *ref = jinja_node(p, N_NSREF, t->line);
     if (!ref)
         return NULL;

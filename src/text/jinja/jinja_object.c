@@ -59,7 +59,8 @@ JINJA_FUNCTION(cycler_reset) {
 
 JINJA_FUNCTION(loop_cycle) {
     if (args->n == 0 || args->n_named)
-        return jinja_fail(r, GQAC_INVALID_INPUT, "loop.cycle takes values");
+        return jinja_fail(r, GQAC_INVALID_INPUT,
+                          "loop.cycle takes one or more values without names");
     return args->v[v.loop->at % args->n];
 }
 

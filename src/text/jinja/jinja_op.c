@@ -8,9 +8,10 @@
 jvalue jinja_wrong(jrun *r, const char *what, jvalue v) {
     if (v.type == J_UNDEFINED)
         return jinja_fail(r, GQAC_INVALID_INPUT,
-                          v.flag ? "the sandbox forbids '%.*s'" : "'%.*s' is undefined", (int)v.n,
-                          v.s);
-    return jinja_fail(r, GQAC_INVALID_INPUT, "%s does not work on a %s", what, jinja_type(v));
+                          v.flag ? "the sandbox of Jinja forbids '%.*s'" : "'%.*s' is undefined",
+                          (int)v.n, v.s);
+    return jinja_fail(r, GQAC_INVALID_INPUT, "a value of type %s cannot be %s", jinja_type(v),
+                      what);
 }
 
 /* ---- operators ----------------------------------------------------------- */
@@ -31,7 +32,7 @@ static jvalue power_ints(jrun *r, int64_t base, int64_t exponent) {
     int64_t result = 1;
     if (exponent < 0)
         return base ? jinja_float(pow((double)base, (double)exponent))
-                    : jinja_fail(r, GQAC_INVALID_INPUT, "0 to a negative power");
+                    : jinja_fail(r, GQAC_INVALID_INPUT, "0 cannot be raised to a negative power");
     if (base == 0 || base == 1 || base == -1)
         return jinja_int(exponent == 0 ? 1 : base == -1 && exponent % 2 == 0 ? 1 : base);
     for (; exponent > 0; exponent--) /* overflows after at most 63 iterations */
@@ -88,10 +89,10 @@ static jvalue binary_floats(jrun *r, uint8_t op, double a, double b) {
         return jinja_float(a / b);
     case JOP_POW:
         if ((a == 0 && b < 0) || (a < 0 && isfinite(a) && isfinite(b) && b != floor(b)))
-            return jinja_fail(r, GQAC_INVALID_INPUT, "a power that is not a real number");
+            return jinja_fail(r, GQAC_INVALID_INPUT, "the power is not a real number");
         rest = pow(a, b);
         if (isinf(rest) && isfinite(a) && isfinite(b))
-            return jinja_fail(r, GQAC_INVALID_INPUT, "a power that is too large");
+            return jinja_fail(r, GQAC_INVALID_INPUT, "the power is too large for a float");
         return jinja_float(rest);
     default:
         rest = fmod(a, b);
@@ -122,7 +123,8 @@ static jvalue add_lists(jrun *r, jvalue a, jvalue b) {
 static jvalue repeat_list(jrun *r, jvalue a, int64_t times) {
     size_t n = a.list->n, count = times > 0 ? (size_t)times : 0, total;
     if (!gqac_mul_size(n, count, &total) || total > JINJA_MEMORY)
-        return jinja_fail(r, GQAC_LIMIT, "a list of more than %d elements", JINJA_MEMORY);
+        return jinja_fail(r, GQAC_LIMIT, "the template makes a list of more than %d elements",
+                          JINJA_MEMORY);
     jvalue *v = jinja_alloc(r, total, sizeof *v);
     for (size_t i = 0; v && i < total; i++)
         v[i] = a.list->v[i % n];
@@ -167,8 +169,12 @@ jvalue jinja_binary(jrun *r, uint8_t op, jvalue a, jvalue b) {
     if (op == '*' && is_list(a) && is_int(b))
         return repeat_list(r, a, int_of(b));
     if (a.type == J_UNDEFINED || b.type == J_UNDEFINED)
-        return jinja_wrong(r, "an operator", a.type == J_UNDEFINED ? a : b);
-    return jinja_fail(r, GQAC_INVALID_INPUT, "an operator does not work on a %s and a %s",
+        return jinja_wrong(r, "an operand", a.type == J_UNDEFINED ? a : b);
+    const char sign[] = {(char)op, '\0'};
+    return jinja_fail(r, GQAC_INVALID_INPUT, "'%s' does not take values of types %s and %s",
+                      op == JOP_FLOORDIV ? "//"
+                      : op == JOP_POW    ? "**"
+                                         : sign,
                       jinja_type(a), jinja_type(b));
 }
 
@@ -182,7 +188,7 @@ bool jinja_compare(jrun *r, uint8_t op, jvalue a, jvalue b) {
     if (op == JOP_NOT_IN)
         return !jinja_contains(r, a, b);
     if (a.type == J_UNDEFINED || b.type == J_UNDEFINED) {
-        jinja_wrong(r, "a comparison", a.type == J_UNDEFINED ? a : b);
+        jinja_wrong(r, "compared", a.type == J_UNDEFINED ? a : b);
         return false;
     }
     int order = jinja_order(r, a, b);

@@ -17,7 +17,7 @@ static void unexpected(jparser *p, const char *wanted) {
     else if (t->type == T_TAG_END || t->type == T_PRINT_END)
         jinja_refuse(p, GQAC_INVALID_MODEL, t->line, "the tag ends where %s is expected", wanted);
     else
-        jinja_refuse(p, GQAC_INVALID_MODEL, t->line, "'%.*s' where %s is expected",
+        jinja_refuse(p, GQAC_INVALID_MODEL, t->line, "found '%.*s' where %s is expected",
                      (int)(t->n < 60 ? t->n : 60), t->s, wanted);
 }
 
@@ -193,7 +193,8 @@ static jnode *parse_args(jparser *p) {
             set_name(arg, t);
             p->at += 2;
         } else if (named)
-            jinja_refuse(p, GQAC_INVALID_MODEL, t->line, "an argument follows named arguments");
+            jinja_refuse(p, GQAC_INVALID_MODEL, t->line,
+                         "an argument without a name follows named arguments");
         named = named || arg->s || arg->op == 2;
         jinja_check_once(p, first, arg);
         arg->a = jinja_parse_expr(p);
@@ -241,7 +242,7 @@ static jnode *parse_indices(jparser *p, uint32_t line) {
     tuple->a = index;
     for (; index; index = index->next = jinja_take_op(p, ',') ? parse_index(p) : NULL)
         if (index->kind == N_SLICE)
-            jinja_refuse(p, GQAC_INVALID_MODEL, line, "a slice beside another index");
+            jinja_refuse(p, GQAC_INVALID_MODEL, line, "a slice stands beside another index");
     return jinja_seal(p, tuple);
 }
 
@@ -252,7 +253,7 @@ static jnode *parse_subscript(jparser *p, jnode *of) {
         if (t->type == T_INT)
             return join(p, N_ITEM, 0, line, of, constant(p, line, jinja_int(t->i)));
         if (t->type != T_NAME) {
-            jinja_refuse(p, GQAC_INVALID_MODEL, line, "no name after '.'");
+            jinja_refuse(p, GQAC_INVALID_MODEL, line, "there is no name after '.'");
             return NULL;
         }
         jnode *node = join(p, N_ATTR, 0, line, of, NULL);
@@ -289,7 +290,7 @@ static const jtoken *parse_dotted(jparser *p, jtoken *name) {
     while (jinja_take_op(p, '.')) {
         const jtoken *more = jinja_take(p);
         if (more->type != T_NAME)
-            jinja_refuse(p, GQAC_INVALID_MODEL, more->line, "no name after '.'");
+            jinja_refuse(p, GQAC_INVALID_MODEL, more->line, "there is no name after '.'");
         else
             name->n = (size_t)(more->s + more->n - name->s);
     }

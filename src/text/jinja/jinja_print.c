@@ -238,7 +238,8 @@ static void json_key(jrun *r, gqac_str *out, jvalue key, const jformat *f) {
         jinja_json(r, out, key, f, 0);
         put(r, out, "\"");
     } else {
-        jinja_fail(r, GQAC_INVALID_INPUT, "tojson: a %s cannot be a key", jinja_type(key));
+        jinja_fail(r, GQAC_INVALID_INPUT, "tojson: a value of type %s cannot be a key",
+                   jinja_type(key));
     }
 }
 
@@ -284,9 +285,7 @@ void jinja_json(jrun *r, gqac_str *out, jvalue v, const jformat *f, unsigned lev
         else if (v.type == J_INT || v.type == J_FLOAT)
             put_number(r, out, v, true);
         else
-            jinja_fail(r, GQAC_INVALID_INPUT, "tojson: a %s%s%.*s has no JSON", jinja_type(v),
-                       v.type == J_UNDEFINED ? " value: " : "",
-                       v.type == J_UNDEFINED ? (int)v.n : 0, v.type == J_UNDEFINED ? v.s : "");
+            jinja_wrong(r, "written as JSON", v);
     }
     jinja_leave(r);
 }

@@ -126,7 +126,8 @@ JINJA_FUNCTION(call_range) {
     __int128 by = step > 0 ? step : -(__int128)step;
     __int128 count = span > 0 ? (span + by - 1) / by : 0;
     if (jinja_ok(r) && count > JINJA_RANGE)
-        return jinja_fail(r, GQAC_LIMIT, "a range of more than %d numbers", JINJA_RANGE);
+        return jinja_fail(r, GQAC_LIMIT, "the template makes a range of more than %d numbers",
+                          JINJA_RANGE);
     jrange *range = jinja_alloc(r, 1, sizeof *range);
     if (!range)
         return jinja_undefined;
@@ -138,7 +139,7 @@ JINJA_FUNCTION(call_range) {
 static jvalue make_dict(jrun *r, const jargs *args, jtype type) {
     jvalue dict = jinja_dict(r, type, args->n_named);
     if (args->n > 1)
-        return jinja_fail(r, GQAC_INVALID_INPUT, "dict takes one mapping at most");
+        return jinja_fail(r, GQAC_INVALID_INPUT, "dict takes at most one mapping");
     jvalue from = args->n ? args->v[0] : jinja_none;
     if (from.type == J_DICT) {
         for (size_t i = 0; jinja_ok(r) && i < from.dict->n; i++)
@@ -148,7 +149,7 @@ static jvalue make_dict(jrun *r, const jargs *args, jtype type) {
         for (size_t i = 0; jinja_ok(r) && i < list.list->n; i++) {
             const jvalue pair = jinja_elements(r, list.list->v[i]);
             if (jinja_ok(r) && pair.list->n != 2)
-                jinja_fail(r, GQAC_INVALID_INPUT, "dict takes pairs");
+                jinja_fail(r, GQAC_INVALID_INPUT, "dict takes a mapping or a list of pairs");
             if (jinja_ok(r))
                 jinja_put(r, dict.dict, pair.list->v[0], pair.list->v[1]);
         }
@@ -165,8 +166,8 @@ JINJA_FUNCTION(call_namespace) {
     for (size_t i = 0; jinja_ok(r) && i < space.dict->n; i++) {
         const jvalue *key = &space.dict->p[i].k;
         if (key->type == J_STR && key->n && key->s[0] == '_')
-            return jinja_fail(r, GQAC_INVALID_INPUT, "the sandbox forbids '%.*s'", (int)key->n,
-                              key->s);
+            return jinja_fail(r, GQAC_INVALID_INPUT, "the sandbox of Jinja forbids '%.*s'",
+                              (int)key->n, key->s);
     }
     return space;
 }
@@ -182,7 +183,7 @@ static jvalue make_cycler(jrun *r, jtype type, const jvalue *v, size_t n) {
 
 JINJA_FUNCTION(call_cycler) {
     if (args->n == 0 || args->n_named)
-        return jinja_fail(r, GQAC_INVALID_INPUT, "cycler takes values");
+        return jinja_fail(r, GQAC_INVALID_INPUT, "cycler takes one or more values without names");
     return make_cycler(r, J_CYCLER, args->v, args->n);
 }
 
@@ -225,9 +226,9 @@ JINJA_FUNCTION(call_strftime) {
     struct timespec now;
     struct tm parts;
     if (p[0].type != J_STR || memchr(p[0].s, '\0', p[0].n))
-        return jinja_fail(r, GQAC_INVALID_INPUT, "strftime_now takes a text");
+        return jinja_fail(r, GQAC_INVALID_INPUT, "strftime_now takes a string");
     if (clock_gettime(CLOCK_REALTIME, &now) != 0 || !localtime_r(&now.tv_sec, &parts))
-        return jinja_fail(r, GQAC_INVALID_INPUT, "the time of today is not known");
+        return jinja_fail(r, GQAC_INVALID_INPUT, "the clock of this machine cannot be read");
     const bool fits = time_format(p[0], now.tv_nsec / 1000, format, sizeof format);
     locale_t before = gqac_c_locale_begin();
     const size_t n = fits ? strftime(text, sizeof text, format, &parts) : 0;

@@ -35,7 +35,7 @@ void jinja_out(jrun *r, gqac_str *out, const char *s, size_t n) {
     if (n == 0 || !jinja_charge_text(r, n))
         return;
     if (n > JINJA_TEXT || out->length - (out == r->out ? r->out_base : 0) > JINJA_TEXT - n) {
-        jinja_fail(r, GQAC_LIMIT, "the template makes a text of more than %d MiB",
+        jinja_fail(r, GQAC_LIMIT, "the template makes a string of more than %d MiB",
                    JINJA_TEXT >> 20);
         return;
     }
@@ -99,7 +99,7 @@ static char *grow_tail(jrun *r, jvalue a, size_t n) {
 jvalue jinja_concat(jrun *r, jvalue a, jvalue b) {
     enum { SHORT = 256 };
     if (b.n > JINJA_TEXT - (a.n < JINJA_TEXT ? a.n : JINJA_TEXT))
-        return jinja_fail(r, GQAC_LIMIT, "the template makes a text of more than %d MiB",
+        return jinja_fail(r, GQAC_LIMIT, "the template makes a string of more than %d MiB",
                           JINJA_TEXT >> 20);
     if (b.n == 0 || !jinja_charge_text(r, b.n))
         return a;
@@ -127,7 +127,7 @@ jvalue jinja_repeat(jrun *r, jvalue text, int64_t times) {
     if (times <= 0 || text.n == 0)
         return jinja_literal("");
     if ((uint64_t)times > JINJA_TEXT / text.n)
-        return jinja_fail(r, GQAC_LIMIT, "the template makes a text of more than %d MiB",
+        return jinja_fail(r, GQAC_LIMIT, "the template makes a string of more than %d MiB",
                           JINJA_TEXT >> 20);
     for (int64_t i = 0; i < times && jinja_ok(r); i++)
         jinja_out(r, &out, text.s, text.n);
@@ -349,7 +349,8 @@ static bool strips(const char *s, size_t bytes, jvalue chars) {
 jvalue jinja_strip(jrun *r, jvalue text, jvalue chars, bool left, bool right) {
     size_t begin = 0, end = text.n, bytes;
     if (chars.type != J_STR && chars.type != J_NONE && chars.type != J_MISSING)
-        return jinja_fail(r, GQAC_INVALID_INPUT, "strip takes a text, not a %s", jinja_type(chars));
+        return jinja_fail(r, GQAC_INVALID_INPUT, "strip takes a string, not a value of type %s",
+                          jinja_type(chars));
     size_t cost = 1 + (chars.type == J_STR ? chars.n / 16 : 0);
     while (left && begin < end) {
         jinja_char(text.s + begin, end - begin, &bytes);

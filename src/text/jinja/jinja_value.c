@@ -24,13 +24,13 @@ jvalue jinja_fail(jrun *r, gqac_status status, const char *fmt, ...) {
     r->status = gqac_diag_set(r->diag, status, "%s", text);
     gqac_diag_where(r->diag, "chat template, line %u", r->line);
     if (status == GQAC_UNSUPPORTED) {
-        gqac_diag_rule(r->diag, "a chat template uses what gqac has of Jinja");
+        gqac_diag_rule(r->diag, "a chat template uses the part of Jinja that gqac supports");
         gqac_diag_hint(r->diag, "use another chat template, or rewrite this line");
     } else if (status == GQAC_LIMIT) {
-        gqac_diag_rule(r->diag, "a chat template ends within the limits of gqac");
+        gqac_diag_rule(r->diag, "a chat template stays within the limits of gqac");
         gqac_diag_hint(r->diag, "use a simpler template or a shorter conversation");
     } else if (status == GQAC_INVALID_INPUT) {
-        gqac_diag_rule(r->diag, "the messages are what the chat template expects");
+        gqac_diag_rule(r->diag, "the messages have the form that the chat template expects");
         gqac_diag_hint(r->diag, "compare roles, contents and their order with the template");
     }
     return jinja_undefined;
@@ -54,7 +54,7 @@ bool jinja_charge_text(jrun *r, size_t bytes) {
 
 bool jinja_enter(jrun *r) {
     if (++r->depth > JINJA_DEPTH)
-        jinja_fail(r, GQAC_LIMIT, "the template recurses deeper than %d", JINJA_DEPTH);
+        jinja_fail(r, GQAC_LIMIT, "the template recurses more than %d levels deep", JINJA_DEPTH);
     return jinja_charge(r, 1);
 }
 
@@ -131,7 +131,8 @@ static unsigned height_of(jvalue v) {
 
 static bool check_height(jrun *r, unsigned height) {
     if (height > JINJA_VALUE_HEIGHT)
-        jinja_fail(r, GQAC_LIMIT, "lists and dicts nest deeper than %d", JINJA_VALUE_HEIGHT);
+        jinja_fail(r, GQAC_LIMIT, "lists and dicts are nested more than %d levels deep",
+                   JINJA_VALUE_HEIGHT);
     return jinja_ok(r);
 }
 
@@ -242,7 +243,8 @@ int64_t jinja_int_or(jrun *r, jvalue argument, int64_t absent) {
         return argument.i;
     if (argument.type == J_BOOL)
         return argument.flag;
-    jinja_fail(r, GQAC_INVALID_INPUT, "a %s where an integer is expected", jinja_type(argument));
+    jinja_fail(r, GQAC_INVALID_INPUT, "a value of type %s where an integer is expected",
+               jinja_type(argument));
     return 0;
 }
 
@@ -323,7 +325,8 @@ bool jinja_hashable(jrun *r, jvalue v) {
         if (!jinja_charge(r, 1) || !jinja_hashable(r, v.list->v[i]))
             return false;
     if (!good)
-        jinja_fail(r, GQAC_INVALID_INPUT, "a %s cannot be the key of a dict", jinja_type(v));
+        jinja_fail(r, GQAC_INVALID_INPUT, "a value of type %s cannot be the key of a dict",
+                   jinja_type(v));
     return good;
 }
 
@@ -403,11 +406,10 @@ jvalue jinja_elements(jrun *r, jvalue v) {
         return jinja_list(r, J_LIST, list->v + at, list->n - at);
     }
     if (v.type == J_LOOP)
-        return jinja_fail(r, GQAC_UNSUPPORTED, "the template iterates over 'loop'");
+        return jinja_fail(r, GQAC_UNSUPPORTED,
+                          "the template iterates over 'loop', which is not supported");
     if (!jinja_iterable(v) || !jinja_length(r, v, &n))
-        return jinja_fail(r, GQAC_INVALID_INPUT, "a %s cannot be iterated%s%.*s", jinja_type(v),
-                          v.type == J_UNDEFINED ? ": " : "", v.type == J_UNDEFINED ? (int)v.n : 0,
-                          v.type == J_UNDEFINED ? v.s : "");
+        return jinja_wrong(r, "iterated", v);
     jvalue *out = jinja_alloc(r, n, sizeof *out);
     if (!out)
         return jinja_undefined;
@@ -496,8 +498,8 @@ int jinja_order(jrun *r, jvalue a, jvalue b) {
     } else if (a.type == b.type && (a.type == J_LIST || a.type == J_TUPLE)) {
         order = order_lists(r, a.list, b.list);
     } else {
-        jinja_fail(r, GQAC_INVALID_INPUT, "a %s and a %s have no order", jinja_type(a),
-                   jinja_type(b));
+        jinja_fail(r, GQAC_INVALID_INPUT, "values of types %s and %s cannot be ordered",
+                   jinja_type(a), jinja_type(b));
     }
     jinja_leave(r);
     return order;
@@ -506,7 +508,8 @@ int jinja_order(jrun *r, jvalue a, jvalue b) {
 bool jinja_contains(jrun *r, jvalue item, jvalue in) {
     if (in.type == J_STR) {
         if (item.type != J_STR)
-            jinja_fail(r, GQAC_INVALID_INPUT, "a text cannot contain a %s", jinja_type(item));
+            jinja_fail(r, GQAC_INVALID_INPUT, "a string cannot contain a value of type %s",
+                       jinja_type(item));
         return jinja_charge_text(r, in.n) && jinja_find(in.s, in.n, item.s, item.n) != SIZE_MAX;
     }
     if (in.type == J_DICT || (in.type == J_VIEW && in.n == JVIEW_KEYS))

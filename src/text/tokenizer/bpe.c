@@ -47,12 +47,13 @@ static gqac_status read_pair(const json_t *merge, span parts[2], gqac_diag *diag
         for (size_t i = 0; i < 2; i++) {
             const json_t *part = json_array_get(merge, i);
             if (json_array_size(merge) != 2 || !json_is_string(part))
-                GQAC_FAIL(diag, GQAC_INVALID_MODEL, "it is neither a text nor a pair of texts");
+                GQAC_FAIL(diag, GQAC_INVALID_MODEL,
+                          "the merge is neither a string nor a pair of strings");
             parts[i] = (span){json_string_value(part), json_string_length(part)};
         }
     }
     if (!parts[0].length || !parts[1].length)
-        GQAC_FAIL(diag, GQAC_INVALID_MODEL, "a part of it is empty");
+        GQAC_FAIL(diag, GQAC_INVALID_MODEL, "a part of the merge is empty");
     return GQAC_OK;
 }
 

@@ -38,7 +38,7 @@ static gqac_status read_parts(const json_t *root, tokenizer *t, gqac_diag *diag)
     span version = {"1.0", 3};
     int index;
     if (!json_is_object(root))
-        GQAC_FAIL(diag, GQAC_INVALID_MODEL, "it is not a JSON object");
+        GQAC_FAIL(diag, GQAC_INVALID_MODEL, "the file is not a JSON object");
     GQAC_TRY(json_may_text(root, "version", &version, diag));
     GQAC_TRY(span_among(version, "version", versions, 1, &index, diag));
     if (!json_is_object(model))
@@ -63,7 +63,7 @@ static gqac_status read_json(const char *json, size_t bytes, tokenizer *t, gqac_
     if (!root && json_error_code(&error) == json_error_out_of_memory)
         return gqac_diag_oom(diag, "JSON");
     if (!root) {
-        gqac_diag_set(diag, GQAC_INVALID_MODEL, "it is not valid JSON: %s",
+        gqac_diag_set(diag, GQAC_INVALID_MODEL, "the file is not valid JSON: %s",
                       gqac_json_reason(json, bytes, error.text));
         gqac_diag_where(diag, "line %d, column %d", error.line, error.column);
         if ((size_t)error.position >= bytes)

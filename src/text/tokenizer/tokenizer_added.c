@@ -19,7 +19,7 @@ static gqac_status read_token(const json_t *entry, tokenizer *t, added_token *to
                               gqac_diag *diag) {
     *token = (added_token){0};
     if (!json_is_object(entry))
-        GQAC_FAIL(diag, GQAC_INVALID_MODEL, "it is not an object");
+        GQAC_FAIL(diag, GQAC_INVALID_MODEL, "the entry is not an object");
     GQAC_TRY(json_need_text(entry, "content", &token->text, diag));
     if (token->text.length == 0)
         GQAC_FAIL(diag, GQAC_INVALID_MODEL, "'content' is empty");
@@ -119,7 +119,7 @@ static gqac_status read_all(const json_t *list, tokenizer *t, added_token *all, 
 gqac_status added_read(const json_t *list, tokenizer *t, gqac_diag *diag) {
     gqac_status status;
     if (list && !json_is_null(list) && !json_is_array(list)) {
-        status = gqac_diag_set(diag, GQAC_INVALID_MODEL, "it is not an array");
+        status = gqac_diag_set(diag, GQAC_INVALID_MODEL, "'added_tokens' is not an array");
     } else {
         size_t n = json_array_size(list);
         added_token *all = gqac_calloc(n ? n : 1, sizeof *all);

@@ -61,14 +61,14 @@ gqac_status charsmap_read(const json_t *part, gqac_arena *arena, charsmap *out, 
     const size_t array = n >= 4 ? read_u32(bytes) : 0;
     if (array < 4 || array % 4 != 0 || array > n - 4)
         GQAC_FAIL(diag, GQAC_INVALID_MODEL,
-                  "'precompiled_charsmap' of %zu bytes says that its "
-                  "array has %zu",
+                  "'precompiled_charsmap' has %zu bytes, but an array of %zu according to "
+                  "its header",
                   n, array);
     out->texts = (span){(const char *)bytes + 4 + array, n - 4 - array};
     for (size_t i = 0, c; i < out->texts.length; i += c)
         if (!(c = gqac_utf8_char(out->texts.bytes + i, out->texts.length - i)))
             GQAC_FAIL(diag, GQAC_INVALID_MODEL,
-                      "the texts of 'precompiled_charsmap' are not UTF-8");
+                      "the strings of 'precompiled_charsmap' are not UTF-8");
     uint32_t *units = GQAC_ARENA_ARRAY(arena, uint32_t, array / 4);
     if (!units)
         return gqac_diag_oom(diag, "a normalizer");

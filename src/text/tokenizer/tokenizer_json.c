@@ -65,7 +65,7 @@ gqac_status span_among(span s, const char *what, const char *const *words, int n
         snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", words[i]);
     }
     gqac_diag_set(diag, GQAC_UNSUPPORTED, "%s '%s' is not supported", what, s.bytes);
-    gqac_diag_hint(diag, "supported are %s", known);
+    gqac_diag_hint(diag, "gqac supports %s", known);
     return GQAC_UNSUPPORTED;
 }
 
@@ -82,7 +82,7 @@ gqac_status json_need_pattern(const json_t *object, gqac_arena *arena, span *lit
                               pattern **regex, gqac_diag *diag) {
     const json_t *value = json_object_get(object, "pattern");
     if (!json_is_object(value) || json_object_size(value) != 1)
-        return wrong("pattern", "an object of one String or Regex", diag);
+        return wrong("pattern", "an object with one String or Regex", diag);
     if (json_object_get(value, "Regex")) {
         span source = {0};
         GQAC_TRY(json_need_text(value, "Regex", &source, diag));
@@ -106,7 +106,7 @@ static gqac_status each_part(const json_t *value, const char *list, part_reader 
     if (!value || json_is_null(value))
         return GQAC_OK;
     if (!json_is_object(value))
-        GQAC_FAIL(diag, GQAC_INVALID_MODEL, "it is not an object");
+        GQAC_FAIL(diag, GQAC_INVALID_MODEL, "the value is not an object");
     span type;
     GQAC_TRY(json_need_text(value, "type", &type, diag));
     gqac_status status = GQAC_OK;
@@ -117,7 +117,8 @@ static gqac_status each_part(const json_t *value, const char *list, part_reader 
         return status;
     }
     if (depth == TOKENIZER_MAX_NESTING)
-        GQAC_FAIL(diag, GQAC_LIMIT, "Sequences are nested deeper than %d", TOKENIZER_MAX_NESTING);
+        GQAC_FAIL(diag, GQAC_LIMIT, "Sequences are nested more than %d levels deep",
+                  TOKENIZER_MAX_NESTING);
     const json_t *parts = json_object_get(value, list);
     if (!json_is_array(parts))
         return wrong(list, "an array", diag);

@@ -15,8 +15,8 @@ static gqac_status add(gqac_table *t, uint64_t hash, uint64_t value, const char 
         return gqac_diag_oom(diag, what);
     if (t->reach < REACH)
         return GQAC_OK;
-    gqac_diag_set(diag, GQAC_LIMIT, "the entries of a table collide more than chance allows");
-    gqac_diag_rule(diag, "tokens and merges must not be chosen to make look-ups slow");
+    gqac_diag_set(diag, GQAC_LIMIT, "the entries of a hash table collide more than chance allows");
+    gqac_diag_rule(diag, "tokens and merges are not chosen so that look-ups become slow");
     return GQAC_LIMIT;
 }
 

@@ -93,11 +93,11 @@ gqac_status text_check(const gqac_str *text, size_t most, gqac_diag *diag) {
         return GQAC_OK;
     gqac_diag_set(diag, GQAC_LIMIT, "the text becomes longer than %zu bytes", most);
     gqac_diag_rule(diag,
-                   "a text has at most %d bytes, and the steps of a tokenizer make it at most %d "
-                   "times and %d bytes longer",
+                   "the steps of a tokenizer make a text of n bytes at most %d bytes long, and at "
+                   "most %d n + %d bytes",
                    TOKENIZER_MAX_GROWN, TOKENIZER_MAX_GROWTH, TOKENIZER_BASE_GROWTH);
     gqac_diag_hint(diag,
-                   "give a shorter text; if it is short, see what Replace and Prepend put in");
+                   "give a shorter text; if it is short, see what Replace and Prepend insert");
     return GQAC_LIMIT;
 }
 

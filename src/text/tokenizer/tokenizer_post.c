@@ -17,7 +17,8 @@ static gqac_status put(tokenizer *t, size_t capacity, int64_t id, gqac_diag *dia
         GQAC_FAIL(diag, GQAC_INTERNAL, "a template grew");
     const words *w = &t->words;
     if (id >= 0 && ((uint64_t)id >= w->limit || !w->tokens[id].flags))
-        GQAC_FAIL(diag, GQAC_INVALID_MODEL, "it adds id %lld, which no token has", (long long)id);
+        GQAC_FAIL(diag, GQAC_INVALID_MODEL, "the post-processor adds id %lld, which no token has",
+                  (long long)id);
     t->post[t->n_post++] = id;
     return GQAC_OK;
 }
@@ -34,7 +35,7 @@ static gqac_status put_pair(tokenizer *t, const json_t *part, const char *key, g
     const json_t *pair = json_object_get(part, key);
     int64_t id;
     if (json_array_size(pair) != 2)
-        GQAC_FAIL(diag, GQAC_INVALID_MODEL, "'%s' is not a pair of text and id", key);
+        GQAC_FAIL(diag, GQAC_INVALID_MODEL, "'%s' is not a pair of a string and an id", key);
     GQAC_TRY(json_to_index(json_array_get(pair, 1), key, TOKEN_MAX_ID, &id, diag));
     return put(t, 3, id, diag);
 }
@@ -56,7 +57,7 @@ static gqac_status find_ids(const json_t *part, const json_t *piece, const json_
     const json_t *tokens = json_object_get(part, "special_tokens");
     *ids = json_object_get(json_object_get(tokens, name.bytes), "ids");
     if (!json_is_array(*ids))
-        GQAC_FAIL(diag, GQAC_INVALID_MODEL, "special_tokens has no ids for '%s'", name.bytes);
+        GQAC_FAIL(diag, GQAC_INVALID_MODEL, "'special_tokens' has no ids for '%s'", name.bytes);
     return GQAC_OK;
 }
 
@@ -71,7 +72,8 @@ static gqac_status is_sequence(const json_t *piece, bool *sequence, gqac_diag *d
     span name;
     GQAC_TRY(json_need_text(one, "id", &name, diag));
     if (!span_is(name, "A"))
-        GQAC_FAIL(diag, GQAC_INVALID_MODEL, "'single' has sequence '%s', not A", name.bytes);
+        GQAC_FAIL(diag, GQAC_INVALID_MODEL, "'single' has the sequence '%s' in place of 'A'",
+                  name.bytes);
     return GQAC_OK;
 }
 
@@ -91,8 +93,9 @@ static gqac_status count_or_put(tokenizer *t, const json_t *part, size_t capacit
         *count += sequence ? 1 : json_array_size(ids);
         copies += sequence;
         if (*count > MOST_IDS || copies > MOST_COPIES)
-            GQAC_FAIL(diag, GQAC_LIMIT, "'single' adds more than %d ids, or has the text %d times",
-                      MOST_IDS, MOST_COPIES + 1);
+            GQAC_FAIL(diag, GQAC_LIMIT,
+                      "'single' adds more than %d ids, or contains the text %d times", MOST_IDS,
+                      MOST_COPIES + 1);
         if (sequence && capacity)
             GQAC_TRY(put(t, capacity, -1, diag));
         for (size_t k = 0; k < json_array_size(ids); k++) {

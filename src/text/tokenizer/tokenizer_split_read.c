@@ -60,7 +60,7 @@ static gqac_status read_prepend(const json_t *part, split_prepend *out, gqac_dia
     GQAC_TRY(span_among(name, "prepend_scheme", names, 3, &index, diag));
     *out = (split_prepend)index;
     if (!prefix && *out != PREPEND_NEVER)
-        GQAC_FAIL(diag, GQAC_INVALID_MODEL, "add_prefix_space is false and prepend_scheme '%s'",
+        GQAC_FAIL(diag, GQAC_INVALID_MODEL, "add_prefix_space is false, but prepend_scheme is '%s'",
                   name.bytes);
     return GQAC_OK;
 }

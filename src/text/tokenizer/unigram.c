@@ -71,7 +71,7 @@ static gqac_status read_token(const json_t *pair, words *words, unigram *u, int6
                               gqac_diag *diag) {
     const json_t *text = json_array_get(pair, 0), *score = json_array_get(pair, 1);
     if (json_array_size(pair) != 2 || !json_is_string(text) || !json_is_number(score))
-        GQAC_FAIL(diag, GQAC_INVALID_MODEL, "it is not a pair of a text and a number");
+        GQAC_FAIL(diag, GQAC_INVALID_MODEL, "the entry is not a pair of a string and a number");
     const span token = {json_string_value(text), json_string_length(text)};
     if (token.length > MOST_BYTES)
         GQAC_FAIL(diag, GQAC_LIMIT, "the token has %zu bytes, more than %d", token.length,

@@ -1,6 +1,7 @@
-"""Artefacts that are wrong although all their checksums are right, and legal ones that nearly are.
+"""Artefacts that are invalid although all their checksums are correct, and valid ones that are
+nearly so.
 
-A row makes a file of the sections of a sound artefact, [(name, content)].
+A row makes a file from the sections of a valid artefact, [(name, content)].
 """
 
 import struct
@@ -14,7 +15,7 @@ META, GRAPH, TENSORS, WEIGHTS = range(4)
 
 @dataclass
 class ArtefactRow:
-    """One artefact; a row of code 0 is legal."""
+    """One artefact; with code 0 it is valid."""
 
     name: str
     kind: str
@@ -43,7 +44,7 @@ def replaced(index, change):
 
 
 def files(*given, plain=True, **more):
-    """The artefact with other attached files."""
+    """The artefact with these attached files."""
     def make(sections):
         prefix = b"file:" if plain else b""
         return artefact([*sections[:4], *((prefix + n, c) for n, c in given)], **more)
@@ -51,7 +52,7 @@ def files(*given, plain=True, **more):
 
 
 def of(change, **more):
-    """The artefact of other sections."""
+    """The artefact with its sections changed."""
     return lambda sections: artefact(change(sections), **more)
 
 
@@ -105,7 +106,7 @@ for text in ("…".encode(), b"...", b"n" * 100, b"a b", b"file:a"):
 
 
 def meta(key, value):
-    """The artefact that says this of itself."""
+    """The artefact with one value of `meta` changed."""
     def change(content):
         lines = content.split(b"\n")
         at = next(i for i, line in enumerate(lines) if line.startswith(key + b" "))
@@ -170,7 +171,7 @@ for label, change in (("with lines of DOS", lambda g: g.replace(b"\n", b"\r\n"))
 
 
 def tensor(index, offset=0, size=0, at=None):
-    """The artefact with another place of one tensor; at: its new offset."""
+    """The artefact with one tensor moved or resized; at: its new offset."""
     def change(content):
         was = struct.unpack_from("<QQ", content, 16 * index)
         new = struct.pack("<QQ", ((was[0] if at is None else at) + offset) % (1 << 64),
@@ -180,7 +181,7 @@ def tensor(index, offset=0, size=0, at=None):
 
 
 def overlapping(content):
-    """All tensors at the start."""
+    """All tensors at offset 0."""
     return b"".join(bytes(8) + content[i + 8:i + 16] for i in range(0, len(content), 16))
 
 

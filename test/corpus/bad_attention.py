@@ -1,6 +1,6 @@
 """Bad files, class attention: attributes, inputs and lengths of GroupQueryAttention.
 
-The rows that `run` take a legal model with one call's inputs; there the lengths are wrong."""
+The rows of `run` have a valid model and the inputs of one call, with wrong lengths."""
 
 import numpy as np
 
@@ -18,7 +18,7 @@ def row(name, word, bad, twin=None, **more):
 
 
 def attr(name, word, bad, twin=None, **more):
-    """A row of attributes only."""
+    """A row that only changes attributes."""
     row(name, word, {"attrs": bad}, {"attrs": twin or {}}, **more)
 
 
@@ -144,7 +144,7 @@ for value in (8, MOST):
 
 
 def rope_call(rows):
-    """9 tokens with tables of that many rows."""
+    """9 tokens, with rope tables of that many rows."""
     return {"change": {"rope": rows}, "new": 4, "past": 5}
 
 
@@ -174,11 +174,11 @@ call("input file missing", "query", {**FIRST, "query": None}, FIRST, code=5)
 
 
 def position_call(positions):
-    """A chunk of 3 after 4 with explicit positions."""
+    """A chunk of 3 tokens after 4, with explicit positions."""
     change = {"position_ids": (I64, ["B", "S"])}
     return {**CHUNK, "change": change, "position_ids": np.array([positions], np.int64)}
 
 
 for positions in ([12, 13, 14], [4, 5, 12], [-1, 5, 6], [1 << 62, 5, 6]):
     call(f"positions {positions}", "position_ids", position_call(positions),
-         position_call([4, 5, 11]), code=(3, 4), twin_code=(0, 3))  # 3: not built yet
+         position_call([4, 5, 11]), code=(3, 4), twin_code=(0, 3))  # 3: not implemented yet

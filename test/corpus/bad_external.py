@@ -1,7 +1,7 @@
-"""Bad files, class external: data outside of the model file, and where it may lie.
+"""Bad files, class external: data outside the model file, and where it may be.
 
-Every builder makes folder/model.onnx and, beside it, what its initialiser `w` [8,4] points to.
-Links lead to folder/../<name>-outside, which exists: what must not be read is there to be read."""
+Every builder makes folder/model.onnx and, next to it, the data of its initialiser `w` [8,4]. Links
+lead to folder/../<name>-outside, which exists: the files that must not be read can be read."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ INSIDE = [("location", "w.bin")]
 
 
 def write(folder, entries, files=("w.bin",), size=len(DATA)):
-    """Write the model with w external by these entries, and the files."""
+    """Write the files, and the model with w external and these entries."""
     def change(m):
         w = next(i for i in m.graph.initializer if i.name == "w")
         w.ClearField("raw_data")
@@ -34,12 +34,12 @@ def entries(*rows, **more):
 
 
 def row(name, word, bad, twin=None, **more):
-    """Add a row; the usual twin reads w.bin beside the model."""
+    """Add a row; the usual twin reads w.bin next to the model."""
     ROWS.append(Row(name, "external", word, bad, twin or entries(*INSIDE), **more))
 
 
 def outside(folder):
-    """A folder beside the model's, with the data in it."""
+    """A folder next to the model's, with the data in it."""
     other = folder.parent / (folder.name + "-outside")
     other.mkdir(exist_ok=True)
     (other / "w.bin").write_bytes(DATA)
@@ -78,7 +78,7 @@ for good in ("./w.bin", "sub/w.bin", "sub//w.bin", "sub/./w.bin"):
 
 
 def there(make):
-    """Builder: make(path, folder outside) puts something at w.bin."""
+    """Builder: make(path, folder outside) creates something at w.bin."""
     def build(folder):
         write(folder, INSIDE, files=())
         make(folder / "w.bin", outside(folder))
@@ -92,12 +92,12 @@ def parent_link(folder):
 
 
 def hard_link(path, out):
-    """A second name of the file outside."""
+    """A second name for the file outside."""
     os.link(out / "w.bin", path)
 
 
 def device(path, out):
-    """/dev/zero, made here or linked to."""
+    """/dev/zero, as a new device file or a link."""
     try:
         os.mknod(path, 0o20666, os.makedev(1, 5))
     except OSError:
@@ -105,7 +105,7 @@ def device(path, out):
 
 
 def itself(folder):
-    """The model's own file, long enough."""
+    """The model's own file, which is long enough."""
     write(folder, [("location", "model.onnx"), ("length", 128)])
 
 
@@ -167,7 +167,7 @@ row("length 2^63 - 1", "", entries(*INSIDE, ("length", (1 << 63) - 1)))
 
 
 def inline_too(folder):
-    """External and raw data at once."""
+    """Both external and raw data."""
     def change(m):
         w = next(i for i in m.graph.initializer if i.name == "w")
         w.data_location = 1

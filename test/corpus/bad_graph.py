@@ -17,7 +17,7 @@ def row(name, word, bad, twin=None, **more):
 
 
 def late(name, word, bad, twin):
-    """A row that is run, on x = ones."""
+    """A row whose bad model fails when it is run, on x = ones."""
     def build(m):
         def both(folder):
             save(m, folder)
@@ -43,7 +43,7 @@ def node(op, inputs, outputs, **attrs):
 
 
 def edit(change):
-    """mlp with an edit, made when it is needed."""
+    """mlp with an edit; built only when it is needed."""
     return lambda: mlp(change)
 
 
@@ -75,7 +75,7 @@ row("graph input with dim -5", "",
 
 
 def ranked(rank):
-    """Relu of a value of that rank."""
+    """Relu of a value with that rank."""
     return one("Relu", ["x"], shapes={"x": [1] * rank})
 
 
@@ -93,7 +93,7 @@ row("domain that is not imported", "org.example",
 
 
 def opset(version):
-    """mlp in that version of the default domain; None: no import at all."""
+    """mlp with that version of the default domain; None: without an import."""
     def change(m):
         if version is None:
             del m.opset_import[:]
@@ -112,7 +112,7 @@ row("IR version 0", "version", edit(lambda m: setattr(m, "ir_version", 0)))
 
 
 def newer_without_opset(m):
-    """Not supported, and not valid either."""
+    """Unsupported, and also invalid."""
     m.ir_version = 1000
     del m.opset_import[:]
 
@@ -199,7 +199,7 @@ def op(name, *constants, **attrs):
 
 
 def ints(*values):
-    """int64 constant."""
+    """An int64 constant."""
     return np.array(values, np.int64)
 
 
@@ -222,7 +222,7 @@ row("Gather axis beyond the rank", "axis", op("Gather", ints(0), axis=5),
 
 
 def fixed(name, constant, **attrs):
-    """c1 [2,4] constant with one more constant: everything can be folded."""
+    """c1 [2,4] and one more constant, so that everything can be folded."""
     return one(name, ["d", "c"], constants={"d": weights((2, 4)), "c": np.asarray(constant)},
                **attrs)
 
@@ -312,7 +312,7 @@ def choice(then=None, other=None, outputs="y", condition=(), **more):
                  [info(n) for n in outputs.split(" ")])
 
 
-# Index 2 of two dims. The graph that does not run may be as wrong as it likes.
+# Index 2 of two dims. The branch that does not run may be invalid.
 BEYOND = (node("Shape", "x", "s"), node("Shape", "s", "i"), node("Gather", "s i", "g"),
           node("Cast", "g", "f", to=1), node("Add", "x f", "e"))
 late("Gather of a shape out of range", "Gather",
@@ -343,7 +343,7 @@ row("condition that is not a truth value", "If",
 
 
 def later(cycle):
-    """A branch reads what a later node makes: that can be sorted, but for a cycle."""
+    """A branch reads the result of a later node: this can be sorted, unless there is a cycle."""
     m = choice(then=branch("t", node("Add", "x z", "t")))
     m.graph.node.append(node("Neg", "y" if cycle else "x", "z"))
     return m
@@ -379,7 +379,7 @@ def chain(length):
 
 
 def through_if():
-    """F0 holds an If whose branch calls F0."""
+    """F0 contains an If whose branch calls F0."""
     then = branch("t", call("F0", "a", "t"))
     other = branch("e", node("Relu", "a", "e"))
     truth = helper.make_node("Constant", [], ["c"], value=tensor("", np.array(True)))
@@ -388,7 +388,7 @@ def through_if():
 
 
 def doubling(levels):
-    """Each function calls the next one twice: 2^levels nodes when all is inlined."""
+    """Each function calls the next one twice: 2^levels nodes after inlining."""
     made = [function(f"F{i}", call(f"F{i + 1}", "a", "m"), call(f"F{i + 1}", "m", "r"))
             for i in range(levels)]
     return calling(*made, function(f"F{levels}", node("Relu", "a", "r")))
@@ -419,7 +419,7 @@ row("function with a cycle inside", "", calling(function("F0", node("Add", "a q"
 
 
 def attributed(given):
-    """A function whose attribute the caller gives, or not."""
+    """A function with an attribute that the caller sets, or does not."""
     inner = node("Softmax", "a", "r")
     reference = inner.attribute.add(name="axis", type=2)
     reference.ref_attr_name = "k"
@@ -463,7 +463,7 @@ late("MatMulNBits with short zero points", "", nbits(zero=np.zeros(3, np.uint8))
 
 
 def listed(name, good, place=1, **more):
-    """A row: input `place` of the op is a list of integers, and is given as a matrix."""
+    """A row: input `place` of the op should be a list of integers, but is a matrix."""
     bad = list(good)
     bad[place - 1] = good[place - 1].reshape(1, -1)
     row(f"{name} with a matrix as input {place}", "rank", op(name, *bad, **more),

@@ -1,5 +1,5 @@
-"""Bad files, class graph: small files that ask for much work. They are refused; or they are legal, code
-0, and then neither time nor memory may grow faster than the file."""
+"""Bad files, class graph: small files that cause much work. They are refused; or they are valid,
+code 0, and then neither time nor memory may grow faster than the file."""
 
 import numpy as np
 from onnx import TensorProto as T, helper
@@ -12,19 +12,19 @@ ROWS = []
 
 
 def row(name, word, make, bad, twin, **more):
-    """A row of make(*bad) and make(*twin)."""
+    """A row with make(*bad) and make(*twin)."""
     ROWS.append(Row(name, "graph", word, file(make, *bad), file(make, *twin), **more))
 
 
 def repeated(made, node, times):
-    """The bytes of a model, with a node that many times after the others."""
+    """The bytes of a model with a node repeated that many times after the others."""
     graph = made.graph.SerializeToString() + message(1, node.SerializeToString()) * times
     made.ClearField("graph")
     return made.SerializeToString() + message(7, graph)
 
 
 def calling(made, times, overload=""):
-    """y = Relu(x), and calls of F0 whose results nobody reads."""
+    """y = Relu(x), and calls of F0 whose results are unused."""
     relu = helper.make_node("Relu", ["x"], ["y"])
     called = helper.make_node("F0", ["x"], [], domain="local", overload=overload)
     return repeated(model([relu], [info("x", T.FLOAT, ["B", 4])], [info("y")],
@@ -35,7 +35,7 @@ def calling(made, times, overload=""):
 
 
 def initialisers(count, times):
-    """A function with an If, a branch of which has many initialisers."""
+    """A function with an If, one branch of which has many initialisers."""
     made = [tensor(f"w{i}", np.float32(i)) for i in range(count)]
     then = helper.make_graph([helper.make_node("Add", ["a", "w0"], ["t"])], "then", [], [info("t")],
                              made)
@@ -46,13 +46,13 @@ def initialisers(count, times):
 
 
 def parameters(count, times):
-    """A function of many parameters."""
+    """A function with many parameters."""
     inputs = [f"p{i}" for i in range(count)]
     return calling([function("F0", helper.make_node("Relu", ["p0"], ["r"]), inputs=inputs)], times)
 
 
 def results(count, times):
-    """A graph of an unknown op that returns one value many times."""
+    """A graph with an unknown op that returns one value many times."""
     body = helper.make_graph([helper.make_node("Relu", ["a"], ["t"])], "g", [], [info("t")] * count)
     return calling([function("F0", helper.make_node("Frobnicate", ["a"], ["r"], body=body))], times)
 
@@ -66,7 +66,7 @@ row("graph of 20 000 results, called 10 000 times", "names", results, (20_000, 1
 
 
 def overloads(count, times):
-    """Functions that have one name; the last one is called."""
+    """Functions with the same name; the last one is called."""
     made = []
     for i in range(count):
         made.append(function("F0", outputs=()))
@@ -98,7 +98,7 @@ row("list of 1 000 000 numbers, called 1 000 times", "attributes",
 
 
 def attributes(times, **given):
-    """A function of a node with an attribute that the op does not have."""
+    """A function with a node that has an attribute unknown to its op."""
     return calling([function("F0", helper.make_node("Relu", ["a"], ["r"], **given))], times)
 
 
@@ -112,7 +112,7 @@ for label, value in (("list of 1 000 000 numbers", [1] * 1_000_000),
 
 
 def fills(count):
-    """ConstantOfShape of one shape, each with a value of its own."""
+    """ConstantOfShape with one shape, each with a different value."""
     made = [helper.make_node("Shape", ["x"], ["s"])]
     for i in range(count):
         value = helper.make_tensor("", T.FLOAT, [1], [float(i)])

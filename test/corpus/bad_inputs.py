@@ -1,6 +1,7 @@
-"""Inputs of calls that are wrong: .npy files, tensors of a call, files of token ids.
+"""Invalid inputs: .npy files, tensors of a call, files of token ids.
 
-A row changes one file of a sound call of test/models/llama (15 tokens after 9), or is a file of ids.
+A row changes one file of a valid call of test/models/llama (15 tokens after 9), or is a file of
+ids.
 """
 
 import struct
@@ -14,8 +15,8 @@ VOCABULARY, POSITIONS = 258, 640
 
 @dataclass
 class InputRow:
-    """One wrong call. make(inputs) returns the files that replace those of the call: bytes, an array,
-    or None for a file that is left out. For kind "ids" it returns the text."""
+    """One invalid call. make(inputs) returns the files that replace those of the call: bytes, an
+    array, or None to remove a file. For kind "ids" it returns the text."""
 
     name: str
     kind: str  # npy, call or ids
@@ -39,7 +40,7 @@ DICT = "{'descr': '<i8', 'fortran_order': False, 'shape': (1, 15), }"
 
 
 def npy(text, data=None, version=1, length=None, begin=b"\x93NUMPY"):
-    """input_ids with this header; data: what follows it, the ids if None."""
+    """input_ids with this header; data: the bytes after it; None: the ids."""
     def make(inputs):
         head = text if isinstance(text, bytes) else text.encode()
         head += b" " * (-(10 + len(head) + 1) % 64) + b"\n"
@@ -52,12 +53,12 @@ def npy(text, data=None, version=1, length=None, begin=b"\x93NUMPY"):
 
 
 def shape(text, data=None):
-    """The same with another shape."""
+    """The same with other text for the shape."""
     return npy(DICT.replace("(1, 15)", text), data)
 
 
 def whole(data):
-    """input_ids of these bytes."""
+    """input_ids whose file has these bytes."""
     return lambda inputs: {"input_ids": data}
 
 
@@ -105,12 +106,12 @@ for label, make in (("version 2", npy(DICT, version=2)), ("version 3", npy(DICT,
 
 
 def change(name, how):
-    """One input, changed."""
+    """A call with one input changed."""
     return lambda inputs: {name: how(inputs[name])}
 
 
 def one_id(value, at=0):
-    """One id of the call is another."""
+    """A call with one id replaced."""
     def make(inputs):
         ids = inputs["input_ids"].copy()
         ids[0, at] = value
@@ -161,7 +162,7 @@ row("a file that is not there", "call", "past_key_values.1.value", lambda i: {LA
 
 
 def beyond(rows):
-    """A past of so many rows."""
+    """A past of that many rows."""
     def make(inputs):
         new = {n: np.zeros((1, 2, rows, 32), np.float32) for n in inputs if n.startswith("past")}
         return {**new, "attention_mask": np.ones((1, rows + 15), np.int64)}

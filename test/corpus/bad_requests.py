@@ -1,6 +1,6 @@
-"""Requests to the server that are wrong: schemas, grammars, tools, and heads of HTTP.
+"""Invalid requests to the server: schemas, grammars, tools, and HTTP headers.
 
-A row has what is sent, and a word of the answer's message; one without a word is legal.
+A row has the request, and a word in the message of the answer; a row without a word is valid.
 """
 
 from dataclasses import dataclass
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 @dataclass
 class RequestRow:
-    """One request. kind schema, grammar: the value of that field; tools: fields of a chat; head: bytes
-    of HTTP, with the status that must be answered."""
+    """One request. kind schema, grammar: the value of that field; tools: fields of a chat; head:
+    HTTP bytes, with the expected status."""
 
     name: str
     kind: str
@@ -22,14 +22,14 @@ ROWS = []
 
 
 def add(kind, *rows):
-    """Rows of (word, what is sent) or (word, what is sent, name)."""
+    """Rows of (word, request) or (word, request, name)."""
     for word, sent, *name in rows:
         shown = (name[0] if name else str(sent)[:60]).replace("\n", "; ")
         ROWS.append(RequestRow(shown, kind, word, sent, 400 if word is not None else 200))
 
 
 def nested(depth, key, inner):
-    """An object in an object in an object."""
+    """An object nested in objects, depth times."""
     for _ in range(depth):
         inner = {key: inner}
     return inner

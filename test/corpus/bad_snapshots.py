@@ -1,7 +1,7 @@
-"""Snapshot files that are wrong although all their checksums are right, and legal ones.
+"""Snapshot files that are invalid although all their checksums are correct, and valid ones.
 
-A row makes a file of the bytes of a sound one: 70 tokens of models/tiny-gqa or of a model that a row
-names. `alone` is whether the file is refused without a model too, by `gqac cache`.
+A row makes a file from the bytes of a valid one: 70 tokens of models/tiny-gqa or of the model that
+the row names. `alone`: the file is also refused without a model, by `gqac cache`.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ WINDOWED, RECURRENT = "gemma2", "qwen3.5"
 
 @dataclass
 class SnapshotRow:
-    """One snapshot; code 0: it is used."""
+    """One snapshot; code 0: it can be used."""
 
     name: str
     kind: str
@@ -36,22 +36,22 @@ def row(name, kind, word, make, **more):
 
 
 def fields(**values):
-    """Other numbers in the header."""
+    """Replaces numbers in the header."""
     return lambda data: with_fields(data, **values)
 
 
 def place(name, **added):
-    """Another place of a section."""
+    """Moves or resizes a section."""
     return lambda data: with_part(data, name, **added)
 
 
 def item(name, index, value):
-    """Another number in a list."""
+    """Replaces a number in a list."""
     return lambda data: with_item(data, name, index, value)
 
 
 def bytes_at(at, value, lists=True):
-    """Other bytes in the header."""
+    """Replaces bytes in the header."""
     return lambda data: sealed.sealed(data[:at] + value + data[at + len(value):], lists)
 
 
@@ -128,7 +128,7 @@ row("another profile", "model", "profile", lambda d: sealed.sealed(d[:24] + byte
 
 
 def longer(tokens):
-    """A file of more tokens than the model has positions; its rows are a hole."""
+    """A file with more tokens than the model has positions; its rows are a hole in the file."""
     def make(data):
         lists, rows = -(-8 * tokens // 64) * 64, 4 * (-(-256 * tokens // 64) * 64)
         at = part(data, "ids")[0]

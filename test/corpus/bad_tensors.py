@@ -11,7 +11,8 @@ HUGE = 1 << 62
 
 
 def extra(dims, dtype=T.FLOAT, raw=None, name="t", **fields):
-    """A model with one more initialiser, made of exactly these fields, and a node that reads it."""
+    """A model with one more initialiser, which has exactly these fields, and a node that reads
+    it."""
     def change(m):
         made = m.graph.initializer.add(name=name, data_type=dtype)
         made.dims.extend(dims)
@@ -28,7 +29,7 @@ def extra(dims, dtype=T.FLOAT, raw=None, name="t", **fields):
 
 
 def row(name, word, bad, twin, **more):
-    """Add a row; bad and twin are what extra() takes, or models."""
+    """Add a row; bad and twin are arguments of extra(), or models."""
     def build(x):
         return file(lambda: extra(**x) if isinstance(x, dict) else x)
     ROWS.append(Row(name, "tensors", word, build(bad), build(twin), **more))
@@ -101,7 +102,7 @@ row("int4 in int32_data one short", "t", {"dims": [5], "dtype": T.UINT4, "int32_
 
 
 def located(place):
-    """x + w, where w says so itself where its data lie."""
+    """x + w, where w itself says where its data are."""
     made = wire.number(1, 4) + wire.number(2, 1) + wire.message(8, "w") \
         + wire.message(9, bytes(16)) + wire.number(14, place)
     return wire.model(wire.relu(ops=wire.node("Add", ["x", "w"], ["y"]))
@@ -119,7 +120,7 @@ row("name of another initialiser", "w", {"dims": [4], "raw": bytes(16), "name": 
 
 
 def segmented():
-    """A tensor that says it is a part of one."""
+    """A tensor declared to be a part of another one."""
     m = extra([4], raw=bytes(16))
     m.graph.initializer[-1].segment.begin = 0
     m.graph.initializer[-1].segment.end = 4

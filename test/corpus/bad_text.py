@@ -1,10 +1,9 @@
-"""Hostile text IR: what a row changes in a dump of a tiny model, and what must be said of it.
+"""Hostile text IR: how a row changes the dump of a tiny model, and the expected message.
 
-A row edits one of the bases with (old, new) pairs, or brings its own text. The bases are made anew
-by gqac itself: "stateful" and "plan" are dumps
-of tiny_model() after those passes. The legal twin is
-the unedited base unless the row has a text (or edits) of its own for it. Every
-`old` must occur, so that a change of the dumps cannot empty a row.
+A row edits one of the bases with (old, new) pairs, or has its own text. gqac itself writes the
+bases: "stateful" and "plan" are dumps of tiny_model() after those passes. The valid twin is the
+unedited base, unless the row has a text or edits for it. Every `old` must occur, so that a change
+of the dumps cannot make a row useless.
 """
 
 from dataclasses import dataclass, field
@@ -15,23 +14,23 @@ from onnx import TensorProto as T, helper
 
 from tiny import F32, I32, I64, info, model, tensor
 
-IDS = "3 5 2 1"  # what score is fed
+IDS = "3 5 2 1"  # the input of score
 ROWS = []
 
 
 @dataclass
 class TextRow:
-    """One hostile text and its legal twin."""
+    """One hostile text and its valid twin."""
 
     name: str
     kind: str
-    word: str              # must be in the message, any case
+    word: str              # must be in the message, in any case
     base: str = "stateful"  # "stateful", "plan" or "" (bad and twin are whole texts)
     bad: Sequence = ()     # (old, new) pairs, or the text
     twin: Sequence = ()    # the same
     verb: str = "score"    # score, run, inspect
     code: object = 3
-    inputs: dict = field(default_factory=dict)  # of run: name to array
+    inputs: dict = field(default_factory=dict)  # for run: name to array
 
 
 def tiny_model():
@@ -183,7 +182,8 @@ edit("constants", "a digest in a sequence program", "weights",
 
 # ---- types ---------------------------------------------------------------------------------------
 
-# What a node is said to give is replaced by what its op gives: such a text is taken as it is meant.
+# The declared type of a node is replaced by the type that its op infers, so such a text is
+# accepted.
 edit("types", "logits said to be wider", "", (": f32[B,S,6]", ": f32[B,S,6000000]"), code=(0, 3))
 edit("types", "logits said to be narrower", "", (": f32[B,S,6]", ": f32[B,S,2]"), code=(0, 3))
 edit("types", "logits of integers", "", (": f32[B,S,6]", ": i64[B,S,6]"), code=(0, 3))
@@ -228,7 +228,7 @@ LYING = """graph @g(%input_ids: i64[B,S], %gqac.past_len: i32[B], %gqac.new_len:
   return %lg as "logits", %t as "state.0"
 }
 """
-# Its width is max(m - m, 16) whatever the ids are.
+# Its width is max(m - m, 16), for any ids.
 HONEST = LYING.replace("FACTOR", "16").replace("Mul %m1, %k", "Sub %m1, %m1")
 text("types", "logits whose width grows with the ids", "columns", LYING.replace("FACTOR", "100000"),
      HONEST, verb="score")
@@ -313,7 +313,7 @@ text("nested", "a branch with inputs", "", IF.format(THEN).replace("@t()", "@t(%
 
 
 def deep(levels):
-    """If in If in If."""
+    """Nested Ifs."""
     inner = "return %x\n"
     for i in range(levels):
         inner = (f"%v{i} = If %c {{then_branch=graph @t{i}() {{\n{inner}}}, "

@@ -1,4 +1,4 @@
-"""Bad files, class wire: what is not the encoding of a model at all."""
+"""Bad files, class wire: bytes that are not an encoded model."""
 
 import os
 
@@ -115,7 +115,7 @@ def branch(name, inner, output):
 
 
 def nested_if(levels):
-    """Ifs within Ifs: `levels` sub-graphs inside each other."""
+    """Nested Ifs, with `levels` sub-graphs inside each other."""
     body, last = wire.node("Identity", ["x"], ["t0"]), "t0"
     for i in range(1, levels + 1):
         other = wire.node("Identity", ["x"], [f"e{i}"])
@@ -139,7 +139,7 @@ MARK = b"QzMarkQz"
 
 
 def marked(role):
-    """A valid model that holds MARK as the string of that role."""
+    """A valid model with MARK as the string of that role."""
     text = MARK.decode()
 
     def change(m):
@@ -173,7 +173,7 @@ def marked(role):
     return data
 
 
-# An importer that skips a field may take what is in it.
+# An importer that skips a field may ignore its content.
 SKIPPED = ("metadata key", "value info")
 ROLES = ("producer name", "graph name", "node name", "node input", "node output", "graph output",
          "initialiser name", "dim name", "opset domain", "metadata key", "value info")
@@ -192,7 +192,7 @@ row("op type with NUL", "NUL", BYTES.replace(b"Relu", b"Re\0u"))
 
 
 def long_name(length):
-    """A node output of that many bytes."""
+    """A node output with a name of that many bytes."""
     return model(relu(name="n" * length))
 
 
@@ -207,7 +207,7 @@ def directory(folder):
 
 
 def fifo(folder):
-    """A named pipe that nobody writes to."""
+    """A named pipe to which nothing writes."""
     os.mkfifo(folder / "model.onnx")
 
 
@@ -221,7 +221,7 @@ def dangling(folder):
 
 
 def device(folder):
-    """A link to a device that never ends."""
+    """A link to a device without an end."""
     (folder / "model.onnx").symlink_to("/dev/zero")
 
 

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""The corpus of bad model files, made anew for every run.
+"""The corpus of bad model files, generated for every run.
 
     python test/corpus/make_bad.py DIR      writes DIR/<class>/<number>/{bad,twin}/model.onnx
 
-Each row names a fault, what makes a file with it, the exit code and a word that the message must
-hold, and what makes its legal twin: the nearest file without the fault, which must be taken. Rows
-live in bad_wire.py, bad_tensors.py, bad_external.py, bad_graph.py, bad_growth.py and
-bad_attention.py; a fixed bug's reproducer becomes a row and stays.
+Each row has the name of a fault, a builder of a file with it, the expected exit code and a word in
+the message, and a builder of its valid twin: the most similar file without the fault, which must be
+accepted. Rows are in bad_wire.py, bad_tensors.py, bad_external.py, bad_graph.py, bad_growth.py and
+bad_attention.py; the reproducer of a fixed bug becomes a row.
 """
 
 import sys
@@ -25,7 +25,7 @@ ROWS = [row for source in (bad_wire, bad_tensors, bad_external, bad_graph, bad_g
 
 
 def arguments(row, folder):
-    """The command line of gqac for what a builder wrote to `folder`."""
+    """The command line of gqac for the files that a builder wrote to `folder`."""
     model = folder / "model.onnx"
     return [row.verb, model] + (["--inputs", folder / "in"] if row.verb == "run" else [])
 

@@ -1,4 +1,4 @@
-"""Artefacts and snapshot files with right checksums, whatever else is wrong with them.
+"""Artefacts and snapshot files with correct checksums, whatever else is invalid.
 
 The layouts are those of src/runtime/artefact.c and src/runtime/saved.h.
 """
@@ -23,7 +23,7 @@ def digest(data):
 
 
 def sections_of(data):
-    """[(name, content)] of an artefact."""
+    """[(name, content)] of the sections of an artefact."""
     found = []
     for s in range(struct.unpack_from("<I", data, 24)[0]):
         at = HEADER + SECTION * s
@@ -34,8 +34,8 @@ def sections_of(data):
 
 def artefact(sections, version=5, count=None, order=0x01020304, magic=b"GQACART\0", shift=0,
              longer=0, zero=0):
-    """An artefact of these sections. count: what the header says; shift: added to the offset of the
-    last section; longer: added to the length in the header; zero: a field that must be 0."""
+    """An artefact with these sections. count: the number in the header; shift: added to the offset
+    of the last section; longer: added to the length in the header; zero: a field that must be 0."""
     rows, body = [], bytearray()
     at = HEADER + SECTION * len(sections)
     for i, (name, content) in enumerate(sections):
@@ -61,7 +61,7 @@ def part(data, name):
 
 
 def sealed(data, lists=True):
-    """The snapshot with right checksums; lists False: only that of the header is made right."""
+    """The snapshot with correct checksums; lists False: only that of the header is recomputed."""
     data = bytearray(data)
     for i, name in enumerate(LISTS):
         offset, length = part(data, name)
@@ -83,7 +83,7 @@ def with_fields(data, **values):
 
 
 def with_part(data, name, offset=0, length=0):
-    """The snapshot with another place of a section: both are added."""
+    """The snapshot with numbers added to the offset and the length of a section."""
     data = bytearray(data)
     was = part(data, name)
     struct.pack_into("<QQ", data, PARTS + PART * LISTS.index(name),

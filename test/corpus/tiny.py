@@ -1,4 +1,4 @@
-"""The small valid models that the bad ones are made from, and what a row of the corpus is."""
+"""The small valid models from which the bad ones are made, and the class for rows of the corpus."""
 
 from dataclasses import dataclass
 from typing import Callable
@@ -11,11 +11,11 @@ F32, F16, I32, I64 = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.INT32, 
 
 @dataclass
 class Row:
-    """One bad file and its legal twin. bad(folder) and twin(folder) write folder/model.onnx."""
+    """One bad file and its valid twin. bad(folder) and twin(folder) write folder/model.onnx."""
 
     name: str
     kind: str  # wire, tensors, external, graph, attention
-    word: str  # must be in the message, any case
+    word: str  # must be in the message, in any case
     bad: Callable
     twin: Callable
     verb: str = "inspect"  # "run" gets folder/in as its inputs
@@ -30,7 +30,7 @@ def save(made, folder):
 
 
 def file(make, *args, **more):
-    """Builder that writes what make(*args, **more) gives."""
+    """Builder that writes the result of make(*args, **more)."""
     return lambda folder: save(make(*args, **more), folder)
 
 
@@ -101,8 +101,8 @@ GQA_TYPES = {"seqlens_k": (I32, ["B"]), "total_sequence_length": (I32, []),
 def gqa(attrs=None, given=None, drop=(), head=HEAD, rope=ROPE, past=HEAD, outputs=3, **types):
     """GroupQueryAttention with rotary, past and present.
 
-    attrs replaces attributes (None removes), given adds optional inputs as constants, drop leaves
-    inputs out, types replaces (dtype, shape) of inputs."""
+    attrs replaces attributes (None removes them), given adds optional inputs as constants, drop
+    removes inputs, types replaces (dtype, shape) of inputs."""
     attributes = {"num_heads": HEADS, "kv_num_heads": KV_HEADS, "do_rotary": 1, **(attrs or {})}
     attributes = {k: v for k, v in attributes.items() if v is not None}
     angles = weights((rope, head // 2), 7)
@@ -126,7 +126,8 @@ def gqa(attrs=None, given=None, drop=(), head=HEAD, rope=ROPE, past=HEAD, output
 
 
 def gqa_inputs(folder, batch=1, new=3, past=0, seqlens=None, total=None, **replace):
-    """Inputs of one call as folder/in/*.npy; by default a chunk of `new` after `past` rows."""
+    """Inputs of one call as folder/in/*.npy; by default a chunk of `new` tokens after `past`
+    rows."""
     total = past + new if total is None else total
     seqlens = [past + new - 1] * batch if seqlens is None else seqlens
     made = {"query": weights((batch, new, HEADS * HEAD)),
@@ -143,7 +144,7 @@ def gqa_inputs(folder, batch=1, new=3, past=0, seqlens=None, total=None, **repla
 
 
 def gqa_call(change=None, **inputs):
-    """Builder of a GQA model with the inputs of one call; change holds arguments of gqa()."""
+    """Builder of a GQA model with the inputs of one call; change: arguments of gqa()."""
     def build(folder):
         save(gqa(**(change or {})), folder)
         gqa_inputs(folder, **inputs)

@@ -1,4 +1,5 @@
-"""Protobuf's wire format by hand: just enough to write what a library would refuse to."""
+"""Protobuf's wire format by hand: just enough to write messages that a library would refuse to
+write."""
 
 
 def varint(value):
@@ -12,13 +13,13 @@ def varint(value):
 
 
 def long_varint(value, size):
-    """The number in `size` bytes, padded with empty groups."""
+    """The number in `size` bytes, padded with empty groups of bits."""
     low = [value >> 7 * i & 127 for i in range(size)]
     return bytes([b | 128 for b in low[:-1]] + low[-1:])
 
 
 def tag(field, wire_type):
-    """Head of a field: 0 varint, 1 eight bytes, 2 length, 3 and 4 group, 5 four bytes."""
+    """The tag of a field: 0 varint, 1 eight bytes, 2 length, 3 and 4 group, 5 four bytes."""
     return varint(field << 3 | wire_type)
 
 

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""The documentation is true where a machine can check.
+"""The documentation is correct wherever a machine can check it.
 
-README.md and docs/*.md: every `console` block runs as it stands, every `sh` block that starts with
-gqac too; every link into the tree and every path in backticks exists; every `gq` block is a module
-that gqac reads; a block that names a file after its language quotes that file. No line is longer
-than COLUMNS.
+README.md and docs/*.md: every `console` block is run, and every `sh` block that starts with gqac;
+every link into the tree and every path in backticks exists; every `gq` block is a module that gqac
+accepts; a block that names a file after its language quotes that file. No line is longer than
+COLUMNS.
 
-In a console block `$ ` starts a command and `> ` continues it; the lines below it must occur in what
-it prints, in that order; a time ("0.01 s") may be another one. A command must succeed unless `$ echo $?` and its exit code follow. Blocks
-of one page run in one scratch folder, one after another, where the source tree is at hand and gqac,
-the negative controls and python3 (this interpreter) are on the PATH.
+In a console block `$ ` starts a command and `> ` continues it; the lines below it must occur in its
+output, in that order; times ("0.01 s") may differ. A command must succeed unless `$ echo $?` and
+its exit code follow. Blocks of one page run one after another in one scratch folder with the files
+of the source tree; gqac, the negative controls and python3 (this interpreter) are on the PATH.
 
     python test/docs/test_docs.py [WORDS]      GQAC names the binary, GQAC_CONTROLS the controls
 """
@@ -37,12 +37,12 @@ TIME = re.compile(r"\b\d+\.\d+ s\b")
 CODE = re.compile(r"`([^`\n]+)`")
 TOP = ("src", "test", "docs", "include", "tools", "cmake", "models", "proto", "bench", "integrations", ".ci")
 FILE = re.compile(r"^(\./)?[\w.+-]+(/[\w.+-]+)*/?$")
-# The text of these is checked elsewhere, against schemas of its own.
+# The text of these blocks is checked elsewhere, against their own schemas.
 OWN_GQ = {"ir.md": "test/ir/test_doc.c"}
 
 
 def blocks(page):
-    """(language, text, file that is quoted or None) of the fenced blocks of a page."""
+    """(language, text, quoted file or None) of the fenced blocks of a page."""
     return [(m[1], m[3], m[2]) for m in FENCE.finditer(page.read_text())]
 
 
@@ -60,7 +60,7 @@ def commands(text):
 
 
 def script_blocks(page):
-    """The commands of each block of a page that is to be run."""
+    """The commands of each block of a page that is run."""
     for language, text, _ in blocks(page):
         if language == "console":
             yield commands(text)
@@ -69,13 +69,13 @@ def script_blocks(page):
 
 
 def timeless(line):
-    """The line with any time in it replaced."""
+    """The line with all times replaced."""
     return TIME.sub("0 s", line.rstrip())
 
 
 def missing(shown, printed):
-    """The first shown line that does not occur after the ones before it; None: all do. "..." stands
-    for at least one line."""
+    """The first shown line that does not occur after the previous ones; None: all occur. "..."
+    stands for at least one line."""
     at = 0
     for line in shown:
         if line == "...":
@@ -91,7 +91,7 @@ def missing(shown, printed):
 
 
 def tracked():
-    """What lies in the root, without what a user's own commands have left there."""
+    """The entries of the root, without files that a user's own commands have created."""
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True,
                             check=False).stdout
     names = {line.split("/")[0] for line in listed.splitlines()} | {"build"}
@@ -99,7 +99,7 @@ def tracked():
 
 
 class Shell:
-    """A shell that takes commands one by one, with the tools of the documentation on its PATH."""
+    """A shell that runs commands one by one, with the tools of the documentation on its PATH."""
 
     def __init__(self, folder):
         tools = folder / "tools-on-path"
@@ -119,11 +119,11 @@ class Shell:
                                       start_new_session=True)
 
     def kill(self):
-        """Ends the shell and what it runs."""
+        """Ends the shell and its processes."""
         os.killpg(self.child.pid, signal.SIGKILL)
 
     def run(self, command):
-        """(exit code, lines printed); -1 when it outlived SECONDS."""
+        """(exit code, printed lines); -1 if the command took longer than SECONDS."""
         mark = "==end-of-command=="
         self.child.stdin.write(f"{{ {command}\n}} </dev/null\nstatus=$?; echo; "
                                f"echo {mark} $status\n")
@@ -141,7 +141,7 @@ class Shell:
         return -1, lines
 
     def close(self):
-        """Ends the shell, and what a block has left running in the background."""
+        """Ends the shell, and any processes that a block has left in the background."""
         self.child.stdin.close()
         self.child.wait()
         with contextlib.suppress(ProcessLookupError):
@@ -150,10 +150,10 @@ class Shell:
 
 
 class Blocks(Case):
-    """Commands run, and print what the page shows."""
+    """Commands succeed, and print the output that the page shows."""
 
     def run_page(self, page):
-        """All blocks of one page, in order."""
+        """Runs all blocks of one page in order."""
         if "KERNEL_BY_ROWS equiv" in page.read_text() and not (CONTROLS / "KERNEL_BY_ROWS").exists():
             self.skipTest("no negative controls in this build")
         shell = Shell(self.dir)
@@ -164,7 +164,7 @@ class Blocks(Case):
             shell.close()
 
     def run_block(self, shell, block):
-        """One block."""
+        """Runs one block."""
         code, expected, last = 0, 0, ""
         for command, shown in block:
             if command == "echo $?":
@@ -185,7 +185,7 @@ class Text(Case):
     """Links, paths, widths and graphs."""
 
     def test_links(self):
-        """Every link into the tree leads somewhere."""
+        """Every link into the tree has a target."""
         for page in PAGES:
             for target in LINK.findall(FENCE.sub("", page.read_text())):
                 if re.match(r"\w+:", target):
@@ -194,7 +194,8 @@ class Text(Case):
                     self.assertTrue((page.parent / target).exists())
 
     def test_paths(self):
-        """Every path in backticks exists; `<name>` and `*` stand for anything, build/ is not ours."""
+        """Every path in backticks exists; `<name>` and `*` are placeholders, and build/ is
+        ignored."""
         for page in PAGES:
             for word in CODE.findall(FENCE.sub("", page.read_text())):
                 path = re.sub(r"<[^>]*>", "*", word)
@@ -205,14 +206,14 @@ class Text(Case):
                     self.assertTrue(list(ROOT.glob(path.removeprefix("./").rstrip("/"))))
 
     def test_width(self):
-        """Lines outside of blocks and tables fit the screen."""
+        """Lines outside blocks and tables have at most COLUMNS columns."""
         for page in PAGES:
             for line in FENCE.sub("", page.read_text()).splitlines():
                 if not line.startswith("|"):
                     self.assertLessEqual(len(line), COLUMNS, f"{page.name}: {line}")
 
     def test_figure(self):
-        """The speed that README.md names is a row of performance.md."""
+        """The speed in README.md is in a row of performance.md."""
         text = (ROOT / "README.md").read_text()
         speed = re.search(r"decodes (\d+) tokens a second on\s", text)[1]
         row = re.search(r"\(`([^`]*decode@512)`", text)[1]
@@ -221,7 +222,7 @@ class Text(Case):
         self.assertEqual(rows[0].split(" | ")[2], f"{speed} tok/s")
 
     def test_graphs(self):
-        """Every `gq` block is read, typed, and printed again."""
+        """Every `gq` block can be read, typed, and printed again."""
         count = 0
         for page in PAGES:
             for language, text, _ in blocks(page):
@@ -236,7 +237,7 @@ class Text(Case):
         print(f"{count} graphs read")
 
     def test_quotes(self):
-        """Blocks that name a file after their language hold lines of it, in that order."""
+        """Blocks that name a file after their language contain lines of it, in that order."""
         for page in PAGES:
             for _, text, name in blocks(page):
                 if not name:
@@ -246,7 +247,7 @@ class Text(Case):
                     self.assertIsNone(missing(lines, (ROOT / name).read_text().splitlines()))
 
     def test_public_headers(self):
-        """The list at the head of gqac.h names every public header but text.h's own."""
+        """The list at the top of gqac.h names every public header except those of text.h."""
         folder = ROOT / "include" / "gqac"
         head = (folder / "gqac.h").read_text().split("*/", 1)[0]
         text = set(re.findall(r"<gqac/(\w+\.h)>", (folder / "text.h").read_text()))
@@ -255,7 +256,7 @@ class Text(Case):
                 self.assertIn(header, head)
 
     def test_target_fields(self):
-        """adding-a-target.md has every field of a kernel's row and of a target."""
+        """adding-a-target.md describes every field of a kernel's row and of a target."""
         header = (ROOT / "src" / "targets" / "target.h").read_text()
         page = (ROOT / "docs" / "adding-a-target.md").read_text()
         for struct in ("target_kernel", "gqac_target"):
@@ -269,7 +270,7 @@ class Text(Case):
                     self.assertTrue(f"`{name}`" in page or f".{name} = " in page)
 
     def test_controls(self):
-        """What these checks must refuse."""
+        """Faults that these checks must detect."""
         self.assertEqual(missing(["a", "c"], ["a", "b"]), "c")
         self.assertEqual(missing(["b", "a"], ["a", "b"]), "a")
         self.assertEqual(commands("$ x\n> y\nz\n$ w\n"), [("x\ny", ["z"]), ("w", [])])
@@ -285,7 +286,7 @@ class Text(Case):
 
 
 def add_pages():
-    """One method for each page that has something to run."""
+    """Adds a method for each page that has something to run."""
     for page in PAGES:
         count = sum(1 for _ in script_blocks(page))
         if not count:

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""docs/families.md says what families.py, traced_families.py and export_translators.py of tools
-demand: every pair is there and passed, or it is excepted with its reason."""
+"""docs/families.md has the rows of families.py, traced_families.py and export_translators.py in
+tools: every pair is listed and passed, or is an exception with a reason."""
 
 import sys
 import unittest
@@ -19,8 +19,8 @@ LIMIT = 2e-5
 
 
 def tables():
-    """The tables of the page, rows of cells: the builder's families, those of other exporters,
-    and encoders with decoders."""
+    """The tables of the page as rows of cells: the families of the builder, those of other
+    exporters, and encoders with decoders."""
     found, before = [], ""
     for line in PAGE.read_text().splitlines():
         if line.startswith("| "):
@@ -37,15 +37,15 @@ def cells(rows):
 
 
 def table():
-    """Pairs of the builder: their cells."""
+    """The cells of all pairs of the builder."""
     return cells(tables()[0])
 
 
 class Families(unittest.TestCase):
-    """The page against the list."""
+    """The page compared with the lists of the tools."""
 
     def test_pairs(self):
-        """The same pairs, no more and no fewer, and enough of them."""
+        """The same pairs as in the list, and enough of them."""
         self.assertEqual(set(table()), set(families.pairs()))
         self.assertGreaterEqual(len(families.FAMILIES), 17)
         self.assertLessEqual(set(families.EXCEPT), set(families.pairs()))
@@ -62,7 +62,8 @@ class Families(unittest.TestCase):
             self.assertLessEqual(float(cell), limit, pair)
 
     def test_traced(self):
-        """Each pair of an exporter; what is refused, or raised in sequences alone, has its reason."""
+        """Each pair of an exporter; a reason for each that is refused, or raised only in
+        sequences."""
         head, *rows = tables()[1]
         found = {f"{e}-{row[0]}": cell for row in rows
                  for e, cell in zip(head[1:], row[1:], strict=True) if cell}

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Seeds and dictionaries for the fuzz targets, from what the tree has.
+"""Seeds and dictionaries for the fuzz targets, from files of the tree.
 
     python test/fuzz/make_seeds.py BUILD        writes BUILD/seeds/<target>/ and BUILD/seeds/<target>.dict
 
 BUILD is build/fuzz, where gqac and make_files were built. Seeds are the exports of test/models,
-the corpus of bad files and its legal twins, golden texts, ONNX's own node tests, tokenizers and
-templates of the tests, wrong requests of the server's test, artefacts and snapshots that are made
-here, and what is kept in test/fuzz/inputs. A dictionary holds the words that several seeds of a
+the corpus of bad files and its valid twins, golden texts, ONNX's own node tests, tokenizers and
+templates of the tests, invalid requests of the server's tests, artefacts and snapshots that are
+made here, and the files of test/fuzz/inputs. A dictionary contains words that several seeds of a
 target have in common.
 """
 
@@ -21,19 +21,19 @@ from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-LARGEST = 48 << 10  # bytes of a seed
-WORDS = 600  # of a dictionary
+LARGEST = 48 << 10  # maximum bytes of a seed
+WORDS = 600  # maximum words in a dictionary
 
 
 class Seeds:
-    """The seeds of all targets, each content once."""
+    """The seeds of all targets; equal contents are stored once."""
 
     def __init__(self, out):
         self.out = out
         self.words = {}
 
     def add(self, target, data):
-        """One seed; a large one is left out."""
+        """Adds one seed, unless it is too large."""
         if len(data) > LARGEST:
             return
         folder = self.out / target
@@ -43,7 +43,7 @@ class Seeds:
             set(re.findall(rb"[A-Za-z_][A-Za-z0-9_.|-]{1,30}", data)))
 
     def files(self, target, paths):
-        """The content of files."""
+        """Adds the contents of files."""
         for path in paths:
             if path.is_file():
                 self.add(target, path.read_bytes())
@@ -88,7 +88,7 @@ def cache_files(scratch):
 
 
 def various(paths):
-    """Models with an op that none before has with as many inputs and the same attributes."""
+    """Models with an op that has more inputs or other attributes than in all models before."""
     try:
         import onnx
         from google.protobuf.message import DecodeError
@@ -96,7 +96,7 @@ def various(paths):
         return
     seen = set()
     for path in paths:
-        if not path.is_file() or path.stat().st_size > LARGEST:  # one of the bad ones is a pipe
+        if not path.is_file() or path.stat().st_size > LARGEST:  # one of the bad files is a pipe
             continue
         try:
             nodes = onnx.load(path, load_external_data=False).graph.node
@@ -130,7 +130,7 @@ def tensor_files():
 
 
 def texts(seeds):
-    """What the text libraries read."""
+    """Inputs of the text libraries."""
     seeds.files("tokenizer", ROOT.glob("test/tokenizers/*/tokenizer.json"))
     seeds.files("tokenizer", ROOT.glob("*models/*/tokenizer.json"))
     seeds.files("tokenizer", ROOT.glob("test/models/*/tokenizer.json"))
@@ -152,7 +152,8 @@ def texts(seeds):
 
 
 def request_rows(seeds):
-    """Schemas, grammars, tools and heads of HTTP: as requests, and the first three by themselves."""
+    """Schemas, grammars, tools and HTTP headers: as requests, and the first three also
+    separately."""
     from bad_requests import ROWS
     chat, text = {"messages": [{"role": "user", "content": "Go"}], "max_tokens": 1}, \
         {"prompt": "x", "max_tokens": 1}
@@ -170,7 +171,7 @@ def request_rows(seeds):
 
 
 def requests(seeds):
-    """Wrong requests, as test_serve_bad.py and test_bad_requests.py send them."""
+    """Invalid requests, as in test_serve_bad.py and test_bad_requests.py."""
     sys.path[:0] = [str(ROOT / "test/python"), str(ROOT / "test/corpus")]
     import test_serve_bad as bad
     request_rows(seeds)

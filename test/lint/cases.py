@@ -2,19 +2,20 @@
 
 
 class Cases:
-    """What passed and what failed so far."""
+    """The cases that passed and those that failed so far."""
 
     def __init__(self):
         self.passed = self.failed = 0
 
     def count(self, good, message):
-        """One case; the message is printed if it is not good."""
+        """Counts one case; prints the message if it failed."""
         self.passed += bool(good)
         self.failed += not good
         if not good:
             print(f"FAIL {message}")
 
     def finish(self):
-        """Prints the line that ctest and tools/mutants.py read, and returns the exit code."""
+        """Prints the summary line that ctest and tools/mutants.py read, and returns the exit
+        code."""
         print(f"{self.passed} passed, {self.failed} failed")
         return 1 if self.failed else 0

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""What tools/analyse.py keeps between two runs: nothing that a changed configuration makes wrong.
+"""What tools/analyse.py keeps between two runs: nothing that is wrong after a change of the
+configuration.
 
     python test/lint/test_analyse.py         prints `N passed, N failed`
 """

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Who may include whom, and how sources begin and end.
+"""Which folders may include which headers, and the form of sources.
 
-The rules are the table of docs/architecture.md, read from there: its rows name a folder and what the
-folder may include. Besides, a header whose name ends in impl.h is private to its folder, a library
-is known to the folders that wrap it, a source opens with a comment, no source is longer than LINES
-lines, no public header than PUBLIC, and no function than FUNCTION (kernels of targets may be).
-Sources that break every rule are fed in too, and must be refused.
+The rules are read from the table of docs/architecture.md, whose rows name a folder and what it may
+include. In addition, a header whose name ends in impl.h is private to its folder, a library may be
+used only in the folders that wrap it, a source begins with a comment, no source is longer than
+LINES lines, no public header longer than PUBLIC, and no function longer than FUNCTION (except
+kernels of targets). Sources that break each rule are also tested, and must be refused.
 
     python test/lint/test_includes.py        prints `N passed, N failed`
 """
@@ -23,7 +23,7 @@ FUNCTION = 60
 EVERYWHERE = {"gqac/status.h", "gqac/status.def", "gqac/tensor.h", "gqac/dtype.def",
               "gqac/limits.h", "gqac/monitor.h", "gqac/log.h", "gqac/stop.h", "gqac/threads.h",
               "gqac/candidate.h"}
-LIBRARIES = {  # first part of the header: the folders that wrap it
+LIBRARIES = {  # first part of the header: the folders that wrap the library
     "jansson.h": {"text", "llm", "serve", "cli"},
     "event2": {"serve"},
     "hiredis.h": {"remote"},
@@ -34,8 +34,8 @@ LIBRARIES = {  # first part of the header: the folders that wrap it
     "sha2.h": {"base"},
     "CL": {"targets"},
 }
-# Sources of src/targets that look at the graph: targets and their tables, what matches, fuses, binds
-# and packs.
+# Sources of src/targets that use the graph: targets and their tables, and the code that matches,
+# fuses, binds and packs.
 GRAPH = re.compile(
     r"src/targets/(target\.[ch]|bind\.[ch]|fuse_\w+\.[ch]|ref/ref\.c|cpu/(cpu\.c|graph\.h|fuse_\w+\.[ch]|pack\w*\.[ch])"
     r"|gpu/(gpu\.c|graph\.h|bind_\w+\.c))$"
@@ -70,13 +70,13 @@ def read_table(text):
 
 
 def folder_of(source):
-    """The folder of the table that holds a source."""
+    """The folder of the table that contains a source."""
     parts = source.split("/")
     return {"src": parts[1], "integrations": "/".join(parts[:2])}.get(parts[0], "gqac")
 
 
 def include_fault(table, source, header, quoted):
-    """What is wrong with `source` (src/ir/dim.c) including `header`, or None."""
+    """The fault in `source` (src/ir/dim.c) including `header`, or None."""
     parts = source.split("/")
     folder = folder_of(source)
     if header in LIBRARIES or header.split("/")[0] in LIBRARIES:
@@ -92,7 +92,7 @@ def include_fault(table, source, header, quoted):
         return None
     if "/" not in header and parts[0] == "integrations":
         return None
-    if "/" not in header:  # beside the source
+    if "/" not in header:  # in the folder of the source
         header = "/".join(parts[1:-1] + [header])
     other = header.split("/")
     if header.endswith("impl.h") and other[:-1] != parts[1:-1]:
@@ -107,7 +107,7 @@ def include_fault(table, source, header, quoted):
 
 
 def runs(source):
-    """Is it a source of a target that runs, and so sees no graph?"""
+    """True if it is a source of a target that runs, and so must not use the graph."""
     targets = source.startswith("src/targets/")
     return targets and not GRAPH.fullmatch(source)
 
@@ -127,7 +127,7 @@ def reaches_graph(header, texts, seen):
 
 
 def graph_faults(source, text, texts):
-    """Where a source that runs sees the graph. `texts`: the headers of src by path."""
+    """Places where a source that runs uses the graph. `texts`: the headers of src by path."""
     faults = []
     if not runs(source):
         return faults
@@ -144,7 +144,7 @@ def graph_faults(source, text, texts):
 
 
 def row_faults(source, text):
-    """Rows of kernels, in a table or in the macro of one, that have no bind or no run."""
+    """Rows of kernels, in a table or in a macro for one, without a bind or a run."""
     if not re.fullmatch(r"src/targets/\w+/\w+\.c", source):
         return []
     rows = re.split(r'\.name = (?=["\w])', text.replace(".name = NULL", ""))[1:]
@@ -154,7 +154,7 @@ def row_faults(source, text):
 
 
 def source_faults(table, source, text, texts=None):
-    """Every fault of one file, as texts."""
+    """All faults of one file, as texts."""
     faults = graph_faults(source, text, texts or {}) + row_faults(source, text)
     for match in INCLUDE.finditer(text):
         fault = include_fault(table, source, match[2], match[1] == '"')
@@ -215,7 +215,7 @@ WRONG = [  # source, text: each must be refused
     ("src/ir/dim.c", "/* */\nvoid f(void) {\n" + "    g();\n" * (FUNCTION - 1) + "}\n"),
     ("src/ir/dim.c", "/* */\nint f(int a,\n      int b) {\n" + "\n" * (FUNCTION - 2) + "}\n"),
 ]
-GRAPH_SEEN = [  # the same of sources that run, with the headers of src at hand
+GRAPH_SEEN = [  # the same for sources that run, with the headers of src
     ("src/targets/cpu/linear.c", '/* */\n#include "ir/ir.h"\n'),
     ("src/targets/cpu/linear.c", '/* */\n#include "ops/op.h"\n'),
     ("src/targets/cpu/linear.c", '/* */\n#include "targets/target.h"\n'),

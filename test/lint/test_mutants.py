@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""The rows of test/mutants still apply to the tree, and name tests that exist.
+"""The rows of test/mutants still apply to the tree, and name existing tests.
 
-tools/mutants.py tries the defects themselves, by hand, because each needs a build. Here each row's
-piece of source must occur exactly once, and wrong rows must be refused.
+tools/mutants.py, which is run by hand, tests the defects themselves, because each needs a build.
+Here the piece of source in each row must occur exactly once, and invalid rows must be refused.
 
     python test/lint/test_mutants.py         prints `N passed, N failed`
 """
@@ -19,10 +19,10 @@ import mutants
 from cases import Cases
 
 AREAS = ("kernels", "kv", "runtime", "sampler", "scheduler", "store", "tokenizer")
-LEAST, ALL = 8, 60  # rows of an area, and of all
+LEAST, ALL = 8, 60  # minimum number of rows in an area, and in all
 GOOD = {"file": "src/a.c", "find": "x < 1;", "put": "x <= 1;", "test": "kv_a", "case": "one two",
         "why": "x"}
-WRONG = [  # what is changed in the good row, and a word of the answer
+WRONG = [  # the change of the valid row, and a word in the message
     ({"file": "src/b.c"}, "does not exist"),
     ({"find": "x < 2;"}, "occurs 0 times"),
     ({"find": "x"}, "occurs 2 times"),
@@ -35,7 +35,7 @@ WRONG = [  # what is changed in the good row, and a word of the answer
 
 
 def refused(call, *args):
-    """The text with which a call is refused; "": it is not."""
+    """The text with which a call is refused; "": it is accepted."""
     try:
         call(*args)
     except mutants.Wrong as wrong:
@@ -44,7 +44,7 @@ def refused(call, *args):
 
 
 def check_refusals(folder, count):
-    """Wrong rows and lists in a tree of two files."""
+    """Invalid rows and lists, in a tree of two files."""
     for name, text in (("src/a.c", "x < 1;\nx = 1;\n"), ("test/kv/test_a.c", '{"one "\n "two", f},\n')):
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
 """What the tests of bad files share: the limits of a refusal, two tests for each row, and --show.
 
-A row has a kind, a name, what makes the bad file (`bad`) and its legal twin, and the exit code and a
-word of the refusal.
+A row has a kind, a name, functions that make the bad file (`bad`) and its valid twin, and the exit
+code and a word of the refusal.
 """
 
 import sys
@@ -14,20 +14,21 @@ SECONDS = 10
 
 
 def check_limits(case, result):
-    """A refusal is fast and needs little memory."""
+    """A refusal must be fast and need little memory."""
     case.assertLess(result.seconds, SECONDS * (10 if harness.SANITIZED else 1), str(result))
     if not harness.SANITIZED:
         case.assertLess(result.peak, GIB, str(result))
 
 
 def check_bad(case, row, result):
-    """The exit code, the word, the limits."""
+    """Checks the exit code, the word and the limits."""
     case.check(result, row.code, *([row.word] if result.code else []))
     check_limits(case, result)
 
 
 def check_names(case, rows, least):
-    """The number of rows, each with a name of its own; gives how many rows each kind has."""
+    """Checks the number of rows and that each has a unique name; returns how many rows each kind
+    has."""
     counts = Counter(row.kind for row in rows)
     print(f"{len(rows)} rows: {dict(counts)}")
     case.assertGreaterEqual(len(rows), least)
@@ -37,7 +38,8 @@ def check_names(case, rows, least):
 
 
 def add_rows(cls, rows, twin_key=lambda row: (row.kind, row.name)):
-    """Two methods for each row, which call `bad` and `twin`; one twin for all rows of a key."""
+    """Adds two methods for each row, which call `bad` and `twin`; one twin for all rows of a
+    key."""
     seen = set()
     for i, row in enumerate(rows):
         def bad(self, row=row):
@@ -53,21 +55,21 @@ def add_rows(cls, rows, twin_key=lambda row: (row.kind, row.name)):
 
 
 def sample(rows):
-    """All rows in the long tier, else every tenth and those that must always run."""
+    """All rows in the long tier, otherwise every tenth and those that must always run."""
     return [row for i, row in enumerate(rows) if harness.FULL or row.always or i % 10 == 0]
 
 
 def scratch():
-    """A case outside of the tests, for its folder."""
+    """A case outside the tests, for its scratch folder."""
     class Show(Case):
-        """Only its scratch folder."""
+        """Only a scratch folder."""
     case = Show()
     case.setUp()
     return case
 
 
 def show(rows, run_bad, run_twin):
-    """Prints what comes of every row."""
+    """Prints the outcome of every row."""
     case = scratch()
     for i, row in enumerate(rows):
         bad, twin = run_bad(row, case.dir / f"{i}b"), run_twin(row, case.dir / f"{i}t")
@@ -82,7 +84,7 @@ def show(rows, run_bad, run_twin):
 
 
 def main(show_all):
-    """The tests, or --show."""
+    """Runs the tests, or --show."""
     if "--show" in sys.argv:
         show_all()
     else:

@@ -1,6 +1,6 @@
-"""Small decoders whose caches have other forms than past and present of one head size.
+"""Small decoders whose caches do not have the form of a past and a present of one head size.
 
-Caches(kind) makes a two-layer model in simple ops, as torch.onnx.export writes it. `kind` is one of
+Caches(kind) makes a two-layer model of simple ops, as torch.onnx.export writes it. `kind` is one of
 KINDS: `latent` has keys and values of different head sizes, as decoders with latent attention
 (DeepSeek-V2, V3) cache them expanded; `compressed` caches their latent rows and expands all of them
 in every call; the static kinds write buffers of a constant length at cache_position.
@@ -21,8 +21,8 @@ class Caches:
     """Collects nodes; model() gives the file."""
 
     def __init__(self, kind, seed=11, batch="B", start=False, centred=False):
-        """start: of the new rows' places only the first one is an input; centred: latent rows are
-        expanded less the mean of all of them."""
+        """start: only the position of the first new row is an input; centred: latent rows are
+        expanded after subtracting the mean of all of them."""
         self.kind, self.batch, self.centred = kind, batch, centred
         self.random = np.random.default_rng(seed)
         self.nodes, self.weights = [], []
@@ -64,18 +64,18 @@ class Caches:
         return helper.make_tensor_value_info(name, dtype, shape)
 
     def constant(self, value, dtype=np.int64, name=None):
-        """An initialiser; gives its name."""
+        """Adds an initialiser; returns its name."""
         name = name or f"constant.{len(self.weights)}"
         self.weights.append(numpy_helper.from_array(np.asarray(value, dtype), name))
         return name
 
     def weight(self, name, *shape):
-        """A random one."""
+        """Adds a random weight."""
         scale = 1.0 if len(shape) == 1 or shape[0] == VOCABULARY else 1.5 / shape[0] ** 0.5
         return self.constant(self.random.standard_normal(shape) * scale, np.float32, name)
 
     def node(self, op, *inputs, out=None, **attributes):
-        """A node; gives its first output."""
+        """Adds a node; returns its first output."""
         out = out or [f"node.{len(self.nodes)}"]
         self.nodes.append(helper.make_node(op, list(inputs), out,
                                            name=f"{op}_{len(self.nodes)}", **attributes))
@@ -126,7 +126,8 @@ class Caches:
         return self.node("Shape", x, start=axis, end=axis + 1)
 
     def pair(self, layer, shapes):
-        """Pasts and presents of a layer by their shapes, in which P is the rows: their names."""
+        """The names of the pasts and presents of a layer, given their shapes, in which P is the
+        rows."""
         rows = ROWS if self.static else "P"
         names = [f"past_key_values.{layer}.{n}" for n in ("key", "value")]
         results = [f"present.{layer}.{n}" for n in ("key", "value")]
@@ -150,14 +151,14 @@ class Caches:
     # ---- masks -----------------------------------------------------------------------------------
 
     def hide(self, seen):
-        """0 where a key is seen."""
+        """0 where a key is visible."""
         return self.node("Where", seen, self.constant(0.0, np.float32),
                          self.constant(LOWEST, np.float32))
 
     def grown_mask(self):
-        """What each query sees of T keys: causality and padding."""
+        """Which of T keys are visible to each query: causality and padding."""
         total = self.length("attention_mask", 1)
-        if self.kind.startswith("folded"):  # the length of a past tells, too
+        if self.kind.startswith("folded"):  # the length of a past is also input
             cached = self.node("Gather", self.node("Shape", "past_key_values.0.value"), self.constant([1]), axis=0)
             total = self.node("Add", cached, self.length("input_ids", 1))
         first = self.node("Sub", total, self.length("input_ids", 1))
@@ -171,7 +172,7 @@ class Caches:
         return self.hide(self.node("And", seen, padding))
 
     def static_mask(self):
-        """cache_position against the number of each row of the buffer."""
+        """cache_position compared with the number of each row of the buffer."""
         places = self.node("Unsqueeze", self.places, self.constant([0, 1, 3]))
         keys = self.constant(np.arange(ROWS)[None, None, None])
         return self.hide(self.node("LessOrEqual", keys, places))
@@ -179,14 +180,14 @@ class Caches:
     # ---- kinds -----------------------------------------------------------------------------------
 
     def queries(self, layer, x):
-        """Of latent attention: [B,H,S,NOPE+ROPE]."""
+        """Queries of latent attention: [B,H,S,NOPE+ROPE]."""
         q = self.project(f"q{layer}", x, WIDTH, LATENT_HEADS * (NOPE + ROPE))
         nope, rope = self.split(self.heads(q, LATENT_HEADS, NOPE + ROPE), NOPE, ROPE)
         return self.node("Concat", nope, self.rotated(rope, ROPE), axis=-1)
 
     def expanded(self, layer, latent, rope, like):
-        """Keys and values of latent rows [B,R,RANK] and the rotated part [B,1,R,ROPE]; `like` has
-        the number of rows as its axis 1."""
+        """Keys and values from latent rows [B,R,RANK] and the rotated part [B,1,R,ROPE]; the length
+        of axis 1 of `like` is the number of rows."""
         kv = self.project(f"kvb{layer}", self.norm(f"kvn{layer}", latent, RANK), RANK,
                           LATENT_HEADS * (NOPE + VALUE))
         nope, v = self.split(self.heads(kv, LATENT_HEADS, NOPE + VALUE), NOPE, VALUE)
@@ -224,7 +225,7 @@ class Caches:
                 LATENT_HEADS * VALUE)
 
     def repeated(self, x):
-        """Each head of keys or values for its group of query heads."""
+        """Each head of keys or values, repeated for its group of query heads."""
         rows = self.constant([ROWS]) if self.static else self.length(x, 2)
         x = self.node("Unsqueeze", x, self.constant([2]))
         shape = self.node("Concat", self.length("input_ids", 0),
@@ -238,7 +239,7 @@ class Caches:
         return self.rotated(q, SIZE), (self.rotated(k, SIZE), v)
 
     def written(self, layer, x, write):
-        """Buffers that `write` writes."""
+        """Buffers written by `write`."""
         q, new = self.grouped(layer, x)
         shapes = [[self.batch, KV_HEADS, "P", SIZE]] * 2
         kv = [self.repeated(write(past, rows, present))
@@ -246,7 +247,8 @@ class Caches:
         return self.attention(q, *kv, SIZE ** -.5), HEADS * SIZE
 
     def transposed(self, layer, x):
-        """index_copy_ as torch exports it: the rows come first, are written, and go back."""
+        """index_copy_ as exported by torch: the rows are moved to the first axis, written, and
+        moved back."""
         def write(past, rows, present):
             first = [self.node("Transpose", t, perm=[2, 1, 0, 3]) for t in (past, rows)]
             at = self.node("Unsqueeze", self.places, self.constant([1]))
@@ -255,7 +257,7 @@ class Caches:
         return self.written(layer, x, write)
 
     def scattered(self, layer, x):
-        """index_put_ of [:, :, cache_position]: a tuple of three numbers for each row."""
+        """index_put_ with [:, :, cache_position]: three indices for each row."""
         def write(past, rows, present):
             shape = [self.node("Concat", self.length("input_ids", 0), self.constant([KV_HEADS]),
                                self.length(self.places, 0), self.constant([1]), axis=0)]
@@ -273,7 +275,7 @@ class Caches:
         return self.written(layer, x, write)
 
     def elements(self, layer, x):
-        """scatter along the rows: a number for each element."""
+        """scatter along the rows: an index for each element."""
         def write(past, rows, present):
             places = self.node("Unsqueeze", self.places, self.constant([0, 1, 3]))
             at = self.node("Expand", places, self.node("Shape", rows))
@@ -281,8 +283,8 @@ class Caches:
         return self.written(layer, x, write)
 
     def arranged(self, layer, x, shape, there, back):
-        """Pasts of that shape, which new rows are appended to along P: `there` and `back` go from
-        [B,H,S,D] to it and back."""
+        """Pasts with that shape, to which new rows are appended along P: `there` and `back` convert
+        from [B,H,S,D] to it and back."""
         q, new = self.grouped(layer, x)
         kv = [self.repeated(back(self.node("Concat", past, there(rows), out=[present], axis=shape.index("P"))))
               for rows, (past, present) in zip(new, self.pair(layer, [shape] * 2), strict=True)]
@@ -339,7 +341,7 @@ class Caches:
         return self.folded(layer, x, self.slopes())
 
     def folded(self, layer, x, slopes=None):
-        """Keys [B*H,D,P] and values [B*H,P,D], which are multiplied in that form."""
+        """Keys [B*H,D,P] and values [B*H,P,D], which are multiplied in these forms."""
         q, k, v = [self.heads(self.project(f"{n}{layer}", x, WIDTH, HEADS * SIZE), HEADS, SIZE) for n in "qkv"]
         front = self.node("Mul", self.length("input_ids", 0), self.constant([HEADS]))
         q, k, v = [self.node("Reshape", t, self.node("Concat", front, self.length("input_ids", 1),
@@ -360,7 +362,7 @@ class Caches:
         return self.node("Reshape", y, self.constant([0, 0, HEADS * SIZE])), HEADS * SIZE
 
     def columns_of_keys(self, layer, x):
-        """Keys [B,H,D,P], as they are multiplied, and values [B,H,P,D], both of all heads."""
+        """Keys [B,H,D,P], as needed for the product, and values [B,H,P,D], each for all heads."""
         q, k, v = [self.heads(self.project(f"{n}{layer}", x, WIDTH, HEADS * SIZE), HEADS, SIZE) for n in "qkv"]
         k = self.node("Transpose", self.rotated(k, SIZE), perm=[0, 1, 3, 2])
         pairs = self.pair(layer, [[self.batch, HEADS, SIZE, "P"], [self.batch, HEADS, "P", SIZE]])
@@ -369,8 +371,8 @@ class Caches:
         return self.weighed(self.node("MatMul", self.rotated(q, SIZE), k), v, SIZE ** -.5), HEADS * SIZE
 
     def joined(self, layer, x, pick=None, turned=False):
-        """[2,B,H,P,D]: keys and values in one past. turned: keys are transposed before they are appended, and
-        back."""
+        """[2,B,H,P,D]: keys and values in one past. turned: keys are transposed before they are
+        appended, and then back."""
         q, new = self.grouped(layer, x)
         past, present = f"past_{layer}", f"present_{layer}"
         self.inputs.append(self.info(past, F, [2, self.batch, KV_HEADS, "P", SIZE]))
@@ -381,7 +383,7 @@ class Caches:
         return self.attention(q, *[self.repeated(t) for t in kv], SIZE ** -.5), HEADS * SIZE
 
     def append(self, past, rows, turned):
-        """The past and the rows after it, [B,H,T,D]."""
+        """The past followed by the new rows, [B,H,T,D]."""
         if not turned:
             return self.node("Concat", past, rows, axis=2)
         parts = [self.node("Transpose", t, perm=[0, 1, 3, 2]) for t in (past, rows)]
@@ -392,7 +394,7 @@ class Caches:
         return self.joined(layer, x, turned=True)
 
     def joined_halves(self, layer, x):
-        """The same, of Split."""
+        """The same with Split."""
         def pick():
             names = [f"half.{layer}.{i}" for i in (0, 1)]
             self.node("Split", f"past_{layer}", out=names, axis=0, num_outputs=2)

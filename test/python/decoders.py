@@ -1,8 +1,8 @@
-"""Small decoders of the attention ops beside GroupQueryAttention, written node by node.
+"""Small decoders with attention ops other than GroupQueryAttention, written node by node.
 
 Decoder(kind) makes a two-layer model: embedding, attention with a residual, a gate, logits. `kind`
-is one of KINDS; each puts another op, and another way to carry lengths and padding, around the
-same arithmetic. Inputs are input_ids, attention_mask and the pasts, as exporters have them.
+is one of KINDS; each has the same arithmetic with another op, and another way to represent lengths
+and padding. Inputs are input_ids, attention_mask and the pasts, as in exported models.
 """
 
 import numpy as np
@@ -44,17 +44,17 @@ class Decoder:
         return helper.make_tensor_value_info(name, dtype, shape)
 
     def constant(self, name, value):
-        """An initialiser; gives its name."""
+        """Adds an initialiser; returns its name."""
         self.weights.append(numpy_helper.from_array(np.asarray(value), name))
         return name
 
     def weight(self, name, *shape):
-        """A random one."""
+        """Adds a random weight."""
         scale = 1.0 if len(shape) == 1 or shape[0] == VOCABULARY else 1.3 / shape[0] ** 0.5
         return self.constant(name, (self.random.standard_normal(shape) * scale).astype(np.float32))
 
     def node(self, op, *inputs, out=None, domain="", **attributes):
-        """A node; gives its first output."""
+        """Adds a node; returns its first output."""
         out = out or [f"node.{len(self.nodes)}"]
         self.nodes.append(helper.make_node(op, list(inputs), out, domain=domain,
                                            name=f"{op}_{len(self.nodes)}", **attributes))
@@ -70,7 +70,7 @@ class Decoder:
                 for n, h in (("q", HEADS), ("k", kv_heads), ("v", kv_heads))]
 
     def pair(self, layer, heads, rows=("P", "T"), presents=True):
-        """Pasts and presents of a layer: their names."""
+        """The names of the pasts and presents of a layer."""
         names = [f"past_key_values.{layer}.{n}" for n in ("key", "value")]
         for name in names:
             self.inputs.append(self.info(name, F, ["B", heads, rows[0], SIZE]))
@@ -86,7 +86,7 @@ class Decoder:
         return getattr(self, name)
 
     def valid(self):
-        """Sum of the mask: rows that are valid after this call, i64 [B]."""
+        """The sum of the mask: the number of valid rows after this call, i64 [B]."""
         return self.once("_valid", lambda: self.node("ReduceSum", "attention_mask", "one",
                                                      keepdims=0))
 
@@ -108,7 +108,7 @@ class Decoder:
         return self.once("_additive", make)
 
     def triangle(self):
-        """0 or -10000 [B|1,1,S,T]: what a query may see, from shapes."""
+        """0 or -10000 [B|1,1,S,T]: which keys are visible to a query, computed from shapes."""
         def make():
             total = self.node("Shape", "attention_mask", start=1, end=2)
             first = self.node("Sub", total, self.chunk())
@@ -125,7 +125,7 @@ class Decoder:
     # ---- kinds -----------------------------------------------------------------------------------
 
     def attention(self, layer, x, mask="", **attributes):
-        """Attention-23 of 3-D inputs with a growing past."""
+        """Attention-23 with 3-D inputs and a growing past."""
         past, present = self.pair(layer, KV_HEADS)
         return self.node("Attention", *self.qkv(layer, x, KV_HEADS), mask, *past,
                          out=[f"y{layer}", *present], q_num_heads=HEADS, kv_num_heads=KV_HEADS,
@@ -146,7 +146,7 @@ class Decoder:
         return self.attention(layer, x, is_causal=0, left_window_size=4, right_window_size=0)
 
     def attention_4d(self, layer, x):
-        """4-D inputs."""
+        """The same with 4-D inputs."""
         heads = []
         for value, n in zip(self.qkv(layer, x, KV_HEADS), (HEADS, KV_HEADS, KV_HEADS)):
             shape = self.once(f"_shape{n}", lambda n=n: self.constant(
@@ -265,7 +265,7 @@ class Decoder:
         return y if layer else self.attention(layer, y)
 
     def recurrent_alone(self, layer, x):
-        """Of the standard domain, and no cache that has rows."""
+        """Linear attention of the ONNX domain, and no cache with rows."""
         self.attention, kept = lambda _, y: y, self.attention
         y = self.recurrent(layer, x, domain="")
         self.attention = kept
@@ -293,7 +293,7 @@ class Decoder:
     # ---- linear biases (ALiBi) -------------------------------------------------------------------
 
     def slopes(self, layer, x):
-        """A bias that is the key's place: [1,1,1,T], from the mask's length."""
+        """A bias that is the position of the key: [1,1,1,T], from the length of the mask."""
         def make():
             total = self.node("Squeeze", self.node("Shape", "attention_mask", start=1, end=2))
             places = self.node("Range", self.constant("s0", np.int64(0)), total, "scalar")
@@ -302,8 +302,8 @@ class Decoder:
         return self.attention(layer, x, self.once("_slopes", make))
 
     def alibi(self, dtype):
-        """A slope for each head times the place of each key, computed in that type, as Falcon has
-        it: [B*H,1,T] in f32. The place is 0 where attention_mask is."""
+        """A slope for each head times the position of each key, computed in that type, as in
+        Falcon: [B*H,1,T] in f32. The position is 0 where attention_mask is."""
         def make():
             counted = self.node("CumSum", "attention_mask", self.constant("i1", np.int32(1)))
             places = self.node("Mul", self.node("Sub", counted, "scalar"), "attention_mask")
@@ -326,13 +326,14 @@ class Decoder:
                     "rest", np.array([HEADS, 1, -1])), axis=0)))
 
     def hidden(self):
-        """The lowest number where a key is after the query: [1,1,S,T]."""
+        """The lowest number for keys after the query: [1,1,S,T]."""
         return self.once("_hidden", lambda: self.node(
             "Where", self.node("Equal", self.triangle(), self.constant("nothing", np.float32(0))),
             "nothing", self.constant("lowest", np.finfo(np.float32).min)))
 
     def falcon(self, layer, x):
-        """A mask that hides replaces the biases, which are rounded to bf16 and then scaled."""
+        """Masked keys get the mask instead of the biases, which are rounded to bf16 and then
+        scaled."""
         def make():
             bias = self.node("Div", self.unfolded(TensorProto.BFLOAT16), self.constant(
                 "root", np.float32(SIZE ** 0.5)))
@@ -343,7 +344,8 @@ class Decoder:
                          out=[f"y{layer}", *present], q_num_heads=HEADS, kv_num_heads=HEADS)
 
     def falcon_simple(self, layer, x):
-        """The same in simple ops: the scale comes after the biases, the mask after the scale."""
+        """The same in simple ops: the scale is applied after the biases, and the mask after the
+        scale."""
         heads = self.once("_hs", lambda: self.constant("hs", np.array([0, 0, HEADS, SIZE])))
         flat = self.once("_flat", lambda: self.constant("flat", np.array([0, 0, WIDTH])))
         past, present = self.pair(layer, HEADS)
@@ -359,14 +361,14 @@ class Decoder:
                                               perm=[0, 2, 1, 3]), flat)
 
     def multi_head_slopes(self, layer, x):
-        """MultiHeadAttention whose bias is that of each head and key."""
+        """MultiHeadAttention with a bias for each head and key."""
         past, present = self.pair(layer, HEADS)
         return self.node("MultiHeadAttention", *self.qkv(layer, x, HEADS), "", "",
                          self.unfolded(F), *past, out=[f"y{layer}", *present],
                          domain="com.microsoft", num_heads=HEADS, unidirectional=1)
 
     def halves(self, layer, x):
-        """Products that are rounded to f16, of places that are too."""
+        """Products that are rounded to f16, of positions that are rounded too."""
         return self.attention(layer, x, self.unfolded(TensorProto.FLOAT16))
 
     # ---- what a sequence must refuse -------------------------------------------------------------
@@ -376,16 +378,16 @@ class Decoder:
         return self.attention(layer, x, self.triangle(), is_causal=0)
 
     def bias_from_shapes(self, layer, x):
-        """The same of com.microsoft."""
+        """The same with com.microsoft."""
         return self.multi_head(layer, x, "", self.triangle(), unidirectional=0)
 
     def one_bias(self, layer, x):
-        """A mask that adds something where attention_mask is one."""
+        """A mask that adds a constant where attention_mask is one."""
         return self.attention(layer, x, self.node(
             "Unsqueeze", self.node("Cast", "attention_mask", to=F), "axes"))
 
     def slopes_of_rounded(self, layer, x):
-        """The key's place is rounded to bf16, its product with a slope is not."""
+        """The position of a key is rounded to bf16, but its product with a slope is not."""
         def make():
             counted = self.node("CumSum", "attention_mask", self.constant("i1", np.int32(1)))
             places = self.node("Cast", self.node("Sub", counted, "scalar"), to=TensorProto.BFLOAT16)
@@ -395,7 +397,7 @@ class Decoder:
         return self.attention(layer, x, self.once("_slopes_of_rounded", make))
 
     def rounded_on_the_way(self, layer, x):
-        """A constant that is added to a bias in bf16, and taken off again."""
+        """A constant that is added to a bias in bf16, and subtracted again."""
         def make():
             more = self.node("Cast", self.constant("more", np.float32(304)), to=TensorProto.BFLOAT16)
             bias = self.node("Cast", self.unfolded(TensorProto.BFLOAT16), to=TensorProto.BFLOAT16)
@@ -403,26 +405,26 @@ class Decoder:
         return self.attention(layer, x, self.once("_rounded_on_the_way", make))
 
     def no_past(self, layer, x):
-        """One layer keeps no keys."""
+        """One layer has no cache."""
         if layer == 0:
             return self.attention(layer, x)
         return self.node("Attention", *self.qkv(layer, x, KV_HEADS), q_num_heads=HEADS,
                          kv_num_heads=KV_HEADS, is_causal=1)
 
     def half_present(self, layer, x):
-        """The keys are not given back."""
+        """The keys are not an output."""
         y = self.attention(layer, x)
         self.outputs = [o for o in self.outputs if o.name != f"present.{layer}.key"]
         return y
 
     def no_present(self, layer, x):
-        """Layer 1 gives nothing back."""
+        """Layer 1 has no outputs for its cache."""
         y = self.attention(layer, x)
         self.outputs = [o for o in self.outputs if not o.name.startswith("present.1")]
         return y
 
     def shared_past(self, layer, x):
-        """Layer 1 reads the cache of layer 0 and has no new keys."""
+        """Layer 1 reads the cache of layer 0 and has no new keys of its own."""
         if layer == 0:
             return self.attention(layer, x)
         q = self.qkv(layer, x, KV_HEADS)[0]
@@ -430,7 +432,7 @@ class Decoder:
                          is_causal=1)
 
     def read_elsewhere(self, layer, x):
-        """The cache is data for another op too."""
+        """The cache is also the input of another op."""
         y = self.attention(layer, x)
         mean = self.node("ReduceMean", f"present.{layer}.key", self.constant(
             f"rows{layer}", np.array([1, 2, 3])), keepdims=0)
@@ -450,12 +452,12 @@ class Decoder:
         return self.attention_static(layer, x)
 
     def conv_scaled(self, layer, x):
-        """The state of a convolution is not the past itself."""
+        """The state of a convolution is not exactly the past."""
         half = self.constant(f"half{layer}", np.float32(0.5))
         return self.conv(layer, x, past=self.node("Mul", f"past.{layer}.conv", half))
 
     def conv_changed(self, layer, x):
-        """What is given back is not the state."""
+        """The output is not exactly the state."""
         y = self.conv(layer, x, present=f"state{layer}")
         half = self.constant(f"half{layer}", np.float32(0.5))
         self.node("Mul", f"state{layer}", half, out=[f"present.{layer}.conv"])
@@ -469,18 +471,18 @@ class Decoder:
         return self.multi_head(layer, x, mask, "")
 
     def model(self):
-        """The finished model."""
+        """The complete model."""
         graph = helper.make_graph(self.nodes, self.kind, self.inputs, self.outputs, self.weights)
         opsets = [helper.make_opsetid("", 27 if self.kind == "recurrent_alone" else 24), helper.make_opsetid("com.microsoft", 1)]
         return helper.make_model(graph, opset_imports=opsets, ir_version=10)
 
     def save(self, path):
-        """Writes the file; gives the path."""
+        """Writes the file; returns its path."""
         onnx.save(self.model(), path)
         return path
 
     def empty(self, ids):
-        """Feeds of a first call."""
+        """The inputs of a first call."""
         feeds = {"input_ids": np.array([ids], np.int64),
                  "attention_mask": np.ones((1, len(ids)), np.int64)}
         for value in self.inputs[2:]:

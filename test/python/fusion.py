@@ -1,6 +1,6 @@
 """Graphs whose steps the cpu target fuses: written node by node, run on `ref` and at every level.
 
-Results are compared as bytes, any NaN as one; the kernels of a graph tell what was fused.
+Results are compared as bytes, with all NaN equal; the kernels of a graph show what was fused.
 """
 
 import re
@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 from harness import Case, gqac
 
 MS = "com.microsoft"
-ABSENT = set()  # levels that this machine does not run
+ABSENT = set()  # levels that this machine cannot run
 LEVELS = ("scalar", "avx2", "avx512", "avx512vnni", "avx512bf16")
 TYPES = {"f32": TensorProto.FLOAT, "f16": TensorProto.FLOAT16, "bf16": TensorProto.BFLOAT16}
 RNG = np.random.default_rng(7)
@@ -23,7 +23,7 @@ def node(op, inputs, outputs="y", domain="", **attributes):
 
 
 def floats(*shape, kind="f32", wild=False):
-    """Values of a type as its .npy file holds them; wild: infinities, NaN and tiny values too."""
+    """Values of a type as in its .npy file; wild: also infinities, NaN and tiny values."""
     x = np.asarray(RNG.standard_normal(shape) * 3, np.float32)
     if wild and x.ndim:
         x.flat[::7] = np.resize(np.float32([np.inf, -np.inf, np.nan, 1e-40, -0.0, 88.7, -104.0]),
@@ -34,7 +34,7 @@ def floats(*shape, kind="f32", wild=False):
 
 
 def constant(name, values, kind="f32"):
-    """An initializer of values made by floats()."""
+    """An initializer with values from floats()."""
     values = np.asarray(values)
     if kind == "bf16":
         return helper.make_tensor(name, TYPES[kind], values.shape, values.tobytes(), raw=True)
@@ -68,13 +68,13 @@ class Fusion(Case):
         return path
 
     def kernels(self, path):
-        """Kernels of the nodes."""
+        """The kernels of the nodes."""
         dump = self.good("compile", path, "--target", "cpu", "--disable", "stateful", "--dump", "claim",
                          "--stop-after", "claim").out
         return re.findall(r'via "cpu\.(\w+)"', dump)
 
     def results(self, path, feeds, target, level=None):
-        """Outputs by name."""
+        """The outputs by name."""
         if level in ABSENT:
             return None
         folder, out = self.dir / "in", self.dir / f"out-{target}-{level}"
@@ -92,7 +92,7 @@ class Fusion(Case):
         return {f.name: np.load(f) for f in sorted(out.glob("*.npy"))}
 
     def same(self, path, feeds, label=""):
-        """cpu gives the bytes of ref at every level."""
+        """cpu returns the bytes of ref at every level."""
         expected = self.results(path, feeds, "ref")
         self.assertTrue(expected)
         ran = 0

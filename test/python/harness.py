@@ -1,9 +1,9 @@
 """What the command-line tests share: running gqac under limits, models, .npy files, the summary.
 
-Environment: GQAC names the binary (default build/release/gqac of this tree), GQAC_CONTROLS the folder
-of the builds that break a rule (default: that beside the binary), GQAC_TEST_FULL=1 runs
-the long tier, GQAC_SANITIZED=1 says that the binary is a sanitizer build, whose address space
-cannot be limited and which is slower.
+Environment: GQAC names the binary (default build/release/gqac of this tree), GQAC_CONTROLS the
+folder of the builds that break a rule (default: next to the binary); GQAC_TEST_FULL=1 runs the long
+tier; GQAC_SANITIZED=1 means that the binary is a sanitizer build, which is slower and whose address
+space cannot be limited.
 """
 
 import functools
@@ -32,7 +32,7 @@ GIB = 1 << 30
 TOLERANCE = {"llama": 2e-5, "llama-fp16": 5e-3, "llama-int4-acc1": 2e-5, "llama-int4-acc4": 2e-2,
              "mistral": 2e-5, "qwen2": 2e-5, "qwen3": 2e-5, "phi3": 2e-5, "gemma2": 2e-5,
              "smollm3-qdq": 2e-5, "gpt-oss": 2e-5, "lfm2": 2e-5, "qwen3.5": 2e-5}
-# What a sanitizer prints when it found something; no test may ever see it.
+# What a sanitizer prints when it has found something; it must never occur in a test.
 SANITIZER = ("AddressSanitizer", "LeakSanitizer", "ThreadSanitizer", "runtime error:")
 
 
@@ -40,11 +40,11 @@ SANITIZER = ("AddressSanitizer", "LeakSanitizer", "ThreadSanitizer", "runtime er
 class Result:
     """One finished run of gqac."""
 
-    code: int  # exit code, negative: killed by that signal
+    code: int  # exit code; negative: killed by that signal
     out: str
     err: str
-    seconds: float  # of processor time: a machine that stands still breaks no limit
-    peak: int  # bytes, ru_maxrss: at least what this process had when it started the child
+    seconds: float  # of CPU time, so that a stalled machine exceeds no limit
+    peak: int  # bytes, ru_maxrss; at least that of this process when it started the child
     command: str
 
     def json(self):
@@ -57,8 +57,9 @@ class Result:
 
 
 def environment(extra=None):
-    """The tests' own environment without GQAC_ settings of the user; one thread, where a test does not say, and no cache
-    of kernels but a folder that GQAC_TEST_KERNELS names (NVRTC takes 12 s for all kernels)."""
+    """The environment of the tests without the user's GQAC_ settings; one thread unless a test sets
+    it, and no cache of kernels except a folder that GQAC_TEST_KERNELS names (NVRTC takes 12 s for
+    all kernels)."""
     env = {k: v for k, v in os.environ.items() if not k.startswith("GQAC")}
     env["GQAC_THREADS"] = "1"
     env["GQAC_CACHE"] = os.environ.get("GQAC_TEST_KERNELS", "off")
@@ -67,29 +68,29 @@ def environment(extra=None):
 
 
 def without_leaks(env, words):
-    """The environment without the search for leaks, if the run is on a device: threads of PoCL still end while
-    LeakSanitizer stops them, and it then crashes itself."""
+    """The environment without leak detection if the run uses a device: threads of PoCL may end
+    while LeakSanitizer stops them, and then it crashes itself."""
     if SANITIZED and "gpu" in words:
         env["ASAN_OPTIONS"] = env.get("ASAN_OPTIONS", "") + ":detect_leaks=0"
     return env
 
 
 def worked(child):
-    """Hundredths of a second for which all threads of the child have computed."""
+    """CPU time of all threads of the child, in hundredths of a second."""
     with open(f"/proc/{child.pid}/stat") as stat:
         return sum(map(int, stat.read().rsplit(")", 1)[1].split()[11:13]))
 
 
 def await_work(child, hundredths):
-    """Wait until the child has computed for so many hundredths of a second more."""
+    """Wait until the child has used that many more hundredths of a second of CPU time."""
     until = worked(child) + hundredths
     while worked(child) < until and child.poll() is None:
         time.sleep(0.001)
 
 
 def limits(memory, words):
-    """What the child does before exec: no core files, and an address-space limit, but not with a device: the driver of CUDA
-    reserves addresses for all memory of the machine."""
+    """What the child does before exec: no core files, and an address-space limit, but not with a
+    device: the CUDA driver reserves addresses for all memory of the machine."""
     def apply():
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         if memory and not SANITIZED and not {"gpu", "devices"} & set(words):
@@ -98,8 +99,8 @@ def limits(memory, words):
 
 
 def wait(child, seconds):
-    """Wait for the child, killing it after so many seconds: (exit code or -signal, seconds of processor time, peak
-    bytes)."""
+    """Wait for the child, and kill it after that many seconds: (exit code or -signal, seconds of
+    CPU time, peak bytes)."""
     deadline = time.monotonic() + seconds
     pause = 0.001
     while True:
@@ -115,7 +116,8 @@ def wait(child, seconds):
 
 
 def gqac(*args, seconds=120.0, memory=8 * GIB, env=None, cwd=None, stdin=None):
-    """Run gqac with these arguments. A run that outlives `seconds` of wall time is killed: code -9."""
+    """Run gqac with these arguments. A run that takes longer than `seconds` of wall time is killed:
+    code -9."""
     words = [str(GQAC), *map(str, args)]
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         child = subprocess.Popen(words, stdout=out, stderr=err,
@@ -132,7 +134,7 @@ def gqac(*args, seconds=120.0, memory=8 * GIB, env=None, cwd=None, stdin=None):
 
 @functools.cache
 def has_device():
-    """Is there a device for target gpu?"""
+    """True if there is a device for target gpu."""
     return gqac("devices").code == 0
 
 
@@ -161,13 +163,13 @@ class Case(unittest.TestCase):
         return self.check(gqac(*args, **more), 0)
 
     def close(self, got, expected, limit, what=""):
-        """max|Δ| ≤ limit · max|expected|, shapes alike, NaN nowhere."""
+        """max|Δ| ≤ limit · max|expected|, with equal shapes and without NaN."""
         self.assertEqual(got.shape, expected.shape, what)
         self.assertLessEqual(relative(got, expected), limit, what)
 
 
 def relative(got, expected):
-    """max|Δ| / max|expected|; infinite when something is not a number."""
+    """max|Δ| / max|expected|; infinite if anything is not a number."""
     got, expected = (np.asarray(x).astype(np.float64) for x in (got, expected))
     if not expected.size:
         return 0.0
@@ -186,7 +188,7 @@ def read_ids(path):
 
 
 def write_ids(path, ids):
-    """Write token ids; gives the path."""
+    """Write token ids; returns the path."""
     Path(path).write_text(" ".join(str(int(i)) for i in ids) + "\n")
     return path
 
@@ -198,19 +200,19 @@ def rows_of(folder):
 
 
 def defined(name, b, past, new):
-    """Index of the elements of output `name` that row b of a call defines."""
+    """The index of the elements of output `name` that are defined for row b of a call."""
     return np.s_[b, :new] if name == "logits" else np.s_[b, :, :past + new]
 
 
 def main(name="__main__", loads_library=False):
-    """Run the tests of a module; the last line is what the test driver reads. `loads_library`: they load a library of
-    gqac into this Python, which they cannot do with a sanitizer in it."""
+    """Run the tests of a module; the last line is read by the test driver. `loads_library`: they
+    load a library of gqac into this Python, which is impossible with a sanitizer in it."""
     if not GQAC.exists():
         print(f"no gqac at {GQAC}; build it or set GQAC")
         print("0 passed, 1 failed")
         return 1
     if loads_library and SANITIZED:
-        # Reason of the skip: such a library needs a run time that has to be loaded before Python is.
+        # Reason of the skip: such a library needs a run time that must be loaded before Python.
         print("skipped: Python lacks the run time of a sanitizer")
         return 77
     chosen = [a for a in sys.argv[1:] if not a.startswith("-")]
@@ -225,6 +227,6 @@ def main(name="__main__", loads_library=False):
         print(skipped[2:])
     if result.skipped and len(result.skipped) == result.testsRun:
         print(result.skipped[0][1])
-        return 77  # nothing ran, for this reason
+        return 77  # nothing was run, for this reason
     print(f"{result.testsRun - len(result.skipped) - len(bad)} passed, {len(bad)} failed")
     return 1 if bad else 0

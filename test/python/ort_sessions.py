@@ -1,7 +1,7 @@
 """Sessions of the stock onnxruntime with libgqac_ort.so, for the tests of the provider.
 
-Sessions are created with session.disable_cpu_ep_fallback, which fails a session if any node is left
-to the CPU provider, so what runs is gqac.
+Sessions are created with session.disable_cpu_ep_fallback: the session fails if any node is left to
+the CPU provider, so gqac runs all nodes.
 """
 
 import contextlib
@@ -21,12 +21,12 @@ from harness import Case, MODELS, model
 
 LIBRARY = Path(os.environ.get("GQAC_ORT", harness.GQAC.parent / "libgqac_ort.so"))
 NAME = "GqacExecutionProvider"
-SEVERITY = [4]  # what the logs of new sessions have, at the end: 4 is nothing, 2 are warnings
+SEVERITY = [4]  # log severity of new sessions, the last entry; 4: nothing, 2: warnings
 
 RUNTIME = (1, 99)  # the version of the installed onnxruntime; the tests fail if there is none
 with contextlib.suppress(importlib.metadata.PackageNotFoundError):
     RUNTIME = tuple(map(int, re.findall(r"\d+", importlib.metadata.version("onnxruntime"))[:2]))
-# The oldest runtime that has the ops of a model with these inputs and attributes: QMoE,
+# The oldest runtimes that have the ops of a model with these inputs and attributes: QMoE,
 # CausalConvWithState, LinearAttentionGate.
 OLDEST = {"gpt-oss": (1, 24), "lfm2": (1, 29), "qwen3.5": (1, 30)}
 ALL, SHORT = ([name for name in names if RUNTIME >= OLDEST.get(name, (1, 23))] for names in (
@@ -35,8 +35,9 @@ ALL, SHORT = ([name for name in names if RUNTIME >= OLDEST.get(name, (1, 23))] f
 
 
 def since(minor, why):
-    """Skips a test with runtimes before version 1.`minor`, and says what these do."""
-    # Reason of the skip: what the runtime itself lacks, no provider can add; newer ones run the test.
+    """Skips a test with runtimes before version 1.`minor`, with the reason."""
+    # Reason of the skip: no provider can add what the runtime itself lacks; newer ones run the
+    # test.
     return unittest.skipIf(RUNTIME < (1, minor), f"ONNX Runtime before 1.{minor} {why}")
 
 
@@ -50,8 +51,8 @@ def start():
 
 
 def choose(settings, **options):
-    """The providers of a session, and their options, for onnxruntime; old versions know plugins by
-    their devices alone, which become part of the settings."""
+    """The providers of a session, and their options, for onnxruntime; old versions select plugins
+    only by their devices, which become part of the settings."""
     ort = start()
     if NAME in ort.get_available_providers():
         return [NAME], [options]
@@ -62,7 +63,7 @@ def choose(settings, **options):
 
 @contextlib.contextmanager
 def warnings():
-    """A list that receives, as one text, the warnings that are logged meanwhile."""
+    """A list that receives, as one text, the warnings that are logged in the meantime."""
     ort, said, kept = start(), [], os.dup(2)
     with tempfile.TemporaryFile() as file:
         os.dup2(file.fileno(), 2)
@@ -80,9 +81,9 @@ def warnings():
 
 
 def session(source, optimise=True, alone=True, settings=None, intra=0, profile=None, **options):
-    """A session on the provider, with entries `settings` of its configuration and `intra` threads of
-    the runtime (0: its default); `alone` forbids the CPU provider to run any node. `profile` begins
-    the name of the file to which its profile goes."""
+    """A session on the provider, with entries `settings` of its configuration and `intra` threads
+    of the runtime (0: its default); `alone` forbids the CPU provider to run any node. The name of
+    the profile file begins with `profile`."""
     ort = start()
     entries = settings or {}
     settings = ort.SessionOptions()
@@ -102,7 +103,7 @@ def session(source, optimise=True, alone=True, settings=None, intra=0, profile=N
 
 
 def calls(name):
-    """The stored calls of a model whose inputs are all there."""
+    """The stored calls of a model that have all inputs."""
     return sorted(path.parent for path in (MODELS / name / "ref").glob("*/inputs"))
 
 
@@ -127,7 +128,7 @@ class Sessions(Case):
     """Compares sessions with `gqac run`."""
 
     def run_alone(self, path, inputs):
-        """What `gqac run` writes for a folder of inputs."""
+        """The outputs of `gqac run` for a folder of inputs."""
         out = self.dir / f"out-{len(list(self.dir.iterdir()))}"
         self.good("run", path, "--inputs", inputs, "--output", out)
         return read(out)

@@ -1,7 +1,7 @@
-"""Single nodes against ONNX Runtime, for the tests that make them at random.
+"""Single nodes compared with ONNX Runtime, for the tests that generate them at random.
 
-What ONNX Runtime refuses is counted and passed over; enough must have been compared. GQAC_TEST_SEED
-chooses other cases, GQAC_TEST_SHOW=1 prints what was refused.
+Nodes that ONNX Runtime refuses are counted and skipped; enough must have been compared.
+GQAC_TEST_SEED chooses other cases, GQAC_TEST_SHOW=1 prints the refusals.
 """
 
 import os
@@ -37,7 +37,7 @@ class Node:
         self.types = dict(pairs)
 
     def model(self):
-        """The model of just this node."""
+        """The model with only this node."""
         feeds = self.feeds()
         names = [n if v is not None else "" for n, v in self.inputs.items()]
         while not names[-1]:
@@ -53,11 +53,11 @@ class Node:
         return helper.make_model(graph, opset_imports=opsets, ir_version=10)
 
     def feeds(self):
-        """The inputs that are there."""
+        """The inputs that are present."""
         return {n: v for n, v in self.inputs.items() if v is not None}
 
     def peer(self):
-        """Outputs of ONNX Runtime; None when it refuses."""
+        """The outputs of ONNX Runtime; None if it refuses."""
         options = ort.SessionOptions()
         options.log_severity_level = 4
         options.intra_op_num_threads = 1
@@ -77,10 +77,10 @@ class Node:
 
 
 class Nodes(Case):
-    """Runs nodes both ways."""
+    """Runs nodes with gqac and with ONNX Runtime."""
 
     def ours(self, node):
-        """Outputs of gqac on stored inputs."""
+        """The outputs of gqac for stored inputs."""
         folder = self.dir / "case"
         shutil.rmtree(folder, ignore_errors=True)
         (folder / "in").mkdir(parents=True)
@@ -92,8 +92,8 @@ class Nodes(Case):
         return [np.load(folder / "out" / f"{n}.npy") for n in node.outputs if n]
 
     def compare(self, make, least, limit=LIMIT, count=COUNT):
-        """Random nodes of `make`; at least `least` of them must have been taken by both. Integers
-        must be equal."""
+        """Random nodes of `make`; at least `least` of them must have been accepted by both.
+        Integers must be equal."""
         rng, pick = np.random.default_rng(SEED), random.Random(SEED)
         taken = 0
         for number in range(count):

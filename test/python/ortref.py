@@ -1,7 +1,7 @@
 """ONNX Runtime as an oracle for exported language models.
 
-A Runner feeds a graph the way a generation loop does: input_ids, an attention_mask over past and
-new tokens, and the past tensors by name.  Only numpy, onnx and onnxruntime are needed.
+A Runner runs a graph like a generation loop: with input_ids, an attention_mask over past and new
+tokens, and the past tensors by name. Only numpy, onnx and onnxruntime are needed.
 """
 
 from pathlib import Path
@@ -28,8 +28,8 @@ class Runner:
     """One CPU session and the names and shapes of its cache."""
 
     def __init__(self, model, optimise=None):
-        """model is a path, or an onnx.ModelProto that holds its weights. Unless told otherwise the
-        graph is optimised, but for models of DequantizeLinear: that would round activations."""
+        """model is a path, or an onnx.ModelProto that contains its weights. By default the graph is
+        optimised, except models with DequantizeLinear, because that would round activations."""
         if optimise is None:
             graph = loaded(model, weights=False).graph
             optimise = not any(n.op_type == "DequantizeLinear" for n in graph.node)
@@ -46,7 +46,7 @@ class Runner:
                        if all(isinstance(d, int) for d in inputs[n].shape[1:])}
         self.output_names = [o.name for o in self.session.get_outputs()]
         self.wants_positions = "position_ids" in inputs
-        self.merged = "use_cache_branch" in inputs  # a decoder without a past and one with it
+        self.merged = "use_cache_branch" in inputs  # one decoder with a past and one without
         self.planes = inputs["position_ids"].shape[:-2] if self.wants_positions else []
         self.first_cache = next(n for n in self.past_names if n not in self.states)
         first = inputs[self.first_cache]
@@ -59,12 +59,12 @@ class Runner:
             self.head_size = self._head_size(model)
 
     def _head_size(self, model):
-        """Head size of a model whose cache leaves that dim symbolic: columns of o_proj's input."""
+        """Head size of a model whose cache has a symbolic dim for it: columns of o_proj's input."""
         return head_size(loaded(model))
 
     def empty_past(self, batch):
-        """Past tensors of zero rows. What does not grow (the state of a convolution, a cache of
-        the rows within a window) is zero."""
+        """Past tensors of zero rows. Pasts that do not grow (the state of a convolution, a cache of
+        the rows within a window) are zeros."""
         shapes = dict.fromkeys(self.past_names, (self.kv_heads, 0, self.head_size))
         shapes |= dict.fromkeys(self.windowed, (self.kv_heads, self.window, self.head_size))
         shapes |= self.states
@@ -105,8 +105,8 @@ class Runner:
 
 
 class StaticRunner:
-    """A session whose cache is buffers of a fixed number of rows, which the graph writes: key_cache.N
-    and value_cache.N [B,rows,H*D], write_indices and nonpad_kv_seqlen [B] (mobius)."""
+    """A session whose cache is buffers of a fixed number of rows, which the graph writes:
+    key_cache.N and value_cache.N [B,rows,H*D], write_indices and nonpad_kv_seqlen [B] (mobius)."""
 
     merged = False
 
@@ -158,14 +158,14 @@ def runner(model):
 
 
 def loaded(model, weights=True):
-    """A model from its path, or itself."""
+    """A model from its path, or the model itself."""
     if isinstance(model, onnx.ModelProto):
         return model
     return onnx.load(model, load_external_data=weights)
 
 
 def pruned(model):
-    """The model with logits of the last row alone, as the model builder's prune_lm_head makes them:
+    """The model with only the last row of logits, as the model builder's prune_lm_head makes it:
     Gather and Unsqueeze before the matmul over the vocabulary, logits [B,1,V]."""
     made = onnx.ModelProto.FromString(loaded(model).SerializeToString())
     graph = made.graph
@@ -201,12 +201,12 @@ def attribute(node, name, default=None):
 
 
 def window_size(model):
-    """Rows of the caches that hold a window only: the largest window."""
+    """Rows of the caches that contain only a window: the largest window."""
     return max(attribute(n, "local_window_size", -1) for n in gqa_nodes(loaded(model)))
 
 
 def head_size(model):
-    """D, from the width of o_proj's input: rows of its weight over num_heads."""
+    """D, from the width of o_proj's input: rows of its weight divided by num_heads."""
     gqa = gqa_nodes(model)[0]
     user = next(n for n in model.graph.node if gqa.output[0] in n.input)
     while user.op_type == "Mul":  # a gate

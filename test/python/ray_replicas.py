@@ -1,4 +1,5 @@
-"""Runs in an environment with Ray: two replicas of the bundled model; prints what test_ray.py checks."""
+"""Runs in an environment with Ray: two replicas of the bundled model. Prints what test_ray.py
+checks."""
 
 import json
 import sys
@@ -12,7 +13,7 @@ from ray import serve
 
 def shared(path, prompts, remote):
     """Answers of two replicas on a Redis server, then those of two new ones, whose own caches are
-    empty; what the first have saved, and what failed."""
+    empty; how much the first ones have saved, and how much failed."""
     found = {"answers": [], "saved": 0, "errors": 0}
     for turn in range(2):
         replies = serve.run(gqac.ray.application(path, replicas=2, remote=remote,
@@ -33,9 +34,10 @@ def shared(path, prompts, remote):
 
 
 def main(path, remote):
-    """Requests of sessions, twice each; the same on a Redis server; and the same ids without Ray."""
+    """Requests of sessions, twice each; the same with a Redis server; and the same ids without
+    Ray."""
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="error")
-    serve.start(proxy_location="Disabled")  # nobody asks by HTTP
+    serve.start(proxy_location="Disabled")  # there are no HTTP requests
     replies = serve.run(gqac.ray.application(path, replicas=2))
     prompts = {f"session {i}": [(k * (31 + i) + k // 5) % 250 for k in range(100)] for i in range(8)}
     found = {"sessions": {}, "alone": {}}

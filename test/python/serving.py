@@ -1,4 +1,4 @@
-"""A running `gqac serve`, for the tests that ask it."""
+"""A running `gqac serve`, for the tests that send requests to it."""
 
 import contextlib
 import json
@@ -18,11 +18,11 @@ from harness import GQAC, ROOT, SANITIZED, SANITIZER, Case, environment, gqac, w
 TINY = ROOT / "models" / "tiny-gqa"
 SLOW = 10 if SANITIZED else 1
 PROMPT = "She had been a very short time at home, when"
-# A request to complete a text, without the length of its body; with it, as POST % (length, body).
+# A request to complete a text, without the length of its body; to use it, POST % (length, body).
 POST_HEAD = (b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
              b"Content-Type: application/json\r\n")
 POST = POST_HEAD + b"Content-Length: %d\r\n\r\n%s"
-# Settings of a request, and the flags of `gqac generate` that mean the same.
+# Settings of a request, and the flags of `gqac generate` with the same meaning.
 SETTINGS = [
     ({}, ()),
     ({"seed": 7}, ("--seed", 7)),
@@ -46,18 +46,18 @@ def words(seed, n):
 
 
 def absent():
-    """Was this gqac built without the server?"""
+    """True if this gqac was built without the server."""
     return "has no server" in gqac("serve", "nothing").err
 
 
 def events(text):
-    """The JSON of a stream's events, without its comments and the last one, [DONE]."""
+    """The JSON of a stream's events, without its comments and the final [DONE]."""
     lines = [line.removeprefix("data: ") for line in text.splitlines() if line.startswith("data: ")]
     return [json.loads(line) for line in lines if line != "[DONE]"]
 
 
 class Server:
-    """One process; its errors and its log are kept in a file."""
+    """One process; its errors and its log are written to a file."""
 
     def __init__(self, *args, model=TINY, env=None, tool=GQAC):
         self.log = tempfile.NamedTemporaryFile(prefix="gqac-serve-")
@@ -77,15 +77,15 @@ class Server:
         self.url, self.port = match[1], int(match[2])
 
     def errors(self):
-        """What it has written to stderr."""
+        """Its output on stderr."""
         return Path(self.log.name).read_text(errors="replace")
 
     def lines(self):
-        """Its log of requests."""
+        """The log of its requests."""
         return [json.loads(line) for line in self.errors().splitlines() if line.startswith("{")]
 
     def stop(self, number=signal.SIGTERM):
-        """Its exit code after a signal; what a sanitizer found is an error."""
+        """Its exit code after a signal; a sanitizer report is an error."""
         if self.child.poll() is None:
             self.child.send_signal(number)
         code = self.child.wait(60 * SLOW)
@@ -103,7 +103,7 @@ class Server:
         self.log.close()
 
     def request(self, path, body=None, key=None, headers=None, seconds=60 * SLOW):
-        """(status, JSON or text) of one request on a connection of its own."""
+        """(status, JSON or text) of one request on a new connection."""
         data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         sent = {"Content-Type": "application/json", **(headers or {})}
         if key:
@@ -127,13 +127,13 @@ class Server:
         return reply
 
     def metric(self, name):
-        """A value of /metrics; 0: it is not there."""
+        """A value of /metrics; 0 if it is missing."""
         text = self.request("/metrics")[1]
         found = re.search(rf"^{re.escape(name)} (\S+)$", text, re.M)
         return float(found[1]) if found else 0.0
 
     def await_metric(self, name, value, seconds=10):
-        """Seconds until a metric has a value."""
+        """Seconds until a metric reaches a value."""
         began = time.monotonic()
         while self.metric(name) != value:
             if time.monotonic() > began + seconds * SLOW:
@@ -152,7 +152,7 @@ class Server:
 
 
 class Compared(Case):
-    """Replies of `self.server` are compared with the command line."""
+    """Compares the replies of `self.server` with the command line."""
 
     def generate(self, prompt, *flags, n=16):
         """The JSON of the command line."""
@@ -167,7 +167,7 @@ class Compared(Case):
             "prompt": prompt, "max_tokens": most, "return_token_ids": True, "logprobs": 3, **fields})
 
     def same(self, choice, want):
-        """A choice has the ids, the text and the bits of log-probabilities of the command line."""
+        """A choice has the same ids, text and bits of log-probabilities as the command line."""
         self.assertEqual(choice["token_ids"], want["ids"])
         self.assertEqual(choice["text"], want["text"])
         scores = choice["logprobs"]

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Logits and caches against ONNX Runtime: stored answers always, live runs where it is installed.
+"""Logits and caches compared with ONNX Runtime: always with stored answers, and with live runs if
+it is installed.
 
     python test/python/test_against_ort.py
 
 `run` gets past and present as explicit tensors, `score` goes through a sequence; both are compared
-with the same stored logits, on the rows that the call defines.
+with the same stored logits, for the rows that the call defines.
 """
 
 import os
@@ -24,18 +25,19 @@ except ImportError:
 
 CALLS = ("prefill", "hybrid", "decode", "batch", "static")
 SEED = 20261
-# On ids that are drawn. A recurrence carries last bits on: ONNX Runtime in one call differs from
-# itself token by token by 4e-5 here. An activation that rounds the other way to int8 is a whole step:
-# beside ONNX Runtime on AVX-512, 3 of 400 draws were above 2e-2, the largest ever seen 2.8e-2.
+# For random ids. A recurrence propagates differences in the last bits: ONNX Runtime in one call
+# differs from itself token by token by 4e-5 here. An activation that is rounded the other way to
+# int8 differs by a whole step: compared with ONNX Runtime on AVX-512, 3 of 400 draws were above
+# 2e-2, the largest ever seen 2.8e-2.
 LIVE = dict(TOLERANCE, **{"qwen3.5": 1e-4, "llama-int4-acc4": 4e-2})
-VOCABULARY = 256  # real ids; bos and eos come after them
+VOCABULARY = 256  # ordinary ids; bos and eos come after them
 
 
 class Stored(Case):
-    """Answers of ONNX Runtime that lie in test/models."""
+    """Answers of ONNX Runtime that are stored in test/models."""
 
     def run_call(self, name, call):
-        """`gqac run` on one stored call; every output against its defined rows."""
+        """`gqac run` on one stored call; every output is compared with its defined rows."""
         folder = MODELS / name / "ref" / call
         self.good("run", model(name), "--inputs", folder / "inputs", "-o", self.dir / call)
         expected = sorted((folder / "expect").glob("*.npy"))
@@ -49,13 +51,13 @@ class Stored(Case):
                 self.close(got[at], want[at], TOLERANCE[name], f"{name} {call} {path.name} {b}")
 
     def score(self, name, ids, *flags, out="logits.npy"):
-        """Logits of `gqac score`, and its JSON."""
+        """The logits of `gqac score`, and its JSON."""
         result = self.good("score", model(name), "--ids", ids, "--logits", self.dir / out,
                            "--format", "json", *flags)
         return np.load(self.dir / out), result.json()
 
     def scored(self, name):
-        """score against logits.npy, whole and in pieces, and the likelihood of the ids."""
+        """score compared with logits.npy, whole and in pieces, and the likelihood of the ids."""
         ref = MODELS / name / "ref"
         ids = read_ids(ref / "ids.txt")
         logits, found = self.score(name, ref / "ids.txt")
@@ -85,13 +87,13 @@ class Stored(Case):
         ref = MODELS / "phi3" / "ref"
         logits, _ = self.score("phi3", ref / "ids_long.txt")
         self.close(logits, np.load(ref / "logits_long.npy"), TOLERANCE["phi3"], "long")
-        # the first 48 rows of the two tables differ, so the table is indeed another one
+        # the first 48 rows of the two tables differ, so it is indeed the other table
         start = write_ids(self.dir / "start.txt", read_ids(ref / "ids_long.txt")[:48])
         short, _ = self.score("phi3", start)
         self.assertGreater(relative(short, logits[:48]), 10 * TOLERANCE["phi3"])
 
     def test_acc4_is_level_4(self):
-        """--math exact ignores accuracy_level and so leaves level 4's logits."""
+        """--math exact ignores accuracy_level, and so differs from the logits of level 4."""
         ref = MODELS / "llama-int4-acc4" / "ref"
         model4, _ = self.score("llama-int4-acc4", ref / "ids.txt")
         exact, _ = self.score("llama-int4-acc4", ref / "ids.txt", "--math", "exact")
@@ -107,13 +109,14 @@ def likelihood(logits, ids):
     return float((total - rows[np.arange(len(rows)), ids[1:]]).sum())
 
 
-# Reason of the skip: ONNX Runtime is the oracle here; ./dev deps installs it, a bare build may lack it.
+# Reason of the skip: ONNX Runtime is the oracle here; ./dev deps installs it, other machines may
+# lack it.
 @unittest.skipIf(ortref is None, "onnxruntime is not installed")
 class Live(Case):
-    """ONNX Runtime on ids of this run's own."""
+    """ONNX Runtime with random ids."""
 
     def live(self, name, draw, n):
-        """score against a live session, ids drawn here."""
+        """score compared with a live session, with random ids."""
         ids = [VOCABULARY] + [draw.randrange(VOCABULARY) for _ in range(n - 1)]
         cut = draw.randrange(1, n)
         want = ortref.Runner(model(name)).score(np.array(ids, np.int64))
@@ -123,7 +126,7 @@ class Live(Case):
         self.close(np.load(out), want, LIVE[name], f"{name}: {ids}")
 
     def batch(self, name, draw):
-        """run with a ragged, right-padded batch against ONNX Runtime."""
+        """run with a ragged, right-padded batch, compared with ONNX Runtime."""
         runner = ortref.Runner(model(name))
         lengths = [draw.randrange(1, 12) for _ in range(3)] + [12]
         ids = np.full((4, 12), 257, np.int64)
@@ -139,13 +142,13 @@ class Live(Case):
             got = np.load(self.dir / "out" / f"{key}.npy")
             for b, n in enumerate(lengths):
                 if key.endswith(".conv") and n < ids.shape[1]:
-                    continue  # the state holds what lies on the padding
+                    continue  # the state includes the padding
                 at = defined(key, b, 0, n)
                 self.close(got[at], want[at], LIVE[name], f"{name} {key} row {b}")
 
 
 def add_models():
-    """Methods for each model: stored calls, stored logits, live runs."""
+    """Adds methods for each model: stored calls, stored logits, live runs."""
     fresh = random.SystemRandom().randrange(1 << 32)
     fresh = int(os.environ.get("GQAC_TEST_SEED", fresh))
     print(f"fresh seed: GQAC_TEST_SEED={fresh}")

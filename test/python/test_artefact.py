@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Artefacts: the same bytes as the model they were made from, and no damage goes unseen.
+"""Artefacts: the same results as the model from which they were made, and all damage is detected.
 
     python test/python/test_artefact.py
 """
@@ -17,7 +17,7 @@ TRACED = harness.ROOT / "test" / "traced" / "llama" / "model.onnx"
 
 
 def sections(data):
-    """How many there are: four, and one a file."""
+    """The number of sections: four, and one for each attached file."""
     return struct.unpack_from("<I", data, 24)[0]
 
 
@@ -27,22 +27,22 @@ def table(data):
 
 
 def head(data):
-    """Bytes of header and table."""
+    """The bytes of header and table."""
     return HEADER + ROW * sections(data)
 
 
 def flipped(data, at, bit=0):
-    """The bytes with one bit the other way."""
+    """The bytes with one bit flipped."""
     out = bytearray(data)
     out[at] ^= 1 << bit
     return bytes(out)
 
 
 class Same(Case):
-    """An artefact is as good as its model."""
+    """An artefact behaves like its model."""
 
     def results(self, source, name):
-        """Everything that the verbs give for a model file, as bytes."""
+        """All outputs of the verbs for a model file, as bytes."""
         ref, out = MODELS / name / "ref", self.dir / "out"
         shutil.rmtree(out, ignore_errors=True)
         self.good("score", source, "--ids", ref / "ids.txt", "--logits", self.dir / "l.npy")
@@ -57,13 +57,14 @@ class Same(Case):
         return found
 
     def compiled(self, name, *flags):
-        """Path of a fresh artefact."""
+        """The path of a new artefact."""
         path = self.dir / f"{name}.gqac"
         self.good("compile", model(name), "-o", path, *flags)
         return path
 
     def test_made_twice(self):
-        """Two runs give the same file; an artefact of an artefact too, but for its source path."""
+        """Two runs write the same file; so does compiling an artefact, except for its source
+        path."""
         first = self.compiled("llama").read_bytes()
         self.assertEqual(self.compiled("llama").read_bytes(), first)
         self.good("compile", self.dir / "llama.gqac", "-o", self.dir / "again.gqac")
@@ -75,7 +76,7 @@ class Same(Case):
             self.assertEqual(first[a:a + n], again[b:b + m])
 
     def test_options(self):
-        """Another target or math is usage that says so; the same one is taken."""
+        """Another target or math is a usage error that says so; the same one is accepted."""
         path = self.compiled("llama", "--math", "exact")
         ids = MODELS / "llama" / "ref" / "ids.txt"
         self.check(gqac("score", path, "--ids", ids), 2, "exact", "model")
@@ -91,7 +92,8 @@ class Same(Case):
             self.check(gqac("score", path, "--ids", ids, *flags), 2, flags[0].strip("-"))
 
     def test_disabled(self):
-        """Passes that an artefact was made without stay out, in one made of it too."""
+        """Passes that were disabled for an artefact are also disabled in an artefact made from
+        it."""
         first, again = self.dir / "first.gqac", self.dir / "again.gqac"
         told = self.good("inspect", TRACED, "--ops", "--format", "json").json()
         self.assertTrue(told["raised"])
@@ -106,18 +108,18 @@ class Same(Case):
             self.assertNotIn("pass raise", ran)
 
     def test_cached(self):
-        """Artefacts of the other lengths convention keep it."""
+        """Artefacts for the other convention of lengths keep it."""
         path = self.compiled("llama", "--seqlens-k", "cached")
         ids = MODELS / "llama" / "ref" / "ids.txt"
         self.check(gqac("score", path, "--ids", ids), 2, "cached")
 
     def test_name_does_not_matter(self):
-        """An artefact is known by its magic."""
+        """An artefact is recognised by its magic."""
         path = self.compiled("llama").rename(self.dir / "model.bin")
         self.assertEqual(self.good("inspect", path, "--format", "json").json()["format"], "gqac")
 
     def test_write(self):
-        """An existing file is replaced as a whole; a failed run leaves it alone."""
+        """An existing file is replaced as a whole; a failed run does not change it."""
         path = self.dir / "o.gqac"
         path.write_text("old")
         bad = self.dir / "bad.onnx"
@@ -130,7 +132,7 @@ class Same(Case):
 
 
 def add_models():
-    """Same bytes for each model."""
+    """Adds a method for each model: the same bytes."""
     for name in sorted(TOLERANCE):
         def test(self, name=name):
             self.assertEqual(self.results(self.compiled(name), name),
@@ -139,7 +141,7 @@ def add_models():
 
 
 class Damage(Case):
-    """No damaged artefact is taken."""
+    """Damaged artefacts are refused."""
 
     @classmethod
     def setUpClass(cls):
@@ -155,7 +157,7 @@ class Damage(Case):
         cls.folder.cleanup()
 
     def refused(self, data, label, *flags, name="m.gqac"):
-        """inspect says exit 3."""
+        """inspect exits with 3."""
         path = self.dir / name
         path.write_bytes(data)
         result = gqac("inspect", path, *flags, seconds=20, memory=harness.GIB)
@@ -163,13 +165,13 @@ class Damage(Case):
         self.check(result, 3)
 
     def test_whole(self):
-        """The undamaged one passes."""
+        """The undamaged one is accepted."""
         path = self.dir / "m.gqac"
         path.write_bytes(self.data)
         self.good("inspect", path, "--verify")
 
     def test_truncated(self):
-        """Cut anywhere."""
+        """Truncated at any point."""
         size = len(self.data)
         ends = [o + d for o, n in table(self.data) for d in (-1, 0, 1, n - 1, n)]
         cuts = {*range(0, HEADER + 8, 1 if FULL else 9), *ends, size // 2, size - 1,
@@ -184,7 +186,8 @@ class Damage(Case):
                 self.refused(flipped(self.data, at, bit), f"bit {bit} of byte {at}")
 
     def test_pages(self):
-        """One bit in every page: at once before the weights, by --verify in them."""
+        """One bit in every page: detected at once before the weights, by --verify in the
+        weights."""
         weights = table(self.data)[WEIGHTS][0]
         for at in range(head(self.data), len(self.data), PAGE if FULL else 3 * PAGE):
             flags = ("--verify",) if at >= weights else ()
@@ -195,7 +198,8 @@ class Damage(Case):
                 self.refused(flipped(self.data, at), f"section {s}, byte {at}", *flags)
 
     def test_made_again(self):
-        """Damaged weights do not get a new, valid checksum, nor a certificate; whole ones export."""
+        """Damaged weights do not get a new, valid checksum, nor a certificate; undamaged ones can
+        be exported."""
         path, out = self.dir / "m.gqac", self.dir / "again"
         at = table(self.data)[WEIGHTS][0] + 5000
         path.write_bytes(flipped(self.data, at))
@@ -212,7 +216,7 @@ class Damage(Case):
         self.assertEqual(whole, exported)
 
     def test_sections(self):
-        """Swapped rows of the table, swapped names, sections left out."""
+        """Swapped rows of the table, swapped names, missing sections."""
         for a, b in ((META, GRAPH), (GRAPH, TENSORS), (TENSORS, WEIGHTS)):
             rows = [self.data[HEADER + ROW * s:HEADER + ROW * (s + 1)] for s in range(sections(self.data))]
             rows[a], rows[b] = rows[b], rows[a]
@@ -224,7 +228,7 @@ class Damage(Case):
         self.refused(swapped, "meta and graph swapped")
 
     def test_junk(self):
-        """Bytes after the end or before the start, and padding that is not zero."""
+        """Bytes after the end or before the start, and nonzero padding."""
         for junk in (b"\0", b"x", bytes(PAGE), self.data):
             self.refused(self.data + junk, "junk behind")
         self.refused(b"\0" + self.data, "junk before")
@@ -246,7 +250,7 @@ class Damage(Case):
         self.refused(model("llama").read_bytes(), "an ONNX file")
 
     def test_other_verbs(self):
-        """run, score, equiv and compile refuse alike."""
+        """run, score, equiv and compile refuse in the same way."""
         path = self.dir / "m.gqac"
         path.write_bytes(flipped(self.data, 70))
         ids = MODELS / "llama" / "ref" / "ids.txt"

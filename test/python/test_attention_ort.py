@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""The siblings of GroupQueryAttention against ONNX Runtime: random nodes, one model each.
+"""Ops related to GroupQueryAttention, compared with ONNX Runtime: random nodes, one model each.
 
     python test/python/test_attention_ort.py        (GQAC_TEST_SEED chooses other cases)
 
-What ONNX Runtime refuses is counted and passed over; enough of each op must have been compared.
+Nodes that ONNX Runtime refuses are counted and skipped; enough of each op must have been compared.
 """
 
 import sys
@@ -17,7 +17,7 @@ from ortnodes import Node, Nodes, floats
 
 
 def padding_mask(rng, pick, batch, rows, total):
-    """One of the forms of a padding mask; no row is masked throughout."""
+    """A random padding mask of one of the forms; no row is entirely masked."""
     form = pick.choice(["none", "none", "lengths", "keys", "queries"])
     if form == "lengths":
         return rng.integers(1, total + 1, batch).astype(np.int32)
@@ -66,7 +66,8 @@ def multi_head(rng, pick):
 
 
 def decoder(rng, pick):
-    """A random DecoderMaskedMultiHeadAttention: the past in a buffer, or keys made before."""
+    """A random DecoderMaskedMultiHeadAttention: with the past in a buffer, or with existing
+    keys."""
     batch, heads, size = pick.randint(1, 3), pick.randint(1, 4), pick.choice([4, 8])
     room, made = pick.randint(1, 12), pick.random() < 0.3
     past = pick.randint(0, room - 1)
@@ -135,7 +136,7 @@ def packed(rng, pick):
     columns = heads * (2 * size + v_size)
     mask = padding_mask(rng, pick, batch, rows, total)
     causal = pick.randint(0, 1)
-    # Not causal: scores of a row that is padding throughout differ by roundings at 10000.
+    # Not causal: scores of a row that is entirely padding differ by roundings at 10000.
     if past is None and not causal and mask is not None and mask.ndim == 1 and pick.random() < 0.5:
         mask = np.concatenate([mask, rng.integers(0, mask)]).astype(np.int32)
     inputs = {
@@ -157,7 +158,8 @@ def packed(rng, pick):
 
 
 def standard_mask(rng, pick, batch, heads, rows, total):
-    """A mask of Attention: bool or float, each axis possibly 1; no row is masked throughout."""
+    """A mask of Attention: bool or float, each axis possibly of length 1; no row is entirely
+    masked."""
     if pick.random() < 0.3:
         return None
     rank = pick.randint(2, 4)
@@ -170,7 +172,7 @@ def standard_mask(rng, pick, batch, heads, rows, total):
 
 
 def standard(rng, pick):
-    """A random Attention of the standard."""
+    """A random Attention of the ONNX standard."""
     batch, kv_heads, rows = pick.randint(1, 3), pick.randint(1, 3), pick.randint(1, 9)
     heads, size, v_size = kv_heads * pick.randint(1, 3), pick.choice([4, 8]), pick.choice([4, 8])
     past = pick.randint(1, 9) if pick.random() < 0.5 else None
@@ -201,7 +203,7 @@ def standard(rng, pick):
 
 
 def rotary(rng, pick):
-    """A random RotaryEmbedding of the standard."""
+    """A random RotaryEmbedding of the ONNX standard."""
     batch, heads, rows = pick.randint(1, 3), pick.randint(1, 4), pick.randint(1, 9)
     size, positions = pick.choice([8, 16]), 20
     width = pick.choice([size, size // 2])
@@ -241,21 +243,22 @@ def scatter(rng, pick):
                 mode="circular" if circular else "linear")
 
 
-# Reason of the skip: ONNX Runtime is the oracle here; ./dev deps installs it, a bare build may lack it.
+# Reason of the skip: ONNX Runtime is the oracle here; ./dev deps installs it, other machines may
+# lack it.
 @unittest.skipUnless(ortnodes.ort, "onnxruntime is not installed")
 class Siblings(Nodes):
-    """One test an op."""
+    """One test for each op."""
 
     def test_multi_head_attention(self):
-        """Separate inputs, keys made before, past, buffers, bias, masks, causal."""
+        """Separate inputs, existing keys, past, buffers, bias, masks, causal."""
         self.compare(multi_head, 0.9)
 
     def test_decoder_masked(self):
-        """One token after a buffer, or over keys made before."""
+        """One token after a buffer, or over existing keys."""
         self.compare(decoder, 0.6)
 
     def test_packed_attention(self):
-        """Weights in the node, past in one tensor, masks of every rank."""
+        """Weights in the node, the past in one tensor, masks of every rank."""
         self.compare(packed, 0.6)
 
     def test_quantised_attention(self):

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Masks and biases of attention whose dimensions are symbols: what does not fit is an error at run time.
+"""Masks and biases of attention whose dimensions are symbols: shapes that do not fit are errors at
+run time.
 
-Every dimension is a symbol in the file, so that nothing can be refused before the tensors are there.
-A fit must run; a misfit must be exit 4 with the node's name, never a result and never a crash. Past
-and present are optional outputs.
+Every dimension is a symbol in the file, so that nothing can be refused before the tensors are
+known. Shapes that fit must run; others must end with exit 4 and the node's name, never with a
+result or a crash. Past and present are optional outputs.
 """
 
 import sys
@@ -45,7 +46,7 @@ def multi_head(inputs, outputs="y"):
 
 
 def standard(inputs, outputs="y", **attributes):
-    """Attention of the standard."""
+    """Attention of the ONNX standard."""
     return node("Attention", inputs, outputs, q_num_heads=HEADS, kv_num_heads=HEADS, **attributes)
 
 
@@ -109,7 +110,7 @@ class Shapes(Case):
     """One node a model."""
 
     def run_node(self, made, feeds, target="cpu", widths=True):
-        """The finished run of a model whose dimensions are symbols; widths: but these."""
+        """The finished run of a model whose dimensions are symbols, except `widths`."""
         folder = self.dir / "in"
         folder.mkdir(exist_ok=True)
         for old in folder.glob("*.npy"):
@@ -140,7 +141,7 @@ class Shapes(Case):
 
     def test_unknown_heads(self):
         """The head size, and in four dimensions the number of heads, may be known only in a call.
-        The scale that the size gives is then that of the call."""
+        The scale that follows from the size is then that of the call."""
         rng = np.random.default_rng(0)
         some = {n: rng.standard_normal(v.shape).astype(np.float32) if v.dtype == np.float32 else v
                 for n, v in GROUPED.items()}
@@ -160,7 +161,7 @@ class Shapes(Case):
         self.close(y, expected, 1e-6, "four dimensions")
 
     def test_words(self):
-        """The error for what does not fit has both shapes."""
+        """The error for shapes that do not fit contains both shapes."""
         for label in ("mask of Attention", "bias of MultiHeadAttention"):
             made, feeds, name, _, _ = TABLE[label]
             for target in ("cpu", "ref"):
@@ -168,7 +169,7 @@ class Shapes(Case):
                 self.check(result, 4, "[2,1,3,5] does not fit scores [1,2,3,5]", "is 1", "batch")
 
     def test_optional_presents(self):
-        """Presents that the file does not ask for are not made; the result is the same."""
+        """Presents that are not outputs in the file are not computed; the result is the same."""
         for label, (made, feeds) in OPTIONAL.items():
             with self.subTest(label):
                 self.check(self.run_node(made, feeds), 0)

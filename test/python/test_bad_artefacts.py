@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Artefacts with right checksums that are wrong: refused by name, fast, in little memory.
+"""Invalid artefacts with correct checksums: refused by name, fast, in little memory.
 
     python test/python/test_bad_artefacts.py [WORD …]     only rows whose name or kind has the word
     python test/python/test_bad_artefacts.py --show       every message, for reading
 
-See test/corpus/bad_artefacts.py for what a row is. Without GQAC_TEST_FULL only some rows run.
+test/corpus/bad_artefacts.py explains the rows. Without GQAC_TEST_FULL only some rows run.
 """
 
 import sys
@@ -25,7 +25,7 @@ LEAST_ROWS = 140
 
 @cache
 def sound():
-    """The sections of an artefact of a folder."""
+    """The sections of an artefact made from a folder."""
     with TemporaryDirectory(prefix="gqac-test-") as folder:
         path = Path(folder) / "m.gqac"
         result = gqac("compile", MODELS / "llama", "-o", path)
@@ -35,7 +35,7 @@ def sound():
 
 
 def run(row, folder, make):
-    """gqac on the file; what reads the part that is wrong."""
+    """Runs the verb that reads the invalid part."""
     folder.mkdir()
     path = folder / "m.gqac"
     path.write_bytes(make(sound()))
@@ -46,21 +46,21 @@ def run(row, folder, make):
 
 
 class BadArtefacts(Case):
-    """A test for each row, and one for the twin that all rows of a kind have."""
+    """A test for each row, and one for the twin that all rows of a kind share."""
 
     def bad(self, row):
-        """The exit code, the word, the limits; a refusal names the file."""
+        """Checks the exit code, the word and the limits; a refusal names the file."""
         result = run(row, self.dir / "bad", row.make)
         badrows.check_bad(self, row, result)
         if result.code == 3:
             self.check(result, 3, "m.gqac")
 
     def twin(self, row):
-        """The sound artefact, put together again."""
+        """The valid artefact, reassembled."""
         self.check(run(row, self.dir / "twin", sealed.artefact), 0)
 
     def test_enough(self):
-        """The corpus has its size, and no two rows share a name."""
+        """The corpus has its minimum size, and no two rows have the same name."""
         badrows.check_names(self, bad_artefacts.ROWS, LEAST_ROWS)
 
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Bad model files: refused by name, fast, in little memory; their legal twins are taken.
+"""Bad model files: refused by name, fast, in little memory; their valid twins are accepted.
 
     python test/python/test_bad_files.py [WORD …]      only rows whose name or class has the word
     python test/python/test_bad_files.py --show        every message, for reading
 
-See test/corpus/make_bad.py for what a row is.
+test/corpus/make_bad.py explains the rows.
 """
 
 import sys
@@ -25,7 +25,7 @@ LEAST_ROWS = 560
 
 
 def run(row, folder, build):
-    """gqac on what the builder writes."""
+    """gqac on the files of the builder."""
     folder.mkdir()
     build(folder)
     return gqac(*make_bad.arguments(row, folder), seconds=SECONDS, memory=GIB)
@@ -33,19 +33,20 @@ def run(row, folder, build):
 
 @unittest.skipUnless(make_bad, "the onnx package is not installed")
 class BadFiles(Case):
-    """Two tests for each row, made below."""
+    """Two tests for each row, added below."""
 
     def bad(self, row):
         """The bad file: the exit code, the word, the limits."""
         badrows.check_bad(self, row, run(row, self.dir / "bad", row.bad))
 
     def twin(self, row):
-        """The legal twin."""
+        """The valid twin."""
         result = run(row, self.dir / "twin", row.twin)
         self.check(result, row.twin_code)
 
     def test_enough(self):
-        """The corpus has its size, every class is there, and no two rows share a name."""
+        """The corpus has its minimum size, every class occurs, and no two rows have the same
+        name."""
         counts = badrows.check_names(self, make_bad.ROWS, LEAST_ROWS)
         self.assertEqual(set(counts), {"wire", "tensors", "external", "graph", "attention"})
 

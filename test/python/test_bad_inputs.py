@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Wrong .npy files, tensors of calls and token ids: refused by name, fast, in little memory.
+"""Invalid .npy files, tensors of calls and token ids: refused by name, fast, in little memory.
 
     python test/python/test_bad_inputs.py [WORD …]     only rows whose name or kind has the word
     python test/python/test_bad_inputs.py --show       every message, for reading
 
-See test/corpus/bad_inputs.py for what a row is. Without GQAC_TEST_FULL only some rows run.
+test/corpus/bad_inputs.py explains the rows. Without GQAC_TEST_FULL only some rows run.
 """
 
 import sys
@@ -47,12 +47,12 @@ def run(row, folder, make):
 
 
 def twin(row, folder):
-    """The sound call, and ids that a model has."""
+    """The valid call, and ids that the model has."""
     return run(row, folder, (lambda: "1 2 3") if row.kind == "ids" else lambda inputs: {})
 
 
 class BadInputs(Case):
-    """A test for each row, and one for the twin that all rows of a kind have."""
+    """A test for each row, and one for the twin that all rows of a kind share."""
 
     def bad(self, row):
         """The exit code, the word, the limits; nothing on stdout."""
@@ -61,11 +61,11 @@ class BadInputs(Case):
         self.assertEqual(result.out == "", row.code != 0, str(result))
 
     def twin(self, row):
-        """The sound call."""
+        """The valid call."""
         self.check(twin(row, self.dir / "twin"), 0)
 
     def test_enough(self):
-        """The corpus has its size, and no two rows share a name."""
+        """The corpus has its minimum size, and no two rows have the same name."""
         badrows.check_names(self, bad_inputs.ROWS, LEAST_ROWS)
 
     @harness.unittest.skipUnless(harness.FULL, "long tier: reads a GiB")

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Schemas, grammars, tools and heads of HTTP that are wrong, all sent to one server: each is answered
-with its status and a message that has the word, within a second of processor time, and the server
-gives the same answers after it.
+"""Invalid schemas, grammars, tools and HTTP headers, all sent to one server: each is answered with
+its status and a message that contains the word, within a second of CPU time, and the answers of the
+server stay the same.
 
     python test/python/test_bad_requests.py [--show]
 
-See test/corpus/bad_requests.py for what a row is.
+test/corpus/bad_requests.py explains the rows.
 """
 
 import http.client
@@ -22,7 +22,7 @@ import bad_requests  # noqa: E402  (needs the path)
 
 LEAST_ROWS = 150
 TEXT, CHAT = "/v1/completions", "/v1/chat/completions"
-EVERY = 1 if harness.FULL else 20  # rows after which the answer is compared
+EVERY = 1 if harness.FULL else 20  # number of rows after which the answer is compared
 
 
 class BadRequests(Case):
@@ -39,14 +39,14 @@ class BadRequests(Case):
         assert cls.server.stop() == 0
 
     def post(self, path, body):
-        """(status, JSON) of a request on the connection that all use."""
+        """(status, JSON) of a request on a connection that all requests use."""
         self.connection.request("POST", path, json.dumps(body).encode(),
                                 {"Content-Type": "application/json"})
         reply = self.connection.getresponse()
         return reply.status, json.loads(reply.read())
 
     def raw(self, sent):
-        """(status, JSON) of what is answered to bytes."""
+        """(status, JSON) of the answer to these bytes."""
         with self.server.connect() as s:
             s.sendall(sent)
             reply = http.client.HTTPResponse(s)
@@ -64,13 +64,13 @@ class BadRequests(Case):
         return self.post(TEXT, {"prompt": "x", "max_tokens": 1, name: row.sent})
 
     def answer(self):
-        """What must not change: the text of an answer, free and under a schema."""
+        """An answer that must not change: free, and under a schema."""
         free = {"prompt": "She had been", "max_tokens": 8}
         return [self.post(TEXT, body)[1]["choices"][0]["text"]
                 for body in (free, {**free, "json_schema": {"type": "array"}})]
 
     def test_rows(self):
-        """Every row, and the answer in between."""
+        """Every row, with comparisons of the answer in between."""
         badrows.check_names(self, bad_requests.ROWS, LEAST_ROWS)
         expected = self.answer()
         for i, row in enumerate(bad_requests.ROWS):
@@ -91,7 +91,7 @@ class BadRequests(Case):
 
 
 def show():
-    """Every answer."""
+    """Prints every answer."""
     BadRequests.setUpClass()
     case = BadRequests("test_rows")
     for row in bad_requests.ROWS:

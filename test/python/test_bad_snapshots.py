@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Snapshot files and prefix stores with right checksums that are wrong: nothing uses them.
+"""Invalid snapshot files and prefix stores with correct checksums: they are not used.
 
     python test/python/test_bad_snapshots.py [WORD …]     only rows whose name or kind has the word
     python test/python/test_bad_snapshots.py --show       every message, for reading
 
-See test/corpus/bad_snapshots.py for what a row is. Without GQAC_TEST_FULL only some rows run with a
+test/corpus/bad_snapshots.py explains the rows. Without GQAC_TEST_FULL only some rows run with a
 model; `gqac cache` reads all of them in one call.
 """
 
@@ -78,8 +78,8 @@ class BadSnapshots(Case):
         (self.assertGreater if reused else self.assertEqual)(found["metrics"]["reused_tokens"], 0)
 
     def bad(self, row):
-        """The file is reported and not used; a file of another model is not replaced either. One that
-        is no snapshot by its first bytes belongs to somebody."""
+        """The file is reported and not used; a file of another model is not replaced either. If its
+        first bytes are not those of a snapshot, it belongs to somebody else."""
         result = run(row, self.dir / "bad", row.make)
         path = self.dir / "bad" / "s.gqs"
         if row.code in (0, 4) and result.code == 0:
@@ -93,15 +93,15 @@ class BadSnapshots(Case):
             badrows.check_limits(self, result)
 
     def twin(self, row):
-        """The sound file is used."""
+        """The valid file is used."""
         self.answer(row, run(row, self.dir / "twin", sealed.sealed), True)
 
     def test_enough(self):
-        """The corpus has its size, and no two rows share a name."""
+        """The corpus has its minimum size, and no two rows have the same name."""
         badrows.check_names(self, bad_snapshots.ROWS, LEAST_ROWS)
 
     def stores(self):
-        """A folder of all files, under names that a store would give them."""
+        """A folder of all files, named as in a store."""
         store = self.dir / "store"
         store.mkdir()
         names = {}
@@ -111,7 +111,7 @@ class BadSnapshots(Case):
         return store, names
 
     def test_without_model(self):
-        """`gqac cache` tells those that are damaged in themselves from those that are not."""
+        """`gqac cache` distinguishes files that are damaged in themselves from others."""
         store, names = self.stores()
         result = self.check(gqac("cache", "verify", store, "--format", "json", memory=GIB), 1)
         self.assertLess(result.peak, harness.GIB)
@@ -129,7 +129,7 @@ class BadSnapshots(Case):
         self.assertEqual(list((self.dir / "other").iterdir()), [])
 
     def test_store(self):
-        """A store of such files gives the answer of a run without, and cleaning removes the damaged."""
+        """A store of such files answers like no store, and cleaning removes the damaged files."""
         store, names = self.stores()
         for model in ("llama", *(() if not harness.FULL else ("qwen3.5", "gemma2"))):
             result = self.good(*generate(model, self.dir, "--prefix-store", store).command.split()[1:])

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Hostile text IR: refused by name, fast, in little memory; the legal twins are taken.
+"""Hostile text IR: refused by name, fast, in little memory; the valid twins are accepted.
 
     python test/python/test_bad_text.py [WORD …]      only rows whose name or class has the word
     python test/python/test_bad_text.py --show        every message, for reading
 
-See test/corpus/bad_text.py for what a row is.
+test/corpus/bad_text.py explains the rows.
 """
 
 import sys
@@ -31,7 +31,7 @@ LEAST_ROWS = 100
 
 @cache
 def base(name):
-    """The dump of the tiny model after a pass, for ref: its weights keep their form."""
+    """The dump of the tiny model after a pass, for ref, so that its weights are not packed."""
     with TemporaryDirectory(prefix="gqac-test-") as folder:
         source, out = Path(folder) / "m.onnx", Path(folder) / "m.gq"
         source.write_bytes(bad_text.tiny_model().SerializeToString())
@@ -72,7 +72,7 @@ def run(row, folder, what):
 
 
 def twin_of(row):
-    """A stateful base cannot be run without sequences: its twin is scored."""
+    """A stateful base cannot be run without sequences, so its twin is scored."""
     if row.base and row.verb == "run":
         return bad_text.TextRow(row.name, row.kind, "", base=row.base, twin=row.twin)
     return row
@@ -80,22 +80,22 @@ def twin_of(row):
 
 @unittest.skipUnless(bad_text, "the onnx package is not installed")
 class BadText(Case):
-    """Two tests for each row, made below."""
+    """Two tests for each row, added below."""
 
     def bad(self, row):
         """The hostile text: the exit code, the word, the limits."""
         badrows.check_bad(self, row, run(row, self.dir / "bad", row.bad))
 
     def twin(self, row):
-        """The legal twin."""
+        """The valid twin."""
         self.check(run(twin_of(row), self.dir / "twin", row.twin), 0)
 
     def test_enough(self):
-        """The corpus has its size, and no two rows share a name."""
+        """The corpus has its minimum size, and no two rows have the same name."""
         badrows.check_names(self, bad_text.ROWS, LEAST_ROWS)
 
     def test_round_trip(self):
-        """The bases are what they claim: text that prints again to the same bytes."""
+        """The bases are valid: their text is printed again as the same bytes."""
         for name in ("stateful", "plan"):
             path, out = self.dir / f"{name}.gq", self.dir / "out.gq"
             path.write_text(base(name))

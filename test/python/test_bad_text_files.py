@@ -4,9 +4,9 @@
     python test/python/test_bad_text_files.py [WORD ...]     only rows whose name has the word
     python test/python/test_bad_text_files.py --show         every message, for reading
 
-A row spoils one file of a sound folder and says which exit codes are right and which words the
-message must hold; all verbs that read the file must refuse it alike. What gqac does not have in a
-tokenizer or template is no damage: compile packs it, and only what needs it fails.
+A row spoils one file of a valid folder, with the expected exit codes and words of the message; all
+verbs that read the file must refuse it in the same way. Unsupported parts of a tokenizer or
+template are not damage: compile includes the file, and only calls that need it fail.
 """
 
 import functools
@@ -22,8 +22,8 @@ from harness import Case, GIB, MODELS, gqac
 
 CONFIG, TOKENIZER, TEMPLATE, SPECIAL = ("genai_config.json", "tokenizer.json",
                                         "chat_template.jinja", "tokenizer_config.json")
-GENERATION = "generation_config.json"  # a sound folder has none
-# which verbs read which file; compile packs them all
+GENERATION = "generation_config.json"  # not in the valid folder
+# the verbs that read each file; compile includes all of them
 VERBS = {CONFIG: ("score", "generate", "compile"), TOKENIZER: ("tokenize", "generate", "compile"),
          TEMPLATE: ("compile",), SPECIAL: ("compile",), GENERATION: ("score", "generate", "compile")}
 DEEP = 100_000
@@ -38,7 +38,7 @@ class Row:
     spoil: object  # called with the path of the file
     words: tuple = ()
     codes: tuple = (3,)
-    kept: bool = False  # sound, but gqac does not have it
+    kept: bool = False  # valid, but not supported by gqac
     long: bool = False  # mostly for the long tier
 
 
@@ -51,7 +51,7 @@ def row(name, file, spoil, *words, codes=(3,), **more):
 
 
 def text(content):
-    """The file holds this instead."""
+    """Replaces the content of the file."""
     data = content if isinstance(content, bytes) else content.encode()
     return lambda path: path.write_bytes(data)
 
@@ -72,7 +72,7 @@ def edit(*keys, value=None, drop=False):
 
 
 def cut(fraction):
-    """The file ends too early."""
+    """Truncates the file."""
     def spoil(path):
         data = path.read_bytes()
         path.write_bytes(data[:int(len(data) * fraction)])
@@ -80,7 +80,7 @@ def cut(fraction):
 
 
 def replaced(old, new):
-    """Some bytes of the file are others."""
+    """Replaces some bytes of the file."""
     def spoil(path):
         data = path.read_bytes()
         assert old in data, (path, old)
@@ -89,7 +89,7 @@ def replaced(old, new):
 
 
 def instead(make):
-    """Something that is no regular file stands in its place."""
+    """Puts something that is not a regular file in its place."""
     def spoil(path):
         path.unlink(missing_ok=True)
         make(path)
@@ -97,14 +97,14 @@ def instead(make):
 
 
 def outside(path):
-    """A link to a sound file that lies elsewhere."""
+    """A link to a valid file outside the folder."""
     other = path.parent.parent / f"outside-{path.name}"
     shutil.move(path, other)
     path.symlink_to(other)
 
 
 def alone(spoil):
-    """The template of tokenizer_config.json counts: there is no other."""
+    """Makes the template of tokenizer_config.json the only one."""
     def both(path):
         (path.parent / TEMPLATE).unlink()
         spoil(path)
@@ -112,13 +112,13 @@ def alone(spoil):
 
 
 def huge(path):
-    """Larger than is read; a hole, so that it costs nothing."""
+    """Larger than the limit; a hole, so that it costs nothing."""
     with open(path, "ab") as f:
         f.truncate(1 << 30)
 
 
 def everywhere():
-    """What is wrong with any JSON file."""
+    """Damage that any JSON file may have."""
     for file in (CONFIG, TOKENIZER, SPECIAL):
         row("empty", file, text(""), file, "JSON")
         row("cut in the middle", file, cut(0.5), file, "line")
@@ -148,7 +148,7 @@ def everywhere():
 
 
 def configs():
-    """What is wrong with genai_config.json."""
+    """Damage to genai_config.json."""
     row("missing", CONFIG, lambda p: p.unlink(), "genai_config.json", "folder", codes=(5,))
     for name in ("../model.onnx", "/etc/passwd", "..", "a/../b.onnx", "a//b.onnx", "", "a\\b", 7, None, ["m.onnx"]):
         row(f"decoder {name!r}", CONFIG, edit("model", "decoder", "filename", value=name),
@@ -185,7 +185,7 @@ def configs():
 
 
 def generation():
-    """What is wrong with generation_config.json."""
+    """Damage to generation_config.json."""
     row("empty", GENERATION, text(""), GENERATION, "JSON")
     row("open", GENERATION, text('{"suppress_tokens": ['), GENERATION, "JSON")
     row("a list", GENERATION, text("[]"), GENERATION)
@@ -202,7 +202,7 @@ def generation():
 
 
 def tokenizers():
-    """What is wrong with tokenizer.json; more in the tokenizer's own tests."""
+    """Damage to tokenizer.json; the tests of the tokenizer have more."""
     for kind in ("WordPiece", "WordLevel", "Nonsense"):
         row(f"model of type {kind}", TOKENIZER, edit("model", "type", value=kind), kind,
             kept=True)
@@ -234,7 +234,7 @@ def tokenizers():
 
 
 def further():
-    """More that is wrong with tokenizers and templates, for the long tier."""
+    """More damage to tokenizers and templates, for the long tier."""
     more = functools.partial(row, long=True)
     for label, value in (("a list", []), ("a number", 5), ("a text", "BPE")):
         more(f"model is {label}", TOKENIZER, edit("model", value=value), TOKENIZER)
@@ -272,7 +272,7 @@ def further():
 
 
 def nested(depth):
-    """Sequences within sequences."""
+    """Nested Sequences."""
     value = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
     for _ in range(depth):
         value = {"type": "Sequence", "pretokenizers": [value]}
@@ -280,7 +280,7 @@ def nested(depth):
 
 
 def templates():
-    """What is wrong with templates and special tokens; more in the template's own tests."""
+    """Damage to templates and special tokens; the tests of templates have more."""
     for source in ("{% if x %}", "{{ ", "{% endfor %}", "{{ 'a }}", "{{ a | }}", "{{ (((( }}",
                    "{% for x in %}{% endfor %}", "{% nonsense %}"):
         row(f"template {source!r}", TEMPLATE, text(source), TEMPLATE)
@@ -309,14 +309,14 @@ for add in (everywhere, configs, generation, tokenizers, templates, further):
 
 
 def sound(folder):
-    """A folder with nothing wrong."""
+    """A valid folder."""
     shutil.copytree(MODELS / "llama", folder, ignore=shutil.ignore_patterns("ref"))
     (folder / TEMPLATE).write_text("{% for m in messages %}{{ m.content }}{% endfor %}")
     return folder
 
 
 def arguments(verb, model, folder):
-    """What follows gqac."""
+    """The arguments of gqac."""
     ids = MODELS / "llama" / "ref" / "ids.txt"
     return {"score": ("score", model, "--ids", ids),
             "tokenize": ("tokenize", model, "--text", "a tiny text"),
@@ -329,7 +329,7 @@ def arguments(verb, model, folder):
 
 
 class BadText(Case):
-    """One test for each row, made below."""
+    """One test for each row, added below."""
 
     def refused(self, result, codes, words):
         """The exit code, the words, the limits."""
@@ -337,7 +337,7 @@ class BadText(Case):
         badrows.check_limits(self, result)
 
     def test_sound(self):
-        """The folder that all rows spoil is taken by every verb, and so is its artefact."""
+        """The folder that the rows spoil is accepted by every verb, and so is its artefact."""
         folder = sound(self.dir / "m")
         for verb in ("score", "tokenize", "generate", "compile"):
             self.good(*arguments(verb, folder, self.dir))
@@ -345,7 +345,7 @@ class BadText(Case):
             self.good(*arguments(verb, self.dir / "out.gqac", self.dir))
 
     def test_enough(self):
-        """The corpus has its size, and no two rows share a name."""
+        """The corpus has its minimum size, and no two rows have the same name."""
         names = [(r.file, r.name) for r in ROWS]
         self.assertEqual(len(set(names)), len(names))
         self.assertGreaterEqual(len(ROWS), 150)
@@ -365,12 +365,13 @@ class BadText(Case):
         self.assertFalse((self.dir / "out.gqac").exists())
 
     def kept(self, spoilt, folder):
-        """Folder and artefact alike: refused where the part is needed, taken where it is not."""
+        """In folder and artefact: refused where the part is needed, accepted where it is not."""
         whole = spoilt.file == TOKENIZER
         needs = ("tokenize", "generate", "stop", "chat") if whole else ("template", "chat")
         path = self.dir / "out.gqac"
         done = self.check(gqac(*arguments("compile", folder, self.dir)), 0, *spoilt.words)
-        self.assertEqual(done.err.count("\n"), 2, str(done))  # that, and what was saved
+        self.assertEqual(done.err.count("\n"), 2, str(done))  # this, and the name of the written
+                                                              # file
         for model in (folder, path):
             for verb in needs if harness.FULL else needs[:1] + needs[-1:]:
                 self.refused(gqac(*arguments(verb, model, self.dir)), (3,), spoilt.words)
@@ -383,7 +384,7 @@ class BadText(Case):
         self.assertEqual((self.dir / "again.gqac").read_bytes(), path.read_bytes())
 
     def test_scores_all_the_same(self):
-        """Tokenizer and template are nothing to score."""
+        """score does not need the tokenizer and the template."""
         folder = sound(self.dir / "m")
         for file in (TOKENIZER, TEMPLATE, SPECIAL):
             (folder / file).write_text("{")
@@ -399,7 +400,7 @@ class BadText(Case):
             self.good(*arguments("score", folder, self.dir))
 
     def test_absent_parts(self):
-        """What is not there is usage that says so."""
+        """A missing part is a usage error that says so."""
         folder = sound(self.dir / "m")
         (folder / TOKENIZER).unlink()
         for verb in ("tokenize", "generate"):
@@ -410,7 +411,7 @@ class BadText(Case):
 
 
     def test_cut_tokenizer(self):
-        """A tokenizer.json that ends early is no JSON, with its place and what to try."""
+        """A truncated tokenizer.json is not valid JSON; the error has the place and a hint."""
         folder = sound(self.dir / "m")
         path = folder / TOKENIZER
         path.write_bytes(path.read_bytes()[:3000])
@@ -419,7 +420,7 @@ class BadText(Case):
 
 
     def test_byte_order_mark(self):
-        """The message names it, in each file."""
+        """A byte order mark is named in the message, for each file."""
         for name in (CONFIG, TOKENIZER, SPECIAL, "generation_config.json"):
             folder = sound(self.dir / name)
             file = folder / name
@@ -432,7 +433,8 @@ class BadArtefact(Case):
     """Damage to the files in an artefact."""
 
     def test_damage(self):
-        """One bit in each attached file; every verb that reads it, compile and --verify see it."""
+        """One flipped bit in each attached file; every verb that reads it detects it, and so do
+        compile and --verify."""
         folder = sound(self.dir / "m")
         path, bad = self.dir / "out.gqac", self.dir / "bad.gqac"
         self.good("compile", folder, "-o", path)
@@ -455,7 +457,7 @@ class BadArtefact(Case):
 
 
 def add_rows():
-    """A method for each row."""
+    """Adds a method for each row."""
     for i, r in enumerate(ROWS):
         def test(self, r=r):
             self.spoilt(r)
@@ -465,7 +467,7 @@ def add_rows():
 
 
 def show():
-    """Print every row's outcome."""
+    """Prints the outcome of every row."""
     case = badrows.scratch()
     for i, r in enumerate(ROWS):
         folder = sound(case.dir / str(i) / "m")

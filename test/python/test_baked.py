@@ -2,7 +2,7 @@
 """`compile --bake`: prompts reuse the rows of a prefix that an artefact contains.
 
 The counts of tokens are exact, answers are those of the model without a prefix, and `equiv --via
-baked` proves the bits; an artefact whose rows were changed must fail that proof.
+baked` proves the bits; an artefact with changed rows must fail this proof.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ PARTS = ("geometry", "positions", "ids", "rows", "states")
 
 
 def sha(data):
-    """A digest as the file has it."""
+    """A digest as stored in the file."""
     return hashlib.sha256(data).digest()
 
 
@@ -32,7 +32,7 @@ def part(image, name):
 
 
 def signed(image):
-    """The image with the digests that its bytes have."""
+    """The image with recomputed digests."""
     out = bytearray(image)
     for i, name in enumerate(PARTS):
         offset, length = part(out, name)
@@ -50,7 +50,7 @@ def image_of(data):
 
 
 def with_image(data, image):
-    """The artefact with another last section of the same length, and right digests."""
+    """The artefact with another last section of the same length, and correct digests."""
     last, out = sections(data) - 1, bytearray(data)
     offset, length = table(data)[-1]
     assert len(image) == length
@@ -63,7 +63,7 @@ def with_image(data, image):
 
 
 class Baked(Case):
-    """One artefact, compiled anew for each case."""
+    """Tests on an artefact that each case compiles."""
 
     def setUp(self):
         super().setUp()
@@ -98,14 +98,14 @@ class Baked(Case):
         self.assertEqual(cold[1:], (0, n + 5))
         self.assertEqual(warm, (cold[0], baked["tokens"], n + 5 - baked["tokens"]))
         other = self.answer(self.path, "It was a fine day")
-        self.assertEqual(other[1], 1)  # the begin-of-text token
+        self.assertEqual(other[1], 1)  # only the begin-of-text token
         self.assertEqual(other[0], self.answer(TINY, "It was a fine day")[0])
         self.assertEqual(self.answer(self.path, prompt, "--kv", "paged"), warm)
         self.assertEqual(self.answer(self.path, prompt, "--kv", "quantised")[1], 0)
         self.assertEqual(self.answer(self.path, prompt, "--kv", "off")[1], 0)
 
     def chat(self, source, *flags):
-        """The answers of two turns, as json."""
+        """The answers of two turns, as JSON."""
         (self.dir / "turns").write_text("Who is there?\nAnd then?\n")
         with open(self.dir / "turns", encoding="utf-8") as turns:
             out = self.good("chat", source, "-n", 5, "--temperature", 0, "--format", "json", "-q",
@@ -140,7 +140,7 @@ class Baked(Case):
         self.assertGreaterEqual(other[1], baked)
 
     def proof(self, *flags):
-        """json of `equiv --via baked`."""
+        """The JSON of `equiv --via baked`."""
         return self.good("equiv", self.path, "--via", "baked", "--format", "json", "-q",
                          *flags).json()
 
@@ -161,8 +161,8 @@ class Baked(Case):
         self.assertGreater(self.proof("--kv", "windowed", "--splits", "all")["plans"], 70)
 
     def test_altered(self):
-        """A row that was changed, with all checksums right, is found by equiv; its digests are not
-        proof of what the model computes."""
+        """equiv detects a changed row even if all checksums are correct: digests do not prove what
+        the model computes."""
         self.text.write_text(" ".join(str(i) for i in range(5, 45)))
         self.bake(model("llama"), "--bake-as", "ids")
         good = self.path.read_bytes()
@@ -171,7 +171,7 @@ class Baked(Case):
         self.assertEqual(with_image(good, image), good)
         offset, _ = part(image, "rows")
         spoilt = bytearray(image)
-        spoilt[offset + 4 * 3 + 2] ^= 0x10  # of a key of the fourth token
+        spoilt[offset + 4 * 3 + 2] ^= 0x10  # of the key of the fourth token
         self.path.write_bytes(with_image(good, signed(spoilt)))
         self.good("inspect", self.path, "--verify")
         self.check(gqac("equiv", self.path, "--via", "baked", "--splits", "40,64", "-q"), 1)
@@ -218,7 +218,7 @@ class Baked(Case):
             self.assertEqual((done.code, done.json()["differing"]), (0, 0), done)
 
     def test_usage(self):
-        """What cannot be baked."""
+        """Prompts and models that cannot be baked."""
         out, ids = self.dir / "o.gqac", self.dir / "ids"
         ids.write_text("1 2")
         for flags, words in ((("--bake-as", "ids"), "--bake"),

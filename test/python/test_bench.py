@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""gqac bench: which rows there are, what they say, and that the numbers fit each other.
+"""gqac bench: its rows, their contents, and the consistency of the numbers.
 
     python test/python/test_bench.py        GQAC names the binary
 """
@@ -23,7 +23,7 @@ class Bench(Case):
     """Rows and formats."""
 
     def rows(self, model, *words):
-        """The rows of a run as JSON, by name and in order; their rates hold all tokens."""
+        """The rows of a run as JSON, by name and in order; checks that rates count all tokens."""
         result = self.good("bench", model, *words, "--format", "json").json()
         for r in result["rows"]:
             self.assertAlmostEqual(r["tokens_per_second"] * r["ms"] / 1e3, r["tokens"], places=4)
@@ -32,7 +32,7 @@ class Bench(Case):
         return found
 
     def check_bytes(self, rows, name, calls, cached):
-        """A row reads all weights in each call, and `cached` rows of keys and values in all."""
+        """A row reads all weights in each call, and `cached` rows of keys and values in total."""
         read = {n: rows[n]["gigabytes_per_second"] * rows[n]["ms"] * 1e6 for n in ("pp16", name)}
         weights = read["pp16"] - 16 * ROW_BYTES
         plan = self.good("inspect", LLAMA, "--plan", "--format", "json").json()["plan"]["total"]
@@ -75,8 +75,8 @@ class Bench(Case):
         self.check(gqac("bench", LLAMA, "--kv", "off"), 2, "quantised4", "paged")
 
     def test_batch(self):
-        """Decode of several sequences: all their tokens and all that they read, each call's weights
-        once; one sequence is the row without a batch."""
+        """Decode of several sequences counts all tokens and all bytes read, with the weights once
+        for each call; one sequence is the row without a batch."""
         rows = self.rows(LLAMA, "-p", "16,40", "-n", "3,2", "--batch", "1,4", "--repeat", "2")
         self.assertEqual(list(rows), ["pp16", "pp40", "tg3@16", "tg3x4@16", "tg2@16", "tg2x4@16",
                                       "tg3@40", "tg3x4@40", "tg2@40", "tg2x4@40"])
@@ -86,11 +86,11 @@ class Bench(Case):
             r = rows[name]
             self.assertEqual((r["tokens"], r["sequences"], r["past"]), (tokens, sequences, past))
             self.check_bytes(rows, name, calls, cached)
-        alone = self.rows(LLAMA, "--batch", "3", "--repeat", "1")  # -p and -n as ever
+        alone = self.rows(LLAMA, "--batch", "3", "--repeat", "1")  # -p and -n are unaffected
         self.assertEqual(list(alone), ["pp512", "tg64x3@512"])
 
     def test_mix(self):
-        """A chunk beside other sequences, with its parts."""
+        """A chunk together with other sequences, and its parts."""
         rows = self.rows(LLAMA, "--mix", "16+3x1@64,5+2x4@7,3+1x1@9", "--repeat", "2", "-p", "16",
                          "-n", "1")
         self.assertEqual(list(rows), ["pp16", "tg1@16", "mix16+3x1@64", "pp16@64", "tg1x3@64",
@@ -116,8 +116,8 @@ class Bench(Case):
         self.assertGreater(rows["tg1x200@512"]["peak_rss_bytes"], pasts)
 
     def test_x17_saved(self):
-        """X17: what a cached prefix saves is (P+S)/S of the rows, less of the pairs of attention; the
-        ratio of times stands beside them where the whole prompt is timed."""
+        """X17: with a cached prefix, the saving in rows is (P+S)/S, and less in pairs of attention;
+        the measured ratio is printed next to it if the whole prompt is timed."""
         rows = self.rows(LLAMA, "--prefix", "100:100,500:100,200:10", "-p", "600", "-n", "1",
                          "--repeat", "1")
         for name, ratio in (("hp100@100", 2), ("hp100@500", 6), ("hp10@200", 21)):
@@ -135,15 +135,15 @@ class Bench(Case):
         self.assertIn("-p 15 measures it", said)
 
     def test_memory_of_parent(self):
-        """Peak memory is that of the program, however large the process is that started it."""
+        """Peak memory is that of the program, however large the process that started it."""
         large = bytearray(b"x" * (400 << 20))
         rows = self.rows(LLAMA, "-p", "4", "-n", "1", "--repeat", "1")
         if not harness.SANITIZED:
             self.assertLess(rows["pp4"]["peak_rss_bytes"], len(large) / 2)
 
     def test_states(self):
-        """Recurrent states are copied beside rows; where a model has states alone, each sequence is
-        fed its past."""
+        """Recurrent states are copied next to rows; if a model has only states, each sequence
+        computes its past."""
         alone = Decoder("recurrent_alone").save(self.dir / "m.onnx")
         for model in (MODELS / "qwen3.5", alone):
             rows = self.rows(model, "-p", "6", "-n", "2", "--batch", "3", "--mix", "4+2x1@5",
@@ -151,7 +151,7 @@ class Bench(Case):
             self.assertEqual([r["tokens"] for r in rows.values()], [6, 6, 6, 4, 2])
 
     def test_formats(self):
-        """table, md and csv hold the same rows."""
+        """table, md and csv have the same rows."""
         table = self.good("bench", LLAMA, *CALLS).out.splitlines()
         self.assertEqual([line.split()[0] for line in table[:1 + len(ROWS)]], ["row", *ROWS])
         md = self.good("bench", LLAMA, *CALLS, "--format", "md").out.splitlines()
@@ -169,14 +169,15 @@ class Bench(Case):
         self.assertEqual([line.split(",")[0] for line in lines], named)
 
     def test_chosen(self):
-        """A prefix alone is all there is; an artefact does as well as its folder."""
+        """Only a prefix row can be requested; an artefact works like its folder."""
         packed = self.dir / "m.gqac"
         self.good("compile", LLAMA, "-o", packed)
         out = self.good("bench", packed, "--prefix", "4:2", "--repeat", "1").out.splitlines()
         self.assertEqual([line.split()[0] for line in out], ["row", "hp2@4", "hp2@4:"])
 
     def test_refused(self):
-        """Wrong lists are usage; more tokens than the model has positions is out of range."""
+        """Invalid lists are usage errors; more tokens than the model has positions is out of
+        range."""
         for words in (("-p", "0"), ("-p", "a"), ("-n", ""), ("--prefix", "4"), ("--prefix", "4:"),
                       ("--prefix", "0:4"), ("--prefix", "4:4:4"), ("--prefix", "4:4x"),
                       ("--prefix", ""), ("--prefix", "4:4,"), ("--repeat", "0"),

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""./dev bench gpu: what each engine is asked to run, what is computed from its times, and a run.
+"""./dev bench gpu: the command line of each engine, the numbers computed from its times, and a run.
 
     python test/python/test_bench_gpu.py        GQAC names the binary
 """
@@ -28,7 +28,7 @@ ROWS = {row.name: row for row in gpu.rows_of("1.5b")}
 
 
 class Driver(Case):
-    """What needs no device."""
+    """Parts that need no device."""
 
     def setUp(self):
         super().setUp()
@@ -42,7 +42,8 @@ class Driver(Case):
         return {w for w in gpu.OnDevice(row, 2).words(engine) if "/" not in w}
 
     def test_words(self):
-        """gqac gets its target and device and gives one row of logits; peers get a device too."""
+        """gqac gets its target and device, and computes one row of logits; peers get a device
+        too."""
         own = self.words("attention-decode-x2@192-f16", "gpu")
         self.assertLessEqual({"target=gpu", "device=2", "logits=1", "batch=2", "past=191"}, own)
         self.assertEqual(own - {"target=gpu", "device=2"},
@@ -56,7 +57,7 @@ class Driver(Case):
         self.assertIn("math=bf16", self.words("tiny-f16-decode@64-bf16", "torch-device"))
 
     def test_bytes(self):
-        """A decode step reads the caches of all sequences, in their type, and weights once."""
+        """A decode step reads the caches of all sequences, in their type, and the weights once."""
         def read(name):
             return gpu.OnDevice(ROWS[name], 0).bytes_read()
         self.assertEqual(read("attention-decode-x16@16384-f16"), 16 * 2 * 8 * 16384 * 128 * 2)
@@ -67,7 +68,7 @@ class Driver(Case):
         self.assertIsNone(read("1.5b-f16-prefill-2048"))
 
     def test_summary(self):
-        """The median of the samples, its share of the rate of copies, and the ratio of a peer."""
+        """The median of the samples, its share of the rate of copies, and the ratio to a peer."""
         on = gpu.OnDevice(ROWS["attention-decode-x16@16384-f16"], 0)
         samples = {"gpu": [[1.0, 3.0, 2.0], [9.0, 2.0]], "onnxruntime": [[8.0], [7.0]]}
         found = gpu.summary(on, samples, 500.0)
@@ -78,7 +79,7 @@ class Driver(Case):
         self.assertEqual(found["onnxruntime"]["ratio"], 2.0)
 
     def test_copy_of_cuda(self):
-        """The calls of the CUDA driver are right, and nothing is left."""
+        """The calls of the CUDA driver are correct, and nothing is leaked."""
         log = self.dir / "log"
         subprocess.run([sys.executable, "-c", "import device_memory; "
                         "print(device_memory.copy_gbps([{'driver': 'cuda'}], 0, 1 << 20))"],
@@ -101,7 +102,8 @@ class Run(Case):
         return code, out.getvalue()
 
     def test_no_time(self):
-        """Copies are measured; no row begins after the time is over, and each is named."""
+        """Copies are measured; no row begins after the time is over, and each omitted row is
+        named."""
         code, out = self.run_driver("--seconds", "0")
         self.assertEqual(code, 0, out)
         self.assertRegex(out, r"device 0: .*opencl.*; a copy moves \d+ GB/s")
@@ -110,7 +112,8 @@ class Run(Case):
 
     @unittest.skipUnless(FULL, "the long tier: it compiles the worker")
     def test_rows(self):
-        """Rows of a small model are measured and recorded; other bits than those of cpu are seen."""
+        """Rows of a small model are measured and recorded; bits that differ from those of cpu are
+        detected."""
         worker, library = self.dir / "worker", harness.GQAC.parent / "libgqac.a"
         libraries = subprocess.run(["pkg-config", "--libs", "libprotobuf-c", "libmd", "jansson",
                                     "libutf8proc"], check=True, capture_output=True, text=True)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The whole models of bench/models.py, at a size that takes no time: the three forms of the LM head
-hold the same weights, and gqac gives what ONNX Runtime gives for each.
+"""The whole models of bench/models.py, at a small size: the three forms of the LM head have the
+same weights, and gqac and ONNX Runtime agree for each.
 
     python test/python/test_bench_models.py        GQAC names the binary
 """
@@ -27,13 +27,14 @@ IDS = np.array([[5, 90, 17, 3, 64, 8]])
 LIMIT = {"f32": 2e-5, "f16": 2e-2, "int4": 2e-2}
 
 
-# Reason of the skip: ONNX Runtime is the oracle here; ./dev deps installs it, a bare build may lack it.
+# Reason of the skip: ONNX Runtime is the oracle here; ./dev deps installs it, other machines may
+# lack it.
 @unittest.skipIf(ortref is None, "onnxruntime is not installed")
 class Models(Case):
-    """qwen() of a size that exists for tests."""
+    """qwen() of a size for tests."""
 
     def logits(self, form, head):
-        """gqac's logits of a prompt, which ONNX Runtime's are close to."""
+        """gqac's logits of a prompt, compared with those of ONNX Runtime."""
         path = models.qwen("tiny", form, head)
         runner = ortref.Runner(path)
         feed = runner.feed(IDS, runner.empty_past(1))

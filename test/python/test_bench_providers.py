@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""./dev bench providers: both providers of ONNX Runtime in one process, on a model that takes no time.
+"""./dev bench providers: both providers of ONNX Runtime in one process, on a small model.
 
     python test/python/test_bench_providers.py        GQAC_ORT names the library
 """
@@ -45,7 +45,8 @@ class Providers(Case):
 
     @since(25, "does not know plugins by their names")
     def test_records(self):
-        """Times of both and their ratio; logits that are close, and not those of one session twice."""
+        """The times of both and their ratio; logits that are close, but come from two different
+        providers."""
         out = self.dir / "out.jsonl"
         status, lines = self.measure("--out", out)
         self.assertEqual((status, len(lines)), (0, 4))

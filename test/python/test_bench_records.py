@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The records of bench/: those that are committed are complete, and incomplete ones are refused.
+"""The records of bench/: the committed ones are complete, and incomplete ones are refused.
 
     python test/python/test_bench_records.py
 """
@@ -59,7 +59,7 @@ class Records(Case):
         return subprocess.run([sys.executable, CHECK, *files], capture_output=True, text=True)
 
     def refused(self, text, *words):
-        """The complaints about a file of this text, each word among them."""
+        """The complaints about a file with this text, which must contain each word."""
         wrong = "\n".join(records.check_lines(text, "r.jsonl"))
         self.assertTrue(wrong, text)
         for word in words:
@@ -67,7 +67,8 @@ class Records(Case):
         return wrong
 
     def test_exit(self):
-        """The exit code is that of a failure, stderr has its cause, and no incomplete record is written."""
+        """The exit code is that of a failure, stderr has the cause, and no incomplete record is
+        written."""
         path = self.dir / "r.jsonl"
         path.write_text(json.dumps(broken(lambda r: put(r, "host", None))))
         run = self.run_check(path)
@@ -83,12 +84,13 @@ class Records(Case):
         self.assertEqual((run.returncode, run.stderr), (0, ""))
 
     def test_page(self):
-        """docs/performance.md holds what bench/table.py makes of the records."""
+        """docs/performance.md contains the output of bench/table.py for the records."""
         run = subprocess.run([sys.executable, ROOT / "bench" / "table.py", "--check"])
         self.assertEqual(run.returncode, 0, "run bench/table.py --write")
 
     def test_table(self):
-        """A record becomes a line with its times, ratio, floor and roof; the newest one counts."""
+        """A record becomes a line with its times, ratio, floor and roof; the newest record is
+        used."""
         path = self.dir / "r.jsonl"
         slow = broken(lambda r: put(r, "results.gqac.ms", 77.0))
         two = dict(RATES, fma_gflops_2=20.0, dram_gbps_2=20.0)
@@ -114,7 +116,8 @@ class Records(Case):
         self.assertIn("| prefill-512 | 9 |", narrow)
 
     def test_memory(self):
-        """A token's weights read at 85 % of memory's rate meet a floor that a peer's time does not."""
+        """A token's weights read at 85 % of the memory bandwidth reach the floor; the peer's time
+        does not."""
         path = self.dir / "r.jsonl"
         bytes_read = 4 * (24 * (896 * (2 * 896 + 2 * 128) + 3 * 896 * 4864) + 896 * 151936)
         for share, told in ((0.86, "yes"), (0.84, "no")):
@@ -130,7 +133,7 @@ class Records(Case):
                           f"{100 * share:.0f} % of 20.0 GB/s |", run.stdout)
 
     def test_n8_layouts(self):
-        """N8: the faster layout of the keys of a shape is the one that took less time."""
+        """N8: the faster layout of the keys, for each shape, is the one with the smaller time."""
         path = self.dir / "r.jsonl"
         for ratio, faster in ((1.2, "columns"), (0.9, "rows")):
             record = broken(lambda r: put(r, "row", "layout-16@4096"))
@@ -157,7 +160,7 @@ class Records(Case):
                           "10 GF/s | 5 | 2.50× |", run.stdout)
 
     def table(self, *changed):
-        """What table.py makes of good records, each with (row, results, further changes)."""
+        """The output of table.py for valid records, each with (row, results, further changes)."""
         path = self.dir / "r.jsonl"
         lines = []
         for row, results, more in changed:
@@ -174,7 +177,8 @@ class Records(Case):
         return run.stdout
 
     def test_batches(self):
-        """Sequences together, by the time of one and beside both peers, in a table of their own."""
+        """Several sequences together, relative to the time of one and to both peers, in a table of
+        their own."""
         def results(ms, ort, llama):
             return {"gqac": {"ms": ms}, "onnxruntime": {"ms": ms * ort, "ratio": ort},
                     "llama.cpp": {"ms": ms * llama, "ratio": llama}}
@@ -193,7 +197,7 @@ class Records(Case):
         self.assertNotIn("| 0.5b-int4-decode-x2@512", text)  # nor among the rows of one sequence
 
     def test_roof(self):
-        """The time of a step by the larger of reading and multiplying, at the rates measured."""
+        """The roof: the larger time of reading and multiplying, at the measured rates."""
         weights = 24 * 896 * (2 * 896 + 2 * 128 + 3 * 4864) + 896 * 151936
         cached = 2 * 24 * 2 * 64 * 513 * 4  # bytes of a sequence
         one = {"gqac": {"ms": 100.0}}
@@ -208,13 +212,13 @@ class Records(Case):
             self.assertIn(f"| 0.5b {form} | {batch} | 100 | 1.00 | {100 / ms:.2f} |", text)
 
     def test_mixtures(self):
-        """One call of all sequences by the two calls of its parts."""
+        """One call with all sequences, relative to the two calls of its parts."""
         text = self.table(("0.5b-int4-mix-128+7x1@256",
                            {"gqac": {"ms": 42.0}, "parts": {"ms": 40.0, "ratio": 0.952381}}, {}))
         self.assertIn("| 0.5b-int4-mix-128+7x1@256 | 2 | 42 | 40 | 1.05 | – | ≤ 1.10 |", text)
 
     def test_work(self):
-        """Tokens of a row are those of all its sequences; the engines get their number."""
+        """The tokens of a row are those of all its sequences; the engines get their number."""
         for name, tokens, words in (
                 ("0.5b-f32-decode@512", 1, []), ("0.5b-f32-decode-x8@512", 8, ["batch=8"]),
                 ("0.5b-f32-mix-128+7x1@256", 135, ["batch=8", "chunk=128"])):
@@ -224,7 +228,7 @@ class Records(Case):
                              words)
 
     def test_overhead(self):
-        """Medians and least times of all processes, and a record of them that is complete."""
+        """Medians and minimum times of all processes, and a complete record of them."""
         lines = [{"step_us": [9.0, 11.0], "empty_us": [2.0]},
                  {"step_us": [10.0], "empty_us": [4.0, 3.0]}]
         found = overhead.summary(lines)
@@ -247,7 +251,7 @@ class Records(Case):
             self.assertIn("\n".join(table), (ROOT / "docs" / page).read_text())
 
     def test_load(self):
-        """Tables of `load`, and the bars that they miss: both are computed from the passes."""
+        """Tables of `load`, and the bars that are missed: both are computed from the passes."""
         self.assertEqual(load.flops(0, 2), 2 * load.flops(0, 1) - 2 * 896 * 151936 + 4 * 896 * 24)
         self.assertGreater(load.flops(0, 2064) / load.flops(2000, 64), 28)
         one = {"with_ms": 10.0, "without_ms": 100.0, "peer_ms": 20.0, "peer_http_ms": 21.0,
@@ -275,7 +279,7 @@ class Records(Case):
         self.assertNotEqual(plan, load.mixed(1))
 
     def test_good(self):
-        """A complete record passes, several of them too, empty lines between."""
+        """A complete record passes, and so do several, with empty lines between."""
         path = self.dir / "r.jsonl"
         path.write_text(json.dumps(GOOD) + "\n\n" + json.dumps(GOOD) + "\n")
         run = self.run_check(path)
@@ -290,7 +294,7 @@ class Records(Case):
                 self.refused(json.dumps({**GOOD, field: type(GOOD[field])()}), field)
 
     def test_values(self):
-        """Values that no measurement has."""
+        """Values that a measurement cannot have."""
         for path, value, word in (
                 ("kind", "guessed", "kind"), ("level", "sse", "level"), ("threads", 0, "threads"),
                 ("threads", True, "threads"), ("date", "today", "date"), ("commit", "main", "commit"),

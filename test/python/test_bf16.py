@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """--math bf16: products of bf16 factors, in a profile of their own.
 
-Levels, threads and splits change no byte, as in every mode; the numbers are near those of fp32 and
-not the same; artefacts and certificates know which of the two they hold; the int8 products of
-accuracy level 4 stay what they are.
+Levels, threads and splits change no byte, as in every mode; the numbers are close to those of fp32
+but different; artefacts and certificates record the mode; the int8 products of accuracy level 4 are
+unchanged.
 """
 
 import json
@@ -28,7 +28,7 @@ def path_of(name):
 
 
 def levels():
-    """Those that this machine runs, the best last."""
+    """The levels that this machine can run; the best one is last."""
     said = gqac("version", "--target", "cpu", "--format", "json", env={"GQAC_CPU": "mmx"})
     names = re.search(r"levels: (.*)", said.err).group(1).split(", ")
     return [n for n in names if gqac("version", "--target", "cpu", "--format", "json",
@@ -42,21 +42,21 @@ class Bf16(Case):
     """One method for each model, then what the mode is in files and on the command line."""
 
     def ids(self, name, most=140):
-        """Token ids that the model takes, over two key tiles where that is quick."""
+        """Valid token ids, for two key tiles if that is fast."""
         long = model(name).parent / "ref" / "ids600.txt"
         if name == "tiny-gqa" or not long.exists():
             return write_ids(self.dir / "ids.txt", [(7 * i * i + 3 * i) % 250 for i in range(80)])
         return write_ids(self.dir / "ids.txt", read_ids(long)[:most])
 
     def logits(self, path, ids, *flags, env=None):
-        """The file that score writes, of flags that name it."""
+        """The file that score writes; named after its flags."""
         out = self.dir / ("_".join(str(f).strip("-").replace("/", "") for f in flags) +
                           "_".join((env or {}).values()) + ".npy")
         self.good("score", path, "--ids", ids, "--logits", out, *flags, env=env)
         return out
 
     def check_model(self, name):
-        """Levels, threads and splits change no byte; fp32 is near and not the same."""
+        """Levels, threads and splits change no byte; fp32 is close, but different."""
         path, ids = path_of(name), self.ids(name)
         plain = self.logits(path, ids, *BF16, env={"GQAC_CPU": "scalar"})
         for level in RUNS[1:]:
@@ -81,7 +81,8 @@ class Bf16(Case):
             self.assertIn("/cpu/bf16/", found["profile"])
 
     def test_int8_stays(self):
-        """Accuracy level 4 multiplies integers; a model of such weights changes elsewhere only."""
+        """Accuracy level 4 multiplies integers; a model with such weights changes only
+        elsewhere."""
         ops = {}
         for math in ("model", "bf16"):
             told = self.good("compile", path_of("llama-int4-acc4"), "--math", math, "--stop-after",
@@ -101,7 +102,7 @@ class Bf16(Case):
         self.assertNotIn("bf16", told)
 
     def test_artefact(self):
-        """It holds the factors, opens for this mode alone, and gives the same bits."""
+        """It contains the factors, can be opened only for this mode, and computes the same bits."""
         ids, sizes = self.ids("llama"), {}
         for math in ("model", "bf16"):
             packed = self.dir / f"{math}.gqac"
@@ -119,7 +120,8 @@ class Bf16(Case):
                        f"compiled for --math {made}, not {asked}", "compile the original model")
 
     def test_export(self):
-        """ONNX spells the roundings out: products of rounded factors, near those of the kernels."""
+        """In ONNX the roundings are explicit: products of rounded factors, close to those of the
+        kernels."""
         for name in ("llama", "llama-int4-acc1"):
             ids = self.ids(name)
             packed, plain = self.dir / f"{name}.gqac", self.dir / f"{name}.onnx"
@@ -132,7 +134,7 @@ class Bf16(Case):
             self.assertFalse((spelt == fp32).all(), "no factor is rounded")
 
     def test_certificate(self):
-        """Another profile: a proof of one mode is none of the other."""
+        """It has another profile: a proof for one mode does not apply to the other."""
         path = self.dir / "c.json"
         proof = ("equiv", path_of("llama"), "--tokens", 12, "--splits", "5", "--certificate", path)
         self.good(*proof, *BF16)
@@ -141,7 +143,7 @@ class Bf16(Case):
         self.check(gqac(*proof), 1, "another numerics profile")
 
     def test_verify(self):
-        """Against ref, which computes in fp32: within the tolerance of 16-bit factors."""
+        """Compared with ref, which computes in fp32: within the tolerance of 16-bit factors."""
         for name in ("llama", "qwen2", "tiny-gqa"):
             self.good("verify", path_of(name), *BF16)
 

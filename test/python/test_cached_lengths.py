@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """`--seqlens-k cached` end to end: `run` of a GroupQueryAttention on a static cache, on ref and cpu.
 
-The lengths of one call, written in both conventions, give the same bits; what exceeds the buffer is
-refused by both (exit 4).
+The lengths of one call, in both conventions, give the same bits; lengths that exceed the buffer are
+refused in both (exit 4).
 """
 
 import sys
@@ -51,7 +51,8 @@ class CachedLengths(Case):
         node_model(self.path)
 
     def run_with(self, convention, target, new, seqlens, total):
-        """The result of `run` and its three tensors' path, on inputs that depend on `new` only."""
+        """The result of `run` and the path of its three tensors, for inputs that depend only on
+        `new`."""
         rng = np.random.default_rng(new)
         feeds = {"q": rng.normal(size=(BATCH, new, HEADS * SIZE)),
                  "k": rng.normal(size=(BATCH, new, KV * SIZE)),
@@ -70,7 +71,7 @@ class CachedLengths(Case):
         return result, out
 
     def test_same_bits(self):
-        """(new tokens, cached lengths as `cached` has them, as `total-1` has them, total)."""
+        """(new tokens, cached lengths in the convention `cached` and in `total-1`, total)."""
         calls = [(5, (0, 0), (4, 4), 5), (5, (ROWS, 0), (4, 4), 5), (1, (4, 9), (4, 9), 10),
                  (3, (4, 7), (6, 9), ROWS), (1, (0, 2), (0, 2), ROWS)]
         for new, cached, minus, total in calls:
@@ -86,7 +87,7 @@ class CachedLengths(Case):
             self.close(x, y, 1e-5, str((new, cached)))
 
     def test_refused(self):
-        """Beyond the buffer, and a prompt longer than it."""
+        """Lengths above the capacity, and a prompt longer than it."""
         for new, cached, total in ((3, (10, 0), ROWS), (1, (ROWS, 0), ROWS), (16, (0, 0), 16),
                                    (3, (-1, 0), ROWS)):
             for target in TARGETS:

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Decoders whose caches have other forms than past and present of one head size, as sequences.
+"""Decoders whose caches do not have the form of a past and a present of one head size, as
+sequences.
 
 Each kind of caches.py is computed by ONNX Runtime in one call, in chunks and token by token. The
-logits of `score` must be close to all of them, and `equiv` must find no differing bit. Writes that
-are not one row after another, and masks that show more than a query may see, are refused.
+logits of `score` must be close to all of them, and `equiv` must find no differing bit. Writes of
+rows in another order, and masks that allow keys after a query, are refused.
 """
 
 import sys
@@ -27,7 +28,7 @@ def present_of(past):
 
 
 def oracle(model, ids, chunks):
-    """ONNX Runtime's logits [N,V], in calls of so many tokens."""
+    """ONNX Runtime's logits [N,V], in calls of `step` tokens."""
     options = ort.SessionOptions()
     options.log_severity_level = 3
     session = ort.InferenceSession(model.SerializeToString(), options,
@@ -66,7 +67,7 @@ class Caches(Case):
         return np.load(self.dir / "logits.npy")
 
     def whole(self, kind, **how):
-        """ONNX Runtime's logits, however the tokens are split, and no differing bit."""
+        """The logits equal ONNX Runtime's, however the tokens are split, and no bit differs."""
         model = caches.Caches(kind, **how).model()
         found = self.score(model)
         for chunks in ([TOKENS], [7, 19, TOKENS - 26], [1] * TOKENS):
@@ -91,11 +92,11 @@ class Caches(Case):
         self.whole("transposed", batch=1)
 
     def test_one_start(self):
-        """The place of the first row alone is an input; the others are counted from it."""
+        """Only the position of the first row is an input; the others are counted from it."""
         self.whole("transposed", start=True)
 
     def test_artefact(self):
-        """A compiled file gives the same logits."""
+        """A compiled file returns the same logits."""
         for kind in ("latent", "compressed", "transposed", "rows_first", "batch_of_heads", "joined_turned"):
             found = self.score(caches.Caches(kind).model())
             self.good("compile", self.path, "-o", self.dir / "m.gqac")
@@ -104,7 +105,8 @@ class Caches(Case):
             self.assertTrue(np.array_equal(found, np.load(self.dir / "compiled.npy")), kind)
 
     def test_artefact_of_calls(self):
-        """`run` gives what the file gives for a call that writes elsewhere than a sequence would."""
+        """`run` of the artefact equals `run` of the file for a call that writes elsewhere than a
+        sequence would."""
         model = caches.Caches("transposed").model()
         onnx.save(model, self.path)
         folder = self.dir / "in"
@@ -125,7 +127,7 @@ class Caches(Case):
             self.close(np.load(self.dir / "out" / f"{name}.npy"), value, LIMIT, name)
 
     def test_pairs_of_latents(self):
-        """A sequence keeps what attention reads; inspect names the caches of the file."""
+        """A sequence stores what attention reads; inspect names the caches of the file."""
         onnx.save(caches.Caches("compressed").model(), self.path)
         text = self.good("compile", self.path, "--dump", "stateful", "--stop-after",
                          "stateful").out
@@ -133,7 +135,7 @@ class Caches(Case):
             self.assertIn(f'past="past_key_values.0.{name}"', text)
 
     def test_names(self):
-        """A sequence keeps the names of pasts and presents whose axes it puts in another order, and inspect
+        """A sequence keeps the names of pasts and presents whose axes it reorders, and inspect
         finds them."""
         for kind, names in (("columns", ("past_key_values.0.key", "present.0.key")),
                             ("heads_together", ("past_key_values.1.value", "present.1.value")),
@@ -145,7 +147,7 @@ class Caches(Case):
             self.assertIn(names, [(p["past"], p["present"]) for p in pairs])
 
     def test_run_keeps_the_form(self):
-        """`run` has pasts and presents in the form of the file, also of an artefact."""
+        """`run` uses pasts and presents in the form of the file, also for an artefact."""
         for kind in ("rows_first", "columns", "batch_of_heads", "joined_turned"):
             model = caches.Caches(kind).model()
             feed = self.fed(model, rows=5, new=3)
@@ -158,7 +160,8 @@ class Caches(Case):
                     self.close(np.load(self.dir / "out" / f"{name}.npy"), value, LIMIT, (kind, name))
 
     def fed(self, model, rows, new):
-        """Saves the model and inputs of one sequence with random cached rows; gives the inputs."""
+        """Saves the model and the inputs of one sequence with random cached rows; returns the
+        inputs."""
         random, lengths = np.random.default_rng(7), {"B": 1, "BH": caches.KV_HEADS, "P": rows}
         feed = {"input_ids": self.ids[None, :new], "attention_mask": np.ones((1, rows + new), np.int64),
                 "position_ids": np.arange(rows, rows + new)[None]}
@@ -211,7 +214,7 @@ class Caches(Case):
             self.refused(model, "past_key_values.0.key")
 
     def test_refused_centred(self):
-        """Latent rows that are not expanded each by itself."""
+        """Latent rows that are not expanded independently."""
         self.refused(caches.Caches("compressed", centred=True).model(), "past_key_values",
                      "not read by an attention op")
 
@@ -226,7 +229,7 @@ class Caches(Case):
         self.refused(model, "past_key_values.0.key", "is written", "ScatterND", "DynamicCache")
 
     def test_refused_mask(self):
-        """A mask that shows the row after a query's own, which the call may have written."""
+        """A mask that allows the row after a query's own, which the call may have written."""
         model = caches.Caches("scattered").model()
         for node in model.graph.node:
             if node.op_type == "LessOrEqual":
@@ -238,7 +241,7 @@ class Caches(Case):
         self.refused(model, "past_key_values.0.key", "is written", "ScatterND", "DynamicCache")
 
     def test_refused_added(self):
-        """ScatterND that adds to what is there."""
+        """ScatterND that adds to the existing values."""
         model = caches.Caches("scattered").model()
         scatter(model).attribute.append(helper.make_attribute("reduction", "add"))
         self.refused(model, "past_key_values.0.key", "is written", "ScatterND", "DynamicCache")
@@ -256,7 +259,7 @@ def scatter(model):
 
 
 def add_tests():
-    """One method for each kind."""
+    """Adds a method for each kind."""
     for kind in caches.KINDS:
         def test(self, kind=kind):
             self.whole(kind)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""gqac equiv --certificate: written once, checked ever after; and --against another target.
+"""gqac equiv --certificate: written once, then checked; and --against another target.
 
     python test/python/test_certificate.py        GQAC names the binary
 """
@@ -19,7 +19,7 @@ PROOF = ("equiv", LLAMA, "--target", "ref", "--tokens", 12, "--splits", "5")
 
 
 def proof(**other):
-    """The proof with other values of its flags; None leaves one out."""
+    """The proof with other values of its flags; None removes one."""
     flags = {"target": "ref", "tokens": 12, "splits": "5", **other}
     return ("equiv", LLAMA, *(word for name, value in flags.items() if value is not None
                               for word in (f"--{name}", value)))
@@ -27,14 +27,14 @@ CONTROL = harness.CONTROLS / "KERNEL_BY_ROWS"
 
 
 class Certificate(Case):
-    """What is in it, and when it is refused."""
+    """Its contents, and when it is refused."""
 
     def setUp(self):
         super().setUp()
         self.path = self.dir / "c.json"
 
     def test_content(self):
-        """Digests of model, tokens and logits are what they say."""
+        """Digests of model, tokens and logits are correct."""
         ids = write_ids(self.dir / "ids", range(20))
         found = self.good("equiv", LLAMA, "--target", "ref", "--ids", ids, "--splits", "5",
                           "--threads", "1,2", "--certificate", self.path, "--format", "json").json()
@@ -57,7 +57,7 @@ class Certificate(Case):
         self.good("equiv", packed, "--target", "ref", "--ids", ids, "--certificate", self.path)
 
     def test_checked(self):
-        """The same run, other plans, threads and ways pass; the file stays as it is."""
+        """The same run, with other plans, threads and paths, passes; the file is unchanged."""
         self.good(*PROOF, "--certificate", self.path)
         before = self.path.read_bytes()
         for flags in ({}, {"splits": "random:3"}, {"threads": 2}, {"via": "decode"}, {"batch": 3}):
@@ -66,7 +66,7 @@ class Certificate(Case):
         self.assertEqual(self.path.read_bytes(), before)
 
     def test_via(self):
-        """The way to the cached rows is named as on the command line."""
+        """The path to the cached rows is named as on the command line."""
         for via in ("split", "decode", "import", "prefix", "snapshot"):
             with self.subTest(via=via):
                 path = self.dir / via
@@ -74,7 +74,7 @@ class Certificate(Case):
                 self.assertEqual(json.loads(path.read_text())["proof"]["via"], via)
 
     def test_levels(self):
-        """What one level wrote another one checks."""
+        """A certificate written at one level is valid at another one."""
         proof = ("equiv", MODELS / "llama-int4-acc4", "--target", "cpu", "--tokens", 70,
                  "--splits", "9,40", "--certificate", self.path)
         self.good(*proof, env={"GQAC_CPU": "scalar"})
@@ -99,7 +99,7 @@ class Certificate(Case):
             self.check(gqac(*PROOF, "--certificate", self.path), 1, f"position {position} are not")
 
     def test_contradiction(self):
-        """The digest of the whole counts, too."""
+        """The digest of all logits is compared, too."""
         self.good(*PROOF, "--certificate", self.path)
         made = json.loads(self.path.read_text())
         made["logits"]["digest"] = made["logits"]["digest"][::-1]
@@ -107,20 +107,24 @@ class Certificate(Case):
         self.check(gqac(*PROOF, "--certificate", self.path), 3, "contradicts itself")
 
     def test_other_subject(self):
-        """Another model, token list or profile is exit 1 that says so."""
+        """Another model, token list or profile is exit 1 with a message."""
         self.good(*PROOF, "--certificate", self.path)
         certificate = ("--certificate", self.path)
         self.check(gqac(*proof(tokens=13), *certificate), 1, "another token list")
         self.check(gqac("equiv", model("qwen2"), *PROOF[2:], *certificate), 1, "another model")
         self.check(gqac(*proof(target="cpu"), *certificate), 1, "another numerics profile")
         ids = write_ids(self.dir / "others", range(1, 13))
-        for args in (proof(tokens=13), proof(tokens=None, ids=ids), proof(target="cpu")):  # before the model is loaded
+        for args in (proof(tokens=13), proof(tokens=None, ids=ids), proof(target="cpu")):  # before
+                                                                                           # the
+                                                                                           # model
+                                                                                           # is
+                                                                                           # loaded
             done = self.check(gqac(*args, *certificate, "-v"), 1, "another")
             self.assertNotIn("pass ", done.err)
         self.check(gqac(*PROOF, "--against", "cpu", *certificate), 2, "cannot be combined")
 
     def test_other_file(self):
-        """A file that is not a certificate is exit 3 and stays as it is."""
+        """A file that is not a certificate is exit 3 and is not changed."""
         self.good(*PROOF, "--certificate", self.path)
         made = json.loads(self.path.read_text())
         bad = [b"", b"{}", b"[1]", b"my notes", b"\xff\xfe", json.dumps(made).encode()[:-1]]
@@ -136,14 +140,14 @@ class Certificate(Case):
             self.assertEqual(self.path.read_bytes(), data)
 
     def test_not_written(self):
-        """Where no file can be made; nothing remains."""
+        """The file cannot be created; nothing remains."""
         self.check(gqac(*PROOF, "--certificate", self.dir / "none" / "c.json"), 5, "cannot write")
         self.check(gqac(*PROOF, "--certificate", self.dir), 5)
         self.assertEqual(list(self.dir.iterdir()), [])
 
     # Reason of the skip: builds with a shared library make no controls (test/CMakeLists.txt).
     def test_control(self):
-        """Other arithmetic gets no certificate of its own, and fails that of the right one."""
+        """Other arithmetic gets no certificate, and does not match that of the correct one."""
         words = " ".join(map(str, (*PROOF, "--certificate", self.path)))
         self.assertEqual(os.waitstatus_to_exitcode(os.system(f"{CONTROL} {words} >/dev/null")), 1)
         self.assertFalse(self.path.exists())
@@ -153,10 +157,10 @@ class Certificate(Case):
 
 
 class Against(Case):
-    """--against TARGET compares bits, and says how far they are apart."""
+    """--against TARGET compares bits, and reports the distance."""
 
     def test_against(self):
-        """Exit 0 for equal bits only; json names both profiles and the distance."""
+        """Exit 0 only for equal bits; the JSON names both profiles and the distance."""
         result = gqac("equiv", LLAMA, "--target", "cpu", "--against", "ref", "--tokens", 20,
                       "--splits", "9", "--format", "json")
         found = self.check(result, (0, 1)).json()

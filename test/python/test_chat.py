@@ -3,8 +3,8 @@
 
     python test/python/test_chat.py
 
-The prompt of every turn is rendered here by hand (textmodel.TEMPLATE says the same in Jinja),
-tokenized by the library `tokenizers`, and given to `gqac generate --ids`.
+The prompt of every turn is rendered here by hand (textmodel.TEMPLATE is the same in Jinja),
+tokenized by the library `tokenizers`, and passed to `gqac generate --ids`.
 """
 
 import fcntl
@@ -31,14 +31,15 @@ def await_that(condition, child):
 
 
 def notes_interrupts(child):
-    """Whether SIGINT has a handler: it has none from the first one until the next turn begins."""
+    """True if SIGINT has a handler, which it has not from the first SIGINT until the next turn
+    begins."""
     with open(f"/proc/{child.pid}/status") as status:
         caught = next(line for line in status if line.startswith("SigCgt"))
     return int(caught.split()[1], 16) >> (signal.SIGINT - 1) & 1
 
 
 def is_edited(leader):
-    """Whether the editor reads the terminal: it takes characters, not lines."""
+    """True if the editor reads the terminal: it reads characters, not lines."""
     return not termios.tcgetattr(leader)[3] & termios.ICANON
 
 
@@ -64,7 +65,8 @@ class Chat(Case):
         return [json.loads(line) for line in out.splitlines()]
 
     def test_turns(self):
-        """Three turns: each answer is that of the whole conversation, and reuses what is cached."""
+        """Three turns: each answer equals that for the whole conversation, and reuses cached
+        tokens."""
         told = "Be brief."
         asked = ("Hello there", "And \U0001F600 \"you\"?", "{{ bye }} {% end %}")
         found = self.turns("\n".join(asked), "--system", told, "-n", 9)
@@ -90,7 +92,7 @@ class Chat(Case):
         self.assertGreater(found[1]["metrics"]["reused_tokens"], 30)
 
     def test_system_variables(self):
-        """A system message on the command line wins over those of environment variables."""
+        """A system message on the command line replaces those of environment variables."""
         file, other = self.dir / "system", self.dir / "other"
         file.write_text("Be brief.\n")
         other.write_text("Sing.")
@@ -122,7 +124,7 @@ class Chat(Case):
                 self.assertEqual({t["metrics"]["reused_tokens"] for t in found}, {0})
 
     def test_text(self):
-        """Answers on stdout, a line each; everything else on stderr."""
+        """Answers on stdout, one on each line; everything else on stderr."""
         typed = "one\ntwo"
         want = "".join(t["text"] + "\n" for t in self.turns(typed, "-n", 6))
         result = self.chat(typed, "-n", 6)
@@ -135,7 +137,7 @@ class Chat(Case):
         self.assertIn("step 6  id ", self.chat(typed, "-n", 6, "--log-steps").err)
 
     def test_lines(self):
-        """Line ends, empty lines, long lines, nothing at all."""
+        """Line ends, empty lines, long lines, empty input."""
         want = [t["ids"] for t in self.turns("one\ntwo\n", "-n", 4)]
         for typed in ("one\ntwo", "one\r\ntwo\r\n", "\none\n\n\r\ntwo\n\n"):
             self.assertEqual([t["ids"] for t in self.turns(typed, "-n", 4)], want)
@@ -145,7 +147,7 @@ class Chat(Case):
         self.chat("x" * 10000 + "\n", "-n", 4, code=4)
 
     def test_words(self):
-        """/help, /reset and /exit alone on a line; any other line is a message."""
+        """/help, /reset and /exit, alone on a line; any other line is a message."""
         first, second = self.turns("one\ntwo\n", "-n", 5, "--system", "x")
         typed = "one\n/help\ntwo\n/reset\none\n/exit\nthree\n"
         result = self.chat(typed, "-n", 5, "--system", "x", "--format", "json")
@@ -157,7 +159,7 @@ class Chat(Case):
         self.assertEqual(len(self.turns("\n".join(asked), "-n", 2)), len(asked))
 
     def test_json_lines(self):
-        """--format jsonl: each turn is its tokens, then what json has."""
+        """--format jsonl: for each turn its tokens, then the object of --format json."""
         want = self.turns("one\ntwo\n", "-n", 5)
         lines = [json.loads(x) for x in self.chat("one\ntwo\n", "-n", 5, "--format",
                                                   "jsonl").out.splitlines()]
@@ -165,7 +167,8 @@ class Chat(Case):
         self.assertEqual([x["id"] for x in lines if "id" in x], sum((x["ids"] for x in want), []))
 
     def test_full(self):
-        """A conversation that outgrows the context goes on without its oldest turns, which is said once."""
+        """A conversation that exceeds the context continues without its oldest turns, which is
+        reported once."""
         words = ("one", "two", "three", "four", "five", "six")
         result = self.chat("".join(word + "\n" for word in words), "-n", 20, "--context", 120, "--format", "json",
                            "--system", "be short")
@@ -173,7 +176,8 @@ class Chat(Case):
         self.assertEqual(len(said), len(words))
         self.assertEqual(result.err.count("the oldest turns are dropped"), 1, result.err)
         self.assertIn("the context of 120 tokens is full", result.err)
-        # the system message stays, and the last answer is that of a conversation without the oldest turns
+        # the system message is kept, and the last answer equals that of a conversation without the
+        # oldest turns
         pairs = [(("user", word), ("assistant", one["text"])) for word, one in zip(words, said)]
         answers = []
         for first in range(len(words)):
@@ -187,7 +191,7 @@ class Chat(Case):
         self.assertEqual(quiet.err, "")
 
     def test_bad_line(self):
-        """A line that cannot be taken does not end the conversation: exit 4 after the last one."""
+        """An invalid line does not end the conversation: exit 4 after the last line."""
         want = [t["ids"] for t in self.turns("one\ntwo\n", "-n", 4)]
         for bad in (b"a\xff\n", b"x" * 10000 + b"\n"):
             result = self.chat(b"one\n" + bad + b"two\n", "-n", 4, "--format", "json", code=4)
@@ -197,7 +201,8 @@ class Chat(Case):
             self.assertEqual(result.err.count("gqac: "), 1, result.err)
 
     def test_before_loading(self):
-        """What a model folder lacks, and a context that the model does not have, are found before the model is read."""
+        """Missing parts of a model folder, and a context that is too long for the model, are
+        reported before the model is read."""
         folder = copy_model(self.dir / "bare", template=None)
         (folder / "model.onnx").write_bytes(b"not a model")
         self.chat("x\n", model=folder, code=2, words=("template",))
@@ -208,12 +213,12 @@ class Chat(Case):
         self.chat("x\n", "--context", 641, model=folder, code=4, words=("--context 641", "640 positions"))
 
     def test_not_utf8(self):
-        """Bytes that are no UTF-8, on stdin and in --system."""
+        """Bytes that are not UTF-8, on stdin and in --system."""
         self.chat(b"a\xff\n", "-n", 4, code=4, words=("UTF-8",))
         self.chat("a\n", "--system", os.fsdecode(b"\xc3"), code=4, words=("UTF-8",))
 
     def test_control_characters(self):
-        """NUL and escape characters are text like any other, or refused; JSON stays valid."""
+        """NUL and escape characters are ordinary text, or refused; JSON stays valid."""
         for typed in (b"\x1b[31m\x01\x7f\n", "\u2028\ufeff\U0010ffff\n".encode()):
             self.assertEqual(len(self.turns(typed, "-n", 6)), 1)
         self.chat(b"a\0b\n", "-n", 4, code=(0, 4))
@@ -221,26 +226,27 @@ class Chat(Case):
         self.chat("a\n", "--system-file", self.dir / "system", code=4, words=("byte 1 ", "NUL"))
 
     def test_missing_parts(self):
-        """Without a template or a tokenizer: exit 2 and what to do."""
+        """Without a template or a tokenizer: exit 2 with a hint."""
         bare = copy_model(self.dir / "bare", template=None)
         self.chat("x\n", model=bare, code=2, words=("template", "try"))
         blind = copy_model(self.dir / "blind", drop=("tokenizer.json",))
         self.chat("x\n", model=blind, code=2, words=("tokenizer", "try"))
-        (bare / "genai_config.json").unlink()  # what is missing first is named first
+        (bare / "genai_config.json").unlink()  # the first missing part is named
         self.chat("x\n", model=bare, code=5, words=("genai_config.json", "it contains", "try"))
         self.chat("x\n", model=MODELS / "llama" / "none", code=5)
         self.chat("x\n", "--prompt", "x", code=2, words=("--prompt",))
         self.chat("x\n", "--kv", "bogus", code=2, words=("contiguous",))
 
     def test_template_raises(self):
-        """What the template refuses is exit 4 with its words; one that does not parse is exit 3."""
+        """A message that the template rejects is exit 4 with its words; a template that cannot be
+        parsed is exit 3."""
         folder = copy_model(self.dir / "r", template="{{ raise_exception('no system here') }}")
         self.chat("x\n", model=folder, code=4, words=("no system here",))
         folder = copy_model(self.dir / "s", template="{% for %}")
         self.chat("x\n", model=folder, code=3, words=("chat_template",))
 
     def start(self, *args, **more):
-        """A conversation by pipes, in the background."""
+        """A conversation over pipes, in the background."""
         more = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE,
                 **more}
         child = subprocess.Popen([GQAC, "chat", self.model, *map(str, args)], bufsize=0,
@@ -250,7 +256,7 @@ class Chat(Case):
         return child
 
     def test_interrupt(self):
-        """Ctrl-C ends the answer, the next turn goes on; at the prompt it ends the program."""
+        """Ctrl-C ends the answer, and the next turn works; at the prompt it ends the program."""
         self.model = copy_model(self.dir / "endless", model={"eos_token_id": None})
         child = self.start("-n", 500, "--kv", "off", "--log-steps", "--format", "json")
         fcntl.fcntl(child.stderr, fcntl.F_SETPIPE_SZ, 4096)  # no answer ends before its log is read
@@ -268,7 +274,7 @@ class Chat(Case):
         self.assertEqual(child.wait(20), 0)
 
     def test_interrupt_in_a_prompt(self):
-        """Ctrl-C in a prompt takes the turn back: what follows is as if it had never been."""
+        """Ctrl-C during a prompt undoes the turn: the next ones are as if it had not happened."""
         long = b"word " * 380 + b"\n"
         self.model = harness.ROOT / "models" / "tiny-gqa"
         args = ("-n", 4, "--format", "json", "--target", "ref", "--temperature", "0")
@@ -295,7 +301,7 @@ class Chat(Case):
         self.assertEqual([turn["ids"] for turn in turns], [first["ids"], second["ids"]])
 
     def test_terminal(self):
-        """A prompt on a terminal, and the answer when the line is typed."""
+        """A prompt on a terminal, and the answer after a line is typed."""
         leader, follower = pty.openpty()
         child = self.start("-n", 3, "-q", stdin=follower)
         os.close(follower)
@@ -308,10 +314,10 @@ class Chat(Case):
         os.close(leader)
 
     def test_editor(self):
-        """On a terminal a line can be edited and an earlier one comes back, with libedit."""
+        """On a terminal, with libedit, a line can be edited and earlier lines can be recalled."""
         linked = subprocess.run(["ldd", GQAC], capture_output=True, text=True, check=False).stdout
         if "libedit" not in linked:
-            # Reason of the skip: the library is optional, and without it no line can be edited.
+            # Reason of the skip: the library is optional; without it lines cannot be edited.
             self.skipTest("built without libedit")
         leader, follower = pty.openpty()
         child = self.start("-n", 3, "--format", "json", stdin=follower, stderr=follower)
@@ -333,14 +339,14 @@ class Chat(Case):
         await_that(lambda: is_edited(leader), child)
         os.write(leader, b"half a line")
         seen = b""
-        while b"half a line" not in seen:  # the editor echoes it, after the prompt
+        while b"half a line" not in seen:  # the editor echoes it after the prompt
             seen += os.read(leader, 4096)
         child.send_signal(signal.SIGINT)
         self.assertEqual(child.wait(20), 0)
         os.close(leader)
 
     def test_closed_pipe(self):
-        """A reader that goes away: exit 5."""
+        """A reader that closes the pipe: exit 5."""
         child = self.start("-n", 4)
         child.stdout.close()
         child.stdin.write(b"one\ntwo\n")

@@ -58,7 +58,7 @@ class Calls(Case):
         self.assertEqual((named["name"], named["arguments"]), ("clock", {}))
 
     def test_results(self):
-        """Several calls: the model goes on once each has a result; /reset forgets them."""
+        """Several calls: the model continues when each has a result; /reset forgets them."""
         flags = ("--tool-choice", "clock", "-n", 150)
         (turn,) = self.turns("Go\n", *flags)
         n = len(turn["tool_calls"])
@@ -75,23 +75,24 @@ class Calls(Case):
         self.assertEqual(again[1]["ids"], turn["ids"])
 
     def test_marker(self):
-        """A marker that is a special token, which is no text of the answer, is read as well."""
+        """A marker that is a special token, which is not part of the text, is recognised as
+        well."""
         self.model = with_template(self.dir / "s", "mistral", ["[TOOL_CALLS]"])
         (turn,) = self.turns("Go\n", "--tool-choice", "clock", "--one-call", "-n", 60)
         self.assertEqual(([call["function"]["name"] for call in turn["tool_calls"]], turn["ids"][0]),
                          (["clock"], 511))
 
     def test_unforced(self):
-        """The control: nothing forces these answers, and they are text, as without tools."""
+        """Negative control: without forcing, the answers are text, as without tools."""
         for args in ((), ("--tool-choice", "auto")):
             (turn,) = self.turns("Go\n", "-n", 20, *args)
             self.assertEqual(turn["tool_calls"], [])
         (none,) = self.turns("Go\n", "-n", 9, "--tool-choice", "none")
         self.assertNotIn("tool_calls", none)
-        self.assertNotEqual(none["ids"], turn["ids"][:9])  # the template did not see them
+        self.assertNotEqual(none["ids"], turn["ids"][:9])  # the template did not get them
 
     def test_server(self):
-        """A forced call and the answer to its result have the ids that the server finds."""
+        """A forced call, and the answer to its result, have the same ids as from the server."""
         if absent():
             self.skipTest("this gqac was built without the server")
         found = self.turns("Go\n7\n", "--tool-choice", "required", "--one-call", "-n", 90,
@@ -109,7 +110,7 @@ class Calls(Case):
                 choice = "auto"
 
     def test_refused(self):
-        """Wrong flags are exit 2, wrong lists 4, keywords and templates 3, files that do not exist 5."""
+        """Invalid flags are exit 2, invalid lists 4, keywords and templates 3, missing files 5."""
         odd = json.dumps([{"name": "f", "parameters": {"properties": {"a": {"multipleOf": 2}}}}])
         need = ("--tool-choice", "required")
         for code, words, args in (

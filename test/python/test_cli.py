@@ -3,7 +3,7 @@
 
     python test/python/test_cli.py
 
-Artefacts have test_artefact.py, text IR has test_text.py, bad models have test_bad_files.py.
+Artefacts are tested in test_artefact.py, text IR in test_text.py, bad models in test_bad_files.py.
 """
 
 import os
@@ -33,7 +33,7 @@ GOOD = {"inspect": (LLAMA,), "compile": (LLAMA, "--stop-after", "tidy"),
 
 
 class Usage(Case):
-    """Exit 2, and everything around it."""
+    """Exit 2, and related behaviour."""
 
     def usage(self, *args, words=()):
         """These arguments are a usage error, reported on stderr only."""
@@ -41,20 +41,20 @@ class Usage(Case):
         self.assertEqual(result.out, "", str(result))
 
     def test_verbs(self):
-        """Unknown verbs and those that are not built."""
+        """Unknown verbs and verbs that do not exist."""
         for verb in ("frobnicate", "", "-x", "--frobnicate", "INSPECT", "run "):
             self.usage(verb, LLAMA, words=("verb",))
         self.assertEqual(gqac().code, 2)
 
     def test_exit_codes(self):
-        """Every exit code of status.def has its line in --help, and no other."""
+        """Every exit code of status.def has a line in --help, and no other one has."""
         listed = (harness.ROOT / "include/gqac/status.def").read_text()
         codes = {int(code) for code in re.findall(r"^GQAC_STATUS\(\w+, (\d+)", listed, re.M)}
         shown = self.good("inspect", "--help").out.split("exit codes:")[1]
         self.assertEqual({int(code) for code in re.findall(r"\d+", shown)}, codes)
 
     def test_help(self):
-        """--help, -h and help print what there is, on stdout, exit 0."""
+        """--help, -h and help print the help on stdout, exit 0."""
         for word in ("--help", "-h", "help"):
             out = self.good(word).out
             for verb in VERBS:
@@ -69,7 +69,7 @@ class Usage(Case):
         self.usage("help", "scor", words=("unknown verb 'scor'", "gqac score;"))
 
     def test_attached_values(self):
-        """A value that is attached to a short flag is an error that shows the right form."""
+        """A value attached to a short flag is an error that shows the correct form."""
         for args, want in ((("generate", LLAMA, "--prompt", "x", "-n3"), "-n 3,"),
                            (("bench", LLAMA, "-p=16,32"), "-p 16,32,"),
                            (("compile", LLAMA, "-o./x.gqac"), "-o ./x.gqac,")):
@@ -85,7 +85,7 @@ class Usage(Case):
         self.usage("version", "extra")
 
     def test_no_model(self):
-        """Verbs that open no graph have no flags for it; what is missing is named alone."""
+        """Verbs that open no graph have no flags for it; only the missing argument is named."""
         for verb in NO_MODEL:
             with self.subTest(verb):
                 self.usage(verb, "--threads", 3, words=("unknown flag '--threads'",))
@@ -96,7 +96,7 @@ class Usage(Case):
         self.usage("cache", "ls", words=("gqac: DIR ... is missing",))
 
     def test_unknown_flags(self):
-        """A flag of nobody, or of another verb."""
+        """An unknown flag, or one of another verb."""
         for verb, args in GOOD.items():
             for flag in ("--frobnicate", "--frobnicate=3", "-z", "--", "--Threads"):
                 self.usage(verb, *args, flag, words=(flag.split("=")[0],))
@@ -104,7 +104,7 @@ class Usage(Case):
         self.usage("inspect", LLAMA, "--ids", IDS, words=("--ids",))
 
     def test_flag_values(self):
-        """Values that no flag takes."""
+        """Values that no flag accepts."""
         common = (("target", "tpu"), ("target", ""), ("math", "fast"),
                   ("math", "fp16"), ("seqlens-k", "total"), ("threads", "0"), ("threads", "-1"),
                   ("threads", "x"), ("threads", "1.5"), ("threads", "99999999999999999999"),
@@ -135,7 +135,7 @@ class Usage(Case):
         self.usage("compile", LLAMA, "-o")
 
     def test_operands(self):
-        """Too few, too many."""
+        """Too few and too many."""
         for verb in ("inspect", "run", "score", "equiv", "test", "compile", "generate", "chat",
                      "tokenize"):
             self.usage(verb)
@@ -161,7 +161,7 @@ class Usage(Case):
         self.assertEqual(list(self.dir.iterdir()), [])
 
     def test_equals_and_repeats(self):
-        """--flag=value is --flag value; a value is given once; order is free."""
+        """--flag=value is --flag value; a value is given once; the order is free."""
         want = self.good("score", LLAMA, "--ids", IDS, "--format", "json").out
         self.assertEqual(self.good("score", f"--ids={IDS}", "--format=json", LLAMA).out, want)
         self.assertEqual(self.good("score", "--format=json", LLAMA, "-q", "--ids", IDS, "-q").out, want)
@@ -178,7 +178,7 @@ class Usage(Case):
         self.good("generate", *GOOD["generate"], "--stop", "a", "--stop", "b")
 
     def test_environment(self):
-        """GQAC_<FLAG> stands in for a flag that is not given."""
+        """GQAC_<FLAG> replaces a flag that is not given."""
         args = ("score", *GOOD["score"])
         table, told = self.good(*args).out, self.good(*args, "--format", "json").out
         self.assertEqual(self.good(*args, env={"GQAC_FORMAT": "json"}).out, told)
@@ -196,7 +196,7 @@ class Usage(Case):
         self.assertEqual(found["tokens"], 5)
 
     def test_missing_files(self):
-        """What cannot be opened is exit 5, and named."""
+        """Files that cannot be opened are exit 5, and are named."""
         none = self.dir / "nothere"
         for verb in ("inspect", "run", "score", "equiv", "compile"):
             args = {"score": ("--ids", IDS), "compile": ("-o", self.dir / "o")}.get(verb, ())
@@ -213,7 +213,8 @@ class Usage(Case):
         self.check(gqac("inspect", self.dir), (3, 5))
 
     def test_unwritable_outputs(self):
-        """An output that cannot be written is found before the work, and named, not the model."""
+        """An output that cannot be written is detected before the work, and is named instead of the
+        model."""
         none = self.dir / "nothere"
         for args in (("equiv", LLAMA, "--tokens", 4, "--certificate", none / "c.json"),
                      ("score", *GOOD["score"], "--logits", none / "l.npy"),
@@ -228,13 +229,13 @@ class Usage(Case):
             self.assertEqual((result.out, list(self.dir.iterdir())), ("", []))
 
     def test_empty_names(self):
-        """A file or folder without a name is a wrong command line, whatever the verb."""
+        """An empty name of a file or folder is an invalid command line, for every verb."""
         for verb, flag in (("compile", "-o"), ("rewrite", "-o"), ("run", "--inputs"),
                            ("score", "--ids")):
             self.check(gqac(verb, LLAMA, flag, ""), 2, "''", "is not the name of a f")
 
     def test_names_in_json(self):
-        """Names of files and models that are not UTF-8 are escaped in JSON, which loses no row."""
+        """Names of files and models that are not UTF-8 are escaped in JSON, and no row is lost."""
         odd = os.fsdecode(os.fsencode(self.dir) + b"/\xff")
         shown = f"{self.dir}/\\xff"
         os.mkdir(odd)
@@ -260,7 +261,7 @@ class Usage(Case):
             self.assertEqual(found, {"file": shown + "/c.json", key: True})
 
     def test_full_disk(self):
-        """stdout that cannot be written is exit 5."""
+        """If stdout cannot be written, exit 5."""
         with open("/dev/full", "wb") as full:
             child = harness.subprocess.run([harness.GQAC, "inspect", LLAMA], stdout=full,
                                            stderr=harness.subprocess.PIPE, check=False)
@@ -272,7 +273,7 @@ class Usage(Case):
             self.assertEqual((child.returncode, child.stderr.count(b"standard output")), (5, 1), child.stderr)
 
     def test_file_size_limit(self):
-        """A file that may not grow further is exit 5 by name, and nothing is left of it."""
+        """A file that reaches the size limit is exit 5 by name, and nothing is left of it."""
         out = self.dir / "x.gqac"
         for args in (("compile", MODELS / "llama", "-o", out), ("score", *GOOD["score"], "--logits", out)):
             child = harness.subprocess.run(
@@ -284,7 +285,8 @@ class Usage(Case):
             self.assertEqual(list(self.dir.iterdir()), [])
 
     def test_no_model(self):
-        """A file that is no ONNX file is called that, and what it is where its first bytes say so."""
+        """A file that is not an ONNX file is reported as such, with its type if its first bytes
+        show it."""
         for begin, words in ((b"hello", ()), (b"root:x:0:0:root:/root:/bin/bash\n", ()), (b"{}", ("JSON",)),
                              (b"GGUF\3\0\0\0", ("GGUF",)), (b"PK\3\4", ("zip",)),
                              (b"version https://git-lfs.github.com/spec/v1\n", ("git lfs pull",))):
@@ -297,7 +299,8 @@ class Usage(Case):
         self.assertNotIn("not an ONNX model", self.check(gqac("inspect", path), 3, "try:", "incomplete").err)
 
     def test_missing_file(self):
-        """The fact first, then the file that a relative path names, the rule, what to try, the class."""
+        """First the fact, then the file that a relative path refers to, the rule, the hint, the
+        class."""
         for args, name in ((("run", "no.onnx"), "no.onnx"), (("generate", "no", "--prompt", "x"), "no"),
                            (("inspect", "no.gqac"), "no.gqac"), (("score", LLAMA, "--ids", "no"), "no"),
                            (("run", LLAMA, "--input", "input_ids=no.npy"), "no.npy")):
@@ -312,7 +315,7 @@ class Usage(Case):
         self.assertNotIn("rule:", self.check(gqac("inspect", self.dir / "no.gqac"), 5, "spelling").err)
 
     def test_incomplete_data(self):
-        """External data that was cut, or never fetched, is named with what to do."""
+        """External data that is truncated, or was never downloaded, is named with a hint."""
         path = self.dir / "model.onnx"
         path.write_bytes((MODELS / "llama" / "model.onnx").read_bytes())
         data = self.dir / "model.onnx.data"
@@ -322,9 +325,10 @@ class Usage(Case):
             self.check(gqac("inspect", path), 3, "model.onnx.data", "try:", *words)
 
     def test_before_packing(self):
-        """Lengths that the model does not have are refused by the name of their flag, before weights are packed."""
+        """Lengths that are too large for the model are refused by the name of their flag, before
+        weights are packed."""
         def refused(*args, words):
-            """The log of passes has none that packs."""
+            """the log of passes has none that packs weights"""
             result = self.check(gqac(*args, "-v"), 4, *words)
             self.assertNotIn("pass pack", result.err)
             self.assertNotIn("opened", result.err)
@@ -351,7 +355,7 @@ class Usage(Case):
 
 
 class Output(Case):
-    """What the verbs print."""
+    """The output of the verbs."""
 
     def test_inspect(self):
         """Keys, ops, KV pairs."""
@@ -370,7 +374,7 @@ class Output(Case):
         self.assertNotIn("input_ids", self.good("inspect", LLAMA, "--ops").out)
 
     def test_names_on_a_terminal(self):
-        """Control characters in names of a file are shown, never sent; JSON has them as they are."""
+        """Control characters in names are escaped on terminals; JSON contains them unchanged."""
         from onnx import TensorProto, checker, helper, save
         name = "x\x1b[31m\n\u009b5m\x7f"
         x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, ["B\x1b[5m", 2])
@@ -400,7 +404,7 @@ class Output(Case):
         self.assertIn("x\\x1b[31m\\n\\xc2\\x9b5m\\x7f", self.good("inspect", path, "--io").out)
 
     def test_inspect_unsupported(self):
-        """Every unsupported thing is listed, and the exit code is 3."""
+        """Every unsupported feature is listed, and the exit code is 3."""
         import onnx
         m = onnx.load(LLAMA, load_external_data=False)
         for i, op in enumerate(("Frobnicate", "Frobnicate", "Mystery")):
@@ -428,14 +432,15 @@ class Output(Case):
         self.check(gqac("run", self.dir / "model.onnx"), 3, "Frobnicate", "Mystery")
 
     def save(self, graph):
-        """m.onnx of a graph that has an op of domain zz."""
+        """m.onnx of a graph with an op of domain zz."""
         import onnx
         opsets = [onnx.helper.make_opsetid("", 21), onnx.helper.make_opsetid("zz", 1)]
         onnx.save(onnx.helper.make_model(graph, opset_imports=opsets, ir_version=10),
                   self.dir / "m.onnx")
 
     def test_inspect_odd_names(self):
-        """Lengths of a model that is not supported print as symbols do: no control characters."""
+        """Dimensions of an unsupported model are printed like symbols: without control
+        characters."""
         import onnx
         graph = onnx.helper.make_graph(
             [onnx.helper.make_node("Nope", ["x"], ["y"], domain="zz")], "g",
@@ -447,7 +452,7 @@ class Output(Case):
         self.assertNotIn("\x1b", out)
 
     def test_inspect_many_initializers(self):
-        """Inputs that are initializers are no inputs, however many there are."""
+        """Initializers listed as inputs do not count as inputs, however many there are."""
         import onnx
         n = 30000
         names = [f"w{i}" for i in range(n)]
@@ -476,7 +481,7 @@ class Output(Case):
         self.assertIn("nothing to score", self.good(*one).out)
 
     def test_score_text(self):
-        """A text is scored as its ids are, from the command line, a file or stdin."""
+        """A text is scored like its ids, from the command line, a file or stdin."""
         text = "Once upon a time\n"
         path = self.dir / "text"
         path.write_text(text)
@@ -497,7 +502,7 @@ class Output(Case):
         self.check(gqac("score", LLAMA, "--text-file", self.dir / "nothere"), 5, "nothere")
 
     def test_splits(self):
-        """A sum of N is taken, beyond it is usage."""
+        """Lengths with the sum N are accepted; larger ones are a usage error."""
         for splits, code in (("48", 0), ("47", 0), ("9,15,24", 0), ("49", 2), ("40,9", 2),
                              ("0", 2), ("3,,3", 2), ("", 2), ("1," * 30, 2), ("x", 2), ("-1", 2),
                              (f"{1 << 62},{1 << 62}", 2), ("9 15", 2)):
@@ -512,7 +517,7 @@ class Output(Case):
         self.assertIn("equal", self.good("equiv", LLAMA, "--tokens", 6).out)
 
     def test_equiv_budget(self):
-        """A budget ends the run with what was reached."""
+        """A time budget ends the run with the results so far."""
         found = self.good("equiv", LLAMA, "--tokens", 600, "--splits", "all", "--threads",
                           "1,2,3,5", "--budget", "1s", "--format", "json").json()
         self.assertLess(found["plans"], found["planned"])
@@ -543,7 +548,7 @@ class Output(Case):
         self.check(gqac("run", LLAMA, "--inputs", folder), 4, "token id -1", "index 2", "input_ids")
 
     def test_run_expect_fails(self):
-        """Exit 1 when one element is too far off."""
+        """Exit 1 if one element is outside the tolerance."""
         self.good("run", *GOOD["run"], "-o", self.dir)
         logits = np.load(self.dir / "logits.npy")
         logits[0, 3, 7] += 1
@@ -559,11 +564,12 @@ class Output(Case):
         self.assertEqual(result.err.count("not compared"), 1)
 
     def test_run_without_inputs(self):
-        """The message says how inputs are given."""
+        """The message explains how to pass inputs."""
         self.check(gqac("run", LLAMA), 2, "is missing", "try:   --inputs DIR")
 
     def test_run_expect_valid_rows(self):
-        """Rows of a static cache after the valid length are not compared, and the line says so."""
+        """Rows of a static cache after the valid length are not compared, and the output says
+        so."""
         stored = MODELS / "llama" / "ref" / "static"  # 9 cached and 15 new tokens in 64 rows
         shutil.copytree(stored / "expect", self.dir / "out")
         (self.dir / "out" / "logits.npy").unlink()  # a few are near 0, where the rule is strict
@@ -585,7 +591,7 @@ class Output(Case):
                       f"{(64 + 23) * 32 + 5}:", out)
 
     def test_test(self):
-        """The verdicts, the summary, 77 when nothing ran."""
+        """The verdicts, the summary, 77 if nothing ran."""
         self.check(gqac("test", self.dir), 77, "0 passed, 0 failed, 0 skipped")
         found = gqac("test", self.dir, "--format", "json").json()
         self.assertEqual((found["tests"], found["passed"]), ([], 0))
@@ -597,7 +603,7 @@ class Output(Case):
             self.assertEqual(result.err, "", str(result))
 
     def test_list_passes(self):
-        """Names in order, without MODEL or -o."""
+        """The names in order, without MODEL or -o."""
         names = [line.split()[0] for line in self.good("compile", "--list-passes").out.splitlines()]
         self.assertEqual([n for n in names if n in PASSES], list(PASSES))
         times = self.good("compile", LLAMA, "--time-passes", "--stop-after", "lower")
@@ -606,7 +612,7 @@ class Output(Case):
 
 
     def test_not_a_model(self):
-        """A tensor given as MODEL is named, with what a model is."""
+        """A tensor passed as MODEL is named, with an explanation of models."""
         path = self.dir / "x.npy"
         np.save(path, np.zeros(3))
         self.check(gqac("inspect", path), 3, "rule:  a model is an .onnx", "looks like a .npy file")
@@ -614,7 +620,8 @@ class Output(Case):
         self.check(gqac("inspect", config), 3, "looks like JSON", "try:   pass the folder of this file")
 
     def test_unknown_names(self):
-        """An input that the model does not have, and a target: what there is."""
+        """An input that the model does not have, and an unknown target: the message lists the
+        existing ones."""
         self.check(gqac("run", LLAMA, "--input", f"tokens={INPUTS / 'input_ids.npy'}"), 2,
                    "the model has no input 'tokens'\n", "its inputs: input_ids, ", "--io")
         self.check(gqac("score", LLAMA, "--ids", IDS, "--target", "cuda"), 2,
@@ -638,7 +645,7 @@ class Ids(Case):
     """Token id files."""
 
     def test_bad_ids(self):
-        """Words that are no ids, and ids that the model does not have."""
+        """Words that are not ids, and ids that the model does not have."""
         for text in ("", " \n\t ", "x", "1 2 x", "1.5", "1e3", "0x10", "1,2", "+1", "1 2\0 3",
                      "99999999999999999999", "-99999999999999999999", "１"):
             path = self.dir / "ids.txt"
@@ -668,7 +675,7 @@ class Ids(Case):
         self.assertEqual(found["tokens"], 5)
 
     def test_too_long(self):
-        """Positions beyond the rotary table are exit 4 before anything is computed."""
+        """Positions after the end of the rotary table are exit 4 before anything is computed."""
         ids = write_ids(self.dir / "ids", [1] * 641)
         for flags in ((), ("--splits", "640")):
             self.check(gqac("score", LLAMA, "--ids", ids, *flags), 4, "640 rows")
@@ -681,7 +688,7 @@ class Tensors(Case):
     """.npy files as inputs of `run`."""
 
     def call(self, **replace):
-        """`run` of the hybrid call; replaced inputs are arrays or bytes."""
+        """`run` of the hybrid call; inputs may be replaced by arrays or bytes."""
         args = []
         for name, value in replace.items():
             path = self.dir / f"{name}.npy"
@@ -708,7 +715,7 @@ class Tensors(Case):
             self.check(self.call(input_ids=wrong), 4, str(bad))
 
     def test_legal_forms(self):
-        """Fortran order, a longer header, format versions 2 and 3."""
+        """Fortran order, a longer header, format versions 2 and 3 are valid."""
         want = self.good("run", *GOOD["run"], "-o", self.dir / "want")
         self.assertEqual(want.code, 0)
         past = np.load(INPUTS / "past_key_values.0.key.npy")
@@ -727,7 +734,8 @@ class Tensors(Case):
                                  label)
 
     def test_x26_fill(self):
-        """Row X26: --fill gives the bytes that files give: a mask, empty pasts, a scalar."""
+        """Row X26: --fill is equivalent to files with the same bytes: a mask, empty pasts, a
+        scalar."""
         folder = LLAMA.parent / "ref" / "prefill" / "inputs"
         flags = ["--input", f"input_ids={folder}/input_ids.npy", "--fill", "attention_mask=1,9:9"]
         for layer in (0, 1):
@@ -772,13 +780,13 @@ class Tensors(Case):
                 self.check(self.call(input_ids=data), 4)
 
     def test_every_truncation(self):
-        """Cut at every byte."""
+        """Truncated at every byte."""
         data = (INPUTS / "input_ids.npy").read_bytes()
         for cut in range(0, len(data), 1 if harness.FULL else 7):
             self.check(self.call(input_ids=data[:cut]), 4)
 
     def test_names(self):
-        """Unknown and repeated input names are usage, a missing one too."""
+        """Unknown, repeated and missing input names are usage errors."""
         ids = INPUTS / "input_ids.npy"
         self.check(gqac("run", LLAMA, "--input", f"ghost={ids}"), 2, "ghost")
         self.check(gqac("run", LLAMA, "--input", f"input_ids={ids}", "--input",

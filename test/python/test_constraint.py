@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""generate and chat with --grammar and --json-schema: what answers are, and what is refused and how.
+"""generate and chat with --grammar and --json-schema: the form of answers, and what is refused and
+how.
 
     python test/python/test_constraint.py
 """
@@ -41,7 +42,7 @@ class Constraint(Case):
             self.assertEqual(self.good(*flags, "-", stdin=file).out, said)
 
     def test_schema(self):
-        """JSON that satisfies the schema, and how the answer ends."""
+        """JSON that satisfies the schema, and the end of the answer."""
         path = self.write("person.json", json.dumps(PERSON))
         flags = (*FINE, "-n", "90", "--format", "json", "--json-schema")
         said = self.good(*flags, path).json()
@@ -54,11 +55,12 @@ class Constraint(Case):
         self.assertEqual((cut["finish_reason"], cut["ids"]), ("length", said["ids"][:3]))
 
     def test_drafts(self):
-        """With drafts of a second model, which the grammar masks too, the answer is the same."""
+        """With drafts of a second model, to which the grammar also applies, the answer is the
+        same."""
         flags = (*FINE, "-n", "60", "--format", "json", "--seed", "5", "--temperature", "0.5",
                  "--grammar", 'root ::= (" " [a-m]+){5,} "."')
         want = self.good(*flags).json()
-        for _ in range(5):  # how many drafts are made follows the times of a busy machine
+        for _ in range(5):  # the number of drafts depends on the times of a busy machine
             found = self.good(*flags, "--speculate", "5", "--draft",
                               harness.ROOT / "models" / "tiny-gqa-int4").json()
             self.assertEqual((found["ids"], found["text"]), (want["ids"], want["text"]))
@@ -67,14 +69,14 @@ class Constraint(Case):
         self.fail("drafts of the second model are hardly ever accepted")
 
     def test_chat(self):
-        """Every turn is constrained anew."""
+        """The constraint applies to every turn from its beginning."""
         words = [str(harness.GQAC), "chat", str(TINY), "-q", "--grammar", 'root ::= "yes" | "no"']
         done = subprocess.run(words, input="Is it?\nAnd now?\n", stdout=subprocess.PIPE, text=True,
                               env=harness.environment(), check=True, timeout=120)
         self.assertTrue(re.fullmatch(r"((yes|no)\n){2}", done.stdout), done.stdout)
 
     def test_refused(self):
-        """Wrong flags are exit 2, keywords 3, wrong grammars 4, files that do not exist 5."""
+        """Invalid flags are exit 2, keywords 3, invalid grammars 4, missing files 5."""
         wrong = self.write("wrong.gbnf", "root ::= word\n")
         self.check(gqac(*FINE, "--grammar", wrong), 4, "'word' is not defined", "wrong.gbnf", "line 1")
         self.check(gqac(*FINE, "--json-schema", '{"items": {"multipleOf": 2}}'), 3,

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Negative controls: builds with one rule of the numerics contract broken must fail `equiv`.
 
-A proof that cannot fail proves nothing. Each control is run on every target that has the rule, on a
-model and a set of plans on which the tool as it is shows no difference; `equiv` must exit with 1
+A proof that cannot fail proves nothing. Each control is run on every target that has the rule, with
+a model and a set of plans for which the correct tool finds no difference; `equiv` must exit with 1
 and name position, layer and value.
 """
 
@@ -17,7 +17,7 @@ from decoders import Decoder
 
 BOTH = ("ref", "cpu")
 EACH = ("ref", "cpu", "gpu")
-# control: (targets, model, flags). The plans are those that exercise the broken rule.
+# control: (targets, model, flags). The plans exercise the broken rule.
 CONTROLS = {
     "MASK_OFF_BY_ONE": (EACH, "llama", ["--tokens", "40", "--splits", "random:4"]),
     "UNROUNDED_CHUNK": (BOTH, "llama-fp16", ["--tokens", "40", "--splits", "9,15"]),
@@ -30,7 +30,7 @@ CONTROLS = {
     "GPU_MERGE_DESCENDING": (("gpu",), "llama", ["--tokens", "600", "--splits", "590",
                                                  "--against", "cpu"]),
     "GPU_SPLIT_BY_GROUPS": (("gpu",), "llama", ["--tokens", "150", "--splits", "140"]),
-    # The recurrent ops of qwen3.5 run on the host, so values are uploaded anew in each step.
+    # The recurrent ops of qwen3.5 run on the host, so values are uploaded again in each step.
     "GPU_STALE_COPY": (("gpu",), "qwen3.5", ["--tokens", "9", "--splits", "4", "--against", "cpu"]),
     "GPU_STALE_BLOCKS": (("gpu",), "llama",
                          ["--tokens", "40", "--splits", "9,15", "--batch", "3", "--via", "import"]),
@@ -47,7 +47,7 @@ FIRST = re.compile(r"^first difference: position \d+, (layer \d+, )?\S+, value \
 
 
 class Controls(harness.Case):
-    """One case for each broken build and target; the tool as it is must pass the same."""
+    """One case for each broken build and target, which the correct tool must pass."""
 
     def equiv(self, tool, target, control, *more):
         """Runs the control's plans with that binary."""
@@ -61,7 +61,8 @@ class Controls(harness.Case):
                               text=True)
 
     def check_control(self, name, target):
-        """The broken build must differ and say where; the tool itself must not."""
+        """The broken build must find a difference and report its place; the correct tool must
+        not."""
         if target == "gpu" and not harness.has_device():
             self.skipTest("there is no OpenCL device")
         broken = harness.CONTROLS / name
@@ -84,7 +85,7 @@ class Controls(harness.Case):
 
 
     def test_store_misses(self):
-        """A store that never hits has the right bits, and computes too many tokens."""
+        """A store that never has a hit computes the correct bits, but too many tokens."""
         broken = harness.CONTROLS / "STORE_MISSES"
         words = [broken, "equiv", harness.model("llama"), "--tokens", "40", "--via", "prefix"]
         done = subprocess.run([str(w) for w in words], stdout=subprocess.PIPE,

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""New keys and values of the cpu target go to their place in a cache or a present in one step, with
-the bytes of the steps that it is made of.
+"""On the cpu target new keys and values are written to a cache or a present in one step, with the
+bytes of the separate steps.
 
     python test/python/test_cpu_append.py
 """
@@ -15,10 +15,10 @@ from fusion import constant, floats, Fusion, LEVELS, MS, node
 
 
 class Appended(Fusion):
-    """Heads that go straight into the cache of a sequence."""
+    """Heads that are written directly to the cache of a sequence."""
 
     def test_against_stateless(self):
-        """The logits of a run without a sequence, where every step is a node of its own."""
+        """The logits of a run without a sequence, in which every step is a separate node."""
         for name in ("llama", "qwen2", "qwen3", "gemma2", "phi3", "mistral", "llama-fp16"):
             path = harness.model(name)
             dump = self.good("compile", path, "--target", "cpu", "--dump", "claim", "--stop-after",
@@ -35,8 +35,8 @@ class Appended(Fusion):
             self.assertEqual(np.load(stepped).tobytes(), alone.astype(np.float32).tobytes(), name)
 
     def test_x28_hybrid(self):
-        """X28: a chunk after a cached prefix, and single tokens after that. Heads and appends
-        are one kernel, and the logits are those of a run in which they are not."""
+        """X28: a chunk after a cached prefix, then single tokens. Heads and appends are one kernel,
+        and the logits are those of a run in which they are separate."""
         for name in ("llama", "gemma2", "llama-int4-acc4"):
             path, ids = harness.model(name), harness.MODELS / name / "ref" / "ids.txt"
             self.assertIn('via "cpu.heads_append"', self.good(
@@ -50,8 +50,8 @@ class Appended(Fusion):
                                  f"{name} {splits}")
 
     def shown(self, path):
-        """The lowered graph of a run, which returns its heads besides: so that they are split,
-        and keys turned, by nodes of their own."""
+        """The lowered graph of a run with its heads as additional outputs, so that they are split,
+        and keys rotated, by separate nodes."""
         text = self.dir / "shown.gq"
         self.good("compile", path, "--stateless", "--stop-after", "lower", "--emit", "text", "-o",
                   text)
@@ -69,7 +69,7 @@ class Appended(Fusion):
         return text
 
     def test_projections_apart(self):
-        """Queries, keys and values by products of their own, as tracers write them."""
+        """Queries, keys and values from separate products, as tracers write them."""
         for name in ("llama", "gemma", "mistral", "dynamo-qwen2"):
             dump = self.good("compile", harness.ROOT / "test" / "traced" / name / "model.onnx",
                              "--target", "cpu", "--dump", "claim", "--stop-after", "claim").out
@@ -80,7 +80,7 @@ class Appended(Fusion):
                                  count * layers, f"{name} {op}")
 
     def test_unwanted_results(self):
-        """Results of an append that nobody names: the next step reads the cache all the same."""
+        """Unused results of an append: the next step reads the cache nevertheless."""
         text = self.dir / "stateful.gq"
         self.good("compile", harness.model("llama-int4-acc4"), "--stop-after", "stateful",
                   "--emit", "text", "-o", text)
@@ -120,13 +120,13 @@ class Appended(Fusion):
 
 
 class Packed(Fusion):
-    """Attention over explicit past and present: keys and values go to their place at once, queries
-    that are not turned are read in the packed row."""
+    """Attention over explicit past and present: keys and values are written to their place at once,
+    and queries that are not rotated are read in the packed row."""
 
     HEADS, KV, SIZE = 4, 2, 24
 
     def attention(self, packed, past, kind, turned):
-        """GroupQueryAttention of 2 x (packed row), or of q, k and v by themselves."""
+        """GroupQueryAttention of 2 x (packed row), or of separate q, k and v."""
         widths = [h * self.SIZE for h in (self.HEADS, self.KV, self.KV)]
         names = ["x"] if packed else ["q", "k", "v"]
         sizes = [sum(widths)] if packed else widths
@@ -151,7 +151,7 @@ class Packed(Fusion):
                          [*tables, constant("two", two, kind)], kind)
 
     def one(self, rows, past, kind, turned):
-        """Packed and apart give the same bytes; ref gives the same keys and values."""
+        """Packed and separate operands give the same bytes; ref gives the same keys and values."""
         q, k, v = (floats(2, rows, h * self.SIZE, kind=kind)
                    for h in (self.HEADS, self.KV, self.KV))
         rest = {"seq": np.int32([past + rows - 1, past + max(rows - 3, 1) - 1]),
@@ -183,7 +183,7 @@ class Packed(Fusion):
             old.unlink()
 
     def test_present(self):
-        """One and many rows, ragged ones, after a past and without."""
+        """One row and several, ragged ones, with and without a past."""
         for rows, past, kind, turned in ((5, 0, "f32", False), (150, 0, "f32", False),
                                          (1, 70, "f32", False), (70, 9, "f16", False),
                                          (5, 0, "f32", True), (66, 3, "f32", True)):
@@ -191,8 +191,8 @@ class Packed(Fusion):
                 self.one(rows, past, kind, turned)
 
     def test_two_in_one(self):
-        """Two attentions cut the same packed row, each in its own way: the row lives until the last
-        of them has read its queries there, whichever was cut first."""
+        """Two attentions divide the same packed row differently: the row is kept until both have
+        read their queries from it, whichever runs first."""
         path = self.dir / "model.gq"
         path.write_text("""graph @g(%in: f32[B,S,192], %seq: i32[B], %total: i32[]) {
   const %two: f32[] = 2

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""The attention kernel of the cpu target, seen from the command line.
+"""The attention kernel of the cpu target, tested through the command line.
 
     python test/python/test_cpu_attention.py
 
-Whole models give the same bits for every cut, batch and number of threads and at every level that
-the machine has, and logits near those of ref. Attention of ONNX, whose masks GroupQueryAttention
-does not have, is run on both targets. --dump claim shows that the kernel takes the nodes.
+Whole models compute the same bits for every split, batch and number of threads and at every level
+of this machine, and logits close to those of ref. ONNX Attention, which has masks that
+GroupQueryAttention lacks, is run on both targets. --dump claim shows that the kernel claims the
+nodes.
 """
 
 import itertools
@@ -37,7 +38,7 @@ class Models(Case):
         return np.load(out)
 
     def test_equiv(self):
-        """Any cut, batch and number of threads."""
+        """Any split, batch and number of threads."""
         for folder in [MODELS / name for name in ("llama", "llama-fp16", "gemma2", "qwen3")] + [
                 TINY]:
             with self.subTest(folder.name):
@@ -47,7 +48,7 @@ class Models(Case):
                 self.assertGreater(report["compared"], 0)
 
     def test_levels_and_ref(self):
-        """Every level has the same bytes, which are near those of ref."""
+        """Every level computes the same bytes, which are close to those of ref."""
         for name, limit in (("llama", 1e-5), ("gemma2", 1e-5), ("llama-fp16", 2e-2)):
             folder = MODELS / name
             ref = self.logits(folder, "ref")
@@ -68,10 +69,10 @@ class Models(Case):
 
 
 class Onnx(Case):
-    """Attention of ONNX: op attend."""
+    """ONNX Attention: op attend."""
 
     def node(self, q_heads, kv_heads, size, mask, causal):
-        """A model of one node on [B,heads,rows,size]."""
+        """A model of one node with inputs [B,heads,rows,size]."""
         names = ["q", "k", "v"] + (["mask"] if mask else [])
         node = helper.make_node("Attention", names, ["y"], is_causal=causal)
         value = helper.make_tensor_value_info
@@ -89,7 +90,7 @@ class Onnx(Case):
         return path
 
     def test_masks(self):
-        """cpu near ref for each kind of mask."""
+        """cpu is close to ref for each kind of mask."""
         rng = np.random.default_rng(5)
         for mask, causal, size in itertools.product((None, "bool", "float"), (0, 1), (20, 64)):
             batch, kv_heads, group, rows, keys = 2, 2, 3, 37, 141

@@ -3,7 +3,7 @@
 
     python test/python/test_cpu_dequant.py
 
-ref runs the two ops as the file has them. --dump pack shows what cpu made of them.
+ref runs the two ops of the file. --dump pack shows the ops on cpu.
 """
 
 import itertools
@@ -29,7 +29,7 @@ def codes(rng, kind, name, shape):
 
 
 class Product:
-    """MatMul by a weight [k,n] (or [n,k] and Transpose) that DequantizeLinear makes."""
+    """MatMul by a weight [k,n] (or [n,k] and Transpose) from DequantizeLinear."""
 
     def __init__(self, rng, kind, k, n, block=0, by="tensor", zero=False, turned=False,
                  half=False):
@@ -67,10 +67,10 @@ class Product:
 
 
 class CpuDequant(Case):
-    """cpu against ref, byte by byte."""
+    """cpu compared with ref, byte by byte."""
 
     def y(self, path, a, *flags):
-        """What gqac gives for rows `a`."""
+        """The result of gqac for rows `a`."""
         np.save(self.dir / "a.npy", a)
         self.good("run", path, "--input", f"a={self.dir / 'a.npy'}", "-o", self.dir, *flags)
         return np.load(self.dir / "y.npy")
@@ -83,7 +83,7 @@ class CpuDequant(Case):
                 and "const" not in line]
 
     def check_product(self, product, a, label, ops):
-        """Taken as said, and the bytes of ref."""
+        """Fused or not as expected, and the bytes of ref."""
         path = product.write(self.dir)
         want = self.y(path, a.astype(product.type), "--target", "ref")
         self.assertTrue(np.isfinite(want).all())
@@ -107,8 +107,8 @@ class CpuDequant(Case):
                                    ["linear_nbits"])
 
     def test_left(self):
-        """Scales for rows of the weight, blocks across columns or too short, and 16 bits, whose
-        weights are rounded: the ops stay."""
+        """Scales for rows of the weight, blocks across columns or too short, and 16 bits, where
+        weights would be rounded: the ops are not fused."""
         rng = np.random.default_rng(SEED + 1)
         for form in ({"by": "rows"}, {"by": "across", "block": 32}, {"by": "blocks", "block": 24},
                      {"by": "columns", "half": True}):
@@ -118,7 +118,7 @@ class CpuDequant(Case):
                                    ["DequantizeLinear", "MatMul"])
 
     def test_short(self):
-        """So few rows that blocks would be filling for the most part: the ops stay."""
+        """So few rows that blocks would be mostly padding: the ops are not fused."""
         rng = np.random.default_rng(SEED + 2)
         for k, ops in ((1, 2), (15, 2), (17, 1), (33, 1)):
             with self.subTest(k):
@@ -128,7 +128,7 @@ class CpuDequant(Case):
                                    else ["linear_nbits"])
 
     def test_bad_shapes(self):
-        """Scales that do not fit are named, whatever the target."""
+        """Scales that do not fit are reported by name on every target."""
         product = Product(np.random.default_rng(SEED + 3), "i8", 512, 256, 64, "blocks")
         product.graph.node[0].attribute[1].i = 100
         path = product.write(self.dir)

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Fused row kernels of the cpu target: the bytes of `ref`, and the nodes that were to be fused are.
+"""Fused row kernels of the cpu target: the bytes of `ref`, and the expected nodes are fused.
 
     python test/python/test_cpu_fusion.py
 
-Each case is a small graph with the number of nodes that chains, norms and rotary kernels take.
+Each case is a small graph with the expected number of nodes in chains, norms and rotary kernels.
 """
 
 import numpy as np
@@ -18,12 +18,12 @@ class Chains(Fusion):
     """Elementwise ops."""
 
     def test_silu(self):
-        """silu(gate) * up: one kernel, of Swish (which raise makes of it) and a product."""
+        """silu(gate) * up: one kernel of Swish (from raise) and a product."""
         self.chain([node("Sigmoid", "g", "s"), node("Mul", "g s", "a"), node("Mul", "a u")],
                    "g u", 2)
 
     def test_activations(self):
-        """Each activation beside a product, and alone."""
+        """Each activation, with a product and alone."""
         for op, domain, attributes in (
                 ("Gelu", "", {}), ("Gelu", "", {"approximate": "tanh"}), ("FastGelu", MS, {}),
                 ("QuickGelu", MS, {}), ("QuickGelu", MS, {"alpha": 1.0}), ("Swish", "", {}),
@@ -39,18 +39,18 @@ class Chains(Fusion):
                    [("c", ()), ("d", (1, 1))])
 
     def test_row(self):
-        """A row of constants, and what is used twice."""
+        """A row of constants, and values that are used twice."""
         self.chain([node("Add", "x r", "a"), node("Tanh", "a", "s"), node("Mul", "s a", "b"),
                     node("Neg", "b", "c"), node("Sub", "c x", "d"), node("Sqrt", "d")], "x", 6,
                    [("r", ("n",))])
 
     def test_used_outside(self):
-        """A result that other nodes read is made: the nodes after it are a chain of their own."""
+        """A result that other nodes read is stored: the nodes after it are a separate chain."""
         self.chain([node("Sigmoid", "x", "s"), node("Mul", "s s", "a"), node("Add", "a x", "b"),
                     node("Neg", "b")], "x", 4, outputs="a y")
 
     def test_casts(self):
-        """Roundings in the middle stay."""
+        """Roundings in the middle are kept."""
         nodes = [node("Cast", "x", "a", to=TYPES["f32"]), node("Mul", "a a", "b"),
                  node("Cast", "b", "c", to=TYPES["f16"]), node("Add", "c x", "d"),
                  node("Cast", "d", "y", to=TYPES["bf16"])]
@@ -59,7 +59,7 @@ class Chains(Fusion):
         self.same(path, {"x": floats(9, 77, kind="f16", wild=True)})
 
     def test_long(self):
-        """More nodes than a kernel takes, and more operands."""
+        """More nodes than a kernel can have, and more operands."""
         nodes = [node("Mul", "x x", "v0")]
         nodes += [node(("Add", "Sub", "Mul")[i % 3], f"v{i} x", f"v{i + 1}") for i in range(39)]
         nodes.append(node("Tanh", "v39", "y"))
@@ -70,7 +70,7 @@ class Chains(Fusion):
         self.chain(nodes, leaves, 19, kinds=("f32",))
 
     def test_declined(self):
-        """Shapes that broadcast at run time, and integers, run as on ref."""
+        """Shapes that broadcast at run time, and integers, are run as on ref."""
         path = self.save([node("Mul", "x z", "a"), node("Sigmoid", "a")],
                          {"x": (["B", "S", 8], "f32"), "z": (["B", 1, 8], "f32")}, ["y"])
         self.assertEqual(self.kernels(path), ["generic", "map"])
@@ -90,7 +90,7 @@ class Norms(Fusion):
     """Norms, their types and outputs."""
 
     def test_norms(self):
-        """Every op, wanted and unwanted outputs."""
+        """Every op, with used and unused outputs."""
         cases = [
             (node("RMSNormalization", "x w"), "y", ""),
             (node("SimplifiedLayerNormalization", "x w", "y inv"), "y inv", ""),
@@ -116,7 +116,7 @@ class Norms(Fusion):
         self.same(path, {x: floats(2, 3, n, kind=kind) for x in inputs}, made.op_type)
 
     def sums(self, nodes, inputs, outputs, count, kind, n=40, constants=()):
-        """Nodes around a norm: the kernels that they get, and the bytes of ref."""
+        """Nodes around a norm: their kernels, and the bytes of ref."""
         weights = [constant(c, floats(n, kind=kind), kind) for c in "wb"]
         path = self.save(nodes, {x: (["B", 3, n], kind) for x in inputs.split()}, outputs.split(),
                          [*weights, *constants], kind)
@@ -125,7 +125,7 @@ class Norms(Fusion):
         self.same(path, {x: floats(2, 3, n, kind=kind) for x in inputs.split()}, kind)
 
     def test_sum(self):
-        """The Add before a norm is part of it, whether others read the sum or not."""
+        """The Add before a norm is fused, whether others read the sum or not."""
         for made in (node("RMSNormalization", "s w"), node("SimplifiedLayerNormalization", "s w"),
                      node("LayerNormalization", "s w b")):
             for kind in TYPES:
@@ -135,13 +135,13 @@ class Norms(Fusion):
                                   {"add_norm": 2}, kind, 40 if outputs == "y" else 1000)
 
     def test_sum_of_two_norms(self):
-        """Two norms of one sum: the first makes it."""
+        """Two norms of one sum: the first one computes it."""
         self.sums([node("Add", "x z", "s"), node("RMSNormalization", "s w"),
                    node("LayerNormalization", "s b", "t"), node("Tanh", "s", "v")], "x z", "y t v",
                   {"add_norm": 2, "norm": 1, "map": 1}, "f16")
 
     def test_sum_as_weight(self):
-        """A norm that reads the sum as its weight or bias, too, leaves the sum to be a step."""
+        """If a norm also reads the sum as its weight or bias, the sum is not fused."""
         for made in (node("RMSNormalization", "s s"), node("LayerNormalization", "s w s")):
             path = self.save([node("Add", "x z", "s"), made], {"x": ([40], "f32"), "z": ([40], "f32")},
                              ["y"], [constant("w", floats(40))])
@@ -149,7 +149,8 @@ class Norms(Fusion):
             self.same(path, {"x": floats(40), "z": floats(40)}, made.op_type)
 
     def test_sum_that_belongs_elsewhere(self):
-        """A sum of a product, of a chain, or with a row of constants is made where they are."""
+        """A sum of a product, of a chain, or with a row of constants is computed where its operands
+        are."""
         norm = node("RMSNormalization", "s w")
         weight = constant("m", floats(40, 40) / 16)
         self.sums([node("MatMul", "x m", "a"), node("Add", "z a", "s"), norm], "x z", "y s",
@@ -160,7 +161,7 @@ class Norms(Fusion):
 
 
 class Heads(Fusion):
-    """Rotary embeddings with what stands before them."""
+    """Rotary embeddings with the nodes before them."""
 
     def rotary(self, before, kind, size, shape, count, **attributes):
         """RotaryEmbedding of `q` at positions, rotary tables of half the size."""
@@ -178,7 +179,7 @@ class Heads(Fusion):
                          "ids": RNG.integers(0, 30, (2, 5)).astype(np.int64)})
 
     def test_packed(self):
-        """Heads are taken out of the packed row."""
+        """Heads are read in the packed row."""
         for kind in TYPES:
             for interleaved in (0, 1):
                 self.rotary([node("Identity", "x", "q")], kind, 24, ["B", "S", 72], (2, 0),
@@ -199,7 +200,7 @@ class Heads(Fusion):
                 self.rotary(before, kind, 24, ["B", "S", 72], (5, 0), num_heads=3)
 
     def test_norm_of_other_rows(self):
-        """A norm over half a head is not that of a head."""
+        """A norm over half a head is not fused as one over a head."""
         before = [node("Reshape", "x half", "a"), node("RMSNormalization", "a wh", "b"),
                   node("Reshape", "b join", "q")]
         tables = [constant(t, floats(30, 12)) for t in ("cos", "sin")]
@@ -220,12 +221,12 @@ class Products(Fusion):
     K = 70
 
     def weights(self, kind, *widths):
-        """w0, w1, ...: constant weights of those widths."""
+        """w0, w1, ...: constant weights with these widths."""
         return [constant(f"w{i}", floats(self.K, n, kind=kind) / 16 if kind != "bf16" else
                          floats(self.K, n, kind=kind), kind) for i, n in enumerate(widths)]
 
     def products(self, nodes, made, outputs, count, kind="f32", inputs="x", rows=(1, 5)):
-        """Bytes of ref; count: nodes by the kernels that have more than one."""
+        """The bytes of ref; count: nodes of the kernels that have more than one."""
         shapes = {"x": ["B", "S", self.K], "z": ["B", "S", self.K], "r": ["B", "S", 200]}
         path = self.save(nodes, {n: (shapes[n], kind) for n in inputs.split()}, outputs.split(),
                          made, kind)
@@ -248,7 +249,7 @@ class Products(Fusion):
         self.products(nodes, self.weights("f16", 64, 64), "y", {"linear_chain": 4}, "f16")
 
     def test_seen_by_others(self):
-        """A product that others read is no part of a chain, but shares a call."""
+        """A product that others read is not part of a chain, but shares a call."""
         nodes = [node("MatMul", "x w0", "g"), node("MatMul", "x w1", "u"), node("Sigmoid", "g", "s"),
                  node("Mul", "s u")]
         made = self.weights("f32", 200, 200)
@@ -256,7 +257,7 @@ class Products(Fusion):
         self.products(nodes, made, "y g", {"linear_group": 2, "chain": 2})
 
     def test_residual(self):
-        """A product and what is added to it; a softcap on it."""
+        """A product and the value added to it; a softcap on it."""
         for kind in TYPES:
             self.products([node("MatMul", "x w0", "a"), node("Add", "r a")],
                           self.weights(kind, 200), "y", {"linear_chain": 2}, kind, "x r")
@@ -266,13 +267,13 @@ class Products(Fusion):
                       {"linear_chain": 4})
 
     def test_other_x(self):
-        """Products of another x are made before."""
+        """Products of another x are computed before."""
         nodes = [node("MatMul", "x w0", "g"), node("MatMul", "z w1", "u"), node("Mul", "g u")]
         self.products(nodes, self.weights("f32", 200, 200), "y", {"linear_chain": 2, "linear": 1},
                       inputs="x z")
 
     def test_group(self):
-        """Three widths, readers between, types."""
+        """Three widths, with readers between them, and types."""
         nodes = [node("MatMul", "x w0", "q"), node("Tanh", "q", "a"), node("MatMul", "x w1", "k"),
                  node("Exp", "k", "b"), node("MatMul", "x w2", "v")]
         for kind in TYPES:
@@ -280,7 +281,7 @@ class Products(Fusion):
                 "linear_group": 3, "map": 1, "generic": 1}, kind, rows=(1, 5, 150))
 
     def test_group_with_bias(self):
-        """What is added to each stays apart: one call for all products is worth more."""
+        """Their sums are separate: one call for all products is faster."""
         nodes = []
         made = self.weights("f16", 64, 64)
         for i in range(2):
@@ -289,7 +290,7 @@ class Products(Fusion):
         self.products(nodes, made, "y0 y1", {"linear_group": 2, "map": 2}, "f16")
 
     def test_many(self):
-        """More products of one x than a call takes."""
+        """More products of one x than a call can have."""
         nodes = [node("MatMul", f"x w{i}", f"y{i}") for i in range(19)]
         self.products(nodes, self.weights("f32", *range(1, 20)),
                       " ".join(f"y{i}" for i in range(19)), {"linear_group": 19})
@@ -302,7 +303,7 @@ class Products(Fusion):
                 constant(f"s{name}", floats(n, blocks) / 32)]
 
     def test_quantised(self):
-        """The same for int8 activations and for fp32 ones, bits and blocks alike or not."""
+        """The same for int8 and fp32 activations, with equal and different bits and blocks."""
         form = {"K": self.K, "block_size": 32, "domain": MS}
         for level in (4, 0):
             for bits in (4, 8):

@@ -3,8 +3,8 @@
 
 `score --logits` on each test model and on the bundled ones is compared byte for byte between the
 levels and between 1, 2, 3 and 5 threads. Levels that the machine lacks must be refused with exit
-77, unknown ones with exit 2. And cpu stays near ref, which expands attention and multiplies without
-packing: the definition in other cuts of the same sums.
+77, unknown ones with exit 2. And cpu is close to ref, which expands attention and multiplies
+without packing: the definition with other divisions of the same sums.
 """
 
 import re
@@ -15,17 +15,17 @@ import numpy as np
 import harness
 from harness import Case, ROOT, gqac, model, read_ids, write_ids
 
-# max|Δlogits| / max|logits| of cpu against ref. fp32 differs in the cuts of attention only, by
-# roundings of fp32; f16 models round each op's result, and a last bit of fp32 tips some of them
-# (an ulp of f16 is 1e-3); int8 activations are rounded likewise, to steps of 1/127 of a block's
-# maximum.
+# max|Δlogits| / max|logits| of cpu compared with ref. fp32 differs only in the division of
+# attention, by roundings of fp32. f16 models round the result of each op, and a difference in the
+# last bit of fp32 changes some of these roundings (an ulp of f16 is 1e-3); int8 activations are
+# rounded likewise, to steps of 1/127 of a block's maximum.
 BOUND = {"llama-fp16": 5e-3, "llama-int4-acc4": 2e-2, "tiny-gqa-int4": 2e-2}
 FP32 = 1e-5
 BUNDLED = ("tiny-gqa", "tiny-gqa-int4")
 
 
 def levels():
-    """(those that run, those that are absent), as the messages of gqac name them."""
+    """(levels that run, levels that are absent), as the messages of gqac name them."""
     said = gqac("version", "--target", "cpu", "--format", "json", env={"GQAC_CPU": "mmx"})
     names = re.search(r"levels: (.*)", said.err).group(1).split(", ")
     runs = [n for n in names if gqac("version", "--target", "cpu", "--format", "json",
@@ -42,10 +42,10 @@ def path_of(name):
 
 
 class Levels(Case):
-    """One method for each model, and the refusals."""
+    """One method for each model, and for the refusals."""
 
     def ids(self, name):
-        """Token ids that the model takes, over one key tile where that is quick."""
+        """Valid token ids, for more than one key tile if that is fast."""
         if name in BUNDLED:
             return write_ids(self.dir / "ids.txt", [(7 * i * i + 3 * i) % 250 for i in range(80)])
         long = model(name).parent / "ref" / "ids600.txt"
@@ -62,7 +62,7 @@ class Levels(Case):
         return out
 
     def check_model(self, name):
-        """Levels and threads change no byte; ref is near."""
+        """Levels and threads change no byte; ref is close."""
         ids = self.ids(name)
         plain = self.logits(name, ids, level="scalar")
         expected = plain.read_bytes()
@@ -78,7 +78,7 @@ class Levels(Case):
         self.close(found, ref, BOUND.get(name, FP32), name)
 
     def test_levels_are_told(self):
-        """scalar runs everywhere; version names the level that was asked for."""
+        """scalar runs everywhere; version names the requested level."""
         self.assertIn("scalar", RUNS)
         for level in RUNS:
             told = self.good("version", "--target", "cpu", "--format", "json",
@@ -95,7 +95,8 @@ class Levels(Case):
                             env={"GQAC_CPU": level}), 2, level.strip(), *RUNS, *ABSENT)
 
     def test_absent_level(self):
-        """What the machine lacks is absent, exit 77, and the message says what it runs."""
+        """A level that the machine lacks is absent, exit 77, and the message names those that it
+        has."""
         if not ABSENT:
             self.skipTest("this machine runs every level")
         for level in ABSENT:

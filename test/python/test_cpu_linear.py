@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Products with constant weights on cpu: packed once, with the bits of ref.
 
-MatMul and Gemm in every form that is packed, and in those that are not, give the same bytes on cpu
-and on ref; artefacts hold the packed form; what is written as ONNX is plain again; packed weights
-of the wrong shape are refused.
+MatMul and Gemm in every form that is packed, and in those that are not, return the same bytes on
+cpu and on ref; artefacts contain the packed form; in exported ONNX weights are plain again; packed
+weights of the wrong shape are refused.
 
     python test/python/test_cpu_linear.py        (needs onnx, onnxruntime, numpy)
 """
@@ -45,11 +45,11 @@ class Linear(Case):
         self.random = np.random.default_rng(11)
 
     def numbers(self, *shape):
-        """About normal."""
+        """Normally distributed numbers."""
         return self.random.standard_normal(shape).astype(np.float32)
 
     def save(self, nodes, inputs, outputs, constants, kind="f32", name="m.onnx"):
-        """A model file; shapes of outputs are left to gqac."""
+        """A model file; gqac infers the shapes of outputs."""
         code = TYPES[kind][0]
         graph = helper.make_graph(
             nodes, "g", [helper.make_tensor_value_info(n, code, s) for n, s in inputs],
@@ -68,7 +68,7 @@ class Linear(Case):
         return f"{name}={path}"
 
     def outputs(self, path, feeds, target, *more, **settings):
-        """Bytes of every output file by name."""
+        """The bytes of every output file, by name."""
         out = self.dir / f"out-{target}"
         out.mkdir(exist_ok=True)
         for old in out.iterdir():
@@ -78,7 +78,7 @@ class Linear(Case):
         return {p.name: p.read_bytes() for p in sorted(out.iterdir())}
 
     def same(self, path, feeds, *more, **settings):
-        """cpu gives the bytes of ref."""
+        """cpu returns the bytes of ref."""
         ref = self.outputs(path, feeds, "ref")
         self.assertTrue(ref)
         self.assertEqual(self.outputs(path, feeds, "cpu", *more, **settings), ref)
@@ -93,7 +93,8 @@ class Linear(Case):
         return len(re.findall(r": \w+\[\d+,\d+,64\]", text)), text.count("= linear ")
 
     def test_bits(self):
-        """All row counts around the tiles, K around pieces, N not of whole panels, specials."""
+        """All numbers of rows around the tiles, K around pieces, N with partial panels, special
+        values."""
         for kind in TYPES:
             for k, n in ((511, 130), (512, 64), (513, 77), (1030, 33)):
                 w = self.numbers(k, n)
@@ -110,7 +111,7 @@ class Linear(Case):
                 self.same(path, [self.feed(x, kind)], env={"GQAC_CPU": level})
 
     def test_units(self):
-        """More blocks of rows than panels, and the reverse, on any number of threads."""
+        """More blocks of rows than panels, and the reverse, with any number of threads."""
         k = 24
         for n in (65, 700, 2100):
             path = self.save([helper.make_node("MatMul", ["x", "w"], ["y"])], [("x", ["S", k])],
@@ -122,8 +123,9 @@ class Linear(Case):
                     self.assertEqual(self.outputs(path, feeds, "cpu", "--threads", threads), ref)
 
     def test_run_time(self):
-        """MatMul of two inputs: batches that broadcast either way or join, few rows and many, K
-        around pieces, N not of whole panels, nothing at all; the same on every level."""
+        """MatMul of two inputs: batches that broadcast in either direction or are joined, few rows
+        and many, K around pieces, N with partial panels, empty operands; the same on every
+        level."""
         levels = ["scalar"] + ["avx2"] * ("avx2" in open("/proc/cpuinfo", encoding="ascii").read())
         shapes = (((7, 40), (40, 70)), ((8, 40), (40, 70)), ((100, 513), (513, 64)),
                   ((2, 3, 50, 33), (2, 3, 33, 65)), ((2, 1, 50, 33), (3, 33, 65)),
@@ -179,7 +181,7 @@ class Linear(Case):
                         self.same(path, [self.feed(self.numbers(rows, k), kind)])
 
     def test_infinite_bias(self):
-        """Which is left to Add, whose NaN have another payload on cpu."""
+        """It is left to Add, whose NaN have another payload on cpu."""
         w, b = self.numbers(8, 64), self.numbers(64)
         w[0, 0], b[0] = np.inf, -np.inf
         path = self.save([helper.make_node("MatMul", ["x", "w"], ["t"]),
@@ -193,7 +195,7 @@ class Linear(Case):
         np.testing.assert_array_equal(*results)
 
     def test_large_transposed(self):
-        """A transposed weight beyond what is folded: an embedding that is also the head."""
+        """A transposed weight too large to be folded: an embedding that is also the head."""
         k, n = 1024, 17000
         w = self.numbers(n, k)
         path = self.save([helper.make_node("Transpose", ["w"], ["t"], perm=[1, 0]),
@@ -205,7 +207,7 @@ class Linear(Case):
         self.same(path, [self.feed(self.numbers(3, k), "f32")])
 
     def test_branch(self):
-        """A product inside a branch of If, with a weight of the graph around it."""
+        """A product in a branch of If, with a weight of the outer graph."""
         k, n = 64, 80
         value = helper.make_tensor_value_info
         then = helper.make_graph([helper.make_node("MatMul", ["z", "w"], ["p"])], "then", [],
@@ -229,7 +231,7 @@ class Linear(Case):
                                              f"c={self.dir / 'c.npy'}"])
 
     def test_export(self):
-        """Written as ONNX, a packed weight is plain again, with the same bits."""
+        """In exported ONNX a packed weight is plain again, with the same bits."""
         k, n = 130, 200
         for kind in TYPES:
             constants = {"w": self.numbers(k, n), "b": self.numbers(n)}
@@ -251,7 +253,7 @@ class Linear(Case):
                 self.close(y, x @ constants["w"] + constants["b"], 1e-5)
 
     def test_artefact(self):
-        """An artefact holds the packed weights, and scores as the model it was made from."""
+        """An artefact contains the packed weights, and scores like its model."""
         for name in ("qwen2", "llama-fp16"):
             made, plain = self.dir / "m.gqac", self.dir / "plain.onnx"
             self.good("compile", harness.MODELS / name, "-o", made, "--target", "cpu")
@@ -265,7 +267,7 @@ class Linear(Case):
             self.assertNotIn("linear", ops)
 
     def test_refused(self):
-        """Packed weights that do not fit, as an artefact's graph could have them."""
+        """Packed weights that do not fit, as in the graph of a hostile artefact."""
         text = """graph @g(%x: f32[S,2]) {{
   const %w = f32{shape} 0x{data}
   %y = linear %x, %w {{n={n}, k={k}}} : f32[S,{n}]

@@ -3,9 +3,9 @@
 
     python test/python/test_cpu_nbits.py
 
-ref runs the definition (src/ops/matmul_nbits.c), which test_matmul_nbits.py holds against an
-emulation. Here cpu must give the same bytes at every level that the machine has, for any number of
-rows and threads, and must have taken the node: --dump pack shows it.
+ref runs the definition (src/ops/matmul_nbits.c), which test_matmul_nbits.py compares with an
+emulation. Here cpu must return the same bytes at every level of this machine, for any number of
+rows and threads, and must have packed the node, which --dump pack shows.
 """
 
 import itertools
@@ -69,17 +69,17 @@ class Node:
 
 
 class CpuNbits(Case):
-    """cpu against ref, byte by byte."""
+    """cpu compared with ref, byte by byte."""
 
     def y(self, path, a, *flags, level=None):
-        """What gqac gives for rows `a`."""
+        """The result of gqac for rows `a`."""
         np.save(self.dir / "a.npy", a)
         self.good("run", path, "--input", f"a={self.dir / 'a.npy'}", "-o", self.dir, *flags,
                   env={"GQAC_CPU": level} if level else None)
         return np.load(self.dir / "y.npy")
 
     def same(self, node, a, label, threads=1, level=None):
-        """The bytes of ref. Where `a` has no NaN neither has y, so that equal means something."""
+        """The bytes of ref. If `a` has no NaN, neither has y, so equality is meaningful."""
         path = node.write(self.dir)
         want = self.y(path, a, "--target", "ref")
         got = self.y(path, a, "--target", "cpu", "--threads", str(threads), level=level)
@@ -88,7 +88,7 @@ class CpuNbits(Case):
         return got
 
     def levels(self):
-        """Those of this machine."""
+        """The levels of this machine."""
         node = Node(np.random.default_rng(1), 32, 16)
         path = node.write(self.dir)
         np.save(self.dir / "a.npy", np.zeros((1, 32), np.float32))
@@ -111,7 +111,7 @@ class CpuNbits(Case):
                 self.same(node, node.rows(rng, m), label, threads=i % 3 + 1)
 
     def test_rows(self):
-        """1 to 40 rows, and more than a unit of work has; each row is what it is alone."""
+        """1 to 40 rows, and more than one unit of work; each row has the bits that it has alone."""
         rng = np.random.default_rng(SEED + 1)
         for level in (0, 4):
             node = Node(rng, 1056, 100, zero="packed", bias=True, level=level)
@@ -140,7 +140,7 @@ class CpuNbits(Case):
                 self.same(node, a, f"level {level} threads {threads}", threads)
 
     def test_values(self):
-        """NaN, infinities, denormals, the largest numbers, negative zeros."""
+        """NaN, infinities, subnormals, the largest numbers, negative zeros."""
         rng = np.random.default_rng(SEED + 4)
         for level, bits in itertools.product((0, 4), (2, 4, 8)):
             node = Node(rng, 544, 80, bits, bias=True, level=level)
@@ -153,11 +153,11 @@ class CpuNbits(Case):
             a[7] = np.arange(544) % 9 - 4.5
             y = self.same(node, a, f"level {level} bits {bits}")
             self.assertTrue(np.isnan(y[:1]).all() and np.isfinite(y[3:5]).all())
-            node.held["s"][:3] = np.float32([[np.nan], [np.inf], [1e-40]])  # of three columns
+            node.held["s"][:3] = np.float32([[np.nan], [np.inf], [1e-40]])  # in three columns
             self.same(node, a, f"scales, level {level} bits {bits}")
 
     def test_taken(self):
-        """What is packed and what is left: blocks of 1024 have a kernel nowhere."""
+        """Forms that are packed and forms that are not: no kernel supports blocks of 1024."""
         rng = np.random.default_rng(SEED + 5)
         for block, packed in ((32, True), (512, True), (1024, False)):
             node = Node(rng, 2048, 64, block=block)
@@ -178,7 +178,7 @@ class CpuNbits(Case):
         self.assertNotEqual(exact.tobytes(), self.y(path, a, "--target", "cpu").tobytes())
 
     def test_models(self):
-        """The exported int4 models, and an artefact, which holds the packed weights."""
+        """The exported int4 models, and an artefact, which contains the packed weights."""
         for name in ("llama-int4-acc1", "llama-int4-acc4"):
             logits, packed = {}, self.dir / f"{name}.gqac"
             path, ids = harness.model(name), MODELS / name / "ref" / "ids.txt"

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""The cpu target with a key tile of 4 and a key split of 8: every few tokens cross a boundary.
+"""The cpu target with a key tile of 4 and a key split of 8, so that a few tokens cross a boundary.
 
 The tool SMALL_TILES (test/controls.cmake) is gqac with these constants. `equiv` must find no
-difference over 200 tokens in random pieces; that the constants are in force shows in the profile
-and in the bits, which are not those of the tool as it is.
+difference over 200 tokens in random pieces; the profile and the bits, which differ from those of
+the normal tool, show that the constants are used.
 """
 
 import json
@@ -16,7 +16,7 @@ import harness
 from harness import Case, FULL, ROOT, model, read_ids, write_ids
 
 TOOL = harness.CONTROLS / "SMALL_TILES"
-# Cuts at and beside multiples of tile and split.
+# Splits at and near multiples of tile and split.
 CUTS = "3,1,4,1,7,8,9,2,5,16,23,31,33"
 
 
@@ -24,7 +24,7 @@ class Tiles(Case):
     """Plans on small tiles."""
 
     def small(self, *words):
-        """A run of the small-tile tool that must succeed; gives its output."""
+        """A run of the small-tile tool that must succeed; returns its output."""
         done = subprocess.run([TOOL, *map(str, words)], stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE, timeout=600, stdin=subprocess.DEVNULL,
                               env=harness.environment(), check=False, text=True)
@@ -41,14 +41,15 @@ class Tiles(Case):
         self.assertIn(".t4.s8.", found["profile"])
 
     def check_model(self, path):
-        """Random pieces alone and in a ragged batch, cuts at the boundaries, one by one."""
+        """Random pieces alone and in a ragged batch, splits at the boundaries, one token at a
+        time."""
         self.equal(path, "--splits", "random:6", "--threads", "1,3")
         self.equal(path, "--splits", "random:2", "--batch", 3, "--threads", "2")
         self.equal(path, "--splits", CUTS, "--threads", "5")
         self.equal(path, "--splits", "17", "--via", "decode", "--threads", "2")
 
     def test_llama(self):
-        """Six query heads on two."""
+        """Six query heads for two key-value heads."""
         self.check_model(model("llama"))
 
     def test_gemma2(self):
@@ -69,7 +70,7 @@ class Tiles(Case):
                              else ("--splits", "67,30")))
 
     def test_constants_are_in_force(self):
-        """Other cuts, other bits, near the same values."""
+        """Other tiles, other bits, but close values."""
         ids = write_ids(self.dir / "ids.txt",
                         read_ids(model("llama").parent / "ref" / "ids600.txt")[:200])
         flags = ("score", model("llama"), "--ids", ids, "--target", "cpu", "--logits")

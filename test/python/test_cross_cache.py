@@ -2,10 +2,10 @@
 """`gqac rewrite` of encoder-decoder models: `insert-kv` and `static-cross-cache` (rows N3, N4, N14
 to N20).
 
-Self-attention gets caches that grow, attention over the encoder's states gets caches that are
-computed by the first call and handed on by every other. ONNX Runtime is the oracle: a loop over
-the rewritten file must give what one call of the file gave, count how often the encoder's states
-are projected, and not read them again. The same loop runs in gqac.
+Self-attention gets caches that grow; attention to the encoder's states gets caches that the first
+call computes and all others pass on. ONNX Runtime is the oracle: a loop over the rewritten file
+must return what one call of the original file returns, project the encoder's states once, and not
+read them again. The same loop is run in gqac.
 """
 
 import json
@@ -25,7 +25,7 @@ TOKENS, STATES, LIMIT = 11, 7, 2e-5
 
 
 class Translator(Decoder):
-    """A decoder whose layers attend to an encoder too."""
+    """A decoder whose layers also attend to an encoder."""
 
     def __init__(self, kind, seed=3):
         self.encoder = "encoder_hidden_states"
@@ -38,7 +38,7 @@ class Translator(Decoder):
             self.inputs.append(self.info("encoder_attention_mask", I64, ["B", "L"]))
 
     def layer(self, layer, x, of, domain, own, across):
-        """Self-attention with a residual, then attention over `of`; q and k v of that."""
+        """Self-attention with a residual, then attention to `of`; returns q, k and v for it."""
         q, k, v = self.qkv(layer, x, HEADS)
         y = self.node(own, q, k, v, out=[f"y{layer}"], domain=domain, **across[0])
         x = self.node("Add", x, self.project(f"s{layer}", y, WIDTH, WIDTH))
@@ -66,7 +66,7 @@ class Translator(Decoder):
         return self.layer(layer, x, of, "", "Attention", ({"is_causal": 1, **heads}, heads, ()))
 
     def attention_cross(self, layer, x):
-        """Unprojected attention: the keys are projected by nodes before it."""
+        """Attention without projections: nodes before it project the keys."""
         return self.attention_layer(layer, x, self.encoder)
 
     def whole(self, layer, x):
@@ -102,12 +102,12 @@ class CrossCache(Case):
         return self.good("rewrite", self.path, "--pass", name, "-o", self.out)
 
     def given(self, wanted, ids):
-        """Feeds of a call but the caches."""
+        """The inputs of a call except the caches."""
         return {k: v for k, v in {"input_ids": ids, **self.states}.items() if k in wanted}
 
     def loop(self, run, inputs, outputs, chunks, spoil=True):
-        """Logits of calls with these numbers of tokens; the first has caches without rows. Later
-        ones are given states of another encoder, which must make no difference."""
+        """Logits of calls with these numbers of tokens; the first one has caches without rows.
+        Later ones get states of another encoder, which must make no difference."""
         caches = {n: np.zeros((1, HEADS, 0, SIZE), np.float32) for n in inputs
                   if n.startswith("cache_")}
         rows, at = [], 0
@@ -117,7 +117,7 @@ class CrossCache(Case):
                            strict=True))
             for name in caches:
                 now = out[name.replace("_in_", "_out_")]
-                if at and not name.endswith(("_0", "_2")):  # those grow
+                if at and not name.endswith(("_0", "_2")):  # these grow
                     self.assertEqual(now.tobytes(), caches[name].tobytes(), name)
                 caches[name] = now.copy()
             if spoil:
@@ -129,7 +129,7 @@ class CrossCache(Case):
         return np.concatenate(rows)
 
     def expected(self):
-        """One call of the model as it was, in ONNX Runtime."""
+        """The result of one call of the original model, in ONNX Runtime."""
         s = session(self.path)
         return s.run(["logits"], self.given(names(s.get_inputs()), self.ids))[0][0]
 
@@ -161,7 +161,7 @@ class CrossCache(Case):
         self.close(got, once, 2e-6, kind)
 
     def test_n15_order(self):
-        """Self and cross attention are counted together, in the order of the file."""
+        """Self- and cross-attention are counted together, in the order of the file."""
         run = self.rewrite("multi_head_cross")
         self.assertIn("4 attention nodes", run.out)
         graph = onnx.load(self.out).graph
@@ -196,7 +196,7 @@ class CrossCache(Case):
                                  for n in ran), 9 * decoders.LAYERS)
 
     def test_static_alone(self):
-        """static-cross-cache leaves self-attention as it is; then insert-kv adds the rest."""
+        """static-cross-cache does not change self-attention; then insert-kv adds the rest."""
         run = self.rewrite("attention_cross", "static-cross-cache")
         self.assertIn("2 cross attention nodes", run.out)
         s, expected = session(self.out), self.expected()
@@ -219,7 +219,7 @@ class CrossCache(Case):
             self.assertEqual(self.out.read_bytes(), before)
 
     def test_unknown_rows(self):
-        """Keys and values of unknown rank have no cache."""
+        """Keys and values of unknown rank get no cache."""
         path = self.dir / "cx.gq"
         path.write_text("""graph @cx(%q: f32[B,2,S,4], %k: f32[*], %v: f32[*]) {
   %y = Attention %q, %k, %v {scale=0.5} : f32[B,2,S,4]
@@ -232,7 +232,7 @@ class CrossCache(Case):
             self.assertFalse(self.out.exists())
 
     def test_n4_recognised(self):
-        """Queries and keys of the same tokens are self-attention, whatever the op is."""
+        """Queries and keys of the same tokens are self-attention, for every op."""
         for path in (harness.model("llama"), Decoder("multi_head").save(self.path)):
             run = harness.gqac("rewrite", path, "--pass", "static-cross-cache", "-o", self.out)
             self.check(run, 3, "no attention over the states of an encoder")
@@ -240,7 +240,7 @@ class CrossCache(Case):
 
 
 def add_tests():
-    """One method for each kind."""
+    """Adds a method for each kind."""
     for kind in KINDS:
         def good(self, kind=kind):
             self.whole_kind(kind)

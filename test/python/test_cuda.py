@@ -3,11 +3,12 @@
 
     python test/python/test_cuda.py
 
-The libraries of test/cuda stand in for NVIDIA's: a driver whose launches compute nothing, and a
-compiler that keeps the text it is given. Each call of the driver fails in turn. The kept text is
-compiled by the real NVRTC, where there is one, with the options that gqac gives; registers, spills and
-shared memory of each kernel are checked in the compiler's report. The kernels of all models are compiled
-for three architectures; those for sizes of heads and for --math bf16 for one, and in the long tier for all.
+The libraries of test/cuda replace NVIDIA's: a driver whose launches compute nothing, and a compiler
+that keeps its input text. Each call of the driver fails in turn. The kept text is compiled by the
+real NVRTC, if it is installed, with the options from gqac; registers, spills and shared memory of
+each kernel are checked in the compiler's report. The kernels of all models are compiled for three
+architectures; those for particular sizes of heads and for --math bf16 only for one, or, in the long
+tier, for all.
 """
 
 import ctypes
@@ -31,7 +32,7 @@ NVRTC = ["libnvrtc.so.13", "libnvrtc.so.12", "/usr/local/cuda/lib64/libnvrtc.so"
            for p in Path(folder).glob("nvidia/*/lib/libnvrtc.so.1[23]"))]
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
 HOT = re.compile("attend|product|nbits|int8|moe|heads|tensor")  # these must not spill
-ALONE = re.compile("tensor_(few|tile)_|attend_tensor")  # a group has all registers
+ALONE = re.compile("tensor_(few|tile)_|attend_tensor")  # a group may use all registers
 
 
 def real_nvrtc():
@@ -46,7 +47,8 @@ def real_nvrtc():
 
 @functools.cache
 def compile_once(text, options):
-    """What NVRTC makes of a text, once for all tests: its code, report, PTX, and the bytes of the machine code."""
+    """The output of NVRTC for a text, compiled once for all tests: its code, report, PTX, and the
+    bytes of the machine code."""
     rtc, program = real_nvrtc(), ctypes.c_void_p()
     assert rtc.nvrtcCreateProgram(ctypes.byref(program), text.encode(), b"gqac.cu", 0, None, None) == 0
     words = (ctypes.c_char_p * len(options))(*(o.encode() for o in options))
@@ -62,7 +64,7 @@ def compile_once(text, options):
 
 
 class Cuda(Case):
-    """Runs gqac on the libraries of test/cuda alone."""
+    """Runs gqac with only the libraries of test/cuda."""
 
     def setUp(self):
         super().setUp()
@@ -70,7 +72,7 @@ class Cuda(Case):
         (self.dir / "ids.txt").write_text("1 2 3 4 5")
 
     def cuda(self, *words, **env):
-        """A finished run, and what the driver counted in it."""
+        """A finished run, and the counts of the driver in it."""
         log = self.dir / "log"
         log.unlink(missing_ok=True)
         done = harness.gqac(*words, env={
@@ -96,10 +98,10 @@ class Cuda(Case):
 
 
 class Driver(Cuda):
-    """Calls that succeed, and calls that fail."""
+    """Successful calls, and failing ones."""
 
     def test_devices(self):
-        """The list has the device; without a compiler it says which package is missing."""
+        """The list contains the device; without a compiler it names the missing package."""
         row, = self.cuda("devices", "--format", "json")[0].json()
         self.assertEqual((row["driver"], row["name"], row["version"], row["usable"]),
                          ("cuda", "Fake 0", "CUDA 13.0", True))
@@ -107,7 +109,7 @@ class Driver(Cuda):
 
     @unittest.skipIf(real_nvrtc(), "a real libnvrtc takes the place of the missing one")
     def test_no_compiler(self):
-        """A device that cannot be used, and what to install."""
+        """A device that cannot be used, and the package to install."""
         (self.dir / "libcuda.so.1").symlink_to(Path(FAKE) / "libcuda.so.1")
         row, = self.cuda("devices", "--format", "json", LD_LIBRARY_PATH=str(self.dir))[0].json()
         self.assertFalse(row["usable"])
@@ -131,7 +133,8 @@ class Driver(Cuda):
         self.assertEqual(syncs[1] - syncs[0], 5)
 
     def test_graphs(self):
-        """Decode steps are graphs, from the second on, with the same launches as without."""
+        """Decode steps are graphs from the second one on, with the same launches as without
+        graphs."""
         counts = {}
         for use in "on", "off":
             done, counts[use] = self.cuda("generate", MODELS / "llama", "--target", "gpu", "--ids",
@@ -155,11 +158,11 @@ class Driver(Cuda):
         self.assertGreater(calls, 50)
         for n in range(1, calls + 1, step):
             done, counted = self.score(FAKE_CUDA_FAIL=str(n), FAKE_CUDA_ERROR=str(error))
-            if not counted["failed"]:  # fewer calls: where memory lies decides which graphs come again
+            if not counted["failed"]:  # fewer calls: addresses decide which graphs are reused
                 self.assertGreater(n, calls - 20)
                 continue
             with self.subTest(n=n, call=counted["failed"]):
-                if done.code == 0 and error == 2:  # memory was found elsewhere
+                if done.code == 0 and error == 2:  # other memory was found
                     self.assertEqual(done.out, plain.out)
                     continue
                 failures += 1
@@ -168,19 +171,19 @@ class Driver(Cuda):
         self.assertGreater(failures, 50 // step)
 
     def test_no_memory(self):
-        """Every call fails in turn: the device is absent, or exit 4 with the driver's name."""
+        """Every call fails in turn: the device is absent, or exit 4 with the name of the driver."""
         for call, done in self.each_failure(2, 1):
             absent = call in ("cuInit", "cuDriverGetVersion", "cuDeviceGetCount")
             self.check(done, 77 if absent else 4, "CUDA_ERROR_OUT_OF_MEMORY")
 
     def test_lost_device(self):
-        """After an illegal address all calls fail; the message has the first."""
+        """After an illegal address all calls fail; the message names the first."""
         for call, done in self.each_failure(700, 1 if FULL else 3):
             absent = call in ("cuInit", "cuDriverGetVersion", "cuDeviceGetCount")
             self.check(done, 77 if absent else 4, "CUDA_ERROR_ILLEGAL_ADDRESS")
 
     def test_no_device(self):
-        """The driver has no device, or lost it: absent."""
+        """The driver has no device, or has lost it: absent."""
         done, _ = self.score(FAKE_CUDA_FAIL="1", FAKE_CUDA_ERROR="100")
         self.check(done, 77, "CUDA_ERROR_NO_DEVICE")
 
@@ -193,7 +196,7 @@ class Kept(Cuda):
         self.folder = self.dir / "deep" / "cache"
 
     def kept(self, expected, **env):
-        """A run that compiles, or does not."""
+        """A run that must compile, or must not."""
         before = self.builds()
         done, _ = self.score(**{"GQAC_CACHE": str(self.folder), **env})
         self.check(done, 0)
@@ -205,7 +208,7 @@ class Kept(Cuda):
         return file
 
     def test_second_start(self):
-        """The entry is used, and is found below the usual folders too; "off" makes none."""
+        """The entry is used, and is also found below the usual folders; "off" creates none."""
         self.kept(1)
         self.kept(0)
         self.kept(1, GQAC_CACHE="off", HOME=str(self.dir))
@@ -220,9 +223,9 @@ class Kept(Cuda):
         self.assertEqual(len(list((self.dir / "xdg" / "gqac").iterdir())), 1)
 
     def test_notice(self):
-        """The first start says on stderr, once, that it compiles; -q and later starts do not."""
+        """The first start reports on stderr, once, that it compiles; -q and later starts do not."""
         cache = {"GQAC_CACHE": str(self.folder)}
-        path = self.dir / "large.gq"  # such heads have kernels of their own: two compilations
+        path = self.dir / "large.gq"  # such heads have their own kernels: two compilations
         path.write_text(layer("f32", 96, 4, 2))
         words = ("score", path, "--target", "gpu", "--ids", self.dir / "ids.txt")
         self.assertEqual(self.cuda(*words, "-q", **cache)[0].err, "")
@@ -261,7 +264,7 @@ class Kept(Cuda):
         self.kept(0)
 
     def test_not_a_file(self):
-        """A folder, a link or a pipe of the entry's name: no harm."""
+        """A folder, link or pipe with the name of the entry: harmless."""
         self.kept(1)
         file = self.entry()
         whole = file.read_bytes()
@@ -277,7 +280,7 @@ class Kept(Cuda):
         self.assertEqual((self.dir / "target").read_bytes(), whole)
 
     def test_code_that_the_driver_refuses(self):
-        """A whole entry whose code does not load is compiled again."""
+        """A complete entry whose code cannot be loaded is compiled again."""
         self.kept(1)
         whole = self.entry().read_bytes()
         code = b"X" + whole[89:]
@@ -286,14 +289,14 @@ class Kept(Cuda):
         self.assertEqual(self.entry().read_bytes(), whole)
 
     def test_key(self):
-        """A second device or text has an entry of its own."""
+        """A second device or text has a separate entry."""
         self.kept(1)
         self.kept(1, FAKE_CUDA_NAME="Other")
         self.assertEqual(len(list(self.folder.iterdir())), 2)
         self.kept(0)
 
     def test_not_writable(self):
-        """A folder that cannot be made or written is not an error."""
+        """A folder that cannot be created or written is not an error."""
         (self.dir / "file").write_text("")
         self.kept(1, GQAC_CACHE=str(self.dir / "file"))
         self.kept(1, GQAC_CACHE=str(self.dir / "file" / "below"))
@@ -305,7 +308,7 @@ class Kept(Cuda):
         self.folder.chmod(0o700)
 
     def test_processes(self):
-        """Eight processes at once: each runs, and one whole entry is left."""
+        """Eight processes at once: each succeeds, and one complete entry is left."""
         words = [str(harness.GQAC), "score", str(MODELS / "llama"), "--target", "gpu", "--ids",
                  str(self.dir / "ids.txt")]
         env = harness.environment({"LD_LIBRARY_PATH": FAKE, "GQAC_CACHE": str(self.folder)})
@@ -317,7 +320,7 @@ class Kept(Cuda):
 
     @unittest.skipUnless(harness.has_device(), "there is no OpenCL device")
     def test_opencl(self):
-        """The same bits from a kept program; a damaged entry is rebuilt."""
+        """The same bits with a kept program; a damaged entry is rebuilt."""
         def run():
             out = self.dir / "y.npy"
             self.good("score", MODELS / "llama", "--target", "gpu", "--ids", self.dir / "ids.txt",
@@ -342,14 +345,14 @@ class Compiled(Cuda):
     """The text of the kernels in NVIDIA's compiler."""
 
     def compiled(self, text, given, arch):
-        """The compiler's report on a text, and its PTX; fails if the compiler makes no code."""
+        """The compiler's report on a text, and its PTX; fails if the compiler produces no code."""
         code, log, ptx, size = compile_once(text, (f"-arch={arch}", *given[1:], "--ptxas-options=-v"))
         self.assertEqual(code, 0, log)
         self.assertGreater(size, 1000)
         return log, ptx
 
     def test_resources(self):
-        """Each kernel that gqac asks for is there, fits, and does not spill where it matters."""
+        """Each kernel that gqac requests exists, fits, and does not spill if that matters."""
         names = self.score()[1]["kernels"]
         text = (self.dir / "fake" / "gqac.cu").read_text()
         given = (self.dir / "fake" / "options").read_text().split()
@@ -361,7 +364,7 @@ class Compiled(Cuda):
             self.check_kernels(text, given, arch, names)
 
     def check_kernels(self, text, given, arch, names):
-        """The kernels of a text are there, fit, and do not spill where it matters."""
+        """The kernels of a text exist, fit, and do not spill if that matters."""
         log = self.compiled(text, given, arch)[0]
         self.assertNotIn("warning", log)
         entries = dict(re.findall(r"entry function '(\w+)' for '\w+'(.*?)(?=entry function|\Z)",
@@ -379,8 +382,8 @@ class Compiled(Cuda):
                 self.assertLessEqual(int(shared[1]) if shared else 0, 48 << 10)
 
     def test_sizes_of_heads(self):
-        """Heads of a size that models often have, and very large ones, have kernels of their own:
-        the last text that is compiled."""
+        """Heads of frequent sizes, and very large ones, have their own kernels: the text that is
+        compiled last."""
         names = ["attend_few", "attend_many"]
         types = {"f32": 0, "f16": 1, "bf16": 2, "quantised": 3, "quantised4": 4}
         rows = "contiguous"
@@ -408,7 +411,7 @@ class Compiled(Cuda):
         return text
 
     def test_tensor_cores(self):
-        """Kernels for --math bf16, which multiply on tensor cores: a text of their own."""
+        """Kernels for --math bf16, which use tensor cores: a text of their own."""
         names = [name for name in self.score("--math", "bf16")[1]["kernels"]
                  if name.startswith("tensor_")]
         self.assertEqual(len(names), 14)
@@ -438,7 +441,7 @@ class Compiled(Cuda):
                 self.check_kernels(text, given, arch, ["attend_tensor"])
 
     def test_contract(self):
-        """Nothing that could be fused, flushed or approximated is in the code."""
+        """The code contains nothing that is fused, flushed or approximated."""
         self.score()
         self.check_contract(self.text_of("product_add"), "fma.rn.f32")
         self.score("--math", "bf16")
@@ -446,7 +449,7 @@ class Compiled(Cuda):
             self.check_contract(text, "mma.sync.aligned.m16n8k16")
 
     def check_contract(self, text, product):
-        """Of a text, whose code has that instruction."""
+        """The same for a text whose code contains that instruction."""
         given = (self.dir / "fake" / "options").read_text().split()
         ptx = self.compiled(text, given, ARCHITECTURES[1])[1]
         found = re.findall(r"\b(?:(?:add|sub|mul|mad)\.f32|\w+\.ftz|\S*\.approx|div\.full)\S*", ptx)

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """`gqac rewrite --pass dynamic-seq`: graphs exported for one token a call (rows N9, N14).
 
-Each model is made with its number of tokens free, then fixed to 1 as an export at S = 1 has it:
-in the types of its inputs and in the shapes of its Reshapes. The rewritten file must give, for any
-number of tokens, what the free one gives in ONNX Runtime.
+Each model is built with a variable number of tokens, which is then fixed to 1 as in an export with
+S = 1: in the types of its inputs and in the shapes of its Reshapes. For any number of tokens, the
+rewritten file must return what the variable one returns in ONNX Runtime.
 """
 
 import sys
@@ -22,7 +22,7 @@ TOKENS, LIMIT = 7, 2e-5
 
 
 class Traced(Decoder):
-    """Decoders with the shapes that tracers bake; 0 stands for batch and tokens."""
+    """Decoders with the shapes that tracers fix; 0 means batch or tokens."""
 
     def shape(self, *dims):
         """A constant shape, one for all its uses."""
@@ -30,7 +30,7 @@ class Traced(Decoder):
         return self.once(name, lambda: self.constant(name, np.array(dims)))
 
     def gemm(self, name, x, columns, shape):
-        """A projection by Gemm, whose operand is flat."""
+        """A projection by Gemm, whose operand has two axes."""
         flat = self.node("Reshape", x, shape)
         weight, bias = self.weight(name, WIDTH, columns), self.weight(f"{name}b", columns)
         return self.node("Gemm", flat, weight, bias)
@@ -49,7 +49,7 @@ class Traced(Decoder):
                          self.shape(0, 0, WIDTH))
 
     def gemms(self, layer, x):
-        """Three Gemms: two between shapes of one token, one that is dynamic already."""
+        """Three Gemms: two between shapes of one token, and one that is already dynamic."""
         past, present = self.pair(layer, HEADS)
         parts = [self.gemm(f"{n}{layer}", x, WIDTH, self.shape(-2, WIDTH)) for n in "qk"]
         parts = [self.node("Reshape", p, self.shape(1, -2, WIDTH)) for p in parts]
@@ -61,7 +61,7 @@ class Traced(Decoder):
 
 
 def free(model):
-    """-2 stands for what an export at one token has as 1: it is -1 when it is free."""
+    """-2 means a dimension that is 1 in an export with one token, and -1 if it is variable."""
     return shapes(model, {-2: -1})
 
 
@@ -77,7 +77,7 @@ def shapes(model, by):
 
 
 def fix(model, tokens=1):
-    """The model as an export of one sequence and one token has it."""
+    """The model as exported for one sequence and one token."""
     shapes(model, {0: 1, -2: 1})
     for value in (*model.graph.input, *model.graph.output):
         for dim in value.type.tensor_type.shape.dim:
@@ -90,7 +90,7 @@ def fix(model, tokens=1):
 
 
 class DynamicSeq(Case):
-    """Fixed, and freed again."""
+    """Models that are fixed, then made variable again."""
 
     def setUp(self):
         super().setUp()
@@ -102,7 +102,7 @@ class DynamicSeq(Case):
         return self.good("rewrite", self.fixed, "--pass", name, "-o", self.out)
 
     def whole(self, decoder):
-        """N9: in one call, and with a cache in pieces; gqac has the same logits."""
+        """N9: in one call, and with a cache in pieces; gqac returns the same logits."""
         onnx.save(free(decoder.model()), self.path)
         onnx.save(fix(decoder.model()), self.fixed)
         self.rewrite()
@@ -129,15 +129,15 @@ class DynamicSeq(Case):
         self.whole(Traced("attention_4d"))
 
     def test_n9_multi_query(self):
-        """Which 1 is the token, which the head."""
+        """Which 1 is the token, and which the head."""
         self.whole(Traced("multi_query"))
 
     def test_n9_multi_head(self):
-        """No shape at all but those of the inputs."""
+        """Only the shapes of the inputs are fixed."""
         self.whole(Traced("multi_head_padded"))
 
     def test_n14_gemms(self):
-        """Two of three Gemms have a flat operand of one row."""
+        """Two of three Gemms have a two-dimensional operand with one row."""
         decoder = Traced("gemms")
         self.whole(decoder)
         run = self.rewrite()
@@ -149,7 +149,8 @@ class DynamicSeq(Case):
         self.assertEqual(fixed, [])
 
     def test_then_insert_kv(self):
-        """A decoder without a cache for one token becomes one with a cache for any number."""
+        """A decoder without a cache for one token is rewritten to one with a cache for any
+        number."""
         decoder = Traced("attention_4d")
         onnx.save(strip(free(decoder.model())), self.path)
         onnx.save(fix(strip(decoder.model())), self.fixed)
@@ -177,13 +178,14 @@ class DynamicSeq(Case):
         self.close(session(self.out).run(["logits"], feeds)[0], expected, LIMIT)
 
     def test_nothing_to_do(self):
-        """A graph for any number of tokens stays."""
+        """A graph for any number of tokens is unchanged."""
         Traced("multi_head").save(self.fixed)
         run = self.good("rewrite", self.fixed, "--pass", "dynamic-seq", "-o", self.fixed)
         self.assertIn("nothing to do", run.out)
 
     def test_refused(self):
-        """Other numbers of tokens, and what depends on the place of a token in its call."""
+        """Other fixed numbers of tokens, and results that depend on the position of a token in its
+        call."""
         onnx.save(fix(Traced("multi_head").model(), 5), self.fixed)
         run = harness.gqac("rewrite", self.fixed, "--pass", "dynamic-seq", "-o", self.out)
         self.check(run, 3, "calls of 5 tokens")

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """`gqac equiv` on every test model: splits, batches and threads change no bit.
 
-    python test/python/test_equiv.py        GQAC_TEST_FULL=1 for the whole of it
+    python test/python/test_equiv.py GQAC_TEST_FULL=1 for all of it
 
 Everything runs on cpu, and a smaller sample on ref. The default tier is a fixed sample. The long
-tier takes all 2-splits and 200 random plans of 100 tokens on one, two, three and five threads, alone
+tier runs all 2-splits and 200 random plans of 100 tokens on one, two, three and five threads, alone
 and in a ragged batch of three, and 64 2-splits of 600 tokens on two models.
 """
 
@@ -20,15 +20,15 @@ from harness import Case, FULL, model, read_ids, write_ids
 
 MODELS = sorted(harness.TOLERANCE)
 SECONDS = 3000 if FULL else 120
-# At and around what 100 tokens cross: one token, tile 64, Phi-3's threshold, the end.
+# At and near the boundaries in 100 tokens: one token, tile 64, Phi-3's threshold, the end.
 SAMPLE = (1, 63, 64, 65, 99)
 
 
 class Equiv(Case):
-    """No differing bit, and something compared."""
+    """No differing bit, and at least one comparison."""
 
     def equal(self, name, *flags, target="cpu"):
-        """One run of equiv that must find nothing; gives its JSON."""
+        """One run of equiv that must find nothing; returns its JSON."""
         result = self.good("equiv", model(name), "--target", target, "--format", "json", "-q",
                            *flags, seconds=SECONDS)
         found = result.json()
@@ -50,7 +50,7 @@ class Equiv(Case):
         self.equal(name, "--tokens", 40, "--splits", "17", "--via", "decode")
 
     def on_ref(self, name):
-        """The sample of ref: a batch behind threads, and rows that are moved."""
+        """The sample on ref: a batch with threads, and rows that are moved."""
         self.equal(name, "--tokens", 100, "--splits", "random:4", "--batch", 3, "--threads", "2,5",
                    target="ref")
         self.equal(name, "--tokens", 40, "--splits", "17", "--via", "import", target="ref")
@@ -88,12 +88,12 @@ class Equiv(Case):
             self.hits("qwen3.5", via, "--tokens", 70, "--splits", "64", target="ref")
 
     def test_lengths_of_hits(self):
-        """Of long prompts the lengths around blocks are tried."""
+        """For long prompts the lengths around block boundaries are tried."""
         found = self.hits("llama", "prefix", "--tokens", 201)
         self.assertEqual(found["planned"], 2 * len({0, 1, 63, 64, 65, 127, 128, 129, 200, 201}))
 
     def test_ids_file(self):
-        """--ids takes the tokens of a file, and the made ones are as many as asked for."""
+        """--ids uses the tokens of a file; without it the requested number is generated."""
         ids = model("llama").parent / "ref" / "ids.txt"
         found = self.equal("llama", "--ids", ids, "--splits", "9,15")
         self.assertEqual(found["tokens"], len(read_ids(ids)))
@@ -115,14 +115,14 @@ class Equiv(Case):
         try:
             while read := os.read(leader, 1 << 16):
                 shown += read
-        except OSError:  # the end of a terminal
+        except OSError:  # end of the terminal
             pass
         os.close(leader)
         self.assertEqual(child.wait(SECONDS), 0)
         self.assertRegex(shown, rb"^\r\d+ of 251 plans, 0 differing values(\r[^\r\n]*)*\r\x1b\[Kkv  ")
 
     def test_one_token(self):
-        """A single token has nothing to split, and is still compared."""
+        """A single token cannot be split, but is still compared."""
         self.equal("llama", "--tokens", 1, "--batch", 3)
 
     def test_phi3_both_tables(self):
@@ -132,7 +132,7 @@ class Equiv(Case):
         self.equal("phi3", "--tokens", 65, "--splits", "9,31")
 
     def test_phi3_score_crosses(self):
-        """A sequence that is opened with its final length may cross the threshold in pieces."""
+        """A sequence with a declared final length may cross the threshold in pieces."""
         ids = model("phi3").parent / "ref" / "ids_long.txt"
         for splits in (None, "40,40", "64", "65", "1,63,1,35"):
             out = self.dir / f"{splits}.npy"
@@ -155,7 +155,7 @@ class Equiv(Case):
                        "--threads", "1,2,3,5")
 
     def test_short_tail(self):
-        """Ids of a file, cut so that the last call has one token, alone and in a batch."""
+        """Ids of a file, split so that the last call has one token, alone and in a batch."""
         ids = read_ids(model("llama").parent / "ref" / "ids.txt")
         path = write_ids(self.dir / "ids.txt", ids[:33])
         for batch in (1, 3):
@@ -163,7 +163,7 @@ class Equiv(Case):
 
 
 def add_models():
-    """One method for each model."""
+    """Adds a method for each model."""
     for name in MODELS:
         def test(self, name=name):
             (self.whole if FULL else self.sample)(name)

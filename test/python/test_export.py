@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Exported files: ONNX Runtime computes from them what it computes from the originals.
+"""Exported files: ONNX Runtime computes the same from them as from the originals.
 
-Every model is compiled to the graph after tidy and written as ONNX again.  The file must be accepted
-by ONNX's own checker where its ops are ONNX's, have the same inputs and outputs, and give the same
-results in ONNX Runtime; a graph that holds gqac's own ops must be refused by name.
+Every model is compiled to the graph after tidy and written as ONNX again. The file must be accepted
+by ONNX's own checker if all of its ops are ONNX's, have the same inputs and outputs, and return the
+same results in ONNX Runtime; a graph that contains gqac's own ops must be refused by name.
 
     python test/python/test_export.py        (needs onnx, onnxruntime, numpy)
 """
@@ -52,7 +52,7 @@ class Exported(Case):
     """gqac compile --emit onnx --stop-after tidy"""
 
     def export(self, path):
-        """The file written for a model; it passes the checker when its ops are standard."""
+        """The file exported from a model; it passes the checker if its ops are standard."""
         out = self.dir / "out.onnx"
         self.good("compile", path, "-o", out, "--emit", "onnx", "--stop-after", "tidy")
         made = onnx.load(out)
@@ -63,7 +63,7 @@ class Exported(Case):
         return out
 
     def same(self, path, feed):
-        """Both files give the same in ONNX Runtime; the first result of ours."""
+        """Both files return the same in ONNX Runtime; returns the first result of ours."""
         out = self.export(path)
         before, after = session(path), session(out)
         self.assertEqual(ports(before), ports(after))
@@ -73,13 +73,13 @@ class Exported(Case):
         return got[0]
 
     def small(self, made, feed):
-        """The same for a model made here."""
+        """The same for a model built here."""
         path = self.dir / "made.onnx"
         onnx.save(made, path)
         return self.same(path, feed)
 
     def test_standard(self):
-        """Ops, constants and symbolic shapes of ONNX alone."""
+        """Ops, constants and symbolic shapes, of ONNX only."""
         rng = np.random.default_rng(3)
         w = rng.standard_normal((4, 6)).astype(np.float32)
         nodes = [helper.make_node("MatMul", ["x", "w"], ["a"]),
@@ -93,7 +93,7 @@ class Exported(Case):
         self.small(made, {"x": rng.standard_normal((5, 4)).astype(np.float32)})
 
     def test_types(self):
-        """Constants of every element type survive, packed ones too."""
+        """Constants of every element type are preserved, packed ones too."""
         types = ["FLOAT", "FLOAT16", "BFLOAT16", "DOUBLE", "INT8", "UINT8", "INT16", "UINT16", "INT32",
                  "UINT32", "INT64", "UINT64", "BOOL", "INT4", "UINT4"]
         for name in types:
@@ -114,7 +114,7 @@ class Exported(Case):
                 self.assertEqual(array.tolist(), value)
 
     def test_if(self):
-        """Nested graphs that read outer values."""
+        """Nested graphs that read values of outer graphs."""
         def branch(op, name):
             node = helper.make_node(op, ["a"], [name])
             info = helper.make_tensor_value_info(name, F32, ["B", 4])
@@ -129,7 +129,7 @@ class Exported(Case):
             self.small(made, {"x": x, "c": np.array(c)})
 
     def test_own_ops(self):
-        """What is not ONNX is refused, and the message names where it still is."""
+        """Ops that are not ONNX are refused, and the message names where they are."""
         out = self.dir / "out.onnx"
         result = gqac("compile", model("llama"), "-o", out, "--emit", "onnx", "--stop-after",
                       "lower")

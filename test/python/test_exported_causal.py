@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""GroupQueryAttention and MultiHeadAttention whose mask is added as a tensor. In a sequence a mask that
-is only causality, or causality and a window, becomes attributes; others are refused."""
+"""GroupQueryAttention and MultiHeadAttention whose mask is added as a tensor. In a sequence, a mask
+that only expresses causality, or causality and a window, is replaced by attributes; others are
+refused."""
 
 import sys
 
@@ -17,7 +18,7 @@ class Masked(Exported):
     """Ops with a tensor that is added to their scores."""
 
     def gqa(self, layer, x, mask=None, **attributes):
-        """Causality, which the op has too, and padding."""
+        """Causality, which is also an attribute of the op, and padding."""
         lengths = self.once("_lengths", lambda: [
             self.node("Cast", self.node("Sub", self.valid(), "one"), to=I32),
             self.node("Cast", self.node("Shape", "attention_mask", start=1), to=I32)])
@@ -27,16 +28,16 @@ class Masked(Exported):
                          kv_num_heads=KV_HEADS, domain="com.microsoft", **attributes)
 
     def gqa_window(self, layer, x):
-        """A window that only the mask has; in one layer the op has a wider one."""
+        """A window that is only in the mask; in one layer the op has a wider one."""
         wider = {"local_window_size": WINDOW + 2} if layer else {}
         return self.gqa(layer, x, self.seen(WINDOW), **wider)
 
     def gqa_ahead(self, layer, x):
-        """A mask that shows one key more than causality."""
+        """A mask that allows one key more than causality."""
         return self.gqa(layer, x, self.ahead())
 
     def ahead(self):
-        """0 up to the key after the query, else the lowest number [1,1,S,T]."""
+        """0 up to the key after the query, otherwise the lowest number [1,1,S,T]."""
         def make():
             total = self.node("Shape", "attention_mask", start=1, end=2)
             first = self.node("Sub", total, self.chunk())
@@ -58,7 +59,7 @@ class Masked(Exported):
                          num_heads=HEADS)
 
     def mha_window(self, layer, x):
-        """The op has no window."""
+        """The op itself has no window."""
         return self.mha(layer, x, self.seen(WINDOW))
 
 
@@ -68,7 +69,7 @@ class Causal(Sequenced):
     make = Masked
 
     def test_causal(self):
-        """The mask is gone."""
+        """The mask is removed."""
         for kind in ("gqa", "gqa_window", "mha"):
             self.sequence(kind)
             lowered = self.good("compile", self.path, "--dump", "lower").out
@@ -79,7 +80,7 @@ class Causal(Sequenced):
         self.padded("mha")
 
     def test_refused(self):
-        """A window without an attribute, and a mask that is no causality."""
+        """A window without an attribute, and a mask that is not causal."""
         for kind, rule in (("gqa_ahead", "attention_bias of GroupQueryAttention"),
                            ("mha_window", "causality must be an attribute")):
             self.make(kind).save(self.path)
@@ -87,7 +88,7 @@ class Causal(Sequenced):
                        rule)
 
     def test_legacy_window(self):
-        """--legacy-window widens windows that are attributes of the file, not those of masks."""
+        """--legacy-window widens windows that are attributes in the file, not those of masks."""
         ids = write_ids(self.dir / "ids.txt", self.ids)
         for make, kind in ((Masked, "gqa"), (Exported, "sinks")):
             make(kind if kind == "sinks" else "gqa_window").save(self.path)

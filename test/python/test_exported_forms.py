@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Forms that exporters write and that sequences must take: eager attention with sinks, layers that
-read the cache of another one, decoders on inputs_embeds.
+"""Forms that exporters write and that sequences must support: eager attention with sinks, layers
+that read the cache of another one, decoders with inputs_embeds.
 
 Small decoders are written node by node, as the exporter writes them, and compared with ONNX
-Runtime: one call, and a call behind a past of two rows, one of them padded on the left. `score`
-must give the same through a sequence, and `equiv` must find no differing bit.
+Runtime: one call, and a call after a past of two batch rows, one of them padded on the left.
+`score` must return the same through a sequence, and `equiv` must find no differing bit.
 """
 
 import sys
@@ -68,7 +68,7 @@ class Exported(Decoder):
         return self.once(f"_angles{size}", make)
 
     def rotated(self, x, size=SIZE):
-        """x [B,H,S,D] as gpt-oss rotates it: by halves, put together by Concat."""
+        """x [B,H,S,D] rotated as in gpt-oss: by halves, joined by Concat."""
         cos, sin = self.angles(size)
         out = [f"half.{len(self.nodes)}.{i}" for i in (0, 1)]
         self.node("Split", x, out=out, axis=-1, num_outputs=2)
@@ -77,7 +77,7 @@ class Exported(Decoder):
         return self.node("Concat", first, second, axis=-1)
 
     def seen(self, window=0):
-        """Keys that a query may see, 0 or the lowest number [B,1,S,T]."""
+        """The mask of keys that are visible to a query, 0 or the lowest number [B,1,S,T]."""
         def make():
             total = self.node("Shape", "attention_mask", start=1, end=2)
             ends = [self.node("Squeeze", n)
@@ -122,7 +122,8 @@ class Exported(Decoder):
     # ---- kinds -----------------------------------------------------------------------------------
 
     def sinks(self, layer, x):
-        """gpt-oss, eager: a column of sinks that joins the softmax; every other layer has a window."""
+        """gpt-oss, eager: a column of sinks that takes part in the softmax; every other layer has a
+        window."""
         return self.sunk(layer, x, self.seen(0 if layer else WINDOW))
 
     def sunk(self, layer, x, mask):
@@ -136,7 +137,7 @@ class Exported(Decoder):
         return self.flat(self.node("MatMul", p, self.repeated(v)))
 
     def column(self, layer, s, n=1):
-        """n sinks for each head, beside the scores s."""
+        """n sinks for each head, as a column next to the scores s."""
         sinks = self.constant(f"sinks{layer}", self.random.standard_normal(
             (1, HEADS, 1, n)).astype(np.float32))
         shape = self.node("Concat", self.node("Shape", s, start=0, end=3), self.ints(n), axis=0)
@@ -147,7 +148,7 @@ class Exported(Decoder):
         return self.node("Concat", s, self.column(layer, s), axis=-1)
 
     def lowered(self, _, s):
-        """Scores and sinks less the greatest of a query."""
+        """Scores and sinks minus the maximum of each query."""
         return self.node("Sub", s, self.node("ReduceMax", s, self.ints(-1), keepdims=1))
 
     def without_sinks(self, p):
@@ -155,7 +156,7 @@ class Exported(Decoder):
         return self.node("Slice", p, self.ints(0), self.ints(-1), self.ints(3), self.ints(1))
 
     def shared_gqa(self, layer, x):
-        """The same as GroupQueryAttention has it: no new rows, and the other layer's present."""
+        """The same with GroupQueryAttention: no new rows, and the present of the other layer."""
         lengths = self.once("_gqa", lambda: [
             self.node("Cast", self.node("Sub", self.valid(), "one"), to=I32),
             self.node("Cast", self.node("Squeeze", self.node(
@@ -187,8 +188,8 @@ class Exported(Decoder):
     # ---- MultiHeadAttention, as the model builder writes it for fp16 on CPUs -----------------------
 
     def square(self, window=0):
-        """What a query sees of its own call, [S,S] expanded to [B,H,S,T]: for calls without a past, or
-        of one token."""
+        """The keys of its own call visible to a query, [S,S] expanded to [B,H,S,T]: for calls
+        without a past, or with one token."""
         def make():
             zero = self.once("_s0", lambda: self.constant("s0", np.int64(0)))
             low = self.once("_low", lambda: self.constant("lowest", np.float32(LOWEST)))
@@ -219,7 +220,7 @@ class Exported(Decoder):
                          domain="com.microsoft", num_heads=HEADS, scale=0.4)
 
     def masked_window(self, layer, x):
-        """A window, of which calls with a past and one token see nothing."""
+        """A window, which has no effect in calls with a past and one token."""
         return self.masked(layer, x, WINDOW)
 
     def masked_repeated(self, layer, x):
@@ -245,15 +246,15 @@ class Exported(Decoder):
     # ---- Qwen3-MoE, as Optimum traces it -----------------------------------------------------------
 
     def eager(self, layer, x):
-        """Attention with nothing special about it."""
+        """Attention without special features."""
         return self.simple(layer, x, self.seen())
 
     def floored(self, layer, x, least=LOWEST):
-        """OPT: the sum of scores and masks is at least the lowest number."""
+        """OPT: the sum of scores and masks is clamped to the lowest number."""
         return self.simple(layer, x, self.seen(), least)
 
     def summed(self, layer, x):
-        """The sum of two masks is at least the lowest number, and the scores are left alone."""
+        """The sum of two masks is clamped to the lowest number, and the scores are not."""
         def make():
             low = self.once("_low", lambda: self.constant("lowest", np.float32(LOWEST)))
             here = self.node("Cast", self.node("Unsqueeze", "attention_mask", "axes"), to=F)
@@ -263,7 +264,7 @@ class Exported(Decoder):
         return self.simple(layer, x, self.once("_summed", make))
 
     def floored_high(self, layer, x):
-        """At least a number that scores may have."""
+        """Clamped to a number that scores may have."""
         return self.floored(layer, x, -0.1)
 
     def simple(self, layer, x, mask, least=None):
@@ -279,7 +280,7 @@ class Exported(Decoder):
         return self.flat(self.node("MatMul", p, self.repeated(v)))
 
     def expert(self, layer, number, x, chosen, share):
-        """What one expert adds to the tokens [N,W] that chose it: their places, and rows."""
+        """What one expert adds to the tokens [N,W] that chose it: their indices, and rows."""
         name, out = f"{layer}.{number}", [f"at.{layer}.{number}.{i}" for i in (0, 1)]
         picked = self.node("Gather", chosen, self.constant(f"number{name}", np.int64(number)))
         self.node("Split", self.node("NonZero", picked), out=out, axis=0, num_outputs=2)
@@ -294,7 +295,7 @@ class Exported(Decoder):
         return at, self.node("Mul", self.project(f"down{name}", y, 12, WIDTH), factor)
 
     def experts(self, layer, x):
-        """Tokens are picked for each of four experts, two for each token."""
+        """Tokens are selected for each of four experts, two for each token."""
         x = self.node("Add", x, self.eager(layer, x))
         flat = self.node("Reshape", x, self.ints(-1, WIDTH))
         p = self.node("Softmax", self.project(f"router{layer}", flat, WIDTH, 4), axis=1)
@@ -312,7 +313,7 @@ class Exported(Decoder):
     # ---- Cohere, as Optimum traces it --------------------------------------------------------------
 
     def layer_norm(self, name, x, *shape):
-        """(x - mean) / sqrt(var + eps) * weight, which may have heads besides."""
+        """(x - mean) / sqrt(var + eps) * weight, optionally with an axis of heads."""
         mean = self.node("ReduceMean", x, self.ints(-1), keepdims=1)
         x = self.node("Sub", x, mean)
         square = self.node("Pow", x, self.once("_2", lambda: self.constant("f2", np.float32(2))))
@@ -323,7 +324,7 @@ class Exported(Decoder):
                          self.node("Div", x, self.node("Sqrt", var)))
 
     def repeated_angles(self):
-        """Tables [B,1,S,D] that hold each angle twice; angles are a product of matrices."""
+        """Tables [B,1,S,D] with each angle twice; angles are a product of matrices."""
         def make():
             rate = (1e4 ** (-np.arange(SIZE // 2) / (SIZE // 2))).astype(np.float32)
             batch = self.node("Shape", self.positions(), start=0, end=1)
@@ -337,7 +338,7 @@ class Exported(Decoder):
         return self.once("_repeated_angles", make)
 
     def interleaved(self, x):
-        """x [B,H,S,D] rotated by pairs of neighbours."""
+        """x [B,H,S,D] rotated in pairs of neighbours."""
         cos, sin = self.repeated_angles()
         end = self.once("_end", lambda: self.constant("end", np.array([2 ** 63 - 1])))
         even, odd = (self.node("Slice", x, self.ints(i), end, self.ints(3), self.ints(2))
@@ -362,7 +363,7 @@ class Exported(Decoder):
 
 
 def on_embeds(decoder):
-    """The file of a decoder that takes inputs_embeds in the place of ids, and its table."""
+    """The file of a decoder with inputs_embeds in place of ids, and its table."""
     model = decoder.model()
     graph = model.graph
     first = graph.node[0]
@@ -383,7 +384,8 @@ def token_ids(n, seed=11):
     return [(i * 37 + i // 7 * 5 + seed) % VOCABULARY for i in range(n)]
 
 
-# Reason of the skip: ONNX Runtime is the oracle here; ./dev deps installs it, a bare build may lack it.
+# Reason of the skip: ONNX Runtime is the oracle here; ./dev deps installs it, other machines may
+# lack it.
 @unittest.skipUnless(Runner, "onnxruntime is not installed")
 class Sequenced(Case):
     """Decoders as a sequence, and in one call, compared with ONNX Runtime."""
@@ -396,7 +398,7 @@ class Sequenced(Case):
         self.path = self.dir / "model.onnx"
 
     def sequence(self, kind, mixes=False):
-        """Logits of ONNX Runtime in one call, and no differing bit in any split."""
+        """The logits of ONNX Runtime in one call, and no differing bit in any split."""
         self.make(kind).save(self.path)
         ids = write_ids(self.dir / "ids.txt", self.ids)
         out = self.dir / "logits.npy"
@@ -414,7 +416,8 @@ class Sequenced(Case):
         self.assertEqual(bool(report["mixing"]), mixes)
 
     def padded(self, kind, names=("model.onnx", "m.gqac")):
-        """The model and its artefact, run on two rows after a past, one row padded on the left."""
+        """The model and its artefact, run on two batch rows after a past, one row padded on the
+        left."""
         self.make(kind).save(self.path)
         runner = Runner(self.path)
         ids = np.array([token_ids(12), token_ids(12, 5)], np.int64)
@@ -452,8 +455,8 @@ class Forms(Sequenced):
         self.assertEqual(len(pairs), 2)
 
     def test_masked(self):
-        """MultiHeadAttention whose mask is causality of one call becomes causal; other masks of one
-        call could mean two things after a past."""
+        """MultiHeadAttention whose mask is causality within one call becomes causal; other masks of
+        one call would be ambiguous after a past."""
         for kind in ("masked", "masked_repeated"):
             self.sequence(kind)
             lowered = self.good("compile", self.path, "--dump", "lower").out
@@ -463,7 +466,7 @@ class Forms(Sequenced):
         self.check(harness.gqac("equiv", self.path, "--tokens", 4), 3, "mask or bias of attention")
 
     def test_floored(self):
-        """Max with a number that hides scores changes none that is visible."""
+        """Max with a number that only replaces hidden scores changes no visible one."""
         for kind in ("floored", "summed"):
             self.sequence(kind)
             self.padded(kind)
@@ -471,24 +474,24 @@ class Forms(Sequenced):
         self.check(harness.gqac("equiv", self.path, "--tokens", 4), 3, "is not read by an attention")
 
     def test_einsum(self):
-        """Products of any order of axes."""
+        """Products with any order of axes."""
         self.sequence("einsum")
         self.padded("einsum")
         report = self.good("inspect", self.path, "--ops", "--format", "json").json()
         self.assertEqual(report["raised"]["Attention"], decoders.LAYERS)
 
     def test_experts(self):
-        """A mixture written out: every bit is equal, though it is not proven."""
+        """An expanded mixture of experts: every bit is equal, although it is not proven."""
         self.sequence("experts", mixes=True)
 
     def test_cohere(self):
-        """Norms of heads, and angles whose rows are seen to be those of tokens."""
+        """Norms of heads, and angles whose rows are recognised as those of tokens."""
         self.sequence("cohere")
         self.padded("cohere")
 
     def test_optimised(self):
-        """What ONNX Runtime's optimiser makes of a traced model: Transpose and scale in the product
-        of queries and keys, and transposes of angles moved."""
+        """Traced models after ONNX Runtime's optimiser: Transpose and scale in the product of
+        queries and keys, and moved transposes of angles."""
         for name in ("llama", "gpt2"):
             options = onnxruntime.SessionOptions()
             options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
@@ -508,7 +511,7 @@ class Forms(Sequenced):
             self.assertEqual((proof["differing"], proof["mixing"]), (0, []), name)
 
     def test_embeds(self):
-        """Decoders on inputs_embeds: the bits of the model whose table gives the embeddings."""
+        """Decoders with inputs_embeds: the bits of the model with the embedding table."""
         ids = write_ids(self.dir / "ids.txt", self.ids)
         for kind in ("attention", "multi_head_padded", "attention_static", "rotary_padded"):
             with_ids, rows, out = (self.dir / f"{kind}.{n}" for n in ("onnx", "npy", "out.npy"))
@@ -533,7 +536,7 @@ class Forms(Sequenced):
                 self.assertEqual((proof["tokens"], proof["differing"]), (TOKENS, 0), kind)
 
     def test_embeds_refused(self):
-        """Rows that are missing, too many, too wide, or not taken."""
+        """Rows that are missing, too many, too wide, or not accepted."""
         ids = write_ids(self.dir / "ids.txt", self.ids)
         decoder = Decoder("attention")
         decoder.save(self.dir / "ids.onnx")

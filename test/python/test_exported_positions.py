@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Positions that a model computes itself, from lengths or from its attention mask. A sequence takes
-them as position_ids: the logits are ONNX Runtime's, and no split changes a bit."""
+"""Positions that a model computes itself, from lengths or from its attention mask. A sequence
+replaces them by position_ids: the logits equal ONNX Runtime's, and no split changes a bit."""
 
 import sys
 
@@ -40,14 +40,14 @@ class Counted(Exported):
         return self.node("Slice", x, start, end or self.ints(END), self.ints(1))
 
     def places(self, first, end):
-        """first, first + 1, ... as [1,S]; both are [1]."""
+        """first, first + 1, ... as [1,S]; both operands are [1]."""
         ends = [self.node("Squeeze", x) for x in (first, end)]
         return self.node("Unsqueeze", self.node("Range", *ends, self.number(1)), self.ints(0))
 
     # ---- ways ------------------------------------------------------------------------------------
 
     def last(self):
-        """The last columns, of which padding has 1."""
+        """The last columns; padding has the position 1."""
         padding = self.node("Equal", "attention_mask", self.number(0))
         return self.cut(self.node("Where", padding, self.number(1), self.counted()),
                         self.node("Neg", self.chunk()))
@@ -90,7 +90,7 @@ class Counted(Exported):
     # ---- kinds -----------------------------------------------------------------------------------
 
     def learned(self, layer, x):
-        """A row of a table is added to each token."""
+        """A row of a table that is added to each token."""
         rows = self.once("_rows", lambda: self.node("Gather", self.weight("places", 64, WIDTH),
                                                     self.positions()))
         return self.attention(layer, self.node("Add", x, rows))
@@ -117,10 +117,10 @@ WAYS = ["last", "after_past", "between", "of_total", "of_sum", "shifted", "from_
 
 
 class Positions(Sequenced):
-    """Each way as rows of a table, and as angles."""
+    """Each way of counting, with rows of a table and with angles."""
 
     def test_ways(self):
-        """The positions are those that the run time fills."""
+        """The positions are those that the run time supplies."""
         for way in WAYS:
             self.make = counted(way)
             for kind in ("learned", "eager") + ("rotary",) * (way == "last"):

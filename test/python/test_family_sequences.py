@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Decoders of Attention (ONNX), MultiHeadAttention and their kin as sequences.
+"""Decoders with ONNX Attention, MultiHeadAttention and related ops, as sequences.
 
 Each kind of decoders.py is scored through a sequence and compared with one stateless run of the
-exported graph, and `equiv` must find no differing bit. What carries causality or padding in a form
-that a sequence cannot split must be refused by name, with the node.
+exported graph, and `equiv` must find no differing bit. If causality or padding has a form that a
+sequence cannot split, the model must be refused by name, with the node.
 """
 
 import sys
@@ -16,8 +16,8 @@ from decoders import Decoder
 from harness import FULL, Case, write_ids
 
 TOKENS = 40
-ROUNDED = 290  # bf16 rounds places beyond 256
-LIMIT = 2e-6  # of max|logit|: the stateless run has other tensor shapes, not other arithmetic
+ROUNDED = 290  # bf16 rounds positions above 256
+LIMIT = 2e-6  # of max|logit|: the stateless run has other tensor shapes, but the same arithmetic
 
 REFUSED = {
     "mask_from_shapes": ("mask or bias of attention", "is_causal", "attend"),
@@ -65,7 +65,7 @@ class Sequences(Case):
         return np.load(self.dir / "out" / "logits.npy")[0]
 
     def whole(self, kind):
-        """Score equals the stateless run; splits, batches and threads change no bit."""
+        """score equals the stateless run; splits, batches and threads change no bit."""
         decoder = Decoder(kind)
         decoder.save(self.path)
         if kind == "falcon":
@@ -83,11 +83,11 @@ class Sequences(Case):
         self.assertEqual(self.mixing(), [])
 
     def mixing(self):
-        """What --invariance names."""
+        """The node that --invariance names."""
         return self.good("inspect", self.path, "--invariance", "--format", "json").json()["mixing"]
 
     def refused(self, kind, words):
-        """Exit 3 with these words; the stateless run goes on to work."""
+        """Exit 3 with these words; the stateless run still works."""
         decoder = Decoder(kind)
         decoder.save(self.path)
         ids = write_ids(self.dir / "ids.txt", self.ids)
@@ -113,7 +113,7 @@ class Sequences(Case):
                           for i in range(decoders.LAYERS) for n in ("key", "value")])
 
     def test_conv_moves(self):
-        """The state of a convolution after a prefix that was moved, and after single tokens."""
+        """The state of a convolution after a prefix that was copied, and after single tokens."""
         Decoder("conv").save(self.path)
         for via in ("import", "prefix", "snapshot", "decode"):
             proof = self.good("equiv", self.path, "--tokens", TOKENS, "--via", via, "--format",
@@ -122,7 +122,7 @@ class Sequences(Case):
             self.assertGreater(proof["compared"], TOKENS * decoders.VOCABULARY, via)
 
     def test_forms_of_falcon(self):
-        """Simple ops with a scale after the biases give the logits of Attention."""
+        """Simple ops with a scale after the biases compute the logits of Attention."""
         ids, logits = write_ids(self.dir / "ids.txt", self.ids), []
         for kind in ("falcon", "falcon_simple"):
             Decoder(kind).save(self.path)
@@ -131,7 +131,7 @@ class Sequences(Case):
         self.close(*logits, LIMIT, "falcon_simple")
 
     def test_artefact(self):
-        """A compiled file gives the same logits."""
+        """A compiled file computes the same logits."""
         ids = write_ids(self.dir / "ids.txt", self.ids)
         for kind in ("attention_bool", "packed_padded", "conv"):
             Decoder(kind).save(self.path)
@@ -144,7 +144,7 @@ class Sequences(Case):
 
 
 def add_tests():
-    """One method for each kind."""
+    """Adds a method for each kind."""
     for kind in decoders.KINDS:
         def good(self, kind=kind):
             self.whole(kind)

@@ -26,13 +26,13 @@ class Finite(Case):
     """A graph that divides by zero for one id."""
 
     def score(self, divisor, ids, *flags):
-        """Score ids."""
+        """Scores ids."""
         (self.dir / "m.gq").write_text(GRAPH.format(divisor=divisor))
         (self.dir / "ids").write_text(ids)
         return gqac("score", self.dir / "m.gq", "--ids", self.dir / "ids", "--kv", "off", *flags)
 
     def test_nan(self):
-        """2/0 in the row of id 2, and 0/0 in that of id 1."""
+        """2/0 in the row of id 2, and 0/0 in the row of id 1."""
         for target, op in (("ref", "Div"), ("cpu", "Add")):  # cpu joins the nodes
             flags = ("--check-finite", "--target", target)
             self.check(self.score("0,1,1,1", "2 1 2", *flags), 1, "infinite", "[0,0,0]", op)
@@ -40,7 +40,7 @@ class Finite(Case):
         self.check(self.score("0,1,1,1", "1 2 2"), 0)
 
     def test_legal(self):
-        """The minus infinity of a mask is no defect, and a real model has none."""
+        """The minus infinity of a mask is not reported, and a real model has no such node."""
         self.check(self.score("1,1,1,1", "2 1 2", "--check-finite"), 0)
         model = ROOT / "test/models/llama/model.onnx"
         ids = ROOT / "test/models/llama/ref/ids.txt"

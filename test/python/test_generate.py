@@ -3,8 +3,8 @@
 
     python test/python/test_generate.py
 
-The oracles are `gqac score --logits` over prompt and answer (which token is the likeliest, and how
-likely) and the library `tokenizers` (the prompt's ids).
+The expected results come from `gqac score --logits` for prompt and answer (the likeliest token and
+its probability) and from the library `tokenizers` (the prompt's ids).
 """
 
 import json
@@ -30,7 +30,7 @@ PROMPT = "Once upon a time"
 
 
 def rename(folder, names):
-    """Renames inputs and outputs of the graph in a model folder, and says so in its config."""
+    """Renames inputs and outputs of the graph in a model folder, and records this in its config."""
     graph = onnx.load(folder / "model.onnx", load_external_data=False)
     table = {old.replace("%d", str(i)): new.replace("%d", str(i))
              for old, new in names.items() for i in range(2)}
@@ -59,7 +59,7 @@ class Generating(Case):
         return found
 
     def fails(self, code, *args, words=()):
-        """These arguments end with that exit code, reported on stderr only; -q leaves the banner out."""
+        """These arguments end with that exit code, reported only on stderr; -q omits the banner."""
         result = self.check(gqac("generate", *args, "-q"), code, *words)
         self.assertEqual(result.out, "", str(result))
 
@@ -75,7 +75,7 @@ class Generating(Case):
 
 
 class WithoutCache(Generating):
-    """Models without a cache: --kv off gives them all ids every time."""
+    """Models without a cache: with --kv off they compute all ids every time."""
 
     NAMES = ("opt-no-cache", "dynamo-mistral-no-cache")
 
@@ -89,7 +89,8 @@ class WithoutCache(Generating):
         return harness.ROOT / "test" / "traced" / name / "model.onnx"
 
     def test_generate(self):
-        """The likeliest ids by `score`; those of the same model with a cache; artefacts too."""
+        """The likeliest ids by `score`, and those of the same model with a cache; also for
+        artefacts."""
         for name in self.NAMES:
             model, ids = self.model(name), list(self.ids)
             for _ in range(4):
@@ -108,7 +109,7 @@ class WithoutCache(Generating):
                                  sum(range(17, 21)) if "off" in words else 20)
 
     def test_score(self):
-        """Chunks are computed with all that is before them, with the same bits."""
+        """Chunks are computed together with all ids before them, with the same bits."""
         for name in (*self.NAMES, None):
             model = self.model(name) if name else LLAMA
             tail, rows = ("--ids", self.file, "--kv", "off", "--logits"), []
@@ -126,7 +127,7 @@ class WithoutCache(Generating):
                          np.load(self.dir / "0.npy").tobytes())
 
     def test_not_causal(self):
-        """Of a model whose rows see what comes after them, chunks of `score` say so."""
+        """If the rows of a model depend on later tokens, chunks of `score` are refused."""
         for causal in (1, 0):
             model = strip(Decoder("attention").model())
             for node in model.graph.node:
@@ -141,7 +142,7 @@ class WithoutCache(Generating):
             self.assertEqual(self.good(*run).err, "")
 
     def test_refused(self):
-        """What would help is said; what --kv off cannot do, too."""
+        """Refusals have a hint; also those of --kv off."""
         tail, model = ("--ids", self.file), self.model("opt-no-cache")
         whole = self.good("score", model, *tail, "--kv", "off").out
         self.assertEqual(self.good("score", model, *tail).out, whole)  # it needs no cache
@@ -166,17 +167,18 @@ class WithoutCache(Generating):
         self.check(gqac("equiv", model, "--kv", "off"), 2, "--kv off")
         self.check(gqac("score", model, *tail, "--kv", "bogus"), 2, "bogus", "contiguous")
         self.check(gqac("score", model, *tail, "--kv", "paged"), 3, "no KV cache")
-        # a cache that no sequence can have keeps its own reason
+        # a cache that no sequence supports keeps its own reason
         onnx.save(Decoder("read_elsewhere").model(), self.dir / "elsewhere.onnx")
         self.check(gqac("score", self.dir / "elsewhere.onnx", *tail, "--kv", "off"), 3,
                    "not a KV cache that an attention op reads")
 
 
 class Flags(Generating):
-    """What the command line takes."""
+    """What the command line accepts."""
 
     def test_kv(self):
-        """I26, I27: every place of --kv, and the banner: a word before MODEL is its value only when it is a kind."""
+        """I26, I27: every position of --kv, and the banner: a word before MODEL is its value only
+        if it is a kind."""
         tail = ("--prompt", "x", "-n", "1")
         for words, kind in (((), "contiguous"), (("--kv", LLAMA), "contiguous"),
                             ((LLAMA, "--kv"), "contiguous"), (("--kv", "off", LLAMA), "off"),
@@ -192,7 +194,7 @@ class Flags(Generating):
                 words = words if LLAMA in words else (LLAMA, *words)
                 result = self.good("generate", *words, *tail)
                 self.assertRegex(result.err, f"^kv cache: {kind} \\(.*\\)\n$")
-                last = self.good("generate", *tail, *words)  # MODEL last of all
+                last = self.good("generate", *tail, *words)  # MODEL at the end
                 self.assertEqual((last.err, last.out), (result.err, result.out))
         for words in ((LLAMA, "--kv", "bogus"), ("--kv=bogus", LLAMA), (LLAMA, "--kv="),
                       (LLAMA, "--kv=Off"), (LLAMA, "--kv", "heap"), (LLAMA, "--kv", LLAMA)):
@@ -211,7 +213,7 @@ class Flags(Generating):
         self.check(gqac("generate", self.dir / "none", "--prompt", "x"), 5, "none")
 
     def test_prompt_from_a_file(self):
-        """--prompt-file and --prompt - are --prompt, but for the newline at the end."""
+        """--prompt-file and --prompt - are like --prompt, except for the newline at the end."""
         want = self.said("-n", 4)["ids"]
         path = self.dir / "prompt.txt"
         for end in ("", "\n", "\r\n"):
@@ -236,7 +238,7 @@ class Flags(Generating):
             self.fails(4, LLAMA, "--prompt-file", path, words=(word,))
 
     def test_values(self):
-        """Numbers that no flag takes."""
+        """Numbers that no flag accepts."""
         for flag, values in (("-n", ("-1", "x", "1.5", "")), ("--top-k", ("-1", "2.5", "x")),
                              ("--temperature", ("-1", "x", "nan", "inf", "", "0x1", " 1", "1,5")),
                              ("--top-p", ("0", "1.5", "-0.1", "nan", "x")),
@@ -248,7 +250,8 @@ class Flags(Generating):
                     self.usage(LLAMA, "--prompt", "x", flag, value)
             self.assertEqual(gqac("generate", LLAMA, "--prompt", "x", flag).code, 2)
         for flags in (("--top-p", "1.5"), ("--temperature", "-1"), ("--logit-bias", "9999=1")):
-            result = gqac("generate", LLAMA, "--prompt", "x", *flags)  # nothing before the error
+            result = gqac("generate", LLAMA, "--prompt", "x", *flags)  # nothing is printed before
+                                                                       # the error
             self.assertRegex(result.err, "^gqac: ", str(result))
             self.assertNotIn("request 0", result.err)
         result = gqac("generate", LLAMA, "--prompt", "Once upon", "--context", 3)
@@ -259,7 +262,7 @@ class Flags(Generating):
         self.usage(LLAMA, "--prompt", "x", "--system", "y", words=("--system",))
 
     def test_help(self):
-        """Every flag of design §7 is in the help."""
+        """Every flag is in the help."""
         out = self.good("generate", "--help").out
         for flag in ("prompt", "ids", "new-tokens", "temperature", "top-k", "top-p", "min-p",
                      "seed", "stop", "kv", "context", "metrics", "log-steps", "repetition-penalty", "presence-penalty",
@@ -270,7 +273,7 @@ class Flags(Generating):
 
 
 class Greedy(Generating):
-    """The likeliest token, and everything around it."""
+    """The likeliest token, and related behaviour."""
 
     def test_likeliest(self):
         """Each id is the most likely by the logits of `score`; the log has its probability."""
@@ -300,7 +303,8 @@ class Greedy(Generating):
             self.assertEqual("".join(s[4] for s in steps(result.err)), text)
 
     def test_doubtful_folders(self):
-        """compile says that there is no tokenizer, and which ids of eos_token_id the model lacks."""
+        """compile reports that there is no tokenizer, and which ids of eos_token_id the model
+        lacks."""
         model = {"vocab_size": 0, "eos_token_id": [2, 9999]}
         folder = copy_model(self.dir / "ends", model=model)
         words = "eos_token_id 9999: the model has only 258 ids"
@@ -322,7 +326,7 @@ class Greedy(Generating):
         self.assertIn("there is no tokenizer", self.good("compile", bare, "-o", self.dir / "b.gqac").err)
 
     def test_ids_as_given(self):
-        """--ids gives what the same ids of --prompt give; without a tokenizer ids are printed."""
+        """--ids with the ids of a prompt is like --prompt; without a tokenizer ids are printed."""
         path = write_ids(self.dir / "ids.txt", tokenizer().encode(PROMPT).ids)
         want = self.said("-n", 6)
         found = self.said("--ids", path, "-n", 6, prompt=None)
@@ -351,7 +355,8 @@ class Greedy(Generating):
         self.fails(4, LLAMA, "--prompt", "x", "--stop", os.fsdecode(b"a\xff"), words=("UTF-8",))
 
     def test_eos(self):
-        """I23, I24: an end-of-text id ends the text, is among the ids and has a line of its own."""
+        """I23, I24: an end-of-text id ends the text, is included in the ids and has a line of its
+        own."""
         ids = self.said("-n", 8)["ids"]
         eos = next(i for n, i in enumerate(ids) if n > 1 and i not in ids[:n])
         cut = ids[:ids.index(eos) + 1]
@@ -366,7 +371,7 @@ class Greedy(Generating):
         self.assertEqual(len(steps(result.err)), len(cut))
 
     def test_stop(self):
-        """A stop text is not part of the text; it may be repeated, and stretch over tokens."""
+        """A stop text is not part of the text; there may be several, and they may cross tokens."""
         whole = self.said("-n", 120)["text"]
         plain = [i for i in range(2, len(whole) - 3) if "\ufffd" not in whole[i:i + 2]]
         self.assertTrue(plain)
@@ -380,7 +385,7 @@ class Greedy(Generating):
                                        *flags).out, want + "\n")
 
     def test_penalty(self):
-        """The repetition penalty of the flag and of the config acts without sampling too."""
+        """The repetition penalty of the flag and of the config also applies without sampling."""
         prompt = tokenizer().encode(PROMPT).ids
         found = self.said("-n", 10, "--repetition-penalty", "1.7")["ids"]
         rows = self.logits(prompt + found)[len(prompt) - 1:-1]
@@ -395,7 +400,7 @@ class Greedy(Generating):
                          self.said("-n", 10)["ids"])
 
     def test_bias(self):
-        """Ids that are added to, or never chosen; and what is refused."""
+        """Ids whose logits are raised, or that are excluded; and invalid biases."""
         plain = self.said("-n", 6)["ids"]
         banned = self.said("-n", 6, "--logit-bias", f"{plain[0]}=-inf")["ids"]
         self.assertNotIn(plain[0], banned)
@@ -407,7 +412,8 @@ class Greedy(Generating):
         self.fails(4, LLAMA, "--prompt", "x", "--logit-bias", "99999999=1", words=("99999999",))
 
     def test_answer_penalties(self):
-        """By the logits of `score`: what the answer has, not the prompt."""
+        """Compared with the logits of `score`: penalties for tokens of the answer, not of the
+        prompt."""
         ids = [i * 5 % 40 + 3 for i in range(12)]
         file = write_ids(self.dir / "p", ids)
         for presence, frequency in ((2, 0), (0, 1), (0.7, 0.4), (-1, 0)):
@@ -421,7 +427,7 @@ class Greedy(Generating):
                 self.assertEqual(int(row.argmax()), new, (presence, frequency, at))
 
     def test_top_logprobs(self):
-        """Of each token and of the likeliest, by the logits of `score`."""
+        """For each token and for the likeliest ones, from the logits of `score`."""
         ids = [i * 5 % 40 + 3 for i in range(12)]
         file = write_ids(self.dir / "p", ids)
         said = self.said("--ids", file, "-n", 5, "--top-logprobs", 3, "--seed", 4, prompt=None)
@@ -437,7 +443,7 @@ class Greedy(Generating):
         self.assertNotIn("logprobs", self.said("-n", 2))
 
     def test_special_in_prompt(self):
-        """A special token that the prompt spells is text on demand."""
+        """A special token spelled in the prompt is text if this is requested."""
         text = "<s>a</s>"
         for flags, plain in (((), False), (("--no-parse-special",), True)):
             oracle = tokenizer()
@@ -450,7 +456,7 @@ class Greedy(Generating):
                              ids["metrics"]["computed_tokens"])
 
     def test_room(self):
-        """--context, context_length and max_length of the config bound an answer."""
+        """--context, and context_length and max_length of the config, limit an answer."""
         n = len(tokenizer().encode(PROMPT).ids)
         self.fails(4, LLAMA, "--prompt", PROMPT, "--context", n - 1, words=("context",))
         found = self.said("-n", 30, "--context", n + 5)
@@ -467,12 +473,13 @@ class Greedy(Generating):
 
 
 class Sampled(Generating):
-    """Draws."""
+    """Random draws."""
 
     HOT = ("-n", 20, "--temperature", "1.3", "--top-k", "0", "--top-p", "1")
 
     def test_seed(self):
-        """The same seed gives the same answer on any threads and caches; another one another."""
+        """The same seed gives the same answer with any threads and caches; another seed gives
+        another answer."""
         want = self.said(*self.HOT, "--seed", 5)
         for more in (("--threads", 2), ("--threads", 3, "--kv", "off"), ("--kv",),
                      ("--context", 500), ("--min-p", "0")):
@@ -483,7 +490,7 @@ class Sampled(Generating):
         self.assertEqual(self.said(*self.HOT)["ids"], self.said(*self.HOT, "--seed", 0)["ids"])
 
     def test_greedy_forms(self):
-        """Settings that leave one token give the greedy answer."""
+        """Settings that leave only one token give the greedy answer."""
         greedy = self.said("-n", 12)["ids"]
         for flags in (("--temperature", "0"), ("--temperature", "0", "--seed", "9", "--top-k", 40),
                       ("--top-k", "1"), ("--min-p", "1"), ("--top-p", "1e-9"),
@@ -492,7 +499,7 @@ class Sampled(Generating):
         self.assertNotEqual(self.said("-n", 12, "--temperature", 2, "--seed", 1)["ids"], greedy)
 
     def test_config(self):
-        """search of the config is the default; a flag replaces one setting of it."""
+        """`search` in the config is the default; a flag replaces one of its settings."""
         search = {"do_sample": True, "temperature": 1.4, "top_k": 30, "top_p": 0.95,
                   "repetition_penalty": 1.2}
         folder = copy_model(self.dir / "m", search=search)
@@ -520,7 +527,7 @@ class Sampled(Generating):
 
 
 class Caches(Generating):
-    """With a cache, without, from an artefact: the same answer."""
+    """With a cache, without one, from an artefact: the same answer."""
 
     def test_same(self):
         """I28: every model, off = contiguous."""
@@ -536,7 +543,7 @@ class Caches(Generating):
                                    found["metrics"]["computed_tokens"])
 
     def test_artefact(self):
-        """An artefact of a folder needs nothing but itself."""
+        """An artefact of a folder needs no other file."""
         folder = copy_model(self.dir / "m", search={"do_sample": True, "temperature": 1.5})
         packed = self.dir / "packed.gqac"
         self.good("compile", folder, "-o", packed)
@@ -553,7 +560,8 @@ class Caches(Generating):
         self.good("inspect", again, "--verify")
 
     def test_names(self):
-        """Inputs and outputs of other names, as the config has them: every verb, artefacts too."""
+        """Inputs and outputs with other names, listed in the config: every verb, also with
+        artefacts."""
         folder = copy_model(self.dir / "m")
         rename(folder, {"input_ids": "tokens", "logits": "scores", "attention_mask": "seen",
                         "past_key_values.%d.key": "in.%d.k", "past_key_values.%d.value": "in.%d.v",
@@ -569,7 +577,7 @@ class Caches(Generating):
             self.good("inspect", model)
 
     def test_metrics(self):
-        """I22, I25: fields and their arithmetic, and what is computed."""
+        """I22, I25: fields and their arithmetic, and the number of computed tokens."""
         n = len(tokenizer().encode(PROMPT).ids)
         for kv, computed in (("contiguous", n + 9), ("off", sum(range(n, n + 10)))):
             m = self.said("-n", 10, "--kv", kv)["metrics"]
@@ -593,7 +601,7 @@ class Caches(Generating):
         self.assertEqual((m["time_to_first_token_ms"], m["per_forward_ms"]["all"]), (0, []))
 
     def test_metrics_table(self):
-        """The same as lines on stderr, only when asked for; stdout holds the text alone."""
+        """The same as lines on stderr, only if requested; stdout contains only the text."""
         plain = self.good("generate", LLAMA, "--prompt", PROMPT, "-n", 5)
         self.assertRegex(plain.err, r"^kv cache: contiguous \(.*--kv off turns it off\)\n$")
         told = self.good("generate", LLAMA, "--prompt", PROMPT, "-n", 5, "--metrics")
@@ -612,7 +620,7 @@ class Caches(Generating):
         self.assertEqual((quiet.err, quiet.out), ("", plain.out))
 
     def test_json_lines(self):
-        """--format jsonl: a line for each token, the one object of json after them."""
+        """--format jsonl: a line for each token, then the object of --format json."""
         result = self.good("generate", LLAMA, "--prompt", PROMPT, "-n", 9, "--log-steps",
                            "--format", "jsonl")
         *lines, last = [json.loads(line) for line in result.out.splitlines()]
@@ -646,7 +654,7 @@ class Caches(Generating):
 
 
 class Streams(Generating):
-    """Signals and closed streams, on a model whose answers do not end by themselves."""
+    """Signals and closed streams, with a model whose answers do not end by themselves."""
 
     def setUp(self):
         super().setUp()
@@ -662,19 +670,19 @@ class Streams(Generating):
         return child
 
     def catches(self, child, number):
-        """Whether the process has a handler for the signal."""
+        """True if the process has a handler for the signal."""
         with open(f"/proc/{child.pid}/status") as status:
             mask = next(line for line in status if line.startswith("SigCgt"))
         return int(mask.split()[1], 16) >> (number - 1) & 1
 
     def long(self, n):
-        """A model and n ids: thousands take seconds of attention on the fastest machine."""
+        """A model and n ids: thousands of ids take seconds of attention on the fastest machine."""
         model = self.dir / "decoder.onnx"
         onnx.save(Decoder("attention").model(), model)
         return model, write_ids(self.dir / "long", [1 + i % 60 for i in range(n)])
 
     def test_interrupt(self):
-        """Ctrl-C ends the answer after the current token: a prefix of the whole, exit 0."""
+        """Ctrl-C ends the answer after the current token: a prefix of the full answer, exit 0."""
         args = ("generate", self.model, "--prompt", "x", "--kv", "off", "-n", "600", "--context", "620")
         for json_form in (False, True):
             form = ("--format", "json") if json_form else ()
@@ -695,7 +703,8 @@ class Streams(Generating):
                 self.assertEqual(out.decode(), want["text"] + "\n")
 
     def test_interrupt_in_a_prompt(self):
-        """Ctrl-C in a prompt ends at once: exit 130, nothing on stdout; also of other verbs."""
+        """Ctrl-C during a prompt ends it at once: exit 130, nothing on stdout; also for other
+        verbs."""
         n = 15000
         model, ids = self.long(n)
         for verb in (("generate", "-n", "5"), ("score",), ("equiv", "--splits", "all"), ("bench", "-p", n)):
@@ -710,21 +719,21 @@ class Streams(Generating):
             self.assertIn(b"gqac: interrupted\n", err)
 
     def test_second_interrupt(self):
-        """The second one kills, where the first one is waited for: after the current token."""
+        """The second one kills the process while the first one waits for the current token."""
         model, ids = self.long(8000)
         child = self.start("generate", model, "--ids", ids, "-n", "30", "--kv", "off", "--target", "ref", "--log-steps")
         while b"step 1 " not in child.stderr.readline():
             pass
         harness.await_work(child, 3)  # for the next one
         child.send_signal(signal.SIGINT)
-        while self.catches(child, signal.SIGINT):  # until the first one was taken
+        while self.catches(child, signal.SIGINT):  # until the first one was handled
             pass
         child.send_signal(signal.SIGINT)
         child.communicate(timeout=60)
         self.assertEqual(child.returncode, -signal.SIGINT)
 
     def test_closed_pipe(self):
-        """A reader that goes away, and a full disk: exit 5."""
+        """A reader that closes the pipe, and a full disk: exit 5."""
         child = self.start("generate", self.model, "--prompt", "x", "--kv", "off", "-n", "600",
                            "--context", "620", "--log-steps")
         child.stdout.read(1)
@@ -732,7 +741,7 @@ class Streams(Generating):
         err = child.stderr.read().decode()
         self.assertEqual(child.wait(60), 5, err)
         self.assertIn("standard output", err)
-        self.assertLess(err.count("\nstep "), 500)  # it did not go on to the end
+        self.assertLess(err.count("\nstep "), 500)  # it did not continue to the end
         for form in ((), ("--format", "json")):
             with open("/dev/full", "w") as full:
                 child = self.start("generate", LLAMA, "--prompt", "x", "-n", "20", *form,
@@ -741,7 +750,7 @@ class Streams(Generating):
                 self.assertEqual(child.wait(60), 5, err)
 
     def test_streaming(self):
-        """Text comes while later tokens are computed."""
+        """Text arrives while later tokens are computed."""
         child = self.start("generate", self.model, "--prompt", "x", "--kv", "off", "-n", "300",
                            "--context", "620")
         child.stdout.read(1)

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""The gpu target has the bits of cpu, on every device that `gqac devices` lists first.
+"""The gpu target computes the bits of cpu, on the first device that `gqac devices` lists.
 
     python test/python/test_gpu.py
 
 Whole models, the matrix of GroupQueryAttention, products of every form and NaN: the same bytes as
-cpu (fp32, fp16, int4). `equiv` finds no difference between modes. Devices that are not there end
-with exit 77. Without an OpenCL device only that last part runs.
+cpu (fp32, fp16, int4). `equiv` finds no difference between modes. A missing device is exit 77.
+Without a device only this last part runs.
 """
 
 import math
@@ -47,10 +47,10 @@ def score(case, model, target, *flags):
 
 def layer(dtype, size, heads, kv, attrs="", sink=False, half=0, bits=0, scales=1, norms=False,
           uneven=False):
-    """One layer of attention in that type, as text; its packed projection is a sine of the ids.
+    """One layer of attention in that type, as text; and its packed projection is a sine of the ids.
     attrs: more attributes of the node; half: rotary embeddings of so many pairs; bits: of the codes
     of a quantised cache with so many scales; norms: queries and keys are normalised; uneven: each
-    row of each head has another largest element."""
+    row of each head has a different largest element."""
     width = (heads + 2 * kv) * size
     row = {0: f"{dtype}[B,{kv},%s,{size}]", 8: f"i8[B,{kv},%s,{size}]",
            4: f"u8[B,{kv},%s,{(size + 1) // 2}]"}[bits]
@@ -123,7 +123,7 @@ def layer(dtype, size, heads, kv, attrs="", sink=False, half=0, bits=0, scales=1
 """
 
 
-# Layers: type, size of heads, heads of queries and of keys, more attributes, sink, rotary.
+# Layers: type, size of heads, heads of queries and of keys, other attributes, sink, rotary.
 TILES = (("f32", 16, 5, 1, "", False, 4), ("f32", 12, 6, 2, ", local_window_size=65", True),
          ("f16", 24, 3, 3, ", softcap=2.5", False, 12))
 if FULL:
@@ -155,7 +155,7 @@ class Models(Case):
     """Exported models through sequences."""
 
     def test_bits_of_cpu(self):
-        """Every test model: prompt whole, and in pieces."""
+        """Every test model: the prompt as a whole, and in pieces."""
         for name in NAMES:
             with self.subTest(name):
                 expected = score(self, MODELS / name, "cpu")
@@ -174,11 +174,12 @@ class Models(Case):
         self.assertEqual(gpu.tobytes(), cpu.tobytes())
 
     def test_blocks(self):
-        """Chunks and single tokens over several blocks of keys and values; fp32, fp16, a window."""
+        """Chunks and single tokens across several blocks of keys and values; fp32, fp16, a
+        window."""
         ids = self.dir / "ids.txt"
         ids.write_text(" ".join(str(13 * i % 250 + 1) for i in range(310)))
         splits = ",".join(map(str, [50, 1, 90, *[1] * 60, 100]))
-        long = ["llama", "llama-fp16", "gpt-oss"]  # not all models have so many positions
+        long = ["llama", "llama-fp16", "gpt-oss"]  # not all models have that many positions
         for name in long + (["gemma2", "phi3", "lfm2", "qwen3.5"] if FULL else []):
             with self.subTest(name):
                 got = []
@@ -190,8 +191,8 @@ class Models(Case):
                 self.assertEqual(got[1], got[0])
 
     def test_types_of_blocks(self):
-        """Rows of each float type, of heads whose size is no power of two and of a size that has
-        kernels of its own."""
+        """Rows of each float type, of heads whose size is not a power of two and of a size with its
+        own kernels."""
         path = self.dir / "layer.gq"
         for dtype in ("f32", "f16", "bf16"):
             for size in (40, *((64, 80, 128, 256) if FULL else (64,) if dtype == "f16" else ())):
@@ -200,7 +201,7 @@ class Models(Case):
                     self.same(path, "40,1,1,120,1", 200)
 
     def same(self, path, splits, count):
-        """gpu has the bits of cpu in the logits of so many tokens."""
+        """gpu has the bits of cpu in the logits of that many tokens."""
         ids, got = self.dir / "ids.txt", []
         ids.write_text(" ".join(str(11 * i % 61) for i in range(count)))
         for target in ("cpu", "gpu"):
@@ -221,7 +222,7 @@ class Models(Case):
                 self.same(path, "62,1,1,1,3,7,436,1,1,9,500,1,2", 1100)
 
     def assert_via(self, dump, kernel, *ops):
-        """Every node of these ops is computed by the kernel, and there is one of each."""
+        """Every node of these ops is computed by the kernel, and each op occurs."""
         for op in ops:
             lines = [line for line in dump.splitlines() if f" = {op} " in line]
             self.assertTrue(lines, op)
@@ -229,8 +230,9 @@ class Models(Case):
                 self.assertIn(f'via "{kernel}"', line)
 
     def test_heads(self):
-        """Heads that are cut out, normalised, rotated and appended in one launch: types, sizes that
-        are no multiple of the lanes, partial and interleaved rotary embeddings, codes."""
+        """Heads that are read in a packed row, normalised, rotated and appended in one launch:
+        types, sizes that are not a multiple of the lanes, partial and interleaved rotary
+        embeddings, codes."""
         path = self.dir / "layer.gq"
         shapes = (("f32", 40, 6, 2, "", False, 20), ("f16", 18, 4, 2, ", rotary_interleaved=1", False, 9),
                   ("bf16", 24, 6, 3, "", True, 12), ("f32", 21, 4, 2, "", False, 0, 4, 42))
@@ -245,7 +247,7 @@ class Models(Case):
                                 *([] if shape[7:] else ["SimplifiedLayerNormalization", "Split"]))
 
     def test_codes(self):
-        """Quantised caches, whose codes lie on the device."""
+        """Quantised caches, whose codes are on the device."""
         path = self.dir / "layer.gq"
         for size, bits, scales in ((16, 8, 1), (11, 4, 22), (24, 4, 1), *CODES):
             with self.subTest((size, bits, scales)):
@@ -261,8 +263,8 @@ class Models(Case):
         self.assertEqual(found["differing"], 0, found)
 
     def test_kind_quantised(self):
-        """Sequences of quantised kinds: the bits of cpu, and one copy back for a step, of codes and
-        scales."""
+        """Sequences of quantised kinds: the bits of cpu, and one copy to the host in each step, of
+        codes and scales."""
         for name, kind in (("llama-fp16", "quantised"), ("llama-fp16", "quantised4"),
                            *[("qwen3", "quantised"), ("qwen3", "quantised4")] * FULL):
             with self.subTest((name, kind)):
@@ -281,8 +283,8 @@ class Models(Case):
                 self.assertRegex(last, rf"values: 0 to the device, 0 bytes; 1 back, {row + 8} bytes")
 
     def test_layers_quantised(self):
-        """Quantised kinds, with rows of each type: sizes that are no multiple of the lanes or of two
-        codes, and sizes that have kernels of their own."""
+        """Quantised kinds, with rows of each type: sizes that are not a multiple of the lanes or of
+        two codes, and sizes with their own kernels."""
         path = self.dir / "layer.gq"
         for dtype, size, kind in (("bf16", 21, "quantised4"), ("f32", 40, "quantised"),
                                   *[("f16", 64, "quantised"), ("f16", 80, "quantised4"),
@@ -306,7 +308,7 @@ class Models(Case):
         self.assertGreater(found["compared"], 10000)
 
     def test_unread(self):
-        """Keys and values that no attention reads are kept all the same."""
+        """Keys and values that no attention reads are stored nevertheless."""
         path = self.dir / "unread.gq"
         path.write_text(UNREAD)
         found = self.good("equiv", path, "--target", "gpu", "--tokens", "70", "--splits", "60,5,5",
@@ -331,7 +333,7 @@ class Models(Case):
                     self.assertIn("/gpu/", found["profile"])
 
     def test_against_cpu(self):
-        """The command that a user compares two targets with."""
+        """The command by which a user compares two targets."""
         found = self.good("equiv", MODELS / "llama", "--target", "gpu", "--against", "cpu",
                           "--tokens", "40", "--splits", "9,15", "--format", "json").json()
         self.assertEqual(found["differing"], 0, found)
@@ -344,7 +346,7 @@ class Models(Case):
         self.check(gqac("score", out, "--target", "cpu", "--ids", self.dir / "ids.txt"), 2, "gpu")
 
     def test_claimed(self):
-        """The kernels have the nodes that this file is about."""
+        """The nodes that this file tests are computed by the kernels."""
         text = self.good("compile", MODELS / "llama-int4-acc4", "--target", "gpu", "--dump",
                          "claim", "--stop-after", "claim").out
         for kernel in ("attention", "product_nbits"):
@@ -356,12 +358,12 @@ class Models(Case):
 
 @needs_device
 class Attention(gqa.Nodes):
-    """Nodes of GroupQueryAttention, drawn as test_gqa_ort.py draws them."""
+    """Nodes of GroupQueryAttention, generated as in test_gqa_ort.py."""
 
-    test_x10_targets = test_fixed = test_fresh = None  # theirs
+    test_x10_targets = test_fixed = test_fresh = None  # tests of the base class
 
     def test_bits_of_cpu(self):
-        """Windows, softcap, sinks, bias, rotary, quantised caches: the rows that are defined."""
+        """Windows, softcap, sinks, bias, rotary, quantised caches: the defined rows."""
         pick, rng = random.Random(19), np.random.default_rng(19)
         nodes, compared = [], 0
         while len(nodes) < (12 if FULL else 3) * gqa.GROUP:
@@ -393,11 +395,11 @@ class Products(Case):
         return np.load(self.dir / target / "y.npy").tobytes()
 
     def same(self, path, values, what):
-        """gpu has the bytes of cpu."""
+        """gpu returns the bytes of cpu."""
         self.assertEqual(self.y(path, values, "gpu"), self.y(path, values, "cpu"), what)
 
     def test_nbits(self):
-        """Bits, blocks, zero points, bias, element types, K with a rest, K over 512; NaN."""
+        """Bits, blocks, zero points, bias, element types, K with a remainder, K above 512; NaN."""
         rng = np.random.default_rng(5)
         for form in FORMS:
             for level in (0, 4):
@@ -410,7 +412,7 @@ class Products(Case):
                     self.same(path, values, (form, level, k, n, m, "NaN"))
 
     def test_matmul(self):
-        """fp32 and fp16 weights; rows around a multiple of the tile; more axes; NaN."""
+        """fp32 and fp16 weights; numbers of rows around a multiple of the tile; more axes; NaN."""
         rng = np.random.default_rng(6)
         kinds = {np.float32: TensorProto.FLOAT, np.float16: TensorProto.FLOAT16}
         for dtype, kind in kinds.items():
@@ -433,13 +435,15 @@ class Products(Case):
                     self.same(path, values, (dtype, k, n, shape, "NaN"))
 
 
-    # (K, N, M): some rows, and tiles of rows; pieces of K and their ends; columns that are no
-    # multiple of a tile or of 128 bits. One piece, and so many tiles that a group has all pieces.
+    # (K, N, M): few rows, and tiles of rows; pieces of K and their ends; numbers of columns that
+    # are not a multiple of a tile or of 128 bits. One piece, and so many tiles that each group
+    # computes all pieces.
     SIZES = ((511, 33, 17), (513, 130, 64), (512, 8, 16), (1024, 65, 1), (1025, 31, 2), (1536, 129, 65),
              (4099, 40, 1), (5000, 3, 4), (40, 200, 70), (7, 300, 33), (1040, 4240, 500))
 
     def linear(self, kind, w, rows):
-        """A model with that weight: y = a times w, in that type and cast to fp32 at both ends."""
+        """A model with that weight: y = a times w, in that type, with casts to fp32 at both
+        ends."""
         constant = numpy_helper.from_array(w, "w32")
         nodes = [helper.make_node("Cast", ["a"], ["x"], to=kind),
                  helper.make_node("Cast", ["w32"], ["w"], to=kind),
@@ -454,7 +458,7 @@ class Products(Case):
         return path
 
     def test_tiles(self):
-        """Each type of weight: few rows and tiles, pieces side by side and one after another."""
+        """Each type of weight: few rows and tiles, pieces in parallel and one after another."""
         rng = np.random.default_rng(7)
         for kind in (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16):
             for k, n, m in self.SIZES if kind == TensorProto.FLOAT or FULL else self.SIZES[:7]:
@@ -467,7 +471,8 @@ class Products(Case):
                     self.same(path, values, (kind, k, n, m, "NaN"))
 
     def test_signs_of_zero(self):
-        """Sums that are -0: products below the smallest float, before the end of K and of a piece."""
+        """Sums that are -0: products below the smallest float, before the end of K and of a
+        piece."""
         for k in (5, 517, 1030):
             for m in (1, 3, 20):
                 w, values = np.full((k, 9), -0.0, np.float32), np.zeros((m, k), np.float32)
@@ -478,8 +483,8 @@ class Products(Case):
                 self.assertTrue(np.signbit(y).all())
 
     def test_sums_beside(self):
-        """So many tiles that groups add their pieces, beside a result of 16 bits; of floats and of
-        int8. The long tier has more rows than are computed at the same time."""
+        """So many tiles that groups add their pieces, with a 16-bit result; for floats and int8.
+        The long tier has more rows than are computed at the same time."""
         rng = np.random.default_rng(12)
         n, m = (33000, 600) if FULL else (2430, 700)
         w = rng.standard_normal((520, n)).astype(np.float32)
@@ -489,7 +494,7 @@ class Products(Case):
         self.same(node.write(self.dir), node.rows(rng, m), (n, m, "int8"))
 
     def test_control(self):
-        """Pieces that are added in another order are seen: of few rows, of tiles, of int8."""
+        """Adding the pieces in another order is detected: for few rows, for tiles, for int8."""
         rng = np.random.default_rng(10)
         tool = harness.CONTROLS / "GPU_PIECES_DESCEND"
         for m in (1, 20):
@@ -503,7 +508,7 @@ class Products(Case):
                     self.assertNotEqual(self.y(path, x.astype(np.float32), "gpu", tool), expected)
 
     def test_nbits_tiles(self):
-        """As test_tiles, of codes."""
+        """Like test_tiles, for codes."""
         rng = np.random.default_rng(8)
         for form in FORMS if FULL else FORMS[:3] + FORMS[5:8] + FORMS[10:]:
             for level in (0, 4):
@@ -516,12 +521,13 @@ class Products(Case):
                     self.same(path, values, (form, level, k, n, m, "NaN"))
 
 
-# Projections of a mixture of experts: bits and block of codes, or the type of floats; fc3; zero
+# Projections of a mixture of experts: bits and block of the codes, or the type of floats; fc3; zero
 # points.
 EXPERTS = (dict(), dict(third=True), dict(half=True), dict(bits=4, block=16),
            dict(bits=4, block=0, zero=True), dict(bits=8, block=32, zero=True, third=True),
            dict(bits=2, block=64, zero=True), dict(bits=4, block=16, half=True, mix=True))
-# Attributes of the activation, rows, experts of a row, experts, and sizes of a row and within.
+# Attributes of the activation, rows, experts of a row, experts, and sizes of a row and of its inner
+# row.
 ROUTES = ((dict(activation_type="silu"), 1, 1, 1, 16, 16),
           (dict(activation_type="relu", normalize_routing_weights=1), 9, 3, 5, 64, 576),
           (dict(activation_type="gelu"), 65, 2, 3, 576, 80),
@@ -530,7 +536,7 @@ ROUTES = ((dict(activation_type="silu"), 1, 1, 1, 16, 16),
                 activation_beta=1.0, swiglu_limit=0.8, normalize_routing_weights=1), 5, 2, 7, 64, 96),
           (dict(activation_type="swiglu", swiglu_fusion=2), 2, 3, 6, 80, 64),
           (dict(activation_type="silu"), 2, 2, 3, 1088, 64),  # three pieces of k
-          # so many rows that they are sorted by expert: more and less than a tile of each
+          # so many rows that they are sorted by expert: more and fewer than a tile for each
           (dict(activation_type="silu"), 90, 2, 3, 80, 144),
           (dict(activation_type="swiglu", swiglu_fusion=1), 40, 4, 64, 576, 64),
           (dict(activation_type="relu"), 70, 1, 2, 64, 16))
@@ -556,7 +562,7 @@ class Experts(Case):
                 rng.integers(0, 256, zero).astype(np.uint8) if form.get("zero") else None)
 
     def write(self, rng, form, route):
-        """A node, and rows for it."""
+        """A node, and inputs for it."""
         attributes, rows, k, experts, hidden, inner = route
         codes, kind = form.get("bits", 0), np.float16 if form.get("half") else np.float32
         fused = "swiglu_fusion" in attributes
@@ -566,7 +572,7 @@ class Experts(Case):
         fc += [(None,) * 4] * (3 - len(fc))
         parts = [part for w, s, b, _ in fc for part in ((w, s, b) if codes else (w, b))]
         x = {"x": rng.standard_normal((rows, hidden)).astype(kind),
-             "r": rng.integers(-3, 4, (rows, experts)).astype(kind)}  # many are equal
+             "r": rng.integers(-3, 4, (rows, experts)).astype(kind)}  # many values are equal
         if codes:
             parts += [z for *_, z in fc]
             attributes = attributes | {"expert_weight_bits": codes}
@@ -602,7 +608,7 @@ class Experts(Case):
         return np.load(self.dir / target / "y.npy").tobytes(), done.err
 
     def test_bits_of_cpu(self):
-        """Every form with every route; equal router values; NaN."""
+        """Every form with every routing; equal router values; NaN."""
         rng = np.random.default_rng(23)
         for form in EXPERTS:
             for route in ROUTES:
@@ -619,12 +625,13 @@ class Experts(Case):
                     self.assertEqual(self.y(path, x, "gpu")[0], self.y(path, x, "cpu")[0])
 
 
-X = (3, 5, 37)  # of the graphs below: rows that are no multiple of the 16 lanes
+X = (3, 5, 37)  # for the graphs below: rows that are not a multiple of the 16 lanes
 SHAPES = {"x": X, "s": X, "w": (37,), "h": (5, 37), "big": (2, 3000),
-          # rows of whole fours of elements; rows longer than a tile, more rows or elements than few
+          # rows whose length is a multiple of four; rows longer than a tile, more rows or elements
+          # than few
           "x4": (3, 5, 40), "s4": (3, 5, 40), "w4": (40,), "h4": (5, 40), "long": (2, 5002),
           "wl": (5002,), "many": (260, 20), "wm": (20,), "flat": (262150,), "one": ()}
-GRAPHS = {  # text of nodes that make y of x and others
+GRAPHS = {  # text of nodes that compute y from x and others
     "RMSNormalization": "y = RMSNormalization(x, w)",
     "RMSNormalization of heads": "y = RMSNormalization <axis = -1, epsilon = 0.25> (x, h)",
     "RMSNormalization of two axes": "y = RMSNormalization <axis = 1> (x, h)",
@@ -659,8 +666,8 @@ def ints(*values):
     return f"Constant <value = int64[{len(values)}] {{{', '.join(map(str, values))}}}> ()"
 
 
-# Ops that only move elements, between kernels of the device: what the host copies is `x`, the
-# inputs that a row names, and the result.
+# Ops that only move elements, between kernels of the device: the host copies only `x`, the inputs
+# that a row names, and the result.
 MOVES = {
     "Reshape": f"n = {ints(5, -1)}\n b = Reshape(a, n)\n c = Transpose(b)",
     "Transpose": "b = Transpose <perm = [2, 0, 1]> (a)\n c = Transpose <perm = [1, 0, 2]> (b)",
@@ -689,7 +696,7 @@ ORDERS = {
     "ArgMin of long rows": "v = Neg(big)\n i = ArgMin <axis = 1> (v)",
 }
 HOST = ("Round", "Floor")  # ops without a kernel
-# Chains of elementwise ops, and how many nodes one kernel has.
+# Chains of elementwise ops, and the number of nodes in one kernel.
 CHAINS = {
     "softcap": ("c = Constant <value = float {2.5}> ()\n a = Div(x, c)\n b = Tanh(a)\n y = Mul(c, b)", 3),
     "rows": (f"r = Constant <value = float[37] {{{', '.join(str(i / 7 - 2) for i in range(37))}}}> ()\n"
@@ -716,7 +723,7 @@ GATHER = f"""
     g = Gather(k, i)
     y = Neg(g)
 """
-# Bodies of Loop and Scan, whose arguments the host writes anew in each iteration.
+# Bodies of Loop and Scan, whose inputs the host writes again in each iteration.
 LOOP = """
     trips = Constant <value = int64 {6}> ()
     go = Constant <value = bool {1}> ()
@@ -744,7 +751,7 @@ class Values(Case):
     """Kernels of rows and elements, whose values stay on the device."""
 
     def write(self, name, text, types=()):
-        """The model of a text of nodes; its inputs are those that the text names."""
+        """The model of a text of nodes; its inputs are those that occur in the text."""
         used = [n for n in SHAPES if any(f"{n}{end}" in text for end in (",", ")"))
                 and any(f"{begin}{n}" in text for begin in ("(", " "))]
         shape = {n: ",".join(map(str, SHAPES[n])) for n in used}
@@ -760,13 +767,13 @@ class Values(Case):
 
     @staticmethod
     def moves(name):
-        """The nodes of a row of MOVES, of which the last is y."""
+        """The nodes of a row of MOVES; the last one is y."""
         last = MOVES[name].split("\n")[-1].split("=")[0].split(",")[-1].strip()
         return f"a = Neg(x)\n {MOVES[name]}\n y = Neg({last})"
 
     @staticmethod
     def narrow(text, kind):
-        """The same nodes on values of 16 bits: inputs are cast to them, and y is cast back."""
+        """The same nodes with 16-bit values: inputs are cast to them, and y is cast back."""
         inner = re.sub(rf"\b({'|'.join(SHAPES)}|y)\b(?! ?<)", r"\1_", text)
         used = sorted({n for n in SHAPES if re.search(rf"\b{n}_\b", inner)})
         casts = "\n".join(f"{n}_ = Cast <to = {kind}> ({n})" for n in used)
@@ -783,7 +790,8 @@ class Values(Case):
         return np.load(self.dir / target / "y.npy").tobytes(), done.err
 
     def each(self):
-        """(name, path, inputs, their values) of all graphs; then NaN and infinities in the first."""
+        """(name, path, inputs, their values) for all graphs; then NaN and infinities in the
+        first."""
         rng = np.random.default_rng(12)
         moves = ((name, self.moves(name)) for name in MOVES)
         wide = (*GRAPHS.items(), *moves)
@@ -805,7 +813,7 @@ class Values(Case):
                                  self.outputs(path, used, "cpu", values)[0])
 
     def test_claimed(self):
-        """The nodes of these graphs are those of the device, in fp32 and fp16."""
+        """The nodes of these graphs are run by the device, in fp32 and fp16."""
         narrow = [(f"{name} 16", self.narrow(text, TensorProto.FLOAT16))
                   for name, text in GRAPHS.items()]
         for name, text in (*GRAPHS.items(), *narrow):
@@ -818,7 +826,7 @@ class Values(Case):
                     self.assertNotIn("gpu.generic", line)
 
     def orders(self):
-        """(name, type, path, inputs, their values) of ORDERS: many equal elements, zeros of both
+        """(name, type, path, inputs, their values) for ORDERS: many equal elements, zeros of both
         signs, NaN and infinities."""
         rng = np.random.default_rng(14)
         for name, text in ORDERS.items():
@@ -846,7 +854,7 @@ class Values(Case):
                 self.assertEqual(got, wanted)
 
     def tables(self):
-        """(what, path) of rows of tables of codes: bits, rows that end within a byte, zero points,
+        """(what, path) for rows of tables of codes: bits, rows that end within a byte, zero points,
         types, entries of several rows, indices that are negative or out of range."""
         rng = np.random.default_rng(15)
         for bits, kind, entry, block, zero, dtype in (
@@ -883,7 +891,7 @@ class Values(Case):
             yield (bits, kind), path
 
     def test_tables(self):
-        """Rows of block-quantised tables; 100 is out of range and gives zeros."""
+        """Rows of block-quantised tables; 100 is out of range and results in zeros."""
         for what, path in self.tables():
             with self.subTest(what):
                 dump = self.good("compile", path, "--stateless", "--target", "gpu", "--dump",
@@ -896,7 +904,7 @@ class Values(Case):
                 self.assertGreater(len(np.unique(np.frombuffer(got, np.float32))), 15)
 
     def chains(self):
-        """(name, nodes, path, inputs, their values) of CHAINS, with NaN and infinities."""
+        """(name, nodes, path, inputs, their values) for CHAINS, with NaN and infinities."""
         rng = np.random.default_rng(16)
         for name, (text, nodes) in CHAINS.items():
             path, used = self.write(name, text)
@@ -906,7 +914,8 @@ class Values(Case):
             yield name, nodes, path, used, values
 
     def test_chains(self):
-        """Several elementwise ops are one kernel: constants, types, more nodes than a group has."""
+        """Several elementwise ops are one kernel: constants, types, more nodes than a group can
+        have."""
         for name, nodes, path, used, values in self.chains():
             with self.subTest(name):
                 dump = self.good("compile", path, "--stateless", "--target", "gpu", "--dump",
@@ -916,7 +925,7 @@ class Values(Case):
                                  self.outputs(path, used, "cpu", values)[0])
 
     def test_gates(self):
-        """An activation that one Mul alone reads is computed with it."""
+        """An activation that is read only by one Mul is computed with it."""
         for name, gates in ("a gate", 1), ("gates of all kinds", 6), ("no gate", 0):
             path, _ = self.write(name, GRAPHS[name])
             dump = self.good("compile", path, "--stateless", "--target", "gpu", "--dump", "claim",
@@ -924,7 +933,7 @@ class Values(Case):
             self.assertEqual(dump.count('via "gpu.gate"'), 2 * gates, dump)
 
     def test_moves(self):
-        """What only moves elements moves them on the device."""
+        """Ops that only move elements are run on the device."""
         rng = np.random.default_rng(13)
         for name in MOVES:
             with self.subTest(name):
@@ -935,8 +944,8 @@ class Values(Case):
                 self.assertRegex(said, r"; 1 back")
 
     def test_copies(self):
-        """A decode step copies its new rows and the next id together, logits if their probabilities
-        are wanted, and no value to the device."""
+        """A decode step copies its new rows and the next id together, the logits if their
+        probabilities are wanted, and no value to the device."""
         for name in ("llama", "llama-fp16", "llama-int4-acc4", "gemma2", "qwen2", "qwen3", "gpt-oss",
                      "phi3"):
             with self.subTest(name):
@@ -950,11 +959,12 @@ class Values(Case):
                     self.assertEqual((found[1], found[2]), ("0", back), last)
                     bytes_back.append(int(found[3]))
                 if name == "llama":
-                    self.assertEqual(bytes_back[1] - bytes_back[0], 258 * 4 - 8)  # logits, not an id
+                    self.assertEqual(bytes_back[1] - bytes_back[0], 258 * 4 - 8)  # logits instead
+                                                                                  # of an id
 
 
-# Logits are the newest id times a vector of 600 numbers, of which the greatest is there three times:
-# twice for the same item of a group, and once for another.
+# Logits are the newest id times a vector of 600 numbers, whose maximum occurs three times: twice
+# for the same item of a group, and once for another.
 EQUAL = [9 if i in (45, 46, 400) else i % 7 - 3 for i in range(600)]
 FLAT = UNREAD.replace("[80]", "[600]").replace("[B,S,80]", "[B,S,600]").replace(
     ", ".join(map(str, range(80))), ", ".join(map(str, EQUAL)))
@@ -962,10 +972,10 @@ FLAT = UNREAD.replace("[80]", "[600]").replace("[B,S,80]", "[B,S,600]").replace(
 
 @needs_device
 class Choices(Case):
-    """The next id, which the device chooses; test/targets/test_gpu_top.c compares all settings."""
+    """The next id, chosen by the device; test/targets/test_gpu_top.c compares all settings."""
 
     def test_control(self):
-        """Of equal logits the first is chosen, and a kernel that takes the last is seen."""
+        """Of equal logits the first is chosen, and a kernel that chooses the last is detected."""
         path, found = self.dir / "flat.gq", []
         path.write_text(FLAT)
         (self.dir / "ids.txt").write_text("3 9 4")
@@ -984,7 +994,7 @@ ICD = Path("/usr/lib/oclgrind/liboclgrind-rt-icd.so")
 
 @unittest.skipUnless(FULL and ICD.exists(), "Debian's oclgrind, and the long tier")
 class Simulated(Case):
-    """The kernels in Oclgrind, which reports reads and writes out of bounds, and data races."""
+    """The kernels in Oclgrind, which reports accesses out of bounds and data races."""
 
     def simulator(self):
         """The environment in which Oclgrind is the only device."""
@@ -994,7 +1004,7 @@ class Simulated(Case):
                 "OCLGRIND_LOCAL_MEM_SIZE": str(48 << 10)}
 
     def report(self, path, values, tool=None):
-        """What Oclgrind says of one run; the bits are those of cpu."""
+        """The report of Oclgrind for one run; the bits must be those of cpu."""
         np.save(self.dir / "a.npy", values)
         words = [tool or harness.GQAC, "run", path, "--input", f"a={self.dir / 'a.npy'}", "-q",
                  "--output", self.dir / "out", "--target"]
@@ -1030,7 +1040,7 @@ class Simulated(Case):
                     self.assertEqual(self.report(products.linear(kind, w, m), values), "")
 
     def test_attention(self):
-        """A step of each of the models whose attention differs."""
+        """A step of each model with different attention."""
         ids = self.dir / "ids.txt"
         ids.write_text("1 2 3 4 5")
         for name in ("llama", "gpt-oss", "gemma2", "llama-fp16", "phi3"):
@@ -1041,7 +1051,7 @@ class Simulated(Case):
 
     def test_blocks(self):
         """A table of blocks: rows of each type and codes, a prompt over three blocks, and decode;
-        heads that have kernels of their own."""
+        heads with their own kernels."""
         ids = self.dir / "ids.txt"
         ids.write_text(" ".join(str(5 * i % 31) for i in range(142)))
         layers = [(dtype, 8, 4, 2) for dtype in ("f32", "f16", "bf16")]
@@ -1118,11 +1128,11 @@ class Simulated(Case):
 
 
 class Devices(Case):
-    """What `gqac devices` and --device say."""
+    """The output of `gqac devices`, and --device."""
 
     @needs_device
     def test_list(self):
-        """Every device in both forms, from 0."""
+        """Every device in both forms, numbered from 0."""
         rows = self.good("devices", "--format", "json").json()
         self.assertEqual([row["index"] for row in rows], list(range(len(rows))))
         text = self.good("devices").out.splitlines()
@@ -1134,12 +1144,13 @@ class Devices(Case):
 
     @needs_device
     def test_no_such_device(self):
-        """77, and what there is."""
+        """Exit 77, and the list of devices."""
         self.check(gqac("run", MODELS / "llama", "--target", "gpu", "--device", "99"), 77,
                    "no device 99", "numbered from 0")
 
     def test_no_driver(self):
-        """77 without any device of CUDA or driver of OpenCL, for every verb; other targets do not ask."""
+        """Exit 77 without any CUDA device or OpenCL driver, for every verb; other targets do not
+        look for devices."""
         env = {"OCL_ICD_VENDORS": str(self.dir), "OCL_ICD_FILENAMES": "", "CUDA_VISIBLE_DEVICES": "-1"}
         for words in (["devices"], ["score", MODELS / "llama", "--target", "gpu", "--text", "a b"],
                       ["compile", MODELS / "llama", "--target", "gpu", "-o", self.dir / "m.gqac"]):
@@ -1148,7 +1159,7 @@ class Devices(Case):
         self.check(gqac("inspect", MODELS / "llama", env=env), 0)
 
     def test_flag(self):
-        """--device is for gpu alone, and a number."""
+        """--device applies only to gpu, and is a number."""
         self.check(gqac("score", MODELS / "llama", "--device", "0", "--text", "a b"), 2, "--target")
         self.check(gqac("score", MODELS / "llama", "--target", "gpu", "--device", "x", "--text",
                         "a b"), 2, "--device")

@@ -4,7 +4,7 @@
     python test/python/test_gqa_caches.py
 
 In sequences splits change no bit; a chain of stateless calls on window-sized caches, whose rows
-move, gives the very logits of a sequence, which keeps all rows.
+move, computes exactly the logits of a sequence, which keeps all rows.
 """
 
 import sys
@@ -22,7 +22,7 @@ TOKENS = 160 if FULL else 80
 
 
 class Variant:
-    """A test model whose GroupQueryAttention nodes got other caches."""
+    """A test model whose GroupQueryAttention nodes have other caches."""
 
     def __init__(self, name, bits=0, kind="NONE", window=0, capacity=0):
         self.name, self.window, self.capacity = name, window, capacity
@@ -43,7 +43,7 @@ class Variant:
                 self.retype(self.values[cached], bits)
 
     def quantise(self, node, bits, kind, rng):
-        """Scales and attributes."""
+        """Adds scales and attributes."""
         count = 1 if kind == "PER_TENSOR" else self.kv_heads * self.size
         names = [f"{node.name}.{x}_scale" for x in "kv"]
         for name in names:
@@ -58,14 +58,14 @@ class Variant:
             node.attribute.append(helper.make_attribute(name, value))
 
     def shrink(self, node):
-        """A cache of the window's size."""
+        """A cache of the size of the window."""
         for old in [a for a in node.attribute if a.name == "local_window_size"]:
             node.attribute.remove(old)
         node.attribute.append(helper.make_attribute("local_window_size", self.window))
         node.attribute.append(helper.make_attribute("sliding_window_cache", 1))
 
     def retype(self, value, bits):
-        """The type of a past or present tensor."""
+        """Changes the type of a past or present tensor."""
         tensor = value.type.tensor_type
         if bits:
             tensor.elem_type = TensorProto.INT8 if bits == 8 else TensorProto.UINT8
@@ -81,7 +81,7 @@ class Variant:
         return folder / "model.onnx"
 
     def empty_past(self):
-        """Past tensors of one batch row: full of codes that say nothing, or of no rows."""
+        """Past tensors of one batch row: filled with codes that mean nothing, or without rows."""
         out = {}
         for node in self.nodes:
             for name in node.input[3:5]:
@@ -125,7 +125,7 @@ class Caches(Case):
                     self.equal(path, "--tokens", 70, "--splits", "64", "--via", via)
 
     def test_quantised_differs(self):
-        """Codes are not the values: a quantised model has other logits, but not by much."""
+        """Codes differ from the values: a quantised model has other logits, but close ones."""
         ids = write_ids(self.dir / "ids", range(40))
         logits = []
         for variant in (Variant("llama"), Variant("llama", 8, "PER_CHANNEL")):
@@ -138,7 +138,7 @@ class Caches(Case):
         self.assertLess(error, 0.5)
 
     def chain(self, path, variant, ids, chunks):
-        """Logits of stateless calls, present handed on as past."""
+        """Logits of stateless calls, with each present used as the next past."""
         past, rows, at = variant.empty_past(), [], 0
         folder = self.dir / "io"
         for n in chunks:
@@ -157,7 +157,7 @@ class Caches(Case):
         return np.concatenate(rows)
 
     def test_window_caches(self):
-        """Rows that move, in chains of calls, give the bits of a sequence that keeps all."""
+        """Rows that move, in chains of calls, have the bits of a sequence that keeps all rows."""
         ids = np.random.default_rng(3).integers(0, 250, 90)
         for variant in WINDOWS:
             with self.subTest(variant.name):
@@ -172,7 +172,7 @@ class Caches(Case):
                 self.equal(path, "--tokens", 60, "--splits", "random:4", "--batch", 2)
 
     def test_refused(self):
-        """A cache too small for its window, and lengths that no row has."""
+        """A cache that is too small for its window, and invalid lengths."""
         variant = Variant("llama", window=9, capacity=8)
         path = variant.save(self.dir)
         feeds = {"input_ids": np.zeros((1, 1), np.int64),

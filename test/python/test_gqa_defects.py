@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Seeded defects of GroupQueryAttention: the C suites must notice each.
+"""Seeded defects of GroupQueryAttention: the C suites must detect each.
 
     python test/python/test_gqa_defects.py        (GQAC_TEST_FULL=1 for all of them)
 
-A defect is a replacement in one source. That source is compiled again as the build compiles it for
-the hostile library, and its object stands before the library when the test program is linked anew.
-The default tier takes some of the defects, other ones on other days. One that cannot be seen is not
-listed: a sink left out of the maximum changes nothing before fp32 would overflow, and then what is
-left is below the smallest normal number anyway.
+A defect is a replacement in one source. That source is compiled as the build compiles it for the
+hostile library, and its object precedes the library when the test program is linked again. The
+default tier runs some of the defects, different ones on different days. An undetectable defect is
+not listed: if the sink is omitted from the maximum, nothing changes before fp32 would overflow, and
+then the rest is below the smallest normal number anyway.
 """
 
 import json
@@ -27,12 +27,12 @@ from harness import FULL
 
 BUILD = harness.GQAC.parent
 SOURCE = harness.ROOT
-SAMPLE = 7  # defects of the default tier
+SAMPLE = 7  # number of defects in the default tier
 CASES = {"window cache: bias from the first column": "900",
          "window cache: positions of its own": "900"}  # others: 160
 ORACLE, BITS = "test_ops_gqa", "test_ops_gqa_bits"
 
-# name: (source, what it says, what it would say, program, part of the title of its case)
+# name: (source, text in it, its replacement, program, part of the title of its case)
 DEFECTS = {
     "mask: not oneself":
         ("attention_shared", "causal ? past + s + 1 :", "causal ? past + s :", ORACLE, "one-hot"),
@@ -147,14 +147,14 @@ DEFECTS = {
     "window cache: the oldest rows stay":
         ("window_present", "int64_t first = t - held -", "int64_t first = 0 * t -", BITS, "split"),
 }
-# What a replacement needs besides.
+# Additional parts of a replacement.
 PRELUDE = {"weigh: keys that are not seen, times zero":
            "#include <stdint.h>\nstatic int64_t u_all(int64_t lo, int64_t hi) "
            "{ return lo < hi ? INT64_MAX : 0; }\n"}
 
 
 def compile_words(stem):
-    """How the build compiles a source of src/ops for the hostile library."""
+    """The compiler command of the build for a source of src/ops in the hostile library."""
     for entry in json.loads((BUILD / "compile_commands.json").read_text()):
         if (entry["file"].endswith(f"/src/ops/{stem}.c")
                 and "gqac_hostile" in entry.get("output", entry["command"])):
@@ -164,7 +164,7 @@ def compile_words(stem):
 
 
 def link_words(program):
-    """How the build links a test program."""
+    """The linker command of the build for a test program."""
     done = subprocess.run(["ninja", "-t", "commands", program], cwd=BUILD, check=True,
                           stdout=subprocess.PIPE, text=True)
     line = [x for x in done.stdout.splitlines() if f"-o test/{program}" in x][-1]
@@ -172,7 +172,8 @@ def link_words(program):
 
 
 def with_header(text, part):
-    """A source that contains `part`, with the header in place of its #include where that has it."""
+    """A source that contains `part`; if only its header does, with the header inserted for its
+    #include."""
     for line in re.findall(r'#include "ops/.*"\n', text):
         if part in text:
             break
@@ -182,7 +183,7 @@ def with_header(text, part):
 
 
 def run(words, **more):
-    """A finished child and what it said."""
+    """A finished child and its output."""
     return subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                           stdin=subprocess.DEVNULL, errors="replace", timeout=600, check=False,
                           **more)
@@ -201,7 +202,7 @@ class Defects(unittest.TestCase):
         words, cwd, file = compile_words(stem)
         changed, result = self.dir / f"{stem}.c", self.dir / f"{stem}.o"
         changed.write_text(text)
-        kept, is_value = [], False  # of a flag that goes
+        kept, is_value = [], False  # of a removed flag
         for word in words:
             goes = is_value or word in ("-MD", "-c", file) or word.startswith("-Werror")
             is_value = word in ("-MT", "-MF", "-o")
@@ -212,7 +213,7 @@ class Defects(unittest.TestCase):
         return result
 
     def suite(self, program, title, cases="160", extra=()):
-        """Links a test program with these objects first and runs a case of it."""
+        """Links a test program with these objects first and runs one of its cases."""
         words = link_words(program)
         at = words.index("-o")
         words[at + 1] = str(self.dir / program)
@@ -233,7 +234,7 @@ class Defects(unittest.TestCase):
         return PRELUDE.get(name, "") + text
 
     def check_defect(self, name):
-        """The suite fails, and says so in its last line."""
+        """The suite fails, and its last line reports the failure."""
         stem, _, _, program, title = DEFECTS[name]
         result = self.compiled(stem, self.source_with(name))
         done = self.suite(program, title, CASES.get(name, "160"), [result])
@@ -241,7 +242,7 @@ class Defects(unittest.TestCase):
         self.assertRegex(done.stdout.strip().splitlines()[-1], r"^\d+ passed, [1-9]\d* failed$")
 
     def test_all_defects_fit(self):
-        """Every defect, those of other days too, is a change of the source as it is."""
+        """Every defect, also those of other days, is a change of the present source."""
         for name in DEFECTS:
             with self.subTest(defect=name):
                 self.source_with(name)
@@ -255,7 +256,7 @@ class Defects(unittest.TestCase):
 
 
 def chosen():
-    """All defects, or those of the day."""
+    """All defects, or those of today."""
     names = list(DEFECTS)
     day = int(time.time()) // 86400
     start = int(os.environ.get("GQAC_TEST_SEED", day)) * SAMPLE % len(names)
@@ -268,7 +269,7 @@ for defect in chosen():
 
 
 def main():
-    """Skips where there is no build to compile with."""
+    """Skips if there is no build to compile with."""
     if not (BUILD / "build.ninja").exists() or not shutil.which("ninja") or harness.SANITIZED:
         print(f"no Ninja build without sanitizers in {BUILD}")
         return 77

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""GroupQueryAttention against ONNX Runtime: random nodes, one model each, run by both.
+"""GroupQueryAttention compared with ONNX Runtime: random nodes, one model each, run by both.
 
-    python test/python/test_gqa_ort.py        (GQAC_TEST_SEED chooses the fresh cases)
+    python test/python/test_gqa_ort.py (GQAC_TEST_SEED chooses the new cases)
 
-Half of the cases come from a fixed seed, half from a fresh one, which is printed. gqac runs a group
-of nodes as one model. Only what both define is compared: rows of tokens that are there, cached rows
-below the valid length, columns of output_qk below it; codes of a quantised cache exactly. What ONNX
-Runtime refuses is counted and passed over.
+Half of the cases come from a fixed seed, half from a new one, which is printed. gqac runs a group
+of nodes as one model. Only elements that both define are compared: rows of existing tokens, cached
+rows below the valid length, columns of output_qk below it; codes of a quantised cache exactly.
+Nodes that ONNX Runtime refuses are counted and skipped.
 """
 
 import os
@@ -29,7 +29,7 @@ except ImportError:
 
 FRESH = int(os.environ.get("GQAC_TEST_SEED", "0")) or time.time_ns() % 10**9
 COUNT = 3000 if FULL else 720
-GROUP = 24  # nodes of one model for gqac
+GROUP = 24  # number of nodes in one model for gqac
 TYPES = {np.dtype(np.float32): TensorProto.FLOAT, np.dtype(np.float16): TensorProto.FLOAT16,
          np.dtype(np.int32): TensorProto.INT32, np.dtype(np.int64): TensorProto.INT64,
          np.dtype(np.int8): TensorProto.INT8, np.dtype(np.uint8): TensorProto.UINT8}
@@ -39,17 +39,17 @@ NAMES = ["query", "key", "value", "past_key", "past_value", "seqlens_k", "total_
 
 
 SIZES = [8, 16, 16, 24, 32, 32, 40, 64, 64, 80, 96, 128, 192, 256]
-OFF_BY_ONE = 0.05  # of the cases: a code that rotary's last bit pushes over a tie
+OFF_BY_ONE = 0.05  # share of cases in which the last bit of rotary changes the rounding of a code
 
 
 def resident(length, rows, window):
-    """Rows that a window-sized cache holds of a sequence of that length."""
+    """The number of rows that a window-sized cache keeps for a sequence of that length."""
     gap = rows - window + 1
     return length if length <= rows else length - gap * -(-(length - rows) // gap)
 
 
 class Node:
-    """One random node: shape facts, inputs by name, attributes, wanted outputs."""
+    """One random node: its shapes, inputs by name, attributes, requested outputs."""
 
     def __init__(self, pick, rng):
         self.pick, self.rng = pick, rng
@@ -103,7 +103,7 @@ class Node:
         return self.feed_lengths()
 
     def window_lengths(self, rows):
-        """A cache of just the window and a few more rows; lengths are those of all tokens."""
+        """A cache of the window and a few more rows; lengths count all tokens."""
         pick = self.pick
         if self.codes:
             self.size = pick.choice([32, 64, 96, 128])
@@ -165,7 +165,7 @@ class Node:
                 self.feeds[name][b, :, rows:] = np.nan
 
     def cached(self, *shape):
-        """Rows of a cache: values, or any codes."""
+        """Rows of a cache: values, or random codes."""
         if not self.codes:
             return self.floats(*shape)
         low, high, kind = (-128, 128, np.int8) if self.codes == 8 else (0, 256, np.uint8)
@@ -189,7 +189,7 @@ class Node:
             self.feeds["position_ids"] = ids.astype(np.int64)
 
     def scores(self):
-        """What happens to the scores."""
+        """Options for the scores."""
         pick, total = self.pick, self.total
         if pick.random() < 0.3:
             self.attrs["scale"] = 0.3
@@ -213,7 +213,7 @@ class Node:
             self.attrs["qk_output"] = pick.choice([1, 2])
 
     def parts(self, prefix=""):
-        """The node, its inputs and its outputs, their names after a prefix."""
+        """The node, its inputs and its outputs, with a prefix before their names."""
         outputs = [prefix + n for n in self.outputs]
         node = helper.make_node(
             "GroupQueryAttention", [prefix + n if n in self.feeds else "" for n in NAMES], outputs,
@@ -227,7 +227,7 @@ class Node:
                               for n, kind in zip(outputs, kinds)]
 
     def peer(self):
-        """Outputs of ONNX Runtime; None when it refuses."""
+        """The outputs of ONNX Runtime; None if it refuses."""
         options = ort.SessionOptions()
         options.log_severity_level = 4
         options.intra_op_num_threads = 1
@@ -241,7 +241,7 @@ class Node:
             return None
 
     def defined(self, name, b):
-        """Index of what both define of batch row b."""
+        """The index of the elements that both define for batch row b."""
         fresh = self.valid[b] if self.first else self.rows
         if name == "output":
             return np.s_[b, :fresh]
@@ -259,7 +259,7 @@ class Node:
 
 
 def model_of(parts):
-    """A model of these nodes side by side."""
+    """A model with these nodes in parallel."""
     graph = helper.make_graph([p[0] for p in parts], "g", [i for p in parts for i in p[1]],
                               [o for p in parts for o in p[2]])
     opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
@@ -267,15 +267,15 @@ def model_of(parts):
 
 
 def nibbles(codes):
-    """Two codes a byte, as integers."""
+    """Two codes in a byte, as integers."""
     return np.stack([codes & 15, codes >> 4], -1).astype(np.int64)
 
 
 class Nodes(Case):
-    """Runs nodes both ways."""
+    """Runs nodes with gqac and with ONNX Runtime."""
 
     def ours(self, nodes, target="cpu"):
-        """Outputs of gqac for each of the nodes, from one run of all."""
+        """The outputs of gqac for each node, from one run of all."""
         folder = self.dir / "case"
         (folder / "in").mkdir(parents=True, exist_ok=True)
         for old in folder.glob("*/*.npy"):
@@ -292,14 +292,14 @@ class Nodes(Case):
                 for i, node in enumerate(nodes)]
 
     def rows_of(self, node, name, got, expected):
-        """Pairs of what both define."""
+        """Pairs of the elements that both define."""
         self.assertEqual(got.dtype, expected.dtype, str(node))
         self.assertEqual(got.shape, expected.shape, f"{name}: {node}")
         where = (node.defined(name, b) for b in range(node.batch))
         return [(got[i], expected[i]) for i in where]
 
     def same_codes(self, node, got, expected):
-        """Codes are equal; those of rotated keys may be one off. True when all are equal."""
+        """Codes are equal; those of rotated keys may be one off. Returns True if all are equal."""
         equal = True
         for name, x, y in list(zip(node.outputs, got, expected))[1:3]:
             for a, b in self.rows_of(node, name, x, y):
@@ -326,7 +326,8 @@ class Nodes(Case):
         return worst
 
     def compare_group(self, nodes, expected, worst):
-        """Compares what both made of some nodes; gives how many codes made a node incomparable."""
+        """Compares the results of both for some nodes; returns the number of nodes that cannot be
+        compared because of codes."""
         off = 0
         for node, got, wanted in zip(nodes, self.ours(nodes), expected):
             kind = np.dtype(node.dtype).name
@@ -340,7 +341,7 @@ class Nodes(Case):
         return off
 
     def compare(self, seed):
-        """Random nodes; both must have run nearly all."""
+        """Random nodes; both must have accepted nearly all."""
         pick, rng = random.Random(seed), np.random.default_rng(seed)
         taken, off, worst, kinds = 0, 0, {}, {"codes": 0, "windows": 0}
         nodes, expected = [], []
@@ -384,7 +385,7 @@ class Nodes(Case):
 
     @unittest.skipIf(ort is None, "onnxruntime is not installed")
     def test_fresh(self):
-        """Cases that nobody has seen."""
+        """New cases."""
         print(f"GQAC_TEST_SEED={FRESH}")
         self.compare(FRESH)
 

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Walks the schema of GroupQueryAttention: nothing of it may be passed over in silence.
+"""Walks the schema of GroupQueryAttention: no part of it may be ignored silently.
 
     python test/python/test_gqa_schema.py
 
 For every attribute, input, output and element type of the schema there are cases, and each either
-fails with exit 3 and its name, or runs and shows what it does: results as without it where its
-value says "default" or "off", other results where it says anything else. The schema is the list
-below; ONNX Runtime, where it is installed, must have the same one.
+fails with exit 3 and its name, or runs and has its effect: for a value that means "default" or
+"off" the results are as without it, for any other value they differ. The schema is the list below;
+ONNX Runtime, if it is installed, must have the same one.
 """
 
 import sys
@@ -81,7 +81,7 @@ def codes(bits, k="PER_TENSOR", v="PER_TENSOR"):
 
 
 def without(part, *names):
-    """A part without some inputs."""
+    """A part with some inputs removed."""
     return ({**part[0], **dict.fromkeys(names)}, part[1])
 
 
@@ -92,7 +92,7 @@ CODES8, CODES4 = codes(8), codes(4)
 WINDOW = ({}, {"local_window_size": 2})
 QK = {"outputs": OUTPUTS}
 
-# attribute: [(value, the part it is set on top of, what must happen, more)]
+# attribute: [(value, the part to which it is added, expected result, more)]
 ATTRIBUTE_CASES = {
     "num_heads": [(4, NONE, SAME), (0, NONE, "num_heads"), (-4, NONE, "num_heads"),
                   (3, NONE, "num_heads"), (BIG, NONE, "num_heads"), (None, NONE, "num_heads")],
@@ -148,7 +148,7 @@ def ones(*shape, dtype=np.float32):
     return np.ones(shape, dtype)
 
 
-# input: [(its value or None, the part it is set on top of, what must happen)]
+# input: [(its value or None, the part to which it is added, expected result)]
 INPUT_CASES = {
     "query": [(None, NONE, "query"), (ones(B, S), NONE, "query"), (ones(B, S, 66), NONE, "query"),
               (ones(B, S, HEADS * D), NONE, OTHER)],
@@ -195,7 +195,7 @@ INPUT_CASES = {
 
 
 class Schema(Case):
-    """The walk."""
+    """All rows of the schema."""
 
     def setUp(self):
         super().setUp()
@@ -239,14 +239,15 @@ class Schema(Case):
         return result, [(a.shape, a.tobytes()) for a in arrays]
 
     def named(self, result, *words):
-        """Exit 3, and the first line of the message has the words (or one of "a|b") as a whole."""
+        """Exit 3, and the first line of the message contains the words (or one of "a|b") as whole
+        words."""
         self.check(result, 3)
         first = result.err.splitlines()[0]
         for word in words:
             self.assertRegex(first, rf"\b({word})\b", str(result))
 
     def check_case(self, what, part, expected, change, more=()):
-        """One case: `change` on top of `part` against the part alone, or a named error."""
+        """One case: `change` added to `part` is compared with `part`, or expects a named error."""
         feeds, attrs = base()
         feeds.update(part[0])
         attrs.update(part[1])
@@ -268,7 +269,7 @@ class Schema(Case):
         self.assertEqual(got == reference, expected == SAME, what)
 
     def test_schema(self):
-        """Every row of the schema has cases, and ONNX Runtime knows the same rows."""
+        """Every row of the schema has cases, and ONNX Runtime has the same rows."""
         self.assertEqual(set(ATTRIBUTE_CASES), ATTRIBUTES)
         self.assertEqual(set(INPUT_CASES), set(INPUTS))
         if get_all_operator_schema is None:
@@ -292,7 +293,7 @@ class Schema(Case):
         print(f"{self.ran} runs")
 
     def test_unknown_attribute(self):
-        """An attribute that no schema has."""
+        """An attribute that is in no schema."""
         feeds, attrs = base()
         self.named(self.run_node(feeds, {**attrs, "window_shape": 3})[0], "window_shape")
 
@@ -306,7 +307,7 @@ class Schema(Case):
         print(f"{self.ran} runs")
 
     def test_outputs(self):
-        """The presents are wanted both or not at all."""
+        """Both presents are requested, or none."""
         feeds, attrs = base()
         everything = self.run_node(feeds, attrs)[1]
         self.assertEqual(self.run_node(feeds, attrs, outputs=["output"])[1], everything[:1])
@@ -317,7 +318,7 @@ class Schema(Case):
         self.named(result, "output_qk")
 
     def test_packed(self):
-        """Query alone holds what query, key and value hold."""
+        """With a packed query, there are no separate key and value."""
         feeds, attrs = base()
         apart = self.run_node(feeds, attrs)[1]
         feeds["query"] = np.concatenate([feeds[n] for n in ("query", "key", "value")], -1)
@@ -325,7 +326,7 @@ class Schema(Case):
         self.assertEqual(self.run_node(feeds, attrs)[1], apart)
 
     def one_type(self, name, kind, part):
-        """The node with an input of another type."""
+        """The node with another type for one input."""
         feeds, attrs = base()
         feeds.update(part[0])
         attrs.update(part[1])
@@ -334,7 +335,7 @@ class Schema(Case):
         return self.run_node(feeds, attrs, types={name: ONNX[kind]})[0]
 
     def test_types(self):
-        """A type that the schema forbids, or that does not go with the others, is named."""
+        """A type that the schema forbids, or that does not fit the others, is named."""
         parts = {"k_scale": CODES8, "v_scale": CODES8, "cos_cache": ROTARY, "sin_cache": ROTARY,
                  "q_norm_weight": NORMS, "k_norm_weight": NORMS, "attention_bias": (BIAS, {}),
                  "head_sink": ({"head_sink": ones(HEADS)}, {}),
@@ -350,7 +351,7 @@ class Schema(Case):
                         self.named(self.one_type(name, kind, part), name)
 
     def test_whole_types(self):
-        """T as a whole: f32 and f16 run; bf16 too; T_CACHE goes with T or with the codes."""
+        """T as a whole: f32, f16 and bf16 run; T_CACHE must match T or the codes."""
         feeds, attrs = base()
         floats = [n for n, v in feeds.items() if v.dtype == np.float32]
         single = np.frombuffer(self.run_node(feeds, attrs)[1][0][1], np.float32)

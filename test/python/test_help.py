@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What is printed from the tables of flags: help, suggestions, manual pages, completion.
+"""Output generated from the tables of flags: help, suggestions, manual pages, completion.
 
     python test/python/test_help.py
 """
@@ -19,10 +19,10 @@ LLAMA = MODELS / "llama" / "model.onnx"
 
 
 class Help(Case):
-    """Each page, however it is printed."""
+    """Each page, in every form."""
 
     def verbs(self):
-        """The verbs of the help."""
+        """The verbs listed in the help."""
         return re.findall(r"^  ([a-z]+) +\S", self.good("--help").out.split("examples:")[0], re.M)
 
     def flags(self, verb):
@@ -54,14 +54,14 @@ class Help(Case):
                 self.assertIn(result.code, (0, 4, 5), str(result))
 
     def test_own_flags(self):
-        """A flag that a verb has of its own is not listed as a common one too."""
+        """A flag that belongs to a verb is not also listed as a common one."""
         text = self.good("equiv", "--help").out
         self.assertEqual(text.count("  --threads "), 1)
         self.assertIn("  --threads N,N,...", text)
         self.assertEqual(self.good("man", "equiv").out.count("threads\\fR"), 1)
 
     def test_actions(self):
-        """cache says what each of its actions does."""
+        """The help of cache describes each of its actions."""
         for verb in (("cache", "--help"), ("man", "cache")):
             text = self.good(*verb).out
             for action in ("ls DIR ", "info DIR ", "verify DIR ", "gc DIR ", "export DIR OTHER ",
@@ -69,7 +69,8 @@ class Help(Case):
                 self.assertIn(f"  {action}", text)
 
     def test_width(self):
-        """Tables of flags fit a terminal of 100 columns; what is longer continues below its text."""
+        """Tables of flags fit a terminal of 100 columns; longer texts continue below their
+        beginning."""
         for verb in self.verbs():
             text = self.good(verb, "--help").out.split("flags", 1)[1]
             for line in text.splitlines():
@@ -77,14 +78,14 @@ class Help(Case):
         self.assertIn("\n" + " " * 31 + "be repeated\n", self.good("run", "--help").out)
 
     def test_words(self):
-        """Help uses the words of the glossary; what is not built is not in it."""
+        """Help uses the words of the glossary, and describes nothing that does not exist."""
         for verb in self.verbs():
             text = self.good(verb, "--help").out
             for word in ("behind", "not built", "whoever", "told", "tells"):
                 self.assertNotRegex(text, rf"\b{word}\b", verb)
 
     def test_suggestions(self):
-        """Names of other tools and misspelled ones."""
+        """Names from other tools, and misspelled ones."""
         for verb, word, hint in (
                 ("generate", "--temp", "--temperature;"), ("generate", "-temp", "--temperature;"),
                 ("generate", "--top_k", "--top-k;"), ("generate", "--n-predict", "--new-tokens;"),
@@ -107,7 +108,7 @@ class Help(Case):
             self.check(gqac(word), 2, hint)
 
     def test_manual(self):
-        """A page for each verb, with every flag, which groff takes without a warning."""
+        """A page for each verb, with every flag, which groff accepts without a warning."""
         for verb in (None, *self.verbs()):
             page = self.good("man", *([verb] if verb else [])).out
             self.assertTrue(page.startswith(".TH GQAC"), page[:40])
@@ -125,7 +126,7 @@ class Help(Case):
         self.check(gqac("man", "frobnicate"), 2, "frobnicate")
 
     def terminal(self, *words, path):
-        """What a terminal shows of `gqac man WORDS`."""
+        """What a terminal shows for `gqac man WORDS`."""
         ours, its = os.openpty()
         child = subprocess.Popen([GQAC, "man", *words], stdin=its, stdout=its, stderr=its,
                                  env=harness.environment() | {"PATH": str(path)})
@@ -139,7 +140,7 @@ class Help(Case):
         return shown.decode()
 
     def test_manual_terminal(self):
-        """man or mandoc shows the page; without them the source says what it is."""
+        """man or mandoc shows the page; without them the source is printed with an explanation."""
         for name, words in (("man", "-l -"), ("mandoc", "-a")):
             (self.dir / name).mkdir()
             viewer = self.dir / name / name
@@ -147,7 +148,7 @@ class Help(Case):
             viewer.chmod(0o755)
             shown = self.terminal("equiv", path=viewer.parent)
             self.assertRegex(shown, f"by {viewer} {words}\r?\ntitle GQAC.-EQUIV 1 [^\n]*\r?\n$")
-            viewer.write_text("#!/bin/sh\nexit 3\n")  # so is the man of systems without pages
+            viewer.write_text("#!/bin/sh\nexit 3\n")  # as does the man of systems without pages
             self.assertIn("`gqac equiv --help`", self.terminal("equiv", path=viewer.parent))
         shown = self.terminal(path=self.dir)
         self.assertIn(".TH GQAC", shown)
@@ -155,7 +156,7 @@ class Help(Case):
         self.assertNotIn("mandoc", self.good("man").err)
 
     def complete(self, *words):
-        """What bash offers for the last of these words."""
+        """The completions of bash for the last of these words."""
         text = (f"source <(gqac completion); COMP_WORDS=({shlex.join(words)}); "
                 f"COMP_CWORD={len(words) - 1}; _gqac; printf '%s\\n' \"${{COMPREPLY[@]}}\"")
         return set(self.shell(text).split())

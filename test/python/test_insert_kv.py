@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """`gqac rewrite --pass insert-kv`: decoders without a cache get one (rows N10 to N13).
 
-The decoders are those of decoders.py, and a builder's export, with their pasts taken away. ONNX
-Runtime is the oracle: the rewritten file must give, with empty caches and in calls of any length,
-what the file gave before. gqac itself must give the same bits however the tokens are split.
+The decoders are those of decoders.py, and an export of the model builder, with their pasts removed.
+ONNX Runtime is the oracle: the rewritten file must return, with empty caches and in calls of any
+length, the same as the original file. gqac itself must compute the same bits however the tokens are
+split.
 """
 
 import sys
@@ -21,7 +22,7 @@ from harness import Case, write_ids
 KINDS = ["attention", "attention_capped", "attention_bool", "attention_window", "attention_4d",
          "multi_head", "multi_head_padded", "multi_head_lengths", "multi_head_biased",
          "packed", "packed_padded"]
-# ONNX Runtime's CPU kernels refuse these, with a cache or without: windows of Attention-24, the
+# ONNX Runtime's CPU kernels refuse these, with and without a cache: windows of Attention-24, the
 # number of keys as a padding mask, masks with one row for all queries.
 NOT_IN_ORT = ("attention_window", "multi_head_lengths", "attention_capped", "attention_bool",
               "multi_head_biased")
@@ -51,8 +52,8 @@ def strip(model):
 
 
 def with_positions(model, how):
-    """Learnt positions that the graph counts by itself: a Range, a part of a constant, sums of
-    ones, or twice their number; "flat" ones have no axis for a batch."""
+    """Learnt positions that the graph computes itself: a Range, a part of a constant, sums of ones,
+    or twice their number; "flat" ones have no batch axis."""
     flat, how = how.startswith("flat"), how.split()[-1]
     graph = model.graph
     table = np.random.default_rng(9).standard_normal((64, decoders.WIDTH)).astype(np.float32)
@@ -106,7 +107,7 @@ def names(values):
 
 
 def with_slopes(model, table):
-    """A bias for each head and key, [1,H,1,64], of which a call takes the beginning (MPT)."""
+    """A bias for each head and key, [1,H,1,64], of which a call uses the beginning (MPT)."""
     graph = model.graph
     make = helper.make_node
     graph.initializer.extend(numpy_helper.from_array(v, k) for k, v in {
@@ -127,7 +128,7 @@ def with_slopes(model, table):
 
 
 class Looped:
-    """A rewritten file in ONNX Runtime, with its own presents as the next pasts."""
+    """A rewritten file in ONNX Runtime, whose presents are the next pasts."""
 
     def __init__(self, path):
         self.session = session(path)
@@ -158,7 +159,7 @@ class Looped:
 
 
 class InsertKv(Case):
-    """Rewriting, and running what comes of it."""
+    """Rewrites models, and runs the results."""
 
     def setUp(self):
         super().setUp()
@@ -183,13 +184,13 @@ class InsertKv(Case):
         return s.run(["logits"], {k: v for k, v in feeds.items() if k in wanted})[0][0]
 
     def in_ort(self, what):
-        """One call, token by token and in pieces: as the file was before."""
+        """One call, token by token and in pieces: the same as before."""
         expected, looped = self.expected(), Looped(self.cached)
         for chunks in ([TOKENS], [1] * TOKENS, [5, 1, 9, TOKENS - 15]):
             self.close(looped.score(self.ids, chunks), expected, LIMIT, f"{what} {chunks}")
 
     def in_gqac(self, what):
-        """equiv finds no differing bit; score is one stateless run of the bare model."""
+        """equiv finds no differing bit; score equals one stateless run of the bare model."""
         ids = write_ids(self.dir / "ids.txt", self.ids)
         proof = self.good("equiv", self.cached, "--ids", ids, "--splits", "random:4", "--threads",
                           "1,2", "--format", "json", "-q").json()
@@ -206,7 +207,7 @@ class InsertKv(Case):
         self.close(np.load(out), np.load(self.dir / "out" / "logits.npy")[0], 2e-6, what)
 
     def like_greedy(self, what):
-        """generate goes on as one does who asks ONNX Runtime for all logits every time."""
+        """generate continues like a loop that requests all logits from ONNX Runtime every time."""
         before, ids = self.ids, write_ids(self.dir / "ids.txt", self.ids)
         for _ in range(4):
             self.ids = self.ids + [int(np.argmax(self.expected()[-1]))]
@@ -215,7 +216,7 @@ class InsertKv(Case):
         self.ids = before
 
     def whole(self, kind):
-        """Every way to run a kind."""
+        """All ways to run a kind."""
         self.save(kind)
         self.rewrite()
         if kind not in NOT_IN_ORT:
@@ -248,7 +249,7 @@ class InsertKv(Case):
                          ["input_ids", "attention_mask", "cache_in_0", "cache_in_1"])
 
     def test_n12_the_rest_stays(self):
-        """No node more, and the weights as they were."""
+        """No additional nodes, and unchanged weights."""
         self.save("multi_head_padded")
         self.rewrite()
         old, new = onnx.load(self.bare).graph, onnx.load(self.cached).graph
@@ -259,7 +260,7 @@ class InsertKv(Case):
                          weights)
 
     def test_n13_second_run(self):
-        """A model that has a cache: a message, and the file untouched."""
+        """If the model has a cache: a message, and the file is unchanged."""
         self.save("attention")
         self.rewrite()
         before = self.cached.read_bytes(), self.cached.stat().st_ino
@@ -271,7 +272,7 @@ class InsertKv(Case):
         self.assertEqual(onnx.load(other).graph, onnx.load(self.cached).graph)
 
     def test_n13_traced_second_run(self):
-        """To another file too the second run gives the bytes of the first."""
+        """With another output file, too, the second run writes the bytes of the first."""
         traced = harness.ROOT / "test" / "traced"
         for name in ("llama-no-cache/model.onnx", "dynamo-mistral-no-cache/model.onnx",
                      "whisper/decoder_model.onnx"):
@@ -295,7 +296,7 @@ class InsertKv(Case):
         self.assertFalse(self.cached.exists())
 
     def test_n13_no_attention(self):
-        """A message, and the file untouched."""
+        """A message, and the file is unchanged."""
         d = Decoder("attention")
         del d.nodes[:]
         d.node("MatMul", d.node("Gather", "embed", "input_ids"), "head", out=["logits"])
@@ -308,7 +309,7 @@ class InsertKv(Case):
         self.assertEqual(self.bare.read_bytes(), before)
 
     def test_many_layers(self):
-        """Each layer takes a walk over the whole graph, so their number has a limit."""
+        """Each layer requires a walk over the whole graph, so their number is limited."""
         for layers, code in ((2, 0), (2049, 3)):
             nodes = [helper.make_node("Gather", ["embed", "input_ids"], ["x0"])]
             for i in range(layers):
@@ -325,7 +326,7 @@ class InsertKv(Case):
             self.check(run, code, *(["more than 2048"] if code else []))
 
     def test_not_raised(self):
-        """What keeps attention from being raised is in the message."""
+        """The message contains the reason why attention is not raised."""
         model = onnx.load(harness.ROOT / "test" / "traced" / "opt-no-cache" / "model.onnx")
         made = {n.output[0]: n for n in model.graph.node}
         stopped = [made[n.input[0]] for n in model.graph.node if n.op_type == "Softmax"]
@@ -336,14 +337,14 @@ class InsertKv(Case):
         self.check(run, 3, "no attention", stopped[0].name, "not a scaled product")
         for node in model.graph.node:
             if node.op_type == "MatMul" and made.get(node.input[0], node).op_type == "Softmax":
-                node.input[0] = made[node.input[0]].input[0]  # nothing weighs by a softmax
+                node.input[0] = made[node.input[0]].input[0]  # no weighing by a softmax
         onnx.save(model, self.bare)
         run = harness.gqac("rewrite", self.bare, "--pass", "insert-kv", "-o", self.cached)
         self.check(run, 3, "no attention", "insert-kv")
         self.assertFalse(self.cached.exists())
 
     def test_mask_as_data(self):
-        """A mask that is data too has no column for what is cached."""
+        """A mask that is also used as data has no column for cached tokens."""
         model = strip(Decoder("attention_bool").model())
         make = helper.make_node
         for i, node in enumerate((make("Cast", ["attention_mask"], ["as_float"], to=1),
@@ -358,7 +359,7 @@ class InsertKv(Case):
         self.assertFalse(self.cached.exists())
 
     def test_mask_is_result(self):
-        """A mask that the model gives back would have other columns; so no input is mistaken."""
+        """A mask that is also an output would get other columns, so no input is mistaken for it."""
         for how in ("itself", "copy"):
             model = strip(Decoder("attention_bool").model())
             if how == "copy":
@@ -371,7 +372,7 @@ class InsertKv(Case):
             self.assertFalse(self.cached.exists())
 
     def test_mask_that_nothing_reads(self):
-        """It gets columns for what is cached, as one that is read."""
+        """It gets columns for cached tokens, like one that is read."""
         self.save("attention")
         self.rewrite()
         mask = onnx.load(self.cached).graph.input[1]
@@ -380,7 +381,8 @@ class InsertKv(Case):
         self.in_ort("attention")
 
     def test_window_and_bias(self):
-        """A window beside a mask that is added: both in one mask, which every run time knows."""
+        """A window together with a mask that is added: both in one mask, which every runtime
+        supports."""
         model = strip(Decoder("attention_capped").model())
         for node in model.graph.node:
             if node.op_type == "Attention":
@@ -396,7 +398,7 @@ class InsertKv(Case):
         self.in_gqac("window")
 
     def test_refused(self):
-        """What a cache would change is refused by the name of the node."""
+        """Nodes whose results a cache would change are refused by name."""
         for kind, word in (("mask_from_shapes", "Range_"), ("bias_from_shapes", "Range_"),
                            ("queries_padded", "attention")):
             self.save(kind)
@@ -412,8 +414,8 @@ class InsertKv(Case):
                                 "-o", self.cached), 2, "--pass is given twice")
 
     def test_slopes(self):
-        """Linear biases in a table for the keys of one call are written for cached ones, too. With
-        one number altered they are none, and the model is refused."""
+        """A table of linear biases for the keys of one call is extended to cached ones. If one
+        number is changed, they are not linear, and the model is refused."""
         self.save("slopes")  # its mask has one row for all queries, which ONNX Runtime refuses
         self.rewrite()
         self.in_gqac("slopes")
@@ -428,8 +430,8 @@ class InsertKv(Case):
                    "insert-kv")
 
     def test_sums_in_a_mask(self):
-        """Sums of the attention mask that a mask is made of are places of keys (BLOOM), which no
-        input of positions of the new tokens may stand for."""
+        """If sums of the attention mask in another mask are positions of keys (BLOOM), an input of
+        positions of the new tokens cannot replace them."""
         model = with_slopes(strip(Decoder("attention").model()), np.ones((1, decoders.HEADS, 1, 1)))
         nodes = [helper.make_node("CumSum", ["attention_mask", "one1"], ["sums"], name="sums"),
                  helper.make_node("Sub", ["sums", "one1"], ["places"]),
@@ -447,7 +449,7 @@ class InsertKv(Case):
         self.assertFalse(self.cached.exists())
 
     def test_positions(self):
-        """Positions that the graph counts become an input; what does not count is refused."""
+        """Positions that the graph counts become an input; those that do not count are refused."""
         for how in ("range", "slice", "flat range", "flat slice", "sums"):
             onnx.save(with_positions(strip(Decoder("attention").model()), how), self.bare)
             self.rewrite()
@@ -467,9 +469,9 @@ class InsertKv(Case):
                    "cut", "number of tokens in a call")
 
     def test_traced(self):
-        """Exports of tracers without a cache: their attention is raised first; one that has a
-        cache, written out too, gets no other. Positions by Range, by sums of the mask; windows and
-        lengths in the mask. One of ids alone looks for sequences that lie after each other."""
+        """Exports of tracers without a cache: their attention is raised first. One that has a
+        cache, also in simple ops, gets no other. Positions by Range or by sums of the mask; windows
+        and lengths in the mask. One with only ids looks for packed sequences."""
         traced = harness.ROOT / "test" / "traced"
         self.ids = [i * 7 % 50 + 3 for i in range(TOKENS)]
         for name in ("llama-no-cache", "dynamo-llama-no-cache", "dynamo-mistral-no-cache",
@@ -492,7 +494,7 @@ class InsertKv(Case):
         self.assertIn("nothing to do", run.out)
 
     def test_external_weights(self):
-        """A file whose weights lie beside it is not rewritten in place, nor are those."""
+        """A file with external weights is not rewritten in place, and neither are the weights."""
         onnx.save(strip(Decoder("attention").model()), self.bare, save_as_external_data=True,
                   location="bare.data", size_threshold=64)
         for out in (self.bare, self.dir / "bare.data"):
@@ -512,7 +514,7 @@ class InsertKv(Case):
 
 
 def add_tests():
-    """One method for each kind."""
+    """Adds a method for each kind."""
     for kind in KINDS:
         def good(self, kind=kind):
             self.whole(kind)

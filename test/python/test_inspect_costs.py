@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""gqac inspect --plan and --memory: what a token and a context cost.
+"""gqac inspect --plan and --memory: the costs of a token and of a context.
 
     python test/python/test_inspect_costs.py        GQAC names the binary
 """
@@ -27,7 +27,7 @@ class Plan(Case):
         return self.good("inspect", path, "--plan", *args, "--format", "json").json()["plan"]
 
     def test_steps(self):
-        """Every kernel once, in order, with shapes of one token; totals are sums."""
+        """Every kernel once, in order, with shapes for one token; totals are sums."""
         for target in ("ref", "cpu"):
             found = self.plan("--target", target, "--memory", 100)
             steps = found["steps"]
@@ -40,11 +40,11 @@ class Plan(Case):
         names = [s["kernel"] for s in steps]
         self.assertEqual(names.count("cpu.attention"), 2)
         long = self.plan("--target", "ref", "--memory", 600)
-        self.assertGreater(long["total"]["barriers"], 0)  # long enough to be shared
+        self.assertGreater(long["total"]["barriers"], 0)  # long enough for several threads
         self.assertLess(len(steps), len(self.plan("--target", "ref")["steps"]))
 
     def test_cache(self):
-        """What a step sees and writes of the cache grows by one row a token."""
+        """The cache that a step reads and writes grows by one row for each token."""
         for past in (0, 1, 63, 64, 300):
             found = self.plan("--target", "cpu", "--memory", past) if past else \
                 self.plan("--target", "cpu")
@@ -53,8 +53,8 @@ class Plan(Case):
             self.assertEqual(found["total"]["cache_bytes"], (past + 2) * ROW)
 
     def test_n21_cost(self):
-        """N21: the bytes of a step grow by the same row for each token that is cached, and nothing
-        but the cache does; without a cache a step computes all tokens again."""
+        """N21: the bytes of a step grow by the same row for each cached token, and only for the
+        cache; without a cache a step computes all tokens again."""
         plans = [self.plan("--target", "cpu", "--memory", n) for n in (100, 200, 300, 400)]
         totals = [p["total"] for p in plans]
         self.assertEqual({t["weight_bytes"] for t in totals}, {totals[0]["weight_bytes"]})
@@ -69,7 +69,7 @@ class Plan(Case):
         self.assertEqual(fed, {"contiguous": prompt + 11, "off": 12 * prompt + 12 * 11 // 2})
 
     def test_states(self):
-        """A state is read and written whole, whatever the length; of no tokens there is none."""
+        """A state is read and written as a whole, for any length; for no tokens there is none."""
         path = Decoder("recurrent_alone").save(self.dir / "alone.onnx")
         state = 4 * (2 * 6 * 5 + 6 * 37)
         for target in ("ref", "cpu"):
@@ -80,7 +80,7 @@ class Plan(Case):
                 self.assertEqual(found["total"]["cache_bytes"], state * (2 if past else 1))
 
     def test_taps(self):
-        """A convolution sees the rows that its taps reach, and writes one."""
+        """A convolution reads the rows within its taps, and writes one."""
         path = Decoder("conv").save(self.dir / "conv.onnx")
         for past in (1, 5, 100):
             steps = self.plan("--target", "cpu", "--memory", past, path=path)["steps"]
@@ -88,7 +88,7 @@ class Plan(Case):
             self.assertEqual(seen, [4 * WIDTH * min(past, taps) for taps in (2, 6)])
 
     def test_weights(self):
-        """Weights are read once, of the embedding one row."""
+        """Weights are read once; of the embedding one row."""
         found = self.plan("--target", "ref")
         gather = found["steps"][0]
         self.assertEqual((gather["weight_bytes"], gather["output_bytes"]), (96 * 4, 96 * 4))
@@ -99,7 +99,7 @@ class Plan(Case):
         self.assertGreater(found["total"]["weight_bytes"], 4 * (info["parameters"] - 258 * 96) // 2)
 
     def test_forms(self):
-        """Folder, file, artefact and table say the same; nothing else is printed."""
+        """Folder, file, artefact and table report the same; nothing else is printed."""
         plan = self.plan()
         packed = self.dir / "m.gqac"
         self.good("compile", LLAMA, "-o", packed)
@@ -117,12 +117,13 @@ class Plan(Case):
             self.assertGreater(found["total"]["cache_bytes"], 0, folder)
 
     def test_refused(self):
-        """More tokens than positions; not a number."""
+        """More tokens than positions; a value that is not a number."""
         for more in ((), ("--plan",)):
             refused = gqac("inspect", LLAMA, *more, "--memory", 100000)
             self.check(refused, 4, "tables of positions")
         self.check(gqac("inspect", MODELS / "phi3", "--memory", 100000), 4, "tables of positions")
-        opt = self.dir / "opt.onnx"  # its table of positions has two rows before the first token's
+        opt = self.dir / "opt.onnx"  # its table of positions has two rows before that of the first
+                                     # token
         made = harness.ROOT / "test" / "traced" / "opt-no-cache" / "model.onnx"
         self.good("rewrite", made, "--pass", "insert-kv", "-o", opt)
         rows, = (w.dims[0] for w in onnx.load(made).graph.initializer
@@ -134,7 +135,7 @@ class Plan(Case):
 
 
 class Memory(Case):
-    """What a context needs."""
+    """The memory of a context."""
 
     def test_memory(self):
         """Whole blocks of the cache; weights do not depend on the length."""
@@ -149,14 +150,14 @@ class Memory(Case):
             self.assertEqual(memory["weights"], found[1]["weights"])
             self.assertGreater(memory["decode"], 0)
         self.assertGreater(found[640]["prefill"], found[64]["prefill"])
-        # attention reads the blocks: no rows are gathered
+        # attention reads the blocks, so no rows are gathered
         self.assertEqual(found[640]["decode"], found[1]["decode"])
         table = self.good("inspect", LLAMA, "--memory", 640).out
         self.assertIn("memory for 640 tokens", table)
         self.assertIn(f"{found[640]['weights'] / 2**20:.2f} MiB", table)
 
     def test_scratch(self):
-        """It is counted on cpu; on ref the table says that it is not."""
+        """It is reported for cpu; for ref the table says that it is not."""
         for target in ("cpu", "ref"):
             flags = ("inspect", LLAMA, "--memory", 600, "--target", target)
             memory = self.good(*flags, "--format", "json").json()["memory"]
@@ -173,7 +174,7 @@ class Memory(Case):
             self.assertRegex(table, f"total +{total / 2**20:.2f} MiB")
 
     def test_convolutions(self):
-        """Their inputs are kept before the few lengths that have a recurrent state."""
+        """Their inputs are kept only before the few lengths that have a recurrent state."""
         found = {n: self.good("inspect", QWEN35, "--memory", n, "--format", "json").json()["memory"]
                  for n in (64, 320)}
         row = 3 * 224 * 4  # layers, channels, bytes

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""`inspect --invariance` names what makes results depend on the split, and nothing else.
+"""`inspect --invariance` names the nodes that make results depend on the split, and no others.
 
-Standard ops are put before the last MatMul of an exported model. For each that moves or mixes rows
-by their place in the call, the node must be named and `equiv` must find differences; for each
-harmless one, nothing may be named and `equiv` must find none. So neither side can pass alone.
+Standard ops are inserted before the last MatMul of an exported model. If an op moves or mixes rows
+by their position in the call, the node must be named and `equiv` must find differences; if it is
+harmless, nothing may be named and `equiv` must find none. So each test checks the other.
 """
 
 import json
@@ -50,7 +50,7 @@ def recur(past="memory"):
 
 
 def zeros(rest):
-    """past: zeros [batch, *rest], made from the shape of x."""
+    """past: zeros [batch, *rest], with the batch of x."""
     return [node("Shape", "x", "n", start=0, end=1), node("Concat", f"n {rest}", "m", axis=0),
             node("ConstantOfShape", "m", "past")]
 
@@ -111,8 +111,8 @@ HARMLESS = {
 
 
 def insert(nodes, path, inputs=(), outputs=()):
-    """Writes the model with the nodes before lm_head; x and y stand for what goes in and out. The
-    graph gets those further inputs and outputs, states of a convolution."""
+    """Writes the model with the nodes before lm_head; x and y are the names of their input and
+    output. The graph gets the additional inputs and outputs, states of a convolution."""
     made = onnx.load(model("llama"))
     graph = made.graph
     at = next(i for i, n in enumerate(graph.node) if n.name == "/lm_head/MatMul")
@@ -136,10 +136,10 @@ def insert(nodes, path, inputs=(), outputs=()):
 
 
 class Invariance(Case):
-    """What is named, beside what equiv finds."""
+    """The named nodes, compared with the differences that equiv finds."""
 
     def judge(self, nodes):
-        """({op named}, differing values of equiv) of the changed model."""
+        """({named ops}, number of differing values in equiv) for the changed model."""
         path = self.dir / "model.onnx"
         insert(nodes, path)
         named = self.good("inspect", path, "--invariance", "--format", "json").json()["mixing"]
@@ -148,8 +148,8 @@ class Invariance(Case):
         return {row["op"] for row in named}, proof.json()["differing"]
 
     def test_padded(self):
-        """Batch rows that are gathered by their numbers keep padding: the node is named, by the log
-        as well, and sequences of unequal lengths still have their bits."""
+        """If batch rows are gathered by their indices, padding is kept: the node is named, also in
+        the log, and sequences of unequal lengths still have their bits."""
         path = self.dir / "model.onnx"
         insert([node("Shape", "x", "n", start=0, end=1), node("Squeeze", "n", "b"),
                 node("Range", "s0 b s1", "c"), node("Gather", "x c", "y", axis=0)], path)
@@ -170,7 +170,8 @@ class Invariance(Case):
         self.assertNotIn("padded", gqac("equiv", model("llama"), "--tokens", "4", "-v").err)
 
     def test_long_rope(self):
-        """The length where a sequence goes to another rope table is named, and is where a step refuses to cross."""
+        """The length at which a sequence changes its rope table is named, and is where a step
+        refuses to cross."""
         phi = MODELS / "phi3"
         self.assertIn("more than 64 tokens use another rotary table",
                       self.good("inspect", phi, "--invariance").out)
@@ -184,7 +185,8 @@ class Invariance(Case):
             self.assertNotIn("LongRoPE", self.good("inspect", MODELS / name, "--invariance").out)
 
     def test_carried_by_the_caller(self):
-        """A state that is an input and an output is carried on; one that is only an input is not."""
+        """A state that is an input and an output is passed on by the caller; one that is only an
+        input is not."""
         path = self.dir / "model.onnx"
         nodes = convolve("fed", "b given")
         for outputs, mixing in ((["given"], []), ([], ["CausalConvWithState"])):
@@ -194,7 +196,7 @@ class Invariance(Case):
 
 
 def add_cases():
-    """One test for each row of the tables."""
+    """Adds a test for each row of the tables."""
     for name, (op, nodes) in MIXING.items():
         def mixing(self, op=op, nodes=nodes):
             named, differing = self.judge(nodes)

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Inputs and outputs by other names: what genai_config.json says they are called counts.
+"""Inputs and outputs with other names: those in genai_config.json are used.
 
     python test/python/test_io_names.py
 
-A test model is written again with other names in the graph and in its config; it must give the same
-bits as before, from its folder, from its model file and from an artefact of it.
+A test model is written again with other names in the graph and in its config; it must compute the
+same bits as before, from its folder, from its model file and from an artefact of it.
 """
 
 import json
@@ -30,7 +30,8 @@ PATTERNS = {"past_key_names": ("past_key_values.%d.key", "cache.k.%d"),
 
 
 def renamed(name, folder, plain=None, patterns=None):
-    """Write model `name` with other names: config, graph and weights; gives the map used."""
+    """Write model `name` with other names: config, graph and weights; returns the map that was
+    used."""
     plain = PLAIN if plain is None else plain
     patterns = PATTERNS if patterns is None else patterns
     names = dict(plain)
@@ -56,7 +57,7 @@ def renamed(name, folder, plain=None, patterns=None):
 
 @unittest.skipUnless(onnx, "the onnx package is not installed")
 class Names(Case):
-    """Same bits by any name."""
+    """The same bits with any names."""
 
     def logits(self, model, *flags):
         """The bytes of all logits."""
@@ -81,7 +82,8 @@ class Names(Case):
         self.assertGreater(told["compared"], 0)
 
     def test_without_config(self):
-        """By themselves such names mean nothing: the cache is not recognised, or has no input."""
+        """Without the config such names have no meaning: the cache is not recognised, or has no
+        input."""
         folder = self.dir / "m"
         renamed("llama", folder)
         (folder / "genai_config.json").unlink()
@@ -90,7 +92,7 @@ class Names(Case):
         self.check(result, 3)
 
     def test_no_logits(self):
-        """A model that returns something else (exclude_lm_head) is refused, with the way to name it."""
+        """A model with another output (exclude_lm_head) is refused, with a hint how to name it."""
         folder, ids = self.dir / "m", MODELS / "llama" / "ref" / "ids.txt"
         renamed("llama", folder, {"logits": "hidden_states"}, {})
         path = folder / "genai_config.json"
@@ -104,7 +106,7 @@ class Names(Case):
         self.assertEqual(self.logits(folder), self.logits(MODELS / "llama"))
 
     def test_stateless_keeps_names(self):
-        """`run` and `inspect` speak the model's own names, also of an artefact."""
+        """`run` and `inspect` use the model's own names, also for an artefact."""
         folder = self.dir / "m"
         names = renamed("llama", folder)
         self.good("compile", folder, "-o", self.dir / "m.gqac")
@@ -123,7 +125,7 @@ class Names(Case):
             self.assertEqual(told["kv_pairs"][0]["past"], "cache.k.0")
 
     def test_without_cache(self):
-        """A model without a cache, which is given all ids in every call; its artefact too."""
+        """A model without a cache, which computes all ids in every call; also its artefact."""
         source, folder = harness.ROOT / "test" / "traced" / "opt-no-cache", self.dir / "m"
         renamed("llama", folder)
         model = onnx.load(source / "model.onnx")
@@ -141,7 +143,7 @@ class Names(Case):
         self.assertEqual({i["name"] for i in told["inputs"]}, {"tokens", "mask"})
 
     def test_sole_unknown_input(self):
-        """Without a cache and a config, the only input that has no known name is the ids."""
+        """Without a cache and a config, the only input without a known name is the ids."""
         source, path = harness.ROOT / "test" / "traced" / "llama-no-cache" / "model.onnx", self.dir / "m.onnx"
         for names, good in (({"input_ids": "tokens"}, True),
                             ({"input_ids": "tokens", "attention_mask": "mask"}, False),
@@ -161,7 +163,7 @@ class Names(Case):
                            "ids may have another name")
 
     def test_swapped(self):
-        """Names that are each other's."""
+        """Two names that are exchanged."""
         folder = self.dir / "m"
         renamed("llama", folder, {"input_ids": "attention_mask", "attention_mask": "input_ids"},
                 {"past_key_names": ("past_key_values.%d.key", "past_key_values.%d.value"),
@@ -169,7 +171,7 @@ class Names(Case):
         self.assertEqual(self.logits(folder), self.logits(MODELS / "llama"))
 
     def test_taken_inside(self):
-        """A value inside the graph that has the name makes way."""
+        """A value inside the graph with the same name is renamed."""
         folder = self.dir / "m"
         renamed("llama", folder)
         model = onnx.load(folder / "model.onnx", load_external_data=False)
@@ -183,7 +185,7 @@ class Names(Case):
         self.assertEqual(self.logits(folder), self.logits(MODELS / "llama"))
 
     def test_collisions(self):
-        """Two inputs of one name, one input of two names."""
+        """Two inputs with one name, one input with two names."""
         ids = MODELS / "llama" / "ref" / "ids.txt"
         for key, value, word in (("attention_mask", "tokens", "tokens"),
                                  ("past_key_names", "cache.v.%d", "cache.v.0"),
@@ -194,7 +196,7 @@ class Names(Case):
             config["model"]["decoder"]["inputs"][key] = value
             (folder / "genai_config.json").write_text(json.dumps(config))
             self.check(gqac("score", folder, "--ids", ids), 3, word)
-        folder = self.dir / "taken"  # 'tokens' would be called as another input is already
+        folder = self.dir / "taken"  # 'tokens' would get the name of another input
         renamed("llama", folder, {"input_ids": "tokens", "logits": "scores"})
         config = json.loads((folder / "genai_config.json").read_text())
         config["model"]["decoder"]["inputs"] = {"position_ids": "attention_mask"}

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Inputs and outputs of other types than the graph computes with: the bits must be the same.
+"""Inputs and outputs whose types differ from those of the graph's arithmetic: the bits must be the
+same.
 
 Conversion to f16 with keep_io_types leaves pasts and presents in f32, with a Cast at each end; most
 published f16 models have that form. Other files have i32 ids and positions, or masks of floats.
@@ -23,7 +24,7 @@ except ImportError:
 
 TRACED = ROOT / "test" / "traced"
 # GroupQueryAttention; attention in simple ops; buffers that TensorScatter writes; states of
-# convolutions beside caches
+# convolutions together with caches
 PATHS = [MODELS / "llama", TRACED / "llama", TRACED / "gpt2", TRACED / "mobius-static", MODELS / "lfm2"]
 TOKENS = 24
 
@@ -81,7 +82,8 @@ class Types(Case):
                           "--format", "json", "-q").json()
         self.assertEqual(proof["differing"], 0)
 
-    # Reason of the skip: the converter comes with onnxruntime; ./dev deps installs it, a bare build may lack it.
+    # Reason of the skip: the converter comes with onnxruntime; ./dev deps installs it, other
+    # machines may lack it.
     @unittest.skipUnless(convert_float_to_float16, "onnxruntime is not installed")
     def test_converted(self):
         """Converted with f32 inputs and outputs, and with f16 ones."""
@@ -93,10 +95,12 @@ class Types(Case):
             with self.subTest(source.name):
                 self.equal(plain, cast)
 
-    # Reason of the skip: the converter comes with onnxruntime; ./dev deps installs it, a bare build may lack it.
+    # Reason of the skip: the converter comes with onnxruntime; ./dev deps installs it, other
+    # machines may lack it.
     @unittest.skipUnless(convert_float_to_float16, "onnxruntime is not installed")
     def test_blocked(self):
-        """Conversion may leave ops in f32, with Casts around each; attention is raised through them."""
+        """Conversion may keep ops in f32, with Casts around each; attention is raised
+        nevertheless."""
         source = TRACED / "llama" / "model.onnx"
         exact = self.logits(source)
         for blocked in (["Softmax"], ["Where"], ["Softmax", "Where"]):
@@ -121,7 +125,8 @@ class Types(Case):
             self.assertEqual(kinds["present.1.value"], "f32")
 
     def test_narrow(self):
-        """A past that is narrower than its cache loses bits of each row, so it is refused."""
+        """A past whose type is narrower than its cache would lose bits of each row, so it is
+        refused."""
         model = cast_ends(onnx.load(MODELS / "llama" / "model.onnx"), TensorProto.FLOAT16)
         for node in model.graph.node:
             if node.name.startswith("cast_past"):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Cache kinds through the tool: every kind on every test model has the bits of its token-by-token run,
-wherever blocks lie and on every level; what memory they take; what is refused."""
+"""Cache kinds through the tool: every kind on every test model has the bits of its token-by-token
+run, at any addresses of blocks and on every level; the memory that they take; what is refused."""
 
 import itertools
 import json
@@ -26,7 +26,7 @@ class Kinds(Case):
     """Cache kinds."""
 
     def equal(self, path, *flags, tool=harness.GQAC, env=None):
-        """equiv finds no difference; gives its report."""
+        """equiv finds no difference; returns its report."""
         words = [tool, "equiv", path, "--format", "json", "-q", *flags]
         done = subprocess.run([str(w) for w in words], stdout=subprocess.PIPE, timeout=600,
                               stdin=subprocess.DEVNULL, env=harness.environment(env), check=False,
@@ -55,7 +55,7 @@ class Kinds(Case):
                                "--via", via, "--kv", "windowed,quantised,quantised4")
 
     def test_hybrid_models(self):
-        """Of models with convolutions and recurrent states: hits of the lengths around blocks, from
+        """In models with convolutions and recurrent states: hits of the lengths around blocks, from
         memory and from disk, in every kind."""
         for name, via, target in itertools.product(
                 HYBRID, ("prefix", "snapshot"), ("cpu", "ref") if FULL else ("cpu",)):
@@ -68,14 +68,15 @@ class Kinds(Case):
                                  found["tokens"] * found["plans"])
 
     def test_scattered_and_small_tiles(self):
-        """Blocks that lie anywhere; tiles of four keys."""
+        """Blocks at random addresses; tiles of four keys."""
         for tool in ("SHUFFLED_BLOCKS", "SMALL_TILES"):
             self.equal(model("gemma2"), "--tokens", 200, "--splits", "random:3", "--batch", 3,
                        "--threads", 2, "--kv", KINDS,
                        tool=harness.CONTROLS / tool)
 
     def test_levels(self):
-        """A quantised cache has the same bits on every instruction set; bf16 products have theirs."""
+        """A quantised cache has the same bits on every instruction set; bf16 products have their
+        own."""
         for kind, math in itertools.product(("quantised", "quantised4"), ("model", "bf16")):
             proof = self.dir / f"{kind}-{math}.json"
             end = "/kv8" if kind == "quantised" else "/kv4"
@@ -90,16 +91,17 @@ class Kinds(Case):
             self.assertTrue(json.loads(proof.read_text())["profile"].endswith(end))
 
     def memory(self, path, tokens, *flags):
-        """What inspect says of the memory."""
+        """The memory that inspect reports."""
         return self.good("inspect", path, "--memory", tokens, *flags, "--format",
                          "json").json()["memory"]
 
     def test_memory(self):
-        """By kind; where every layer has a window, a long sequence takes no more than a short one."""
+        """For each kind; if every layer has a window, a long sequence takes no more than a short
+        one."""
         path = model("gemma2")
         whole, half, codes, nibbles = (self.memory(path, 640, *flags)["kv"] for flags in (
             (), ("--kv", "windowed"), ("--kv", "quantised"), ("--kv", "int4")))
-        self.assertEqual(codes, whole // 4 + whole // 32)  # and a scale for each row of 32
+        self.assertEqual(codes, whole // 4 + whole // 32)  # plus a scale for each row of 32
         self.assertEqual(nibbles, whole // 8 + whole // 32)
         self.assertEqual(half, whole // 2 + whole // 2 * 2 // 10)  # two of ten blocks
         made = onnx.load(path)
@@ -117,7 +119,7 @@ class Kinds(Case):
                    "--threads", 2, "--kv", "windowed")
 
     def test_refused(self):
-        """Codes of codes; unknown names; a certificate of two profiles."""
+        """Codes of codes; unknown names; a certificate for two profiles."""
         path = Variant("llama", 8, "PER_TENSOR").save(self.dir)
         ids = write_ids(self.dir / "ids", range(9))
         for words in (("score", path, "--ids", ids), ("equiv", path),

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""--limit: each limit refuses what is beyond it, and accepts what just fits.
+"""--limit: each limit refuses values above it, and accepts its exact value.
 
     python test/python/test_limits.py
 """
@@ -33,12 +33,13 @@ class Limits(Case):
         return self.good(*args, "--limit", f"{name}={value}")
 
     def twins(self, name, most, *args, code=3):
-        """At `most` the command succeeds, one below it is refused."""
+        """With the limit `most` the command succeeds, with one less it is refused."""
         self.fits(name, most, *args)
         return self.refused(name, most - 1, *args, code=code)
 
     def filled(self, *dims):
-        """A model whose result is a tensor of these dimensions, of which the file has no element."""
+        """A model whose result is a tensor with these dimensions, of which the file contains no
+        element."""
         shape = helper.make_tensor("shape", TensorProto.INT64, [len(dims)], dims)
         graph = helper.make_graph(
             [helper.make_node("ConstantOfShape", ["shape"], ["big"], name="fill"),
@@ -51,7 +52,7 @@ class Limits(Case):
         return path
 
     def sparse(self, weights, offset=0, columns=512):
-        """MatMuls by so many weights of 512 rows, in a file of holes from this offset on."""
+        """MatMuls with that many weights of 512 rows, in a file of holes from this offset on."""
         size = 512 * columns * 4
         nodes, tensors = [], []
         for i in range(weights):
@@ -73,7 +74,7 @@ class Limits(Case):
         return path
 
     def test_listed(self):
-        """inspect lists all of them: a table, and JSON in which null is no maximum."""
+        """inspect lists all of them: as a table, and as JSON, where null means no maximum."""
         llama = model("llama")
         out = self.good("inspect", llama, "--limits", "--limit", "nodes=4321").out
         shown = self.good("inspect", llama, "--limit", "nodes=4321", "--format", "json").json()
@@ -85,7 +86,7 @@ class Limits(Case):
         self.assertIn("\nlimits\n", self.good("inspect", llama).out)
 
     def test_usage(self):
-        """Names that do not exist, and values that no model may have."""
+        """Unknown names, and invalid values."""
         for text, words in (("depth=3", "there is no limit 'depth'"), ("nodes", "NAME=N"),
                             ("nodes=0", "whole number"), ("nodes=-1", "whole number"),
                             ("nodes=many", "whole number"), ("nodes=1,2", "several numbers"),
@@ -94,7 +95,7 @@ class Limits(Case):
         self.check(gqac("inspect", model("llama"), "--limit", "depth=3"), 2, *NAMES)
 
     def test_model_bytes(self):
-        """Files of every format, and the external data with the model."""
+        """Files of every format; external data count with the model."""
         folder = MODELS / "llama"
         size = sum((folder / name).stat().st_size for name in ("model.onnx", "model.onnx.data"))
         self.twins("model-bytes", size, "inspect", folder / "model.onnx")
@@ -114,7 +115,7 @@ class Limits(Case):
         self.twins("nodes", sum(ops.values()), "inspect", text)
 
     def test_nodes_inlined(self):
-        """Nodes of a function count at every call."""
+        """Nodes of a function count for every call."""
         body = [helper.make_node("Neg", ["a"], ["b"]), helper.make_node("Neg", ["b"], ["c"])]
         ops = [helper.make_opsetid("", 21), helper.make_opsetid("own", 1)]
         twice = helper.make_function("own", "Twice", ["a"], ["c"], body, ops[:1])
@@ -129,7 +130,7 @@ class Limits(Case):
         self.assertIn("after inlining", self.twins("nodes", 27, "inspect", path).err)
 
     def test_tensor_elements(self):
-        """Inferred shapes count; nothing of the size is allocated."""
+        """Inferred shapes count; no memory of that size is allocated."""
         path = self.filled(1 << 10, 1 << 10)
         result = self.twins("tensor-elements", 1 << 20, "inspect", path)
         self.assertIn("node 'fill' (ConstantOfShape)", result.err)
@@ -139,7 +140,7 @@ class Limits(Case):
             self.check(result, 3, "tensor 'big' has more than 68719476736 elements")
 
     def test_context(self):
-        """A sequence has no more tokens."""
+        """A sequence cannot have more tokens."""
         ids = self.dir / "ids.txt"
         write_ids(ids, [1, 2, 3, 4, 5])
         self.twins("context", 5, "score", model("llama"), "--ids", ids, code=4)
@@ -148,7 +149,7 @@ class Limits(Case):
         self.check(gqac(*memory, "--limit", "context=4"), 4, "--memory 5", "--limit context is 4")
 
     def test_compile_bytes(self):
-        """Graph and packed weights must fit; nothing is written otherwise."""
+        """Graph and packed weights must fit; otherwise nothing is written."""
         out = self.dir / "x.gqac"
         words = ("compile", model("llama"), "-o", out)
         fails, fits = 1, 1 << 24
@@ -200,11 +201,11 @@ class Limits(Case):
         words = ("run", path, "--fill", "x=1")
         result = self.refused("memory-bytes", (4 << 20) - 1, *words)
         self.assertIn("node 'fill' (ConstantOfShape)", result.err)
-        self.refused("memory-bytes", 4 << 20, *words, code=4)  # and the sum
+        self.refused("memory-bytes", 4 << 20, *words, code=4)  # and their sum
         self.fits("memory-bytes", 16 << 20, *words)
 
     def test_memory_of_machine(self):
-        """Without the flag, more than the machine has is refused, at once."""
+        """Without the flag, more than the memory of the machine is refused at once."""
         machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         limits = self.good("inspect", model("llama"), "--format", "json").json()["limits"]
         self.assertLessEqual(limits["memory-bytes"], machine)
@@ -220,7 +221,7 @@ class Limits(Case):
                 self.assertLess(result.seconds, 60)
 
     def test_memory_of_steps(self):
-        """The memory that a program needs while it is used counts too, if it has no budget."""
+        """The memory that a program needs while it is used also counts, if it has no budget."""
         ids = self.dir / "ids.txt"
         write_ids(ids, [i % 250 for i in range(500)])
         words = ("score", model("llama"), "--ids", ids)
@@ -229,7 +230,7 @@ class Limits(Case):
         self.refused("memory-bytes", weights + 20000, *words, code=4)
 
     def test_template_steps(self):
-        """A chat template ends after its steps."""
+        """A chat template ends after this number of steps."""
         folder = self.dir / "model"
         shutil.copytree(MODELS / "llama", folder, ignore=shutil.ignore_patterns("ref"))
         (folder / "chat_template.jinja").write_text(

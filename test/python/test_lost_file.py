@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A model file that becomes shorter while it is in use: a clear message and exit code 5, no signal.
+"""A model file that is truncated while it is in use: a clear message and exit code 5, no signal.
 
     python test/python/test_lost_file.py [WORDS]
 """
@@ -13,10 +13,10 @@ from harness import Case, ROOT, environment, gqac
 
 
 class LostFile(Case):
-    """An artefact and external data, which gqac maps."""
+    """Artefacts and external data, which gqac maps."""
 
     def lose(self, model, part, threads):
-        """Compute, and truncate the part of the model meanwhile."""
+        """Computes, and truncates the part of the model in the meantime."""
         child = subprocess.Popen(
             [harness.GQAC, "bench", model, "-p", "512", "-n", "1", "--repeat", "1000", "--threads",
              str(threads), "-q"], env=environment(), stdout=subprocess.DEVNULL,
@@ -38,7 +38,7 @@ class LostFile(Case):
             self.lose(model, model, threads)
 
     def test_legal(self):
-        """A file that is replaced by renaming stays as it was for whoever has it open."""
+        """A file that is replaced by renaming is unchanged for processes that have it open."""
         model = self.dir / "m.gqac"
         self.check(gqac("compile", ROOT / "models/tiny-gqa/model.onnx", "-o", model), 0)
         child = subprocess.Popen(

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""MatMulNBits against its own recipe, bit for bit: a scalar emulation in NumPy.
+"""MatMulNBits compared with its definition, bit for bit: a scalar emulation in NumPy.
 
     python test/python/test_matmul_nbits.py
 
-The recipe is the head comment of src/ops/matmul_nbits.c. A fused multiply-add of fp32 is emulated
-exactly: the product is exact in float64, the sum is rounded to odd there, and a value rounded to
-odd with 53 bits rounds to 24 bits as the exact one would.
+The definition is the comment at the top of src/ops/matmul_nbits.c. A fused multiply-add of fp32 is
+emulated exactly: the product is exact in float64, the sum is rounded to odd in float64, and a value
+rounded to odd with 53 bits is rounded to 24 bits like the exact one.
 """
 
 import itertools
@@ -63,21 +63,21 @@ def pieces(steps, shape):
 
 
 def unpack(data, bits, count):
-    """Codes of the last axis, low bits first."""
+    """Codes along the last axis, low bits first."""
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
     codes = data[..., None] >> shifts & np.uint8((1 << bits) - 1)
     return codes.reshape(*data.shape[:-1], -1)[..., :count].astype(np.int32)
 
 
 class Node:
-    """Random inputs of one node and what it must give."""
+    """Random inputs of one node and its expected result."""
 
     def __init__(self, rng, rows, k, n, bits=4, block=32, zero=None, bias=False, half=False,
                  scale=1.0):
         self.k, self.n, self.bits, self.block = k, n, bits, block
         self.blocks = -(-k // block)
         self.type = np.float16 if half else F32
-        self.groups = None  # g_idx [K]: the block whose scale and zero point each k has
+        self.groups = None  # g_idx [K]: the block whose scale and zero point apply to each k
         self.a = (rng.standard_normal((rows, k)) * scale).astype(self.type)
         self.b = rng.integers(0, 256, (n, self.blocks, block * bits // 8)).astype(np.uint8)
         self.s = (rng.standard_normal((n, self.blocks)) * 0.1).astype(self.type)
@@ -90,7 +90,7 @@ class Node:
             self.zero = rng.integers(0, 1 << bits, (n, self.blocks)).astype(self.type)
 
     def codes(self):
-        """code - zp [N,blocks,block]; float when the zero points are."""
+        """code - zp [N,blocks,block]; float if the zero points are."""
         codes = unpack(self.b, self.bits, self.block)
         if self.zero is None:
             return codes - (1 << (self.bits - 1))
@@ -157,7 +157,7 @@ class Recipe(Case):
     """Nodes of every form."""
 
     def run_node(self, node, level, *flags):
-        """What gqac gives."""
+        """The result of gqac."""
         path = self.dir / "model.onnx"
         path.write_bytes(node.model(level).SerializeToString())
         np.save(self.dir / "a.npy", node.a)
@@ -165,7 +165,7 @@ class Recipe(Case):
         return np.load(self.dir / "y.npy")
 
     def same(self, node, label):
-        """Level 4 and level 0, each its bits; threads and row count change nothing."""
+        """Levels 4 and 0 have their defined bits; threads and the number of rows change nothing."""
         y4, y0 = self.run_node(node, 4), self.run_node(node, 0)
         floats = node.zero is not None and node.zero.dtype != np.uint8
         want4 = node.exact() if floats or (node.bits == 2 and node.block == 16) else node.int8()
@@ -173,11 +173,11 @@ class Recipe(Case):
         self.assertEqual(y0.tobytes(), node.exact().tobytes(), f"{label}: level 0")
         exact = self.run_node(node, 4, "--math", "exact", "--threads", "3")
         self.assertEqual(exact.tobytes(), y0.tobytes(), f"{label}: --math exact")
-        if ort and node.block <= 256:  # it takes no longer ones
+        if ort and node.block <= 256:  # it does not support longer ones
             self.close_to_ort(node, {4: y4, 0: y0}, label)
 
     def close_to_ort(self, node, results, label):
-        """Nor is the recipe another op than ONNX Runtime's."""
+        """The definition is also close to ONNX Runtime's."""
         options = ort.SessionOptions()
         options.log_severity_level = 3
         for level, y in results.items():
@@ -207,7 +207,8 @@ class Recipe(Case):
                 self.same(Node(rng, 3, 1600, 6, **more), str(more))
 
     def test_groups(self):
-        """g_idx: each column of A has the scale and zero point of any block, in fp32 at every level."""
+        """g_idx: each column of A uses the scale and zero point of any block, in fp32 at every
+        level."""
         rng = np.random.default_rng(SEED + 3)
         for bits, block, zero, k in ((4, 32, None, 96), (4, 16, "packed", 1100), (8, 64, "packed", 130),
                                      (2, 32, "float", 96), (4, 128, None, 200)):
@@ -221,11 +222,11 @@ class Recipe(Case):
                     for flags in ((), ("--target", "ref"), ("--threads", "3")):
                         y = self.run_node(node, level, *flags)
                         self.assertEqual(y.tobytes(), node.exact().tobytes(), (bits, block, zero, level))
-                if ort and zero is None and bits == 4:  # it ignores zero points beside g_idx
+                if ort and zero is None and bits == 4:  # with g_idx it ignores zero points
                     self.close_to_ort(node, {0: y}, "g_idx")
 
     def test_wrong_groups(self):
-        """A g_idx of another length or type, and one that names no block."""
+        """A g_idx of another length or type, and one with an index out of range."""
         node = Node(np.random.default_rng(SEED), 2, 96, 5)
         good = np.arange(96) // 32
         for groups, kind in ((good[:95], np.int32), (np.append(good, 0), np.int32), (good, np.int64),
@@ -246,7 +247,7 @@ class Recipe(Case):
         self.same(node, "zeros")
 
     def test_random(self):
-        """A few of a fresh seed."""
+        """A few cases of a new seed."""
         seed = int(os.environ.get("GQAC_TEST_SEED", random.SystemRandom().randrange(1 << 32)))
         print(f"fresh seed: GQAC_TEST_SEED={seed}")
         rng = np.random.default_rng(seed)
@@ -256,7 +257,7 @@ class Recipe(Case):
                            zero=rng.choice([None, "packed"])), f"seed {seed}")
 
     def test_emulation(self):
-        """The emulated fma itself, against exact fractions."""
+        """The emulated fma itself, compared with exact fractions."""
         from fractions import Fraction
         rng = np.random.default_rng(5)
         x, y, z = (np.ldexp(rng.standard_normal(4000), rng.integers(-20, 20, 4000)).astype(F32)

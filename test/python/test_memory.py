@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A model with 1.5 GB of inline weights is never held twice: peak memory < file size + 200 MB.
+"""A model with 1.5 GB of inline weights is never in memory twice: peak memory < file size + 200 MB.
 
     GQAC_TEST_FULL=1 python test/python/test_memory.py      (writes and deletes 1.5 GB under TMPDIR)
 
@@ -31,7 +31,7 @@ SMALL = 512
 
 
 def weight_head(i, width):
-    """Everything of an initialiser but its data, with the length of the whole."""
+    """Everything of an initialiser except its data, with the total length."""
     head = number(1, width) + number(1, width) + number(2, 1) + message(8, f"w{i}")
     data = 4 * width * width
     head += varint(9 << 3 | 2) + varint(data)
@@ -39,7 +39,7 @@ def weight_head(i, width):
 
 
 def write_model(path, layers, width):
-    """Streams the model to the file; gives its size."""
+    """Streams the model to the file; returns its size."""
     heads = [weight_head(i, width) for i in range(layers)]
     first = message(2, "large")
     for i in range(layers):
@@ -59,10 +59,10 @@ def write_model(path, layers, width):
 
 
 class Memory(Case):
-    """Peak memory of reading, and of nothing else."""
+    """Peak memory of verbs that only read."""
 
     def peaks(self, layers, width):
-        """Run what only reads; every peak stays below size + SLACK."""
+        """Runs verbs that only read; every peak stays below size + SLACK."""
         path = self.dir / "large.onnx"
         size = write_model(path, layers, width)
         runs = (("inspect", path, "--format", "json"),
@@ -77,12 +77,12 @@ class Memory(Case):
         path.unlink()
 
     def test_small(self):
-        """The same with small weights: the writer above makes a valid model."""
+        """The same with small weights: the model from the writer above is valid."""
         self.peaks(LAYERS, SMALL)
 
     @unittest.skipIf(SANITIZED, "a sanitizer keeps pages of its own")
     def test_table_is_not_held(self):
-        """A table that an artefact has as it is in the file is never in memory as a whole."""
+        """A table that is stored in an artefact as in the file is never in memory as a whole."""
         peaks = []
         for rows in (16, 1 << 14):  # of 4 KiB
             path = self.dir / f"table{rows}.onnx"

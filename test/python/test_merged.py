@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Merged decoders: one If on use_cache_branch around a decoder with a past and one without.
 
-A sequence takes the branch with a past for every call, also the first: the same bits as the decoder
-by itself. `two-graph` makes two files of it, and `gqac run` runs the file as it was exported.
-num_logits_to_keep is an input that sequences feed alike, too.
+A sequence uses the branch with a past for every call, also the first: the same bits as the decoder
+alone. `two-graph` writes two files, and `gqac run` runs the file as it was exported.
+num_logits_to_keep is another input that sequences set.
 """
 
 import sys
@@ -22,7 +22,7 @@ TOKENS = 19
 
 
 def merge(kind):
-    """Both decoders of a kind in one model; large weights lie outside of the branches."""
+    """Both decoders of a kind in one model; large weights are outside the branches."""
     whole = Decoder(kind)
     model = whole.model()
     bare = strip(Decoder(kind).model())
@@ -56,7 +56,7 @@ def join(model, bare):
 
 
 def local(model):
-    """Values that the nodes of a model make."""
+    """The values that the nodes of a model compute."""
     return {o for n in model.graph.node for o in n.output if o}
 
 
@@ -76,7 +76,7 @@ class Merged(Case):
         return np.load(out)
 
     def test_sequence(self):
-        """The bits of the decoder alone; equiv finds no other; no node mixes rows."""
+        """The bits of the decoder alone; equiv finds no difference; no node mixes rows."""
         for kind in ("attention", "multi_head"):
             decoder, merged = merge(kind)
             decoder.save(self.alone)
@@ -90,7 +90,7 @@ class Merged(Case):
             self.assertEqual(len(told.json()["kv_pairs"]), 2 * decoders.LAYERS)
 
     def test_traced(self):
-        """Attention is raised in either branch, with its past and what the branch gives back."""
+        """Attention is raised in both branches, with its past and the outputs of the branch."""
         traced = onnx.load(harness.ROOT / "test" / "traced" / "gpt2" / "model.onnx")
         onnx.save(join(traced, traced), self.path)
         told = self.good("inspect", self.path, "--ops", "--invariance", "--format", "json").json()
@@ -101,13 +101,13 @@ class Merged(Case):
         self.assertEqual((self.dir / "m.gq").read_text().count(" = Attention "), 4)
 
     def test_artefact(self):
-        """An artefact for sequences has the branch chosen."""
+        """In an artefact for sequences the branch is already chosen."""
         onnx.save(merge("attention")[1], self.path)
         self.good("compile", self.path, "-o", self.dir / "m.gqac")
         self.assertEqual(self.score(self.path).tobytes(), self.score(self.dir / "m.gqac").tobytes())
 
     def test_as_exported(self):
-        """`run` is given the input, and both branches are ONNX Runtime's."""
+        """`run` takes the input, and both branches match ONNX Runtime's."""
         decoder, merged = merge("attention")
         onnx.save(merged, self.path)
         feeds = decoder.empty(self.ids)
@@ -123,7 +123,7 @@ class Merged(Case):
                 self.close(np.load(self.dir / "o" / f"{output}.npy"), want, 2e-5, output)
 
     def test_two_graph(self):
-        """Each file is one plan."""
+        """Each file is one of the two graphs."""
         onnx.save(merge("attention")[1], self.path)
         self.good("rewrite", self.path, "--pass", "two-graph", "-o", self.dir / "o.onnx")
         for part in ("prefill", "decode"):
@@ -134,7 +134,7 @@ class Merged(Case):
         self.close(got[0][0, 0], self.score(self.path)[-1], 2e-5)
 
     def test_num_logits_to_keep(self):
-        """An input that a sequence does not have: logits of every row."""
+        """An input that a sequence does not have: the logits of every row."""
         decoder = Decoder("attention")
         decoder.save(self.alone)
         expected = self.score(self.alone)

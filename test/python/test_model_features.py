@@ -2,9 +2,9 @@
 """Does every feature of the test models reach their logits?
 
 A model in which a window, a softcap, a bias or a rotary table could be ignored without a visible
-change would let an engine pass that does ignore it.  So each feature is taken out of (or bent in) a
-copy of the file, ONNX Runtime runs both, and max|Δlogits| must exceed MARGIN times the tolerance
-that the end-to-end tests use.  The stored reference data are checked too.
+change would let an engine pass that does ignore it. So each feature is removed from (or altered in)
+a copy of the file, ONNX Runtime runs both, and max|Δlogits| must exceed MARGIN times the tolerance
+that the end-to-end tests use. The stored reference data are checked too.
 
     python test/python/test_model_features.py        (needs onnx, onnxruntime, numpy)
 """
@@ -142,7 +142,7 @@ def long_rope_threshold(model, value):
 
 
 def swap_kv_heads(model, layer, which):
-    """Keys (or values, or both) of the two kv heads change places."""
+    """Keys (or values, or both) of the two kv heads are exchanged."""
     d = ortref.head_size(model)
     for t, axis in projection_tensors(model, layer):
         def change(a, axis=axis):
@@ -222,7 +222,7 @@ def epsilon(model, value):
 
 
 def constant_to(model, consumer, value):
-    """The scalar second operand of a node becomes value."""
+    """The scalar second operand of a node is replaced by value."""
     name = node(model, consumer).input[1]
     constant = next(n for n in model.graph.node if name in n.output)
     edit(constant.attribute[0].t, lambda a: np.full_like(a, value))
@@ -240,7 +240,7 @@ def no_final_softcap(model):
 
 
 def gelu_erf(model):
-    """Gelu by erf where the file says tanh."""
+    """Gelu with erf where the file has tanh."""
     for n in model.graph.node:
         if n.op_type == "Gelu":
             set_attribute(n, "approximate", "none")
@@ -254,7 +254,7 @@ def level(model, value):
 
 
 def no_zero_points(model, suffix):
-    """The zero points of one projection (all layers) are left out: 8 instead."""
+    """The zero points of one projection (in all layers) are removed, so that they are 8."""
     hits = [n for n in model.graph.node if n.op_type == "MatMulNBits" and suffix in n.name]
     assert hits and all(len(n.input) == 4 for n in hits)
     for n in hits:
@@ -276,8 +276,8 @@ def both_layers(label, change, *args):
 def attention_features(branch=None):
     """What every model has: rotary, scale, head mapping.
 
-    Positions shifted by one for queries and keys alike leave all logits as they are; only the
-    stored present keys under ref/ catch that.
+    Positions shifted by one for both queries and keys do not change the logits; only the stored
+    present keys under ref/ detect that.
     """
     found = {
         "rotary: first column still": partial(rotary_column, column=0, branch=branch),
@@ -295,7 +295,7 @@ def attention_features(branch=None):
 
 
 def norm_features(*extra):
-    """Each norm weight of a layer, and the final one."""
+    """Each norm weight of a layer, and that of the final norm."""
     names = [f"model.layers.{i}.{n}.weight" for i in (0, 1)
              for n in ("input_layernorm", "post_attention_layernorm", *extra)]
     names.append("model.layers.2.final_norm_layernorm.weight")
@@ -352,7 +352,7 @@ def phi3_features():
 
 
 def zero_of(model, name, part):
-    """Some of an initialiser becomes zero."""
+    """Some of an initialiser is set to zero."""
     def change(a):
         a[part] = 0
         return a
@@ -360,7 +360,7 @@ def zero_of(model, name, part):
 
 
 def without_input(model, op, position):
-    """An optional input of every such node is left out."""
+    """An optional input of every such node is removed."""
     for n in model.graph.node:
         if n.op_type == op:
             n.input[position] = ""
@@ -374,7 +374,7 @@ def attribute_of(model, op, name, value):
 
 
 def high_half_first(model, op, position):
-    """The two codes of every byte of a weight change places."""
+    """The two codes in every byte of a weight are exchanged."""
     for n in model.graph.node:
         if n.op_type == op:
             tensor = initializer(model, n.input[position])
@@ -383,7 +383,7 @@ def high_half_first(model, op, position):
 
 
 def rotate_too(model, layer):
-    """A layer without rotary takes that of the others."""
+    """A layer without rotary gets the rotary of the others."""
     gqa = ortref.gqa_nodes(model)
     set_attribute(gqa[layer], "do_rotary", 1)
     for i in (7, 8):
@@ -507,7 +507,7 @@ class Features(unittest.TestCase):
         self.assertGreater(moved, 100 * TOLERANCE["fp32"])
 
     def test_long_rope_long_table(self):
-        """Beyond the threshold the rows of the long table are the ones that count."""
+        """Above the threshold the rows of the long table are used."""
         ref = MODELS / "phi3" / "ref"
         ids, logits = ortref.load_ids(ref / "ids_long.txt"), np.load(ref / "logits_long.npy")
         floor = MARGIN * TOLERANCE["fp32"]
@@ -518,7 +518,7 @@ class Features(unittest.TestCase):
 
 
 class Reference(unittest.TestCase):
-    """The stored data are what ONNX Runtime gives, however the tokens are split."""
+    """The stored data are the results of ONNX Runtime, however the tokens are split."""
 
     def check(self, name):
         """Full, 9 + 15 + rest, and every stored call."""
@@ -556,7 +556,7 @@ class Reference(unittest.TestCase):
 
 
 def add_tests():
-    """One method for each feature and each model's reference data."""
+    """Adds a method for each feature and for each model's reference data."""
     for name, features in FEATURES.items():
         for label, change in features.items():
             def test(self, name=name, change=change):

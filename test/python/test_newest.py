@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The newest opset and IR version: what onnx 1.23 writes unless it is told otherwise.
+"""The newest opset and IR version, which onnx 1.23 writes by default.
 
 Opset 28 brings SwiGLU, and Mod of floats with the sign of the divisor; ONNX Runtime has neither, so
 the formulas of the specification are the oracle.
@@ -57,7 +57,7 @@ class Newest(Case):
                     self.close(y, swiglu(feeds["a"], feeds["b"], **attributes), limit)
 
     def test_swiglu_shapes(self):
-        """Nothing is broadcast."""
+        """Shapes are not broadcast."""
         for shape in ((1, 4), (4,), (3, 1)):
             feeds = {"a": np.ones((3, 4), np.float32), "b": np.ones(shape, np.float32)}
             for result in self.results("SwiGLU", feeds):

@@ -2,11 +2,11 @@
 """`gqac test` over the node-test folders of the installed onnx package.
 
     python test/python/test_node_data.py     (--show prints the verdicts that are not PASS,
-                                              --list what node_skips.txt would have to say)
+                                              --list the necessary contents of node_skips.txt)
 
-Nothing may FAIL, and nothing may be skipped but what node_skips.txt names with the class of its
-reason; nothing named there may pass: the list only shrinks. node_passed_floor.txt holds how many passed when it was last written; fewer
-is a failure, and so there is no room for more skips.
+Nothing may FAIL, and only the tests that node_skips.txt names, with the class of the reason, may be
+skipped; none of these may pass: the list only shrinks. node_passed_floor.txt contains the number
+that passed when it was last written; fewer is a failure, so there is no room for more skips.
 """
 
 import collections
@@ -32,7 +32,7 @@ except ImportError:
     onnx, NODES = None, None
 
 
-# Why a folder is skipped: class, and what its reason holds. The first that fits counts.
+# Why a folder is skipped: the class, and a text in its reason. The first match is used.
 CLASSES = (("op", r"unknown op"),
            ("value", r"it is not a tensor|only tensors are supported|is not a constant"),
            ("dtype", r"no such element type|STRING|of type \w+ is not supported|"
@@ -44,7 +44,7 @@ MEANINGS = {"op": "not in our table of ops", "value": "a sequence or optional, n
 
 
 def class_of(reason):
-    """The class of a skip; None when it has none."""
+    """The class of a skip; None if no class matches."""
     return next((name for name, pattern in CLASSES if re.search(pattern, reason)), None)
 
 
@@ -84,11 +84,11 @@ class NodeData(Case):
         print(f"onnx {onnx.__version__}: {dict(counts)}")
 
     def test_no_failure(self):
-        """What is not supported is a SKIP."""
+        """Unsupported tests are skipped, not failed."""
         self.assertEqual({n: r for n, (v, r) in verdicts()[0].items() if v == "FAIL"}, {})
 
     def test_skips_are_listed(self):
-        """A SKIP is in the list, with the class of the reason that it gives."""
+        """A SKIP is in the list, with the class of its reason."""
         if onnx.__version__ != ONNX_VERSION:
             self.skipTest(f"the list was written for onnx {ONNX_VERSION}")
         listed = listed_skips()
@@ -97,7 +97,7 @@ class NodeData(Case):
         self.assertLessEqual(set(listed.values()), set(MEANINGS))
 
     def test_skips_only_shrink(self):
-        """What is listed is still skipped, and the floor allows no more skips."""
+        """Listed tests are still skipped, and the floor allows no more skips."""
         if onnx.__version__ != ONNX_VERSION:
             self.skipTest(f"the list was written for onnx {ONNX_VERSION}")
         rows, listed = verdicts()[0], listed_skips()
@@ -105,14 +105,14 @@ class NodeData(Case):
         self.assertLessEqual(len(listed), len(rows) - floor())
 
     def test_floor(self):
-        """As many pass as did before."""
+        """At least as many tests pass as before."""
         if onnx.__version__ != ONNX_VERSION:
             self.skipTest(f"the floor was counted on onnx {ONNX_VERSION}")
         passed = sum(v in PASSED for v, _ in verdicts()[0].values())
         self.assertGreaterEqual(passed, floor())
 
     def test_attention_is_covered(self):
-        """No op that this project is for is skipped without being listed."""
+        """No op that this project targets is skipped without being listed."""
         rows = {n: v for n, (v, _) in verdicts()[0].items()
                 if n.startswith(("test_attention", "test_rotary"))}
         self.assertEqual([n for n, v in rows.items() if v not in PASSED], [])
@@ -127,7 +127,7 @@ class NodeData(Case):
 
 
 def show():
-    """Print everything that did not pass, reasons counted."""
+    """Prints everything that did not pass, with the number of each reason."""
     reasons = collections.Counter()
     for name, (verdict, reason) in sorted(verdicts()[0].items()):
         if verdict == "FAIL":
@@ -139,7 +139,7 @@ def show():
 
 
 def print_list():
-    """The rows of node_skips.txt as they would be now."""
+    """The present rows of node_skips.txt."""
     for name, (verdict, reason) in sorted(verdicts()[0].items()):
         if verdict == "SKIP":
             what = re.sub(r" \((\d+ nodes, first )?'[^']*'\)", "", reason)

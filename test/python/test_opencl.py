@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""The OpenCL driver of target gpu under watch.
+"""The OpenCL driver of target gpu, with checks of its memory.
 
     python test/python/test_opencl.py
 
-The library of test/opencl lies between gqac and the real loader. It puts bands around the memory of
-the device, fills new memory with NaN, counts what is not released, and lets one call fail.
+The library of test/opencl is between gqac and the real loader. It puts bands around the memory of
+the device, fills new memory with NaN, counts unreleased objects, and makes one call fail.
 """
 
 import ctypes
@@ -36,7 +36,7 @@ MUST_FAIL = ("clEnqueueNDRangeKernel", "clEnqueueReadBuffer", "clEnqueueWriteBuf
 
 
 def real_library():
-    """The path of the loader of OpenCL; None without one, or without devices."""
+    """The path of the OpenCL loader; None if there is none, or no device."""
     if harness.gqac("devices").code or not Path(WATCHED, "libOpenCL.so.1").exists():
         return None
     try:
@@ -61,7 +61,8 @@ class Watched(Case):
         (self.dir / "ids.txt").write_text(IDS)
 
     def score(self, model, target="gpu", splits="3,63,1,1", **env):
-        """A finished run over a prompt of a block and six tokens, and decode; and what was seen."""
+        """A finished run with a prompt of a block and six tokens, and decode; and the report of the
+        library."""
         log, out = self.dir / "log", self.dir / "out.npy"
         log.unlink(missing_ok=True)
         out.unlink(missing_ok=True)
@@ -75,7 +76,7 @@ class Watched(Case):
         return done, seen, np.load(out).tobytes() if done.code == 0 else b""
 
     def test_bands(self):
-        """No kernel writes outside of its memory or reads what was never written."""
+        """No kernel writes outside its memory or reads memory that was never written."""
         for name in sorted(p.name for p in MODELS.iterdir() if (p / "model.onnx").exists()):
             with self.subTest(name):
                 done, seen, got = self.score(MODELS / name)
@@ -85,7 +86,7 @@ class Watched(Case):
                 self.assertEqual(got, self.score(MODELS / name, "cpu")[2])
 
     def test_memory(self):
-        """What `inspect --memory` says of the device is what a run takes there, but for scratch."""
+        """The device memory that `inspect --memory` reports is what a run takes, except scratch."""
         for name in ("llama", "llama-int4-acc4", "gpt-oss", "qwen3", "qwen3.5", "lfm2"):
             with self.subTest(name):
                 said = self.good("inspect", MODELS / name, "--target", "gpu", "--memory", 68,
@@ -101,13 +102,13 @@ class Watched(Case):
                                    "--kv", kind, "--format", "json").json()["memory"]
                    for kind in ("contiguous", "quantised", "quantised4")}
         rows = of_kind["contiguous"]
-        for kind, said in of_kind.items():  # the device keeps the codes of the host
+        for kind, said in of_kind.items():  # the device stores the codes of the host
             self.assertEqual(said["device_kv"] * rows["kv"], rows["device_kv"] * said["kv"], kind)
         self.assertLess(of_kind["quantised"]["device_kv"], 0.3 * rows["device_kv"])
 
     def test_copies(self):
         """A step reads twice, logits and new rows, and writes lists that all layers share. Between
-        projections and attention, and between the products of an MLP, is one launch."""
+        projections and attention, and between the products of an MLP, there is one launch."""
         lists = {"llama": 5, "qwen3": 5, "gemma2": 6}  # ids, positions, new rows, keys, last row
         launches = {"qwen3": 1 + 2 * 10 + 3}  # embedding, layers, norm, last row, logits
         for name, writes in lists.items():
@@ -121,7 +122,7 @@ class Watched(Case):
                     self.assertEqual(calls[1] - calls[0], wanted)
 
     def test_bands_break(self):
-        """A control: bands that begin within the memory are found broken."""
+        """Negative control: bands that begin within the memory are reported as broken."""
         self.assertGreater(int(self.score(MODELS / "llama", WATCH_SHORT="4")[1]["broken"]), 10)
 
     def rows(self, op, **env):
@@ -134,7 +135,8 @@ class Watched(Case):
                               capture_output=True, text=True, check=False)
 
     def test_hostile_rows(self):
-        """Weights, indices and shapes that are nearly right: no kernel leaves its memory."""
+        """Weights, indices and shapes that are nearly valid: no kernel accesses memory outside its
+        own."""
         for op in OPS if FULL else OPS[:3]:
             with self.subTest(op):
                 done = self.rows(op)
@@ -144,7 +146,7 @@ class Watched(Case):
 
     def damaged(self, whole, rng):
         """An artefact with other numbers, types or names in its graph, or other bytes in small
-        constants and weights; its checksums are right."""
+        constants and weights; its checksums are correct."""
         data = bytearray(whole)
         start, length = (struct.unpack_from("<Q", data, 64 + 192 * GRAPH + at)[0] for at in (128, 136))
         text = bytes(data[start:start + length])
@@ -169,8 +171,8 @@ class Watched(Case):
         return bytes(data)
 
     def test_hostile_artefacts(self):
-        """Artefacts with right checksums and a wrong graph are refused, or run without leaving their
-        memory."""
+        """Artefacts with correct checksums and an invalid graph are refused, or run without
+        accessing memory outside their own."""
         rng, ran, refused = random.Random(31), 0, 0
         path, bad = self.dir / "m.gqac", self.dir / "bad.gqac"
         models = ["qwen3", "llama-int4-acc4", "gpt-oss", "llama-fp16"] if FULL else ["qwen3"]
@@ -192,8 +194,8 @@ class Watched(Case):
         self.assertGreater(refused, ran)
 
     def test_failures(self):
-        """One call fails: a message and its exit code, or the right result all the same; nothing is
-        left behind."""
+        """One call fails: a message and its exit code, or the correct result nevertheless; nothing
+        is leaked."""
         _, seen, right = self.score(MODELS / "llama")
         calls = int(seen["calls"])
         for n in range(1, calls + 1 if FULL else 60):
@@ -203,7 +205,7 @@ class Watched(Case):
                 self.one_failure(right, WATCH_FAIL=str(n), WATCH_CALL=name)
 
     def one_failure(self, right, **env):
-        """A run in which one call fails, where there are as many."""
+        """A run in which one call fails, if there are that many."""
         done, seen, got = self.score(MODELS / "llama", **env)
         with self.subTest(env, failed=seen["failed"]):
             self.assertIn(done.code, (0, 4, 77), done)

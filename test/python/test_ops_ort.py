@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Ops of exported language models against ONNX Runtime: random nodes, one model each.
+"""Ops of exported language models, compared with ONNX Runtime: random nodes, one model each.
 
     python test/python/test_ops_ort.py        (GQAC_TEST_SEED chooses other cases)
 
-What ONNX Runtime refuses is counted and passed over; enough of each op must have been compared.
+Nodes that ONNX Runtime refuses are counted and skipped; enough of each op must have been compared.
 """
 
 import random
@@ -27,7 +27,7 @@ def codes(rng, kind, *shape):
 
 
 def scale_shape(pick, shape, attributes):
-    """One of the granularities, said by the attributes."""
+    """One of the granularities, by the attributes."""
     form = pick.choice(["tensor", "axis", "blocks"])
     axis = pick.randrange(len(shape))
     if form == "tensor":
@@ -54,7 +54,7 @@ def dequantize(rng, pick):
 
 
 def quantize(rng, pick):
-    """A random QuantizeLinear, some values beyond the codes."""
+    """A random QuantizeLinear; some values exceed the codes."""
     shape = tuple(pick.randint(1, 9) for _ in range(pick.randint(2, 4)))
     kind, attributes = pick.choice([np.int8, np.uint8, np.int16, np.uint16]), {}
     size = scale_shape(pick, shape, attributes)
@@ -77,7 +77,7 @@ def dynamic(rng, pick):
 
 
 def matmul_integer(rng, pick):
-    """A random MatMulInteger, zero points of all forms."""
+    """A random MatMulInteger, with all forms of zero points."""
     batch = [(), (2,), (3, 2)][pick.randint(0, 2)]
     m, k, n = pick.randint(1, 9), pick.randint(1, 300), pick.choice([1, 5, 64, 300])
     a, b = (pick.choice([np.int8, np.uint8]) for _ in range(2))
@@ -91,7 +91,7 @@ def matmul_integer(rng, pick):
 
 
 def half(pick, values, least=0.5):
-    """The values or, sometimes, None."""
+    """The values, or in half of the cases None."""
     return values if pick.random() < least else None
 
 
@@ -146,7 +146,7 @@ def gated_norm(rng, pick):
 
 
 def wide_norm(rng, pick):
-    """A random norm whose scale, and bias, have axes before those it runs over."""
+    """A random norm whose scale and bias have axes before those of the norm."""
     shape = [pick.randint(1, 3), pick.randint(1, 5), pick.randint(1, 4), pick.choice([5, 16, 33])]
     axis = pick.choice([-1, -1, 3, -2])
     first = axis if axis > 0 else axis + 4
@@ -174,7 +174,7 @@ def gated_add(rng, pick):
 
 
 def router(pick, experts):
-    """The attributes that both mixtures of experts have."""
+    """The attributes common to both mixtures of experts."""
     kind = pick.choice(["silu", "relu", "gelu", "swiglu", "swiglu", "identity"])
     attributes = {"k": pick.randint(1, min(3, experts)), "activation_type": kind,
                   "normalize_routing_weights": pick.randint(0, 1)}
@@ -199,8 +199,8 @@ def moe(rng, pick):
 
 
 def qmoe(rng, pick):
-    """A random QMoE with 4-bit weights in blocks, or one block a row. The weights of the experts
-    are normalised: ONNX Runtime does so whatever the attribute says."""
+    """A random QMoE with 4-bit weights in blocks, or one block for each row. The weights of the
+    experts are normalised, which ONNX Runtime does whatever the attribute says."""
     rows, hidden, inner, experts = pick.randint(1, 9), 64, pick.choice([32, 96]), pick.randint(2, 6)
     attributes = router(pick, experts) | {"expert_weight_bits": 4, "normalize_routing_weights": 1}
     wide = inner * (2 if "swiglu_fusion" in attributes else 1)
@@ -250,8 +250,8 @@ def embed(rng, pick):
 
 
 def integer_to_float(rng, pick):
-    """A random MatMulIntegerToFloat or DynamicQuantizeMatMul. Codes of both are u8, or small: the
-    sums of ONNX Runtime saturate else."""
+    """A random MatMulIntegerToFloat or DynamicQuantizeMatMul. The codes of both operands are u8, or
+    small: otherwise sums of ONNX Runtime saturate."""
     m, k, n = pick.randint(1, 6), pick.randint(1, 80), pick.randint(1, 40)
     size = pick.choice([(), (n,)])
     weights = {"b": codes(rng, np.uint8, k, n),
@@ -274,7 +274,8 @@ EQUATIONS = ["ij->", "ij->ji", "i,i", "i,j->ij", "ij,jk", "ij,kj->ik", "bij,bjk-
 
 
 def einsum(rng, pick):
-    """A random Einsum; letters have the same length everywhere, an ellipsis two axes or one."""
+    """A random Einsum; each letter has the same length everywhere, an ellipsis is one axis or
+    two."""
     equation = pick.choice(EQUATIONS)
     sizes = {c: pick.randint(1, 5) for c in "abcdefhijknqst"}
     dots = [pick.randint(1, 4) for _ in range(pick.randint(1, 2))]
@@ -297,7 +298,7 @@ def einsum_ones(rng, pick):
 
 
 def einsum_diagonal(rng, pick):
-    """A random Einsum with a letter twice, or three times, in an operand."""
+    """A random Einsum with a letter that occurs twice or three times in an operand."""
     equation = pick.choice(["ii->i", "ii->", "ii", "iij->ij", "iji->j", "bii->bi", "iii->i", "iijj->ij",
                             "iijj->", "ii,ij->j", "aij,jj->ai", "aba,bcc->ac", "...ii->...i"])
     sizes = {c: pick.randint(1, 5) for c in "abcij"}
@@ -307,7 +308,7 @@ def einsum_diagonal(rng, pick):
 
 
 def old_softmax(rng, pick):
-    """A random Softmax, LogSoftmax or Hardmax whose axis splits the tensor into a matrix."""
+    """A random Softmax, LogSoftmax or Hardmax whose axis divides the tensor into a matrix."""
     shape = [pick.randint(1, 5) for _ in range(pick.randint(2, 4))]
     axis = pick.choice([None, *range(-1, len(shape))])
     node = Node(pick.choice(["Softmax", "LogSoftmax", "Hardmax"]), "", {"x": floats(rng, *shape)},
@@ -339,7 +340,7 @@ def instance_norm(rng, pick):
 
 
 def fused_matmul(rng, pick):
-    """A random FusedMatMul; one operand may lack the batch, or be a vector, which is never
+    """A random FusedMatMul; one operand may have no batch, or be a vector, which is never
     transposed."""
     m, k, n = pick.randint(1, 6), pick.randint(1, 30), pick.randint(1, 20)
     batch = [pick.randint(1, 3) for _ in range(pick.randint(0, 2))]
@@ -348,7 +349,8 @@ def fused_matmul(rng, pick):
     b = floats(rng, *(batch if pick.randint(0, 1) else []), *((n, k) if turned[1] else (k, n)))
     vector = pick.choice([None, None, "a", None if turned[0] else "b"])
     a, b = (floats(rng, k) if vector == name else x for name, x in (("a", a), ("b", b)))
-    moved = [x.ndim > 2 and pick.randint(0, 1) for x in (a, b)] # the first axis, before the batch
+    moved = [x.ndim > 2 and pick.randint(0, 1) for x in (a, b)] # the first axis is moved, before
+                                                                # the batch
     a, b = (np.ascontiguousarray(np.moveaxis(x, -2, 0)) if go else x
             for x, go in zip((a, b), moved))
     return Node("FusedMatMul", "com.microsoft", {"a": a, "b": b}, ["y"], transA=turned[0],
@@ -357,7 +359,7 @@ def fused_matmul(rng, pick):
 
 
 def fused_gemm(rng, pick):
-    """A random FusedGemm, its activation with attributes or with defaults."""
+    """A random FusedGemm; its activation has attributes or defaults."""
     m, k, n = pick.randint(1, 6), pick.randint(1, 30), pick.randint(1, 20)
     turned = [pick.randint(0, 1) for _ in range(2)]
     inputs = {"a": floats(rng, *((k, m) if turned[0] else (m, k))),
@@ -374,8 +376,8 @@ def fused_gemm(rng, pick):
 
 
 def qlinear_matmul(rng, pick):
-    """A random QLinearMatMul; scales of b by tensor or column. Codes of b are small: the sums of
-    ONNX Runtime saturate else."""
+    """A random QLinearMatMul; scales of b for the tensor or for columns. Codes of b are small:
+    otherwise sums of ONNX Runtime saturate."""
     m, k, n = pick.randint(1, 6), pick.randint(1, 40), pick.randint(1, 20)
     kind = pick.choice([np.int8, np.uint8])
     b = rng.integers(0, 60, (k, n)).astype(kind)
@@ -393,7 +395,7 @@ def m_rotary(rng, pick):
     batch, rows, heads = pick.randint(1, 3), pick.randint(1, 7), pick.choice([1, 2, 4])
     layout = pick.randint(0, 1)
     section = [pick.randint(1, 5) for _ in range(3)]
-    if layout:  # height and width are every third column, at most
+    if layout:  # height and width have at most every third column each
         section = [section[0] + max(section[1:]), *section[1:]]
     columns = sum(section)
     partial = pick.randint(0, 1)
@@ -410,7 +412,7 @@ def m_rotary(rng, pick):
 
 
 def scaled_rotary(rng, pick):
-    """A random RotaryEmbedding with a scale, which changes nothing."""
+    """A random RotaryEmbedding with a scale, which has no effect."""
     batch, rows, heads, half = pick.randint(1, 3), pick.randint(1, 7), pick.randint(1, 4), 8
     angles = rng.random((40, half)) * 6
     return Node("RotaryEmbedding", "com.microsoft", {
@@ -448,7 +450,8 @@ def conv(rng, pick):
 
 
 def conv_integer(rng, pick):
-    """A random Conv of unsigned codes; ONNX Runtime has no signed ones and one zero point each."""
+    """A random Conv of unsigned codes; ONNX Runtime supports no signed ones, and one zero point for
+    each operand."""
     node = conv(rng, pick)
     x, w = (rng.integers(0, 256, node.inputs[n].shape).astype(np.uint8) for n in "xw")
     zeros = {n: half(pick, np.array(rng.integers(0, 256), np.uint8)) for n in ("xz", "wz")}
@@ -456,10 +459,11 @@ def conv_integer(rng, pick):
                 **node.attributes)
 
 
-# Reason of the skip: ONNX Runtime is the oracle here; ./dev deps installs it, a bare build may lack it.
+# Reason of the skip: ONNX Runtime is the oracle here; ./dev deps installs it, other machines may
+# lack it.
 @unittest.skipUnless(ortnodes.ort, "onnxruntime is not installed")
 class Ops(Nodes):
-    """One test an op."""
+    """One test for each op."""
 
     def test_dequantize(self):
         """By tensor, axis and block, with and without zero points."""
@@ -474,7 +478,8 @@ class Ops(Nodes):
         self.compare(dynamic, 0.9, limit=1e-7, count=COUNT)
 
     def test_matmul_integer(self):
-        """Every element is exact. (That of ONNX Runtime saturates without VNNI, so NumPy it is.)"""
+        """Every element is exact. (ONNX Runtime's saturates without VNNI, so it is compared with
+        NumPy.)"""
         rng, pick = np.random.default_rng(ortnodes.SEED), random.Random(ortnodes.SEED)
         for number in range(COUNT):
             node = matmul_integer(rng, pick)
@@ -502,11 +507,11 @@ class Ops(Nodes):
         self.compare(gated_norm, 0.9, count=COUNT)
 
     def test_wide_norms(self):
-        """Scales that go with heads as well, and with other axes."""
+        """Scales that also have an axis of heads, or other axes."""
         self.compare(wide_norm, 0.5, count=COUNT)
 
     def test_gated_add(self):
-        """Nothing of ONNX Runtime's on the CPU: the product is rounded, then the sum."""
+        """ONNX Runtime has no CPU kernel for it: the product is rounded, then the sum."""
         rng, pick = np.random.default_rng(ortnodes.SEED), random.Random(ortnodes.SEED)
         for number in range(COUNT):
             node = gated_add(rng, pick)
@@ -534,7 +539,7 @@ class Ops(Nodes):
         self.compare(embed, 0.9, count=COUNT)
 
     def test_integer_to_float(self):
-        """Given and made codes, scales by tensor and column."""
+        """Given and computed codes, scales for the tensor and for columns."""
         self.compare(integer_to_float, 0.9, count=COUNT)
 
     def test_einsum(self):
@@ -542,7 +547,7 @@ class Ops(Nodes):
         self.compare(einsum, 0.9, count=max(COUNT, 60))
 
     def test_einsum_types(self):
-        """Integers and f64, which MatMul does not take, are exact; diagonals; sums of nothing."""
+        """Integers and f64, which MatMul does not support, are exact; diagonals; empty sums."""
         rng = np.random.default_rng(3)
         for kind, made in ((np.int64, TensorProto.INT64), (np.float64, TensorProto.DOUBLE)):
             for equation in ("bij,bjk->bik", "ij,kj", "i,i->", "abc->ca", "ii->i", "aba,ca->bc"):
@@ -565,7 +570,7 @@ class Ops(Nodes):
             self.check(harness.gqac("run", path, "--inputs", self.dir), code)
 
     def with_dims(self, node, dims, code, *words):
-        """Runs the node where inputs have these dims in the model; y, if it runs."""
+        """Runs the node with inputs that have these dims in the model; returns y if it runs."""
         model, path = node.model(), self.dir / "model.onnx"
         for value in model.graph.input:
             if value.name in dims:
@@ -579,7 +584,7 @@ class Ops(Nodes):
         return None if code else np.load(self.dir / "out" / "y.npy")
 
     def test_einsum_lengths(self):
-        """A length of 1 is repeated; lengths that are not known must agree as the model runs."""
+        """A length of 1 is broadcast; unknown lengths must agree at run time."""
         self.compare(einsum_ones, 0.9, count=max(COUNT, 60))
         rng = np.random.default_rng(5)
         names = {"x": ["p", "q"], "z": ["r", "s"]}
@@ -595,10 +600,11 @@ class Ops(Nodes):
                     np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
         halves = {"x": np.float16([[300, 300]]), "z": np.float16([[300], [-300]])}
         node = Node("Einsum", "", halves, [("y", TensorProto.FLOAT16)], equation="ij,ij->")
-        self.assertEqual(self.ours(node)[0], 0)  # products are beyond f16
+        self.assertEqual(self.ours(node)[0], 0)  # products exceed f16
 
     def test_einsum_diagonals(self):
-        """A letter twice in an operand; its axes have one length, also where that is not known."""
+        """A letter twice in an operand; its axes must have the same length, also if it is
+        unknown."""
         self.compare(einsum_diagonal, 0.9, count=max(COUNT, 60))
         for equation in ("ii->i", "ii", "iji->ji"):
             shape = (3, 3) if len(equation.split("->", maxsplit=1)[0]) == 2 else (3, 2, 3)
@@ -612,7 +618,8 @@ class Ops(Nodes):
             self.with_dims(node, {}, 3, "Einsum", "the same letter")
 
     def test_einsum_letters(self):
-        """More letters than a tensor has axes are refused; other lengths, in the name of Einsum."""
+        """More letters than a tensor can have axes are refused, as are different lengths, by the
+        name of Einsum."""
         for kind, made in ((np.float32, TensorProto.FLOAT), (np.int64, TensorProto.INT64)):
             inputs = {f"x{i}": np.ones([2] * n, kind) for i, n in enumerate((6, 6, 8))}
             node = Node("Einsum", "", inputs, [("y", made)],
@@ -622,7 +629,7 @@ class Ops(Nodes):
         self.with_dims(Node("Einsum", "", inputs, ["y"], equation="ij,jk->ik"), {}, 3, "Einsum")
 
     def test_quantize_of_com_microsoft(self):
-        """The same ops as in ONNX, under the older name."""
+        """The same ops as in ONNX, under the older domain."""
         for make in (dequantize, quantize):
             def moved(rng, pick, make=make):
                 node = make(rng, pick)
@@ -631,7 +638,7 @@ class Ops(Nodes):
             self.compare(moved, 0.5, count=COUNT)
 
     def test_conv_integer(self):
-        """Codes, each with a zero point or without."""
+        """Codes, with and without zero points."""
         self.compare(conv_integer, 0.9, count=COUNT)
         for taps, code in ((9, 0), (10, 3)): # sums of 4095 products, and of too many
             x, w = (np.full((1, 455, n), 255, np.uint8) for n in (12, taps))
@@ -650,24 +657,24 @@ class Ops(Nodes):
 
     def test_fused_matmul(self):
         """Both transposes, factors, batches, vectors."""
-        self.compare(fused_matmul, 0.6, count=COUNT) # not all that moves the batch
+        self.compare(fused_matmul, 0.6, count=COUNT) # other cases move the batch
         node = Node("FusedMatMul", "com.microsoft",
                     {"x": np.ones((4, 3), np.float32), "z": np.ones(4, np.float32)}, ["y"], transA=1)
         self.with_dims(node, {}, 3, "FusedMatMul", "vector")
 
     def test_softmax_of_matrices(self):
-        """Opsets before 13: all axes from one on are a row."""
+        """Opsets before 13: all axes from the given one on are a row."""
         self.compare(old_softmax, 0.9, count=COUNT)
 
     def test_group_normalization(self):
-        """Groups, places of any rank; by group, as before opset 21, it is refused."""
+        """Groups, with any number of spatial axes; by group, as before opset 21, it is refused."""
         self.compare(group_norm, 0.9, count=COUNT)
         x = np.ones((1, 4, 3), np.float32)
         node = Node("GroupNormalization", "", {"x": x, "s": x[0, :2, 0], "b": x[0, :2, 0]}, ["y"],
                     num_groups=2)
         node.opset = 18
         self.with_dims(node, {}, 3, "GroupNormalization", "for each group")
-        # lengths that do not fit, known and not
+        # lengths that do not fit, known and unknown
         for c, n in ((4, 1), (4, 2), (4, 8), (4, 16), (3, 3), (1, 1)):
             feeds = {"x": np.ones((1, c, 4), np.float32), "s": np.ones(n, np.float32),
                      "b": np.ones(n, np.float32)}
@@ -677,7 +684,8 @@ class Ops(Nodes):
                 self.with_dims(node, {"x": x, "s": ["c"], "b": ["c"]}, 3 if x[1] == c and c % 2 else 4)
 
     def test_instance_normalization(self):
-        """Each channel alone, places of any rank; lengths that do not fit, known and not."""
+        """Each channel separately, with any number of spatial axes; lengths that do not fit, known
+        and unknown."""
         self.compare(instance_norm, 0.9, count=COUNT)
         for c, n in ((4, 1), (4, 2), (4, 8), (1, 3)):
             node = Node("InstanceNormalization", "", {"x": np.ones((1, c, 4), np.float32),
@@ -691,11 +699,11 @@ class Ops(Nodes):
         self.with_dims(node, {}, 3, "InstanceNormalization", "rank 2")
 
     def test_qlinear_matmul(self):
-        """Codes of both signs, scales by tensor and column."""
+        """Codes of both signs, scales for the tensor and for columns."""
         self.compare(qlinear_matmul, 0.5, count=COUNT)
 
     def test_qlinear_matmul_rows(self):
-        """A scale or zero point for each row is refused, also where only the data show it."""
+        """A scale or zero point for each row is refused, also if only the data show it."""
         one, zero, codes_of = np.float32([1]), np.uint8([0]), np.full((3, 3), 2, np.uint8)
         inputs = {"a": codes_of, "as": one, "az": zero, "b": codes_of, "bs": one, "bz": zero,
                   "ys": one, "yz": zero}
@@ -708,11 +716,11 @@ class Ops(Nodes):
             self.with_dims(make(many), {}, 3, "QLinearMatMul")
 
     def test_m_rotary(self):
-        """Columns by time, height and width."""
+        """Columns for time, height and width."""
         self.compare(m_rotary, 0.9, count=COUNT)
 
     def test_scaled_rotary(self):
-        """RotaryEmbedding with a scale: as without."""
+        """RotaryEmbedding with a scale: the same as without."""
         self.compare(scaled_rotary, 0.9, count=COUNT)
 
     def test_gather_codes(self):
@@ -720,7 +728,7 @@ class Ops(Nodes):
         self.compare(gather_codes, 0.9, limit=0, count=COUNT)
 
     def test_m_rotary_refused(self):
-        """Attributes that no layout has, by their names."""
+        """Attributes that no layout supports, by name."""
         kinds = ((TensorProto.FLOAT, [1, 2, 12]), (TensorProto.INT64, [3, 1, 2]),
                  (TensorProto.FLOAT, [9, 3]), (TensorProto.FLOAT, [9, 3]))
         inputs = [helper.make_tensor_value_info(n, kind, dims) for n, (kind, dims) in zip("xpcs", kinds)]
@@ -740,8 +748,8 @@ class Ops(Nodes):
             self.check(harness.gqac("inspect", path), 3, word)
 
     def test_reduce_of_nothing(self):
-        """Without an axis to reduce an element is a row of its own, squared or made positive all
-        the same; NaN beside infinities stays."""
+        """Without an axis to reduce, each element is a row, and is nevertheless squared or made
+        positive; NaN next to infinities is kept."""
         for op in ("L1", "L2", "SumSquare", "LogSum", "LogSumExp", "Sum", "Mean", "Max"):
             for x in ([1, -2, 3], -3, [np.nan, np.inf, 1], [np.inf, -np.inf]):
                 for noop in (0, 1):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Context models of ONNX Runtime: the compiled model is an artefact beside the ONNX file that the
+"""Context models of ONNX Runtime: the compiled model is an artefact next to the ONNX file that the
 runtime writes, and is loaded instead of being compiled again."""
 
 import hashlib
@@ -26,7 +26,7 @@ def profile_of(artefact):
 
 
 def as_profile(artefact, old, new):
-    """The artefact with another profile in section meta, and right digests."""
+    """The artefact with another profile in section meta, and correct digests."""
     out = bytearray(artefact)
     offset, length = table(artefact)[0]
     meta = artefact[offset:offset + length]
@@ -39,7 +39,7 @@ def as_profile(artefact, old, new):
 
 
 class Context(Sessions):
-    """One context model of llama, written anew for each test: c.onnx and c.gqac."""
+    """A context model of llama, written for each test: c.onnx and c.gqac."""
 
     def setUp(self):
         super().setUp()
@@ -52,7 +52,7 @@ class Context(Sessions):
             "ep.context_enable": "1", "ep.context_file_path": str(path or self.path)}, **options)
 
     def fails(self, words, source=None, **more):
-        """The session of the context model cannot be created; the message has the words."""
+        """The session of the context model cannot be created; the message contains the words."""
         with self.assertRaises(Exception) as caught:
             session(source or str(self.path), **more)
         for word in words:
@@ -71,10 +71,11 @@ class Context(Sessions):
 
 
 class Written(Context):
-    """What is written, and what it computes."""
+    """The written files, and their results."""
 
     def test_models(self):
-        """A context model gives the bits of `gqac run`, whether it was made of a file or of bytes."""
+        """A context model computes the bits of `gqac run`, whether it was made from a file or from
+        bytes."""
         for name in ALL if FULL else ["llama"]:
             expected = [(call, self.expected(name, call)) for call in calls(name)]
             for i, source in enumerate((str(model(name)), whole(name))):
@@ -84,7 +85,7 @@ class Written(Context):
                         self.same(opened, read(call / "inputs"), outputs, f"{name} {call}")
 
     def test_files(self):
-        """The context model has one node, and no weights; the artefact is one of gqac's own."""
+        """The context model has one node and no weights; the artefact is an ordinary one."""
         self.write()
         self.assertEqual(sorted(os.listdir(self.dir)), ["c.gqac", "c.onnx"])
         wrote = onnx.load(self.path)
@@ -100,7 +101,8 @@ class Written(Context):
         self.assertLess(self.path.stat().st_size, 10000)
 
     def test_nothing_is_compiled_again(self):
-        """Loading needs the two files alone, may not write to their folder, and can be moved."""
+        """Loading needs only the two files, does not write to their folder, and works after they
+        are moved."""
         folder = self.dir / "model"
         shutil.copytree(MODELS / "llama", folder)
         self.write(str(folder / "model.onnx"))
@@ -120,7 +122,7 @@ class Written(Context):
         moved.chmod(stat.S_IRWXU)
 
     def test_default_path(self):
-        """Without a path, the names come from that of the model."""
+        """Without a path, the names follow from that of the model."""
         path = self.dir / "small.name.onnx"
         path.write_bytes(made([helper.make_node("Neg", ["x"], ["y"])],
                               [("x", TensorProto.FLOAT, [2])], [("y", TensorProto.FLOAT, [2])]))
@@ -130,7 +132,7 @@ class Written(Context):
         session(str(self.dir / "small.name_ctx.onnx"))
 
     def test_compiler(self):
-        """onnxruntime's ModelCompiler, and what the provider says of a profile."""
+        """onnxruntime's ModelCompiler, and the provider's answer about a profile."""
         ort = start()
         settings = ort.SessionOptions()
         devices = [device for device in ort.get_ep_devices() if device.ep_name == NAME]
@@ -152,7 +154,7 @@ class Written(Context):
 
 
 class Refused(Context):
-    """Damaged and foreign files, and settings that make no sense: errors of gqac."""
+    """Damaged and foreign files, and contradictory settings: errors of gqac."""
 
     def test_artefact(self):
         self.write()
@@ -186,7 +188,7 @@ class Refused(Context):
         self.fails(["compiled for --target cpu, not ref"], target="ref", math="exact")
 
     def test_node(self):
-        """An EPContext node with anything else than what the provider writes."""
+        """An EPContext node with anything that the provider does not write."""
         self.write()
         kept = self.path.read_bytes()
         for name in ("../c.gqac", "/etc/passwd", "x/c.gqac", "..", ".", ""):
@@ -206,7 +208,7 @@ class Refused(Context):
         self.assertNotIn("gqac: ", str(caught.exception))
 
     def test_types(self):
-        """A context model whose outputs have other types than the artefact computes."""
+        """A context model whose outputs have other types than those of the artefact."""
         self.write()
         changed = onnx.load(self.path)
         changed.graph.output[0].type.tensor_type.elem_type = TensorProto.FLOAT16

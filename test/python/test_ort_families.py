@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""The execution provider for ONNX Runtime on models of other exporters (test/traced) and on decoders
-of each op of attention (decoders.py).
+"""The execution provider for ONNX Runtime, with models of other exporters (test/traced) and
+decoders with each op of attention (decoders.py).
 
-ONNX Runtime leaves no node to its CPU provider, with its optimisation of the graph and without, and
+No node is left to the CPU provider, with and without ONNX Runtime's optimisation of the graph, and
 the bits are those of `gqac run`.
 """
 
@@ -24,19 +24,19 @@ sys.path.append(str(ROOT / "tools"))
 import compare_sessions  # noqa: E402
 
 TRACED = ROOT / "test" / "traced"
-# The oldest runtime that has the opset of a file.
+# The oldest runtime that supports the opset of a file.
 OLDEST = {"mobius-gemma3/model.onnx": (1, 24), "mobius-static/model.onnx": (1, 24)}
 FILES = [name for name in sorted(str(path.relative_to(TRACED)) for path in TRACED.glob("*/*.onnx"))
          if RUNTIME >= OLDEST.get(name, (1, 23))]
 SHORT = ["mistral/model.onnx", "dynamo-llama-no-cache/model.onnx", "t5/decoder_with_past_model.onnx"]
-ONE_ROW = ["dynamo-llama-no-cache/model.onnx"]  # its angles have one row, whatever is asked for
+ONE_ROW = ["dynamo-llama-no-cache/model.onnx"]  # its angles have one row for any input
 NEWER = ["attention_window", "recurrent_alone"]  # of opset 27, which ONNX Runtime does not have yet
 KINDS = [kind for kind in decoders.KINDS if kind not in NEWER]
 
 
 def filled(path, rows):
-    """Random inputs of a graph: `rows` sequences without padding, and for each other symbol of the
-    shapes another length."""
+    """Random inputs of a graph: `rows` sequences without padding, and different lengths for all
+    other symbols of the shapes."""
     random, lengths, feeds = np.random.default_rng(7), {}, {}
     for value in onnx.load(path).graph.input:
         shape = [dim.dim_value or (lengths.setdefault(dim.dim_param, 5 + len(lengths)) if at else rows)
@@ -52,10 +52,10 @@ def filled(path, rows):
 
 
 class Families(Sessions):
-    """Sessions against `gqac run`."""
+    """Sessions compared with `gqac run`."""
 
     def compare(self, path, calls):
-        """Two sessions, optimised and not, run these calls; all of the time of their nodes is gqac's."""
+        """Two sessions, optimised and not, run these calls; gqac runs all nodes."""
         expected = []
         for feeds in calls:
             folder = self.dir / f"in-{len(list(self.dir.iterdir()))}"
@@ -70,7 +70,7 @@ class Families(Sessions):
             self.assertEqual(compare_sessions.share(Path(opened.end_profiling())), 100, path)
 
     def test_traced(self):
-        """The stored calls of a file; where it has none, one of random inputs."""
+        """The stored calls of a file; if it has none, one with random inputs."""
         for name in FILES if FULL else SHORT:
             path = TRACED / name
             stored = [read(folder) for folder in sorted(path.parent.glob("ref/*/inputs"))]

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""onnxruntime-genai on the provider: its ids are those of `gqac generate`, in a Generator that
-grows, is rewound and grows again, and in an Engine whose requests share a batch or have several
+"""onnxruntime-genai on the provider: its ids are those of `gqac generate`, in a Generator that is
+extended, rewound and extended again, and in an Engine whose requests share a batch or have several
 turns."""
 
 import importlib.util
@@ -20,7 +20,7 @@ FOLDERS = sorted(path.parent for root in (MODELS, ROOT / "models")
                  for path in root.glob("*/genai_config.json")
                  if RUNTIME >= OLDEST.get(path.parent.name, (1, 23)))
 SHORT = ["tiny-gqa", "llama-int4-acc4", "lfm2", "qwen3.5"]
-# genai refuses to rewind these states, whatever the provider, and to run them in an Engine.
+# genai refuses to rewind these states with any provider, and to run them in an Engine.
 STATES = {"lfm2": "RewindTo is currently not supported",
           "qwen3.5": "not supported without a snapshot"}
 
@@ -89,7 +89,8 @@ print(json.dumps(found))
 """
 
 
-# Reason of the skip: genai is the host under test; ./dev deps installs it, a bare build may lack it.
+# Reason of the skip: genai is the host under test; ./dev deps installs it, other machines may lack
+# it.
 @unittest.skipUnless(importlib.util.find_spec("onnxruntime_genai"),
                      "onnxruntime_genai is not installed")
 class Genai(Case):
@@ -102,7 +103,8 @@ class Genai(Case):
         return json.loads("{" + line + "}")
 
     def copy(self, folder, shared):
-        """The folder with the provider in its settings; no node may run on another."""
+        """A copy of the folder with the provider in its settings; no node may run on another
+        one."""
         made = self.dir / f"{folder.name}-{shared}"
         shutil.copytree(folder, made, ignore=shutil.ignore_patterns("ref"))
         path = made / "genai_config.json"
@@ -114,7 +116,7 @@ class Genai(Case):
         return made
 
     def genai(self, text, folder):
-        """What a process that uses genai has found."""
+        """The results of a process that uses genai."""
         words = json.dumps([str(LIBRARY), str(folder), PROMPT, MORE, COUNT])
         done = subprocess.run([sys.executable, "-c", HEAD + text, words], capture_output=True,
                               text=True, timeout=600, check=False)
@@ -122,7 +124,8 @@ class Genai(Case):
         return json.loads(done.stdout)
 
     def same(self, folder, prompt, reply):
-        """The reply is that of `gqac generate`, which ends at ids that genai is not told about."""
+        """The reply equals that of `gqac generate`, which also ends at ids that genai does not
+        know."""
         ids = harness.write_ids(self.dir / "ids", prompt)
         wanted = self.good("generate", folder, "--ids", ids, "-n", len(reply), "--temperature", 0,
                            "--format", "json").json()["ids"]
@@ -130,10 +133,10 @@ class Genai(Case):
         self.assertEqual(reply[:len(wanted)], wanted, f"{folder}: {prompt}")
 
     def test_generator(self):
-        """A reply, its end once more after rewinding, and a reply to further ids; with and without
-        a shared buffer. genai 0.18 does not compute the last id of a reply when ids are appended, so
-        the last two are rewound and appended again. Otherwise the call lacks a row, which all
-        providers refuse unless a shared buffer hides it."""
+        """A reply, its end again after rewinding, and a reply to more ids; with and without a
+        shared buffer. genai 0.18 does not compute the last id of a reply when ids are appended, so
+        the last two are rewound and appended again. Otherwise a row is missing in the call, which
+        all providers refuse unless a shared buffer hides it."""
         for folder in (each for each in FOLDERS if FULL or each.name in SHORT):
             for shared in (False, True):
                 found = self.genai(GENERATOR, self.copy(folder, shared))

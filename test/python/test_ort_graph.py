@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Sessions of ONNX Runtime that no file describes: models from bytes, and graphs that the runtime or
-the program has changed. The provider reads them through the runtime's tables, weights included.
+"""Sessions of ONNX Runtime whose graph is not in a file: models from bytes, and graphs that the
+runtime or the program has changed. The provider reads them, with their weights, through the
+runtime's API.
 
 The bits are those of `gqac run` on a file with the same graph.
 """
@@ -21,7 +22,7 @@ LOST = "reads the graph of the session instead of the file"
 
 
 def whole(name):
-    """The bytes of a test model, its external data included."""
+    """The bytes of a test model, with its external data."""
     return onnx.load(model(name)).SerializeToString()
 
 
@@ -37,7 +38,7 @@ class FromBytes(Sessions):
     """Models from bytes."""
 
     def run_tool(self, source, feeds):
-        """What `gqac run` computes for the model."""
+        """The outputs of `gqac run` for the model."""
         path, into, out = self.dir / "m.onnx", self.dir / "in", self.dir / "out"
         path.write_bytes(source)
         into.mkdir(exist_ok=True)
@@ -47,7 +48,7 @@ class FromBytes(Sessions):
         return read(out)
 
     def check_small(self, source, *feeds):
-        """A session of the bytes gives what `gqac run` does, optimised or not."""
+        """A session from bytes computes the same as `gqac run`, optimised or not."""
         for each in feeds:
             each = {name: np.asarray(value) for name, value in each.items()}
             expected = self.run_tool(source, each)
@@ -66,7 +67,7 @@ class FromBytes(Sessions):
         self.assertGreater(compared, 40)
 
     def test_external(self):
-        """Weights in files, whose folder the program names."""
+        """Weights in files in a folder that the program names."""
         opened = session(model("llama").read_bytes(), settings={
             "session.model_external_initializers_file_folder_path": str(MODELS / "llama")})
         call = MODELS / "llama" / "ref" / "hybrid"
@@ -93,7 +94,7 @@ class FromBytes(Sessions):
 
     @since(27, "does not pass inputs that only nested graphs read")
     def test_nested(self):
-        """If in Loop: both read values, weights and inputs of the graphs around them."""
+        """If in Loop: both read values, weights and inputs of outer graphs."""
         branch = [helper.make_graph([helper.make_node(op, ["v", w], ["b"])], op, [],
                                     [helper.make_tensor_value_info("b", TensorProto.FLOAT, ["N"])],
                                     [numpy_helper.from_array(np.full(100, k, np.float32), "own")])
@@ -118,7 +119,7 @@ class FromBytes(Sessions):
     @unittest.skipIf((1, 24) <= RUNTIME < (1, 26),
                      "ONNX Runtime 1.24 and 1.25 end the process, also with the CPU provider alone")
     def test_types(self):
-        """Scalars, an input of unknown rank, weights of 4 bits, of no elements, of bool."""
+        """Scalars, an input of unknown rank, 4-bit weights, empty weights, bool weights."""
         quarter = helper.make_tensor("q", TensorProto.INT4, [5, 64],
                                      np.arange(320) % 16 - 8)
         self.check_small(made(
@@ -135,8 +136,8 @@ class FromBytes(Sessions):
             {"x": np.float32(7), "one": np.float32(-1)})
 
     def test_hidden_input(self):
-        """An input that only the branches of an If read; runtimes that do not pass it to the provider
-        run the model without it, from a file and from bytes."""
+        """An input that only the branches of an If read; runtimes that do not pass it to the
+        provider run the model without it, from a file and from bytes."""
         info = helper.make_tensor_value_info
         then, other = (helper.make_graph([helper.make_node(op, ["x"], ["b"])], op, [],
                                          [info("b", TensorProto.FLOAT, ["N"])])
@@ -155,7 +156,7 @@ class FromBytes(Sessions):
                 self.assertEqual(opened.run(None, feeds)[0].tolist(), want)
 
     def test_refused(self):
-        """What gqac has not goes to the CPU provider, and the log says why."""
+        """Nodes that gqac does not support go to the CPU provider, and the log says why."""
         sequence = helper.make_graph(
             [helper.make_node("SplitToSequence", ["x"], ["y"])], "g",
             [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4])],
@@ -177,7 +178,7 @@ class Changed(Sessions):
     """Sessions whose graph is not that of their file."""
 
     def test_optional_input(self):
-        """An input with a default, which a call may leave out."""
+        """An input with a default, which a call may omit."""
         path = self.dir / "default.onnx"
         path.write_bytes(made([helper.make_node("Add", ["x", "b"], ["y"])],
                               [(n, TensorProto.FLOAT, [2]) for n in "xb"],
@@ -192,7 +193,7 @@ class Changed(Sessions):
         self.assertEqual(opened.run(None, {"x": x})[0].tolist(), [1, 2])
 
     def test_unread_input(self):
-        """An input that no node reads is none of the provider's."""
+        """An input that no node reads is not an input for the provider."""
         path = self.dir / "unread.onnx"
         path.write_bytes(made([helper.make_node("Neg", ["x"], ["y"])],
                               [(n, TensorProto.FLOAT, [2]) for n in "xu"],
@@ -205,7 +206,8 @@ class Changed(Sessions):
         self.assertEqual(opened.run(None, {"x": x, "u": x})[0].tolist(), [-1, -1])
 
     def replaced(self, first, second):
-        """A session of the file `first`, which is `second` when the provider reads it."""
+        """A session of the file `first`, which is replaced by `second` before the provider reads
+        it."""
         from onnxruntime.capi import _pybind_state
         ort, path = start(), self.dir / "replaced.onnx"
         path.write_bytes(first)
@@ -219,8 +221,8 @@ class Changed(Sessions):
         return opened, said[0]
 
     def test_other_file(self):
-        """The session keeps the model that it has read, if names or nodes of com.microsoft show that
-        the file is another."""
+        """The session keeps the model that it has read if names or nodes of com.microsoft show that
+        the file has changed."""
         def gelus(x, y, count, more=()):
             values = [x, *(f"v{i}" for i in range(1, count)), y]
             return made([helper.make_node("QuickGelu", [a], [b], domain="com.microsoft")

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Memory of the provider for ONNX Runtime, without Python in the process: sessions in a loop, alive
-when the library is unregistered and at exit, and allocations that fail.
+"""Memory of the provider for ONNX Runtime, without Python in the process: sessions in a loop,
+sessions that exist when the library is unregistered and at exit, and allocations that fail.
 
-The program is test/ort/tool_sessions.c, on the shared library of the stock onnxruntime. The provider
-is built with an allocator that counts (test/ort/counted_alloc.c): what a session does not free is
-known to the last block. In a build with a sanitizer all of this runs under it, and objects of the
-runtime that the provider does not release are found too.
+The program is test/ort/tool_sessions.c, with the shared library of the stock onnxruntime. The
+provider is built with an allocator that counts (test/ort/counted_alloc.c), so every block that a
+session does not free is known. In a build with a sanitizer all of this runs with it, which also
+finds objects of the runtime that the provider does not release.
 """
 
 import importlib.util
@@ -29,14 +29,14 @@ COUNTED = Path(os.environ.get("GQAC_ORT_COUNTED", harness.GQAC.parent / "test/li
 
 
 def runtime():
-    """The library of the installed onnxruntime; None: this package has none."""
+    """The library of the installed onnxruntime; None if the package has none."""
     spec = importlib.util.find_spec("onnxruntime")
     found = sorted(Path(spec.origin).parent.glob("capi/libonnxruntime.so.*")) if spec else []
     return found[-1] if found else None
 
 
 def product(*changes):
-    """The bytes of a model of products, with what `changes` makes of the value between them."""
+    """The bytes of a model of products, with `changes` applied to the value between them."""
     names = ["x", *(f"v{i}" for i in range(len(changes) + 1)), "y"]
     nodes = [helper.make_node("MatMul", names[:1] + ["w"], names[1:2])]
     for make, a, b in zip(changes, names[1:], names[2:]):
@@ -48,7 +48,7 @@ def product(*changes):
 
 
 class Memory(Case):
-    """Each call is a process."""
+    """Each call is a separate process."""
 
     def setUp(self):
         super().setUp()
@@ -60,23 +60,23 @@ class Memory(Case):
         self.parts.write_bytes(product(unknown))
 
     def tool(self, *words):
-        """What the program prints; it ends well."""
-        env = os.environ | {"ASAN_OPTIONS": "detect_leaks=1"}  # of the runtime's statuses as well
+        """The output of the program, which must succeed."""
+        env = os.environ | {"ASAN_OPTIONS": "detect_leaks=1"}  # also for the runtime's statuses
         done = subprocess.run([TOOL, self.library, COUNTED, *map(str, words)], env=env,
                               capture_output=True, text=True, timeout=3000, check=False)
         self.assertEqual(done.returncode, 0, done)
         return done.stdout
 
     def context(self):
-        """Writes the context models of both."""
+        """Writes the context models of both models."""
         for model in (self.whole, self.parts):
             made_of = self.dir / ("context_" + model.name)
             self.tool("loop", 1, model, "ep.context_enable=1", f"ep.context_file_path={made_of}")
             yield made_of
 
     def test_peak_while_written(self):
-        """A session that writes a context model has one copy of the weights at a time, 1 MiB, and
-        one that loads it has none."""
+        """A session that writes a context model has one copy of the weights at a time, 1 MiB; one
+        that loads it has none."""
         written = self.dir / "c.onnx"
         peaks = [int(self.tool("peak", 1, model, *more).split()[1]) for model, more in (
             (self.whole, ()),
@@ -88,8 +88,8 @@ class Memory(Case):
         self.assertLess(peaks[2], 1 << 19)
 
     def test_peak_of_bytes(self):
-        """A session of bytes has one copy of the weights, the packed one, whether they are in the
-        bytes or in a file beside them."""
+        """A session from bytes has one copy of the weights, the packed one, whether they are in the
+        bytes or in a separate file."""
         beside = self.dir / "beside.onnx"
         onnx.save(onnx.load(self.whole), beside, save_as_external_data=True, location="weights")
         self.assertLess(beside.stat().st_size, 10000)
@@ -109,8 +109,8 @@ class Memory(Case):
             self.assertIn("end", self.tool("alive", 3, model))
 
     def test_failing(self):
-        """Every allocation, or a few of them: the session fails, or goes on without the provider, or
-        gives the same results."""
+        """Every allocation fails, or a few of them: the session fails, or continues without the
+        provider, or returns the same results."""
         for model in (self.whole, self.parts, *self.context()):
             said = self.tool("fail", 1 if FULL else 97, model)
             failed = int(said.split("failed ")[1].split(",")[0])
@@ -118,7 +118,7 @@ class Memory(Case):
             print(said.splitlines()[-2])
 
     def test_failing_while_written(self):
-        """While a context model is written: no artefact stays of a session that fails."""
+        """The same while a context model is written: a failed session leaves no artefact."""
         folder, seen = self.dir / "written", set()
         for n in range(1, 10000, 3 if FULL else 150):
             folder.mkdir()

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Random nodes of GroupQueryAttention in sessions of ONNX Runtime on the provider, and many sessions
+"""Random GroupQueryAttention nodes in sessions of ONNX Runtime with the provider, and many sessions
 one after another. The nodes are those of test_gqa_ort.py; results have the bits of `gqac run`."""
 
 import gc
@@ -15,7 +15,7 @@ from harness import FULL, MODELS, model
 from ort_sessions import Sessions, read, session, since
 
 COUNT = 360 if FULL else 12  # of each seed
-REFUSED = 0.05  # of the nodes, at most, are not taken by ONNX Runtime
+REFUSED = 0.05  # maximum share of nodes that ONNX Runtime does not accept
 
 
 class Nodes(Sessions):
@@ -27,7 +27,7 @@ class Nodes(Sessions):
         self.tool.dir = self.dir
 
     def check_group(self, nodes):
-        """Returns how many of the nodes ONNX Runtime took."""
+        """Returns how many of the nodes ONNX Runtime accepted."""
         taken = 0
         for number, (node, expected) in enumerate(zip(nodes, self.tool.ours(nodes), strict=True)):
             source = gqa.model_of([node.parts()]).SerializeToString()
@@ -43,7 +43,7 @@ class Nodes(Sessions):
 
     @since(30, "has other inputs of GroupQueryAttention")
     def test_random(self):
-        """The same nodes every time, and some that nobody has seen."""
+        """The same nodes every time, and some new ones."""
         for seed in (20, gqa.FRESH):
             print(f"GQAC_TEST_SEED={seed}")
             pick, rng = random.Random(seed), np.random.default_rng(seed)
@@ -55,7 +55,7 @@ class Nodes(Sessions):
 
 
 class Memory(Sessions):
-    """Sessions leave nothing behind."""
+    """Sessions leak nothing."""
 
     @staticmethod
     def resident():
@@ -66,7 +66,7 @@ class Memory(Sessions):
 
     def test_many(self):
         """The slope of resident memory over sessions from a file, from bytes, of a context model,
-        and that fail."""
+        and sessions that fail."""
         path, rounds = self.dir / "c.onnx", 250 if FULL else 12
         session(str(model("llama")), settings={"ep.context_enable": "1",
                                                "ep.context_file_path": str(path)})
@@ -88,7 +88,7 @@ class Memory(Sessions):
         half = seen[len(seen) // 2:]
         slope = np.polyfit(np.arange(len(half)), half, 1)[0]
         print(f"{slope / 1024:.1f} KiB for 4 sessions")
-        if FULL:  # a model of 1 MiB: a leak of it, or of a context, would be far more
+        if FULL:  # a model of 1 MiB: leaking it, or a context, would be far more
             self.assertLess(slope, 16 << 10)
 
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Sessions of ONNX Runtime of models that gqac can run only in part: the provider claims the largest
-convex sets of nodes that pay, and the CPU provider runs the rest.
+"""Sessions of ONNX Runtime with models that gqac can run only in part: the provider claims the
+largest convex sets of nodes that are worth it, and the CPU provider runs the rest.
 
-Which nodes were claimed is read from the context model, which has a node EPContext for each set.
-Results are compared with those of the CPU provider within a tolerance and, where gqac runs all
-attention and products, bit by bit between one call and several.
+The claimed nodes follow from the context model, which has an EPContext node for each set. Results
+are compared with those of the CPU provider within a tolerance and, if gqac runs all attention and
+products, bit by bit between one call and several.
 """
 
 import sys
@@ -18,7 +18,7 @@ from harness import FULL, MODELS, model
 from ort_sessions import Sessions, read, session, since, start, warnings
 from test_ort_graph import made
 
-UNKNOWN = "Asinh"  # gqac does not have it; the CPU provider computes each element by itself
+UNKNOWN = "Asinh"  # gqac does not support it; the CPU provider computes each element separately
 RESIDUAL = "/model/layers.0/mlp/down_proj/MatMul/output_0"  # in the model llama
 HIDDEN = "/model/layers.2/final_norm_layernorm/output_0"
 GATE = "/model/layers.1/mlp/gate_proj/MatMul/output_0"
@@ -32,7 +32,7 @@ def unknown(name, value):
 
 
 def llama(*values, replace=unknown):
-    """The model llama, in which readers of each of these values read the output of `replace`."""
+    """The model llama; the readers of each of these values read the output of `replace` instead."""
     changed = onnx.load(model("llama"))
     nodes = changed.graph.node
     for value in values:
@@ -48,7 +48,7 @@ def llama(*values, replace=unknown):
 
 
 def branches(name, *ops):
-    """The graphs of an If that read the value by itself: each has one op."""
+    """The branches of an If that read the value directly: each has one op."""
     graphs = [helper.make_graph([helper.make_node(op, [name], ["b"])], op, [],
                                 [helper.make_tensor_value_info("b", TensorProto.FLOAT, None)])
               for op in ops]
@@ -56,7 +56,7 @@ def branches(name, *ops):
 
 
 def branch(name, value):
-    """An If that gqac cannot run because of the branch that runs."""
+    """An If that gqac cannot run because of the branch that is taken."""
     more = [value + end for end in ("/max", "/limit", "/less")]
     return [helper.make_node("ReduceMax", ["input_ids"], more[:1], keepdims=0),
             helper.make_node("Constant", [], more[1:2], value_int=1000),
@@ -65,16 +65,16 @@ def branch(name, value):
 
 
 def cast(name, value):
-    """A type that gqac does not have."""
+    """A type that gqac does not support."""
     return [helper.make_node("Cast", [name], [value + "/text"], to=TensorProto.STRING),
             helper.make_node("Cast", [value + "/text"], [value], to=TensorProto.INT64)]
 
 
 class Parts(Sessions):
-    """What was claimed, and the peer."""
+    """The claimed nodes, and the results of the CPU provider."""
 
     def claimed(self, source):
-        """How many sets were claimed, and the ops of all other nodes."""
+        """The number of claimed sets, and the ops of all other nodes."""
         path = self.dir / f"c{len(list(self.dir.iterdir()))}.onnx"
         session(source, alone=False, optimise=False,
                 settings={"ep.context_enable": "1", "ep.context_file_path": str(path)})
@@ -85,7 +85,7 @@ class Parts(Sessions):
         return ops.count("EPContext"), sorted(op for op in ops if op != "EPContext")
 
     def peer(self, source):
-        """A session on the CPU provider alone."""
+        """A session with only the CPU provider."""
         ort = start()
         settings = ort.SessionOptions()
         settings.log_severity_level = 4
@@ -111,7 +111,7 @@ class Decoders(Parts):
         return [np.concatenate(logits, axis=1), *(found[name] for name in sorted(found))]
 
     def check(self, changed, sets, rest):
-        """The sets are claimed and `rest` is not; the results, and their bits."""
+        """The sets are claimed and `rest` is not; the results and their bits."""
         source = changed.SerializeToString()
         self.assertEqual(self.claimed(source), (sets, rest))
         ids = np.random.default_rng(4).integers(3, 250, (1, 24))
@@ -132,26 +132,26 @@ class Decoders(Parts):
         self.check(llama(RESIDUAL), 2, [UNKNOWN])
 
     def test_tail(self):
-        """All layers are one set. The product with the small vocabulary does not pay."""
+        """All layers are one set. The product with the small vocabulary is not worth a set."""
         self.check(llama(HIDDEN), 1, [UNKNOWN, "MatMul"])
 
     def test_branch(self):
-        """A node behind the gate's product: all that does not read it is one set, and the rest does
-        not pay."""
+        """A node after the product of the gate: all nodes that do not depend on it are one set, and
+        the rest is not worth one."""
         self.check(llama(GATE), 1, sorted([UNKNOWN, "Sigmoid", "Mul", "Mul", "MatMul", "MatMul",
                                            "SkipSimplifiedLayerNormalization"]))
 
     @since(31, "cannot load context models whose nodes EPContext output what only an If reads")
     def test_if(self):
-        """An If is refused as a whole; what it reads from outside is an output of a set."""
+        """An If is refused as a whole; the outer values that it reads are outputs of a set."""
         self.check(llama(RESIDUAL, replace=branch), 2, ["If", "Less", "ReduceMax"])
 
     def test_type(self):
-        """Nodes that read and write a type that gqac does not have."""
+        """Nodes that read and write a type that gqac does not support."""
         self.check(llama(MASK, replace=cast), 1, ["Cast", "Cast", "ReduceSum", "Sub"])
 
     def test_attribute(self):
-        """An op that gqac has, with an attribute that it refuses: attention of the second layer."""
+        """A supported op with an attribute that gqac refuses: attention of the second layer."""
         changed = llama()
         last = [n for n in changed.graph.node if n.op_type == "GroupQueryAttention"][1]
         for attribute in last.attribute:
@@ -169,11 +169,11 @@ class Decoders(Parts):
 
 
 class Small(Parts):
-    """Graphs without attention: which sets pay, and what crosses the borders of sets."""
+    """Graphs without attention: which sets are worth it, and which values cross their borders."""
 
     def test_paying(self):
-        """A set with a product by 1 MiB of weights is claimed, a smaller one is not, and tables of
-        which rows are read do not count."""
+        """A set with a product with 1 MiB of weights is claimed, a smaller one is not, and tables
+        from which rows are read do not count."""
         def product(columns):
             weights = numpy_helper.from_array(np.ones((512, columns), np.float32), "w")
             return made([helper.make_node("MatMul", ["x", "w"], ["z"]), *unknown("z", "y")],
@@ -224,7 +224,7 @@ class Small(Parts):
                     [numpy_helper.from_array(weights, "w")], opset=13)
 
     def test_random(self):
-        """Random graphs: what a set reads and what others read of it."""
+        """Random graphs: values that a set reads, and its values that others read."""
         seen = set()
         for seed in range(150 if FULL else 12):
             rng = np.random.default_rng(seed)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The execution provider for ONNX Runtime: libgqac_ort.so in the stock onnxruntime.
 
-Sessions must give the bits of `gqac run` on the same inputs.
+Sessions must compute the bits of `gqac run` on the same inputs.
 """
 
 import concurrent.futures
@@ -27,10 +27,11 @@ from ort_sessions import (ALL, LIBRARY, NAME, SHORT, Sessions, calls, mixing, re
 
 
 class Bits(Sessions):
-    """Sessions against `gqac run`."""
+    """Sessions compared with `gqac run`."""
 
     def test_models(self):
-        """Stored calls, optimised or not; a session runs calls of several shapes in turn."""
+        """Stored calls, optimised or not; a session runs calls of several shapes one after
+        another."""
         compared = 0
         for name in ALL if FULL else SHORT:
             stored = calls(name)
@@ -43,7 +44,7 @@ class Bits(Sessions):
         self.assertGreater(compared, 40)
 
     def crowd(self, name, opened):
-        """A thread for each session of the list runs stored calls of the model on it."""
+        """Each session of the list runs stored calls of the model in a thread of its own."""
         wrong = []
         stored = [call for call in calls(name) if call.name in ("prefill", "hybrid", "decode")]
         expected = [self.expected(name, call) for call in stored]
@@ -70,9 +71,10 @@ class Bits(Sessions):
             self.crowd("llama", 4 * [session(str(model("llama")), threads=threads)])
 
     def test_threads_of_the_runtime(self):
-        """The same bits on ONNX Runtime's threads, to which gqac adds none; two runs at a time."""
+        """The same bits on ONNX Runtime's threads, to which gqac adds none; two runs at the same
+        time."""
         def slept(tasks):
-            """How often these threads have gone to sleep, each of them."""
+            """How often each of these threads has gone to sleep."""
             texts = [Path(f"/proc/self/task/{task}/status").read_text() for task in tasks]
             return [int(re.search(r"^voluntary_ctxt_switches:\s+(\d+)", text, re.MULTILINE)[1])
                     for text in texts]
@@ -96,7 +98,7 @@ class Bits(Sessions):
         self.crowd("llama", [session(str(model("llama")), threads="runtime", intra=1)])
 
     def test_two_sessions(self):
-        """Two sessions of one model in two threads, both created there, and both run there."""
+        """Two sessions of one model, each created and run in its own thread."""
         for source in (str(model("llama")), onnx.load(model("llama")).SerializeToString()):
             with concurrent.futures.ThreadPoolExecutor(2) as pool:
                 opened = list(pool.map(lambda n, s=source: session(s, threads=n), (1, 2)))
@@ -124,7 +126,7 @@ class Bits(Sessions):
                 self.assertEqual(value.numpy().tobytes(), present.tobytes(), name)
 
     def test_terminate(self):
-        """A run whose options say so ends before the model; the session can be used again."""
+        """A run that is terminated by its options ends early; the session can be used again."""
         ort, opened = start(), session(str(model("llama")))
         feeds = read(MODELS / "llama" / "ref" / "decode" / "inputs")
         good, options = opened.run(["logits"], feeds)[0], ort.RunOptions()
@@ -134,7 +136,7 @@ class Bits(Sessions):
         self.assertEqual(opened.run(["logits"], feeds)[0].tobytes(), good.tobytes())
 
     def test_share(self):
-        """All of the time of the nodes of a builder's decoder is gqac's, in ONNX Runtime's profile;
+        """In ONNX Runtime's profile, gqac runs all nodes of a decoder of the model builder;
         docs/onnxruntime.md has a row for each of these models."""
         tool, page = ROOT / "tools" / "compare_sessions.py", ROOT / "docs" / "onnxruntime.md"
         rows = re.findall(r"^\| ([^ |]+) \| 100 % \|", page.read_text(), re.MULTILINE)
@@ -149,7 +151,7 @@ class Bits(Sessions):
             self.assertEqual(json.loads(done.stdout)["share"], 100, name)
 
     def test_unknown_shape(self):
-        """An output whose shape only a run computes, and one that has no elements."""
+        """An output whose shape is known only after a run, and one that is empty."""
         graph = helper.make_graph(
             [helper.make_node("NonZero", ["x"], ["at"]), helper.make_node("Neg", ["x"], ["y"])],
             "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N"])],
@@ -168,9 +170,9 @@ class Bits(Sessions):
 
 
 class Tables:
-    """The runtime's tables as far as the library looks at them when it is loaded: a function is in
-    each slot that ort.h names. A status is 1, whatever it says, and its text is `text` or, without
-    one, what it was made of."""
+    """The parts of the runtime's tables that the library reads when it is loaded: each slot in
+    ort.h has a function. A status is 1, whatever its contents, and its text is `text`, or else the
+    text with which it was created."""
 
     def __init__(self, text=None):
         self.said, self.text = [], text
@@ -201,10 +203,10 @@ class Tables:
 
 
 class Refused(Case):
-    """What the provider refuses, and how it says so."""
+    """What the provider refuses, and its errors."""
 
     def fails(self, words, *more, **options):
-        """The session cannot be created; the message has the words."""
+        """The session cannot be created; the message contains the words."""
         with self.assertRaises(Exception) as caught:
             session(*more or (str(model("llama")),), **options)
         for word in words:
@@ -218,7 +220,7 @@ class Refused(Case):
         self.fails(["option 'thread'", "target, threads or math"], thread=1)
 
     def test_targets(self):
-        """The option reaches gqac: ref has other bits than cpu, within the tolerance."""
+        """The option has an effect: ref has other bits than cpu, within the tolerance."""
         feeds = read(MODELS / "llama" / "ref" / "hybrid" / "inputs")
         cpu, ref = (session(str(model("llama")), target=target).run(["logits"], feeds)[0]
                     for target in ("cpu", "ref"))
@@ -226,7 +228,7 @@ class Refused(Case):
         self.close(cpu, ref, 1e-4)
 
     def test_not_claimed(self):
-        """Models that gqac cannot take run on the CPU provider, and only there."""
+        """Models that gqac cannot run at all run on the CPU provider, and only there."""
         small = helper.make_model(
             helper.make_graph([helper.make_node("Det", ["x"], ["y"])], "g",
                               [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 2])],
@@ -241,7 +243,7 @@ class Refused(Case):
             self.fails(["fallback"], source)
 
     def test_bad_input(self):
-        """An error of gqac arrives with its parts, and the session can be used again."""
+        """An error of gqac is passed on with its parts, and the session can be used again."""
         opened = session(str(model("llama")))
         feeds = read(MODELS / "llama" / "ref" / "hybrid" / "inputs")
         good = opened.run(["logits"], feeds)[0]
@@ -251,7 +253,7 @@ class Refused(Case):
         self.assertEqual(opened.run(["logits"], feeds)[0].tobytes(), good.tobytes())
 
     def test_mixing(self):
-        """A warning names the node by which results depend on the split into calls."""
+        """A warning names the node that makes results depend on the split into calls."""
         path = self.dir / "mixing.onnx"
         onnx.save(mixing(), path)
         for source, words in ((path, 1), (model("llama"), 0)):
@@ -261,8 +263,8 @@ class Refused(Case):
             self.assertEqual(said[0].count("depend on how"), words)
 
     def refused(self, version, get_api, capacity=4):
-        """The library gets the tables of get_api as those of a version of ONNX Runtime; it makes an
-        error, which is status 1, and no factory."""
+        """The library gets the tables of get_api as those of a version of ONNX Runtime; it creates
+        an error, which is status 1, and no factory."""
         held = ctypes.create_string_buffer(version)
         make = ctypes.CDLL(str(LIBRARY)).CreateEpFactories
         get_version = ctypes.CFUNCTYPE(ctypes.c_void_p)(lambda: ctypes.addressof(held))
@@ -276,7 +278,7 @@ class Refused(Case):
         self.assertEqual((n.value, factories[0]), (0, None))
 
     def test_old_runtime(self):
-        """A runtime without the interface gets an error that names both versions."""
+        """A runtime without the interface causes an error that names both versions."""
         table, seen = Tables(), []
         for version, asked in ((b"1.22.1", [1]), (b"0.9", [1]), (b"next", [1]), (b"1.23.0", [1]),
                                (b"1.23.1", [1, 23])):
@@ -289,10 +291,10 @@ class Refused(Case):
             self.assertIn("ONNX Runtime 1.23.1 or newer", table.said[-1])
 
     def test_other_tables(self):
-        """Tables in which a function that the library uses is missing, or is another."""
+        """Tables in which a function that the library uses is missing, or is another one."""
         whole, words = Tables(), "functions of ONNX Runtime 1.24.1 are not where version 23"
         self.refused(b"1.24.1", lambda number: whole.address, capacity=0)
-        self.assertIn("capacity of 0", whole.said[-1])  # nothing is wrong with these
+        self.assertIn("capacity of 0", whole.said[-1])  # these are valid
         for which, slot in whole.slots:
             changed = Tables()
             getattr(changed, which)[slot] = None
@@ -312,7 +314,7 @@ class Lives(Case):
     """Sessions and the library, created and released in any order."""
 
     def python(self, text):
-        """A program in a process of its own, which must end well."""
+        """A program in a separate process, which must succeed."""
         head = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n" \
                "import test_ort_plugin as t\n"
         env = os.environ | {"GQAC_ORT": str(LIBRARY)}
@@ -331,8 +333,8 @@ class Lives(Case):
         self.assertEqual(len(found), 2)
 
     def test_exit(self):
-        """A session that is alive when the interpreter ends, and one that outlives the library's
-        registration."""
+        """A session that exists when the interpreter ends, and one that outlives the registration
+        of the library."""
         use = "s = t.session(str(t.model('llama')))\n" \
               "f = t.read(t.MODELS / 'llama' / 'ref' / 'decode' / 'inputs')\n" \
               "s.run(None, f)\n"
@@ -344,7 +346,7 @@ class Lives(Case):
                     "s = t.session(str(t.model('llama')))\ns.run(None, f)\nprint('end')")
 
     def test_exports(self):
-        """The two functions, and nothing of gqac; the library is never unloaded."""
+        """The two functions, and no others; the library is never unloaded."""
         if not shutil.which("nm"):
             self.skipTest("there is no nm")
         said = subprocess.run(["nm", "-D", "--defined-only", LIBRARY], capture_output=True,
@@ -358,11 +360,11 @@ class Lives(Case):
 
 
 class Documented(Case):
-    """docs/onnxruntime.md, and the Python package that holds the library."""
+    """docs/onnxruntime.md, and the Python package that contains the library."""
 
     def packages(self):
-        """The environment in which both packages are found: those of wheels (GQAC_ORT_SITE), or made
-        of the sources."""
+        """An environment with both packages: those of wheels (GQAC_ORT_SITE), or built from the
+        sources."""
         more = os.environ.get("PYTHONPATH", "")  # another onnxruntime
         if installed := os.environ.get("GQAC_ORT_SITE"):
             return {"PYTHONPATH": f"{installed}:{more}"}
@@ -375,7 +377,7 @@ class Documented(Case):
 
     @since(25, "does not know plugins by their names")
     def test_page(self):
-        """The Python lines of the page print what it shows, in a process of its own."""
+        """The Python lines of the page print the output shown there, in a separate process."""
         page = (ROOT / "docs" / "onnxruntime.md").read_text()
         blocks = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
         self.assertEqual(len(blocks), 6)

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""What is written: never over a file that is read, whole or not at all, and said at the end.
+"""Written files: they never overwrite a file that is read, they are complete or absent, and the
+result is reported at the end.
 
     python test/python/test_outputs.py        prints `N passed, N failed`
 """
@@ -27,12 +28,12 @@ MIB = 1 << 20
 
 
 def snapshot(folder):
-    """Every file below a folder, with its bytes."""
+    """The bytes of every file in a folder and below."""
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def big_model(folder, layers, size):
-    """A chain of square products of fp32, its weights in a file of their own."""
+    """A chain of square fp32 products, with weights in a separate file."""
     nodes, weights = [], []
     for i in range(layers):
         data = np.full((size, size), 1 + i, np.float32)
@@ -46,8 +47,8 @@ def big_model(folder, layers, size):
 
 
 def refuse_nameless():
-    """In the child: files without a name are not supported, as on some network file systems. A seccomp filter: openat
-    (257) with O_TMPFILE gives EOPNOTSUPP."""
+    """In the child: unnamed files are not supported, as on some network file systems. A seccomp
+    filter: openat (257) with O_TMPFILE returns EOPNOTSUPP."""
     tmpfile, openat, refused, allowed = 0o20000000, 257, 0x50000 | 95, 0x7FFF0000
     code = [(0x20, 0, 0, 0), (0x15, 0, 3, openat), (0x20, 0, 0, 32), (0x45, 0, 1, tmpfile),
             (0x06, 0, 0, refused), (0x06, 0, 0, allowed)]
@@ -58,7 +59,7 @@ def refuse_nameless():
 
 
 class Guard(Case):
-    """No verb writes over what it reads or what belongs to the model."""
+    """No verb overwrites files that it reads or that belong to the model."""
 
     def setUp(self):
         super().setUp()
@@ -69,13 +70,13 @@ class Guard(Case):
         shutil.copy(IDS, self.ids)
 
     def refused(self, *args):
-        """Exit 2, and every file is as it was."""
+        """Exit 2, and all files are unchanged."""
         before = snapshot(self.dir)
         self.check(gqac(*args), 2, "would overwrite", "another name")
         self.assertEqual(snapshot(self.dir), before)
 
     def spellings(self, path):
-        """Names that lead to a file: its own, a detour, links of both kinds."""
+        """Names of a file: its own, a detour, links of both kinds."""
         soft, hard = self.dir / "soft", self.dir / "hard"
         for link in (soft, hard):
             link.unlink(missing_ok=True)
@@ -85,19 +86,20 @@ class Guard(Case):
         hard.unlink()
 
     def test_compile(self):
-        """Nothing of the folder, whatever is emitted, and however the model is given."""
+        """No file of the folder, whatever is emitted, and however the model is given."""
         names = ("model.onnx", "model.onnx.data", "genai_config.json", "tokenizer.json", "tokenizer_config.json",
                  "chat_template.jinja")
         for name in names:
             for out in self.spellings(self.model / name):
                 self.refused("compile", self.model / "model.onnx", "-o", out, "--model-root", self.dir)
             self.refused("compile", self.model, "-o", self.model / name)
-            if name != "model.onnx":  # whose ending is that of another form
+            if name != "model.onnx":  # its ending belongs to another form
                 self.refused("compile", self.model, "--stop-after", "tidy", "--emit", "text", "-o", self.model / name)
             self.refused("compile", self.model, "--emit", "onnx", "-o", self.model / name)
 
     def test_form(self):
-        """The ending decides the form, --emit may not contradict it; a folder must be there at once."""
+        """The ending decides the form, and --emit must not contradict it; a missing folder is
+        reported at once."""
         for name, begin in (("a.onnx", b"\x08"), ("a.gq", b"graph @"), ("a.gqac", b"GQAC")):
             self.good("compile", self.model, "-o", self.dir / name, "-q")
             self.assertTrue((self.dir / name).read_bytes().startswith(begin), name)
@@ -109,7 +111,8 @@ class Guard(Case):
         self.assertFalse((self.dir / "b.gqac").exists())
 
     def test_compile_data(self):
-        """The data file that goes with an ONNX file; weights of another name; an artefact; a graph."""
+        """The data file that belongs to an ONNX file; weights with another name; an artefact; a
+        graph."""
         (self.model / "model.onnx.data").rename(self.model / "out.onnx.data")
         proto = onnx.load(self.model / "model.onnx", load_external_data=False)
         for tensor in proto.graph.initializer:
@@ -128,7 +131,7 @@ class Guard(Case):
         self.refused("rewrite", text, "--pass", "raise", "-o", text)
 
     def test_free(self):
-        """What gqac wrote itself beside the model is written again."""
+        """A file that gqac itself wrote next to the model can be overwritten."""
         for _ in range(2):
             self.good("compile", self.model, "-o", self.model / "model.gqac")
             self.good("compile", self.model, "--stop-after", "tidy", "--emit", "text", "-o", self.model / "tidy.gq")
@@ -136,7 +139,7 @@ class Guard(Case):
             self.good("score", self.model, "--ids", self.ids, "--logits", self.model / "logits.npy")
 
     def test_dump(self):
-        """A dump that is appended to the model."""
+        """A dump that would be appended to the model."""
         path = self.model / "tokenizer.json"
         before = snapshot(self.dir)
         with open(path, "ab") as out:
@@ -155,12 +158,12 @@ class Guard(Case):
                              "--model-root", self.dir)
 
     def test_run(self):
-        """Outputs over inputs, over what is expected, and over a file by a link."""
+        """Outputs over inputs, over expected outputs, and over a file through a link."""
         inputs = self.dir / "inputs"
         shutil.copytree(MODELS / "llama" / "ref" / "hybrid" / "inputs", inputs)
         run = ("run", self.model, "--inputs", inputs)
         self.good(*run, "--output", self.dir / "out")
-        for _ in range(2):  # results beside the inputs are not read
+        for _ in range(2):  # results next to the inputs are not read
             self.good(*run, "--output", inputs)
         self.refused(*run, "--expect", self.dir / "out", "--output", self.dir / "out")
         (self.dir / "other").mkdir()
@@ -170,12 +173,12 @@ class Guard(Case):
                      self.dir / "other")
 
     def test_rewrite(self):
-        """Only a model that holds its own weights is rewritten in place."""
+        """Only a model that contains its own weights is rewritten in place."""
         for name in ("model.onnx.data", "tokenizer.json", "genai_config.json", "chat_template.jinja"):
             self.refused("rewrite", self.model / "model.onnx", "--pass", "raise", "-o", self.model / name)
 
     def test_full_disk(self):
-        """The error names the file that could not be written, and nothing is left behind."""
+        """The error names the file that could not be written, and nothing is left."""
         model = harness.ROOT / "models" / "tiny-gqa" / "model.onnx"
         traced = harness.ROOT / "test" / "traced" / "llama-no-cache" / "model.onnx"
         before = sorted(self.dir.iterdir())
@@ -190,10 +193,10 @@ class Guard(Case):
 
 
 class Whole(Case):
-    """Files appear whole or not at all, and nothing else is left."""
+    """Files are complete or absent, and nothing else is left."""
 
     def interrupted(self, number, prepare=None, emit="gqac"):
-        """What a folder holds after a compilation that a signal ended while it was writing."""
+        """The contents of a folder after a signal ended a compilation that was writing."""
         model = big_model(self.dir, 3, 2048)
         folder = self.dir / "out"
         folder.mkdir(exist_ok=True)
@@ -219,22 +222,23 @@ class Whole(Case):
         return child.returncode, os.listdir(folder)
 
     def test_signals(self):
-        """Ctrl-C and SIGTERM end it in order, also where temporary files have names."""
+        """Ctrl-C and SIGTERM end it cleanly, also with named temporary files."""
         for number in (signal.SIGINT, signal.SIGTERM):
             for prepare in (None, refuse_nameless):
                 self.assertEqual(self.interrupted(number, prepare), (130, []))
 
     def test_kill(self):
-        """A kill leaves nothing where files without a name can be made."""
+        """A kill leaves nothing if unnamed files are supported."""
         try:
             os.close(os.open(self.dir, os.O_WRONLY | os.O_TMPFILE))
         except OSError:
-            # Reason of the skip: then the file has a name until it is whole, and SIGKILL runs no code that removes it.
+            # Reason of the skip: otherwise the file has a name until it is complete, and after
+            # SIGKILL no code can remove it.
             self.skipTest("this file system has no files without a name")
         self.assertEqual(self.interrupted(signal.SIGKILL), (-signal.SIGKILL, []))
 
     def test_fallback(self):
-        """With named temporaries the file is the same, over an older one and over none."""
+        """With named temporary files the result is the same, with and without an older file."""
         model, out = big_model(self.dir, 2, 64), self.dir / "out"
         for prepare in (None, refuse_nameless):
             made = []
@@ -249,7 +253,7 @@ class Whole(Case):
 
 
 class Saved(Case):
-    """What compile says when it is done, and the memory that it takes."""
+    """The report of compile at its end, and the memory that it needs."""
 
     def test_line(self):
         """Size, time to open, weights and cache on stderr; nothing with -q, nothing on stdout."""
@@ -263,7 +267,8 @@ class Saved(Case):
         self.assertRegex(text.err, r"^gqac: saved .*t\.gq: [\d.]+ [KM]iB\n$")
 
     def test_memory(self):
-        """Compiling takes little more memory than the file has: read pages are let go as weights are packed."""
+        """Compiling needs little more memory than the size of the file: read pages are released as
+        weights are packed."""
         model = big_model(self.dir, 6, 2048)  # 96 MiB
         made = self.good("compile", model, "--stateless", "-o", self.dir / "a.gqac", memory=None)
         if not harness.SANITIZED:

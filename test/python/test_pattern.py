@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Expressions of pre-tokenizers against the `tokenizers` package, which runs them with Oniguruma.
+"""Expressions of pre-tokenizers compared with the `tokenizers` package, which uses Oniguruma.
 
-Every expression is matched on many texts by both; where each match begins and ends has to be the
-same. So have the general categories of all code points, but for those that one of the two versions
-of Unicode does not assign.
+Both match every expression on many texts; the begin and the end of each match must be the same. So
+must the general categories of all code points, except those that one of the two versions of Unicode
+does not assign.
 """
 
 import os
@@ -27,7 +27,7 @@ TOOL = os.environ.get("GQAC_TEXT_TOOL", str(harness.GQAC.parent / "test" / "tool
 LETTERS = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]"
 SMALL = r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
 SUFFIX = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-# What model families split by, and every construct besides.
+# The expressions of model families, and every construct.
 EXPRESSIONS = {
     "gpt2": r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
     "llama3": SUFFIX + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
@@ -88,8 +88,8 @@ REFUSED = {
     r"(?i:ss)": "U+00DF",
     r"(?i:[^\p{Lu}\s])": "U+1E9E",
 }
-# All characters of Unicode 14 but most ideographs, syllables and private ones. tokenizers 0.23.3 knows
-# about 10300 that are later; U+1171E was Mn and is Mc.
+# All characters of Unicode 14 except most ideographs, syllables and private ones. tokenizers 0.23.3
+# knows about 10300 newer ones; U+1171E was Mn and is now Mc.
 ASSIGNED = [chr(c) for c in [*range(0xd800), *range(0xe000, 0x20100), *range(0xe0000, 0xe0200)]
             if unicodedata.category(chr(c)) != "Cn" and c != 0x1171e
             and not (0x3500 < c < 0x4d00 or 0x4f00 < c < 0x9e00 or 0xad00 < c < 0xd700
@@ -119,7 +119,7 @@ def pieces_of_peer(expression, text):
 
 
 def pieces_of_matches(line, length):
-    """Byte ranges of matches and of what lies between them; empty ones divide only."""
+    """Byte ranges of matches and of the text between them; empty matches only divide."""
     cuts = {0, length}
     for word in line.split():
         cuts.update(map(int, word.split(":")))
@@ -139,13 +139,13 @@ def random_texts(count, seed):
 
 
 def record(kind, text):
-    """One record of the tool's input."""
+    """One record of the input of the tool."""
     data = text.encode()
     return kind + str(len(data)).encode() + b"\n" + data + b"\n"
 
 
 class Writer:
-    """Random expressions of every construct that is supported."""
+    """Random expressions with every supported construct."""
 
     CLASSES = [r"\s", r"\S", r"\d", r"\w", r"\W", r"\p{L}", r"\p{Lu}", r"\P{L}", r"\p{N}", "[ab]",
                "[^ab]", r"[^\s\p{L}]", r"[a-c\n]", ".", r"[^\r\n]", "[a1 ]", r"[\p{L}&&[^b]]"]
@@ -193,7 +193,7 @@ class Writer:
 
 
 class Patterns(harness.Case):
-    """tool_text pattern against tokenizers."""
+    """tool_text pattern compared with tokenizers."""
 
     def tool(self, data):
         path = self.dir / "records"
@@ -219,7 +219,7 @@ class Patterns(harness.Case):
             self.assertIn(words, out)
 
     def test_categories(self):
-        """Each category has a number; one expression for each bit of it, in brackets or not."""
+        """Each category has a number; one expression for each bit of it, in brackets and not."""
         text = "".join(ASSIGNED)
         names = sorted({unicodedata.category(c) for c in ASSIGNED})
         self.assertGreater(len(names), 25)
@@ -230,7 +230,7 @@ class Patterns(harness.Case):
             self.compare(expression, [text])
 
     def test_normal_forms(self):
-        """Every character alone and in mixtures, as Python has them."""
+        """Every character alone and in mixtures, compared with Python."""
         if unicodedata.unidata_version != "14.0.0":
             self.skipTest(f"Python has Unicode {unicodedata.unidata_version}")
         rng = random.Random(3)
@@ -241,13 +241,13 @@ class Patterns(harness.Case):
         for form in ("nfc", "nfd", "nfkc", "nfkd", "lower"):
             done = subprocess.run([TOOL, "normal", form, str(self.dir / "text")],
                                   capture_output=True, timeout=300)
-            # tokenizers lower each character alone: no final sigma
+            # tokenizers convert each character separately: no final sigma
             expected = ("".join(c.lower() for c in text) if form == "lower"
                         else unicodedata.normalize(form.upper(), text))
             self.assertTrue(done.stdout.decode() == expected, form)
 
     def test_random_expressions(self):
-        """Expressions of a grammar on short texts; a refusal must name something."""
+        """Random expressions of a grammar on short texts; a refusal must name its reason."""
         rng = random.Random(7)
         pieces = ["a", "b", "ab", "c", "1", " ", "\n", "é", "A", "'", "12", "  "]
         cases, refused, total = [], 0, 4000 if harness.FULL else 300
@@ -279,7 +279,7 @@ class Patterns(harness.Case):
 
 
 def add_expressions():
-    """One test an expression."""
+    """Adds a test for each expression."""
     for name, expression in EXPRESSIONS.items():
         def run(self, expression=expression, name=name):
             texts = random_texts(4000 if harness.FULL else 400, name)

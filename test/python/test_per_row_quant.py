@@ -3,7 +3,7 @@
 
     python test/python/test_per_row_quant.py
 
-The model is that of test/models/llama, quantised by ONNX Runtime's own tool (MatMulInteger).
+The model is test/models/llama, quantised by ONNX Runtime's own tool (MatMulInteger).
 """
 
 import logging
@@ -28,7 +28,7 @@ FLAG = "--per-row-quant"
 
 
 def by_row(x):
-    """Codes, scales and zero points of each row of x, as the op's definition has them."""
+    """Codes, scales and zero points of each row of x, by the definition of the op."""
     low = np.minimum(x.min(-1, keepdims=True), 0)
     high = np.maximum(x.max(-1, keepdims=True), 0)
     scale = ((high - low) / np.float32(255)).astype(np.float32)
@@ -38,7 +38,7 @@ def by_row(x):
 
 
 class PerRowQuant(Case):
-    """The flag from the command line."""
+    """The flag on the command line."""
 
     def quantised(self):
         """The folder of the quantised model."""
@@ -49,7 +49,7 @@ class PerRowQuant(Case):
         return folder
 
     def test_rows(self):
-        """Each row by itself, against the definition in NumPy."""
+        """Each row separately, compared with the definition in NumPy."""
         graph = helper.make_graph(
             [helper.make_node("DynamicQuantizeLinear", ["x"], ["y", "s", "z"])], "g",
             [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["B", "S", 7])],
@@ -69,7 +69,7 @@ class PerRowQuant(Case):
                 np.testing.assert_array_equal(got, wanted, name)
 
     def save(self, body, result="float[A,N] r", head="float[B,S,8] x"):
-        """A model of text: DynamicQuantizeLinear of x to y, s, z, then the body; w is [8,4]."""
+        """A model from text: DynamicQuantizeLinear of x to y, s, z, then the body; w is [8,4]."""
         weights = ", ".join(str(v % 19 - 9) for v in range(0, 7 * 32, 7))
         made = onnx.parser.parse_model(
             '<ir_version: 10, opset_import: ["" : 21]>\n'
@@ -81,7 +81,7 @@ class PerRowQuant(Case):
         return self.dir / "m.onnx"
 
     def test_readers(self):
-        """Those that take a scale for each row: their rows are rows of the definition."""
+        """Ops that accept a scale for each row: their rows equal the definition."""
         x = (np.random.default_rng(6).standard_normal((2, 3, 8)) * [[[1], [9], [50]]]).astype(
             np.float32)
         np.save(self.dir / "x.npy", x)
@@ -103,7 +103,8 @@ class PerRowQuant(Case):
                                            err_msg=f"{body} {target}")
 
     def test_other_readers(self):
-        """What would take a scale of rows for another's, or fail while it runs, is named."""
+        """Readers that would use the scale of one row for another, or fail at run time, are
+        named."""
         product = "m = MatMulInteger (c, w, z)\nf = Cast <to = 1> (m)\n"
         whole = product.replace("c,", "y,")
         for body, words in (
@@ -121,10 +122,12 @@ class PerRowQuant(Case):
             self.check(gqac("inspect", model, FLAG), 3, FLAG, "DynamicQuantizeLinear",
                        "'of_y'", "MatMulInteger (as A", "run it without", *words)
 
-    # Reason of the skip: ONNX Runtime's quantiser makes the model; ./dev deps installs it, a bare build may lack it.
+    # Reason of the skip: ONNX Runtime's quantiser makes the model; ./dev deps installs it, other
+    # machines may lack it.
     @unittest.skipUnless(quantize_dynamic, "onnxruntime is not installed")
     def test_split_safe(self):
-        """Named as mixing, and different, without the flag; equal and near the floats with it."""
+        """Without the flag it is named as mixing, and results differ; with it they are equal, and
+        close to the floats."""
         model = self.quantised()
         plans = ("--tokens", "20", "--splits", "random:4", "--format", "json")
         result = self.check(gqac("equiv", model, *plans), 1)
@@ -137,10 +140,11 @@ class PerRowQuant(Case):
         rows = self.good("score", model, FLAG, *ids).json()["nll"]
         self.assertLess(abs(rows / floats - 1), 0.01)
 
-    # Reason of the skip: ONNX Runtime's quantiser makes the model; ./dev deps installs it, a bare build may lack it.
+    # Reason of the skip: ONNX Runtime's quantiser makes the model; ./dev deps installs it, other
+    # machines may lack it.
     @unittest.skipUnless(quantize_dynamic, "onnxruntime is not installed")
     def test_artefact(self):
-        """Kept in an artefact, which is for that flag only."""
+        """It is stored in an artefact, which can be opened only with that flag."""
         made, ids = self.dir / "m.gqac", LLAMA / "ref" / "ids.txt"
         model = self.quantised()
         self.good("compile", model, "-o", made, FLAG)

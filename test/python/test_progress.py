@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What long calls print on stderr, and the default number of threads.
+"""Progress messages of long calls on stderr, and the default number of threads.
 
     python test/python/test_progress.py        prints `N passed, N failed`
 """
@@ -21,7 +21,7 @@ TINY = harness.ROOT / "models" / "tiny-gqa"
 class Progress(Case):
 
     def score(self, pause, *args, stderr=subprocess.PIPE):
-        """A score of many tokens that stands still for some seconds in their middle."""
+        """A score of many tokens that pauses for some seconds in the middle."""
         ids = write_ids(self.dir / "ids", [1 + i % 200 for i in range(1270)])
         child = subprocess.Popen([GQAC, "score", TINY, "--ids", ids, "--target", "ref", *args],
                                  stdout=subprocess.PIPE, stderr=stderr, env=harness.environment())
@@ -33,7 +33,7 @@ class Progress(Case):
         return child
 
     def test_bar(self):
-        """On a terminal: a bar, and nothing is left of it."""
+        """On a terminal: a bar, which is removed at the end."""
         leader, follower = pty.openpty()
         child = self.score(0.7, stderr=follower)
         os.close(follower)
@@ -46,7 +46,7 @@ class Progress(Case):
         self.assertTrue(seen.endswith("\r\033[K"), repr(seen))
 
     def test_line(self):
-        """Elsewhere: a line when 5 seconds have passed; with -q none."""
+        """Elsewhere: a line after 5 seconds; with -q none."""
         loud, quiet = self.score(5.1), self.score(5.1, "-q")
         for child, want in ((loud, rb"^gqac: score: \d+ of 1270 tokens\n"), (quiet, rb"^$")):
             out, err = child.communicate(timeout=60)
@@ -54,14 +54,15 @@ class Progress(Case):
             self.assertRegex(err, want)
 
     def test_short(self):
-        """Short calls say nothing."""
+        """Short calls print nothing."""
         ids = write_ids(self.dir / "ids", [1, 2, 3])
         done = subprocess.run([GQAC, "score", TINY, "--ids", ids], capture_output=True,
                               env=harness.environment(), timeout=60)
         self.assertEqual((done.returncode, done.stderr), (0, b""))
 
     def test_threads(self):
-        """The default is what the process may use; the environment and the flag come first."""
+        """The default is the number of processors that the process may use; the environment and the
+        flag override it."""
         def threads(mask, *args, **env):
             full = {k: v for k, v in harness.environment().items() if k != "GQAC_THREADS"} | env
             done = subprocess.run([GQAC, "bench", TINY, "-p", "4", "-n", "1", "--repeat", "1", "--format", "json",

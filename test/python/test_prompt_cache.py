@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""generate and chat with --prompt-cache and --prefix-store, and gqac cache: answers have the bytes of
-a cold run, tokens are reused, and files that do not fit are never used and never lost.
+"""generate and chat with --prompt-cache and --prefix-store, and gqac cache: answers have the bytes
+of a cold run, tokens are reused, and files that do not fit are never used and never overwritten.
 
     python test/python/test_prompt_cache.py      (GQAC_TEST_FULL=1: 500 killed processes)
 """
@@ -34,7 +34,7 @@ class PromptCache(Case):
         self.file = self.dir / "prompt.gqs"
 
     def said(self, tokens, *flags, model="llama"):
-        """(json of the answer without metrics, reused, computed)."""
+        """(JSON of the answer without metrics, reused, computed)."""
         path = write_ids(self.dir / "ids.txt", tokens)
         found = self.good("generate", MODELS / model, "--ids", path, "--format", "json", "-q",
                           *flags).json()
@@ -42,7 +42,7 @@ class PromptCache(Case):
         return found, metrics["reused_tokens"], metrics["computed_tokens"]
 
     def check_warm(self, model, flags, exact):
-        """A second run, a longer prompt and one that parts from it."""
+        """A second run, a longer prompt and one that diverges from it."""
         new = ("-n", 8, "--temperature", "0.7", "--seed", 3)
         first = ids(100)
         cold, reused, computed = self.said(first, *new, model=model)
@@ -72,7 +72,7 @@ class PromptCache(Case):
                     self.file.unlink(missing_ok=True)
 
     def test_rope_tables(self):
-        """Beyond the LongRoPE threshold all is computed again, and the answer is the same."""
+        """Above the LongRoPE threshold everything is computed again, and the answer is the same."""
         new = ("-n", 30)
         for n in (50, 300):
             want, _, _ = self.said(ids(n), *new, model="phi3")
@@ -84,7 +84,8 @@ class PromptCache(Case):
                         self.assertEqual(reused, 299)
 
     def test_chat(self):
-        """Turns of a second process begin where the first one ended; stdout has the same bytes."""
+        """The turns of a second process begin where the first one ended; stdout has the same
+        bytes."""
         def chat(*flags):
             with open(self.dir / "lines.txt", "rb") as stdin:
                 return self.good("chat", TINY, "-q", "-n", 12, "--format", "json", *flags,
@@ -103,7 +104,7 @@ class PromptCache(Case):
             self.assertGreater(reused(warm)[0], 0)
 
     def test_drafts(self):
-        """With --speculate as well."""
+        """Also with --speculate."""
         want, _, _ = self.said(ids(60) * 2, "-n", 20)
         for _ in range(2):
             found, _, _ = self.said(ids(60) * 2, "-n", 20, "--speculate", 4, "--prefix-store",
@@ -132,7 +133,7 @@ class PromptCache(Case):
             self.assertEqual(self.said(ids(40), "-n", 4, "--prompt-cache", self.file)[1], 39)
 
     def test_other_model(self):
-        """A whole file of another model, target or --math is never replaced, with -q neither."""
+        """A valid file of another model, target or --math is never replaced, also with -q."""
         path = write_ids(self.dir / "ids.txt", ids(20))
         self.said(ids(40), "-n", 2, "--prompt-cache", self.file)
         whole = self.file.read_bytes()
@@ -147,12 +148,12 @@ class PromptCache(Case):
         with open(self.dir / "lines.txt", "rb") as stdin:
             self.check(gqac("chat", TINY, "--prompt-cache", self.file, stdin=stdin), 2, "another")
         self.assertEqual(self.file.read_bytes(), whole)
-        self.file.write_bytes(b"")  # as mktemp makes it
+        self.file.write_bytes(b"")  # as created by mktemp
         self.said(ids(40), "-n", 2, "--prompt-cache", self.file)
         self.assertEqual(self.file.read_bytes(), whole)
 
     def test_files_of_others(self):
-        """What is no snapshot is not replaced, nor is the model."""
+        """A file that is not a snapshot is not replaced, nor is the model."""
         path = write_ids(self.dir / "ids.txt", ids(9))
         command = ("generate", MODELS / "llama", "--ids", path, "-n", 2, "--prompt-cache")
         for content in ("my notes", "GQAC"):
@@ -190,7 +191,7 @@ class PromptCache(Case):
         return self.check(gqac("cache", *words, "--format", "json"), code).json()
 
     def test_cache(self):
-        """Every action on a folder of three files, of which one is then damaged."""
+        """Every action on a folder of three files, one of which is then damaged."""
         for seed in range(3):
             self.said(ids(50, seed), "-n", 2, "--prefix-store", self.store)
         found = self.cache("ls", self.store)
@@ -201,7 +202,7 @@ class PromptCache(Case):
         for action in ("ls", "info", "verify"):
             self.assertIn(found["files"][0]["name"], self.good("cache", action, self.store).out)
 
-        copy = self.dir / "copy"  # is made, as by --prefix-store
+        copy = self.dir / "copy"  # it is created, as with --prefix-store
         self.assertIn("3 files added", self.good("cache", "export", self.store, copy).out)
         self.assertIn("3 were there already", self.good("cache", "export", self.store, copy).out)
         self.assertEqual(sorted(f.name for f in copy.iterdir()),
@@ -222,7 +223,7 @@ class PromptCache(Case):
         self.assertEqual(self.said(ids(50, 1), "-n", 2, "--prefix-store", self.store)[1], 49)
 
     def test_cache_errors(self):
-        """Each with its exit code."""
+        """Each error with its exit code."""
         self.store.mkdir()
         (self.store / "a.gqs").write_text("notes")
         (self.store / "b.gqs").symlink_to(self.store / "a.gqs")
@@ -245,11 +246,11 @@ class PromptCache(Case):
         self.assertEqual(self.good("cache", "ls", self.store, "-q").err, "")
 
     def test_budget(self):
-        """The files that were used longest ago go first."""
+        """The least recently used files are removed first."""
         flags = ("-n", 2, "--prefix-store", self.store, "--store-budget", 1)
         for seed in range(6):
             self.said(ids(300, seed), *flags)
-            self.assertEqual(self.said(ids(300), *flags)[1], 299)  # used again, so it stays
+            self.assertEqual(self.said(ids(300), *flags)[1], 299)  # used again, so it is kept
         found = self.cache("verify", self.store)
         self.assertLessEqual(found["bytes"], 1 << 20)
         self.assertEqual((len(found["files"]), found["damaged"]), (3, 0))
@@ -259,7 +260,7 @@ class PromptCache(Case):
     # ---- killed ------------------------------------------------------------------
 
     def test_killed(self):
-        """A process that is killed at any moment leaves the old file or the new one, whole."""
+        """A process that is killed at any time leaves the old file or the new one, complete."""
         draw = random.Random(3)
         path = write_ids(self.dir / "ids.txt", ids(150))
         command = [str(w) for w in (GQAC, "generate", MODELS / "llama", "--ids", path, "-n", 30,

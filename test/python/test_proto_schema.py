@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Does proto/onnx.proto say what ONNX says?
+"""proto/onnx.proto agrees with ONNX.
 
 Every message, enum and field of ours is compared with the descriptor in the `onnx` package: name,
-number, type, label, packing, oneof.  What ONNX has and we have not must stand in LEFT_OUT.
+number, type, label, packing, oneof. Parts of ONNX that ours lacks must be in LEFT_OUT.
 
     python test/python/test_proto_schema.py        (needs onnx)
 """
@@ -46,7 +46,7 @@ def tokens(text):
 
 
 def read_field(t, label, oneof):
-    """[type, name, '=', number, ('[packed = true]')?, ';'] from the front of t."""
+    """Reads [type, name, '=', number, ('[packed = true]')?, ';'] from the front of t."""
     kind, name, equals, number = (t.pop(0) for _ in range(4))
     assert equals == "=", (name, equals)
     packed = False
@@ -147,7 +147,7 @@ def read_theirs():
 
 
 def resolve(kind, path, ours):
-    """Our spelling may name a sibling (Tensor in TypeProto.Map) without its outer message."""
+    """Ours may name a sibling (Tensor in TypeProto.Map) without its outer message."""
     outer = path
     while outer:
         if f"{outer}.{kind}" in ours:

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Exports with prune_lm_head: a Gather before the LM head leaves logits of the last row alone.
+"""Exports with prune_lm_head: a Gather before the LM head leaves only the logits of the last row.
 
-Every test model is pruned, and must give what ONNX Runtime gives for the pruned file, and in that
-row the bits that the model gives as it is.
+Every test model is pruned, and must return what ONNX Runtime returns for the pruned file, and in
+that row the bits of the unpruned model.
 """
 
 import sys
@@ -23,13 +23,14 @@ CALLS = ("prefill", "hybrid", "decode", "batch")
 IDS = " ".join(map(str, [256, *range(40, 60)]))
 
 
-# Reason of the skip: ONNX Runtime is the oracle here; ./dev deps installs it, a bare build may lack it.
+# Reason of the skip: ONNX Runtime is the oracle here; ./dev deps installs it, other machines may
+# lack it.
 @unittest.skipIf(ortref is None, "onnxruntime is not installed")
 class Pruned(Case):
     """Test models with logits [B,1,V]."""
 
     def prune(self, name):
-        """The pruned file, beside the config of the model."""
+        """The pruned file, next to the config of the model."""
         path = self.dir / name / "model.onnx"
         path.parent.mkdir()
         onnx.save(ortref.pruned(model(name)), path)
@@ -38,13 +39,14 @@ class Pruned(Case):
         return path
 
     def outputs(self, path, call, name):
-        """What `gqac run` makes of a stored call."""
+        """The outputs of `gqac run` for a stored call."""
         self.good("run", path, "--inputs", MODELS / name / "ref" / call / "inputs", "-o",
                   self.dir / call)
         return {p.stem: np.load(p) for p in (self.dir / call).glob("*.npy")}
 
     def run_call(self, name, path, call):
-        """A stored call of the pruned file: ONNX Runtime's outputs, the bits of the last row."""
+        """A stored call of the pruned file: ONNX Runtime's outputs, and the bits of the last
+        row."""
         folder = MODELS / name / "ref" / call
         got = self.outputs(path, call, name)
         whole = self.outputs(model(name), call, name)
@@ -56,7 +58,8 @@ class Pruned(Case):
         for b, (past, new) in enumerate(rows_of(folder)):
             for out, value in want.items():
                 at = np.s_[b] if out == "logits" else defined(out, b, past, new)
-                if out != "logits" or new == width:  # else the last row of the chunk is none of b
+                if out != "logits" or new == width:  # otherwise the last row of the chunk does not
+                                                     # belong to b
                     self.close(got[out][at], value[at], TOLERANCE[name],
                                f"{name} {call} {out} {b}")
             if new == width:
@@ -64,7 +67,8 @@ class Pruned(Case):
                                  whole["logits"][b, -1].tobytes(), f"{name} {call} {b}")
 
     def test_split_safe(self):
-        """A sequence gives any row, so the Gather of the last one mixes none; a stateless look at other rows does."""
+        """A sequence can compute any row, so the Gather of the last one does not mix rows; in a
+        stateless run, selecting other rows does."""
         path = self.prune("llama")
         found = self.good("inspect", path, "--format", "json").json()
         self.assertEqual(found["mixing"], [])
@@ -74,7 +78,7 @@ class Pruned(Case):
         self.assertIn("equal: 0 differing values", equal.out)
 
     def test_generate(self):
-        """Generation needs the last row alone: the same ids."""
+        """Generation needs only the last row: the same ids."""
         (self.dir / "ids.txt").write_text(IDS)
         for name in ("llama", "gemma2", "lfm2", "qwen3.5"):
             words = ("--ids", self.dir / "ids.txt", "-n", "12", "--format", "json")
@@ -82,13 +86,13 @@ class Pruned(Case):
             self.assertEqual(got, self.good("generate", model(name), *words).json()["ids"], name)
 
     def test_bench(self):
-        """Decode of several sequences: each has one new token, of which there are logits."""
+        """Decode of several sequences: each has one new token, with logits."""
         rows = self.good("bench", self.prune("llama"), "-p", "8", "-n", "2", "--batch", "4",
                          "--repeat", "1", "--format", "json").json()["rows"]
         self.assertEqual([r["name"] for r in rows], ["pp8", "tg2x4@8"])
 
     def test_any_row(self):
-        """Sequences give every row that is asked for, with the bits of the model as it is."""
+        """Sequences return every requested row, with the bits of the unpruned model."""
         ids = self.dir / "ids.txt"
         ids.write_text(IDS)
         for name in ("llama", "llama-int4-acc4", "phi3", "qwen3.5"):
@@ -105,7 +109,7 @@ class Pruned(Case):
 
 
 def add_cases():
-    """One test for each model."""
+    """Adds a test for each model."""
     for name in TOLERANCE:
         def calls(self, name=name):
             path = self.prune(name)

@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
-"""Traced models: what is written out in simple ops is raised, and says the same.
+"""Traced models: parts written in simple ops are raised, and compute the same.
 
-The models of test/traced come from Optimum and torch; ONNX Runtime's answers
-lie beside them.
+The models of test/traced come from Optimum and torch; ONNX Runtime's results are stored with them.
 """
 
 import logging
@@ -27,7 +26,8 @@ except ImportError:
 
 LIMIT = 2e-5
 LAYERS = 2
-MASK = "Attention mask"  # one that is not recognised: Attention is raised, with it as a tensor
+MASK = "Attention mask"  # a mask that is not recognised: Attention is raised, with the mask as a
+                         # tensor
 TRACED = ROOT / "test" / "traced"
 ROTARY = {"RMSNormalization": 5, "RotaryEmbedding": 4, "Attention": 2, "Swish": 2}
 RAISED = {
@@ -36,13 +36,13 @@ RAISED = {
     "gpt2": {"Attention": 2, "Gelu": 2},
     "gemma": {**{k: n for k, n in ROTARY.items() if k != "Swish"}, "Gelu": 2},
     "dynamo-qwen2": ROTARY,
-    "dynamo-llama": {"Attention": 2, "Swish": 2},  # the rest are ONNX's own ops already
+    "dynamo-llama": {"Attention": 2, "Swish": 2},  # the rest are already ONNX's own ops
     "gptj": {"RotaryEmbedding": 4, "Attention": 2, "Gelu": 2},
     "bloom": {"Attention": 2},
     "mobius-gemma3": {},
     "mobius-static": {"Swish": 2},
 }
-STATIC = ("updated_key_cache", "updated_value_cache")  # buffers, defined in all rows
+STATIC = ("updated_key_cache", "updated_value_cache")  # buffers; all rows are defined
 
 
 def model(name):
@@ -61,7 +61,7 @@ class Traced(Case):
         return np.load(out), out.read_bytes()
 
     def sequences(self, name):
-        """The logits of ONNX Runtime, the same bits for every split."""
+        """The logits of ONNX Runtime, and the same bits for every split."""
         ids = TRACED / name / "ref" / "ids.txt"
         logits, whole = self.score(name)
         self.close(logits, np.load(TRACED / name / "ref" / "logits.npy"), LIMIT, name)
@@ -85,11 +85,12 @@ class Traced(Case):
                           defined(path.stem, b, past, new))
                     self.close(got[at], want[at], LIMIT, f"{name} {call} {path.name} {b}")
 
-    # Reason of the skip: ONNX Runtime is the oracle here; ./dev deps installs it, a bare build may lack it.
+    # Reason of the skip: ONNX Runtime is the oracle here; ./dev deps installs it, other machines
+    # may lack it.
     @unittest.skipIf(ortref is None, "onnxruntime is not installed")
     def test_holes(self):
-        """Places and windows that are counted by the attention mask, past a hole in it: a sequence
-        has none, a call may."""
+        """Positions and windows counted from the attention mask, after a hole in it: a sequence has
+        no holes, a call may."""
         name, runner = "mobius-gemma3", ortref.Runner(model("mobius-gemma3"))
         ids = np.array(read_ids(TRACED / name / "ref" / "ids.txt"))
         _, past = runner.step(ids[None, :9], runner.empty_past(1))
@@ -109,10 +110,10 @@ class Traced(Case):
         self.close(np.load(self.dir / "of" / "logits.npy"), want, LIMIT, "of an artefact")
 
     def looked_at(self, name):
-        """inspect lists what was raised; the graph is that of the ops."""
+        """inspect lists what was raised; the graph has those ops."""
         info = self.good("inspect", model(name), "--ops", "--format", "json").json()
         self.assertEqual((info["raised"], info["not_raised"]), (RAISED[name], []), name)
-        if name != "gemma":  # whose positions are counted in the graph
+        if name != "gemma":  # its positions are counted in the graph
             self.assertEqual(info["mixing"], [], name)
         self.good("compile", model(name), "--stop-after", "lower", "--emit", "text", "-o",
                   self.dir / "lower.gq")
@@ -120,13 +121,13 @@ class Traced(Case):
         self.assertEqual((text.count(" = attend "), text.count(" = Softmax ")), (LAYERS, 0), name)
 
     def test_table(self):
-        """What was raised and what was not is shown, in words too."""
+        """The table shows what was raised and what was not, also in words."""
         out = self.good("inspect", model("gpt2"), "--ops").out
         self.assertRegex(out, r"\nraised in a stateless run\n  Attention +2\n  Gelu +2\n")
         self.assertNotIn("not raised", out)
 
     def test_without(self):
-        """Left out by name, the pass raises nothing, and a sequence is refused."""
+        """If the pass is disabled by name, nothing is raised, and a sequence is refused."""
         path = self.dir / "m.gq"
         self.good("compile", model("llama"), "--disable", "raise", "--stop-after", "tidy",
                   "--emit", "text", "-o", path)
@@ -138,7 +139,7 @@ class Traced(Case):
     # Reason of the skip: its quantiser makes the model; ./dev deps installs it.
     @unittest.skipUnless(quantize_dynamic, "onnxruntime.quantization is not installed")
     def test_rounded(self):
-        """Activations that are rounded by a scale for all rows: for sequences alone."""
+        """Activations quantised with one scale for all rows: only for sequences."""
         path = self.dir / "m.onnx"
         logging.disable(logging.WARNING)
         quantize_dynamic(model("gpt2"), path)
@@ -155,13 +156,14 @@ class Traced(Case):
 
 
 class Biased(Case):
-    """Scores of T5: no scale, a bias of places and a mask both added; the bias stays a tensor."""
+    """T5 scores: no scale, and both a bias of positions and a mask added; the bias stays a
+    tensor."""
 
     SIZES = {"batch_size": 2, "decoder_sequence_length": 5, "encoder_sequence_length": 7,
              "past_decoder_sequence_length": 4}
 
     def feed(self, path):
-        """Inputs of any size, drawn by chance."""
+        """Random inputs of any size."""
         rng, feed = np.random.default_rng(3), {}
         for i in onnx.load(path).graph.input:
             t = i.type.tensor_type
@@ -175,7 +177,7 @@ class Biased(Case):
         return feed
 
     def decoder(self, name):
-        """Every attention is one op, and gives what ONNX Runtime gives."""
+        """Every attention is one op, and computes what ONNX Runtime computes."""
         path, folder = TRACED / "t5" / f"{name}.onnx", self.dir / "in"
         self.good("compile", path, "--stateless", "--stop-after", "lower", "--emit", "text", "-o",
                   self.dir / "m.gq")
@@ -215,7 +217,7 @@ class Rewritten(Case):
     """`gqac rewrite --pass raise`."""
 
     def rewritten(self, name):
-        """ONNX Runtime gives for the new file what it gave for the old one."""
+        """ONNX Runtime returns for the new file what it returned for the old one."""
         path = self.dir / "raised.onnx"
         self.good("rewrite", model(name), "--pass", "raise", "-o", path)
         ops = [n.op_type for n in onnx.load(path).graph.node]
@@ -237,7 +239,7 @@ class Rewritten(Case):
 
 
 def add_tests():
-    """One method for each model."""
+    """Adds a method for each model."""
     for name in RAISED:
         for case, part in ((Traced, "sequences"), (Traced, "calls"), (Traced, "looked_at"),
                            (Rewritten, "rewritten")):

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Traced models with one node changed.
 
-Whatever node is changed, the altered file must give what ONNX Runtime gives for it, raised or not,
-and what is not raised is named.
+Whichever node is changed, the altered file must return what ONNX Runtime returns for it, raised or
+not, and parts that are not raised are named.
 """
 
 import shutil
@@ -33,7 +33,7 @@ class Altered(Case):
         self.graph = self.model.graph
 
     def node(self, op, at=0, layer=None):
-        """Node number `at` of that op, in layer 0 or where its name says."""
+        """Node number `at` with that op, in layer 0 or by its name."""
         layer = self.layer if layer is None else layer
         return [n for n in self.graph.node if n.op_type == op and layer in n.name][at]
 
@@ -44,7 +44,8 @@ class Altered(Case):
         return name
 
     def told(self, what=None, stop=None, why="", finite=True):
-        """The altered file gives what ONNX Runtime gives; what is not raised, and for which node."""
+        """The altered file returns what ONNX Runtime returns; checks which part is not raised, and
+        for which node."""
         path = self.dir / "altered.onnx"
         onnx.save(self.model, path)
         info = self.good("inspect", path, "--ops", "--format", "json").json()
@@ -63,7 +64,7 @@ class Altered(Case):
             self.same_as_ort(path)
 
     def rotary_stopped(self, stop):
-        """RotaryEmbedding is all that is not raised, in no layer, for that node."""
+        """Only RotaryEmbedding is not raised, in any layer, because of that node."""
         path = self.dir / "altered.onnx"
         onnx.save(self.model, path)
         info = self.good("inspect", path, "--ops", "--format", "json").json()
@@ -73,7 +74,7 @@ class Altered(Case):
             self.same_as_ort(path)
 
     def same_as_ort(self, path):
-        """One call of two rows, the second padded."""
+        """One call with two batch rows, the second one padded."""
         runner, folder = ortref.Runner(path), self.dir / "inputs"
         past = TRACED / self.name / "ref" / "hybrid" / "inputs"
         ids = np.array(read_ids(TRACED / self.name / "ref" / "ids.txt"))[:14].reshape(2, 7)
@@ -95,7 +96,7 @@ class Alter(Altered):
     name, layer = "llama", "layers.0/"
 
     def test_as_it_is(self):
-        """Nothing altered: nothing is reported."""
+        """Without a change nothing is reported."""
         self.told()
 
     def test_scale_of_one_side(self):
@@ -106,7 +107,7 @@ class Alter(Altered):
         self.told()
 
     def test_scale_before_transpose(self):
-        """Keys that are scaled first and transposed then."""
+        """Keys that are scaled before they are transposed."""
         product = self.product()
         mul = next(n for n in self.graph.node if n.output[0] == product.input[1])
         swap = next(n for n in self.graph.node if n.output[0] == mul.input[0])
@@ -116,7 +117,7 @@ class Alter(Altered):
         self.told()
 
     def move(self, node, behind):
-        """Puts a node after another one."""
+        """Moves a node after another one."""
         order = list(self.graph.node)
         order.remove(node)
         order.insert(order.index(behind) + 1, node)
@@ -135,24 +136,24 @@ class Alter(Altered):
         self.told()
 
     def test_mask_sees_itself(self):
-        """A single key each is not known."""
+        """A mask of only one key is not recognised."""
         node = self.node("LessOrEqual", layer="")
         node.op_type = "Equal"
         self.told(MASK, node.name, "cannot be read")
 
     def test_mask_hides_itself(self):
-        """Strictly before is not causal."""
+        """Strictly before the query is not causal."""
         self.node("LessOrEqual", layer="").op_type = "Less"
         self.told(MASK, "/model/layers.0/self_attn/Where_2", "neither causal")
 
     def test_mask_weighs(self):
-        """A hidden key keeps a weight."""
+        """A hidden key keeps some weight."""
         where = self.node("Where", 2)
         where.input[2] = self.constant(np.array([-3], np.float32))
         self.told(MASK, where.name, "the lowest number")
 
     def test_mask_of_another_number(self):
-        """-1e9 leaves nothing of a score; of -1e4 that is not sure."""
+        """-1e9 leaves nothing of a score; with -1e4 this is not certain."""
         where = self.node("Where", 2)
         where.input[2] = self.constant(np.array([-1e9], np.float32))
         self.told()
@@ -163,7 +164,7 @@ class Alter(Altered):
         self.told(MASK, where.name, "the lowest number")
 
     def picked(self, number):
-        """Scores by a Where instead of a mask that is added."""
+        """Scores selected by a Where instead of an added mask."""
         product, mask = self.product(), self.node("Where", 2)
         add = next(n for n in self.graph.node if n.op_type == "Add" and mask.output[0] in n.input)
         add.op_type = "Where"
@@ -172,12 +173,12 @@ class Alter(Altered):
         return add
 
     def test_mask_picks(self):
-        """Where on the scores says what a mask says."""
+        """Where on the scores is equivalent to a mask."""
         self.picked(-3.4e38)
         self.told()
 
     def test_mask_picks_more(self):
-        """A number that leaves something of hidden scores."""
+        """A number with which hidden scores keep some weight."""
         self.told("Attention", self.picked(-1e4).name, "does not hide them")
 
     def repeats(self, part):
@@ -192,7 +193,7 @@ class Alter(Altered):
         return made, expand, last
 
     def test_repeats_by_tile(self):
-        """Tile in the place of Expand."""
+        """Tile in place of Expand."""
         for part in ("key", "value"):
             expand = self.repeats(part)[1]
             expand.op_type = "Tile"
@@ -200,7 +201,7 @@ class Alter(Altered):
         self.told()
 
     def by_gather(self, picked):
-        """Heads picked by number."""
+        """Heads selected by index."""
         for part in ("key", "value"):
             last = self.repeats(part)[2]
             last.op_type = "Gather"
@@ -215,13 +216,13 @@ class Alter(Altered):
         self.told()
 
     def test_repeats_in_turns(self):
-        """Both heads, twice: other groups than those of Attention."""
+        """Both heads, twice: different groups from those of Attention."""
         self.by_gather([0, 1, 0, 1])
         gather = self.repeats_of_keys()
         self.told("Attention", gather, "repeat heads")
 
     def repeats_of_keys(self):
-        """The name of the Gather of keys, which are looked at first."""
+        """The name of the Gather of keys, which are examined first."""
         return next(n.name for n in self.graph.node if n.op_type == "Gather"
                     and "present.0.key" in n.input)
 
@@ -237,13 +238,13 @@ class Alter(Altered):
         self.told("Attention", "altered", "between a past")
 
     def test_mask_of_another_op(self):
-        """What the mask says is not known through Xor."""
+        """Xor hides what the mask contains."""
         node = self.node("And", 1, "/model/")
         node.op_type = "Xor"
         self.told(MASK, node.name, "cannot be read")
 
     def test_mask_of_queries(self):
-        """The attention mask is asked for the query's own column."""
+        """The attention mask is read in the query's own column."""
         gather = next(n for n in self.graph.node if n.name == "/model/Gather_5")
         index = next(n for n in self.graph.node if n.output[0] == gather.input[1])
         keys = next(n.output[0] for n in self.graph.node if n.name == "/model/Unsqueeze_8")
@@ -258,7 +259,7 @@ class Alter(Altered):
         self.told("Attention", node.name, "last axis")
 
     def test_no_softmax(self):
-        """Deleted."""
+        """The softmax is removed."""
         node = self.node("Softmax")
         node.op_type = "Identity"
         del node.attribute[:]
@@ -281,7 +282,7 @@ class Alter(Altered):
         self.told("Attention", "sinh", "scaled product")
 
     def test_repeats_rows(self):
-        """Groups of heads that are not neighbours."""
+        """Groups of heads that are not adjacent."""
         node = next(n for n in self.graph.node if n.op_type == "Unsqueeze" and "layers.0" in n.name
                     and "present.0.value" in n.input)
         node.input[1] = self.constant(np.array([1], np.int64))
@@ -290,14 +291,14 @@ class Alter(Altered):
         self.told("Attention", expand.name, "repeat heads")
 
     def test_rotation_without_sign(self):
-        """Deleted: nothing is negated."""
+        """Removed: nothing is negated."""
         node = self.node("Neg")
         node.op_type = "Identity"
         concat = next(n for n in self.graph.node if n.output[0] and node.output[0] in n.input)
         self.told("RotaryEmbedding", concat.name, "negated")
 
     def test_rotation_of_unequal_halves(self):
-        """Halves that are not halves of x."""
+        """The two parts are not halves of x."""
         concat = self.node("Concat", 3)
         self.assertEqual(concat.input[0], self.node("Neg").output[0])
         concat.input[1] = self.node("Slice", 1).output[0]
@@ -317,7 +318,7 @@ class Alter(Altered):
         self.rotary_stopped(concat.name)
 
     def test_norm_of_a_sum(self):
-        """A sum of squares is no mean."""
+        """A sum of squares is not a mean."""
         node = self.node("ReduceMean")
         node.op_type = "ReduceSum"
         add = next(n for n in self.graph.node if node.output[0] in n.input)
@@ -333,7 +334,7 @@ class Alter(Altered):
         self.told("RMSNormalization", node.name, "last axis")
 
     def test_activation_without_sigmoid(self):
-        """Deleted: x times something else."""
+        """Removed: x times another value."""
         self.node("Sigmoid").op_type = "Tanh"
         path = self.dir / "altered.onnx"
         onnx.save(self.model, path)
@@ -344,12 +345,13 @@ class Alter(Altered):
 
 
 class AlterNorms(Altered):
-    """The traced gpt2 with its norms in simple ops, as tracers of opset 16 write them."""
+    """The traced gpt2 with its norms in simple ops, as written by tracers of opset 16."""
 
     name, layer = "gpt2", "/h.0/"
 
     def spell(self, mean="ReduceMean", centre=True):
-        """Every LayerNormalization in simple ops; the mean by another op, or of nothing."""
+        """Writes every LayerNormalization in simple ops; with the mean from another op, or without
+        one."""
         nodes = []
         for n in self.graph.node:
             if n.op_type != "LayerNormalization":
@@ -380,7 +382,7 @@ class AlterNorms(Altered):
         return raised
 
     def test_norms(self):
-        """All become one op each, the bias in it."""
+        """All become one op each, including the bias."""
         self.assertEqual(self.spell(), {**RAISED["gpt2"], "LayerNormalization": 2 * LAYERS + 1})
         self.good("compile", self.dir / "spelt.onnx", "--stop-after", "raise", "--emit", "text",
                   "-o", self.dir / "m.gq")
@@ -389,46 +391,46 @@ class AlterNorms(Altered):
         self.assertRegex(text, r"= LayerNormalization [^,]+, [^,]+, %")
 
     def test_another_centre(self):
-        """Less the greatest: not the norm of a layer."""
+        """Subtracting the maximum: not a layer norm."""
         self.assertNotIn("LayerNormalization", self.spell("ReduceMax"))
 
     def test_no_centre(self):
-        """Not centred: the root of the mean of squares."""
+        """Not centred: the root of the mean square."""
         raised = self.spell(centre=False)
         self.assertNotIn("LayerNormalization", raised)
         self.assertEqual(raised["RMSNormalization"], 2 * LAYERS + 1)
 
 
 class AlterNeighbours(Altered):
-    """The traced gptj with one node changed: pairs that are neighbours, a mask by ScatterND that
-    was added up from two."""
+    """The traced gptj with one node changed: pairs of neighbours, and a mask by ScatterND that is
+    the sum of two."""
 
     name, layer = "gptj", "/h.0/"
 
     def follow(self, value, *ops):
-        """The node that makes a value, through users of these ops."""
+        """The node that computes a value, through users with these ops."""
         for op in ops:
             node = next(n for n in self.graph.node if n.op_type == op and value in n.input)
             value = node.output[0]
         return node
 
     def both(self, stop, why):
-        """Queries and keys, or keys alone, are not raised for that node."""
+        """Queries and keys, or only keys, are not raised because of that node."""
         self.told("RotaryEmbedding", stop, why)
 
     def test_as_it_is(self):
-        """Nothing altered: nothing is reported."""
+        """Without a change nothing is reported."""
         self.told()
 
     def test_nothing_negated(self):
-        """Deleted: nothing is negated."""
+        """Removed: nothing is negated."""
         neg = self.node("Neg")
         concat = self.follow(neg.output[0], "Unsqueeze", "Concat")
         neg.op_type = "Identity"
         self.both(concat.name, "negated")
 
     def test_channels_of_halves(self):
-        """The first channels, not every other one."""
+        """The first channels instead of every other one."""
         neg = self.node("Neg")
         concat = self.follow(neg.output[0], "Unsqueeze", "Concat")
         odd = next(n for n in self.graph.node if neg.input[0] in n.output)
@@ -436,13 +438,13 @@ class AlterNeighbours(Altered):
         self.both(concat.name, "odd and the even")
 
     def test_order_of_pairs(self):
-        """The parts of pairs change places."""
+        """The parts of pairs are exchanged."""
         concat = self.follow(self.node("Neg").output[0], "Unsqueeze", "Concat")
         concat.input[0], concat.input[1] = concat.input[1], concat.input[0]
         self.both(concat.name, "negated")
 
     def test_table_of_halves(self):
-        """The table holds its angles one after the other: each angle is not beside itself."""
+        """The table contains its angles once in sequence, so equal angles are not adjacent."""
         tile = self.node("Tile", 2)
         self.assertEqual(self.follow(tile.output[0], "Reshape").op_type, "Reshape")
         add = next(n for n in self.graph.node if tile.input[0] in n.output)
@@ -451,22 +453,24 @@ class AlterNeighbours(Altered):
         self.rotary_stopped(tile.name)
 
     def mask_told(self, stop, why):
-        """Attention is not raised in either layer for a node of the mask they share."""
+        """Attention is not raised in either layer, because of a node of the mask that they
+        share."""
         self.told(MASK, stop, why)
 
     def test_mask_of_another_sum(self):
-        """Padding is looked for where the sum of both masks is one: where a key is seen."""
+        """Padding is assumed where the sum of both masks is one, which is where a key is
+        visible."""
         equal = self.node("Equal", layer="/transformer/Equal_1")
         equal.input[list(equal.input).index(self.zero_of(equal))] = self.constant(np.float32(1))
         self.told(MASK, *self.stopped())
 
     def zero_of(self, node):
-        """Its operand that is a constant."""
+        """Its constant operand."""
         made = {o: n for n in self.graph.node for o in n.output}
         return next(i for i in node.input if i not in made or made[i].op_type == "Constant")
 
     def stopped(self):
-        """Where the tool says that it was stopped, which must be a node of the mask."""
+        """The node that the tool reports, which must be a node of the mask."""
         path = self.dir / "altered.onnx"
         onnx.save(self.model, path)
         info = self.good("inspect", path, "--ops", "--format", "json").json()
@@ -475,7 +479,8 @@ class AlterNeighbours(Altered):
         return note["stopped_by"], note["reason"]
 
     def test_mask_written_elsewhere(self):
-        """The updates go one key further: not every element is written where it lies."""
+        """The updates are written one key further: not every element is written to its own
+        position."""
         scatter = self.node("ScatterND", layer="")
         parts = next(n for n in self.graph.node if scatter.input[1] in n.output)
         parts.input[2] = parts.input[0]
@@ -488,16 +493,16 @@ class AlterSlopes(Altered):
     name, layer = "bloom", "/h.0/"
 
     def refused(self):
-        """A sequence has no such bias."""
+        """A sequence does not support such a bias."""
         self.check(harness.gqac("score", self.dir / "altered.onnx", "--ids",
                                 TRACED / self.name / "ref" / "ids.txt", "-q"), 3, "mask or bias")
 
     def test_as_it_is(self):
-        """Nothing altered: nothing is reported."""
+        """Without a change nothing is reported."""
         self.told()
 
     def test_two_biases(self):
-        """Two biases of places are no slope: both stay tensors."""
+        """Two biases of positions are not a slope: both stay tensors."""
         product = self.node("Mul", layer="/transformer/Mul_1")
         at = list(self.graph.node).index(product)
         self.graph.node.insert(at + 1, onnx.helper.make_node(
@@ -507,14 +512,14 @@ class AlterSlopes(Altered):
         self.refused()
 
     def test_bias_of_queries(self):
-        """A table that is not linear: only a tensor says it."""
+        """A table that is not linear can only be a tensor."""
         slopes = self.node("Mul", layer="/transformer/Mul_1")
         slopes.op_type = "Pow"
         self.told(MASK, slopes.name, "cannot be read", finite=False)
         self.refused()
 
     def test_negative_slopes(self):
-        """Other slopes are other numbers."""
+        """Other slopes are just other numbers."""
         mul = self.node("Mul", layer="/transformer/Mul_1")
         made = {o: n for n in self.graph.node for o in n.output}
         constant = next(i for i in mul.input if made[i].op_type == "Constant")
@@ -524,7 +529,7 @@ class AlterSlopes(Altered):
         self.as_sequence()
 
     def as_sequence(self):
-        """As ONNX Runtime, with the same bits for every split."""
+        """Like ONNX Runtime, with the same bits for every split."""
         path, ids = self.dir / "altered.onnx", TRACED / self.name / "ref" / "ids.txt"
         for splits in ("48", "9,15,1,1,22"):
             self.good("score", path, "--ids", ids, "--splits", splits, "--logits",

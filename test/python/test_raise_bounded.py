@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """A number in place of hidden scores, such as -1e4, which hides them only if all scores are higher.
 
-The traced gpt2 is altered to mask as GPT-2 of older transformers: Where(causal, scores, number), then
-(1 - attention_mask) * -10000 added. It works as a sequence if the weights prove that the scores are far
-above that number. The bound is computed here too, by numpy, and numbers on either side of it are tried.
+The traced gpt2 is altered to mask like GPT-2 in older versions of transformers: Where(causal,
+scores, number), then (1 - attention_mask) * -10000 added. It works as a sequence if the weights
+prove that the scores are far above that number. The bound is also computed here, by numpy, and
+numbers on either side of it are tested.
 """
 
 import sys
@@ -28,7 +29,7 @@ REASON = "does not hide them"
 
 
 class Bounded(Case):
-    """The traced gpt2 with another mask, and weights that scores may be bounded by."""
+    """The traced gpt2 with another mask, and weights that bound the scores."""
 
     def setUp(self):
         super().setUp()
@@ -57,7 +58,7 @@ class Bounded(Case):
         return name
 
     def padding(self):
-        """(1 - attention_mask) * -10000 as [B,1,1,T], and its nodes."""
+        """(1 - attention_mask) * -10000 as [B,1,1,T], with its nodes."""
         axes, one, low = self.constant([1, 2]), self.constant(np.float32(1)), self.constant(np.float32(-10000))
         return "padding", [helper.make_node("Unsqueeze", ["attention_mask", axes], ["mask4"]),
                            helper.make_node("Cast", ["mask4"], ["maskf"], to=1),
@@ -65,7 +66,7 @@ class Bounded(Case):
                            helper.make_node("Mul", ["unmasked", low], ["padding"])]
 
     def masked(self, number, added=None):
-        """Masks scores by that number, and adds what `added` gives; saves the model."""
+        """Masks scores with that number, and adds the result of `added`; saves the model."""
         graph = self.model.graph
         whole = next(n.output[0] for n in graph.node if n.name == "/model/transformer/Where_1")
         causal = next(n.output[0] for n in graph.node if n.name == "/model/transformer/And")
@@ -86,7 +87,8 @@ class Bounded(Case):
         onnx.save(self.model, self.path)
 
     def join(self):
-        """Saves the model with one past [2,B,H,P,D] for each layer, as ONNX Runtime's convert_to_onnx has them."""
+        """Saves the model with one past [2,B,H,P,D] for each layer, as written by ONNX Runtime's
+        convert_to_onnx."""
         graph = self.model.graph
         kept = [n.SerializeToString() for n in graph.node]
         inputs = {i.name: i for i in graph.input}
@@ -112,7 +114,8 @@ class Bounded(Case):
         onnx.save(self.model, self.path)
 
     def bound(self):
-        """No score of any layer is higher: the lengths of queries and keys for the worst row."""
+        """An upper bound of the scores of all layers: the lengths of queries and keys for the worst
+        row."""
         most = 0
         for layer in range(LAYERS):
             scale, shift, w, b = [self.weight(layer, n).astype(np.float64) for n in
@@ -129,7 +132,8 @@ class Bounded(Case):
     def oracle(self):
         """The logits of ONNX Runtime, in four calls."""
         if ortref is None:
-            # Reason of the skip: ONNX Runtime is the oracle here; ./dev deps installs it, a bare build may lack it.
+            # Reason of the skip: ONNX Runtime is the oracle here; ./dev deps installs it, other
+            # machines may lack it.
             self.skipTest("onnxruntime is not installed")
         ids, runner = np.array(read_ids(IDS)), ortref.Runner(self.path)
         past, rows, at = runner.empty_past(1), [], 0
@@ -140,7 +144,7 @@ class Bounded(Case):
         return np.concatenate(rows)
 
     def sequence(self, expected):
-        """These logits, and the same bits for every split, also of an artefact."""
+        """These logits, and the same bits for every split, also for an artefact."""
         out = self.dir / "logits.npy"
         self.good("score", self.path, "--ids", IDS, "--logits", out, "-q")
         self.close(np.load(out), expected, LIMIT, "logits")
@@ -157,7 +161,7 @@ class Bounded(Case):
         self.check(harness.gqac("score", self.path, "--ids", IDS), 3, "past_key_values.", "attention op")
 
     def test_sequence(self):
-        """-1e4, with padding added or not."""
+        """-1e4, with and without added padding."""
         self.assertLess(self.bound(), 8000)
         self.masked(-1e4)
         self.sequence(self.oracle())
@@ -173,7 +177,7 @@ class Bounded(Case):
         self.sequence(expected)
 
     def test_run(self):
-        """`gqac run` computes the file as it is, and inspect says why."""
+        """`gqac run` computes the file unchanged, and inspect says why."""
         self.masked(-1e4, self.padding)
         info = self.good("inspect", self.path, "--ops", "--format", "json").json()
         self.assertEqual([n["what"] for n in info["not_raised"]], ["Attention"] * LAYERS)
@@ -181,8 +185,8 @@ class Bounded(Case):
             self.assertIn(REASON, note["reason"])
 
     def test_bound(self):
-        """The number must be below nine tenths of what weights allow, less 150; singular values are known to
-        within 1.2."""
+        """The number must be below nine tenths of the bound from the weights, minus 150; singular
+        values are known within a factor of 1.2."""
         lowest = -(self.bound() + 150) / .9
         self.masked(lowest * 1.5)
         self.good("score", self.path, "--ids", IDS, "-q")
@@ -191,7 +195,7 @@ class Bounded(Case):
         self.refused()
 
     def test_each_part(self):
-        """Weights, biases and scales that are larger by far: the same number no longer hides."""
+        """Weights, biases and scales that are much larger: the same number no longer hides."""
         for layer, name in ((0, "ln_1.weight"), (1, "ln_1.bias"), (0, "attn.c_attn.bias"), (1, "attn.c_attn.weight")):
             with self.subTest(name):
                 self.setUp()
@@ -214,7 +218,7 @@ class Bounded(Case):
                 self.refused()
 
     def test_not_finite(self):
-        """A weight that is no number bounds nothing."""
+        """A weight that is not a number bounds nothing."""
         for bad in (np.nan, np.inf):
             self.setUp()
             weight = self.weight(0, "attn.c_attn.weight").copy()
@@ -224,7 +228,7 @@ class Bounded(Case):
             self.refused()
 
     def test_read_elsewhere(self):
-        """A bias of heads that is added afterwards, and might lift hidden scores."""
+        """A bias of heads that is added afterwards and might raise hidden scores."""
         self.masked(-1e4, lambda: (self.constant(np.full((1, HEADS, 1, 1), 3, np.float32)), []))
         self.refused()
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Masks of written-out attention: what is read becomes attributes, what is not stays what it is.
+"""Masks of attention in simple ops: recognised masks become attributes, others stay unchanged.
 
-Each test makes a small file, and numpy says what it gives.
+Each test makes a small file, and numpy computes the expected result.
 """
 
 import sys
@@ -14,13 +14,14 @@ import harness
 from harness import Case
 
 LIMIT = 2e-5
-MASK = "Attention mask"  # one that is not recognised: Attention is raised, with it as a tensor
+MASK = "Attention mask"  # a mask that is not recognised: Attention is raised, with the mask as a
+                         # tensor
 LOW = np.float32(np.finfo(np.float32).min)
 node = onnx.helper.make_node
 
 
 def constant_of(value):
-    """An initializer's numbers: floats in f32, whole numbers in i64."""
+    """The values of an initializer: floats as f32, integers as i64."""
     value = np.asarray(value)
     if value.dtype == np.float64:
         value = value.astype(np.float32)
@@ -38,10 +39,10 @@ def save(path, nodes, inputs, outputs, consts, opset=18):
 
 
 class Masks(Case):
-    """One attention whose mask is added to the scores."""
+    """One attention with a mask that is added to the scores."""
 
     def attention(self, nodes, consts, mask=None, queries="S", behind=None):
-        """Writes the file; `nodes` make the value `mask`, or it is an input of those dims."""
+        """Writes the file; `nodes` compute the value `mask`, or it is an input with those dims."""
         inputs = [("q", 1, ["B", 2, queries, 4]), ("k", 1, ["B", 2, "T", 4]),
                   ("v", 1, ["B", 2, "T", 4])]
         inputs += [("mask", 1, mask)] if mask else []
@@ -59,13 +60,13 @@ class Masks(Case):
              {"behind": np.float32(behind or 1), **consts})
 
     def feed(self, queries, keys, size=1.0):
-        """Queries, keys and values drawn by chance."""
+        """Random queries, keys and values."""
         rng = np.random.default_rng(4)
         return {n: (rng.standard_normal((2, 2, rows, 4)) * by).astype(np.float32)
                 for n, rows, by in (("q", queries, size), ("k", keys, size), ("v", keys, 1))}
 
     def gives(self, feed, added, **more):
-        """The file gives what numpy gives with that added to the scores."""
+        """The file returns what numpy computes with that mask added to the scores."""
         folder = self.dir / "in"
         folder.mkdir(exist_ok=True)
         for key, value in {**feed, **more}.items():
@@ -77,12 +78,12 @@ class Masks(Case):
                    LIMIT, "y")
 
     def told(self):
-        """What was raised, and what was not with the reason."""
+        """What was raised, and what was not, with the reason."""
         info = self.good("inspect", self.dir / "m.onnx", "--ops", "--format", "json").json()
         return info["raised"], [(n["what"], n["reason"]) for n in info["not_raised"]]
 
     def test_one_column(self):
-        """A mask of any length may have one column, which is that of all keys."""
+        """A mask of any length may have one column, which applies to all keys."""
         self.attention([], {}, ["B", 1, 1, "M"])
         rng = np.random.default_rng(1)
         for columns in (1, 5):
@@ -92,7 +93,7 @@ class Masks(Case):
         self.assertEqual((raised, [n[0] for n in told]), ({"Attention": 1}, [MASK]))
 
     def test_column_for_each_key(self):
-        """A mask of as many columns as there are keys goes on as it is."""
+        """A mask with as many columns as there are keys is passed on unchanged."""
         for rows, n in (("S", 3), (1, 1)):
             self.attention([], {}, ["B", 1, rows, "T"])
             mask = np.random.default_rng(1).standard_normal((2, 1, n, 5)).astype(np.float32)
@@ -101,7 +102,7 @@ class Masks(Case):
             self.assertEqual((raised, [n[0] for n in told]), ({"Attention": 1}, [MASK]))
 
     def test_more_rows(self):
-        """One query, and a mask with more rows: they are those of the result."""
+        """One query, and a mask with more rows: they become rows of the result."""
         for queries, rows in ((1, "S"), ("S", "R")):
             self.attention([], {}, ["B", 1, rows, "T"], queries)
             mask = np.random.default_rng(1).standard_normal((2, 1, 3, 5)).astype(np.float32)
@@ -111,7 +112,7 @@ class Masks(Case):
             self.assertIn("other rows", told[0][1])
 
     def test_from_the_end(self):
-        """A triangle cut from below 0 on: its last columns, not its first."""
+        """A triangle sliced with a negative start: its last columns, not its first."""
         for start, keys in (("minus_keys", 5), ("minus_five", 5)):
             nodes = [node("Shape", ["q"], ["rows"], start=2, end=3),
                      node("Shape", ["k"], ["keys"], start=2, end=3),
@@ -128,7 +129,8 @@ class Masks(Case):
             self.gives(self.feed(3, keys), LOW)
 
     def two_masks(self, causal, padding):
-        """Causality and padding by these numbers, added up; the feed, whose scores are large."""
+        """The sum of masks for causality and padding with these numbers; the feed has large
+        scores."""
         nodes = [node("Shape", ["q"], ["rows"], start=2, end=3),
                  node("Shape", ["k"], ["keys"], start=2, end=3),
                  node("Squeeze", ["rows"], ["n_rows"]), node("Squeeze", ["keys"], ["n_keys"]),
@@ -150,13 +152,14 @@ class Masks(Case):
         return self.told()
 
     def test_sum_of_two(self):
-        """Where one of two masks hides alone, its own number must hide."""
+        """Where only one of two masks hides, its own number must hide."""
         self.assertEqual([n[0] for n in self.two_masks(-1e5, -1e9)[1]], [MASK])
         self.assertEqual(self.two_masks(-1e9, -1e9), ({"Attention": 1}, []))
 
     def padded(self, low, causal):
-        """A mask of padding, or of causality, whose weighed values have a scale for all rows; what
-        the file gives for a row that sees nothing, and that scale."""
+        """A mask of padding, or of causality, whose weighted values are quantised with one scale
+        for all rows; returns the result of the file for a row without visible keys, and that
+        scale."""
         rows = [node("Shape", ["q"], ["rows"], start=2, end=3), node("Squeeze", ["rows"], ["n"]),
                 node("Range", ["zero", "n", "one"], ["row"]),
                 node("Unsqueeze", ["row", "last"], ["row2"]),
@@ -184,7 +187,8 @@ class Masks(Case):
         return self.told()
 
     def test_rows_together(self):
-        """A row that sees nothing stays the mean of all where it shows in another row's scale."""
+        """A row without visible keys stays the mean of all, if it affects the scale of other
+        rows."""
         raised, told = self.padded(LOW, False)
         self.assertEqual((raised, [n[0] for n in told]), ({}, ["Attention"]))
         self.assertIn("mixes all rows", told[0][1])
@@ -192,8 +196,9 @@ class Masks(Case):
         self.assertEqual(self.padded(LOW, True), ({"Attention": 1}, []))
 
     def after(self, more, inputs=(), **consts):
-        """An attention with padding on the left, and `more` after its y [2,2,5,4], which makes z;
-        what was raised, and the first note. The numbers of z are those without `raise`."""
+        """An attention with padding on the left, and `more` nodes after its y [2,2,5,4], which
+        compute z; returns what was raised, and the first note. The values of z are those without
+        `raise`."""
         self.attention(
             [node("Cast", ["attention_mask"], ["flat"], to=TensorProto.BOOL),
              node("Unsqueeze", ["flat", "middle"], ["here"]),
@@ -223,7 +228,7 @@ class Masks(Case):
         return raised, told
 
     def test_rows_after(self):
-        """A row that sees nothing stays what it is where other rows are made of it."""
+        """A row without visible keys is unchanged if other rows depend on it."""
         flat = [node("Transpose", ["y"], ["turned"], perm=[0, 1, 3, 2]),
                 node("Reshape", ["turned", "channels"], ["x"]),
                 node("Conv", ["x", "w"], ["z"], group=8, pads=[3, 0], kernel_shape=[4],
@@ -253,8 +258,8 @@ class Masks(Case):
                           self.good("inspect", self.dir / "m.onnx", "--ops").out)
 
     def test_rows_apart(self):
-        """A later attention hides the row by its own mask, lengths do not depend on it, and
-        what lies before takes nothing from it."""
+        """A later attention hides the row by its own mask, lengths do not depend on it, and earlier
+        nodes do not read it."""
         second = [node("MatMul", ["y", "kt"], ["scores2"]),
                   node("Add", ["scores2", "mask"], ["masked2"]),
                   node("Softmax", ["masked2"], ["weights2"], axis=-1),
@@ -270,7 +275,7 @@ class Masks(Case):
         self.assertEqual((raised, [n[0] for n in told]), ({"Attention": 1}, ["Attention"]))
 
     def test_places_of_16_bits(self):
-        """Places that a float type does not hold are what it rounds them to."""
+        """Positions that a float type cannot represent are rounded to it."""
         for dtype, note in ((TensorProto.FLOAT, []), (TensorProto.FLOAT16, [MASK]),
                             (TensorProto.BFLOAT16, [MASK])):
             self.attention(
@@ -290,8 +295,8 @@ class Masks(Case):
             self.assertEqual((raised, [n[0] for n in told]), ({"Attention": 1}, note))
 
     def packed(self, front, behind):
-        """Causal within each run of places that go on by 1; the notes. The places are `front` and
-        what counts from 0 behind it, or in turn; the first is the one before all."""
+        """Causal within each run of positions that increase by 1; the notes. The positions are
+        `front` followed by a count from 0, or repeated counts; the first one precedes all."""
         one = [node("Shape", ["q"], ["rows"], start=2, end=3), node("Squeeze", ["rows"], ["n"]),
                node("Add", ["rows", "one1"], ["rows1"]),
                node("Range", ["zero", "n", "one"], ["at"]),
@@ -318,8 +323,8 @@ class Masks(Case):
         return [n[0] for n in self.told()[1]]
 
     def test_packed(self):
-        """Sequences after each other, of which there is one: causal. Places that start again, or
-        are no longer those that were compared, are not taken for it."""
+        """Packed sequences, of which there is only one: causal. Positions that start again, or
+        differ from those that were compared, are not treated so."""
         self.assertEqual(self.packed([-1], False), [])
         for front, behind in (([-2], False), ([-3, -2, -1], False), ([0, 1, 2], False),
                               ([-2, -1, 1], False), ([-1], True), ([5], True)):
@@ -327,7 +332,7 @@ class Masks(Case):
                              [] if front == [-3, -2, -1] else [MASK], front)
 
     def test_scale_behind(self):
-        """A scale after the mask also scales the number that it hides by."""
+        """A scale after the mask also scales the number with which it hides."""
         for low, raised in ((-1e9, {}), (LOW, {"Attention": 1})):
             nodes = [node("Shape", ["q"], ["rows"], start=2, end=3),
                      node("Concat", ["rows", "rows"], ["shape"], axis=0),
@@ -340,7 +345,7 @@ class Masks(Case):
             self.assertEqual(self.told()[0], raised, low)
 
     def test_many_ways(self):
-        """Many ways to a node that is no product: it is given up soon."""
+        """Many paths to a node that is not a product: the search ends soon."""
         nodes = [node("Max", [f"m{i}"] * 100, [f"m{i + 1}"]) for i in range(6)]
         nodes += [node("Add", ["m6", "m0"], ["s"]), node("Softmax", ["s"], ["p"], axis=-1),
                   node("MatMul", ["p", "v"], ["y"])]
@@ -353,7 +358,7 @@ class Slopes(Case):
     """An Attention with linear biases, as a sequence."""
 
     def refused(self, heads, nodes, consts, kind=np.float32):
-        """Its status; `nodes` make the value `mask` for four heads."""
+        """The status; `nodes` compute the value `mask` for four heads."""
         rng, width = np.random.default_rng(0), 16
         weights = {n: rng.standard_normal((width, width)).astype(kind)
                    for n in ("table", "wq", "wk", "wv", "wo")}
@@ -377,7 +382,7 @@ class Slopes(Case):
         return got.code == 3
 
     def test_number_of_heads(self):
-        """A table for two heads is not that of four."""
+        """A table for two heads does not apply to four."""
         cut = [node("Slice", ["slopes", "zero", "keys", "axis"], ["mask"])]
         table = 0.5 ** np.arange(1, 5)[:, None, None] * np.arange(64)
         for heads, refused in ((4, False), (2, True)):
@@ -385,8 +390,8 @@ class Slopes(Case):
             self.assertEqual(self.refused(4, cut, consts), refused, heads)
 
     def test_halves(self):
-        """Biases of keys may be rounded to f16. Biases of distances may not: a softmax is invariant
-        to the distance between two queries only without roundings."""
+        """Biases of keys may be rounded to f16. Biases of distances may not: without roundings, a
+        softmax does not depend on the distance between two queries."""
         bias = [node("Squeeze", ["keys"], ["n"]), node("Range", ["zero", "n", "one"], ["at"]),
                 node("Sub", ["at", "from"], ["far"]), node("Cast", ["far"], ["place"], to=1),
                 node("Mul", ["slopes", "place"], ["bias"])]
@@ -400,10 +405,10 @@ class Slopes(Case):
 
 
 class Tables(Case):
-    """A mask that is cut out of a table of truths, as GPT-Neo's."""
+    """A mask that is sliced from a table of booleans, as in GPT-Neo."""
 
     def raised(self, table):
-        """The text of the raised graph, which gives what the file says; its notes."""
+        """The text of the raised graph, which computes the result of the file, and its notes."""
         rows = len(table)
         consts = {"table": table[None, None], "zero": [0, 0], "axes": [2, 3],
                   "low": np.float32(-3.4e38)}
@@ -439,7 +444,7 @@ class Tables(Case):
         return (self.dir / "m.gq").read_text(), [(n["what"], n["stopped_by"]) for n in told]
 
     def test_triangle(self):
-        """Each place up to its own: causal."""
+        """Each position up to its own: causal."""
         text, told = self.raised(np.tri(12, dtype=bool))
         self.assertIn("is_causal=1", text)
         self.assertNotIn("window", text)
@@ -453,7 +458,7 @@ class Tables(Case):
         self.assertEqual(told, [])
 
     def test_hole(self):
-        """One truth of it altered: not read, and how long it is cut is not known."""
+        """One boolean of it altered: not recognised; and a slice of unknown length."""
         table = np.tri(12, dtype=bool)
         table[7, 3] = False
         text, told = self.raised(table)
@@ -465,8 +470,8 @@ class Shared(Case):
     """A mask that many layers share."""
 
     def test_unreadable_mask(self):
-        """It is given up once, not for each layer: what may be spent on masks lasts for the one
-        behind them."""
+        """The search for it ends once, not for each layer: the work allowed for masks is left for
+        the next one."""
         layers, hard = 300, 40
         nodes = [node("Range", ["zero", "length", "one"], ["at"]),
                  node("Unsqueeze", ["at", "axis"], ["row"]),

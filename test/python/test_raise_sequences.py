@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Attention in simple ops that can be read only in a sequence, in which nothing is padding.
+"""Attention in simple ops that can be recognised only in a sequence, which has no padding.
 
-Small decoders are written node by node, as exporters write them. As a sequence each gives the logits
-of ONNX Runtime, and no bit depends on the splits; `gqac run` gives what ONNX Runtime gives for two
-rows after a past, one of them padded on the left. Decoders that differ in one condition are refused as
-a sequence, by name, and `gqac run` computes them.
+Small decoders are written node by node, as exporters write them. As a sequence each computes the
+logits of ONNX Runtime, and no bit depends on the splits; `gqac run` computes what ONNX Runtime
+computes for two batch rows after a past, one of them padded on the left. Decoders that differ in
+one condition are refused as a sequence, by name, and `gqac run` computes them.
 """
 
 import sys
@@ -24,12 +24,12 @@ LAST = 2 ** 63 - 1
 
 
 class Counted(Exported):
-    """The positions of a mask are sums of attention_mask, as mobius counts them."""
+    """The positions of a mask are sums of attention_mask, as in mobius."""
 
     compare, reverse = "GreaterOrEqual", 0
 
     def counted(self, window=0):
-        """Keys that a query may see, 0 or the lowest number [B,1,S,T]."""
+        """The mask of visible keys, 0 or the lowest number [B,1,S,T]."""
         def make():
             keys = self.node("CumSum", "attention_mask", self.once(
                 "_axis", lambda: self.constant("axis", np.int64(1))), reverse=self.reverse)
@@ -56,13 +56,13 @@ class Counted(Exported):
 
 
 class Backwards(Counted):
-    """Each position is the number of keys from there on."""
+    """Each position is the number of keys from there to the end."""
 
     reverse = 1
 
 
 class Strict(Counted):
-    """A query does not see itself."""
+    """A query does not attend to itself."""
 
     compare = "Greater"
 
@@ -93,14 +93,14 @@ class First(Counted):
 
 
 class Before(Counted):
-    """The sinks are a key before the others, and the last key is removed."""
+    """The sinks come before the other keys, and the last key is removed."""
 
     def with_sinks(self, layer, s):
         return self.node("Concat", self.column(layer, s), s, axis=-1)
 
 
 class Uneven(Counted):
-    """Another number is taken off the score of each key."""
+    """Another number is subtracted from the score of each key."""
 
     def lowered(self, layer, s):
         keys = self.node("Cast", self.node("Squeeze", self.node("Shape", s, start=3, end=4)), to=F)
@@ -109,7 +109,7 @@ class Uneven(Counted):
 
 
 class Weighed(Exported):
-    """What the mask hides keeps a weight."""
+    """Hidden keys keep some weight."""
 
     def sinks(self, layer, x):
         return self.sunk(layer, x, self.node("Max", self.seen(), self.constant(
@@ -117,7 +117,7 @@ class Weighed(Exported):
 
 
 class Future(Exported):
-    """The mask is padding alone."""
+    """The mask is only padding."""
 
     def sinks(self, layer, x):
         one = self.constant(f"f1{layer}", np.float32(1))
@@ -127,13 +127,13 @@ class Future(Exported):
 
 
 class Blocks(Exported):
-    """Causality of the new keys beside zeros for those of the past, as transformers wrote it up to
-    4.35, and MPT still does."""
+    """Causality of the new keys joined with zeros for those of the past, as in transformers up to
+    4.35, and still in MPT."""
 
     past, compare, parts = 0, "LessOrEqual", 1
 
     def square(self, window=0):
-        """What a query sees of its own call [S,S]."""
+        """The keys of its own call visible to a query [S,S]."""
         places = self.node("Range", self.constant("s0", np.int64(0)), self.node(
             "Squeeze", self.chunk()), "scalar")
         rows = self.node("Unsqueeze", places, self.ints(1))
@@ -170,13 +170,13 @@ class Turned(Blocks):
 
 
 class Later(Blocks):
-    """A query does not see itself."""
+    """A query does not attend to itself."""
 
     compare = "Less"
 
 
 class Near(Blocks):
-    """Of its own call a query sees only a window."""
+    """Within its own call a query attends only to a window."""
 
     def square(self, window=0):
         mask = super().square()
@@ -187,8 +187,8 @@ class Near(Blocks):
 
 
 class Cut(Exported):
-    """The rows of a mask are cut out of a table, and the result has as many rows as the table gave
-    (GPT-Neo of torch.export)."""
+    """The rows of a mask are sliced from a table, and the result has as many rows as the slice
+    (GPT-Neo from torch.export)."""
 
     def past(self):
         """P, i64 [1]."""
@@ -229,7 +229,7 @@ class Cut(Exported):
 
 
 class Bounded(Cut):
-    """The batch too is not known to be that of the result."""
+    """The batch, too, is not known to be that of the result."""
 
     def batch(self):
         return self.node("Min", self.ints(decoders.ROOM), super().batch())
@@ -238,10 +238,11 @@ class Bounded(Cut):
 NEAR = (Backwards, Strict, Computed, Twice, First, Before, Uneven, Weighed, Future)
 
 
-# Reason of the skip: ONNX Runtime is the oracle here; ./dev deps installs it, a bare build may lack it.
+# Reason of the skip: ONNX Runtime is the oracle here; ./dev deps installs it, other machines may
+# lack it.
 @unittest.skipUnless(forms.Runner, "onnxruntime is not installed")
 class Raised(forms.Sequenced):
-    """Each form, and what differs from it in one condition."""
+    """Each form, and variants that differ in one condition."""
 
     make = Counted
 
@@ -254,7 +255,7 @@ class Raised(forms.Sequenced):
         self.padded("sinks")
 
     def test_near_sinks(self):
-        """What is refused: another place of the sinks, other sinks, another mask."""
+        """Refused forms: another position of the sinks, other sinks, another mask."""
         ids = write_ids(self.dir / "ids.txt", self.ids)
         for make in NEAR:
             with self.subTest(make.__name__):
@@ -264,7 +265,7 @@ class Raised(forms.Sequenced):
                            "not read by an attention op")
 
     def test_blocks(self):
-        """A mask that is put together from those of the past and of the call."""
+        """A mask that is joined from those of the past and of the call."""
         self.make = Blocks
         self.sequence("eager")
         self.padded("eager")
@@ -272,7 +273,7 @@ class Raised(forms.Sequenced):
         self.assertEqual((told["raised"]["Attention"], told["not_raised"]), (decoders.LAYERS, []))
 
     def test_near_blocks(self):
-        """What is not causality is a tensor for `gqac run`, and refused as a sequence."""
+        """A mask that is not causal is a tensor for `gqac run`, and refused as a sequence."""
         ids = write_ids(self.dir / "ids.txt", self.ids)
         for make in (Forgotten, Turned, Later, Near):
             with self.subTest(make.__name__):
@@ -282,7 +283,7 @@ class Raised(forms.Sequenced):
                            "mask or bias of attention")
 
     def test_cut(self):
-        """A number of rows that only the other lengths of a Reshape determine."""
+        """A number of rows that is determined only by the other lengths of a Reshape."""
         self.make = Cut
         self.sequence("eager")
         self.padded("eager")

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""gqac.ray: two replicas on Ray Serve give the ids of a model alone, and a session stays on its
-replica and finds its cache there; on a Redis server, new replicas find what others have computed.
-Ray is installed into build/ray, from tools/requirements-ray.txt.
+"""gqac.ray: two replicas on Ray Serve return the ids of a single model, and a session stays on its
+replica and finds its cache there; with a Redis server, new replicas reuse what others have
+computed. Ray is installed into build/ray, from tools/requirements-ray.txt.
 
     GQAC_TEST_FULL=1 python test/python/test_ray.py
 """
@@ -23,7 +23,7 @@ WANTED = ROOT / "tools" / "requirements-ray.txt"
 
 
 def python():
-    """The interpreter of the environment, which is made first if it is missing or old."""
+    """The interpreter of the environment, which is created first if it is missing or outdated."""
     if not (HOME / "requirements").exists() or not filecmp.cmp(WANTED, HOME / "requirements"):
         shutil.rmtree(HOME, ignore_errors=True)
         subprocess.run([sys.executable, "-m", "venv", HOME], check=True)
@@ -36,13 +36,13 @@ def python():
 @harness.unittest.skipUnless(FULL, "long tier: installs and runs Ray")
 @harness.unittest.skipIf(SANITIZED, "Python lacks the run time of a sanitizer")
 class Ray(Case):
-    """One run, whose numbers the test checks."""
+    """One run, whose results the test checks."""
 
     def test_replicas(self):
-        """Bits, affinity, streams, errors and what a Redis server shares."""
+        """Bits, affinity, streams, errors, and reuse through a Redis server."""
         env = {**os.environ, "PYTHONPATH": str(ROOT / "python"),
                "GQAC_LIBRARY": str(GQAC.parent / "libgqac.so"), "RAY_USAGE_STATS_ENABLED": "0",
-               "RAY_SERVE_QUEUE_LENGTH_RESPONSE_DEADLINE_S": "60",  # however busy the machine is
+               "RAY_SERVE_QUEUE_LENGTH_RESPONSE_DEADLINE_S": "60",  # for busy machines
                "RAY_worker_niceness": "0"}
         with Redis() as redis:
             done = subprocess.run(

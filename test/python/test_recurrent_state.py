@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""CausalConvWithState and LinearAttention: where a call ends changes no byte.
+"""CausalConvWithState and LinearAttention: the end of a call changes no byte.
 
     python test/python/test_recurrent_state.py
 
-One run over all tokens against runs over chunks, each of which takes the state that the one before
-gave; rows of other batches, types of 16 bits, both targets.
+One run over all tokens is compared with runs over chunks, each of which takes the state of the
+previous one; other batch rows, 16-bit types, both targets.
 """
 
 import sys
@@ -33,7 +33,7 @@ class RecurrentState(Case):
         return {p.stem: np.load(p) for p in (self.dir / "out").glob("*.npy")}
 
     def save(self, node, feeds, kind):
-        """A model of that node."""
+        """A model with that node."""
         graph = helper.make_graph(
             [node], "g", [helper.make_tensor_value_info(n, kind, None) for n in feeds],
             [helper.make_tensor_value_info(n, kind, None) for n in node.output])
@@ -43,7 +43,7 @@ class RecurrentState(Case):
         return self.dir / "model.onnx"
 
     def check_splits(self, node, feeds, axis, kind):
-        """Outputs and last state are those of the whole, whatever the chunks."""
+        """Outputs and last state equal those of the whole, for any chunks."""
         path = self.save(node, feeds, kind)
         steady = [n for n in feeds if n in ("weight", "bias")]
         for target in ("cpu", "ref"):
@@ -78,7 +78,7 @@ class RecurrentState(Case):
             self.check_splits(node, feeds, 2, kind)
 
     def test_linear_attention(self):
-        """Every rule; the state of 16 bits is rounded after every token."""
+        """Every rule; a 16-bit state is rounded after every token."""
         for rule in ("linear", "gated", "delta", "gated_delta"):
             for kind, dtype in ((TensorProto.FLOAT, np.float32), (TensorProto.FLOAT16, np.float16)):
                 rng = np.random.default_rng(SEED + 1)
@@ -99,7 +99,7 @@ class RecurrentState(Case):
                     self.check_splits(node, feeds, 1, kind)
 
     def test_shared_keys(self):
-        """Keys that several heads of values share are those keys repeated."""
+        """Keys shared by several heads of values are equivalent to repeated keys."""
         rng = np.random.default_rng(SEED + 2)
         feeds = {"q": rng.standard_normal((BATCH, TOKENS, 2 * 8)),
                  "k": rng.standard_normal((BATCH, TOKENS, 2 * 8)) / 4,

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""--prefix-remote: prefixes are shared through a server that speaks Redis's protocol, and whatever
-the server does, replies have the bytes of a cold run.
+"""--prefix-remote: prefixes are shared through a server with the Redis protocol, and whatever the
+server does, replies have the bytes of a cold run.
 
-    python test/python/test_remote.py      (GQAC_TEST_FULL=1: also on redis-server itself)
+    python test/python/test_remote.py (GQAC_TEST_FULL=1: also with redis-server itself)
 """
 
 import concurrent.futures
@@ -26,7 +26,7 @@ WHY_NOT = gqac("generate", "nothing", "--prompt", "x", "--prefix-remote", "redis
 ABSENT = "has no client" in WHY_NOT
 NO_TLS = "has no TLS" in gqac("cache", "info", "rediss://x", "--remote-cacert", "nothing").err
 QUICK = ("--remote-timeout", 150 * SLOW)
-SURE = ("--remote-timeout", 60000)  # however busy the machine is
+SURE = ("--remote-timeout", 60000)  # also on busy machines
 
 
 def ids(n, seed=0):
@@ -36,10 +36,10 @@ def ids(n, seed=0):
 
 @harness.unittest.skipIf(ABSENT, "built without hiredis")
 class Remote(Case):
-    """What the tests below share."""
+    """Shared by the tests below."""
 
     def said(self, tokens, *flags):
-        """(json of the answer without metrics, reused tokens) of the command line."""
+        """(JSON of the answer without metrics, reused tokens) of the command line."""
         path = write_ids(self.dir / "ids.txt", tokens)
         found = self.good("generate", TINY, "--ids", path, "--format", "json", "-q", "-n", 4,
                           "--top-logprobs", 1, *flags).json()
@@ -47,10 +47,10 @@ class Remote(Case):
 
 
 class OnFake(Remote):
-    """The client, on a server of the test."""
+    """The client, with a server of the test."""
 
     def test_shared(self):
-        """A second process reuses what the first one computed; so does a longer prompt."""
+        """A second process reuses what the first one has computed; so does a longer prompt."""
         with Fake() as fake:
             remote = ("--prefix-remote", fake.url + "/7", *SURE)
             cold = self.said(ids(150))[0]
@@ -69,7 +69,8 @@ class OnFake(Remote):
             self.assertEqual(self.said(longer, *remote, "--prefix-store", folder), (want, 213))
 
     def test_faults(self):
-        """Each thing that a server must not do: the answer is the one without a server, in time."""
+        """For each fault of a server, the answer is that without a server, within the time
+        limit."""
         def only(name, wrong):
             return lambda command, reply: wrong(reply) if command == name else reply
         def at_once(data):
@@ -108,12 +109,12 @@ class OnFake(Remote):
                     fake.drop()
             fake.fault = lambda command, reply: reply
             self.assertEqual(self.said(ids(150), *remote, *SURE), (cold, 128))
-            fake.once = True  # a kept connection is closed by the server
+            fake.once = True  # the server closes a kept connection
             self.assertEqual(self.said(ids(150), *remote, *SURE), (cold, 128))
-        self.assertEqual(self.said(ids(150), *remote), (cold, 0))  # nobody listens
+        self.assertEqual(self.said(ids(150), *remote), (cold, 0))  # no server listens
 
     def test_addresses(self):
-        """Addresses that are refused; the password is sent, and shown nowhere."""
+        """Invalid addresses are refused; the password is sent, but never shown."""
         for address in ("", "localhost", "http://localhost", "redissx://localhost", "redis://",
                         "redis://:@h", "redis://user@h", "redis://h:x", "redis://h:0",
                         "redis://h:65536", "redis://h/x", "redis://h/1/2", "redis://[::1",
@@ -137,7 +138,7 @@ class OnFake(Remote):
             self.assertEqual(set(told), {b"AUTH p@ss", b"AUTH me p:ss"})
 
     def test_info(self):
-        """gqac cache info asks the server."""
+        """gqac cache info calls the server."""
         with Fake() as fake:
             self.said(ids(150), "--prefix-remote", fake.url, *SURE)
             found = self.good("cache", "info", fake.url, "--format", "json").json()
@@ -246,7 +247,7 @@ class OnFake(Remote):
                     self.assertEqual("not answer as Redis does" in said, bool(wrong), said)
 
     def test_stopped(self):
-        """A server that is stopped writes values for ten times the time limit at most."""
+        """If a server is stopped, it writes values for at most ten times the time limit."""
         def slow(command, reply):
             if command == b"SET":
                 time.sleep(0.15)
@@ -262,7 +263,7 @@ class OnFake(Remote):
 
 @harness.unittest.skipIf(NO_TLS, "built without OpenSSL")
 class OnTls(Remote):
-    """rediss://: the bytes of the client above, and whom it trusts."""
+    """rediss://: the same bytes with TLS, and which servers are trusted."""
 
     @classmethod
     def setUpClass(cls):
@@ -278,12 +279,12 @@ class OnTls(Remote):
         super().tearDownClass()
 
     def refuse(self, url, why, *flags):
-        """stderr says why, and so does `cache info`."""
+        """stderr has the reason, and so has `cache info`."""
         self.assertRegex(self.check(gqac("cache", "info", url, *flags), 5).err, why)
         self.fall_back(url, why, *flags, *SURE)
 
     def fall_back(self, url, why, *flags):
-        """The answer is computed, and stderr says why."""
+        """The answer is computed, and stderr has the reason."""
         found = gqac("generate", TINY, "--ids", write_ids(self.dir / "ids.txt", ids(150)),
                      "--format", "json", "-n", 4, "--top-logprobs", 1, "--prefix-remote", url,
                      *flags)
@@ -297,7 +298,8 @@ class OnTls(Remote):
         self.assertEqual(said, self.said(ids(150))[0])
 
     def test_shared(self):
-        """As without TLS; the password is sent to whom the certificate names."""
+        """The same as without TLS; the password is sent only to the host that the certificate
+        names."""
         cold = self.said(ids(150))[0]
         with Fake(self.ours.context()) as fake:
             remote = ("--prefix-remote", fake.url + "/7", *self.trust)
@@ -320,8 +322,8 @@ class OnTls(Remote):
             self.good("cache", "info", "--help").out.index("--remote-cacert")
 
     def test_refused(self):
-        """A certificate of another authority, for another host, or that is none: not one command
-        is sent, the password least of all."""
+        """A certificate of another authority, for another host, or an invalid one: no command is
+        sent, and above all no password."""
         for context, host, why, flags in (
                 (self.other.context(), "127.0.0.1", "its certificate is refused", self.trust),
                 (self.ours.context(), "127.0.0.1", "its certificate is refused", ()),
@@ -345,7 +347,7 @@ class OnTls(Remote):
             self.fall_back(silent.url.replace("redis", "rediss"), "in time", *QUICK)
 
     def test_own(self):
-        """A server that wants a certificate of the client."""
+        """A server that requires a certificate of the client."""
         cert, key = self.ours.issue("client")
         wrong = self.other.issue("client")
         cold = self.said(ids(150))[0]
@@ -366,13 +368,13 @@ class OnTls(Remote):
             if command == b"STRLEN":
                 raise EOFError
             return reply
-        with Fake(context) as fake:  # answers without a certificate, then leaves
+        with Fake(context) as fake:  # answers without a certificate, then disconnects
             fake.fault = leave
             self.fall_back(fake.url + "/7", r"failed: it closed the connection \(", *self.trust, *SURE)
 
     def test_files(self):
-        """Files that are not what they must be are refused before the model is loaded, and so are
-        files that nothing would read."""
+        """Invalid files are refused before the model is loaded, and so are files that would not be
+        read."""
         nothing, text = self.dir / "nothing.pem", self.dir / "text.pem"
         text.write_text("no certificate")
         cert, key = self.ours.issue("client")
@@ -405,7 +407,7 @@ class OnTls(Remote):
 
 
 class OnRedis(Remote):
-    """Replicas on one redis-server; what the tests below share."""
+    """Replicas with one redis-server; shared by the tests below."""
 
     @classmethod
     def setUpClass(cls):
@@ -428,8 +430,8 @@ class OnRedis(Remote):
                 "return_token_ids": True, "logprobs": 2}
 
     def compare(self, server, seeds):
-        """Replies to some requests are those of a server without a remote tier; the tokens that were
-        cached."""
+        """Replies to some requests equal those of a server without a remote tier; returns the
+        number of cached tokens."""
         cached = 0
         for seed in seeds:
             want = self.cold.good("/v1/completions", self.body(seed))["choices"]
@@ -439,13 +441,13 @@ class OnRedis(Remote):
         return cached
 
     def replica(self, url, flags=SURE):
-        """A server on a tier."""
+        """A server with a tier."""
         server = Server("--prefix-remote", url, *flags)
         self.addCleanup(server.stop)
         return server
 
     def wait_saved(self, keys):
-        """Until the tier has so many keys."""
+        """Waits until the tier has that many keys."""
         for _ in range(500):
             if int(self.redis.ask("DBSIZE")) >= keys:
                 return
@@ -455,10 +457,10 @@ class OnRedis(Remote):
 
 @harness.unittest.skipUnless(FULL, "long tier: runs redis-server")
 class Plain(OnRedis):
-    """redis-server is killed, slow and lies."""
+    """redis-server is killed, slow, or returns wrong data."""
 
     def test_killed(self):
-        """Redis is killed under load, and comes back empty: no reply changes, and hits return."""
+        """Redis is killed under load, and starts again empty: no reply changes, and hits return."""
         one, two = self.replica(self.redis.url), self.replica(self.redis.url)
         self.compare(one, [1])
         self.wait_saved(3)
@@ -476,7 +478,7 @@ class Plain(OnRedis):
         self.assertGreaterEqual(self.compare(three, [21]), 128)
 
     def test_slow(self):
-        """Redis answers after 100 s: replies are those without it, and soon."""
+        """Redis answers after 100 s: replies equal those without it, and are not late."""
         self.compare(self.replica(self.redis.url), [30])
         self.wait_saved(3)
         with Proxy(self.redis.port) as proxy:
@@ -489,7 +491,7 @@ class Plain(OnRedis):
             self.assertEqual(server.metric("gqac_remote_hits_total"), 0)
 
     def test_lying(self):
-        """Some bytes of each reply are changed, or it is that of another key."""
+        """Some bytes of each reply are changed, or it belongs to another key."""
         self.compare(self.replica(self.redis.url), [40, 41])
         self.wait_saved(4)
         with Proxy(self.redis.port) as proxy:
@@ -504,7 +506,7 @@ class Plain(OnRedis):
             self.assertGreater(server.metric("gqac_remote_damaged_total"), 0)
 
     def test_full(self):
-        """A server without memory refuses values: they are counted, and reads go on."""
+        """A server without memory refuses values: this is counted, and reads continue."""
         with Redis("--maxmemory", "100kb", "--maxmemory-policy", "noeviction") as small:
             server = self.replica(small.url)
             self.compare(server, [50, 51])
@@ -515,7 +517,7 @@ class Plain(OnRedis):
 @harness.unittest.skipUnless(FULL, "long tier: runs redis-server")
 @harness.unittest.skipIf(NO_TLS, "built without OpenSSL")
 class Encrypted(OnRedis):
-    """redis-server with TLS, which wants a certificate, a user and a password."""
+    """redis-server with TLS, which requires a certificate, a user and a password."""
 
     @classmethod
     def make_redis(cls):
@@ -531,12 +533,12 @@ class Encrypted(OnRedis):
         return self.redis.url.replace("//", f"//{login}@")
 
     def flags(self, trusted):
-        """Flags of a client that trusts an authority."""
+        """The flags of a client that trusts an authority."""
         return ("--remote-cacert", trusted.cert, "--remote-cert", self.own[0], "--remote-key",
                 self.own[1], *SURE)
 
     def test_shared(self):
-        """What one replica has computed, the other reuses; after a restart of redis too."""
+        """One replica reuses what the other has computed, also after a restart of redis."""
         one = self.replica(self.url(), self.flags(self.ours))
         two = self.replica(self.url(), self.flags(self.ours))
         self.compare(one, [1, 2])
@@ -554,7 +556,8 @@ class Encrypted(OnRedis):
         self.assertGreaterEqual(found["keys"], 1)
 
     def test_refused(self):
-        """Another authority, no certificate of ours, a wrong password: replies are unchanged."""
+        """Another authority, a missing client certificate, a wrong password: replies are
+        unchanged."""
         self.compare(self.replica(self.url(), self.flags(self.ours)), [11])
         self.wait_saved(3)
         for url, flags, why in (

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""An `If` whose branch returns a value of the graph around it gives the right values, and many of them
-take time in proportion to their number.
+"""An `If` whose branch returns a value of the outer graph has the correct results, and the time for
+many of them is proportional to their number.
 
     python test/python/test_run_if.py
 """
@@ -26,7 +26,7 @@ def branch(name, body, indent="  "):
 
 
 def choice(then, other):
-    """The If of two bodies that gives %y."""
+    """The If with two bodies that computes %y."""
     return (f"  %y = If %c {{then_branch={branch('t', then)}, "
             f"else_branch={branch('e', other)}}} : f32[4]\n")
 
@@ -60,12 +60,12 @@ class Outer(Case):
                 self.assertTrue(np.array_equal(got[name], value), (name, taken, got[name]))
 
     def test_value_of_a_node(self):
-        """What another node made, which is an output too."""
+        """The result of another node, which is also an output."""
         text = HEAD + choice(("return %a",), ABS) + '  return %a as "a", %y as "y"\n}\n'
         self.both(text, ({"a": -X, "y": -X}, {"a": -X, "y": np.abs(X)}))
 
     def test_used_afterwards(self):
-        """The result is used after the outer value's last other use."""
+        """The result is used after the last other use of the outer value."""
         text = (HEAD + choice(("return %a",), ABS) + "  %p = Abs %x : f32[4]\n"
                 "  %q = Exp %p : f32[4]\n  %z = Neg %y : f32[4]\n"
                 '  return %q as "q", %z as "z"\n}\n')
@@ -85,12 +85,12 @@ class Outer(Case):
         self.both(text, ({"y": k}, {"y": np.abs(X)}))
 
     def test_both_branches(self):
-        """Both return outer values, nothing else."""
+        """Both return only outer values."""
         text = HEAD + choice(("return %a",), ("return %x",)) + '  return %y as "y"\n}\n'
         self.both(text, ({"y": -X}, {"y": X}))
 
     def test_nested(self):
-        """Two levels out."""
+        """Values from two levels further out."""
         inner = ("%i = If %c {then_branch=" + branch("t2", ("return %a",), "    ")
                  + ", else_branch=" + branch("e2", ("%d = Abs %x : f32[4]", "return %d"),
                           "    ") + "} : f32[4]", "return %i")
@@ -98,7 +98,7 @@ class Outer(Case):
         self.both(text, ({"a": -X, "y": -X}, {"a": -X, "y": np.abs(X)}))
 
     def test_twice(self):
-        """Two Ifs of the same outer value, one negated."""
+        """Two Ifs with the same outer value, one with the condition negated."""
         second = choice(("return %a",), ABS).replace("%y =", "%z =").replace("@t", "@t3").replace(
             "@e", "@e3").replace("%b", "%d")
         text = (HEAD + choice(("return %a",), ABS) + second + "  %n = Neg %z : f32[4]\n"
@@ -106,8 +106,8 @@ class Outer(Case):
         self.both(text, ({"y": -X, "n": X}, {"y": np.abs(X), "n": -np.abs(X)}))
 
     def test_wrong_branch(self):
-        """A branch that cannot be right fails when it is taken; the other one runs, however deep
-        the wrong node lies."""
+        """An invalid branch fails when it is taken; otherwise the other one runs, however deep the
+        invalid node is."""
         wrong, also = ((f"const %k{n}: i64[2] = [3, 3]", f"%w{n} = Reshape %x, %k{n} : f32[3, 3]",
                         f"%u{n} = Abs %w{n} : f32[3, 3]", f"return %u{n}") for n in (1, 2))
         for body in (wrong, ("%i = If %c {then_branch=" + branch("t2", wrong, "    ")
@@ -120,7 +120,7 @@ class Outer(Case):
             self.assertIn("Reshape", failed.err)
 
     def test_wrong_outside(self):
-        """The same node outside of any branch is refused before anything runs."""
+        """The same node outside a branch is refused before anything runs."""
         text = (HEAD.replace("\n", "\n  const %k: i64[2] = [3, 3]\n", 1)
                 + '  %w = Reshape %x, %k : f32[3, 3]\n  return %w as "w"\n}\n')
         failed = self.check(harness.gqac(*self.command(text, True)), 3)
@@ -128,7 +128,7 @@ class Outer(Case):
 
 
 class Many(Case):
-    """A sequence model with many Ifs on data."""
+    """A sequence model with many Ifs that depend on data."""
 
     def decoder(self, count, longer):
         """One layer, and these Ifs; `longer`: the first one depends on the total length."""
@@ -167,13 +167,14 @@ class Many(Case):
         return path
 
     def seconds(self, path):
-        """Processor time of a score."""
+        """CPU time of a score."""
         before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
         self.good("score", path, "--ids", harness.write_ids(self.dir / "ids.txt", [1, 2, 3]))
         return resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
 
     def test_linear(self):
-        """An If on the total length makes gqac look for others; that takes no walk for each."""
+        """If one If depends on the total length, gqac searches for others, but not with a walk for
+        each."""
         without = self.seconds(self.decoder(12_000, False))
         self.assertLess(self.seconds(self.decoder(12_000, True)), 2 * without)
 

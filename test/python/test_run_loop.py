@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Loop and Scan: states, stacked results, values of the graph around, and what is refused.
+"""Loop and Scan: states, stacked results, values of outer graphs, and refused models.
 
     python test/python/test_run_loop.py
 """
@@ -15,7 +15,7 @@ from harness import gqac
 from texts import Texts, ort
 
 HEAD = '<ir_version: 10, opset_import: ["" : 21]>\n'
-# x + 1 and 2 x in turn, as long as the sum is small: all values are stacked
+# x + 1 and 2 x alternately, as long as the sum is small: all values are stacked
 WHILE = HEAD + """agraph (float[N] x, int64 trips, float bound) => (float[N] last, float[T,N] all) {
     go = Constant <value = bool {1}> ()
     last, all = Loop (trips, go, x) <body = step (int64 i, bool c, float[N] s)
@@ -33,7 +33,7 @@ WHILE = HEAD + """agraph (float[N] x, int64 trips, float bound) => (float[N] las
         next = Less (sum, bound)
     }>
 }"""
-# states change places: copies of one must not be overwritten by the other
+# states are exchanged: the copy of one must not be overwritten by the other
 SWAP = HEAD + """agraph (float[2] x, float[2] y, int64 trips) => (float[2] u, float[2] v) {
     u, v = Loop (trips, , x, y) <body = step (int64 i, bool c, float[2] a, float[2] b)
         => (bool c2, float[2] b2, float[2] a2) {
@@ -42,7 +42,7 @@ SWAP = HEAD + """agraph (float[2] x, float[2] y, int64 trips) => (float[2] u, fl
         a2 = Identity (a)
     }>
 }"""
-# rows of a rank that only a run knows
+# rows of a rank that is known only at run time
 OPEN = HEAD + """agraph (int64[R] shape, int64 trips) => (float all) {
     start = Constant <value = float {0.0}> ()
     last, all = Loop (trips, , start) <body = step (int64 i, bool c, float s)
@@ -62,7 +62,7 @@ GROW = HEAD + """agraph (float[N] x, int64 trips) => (float[M] y{rows}) {{
         {row}
     }}>
 }}"""
-# running products along axis 1, from the end, the results laid along axis 1 from the end
+# running products along axis 1, from the end, with results stacked along axis 1 from the end
 SCAN = HEAD + """agraph (float[B] s, float[B,T] x) => (float[B] last, float[B,T] all) {
     last, all = Scan <num_scan_inputs = 1, scan_input_axes = [1], scan_input_directions = [1],
         scan_output_axes = [1], scan_output_directions = [1], body = step (float[B] p, float[B] e)
@@ -74,39 +74,44 @@ SCAN = HEAD + """agraph (float[B] s, float[B,T] x) => (float[B] last, float[B,T]
 
 
 class Loops(Texts):
-    """Runs models made from text."""
+    """Runs models from text."""
 
-    # Reason of the skip: ONNX Runtime is the oracle here; ./dev deps installs it, a bare build may lack it.
+    # Reason of the skip: ONNX Runtime is the oracle here; ./dev deps installs it, other machines
+    # may lack it.
     @unittest.skipUnless(ort, "onnxruntime is not installed")
     def test_while(self):
-        """Ends by its condition, by its count, and before it began."""
+        """Ends because of its condition, because of its count, and before its first iteration."""
         x = np.array([0.5, -1.0, 2.0], np.float32)
         for trips, bound in ((9, 20.0), (3, 1e9), (1, 0.0), (0, 5.0), (-4, 5.0)):
             self.same(WHILE, {"x": x, "trips": np.int64(trips), "bound": np.float32(bound)})
 
-    # Reason of the skip: ONNX Runtime is the oracle here; ./dev deps installs it, a bare build may lack it.
+    # Reason of the skip: ONNX Runtime is the oracle here; ./dev deps installs it, other machines
+    # may lack it.
     @unittest.skipUnless(ort, "onnxruntime is not installed")
     def test_never_ran(self):
-        """No runs, and rows of which not even the rank is known: a list of nothing."""
+        """No iterations, and rows of unknown rank: an empty list."""
         for trips in (0, 3):
             self.same(OPEN, {"shape": np.array([2, 1]), "trips": np.int64(trips)})
 
-    # Reason of the skip: ONNX Runtime is the oracle here; ./dev deps installs it, a bare build may lack it.
+    # Reason of the skip: ONNX Runtime is the oracle here; ./dev deps installs it, other machines
+    # may lack it.
     @unittest.skipUnless(ort, "onnxruntime is not installed")
     def test_states_change_places(self):
-        """A result may be another argument."""
+        """A result may be another input of the body."""
         x, y = np.array([1, 2], np.float32), np.array([3, 4], np.float32)
         for trips in (0, 1, 2, 5):
             self.same(SWAP, {"x": x, "y": y, "trips": np.int64(trips)})
 
-    # Reason of the skip: ONNX Runtime is the oracle here; ./dev deps installs it, a bare build may lack it.
+    # Reason of the skip: ONNX Runtime is the oracle here; ./dev deps installs it, other machines
+    # may lack it.
     @unittest.skipUnless(ort, "onnxruntime is not installed")
     def test_state_grows(self):
-        """Another shape in every run."""
+        """Another shape in every iteration."""
         text = GROW.format(rows="", more="", rows_in="", row="")
         self.same(text, {"x": np.arange(3, dtype=np.float32), "trips": np.int64(6)})
 
-    # Reason of the skip: ONNX Runtime is the oracle here; ./dev deps installs it, a bare build may lack it.
+    # Reason of the skip: ONNX Runtime is the oracle here; ./dev deps installs it, other machines
+    # may lack it.
     @unittest.skipUnless(ort, "onnxruntime is not installed")
     def test_scan(self):
         """Backwards, along an inner axis."""
@@ -115,7 +120,7 @@ class Loops(Texts):
         self.same(SCAN, {"s": np.array([1, -1], np.float32), "x": x[:, :1]})
 
     def test_rows_must_agree(self):
-        """Results of another shape than before cannot be stacked."""
+        """Results whose shapes differ cannot be stacked."""
         path = self.save(GROW.format(rows=", float[T,R] all", more=", all",
                                      rows_in=", float[R] row", row="row = Identity (t)"))
         feeds = {"x": np.zeros(2, np.float32)}
@@ -123,13 +128,13 @@ class Loops(Texts):
         self.run_model(path, feeds | {"trips": np.int64(1)})
 
     def test_endless(self):
-        """A loop that never ends does end."""
+        """An infinite loop ends nevertheless."""
         text = SWAP.replace("(trips, , x, y)", "(, , x, y)").replace(", int64 trips", "")
         feeds = {n: np.zeros(2, np.float32) for n in "xy"}
         self.run_model(self.save(text), feeds, code=3, words=("Loop", "iterations"))
 
     def test_endless_within(self):
-        """Loops within loops share one bound."""
+        """Nested loops share one limit."""
         body = "t0 = Identity (s0)"
         for depth in (0, 1, 2):
             outer = f"s{depth + 1}" if depth < 2 else "x"
@@ -149,7 +154,8 @@ class Loops(Texts):
                        words=("Loop", "iterations", "rule:", "try:"))
 
     def test_other_than_declared(self):
-        """A body was compiled for what it declares: other arguments are refused, whenever."""
+        """A body was compiled for its declared types: inputs of other types are refused in any
+        iteration."""
         sizes = """go = Identity (c)
             n = Shape (s)
             f = Cast <to = 1> (n)
@@ -173,14 +179,14 @@ class Loops(Texts):
                                code=4, words=("Loop", "'s'", "rule:", "try:") + words)
 
     def test_scan_other_than_declared(self):
-        """A slice of another length than the body says."""
+        """A slice with another length than declared in the body."""
         text = SCAN.replace("float[B] p, float[B] e", "float[B] p, float[3] e")
         self.run_model(self.save(text), {"s": np.ones(2, np.float32),
                                          "x": np.ones((2, 3), np.float32)},
                        code=4, words=("Scan", "3 elements along axis 0, got 2"))
 
     def test_scalars_of_rank_one(self):
-        """A body may declare its number and its condition as one element in a row."""
+        """A body may declare its number and its condition as tensors of one element."""
         text = SWAP.replace("int64 i, bool c", "int64[1] i, bool[1] c").replace("bool c2",
                                                                                 "bool[1] c2")
         x = np.array([1, 2], np.float32)
@@ -198,19 +204,19 @@ class Loops(Texts):
         self.run_model(self.save(text), feeds, code=4, words=("Scan", "lengths 2 and 3"))
 
     def test_axis_of_64_bits(self):
-        """An axis whose low half is one of the tensor: refused before it runs."""
+        """An axis whose low half is a valid axis: refused before it runs."""
         path = self.save(SCAN.replace("scan_input_axes = [1]", f"scan_input_axes = [{1 << 32}]"))
         self.check(gqac("inspect", path), 3, "Scan", f"axis {1 << 32} is out of range")
 
     def test_wrong_body(self):
-        """The body takes and gives other numbers of values than the node."""
+        """The body has other numbers of inputs and outputs than the node."""
         made = onnx.parser.parse_model(SWAP)
         del made.graph.node[0].attribute[0].g.output[2]
         onnx.save(made, self.dir / "bad.onnx")
         self.run_model(self.dir / "bad.onnx", {}, code=3, words=("Loop", "results"))
 
     def test_mixes(self):
-        """Each run may depend on those before: rows are said to be mixed."""
+        """Each iteration may depend on the previous ones: rows are reported as mixed."""
         path = self.save(SCAN)
         found = self.good("inspect", path, "--invariance")
         self.assertIn("Scan", found.out)

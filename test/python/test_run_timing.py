@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""gqac run --repeat, --warmup, --rotate; and the level that the cpu target runs at.
+"""gqac run --repeat, --warmup, --rotate; and the level of the cpu target.
 
     python test/python/test_run_timing.py        GQAC names the binary
 
@@ -34,7 +34,7 @@ LAYER = """graph @layer(%x: f32[B,S,320], %past_key: f32[B,2,P,32], %past_value:
 
 
 def machine_levels():
-    """The levels whose instructions this machine has."""
+    """The levels that this machine can run."""
     words = set()
     with open("/proc/cpuinfo", encoding="ascii") as f:
         for line in f:
@@ -52,7 +52,8 @@ def machine_levels():
 
 
 class Timing(Case):
-    """Times, and outputs that do not depend on how often and on which copies the graph ran."""
+    """Times, and outputs that do not depend on the number of runs and on the copies that are
+    used."""
 
     def outputs(self, name, *flags):
         """The bytes of all outputs of a run."""
@@ -61,7 +62,7 @@ class Timing(Case):
         return {p.name: p.read_bytes() for p in folder.iterdir()}
 
     def test_times(self):
-        """One time for each run, warm-up left out."""
+        """One time for each run, without the warm-up."""
         for repeat, warmup in ((1, 0), (4, 2), (3, 7)):
             found = self.good(*RUN, "--repeat", repeat, "--warmup", warmup, "--format",
                               "json").json()
@@ -70,7 +71,7 @@ class Timing(Case):
         self.assertNotIn("times_ms", self.good(*RUN, "--format", "json").json())
 
     def test_table(self):
-        """Least, median and most, in that order."""
+        """Minimum, median and maximum, in this order."""
         out = self.good(*RUN, "--repeat", 5).out
         line = re.search(r"^5 runs: min ([\d.]+) ms, median ([\d.]+) ms, max ([\d.]+) ms$", out,
                          re.MULTILINE)
@@ -79,12 +80,12 @@ class Timing(Case):
         self.assertNotIn("median", self.good(*RUN).out)
 
     def test_rotate(self):
-        """Every copy gives the outputs of the original."""
+        """Every copy has the outputs of the original."""
         plain = self.outputs("plain")
-        for runs in range(1, 5):  # the last run is that of copy runs - 1 of 4
+        for runs in range(1, 5):  # the last run uses copy runs - 1 of 4
             self.assertEqual(self.outputs(f"r{runs}", "--repeat", runs, "--rotate", 4), plain)
         self.assertEqual(self.outputs("w", "--repeat", 1, "--warmup", 2, "--rotate", 3), plain)
-        # a copy that no run reads is not made: all copies would be gigabytes
+        # a copy that no run uses is not made: all copies would be gigabytes
         few, many = (self.good(*RUN, "--repeat", 2, "--rotate", n).peak for n in (2, 100000))
         self.assertLess(many, few + (256 << 20))
         for flag in (("--rotate", 3), ("--in-place",)):
@@ -92,7 +93,7 @@ class Timing(Case):
                        "no past tensor is given")
 
     def layer(self, rows, past, new):
-        """One attention op and a call: a cache of so many rows, NaN after the cached ones."""
+        """One attention op and a call: a cache with that many rows, NaN after the cached ones."""
         rng = np.random.default_rng(3)
         (self.dir / "layer.gq").write_text(LAYER)
         folder = self.dir / f"{rows}.{past}.{new}"
@@ -108,7 +109,8 @@ class Timing(Case):
         return ("run", self.dir / "layer.gq", "--inputs", folder)
 
     def test_in_place(self):
-        """A cache with spare rows: outputs are the same whether presents share its memory or not."""
+        """A cache with spare rows: outputs are the same whether or not presents share its
+        memory."""
         for target in ("cpu", "ref"):
             for past, new in ((70, 1), (60, 9), (0, 5), (71, 1)):
                 run = (*self.layer(72, past, new), "--target", target)
@@ -124,7 +126,7 @@ class Timing(Case):
                 (self.dir / f"72.{past}.{new}").rename(self.dir / f"{target}.{past}")
 
     def test_states_stay(self):
-        """A state is not a cache with spare rows: every run begins with the one that was given."""
+        """A state is not a cache with spare rows: every run begins with the given state."""
         rng, sizes = np.random.default_rng(5), {"q": 16, "k": 16, "v": 16, "decay": 2, "beta": 2}
         shapes = {n: [1, 3, width] for n, width in sizes.items()} | {"past.0.recurrent": [1, 2, 8, 8]}
         feeds = {n: -np.abs(rng.standard_normal(shape).astype(np.float32))
@@ -153,7 +155,7 @@ class Timing(Case):
             self.assertEqual(results[k], results[0], flags)
 
     def test_in_place_refused(self):
-        """Too few rows for the new ones; nothing to share."""
+        """Too few rows for the new ones; nothing that could share memory."""
         self.check(gqac(*self.layer(8, 8, 1), "--in-place"), 4, "in-place", "past_key",
                    "[2,2,8,32]", "a row for every token")
         path = self.dir / "plain.gq"
@@ -187,17 +189,17 @@ class Timing(Case):
 
 
 class Level(Case):
-    """GQAC_CPU, and what reports the level."""
+    """GQAC_CPU, and the reports of the level."""
 
     def test_version(self):
-        """Target and level; ref has one form only."""
+        """Target and level; ref has only one form."""
         found = self.good("version", "--format", "json", "--target", "cpu").json()
         self.assertEqual((found["target"], found["level"]), ("cpu", machine_levels()[-1]))
         found = self.good("version", "--format", "json", "--target", "ref").json()
         self.assertEqual((found["target"], found["level"]), ("ref", None))
 
     def test_forced(self):
-        """Each level of the machine runs; others are absent, unknown ones usage."""
+        """Each level of the machine can be forced; others are absent, unknown ones usage errors."""
         bench = ("bench", model("llama"), "--target", "cpu", "-p", 3, "-n", 1, "--repeat", 1,
                  "--format", "json")
         here = machine_levels()

@@ -3,7 +3,7 @@
 
     python test/python/test_sandbox.py
 
-test/cli/test_sandbox.c has what a confined process cannot do.
+test/cli/test_sandbox.c tests what a confined process cannot do.
 """
 
 import os
@@ -59,7 +59,8 @@ class Sandbox(Case):
                              self.good("inspect", *words).out)
 
     def test_files_elsewhere(self):
-        """Files of a Hugging Face cache are links out of the folder, which a flag must permit."""
+        """Files of a Hugging Face cache are links to files outside the folder, which a flag must
+        permit."""
         cache = self.dir / "cache"
         named = cache / "snapshots" / "1"
         (cache / "blobs").mkdir(parents=True)
@@ -72,13 +73,13 @@ class Sandbox(Case):
         self.check(self.confined("inspect", named, "--model-root", cache), 0)
 
     def test_gpu(self):
-        """Drivers of a device would not work."""
+        """The drivers of a device would not work."""
         self.check(self.confined("inspect", self.model, "--target", "gpu"), 2,
                    "--sandbox is not possible with --target gpu")
 
     @unittest.skipIf(absent(), "there is no server")
     def test_serve(self):
-        """The server answers the same, and keeps prefixes in its folder."""
+        """The server answers in the same way, and stores prefixes in its folder."""
         answers = []
         for flags in ((), ("--sandbox",)):
             store = self.dir / f"store{len(flags)}"

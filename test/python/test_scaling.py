@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Two replicas behind the nginx of docs/scaling.md: requests with one key reach one replica, replies
-have the bits of a server alone, streams arrive as they are made, and a replica may be killed.
+"""Two replicas behind the nginx of docs/scaling.md: requests with the same key reach the same
+replica, replies have the bits of a single server, streams arrive while they are computed, and a
+replica may be killed.
 
     GQAC_TEST_FULL=1 python test/python/test_scaling.py
 """
@@ -33,7 +34,7 @@ def reading_bodies():
 
 
 class Front(Server):
-    """nginx with a recipe, as something that can be asked."""
+    """nginx with a recipe, to which requests can be sent."""
 
     def __init__(self, folder, ports, text=RECIPE):
         if not shutil.which("nginx"):
@@ -91,17 +92,18 @@ class Nginx(Case):
         return {"X-Prompt-Cache-Key": key} if key else {}, asked
 
     def ask(self, key, seed, **fields):
-        """A reply by way of nginx."""
+        """A reply through nginx."""
         headers, asked = self.named(key, body(seed, **fields))
         return self.front.good("/v1/completions", asked, headers=headers)
 
     def counts(self):
-        """Completions that each replica has answered."""
+        """The number of completions of each replica."""
         name = 'gqac_requests_total{path="/v1/completions",status="200"}'
         return [replica.metric(name) for replica in self.replicas]
 
     def test_affinity(self):
-        """Requests with one key reach one replica, and find its cache; keys are divided."""
+        """Requests with the same key reach the same replica, and find its cache; keys are divided
+        between replicas."""
         for key in ("a", "b", None):
             before = self.counts()
             for turn in range(4):
@@ -118,14 +120,14 @@ class Nginx(Case):
         self.assertEqual(sum(grown), 24)
 
     def test_bits(self):
-        """Replies by way of either replica are those of one alone."""
+        """Replies through either replica equal those of a single one."""
         for seed in range(3, 9):
             want = self.replicas[0].good("/v1/completions", body(seed))["choices"]
             for key in ("a", "b", "c"):
                 self.assertEqual(self.ask(key, seed)["choices"], want)
 
     def test_stream(self):
-        """The first event arrives while the answer is being made; leaving ends it."""
+        """The first event arrives while the answer is computed; disconnecting ends it."""
         headers, asked = self.named("a", body(1, 400, stream=True, ignore_eos=True))
         sent = urllib.request.Request(
             self.front.url + "/v1/completions", data=json.dumps(asked).encode(),
@@ -153,7 +155,7 @@ class Nginx(Case):
 
 
 class KeyInBody(Nginx):
-    """The same with the field of the body; the header still counts where there is none."""
+    """The same with a field of the body; the header is used if the field is missing."""
 
     recipe = reading_bodies()
 
@@ -161,8 +163,8 @@ class KeyInBody(Nginx):
         return {}, {**asked, "prompt_cache_key": key} if key else asked
 
     def test_large(self):
-        """A body of megabytes is read too, a header counts where the body has no key, and a body that is
-        not JSON gets the error of the replica."""
+        """A body of megabytes is read too, the header is used if the body has no key, and a body
+        that is not JSON gets the error of the replica."""
         for key in range(8):
             before = self.counts()
             filled = {**body(1), "prompt_cache_key": f"key {key}", "user": "x" * 4_000_000}

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Ops on sequences of tensors, which exist only during the import: results against ONNX Runtime,
-and what is refused.
+"""Ops on sequences of tensors, which exist only during the import: results compared with ONNX
+Runtime, and refused models.
 
     python test/python/test_sequences.py
 """
@@ -99,7 +99,8 @@ def text_of(nodes, outputs, functions=""):
 class Sequences(Texts):
     """Each model with the same input."""
 
-    # Reason of the skip: ONNX Runtime is the oracle here; ./dev deps installs it, a bare build may lack it.
+    # Reason of the skip: ONNX Runtime is the oracle here; ./dev deps installs it, other machines
+    # may lack it.
     @unittest.skipUnless(ort, "onnxruntime is not installed")
     def test_results(self):
         """The same values as ONNX Runtime."""

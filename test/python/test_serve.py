@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""gqac serve: what the official client of OpenAI's API gets, and that it has the bits of the
-command line, whatever else the server does.
+"""gqac serve: the replies to the official client of OpenAI's API, with the bits of the command
+line, whatever else the server does.
 
     python test/python/test_serve.py
 """
@@ -25,7 +25,7 @@ from test_invariance import insert, node
 
 
 class Served(Compared):
-    """Tests with one server for all of them."""
+    """Tests that share one server."""
 
     @classmethod
     def setUpClass(cls):
@@ -38,7 +38,8 @@ class Served(Compared):
         assert cls.server.stop() == 0
 
     def test_bits(self):
-        """Ids, texts and log-probabilities of the command line, cold and cached, drawn and greedy."""
+        """Ids, texts and log-probabilities of the command line, cold and cached, sampled and
+        greedy."""
         for fields, flags in SETTINGS:
             with self.subTest(fields=fields):
                 want = self.generate(PROMPT, *flags)
@@ -51,14 +52,14 @@ class Served(Compared):
                                  "length" if want["finish_reason"] == "length" else "stop")
 
     def test_models(self):
-        """The list of models, and what identifies one."""
+        """The list of models, and the fields that identify one."""
         (model,) = self.client.models.list().data
         self.assertEqual((model.id, model.object), ("tiny-gqa", "model"))
         reply = self.client.completions.create(model="tiny-gqa", prompt="x", max_tokens=1)
         self.assertRegex(reply.system_fingerprint, r"^gqac-n1/cpu/.*/model-[0-9a-f]{16}/text-[0-9a-f]{16}$")
 
     def test_chat(self):
-        """A conversation has the answers of `gqac chat`, whole and as a stream."""
+        """A conversation has the answers of `gqac chat`, whole and streamed."""
         typed = self.dir / "typed"
         typed.write_text("How do you do?\nAnd Emma?\n")
         with open(typed, "rb") as stdin:
@@ -88,7 +89,7 @@ class Served(Compared):
         self.assertGreater(chunks[-1].usage.prompt_tokens_details.cached_tokens, 20)
 
     def test_responses(self):
-        """A response is the chat of the same messages, whole and as events."""
+        """A response equals the chat with the same messages, whole and as events."""
         want = self.server.good(
             "/v1/chat/completions", {"max_tokens": 20, "seed": 3, "stop": ["e"], "messages": [
                 {"role": "system", "content": "Be kind."}, {"role": "user", "content": "Emma?"}]})
@@ -111,7 +112,7 @@ class Served(Compared):
                          ("incomplete", "max_output_tokens"))
 
     def test_stream(self):
-        """A streamed completion is the whole one, in pieces; the last line is [DONE]."""
+        """A streamed completion equals the whole one; the last line is [DONE]."""
         want = self.generate(PROMPT, "--seed", 2, n=40)
         body = {"prompt": PROMPT, "max_tokens": 40, "seed": 2, "stream": True, "logprobs": 0,
                 "return_token_ids": True}
@@ -138,7 +139,7 @@ class Served(Compared):
             self.assertLessEqual(token.logprob, values[0])
 
     def test_echo(self):
-        """A prompt is scored as `gqac score` does, cached or not, for texts, ids and lists."""
+        """A prompt is scored as by `gqac score`, cached or not, for texts, ids and lists."""
         ids = [0, *gqac("tokenize", TINY, "--text", words(4, 200)).out.split()][1:]
         ids = [int(i) for i in ids]
         want = self.good("score", TINY, "--ids", write_ids(self.dir / "s", ids), "--format",
@@ -161,7 +162,8 @@ class Served(Compared):
         self.assertEqual(offsets[-2], len(text))
 
     def test_choices(self):
-        """The first of n choices is that of n = 1; the others are drawn apart; the prompt is computed once."""
+        """The first of n choices is that of n = 1; the others are sampled independently; the prompt
+        is computed once."""
         text = words(11, 90)
         want = self.generate(text, "--seed", 6)
         self.server.await_metric("gqac_requests_running", 0)
@@ -187,7 +189,7 @@ class Served(Compared):
                 "same_logits": True})
 
     def test_constraint(self):
-        """Answers of a given form: those of the command line, by every endpoint."""
+        """Answers of a given form: the same as on the command line, with every endpoint."""
         schema = {"type": "object", "properties": {
             "mood": {"enum": ["glad", "vexed"]}, "words": {"type": "array", "maxItems": 2, "items": {
                 "type": "string", "maxLength": 9}}}, "required": ["mood", "words"]}
@@ -223,7 +225,7 @@ class Served(Compared):
                          (said, "json_schema"))
 
     def test_models(self):
-        """The list has the model, which is found by its name alone."""
+        """The list contains the model, which is found by its name only."""
         [model] = self.client.models.list().data
         self.assertEqual(self.client.models.retrieve(model.id), model)
         name = "".join(f"%{byte:02x}" for byte in model.id.encode())
@@ -235,7 +237,8 @@ class Served(Compared):
         self.assertEqual(self.server.metric('gqac_requests_total{path="/v1/models/",status="200"}'), 2)
 
     def test_echo(self):
-        """A response repeats fields of the request, and has null or nothing for those it lacks."""
+        """A response repeats fields of the request; the fields that it lacks are null or
+        missing."""
         asked = {"input": "x", "max_output_tokens": 3, "metadata": {"a": "b"}, "instructions": "Be kind.",
                  "reasoning": {"effort": "low"}}
         reply = self.server.good("/v1/responses", asked)
@@ -246,7 +249,7 @@ class Served(Compared):
                          [None, {}, None, None])
 
     def test_digits(self):
-        """Numbers that a reply repeats have no more digits than the request."""
+        """Numbers that a reply repeats have no more digits than in the request."""
         schema = '{"type":"number","minimum":0.1,"maximum":1e-05,"x":[5e-324,123456789.123,0.30000000000000004]}'
         asked = json.dumps({"input": "x", "max_output_tokens": 1, "temperature": 0.7, "top_p": 0.9,
                             "tools": [{"type": "function", "name": "f", "parameters": {"x": 0}}]})
@@ -260,7 +263,7 @@ class Served(Compared):
                 self.assertIn(part, text)
 
     def test_errors(self):
-        """Errors that the client knows, with the field that is meant."""
+        """Errors that the client recognises, with the field that caused them."""
         ask = self.client.chat.completions.create
         hello = [{"role": "user", "content": "Hello"}]
         for param, fields in (("temperature", {"temperature": -1}), ("n", {"n": 0}),
@@ -283,7 +286,7 @@ class Served(Compared):
         self.assertEqual(reply.usage.completion_tokens, 1)
 
     def test_tokens(self):
-        """Texts to ids and back, and the template alone."""
+        """Texts to ids and back, and only the template."""
         ids = self.server.good("/tokenize", {"content": "It was", "add_special": False})["tokens"]
         want = gqac("tokenize", TINY, "--text", "It was").out.split()
         self.assertEqual([0, *ids], [int(i) for i in want])
@@ -293,7 +296,7 @@ class Served(Compared):
         self.assertEqual(self.server.good("/apply-template", body)["prompt"], '<s>"x"\n\n')
 
     def test_closed_stream(self):
-        """A client that closes its stream frees its work."""
+        """A client that closes its stream ends the work for it."""
         stream = self.client.completions.create(model="x", prompt="I", max_tokens=1200, stream=True,
                                                 extra_body={"ignore_eos": True})
         next(iter(stream))
@@ -304,8 +307,8 @@ class Drafting(Case):
     """Servers with --speculate."""
 
     def test_drafts(self):
-        """Replies are those of a server without drafts, alone and together; steps are saved. `usage` has
-        the same tokens, and besides the drafts that were accepted and those that were not."""
+        """Replies equal those of a server without drafts, alone and together; steps are saved.
+        `usage` has the same tokens, and also the numbers of accepted and rejected drafts."""
         text = " ".join([words(1, 12)] * 6)
         schema = {"type": "array", "items": {"enum": ["she had", "he was"]}, "minItems": 9, "maxItems": 9}
         bodies = [{"prompt": text, "max_tokens": 48, "repetition_penalty": 0.7, "logprobs": 2, **fields}
@@ -331,7 +334,8 @@ class Drafting(Case):
             drafting.await_metric("gqac_accepted_tokens_total", accepted)
             drafting.await_metric("gqac_drafted_tokens_total", accepted + rejected)
             self.assertGreater(min(accepted, rejected), 0)
-            self.assertEqual(ask(drafting, bodies[-1]), wants[-1])  # its cold answer drafts too
+            self.assertEqual(ask(drafting, bodies[-1]), wants[-1])  # its cold answer also uses
+                                                                    # drafts
             _, stream = drafting.request("/v1/completions", {**bodies[0], "stream": True})
             self.assertEqual("".join(e["choices"][0]["text"] for e in events(stream)),
                              wants[0]["choices"][0]["text"])
@@ -344,7 +348,8 @@ class Drafting(Case):
             self.assertEqual(plain.metric("gqac_drafted_tokens_total"), 0)
 
     def test_states(self):
-        """The same of a model with recurrent states, whose next turns find most of the answers."""
+        """The same for a model with recurrent states, whose next turns reuse most of the
+        answers."""
         ids, total = [11, 77, 205, 11, 42] * 6, 0
         bodies = [{"prompt": ids + [11 + i], "max_tokens": 40, "ignore_eos": True, **fields,
                    "repetition_penalty": 0.7, "return_token_ids": True, "logprobs": 1}
@@ -371,7 +376,8 @@ class Drafting(Case):
             self.assertGreater(total, len(bodies) * 60)
 
     def test_none(self):
-        """A model for which there are no drafts is served without them, and the server says why."""
+        """A model for which drafts are impossible is served without them, and the server says
+        why."""
         last = self.dir / "last.onnx"
         insert([node("ReduceMax", "x axis", "y", keepdims=1)], last)
         with Server("--threads", 1, "--speculate", 6, model=last) as server:
@@ -381,10 +387,10 @@ class Drafting(Case):
 
 
 class Lives(Case):
-    """Servers with settings of their own: start, stop, keys, limits."""
+    """Servers with different settings: start, stop, keys, limits."""
 
     def test_keys(self):
-        """Each key has its tenant; without a key nothing but /health and the page is answered."""
+        """Each key has its tenant; without a key only /health and the page are answered."""
         file = self.dir / "keys"
         file.write_text("# two of one tenant\nred key-1\nred key-2\n\nkey-3\n")
         body = {"prompt": words(3, 80), "max_tokens": 1}
@@ -398,7 +404,7 @@ class Lives(Case):
                       for key, more in (("key-1", {}), ("key-3", {}), ("key-2", {}),
                                         ("key-2", {"cache_salt": "s"}), ("key-3", {}))]
             self.assertEqual([n > 0 for n in reused], [False, False, True, False, True])
-            with server.connect() as s:  # refused before the body comes
+            with server.connect() as s:  # refused before the body arrives
                 s.sendall((POST % (9999, b"")))
                 self.assertIn(b" 401 ", s.recv(1000))
             self.assertNotIn("key-", server.errors())
@@ -409,7 +415,8 @@ class Lives(Case):
         self.check(gqac("serve", TINY, "--api-key-file", self.dir / "none", "--port", 0), 5)
 
     def test_salts(self):
-        """Any number of salts of one key share its part of the cache, and leave that of others."""
+        """Any number of salts of one key share its part of the cache, and do not affect that of
+        others."""
         file = self.dir / "keys"
         file.write_text("one key-1\ntwo key-2\n")
 
@@ -429,7 +436,7 @@ class Lives(Case):
             self.assertLess(size, 1 << 20)
 
     def test_left(self):
-        """A client that leaves during its prompt frees its work within 100 ms."""
+        """A client that disconnects during its prompt ends the work for it within 100 ms."""
         body = json.dumps({"prompt": words(99, 500), "max_tokens": 1}).encode()
         with Server("--target", "ref", "--step-tokens", 8, "--parallel", 1) as server:
             for _ in range(2):
@@ -441,7 +448,7 @@ class Lives(Case):
             self.assertEqual(server.metric("gqac_new_tokens_total"), 0)
 
     def test_names(self):
-        """Without keys, a page of another name that resolves to this machine gets nothing."""
+        """Without keys, a page of another host name that resolves to this machine is refused."""
         with Server() as server:
             for host, status in (("evil.example", 403), ("localhost:1", 200), ("127.0.0.1", 200),
                                  ("[::1]:80", 200)):
@@ -460,7 +467,8 @@ class Lives(Case):
             self.assertEqual(server.lines()[-1]["status"], 404)
 
     def test_busy(self):
-        """What finds no place is told to try again; SIGTERM completes what runs, refuses what comes."""
+        """Requests without a free place are told to try again; SIGTERM completes running ones and
+        refuses new ones."""
         with Server("--parallel", 1, "--queue", 1, "--threads", 1) as server:
             body = {"prompt": "I", "max_tokens": 1200, "ignore_eos": True}
             with concurrent.futures.ThreadPoolExecutor(8) as pool:
@@ -476,7 +484,7 @@ class Lives(Case):
                 self.assertEqual(running.result()["usage"]["completion_tokens"], 1200)
 
     def test_waiting_choices(self):
-        """Choices take places while they wait for the prompt that they share."""
+        """Choices occupy places while they wait for the prompt that they share."""
         body = {"prompt": words(98, 400), "max_tokens": 1, "n": 3}
         with Server("--target", "ref", "--step-tokens", 8, "--parallel", 1, "--queue", 3) as server:
             with concurrent.futures.ThreadPoolExecutor(1) as pool:
@@ -489,7 +497,7 @@ class Lives(Case):
             self.assertEqual(server.request("/v1/completions", {**body, "prompt": "I"})[0], 200)
 
     def test_last_answer(self):
-        """SIGTERM: a client that reads slowly gets the whole of the last answer."""
+        """SIGTERM: a client that reads slowly receives the whole last answer."""
         body = json.dumps({"prompt": "I", "max_tokens": 1200, "ignore_eos": True, "n": 3,
                            "logprobs": 20}).encode()
         with Server("--threads", 1) as server, socket.socket() as s:
@@ -512,7 +520,8 @@ class Lives(Case):
 
     @harness.unittest.skipUnless(FULL, "long tier: waits for limits")
     def test_limits(self):
-        """Answers that take too long, too much memory, or that nobody reads, end; others go on."""
+        """Answers that take too long or too much memory, or that nobody reads, end; others
+        continue."""
         many = {"prompt": "I", "max_tokens": 1200, "n": 32, "ignore_eos": True, "temperature": 1}
         with Server("--time-limit", 1, "--target", "ref") as server:
             status, reply = server.request("/v1/completions", many)
@@ -534,7 +543,8 @@ class Lives(Case):
             self.assertEqual([x["status"] for x in server.lines() if "/v1/comp" in x["path"]], [499])
 
     def test_loading(self):
-        """The port is taken before the model is loaded; a taken port, and no model, are errors."""
+        """The port is opened before the model is loaded; a port in use and a missing model are
+        errors."""
         with Server() as server:
             self.check(gqac("serve", TINY, "--port", server.port), 5, "--port 0")
         self.check(gqac("serve", self.dir / "none", "--port", 0), 5)

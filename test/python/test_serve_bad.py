@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""gqac serve against requests that are wrong: each is answered with an error that says what is
-wrong, the server goes on, and its memory stays.
+"""gqac serve with invalid requests: each is answered with an error that explains it, the server
+continues, and its memory does not grow.
 
     python test/python/test_serve_bad.py
 """
@@ -20,7 +20,7 @@ from serving import POST, POST_HEAD, Server, absent
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 HELLO = [{"role": "user", "content": "Hello"}]
 TYPES = [True, "x", {}, [1], 1.5, -1, 1e300, "\u00e9", [[]]]
-# field: values that are wrong
+# field: invalid values
 FIELDS = {
     "max_tokens": ["x", {}, [], 1.5, -1, 10**10, 1e300, True],
     "temperature": ["x", {}, [], -0.1, 1e300, True],
@@ -92,7 +92,7 @@ BODIES = [b"", b"x", b"{", b"}", b"[]", b"1", b'"x"', b"null", b"{'prompt': 1}",
           b"[" * 100000, b'{"a":' * 100000, b"[" * 65 + b"]" * 65,
           b'{"prompt": [' + b"1," * 450000 + b"1]}", b'{"a": "' + b"x" * 9000000 + b'"}']
 LINE = b"GET /health HTTP/1.1\r\nHost: x\r\n"
-# bytes, and the first word of the status that must be answered
+# bytes, and the first word of the expected status
 RAW = [
     (b"\r\n\r\nGET\r\n\r\n", 400), (b"x\r\n\r\n", 400), (b"GET /health\r\n\r\n", 400),
     (b"GET  /health HTTP/1.1\r\n\r\n", 400), (b"GET /health HTTP/2.0\r\nHost: x\r\n\r\n", 505),
@@ -117,7 +117,7 @@ RAW = [
     (POST_HEAD + b"Transfer-Encoding: chunked\r\n\r\n0x10\r\n" + b"x" * 16 + b"\r\n0\r\n\r\n", 400),
     (POST_HEAD + b"Transfer-Encoding: chunked\r\n\r\n1;" + b"x" * 40000, 431),
     (POST_HEAD.replace(b"Content-Type", b"X") + b"Content-Length: 2\r\n\r\n{}", 415),
-    # answered before the body comes
+    # answered before the body arrives
     (POST_HEAD.replace(b"/json", b"/x") + b"Content-Length: 2000\r\n\r\n", 415),
     (POST_HEAD + b"Transfer-Encoding: chunked\r\n\r\nffffffff\r\n", 413),
     (POST_HEAD + b"Transfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n", 400),
@@ -130,7 +130,7 @@ RAW = [
 
 
 class Bad(Case):
-    """One server for all of them."""
+    """Tests that share one server."""
 
     @classmethod
     def setUpClass(cls):
@@ -141,7 +141,7 @@ class Bad(Case):
         assert cls.server.stop() == 0
 
     def alive(self):
-        """The server still gives the same answer."""
+        """The server still returns the same answer."""
         reply = self.server.good(TEXT, {"prompt": "She had been", "max_tokens": 12})
         self.assertEqual(reply["choices"][0]["text"], " spoken of, and the first")
 
@@ -153,7 +153,7 @@ class Bad(Case):
         self.assertIn("type", error)
 
     def bodies(self):
-        """(path, body) of every wrong request that is HTTP."""
+        """(path, body) of every invalid request that is valid HTTP."""
         for name, values in FIELDS.items():
             for value in values:
                 yield TEXT, {"prompt": "x", "max_tokens": 1, name: value}
@@ -172,7 +172,7 @@ class Bad(Case):
                 yield path, {field: value for field in fields}
 
     def test_bodies(self):
-        """Every wrong body, on connections that are used again; memory stays."""
+        """Every invalid body, on reused connections; memory does not grow."""
         cases = [(path, body if isinstance(body, bytes) else json.dumps(body).encode())
                  for path, body in self.bodies()]
         self.assertGreater(len(cases), 150)
@@ -194,7 +194,7 @@ class Bad(Case):
         print(f"{len(cases)} wrong bodies")
 
     def answer(self, sent, close=False):
-        """What is answered to bytes, until the server closes."""
+        """The answer to some bytes, until the server closes the connection."""
         with self.server.connect() as s:
             try:
                 s.sendall(sent)
@@ -208,7 +208,7 @@ class Bad(Case):
             return text
 
     def test_raw(self):
-        """Bytes that are not HTTP, or not whole: an error, and the connection ends."""
+        """Bytes that are not HTTP, or incomplete: an error, and the connection is closed."""
         for sent, status in RAW:
             with self.subTest(sent=sent[:80]):
                 text = self.answer(sent, close=status in (404, 405))
@@ -221,7 +221,7 @@ class Bad(Case):
         self.alive()
 
     def has_date(self, head):
-        """One header Date, which is now."""
+        """Exactly one Date header, with the present time."""
         dates = [line for line in head.split(b"\r\n") if line.startswith(b"Date:")]
         self.assertEqual(len(dates), 1, head)
         text = dates[0].decode().removeprefix("Date: ")
@@ -231,7 +231,7 @@ class Bad(Case):
         self.assertLess(abs((now - at).total_seconds()), 60)
 
     def test_date(self):
-        """Replies say when they were made: whole ones, streams, those without a body."""
+        """Replies have a date: whole ones, streams, those without a body."""
         stream = b'{"prompt": "x", "max_tokens": 1, "stream": true}'
         for sent in (LINE, LINE.replace(b"GET", b"HEAD"), LINE.replace(b"/health", b"/"),
                      POST_HEAD + b"Content-Length: %d\r\n" % len(stream)):
@@ -239,7 +239,7 @@ class Bad(Case):
             self.has_date(self.answer(sent + b"Connection: close\r\n\r\n" + body).partition(b"\r\n\r\n")[0])
 
     def test_too_big(self):
-        """The field is named, not one that has a greater decimal number; and a byte order mark is."""
+        """The field is named, not one with a greater decimal number; so is a byte order mark."""
         status, reply = self.server.request("/v1/completions", b'\xef\xbb\xbf{"prompt": "x"}')
         self.assertEqual(status, 400)
         self.assertIn("byte order mark", reply["error"]["message"])
@@ -248,7 +248,7 @@ class Bad(Case):
         self.assertEqual((status, reply["error"]["param"]), (400, "seed"))
 
     def test_half_closed(self):
-        """A client that closes its side: what is complete is answered, the rest refused."""
+        """A client that closes its side: complete requests are answered, the rest is refused."""
         body = json.dumps({"prompt": "I", "max_tokens": 1200, "ignore_eos": True}).encode()
         whole = POST % (len(body), body)
         for sent, status in ((LINE + b"\r\n", 200), (LINE, 400), (whole[:-1], 400), (whole, 499),
@@ -260,7 +260,7 @@ class Bad(Case):
         self.alive()
 
     def test_pipelined(self):
-        """Requests that are sent before their answers: all are answered, in order."""
+        """Requests that are sent before their answers are all answered, in order."""
         ask = b'{"prompt": "x", "max_tokens": %d}'
         sent = b""
         for n in (1, 2, 3):
@@ -277,7 +277,7 @@ class Bad(Case):
         self.assertEqual([x["usage"]["completion_tokens"] for x in found if "usage" in x], [1, 2, 3])
 
     def test_chunked(self):
-        """A body in chunks, sent slowly."""
+        """A chunked body, sent slowly."""
         body = b'{"prompt": "x", "max_tokens": 1}'
         with self.server.connect() as s:
             s.sendall(POST_HEAD + b"Transfer-Encoding: chunked\r\nConnection: close\r\n"
@@ -295,7 +295,7 @@ class Bad(Case):
         self.assertIn(b" 200 OK", self.answer(head + sent))
 
     def test_crowd(self):
-        """More connections from one address than are allowed are refused, and the others work."""
+        """More connections from one address than allowed are refused, and the others work."""
         crowd = [self.server.connect() for _ in range(45)]
         try:
             refused = 0
@@ -318,7 +318,7 @@ class Bad(Case):
 
     @harness.unittest.skipUnless(FULL, "long tier: waits for deadlines")
     def test_slow(self):
-        """A head or a body that does not come in time is refused, however it drips."""
+        """A header or a body that does not arrive in time is refused, however slowly it is sent."""
         for sent in (LINE, POST_HEAD + b"Content-Length: 1000\r\n\r\n"):
             with self.server.connect() as s:
                 s.settimeout(1)

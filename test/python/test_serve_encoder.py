@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""gqac serve with an encoder and a decoder: completions have the bits of the command line, whoever
-else asks; each answer waits for those before it, and all else is answered meanwhile.
+"""gqac serve with an encoder and a decoder: completions have the bits of the command line, with any
+other clients; each answer waits for the previous ones, and all other requests are answered in the
+meantime.
 
     python test/python/test_serve_encoder.py
 """
@@ -25,13 +26,13 @@ from serving import POST, SETTINGS, SLOW, Server, absent
 from test_translate import NEW, Folders
 
 TEXT = "/v1/completions"
-LONG = 10**6  # tokens, which no test waits for
+LONG = 10**6  # tokens; no test waits for all of them
 ACCEPTED = {"host", "port", "api-key-file", "name", "queue", "context", "body-limit", "connections",
             "per-peer", "time-limit", "drain", "sandbox"}  # all other flags of `gqac serve` are for sequences
 
 
 class Encoders(Folders):
-    """A server for the folder of each test."""
+    """A new folder and server for each test."""
 
     def setUp(self):
         super().setUp()
@@ -39,7 +40,7 @@ class Encoders(Folders):
         shutil.copy(harness.MODELS / "llama" / "tokenizer.json", self.folder)
 
     def serve(self, *args):
-        """A server, which ends with the test."""
+        """A server that ends with the test."""
         return self.enterContext(Server("--threads", 1, *args, model=self.folder))
 
     def want(self, source, *flags, n=NEW):
@@ -51,7 +52,7 @@ class Encoders(Folders):
 
     @staticmethod
     def body(source, most=NEW, **fields):
-        """A request for ids and log-probabilities."""
+        """A request that returns ids and log-probabilities."""
         return {"prompt": source, "max_tokens": most, "return_token_ids": True, "logprobs": 3, **fields}
 
     def same(self, choice, want):
@@ -64,7 +65,7 @@ class Encoders(Folders):
                          "length" if want["finish_reason"] == "length" else "stop")
 
     def open_stream(self, server, **fields):
-        """A connection on which the first token of a long answer has come."""
+        """A connection on which the first token of a long answer has arrived."""
         body = json.dumps({"prompt": "!!", "max_tokens": LONG, "stream": True, **fields}).encode()
         s = self.enterContext(contextlib.closing(server.connect()))
         s.sendall(POST % (len(body), body))
@@ -73,14 +74,15 @@ class Encoders(Folders):
         return s
 
     def test_bits(self):
-        """Ids, texts and log-probabilities, drawn and greedy, of texts and of ids, whole and streamed;
-        an end token, a stop text and a grammar end them."""
+        """Ids, texts and log-probabilities, sampled and greedy, for texts and for ids, whole and
+        streamed; ended by an end token, a stop text and a grammar."""
         ids = self.ids.tolist()
         half, other = (self.want(source)["text"][-2:] + "~" for source in ("!A!", ids))
         rules = "root ::= [!-/]{3} [A-Z]"
         cases = [*(x for x in SETTINGS if not x[0].keys() & {"stop", "logit_bias"}),
                  ({"stop": ["YY", "!*"]}, ("--stop", "YY", "--stop", "!*")),
-                 ({"stop": [half, other]}, ("--stop", half, "--stop", other)),  # held back to the end
+                 ({"stop": [half, other]}, ("--stop", half, "--stop", other)),  # held back to the
+                                                                                # end
                  ({"seed": 2, "logit_bias": {"9": 1.5, "60": -100}},
                   ("--seed", 2, "--logit-bias", "9=1.5", "--logit-bias", "60=-100")),
                  ({"seed": 5, "grammar": rules}, ("--seed", 5, "--grammar", rules))]
@@ -108,7 +110,7 @@ class Encoders(Folders):
             self.assertEqual(server.stop(), 0)
 
     def test_client(self):
-        """The official client: prompts as an array, n answers of each, usage, models, tokens."""
+        """The official client: prompts as an array, n answers for each, usage, models, tokens."""
         server = self.serve("--name", "t5")
         client = self.enterContext(openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0))
         (model,) = client.models.list().data
@@ -142,7 +144,7 @@ class Encoders(Folders):
         self.assertGreater(server.metric("gqac_memory_bytes"), 0)
 
     def test_load(self):
-        """16 clients at once: no id and no bit differs from the command line."""
+        """16 clients at the same time: no id and no bit differs from the command line."""
         cases = [(self.ids.tolist()[k % 5:], *SETTINGS[k % 5]) for k in range(10)]
         wants = [self.want(source, *flags) for source, _, flags in cases]
         server = self.serve()
@@ -155,8 +157,9 @@ class Encoders(Folders):
                 self.same(choice, wants[k % len(cases)])
 
     def test_busy(self):
-        """While an answer is computed, others wait for it, until the queue is full; all else is
-        answered at once. When its client goes away, it ends at once, and so does one that waits."""
+        """While an answer is computed, others wait for it, until the queue is full; all other
+        requests are answered at once. If its client disconnects, it ends at once, and so does one
+        that waits."""
         (self.folder / "decoder.onnx").unlink()
         self.make()  # a decoder that computes all ids in every step
         server = self.serve("--queue", 2, "--context", LONG)
@@ -174,7 +177,8 @@ class Encoders(Folders):
                 began = time.monotonic()
                 self.assertEqual(server.request(path)[0], 200)
                 self.assertLess(time.monotonic() - began, 0.5 * SLOW)
-            self.assertEqual(server.request(TEXT, self.body("!!", n=4))[0], 400)  # four places of three
+            self.assertEqual(server.request(TEXT, self.body("!!", n=4))[0], 400)  # four places of
+                                                                                  # three
             impatient.close()
             self.assertLess(server.await_metric("gqac_requests_waiting", 1), 0.1 * SLOW)
             last = pool.submit(server.good, TEXT, self.body("!A", most=3))
@@ -189,8 +193,8 @@ class Encoders(Folders):
         self.assertEqual(sorted(found), [200, 200, 499, 499])
 
     def test_limits(self):
-        """--time-limit ends the answer that is computed and the one that waits; a second signal ends
-        what a first one waits for."""
+        """--time-limit ends both the current and the waiting answer; a second signal ends what the
+        first one waits for."""
         server = self.serve("--time-limit", 1, "--context", LONG)
         with concurrent.futures.ThreadPoolExecutor(2) as pool:
             for status, reply in pool.map(lambda _: server.request(
@@ -210,8 +214,8 @@ class Encoders(Folders):
             self.assertEqual(ends.result()[0], 503)
 
     def test_refused(self):
-        """What such a model does not have is named; a prompt or an answer that is too long, too,
-        whatever the length of the folder's path."""
+        """Unsupported fields are named; so are a prompt or an answer that is too long, with any
+        length of the folder's path."""
         deep = self.dir / ("a" * 200) / ("b" * 200)
         shutil.copytree(self.folder, deep)
         self.folder = deep
@@ -241,7 +245,7 @@ class Encoders(Folders):
         self.assertEqual(reply["choices"][0]["token_ids"], self.want("!!")["ids"])
 
     def test_context(self):
-        """--context, or 4096, is the maximum of a prompt and of an answer, each for itself."""
+        """--context, or 4096, is the maximum for a prompt and for an answer, separately."""
         def refused(server, param, **body):
             status, reply = server.request(TEXT, body)
             self.assertEqual((status, reply["error"]["param"]), (400, param))
@@ -261,7 +265,8 @@ class Encoders(Folders):
         server.good(TEXT, {"prompt": [3], "max_tokens": 4096, "stop_token_ids": list(range(60))})
 
     def test_memory(self):
-        """A prompt, or an answer, that can never fit --limit memory-bytes is the fault of the request."""
+        """A prompt or an answer that can never fit --limit memory-bytes is an error of the
+        request."""
         (self.folder / "decoder.onnx").unlink()
         self.make()  # a decoder that computes all ids in every step
         server = self.serve("--limit", "memory-bytes=500000")
@@ -274,7 +279,7 @@ class Encoders(Folders):
         server.good(TEXT, {"prompt": [3], "max_tokens": 2})
 
     def test_positions(self):
-        """An answer for which the decoder has too few positions."""
+        """An answer that needs more positions than the decoder has."""
         (self.folder / "decoder.onnx").unlink()
         self.make()
         path = self.folder / "decoder_model.onnx"
@@ -318,7 +323,7 @@ class Encoders(Folders):
         self.assertEqual(server.request(TEXT, {"prompt": "x"})[0], 400)
 
     def test_fingerprint(self):
-        """It tells models and settings apart, not folders."""
+        """The fingerprint distinguishes models and settings, not folders."""
         def fingerprint():
             with Server("--threads", 1, model=self.folder) as server:
                 return server.good("/v1/models")["data"][0]["system_fingerprint"]

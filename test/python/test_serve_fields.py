@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""gqac serve: which fields of a request are read, refused by name, or ignored.
+"""gqac serve: the fields of a request that are read, refused by name, or ignored.
 
     python test/python/test_serve_fields.py
 """
@@ -22,9 +22,9 @@ HELLO = [{"role": "user", "content": "Hello"}]
 BASES = {CHAT: {"messages": HELLO, "max_tokens": 1}, TEXT: {"prompt": "x", "max_tokens": 1},
          RESPONSE: {"input": "x", "max_output_tokens": 1}}
 NAMES = {"CHAT": [CHAT], "TEXT": [TEXT], "RESPONSE": [RESPONSE], "ALL": [CHAT, TEXT, RESPONSE]}
-# Labels and hints, which no answer depends on.
+# Labels and hints that do not affect answers.
 IGNORED = {"metadata", "prompt_cache_options", "prompt_cache_retention", "safety_identifier", "user"}
-# Values that change the answer of another server, and the endpoints that must refuse them.
+# Values that would change the answer of another server, and the endpoints that must refuse them.
 REFUSED = [
     ([CHAT, RESPONSE], {"store": True}), ([CHAT], {"verbosity": "low"}), ([CHAT, RESPONSE], {"echo": True}),
     ([RESPONSE], {"truncation": "auto"}), ([RESPONSE], {"prompt": {"id": "x"}}),
@@ -44,7 +44,7 @@ REFUSED = [
 
 
 def rows():
-    """(name, values that ask for nothing, endpoints) of each row of the server's table, but those of
+    """(name, values without effect, endpoints) for each row of the server's table, except those for
     models with an encoder."""
     table = (ROOT / "src" / "serve" / "unsupported.c").read_text().partition("list[] = {")[2]
     for name, off, ends in re.findall(r'\{"([\w.]+)",\s*(NULL|"(?:[^"\\]|\\.)*"),\s*([A-Z |]+),',
@@ -55,7 +55,7 @@ def rows():
 
 
 def nested(name, value):
-    """The field, which may be within an object."""
+    """The field, which may be in an object."""
     for part in reversed(name.split(".")):
         value = {part: value}
     return value
@@ -80,7 +80,7 @@ class Fields(Case):
         return status, (reply.get("error") or {}).get("param")
 
     def test_table(self):
-        """Each row is a 400 that names the field; null and the values that ask for nothing are not."""
+        """Each row is a 400 that names the field; null and the values without effect are not."""
         count = 0
         for name, off, paths in rows():
             for path in paths:
@@ -98,7 +98,7 @@ class Fields(Case):
         print(count, "fields of endpoints")
 
     def test_refused(self):
-        """Values that would be another answer elsewhere; and numbers that are equal are the same value."""
+        """Values that would cause another answer elsewhere; equal numbers are the same value."""
         for paths, fields in REFUSED:
             name, value = next(iter(fields.items()))
             if isinstance(value, dict) and name not in ("prompt",):
@@ -110,7 +110,7 @@ class Fields(Case):
             self.assertEqual(self.ask(TEXT, fields), (200, None))
 
     def test_elsewhere(self):
-        """A field is refused where it means something, and ignored where it has no meaning."""
+        """A field is refused where it has a meaning, and ignored elsewhere."""
         for path, fields in ((TEXT, {"store": True, "verbosity": "low", "truncation": "auto"}),
                              (TEXT, {"echo": True, "text": {"verbosity": "low"}}),
                              (CHAT, {"truncation": "auto", "prompt": "x", "unknown": {"store": True}})):
@@ -129,7 +129,8 @@ class Fields(Case):
                                      (200, None) if name in IGNORED else (400, name))
 
     def test_progress(self):
-        """Chunks that say how much of the prompt is computed, until all of it is; a cached part is counted."""
+        """Chunks that report how much of the prompt is computed, until all of it is; a cached part
+        counts."""
         ids = [(k * 37) % 500 for k in range(600)]
         for cached in (0, 599):
             chunks = list(self.client.completions.create(
@@ -148,7 +149,8 @@ class Fields(Case):
         self.assertEqual(sum("prompt_progress" in chunk.model_extra for chunk in chunks), 1)
 
     def test_progress_of_several(self):
-        """The sums over all prompts, also where answers share one, and where they end one after another."""
+        """The sums over all prompts, also if answers share one, and if they end one after
+        another."""
         one = self.enterContext(Server("--threads", 1, "--parallel", 1))
         prompts = [[(k * 41 + first) % 500 for k in range(n)] for first, n in ((1, 330), (2, 168))]
         for client in (self.client, self.enterContext(openai.OpenAI(
@@ -166,7 +168,7 @@ class Fields(Case):
                 self.assertTrue(all(x["cache"] <= x["processed"] for x in found), found)
 
     def test_cache_key(self):
-        """A prompt_cache_key is a text that changes nothing: the prefix of another key is used."""
+        """A prompt_cache_key has no effect: the prefix of a request with another key is reused."""
         body = {"prompt": [9] * 50, "max_tokens": 2}
         replies = [self.server.good(TEXT, {**body, "prompt_cache_key": key}) for key in "ab"]
         self.assertEqual(replies[0]["choices"], replies[1]["choices"])
@@ -175,7 +177,7 @@ class Fields(Case):
             self.assertEqual(self.ask(path, {"prompt_cache_key": 1}), (400, "prompt_cache_key"))
 
     def test_client(self):
-        """What the client of OpenAI's API says of a refused field, and of a number that is too big."""
+        """How the client of OpenAI's API reports a refused field, and a number that is too big."""
         chat, respond = self.client.chat.completions.create, self.client.responses.create
         for call, name, fields in (
                 (chat, "store", {"messages": HELLO, "store": True}),
@@ -195,7 +197,7 @@ class Fields(Case):
 
 
 class OfPeers(Case):
-    """Fields of vLLM, SGLang and llama.cpp that this server has too."""
+    """Fields of vLLM, SGLang and llama.cpp that this server supports."""
 
     def setUp(self):
         super().setUp()
@@ -213,7 +215,8 @@ class OfPeers(Case):
         self.assertEqual((status, reply["error"]["param"]), (400, name))
 
     def test_stop_token_ids(self):
-        """An answer ends with the first of these ids, which is not part of its text, whole and as a stream."""
+        """An answer ends with the first of these ids, which is not part of its text, whole and
+        streamed."""
         fields = {"prompt": "She had been", "seed": 1, "ignore_eos": True}
         free = self.choose(**fields)["token_ids"]
         for stop in ([free[9]], [free[12], free[5]], [free[3]] * 9):
@@ -234,7 +237,7 @@ class OfPeers(Case):
             self.refused(TEXT, "stop_token_ids", stop_token_ids=wrong)
 
     def test_end_of_text(self):
-        """The model's own ids end an answer beside these; ignore_eos leaves only these."""
+        """The model's own ids end an answer as well; with ignore_eos only these ids do."""
         folder = shutil.copytree(TINY, self.dir / "model")
         free = self.choose(prompt="She had been", ignore_eos=True)["token_ids"]
         config = json.loads((folder / "genai_config.json").read_text())
@@ -248,7 +251,7 @@ class OfPeers(Case):
             self.assertEqual(ids, free[:free.index(end) + 1])
 
     def test_cache_prompt(self):
-        """With cache_prompt false nothing is taken from the cache, and nothing is put there."""
+        """With cache_prompt false nothing is read from the cache, and nothing is added to it."""
         def cached(*ids, **fields):
             return self.server.good(TEXT, {"prompt": ids, "max_tokens": 2, **fields})[
                 "usage"]["prompt_tokens_details"]["cached_tokens"]
@@ -266,7 +269,8 @@ class OfPeers(Case):
         self.refused(TEXT, "cache_prompt", cache_prompt=1)
 
     def test_add_special_tokens(self):
-        """Whether the tokenizer adds its own tokens to a text: by default to prompts, not to chats."""
+        """Whether the tokenizer adds its own tokens to a text: by default for prompts, not for
+        chats."""
         plain = self.server.good("/tokenize", {"content": "It was", "add_special": False})["tokens"]
         ids = {fields: self.choose(prompt="It was", **dict(fields))["prompt_token_ids"]
                for fields in ((), (("add_special_tokens", True),), (("add_special_tokens", False),))}
@@ -283,7 +287,7 @@ class OfPeers(Case):
         self.server = self.enterContext(Server("--threads", 1, model=folder))
 
     def test_documents(self):
-        """The template has the documents; without the field it has none."""
+        """The template gets the documents; without the field it gets none."""
         self.template("{% if documents is none %}none{% endif %}{% for d in documents or [] %}"
                       "<{{ d.title }}: {{ d.text }}>{% endfor %}{{ messages[0].content }}")
         found = [{"title": "a", "text": "b"}, {"title": "c", "text": "d"}]
@@ -296,7 +300,8 @@ class OfPeers(Case):
         self.refused(CHAT, "documents", documents={})
 
     def test_continue_final_message(self):
-        """The prompt ends where the content of the last message does, and the answer goes on from there."""
+        """The prompt ends at the end of the last message's content, and the answer continues from
+        there."""
         for template, said, want in (
                 ("{% for m in messages %}[{{ m.role }}] {{ m.content }}<end>\n{% endfor %}", "He was ",
                  "[user] Hello<end>\n[assistant] He was "),

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """gqac serve with models that have recurrent states (LFM2: causal convolutions, Qwen 3.5: linear
 attention): prompts continue cached states, tokens are counted exactly, and answers have the bits of
-the command line: cold, cached, and after a restart.
+the command line, cold, cached, and after a restart.
 
     python test/python/test_serve_hybrid.py
 """
@@ -23,7 +23,7 @@ def common(a, b):
 
 
 class Hybrid(Case):
-    """A conversation of ids with one server after another over the same folder."""
+    """A conversation of ids with several servers, one after another, with the same folder."""
 
     def generate(self, model, ids):
         """The JSON of the command line."""
@@ -31,7 +31,7 @@ class Hybrid(Case):
                          NEW, "--format", "json", "--top-logprobs", 3).json()
 
     def ask(self, server, model, ids, **fields):
-        """(answer, cached tokens) of a prompt, after its bits and counts are checked."""
+        """(answer, cached tokens) for a prompt; checks the bits and the counts."""
         before = [server.metric(f"gqac_{name}_tokens_total") for name in ("computed", "reused")]
         reply = server.good("/v1/completions", {"prompt": ids, "max_tokens": NEW, "logprobs": 3,
                                                 "return_token_ids": True, **fields})
@@ -51,11 +51,11 @@ class Hybrid(Case):
         return choice["token_ids"], cached
 
     def conversation(self, model, exact):
-        """Two turns, the first again, an edited first, and all of it after a restart."""
+        """Two turns, the first one again, an edited first one, and all of it after a restart."""
         pick = random.Random(5)
         first, more = ([pick.randrange(250) for _ in range(n)] for n in (90, 9))
         edited = first[:80] + more
-        again = len(first) - 1 if exact else BLOCK  # a state is kept there; else at the ends
+        again = len(first) - 1 if exact else BLOCK  # there is a state; otherwise only at the ends
         with Server("--prefix-store", self.dir / model, model=MODELS / model) as server:
             said, cached = self.ask(server, model, first)
             self.assertEqual(cached, 0)
@@ -81,12 +81,14 @@ class Hybrid(Case):
         self.conversation("lfm2", True)
 
     def test_qwen35(self):
-        """Linear attention: ends of prompts and answers can be continued, and some multiples of 64."""
+        """Linear attention: the ends of prompts and answers can be continued, and some multiples of
+        64."""
         self.conversation("qwen3.5", False)
 
     @harness.unittest.skipUnless(FULL, "long tier: many conversations")
     def test_random(self):
-        """Prompts that continue, repeat and edit earlier ones; a server is restarted now and then."""
+        """Prompts that continue, repeat and edit earlier ones; the server is sometimes
+        restarted."""
         for model, exact in (("lfm2", True), ("qwen3.5", False)):
             pick, known, ends = random.Random(1), [], []
             for start in range(8):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""gqac serve with many clients at once, restarted and killed: no bit of a reply changes, and what was
-saved is found again.
+"""gqac serve with many clients at the same time, restarted and killed: no bit of a reply changes,
+and saved prefixes are reused.
 
     python test/python/test_serve_load.py
 """
@@ -24,12 +24,12 @@ OFFICIAL = ("seed", "temperature", "top_p", "presence_penalty", "frequency_penal
 
 
 class Load(Compared):
-    """32 clients at once."""
+    """32 clients at the same time."""
 
     def test_load(self):
-        """One client of the openai package asks by 32 threads, for prompts with beginnings in common;
-        half of the replies come after a restart. Cold or cached, no id and no bit differs from the
-        command line."""
+        """One client of the openai package sends requests in 32 threads, for prompts with common
+        beginnings; half of the replies come after a restart. Cold or cached, no id and no bit
+        differs from the command line."""
         picks = random.Random(1)
         heads = [words(k, 40) for k in range(3)]
         cases = [(heads[k % 3] + " " + words(k, k % 23), *SETTINGS[picks.randrange(6)])
@@ -52,10 +52,11 @@ class Load(Compared):
                     cached.append(reply["usage"]["prompt_tokens_details"]["cached_tokens"])
                 self.assertEqual(server.stop(), 0)
         self.assertIn(0, cached[:CLIENTS])
-        self.assertGreater(min(cached[REPLIES // 2:]), 40)  # the beginnings have more tokens
+        self.assertGreater(min(cached[REPLIES // 2:]), 40)  # the common beginnings have more tokens
 
     def test_streams(self):
-        """Many streams at once: each ends, and has the ids and log-probabilities of its answer."""
+        """Many streams at the same time: each ends, and has the ids and log-probabilities of its
+        answer."""
         body = {"prompt": PROMPT, "seed": 1, "return_token_ids": True, "logprobs": 1,
                 "ignore_eos": True}
 
@@ -75,10 +76,11 @@ class Load(Compared):
 
 
 class Controls(Case):
-    """A server whose scheduler gives a request the logits of another."""
+    """A server whose scheduler uses the logits of another request."""
 
     def test_other_row(self):
-        """Requests alone have the right ids; together they do not, which test_load would see."""
+        """Single requests have the correct ids; together they do not, which test_load would
+        detect."""
         body = {"max_tokens": 12, "return_token_ids": True, "ignore_eos": True}
         with Server("--threads", 1, tool=harness.CONTROLS / "OTHER_ROW") as server:
             def ask(k):
@@ -100,7 +102,8 @@ class Ends(Case):
         self.args = ("--prefix-store", self.dir / "store", "--threads", 1)
 
     def test_restart(self):
-        """Prefixes are found again after SIGTERM, and after SIGKILL those that were written; same bits."""
+        """After SIGTERM prefixes are reused, and after SIGKILL those that were written; the same
+        bits."""
         body = {"prompt": words(3, 80), "max_tokens": 8, "seed": 3, "return_token_ids": True}
         replies = []
         for number in (signal.SIGTERM, signal.SIGKILL, signal.SIGTERM):
@@ -116,8 +119,8 @@ class Ends(Case):
         self.good("cache", "verify", self.dir / "store")
 
     def test_killed(self):
-        """Killed while 8 clients ask: each prefix that was counted as saved is found afterwards, no file
-        is damaged, and replies have the same bits."""
+        """Killed while 8 clients send requests: each prefix that was counted as saved is found
+        afterwards, no file is damaged, and replies have the same bits."""
         pick = random.Random(9)
         for turn in range(8 if FULL else 3):
             bodies, replies = [], {}

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The page of gqac serve: it is served, loads nothing from elsewhere, and works in a browser, where
-its pictures are in build/page afterwards.
+"""The page of gqac serve: it is served, loads nothing from elsewhere, and works in a browser.
+Screenshots are written to build/page.
 
     python test/python/test_serve_page.py
 """
@@ -22,8 +22,8 @@ from harness import Case
 from serving import SLOW, Server, absent
 
 PICTURES = harness.ROOT / "build" / "page"
-# What is wrong with the look of the page: texts that stand out too little from what is behind them
-# (WCAG 2.2: 4.5 to 1), and what is wider than the window or its parent.
+# Defects in the look of the page: texts with too little contrast to their background (WCAG 2.2: 4.5
+# to 1), and elements that are wider than the window or their parent.
 WRONG = """(() => {
   const channels = text => text.match(/[\\d.]+/g).map(Number);
   const light = rgb => rgb.slice(0, 3).map(c => c / 255).map(
@@ -52,13 +52,13 @@ WRONG = """(() => {
 
 
 class Browser:
-    """A headless chromium with one page, by the DevTools protocol over pipes."""
+    """A headless chromium with one page, controlled with the DevTools protocol over pipes."""
 
     def __init__(self, width=900, height=700, dark=False):
         if not shutil.which("chromium"):
             raise AssertionError("chromium is not installed: ./dev test --full does that")
         self.folder = tempfile.TemporaryDirectory(prefix="gqac-chromium-", ignore_cleanup_errors=True)
-        ours, theirs = os.pipe(), os.pipe()  # commands to it, and what it says
+        ours, theirs = os.pipe(), os.pipe()  # commands to it, and its output
 
         def become_3_and_4():
             ends = [fcntl.fcntl(end, fcntl.F_DUPFD, 5) for end in (ours[0], theirs[1])]
@@ -84,7 +84,7 @@ class Browser:
             {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
 
     def call(self, method, **params):
-        """The result of a command; events that come before it are kept."""
+        """The result of a command; events that arrive before it are stored."""
         self.last += 1
         message = {"id": self.last, "method": method, "params": params}
         if self.session:
@@ -129,23 +129,23 @@ class Browser:
                       modifiers=modifiers, **({"text": text} if kind == "keyDown" and text else {}))
 
     def type(self, text):
-        """Insert text where the focus is."""
+        """Insert text at the focus."""
         self.call("Input.insertText", text=text)
 
     def draw(self, name):
-        """Write what is seen to a file of PICTURES."""
+        """Write a screenshot to a file in PICTURES."""
         PICTURES.mkdir(exist_ok=True)
         data = self.call("Page.captureScreenshot", format="png")["data"]
         (PICTURES / f"{name}.png").write_bytes(base64.b64decode(data))
 
     def wrong(self):
-        """What the console complains of: violations of the policy, errors, exceptions."""
+        """Messages on the console: violations of the policy, errors, exceptions."""
         self.run("1")
         return [e["params"] for e in self.events if e["method"] in (
             "Runtime.exceptionThrown", "Log.entryAdded")]
 
     def requests(self):
-        """Addresses that were asked for."""
+        """Requested addresses."""
         return [e["params"]["request"]["url"] for e in self.events
                 if e["method"] == "Network.requestWillBeSent"]
 
@@ -163,10 +163,11 @@ class Browser:
 
 
 class Served(Case):
-    """What a client gets."""
+    """What a client receives."""
 
     def test_head(self):
-        """The page has its type and a policy that allows only itself, with a nonce for each reply."""
+        """The page has its type and a policy that allows only the page itself, with a nonce for
+        each reply."""
         nonces = []
         with Server("--api-key-file", self.keys()) as server:
             for method in ("GET", "GET", "HEAD"):
@@ -188,13 +189,13 @@ class Served(Case):
         self.assertEqual(len(set(nonces)), 3)
 
     def keys(self):
-        """A file of keys: the page needs none."""
+        """With a file of keys, the page needs none."""
         path = self.dir / "keys"
         path.write_text("secret\n")
         return path
 
     def test_alone(self):
-        """The file names no other address, and labels what can be used."""
+        """The file contains no other address, and has labels for all controls."""
         text = (harness.ROOT / "src" / "serve" / "page.html").read_text()
         self.assertEqual(re.findall(r"[a-z]+://|//[a-z]|@import|url\(", text), [])
         for name in re.findall(r"(?:src|href)=\"([^\"]*)\"", text):
@@ -209,10 +210,10 @@ class Served(Case):
 
 @harness.unittest.skipUnless(harness.FULL, "long tier: needs a browser")
 class InBrowser(Case):
-    """A conversation by keyboard."""
+    """A conversation with the keyboard."""
 
     def open(self, *args, look=None, **more):
-        """The page of a server with these flags, in a browser of this look."""
+        """The page of a server with these flags, in a browser with this appearance."""
         self.server = Server("--threads", 2, *args, **more)
         self.addCleanup(lambda: self.assertEqual(self.server.stop(), 0))
         self.page = Browser(**(look or {}))
@@ -221,11 +222,11 @@ class InBrowser(Case):
         self.page.wait("document.title.startsWith('tiny-gqa')")
 
     def answers(self):
-        """Texts of the conversation."""
+        """The texts of the conversation."""
         return self.page.run("[...document.querySelectorAll('#talk .text')].map(x => x.textContent)")
 
     def say(self, text):
-        """Type a message, press Enter, wait for the whole answer; what is said about it."""
+        """Type a message, press Enter, wait for the whole answer; returns the note about it."""
         self.page.wait("document.activeElement === $('message')")
         n = len(self.answers()) // 2
         self.page.type(text)
@@ -235,7 +236,8 @@ class InBrowser(Case):
         return self.page.run("document.querySelector('.assistant:last-child .about').textContent")
 
     def test_chat(self):
-        """Streamed answers are those of the API; what is reused is shown; the proof is equal."""
+        """Streamed answers equal those of the API; reused tokens are shown; the proof finds
+        equality."""
         self.open()
         self.page.run("$('most').value = 24")
         first = self.say("How do you do?")
@@ -263,7 +265,7 @@ class InBrowser(Case):
                          set())
 
     def test_broken(self):
-        """Where the cache changes bits (a build that breaks the rule), the proof says so."""
+        """If the cache changes bits (in a build that breaks the rule), the proof says so."""
         self.open(tool=harness.CONTROLS / "KERNEL_BY_ROWS")
         self.page.run("$('most').value = 24")
         self.say("How do you do?")
@@ -273,7 +275,7 @@ class InBrowser(Case):
         self.assertRegex(proof, "^Different: ")
 
     def test_edit(self):
-        """A message that is edited is sent again, and what came after it is gone."""
+        """An edited message is sent again, and the later ones are removed."""
         self.open()
         self.page.run("$('most').value = 12")
         self.say("How do you do?")
@@ -291,7 +293,7 @@ class InBrowser(Case):
         self.assertGreater(int(re.search(r"(\d+) reused", about)[1]), 10)
 
     def test_look(self):
-        """Light and dark, wide and narrow: every text can be read, and nothing is cut off."""
+        """Light and dark, wide and narrow: every text is readable, and nothing is cut off."""
         for dark in (False, True):
             for width, height in ((900, 700), (380, 760)):
                 with self.subTest(dark=dark, width=width):
@@ -300,7 +302,7 @@ class InBrowser(Case):
                     self.doCleanups()
 
     def look(self, name):
-        """The states of the page, each as a picture."""
+        """The states of the page, with a screenshot of each."""
         def see(state):
             self.page.draw(f"{name}-{state}")
             self.assertEqual(self.page.run(WRONG), [], state)
@@ -321,7 +323,7 @@ class InBrowser(Case):
         see("error")
 
     def test_stop(self):
-        """Escape stops an answer: its text stays, and the server ends its work."""
+        """Escape stops an answer: its text is kept, and the server ends the work."""
         self.open("--target", "ref")
         self.page.run("$('most').value = 1100")
         self.page.wait("document.activeElement === $('message')")
@@ -338,7 +340,7 @@ class InBrowser(Case):
         self.assertEqual(self.page.run("$('send').disabled"), False)
 
     def test_error(self):
-        """What the server refuses is said, and the message can be sent again."""
+        """A refusal of the server is shown, and the message can be sent again."""
         self.open()
         self.page.run("$('message').value = 'word '.repeat(2000)")
         self.page.key("Enter", 13, "\r")

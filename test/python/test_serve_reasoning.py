@@ -14,7 +14,7 @@ from harness import Case
 from serving import TINY, Server, absent
 from textmodel import with_template
 
-# the markers that are tokens, the text that begins reasoning, and the one that ends it
+# the markers that are tokens, the text that begins reasoning, and the text that ends it
 MARKERS = [(["<think>", "</think>"], "<think>", "</think>"),
            (["[THINK]", "[/THINK]"], "[THINK]", "[/THINK]"),
            (["<|START_THINKING|>", "<|END_THINKING|>"], "<|START_THINKING|>", "<|END_THINKING|>"),
@@ -23,7 +23,8 @@ HELLO = [{"role": "user", "content": "Hello"}]
 
 
 def biases(ids):
-    """What makes a model write these ids and not others of the same text: the earlier, the stronger."""
+    """Biases with which a model writes these ids and no others of the same text; earlier ones are
+    larger."""
     return {str(ids[at]): max(20, 200 - 15 * at) for at in reversed(range(len(ids)))}
 
 
@@ -40,7 +41,8 @@ class Reasoning(Case):
         return self.enterContext(Server("--threads", 1, model=folder))
 
     def ask(self, server, said, prompt="x", most=90, **fields):
-        """(ids, reasoning tokens) of a completion that is this text, written in the tokens of the tokenizer."""
+        """(ids, reasoning tokens) of a completion with this text, in the tokens of the
+        tokenizer."""
         ids = server.good("/tokenize", {"content": said, "add_special": False})["tokens"]
         reply = server.good("/v1/completions", {
             "prompt": prompt, "max_tokens": most, "return_token_ids": True, "temperature": 0,
@@ -50,7 +52,7 @@ class Reasoning(Case):
                 reply["usage"]["completion_tokens_details"]["reasoning_tokens"])
 
     def check_markers(self, markers, begin, end):
-        """What lies between the markers is counted, and nothing else."""
+        """Tokens between the markers are counted, and no others."""
         server = self.served(markers)
         *_, first = server.good("/tokenize", {"content": begin, "add_special": False})["tokens"]
         (last,) = server.good("/tokenize", {"content": end, "add_special": False})["tokens"]
@@ -63,9 +65,9 @@ class Reasoning(Case):
         self.assertEqual(count, sum(ids.index(last, at) - at - 1
                                     for at, i in enumerate(ids) if i == first))
         at = ids.index(first)
-        self.assertEqual(self.ask(server, said, most=at + 3)[1], 2)  # cut off
+        self.assertEqual(self.ask(server, said, most=at + 3)[1], 2)  # truncated
         self.assertEqual(self.ask(server, "She was")[1], 0)
-        for prompt in (f"Hello {begin}", f"Hello {begin}\n \n"):  # begun by the prompt
+        for prompt in (f"Hello {begin}", f"Hello {begin}\n \n"):  # begun in the prompt
             ids, count = self.ask(server, f"She was{end} Yes.", prompt)
             self.assertEqual(count, ids.index(last))
         for prompt in (f"{begin}\n\n{end}\n\n", f"{begin} is a marker"):
@@ -79,7 +81,7 @@ class Reasoning(Case):
                 self.check_markers(markers, begin, end)
 
     def test_endpoints(self):
-        """The official client gets the same count of chats and responses, whole and as streams."""
+        """The official client gets the same count for chats and responses, whole and streamed."""
         server, said, _ = self.check_markers(*MARKERS[0])
         ids, want = self.ask(server, said)
         fields = {"grammar": "root ::= " + json.dumps(said), "temperature": 0,
@@ -101,12 +103,12 @@ class Reasoning(Case):
             self.assertEqual(reply.usage.completion_tokens_details.reasoning_tokens, 3 * want)
 
     def test_none(self):
-        """A tokenizer in which the markers are several tokens counts none."""
+        """With a tokenizer in which the markers are several tokens, none are counted."""
         with Server("--threads", 1) as server:
             self.assertEqual(self.ask(server, "<think>\nShe was</think> Yes.")[1], 0)
 
     def test_unknown(self):
-        """The id of what is unknown is no marker."""
+        """The id of the unknown token is not a marker."""
         folder = shutil.copytree(TINY, self.dir / "unknown")
         own = json.loads((folder / "tokenizer.json").read_text())
         own.update(added_tokens=[], pre_tokenizer=None, post_processor=None, decoder=None, model={

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""gqac serve: what clients of streams get while nothing is ready, and how errors reach them.
+"""gqac serve: what clients of streams receive while nothing is ready, and how they receive errors.
 
     python test/python/test_serve_streams.py
 """
@@ -22,7 +22,7 @@ HELLO = [{"role": "user", "content": "Hello"}]
 
 
 class Streams(Case):
-    """Servers with one place, which a request can take for as long as is needed."""
+    """Servers with one place, which a request can occupy as long as necessary."""
 
     def serve(self, *args):
         """(server, official client)."""
@@ -31,25 +31,26 @@ class Streams(Case):
             base_url=server.url + "/v1", api_key="none", max_retries=0, timeout=20 * SLOW))
 
     def send(self, server, body):
-        """A socket that has sent a completion, whose reply ends with the connection."""
+        """A socket that has sent a completion request; the connection ends after its reply."""
         data = json.dumps(body).encode()
         s = self.enterContext(contextlib.closing(server.connect()))
         s.sendall(POST.replace(b"HTTP/1.1", b"HTTP/1.0") % (len(data), data))
         return s
 
     def occupy(self, server):
-        """A socket: until it is closed, other requests wait."""
+        """A socket; until it is closed, other requests wait."""
         s = self.send(server, LONG)
         server.await_metric("gqac_requests_running", 1)
         return s
 
     def rest(self, s):
-        """What is still sent."""
+        """The rest that is sent."""
         return b"".join(iter(lambda: s.recv(65536), b""))
 
     def test_waiting(self):
-        """A stream that has nothing to send: its head and a comment within two seconds, then a comment in
-        each. The client of OpenAI's API gets the same answer as without waiting."""
+        """A stream that has nothing to send: its header and a comment within two seconds, then a
+        comment every two seconds. The client of OpenAI's API gets the same answer as without
+        waiting."""
         server, client = self.serve()
         asks = [lambda: "".join(c.choices[0].text for c in client.completions.create(
                     model="x", **SHORT, stream=True)),
@@ -84,7 +85,7 @@ class Streams(Case):
                          wants[0])
 
     def test_left(self):
-        """A client that leaves while its stream has comments only frees its place."""
+        """A client that disconnects while its stream has only comments frees its place."""
         server, _ = self.serve()
         blocking = self.occupy(server)
         stream = self.send(server, {**SHORT, "stream": True})
@@ -99,14 +100,15 @@ class Streams(Case):
         self.assertEqual([x["status"] for x in server.lines()].count(499), 2)
 
     def test_error_after(self):
-        """An error after the head is an event, which the official client raises, by every endpoint."""
+        """An error after the header is an event, which the official client raises, with every
+        endpoint."""
         server, client = self.serve()
         self.occupy(server)
         asks = [lambda: client.completions.create(model="x", **SHORT, stream=True),
                 lambda: client.chat.completions.create(model="x", messages=HELLO, stream=True),
                 lambda: client.responses.create(model="x", input="Hello", stream=True)]
         with concurrent.futures.ThreadPoolExecutor(3) as pool:
-            streams = list(pool.map(lambda ask: ask(), asks))  # their heads have come
+            streams = list(pool.map(lambda ask: ask(), asks))  # their headers have arrived
         whole = self.send(server, SHORT)
         server.child.send_signal(signal.SIGTERM)
         time.sleep(0.1)
@@ -118,7 +120,7 @@ class Streams(Case):
         self.assertTrue(self.rest(whole).startswith(b"HTTP/1.1 503 "))
 
     def test_error_before(self):
-        """An error before the head has its status; 429 says when to try again."""
+        """An error before the header has its status; 429 says when to try again."""
         _, client = self.serve("--queue", 1)
         with self.assertRaises(openai.BadRequestError):
             client.completions.create(model="x", prompt="x", stream=True, temperature=-1)
@@ -144,7 +146,7 @@ class Streams(Case):
             self.assertEqual((caught.exception.status_code, caught.exception.code), (503, "CAPACITY"))
 
     def test_error_of_one(self):
-        """An error of one choice ends the others, whose answers nobody would get."""
+        """An error in one choice ends the others, whose answers would not be returned."""
         rules = 'root ::= "b" [a-z ]{900} | "ca" x0\nx16 ::= "z"\n' + "".join(
             f'x{i} ::= "a" x{i + 1} "b" | "a" x{i + 1} "c"\n' for i in range(16))  # too ambiguous
         for stream in (False, True):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""gqac serve: what a tenant reads, and how long it waits for its first token, does not tell it what
-another tenant has asked. For the times, a pair is a prompt that the other one has asked and a prompt
-that nobody has, in an order by chance. Under the hypothesis that both take equally long, the first
+"""gqac serve: the replies to a tenant, and the time to its first token, do not reveal the prompts
+of another tenant. For the times, a pair is a prompt that the other tenant has sent and a prompt
+that nobody has sent, in random order. Under the hypothesis that both take equally long, the first
 takes longer in half of the pairs.
 
     GQAC_TEST_FULL=1 python test/python/test_serve_tenants.py
@@ -22,12 +22,12 @@ from serving import Server, absent
 
 PAIRS, CONTROLS, BATCH, TOKENS = 1000, 400, 50, 200
 NEVER = 1e-6  # the probability that a test of equal times fails by chance
-WORD = "Zanzibar"  # only one tenant says it
+WORD = "Zanzibar"  # only one tenant sends it
 
 
 def limit(n):
-    """The least k for which a fair coin falls k or more times on either side, of n, with probability
-    at most NEVER."""
+    """The least k for which, of n throws, a fair coin falls k or more times on either side with a
+    probability of at most NEVER."""
     tail, k = 0, n + 1
     while 2 * (tail + math.comb(n, k - 1)) <= NEVER * 2**n:
         k -= 1
@@ -36,21 +36,21 @@ def limit(n):
 
 
 class Tenant:
-    """Asks over one connection."""
+    """Sends requests over one connection."""
 
     def __init__(self, server, key):
         self.connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=600)
         self.headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
 
     def ask(self, prompt):
-        """(seconds to the first token, which is the only one; the tokens that were cached)."""
+        """(seconds to the first and only token, number of cached tokens)."""
         body = json.dumps({"prompt": prompt, "max_tokens": 1})
         began = time.perf_counter()
         try:
             self.connection.request("POST", "/v1/completions", body, self.headers)
             with self.connection.getresponse() as response:
                 reply = json.load(response)
-        except http.client.RemoteDisconnected:  # nothing was asked for a minute
+        except http.client.RemoteDisconnected:  # the connection was idle for a minute
             self.connection.close()
             return self.ask(prompt)
         seconds = time.perf_counter() - began
@@ -58,8 +58,8 @@ class Tenant:
 
 
 def measure(server, pairs, seed):
-    """The differences in seconds, asked by the other tenant minus asked by nobody, ascending; the
-    median of all times; the most tokens that were cached."""
+    """The differences in seconds, known prompt minus new prompt, ascending; the median of all
+    times; the maximum number of cached tokens."""
     pick = random.Random(seed)
     victim, spy = Tenant(server, "key-of-victim"), Tenant(server, "key-of-spy")
     differences, times, cached = [], [], 0
@@ -79,8 +79,8 @@ def measure(server, pairs, seed):
 
 
 def questions(word):
-    """[(method, path, body)]: a request to every endpoint, and wrong ones, with a word wherever a request
-    may have text."""
+    """[(method, path, body)]: a request to every endpoint, and invalid ones, with a word wherever a
+    request may have text."""
     talk = [{"role": "user", "content": f"The way to {word}"}]
     tool = {"name": word or "x", "description": word, "parameters": {"properties": {f"a{word}": {}}}}
     schema = {"properties": {f"b{word}": {"const": word}}, "required": [f"b{word}"]}
@@ -111,7 +111,7 @@ def questions(word):
 
 
 class Two(Case):
-    """Two keys, which may be those of two tenants or of one."""
+    """Two keys, of two tenants or of one."""
 
     def served(self, *keys):
         """A server with a file of keys."""
@@ -121,11 +121,11 @@ class Two(Case):
 
 
 class Replies(Two):
-    """What is in replies."""
+    """The contents of replies."""
 
     def read(self, server, key, word=""):
-        """The whole replies to the questions, in two rounds, without what is new in each: ids, times and
-        nonces."""
+        """The whole replies to the questions, in two rounds, without the parts that always differ:
+        ids, times and nonces."""
         found = []
         for method, path, body in questions(word) * 2:
             connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=600)
@@ -139,8 +139,8 @@ class Replies(Two):
         return found
 
     def test_words(self):
-        """No reply to a tenant has a word or the name of another. They are those of a server that the
-        other has not asked; the same of one tenant differ."""
+        """No reply to a tenant contains a word or the name of another. The replies equal those of a
+        server to which the other has sent nothing; with two keys of one tenant they differ."""
         def whole(found):  # a stream has its tokens in any number of chunks
             return [(path, text) for path, text in found if path != "/metrics" and "data: {" not in text]
         keys = (f"{WORD} key-{WORD}", "spy key-of-spy")
@@ -160,11 +160,11 @@ class Replies(Two):
 # Reason of the skip: 1,000 pairs take minutes; ./dev test --full runs them.
 @harness.unittest.skipUnless(FULL, "long tier: thousands of requests")
 class Times(Two):
-    """When the first token comes."""
+    """The time of the first token."""
 
     def judge(self, name, found):
-        """The pairs in which the prompt that was asked took longer, and the tokens that were cached;
-        prints what was measured, with the interval of the median that the same test gives."""
+        """The pairs in which the known prompt took longer, and the number of cached tokens; prints
+        the measurements, with the interval of the median from the same test."""
         differences, usual, cached = found
         n, longer = len(differences), sum(d > 0 for d in differences)
         low, middle, high = (1e6 * differences[i] for i in (n - limit(n), n // 2, limit(n) - 1))
@@ -173,11 +173,11 @@ class Times(Two):
         return longer, cached
 
     def test_tenants(self):
-        """1,000 pairs cannot be told apart; the same pairs of one tenant can."""
+        """1,000 pairs cannot be distinguished; the same pairs with one tenant can."""
         longer, cached = self.judge("two tenants", measure(self.served(
             "victim key-of-victim", "spy key-of-spy"), PAIRS, 1))
         self.assertLess(max(longer, PAIRS - longer), limit(PAIRS))
-        self.assertLess(cached, 8)  # beginnings that the prompts of the tenant have in common
+        self.assertLess(cached, 8)  # common beginnings of the tenant's own prompts
         longer, cached = self.judge("one tenant, the control", measure(self.served(
             "both key-of-victim", "both key-of-spy"), CONTROLS, 2))
         self.assertGreaterEqual(CONTROLS - longer, limit(CONTROLS))

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""gqac serve: calls of tools in answers, whole and as streams, for the syntaxes of templates.
+"""gqac serve: tool calls in answers, whole and streamed, for the syntaxes of templates.
 
     python test/python/test_serve_tools.py
 """
@@ -43,7 +43,7 @@ ANSWERS = {
 
 
 class Tools(Case):
-    """A grammar makes the model say what is to be read."""
+    """With a grammar the model writes the expected texts."""
 
     def ask(self, client, said, stream=False, **fields):
         """A chat whose answer has the text `said`."""
@@ -59,7 +59,7 @@ class Tools(Case):
             (choice,) = chunk.choices
             content += choice.delta.content or ""
             for call in choice.delta.tool_calls or []:
-                self.assertNotIn(call.index, calls)  # each comes whole
+                self.assertNotIn(call.index, calls)  # each arrives complete
                 self.assertEqual(call.type, "function")
                 calls[call.index] = (call.function.name, call.function.arguments, call.id)
             finish = choice.finish_reason or finish
@@ -67,7 +67,7 @@ class Tools(Case):
         return content, list(calls.values()), finish
 
     def same(self, found, wanted):
-        """Equal calls; an id that the answer does not have is made, of nine letters or digits."""
+        """Equal calls; if the answer has no id, one of nine letters or digits is generated."""
         self.assertEqual([call[:2] for call in found], [call[:2] for call in wanted])
         for (_, _, own), (_, _, given) in zip(found, wanted):
             self.assertRegex(own, "^[0-9a-z]{9}$")
@@ -75,7 +75,8 @@ class Tools(Case):
         self.assertEqual(len({call[2] for call in found}), len(found))
 
     def check_family(self, family):
-        """Calls whole and streamed; the message is accepted as part of the next turn; no calls without tools."""
+        """Calls whole and streamed; the message is accepted in the next turn; without tools there
+        are no calls."""
         content, said, wanted = ANSWERS[family]
         with Server(model=with_template(self.dir / family, family)) as server, openai.OpenAI(
                 base_url=server.url + "/v1", api_key="none", max_retries=0) as client:
@@ -109,7 +110,8 @@ class Tools(Case):
             self.check_responses(client, family)
 
     def respond(self, client, said, stream, **fields):
-        """A response whose answer has the text `said`; of a stream, its events are checked."""
+        """A response whose answer has the text `said`; if it is streamed, its events are
+        checked."""
         asked = {"model": "x", "input": "Go", "tools": FLAT, "max_output_tokens": 300, **fields,
                  "extra_body": {"grammar": "root ::= " + json.dumps(said, ensure_ascii=False)}}
         if not stream:
@@ -134,7 +136,8 @@ class Tools(Case):
         return final
 
     def check_responses(self, client, family):
-        """The same calls as items of a response; with their outputs they are the chat of the next turn."""
+        """The same calls as items of a response; with their outputs they equal the chat of the next
+        turn."""
         content, said, wanted = ANSWERS[family]
         for stream in (False, True):
             reply = self.respond(client, said, stream)
@@ -154,12 +157,13 @@ class Tools(Case):
         same = client.chat.completions.create(model="x", messages=chat, tools=TOOLS, max_tokens=1)
         self.assertEqual(next_turn.usage.input_tokens, same.usage.prompt_tokens)
         self.assertEqual(same.usage.prompt_tokens_details.cached_tokens,
-                         same.usage.prompt_tokens - 1)  # the same tokens, which were computed before
+                         same.usage.prompt_tokens - 1)  # the same tokens, which were already
+                                                        # computed
         plain = self.respond(client, said, False, tool_choice="none")
         self.assertEqual((plain.output_text, plain.tool_choice), (said, "none"))
 
     def test_qwen(self):
-        """Objects in tags, with content before them; a call that is cut off stays text."""
+        """Objects in tags, with content before them; a truncated call stays text."""
         self.check_family("qwen")
 
     def test_others(self):
@@ -176,7 +180,7 @@ class Tools(Case):
             base_url=server.url + "/v1", api_key="none", max_retries=0))
 
     def forced(self, client, choice, stream, **fields):
-        """The calls of an answer that is nothing else."""
+        """The calls of an answer that consists only of calls."""
         asked = {"model": "x", "messages": [{"role": "user", "content": "Go"}], "tools": STRICT,
                  "tool_choice": choice, "temperature": 1.0, "max_tokens": 300, **fields}
         if not stream:
@@ -197,7 +201,7 @@ class Tools(Case):
         return [(call.name, call.arguments) for call in calls]
 
     def check_forced(self, family, markers=()):
-        """Calls by chance satisfy their schemas; whole and as a stream they are the same."""
+        """Random calls satisfy their schemas; whole and streamed they are the same."""
         server, client = self.served(family, markers)
         seen = set()
         for seed in range(2):
@@ -209,7 +213,7 @@ class Tools(Case):
                 seen.add((choice == NAMED, calls[0][0]))
         self.assertIn((False, "weather"), seen)
         self.assertNotIn((True, "weather"), seen)
-        if family == "qwen":  # several calls, until there is no place for more
+        if family == "qwen":  # several calls, until there is no more room
             (choice,) = client.chat.completions.create(
                 model="x", messages=[{"role": "user", "content": "Go"}], tools=STRICT, seed=1,
                 temperature=1.0, max_tokens=700, tool_choice=NAMED).choices
@@ -217,17 +221,17 @@ class Tools(Case):
         (choice,) = client.chat.completions.create(
             model="x", messages=[{"role": "user", "content": "Go"}], tools=LOOSE, seed=0,
             max_tokens=60, temperature=1.0).choices
-        self.assertIsNone(choice.message.tool_calls)  # the control: nothing forces this one
+        self.assertIsNone(choice.message.tool_calls)  # negative control: nothing is forced here
         return server
 
     def test_forced(self):
-        """tool_choice "required" or a function: valid calls and nothing else, in each syntax."""
+        """tool_choice "required" or a function: only valid calls, in each syntax."""
         for family in ("qwen", "llama3", "harmony"):
             with self.subTest(family=family):
                 self.check_forced(family)
 
     def test_forced_markers(self):
-        """The same where the marker is a special token, which the answer then has."""
+        """The same if the marker is a special token, which is then part of the answer."""
         server = self.check_forced("mistral", ["[TOOL_CALLS]"])
         reply = server.good("/v1/chat/completions", {
             "messages": [{"role": "user", "content": "Go"}], "tools": STRICT,
@@ -235,7 +239,8 @@ class Tools(Case):
         self.assertEqual(reply["choices"][0]["token_ids"][0], 511)
 
     def test_optional(self):
-        """With tool_choice "auto", strict functions have their schemas, and calls can be limited to one."""
+        """With tool_choice "auto", strict functions follow their schemas, and calls can be limited
+        to one."""
         server, client = self.served("mistral", ["[TOOL_CALLS]"])
         def ask(tools, **fields):
             (choice,) = client.chat.completions.create(
@@ -244,11 +249,12 @@ class Tools(Case):
                    **fields}).choices
             return choice
 
-        choice = ask(STRICT[:1], parallel_tool_calls=False)  # the bias demands the marker, and the mask the rest
+        choice = ask(STRICT[:1], parallel_tool_calls=False)  # the bias demands the marker, and the
+                                                             # mask the rest
         self.assertEqual(choice.finish_reason, "tool_calls")
         (call,) = choice.message.tool_calls
         jsonschema.validate(json.loads(call.function.arguments), STRICT[0]["function"]["parameters"])
-        choice = ask(LOOSE)  # the control: nothing masks
+        choice = ask(LOOSE)  # negative control: no mask
         self.assertEqual((choice.message.tool_calls, choice.finish_reason), (None, "length"))
         choice = ask(LOOSE, parallel_tool_calls=False, max_tokens=900)
         self.assertEqual(len(choice.message.tool_calls), 1)
@@ -256,7 +262,7 @@ class Tools(Case):
         self.assertTrue(choice.message.content.startswith("{"))
 
     def test_optional_messages(self):
-        """The same in messages, where a call is in their head: schemas are compiled."""
+        """The same in messages, where a call is in the header: schemas are compiled."""
         server, client = self.served("harmony", ["<|channel|>", "<|message|>"])
         odd = [{"type": "function", "function": {
             "name": "odd", "strict": True, "parameters": {"properties": {"a": {"multipleOf": 2}}}}}]
@@ -271,7 +277,7 @@ class Tools(Case):
         self.assertIn("multipleOf", reply["error"]["message"])
 
     def test_forced_response(self):
-        """tool_choice of a response, in its own form; what is wrong with items and tools is a 400."""
+        """tool_choice of a response, in its own form; invalid items and tools are a 400."""
         server, client = self.served("qwen")
         asked = {"model": "x", "input": "Go", "parallel_tool_calls": False,
                  "tools": [{"type": "function", **tool["function"]} for tool in STRICT],
@@ -300,7 +306,8 @@ class Tools(Case):
                 self.assertEqual((status, reply["error"]["param"]), (400, param))
 
     def test_forced_wrong(self):
-        """What cannot be forced is a 400 that names the field, with the place in the schema."""
+        """Calls that cannot be forced are a 400 that names the field and the place in the
+        schema."""
         server, _ = self.served("qwen")
         odd = {"name": "odd", "parameters": {"properties": {"a": {"multipleOf": 2}}}}
         rows = [("tool_choice", {"tools": None}), ("tool_choice", {"tools": []}),
@@ -325,7 +332,7 @@ class Tools(Case):
             "tools": [{"type": "function", "function": odd}]})
         for word in ("multipleOf", "odd", "#/properties/a"):
             self.assertIn(word, reply["error"]["message"])
-        with Server() as plain:  # its template writes no calls
+        with Server() as plain:  # its template has no calls
             status, reply = plain.request("/v1/chat/completions", {
                 "messages": [{"role": "user", "content": "x"}], "tools": STRICT,
                 "tool_choice": "required"})

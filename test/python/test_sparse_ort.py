@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""SparseAttention against ONNX Runtime: random layouts of blocks, prompts and decode.
+"""SparseAttention compared with ONNX Runtime: random layouts of blocks, prompts and decode.
 
     python test/python/test_sparse_ort.py        (GQAC_TEST_SEED chooses other cases)
 
-Only what both define is compared: rows of tokens that are there, cached rows below the length. ONNX
-Runtime gets each batch row by itself: beside a longer row the probabilities of a shorter one do not
-sum to 1 in its kernel, and rotary positions behind the first row of a decode are not set.
+Only elements that both define are compared: rows of existing tokens, cached rows below the length.
+ONNX Runtime gets each batch row separately: in its kernel, the probabilities of a shorter row next
+to a longer one do not sum to 1, and rotary positions after the first row of a decode are not set.
 """
 
 import random
@@ -27,7 +27,8 @@ LAYOUT = ("block_row_indices", "block_col_indices")
 
 
 def layout_of(rng, layouts, blocks, room):
-    """A lower triangle for each layout, its diagonal in it, and `room` columns of -1 after it."""
+    """A lower triangle for each layout, including its diagonal, and `room` columns of -1 after
+    it."""
     masks = np.tril(rng.random((layouts, blocks, blocks)) < 0.4) | np.eye(blocks, dtype=bool)
     rows = np.zeros((layouts, blocks + 1), np.int32)
     rows[:, 1:] = np.cumsum(masks.sum(2), 1)
@@ -38,7 +39,7 @@ def layout_of(rng, layouts, blocks, room):
 
 
 class SparseDecoder(decoders.Decoder):
-    """A decoder with a layer like that, its pasts buffers."""
+    """A decoder with such a layer, whose pasts are buffers."""
 
     def sparse(self, layer, x):
         """Lengths from the attention mask, one layout."""
@@ -67,7 +68,7 @@ class Sparse(Node):
         return model
 
     def row(self, b):
-        """Batch row b by itself, without its padding."""
+        """Batch row b alone, without its padding."""
         inputs = dict(self.inputs)
         length = int(inputs["key_total_sequence_lengths"][b])
         for name in ("query", "key", "value"):
@@ -100,7 +101,7 @@ class Sparse(Node):
 
 
 def sparse(rng, pick, decode):
-    """A random SparseAttention: a prompt with padding to the right, or one token after a past."""
+    """A random SparseAttention: a prompt padded on the right, or one token after a past."""
     batch, kv_heads, layouts = pick.choice([1, 2, 2, 3]), pick.choice([1, 2]), pick.choice([1, 2])
     heads = kv_heads * pick.choice([2, 4])
     size, block = pick.choice([48, 64]), pick.choice([16, 32])
@@ -136,10 +137,10 @@ def sparse(rng, pick, decode):
 
 
 class SparseAttention(Nodes):
-    """The node by both run times, by both targets, and what is refused."""
+    """The node in both runtimes and on both targets, and refusals."""
 
     def agree(self, decode):
-        """Random nodes by ONNX Runtime and by gqac."""
+        """Random nodes in ONNX Runtime and in gqac."""
         rng, pick = np.random.default_rng(ortnodes.SEED), random.Random(ortnodes.SEED)
         worst, ragged = 0.0, 0
         for number in range(COUNT):
@@ -166,11 +167,11 @@ class SparseAttention(Nodes):
     # Reason of the skip: ONNX Runtime is the oracle here; ./dev deps installs it.
     @unittest.skipUnless(ortnodes.ort, "onnxruntime is not installed")
     def test_decode(self):
-        """One token after a past of another length in each row."""
+        """One token after a past, whose length differs between rows."""
         self.agree(True)
 
     def test_bits(self):
-        """Levels, threads and the rows beside it change nothing; the definition is close."""
+        """Levels, threads and the other rows change nothing; the definition is close."""
         rng, pick = np.random.default_rng(3), random.Random(3)
         for number in range(8):
             node = sparse(rng, pick, number % 2 == 1)
@@ -193,7 +194,7 @@ class SparseAttention(Nodes):
                                      f"case {number} {name} {b}: {node}")
 
     def refused(self, change, *words, target=()):
-        """A node with a changed input is refused before or in its run."""
+        """A node with a changed input is refused before or during its run."""
         rng, pick = np.random.default_rng(5), random.Random(5)
         node = sparse(rng, pick, False)
         while node.inputs["query"].shape[1] <= 2 * node.attributes["sparse_block_size"]:
@@ -211,7 +212,8 @@ class SparseAttention(Nodes):
             self.assertIn(word, result.err)
 
     def test_layouts(self):
-        """Layouts that name no block, a later one or not their own are refused when compiling."""
+        """Layouts with an invalid block, a later one, or without the diagonal are refused when
+        compiling."""
         compiling = ("compile", self.dir / "bad.onnx", "--stateless", "-o", self.dir / "bad.gq")
 
         def changed(name, value, *index):
@@ -235,7 +237,7 @@ class SparseAttention(Nodes):
         self.refused(own_missing, "does not list itself", target=compiling)
 
     def test_sequences(self):
-        """A sequence has no layouts: the node is named."""
+        """Sequences do not support layouts: the node is named."""
         onnx.save(SparseDecoder("sparse").model(), self.dir / "decoder.onnx")
         (self.dir / "ids.txt").write_text("1 2 3 4 5")
         result = gqac("score", self.dir / "decoder.onnx", "--ids", self.dir / "ids.txt")
@@ -244,7 +246,7 @@ class SparseAttention(Nodes):
             self.assertIn(word, result.err)
 
     def test_conventions(self):
-        """The lengths are never those of the cache."""
+        """The lengths are never those of the cache alone."""
         node = sparse(np.random.default_rng(5), random.Random(5), False)
         onnx.save(node.model(), self.dir / "node.onnx")
         result = gqac("compile", self.dir / "node.onnx", "--stateless", "--seqlens-k", "cached",
@@ -253,7 +255,7 @@ class SparseAttention(Nodes):
         self.assertIn("leave --seqlens-k out", result.err)
 
     def test_lengths(self):
-        """More tokens than the capacity of the buffer or the layout."""
+        """More tokens than the capacity of the buffer or of the layout."""
         def too_many(inputs):
             for name in ("past_key", "past_value"):
                 inputs[name] = inputs[name][:, :, :1]

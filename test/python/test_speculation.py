@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""generate and chat with --speculate and --draft: every byte of the answer as without, in fewer
-steps, which logs and metrics count.
+"""generate and chat with --speculate and --draft: every byte of the answer is as without them, in
+fewer steps, which logs and metrics count.
 
     python test/python/test_speculation.py      (GQAC_TEST_FULL=1: 50 prompts and 3 seeds)
 """
@@ -21,12 +21,12 @@ from textmodel import steps
 TINY, INT4 = harness.ROOT / "models" / "tiny-gqa", harness.ROOT / "models" / "tiny-gqa-int4"
 WORDS = ("She had been very much pleased with the party and the carriage was at the door when her "
          "mother said that it was a fine day, I am sure I should have been so").split()
-# A penalty below 1 makes tokens that occurred before more likely, so that answers repeat themselves.
+# With a penalty below 1, tokens that occurred before are more likely, so answers repeat themselves.
 AGAIN = ("--repetition-penalty", "0.7")
 
 
 def prompts(count):
-    """Texts of which half repeat themselves."""
+    """Texts, half of which repeat themselves."""
     draw = random.Random(7)
     for i in range(count):
         words = [draw.choice(WORDS) for _ in range(draw.randint(3, 12))]
@@ -37,12 +37,13 @@ class Speculation(Case):
     """With drafts and without."""
 
     def said(self, *args, model=TINY, **more):
-        """(json of an answer without its metrics, metrics)."""
+        """(JSON of an answer without its metrics, metrics)."""
         found = self.good("generate", model, *args, "--format", "json", "-q", **more).json()
         return found, found.pop("metrics")
 
     def expect(self, *args, drafts, model=TINY):
-        """The answer of these flags is the same with drafts; returns its metrics with and without."""
+        """The answer with these flags is the same with drafts; returns its metrics with and
+        without."""
         want, plain = self.said(*args, model=model)
         found, metrics = self.said(*args, *drafts, model=model)
         self.assertEqual(found, want, (model.name, args, drafts))
@@ -77,7 +78,7 @@ class Speculation(Case):
 
     @unittest.skipIf(SANITIZED, "drafts are not worth it: each token of a step takes equally long")
     def test_fewer_steps(self):
-        """A text that repeats itself takes fewer steps, and what is reported is what was done."""
+        """A text that repeats itself takes fewer steps, and the report is correct."""
         flags = ("--prompt", "Once upon a time", "-n", 100, *AGAIN)
         metrics, plain = self.expect(*flags, drafts=("--speculate", 6))
         self.assertEqual(plain["per_forward_ms"]["n"], 100)
@@ -98,12 +99,13 @@ class Speculation(Case):
         self.assertNotIn("drafts ", self.good("generate", TINY, *flags, "--metrics").err)
 
     def test_draft_model(self):
-        """A second model drafts where the text does not repeat itself; it may be an artefact."""
+        """A second model makes drafts where the text does not repeat itself; it may be an
+        artefact."""
         packed = self.dir / "draft.gqac"
         self.good("compile", INT4, "-o", packed)
         for draft in (INT4, packed):
             accepted = 0
-            for _ in range(5):  # how many drafts are made follows the times of a busy machine
+            for _ in range(5):  # the number of drafts depends on the times of a busy machine
                 metrics, _ = self.expect("--prompt", "Once upon a time", "-n", 100,
                                          drafts=("--speculate", 4, "--draft", draft))
                 accepted += metrics["accepted_tokens"]
@@ -112,7 +114,7 @@ class Speculation(Case):
             self.assertGreater(accepted, 5)
 
     def test_chat(self):
-        """Turns of a conversation in one session."""
+        """The turns of a conversation in one session."""
         typed = self.dir / "typed"
         typed.write_text("I am sure it is a fine day.\nI am sure it is a fine day.\nIs it so?\n")
         for flags in (("--speculate", 6), ("--speculate", 3, "--draft", INT4)):
@@ -130,7 +132,7 @@ class Speculation(Case):
             self.assertEqual(len(found), 3)
 
     def test_impossible(self):
-        """Models and caches that cannot verify drafts say so, and generate."""
+        """If a model or cache cannot verify drafts, this is reported, and text is generated."""
         run = ("--prompt", "Once", "-n", "5")
         last, mixing = self.dir / "last.onnx", self.dir / "mixing.onnx"
         (self.dir / "ids.txt").write_text("1 2 3 4")
@@ -149,7 +151,7 @@ class Speculation(Case):
             self.assertEqual((quiet.out, quiet.err), (want.out, ""))
 
     def test_refused(self):
-        """Flags that do not go together, and models whose tokens differ."""
+        """Incompatible flags, and models whose tokens differ."""
         run = ("generate", TINY, "--prompt", "Once", "-n", 4)
         for value in ("-1", "x", "65", "1.5"):
             self.check(gqac(*run, "--speculate", value), 2, "--speculate")
@@ -166,7 +168,7 @@ class Speculation(Case):
         self.check(found, 2, "vocabulary of 258 tokens, the model one of", "--draft")
 
     def test_without_tokenizer(self):
-        """Ids alone: vocabularies of one size go together."""
+        """Only ids: vocabularies of the same size are compatible."""
         bare = self.dir / "bare"
         bare.mkdir()
         for name in ("model.onnx", "model.onnx.data"):

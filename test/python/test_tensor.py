@@ -3,10 +3,10 @@
 
     python test/python/test_tensor.py
 
-The libraries of test/cuda stand in for NVIDIA's, and the kernels run in the emulator
+The libraries of test/cuda replace NVIDIA's, and the kernels run in the emulator
 (test/cuda/emulator.h): whole models with the driver, programs and arguments of CUDA. In fp32 they
-have the bytes of cpu, which shows that the emulator is right. Where device 0 is one of CUDA, larger
-products run on it too.
+compute the bytes of cpu, which shows that the emulator is correct. If device 0 is a CUDA device,
+larger products also run on it.
 """
 
 import json
@@ -31,13 +31,13 @@ BOUND = 5e-2  # as in test_bf16.py
 
 
 def has_tensor_cores():
-    """Is device 0 one of CUDA?"""
+    """True if device 0 is a CUDA device."""
     found = harness.gqac("devices", "--format", "json")
     return found.code == 0 and found.json()[0]["driver"] == "cuda" and found.json()[0]["usable"]
 
 
 class Checks:
-    """What holds on every device; run_device runs gqac on one."""
+    """Properties that hold on every device; run_device runs gqac on one."""
 
     K, N, ROWS = 1100, 43, 20
     PARTS = ((0, 1), (4, 3), (9, 1))  # first row and number of rows
@@ -49,7 +49,7 @@ class Checks:
               ("f32", 96, "quantised4", {"sink": True}, 20))
 
     def equal(self, model, *flags, tokens=None, late=False, **env):
-        """What `equiv` finds, which is no difference."""
+        """The report of `equiv`, which finds no difference."""
         tokens = tokens or self.TOKENS
         done = self.run_device("equiv", MODELS / model, *flags, "--tokens", tokens, "--splits",
                                tokens - 3, "--format", "json", late=late, **env)
@@ -58,7 +58,7 @@ class Checks:
         return done.json()
 
     def logits(self, *flags, model="llama", kv="contiguous", run=None, **env):
-        """Those of 20 tokens, computed 17 and 3 at a time."""
+        """The logits of 20 tokens, computed 17 and 3 at a time."""
         ids, out = write_ids(self.dir / "ids", range(3, 23)), self.dir / "logits.npy"
         words = ("score", MODELS / model, "--ids", ids, "--logits", out, "--splits", "17", "--kv",
                  kv, *flags)
@@ -66,19 +66,19 @@ class Checks:
         return np.load(out)
 
     def test_equiv(self):
-        """A row has its bits in decode, among few rows, and in tiles of many."""
+        """A row has the same bits in decode, among few rows, and in tiles of many."""
         for model, late in (("llama-int4-acc1", False), ("llama-fp16", True)):
             found = self.equal(model, *BF16, "--batch", 2, late=late)
             self.assertRegex(found["profile"], r"/gpu/bf16\.sm_\d+/")
 
     def test_near_cpu(self):
-        """The numbers are near those of cpu in this mode, and not those of fp32."""
+        """The numbers are close to those of cpu in this mode, and differ from those of fp32."""
         found = self.logits(*BF16)
         self.close(found, self.logits("--math", "bf16", run=harness.gqac), BOUND)
         self.assertFalse((found == self.logits(run=harness.gqac)).all())
 
     def test_attention(self):
-        """Attention alone: each kind of rows, features and sizes of heads; near cpu."""
+        """Attention alone: each kind of rows, features and sizes of heads; close to cpu."""
         for i, (dtype, size, kind, options, tokens) in enumerate(self.LAYERS):
             with self.subTest(dtype=dtype, size=size, kind=kind):
                 path = self.dir / f"{i}.gq"
@@ -91,7 +91,8 @@ class Checks:
                            BOUND)
 
     def test_products(self):
-        """Pieces of K, columns that are no multiple of a block, each type; NaN stays in its row."""
+        """Pieces of K, numbers of columns that are not a multiple of a block, each type; NaN
+        affects only its row."""
         rng = np.random.default_rng(11)
         for kind in (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16):
             w = rng.standard_normal((self.K, self.N)).astype(np.float32)
@@ -116,7 +117,7 @@ class Checks:
 
 @unittest.skipUnless(has_tensor_cores(), "device 0 is not one of CUDA")
 class Device(Checks, Case):
-    """A device that is there."""
+    """A real device."""
 
     K, N, ROWS = 4864, 904, 300
     PARTS = ((0, 1), (4, 3), (7, 16), (9, 1), (3, 17), (100, 128), (299, 1))
@@ -124,7 +125,7 @@ class Device(Checks, Case):
 
     @staticmethod
     def run_device(*words, late=False):
-        """A finished run; only the emulator can be late."""
+        """A finished run; only the emulator uses its second way."""
         del late
         return harness.gqac(*words)
 
@@ -132,7 +133,7 @@ class Device(Checks, Case):
 @unittest.skipUnless(shutil.which(CC), f"there is no C compiler {CC}")
 @unittest.skipIf(harness.SANITIZED, "a sanitizer does not know the emulator's contexts")
 class Emulated(Checks, Cuda):
-    """A device that the processor stands in for. Its kernels are compiled once for all tests."""
+    """A device emulated by the CPU. Its kernels are compiled once for all tests."""
 
     @classmethod
     def setUpClass(cls):
@@ -149,12 +150,13 @@ class Emulated(Checks, Cuda):
             "GQAC_CUDA_GRAPHS": "off", **({"FAKE_CUDA_LATE": "1"} if late else {}), **env})[0]
 
     def test_bits_of_cpu(self):
-        """In fp32 the emulator computes what a device would."""
+        """In fp32 the emulator computes the same as a device."""
         for late in False, True:
             self.equal("llama", "--target", "gpu", "--against", "cpu", late=late)
 
     def test_control(self):
-        """`equiv` sees it if a single row has other factors, or a maximum of other rows."""
+        """`equiv` detects it if a single row has other factors, or a row uses the maximum of other
+        rows."""
         words = ("equiv", MODELS / "llama", *BF16, "--tokens", 20, "--splits", "17")
         for control in "BF16_BY_ROWS", "GPU_WARP_MAXIMUM":
             tool, harness.GQAC = harness.GQAC, harness.CONTROLS / control
@@ -165,7 +167,8 @@ class Emulated(Checks, Cuda):
             self.check(done, 1)
 
     def test_profile(self):
-        """Bits of a device without tensor cores are those of fp32, and never mixed with these."""
+        """The bits of a device without tensor cores are those of fp32, and are never mixed with
+        these."""
         path = self.dir / "c.json"
         proof = ("equiv", MODELS / "llama", *BF16, "--tokens", 6, "--splits", "3",
                  "--certificate", path)

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Text IR: what is printed parses, prints again to the same bytes, and runs to the same bits.
+"""Text IR: printed text can be parsed, is printed again as the same bytes, and computes the same
+bits.
 
     python test/python/test_text.py
 """
@@ -25,14 +26,15 @@ class Text(Case):
     """Round trips."""
 
     def again(self, text, label):
-        """The text, parsed and printed, is the text."""
+        """The parsed and printed text equals the original."""
         path, out = self.dir / "a.gq", self.dir / "b.gq"
         path.write_text(text)
         self.good("compile", path, "--stop-after", "import", "--emit", "text", "-o", out)
         self.assertEqual(out.read_text(), text, label)
 
     def test_dump_all(self):
-        """--dump all heads each text with its pass; a list picks; twice gives the same."""
+        """--dump all names the pass before each text; a list selects passes; two runs print the
+        same."""
         for flags in ((), ("--stateless",)):
             text = self.good("compile", model("llama"), "--dump", "all", *flags).out
             names = [n for n, _ in dumps(text)]
@@ -47,13 +49,13 @@ class Text(Case):
         self.assertEqual({n for n, _ in dumps(some)}, {"import", "lower"})
 
     def test_stop_after(self):
-        """Each pass can be the last one; what is written is what is dumped there."""
+        """Each pass can be the last one; the written text equals the dump of that pass."""
         for name in STAGES:
             text = self.good("compile", model("llama"), "--dump", "all", "--stop-after", name).out
             self.assertEqual(dumps(text)[-1][0], name)
 
     def test_disable(self):
-        """A pass that nothing needs may be left out; one that is needed is named."""
+        """A pass that no other needs may be omitted; one that is needed is named."""
         self.assertNotIn("simplify", [n for n, _ in dumps(self.good(
             "compile", model("llama"), "--dump", "all", "--disable", "simplify").out)])
         self.check(gqac("compile", model("llama"), "--dump", "plan", "--disable", "claim"), 2,
@@ -67,7 +69,7 @@ class Text(Case):
         self.assertFalse(out.exists())
 
     def test_bad_text(self):
-        """Texts that do not parse or verify are exit 3 with a line."""
+        """Texts that cannot be parsed or verified are exit 3 with a line number."""
         text = self.emit("llama")
         bad = {"empty": "", "junk": "hello", "cut": text[:len(text) // 2], "NUL": text + "\0",
                "tail": text + "}", "op": text.replace("MatMul", "MatMole"),
@@ -97,7 +99,7 @@ class Text(Case):
                 self.again(dump, f"{name} dump {i} after {stage} {flags}")
 
     def runs(self, name):
-        """A .gq of the imported and of the tidied graph scores to the same bytes."""
+        """.gq files of the imported and of the tidied graph have the same scores, byte for byte."""
         ids, out = MODELS / name / "ref" / "ids.txt", self.dir / "l.npy"
         self.good("score", model(name), "--ids", ids, "--logits", out)
         want = out.read_bytes()
@@ -111,7 +113,7 @@ class Text(Case):
 
 
 def add_models():
-    """Methods for each model."""
+    """Adds methods for each model."""
     for name in sorted(TOLERANCE):
         def trips(self, name=name):
             self.round_trips(name)

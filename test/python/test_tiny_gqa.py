@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""The bundled models: what they write, against a golden text and against ONNX Runtime step by step.
+"""The bundled models: their output, compared with a golden text and with ONNX Runtime step by step.
 
 Greedy text of models/tiny-gqa is test/golden/tiny-gqa.txt (GQAC_UPDATE_GOLDEN=1 writes it). The
-oracle is a loop of its own: ONNX Runtime's logits of the whole list at each step, the repetition
-penalty of genai_config.json, the largest one. A text that the model has not seen must cost fewer
-bits than the 5-gram over bytes of models/README.md.
+oracle is a separate loop: at each step ONNX Runtime's logits for the whole list, the repetition
+penalty of genai_config.json, the largest logit. A text that the model has not seen must need fewer
+bits than with the 5-gram over bytes of models/README.md.
 
     python test/python/test_tiny_gqa.py        GQAC names the binary
 """
@@ -26,7 +26,7 @@ TWIN = ROOT / "models" / "tiny-gqa-int4"
 GOLDEN = ROOT / "test" / "golden" / "tiny-gqa.txt"
 PROMPT = "She had been a very short time at home, when"
 FIVE_GRAM = 1.7393  # bits per byte over bytes, models/README.md
-# From chapter 20 of Pride and Prejudice, which was held out.
+# From chapter 20 of Pride and Prejudice, which was not in the training data.
 UNSEEN = (
     "Mr. Collins was not left long to the silent contemplation of his successful love; for Mrs. "
     "Bennet, having dawdled about in the vestibule to watch for the end of the conference, no "
@@ -45,14 +45,14 @@ def generate(*args):
 
 
 class Text(Case):
-    """What the bundled model writes."""
+    """The output of the bundled model."""
 
     def answer(self, *args):
         result = self.check(generate(*args), 0).json()
         return result["ids"], result["text"]
 
     def test_golden(self):
-        """The greedy text, with every cache, thread count and from an artefact."""
+        """The greedy text, with every cache, any number of threads, and from an artefact."""
         ids, text = self.answer(MODEL, "-n", 100)
         if os.environ.get("GQAC_UPDATE_GOLDEN") == "1":
             GOLDEN.write_text(text + "\n")
@@ -64,7 +64,7 @@ class Text(Case):
             self.assertEqual(self.answer(*args, "-n", 100), (ids, text), args)
 
     def test_sampled(self):
-        """A seed gives one text, another seed another one."""
+        """The same seed gives the same text, another seed another one."""
         sampling = ("-n", 60, "--temperature", 0.8, "--top-p", 0.9, "--seed")
         first = self.answer(MODEL, *sampling, 7)
         for args in (("--kv", "off"), ("--threads", 2)):
@@ -72,7 +72,7 @@ class Text(Case):
         self.assertNotEqual(self.answer(MODEL, *sampling, 8), first)
 
     def oracle_agrees(self, model, n, margin):
-        """Every id is the largest penalised logit of ONNX Runtime, or nearly."""
+        """Every id has the largest penalised logit of ONNX Runtime, or nearly so."""
         penalty = json.loads((model / "genai_config.json").read_text())["search"][
             "repetition_penalty"]
         self.assertGreater(penalty, 1)
@@ -88,18 +88,18 @@ class Text(Case):
             self.assertGreaterEqual(logits[new], logits.max() - bound)
             close += int(np.sum(logits >= logits.max() - bound) > 1)
             history.append(new)
-        self.assertLess(close, n // 4)  # the bound decides, not the tolerance
+        self.assertLess(close, n // 4)  # the limit decides, not the tolerance
 
     def test_against_onnx_runtime(self):
         """fp32."""
         self.oracle_agrees(MODEL, 80, 2e-5)
 
     def test_twin_against_onnx_runtime(self):
-        """Weights of 4 bits, exact fp32 arithmetic."""
+        """4-bit weights, exact fp32 arithmetic."""
         self.oracle_agrees(TWIN, 40, 2e-5)
 
     def test_bits_per_byte(self):
-        """It has learnt more than a 5-gram: on a text it has not seen."""
+        """The model is better than a 5-gram, on a text that it has not seen."""
         ids = self.good("tokenize", MODEL, "--text", UNSEEN).out.split()
         harness.write_ids(self.dir / "ids.txt", ids)
         for model in (MODEL, TWIN):
@@ -108,12 +108,12 @@ class Text(Case):
             self.assertLess(nll / math.log(2) / len(UNSEEN.encode()), FIVE_GRAM, model)
 
     def test_equiv(self):
-        """Both are the same bits in every split."""
+        """Both models compute the same bits with every split."""
         for model in (MODEL, TWIN):
             self.good("equiv", model, "--tokens", 80, "--splits", "random:6", "--batch", 2)
 
     def test_size(self):
-        """They are small enough to live in the repository."""
+        """They are small enough for the repository."""
         size = sum(f.stat().st_size for m in (MODEL, TWIN) for f in m.iterdir())
         self.assertLess(size, 4_000_000)
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""The ids that generation_config.json forbids and demands, and those that end a text: `gqac generate`,
-`chat` and `serve` give the ids of a greedy loop with the processors of Hugging
-Face's transformers, written out here, over the logits of ONNX Runtime or of `gqac score`.
+"""The ids that generation_config.json forbids and requires, and those that end a text: `gqac
+generate`, `chat` and `serve` return the ids of a greedy loop with the logits processors of Hugging
+Face transformers, reimplemented here, on the logits of ONNX Runtime or of `gqac score`.
 
     python test/python/test_token_rules.py
 """
@@ -21,7 +21,7 @@ from textmodel import copy_model
 
 
 def processed(scores, ids, n_prompt, most, rules):
-    """The scores of the next id, in transformers' order of processors."""
+    """The scores of the next id, with processors in the order of transformers."""
     scores, n = scores.astype(np.float64), len(ids)
 
     def only(chosen):
@@ -109,7 +109,7 @@ class Encoder(Folders):
         yield {"eos_token_id": b, "min_length": 2, "min_new_tokens": 4}
 
     def put(self, name, settings):
-        """Writes one of the configs."""
+        """Writes one of the config files."""
         (self.folder / name).write_text(json.dumps(settings), encoding="utf-8")
 
     def test_ids(self):
@@ -134,7 +134,8 @@ class Encoder(Folders):
                 (self.folder / "generation_config.json").unlink(missing_ok=True)
 
     def test_server(self):
-        """The server has the same ids; a field of the request ends the answer at another length."""
+        """The server returns the same ids; with a field of the request the answer ends at another
+        length."""
         rules = {"forced_bos_token_id": 9, "forced_eos_token_id": 5, "eos_token_id": 5, "num_beams": 4,
                  "suppress_tokens": [self.plain[1], 999]}
         self.put("generation_config.json", {"decoder_start_token_id": START, **rules})
@@ -149,7 +150,7 @@ class Encoder(Folders):
             self.assertEqual(server.stop(), 0)
 
     def test_refused(self):
-        """A field of the wrong form, and an id that the model does not have and must choose."""
+        """An invalid field, and a required id that the model does not have."""
         for rules, word in (({"suppress_tokens": 1}, "suppress_tokens"),
                             ({"bad_words_ids": [1]}, "bad_words_ids"),
                             ({"forced_decoder_ids": [[0, 1]]}, "forced_decoder_ids"),
@@ -159,7 +160,7 @@ class Encoder(Folders):
 
 
 class Decoder(harness.Case):
-    """A folder with one decoder, with a genai_config.json and without."""
+    """A folder with one decoder, with and without a genai_config.json."""
 
     PROMPT, MOST = "It was", 14
 
@@ -183,8 +184,8 @@ class Decoder(harness.Case):
         return np.load(self.dir / "logits.npy")[-1]
 
     def test_ids(self):
-        """The rules of generation_config.json, and of config.json where there is none, beside a
-        genai_config.json; with drafts too."""
+        """The rules of generation_config.json, or of config.json if there is none, together with a
+        genai_config.json; also with drafts."""
         a, b = self.plain[0], self.plain[3]
         n = len(self.ids)
         for rules in ({"suppress_tokens": [b], "begin_suppress_tokens": [a]},
@@ -206,7 +207,7 @@ class Decoder(harness.Case):
         self.assertEqual(self.said(self.folder)["ids"], self.plain)
 
     def test_other_doors(self):
-        """An artefact, the server and `chat` have the rules too."""
+        """An artefact, the server and `chat` follow the rules too."""
         b = self.plain[2]
         (self.folder / "generation_config.json").write_text(json.dumps({"suppress_tokens": [b]}),
                                                             encoding="utf-8")
@@ -232,8 +233,8 @@ class Decoder(harness.Case):
         self.assertNotEqual(chat()["ids"][0], with_rules[0])
 
     def test_ends(self):
-        """Without genai_config.json, the ids that end a text are those of generation_config.json, else
-        of config.json; with it, its own."""
+        """Without genai_config.json, the ids that end a text are those of generation_config.json,
+        or else of config.json; with it, its own."""
         at = next(i for i in range(2, self.MOST) if self.plain[i] not in self.plain[:i])
         end, model = self.plain[at], self.bare / "model.onnx"
         self.assertEqual(self.said(model)["ids"], self.plain)
@@ -249,7 +250,7 @@ class Decoder(harness.Case):
             self.assertEqual((found["ids"], found["finish_reason"]), (
                 self.plain[:at + 1], "eos") if ends else (self.plain, "length"))
             self.assertEqual(self.said(self.folder)["ids"], self.plain)
-        (self.bare / "tokenizer.json").unlink()  # a config alone belongs to the model beside it
+        (self.bare / "tokenizer.json").unlink()  # a config alone belongs to the model in its folder
         (self.bare / "generation_config.json").write_text(json.dumps({"eos_token_id": end}),
                                                           encoding="utf-8")
         write_ids(self.dir / "prompt.txt", self.ids)
@@ -258,7 +259,8 @@ class Decoder(harness.Case):
         self.assertEqual((found["ids"], found["finish_reason"]), (self.plain[:at + 1], "eos"))
 
     def test_least(self):
-        """min_new_tokens and min_length, with drafts too, and with the ids of genai_config.json."""
+        """min_new_tokens and min_length, also with drafts, and with the ids of
+        genai_config.json."""
         end, n = self.plain[2], len(self.ids)
         for name in ("config.json", "genai_config.json"):
             folder = copy_model(self.dir / name, model={"eos_token_id": end if name.startswith("genai") else None},
@@ -273,8 +275,8 @@ class Decoder(harness.Case):
                     self.assertEqual(got["ids"], want, (name, rules, flags))
 
     def test_not_obeyed(self):
-        """A line names the settings that gqac does not have, except with -q; with search of
-        genai_config.json, only those that it does not have either."""
+        """A line names the unsupported settings, except with -q; if genai_config.json has a search,
+        only those that it lacks too."""
         settings = {"num_beams": 4, "do_sample": True, "top_p": 0.9, "top_h": 0.4, "min_length": 1,
                     "suppress_tokens": [258]}
         for model, listed in ((self.folder, "top_h is 0.4"), (
@@ -290,7 +292,7 @@ class Decoder(harness.Case):
             self.assertIn(line, self.good("generate", self.dir / "m.gqac", *flags[2:]).err)
 
     def test_refused(self):
-        """Exit 3 with the name of the field; an id that must be chosen and that the model lacks."""
+        """Exit 3 with the name of the field; a required id that the model lacks."""
         for rules, word in (({"begin_suppress_tokens": [-4]}, "begin_suppress_tokens"),
                             ({"forced_eos_token_id": 258}, "forced_eos_token_id 258"),
                             ({"forced_decoder_ids": [[3, 999]]}, "forced_decoder_ids 999")):

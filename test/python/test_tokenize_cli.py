@@ -34,7 +34,7 @@ class Encode(Case):
         return found
 
     def test_texts(self):
-        """--text and --file, as the library has it."""
+        """--text and --file, compared with the library."""
         for text in TEXTS:
             want = tokenizer().encode(text).ids
             self.assertEqual(self.ids("--text", text), want, text)
@@ -43,7 +43,7 @@ class Encode(Case):
             self.assertEqual(self.ids("--file", path), want, text)
 
     def test_special_as_text(self):
-        """--no-parse-special, as the library has it."""
+        """--no-parse-special, compared with the library."""
         oracle = tokenizer()
         oracle.encode_special_tokens = True
         changed = 0
@@ -56,7 +56,7 @@ class Encode(Case):
                    "without a template")
 
     def test_bytes(self):
-        """A file is taken byte for byte: NUL, and the newline at its end."""
+        """A file is read byte for byte: NUL, and the newline at its end."""
         path = self.dir / "text"
         for text in ("a\0b\0", "line\n", "\n"):
             path.write_bytes(text.encode())
@@ -77,7 +77,7 @@ class Encode(Case):
         self.assertEqual([json.loads(x)["ids"] for x in out.splitlines()], [want[0], want[2]])
 
     def test_template(self):
-        """One message of the user, rendered; no post-processor."""
+        """One user message, rendered; without the post-processor."""
         folder = copy_model(self.dir / "m")
         for text in TEXTS[1:9]:
             want = tokenizer().encode(render([("user", text)]), add_special_tokens=False).ids
@@ -85,7 +85,7 @@ class Encode(Case):
         self.check(gqac("tokenize", LLAMA, "--text", "x", "--template"), 2, "template")
 
     def test_post_processor(self):
-        """--text gets what the post-processor adds, --template does not."""
+        """--text includes the tokens of the post-processor, --template does not."""
         folder = add_bos(copy_model(self.dir / "m"))
         plain = tokenizer().encode("hi").ids
         self.assertEqual(self.ids("--text", "hi", model=folder), [256] + plain)
@@ -117,7 +117,7 @@ class Encode(Case):
         self.assertEqual(self.ids("--text", "hi<extra>", model=folder), want)
 
     def test_artefact(self):
-        """From an artefact, the folder gone."""
+        """From an artefact, after its folder is removed."""
         folder = copy_model(self.dir / "m")
         want = self.ids("--text", "hi there", "--template", model=folder)
         self.good("compile", folder, "-o", self.dir / "m.gqac")
@@ -126,7 +126,7 @@ class Encode(Case):
                          want)
 
     def test_usage(self):
-        """What does not go together."""
+        """Incompatible arguments."""
         ids = LLAMA / "ref" / "ids.txt"
         for args in ((), ("--decode",), ("--ids", ids), ("--text", "x", "--ids", ids),
                      ("--decode", "--ids", ids, "--text", "x"), ("--template",),
@@ -154,7 +154,7 @@ class Decode(Case):
         return done.stdout
 
     def test_round_trip(self):
-        """What was encoded comes back, byte for byte, without a newline."""
+        """Encoded texts are decoded to the same bytes, without a newline."""
         for text in TEXTS[1:]:
             ids = tokenizer().encode(text).ids
             want = tokenizer().decode(ids)
@@ -162,7 +162,7 @@ class Decode(Case):
             self.assertEqual(json.loads(self.raw(ids, "--format", "json")), {"text": want})
 
     def test_random(self):
-        """Any ids: valid UTF-8, special tokens left out, the library's text."""
+        """Random ids: valid UTF-8, without special tokens, the text of the library."""
         rng = random.Random(7)
         for _ in range(20):
             ids = [rng.randrange(258) for _ in range(rng.randrange(1, 60))]
@@ -170,7 +170,7 @@ class Decode(Case):
         self.assertEqual(self.raw([256, 257]), b"")
 
     def test_bad_ids(self):
-        """Ids that the tokenizer does not have, files that hold none."""
+        """Ids that the tokenizer does not have, and files without ids."""
         for ids in ([258], [-1], [1, 1 << 62]):
             self.check(gqac("tokenize", LLAMA, "--decode", "--ids",
                             write_ids(self.dir / "i", ids)), 4, str(ids[-1]))

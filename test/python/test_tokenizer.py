@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""The tokenizer against PyPI's `tokenizers`: the same ids, the same text, for the styles of
-test/tokenizers, on strings made to be awkward. Each string and each list of ids is a case.
+"""The tokenizer compared with PyPI's `tokenizers`: the same ids, the same text, for the styles of
+test/tokenizers, on deliberately awkward strings. Each string and each list of ids is a case.
 
     python test/python/test_tokenizer.py          prints `N passed, N failed`
 
-GQAC_TEXT_TOOL names the program (test/text/tool_text.c); GQAC_TEST_FULL=1 takes ten times as many
+GQAC_TEXT_TOOL names the program (test/text/tool_text.c); GQAC_TEST_FULL=1 uses ten times as many
 strings.
 """
 
@@ -51,14 +51,14 @@ CODE = ("def f(x):\n    return x", "for (int i = 0; i < n; i++) {", "\t\tif (a) 
 
 
 def pieces_of(tokenizer):
-    """Contents of the added tokens, and things that nearly are ones."""
+    """The contents of the added tokens, and texts similar to them."""
     added = [t.content for t in tokenizer.get_added_tokens_decoder().values()]
     near = [w[:-1] for w in added] + [w[1:] for w in added] + [w.upper() for w in added]
     return added, [w for w in near if w]
 
 
 def any_char(rng):
-    """A random character; planes and blocks that exist are likelier."""
+    """A random character; existing planes and blocks are more likely."""
     kind = rng.random()
     if kind < 0.4:
         return chr(rng.randrange(0x20, 0x250))
@@ -95,8 +95,8 @@ def make_string(rng, added, near):
 
 
 def knows(char):
-    """Does the reference, whose tables are older here and newer there, place this mark, take it
-    away or split off this punctuation as Unicode 14 has it?"""
+    """True if the reference, some of whose tables are older and some newer, orders this mark,
+    removes it or splits off this punctuation as Unicode 14 does."""
     if (char in KEPT) == (unicodedata.category(char)[0] == "M"):
         return False
     if unicodedata.combining(char):
@@ -113,13 +113,13 @@ UNKNOWN = {c for c in CHARACTERS if not knows(c)}
 
 
 def unassigned(text):
-    """Has it characters that the two libraries' Unicode versions may not agree on?"""
+    """True if it has characters on which the Unicode versions of the two libraries may differ."""
     return any(c in UNKNOWN or unicodedata.category(c) == "Cn" and ord(c) not in (0xffff, 0x10ffff)
                for c in text)
 
 
 def make_ids(rng, known, low):
-    """Random ids; some lists mostly of the lowest, among which are the byte tokens."""
+    """Random ids; some lists have mostly the lowest ids, which include the byte tokens."""
     pool = rng.choice((known, low, known + low * 4))
     return [rng.choice(pool) for _ in range(rng.randrange(0, 20))]
 
@@ -185,7 +185,7 @@ class Score:
             print(f"{label}: {shown - SHOWN} more")
 
     def check(self, ok, text):
-        """One case."""
+        """Counts one case."""
         self.passed += bool(ok)
         self.failed += not ok
         if not ok:
@@ -233,7 +233,7 @@ def check_ids(score, path, oracle, rng):
 
 
 def check_bytes(score, path, oracle):
-    """Of each id: its bytes are what it adds to a text that went on before; or one byte."""
+    """For each id: its bytes are what it adds to a text after an earlier token; or one byte."""
     style = path.parent.name
     known = sorted(oracle.get_vocab().values())
     answers = run_tool(path, [ids_record("B", [i]) for i in known])
@@ -252,8 +252,8 @@ def check_bytes(score, path, oracle):
                   ["refused OUT_OF_RANGE the tokenizer has no token with id 1048576"], [1 << 20])
 
 
-# Steps that are put together at random; the oracle reads the same file. It panics when a Strip at
-# the end meets a short token, so that is left to test/text/test_tokenizer.c.
+# Random combinations of steps; the oracle reads the same file. It panics if a Strip at the end gets
+# a short token, so this case is tested in test/text/test_tokenizer.c.
 SPLITS = [{"type": "Split", "pattern": pattern, "behavior": behaviour, "invert": invert}
           for pattern in ({"String": "a"}, {"String": "--"}, {"Regex": "[0-9]+"},
                           {"Regex": "\\s+(?!\\S)|\\s"}, {"Regex": "x*"}, {"Regex": "\\p{Lu}"})
@@ -290,7 +290,7 @@ DECODERS = [
 
 
 def sequence(rng, parts, member, most):
-    """null, a part, or a Sequence of some."""
+    """null, a step, or a Sequence of some."""
     chosen = [rng.choice(parts) for _ in range(rng.randrange(most + 1))]
     if len(chosen) < 2:
         return chosen[0] if chosen else None
@@ -305,7 +305,7 @@ def table():
 
 
 def mixture(rng, base):
-    """A tokenizer.json of random parts."""
+    """A tokenizer.json with random steps."""
     state = json.loads(base)
     state["normalizer"] = sequence(rng, (*NORMALIZERS, table()), "normalizers", 3)
     state["pre_tokenizer"] = sequence(rng, PRE_TOKENIZERS, "pretokenizers", 3)
@@ -314,17 +314,18 @@ def mixture(rng, base):
         state["model"]["fuse_unk"] = rng.random() < 0.5
         state["model"]["ignore_merges"] = rng.random() < 0.5
     if rng.random() < 0.25:
-        del state["model"]["type"]  # the oracle goes by the other members
+        del state["model"]["type"]  # the oracle uses the other members
     spared = rng.choice(("lstrip", "rstrip"))
     for token in state["added_tokens"]:
-        token["normalized"] = False # the oracle panics when Strip leaves nothing of one
-        for flag in ("lstrip", "rstrip", "single_word"): # nor both strips at one white space
+        token["normalized"] = False # the oracle panics if Strip removes all of one
+        for flag in ("lstrip", "rstrip", "single_word"): # and if both strips apply to one white
+                                                         # space
             token[flag] = flag != spared and rng.random() < 0.3
     return state
 
 
 def check_mixtures(score, rng):
-    """Steps put together as no model does."""
+    """Combinations of steps that no model has."""
     bases = [f.read_text() for f in FILES if f.parent.name in (
         "gpt2", "gemma", "mistral", "t5", "albert", "mixed")]
     with tempfile.TemporaryDirectory() as folder:
@@ -350,7 +351,7 @@ def check_mixtures(score, rng):
 
 
 def check_refused(score, path):
-    """What is no text and no id."""
+    """Inputs that are not texts or ids."""
     bad = {b"\xff": 0, b"ab\xc3": 2, b"a\xc0\x80": 1, b"\xed\xa0\x80": 0, b"ok \xf4\x90\x80\x80": 3,
            "é".encode() + b"\x80": 2}
     answers = run_tool(path, [("E", b) for b in bad] +
@@ -364,7 +365,7 @@ def check_refused(score, path):
 
 
 def seconds_for(path, text):
-    """Processor time of the tool for one text, and its ids."""
+    """The CPU time of the tool for one text, and its ids."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     answer = run_tool(path, [("E", text)])[0]
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -372,7 +373,7 @@ def seconds_for(path, text):
 
 
 def check_linear(score, path):
-    """One character, 256 Ki and 1 Mi times: no more than about four times as long."""
+    """One character, 256 Ki and 1 Mi times: at most about four times as long."""
     oracle = Tokenizer.from_file(str(path))
     for unit in ("a", " ", "é", "\n", "<"):
         small, _ = seconds_for(path, (unit * (WHOLE // 4)).encode())
@@ -408,8 +409,8 @@ def check_speed(score):
 
 
 def check_ties(score):
-    """Pairs of one rank: the leftmost is merged first, in short words and in long ones, which have
-    another loop; a program that takes the rightmost must differ."""
+    """Pairs of equal rank: the leftmost is merged first, in short words and in long ones, which
+    have a different loop; a program that merges the rightmost must differ."""
     pieces = ["l", "ll", "lll", "llll", "s", "ss", "a", "b", "ab", "aba", "ba"]
     merges = [["l", "l"], ["ll", "l"], ["ll", "ll"], ["s", "s"], ["a", "b"], ["ab", "a"],
               ["b", "a"]]
@@ -435,7 +436,7 @@ def check_ties(score):
 
 
 def big_vocabulary(n):
-    """n tokens and the merges that make them, each from an earlier one and a letter."""
+    """n tokens and their merges, each of an earlier token and a letter."""
     letters = [chr(c) for c in range(0x61, 0x7b)]
     vocab, merges, front = {c: i for i, c in enumerate(letters)}, [], list(letters)
     while len(vocab) < n:
@@ -451,7 +452,7 @@ def big_vocabulary(n):
 
 
 def main():
-    """Every style, then time."""
+    """Every style, then times."""
     if not Path(TOOL).exists():
         print(f"no {TOOL}: build tool_text, or set GQAC_TEXT_TOOL")
         print("0 passed, 1 failed")

@@ -2,8 +2,8 @@
 """`gqac generate` on folders with an encoder and a decoder (rows N16 to N20).
 
 A text model (ids in) and a speech model (features from a .npy in), each with a decoder without
-caches and with those that `rewrite --pass insert-kv` gives it. The ids must be those of a greedy
-loop in ONNX Runtime that feeds all ids every time; generation stops at the end token or at -n.
+caches and with those that `rewrite --pass insert-kv` adds. The ids must be those of a greedy loop
+in ONNX Runtime that computes all ids every time; generation stops at the end token or at -n.
 """
 
 import json
@@ -21,15 +21,15 @@ from test_cross_cache import Translator
 from test_insert_kv import names, session
 
 START, NEW, STATES, BANDS = 3, 12, 7, 5
-SEED = 18  # of decoders that do not repeat one id
+SEED = 18  # for decoders that do not repeat one id
 
 
 class Encoder(Decoder):
-    """ids, or features [B,bands,L], to states [B,L,M]; one layer that attends to all."""
+    """From ids, or features [B,bands,L], to states [B,L,M]; one layer without a mask."""
 
     def states(self, features, mask=None, rows=False):
-        """Replaces the decoder's graph. `mask`: the name of its length, for features too; `rows`: the
-        features are [B,L,bands]."""
+        """Replaces the graph of the decoder. `mask`: the name of its length, also for features;
+        `rows`: the features are [B,L,bands]."""
         self.nodes.clear()
         self.inputs = [self.info("input_features", F, ["B", "L", BANDS] if rows else ["B", BANDS, "L"])
                        if features else self.info("input_ids", I64, ["B", "L"])]
@@ -51,7 +51,8 @@ class Encoder(Decoder):
 
 
     def with_caches(self):
-        """Features in; the states, and from them the keys and values of every layer of the decoder."""
+        """Takes features; returns the states, and from them the keys and values of every layer of
+        the decoder."""
         self.states(True)
         shape = self.constant("heads", np.array([0, 0, HEADS, SIZE]))
         for layer in range(LAYERS):
@@ -64,10 +65,10 @@ class Encoder(Decoder):
 
 
 class Built(Decoder):
-    """Whisper's decoder as the model builder writes it: ids of 32 bits, and no states."""
+    """Whisper's decoder as written by the model builder: 32-bit ids, and no states."""
 
     def built(self, layer, x):
-        """The keys and values of cross attention are inputs that the encoder returns."""
+        """The keys and values of cross-attention are inputs, which the encoder returns."""
         kept, given, out = ([f"{word}_{n}_{layer}" for n in names] for word, names in (
             ("past", ("key_self", "value_self")), ("past", ("key_cross", "value_cross")),
             ("present", ("key_self", "value_self"))))
@@ -101,7 +102,7 @@ class Folders(Case):
         write_ids(self.dir / "ids.txt", self.ids)
 
     def make(self, features=False, cached=False, kind="multi_head_cross"):
-        """A folder; gives the flags of its input."""
+        """A folder; returns the flags of its input."""
         onnx.save(Encoder("attention", seed=4).states(features), self.folder / "encoder_model.onnx")
         plain = Translator(kind, seed=SEED).save(self.dir / "plain.onnx")
         if cached:
@@ -113,7 +114,7 @@ class Folders(Case):
             "--ids", self.dir / "ids.txt")
 
     def config(self, **more):
-        """The settings of the first id and the last."""
+        """Sets the first id and the end id."""
         (self.folder / "config.json").write_text(
             json.dumps({"decoder_start_token_id": START, **more}), encoding="utf-8")
 
@@ -133,7 +134,7 @@ class Folders(Case):
         return ids[1:]
 
     def generate(self, *args):
-        """The json of a run."""
+        """The JSON of a run."""
         return self.good("generate", self.folder, *args, "-n", NEW, "--format", "json").json()
 
 
@@ -141,7 +142,7 @@ class Translate(Folders):
     """The command line."""
 
     def test_n20_translation(self):
-        """Ids in: with caches and without, the ids of the loop."""
+        """Ids in: with and without caches, the ids of the loop."""
         for kind in ("multi_head_cross", "attention_cross", "padded"):
             flags = self.make(kind=kind)
             expected = self.expected()
@@ -155,8 +156,8 @@ class Translate(Folders):
             (self.folder / "decoder.onnx").unlink()
 
     def test_exporters_names(self):
-        """past_key_values, present and use_cache_branch, as merged decoders have them; the same
-        dimension of the encoder's states and of their caches, too."""
+        """past_key_values, present and use_cache_branch, as in merged decoders; also the same
+        dimension for the encoder's states and their caches."""
         flags = self.make(cached=True)
         path = self.folder / "decoder.onnx"
         model = onnx.load(path)
@@ -186,8 +187,9 @@ class Translate(Folders):
         self.assertEqual(self.generate(*flags)["ids"], self.expected())
 
     def test_onnx_folder(self):
-        """A repository for transformers.js: the files lie in the folder `onnx`, config and tokenizer
-        above it. A folder of another name has no files above, and own files come first."""
+        """A repository for transformers.js: the files are in the folder `onnx`, and config and
+        tokenizer above it. A folder with another name does not use files above it, and its own
+        files take precedence."""
         flags = self.make()
         shutil.copy(harness.MODELS / "llama" / "tokenizer.json", self.folder)
         texts = [self.generate(*how)["text"] for how in (flags, ("--prompt", "!A!"))]
@@ -216,7 +218,7 @@ class Translate(Folders):
         self.assertEqual(self.generate(*flags)["ids"], self.expected(True))
 
     def test_model_builder(self):
-        """A folder of the model builder: the encoder makes the cross caches, once."""
+        """A folder of the model builder: the encoder computes the cross caches, once."""
         onnx.save(Encoder("attention", seed=4).with_caches(), self.folder / "encoder.onnx")
         Built("built", seed=SEED).save(self.folder / "decoder.onnx")
         encoder, decoder = (session(self.folder / f"{n}.onnx") for n in ("encoder", "decoder"))
@@ -244,14 +246,14 @@ class Translate(Folders):
         self.assertEqual((done["ids"], done["metrics"]["computed_tokens"]), (ids[1:], NEW))
 
     def test_masked_features(self):
-        """An encoder may take an attention mask beside its features: ones for each frame."""
+        """An encoder may have an attention mask as well as features: ones for each frame."""
         self.make(features=True)
         file = self.folder / "encoder_model.onnx"
         expected = self.expected(features=True)
         for rows in (False, True):
             given = self.features.transpose(0, 2, 1) if rows else self.features
             np.save(self.dir / "features.npy", np.ascontiguousarray(given))
-            for mask in ("L", "M"):  # the name of the frames, or another one
+            for mask in ("L", "M"):  # the name for the number of frames, or another one
                 onnx.save(Encoder("attention", seed=4).states(True, mask, rows), file)
                 said = self.generate("--features", self.dir / "features.npy")
                 self.assertEqual(said["ids"], expected, (rows, mask))
@@ -259,14 +261,14 @@ class Translate(Folders):
         self.check(gqac("generate", self.folder, "--features", self.dir / "features.npy"), (3, 4))
 
     def test_many_frames(self):
-        """The decoder's mask of the states is as long as they are, also where the text is short."""
+        """The decoder's mask of the states has their length, also if the text is short."""
         self.features = np.random.default_rng(9).standard_normal((1, BANDS, 300)).astype(np.float32)
         np.save(self.dir / "features.npy", self.features)
         flags = self.make(features=True, kind="padded")
         self.assertEqual(self.generate(*flags)["ids"], self.expected(features=True))
 
     def test_traced_whisper(self):
-        """A traced model: its attention is raised before it gets caches, of both kinds."""
+        """A traced model: its attention is raised before it gets both kinds of caches."""
         traced = harness.ROOT / "test" / "traced" / "whisper"
         shutil.copytree(traced, self.folder, dirs_exist_ok=True)
         features = np.random.default_rng(8).standard_normal((1, 8, 40)).astype(np.float32)
@@ -288,8 +290,8 @@ class Translate(Folders):
         self.assertEqual((done["ids"], done["metrics"]["computed_tokens"]), (ids[1:], NEW))
 
     def test_no_branch(self):
-        """To a decoder without use_cache_branch empty caches mean that nothing was projected yet;
-        where their dimension bears the name of the encoder's rows, it has no first call."""
+        """For a decoder without use_cache_branch, empty caches mean that nothing has been projected
+        yet; if their dimension has the name of the encoder's rows, it has no first call."""
         flags = self.make(cached=True)
         path = self.folder / "decoder.onnx"
         decoder = onnx.load(path)
@@ -303,8 +305,8 @@ class Translate(Folders):
                    "dimension 'L' is 0 in input 'cache_k_in_")
 
     def test_traced_t5(self):
-        """Position biases that the graph computes, gated layers, and a decoder with a past beside
-        one without, as exporters leave them unmerged."""
+        """Position biases that the graph computes, gated layers, and a decoder with a past next to
+        one without, as exporters write them if they are not merged."""
         traced = harness.ROOT / "test" / "traced" / "t5"
         shutil.copytree(traced, self.folder, dirs_exist_ok=True)
         self.ids = np.random.default_rng(11).integers(2, 61, STATES)
@@ -319,7 +321,7 @@ class Translate(Folders):
             logits = decoder.run(["logits"], feeds)[0]
             ids.append(int(logits[0, -1].argmax()))
         self.assertGreater(len(set(ids)), 4)
-        self.config(decoder_start_token_id=0)  # and no end
+        self.config(decoder_start_token_id=0)  # and no end id
         done = self.generate(*flags)
         self.assertEqual((done["ids"], done["metrics"]["computed_tokens"]), (ids[1:], NEW))
         for name, value in feeds.items():
@@ -335,7 +337,7 @@ class Translate(Folders):
         self.assertEqual(self.generate(*flags, "--temperature", 3, "--seed", 4)["ids"], drawn)
 
     def test_n19_end(self):
-        """The loop ends with the end token, or at -n; ids are printed without a tokenizer."""
+        """The loop ends with the end token, or at -n; without a tokenizer ids are printed."""
         flags = self.make(cached=True)
         expected = self.expected()
         at = next(i for i in range(2, NEW) if expected[i] not in expected[:i])
@@ -346,8 +348,8 @@ class Translate(Folders):
         self.assertEqual(out, " ".join(map(str, expected[:2])) + "\n")
 
     def test_sampling(self):
-        """Drawn as elsewhere: by the seed alone, with caches or without; the likeliest id when
-        only one is left; what was said is a repetition, the start token too."""
+        """Sampled as elsewhere: dependent only on the seed, with or without caches; the likeliest
+        id if only one is left; repetition counts earlier tokens, including the start token."""
         flags = self.make()
         greedy = self.generate(*flags)["ids"]
         for one in (("--temperature", 0), ("--top-k", 1, "--seed", 5), ("--top-p", 1e-9)):
@@ -381,7 +383,7 @@ class Translate(Folders):
         self.assertEqual(done["finish_reason"], "stop")
 
     def test_stop_and_log(self):
-        """--stop cuts the text as it does without an encoder, --log-steps prints every id."""
+        """--stop ends the text as without an encoder, --log-steps prints every id."""
         self.make(cached=True)
         shutil.copy(harness.MODELS / "llama" / "tokenizer.json", self.folder)
         flags = ("--ids", self.dir / "ids.txt")
@@ -404,7 +406,7 @@ class Translate(Folders):
         self.assertEqual(shown, text[:text.index(stop)] + "\n")
 
     def test_kinds(self):
-        """Files that are not what their names say."""
+        """Files whose contents do not match their names."""
         t5, llama = (harness.ROOT / "test" / "traced" / name for name in ("t5", "llama"))
         for encoder, decoder, later, words in (
                 (t5 / "decoder_model.onnx", t5 / "decoder_model.onnx", None,
@@ -429,7 +431,7 @@ class Translate(Folders):
             self.assertEqual(run.out, "", words)
 
     def test_refused(self):
-        """What does not fit the folder."""
+        """Options and files that do not fit the folder."""
         flags = self.make()
         run = ("generate", self.folder)
         self.check(harness.gqac(*run), 2, "one of --prompt")
@@ -470,7 +472,7 @@ class Translate(Folders):
         self.check(harness.gqac(*run, *flags), 3, "decoder_start_token_id")
 
     def test_damaged_settings(self):
-        """A file of settings that is there must be whole."""
+        """A settings file must be complete if it exists."""
         flags = self.make()
         self.good("generate", self.folder, *flags)
         path = self.folder / "generation_config.json"

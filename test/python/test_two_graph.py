@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """`gqac rewrite --pass two-graph` (rows M1, M2, M3, M11, M12, M14, M19, M21) in ONNX Runtime.
 
-The prefill graph takes a whole prompt, the decode graph one token behind its caches. Together they
-must give the logits that the model itself gives in ONNX Runtime, for exports of several families.
-What gqac makes of them, and the calls of its API, are tested in test/runtime/test_two_graph.c.
+The prefill graph takes a whole prompt, the decode graph one token after its caches. Together they
+must compute the logits of the original model in ONNX Runtime, for exports of several families.
+test/runtime/test_two_graph.c tests them in gqac, through its API.
 """
 
 import sys
@@ -31,7 +31,7 @@ UNKNOWN_ROWS = """graph @tg(%input_ids: i64[B,S], %k: f32[*], %v: f32[*]) {
   return %y as "logits"
 }
 """
-# Positions that are not those of the input.
+# Positions that differ from those of the input.
 SHIFTED = """graph @pid(%input_ids: i64[B,S], %past_key: f32[B,1,P,2],
     %past_value: f32[B,1,P,2], %seqlens_k: i32[B], %total: i32[],
     %position_ids: i64[B,S]) {
@@ -58,12 +58,12 @@ class TwoGraph(Case):
         self.prefill, self.decode = (self.dir / f"two.{p}.onnx" for p in ("prefill", "decode"))
 
     def rewrite(self, path):
-        """Makes the two files."""
+        """Writes the two files."""
         return self.good("rewrite", path, "--pass", "two-graph", "-o", self.out, "--format",
                          "json").json()
 
     def run_both(self, ids):
-        """Logits of the prompt's last token, then of each further one."""
+        """The logits of the prompt's last token, then of each further one."""
         first, then = session(self.prefill), session(self.decode)
         outputs = names(first.get_outputs())
         got = dict(zip(outputs, first.run(None, {"input_ids": ids[None, :PROMPT]}), strict=True))
@@ -94,8 +94,8 @@ class TwoGraph(Case):
         self.close(self.run_both(ids), expected, 2e-5, name)
 
     def test_sinks(self):
-        """Sinks become a factor of the result: those of the model, and of smooth_softmax, beside a
-        softcap."""
+        """Sinks become a factor of the result: those of the model, and of smooth_softmax, together
+        with a softcap."""
         for sink, softcap in ((True, 1.5), (False, 0.0), (False, 1.5)):
             model = onnx.load(harness.model("gpt-oss"))
             for node in model.graph.node:
@@ -115,7 +115,7 @@ class TwoGraph(Case):
             self.close(self.run_both(ids), expected, 2e-5, (sink, softcap))
 
     def test_cohere(self):
-        """As Optimum traces it: angles are a product of matrices, norms have a scale for heads."""
+        """As traced by Optimum: angles are a product of matrices, norms have a scale for heads."""
         path = self.dir / "model.onnx"
         Exported("cohere").save(path)
         self.rewrite(path)
@@ -123,14 +123,14 @@ class TwoGraph(Case):
         self.close(self.run_both(ids), Runner(path).score(ids)[PROMPT - 1:], 2e-5, "cohere")
 
     def test_experts_written_out(self):
-        """Qwen3-MoE of Optimum: the reason is that tokens are picked, not where positions are."""
+        """Qwen3-MoE from Optimum: the reason is that tokens are selected, not the positions."""
         path = self.dir / "model.onnx"
         Exported("experts").save(path)
         self.check(gqac("rewrite", path, "--pass", "two-graph", "-o", self.out), 3, "NonZero",
                    "selects tokens by their values", "op MoE")
 
     def test_m1_weights(self):
-        """Both graphs name the same weights alike, with the same bytes."""
+        """Both graphs have the same weights, with the same names and bytes."""
         self.rewrite(harness.model("qwen3"))
         both = [{w.name: numpy_helper.to_array(w).tobytes() for w in onnx.load(p).graph.initializer
                  if np.prod(w.dims) > 8} for p in (self.prefill, self.decode)]
@@ -141,7 +141,7 @@ class TwoGraph(Case):
         self.assertGreater(len(both[0]), 20)
 
     def test_m3_m14_shapes_and_ops(self):
-        """What each graph takes, gives and is made of."""
+        """The inputs, outputs and ops of each graph."""
         self.rewrite(harness.model("llama"))
         first, then = (onnx.load(p) for p in (self.prefill, self.decode))
         for m in (first, then):
@@ -180,7 +180,7 @@ class TwoGraph(Case):
             self.close(self.run_both(ids), expected, 2e-5, kind)
 
     def test_traced(self):
-        """Attention that tracers have written out is raised first."""
+        """Attention that tracers write in simple ops is raised first."""
         for name in ("llama", "mistral", "gemma", "gpt2", "dynamo-qwen2", "dynamo-llama"):
             path = harness.ROOT / "test" / "traced" / name / "model.onnx"
             self.rewrite(path)
@@ -189,8 +189,8 @@ class TwoGraph(Case):
             self.close(self.run_both(ids), expected, 2e-5, name)
 
     def test_counted(self):
-        """Positions that a graph without a cache counts stand still in a graph of one token: they
-        are refused, and after insert-kv they are an input."""
+        """Positions that a graph without a cache counts would not change in a graph of one token:
+        they are refused, and after insert-kv they are an input."""
         for name in ("dynamo-llama-ids-alone", "opt-no-cache"):
             path = harness.ROOT / "test" / "traced" / name / "model.onnx"
             run = gqac("rewrite", path, "--pass", "two-graph", "-o", self.out)
@@ -209,7 +209,7 @@ class TwoGraph(Case):
                 old.unlink()
 
     def test_left_out(self):
-        """A node that takes tokens together and whose first result is left out is refused, too."""
+        """A node that combines tokens and whose first result is omitted is refused, too."""
         path = self.dir / "model.onnx"
         decoder = onnx.load(harness.ROOT / "test" / "traced" / "llama-no-cache" / "model.onnx")
         graph = decoder.graph
@@ -227,7 +227,7 @@ class TwoGraph(Case):
         self.check(run, 3, "TopK", "number of tokens in a call, on their positions")
 
     def test_refused(self):
-        """What has no such form is named, and no file is written."""
+        """Models without such a form are refused by name, and no file is written."""
         for kind, words in (("masked_decoder", ("DecoderMasked", "cannot be split into")),
                             ("one_bias", ("attn_mask",)),
                             ("attention_static", ("writes its cache",)),
@@ -261,7 +261,7 @@ class TwoGraph(Case):
 
 
 def add_tests():
-    """One method for each model."""
+    """Adds a method for each model."""
     for name in MODELS:
         def good(self, name=name):
             self.exported(name)

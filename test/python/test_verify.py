@@ -19,10 +19,10 @@ STORED = MODELS / "llama" / "ref" / "hybrid"
 
 
 class Targets(Case):
-    """The cpu target against ref."""
+    """The cpu target compared with ref."""
 
     def test_models(self):
-        """Every test model is within the tolerance that its types allow."""
+        """Every test model is within the tolerance for its types."""
         for folder in sorted(p for p in MODELS.iterdir() if p.is_dir()):
             found = self.good("verify", folder, "--target", "cpu", "--format", "json").json()
             loose = folder.name in ("llama-fp16", "llama-int4-acc4")
@@ -33,13 +33,13 @@ class Targets(Case):
             self.assertNotIn("first", found)
 
     def test_exact_is_tight(self):
-        """--math exact computes in fp32 what the file says in int8."""
+        """--math exact computes in fp32 what the model has in int8."""
         found = self.good("verify", model("llama-int4-acc4"), "--target", "cpu", "--math", "exact",
                           "--format", "json").json()
         self.assertEqual(found["tolerance"], 1e-4)
 
     def test_values(self):
-        """-v lists each value once: logits, cached rows, values inside of the layers."""
+        """-v lists each value once: logits, cached rows, values inside the layers."""
         result = self.good("verify", LLAMA, "--target", "cpu", "--format", "json", "-v").json()
         names = [v["value"] for v in result["values"]]
         self.assertEqual(len(set(names)), len(names))
@@ -52,7 +52,7 @@ class Targets(Case):
             self.assertIn(name, table)
 
     def test_ids(self):
-        """Tokens of a file: one call for all but the last four, then one by one."""
+        """The tokens of a file: one call for all except the last four, then one by one."""
         for n, steps in ((1, 1), (4, 4), (5, 5), (30, 5)):
             ids = write_ids(self.dir / "ids", [(7 * i) % 258 for i in range(n)])
             found = self.good("verify", LLAMA, "--target", "cpu", "--ids", ids, "--format",
@@ -62,7 +62,8 @@ class Targets(Case):
                         write_ids(self.dir / "ids", [258])), 4, "258")
 
     def test_divergence(self):
-        """The fraction of a large number shows every rounding: that node is named, none before."""
+        """The fraction of a large number shows every rounding: that node is named, and none before
+        it."""
         made = onnx.load(LLAMA)
         graph = made.graph
         node = next(n for n in graph.node if "logits" in n.output)
@@ -86,7 +87,7 @@ class Targets(Case):
         self.check(gqac("verify", path, "--target", "cpu"), 1, "first divergence: step 0", "/logits")
 
     def test_refused(self):
-        """Artefacts, a target against itself, unknown ones, both kinds of operands."""
+        """Artefacts, a target compared with itself, unknown targets, both kinds of operands."""
         packed = self.dir / "m.gqac"
         self.good("compile", MODELS / "llama", "-o", packed)
         self.check(gqac("verify", packed), 2, "artefact")
@@ -102,10 +103,10 @@ class Targets(Case):
 
 
 class Stored(Case):
-    """Outputs of another run time in a folder."""
+    """Outputs of another runtime in a folder."""
 
     def copy(self):
-        """The stored call, for changes."""
+        """A copy of the stored call, to be changed."""
         folder = self.dir / "stored"
         shutil.copytree(STORED, folder)
         return folder
@@ -123,7 +124,7 @@ class Stored(Case):
         self.assertIn("5 tensors", self.good("verify", LLAMA, "--against", flat).out)
 
     def test_different(self):
-        """One element beyond the tolerance is exit 1 with its place; below it is not."""
+        """One element outside the tolerance is exit 1 with its place; one inside is not."""
         folder = self.copy()
         path = folder / "expect" / "logits.npy"
         logits = np.load(path)
@@ -143,7 +144,7 @@ class Stored(Case):
         self.check(gqac("verify", LLAMA, "--against", folder), 1, "another shape")
 
     def test_valid_rows(self):
-        """Rows of a static cache after the valid length do not count, however large they are."""
+        """Rows of a static cache after the valid length are ignored, however large they are."""
         folder = self.dir / "static"  # 9 cached and 15 new tokens in 64 rows
         shutil.copytree(harness.MODELS / "llama" / "ref" / "static", folder)
         path = folder / "expect" / "present.0.key.npy"

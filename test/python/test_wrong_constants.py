@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""What constants of a file show to be wrong is refused when the model is compiled, not when it runs.
+"""Errors that follow from constants of a file are refused when the model is compiled, not when it
+runs.
 
-Each row is a node with its shapes, and what is wrong in it; with that put right it compiles.
+Each row is a node with its shapes, with invalid inputs and with valid ones, with which it compiles.
 """
 
 import sys
@@ -17,7 +18,7 @@ F32, I64, U8 = np.float32, np.int64, np.uint8
 
 
 def ints(*values):
-    """A constant of int64."""
+    """An int64 constant."""
     return np.array(values, I64)
 
 
@@ -28,8 +29,8 @@ def ones(*dims, dtype=F32):
 
 NBITS = {"domain": "com.microsoft", "K": 32, "N": 4, "bits": 4, "block_size": 16}
 CONV = {"kernel_shape": [3], "group": 2}
-# name: (op, attributes, inputs that are wrong, inputs that are right, outputs, word of the message);
-# an input is a constant, or the dimensions of a graph input of f32
+# name: (op, attributes, invalid inputs, valid inputs, outputs, word of the message); an input is a
+# constant, or the dimensions of a graph input of f32
 ROWS = {
     "Reshape count": ("Reshape", {}, [[2, 6], ints(5, 2)], [[2, 6], ints(3, 4)], 1, "12 elements"),
     "Reshape rest": ("Reshape", {}, [[2, 6], ints(5, -1)], [[2, 6], ints(4, -1)], 1, "beside -1"),
@@ -90,7 +91,7 @@ ROWS = {
                                [ones(4, 6, dtype=U8), ones(4), ones(3, dtype=U8)],
                                [ones(4, 6, dtype=U8), ones(4), ones(4, dtype=U8)], 1, "3 zero points"),
 }
-# op: the opset that brought it, and its inputs
+# op: the opset that introduced it, and its inputs
 NEWER = {"Gelu": (20, 1), "HardSwish": (14, 1), "Mish": (18, 1), "BitwiseNot": (18, 1), "Trilu": (14, 1),
          "RMSNormalization": (23, 2), "Swish": (24, 1)}
 
@@ -115,7 +116,7 @@ def build(path, op, attributes, inputs, outputs, opset=23):
 
 
 class WrongConstants(Case):
-    """compile, of what is wrong and of what is right."""
+    """compile, with invalid and with valid inputs."""
 
     def compiled(self, *model, **more):
         """`compile` of a model that is built for it."""
@@ -130,7 +131,7 @@ class WrongConstants(Case):
                 self.check(self.compiled(op, attributes, right, outputs), 0)
 
     def test_axes_as_data(self):
-        """Axes that are inputs of the run are wrong at run time: exit 4."""
+        """Axes that are inputs of the run are checked at run time: exit 4."""
         kinds = {"x": (TensorProto.FLOAT, [4, 6]), "at": (TensorProto.INT64, [1])}
         inputs = [helper.make_tensor_value_info(n, *k) for n, k in kinds.items()]
         for op, names in (("Slice", ["x", "one", "two", "at"]), ("ReduceSum", ["x", "at"]),
@@ -151,8 +152,8 @@ class WrongConstants(Case):
                     self.check(done, code, *(["axis"] if code else []))
 
     def test_declared_outputs(self):
-        """An output that is declared with another element type than it has: exit 3, as ONNX Runtime
-        refuses it; wrong lengths are a warning there, and nothing here."""
+        """An output that is declared with a wrong element type: exit 3, as ONNX Runtime refuses it;
+        wrong lengths are a warning there, and ignored here."""
         float_, int_ = TensorProto.FLOAT, TensorProto.INT64
         for nodes, declared, dims, code in (
                 ([("Abs", "x", "y")], float_, [4], 0),
@@ -174,7 +175,7 @@ class WrongConstants(Case):
                 self.check(done, code, *(["'y' is declared"] if code else []))
 
     def test_expand_at_run_time(self):
-        """A shape that cannot be broadcast is refused by the run, also where the result can only have
+        """A shape that cannot be broadcast is refused at run time, also if the result can only have
         the shape of the input: exit 4."""
         graph = helper.make_graph(
             [helper.make_node("Expand", ["x", "shape"], ["y"])], "g",

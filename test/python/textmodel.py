@@ -1,5 +1,5 @@
 """Model folders for the tests of generate, chat and tokenize: copies of test models with another
-config, tokenizer or template, and what a run of `generate` says."""
+config, tokenizer or template, and the output of `generate`."""
 
 import json
 import re
@@ -13,12 +13,13 @@ STEP = re.compile(r"step (\d+)  id (\d+)  p (\d+\.\d\d) %  phase (prefill|decode
 
 
 def render(messages):
-    """The text of TEMPLATE, with a generation prompt after it."""
+    """The text of TEMPLATE, followed by a generation prompt."""
     return "".join(f"[{role}] {text}\n" for role, text in messages) + "[assistant] "
 
 
 def copy_model(folder, name="llama", search=None, model=None, drop=(), template=TEMPLATE):
-    """A copy of a test model in `folder`: settings of genai_config.json replaced, files dropped."""
+    """A copy of a test model in `folder`, with settings of genai_config.json replaced and files
+    removed."""
     folder.mkdir(parents=True)
     for path in (MODELS / name).iterdir():
         if path.is_file() and path.name not in drop:
@@ -35,7 +36,7 @@ def copy_model(folder, name="llama", search=None, model=None, drop=(), template=
 
 
 def add_bos(folder):
-    """Makes the tokenizer's post-processor put <s>, id 256, before every text."""
+    """Changes the tokenizer's post-processor to add <s>, id 256, before every text."""
     path = folder / "tokenizer.json"
     data = json.loads(path.read_text())
     data["post_processor"] = {
@@ -68,12 +69,12 @@ def tokenizer(name="llama"):
 
 
 def with_template(folder, family, markers=()):
-    """tiny-gqa with the template of a family (test/templates); `markers` are special tokens, from id 511
-    downwards."""
+    """tiny-gqa with the template of a family (test/templates); `markers` are special tokens, with
+    ids from 511 downwards."""
     shutil.copytree(ROOT / "models" / "tiny-gqa", folder)
     shutil.copy(ROOT / "test" / "templates" / family / "template.jinja", folder / "chat_template.jinja")
     own = json.loads((folder / "tokenizer.json").read_text())
-    for marker in markers:  # takes the id of the token that was learnt last
+    for marker in markers:  # replaces the token that was learnt last
         own["model"]["merges"].pop()
         _, number = own["model"]["vocab"].popitem()
         own["added_tokens"].append({

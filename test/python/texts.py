@@ -1,4 +1,4 @@
-"""Models written as text, run by gqac and by ONNX Runtime."""
+"""Models from text, run by gqac and by ONNX Runtime."""
 
 import numpy as np
 import onnx
@@ -12,7 +12,7 @@ except ImportError:
 
 
 class Texts(Case):
-    """Runs models made from text."""
+    """Runs models from text."""
 
     def save(self, text):
         """The .onnx file of a model."""
@@ -32,7 +32,7 @@ class Texts(Case):
         return {p.stem: np.load(p) for p in out.glob("*.npy")} if code == 0 else None
 
     def same(self, text, feeds):
-        """As ONNX Runtime, on both targets, and as text that was parsed again."""
+        """The same as ONNX Runtime, on both targets, and for the text parsed again."""
         path = self.save(text)
         session = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
         wanted = dict(zip([o.name for o in session.get_outputs()], session.run(

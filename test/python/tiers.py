@@ -1,5 +1,5 @@
-"""Servers that stand in for Redis, for the tests of --prefix-remote: one in memory, which can do
-everything that a server must not, a real one, and a proxy before it."""
+"""Servers in place of Redis, for the tests of --prefix-remote: one in memory, which can do
+everything that a server must not do, a real one, and a proxy."""
 
 import contextlib
 import shutil
@@ -12,7 +12,7 @@ import time
 
 
 class Authority:
-    """Makes certificates, which it signs, in a folder."""
+    """Creates certificates in a folder, and signs them."""
 
     def __init__(self, folder, name):
         self.folder, self.name = folder, name
@@ -33,7 +33,7 @@ class Authority:
                          f"subjectAltName={hosts}", common=common)
 
     def context(self, hosts="DNS:localhost,IP:127.0.0.1", asks=False, common=None):
-        """A server's side of TLS, which may ask the client for a certificate."""
+        """A server's side of TLS, which may require a certificate of the client."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(*self.issue("server", hosts, common))
         if asks:
@@ -55,7 +55,7 @@ class Listener:
         threading.Thread(target=self.accept, daemon=True).start()
 
     def accept(self):
-        """Until the listener is closed."""
+        """Accepts until the listener is closed."""
         with contextlib.suppress(OSError):
             while True:
                 peer = self.socket.accept()[0]
@@ -65,7 +65,7 @@ class Listener:
                 threading.Thread(target=self.run, args=(peer,), daemon=True).start()
 
     def run(self, peer):
-        """One connection."""
+        """Runs one connection."""
         with contextlib.ExitStack() as stack, contextlib.suppress(OSError, EOFError, ValueError):
             stack.enter_context(peer)
             if self.tls:
@@ -73,18 +73,18 @@ class Listener:
             self.serve(peer)
 
     def serve(self, peer):
-        """What a connection does."""
+        """The work of a connection."""
         raise NotImplementedError
 
     def drop(self):
-        """Closes what is open."""
+        """Closes the open connections."""
         for peer in self.open:
             with contextlib.suppress(OSError):
                 peer.shutdown(socket.SHUT_RDWR)
         self.open = []
 
     def close(self):
-        """No more connections."""
+        """Accepts no more connections."""
         with contextlib.suppress(OSError):
             self.socket.shutdown(socket.SHUT_RDWR)
         self.socket.close()
@@ -99,7 +99,7 @@ class Listener:
 
 class Fake(Listener):
     """A server with a dictionary. `fault(command, reply)` returns what is sent in place of a reply:
-    bytes, a list of bytes with a pause after each, or None for nothing and silence."""
+    bytes, a list of bytes with a pause after each, or None for silence."""
 
     def __init__(self, tls=None):
         self.values, self.commands, self.fault = {}, [], lambda command, reply: reply
@@ -110,7 +110,7 @@ class Fake(Listener):
             self.url = self.url.replace("redis", "rediss", 1)
 
     def answer(self, words):
-        """The right reply."""
+        """The correct reply."""
         name, *rest = words
         if name == b"SET":
             self.values[rest[0]] = rest[1]
@@ -158,7 +158,7 @@ class Redis:
         self.start()
 
     def start(self):
-        """Starts it, empty."""
+        """Starts it without data."""
         port = ["--port", str(self.port)]
         if self.tls:
             names = ("--tls-port", "--tls-cert-file", "--tls-key-file", "--tls-ca-cert-file")
@@ -180,7 +180,7 @@ class Redis:
         self.child.wait()
 
     def ask(self, *words):
-        """The reply of a command, as redis-cli prints it."""
+        """The reply to a command, as printed by redis-cli."""
         more = []
         if self.tls:
             cert, key, trusted = map(str, self.tls)
@@ -199,8 +199,8 @@ class Redis:
 
 
 class Proxy(Listener):
-    """Stands before a server: `change(reply)` returns what is sent in place of the bytes that came
-    from it, which may wait first."""
+    """In front of a server: `change(reply)`, which may wait, returns what is sent in place of the
+    bytes from the server."""
 
     def __init__(self, port):
         self.behind, self.change = port, lambda data: data
@@ -213,7 +213,7 @@ class Proxy(Listener):
                 peer.sendall(self.change(data))
 
     def copy(self, source, to):
-        """What is asked, until the source ends."""
+        """Copies requests until the source ends."""
         with contextlib.suppress(OSError):
             while data := source.recv(1 << 16):
                 to.sendall(data)
@@ -221,7 +221,7 @@ class Proxy(Listener):
 
 
 class Swapping(Proxy):
-    """A proxy that asks for one and the same key whenever a value is wanted."""
+    """A proxy that requests the same key whenever a value is requested."""
 
     def __init__(self, port):
         self.key = None

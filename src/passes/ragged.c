@@ -266,13 +266,12 @@ static gqac_status place_rotary_rows(ragged *r, ir_node *node) {
 }
 
 static gqac_status tell_attend(ragged *r, ir_node *node) {
-    enum { NEW_LEN = 7 };
-    ir_value *in[NEW_LEN + 1] = {NULL};
-    for (int i = 0; i < NEW_LEN; i++)
-        in[i] = ir_node_input(node, i);
-    in[NEW_LEN] = r->new_len;
-    return ir_node_set_inputs(node, NEW_LEN + 1, in) ? GQAC_OK
-                                                     : gqac_diag_oom(r->context->diag, "operands");
+    enum { NEW_LEN = 7, MOST = 12 };
+    ir_value *in[MOST];
+    for (int i = 0; i < MOST; i++)
+        in[i] = i == NEW_LEN ? r->new_len : ir_node_input(node, i);
+    const int n = node->n_inputs > NEW_LEN + 1 ? node->n_inputs : NEW_LEN + 1;
+    return ir_node_set_inputs(node, n, in) ? GQAC_OK : gqac_diag_oom(r->context->diag, "operands");
 }
 
 static gqac_status replace_conv(ragged *r, ir_node *node) {

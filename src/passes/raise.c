@@ -305,6 +305,7 @@ static gqac_status run_unpadded(pass_context *context) {
     size_t before = context->changed;
     GQAC_TRY(pass_unjoin(context));
     GQAC_TRY(raise_pasts(context));
+    GQAC_TRY(raise_rounded(context));
     GQAC_TRY(raise_latent(context));
     if (context->changed != before) /* attention over the new caches */
         GQAC_TRY(run(context));

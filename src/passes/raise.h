@@ -79,6 +79,14 @@ const ir_node *raise_find_mixing(raise *r, const ir_node *from);
 /* Records the node that prevents raising, unless one was recorded before; returns false. */
 bool raise_stopped(raise *r, const ir_node *node, const char *why);
 
+/* Codes to which numbers are rounded: by one scale and one zero point. */
+typedef struct raise_codes {
+    ir_value *scale, *zero; /* constants; scale NULL: nothing is rounded, zero NULL: it is 0 */
+} raise_codes;
+/* Returns x of DequantizeLinear(QuantizeLinear(x)), both f32 with the same *codes; the value itself
+ * if it is something else. */
+ir_value *raise_through_codes(ir_value *value, raise_codes *codes);
+
 /* ---- building ------------------------------------------------------------ */
 
 /* [B,H,S,D] <-> [B,S,H*D] by Transpose and Reshape, most of which `simplify` removes. */
@@ -114,6 +122,8 @@ void raise_turn_back(const ir_value *turned, int rank, const int64_t *perm, ir_v
 /* Appends new rows to pasts before these are transposed rather than after, and turns pasts
  * [B*H,P,D] and [B*H,D,P] into [B,H,P,D]. */
 gqac_status raise_pasts(pass_context *context);
+/* Lets keys and values that are rounded to codes in each call be rounded before they are cached. */
+gqac_status raise_rounded(pass_context *context);
 /* Replaces latent caches, and caches in other forms than [B,H,P,D], by caches of the keys and
  * values that are computed from them. */
 gqac_status raise_latent(pass_context *context);

@@ -35,7 +35,10 @@ static ir_value *through_guard(ir_value *value) {
 
 static const ir_node *find_softmax(raise *r, ir_value *value, attention *a) {
     ir_value *four = raise_unfolded(value);
-    value = through_casts(through_guard(through_casts(four ? four : value)));
+    value = four ? four : value;
+    if (r->unpadded)
+        value = raise_through_codes(value, &a->weights);
+    value = through_casts(through_guard(through_casts(value)));
     const ir_node *slice = raise_maker(value, "Slice"), *softmax = raise_maker(value, "Softmax");
     if (slice)
         return raise_sunk_softmax(r, slice, &a->softmax_input, &a->sinks);
@@ -75,12 +78,17 @@ static bool read(raise *r, attention *a) {
         return raise_stopped(r, a->softmax, "it is not over the last axis of scores [B,H,S,T]");
     if (!raise_find_scores(r, a->softmax, a->softmax_input, &a->scores))
         return false;
+    double before = 1; /* factors of q and k, of which rounded scores are the product */
+    if (a->scores.codes.scale)
+        scale = &before;
     a->q = raise_unscaled(a->scores.q, scale);
     if (a->q->type.rank == 3 && raise_unfolded(a->q))
         a->q = raise_unscaled(raise_unfolded(a->q), scale);
     ir_value *k = raise_untransposed_key(r, a->scores.k, scale), *v = ir_node_input(a->root, 1);
     if (v->type.rank == 3 && raise_unfolded(v))
         v = raise_unfolded(v);
+    if (before != 1)
+        return raise_stopped(r, a->softmax, "queries or keys are scaled before scores are rounded");
     return k && raise_read_operand(r, k, &a->k) && raise_read_operand(r, v, &a->v) &&
            raise_fits(r, a, a->scores.q->def ? a->scores.q->def : a->root) &&
            raise_read_masks(r, a);
@@ -99,9 +107,27 @@ static bool shows_hidden_rows(raise *r, const attention *a) {
     return mixing != NULL;
 }
 
+/* Why attention whose scores or probabilities are rounded to codes cannot be raised; NULL: it can.
+ */
+static const char *no_codes(const attention *a) {
+    if (!a->k.past || a->sinks)
+        return "quantised scores need a past here, and no sinks";
+    for (int i = 0; i < a->scores.n; i++)
+        if (a->scores.parts[i].carried && !a->scores.parts[i].seen.slopes)
+            return "with quantised scores a mask must be causality, a window or a slope (ALiBi)";
+    return NULL;
+}
+
 ir_value *raise_attention(raise *r, ir_node *matmul) {
     attention a = {.root = matmul, .scores = {.scale = 1}};
     ir_value *p = ir_node_input(matmul, 0), *v = ir_node_input(matmul, 1);
+    if (!r->unpadded && raise_maker(raise_through_codes(p, &a.weights), "Softmax") &&
+        a.weights.scale) {
+        r->what = "Attention";
+        return raise_stopped(r, p->def,
+                             "it rounds probabilities to codes; in sequences it is raised"),
+               NULL;
+    }
     a.softmax = find_softmax(r, p, &a);
     raise look = {.b = r->b};
     const ir_value *rows = raise_unrepeated(&look, v);
@@ -114,6 +140,8 @@ ir_value *raise_attention(raise *r, ir_node *matmul) {
     if (!read(r, &a) || shows_hidden_rows(r, &a))
         return NULL;
     const char *no = a.sinks ? raise_no_sinks(r, &a.mask, a.k.past, a.has_tensors) : NULL;
+    if (!no && (a.scores.codes.scale || a.weights.scale))
+        no = no_codes(&a);
     if (no)
         return raise_stopped(r, a.softmax, no), NULL;
     const ir_type *t = &matmul->outputs[0]->type;

@@ -20,6 +20,7 @@ typedef struct attention {
     ir_value *q;             /* [B,H,S,D] */
     attention_operand k, v;
     raise_scores scores; /* with its masks */
+    raise_codes weights; /* to which the probabilities are rounded */
     raise_mask mask;     /* what the masks that were read mean together */
     bool has_tensors;    /* some masks stay tensors */
 } attention;
@@ -52,7 +53,8 @@ bool raise_may_hide_rows(const attention *a);
 
 /* ---- the op (raise_attention_build.c) ------------------------------------ */
 
-/* Builds Attention, or GroupQueryAttention if there are sinks, and returns y [B,H,S,D]. */
+/* Builds Attention, GroupQueryAttention if there are sinks, or rounded_attention if scores or
+ * probabilities are rounded to codes; returns y [B,H,S,D]. */
 ir_value *raise_build_attention(raise *r, const attention *a);
 /* y [B,H,S,D] as [B*H,S,D]. */
 ir_value *raise_build_folded(raise *r, ir_value *y);

@@ -145,6 +145,23 @@ static ir_value *build_sunk(raise *r, const attention *a) {
     return y;
 }
 
+static ir_value *build_rounded(raise *r, const attention *a) {
+    const raise_codes *scores = &a->scores.codes, *weights = &a->weights;
+    ir_value *mask = build_mask(r, a), *y, *present[2];
+    OP_BUILD(
+        &r->b, "rounded_attention",
+        .in = {a->q, a->k.rows, a->v.rows, a->k.past, a->v.past, mask, scores->scale, scores->zero,
+               weights->scale, weights->zero},
+        .ints = {{"causal", a->mask.causal}, {"window", a->mask.left < 0 ? -1 : a->mask.left + 1}},
+        .floats = {{"scale", (float)a->scores.scale}, {"softcap", (float)a->scores.softcap}},
+        .out = {&y, &present[0], &present[1]});
+    if (!y)
+        return NULL;
+    return_present(r, a->k.present, present[0]);
+    return_present(r, a->v.present, present[1]);
+    return raise_unpack(r, y, raise_dim(a->q, 1), raise_dim(a->v.rows, 3));
+}
+
 ir_value *raise_build_folded(raise *r, ir_value *y) {
     ir_value *first = OP_I64S(&r->b, -1), *rest = op_build_lengths(&r->b, y, 2, 2);
     ir_value *to = op_build_concat(&r->b, 0, 2, (ir_value *[]){first, rest});
@@ -152,5 +169,7 @@ ir_value *raise_build_folded(raise *r, ir_value *y) {
 }
 
 ir_value *raise_build_attention(raise *r, const attention *a) {
+    if (a->scores.codes.scale || a->weights.scale)
+        return build_rounded(r, a);
     return a->sinks ? build_sunk(r, a) : build_plain(r, a);
 }

@@ -47,8 +47,16 @@ static bool may_lead(const ir_node *node, int *first, int *end) {
     static const struct {
         const char *op;
         int first, end;
-    } ways[] = {{"Add", 0, 2}, {"Cast", 0, 1}, {"Div", 0, 1},   {"Max", 0, 2},
-                {"Mul", 0, 2}, {"Tanh", 0, 1}, {"Where", 1, 3}, {"Reshape", 0, 1}};
+    } ways[] = {{"Add", 0, 2},
+                {"Cast", 0, 1},
+                {"Div", 0, 1},
+                {"Max", 0, 2},
+                {"Mul", 0, 2},
+                {"Tanh", 0, 1},
+                {"Where", 1, 3},
+                {"Reshape", 0, 1},
+                {"QuantizeLinear", 0, 1},
+                {"DequantizeLinear", 0, 1}};
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
         if (op_is(node, "", ways[i].op)) {
             *first = ways[i].first;
@@ -174,6 +182,7 @@ static bool find_product(raise *r, const ir_node *softmax, ir_value *value, rais
     if (s->softcap != 0 && s->mask_factor != 0)
         return raise_stopped(r, softmax, "a scale comes after the softcap");
     value = bare(raise_unscaled(bare(value), &s->scale));
+    value = r->unpadded ? raise_through_codes(value, &s->codes) : value;
     const ir_node *product = raise_maker(value, "MatMul");
     if (!product)
         return raise_stopped(r, value->def ? value->def : softmax,

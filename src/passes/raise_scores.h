@@ -21,7 +21,8 @@ typedef struct raise_part {
 } raise_part;
 
 typedef struct raise_scores {
-    ir_value *q, *k; /* k with its last axes swapped; both may have constant factors */
+    ir_value *q, *k;   /* k with its last axes swapped; both may have constant factors */
+    raise_codes codes; /* to which the product of q and k is rounded before the scale */
     double scale, softcap;
     double mask_factor; /* of the masks that are still to be found; part of scale; 0: none */
     int n;

@@ -25,7 +25,7 @@ class Caches:
         expanded after subtracting the mean of all of them."""
         self.kind, self.batch, self.centred = kind, batch, centred
         self.random = np.random.default_rng(seed)
-        self.nodes, self.weights = [], []
+        self.nodes, self.weights, self.pairs, self.p = [], [], {}, None
         self.places = "cache_position"
         self.static = kind in ("transposed", "scattered", "elements")
         self.inputs = [self.info("input_ids", I64, [batch, "S"])]
@@ -47,7 +47,7 @@ class Caches:
             x = self.node("Add", x, self.project(f"o{layer}", y, width, WIDTH))
             gate = self.node("Sigmoid", self.project(f"g{layer}", x, WIDTH, WIDTH))
             x = self.node("Add", x, self.node("Mul", gate, x))
-        self.node("MatMul", x, self.weight("head", WIDTH, VOCABULARY), out=["logits"])
+        self.product(x, self.weight("head", WIDTH, VOCABULARY), out=["logits"])
 
     def model(self):
         """The file."""
@@ -83,7 +83,32 @@ class Caches:
 
     def project(self, name, x, width, columns):
         """x times a weight."""
-        return self.node("MatMul", x, self.weight(name, width, columns))
+        return self.product(x, self.weight(name, width, columns))
+
+    def product(self, a, b, out=None):
+        """a times b. With static quantisation, both and the result are rounded to codes, as quantize_static of
+        ONNX Runtime writes it for each MatMul."""
+        if not self.kind.startswith("quantised"):
+            return self.node("MatMul", a, b, out=out)
+        weight = next((w for w in self.weights if w.name == b), None)
+        b = self.rounded(b) if weight is None else self.of_codes(weight)
+        return self.rounded(self.node("MatMul", self.rounded(a), b), out)
+
+    def rounded(self, x, out=None):
+        """x as 8-bit codes and back, once for each x."""
+        if x not in self.pairs:
+            scale, zero = (1 / 255, -128) if x == self.p else (1 / 16, 3)
+            codes = [self.constant(scale, np.float32), self.constant(zero, np.int8)]
+            self.pairs[x] = self.node("DequantizeLinear", self.node("QuantizeLinear", x, *codes), *codes, out=out)
+        return self.pairs[x]
+
+    def of_codes(self, weight):
+        """A weight [K,N] as codes with a scale for each column."""
+        self.weights.remove(weight)
+        w = numpy_helper.to_array(weight)
+        scale = np.abs(w).max(axis=0) / 127
+        return self.node("DequantizeLinear", self.constant(np.rint(w / scale), np.int8),
+                         self.constant(scale, np.float32), self.constant(np.zeros(len(scale)), np.int8), axis=1)
 
     def norm(self, name, x, width):
         """RMS norm in simple ops."""
@@ -139,13 +164,13 @@ class Caches:
 
     def attention(self, q, k, v, scale):
         """softmax(scale q k^T + mask) v as [B,S,H*D]."""
-        return self.weighed(self.node("MatMul", q, self.node("Transpose", k, perm=[0, 1, 3, 2])), v, scale)
+        return self.weighed(self.product(q, self.node("Transpose", k, perm=[0, 1, 3, 2])), v, scale)
 
     def weighed(self, scores, v, scale):
         """softmax(scale scores + mask) v as [B,S,H*D]."""
         scores = self.node("Mul", scores, self.constant(scale, np.float32))
-        p = self.node("Softmax", self.node("Add", scores, self.mask), axis=-1)
-        y = self.node("Transpose", self.node("MatMul", p, v), perm=[0, 2, 1, 3])
+        self.p = self.node("Softmax", self.node("Add", scores, self.mask), axis=-1)
+        y = self.node("Transpose", self.product(self.p, v), perm=[0, 2, 1, 3])
         return self.node("Reshape", y, self.constant([0, 0, -1]))
 
     # ---- masks -----------------------------------------------------------------------------------
@@ -282,6 +307,26 @@ class Caches:
             return self.node("ScatterElements", past, at, rows, out=[present], axis=2)
         return self.written(layer, x, write)
 
+    def quantised(self, layer, x):
+        """Static quantisation of each product: past and present are not rounded, but what heads read of them."""
+        q, new = self.grouped(layer, x)
+        kv = [self.repeated(self.node("Concat", past, rows, out=[present], axis=2)) for rows, (past, present) in zip(
+            new, self.pair(layer, [[self.batch, KV_HEADS, "P", SIZE]] * 2), strict=True)]
+        return self.attention(q, *kv, SIZE ** -.5), HEADS * SIZE
+
+    def quantised_heads(self, layer, x):
+        """The same without groups of heads, queries and keys scaled before their product: values are rounded where
+        they are returned."""
+        q, k, v = [self.heads(self.project(f"{n}{layer}", x, WIDTH, HEADS * SIZE), HEADS, SIZE) for n in "qkv"]
+        keys, values = self.pair(layer, [[self.batch, HEADS, "P", SIZE]] * 2)
+        k = self.node("Concat", keys[0], self.rotated(k, SIZE), out=[keys[1]], axis=2)
+        v = self.rounded(self.node("Concat", values[0], v, axis=2), [values[1]])
+        self.pairs[v] = v
+        factor = self.constant(SIZE ** -.25, np.float32)
+        q = self.node("Mul", self.rotated(q, SIZE), factor)
+        k = self.node("Mul", self.node("Transpose", k, perm=[0, 1, 3, 2]), factor)
+        return self.weighed(self.product(q, k), v, 1.0), HEADS * SIZE
+
     def arranged(self, layer, x, shape, there, back):
         """Pasts with that shape, to which new rows are appended along P: `there` and `back` convert
         from [B,H,S,D] to it and back."""
@@ -404,4 +449,4 @@ class Caches:
 
 KINDS = ("latent", "compressed", "transposed", "scattered", "elements", "rows_before_heads", "rows_first", "columns",
          "heads_together", "batch_of_heads", "folded", "folded_slopes", "columns_of_keys", "joined", "joined_turned",
-         "joined_halves")
+         "joined_halves", "quantised", "quantised_heads")

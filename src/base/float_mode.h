@@ -12,7 +12,7 @@ typedef fenv_t gqac_float_mode;
 static inline gqac_status gqac_float_mode_take(gqac_float_mode *callers, gqac_diag *diag) {
     if (fegetenv(callers) == 0 && fesetenv(FE_DFL_ENV) == 0)
         return GQAC_OK;
-    GQAC_FAIL(diag, GQAC_INTERNAL, "the floating-point mode cannot be set");
+    GQAC_FAIL(diag, GQAC_INTERNAL, "cannot set the floating-point mode of this thread");
 }
 
 static inline void gqac_float_mode_give_back(const gqac_float_mode *callers) {

@@ -63,8 +63,9 @@ bool gqac_limit_at(int index, const gqac_limits *limits, const char **name, cons
 static gqac_status check(int i, int64_t value, gqac_diag *diag) {
     if (value >= 1 && value <= rows[i].most)
         return GQAC_OK;
-    gqac_diag_set(diag, GQAC_USAGE, "limit %s is %lld", rows[i].name, (long long)value);
-    gqac_diag_rule(diag, "limit %s is from 1 to %lld", rows[i].name, (long long)rows[i].most);
+    gqac_diag_set(diag, GQAC_USAGE, "the limit %s cannot be %lld", rows[i].name, (long long)value);
+    gqac_diag_rule(diag, "the limit %s must be from 1 to %lld", rows[i].name,
+                   (long long)rows[i].most);
     return GQAC_USAGE;
 }
 
@@ -78,7 +79,7 @@ gqac_status gqac_limits_set(gqac_limits *limits, const char *name, int64_t value
         put(limits, i, value);
         return GQAC_OK;
     }
-    gqac_diag_set(diag, GQAC_USAGE, "there is no limit '%.60s'", name);
+    gqac_diag_set(diag, GQAC_USAGE, "unknown limit '%.60s'", name);
     gqac_diag_rule(diag, "the limits are %s", names);
     return GQAC_USAGE;
 }
@@ -95,8 +96,9 @@ gqac_status gqac_limits_take(gqac_limits *own, const gqac_limits *given, gqac_di
 }
 
 void gqac_limits_explain(gqac_diag *diag, const char *name, int64_t limit) {
-    gqac_diag_rule(diag, "limit %s is %lld", name, (long long)limit);
-    gqac_diag_hint(diag, "if you trust the model: --limit %s=N, or gqac_options.limits", name);
+    gqac_diag_rule(diag, "the limit %s is %lld", name, (long long)limit);
+    gqac_diag_hint(diag, "if you trust the model, raise it: --limit %s=N, or gqac_options.limits",
+                   name);
 }
 
 gqac_status gqac_limits_fail(gqac_diag *diag, const char *name, int64_t limit, const char *fmt,

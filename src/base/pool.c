@@ -40,7 +40,8 @@ gqac_status gqac_pool_create_on(gqac_threads *threads, gqac_pool **pool, gqac_di
 gqac_status gqac_pool_create(int threads, gqac_pool **pool, gqac_diag *diag) {
     gqac_threads *own = NULL;
     if (threads < 1)
-        GQAC_FAIL(diag, GQAC_USAGE, "%d threads; 1 to %d are possible", threads, GQAC_POOL_MAX);
+        GQAC_FAIL(diag, GQAC_USAGE, "cannot use %d threads: the number must be 1 to %d", threads,
+                  GQAC_POOL_MAX);
     GQAC_TRY(gqac_threads_create(threads, &own, diag));
     gqac_status status = gqac_pool_create_on(own, pool, diag);
     if (status == GQAC_OK)

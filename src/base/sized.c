@@ -11,9 +11,10 @@ static gqac_status read_size(const void *given, const char *name, size_t known, 
     memcpy(size, given, sizeof *size);
     if (*size >= sizeof *size && *size <= MOST && *size % sizeof *size == 0)
         return GQAC_OK;
-    gqac_diag_set(diag, GQAC_USAGE, "%s.size is %zu", name, *size);
-    gqac_diag_rule(diag, "a struct of gqac begins with its size, here %zu", known);
-    gqac_diag_hint(diag, "%s x = {.size = sizeof x}", name);
+    gqac_diag_set(diag, GQAC_USAGE,
+                  "the field %s.size is %zu, which cannot be the size of the struct", name, *size);
+    gqac_diag_rule(diag, "a struct of gqac begins with its size in bytes: here %zu", known);
+    gqac_diag_hint(diag, "set it when the struct is initialised: %s x = {.size = sizeof x}", name);
     return GQAC_USAGE;
 }
 
@@ -25,9 +26,17 @@ gqac_status gqac_sized_take(void *own, size_t size, const void *given, const cha
         memcpy(own, given, n < size ? n : size);
         for (size_t i = size; i < n; i++)
             if (((const unsigned char *)given)[i]) {
-                gqac_diag_set(diag, GQAC_USAGE, "%s has a value in its field at byte %zu", name, i);
-                gqac_diag_rule(diag, "this version of gqac knows the first %zu bytes", size);
-                gqac_diag_hint(diag, "the program was built for a newer gqac");
+                gqac_diag_set(diag, GQAC_USAGE,
+                              "%s has a value in a field (at byte %zu) that this version of gqac "
+                              "does not know",
+                              name, i);
+                gqac_diag_rule(diag,
+                               "this version of gqac knows the first %zu bytes of the struct; the "
+                               "others must be 0",
+                               size);
+                gqac_diag_hint(
+                    diag,
+                    "use the version of gqac for which the program was built, or a newer one");
                 return GQAC_USAGE;
             }
     }

@@ -89,17 +89,20 @@ size_t gqac_tensor_bytes(const gqac_tensor *tensor) {
 gqac_status gqac_shape_bytes(gqac_dtype dtype, int rank, const int64_t *dims, size_t *bytes,
                              gqac_diag *diag) {
     if (rank < 0 || rank > GQAC_MAX_RANK) {
-        gqac_diag_set(diag, GQAC_LIMIT, "a tensor has rank %d", rank);
-        gqac_diag_rule(diag, "ranks are 0 to %d", GQAC_MAX_RANK);
+        gqac_diag_set(diag, GQAC_LIMIT, "a tensor cannot have rank %d", rank);
+        gqac_diag_rule(diag, "the rank must be 0 to %d", GQAC_MAX_RANK);
         return GQAC_LIMIT;
     }
     int64_t volume = 1; /* product without dimensions of 0, so that strides cannot overflow */
     bool empty = false;
     for (int i = 0; i < rank; i++) {
         if (dims[i] < 0 || dims[i] > MAX_ELEMENTS / volume) {
-            gqac_diag_set(diag, GQAC_LIMIT, "dimension %d of a tensor is %lld after %lld elements",
-                          i, (long long)dims[i], (long long)volume);
-            gqac_diag_rule(diag, "dimensions are 0 or more and multiply to at most 2^40");
+            gqac_diag_set(
+                diag, GQAC_LIMIT,
+                "dimension %d of a tensor is %lld, and the dimensions before it multiply to %lld",
+                i, (long long)dims[i], (long long)volume);
+            gqac_diag_rule(diag, "no dimension may be negative, and together they multiply to at "
+                                 "most 2^40 elements");
             return GQAC_LIMIT;
         }
         if (dims[i] == 0)

@@ -243,7 +243,8 @@ static gqac_status start(gqac_threads *t, gqac_diag *diag) {
 
 static gqac_status make(int threads, gqac_threads **made, gqac_diag *diag) {
     if (threads < 0 || threads > GQAC_POOL_MAX)
-        GQAC_FAIL(diag, GQAC_USAGE, "%d threads; 1 to %d are possible", threads, GQAC_POOL_MAX);
+        GQAC_FAIL(diag, GQAC_USAGE, "cannot use %d threads: the number must be 1 to %d", threads,
+                  GQAC_POOL_MAX);
     gqac_threads *t = gqac_aligned_alloc(LINE, sizeof *t);
     if (!t)
         return gqac_diag_oom(diag, "threads");
@@ -270,7 +271,7 @@ gqac_status gqac_threads_create(int threads, gqac_threads **created, gqac_diag *
 gqac_status gqac_threads_wrap(int threads, gqac_parallel_for *run, void *arg,
                               gqac_threads **created, gqac_diag *diag) {
     if (!run)
-        GQAC_FAIL(diag, GQAC_USAGE, "threads without a function that runs tasks");
+        GQAC_FAIL(diag, GQAC_USAGE, "the function that runs tasks is NULL");
     GQAC_TRY(make(threads, created, diag));
     (*created)->wrapped = run;
     (*created)->wrapped_arg = arg;

@@ -87,8 +87,8 @@ gqac_status cli_check_length(cli *c, const gqac_program *program, int64_t n) {
         return GQAC_OK;
     if (most == c->limits.context) {
         cli_fail(c, GQAC_OUT_OF_RANGE, "%lld tokens are too many", (long long)n);
-        cli_rule(c, "limit context is %lld", (long long)most);
-        return cli_hint(c, "if you trust the model: --limit context=N");
+        cli_rule(c, "the limit context is %lld", (long long)most);
+        return cli_hint(c, "if you trust the model, raise it: --limit context=N");
     }
     cli_fail(c, GQAC_OUT_OF_RANGE,
              "position %lld is out of range: the tables of positions have %lld rows",

@@ -63,7 +63,7 @@ bool ir_lex_take(ir_lexer *lexer, const char *token) {
 static gqac_status fail_expected(const ir_lexer *lexer, const char *what) {
     char c = *lexer->at;
     if (!c)
-        return ir_lex_fail(lexer, lexer->at, "expected %s before the end of the text", what);
+        return ir_lex_fail(lexer, lexer->at, "expected %s, but the text ends", what);
     if (c >= 0x20 && c < 0x7f)
         return ir_lex_fail(lexer, lexer->at, "expected %s, not '%c'", what, c);
     return ir_lex_fail(lexer, lexer->at, "expected %s, not byte 0x%02x", what, (unsigned char)c);
@@ -175,12 +175,12 @@ gqac_status ir_lex_int(ir_lexer *lexer, int64_t least, int64_t most, int64_t *va
     for (; *at >= '0' && *at <= '9'; at++) {
         uint64_t digit = (uint64_t)(*at - '0');
         if (number > (limit - digit) / 10)
-            return ir_lex_fail(lexer, lexer->at, "the integer is out of range");
+            return ir_lex_fail(lexer, lexer->at, "the integer is out of range for 64 bits");
         number = number * 10 + digit;
     }
     int64_t result = negative ? (int64_t)(0 - number) : (int64_t)number;
     if (ir_ident_char(*at))
-        return ir_lex_fail(lexer, at, "an integer ends in '%c'", *at);
+        return ir_lex_fail(lexer, at, "unexpected '%c' after an integer", *at);
     if (result < least || result > most)
         return ir_lex_fail(lexer, lexer->at, "%lld is not in the range %lld to %lld",
                            (long long)result, (long long)least, (long long)most);

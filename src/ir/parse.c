@@ -18,9 +18,9 @@ gqac_status ir_parse_new_name(ir_parser *p, const char **name) {
     GQAC_TRY(ir_lex_expect(lexer, "%"));
     GQAC_TRY(ir_lex_name(lexer, &p->word));
     if (!p->word.length)
-        return ir_lex_fail(lexer, start, "a value needs a name");
+        return ir_lex_fail(lexer, start, "expected the name of a value after '%%'");
     if (ir_names_find(p->module, p->word.text, p->word.length))
-        return ir_lex_fail(lexer, start, "%%%.200s is defined twice", p->word.text);
+        return ir_lex_fail(lexer, start, "the value %%%.200s is defined twice", p->word.text);
     *name = gqac_arena_strndup(p->module->arena, p->word.text, p->word.length);
     return *name ? GQAC_OK : ir_parse_oom(p);
 }
@@ -45,7 +45,7 @@ static gqac_status parse_operand(ir_parser *p, const ir_graph *graph, ir_value *
     GQAC_TRY(ir_lex_name(lexer, &p->word));
     const ir_name *name = ir_names_find(p->module, p->word.text, p->word.length);
     if (!name || !visible(graph, name->value))
-        return ir_lex_fail(lexer, start, "%%%.200s is not defined here", p->word.text);
+        return ir_lex_fail(lexer, start, "the value %%%.200s is not defined here", p->word.text);
     *value = name->value;
     return GQAC_OK;
 }
@@ -65,7 +65,9 @@ static gqac_status parse_dims(ir_parser *p, const ir_dim **dims, int *rank) {
         if (!ok && ir_dims_failed(p->module->dims))
             return ir_parse_oom(p);
         if (!ok)
-            return ir_lex_fail(lexer, start, "this is not a dimension, or it is beyond the limits");
+            return ir_lex_fail(lexer, start,
+                               "expected a dimension: a number, a symbol or a polynomial such as "
+                               "P+S, within the limits");
     } while (ir_lex_take(lexer, ","));
     return ir_lex_expect(lexer, "]");
 }
@@ -90,7 +92,9 @@ gqac_status ir_parse_type(ir_parser *p, ir_type *type) {
         const char *start = lexer->at;
         GQAC_TRY(ir_parse_dtype(p, &type->dtype));
         if (type->dtype == GQAC_NONE)
-            return ir_lex_fail(lexer, start, "an unknown element type is written '?'");
+            return ir_lex_fail(
+                lexer, start,
+                "unexpected element type 'none': an unknown element type is written '?'");
         if (type->dtype == GQAC_TOKEN) {
             type->rank = 0;
             return GQAC_OK;
@@ -121,7 +125,9 @@ gqac_status ir_parse_tensor(ir_parser *p, gqac_tensor *tensor, const char **dige
     for (int i = 0; known && i < type.rank; i++)
         known = ir_dim_is_const(type.dims[i], &tensor->dims[i]);
     if (!known)
-        return ir_lex_fail(lexer, start, "the type of a constant is known, with numbers only");
+        return ir_lex_fail(
+            lexer, start,
+            "the type of a constant must have an element type, and dimensions that are numbers");
     size_t bytes;
     gqac_status status = gqac_shape_bytes(type.dtype, type.rank, tensor->dims, &bytes, NULL);
     if (status != GQAC_OK)
@@ -195,7 +201,8 @@ static gqac_status check_arity(const ir_parser *p, const char *at, const ir_sche
                            n < least ? "at least " : "at most ", n < least ? least : most, n);
     for (int i = 0; i < n; i++)
         if (!inputs[i] && ir_schema_kind(op->inputs, i) != IR_OPTIONAL)
-            return ir_lex_fail(&p->lexer, at, "input %d of %s is not optional", i, op->name);
+            return ir_lex_fail(&p->lexer, at, "input %d of %s is absent, but it is not optional", i,
+                               op->name);
     ir_schema_arity(op->outputs, &least, &most);
     if (n_out < least || n_out > most)
         return ir_lex_fail(&p->lexer, at, "%s has %s%d outputs, not %d", op->name,
@@ -209,7 +216,9 @@ static gqac_status check_tokens(const ir_parser *p, const char *at, const ir_nod
     for (int i = 0; i < node->n_inputs; i++) {
         const ir_value *value = node->inputs[i].value;
         if (value && value->type.dtype == GQAC_TOKEN && value->uses->next)
-            return ir_lex_fail(&p->lexer, at, "the token %%%.200s is used twice", value->name);
+            return ir_lex_fail(&p->lexer, at,
+                               "the token %%%.200s is used twice: a token has one use",
+                               value->name);
     }
     return GQAC_OK;
 }
@@ -276,7 +285,7 @@ static gqac_status make_node(ir_parser *p, ir_graph *graph, const char *at, cons
         return ir_parse_oom(p);
     for (int i = 0; i < node->n_outputs; i++)
         if (node->outputs[i] && strcmp(node->outputs[i]->name, names[i]) != 0)
-            return ir_lex_fail(&p->lexer, at, "%%%.200s is defined twice", names[i]);
+            return ir_lex_fail(&p->lexer, at, "the value %%%.200s is defined twice", names[i]);
     *made = node;
     return check_tokens(p, at, node);
 }
@@ -357,7 +366,7 @@ static gqac_status parse_results(ir_parser *p, ir_graph *graph) {
             const char *name = NULL;
             GQAC_TRY(parse_operand(p, graph, &value));
             if (!value)
-                return ir_lex_fail(lexer, lexer->at, "a result is never absent");
+                return ir_lex_fail(lexer, lexer->at, "a result of a graph cannot be absent ('_')");
             if (ir_lex_take(lexer, "as")) {
                 GQAC_TRY(ir_lex_string(lexer, &p->word));
                 name = gqac_arena_strndup(p->module->arena, p->word.text, p->word.length);
@@ -409,7 +418,7 @@ gqac_status ir_parse(gqac_arena *arena, const char *text, ir_schema_lookup *sche
         return ir_parse_oom(&p);
     gqac_status status = ir_parse_graph(&p, NULL, 0, &p.module->graph);
     if (status == GQAC_OK && ir_lex_peek(&p.lexer))
-        status = ir_lex_fail(&p.lexer, p.lexer.at, "text goes on after the graph");
+        status = ir_lex_fail(&p.lexer, p.lexer.at, "unexpected text after the end of the graph");
     gqac_str_free(&p.word);
     gqac_str_free(&p.names);
     gqac_str_free(&p.values);

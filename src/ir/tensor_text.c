@@ -207,7 +207,7 @@ static gqac_status parse_integer(ir_lexer *lexer, gqac_dtype dtype, uint64_t *ra
     for (; *lexer->at >= '0' && *lexer->at <= '9'; lexer->at++) {
         uint64_t digit = (uint64_t)(*lexer->at - '0');
         if (number > (UINT64_MAX - digit) / 10)
-            return ir_lex_fail(lexer, start, "the integer is out of range");
+            return ir_lex_fail(lexer, start, "the integer is out of range for 64 bits");
         number = number * 10 + digit;
     }
     if (lexer->at == start || ir_ident_char(*lexer->at))
@@ -235,7 +235,7 @@ static gqac_status parse_double(ir_lexer *lexer, uint64_t *raw) {
         status = ir_lex_float(lexer, &f);
         value = f;
     } else if (status == GQAC_OK && !read_double(word.text, &value)) {
-        status = ir_lex_fail(lexer, start, "the word is not a 64-bit float");
+        status = ir_lex_fail(lexer, start, "expected a finite 64-bit float");
     }
     gqac_str_free(&word);
     memcpy(raw, &value, sizeof value);
@@ -255,11 +255,11 @@ static gqac_status parse_float(ir_lexer *lexer, gqac_dtype dtype, uint64_t *raw)
     uint16_t half = F16_NAN;
     *raw = bits;
     if (dtype == GQAC_BF16 && bits & 0xffff)
-        return ir_lex_fail(lexer, start, "the number is not exact in bf16");
+        return ir_lex_fail(lexer, start, "the number cannot be represented exactly in bf16");
     if (dtype == GQAC_BF16)
         *raw = bits >> 16;
     if (dtype == GQAC_F16 && f == f && !half_from_float(f, &half))
-        return ir_lex_fail(lexer, start, "the number is not exact in f16");
+        return ir_lex_fail(lexer, start, "the number cannot be represented exactly in f16");
     if (dtype == GQAC_F16)
         *raw = half;
     return GQAC_OK;
@@ -305,7 +305,9 @@ static gqac_status parse_hex(ir_lexer *lexer, const gqac_tensor *tensor, size_t 
     for (size_t i = 0; i < bytes; i++, lexer->at += 2) {
         int high = nibble(lexer->at[0]), low = high < 0 ? -1 : nibble(lexer->at[1]);
         if (low < 0)
-            return ir_lex_fail(lexer, lexer->at, "expected %zu more bytes of hex", bytes - i);
+            return ir_lex_fail(lexer, lexer->at,
+                               "expected %zu more bytes of data, as hex digits in lower case",
+                               bytes - i);
         data[i] = (unsigned char)(high << 4 | low);
     }
     return ir_lex_expect(lexer, "\"");
@@ -315,7 +317,8 @@ static gqac_status parse_digest(ir_lexer *lexer, gqac_arena *arena, const char *
     ir_lex_skip(lexer);
     size_t n = strspn(lexer->at, "0123456789abcdef");
     if (n != IR_DIGEST_DIGITS || ir_ident_char(lexer->at[n]))
-        return ir_lex_fail(lexer, lexer->at, "a digest has %d hex digits", IR_DIGEST_DIGITS);
+        return ir_lex_fail(lexer, lexer->at, "expected a digest of %d hex digits",
+                           IR_DIGEST_DIGITS);
     *digest = gqac_arena_strndup(arena, lexer->at, n);
     lexer->at += n;
     return *digest ? GQAC_OK : gqac_diag_oom(lexer->diag, "a digest");
@@ -335,7 +338,7 @@ gqac_status ir_parse_tensor_data(ir_lexer *lexer, gqac_arena *arena, gqac_tensor
      * comma per element, which takes at most eight bytes */
     size_t left = strnlen(lexer->at, hex ? 2 * bytes : (size_t)gqac_tensor_count(tensor));
     if (hex ? left / 2 < bytes : left < (size_t)gqac_tensor_count(tensor))
-        return ir_lex_fail(lexer, start, "the text ends before the tensor's data");
+        return ir_lex_fail(lexer, start, "the text ends before the end of the tensor's data");
     tensor->data = gqac_arena_calloc(arena, bytes, 1);
     if (!tensor->data)
         return gqac_diag_oom(lexer->diag, "a tensor of the text");

@@ -64,7 +64,9 @@ static gqac_status define(verifier *v, const ir_graph *graph, const ir_value *va
     if (!name || name->value != value)
         GQAC_FAIL(v->diag, GQAC_INTERNAL, "%%%s does not own its name", value->name);
     if (value->graph != graph || value->def != def || (def && value->result != result))
-        GQAC_FAIL(v->diag, GQAC_INTERNAL, "%%%s does not know its graph or node", value->name);
+        GQAC_FAIL(v->diag, GQAC_INTERNAL,
+                  "%%%s refers to another graph or node than the one that contains it",
+                  value->name);
     GQAC_TRY(verify_type(v, value));
     if (v->count == v->capacity) {
         size_t capacity = v->capacity ? 2 * v->capacity : 64;
@@ -102,7 +104,7 @@ static gqac_status verify_constant(verifier *v, const ir_graph *graph, const ir_
         same = ir_dim_is_const(value->type.dims[i], &dim) && dim == t->dims[i];
     }
     if (!same)
-        GQAC_FAIL(v->diag, GQAC_INTERNAL, "the type of constant %%%s is not its tensor's",
+        GQAC_FAIL(v->diag, GQAC_INTERNAL, "the type of constant %%%s is not that of its tensor",
                   value->name);
     return GQAC_OK;
 }
@@ -113,22 +115,23 @@ static gqac_status verify_arity(const verifier *v, const ir_node *node) {
     int least, most;
     ir_schema_arity(node->op->inputs, &least, &most);
     if (node->n_inputs < least || node->n_inputs > most)
-        GQAC_FAIL(v->diag, GQAC_INTERNAL, "%d inputs, where the op takes %d to %d", node->n_inputs,
-                  least, most);
+        GQAC_FAIL(v->diag, GQAC_INTERNAL, "the node has %d inputs, but the op takes %d to %d",
+                  node->n_inputs, least, most);
     for (int i = 0; i < node->n_inputs; i++)
         if (!node->inputs[i].value && ir_schema_kind(node->op->inputs, i) != IR_OPTIONAL)
-            GQAC_FAIL(v->diag, GQAC_INTERNAL, "input %d is absent but not optional", i);
+            GQAC_FAIL(v->diag, GQAC_INTERNAL, "input %d is absent, but it is not optional", i);
     ir_schema_arity(node->op->outputs, &least, &most);
     if (node->n_outputs < least || node->n_outputs > most)
-        GQAC_FAIL(v->diag, GQAC_INTERNAL, "%d outputs, where the op has %d to %d", node->n_outputs,
-                  least, most);
+        GQAC_FAIL(v->diag, GQAC_INTERNAL, "the node has %d outputs, but the op has %d to %d",
+                  node->n_outputs, least, most);
     return GQAC_OK;
 }
 
 static gqac_status verify_operand(verifier *v, const ir_node *node, const ir_use *use) {
     const ir_value *value = use->value;
     if (use->node != node)
-        GQAC_FAIL(v->diag, GQAC_INTERNAL, "an operand does not know its node");
+        GQAC_FAIL(v->diag, GQAC_INTERNAL,
+                  "an operand refers to another node than the one that reads it");
     if (!value)
         return GQAC_OK;
     if (!has(&v->values, value))
@@ -177,7 +180,8 @@ static gqac_status verify_attrs(verifier *v, const ir_node *node, int depth) {
         if (!attr->set && (spec->required || spec->fallback.set))
             GQAC_FAIL(v->diag, GQAC_INTERNAL, "attribute '%s' is not set", spec->name);
         if (!attr->set && spec->kind == IR_ATTR_GRAPH && attr->graph)
-            GQAC_FAIL(v->diag, GQAC_INTERNAL, "graph '%s' is there but not set", spec->name);
+            GQAC_FAIL(v->diag, GQAC_INTERNAL, "the graph attribute '%s' has a graph but is not set",
+                      spec->name);
         if (!attr->set)
             continue;
         if (!has_payload(spec->kind, attr))
@@ -192,7 +196,8 @@ static gqac_status verify_attrs(verifier *v, const ir_node *node, int depth) {
 
 static gqac_status verify_node(verifier *v, const ir_node *node, const ir_graph *graph, int depth) {
     if (node->graph != graph)
-        GQAC_FAIL(v->diag, GQAC_INTERNAL, "the node does not know its graph");
+        GQAC_FAIL(v->diag, GQAC_INTERNAL,
+                  "the node refers to another graph than the one that contains it");
     GQAC_TRY(verify_arity(v, node));
     for (int i = 0; i < node->n_inputs; i++)
         GQAC_TRY(verify_operand(v, node, &node->inputs[i]));
@@ -209,7 +214,8 @@ static gqac_status verify_body(verifier *v, const ir_graph *graph, int depth) {
     const ir_node *last = NULL;
     for (const ir_node *node = graph->first; node; node = node->next) {
         if (!node->op || node->op->flags & IR_OP_RETURN)
-            GQAC_FAIL(v->diag, GQAC_INTERNAL, "a node has no op, or returns amid the graph");
+            GQAC_FAIL(v->diag, GQAC_INTERNAL,
+                      "a node has no op, or returns before the end of the graph");
         gqac_status status = GQAC_OK;
         if (node->prev != last || has(&v->nodes, node))
             status = gqac_diag_set(v->diag, GQAC_INTERNAL, "the list of nodes is broken");
@@ -222,7 +228,7 @@ static gqac_status verify_body(verifier *v, const ir_graph *graph, int depth) {
         last = node;
     }
     if (graph->last != last)
-        GQAC_FAIL(v->diag, GQAC_INTERNAL, "the list of nodes has another end");
+        GQAC_FAIL(v->diag, GQAC_INTERNAL, "the last node of the list is not the end of the list");
     return GQAC_OK;
 }
 
@@ -251,7 +257,8 @@ static gqac_status verify_graph_parts(verifier *v, const ir_graph *graph, int de
 static gqac_status verify_graph(verifier *v, const ir_graph *graph, const ir_node *parent,
                                 int depth) {
     if (!graph || !graph->name || graph->module != v->module || graph->parent != parent)
-        GQAC_FAIL(v->diag, GQAC_INTERNAL, "a graph does not know its name, module or node");
+        GQAC_FAIL(v->diag, GQAC_INTERNAL,
+                  "a graph has no name, or refers to another module or node than its own");
     gqac_status status = depth > IR_MAX_NESTING
                              ? gqac_diag_set(v->diag, GQAC_INTERNAL,
                                              "graphs are nested more than %d deep", IR_MAX_NESTING)
@@ -269,7 +276,8 @@ static gqac_status verify_uses(const verifier *v, const ir_value *value, size_t 
             GQAC_FAIL(v->diag, GQAC_INTERNAL, "the use list of %%%s is broken", value->name);
         const ir_node *node = use->node;
         if (!has(&v->nodes, node))
-            GQAC_FAIL(v->diag, GQAC_INTERNAL, "%%%s is used by a node of no graph", value->name);
+            GQAC_FAIL(v->diag, GQAC_INTERNAL, "%%%s is used by a node that is in no graph",
+                      value->name);
         uintptr_t first = (uintptr_t)node->inputs, at = (uintptr_t)use;
         if (at < first || at - first >= (size_t)node->n_inputs * sizeof *use)
             GQAC_FAIL(v->diag, GQAC_INTERNAL, "%%%s has a use that is not an operand", value->name);
@@ -284,7 +292,8 @@ static gqac_status verify_all(verifier *v) {
     for (size_t i = 0; i < v->count; i++)
         GQAC_TRY(verify_uses(v, v->list[i], &uses));
     if (uses != v->operands)
-        GQAC_FAIL(v->diag, GQAC_INTERNAL, "%zu operands, but %zu uses", v->operands, uses);
+        GQAC_FAIL(v->diag, GQAC_INTERNAL, "the graph has %zu operands, but %zu uses of values",
+                  v->operands, uses);
     return GQAC_OK;
 }
 

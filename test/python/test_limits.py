@@ -24,7 +24,7 @@ class Limits(Case):
     def refused(self, name, value, *args, code=3):
         """The command ends because of this limit, and names it with its value and the flag."""
         result = self.check(gqac(*args, "--limit", f"{name}={value}"), code,
-                            f"rule:  limit {name} is {value}", f"--limit {name}=N")
+                            f"rule:  the limit {name} is {value}", f"--limit {name}=N")
         self.assertEqual(result.out, "")
         return result
 
@@ -87,10 +87,10 @@ class Limits(Case):
 
     def test_usage(self):
         """Unknown names, and invalid values."""
-        for text, words in (("depth=3", "there is no limit 'depth'"), ("nodes", "NAME=N"),
+        for text, words in (("depth=3", "unknown limit 'depth'"), ("nodes", "NAME=N"),
                             ("nodes=0", "whole number"), ("nodes=-1", "whole number"),
                             ("nodes=many", "whole number"), ("nodes=1,2", "several numbers"),
-                            ("nodes=1000001", "from 1 to 1000000"), ("=3", "there is no limit")):
+                            ("nodes=1000001", "from 1 to 1000000"), ("=3", "unknown limit")):
             self.check(gqac("inspect", model("llama"), "--limit", text), 2, words)
         self.check(gqac("inspect", model("llama"), "--limit", "depth=3"), 2, *NAMES)
 

@@ -114,7 +114,7 @@ def test_tls(model, tmp_path):
         _, store = ask(model, remote=server.url, remote_cacert=Authority(tmp_path, "other").cert)
         assert store.statistics.remote_saved == 0 < store.statistics.remote_errors
         assert time.monotonic() - begun < 60
-    with pytest.raises(gqac.UsageError, match="certificates are for TLS"):
+    with pytest.raises(gqac.UsageError, match="certificates are given"):
         gqac.PrefixStore(model, remote="redis://localhost", remote_cacert=authority.cert)
     with pytest.raises(gqac.FileError):
         gqac.PrefixStore(model, remote="rediss://localhost", remote_cacert=tmp_path / "none")

@@ -7,12 +7,14 @@ enum { CHUNK = 256 /* tokens of a step */ };
 
 static gqac_status check(const gqac_program *program, const gqac_bake *bake, gqac_diag *diag) {
     if (program->stateless)
-        GQAC_FAIL(diag, GQAC_USAGE, "a prefix can be baked for sequences only, not for `run`");
+        GQAC_FAIL(diag, GQAC_USAGE,
+                  "a prefix can be baked only into a program for sequences, not for `gqac run`");
     if (bake->n < 1 || !bake->ids)
         GQAC_FAIL(diag, GQAC_USAGE, "the prefix to bake has no tokens");
     if (gqac_program_embedding_size(program))
         GQAC_FAIL(diag, GQAC_UNSUPPORTED,
-                  "the model takes embeddings; a prefix is found by its token ids");
+                  "a prefix cannot be baked: it is found by its token ids, and the model needs "
+                  "embeddings");
     return GQAC_OK;
 }
 

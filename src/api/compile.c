@@ -378,7 +378,7 @@ static gqac_status emit(loaded *m, const gqac_options *options, gqac_emit kind, 
         return write_artefact(m, &context, o, model, path, diag);
     }
     if (o->bake)
-        GQAC_FAIL(diag, GQAC_USAGE, "a prefix can be baked into an artefact only");
+        GQAC_FAIL(diag, GQAC_USAGE, "a prefix can be baked only into an artefact");
     const char *stop = o->stop_after;
     if (kind != GQAC_EMIT_ONNX && !stop)
         GQAC_TRY(load_check_memory(m, o->limits, diag));

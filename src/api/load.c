@@ -76,7 +76,7 @@ static gqac_status count_node(void *arg, ir_node *node) {
     (void)node;
     if (++x->nodes > x->limits->nodes)
         return gqac_limits_fail(x->diag, "nodes", x->limits->nodes,
-                                "a model of more than %lld nodes", (long long)x->limits->nodes);
+                                "the model has more than %lld nodes", (long long)x->limits->nodes);
     return GQAC_OK;
 }
 
@@ -260,7 +260,8 @@ static gqac_status load_artefact(const char *path, const gqac_limits *limits, bo
     m->format = "gqac";
     GQAC_TRY(check_size(path, m, limits, diag));
     if (m->bytes.copy) {
-        gqac_diag_set(diag, GQAC_USAGE, "gqac_model_bytes.copy is set for an artefact");
+        gqac_diag_set(diag, GQAC_USAGE,
+                      "gqac_model_bytes.copy is set, but the model is an artefact");
         gqac_diag_where(diag, "%s", path);
         gqac_diag_rule(diag, "an artefact is read in place");
         gqac_diag_hint(diag, "keep its memory until the program is freed");
@@ -569,11 +570,12 @@ gqac_status load_context(loaded *model, const gqac_options *options, pass_contex
                              diag));
         gqac_numerics_profile(profile, options->target, options->math);
         if (strcmp(profile, model->meta.profile) != 0) {
-            gqac_diag_set(diag, GQAC_INVALID_MODEL,
-                          "the artefact has the numerics profile %s, this gqac has %s",
-                          model->meta.profile, profile);
+            gqac_diag_set(
+                diag, GQAC_INVALID_MODEL,
+                "the artefact was compiled with the numerics profile %s, but this gqac has %s",
+                model->meta.profile, profile);
             gqac_diag_rule(diag, "results of different profiles are never mixed");
-            gqac_diag_hint(diag, "compile the model again");
+            gqac_diag_hint(diag, "compile the model again with this version of gqac");
             return GQAC_INVALID_MODEL;
         }
     }

@@ -136,7 +136,8 @@ static gqac_status parse_header(const char *path, const gqac_map *map, npy *n, g
     gqac_free(text);
     n->offset = start + length;
     return ok ? GQAC_OK
-              : bad(path, diag, "its header is not a dict of descr, fortran_order and shape");
+              : bad(path, diag,
+                    "its header is not a dictionary with descr, fortran_order and shape");
 }
 
 /* ---- types --------------------------------------------------------------- */
@@ -161,11 +162,12 @@ static gqac_status pick_type(const char *path, const npy *n, gqac_dtype as, gqac
     if (*dtype == GQAC_NONE) {
         gqac_diag_set(diag, GQAC_INVALID_INPUT, "element type '%s' is not supported", n->descr);
         gqac_diag_where(diag, "%s", path);
-        gqac_diag_rule(diag, "little-endian f2 f4 f8, i1..i8, u1..u8, b1, or V2 for bf16");
+        gqac_diag_rule(
+            diag, "elements must be little-endian f2 f4 f8, i1..i8, u1..u8, b1, or V2 for bf16");
         return GQAC_INVALID_INPUT;
     }
     if (as != GQAC_NONE && as != *dtype)
-        GQAC_FAIL(diag, GQAC_INVALID_INPUT, "%s contains %s, expected %s", path,
+        GQAC_FAIL(diag, GQAC_INVALID_INPUT, "%s contains elements of type %s, expected %s", path,
                   gqac_dtype_name(*dtype), gqac_dtype_name(as));
     return GQAC_OK;
 }
@@ -180,7 +182,7 @@ static gqac_status pack_nibbles(const char *path, const unsigned char *from, gqa
     for (int64_t i = 0; i < count; i++) {
         const int value = t->dtype == GQAC_I4 ? (int)(signed char)from[i] : (int)from[i];
         if (t->dtype == GQAC_I4 ? value < -8 || value > 7 : value > 15)
-            return bad(path, diag, "a value does not fit 4 bits");
+            return bad(path, diag, "a value does not fit in 4 bits");
         to[i / 2] = (unsigned char)(to[i / 2] | (value & 15) << (i % 2 ? 4 : 0));
     }
     return GQAC_OK;

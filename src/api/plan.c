@@ -291,7 +291,8 @@ static void close_run(plan *p) {
 gqac_status gqac_plan_open(const gqac_program *program, int64_t past, gqac_plan **result,
                            gqac_diag *diag) {
     if (past < 0 || past >= INT32_MAX)
-        GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "%lld cached tokens", (long long)past);
+        GQAC_FAIL(diag, GQAC_OUT_OF_RANGE,
+                  "%lld cached tokens are out of range: must be 0 to 2147483646", (long long)past);
     plan *p = gqac_calloc(1, sizeof *p);
     if (!p)
         return gqac_diag_oom(diag, "a plan");

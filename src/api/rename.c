@@ -33,7 +33,8 @@ static gqac_status new_name(const gqac_io_name *rows, int n, const char *name, c
     *out = rows[low].name;
     if (low + 1 < n && !strcmp(rows[low + 1].file_name, name) &&
         strcmp(rows[low + 1].name, *out) != 0)
-        GQAC_FAIL(diag, GQAC_INVALID_MODEL, "'%s' stands for both '%s' and '%s'", name, *out,
+        GQAC_FAIL(diag, GQAC_INVALID_MODEL,
+                  "the name '%s' of the config stands for both '%s' and '%s'", name, *out,
                   rows[low + 1].name);
     return GQAC_OK;
 }

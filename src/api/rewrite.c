@@ -43,9 +43,9 @@ static gqac_status find(const char *name, const pass_rewrite **rewrite, gqac_dia
     }
     for (int i = 0; gqac_rewrites[i]; i++)
         gqac_str_printf(&known, "%s%s", i ? ", " : "", gqac_rewrites[i]->name);
-    gqac_diag_set(diag, GQAC_USAGE, "there is no rewrite '%s'", name);
+    gqac_diag_set(diag, GQAC_USAGE, "unknown rewrite '%s'", name);
     if (!known.failed)
-        gqac_diag_rule(diag, "rewrites: %s", known.text);
+        gqac_diag_rule(diag, "the rewrites are %s", known.text);
     gqac_str_free(&known);
     return GQAC_USAGE;
 }
@@ -74,7 +74,8 @@ static gqac_status make(job *j, loaded *m, const gqac_pass *const *passes, size_
     m->poll = &j->poll;
     if (m->map.data) {
         gqac_diag_set(j->diag, GQAC_USAGE, "an artefact cannot be rewritten");
-        gqac_diag_hint(j->diag, "rewrite the model that it was made from, and compile that");
+        gqac_diag_hint(j->diag,
+                       "rewrite the model that it was compiled from, and compile the result");
         return GQAC_USAGE;
     }
     GQAC_TRY(load_context(m, j->options, &context, j->diag));

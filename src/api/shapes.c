@@ -44,7 +44,7 @@ static gqac_status find(tracer *t, const ir_value *old, ir_value **value) {
         GQAC_TRY(know(t, old, old->constant));
     *value = t->values[old->id];
     if (!*value)
-        GQAC_FAIL(t->diag, GQAC_INTERNAL, "value '%s' is read before it is made", old->name);
+        GQAC_FAIL(t->diag, GQAC_INTERNAL, "value '%s' is read before it is computed", old->name);
     return GQAC_OK;
 }
 

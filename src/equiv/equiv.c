@@ -65,9 +65,10 @@ static gqac_status check_options(const equiv *e) {
     const gqac_equiv_options *o = &e->options;
     GQAC_TRY(check_ranges(o, e->diag));
     if ((o->n_threads && !o->threads) || (o->n_kv && !o->kv) || (o->n_chunks && !o->chunks))
-        GQAC_FAIL(e->diag, GQAC_USAGE, "a list of the proof is NULL although its number is not 0");
+        GQAC_FAIL(e->diag, GQAC_USAGE,
+                  "a list (threads, kv or chunks) of the proof is NULL, but its number is not 0");
     if (gqac_program_is_stateless(e->program) || gqac_program_is_stateless(e->reference))
-        GQAC_FAIL(e->diag, GQAC_USAGE, "the program is for stateless runs");
+        GQAC_FAIL(e->diag, GQAC_USAGE, "the program was compiled without sequence state");
     if (e->vocabulary < 1)
         GQAC_FAIL(e->diag, GQAC_UNSUPPORTED, "the size of the vocabulary is not constant");
     for (int64_t i = 0; o->ids && i < o->tokens; i++)
@@ -75,7 +76,8 @@ static gqac_status check_options(const equiv *e) {
             GQAC_FAIL(e->diag, GQAC_OUT_OF_RANGE, "token id %lld is not in [0, %lld)",
                       (long long)o->ids[i], (long long)e->vocabulary);
     if (o->embeddings && !e->embedding)
-        GQAC_FAIL(e->diag, GQAC_USAGE, "the model takes ids, not embeddings");
+        GQAC_FAIL(e->diag, GQAC_USAGE,
+                  "the options have embeddings, but the model needs token ids");
     return GQAC_OK;
 }
 
@@ -234,7 +236,7 @@ gqac_status gqac_equiv_run(gqac_equiv *e, gqac_diag *diag) {
     e->diag = diag;
     e->start = gqac_clock_seconds();
     if (e->report.n_series || e->report.ran)
-        GQAC_FAIL(diag, GQAC_USAGE, "the proof has run");
+        GQAC_FAIL(diag, GQAC_USAGE, "the proof has already run; create another one");
     for (int k = 0; k < kinds(e); k++) {
         GQAC_TRY(equiv_reference(e, kind(e, k)));
         for (int t = 0; t < numbers_of_threads(e); t++)

@@ -50,7 +50,7 @@ static gqac_status check_count(const equiv_hit *h, const char *what, int64_t act
                         ? "store"
                         : gqac_equiv_via_name((int)h->e->options.via),
                     h->fresh ? "from disk" : "in memory");
-    gqac_diag_rule(diag, "what is cached is reused, and the rest is computed once");
+    gqac_diag_rule(diag, "tokens that are cached must be reused, and the others computed once");
     return GQAC_MISMATCH;
 }
 
@@ -183,7 +183,7 @@ gqac_status equiv_hit_find_baked(equiv *e) {
         return GQAC_OK;
     }
     gqac_diag_set(e->diag, GQAC_USAGE, "the program has no baked prefix");
-    gqac_diag_hint(e->diag, "gqac compile MODEL -o OUT --bake FILE");
+    gqac_diag_hint(e->diag, "bake one: gqac compile MODEL -o OUT --bake FILE");
     return GQAC_USAGE;
 }
 
@@ -199,8 +199,10 @@ gqac_status equiv_hit_check_baked(const equiv *e, const char *kv) {
     if (status == GQAC_OK) {
         const char *a = gqac_sequence_kind(baked), *b = gqac_sequence_kind(own);
         if (strcmp(a, b) != 0 && !(keeps_all(a) && keeps_all(b)))
-            status = gqac_diag_set(e->diag, GQAC_USAGE,
-                                   "kind of cache '%s': the prefix is baked for kind '%s'", b, a);
+            status = gqac_diag_set(
+                e->diag, GQAC_USAGE,
+                "the kind of cache '%s' cannot use the prefix, which was baked for the kind '%s'",
+                b, a);
     }
     gqac_sequence_free(baked);
     gqac_sequence_free(own);
@@ -251,7 +253,7 @@ gqac_status equiv_hit_folder(equiv *e) {
     if (mkdtemp(e->folder))
         return GQAC_OK;
     gqac_diag_set(e->diag, GQAC_IO, "cannot make the folder '%s'", e->folder);
-    gqac_diag_hint(e->diag, "TMPDIR names a folder for such files");
+    gqac_diag_hint(e->diag, "set TMPDIR to a folder in which files can be written");
     e->folder[0] = '\0';
     return GQAC_IO;
 }

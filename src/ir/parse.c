@@ -418,7 +418,7 @@ gqac_status ir_parse(gqac_arena *arena, const char *text, ir_schema_lookup *sche
         return ir_parse_oom(&p);
     gqac_status status = ir_parse_graph(&p, NULL, 0, &p.module->graph);
     if (status == GQAC_OK && ir_lex_peek(&p.lexer))
-        status = ir_lex_fail(&p.lexer, p.lexer.at, "unexpected text after the end of the graph");
+        status = ir_lex_fail(&p.lexer, p.lexer.at, "the text goes on after the end of the graph");
     gqac_str_free(&p.word);
     gqac_str_free(&p.names);
     gqac_str_free(&p.values);

@@ -68,7 +68,7 @@ static gqac_status place(const kv_slot *s, int n, const kv_plane *planes, int64_
         size_t bytes = 0;
         GQAC_TRY(gqac_shape_bytes(GQAC_U8, 4, dims, &bytes, diag));
         if (!gqac_add_size(*end, bytes + ALIGNMENT - 1, end) || *end > PTRDIFF_MAX / 2)
-            GQAC_FAIL(diag, GQAC_LIMIT, "'%s': a KV block is too large", s->past);
+            GQAC_FAIL(diag, GQAC_LIMIT, "a KV block of '%s' would be too large", s->past);
         *end = *end / ALIGNMENT * ALIGNMENT;
     }
     return GQAC_OK;
@@ -78,7 +78,8 @@ static gqac_status measure_slot(kv_pool *pool, int slot, gqac_diag *diag) {
     kv_slot *s = &pool->slots[slot];
     if (s->heads < 1 || s->head_size < 1 || s->rows < 0 || gqac_dtype_bits(s->dtype) % 8 ||
         !gqac_dtype_bits(s->dtype))
-        GQAC_FAIL(diag, GQAC_UNSUPPORTED, "'%s': a cache of %lld heads of %lld %s elements",
+        GQAC_FAIL(diag, GQAC_UNSUPPORTED,
+                  "the cache '%s' has %lld heads of %lld %s elements, which is not supported",
                   s->past, (long long)s->heads, (long long)s->head_size, gqac_dtype_name(s->dtype));
     const kv_plane whole = {.size = s->head_size, .width = (size_t)gqac_dtype_bits(s->dtype) / 8};
     for (kv_part part = 0; part < KV_PARTS; part++)

@@ -34,7 +34,7 @@ static gqac_status find(const char *name, const kv_kind **kind, gqac_diag *diag)
             gqac_str_printf(&known, " (or %s)", kinds[i].alias);
     }
     gqac_diag_set(diag, GQAC_USAGE, "unknown cache kind '%s'", name);
-    gqac_diag_rule(diag, "known kinds: %s", known.failed ? kinds[0].name : known.text);
+    gqac_diag_rule(diag, "the kinds are %s", known.failed ? kinds[0].name : known.text);
     gqac_str_free(&known);
     return GQAC_USAGE;
 }

@@ -200,7 +200,7 @@ static gqac_status reserve_blocks(kv_sequence *s, int64_t total, int n, const in
     if (s->capacity && total > s->capacity) {
         gqac_diag_set(diag, GQAC_CAPACITY, "%lld tokens do not fit the capacity of %lld",
                       (long long)total, (long long)s->capacity);
-        gqac_diag_rule(diag, "past + new <= capacity");
+        gqac_diag_rule(diag, "past and new tokens together must fit the capacity");
         gqac_diag_hint(diag, "open the sequence with a larger capacity, or rewind it");
         return GQAC_CAPACITY;
     }
@@ -326,11 +326,12 @@ int64_t kv_sequence_reach(const kv_sequence *s, int64_t length) {
 
 gqac_status kv_sequence_rewind(kv_sequence *s, int64_t length, gqac_diag *diag) {
     if (length < 0 || length > s->length)
-        GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "cannot rewind %lld tokens to %lld",
+        GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "cannot rewind a sequence of %lld tokens to %lld",
                   (long long)s->length, (long long)length);
     if (kv_sequence_reach(s, length) != length)
         GQAC_FAIL(diag, GQAC_OUT_OF_RANGE,
-                  "the state after %lld tokens, or a row of their windows, is not kept",
+                  "cannot rewind to %lld tokens: the state after them, or a row of their windows, "
+                  "was not kept",
                   (long long)length);
     shrink(s, blocks_for(length));
     kv_states_rewind(s->pool, &s->states, length);

@@ -35,8 +35,9 @@ static gqac_status check_until(void *arg, ir_node *node) {
     exporter *ex = arg;
     if (*node->op->domain || !node->op->until || node->op->until >= ex->opset)
         return GQAC_OK;
-    gqac_diag_set(ex->diag, GQAC_UNSUPPORTED, "%s ends with opset %d, other ops need opset %lld",
-                  node->op->name, node->op->until, (long long)ex->opset);
+    gqac_diag_set(ex->diag, GQAC_UNSUPPORTED,
+                  "op %s exists up to opset %d, but other ops need opset %lld", node->op->name,
+                  node->op->until, (long long)ex->opset);
     ir_node_where(node, ex->diag);
     return GQAC_UNSUPPORTED;
 }

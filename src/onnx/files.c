@@ -258,17 +258,17 @@ static gqac_status open_folder(onnx_files *files, gqac_diag *diag) {
 static const char *misspelt(const char *location) {
     size_t length = strlen(location);
     if (length == 0)
-        return "is empty";
+        return "has an empty name";
     if (location[0] == '/')
-        return "is absolute";
+        return "has an absolute path";
     if (strchr(location, '\\'))
-        return "has a backslash";
+        return "has a backslash in its path";
     if (location[length - 1] == '/')
-        return "names a folder";
+        return "has a path that names a folder";
     for (const char *part = location; part; part = strchr(part, '/')) {
         part += *part == '/';
         if (strncmp(part, "..", 2) == 0 && (part[2] == '/' || !part[2]))
-            return "goes up";
+            return "has a path that goes up ('..')";
     }
     return NULL;
 }
@@ -276,7 +276,7 @@ static const char *misspelt(const char *location) {
 static gqac_status refuse(gqac_diag *diag, const char *location, const char *why) {
     gqac_diag_set(diag, GQAC_INVALID_MODEL, "external data '%s' %s", location, why);
     gqac_diag_rule(diag, "external data are regular files beneath the model's folder, or beneath "
-                         "the root that is named; links may not lead out of it");
+                         "--model-root; links may not lead out of it");
     return GQAC_INVALID_MODEL;
 }
 
@@ -409,7 +409,8 @@ static gqac_status ask_for(onnx_files *files, const char *location, const side_f
         return GQAC_OK;
     if (status != GQAC_OK) {
         if ((unsigned)status >= GQAC_STATUS_COUNT)
-            GQAC_FAIL(diag, GQAC_USAGE, "the callback for external data returned status %d",
+            GQAC_FAIL(diag, GQAC_USAGE,
+                      "the callback for external data returned %d, which is not a status of gqac",
                       status);
         if (*own.what && diag) {
             *diag = own;
@@ -419,7 +420,8 @@ static gqac_status ask_for(onnx_files *files, const char *location, const side_f
         GQAC_FAIL(diag, status, "external data '%s' are not available", location);
     }
     if (!data && bytes)
-        GQAC_FAIL(diag, GQAC_USAGE, "external data '%s' are %zu bytes at NULL", location, bytes);
+        GQAC_FAIL(diag, GQAC_USAGE, "external data '%s' have %zu bytes, but their address is NULL",
+                  location, bytes);
     side_file *file = add_file(files, location);
     if (!file)
         return gqac_diag_oom(diag, "external data");
@@ -457,7 +459,8 @@ static gqac_status note_location(onnx_files *files, const char *location, side_n
     if (name)
         return GQAC_OK;
     if (files->names.count == ONNX_MAX_SIDE_FILES)
-        GQAC_FAIL(diag, GQAC_LIMIT, "more than %d files of external data", ONNX_MAX_SIDE_FILES);
+        GQAC_FAIL(diag, GQAC_LIMIT, "the model has more than %d files of external data",
+                  ONNX_MAX_SIDE_FILES);
     *out = name = GQAC_ARENA_NEW(files->arena, side_name);
     if (!name || !(name->location = gqac_arena_strdup(files->arena, location)) ||
         !gqac_table_add(&files->names, hash, name))

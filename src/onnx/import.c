@@ -22,7 +22,7 @@ static gqac_status check_model(importer *im) {
     if (model->ir_version > ONNX_NEWEST_IR)
         GQAC_TRY(onnx_tally_unsupported(im, "model", "its IR version is newer than 14", ""));
     if (model->n_opset_import == 0)
-        GQAC_FAIL(im->diag, GQAC_INVALID_MODEL, "the model imports no opset");
+        GQAC_FAIL(im->diag, GQAC_INVALID_MODEL, "the model imports no opset: is it an ONNX model?");
     GQAC_TRY(onnx_check_opsets(im, model->n_opset_import, model->opset_import));
     return onnx_functions_index(im);
 }

@@ -64,7 +64,8 @@ static gqac_status form_of(importer *im, const attribute *a, const attr_form **o
     uint32_t own = form->field ? 1u << form->field : 0, have = fields_of(a);
     if ((have & ~own) || (form->must && !have))
         GQAC_FAIL(im->diag, GQAC_INVALID_MODEL,
-                  "attribute '%s' has a value of another type than %s", name, form->name);
+                  "attribute '%s' is declared %s, but has a value of another type or none", name,
+                  form->name);
     *out = form;
     return GQAC_OK;
 }
@@ -73,7 +74,8 @@ static gqac_status read_text(importer *im, const attribute *a, const ProtobufCBi
                              const char **out) {
     if (bytes->len && !gqac_utf8_valid((const char *)bytes->data, bytes->len))
         GQAC_FAIL(im->diag, GQAC_INVALID_MODEL,
-                  "attribute '%s' is text that is not UTF-8 or has a NUL", onnx_text(a->name));
+                  "the text of attribute '%s' is not valid UTF-8, or contains a NUL",
+                  onnx_text(a->name));
     *out = gqac_arena_strndup(im->arena, (const char *)bytes->data, bytes->len);
     return *out ? GQAC_OK : onnx_oom(im);
 }
@@ -189,8 +191,9 @@ static gqac_status store(const onnx_scope *scope, ir_node *node, const ir_attr_s
     if (dtype) {
         attr.dtype = gqac_dtype_from_onnx(attr.i);
         if (attr.dtype == GQAC_NONE)
-            GQAC_FAIL(im->diag, GQAC_UNSUPPORTED, "attribute %s = %lld: no such element type",
-                      spec->name, (long long)attr.i);
+            GQAC_FAIL(im->diag, GQAC_UNSUPPORTED,
+                      "attribute %s = %lld: this element type is not supported", spec->name,
+                      (long long)attr.i);
         attr.i = 0;
     }
     if (kind == IR_ATTR_GRAPH)

@@ -56,7 +56,7 @@ static gqac_status check_call(const onnx_scope *scope, const Onnx__NodeProto *no
             GQAC_FAIL(im->diag, GQAC_INVALID_MODEL, "the function '%s' calls itself",
                       onnx_text(function->name));
     if (depth > ONNX_MAX_CALLS)
-        GQAC_FAIL(im->diag, GQAC_LIMIT, "functions call each other more than %d deep",
+        GQAC_FAIL(im->diag, GQAC_LIMIT, "calls of functions are nested more than %d deep",
                   ONNX_MAX_CALLS);
     if (node->n_input > function->n_input || node->n_output > function->n_output)
         GQAC_FAIL(im->diag, GQAC_INVALID_MODEL,

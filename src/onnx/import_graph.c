@@ -21,8 +21,9 @@ gqac_status onnx_check_opsets(importer *im, size_t n, Onnx__OperatorSetIdProto *
         const char *domain = onnx_domain(opsets[i]->domain);
         int64_t version = opsets[i]->version;
         if (version < 1 || version > INT32_MAX)
-            GQAC_FAIL(im->diag, GQAC_INVALID_MODEL, "opset %lld of domain '%s'", (long long)version,
-                      domain);
+            GQAC_FAIL(im->diag, GQAC_INVALID_MODEL,
+                      "opset %lld of domain '%s' is out of range: it must be 1 or more",
+                      (long long)version, domain);
         if (!*domain && version > ONNX_NEWEST_OPSET)
             GQAC_TRY(onnx_tally_unsupported(im, "model", "its opset is newer than 28", ""));
         for (size_t k = 0; k < i; k++)
@@ -42,8 +43,9 @@ static gqac_status import_dim(const onnx_scope *scope, const char *input, int in
     *out = NULL;
     if (dim->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE) {
         if (dim->dim_value < 0)
-            GQAC_FAIL(im->diag, GQAC_INVALID_MODEL, "dimension %d of input '%s' is %lld", index,
-                      input, (long long)dim->dim_value);
+            GQAC_FAIL(im->diag, GQAC_INVALID_MODEL,
+                      "dimension %d of input '%s' is %lld: it must not be negative", index, input,
+                      (long long)dim->dim_value);
         *out = ir_dim_const(dims, dim->dim_value);
     } else if (scope->parent) {
         return GQAC_OK; /* may differ from one run of a nested graph to the next */
@@ -78,8 +80,8 @@ static gqac_status import_type(const onnx_scope *scope, const Onnx__ValueInfoPro
     const ProtobufCEnumValue *known =
         protobuf_c_enum_descriptor_get_value(&onnx__tensor_proto__data_type__descriptor, code);
     if (!known || code == 0)
-        GQAC_FAIL(im->diag, GQAC_INVALID_MODEL, "input '%s' has no element type (%d)", name,
-                  (int)code);
+        GQAC_FAIL(im->diag, GQAC_INVALID_MODEL,
+                  "input '%s' has no valid element type (its code is %d)", name, (int)code);
     gqac_dtype dtype = gqac_dtype_from_onnx(code);
     if (dtype == GQAC_NONE)
         return onnx_tally_unsupported(im, "graph input", known->name, name);
@@ -178,7 +180,7 @@ static gqac_status declare_result(importer *im, const Onnx__ValueInfoProto *outp
         return GQAC_OK;
     const gqac_dtype declared = gqac_dtype_from_onnx(type->tensor_type->elem_type);
     if (declared != GQAC_NONE && value->type.dtype != GQAC_NONE && value->type.dtype != declared)
-        GQAC_FAIL(im->diag, GQAC_INVALID_MODEL, "output '%s' is declared %s, but is %s",
+        GQAC_FAIL(im->diag, GQAC_INVALID_MODEL, "output '%s' is declared %s, but is computed as %s",
                   onnx_text(output->name), gqac_dtype_name(declared),
                   gqac_dtype_name(value->type.dtype));
     if (declared != GQAC_NONE)
@@ -200,7 +202,8 @@ static gqac_status import_results(onnx_scope *scope, const Onnx__GraphProto *pro
         names[i] = onnx_text(proto->output[i]->name);
         GQAC_TRY(onnx_scope_value(scope, names[i], &values[i]));
         if (!values[i])
-            GQAC_FAIL(im->diag, GQAC_INVALID_MODEL, "graph output '%s' has no value", names[i]);
+            GQAC_FAIL(im->diag, GQAC_INVALID_MODEL, "graph output '%s' is an absent value",
+                      names[i]);
         if (scope->parent)
             continue;
         onnx_name *name = onnx_scope_find(scope, names[i]);
@@ -237,7 +240,8 @@ gqac_status onnx_import_nested(const onnx_scope *scope, const Onnx__GraphProto *
                                ir_graph **graph) {
     importer *im = scope->im;
     if (scope->depth == ONNX_MAX_GRAPH_DEPTH)
-        GQAC_FAIL(im->diag, GQAC_LIMIT, "graphs are nested more than %d deep after inlining",
+        GQAC_FAIL(im->diag, GQAC_LIMIT,
+                  "graphs are nested more than %d deep after functions are inlined",
                   ONNX_MAX_GRAPH_DEPTH);
     *graph = ir_graph_create(im->module, onnx_text(proto->name));
     if (!*graph)

@@ -23,7 +23,8 @@ static gqac_status unsupported(importer *im, const Onnx__NodeProto *node, const 
 gqac_status onnx_count_operands(importer *im, size_t n) {
     im->work += (int64_t)n;
     if (im->work > ONNX_MAX_WORK)
-        GQAC_FAIL(im->diag, GQAC_LIMIT, "more than %d operands after inlining", ONNX_MAX_WORK);
+        GQAC_FAIL(im->diag, GQAC_LIMIT,
+                  "the graph has more than %d operands after functions are inlined", ONNX_MAX_WORK);
     return GQAC_OK;
 }
 
@@ -31,7 +32,8 @@ static gqac_status count_work(onnx_scope *scope, const Onnx__NodeProto *node) {
     importer *im = scope->im;
     if (++im->nodes > im->limits.nodes)
         return gqac_limits_fail(im->diag, "nodes", im->limits.nodes,
-                                "more than %lld nodes after inlining", (long long)im->limits.nodes);
+                                "the graph has more than %lld nodes after functions are inlined",
+                                (long long)im->limits.nodes);
     GQAC_TRY(onnx_count_operands(im, 1 + node->n_input + node->n_output + node->n_attribute));
     if (!scope->call)
         return onnx_tally_node(im, node);
@@ -112,7 +114,7 @@ static gqac_status build(onnx_scope *scope, const Onnx__NodeProto *proto, const 
 static gqac_status too_many(importer *im, const ir_node *node, const char *what, int have,
                             int most) {
     GQAC_FAIL(im->diag, *node->op->domain ? GQAC_UNSUPPORTED : GQAC_INVALID_MODEL,
-              "%d %s, where the op has at most %d", have, what, most);
+              "the node has %d %s, but the op has at most %d", have, what, most);
 }
 
 static gqac_status check_arity(importer *im, ir_node *node) {
@@ -123,8 +125,8 @@ static gqac_status check_arity(importer *im, ir_node *node) {
     if (node->n_inputs > most)
         return too_many(im, node, "inputs", node->n_inputs, most);
     if (node->n_inputs < least)
-        GQAC_FAIL(im->diag, GQAC_INVALID_MODEL, "%d inputs, where the op needs %d", node->n_inputs,
-                  least);
+        GQAC_FAIL(im->diag, GQAC_INVALID_MODEL,
+                  "the node has %d inputs, but the op needs at least %d", node->n_inputs, least);
     for (int i = 0; i < node->n_inputs; i++)
         if (!node->inputs[i].value && ir_schema_kind(node->op->inputs, i) != IR_OPTIONAL) {
             char name[64];
@@ -137,8 +139,8 @@ static gqac_status check_arity(importer *im, ir_node *node) {
     if (node->n_outputs > most)
         return too_many(im, node, "outputs", node->n_outputs, most);
     if (node->n_outputs < least)
-        GQAC_FAIL(im->diag, GQAC_INVALID_MODEL, "%d outputs, where the op has %d or more",
-                  node->n_outputs, least);
+        GQAC_FAIL(im->diag, GQAC_INVALID_MODEL,
+                  "the node has %d outputs, but the op has at least %d", node->n_outputs, least);
     return GQAC_OK;
 }
 
@@ -203,7 +205,7 @@ static gqac_status import_constant(onnx_scope *scope, const Onnx__NodeProto *nod
     const Onnx__AttributeProto *attr;
     if (node->n_input || node->n_output != 1 || node->n_attribute != 1)
         GQAC_FAIL(im->diag, GQAC_INVALID_MODEL,
-                  "Constant has one attribute, one output and no input");
+                  "Constant must have one attribute, one output and no input");
     GQAC_TRY(onnx_attr_resolve(scope, node->attribute[0], &attr));
     if (!attr)
         GQAC_FAIL(im->diag, GQAC_INVALID_MODEL, "the caller does not set the attribute '%s'",
@@ -227,15 +229,17 @@ static gqac_status import_constant(onnx_scope *scope, const Onnx__NodeProto *nod
 /* Returns why the row does not cover the version of the domain; NULL: it does. */
 static const char *wrong_version(importer *im, const gqac_op *op, int64_t opset) {
     if (!*op->schema.domain && opset < ONNX_OLDEST_OPSET)
-        return gqac_arena_printf(im->scratch, "opset %lld is older than %d", (long long)opset,
-                                 ONNX_OLDEST_OPSET);
+        return gqac_arena_printf(im->scratch,
+                                 "opset %lld is older than %d, the oldest that is supported",
+                                 (long long)opset, ONNX_OLDEST_OPSET);
     if (opset < op->schema.introduced)
         return gqac_arena_printf(im->scratch,
                                  "opset %lld is older than the op, which was added in opset %d",
                                  (long long)opset, op->schema.introduced);
     if (op->schema.until && opset > op->schema.until)
-        return gqac_arena_printf(im->scratch, "opset %lld is newer than %d", (long long)opset,
-                                 op->schema.until);
+        return gqac_arena_printf(im->scratch,
+                                 "opset %lld is newer than %d, the last that has the op",
+                                 (long long)opset, op->schema.until);
     return NULL;
 }
 
@@ -245,7 +249,7 @@ static gqac_status import_op(onnx_scope *scope, const Onnx__NodeProto *node, boo
     *placed = false;
     GQAC_TRY(count_work(scope, node));
     if (!*type)
-        GQAC_FAIL(im->diag, GQAC_INVALID_MODEL, "the node has no op");
+        GQAC_FAIL(im->diag, GQAC_INVALID_MODEL, "the node has no op_type");
     if (!*domain && strcmp(type, "Constant") == 0)
         return import_constant(scope, node);
     /* gqac's own ops do not occur in ONNX files */

@@ -259,7 +259,8 @@ static gqac_status read_field(scanner *s, scan_field *f) {
         s->at += length;
         break;
     default:
-        return fail(s, f->start, GQAC_INVALID_MODEL, "a group or an unknown wire type");
+        return fail(s, f->start, GQAC_INVALID_MODEL,
+                    "the field has an unknown wire type, or is a group");
     }
     f->end = s->at;
     f->field = protobuf_c_message_descriptor_get_field(frame->type, f->number);
@@ -341,13 +342,13 @@ static gqac_status count_total(scanner *s, const scan_field *f, scan_total total
     const uint32_t n = ++s->totals[total];
     if (total == TOTAL_NODES && n > s->nodes) {
         char what[64];
-        snprintf(what, sizeof what, "a model of more than %lld nodes", (long long)s->nodes);
+        snprintf(what, sizeof what, "the model has more than %lld nodes", (long long)s->nodes);
         fail(s, f->start, GQAC_LIMIT, what);
         gqac_limits_explain(s->diag, "nodes", s->nodes);
         return GQAC_LIMIT;
     }
     if (total == TOTAL_INITIALIZERS && n > ONNX_MAX_INITIALIZERS)
-        return fail(s, f->start, GQAC_LIMIT, "a model of more than 1000000 initializers");
+        return fail(s, f->start, GQAC_LIMIT, "the model has more than 1000000 initializers");
     return GQAC_OK;
 }
 

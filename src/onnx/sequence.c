@@ -87,14 +87,14 @@ static gqac_status position_operand(const sequence_node *node, size_t i, int64_t
     if (*operand(node, i)) {
         GQAC_TRY(constant_operand(node, i, 1, at, &n, &rank));
         if (n != 1)
-            INVALID(node, "input %d is not one position", (int)i);
+            INVALID(node, "input %d must be one integer, a position in the sequence", (int)i);
         if (count == UNKNOWN_COUNT)
             return GQAC_OK;
         *at += *at < 0 ? count : 0;
     }
     if (*at < 0 || *at > most)
-        INVALID(node, "position %lld in a sequence of %lld tensors", (long long)*at,
-                (long long)count);
+        INVALID(node, "position %lld is out of range for a sequence of %lld tensors",
+                (long long)*at, (long long)count);
     return GQAC_OK;
 }
 
@@ -206,9 +206,10 @@ static gqac_status import_at(sequence_node *node) {
         return GQAC_OK;
     }
     if (at < 0 && from->size != 1)
-        UNSUPPORTED(node, "a position from the end, in a sequence of an unknown number of tensors");
+        UNSUPPORTED(node, "the position counts from the end, but the number of tensors in the "
+                          "sequence is not known");
     if (at > INT32_MAX / from->size || at < INT32_MIN)
-        INVALID(node, "position %lld in the parts of a tensor", (long long)at);
+        INVALID(node, "position %lld is out of range for the parts of a tensor", (long long)at);
     node->result = slice(&node->build, from, at);
     node->built = true;
     return node->build.status;
@@ -250,7 +251,7 @@ static gqac_status import_concat(sequence_node *node) {
 static gqac_status split_by(sequence_node *node, ir_value *whole, ir_value *lengths, int64_t n) {
     ir_builder *b = &node->build;
     if (n < 1)
-        INVALID(node, "a tensor is split into no parts");
+        INVALID(node, "the tensor would be split into no parts");
     GQAC_TRY(create(node, (size_t)n));
     ir_node *split = ir_build(b, &op_find("", "Split")->schema, "split", 2,
                               (ir_value *const[]){whole, lengths}, (int)n);
@@ -276,7 +277,8 @@ static gqac_status import_split(sequence_node *node) {
         return split_by(node, whole, list, n);
     }
     if (lengths[0] < 1 || lengths[0] > INT32_MAX)
-        INVALID(node, "parts of %lld elements", (long long)lengths[0]);
+        INVALID(node, "parts of %lld elements are not possible: the length must be 1 or more",
+                (long long)lengths[0]);
     GQAC_TRY(create(node, 0));
     node->made->whole = whole;
     node->made->axis = node->axis;
@@ -325,7 +327,8 @@ gqac_status onnx_import_sequence(onnx_scope *scope, const Onnx__NodeProto *proto
     sequence_node node = {
         .scope = scope, .proto = proto, .build = {.graph = scope->graph, .diag = im->diag}};
     if (proto->n_output != 1 || !*proto->output[0])
-        INVALID(&node, "the node has %d outputs", (int)proto->n_output);
+        INVALID(&node, "the node has %d outputs: it must have one, with a name",
+                (int)proto->n_output);
     gqac_status status = read_attributes(&node);
     if (status == GQAC_OK)
         status = find_import(scope, proto)(&node);

@@ -19,14 +19,16 @@ gqac_status onnx_tensor_header(const Onnx__TensorProto *proto, gqac_tensor *tens
                                gqac_diag *diag) {
     *tensor = (gqac_tensor){.rank = (int)proto->n_dims};
     if (proto->n_dims > GQAC_MAX_RANK)
-        GQAC_FAIL(diag, GQAC_LIMIT, "rank %zu is more than %d", proto->n_dims, GQAC_MAX_RANK);
+        GQAC_FAIL(diag, GQAC_LIMIT, "rank %zu is more than the maximum of %d", proto->n_dims,
+                  GQAC_MAX_RANK);
     int64_t count = 1; /* product of the dimensions that are not 0, because others multiply them */
     for (int i = 0; i < tensor->rank; i++) {
         int64_t dim = tensor->dims[i] = proto->dims[i];
         if (dim < 0)
-            GQAC_FAIL(diag, GQAC_INVALID_MODEL, "dimension %d is %lld", i, (long long)dim);
+            GQAC_FAIL(diag, GQAC_INVALID_MODEL, "dimension %d is %lld: it must not be negative", i,
+                      (long long)dim);
         if (dim > 0 && (!gqac_mul_i64(count, dim, &count) || count > INT64_C(1) << 40))
-            GQAC_FAIL(diag, GQAC_LIMIT, "more than 2^40 elements");
+            GQAC_FAIL(diag, GQAC_LIMIT, "it has more than 2^40 elements");
     }
     int32_t code = proto->has_data_type ? proto->data_type : 0;
     const ProtobufCEnumDescriptor *codes = &onnx__tensor_proto__data_type__descriptor;
@@ -77,7 +79,8 @@ static gqac_status check_bools(const gqac_tensor *tensor, size_t bytes, gqac_dia
     const unsigned char *data = tensor->data;
     for (size_t i = 0; tensor->dtype == GQAC_BOOL && i < bytes; i++)
         if (data[i] > 1)
-            GQAC_FAIL(diag, GQAC_INVALID_MODEL, "a bool has the value %d", data[i]);
+            GQAC_FAIL(diag, GQAC_INVALID_MODEL, "a bool has the value %d: it must be 0 or 1",
+                      data[i]);
     return GQAC_OK;
 }
 
@@ -140,8 +143,8 @@ static gqac_status parse_external(const Onnx__TensorProto *proto, external *ext,
         GQAC_FAIL(diag, GQAC_INVALID_MODEL, "external data have no location");
     if (ext->has_length && ext->length != bytes)
         GQAC_FAIL(diag, GQAC_INVALID_MODEL,
-                  "its length in '%s' is %llu bytes, type and shape need %zu", ext->location,
-                  (unsigned long long)ext->length, bytes);
+                  "its length in '%s' is %llu bytes, but its type and shape need %zu",
+                  ext->location, (unsigned long long)ext->length, bytes);
     return GQAC_OK;
 }
 
@@ -186,15 +189,15 @@ static gqac_status find_data(const Onnx__TensorProto *proto, unsigned *field, gq
         if (!fields[i].n && !onnx_view(proto, fields[i].number, &offset, &length))
             continue;
         if (*field)
-            GQAC_FAIL(diag, GQAC_INVALID_MODEL, "it has data in two fields");
+            GQAC_FAIL(diag, GQAC_INVALID_MODEL, "it has data in two fields of the file");
         *field = fields[i].number;
     }
     return GQAC_OK;
 }
 
 static gqac_status wrong_bytes(size_t length, size_t bytes, gqac_diag *diag) {
-    GQAC_FAIL(diag, GQAC_INVALID_MODEL, "its data have %zu bytes, type and shape need %zu", length,
-              bytes);
+    GQAC_FAIL(diag, GQAC_INVALID_MODEL, "its data have %zu bytes, but its type and shape need %zu",
+              length, bytes);
 }
 
 static gqac_status read_raw(const Onnx__TensorProto *proto, const gqac_map *model,

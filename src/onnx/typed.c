@@ -70,7 +70,7 @@ static typed_source source_of(const Onnx__TensorProto *proto, const gqac_map *mo
 }
 
 static gqac_status wrong_count(gqac_diag *diag) {
-    GQAC_FAIL(diag, GQAC_INVALID_MODEL, "its data have more or fewer elements than its shape");
+    GQAC_FAIL(diag, GQAC_INVALID_MODEL, "its data do not have as many elements as its shape");
 }
 
 /* f32 and f64: copies the bytes unchanged. */

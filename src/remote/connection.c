@@ -222,7 +222,7 @@ bool connection_exchange(connection *c, size_t n, reply *replies, int64_t until,
     c->n_out = c->sent = 0;
     if (c->reader->len == c->reader->pos)
         return true;
-    snprintf(why, WHY, NOT_REDIS ": there is more than the reply");
+    snprintf(why, WHY, NOT_REDIS ": it sent more than its reply");
     return false;
 }
 

@@ -35,18 +35,19 @@ struct gqac_remote {
 
 static gqac_status read_options(const gqac_remote_options *o, gqac_remote *r, gqac_diag *diag) {
     if (!o->address || !address_read(o->address, &r->address)) {
-        gqac_diag_set(diag, GQAC_USAGE, "the address of the remote tier cannot be read");
-        gqac_diag_rule(diag, "redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE], or rediss:// for "
-                             "TLS");
-        gqac_diag_hint(diag, "redis://localhost:6379");
+        gqac_diag_set(diag, GQAC_USAGE, "the address of the remote tier is not valid");
+        gqac_diag_rule(
+            diag,
+            "an address is redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE], or rediss:// for TLS");
+        gqac_diag_hint(diag, "for example redis://localhost:6379");
         return GQAC_USAGE;
     }
     if (r->address.tls)
         return tls_context_open(o, &r->tls, diag);
     if (!o->ca_file && !o->cert_file && !o->key_file)
         return GQAC_OK;
-    gqac_diag_set(diag, GQAC_USAGE, "certificates are for TLS, and the address is not");
-    gqac_diag_hint(diag, "rediss:// in place of redis://");
+    gqac_diag_set(diag, GQAC_USAGE, "certificates are given, but the address is not one of TLS");
+    gqac_diag_hint(diag, "begin the address with rediss:// instead of redis://");
     return GQAC_USAGE;
 }
 
@@ -304,8 +305,8 @@ gqac_status remote_ask(gqac_remote *r, int64_t ms, remote_state *state, gqac_dia
     if (!answered || replies[0].type != REDIS_REPLY_STRING || replies[0].bytes > INFO_BYTES ||
         replies[1].type != REDIS_REPLY_INTEGER) {
         free(info);
-        GQAC_FAIL(diag, GQAC_IO, "the server %s port %s cannot be asked: %s", r->address.host,
-                  r->address.port, *why ? why : NOT_REDIS);
+        GQAC_FAIL(diag, GQAC_IO, "the server %s, port %s, gave no answer that can be used: %s",
+                  r->address.host, r->address.port, *why ? why : NOT_REDIS);
     }
     read_field(info, "redis_version", state->version, sizeof state->version);
     read_field(info, "maxmemory_policy", state->policy, sizeof state->policy);

@@ -94,7 +94,7 @@ static int note_asked(SSL *ssl, X509 **certificate, EVP_PKEY **key) {
 
 static gqac_status refuse_file(gqac_diag *diag, const char *what, const char *file) {
     if (access(file, R_OK) != 0)
-        gqac_diag_set(diag, GQAC_IO, "%s cannot be read: %s", what, gqac_errno_text(errno));
+        gqac_diag_set(diag, GQAC_IO, "the %s cannot be read: %s", what, gqac_errno_text(errno));
     else
         gqac_diag_set(diag, GQAC_USAGE, "the file has no %s", what);
     gqac_diag_where(diag, "%s", file);
@@ -109,7 +109,8 @@ static bool is_error(unsigned long error, int library, int reason) {
 
 static gqac_status read_own(SSL_CTX *ssl, const gqac_remote_options *o, gqac_diag *diag) {
     if (!o->cert_file != !o->key_file)
-        GQAC_FAIL(diag, GQAC_USAGE, "a certificate and its key go together");
+        GQAC_FAIL(diag, GQAC_USAGE,
+                  "a certificate of the client needs its key, and a key needs its certificate");
     if (!o->cert_file)
         return GQAC_OK;
     if (SSL_CTX_use_certificate_chain_file(ssl, o->cert_file) != 1)
@@ -190,8 +191,8 @@ static void explain(const tls *t, char why[WHY]) {
                  X509_verify_cert_error_string(verified));
     else if (t->asked)
         snprintf(why, WHY,
-                 "it closed the connection, and had asked for a certificate: --remote-cert FILE "
-                 "--remote-key FILE");
+                 "it asked for a certificate and closed the connection; --remote-cert FILE and "
+                 "--remote-key FILE give it one");
     else if (error)
         explain_error(error, why);
 }

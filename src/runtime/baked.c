@@ -103,7 +103,7 @@ gqac_status gqac_sequence_begin(const gqac_program *program, const int64_t *ids,
                                 int64_t *reused, gqac_diag *diag) {
     gqac_sequence *s = NULL;
     if (n < 1)
-        GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "a prompt of %lld ids: must have at least one",
+        GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "the prompt has %lld ids: it must have at least one",
                   (long long)n);
     GQAC_TRY(gqac_sequence_create(program, options, &s, diag));
     const int64_t length = baked_match(s, ids, n);

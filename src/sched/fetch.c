@@ -238,6 +238,7 @@ gqac_status fetch_await(gqac_scheduler *s, gqac_diag *diag) {
     }
     pthread_mutex_unlock(&s->lock);
     if (ended)
-        GQAC_FAIL(diag, GQAC_ABORTED, "the caller ended the wait for the remote tier of the store");
+        GQAC_FAIL(diag, GQAC_ABORTED,
+                  "the caller ended the wait for the remote tier of the prefix store");
     return GQAC_OK;
 }

@@ -15,7 +15,8 @@ static gqac_status check_ids(const gqac_scheduler *s, const gqac_request *given,
         const int64_t id = given->prompt[i];
         if (id >= 0 && id < vocabulary)
             continue;
-        gqac_diag_set(diag, GQAC_OUT_OF_RANGE, "token id %lld at index %zu of the prompt",
+        gqac_diag_set(diag, GQAC_OUT_OF_RANGE,
+                      "token id %lld at index %zu of the prompt is not in the vocabulary",
                       (long long)id, i);
         gqac_diag_rule(diag, "0 <= id < %lld", (long long)vocabulary);
         gqac_diag_hint(diag, "tokenize the prompt with the tokenizer of this model");
@@ -28,16 +29,16 @@ static gqac_status check(const gqac_scheduler *s, const gqac_request *given, gqa
     if (given->n_prompt < 1 || !given->prompt)
         GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "the prompt of a request is empty");
     if (given->max_new < 0 || given->n_eos < 0)
-        GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "a request for %lld new ids, with %d ids that end it",
+        GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "max_new = %lld and n_eos = %d must not be negative",
                   (long long)given->max_new, given->n_eos);
     if (given->n_eos && !given->eos)
-        GQAC_FAIL(diag, GQAC_USAGE, "%d ids that end the answer, and no such list", given->n_eos);
+        GQAC_FAIL(diag, GQAC_USAGE, "n_eos is %d, but the list eos is NULL", given->n_eos);
     if (given->from && gqac_sequence_program(given->from) != s->program)
         GQAC_FAIL(diag, GQAC_USAGE, "the sequence `from` belongs to another program");
     if (given->from && given->on_row)
         GQAC_FAIL(diag, GQAC_USAGE,
-                  "a request with `from` cannot have on_row: the tokens of `from` are not computed "
-                  "again");
+                  "a request cannot have both `from` and on_row: the tokens of `from` are not "
+                  "computed again");
     return check_ids(s, given, diag);
 }
 
@@ -70,8 +71,9 @@ static gqac_status fill_list(const gqac_scheduler *s, request *r, gqac_diag *dia
         GQAC_FAIL(diag, GQAC_USAGE, "the ids of %lld imported tokens of `from` are unknown",
                   (long long)first);
     if (g->n_prompt > INT32_MAX || count + (int64_t)g->n_prompt > s->most) {
-        gqac_diag_set(diag, GQAC_OUT_OF_RANGE, "a prompt of %zu tokens after %lld does not fit",
-                      g->n_prompt, (long long)count);
+        gqac_diag_set(diag, GQAC_OUT_OF_RANGE,
+                      "a prompt of %zu tokens after %lld others does not fit", g->n_prompt,
+                      (long long)count);
         gqac_diag_rule(diag, "the model has %lld positions", (long long)s->most);
         gqac_diag_hint(diag, "shorten the prompt");
         return GQAC_OUT_OF_RANGE;

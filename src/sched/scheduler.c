@@ -15,17 +15,21 @@ enum { TOKENS = 256, RUNNING = 64 };
 
 static gqac_status choose_limits(gqac_scheduler_options *o, gqac_diag *diag) {
     if (o->tokens < 0 || o->running < 0 || o->tokens > INT32_MAX)
-        GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "a scheduler of %lld tokens and %lld running requests",
-                  (long long)o->tokens, (long long)o->running);
+        GQAC_FAIL(
+            diag, GQAC_OUT_OF_RANGE,
+            "a scheduler cannot have tokens = %lld and running = %lld: neither may be negative",
+            (long long)o->tokens, (long long)o->running);
     if (o->speculate < 0)
-        GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "speculate is %lld", (long long)o->speculate);
+        GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "speculate is %lld: it must not be negative",
+                  (long long)o->speculate);
     if (!o->tokens)
         o->tokens = o->running > TOKENS ? o->running : TOKENS;
     if (!o->running)
         o->running = o->tokens < RUNNING ? o->tokens : RUNNING;
     if (o->running <= o->tokens)
         return GQAC_OK;
-    gqac_diag_set(diag, GQAC_OUT_OF_RANGE, "%lld running requests, %lld tokens in a step",
+    gqac_diag_set(diag, GQAC_OUT_OF_RANGE,
+                  "%lld running requests are too many for steps of %lld tokens",
                   (long long)o->running, (long long)o->tokens);
     gqac_diag_rule(diag, "each running request gets a token in every step");
     gqac_diag_hint(diag, "allow more tokens, or fewer running requests");
@@ -39,11 +43,11 @@ static gqac_status fill(gqac_scheduler *s, const gqac_scheduler_options *options
     if (gqac_program_is_stateless(s->program))
         GQAC_FAIL(diag, GQAC_USAGE, "the program was compiled without sequence state");
     if (s->options.store && gqac_store_program(s->options.store) != s->program)
-        GQAC_FAIL(diag, GQAC_USAGE, "the prefix store is of another program");
+        GQAC_FAIL(diag, GQAC_USAGE, "the prefix store belongs to another program");
     if (gqac_program_embedding_size(s->program) || gqac_program_vocabulary(s->program) < 1)
-        GQAC_FAIL(diag, GQAC_UNSUPPORTED,
-                  "requests need a model that takes token ids and has a "
-                  "vocabulary of fixed size");
+        GQAC_FAIL(
+            diag, GQAC_UNSUPPORTED,
+            "a scheduler needs a model with token ids as input and a vocabulary of constant size");
     GQAC_TRY(gqac_program_rope_threshold(s->program, &s->threshold, diag));
     s->most = gqac_program_max_tokens(s->program);
     s->padded = gqac_program_padding(s->program, NULL);

@@ -141,8 +141,8 @@ static gqac_status read_entry(gqac_store *store, store_folder *f, const char *na
     if (status == GQAC_IO) /* it may be readable later, so it is tried again */
         return GQAC_OK;
     if (status == GQAC_INVALID_INPUT)
-        gqac_log_line(&store->program->log, GQAC_LOG_WARNING, "%s/%s is not used: %s", f->path,
-                      name, why.what);
+        gqac_log_line(&store->program->log, GQAC_LOG_WARNING, "the snapshot %s/%s is not used: %s",
+                      f->path, name, why.what);
     pthread_mutex_lock(&store->lock);
     store->counts.damaged_files += status == GQAC_INVALID_INPUT;
     status = add_entry(f, name, file, diag);
@@ -357,7 +357,8 @@ gqac_status store_folder_find(gqac_store *store, const char *tenant, const char 
     if (status == GQAC_OK)
         (void)utimensat(AT_FDCWD, path, NULL, 0); /* used now; a folder may be read-only */
     else if (is_damaged(status))
-        gqac_log_line(&store->program->log, GQAC_LOG_WARNING, "%s is not used: %s", path, why.what);
+        gqac_log_line(&store->program->log, GQAC_LOG_WARNING, "the snapshot %s is not used: %s",
+                      path, why.what);
     gqac_free(path);
     return status == GQAC_NO_MEMORY ? gqac_diag_oom(diag, "a prefix store") : GQAC_OK;
 }
@@ -478,7 +479,8 @@ gqac_status gqac_store_save(gqac_store *store, const char *tenant, const gqac_se
     if (!store->files && !store->remote)
         GQAC_FAIL(diag, GQAC_USAGE, "the store has neither a folder nor a remote tier");
     if (sequence->given)
-        GQAC_FAIL(diag, GQAC_USAGE, "the ids of %lld imported tokens are unknown",
+        GQAC_FAIL(diag, GQAC_USAGE,
+                  "the sequence cannot be stored: the ids of its %lld imported tokens are unknown",
                   (long long)sequence->given);
     if (store->remote)
         store_remote_save(store, tenant ? tenant : "", sequence);

@@ -40,7 +40,7 @@ static gqac_status check_model(const gqac_store *store, int n_pasts, gqac_diag *
             return GQAC_UNSUPPORTED;
         }
     if (n_pasts != p->n_kv)
-        GQAC_FAIL(diag, GQAC_USAGE, "the model has %d past tensors, %d are given", p->n_kv,
+        GQAC_FAIL(diag, GQAC_USAGE, "the model has %d past tensors, but %d are given", p->n_kv,
                   n_pasts);
     return GQAC_OK;
 }
@@ -48,7 +48,8 @@ static gqac_status check_model(const gqac_store *store, int n_pasts, gqac_diag *
 static gqac_status check_tensor(const gqac_kv_pair *pair, const gqac_tensor *t, gqac_diag *diag) {
     if (t->dtype != pair->dtype || t->rank != 4 || t->dims[0] != 1 || t->dims[1] != pair->heads ||
         t->dims[2] < 0 || t->dims[3] != pair->head_size || (t->dims[2] && !t->data))
-        GQAC_FAIL(diag, GQAC_INVALID_INPUT, "'%s' must be %s[1,%lld,capacity,%lld], with memory",
+        GQAC_FAIL(diag, GQAC_INVALID_INPUT,
+                  "the past '%s' must have type and shape %s[1,%lld,capacity,%lld], and memory",
                   pair->past, gqac_dtype_name(pair->dtype), (long long)pair->heads,
                   (long long)pair->head_size);
     return GQAC_OK;
@@ -66,8 +67,8 @@ static gqac_status check_pasts(const gqac_store *store, int n, const char *const
                 GQAC_FAIL(diag, GQAC_USAGE, "the past '%s' is given twice", pair->past);
         GQAC_TRY(check_tensor(pair, &pasts[i], diag));
         if (pasts[i].dims[2] != pasts[0].dims[2])
-            GQAC_FAIL(diag, GQAC_INVALID_INPUT, "'%s' has %lld rows, '%s' has %lld", names[i],
-                      (long long)pasts[i].dims[2], names[0], (long long)pasts[0].dims[2]);
+            GQAC_FAIL(diag, GQAC_INVALID_INPUT, "the past '%s' has %lld rows, but '%s' has %lld",
+                      names[i], (long long)pasts[i].dims[2], names[0], (long long)pasts[0].dims[2]);
     }
     *capacity = n ? pasts[0].dims[2] : 0;
     return GQAC_OK;
@@ -131,7 +132,7 @@ gqac_status gqac_prefix_lookup(gqac_store *store, const char *tenant, const int6
     if (capacity) {
         GQAC_TRY(gqac_store_open(store, tenant, ids, n, &own, &sequence, &reused, diag));
     } else if (n < 1) {
-        GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "a prompt of %lld ids: must have at least one",
+        GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "the prompt has %lld ids: it must have at least one",
                   (long long)n);
     }
     gqac_status status = GQAC_OK;
@@ -188,8 +189,10 @@ gqac_status gqac_prefix_add(gqac_store *store, const char *tenant, const int64_t
     int64_t capacity = 0;
     GQAC_TRY(check_pasts(store, n_pasts, names, pasts, &capacity, diag));
     if (n < 1 || n > capacity)
-        GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "%lld ids for tensors of %lld rows", (long long)n,
-                  (long long)capacity);
+        GQAC_FAIL(
+            diag, GQAC_OUT_OF_RANGE,
+            "%lld ids for tensors of %lld rows: there must be at least one id, and a row for each",
+            (long long)n, (long long)capacity);
     GQAC_TRY(gqac_sequence_create(store->program, options, &sequence, diag));
     gqac_status status = import_rows(store, sequence, n, n_pasts, names, pasts, diag);
     if (status == GQAC_OK)

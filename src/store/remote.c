@@ -54,7 +54,8 @@ gqac_status store_remote_open(gqac_store *store, const gqac_store_remote *functi
     gqac_store_remote own = {0};
     GQAC_TRY(gqac_sized_take(&own, sizeof own, functions, "gqac_store_remote", diag));
     if (!own.find || !own.get || !own.put)
-        GQAC_FAIL(diag, GQAC_USAGE, "a remote tier needs the functions find, get and put");
+        GQAC_FAIL(diag, GQAC_USAGE,
+                  "a remote tier needs the functions find, get and put, but one is NULL");
     store_remote *r = gqac_calloc(1, sizeof *r);
     if (!r)
         return gqac_diag_oom(diag, "a prefix store");

@@ -17,7 +17,9 @@ static gqac_status open_parts(gqac_store *s, gqac_diag *diag) {
     if (s->program->stateless || !s->program->pool)
         GQAC_FAIL(diag, GQAC_USAGE, "the program was compiled without sequence state");
     if (o->budget < 0 || o->tenant_budget < 0 || o->folder_budget < 0 || o->remote_ms < 0)
-        GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "a budget or a time of a store is negative");
+        GQAC_FAIL(
+            diag, GQAC_OUT_OF_RANGE,
+            "budget, tenant_budget, folder_budget and remote_ms of a store must not be negative");
     GQAC_TRY(gqac_program_rope_threshold(s->program, &s->threshold, diag));
     const char *path = o->folder;
     const gqac_store_remote *remote = o->remote;
@@ -352,7 +354,7 @@ static gqac_status start_looking(gqac_store *s, const char *tenant, wanted *w, i
                                  const gqac_sequence_options *options, gqac_sequence **q,
                                  gqac_diag *diag) {
     if (w->n < 1)
-        GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "a prompt of %lld ids: must have at least one",
+        GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "the prompt has %lld ids: it must have at least one",
                   (long long)w->n);
     GQAC_TRY(gqac_sequence_create(s->program, options, q, diag));
     pthread_mutex_lock(&s->lock);

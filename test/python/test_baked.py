@@ -157,7 +157,7 @@ class Baked(Case):
             self.assertGreater(told["reused_tokens"], 0, name)
             self.check(gqac("equiv", self.path, "--via", "baked", "--kv",
                             "contiguous" if kind != "contiguous" else "quantised", "-q"), 2,
-                       "baked for kind")
+                       "baked for the kind")
         self.assertGreater(self.proof("--kv", "windowed", "--splits", "all")["plans"], 70)
 
     def test_altered(self):

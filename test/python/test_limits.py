@@ -127,7 +127,7 @@ class Limits(Case):
         path = self.dir / "calls.onnx"
         onnx.save(helper.make_model(graph, ir_version=10, opset_imports=ops, functions=[twice]),
                   path)
-        self.assertIn("after inlining", self.twins("nodes", 27, "inspect", path).err)
+        self.assertIn("after functions are inlined", self.twins("nodes", 27, "inspect", path).err)
 
     def test_tensor_elements(self):
         """Inferred shapes count; no memory of that size is allocated."""

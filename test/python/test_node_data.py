@@ -35,7 +35,7 @@ except ImportError:
 # Why a folder is skipped: the class, and a text in its reason. The first match is used.
 CLASSES = (("op", r"unknown op"),
            ("value", r"it is not a tensor|only tensors are supported|is not a constant"),
-           ("dtype", r"no such element type|STRING|of type \w+ is not supported|"
+           ("dtype", r"this element type is not supported|STRING|of type \w+ is not supported|"
                      r"graph input: (FLOAT|U?INT)\d"),
            ("opset", r"is older than"), ("training", r"training_mode is true"))
 MEANINGS = {"op": "not in our table of ops", "value": "a sequence or optional, no tensor",

@@ -167,7 +167,7 @@ class Refused(Context):
                                   whole_file[at + 1:])
             self.fails(["gqac: ", str(self.side)])
         self.side.write_bytes(as_profile(whole_file, b"gqac-n1/cpu", b"gqac-n0/cpu"))
-        self.fails(["gqac: ", "the artefact has the numerics profile gqac-n0/cpu/model",
+        self.fails(["gqac: ", "compiled with the numerics profile gqac-n0/cpu/model",
                     "compile the model again"])
         self.side.unlink()
         self.fails(["gqac: ", "cannot open", "c.gqac"])

@@ -358,7 +358,7 @@ class OnTls(Remote):
                                            *SURE), (cold, reused))
             self.good("cache", "info", fake.url, *self.trust, *own)
             asked = len(fake.commands)
-            self.refuse(fake.url, "had asked for a certificate: --remote-cert", *self.trust)
+            self.refuse(fake.url, "asked for a certificate and closed the connection", *self.trust)
             self.refuse(fake.url, "TLS failed|closed the connection", *self.trust, "--remote-cert", wrong[0],
                         "--remote-key", wrong[1])
             self.assertEqual(len(fake.commands), asked)
@@ -392,7 +392,7 @@ class OnTls(Remote):
                 (2, "has no key", *own, text), (2, "has no key", *own, locked),
                 (2, "not that of the certificate", *own, self.other.key),
                 (2, "not that of the certificate", *own, rsa),
-                (2, "go together", "--remote-cert", cert)):
+                (2, "needs its key", "--remote-cert", cert)):
             with self.subTest(flags=flags):
                 self.check(gqac("serve", "nothing", "--prefix-remote", "rediss://h", *flags), code,
                            why)
@@ -562,7 +562,7 @@ class Encrypted(OnRedis):
         self.wait_saved(3)
         for url, flags, why in (
                 (self.url(), self.flags(self.other), "its certificate is refused"),
-                (self.url(), ("--remote-cacert", self.ours.cert, *SURE), "had asked for a certificate"),
+                (self.url(), ("--remote-cacert", self.ours.cert, *SURE), "asked for a certificate"),
                 (self.url("me:wrong"), self.flags(self.ours), "it refused the password"),
                 (self.url(":p%3Ass"), self.flags(self.ours), "it refused the password"),
                 (self.redis.url, self.flags(self.ours), "it refused the database")):

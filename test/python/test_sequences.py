@@ -82,7 +82,7 @@ REFUSED = {
     "a sequence as a result": ("""s = SplitToSequence <axis = 1> (x, pieces)
         y = Identity (s)""", "float[A,B] y", ["sequence: it is used where only tensors are"]),
     "a position that is not there": ("""s = SequenceConstruct (x, x)
-        y = SequenceAt (s, two)""", "float[A,B] y", ["position 2 in a sequence of 2 tensors"]),
+        y = SequenceAt (s, two)""", "float[A,B] y", ["position 2 is out of range for a sequence of 2"]),
     "parts that do not add up": ("""s = SplitToSequence <axis = 1> (x, few)
         y = SequenceAt (s, zero)""", "float[A,B] y", ["the pieces add up to 3, the axis has 6"]),
     "how many parts": ("""s = SplitToSequence <axis = 0> (x, two)

@@ -226,7 +226,7 @@ static void none(void) {
     gqac_scheduler_options_init(&options);
     options.speculate = -1;
     CU_ASSERT_EQUAL(gqac_scheduler_create(r.context, &options, &s, &diag), GQAC_OUT_OF_RANGE);
-    CU_ASSERT_STRING_EQUAL(diag.what, "speculate is -1");
+    CU_ASSERT_STRING_EQUAL(diag.what, "speculate is -1: it must not be negative");
     options.size = offsetof(gqac_scheduler_options, speculate); /* from an older caller */
     CU_ASSERT_EQUAL_FATAL(gqac_scheduler_create(r.context, &options, &s, &diag), GQAC_OK);
     gqac_scheduler_free(s);

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""How a compiled model opens, and what two processes that run it share.
+"""The time to open a compiled model, and the memory that two processes with it share.
 
 Compiles a model (or takes a .gqac file), reads it once so that it is in the page cache, and reports
 
-  open    the wall time of `gqac inspect FILE --io`, which opens it and ends, and of `gqac version`
-          beside it, which opens nothing: the median of the runs, in milliseconds
-  pages   of two processes that run the model at the same time: what each has of the file in memory,
-          how much of that both use, and how much is its own, in MiB (/proc/PID/smaps)
+  open    the wall time of `gqac inspect FILE --io`, which only opens it, and of `gqac version` for
+          comparison, which opens nothing: the median of the runs, in milliseconds
+  pages   of two processes that run the model at the same time: how much of the file each has in
+          memory, how much of that both share, and how much is private, in MiB (/proc/PID/smaps)
 
 Prints a table; --out FILE appends a JSON record, e.g. to bench/results/artefact.jsonl.
 
@@ -37,7 +37,7 @@ def wall_ms(*command):
 
 
 def mapped(pid, path):
-    """KiB of a process's mappings of a file: resident, shared, its own."""
+    """KiB of a process's mappings of a file: resident, shared, private."""
     sums, within = {"Rss": 0, "Shared_Clean": 0, "Private_Clean": 0, "Private_Dirty": 0}, False
     for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
         name, _, rest = line.partition(":")
@@ -49,8 +49,8 @@ def mapped(pid, path):
 
 
 def pages(path):
-    """The same of two processes that run it, once both have read half of the file; None: they end
-    before that."""
+    """The same for two processes that run it, after both have read half of the file; None: they
+    ended before that."""
     half = path.stat().st_size / 2 / 1024
     command = [str(GQAC), "bench", str(path), "-p", "64", "-n", "64", "--threads", "1"]
     both = [subprocess.Popen(command, stdout=subprocess.DEVNULL) for _ in range(2)]

@@ -3,8 +3,8 @@
  *
  *   calibrate [N]   prints one line of JSON
  *
- * The best of five short runs counts: the question is whether the machine is disturbed for long,
- * not whether one run met an interrupt. Twelve independent chains hide the latency of an fma. */
+ * The best of five short runs is used: the question is whether the machine is disturbed for long,
+ * not whether one run was interrupted. Twelve independent chains hide the latency of an fma. */
 #define _GNU_SOURCE
 #include <immintrin.h>
 #include <pthread.h>
@@ -100,8 +100,8 @@ static void *work(void *arg) {
     return NULL;
 }
 
-/* Seconds from the first begin to the last end. The workers read the clocks: a thread that waits
- * for them has no core while they run, and would read its clock late. */
+/* Seconds from the first begin to the last end. The workers read the clocks, because a thread that
+ * waits for them has no core while they run, and would read its clock late. */
 static double seconds_of(const job *jobs, int threads) {
     double began = jobs[0].began, ended = jobs[0].ended;
     for (int t = 1; t < threads; t++) {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Refuses incomplete records: exit 1 with a line for each complaint, 0 when all are complete.
+"""Refuses incomplete records: exit 1 with a line for each complaint, 0 if all are complete.
 
     bench/check_records.py [FILE.jsonl ...]      all of bench/results by default
 """

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""What a schema costs: time of decode steps with --json-schema and without.
+"""The cost of a schema: the time of decode steps with --json-schema and without.
 
 Runs `gqac generate --format json` with a schema and without one in ABBA order, pinned to the same
-cores; the first pair is a warm-up and thrown away. The model is a Qwen2.5-0.5B in int4 with random
+cores; the first pair is a warm-up and discarded. The model is a Qwen2.5-0.5B in int4 with random
 weights and a vocabulary of 32,000 tokens, with a byte-level BPE that is trained on the sources and
-pages of this repository. Answers are sampled, and the schemas want more than the tokens of a run, so
-that no answer ends early. For each schema it reports
+pages of this repository. Answers are sampled, and the schemas require more tokens than a run has,
+so that no answer ends early. For each schema it reports
 
-  without, with   milliseconds for each token of decode (the first token left out), median of all runs
-  cost            median of the pairs: time with the schema by time without, less 1
+  without, with   milliseconds for each token of decode except the first, median of all runs
+  cost            median of the pairs: time with the schema / time without, minus 1
 
 Prints a table; --out FILE appends a record to a JSON-lines file, e.g. bench/results/constraint.jsonl.
 Exit 1: an answer ended early.
@@ -44,7 +44,7 @@ SAMPLED = ("--prompt", "A list:", "--temperature", "1", "--seed", "3")
 
 
 def model() -> Path:
-    """The model, with a tokenizer beside it."""
+    """The model, with a tokenizer in its folder."""
     path = models.qwen("0.5b-32k", "int4", "pruned")
     if not (path.parent / "tokenizer.json").exists():
         train(path.parent / "tokenizer.json")
@@ -106,7 +106,7 @@ def main(words: list[str]) -> int:
 
 
 def table(results) -> list[str]:
-    """The lines of a table of the results of a record."""
+    """The lines of a table with the results of a record."""
     lines = ["| schema | ms a token without | with | cost |", "|---|---|---|---|"]
     for name, r in results.items():
         lines.append(f"| {name} | {r['without_ms']:.2f} | {r['with_ms']:.2f} | {100 * r['cost']:+.1f} % |")

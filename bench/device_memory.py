@@ -1,6 +1,6 @@
-"""The rate at which a device copies its own memory: the roof of whatever only reads memory there.
+"""The rate at which a device copies its own memory: an upper limit for work that only reads memory.
 
-Asks the driver's library by ctypes, so that no package of Python is needed. A copy reads and writes
+Calls the driver's library with ctypes, so that no Python package is needed. A copy reads and writes
 each byte once, and both count.
 """
 
@@ -11,7 +11,7 @@ COPIES = 20
 
 
 def rate(copy, wait, size):
-    """GB/s of COPIES copies; the first ones, which may have to prepare something, do not count."""
+    """GB/s of COPIES copies; the first ones, which may include preparations, do not count."""
     for _ in range(3):
         copy()
     wait()
@@ -100,7 +100,7 @@ def of_opencl(index, size):
 
 
 def copy_gbps(devices, index, size):
-    """The rate on a device of `gqac devices`, by its number there."""
+    """The rate on a device, by its number in `gqac devices`."""
     driver = devices[index]["driver"]
     own = sum(d["driver"] == driver for d in devices[:index])
     return {"cuda": of_cuda, "opencl": of_opencl}[driver](own, size)

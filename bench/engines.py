@@ -1,4 +1,4 @@
-"""The engines as processes: started with what to run, then asked to run it a number of times.
+"""The engines as processes: each is started with its task, then told how often to run it.
 
 An engine that waits is stopped (SIGSTOP), so that none of its threads spins on the cores of another.
 """
@@ -20,9 +20,9 @@ LLAMA = ROOT / "build" / "peers" / "llama.cpp"
 COMMANDS = {
     "gqac": [TOOLS / "worker_gqac"],
     "row-major": [TOOLS / "worker_gqac"],  # keys and values as tensors, not in a sequence
-    "fp32-cache": [TOOLS / "worker_gqac"],  # the same on a cache of fp32
+    "fp32-cache": [TOOLS / "worker_gqac"],  # the same with an fp32 cache
     "parts": [TOOLS / "worker_gqac"],  # a mixture in two calls
-    "one-sequence": [TOOLS / "worker_gqac"],  # the first of several sequences alone
+    "one-sequence": [TOOLS / "worker_gqac"],  # only the first of several sequences
     "memory": [TOOLS / "worker_memory"],
     "unconstrained": [TOOLS / "unconstrained"],
     "gpu": [TOOLS / "worker_gqac"],  # target gpu
@@ -35,12 +35,12 @@ COMMANDS = {
     "torch-device": [sys.executable, HERE / "worker_torch_device.py"],
 }
 sys.path.append(str(LLAMA / "gguf-py"))
-SAMPLE_MS = 300  # a sample repeats calls for about so long
+SAMPLE_MS = 300  # a sample repeats calls for about this long
 WARMUPS = 3
 
 
 class Absent(Exception):
-    """An engine that is not installed, or that cannot do what was asked."""
+    """An engine that is not installed, or that cannot run this task."""
 
 
 def pinned(threads):
@@ -50,7 +50,7 @@ def pinned(threads):
 
 
 class Process:
-    """One engine at work."""
+    """One running engine."""
 
     def __init__(self, engine, words, threads):
         command = [*map(str, COMMANDS[engine]), f"threads={threads}", *words]
@@ -82,7 +82,7 @@ class Process:
         return answer
 
     def run(self, n):
-        """n times of one call, in milliseconds."""
+        """The times of n runs of one call, in milliseconds."""
         return [float(word) for word in self.ask(f"run {n}").split()[1:]]
 
     def output(self, path):
@@ -99,7 +99,7 @@ class Process:
 
 
 class Engine:
-    """A warmed process that runs a row, and how many calls make a sample."""
+    """A warmed process that runs a row, and the number of calls in a sample."""
 
     def __init__(self, name, row, threads):
         words = row.words(name)

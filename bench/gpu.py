@@ -1,24 +1,24 @@
 #!/usr/bin/env python3
-"""The target gpu on a device: how near its memory's rate, the same result as cpu, beside peers.
+"""The target gpu on a device: its share of the memory bandwidth, and its results and times compared.
 
 For each row: prompts, decode steps and prompts after cached tokens, of whole models and of one
-attention over long caches. gqac and a peer take turns, ABBA, each the median of its calls after three
-that warm up. ONNX Runtime is measured with its CUDA provider, on models of fp16, whose attention it
-has for devices; torch, with FlashAttention and CUDA graphs, on these and on rows of one attention;
-llama.cpp on models of int4, where it was built with a driver. What is not installed, or does not run,
-is named.
+attention over long caches. gqac and a peer alternate, ABBA; each time is the median of the calls
+after three warm-up calls. ONNX Runtime is measured with its CUDA provider, on fp16 models, whose
+attention it supports on devices; torch, with FlashAttention and CUDA graphs, on these and on rows
+of one attention; llama.cpp on int4 models, if it was built with a driver. Engines that are not
+installed, or do not run, are named.
 
-Before the rows it measures how fast the device copies its own memory. A row that reads weights and
-cached rows, and little else, is compared with that. The last logits are compared with those of
-target cpu: they have the same bits, but in rows of `--math bf16` (-bf16), where they are near.
+Before the rows it measures how fast the device copies its own memory. A row that reads mainly
+weights and cached rows is compared with this rate. The last logits are compared with those of
+target cpu: they have the same bits, except in rows of `--math bf16` (-bf16), where they are close.
 
     ./dev bench gpu [--device N] [--size 0.5b|1.5b|tiny] [--only ROW,...] [--pairs N]
                     [--seconds S] [--out FILE] [--list]
 
-No row begins after --seconds (200). Needs bench/, build/bench and build/release/gqac alone, so these
+No row begins after --seconds (200). Needs only bench/, build/bench and build/release/gqac, so these
 can be copied to a machine with a device. --out appends records, e.g. to bench/results/gpu.jsonl.
-Exit 1: bits differ from those of cpu, or in rows of --math bf16 are not near, or gqac cannot run a
-row; 77: there is no such device.
+Exit 1: bits differ from those of cpu, or results in rows of --math bf16 are not close, or gqac
+cannot run a row; 77: there is no such device.
 """
 
 import argparse
@@ -37,7 +37,7 @@ import rows
 from generated import GQAC
 
 CUDA, LLAMA, TORCH = "onnxruntime", "llama.cpp", "torch-device"
-LEAST_SHARE = 0.85  # of the rate of copies, that decode after 16384 tokens or more should reach
+LEAST_SHARE = 0.85  # of the rate of copies; decode after 16384 tokens or more should reach it
 LONG = 16384
 
 
@@ -57,19 +57,19 @@ class OnDevice:
                       TORCH: [f"math={self.row.math}"]}.get(engine, [])
 
     def bytes_read(self):
-        """Of a decode step."""
+        """The bytes read by a decode step."""
         if self.row.shapes["S"] > 1:
             return None
         return self.row.step_bytes() if self.row.kind == "model" \
             else self.row.batch() * self.row.kv_bytes()
 
     def allowed(self):
-        """How far results may be from those of cpu."""
+        """The allowed difference of results from those of cpu."""
         return 0 if self.row.math == "model" else self.row.tolerance
 
 
 def attention(name, p, s, dtype, batch=1, **more):
-    """One attention of 32 heads and 8 of keys."""
+    """One attention with 32 heads and 8 key-value heads."""
     return rows.sequence(name, p, s, dtype=dtype, in_cache=True, extra=dict(batch=batch),
                          peers=(TORCH,), **more)
 
@@ -84,7 +84,7 @@ def whole(size, form, p, s, calls=1, batch=1, suffix="", **more):
 
 
 def rows_of(size):
-    """The most telling first, because time may run out."""
+    """The most informative ones first, because time may run out."""
     small = size == "tiny"
     long, past, prompt, chunk = (192, 64, 32, 8) if small else (LONG, 512, 2048, 128)
     bf16 = dict(math="bf16", tolerance=3e-2)
@@ -102,7 +102,7 @@ def rows_of(size):
 
 
 def measure(row, args, copy_gbps):
-    """(record, what was not measured)."""
+    """(record, rows that were not measured)."""
     on, versions, samples, absent = OnDevice(row, args.device), {}, {}, []
     record = {"bench": "gpu", "row": row.name, **records.made_here(args.threads),
               "owner": "gqac bench driver", "device": args.devices[args.device],
@@ -150,7 +150,7 @@ def take_turns(gqac, peer, on, args, versions, samples, differences):
 
 
 def summary(on, samples, copy_gbps):
-    """Median and least time of each engine, its rate, and the ratio of peers to gqac."""
+    """Median and minimum time of each engine, its rate, and the ratio of peers to gqac."""
     results = {}
     for engine, times in samples.items():
         ms = statistics.median(map(statistics.median, times))
@@ -206,7 +206,7 @@ def arguments(words):
 
 
 def devices():
-    """What `gqac devices` lists; empty if there is none."""
+    """The output of `gqac devices`; empty if there is none."""
     found = subprocess.run([str(GQAC), "devices", "--format", "json"], capture_output=True,
                            text=True)
     return json.loads(found.stdout) if found.returncode == 0 else []

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What a KV cache changes: the time of each forward with and without one.
+"""The effect of a KV cache: the time of each forward with and without one.
 
 Runs `gqac generate --format json` on the bundled model with --kv contiguous and --kv off, in ABBA
-order, pinned to the same cores, the first pair a warm-up that is thrown away. From "per_forward_ms"
-it fits a line to the forwards 2..n of each run (median of all runs at each step) and reports
+order, pinned to the same cores; the first pair is a warm-up and discarded. From "per_forward_ms" it
+fits a line to the forwards 2..n of each run (median of all runs at each step) and reports
 
-  slope  how much longer each step takes than the one before, in microseconds
+  slope  how much longer each step takes than the previous one, in microseconds
   first  the prefill forward, in milliseconds
 
 and the same ids in every run. Prints a table and a JSON record; --out FILE appends the record to a
@@ -35,7 +35,7 @@ def generate(args, kv: str) -> dict:
 
 
 def slope(times: list[float]) -> float:
-    """Least squares, in units a step."""
+    """Least squares, in units for each step."""
     mean_x, mean_y = (len(times) - 1) / 2, statistics.fmean(times)
     return (sum((i - mean_x) * (t - mean_y) for i, t in enumerate(times))
             / sum((i - mean_x) ** 2 for i in range(len(times))))

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""What a server's clients wait for, beside llama.cpp's server.
+"""The times that clients of a server wait, compared with llama.cpp's server.
 
-Three parts, on a Qwen2.5-0.5B in int4 with random weights, both engines on the same cores in turns:
+Three parts, on a Qwen2.5-0.5B in int4 with random weights, both engines alternately on the same
+cores:
 
   first   time to the first token of prompts that begin like earlier ones: five turns of chat, and 20
           suffixes of several lengths after one prefix of 2,000 tokens. gqac with the store and without
@@ -13,9 +14,9 @@ Three parts, on a Qwen2.5-0.5B in int4 with random weights, both engines on the 
   served  prompts as in `mixed` from 1, 4, 16 and 64 clients at the same time, to `gqac serve`.
 
 For `first` and `mixed` gqac's scheduler with its prefix store is called in its process
-(worker_load.c); llama-server by HTTP, with ids in place of text, as both are for `served`. For `first`
-the server's own time of the prompt counts, which leaves HTTP out; for the others that of the client,
-which also has what a request waits.
+(worker_load.c); llama-server over HTTP, with ids in place of text, as are both for `served`. For
+`first` the server's own time for the prompt is used, which excludes HTTP; for the others that of
+the client, which includes the waiting time.
 
     ./dev bench load [--part first|mixed|served] [--passes N] [--threads N] [--out FILE]
 
@@ -43,14 +44,14 @@ SYSTEM, TURN, ANSWER, TURNS = 200, 100, 32, 5
 CLIENTS, EACH, NEW, LENGTH = 16, 2, 64, 1088
 LEVELS = {1: 8, 4: 4, 16: 2, 64: 1}  # clients of `served`, and the requests of each
 SHARED = (600, 300, 100)  # tokens of the three prefixes
-BAR, FROM = 0.85, 64  # share of the ratio of the FLOP model, from that many computed tokens on
+BAR, FROM = 0.85, 64  # share of the ratio of the FLOP model, from this number of computed tokens on
 
 
 def draw(r, n):
     return [r.randrange(models.QWEN[SIZE]["vocab"]) for _ in range(n)]
 
 
-# Each pass has ids of its own, because the cache of llama-server outlives a pass.
+# Each pass has its own ids, because the cache of llama-server outlives a pass.
 
 
 def chat(pass_number):
@@ -81,7 +82,8 @@ def mixed(pass_number, clients=CLIENTS, each=EACH):
 
 
 def flops(past, new):
-    """Operations for `new` tokens after `past`: products with weights, attention, one row of logits."""
+    """Operations for `new` tokens after `past`: products with weights, attention, one row of
+    logits."""
     c = models.QWEN[SIZE]
     head = c["hidden"] * c["vocab"]
     pairs = new * past + new * (new + 1) // 2
@@ -107,14 +109,14 @@ class Gqac:
             self.process.ask(f"plan {path}")
 
     def serve(self, plan, store):
-        """The requests in the order of the plan, as dicts, and the time of all in ms."""
+        """The requests in the order of the plan, as dicts, and the total time in ms."""
         self.read(plan)
         said = json.loads(self.process.ask(f"serve {int(store)}").removeprefix("times "))
         keys = ("first_ms", "end_ms", "reused", "computed")
         return [dict(zip(keys, x)) for x in said["requests"]], said["wall_ms"]
 
     def cancel(self, times):
-        """Times in ms from the cancellation of the prefix, while it is computed, to its end."""
+        """Times in ms from the cancellation of the prefix, during its computation, to its end."""
         self.read(suffixes(0, ()))
         return [float(self.process.ask("cancel").removeprefix("times ")) for _ in range(times)]
 
@@ -123,7 +125,7 @@ class Gqac:
 
 
 def first_pass(gqac, server, number):
-    """{row: {with, without, peer, ...}} of one pass, for each turn and each suffix."""
+    """{row: {with, without, peer, ...}} for one pass, for each turn and each suffix."""
     rows = {}
     with_store, _ = gqac.serve(chat(number), True)
     without, _ = gqac.serve(chat(number), False)
@@ -141,7 +143,7 @@ def first_pass(gqac, server, number):
 
 
 def sample(with_store, without, peer, decoded):
-    """decoded: tokens that were computed after the first new one."""
+    """decoded: tokens computed after the first new one."""
     def ms(requests, key="first_ms"):
         return statistics.median(x[key] for x in requests)
     return {"with_ms": ms(with_store), "without_ms": ms(without), "peer_ms": ms(peer, "prompt_ms"),
@@ -192,7 +194,8 @@ def load_of(requests, wall, key):
 
 
 def load_pass(own, peer, number):
-    """{engine: load} of one pass; own and peer measure it. Which is first changes with the pass."""
+    """{engine: load} for one pass; own and peer measure it. The order of the engines changes with
+    the pass."""
     order = [("gqac", own), ("llama-server", peer)]
     return {name: measure() for name, measure in (order[::-1] if number % 2 else order)}
 
@@ -236,7 +239,7 @@ def load_missed(levels):
 
 # ---- the parts ----
 
-# What a part measures; it returns its fields of the record and the lines of its table.
+# The measurement of each part; it returns its fields of the record and the lines of its table.
 
 
 def llama(args, slots, length):
@@ -244,11 +247,11 @@ def llama(args, slots, length):
 
 
 def in_process(args, take_pass, slots, length):
-    """Passes of gqac in its process and llama-server, and the fields of both."""
+    """Passes of gqac in its process and of llama-server, and the fields of both."""
     with contextlib.closing(llama(args, slots, length)) as server:
         gqac = Gqac(args.threads)
         with contextlib.closing(gqac.process):
-            gqac.serve(chat(-1), True)  # warm-up, thrown away
+            gqac.serve(chat(-1), True)  # warm-up, discarded
             server.serve(chat(-1))
             passes = [take_pass(gqac, server, i) for i in range(args.passes)]
             cancelled = gqac.cancel(10)
@@ -282,7 +285,7 @@ def measure_served(args):
                 contextlib.closing(servers.GqacServer(models.qwen(SIZE, FORM, "pruned"),
                                                       args.threads, clients, LENGTH)) as gqac:
             for engine in (server, gqac):
-                engine.serve(chat(-1))  # warm-up, thrown away
+                engine.serve(chat(-1))  # warm-up, discarded
             samples[clients] = [served_pass(gqac, server, i, clients) for i in range(args.passes)]
     levels = {clients: summarise_load(passes) for clients, passes in samples.items()}
     return load_table(levels), {

@@ -1,13 +1,12 @@
 """The models that the benchmarks run: made on demand in build/bench-models with onnx and numpy.
 
 Three kinds. An operator model is one GroupQueryAttention without a past, or a chain of matmuls. A
-sequence model looks rows of packed q, k, v up by input_ids and passes them to one
+sequence model looks up rows of packed q, k, v by input_ids and passes them to one
 GroupQueryAttention whose output is called logits, so that an engine of sequences and one with
 explicit past and present run the same file. A whole model has the nodes, names and shapes of a
-Qwen2.5 export of ONNX Runtime's model builder; its last row alone goes through the LM head, as in
-generation, and there are forms of the same weights that differ in that. Weights are random, scaled so
-that every layer keeps its variance. Equal names are equal files: the generator is seeded by the
-name.
+Qwen2.5 export of ONNX Runtime's model builder; only its last row goes through the LM head, as in
+generation; other forms of the same weights differ in this. Weights are random, scaled so that every
+layer keeps its variance. Equal names are equal files: the generator is seeded by the name.
 """
 
 import os
@@ -37,7 +36,7 @@ MAX_POSITIONS = 8192
 
 
 class Noise:
-    """Normal values, cut from one pool: made once, so that gigabytes take seconds."""
+    """Normal values from one pool, which is generated once, so that gigabytes take seconds."""
 
     def __init__(self, name: str, size=1 << 22):
         self.random = np.random.default_rng(zlib.crc32(name.encode()))
@@ -82,7 +81,7 @@ class File:
         return name
 
     def node(self, op, *inputs, out=None, domain="", **attributes):
-        """A node; `out` is a name or several, '' for the ones left out. Returns the first."""
+        """A node; `out` is a name or several, '' for omitted ones. Returns the first."""
         self.count += 1
         out = [out or f"{op}_{self.count}"] if not isinstance(out, (list, tuple)) else list(out)
         self.nodes.append(helper.make_node(op, list(inputs), out, name=f"n{self.count}/{op}",
@@ -106,7 +105,7 @@ class File:
 
 
 def made(name, build) -> Path:
-    """The .onnx file of model `name`, built when it is not there."""
+    """The .onnx file of model `name`, built if it does not exist."""
     folder = HOME / name
     if not (folder / "complete").exists():
         f = File(folder)
@@ -116,7 +115,8 @@ def made(name, build) -> Path:
 
 
 def lengths(f):
-    """seqlens_k and total_sequence_length from attention_mask, as the builder spells them."""
+    """seqlens_k and total_sequence_length from attention_mask, as the model builder computes
+    them."""
     f.input("input_ids", TensorProto.INT64, ["batch_size", "sequence_length"])
     f.input("attention_mask", TensorProto.INT64, ["batch_size", "total_sequence_length"])
     one = f.weight("one", np.array([1], np.int64))
@@ -186,7 +186,7 @@ def sequence(heads, kv_heads, head, dtype="f32"):
 
 
 def matmuls(k, layers, form):
-    """x through `layers` square matmuls of their own weights: form "f32" or "int4"."""
+    """x through `layers` square matmuls with different weights: form "f32" or "int4"."""
     def build(f, noise):
         x = f.input("x", TensorProto.FLOAT, [1, "M", k])
         for layer in range(layers):
@@ -214,7 +214,7 @@ def rotary_tables(f, head, np_type):
 
 
 def weights(size):
-    """Elements of the matrices that one token is multiplied with."""
+    """The number of elements of the matrices by which one token is multiplied."""
     c = QWEN[size]
     width, inner = c["heads"] * c["head"], c["inner"]
     layer = c["hidden"] * (2 * width + 2 * c["kv_heads"] * c["head"] + 3 * inner)
@@ -222,17 +222,17 @@ def weights(size):
 
 
 def qwen(size, form, head="slice"):
-    """A Qwen2.5 of this size with random weights, form "f32", "f16" or "int4"; what
-    is not in int4 there is fp32.
+    """A Qwen2.5 of this size with random weights, form "f32", "f16" or "int4"; parts that are not
+    int4 are fp32.
 
-    head: the rows that go through the LM head. "slice" is the last one by Slice; "all" is every
-    one, as most exports have it; "pruned" the last one by Gather and Unsqueeze, as the model
-    builder's prune_lm_head makes it.
+    head: the rows that go through the LM head. "slice" is the last one, by Slice; "all" is every
+    one, as in most exports; "pruned" the last one, by Gather and Unsqueeze, as with the model
+    builder's prune_lm_head.
     """
     base = qwen_of_last_row(size, form)
     if head == "slice":
         return base
-    path = base.with_name(f"{head}.onnx")  # beside it: the weights are the same file
+    path = base.with_name(f"{head}.onnx")  # in the same folder: the weights are the same file
     if not path.exists():
         model = onnx.load(base, load_external_data=False)
         take_rows_otherwise(model.graph, head)
@@ -310,7 +310,7 @@ def qwen_of_last_row(size, form):
 def gguf(size, form, words=False) -> Path:
     """The same shapes for llama.cpp: F32, or Q4_0 (blocks of 32) with an f16 embedding.
 
-    words: with a made-up text for each id, without which llama-server does not run.
+    words: with an artificial text for each id, without which llama-server does not run.
     """
     name = f"qwen2.5-{size}-{form}"
     path = HOME / f"{name}{'-words' if words else ''}.gguf"

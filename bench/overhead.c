@@ -1,14 +1,14 @@
-/* What a decode step costs besides its kernels: the normal step and the same step with kernels that
- * do nothing, in turns. The empty step measures the run time: checks, nodes in order, operands,
- * cutting work into items, memory, blocks of the cache; and the nodes that no family of kernels
- * computes (rows of an embedding, choice of the rows of logits).
+/* The cost of a decode step outside its kernels: the normal step and the same step with kernels
+ * that do nothing, alternately. The empty step measures the run time: checks, the sequence of
+ * nodes, operands, the division of work into items, memory, blocks of the cache; and the nodes that
+ * no family of kernels computes (rows of an embedding, selection of the rows of logits).
  *
  *   overhead MODEL PAST STEPS SAMPLES     one thread; SAMPLES times STEPS steps of one token
  *
  * Prints {"version", "profile", "level", "step_us": [...], "empty_us": [...]}: microseconds for a
  * step. All arithmetic of the cpu target is in the functions of a level, so a level of empty
- * functions is enough; the linker's --wrap puts it where the target chooses a level. Values are
- * then the previous contents of memory: no branch outside kernels depends on them. */
+ * functions is sufficient; with the linker's --wrap the target chooses it. Values are then the
+ * previous contents of memory, but no branch outside kernels depends on them. */
 #define _GNU_SOURCE
 #include <gqac/gqac.h>
 
@@ -37,7 +37,7 @@ static void nothing(void) {
 }
 
 #define EMPTY(function) ((function) = (__typeof__(function))nothing)
-/* A function that is added to a family must be emptied below, and counted here. */
+/* A function that is added to a family must be replaced below, and counted here. */
 #define COUNT(family, functions, ints)                                                             \
     _Static_assert(sizeof(family) == (functions) * sizeof(void (*)(void)) + (ints) * sizeof(int),  \
                    "not all functions are known")

@@ -1,13 +1,13 @@
-"""What a decode step costs besides its kernels: the time of the run time itself.
+"""The cost of a decode step outside its kernels: the time of the run time itself.
 
-A tool (overhead.c) times steps of one token on one thread in turns with the same steps on kernels
-that do nothing. What the empty ones take is the cost of the run time; what the others take beyond
-that is the kernels' own time.
+A tool (overhead.c) times steps of one token on one thread, alternately with the same steps with
+kernels that do nothing. The time of the empty ones is the cost of the run time; the difference to
+the others is the kernels' own time.
 
     ./dev bench overhead [--model FILE] [--past P] [--runs N] [--tool FILE@COMMIT ...] [--out FILE]
 
-Several tools, of builds of other commits, take turns, and each makes a record. Without --tool it is
-that of this build. --out appends, e.g. to bench/results/overhead.jsonl.
+Several tools, of builds of other commits, alternate, and each makes a record. Without --tool it is
+the tool of this build. --out appends, e.g. to bench/results/overhead.jsonl.
 """
 
 import argparse
@@ -51,7 +51,7 @@ def run(tool, args):
 
 
 def summary(lines):
-    """Medians and least times of all samples, in microseconds."""
+    """Medians and minimum times of all samples, in microseconds."""
     times = {key: sum((line[key] for line in lines), []) for key in ("step_us", "empty_us")}
     results = {key: statistics.median(t) for key, t in times.items()}
     results |= {f"least_{key}": min(t) for key, t in times.items()}

@@ -2,15 +2,16 @@
 """ONNX Runtime's CPU provider and gqac's in one process: the time of the same call of two sessions.
 
 For each row, which is one of `./dev bench --list`, a process opens the model twice and runs both
-sessions in ABBA pairs: prompts, tokens and caches as in the other benchmarks (worker_ort.py), pinned
-to the same cores. Before a sample, the process rests until the threads of the other session have
-stopped spinning, and where a sample is of several calls, makes one that is not counted. It reports
+sessions in ABBA pairs: prompts, tokens and caches are those of the other benchmarks
+(worker_ort.py), pinned to the same cores. Before a sample, the process waits until the threads of
+the other session have stopped spinning, and, if a sample has several calls, makes one that is not
+counted. It reports
 
   CPU, gqac   milliseconds of one call: medians of the medians of the samples
   ratio       median of the pairs: above 1, gqac is faster
 
 Prints a table; --out FILE appends records to a JSON-lines file, e.g. bench/results/providers.jsonl.
-Exit 1: the logits of the two differ by more than rounding does.
+Exit 1: the logits of the two differ by more than rounding explains.
 
     ./dev bench providers [--only ROW,...] [--pairs N] [--threads N] [--out FILE]
 """
@@ -30,13 +31,13 @@ import rows
 import worker
 
 ROWS = "0.5b-int4-session-1@512,0.5b-int4-session-512@0"
-WARM = 2  # calls by which the time of one is known
+WARM = 2  # calls by which the time of one is estimated
 REST = 0.1  # seconds; ONNX Runtime's threads spin for less
 TOLERANCE = {"f32": 1e-3, "int4": 0.2}  # random weights; int4 rounds activations to 8 bits
 
 
 def opened(row, args, more=()):
-    """A session with everything bound. It pins this thread to the first core."""
+    """A session with all inputs and outputs bound. It pins this thread to the first core."""
     import worker_ort
     os.sched_setaffinity(0, args.cores)
     engine = worker_ort.Engine(worker.parse([*row.words(rows.ORT), f"threads={args.threads}", *more]))

@@ -1,6 +1,6 @@
-"""Records of measurements: one JSON object a line, with all that is needed to judge the numbers.
+"""Records of measurements: one JSON object a line, with everything needed to judge the numbers.
 
-check() lists what is missing or does not fit; check_records.py and the drivers use it, so that an
+check() lists missing and inconsistent fields; check_records.py and the drivers use it, so that an
 incomplete record is neither written nor committed.
 """
 
@@ -40,7 +40,7 @@ def first_line(*command: str) -> str:
 
 
 def made_here(threads):
-    """What every record holds about where and when its numbers were measured."""
+    """The fields of every record that say where and when its numbers were measured."""
     commit = first_line("git", "-C", str(ROOT), "rev-parse", "--short", "HEAD")
     dirty = first_line("git", "-C", str(ROOT), "status", "--porcelain", "--untracked-files=no")
     cpu = next((line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo")
@@ -58,7 +58,7 @@ def positive(x):
 
 
 def check(record):
-    """What is wrong with a record, as a list of sentences; empty: it is complete."""
+    """The faults of a record, as a list of sentences; empty if it is complete."""
     if not isinstance(record, dict):
         return ["it is not an object"]
     wrong = missing(record, COMMON)
@@ -123,7 +123,7 @@ def check_pairs(record):
 
 
 def check_lines(text, name):
-    """All complaints about a JSON-lines text, each with its line."""
+    """All complaints about a JSON-lines text, each with its line number."""
     wrong = []
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip():

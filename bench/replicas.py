@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Two replicas of `gqac serve`, or on Ray Serve, and what they share: which part of the prompts is
-reused, and the time to the first token, by way of nginx and with a Redis server.
+"""Two replicas of `gqac serve`, or on Ray Serve, and what they share: the part of the prompts that
+is reused, and the time to the first token, through nginx and with a Redis server.
 
 One client sends prompts one after another. Each begins with one of three prefixes of PREFIX tokens
-and ends with SUFFIX tokens of its own. The replicas have one thread each. `restarted`: new replicas,
-with what the replicas before them have left on the Redis server.
+and ends with SUFFIX tokens that are different each time. The replicas have one thread each.
+`restarted`: new replicas, with the data of the previous ones on the Redis server.
 
     python bench/replicas.py MODEL        prints rows of the table in docs/scaling.md
     PYTHONPATH=python GQAC_LIBRARY=build/release/libgqac.so build/ray/bin/python bench/replicas.py \
@@ -66,7 +66,7 @@ def run(name, model, n, remote=None, nginx=False):
         found = []
         for i, (key, ids) in enumerate(prompts(7)):
             found.append(first_token(front.url if front else replicas[i % n].url, key, ids))
-            time.sleep(0.3)  # until what was computed is saved
+            time.sleep(0.3)  # until the computed rows are saved
         if front:
             front.stop()
     errors = sum(r.metric("gqac_remote_errors_total") for r in replicas)
@@ -76,7 +76,7 @@ def run(name, model, n, remote=None, nginx=False):
 
 
 def print_row(name, found, errors):
-    """The row of what was found: (seconds to the first token, reused tokens) of each request."""
+    """The row of the results: (seconds to the first token, reused tokens) of each request."""
     times = sorted(1000 * first for first, _ in found)
     share = sum(reused for _, reused in found) / (len(found) * (PREFIX + SUFFIX))
     print(f"| {name} | {100 * share:.0f} % | {statistics.median(times):.0f} | "
@@ -85,7 +85,7 @@ def print_row(name, found, errors):
 
 
 def run_on_ray(name, model, remote=None, sessions=False):
-    """The same on Ray Serve, where each request is for one token."""
+    """The same on Ray Serve, where each request asks for one token."""
     import gqac.ray
     from ray import serve
     replies = serve.run(gqac.ray.application(model, replicas=2, threads=1, remote=remote))
@@ -94,7 +94,7 @@ def run_on_ray(name, model, remote=None, sessions=False):
         session, began = f"prefix {key}" if sessions else f"request {i}", time.monotonic()
         said = replies.generate.remote(ids=ids, session=session, max_new_tokens=1).result()
         found.append((time.monotonic() - began, said["reused_tokens"]))
-        time.sleep(0.3)  # until what was computed is saved
+        time.sleep(0.3)  # until the computed rows are saved
         statistics_ = replies.statistics.remote(session=session).result()
         errors[statistics_["pid"]] = statistics_["remote_errors"]
     serve.delete("default")
@@ -102,17 +102,17 @@ def run_on_ray(name, model, remote=None, sessions=False):
 
 
 def main(model, *flags):
-    """All settings, and the first one once more."""
+    """All settings, and the first one again."""
     print("| replicas | reused | median, ms | 95 %, ms |\n|---|---|---|---|")
     with Redis() as redis:
         redis.ask("CONFIG", "SET", "maxmemory", "4gb")
         if flags == ("--ray",):
             import ray
             from ray import serve
-            os.environ.update(RAY_worker_niceness="0",  # else its processes have niceness 15
+            os.environ.update(RAY_worker_niceness="0",  # otherwise its processes have niceness 15
                               RAY_SERVE_QUEUE_LENGTH_RESPONSE_DEADLINE_S="60")
             ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="error")
-            serve.start(proxy_location="Disabled")  # nobody asks by HTTP
+            serve.start(proxy_location="Disabled")  # there are no HTTP requests
             run_on_ray("two, Ray, without sessions", model)
             run_on_ray("two, Ray, sessions", model, sessions=True)
             run_on_ray("two, Ray, without sessions, Redis", model, redis.url)

@@ -1,9 +1,9 @@
-"""What is measured: one Row for each line of the comparison, and what each engine has to run.
+"""What is measured: one Row for each line of the comparison, and the task of each engine.
 
-Shapes in the field's words: B sequences (1 but for whole models), S new tokens of each, P past,
-T = P + S, D head size. A floor is a ratio (time of the peer / time of gqac) that was set for a machine
-with AVX-512; "best" is the fastest peer that ran. A row that reads memory at MEMORY_SHARE of the rate
-seen around it meets its floors, too.
+Shapes: B sequences (1 except for whole models), S new tokens of each, P past, T = P + S, D head
+size. A floor is a ratio (time of the peer / time of gqac) that was set for a machine with AVX-512;
+"best" is the fastest peer that ran. A row that reads memory at MEMORY_SHARE of the rate measured
+before and after it also meets its floors.
 """
 
 from dataclasses import dataclass, field, replace
@@ -12,7 +12,7 @@ import models
 
 MIB = 1 << 20
 MEMORY_SHARE = 0.85
-ROTATE_BYTES = 128 * MIB  # of keys and values, for decode rows: more than caches hold
+ROTATE_BYTES = 128 * MIB  # of keys and values, for decode rows: more than fits in caches
 ORT, OV, LLAMA, TORCH = "onnxruntime", "openvino", "llama.cpp", "torch"
 PROVIDER = "provider"  # gqac itself, in a session of ONNX Runtime
 OWN = "unconstrained"
@@ -20,8 +20,8 @@ TENSORS = "row-major"  # gqac itself, with keys and values as tensors [B,Hkv,T,D
 FP32 = "fp32-cache"  # gqac itself, with keys and values in fp32
 PARTS = "parts"  # gqac itself: the chunk in one call, then the other sequences in another
 BEFORE = "before"  # gqac itself, of another build
-ONE = "one-sequence"  # gqac itself, with the first of the sequences alone
-MEMORY = "memory"  # reads, and nothing else, of as many bytes as a step reads
+ONE = "one-sequence"  # gqac itself, with only the first of the sequences
+MEMORY = "memory"  # only reads as many bytes as a step reads
 SELF = ("gqac", TENSORS, FP32, PARTS, BEFORE, ONE)
 SAME = (ORT, TENSORS, PARTS, PROVIDER, BEFORE)  # peers whose results are compared with gqac's
 BITS = {"f32": 32, "f16": 16, "int8": 8, "int4": 4}  # of a cached value
@@ -41,16 +41,17 @@ class Row:
     floor: tuple = ()  # (peer, ratio)
     short: bool = False  # part of the default run
     in_cache: bool = False  # a decode row whose keys and values may stay in the last-level cache
-    tolerance: float = 1e-4  # max|difference| / max|value| against ONNX Runtime, or gqac itself
+    tolerance: float = 1e-4  # max|difference| / max|value| compared with ONNX Runtime, or with gqac
+                             # itself
     extra: dict = field(default_factory=dict)  # softcap, window, sink; see model()
 
-    # -- how much work one call is
+    # -- the amount of work of one call
 
     def batch(self):
         return self.extra.get("batch", 1)
 
     def tokens(self):
-        """New tokens of all sequences of a call."""
+        """New tokens of all sequences in a call."""
         s = self.shapes["S"]
         return self.extra.get("chunk", s) + (self.batch() - 1) * s
 
@@ -79,7 +80,7 @@ class Row:
         return count * {"f32": 4, "f16": 2, "int4": 0.5 + 4 / 32}[self.dtype]
 
     def step_bytes(self):
-        """Bytes that a decode step of a whole model reads: weights once, and all caches."""
+        """Bytes that a decode step of a whole model reads: the weights once, and all caches."""
         x = self.shapes
         width = 2 if self.dtype == "f16" else 4
         cache = 2 * x["layers"] * x["kv_heads"] * x["head"] * (x["P"] + x["S"]) * width
@@ -90,13 +91,13 @@ class Row:
         return 2 * self.batch() * self.shapes["S"] * models.weights(self.extra["size"])
 
     def bytes_read(self):
-        """Bytes that one call has to read from memory, where that limits it: one row of tokens."""
+        """Bytes that one call must read from memory, if that limits it: one row of tokens."""
         if self.shapes.get("M", self.shapes.get("S")) != 1 or self.batch() > 1:
             return None
         return self.kv_bytes() if self.kind == "sequence" else self.weight_bytes()
 
     def rate(self, ms):
-        """(value, unit) that this row is read in."""
+        """(value, unit): the rate of this row."""
         if self.kind == "model":
             return 1e3 * self.tokens() / ms, "tok/s"
         if self.bytes_read():
@@ -108,7 +109,7 @@ class Row:
             return 1
         return int(ROTATE_BYTES // self.kv_bytes()) + 1
 
-    # -- what the engines have to run
+    # -- the tasks of the engines
 
     def model(self):
         x = self.shapes
@@ -122,7 +123,8 @@ class Row:
         return models.qwen(self.extra["size"], self.extra["form"], self.extra.get("head", "slice"))
 
     def words(self, engine):
-        """The arguments of an engine's worker, but for threads; None: it has no form of this row."""
+        """The arguments of an engine's worker, without threads; None: the engine has no form of
+        this row."""
         if engine == FP32:
             return replace(self, dtype="f32", extra={}).words("gqac")
         if engine == ONE:
@@ -150,7 +152,7 @@ class Row:
         kind = {TENSORS: "rows", PARTS: "parts"}.get(engine, "sequence")
         words += [f"kind={kind}", *self.steps(), f"rotate={self.rotate()}"]
         if self.kind == "model" and engine in SELF:
-            words.append("logits=1")  # as servers ask for, and as its file declares
+            words.append("logits=1")  # as servers request, and as declared in its file
         if self.kind == "sequence" and x["P"]:
             shape = [1, x["Hkv"], x["P"], x["D"] * min(BITS[self.dtype], 8) // 8]
             words += [f"row=past_key_values.0.{part}:{models.array(part, shape, self.dtype)}"
@@ -158,7 +160,7 @@ class Row:
         return words
 
     def steps(self):
-        """The tokens that sequences are fed."""
+        """The tokens of the sequences."""
         x = self.shapes
         words = [f"past={x['P']}", f"tokens={x['S']}", f"calls={self.extra.get('calls', 1)}",
                  f"vocab={self.vocabulary()}"]
@@ -202,13 +204,13 @@ def matmul(name, m, form, layers, **more):
 
 
 def model(name, size, form, p, s, calls=1, extra=None, **more):
-    """extra: batch, the sequences of a call; chunk, tokens of the first of them; head."""
+    """extra: batch, the number of sequences in a call; chunk, tokens of the first of them; head."""
     return Row(name, "model", dict(P=p, S=s, **models.QWEN[size]), dtype=form,
                extra=dict(size=size, form=form, calls=calls, **(extra or {})), **more)
 
 
 def together(size, form, batch, **more):
-    """A decode step of several sequences. That of one is decode@512."""
+    """A decode step of several sequences. decode@512 is the same for one."""
     shared = {("f32", 2): (ONE, 1 / 1.15), ("f32", 4): (ONE, 1 / 1.35),  # weights are read once
               ("int4", 2): (MEMORY, 1 / 1.25), ("int4", 4): (MEMORY, 1 / 1.25)}
     floor = [(ORT, 1.0), (LLAMA, 1.0), shared.get((form, batch))]
@@ -218,33 +220,34 @@ def together(size, form, batch, **more):
 
 
 def mix(form, head="all"):
-    """A chunk and seven sequences that decode, in one step compared with two."""
+    """A chunk together with seven sequences that decode, in one step compared with two."""
     name = f"0.5b-{form}-mix-128+7x1@256" + (f"-{head}" if head != "all" else "")
     return model(name, "0.5b", form, 256, 1, extra=dict(batch=8, chunk=128, head=head),
                  peers=(PARTS, LLAMA), floor=((PARTS, 1 / 1.1),), tolerance=0)
 
 
 def in_session(size, form, p, s):
-    """A call by gqac's API, against the same call by its execution provider for ONNX Runtime; the same bits."""
+    """A call through gqac's API, compared with the same call through its execution provider for
+    ONNX Runtime; the same bits."""
     name = f"{size}-{form}-session-{s}@{p}"
     return model(name, size, form, p, s, 16 if s == 1 else 1, peers=(PROVIDER,), tolerance=0)
 
 
 def layout(s, heads=(32, 8, 128), dtype="f32"):
-    """A chunk of s tokens after a past: keys as columns, as sequences have them, against rows."""
+    """A chunk of s tokens after a past: keys as columns, as in sequences, compared with rows."""
     form = ("-d64" if heads == SMALL else "") + ("-f16" if dtype == "f16" else "")
     return sequence(f"layout-{s}@4096{form}", 4096, s, heads, dtype=dtype, peers=(TENSORS,),
                     tolerance=0)
 
 
 def codes(t, dtype):
-    """A token after t - 1, whose keys and values are codes, against the same in fp32."""
+    """A token after t - 1, whose keys and values are codes, compared with fp32."""
     return sequence(f"decode-{t}-{dtype}", t - 1, 1, dtype=dtype, peers=(FP32,))
 
 
 def near_memory(t, least, dtype="f32", kv=None):
-    """A token after t - 1, against reading the memory that the cache takes; of a kind of cache with
-    codes also against the same in fp32. least: the ratio that it should reach, to the last of these."""
+    """A token after t - 1, compared with reading the memory of the cache; for a kind of cache with
+    codes also compared with fp32. least: the ratio that it should reach, to the last of these."""
     peers = (MEMORY, FP32) if kv else (MEMORY,)
     name = f"memory-decode-{t}-{kv or dtype}"
     return sequence(name, t - 1, 1, dtype=dtype, peers=peers, extra=dict(kv=kv) if kv else {},
@@ -252,7 +255,8 @@ def near_memory(t, least, dtype="f32", kv=None):
 
 
 SMALL = (14, 2, 64)
-MODELS = (("0.5b", "int4"), ("1.5b", "int4"), ("0.5b", "f32"))  # that are measured in batches
+MODELS = (("0.5b", "int4"), ("1.5b", "int4"), ("0.5b", "f32"))  # models that are measured in
+                                                                # batches
 BATCHES = (2, 4, 8, 16, 32)
 BF16 = dict(math="bf16", peers=(ORT,), tolerance=3e-2)
 ROWS = [

@@ -1,25 +1,25 @@
 #!/usr/bin/env python3
-"""gqac beside every installed peer, in one run, on the same cores.
+"""gqac compared with every installed peer, in one run, on the same cores.
 
 For each row and peer: pairs in ABBA order (gqac, peer; peer, gqac; ...), each engine warmed by at
-least three calls, pinned, stopped while the other runs. A pair's ratio is the peer's time by
-gqac's, each the median of its calls; the row's ratio is the median of the pairs. Before and after a
-row the machine is calibrated (fma and memory read); a row beside which it moved by more than 5 % is
-measured once more, and marked when it moved again. Outputs are compared with ONNX Runtime's, and with gqac's
-own where that is the peer.
+least three calls, pinned, stopped while the other runs. A pair's ratio is the peer's time divided
+by gqac's, each the median of its calls; the row's ratio is the median of the pairs. Before and
+after a row the machine is calibrated (fma and memory read); if it changed by more than 5 %, the row
+is measured again, and marked if it changed again. Outputs are compared with ONNX Runtime's, and
+with gqac's own if that is the peer.
 
     ./dev bench [--accept] [--only ROW,...] [--pairs N] [--threads 1|2] [--against PEER,...]
                 [--out FILE] [--once] [--list]
     ./dev bench --peers             fetches the peers that the default run does not (llama.cpp)
-    ./dev bench --before FILE [...] beside the worker_gqac of another build, and no other peer
-    ./dev bench overhead [...]      what a step costs besides its kernels: see overhead.py
-    ./dev bench kv_cache [...]      what a KV cache changes: see kv_cache.py
-    ./dev bench load [...]          what clients of a server wait for, beside llama-server: see load.py
-    ./dev bench speculate [...]     what drafts change: see speculate.py
-    ./dev bench constraint [...]    what a JSON schema costs: see constraint.py
+    ./dev bench --before FILE [...] compares with the worker_gqac of another build, and no other peer
+    ./dev bench overhead [...]      the cost of a step outside its kernels: see overhead.py
+    ./dev bench kv_cache [...]      the effect of a KV cache: see kv_cache.py
+    ./dev bench load [...]          the times that clients of a server wait: see load.py
+    ./dev bench speculate [...]     the effect of drafts: see speculate.py
+    ./dev bench constraint [...]    the cost of a JSON schema: see constraint.py
     ./dev bench gpu [...]           the target gpu on a device: see gpu.py
     ./dev bench providers [...]     ONNX Runtime's CPU provider and gqac's in one process: see providers.py
-    ./dev bench artefact [...]      how a compiled model opens and is shared: see artefact.py
+    ./dev bench artefact [...]      how a compiled model is opened and shared: see artefact.py
 
 --accept runs every row and appends to bench/results/cpu.jsonl. Exit 1: a result differs from ONNX
 Runtime's, or from gqac's own on tensors, by more than its row allows; 77: there are fewer cores than
@@ -50,7 +50,8 @@ MOVED = 0.05
 
 
 def calibrate(threads):
-    """Rates of the machine now: fma_gflops_N and dram_gbps_N for 1 and `threads` threads."""
+    """The present rates of the machine: fma_gflops_N and dram_gbps_N for 1 and `threads`
+    threads."""
     out = subprocess.run([engines.TOOLS / "calibrate", str(threads)], check=True,
                          capture_output=True, text=True).stdout
     return json.loads(out)
@@ -66,7 +67,7 @@ def describe(c):
 
 
 def pairs_with(peer, gqac, row, args, record):
-    """Measures one peer beside gqac, into the record."""
+    """Compares one peer with gqac, and adds the results to the record."""
     other = engines.Engine(peer, row, args.threads)
     try:
         record["versions"][peer] = other.process.facts["version"]
@@ -84,7 +85,7 @@ def pairs_with(peer, gqac, row, args, record):
 
 
 def summarise(row, record):
-    """results: median and least time of every engine, its rate, and the ratio of the peers."""
+    """results: median and minimum time of every engine, its rate, and the ratio of the peers."""
     times = {}
     for pair in record["pairs"]:
         times.setdefault("gqac", []).append(pair["gqac_ms"])
@@ -101,7 +102,7 @@ def summarise(row, record):
 
 
 def measure(row, args):
-    """One pass over a row: the record, and who could not take part."""
+    """One pass over a row: the record, and the engines that could not take part."""
     record = {"bench": "pairs", "row": row.name, **provenance(row, args), "versions": {},
               "calibration": {"before": calibrate(args.threads)}, "pairs": [], "results": {},
               "repeated": False}
@@ -167,7 +168,8 @@ def show(row, record, absent):
 
 
 def run_row(row, args):
-    """Measures, repeats once if the machine moved, shows and keeps. True when the result is right."""
+    """Measures, repeats once if the machine changed, prints and records. True if the result is
+    correct."""
     print(f"{row.name}  ({args.threads} threads)", flush=True)
     try:
         record, absent = measure(row, args)
@@ -191,7 +193,7 @@ def run_row(row, args):
 
 
 def chosen(words):
-    """Rows by their whole name, or, if a word is not a whole name, all that begin with it."""
+    """Rows by their full name, or, if a word is not a full name, all that begin with it."""
     return [r for r in rows.ROWS if r.name in words or
             any(w not in rows.BY_NAME and r.name.startswith(w) for w in words)]
 

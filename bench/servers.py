@@ -1,7 +1,7 @@
-"""Servers as engines: started with a model, asked over HTTP on this machine.
+"""Servers as engines: started with a model, called over HTTP on this machine.
 
-Prompts are sent as token ids, so that nothing is tokenized; every id of the answer is an event of its
-own (server-sent events). A server is stopped (SIGSTOP) while another engine runs.
+Prompts are sent as token ids, so that nothing is tokenized; every id of the answer is a separate
+event (server-sent events). A server is stopped (SIGSTOP) while another engine runs.
 """
 
 import http.client
@@ -15,7 +15,7 @@ import time
 
 import engines
 
-TIMEOUT = 300  # seconds, of one request
+TIMEOUT = 300  # in seconds, for one request
 
 
 def free_port():
@@ -25,12 +25,12 @@ def free_port():
 
 
 class Server:
-    """A running server; what it is called, the program, and what builds it."""
+    """A running server; subclasses define its name, its program, and how to build it."""
 
     name, program, maker = "", None, ""
 
     def __init__(self, words, threads):
-        """words: its command line, less the program and the port."""
+        """words: its command line, without the program and the port."""
         if not self.program.exists():
             raise engines.Absent(f"{self.name}: not built; see {self.maker}")
         self.port = free_port()
@@ -84,8 +84,8 @@ class Server:
         c.close()
 
     def serve(self, plan):
-        """Sends what clients ask, a thread for each: a list of their answers, and the time of all
-        in ms. plan: lists of (follows, new, ids) by client; see worker_load.c."""
+        """Sends the requests of clients, with a thread for each: a list of their answers, and the
+        total time in ms. plan: lists of (follows, new, ids) by client; see worker_load.c."""
         said, wrong = [[] for _ in plan], []
 
         def client(i):
@@ -97,7 +97,7 @@ class Server:
                     if len(said[i][-1]["ids"]) != new:
                         raise ValueError(f"an answer of {len(said[i][-1]['ids'])} ids, not {new}")
                     history = prompt + said[i][-1]["ids"]
-            except Exception as error:  # whatever it is, the times do not count
+            except Exception as error:  # after any error the times do not count
                 wrong.append(error)
 
         threads = [threading.Thread(target=client, args=(i,)) for i in range(len(plan))]
@@ -129,7 +129,7 @@ class LlamaServer(Server):
 
     def ask(self, ids, new):
         """One request. Times in ms: to the first id (http), to the end, and of the prompt as the
-        server itself has measured it, HTTP and waiting left out; and the ids of the answer."""
+        server itself has measured it, without HTTP and waiting; and the ids of the answer."""
         times, answer, timings = [], [], {}
         for seconds, said in self.events("/completion", {
                 "prompt": ids, "n_predict": new, "stream": True, "cache_prompt": True,

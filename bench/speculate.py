@@ -1,21 +1,21 @@
 #!/usr/bin/env python3
-"""What drafts change: time and steps of answers with --speculate and without.
+"""The effect of drafts: time and steps of answers with --speculate and without.
 
 Runs `gqac generate --format json` with --speculate 0 and N in ABBA order, pinned to the same cores;
-the first pair is a warm-up and thrown away. Some texts repeat themselves and some do not: the bundled
-model repeats itself with a repetition penalty below 1, random weights do anyway, and sampled texts do
-not. For each text it reports
+the first pair is a warm-up and discarded. Some texts repeat themselves and some do not: the bundled
+model repeats itself with a repetition penalty below 1, random weights do anyway, and sampled texts
+do not. For each text it reports
 
-  plain, drafts   tokens per second of decode (the first token left out), median of all runs
+  plain, drafts   tokens per second of decode (without the first token), median of all runs
   ratio           median of the pairs: above 1, drafts are faster
   drafted, accepted, forwards   of the runs with drafts (medians, as they depend on times)
 
-and it fails if the ids differ between runs. Rows with a number of clients are those of `gqac serve`,
-asked by so many clients at the same time; their tokens per second are those of all answers, prompts
-included, and `forwards` are steps. The models are the bundled one, alone and with its int4
+and it fails if the ids differ between runs. Rows with a number of clients are those of `gqac serve`
+with that many clients at the same time; their tokens per second count all answers, including the
+time of prompts, and `forwards` are steps. The models are the bundled one, alone and with its int4
 form as the model that drafts, and a Qwen2.5-0.5B in int4 with random weights, whose steps take as
-long as those of a real one. Prints a table and a JSON record; --out FILE appends the record to a JSON-lines file,
-e.g. bench/results/speculate.jsonl.
+long as those of a real one. Prints a table and a JSON record; --out FILE appends the record to a
+JSON-lines file, e.g. bench/results/speculate.jsonl.
 
     ./dev bench speculate [--drafts N] [--pairs N] [--threads N] [--bundled] [--only TEXT] [--out FILE]
 """
@@ -41,7 +41,7 @@ REPEATS, DIFFERS = ("--repetition-penalty", "0.7"), ("--temperature", "0.8", "--
 
 
 def rows(bundled: bool, ids: Path):
-    """(name, model, flags) of what is measured."""
+    """(name, model, flags) of each measurement."""
     yield "tiny-gqa, repeats", TINY, (*PROMPT, "-n", "400", *REPEATS)
     yield "tiny-gqa, differs", TINY, (*PROMPT, "-n", "400", *DIFFERS)
     yield "tiny-gqa, differs, int4 drafts", TINY, (*PROMPT, "-n", "400", *DIFFERS, "--draft", str(INT4))
@@ -53,14 +53,15 @@ def rows(bundled: bool, ids: Path):
     yield "0.5b-int4, differs", qwen, ("--ids", str(ids), "-n", "40", "--temperature", "1", "--seed", "3")
 
 
-# Clients of `gqac serve`, and the requests of each; tokens of prompts and of answers.
+# Clients of `gqac serve`, and the number of requests of each; tokens of prompts and of answers.
 LEVELS, PROMPTED, NEW = {1: 4, 4: 2, 16: 1}, 64, 64
 
 
 def served_rows():
     """(name, clients, fields of each request)."""
     texts = {"repeats": {"temperature": 0}, "differs": {"temperature": 1, "seed": 3},
-             "misleads": {"temperature": 4, "top_k": 2, "seed": 3}}  # matches, which go on otherwise
+             "misleads": {"temperature": 4, "top_k": 2, "seed": 3}}  # matches that continue
+                                                                     # differently
     for clients in LEVELS:
         for text, fields in texts.items():
             yield f"0.5b-int4, {text}, {clients} client{'s' * (clients > 1)}", clients, fields
@@ -91,14 +92,14 @@ def measure(args, model, flags) -> dict:
 
 
 def plan_of(number, clients):
-    """Requests as servers.Server.serve takes them, with ids of their own in each pass."""
+    """Requests for servers.Server.serve, with different ids in each pass."""
     r = random.Random(f"drafts {number}")
     return [[(False, NEW, [r.randrange(models.QWEN["0.5b"]["vocab"]) for _ in range(PROMPTED)])
              for _ in range(LEVELS[clients])] for _ in range(clients)]
 
 
 def serve(server, plan) -> dict:
-    """One pass: tokens per second, the ids, and what /metrics has counted."""
+    """One pass: tokens per second, the ids, and the counts in /metrics."""
     before = server.metrics()
     said, wall = server.serve(plan)
     after = server.metrics()
@@ -166,7 +167,7 @@ def main(words: list[str]) -> int:
 
 
 def table(results) -> list[str]:
-    """The lines of a table of the results of a record."""
+    """The lines of a table with the results of a record."""
     lines = ["| text | tokens | forward passes | drafted | accepted | tokens/s without | with | ratio |",
              "|---|---|---|---|---|---|---|---|"]
     for name, r in results.items():

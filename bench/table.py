@@ -2,7 +2,7 @@
 """The tables of docs/performance.md, from the newest record of each row.
 
     bench/table.py [FILE.jsonl]           prints the part between the marks of the page
-    bench/table.py --write [FILE.jsonl]   puts it there; --check: exit 1 when it differs
+    bench/table.py --write [FILE.jsonl] inserts it; --check: exit 1 if it differs
 """
 
 import argparse
@@ -21,7 +21,7 @@ PEERS = (rows.ORT, rows.OV, rows.LLAMA, rows.TORCH)
 
 
 def newest(path):
-    """{level: {(row, threads): record}}, the last of each."""
+    """{level: {(row, threads): record}}, the last record of each."""
     found = {}
     for line in path.read_text().splitlines() if path.exists() else []:
         record = json.loads(line)
@@ -31,7 +31,8 @@ def newest(path):
 
 
 def memory_share(row, record):
-    """(part of memory's rate that the row reads at, that rate); None where memory is no bound."""
+    """(share of the memory bandwidth that the row reaches, the bandwidth); None if memory is not
+    its limit."""
     if not row.bytes_read() or row.in_cache:
         return None
     peak = max(record["calibration"][when][f"dram_gbps_{record['threads']}"]
@@ -40,7 +41,7 @@ def memory_share(row, record):
 
 
 def bound(row, record):
-    """What a row is bound by, and how much of it is used: of the calibration around it."""
+    """The limit of a row, and how much of it is used, from the calibration before and after it."""
     result, n = record["results"]["gqac"], record["threads"]
     if row.math == "bf16":
         return "products of bf16 factors"
@@ -75,7 +76,7 @@ def verdict(row, record):
 
 
 def marked(name, record):
-    """The name, with a mark if the machine moved while the row was measured."""
+    """The name, with a mark if the machine changed while the row was measured."""
     return name + (" †" if record["moved"] else "")
 
 
@@ -85,7 +86,7 @@ def cell(record, peer):
 
 
 def comparison(found, threads):
-    """One table: gqac and the peers at this number of threads."""
+    """One table: gqac and the peers with this number of threads."""
     lines = ["| row | gqac ms | rate | ONNX Runtime | OpenVINO | llama.cpp | torch | floor reached | "
              "bound by |", "|---|---|---|---|---|---|---|---|---|"]
     for row in rows.ROWS:
@@ -101,7 +102,7 @@ def comparison(found, threads):
 
 
 def cost(found):
-    """What equal bits cost: our time beyond the unconstrained variant's."""
+    """The cost of equal bits: our time minus that of the unconstrained variant."""
     lines = ["| row | threads | gqac ms | unconstrained ms | cost of equal bits | bound |",
              "|---|---|---|---|---|---|"]
     for (name, threads), record in sorted(found.items()):
@@ -175,12 +176,13 @@ def near_memory(found):
 
 
 def roof(row, record, found):
-    """ms that a step of several sequences takes at least: reading weights and caches at the rate of
-    memory, or multiplying at the rate of fma, of int8 products that of matmul-int4-512. None where a
-    rate was not measured."""
+    """The minimum time in ms of a step of several sequences: reading weights and caches at the rate
+    of memory, or multiplying at the rate of fma, for int8 products that of matmul-int4-512. None if
+    a rate was not measured."""
     threads = record["threads"]
     calibration = record["calibration"].values()
-    if rows.MEMORY in record["results"]:  # by the pairs, as memory's rate changes while a row runs
+    if rows.MEMORY in record["results"]:  # by the pairs, because the memory bandwidth changes while
+                                          # a row runs
         read = record["results"]["gqac"]["ms"] * record["results"][rows.MEMORY]["ratio"]
     else:
         read = 1e-6 * row.step_bytes() / max(c[f"dram_gbps_{threads}"] for c in calibration)
@@ -195,7 +197,8 @@ def roof(row, record, found):
 
 
 def times_one(record, one):
-    """The step's time by that of one sequence: of the same run where it was measured."""
+    """The time of the step divided by that of one sequence, from the same run if it was measured
+    there."""
     if rows.ONE in record["results"]:
         return f"{1 / record['results'][rows.ONE]['ratio']:.2f}"
     return f"{record['results']['gqac']['ms'] / one['results']['gqac']['ms']:.2f}" if one else "–"
@@ -226,7 +229,7 @@ def batches(found, threads):
 
 
 def mixtures(found):
-    """A chunk and sequences that decode, in one step compared with two."""
+    """A chunk together with sequences that decode, in one step compared with two."""
     lines = ["| row | threads | one step, ms | two steps, ms | one / two | llama.cpp | bound |",
              "|---|---|---|---|---|---|---|"]
     for (name, threads), record in sorted(found.items()):

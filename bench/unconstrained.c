@@ -1,16 +1,16 @@
-/* What the promise of equal bits costs: fp32 grouped-query attention without that promise.
+/* The cost of the guarantee of equal bits: fp32 grouped-query attention without this guarantee.
  *
  *   y[s,h,:] = sum_j softmax_j(q[s,h,:] . k[j,h/G,:] / sqrt(D)) v[j,h/G,:],   j <= P + s
  *
- * Tiles here follow S and the number of threads, sums have as many chains as registers allow, and
- * the exponential has no special cases, so the bits of a row depend on the call. Rows of a group of
- * query heads share every load of K and V. Lines and words as in worker_gqac.c:
+ * Tiles depend on S and on the number of threads, sums have as many chains as registers allow, and
+ * the exponential has no special cases, so the bits of a row depend on the call. The rows of a
+ * group of query heads share every load of K and V. Lines and words are those of worker_gqac.c:
  *
  *   unconstrained threads=N kind=attention heads= kv_heads= head= past=P tokens=S rotate=R
  *
- * P = 0: packed q, k, v rows [S, (Hq + 2 Hkv) D] in, y out, K and V packed within the time, as an
- * engine has to. P > 0: one call appends S rows to packed K and V, and computes attention. On
- * opening, a few rows are compared with a plain fp64 computation. */
+ * P = 0: packed q, k, v rows [S, (Hq + 2 Hkv) D] in, y out; packing K and V is included in the
+ * time, as in an engine. P > 0: one call appends S rows to packed K and V, and computes attention.
+ * When it is opened, a few rows are compared with a plain fp64 computation. */
 #include <math.h>
 #include <pthread.h>
 #include <sched.h>
@@ -38,7 +38,7 @@ typedef struct cache { /* of one sequence */
 typedef struct worker {
     const char *kind;
     long threads, heads, kv_heads, head, past, tokens, rotate;
-    long group, total, padded, block; /* T; T rounded up to whole blocks; keys of a block */
+    long group, total, padded, block; /* T; T rounded up to whole blocks; keys in a block */
     float *qkv, *y;                   /* [S][(Hq + 2 Hkv) D], [S][Hq D] */
     cache caches[MOST_ROTATE];
     const cache *now;
@@ -117,7 +117,7 @@ static void pack_row(const worker *w, const cache *c, long head, long t, const f
         memcpy(to_v + d * w->block, v + d, PANEL * sizeof *v);
 }
 
-/* One panel of keys of one head: the new rows from the input. */
+/* Packs one panel of keys of one head: the new rows from the input. */
 static void pack_panel(worker *w, long item, float *scratch) {
     (void)scratch;
     const long panels = (w->total + PANEL - 1) / PANEL - w->past / PANEL;
@@ -198,8 +198,8 @@ static void product(const float *a, long a_stride, const float *b, long n, float
         product_1(a + r * a_stride, a_stride, b, n, out + r * out_stride, out_stride, add);
 }
 
-/* Turns scores of a row over n keys (a multiple of 16) into weights; those of keys >= seen are 0.
- * Returns the factor for earlier sums. */
+/* Turns the scores of a row for n keys (a multiple of 16) into weights; those of keys >= seen are
+ * 0. Returns the factor for earlier sums. */
 static float weigh(float *scores, long n, long seen, float *max, float *sum) {
     for (long j = seen > 0 ? seen : 0; j < n; j++)
         scores[j] = -INFINITY;
@@ -265,7 +265,7 @@ static void attend_block(const worker *w, const tile *t, long j, long n) {
         product(t->scores, w->block, v + d * w->block, n, t->out + d, w->head, true, t->rows);
 }
 
-/* One tile of queries of one kv head, the longest first. */
+/* One tile of queries of one kv head, longest first. */
 static void attend(worker *w, long item, float *scratch) {
     const long queries = TILE_ROWS / w->group, tiles = (w->tokens + queries - 1) / queries;
     const long first = (tiles - 1 - item / w->kv_heads) * queries;
@@ -358,7 +358,7 @@ static double check(worker *w) {
     const long picks[] = {0, w->tokens / 3, w->tokens / 2, w->tokens - 1};
     for (int i = 0; i < 4; i++) {
         const double error = error_of(w, picks[i], (i * 7 + 3) % w->heads);
-        worst = error <= worst ? worst : error; /* NaN counts */
+        worst = error <= worst ? worst : error; /* true also for NaN */
     }
     return worst;
 }
@@ -400,7 +400,8 @@ int main(int argc, char **argv) {
     const double began = now_ms();
     w.group = w.heads / w.kv_heads;
     w.total = w.past + w.tokens;
-    w.block = w.tokens > 1 ? 256 : 512; /* of the scores: rows x block in the second-level cache */
+    w.block = w.tokens > 1 ? 256 : 512; /* the scores, rows x block, fit in the second-level
+                                           cache */
     w.padded = (w.total + w.block - 1) / w.block * w.block;
     if (!open_data(&w))
         return 4;

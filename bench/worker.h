@@ -1,4 +1,4 @@
-/* What the workers that run gqac share. */
+/* Shared by the workers that run gqac. */
 #ifndef GQAC_BENCH_WORKER_H
 #define GQAC_BENCH_WORKER_H
 

@@ -1,4 +1,4 @@
-"""What the Python engines of the benchmark share: their arguments and the loop that answers
+"""Shared by the Python engines of the benchmark: their arguments and the loop that answers
 commands. worker_gqac.c describes the words and lines."""
 
 import json
@@ -23,7 +23,7 @@ class Engine:
 
 
 def parse(words):
-    """key=value words; input and row repeat and name .npy files."""
+    """key=value words; input and row may be repeated, and name .npy files."""
     a = SimpleNamespace(kind="run", threads=1, past=0, tokens=1, calls=1, vocab=1, rotate=1,
                         batch=1, math="model", heads=0, kv_heads=0, head=0, library="", provider="",
                         files={})
@@ -38,8 +38,8 @@ def parse(words):
 
 
 def main(engine_class):
-    """Open what the arguments name, say ready, answer stdin."""
-    out = os.fdopen(os.dup(1), "w")  # libraries may print to the other one
+    """Open what the arguments name, print ready, and answer stdin."""
+    out = os.fdopen(os.dup(1), "w")  # libraries may print to stdout itself
     os.dup2(2, 1)
 
     def say(text):
@@ -57,7 +57,8 @@ def main(engine_class):
         else:
             engine.open_sequences(a.files)
             once = engine.run_sequence
-    except Exception as error:  # whatever a library raises is why this engine does not take part
+    except Exception as error:  # any exception of a library is the reason why this engine does not
+                                # take part
         say("failed " + " ".join(str(error).split())[:400])
         return 1
     say("ready " + json.dumps({"version": engine.version(), "open_ms": 1e3 * opened}))

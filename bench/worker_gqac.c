@@ -1,18 +1,18 @@
-/* gqac as one of the benchmark's engines: holds a model open and times it on command, so that runs
- * of different engines can alternate without paying for start-up. Public API only.
+/* gqac as one of the benchmark's engines: keeps a model open and times it on command, so that runs
+ * of different engines can alternate without start-up times. Uses only the public API.
  *
  *   worker_gqac kind=run|rows|sequence model=FILE threads=N [target= device= math=]
  *     run:      input=NAME:FILE.npy ...                        one call of the graph as exported
  *     sequence: past=P tokens=S calls=C vocab=V rotate=R [batch=B] [chunk=S1] [logits=K]
  *               [kv=KIND] [row=NAME:FILE.npy ...]
  *               C calls of S tokens after P cached ones, of B sequences together; S1 of the first
- *               of them. K rows of logits of each; all of them unless it is given. Sample i takes
- *               the sequences of group i mod R. The rows of the past come from the files, or from a
- *               prompt of P tokens, and lie in memory of each sequence.
+ *               of them. K rows of logits for each; by default all. Sample i uses the sequences of
+ *               group i mod R. The rows of the past come from the files, or from a prompt of P
+ *               tokens, and each sequence has a copy of its own.
  *     parts:    the same, but the first sequence in one call and the others in another
  *     rows:     past=P tokens=S vocab=V rotate=R row=NAME:FILE.npy ...
- *               the same call of the graph as exported, on tensors: pasts of P + S rows, in whose
- *               memory the presents lie; files in the order of the presents
+ *               the same call of the graph as exported, on tensors: pasts of P + S rows, which
+ *               share memory with the presents; files in the order of the presents
  *
  * Prints "ready {json}" or "failed TEXT", then answers each line of stdin: "run N" with "times" and
  * N times of one call in ms, "output FILE" by writing the last logits or y as fp32 and "done". */
@@ -36,20 +36,20 @@ typedef struct worker {
     gqac_tensor tensors[MOST_INPUTS];
     gqac_program *program;
     gqac_context *context;
-    gqac_sequence *sequences[MOST_SEQUENCES]; /* of one group after another */
+    gqac_sequence *sequences[MOST_SEQUENCES]; /* one group after another */
     gqac_tensor *pasts[MOST_ROTATE];          /* of rows: one for each file */
     gqac_tensor mask;
     int64_t *ids;                   /* token t of sequence i of a group is ids[t + i] */
-    gqac_step_item *items;          /* of a call */
-    int64_t counts[MOST_SEQUENCES]; /* of a call, of each sequence of a group */
-    long sample;                    /* next of the rotation */
+    gqac_step_item *items;          /* of one call */
+    int64_t counts[MOST_SEQUENCES]; /* in one call, for each sequence of a group */
+    long sample;                    /* next index of the rotation */
     gqac_tensor output;             /* of a run; the output of steps is in the context, */
     float *kept;                    /* except that of the first part */
     int64_t n_kept;
     gqac_diag diag;
 } worker;
 
-/* Bytes of n elements. */
+/* The number of bytes of n elements. */
 static size_t bytes_of(const gqac_tensor *tensor, int64_t n) {
     return (size_t)n * (size_t)gqac_dtype_bits(tensor->dtype) / 8;
 }
@@ -125,7 +125,7 @@ static gqac_status import_rows(worker *w, gqac_sequence *s) {
     return gqac_sequence_import(s, w->n_files, (const char *const *)w->names, w->tensors, &w->diag);
 }
 
-/* The rows of a past as tensors with names, as if they had come from files. */
+/* The rows of a past as named tensors, as if they were read from files. */
 static gqac_status read_rows(worker *w, const gqac_sequence *s, int n, const gqac_kv_pair *pairs,
                              const char **names, gqac_tensor *rows) {
     gqac_status status = GQAC_OK;
@@ -144,7 +144,7 @@ static gqac_status read_rows(worker *w, const gqac_sequence *s, int n, const gqa
     return status;
 }
 
-/* Fills the other sequences of a group: copies, because forks would share the rows. */
+/* Fills the other sequences of a group with copies, because forks would share the rows. */
 static gqac_status copy_past(worker *w, gqac_sequence **group) {
     const gqac_kv_pair *pairs = NULL;
     const int n = gqac_program_kv_pairs(w->program, &pairs);

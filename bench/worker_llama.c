@@ -1,14 +1,15 @@
 /* llama.cpp and its ggml as one of the benchmark's engines; lines as in worker_gqac.c.
  *
  *   worker_llama threads=N kind=attention heads= kv_heads= head= past=P tokens=S dtype=f32|f16
- *                          softcap= rotate=R     ggml_flash_attn_ext, causal mask made beforehand
+ *                          softcap= rotate=R     ggml_flash_attn_ext, causal mask made in advance
  *   worker_llama threads=N kind=matmul k= layers= tokens=M dtype=f32|q4_0     square ggml_mul_mat's
  *   worker_llama threads=N kind=model model=FILE.gguf past=P tokens=S calls=C vocab=V batch=B
- *                          chunk=S1      B sequences, each in a stream of the cache of its own;
+ *                          chunk=S1      B sequences, each in its own stream of the cache;
  *                          gpu=1         all layers on a device, and rows of f16 in the cache
  *
- * Values are normal ones. Weights lie where llama.cpp would put them: q4_0 in the repacking buffer.
- * A model keeps fp32 rows in its cache, as the ONNX file does, and uses flash attention. */
+ * Values are normally distributed. Weights are where llama.cpp would put them: q4_0 in the
+ * repacking buffer. A model stores fp32 rows in its cache, as the ONNX file does, and uses flash
+ * attention. */
 #include <ggml-alloc.h>
 #include <ggml-backend.h>
 #include <ggml-cpu.h>
@@ -56,7 +57,7 @@ static float uniform(worker *w) {
     return ((float)(w->random >> 40) + 0.5f) * 0x1p-24f;
 }
 
-/* Normal values for a tensor of any type; one block of 2^20 is repeated. */
+/* Fills a tensor of any type with normally distributed values; one block of 2^20 is repeated. */
 static void fill(worker *w, struct ggml_tensor *t, float scale) {
     enum { POOL = 1 << 20 };
     const int64_t n = ggml_nelements(t);
@@ -165,7 +166,7 @@ static bool open_matmul(worker *w) {
 
 /* ---- models -------------------------------------------------------------- */
 
-/* Puts tokens from .. from + count - 1 of a sequence after those of the call so far. */
+/* Appends tokens from .. from + count - 1 of a sequence to the call. */
 static void put_tokens(worker *w, long sequence, long from, long count) {
     struct llama_batch *b = &w->tokens_of_call;
     for (long i = from; i < from + count; i++) {

@@ -1,13 +1,14 @@
-/* gqac as a server without a network: requests of several clients through one scheduler.
+/* gqac as a server without a network: the requests of several clients in one scheduler.
  *
  *   worker_load model=FILE threads=N [tokens=N]
  *
  * Prints "ready {json}" or "failed TEXT", then answers each line of stdin:
  *   plan FILE        reads the requests; "done". Each line is "CLIENT CONTINUE NEW ID ID ...": a
- *                    client sends its requests one after another, as soon as the one before has
- *                    ended. CONTINUE 1: the prompt follows the prompt and the answer before it.
+ *                    client sends its requests one after another, each as soon as the previous one
+ *                    has ended. CONTINUE 1: the prompt is appended to the previous prompt and its
+ *                    answer.
  *   serve STORE      sends them through a new scheduler, with a new prefix store if STORE is 1;
- *                    "times {json}": wall_ms, and of each request, in the order of the plan, the
+ *                    "times {json}": wall_ms, and for each request, in the order of the plan, the
  *                    time to its first id and to its end in ms, and its reused and computed tokens.
  *   cancel           computes the first request of the plan and cancels it from another thread;
  *                    "times MS", from there to its end. */
@@ -28,13 +29,13 @@ enum { MOST_CLIENTS = 64 };
 
 typedef struct worker worker;
 
-/* A line of the plan, and what became of it. */
+/* A line of the plan, and its results. */
 typedef struct entry {
     worker *owner;
     long client;
     bool follows;
     int64_t max_new;
-    int64_t *ids; /* of the line, and before them, when it is sent, those that it continues */
+    int64_t *ids; /* of the line; when it is sent, after those that it continues */
     size_t n;
     struct entry *next; /* of the client */
     int64_t number;
@@ -139,7 +140,7 @@ static bool send(entry *e) {
     return gqac_scheduler_submit(w->scheduler, &request, &e->number, &w->diag) == GQAC_OK;
 }
 
-/* Puts the prompt and the answer of a request before the ids of the one that follows. */
+/* Inserts the prompt and the answer of a request before the ids of the next one. */
 static bool follow(entry *e, const entry *before, const gqac_request_end *x) {
     const size_t n = before->n + x->n_ids;
     int64_t *ids = malloc((n + e->n) * sizeof *ids);

@@ -1,9 +1,9 @@
-/* The floor of a step that memory limits: reads a number of bytes once on all threads, each thread
- * a contiguous share, and does nothing with them.
+/* The floor of a step that is limited by memory: reads a number of bytes once with all threads,
+ * each thread a contiguous share, and does nothing with them.
  *
  *   worker_memory threads=N bytes=B rotate=R
  *                                      answers the lines that worker_gqac.c describes; a call reads
- *                                      the next of R pieces of memory, so that caches hold none
+ *                                      the next of R pieces of memory, so that none is in a cache
  */
 #define _GNU_SOURCE
 #include <stdint.h>
@@ -21,7 +21,8 @@ static uint64_t sum_of(const uint64_t *words, size_t n) {
     return sum;
 }
 
-/* Milliseconds to read n words; the sum goes to *sum, so that the reads are not left out. */
+/* Milliseconds to read n words; the sum is stored in *sum, so that the reads are not optimised
+ * away. */
 static double read_once(const uint64_t *words, size_t n, int threads, uint64_t *sum) {
     const size_t share = n / (size_t)threads;
     const double began = now_ms();

@@ -1,12 +1,12 @@
 """OpenVINO as one of the benchmark's engines; the words and lines are those of worker_gqac.c.
 
-kind=run compiles the ONNX file. kind=sequence makes its past a state of the model first, which is
-how OpenVINO runs language models. kind=sdpa is one attention as OpenVINO's own exports spell it:
+kind=run compiles the ONNX file. kind=sequence first turns its past into a state of the model, which
+is how OpenVINO runs language models. kind=sdpa is one attention as in OpenVINO's own exports:
 state, gather by beam_idx, concat, heads of a group repeated, ScaledDotProductAttention, which it
 turns into one kernel with a cache.
 
-A state grows with each call. Before it has grown by more than two hundredths it is set back, outside
-of the time, and one call passes untimed so that the buffer has the capacity for what follows. f32 hint,
+A state grows with each call. Before it has grown by more than 2 % it is set back, outside the timed
+part, and one call is not timed, so that the buffer has the capacity for the next ones. f32 hint,
 latency hint, one stream, pinned.
 """
 
@@ -69,7 +69,7 @@ class Engine(worker.Engine):
 
 
 class Sequence:
-    """One state and how many rows it has."""
+    """One state and its number of rows."""
 
     def __init__(self, engine, request):
         self.engine, self.a, self.request = engine, engine.a, request
@@ -78,7 +78,7 @@ class Sequence:
         self.length = self.saved = None
 
     def set_back(self):
-        """The state to `past` rows, with capacity after them."""
+        """The state with `past` rows, and capacity after them."""
         a = self.a
         self.request.reset_state()
         self.length = 0
@@ -143,7 +143,7 @@ def stateful(core, path):
 
 
 def sdpa(a):
-    """One attention over a state of keys and one of values."""
+    """One attention with a state of keys and one of values."""
     def parameter(name, shape, kind=F32):
         node = ops.parameter(ov.PartialShape(shape), kind, name=name)
         node.output(0).set_names({name})

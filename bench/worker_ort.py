@@ -1,10 +1,10 @@
 """ONNX Runtime as one of the benchmark's engines; the words and lines are those of worker_gqac.c.
 
-Everything is bound beforehand: inputs and outputs are buffers that live as long as the session, and
-past and present of a sequence are one buffer. Intra-op threads are pinned, the first core is the
-caller's; spinning is on, as by default. With library=FILE the session runs on gqac, by its execution
-provider, and not on ONNX Runtime's kernels. With provider=NAME it runs on that provider of ONNX
-Runtime, and past and present lie in the memory of its device.
+Everything is bound in advance: inputs and outputs are buffers with the lifetime of the session, and
+past and present of a sequence are one buffer. Intra-op threads are pinned, and the caller has the
+first core; spinning is on, as by default. With library=FILE the session runs on gqac, through its
+execution provider, and not on ONNX Runtime's kernels. With provider=NAME it runs on that provider
+of ONNX Runtime, and past and present are in the memory of its device.
 """
 
 import os
@@ -46,7 +46,7 @@ class Engine(worker.Engine):
         self.memory = DEVICES.get(a.provider, "cpu")
         self.session = ort.InferenceSession(a.model, options, providers=providers)
         os.sched_setaffinity(0, cores[:1])
-        self.kept = []  # buffers that bindings refer to
+        self.kept = []  # buffers to which bindings refer
         self.outputs = {o.name: o for o in self.session.get_outputs()}
 
     def version(self):
@@ -99,7 +99,7 @@ class Engine(worker.Engine):
         self.sample = 0
 
     def prompt(self, buffers):
-        """The past of one sequence, in the memory of each."""
+        """The past of one sequence, copied to the memory of each."""
         first = {name: ort.OrtValue.ortvalue_from_numpy(buffer[:1].copy(), self.memory, 0)
                  for name, buffer in buffers.items()}
         self.session.run_with_iobinding(self.bind(first, 0, self.a.past, 1))

@@ -1,8 +1,8 @@
-"""torch as one of the benchmark's engines, for fp32 matmuls alone: the words and lines are those of
+"""torch as one of the benchmark's engines, only for fp32 matmuls: the words and lines are those of
 worker_gqac.c.
 
 The weights of the MatMul nodes are read from the ONNX file, in the order of the nodes, and
-multiplied with torch.mm into buffers that are made beforehand.
+multiplied by torch.mm into buffers that are allocated in advance.
 """
 
 import sys

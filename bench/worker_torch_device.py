@@ -1,9 +1,9 @@
 """torch on a CUDA device as one of the benchmark's engines; the words and lines are those of worker_gqac.c.
 
 It runs the models of models.py that have sequences: one attention whose rows are looked up, or a whole
-Qwen of fp16. Attention is torch's FlashAttention (scaled_dot_product_attention). Each call is a CUDA
-graph that is captured beforehand; its time ends when the last row of logits is on the host. math=bf16
-converts all weights to bf16.
+Qwen of fp16. Attention is torch's FlashAttention (scaled_dot_product_attention). Each call is a
+CUDA graph that is captured in advance; its time ends when the last row of logits is on the host.
+math=bf16 converts all weights to bf16.
 """
 
 import sys
@@ -19,7 +19,7 @@ import worker
 
 
 class Engine(worker.Engine):
-    """Sequences whose keys and values are tensors [B,Hkv,T,D] of the device."""
+    """Sequences whose keys and values are tensors [B,Hkv,T,D] on the device."""
 
     def __init__(self, a):
         super().__init__(a)
@@ -38,7 +38,7 @@ class Engine(worker.Engine):
         self.weights = {t.name: self.weight(t) for t in graph.initializer}
 
     def weight(self, tensor):
-        """On the device; matrices as linear() has them."""
+        """On the device; matrices in the form that linear() needs."""
         value = torch.from_numpy(numpy_helper.to_array(tensor).copy()).cuda()
         if value.is_floating_point() and self.dtype:
             value = value.to(self.dtype)
@@ -49,7 +49,7 @@ class Engine(worker.Engine):
         return f"{torch.__version__}, {torch.cuda.get_device_name()}"
 
     def attend(self, i, qkv, past):
-        """Keys and values are appended to the cache of layer i. qkv: [B,S,(Hq+2Hkv)*D]."""
+        """Appends keys and values to the cache of layer i. qkv: [B,S,(Hq+2Hkv)*D]."""
         keys, values = self.caches[i]
         b, s, _ = qkv.shape
         q, k, v = qkv.view(b, s, -1, self.head).transpose(1, 2).split(
@@ -59,7 +59,7 @@ class Engine(worker.Engine):
         end = past + s
         keys[:, :, past:end], values[:, :, past:end] = k, v
         k, v, mask = keys[:, :, :end], values[:, :, :end], None
-        if s > 1 and past:  # this mask is not for groups of heads
+        if s > 1 and past:  # this mask does not support groups of heads
             mask, group = bias.causal_lower_right(s, end), self.heads // self.kv_heads
             k, v = (x.repeat_interleave(group, 1) for x in (k, v))
         y = scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=s > 1 and not past,
@@ -115,7 +115,7 @@ class Engine(worker.Engine):
     def capture(self, past):
         """A graph of one call, and its logits."""
         ids, graph = self.on_device(past, self.a.tokens), torch.cuda.CUDAGraph()
-        self.forward(ids, past)  # libraries prepare themselves
+        self.forward(ids, past)  # libraries make their preparations
         torch.cuda.synchronize()
         with torch.cuda.graph(graph):
             logits = self.forward(ids, past)

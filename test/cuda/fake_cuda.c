@@ -2,8 +2,8 @@
  * host, and launches compute nothing, so results are what was in the memory: zeros. It counts what
  * is allocated and freed, and reports it when the process ends.
  *
- *   FAKE_CUDA_LOG=FILE lines that are appended at the end: the number of calls, what has not been
- *                           freed, and the names of the requested kernels
+ *   FAKE_CUDA_LOG=FILE      lines that are appended at the end: the number of calls, what has not
+ *                           been freed, and the names of the requested kernels
  *   FAKE_CUDA_FAIL=N        the N-th call that may fail fails (from 1; 0: none)
  *   FAKE_CUDA_ERROR=CODE    with this CUresult; after 700 (an illegal address) all calls fail
  *   FAKE_CUDA_MEMORY=N      the device has N bytes (0: as many as the host)

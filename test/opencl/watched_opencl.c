@@ -3,14 +3,14 @@
  * initially contain NaN.
  *
  *   WATCH_OPENCL=PATH   the real library
- *   WATCH_LOG=FILE lines that are written at the end: the number of calls that may fail, the
- *   objects
- *                       that have not been released, the buffers with a broken band, the largest
- *                       sum of bytes of all buffers at one time, and the call that failed
+ *   WATCH_LOG=FILE      lines that are written at the end: the number of calls that may fail, the
+ *                       objects that have not been released, the buffers with a broken band, the
+ *                       largest sum of bytes of all buffers at one time, and the call that failed
  *   WATCH_FAIL=N        the N-th call that may fail fails (from 1; 0: none)
- *   WATCH_CALL=NAME counting only calls of this function WATCH_ABORT=1 a broken band ends the
- *   process, for tests of many programs WATCH_SHORT=N bands begin N bytes early, so that correct
- *   writes break them: a negative control */
+ *   WATCH_CALL=NAME     counts only calls of this function
+ *   WATCH_ABORT=1       a broken band ends the process, for tests of many programs
+ *   WATCH_SHORT=N       bands begin N bytes early, so that correct writes break them: a negative
+ *                       control */
 #define CL_TARGET_OPENCL_VERSION 120
 #define CL_USE_DEPRECATED_OPENCL_1_2_APIS
 #include <CL/cl.h>

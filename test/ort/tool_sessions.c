@@ -11,8 +11,7 @@
  *       N sessions, one after the other; prints the maximum number of bytes that the provider had
  *       allocated at one time
  *   tool_sessions RUNTIME PROVIDER alive N MODEL [KEY=VALUE]...
- *       N sessions are alive when the provider is unregistered, are run again, and are alive at
- * exit
+ *       N sessions exist when the provider is unregistered, are run again, and still exist at exit
  *
  * RUNTIME is libonnxruntime.so, PROVIDER the library of counted_alloc.h. The model computes y of x
  * f32[2,512]; of @MODEL, the runtime gets the bytes instead of the path. KEY=VALUE are entries of

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """`gqac equiv` on every test model: splits, batches and threads change no bit.
 
-    python test/python/test_equiv.py GQAC_TEST_FULL=1 for all of it
+    python test/python/test_equiv.py        GQAC_TEST_FULL=1 for all of it
 
 Everything runs on cpu, and a smaller sample on ref. The default tier is a fixed sample. The long
 tier runs all 2-splits and 200 random plans of 100 tokens on one, two, three and five threads, alone

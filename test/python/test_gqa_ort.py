@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """GroupQueryAttention compared with ONNX Runtime: random nodes, one model each, run by both.
 
-    python test/python/test_gqa_ort.py (GQAC_TEST_SEED chooses the new cases)
+    python test/python/test_gqa_ort.py        (GQAC_TEST_SEED chooses the new cases)
 
 Half of the cases come from a fixed seed, half from a new one, which is printed. gqac runs a group
 of nodes as one model. Only elements that both define are compared: rows of existing tokens, cached

@@ -2,7 +2,7 @@
 """--prefix-remote: prefixes are shared through a server with the Redis protocol, and whatever the
 server does, replies have the bytes of a cold run.
 
-    python test/python/test_remote.py (GQAC_TEST_FULL=1: also with redis-server itself)
+    python test/python/test_remote.py      (GQAC_TEST_FULL=1: also with redis-server itself)
 """
 
 import concurrent.futures

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The target gpu on a device: its share of the memory bandwidth, and its results and times compared.
+"""The target gpu on a device: its share of the memory bandwidth, its results and times.
 
 For each row: prompts, decode steps and prompts after cached tokens, of whole models and of one
 attention over long caches. gqac and a peer alternate, ABBA; each time is the median of the calls

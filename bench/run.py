@@ -11,7 +11,7 @@ with gqac's own if that is the peer.
     ./dev bench [--accept] [--only ROW,...] [--pairs N] [--threads 1|2] [--against PEER,...]
                 [--out FILE] [--once] [--list]
     ./dev bench --peers             fetches the peers that the default run does not (llama.cpp)
-    ./dev bench --before FILE [...] compares with the worker_gqac of another build, and no other peer
+    ./dev bench --before FILE [...] compares only with the worker_gqac of another build
     ./dev bench overhead [...]      the cost of a step outside its kernels: see overhead.py
     ./dev bench kv_cache [...]      the effect of a KV cache: see kv_cache.py
     ./dev bench load [...]          the times that clients of a server wait: see load.py

@@ -400,8 +400,7 @@ int main(int argc, char **argv) {
     const double began = now_ms();
     w.group = w.heads / w.kv_heads;
     w.total = w.past + w.tokens;
-    w.block = w.tokens > 1 ? 256 : 512; /* the scores, rows x block, fit in the second-level
-                                           cache */
+    w.block = w.tokens > 1 ? 256 : 512; /* the scores fit in the second-level cache */
     w.padded = (w.total + w.block - 1) / w.block * w.block;
     if (!open_data(&w))
         return 4;

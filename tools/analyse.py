@@ -3,14 +3,15 @@
 
     python tools/analyse.py [--quick]      ./dev analyse and ./dev check prepare build/asan first
 
-Three tools: gcc -fanalyzer, clang-tidy (.clang-tidy says what is asked of it) and cppcheck. --quick:
-cppcheck on all sources, and the analyser of gcc on those that read what strangers wrote (UNTRUSTED).
-Sources are compiled as in build/asan, with assertions, but without sanitizers. What a tool is wrong
-about is in test/lint/gcc.txt, in test/lint/cppcheck.txt, and beside the code (NOLINT), each with its
+Three tools: gcc -fanalyzer, clang-tidy (.clang-tidy lists its checks) and cppcheck. --quick:
+cppcheck on all sources, and the analyser of gcc on those that read untrusted input (UNTRUSTED).
+Sources are compiled as in build/asan, with assertions, but without sanitizers. False findings are
+listed in test/lint/gcc.txt, in test/lint/cppcheck.txt, and in the code (NOLINT), each with its
 reason. An entry of the two files that suppresses nothing is a fault too.
 
-Before a tool counts, it must find the defects of test/lint/defects.c. Prints the first findings, and for each
-tool one line; build/analyse has the whole output. Exits with 1 when anything was found.
+Before the findings of a tool count, it must find the defects of test/lint/defects.c. Prints the
+first findings, and a line for each tool; build/analyse has the whole output. Exits with 1 if
+anything was found.
 """
 
 import argparse
@@ -31,7 +32,7 @@ ROOT = Path(__file__).resolve().parents[1]
 BUILD, OUT, LINT = ROOT / "build" / "asan", ROOT / "build" / "analyse", ROOT / "test" / "lint"
 UNTRUSTED = ("src/base/", "src/ir/", "src/onnx/", "src/runtime/", "src/store/")
 DEFECTS = LINT / "defects.c"
-DEFINES = "src/base/diag.c"  # what test/lint/model.h stands for
+DEFINES = "src/base/diag.c"  # the source that test/lint/model.h models
 SHOWN = 40  # findings of a tool that are printed
 THREADS = len(os.sched_getaffinity(0))
 FINDING = re.compile(r"^(?P<file>[^\s:]+):(?P<line>\d+):(?:\d+:)? (?:fatal error|warning|error|style|performance|"
@@ -40,7 +41,7 @@ FINDING = re.compile(r"^(?P<file>[^\s:]+):(?P<line>\d+):(?:\d+:)? (?:fatal error
 
 
 def read_commands():
-    """{source: (folder, words)} of the sources that are analysed and of DEFECTS."""
+    """{source: (folder, words)} for the sources that are analysed and for DEFECTS."""
     commands = {}
     for entry in json.loads((BUILD / "compile_commands.json").read_text()):
         source = os.path.relpath(entry["file"], ROOT)
@@ -55,7 +56,7 @@ def read_commands():
 
 
 def findings(output):
-    """[(source, line, name, text)] of what a tool wrote, without repetitions."""
+    """[(source, line, name, text)] of the output of a tool, without repetitions."""
     found = {}
     for match in FINDING.finditer(output):
         source = os.path.relpath(os.path.join(ROOT, match["file"]), ROOT)
@@ -97,8 +98,9 @@ def run_tidy(commands, sources):
 
 
 def cppcheck_state(config=LINT / "cppcheck.cfg", folder=OUT / "cppcheck"):
-    """The folder of what cppcheck remembers of sources that have not changed. It does not look whether
-    its configuration has, so each one has a folder; those of others are removed."""
+    """The folder in which cppcheck stores its results for unchanged sources. cppcheck does not
+    check whether its configuration has changed, so each configuration has a folder; those of others
+    are removed."""
     state = folder / hashlib.sha256(config.read_bytes()).hexdigest()[:16]
     for other in set(folder.glob("*")) - {state}:
         shutil.rmtree(other) if other.is_dir() else other.unlink()
@@ -132,13 +134,13 @@ def read_suppressed(tool):
 
 
 def wanted_defects(tool):
-    """{(line, name)} that DEFECTS marks for a tool."""
+    """{(line, name)} marked in DEFECTS for a tool."""
     return {(number, match[1]) for number, line in enumerate(DEFECTS.read_text().splitlines(), 1)
             for match in re.finditer(rf"{tool}:([\w.-]+)", line)}
 
 
 def analyse(tool, commands, sources):
-    """Prints what a tool finds; returns whether that is nothing."""
+    """Prints the findings of a tool; returns whether there are none."""
     began = time.monotonic()
     output = TOOLS[tool](commands, sources + [str(DEFECTS.relative_to(ROOT))])
     (OUT / f"{tool}.log").write_text(output)

@@ -3,10 +3,10 @@
 
     python tools/check_families.py DIR [PAIR ...] [--table]
 
-For each pair and each target: `compile`, then logits of 32 teacher-forced tokens against those of
-ONNX Runtime, the first choice wherever its margin exceeds the tolerance, and `equiv`. --table
-writes docs/families.md, which needs all pairs. Exit 1 when a pair that must pass does not, or one
-that is excepted does. Environment: GQAC names the binary.
+For each pair and each target: `compile`, then logits of 32 teacher-forced tokens compared with
+those of ONNX Runtime, the first choice wherever its margin exceeds the tolerance, and `equiv`.
+--table writes docs/families.md, which needs all pairs. Exit 1 if a pair that must pass does not, or
+a listed exception does. Environment: GQAC names the binary.
 """
 
 import argparse
@@ -33,14 +33,14 @@ TOKENS, LONG = 32, 100
 EQUIV = {"cpu": ("--splits", "random:12", "--batch", "3", "--threads", "1,3"),
          "ref": ("--splits", "random:3", "--batch", "2")}
 TABLE = ROOT / "docs" / "families.md"
-TRACED = "## Traced and other exporters"  # where the part of check_traced.py begins
-TRANSLATORS = "## An encoder and a decoder"  # and that of check_translators.py
-BY_HAND = "## Compared by hand"  # and what no tool writes
+TRACED = "## Traced and other exporters"  # the beginning of the part of check_traced.py
+TRANSLATORS = "## An encoder and a decoder"  # and of that of check_translators.py
+BY_HAND = "## Compared by hand"  # a part that no tool writes
 
 
 def exact_experts(model):
-    """QMoE becomes MoE over the weights that it stands for: ONNX Runtime rounds what it multiplies
-    8-bit experts with to 8 bits, which no attribute asks for."""
+    """QMoE becomes MoE with the weights that it represents: ONNX Runtime rounds the factors of
+    8-bit experts to 8 bits, which no attribute requests."""
     tensors = {i.name: i for i in model.graph.initializer}
     for node in model.graph.node:
         bits = [a for a in node.attribute if a.name == "expert_weight_bits"]
@@ -61,8 +61,8 @@ def exact_experts(model):
 
 
 def oracles_of(path, precision):
-    """ONNX Runtime on a model; in fp16 also without graph optimisation, which takes roundings out
-    (of pairs of casts): both are right."""
+    """ONNX Runtime on a model; in fp16 also without graph optimisation, which removes roundings (of
+    pairs of casts): both results are correct."""
     model = onnx.load(path)
     experts = any(n.op_type == "QMoE" for n in model.graph.node)
     source = exact_experts(model) if experts else path
@@ -79,21 +79,21 @@ def gqac(*args):
 
 
 def nearest(got, wants):
-    """Of each row the answer that is nearest."""
+    """For each row the closest answer."""
     error = [np.abs(got - w).max(1) for w in wants]
     return np.stack(wants)[np.argmin(error, 0), np.arange(len(got))]
 
 
 def top_differs(got, want, bound):
-    """Rows whose first choice differs although the margin of the reference exceeds the bound."""
+    """Rows whose first choice differs although the margin of the reference exceeds the limit."""
     ordered = np.sort(want, axis=1)
     clear = ordered[:, -1] - ordered[:, -2] > bound
     return int((clear & (got.argmax(1) != want.argmax(1))).sum())
 
 
 def answers(oracles, ids, tolerance):
-    """ONNX Runtime's logits in one call. Where activations are rounded to 8 bits also token by
-    token: a last bit that differs between the two may tip a rounding, and both are right."""
+    """ONNX Runtime's logits in one call. If activations are rounded to 8 bits, also token by token:
+    a difference in the last bit between the two may change a rounding, and both are correct."""
     splits = [None] + [[1] * len(ids)] * (tolerance == ROUNDED)
     return [oracle.score(ids, split) for oracle in oracles for split in splits]
 
@@ -106,7 +106,7 @@ def score(path, ids, target, scratch):
 
 
 def compare(row, path, reference, tolerance, target, scratch):
-    """Fill in what one target does."""
+    """Adds the results of one target."""
     gqac("compile", path, "--target", target, "-o", scratch / f"{target}.gqac")
     row[target] = 0.0
     for ids, wants in reference:
@@ -129,7 +129,7 @@ def compare(row, path, reference, tolerance, target, scratch):
 
 
 def check(name, folder):
-    """One pair: what the table says of it; row["why"] is set when it fails."""
+    """One pair: its row in the table; row["why"] is set if it fails."""
     family, precision = families.pairs()[name]
     tolerance = families.PRECISIONS[precision].tolerance
     row = {"pair": name, "tolerance": tolerance}
@@ -229,7 +229,8 @@ Details of the comparison:
 
 
 def command(doc, chosen, check_one, write, excepted=()):
-    """The command line of a table's tool: each pair that `chosen` finds, checked; the exit code."""
+    """The command line of a table's tool: checks each pair that `chosen` selects; returns the exit
+    code."""
     parser = argparse.ArgumentParser(description=doc.split("\n", maxsplit=1)[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("pairs", nargs="*")

@@ -28,8 +28,8 @@ LIMIT, TOKENS, PAST, NEW = 2e-5, 32, 9, 7
 
 
 def call(runner, path):
-    """One call after PAST rows: of two rows, of which one is padded left where there is a mask;
-    with GroupQueryAttention of one, which is what that op knows."""
+    """One call after PAST rows: with two batch rows, one of which is padded on the left if there is
+    a mask; with GroupQueryAttention with one, because that op has no padding."""
     ids = make_ids(2 * (PAST + NEW), 1).reshape(2, -1)
     if ortref.gqa_nodes(onnx.load(path, load_external_data=False)):
         _, past = runner.step(ids[:1, :PAST], runner.empty_past(1))
@@ -44,7 +44,7 @@ def call(runner, path):
 
 
 def run_call(path, runner, scratch):
-    """The greatest difference of the logits of a call, on either target."""
+    """The greatest difference of the logits of a call, on any target."""
     feed, worst = call(runner, path), 0.0
     want = runner.run(feed)["logits"]
     (scratch / "in").mkdir()
@@ -58,14 +58,14 @@ def run_call(path, runner, scratch):
 
 
 def layers(path):
-    """Layers of a model, by its caches."""
+    """The number of layers of a model, from its caches."""
     names = [i.name for i in onnx.load(path, load_external_data=False).graph.input]
     return sum(".key" in n or "key_cache" in n for n in names)
 
 
 def raised(path, scratch, stateless):
-    """Is there a node of attention for each layer?"""
-    stateless &= not ortref.runner(path).merged  # a sequence takes one of its branches
+    """True if there is a node of attention for each layer."""
+    stateless &= not ortref.runner(path).merged  # a sequence uses only one of its branches
     builder.gqac("compile", path, *(("--stateless",) if stateless else ()), "--stop-after", "lower",
                  "--emit", "text", "-o", scratch / "lower.gq")
     text = (scratch / "lower.gq").read_text()
@@ -91,7 +91,7 @@ def sequence(row, path, want, ids, target, scratch):
 
 
 def check(name, folder):
-    """One pair: what the table says of it; row["why"] is set when it fails."""
+    """One pair: its row in the table; row["why"] is set if it fails."""
     row, path = {"pair": name}, folder / "model.onnx"
     try:
         runner = ortref.runner(path)

@@ -4,9 +4,9 @@
     python tools/check_translators.py DIR [NAME ...] [--table]
 
 For each on both targets: the states of the encoder; logits of 32 teacher-forced tokens in one call
-of the decoder, and token by token after a past, in the merged decoder and in the two files that it
-is made of; first choices; the ids of `generate`; which bits differ between calls that hold the same
-tokens. --table writes the third part of docs/families.md, which needs all pairs. Exit 1 when one
+of the decoder, and token by token after a past, in the merged decoder and in the two files from
+which it is made; first choices; the ids of `generate`; the bits that differ between calls with the
+same tokens. --table writes the third part of docs/families.md, which needs all pairs. Exit 1 if one
 fails.
 """
 
@@ -28,7 +28,7 @@ THREADS = (1, 3)
 
 
 class Ours:
-    """A file as `gqac run` runs it."""
+    """A file run by `gqac run`."""
 
     def __init__(self, path, target, scratch):
         self.path, self.target, self.scratch, self.calls = path, target, scratch, 0
@@ -36,7 +36,7 @@ class Ours:
         self.inputs = {i["name"]: i for i in info["inputs"]}
 
     def run(self, feed, threads=1):
-        """Results by name; what it does not take is left out."""
+        """Results by name; inputs that the file does not have are omitted."""
         self.calls += 1
         into, out = (self.scratch / f"{word}{self.calls}" for word in ("in", "out"))
         into.mkdir(exist_ok=True)
@@ -66,7 +66,7 @@ class Theirs:
 
 
 def source(family):
-    """What an encoder of two rows reads; where it reads ids, one row is shorter."""
+    """The input of an encoder, two batch rows; if it is ids, one row is shorter."""
     rng = np.random.default_rng(11)
     if family.task == SPEECH:
         return {"input_features": rng.standard_normal((2, BANDS, FRAMES)).astype(np.float32)}
@@ -82,14 +82,15 @@ def decoder_feed(given, states, ids):
 
 
 def empty(inputs, states):
-    """Caches of the first call: the encoder's have the rows of its states, which nothing reads."""
+    """Caches of the first call: those of the encoder have the rows of its states, which nothing
+    reads."""
     batch, rows, _ = states.shape
     return {n: np.zeros((batch, HEADS, rows if ".encoder." in n else 0, SIZE), np.float32)
             for n in inputs if n.startswith("past_key_values")}
 
 
 def token_by_token(first, later, feed, inputs, threads=1):
-    """Logits of the ids one by one: `first` makes the caches, `later` continues them."""
+    """The logits of the ids one by one: `first` creates the caches, `later` continues them."""
     ids, rows = feed["input_ids"], []
     past = empty(inputs, feed["encoder_hidden_states"])
     for at in range(ids.shape[1]):
@@ -97,7 +98,7 @@ def token_by_token(first, later, feed, inputs, threads=1):
             **feed, **past, "input_ids": ids[:, at:at + 1],
             "use_cache_branch": np.array([at > 0])}, threads)
         rows.append(answer["logits"])
-        for name in past:  # those of the encoder come once
+        for name in past:  # those of the encoder are computed once
             made = answer.get(name.replace("past_key_values", "present"))
             if made is not None and made.size:
                 past[name] = made
@@ -105,12 +106,12 @@ def token_by_token(first, later, feed, inputs, threads=1):
 
 
 def differing(a, b):
-    """Values whose bits differ."""
+    """The number of values whose bits differ."""
     return int((a.view(np.uint32) != b.view(np.uint32)).sum())
 
 
 def near(row, key, got, want):
-    """Notes how far; too far is a failure."""
+    """Records the difference; if it is too large, records a failure."""
     row[key] = max(row.get(key, 0), harness.relative(got, want))
     if not row[key] <= LIMIT:
         raise ArithmeticError(f"{key} differs by {row[key]:.1e}")
@@ -146,7 +147,7 @@ def check_target(row, folder, feeds, want, target, scratch):
 
 
 def greedy(decoder, feed, start):
-    """The likeliest ids, all of them fed every time; one row."""
+    """The likeliest ids, computed from all ids every time; one row."""
     ids = [start]
     for _ in range(TOKENS):
         logits = decoder.run({**feed, "input_ids": np.array([ids])})["logits"]
@@ -155,7 +156,7 @@ def greedy(decoder, feed, start):
 
 
 def check_generate(folder, given, feed, start, scratch):
-    """`generate` says what ONNX Runtime says, up to an end."""
+    """`generate` returns the ids of ONNX Runtime, up to an end id."""
     one = {k: v[:1] for k, v in feed.items() if v is not None}
     want = greedy(Theirs(folder / "decoder_model.onnx"), one, start)
     if "input_features" in given:
@@ -169,7 +170,7 @@ def check_generate(folder, given, feed, start, scratch):
 
 
 def check(name, folder):
-    """One pair: what the table says of it; row["why"] is set when it fails."""
+    """One pair: its row in the table; row["why"] is set if it fails."""
     family = next(f for f in FAMILIES if f.name == name)
     row, start = {"pair": name}, family.config["decoder_start_token_id"]
     try:
@@ -223,7 +224,7 @@ bits of one call with those of a call for each token.
 
 
 def write(rows):
-    """Its part of the file."""
+    """Writes its part of the file."""
     builder.write_part(builder.TRANSLATORS, table(rows))
 
 

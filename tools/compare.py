@@ -3,8 +3,8 @@
 
 usage: tools/compare.py ACTUAL EXPECTED LIMIT
 
-Logits near zero carry the absolute error of the large ones they were summed with, so an error is
-measured against the largest value of a tensor, not element by element. Exit 1 above the limit.
+Logits near zero have the absolute error of the large terms in their sums, so an error is measured
+relative to the largest value of a tensor, not element by element. Exit 1 above the limit.
 """
 
 import sys
@@ -14,7 +14,7 @@ import numpy as np
 
 
 def error(actual, expected):
-    """max|difference| / max|expected|; infinite when shapes differ or a value is not a number."""
+    """max|difference| / max|expected|; infinite if shapes differ or a value is not a number."""
     if actual.shape != expected.shape:
         return float("inf")
     a, e = actual.astype(np.float64), expected.astype(np.float64)
@@ -23,7 +23,7 @@ def error(actual, expected):
 
 
 def main(actual, expected, limit):
-    """Prints one line a tensor."""
+    """Prints one line for each tensor."""
     worst = 0.0
     for path in sorted(Path(expected).glob("*.npy")):
         value = error(np.load(Path(actual) / path.name), np.load(path))

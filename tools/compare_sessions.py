@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Sessions of ONNX Runtime on gqac beside those on its CPU provider: the table of docs/onnxruntime.md.
+"""Sessions of ONNX Runtime on gqac and on its CPU provider: the table of docs/onnxruntime.md.
 
 usage: tools/compare_sessions.py [--library FILE] [--pieces 11,1,4] MODEL.onnx ...
 
-Each model gets one prompt, in one call and in calls of these lengths, on either provider. Printed
-are the share of the time of all nodes that gqac's nodes take (ONNX Runtime's profile), how many
-logits differ between one call and several and by how much, and the peak memory of the process
-(VmHWM). Every number is of a process of its own. `context` is a session of the compiled model.
+Each model gets one prompt, in one call and in calls of these lengths, on both providers. The table
+has gqac's share of the time of all nodes (from ONNX Runtime's profile), how many logits differ
+between one call and several and by how much, and the peak memory of the process (VmHWM). Every
+number comes from a separate process. `context` is a session of the compiled model.
 """
 
 import argparse
@@ -52,7 +52,7 @@ def empty_pasts(session, head_size):
 
 
 def head_size_of(model):
-    """What genai_config.json beside the model says."""
+    """The head size in genai_config.json in the folder of the model."""
     config = Path(model).parent / "genai_config.json"
     return json.loads(config.read_text())["model"]["decoder"]["head_size"] if config.exists() else 0
 
@@ -83,7 +83,7 @@ def peak():
 
 
 def share(file):
-    """The share of the time of nodes that gqac's nodes take, in percent."""
+    """gqac's share of the time of all nodes, in percent."""
     events = [e for e in json.loads(file.read_text()) if e.get("cat") == "Node"
               and e["name"].endswith("_kernel_time")]
     time = {True: 0, False: 0}
@@ -110,7 +110,8 @@ def measure(args):
     result = {"peak": peak()}
     if profile:
         result["share"] = share(Path(session.end_profiling()))
-    rows = whole.shape[1] if whole.shape == split.shape else 1  # a model may return its last row
+    rows = whole.shape[1] if whole.shape == split.shape else 1  # a model may return only its last
+                                                                # row
     a, b = whole[:, -rows:], split[:, -rows:]
     result["logits"], result["differing"] = a.size, int(np.count_nonzero(a != b))
     result["largest"] = float(np.abs(a.astype(np.float64) - b.astype(np.float64)).max())
@@ -118,7 +119,7 @@ def measure(args):
 
 
 def child(args, model, one, folder):
-    """Runs `measure` in a process of its own."""
+    """Runs `measure` in a separate process."""
     done = subprocess.run(
         [sys.executable, __file__, "--library", args.library, "--one", one, "--folder", folder,
          "--threads", str(args.threads), "--pieces", ",".join(map(str, args.pieces)), model],
@@ -149,7 +150,7 @@ def main():
         with tempfile.TemporaryDirectory() as folder:
             ours, cpu = (child(args, model, one, folder) for one in ("gqac", "cpu"))
             part = child(args, model, "share", folder)["share"]
-            child(args, model, "context", folder)  # writes it
+            child(args, model, "context", folder)  # writes the context model
             context = child(args, model, "context", folder)
         name = os.path.basename(os.path.dirname(os.path.abspath(model)))
         print(f"| {name} | {part:.0f} % | {ours['logits']} | {ours['differing']} | "

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Line coverage of what reads models: the scan, the import, the text IR and artefacts.
+"""Line coverage of the sources that read models: the scan, the import, the text IR and artefacts.
 
     python tools/coverage.py [GCOVR]      after ./dev build; ./dev coverage does both
 
-Only these sources are compiled with --coverage. They are linked before the library of build/release,
-so that the linker takes nothing of the same name from there: into the tool, with which Python tests
-run, and into the C tests of these sources.
+Only these sources are compiled with --coverage. They are linked before the library of
+build/release, so that the linker uses no symbols of the same name from there: into the tool, with
+which the Python tests are run, and into the C tests of these sources.
 """
 
 import json
@@ -34,7 +34,7 @@ FLAGS = "-O1 -fno-inline --coverage -Wno-error".split()
 
 
 def compile_all(folder, group):
-    """Objects of the sources with the flags that a group of the build has."""
+    """Objects of the sources, with the flags of a group of the build."""
     commands = json.loads((BUILD / "compile_commands.json").read_text())
     made, jobs = [], []
     for entry in commands:
@@ -53,7 +53,7 @@ def compile_all(folder, group):
 
 
 def link(target, objects, name):
-    """The program of a target with these objects before its libraries."""
+    """The program of a target, with these objects before its libraries."""
     lines = subprocess.run(["ninja", "-C", BUILD, "-t", "commands", target], check=True, text=True,
                            capture_output=True).stdout.splitlines()
     words = shlex.split(next(line for line in reversed(lines) if " -o " in line and " -c " not in line))
@@ -66,7 +66,7 @@ def link(target, objects, name):
 
 
 def main():
-    """Build, run, report."""
+    """Builds, runs, reports."""
     gcovr = sys.argv[1] if len(sys.argv) > 1 else "gcovr"
     shutil.rmtree(OUT, ignore_errors=True)
     tool = link("gqac_tool", compile_all("tool", "gqac_objects"), "gqac")

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The main job on the bundled model, in one screen: compile it, write text, show what the cache saves
-# and that it changes nothing, then the proof that no split, batch or thread count changes a bit.
+# The main purpose on the bundled model, in one screen: compile it, write text, show what the cache
+# saves and that it changes nothing, then the proof that no split, batch or number of threads
+# changes a bit.
 set -euo pipefail
 gqac=$1
 model=models/tiny-gqa

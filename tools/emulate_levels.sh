@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs a program under an emulated CPU that has AVX-512, on machines without it: Bochs boots a
-# Debian kernel with the program as its first process. By hand, not by ./dev test: what it proves is
-# the bits of the AVX-512 levels, never their speed (a test of one second takes about two minutes).
+# Debian kernel with the program as its first process. Run by hand, not by ./dev test: it proves the
+# bits of the AVX-512 levels, but not their speed (a test of one second takes about two minutes).
 #
 #   tools/emulate_levels.sh FOLDER COMMAND…      FOLDER becomes the root of the emulated machine;
 #                                                COMMAND (a path in it, and arguments) runs there.
@@ -12,12 +12,12 @@
 #
 # BOCHS (environment): the command that starts Bochs 3.0, Debian 13's, whose model sapphire_rapids
 # has AVX-512, VNNI and BF16: `BOCHS="chroot DEBIAN13 bochs"` from an older Debian, TMPDIR being a
-# folder that is at the same path in both. CPU picks another model. What is known of versions:
+# folder that is at the same path in both. CPU selects another model. Known problems of versions:
 #   2.7 (Debian 12)  CPU=corei7_skylake_x (AVX-512 alone); VCVTPS2PH rounds ties the wrong way: a test that
 #                    compares rows stored as f16 with the scalar level fails for AVX2 and AVX-512 alike
 #   3.1              integer divisions go wrong: models are refused for reasons that are not so
-# The kernel is started without what Bochs leaves out or does in its own way: AMX, the compacted
-# form of XSAVE, HPET, the local APIC and a second CPU.
+# The kernel is started without features that Bochs lacks or implements differently: AMX, the
+# compacted form of XSAVE, HPET, the local APIC and a second CPU.
 set -euo pipefail
 
 [ $# -ge 2 ] || { sed -n '2,23p' "$0"; exit 2; }

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Make the test models in test/models, and ONNX Runtime's answers for them.
 
-Every model is a random Hugging Face model that the real onnxruntime-genai model builder exported:
-what the tests compile is what users compile, only small.  Nothing is downloaded.
+Every model is a random Hugging Face model exported by the real onnxruntime-genai model builder, so
+the tests compile the same kind of files as users, only smaller. Nothing is downloaded.
 
     python3 -m venv make && make/bin/pip install torch==2.15.0 transformers==5.23.0 \\
         onnx==1.23.2 onnxruntime==1.31.1 onnxruntime-genai==0.18.0
@@ -45,7 +45,7 @@ SEED = 20260
 VOCAB, BOS, EOS = 258, 256, 257  # 256 byte-level characters, then bos and eos (eos is pad too)
 SCORE_STD, SCORE_STD_RANGE = 4.0, (2.5, 6.0)
 LOGIT_STD = 3.0
-THETA = 30.0  # so small that even the slowest rotary frequency turns visibly within N_IDS tokens
+THETA = 30.0  # so small that even the slowest rotary frequency rotates visibly within N_IDS tokens
 N_IDS, N_LONG_RUN, N_LONG_ROPE, TAIL = 48, 600, 100, 8
 FIRST, SECOND = 9, 15  # prefill of 9 tokens, hybrid prefill of 15 more, then decode
 STATIC_ROWS = 64
@@ -59,7 +59,7 @@ class Model:
     precision: str = "fp32"
     provider: str = "cpu"
     options: dict = field(default_factory=dict)
-    config_class: str = ""  # where it is not family + "Config"
+    config_class: str = ""  # if it is not family + "Config"
     runs: tuple = ("prefill", "hybrid", "decode", "batch")
     long_run: bool = False  # also N_LONG_RUN tokens, logits of the last TAIL
     long_rope: bool = False  # also N_LONG_ROPE tokens in one call, beyond the LongRoPE threshold
@@ -149,7 +149,7 @@ MODELS = [
           options={"block_size": 32, "use_qdq": "true", "shared_embeddings": "false"}),
     Model("gpt-oss", "GptOss", GPT_OSS, precision="int4", runs=("hybrid", "decode", "batch"),
           options={"windowed_kv_cache": "false", **EXACT_INT4}),
-    # no padded batch: the state of a convolution would hold what lies on the padding
+    # no padded batch: the state of a convolution would include the padding
     Model("lfm2", "Lfm2", LFM2, precision="int4", runs=("prefill", "hybrid", "decode"),
           options=EXACT_INT4),
     Model("qwen3.5", "Qwen3_5", QWEN35, config_class="Qwen3_5TextConfig", precision="int4",
@@ -161,7 +161,7 @@ MODELS = [
 
 
 def check_pins():
-    """Stop when an installed package is not the pinned one: its files would differ."""
+    """Stop if an installed package is not the pinned version: its files would differ."""
     from importlib.metadata import version
 
     wrong = [f"{p} {version(p)}, not {v}" for p, v in PINS.items() if version(p) != v]
@@ -203,7 +203,8 @@ def make_hf_model(entry):
 
 
 def random_parameter(entry, name, p, generator):
-    """A random tensor like p: norms near one (Gemma's post norms near two), others of unit gain."""
+    """A random tensor like p: norms near one (Gemma's post norms near two), others with unit
+    gain."""
     import torch
 
     noise = torch.randn(p.shape, generator=generator)
@@ -221,10 +222,10 @@ def random_parameter(entry, name, p, generator):
 
 
 class ScoreProbe:
-    """Attention for transformers that also measures how far the scores of a query spread.
+    """Attention for transformers that also measures the spread of the scores of a query.
 
     spread[layer] = std over all visible (query, key) of score − mean score of that query, where a
-    score is what enters the softcap: scale·q·k after rotary and q/k norm.
+    score is the input of the softcap: scale·q·k after rotary and q/k norm.
     """
 
     def __init__(self):
@@ -271,7 +272,8 @@ def qk_parameters(model, layer):
 
 
 def calibrate(model, ids, probe):
-    """Scale q/k and the output layer so that scores and logits spread as wanted; return spreads."""
+    """Scale q/k and the output layer so that scores and logits have the wanted spread; returns the
+    spreads."""
     import torch
 
     ids = torch.tensor(ids)[None]
@@ -314,7 +316,8 @@ def save_hf(entry, folder, probe):
 
 
 def describe(path):
-    """The facts an importer needs about one file: versions, inputs, outputs, ops, attributes."""
+    """The properties of one file that an importer needs: versions, inputs, outputs, ops,
+    attributes."""
     import onnx
     from onnx import helper
 
@@ -404,7 +407,7 @@ def reference(entry, out):
 
 
 def check_splits(entry, runner, ids, full):
-    """ONNX Runtime itself must give (nearly) the same logits for 9 + 15 + 24 × 1 tokens."""
+    """ONNX Runtime itself must return (nearly) the same logits for 9 + 15 + 24 × 1 tokens."""
     split = runner.score(ids, [FIRST, SECOND] + [1] * (N_IDS - FIRST - SECOND))
     limit = {"fp32": 2e-5, "fp16": 5e-3, "int4": 2e-2}[entry.precision]
     error = float(np.abs(split - full).max() / np.abs(full).max())
@@ -448,7 +451,7 @@ def case_batch(runner, ids):
 
 
 def case_static(runner, ids):
-    """The hybrid call on past tensors of STATIC_ROWS rows, NaN beyond the valid ones."""
+    """The hybrid call on past tensors of STATIC_ROWS rows, NaN after the valid ones."""
     feed, growing, rows = case_hybrid(runner, ids)
     for name in runner.past_names:
         small = feed[name]
@@ -468,7 +471,7 @@ CASES = {"prefill": case_prefill, "hybrid": case_hybrid, "decode": case_decode,
 
 
 def export(entry, out, work, probe):
-    """Make one model folder from nothing; return its row of the printed summary."""
+    """Make one model folder; returns its row of the printed summary."""
     shutil.rmtree(out, ignore_errors=True)
     shutil.rmtree(work, ignore_errors=True)
     hf = work / "hf"

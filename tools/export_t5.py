@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Make test/traced/t5: an encoder, a decoder, and that decoder with a past, of torch's old tracer.
 
-The files and names are those of Optimum's exports that are not merged. T5's attention has no scale
-and a bias that each decoder computes from the lengths of its call.
+The files and names are those of Optimum's unmerged exports. T5's attention has no scale and a bias
+that each decoder computes from the lengths of its call.
 
     PYTHON tools/export_t5.py --out test/traced      (the environment of export_models.py)
 """
@@ -40,7 +40,7 @@ def make_model():
 
 
 def make_parts(model):
-    """The three modules that are traced."""
+    """The three modules to be traced."""
     import torch
     from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 
@@ -64,7 +64,7 @@ def make_parts(model):
             return self.model.encoder(input_ids=ids, attention_mask=mask).last_hidden_state
 
     class Decoder(torch.nn.Module):
-        """Ids, states and a past, or none, to logits and presents."""
+        """From ids, states and possibly a past, to logits and presents."""
 
         def __init__(self, given):
             super().__init__()
@@ -86,7 +86,7 @@ def make_parts(model):
 
 
 def export(module, args, path, inputs, outputs):
-    """Traces with free batch and lengths; a decoder with a past takes one token."""
+    """Traces with variable batch and lengths; a decoder with a past takes one token."""
     import torch
 
     states, rows = "encoder_sequence_length", "decoder_sequence_length"

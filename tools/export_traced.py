@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Make the traced test models in test/traced, and ONNX Runtime's answers for them.
 
-What export_models.py is for the model builder, this is for tracers, which write attention out in
-simple ops: Optimum (the legacy tracer of torch around transformers), the same tracer by itself, and
-torch.export.  Configurations, random parameters, scores and the stored files are like those of
-export_models.py.  Two environments, because Optimum wants an older transformers:
+Like export_models.py, but for tracers, which write attention in simple ops: Optimum (the legacy
+tracer of torch with transformers), the same tracer alone, and torch.export. Configurations, random
+parameters, scores and the stored files are like those of export_models.py. There are two
+environments, because Optimum needs an older transformers:
 
     the one of export_models.py, and onnxscript       for how = script, dynamo, bare...
     the same, and mobius-onnx==0.1.0                  for how = mobius, mobius-static
@@ -13,7 +13,7 @@ export_models.py.  Two environments, because Optimum wants an older transformers
 
 The pairs EXPORTER-FAMILY of traced_families.py, for docs/families.md, are made by
 
-    PYTHON tools/export_traced.py --out DIR --pairs PATTERN ...     (--list: which there are)
+    PYTHON tools/export_traced.py --out DIR --pairs PATTERN ...     (--list: prints them)
 """
 
 import argparse
@@ -32,7 +32,7 @@ import families
 from export_models import BOS, EOS, FIRST, N_IDS, SCORE_STD, SECOND, THETA, VOCAB
 
 LAYERS, PAST, NEW = 2, 5, 3
-WHISPER_SEED = 1  # of answers that do not repeat one id
+WHISPER_SEED = 1  # for answers that do not repeat one id
 SHAPE = dict(hidden_size=48, intermediate_size=64, num_attention_heads=4, num_key_value_heads=2,
              max_position_embeddings=160, rms_norm_eps=1e-5, tie_word_embeddings=False)
 ROPE = {"rope_parameters": {"rope_type": "default", "rope_theta": THETA}}
@@ -81,7 +81,7 @@ MODELS = [
 
 
 def make_model(entry, ids):
-    """A transformers model with random parameters whose scores spread by SCORE_STD."""
+    """A transformers model with random parameters whose scores have the spread SCORE_STD."""
     import torch
     import transformers
 
@@ -138,7 +138,7 @@ def by_optimum(_, model, folder):
 
 
 def wrapped(model):
-    """Tensors in, tensors out: what Optimum traces."""
+    """Tensors in, tensors out, as traced by Optimum."""
     import torch
     from transformers.cache_utils import DynamicCache
 
@@ -162,7 +162,7 @@ def wrapped(model):
 
 
 def example(model):
-    """Arguments to trace with, and the names of inputs and outputs."""
+    """Arguments for tracing, and the names of inputs and outputs."""
     import torch
 
     c = model.config
@@ -179,13 +179,13 @@ def example(model):
 
 
 def by_script(entry, model, folder, past=True, name="model.onnx"):
-    """torch.onnx's legacy tracer: a decoder after a past, or one that makes it."""
+    """torch.onnx's legacy tracer: a decoder after a past, or one that creates it."""
     import torch
 
     args, inputs, outputs = example(model)
     rows = {0: "batch_size", 1: "sequence_length"}
     total = {0: "batch_size", 1: "past_sequence_length + sequence_length"}
-    if not past:  # of one file with the other, whose past it does not know
+    if not past:  # the file with the other one does not know its past
         total[1] = "attention_mask_sequence_length"
         args, inputs = (args[0], args[1][:, :NEW], args[2] - PAST), inputs[:3]
     axes = {n: {0: "batch_size", 2: "past_sequence_length"} for n in inputs[3:]}
@@ -197,12 +197,13 @@ def by_script(entry, model, folder, past=True, name="model.onnx"):
 
 
 def by_merge(entry, model, folder):
-    """Both, made one file by Optimum: an If on use_cache_branch."""
+    """Both, merged into one file by Optimum: an If on use_cache_branch."""
     from optimum.exporters.onnx.model_patcher import eager_mask_without_vmap
     from optimum.onnx import merge_decoders
     from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 
-    ALL_MASK_ATTENTION_FUNCTIONS.register("eager", eager_mask_without_vmap)  # the tracer's limits
+    ALL_MASK_ATTENTION_FUNCTIONS.register("eager", eager_mask_without_vmap)  # required by the
+                                                                             # tracer
     two = folder / "onnx" / "first.onnx", folder / "onnx" / "later.onnx"
     for path, past in zip(two, (False, True), strict=True):
         by_script(entry, model, folder, past, path.name)
@@ -223,8 +224,8 @@ def by_dynamo(entry, model, folder):
 
 
 def by_bare(entry, model, folder):
-    """Either tracer around a model that is asked for logits alone, without a cache; but for "bare"
-    it counts positions by itself, and "ids" has no mask."""
+    """Either tracer with a model that returns only logits, without a cache; except with "bare", it
+    counts positions itself, and with "ids" it has no mask."""
     import torch
 
     class Wrapper(torch.nn.Module):
@@ -252,7 +253,7 @@ def by_bare(entry, model, folder):
 
 
 def by_mobius(entry, _, folder):
-    """mobius, from a model that transformers has saved."""
+    """mobius, from a model saved by transformers."""
     from mobius.__main__ import main as mobius
 
     if not isinstance(entry.config, builder.Model):
@@ -270,8 +271,8 @@ WAYS = {"merge": by_merge, "mobius": by_mobius, "mobius-static": by_mobius, "mob
 
 
 def strip(path):
-    """Take away what only debugs the tracer: traces with paths, docs, shapes of every value. What
-    lay beside the file lies in it."""
+    """Remove debugging information of the tracer: traces with paths, docs, shapes of every value.
+    External data become part of the file."""
     import onnx
 
     m = onnx.load(path)
@@ -288,7 +289,7 @@ def strip(path):
 
 
 def reference(entry, out):
-    """What ONNX Runtime answers, in the files that export_models.py writes."""
+    """The results of ONNX Runtime, in the files that export_models.py writes."""
     import ortref
 
     runner = ortref.runner(out / "model.onnx")
@@ -307,7 +308,7 @@ def reference(entry, out):
 
 
 def case_static(runner, ids):
-    """More prompt in buffers that the first one was written to."""
+    """More prompt, in buffers that contain the first one."""
     _, past = runner.step(ids[None, :FIRST], runner.empty_past(1), 0)
     feed = runner.feed(ids[None, FIRST:FIRST + SECOND], past, FIRST)
     return feed, runner.run(feed), [(FIRST, SECOND)]
@@ -329,7 +330,7 @@ def make(entry, out):
     folder = out / entry.name
     with tempfile.TemporaryDirectory() as work:
         (Path(work) / "onnx").mkdir()
-        own = entry.how.startswith("mobius")  # reads a model that it finds saved
+        own = entry.how.startswith("mobius")  # it reads a saved model
         model = None if own else model_of(entry, builder.make_ids(N_IDS, 0))
         WAYS[entry.how](entry, model, Path(work))
         strip(Path(work) / "onnx" / "model.onnx")
@@ -341,8 +342,8 @@ def make(entry, out):
 
 
 def make_pair(name, out):
-    """A pair of traced_families.py: its file alone. In a process of its own, since exporters leave
-    patches in place."""
+    """Only the file of a pair of traced_families.py. In a separate process, because exporters leave
+    patches."""
     import traced_families
 
     exporter, family = traced_families.pairs()[name]
@@ -367,8 +368,8 @@ def make_pair(name, out):
 
 
 def sdpa(model):
-    """Attention as exporters get it by default; some families have but one. Mixtures of experts as
-    products of batches, which torch.export can trace (transformers 5)."""
+    """Attention as exporters use it by default; some families have only one kind. Mixtures of
+    experts as batched products, which torch.export can trace (transformers 5)."""
     try:
         model.set_attn_implementation("sdpa")
     except ValueError:
@@ -378,7 +379,7 @@ def sdpa(model):
 
 
 def make_whisper(out):
-    """An encoder and a decoder without a cache, of the legacy tracer."""
+    """An encoder and a decoder without a cache, from the legacy tracer."""
     import json
 
     import torch
@@ -438,7 +439,7 @@ def make_whisper(out):
 
 
 def main():
-    """Make the models that are named."""
+    """Make the named models."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--out", type=Path)
     parser.add_argument("--list", action="store_true", help="print the names of all pairs")

@@ -54,7 +54,7 @@ FAMILIES = [
 
 
 def make_model(family):
-    """It with random parameters."""
+    """The model, with random parameters."""
     import torch
     import transformers
 
@@ -89,7 +89,7 @@ def make(family, out):
 
 
 def main():
-    """Make those that are named, or all."""
+    """Make the named ones, or all."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("names", nargs="*", choices=[[], *(f.name for f in FAMILIES)])

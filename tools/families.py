@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Every family of the model builder in every precision, as tiny random models outside of the tree.
+"""Every family of the model builder in every precision, as tiny random models outside the tree.
 
     make/bin/python tools/families.py export DIR [PAIR ...]
 
-A pair is FAMILY-PRECISION, for example gemma3-fp16, or a shell pattern of pairs; without any, all
-are made. DIR/PAIR gets what the builder wrote. tools/check_families.py compares them with ONNX
-Runtime. Models are made as export_models.py makes those of test/models: random, from one seed,
-with attention scores that spread by SCORE_STD.
+A pair is FAMILY-PRECISION, for example gemma3-fp16, or a shell pattern of pairs; by default all are
+made. DIR/PAIR gets the output of the builder. tools/check_families.py compares them with ONNX
+Runtime. Models are made like those of test/models by export_models.py: random, from one seed, with
+attention scores whose spread is SCORE_STD.
 """
 
 import argparse
@@ -104,12 +104,12 @@ FAMILIES = [
 ]
 
 
-ROUNDED = 2e-2  # tolerance where activations are rounded to 8 bits
+ROUNDED = 2e-2  # tolerance if activations are rounded to 8 bits
 
 
 @dataclass
 class Precision:
-    """How the builder is called, and max|Δlogits| / max|logits| against ONNX Runtime."""
+    """The arguments of the builder, and max|Δlogits| / max|logits| compared with ONNX Runtime."""
 
     precision: str
     provider: str
@@ -118,8 +118,8 @@ class Precision:
 
 
 # With tied embeddings the builder makes an invalid file of int4-asym (the table of the embedding is
-# the float weight that it replaced) and none of qdq, so these have two tables. ONNX Runtime has the
-# norms of q and k within attention on GPUs only, so fp16 has them outside.
+# the float weight that it replaced) and none of qdq, so these have two tables. ONNX Runtime
+# supports the norms of q and k in attention only on GPUs, so fp16 has them outside.
 PRECISIONS = {
     "fp32": Precision("fp32", "cpu", 2e-5),
     "fp16": Precision("fp16", "cuda", 5e-3, {"fuse_qk_norm_gqa": "false"}),
@@ -130,13 +130,13 @@ PRECISIONS = {
     "qdq": Precision("int4", "cpu", 2e-5, {
         "block_size": 32, "use_qdq": "true", "shared_embeddings": "false"}),
 }
-# Pairs that need not pass, and why; check_families.py fails when one of them does.
+# Pairs that need not pass, with the reason; check_families.py fails if one of them does.
 EXCEPT = {
     "qwen3.5-fp16": "its states round at every token; ONNX Runtime differs from itself by 9e-3",
 }
-# Other token ids than those of salt 0, where with these two experts come so near to a tie that the
-# last bit of fp16 decides (ONNX Runtime then differs from itself, token by token, as much), or a
-# recurrence carries a rounding to 8 bits on that a last bit tipped.
+# Token ids that differ from those of salt 0. With these, two experts are so close to a tie that the
+# last bit of fp16 decides (ONNX Runtime, token by token, then differs from itself as much), or a
+# recurrence propagates a rounding to 8 bits that was decided by a last bit.
 PROMPT = {"gpt-oss-fp16": 2, "qwen3.5-int8": 1}
 
 
@@ -146,7 +146,7 @@ def pairs():
 
 
 def chosen(patterns):
-    """The pairs that a command line names."""
+    """The pairs named on a command line."""
     every = pairs()
     for pattern in patterns:
         if not fnmatch.filter(every, pattern):
@@ -156,7 +156,8 @@ def chosen(patterns):
 
 
 def in_child(work, log):
-    """Run work() in a forked process, so that no state of the builder is left; is it well?"""
+    """Run work() in a forked process, so that no state of the builder is left; returns True if it
+    succeeds."""
     child = os.fork()
     if not child:
         code = 1
@@ -166,7 +167,7 @@ def in_child(work, log):
                 os.dup2(f.fileno(), 2)
                 work()
                 code = 0
-        except BaseException:  # whatever it was, the log has it and the parent goes on
+        except BaseException:  # after any error, the log contains it and the parent continues
             import traceback
             traceback.print_exc()
         finally:
@@ -177,7 +178,7 @@ def in_child(work, log):
 
 
 def export(out, patterns):
-    """Make the pairs under out; a pair that the builder refuses leaves its log there."""
+    """Make the pairs in out; if the builder refuses a pair, its log is left there."""
     export_models.check_pins()
     os.environ.update(model_builder.OFFLINE)
     import torch

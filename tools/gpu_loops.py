@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""What the loops of products and of experts load and multiply, counted in the machine code of CUDA.
+"""Loads and multiply-adds in the loops of products and of experts, counted in CUDA machine code.
 
     tools/gpu_loops.py [--arch sm_90] [--gqac FILE] [--nvdisasm FILE]
 
 Needs NVRTC, nvdisasm (NVIDIA's package cuda-nvdisasm, or the wheel nvidia-cuda-nvdisasm) and a
-release build with tests, whose stand-ins for NVIDIA's libraries keep the text of the kernels. No
+release build with tests, whose replacements for NVIDIA's libraries keep the text of the kernels. No
 GPU is needed, and nothing is timed. Columns:
     registers, shared   of an item, and bytes of a group, as the driver's compiler reports them
-    loads of 16 bytes   that an item issues in one turn of the loop over k; others stand beside them
-                        (scales, and rows of x that are not aligned, which take the place of one of
-                        16 bytes)
-    multiply-adds       of an item in that turn: fp32, or int8
-    per byte            multiply-adds of a group for each byte that its loads of 16 bytes can bring
-    inner loop          the share of multiply-adds among its instructions (one of int8 does four)
+    loads of 16 bytes   that an item issues in an iteration of the loop over k; other loads (scales,
+                        and rows of x that are not aligned, which replace one of 16 bytes) are
+                        listed next to them
+    multiply-adds       of an item in that iteration: fp32, or int8
+    per byte            multiply-adds of a group for each byte that its loads of 16 bytes can load
+    inner loop          the share of multiply-adds among its instructions (int8 ones do four each)
 """
 import argparse
 import ctypes
@@ -26,7 +26,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 NVRTC = ["libnvrtc.so.13", "libnvrtc.so.12", "/usr/local/cuda/lib64/libnvrtc.so"]
 HOT = re.compile(r"(product|int8|moe)_(few1|few4|tile)_(\w+)$")
-# elements of an item of a tile, and k of a turn: kernels/products.cl and nbits.cl
+# elements of an item of a tile, and k of an iteration: kernels/products.cl and nbits.cl
 TILES = {"int8": (32, 64), "f32": (64, 8), "": (64, 16)}
 
 
@@ -43,7 +43,7 @@ def kernel_text(gqac):
 
 
 def open_compiler():
-    """NVRTC, or the end of the program."""
+    """NVRTC; if there is none, the program ends."""
     for name in NVRTC:
         try:
             return ctypes.CDLL(name)
@@ -88,7 +88,7 @@ def functions_of(cubin, nvdisasm):
 
 
 def loops_of(lines):
-    """The bodies of all loops, each the lines from a label to a jump back to it; short ones first."""
+    """The bodies of all loops, each from a label to a jump back to it; short ones first."""
     at, found = {}, []
     for i, line in enumerate(lines):
         if isinstance(line, tuple):
@@ -99,12 +99,12 @@ def loops_of(lines):
 
 
 def count(body, pattern):
-    """Instructions of a loop that match."""
+    """The number of matching instructions in a loop."""
     return sum(bool(re.search(pattern, line)) for line in body)
 
 
 def row_of(name, lines, report):
-    """The cells of a kernel."""
+    """The cells of the row of a kernel."""
     family, form, kind = HOT.match(name).groups()
     int8 = family == "int8"
     multiply = r"\bIDP\." if int8 else r"\bFFMA\b"

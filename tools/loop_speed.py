@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""Which share of the peak of a CPU model the inner loops of a kernel reach, by llvm-mca: an estimate
-from object code, for machines that are not at hand. By hand; needs binutils and llvm-mca.
+"""The share of the peak of a CPU model that the inner loops of a kernel reach, by llvm-mca: an
+estimate from object code, for machines that are not available. Run by hand; needs binutils and
+llvm-mca.
 
     tools/loop_speed.py [--cpu MODEL] [--only TEXT] [--least N] [--inner N] [--text] OBJECT...
 
 OBJECT: build/release/CMakeFiles/gqac_level_LEVEL.dir/src/targets/cpu/level/FILE.c.o
-A loop is what lies between a jump back and its target, with no such loop inside. Columns:
+A loop is the code between a jump back and its target, without such a loop inside. Columns:
     products   instructions that multiply and add (fma, dot products), per iteration
     cycles     per iteration, all loads in L1, branches predicted
-    share      products / cycles, of what the model starts a cycle at most
+    share      products / cycles, relative to the maximum that the model starts in a cycle
     stack      instructions with an operand on the stack: spilt registers
 """
 import argparse
@@ -37,8 +38,8 @@ def functions_of(path):
 
 
 def loops(code, inner):
-    """The innermost loops that have products: (address, instructions); where `inner` is not 0, with
-    what the loop around each does once while the loop itself runs so often."""
+    """The innermost loops with products: (address, instructions). If `inner` is not 0, including
+    what the enclosing loop does once for that many iterations of the inner one."""
     ends = {}
     for address, text in code:
         m = re.match(r"j\w+\s+([0-9a-f]+)", text)
@@ -64,7 +65,7 @@ def loops(code, inner):
 
 
 def plain(text):
-    """As an assembler reads it; jumps lead nowhere."""
+    """In the form for an assembler; jumps have no target."""
     text = re.sub(r"\s*(#|<).*$", "", text)
     text = re.sub(r"^(bnd |notrack )", "", text)
     text = re.sub(r"\s+", " ", text)
@@ -74,7 +75,7 @@ def plain(text):
 
 
 def cycles(body, cpu):
-    """Cycles of an iteration; None where the model does not know an instruction."""
+    """Cycles of an iteration; None if the model does not know an instruction."""
     lines = [plain(t) for t in body if not t.startswith(("call", "data16", "cs nop", "nop"))]
     run = subprocess.run(
         [os.environ.get("LLVM_MCA", "llvm-mca-19"), f"-mcpu={cpu}", f"-iterations={ITERATIONS}",
@@ -88,7 +89,7 @@ def cycles(body, cpu):
 
 @functools.lru_cache(None)
 def least(opcode, width, cpu):
-    """Cycles that the model takes for one such instruction among many that wait for nothing."""
+    """The cycles of one such instruction in the model, among many independent ones."""
     return cycles([f"{opcode} %{width}{i}, %{width}{i}, %{width}{i}" for i in range(16)], cpu) / 16
 
 

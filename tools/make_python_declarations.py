@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Writes python/gqac/_declarations.py, the public headers as declarations of ctypes.
 
-The headers are preprocessed by cc and parsed by pycparser. python/tests/test_declarations.py runs
-this again and compares, and checks sizes and offsets with a C program.
+The headers are preprocessed by cc and parsed by pycparser. python/tests/test_declarations.py
+generates them again and compares, and checks sizes and offsets with a C program.
 
     build/venv/bin/python tools/make_python_declarations.py     writes the file
 """
@@ -22,7 +22,8 @@ KNOWN = "typedef unsigned long size_t; typedef long int64_t; typedef unsigned lo
 
 
 def preprocessed():
-    """The text of gqac's own headers, without attributes and without what they include."""
+    """The text of gqac's own headers, without attributes and without the headers that they
+    include."""
     done = subprocess.run(["cc", "-E", "-I", str(ROOT / "include"), "-D__attribute__(x)=", "-x", "c",
                            "-"], input="#include <gqac/text.h>\n#include <gqac/remote.h>\n", capture_output=True, text=True,
                           check=True)
@@ -76,7 +77,7 @@ class Writer:
     # ---- types ---------------------------------------------------------------
 
     def type_of(self, node, counted=False):
-        """The ctypes name of a type. counted: characters come with a length, not with a NUL."""
+        """The ctypes name of a type. counted: characters have a length, and no NUL."""
         if isinstance(node, c_ast.TypeDecl):
             name = " ".join(node.type.names)
             return "c_int" if name in self.names else SCALARS.get(name, name)
@@ -98,7 +99,7 @@ class Writer:
             if name == "void" or self.structs.get(name, ()) is None:
                 return "c_void_p"
         if isinstance(target, c_ast.PtrDecl):
-            # A text that a call returns is freed or has a length; a list of texts is const.
+            # A string that a call returns is freed or has a length; a list of strings is const.
             return f"POINTER({self.type_of(target, 'const' not in target.quals)})"
         return f"POINTER({self.type_of(target)})"
 
@@ -152,7 +153,7 @@ class Writer:
         return "\n".join([*lines, "}", ""])
 
     def ordered(self, names):
-        """Structs after those that they contain."""
+        """Structs, each after those that it contains."""
         done = []
 
         def add(name):

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""The software bill of materials, docs/sbom.cdx.json: what the binaries link, and what builds and
-tests them, with versions and licences. The format is CycloneDX 1.5.
+"""The software bill of materials, docs/sbom.cdx.json: libraries that the binaries link, and
+packages that build and test them, with versions and licences. The format is CycloneDX 1.5.
 
     python tools/make_sbom.py            writes the file; ./dev sbom builds first
-    python tools/make_sbom.py --check    fails if the file lacks a component, or has one too many
+    python tools/make_sbom.py --check    fails if a component is missing in the file, or superfluous
 
-Libraries are those that the linker finds for the binaries of build/release, by the Debian packages
-that own them; the packages are those of `dev`; the Python packages those of tools/requirements-*.txt
-that an environment under build/ has. Licences are the names in the packages' copyright files and
-metadata. Versions are those of the machine that wrote the file.
+Libraries are those that the linker finds for the binaries of build/release, named by their Debian
+packages; the packages are those of `dev`; the Python packages are those of tools/requirements-*.txt
+that are installed in an environment in build/. Licences are the names in the packages' copyright
+files and metadata. Versions are those of the machine that wrote the file.
 """
 
 import json
@@ -22,7 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 OUTPUT = ROOT / "docs" / "sbom.cdx.json"
 TOOL = Path(os.environ.get("GQAC", ROOT / "build" / "release" / "gqac"))
-HEADERS = ("libxxhash-dev",)  # packages whose code is all in headers, so that nothing links them
+HEADERS = ("libxxhash-dev",)  # packages that consist of headers, so nothing links them
 ENVIRONMENTS = ("venv", "wheel/venv", "peers/venv", "coverage-venv")
 
 
@@ -32,13 +32,13 @@ def run(*words):
 
 
 def binaries():
-    """The tool and the libraries that are installed."""
+    """The installed tool and libraries."""
     names = ("libgqac.so", "libgqac_remote.so", "libgqac_ort.so")
     return [TOOL, *(path for name in names for path in TOOL.parent.rglob(name))]
 
 
 def linked_libraries():
-    """Real paths of what the linker finds for the binaries."""
+    """Real paths of the libraries that the linker finds for the binaries."""
     found = set()
     for binary in binaries():
         for path in re.findall(r"=> (/\S+)", run("ldd", binary)):
@@ -53,13 +53,13 @@ def owners(paths):
 
 
 def versions(packages):
-    """{package: version} of those that are installed."""
+    """{package: version} of the installed ones."""
     lines = run("dpkg-query", "-W", "-f=${Package} ${Version}\n", *packages).splitlines()
     return {name: version for name, _, version in (line.partition(" ") for line in lines) if version}
 
 
 def debian_licences(package):
-    """Names of the licences in the copyright file; those of all files come first."""
+    """Names of the licences in the copyright file, beginning with those of all files."""
     path = Path("/usr/share/doc") / package / "copyright"
     text = path.read_text(errors="replace") if path.exists() else ""
     names = re.findall(r"^License: *(\S.*?) *$", text, re.M)
@@ -71,7 +71,7 @@ def debian_licences(package):
 
 
 def debian(package, version, scope):
-    """A component of Debian."""
+    """A Debian component."""
     return component(package, version, f"pkg:deb/debian/{package}@{version}", scope,
                      debian_licences(package))
 
@@ -88,7 +88,7 @@ def python_licences(found):
 
 
 def python(name, version, scope):
-    """A component of PyPI, with the licence that an environment under build/ knows."""
+    """A PyPI component, with the licence from an environment in build/."""
     paths = [str(p) for e in ENVIRONMENTS for p in (ROOT / "build" / e).glob("lib/*/site-packages")]
     found = next(iter(metadata.distributions(name=name, path=paths)), None)
     return component(name, version, f"pkg:pypi/{name.lower().replace('_', '-')}@{version}", scope,
@@ -96,7 +96,7 @@ def python(name, version, scope):
 
 
 def component(name, version, purl, scope, licences):
-    """One component as CycloneDX has it."""
+    """One component in the form of CycloneDX."""
     return {"type": "library", "name": name, "version": version, "purl": purl, "scope": scope,
             "licenses": [{"license": {"name": licence}} for licence in licences]}
 
@@ -109,7 +109,7 @@ def packages_of_dev():
 
 
 def components():
-    """All of them by purl; what is shipped or linked has the scope required."""
+    """All of them by purl; shipped and linked ones have the scope required."""
     used = owners(linked_libraries()) | set(HEADERS)
     found = [debian(*one, "required") for one in versions(used).items()]
     found += [debian(*one, "excluded") for one in versions(packages_of_dev()).items()]
@@ -124,13 +124,13 @@ def components():
 
 
 def names_of(found):
-    """Names and scopes. Of Debian's packages that only build and test, a machine may lack some."""
+    """Names and scopes. Debian packages that only build and test may be missing on a machine."""
     return {(one["name"], one["scope"]) for one in found
             if one["scope"] != "excluded" or one["purl"].startswith("pkg:pypi")}
 
 
 def check(found):
-    """Compare with the file."""
+    """Compares with the file."""
     kept = json.loads(OUTPUT.read_text())["components"]
     missing, gone = names_of(found) - names_of(kept), names_of(kept) - names_of(found)
     wanted = set(packages_of_dev())
@@ -149,7 +149,7 @@ def check(found):
 
 
 def main():
-    """Write or compare."""
+    """Writes or compares."""
     found = components()
     if "--check" in sys.argv:
         return check(found)

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""Makes test/templates: chat templates with what transformers' renderer makes of conversations, and
-snippets of the template language with what its Jinja environment makes of them.
+"""Makes test/templates, with the output of transformers for conversations and snippets.
 
-The templates (tools/templates/*.jinja) are written after publicly known formats of chats. Every
-conversation is rendered with every template; what raises is stored as an error. Run by hand with an
-environment that has transformers 5.23 (tools/README.md):
+The chat templates have the output of transformers' renderer for conversations; snippets of the
+template language have the output of its Jinja environment. The templates (tools/templates/*.jinja)
+follow publicly known formats of chats. Every conversation is rendered with every template;
+exceptions are stored as errors. Run by hand, in an environment with transformers 5.23
+(tools/README.md):
 
     make/bin/python tools/make_templates.py
     make/bin/python tools/make_templates.py --fuzz 100000 --renderer build/test/test_text_jinja
-                          random snippets through both renderers; prints those that differ
+                              random snippets in both renderers; prints those that differ
 """
 
 import argparse
@@ -54,7 +55,7 @@ def write(path, rows, head):
 
 def make_chats():
     total = size = 0
-    # as templates see them: transformers gives reasoning under all of its names
+    # the variables of templates: transformers passes reasoning under all of its names
     seen = [{**chat, "messages": _alias_reasoning_fields(chat["messages"])} for chat in CONVERSATIONS]
     write(ROOT / "test/templates/conversations.json", seen, {})
     for file in sorted((HERE / "templates").glob("*.jinja")):
@@ -90,7 +91,7 @@ def make_snippets():
         if extra:
             row["variables"] = extra
         row.update(render(template, {**VARIABLES, **extra}))
-        if " at 0x" not in row.get("out", ""):  # addresses are of one run
+        if " at 0x" not in row.get("out", ""):  # addresses differ in each run
             rows.append(row)
     write(ROOT / "test/templates/snippets.json", rows, {"variables": VARIABLES})
     errors = sum("error" in r for r in rows)

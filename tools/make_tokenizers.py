@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Trains the small tokenizers of test/tokenizers with PyPI's `tokenizers`.
 
-One folder a style: the same steps, flags and kinds of added tokens as the tokenizer.json of a model
-family, on a vocabulary of some hundred tokens learnt from the text in this script. Made again with
-the pinned package they have the same bytes.
+One folder for each style: the same steps, flags and kinds of added tokens as the tokenizer.json of
+a model family, with a vocabulary of some hundred tokens learnt from the text in this script. With
+the pinned package the files are always the same, byte for byte.
 
     make/bin/python tools/make_tokenizers.py [STYLE ...]
 """
@@ -21,7 +21,7 @@ from tokenizers import (AddedToken, Regex, Tokenizer, decoders, models, normaliz
 
 OUT = Path(__file__).resolve().parent.parent / "test" / "tokenizers"
 PINNED = "0.23.3"
-MOST = 60_000  # bytes of a file
+MOST = 60_000  # maximum bytes of a file
 
 # ---- text to learn from: our own sentences -------------------------------------------------------
 
@@ -56,7 +56,7 @@ TEXT = [
     "THE LAST LINE IS LOUD, CamelCase and snake_case_names and kebab-case-names too.",
 ]
 CORPUS = TEXT * 4
-# Without the scripts whose characters shall be unknown: bytes or [UNK].
+# Without the scripts whose characters should be unknown: bytes or [UNK].
 FEW = [t for t in CORPUS if not any("\u0590" <= c < "\u1000" or c >= "\U00010000" for c in t)]
 
 # ---- the expressions of the families -------------------------------------------------------------
@@ -125,7 +125,7 @@ def llama3():
 
 
 def qwen2():
-    """Qwen2: NFC, single digits, added tokens that are special and that are not."""
+    """Qwen2: NFC, single digits, special and ordinary added tokens."""
     t = byte_level(QWEN2, 900, normalizers.NFC())
     t.add_special_tokens([special(f"<|{n}|>") for n in ("endoftext", "im_start", "im_end")])
     t.add_tokens([plain("<tool_call>"), plain("</tool_call>"), plain("<think>"),
@@ -148,7 +148,7 @@ def gpt2():
 
 
 def o200k():
-    """GPT-4o and gpt-oss: words by case, many added tokens, ids with a hole before them."""
+    """GPT-4o and gpt-oss: words by case, many added tokens, ids with a gap before them."""
     t = byte_level(O200K, 1000)
     t.add_special_tokens([special(f"<|{n}|>") for n in (
         "startoftext", "endoftext", "return", "constrain", "channel", "start", "end", "message",
@@ -159,7 +159,7 @@ def o200k():
 # ---- styles with ▁ and byte tokens ---------------------------------------------------------------
 
 def sentencepiece(size, first, split):
-    """Merges learnt on words with ▁ before them; the vocabulary begins as SentencePiece's does."""
+    """Merges learnt from words with ▁ before them; the vocabulary begins like SentencePiece's."""
     t = Tokenizer(models.BPE(byte_fallback=True, fuse_unk=True, unk_token="<unk>"))
     t.pre_tokenizer = split
     return train(t, size, [*first, *BYTES], corpus=FEW)
@@ -186,14 +186,14 @@ def llama_like(size, first):
 
 
 def llama2():
-    """Llama-2 as first converted."""
+    """Llama-2 as originally converted."""
     t = llama_like(1000, ["<unk>", "<s>", "</s>"])
     t.post_processor = template(t, "<s> $A")
     return t, {}
 
 
 def phi3():
-    """Phi-3: as Llama-2, with added tokens that take the white space after them."""
+    """Phi-3: like Llama-2, with added tokens that include the white space after them."""
     t = llama_like(800, ["<unk>", "<s>", "</s>"])
     t.add_special_tokens([special("<|endoftext|>"), special("<|assistant|>", rstrip=True),
                           special("<|system|>", rstrip=True), special("<|end|>", rstrip=True),
@@ -204,7 +204,7 @@ def phi3():
 
 
 def mistral():
-    """Llama-2 and Mistral as converted now: Metaspace does what the normalizers did."""
+    """Llama-2 and Mistral as converted today: Metaspace replaces the normalizers."""
     t = finish(sentencepiece(1000, ["<unk>", "<s>", "</s>"], METASPACE), ["<unk>", "<s>", "</s>"])
     t.add_special_tokens([special("[INST]"), special("[/INST]")])
     t.pre_tokenizer = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="first", split=False)
@@ -214,7 +214,8 @@ def mistral():
 
 
 def gemma():
-    """Gemma: spaces replaced, then split at what is no longer there; runs of white space added."""
+    """Gemma: spaces replaced, then a split at spaces, of which there are none left; runs of white
+    space added."""
     first = ["<pad>", "<eos>", "<bos>", "<unk>"]
     t = finish(sentencepiece(1000, first, pre_tokenizers.Metaspace(
         replacement="▁", prepend_scheme="never")), first)
@@ -230,8 +231,9 @@ def gemma():
 # ---- unigram models ------------------------------------------------------------------------------
 
 def charsmap():
-    """A table of characters as SentencePiece compiles it: NFKC of some blocks, pairs of a letter and
-    a mark, white space, nothing for control characters, and an entry that begins another one."""
+    """A table of characters as compiled by SentencePiece: NFKC of some blocks, pairs of a letter
+    and a mark, white space, control characters mapped to nothing, and an entry that is a prefix of
+    another one."""
     import sentencepiece
     from sentencepiece import sentencepiece_model_pb2
 
@@ -266,7 +268,7 @@ def unigram(size, first, split, unknown="<unk>"):
 
 
 def t5():
-    """T5: SentencePiece's table and its white space, sentinel tokens that strip, an end."""
+    """T5: SentencePiece's table and its white space, sentinel tokens that strip, an end token."""
     t = unigram(900, ["<pad>", "</s>", "<unk>"], METASPACE)
     t.normalizer = normalizers.Sequence([
         normalizers.Precompiled(charsmap()), normalizers.Strip(left=False, right=True),
@@ -278,7 +280,7 @@ def t5():
 
 
 def albert():
-    """Words first and then ▁, bytes for what is unknown, two ids around."""
+    """ALBERT: first words and then ▁, bytes for unknown characters, two ids around the text."""
     split = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), METASPACE])
     t = unigram(700, ["<pad>", "<unk>", "[CLS]", "[SEP]", *BYTES], split)
     t = finish(t, ["<pad>", "<unk>", "[CLS]", "[SEP]"])
@@ -292,7 +294,7 @@ def albert():
 # ---- steps that few models use -------------------------------------------------------------------
 
 def mixed():
-    """Every other step that is supported, in one pipeline."""
+    """All other supported steps, in one pipeline."""
     t = Tokenizer(models.BPE(unk_token="[UNK]", fuse_unk=True))
     t.normalizer = normalizers.Sequence([
         normalizers.Strip(), normalizers.NFKC(), normalizers.Lowercase(),
@@ -315,7 +317,7 @@ STYLES = {"llama3": llama3, "qwen2": qwen2, "gpt2": gpt2, "o200k": o200k, "llama
           "phi3": phi3, "mistral": mistral, "gemma": gemma, "t5": t5,
           "albert": albert, "mixed": mixed}
 OLD_MERGES = {"gpt2", "llama2"}  # "a b" in place of ["a", "b"]
-UNREACHED = 60  # tokens that no merge makes: only ignore_merges finds them, as in Llama-3
+UNREACHED = 60  # tokens that no merge produces: only ignore_merges finds them, as in Llama-3
 
 
 def write(style):
@@ -336,7 +338,7 @@ def write(style):
 
 
 def main():
-    """All styles, or those that are named."""
+    """All styles, or the named ones."""
     if tokenizers.__version__ != PINNED:
         sys.exit(f"tokenizers {tokenizers.__version__} is installed; this needs {PINNED}")
     for style in sys.argv[1:] or STYLES:

@@ -1,26 +1,26 @@
 #!/usr/bin/env bash
 # Runs C tests under valgrind's memcheck: an access to memory that was not allocated or was freed, a
-# decision by a value that was never set, or a lost allocation makes a test fail. By hand, not by
-# ./dev test: a test takes about fifty times as long.
+# decision that depends on an uninitialised value, or a leaked allocation makes a test fail. Run by
+# hand, not by ./dev test: a test takes about fifty times as long.
 #
 #   tools/memcheck.sh [TEST...]      names as ctest has them, such as kv_slabs; default: all C tests
 #
-# Needs valgrind, and build/release with tests. The level of `cpu` is scalar, because valgrind knows
-# no AVX-512. A test has SECONDS_EACH (environment, default 300) seconds of processor time. Prints a
-# line for each test; the output of those that fail is in build/memcheck. The exit code is 1 if one
-# failed.
+# Needs valgrind, and build/release with tests. The level of `cpu` is scalar, because valgrind does
+# not support AVX-512. A test has SECONDS_EACH (environment, default 300) seconds of CPU time.
+# Prints a line for each test; the output of those that fail is in build/memcheck. The exit code is
+# 1 if one failed.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 tests=build/release/test out=build/memcheck limit=${SECONDS_EACH:-300}
-# Libraries of a GPU (cuda_* too, whose emulator has stacks of its own) or a sandbox, which valgrind
-# cannot run, and a soak, which is long by nature.
+# Tests that valgrind cannot run, because of libraries of a GPU (also cuda_*, whose emulator has
+# stacks of its own) or a sandbox; and a soak, which is long.
 left_out=" targets_gpu_blocks targets_gpu_top cli_sandbox sched_soak "
 names=("$@")
 [ $# -gt 0 ] || mapfile -t names < <(cd $tests && ls test_* | sed 's/^test_//' | sort)
 
 mkdir -p $out
-# valgrind 3.19 has no openat2; files are then opened without its containment.
+# valgrind 3.19 does not support openat2; files are then opened without containment.
 cat >$out/openat2.c <<'END'
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -44,7 +44,7 @@ long syscall(long number, ...) {
 END
 cc -D_GNU_SOURCE -shared -fPIC -o $out/openat2.so $out/openat2.c
 
-# check NAME: runs a test; prints what became of it
+# check NAME: runs a test; prints the result
 check() {
   local log=$out/$1.log status=0 used
   (

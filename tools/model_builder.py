@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The onnxruntime-genai model builder, offline, with what some families need before it takes them.
+"""The onnxruntime-genai model builder, offline, with changes that it needs for some families.
 
     make/bin/python tools/model_builder.py ARGUMENTS OF THE BUILDER
 
@@ -22,7 +22,8 @@ KEEP = (
 
 
 def to_mxfp4(weight):
-    """Nearest MXFP4 of weight [E,N,K]: blocks u8 [E,N,K/32,16], scales u8, and what they stand for."""
+    """The nearest MXFP4 of weight [E,N,K]: blocks u8 [E,N,K/32,16], scales u8, and the values that
+    they represent."""
     import torch
 
     magnitudes = torch.tensor((0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0))
@@ -37,7 +38,7 @@ def to_mxfp4(weight):
 
 
 def pack_experts(model):
-    """Rounds the experts to MXFP4 in place; returns the tensors of the published form."""
+    """Rounds the experts to MXFP4 in place; returns the tensors in the published form."""
     import torch
 
     packed = {}
@@ -55,7 +56,7 @@ def pack_experts(model):
 
 
 def add_tensors(folder, tensors):
-    """Puts tensors beside those of a saved model, which ignores them."""
+    """Adds tensors to a saved model, which ignores them."""
     from safetensors.torch import load_file, save_file
 
     if not tensors:
@@ -66,7 +67,7 @@ def add_tensors(folder, tensors):
 
 
 def as_published(model):
-    """Qwen 3.5 is published with an encoder of images, and the builder asks for that form."""
+    """Qwen 3.5 is published with an image encoder, and the builder expects that form."""
     from transformers import Qwen3_5Config, Qwen3_5ForConditionalGeneration
 
     if type(model).__name__ != "Qwen3_5ForCausalLM":
@@ -86,10 +87,10 @@ def as_published(model):
 
 
 def mend():
-    """Adds what builder 0.18.0 misses for two families.
+    """Adds what builder 0.18.0 lacks for two families.
 
-    Gemma 3 of transformers 5 has a rotary dict for each kind of layer where the builder reads one,
-    and a layer of SmolLM3 without rotary makes it ask for position ids.
+    Gemma 3 in transformers 5 has a rotary dict for each kind of layer, but the builder reads one;
+    and because of a layer of SmolLM3 without rotary it requires position ids.
     """
     from onnxruntime_genai.models import builder
     from transformers import AutoConfig
@@ -98,7 +99,7 @@ def mend():
 
     def from_pretrained(*args, **more):
         config = loaded(*args, **more)
-        rope = getattr(config, "rope_parameters", None)  # AutoModel asks for a tuple
+        rope = getattr(config, "rope_parameters", None)  # AutoModel requires a tuple
         if rope and config.model_type == "gemma3_text" and "full_attention" in rope:
             config.rope_parameters = dict(rope["full_attention"])
             config.rope_theta = rope["full_attention"]["rope_theta"]
@@ -134,7 +135,7 @@ def run(words):
 
 
 def build(entry, hf, out, cache):
-    """Run the builder in a process of its own and copy what the tests need to out."""
+    """Run the builder in a separate process and copy the files that the tests need to out."""
     raw = cache / "built"
     command = [sys.executable, str(Path(__file__)), *arguments(entry, hf, raw, cache)]
     done = subprocess.run(command, env={**os.environ, **OFFLINE}, capture_output=True, text=True,
@@ -145,7 +146,7 @@ def build(entry, hf, out, cache):
 
 
 def keep(raw, out):
-    """Copy what the tests need of an export."""
+    """Copy the files of an export that the tests need."""
     out.mkdir(parents=True)
     for name in KEEP:
         if (raw / name).exists():

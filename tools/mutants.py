@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Seeded defects: each is put into a copy of the tree, and a named test must fail.
 
-A test that cannot fail proves nothing. The rows of test/mutants/AREA.toml are defects that a
-programmer makes, one replaced piece of source each. A row has
+A test that cannot fail proves nothing. The rows of test/mutants/AREA.toml are typical programming
+errors, each a replaced piece of source. A row has
 
     file      the source, from the root of the tree
     find      what is replaced; it occurs there exactly once
@@ -60,18 +60,18 @@ class Mutant:
 
 
 class Wrong(Exception):
-    """A row, or the unchanged tree, is not as it must be."""
+    """A row, or the unchanged tree, is invalid."""
 
 
 def test_source(test, root=ROOT):
-    """The source of the test that ctest knows by that name, or None."""
+    """The source of the test with that name in ctest, or None."""
     names = [f"lint/test_{test[7:]}.py", f"python/test_{test[7:]}.py"] if test.startswith(
         "python_") else [test.replace("_", "/test_", 1) + ".c"]
     return next((root / "test" / n for n in names if (root / "test" / n).is_file()), None)
 
 
 def check(mutant, root=ROOT):
-    """Does the row apply to the tree?"""
+    """Checks that the row applies to the tree."""
     path = root / mutant.file
     if not path.is_file():
         raise Wrong(f"{mutant.file} does not exist")
@@ -109,7 +109,7 @@ def read_all(folder=LISTS):
 
 
 def select(rows, patterns):
-    """The rows that some pattern means; without patterns all."""
+    """The rows selected by any pattern; without patterns all."""
     chosen = set()
     for pattern in patterns or ["*"]:
         span = re.fullmatch(r"(\d+)(?:-(\d+))?", pattern)
@@ -123,7 +123,7 @@ def select(rows, patterns):
 
 
 def copy_tree():
-    """Makes the copy equal to the working tree. Files that are equal keep their times."""
+    """Makes the copy equal to the working tree. Equal files keep their times."""
     listed = subprocess.run(["git", "ls-files", "-z", "-co", "--exclude-standard"], cwd=ROOT,
                             stdout=subprocess.PIPE, check=True).stdout.decode().split("\0")
     files = {name for name in listed if name and (ROOT / name).is_file()}
@@ -144,7 +144,7 @@ def copy_tree():
 
 
 def configure():
-    """Configures the build of the copy, where that was not done yet."""
+    """Configures the build of the copy, unless that is already done."""
     BUILD.parent.mkdir(parents=True, exist_ok=True)
     venv = BUILD.parent / "venv"
     if not venv.is_symlink() and (ROOT / "build" / "venv").exists():
@@ -156,21 +156,21 @@ def configure():
 
 
 def build(targets, jobs):
-    """Builds targets of the copy; returns what the build printed if it failed, else None."""
+    """Builds targets of the copy; returns the output if it failed, otherwise None."""
     done = subprocess.run(["cmake", "--build", str(BUILD), "-j", str(jobs), "--target", *targets],
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, text=True)
     return done.stdout if done.returncode else None
 
 
 def targets_of(test):
-    """What has to be built for a test."""
+    """The targets that must be built for a test."""
     if not test.startswith("python_"):
         return [f"test_{test}"]
     return ["gqac_tool", "tool_text", *["gqac_ort", "tool_sessions"] * test.startswith("python_ort_")]
 
 
 def commands():
-    """{test: (command, environment)} as ctest has them."""
+    """{test: (command, environment)} as in ctest."""
     done = subprocess.run(["ctest", "--test-dir", str(BUILD), "--show-only=json-v1"],
                           stdout=subprocess.PIPE, check=True)
     tests = {}
@@ -213,7 +213,7 @@ def run(mutant, tests, seconds):
 
 
 def run_unchanged(rows, tests):
-    """Runs each test on the tree as it is: {(test, case): seconds}. All must pass."""
+    """Runs each test on the unchanged tree: {(test, case): seconds}. All must pass."""
     taken = {}
     for m in rows:
         if (m.test, m.case) in taken:
@@ -227,7 +227,7 @@ def run_unchanged(rows, tests):
 
 
 def try_one(mutant, tests, seconds, jobs):
-    """Puts the defect in, builds and tests: (caught, how it ended)."""
+    """Inserts the defect, builds and tests: (caught, how it ended)."""
     path = COPY / mutant.file
     text = path.read_text()
     try:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Records runs of gqac, to be repeated at other levels on another machine: under an emulator, where
-the Python tests themselves would take days. Stands in for gqac in those tests; each `run` and
-`score` of theirs that writes results is kept with its files and with what the scalar level writes.
+"""Records runs of gqac, to be repeated at other levels on another machine: in an emulator, where
+the Python tests themselves would take days. It replaces gqac in those tests; each `run` and `score`
+that writes results is recorded with its files and with the results of the scalar level.
 
     RECORDS=FOLDER GQAC=tools/record_runs.py python test/python/test_cpu_nbits.py
     tools/record_runs.py FOLDER [PART]       writes FOLDER/replay.sh, of every PART-th record alone
@@ -52,7 +52,7 @@ def bytes_of(path):
 
 
 def keep(path, to):
-    """A copy of a file or of the files in a folder; a model brings its data."""
+    """A copy of a file or of the files in a folder; a model is copied with its data."""
     to.mkdir()
     near = path.iterdir() if path.is_dir() else [path]
     if path.suffix == ".onnx":
@@ -64,7 +64,7 @@ def keep(path, to):
 
 
 def recorded(words, folder):
-    """The words with copies for files, /tmp/is for results and no threads."""
+    """The arguments with copies for files, /tmp/ for results, and without threads."""
     out, rest = [], list(words)
     while rest:
         word = rest.pop(0)
@@ -82,7 +82,7 @@ def recorded(words, folder):
 
 
 def record(words, folder):
-    """One run in a folder of its own, named by what it reads; a folder that is there is kept."""
+    """One run in a new folder, whose name follows from the inputs; an existing folder is kept."""
     files = [Path(word.partition("=")[2] or word) for word in words]
     if sum(bytes_of(f) for f in files if f.exists()) > MOST_BYTES:
         return

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""For tools/demo.sh: 1,500 tokens after a baked prefix of 1,500, beside 3,000 at once.
+"""For tools/demo.sh: 1,500 tokens after a baked prefix of 1,500, compared with 3,000 at once.
 
     python tools/show_prefix.py GQAC MODEL FOLDER
 
 The bundled model has 1,280 positions. This writes a model with more into FOLDER: the same weights
-and longer rotary tables. It asserts equal bits and the numbers of tokens that are reused and
-computed, and prints what was saved; times are printed only.
+and longer rotary tables. It asserts equal bits and the numbers of reused and computed tokens, and
+prints what was saved; times are only printed.
 """
 
 import json
@@ -22,7 +22,7 @@ PREFIX, NEW, THETA = 1500, 1500, 10000.0
 
 
 def lengthen(source, folder, positions):
-    """Writes the model with that many rows in its rotary tables; the rows that it has stay."""
+    """Writes the model with that many rows in its rotary tables; existing rows are unchanged."""
     model = onnx.load(source / "model.onnx")
     for table, function in (("cos_cache", np.cos), ("sin_cache", np.sin)):
         value = next(i for i in model.graph.initializer if i.name == table)
@@ -44,8 +44,8 @@ def lengthen(source, folder, positions):
 
 
 def operations(products, decoder, past, new):
-    """Multiplications and additions of a prompt: products of all rows, but logits of the last one
-    only, and attention of the new rows to the past and to each other."""
+    """Multiplications and additions for a prompt: products of all rows, but logits of only the last
+    one, and attention of the new rows to the past and to each other."""
     each, head = sum(products.values()), max(products.values())
     pairs = new * past + new * (new + 1) // 2
     width = decoder["num_attention_heads"] * decoder["head_size"]
@@ -53,7 +53,7 @@ def operations(products, decoder, past, new):
 
 
 def run(*words):
-    """The json that gqac prints."""
+    """The JSON that gqac prints."""
     done = subprocess.run([str(w) for w in words], capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(done.stderr)

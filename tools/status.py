@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Writes the status table of README.md from what gqac reports on the models in test/models.
+"""Writes the status table of README.md, from what gqac reports for the models in test/models.
 
 usage: tools/status.py GQAC [--check]
 
 A row is one model: its largest difference of logits from ONNX Runtime's stored ones (relative to the
 largest logit), rounded up to one digit, and the differing values of a small `equiv`. With --check
-nothing is written; exit 1 when README.md would change.
+nothing is written; exit 1 if README.md would change.
 """
 
 import json
@@ -22,7 +22,7 @@ MARKS = ("<!-- status -->\n", "<!-- /status -->")
 
 
 def run(tool, *words):
-    """Standard output of the tool; any failure but a found difference is fatal."""
+    """Standard output of the tool; any failure except a found difference is fatal."""
     done = subprocess.run([tool, *map(str, words)], stdout=subprocess.PIPE, check=False)
     if done.returncode > 1:
         sys.exit(f"{tool} {' '.join(map(str, words))}: exit {done.returncode}")
@@ -30,7 +30,7 @@ def run(tool, *words):
 
 
 def error(tool, model):
-    """max|difference| / max|logit| against the stored logits, as text."""
+    """max|difference| / max|logit| compared with the stored logits, as text."""
     expected = np.load(model / "ref" / "logits.npy")
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "logits.npy"

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Sums what the test programs of a verbose ctest log report.
+"""Sums the results that the test programs report in a verbose ctest log.
 
-Each program prints `N passed, N failed` as its last line. One that ends without it, fails in spite
-of it, or ran nothing (and did not say so by exit code 77) counts as one failure. Prints the output
-of what failed, then the one line of the sum; exits with 1 when anything failed or nothing ran.
+Each program prints `N passed, N failed` as its last line. A program that ends without this line,
+fails in spite of it, or ran nothing (without reporting this by exit code 77) counts as one failure.
+Prints the output of failed programs, then the line with the sum; exits with 1 if anything failed or
+nothing ran.
 """
 
 import re
@@ -27,7 +28,7 @@ def parse(lines):
 
 
 def counts(lines, passed):
-    """(passed, failed) of one program, from its last summary line."""
+    """(passed, failed) for one program, from its last summary line."""
     for line in reversed(lines):
         if match := SUMMARY.match(line):
             ok, bad = int(match[1]), int(match[2])

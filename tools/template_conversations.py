@@ -1,4 +1,4 @@
-"""Conversations for make_templates.py: what chats look like, and what templates refuse."""
+"""Conversations for make_templates.py: typical chats, and messages that templates refuse."""
 
 
 def say(role, content, **more):
@@ -120,7 +120,7 @@ CONVERSATIONS += [
     {"messages": SHORT, "documents": [{"title": "T", "text": "é"}], "add_generation_prompt": True},
 ]
 
-# What JSON and templates make of odd texts, numbers and schemas.
+# How JSON and templates treat unusual texts, numbers and schemas.
 PLAN = tool(
     "plan",
     "Plan\na \"trip\"\twith <b>é</b> \u2028 \u007f \U0001F600 \\n",

@@ -1,5 +1,5 @@
-"""Snippets of the template language: each feature of make_templates.py's conformance file, and a
-generator of random ones."""
+"""Snippets of the template language: each feature in the conformance file of make_templates.py, and
+a generator of random ones."""
 
 VARIABLES = {
     "n": 7,

@@ -1,9 +1,10 @@
-"""Decoder families for exporters beside the model builder, as tiny random models.
+"""Decoder families for exporters other than the model builder, as tiny random models.
 
-export_traced.py makes pairs EXPORTER-FAMILY of them on demand, check_traced.py compares what came
-of it with ONNX Runtime.  A tracer's family is a configuration that transformers 4.57 and 5 both take;
-parameters are random, from one seed, and those of queries and keys are scaled until scores spread
-by SCORE_STD, as in export_models.py.  mobius builds the families of tools/families.py itself.
+export_traced.py makes pairs EXPORTER-FAMILY of them on demand, and check_traced.py compares the
+results with ONNX Runtime. A tracer's family is a configuration that both transformers 4.57 and 5
+accept; parameters are random, from one seed, and those of queries and keys are scaled until scores
+have the spread SCORE_STD, as in export_models.py. mobius builds the families of tools/families.py
+itself.
 """
 
 import fnmatch
@@ -74,8 +75,8 @@ MOE = builder.Model("qwen3-moe", "Qwen3Moe", dict(
     num_experts_per_tok=2, num_attention_heads=6, num_key_value_heads=2, head_dim=32,
     max_position_embeddings=320, tie_word_embeddings=False, decoder_sparse_step=1,
     norm_topk_prob=True, rope_parameters=builder.ROPE))
-# What mobius 0.1.0 has: no Gemma 2 (it misses query_pre_attn_scalar), no LFM2, no Qwen 3.5 of text
-# alone. It leaves out the window of Mistral, so that is Llama again.
+# Families of mobius 0.1.0: no Gemma 2 (it lacks query_pre_attn_scalar), no LFM2, no text-only Qwen
+# 3.5. It omits the window of Mistral, which is then the same as Llama.
 BUILT = [f for f in families.FAMILIES if f.name not in
          ("gemma2", "lfm2", "mistral-window", "phi4-mini", "qwen2.5", "qwen3.5")] + [MOE]
 
@@ -100,7 +101,7 @@ EXPORTERS = [
     Exporter("mobius-cpu", "mobius-cpu", BUILT, says="mobius for cpu: GroupQueryAttention"),
     Exporter("mobius-static", "mobius-static", BUILT, says="mobius, static cache"),
 ]
-# Pairs that an exporter refuses, or writes so that ONNX Runtime refuses them.
+# Pairs that an exporter refuses, or writes in a form that ONNX Runtime refuses.
 REFUSED = {
     "optimum-starcoder2": "Optimum does not support this family",
     "dynamo-mpt": "torch.export finds lengths that contradict each other",
@@ -108,7 +109,7 @@ REFUSED = {
     **{f"mobius-static-{n}": "mobius has no static cache for it"
        for n in ("phi2", "gemma", "gemma3", "smollm3", "granite", "olmo", "gpt-oss")},
 }
-# What only sequences raise.
+# Pairs that are raised only in sequences.
 SEQUENCES = {
     "dynamo-gpt-neo": "the rows selected from its table may not be those of the queries",
     **{f"{e}-gpt-oss": "no op of the standard has sinks"
@@ -122,7 +123,7 @@ def pairs():
 
 
 def chosen(patterns):
-    """The pairs that a command line names, without those that are refused."""
+    """The pairs named on a command line, without refused ones."""
     every = {n: p for n, p in pairs().items() if n not in REFUSED}
     for pattern in patterns:
         if not fnmatch.filter(every, pattern):
@@ -132,7 +133,8 @@ def chosen(patterns):
 
 
 def configuration(family):
-    """The family's configuration: rotary settings where this version of transformers reads them."""
+    """The family's configuration, with rotary settings where this version of transformers reads
+    them."""
     import transformers
 
     values = dict(family.config)
@@ -152,7 +154,7 @@ def configuration(family):
 
 
 def make_model(family, ids):
-    """Its model with random parameters, in eager attention."""
+    """Its model with random parameters and eager attention."""
     import torch
     import transformers
 
@@ -177,7 +179,8 @@ QK = ("q_proj", "k_proj", "query_key_value", "c_attn", "qkv_proj", "Wqkv")
 
 
 def spread_scores(model, ids):
-    """Scale the weights of queries and keys until the scores of each layer spread as wanted."""
+    """Scale the weights of queries and keys until the scores of each layer have the wanted
+    spread."""
     norms = [n for n, _ in model.named_parameters() if "q_norm" in n or "k_norm" in n]
     for _ in range(4):
         spreads = measure(model, ids)
@@ -191,7 +194,7 @@ def spread_scores(model, ids):
 
 
 def measure(model, ids):
-    """How the scores of each layer spread: the input of the softmax, without masked scores."""
+    """The spread of the scores of each layer: the input of the softmax, without masked scores."""
     import torch
 
     found, softmax = [], torch.nn.functional.softmax

@@ -8,7 +8,7 @@ novels of Jane Austen (public domain), as Debian's package r-cran-janeaustenr ca
     make/bin/python tools/train_tiny.py --work DIR           # about an hour on two cores
     make/bin/python tools/train_tiny.py --work DIR --export  # models/tiny-gqa and its int4 twin
 
-The environment `make` is the one of tools/README.md.  Recipe:
+The environment `make` is described in tools/README.md. Recipe:
   text       chapters, each paragraph on one line, an empty line between; every 20th chapter is held
              out (from the 10th on, counted over all novels)
   tokenizer  byte-level BPE, 512 ids, trained on the training chapters; <s> before each chapter and
@@ -17,7 +17,7 @@ The environment `make` is the one of tools/README.md.  Recipe:
   rate       linear warm-up, constant, then linear to zero over the last sixth, where the windows
              are twice as long and half as many
 The loss log goes to DIR/training.csv: the first two held-out chapters, all of them in the last
-row.  A run that was stopped goes on from DIR/state.pt.
+row. A run that was stopped continues from DIR/state.pt.
 --baseline prints the held-out bits per byte of interpolated Kneser-Ney 5-grams over bytes and over
 the same tokens, --score those of the exported models by `gqac score` (build/release/gqac).
 """
@@ -47,7 +47,7 @@ CONFIG = dict(
 )
 STEPS, WARMUP, DECAY = 2700, 200, 1 / 6
 WINDOW, BATCH, RATE = 512, 8, 3e-3
-PENALTY = 1.2  # the default of generation: so small a model walks in circles without one
+PENALTY = 1.2  # the default of generation: without a penalty so small a model repeats itself
 TEMPLATE = (
     "{{ bos_token }}{% for message in messages %}{% if message['role'] == 'system' %}"
     "{{ message['content'] }}{% else %}\"{{ message['content'] }}\"{% endif %}"
@@ -125,7 +125,7 @@ def rate_at(step: int, steps: int) -> float:
 
 def pieces(n: int):
     """(begin, at, end): tokens at .. end - 1 of n are measured with those from begin on as context,
-    at least a training window of them where there are as many."""
+    if possible at least a training window of them."""
     at = 1
     while at < n:
         begin = max(0, at - WINDOW)
@@ -218,11 +218,11 @@ def train(work: Path, steps: int) -> None:
 
 
 class KneserNey:
-    """Interpolated Kneser-Ney of order n, one discount an order."""
+    """Interpolated Kneser-Ney of order n, with one discount for each order."""
 
     def __init__(self, sequences, n: int, vocabulary: int):
         self.n, self.vocabulary = n, vocabulary
-        counts = [Counter() for _ in range(n + 1)]  # [k]: k-grams; lower orders: continuations
+        counts = [Counter() for _ in range(n + 1)]  # [k]: k-grams; in lower orders: continuations
         for s in sequences:
             for i in range(len(s)):
                 counts[min(i + 1, n)][tuple(s[max(0, i + 1 - n):i + 1])] += 1

@@ -12,9 +12,9 @@ errors, each a replaced piece of source. A row has
     why       what goes wrong for a user
     ends      optional: "crash" or "timeout", if the test ends so instead of counting a failure
 
-The copy lies in build/mutants, with a build of its own. First every selected test must pass on the
-tree as it is; then each defect is put in, built and tested, one after another. A defect that does
-not build, or whose test ends otherwise than the row says, is not caught.
+The copy is in build/mutants, with a build of its own. First every selected test must pass on the
+unchanged tree; then each defect is inserted, built and tested, one after another. A defect that
+does not build, or whose test ends differently from the row, is not caught.
 
     python3 tools/mutants.py [PATTERN...]   PATTERN: an area, a name (also with *), or numbers N-M
     python3 tools/mutants.py --list         prints the rows with their numbers

@@ -11,7 +11,7 @@ Then, with bin/gqac, bin/busybox, their libraries and a folder proc in FOLDER:
     tools/emulate_levels.sh FOLDER /bin/busybox sh /replay.sh [LEVEL...]
 
 prints what differs from the scalar level and a sum; without LEVELs, all with AVX-512. Records of
-more than 1.5 MB or a second are left out. RECORD_GQAC names the real program.
+more than 1.5 MB or a second are omitted. RECORD_GQAC names the real program.
 """
 import hashlib
 import os

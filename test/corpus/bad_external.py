@@ -74,7 +74,7 @@ row("location with a NUL", "NUL", entries(("location", "w.bin\0.txt")))
 for good in ("./w.bin", "sub/w.bin", "sub//w.bin", "sub/./w.bin"):
     row(f"beside the legal location '{good}': escape", "", spelled("../{out}/w.bin"), spelled(good))
 
-# ---- what lies there -----------------------------------------------------------------------------
+# ---- kinds of files ------------------------------------------------------------------------------
 
 
 def there(make):

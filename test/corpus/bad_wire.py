@@ -198,7 +198,7 @@ def long_name(length):
 
 row("name of 1 025 bytes", "1024", long_name(1025), long_name(1024))
 
-# ---- what is behind the path ---------------------------------------------------------------------
+# ---- what the path refers to ---------------------------------------------------------------------
 
 
 def directory(folder):

@@ -1,6 +1,6 @@
 /* Steps that fail on a device of CUDA: a call of the driver fails, kernels cannot be compiled,
- * memory is full. The sequence keeps its length and its rows, and the step succeeds as soon as it
- * is possible. Uses the libraries of this folder. */
+ * memory is full. The sequence keeps its length and its rows, and the step succeeds as soon as
+ * possible. Uses the libraries of this folder. */
 #include "unit.h"
 
 #include <dlfcn.h>

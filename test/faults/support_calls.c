@@ -1,4 +1,4 @@
-/* The calls behind -Wl,--wrap; see support_calls.h. */
+/* The functions for -Wl,--wrap; see support_calls.h. */
 #include "support_calls.h"
 
 #include <dirent.h>

@@ -45,7 +45,7 @@ static void copy_file(const char *from, const char *to) {
     fclose(in);
 }
 
-/* The tokenizer and the settings of a model in the tree, with a template that knows tools. */
+/* The tokenizer and the settings of a model in the tree, with a template that supports tools. */
 static gqac_text *open_text(void) {
     static const char *const copied[] = {"genai_config.json", "tokenizer.json",
                                          "tokenizer_config.json"};

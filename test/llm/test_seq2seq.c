@@ -296,7 +296,7 @@ static void test_abort(void) {
     close_rig(&r);
 }
 
-/* Failing allocations anywhere in a call are errors that leave nothing behind. */
+/* Failing allocations anywhere in a call are errors, and nothing leaks. */
 static void test_memory(void) {
     rig r;
     open_rig(&r, "t5", 1);

@@ -18,7 +18,7 @@ LOWEST = np.float32(np.finfo(np.float32).min)
 
 
 class Caches:
-    """Collects nodes; model() gives the file."""
+    """Collects nodes; model() returns the file."""
 
     def __init__(self, kind, seed=11, batch="B", start=False, centred=False):
         """start: only the position of the first new row is an input; centred: latent rows are

@@ -16,7 +16,7 @@ F, I32, I64 = TensorProto.FLOAT, TensorProto.INT32, TensorProto.INT64
 
 
 class Decoder:
-    """Collects nodes; model() gives the file."""
+    """Collects nodes; model() returns the file."""
 
     def __init__(self, kind, seed=3):
         self.kind = kind

@@ -69,7 +69,7 @@ class Bf16(Case):
         self.close(found, fp32, BOUND, name)
 
     def test_equiv(self):
-        """Every split, batch and number of threads gives the bits of token by token."""
+        """Every split, batch and number of threads computes the bits of token by token."""
         for name, flags in (("llama", ("--tokens", 24, "--splits", "all")),
                             ("llama-fp16", ("--tokens", 80, "--splits", "random:3")),
                             ("llama-int4-acc1", ("--tokens", 80, "--splits", "random:3")),

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """`--seqlens-k cached` end to end: `run` of a GroupQueryAttention on a static cache, on ref and cpu.
 
-The lengths of one call, in both conventions, give the same bits; lengths that exceed the buffer are
+The lengths of one call, in both conventions, have the same bits; lengths that exceed the buffer are
 refused in both (exit 4).
 """
 

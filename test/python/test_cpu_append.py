@@ -151,7 +151,8 @@ class Packed(Fusion):
                          [*tables, constant("two", two, kind)], kind)
 
     def one(self, rows, past, kind, turned):
-        """Packed and separate operands give the same bytes; ref gives the same keys and values."""
+        """Packed and separate operands have the same results; ref computes the same keys and
+        values."""
         q, k, v = (floats(2, rows, h * self.SIZE, kind=kind)
                    for h in (self.HEADS, self.KV, self.KV))
         rest = {"seq": np.int32([past + rows - 1, past + max(rows - 3, 1) - 1]),

@@ -478,8 +478,8 @@ class Sampled(Generating):
     HOT = ("-n", 20, "--temperature", "1.3", "--top-k", "0", "--top-p", "1")
 
     def test_seed(self):
-        """The same seed gives the same answer with any threads and caches; another seed gives
-        another answer."""
+        """Equal seeds give equal answers with any threads and caches; different seeds give
+        different answers."""
         want = self.said(*self.HOT, "--seed", 5)
         for more in (("--threads", 2), ("--threads", 3, "--kv", "off"), ("--kv",),
                      ("--context", 500), ("--min-p", "0")):

@@ -47,10 +47,10 @@ def score(case, model, target, *flags):
 
 def layer(dtype, size, heads, kv, attrs="", sink=False, half=0, bits=0, scales=1, norms=False,
           uneven=False):
-    """One layer of attention in that type, as text; and its packed projection is a sine of the ids.
-    attrs: more attributes of the node; half: rotary embeddings of so many pairs; bits: of the codes
-    of a quantised cache with so many scales; norms: queries and keys are normalised; uneven: each
-    row of each head has a different largest element."""
+    """One layer of attention in that type, as text; its packed projection is a sine of the ids.
+    attrs: more attributes of the node; half: number of pairs of the rotary embedding; bits: of the
+    codes of a quantised cache with `scales` scales; norms: queries and keys are normalised; uneven:
+    each row of each head has a different largest element."""
     width = (heads + 2 * kv) * size
     row = {0: f"{dtype}[B,{kv},%s,{size}]", 8: f"i8[B,{kv},%s,{size}]",
            4: f"u8[B,{kv},%s,{(size + 1) // 2}]"}[bits]

@@ -245,7 +245,7 @@ static void test_figures(void) {
     check_figure("test/models/gemma2/model.onnx");
 }
 
-/* Gives every value memory of its own: kernels that overwrote operands must compute the same
+/* Allocates separate memory for every value: kernels that overwrote operands must compute the same
  * bits. */
 static void take_apart(gqac_program *program) {
     int n = 0;

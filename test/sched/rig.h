@@ -31,7 +31,7 @@ typedef struct client {
     int64_t n_from, n_prompt, n;
     uint64_t bits[RIG_LIST]; /* of the logits from which id i was chosen */
     int64_t eos, number, begins, reused, done, ends;
-    int64_t stop; /* on_token ends the request after so many ids; 0: never */
+    int64_t stop; /* on_token ends the request after this many ids; 0: never */
     bool cancelled;
     gqac_request_end end; /* the pointers to its ids, diag and sequence are no longer valid */
     int64_t rows;         /* length of its sequence */

@@ -104,8 +104,8 @@ static int64_t reused_beside(const gqac_program *p, gqac_context *context, int64
     return reused;
 }
 
-/* Beside a tenant that has reached its budget, another one still reuses at least 95 % of the tokens
- * that it reuses alone; without separate budgets it does not. */
+/* If a tenant has reached its budget, another one still reuses at least 95 % of the tokens that it
+ * reuses alone; without separate budgets it does not. */
 static void flooded(void) {
     gqac_program *p = rig_program("models/tiny-gqa/model.onnx", "cpu");
     gqac_context *context = NULL;

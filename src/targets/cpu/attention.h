@@ -5,10 +5,10 @@
  * Queries are [B,Hq,S,D], one sequence in each batch row, or packed as [1,Hq,N,D], the new rows of
  * B sequences one after another. Keys and values have one batch row for each sequence either way.
  *
- * Rows of a key/value head are numbered s * G + g, so that neighbouring rows see nearly the same
- * keys, and all query heads of a group share the loaded keys and values. A unit is a run of such
- * rows and a range of keys. The arithmetic of a row does not depend on the other rows of its unit,
- * nor on the end of a unit, which is always the end of a split. */
+ * Rows of a key/value head are numbered s * G + g, so that nearly the same keys are visible to
+ * neighbouring rows, and all query heads of a group share the loaded keys and values. A unit is a
+ * run of such rows and a range of keys. The arithmetic of a row does not depend on the other rows
+ * of its unit, nor on the end of a unit, which is always the end of a split. */
 #ifndef GQAC_TARGETS_CPU_ATTENTION_H
 #define GQAC_TARGETS_CPU_ATTENTION_H
 

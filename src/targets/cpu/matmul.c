@@ -115,7 +115,7 @@ static bool cut(plan *p, int64_t threads) {
     return gqac_mul_size((size_t)p->group, panel, &p->copy);
 }
 
-/* Checks the operands and sets the shapes: *each is the product as it is, p->s the product with
+/* Checks the operands and sets the shapes: *each is the original product, p->s the product with
  * batches joined. */
 static gqac_status open_plan(const target_call *call, const cpu_matmul_record *r, plan *p,
                              matmul_shape *each) {

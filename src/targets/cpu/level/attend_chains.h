@@ -30,7 +30,7 @@ static const ahead nothing = {NULL, NULL, 0};
  * need not keep the current block. */
 enum { LOCALITY = V16_REGISTERS >= 32 ? 3 : 2 };
 
-/* How elements are stored. Codes stand for code * scale, see codes.h; those of FORM_K8 and FORM_K4
+/* How elements are stored. Codes represent code * scale, see codes.h; those of FORM_K8 and FORM_K4
  * have a scale for each key. */
 typedef enum form { FORM_F32, FORM_F16, FORM_BF16, FORM_I8, FORM_I4, FORM_K8, FORM_K4, FORMS } form;
 

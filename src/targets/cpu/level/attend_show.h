@@ -1,4 +1,4 @@
-/* Intermediate scores as an output of attention, [B,Hq,S,T], for models that ask for it. See
+/* Intermediate scores as an output of attention, [B,Hq,S,T], for models that have this output. See
  * attend.c. */
 #ifndef GQAC_TARGETS_CPU_LEVEL_ATTEND_SHOW_H
 #define GQAC_TARGETS_CPU_LEVEL_ATTEND_SHOW_H

@@ -320,7 +320,7 @@ static void round_rows(const cpu_linear_job *job, const cpu_linear_unit *unit, i
     for (int64_t r = 0; r < unit->rows; r++) {
         uint16_t *to = (uint16_t *)(words + r * WORDS);
         widen(job->dtype, job->x, (unit->row + r) * job->k + k, n_k, some);
-#ifdef GQAC_CONTROL_BF16_BY_ROWS /* negative control: a single row is cut off, not rounded */
+#ifdef GQAC_CONTROL_BF16_BY_ROWS /* negative control: a single row is truncated, not rounded */
         for (int i = 0; job->rows == 1 && i < n_k; i++)
             some[i] = gqn_as_f32(gqn_as_u32(some[i]) & 0xffff0000u);
 #endif

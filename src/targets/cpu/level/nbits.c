@@ -99,7 +99,7 @@ typedef struct int8_piece {
 
 typedef v16i int8_sums[2][TILE_ROWS][GROUPS]; /* sums of low and of high nibbles */
 
-/* Prefetches codes. The address may lie after the end of the weights. */
+/* Prefetches codes. The address may be after the end of the weights. */
 VEC_FN void fetch(const uint8_t *codes, const int ahead) {
     __builtin_prefetch((const void *)((uintptr_t)codes + (uintptr_t)ahead));
 }

@@ -293,7 +293,7 @@ GQN_FN void tensor_open(attend_tile at, const attend_blocks *blocks, int scale_r
                 &blocks, scale_row, k_scale, v_scale, most_of(begin - (key), 0),                   \
                 least_of(end - (key), GQAC_KEY_TILE), TILE_OF(key))
 
-#ifdef CONTROL_TENSOR_ALL_SEEN /* negative control: values that a row does not see are multiplied */
+#ifdef CONTROL_TENSOR_ALL_SEEN /* negative control: hidden values are multiplied */
 #define ALIKE(is) true
 #else
 #define ALIKE(is) (is)

@@ -15,7 +15,7 @@ typedef struct chain_step {
 } chain_step;
 
 typedef struct chain_shape {
-    int n, columns, n_leaves, n_steps, type, items; /* of a row; type: of y; items: of a group */
+    int n, columns, n_leaves, n_steps, type, items; /* columns: of a row; items: of a group */
     int forms[CHAIN_LEAVES], types[CHAIN_LEAVES];
     chain_step steps[CHAIN_STEPS];
 } chain_shape;

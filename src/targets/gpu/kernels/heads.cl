@@ -121,7 +121,7 @@ static inline float power_of_2(int e) {
  * NaN. */
 static inline int cached_code(float y, float limit, bool number, int rows) {
     const float z = y > limit ? limit : y < -limit ? -limit : y;
-#ifdef CONTROL_CODES_BY_ROWS /* negative control: codes of several rows are cut off */
+#ifdef CONTROL_CODES_BY_ROWS /* negative control: codes of several rows are truncated */
     if (rows > 1)
         return number ? (int)z : 0;
 #endif

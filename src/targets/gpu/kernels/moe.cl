@@ -183,8 +183,8 @@ typedef struct moe_gate {
     float alpha, beta, limit;
 } moe_gate;
 
-/* inner [pairs,inner] = the activation of fc1 and, if present, of fc3, which is in `inner`. The
- * grid is [inner, pairs]. */
+/* inner [pairs,inner] = the activation of fc1, with fc3 as its second operand if there is one; fc3
+ * is read from `inner`. The grid is [inner, pairs]. */
 __kernel void moe_activate(__global const float *fc1, __global float *inner, moe_gate s) {
     const int i = (int)get_global_id(0), pair = (int)get_global_id(1);
     if (i >= s.inner || pair >= s.pairs)

@@ -8,8 +8,8 @@
 #define NORM_TILE  (NORM_ITEMS * NORM_FOURS * 4)
 #define NORM_AHEAD 8   /* elements of a lane that are loaded in advance */
 
-/* Absent operands and results have the flag 0, and are neither read nor written. Row r uses row (r
- * / repeat) % count of the weights. */
+/* Absent operands and results have the flag 0, and are neither read nor written. The weights of row
+ * r are their row (r / repeat) % count. */
 typedef struct norm_shape {
     int n, skip_rows, centred, items; /* items: of a group */
     int has_skip, has_bias, has_beta, has_sum, has_mean, has_inv;

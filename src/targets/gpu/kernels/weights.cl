@@ -106,7 +106,7 @@ GQN_FN size_t block_at(int k, int at, int step, const product_shape *s) {
     return (size_t)(b < s->blocks ? b : s->blocks - 1) * (size_t)step + (size_t)at;
 }
 
-/* The type of rows that the kernels of MatMul multiply with weights of a kind. */
+/* The type of rows that the kernels of MatMul multiply by weights of a kind. */
 #define X_TYPE(kind) ((kind) == KIND_F16 ? F16 : (kind) == KIND_BF16 ? BF16 : F32)
 
 /* Element i of x. */

@@ -123,6 +123,8 @@ struct ir_value {
     const gqac_tensor *constant; /* not NULL: a constant */
     const char *origin; /* name of the equal value in the model's own graph; NULL: there is none */
     const char *digest; /* of a constant that was parsed without its data, from a dump; else NULL */
+    bool stored; /* of a constant: an initializer of the file or a constant of text, not made by a
+                    Constant node or a pass */
     /* Symbolic elements of a small integer tensor (rank 0 or 1), for shape arithmetic; NULL when
      * not known. Entries may be NULL. Filled by infer. */
     const ir_dim *const *elements;

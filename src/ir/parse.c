@@ -353,6 +353,7 @@ static gqac_status parse_constant(ir_parser *p, ir_graph *graph) {
     if (!value)
         return ir_parse_oom(p);
     value->digest = digest;
+    value->stored = true;
     return parse_slot(p, value);
 }
 

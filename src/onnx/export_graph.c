@@ -154,6 +154,18 @@ static gqac_status export_payload(exporter *ex, ir_attr_kind kind, const ir_attr
     return GQAC_OK;
 }
 
+/* Adds an attribute to a message with room for it. */
+static gqac_status export_attr(exporter *ex, const char *name, ir_attr_kind kind,
+                               const ir_attr *attr, Onnx__NodeProto *proto) {
+    Onnx__AttributeProto *a = EXPORT_NEW(ex, Onnx__AttributeProto, ONNX__ATTRIBUTE_PROTO__INIT);
+    if (!a)
+        return export_oom(ex);
+    a->name = text_of(name);
+    a->has_type = true;
+    proto->attribute[proto->n_attribute++] = a;
+    return export_payload(ex, kind, attr, a);
+}
+
 static gqac_status export_attrs(exporter *ex, const ir_node *node, Onnx__NodeProto *proto) {
     size_t n = 0;
     for (const ir_attr_spec *spec = node->op->attrs; spec && spec->name; spec++)
@@ -166,13 +178,7 @@ static gqac_status export_attrs(exporter *ex, const ir_node *node, Onnx__NodePro
         const ir_attr *attr = &node->attrs[i];
         if (!attr->set || is_default(spec, attr))
             continue;
-        Onnx__AttributeProto *a = EXPORT_NEW(ex, Onnx__AttributeProto, ONNX__ATTRIBUTE_PROTO__INIT);
-        if (!a)
-            return export_oom(ex);
-        a->name = text_of(spec->name);
-        a->has_type = true;
-        GQAC_TRY(export_payload(ex, spec->kind, attr, a));
-        proto->attribute[proto->n_attribute++] = a;
+        GQAC_TRY(export_attr(ex, spec->name, spec->kind, attr, proto));
     }
     return GQAC_OK;
 }
@@ -260,6 +266,24 @@ static bool same_value(const void *item, const void *key) {
     return item == key;
 }
 
+/* Small constants that are not initializers of the model become Constant nodes. So the initializers
+ * of both files of two-graph are the weights, under the same names. */
+static gqac_status export_constant(exporter *ex, const ir_value *value, Onnx__GraphProto *proto) {
+    const char *name = export_name(ex, value);
+    if (value->stored || gqac_tensor_count(value->constant) > EXPORT_SMALL)
+        return export_tensor(ex, value->constant, name,
+                             &proto->initializer[proto->n_initializer++]);
+    Onnx__NodeProto *node = new_node(ex, "Constant", "", 0, 1);
+    if (!node)
+        return export_oom(ex);
+    node->output[0] = text_of(name);
+    node->attribute = GQAC_ARENA_ARRAY(ex->arena, Onnx__AttributeProto *, 1);
+    if (!node->attribute)
+        return export_oom(ex);
+    proto->node[proto->n_node++] = node;
+    return export_attr(ex, "value", IR_ATTR_TENSOR, &(ir_attr){.tensor = value->constant}, node);
+}
+
 static gqac_status export_used(void *arg, ir_node *node) {
     constants *c = arg;
     for (int i = 0; i < node->n_inputs; i++) {
@@ -271,9 +295,7 @@ static gqac_status export_used(void *arg, ir_node *node) {
             continue;
         if (!gqac_table_add(&c->written, hash, value))
             return export_oom(c->ex);
-        GQAC_TRY(export_tensor(c->ex, value->constant, export_name(c->ex, value),
-                               &c->proto->initializer[c->proto->n_initializer]));
-        c->proto->n_initializer++;
+        GQAC_TRY(export_constant(c->ex, value, c->proto));
     }
     return GQAC_OK;
 }
@@ -288,7 +310,8 @@ static gqac_status export_constants(exporter *ex, ir_graph *graph, Onnx__GraphPr
 
 gqac_status export_graph(exporter *ex, ir_graph *graph, Onnx__GraphProto **out) {
     Onnx__GraphProto *proto = EXPORT_NEW(ex, Onnx__GraphProto, ONNX__GRAPH_PROTO__INIT);
-    size_t nodes = (size_t)graph->ret->n_inputs; /* at most one Identity for each result */
+    /* at most one Identity for each result, and one Constant for each constant */
+    size_t nodes = (size_t)graph->ret->n_inputs + (size_t)graph->n_constants;
     for (const ir_node *node = graph->first; node; node = node->next)
         nodes++;
     if (!proto)

@@ -13,6 +13,7 @@ enum {
     EXPORT_OPSET = 23,    /* version of the default domain, unless an op needs a newer one */
     EXPORT_IR = 10,       /* the oldest IR version that has i4 and u4 */
     EXPORT_INLINE = 1024, /* bytes of the largest tensors that stay inline */
+    EXPORT_SMALL = 16,    /* elements of the largest constants that become Constant nodes */
     EXPORT_ALIGN = 64,    /* alignment of external tensors in bytes */
 };
 

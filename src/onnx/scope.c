@@ -114,6 +114,7 @@ static gqac_status make_constant(onnx_name *name) {
     name->value = label ? ir_graph_add_constant(name->scope->graph, label, &tensor) : NULL;
     if (!name->value)
         return onnx_oom(im);
+    name->value->stored = name->kind != ONNX_NAME_CONSTANT;
     name->kind = ONNX_NAME_VALUE;
     return GQAC_OK;
 }

@@ -86,6 +86,30 @@ static gqac_status make(job *j, loaded *m, const gqac_pass *const *passes, size_
     return context.changed ? pass_standardise(&context) : GQAC_OK;
 }
 
+/* Gives a result the shape that the file declares for it: infer may have another word for it. */
+static gqac_status declare(loaded *m, ir_value *result, const onnx_io *io, gqac_diag *diag) {
+    const ir_dim *dims[GQAC_MAX_RANK];
+    const char *at = io->shape;
+    bool ok = true;
+    if (!result->def || io->rank != result->type.rank)
+        return GQAC_OK;
+    for (int axis = 0; axis < io->rank && ok; axis++) {
+        at++; /* the bracket, or a comma */
+        dims[axis] = ir_dim_parse(m->module->dims, &at, &ok);
+    }
+    if (!ok)
+        return GQAC_OK;
+    result->type = ir_type_make(m->module, result->type.dtype, io->rank, dims);
+    return result->type.rank == io->rank ? GQAC_OK : gqac_diag_oom(diag, "a shape");
+}
+
+static gqac_status declare_results(loaded *m, gqac_diag *diag) {
+    const ir_node *ret = m->module->graph->ret;
+    for (int i = 0; i < ret->n_inputs && i < m->report.n_outputs; i++)
+        GQAC_TRY(declare(m, ret->inputs[i].value, &m->report.outputs[i], diag));
+    return GQAC_OK;
+}
+
 static gqac_status make_all(job *j, const pass_rewrite *rewrite) {
     static const gqac_pass *const none[] = {&pass_import, &pass_infer, NULL};
     for (int i = 0; i < PASS_MOST_FILES && rewrite->files[i].passes; i++) {
@@ -97,6 +121,7 @@ static gqac_status make_all(job *j, const pass_rewrite *rewrite) {
         }
         load_free(&j->made[i]);
         GQAC_TRY(make(j, &j->made[i], none, &changed));
+        GQAC_TRY(declare_results(&j->made[i], j->diag));
     }
     return GQAC_OK;
 }

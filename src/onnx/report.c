@@ -225,7 +225,7 @@ static bool is_named(const gqac_table *names, const char *name) {
 static gqac_status list_io(importer *im) {
     const Onnx__GraphProto *graph = im->model ? im->model->graph : NULL;
     onnx_report *report = im->report;
-    if (!graph || !report->n_unsupported)
+    if (!graph || !im->module)
         return GQAC_OK;
     report->inputs = GQAC_ARENA_ARRAY(im->arena, onnx_io, graph->n_input + 1);
     report->outputs = GQAC_ARENA_ARRAY(im->arena, onnx_io, graph->n_output + 1);

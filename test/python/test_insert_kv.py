@@ -271,6 +271,13 @@ class InsertKv(Case):
         self.good("rewrite", self.cached, "--pass", "insert-kv", "-o", other)
         self.assertEqual(onnx.load(other).graph, onnx.load(self.cached).graph)
 
+    def test_n13_declared_shapes(self):
+        """What has a cache is written with the outputs of the file, also where infer finds other dims."""
+        for name in ("llama", "qwen3"):
+            self.good("rewrite", harness.model(name), "--pass", "insert-kv", "-o", self.cached)
+            self.assertEqual(list(onnx.load(self.cached).graph.output),
+                             list(onnx.load(harness.model(name)).graph.output))
+
     def test_n13_traced_second_run(self):
         """With another output file, too, the second run writes the bytes of the first."""
         traced = harness.ROOT / "test" / "traced"

@@ -61,6 +61,7 @@ struct cli {
     gqac_limits limits; /* of --limit; see cli_limits */
     bool confined;      /* --sandbox holds */
     char *read;         /* what cli_take_text read */
+    char *choice;       /* the optional value that was given, without blanks around it */
     gqac_text *config;  /* the settings that cli_model found beside the graph */
     gqac_diag diag;
     cli_progress model, steps;

@@ -107,6 +107,18 @@ bool cli_lists(const char *list, const char *separators, const char *word) {
     return false;
 }
 
+/* Copies a word without the blanks around it to c->choice. */
+static gqac_status trim(cli *c, const char *word) {
+    static const char blanks[] = " \t\r\n";
+    word += strspn(word, blanks);
+    size_t n = strlen(word);
+    while (n > 0 && strchr(blanks, word[n - 1]))
+        n--;
+    free(c->choice);
+    c->choice = strndup(word, n);
+    return c->choice ? GQAC_OK : cli_fail(c, GQAC_NO_MEMORY, "out of memory");
+}
+
 /* The value in [...] is optional. Before the first operand, a word that is not one of the choices
  * is that operand. */
 static gqac_status take_choice(cli *c, const cli_flag *f, const char *equals, const char *next,
@@ -116,9 +128,10 @@ static gqac_status take_choice(cli *c, const cli_flag *f, const char *equals, co
     if (!equals && (!next || *next == '-'))
         return GQAC_OK;
     const char *word = equals ? equals + 1 : next;
-    if (cli_lists(f->value, "[|]", word)) {
+    GQAC_TRY(trim(c, word));
+    if (cli_lists(f->value, "[|]", c->choice)) {
         *used = equals ? 1 : 2;
-        *value = word;
+        *value = c->choice;
         return GQAC_OK;
     }
     if (!equals && c->n_operands == 0)
@@ -208,6 +221,7 @@ void cli_free(cli *c) {
     free((void *)c->operands);
     free(c->given);
     free(c->read);
+    free(c->choice);
     gqac_text_free(c->config);
 }
 

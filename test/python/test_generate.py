@@ -185,6 +185,8 @@ class Flags(Generating):
                             ((LLAMA, "--kv", "off"), "off"), (("--kv=off", LLAMA), "off"),
                             (("--kv", "basic", LLAMA), "contiguous"),
                             (("--kv=basic", LLAMA), "contiguous"),
+                            (("--kv", " basic ", LLAMA), "contiguous"),
+                            ((LLAMA, "--kv=\toff "), "off"),
                             ((LLAMA, "--kv", "contiguous"), "contiguous"),
                             (("--kv", "paged", LLAMA), "paged"),
                             ((LLAMA, "--kv=windowed"), "windowed"),
@@ -197,7 +199,7 @@ class Flags(Generating):
                 last = self.good("generate", *tail, *words)  # MODEL at the end
                 self.assertEqual((last.err, last.out), (result.err, result.out))
         for words in ((LLAMA, "--kv", "bogus"), ("--kv=bogus", LLAMA), (LLAMA, "--kv="),
-                      (LLAMA, "--kv=Off"), (LLAMA, "--kv", "heap"), (LLAMA, "--kv", LLAMA)):
+                      (LLAMA, "--kv=Off"), (LLAMA, "--kv", "heap"), (LLAMA, "--kv", "ba sic"), (LLAMA, "--kv", LLAMA)):
             self.usage(*words, *tail, words=("contiguous", "off"))
         self.usage("--kv", "bogus", LLAMA, *tail, words=("llama",))  # two operands
         self.check(gqac("generate", "--kv", "bogus", *tail), 5, "bogus")

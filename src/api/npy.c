@@ -115,6 +115,8 @@ static bool parse_dict(const char *at, npy *n) {
 
 static gqac_status parse_header(const char *path, const gqac_map *map, npy *n, gqac_diag *diag) {
     memset(n, 0, sizeof *n);
+    if (map->size >= 4 && !memcmp(map->data, "PK\3\4", 4))
+        return bad(path, diag, "it is a zip archive, as NumPy writes an .npz file: unpack it");
     if (map->size < 10 || memcmp(map->data, magic, sizeof magic) != 0)
         return bad(path, diag, "it does not start with the magic of NumPy");
     const unsigned version = map->data[6];

@@ -49,8 +49,8 @@ static gqac_status check_columns(op_call *call, const adding *a, int64_t batch) 
     for (int64_t i = 0; i < batch * a->rows; i++)
         if (a->hi[i] > a->lo[i] && a->hi[i] > columns)
             OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
-                    "the bias has %lld columns, but sequence %lld attends to keys before %d",
-                    (long long)columns, (long long)(i / a->rows), a->hi[i] - 1);
+                    "the bias has %lld columns, but keys up to %d are visible in sequence %lld",
+                    (long long)columns, a->hi[i] - 1, (long long)(i / a->rows));
     return GQAC_OK;
 }
 

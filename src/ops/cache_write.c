@@ -40,11 +40,15 @@ static gqac_status eval(op_call *call) {
     GQAC_TRY(op_want_set(call, CACHE, OP_ANY & ~OP_NIBBLES));
     const gqac_tensor *fresh = call->in[NEW], *cache = call->in[CACHE];
     GQAC_TRY(op_want(call, NEW, cache->dtype));
-    if (fresh->rank != 2 || cache->rank != 2 || fresh->dims[0] != 1 ||
-        fresh->dims[1] != cache->dims[1])
+    if (fresh->rank != 2 || cache->rank != 2)
         OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
                 "new_kv must be one row [1,C] of a cache [M,C], their ranks are %d and %d",
                 fresh->rank, cache->rank);
+    if (fresh->dims[0] != 1 || fresh->dims[1] != cache->dims[1])
+        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
+                "new_kv [%lld,%lld] is not one row of a cache [%lld,%lld]",
+                (long long)fresh->dims[0], (long long)fresh->dims[1], (long long)cache->dims[0],
+                (long long)cache->dims[1]);
     GQAC_TRY(read_row(call, cache->dims[0], &row));
     GQAC_TRY(op_output_like(call, 0, cache->dtype, cache));
     size_t bytes = gqac_tensor_bytes(cache), width = gqac_tensor_bytes(fresh);

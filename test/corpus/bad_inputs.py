@@ -65,7 +65,7 @@ def whole(data):
 PARSE, LENGTH, MAGIC = "header is not a dict", "does not fit its shape", "magic of NumPy"
 for label, word, make in (
         ("empty", MAGIC, whole(b"")), ("one byte", MAGIC, whole(b"\x93")), ("a magic alone", MAGIC, whole(b"\x93NUMPY")),
-        ("nine bytes", MAGIC, whole(b"\x93NUMPY\1\0v")), ("an archive", MAGIC, whole(b"PK\3\4" + bytes(60))),
+        ("nine bytes", MAGIC, whole(b"\x93NUMPY\1\0v")), ("an archive", ".npz file: unpack it", whole(b"PK\3\4" + bytes(60))),
         ("another magic", MAGIC, npy(DICT, begin=b"\x93NUMPX")), ("text", MAGIC, whole(b"1 2 3\n" * 9)),
         ("version 0", "version", npy(DICT, version=0)), ("version 4", "version", npy(DICT, version=4)),
         ("version 255", "version", npy(DICT, version=255)),

@@ -242,6 +242,9 @@ static gqac_status find_roles(gqac_program *p, gqac_diag *diag) {
         p->roles.new_len >= 0 && attention_is_packed(p->module->graph->inputs[p->roles.new_len]);
     p->roles.last_only = p->roles.logit_rows < 0 && logits->rank == 3 &&
                          ir_dim_is_const(logits->dims[1], &rows) && rows == 1;
+    p->roles.one_token =
+        ir_dim_is_const(p->module->graph->inputs[p->roles.input_ids]->type.dims[1], &rows) &&
+        rows == 1;
     p->roles.every_row =
         p->roles.logit_rows >= 0 ||
         (logits->rank == 3 && logits->dims[1] &&

@@ -33,6 +33,7 @@ typedef struct program_roles {
     int logits;        /* result index; -1: none */
     bool packed;       /* ids are [1,N] */
     bool last_only;    /* logits are always [B,1,V] */
+    bool one_token;    /* the file declares [B,1] ids */
     bool every_row; /* it is certain that logits have a row for each id (with logit_rows: for each
                        wanted row); false: perhaps only for the last id */
 } program_roles;

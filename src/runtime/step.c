@@ -294,6 +294,9 @@ static gqac_status run_graph(step *s, kv_batch *kv, int64_t longest) {
     c->exec.kv = kv;
     c->exec.top = top_of(s, logits);
     gqac_status status = exec_run(&c->exec, s->diag);
+    if (status == GQAC_INVALID_INPUT && p->roles.one_token && s->width > 1)
+        gqac_diag_hint(s->diag, "the model was exported for one token per call; gqac rewrite MODEL "
+                                "--pass dynamic-seq makes one for any number");
     c->exec.kv = NULL;
     if (status == GQAC_OK)
         status = keep_logits(s, kv, logits);

@@ -166,6 +166,12 @@ class DynamicSeq(Case):
             names(s.get_inputs()) else feeds)[0][0]
         self.close(Looped(self.out).score(self.ids, [3, 1, TOKENS - 4]), expected, LIMIT)
 
+    def test_as_a_sequence(self):
+        """Several tokens in one step of an export for one token: the message names the rewrite."""
+        onnx.save(fix(Traced("attention_4d").model()), self.fixed)
+        self.good("equiv", self.fixed, "--tokens", "1")
+        self.check(harness.gqac("equiv", self.fixed, "--tokens", "5"), 4, "one token per call", "dynamic-seq")
+
     def test_builder_export(self):
         """An export of the builder with fixed inputs."""
         whole = onnx.load(harness.model("llama"))

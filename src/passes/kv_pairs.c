@@ -113,7 +113,22 @@ static int64_t dim_of(const ir_value *past, const ir_value *present, int axis) {
     return 0;
 }
 
-/* A past [2,B,H,P,D] holds keys and values: two pairs, named as `stateful` names them. */
+/* True for [B,P,2*D] or [B,H,P,2*D]: keys and values side by side (GPT-BigCode of Optimum). */
+static bool is_halved(const ir_value *past) {
+    const char *part = strrchr(past->name, '.');
+    return part && !strcmp(part, ".key_value") && (past->type.rank == 3 || past->type.rank == 4);
+}
+
+/* Heads and elements of a half of such a past. */
+static void halve(const ir_value *past, kv_slot *slot) {
+    int64_t width = 0;
+    const ir_type *type = &past->type;
+    slot->head_size = ir_dim_is_const(type->dims[type->rank - 1], &width) ? width / 2 : 0;
+    slot->heads = type->rank == 3 ? 1 : slot->heads;
+}
+
+/* A past [2,B,H,P,D] or a halved one holds keys and values: two pairs, named as `stateful` names
+ * them. */
 static bool add_packed(kv_slot whole, gqac_arena *arena, kv_slot *slots) {
     static const char *const parts[] = {"key", "value"};
     for (int i = 0; i < 2; i++) {
@@ -131,7 +146,7 @@ static bool add_packed(kv_slot whole, gqac_arena *arena, kv_slot *slots) {
 static bool may_be_cache(const ir_value *past) {
     const char *part = strrchr(past->name, '.');
     if (past->type.rank == 3)
-        return part && (!strcmp(part, ".key") || !strcmp(part, ".value"));
+        return part && (!strcmp(part, ".key") || !strcmp(part, ".value") || is_halved(past));
     return past->type.rank < 0 || past->type.rank == 4 || past->type.rank == 5;
 }
 
@@ -165,13 +180,15 @@ gqac_status pass_find_kv_pairs(const ir_module *module, gqac_arena *arena, kv_sl
         if (at < 0)
             continue;
         const ir_value *present = f.graph->ret->inputs[at].value;
-        const kv_slot slot = {.past = past->name,
-                              .present = f.graph->result_names[at],
-                              .heads = dim_of(past, present, 3),
-                              .head_size = dim_of(past, present, 1),
-                              .dtype = past->type.dtype,
-                              .rows = is_state(past) ? dim_of(past, present, 2) : 0};
-        if (past->type.rank != 5) {
+        kv_slot slot = {.past = past->name,
+                        .present = f.graph->result_names[at],
+                        .heads = dim_of(past, present, 3),
+                        .head_size = dim_of(past, present, 1),
+                        .dtype = past->type.dtype,
+                        .rows = is_state(past) ? dim_of(past, present, 2) : 0};
+        if (is_halved(past))
+            halve(past, &slot);
+        else if (past->type.rank != 5) {
             (*slots)[(*n)++] = slot;
             continue;
         }

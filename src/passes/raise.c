@@ -107,6 +107,15 @@ ir_value *raise_expand(raise *r, ir_value *x, int n, ir_value *const *lengths) {
     return OP_BUILD(&r->b, "Expand", .in = {x, shape});
 }
 
+ir_value *raise_again(ir_builder *b, const ir_node *node, const ir_value *old, ir_value *by) {
+    ir_value *in[OP_LINE_INPUTS];
+    char name[64];
+    for (int i = 0; i < node->n_inputs && i < OP_LINE_INPUTS; i++)
+        in[i] = ir_node_input(node, i) == old ? by : ir_node_input(node, i);
+    return op_build_line(b, ir_node_op_name(node, name, sizeof name),
+                         &(op_line){.list = {node->n_inputs, in}, .of = node});
+}
+
 void raise_also(raise *r, ir_value *old, ir_value *by, bool returned) {
     if (!old || !by)
         return;
@@ -304,6 +313,7 @@ static gqac_status run_unpadded(pass_context *context) {
     walk w = {.context = context, .unpadded = true, .rules = UNPAD, .steps = RAISE_STEPS};
     size_t before = context->changed;
     GQAC_TRY(pass_unjoin(context));
+    GQAC_TRY(raise_multi_query(context));
     GQAC_TRY(raise_pasts(context));
     GQAC_TRY(raise_rounded(context));
     GQAC_TRY(raise_latent(context));

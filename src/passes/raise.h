@@ -95,6 +95,9 @@ ir_value *raise_unpack(raise *r, ir_value *x, int64_t heads, int64_t size);
 /* Dim `axis` of x as [1], read from a graph input that has it, so that all layers read the same
  * value. */
 ir_value *raise_ask_dim(raise *r, ir_value *x, int axis);
+/* The node, which has one result and at most OP_LINE_INPUTS operands, with another operand in place
+ * of `old`. */
+ir_value *raise_again(ir_builder *b, const ir_node *node, const ir_value *old, ir_value *by);
 /* If the pattern is raised, `old` is replaced by `by` as well. */
 void raise_also(raise *r, ir_value *old, ir_value *by, bool returned);
 /* Builds an Expand to these lengths, each [1]. */
@@ -122,6 +125,8 @@ void raise_turn_back(const ir_value *turned, int rank, const int64_t *perm, ir_v
 /* Appends new rows to pasts before these are transposed rather than after, and turns pasts
  * [B*H,P,D] and [B*H,D,P] into [B,H,P,D]. */
 gqac_status raise_pasts(pass_context *context);
+/* Makes products [B,S*H,D] of queries that share one key and one value products [B,H,S,D]. */
+gqac_status raise_multi_query(pass_context *context);
 /* Lets keys and values that are rounded to codes in each call be rounded before they are cached. */
 gqac_status raise_rounded(pass_context *context);
 /* Replaces latent caches, and caches in other forms than [B,H,P,D], by caches of the keys and

@@ -31,10 +31,22 @@ static bool picks_heads(const ir_node *gather) {
            (axis == 1 || axis == -3);
 }
 
+/* The only head, [B,1,T,D], of a value that repeats it for all queries; NULL: it does not. */
+static ir_value *only_head(const ir_value *value) {
+    const ir_node *expand = raise_maker(value, "Expand");
+    ir_value *x = expand ? ir_node_input(expand, 0) : NULL;
+    return x && x->type.rank == 4 && value->type.rank == 4 && raise_dim(x, 1) == 1 &&
+                   raise_same_dims(x, 0, value, 0, 1) && raise_same_dims(x, 2, value, 2, 2)
+               ? x
+               : NULL;
+}
+
 ir_value *raise_unrepeated(raise *r, ir_value *value) {
     const ir_node *gather = raise_maker(value, "Gather");
     if (gather && picks_heads(gather))
         return through_gather(r, gather);
+    if (only_head(value))
+        return only_head(value);
     const ir_node *reshape = raise_maker(value, "Reshape");
     const ir_node *expand = reshape ? raise_maker(ir_node_input(reshape, 0), "Expand") : NULL;
     if (reshape && !expand)

@@ -61,7 +61,7 @@ static void look_back(const latent *l) {
 /* What is cached: the last values that depend on weights, or the first [B,H,T,D] of a cache in
  * another form. */
 static bool is_cut(const grown *x) {
-    if (!is_cacheable(x))
+    if (!is_cacheable(x) || (x->source && x->axis == 2))
         return false;
     return x->weighed ? x->leaves && !x->source : x->moved && !x->weighed_later && !x->after_cut;
 }
@@ -214,7 +214,7 @@ static const char *present_of(const latent *l, const ir_value *past) {
 
 /* The name of the k-th cache that replaces one: of the same numbers, or of expanded ones. */
 static const char *new_name(latent *l, const grown *x, const char *name, int k) {
-    const char *what = x->weighed ? ".expanded" : "";
+    const char *what = x->weighed ? ".expanded" : x->second ? ".value" : x->halved ? ".key" : "";
     return k ? gqac_arena_printf(l->context->module->arena, "%.200s%s.%d", name, what, k)
              : gqac_arena_printf(l->context->module->arena, "%.200s%s", name, what);
 }
@@ -329,7 +329,8 @@ static gqac_status expand_all(latent *l) {
         if (!is_cut(&l->all[i]))
             continue;
         for (int j = 0; j < i; j++)
-            k += is_cut(&l->all[j]) && l->all[j].past == l->all[i].past;
+            k += is_cut(&l->all[j]) && l->all[j].past == l->all[i].past &&
+                 l->all[j].second == l->all[i].second;
         GQAC_TRY(expand(l, i, k));
     }
     GQAC_TRY(ask_lengths(l));

@@ -16,6 +16,8 @@ typedef struct grown {
     ir_value *rows;     /* the same value for the new rows alone; NULL: not made yet */
     bool source;        /* it is a Concat itself */
     bool moved;         /* its Concat has a row for each token, but is not [B,H,T,D] */
+    bool second;        /* it is made of the second part of a past of keys and values */
+    bool halved;        /* it is made of a part of such a past */
     bool weighed;       /* it depends on a product with weights */
     bool later, leaves; /* later values [B,H,T,D] depend on it; another node reads it */
     bool weighed_later; /* later values [B,H,T,D] that depend on it are weighed */

@@ -94,19 +94,9 @@ static bool find_path(ir_value *rounded, path *p) {
     return p->x->def && p->x->graph == rounded->graph;
 }
 
-/* The node with another operand in place of `old`. */
-static ir_value *again(ir_builder *b, const ir_node *node, const ir_value *old, ir_value *by) {
-    ir_value *in[OP_LINE_INPUTS];
-    char name[64];
-    for (int i = 0; i < node->n_inputs && i < OP_LINE_INPUTS; i++)
-        in[i] = ir_node_input(node, i) == old ? by : ir_node_input(node, i);
-    return op_build_line(b, ir_node_op_name(node, name, sizeof name),
-                         &(op_line){.list = {node->n_inputs, in}, .of = node});
-}
-
 static ir_value *along(ir_builder *b, const path *p, ir_value *x) {
     for (int i = p->n - 1; i >= 0; i--)
-        x = again(b, p->nodes[i], i + 1 < p->n ? p->nodes[i + 1]->outputs[0] : p->x, x);
+        x = raise_again(b, p->nodes[i], i + 1 < p->n ? p->nodes[i + 1]->outputs[0] : p->x, x);
     return x;
 }
 
@@ -141,7 +131,7 @@ static gqac_status move_last(pass_context *context, ir_value **at, const path *p
     ir_builder b = {.graph = last->graph, .before = last, .diag = context->diag};
     ir_value *x = ir_node_input(move, 0);
     *at = along(&b, p, x);
-    ir_value *by = again(&b, move, x, *at);
+    ir_value *by = raise_again(&b, move, x, *at);
     GQAC_TRY(b.status);
     GQAC_TRY(pass_settle(last, prev, b.diag));
     ir_value_replace(rounded, by);

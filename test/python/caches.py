@@ -194,7 +194,8 @@ class Caches:
         seen = self.node("Unsqueeze", self.node("LessOrEqual", keys, rows), self.constant([0, 1]))
         padding = self.node("Cast", "attention_mask", to=BOOL)
         padding = self.node("Unsqueeze", padding, self.constant([1, 2]))
-        return self.hide(self.node("And", seen, padding))
+        self.seen = self.node("And", seen, padding)
+        return self.hide(self.seen)
 
     def static_mask(self):
         """cache_position compared with the number of each row of the buffer."""
@@ -306,6 +307,59 @@ class Caches:
             at = self.node("Expand", places, self.node("Shape", rows))
             return self.node("ScatterElements", past, at, rows, out=[present], axis=2)
         return self.written(layer, x, write)
+
+    def key_value(self, layer, x, heads, size, slices=False):
+        """Queries [B,S,H*D], and all rows of keys and values, which are side by side in the last axis (GPT-BigCode of
+        Optimum): [B,T,2*D] if all queries share one head, else [B,H,T,2*D]."""
+        q = self.project(f"q{layer}", x, WIDTH, HEADS * SIZE)
+        rows = self.project(f"kv{layer}", x, WIDTH, heads * 2 * SIZE)
+        past, present = f"past_key_values.{layer}.key_value", f"present.{layer}.key_value"
+        self.inputs.append(self.info(past, F, [*size, "P", 2 * SIZE]))
+        self.outputs.append(self.info(present, F, [*size, "T", 2 * SIZE]))
+        rows = self.heads(rows, heads, 2 * SIZE) if heads > 1 else rows
+        self.node("Concat", past, rows, out=[present], axis=-2)
+        if not slices:
+            return q, self.split(present, SIZE, SIZE)
+        bounds = [[self.constant([n]) for n in (at, at + SIZE, -1)] for at in (0, SIZE)]
+        return q, [self.node("Slice", present, *b) for b in bounds]
+
+    def multi_query(self, layer, x):
+        """GPT-BigCode (StarCoder) with SDPA."""
+        q, kv = self.key_value(layer, x, 1, [self.batch])
+        shape = self.constant([1, HEADS, 1, 1])
+        k, v = [self.node("Expand", self.node("Unsqueeze", t, self.constant([1])), shape) for t in kv]
+        return self.attention(self.heads(q, HEADS, SIZE), k, v, SIZE ** -.5), HEADS * SIZE
+
+    def multi_query_eager(self, layer, x):
+        """The same without SDPA: queries of all heads are rows of one product, which baddbmm adds to zeros."""
+        q, (k, v) = self.key_value(layer, x, 1, [self.batch])
+        batch, rows = self.length("input_ids", 0), self.length("input_ids", 1)
+        all_rows = self.node("Mul", rows, self.constant([HEADS]))
+        keys = self.length(k, 1)
+        view = self.node("Concat", batch, all_rows, keys, axis=0)
+        q = self.node("Reshape", q, self.node("Concat", batch, all_rows, self.constant([SIZE]), axis=0))
+        scores = self.node("Mul", self.node("MatMul", q, self.node("Transpose", k, perm=[0, 2, 1])),
+                           self.constant(SIZE ** -.5, np.float32))
+        zeros = self.node("ConstantOfShape", view, value=numpy_helper.from_array(np.zeros(1, np.float32)))
+        scores = self.node("Add", scores, self.node("Mul", zeros, self.constant(1.0, np.float32)))
+        four = self.node("Concat", batch, rows, self.constant([HEADS]), keys, axis=0)
+        seen = self.node("Squeeze", self.seen, self.constant([1]))
+        scores = self.node("Where", self.node("Unsqueeze", seen, self.constant([2])),
+                           self.node("Reshape", scores, four), self.constant(LOWEST, np.float32))
+        p = self.node("Reshape", self.node("Softmax", scores, axis=-1), view)
+        y = self.node("MatMul", p, v)
+        shape = self.node("Concat", batch, rows, self.constant([HEADS * SIZE]), axis=0)
+        return self.node("Reshape", y, shape), HEADS * SIZE
+
+    def key_value_heads(self, layer, x):
+        """GPT-BigCode with keys and values for each head."""
+        q, kv = self.key_value(layer, x, HEADS, [self.batch, HEADS])
+        return self.attention(self.heads(q, HEADS, SIZE), *kv, SIZE ** -.5), HEADS * SIZE
+
+    def key_value_slices(self, layer, x):
+        """The same, which Slices split."""
+        q, kv = self.key_value(layer, x, HEADS, [self.batch, HEADS], slices=True)
+        return self.attention(self.heads(q, HEADS, SIZE), *kv, SIZE ** -.5), HEADS * SIZE
 
     def quantised(self, layer, x):
         """Static quantisation of each product: past and present are not rounded, but what heads read of them."""
@@ -449,4 +503,5 @@ class Caches:
 
 KINDS = ("latent", "compressed", "transposed", "scattered", "elements", "rows_before_heads", "rows_first", "columns",
          "heads_together", "batch_of_heads", "folded", "folded_slopes", "columns_of_keys", "joined", "joined_turned",
-         "joined_halves", "quantised", "quantised_heads")
+         "joined_halves", "quantised", "quantised_heads", "multi_query", "multi_query_eager", "key_value_heads",
+         "key_value_slices")

@@ -146,10 +146,13 @@ class Caches(Case):
         finds them."""
         for kind, names in (("columns", ("past_key_values.0.key", "present.0.key")),
                             ("heads_together", ("past_key_values.1.value", "present.1.value")),
-                            ("joined_halves", ("past_1.value", "present_1.value"))):
+                            ("joined_halves", ("past_1.value", "present_1.value")),
+                            ("key_value_slices", ("past_key_values.1.key_value.value", "present.1.key_value.value")),
+                            ("multi_query_eager", ("past_key_values.0.key_value.key", "present.0.key_value.key"))):
             onnx.save(caches.Caches(kind).model(), self.path)
             text = self.good("compile", self.path, "--dump", "stateful", "--stop-after", "stateful").out
-            self.assertIn('past="{}", present="{}", heads=2, head_size=10'.format(*names), text)
+            heads = {"key_value_slices": caches.HEADS, "multi_query_eager": 1}.get(kind, caches.KV_HEADS)
+            self.assertIn('past="{}", present="{}", heads={}, head_size=10'.format(*names, heads), text)
             pairs = self.good("inspect", self.path, "--kv", "--format", "json").json()["kv_pairs"]
             self.assertIn(names, [(p["past"], p["present"]) for p in pairs])
 
@@ -186,7 +189,7 @@ class Caches(Case):
 
     def test_refused_in_front(self):
         """New rows before the cached ones."""
-        for kind in ("rows_before_heads", "joined"):
+        for kind in ("rows_before_heads", "joined", "multi_query", "key_value_heads"):
             model = caches.Caches(kind).model()
             node = appended(model)
             node.input[0], node.input[1] = node.input[1], node.input[0]
@@ -198,6 +201,13 @@ class Caches(Case):
         node = next(n for n in model.graph.node if n.output[0] == "present_0")
         node.input[0], node.input[1] = node.input[1], node.input[0]
         self.refused(model, "past_0")
+
+    def test_refused_added_to_products(self):
+        """Products of queries and one shared key that baddbmm adds to ones, and a mask of its own for each head."""
+        for change in (add_ones, mask_heads):
+            model = caches.Caches("multi_query_eager").model()
+            change(model)
+            self.refused(model, "past_key_values.0.key_value")
 
     def test_refused_read_otherwise(self):
         """A past of keys and values that another node reads."""
@@ -277,7 +287,24 @@ class Caches(Case):
 def appended(model):
     """The node that appends to the first past."""
     return next(n for n in model.graph.node if n.op_type == "Concat" and len(n.input) == 2
-                and n.input[0] in ("past_key_values.0.key", "node.49"))
+                and n.input[0] in ("past_key_values.0.key", "past_key_values.0.key_value", "node.49"))
+
+
+def add_ones(model):
+    """The zeros that baddbmm adds become ones."""
+    node = next(n for n in model.graph.node if n.op_type == "ConstantOfShape")
+    node.attribute[0].t.CopyFrom(onnx.numpy_helper.from_array(np.ones(1, np.float32)))
+
+
+def mask_heads(model):
+    """The last head sees nothing but the first key."""
+    four = {n.output[0] for n in model.graph.node if n.op_type == "Unsqueeze"}
+    where = next(n for n in model.graph.node if n.op_type == "Where" and n.input[0] in four)
+    heads = np.arange(caches.HEADS)[None, None, :, None] < caches.HEADS - 1
+    model.graph.initializer.append(onnx.numpy_helper.from_array(heads, "heads"))
+    at = list(model.graph.node).index(where)
+    model.graph.node.insert(at, helper.make_node("And", [where.input[0], "heads"], ["masked"]))
+    where.input[0] = "masked"
 
 
 def scored(model):

@@ -73,9 +73,9 @@ static gqac_status compile(const uint8_t *data, const fuzz_parts *p, grammar **g
                                            .after = "",
                                            .end = "",
                                            .marker = "to=",
-                                           .heads = {"<c>", "\xff<s>\xff"},
-                                           .body = "\xff<m>\xff",
-                                           .others = {" json\xff<m>\xff", "<c>"}}};
+                                           .header_begins = {"<c>", "\xff<s>\xff"},
+                                           .header_end = "\xff<m>\xff",
+                                           .middles = {" json\xff<m>\xff", "<c>"}}};
     const grammar_choice choice = {NULL, true, p->n_first % 2 == 1};
     const char kind = p->n_first ? (char)*data : '\0';
     if (kind == '[')

@@ -34,7 +34,7 @@ typedef struct builder {
 } builder;
 
 typedef struct fragment {
-    uint32_t first, after; /* its instructions */
+    uint32_t first, after; /* its instructions: from first to after - 1 */
     uint32_t begin;        /* entry */
     uint32_t end;          /* exit: the instruction whose `next` is not set yet */
 } fragment;

@@ -52,7 +52,7 @@ gqac_status grammar_from_rules(const char *text, size_t length, grammar **out, g
  * it is too large. */
 gqac_status grammar_from_schema(const char *text, size_t length, grammar **out, gqac_diag *diag);
 
-enum { GRAMMAR_HEADS = 2, GRAMMAR_OTHERS = 4 };
+enum { GRAMMAR_HEADER_BEGINS = 2, GRAMMAR_MIDDLES = 4 };
 /* How calls of functions are written, with 0xff before and after the name of a special token:
  *     begin, before NAME middle ARGUMENTS after, between, before NAME ... after, end
  */
@@ -61,13 +61,14 @@ typedef struct grammar_calls {
     const char *between; /* NULL: there is only one call */
     const char *end;
     const char *marker; /* in ASCII; text beside calls does not contain it */
-    /* Of answers that are messages, where the marker is in the head of a call: what begins a head,
-     * what ends it, and what may stand in place of `middle` beside text. NULL: there are none. */
-    const char *heads[GRAMMAR_HEADS], *body, *others[GRAMMAR_OTHERS];
-    char first; /* text beside calls does not begin with it; 0: any character */
+    /* If an answer consists of messages, each a header and a content, and the marker is in the
+     * header of a call: the texts that begin a header, the text that ends it, and those that may
+     * replace `middle` where calls are optional. NULL: an answer has no messages. */
+    const char *header_begins[GRAMMAR_HEADER_BEGINS], *header_end, *middles[GRAMMAR_MIDDLES];
+    char not_first; /* text beside calls does not begin with it; 0: it begins with any character */
 } grammar_calls;
-/* Everything before `first` is a text. */
-enum { GRAMMAR_TEXTS = offsetof(grammar_calls, first) / sizeof(const char *) };
+/* The texts are the members before `not_first`. */
+enum { GRAMMAR_TEXTS = offsetof(grammar_calls, not_first) / sizeof(const char *) };
 /* Which calls an answer has: as gqac_tool_choice. */
 typedef struct grammar_choice {
     const char *name;

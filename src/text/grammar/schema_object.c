@@ -1,5 +1,5 @@
-/* Objects and arrays. Properties come in the order of the schema: from the last to the first, each
- * is entered with nothing before it, or after a comma. */
+/* Objects and arrays. Properties come in the order of the schema. They are built from the last to
+ * the first, and each has two entries: one with nothing before it, one after a comma. */
 #include <string.h>
 
 #include "text/grammar/schema.h"
@@ -8,7 +8,7 @@ typedef struct object {
     schema *s;
     builder *b;
     json_t *required;      /* a set */
-    uint32_t first, after; /* what follows when no property came yet, and when one did */
+    uint32_t first, after; /* entries of what follows: without, and after a property */
     word_list names;
 } object;
 

@@ -93,6 +93,7 @@ static uint32_t add_quote(trie *t, uint32_t entry) {
     return add_entry(t, entry, quote.begin);
 }
 
+/* Adds what follows a branch: the end of a word, and a branch for each next character. */
 static void grow(trie *t, const branch *x) {
     uint32_t entry = BUILD_NONE;
     size_t low = x->low, n = 0;

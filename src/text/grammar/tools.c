@@ -192,8 +192,8 @@ static fragment add_text(builder *b, fragment f, const char *text) {
 static fragment build_middle(tools *t) {
     builder *b = &t->b;
     fragment any = build_text(b, t->form->middle, strlen(t->form->middle));
-    for (int i = 0; i < GRAMMAR_OTHERS && t->choice->optional && t->form->others[i]; i++) {
-        const char *other = t->form->others[i];
+    for (int i = 0; i < GRAMMAR_MIDDLES && t->choice->optional && t->form->middles[i]; i++) {
+        const char *other = t->form->middles[i];
         any = build_either(b, any, build_text(b, other, strlen(other)));
     }
     return any;
@@ -250,14 +250,15 @@ static uint32_t build_beside(tools *t, uint32_t opened) {
     builder *b = &t->b;
     const grammar_calls *form = t->form;
     const text_marker call = {form->marker, opened};
-    if (!form->body)
-        return tools_text(b, &call, 1, form->first);
-    const uint32_t body = build_new_rule(b, "body");
-    const text_marker within[] = {call, {form->body, body}};
-    const uint32_t head = tools_text(b, within, 2, form->first);
-    const text_marker heads[] = {{form->heads[0], head}, {form->heads[1], head}};
-    build_define(b, body, build_call(b, tools_text(b, heads, 2, 0)));
-    return head;
+    if (!form->header_end)
+        return tools_text(b, &call, 1, form->not_first);
+    const uint32_t content = build_new_rule(b, "content");
+    const text_marker in_header[] = {call, {form->header_end, content}};
+    const uint32_t header = tools_text(b, in_header, 2, form->not_first);
+    const text_marker in_content[] = {{form->header_begins[0], header},
+                                      {form->header_begins[1], header}};
+    build_define(b, content, build_call(b, tools_text(b, in_content, 2, 0)));
+    return header;
 }
 
 /* The rule of answers that may also be text. */

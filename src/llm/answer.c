@@ -17,20 +17,23 @@ static gqac_status check(const gqac_generate_request *q, const gqac_program *dec
     if (!q->session && !decoder)
         GQAC_FAIL(diag, GQAC_USAGE, "the session is NULL");
     if (q->n_prompt < 1 || !q->prompt)
-        GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "the prompt has no ids, at least one is needed");
+        GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "the prompt has no ids; at least one is needed");
     if (q->n_prompt > INT32_MAX)
-        GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "the prompt has %zu ids", q->n_prompt);
+        GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "the prompt has %zu ids; the maximum is %d", q->n_prompt,
+                  INT32_MAX);
     if (q->max_new < 0 || q->min_length < 0 || q->chunk < 0)
         GQAC_FAIL(diag, GQAC_OUT_OF_RANGE,
-                  "max_new %lld, min_length %lld and chunk %lld must not be negative",
+                  "max_new (%lld), min_length (%lld) and chunk (%lld) must not be negative",
                   (long long)q->max_new, (long long)q->min_length, (long long)q->chunk);
     if (q->n_top < 0 || q->n_top > INT32_MAX)
-        GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "n_top is %lld", (long long)q->n_top);
+        GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "n_top is %lld, but must be from 0 to %d",
+                  (long long)q->n_top, INT32_MAX);
     if (q->ids_only && q->n_top)
         GQAC_FAIL(diag, GQAC_USAGE, "n_top is %lld, but events have no probabilities (ids_only)",
                   (long long)q->n_top);
     if (q->n_eos < 0 || (q->n_eos && !q->eos) || q->n_stop < 0 || (q->n_stop && !q->stop))
-        GQAC_FAIL(diag, GQAC_USAGE, "%d end-of-text ids and %d stop texts, and no such list",
+        GQAC_FAIL(diag, GQAC_USAGE,
+                  "there are %d end-of-text ids (eos) and %d stop texts (stop), but no such list",
                   q->n_eos, q->n_stop);
     return GQAC_OK;
 }
@@ -39,14 +42,15 @@ static gqac_status check_ids(const answer *a, const gqac_program *decoder, gqac_
     const gqac_generate_request *q = a->request;
     int64_t vocabulary = gqac_program_vocabulary(decoder ? decoder : q->session->program);
     if (vocabulary < 1 && !decoder)
-        GQAC_FAIL(diag, GQAC_UNSUPPORTED, "the size of the vocabulary is not constant");
+        GQAC_FAIL(diag, GQAC_UNSUPPORTED, "the size of the model's vocabulary is not constant");
     vocabulary = vocabulary < 1 ? INT32_MAX : vocabulary;
     for (size_t i = 0; i < q->n_prompt; i++)
         if (q->prompt[i] < 0 || q->prompt[i] >= vocabulary) {
-            gqac_diag_set(diag, GQAC_OUT_OF_RANGE, "token id %lld at index %zu of the prompt",
+            gqac_diag_set(diag, GQAC_OUT_OF_RANGE,
+                          "token id %lld at index %zu of the prompt is out of range",
                           (long long)q->prompt[i], i);
             gqac_diag_rule(diag, "0 <= id < %lld", (long long)vocabulary);
-            gqac_diag_hint(diag, "the ids are those of the model's own tokenizer");
+            gqac_diag_hint(diag, "use the ids of the model's own tokenizer");
             return GQAC_OUT_OF_RANGE;
         }
     return sampler_check_ids(&a->sampling, vocabulary, diag);
@@ -55,18 +59,19 @@ static gqac_status check_ids(const answer *a, const gqac_program *decoder, gqac_
 static gqac_status check_drafts(const gqac_generate_request *q, gqac_diag *diag) {
     const gqac_session *draft = q->draft;
     if (q->speculate < 0)
-        GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "speculate is %lld", (long long)q->speculate);
+        GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "speculate is %lld, but must not be negative",
+                  (long long)q->speculate);
     if (!draft)
         return GQAC_OK;
     if (!q->speculate || !q->draft_context)
-        GQAC_FAIL(diag, GQAC_USAGE, "a session that drafts, and %s",
+        GQAC_FAIL(diag, GQAC_USAGE, "there is a draft session, but %s",
                   q->speculate ? "no context for it" : "speculate is 0");
     if (draft == q->session || draft->off)
-        GQAC_FAIL(diag, GQAC_USAGE, "the session that drafts is %s",
+        GQAC_FAIL(diag, GQAC_USAGE, "the draft session is %s",
                   draft->off ? "of kind \"off\"" : "that of the answer");
     if (gqac_program_vocabulary(draft->program) < 1)
         GQAC_FAIL(diag, GQAC_UNSUPPORTED,
-                  "the model that drafts has a vocabulary whose size is not constant");
+                  "the size of the draft model's vocabulary is not constant");
     return GQAC_OK;
 }
 
@@ -97,12 +102,12 @@ static gqac_status set_limit(answer *a, const gqac_text *text, gqac_diag *diag) 
     const int64_t most = maximum(a, text), prompt = (int64_t)a->request->n_prompt;
     int64_t limit = a->request->max_new;
     if (most > 0 && prompt > most) {
-        gqac_diag_set(diag, GQAC_CAPACITY, "the prompt has %lld tokens, the context %lld",
+        gqac_diag_set(diag, GQAC_CAPACITY, "the prompt has %lld tokens, but the context only %lld",
                       (long long)prompt, (long long)most);
         gqac_diag_rule(diag, "prompt and answer together fit into the context");
         gqac_diag_hint(
-            diag, "shorten the prompt; the context is limited by the positions of the model and by "
-                  "context_length in its config");
+            diag, "shorten the prompt; the positions of the model and context_length in its config "
+                  "limit the context");
         return GQAC_CAPACITY;
     }
     if (most > 0 && limit > most - prompt)

@@ -5,7 +5,7 @@
 
 #include "base/diag.h"
 
-static const char rule[] = "the model that drafts has the tokens of the model";
+static const char rule[] = "the draft model has the same tokens as the model";
 static const char hint[] = "a smaller model of the same family, or no --draft";
 
 static bool has_tokenizer(const gqac_text *text) {
@@ -58,10 +58,10 @@ static gqac_status compare_token(const gqac_text *text, const gqac_text *draft, 
     gqac_release(b.bytes);
     if (same)
         return status;
-    gqac_diag_set(diag, GQAC_USAGE,
-                  "the model that drafts has another tokenizer: token %lld is %s there, and %s in "
-                  "the model",
-                  (long long)id, of_b, of_a);
+    gqac_diag_set(
+        diag, GQAC_USAGE,
+        "the draft model has another tokenizer: token %lld is %s there, and %s in the model",
+        (long long)id, of_b, of_a);
     gqac_diag_rule(diag, "%s", rule);
     gqac_diag_hint(diag, "%s", hint);
     return GQAC_USAGE;
@@ -72,7 +72,8 @@ gqac_status gqac_check_draft(const gqac_program *program, const gqac_text *text,
                              gqac_diag *diag) {
     const int64_t own = gqac_program_vocabulary(program), other = gqac_program_vocabulary(draft);
     if (gqac_program_is_stateless(draft))
-        GQAC_FAIL(diag, GQAC_USAGE, "the model that drafts is opened for stateless runs");
+        GQAC_FAIL(diag, GQAC_USAGE,
+                  "the draft model is opened for stateless runs, not for sequences");
     if (has_tokenizer(text) && has_tokenizer(draft_text)) {
         for (int64_t id = 0; id < own && id < other; id++)
             GQAC_TRY(compare_token(text, draft_text, id, diag));
@@ -81,7 +82,7 @@ gqac_status gqac_check_draft(const gqac_program *program, const gqac_text *text,
     if (own == other)
         return GQAC_OK;
     gqac_diag_set(diag, GQAC_USAGE,
-                  "the model that drafts has a vocabulary of %lld tokens, the model one of %lld",
+                  "the draft model has a vocabulary of %lld tokens, but the model one of %lld",
                   (long long)other, (long long)own);
     gqac_diag_rule(diag, "%s", rule);
     gqac_diag_hint(diag, "%s", hint);

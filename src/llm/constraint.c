@@ -96,11 +96,9 @@ static gqac_status check_syntax(const gqac_text *text, gqac_diag *diag) {
         return GQAC_OK;
     if (!text->template)
         GQAC_FAIL(diag, GQAC_USAGE,
-                  "the model has no chat template that can be used, and so no "
-                  "way to write calls of tools");
+                  "the model has no usable chat template, so nothing tells how it calls tools");
     gqac_diag_set(diag, GQAC_UNSUPPORTED,
-                  "the chat template writes calls in no syntax that gqac "
-                  "knows");
+                  "the chat template writes calls of tools in no syntax that gqac knows");
     gqac_diag_rule(diag, "docs/serving.md lists the syntaxes");
     return GQAC_UNSUPPORTED;
 }

@@ -171,12 +171,13 @@ static gqac_status none_fits(const gqac_constraint_state *s, gqac_diag *diag) {
         GQAC_TRY(automaton_next(a, s->now, (uint8_t)byte, &next, diag));
         if (next == AUTOMATON_DEAD)
             continue;
-        gqac_diag_set(diag, GQAC_INVALID_INPUT,
-                      "the constraint demands more text, for instance byte 0x%02x, and no token of "
-                      "the vocabulary fits",
-                      byte);
+        gqac_diag_set(
+            diag, GQAC_INVALID_INPUT,
+            "the constraint requires more text, for instance byte 0x%02x, but no token of "
+            "the vocabulary fits",
+            byte);
         gqac_diag_rule(diag, "the tokens of the model can spell what the constraint accepts");
-        gqac_diag_hint(diag, "a constraint in the characters that the tokenizer has");
+        gqac_diag_hint(diag, "use a constraint in characters that the tokenizer has");
         return GQAC_INVALID_INPUT;
     }
     GQAC_FAIL(diag, GQAC_INTERNAL, "a state of a constraint leads nowhere");

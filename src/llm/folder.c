@@ -202,7 +202,7 @@ gqac_status folder_json(const char *bytes, size_t length, json_t **root, gqac_di
         return GQAC_OK;
     if (json_error_code(&error) == json_error_out_of_memory)
         return gqac_diag_oom(diag, "a JSON text");
-    gqac_diag_set(diag, GQAC_INVALID_MODEL, "the file is not valid JSON: %s",
+    gqac_diag_set(diag, GQAC_INVALID_MODEL, "this is not valid JSON: %s",
                   gqac_json_reason(bytes, length, error.text));
     gqac_diag_where(diag, "line %d, column %d", error.line, error.column);
     gqac_diag_rule(diag, "JSON in UTF-8, an object or a list, no key twice in an object");

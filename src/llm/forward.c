@@ -5,7 +5,7 @@
 
 static gqac_status check_count(int64_t n, gqac_diag *diag) {
     if (n < 1)
-        GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "%lld ids are given, at least one is needed",
+        GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "%lld ids are given; at least one is needed",
                   (long long)n);
     return GQAC_OK;
 }

@@ -236,8 +236,9 @@ static gqac_status refuse_part(const reader *r, const place *p, const char *key)
     if (!value || (json_is_object(value) && !json_object_size(value)) ||
         (json_is_array(value) && !json_array_size(value)))
         return GQAC_OK;
-    gqac_diag_set(r->diag, GQAC_UNSUPPORTED, "the model has a %s%s", p->path, key);
-    gqac_diag_rule(r->diag, "gqac runs text models of one decoder file");
+    gqac_diag_set(r->diag, GQAC_UNSUPPORTED, "the config has %s%s, which is not supported", p->path,
+                  key);
+    gqac_diag_rule(r->diag, "gqac runs text models that consist of one decoder file");
     if (!strcmp(key, "encoder"))
         gqac_diag_hint(r->diag, "`gqac generate` and `gqac serve` run a folder of encoder.onnx and "
                                 "decoder.onnx; `gqac run` runs each file");
@@ -310,7 +311,7 @@ static gqac_status read_root(reader *r, const json_t *json, const char **decoder
     const place root = {json, ""};
     place model, decoder;
     if (!json_is_object(json))
-        GQAC_FAIL(r->diag, GQAC_INVALID_MODEL, "the config is not an object");
+        GQAC_FAIL(r->diag, GQAC_INVALID_MODEL, "the file is not a JSON object");
     GQAC_TRY(read_object(r, &root, "model", "model.", &model));
     GQAC_TRY(read_object(r, &model, "decoder", "model.decoder.", &decoder));
     if (r->settings) /* first, as a pipeline has no file of its own */
@@ -318,7 +319,7 @@ static gqac_status read_root(reader *r, const json_t *json, const char **decoder
     const json_t *value = value_of(&decoder, "filename");
     if (!is_beneath(json_string_value(value)))
         return wrong(r, &decoder, "filename", value,
-                     "it is the name of a file in the folder, as model.onnx or onnx/model.onnx");
+                     "it names a file in the folder, such as model.onnx or onnx/model.onnx");
     if (!decoder_name)
         return GQAC_OK;
     *decoder_name = gqac_arena_strdup(r->arena, json_string_value(value));
@@ -345,7 +346,7 @@ gqac_status hf_config_read(const gqac_attachment *file, gqac_arena *arena,
     GQAC_TRY(folder_json(file->data, file->bytes, &root, diag));
     gqac_status status = GQAC_OK;
     if (!json_is_object(root))
-        status = gqac_diag_set(diag, GQAC_INVALID_MODEL, "the config is not an object");
+        status = gqac_diag_set(diag, GQAC_INVALID_MODEL, "the file is not a JSON object");
     if (status == GQAC_OK && ends)
         status = read_eos(&r, &(place){root, ""});
     if (status == GQAC_OK && rules)

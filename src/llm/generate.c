@@ -318,13 +318,13 @@ static gqac_status check_sessions(const run *r) {
             if (r->answers[j].session == s)
                 GQAC_FAIL(r->diag, GQAC_USAGE, "requests %d and %d have the same session", j, i);
         if (s->program != r->answers[0].session->program)
-            GQAC_FAIL(r->diag, GQAC_USAGE, "request %d has a session of another program", i);
+            GQAC_FAIL(r->diag, GQAC_USAGE,
+                      "request %d has a session of another program than request 0", i);
         for (int j = 0; j < r->n; j++) {
             const answer *other = &r->answers[j];
             const gqac_session *draft = other->request->draft;
             if (draft == s || (draft && j < i && draft == r->answers[i].request->draft))
-                GQAC_FAIL(r->diag, GQAC_USAGE,
-                          "the session that drafts for request %d is used twice", j);
+                GQAC_FAIL(r->diag, GQAC_USAGE, "the draft session of request %d is used twice", j);
         }
     }
     return GQAC_OK;
@@ -335,9 +335,9 @@ static gqac_status check_settings(const gqac_text *text, gqac_diag *diag) {
     const char *unsupported = text ? gqac_text_get_settings(text)->unsupported : NULL;
     if (!unsupported)
         return GQAC_OK;
-    gqac_diag_set(diag, GQAC_UNSUPPORTED, "%s", unsupported);
+    gqac_diag_set(diag, GQAC_UNSUPPORTED, "%s, which is not supported", unsupported);
     gqac_diag_where(diag, "genai_config.json");
-    gqac_diag_rule(diag, "gqac has greedy decoding and sampling, of one answer to a prompt");
+    gqac_diag_rule(diag, "gqac decodes greedily or samples, and gives one answer to a prompt");
     gqac_diag_hint(diag, "remove the setting from genai_config.json");
     return GQAC_UNSUPPORTED;
 }
@@ -358,7 +358,8 @@ static gqac_status open_run(run *r, const gqac_text *text, const gqac_generate_r
             return status;
         }
         if (((const gqac_generate_request *)(const void *)request)->size != requests->size)
-            GQAC_FAIL(r->diag, GQAC_USAGE, "request %d has another size than the first", i);
+            GQAC_FAIL(r->diag, GQAC_USAGE,
+                      "the structure of request %d has another size than that of request 0", i);
     }
     GQAC_TRY(check_sessions(r));
     r->padded = gqac_program_padding(r->answers[0].session->program, NULL);
@@ -399,7 +400,7 @@ gqac_status gqac_generate(gqac_context *context, const gqac_text *text, int n,
     gqac_diag inner = {0}; /* filled by steps that are repeated; copied to *diag on failure only */
     run r = {.context = context, .n = n, .diag = diag ? &inner : NULL};
     if (n < 1)
-        GQAC_FAIL(diag, GQAC_USAGE, "%d requests, at least one is needed", n);
+        GQAC_FAIL(diag, GQAC_USAGE, "there are %d requests; at least one is needed", n);
     for (int i = 0; i < n; i++)
         results[i] = NULL;
     GQAC_TRY(check_settings(text, diag));

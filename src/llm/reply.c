@@ -53,7 +53,7 @@ gqac_status reply_open(reply *r, const gqac_text *text, int n_stop, const char *
     if (settings && (settings->has_tokenizer || (n_stop && settings->tokenizer_refusal)))
         return gqac_text_stream_create(text, &r->stream, diag);
     if (n_stop) {
-        gqac_diag_set(diag, GQAC_USAGE, "stop texts need a tokenizer, and there is none");
+        gqac_diag_set(diag, GQAC_USAGE, "stop texts need a tokenizer, but there is none");
         gqac_diag_hint(diag, "pass the folder of the model, with tokenizer.json");
         return GQAC_USAGE;
     }

@@ -279,8 +279,7 @@ static gqac_status check_demand(const demand *d, int64_t vocabulary, gqac_diag *
             gqac_diag_set(diag, GQAC_INVALID_MODEL, "%s %lld is not a token id", d->field,
                           (long long)d->ids.ids[i]);
             gqac_diag_rule(diag, "0 <= id < %lld", (long long)vocabulary);
-            gqac_diag_hint(diag,
-                           "generation_config.json, or config.json, is that of another model");
+            gqac_diag_hint(diag, "use the generation_config.json and config.json of this model");
             return GQAC_INVALID_MODEL;
         }
     return GQAC_OK;

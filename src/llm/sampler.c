@@ -80,7 +80,8 @@ gqac_status sampler_check(const gqac_sampling *o, gqac_diag *diag) {
     if (!isfinite(o->frequency_penalty))
         return refuse(diag, "frequency_penalty", o->frequency_penalty, "finite; 0: no penalty");
     if (o->n_bias < 0 || (o->n_bias && !o->bias))
-        GQAC_FAIL(diag, GQAC_USAGE, "%d logit biases, and no such list", o->n_bias);
+        GQAC_FAIL(diag, GQAC_USAGE, "there are %d logit biases (n_bias), but no such list (bias)",
+                  o->n_bias);
     for (int i = 0; i < o->n_bias; i++)
         if (!isfinite(o->bias[i].bias) && o->bias[i].bias != -INFINITY)
             return refuse(diag, "a logit bias", o->bias[i].bias, "finite, or -INFINITY");
@@ -90,7 +91,8 @@ gqac_status sampler_check(const gqac_sampling *o, gqac_diag *diag) {
 gqac_status sampler_check_ids(const gqac_sampling *o, int64_t vocabulary, gqac_diag *diag) {
     for (int i = 0; i < o->n_bias; i++)
         if (o->bias[i].id < 0 || o->bias[i].id >= vocabulary) {
-            gqac_diag_set(diag, GQAC_OUT_OF_RANGE, "token id %lld has a logit bias",
+            gqac_diag_set(diag, GQAC_OUT_OF_RANGE,
+                          "token id %lld, which has a logit bias, is out of range",
                           (long long)o->bias[i].id);
             gqac_diag_rule(diag, "0 <= id < %lld", (long long)vocabulary);
             return GQAC_OUT_OF_RANGE;
@@ -344,9 +346,10 @@ static int64_t walk(const sampler *s, double share) {
 static gqac_status none_follows(uint64_t position, gqac_diag *diag) {
     gqac_diag_set(diag, GQAC_INVALID_INPUT, "no id can follow at position %llu",
                   (unsigned long long)position);
-    gqac_diag_rule(diag, "at least one logit that may be chosen is a number");
-    gqac_diag_hint(diag, "the model overflows, or min_length, a rule in generation_config.json, a "
-                         "bias or a hook bans its only ids");
+    gqac_diag_rule(diag, "at least one id that may be chosen has a logit that is a number");
+    gqac_diag_hint(diag,
+                   "check whether the model overflows, or min_length, generation_config.json, a "
+                   "bias or a hook bans all ids that are left");
     return GQAC_INVALID_INPUT;
 }
 
@@ -448,9 +451,10 @@ gqac_status gqac_sample_top(const gqac_sampling *sampling, const gqac_candidate 
     GQAC_TRY(sampler_check(&own, diag));
     const int64_t needs = sampler_needs(&own);
     if (!needs)
-        GQAC_FAIL(diag, GQAC_USAGE, "these settings need the whole row of logits");
+        GQAC_FAIL(diag, GQAC_USAGE, "these sampling settings need the whole row of logits");
     if (n < 1 || (n < needs && n < vocabulary))
-        GQAC_FAIL(diag, GQAC_USAGE, "%lld of the likeliest ids, these settings need %lld",
+        GQAC_FAIL(diag, GQAC_USAGE,
+                  "%lld of the likeliest ids are given, but these sampling settings need %lld",
                   (long long)n, (long long)needs);
     GQAC_TRY(sampler_create(n, &s, diag));
     const gqac_status status = sampler_pick_top(s, &own, top, n, position, id, diag);
@@ -507,12 +511,14 @@ gqac_status gqac_log_probabilities(const float *logits, int64_t vocabulary, int6
     double probability = 0;
     sampler alone = {.vocabulary = vocabulary}, *s = NULL;
     if (vocabulary < 1 || vocabulary > INT32_MAX)
-        GQAC_FAIL(diag, GQAC_UNSUPPORTED, "a row of %lld logits", (long long)vocabulary);
+        GQAC_FAIL(diag, GQAC_UNSUPPORTED, "the row has %lld logits, but must have from 1 to %d",
+                  (long long)vocabulary, INT32_MAX);
     if (id < 0 || id >= vocabulary)
         GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "token id %lld is not in [0, %lld)", (long long)id,
                   (long long)vocabulary);
     if (n_top < 0)
-        GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "n_top = %lld: must not be negative", (long long)n_top);
+        GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "n_top is %lld, but must not be negative",
+                  (long long)n_top);
     const softmax of = sampler_softmax(&alone, logits);
     softmax_measure(&of, logits[id], &probability, log_probability);
     if (!n_top)

@@ -125,12 +125,14 @@ static gqac_status run(gqac_context *context, const seq2seq_file *s, int n_in,
 
 static gqac_status check_source(const gqac_seq2seq_source *source, gqac_diag *diag) {
     if (!source->ids == !source->features)
-        GQAC_FAIL(diag, GQAC_USAGE, "a source is either ids or features");
+        GQAC_FAIL(diag, GQAC_USAGE, "a source has either ids or features, not both");
     if (source->ids && (source->n_ids < 1 || source->n_ids > INT32_MAX))
-        GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "the source has %zu ids", source->n_ids);
+        GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "the source has %zu ids, but must have from 1 to %d",
+                  source->n_ids, INT32_MAX);
     for (size_t i = 0; source->ids && i < source->n_ids; i++)
         if (source->ids[i] < 0) {
-            gqac_diag_set(diag, GQAC_OUT_OF_RANGE, "token id %lld at index %zu of the source",
+            gqac_diag_set(diag, GQAC_OUT_OF_RANGE,
+                          "token id %lld at index %zu of the source is negative",
                           (long long)source->ids[i], i);
             gqac_diag_rule(diag, "0 <= id");
             return GQAC_OUT_OF_RANGE;
@@ -184,15 +186,16 @@ static gqac_status feed_encoder(gqac_seq2seq_context *c, const gqac_seq2seq_sour
                                       : count_frames(&c->model->encoder, io, source->features);
         if (n < 1)
             GQAC_FAIL(diag, GQAC_UNSUPPORTED,
-                      "the encoder's mask '%s' %s belongs to no dimension of its features",
+                      "the length of the encoder's mask '%s' %s is not a dimension of its features",
                       io->name, io->shape);
         GQAC_TRY(count_to(c, (size_t)n, diag));
         *in = row(c->ones, (size_t)n);
         return GQAC_OK;
     }
     if (ids == !source->ids)
-        GQAC_FAIL(diag, GQAC_USAGE, "the encoder needs %s: '%s' %s", ids ? "ids" : "features",
-                  io->name, io->shape);
+        GQAC_FAIL(diag, GQAC_USAGE,
+                  "the encoder needs %s ('%s' %s), which the source does not have",
+                  ids ? "ids" : "features", io->name, io->shape);
     *in = ids ? row(source->ids, source->n_ids) : *source->features;
     return GQAC_OK;
 }
@@ -204,7 +207,8 @@ static gqac_status encode(gqac_seq2seq_context *c, const gqac_seq2seq_source *so
     const char *names[MOST_ENCODER_INPUTS];
     gqac_tensor in[MOST_ENCODER_INPUTS];
     if (s->n_inputs > MOST_ENCODER_INPUTS)
-        GQAC_FAIL(diag, GQAC_UNSUPPORTED, "the encoder has %d inputs", s->n_inputs);
+        GQAC_FAIL(diag, GQAC_UNSUPPORTED, "the encoder has %d inputs; the maximum is %d",
+                  s->n_inputs, MOST_ENCODER_INPUTS);
     if (s->n_outputs < 1)
         GQAC_FAIL(diag, GQAC_UNSUPPORTED, "the encoder has no outputs");
     for (int i = 0; i < s->n_inputs; i++) {
@@ -343,7 +347,8 @@ static gqac_status take_logits(decoding *d, const gqac_tensor *logits) {
             return gqac_diag_oom(d->diag, "logits");
     }
     if (columns != d->vocabulary)
-        GQAC_FAIL(d->diag, GQAC_UNSUPPORTED, "logits of %lld ids; the calls before had %lld",
+        GQAC_FAIL(d->diag, GQAC_UNSUPPORTED,
+                  "the decoder returned logits of %lld ids, but of %lld in earlier calls",
                   (long long)columns, (long long)d->vocabulary);
     for (int64_t i = 0; i < columns; i++)
         d->logits[i] = (float)gqac_tensor_get(logits, first + i);
@@ -355,7 +360,7 @@ static gqac_status decode(decoding *d, const seq2seq_file *s, gqac_context *cont
                           const char **names, gqac_tensor *in, gqac_tensor *out) {
     const int logits = seq2seq_find(s->outputs, s->n_outputs, "logits");
     if (logits < 0)
-        GQAC_FAIL(d->diag, GQAC_UNSUPPORTED, "'%s' has no output logits", s->path);
+        GQAC_FAIL(d->diag, GQAC_UNSUPPORTED, "'%s' has no output 'logits'", s->path);
     for (int i = 0; i < s->n_inputs; i++) {
         names[i] = s->inputs[i].name;
         GQAC_TRY(feed(d, s, i, first, &in[i]));
@@ -420,7 +425,8 @@ gqac_status gqac_seq2seq_generate(gqac_seq2seq_context *context, const gqac_text
     GQAC_TRY(gqac_sized_take(&source, sizeof source, given_source, "gqac_seq2seq_source", diag));
     GQAC_TRY(gqac_sized_take(&request, sizeof request, given, "gqac_generate_request", diag));
     if (request.session || request.chunk || request.speculate || request.draft)
-        GQAC_FAIL(diag, GQAC_USAGE, "a request for an encoder has a session, a chunk or drafts");
+        GQAC_FAIL(diag, GQAC_USAGE,
+                  "a request to a model with an encoder has no session, chunk or drafts");
     if (!request.n_prompt) {
         request.prompt = &context->model->settings.start;
         request.n_prompt = 1;

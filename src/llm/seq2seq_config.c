@@ -45,7 +45,8 @@ static gqac_status take(reader *r, const char *name, const json_t *config) {
     if (!r->found)
         GQAC_TRY(read_ids(config, "decoder_start_token_id", start, &n, r->diag));
     if (n > 1)
-        GQAC_FAIL(r->diag, GQAC_INVALID_MODEL, "decoder_start_token_id is a list of %d ids", n);
+        GQAC_FAIL(r->diag, GQAC_INVALID_MODEL,
+                  "decoder_start_token_id is a list of %d ids, but must be one id", n);
     if (n == 1) {
         settings->start = start[0];
         r->found = true;
@@ -65,7 +66,7 @@ static gqac_status read_file(reader *r, const folder *f, const char *name, const
     if (status == GQAC_OK)
         status = json_is_object(config)
                      ? take(r, name, part ? json_object_get(config, part) : config)
-                     : gqac_diag_set(r->diag, GQAC_INVALID_MODEL, "it is not a JSON object");
+                     : gqac_diag_set(r->diag, GQAC_INVALID_MODEL, "the file is not a JSON object");
     json_decref(config);
     if (status != GQAC_OK)
         gqac_diag_where(r->diag, "%s/%s", f->name, name);

@@ -76,7 +76,7 @@ static gqac_status check_files(const char *folder, gqac_diag *diag) {
     gqac_diag_where(diag, "%s", folder);
     gqac_diag_rule(diag, "%s is %s", encoder ? "a decoder" : "an encoder", list);
     if (decoder)
-        gqac_diag_hint(diag, "a decoder that needs no encoder is given as a file: %s", path);
+        gqac_diag_hint(diag, "pass a decoder that needs no encoder as a file: %s", path);
     return GQAC_IO;
 }
 
@@ -200,15 +200,16 @@ static gqac_status open_cache(gqac_seq2seq *m, int i, gqac_diag *diag) {
                       "the file has the cache '%s' as input, which '%s' does not return",
                       input->name, m->decoder.path);
         gqac_diag_where(diag, "%s", m->step_decoder->path);
-        gqac_diag_rule(diag,
-                       "the two decoders of a folder are one model, without a past and with it");
+        gqac_diag_rule(
+            diag, "the two decoders of a folder are one model, one without a past and one with it");
         return GQAC_UNSUPPORTED;
     }
     if (m->prompt_output[i] < 0)
         return GQAC_OK;
     m->settings.cached = true;
     if (!read_shape(input, &m->caches[i]))
-        GQAC_FAIL(diag, GQAC_UNSUPPORTED, "heads and size of the cache '%s' %s are not constant",
+        GQAC_FAIL(diag, GQAC_UNSUPPORTED,
+                  "the number of heads or their size in the cache '%s' %s is not constant",
                   input->name, input->shape);
     return GQAC_OK;
 }

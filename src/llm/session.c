@@ -27,7 +27,7 @@ static gqac_status open_whole(gqac_session *s, gqac_diag *diag) {
     const int64_t vocabulary = gqac_program_vocabulary(s->program);
     GQAC_TRY(whole_check(s->program, diag));
     if (vocabulary < 1)
-        GQAC_FAIL(diag, GQAC_UNSUPPORTED, "the size of the vocabulary is not constant");
+        GQAC_FAIL(diag, GQAC_UNSUPPORTED, "the size of the model's vocabulary is not constant");
     s->logits = gqac_calloc((size_t)vocabulary, sizeof *s->logits);
     return s->logits ? GQAC_OK : gqac_diag_oom(diag, "a session");
 }
@@ -38,9 +38,11 @@ gqac_status gqac_session_create(const gqac_program *program, const gqac_session_
     const gqac_session_options *const o = &own;
     GQAC_TRY(gqac_sized_take(&own, sizeof own, options, "gqac_session_options", diag));
     if (o->context < 0)
-        GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "a context of %lld tokens", (long long)o->context);
+        GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "the context is %lld tokens, but must not be negative",
+                  (long long)o->context);
     if (o->store && (gqac_store_program(o->store) != program || (o->kv && !strcmp(o->kv, "off"))))
-        GQAC_FAIL(diag, GQAC_USAGE, "the store is of another program, or there is no cache");
+        GQAC_FAIL(diag, GQAC_USAGE,
+                  "the store belongs to another program, or the session has no cache (kv \"off\")");
     gqac_session *s = gqac_calloc(1, sizeof *s);
     if (!s)
         return gqac_diag_oom(diag, "a session");
@@ -211,11 +213,12 @@ gqac_status gqac_session_restore(gqac_session *session, const gqac_snapshot *sna
     const int64_t *ids = gqac_snapshot_ids(snapshot, &first, &n);
     gqac_sequence *sequence = NULL;
     if (session->off)
-        GQAC_FAIL(diag, GQAC_USAGE, "a session of kind \"off\" keeps no rows");
+        GQAC_FAIL(diag, GQAC_USAGE,
+                  "a session of kind \"off\" keeps no rows, so it cannot be restored");
     if (gqac_snapshot_program(snapshot) != session->program)
         GQAC_FAIL(diag, GQAC_USAGE, "the snapshot belongs to another program than the session");
     if (first)
-        GQAC_FAIL(diag, GQAC_USAGE, "the ids of %lld imported tokens are unknown",
+        GQAC_FAIL(diag, GQAC_USAGE, "the snapshot has %lld imported tokens, whose ids are unknown",
                   (long long)first);
     if (!gqac_reserve(&session->ids, (size_t)n, &session->capacity, sizeof *session->ids))
         return gqac_diag_oom(diag, "the ids of a session");

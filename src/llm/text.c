@@ -135,7 +135,7 @@ static gqac_status wrong(const opener *o, const char *what, const char *rule) {
     return GQAC_INVALID_MODEL;
 }
 
-static const char token_rule[] = "a token is a text or an object with the text 'content'";
+static const char token_rule[] = "a token is a string, or an object with the string 'content'";
 
 /* The text of a token: "<s>" or {"content": "<s>", ...}; NULL when it is neither. */
 static json_t *token_text(json_t *value) {
@@ -226,7 +226,7 @@ static gqac_status choose_template(opener *o, const json_t *list, const json_t *
         const json_t *text = json_object_get(row, "template");
         const char *name = json_string_value(json_object_get(row, "name"));
         if (!name || !json_is_string(text))
-            return wrong(o, "chat_template", "each has the texts 'name' and 'template'");
+            return wrong(o, "chat_template", "each item has the strings 'name' and 'template'");
         if (n == 1 || !strcmp(name, "default"))
             *source = text;
     }
@@ -243,7 +243,7 @@ static gqac_status read_template(opener *o, const char *name, const json_t *root
     else if (json_is_array(value))
         GQAC_TRY(choose_template(o, value, &source));
     else
-        return wrong(o, "chat_template", "it is a text or a list of named ones");
+        return wrong(o, "chat_template", "it is a string, or a list of templates with names");
     if (!source)
         return GQAC_OK;
     if (json_string_length(source) > TEMPLATE_BYTES)

@@ -34,7 +34,7 @@ static int kind_at(const gqac_io *inputs, int n, int i) {
 }
 
 static gqac_status refuse_shape(const char *shape, gqac_diag *diag) {
-    gqac_diag_set(diag, GQAC_UNSUPPORTED, "output '%s' is %s", LOGITS, shape);
+    gqac_diag_set(diag, GQAC_UNSUPPORTED, "the output '%s' has the shape %s", LOGITS, shape);
     gqac_diag_rule(diag, "a model without a cache returns " LOGITS " [B,S,V]");
     gqac_diag_hint(diag, "`gqac run` returns an output of any shape");
     return GQAC_UNSUPPORTED;
@@ -53,7 +53,8 @@ static gqac_status check_outputs(const gqac_program *program, gqac_diag *diag) {
                        : refuse_shape(outputs[i].shape, diag);
         snprintf(text + used, sizeof text - used, "%s%s", i ? ", " : "", outputs[i].name);
     }
-    gqac_diag_set(diag, GQAC_UNSUPPORTED, "the model has no output '%s', it has: %s", LOGITS, text);
+    gqac_diag_set(diag, GQAC_UNSUPPORTED, "the model has no output '%s'; its outputs are: %s",
+                  LOGITS, text);
     gqac_diag_rule(diag, "a model without a cache returns " LOGITS " [B,S,V]");
     gqac_diag_hint(diag, "rename the output in the file; `gqac run` returns any output");
     return GQAC_UNSUPPORTED;
@@ -81,7 +82,7 @@ gqac_status whole_check(const gqac_program *program, gqac_diag *diag) {
         ids = ids || kind == IDS;
         if (kind < KINDS && inputs[i].dtype == GQAC_I64)
             continue;
-        gqac_diag_set(diag, GQAC_UNSUPPORTED, "input '%s' %s %s is not known", inputs[i].name,
+        gqac_diag_set(diag, GQAC_UNSUPPORTED, "the input '%s' %s %s is not known", inputs[i].name,
                       gqac_dtype_name(inputs[i].dtype), inputs[i].shape);
         gqac_diag_rule(diag, "a model without a cache has the inputs input_ids, attention_mask and "
                              "position_ids, i64 [B,S]; ids may have another name if no other "
@@ -90,7 +91,7 @@ gqac_status whole_check(const gqac_program *program, gqac_diag *diag) {
         return GQAC_UNSUPPORTED;
     }
     if (!ids)
-        GQAC_FAIL(diag, GQAC_UNSUPPORTED, "the model has no input input_ids [B,S]");
+        GQAC_FAIL(diag, GQAC_UNSUPPORTED, "the model has no input 'input_ids' [B,S]");
     return check_outputs(program, diag);
 }
 
@@ -115,7 +116,7 @@ gqac_status gqac_forward_stateless(gqac_context *context, const gqac_program *pr
     const gqac_io *inputs = NULL;
     int64_t *counts = NULL;
     if (n < 1 || n > INT32_MAX)
-        GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "%lld ids are given, at least one is needed",
+        GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "%lld ids are given; at least one is needed",
                   (long long)n);
     GQAC_TRY(whole_check(program, diag));
     GQAC_TRY(make_counts(n, &counts, diag));
@@ -140,8 +141,8 @@ gqac_status whole_step(gqac_session *session, gqac_context *context, const int64
     const int64_t columns = all.dims[2], first = (all.dims[1] - 1) * columns;
     if (columns != gqac_program_vocabulary(session->program))
         GQAC_FAIL(diag, GQAC_INVALID_MODEL,
-                  "the logits have %lld columns, which is not what the graph declares",
-                  (long long)columns);
+                  "the logits have %lld columns, but the graph declares %lld", (long long)columns,
+                  (long long)gqac_program_vocabulary(session->program));
     for (int64_t i = 0; i < columns; i++)
         session->logits[i] = (float)gqac_tensor_get(&all, first + i);
     return GQAC_OK;

@@ -426,7 +426,7 @@ class BadText(Case):
             file = folder / name
             file.write_bytes(b"\xef\xbb\xbf" + (file.read_bytes() if file.exists() else b"{}"))
             self.check(gqac(*arguments("chat" if name == SPECIAL else "generate", folder, self.dir)), 3,
-                       "the file is not valid JSON: it begins with a byte order mark", name)
+                       "is not valid JSON: it begins with a byte order mark", name)
 
 
 class BadArtefact(Case):

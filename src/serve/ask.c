@@ -75,15 +75,16 @@ static bool ask_stops(job *j, problem *p) {
     json_t *stop = fields_get(j->root, "stop");
     const size_t n = json_is_array(stop) ? json_array_size(stop) : stop != NULL;
     if (n > STOPS)
-        return problem_set(p, 400, NULL, "stop", "'stop' has more than %d texts", STOPS);
+        return problem_set(p, 400, NULL, "stop", "'stop' has more than %d strings", STOPS);
     j->stop = n ? calloc(n, sizeof *j->stop) : NULL;
     if (n && !j->stop)
         return problem_no_memory(p);
     for (size_t i = 0; i < n; i++) {
         const json_t *text = json_is_array(stop) ? json_array_get(stop, i) : stop;
         if (!json_is_string(text) || !json_string_length(text) || json_string_length(text) > 1000)
-            return problem_set(p, 400, NULL, "stop",
-                               "'stop' must be a text of 1 to 1000 bytes, or a list of such texts");
+            return problem_set(
+                p, 400, NULL, "stop",
+                "'stop' must be a string of 1 to 1000 bytes, or a list of such strings");
         j->stop[j->n_stop++] = json_string_value(text);
     }
     return true;
@@ -200,7 +201,7 @@ bool ask_fit(job *j, int64_t most_new, problem *p) {
             return problem_set(p, 400, NULL, "prompt", "the prompt has no tokens");
         if (n > most || (n == most && j->max_new != 0 && !encoder))
             return problem_set(p, 400, "context_length_exceeded", "prompt",
-                               "the prompt has %lld tokens, and %s may have %lld; shorten the "
+                               "the prompt has %lld tokens, but %s may have only %lld; shorten the "
                                "prompt",
                                (long long)n, encoder ? "a prompt" : "prompt and answer together",
                                (long long)most);
@@ -262,8 +263,8 @@ static bool ask_prompt(job *j, const json_t *value, bool special, prompt *out, p
         return ask_ids(value, vocabulary, "prompt", out, p);
     if (!json_is_string(value))
         return problem_set(p, 400, NULL, "prompt",
-                           "'prompt' must be a text, a list of texts, a list of ids, or a list of "
-                           "such lists");
+                           "'prompt' must be a string, a list of strings, a list of ids, or a list "
+                           "of such lists");
     out->length = json_string_length(value);
     out->text = malloc(out->length + 1);
     if (!out->text)

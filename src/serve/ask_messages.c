@@ -69,7 +69,7 @@ static bool take_content(json_t *message, size_t at, problem *p) {
     if ((!content || json_is_null(content)) && json_object_get(message, "tool_calls"))
         return true;
     return problem_set(p, 400, NULL, "messages",
-                       "the content of message %zu must be a text or a list of parts", at);
+                       "the content of message %zu must be a string or a list of parts", at);
 }
 
 json_t *ask_messages(const json_t *messages, const char *name, problem *p) {
@@ -121,7 +121,7 @@ static bool mark_last(json_t *messages, problem *p) {
     const char *content = json_string_value(json_object_get(last, "content"));
     if (!content)
         return problem_set(p, 400, NULL, "continue_final_message",
-                           "'continue_final_message' needs a last message with a content");
+                           "'continue_final_message' needs a last message with 'content'");
     return json_object_set_new(last, "content", json_sprintf("%s%s", content, mark)) == 0 ||
            problem_no_memory(p);
 }
@@ -151,8 +151,8 @@ static bool cut(const char *text, size_t *length, problem *p) {
         at--;
     if (!at)
         return problem_set(p, 400, NULL, "continue_final_message",
-                           "'continue_final_message' needs a template that writes the content of "
-                           "the last message as it is");
+                           "'continue_final_message' needs a chat template that writes the content "
+                           "of the last message unchanged");
     const bool trimmed = text[at + n] != ' ';
     while (trimmed && at && strchr(" \t\r\n", text[at - 1]))
         at--;

@@ -46,7 +46,7 @@ static bool add_call(items *x, const json_t *item, size_t at) {
            *arguments = json_object_get(item, "arguments");
     if (!json_is_string(id) || !json_is_string(name) || !json_is_string(arguments))
         return problem_set(x->p, 400, NULL, "input",
-                           "item %zu of 'input' must have the texts 'call_id', 'name' and "
+                           "item %zu of 'input' must have the strings 'call_id', 'name' and "
                            "'arguments'",
                            at);
     json_t *message = calling_message(x);
@@ -68,9 +68,9 @@ static bool add_output(items *x, const json_t *item, size_t at) {
                            "it",
                            at);
     if (!json_is_string(output) && !json_is_array(output))
-        return problem_set(x->p, 400, NULL, "input",
-                           "the 'output' in item %zu of 'input' must be a text or a list of parts",
-                           at);
+        return problem_set(
+            x->p, 400, NULL, "input",
+            "the 'output' in item %zu of 'input' must be a string or a list of parts", at);
     return add_new(x, json_pack("{s:s, s:O, s:O, s:O}", "role", "tool", "tool_call_id", id, "name",
                                 name, "content", output));
 }
@@ -103,7 +103,7 @@ static json_t *read_messages(const job *j, problem *p) {
     if (fine && json_is_string(input))
         fine = add_new(&x, json_pack("{s:s, s:O}", "role", "user", "content", input));
     else if (fine && !json_is_array(input))
-        fine = problem_set(p, 400, NULL, "input", "'input' must be a text or a list of items");
+        fine = problem_set(p, 400, NULL, "input", "'input' must be a string or a list of items");
     for (size_t i = 0; fine && i < json_array_size(input); i++)
         fine = add_item(&x, json_array_get(input, i), i);
     json_decref(x.names);

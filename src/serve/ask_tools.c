@@ -55,13 +55,13 @@ static bool check_function(const json_t *tool, size_t i, problem *p) {
     if (!name || !*name || strpbrk(name, " \t\r\n\"'\\<"))
         return problem_set(p, 400, NULL, "tools",
                            "item %zu of 'tools' must have a function with a 'name' without spaces, "
-                           "quotes, backslashes and '<'",
+                           "quotes, backslashes or '<'",
                            i);
     if (!is_type(own, "description", JSON_STRING) || !is_type(own, "parameters", JSON_OBJECT) ||
         (strict && !json_is_null(strict) && !json_is_boolean(strict)))
         return problem_set(p, 400, NULL, "tools",
-                           "item %zu of 'tools': 'description' is a text, 'parameters' is an "
-                           "object, and 'strict' is true or false",
+                           "item %zu of 'tools': 'description' must be a string, 'parameters' an "
+                           "object, and 'strict' true or false",
                            i);
     return true;
 }
@@ -93,7 +93,7 @@ bool ask_tools(const json_t *root, offer *out, problem *p) {
         out->tools = NULL;
     if (out->forced && !out->tools)
         return problem_set(p, 400, NULL, "tool_choice",
-                           "'tool_choice' demands a call, but there are no 'tools'");
+                           "'tool_choice' requires a call, but there are no 'tools'");
     return !out->name || is_offered(out->tools, out->name) ||
            problem_set(p, 400, NULL, "tool_choice",
                        "'tool_choice' names '%.100s', which is not one "
@@ -110,8 +110,8 @@ bool ask_calls(job *j, const json_t *root, const offer *given, problem *p) {
         return problem_no_memory(p);
     if (given->forced && j->constraint)
         return problem_set(p, 400, NULL, "tool_choice",
-                           "'tool_choice' demands a call, so the answer has no text that a format, "
-                           "'json_schema' or 'grammar' could describe");
+                           "'tool_choice' requires a call, so it cannot be combined with a format, "
+                           "'json_schema' or 'grammar' of the answer's text");
     if (!j->tools || j->constraint)
         return true;
     constraint_source source = {.kind = CONSTRAINT_TOOLS, .text = j->tools};

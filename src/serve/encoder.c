@@ -59,7 +59,7 @@ static bool on_event(void *arg, const gqac_generate_event *event) {
     const size_t bytes = (size_t)event->n_top * sizeof *next.top;
     next.top = bytes ? malloc(bytes) : NULL;
     if (bytes && !next.top)
-        serve_fail(&diag, GQAC_NO_MEMORY, "no memory for log-probabilities");
+        serve_fail(&diag, GQAC_NO_MEMORY, "out of memory for log-probabilities");
     if (next.top) {
         memcpy(next.top, event->top, bytes);
         next.n_top = event->n_top;

@@ -91,7 +91,7 @@ static void name_too_big(const char *text, size_t length, size_t end, problem *p
         if (!holds(value, number))
             continue;
         problem_set(p, 400, NULL, key,
-                    "'%.100s' has a whole number beyond the range of 64 bits with a sign", key);
+                    "'%.100s' has an integer that does not fit into 64 bits with a sign", key);
         break;
     }
     json_decref(root);
@@ -122,8 +122,9 @@ json_t *fields_parse(const char *text, size_t length, problem *p) {
 
 /* ---- fields -------------------------------------------------------------- */
 
-static const char *const types[] = {"an object",        "an array", "a text", "a whole number",
-                                    "a decimal number", "true",     "false",  "null"};
+static const char *const types[] = {
+    "an object", "an array", "a string", "an integer", "a number with a fraction",
+    "true",      "false",    "null"};
 
 static bool wrong(problem *p, const char *name, const char *wanted, const json_t *found) {
     return problem_set(p, 400, NULL, name, "'%s' is %s, but must be %s", name,
@@ -153,10 +154,10 @@ bool fields_int(const json_t *root, const char *name, int64_t least, int64_t mos
     if (json_is_real(found)) { /* 16.0 */
         const double real = json_real_value(found);
         if (!(fabs(real) < 9e15) || real != floor(real))
-            return wrong(p, name, "a whole number", found);
+            return wrong(p, name, "an integer", found);
         value = (int64_t)real;
     } else if (!json_is_integer(found)) {
-        return wrong(p, name, "a whole number", found);
+        return wrong(p, name, "an integer", found);
     }
     if (value < least || value > most)
         return problem_set(p, 400, NULL, name, "'%s' is %lld, but must be from %lld to %lld", name,

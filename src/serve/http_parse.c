@@ -28,7 +28,7 @@ static char *take_line(http_exchange *x) {
     const bool of_chunk = x->state == HTTP_CHUNK_SIZE || x->state == HTTP_CHUNK_END;
     if (length > limits->head || x->head + length > (of_chunk ? limits->body / 16 : limits->head)) {
         free(line);
-        http_refuse(x, 431, "the head of the request is too long");
+        http_refuse(x, 431, "the request line and the headers are too long");
         return NULL;
     }
     if (!line)
@@ -37,7 +37,7 @@ static char *take_line(http_exchange *x) {
     if (strlen(line) == n)
         return line;
     free(line);
-    http_refuse(x, 400, "the head of the request has a NUL");
+    http_refuse(x, 400, "the request line or a header contains a NUL");
     return NULL;
 }
 
@@ -134,7 +134,7 @@ static void run(http_exchange *x) {
 static void await_body(http_exchange *x, http_state state) {
     const char *expected = http_header(x, "expect");
     if (expected && strcasecmp(expected, "100-continue") != 0) {
-        http_refuse(x, 417, "the only expectation that this server knows is 100-continue");
+        http_refuse(x, 417, "the header Expect may only be 100-continue");
         return;
     }
     if (x->wanted > x->server->limits.body) {
@@ -163,12 +163,15 @@ static void end_head(http_exchange *x) {
     if (connection && strcasestr(connection, "close"))
         x->close = true;
     if (x->minor && count(x, "host") != 1)
-        http_refuse(x, 400, "HTTP/1.1 needs one header Host");
+        http_refuse(x, 400, "a request of HTTP/1.1 must have exactly one header Host");
     else if ((chunks && length) || count(x, "content-length") > 1 ||
              count(x, "transfer-encoding") > 1)
-        http_refuse(x, 400, "the request has more than one length");
+        http_refuse(
+            x, 400,
+            "the request has more than one of the headers Content-Length and Transfer-Encoding");
     else if (chunks && (strcasecmp(chunks, "chunked") != 0 || !x->minor))
-        http_refuse(x, 501, "the only transfer encoding that this server knows is chunked");
+        http_refuse(x, 501,
+                    "the header Transfer-Encoding may only be chunked, and only with HTTP/1.1");
     else if (length && !parse_size(length, 10, &x->wanted))
         http_refuse(x, 400, "Content-Length is not a number");
     else if (chunks)

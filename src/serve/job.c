@@ -120,9 +120,10 @@ static bool has_place(serve *s, const job *j, problem *p) {
     const int64_t open = count_open(s);
     if (open + n <= places)
         return true;
-    return problem_set(p, 429, "busy", NULL,
-                       "%lld requests are waiting or running, and no more may wait; try again",
-                       (long long)open);
+    return problem_set(
+        p, 429, "busy", NULL,
+        "%lld requests are waiting or running, and no more may wait; try again later",
+        (long long)open);
 }
 
 static bool read_job(job *j, http_exchange *x, problem *p) {

@@ -31,7 +31,8 @@ static gqac_status fail(gqac_diag *diag, gqac_status status, const char *path, i
     if (line)
         snprintf(diag->where, sizeof diag->where, "%s, line %d", path, line);
     snprintf(diag->rule, sizeof diag->rule,
-             "each line is KEY or TENANT KEY, of at most %d and %d visible ASCII characters",
+             "each line is KEY or TENANT KEY; a key has at most %d visible ASCII characters, a "
+             "tenant %d",
              LENGTH - 1, TENANT);
     return status;
 }

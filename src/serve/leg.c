@@ -99,7 +99,7 @@ static gqac_status score(const job *j, const float *row, int64_t id, scored *out
         return GQAC_OK;
     out->top = n_top ? calloc((size_t)n_top, sizeof *out->top) : NULL;
     if (n_top && !out->top)
-        return serve_fail(diag, GQAC_NO_MEMORY, "no memory for log-probabilities");
+        return serve_fail(diag, GQAC_NO_MEMORY, "out of memory for log-probabilities");
     return gqac_log_probabilities(row, most, id, &out->log_probability, n_top, out->top,
                                   &out->n_top, diag);
 }
@@ -118,7 +118,7 @@ static void on_row(void *arg, int64_t request, int64_t position, const float *lo
     pthread_mutex_lock(&j->server->lock);
     if (status != GQAC_OK || !add_token(&l->prompt->rows, &next)) {
         if (status == GQAC_OK)
-            serve_fail(&diag, GQAC_NO_MEMORY, "no memory for log-probabilities");
+            serve_fail(&diag, GQAC_NO_MEMORY, "out of memory for log-probabilities");
         note(j, &diag);
         free(next.top);
     }
@@ -182,7 +182,7 @@ bool leg_add(leg *l, scored *next, bool eos, gqac_diag *diag) {
     if (added)
         l->thoughts += reasoning_push(&j->server->reasoning, &l->thinking, next->id);
     if (status == GQAC_OK && (!added || !add_text(l, text, length)))
-        status = serve_fail(diag, GQAC_NO_MEMORY, "no memory for an answer");
+        status = serve_fail(diag, GQAC_NO_MEMORY, "out of memory for an answer");
     if (status != GQAC_OK)
         note(j, diag);
     if (!added)
@@ -239,7 +239,7 @@ void leg_end(leg *l, gqac_finish finish, const gqac_diag *why) {
     if (finish == GQAC_FINISH_FAILED)
         note(j, &diag);
     if (!add_text(l, text, length)) {
-        serve_fail(&diag, GQAC_NO_MEMORY, "no memory for an answer");
+        serve_fail(&diag, GQAC_NO_MEMORY, "out of memory for an answer");
         note(j, &diag);
     }
     end_leg(l, finish);

@@ -38,7 +38,7 @@ void page_send(serve *s, http_exchange *x, const json_t *root, const char *tenan
     (void)root, (void)tenant;
     if (!make_nonce(nonce)) {
         problem p;
-        problem_set(&p, 500, NULL, NULL, "no random number for the page");
+        problem_set(&p, 500, NULL, NULL, "the system has no random bytes for the page");
         route_problem(s, x, &p);
         return;
     }

@@ -183,7 +183,7 @@ static void one_model(serve *s, http_exchange *x, const json_t *root, const char
         route_json(s, x, 200, model_json(s), NULL);
         return;
     }
-    problem_set(&p, 404, "model_not_found", "model", "this server has the model %s only",
+    problem_set(&p, 404, "model_not_found", "model", "this server has only the model %s",
                 s->model.name);
     route_problem(s, x, &p);
 }
@@ -454,7 +454,7 @@ static const struct route *find(http_exchange *x, problem *p) {
         known = true;
     }
     if (known)
-        problem_set(p, 405, NULL, NULL, "%s does not have the method %s", path, method);
+        problem_set(p, 405, NULL, NULL, "%s does not support the method %s", path, method);
     else if (with_version(path))
         problem_set(p, 404, NULL, NULL, "there is no endpoint %s (%s); did you mean %s?", path,
                     method, with_version(path));
@@ -481,8 +481,8 @@ static bool may_ask(serve *s, const http_exchange *x, const char **tenant, probl
         if (host && !is_local_host(host))
             return problem_set(
                 p, 403, NULL, NULL,
-                "this server answers requests to localhost and to IP addresses only; "
-                "with API keys it answers those to any name");
+                "without API keys, this server only answers requests whose Host is localhost or "
+                "an IP address");
         return true;
     }
     const bool bearer = given && !strncasecmp(given, "Bearer ", 7);
@@ -490,7 +490,8 @@ static bool may_ask(serve *s, const http_exchange *x, const char **tenant, probl
     if (*tenant)
         return true;
     return problem_set(p, 401, "invalid_api_key", NULL,
-                       bearer ? "the API key is not known" : "an API key is needed");
+                       bearer ? "the API key is unknown"
+                              : "an API key is needed: Authorization: Bearer KEY");
 }
 
 /* A web page can send a body without a type to another origin, but this type only after a preflight
@@ -498,7 +499,7 @@ static bool may_ask(serve *s, const http_exchange *x, const char **tenant, probl
 static bool has_json(const http_exchange *x, problem *p) {
     const char *type = http_header(x, "content-type");
     if (!type || strncasecmp(type, JSON_TYPE, strlen(JSON_TYPE)) != 0)
-        return problem_set(p, 415, NULL, NULL, "the body must have the type %s, not %.60s",
+        return problem_set(p, 415, NULL, NULL, "the header Content-Type must be %s, not %.60s",
                            JSON_TYPE, type ? type : "none");
     return true;
 }

@@ -61,7 +61,7 @@ gqac_status saver_create(gqac_store *store, saver **out, gqac_diag *diag) {
     }
     *out = NULL;
     *diag = (gqac_diag){.status = GQAC_NO_MEMORY, .index = -1};
-    snprintf(diag->what, sizeof diag->what, "no memory for a thread that saves prefixes");
+    snprintf(diag->what, sizeof diag->what, "out of memory for a thread that saves prefixes");
     return GQAC_NO_MEMORY;
 }
 

@@ -170,7 +170,7 @@ static gqac_status open_events(serve *s, gqac_diag *diag) {
     }
     if (!s->woken || !s->tick || !s->metrics || event_add(s->woken, NULL) ||
         event_add(s->tick, &second))
-        return serve_fail(diag, GQAC_NO_MEMORY, "no memory for a server");
+        return serve_fail(diag, GQAC_NO_MEMORY, "out of memory for a server");
     return GQAC_OK;
 }
 
@@ -181,7 +181,7 @@ static gqac_status start_thread(serve *s, gqac_diag *diag) {
     pthread_sigmask(SIG_BLOCK, &all, &before);
     s->started = pthread_create(&s->thread, NULL, run_connections, s) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return s->started ? GQAC_OK : serve_fail(diag, GQAC_NO_MEMORY, "no memory for a thread");
+    return s->started ? GQAC_OK : serve_fail(diag, GQAC_NO_MEMORY, "out of memory for a thread");
 }
 
 static gqac_status fill(serve *s, gqac_diag *diag) {
@@ -202,7 +202,7 @@ gqac_status serve_prepare(const serve_options *options, serve **out, gqac_diag *
     *out = NULL;
     if (!s || !memory_open((size_t)options->body_bytes)) {
         free(s);
-        return serve_fail(diag, GQAC_NO_MEMORY, "no memory for a server");
+        return serve_fail(diag, GQAC_NO_MEMORY, "out of memory for a server");
     }
     s->options = *options;
     s->wake = -1;

@@ -212,7 +212,7 @@ bool ask_supported(const job *j, problem *p) {
                                                        : TEXT;
     if (encoder && j->shape != &shape_completion)
         return problem_set(p, 400, "unsupported", NULL,
-                           "the model has an encoder, and takes no chats; ask /v1/completions, "
+                           "the model has an encoder, so it takes no chats; use /v1/completions, "
                            "with the text to encode as 'prompt'");
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
         const bool listed = list[i].endpoints & endpoint;

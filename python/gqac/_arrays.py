@@ -92,11 +92,11 @@ def to_tensor(name: str, value: Any, expected: int = c.GQAC_NONE) -> tuple[Any, 
     array = from_any(name, value)
     dtype = dtype_of(array, expected)
     if dtype == c.GQAC_NONE:
-        raise InputError(f"'{name}' has the type {array.dtype}, which gqac does not have",
+        raise InputError(f"the tensor '{name}' has the type {array.dtype}, which gqac does not support",
                          status="INVALID_INPUT")
     shape = array.shape
     if array.ndim > 8:
-        raise InputError(f"'{name}' has {array.ndim} dimensions, more than 8",
+        raise InputError(f"the tensor '{name}' has {array.ndim} dimensions; the maximum is 8",
                          status="INVALID_INPUT")
     array = pack(array) if is_packed(dtype) else np.ascontiguousarray(array)
     tensor = c.gqac_tensor(dtype=dtype, rank=len(shape), data=array.ctypes.data)
@@ -152,7 +152,7 @@ def _kind_of(name: str, kind: Any) -> Any:
     if kind.code == BFLOAT and kind.bits == 16 and kind.lanes == 1:
         return numpy_type(c.GQAC_BF16)
     if kind.lanes != 1 or kind.code not in CODES or kind.bits % 8:
-        raise InputError(f"'{name}' has an element type of DLPack that gqac does not have",
+        raise InputError(f"the tensor '{name}' has an element type of DLPack that gqac does not support",
                          status="INVALID_INPUT")
     code = CODES[kind.code]
     return np.dtype("?" if code == "b" else f"{code}{kind.bits // 8}")
@@ -165,7 +165,7 @@ def from_any(name: str, value: Any, writable: bool = False) -> Array:
     if isinstance(value, np.ndarray) or not hasattr(value, "__dlpack__"):
         return np.asarray(value)
     if value.__dlpack_device__()[0] not in CPU_DEVICES:
-        raise InputError(f"'{name}' is not in the memory of the CPU", status="INVALID_INPUT",
+        raise InputError(f"the tensor '{name}' is not in the memory of the CPU", status="INVALID_INPUT",
                          hint="copy it first: tensor.cpu()")
     capsule = value.__dlpack__()
     pointer = ctypes.pythonapi.PyCapsule_GetPointer

@@ -30,7 +30,7 @@ def constraint(model: Model, grammar: str | None,
             given = json_schema if isinstance(json_schema, str) else json.dumps(json_schema)
         except TypeError:
             raise wrong_type("json_schema", json_schema, "a schema: a dict, True, False, or JSON as a "
-                             "text") from None
+                             "string") from None
     made, data = out_pointer(), encoded("grammar" if grammar is not None else "json_schema", given)
     with model.texts as texts:
         call(function, texts, data, len(data), ctypes.byref(made))
@@ -50,7 +50,7 @@ def of_tools(model: Model, tools: Iterable[Mapping[str, Any]] | None,
                          hint='"auto", "none", "required" or {"type": "function", "function": '
                               '{"name": ...}}')
     if choice != "auto" and not offered:
-        raise UsageError("tool_choice demands a call, but there are no tools", status="USAGE")
+        raise UsageError("tool_choice requires a call, but there are no tools", status="USAGE")
     if not offered:
         return None
     import json

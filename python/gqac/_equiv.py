@@ -77,7 +77,7 @@ class _Options:
                  threads: Iterable[int] = (), kv: Iterable[str] | str = (),
                  budget: float = 0.0) -> None:
         if via not in VIAS:
-            raise UsageError(f"via '{via}' is not {', '.join(VIAS)}", status="USAGE")
+            raise UsageError(f"via '{via}' is not one of {', '.join(VIAS)}", status="USAGE")
         self.struct = make(c.gqac_equiv_options, tokens=tokens, via=VIAS[via], batch=batch,
                            budget=budget, monitor=ctypes.pointer(stop.monitor))
         if ids is not None:
@@ -105,7 +105,7 @@ def prove(model: Model, **options: Any) -> Report:
     try:
         given = _Options(stop, **options)
     except TypeError as error:
-        raise no_option("equiv", error) from None
+        raise no_option("Model.equiv", error) from None
     second = model.second_program if given.struct.via in (
         c.GQAC_EQUIV_PREFIX, c.GQAC_EQUIV_SNAPSHOT) else model.program
     with model.program as program, second as fresh:

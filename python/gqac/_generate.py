@@ -128,7 +128,7 @@ def stop_texts(stop: Iterable[str] | str) -> Any:
     """Texts that end an answer, or one of them, as a C array."""
     made = text_array("stop", stop)
     if not all(made):
-        raise UsageError("an empty stop text", status="USAGE")
+        raise UsageError("there is an empty stop text", status="USAGE")
     return made
 
 
@@ -143,7 +143,7 @@ class Request:
                  json_schema: Mapping[str, Any] | bool | str | None = None,
                  calls: Handle | None = None, **choice: Any) -> None:
         if session and (store or tenant or kv or context):
-            raise UsageError("store, tenant, kv and context are those of the session",
+            raise UsageError("store, tenant, kv and context cannot be given beside a session, which has its own",
                              status="USAGE", hint="give them to Model.session")
         self.model = model
         if session is not None:
@@ -153,7 +153,7 @@ class Request:
         try:
             self.sampling, self._bias = sampling(model, **choice)
         except TypeError as error:
-            raise no_option("generate", error) from None
+            raise no_option("Model.generate", error) from None
         own = model.settings
         most = 128 if max_new_tokens is None else whole("max_new_tokens", max_new_tokens)
         if max_new_tokens is None and own.max_length:

@@ -56,8 +56,8 @@ class Library:
         try:
             self._file = ctypes.CDLL(path)
         except OSError as error:
-            raise ImportError(f"gqac cannot load its library: {error}\n  try: GQAC_LIBRARY names "
-                              "another libgqac.so") from error
+            raise ImportError(f"gqac cannot load its library: {error}\n  try:   set GQAC_LIBRARY to "
+                              "the path of another libgqac.so") from error
 
     @functools.cached_property
     def _remote(self) -> ctypes.CDLL:
@@ -126,7 +126,7 @@ def wholes(name: str, values: Any) -> list[int]:
 def encoded(name: str, value: Any) -> bytes:
     """A text in UTF-8."""
     if not isinstance(value, str):
-        raise wrong_type(name, value, "a text (str)")
+        raise wrong_type(name, value, "a string (str)")
     return value.encode("utf-8")
 
 
@@ -161,13 +161,13 @@ def no_option(function: str, error: TypeError) -> Error:
     if "unexpected keyword" not in words[0]:
         return UsageError(f"{function}: {error}", status="USAGE")
     return UsageError(f"{function} has no option '{words[1]}'", status="USAGE",
-                      hint=f"help(gqac.Model.{function})")
+                      hint=f"help(gqac.{function})")
 
 
 def _whole(encoded: bytes) -> bytes:
     """A text for C, which would end at a NUL."""
     if b"\0" in encoded:
-        raise UsageError(f"the text {encoded!r} contains NUL", status="USAGE")
+        raise UsageError(f"the string {os.fsdecode(encoded)!r} contains NUL", status="USAGE")
     return encoded
 
 
@@ -176,13 +176,13 @@ def text(name: str, value: str | os.PathLike[str] | None) -> bytes | None:
     try:
         return None if value is None else _whole(os.fsencode(value))
     except TypeError:
-        raise wrong_type(name, value, "a text (str) or path") from None
+        raise wrong_type(name, value, "a string (str) or path") from None
 
 
 def text_array(name: str, values: Any) -> Any:
     """A text, or several, as a C array of char *."""
     if not isinstance(values, Iterable):
-        raise wrong_type(name, values, "a text (str) or a list of them")
+        raise wrong_type(name, values, "a string (str) or a list of them")
     texts = [_whole(encoded(name, value)) for value in ([values] if isinstance(values, str) else values)]
     return (ctypes.c_char_p * len(texts))(*texts)
 
@@ -287,7 +287,7 @@ class Handle:
         if self._process != _process:
             raise UsageError(
                 f"this {self.what} was made before a fork", status="USAGE",
-                rule="objects of gqac belong to one process, because a fork has none of its threads",
+                rule="objects of gqac belong to one process, because a forked process has none of its threads",
                 hint="open the model in each process, or start processes by 'spawn'")
         self._use()
         return self._pointer

@@ -22,8 +22,8 @@ CHUNK = 256  # tokens of a step, if the caller does not say
 
 def _chunks(model: Model, n: int, splits: list[int]) -> list[int]:
     if any(length < 1 for length in splits) or sum(splits) > n:
-        raise InputError(f"splits {splits} for {n} tokens", status="OUT_OF_RANGE",
-                         rule="lengths of calls are at least 1, and at most all tokens together")
+        raise InputError(f"splits {splits} do not divide {n} tokens", status="OUT_OF_RANGE",
+                         rule="each length is at least 1, and their sum is at most the number of tokens")
     if model.info.last_logits:
         return [1] * n
     if splits:
@@ -101,7 +101,7 @@ def _row(name: str, tokens: int, seconds: list[float]) -> Timing:
 def bench(model: Model, prompts: list[int], new: list[int], repeat: int) -> list[Timing]:
     """See Model.bench."""
     if min([*prompts, *new, repeat]) < 1:
-        raise UsageError("prompt, new and repeat are at least 1", status="USAGE")
+        raise UsageError("prompt, new and repeat must be at least 1", status="USAGE")
     longest = max(prompts, default=0) + max(new, default=0)
     ids = [i % max(model.vocabulary, 1) for i in range(longest)]
 

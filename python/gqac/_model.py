@@ -104,7 +104,7 @@ class Model(Owner):
                  math: str = "model", seqlens_k: str = "total-1", memory_budget: int = 0,
                  stateless: bool = False) -> None:
         if path is None:
-            raise wrong_type("path", path, "a text (str) or path")
+            raise wrong_type("path", path, "a string (str) or path")
         self._path = text("path", path)
         self.path, self.target, self.closed, self.views = os.fspath(path), target, False, 0
         self.guard = threading.RLock()  # of `closed`, `views` and the contexts; __del__ may come inside
@@ -414,8 +414,9 @@ def _checked(messages: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """The messages as a list; a template would render anything."""
     found = [] if isinstance(messages, (str, bytes, Mapping)) else list(messages)
     if not found or not all(isinstance(m, Mapping) and isinstance(m.get("role"), str) for m in found):
-        raise UsageError(f"messages {str(messages)[:200]}: not a list of at least one message",
-                         rule="a message is a mapping with a text `role`",
+        raise UsageError(f"messages = {str(messages)[:200]} is not a list of at least one message",
+                         status="USAGE",
+                         rule="a message is a mapping with a string `role`",
                          hint='[{"role": "user", "content": "..."}]')
     return found
 

@@ -58,11 +58,11 @@ def _bind(lease: Lease, model: Model, out: dict[str, Any], bound: dict[str, Arra
     for name, value in out.items():
         array = from_any(name, value, writable=True)
         if not array.flags.c_contiguous or not array.flags.writeable:
-            raise InputError(f"out['{name}'] is not contiguous, or read-only",
+            raise InputError(f"out['{name}'] is not contiguous or is read-only",
                              status="INVALID_INPUT")
         expected = types.get(name)
         if expected is not None and dtype_of(array, expected) != expected:
-            raise InputError(f"out['{name}'] has another type than the output: {array.dtype}",
+            raise InputError(f"out['{name}'] has the type {array.dtype}, which is not that of the output",
                              status="INVALID_INPUT")
         encoded = text("name", name)
         bound[name] = array
@@ -97,8 +97,8 @@ class _Call:
             shape = tuple(tensor.dims[:tensor.rank])
             if name in bound:
                 if bound[name].shape != shape:
-                    raise UsageError(f"out['{name}'] has the shape {list(bound[name].shape)}, the "
-                                     f"output {list(shape)}", status="USAGE")
+                    raise UsageError(f"out['{name}'] has the shape {list(bound[name].shape)}, but "
+                                     f"the output has {list(shape)}", status="USAGE")
                 found[name] = bound[name]
             elif is_packed(tensor.dtype):
                 count = (int(np.prod(shape)) + 1) // 2

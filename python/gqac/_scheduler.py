@@ -295,7 +295,7 @@ class Scheduler(Owner):
         try:
             chosen, _bias = sampling(self.model, **choice)
         except TypeError as error:
-            raise no_option("submit", error) from None
+            raise no_option("Scheduler.submit", error) from None
         own = self.model.settings
         ends, n_eos = id_array(own.eos[:own.n_eos] if eos is None else eos)
         made = Request(self, self._reply(stop_texts(stop)))

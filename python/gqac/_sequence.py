@@ -210,8 +210,8 @@ class Item:
                 raise wrong_type("embeddings", self.embeddings, "an array of numbers") from None
             size = int(self.sequence.model.info.embedding_size)
             if kept.shape != (self.count, size):
-                raise UsageError(f"embeddings {list(kept.shape)} for {self.count} tokens; the model "
-                                 f"needs [{self.count}, {size}]", status="USAGE")
+                raise UsageError(f"the embeddings of {self.count} tokens have the shape {list(kept.shape)}, "
+                                 f"but must have [{self.count}, {size}]", status="USAGE")
             item.embeddings = kept.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
         return item, kept
 
@@ -225,7 +225,7 @@ def step(items: Items) -> list[Floats]:
     whole; Error.index is the item that failed."""
     made = [item if isinstance(item, Item) else Item(*item) for item in items]
     if not made:
-        raise UsageError("a step without items", status="USAGE")
+        raise UsageError("the step has no items", status="USAGE")
     model = made[0].sequence.model
     locks = [lock for _, lock in sorted({id(i.sequence.lock): i.sequence.lock for i in made}.items())]
     lease = model.lease()

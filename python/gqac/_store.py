@@ -109,7 +109,8 @@ class PrefixStore(Owner):
         if remote is not None:
             parents.append(_open_remote(remote, remote_cacert, remote_cert, remote_key))
         elif remote_ms or remote_cacert or remote_cert or remote_key:
-            raise UsageError("remote_ms and certificates go with remote", status="USAGE")
+            raise UsageError("remote_ms, remote_cacert, remote_cert and remote_key go with remote",
+                             status="USAGE")
         made = out_pointer()
         with used(*parents) as (program, *servers):
             if servers:

@@ -126,8 +126,8 @@ static ort_status *read_info(const ort_api *api, const ort_tensor_info *info, co
     tensor->dtype = gqac_dtype_from_onnx(type);
     if (tensor->dtype == GQAC_NONE || rank > GQAC_MAX_RANK)
         return status_printf(api, ORT_INVALID_ARGUMENT,
-                             "gqac: input '%s' has element type %d and rank %zu\n"
-                             "  rule:  numbers or bool, rank %d at most",
+                             "gqac: the input '%s' has the ONNX element type %d and rank %zu\n"
+                             "  rule:  numbers or bool, of rank %d at most",
                              name, type, rank, GQAC_MAX_RANK);
     tensor->rank = (int)rank;
     return api->GetDimensions(info, tensor->dims, rank);
@@ -152,7 +152,8 @@ static ort_status *take_inputs(const part *t, lease *l, ort_kernel_context *k, i
     ORT_TRY(api->KernelContext_GetOutputCount(k, &n_out));
     if (n_in != t->n_in || n_out != t->n_out)
         return status_printf(api, ORT_EP_FAIL,
-                             "gqac: the run has %zu inputs and %zu outputs, the model %zu and %zu",
+                             "gqac: the run has %zu inputs and %zu outputs, but the model has %zu "
+                             "and %zu",
                              n_in, n_out, t->n_in, t->n_out);
     for (size_t i = 0; i < n_in; i++) {
         const ort_value *value = NULL;

@@ -86,7 +86,8 @@ static ort_status *write_attribute(graph_writer *w, const ort_attr *attr) {
         free(data);
     } else if (type != ORT_ATTR_TENSOR) {
         snprintf(w->m->why, sizeof w->m->why,
-                 "attribute '%.100s' is of a type that ONNX Runtime does not show", name);
+                 "the attribute '%.100s' has a type that ONNX Runtime does not pass to providers",
+                 name);
         return NULL;
     }
     wire_end(out, begin);
@@ -163,7 +164,8 @@ ort_status *graph_write_node(graph_writer *w, const ort_node *node) {
     ORT_TRY(api->Node_GetDomain(node, &domain));
     ORT_TRY(api->Node_GetEpName(node, &owner));
     if (owner && *owner) {
-        snprintf(w->m->why, sizeof w->m->why, "a node %s belongs to %s", op, owner);
+        snprintf(w->m->why, sizeof w->m->why, "a node of op %s belongs to the provider %s", op,
+                 owner);
         return NULL;
     }
     const size_t begin = wire_begin(out, 1); /* GraphProto.node */

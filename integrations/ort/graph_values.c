@@ -51,7 +51,7 @@ ort_status *graph_write_value(graph_writer *w, unsigned field, const ort_value_i
     if (type)
         ORT_TRY(w->api->CastTypeInfoToTensorInfo(type, &info));
     if (!info) {
-        snprintf(w->m->why, sizeof w->m->why, "'%.200s' is not a tensor", name);
+        snprintf(w->m->why, sizeof w->m->why, "the value '%.200s' is not a tensor", name);
         return NULL;
     }
     ORT_TRY(w->api->GetTensorElementType(info, &element));
@@ -101,9 +101,10 @@ static ort_status *write_data(graph_writer *w, const ort_value *value, const gqa
     size_t size = 0;
     ORT_TRY(w->api->GetTensorSizeInBytes(value, &size));
     if (size != bytes)
-        return status_printf(w->api, ORT_EP_FAIL,
-                             "gqac: a tensor %s has %zu bytes in ONNX Runtime, and not %zu",
-                             gqac_dtype_name(tensor->dtype), size, bytes);
+        return status_printf(
+            w->api, ORT_EP_FAIL,
+            "gqac: a tensor of type %s has %zu bytes in ONNX Runtime, but should have %zu",
+            gqac_dtype_name(tensor->dtype), size, bytes);
     if (bytes)
         ORT_TRY(w->api->GetTensorMutableData((ort_value *)(uintptr_t)value, &data));
     if (bytes > most)
@@ -122,8 +123,8 @@ static ort_status *write_header(graph_writer *w, const char *name, const ort_ten
     ORT_TRY(w->api->GetDimensionsCount(info, &rank));
     *tensor = (gqac_tensor){.dtype = GQAC_NONE};
     if (rank > GQAC_MAX_RANK) {
-        snprintf(w->m->why, sizeof w->m->why, "tensor '%.200s' has rank %zu, more than %d", name,
-                 rank, GQAC_MAX_RANK);
+        snprintf(w->m->why, sizeof w->m->why, "the tensor '%.200s' has rank %zu; the maximum is %d",
+                 name, rank, GQAC_MAX_RANK);
         return NULL;
     }
     ORT_TRY(w->api->GetDimensions(info, tensor->dims, rank));

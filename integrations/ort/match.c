@@ -82,8 +82,8 @@ static ort_status *match_io(const provider *p, const ort_graph *graph, const cha
                      name);
     }
     if (!status && !*why && n_known != (size_t)n_list)
-        snprintf(why, size, "the file has %d %ss, and the session has %zu of them", n_list, what,
-                 n_known);
+        snprintf(why, size, "the file has %d %ss, but the session has only %zu of them", n_list,
+                 what, n_known);
     free(infos);
     return status;
 }
@@ -121,7 +121,7 @@ static ort_status *tally_node(tally *t, const ort_node *node) {
     ORT_TRY(api->Node_GetOperatorType(node, &op));
     ORT_TRY(api->Node_GetEpName(node, &other));
     if (other && *other)
-        snprintf(t->why, t->size, "a node %s belongs to %s", op, other);
+        snprintf(t->why, t->size, "a node of op %s belongs to the provider %s", op, other);
     bool known = strcmp(domain, MICROSOFT) != 0;
     for (int i = 0; i < t->info->n_ops && !known; i++) {
         const char *of = t->info->ops[i].op;
@@ -155,8 +155,8 @@ static ort_status *match_ops(const provider *p, const ort_graph *graph, const gq
     for (int i = 0; i < info->n_ops && !status && !*why; i++) {
         const gqac_op_use *use = &info->ops[i];
         if (strncmp(use->op, MICROSOFT ".", sizeof MICROSOFT) == 0 && t.found[i] != use->count)
-            snprintf(why, size, "the file has %d nodes %s, the session %d", use->count, use->op,
-                     t.found[i]);
+            snprintf(why, size, "the file has %d nodes of op %s, but the session has %d",
+                     use->count, use->op, t.found[i]);
     }
     free(t.found);
     return status;

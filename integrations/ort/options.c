@@ -43,7 +43,8 @@ static ort_status *read_path(const ort_api *api, const char *key, const char *va
                              char path[4096]) {
     if (strlen(value) >= 4096)
         return status_printf(api, ORT_INVALID_ARGUMENT,
-                             "gqac: %s has %zu bytes\n  rule:  at most 4095", key, strlen(value));
+                             "gqac: the path in %s has %zu bytes\n  rule:  at most 4095", key,
+                             strlen(value));
     memcpy(path, value, strlen(value) + 1);
     return NULL;
 }
@@ -113,7 +114,7 @@ static ort_status *check(const ort_api *api, const options *o) {
     gqac_program *program;
     if (o->context && o->embed)
         return status_printf(api, ORT_NOT_IMPLEMENTED,
-                             "gqac: ep.context_embed_mode is 1\n"
+                             "gqac: ep.context_embed_mode is 1, which is not supported\n"
                              "  rule:  a compiled model is a file beside the context model, which "
                              "is mapped, not read\n  try:   ep.context_embed_mode 0");
     if (options_try(o, &program, &diag) != GQAC_OK)

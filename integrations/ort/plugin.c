@@ -175,7 +175,7 @@ static ort_status *open_api(const ort_api_base *base, const ort_api **api) {
         return status_printf(oldest, ORT_FAIL,
                              "gqac: the functions of ONNX Runtime %s are not where version %d of "
                              "the plugin interface has them\n"
-                             "  try:   ONNX Runtime as it is on PyPI",
+                             "  try:   install ONNX Runtime from PyPI",
                              version, ORT_VERSION);
     *api = own;
     return own ? NULL

@@ -105,7 +105,11 @@ static gqac_status run_set(cli *c, const gqac_program *program, gqac_context *co
             break;
         }
         if (found.differing && found.first < 0)
-            snprintf(reason, size, "output '%s' has another shape or dtype", out[i].name);
+            snprintf(reason, size, "output '%s' is %s%s, expected %s%s", out[i].name,
+                     gqac_dtype_name(results[i].dtype),
+                     cli_bracketed(results[i].rank, results[i].dims).s,
+                     gqac_dtype_name(d->out[i].dtype),
+                     cli_bracketed(d->out[i].rank, d->out[i].dims).s);
         else if (found.differing)
             snprintf(reason, size, "output '%s': %lld elements differ, first %lld: %.9g not %.9g",
                      out[i].name, (long long)found.differing, (long long)found.first,

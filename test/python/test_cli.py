@@ -596,6 +596,24 @@ class Output(Case):
         found = gqac("test", self.dir, "--format", "json").json()
         self.assertEqual((found["tests"], found["passed"]), ([], 0))
 
+    def test_test_shapes(self):
+        """An output of another shape fails with both shapes, one of another type with both types."""
+        helper, f32 = onnx.helper, onnx.TensorProto.FLOAT
+        make = helper.make_tensor_value_info
+        graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g",
+                                  [make("x", f32, ["N", 3])], [make("y", f32, ["N", 3])])
+        data = self.dir / "test_relu" / "test_data_set_0"
+        data.mkdir(parents=True)
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)],
+                                    ir_version=8), data.parent / "model.onnx")
+        for expected, words in ((np.ones((2, 3), "f4"), "PASS test_relu\n"),
+                                (np.ones((1, 3), "f4"), "'y' is f32[2,3], expected f32[1,3]\n"),
+                                (np.ones((2, 3), "f2"), "'y' is f32[2,3], expected f16[2,3]\n")):
+            for name, array in (("input", np.ones((2, 3), "f4")), ("output", expected)):
+                (data / f"{name}_0.pb").write_bytes(
+                    onnx.numpy_helper.from_array(array, name[0]).SerializeToString())
+            self.check(gqac("test", self.dir), 0 if "PASS" in words else 1, words)
+
     def test_quiet_streams(self):
         """Results on stdout, nothing on stderr."""
         for verb, args in GOOD.items():

@@ -43,9 +43,9 @@ static gqac_status find(const char *name, const pass_rewrite **rewrite, gqac_dia
     }
     for (int i = 0; gqac_rewrites[i]; i++)
         gqac_str_printf(&known, "%s%s", i ? ", " : "", gqac_rewrites[i]->name);
-    gqac_diag_set(diag, GQAC_USAGE, "unknown rewrite '%s'", name);
+    gqac_diag_set(diag, GQAC_USAGE, "there is no rewrite '%s'", name);
     if (!known.failed)
-        gqac_diag_rule(diag, "the rewrites are %s", known.text);
+        gqac_diag_rule(diag, "rewrites: %s", known.text);
     gqac_str_free(&known);
     return GQAC_USAGE;
 }

@@ -49,7 +49,7 @@ static gqac_status read_mask(const cross_caches *c, ir_builder *b, const ir_node
                                    : !strcmp(name, "attn_mask") || !strcmp(name, "attention_bias");
         if (!known || *mask)
             return op_fail(node, c->context->diag, GQAC_UNSUPPORTED,
-                           "operand %s of cross attention", name);
+                           "operand %s of cross attention is not supported", name);
         *mask = padding ? for_each_query(b, as_bool(b, value), q) : value;
     }
     return b->status;
@@ -66,8 +66,9 @@ static gqac_status take_apart(const cross_caches *c, cross_layer *l) {
     if (b.status != GQAC_OK)
         return b.status;
     if (p.causal || p.window > 0 || p.sink)
-        return op_fail(node, c->context->diag, GQAC_UNSUPPORTED,
-                       "cross attention that is causal, or has a window or a sink");
+        return op_fail(
+            node, c->context->diag, GQAC_UNSUPPORTED,
+            "cross attention that is causal, or has a window or a sink, is not supported");
     GQAC_TRY(pass_settle(node, prev, c->context->diag));
     GQAC_TRY(insert_kv_want_rows(node, &p, c->context->diag));
     ir_node *last = node->prev;

@@ -179,7 +179,8 @@ static gqac_status collect(inserter *s, bool all) {
         if (!insert_kv_takes_past(node, &l->cache))
             continue;
         if (s->n_layers == MOST_LAYERS)
-            GQAC_FAIL(s->context->diag, GQAC_LIMIT, "more than %d nodes of attention", MOST_LAYERS);
+            GQAC_FAIL(s->context->diag, GQAC_LIMIT, "the model has more than %d nodes of attention",
+                      MOST_LAYERS);
         GQAC_TRY(gqac_poll_check(s->context->poll, s->context->diag));
         ir_value *key = ir_node_input(node, 1);
         const bool packed = l->cache.n == 1 || !key;
@@ -446,7 +447,7 @@ static gqac_status add_self(inserter *s, layer *l, int index) {
         return add_pasts(s, l, index);
     op_fail(l->node, s->context->diag, GQAC_UNSUPPORTED,
             "the model is exported for calls of %lld tokens", (long long)fixed);
-    gqac_diag_hint(s->context->diag, "rewrite --pass dynamic-seq, then this");
+    gqac_diag_hint(s->context->diag, "run `gqac rewrite MODEL --pass dynamic-seq` first");
     return GQAC_UNSUPPORTED;
 }
 

@@ -71,10 +71,11 @@ gqac_status insert_kv_want_mask(const ir_graph *graph, const ir_value *mask, gqa
     for (const ir_use *use = mask->uses; use; use = use->next) {
         const ir_node *node = ir_node_within(use->node, graph);
         if (node == graph->ret)
-            gqac_diag_set(diag, GQAC_UNSUPPORTED, "input '%s' is a result of the model too",
+            gqac_diag_set(diag, GQAC_UNSUPPORTED, "input '%s' is also a result of the model",
                           mask->name);
         else if (node && node->mark & INSERT_DATA)
-            op_fail(node, diag, GQAC_UNSUPPORTED, "'%s' is used for more than masks", mask->name);
+            op_fail(node, diag, GQAC_UNSUPPORTED, "input '%s' is used for more than masks",
+                    mask->name);
         else
             continue;
         gqac_diag_rule(diag, "with a cache it has a column for each cached token too");

@@ -153,7 +153,7 @@ static ir_value *lengths(latent *l, const grown *x, const ir_type *type, bool al
             rest = false;
         } else if (!each[i] && l->b.status == GQAC_OK)
             l->b.status = gqac_diag_set(l->b.diag, GQAC_UNSUPPORTED,
-                                        "no graph input has a length of this cache");
+                                        "no graph input has an axis with the length of this cache");
     }
     return op_build_concat(&l->b, 0, type->rank, each);
 }
@@ -181,7 +181,7 @@ static ir_value *rows_of(latent *l, grown *x) {
         return x->rows;
     if (node->n_inputs > OP_LINE_INPUTS || node->n_outputs > OP_LINE_OUTPUTS) {
         l->b.status = op_fail(node, l->b.diag, GQAC_UNSUPPORTED,
-                              "a latent cache that is expanded by a node with too many operands");
+                              "a latent cache is expanded by a node with too many operands");
         return NULL;
     }
     for (int i = 0; i < node->n_inputs; i++)

@@ -58,7 +58,8 @@ static gqac_status ask_file(const pass_context *context, ir_value *tokens, const
     int start, end;
     op_shape_range(shape, 3, &start, &end);
     if (start == end)
-        return op_fail(shape, context->diag, GQAC_UNSUPPORTED, "no length of a cache is read");
+        return op_fail(shape, context->diag, GQAC_UNSUPPORTED,
+                       "the node reads no length of a cache");
     ir_value *by = op_build_concat(&b, 0, end - start, parts + start);
     GQAC_TRY(b.status);
     GQAC_TRY(pass_settle(shape, prev, b.diag));

@@ -157,7 +157,7 @@ static gqac_status check_none_left(void *arg, ir_node *node) {
     if (!is_concat(node))
         return GQAC_OK;
     return op_fail(node, arg, GQAC_UNSUPPORTED,
-                   "attention whose keys and values are not a past/present pair of the graph");
+                   "keys and values of this attention are not a past/present pair of the graph");
 }
 
 /* ---- pairs to state ------------------------------------------------------ */
@@ -185,8 +185,8 @@ static gqac_status build_state(const stateful *s, int slot, const ir_value *fres
     if (!recurrent && fresh && fresh->type.rank == 4 &&
         ir_dim_is_const(fresh->type.dims[2], &rows) && rows == 0)
         return op_fail(pair->concat, s->context->diag, GQAC_UNSUPPORTED,
-                       "keys and values of zero length (a layer that shares the cache of "
-                       "another one)");
+                       "keys and values of zero length (a layer that shares the cache of another "
+                       "one) are not supported");
     GQAC_TRY(read_shape(s, pair, fresh, 1, &heads));
     GQAC_TRY(read_shape(s, pair, fresh, 3, &size));
     if (recurrent)

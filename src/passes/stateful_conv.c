@@ -36,7 +36,8 @@ gqac_status stateful_conv_join(ir_builder *b, ir_node *conv, ir_value *rows, ir_
     int64_t length;
     if (present->rank != 3 || !ir_dim_is_const(present->dims[2], &length) || length < 1)
         return op_fail(conv, b->diag, GQAC_UNSUPPORTED,
-                       "a convolution whose weights are not constant, or that has only one tap");
+                       "a causal convolution whose weights are not constant, or that has only one "
+                       "tap, is not supported");
     ir_value *state = OP_BUILD(b, "kv_tail", .in = {rows, past_len}, .ints = {{"length", length}});
     GQAC_TRY(b->status);
     state->def->name = conv->name;

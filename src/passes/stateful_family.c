@@ -63,7 +63,7 @@ ir_value *stateful_fresh(const ir_node *cache) {
 
 static gqac_status fail_range(const stateful *s, const ir_node *range) {
     return pass_refuse(range, s->context->diag,
-                       "attention whose keys and values are not a past/present pair of the graph",
+                       "keys and values of this attention are not a past/present pair of the graph",
                        "in a sequence every attention reads a cache that grows (past, present), "
                        "or a buffer whose number of valid rows is an input",
                        "`gqac run` runs the graph as exported");

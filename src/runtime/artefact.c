@@ -86,13 +86,14 @@ static bool is_plain(const char *name) {
 gqac_status artefact_check_files(int n, const gqac_attachment *files, gqac_status status,
                                  gqac_diag *diag) {
     if (n < 0 || n > ARTEFACT_MAX_FILES)
-        GQAC_FAIL(diag, status, "%d attached files; at most %d fit in an artefact", n,
+        GQAC_FAIL(diag, status, "%d attached files are too many: at most %d fit in an artefact", n,
                   ARTEFACT_MAX_FILES);
     for (int i = 0; i < n; i++) {
         if (!files[i].name || !is_plain(files[i].name)) {
-            gqac_diag_set(diag, status, "attached file %d has the name '%.*s'", i,
+            gqac_diag_set(diag, status, "attached file %d cannot have the name '%.*s'", i,
                           ARTEFACT_MAX_NAME, files[i].name ? files[i].name : "");
-            gqac_diag_rule(diag, "a plain file name of at most %d bytes, without separators",
+            gqac_diag_rule(diag,
+                           "a name is a plain file name of at most %d bytes, without separators",
                            ARTEFACT_MAX_NAME);
             return status;
         }

@@ -138,7 +138,7 @@ gqac_status exec_bind_finish(exec *e, gqac_diag *diag) {
             continue;
         if (bytes > bound->bytes)
             GQAC_FAIL(diag, GQAC_INVALID_INPUT,
-                      "output '%s' needs %zu bytes, the memory bound to it has %zu",
+                      "output '%s' needs %zu bytes, but the memory bound to it has %zu",
                       e->program->outputs[i].name, bytes, bound->bytes);
         if (bytes)
             memmove(bound->data, t->data, bytes);

@@ -313,8 +313,8 @@ static gqac_status place(exec *e, const ir_value *value, int index, gqac_tensor 
     const exec_bound *bound = e->bound && value ? exec_bind_of(e, value) : NULL;
     if (bound && bytes > bound->bytes)
         GQAC_FAIL(diag, GQAC_INVALID_INPUT,
-                  "output '%s' needs %zu bytes, the memory bound to it has %zu", value->name, bytes,
-                  bound->bytes);
+                  "output '%s' needs %zu bytes, but the memory bound to it has %zu", value->name,
+                  bytes, bound->bytes);
     if (bound) {
         t->data = bound->data;
         return GQAC_OK;
@@ -372,8 +372,8 @@ static gqac_status run_nested(op_call *call, const ir_graph *graph, int n_args,
         GQAC_FAIL(call->diag, GQAC_INVALID_MODEL, "graph '%s' has %d inputs, got %d values",
                   graph->name ? graph->name : "", graph->n_inputs, n_args);
     if (e->nested == NESTED_MOST) {
-        gqac_status status =
-            gqac_diag_set(call->diag, GQAC_LIMIT, "more than %d iterations of loops", NESTED_MOST);
+        gqac_status status = gqac_diag_set(
+            call->diag, GQAC_LIMIT, "the model runs more than %d iterations of loops", NESTED_MOST);
         gqac_diag_rule(call->diag, "one run of a model may run nested graphs at most %d times",
                        NESTED_MOST);
         gqac_diag_hint(call->diag,

@@ -11,7 +11,8 @@
 static gqac_status find(gqac_context *c, const char *name, int *index, gqac_diag *diag) {
     const gqac_program *p = c->program;
     if (!p->stateless)
-        GQAC_FAIL(diag, GQAC_USAGE, "the program was compiled for sequences");
+        GQAC_FAIL(diag, GQAC_USAGE,
+                  "the program was compiled for sequences, not for stateless runs");
     for (*index = 0; *index < p->n_inputs; ++*index)
         if (!strcmp(p->inputs[*index].name, name))
             break;
@@ -99,7 +100,8 @@ gqac_status gqac_context_upload(gqac_context *context, const char *name, const g
     gqac_tensor *kept = &context->parameters[at];
     const gqac_dtype dtype = context->program->inputs[at].dtype;
     if (tensor->dtype != dtype)
-        GQAC_FAIL(diag, GQAC_INVALID_INPUT, "'%s' is %s, the model needs %s", name,
+        GQAC_FAIL(diag, GQAC_INVALID_INPUT,
+                  "the tensor uploaded to '%s' is %s, but the model needs %s", name,
                   gqac_dtype_name(tensor->dtype), gqac_dtype_name(dtype));
     if (!kept->data)
         GQAC_TRY(gqac_context_reserve(context, name, tensor->rank, tensor->dims, diag));
@@ -142,7 +144,8 @@ gqac_status gqac_context_read_output(const gqac_context *context, int index, gqa
     if (!p->stateless || !context->ran)
         GQAC_FAIL(diag, GQAC_USAGE, "there was no successful gqac_run whose outputs can be read");
     if (index < 0 || index >= p->n_outputs)
-        GQAC_FAIL(diag, GQAC_USAGE, "the model has no output %d, it has %d", index, p->n_outputs);
+        GQAC_FAIL(diag, GQAC_USAGE, "the model has no output %d: it has %d outputs, counted from 0",
+                  index, p->n_outputs);
     *view = context_output(context, index);
     return GQAC_OK;
 }

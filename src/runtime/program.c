@@ -232,7 +232,8 @@ static gqac_status find_roles(gqac_program *p, gqac_diag *diag) {
             p->roles.input_ids = i;
     }
     if (p->roles.input_ids < 0)
-        GQAC_FAIL(diag, GQAC_UNSUPPORTED, "the model has no input of token ids [B,S]");
+        GQAC_FAIL(diag, GQAC_UNSUPPORTED,
+                  "the model has no input of token ids [B,S], which a sequence needs");
     GQAC_TRY(check_roles(p, diag));
     if (p->roles.logits < 0)
         return fail_logits(diag);
@@ -337,8 +338,8 @@ static gqac_status find_kv(gqac_program *p, gqac_diag *diag) {
                              .coded = tail_of(n) == 0};
         if (p->kv[i].rows && p->roles.embedding)
             GQAC_FAIL(diag, GQAC_UNSUPPORTED,
-                      "recurrent states ('%s') with inputs_embeds: a rewind would need the "
-                      "embeddings again, and they are not stored",
+                      "recurrent states ('%s') are not supported with inputs_embeds: a rewind "
+                      "would need the embeddings again, and they are not stored",
                       p->kv[i].past);
         p->kv_pairs[i] = (gqac_kv_pair){.size = sizeof *p->kv_pairs,
                                         .past = p->kv[i].past,
@@ -354,7 +355,7 @@ static gqac_status find_kv(gqac_program *p, gqac_diag *diag) {
     if (p->stateless) {
         gqac_diag_set(diag, GQAC_USAGE, "the graph keeps the state of a sequence");
         gqac_diag_rule(diag, "a stateless run has all past and present as inputs and outputs");
-        gqac_diag_hint(diag, "score and generate run it as a sequence");
+        gqac_diag_hint(diag, "run it as a sequence, for example with score or generate");
         return GQAC_USAGE;
     }
     GQAC_TRY(kv_pool_create(p->n_kv, p->kv, &p->pool, diag));
@@ -430,7 +431,8 @@ static gqac_status find_guards(gqac_program *p, gqac_diag *diag) {
         if (!op_is(n, "", "If") || !n->inputs[0].value || !pure[n->inputs[0].value->id])
             continue;
         if (p->n_guards == PROGRAM_MAX_GUARDS)
-            GQAC_FAIL(diag, GQAC_LIMIT, "more than %d If nodes on the total length",
+            GQAC_FAIL(diag, GQAC_LIMIT,
+                      "the model has more than %d If nodes that depend on the total length",
                       PROGRAM_MAX_GUARDS);
         const unsigned bit = 1u << p->n_guards;
         if (mark_slice(p, n->inputs[0].value, bit)) {

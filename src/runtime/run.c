@@ -106,7 +106,8 @@ gqac_status context_take_inputs(const gqac_context *context, int n, const char *
                                 gqac_diag *diag) {
     const gqac_program *p = context->program;
     if (!p->stateless)
-        GQAC_FAIL(diag, GQAC_USAGE, "the program was compiled for sequences");
+        GQAC_FAIL(diag, GQAC_USAGE,
+                  "the program was compiled for sequences, not for stateless runs");
     const size_t all = (size_t)p->n_inputs;
     bindings b = {.capacity = p->n_inputs * GQAC_MAX_RANK};
     bool *given = gqac_calloc(all + 1, sizeof *given);
@@ -149,7 +150,8 @@ gqac_status gqac_context_bind_output(gqac_context *context, const char *name, vo
                                      size_t bytes, gqac_diag *diag) {
     const gqac_program *p = context->program;
     if (!p->stateless)
-        GQAC_FAIL(diag, GQAC_USAGE, "the program was compiled for sequences");
+        GQAC_FAIL(diag, GQAC_USAGE,
+                  "the program was compiled for sequences, not for stateless runs");
     int at;
     GQAC_TRY(context_find_output(context, name, 0, &at, diag));
     return exec_bind(&context->exec, at, data, bytes, diag);

@@ -304,7 +304,7 @@ gqac_status saved_write(const gqac_sequence *sequence, saved_form form, void *da
     GQAC_TRY(describe(sequence, form, &h, diag));
     GQAC_TRY(check_alignment(data, diag));
     if (bytes < h.bytes)
-        GQAC_FAIL(diag, GQAC_INVALID_INPUT, "the sequence needs %zu bytes, the buffer has %zu",
+        GQAC_FAIL(diag, GQAC_INVALID_INPUT, "the sequence needs %zu bytes, but the buffer has %zu",
                   (size_t)h.bytes, bytes);
     GQAC_TRY(fingerprint_of_form(sequence->program, &h, h.program, diag));
     memset(data, 0, (size_t)h.bytes);
@@ -530,7 +530,7 @@ gqac_status gqac_sequence_load(const gqac_program *program, const gqac_sequence_
     GQAC_TRY(check_sections(program, data, &h, diag));
     if (own.final_length > 0 && own.final_length != h.final_length)
         GQAC_FAIL(diag, GQAC_USAGE,
-                  "the saved sequence has the final length %lld, the options have %lld",
+                  "the saved sequence has the final length %lld, but the options have %lld",
                   (long long)h.final_length, (long long)own.final_length);
     if (own.capacity > 0 && h.tokens + h.missing > own.capacity)
         GQAC_FAIL(diag, GQAC_CAPACITY, "%lld saved tokens do not fit the capacity of %lld",

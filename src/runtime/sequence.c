@@ -121,12 +121,13 @@ static gqac_status fail_windows(const gqac_sequence *s, int64_t length, gqac_dia
     while (least > length && kv_sequence_reach(s->kv, least - 1) == least - 1)
         least--;
     gqac_diag_set(diag, GQAC_OUT_OF_RANGE,
-                  "cannot rewind %lld tokens to %lld: keys and values that a window reaches from "
-                  "there were given back",
+                  "cannot rewind a sequence of %lld tokens to %lld: keys and values that a window "
+                  "needs there were freed",
                   (long long)gqac_sequence_length(s), (long long)length);
     gqac_diag_rule(diag, "a windowed cache can be rewound by %d tokens, this one to %lld or more",
                    KV_REACH, (long long)least);
-    gqac_diag_hint(diag, "rewind to 0 and feed the tokens again, or use the cache kind contiguous");
+    gqac_diag_hint(diag,
+                   "rewind to 0 and append the tokens again, or use the cache kind contiguous");
     return GQAC_OUT_OF_RANGE;
 }
 
@@ -135,8 +136,8 @@ static gqac_status find_reach(const gqac_sequence *s, int64_t length, int64_t *r
                               gqac_diag *diag) {
     const int64_t now = gqac_sequence_length(s);
     if (length < 0 || length > now)
-        GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "cannot rewind %lld tokens to %lld", (long long)now,
-                  (long long)length);
+        GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "cannot rewind a sequence of %lld tokens to %lld",
+                  (long long)now, (long long)length);
     *reach = kv_sequence_reach(s->kv, length);
     if (*reach != length && !kv_pool_state_bytes(s->program->pool))
         return fail_windows(s, length, diag);
@@ -273,7 +274,8 @@ gqac_status gqac_sequence_export(const gqac_sequence *sequence, const char *name
     const int64_t length = kv_sequence_length(sequence->kv);
     const size_t need = past_bytes(p, slot, length);
     if (bytes < need)
-        GQAC_FAIL(diag, GQAC_INVALID_INPUT, "'%s' needs %zu bytes, the buffer has %zu", name, need,
+        GQAC_FAIL(diag, GQAC_INVALID_INPUT,
+                  "the past tensor '%s' needs %zu bytes, but the buffer has %zu", name, need,
                   bytes);
     if (sequence->missing) {
         gqac_diag_set(diag, GQAC_USAGE,
@@ -299,23 +301,25 @@ gqac_status gqac_sequence_export(const gqac_sequence *sequence, const char *name
 static gqac_status check_past(const kv_slot *slot, const gqac_tensor *t, int64_t *length,
                               gqac_diag *diag) {
     if (t->dtype != slot->dtype)
-        GQAC_FAIL(diag, GQAC_INVALID_INPUT, "'%s' is %s, expected %s", slot->past,
+        GQAC_FAIL(diag, GQAC_INVALID_INPUT, "the past tensor '%s' is %s, expected %s", slot->past,
                   gqac_dtype_name(t->dtype), gqac_dtype_name(slot->dtype));
     if (t->rank != 4 || t->dims[0] != 1 || t->dims[1] != slot->heads ||
         t->dims[3] != slot->head_size || (slot->rows && t->dims[2] != slot->rows)) {
         char rows[32] = "T";
         if (slot->rows)
             snprintf(rows, sizeof rows, "%lld", (long long)slot->rows);
-        GQAC_FAIL(diag, GQAC_INVALID_INPUT, "'%s' must have shape [1,%lld,%s,%lld]", slot->past,
-                  (long long)slot->heads, rows, (long long)slot->head_size);
+        GQAC_FAIL(diag, GQAC_INVALID_INPUT, "the past tensor '%s' must have shape [1,%lld,%s,%lld]",
+                  slot->past, (long long)slot->heads, rows, (long long)slot->head_size);
     }
     if (slot->rows)
         return GQAC_OK;
     if (t->dims[2] < 0)
-        GQAC_FAIL(diag, GQAC_INVALID_INPUT, "'%s' has %lld rows", slot->past,
+        GQAC_FAIL(diag, GQAC_INVALID_INPUT,
+                  "the past tensor '%s' has %lld rows: must not be negative", slot->past,
                   (long long)t->dims[2]);
     if (*length >= 0 && t->dims[2] != *length)
-        GQAC_FAIL(diag, GQAC_INVALID_INPUT, "'%s' has %lld rows, the others have %lld", slot->past,
+        GQAC_FAIL(diag, GQAC_INVALID_INPUT,
+                  "the past tensor '%s' has %lld rows, but the others have %lld", slot->past,
                   (long long)t->dims[2], (long long)*length);
     *length = t->dims[2];
     return GQAC_OK;
@@ -360,7 +364,7 @@ gqac_status sequence_import(gqac_sequence *sequence, int64_t length, int n,
         GQAC_TRY(check_past(&p->kv[slot], &tensors[i], &length, diag));
     }
     if (n != p->n_kv)
-        GQAC_FAIL(diag, GQAC_USAGE, "the model has %d past tensors, %d are given", p->n_kv, n);
+        GQAC_FAIL(diag, GQAC_USAGE, "the model has %d past tensors, but %d are given", p->n_kv, n);
     if (length < 0)
         GQAC_FAIL(diag, GQAC_UNSUPPORTED,
                   "no past tensor has a row for each token, so the number of tokens is unknown");

@@ -140,7 +140,7 @@ static gqac_status read_bytes(const reader *r, size_t at, void *data, size_t n, 
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0)
-            GQAC_FAIL(diag, GQAC_IO, "cannot read: %s", gqac_errno_text(errno));
+            GQAC_FAIL(diag, GQAC_IO, "cannot read the snapshot: %s", gqac_errno_text(errno));
         if (!got)
             GQAC_FAIL(diag, GQAC_IO, "the file became shorter while it was read");
         done += (size_t)got;
@@ -155,7 +155,7 @@ static gqac_status open_reader(const char *path, reader *r, gqac_diag *diag) {
         r->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     while (r->fd < 0 && errno == EINTR);
     if (r->fd < 0 || fstat(r->fd, &st) != 0)
-        GQAC_FAIL(diag, GQAC_IO, "cannot open: %s", gqac_errno_text(errno));
+        GQAC_FAIL(diag, GQAC_IO, "cannot open the snapshot: %s", gqac_errno_text(errno));
     if (!S_ISREG(st.st_mode))
         GQAC_FAIL(diag, GQAC_IO, "it is not a regular file");
     r->bytes = (uint64_t)st.st_size;

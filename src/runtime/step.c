@@ -196,8 +196,8 @@ static gqac_status check_logits(const step *s, const gqac_tensor *t, int64_t wan
     c->vocabulary = gqac_program_vocabulary(c->program);
     if (t->dims[2] != c->vocabulary)
         GQAC_FAIL(s->diag, GQAC_INVALID_MODEL,
-                  "the logits have %lld columns, the graph declares %lld", (long long)t->dims[2],
-                  (long long)c->vocabulary);
+                  "the logits have %lld columns, but the graph declares %lld",
+                  (long long)t->dims[2], (long long)c->vocabulary);
     return GQAC_OK;
 }
 
@@ -451,11 +451,13 @@ static gqac_status read_item(const gqac_step_item *items, int i, gqac_step_item 
     const size_t size = items->size, least = offsetof(gqac_step_item, position);
     const void *at = (const char *)items + (size_t)i * size;
     if (size < least || size % _Alignof(gqac_step_item))
-        GQAC_FAIL(diag, GQAC_USAGE, "an item of a step has size %zu, not %zu", size, sizeof *items);
+        GQAC_FAIL(diag, GQAC_USAGE, "the field gqac_step_item.size is %zu, expected %zu", size,
+                  sizeof *items);
     *out = (gqac_step_item){0};
     memcpy(out, at, size < sizeof *out ? size : sizeof *out);
     if (out->size != size)
-        GQAC_FAIL(diag, GQAC_USAGE, "item %d has size %zu, item 0 has %zu", i, out->size, size);
+        GQAC_FAIL(diag, GQAC_USAGE, "item %d of the step has size %zu, but item 0 has %zu", i,
+                  out->size, size);
     return GQAC_OK;
 }
 

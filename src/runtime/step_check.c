@@ -20,7 +20,7 @@ static gqac_status check_embeddings(const step *s, int i) {
         GQAC_FAIL(s->diag, GQAC_USAGE, "item %d has embeddings, but the model needs token ids", i);
     gqac_diag_set(s->diag, GQAC_USAGE,
                   "item %d has no embeddings, but the model needs inputs_embeds, not token ids", i);
-    gqac_diag_hint(s->diag, "gqac_step_item.embeddings, %lld numbers for each token",
+    gqac_diag_hint(s->diag, "set gqac_step_item.embeddings, %lld numbers for each token",
                    (long long)width);
     return GQAC_USAGE;
 }
@@ -33,7 +33,8 @@ static gqac_status check_tokens(const step *s, int i) {
         const int64_t id = given->tokens[j];
         if (id >= 0 && id <= INT32_MAX && (!vocabulary || id < vocabulary))
             continue;
-        gqac_diag_set(s->diag, GQAC_OUT_OF_RANGE, "token id %lld at index %lld of item %d",
+        gqac_diag_set(s->diag, GQAC_OUT_OF_RANGE,
+                      "token id %lld at index %lld of item %d is not in the vocabulary",
                       (long long)id, (long long)j, i);
         gqac_diag_rule(s->diag, "0 <= id < %lld",
                        vocabulary ? (long long)vocabulary : INT32_MAX + 1LL);
@@ -54,7 +55,8 @@ static gqac_status check_logits_wanted(const step *s, int i) {
         return GQAC_OUT_OF_RANGE;
     }
     if (it->given.n_top < 0 || it->given.n_top > GQAC_TOP_MOST) {
-        gqac_diag_set(s->diag, GQAC_OUT_OF_RANGE, "item %d requests the %lld likeliest ids", i,
+        gqac_diag_set(s->diag, GQAC_OUT_OF_RANGE,
+                      "item %d requests the %lld likeliest ids, which is out of range", i,
                       (long long)it->given.n_top);
         gqac_diag_rule(s->diag, "0 <= n_top <= %d", GQAC_TOP_MOST);
         return GQAC_OUT_OF_RANGE;
@@ -75,16 +77,18 @@ static gqac_status check_length(const step *s, int i, int64_t length) {
     const gqac_program *p = s->context->program;
     const gqac_step_item *given = &s->items[i].given;
     if (given->count < 1 || given->count > INT32_MAX - length)
-        GQAC_FAIL(s->diag, GQAC_OUT_OF_RANGE, "item %d: %lld new tokens after %lld", i,
-                  (long long)given->count, (long long)length);
+        GQAC_FAIL(s->diag, GQAC_OUT_OF_RANGE, "item %d: cannot append %lld new tokens after %lld",
+                  i, (long long)given->count, (long long)length);
     if (!given->tokens)
         GQAC_FAIL(s->diag, GQAC_USAGE, "the tokens of item %d are NULL", i);
     if (given->drafts < 0 || given->drafts >= given->count)
-        GQAC_FAIL(s->diag, GQAC_OUT_OF_RANGE, "%lld of the %lld tokens of item %d are drafts",
+        GQAC_FAIL(s->diag, GQAC_OUT_OF_RANGE,
+                  "%lld drafts among the %lld tokens of item %d are out of range: the first token "
+                  "is never a draft",
                   (long long)given->drafts, (long long)given->count, i);
     if (given->position && *given->position != length)
         GQAC_FAIL(s->diag, GQAC_OUT_OF_RANGE,
-                  "item %d: position %lld given, %lld tokens are cached", i,
+                  "item %d: position %lld is given, but %lld tokens are cached", i,
                   (long long)*given->position, (long long)length);
     if (length + given->count <= p->most_tokens)
         return GQAC_OK;

@@ -330,7 +330,7 @@ gqac_status target_bind_append(const target_append_rules *rules, const ir_node *
                                gqac_diag *diag) {
     pattern p = {.rules = rules, .root = root};
     if (!find(&p))
-        OP_FAIL(root, diag, GQAC_INTERNAL, "heads to append are not where they were");
+        OP_FAIL(root, diag, GQAC_INTERNAL, "the nodes of the heads to append have changed");
     for (int i = 0; i < STREAMS; i++) {
         const stream *s = &p.streams[i];
         if (!s->used)

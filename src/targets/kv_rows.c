@@ -26,7 +26,7 @@ gqac_status target_kv_fit(const target_call *call, const op_work *work, const gq
                           int slot) {
     const kv_batch *kv = call->kv;
     if (!kv || !rows || rows->rank != 4)
-        OP_STOP(work, GQAC_INTERNAL, "kv_append outside a step");
+        OP_STOP(work, GQAC_INTERNAL, "kv_append can only run in a step of a sequence");
     const kv_slot *of = kv_sequence_slot(kv->sequences[0], slot);
     bool fits = of && rows->dims[0] == (kv->packed ? 1 : kv->n) && rows->dims[1] == of->heads &&
                 rows->dims[3] == of->head_size && rows->dtype == of->dtype;

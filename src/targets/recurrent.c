@@ -67,7 +67,8 @@ gqac_status target_recurrent_run(target_call *call, const void *record) {
     const target_recurrent_record *o = record;
     recurrence r;
     if (!call->kv)
-        OP_STOP(&call->work, GQAC_INTERNAL, "recurrent_attention outside a step");
+        OP_STOP(&call->work, GQAC_INTERNAL,
+                "recurrent_attention can only run in a step of a sequence");
     GQAC_TRY(open_operands(call, o, &r));
     GQAC_TRY(fit(call, &r, o->slot));
     gqac_tensor y = {.dtype = r.q->dtype, .rank = 3, .dims = {r.out[0], r.out[1], r.out[2]}};

@@ -59,7 +59,7 @@ gqac_status gqac_target_find(const char *name, const gqac_target **target, gqac_
             return GQAC_OK;
         }
     gqac_diag_set(diag, GQAC_USAGE, "unknown target '%s'", name);
-    gqac_diag_rule(diag, "targets: %s", list_targets(text, sizeof text));
-    gqac_diag_hint(diag, "cpu, or gpu for a CUDA or OpenCL device");
+    gqac_diag_rule(diag, "the targets are %s", list_targets(text, sizeof text));
+    gqac_diag_hint(diag, "use cpu, or gpu for a CUDA or OpenCL device");
     return GQAC_USAGE;
 }

@@ -144,7 +144,7 @@ static void test_refused_steps(void) {
                                      .count = 2,
                                      .drafts = drafts};
         CU_ASSERT_EQUAL(gqac_step(context, 1, &item, &diag), GQAC_OUT_OF_RANGE);
-        CU_ASSERT(diag.index == 0 && strstr(diag.what, "of the 2 tokens of item 0 are drafts"));
+        CU_ASSERT(diag.index == 0 && strstr(diag.what, "drafts among the 2 tokens of item 0"));
         CU_ASSERT_EQUAL(gqac_sequence_length(sequence), 60);
     }
     const gqac_step_item fits = {.size = sizeof fits,

@@ -65,8 +65,8 @@ static gqac_status add_sizes(const target_call *call, job *j, const stream *s) {
     const target_heads_run *h = &s->heads.at;
     if (j->batch >= 0 && h->batch != j->batch) {
         const op_work work = target_work(call, &of->heads.origin);
-        OP_STOP(&work, GQAC_INVALID_INPUT, "heads of %lld and %lld batch rows", (long long)j->batch,
-                (long long)h->batch);
+        OP_STOP(&work, GQAC_INVALID_INPUT, "some heads have %lld batch rows, others %lld",
+                (long long)j->batch, (long long)h->batch);
     }
     j->batch = h->batch;
     j->rows = h->rows > j->rows ? h->rows : j->rows;

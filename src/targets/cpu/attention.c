@@ -125,7 +125,7 @@ static gqac_status set_sink(const target_call *call, cpu_attend *a, const gqac_t
         return GQAC_OK;
     GQAC_TRY(op_floats(&call->work, sink, "sink", 1));
     if (sink->dims[0] != a->q_heads)
-        OP_STOP(&call->work, GQAC_INVALID_INPUT, "%lld sinks for %lld heads",
+        OP_STOP(&call->work, GQAC_INVALID_INPUT, "there are %lld sinks for %lld heads",
                 (long long)sink->dims[0], (long long)a->q_heads);
     a->sink = sink->data;
     a->sink_dtype = sink->dtype;
@@ -407,7 +407,8 @@ static gqac_status open_operands(const target_call *call, int threads, attending
                         .y_dtype = v->dtype,
                         .show = of->show};
     if (t->a.keys > INT32_MAX)
-        OP_STOP(&call->work, GQAC_INVALID_INPUT, "%lld keys", (long long)t->a.keys);
+        OP_STOP(&call->work, GQAC_INVALID_INPUT, "%lld keys are too many: must be below 2^31",
+                (long long)t->a.keys);
     plan(t);
     return GQAC_OK;
 }
@@ -492,7 +493,8 @@ static gqac_status check_mask(const target_call *call, const attending *t,
     if (!t->record->attends)
         return op_floats(&call->work, mask, "bias", 4);
     if (!OP_IN(OP_FLOATS | OP_BIT(BOOL), mask->dtype))
-        OP_STOP(&call->work, GQAC_INVALID_INPUT, "input 'mask' has the type %s",
+        OP_STOP(&call->work, GQAC_INVALID_INPUT,
+                "input 'mask' has the type %s: must be bool or a float type",
                 gqac_dtype_name(mask->dtype));
     return GQAC_OK;
 }

@@ -70,8 +70,8 @@ static gqac_status refuse(gqac_status status, const char *what, const char *name
             n += (size_t)snprintf(text + n, sizeof text - n, "%s%s", n ? ", " : "",
                                   levels[i].level->name);
     gqac_diag_set(diag, status, what, name);
-    gqac_diag_rule(diag, runnable ? "this machine runs: %s" : "levels: %s", text);
-    gqac_diag_hint(diag, "unset GQAC_CPU to take the best level of the machine");
+    gqac_diag_rule(diag, runnable ? "this machine can run %s" : "levels: %s", text);
+    gqac_diag_hint(diag, "unset GQAC_CPU to use the best level of the machine");
     return status;
 }
 
@@ -88,7 +88,7 @@ gqac_status cpu_level_pick(const void **level, gqac_diag *diag) {
             return refuse(GQAC_ABSENT, "GQAC_CPU=%s: this machine lacks its instructions", name,
                           true, diag);
     }
-    return refuse(GQAC_USAGE, "GQAC_CPU=%s: no such level", name, false, diag);
+    return refuse(GQAC_USAGE, "GQAC_CPU=%s: there is no such level", name, false, diag);
 }
 
 const cpu_level *cpu_level_at(int index) {

@@ -121,9 +121,10 @@ static gqac_status read_job(const target_call *call, const cpu_products *p, int 
         OP_STOP(&work, GQAC_INVALID_INPUT, "the weight is not packed for [%lld,%lld]",
                 (long long)of->k, (long long)of->n);
     if (pairs && bias && !OP_IN(OP_FLOATS, bias->dtype))
-        OP_STOP(&work, GQAC_INVALID_INPUT, "bias is %s, not floats", gqac_dtype_name(bias->dtype));
+        OP_STOP(&work, GQAC_INVALID_INPUT, "bias has the type %s, which is not a float type",
+                gqac_dtype_name(bias->dtype));
     if (!pairs && (x->dtype != w->dtype || (bias && bias->dtype != w->dtype)))
-        OP_STOP(&work, GQAC_INVALID_INPUT, "x and bias must be %s, as the weight is",
+        OP_STOP(&work, GQAC_INVALID_INPUT, "x and bias must have the type %s, as the weight has",
                 gqac_dtype_name(w->dtype));
     if (bias && (bias->rank != 1 || bias->dims[0] != of->n))
         OP_STOP(&work, GQAC_INVALID_INPUT, "bias is not a row of n = %lld elements",

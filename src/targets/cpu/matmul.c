@@ -125,8 +125,9 @@ static gqac_status open_plan(const target_call *call, const cpu_matmul_record *r
                 .a = target_value(call, r->a),
                 .b = target_value(call, r->b)};
     if (!OP_IN(OP_FLOATS, p->a->dtype) || p->b->dtype != p->a->dtype)
-        OP_STOP(&call->work, GQAC_INVALID_INPUT, "operands of the types %s and %s",
-                gqac_dtype_name(p->a->dtype), gqac_dtype_name(p->b->dtype));
+        OP_STOP(&call->work, GQAC_INVALID_INPUT,
+                "operands of the types %s and %s are not supported", gqac_dtype_name(p->a->dtype),
+                gqac_dtype_name(p->b->dtype));
     GQAC_TRY(matmul_fit(&call->work, p->a, p->b, &p->s, &rank, dims));
     p->y = (gqac_tensor){.dtype = p->a->dtype, .rank = rank};
     memcpy(p->y.dims, dims, (size_t)rank * sizeof *dims);

@@ -195,9 +195,10 @@ static gqac_status read_job(const target_call *call, const cpu_product *p, gqac_
     j->bias = bias;
     j->y = y;
     if (bias && !OP_IN(OP_FLOATS, bias->dtype))
-        OP_STOP(&work, GQAC_INVALID_INPUT, "bias is %s, not floats", gqac_dtype_name(bias->dtype));
+        OP_STOP(&work, GQAC_INVALID_INPUT, "bias has the type %s, which is not a float type",
+                gqac_dtype_name(bias->dtype));
     if (bias && gqac_tensor_count(bias) != p->n)
-        OP_STOP(&work, GQAC_INVALID_INPUT, "bias has %lld elements, n is %lld",
+        OP_STOP(&work, GQAC_INVALID_INPUT, "bias has %lld elements, but n is %lld",
                 (long long)gqac_tensor_count(bias), (long long)p->n);
     return GQAC_OK;
 }

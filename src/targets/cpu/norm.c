@@ -29,7 +29,7 @@ static gqac_status open_sum(const target_call *call, const cpu_norm_record *reco
     const op_work work = target_work(call, &record->add);
     if (skip->dtype != x->dtype || skip->rank != x->rank ||
         memcmp(skip->dims, x->dims, (size_t)x->rank * sizeof *x->dims) != 0)
-        OP_STOP(&work, GQAC_INVALID_INPUT, "operands of a sum differ in shape");
+        OP_STOP(&work, GQAC_INVALID_INPUT, "the operands of a sum differ in shape");
     r->skip = skip;
     r->skip_rows = r->rows;
     return GQAC_OK;

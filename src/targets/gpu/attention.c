@@ -126,7 +126,7 @@ static gqac_status set_sink(const target_call *call, attending *t) {
         return GQAC_OK;
     GQAC_TRY(op_floats(&call->work, t->sink, "sink", 1));
     if (t->sink->dims[0] != t->q->dims[1])
-        OP_STOP(&call->work, GQAC_INVALID_INPUT, "%lld sinks for %lld heads",
+        OP_STOP(&call->work, GQAC_INVALID_INPUT, "there are %lld sinks for %lld heads",
                 (long long)t->sink->dims[0], (long long)t->q->dims[1]);
     t->shape.has_sink = 1;
     return GQAC_OK;
@@ -203,7 +203,8 @@ static gqac_status open_blocks(const target_call *call, attending *t) {
     if (!t->record->in_blocks)
         return GQAC_OK;
     if (!kv || kv->n != t->rows.n)
-        OP_STOP(&call->work, GQAC_INTERNAL, "attention in blocks outside a step");
+        OP_STOP(&call->work, GQAC_INTERNAL,
+                "attention over KV blocks can only run in a step of a sequence");
     t->table.per = (t->shape.keys + GQAC_KV_BLOCK - 1) / GQAC_KV_BLOCK;
     return GQAC_OK;
 }

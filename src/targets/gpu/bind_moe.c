@@ -124,7 +124,8 @@ gqac_status gpu_bind_moe(const target_binding *b, const ir_node *root, const voi
     if (!r)
         return GQAC_NO_MEMORY;
     if (!read_weights(root, &r->form, &x, &router, &m))
-        GQAC_FAIL(b->diag, GQAC_INTERNAL, "a mixture of experts that does not match");
+        GQAC_FAIL(b->diag, GQAC_INTERNAL,
+                  "the node is not a mixture of experts that target gpu supports");
     for (int i = 0; i < MOE_INPUTS; i++)
         r->in[i] = i < root->n_inputs ? bind_value(ir_node_input(root, i)) : -1;
     r->y = bind_output(root, "output");

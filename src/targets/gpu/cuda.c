@@ -436,7 +436,7 @@ static gqac_status launch(gpu_queue *q, gpu_kernel *kernel, const gpu_grid *grid
                           const gpu_arg *args, gqac_diag *diag) {
     const bool parts = grid->groups[1] > MOST_PARTS;
     if (n_args > CUDA_GRAPH_ARGS)
-        GQAC_FAIL(diag, GQAC_INTERNAL, "CUDA: a kernel with more than %d arguments",
+        GQAC_FAIL(diag, GQAC_INTERNAL, "CUDA: a kernel has more than %d arguments",
                   CUDA_GRAPH_ARGS);
     if (grid->groups[0] == 0 || grid->groups[1] == 0)
         return GQAC_OK;

@@ -72,7 +72,8 @@ static gqac_status sort(gpu_work *w, mixture *t) {
     t->n_tiles = t->pairs / TILE_ROWS + experts;
     const size_t numbers = 2 * (size_t)t->pairs + (size_t)experts + 3 * (size_t)t->n_tiles;
     if (numbers > INT32_MAX)
-        OP_STOP(w->work, GQAC_LIMIT, "%d pairs of rows and experts", t->pairs);
+        OP_STOP(w->work, GQAC_LIMIT, "%d pairs of rows and experts are too many for target gpu",
+                t->pairs);
     GQAC_TRY(gpu_scratch(w, numbers * sizeof(int32_t), &t->lists));
     const gpu_grid grid = {.groups = {(size_t)experts, 1}, .items = {SORT_ITEMS, 1}};
     const gpu_arg args[] = {GPU_ARG(t->order.handle), GPU_ARG(t->lists.handle),

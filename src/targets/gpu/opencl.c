@@ -144,7 +144,7 @@ static gqac_status describe(int index, gpu_info *info, gqac_diag *diag) {
     ASK(CL_DEVICE_ENDIAN_LITTLE, little);
     info->memory = memory;
     if (!available)
-        lack(info, "the device is not available");
+        lack(info, "availability");
     if (!compiler)
         lack(info, "a compiler");
     if (!little)

@@ -16,7 +16,7 @@ static gqac_status find_rows(const op_work *work, const gqac_tensor *x, int64_t 
                              axis_rows *r) {
     GQAC_TRY(op_floats(work, x, "x", x->rank));
     if (axis < -x->rank || axis >= x->rank)
-        OP_STOP(work, GQAC_INVALID_INPUT, "axis %lld of a tensor of rank %d", (long long)axis,
+        OP_STOP(work, GQAC_INVALID_INPUT, "axis %lld is out of range for rank %d", (long long)axis,
                 x->rank);
     if (gqac_tensor_count(x) > INT32_MAX)
         OP_STOP(work, GQAC_LIMIT, "%lld elements: a kernel of target gpu has %d at most",
@@ -122,7 +122,8 @@ gqac_status gpu_top_run(target_call *call, const void *record) {
     GQAC_TRY(find_rows(&call->work, x, f->axis, &r));
     const int64_t k = *(const int64_t *)count->data; /* constant, and matched */
     if (k > r.n)
-        OP_STOP(&call->work, GQAC_OUT_OF_RANGE, "k = %lld of %d elements", (long long)k, r.n);
+        OP_STOP(&call->work, GQAC_OUT_OF_RANGE, "k = %lld is out of range for %d elements",
+                (long long)k, r.n);
     gqac_tensor values = *x;
     values.dims[r.axis] = k;
     gqac_tensor indices = values;

@@ -37,7 +37,8 @@ static gqac_status open_rows(target_call *call, job *j) {
     j->y.dims[rank - 1] = w->n;
     const int64_t m = op_product(j->x->dims, 0, rank - 1);
     if (m > INT32_MAX)
-        OP_STOP(&call->work, GQAC_INVALID_INPUT, "%lld rows", (long long)m);
+        OP_STOP(&call->work, GQAC_INVALID_INPUT, "%lld rows are too many for target gpu",
+                (long long)m);
     j->shape.m = (int32_t)m;
     return target_give(call, j->p->y, &j->y);
 }

@@ -218,8 +218,8 @@ gqac_status gpu_take_rows_run(target_call *call, const void *record) {
     gqac_tensor y = {.dtype = x->dtype, .rank = 3, .dims = {1, n, x->dims[2]}};
     for (int64_t i = 0; i < n; i++)
         if (from[i] < 0 || from[i] >= most)
-            OP_STOP(&call->work, GQAC_OUT_OF_RANGE, "row %lld of %lld", (long long)from[i],
-                    (long long)most);
+            OP_STOP(&call->work, GQAC_OUT_OF_RANGE, "row %lld is out of range: x has %lld rows",
+                    (long long)from[i], (long long)most);
     GQAC_TRY(target_give(call, f->y, &y));
     GQAC_TRY(gpu_fits(&call->work, x));
     GQAC_TRY(gpu_fits(&call->work, &y));
@@ -246,7 +246,8 @@ static gqac_status open_gather(target_call *call, int value, const gqac_tensor *
     if (!OP_IN(OP_INDICES, indices->dtype))
         OP_STOP(&call->work, GQAC_INVALID_INPUT, "indices must be i32 or i64");
     if (indices->rank + rank > GQAC_MAX_RANK)
-        OP_STOP(&call->work, GQAC_INVALID_INPUT, "a result of rank %d", indices->rank + rank);
+        OP_STOP(&call->work, GQAC_INVALID_INPUT, "the result has rank %d, the maximum is %d",
+                indices->rank + rank, GQAC_MAX_RANK);
     y->dtype = dtype;
     for (int i = 0; i < rank; i++)
         y->dims[y->rank++] = entry[i];

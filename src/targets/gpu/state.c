@@ -451,7 +451,7 @@ void gpu_give_back(gpu_work *w) {
 gqac_status gpu_scratch(gpu_work *w, size_t bytes, gpu_buffer *buffer) {
     gpu_state *s = w->state;
     if (w->n == GPU_SCRATCH)
-        OP_STOP(w->work, GQAC_INTERNAL, "a kernel with more than %d operands", GPU_SCRATCH);
+        OP_STOP(w->work, GQAC_INTERNAL, "a kernel has more than %d operands", GPU_SCRATCH);
     gpu_buffer *own = &s->scratch[w->n];
     if (own->bytes < bytes || !own->handle) {
         s->driver->release(own);

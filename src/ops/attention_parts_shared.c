@@ -20,7 +20,7 @@ const char *attention_scale_name(float scale) {
 float attention_scale(ir_builder *b, const ir_node *node, const ir_dim *size) {
     const float scale = attention_scores_scale(node, size);
     if (isnan(scale))
-        op_refuse(b, node, "the head size is not constant and there is no scale");
+        op_refuse(b, node, "the head size is not constant, and the attribute scale is absent");
     return scale;
 }
 
@@ -86,13 +86,16 @@ static bool counts_itself(const ir_node *node) {
 
 static void refuse_rest(ir_builder *b, const ir_node *node) {
     if (counts_itself(node))
-        op_refuse(b, node, "operand position_ids is not the graph input of that name");
+        op_refuse(b, node, "operand position_ids must be the graph input of that name");
     if (ir_node_input(node, GQA_BIAS))
-        op_refuse(b, node, "attention_bias has a column for each key of one call");
+        op_refuse(
+            b, node,
+            "operand attention_bias is not supported: it has a column for each key of one call");
     if (gqa_code_bits(node))
-        op_refuse(b, node, "the cache is quantised");
+        op_refuse(b, node, "a quantised cache is not supported");
     if (ir_node_output(node, 3))
-        op_refuse(b, node, "output output_qk has a column for each key of one call");
+        op_refuse(b, node,
+                  "output output_qk is not supported: it has a column for each key of one call");
 }
 
 void gqa_take_apart(ir_builder *b, const ir_node *node, ir_value *positions,

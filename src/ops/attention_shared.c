@@ -14,7 +14,7 @@ gqac_status op_lengths(const op_work *work, const gqac_tensor *tensor, const cha
     if (!tensor)
         OP_STOP(work, GQAC_INVALID_INPUT, "input '%s' is missing", name);
     if (tensor->dtype != GQAC_I32)
-        OP_STOP(work, GQAC_INVALID_INPUT, "input '%s' has the type %s", name,
+        OP_STOP(work, GQAC_INVALID_INPUT, "input '%s' has the type %s: must be i32", name,
                 gqac_dtype_name(tensor->dtype));
     if (tensor->rank != 1 || tensor->dims[0] != batch)
         OP_STOP(work, GQAC_INVALID_INPUT, "%s must have the shape [%lld]", name, (long long)batch);
@@ -31,7 +31,7 @@ gqac_status op_floats(const op_work *work, const gqac_tensor *tensor, const char
     if (!tensor)
         OP_STOP(work, GQAC_INVALID_INPUT, "input '%s' is missing", name);
     if (!OP_IN(OP_FLOATS, tensor->dtype))
-        OP_STOP(work, GQAC_INVALID_INPUT, "input '%s' has the type %s", name,
+        OP_STOP(work, GQAC_INVALID_INPUT, "input '%s' has the type %s: must be a float type", name,
                 gqac_dtype_name(tensor->dtype));
     if (tensor->rank != rank)
         OP_STOP(work, GQAC_INVALID_INPUT, "input '%s' must have rank %d", name, rank);

@@ -70,8 +70,8 @@ static gqac_status check_layout(const ir_node *node, const gqac_tensor *rows,
     for (int64_t i = 0; i < rows->dims[0] * width; i++) {
         int64_t l = i / width, r = i % width;
         if (r == 0 ? from[i] != 0 : from[i] < from[i - 1] || from[i] > capacity) {
-            snprintf(what, sizeof what, "block_row_indices[%lld][%lld] = %d", (long long)l,
-                     (long long)r, from[i]);
+            snprintf(what, sizeof what, "block_row_indices[%lld][%lld] = %d is out of order",
+                     (long long)l, (long long)r, from[i]);
             return misfit(node, what, diag);
         }
         if (r > 0)

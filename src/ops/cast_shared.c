@@ -119,7 +119,8 @@ gqac_status op_cast(op_call *call, gqac_dtype to) {
     GQAC_TRY(op_want_set(call, 0, OP_ANY));
     const gqac_tensor *x = call->in[0];
     if (!OP_IN(OP_ANY, to))
-        OP_FAIL(call->node, call->diag, GQAC_UNSUPPORTED, "cast to %s", gqac_dtype_name(to));
+        OP_FAIL(call->node, call->diag, GQAC_UNSUPPORTED, "a cast to %s is not supported",
+                gqac_dtype_name(to));
     if (x->dtype == to)
         return op_copy_as(call, x->rank, x->dims);
     cast_arg cast = {.from = x->dtype, .to = to};
@@ -141,7 +142,7 @@ gqac_status op_cast_infer(ir_node *node, gqac_dtype to, gqac_diag *diag) {
     ir_type type = op_in_type(node, 0);
     GQAC_TRY(op_check_dtype(node, 0, OP_ANY, diag));
     if (to != GQAC_NONE && !OP_IN(OP_ANY, to))
-        OP_FAIL(node, diag, GQAC_UNSUPPORTED, "a cast to %s", gqac_dtype_name(to));
+        OP_FAIL(node, diag, GQAC_UNSUPPORTED, "a cast to %s is not supported", gqac_dtype_name(to));
     bool passes = OP_IN(OP_INDICES | OP_BIT(BOOL), type.dtype) && OP_IN(OP_INDICES, to);
     type.dtype = to;
     GQAC_TRY(op_set_type_like(node, 0, type, diag));

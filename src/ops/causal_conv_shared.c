@@ -52,7 +52,7 @@ gqac_status causal_conv_infer(ir_node *node, int64_t dilation, gqac_diag *diag) 
     }
     GQAC_TRY(op_set_type_like(node, 0, x, diag));
     if (x.rank >= 0 && x.rank != 3)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "input of rank %d, expected 3", x.rank);
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "input has rank %d, expected 3", x.rank);
     int64_t k;
     const ir_dim *dims[3] = {op_in_dim(node, X, 0), op_in_dim(node, X, 1), NULL};
     if (ir_dim_is_const(op_in_dim(node, WEIGHT, 2), &k) && k > 0 && k <= INT32_MAX)
@@ -136,13 +136,13 @@ static gqac_status read_inputs(op_call *call, conv *c) {
         OP_FAIL(node, call->diag, GQAC_INVALID_INPUT, "weight is not [%lld,1,k]",
                 (long long)c->channels);
     if (!gqac_mul_i64(c->k - 1, c->dilation, &c->state) || c->state > INT32_MAX)
-        OP_FAIL(node, call->diag, GQAC_LIMIT, "a state of %lld x %lld elements",
+        OP_FAIL(node, call->diag, GQAC_LIMIT, "a state of %lld x %lld elements is too large",
                 (long long)(c->k - 1), (long long)c->dilation);
     if (ir_node_input(node, BIAS)) {
         GQAC_TRY(op_want(call, BIAS, c->x->dtype));
         c->bias = call->in[BIAS];
         if (gqac_tensor_count(c->bias) != c->channels)
-            OP_FAIL(node, call->diag, GQAC_INVALID_INPUT, "%lld biases for %lld channels",
+            OP_FAIL(node, call->diag, GQAC_INVALID_INPUT, "there are %lld biases for %lld channels",
                     (long long)gqac_tensor_count(c->bias), (long long)c->channels);
     }
     if (ir_node_input(node, PAST)) {

@@ -71,7 +71,7 @@ static gqac_status upgrade(ir_builder *b, ir_node *node, int opset, const op_raw
         if (!attr)
             continue;
         if (raw->kinds[attr - raw->values] != IR_ATTR_FLOAT)
-            OP_FAIL(node, b->diag, GQAC_INVALID_MODEL, "attribute %s is not a float", names[i]);
+            OP_FAIL(node, b->diag, GQAC_INVALID_MODEL, "attribute '%s' is not a float", names[i]);
         ir_value *bound = ir_build_f32(b, attr->f);
         bound = OP_BUILD(b, "CastLike", .in = {bound, ir_node_input(node, 0)});
         GQAC_TRY(op_put_input(b, node, i + 1, bound));

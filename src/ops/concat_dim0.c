@@ -29,7 +29,7 @@ static gqac_status eval(op_call *call) {
                 (long long)(b->rank > 0 ? b->dims[b->rank - 1] : 0));
     int64_t dims[2] = {0, a->dims[1]};
     if (__builtin_add_overflow(a->dims[0], b->dims[0], &dims[0]))
-        OP_FAIL(call->node, call->diag, GQAC_LIMIT, "too many rows");
+        OP_FAIL(call->node, call->diag, GQAC_LIMIT, "the result has too many rows");
     GQAC_TRY(op_output(call, 0, a->dtype, 2, dims));
     unsigned char *y = call->out[0].data;
     size_t first = gqac_tensor_bytes(a), second = gqac_tensor_bytes(b);

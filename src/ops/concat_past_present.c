@@ -90,7 +90,8 @@ gqac_status present_fit(const op_work *work, const present_operands *o, present_
         OP_STOP(work, GQAC_INVALID_INPUT, "input 'total' is not a single integer");
     const int64_t total = op_get_i64(length, 0);
     if (past && past->dtype != fresh->dtype)
-        OP_STOP(work, GQAC_INVALID_INPUT, "input 'past' has the type %s",
+        OP_STOP(work, GQAC_INVALID_INPUT,
+                "input 'past' has the type %s, which is not that of 'new'",
                 gqac_dtype_name(past->dtype));
     if (fresh->rank != 4 || (past && past->rank != 4))
         OP_STOP(work, GQAC_INVALID_INPUT, "past and new must have rank 4");

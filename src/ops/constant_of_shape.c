@@ -29,7 +29,8 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     }
     for (int64_t i = 0; i < known; i++)
         if (ir_dim_is_const(dims[i], &length) && length < 0)
-            OP_FAIL(node, diag, GQAC_INVALID_MODEL, "dimension %lld", (long long)length);
+            OP_FAIL(node, diag, GQAC_INVALID_MODEL, "dimension %lld of the shape is negative",
+                    (long long)length);
     GQAC_TRY(op_set_type(node, 0, value->dtype, (int)known, dims, diag));
     length = 1;
     if (known > 1 || !OP_IN(OP_INDICES | OP_BIT(BOOL), value->dtype) ||
@@ -48,8 +49,8 @@ static gqac_status eval(op_call *call) {
     GQAC_TRY(op_ints(call, 0, GQAC_MAX_RANK, dims, &rank));
     for (int64_t i = 0; i < rank; i++)
         if (dims[i] < 0)
-            OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT, "dimension %lld",
-                    (long long)dims[i]);
+            OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
+                    "dimension %lld of the shape is negative", (long long)dims[i]);
     GQAC_TRY(op_copy_output(call, 0, value->dtype, (int)rank, dims));
     op_box box = {.rank = 1, .in = value, .out = &call->out[0], .stride_out = {1}};
     box.dims[0] = gqac_tensor_count(box.out);

@@ -21,7 +21,7 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     }
     if (ir_dim_is_const(op_in_dim(node, W, 0), &maps) &&
         ir_dim_is_const(op_in_dim(node, BIAS, 0), &biases) && biases != maps)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "%lld biases for %lld feature maps",
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "there are %lld biases for %lld feature maps",
                 (long long)biases, (long long)maps);
     return conv_infer(node, op_in_type(node, X).dtype, diag);
 }
@@ -233,8 +233,9 @@ static gqac_status read_inputs(op_call *call, conv *c) {
     GQAC_TRY(op_want(call, W, c->x->dtype));
     c->w = call->in[W];
     if (c->x->rank < 3 || c->w->rank != c->x->rank)
-        OP_FAIL(node, call->diag, GQAC_INVALID_INPUT, "X and W have the ranks %d and %d",
-                c->x->rank, c->w->rank);
+        OP_FAIL(node, call->diag, GQAC_INVALID_INPUT,
+                "X and W have the ranks %d and %d: they must be equal, and at least 3", c->x->rank,
+                c->w->rank);
     c->n = c->x->rank - 2;
     c->batch = c->x->dims[0];
     c->channels = c->x->dims[1];
@@ -250,7 +251,8 @@ static gqac_status read_inputs(op_call *call, conv *c) {
         GQAC_TRY(op_want(call, BIAS, c->x->dtype));
         c->bias = call->in[BIAS];
         if (gqac_tensor_count(c->bias) != c->maps)
-            OP_FAIL(node, call->diag, GQAC_INVALID_INPUT, "%lld biases for %lld feature maps",
+            OP_FAIL(node, call->diag, GQAC_INVALID_INPUT,
+                    "there are %lld biases for %lld feature maps",
                     (long long)gqac_tensor_count(c->bias), (long long)c->maps);
     }
     return GQAC_OK;

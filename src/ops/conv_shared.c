@@ -32,14 +32,17 @@ gqac_status conv_verify(const ir_node *node, gqac_diag *diag) {
         const ir_attr *attr = ir_attr_get(node, names[i]);
         known = known || pads_by(node, rules[i]);
         if (attr->set && attr->count > 2 * CONV_SPACE)
-            OP_FAIL(node, diag, GQAC_LIMIT, "attribute %s has %zu entries", names[i], attr->count);
+            OP_FAIL(node, diag, GQAC_LIMIT, "attribute %s has %zu entries, which is too many",
+                    names[i], attr->count);
         for (size_t k = 0; attr->set && k < attr->count; k++)
             if (attr->ints[k] < (i < 3) || attr->ints[k] > INT32_MAX)
-                OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute %s = %lld: %d to 2147483647",
-                        names[i], (long long)attr->ints[k], i < 3);
+                OP_FAIL(node, diag, GQAC_INVALID_MODEL,
+                        "attribute %s = %lld: must be %d to 2147483647", names[i],
+                        (long long)attr->ints[k], i < 3);
     }
     if (!known)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute auto_pad = '%s'",
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
+                "attribute auto_pad = '%s': must be NOTSET, SAME_UPPER, SAME_LOWER or VALID",
                 ir_attr_get(node, "auto_pad")->s);
     return op_check_int(node, "group", 1, INT64_MAX, diag);
 }

@@ -61,7 +61,8 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     ir_dims *dims = op_dims(node);
     int64_t rows;
     if (ir_dim_is_const(op_in_dim(node, QUERY, 1), &rows) && rows != 1)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "%lld new tokens: must be 1", (long long)rows);
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "the call has %lld new tokens: must be 1",
+                (long long)rows);
     GQAC_TRY(op_check_dtype(node, QUERY, OP_FLOATS, diag));
     const ir_dim *present[4] = {op_in_dim(node, QUERY, 0),
                                 ir_dim_const(dims, ir_attr_int(node, "num_heads")), NULL,

@@ -9,7 +9,8 @@ static gqac_status verify(const ir_node *node, gqac_diag *diag) {
     const ir_value *mode = ir_node_input(node, 2);
     const gqac_tensor *value = mode ? mode->constant : NULL;
     if (value && value->data && gqac_tensor_count(value) == 1 && op_get_i64(value, 0))
-        OP_FAIL(node, diag, GQAC_UNSUPPORTED, "training_mode is true");
+        OP_FAIL(node, diag, GQAC_UNSUPPORTED,
+                "training_mode is true, but only inference is supported");
     return GQAC_OK;
 }
 
@@ -29,7 +30,8 @@ static gqac_status eval(op_call *call) {
     bool ratio = ir_node_input(node, 1) && call->in[1] && gqac_tensor_count(call->in[1]) == 1 &&
                  op_get_f32(call->in[1], 0) == 0.0f;
     if (training && !ratio)
-        OP_FAIL(node, call->diag, GQAC_UNSUPPORTED, "training_mode is true");
+        OP_FAIL(node, call->diag, GQAC_UNSUPPORTED,
+                "training_mode is true, but only inference is supported");
     if (ir_node_output(node, 1)) {
         GQAC_TRY(op_output_like(call, 1, GQAC_BOOL, call->in[0]));
         size_t bytes = gqac_tensor_bytes(&call->out[1]);

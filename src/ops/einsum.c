@@ -112,8 +112,8 @@ static gqac_status read_text(const ir_node *node, equation *e, gqac_diag *diag) 
     if (!text || *text || !ends)
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "%s", broken);
     if (e->n != node->n_inputs)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "the equation has %d operands, the node %d", e->n,
-                node->n_inputs);
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "the equation has %d operands, but the node has %d",
+                e->n, node->n_inputs);
     return GQAC_OK;
 }
 
@@ -148,8 +148,9 @@ static gqac_status read_equation(const ir_node *node, equation *e, gqac_diag *di
         if (rank < 0)
             OP_FAIL(node, diag, GQAC_UNSUPPORTED, "the rank of operand %d is not known", i);
         if (count < 0 || (!dots && count) || !open_ellipsis(&e->in[i], count))
-            OP_FAIL(node, diag, GQAC_INVALID_MODEL, "operand %d has rank %d, the equation %d", i,
-                    rank, e->in[i].n - dots);
+            OP_FAIL(node, diag, GQAC_INVALID_MODEL,
+                    "operand %d has rank %d, but the equation has %d letters for it", i, rank,
+                    e->in[i].n - dots);
         most = dots && count > most ? count : most;
     }
     if (!open_ellipsis(&e->out, most))
@@ -170,7 +171,8 @@ static gqac_status dim_of(const ir_node *node, const equation *e, int first, int
             continue;
         *out = op_broadcast_dim(*out, op_in_dim(node, i, axis), &bad);
         if (bad)
-            OP_FAIL(node, diag, GQAC_INVALID_MODEL, "axis %d of operand %d has another length",
+            OP_FAIL(node, diag, GQAC_INVALID_MODEL,
+                    "axis %d of operand %d has another length than the axes with the same letter",
                     axis, i);
     }
     return GQAC_OK;

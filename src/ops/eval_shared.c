@@ -231,7 +231,8 @@ gqac_status op_want_set(op_call *call, int input, unsigned set) {
     ir_schema_name(call->node->op->inputs, input, name, sizeof name);
     if (!tensor)
         OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT, "input '%s' is missing", name);
-    OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT, "input '%s' has the type %s", name,
+    OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
+            "input '%s' has the type %s, which the op does not accept here", name,
             gqac_dtype_name(tensor->dtype));
 }
 

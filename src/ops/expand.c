@@ -17,7 +17,8 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
         return op_set_type(node, 0, data.dtype, -1, NULL, diag);
     for (int64_t i = 0; i < n; i++)
         if (ir_dim_is_const(wanted[i], &value) && value < 0)
-            OP_FAIL(node, diag, GQAC_INVALID_MODEL, "dimension %lld", (long long)value);
+            OP_FAIL(node, diag, GQAC_INVALID_MODEL, "dimension %lld of the shape is negative",
+                    (long long)value);
     ir_type shape = {.rank = (int)n, .dims = wanted};
     GQAC_TRY(op_broadcast_types(node, &data, &shape, &rank, dims, diag));
     return op_set_type(node, 0, data.dtype, rank, dims, diag);
@@ -32,8 +33,8 @@ static gqac_status eval(op_call *call) {
     shape.rank = (int)rank;
     for (int i = 0; i < shape.rank; i++)
         if (shape.dims[i] < 0)
-            OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT, "dimension %lld",
-                    (long long)shape.dims[i]);
+            OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
+                    "dimension %lld of the shape is negative", (long long)shape.dims[i]);
     GQAC_TRY(op_broadcast(call, &shape, in, &shape.rank, shape.dims));
     GQAC_TRY(op_copy_output(call, 0, in->dtype, shape.rank, shape.dims));
     op_box box = {.rank = shape.rank, .in = in, .out = &call->out[0]};

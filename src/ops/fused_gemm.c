@@ -41,7 +41,8 @@ static gqac_status verify(const ir_node *node, gqac_diag *diag) {
         GQAC_TRY(op_check_float(node, names[i], true, diag));
     const char *name = ir_attr_get(node, "activation")->s;
     if (activation_of(node) < 0)
-        OP_FAIL(node, diag, GQAC_UNSUPPORTED, "activation '%s'", name ? name : "");
+        OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute activation = '%s' is not supported",
+                name ? name : "");
     return GQAC_OK;
 }
 

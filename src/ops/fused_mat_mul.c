@@ -44,7 +44,8 @@ static gqac_status dims_of(const ir_node *node, int operand, const ir_dim **dims
     *rank = op_in_type(node, operand).rank;
     int64_t perm[GQAC_MAX_RANK] = {0};
     if (*rank == 0)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "operand %d is a scalar", operand);
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
+                "operand %d is a scalar: it must have at least one axis", operand);
     if (*rank > 1)
         order_of(node, operand, perm);
     for (int i = 0; i < *rank; i++)
@@ -66,7 +67,7 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     if (rank_a < 0 || rank_b < 0)
         return op_set_type(node, 0, dtype, -1, NULL, diag);
     if (rank_b == 1)
-        OP_FAIL(node, diag, GQAC_UNSUPPORTED, "a vector B with a transposed A");
+        OP_FAIL(node, diag, GQAC_UNSUPPORTED, "a transposed A with a vector B is not supported");
     if (ir_dim_is_const(a[rank_a - 1], &x) && ir_dim_is_const(b[rank_b - 2], &y) && x != y)
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "inner dimensions %lld and %lld differ",
                 (long long)x, (long long)y);

@@ -9,9 +9,10 @@ static gqac_status check_gate(const ir_node *node, gqac_diag *diag) {
     const ir_type x = op_in_type(node, X), gate = op_in_type(node, GATE);
     int64_t width;
     if (gate.rank == 0 || (gate.rank > 0 && x.rank >= 0 && gate.rank != x.rank))
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "a gate of rank %d, X has %d", gate.rank, x.rank);
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "gate has rank %d, but X has rank %d", gate.rank,
+                x.rank);
     if (gate.rank > 0 && ir_dim_is_const(gate.dims[gate.rank - 1], &width) && width != 1)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "the gate has %lld values in each row, expected 1",
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "gate has %lld values in each row, expected 1",
                 (long long)width);
     return GQAC_OK;
 }

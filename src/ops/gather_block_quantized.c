@@ -21,7 +21,7 @@ static const ir_attr_spec attrs[] = {
 static gqac_status verify(const ir_node *node, gqac_diag *diag) {
     int64_t bits = ir_attr_int(node, "bits");
     if (ir_attr_int(node, "gather_axis") != 0)
-        OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute gather_axis = %lld: only 0",
+        OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute gather_axis = %lld: only 0 is supported",
                 (long long)ir_attr_int(node, "gather_axis"));
     if (bits != 2 && bits != 4 && bits != 8)
         OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute bits = %lld: must be 2, 4 or 8",
@@ -40,8 +40,8 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     int axis;
     GQAC_TRY(op_axis(node, ir_attr_int(node, "quantize_axis"), data.rank, &axis, diag));
     if (data.rank < 2 || axis != data.rank - 1)
-        OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute quantize_axis: only the last axis, not %d",
-                axis);
+        OP_FAIL(node, diag, GQAC_UNSUPPORTED,
+                "attribute quantize_axis = %d: only the last axis is supported", axis);
     const ir_dim *dims[2 * GQAC_MAX_RANK];
     int rank = 0;
     for (int i = 0; i < indices.rank; i++)
@@ -148,7 +148,8 @@ static gqac_status eval(op_call *call) {
         dims[rank++] = g.data->dims[i];
     dims[rank - 1] = g.codes;
     if (rank > GQAC_MAX_RANK)
-        OP_FAIL(call->node, call->diag, GQAC_UNSUPPORTED, "a result of rank %d", rank);
+        OP_FAIL(call->node, call->diag, GQAC_UNSUPPORTED,
+                "the result has rank %d, the maximum is %d", rank, GQAC_MAX_RANK);
     GQAC_TRY(op_output(call, 0, g.scales->dtype, rank, dims));
     GQAC_TRY(op_scratch_open(call, (size_t)g.codes, sizeof(float), &g.scratch));
     op_parallel(call, gqac_tensor_count(g.indices), 1 + 4 * g.inner * g.codes, run, &g);

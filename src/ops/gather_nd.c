@@ -22,8 +22,8 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
         return op_set_type(node, 0, data.dtype, -1, NULL, diag);
     if (r < 1 || r + batch > data.rank || batch >= indices.rank)
         OP_FAIL(node, diag, GQAC_INVALID_MODEL,
-                "indices of %lld numbers after %lld batch axes, into data of rank %d", (long long)r,
-                (long long)batch, data.rank);
+                "indices of %lld numbers after %lld batch axes do not fit data of rank %d",
+                (long long)r, (long long)batch, data.rank);
     for (int i = 0; i < indices.rank - 1; i++)
         dims[rank++] = indices.dims[i];
     for (int i = (int)(batch + r); i < data.rank; i++)

@@ -22,7 +22,8 @@ static gqac_status check_numbers(const ir_node *node, gqac_diag *diag) {
                 (long long)kv, (long long)q);
     if (window == 0 || window < -1 || window > INT32_MAX)
         OP_FAIL(node, diag, GQAC_INVALID_MODEL,
-                "attribute local_window_size = %lld: -1 (off) or at least 1", (long long)window);
+                "attribute local_window_size = %lld: must be -1 (off) or at least 1",
+                (long long)window);
     GQAC_TRY(op_check_float(node, "softcap", false, diag));
     GQAC_TRY(op_check_float(node, "scale", true, diag));
     GQAC_TRY(op_check_float(node, "qk_norm_epsilon", false, diag));
@@ -282,8 +283,8 @@ static gqac_status check_dims(const ir_node *node, gqac_diag *diag) {
         ir_dim_is_const(op_in_dim(node, GQA_COS, 1), &half) && ir_dim_is_const(size, &d) &&
         half > d / 2)
         OP_FAIL(node, diag, GQAC_INVALID_MODEL,
-                "cos_cache of width %lld for a head of %lld channels", (long long)half,
-                (long long)d);
+                "cos_cache has width %lld, which does not fit a head of %lld channels",
+                (long long)half, (long long)d);
     for (int i = 0; i < 2; i++)
         GQAC_TRY(want_dim(node, GQA_SIN, i, op_in_dim(node, GQA_COS, i), diag));
     for (int i = GQA_Q_NORM; i <= GQA_K_NORM; i++)

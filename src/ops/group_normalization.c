@@ -19,16 +19,20 @@ static const ir_attr_spec attrs[] = {
 static gqac_status verify(const ir_node *node, gqac_diag *diag) {
     const int64_t groups = ir_attr_int(node, "num_groups"), stash = ir_attr_int(node, "stash_type");
     if (groups < 1)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "num_groups is %lld", (long long)groups);
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute num_groups = %lld: must be at least 1",
+                (long long)groups);
     if (stash != 1)
-        OP_FAIL(node, diag, GQAC_UNSUPPORTED, "stash_type %lld, not 1", (long long)stash);
+        OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute stash_type = %lld: only 1 is supported",
+                (long long)stash);
     return GQAC_OK;
 }
 
 static gqac_status upgrade(ir_builder *b, ir_node *node, int opset, const op_raw_attrs *raw) {
     (void)raw;
     if (opset < 21)
-        OP_FAIL(node, b->diag, GQAC_UNSUPPORTED, "opset %d has a scale and bias for each group",
+        OP_FAIL(node, b->diag, GQAC_UNSUPPORTED,
+                "opset %d has a scale and bias for each group: only those for each channel (opset "
+                "21) are supported",
                 opset);
     return GQAC_OK;
 }
@@ -39,8 +43,8 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     int64_t channels;
     GQAC_TRY(verify(node, diag));
     if (type.rank > 1 && ir_dim_is_const(type.dims[1], &channels) && channels % groups)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "%lld channels in %lld groups", (long long)channels,
-                (long long)groups);
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "%lld channels cannot be divided into %lld groups",
+                (long long)channels, (long long)groups);
     return channel_norm_infer(node, 2, diag);
 }
 

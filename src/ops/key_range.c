@@ -120,8 +120,9 @@ static gqac_status eval(op_call *call) {
     int64_t before = past ? past->dims[2] : 0;
     if (r.keys > INT32_MAX / 2 || r.rows > INT32_MAX / 2 || before > r.keys)
         OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
-                "%lld queries, %lld keys, %lld of the past", (long long)r.rows, (long long)r.keys,
-                (long long)before);
+                "%lld queries, %lld keys and %lld rows of the past do not fit: the keys include "
+                "the past, and all are below 2^30",
+                (long long)r.rows, (long long)r.keys, (long long)before);
     GQAC_TRY(check(call, dims[0], r.keys));
     GQAC_TRY(op_output(call, 0, GQAC_I32, 2, dims));
     GQAC_TRY(op_output(call, 1, GQAC_I32, 2, dims));

@@ -19,7 +19,7 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
 }
 
 static gqac_status eval(op_call *call) {
-    OP_FAIL(call->node, call->diag, GQAC_INTERNAL, "KV state outside of a step");
+    OP_FAIL(call->node, call->diag, GQAC_INTERNAL, "KV state exists only in a step of a sequence");
 }
 
 const gqac_op gqac_op_kv_append = {

@@ -18,7 +18,8 @@ static gqac_status verify(const ir_node *node, gqac_diag *diag) {
     if (ir_attr_int(node, "slot") < 0 || ir_attr_int(node, "heads") < 1 ||
         ir_attr_int(node, "head_size") < 1 || ir_attr_int(node, "rows") < 0 ||
         !OP_IN(OP_ANY, dtype))
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "slot, heads, head_size or dtype out of range");
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
+                "attribute slot, heads, head_size, rows or dtype is out of range");
     if (ir_attr_int(node, "rows") > 0 &&
         !OP_IN(OP_FLOATS, dtype)) /* the types in which a recurrence computes */
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "a state has type %s: must be f32, f16 or bf16",
@@ -31,7 +32,7 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
 }
 
 static gqac_status eval(op_call *call) {
-    OP_FAIL(call->node, call->diag, GQAC_INTERNAL, "KV state outside of a step");
+    OP_FAIL(call->node, call->diag, GQAC_INTERNAL, "KV state exists only in a step of a sequence");
 }
 
 const gqac_op gqac_op_kv_state = {

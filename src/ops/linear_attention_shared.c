@@ -39,7 +39,7 @@ gqac_status linear_attention_verify(const ir_node *node, gqac_diag *diag) {
                 (long long)q, (long long)kv);
     GQAC_TRY(op_check_choice(node, "update_rule", RULES, rules, GQAC_INVALID_MODEL, diag));
     if (ir_attr_int(node, "state_window") != 0)
-        OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute state_window = %lld: only 0",
+        OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute state_window = %lld: only 0 is supported",
                 (long long)ir_attr_int(node, "state_window"));
     GQAC_TRY(op_check_float(node, "scale", true, diag));
     for (int i = 0; i < 2; i++)
@@ -69,7 +69,7 @@ gqac_status linear_attention_infer(ir_node *node, gqac_diag *diag) {
         GQAC_TRY(op_check_dtype(node, i, OP_FLOATS, diag));
         GQAC_TRY(op_check_same(node, Q, i, diag));
         if (op_in_type(node, i).rank >= 0 && op_in_type(node, i).rank != 3)
-            OP_FAIL(node, diag, GQAC_INVALID_MODEL, "input %d of rank %d, expected 3", i,
+            OP_FAIL(node, diag, GQAC_INVALID_MODEL, "input %d has rank %d, expected 3", i,
                     op_in_type(node, i).rank);
     }
     const gqac_dtype dtype = op_in_type(node, Q).dtype;

@@ -53,7 +53,8 @@ static gqac_status read_zero(const op_work *work, const gqac_tensor *a, const gq
                              integer_product *p) {
     const int64_t n = gqac_tensor_count(zero);
     if (zero->dtype != a->dtype)
-        OP_STOP(work, GQAC_INVALID_INPUT, "input 'a_zero_point' has the type %s",
+        OP_STOP(work, GQAC_INVALID_INPUT,
+                "input 'a_zero_point' has the type %s, which is not that of A",
                 gqac_dtype_name(zero->dtype));
     if (n != 1 && n != p->rows && (a->rank < 2 || n != a->dims[a->rank - 2]))
         OP_STOP(work, GQAC_INVALID_INPUT, "%lld zero points of A, expected 1 or %lld", (long long)n,

@@ -17,8 +17,8 @@ static int states_of(const ir_node *node) {
 
 static gqac_status verify(const ir_node *node, gqac_diag *diag) {
     if (states_of(node) > node->n_outputs)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "%d states, but only %d outputs", states_of(node),
-                node->n_outputs);
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "the node has %d states, but only %d outputs",
+                states_of(node), node->n_outputs);
     return loop_verify(node, body_of(node), STATES + states_of(node), 1 + node->n_outputs, diag);
 }
 

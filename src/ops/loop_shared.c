@@ -101,7 +101,8 @@ static gqac_status stack(const op_call *call, loop_value *rows, const gqac_tenso
     if (all->rank == 0) {
         void *data = all->data;
         if (row->rank >= GQAC_MAX_RANK || OP_IN(OP_NIBBLES, row->dtype))
-            OP_FAIL(call->node, call->diag, GQAC_UNSUPPORTED, "rows of type %s and rank %d",
+            OP_FAIL(call->node, call->diag, GQAC_UNSUPPORTED,
+                    "scanned values of type %s and rank %d are not supported",
                     gqac_dtype_name(row->dtype), row->rank);
         *all = (gqac_tensor){.dtype = row->dtype, .rank = row->rank + 1, .data = data};
         for (int i = 0; i < row->rank; i++)

@@ -40,11 +40,11 @@ static gqac_status verify(const ir_node *node, gqac_diag *diag) {
         OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute scale = %g: only 1 is supported",
                 (double)ir_attr_float(node, "scale"));
     if (!columns_of(node))
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "mrope_section is not three lengths");
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute mrope_section must be three lengths");
     GQAC_TRY(op_check_int(node, "mrope_layout", 0, 1, diag));
     if (width && width != 2 * columns_of(node))
         OP_FAIL(node, diag, GQAC_INVALID_MODEL,
-                "rotary_embedding_dim = %lld: must be twice the sum of mrope_section",
+                "attribute rotary_embedding_dim = %lld: must be twice the sum of mrope_section",
                 (long long)width);
     return GQAC_OK;
 }
@@ -58,7 +58,7 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     for (int i = COS; i <= SIN; i++) {
         if (ir_dim_is_const(op_in_dim(node, i, 1), &columns) && columns != columns_of(node))
             OP_FAIL(node, diag, GQAC_INVALID_MODEL,
-                    "tables of %lld columns, the sections have %lld", (long long)columns,
+                    "tables have %lld columns, but the sections have %lld", (long long)columns,
                     (long long)columns_of(node));
     }
     return op_set_type_like(node, 0, x, diag);

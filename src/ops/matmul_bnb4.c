@@ -36,7 +36,8 @@ static gqac_status verify(const ir_node *node, gqac_diag *diag) {
     GQAC_TRY(op_check_block(node, "block_size", INT64_MAX, diag));
     GQAC_TRY(op_check_int(node, "quant_type", 0, 1, diag));
     if (ir_attr_int(node, "transB") != 1 || ir_attr_int(node, "training_mode") != 0)
-        OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attributes transB and training_mode: only 1 and 0");
+        OP_FAIL(node, diag, GQAC_UNSUPPORTED,
+                "attributes transB and training_mode: only 1 and 0 are supported");
     return GQAC_OK;
 }
 

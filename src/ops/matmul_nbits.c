@@ -61,11 +61,11 @@ static gqac_status check_groups(const ir_node *node, const gqac_tensor *groups, 
     if (groups->dtype != GQAC_I32)
         OP_FAIL(node, diag, wrong, "g_idx is %s, not i32", gqac_dtype_name(groups->dtype));
     if (n != k && n != blocks * ir_attr_int(node, "block_size"))
-        OP_FAIL(node, diag, wrong, "g_idx has %lld elements, K is %lld", (long long)n,
+        OP_FAIL(node, diag, wrong, "g_idx has %lld elements, but K is %lld", (long long)n,
                 (long long)k);
     for (int64_t i = 0; i < k; i++)
         if (group[i] < 0 || group[i] >= blocks)
-            OP_FAIL(node, diag, wrong, "g_idx[%lld] is %d, the weights have %lld blocks",
+            OP_FAIL(node, diag, wrong, "g_idx[%lld] is %d, but the weights have %lld blocks",
                     (long long)i, group[i], (long long)blocks);
     return GQAC_OK;
 }
@@ -101,7 +101,8 @@ static gqac_status verify(const ir_node *node, gqac_diag *diag) {
                 (long long)block, MAX_BLOCK);
     GQAC_TRY(op_check_int(node, "accuracy_level", 0, 4, diag));
     if (ir_attr_int(node, "weight_prepacked") != 0)
-        OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute weight_prepacked = %lld: only 0",
+        OP_FAIL(node, diag, GQAC_UNSUPPORTED,
+                "attribute weight_prepacked = %lld: only 0 is supported",
                 (long long)ir_attr_int(node, "weight_prepacked"));
     GQAC_TRY(check_constants(node, diag));
     const ir_value *groups = ir_node_input(node, G_IDX);
@@ -333,8 +334,9 @@ static gqac_status read_optional(op_call *call, nbits *q) {
     if (q->bias) {
         GQAC_TRY(op_want_set(call, BIAS, OP_FLOATS));
         if (gqac_tensor_count(q->bias) != q->n)
-            OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT, "bias has %lld elements, N is %lld",
-                    (long long)gqac_tensor_count(q->bias), (long long)q->n);
+            OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
+                    "bias has %lld elements, but N is %lld", (long long)gqac_tensor_count(q->bias),
+                    (long long)q->n);
     }
     return GQAC_OK;
 }

@@ -184,7 +184,8 @@ gqac_status matmul_infer(ir_node *node, gqac_dtype dtype, gqac_diag *diag) {
     if (a.rank < 0 || b.rank < 0)
         return op_set_type(node, 0, dtype, -1, NULL, diag);
     if (a.rank == 0 || b.rank == 0)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "a scalar operand");
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
+                "an operand is a scalar: it must have at least one axis");
     const ir_dim *rows = a.rank > 1 ? op_in_dim(node, 0, -2) : NULL;
     const ir_dim *columns = b.rank > 1 ? op_in_dim(node, 1, -1) : NULL;
     int64_t x, y;
@@ -219,7 +220,7 @@ bool matmul_mixes(const ir_node *node) {
 gqac_status matmul_fit(const op_work *work, const gqac_tensor *a, const gqac_tensor *b,
                        matmul_shape *p, int *rank, int64_t *dims) {
     if (a->rank == 0 || b->rank == 0)
-        OP_STOP(work, GQAC_INVALID_INPUT, "a scalar operand");
+        OP_STOP(work, GQAC_INVALID_INPUT, "an operand is a scalar: it must have at least one axis");
     p->m = a->rank > 1 ? a->dims[a->rank - 2] : 1;
     p->k = a->dims[a->rank - 1];
     p->n = b->rank > 1 ? b->dims[b->rank - 1] : 1;
@@ -249,7 +250,8 @@ gqac_status matmul_fit(const op_work *work, const gqac_tensor *a, const gqac_ten
     if (b->rank > 1)
         dims[(*rank)++] = p->n;
     if (*rank > GQAC_MAX_RANK)
-        OP_STOP(work, GQAC_UNSUPPORTED, "a result of rank %d", *rank);
+        OP_STOP(work, GQAC_UNSUPPORTED, "the result has rank %d, the maximum is %d", *rank,
+                GQAC_MAX_RANK);
     return GQAC_OK;
 }
 

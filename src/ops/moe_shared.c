@@ -22,7 +22,7 @@ gqac_status moe_verify(const ir_node *node, gqac_diag *diag) {
     GQAC_TRY(op_check_choice(node, "activation_type", MOE_ACTIVATIONS, activations,
                              GQAC_UNSUPPORTED, diag));
     if (ir_attr_int(node, "use_sparse_mixer") != 0)
-        OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute use_sparse_mixer: only 0");
+        OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute use_sparse_mixer: only 0 is supported");
     GQAC_TRY(op_check_int(node, "k", 1, INT64_MAX, diag));
     return op_check_int(node, "swiglu_fusion", 0, 2, diag);
 }
@@ -95,7 +95,8 @@ static gqac_status want(const moe_operands *o, int input, unsigned set) {
     if (!t)
         OP_STOP(o->work, GQAC_INVALID_INPUT, "input %d is missing", input);
     if (!OP_IN(set, t->dtype))
-        OP_STOP(o->work, GQAC_INVALID_INPUT, "input %d has the type %s", input,
+        OP_STOP(o->work, GQAC_INVALID_INPUT,
+                "input %d has the type %s, which the op does not accept here", input,
                 gqac_dtype_name(t->dtype));
     return GQAC_OK;
 }
@@ -250,7 +251,8 @@ gqac_status moe_read_ours(const moe_operands *o, const moe_form *form, moe *m) {
     const int64_t wide = form->fusion ? 2 * inner : inner;
     const int64_t sizes[3][2] = {{wide, hidden}, {hidden, inner}, {inner, hidden}};
     if (hidden < 1 || hidden > INT32_MAX)
-        OP_STOP(o->work, GQAC_INVALID_INPUT, "rows of %lld elements", (long long)hidden);
+        OP_STOP(o->work, GQAC_INVALID_INPUT, "rows of %lld elements are out of range",
+                (long long)hidden);
     for (int i = 0; i < 3; i++)
         GQAC_TRY(read_packed(o, m, moe_code_inputs[i], form->bits[i], form->block[i], sizes[i][0],
                              sizes[i][1], &m->fc[i]));

@@ -25,8 +25,8 @@ static gqac_status verify(const ir_node *node, gqac_diag *diag) {
             continue;
         const int64_t value = ir_attr_int(node, spec->name), only = spec->fallback.i;
         if (value != only)
-            OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute %s = %lld: only %lld", spec->name,
-                    (long long)value, (long long)only);
+            OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute %s = %lld: only %lld is supported",
+                    spec->name, (long long)value, (long long)only);
     }
     GQAC_TRY(op_check_int(node, "dilation", 1, INT32_MAX, diag));
     return causal_conv_verify(node, diag);

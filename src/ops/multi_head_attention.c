@@ -38,12 +38,13 @@ static bool has(const ir_node *node, int input) {
 static gqac_status verify(const ir_node *node, gqac_diag *diag) {
     GQAC_TRY(multi_head_verify(node, diag));
     if (has(node, VALUE) && !has(node, KEY))
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "input value without key");
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "the node has the input value without key");
     if (has(node, PAST_KEY) != has(node, PAST_VALUE))
         OP_FAIL(node, diag, GQAC_INVALID_MODEL,
                 "inputs past_key and past_value must be both present or both absent");
     if (has(node, PAST_LENGTH) && !has(node, PAST_KEY))
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "input past_sequence_length without past_key");
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
+                "the node has the input past_sequence_length without past_key");
     if (has(node, CACHE_INDIRECTION))
         OP_FAIL(node, diag, GQAC_UNSUPPORTED, "input cache_indirection is not supported");
     return GQAC_OK;
@@ -98,10 +99,10 @@ static gqac_status check_layout(const ir_node *node, gqac_diag *diag) {
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "query of rank %d %s key", q,
                 q == 3 ? "needs a" : "contains its own");
     if (k >= 0 && (k < 3 || k > 5 || (k == 5) == has(node, VALUE)))
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "key of rank %d %s value", k,
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "key cannot have rank %d %s value", k,
                 has(node, VALUE) ? "with a" : "without");
     if (k >= 0 && v >= 0 && k != v)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "key of rank %d and value of rank %d", k, v);
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "key has rank %d, but value has rank %d", k, v);
     if (k == 4 && has(node, PAST_KEY))
         OP_FAIL(node, diag, GQAC_INVALID_MODEL,
                 "4-D keys and values are complete: past_key must be absent");
@@ -166,7 +167,7 @@ static void split_bias(ir_builder *b, const ir_node *node, const layout *l, ir_v
         return;
     for (int i = 0; i < 3; i++) {
         if (!ir_dim_is_const(sizes[i], &widths[i]))
-            op_refuse(b, node, "a bias, and a head size that is not constant");
+            op_refuse(b, node, "a bias needs a head size that is constant");
         widths[i] *= heads;
     }
     OP_BUILD(b, "Split", .in = {bias, ir_build_i64s(b, 3, widths)}, .ints = {{"axis", 0}},
@@ -236,9 +237,9 @@ static void take_apart(ir_builder *b, const ir_node *node, ir_value *positions,
     ir_value *x[3], *bias[3];
     (void)positions, (void)options;
     if (op_in_type(node, QUERY).rank != 3 || op_in_type(node, KEY).rank != 3)
-        op_refuse(b, node, "query, key and value are packed");
+        op_refuse(b, node, "packed query, key and value are not supported");
     if (ir_node_output(node, 3))
-        op_refuse(b, node, "output qk has a column for each key of one call");
+        op_refuse(b, node, "output qk is not supported: it has a column for each key of one call");
     split_bias(b, node, &l, bias);
     for (int i = 0; i < 3; i++) {
         x[i] = ir_node_input(node, i);

@@ -91,8 +91,9 @@ static gqac_status check_count(const ir_node *node, int input, int axis, bool ve
     char name[64];
     ir_schema_name(node->op->inputs, input, name, sizeof name);
     if (vector)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "input '%s' has %lld elements, the rows have %lld",
-                name, (long long)gqac_tensor_count(&weights), (long long)n);
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
+                "input '%s' has %lld elements, but the rows have %lld", name,
+                (long long)gqac_tensor_count(&weights), (long long)n);
     gqac_diag_set(diag, GQAC_UNSUPPORTED,
                   "input '%s' has %lld elements, which are broadcast to the %lld of a row", name,
                   (long long)gqac_tensor_count(&weights), (long long)n);
@@ -130,7 +131,8 @@ gqac_status norm_infer(ir_node *node, const norm *kind, gqac_diag *diag) {
     if (x.rank >= 0 && has_axis(node))
         GQAC_TRY(op_axis(node, ir_attr_int(node, "axis"), x.rank, &axis, diag));
     if (x.rank == 0)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "a scalar input");
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
+                "the input is a scalar: it must have at least one axis");
     const int scale = kind->skip ? 2 : 1;
     GQAC_TRY(check_weights(node, scale, "scales", diag));
     if (kind->bias)
@@ -226,7 +228,7 @@ static gqac_status want_floats(const op_work *work, const gqac_tensor *t, const 
     if (!t)
         OP_STOP(work, GQAC_INVALID_INPUT, "input '%s' is missing", name);
     if (!OP_IN(OP_FLOATS, t->dtype))
-        OP_STOP(work, GQAC_INVALID_INPUT, "input '%s' has the type %s", name,
+        OP_STOP(work, GQAC_INVALID_INPUT, "input '%s' has the type %s: must be a float type", name,
                 gqac_dtype_name(t->dtype));
     return GQAC_OK;
 }
@@ -237,8 +239,8 @@ static gqac_status want_vector(const op_work *work, const gqac_tensor *t, const 
         return GQAC_OK;
     GQAC_TRY(want_floats(work, t, name));
     if (gqac_tensor_count(t) != n || (t->rank > 0 && t->dims[t->rank - 1] > n))
-        OP_STOP(work, GQAC_INVALID_INPUT, "input '%s' has %lld elements, the rows have %lld", name,
-                (long long)gqac_tensor_count(t), (long long)n);
+        OP_STOP(work, GQAC_INVALID_INPUT, "input '%s' has %lld elements, but the rows have %lld",
+                name, (long long)gqac_tensor_count(t), (long long)n);
     return GQAC_OK;
 }
 
@@ -274,7 +276,8 @@ static gqac_status fit_skip(const op_work *work, norm_run *r) {
     const gqac_tensor *x = r->x, *skip = r->skip;
     GQAC_TRY(want_floats(work, skip, "skip"));
     if (skip->dtype != x->dtype)
-        OP_STOP(work, GQAC_INVALID_INPUT, "input 'skip' has the type %s",
+        OP_STOP(work, GQAC_INVALID_INPUT,
+                "input 'skip' has the type %s, which is not that of the input",
                 gqac_dtype_name(skip->dtype));
     const int off = x->rank - skip->rank;
     bool fits = skip->rank >= 1 && off >= 0;
@@ -283,7 +286,8 @@ static gqac_status fit_skip(const op_work *work, norm_run *r) {
         fits = skip->dims[i] == x->dims[i + off] || leading;
     }
     if (!fits)
-        OP_STOP(work, GQAC_INVALID_INPUT, "skip does not fit the input");
+        OP_STOP(work, GQAC_INVALID_INPUT,
+                "input 'skip' has neither the shape of the input nor one that broadcasts to it");
     r->skip_rows = op_product(skip->dims, 0, skip->rank - 1);
     return GQAC_OK;
 }
@@ -295,7 +299,7 @@ gqac_status norm_fit(const op_work *work, const norm_form *form, norm_run *r) {
     GQAC_TRY(want_floats(work, r->weight, "weight"));
     const int64_t axis = form->axis < 0 ? form->axis + r->x->rank : form->axis;
     if (r->x->rank == 0)
-        OP_STOP(work, GQAC_INVALID_INPUT, "a scalar input");
+        OP_STOP(work, GQAC_INVALID_INPUT, "the input is a scalar: it must have at least one axis");
     if (axis < 0 || axis >= r->x->rank)
         OP_STOP(work, GQAC_INVALID_MODEL, "axis %lld is out of range for rank %d",
                 (long long)form->axis, r->x->rank);

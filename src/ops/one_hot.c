@@ -23,7 +23,8 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     if (indices.rank < 0)
         return op_set_type(node, 0, dtype, -1, NULL, diag);
     if (indices.rank >= GQAC_MAX_RANK)
-        OP_FAIL(node, diag, GQAC_LIMIT, "indices of rank %d", indices.rank);
+        OP_FAIL(node, diag, GQAC_LIMIT, "indices have rank %d, the maximum is %d", indices.rank,
+                GQAC_MAX_RANK - 1);
     GQAC_TRY(axis_of(node, indices.rank, &axis, diag));
     if (!OP_IN(OP_INDICES, op_in_type(node, DEPTH).dtype) ||
         op_elements(node, DEPTH, 1, &depth) != 1)

@@ -193,11 +193,14 @@ static void take_apart(ir_builder *b, const ir_node *node, ir_value *positions,
     const int64_t left = ir_attr_int(node, "left_window_size");
     const int64_t right = ir_attr_int(node, "right_window_size");
     if (has(node, NONPAD))
-        op_refuse(b, node, "the model writes its cache itself");
+        op_refuse(b, node,
+                  "the model writes its cache itself (nonpad_kv_seqlen), which is not supported");
     if (!attention_scale_name(scale_of(node)))
-        op_refuse(b, node, "the head size is not constant and there is no scale");
+        op_refuse(b, node, "the head size is not constant, and the attribute scale is absent");
     if (ir_node_output(node, 3))
-        op_refuse(b, node, "output qk_matmul_output has a column for each key of one call");
+        op_refuse(
+            b, node,
+            "output qk_matmul_output is not supported: it has a column for each key of one call");
     for (int i = Q; i <= V; i++) {
         const ir_dim *dims[4];
         const char *heads = i == Q ? "q_num_heads" : "kv_num_heads";

@@ -32,12 +32,12 @@ static gqac_status check_width(const ir_node *node, gqac_diag *diag) {
         width = size;
     if (known && width > size)
         OP_FAIL(node, diag, GQAC_INVALID_MODEL,
-                "attribute rotary_embedding_dim = %lld for a head of %lld channels",
+                "attribute rotary_embedding_dim = %lld does not fit a head of %lld channels",
                 (long long)width, (long long)size);
     for (int i = COS; i <= SIN && width > 0; i++)
         if (ir_dim_is_const(op_in_dim(node, i, -1), &half) && half != width / 2)
             OP_FAIL(node, diag, GQAC_INVALID_MODEL,
-                    "%s of width %lld for %lld channels that are rotated",
+                    "%s has width %lld, which does not fit %lld channels that are rotated",
                     i == COS ? "cos_cache" : "sin_cache", (long long)half, (long long)width);
     return GQAC_OK;
 }

@@ -21,7 +21,7 @@ static const ir_attr_spec attrs[] = {
 
 static gqac_status verify(const ir_node *node, gqac_diag *diag) {
     if (isnan(ir_attr_float(node, "value")))
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "value is not a number");
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute value is not a number");
     return GQAC_OK;
 }
 

@@ -14,7 +14,7 @@ static gqac_status check_single(const ir_node *node, int operand, const char *wh
         type.rank <= 0 ||
         (type.rank == 1 && (!type.dims[0] || !ir_dim_is_const(type.dims[0], &n) || n == 1));
     if (!single)
-        OP_FAIL(node, diag, GQAC_UNSUPPORTED, "more than one %s", what);
+        OP_FAIL(node, diag, GQAC_UNSUPPORTED, "there is more than one %s", what);
     return GQAC_OK;
 }
 

@@ -41,16 +41,18 @@ static gqac_status verify(const ir_node *node, gqac_diag *diag) {
                 "attribute block_size = %lld: must be 0 or a power of two that is at least 16",
                 (long long)block);
     if (strcmp(ir_attr_get(node, "quant_type")->s, "int") != 0)
-        OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute quant_type = '%s': only int",
+        OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute quant_type = '%s': only int is supported",
                 ir_attr_get(node, "quant_type")->s);
     if (ir_attr_int(node, "swiglu_limit_after_activation") != 0)
-        OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute swiglu_limit_after_activation: only 0");
+        OP_FAIL(node, diag, GQAC_UNSUPPORTED,
+                "attribute swiglu_limit_after_activation: only 0 is supported");
     if (ir_attr_int(node, "weights_prepacked") > 0)
-        OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute weights_prepacked = %lld: -1 or 0",
+        OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute weights_prepacked = %lld: must be -1 or 0",
                 (long long)ir_attr_int(node, "weights_prepacked"));
     for (int i = OTHER_SCALES; i <= LAST; i++)
         if (ir_node_input(node, i))
-            OP_FAIL(node, diag, GQAC_UNSUPPORTED, "input %d is for codes that are not integers", i);
+            OP_FAIL(node, diag, GQAC_UNSUPPORTED,
+                    "input %d is not supported: it is for codes that are not integers", i);
     return moe_verify(node, diag);
 }
 

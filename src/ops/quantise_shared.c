@@ -74,7 +74,7 @@ gqac_status quant_layout_of(const ir_node *node, const gqac_tensor *x, const gqa
     int axis = 0;
     *q = (quant_layout){.outer = 1, .length = gqac_tensor_count(x), .inner = 1};
     if (zero && gqac_tensor_count(zero) != n)
-        OP_FAIL(node, diag, GQAC_INVALID_INPUT, "%lld zero points for %lld scales",
+        OP_FAIL(node, diag, GQAC_INVALID_INPUT, "there are %lld zero points for %lld scales",
                 (long long)gqac_tensor_count(zero), (long long)n);
     if (n == 1 && (block == 0 || scale->rank == 0))
         return GQAC_OK;
@@ -94,8 +94,8 @@ gqac_status quant_layout_of(const ir_node *node, const gqac_tensor *x, const gqa
         q->by_axis = true;
         if (scale->rank != 1 || n != q->length)
             OP_FAIL(node, diag, GQAC_INVALID_INPUT,
-                    "%lld scales of rank %d, axis %d has the length %lld", (long long)n,
-                    scale->rank, axis, (long long)q->length);
+                    "there are %lld scales of rank %d, but axis %d has the length %lld",
+                    (long long)n, scale->rank, axis, (long long)q->length);
         return GQAC_OK;
     }
     q->block = block;

@@ -23,7 +23,7 @@ static gqac_status verify(const ir_node *node, gqac_diag *diag) {
     static const unsigned sets[] = {CODES, OP_FLOATS};
     for (int i = 0; i < 2; i++)
         if (ir_attr_is_set(node, names[i]) && !OP_IN(sets[i], ir_attr_get(node, names[i])->dtype))
-            OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute %s = %s", names[i],
+            OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute %s = %s is not supported", names[i],
                     gqac_dtype_name(ir_attr_get(node, names[i])->dtype));
     return quant_verify(node, diag);
 }
@@ -44,8 +44,9 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     const gqac_dtype zero = op_in_type(node, QUANT_ZERO).dtype;
     type.dtype = result_of(node, zero);
     if (zero != GQAC_NONE && zero != type.dtype)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "zero points of type %s, output_dtype is %s",
-                gqac_dtype_name(zero), gqac_dtype_name(type.dtype));
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
+                "zero points have the type %s, but output_dtype is %s", gqac_dtype_name(zero),
+                gqac_dtype_name(type.dtype));
     return op_set_type_like(node, 0, type, diag);
 }
 
@@ -98,7 +99,8 @@ static gqac_status eval(op_call *call) {
     }
     const gqac_dtype dtype = result_of(node, d.zero ? d.zero->dtype : GQAC_NONE);
     if (d.zero && d.zero->dtype != dtype)
-        OP_FAIL(node, call->diag, GQAC_INVALID_INPUT, "zero points of type %s for codes of type %s",
+        OP_FAIL(node, call->diag, GQAC_INVALID_INPUT,
+                "zero points have the type %s, but codes have the type %s",
                 gqac_dtype_name(d.zero->dtype), gqac_dtype_name(dtype));
     d.precision =
         ir_attr_is_set(node, "precision") ? ir_attr_get(node, "precision")->dtype : d.scale->dtype;

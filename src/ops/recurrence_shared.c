@@ -230,7 +230,7 @@ gqac_status recurrence_fit(const op_work *work, const recurrence_form *form,
     GQAC_TRY(fit_gates(work, r));
     int64_t size;
     if (!gqac_mul_i64(r->dk, r->dv, &size) || size > INT32_MAX || r->dk > INT32_MAX / (2 * TILE))
-        OP_STOP(work, GQAC_LIMIT, "a state of %lld x %lld elements", (long long)r->dk,
+        OP_STOP(work, GQAC_LIMIT, "a state of %lld x %lld elements is too large", (long long)r->dk,
                 (long long)r->dv);
     if (r->scale == 0)
         r->scale = gqn_div(1.0f, gqn_sqrt((float)r->dk));

@@ -5,7 +5,7 @@
 #include "ops/linear_attention.h"
 
 static gqac_status eval(op_call *call) {
-    OP_FAIL(call->node, call->diag, GQAC_INTERNAL, "KV state outside of a step");
+    OP_FAIL(call->node, call->diag, GQAC_INTERNAL, "KV state exists only in a step of a sequence");
 }
 
 const gqac_op gqac_op_recurrent_attention = {

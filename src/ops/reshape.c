@@ -60,7 +60,8 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     for (int i = 0; i < (int)known; i++) {
         bool is_const = ir_dim_is_const(dims[i], &value);
         if (is_const && value < -1)
-            OP_FAIL(node, diag, GQAC_INVALID_MODEL, "dimension %lld", (long long)value);
+            OP_FAIL(node, diag, GQAC_INVALID_MODEL, "dimension %lld of the shape is less than -1",
+                    (long long)value);
         if (is_const && value == 0 && !ir_attr_int(node, "allowzero")) {
             if (type.rank >= 0 && i >= type.rank)
                 OP_FAIL(node, diag, GQAC_INVALID_MODEL,

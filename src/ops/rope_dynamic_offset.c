@@ -40,7 +40,7 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     GQAC_TRY(rope_check_rows(node, diag));
     if (ir_dim_is_const(op_in_dim(node, COS, 1), &half) && half > size / 2)
         OP_FAIL(node, diag, GQAC_INVALID_MODEL,
-                "tables have %lld columns, for heads of %lld elements", (long long)half,
+                "tables have %lld columns, too many for heads of %lld elements", (long long)half,
                 (long long)size);
     const ir_dim *dims[2] = {op_in_dim(node, X, 0), op_in_dim(node, X, 1)};
     return op_set_type(node, 0, op_in_type(node, X).dtype, 2, dims, diag);

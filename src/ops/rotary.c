@@ -98,11 +98,12 @@ static gqac_status read_lengths(const op_work *work, const rotary_operands *o, r
         GQAC_TRY(op_lengths(work, o->new_len, "new_len", r->batch, &r->fresh));
     r->ids = o->position_ids;
     if (!r->ids && !r->past)
-        OP_STOP(work, GQAC_INVALID_INPUT, "neither past_len nor position_ids");
+        OP_STOP(work, GQAC_INVALID_INPUT, "inputs past_len and position_ids are both absent");
     if (!r->ids)
         return GQAC_OK;
     if (!OP_IN(OP_INDICES, r->ids->dtype))
-        OP_STOP(work, GQAC_INVALID_INPUT, "input 'position_ids' has the type %s",
+        OP_STOP(work, GQAC_INVALID_INPUT,
+                "input 'position_ids' has the type %s: must be i32 or i64",
                 gqac_dtype_name(r->ids->dtype));
     bool start = r->ids->rank == 1 && r->ids->dims[0] == 1;
     bool each = r->ids->rank == 2 && r->ids->dims[0] == r->batch &&

@@ -40,8 +40,8 @@ static gqac_status verify(const ir_node *node, gqac_diag *diag) {
     const int64_t slices = ir_attr_int(node, "num_scan_inputs");
     if (slices < 1 || slices > node->n_inputs || node->n_inputs - slices > node->n_outputs)
         OP_FAIL(node, diag, GQAC_INVALID_MODEL,
-                "attribute num_scan_inputs = %lld of %d inputs, with %d outputs", (long long)slices,
-                node->n_inputs, node->n_outputs);
+                "attribute num_scan_inputs = %lld does not fit %d inputs and %d outputs",
+                (long long)slices, node->n_inputs, node->n_outputs);
     const int rows = node->n_outputs - states_of(node);
     GQAC_TRY(check_list(node, "scan_input_axes", (int)slices, false, diag));
     GQAC_TRY(check_list(node, "scan_input_directions", (int)slices, true, diag));
@@ -106,7 +106,7 @@ static gqac_status open_slices(op_call *call, slice *slices, int64_t *length) {
         GQAC_TRY(
             op_axis(node, entry(node, "scan_input_axes", i), x->rank, &slices[i].axis, call->diag));
         if (OP_IN(OP_NIBBLES, x->dtype))
-            OP_FAIL(node, call->diag, GQAC_UNSUPPORTED, "a scan input of type %s",
+            OP_FAIL(node, call->diag, GQAC_UNSUPPORTED, "a scan input of type %s is not supported",
                     gqac_dtype_name(x->dtype));
         gqac_tensor *t = &slices[i].tensor;
         *t = (gqac_tensor){.dtype = x->dtype, .rank = x->rank - 1};
@@ -115,8 +115,8 @@ static gqac_status open_slices(op_call *call, slice *slices, int64_t *length) {
                 t->dims[at++] = x->dims[k];
         if (i > 0 && x->dims[slices[i].axis] != *length)
             OP_FAIL(node, call->diag, GQAC_INVALID_INPUT,
-                    "scan inputs have the lengths %lld and %lld", (long long)*length,
-                    (long long)x->dims[slices[i].axis]);
+                    "scan inputs have the lengths %lld and %lld, but they must be equal",
+                    (long long)*length, (long long)x->dims[slices[i].axis]);
         *length = x->dims[slices[i].axis];
         GQAC_TRY(op_scratch_open_one(call, gqac_tensor_bytes(t), 1, &slices[i].memory));
         t->data = slices[i].memory.base;
@@ -218,7 +218,8 @@ static gqac_status eval(op_call *call) {
 static gqac_status upgrade(ir_builder *b, ir_node *node, int opset, const op_raw_attrs *raw) {
     (void)raw;
     if (opset < 9)
-        OP_FAIL(node, b->diag, GQAC_UNSUPPORTED, "opset %d is older than 9, where Scan had batches",
+        OP_FAIL(node, b->diag, GQAC_UNSUPPORTED,
+                "opset %d is older than 9, and has a Scan with batches, which is not supported",
                 opset);
     return GQAC_OK;
 }

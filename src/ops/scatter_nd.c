@@ -12,8 +12,8 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     if (op_in_type(node, 1).rank == 0 || data.rank == 0)
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "data and indices must have a rank of at least 1");
     if (data.rank > 0 && ir_dim_is_const(op_in_dim(node, 1, -1), &r) && r > data.rank)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "indices of %lld numbers into data of rank %d",
-                (long long)r, data.rank);
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
+                "indices of %lld numbers do not fit data of rank %d", (long long)r, data.rank);
     return op_set_type_like(node, 0, data, diag);
 }
 

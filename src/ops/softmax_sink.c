@@ -82,8 +82,9 @@ static gqac_status eval(op_call *call) {
     if (c.sink) {
         GQAC_TRY(attention_float(call, 1, 1));
         if (c.sink->dims[0] != c.heads)
-            OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT, "%lld sinks for %lld heads",
-                    (long long)c.sink->dims[0], (long long)c.heads);
+            OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
+                    "there are %lld sinks for %lld heads", (long long)c.sink->dims[0],
+                    (long long)c.heads);
     }
     GQAC_TRY(op_output_like(call, 0, GQAC_F32, s));
     c.p = call->out[0].data;

@@ -8,7 +8,7 @@
 static gqac_status verify(const ir_node *node, gqac_diag *diag) {
     bool counted = ir_attr_is_set(node, "num_outputs");
     if (counted && ir_attr_int(node, "num_outputs") != node->n_outputs)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "num_outputs is %lld, there are %d outputs",
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "num_outputs is %lld, but there are %d outputs",
                 (long long)ir_attr_int(node, "num_outputs"), node->n_outputs);
     return GQAC_OK;
 }

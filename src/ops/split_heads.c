@@ -13,7 +13,7 @@ static gqac_status verify(const ir_node *node, gqac_diag *diag) {
     GQAC_TRY(op_check_int(node, "q", 1, INT32_MAX, diag));
     GQAC_TRY(op_check_int(node, "kv", 0, INT32_MAX, diag));
     if (ir_attr_int(node, "kv") == 0 && (ir_node_output(node, 1) || ir_node_output(node, 2)))
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "kv = 0 has one output");
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "with kv = 0 there is one output");
     return GQAC_OK;
 }
 

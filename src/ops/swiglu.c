@@ -13,10 +13,10 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     GQAC_TRY(op_check_dtype(node, 0, OP_FLOATS, diag));
     GQAC_TRY(op_check_same(node, 0, 1, diag));
     if (a.rank >= 0 && b.rank >= 0 && a.rank != b.rank)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "A of rank %d and B of rank %d", a.rank, b.rank);
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "A has rank %d, but B has rank %d", a.rank, b.rank);
     for (int i = 0; i < a.rank && i < b.rank; i++)
         if (ir_dim_is_const(a.dims[i], &m) && ir_dim_is_const(b.dims[i], &n) && m != n)
-            OP_FAIL(node, diag, GQAC_INVALID_MODEL, "dimension %d is %lld in A and %lld in B", i,
+            OP_FAIL(node, diag, GQAC_INVALID_MODEL, "dimension %d is %lld in A, but %lld in B", i,
                     (long long)m, (long long)n);
     return op_set_type_like(node, 0, a, diag);
 }

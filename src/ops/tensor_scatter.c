@@ -40,8 +40,8 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     if (cache.rank >= 0)
         GQAC_TRY(row_axis(node, cache.rank, &axis, diag));
     if (cache.rank >= 0 && update.rank >= 0 && cache.rank != update.rank)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "past_cache has rank %d, update %d", cache.rank,
-                update.rank);
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "past_cache has rank %d, but update has rank %d",
+                cache.rank, update.rank);
     return op_set_type_like(node, 0, cache, diag);
 }
 

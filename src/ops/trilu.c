@@ -38,7 +38,8 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     GQAC_TRY(op_check_dtype(node, 1, OP_INTS | OP_BIT(BOOL), diag));
     GQAC_TRY(op_check_single(node, 1, diag));
     if (type.rank >= 0 && type.rank < 2)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "the input has rank %d", type.rank);
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "the input has rank %d: must be at least 2",
+                type.rank);
     return op_set_type_like(node, 0, type, diag);
 }
 
@@ -47,7 +48,8 @@ static gqac_status eval(op_call *call) {
     GQAC_TRY(op_want_set(call, 0, OP_NUMBERS | OP_BIT(BOOL)));
     const gqac_tensor *in = call->in[0];
     if (in->rank < 2)
-        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT, "the input has rank %d", in->rank);
+        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
+                "the input has rank %d: must be at least 2", in->rank);
     if (ir_node_input(call->node, 1))
         GQAC_TRY(op_int(call, 1, &k));
     GQAC_TRY(op_output_like(call, 0, in->dtype, in));

@@ -31,7 +31,8 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     if (x.rank < 0)
         return op_set_type(node, 0, x.dtype, x.rank, NULL, diag);
     if (axis >= x.rank)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "axis = %d of rank %d", axis, x.rank);
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute axis = %d is out of range for rank %d",
+                axis, x.rank);
     memcpy(dims, x.dims, (size_t)x.rank * sizeof *dims);
     if (!is_one(x.dims[axis])) {
         dims[0] = op_in_dim(node, NEW_LEN, 0);

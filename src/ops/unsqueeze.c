@@ -33,7 +33,8 @@ static gqac_status eval(op_call *call) {
     const gqac_tensor *x = call->in[0];
     int rank = x->rank + (int)n, from = 0;
     if (rank > GQAC_MAX_RANK)
-        OP_FAIL(call->node, call->diag, GQAC_LIMIT, "a result of rank %d", rank);
+        OP_FAIL(call->node, call->diag, GQAC_LIMIT, "the result has rank %d, the maximum is %d",
+                rank, GQAC_MAX_RANK);
     GQAC_TRY(op_axes_eval(call, 1, rank, &set, &given));
     for (int i = 0; i < rank; i++)
         dims[i] = set >> i & 1 ? 1 : x->dims[from++];

@@ -50,8 +50,7 @@ static gqac_status eval(op_call *call) {
     GQAC_TRY(op_want(call, PAST, GQAC_NONE));
     if (past->rank != 4 || (bias->dims[0] != 1 && bias->dims[0] != past->dims[0]))
         OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
-                "a bias of %lld batch rows for the past of another batch",
-                (long long)bias->dims[0]);
+                "bias has %lld batch rows, which does not fit the past", (long long)bias->dims[0]);
     GQAC_TRY(attention_window_fits(call, past->dims[2]));
     const int64_t batch = past->dims[0];
     shifting s = {.bias = bias->data,

@@ -653,7 +653,7 @@ class Ops(Nodes):
         self.compare(fused_gemm, 0.9, count=COUNT)
         node = Node("FusedGemm", "com.microsoft", {x: np.ones((2, 2), np.float32) for x in "ab"},
                     ["y"], activation="Gelu")
-        self.with_dims(node, {}, 3, "FusedGemm", "activation 'Gelu'")
+        self.with_dims(node, {}, 3, "FusedGemm", "activation = 'Gelu'")
 
     def test_fused_matmul(self):
         """Both transposes, factors, batches, vectors."""

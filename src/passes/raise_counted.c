@@ -66,17 +66,75 @@ static bool is_counted(raise *r, ir_value *value, const ir_type *q, const ir_val
            ir_dim_is_const(ir_dim_sub(dims, found.number, position), offset);
 }
 
+/* ---- the position of the first token ---------------------------------------- */
+
+enum { POSITION_IDS = 1 }; /* operand of RotaryEmbedding (com.microsoft) */
+
+/* True for a RotaryEmbedding that counts from one number, the position of the first new token. */
+static bool counts_itself(const ir_node *node) {
+    const ir_value *start = ir_node_input(node, POSITION_IDS);
+    return op_is(node, "com.microsoft", "RotaryEmbedding") && !start->constant &&
+           start->type.rank == 1 && raise_dim(start, 0) == 1;
+}
+
+/* True for a graph input that only such nodes read. */
+static bool is_start(const ir_value *value) {
+    for (const ir_use *use = value->uses; use; use = use->next)
+        if (!counts_itself(use->node) || use != &use->node->inputs[POSITION_IDS])
+            return false;
+    return !value->def;
+}
+
+/* True for the number of cached rows. */
+static bool is_cached(raise *r, ir_value *value, const ir_type *q, const ir_value *past) {
+    reader e;
+    term found;
+    if (!past || !raise_open(&e, r, q, past,
+                             ir_dim_add(r->context->module->dims, past->type.dims[2], q->dims[2])))
+        return false;
+    return raise_element(&e, value, (const ir_dim *[]){number(&e, 0)}, &found) &&
+           found.kind == TERM_INT && found.number == e.cached;
+}
+
+/* Lets a RotaryEmbedding that counts from the number of cached rows, or from a graph input, read
+ * position_ids. */
+static gqac_status raise_starts(raise *r, const ir_type *q, const ir_value *past) {
+    ir_graph *graph = r->context->module->graph;
+    for (ir_node *node = graph->first; node; node = node->next) {
+        ir_value *start = counts_itself(node) ? ir_node_input(node, POSITION_IDS) : NULL;
+        const bool input = start && is_start(start);
+        if (!start || (!input && !is_cached(r, start, q, past)))
+            continue;
+        if (input && start == pass_input(graph, "position_ids")) {
+            const ir_dim *dims[] = {q->dims[0], q->dims[2]};
+            start->type = ir_type_make(r->context->module, start->type.dtype, 2, dims);
+            if (start->type.rank < 0)
+                return gqac_diag_oom(r->b.diag, "an input");
+        }
+        ir_value *positions = raise_position_ids(r);
+        GQAC_TRY(r->b.status);
+        if (!positions || positions->type.dtype != start->type.dtype)
+            return GQAC_OK; /* stateful reports what is not known */
+        ir_node_set_input(node, POSITION_IDS, positions);
+        r->context->changed++;
+    }
+    return GQAC_OK;
+}
+
+/* ---- all of it ---------------------------------------------------------------- */
+
 gqac_status raise_counted(raise *r) {
     ir_graph *graph = r->context->module->graph;
     const ir_value *ids = pass_tokens(graph), *past = find_past(graph);
     int64_t offset;
     bool any = false;
-    if (!ids || !ids->type.dims[0] || !ids->type.dims[1] || !past)
+    if (!ids || !ids->type.dims[0] || !ids->type.dims[1])
         return GQAC_OK;
     const ir_dim *one = ir_dim_const(r->context->module->dims, 1);
     const ir_dim *dims[] = {ids->type.dims[0], one, ids->type.dims[1], one};
     const ir_type q = {.dtype = GQAC_F32, .rank = 4, .dims = dims};
-    for (ir_node *node = graph->first, *next; node; node = next) {
+    GQAC_TRY(raise_starts(r, &q, past));
+    for (ir_node *node = past ? graph->first : NULL, *next; node; node = next) {
         next = node->next;
         if (any) /* positions now have a row for each sequence of the batch */
             GQAC_TRY(pass_infer_node(node, r->b.diag));

@@ -144,6 +144,23 @@ static gqac_status widen_positions(const stateful *s) {
     return GQAC_OK;
 }
 
+/* A rotary that counts from one number would count again in each call. */
+static gqac_status check_starts(const stateful *s) {
+    int64_t one;
+    for (ir_node *node = s->graph->first; node; node = node->next) {
+        const ir_value *start =
+            op_is(node, "gqac", "rotary") ? pass_operand(node, "position_ids") : NULL;
+        if (start && start->type.rank == 1 && ir_dim_is_const(start->type.dims[0], &one))
+            return pass_refuse(node, s->context->diag,
+                               "positions are counted from a number that is not known to be that "
+                               "of the cached rows",
+                               "in a sequence, position_ids of RotaryEmbedding must be a graph "
+                               "input, the number of cached rows, or the position of each token",
+                               "`gqac run` runs the graph as exported");
+    }
+    return GQAC_OK;
+}
+
 /* ---- all of it ----------------------------------------------------------- */
 
 gqac_status stateful_shapes(stateful *s) {
@@ -151,6 +168,7 @@ gqac_status stateful_shapes(stateful *s) {
     GQAC_TRY(widen_positions(s));
     if (!ids)
         return GQAC_OK;
+    GQAC_TRY(check_starts(s));
     GQAC_TRY(ask_all(s, ids));
     pass_sweep(s->context->module);
     GQAC_TRY(use_positions(s, ids));

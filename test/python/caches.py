@@ -32,15 +32,17 @@ class Caches:
         if self.static:
             self.inputs.append(self.info(self.places, I64, [] if start else ["S"]))
         else:
-            self.inputs += [self.info("attention_mask", I64, [batch, "T"]),
-                            self.info("position_ids", I64, [batch, "S"])]
+            self.inputs.append(self.info("attention_mask", I64, [batch, "T"]))
+            if kind != "start_of_past":
+                self.inputs.append(self.info("position_ids", I64, [1] if kind == "start_input" else [batch, "S"]))
         self.outputs = [self.info("logits", F, [batch, "S", VOCABULARY])]
         if start:
             new = self.node("Range", self.constant(0), self.node(
                 "Squeeze", self.length("input_ids", 1)), self.constant(1))
             self.places = self.node("Add", new, self.places)
         x = self.node("Gather", self.weight("embed", VOCABULARY, WIDTH), "input_ids")
-        self.tables(ROPE if kind in ("latent", "compressed") else SIZE)
+        if not kind.startswith("start_"):
+            self.tables(ROPE if kind in ("latent", "compressed") else SIZE)
         self.mask = self.static_mask() if self.static else self.grown_mask()
         for layer in range(LAYERS):
             y, width = getattr(self, kind)(layer, self.norm(f"n{layer}", x, WIDTH))
@@ -52,7 +54,8 @@ class Caches:
     def model(self):
         """The file."""
         graph = helper.make_graph(self.nodes, self.kind, self.inputs, self.outputs, self.weights)
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+        opsets = [helper.make_opsetid("", 18), helper.make_opsetid("com.microsoft", 1)]
+        model = helper.make_model(graph, opset_imports=opsets, ir_version=9)
         onnx.checker.check_model(model)
         return model
 
@@ -361,6 +364,25 @@ class Caches:
         q, kv = self.key_value(layer, x, HEADS, [self.batch, HEADS], slices=True)
         return self.attention(self.heads(q, HEADS, SIZE), *kv, SIZE ** -.5), HEADS * SIZE
 
+    def start_of_past(self, layer, x):
+        """RotaryEmbedding of com.microsoft, which counts from the number of cached rows."""
+        return self.counted(layer, x, self.length("past_key_values.0.key", 2))
+
+    def start_input(self, layer, x):
+        """RotaryEmbedding that counts from a graph input of one element."""
+        return self.counted(layer, x, "position_ids")
+
+    def counted(self, layer, x, start):
+        """Keys and values [B,H,P,D]; positions begin at `start`, [1]."""
+        q, k, v = [self.heads(self.project(f"{n}{layer}", x, WIDTH, HEADS * SIZE), HEADS, SIZE) for n in "qkv"]
+        angles = np.arange(ROWS)[:, None] * 30.0 ** (-np.arange(0, SIZE, 2) / SIZE)
+        tables = [self.constant(f(angles), np.float32) for f in (np.cos, np.sin)]
+        q, k = [self.node("RotaryEmbedding", t, start, *tables, domain="com.microsoft") for t in (q, k)]
+        pairs = self.pair(layer, [[self.batch, HEADS, "P", SIZE]] * 2)
+        kv = [self.node("Concat", past, rows, out=[present], axis=2)
+              for rows, (past, present) in zip((k, v), pairs, strict=True)]
+        return self.attention(q, *kv, SIZE ** -.5), HEADS * SIZE
+
     def quantised(self, layer, x):
         """Static quantisation of each product: past and present are not rounded, but what heads read of them."""
         q, new = self.grouped(layer, x)
@@ -504,4 +526,4 @@ class Caches:
 KINDS = ("latent", "compressed", "transposed", "scattered", "elements", "rows_before_heads", "rows_first", "columns",
          "heads_together", "batch_of_heads", "folded", "folded_slopes", "columns_of_keys", "joined", "joined_turned",
          "joined_halves", "quantised", "quantised_heads", "multi_query", "multi_query_eager", "key_value_heads",
-         "key_value_slices")
+         "key_value_slices", "start_of_past", "start_input")

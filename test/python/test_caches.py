@@ -43,7 +43,8 @@ def oracle(model, ids, chunks):
     names, at, rows = [o.name for o in session.get_outputs()], 0, []
     for n in chunks:
         places = np.arange(at, at + n)
-        feed = {"input_ids": ids[None, at:at + n], "position_ids": places[None],
+        feed = {"input_ids": ids[None, at:at + n],
+                "position_ids": places[:1] if shapes.get("position_ids") == [1] else places[None],
                 "cache_position": places if shapes.get("cache_position", [1]) else places[0],
                 "attention_mask": np.ones((1, at + n), np.int64), **pasts}
         feed = {k: np.asarray(v) for k, v in feed.items() if k in shapes}
@@ -209,6 +210,31 @@ class Caches(Case):
             change(model)
             self.refused(model, "past_key_values.0.key_value")
 
+    def test_name_of_start(self):
+        """The first position may have another name, and then is no input of a sequence."""
+        model = caches.Caches("start_input").model()
+        expected = self.score(model)
+        next(i for i in model.graph.input if i.name == "position_ids").name = "start"
+        start_at(model, "start")
+        self.assertTrue(np.array_equal(self.score(model), expected))
+
+    def test_refused_start(self):
+        """Positions counted from another number than that of the cached rows, or from one that another node reads."""
+        for node in (helper.make_node("Shape", ["input_ids"], ["other"], start=1, end=2),
+                     helper.make_node("Size", ["past_key_values.0.key"], ["other"])):
+            model = caches.Caches("start_of_past").model()
+            start_at(model, "other")
+            if node.op_type == "Size":
+                node.output[0] = "size"
+                model.graph.node.insert(0, helper.make_node("Reshape", ["size", "first"], ["other"]))
+                model.graph.initializer.append(onnx.numpy_helper.from_array(np.array([1]), "first"))
+            model.graph.node.insert(0, node)
+            self.refused(model, "positions are counted from a number", "RotaryEmbedding")
+        model = caches.Caches("start_input").model()
+        model.graph.node.append(helper.make_node("Neg", ["position_ids"], ["read"]))
+        model.graph.output.append(helper.make_tensor_value_info("read", onnx.TensorProto.INT64, None))
+        self.refused(model, "position_ids")
+
     def test_refused_read_otherwise(self):
         """A past of keys and values that another node reads."""
         model = caches.Caches("joined").model()
@@ -288,6 +314,13 @@ def appended(model):
     """The node that appends to the first past."""
     return next(n for n in model.graph.node if n.op_type == "Concat" and len(n.input) == 2
                 and n.input[0] in ("past_key_values.0.key", "past_key_values.0.key_value", "node.49"))
+
+
+def start_at(model, name):
+    """Lets RotaryEmbedding count from that value."""
+    for node in model.graph.node:
+        if node.op_type == "RotaryEmbedding":
+            node.input[1] = name
 
 
 def add_ones(model):

@@ -3,7 +3,8 @@
 # src/targets/cpu/level are compiled again for every level.
 add_library(gqac_cli_objects OBJECT ${GQAC_CLI_SOURCES} ${GQAC_GENERATED}/verb_table.c)
 target_include_directories(gqac_cli_objects PRIVATE ${PROJECT_SOURCE_DIR}/src
-  ${PROJECT_SOURCE_DIR}/include)
+  ${PROJECT_SOURCE_DIR}/include ${GQAC_GENERATED})
+add_dependencies(gqac_cli_objects gqac_commit)
 target_link_libraries(gqac_cli_objects PRIVATE gqac_flags PkgConfig::JANSSON)
 if(TARGET gqac_serve)
   target_compile_definitions(gqac_cli_objects PRIVATE GQAC_SERVE)

@@ -175,6 +175,10 @@ json_t *cli_real_json(double value);
 /* A text of a model, a file or a server, or the name of a file. JSON is UTF-8, and jansson takes
  * nothing else: bytes that are not are written as cli_shown does. */
 json_t *cli_text_json(const char *text);
+/* The build of this program: commit (null: not built in a repository) and compiler. */
+json_t *cli_build_json(void);
+/* The machine: name, processor (null: unknown) and number of processors. */
+json_t *cli_host_json(void);
 /* Prints and frees a JSON value. */
 void cli_print_json(json_t *value);
 /* The same on one line, flushed. NO_MEMORY when the value is NULL. */

@@ -452,6 +452,10 @@ static double gigabytes(const row *r) {
     return r->median > 0 ? r->bytes / r->median * 1e-9 : 0;
 }
 
+static const char method[] =
+    "measured: ms is the median of times_ms, after one run to warm up; token ids are random; "
+    "saved.rows and saved.pairs are estimates from the lengths";
+
 static void print_json(const bench *b, const char *target, int threads) {
     json_t *rows = json_array();
     for (int i = 0; i < b->n_rows; i++) {
@@ -469,10 +473,12 @@ static void print_json(const bench *b, const char *target, int threads) {
             add_saving(b, r, row);
         json_array_append_new(rows, row);
     }
-    cli_print_json(json_pack("{s:s, s:s, s:s, s:s, s:s?, s:s, s:i, s:i, s:o}", "version",
-                             gqac_version(), "model", b->c->operands[0], "profile", b->profile,
-                             "target", target, "level", gqac_program_level(b->program), "kv",
-                             b->kind, "threads", threads, "repeat", b->repeats, "rows", rows));
+    cli_print_json(json_pack("{s:s, s:o, s:o, s:s, s:s, s:s, s:s?, s:I, s:s, s:i, s:i, s:s, s:o}",
+                             "version", gqac_version(), "build", cli_build_json(), "host",
+                             cli_host_json(), "model", b->c->operands[0], "profile", b->profile,
+                             "target", target, "level", gqac_program_level(b->program),
+                             "weight_bytes", (json_int_t)b->weights, "kv", b->kind, "threads",
+                             threads, "repeat", b->repeats, "method", method, "rows", rows));
 }
 
 static void print_table(const bench *b, const char *format) {

@@ -1,4 +1,5 @@
-/* gqac version: the version; in json also the target and the instruction set that it runs on. */
+/* gqac version: the version; in json also how this program was built, and the target and the
+ * instruction set that it runs on. */
 #include "cli/cli.h"
 
 static gqac_status print_json(cli *c) {
@@ -6,8 +7,8 @@ static gqac_status print_json(cli *c) {
     const char *level = NULL;
     GQAC_TRY(cli_options(c, &options));
     GQAC_TRY(gqac_target_level(options.target, &level, &c->diag));
-    cli_print_json(json_pack("{s:s, s:s, s:s?}", "version", gqac_version(), "target",
-                             options.target, "level", level));
+    cli_print_json(json_pack("{s:s, s:o, s:s, s:s?}", "version", gqac_version(), "build",
+                             cli_build_json(), "target", options.target, "level", level));
     return GQAC_OK;
 }
 

@@ -6,12 +6,15 @@
 
 import csv
 import io
+import os
+import subprocess
 import sys
 import unittest
+from pathlib import Path
 
 import harness
 from decoders import Decoder
-from harness import Case, MODELS, gqac
+from harness import Case, MODELS, ROOT, gqac
 
 LLAMA = MODELS / "llama"
 CALLS = ("-p", "16,40", "-n", "3", "--prefix", "40:7,8:1", "--repeat", "3")
@@ -45,6 +48,8 @@ class Bench(Case):
         result = self.good("bench", LLAMA, *CALLS, "--format", "json").json()
         self.assertEqual([r["name"] for r in result["rows"]], ROWS)
         self.assertEqual(result["repeat"], 3)
+        self.assertGreater(result["weight_bytes"], 4 * 100_000)
+        self.check_origin(result)
         for r in result["rows"]:
             times = r["times_ms"]
             self.assertEqual((len(times), sorted(times)[1]), (3, r["ms"]), r)
@@ -56,6 +61,18 @@ class Bench(Case):
         for name, calls, cached in (("pp40", 1, 40), ("tg3@16", 3, 17 + 18 + 19),
                                     ("hp7@40", 1, 47), ("hp1@8", 1, 9)):
             self.check_bytes(by_name, name, calls, cached)
+
+    def check_origin(self, result):
+        """A result says which build was measured, and where."""
+        host = result["host"]
+        self.assertEqual((host["name"], host["processors"]), (os.uname().nodename, os.cpu_count()))
+        self.assertIn(f": {host['processor']}\n", Path("/proc/cpuinfo").read_text())
+        told = self.good("version", "--format", "json").json()["build"]
+        self.assertEqual(result["build"], told)
+        self.assertRegex(told["compiler"], r"\d+\.\d+")
+        if told["commit"]:  # null: not built in a repository
+            commit = told["commit"].removesuffix("-dirty")
+            subprocess.run(["git", "-C", ROOT, "cat-file", "-e", commit], check=True)
 
     def test_kinds(self):
         """Codes take fewer bytes: 8 or 4 bits an element, and a scale for each row of 32."""

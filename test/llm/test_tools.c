@@ -439,7 +439,7 @@ static void test_refused(void) {
         {"[{\"name\": \"a\"}, {\"name\": \"b c\"}]", NULL, "cannot be written", "item 1",
          GQAC_INVALID_INPUT},
         {"[{\"name\": \"\"}]", NULL, "cannot be written", "item 0", GQAC_INVALID_INPUT},
-        {"[{\"name\": \"a\"}]", "b", "cannot have the name 'b'", "", GQAC_INVALID_INPUT},
+        {"[{\"name\": \"a\"}]", "b", "none of the tools has the name 'b'", "", GQAC_INVALID_INPUT},
         {TOOL("{\"type\": \"string\"}"), NULL, "not objects", "f", GQAC_INVALID_INPUT},
         {TOOL("{\"type\": [\"object\", \"null\"]}"), NULL, "not objects", "f", GQAC_INVALID_INPUT},
         {TOOL("{\"anyOf\": [{\"type\": \"object\"}, {\"$ref\": \"#/$defs/x\"}], \"$defs\": {\"x\": "

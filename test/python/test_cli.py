@@ -643,7 +643,7 @@ class Output(Case):
         self.check(gqac("run", LLAMA, "--input", f"tokens={INPUTS / 'input_ids.npy'}"), 2,
                    "the model has no input 'tokens'\n", "its inputs: input_ids, ", "--io")
         self.check(gqac("score", LLAMA, "--ids", IDS, "--target", "cuda"), 2,
-                   "try:   cpu, or gpu for a CUDA or OpenCL device")
+                   "try:   use cpu, or gpu for a CUDA or OpenCL device")
 
     def test_no_producer(self):
         """No empty producer is printed."""

@@ -165,7 +165,7 @@ class Speculation(Case):
         for name in ("model.onnx", "model.onnx.data"):
             shutil.copy(MODELS / "llama" / name, bare)
         found = gqac(*run, "--speculate", "4", "--draft", bare / "model.onnx")
-        self.check(found, 2, "vocabulary of 258 tokens, the model one of", "--draft")
+        self.check(found, 2, "vocabulary of 258 tokens, but the model one of", "--draft")
 
     def test_without_tokenizer(self):
         """Only ids: vocabularies of the same size are compatible."""

@@ -91,7 +91,8 @@ static gqac_status declare(loaded *m, ir_value *result, const onnx_io *io, gqac_
     const ir_dim *dims[GQAC_MAX_RANK];
     const char *at = io->shape;
     bool ok = true;
-    if (!result->def || io->rank != result->type.rank)
+    if (!result->def || io->rank < 0 || io->rank > GQAC_MAX_RANK ||
+        (result->type.rank >= 0 && result->type.rank != io->rank))
         return GQAC_OK;
     for (int axis = 0; axis < io->rank && ok; axis++) {
         at++; /* the bracket, or a comma */

@@ -113,26 +113,55 @@ static int64_t dim_of(const ir_value *past, const ir_value *present, int axis) {
     return 0;
 }
 
-/* True for [B,P,2*D] or [B,H,P,2*D]: keys and values side by side (GPT-BigCode of Optimum). */
-static bool is_halved(const ir_value *past) {
+bool pass_is_halved(const ir_value *both) {
+    bool halved = false;
+    for (const ir_use *use = both->uses; use; use = use->next) {
+        const bool part = op_is(use->node, "", "Split") || op_is(use->node, "", "Slice");
+        if (!part && use->node != both->graph->ret && !op_is(use->node, "", "Shape"))
+            return false;
+        halved = halved || part;
+    }
+    return halved;
+}
+
+bool pass_is_second(const ir_node *node, int i) {
+    int64_t start, n;
+    if (op_is(node, "", "Split"))
+        return i > 0;
+    return ir_const_ints(ir_node_input(node, 1), 1, &start, &n) && n == 1 && start != 0;
+}
+
+/* True for the name of a past with keys and values side by side (GPT-BigCode of Optimum). */
+static bool names_both(const ir_value *past) {
     const char *part = strrchr(past->name, '.');
-    return part && !strcmp(part, ".key_value") && (past->type.rank == 3 || past->type.rank == 4);
+    return part && !strcmp(part, ".key_value");
 }
 
-/* Heads and elements of a half of such a past. */
-static void halve(const ir_value *past, kv_slot *slot) {
-    int64_t width = 0;
-    const ir_type *type = &past->type;
-    slot->head_size = ir_dim_is_const(type->dims[type->rank - 1], &width) ? width / 2 : 0;
-    slot->heads = type->rank == 3 ? 1 : slot->heads;
+/* Elements of a key and of a value in a present [B,T,.] or [B,H,T,.] of both; 0: unknown. */
+static void find_sizes(const ir_value *present, int64_t sizes[2]) {
+    const int rank = present->type.rank;
+    sizes[0] = sizes[1] = 0;
+    for (const ir_use *use = present->uses; use; use = use->next)
+        for (int i = 0; i < use->node->n_outputs && use->node != present->graph->ret; i++) {
+            const ir_value *part = use->node->outputs[i];
+            int64_t size;
+            if (part && rank > 1 && part->type.rank == rank && /* not that of a Shape */
+                ir_dim_is_const(part->type.dims[rank - 1], &size))
+                sizes[pass_is_second(use->node, i)] = size;
+        }
 }
 
-/* A past [2,B,H,P,D] or a halved one holds keys and values: two pairs, named as `stateful` names
- * them. */
-static bool add_packed(kv_slot whole, gqac_arena *arena, kv_slot *slots) {
+/* A past [2,B,H,P,D], or one whose present is split in keys and values: two pairs, named as
+ * `stateful` names them. */
+static bool add_packed(kv_slot whole, const ir_value *present, gqac_arena *arena, kv_slot *slots) {
     static const char *const parts[] = {"key", "value"};
+    int64_t sizes[2] = {whole.head_size, whole.head_size};
+    if (present->type.rank != 5)
+        find_sizes(present, sizes);
     for (int i = 0; i < 2; i++) {
         slots[i] = whole;
+        slots[i].head_size = sizes[i];
+        slots[i].heads = present->type.rank == 3 ? 1 : whole.heads;
         slots[i].past = gqac_arena_printf(arena, "%s.%s", whole.past, parts[i]);
         slots[i].present = gqac_arena_printf(arena, "%s.%s", whole.present, parts[i]);
         if (!slots[i].past || !slots[i].present)
@@ -146,7 +175,7 @@ static bool add_packed(kv_slot whole, gqac_arena *arena, kv_slot *slots) {
 static bool may_be_cache(const ir_value *past) {
     const char *part = strrchr(past->name, '.');
     if (past->type.rank == 3)
-        return part && (!strcmp(part, ".key") || !strcmp(part, ".value") || is_halved(past));
+        return part && (!strcmp(part, ".key") || !strcmp(part, ".value") || names_both(past));
     return past->type.rank < 0 || past->type.rank == 4 || past->type.rank == 5;
 }
 
@@ -180,19 +209,17 @@ gqac_status pass_find_kv_pairs(const ir_module *module, gqac_arena *arena, kv_sl
         if (at < 0)
             continue;
         const ir_value *present = f.graph->ret->inputs[at].value;
-        kv_slot slot = {.past = past->name,
-                        .present = f.graph->result_names[at],
-                        .heads = dim_of(past, present, 3),
-                        .head_size = dim_of(past, present, 1),
-                        .dtype = past->type.dtype,
-                        .rows = is_state(past) ? dim_of(past, present, 2) : 0};
-        if (is_halved(past))
-            halve(past, &slot);
-        else if (past->type.rank != 5) {
+        const kv_slot slot = {.past = past->name,
+                              .present = f.graph->result_names[at],
+                              .heads = dim_of(past, present, 3),
+                              .head_size = dim_of(past, present, 1),
+                              .dtype = past->type.dtype,
+                              .rows = is_state(past) ? dim_of(past, present, 2) : 0};
+        if (past->type.rank != 5 && !(names_both(past) && pass_is_halved(present))) {
             (*slots)[(*n)++] = slot;
             continue;
         }
-        if (!add_packed(slot, arena, *slots + *n))
+        if (!add_packed(slot, present, arena, *slots + *n))
             return GQAC_NO_MEMORY;
         *n += 2;
     }

@@ -83,10 +83,14 @@ gqac_status pass_standardise(pass_context *context);
 /* Finds the past/present pairs of an imported, tidied or lowered graph, in the order of the graph
  * inputs. A pair is an input "past_X" of a node whose output "present_X" is a graph result, or, for
  * attention written out in simple ops, an input and a result named past…N.key and present.N.key. A
- * past of keys and values [2,B,H,P,D] is two pairs, NAME.key and NAME.value. heads and head_size
- * are 0 if the types do not determine them. The list and new names live in `arena`, other names in
- * the module. */
+ * past of keys and values, [2,B,H,P,D] or side by side, is two pairs, NAME.key and NAME.value.
+ * heads and head_size are 0 if the types do not determine them. The list and new names live in
+ * `arena`, other names in the module. */
 gqac_status pass_find_kv_pairs(const ir_module *module, gqac_arena *arena, kv_slot **slots, int *n);
+/* True if Split or Slice alone reads the value: it has keys and values side by side. */
+bool pass_is_halved(const ir_value *both);
+/* True if output i of a Split or Slice is not the first part. */
+bool pass_is_second(const ir_node *node, int i);
 /* True if an output row of the node depends on other input rows of the call, other than through KV
  * state. */
 bool pass_mixes_rows(const ir_node *node);

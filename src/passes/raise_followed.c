@@ -15,26 +15,6 @@ static bool add(latent *l, ir_value *value, const grown *like, int axis) {
     return true;
 }
 
-/* True if Split or Slice alone reads the value: it has keys and values side by side. */
-static bool is_halved(const ir_value *both) {
-    bool halved = false;
-    for (const ir_use *use = both->uses; use; use = use->next) {
-        const bool part = op_is(use->node, "", "Split") || op_is(use->node, "", "Slice");
-        if (!part && use->node != both->graph->ret && !op_is(use->node, "", "Shape"))
-            return false;
-        halved = halved || part;
-    }
-    return halved;
-}
-
-/* True if output i of a Split or Slice is not the first part. */
-static bool is_second(const ir_node *node, int i) {
-    int64_t start, n;
-    if (op_is(node, "", "Split"))
-        return i > 0;
-    return ir_const_ints(ir_node_input(node, 1), 1, &start, &n) && n == 1 && start != 0;
-}
-
 static bool is_source(const latent *l, const ir_node *node, grown *out) {
     ir_value *past = node->n_inputs == 2 ? ir_node_input(node, 0) : NULL;
     if (!op_is(node, "", "Concat") || !past || past->def || past->constant ||
@@ -50,7 +30,7 @@ static bool is_source(const latent *l, const ir_node *node, grown *out) {
     *out = (grown){.past = past,
                    .name = past->name,
                    .axis = (int)axis,
-                   .moved = (rank != 4 || axis != 2 || is_halved(both)) && tokens &&
+                   .moved = (rank != 4 || axis != 2 || pass_is_halved(both)) && tokens &&
                             tokens->type.dims[1] == rows->type.dims[axis],
                    .batch = both->type.dims[axis == 0],
                    .cached = past->type.dims[axis],
@@ -216,10 +196,10 @@ bool raise_follow(latent *l, const ir_node *node) {
     made.source = made.later = made.leaves = made.weighed_later = false;
     made.rows = NULL;
     made.weighed = weighed;
-    const bool halves = x->source && is_halved(x->value);
+    const bool halves = x->source && pass_is_halved(x->value);
     for (int i = 0; i < node->n_outputs; i++) {
         made.halved = halves || made.halved;
-        made.second = halves ? is_second(node, i) : made.second;
+        made.second = halves ? pass_is_second(node, i) : made.second;
         if (node->outputs[i] && !add(l, node->outputs[i], &made, axis))
             return false;
     }

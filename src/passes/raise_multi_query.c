@@ -9,14 +9,14 @@
 #include "ops/shared.h"
 #include "passes/raise.h"
 
-enum { MOST_PATH = 12 };
+enum { MOST_PATH = 12, MOST_OPERANDS = 3 }; /* Where has three */
 
 typedef struct shared_head {
     ir_node *root;
     ir_node *path[MOST_PATH]; /* from the softmax back to the product, without Reshapes and zeros */
     ir_value *from[MOST_PATH]; /* the operand of each that comes from the product */
     int n;
-    int64_t heads, size;
+    int64_t heads, size, value_size;
     ir_value *q, *k, *v;
 } shared_head;
 
@@ -86,14 +86,18 @@ static ir_node *find_product(shared_head *h, ir_value *value) {
     return NULL;
 }
 
+/* True for [B,n,.]. */
+static bool is_list(const ir_value *x, const ir_dim *batch, const ir_dim *n) {
+    return x->type.rank == 3 && x->type.dims[0] == batch && (!n || x->type.dims[1] == n);
+}
+
 /* True if the root weighs values by such probabilities. */
 static bool find(ir_node *root, const ir_value *tokens, shared_head *h) {
     static const int64_t swap[] = {0, 2, 1};
     const ir_node *view = raise_maker(ir_node_input(root, 0), "Reshape");
     const ir_node *softmax = view ? raise_maker(ir_node_input(view, 0), "Softmax") : NULL;
     *h = (shared_head){.root = root, .v = ir_node_input(root, 1)};
-    if (!softmax || softmax->outputs[0]->type.rank != 4 || h->v->type.rank != 3 || h->v->constant ||
-        view->outputs[0]->type.rank != 3)
+    if (!softmax || softmax->outputs[0]->type.rank != 4 || h->v->constant)
         return false;
     const ir_type *p = &softmax->outputs[0]->type;
     const int64_t axis = ir_attr_int(softmax, "axis");
@@ -101,29 +105,33 @@ static bool find(ir_node *root, const ir_value *tokens, shared_head *h) {
     const ir_node *product = find_product(h, softmax->outputs[0]);
     const ir_node *turn = product ? raise_maker(ir_node_input(product, 1), "Transpose") : NULL;
     if (!turn || !raise_is_perm(turn, 3, swap) || !h->heads || (axis != -1 && axis != 3) ||
-        p->dims[1] != tokens->type.dims[1])
+        !p->dims[0] || !p->dims[1] || p->dims[1] != tokens->type.dims[1])
         return false;
     ir_dims *dims = root->graph->module->dims;
+    const ir_dim *rows = ir_dim_mul(dims, p->dims[1], ir_dim_const(dims, h->heads));
     h->q = ir_node_input(product, 0);
     h->k = ir_node_input(turn, 0);
     h->size = raise_dim(h->q, 2);
-    return h->q->type.rank == 3 && h->k->type.rank == 3 && h->size && p->dims[1] &&
-           h->q->type.dims[1] == ir_dim_mul(dims, p->dims[1], ir_dim_const(dims, h->heads));
+    h->value_size = raise_dim(h->v, 2);
+    return rows && is_list(h->q, p->dims[0], rows) && is_list(h->k, p->dims[0], NULL) &&
+           is_list(h->v, p->dims[0], NULL) && is_list(view->outputs[0], p->dims[0], rows) &&
+           h->size && h->value_size;
 }
 
 /* A node of the path with x in place of the operand that comes from the product. */
 static ir_value *rebuilt(ir_builder *b, const shared_head *h, int at, ir_value *x) {
-    ir_value *mask = NULL;
-    for (int i = 0; i < h->path[at]->n_inputs; i++) {
-        ir_value *old = ir_node_input(h->path[at], i);
-        if (old != h->from[at] && old->type.rank == 4)
-            mask = old;
+    const ir_node *old = h->path[at];
+    ir_value *turned[MOST_OPERANDS] = {NULL};
+    double number;
+    for (int i = 0; i < old->n_inputs; i++) {
+        ir_value *mask = ir_node_input(old, i);
+        if (mask != h->from[at] && mask->type.rank == 4 && !raise_scalar(mask, &number))
+            turned[i] = OP_TRANSPOSE(b, mask, 0, 2, 1, 3);
     }
-    ir_value *turned = mask ? OP_TRANSPOSE(b, mask, 0, 2, 1, 3) : NULL;
-    ir_value *y = raise_again(b, h->path[at], h->from[at], x);
-    for (int i = 0; y && mask && i < y->def->n_inputs; i++)
-        if (ir_node_input(y->def, i) == mask)
-            ir_node_set_input(y->def, i, turned);
+    ir_value *y = raise_again(b, old, h->from[at], x);
+    for (int i = 0; y && i < old->n_inputs; i++)
+        if (turned[i])
+            ir_node_set_input(y->def, i, turned[i]);
     return y;
 }
 
@@ -143,7 +151,7 @@ static gqac_status rewrite(pass_context *context, ir_value *tokens, const shared
         x = rebuilt(&b, h, i, x);
     ir_value *y = OP_BUILD(&b, "MatMul", .in = {x, v});
     y = OP_TRANSPOSE(&b, y, 0, 2, 1, 3);
-    ir_value *batch = op_build_lengths(&b, tokens, 0, 1), *size = OP_I64S(&b, -1, h->size);
+    ir_value *batch = op_build_lengths(&b, tokens, 0, 1), *size = OP_I64S(&b, -1, h->value_size);
     shape = op_build_concat(&b, 0, 2, (ir_value *[]){batch, size});
     y = OP_BUILD(&b, "Reshape", .in = {y, shape});
     GQAC_TRY(b.status);

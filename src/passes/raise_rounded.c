@@ -158,7 +158,7 @@ static bool appends(const ir_node *node) {
 
 /* The name of a past or present of rounded rows. */
 static const char *new_name(const pass_context *context, const char *name) {
-    return gqac_arena_printf(context->module->arena, "%.200s.rounded", name);
+    return gqac_arena_printf(context->module->arena, "%s.rounded", name);
 }
 
 /* Renames a past and a present whose rows the file does not round. A file may return rounded rows;

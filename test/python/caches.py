@@ -333,7 +333,7 @@ class Caches:
         k, v = [self.node("Expand", self.node("Unsqueeze", t, self.constant([1])), shape) for t in kv]
         return self.attention(self.heads(q, HEADS, SIZE), k, v, SIZE ** -.5), HEADS * SIZE
 
-    def multi_query_eager(self, layer, x):
+    def multi_query_eager(self, layer, x, value_size=SIZE, lowest=None):
         """The same without SDPA: queries of all heads are rows of one product, which baddbmm adds to zeros."""
         q, (k, v) = self.key_value(layer, x, 1, [self.batch])
         batch, rows = self.length("input_ids", 0), self.length("input_ids", 1)
@@ -348,11 +348,20 @@ class Caches:
         four = self.node("Concat", batch, rows, self.constant([HEADS]), keys, axis=0)
         seen = self.node("Squeeze", self.seen, self.constant([1]))
         scores = self.node("Where", self.node("Unsqueeze", seen, self.constant([2])),
-                           self.node("Reshape", scores, four), self.constant(LOWEST, np.float32))
+                           self.node("Reshape", scores, four), lowest or self.constant(LOWEST, np.float32))
         p = self.node("Reshape", self.node("Softmax", scores, axis=-1), view)
+        if value_size != SIZE:
+            v = self.project(f"v{layer}", v, SIZE, value_size)
         y = self.node("MatMul", p, v)
-        shape = self.node("Concat", batch, rows, self.constant([HEADS * SIZE]), axis=0)
-        return self.node("Reshape", y, shape), HEADS * SIZE
+        if value_size != SIZE:
+            y = self.node("Sub", y, self.node("ReduceMean", y, self.constant([-1]), keepdims=1))
+        shape = self.node("Concat", batch, rows, self.constant([HEADS * value_size]), axis=0)
+        return self.node("Reshape", y, shape), HEADS * value_size
+
+    def multi_query_wide(self, layer, x):
+        """The same with larger values than queries, whose mean over each head is subtracted; the lowest score is
+        [1,1,1,1]."""
+        return self.multi_query_eager(layer, x, 2 * SIZE, self.constant([[[[LOWEST]]]], np.float32))
 
     def key_value_heads(self, layer, x):
         """GPT-BigCode with keys and values for each head."""
@@ -525,5 +534,5 @@ class Caches:
 
 KINDS = ("latent", "compressed", "transposed", "scattered", "elements", "rows_before_heads", "rows_first", "columns",
          "heads_together", "batch_of_heads", "folded", "folded_slopes", "columns_of_keys", "joined", "joined_turned",
-         "joined_halves", "quantised", "quantised_heads", "multi_query", "multi_query_eager", "key_value_heads",
-         "key_value_slices", "start_of_past", "start_input")
+         "joined_halves", "quantised", "quantised_heads", "multi_query", "multi_query_eager", "multi_query_wide",
+         "key_value_heads", "key_value_slices", "start_of_past", "start_input")

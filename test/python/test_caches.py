@@ -156,6 +156,8 @@ class Caches(Case):
             self.assertIn('past="{}", present="{}", heads={}, head_size=10'.format(*names, heads), text)
             pairs = self.good("inspect", self.path, "--kv", "--format", "json").json()["kv_pairs"]
             self.assertIn(names, [(p["past"], p["present"]) for p in pairs])
+            if ".key_value." in names[0]:
+                self.assertIn((heads, caches.SIZE), [(p["heads"], p["head_size"]) for p in pairs])
 
     def test_run_keeps_the_form(self):
         """`run` uses pasts and presents in the form of the file, also for an artefact."""
@@ -204,9 +206,10 @@ class Caches(Case):
         self.refused(model, "past_0")
 
     def test_refused_added_to_products(self):
-        """Products of queries and one shared key that baddbmm adds to ones, and a mask of its own for each head."""
-        for change in (add_ones, mask_heads):
-            model = caches.Caches("multi_query_eager").model()
+        """Products of queries and one shared key that baddbmm adds to ones, a mask of its own for each head, and
+        products of another shape."""
+        for change in (add_ones, mask_heads, flatten_heads):
+            model = caches.Caches("multi_query_eager", batch=1 if change == flatten_heads else "B").model()
             change(model)
             self.refused(model, "past_key_values.0.key_value")
 
@@ -338,6 +341,30 @@ def mask_heads(model):
     at = list(model.graph.node).index(where)
     model.graph.node.insert(at, helper.make_node("And", [where.input[0], "heads"], ["masked"]))
     where.input[0] = "masked"
+
+
+def flatten_heads(model):
+    """Probabilities of one sequence become [S,H,T], so the mean over axis 1 of their product with values is that of
+    the heads of a token."""
+    nodes = model.graph.node
+    softmax = next(n for n in nodes if n.op_type == "Softmax")
+    view = next(n for n in nodes if n.op_type == "Reshape" and n.input[0] == softmax.output[0])
+    product = next(n for n in nodes if n.op_type == "MatMul" and n.input[0] == view.output[0])
+    length = helper.make_node("Shape", [softmax.output[0]], ["length"], start=3)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.array([-1, caches.HEADS]), "rows"))
+    at = list(nodes).index(view)
+    nodes.insert(at, helper.make_node("Concat", ["rows", "length"], ["flat_shape"], axis=0))
+    nodes.insert(at, length)
+    view.input[1] = "flat_shape"
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.array([1]), "heads_axis"))
+    mean = helper.make_node("ReduceMean", [product.output[0], "heads_axis"], ["mean"], keepdims=1)
+    rest = helper.make_node("Sub", [product.output[0], "mean"], ["rest"])
+    for node in nodes:
+        if node.input and node.input[0] == product.output[0]:
+            node.input[0] = "rest"
+    at = list(nodes).index(product) + 1
+    nodes.insert(at, rest)
+    nodes.insert(at, mean)
 
 
 def scored(model):

@@ -278,6 +278,19 @@ class InsertKv(Case):
             self.assertEqual(list(onnx.load(self.cached).graph.output),
                              list(onnx.load(harness.model(name)).graph.output))
 
+    def test_unknown_rank(self):
+        """A declared shape is written although infer does not know the rank."""
+        def info(name, kind, *dims):
+            return helper.make_tensor_value_info(name, kind, dims)
+        graph = helper.make_graph([helper.make_node("Reshape", ["x", "shape"], ["y"])], "g",
+                                  [info("x", onnx.TensorProto.FLOAT, "B", "S"),
+                                   info("shape", onnx.TensorProto.INT64, "r")],
+                                  [info("y", onnx.TensorProto.FLOAT, "B", "S")])
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+        onnx.save(model, self.bare)
+        self.good("rewrite", self.bare, "--pass", "raise", "-o", self.cached)
+        self.assertEqual(list(onnx.load(self.cached).graph.output), list(model.graph.output))
+
     def test_n13_traced_second_run(self):
         """With another output file, too, the second run writes the bytes of the first."""
         traced = harness.ROOT / "test" / "traced"

@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 VOCABULARY, WIDTH, LAYERS = 67, 36, 2
 LATENT_HEADS, NOPE, ROPE, VALUE, RANK = 3, 10, 6, 7, 13
 HEADS, KV_HEADS, SIZE, ROWS = 6, 2, 10, 48
+WIDE = 14  # elements of values that are wider than keys
 F, I64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 LOWEST = np.float32(np.finfo(np.float32).min)
 
@@ -313,17 +314,18 @@ class Caches:
 
     def key_value(self, layer, x, heads, size, slices=False):
         """Queries [B,S,H*D], and all rows of keys and values, which are side by side in the last axis (GPT-BigCode of
-        Optimum): [B,T,2*D] if all queries share one head, else [B,H,T,2*D]."""
+        Optimum): [B,T,2*D] if all queries share one head, else [B,H,T,2*D]; with Slices, values are wider than keys."""
+        width = SIZE + (WIDE if slices else SIZE)
         q = self.project(f"q{layer}", x, WIDTH, HEADS * SIZE)
-        rows = self.project(f"kv{layer}", x, WIDTH, heads * 2 * SIZE)
+        rows = self.project(f"kv{layer}", x, WIDTH, heads * width)
         past, present = f"past_key_values.{layer}.key_value", f"present.{layer}.key_value"
-        self.inputs.append(self.info(past, F, [*size, "P", 2 * SIZE]))
-        self.outputs.append(self.info(present, F, [*size, "T", 2 * SIZE]))
-        rows = self.heads(rows, heads, 2 * SIZE) if heads > 1 else rows
+        self.inputs.append(self.info(past, F, [*size, "P", width]))
+        self.outputs.append(self.info(present, F, [*size, "T", width]))
+        rows = self.heads(rows, heads, width) if heads > 1 else rows
         self.node("Concat", past, rows, out=[present], axis=-2)
         if not slices:
             return q, self.split(present, SIZE, SIZE)
-        bounds = [[self.constant([n]) for n in (at, at + SIZE, -1)] for at in (0, SIZE)]
+        bounds = [[self.constant([n]) for n in (*at, -1)] for at in ((0, SIZE), (SIZE, width))]
         return q, [self.node("Slice", present, *b) for b in bounds]
 
     def multi_query(self, layer, x):
@@ -369,9 +371,9 @@ class Caches:
         return self.attention(self.heads(q, HEADS, SIZE), *kv, SIZE ** -.5), HEADS * SIZE
 
     def key_value_slices(self, layer, x):
-        """The same, which Slices split."""
+        """The same, which Slices split in keys and wider values."""
         q, kv = self.key_value(layer, x, HEADS, [self.batch, HEADS], slices=True)
-        return self.attention(self.heads(q, HEADS, SIZE), *kv, SIZE ** -.5), HEADS * SIZE
+        return self.attention(self.heads(q, HEADS, SIZE), *kv, SIZE ** -.5), HEADS * WIDE
 
     def start_of_past(self, layer, x):
         """RotaryEmbedding of com.microsoft, which counts from the number of cached rows."""

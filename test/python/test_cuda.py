@@ -12,8 +12,8 @@ tier, for all.
 """
 
 import ctypes
+import ctypes.util
 import functools
-import hashlib
 import os
 import re
 import subprocess
@@ -33,6 +33,21 @@ NVRTC = ["libnvrtc.so.13", "libnvrtc.so.12", "/usr/local/cuda/lib64/libnvrtc.so"
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
 HOT = re.compile("attend|product|nbits|int8|moe|heads|tensor")  # these must not spill
 ALONE = re.compile("tensor_(few|tile)_|attend_tensor")  # a group may use all registers
+HEADER = 72  # bytes before the code of an entry: magic, key, size at 48, and hash at 56
+
+
+class Hash(ctypes.Structure):
+    """XXH128_hash_t."""
+
+    _fields_ = [("low", ctypes.c_uint64), ("high", ctypes.c_uint64)]
+
+
+def hash_of(code):
+    """XXH3 of 128 bits, in canonical order."""
+    library = ctypes.CDLL(ctypes.util.find_library("xxhash"))
+    library.XXH3_128bits.restype = Hash
+    found = library.XXH3_128bits(code, ctypes.c_size_t(len(code)))
+    return found.high.to_bytes(8, "big") + found.low.to_bytes(8, "big")
 
 
 def real_nvrtc():
@@ -253,10 +268,10 @@ class Kept(Cuda):
         self.kept(1)
         whole = self.entry().read_bytes()
         changed = [whole[:at] + bytes([whole[at] ^ 0x40]) + whole[at + 1:]
-                   for at in (0, 15, 16, 47, 48, 52, 55, 56, 87, 88, len(whole) - 1)]
-        cut = [whole[:n] for n in (0, 1, 40, 87, 88, len(whole) - 1)]
+                   for at in (0, 15, 16, 47, 48, 52, 55, 56, 71, 72, len(whole) - 1)]
+        cut = [whole[:n] for n in (0, 1, 40, 71, 72, len(whole) - 1)]
         sized = [whole[:48] + n.to_bytes(8, "little") + whole[56:]
-                 for n in (0, 1, 1 << 20, 1 << 40, (1 << 64) - 1, (1 << 64) - 88)]
+                 for n in (0, 1, 1 << 20, 1 << 40, (1 << 64) - 1, (1 << 64) - 72)]
         for data in (*changed, *cut, *sized, whole + b"x", b"\0" * 4096):
             self.entry().write_bytes(data)
             self.kept(1)
@@ -283,8 +298,9 @@ class Kept(Cuda):
         """A complete entry whose code cannot be loaded is compiled again."""
         self.kept(1)
         whole = self.entry().read_bytes()
-        code = b"X" + whole[89:]
-        self.entry().write_bytes(whole[:56] + hashlib.sha256(code).digest() + code)
+        self.assertEqual(whole[56:HEADER], hash_of(whole[HEADER:]))
+        code = b"X" + whole[HEADER + 1:]
+        self.entry().write_bytes(whole[:56] + hash_of(code) + code)
         self.kept(1)
         self.assertEqual(self.entry().read_bytes(), whole)
 
@@ -330,14 +346,14 @@ class Kept(Cuda):
         whole, number = file.read_bytes(), file.stat().st_ino
         self.assertEqual(run(), first)
         self.assertEqual(file.stat().st_ino, number)
-        for at in (3, 20, 50, 60, 88, len(whole) // 2, len(whole) - 1):
+        for at in (3, 20, 50, 60, HEADER, len(whole) // 2, len(whole) - 1):
             file.write_bytes(whole[:at])
             self.assertEqual(run(), first)
             self.assertGreaterEqual(self.entry().stat().st_size, len(whole) // 2)
-        code = bytes(len(whole) - 88)
-        file.write_bytes(whole[:56] + hashlib.sha256(code).digest() + code)
+        code = bytes(len(whole) - HEADER)
+        file.write_bytes(whole[:56] + hash_of(code) + code)
         self.assertEqual(run(), first)
-        self.assertNotEqual(file.read_bytes()[88:], code)
+        self.assertNotEqual(file.read_bytes()[HEADER:], code)
 
 
 @unittest.skipUnless(real_nvrtc(), "there is no libnvrtc; the wheel nvidia-cuda-nvrtc has one")

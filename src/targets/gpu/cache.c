@@ -11,6 +11,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 #include "base/file.h"
 #include "base/log.h"
 #include "targets/gpu/driver.h"
@@ -20,11 +23,11 @@ enum { MOST = 256 << 20 /* bytes of an entry */ };
 typedef struct header {
     char magic[16];
     gpu_key key;
-    uint64_t bytes;             /* of the code */
-    unsigned char checksum[32]; /* of the code */
+    uint64_t bytes;          /* of the code */
+    XXH128_canonical_t hash; /* of the code: finds damage; 10 MB take 2 ms, with SHA-256 50 ms */
 } header;
-_Static_assert(sizeof(header) == 88, "the header has no padding");
-static const char magic[16] = "gqac kernels 1\n";
+_Static_assert(sizeof(header) == 72, "the header has no padding");
+static const char magic[16] = "gqac kernels 2\n";
 
 /* ---- names -------------------------------------------------------------------- */
 
@@ -38,11 +41,10 @@ gpu_key gpu_cache_key(int n, const char *const *texts) {
     return key;
 }
 
-static void checksum(const void *code, size_t bytes, unsigned char digest[32]) {
-    gqac_sha256 hash;
-    gqac_sha256_init(&hash);
-    gqac_sha256_update(&hash, code, bytes);
-    gqac_sha256_final(&hash, digest);
+static XXH128_canonical_t hash_of(const void *code, size_t bytes) {
+    XXH128_canonical_t hash;
+    XXH128_canonicalFromHash(&hash, XXH3_128bits(code, bytes));
+    return hash;
 }
 
 /* Sets the path of the folder; `make` creates it. False: there is no cache. */
@@ -109,7 +111,6 @@ static bool read_all(int fd, void *to, size_t bytes) {
 static void *read_entry(int fd, const gpu_key *key, size_t *bytes) {
     struct stat about;
     header h;
-    unsigned char found[32];
     if (fstat(fd, &about) != 0 || !S_ISREG(about.st_mode) || about.st_uid != geteuid() ||
         !read_all(fd, &h, sizeof h) || memcmp(h.magic, magic, sizeof magic) != 0 ||
         memcmp(&h.key, key, sizeof *key) != 0 || h.bytes == 0 || h.bytes > MOST ||
@@ -120,8 +121,8 @@ static void *read_entry(int fd, const gpu_key *key, size_t *bytes) {
         return NULL;
     bool whole = read_all(fd, code, (size_t)h.bytes);
     if (whole) {
-        checksum(code, (size_t)h.bytes, found);
-        whole = memcmp(found, h.checksum, sizeof found) == 0;
+        const XXH128_canonical_t found = hash_of(code, (size_t)h.bytes);
+        whole = memcmp(&found, &h.hash, sizeof found) == 0;
     }
     if (!whole) {
         free(code);
@@ -151,7 +152,7 @@ void gpu_cache_write(const gpu_key *key, const void *code, size_t bytes) {
         gqac_writer_open(path, &writer, NULL) != GQAC_OK)
         return;
     memcpy(h.magic, magic, sizeof magic);
-    checksum(code, bytes, h.checksum);
+    h.hash = hash_of(code, bytes);
     if (gqac_writer_write(writer, &h, sizeof h, NULL) == GQAC_OK &&
         gqac_writer_write(writer, code, bytes, NULL) == GQAC_OK)
         gqac_writer_commit(writer, NULL);

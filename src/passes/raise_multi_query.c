@@ -20,14 +20,25 @@ typedef struct shared_head {
     ir_value *q, *k, *v;
 } shared_head;
 
-static bool is_zero(const ir_value *value) {
-    const ir_node *mul = raise_maker(value, "Mul"), *fill = raise_maker(value, "ConstantOfShape");
-    if (mul)
-        return is_zero(ir_node_input(mul, 0)) || is_zero(ir_node_input(mul, 1));
+/* The number of which all elements are copies. */
+static bool all_are(const ir_value *value, double *number) {
+    const ir_node *fill = raise_maker(value, "ConstantOfShape");
     const gqac_tensor *t = fill ? ir_attr_get(fill, "value")->tensor : pass_constant(value);
-    if (!t)
-        return fill != NULL; /* the default */
-    return gqac_tensor_count(t) == 1 && OP_IN(OP_FLOATS, t->dtype) && op_get_f32(t, 0) == 0;
+    if (!t || gqac_tensor_count(t) != 1 || !OP_IN(OP_FLOATS, t->dtype)) {
+        *number = 0; /* the default of ConstantOfShape */
+        return fill && !t;
+    }
+    *number = op_get_f32(t, 0);
+    return true;
+}
+
+/* True for zeros, also as the product of two numbers; NaN and infinity times 0 are not. */
+static bool is_zero(const ir_value *value) {
+    double x, y = 1;
+    const ir_node *mul = raise_maker(value, "Mul");
+    return (mul ? all_are(ir_node_input(mul, 0), &x) && all_are(ir_node_input(mul, 1), &y)
+                : all_are(value, &x)) &&
+           x * y == 0;
 }
 
 /* The operand of a node on the path that comes from the product; -1: there is none. */

@@ -181,4 +181,4 @@ def position_call(positions):
 
 for positions in ([12, 13, 14], [4, 5, 12], [-1, 5, 6], [1 << 62, 5, 6]):
     call(f"positions {positions}", "position_ids", position_call(positions),
-         position_call([4, 5, 11]), code=(3, 4), twin_code=(0, 3))  # 3: not implemented yet
+         position_call([4, 5, 11]))

@@ -208,9 +208,9 @@ class Caches(Case):
         self.refused(model, "past_0")
 
     def test_refused_added_to_products(self):
-        """Products of queries and one shared key that baddbmm adds to ones, a mask of its own for each head, and
+        """Products of queries and one shared key that baddbmm adds to ones or NaN, a mask of its own for each head, and
         products of another shape."""
-        for change in (add_ones, mask_heads, flatten_heads):
+        for change in (add_ones, add_nan, mask_heads, flatten_heads):
             model = caches.Caches("multi_query_eager", batch=1 if change == flatten_heads else "B").model()
             change(model)
             self.refused(model, "past_key_values.0.key_value")
@@ -332,6 +332,15 @@ def add_ones(model):
     """The zeros that baddbmm adds become ones."""
     node = next(n for n in model.graph.node if n.op_type == "ConstantOfShape")
     node.attribute[0].t.CopyFrom(onnx.numpy_helper.from_array(np.ones(1, np.float32)))
+
+
+def add_nan(model):
+    """The zeros become infinity times 0."""
+    node = next(n for n in model.graph.node if n.op_type == "ConstantOfShape")
+    node.attribute[0].t.CopyFrom(onnx.numpy_helper.from_array(np.full(1, np.inf, np.float32)))
+    product = next(n for n in model.graph.node if n.op_type == "Mul" and n.input[0] == node.output[0])
+    product.input[1] = "nothing"
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.float32(0), "nothing"))
 
 
 def mask_heads(model):

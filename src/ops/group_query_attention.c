@@ -57,11 +57,24 @@ static ir_value *other_length(const gqa *g, int operand) {
     return rows && op_in_dim(g->node, operand, 1) == rows ? NULL : g->in[operand];
 }
 
+/* The bias, if its shape has to be compared with the lengths of a call. Those of a sequence are not
+ * the file's. */
+static ir_value *other_bias(const gqa *g, const op_options *options) {
+    const ir_dim *total = NULL;
+    if (!g->in[GQA_BIAS] || options->for_sequences)
+        return NULL;
+    const bool known = op_elements(g->node, GQA_TOTAL, 1, &total) == 1 && total &&
+                       op_in_dim(g->node, GQA_BIAS, 3) == total;
+    const ir_dim *rows = op_in_dim(g->node, GQA_QUERY, 1);
+    return known && rows && op_in_dim(g->node, GQA_BIAS, 2) == rows ? NULL : g->in[GQA_BIAS];
+}
+
 static void read_lengths(gqa *g, const op_options *options) {
     ir_value *ids = ir_attr_int(g->node, "do_rotary") == 1 ? g->in[GQA_POSITION_IDS] : NULL;
     OP_BUILD(g->b, "seqlens_to_past",
              .in = {g->in[GQA_SEQLENS_K], g->in[GQA_TOTAL], g->in[GQA_QUERY], g->in[GQA_PAST_KEY],
-                    ids, other_length(g, GQA_KEY), other_length(g, GQA_VALUE)},
+                    ids, other_length(g, GQA_KEY), other_length(g, GQA_VALUE),
+                    other_bias(g, options)},
              .text = {{"convention", options->cached_lengths ? "cached" : "total-1"}},
              .ints = {{"windowed", g->windowed}},
              .out = {&g->past_len, &g->new_len, ids ? &g->positions : NULL});

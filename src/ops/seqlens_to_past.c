@@ -13,12 +13,13 @@
  *
  * positions [B,S] i64, from position_ids [B,>=S]: in a first prompt (S == total) positions count up
  * from the first id in every row; else each token has its own id. A key or value [B,S,..] has as
- * many rows as the query, or none if the past already has them. */
+ * many rows as the query, or none if the past already has them. A bias [..,S,total] has a row for
+ * each new token and a column for each key. */
 #include "ops/attention.h"
 
 #include <string.h>
 
-enum { SEQLENS_K, TOTAL, QUERY, PAST_KEY, IDS, KEY, VALUE };
+enum { SEQLENS_K, TOTAL, QUERY, PAST_KEY, IDS, KEY, VALUE, BIAS };
 
 typedef struct lengths {
     int64_t batch, chunk, total, past, capacity;
@@ -98,6 +99,21 @@ static gqac_status check_rows(op_call *call, int input, const char *name, const 
         "%s must have the shape [B,%lld,..], with a row for each new token of the query (it has "
         "rank %d, %lld rows)",
         name, (long long)l->chunk, x->rank, (long long)(x->rank > 1 ? x->dims[1] : 0));
+}
+
+static gqac_status check_bias(op_call *call, const lengths *l) {
+    const gqac_tensor *x = call->node->n_inputs > BIAS ? call->in[BIAS] : NULL;
+    if (!x || (x->rank == 4 && x->dims[2] == l->chunk && x->dims[3] == l->total))
+        return GQAC_OK;
+    op_fail(call->node, call->diag, GQAC_INVALID_INPUT,
+            "attention_bias has %lld rows and %lld columns for %lld new tokens and "
+            "total_sequence_length = %lld",
+            (long long)(x->rank == 4 ? x->dims[2] : 0), (long long)(x->rank == 4 ? x->dims[3] : 0),
+            (long long)l->chunk, (long long)l->total);
+    gqac_diag_rule(call->diag, "its shape is [B or 1, Hq or 1, S, total_sequence_length]");
+    gqac_diag_hint(call->diag, "pass a bias of the shape [..,%lld,%lld]", (long long)l->chunk,
+                   (long long)l->total);
+    return GQAC_INVALID_INPUT;
 }
 
 /* The rule of growing and static caches; a first prompt without past is a growing cache. */
@@ -184,6 +200,7 @@ static gqac_status eval(op_call *call) {
     GQAC_TRY(check_total(call, &l));
     GQAC_TRY(check_rows(call, KEY, "key", &l));
     GQAC_TRY(check_rows(call, VALUE, "value", &l));
+    GQAC_TRY(check_bias(call, &l));
     GQAC_TRY(op_output(call, 0, GQAC_I32, 1, &l.batch));
     GQAC_TRY(op_output(call, 1, GQAC_I32, 1, &l.batch));
     int32_t *past_len = call->out[0].data, *new_len = call->out[1].data;
@@ -203,10 +220,10 @@ const gqac_op gqac_op_seqlens_to_past = {
     .schema = {.name = "seqlens_to_past",
                .domain = "gqac",
                .since = 1,
-               .inputs = "seqlens_k total query past_key? position_ids? key? value?",
+               .inputs = "seqlens_k total query past_key? position_ids? key? value? bias?",
                .outputs = "past_len new_len positions?",
                .attrs = attrs,
-               .shapes_only = 1u << QUERY | 1u << PAST_KEY | 1u << KEY | 1u << VALUE,
+               .shapes_only = 1u << QUERY | 1u << PAST_KEY | 1u << KEY | 1u << VALUE | 1u << BIAS,
                .rows = IR_ROWS_STATE,
                .doc = "lengths of the past and of the new tokens of each batch row, i32 [B]"},
     .infer = infer,

@@ -102,6 +102,37 @@ static void test_loose_shapes(void) {
     }
 }
 
+/* Checks a bias of that shape for 3 new tokens after 5 cached ones. */
+static gqac_status bias_of(int rank, const int64_t *dims) {
+    gqac_arena *arena = gqac_arena_create(0);
+    gqac_tensor seqlens = test_ints(arena, GQAC_I32, 1, (int64_t[]){1}, (int64_t[]){7});
+    gqac_tensor total = test_ints(arena, GQAC_I32, 0, NULL, (int64_t[]){8});
+    gqac_tensor query = test_tensor(arena, GQAC_F32, 3, (int64_t[]){1, 3, 8});
+    gqac_tensor past = test_tensor(arena, GQAC_F32, 4, (int64_t[]){1, 1, 20, 8});
+    gqac_tensor bias = test_tensor(arena, GQAC_F32, rank, dims);
+    graph_run run;
+    CU_ASSERT_FATAL(graph_run_open(
+        &run, "gqac", "seqlens_to_past", 8,
+        (const gqac_tensor *[]){&seqlens, &total, &query, &past, NULL, NULL, NULL, &bias}, 2));
+    const gqac_status status = graph_run_all(&run, NULL, NULL);
+    CU_ASSERT_EQUAL(status == GQAC_OK, !strstr(run.diag.rule, "total_sequence_length"));
+    graph_run_close(&run);
+    gqac_arena_free(arena);
+    return status;
+}
+
+/* A bias has a row for each new token, and a column for each of the `total` keys: neither for those
+ * of a static cache nor for the visible ones alone. */
+static void test_bias_shape(void) {
+    static const int64_t bad[][4] = {{1, 1, 3, 9}, {1, 1, 3, 7}, {1, 1, 3, 20},
+                                     {1, 1, 1, 8}, {1, 1, 4, 8}, {1, 1, 3, 0}};
+    CU_ASSERT_EQUAL(bias_of(4, (int64_t[]){1, 1, 3, 8}), GQAC_OK);
+    CU_ASSERT_EQUAL(bias_of(4, (int64_t[]){1, 4, 3, 8}), GQAC_OK);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        CU_ASSERT_EQUAL(bias_of(4, bad[i]), GQAC_INVALID_INPUT);
+    CU_ASSERT_EQUAL(bias_of(2, (int64_t[]){3, 8}), GQAC_INVALID_INPUT);
+}
+
 /* ---- rotary -------------------------------------------------------------- */
 
 static gqac_status rotary_at(int past, int fresh, const int64_t *ids, int rank, int rows) {
@@ -353,6 +384,7 @@ int main(int argc, char **argv) {
     const unit_case cases[] = {
         {"what seqlens_k means", test_lengths},
         {"loose shapes of seqlens_k", test_loose_shapes},
+        {"the shape of a bias", test_bias_shape},
         {"rotary positions", test_rotary},
         {"RotaryEmbedding of both layouts", test_rotary_embedding},
         {"special rows of softmax", test_softmax},

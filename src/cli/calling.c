@@ -30,7 +30,7 @@ static const char *fault_of(const json_t *tool) {
     if (!name || !*name)
         return "has no function with a \"name\"";
     if (!is_type(function, "description", JSON_STRING))
-        return "has a \"description\" that is not a text";
+        return "has a \"description\" that is not a string";
     if (!is_type(function, "parameters", JSON_OBJECT))
         return "has \"parameters\" that are not an object (a JSON Schema)";
     return NULL;

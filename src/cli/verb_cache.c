@@ -188,6 +188,8 @@ static gqac_status act(cli *c, listing *l) {
     for (size_t i = 0; i < sizeof actions / sizeof *actions; i++) {
         if (strcmp(c->operands[0], actions[i].name) != 0)
             continue;
+        if (c->n_operands < 2)
+            return cli_usage(c, "DIR is missing");
         if (c->n_operands > 2 && !actions[i].others)
             return cli_usage(c, "unexpected operand '%s'", c->operands[2]);
         if (cli_value(c, "budget") && strcmp(actions[i].name, "gc") != 0)
@@ -213,7 +215,7 @@ extern const gqac_cli_verb gqac_cli_verb_cache;
 const gqac_cli_verb gqac_cli_verb_cache = {
     .name = "cache",
     .operands = "ls|info|verify|gc|export|import DIR ...",
-    .least = 2,
+    .least = 1,
     .most = -1,
     .summary = "lists, checks, copies and removes the files of a prefix store",
     .details =

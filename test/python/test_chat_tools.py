@@ -20,7 +20,7 @@ TOOLS = [{"type": "function", "function": {"name": "weather", "parameters": PLAC
 ODD_TOOLS = (("1", "is not an object"), ('{"type": "web_search"}', '"type"'),
              ('{"type": "function"}', '"name"'), ('{"function": []}', '"function"'),
              ('{"function": {"name": ""}}', '"name"'), ('{"name": "g", "parameters": []}', '"parameters"'),
-             ('{"function": {"name": "g", "description": 1}}', '"description"'))
+             ('{"function": {"name": "g", "description": 1}}', '"description" that is not a string'))
 
 
 class Calls(Case):

@@ -93,7 +93,8 @@ class Usage(Case):
                 self.assertNotIn("--math", help_text)
                 self.assertIn("--quiet", help_text)
         self.usage("cache", words=("gqac: ls|info|verify|gc|export|import DIR ... is missing",))
-        self.usage("cache", "ls", words=("gqac: DIR ... is missing",))
+        self.usage("cache", "ls", words=("gqac: DIR is missing",))
+        self.usage("cache", "bogus", words=("gqac: cache 'bogus' is not ls, info",))
 
     def test_unknown_flags(self):
         """An unknown flag, or one of another verb."""

@@ -4,9 +4,11 @@
     python tools/check_families.py DIR [PAIR ...] [--table]
 
 For each pair and each target: `compile`, then logits of 32 teacher-forced tokens compared with
-those of ONNX Runtime, the first choice wherever its margin exceeds the tolerance, and `equiv`.
---table writes docs/families.md, which needs all pairs. Exit 1 if a pair that must pass does not, or
-a listed exception does. Environment: GQAC names the binary.
+those of ONNX Runtime, the first choice wherever its margin exceeds the tolerance, and `equiv`. Then
+sessions of ONNX Runtime on gqac, which must have the bits of `gqac run`.
+--table writes docs/families.md, which needs all pairs. Exit 1 if a pair that must pass does not, a
+listed exception does, or a session differs. Environment: GQAC names the binary, GQAC_ORT the
+provider (default: beside the binary).
 """
 
 import argparse
@@ -21,12 +23,13 @@ import onnx
 from onnx import numpy_helper
 
 import families
-from export_models import PINS, ROOT, make_ids
+from export_models import FIRST, PINS, ROOT, SECOND, case_batch, make_ids
 from families import ROUNDED
 
 sys.path.insert(0, str(ROOT / "test" / "python"))
 
 import harness  # noqa: E402
+import ort_sessions  # noqa: E402
 import ortref  # noqa: E402
 
 TOKENS, LONG = 32, 100
@@ -128,8 +131,36 @@ def compare(row, path, reference, tolerance, target, scratch):
         raise ArithmeticError(f"{target} equiv: {found['differing']} bits differ {found['mixing']}")
 
 
+def run(path, feed, target, folder):
+    """All outputs of `gqac run`; the inputs and outputs become files in this folder."""
+    (folder / "in").mkdir(parents=True)
+    for name, value in feed.items():
+        np.save(folder / "in" / f"{name}.npy", value)
+    gqac("run", path, "--inputs", folder / "in", "-o", folder / "out", "-q", "--target", target)
+    return ort_sessions.read(folder / "out")
+
+
+def sessions(path, feeds, scratch):
+    """What is wrong in sessions of ONNX Runtime on gqac that run these calls."""
+    try:
+        runs = [(feed, run(path, feed, "cpu", scratch / f"call{i}"))
+                for i, feed in enumerate(feeds)]
+        return ort_sessions.differences(path, runs, scratch)
+    except Exception as error:  # ONNX Runtime's errors have no common class
+        return [" ".join(str(error).split())[:400]]
+
+
+def calls(oracle):
+    """A first prompt, one more after it, and one token after both; unless the model has states,
+    also two prompts of different lengths."""
+    ids = make_ids(FIRST + SECOND + 1, 0)
+    feeds = [feed for feed, _ in oracle.calls(ids, [FIRST, SECOND, 1])]
+    return feeds if oracle.states else [*feeds, case_batch(oracle, ids)[0]]
+
+
 def check(name, folder):
-    """One pair: its row in the table; row["why"] is set if it fails."""
+    """One pair: its row in the table; row["why"] is set if it fails, and row["sessions"] lists what
+    is wrong in sessions."""
     family, precision = families.pairs()[name]
     tolerance = families.PRECISIONS[precision].tolerance
     row = {"pair": name, "tolerance": tolerance}
@@ -143,9 +174,11 @@ def check(name, folder):
             lengths = [TOKENS, LONG] if family.long_rope else [TOKENS]
             ids = [make_ids(n, families.PROMPT.get(name, 0)) for n in lengths]
             reference = [(i, answers(oracles, i, tolerance)) for i in ids]
+            feeds = calls(oracles[0])
         except Exception as error:
             row["why"] = "ONNX Runtime: " + " ".join(str(error).split())[:300]
             return row
+        row["sessions"] = sessions(path, feeds, Path(scratch))
         try:
             for target in EQUIV:
                 compare(row, path, reference, tolerance, target, Path(scratch))
@@ -242,7 +275,7 @@ def command(doc, chosen, check_one, write, excepted=()):
     for name in chosen(args.pairs):
         row = check_one(name, args.folder / name)
         rows.append(row)
-        bad = ("why" in row) != (name in excepted)
+        bad = ("why" in row) != (name in excepted) or bool(row.get("sessions"))
         wrong += bad
         print(json.dumps(row), "" if not bad else "  <-- WRONG", flush=True)
     if args.table and not wrong:

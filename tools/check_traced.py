@@ -5,9 +5,10 @@
 
 For each pair: `gqac run` of one call after a past, a padded batch, on both targets; is attention
 raised (as many nodes of `attend` after `lower` as layers); then logits of 32 teacher-forced tokens
-in a sequence, first choices, and `equiv`. --table writes the second part of docs/families.md, which
-needs all pairs. Exit 1 when a pair fails.
-Environment: GQAC names the binary.
+in a sequence, first choices, and `equiv`; and sessions of ONNX Runtime on gqac, which must have the
+bits of `gqac run`. --table writes the second part of docs/families.md, which needs all pairs. Exit
+1 when a pair fails. Environment: GQAC names the binary, GQAC_ORT the provider (default: beside the
+binary).
 """
 
 import sys
@@ -27,33 +28,29 @@ import ortref
 LIMIT, TOKENS, PAST, NEW = 2e-5, 32, 9, 7
 
 
-def call(runner, path):
-    """One call after PAST rows: with two batch rows, one of which is padded on the left if there is
-    a mask; with GroupQueryAttention with one, because that op has no padding."""
+def calls(runner, path):
+    """A call of PAST tokens, and one of NEW tokens after it: with two batch rows, one of which is
+    padded on the left if there is a mask; with GroupQueryAttention with one, because that op has no
+    padding."""
     ids = make_ids(2 * (PAST + NEW), 1).reshape(2, -1)
-    if ortref.gqa_nodes(onnx.load(path, load_external_data=False)):
-        _, past = runner.step(ids[:1, :PAST], runner.empty_past(1))
-        return runner.feed(ids[:1, PAST:], past)
-    if isinstance(runner, ortref.StaticRunner):
-        _, past = runner.step(ids[:, :PAST], runner.empty_past(2), 0)
-        return runner.feed(ids[:, PAST:], past, PAST)
     mask = np.ones((2, PAST + NEW), np.int64)
     mask[1, :3] = 0
-    _, past = runner.step(ids[:, :PAST], runner.empty_past(2), mask[:, :PAST])
-    return runner.feed(ids[:, PAST:], past, mask)
+    covered = mask[:, :PAST], mask
+    if ortref.gqa_nodes(onnx.load(path, load_external_data=False)):
+        ids, covered = ids[:1], (None, None)
+    elif isinstance(runner, ortref.StaticRunner):
+        covered = 0, PAST
+    first = ids[:, :PAST], runner.empty_past(len(ids)), covered[0]
+    _, past = runner.step(*first)
+    return [runner.feed(*first), runner.feed(ids[:, PAST:], past, covered[1])]
 
 
-def run_call(path, runner, scratch):
+def run_call(path, runner, feed, scratch):
     """The greatest difference of the logits of a call, on any target."""
-    feed, worst = call(runner, path), 0.0
-    want = runner.run(feed)["logits"]
-    (scratch / "in").mkdir()
-    for name, value in feed.items():
-        np.save(scratch / "in" / f"{name}.npy", value)
+    want, worst = runner.run(feed)["logits"], 0.0
     for target in builder.EQUIV:
-        builder.gqac("run", path, "--inputs", scratch / "in", "-o", scratch / target, "-q",
-                     "--target", target)
-        worst = max(worst, harness.relative(np.load(scratch / target / "logits.npy"), want))
+        got = builder.run(path, feed, target, scratch / target)["logits"]
+        worst = max(worst, harness.relative(got, want))
     return worst
 
 
@@ -91,14 +88,17 @@ def sequence(row, path, want, ids, target, scratch):
 
 
 def check(name, folder):
-    """One pair: its row in the table; row["why"] is set if it fails."""
+    """One pair: its row in the table; row["why"] is set if it fails, and row["sessions"] lists what
+    is wrong in sessions."""
     row, path = {"pair": name}, folder / "model.onnx"
     try:
         runner = ortref.runner(path)
         ids = make_ids(TOKENS, 0)
         with tempfile.TemporaryDirectory(prefix="traced-") as folder:
             scratch = Path(folder)
-            row["call"] = run_call(path, runner, scratch)
+            feeds = calls(runner, path)
+            row["sessions"] = builder.sessions(path, feeds, scratch)
+            row["call"] = run_call(path, runner, feeds[-1], scratch)
             if not row["call"] <= LIMIT:
                 raise ArithmeticError(f"a call differs by {row['call']:.1e}")
             if not raised(path, scratch, name not in traced.SEQUENCES):

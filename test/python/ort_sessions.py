@@ -8,6 +8,7 @@ import contextlib
 import importlib.metadata
 import os
 import re
+import sys
 import tempfile
 import unittest
 from pathlib import Path
@@ -17,7 +18,11 @@ import onnx
 from onnx import helper
 
 import harness
-from harness import Case, MODELS, model
+from harness import Case, MODELS, ROOT, model
+
+sys.path.append(str(ROOT / "tools"))
+
+import compare_sessions  # noqa: E402
 
 LIBRARY = Path(os.environ.get("GQAC_ORT", harness.GQAC.parent / "libgqac_ort.so"))
 NAME = "GqacExecutionProvider"
@@ -102,6 +107,31 @@ def session(source, optimise=True, alone=True, settings=None, intra=0, profile=N
     return ort.InferenceSession(source, settings, providers, options, enable_fallback=0)
 
 
+def others(opened, feeds, expected):
+    """The outputs of a run that have another shape, type or bits than expected, by name."""
+    names = [output.name for output in opened.get_outputs()]
+    found, wanted = ({name: (v.shape, v.dtype, v.tobytes()) for name, v in values}
+                     for values in (zip(names, opened.run(None, feeds), strict=True),
+                                    expected.items()))
+    return sorted(n for n in {*found, *wanted} if found.get(n) != wanted.get(n))
+
+
+def differences(path, runs, folder):
+    """Two sessions of a model, with and without optimisation of the graph, make these runs of
+    (inputs, expected outputs): a list of the outputs that differ, and of the shares of gqac that
+    are not 100 %. The profiles are written into the folder."""
+    wrong = []
+    for optimise in (False, True):
+        opened = session(str(path), optimise, profile=folder / "profile")
+        for i, (feeds, expected) in enumerate(runs):
+            wrong += [f"call {i}, optimised: {optimise}: {name} differs"
+                      for name in others(opened, feeds, expected)]
+        share = compare_sessions.share(Path(opened.end_profiling()))
+        if share != 100:
+            wrong.append(f"optimised: {optimise}: gqac has {share:.2f} % of the time")
+    return wrong
+
+
 def calls(name):
     """The stored calls of a model that have all inputs."""
     return sorted(path.parent for path in (MODELS / name / "ref").glob("*/inputs"))
@@ -139,9 +169,4 @@ class Sessions(Case):
 
     def same(self, opened, feeds, expected, what):
         """All outputs of a run have the expected bits."""
-        names = [output.name for output in opened.get_outputs()]
-        found = dict(zip(names, opened.run(None, feeds), strict=True))
-        self.assertEqual(set(found), set(expected), what)
-        for name, value in expected.items():
-            self.assertEqual((found[name].shape, found[name].dtype), (value.shape, value.dtype))
-            self.assertEqual(found[name].tobytes(), value.tobytes(), f"{what}: {name}")
+        self.assertEqual(others(opened, feeds, expected), [], what)

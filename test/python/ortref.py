@@ -92,16 +92,21 @@ class Runner:
         out = self.run(self.feed(ids, past, mask))
         return out["logits"], {name: out[present_name(name)] for name in self.past_names}
 
-    def score(self, ids, chunks=None):
-        """fp32 logits [N,V] of one sequence, in one call or in chunks of the given lengths."""
-        past, rows, at = self.empty_past(1), [], 0
-        for n in chunks or [len(ids)]:
-            mask = np.ones((1, at + n), np.int64)
-            logits, past = self.step(ids[None, at:at + n], past, mask)
-            rows.append(logits[0].astype(np.float32))
+    def calls(self, ids, chunks):
+        """The inputs and outputs of each call of one sequence, in chunks of the given lengths."""
+        past, at = self.empty_past(1), 0
+        for n in chunks:
+            feed = self.feed(ids[None, at:at + n], past, np.ones((1, at + n), np.int64))
+            out = self.run(feed)
+            yield feed, out
+            past = {name: out[present_name(name)] for name in self.past_names}
             at += n
         assert at == len(ids), "chunks do not cover the ids"
-        return np.concatenate(rows)
+
+    def score(self, ids, chunks=None):
+        """fp32 logits [N,V] of one sequence, in one call or in chunks of the given lengths."""
+        return np.concatenate([out["logits"][0].astype(np.float32)
+                               for _, out in self.calls(ids, chunks or [len(ids)])])
 
 
 class StaticRunner:

@@ -62,7 +62,7 @@ def dtype_of(array: Array, expected: int) -> int:
 
 
 def is_packed(dtype: int) -> bool:
-    """Two elements lie in a byte."""
+    """Whether two elements share a byte."""
     return int(lib.gqac_dtype_bits(dtype)) == 4
 
 

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 
 class Metrics(NamedTuple):
-    """Times in milliseconds, tokens per second, and numbers of tokens; see gqac_generate_metrics in generate.h."""
+    """Times in milliseconds, tokens per second, and numbers of tokens; see gqac_generate_metrics in
+    generate.h."""
 
     time_to_first_token_ms: float
     decode_tokens_per_second: float

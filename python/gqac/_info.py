@@ -63,7 +63,7 @@ class Info(NamedTuple):
 
 
 class Kernel(NamedTuple):
-    """One kernel of a decode step, with the bytes that it must move at least."""
+    """One kernel of a decode step, with the minimum number of bytes that it has to move."""
 
     node: str
     op: str

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 def _path() -> str:
-    """The library: GQAC_LIBRARY, or the one that the wheel carries."""
+    """The library: GQAC_LIBRARY, or the one that the wheel contains."""
     given = os.environ.get("GQAC_LIBRARY")
     return given or os.path.join(os.path.dirname(__file__), "libgqac.so.0")
 

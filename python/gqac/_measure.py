@@ -76,7 +76,7 @@ class Timing(NamedTuple):
 
     @property
     def tokens_per_second(self) -> float:
-        """Tokens by the median time."""
+        """Tokens per second of the median time."""
         return self.tokens / self.median if self.median > 0 else 0.0
 
 

@@ -92,7 +92,7 @@ class Model(Owner):
     each core that the process may use. math: "model" (default: as the file specifies), "exact"
     (fp32 where the file specifies int8 activations) or "bf16". seqlens_k: "total-1" (default) or
     "cached". memory_budget: maximum bytes of all contexts and caches; 0: limit memory-bytes.
-    stateless: only for gqac.run, which then opens any graph, with or without a cache.
+    stateless: the model is for gqac.run alone, and may be any graph, with or without a cache.
 
     Threads may share a model; parts of their calls that use all of its worker threads run one after
     another. Use it as a context manager, or call close, to free it at once. Raises FileError;
@@ -344,8 +344,8 @@ class Model(Owner):
         "function": {"name", "parameters", ...}}; message finds their calls in the answer.
         tool_choice: "auto", "none" (the template does not see the tools), "required" (the answer is
         a call) or {"type": "function", "function": {"name": ...}}. parallel_tool_calls False: an
-        answer has at most one call. Raises ModelError if calls in the syntax of the
-        template cannot be demanded or limited."""
+        answer has at most one call. Raises ModelError if calls in the syntax of the template cannot
+        be required or limited."""
         from ._constraint import of_tools
         from ._generate import Request, run, start
         offered = None if tools is None or tool_choice == "none" else list(tools)
@@ -382,17 +382,18 @@ class Model(Owner):
     # ---- measures ------------------------------------------------------------------------------------
 
     def score(self, ids: Iterable[int] | str, *, splits: Iterable[int] = ()) -> Score:
-        """Negative log-likelihood of ids (or of a text), in nats, of every token but the first,
-        computed as `gqac score` does. splits: lengths of calls, the rest is the last one; they change
-        no bit of the logits. (A model that returns only the last logits is called with one token at
-        a time.) Raises InputError for fewer than two tokens, or splits that are longer than ids."""
+        """The negative log-likelihood of ids (or of a text) as `gqac score` computes it: in nats, of
+        all tokens but the first. splits: lengths of calls; one more call has the remaining tokens.
+        They change no bit of the logits. (A model that returns only the last logits is called with
+        one token at a time.) Raises InputError for fewer than two tokens, or if splits are longer
+        than ids."""
         from ._measure import score
         return score(self, self.tokenize(ids) if isinstance(ids, str) else wholes("ids", ids),
                      wholes("splits", splits))
 
     def equiv(self, **options: Any) -> Report:
-        """Proves that splits, batches, threads and kinds of cache change no bit: reference bits from
-        a run token by token, then plans that must reproduce all logits and cached rows.
+        """Proves that splits, batches, threads and kinds of cache change no bit: computes a
+        reference token by token, then runs plans that must reproduce all logits and cached rows.
 
         Options: tokens (64) or ids; splits ("all", "random:N" or a list of lengths); via ("split",
         "decode", "import", "prefix", "snapshot", "baked"); batch (1); threads (a list); kv (a list
@@ -402,10 +403,10 @@ class Model(Owner):
 
     def bench(self, *, prompt: Iterable[int] = (512,), new: Iterable[int] = (64,),
               repeat: int = 5) -> list[Timing]:
-        """Times prompts, and decode after each prompt, like `gqac bench -p ... -n ...`, but with the
-        time that Python takes for each step: a list of Timing. Lengths in tokens; repeat: measured
-        runs of each row, after one to warm up. Raises InputError if the model has fewer positions,
-        UsageError for a number below 1."""
+        """Times prompts, and decode after each prompt, like `gqac bench -p ... -n ...`; the times
+        include what Python adds to each step. Returns a Timing for each row. prompt, new: lengths in
+        tokens; repeat: number of measured runs of a row, after one warm-up run. Raises InputError if
+        the model has fewer positions, UsageError for a number below 1."""
         from ._measure import bench
         return bench(self, wholes("prompt", prompt), wholes("new", new), whole("repeat", repeat))
 

@@ -26,10 +26,10 @@ def run(model: Model, inputs: Mapping[str, Any], *, outputs: Iterable[str] | Non
     written, contiguous and of the shape of the output; they may be inputs.
 
     Outputs that are not in `out` are read-only arrays over the memory of gqac, which stay valid as
-    long as they are referenced (while those of 4 runs of a model are referenced, further runs return copies). bf16 is
-    ml_dtypes.bfloat16 where that is installed, else uint16 with its bits; i4 and u4 have one element
-    in each byte. Raises UsageError for a name that the graph does not have; InputError for a wrong
-    type, shape or value. Ctrl-C ends the run.
+    long as they are referenced (while those of 4 runs of a model are referenced, further runs return
+    copies). bf16 is ml_dtypes.bfloat16 where that is installed, else uint16 with its bits; i4 and u4
+    have one element in each byte. Raises UsageError for a name that the graph does not have;
+    InputError for a wrong type, shape or value. Ctrl-C ends the run.
     """
     lease = model.lease(stateless=True)
     names = list(outputs) if outputs is not None else [*_types(model, "outputs")]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Statistics(NamedTuple):
-    """Of a scheduler; see gqac_scheduler_statistics in schedule.h."""
+    """Statistics of a scheduler; see gqac_scheduler_statistics in schedule.h."""
 
     waiting: int
     running: int
@@ -287,8 +287,9 @@ class Scheduler(Owner):
                json_schema: Mapping[str, Any] | bool | str | None = None, **choice: Any) -> Request:
         """Submits a text or ids; the result is the Request. sequence: the request continues a
         sequence, and the prompt is what follows. Higher priorities are first. grammar and
-        json_schema are those of Model.generate, and `choice` its sampling options. Raises InputError for an empty prompt, one that is too
-        long, or an id that is not in the vocabulary; UsageError for a wrong option."""
+        json_schema are those of Model.generate, and `choice` its sampling options. Raises
+        InputError for an empty prompt, one that is too long, or an id that is not in the
+        vocabulary; UsageError for a wrong option."""
         if (prompt is None) == (ids is None):
             raise UsageError("submit needs either a prompt or ids", status="USAGE")
         array, n = id_array(self.model.tokenize(prompt) if prompt is not None else ids)

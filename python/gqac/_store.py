@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Statistics(NamedTuple):
-    """Of a store; see gqac_store_statistics in store.h."""
+    """Statistics of a store; see gqac_store_statistics in store.h."""
 
     hits: int
     misses: int
@@ -125,9 +125,9 @@ class PrefixStore(Owner):
 
     def open(self, ids: Iterable[int], *, tenant: str | None = None, kv: str | None = None,
              capacity: int = 0, final_length: int = 0) -> Sequence:
-        """A sequence with the longest prefix of `ids` that the tenant has in the store, but never
-        with the last id; its length is the number of ids that were reused. What it computes is added to the
-        store. Raises InputError if there are no ids."""
+        """A sequence with the longest prefix of `ids` that the tenant has in the store, but without
+        the last id; its length is the number of ids that were reused. What it computes is added to
+        the store. Raises InputError if there are no ids."""
         array, n = id_array(ids)
         made, reused = out_pointer(), ctypes.c_int64()
         options = sequence_options(kv, capacity, final_length)

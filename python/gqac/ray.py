@@ -1,6 +1,6 @@
 """Replicas of a model on Ray Serve, each with its own scheduler and prefix store. Requests of one
-session go to one replica, whose cache has the beginning of their prompts. Any replica gives the same
-ids. Needs Ray: pip install 'ray[serve]'.
+session go to one replica, whose cache has the beginning of their prompts. Any replica returns the
+same ids. Requires Ray: pip install 'ray[serve]'.
 
     import gqac.ray
     from ray import serve
@@ -98,12 +98,12 @@ def application(path: str | os.PathLike[str], *, replicas: int = 1, budget: int 
                 folder: str | os.PathLike[str] | None = None, remote: str | None = None,
                 store: dict[str, Any] | None = None, requests: int = 64,
                 deployment: dict[str, Any] | None = None, **model: Any) -> serve.Application:
-    """An application for ray.serve.run. path: the model, in a place that every machine has;
+    """An application for ray.serve.run. path: the model, under the same path on every machine;
     replicas: their number; budget: maximum bytes of the cached prefixes of each; folder: where
     snapshot files are found; remote: the address of a Redis server, where each replica finds what
     the others have computed; store: further options of gqac.PrefixStore; requests: maximum number
-    that a replica has at a time; deployment: further options of ray.serve.deployment; model: options
-    of gqac.Model, of which threads (1) are also reserved as CPUs."""
+    of requests that a replica has at a time; deployment: further options of ray.serve.deployment;
+    model: options of gqac.Model, of which threads (1) are also reserved as CPUs."""
     model.setdefault("threads", 1)
     options = {"name": "gqac", "num_replicas": replicas, "max_ongoing_requests": requests,
                "ray_actor_options": {"num_cpus": model["threads"]},

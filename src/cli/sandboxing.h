@@ -4,13 +4,12 @@
 
 #include "cli/cli.h"
 
-/* Row of a flag table. */
-#define SANDBOXING_FLAG                                                                            \
+/* Row of a flag table; `writes` completes "writes ...". */
+#define SANDBOXING_FLAG(writes)                                                                    \
     {                                                                                              \
         "sandbox", NULL,                                                                           \
-            "reads only the model's folder and what flags name, writes only to the folder of the " \
-            "output, starts no program and opens no connection (Linux 6.2 or newer; not for "      \
-            "target gpu)"                                                                          \
+            "reads only the model's folder and what flags name, writes " writes                    \
+            ", starts no program and opens no connection (Linux 6.2 or newer; not for target gpu)" \
     }
 
 /* With --sandbox, confines the process before the first byte of the model is read: to the folder of

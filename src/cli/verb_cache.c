@@ -221,6 +221,7 @@ const gqac_cli_verb gqac_cli_verb_cache = {
     .details =
         "  ls DIR                lists number of tokens, bytes, last use and name of each file\n"
         "  info DIR              adds model, numerics profile and kind of cache\n"
+        "  info redis://...      prints version, keys, memory and hits of a Redis server\n"
         "  verify DIR            checks every byte of every file; exit 1 if one is damaged\n"
         "  gc DIR                removes damaged files, leftovers of killed processes, and with\n"
         "                        --budget the least recently used files\n"

@@ -18,7 +18,7 @@ static const cli_flag flags[] = {
     {"list-passes", NULL, "lists all passes with a summary of each"},
     {"time-passes", NULL, "prints the time of each pass on stderr"},
     BAKING_FLAGS,
-    SANDBOXING_FLAG,
+    SANDBOXING_FLAG("only to the folder of --output"),
     {"stateless", NULL, "keeps past and present as inputs and outputs, for `gqac run`"},
     {NULL, NULL, NULL},
 };

@@ -11,7 +11,7 @@ static const cli_flag flags[] = {
      "number of tokens to test, with generated ids (64; with --via baked they follow the prefix)"},
     {"ids", "FILE", "token ids from a file instead of generated ones"},
     {"embeds", "FILE",
-     "embeddings [N,E] (.npy) instead of generated ones, for a model that takes inputs_embeds"},
+     "embeddings [N,E] (.npy) instead of generated ones, for a model with the input inputs_embeds"},
     {"splits", "KIND",
      "all: every split into two calls, all tokens in one call, and token by token; random:N: N "
      "random lists of chunks; 3,7,...: lengths of chunks (all; with --via prefix and snapshot: "

@@ -19,7 +19,7 @@ static const cli_flag flags[] = {
     {"plan", NULL,
      "kernels, memory traffic and barriers of one token after the N cached ones of --memory N (0)"},
     {"limits", NULL, "the limits that --limit can set, and their values"},
-    SANDBOXING_FLAG,
+    SANDBOXING_FLAG("no file"),
     {NULL, NULL, NULL},
 };
 

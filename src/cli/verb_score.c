@@ -14,7 +14,7 @@ static const cli_flag flags[] = {
     {"ids", "FILE",
      "whitespace-separated token ids instead of a text, used as they are (-: stdin)"},
     {"embeds", "FILE",
-     "embeddings [N,E] (.npy) of the N ids, for a model that takes inputs_embeds"},
+     "embeddings [N,E] (.npy) of the N ids, for a model with the input inputs_embeds"},
     {"splits", "N,N,...",
      "computes the tokens in chunks of these lengths; the last chunk is the rest (one chunk). If "
      "the "

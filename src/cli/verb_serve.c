@@ -39,7 +39,7 @@ static const cli_flag flags[] = {
     {"time-limit", "S",
      "maximum seconds from the arrival of a request to the end of its answer; 0: unlimited (0)"},
     {"drain", "S", "when stopped, waits at most this many seconds for running answers (30)"},
-    SANDBOXING_FLAG,
+    SANDBOXING_FLAG("only to the folder of --prefix-store"),
     {NULL, NULL, NULL},
 };
 

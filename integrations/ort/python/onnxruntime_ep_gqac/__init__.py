@@ -1,4 +1,4 @@
-"""The execution provider of gqac for ONNX Runtime: where its library lies, and its name.
+"""The execution provider of gqac for ONNX Runtime: the path of its library, and its name.
 
     onnxruntime.register_execution_provider_library("gqac", get_library_path())
     session = onnxruntime.InferenceSession("model.onnx", providers=[get_ep_name()])

@@ -28,12 +28,12 @@ GQAC_API gqac_status gqac_compile(const char *model, const gqac_options *options
 /* Sets *name and *summary (one line) to constant texts of rewrite `index`, from 0. Returns false if
  * there is no such rewrite. */
 GQAC_API bool gqac_rewrite_at(int index, const char **name, const char **summary);
-typedef struct gqac_rewritten {
+typedef struct gqac_rewritten { /* the result of a rewrite */
     size_t size;
     int64_t changes;     /* 0: the graph is unchanged */
     const char *counted; /* follows the number in a report: "attention nodes now have a cache" */
     int n_files;         /* number of files that were written */
-    const char *const *files;
+    const char *const *files; /* their paths */
 } gqac_rewritten;
 /* Applies rewrite `name` to an ONNX model (or .gq text) and writes ONNX to `path`, or, if the
  * rewrite has several results, to "<path without .onnx>.<part>.onnx". `path` may be `model` itself

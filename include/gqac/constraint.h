@@ -36,7 +36,7 @@ GQAC_API gqac_status gqac_constraint_from_grammar(const gqac_text *text, const c
 GQAC_API gqac_status gqac_constraint_from_schema(const gqac_text *text, const char *schema,
                                                  size_t length, gqac_constraint **constraint,
                                                  gqac_diag *diag);
-/* Which calls of tools an answer has. */
+/* Which tool calls an answer has. */
 typedef struct gqac_tool_choice {
     size_t size;
     const char *name; /* the only function that may be called; NULL: any of them */

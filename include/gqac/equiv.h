@@ -54,7 +54,7 @@ typedef struct gqac_equiv_first { /* the first differing value of the first plan
     const int64_t *chunks;
 } gqac_equiv_first;
 
-typedef struct gqac_equiv_report {
+typedef struct gqac_equiv_report { /* the outcome so far; it belongs to the gqac_equiv */
     size_t size;
     int64_t tokens, vocabulary;
     int batch;
@@ -144,7 +144,7 @@ typedef struct gqac_comparison {
     double actual, expected;
 } gqac_comparison;
 /* Compares two tensors of a numeric type or bool. Elements that are both NaN, or the same infinity,
- * are equal. This struct never grows. */
+ * are equal. gqac_comparison never grows. */
 GQAC_API gqac_comparison gqac_compare(const gqac_tensor *actual, const gqac_tensor *expected);
 
 #ifdef __cplusplus

@@ -53,8 +53,8 @@ GQAC_API gqac_status gqac_pb_read(const char *path, gqac_tensor *tensor, char *n
  * LIMIT: as for gqac_shape_bytes; NO_MEMORY. */
 GQAC_API gqac_status gqac_tensor_alloc(gqac_tensor *tensor, gqac_diag *diag);
 GQAC_API void gqac_tensor_free(gqac_tensor *tensor);
-/* Returns element i in row-major order, 0 <= i < gqac_tensor_count, as a double. For every numeric
- * type and bool. */
+/* Returns element i, 0 <= i < gqac_tensor_count in row-major order, of a tensor of any numeric type
+ * or bool, as a double. */
 GQAC_API double gqac_tensor_get(const gqac_tensor *tensor, int64_t i);
 
 #ifdef __cplusplus

@@ -55,10 +55,10 @@ typedef struct gqac_generate_event {
      * unless the answer ends because the model has no more positions, or by a callback. */
     const char *text;
     size_t length; /* of text, in bytes; no NUL follows */
-    /* Which step computed the logits from which the id was chosen. "prefill": that of the prompt;
-     * "decode": that of the id before; "draft": the step in which the id before was computed as a
-     * draft.
-     */
+    /* Which step computed the logits from which the id was chosen:
+     * "prefill": that of the prompt;
+     * "decode": that of the id before;
+     * "draft": one that computed the id before as a draft. */
     const char *phase;
     bool eos;               /* the id is an end-of-text id, which adds no text */
     double log_probability; /* of the id, as in gqac_scored_id */
@@ -77,7 +77,7 @@ typedef bool gqac_generate_callback(void *arg, const gqac_generate_event *event)
 typedef bool gqac_logits_callback(void *arg, float *logits, int64_t vocabulary, const int64_t *ids,
                                   size_t n_ids);
 
-typedef struct gqac_generate_request {
+typedef struct gqac_generate_request { /* all it points to must stay valid during the call */
     size_t size;
     gqac_session *session; /* each request of a call needs a session of its own */
     const int64_t *prompt; /* all ids of the conversation so far, n_prompt >= 1 */
@@ -165,7 +165,7 @@ typedef struct gqac_generate_metrics {
     int64_t accepted_tokens; /* drafts that became ids of the answer */
 } gqac_generate_metrics;
 
-typedef struct gqac_generation {
+typedef struct gqac_generation { /* an answer, which owns its lists and texts */
     size_t size;
     size_t n_ids;
     const int64_t *ids; /* the new ids, an end-of-text id included */
@@ -182,8 +182,8 @@ typedef struct gqac_generation {
  * again. With max_new 0 the model is not run. The context keeps the logits of the last step (but
  * see ids_only); its monitor receives one total for the tokens of all prompts that are not cached.
  * On failure all results are NULL, sessions keep the rows that were cached, and diag->where names
- * the request
- * ("request 2"). Errors:
+ * the request ("request 2").
+ * Errors:
  *   USAGE: a session is NULL, of another program or given twice; `draft` is given without
  *     `draft_context`, or with `speculate` 0; an option is out of range; there are stop texts but
  *     no tokenizer; a `size` is not that of any version of the struct (see options.h);

@@ -13,7 +13,7 @@ typedef struct gqac_op_use {
     const char *op; /* "com.microsoft.GroupQueryAttention" */
     int count;
 } gqac_op_use;
-typedef struct gqac_unsupported {
+typedef struct gqac_unsupported { /* an op, or a use of one, that gqac does not support */
     size_t size;
     const char *op, *reason;
     int count;         /* nodes */
@@ -92,7 +92,7 @@ typedef struct gqac_plan_step {
     int64_t weight_bytes, cache_bytes, input_bytes, output_bytes;
     int barriers; /* regions that two threads would split; each ends with a barrier */
 } gqac_plan_step;
-typedef struct gqac_plan {
+typedef struct gqac_plan { /* all kernels of a decode step */
     size_t size;
     int64_t past;
     int n_steps;

@@ -127,7 +127,7 @@ typedef struct gqac_options {
      * which approximates the model's results and makes it split-safe. */
     bool per_row_quant;
     bool stateless; /* true: past and present stay explicit, for gqac_run; false: sequences */
-    /* The folder in which all external data must lie, after links are followed; NULL: the model's
+    /* The folder in which all external data must be, after links are followed; NULL: the model's
      * own folder, or the Hugging Face cache that it is part of. */
     const char *model_root;
     const char *stop_after;     /* last pass to run, not for programs; NULL: all run */

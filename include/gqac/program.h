@@ -20,7 +20,7 @@ GQAC_API gqac_status gqac_program_open(const char *model, const gqac_options *op
                                        gqac_program **program, gqac_diag *diag);
 GQAC_API void gqac_program_free(gqac_program *program);
 
-typedef struct gqac_io {
+typedef struct gqac_io { /* an input or output of the graph */
     size_t size;
     const char *name;
     gqac_dtype dtype;
@@ -33,7 +33,7 @@ typedef struct gqac_io {
 GQAC_API int gqac_program_inputs(const gqac_program *program, const gqac_io **inputs);
 GQAC_API int gqac_program_outputs(const gqac_program *program, const gqac_io **outputs);
 
-typedef struct gqac_kv_pair {
+typedef struct gqac_kv_pair { /* the cached keys or values, or the state, of one layer */
     size_t size;
     const char *past, *present;
     int64_t heads, head_size; /* 0 in gqac_info if the form of the file's cache does not tell */

@@ -95,14 +95,14 @@ GQAC_API gqac_status gqac_sample_top(const gqac_sampling *sampling, const gqac_c
 GQAC_API gqac_status gqac_sampling_check(const gqac_sampling *sampling, int64_t vocabulary,
                                          gqac_diag *diag);
 
-typedef struct gqac_scored_id {
+typedef struct gqac_scored_id { /* an id of a row of logits */
     int64_t id;
     double log_probability; /* natural logarithm of its softmax over the model's own logits */
 } gqac_scored_id;
 
-/* Measures a row of logits [vocabulary] as the events below do: sets *log_probability to that of
- * `id`, and `top` to the *listed most likely ids, in that order: n_top, or all that are not NaN if
- * these are fewer. With n_top 0, `top` and `listed` may be NULL, and nothing is allocated; else
+/* Measures a row of logits [vocabulary] as gqac_generate does for its events: sets *log_probability
+ * to that of `id`, and `top` to the *listed most likely ids, in that order: n_top, or fewer if the
+ * others are NaN. With n_top 0, `top` and `listed` may be NULL, and nothing is allocated; else
  * about 25 bytes per logit during the call. OUT_OF_RANGE: `id` is not in the vocabulary, or n_top
  * is negative; UNSUPPORTED: not 1 <= vocabulary < 2^31; NO_MEMORY. */
 GQAC_API gqac_status gqac_log_probabilities(const float *logits, int64_t vocabulary, int64_t id,

@@ -17,7 +17,7 @@
  * more than one), however long the prompts of others are. (If the program pads the rows of a step,
  * see gqac_program_padding, steps with a chunk of one prompt alternate with steps that decode.)
  * With a store, a request that has no rows yet waits while a step computes tokens of another
- * request that both begin with, and then continues from the store.
+ * request with which both begin, and then continues from the store.
  *
  * An admitted request is preempted when one of higher priority needs its place, and when the memory
  * budget of the program is used up: its rows are freed, it waits, and later they are computed

@@ -73,9 +73,9 @@ GQAC_API const int64_t *gqac_sequence_ids(const gqac_sequence *sequence, int64_t
                                           int64_t *count);
 /* Shortens the sequence to its first `length` tokens. If the program has states (see gqac_kv_pair),
  * the next step may have to compute up to max(64, 2 d) tokens again, where d is the greatest length
- * so far minus `length`; imported tokens cannot be computed again, so in such a program
- * a sequence keeps all of them or is shortened to 0. A windowed sequence can be rewound to 0, and
- * to any length at most 64 tokens below its greatest so far; shorter lengths may fail.
+ * so far minus `length`; imported tokens cannot be computed again, so in such a program a
+ * sequence keeps all of them or is shortened to 0. A windowed sequence can be rewound to 0, and to
+ * any length at most 64 tokens below its greatest so far; shorter lengths may fail.
  * OUT_OF_RANGE: the sequence has fewer tokens, or cannot be rewound to that length; it has not
  * changed. */
 GQAC_API gqac_status gqac_sequence_rewind(gqac_sequence *sequence, int64_t length, gqac_diag *diag);

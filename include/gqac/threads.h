@@ -38,7 +38,7 @@ typedef void gqac_parallel_for(void *arg, int n, gqac_task *task, void *task_arg
  * 1024, or `run` is NULL. */
 GQAC_API gqac_status gqac_threads_wrap(int threads, gqac_parallel_for *run, void *arg,
                                        gqac_threads **created, gqac_diag *diag);
-GQAC_API int gqac_threads_count(const gqac_threads *threads);
+GQAC_API int gqac_threads_count(const gqac_threads *threads); /* as given, or the default */
 /* Frees the threads, after all contexts that use them. NULL is allowed. */
 GQAC_API void gqac_threads_free(gqac_threads *threads);
 

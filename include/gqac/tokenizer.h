@@ -12,12 +12,12 @@ extern "C" {
 /* Writes the path of the model file to `path`, which has a capacity of `size` bytes: `model` itself
  * if it is a file; if it is a folder, model.decoder.filename of its genai_config.json. IO: the
  * folder or its config cannot be read; INVALID_MODEL: the config is wrong, the path is too long, or
- * the file, after links are followed, lies outside the folder. (Here and below, links into the
+ * the file, after links are followed, is outside the folder. (Here and below, links into the
  * Hugging Face cache that the folder is part of are allowed.) */
 GQAC_API gqac_status gqac_text_model_path(const char *model, char *path, size_t size,
                                           gqac_diag *diag);
 
-/* ---- what lies beside the graph ------------------------------------------ */
+/* ---- the files beside the graph ------------------------------------------ */
 
 /* The parts to read and check. Files of other parts are not parsed. */
 enum {
@@ -33,9 +33,9 @@ typedef struct gqac_text gqac_text;
 /* Reads the parts of a model; the caller frees *text. `model` is a folder, an artefact that was
  * compiled from one, or a model file. A model file gets the parts of its own folder, or of the
  * folder above, if the genai_config.json there names the file as decoder. Where there is no such
- * config, the other files may lie beside the file, or beside its folder if that is called `onnx`:
- * tokenizer.json or generation_config.json shows which. Any other model file has no parts. If a
- * part is missing, or if gqac cannot run a tokenizer or template (see the refusals in
+ * config, the other files are those beside the file, or beside its folder if that is called `onnx`,
+ * whichever place has a tokenizer.json or a generation_config.json. Any other model file has no
+ * parts. If a part is missing, or if gqac cannot run a tokenizer or template (see the refusals in
  * gqac_text_settings), this call succeeds and calls that need the part fail. IO: a file cannot be
  * read; INVALID_MODEL: its content is wrong, or it is a link that leads out of the folder;
  * UNSUPPORTED: the config has a setting that would change results; LIMIT: a file exceeds a safety
@@ -63,9 +63,9 @@ GQAC_API gqac_status gqac_model_open(const char *model, const gqac_options *opti
  * forced_eos_token_id and forced_decoder_ids of generation_config.json, or, if there is no such
  * file, of config.json. They have the same meaning as in Hugging Face's transformers. */
 typedef struct gqac_token_rules gqac_token_rules;
-/* Returns the SHA-256 of the fields of the config, 64 hex digits; it belongs to the rules. NULL:
- * "".
- */
+/* Returns the SHA-256 of these fields of the config, 64 hex digits and a NUL; the text belongs to
+ * the rules.
+ * For `rules` NULL it returns "". */
 GQAC_API const char *gqac_token_rules_digest(const gqac_token_rules *rules);
 /* Returns an id that the rules forbid and that a vocabulary of this size does not have, a sign that
  * the config is that of another model; -1: none. */

@@ -21,16 +21,19 @@ static const struct {
     const char *summary;
 } rows[] = {
 #define ROW(field) offsetof(gqac_limits, field)
-    {"model-bytes", ROW(model_bytes), 4 * TEBI, INT64_MAX, "bytes of the model and its data"},
+    {"model-bytes", ROW(model_bytes), 4 * TEBI, INT64_MAX,
+     "bytes of the model file and its external data"},
     {"nodes", ROW(nodes), 1000000, 1000000, "nodes of the graph"},
     {"tensor-elements", ROW(tensor_elements), INT64_C(1) << 36, TEBI, "elements of one tensor"},
     {"context", ROW(context), INT64_MAX, INT64_MAX, "tokens of a sequence"},
     {"compile-bytes", ROW(compile_bytes), OF_MACHINE, INT64_MAX,
-     "memory of graph and packed weights"},
-    {"compile-ms", ROW(compile_ms), 86400000, INT64_MAX / 1000000, "time of opening or compiling"},
-    {"template-steps", ROW(template_steps), 3000000, INT64_C(1) << 40, "work of a chat template"},
+     "bytes of the graph and of packed weights"},
+    {"compile-ms", ROW(compile_ms), 86400000, INT64_MAX / 1000000,
+     "milliseconds of opening or compiling"},
+    {"template-steps", ROW(template_steps), 3000000, INT64_C(1) << 40,
+     "steps of one rendering of the chat template"},
     {"memory-bytes", ROW(memory_bytes), OF_MACHINE, INT64_MAX,
-     "memory of weights, tensors, caches"},
+     "bytes of the weights, and of one tensor; also the default memory budget"},
 #undef ROW
 };
 enum { ROWS = sizeof rows / sizeof *rows };

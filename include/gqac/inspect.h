@@ -56,9 +56,9 @@ typedef struct gqac_info {
     int64_t baked_tokens, baked_bytes;
     const char *baked_kind;
 } gqac_info;
-/* Inspects a model file, a model folder or an artefact; the caller frees *info with gqac_info_free.
- * Errors are those of gqac_program_open, but unsupported parts are listed in *info and are no
- * error. */
+/* Inspects a file (.onnx, .gqac or .gq); gqac_text_model_path finds that of a folder. The caller
+ * frees *info with gqac_info_free. Errors are those of gqac_program_open, but unsupported parts are
+ * listed in *info and are no error. */
 GQAC_API gqac_status gqac_info_open(const char *model, const gqac_options *options,
                                     gqac_info **info, gqac_diag *diag);
 GQAC_API void gqac_info_free(gqac_info *info);

@@ -87,7 +87,7 @@ typedef struct gqac_equiv_options {
     const int64_t *chunks;
     bool every_hit;
     gqac_equiv_via via;
-    int batch;     /* sequences in each call; the others are shorter and cut at random; 0: 1 */
+    int batch;     /* sequences in each call; the others are shorter and split at random; 0: 1 */
     int n_threads; /* numbers of threads to test; 0: gqac_threads_default alone */
     const int *threads;
     int n_kv; /* kinds of cache to test; 0: contiguous */
@@ -106,7 +106,7 @@ typedef struct gqac_equiv_options {
 
 typedef struct gqac_equiv gqac_equiv;
 /* Prepares a proof; the caller frees *equiv, before the programs. OUT_OF_RANGE: a number is
- * negative, `ids` is given without a token, an id is not in the vocabulary, or the chunks have more
+ * negative, `ids` is given with 0 tokens, an id is not in the vocabulary, or the chunks have more
  * tokens than there are; USAGE: a kind of cache is unknown, a program is stateless, or, with BAKED,
  * nothing is baked for a kind; UNSUPPORTED: the vocabulary is not fixed, or the model cannot have a
  * kind; IO: `fresh` is given, and no folder can be created in $TMPDIR (or /tmp). */

@@ -36,7 +36,7 @@ GQAC_API int gqac_program_outputs(const gqac_program *program, const gqac_io **o
 typedef struct gqac_kv_pair { /* the cached keys or values, or the state, of one layer */
     size_t size;
     const char *past, *present;
-    int64_t heads, head_size; /* 0 in gqac_info if the form of the file's cache does not tell */
+    int64_t heads, head_size; /* 0 in gqac_info if the file's cache does not determine them */
     gqac_dtype dtype;
     int64_t rows; /* 0: one row for each token; else the pair is a state [heads, rows, head_size],
                      which stands for all tokens */
@@ -106,7 +106,7 @@ typedef struct gqac_memory {
     int64_t kv_tails; /* maximum number of blocks with such inputs; those of the last chunk are not
                          counted */
     /* Scratch of the kernel that needs the most, for the largest chunk and for the last token, with
-     * gqac_threads_default threads; it comes on top of `prefill` and `decode`. Not counted: targets
+     * gqac_threads_default threads, in addition to `prefill` and `decode`. Not counted: targets
      * ref and gpu (0 here), ops of cpu that run by their own eval (convolutions, TopK, Scan, ...),
      * and branches of If. A context may keep up to half as much again, because its buffers grow by
      * at least half. */

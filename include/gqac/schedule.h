@@ -47,8 +47,8 @@ typedef struct gqac_scheduler_options {
     const char *kv;  /* kind of cache of the sequences; NULL: contiguous */
     /* Not NULL: a request begins with the longest prefix of its tokens that its tenant has in the
      * store, and the store gets what it computes. When memory is short, the store is emptied before
-     * a request is preempted. It must be of the same program, and outlive the scheduler. With a
-     * store or without, a request may begin with the baked prefix of the program (snapshot.h). If
+     * a request is preempted. The store must be of the same program, and outlive the scheduler.
+     * With or without it, a request may begin with the baked prefix of the program (snapshot.h). If
      * the store has a remote tier, threads of the scheduler read from its folder and its tier, and
      * a request for which they read takes part in no step until then. A step that would have
      * nothing else to compute waits for one of them, for a new request or for a cancellation. */
@@ -58,11 +58,11 @@ typedef struct gqac_scheduler_options {
      * 128 MiB. They are looked up in the tokens of the request and accepted as gqac_generate does
      * (speculate.h). Ids, and logits seen by callbacks, are the same; a step may add several ids to
      * an answer. Drafts are part of `tokens`. There are none in a step that has a chunk of a
-     * prompt, where they do not pay, and where memory is short. If the program has recurrent
+     * prompt, where they do not pay off, or when memory is short. If the program has recurrent
      * states, ids that were accepted before a wrong draft are computed again by the next step. */
     int64_t speculate;
-    double (*clock)(void *arg); /* by which it is judged what pays: returns seconds, monotonic;
-                                   NULL: the system's clock */
+    double (*clock)(void *arg); /* to measure whether drafts pay off: returns seconds,
+                                   monotonic; NULL: the system's clock */
     void *clock_arg;
 } gqac_scheduler_options;
 static inline void gqac_scheduler_options_init(gqac_scheduler_options *options) {
@@ -79,8 +79,8 @@ static inline void gqac_scheduler_options_init(gqac_scheduler_options *options) 
 GQAC_API gqac_status gqac_scheduler_create(gqac_context *context,
                                            const gqac_scheduler_options *options,
                                            gqac_scheduler **scheduler, gqac_diag *diag);
-/* Why schedulers draft nothing with this program, in a few words without a period: a model that
- * returns one row of logits, or one that is not split-safe. NULL: they can draft. */
+/* Returns why schedulers make no drafts with this program, in a few words without a period: a model
+ * that returns one row of logits, or one that is not split-safe. NULL: they can draft. */
 GQAC_API const char *gqac_scheduler_no_drafts(const gqac_program *program);
 /* Ends the remaining requests as cancelled, and frees the scheduler. No other thread may use it any
  * more. */

@@ -20,9 +20,9 @@ extern "C" {
 /* Maximum number of drafts of a text in one step: every kind of cache can be rewound by so many. */
 enum { GQAC_DRAFTS_MOST = 64 };
 
-/* Why gqac_generate drafts nothing in this session, in a few words without a period: kind "off", a
- * model that returns one row of logits, or one that is not split-safe (gqac_program_mixing). NULL:
- * it can draft. */
+/* Returns why gqac_generate makes no drafts in this session, in a few words without a period: kind
+ * "off", a model that returns one row of logits, or one that is not split-safe
+ * (gqac_program_mixing). NULL: it can draft. */
 GQAC_API const char *gqac_session_no_drafts(const gqac_session *session);
 
 /* Checks that the ids of a second model mean the same as those of the first, so that its drafts can

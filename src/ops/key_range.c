@@ -1,5 +1,6 @@
 /* lo, hi i32 [B,S]: query s of batch row b attends to the keys lo <= j < hi of the T rows of k.
- *   position of the query  at = offset + s, offset = P, or valid[b] - S when aligned to the end
+ *   position of the query  at = offset + s, offset = P; aligned to the end, it is valid[b] - S, or
+ *                          max(0, T - S) without valid
  *   hi = min(T, valid[b], at + right + 1)    right -1: no such bound
  *   lo = max(0, at - left)                   left -1: 0
  * A query without visible keys has lo = hi = 0. P is the number of rows of past (0 without). In a
@@ -23,9 +24,10 @@ static gqac_status verify(const ir_node *node, gqac_diag *diag) {
     GQAC_TRY(op_check_int(node, "left", -1, INT32_MAX, diag));
     GQAC_TRY(op_check_int(node, "right", -1, INT32_MAX, diag));
     GQAC_TRY(op_check_int(node, "align_end", 0, 1, diag));
-    if (ir_attr_int(node, "align_end") && !ir_node_input(node, VALID))
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "align_end = 1 needs valid");
     bool past = ir_node_input(node, PAST_LEN), fresh = ir_node_input(node, NEW_LEN);
+    if (ir_attr_int(node, "align_end") && !ir_node_input(node, VALID) &&
+        (past || ir_node_input(node, PAST)))
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "align_end = 1 with a past needs valid");
     if (past != fresh || (past && (ir_node_input(node, PAST) || ir_node_input(node, VALID))))
         OP_FAIL(node, diag, GQAC_INVALID_MODEL,
                 "past_len needs new_len, and excludes past and valid");
@@ -100,6 +102,8 @@ static void of_call(const op_call *call, const ranges *r) {
     for (int64_t b = 0; b < r->batch; b++) {
         int64_t end = valid ? op_get_i64(valid, b) : r->keys;
         int64_t offset = align ? end - r->rows : past ? past->dims[2] : 0;
+        if (!valid && offset < 0)
+            offset = 0;
         for (int64_t s = 0; s < r->rows; s++)
             set(r, b * r->rows + s, offset + s, end);
     }

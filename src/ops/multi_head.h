@@ -11,6 +11,7 @@ typedef struct multi_head {
     ir_value *q, *k, *v, *past_k, *past_v, *past_rows, *padding, *bias;
     float scale, filter; /* filter: added to the scores of padding */
     bool causal, wants_qk;
+    bool at_end; /* without a past: the last query has the position of the last key */
     ir_value *y, *present_k, *present_v, *qk; /* results; qk fp32 */
 } multi_head;
 void multi_head_build(ir_builder *b, multi_head *m);

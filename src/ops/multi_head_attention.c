@@ -5,6 +5,8 @@
  *   query [B,S,N,3,D]                                   packed
  *   -> output [B,S,N*Dv], present [B,N,P+L,D], qk [B,N,S,P+L] (scores before softmax)
  * With past_sequence_length P past and present are buffers [B,N,M,D] of which P rows are valid.
+ * With unidirectional 1 query s has position P + s; without a past, the S queries are the last of
+ * the L keys, as in ONNX Runtime's CUDA kernels (its CPU kernel agrees for S = 1 and S = L only).
  * bias [Dq+Dk+Dv] is added to query, key and value; to 4-D keys and values it is not. Lowered. */
 #include "ops/build.h"
 #include "ops/multi_head.h"
@@ -218,6 +220,7 @@ static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_v
                     .filter = ir_attr_float(node, "mask_filter_value"),
                     .causal = ir_attr_int(node, "unidirectional") == 1,
                     .wants_qk = ir_node_output(node, 3) != NULL};
+    m.at_end = m.causal && !m.past_k && (!l.rows || l.rows != l.keys);
     split_bias(b, node, &l, bias);
     read_heads(b, node, bias, &m);
     multi_head_build(b, &m);

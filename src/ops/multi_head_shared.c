@@ -69,7 +69,7 @@ void multi_head_build(ir_builder *b, multi_head *m) {
     m->present_v = with_past(b, m->past_v, m->v, before);
     ir_value *mask = addend(b, m);
     OP_BUILD(b, "key_range", .in = {m->q, m->present_k, m->past_k, valid},
-             .ints = {{"right", m->causal ? 0 : -1}, {"align_end", valid != NULL}},
+             .ints = {{"right", m->causal ? 0 : -1}, {"align_end", valid != NULL || m->at_end}},
              .out = {&lo, &hi});
     OP_BUILD(
         b, "attend", .in = {m->q, m->present_k, m->present_v, lo, hi, mask},

@@ -63,9 +63,9 @@ ir_value *raise_multi_head(raise *r, ir_node *node) {
         !read_cache(r, node, VALUE, PAST_VALUE, &a.v) || !raise_fits(r, &a, node) ||
         !raise_read_masks(r, &a))
         return NULL;
-    if (ir_attr_int(node, "unidirectional") && a.k.past && !ir_node_input(node, PAST_KEY))
-        return raise_stopped(r, node, "without its past, positions would be counted differently"),
-               NULL;
+    if (ir_attr_int(node, "unidirectional") && !ir_node_input(node, PAST_KEY) &&
+        (a.k.past || !raise_same_dims(a.q, 2, a.k.rows, 2, 1)))
+        return raise_stopped(r, node, "its queries are counted from the end of its keys"), NULL;
     if (a.has_tensors && !(a.scores.parts[0].seen.slopes && a.k.past))
         return raise_stopped(r, r->carried ? r->carried : node,
                              r->carried ? r->carried_why : "its bias is not read"),

@@ -227,6 +227,32 @@ static void test_buffer(void) {
     gqac_arena_free(arena);
 }
 
+/* Without a past, the queries of a causal node are the last of its keys, as flat rows or by heads:
+ * the same bytes as with all queries. */
+static void test_last_queries(void) {
+    gqac_arena *arena = gqac_arena_create(0);
+    test_random r = {.state = 31};
+    gqac_tensor x[3], k, v;
+    graph_run full, run;
+    for (int i = 0; i < 3; i++)
+        x[i] = test_floats(arena, GQAC_F32, 3, (int64_t[]){B, ROWS, WIDTH}, &r);
+    k = heads(arena, &x[1]);
+    v = heads(arena, &x[2]);
+    CU_ASSERT_FATAL(open_multi_head(&full, 3, (const gqac_tensor *[]){&x[0], &x[1], &x[2]}, 1, 1));
+    CU_ASSERT_FATAL(graph_run_all(&full, NULL, NULL) == GQAC_OK);
+    for (int n = 1; n <= ROWS; n++)
+        for (int by_head = 0; by_head < 2; by_head++) {
+            gqac_tensor q = rows_of(arena, &x[0], ROWS - n, n);
+            const gqac_tensor *in[3] = {&q, by_head ? &k : &x[1], by_head ? &v : &x[2]};
+            CU_ASSERT_FATAL(open_multi_head(&run, 3, in, 1, 1));
+            CU_ASSERT_FATAL(graph_run_all(&run, NULL, NULL) == GQAC_OK);
+            check_rows(arena, &full, &run, ROWS - n, n);
+            graph_run_close(&run);
+        }
+    graph_run_close(&full);
+    gqac_arena_free(arena);
+}
+
 /* ---- what is refused ----------------------------------------------------- */
 
 static gqac_status refused(unsigned inputs, const char *attr, int64_t value, const char *named) {
@@ -324,6 +350,7 @@ int main(int argc, char **argv) {
         {"split = full, MultiHeadAttention", test_multi_head_split},
         {"split = full, Attention", test_packed_split},
         {"token by token into a buffer", test_buffer},
+        {"the last queries without a past", test_last_queries},
         {"refused by DecoderMaskedMultiHeadAttention", test_refused_decoder},
         {"refused by MultiHeadAttention", test_refused},
         {"refused by Attention", test_refused_packed},

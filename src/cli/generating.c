@@ -382,10 +382,10 @@ void generating_metrics(const generating *g, const gqac_generation *said) {
     fprintf(stderr, "finish reason         %s\n", gqac_finish_name(said->finish));
     fprintf(stderr, "time to first token   %.3f ms\n", m->time_to_first_token_ms);
     fprintf(stderr, "decode                %.3f tokens/s\n", m->decode_tokens_per_second);
-    fprintf(stderr, "forwards              n %zu  min %.3f  max %.3f  mean %.3f ms\n",
+    fprintf(stderr, "forward passes        n %zu  min %.3f  max %.3f  mean %.3f ms\n",
             m->n_forwards, m->forward_ms_min, m->forward_ms_max, m->forward_ms_mean);
     if (m->n_forwards)
-        fprintf(stderr, "first forwards, ms   ");
+        fprintf(stderr, "first passes, ms     ");
     for (size_t i = 0; i < m->n_forwards && i < SHOWN_FORWARDS; i++)
         fprintf(stderr, " %.3f", m->forward_ms[i]);
     if (m->n_forwards)

@@ -608,15 +608,15 @@ class Caches(Generating):
         self.assertRegex(plain.err, r"^kv cache: contiguous \(.*--kv off turns it off\)\n$")
         told = self.good("generate", LLAMA, "--prompt", PROMPT, "-n", 5, "--metrics")
         self.assertEqual(told.out, plain.out)
-        for word in ("time to first token ", "decode ", "forwards              n 5  min ",
-                     "first forwards, ms ", "reused 0  computed "):
+        for word in ("time to first token ", "decode ", "forward passes        n 5  min ",
+                     "first passes, ms ", "reused 0  computed "):
             self.assertIn(word, told.err)
-        line = next(x for x in told.err.splitlines() if x.startswith("first forwards"))
+        line = next(x for x in told.err.splitlines() if x.startswith("first passes"))
         self.assertEqual(len(line.split()[3:]), 5)
         told = self.good("generate", LLAMA, "--prompt", PROMPT, "-n", 40, "--metrics").err
-        line = next(x for x in told.splitlines() if x.startswith("first forwards"))
+        line = next(x for x in told.splitlines() if x.startswith("first passes"))
         self.assertEqual((len(line.split()[3:]), line[-4:]), (9, " ..."))
-        self.assertNotIn("first forwards",
+        self.assertNotIn("first passes",
                          self.good("generate", LLAMA, "--prompt", PROMPT, "-n", 0, "--metrics").err)
         quiet = self.good("generate", LLAMA, "--prompt", PROMPT, "-n", 5, "-q")
         self.assertEqual((quiet.err, quiet.out), ("", plain.out))

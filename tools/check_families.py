@@ -151,11 +151,12 @@ def sessions(path, feeds, scratch):
 
 
 def calls(oracle):
-    """A first prompt, one more after it, and one token after both; unless the model has states,
-    also two prompts of different lengths."""
+    """A first prompt, one more after it, and one token after both; also two prompts of different
+    lengths, which need padding, if the pasts of a first call have no elements."""
     ids = make_ids(FIRST + SECOND + 1, 0)
     feeds = [feed for feed, _ in oracle.calls(ids, [FIRST, SECOND, 1])]
-    return feeds if oracle.states else [*feeds, case_batch(oracle, ids)[0]]
+    filled = oracle.states or oracle.windowed
+    return feeds if filled else [*feeds, case_batch(oracle, ids)[0]]
 
 
 def check(name, folder):
@@ -237,12 +238,17 @@ The table covers tiny random models of every family of the model builder, in eve
 `tools/families.py` makes them and documents how. A number is the largest difference from ONNX
 Runtime's logits over 32 teacher-forced tokens (also over 100 for models with LongRoPE), relative to
 the largest logit, on either target. A number also means that the most likely token is the same as
-ONNX Runtime's wherever its margin exceeds the tolerance, and that `gqac equiv` finds no differing
-bit and no node that mixes rows, on `cpu` (batches, threads) and on `ref`. Every pair of a family
-and a precision must pass, except those listed below.
+ONNX Runtime's wherever its margin exceeds the tolerance, that `gqac equiv` finds no differing bit
+and no node that mixes rows, on `cpu` (batches, threads) and on `ref`, and that sessions of ONNX
+Runtime on gqac leave no node to other providers and compute the bits of `gqac run`. Every pair of a
+family and a precision must pass, except those listed below; their sessions must pass too.
 
 Details of the comparison:
 
+- The [sessions](onnxruntime.md) run a prompt of 9 tokens, then 15 and 1 more, and a batch of
+  prompts of 9 and 5 tokens (not for LFM2, Qwen 3.5 and `mistral-window`, whose first calls have
+  pasts with elements), with ONNX Runtime's graph optimisation and without it. All outputs are
+  compared.
 - Files of `qdq` are compared with ONNX Runtime without graph optimisation, which would round
   activations to 8 bits.
 - Where the file requires such rounding (`int4-sym`, `int8`), the logits of ONNX Runtime differ by

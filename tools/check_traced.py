@@ -154,9 +154,11 @@ largest logit, at most 2e-5, on `cpu` and on `ref`. It covers one call of `gqac 
 (two rows, one of them padded on the left; one row for GroupQueryAttention), and 32 teacher-forced
 tokens in a sequence. A number also means that there are as many attention nodes as layers after
 `lower`, that the most likely token is the same as ONNX Runtime's wherever its margin exceeds the
-tolerance, and that `gqac equiv` finds no differing bit. `*`: `gqac equiv` names a node that mixes
-rows (because of LongRoPE, or of positions that are counted in the graph), but finds no differing
-bit.
+tolerance, that `gqac equiv` finds no differing bit, and that sessions of ONNX Runtime on gqac, with
+its graph optimisation and without it, leave no node to other providers and compute the bits of
+`gqac run`: all outputs of the call that makes the past, and of the call after it. `*`: `gqac equiv`
+names a node that mixes rows (because of LongRoPE, or of positions that are counted in the graph),
+but finds no differing bit.
 """
 
 

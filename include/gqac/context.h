@@ -25,7 +25,7 @@ GQAC_API void gqac_context_free(gqac_context *context);
 /* Frees the memory that the context keeps for its next call, which then allocates what it needs.
  * Logits and outputs of the last call are no longer valid. */
 GQAC_API void gqac_context_trim(gqac_context *context);
-GQAC_API const gqac_program *gqac_context_program(const gqac_context *context);
+GQAC_API const gqac_program *gqac_context_program(const gqac_context *context); /* never NULL */
 /* Sets the monitor of later steps and runs of the context; NULL: none. *monitor is copied;
  * monitor->arg must stay valid until the monitor is replaced. *before, whose `size` the caller
  * sets, receives the previous monitor; its functions are NULL if there was none. `before` may be

@@ -1,10 +1,10 @@
 /* Monitors: progress of a long call, and a way to end it.
  *
  * gqac_context_set_monitor sets the monitor of a context's steps and stateless runs;
- * gqac_options.monitor is that of opening and compiling a model. Its functions are called on the
- * thread that made the monitored call, and never after that call has returned. They must not use
- * the context, sequences or program of the call, and should be quick, because they are called
- * often. */
+ * gqac_options.monitor is that of opening and compiling a model. The functions of a monitor are
+ * called on the thread that made the monitored call, and never after that call has returned. They
+ * must not use the context, sequences or program of the call, and should be quick, because they are
+ * called often. */
 #ifndef GQAC_MONITOR_H
 #define GQAC_MONITOR_H
 

@@ -53,8 +53,8 @@ GQAC_API gqac_status gqac_sequence_begin(const gqac_program *program, const int6
                                          gqac_sequence **sequence, int64_t *reused,
                                          gqac_diag *diag);
 GQAC_API void gqac_sequence_free(gqac_sequence *sequence);
-GQAC_API const gqac_program *gqac_sequence_program(const gqac_sequence *sequence);
-GQAC_API int64_t gqac_sequence_length(const gqac_sequence *sequence);
+GQAC_API const gqac_program *gqac_sequence_program(const gqac_sequence *sequence); /* never NULL */
+GQAC_API int64_t gqac_sequence_length(const gqac_sequence *sequence);              /* in tokens */
 GQAC_API const char *gqac_sequence_kind(const gqac_sequence *sequence); /* "contiguous" */
 /* Writes the numerics profile of the sequence's rows and logits to `text`: that of the program,
  * followed by "/kv8" for kind quantised and "/kv4" for quantised4. Returns `text`, cut to `size`

@@ -44,7 +44,7 @@ GQAC_API gqac_status gqac_snapshot_restore(const gqac_snapshot *snapshot,
  * and schedulers reuse it by themselves. */
 GQAC_API const gqac_snapshot *gqac_program_baked(const gqac_program *program);
 
-GQAC_API const gqac_program *gqac_snapshot_program(const gqac_snapshot *snapshot);
+GQAC_API const gqac_program *gqac_snapshot_program(const gqac_snapshot *snapshot); /* never NULL */
 /* Number of tokens. */
 GQAC_API int64_t gqac_snapshot_length(const gqac_snapshot *snapshot);
 /* Number of tokens, the last ones, that the first step after a restore computes again because the

@@ -71,7 +71,7 @@ GQAC_API gqac_status gqac_store_create(const gqac_program *program,
 /* Frees the store, after all sequences that gqac_store_open created and their forks. Its files
  * stay. */
 GQAC_API void gqac_store_free(gqac_store *store);
-GQAC_API const gqac_program *gqac_store_program(const gqac_store *store);
+GQAC_API const gqac_program *gqac_store_program(const gqac_store *store); /* never NULL */
 
 /* Creates a sequence with the longest prefix of ids[0..n) that the tenant has in the store, but at
  * most n - 1 tokens, so that the last one is left to compute. The caller frees *sequence, before

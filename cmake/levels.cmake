@@ -1,11 +1,26 @@
 # The sources of src/targets/cpu/level, once for each instruction set of the machine's family. The
 # level's name is CPU_LEVEL; the plain one is the numerics contract in C. GQAC_LEVEL_OBJECTS are
 # linked into the library.
+#
+# With sanitizers a level takes minutes to compile, most of it in two files. Those builds leave out
+# what they would not run.
+set(GQAC_BUILD_LEVELS all CACHE STRING "levels of the build: all, machine (without AVX-512 if this machine lacks it), scalar")
 set(GQAC_LEVELS scalar)
-if(GQAC_FUZZ)
+if(GQAC_BUILD_LEVELS STREQUAL scalar)
   target_compile_definitions(gqac_flags INTERFACE GQAC_ONLY_SCALAR)
 elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
-  list(APPEND GQAC_LEVELS avx2 avx512 avx512vnni avx512bf16)
+  list(APPEND GQAC_LEVELS avx2)
+  set(avx512 yes)
+  if(GQAC_BUILD_LEVELS STREQUAL machine)
+    file(STRINGS /proc/cpuinfo avx512 REGEX "^flags.* avx512f " LIMIT_COUNT 1)
+  elseif(NOT GQAC_BUILD_LEVELS STREQUAL all)
+    message(FATAL_ERROR "GQAC_BUILD_LEVELS is '${GQAC_BUILD_LEVELS}'; it can be all, machine or scalar")
+  endif()
+  if(avx512)
+    list(APPEND GQAC_LEVELS avx512 avx512vnni avx512bf16)
+  else()
+    target_compile_definitions(gqac_flags INTERFACE GQAC_NO_AVX512)
+  endif()
 endif()
 set(GQAC_LEVEL_FLAGS_scalar $<$<CONFIG:Release>:-O2>)
 set(GQAC_LEVEL_FLAGS_avx2 -mavx2 -mfma -mf16c)

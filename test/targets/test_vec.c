@@ -30,8 +30,14 @@ static const vec_probe *const plain = &probe_vec_scalar;
 static int others(const vec_probe **found) {
     int n = 0;
 #if defined(__x86_64__)
-    static const vec_probe *const all[] = {&probe_vec_avx2, &probe_vec_avx512,
-                                           &probe_vec_avx512vnni, &probe_vec_avx512bf16};
+    static const vec_probe *const all[] = {
+        &probe_vec_avx2,
+#ifndef GQAC_NO_AVX512
+        &probe_vec_avx512,
+        &probe_vec_avx512vnni,
+        &probe_vec_avx512bf16,
+#endif
+    };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         const void *level;
         gqac_diag diag = {0};

@@ -8,21 +8,26 @@
 
 #include "targets/cpu/level.h"
 
-/* With the instrumentation of a fuzzer, the other levels take minutes to compile. */
-#if defined(__x86_64__) && !defined(GQAC_ONLY_SCALAR)
-#define HAS_X86_LEVELS
-#endif
-
 extern const cpu_level cpu_level_scalar;
-#ifdef HAS_X86_LEVELS
 extern const cpu_level cpu_level_avx2, cpu_level_avx512, cpu_level_avx512vnni, cpu_level_avx512bf16;
+
+/* The address of a level, or NULL if this build leaves it out (GQAC_BUILD_LEVELS of cmake). */
+#if defined(__x86_64__) && !defined(GQAC_ONLY_SCALAR)
+#define AVX2(level) &cpu_level_##level
+#else
+#define AVX2(level) NULL
+#endif
+#ifdef GQAC_NO_AVX512
+#define AVX512(level) NULL
+#else
+#define AVX512(level) AVX2(level)
 #endif
 
 static bool has_scalar(void) {
     return true;
 }
 
-#ifdef HAS_X86_LEVELS
+#ifdef __x86_64__
 /* clang 14 has no name for this feature. */
 static bool has_f16c(void) {
     unsigned a, b, c, d;
@@ -41,34 +46,38 @@ static bool has_avx512vnni(void) {
 /* False also if the instruction does not compute the contract's product of pairs; then the level
  * before this one is used. */
 static bool has_avx512bf16(void) {
-    return has_avx512vnni() && __builtin_cpu_supports("avx512bf16") &&
-           cpu_level_avx512bf16.pairs_hold();
+    const cpu_level *level = AVX512(avx512bf16);
+    return has_avx512vnni() && __builtin_cpu_supports("avx512bf16") && level && level->pairs_hold();
 }
 #endif
 
 /* From plain C to the best. */
 static const struct {
+    const char *name;
     const cpu_level *level;
-    bool (*runs)(void);
+    bool (*has)(void);
 } levels[] = {
-    {&cpu_level_scalar, has_scalar},
-#ifdef HAS_X86_LEVELS
-    {&cpu_level_avx2, has_avx2},
-    {&cpu_level_avx512, has_avx512},
-    {&cpu_level_avx512vnni, has_avx512vnni},
-    {&cpu_level_avx512bf16, has_avx512bf16},
+    {"scalar", &cpu_level_scalar, has_scalar},
+#ifdef __x86_64__
+    {"avx2", AVX2(avx2), has_avx2},
+    {"avx512", AVX512(avx512), has_avx512},
+    {"avx512vnni", AVX512(avx512vnni), has_avx512vnni},
+    {"avx512bf16", AVX512(avx512bf16), has_avx512bf16},
 #endif
 };
 enum { N_LEVELS = (int)(sizeof levels / sizeof *levels) };
+
+static bool runs(int i) {
+    return levels[i].level && levels[i].has();
+}
 
 static gqac_status refuse(gqac_status status, const char *what, const char *name, bool runnable,
                           gqac_diag *diag) {
     char text[128] = "";
     size_t n = 0;
     for (int i = 0; i < N_LEVELS && n < sizeof text; i++)
-        if (!runnable || levels[i].runs())
-            n += (size_t)snprintf(text + n, sizeof text - n, "%s%s", n ? ", " : "",
-                                  levels[i].level->name);
+        if (!runnable || runs(i))
+            n += (size_t)snprintf(text + n, sizeof text - n, "%s%s", n ? ", " : "", levels[i].name);
     gqac_diag_set(diag, status, what, name);
     gqac_diag_rule(diag, runnable ? "this machine can run %s" : "levels: %s", text);
     gqac_diag_hint(diag, "unset GQAC_CPU to use the best level of the machine");
@@ -78,22 +87,24 @@ static gqac_status refuse(gqac_status status, const char *what, const char *name
 gqac_status cpu_level_pick(const void **level, gqac_diag *diag) {
     const char *name = getenv("GQAC_CPU");
     for (int i = N_LEVELS - 1; i >= 0; i--) {
-        if (name && *name && strcmp(name, levels[i].level->name) != 0)
+        if (name && *name && strcmp(name, levels[i].name) != 0)
             continue;
-        if (levels[i].runs()) {
+        if (runs(i)) {
             *level = levels[i].level;
             return GQAC_OK;
         }
         if (name && *name)
-            return refuse(GQAC_ABSENT, "GQAC_CPU=%s: this machine lacks its instructions", name,
-                          true, diag);
+            return refuse(GQAC_ABSENT,
+                          levels[i].level ? "GQAC_CPU=%s: this machine lacks its instructions"
+                                          : "GQAC_CPU=%s: this build leaves the level out",
+                          name, true, diag);
     }
     return refuse(GQAC_USAGE, "GQAC_CPU=%s: there is no such level", name, false, diag);
 }
 
 const cpu_level *cpu_level_at(int index) {
     for (int i = 0; i < N_LEVELS; i++)
-        if (levels[i].runs() && index-- == 0)
+        if (runs(i) && index-- == 0)
             return levels[i].level;
     return NULL;
 }

@@ -3,9 +3,9 @@
  * extreme attributes and integers, tensors without elements next to huge dimensions. Each must end
  * in a refusal with a reason or in the right answer, and within a time limit.
  *
- * Under AddressSanitizer (`./dev check`) and in the long tier every graph is run on ref and on cpu,
- * otherwise every third and all valid ones. Each op is tried in a process of its own, so that a
- * signal is a failure that names the graph. */
+ * Under AddressSanitizer (`./dev check`) and in the long tier every graph is run; otherwise all
+ * valid ones, and every third of the others on ref and on cpu, every twelfth on gpu. Each op is
+ * tried in a process of its own, so that a signal is a failure that names the graph. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,9 +24,9 @@
 #include "targets/target.h"
 
 #ifdef __SANITIZE_ADDRESS__
-#define STRIDE 1
+enum { STRIDE = 1, DEVICE_STRIDE = 1 };
 #else
-#define STRIDE 3
+enum { STRIDE = 3, DEVICE_STRIDE = 12 };
 #endif
 enum { SECONDS = 5 }; /* of processor time for one graph */
 static const int64_t huge = (int64_t)1 << 34;
@@ -152,12 +152,17 @@ static bool same_values(const row_graph *g, const results *r, const results *all
     return at == r->n;
 }
 
+/* Counts a graph. True: its turn has come, and no earlier process of the op has run it. */
+static bool in_turn(trial *t, int stride) {
+    const int at = t->at++;
+    return at >= t->first && (t->is_seed || at % stride == 0 || unit_full());
+}
+
 /* Runs one graph in one way. `all`: the results of the op with all its outputs; NULL: not known. */
 static void try_way(trial *t, const row_graph *g, row_mode mode, const char *target, bool stateless,
                     const results *all) {
     report *shared = t->shared;
-    const bool in_turn = t->is_seed || t->at % STRIDE == 0 || unit_full();
-    if (t->at++ < t->first || !in_turn || !row_text(g, mode, shared->text))
+    if (!in_turn(t, STRIDE) || !row_text(g, mode, shared->text))
         return;
     shared->next = t->at;
     snprintf(shared->what, sizeof shared->what, "%s, %s", target,
@@ -213,7 +218,7 @@ static bool has_empty(const row_graph *g) {
  * be refused by only one of them. */
 static void try_device(trial *t, const row_graph *g) {
     report *shared = t->shared;
-    if (t->at++ < t->first || !row_text(g, t->mode, shared->text))
+    if (!in_turn(t, DEVICE_STRIDE) || !row_text(g, t->mode, shared->text))
         return;
     shared->next = t->at;
     snprintf(shared->what, sizeof shared->what, "gpu, stateless");

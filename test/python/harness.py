@@ -36,6 +36,11 @@ TOLERANCE = {"llama": 2e-5, "llama-fp16": 5e-3, "llama-int4-acc1": 2e-5, "llama-
 SANITIZER = ("AddressSanitizer", "LeakSanitizer", "ThreadSanitizer", "runtime error:")
 
 
+def sample(rows, step):
+    """All rows in the long tier; otherwise every step-th, from the first."""
+    return list(rows)[::1 if FULL else step]
+
+
 @dataclass
 class Result:
     """One finished run of gqac."""

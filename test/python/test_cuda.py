@@ -30,7 +30,7 @@ NVRTC = ["libnvrtc.so.13", "libnvrtc.so.12", "/usr/local/cuda/lib64/libnvrtc.so"
          *map(str, Path("/usr/local").glob("cuda-*/lib64/libnvrtc.so.1[23]")),
          *(str(p) for folder in sys.path if folder
            for p in Path(folder).glob("nvidia/*/lib/libnvrtc.so.1[23]"))]
-ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
+ARCHITECTURES = ("sm_80", "sm_90", "sm_100") if FULL else ("sm_90",)
 HOT = re.compile("attend|product|nbits|int8|moe|heads|tensor")  # these must not spill
 ALONE = re.compile("tensor_(few|tile)_|attend_tensor")  # a group may use all registers
 HEADER = 72  # bytes before the code of an entry: magic, key, size at 48, and hash at 56
@@ -417,7 +417,7 @@ class Compiled(Cuda):
             type_of = types.get(kind, types[dtype])
             self.assertEqual(f"#define ATTEND_TYPE {type_of}\n" in text, size != 72)
             given = (self.dir / "fake" / "options").read_text().split()
-            for arch in ARCHITECTURES if FULL else ARCHITECTURES[1:2]:
+            for arch in ARCHITECTURES:
                 self.check_kernels(text, given, arch, names)
 
     def text_of(self, kernel):
@@ -432,7 +432,7 @@ class Compiled(Cuda):
                  if name.startswith("tensor_")]
         self.assertEqual(len(names), 14)
         given = (self.dir / "fake" / "options").read_text().split()
-        for arch in ARCHITECTURES if FULL else ARCHITECTURES[1:2]:
+        for arch in ARCHITECTURES:
             self.check_kernels(self.text_of("tensor_pack"), given, arch, names)
 
     def tensor_attention(self, dtype, size, kind):
@@ -453,7 +453,7 @@ class Compiled(Cuda):
             text = self.tensor_attention(dtype, size, kind)
             self.assertIn(f"#define ATTEND_SIZE {size}\n", text)
             given = (self.dir / "fake" / "options").read_text().split()
-            for arch in ARCHITECTURES if FULL else ARCHITECTURES[1:2]:
+            for arch in ARCHITECTURES:
                 self.check_kernels(text, given, arch, ["attend_tensor"])
 
     def test_contract(self):
@@ -467,7 +467,7 @@ class Compiled(Cuda):
     def check_contract(self, text, product):
         """The same for a text whose code contains that instruction."""
         given = (self.dir / "fake" / "options").read_text().split()
-        ptx = self.compiled(text, given, ARCHITECTURES[1])[1]
+        ptx = self.compiled(text, given, "sm_90")[1]
         found = re.findall(r"\b(?:(?:add|sub|mul|mad)\.f32|\w+\.ftz|\S*\.approx|div\.full)\S*", ptx)
         self.assertEqual(found, [])
         self.assertIn(product, ptx)

@@ -9,10 +9,17 @@
 #include <stdio.h>
 #include <string.h>
 
+const char *onnx_label(const Onnx__NodeProto *node) {
+    const char *name = onnx_text(node->name);
+    for (size_t i = 0; i < node->n_output && !*name; i++)
+        name = node->output[i];
+    return name;
+}
+
 void onnx_where(importer *im, const Onnx__NodeProto *node) {
     const char *domain = onnx_domain(node->domain);
-    gqac_diag_where(im->diag, "node '%s' (%s%s%s)", onnx_text(node->name), domain,
-                    *domain ? "." : "", onnx_text(node->op_type));
+    gqac_diag_where(im->diag, "node '%s' (%s%s%s)", onnx_label(node), domain, *domain ? "." : "",
+                    onnx_text(node->op_type));
 }
 
 static gqac_status unsupported(importer *im, const Onnx__NodeProto *node, const char *reason) {

@@ -171,6 +171,8 @@ gqac_status onnx_import_node(onnx_scope *scope, const Onnx__NodeProto *node);
 /* Handles a node that cannot be imported: its outputs become placeholders, and its nested graphs
  * are searched for unsupported nodes too. */
 gqac_status onnx_pass_over(onnx_scope *scope, const Onnx__NodeProto *node, const char *reason);
+/* The name by which messages mean a node: its own, else that of its first output that has one. */
+const char *onnx_label(const Onnx__NodeProto *node);
 /* Names a node in im->diag. */
 void onnx_where(importer *im, const Onnx__NodeProto *node);
 /* LIMIT: with n more, there are too many operands. */

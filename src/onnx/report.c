@@ -91,8 +91,7 @@ gqac_status onnx_tally_unsupported(importer *im, const char *op, const char *rea
 
 gqac_status onnx_tally_failure(importer *im, const Onnx__NodeProto *node) {
     const char *op = onnx_op_name(im, node);
-    GQAC_TRY(op ? onnx_tally_unsupported(im, op, im->diag->what, onnx_text(node->name))
-                : onnx_oom(im));
+    GQAC_TRY(op ? onnx_tally_unsupported(im, op, im->diag->what, onnx_label(node)) : onnx_oom(im));
     *im->diag = (gqac_diag){0};
     return GQAC_OK;
 }

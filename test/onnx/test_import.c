@@ -322,6 +322,23 @@ static void test_unsupported(void) {
     REFUSED(MODEL("y", NODE("gqac.attention", "x", "y")), "domain 'gqac'");
 }
 
+/* A node that has no name is named after its first output that has one, if it is not supported or
+ * wrong. */
+static void test_nameless(void) {
+    for (int bad = 0; bad < 2; bad++) {
+        gqac_str node = {0};
+        wire_text(&node, 1, bad ? "nothing" : "x");
+        wire_text(&node, 2, "");
+        wire_text(&node, 2, "late");
+        wire_text(&node, 4, bad ? "Relu" : "Zap");
+        wire_import *import = wire_import_model(MODEL("late", node), NULL);
+        CU_ASSERT_EQUAL(import->status, bad ? GQAC_INVALID_MODEL : GQAC_UNSUPPORTED);
+        CU_ASSERT_PTR_NOT_NULL(strstr(bad ? import->diag.where : import->diag.what,
+                                      bad ? "node 'late' (Relu)" : "Zap: unknown op ('late')"));
+        wire_import_free(import);
+    }
+}
+
 /* ---- nested graphs -----------------------------------------------------------------------------
  */
 
@@ -492,6 +509,7 @@ int main(int argc, char **argv) {
         {"attributes", test_attributes},
         {"constants", test_constants},
         {"unsupported", test_unsupported},
+        {"nodes without a name", test_nameless},
         {"nested", test_nested},
         {"captures", test_captures},
         {"allocations", test_allocations},

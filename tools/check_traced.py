@@ -157,8 +157,7 @@ tokens in a sequence. A number also means that there are as many attention nodes
 tolerance, that `gqac equiv` finds no differing bit, and that sessions of ONNX Runtime on gqac, with
 its graph optimisation and without it, leave no node to other providers and compute the bits of
 `gqac run`: all outputs of the call that makes the past, and of the call after it. `*`: `gqac equiv`
-names a node that mixes rows (because of LongRoPE, or of positions that are counted in the graph),
-but finds no differing bit.
+names a node that mixes rows (because of LongRoPE), but finds no differing bit.
 """
 
 

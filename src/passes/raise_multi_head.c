@@ -1,7 +1,8 @@
-/* For sequences: MultiHeadAttention (com.microsoft) with a mask, which a file adds to the scores as
- * a tensor [B,H,S,P+S], becomes Attention, if the mask can be read. Exports that cannot use
- * GroupQueryAttention have this form: keys and values of fewer heads are appended to the past,
- * repeated for all heads in simple ops, and passed as [B,P+S,H*D]. */
+/* For sequences: MultiHeadAttention (com.microsoft) becomes Attention in two cases. With a mask,
+ * which a file adds to the scores as a tensor [B,H,S,P+S], if the mask can be read. Exports that
+ * cannot use GroupQueryAttention have this form: keys and values of fewer heads are appended to the
+ * past, repeated for all heads in simple ops, and passed as [B,P+S,H*D]. And a causal node without
+ * a mask, if keys and values [B,H,P+S,D] are appended to the past outside it. */
 #include "ops/build.h"
 #include "passes/raise_attention.h"
 
@@ -16,13 +17,15 @@ static ir_value *settled(raise *r, ir_node *node, ir_node *before, ir_value *x) 
     return r->b.status == GQAC_OK ? x : NULL;
 }
 
-/* x [B,T,H*D] as [B,H,T,D]; NULL: it cannot be raised. */
+/* x [B,T,H*D] or [B,H,T,D] as [B,H,T,D]; NULL: it cannot be raised. */
 static ir_value *heads_of(raise *r, ir_node *node, ir_value *x) {
     static const int64_t heads_last[] = {0, 2, 1, 3};
     const int64_t heads = ir_attr_int(node, "num_heads"), width = raise_dim(x, 2);
     const ir_node *reshape = raise_maker(x, "Reshape");
     const ir_node *swap = reshape ? raise_maker(ir_node_input(reshape, 0), "Transpose") : NULL;
     ir_value *four = swap ? ir_node_input(swap, 0) : NULL;
+    if (x->type.rank == 4)
+        return x;
     if (!width || width % heads != 0)
         return raise_stopped(r, node, "the width of queries, keys or values is not constant"), NULL;
     if (four && raise_is_perm(swap, 4, heads_last) && raise_dim(four, 1) == heads &&
@@ -46,26 +49,36 @@ static bool read_cache(raise *r, ir_node *node, int operand, int past, attention
     return true;
 }
 
-ir_value *raise_multi_head(raise *r, ir_node *node) {
+/* True if the node has a mask, or is causal with keys that are appended outside it. */
+static bool is_candidate(const ir_node *node) {
     static const int unread[] = {BIAS, PADDING, PAST_LENGTH, INDIRECTION};
-    attention a = {.root = node, .scores = {.scale = (double)ir_attr_float(node, "scale"), .n = 1}};
-    bool plain = ir_node_input(node, MASK) && ir_node_input(node, KEY) &&
-                 ir_node_input(node, QUERY)->type.rank == 3 &&
-                 ir_node_input(node, KEY)->type.rank == 3 && !ir_node_output(node, 3);
+    const ir_value *key = ir_node_input(node, KEY);
     for (size_t i = 0; i < sizeof unread / sizeof *unread; i++)
-        plain = plain && !ir_node_input(node, unread[i]);
-    if (!plain)
+        if (ir_node_input(node, unread[i]))
+            return false;
+    if (!key || ir_node_input(node, QUERY)->type.rank != 3 || ir_node_output(node, 3))
+        return false;
+    if (ir_node_input(node, MASK))
+        return key->type.rank == 3;
+    return key->type.rank == 4 && raise_maker(key, "Concat") &&
+           ir_attr_int(node, "unidirectional") && !ir_node_input(node, PAST_KEY);
+}
+
+ir_value *raise_multi_head(raise *r, ir_node *node) {
+    attention a = {.root = node, .scores = {.scale = (double)ir_attr_float(node, "scale")}};
+    if (!is_candidate(node))
         return NULL;
     r->what = "Attention";
     a.scores.parts[0].of = ir_node_input(node, MASK);
+    a.scores.n = a.scores.parts[0].of != NULL;
     a.q = heads_of(r, node, ir_node_input(node, QUERY));
     if (!a.q || !read_cache(r, node, KEY, PAST_KEY, &a.k) ||
         !read_cache(r, node, VALUE, PAST_VALUE, &a.v) || !raise_fits(r, &a, node) ||
         !raise_read_masks(r, &a))
         return NULL;
     if (ir_attr_int(node, "unidirectional") && !ir_node_input(node, PAST_KEY) &&
-        (a.k.past || !raise_same_dims(a.q, 2, a.k.rows, 2, 1)))
-        return raise_stopped(r, node, "its queries are counted from the end of its keys"), NULL;
+        !raise_same_dims(a.q, 2, a.k.rows, 2, 1))
+        return raise_stopped(r, node, "it has not one query for each new key"), NULL;
     if (a.has_tensors && !(a.scores.parts[0].seen.slopes && a.k.past))
         return raise_stopped(r, r->carried ? r->carried : node,
                              r->carried ? r->carried_why : "its bias is not read"),

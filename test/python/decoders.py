@@ -204,6 +204,22 @@ class Decoder:
                          out=[f"y{layer}", *present], domain="com.microsoft", num_heads=HEADS,
                          unidirectional=1)
 
+    def multi_head_outside(self, layer, x, last=False):
+        """Keys and values are appended to the past outside the node, whose queries are the last of
+        them. last: it has only the last query."""
+        past, present = self.pair(layer, HEADS)
+        shape = self.once("_heads", lambda: self.constant("heads", np.array([0, 0, HEADS, SIZE])))
+        q, *fresh = self.qkv(layer, x, HEADS)
+        for value, cache, result in zip(fresh, past, present):
+            rows = self.node("Transpose", self.node("Reshape", value, shape), perm=[0, 2, 1, 3])
+            self.node("Concat", cache, rows, axis=2, out=[result])
+        if last:
+            ends = self.once("_ends", lambda: [self.constant("minus", np.array([-1])),
+                                               self.constant("far", np.array([1 << 40]))])
+            q = self.node("Slice", q, *ends, "one")
+        return self.node("MultiHeadAttention", q, *present, domain="com.microsoft",
+                         num_heads=HEADS, unidirectional=1)
+
     def masked_decoder(self, layer, x, share=0):
         """com.microsoft.DecoderMaskedMultiHeadAttention."""
         past, present = self.pair(layer, HEADS, (ROOM, ROOM) if share else ("P", "T"))
@@ -463,6 +479,10 @@ class Decoder:
         self.node("Mul", f"state{layer}", half, out=[f"present.{layer}.conv"])
         return y
 
+    def last_query(self, layer, x):
+        """A causal node with one query, whose rows all others get too."""
+        return self.multi_head_outside(layer, x, last=True)
+
     def queries_padded(self, layer, x):
         """A padding mask [B,S,T]."""
         mask = self.once("_3d", lambda: self.node("Cast", self.node(
@@ -494,6 +514,6 @@ class Decoder:
 
 KINDS = ["attention", "attention_capped", "attention_bool", "attention_window", "attention_4d",
          "attention_static", "multi_head", "multi_head_padded", "multi_head_lengths",
-         "multi_head_biased", "multi_head_buffer", "masked_decoder", "masked_decoder_buffer",
-         "packed", "packed_padded", "conv", "recurrent", "recurrent_alone", "slopes", "falcon",
-         "falcon_simple", "multi_head_slopes", "halves"]
+         "multi_head_biased", "multi_head_buffer", "multi_head_outside", "masked_decoder",
+         "masked_decoder_buffer", "packed", "packed_padded", "conv", "recurrent", "recurrent_alone",
+         "slopes", "falcon", "falcon_simple", "multi_head_slopes", "halves"]

@@ -23,6 +23,7 @@ REFUSED = {
     "mask_from_shapes": ("mask or bias of attention", "is_causal", "attend"),
     "bias_from_shapes": ("mask or bias of attention", "unidirectional", "MultiHeadAttention_"),
     "one_bias": ("mask or bias of attention", "attend"),
+    "last_query": ("not a past/present pair", "MultiHeadAttention_"),
     "queries_padded": ("mask or bias of attention", "MultiHeadAttention_"),
     "slopes_of_rounded": ("mask or bias of attention", "attend"),
     "rounded_on_the_way": ("mask or bias of attention", "attend"),

@@ -24,13 +24,17 @@ static bool is_help(const char *word) {
     return !strcmp(word, "--help") || !strcmp(word, "-h");
 }
 
+static bool asks_help(const char *word) {
+    return is_help(word) || !strcmp(word, "help");
+}
+
 int main(int argc, char **argv) {
     cli c = {0};
     (void)signal(SIGXFSZ, SIG_IGN); /* a file size limit is a write that fails */
     cli_watch_files();
-    bool help = argc < 2 || is_help(argv[1]) || !strcmp(argv[1], "help");
+    bool help = argc < 2 || asks_help(argv[1]);
     const char *name = help ? argc > 2 ? argv[2] : NULL : argv[1];
-    if (!name || is_help(name)) {
+    if (!name || (help && asks_help(name))) {
         help_print();
         return flushed(&c, argc < 2 ? 2 : 0);
     }

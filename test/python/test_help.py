@@ -53,6 +53,15 @@ class Help(Case):
                 result = gqac(*words[1:], cwd=self.dir)
                 self.assertIn(result.code, (0, 4, 5), str(result))
 
+    def test_overview(self):
+        """Each way to ask for the list of verbs prints it; so does a call without words, which is
+        a usage error."""
+        text = self.good("--help").out
+        for words in ("-h",), ("help",), ("help", "help"), ("help", "--help"), ("--help", "help"):
+            self.assertEqual(self.good(*words).out, text, words)
+        bare = gqac()
+        self.assertEqual((bare.code, bare.out), (2, text))
+
     def test_own_flags(self):
         """A flag that belongs to a verb is not also listed as a common one."""
         text = self.good("equiv", "--help").out

@@ -82,8 +82,8 @@ TABLE = {
         [(1, HEADS, PAST, 3), (1, 1, PAST, SIZE), (2, HEADS, PAST, SIZE), (1, HEADS, 3, SIZE)]),
     "bias of GroupQueryAttention": (
         grouped("q k v pk pv len tot _ _ _ b", "y nk nv"), GROUPED, "b",
-        [(1, 1, 3, 5), (2, HEADS, 3, 5), (1, 1, 1, 5)],
-        [(1, 1, 3, 4), (1, 1, 2, 5), (3, 1, 3, 5), (1, 3, 3, 5)]),
+        [(1, 1, 3, 5), (2, HEADS, 3, 5)],
+        [(1, 1, 3, 4), (1, 1, 2, 5), (1, 1, 1, 5), (3, 1, 3, 5), (1, 3, 3, 5)]),
     "keys of GroupQueryAttention": (
         grouped("q k v pk pv len tot", "y nk nv"), GROUPED, "k", [(2, ROWS, WIDTH)],
         [(2, 33, WIDTH), (2, 4, WIDTH), (2, 2, WIDTH), (1, ROWS, WIDTH)]),

@@ -162,9 +162,8 @@ static gqac_status make_program(loaded *m, const gqac_options *options, gqac_pro
     p->mixing = mixing;
     p->n_mixing = n_mixing;
     if (context.padded_by)
-        p->padded_by =
-            (gqac_mixing){.op = context.padded_by->op->name,
-                          .node = context.padded_by->name ? context.padded_by->name : ""};
+        p->padded_by = (gqac_mixing){.op = context.padded_by->op->name,
+                                     .node = ir_node_label(context.padded_by)};
     apply_limits(p, o);
     p->tolerance = context.options.bf16 ? 1e-1 : rounds ? 2e-2 : 1e-4;
     if (o->stateless) {

@@ -479,9 +479,8 @@ gqac_status load_mixing(const loaded *model, const gqac_options *o, pass_context
     int kept = 0;
     for (int i = 0; i < *n; i++)
         if (nodes[i] != taken)
-            list[kept++] = (gqac_mixing){.size = sizeof *list,
-                                         .op = nodes[i]->op->name,
-                                         .node = nodes[i]->name ? nodes[i]->name : ""};
+            list[kept++] = (gqac_mixing){
+                .size = sizeof *list, .op = nodes[i]->op->name, .node = ir_node_label(nodes[i])};
     *mixing = list;
     *n = kept;
     return GQAC_OK;

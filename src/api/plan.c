@@ -140,7 +140,7 @@ static const char *shape_text(plan *p, const gqac_tensor *t) {
 
 static gqac_status describe(plan *p, gqac_plan_step *step, const ir_node *root, gqac_diag *diag) {
     int n_fused = 0;
-    step->node = root->name ? root->name : "";
+    step->node = ir_node_label(root);
     step->op = root->op->name;
     step->kernel = root->kernel ? root->kernel : "";
     step->shape = "";

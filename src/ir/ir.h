@@ -243,7 +243,9 @@ bool ir_value_take_name(ir_value *value, const char *name);
 /* Writes the name of a node's op: "com.microsoft.MatMulNBits"; without a domain for ops of ONNX and
  * of gqac. Returns `buffer`. */
 const char *ir_node_op_name(const ir_node *node, char *buffer, size_t size);
-/* Adds "node 'name' (op)" to diag->where. */
+/* The name by which messages mean a node: its own, else that of its first output, else "". */
+const char *ir_node_label(const ir_node *node);
+/* Adds "node 'label' (op)" to diag->where. */
 void ir_node_where(const ir_node *node, gqac_diag *diag);
 /* The node whose kernel computes this one: itself, or the root that it is fused into. */
 ir_node *ir_node_root(const ir_node *node);

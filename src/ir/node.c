@@ -196,9 +196,18 @@ const char *ir_node_op_name(const ir_node *node, char *buffer, size_t size) {
     return buffer;
 }
 
+const char *ir_node_label(const ir_node *node) {
+    if (node->name && *node->name)
+        return node->name;
+    for (int i = 0; i < node->n_outputs; i++)
+        if (node->outputs[i])
+            return node->outputs[i]->name;
+    return "";
+}
+
 void ir_node_where(const ir_node *node, gqac_diag *diag) {
     char op[128];
-    gqac_diag_where(diag, "node '%s' (%s)", node->name ? node->name : "",
+    gqac_diag_where(diag, "node '%s' (%s)", ir_node_label(node),
                     ir_node_op_name(node, op, sizeof op));
 }
 

@@ -102,7 +102,7 @@ static bool takes_rows(const ir_use *use, int result, const ir_value *codes) {
 static gqac_status refuse(const ir_node *node, const char *result, const ir_node *reader,
                           gqac_diag *diag) {
     op_fail(node, diag, GQAC_UNSUPPORTED, "--per-row-quant: %s is read by node '%s' (%s)", result,
-            reader->name ? reader->name : "", reader->op->name);
+            ir_node_label(reader), reader->op->name);
     gqac_diag_rule(diag, "a scale and zero point for each row reach only MatMulInteger (as A, its "
                          "result times the scale by Mul), MatMulIntegerToFloat and "
                          "DequantizeLinear, of the same codes");

@@ -23,7 +23,7 @@ gqac_status op_fail(const ir_node *node, gqac_diag *diag, gqac_status status, co
 
 op_origin op_origin_of(const ir_node *node) {
     return (op_origin){
-        .name = node->name ? node->name : "", .domain = node->op->domain, .op = node->op->name};
+        .name = ir_node_label(node), .domain = node->op->domain, .op = node->op->name};
 }
 
 ir_type op_in_type(const ir_node *node, int index) {

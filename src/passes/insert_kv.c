@@ -530,7 +530,7 @@ static gqac_status nothing_found(const inserter *s, const char *what) {
     else if (softmax)
         gqac_diag_set(diag, GQAC_UNSUPPORTED,
                       "the model has no %s: the nodes around '%s' (Softmax) match no known pattern",
-                      what, softmax->name ? softmax->name : "");
+                      what, ir_node_label(softmax));
     else
         gqac_diag_set(diag, GQAC_UNSUPPORTED, "the model has no %s", what);
     gqac_diag_rule(diag, "GroupQueryAttention, MultiHeadAttention and Attention have operands for "

@@ -179,8 +179,8 @@ static gqac_status note(const raise *r, const char *what, const ir_node *node, c
     if (!made)
         return gqac_diag_oom(r->context->diag, "a note");
     *made = (pass_note){.what = what,
-                        .node = node->name ? node->name : "",
-                        .stop = stop->name ? stop->name : "",
+                        .node = ir_node_label(node),
+                        .stop = ir_node_label(stop),
                         .op = stop->op->name,
                         .why = why};
     *(last ? &last->next : &r->context->notes) = made;

@@ -77,7 +77,7 @@ static void observe_node(const gqac_context *c, const exec *e, const ir_node *no
             c->observer(c->observer_arg,
                         &(gqac_observed){.size = sizeof(gqac_observed),
                                          .value = node->outputs[i]->origin,
-                                         .node = node->name ? node->name : "",
+                                         .node = ir_node_label(node),
                                          .op = node->op->name,
                                          .kernel = node->kernel ? node->kernel : "",
                                          .tensor = &e->values[node->outputs[i]->id]});

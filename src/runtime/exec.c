@@ -403,7 +403,7 @@ enum { FEW = 32 }; /* nodes with so few operands need no allocation */
 /* Adds the node to the diag, unless the op has already done so. */
 static void name_node(const ir_node *node, gqac_diag *diag) {
     char place[sizeof diag->where];
-    const char *name = node->name ? node->name : "";
+    const char *name = ir_node_label(node);
     const int n = snprintf(place, sizeof place, "node '%s' (", name);
     if (!diag || n < 0 || !strncmp(diag->where, place, strlen(place)))
         return;
@@ -470,7 +470,7 @@ static gqac_status give_value(target_call *call, int value, gqac_tensor *tensor)
 static gqac_status run_bound(exec *e, const ir_node *node, const target_kernel *kernel,
                              gqac_diag *diag) {
     const op_origin origin = {
-        .name = node->name ? node->name : "", .domain = node->op->domain, .op = node->op->name};
+        .name = ir_node_label(node), .domain = node->op->domain, .op = node->op->name};
     target_call call = {.work = {.pool = e->pool,
                                  .diag = diag,
                                  .host = e,

@@ -278,9 +278,8 @@ static int64_t tail_of(const ir_node *kv_state) {
 }
 
 static gqac_status refuse_effect(const ir_node *n, const char *what, gqac_diag *diag) {
-    const char *name = n->name ? n->name : n->n_outputs && n->outputs[0] ? n->outputs[0]->name : "";
     gqac_diag_set(diag, GQAC_INVALID_MODEL, "%s", what);
-    gqac_diag_where(diag, "node '%s' (%s)", name, n->op->name);
+    gqac_diag_where(diag, "node '%s' (%s)", ir_node_label(n), n->op->name);
     return GQAC_INVALID_MODEL;
 }
 

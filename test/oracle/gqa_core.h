@@ -40,6 +40,8 @@ typedef struct gqa_case {
     double *qk;                    /* [B,Hq,S,total], NULL: not wanted */
     double *uncoded_k;             /* key / scale before it is rounded, laid out as present_k; the
                                       same for values */
+    const char *second_code;       /* not 0: the second nearest code of this new key, laid out as
+                                      present_k; NULL: nowhere */
 } gqa_case;
 
 static double gqa_stored(const gqa_case *c, double x) {
@@ -109,10 +111,12 @@ static void gqa_fill_present(const gqa_case *c) {
                 gqa_norm(c, c->k_norm, key);
                 gqa_rotate(c, gqa_position(c, b, s), key);
                 for (int d = 0; d < c->size && c->bits; d++) {
-                    double unit = c->k_scale[g * c->size + d];
+                    double unit = c->k_scale[g * c->size + d], x = key[d] / (unit == 0 ? 1 : unit);
                     if (c->uncoded_k)
-                        c->uncoded_k[at + d] = key[d] / (unit == 0 ? 1 : unit);
+                        c->uncoded_k[at + d] = x;
                     key[d] = gqa_code(c, key[d], unit);
+                    if (c->second_code && c->second_code[at + d])
+                        key[d] += x > key[d] ? 1 : -1;
                     value[d] = gqa_code(c, value[d], c->v_scale[g * c->size + d]);
                 }
             }

@@ -461,7 +461,7 @@ class Products(Case):
         """Each type of weight: few rows and tiles, pieces in parallel and one after another."""
         rng = np.random.default_rng(7)
         for kind in (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16):
-            for k, n, m in self.SIZES if kind == TensorProto.FLOAT else sample(self.SIZES[:-1], 3):
+            for k, n, m in self.SIZES if kind == TensorProto.FLOAT else sample(self.SIZES, 3):
                 w = rng.standard_normal((k, n)).astype(np.float32)
                 values = rng.standard_normal((m, k)).astype(np.float32)
                 with self.subTest((kind, k, n, m)):

@@ -5,6 +5,9 @@
 # With sanitizers a level takes minutes to compile, most of it in two files. Those builds leave out
 # what they would not run.
 set(GQAC_BUILD_LEVELS all CACHE STRING "levels of the build: all, machine (without AVX-512 if this machine lacks it), scalar")
+if(NOT GQAC_BUILD_LEVELS MATCHES "^(all|machine|scalar)$")
+  message(FATAL_ERROR "GQAC_BUILD_LEVELS is '${GQAC_BUILD_LEVELS}'; it can be all, machine or scalar")
+endif()
 set(GQAC_LEVELS scalar)
 if(GQAC_BUILD_LEVELS STREQUAL scalar)
   target_compile_definitions(gqac_flags INTERFACE GQAC_ONLY_SCALAR)
@@ -13,8 +16,6 @@ elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set(avx512 yes)
   if(GQAC_BUILD_LEVELS STREQUAL machine)
     file(STRINGS /proc/cpuinfo avx512 REGEX "^flags.* avx512f " LIMIT_COUNT 1)
-  elseif(NOT GQAC_BUILD_LEVELS STREQUAL all)
-    message(FATAL_ERROR "GQAC_BUILD_LEVELS is '${GQAC_BUILD_LEVELS}'; it can be all, machine or scalar")
   endif()
   if(avx512)
     list(APPEND GQAC_LEVELS avx512 avx512vnni avx512bf16)

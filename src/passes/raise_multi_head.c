@@ -1,8 +1,9 @@
-/* For sequences: MultiHeadAttention (com.microsoft) becomes Attention in two cases. With a mask,
- * which a file adds to the scores as a tensor [B,H,S,P+S], if the mask can be read. Exports that
- * cannot use GroupQueryAttention have this form: keys and values of fewer heads are appended to the
- * past, repeated for all heads in simple ops, and passed as [B,P+S,H*D]. And a causal node without
- * a mask, if keys and values [B,H,P+S,D] are appended to the past outside it. */
+/* For sequences: MultiHeadAttention (com.microsoft) becomes Attention in two cases.
+ * - The file adds a mask [B,H,S,P+S] to the scores, and the mask can be read. Exports that cannot
+ *   use GroupQueryAttention have this form: keys and values of fewer heads are appended to the
+ * past, repeated for all heads in simple ops, and passed as [B,P+S,H*D].
+ * - The node is causal, has no mask, and its keys and values [B,H,P+S,D] are appended to the past
+ *   outside it. */
 #include "ops/build.h"
 #include "passes/raise_attention.h"
 
@@ -20,12 +21,12 @@ static ir_value *settled(raise *r, ir_node *node, ir_node *before, ir_value *x) 
 /* x [B,T,H*D] or [B,H,T,D] as [B,H,T,D]; NULL: it cannot be raised. */
 static ir_value *heads_of(raise *r, ir_node *node, ir_value *x) {
     static const int64_t heads_last[] = {0, 2, 1, 3};
+    if (x->type.rank == 4)
+        return x;
     const int64_t heads = ir_attr_int(node, "num_heads"), width = raise_dim(x, 2);
     const ir_node *reshape = raise_maker(x, "Reshape");
     const ir_node *swap = reshape ? raise_maker(ir_node_input(reshape, 0), "Transpose") : NULL;
     ir_value *four = swap ? ir_node_input(swap, 0) : NULL;
-    if (x->type.rank == 4)
-        return x;
     if (!width || width % heads != 0)
         return raise_stopped(r, node, "the width of queries, keys or values is not constant"), NULL;
     if (four && raise_is_perm(swap, 4, heads_last) && raise_dim(four, 1) == heads &&
@@ -78,7 +79,8 @@ ir_value *raise_multi_head(raise *r, ir_node *node) {
         return NULL;
     if (ir_attr_int(node, "unidirectional") && !ir_node_input(node, PAST_KEY) &&
         !raise_same_dims(a.q, 2, a.k.rows, 2, 1))
-        return raise_stopped(r, node, "it has not one query for each new key"), NULL;
+        return raise_stopped(r, node, "the number of its queries is not that of its new keys"),
+               NULL;
     if (a.has_tensors && !(a.scores.parts[0].seen.slopes && a.k.past))
         return raise_stopped(r, r->carried ? r->carried : node,
                              r->carried ? r->carried_why : "its bias is not read"),

@@ -279,7 +279,7 @@ static int64_t tail_of(const ir_node *kv_state) {
 
 static gqac_status refuse_effect(const ir_node *n, const char *what, gqac_diag *diag) {
     gqac_diag_set(diag, GQAC_INVALID_MODEL, "%s", what);
-    gqac_diag_where(diag, "node '%s' (%s)", ir_node_label(n), n->op->name);
+    ir_node_where(n, diag);
     return GQAC_INVALID_MODEL;
 }
 

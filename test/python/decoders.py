@@ -480,7 +480,7 @@ class Decoder:
         return y
 
     def last_query(self, layer, x):
-        """A causal node with one query, whose rows all others get too."""
+        """A causal node that has only the last query; its row is added to all rows."""
         return self.multi_head_outside(layer, x, last=True)
 
     def queries_padded(self, layer, x):

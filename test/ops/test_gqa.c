@@ -314,6 +314,11 @@ static void test_random_cases(void) {
     CU_ASSERT(off <= cases / 50 + 1);
 }
 
+/* A case whose window-sized cache has dropped a key that is one code off. */
+static void test_dropped_key(void) {
+    CU_ASSERT(check_case(1795794643260u, 1067));
+}
+
 /* ---- which keys are visible ---------------------------------------------- */
 
 /* Equal scores, one-hot values: output channel j is not zero exactly when key j is visible. Two
@@ -536,6 +541,7 @@ static void test_behaviours(void) {
 int main(int argc, char **argv) {
     const unit_case cases[] = {
         {"random cases agree with the oracle", test_random_cases},
+        {"a dropped key that is one code off", test_dropped_key},
         {"visible keys by one-hot values", test_visibility},
         {"codes at ties, of NaN and infinity", test_codes},
         {"both length conventions, row by row", test_behaviours},

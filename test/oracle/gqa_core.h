@@ -40,6 +40,8 @@ typedef struct gqa_case {
     double *qk;                    /* [B,Hq,S,total], NULL: not wanted */
     double *uncoded_k;             /* key / scale before it is rounded, laid out as present_k; the
                                       same for values */
+    double *error_k;               /* by how much float arithmetic may miss uncoded_k; NULL: not
+                                      wanted */
     const char *second_code;       /* not 0: the second nearest code of this new key, laid out as
                                       present_k; NULL: nowhere */
 } gqa_case;
@@ -48,24 +50,38 @@ static double gqa_stored(const gqa_case *c, double x) {
     return c->store ? c->store(x) : x;
 }
 
-static void gqa_norm(const gqa_case *c, const double *weight, double *x) {
+/* Rounds x, which float arithmetic computes within *error, and adds what that may change. */
+static double gqa_stored_within(const gqa_case *c, double x, double *error) {
+    double below = gqa_stored(c, x - *error), above = gqa_stored(c, x + *error);
+    x = gqa_stored(c, x);
+    *error = fmax(x - below, above - x);
+    return x;
+}
+
+/* error[D] is 0 before; a sum of D squares in float has a relative error below D * 2^-24. */
+static void gqa_norm(const gqa_case *c, const double *weight, double *x, double *error) {
     double sum = 0;
     if (!weight)
         return;
     for (int d = 0; d < c->size; d++)
         sum += x[d] * x[d];
-    for (int d = 0; d < c->size; d++)
-        x[d] = gqa_stored(c, x[d] / sqrt(sum / c->size + c->epsilon) * weight[d]);
+    for (int d = 0; d < c->size; d++) {
+        x[d] *= weight[d] / sqrt(sum / c->size + c->epsilon);
+        error[d] = fabs(x[d]) * (c->size + 8) * 0x1p-24;
+        x[d] = gqa_stored_within(c, x[d], &error[d]);
+    }
 }
 
-static void gqa_rotate(const gqa_case *c, int position, double *x) {
+static void gqa_rotate(const gqa_case *c, int position, double *x, double *error) {
     int half = c->rotary / 2;
     for (int i = 0; i < half; i++) {
         int first = c->interleaved ? 2 * i : i, second = c->interleaved ? 2 * i + 1 : i + half;
-        double a = x[first], b = x[second];
+        double a = x[first], b = x[second], ea = error[first], eb = error[second];
         double co = c->cos[position * half + i], si = c->sin[position * half + i];
-        x[first] = gqa_stored(c, a * co - b * si);
-        x[second] = gqa_stored(c, b * co + a * si);
+        error[first] = ea * fabs(co) + eb * fabs(si) + (fabs(a * co) + fabs(b * si)) * 0x1p-22;
+        error[second] = eb * fabs(co) + ea * fabs(si) + (fabs(b * co) + fabs(a * si)) * 0x1p-22;
+        x[first] = gqa_stored_within(c, a * co - b * si, &error[first]);
+        x[second] = gqa_stored_within(c, b * co + a * si, &error[second]);
     }
 }
 
@@ -87,7 +103,7 @@ static double gqa_read(const gqa_case *c, const double *scale, int g, const doub
     return c->bits ? (float)row[d] * (float)scale[g * c->size + d] : row[d];
 }
 
-static void gqa_fill_present(const gqa_case *c) {
+static void gqa_fill_present(const gqa_case *c, double *error) {
     for (int b = 0; b < c->batch; b++)
         for (int g = 0; g < c->kv_heads; g++)
             for (int j = 0; j < c->capacity; j++) {
@@ -108,13 +124,17 @@ static void gqa_fill_present(const gqa_case *c) {
                 }
                 if (!new_row)
                     continue;
-                gqa_norm(c, c->k_norm, key);
-                gqa_rotate(c, gqa_position(c, b, s), key);
+                memset(error, 0, (size_t)c->size * sizeof *error);
+                gqa_norm(c, c->k_norm, key, error);
+                gqa_rotate(c, gqa_position(c, b, s), key, error);
                 for (int d = 0; d < c->size && c->bits; d++) {
-                    double unit = c->k_scale[g * c->size + d], x = key[d] / (unit == 0 ? 1 : unit);
+                    double scale = c->k_scale[g * c->size + d], unit = scale == 0 ? 1 : scale;
+                    double x = key[d] / unit;
                     if (c->uncoded_k)
                         c->uncoded_k[at + d] = x;
-                    key[d] = gqa_code(c, key[d], unit);
+                    if (c->error_k)
+                        c->error_k[at + d] = fabs(error[d] / unit) + fabs(x) * 0x1p-22;
+                    key[d] = gqa_code(c, key[d], scale);
                     if (c->second_code && c->second_code[at + d])
                         key[d] += x > key[d] ? 1 : -1;
                     value[d] = gqa_code(c, value[d], c->v_scale[g * c->size + d]);
@@ -132,15 +152,17 @@ static void gqa_show(const gqa_case *c, int b, int h, int s, int stage, int lo, 
         row[j] = j >= lo && j < hi ? p[j] / sum : 0;
 }
 
-static void gqa_one_query(const gqa_case *c, int b, int h, int s, double *q, double *p, double *y) {
+static void gqa_one_query(const gqa_case *c, int b, int h, int s, double *q, double *error,
+                          double *p, double *y) {
     int at = c->past[b] + s, g = h / (c->q_heads / c->kv_heads);
     int lo = c->window > 0 && at + 1 > c->window ? at + 1 - c->window : 0;
     int hi = c->everyone ? c->past[b] + c->fresh[b] : at + 1;
     const double *keys = c->present_k + (b * c->kv_heads + g) * c->capacity * c->size;
     const double *values = c->present_v + (b * c->kv_heads + g) * c->capacity * c->size;
     double most = c->sink ? c->sink[h] : -INFINITY, sum = 0;
-    gqa_norm(c, c->q_norm, q);
-    gqa_rotate(c, gqa_position(c, b, s), q);
+    memset(error, 0, (size_t)c->size * sizeof *error);
+    gqa_norm(c, c->q_norm, q, error);
+    gqa_rotate(c, gqa_position(c, b, s), q, error);
     for (int j = lo; j < hi; j++) {
         double dot = 0;
         for (int d = 0; d < c->size; d++)
@@ -176,8 +198,10 @@ static void gqa_one_query(const gqa_case *c, int b, int h, int s, double *q, dou
 static int gqa_compute(const gqa_case *c) {
     double *p = calloc((size_t)c->capacity + 1, sizeof *p);
     double *q = calloc((size_t)c->size + 1, sizeof *q);
-    if (p && q) {
-        gqa_fill_present(c);
+    double *error = calloc((size_t)c->size + 1, sizeof *error);
+    int done = p && q && error;
+    if (done) {
+        gqa_fill_present(c, error);
         for (int b = 0; b < c->batch; b++)
             for (int s = 0; s < c->chunk; s++)
                 for (int h = 0; h < c->q_heads; h++) {
@@ -185,12 +209,12 @@ static int gqa_compute(const gqa_case *c) {
                     memset(c->y + at, 0, (size_t)c->size * sizeof *q);
                     memcpy(q, c->q + at, (size_t)c->size * sizeof *q);
                     if (s < c->fresh[b])
-                        gqa_one_query(c, b, h, s, q, p, c->y + at);
+                        gqa_one_query(c, b, h, s, q, error, p, c->y + at);
                 }
     }
-    int done = p && q;
     free(p);
     free(q);
+    free(error);
     return done;
 }
 

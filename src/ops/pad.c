@@ -1,6 +1,7 @@
 /* Pad: the data with pads[i] elements before and pads[n+i] after it along axis i (negative:
  * elements are cut off). Modes: constant (the value, 0 without), edge, reflect (about the outer
- * elements), wrap. Source: ONNX operator spec. Before opset 11 pads and value were attributes. */
+ * elements), wrap. As in ONNX Runtime, the last three continue what is left after the cut.
+ * Source: ONNX operator spec. Before opset 11 pads and value were attributes. */
 #include "ops/shared.h"
 
 #include <string.h>
@@ -81,22 +82,29 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
 
 /* ---- eval ---------------------------------------------------------------- */
 
-/* The position in the data for position i of the result, along an axis; -1: the value. */
-static int64_t source(const ir_node *node, int64_t i, int64_t n) {
+/* The elements of the data that an axis keeps. */
+typedef struct kept {
+    int64_t first, count;
+} kept;
+
+/* The position in the data for position i of it, which may be outside, along an axis; -1: the
+ * value. */
+static int64_t source(const ir_node *node, int64_t i, kept k) {
+    const int64_t n = k.count, period = n > 1 ? 2 * (n - 1) : 1;
+    i -= k.first;
     if (i >= 0 && i < n)
-        return i;
-    if (is_mode(node, "edge"))
-        return i < 0 ? 0 : n - 1;
-    if (is_mode(node, "wrap"))
-        return (i % n + n) % n;
-    if (!is_mode(node, "reflect"))
+        return k.first + i;
+    if (is_mode(node, "constant"))
         return -1;
-    int64_t period = n > 1 ? 2 * (n - 1) : 1;
+    if (is_mode(node, "edge"))
+        return k.first + (i < 0 ? 0 : n - 1);
+    if (is_mode(node, "wrap"))
+        return k.first + (i % n + n) % n;
     i = (i % period + period) % period;
-    return i < n ? i : period - i;
+    return k.first + (i < n ? i : period - i);
 }
 
-static gqac_status read_pads(op_call *call, int64_t *before, int64_t *dims) {
+static gqac_status read_pads(op_call *call, int64_t *before, kept *keep, int64_t *dims) {
     const gqac_tensor *x = call->in[DATA];
     int64_t pads[MAX_PADS], axes[GQAC_MAX_RANK], n, count = x->rank;
     int order[GQAC_MAX_RANK];
@@ -111,17 +119,21 @@ static gqac_status read_pads(op_call *call, int64_t *before, int64_t *dims) {
     for (int i = 0; i < x->rank; i++) {
         before[i] = 0;
         dims[i] = x->dims[i];
+        keep[i] = (kept){.first = 0, .count = x->dims[i]};
     }
     for (int64_t i = 0; i < count; i++) {
         const int64_t most = INT64_MAX / 4, first = pads[i], last = pads[count + i];
         int64_t *dim = &dims[order[i]];
+        kept *k = &keep[order[i]];
         if (first > most || first < -most || last > most || last < -most)
             OP_FAIL(call->node, call->diag, GQAC_LIMIT,
                     "pads of %lld and %lld elements are out of range", (long long)first,
                     (long long)last);
         before[order[i]] = first;
         *dim += first + last;
-        if (*dim < 0 || (*dim > 0 && x->dims[order[i]] == 0 && !is_mode(call->node, "constant")))
+        k->first = first < 0 ? -first : 0;
+        k->count -= k->first - (last < 0 ? last : 0);
+        if (*dim < 0 || (*dim > 0 && k->count <= 0 && !is_mode(call->node, "constant")))
             OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
                     "axis %d of length %lld cannot be padded by %lld and %lld", order[i],
                     (long long)x->dims[order[i]], (long long)first, (long long)last);
@@ -161,12 +173,13 @@ static void fill(const op_call *call, const int64_t *map, const unsigned char *v
 
 static gqac_status eval(op_call *call) {
     int64_t before[GQAC_MAX_RANK], dims[GQAC_MAX_RANK], strides[GQAC_MAX_RANK];
+    kept keep[GQAC_MAX_RANK];
     unsigned char value[8];
     size_t length = 0;
     GQAC_TRY(op_want_set(call, DATA, OP_ANY & ~OP_NIBBLES));
     const gqac_tensor *x = call->in[DATA];
     size_t width = op_width(x->dtype);
-    GQAC_TRY(read_pads(call, before, dims));
+    GQAC_TRY(read_pads(call, before, keep, dims));
     GQAC_TRY(read_value(call, width, value));
     GQAC_TRY(op_output(call, 0, x->dtype, x->rank, dims));
     if (gqac_tensor_count(&call->out[0]) == 0)
@@ -179,7 +192,7 @@ static gqac_status eval(op_call *call) {
     op_strides(x->rank, x->dims, strides);
     for (int axis = x->rank - 1; axis >= 0; axis--)
         for (int64_t i = 0; i < dims[axis]; i++) {
-            int64_t from = source(call->node, i - before[axis], x->dims[axis]);
+            int64_t from = source(call->node, i - before[axis], keep[axis]);
             *next++ = from < 0 ? -1 : from * strides[axis];
         }
     fill(call, map, value, width);

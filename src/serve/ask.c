@@ -26,9 +26,9 @@ static bool ask_bias(job *j, problem *p) {
         return problem_no_memory(p);
     j->sampling.bias = j->bias;
     json_object_foreach(list, key, value) {
-        char *end = NULL;
-        const long long id = strtoll(key, &end, 10);
-        if (!*key || *end || id < 0 || id >= j->server->vocabulary || !json_is_number(value))
+        const bool digits = *key && !key[strspn(key, "0123456789")];
+        const long long id = digits ? strtoll(key, NULL, 10) : -1;
+        if (id < 0 || id >= j->server->vocabulary || !json_is_number(value))
             return problem_set(p, 400, NULL, "logit_bias",
                                "'logit_bias' must map ids from 0 to %lld to numbers",
                                (long long)j->server->vocabulary - 1);
@@ -248,7 +248,7 @@ bool ask_chat(job *j, problem *p) {
     if (j->n_top && !wanted)
         return problem_set(p, 400, NULL, "top_logprobs", "'top_logprobs' needs 'logprobs': true");
     j->scores = wanted;
-    if (!ask_render(j->server, j->root, messages, &text, &length, &given, p))
+    if (!ask_render(j->server, j->root, messages, "messages", &text, &length, &given, p))
         return false;
     const bool fine = ask_tokenize(j->server, text, length, special, &j->prompts[0], p);
     gqac_release(text);

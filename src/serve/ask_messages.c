@@ -11,16 +11,16 @@ static bool is_text_part(const json_t *part) {
            (!strcmp(type, "text") || !strcmp(type, "input_text") || !strcmp(type, "output_text"));
 }
 
-/* The text of a content that is a list of parts. */
-static json_t *join_parts(const json_t *parts, size_t at, problem *p) {
+/* The text of the content of item `at` of `list`, which is a list of parts. */
+static json_t *join_parts(const json_t *parts, const char *list, size_t at, problem *p) {
     gqac_str text = {0};
     for (size_t i = 0; i < json_array_size(parts); i++) {
         const json_t *part = json_array_get(parts, i), *own = json_object_get(part, "text");
         if (!is_text_part(part)) {
-            problem_set(p, 400, "unsupported_parameter", "messages",
-                        "part %zu of the content of message %zu is not of type 'text', the only "
-                        "one that this server supports",
-                        i, at);
+            problem_set(p, 400, "unsupported_parameter", list,
+                        "part %zu of the content of item %zu of '%s' must have the type 'text', "
+                        "the only one that this server supports, and a 'text'",
+                        i, at, list);
             gqac_str_free(&text);
             return NULL;
         }
@@ -57,19 +57,20 @@ static bool parse_arguments(json_t *message, size_t *values, problem *p) {
     return true;
 }
 
-static bool take_content(json_t *message, size_t at, problem *p) {
+bool ask_content(json_t *message, const char *list, size_t at, problem *p) {
     json_t *content = json_object_get(message, "content");
     if (json_is_string(content))
         return true;
     if (json_is_array(content)) {
-        json_t *joined = join_parts(content, at, p);
+        json_t *joined = join_parts(content, list, at, p);
         return joined &&
                (json_object_set_new(message, "content", joined) == 0 || problem_no_memory(p));
     }
     if ((!content || json_is_null(content)) && json_object_get(message, "tool_calls"))
         return true;
-    return problem_set(p, 400, NULL, "messages",
-                       "the content of message %zu must be a string or a list of parts", at);
+    return problem_set(p, 400, NULL, list,
+                       "the content of item %zu of '%s' must be a string or a list of parts", at,
+                       list);
 }
 
 json_t *ask_messages(const json_t *messages, const char *name, problem *p) {
@@ -85,8 +86,9 @@ json_t *ask_messages(const json_t *messages, const char *name, problem *p) {
     json_array_foreach(copy, i, message) {
         const json_t *role = json_object_get(message, "role");
         if (!json_is_object(message) || !json_is_string(role))
-            problem_set(p, 400, NULL, name, "message %zu must be an object with a 'role'", i);
-        else if (take_content(message, i, p) && parse_arguments(message, &values, p))
+            problem_set(p, 400, NULL, name, "item %zu of '%s' must be an object with a 'role'", i,
+                        name);
+        else if (ask_content(message, name, i, p) && parse_arguments(message, &values, p))
             continue;
         json_decref(copy);
         return NULL;
@@ -160,10 +162,10 @@ static bool cut(const char *text, size_t *length, problem *p) {
     return true;
 }
 
-bool ask_render(serve *s, const json_t *root, json_t *messages, char **text, size_t *length,
-                offer *out, problem *p) {
+bool ask_render(serve *s, const json_t *root, json_t *messages, const char *name, char **text,
+                size_t *length, offer *out, problem *p) {
     gqac_diag diag = {0};
-    json_t *own = ask_messages(messages, "messages", p);
+    json_t *own = ask_messages(messages, name, p);
     bool within = false;
     if (!own)
         return false;
@@ -174,7 +176,7 @@ bool ask_render(serve *s, const json_t *root, json_t *messages, char **text, siz
     if (fine && !encoded)
         fine = problem_no_memory(p);
     if (fine && gqac_text_render(s->model.text, encoded, text, length, &diag) != GQAC_OK)
-        fine = problem_from(p, "messages", &diag);
+        fine = problem_from(p, name, &diag);
     if (fine && within && !cut(*text, length, p)) {
         gqac_release(*text);
         *text = NULL;

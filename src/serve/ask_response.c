@@ -18,12 +18,20 @@ static bool add_new(items *x, json_t *message) {
     return json_array_append_new(x->messages, message) == 0 || problem_no_memory(x->p);
 }
 
+/* The same for a message with the content of an item. */
+static bool add_with_content(items *x, json_t *message, size_t at) {
+    if (!message || ask_content(message, "input", at, x->p))
+        return add_new(x, message);
+    json_decref(message);
+    return false;
+}
+
 static bool add_message(items *x, json_t *item, size_t at) {
     json_t *role = json_object_get(item, "role"), *content = json_object_get(item, "content");
-    if (!role || !content)
+    if (!json_is_string(role) || !content)
         return problem_set(x->p, 400, "unsupported_parameter", "input",
                            "item %zu of 'input' must be a message with 'role' and 'content'", at);
-    return add_new(x, json_pack("{s:O, s:O}", "role", role, "content", content));
+    return add_with_content(x, json_pack("{s:O, s:O}", "role", role, "content", content), at);
 }
 
 /* The message of the assistant that a call belongs to: the last one, or a new one. */
@@ -71,8 +79,10 @@ static bool add_output(items *x, const json_t *item, size_t at) {
         return problem_set(
             x->p, 400, NULL, "input",
             "the 'output' in item %zu of 'input' must be a string or a list of parts", at);
-    return add_new(x, json_pack("{s:s, s:O, s:O, s:O}", "role", "tool", "tool_call_id", id, "name",
-                                name, "content", output));
+    return add_with_content(x,
+                            json_pack("{s:s, s:O, s:O, s:O}", "role", "tool", "tool_call_id", id,
+                                      "name", name, "content", output),
+                            at);
 }
 
 static bool add_item(items *x, json_t *item, size_t at) {
@@ -106,6 +116,8 @@ static json_t *read_messages(const job *j, problem *p) {
         fine = problem_set(p, 400, NULL, "input", "'input' must be a string or a list of items");
     for (size_t i = 0; fine && i < json_array_size(input); i++)
         fine = add_item(&x, json_array_get(input, i), i);
+    if (fine && !json_array_size(x.messages))
+        fine = problem_set(p, 400, NULL, "input", "'input' must have at least one item");
     json_decref(x.names);
     if (fine)
         return x.messages;
@@ -155,10 +167,11 @@ bool ask_response(job *j, problem *p) {
         !fields_int(j->root, "max_output_tokens", 1, INT32_MAX, &j->max_new, p))
         return false;
     json_t *messages = read_messages(j, p), *variables = json_object();
-    const bool fine = messages && read_variables(j, variables, p) &&
-                      ask_render(j->server, variables, messages, &text, &length, &given, p) &&
-                      ask_tokenize(j->server, text, length, false, &j->prompts[0], p) &&
-                      ask_calls(j, variables, &given, p);
+    const bool fine =
+        messages && read_variables(j, variables, p) &&
+        ask_render(j->server, variables, messages, "input", &text, &length, &given, p) &&
+        ask_tokenize(j->server, text, length, false, &j->prompts[0], p) &&
+        ask_calls(j, variables, &given, p);
     json_decref(messages);
     json_decref(variables);
     gqac_release(text);

@@ -258,7 +258,7 @@ static void apply_template(serve *s, http_exchange *x, const json_t *root, const
     offer given;
     (void)tenant;
     if (fields_type(root, "messages", JSON_ARRAY, &messages, &p) &&
-        ask_render(s, root, messages, &text, &length, &given, &p))
+        ask_render(s, root, messages, "messages", &text, &length, &given, &p))
         route_json(s, x, 200, json_pack("{s:o}", "prompt", shape_text(text, length)), NULL);
     else
         route_problem(s, x, &p);

@@ -278,9 +278,10 @@ typedef struct offer {
     bool none, forced;
     const char *name; /* of the only function that may be called; NULL: any */
 } offer;
-/* Renders messages; the caller frees *text with gqac_release. Sets *out as ask_tools does. */
-bool ask_render(serve *s, const json_t *root, json_t *messages, char **text, size_t *length,
-                offer *out, problem *p);
+/* Renders messages, which are in the field `name`; the caller frees *text with gqac_release. Sets
+ * *out as ask_tools does. */
+bool ask_render(serve *s, const json_t *root, json_t *messages, const char *name, char **text,
+                size_t *length, offer *out, problem *p);
 /* Checks `tools` and `tool_choice`. */
 bool ask_tools(const json_t *root, offer *out, problem *p);
 /* Sets which tools an answer may call, and the constraint if there is one. */
@@ -293,6 +294,8 @@ bool ask_take(job *j, const constraint_source *source, const char *param, const 
 bool ask_tokenize(serve *s, const char *text, size_t length, bool special, prompt *out, problem *p);
 /* A copy of messages as templates know them: contents are texts, arguments of calls are objects. */
 json_t *ask_messages(const json_t *messages, const char *name, problem *p);
+/* Makes the content of a message a text. The request has the content in item `at` of `list`. */
+bool ask_content(json_t *message, const char *list, size_t at, problem *p);
 /* Ids in JSON. */
 bool ask_ids(const json_t *list, int64_t vocabulary, const char *name, prompt *out, problem *p);
 

@@ -32,7 +32,7 @@ FIELDS = {
     "stop": [1, [1], {}, "", [""], ["x"] * 17, "x" * 1001, [["x"]]],
     "stream": ["x", 1, [], "true"],
     "stream_options": [1, "x", []],
-    "logit_bias": [1, "x", [], {"x": 1}, {"-1": 1}, {"512": 1}, {"1": "x"}, {"": 1},
+    "logit_bias": [1, "x", [], {"x": 1}, {"-1": 1}, {"512": 1}, {"1": "x"}, {"": 1}, {" 1": 1}, {"-0": 1},
                    {"99999999999999999999": 1}],
     "presence_penalty": ["x", 1e9, []],
     "frequency_penalty": ["x", -1e9],
@@ -192,6 +192,37 @@ class Bad(Case):
             self.assertLess(sizes[-1] - sizes[3], 256 << 10)
         self.alive()
         print(f"{len(cases)} wrong bodies")
+
+    def test_contents(self):
+        """Messages about contents name the field of the request and the item in it."""
+        wrong = {"role": "user", "content": 1}
+        parts = [{"type": "text", "text": "x"}, {"type": "text"}]
+        image = [{"type": "image_url", "image_url": {"url": "x"}}]
+        call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
+        result = {"type": "function_call_output", "call_id": "c"}
+        other = "must have the type 'text', the only one that this server supports, and a 'text'"
+        for field, value, text in (
+                ("messages", [], "'messages' must be a list of at least one message"),
+                ("messages", [*HELLO, {}], "item 1 of 'messages' must be an object with a 'role'"),
+                ("messages", [*HELLO, wrong],
+                 "the content of item 1 of 'messages' must be a string or a list of parts"),
+                ("messages", [{**wrong, "content": parts}],
+                 "part 1 of the content of item 0 of 'messages' " + other),
+                ("input", [], "'input' must have at least one item"),
+                ("input", [*HELLO, {"role": 1, "content": "x"}],
+                 "item 1 of 'input' must be a message with 'role' and 'content'"),
+                ("input", [call, {**result, "output": image}],
+                 "part 0 of the content of item 1 of 'input' " + other),
+                ("input", [*HELLO, call, {**result, "output": "x"}, wrong],
+                 "the content of item 3 of 'input' must be a string or a list of parts")):
+            path = CHAT if field == "messages" else "/v1/responses"
+            bodies = [{field: value}]
+            if field == "input" and value:
+                bodies.append({field: value, "instructions": "x"})
+            for body in bodies:
+                status, reply = self.server.request(path, body)
+                error = reply["error"]
+                self.assertEqual((status, error["param"], error["message"]), (400, field, text))
 
     def answer(self, sent, close=False):
         """The answer to some bytes, until the server closes the connection."""

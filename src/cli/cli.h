@@ -93,6 +93,9 @@ gqac_status cli_real(cli *c, const char *flag, double fallback, double *out);
 /* "3,7,1" as numbers in [least, most]; the array is malloc'd. */
 gqac_status cli_numbers(cli *c, const char *flag, const char *text, long long least, long long most,
                         int64_t **out, int *n);
+/* One number, which ends the value `text` of a flag and begins at `part`. */
+gqac_status cli_number_in(cli *c, const char *flag, const char *text, const char *part,
+                          long long least, long long most, int64_t *out);
 
 /* Fails with USAGE. */
 gqac_status cli_usage(cli *c, const char *fmt, ...) GQAC_PRINTF(2, 3);

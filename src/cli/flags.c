@@ -319,6 +319,23 @@ gqac_status cli_real(cli *c, const char *flag, double fallback, double *out) {
     return GQAC_OK;
 }
 
+/* The number from `at` to `end` in the value `text` of a flag. */
+static gqac_status take_number(cli *c, const char *flag, const char *text, const char *at,
+                               const char *end, long long least, long long most, int64_t *out) {
+    long long value = 0;
+    if (!parse_number(at, end, &value) || value < least || value > most)
+        return cli_usage(c, "%s%s '%s': '%.*s' is not a whole number from %lld to %lld",
+                         dashes_of(c, flag), name_of(c, flag), text, (int)(end - at), at, least,
+                         most);
+    *out = value;
+    return GQAC_OK;
+}
+
+gqac_status cli_number_in(cli *c, const char *flag, const char *text, const char *part,
+                          long long least, long long most, int64_t *out) {
+    return take_number(c, flag, text, part, part + strlen(part), least, most, out);
+}
+
 gqac_status cli_numbers(cli *c, const char *flag, const char *text, long long least, long long most,
                         int64_t **out, int *n) {
     int64_t *list = calloc(strlen(text) + 1, sizeof *list);
@@ -327,14 +344,11 @@ gqac_status cli_numbers(cli *c, const char *flag, const char *text, long long le
     *n = 0;
     for (const char *at = text;; at++) {
         const char *end = at + strcspn(at, ",");
-        long long value = 0;
-        if (!parse_number(at, end, &value) || value < least || value > most) {
+        const gqac_status status = take_number(c, flag, text, at, end, least, most, &list[(*n)++]);
+        if (status != GQAC_OK) {
             free(list);
-            return cli_usage(c, "%s%s '%s': '%.*s' is not a whole number from %lld to %lld",
-                             dashes_of(c, flag), name_of(c, flag), text, (int)(end - at), at, least,
-                             most);
+            return status;
         }
-        list[(*n)++] = value;
         at = end;
         if (!*at)
             break;

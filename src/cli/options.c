@@ -16,18 +16,13 @@ gqac_status cli_limits(cli *c, const gqac_limits **limits) {
     *limits = &c->limits;
     for (int i = 0; (given = cli_repeat(c, "limit", i)); i++) {
         char name[64];
-        int64_t *value = NULL;
-        int n = 0;
+        int64_t most = 0;
         const int length = (int)strcspn(given, "=");
         if (!given[length] || length >= (int)sizeof name)
             return cli_usage(c, "--limit '%s' is not of the form NAME=N", given);
         snprintf(name, sizeof name, "%.*s", length, given);
-        GQAC_TRY(cli_numbers(c, "limit", given + length + 1, 1, INT64_MAX, &value, &n));
-        const int64_t first = *value;
-        free(value);
-        if (n != 1)
-            return cli_usage(c, "--limit '%s' has several numbers, and %s is one", given, name);
-        GQAC_TRY(gqac_limits_set(&c->limits, name, first, &c->diag));
+        GQAC_TRY(cli_number_in(c, "limit", given, given + length + 1, 1, INT64_MAX, &most));
+        GQAC_TRY(gqac_limits_set(&c->limits, name, most, &c->diag));
     }
     return GQAC_OK;
 }

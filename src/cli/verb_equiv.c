@@ -125,17 +125,12 @@ static gqac_status parse_threads(equiv *e) {
 
 static gqac_status parse_splits(equiv *e) {
     const char *splits = cli_value(e->c, "splits");
-    int64_t *list = NULL;
-    int n = 0;
     e->options.every_hit = splits != NULL;
     if (!splits || !strcmp(splits, "all"))
         return GQAC_OK;
     if (strncmp(splits, "random:", 7) != 0)
         return tokens_chunks(e->c, splits, e->options.tokens, &e->chunks, &e->options.n_chunks);
-    GQAC_TRY(cli_numbers(e->c, "splits random:", splits + 7, 1, 1000000, &list, &n));
-    e->options.random = list[0];
-    free(list);
-    return n == 1 ? GQAC_OK : cli_usage(e->c, "--splits %s: one number expected", splits);
+    return cli_number_in(e->c, "splits", splits, splits + 7, 1, 1000000, &e->options.random);
 }
 
 static gqac_status parse(equiv *e) {

@@ -88,8 +88,9 @@ class Limits(Case):
     def test_usage(self):
         """Unknown names, and invalid values."""
         for text, words in (("depth=3", "unknown limit 'depth'"), ("nodes", "NAME=N"),
-                            ("nodes=0", "whole number"), ("nodes=-1", "whole number"),
-                            ("nodes=many", "whole number"), ("nodes=1,2", "several numbers"),
+                            ("nodes=0", "--limit 'nodes=0': '0' is not a whole number from 1"),
+                            ("nodes=-1", "whole number"), ("nodes=many", "whole number"),
+                            ("nodes=1,2", "'1,2' is not a whole"), ("nodes=", "'' is not a whole"),
                             ("nodes=1000001", "from 1 to 1000000"), ("=3", "unknown limit")):
             self.check(gqac("inspect", model("llama"), "--limit", text), 2, words)
         self.check(gqac("inspect", model("llama"), "--limit", "depth=3"), 2, *NAMES)

@@ -50,20 +50,25 @@ static void discard(gqac_writer *w) {
     gqac_free(w);
 }
 
-/* Refuses paths that rename must not replace: /dev/null, a FIFO, a folder. */
+static gqac_status refuse(const gqac_writer *w, gqac_diag *diag) {
+    gqac_diag_set(diag, GQAC_IO, "cannot write '%s': it is not a regular file", w->path);
+    gqac_diag_where(diag, "%s", w->path);
+    gqac_diag_rule(diag, "a file is replaced as a whole, which needs a regular file");
+    return GQAC_IO;
+}
+
+/* Refuses paths that rename must not replace: /dev/null, a FIFO, a folder, and /dev/stdout, a link
+ * that may lead to a regular file. */
 static gqac_status check_target(const gqac_writer *w, gqac_diag *diag) {
     struct stat st;
+    char to[7] = "";
     if (w->base[0] == '\0')
         return fail(w, EISDIR, diag);
+    if (readlinkat(w->folder, w->base, to, sizeof to - 1) > 0 && !strcmp(to, "/proc/"))
+        return refuse(w, diag);
     if (fstatat(w->folder, w->base, &st, 0) != 0)
         return errno == ENOENT ? GQAC_OK : fail(w, errno, diag);
-    if (!S_ISREG(st.st_mode)) {
-        gqac_diag_set(diag, GQAC_IO, "cannot write '%s': it is not a regular file", w->path);
-        gqac_diag_where(diag, "%s", w->path);
-        gqac_diag_rule(diag, "a file is replaced as a whole, which needs a regular file");
-        return GQAC_IO;
-    }
-    return GQAC_OK;
+    return S_ISREG(st.st_mode) ? GQAC_OK : refuse(w, diag);
 }
 
 static gqac_status open_folder(gqac_writer *w, gqac_diag *diag) {

@@ -199,6 +199,9 @@ cli_text cli_bracketed(int n, const int64_t *numbers);
  * `program` not NULL: its external data are protected too. */
 gqac_status cli_check_output(cli *c, const char *flag, const gqac_program *program,
                              const char *path);
+/* The form of a file of a model that the suffix of its name stands for: "gqac", "onnx" or "text";
+ * NULL: none. */
+const char *cli_form_of(const char *path);
 /* Before the work: IO when a file cannot be written to `path`. */
 gqac_status cli_check_writable(cli *c, const char *path);
 /* Makes a folder for outputs, unless it exists. */

@@ -63,6 +63,15 @@ static const char *reader_of(const cli *c, const char *flag, const gqac_program 
     return NULL;
 }
 
+const char *cli_form_of(const char *path) {
+    static const char *const forms[][2] = {{".gqac", "gqac"}, {".onnx", "onnx"}, {".gq", "text"}};
+    const char *dot = strrchr(path, '.');
+    for (int i = 0; dot && i < 3; i++)
+        if (!strcmp(dot, forms[i][0]))
+            return forms[i][1];
+    return NULL;
+}
+
 static gqac_status fail_output(cli *c, const char *path, const char *why) {
     cli_fail(c, GQAC_IO, "cannot write '%s': %s", path, why);
     cli_where(c, "%s", path);
@@ -70,13 +79,16 @@ static gqac_status fail_output(cli *c, const char *path, const char *why) {
 }
 
 gqac_status cli_check_writable(cli *c, const char *path) {
-    char folder[4096];
+    char folder[4096], to[7] = "";
     struct stat info;
     const char *slash = strrchr(path, '/');
     snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) + 1 : 1,
              slash ? path : ".");
     if (access(folder, W_OK | X_OK) != 0)
         return fail_output(c, path, strerror(errno));
+    /* /dev/stdout is a link to an open file, and would itself be replaced */
+    if (readlink(path, to, sizeof to - 1) > 0 && !strcmp(to, "/proc/"))
+        return fail_output(c, path, "it is not a regular file");
     if (stat(path, &info) != 0)
         return errno == ENOENT ? GQAC_OK : fail_output(c, path, strerror(errno));
     return S_ISREG(info.st_mode) ? GQAC_OK : fail_output(c, path, "it is not a regular file");

@@ -65,19 +65,9 @@ static int list_passes(void) {
     return 0;
 }
 
-/* The --emit form that the ending of a file's name stands for; NULL: none. */
-static const char *form_of(const char *path) {
-    static const char *const forms[][2] = {{".gqac", "gqac"}, {".onnx", "onnx"}, {".gq", "text"}};
-    const char *dot = path ? strrchr(path, '.') : NULL;
-    for (int i = 0; dot && i < 3; i++)
-        if (!strcmp(dot, forms[i][0]))
-            return forms[i][1];
-    return NULL;
-}
-
 /* --emit, else what the ending of the output stands for, else an artefact. */
 static gqac_status choose_emit(cli *c, gqac_emit *emit) {
-    const char *out = cli_value(c, "output"), *form = form_of(out);
+    const char *out = cli_value(c, "output"), *form = out ? cli_form_of(out) : NULL;
     const char *kind = cli_value(c, "emit") ? cli_value(c, "emit") : form;
     static const char *const kinds[] = {"gqac", "onnx", "text"};
     if (out && !strcmp(out, "-"))

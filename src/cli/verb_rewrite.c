@@ -50,6 +50,8 @@ static gqac_status rewrite(cli *c) {
         return cli_usage(c, "--pass NAME is missing; --list lists the names");
     if (!out)
         return cli_usage(c, "-o FILE is missing");
+    if (cli_form_of(out) && strcmp(cli_form_of(out), "onnx") != 0)
+        return cli_usage(c, "-o '%s' does not have the suffix of an ONNX file", out);
     GQAC_TRY(cli_check_writable(c, out));
     GQAC_TRY(cli_options(c, &options));
     GQAC_TRY(cli_model(c, &options, path, sizeof path));

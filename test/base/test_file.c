@@ -280,6 +280,22 @@ static void other_things_are_not_replaced(void) {
     unlink(link);
 }
 
+/* A link like /dev/stdout: it stays, although the open file is a regular one. */
+static void links_to_open_files_are_not_replaced(void) {
+    const char *file = in_folder("file"), *link = in_folder("stdout");
+    char to[32];
+    put(file, "old");
+    const int fd = open(file, O_WRONLY | O_CLOEXEC);
+    snprintf(to, sizeof to, "/proc/self/fd/%d", fd);
+    CU_ASSERT(fd >= 0 && symlink(to, link) == 0);
+    unwritable(link);
+    close(fd);
+    unwritable(link);
+    CU_ASSERT(readlink(link, to, sizeof to) > 0);
+    unlink(link);
+    unlink(file);
+}
+
 static void failures_keep_the_old(void) {
     static const int errors[] = {EIO, ENOSPC, EDQUOT};
     const char *path = in_folder("faults");
@@ -391,6 +407,7 @@ static const unit_case cases[] = {
     {"abort leaves nothing", abort_leaves_nothing},
     {"relative names work", relative_names_work},
     {"other things are not replaced", other_things_are_not_replaced},
+    {"links to open files are not replaced", links_to_open_files_are_not_replaced},
     {"failures keep the old file", failures_keep_the_old},
     {"short writes go on", short_writes_go_on},
     {"a kill leaves the old or the new file", a_kill_leaves_old_or_new},

@@ -104,7 +104,21 @@ class Guard(Case):
             self.good("compile", self.model, "-o", self.dir / name, "-q")
             self.assertTrue((self.dir / name).read_bytes().startswith(begin), name)
         self.check(gqac("compile", self.model, "--emit", "text", "-o", self.dir / "b.gqac"), 2, "contradicts")
+        for name in ("c.gqac", "c.gq"):
+            self.check(gqac("rewrite", self.model, "--pass", "two-graph", "-o", self.dir / name), 2,
+                       f"{name}' does not have the suffix of an ONNX file")
+            self.assertEqual(list(self.dir.glob("c.*")), [])
         self.check(gqac("compile", self.model, "-o", "-"), 2, "not a file")
+        stdout = self.dir / "stdout"  # as /dev/stdout, which must stay a link
+        stdout.symlink_to("/proc/self/fd/1")
+        with open(self.dir / "d.gqac", "wb") as out:
+            for args in (("compile", self.model, "-o", stdout),
+                         ("score", self.model, "--ids", self.ids, "--logits", stdout)):
+                done = subprocess.run([GQAC, *args], stdout=out, stderr=subprocess.PIPE, env=harness.environment(),
+                                      timeout=60)
+                self.assertEqual(done.returncode, 5)
+                self.assertIn(b"it is not a regular file", done.stderr)
+        self.assertTrue(stdout.is_symlink())
         run = gqac("compile", self.model, "-v", "-o", self.dir / "none" / "b.gqac")
         self.check(run, 5, "cannot write")
         self.assertNotIn("pack", run.err)
@@ -128,7 +142,9 @@ class Guard(Case):
         text = self.dir / "a.gq"
         self.good("compile", self.model, "--stop-after", "tidy", "--emit", "text", "-o", text)
         self.refused("compile", text, "--emit", "text", "-o", text)
-        self.refused("rewrite", text, "--pass", "raise", "-o", text)
+        link = self.dir / "b.onnx"
+        link.symlink_to(text)
+        self.refused("rewrite", text, "--pass", "raise", "-o", link)
 
     def test_free(self):
         """A file that gqac itself wrote next to the model can be overwritten."""

@@ -6,6 +6,10 @@
 
 gqac_status messages_add(cli *c, json_t *messages, const char *role, const char *text,
                          size_t length) {
+    const char *nul = memchr(text, '\0', length);
+    if (nul)
+        return cli_fail(c, GQAC_INVALID_INPUT, "byte %zu of the message is NUL",
+                        (size_t)(nul - text));
     json_t *message = json_pack("{s:s, s:o}", "role", role, "content", json_stringn(text, length));
     if (!message)
         return cli_fail(c, GQAC_INVALID_INPUT, "the message is not UTF-8: '%.*s'",

@@ -218,10 +218,10 @@ class Chat(Case):
         self.chat("a\n", "--system", os.fsdecode(b"\xc3"), code=4, words=("UTF-8",))
 
     def test_control_characters(self):
-        """NUL and escape characters are ordinary text, or refused; JSON stays valid."""
+        """Escape characters are ordinary text, and NUL is refused; JSON stays valid."""
         for typed in (b"\x1b[31m\x01\x7f\n", "\u2028\ufeff\U0010ffff\n".encode()):
             self.assertEqual(len(self.turns(typed, "-n", 6)), 1)
-        self.chat(b"a\0b\n", "-n", 4, code=(0, 4))
+        self.chat(b"a\0b\n", "-n", 4, code=4, words=("byte 1 of the message is NUL",))
         (self.dir / "system").write_bytes(b"a\0b")
         self.chat("a\n", "--system-file", self.dir / "system", code=4, words=("byte 1 ", "NUL"))
 

@@ -9,7 +9,7 @@
 
 #include "base/diag.h"
 
-enum { LENGTH = 256, TENANT = 64, KEYS = 1000 };
+enum { LENGTH = 256, TENANT = 64, KEYS = 1000, LINE = 1024 };
 
 typedef struct entry {
     unsigned char key[LENGTH]; /* zeros after its end */
@@ -44,6 +44,15 @@ static bool is_visible(const char *word) {
     return true;
 }
 
+/* True if an entry before the last has its key, but another tenant. */
+static bool is_of_two(const keys *k) {
+    const entry *last = &k->list[k->n - 1];
+    for (const entry *e = k->list; e < last; e++)
+        if (!memcmp(e->key, last->key, LENGTH) && strcmp(e->tenant, last->tenant) != 0)
+            return true;
+    return false;
+}
+
 /* Adds the key of a line; an empty line has none. NULL, or what is wrong. */
 static const char *add(keys *k, char *line) {
     char *rest = NULL, *first = strtok_r(line, " \t\r\n", &rest);
@@ -62,11 +71,25 @@ static const char *add(keys *k, char *line) {
     entry *e = &k->list[k->n++];
     memcpy(e->key, key, strlen(key));
     snprintf(e->tenant, sizeof e->tenant, "%s", first);
+    return is_of_two(k) ? "the key belongs to another tenant already" : NULL;
+}
+
+/* Reads a line without its end. NULL, or what is wrong. */
+static const char *read_line(FILE *file, char line[LINE]) {
+    size_t n = 0;
+    for (int c = getc(file); c != EOF && c != '\n'; c = getc(file)) {
+        if (!c)
+            return "a line has a NUL; the file must be ASCII text";
+        if (n + 1 == LINE)
+            return "a line is too long";
+        line[n++] = (char)c;
+    }
+    line[n] = '\0';
     return NULL;
 }
 
 gqac_status keys_read(const char *path, keys **out, gqac_diag *diag) {
-    char line[1024];
+    char line[LINE] = "";
     const char *why = NULL;
     int n = 0;
     *out = NULL;
@@ -80,19 +103,26 @@ gqac_status keys_read(const char *path, keys **out, gqac_diag *diag) {
         free(k);
         return fail(diag, status, path, 0, why);
     }
-    while (!why && fgets(line, sizeof line, file)) {
+    while (!why && !feof(file) && !ferror(file)) {
         n++;
-        why = strlen(line) + 1 == sizeof line ? "a line is too long" : add(k, line);
+        why = read_line(file, line);
+        if (!why)
+            why = add(k, line);
     }
-    if (!why && ferror(file))
-        why = "the file cannot be read";
-    if (!why && !k->n)
+    gqac_status status = GQAC_INVALID_INPUT;
+    if (ferror(file)) {
+        status = GQAC_IO;
+        why = gqac_errno_text(errno);
+        n = 0;
+    } else if (!why && !k->n) {
         why = "the file has no key";
+        n = 0;
+    }
     (void)fclose(file);
     explicit_bzero(line, sizeof line);
     if (why) {
         keys_free(k);
-        return fail(diag, GQAC_INVALID_INPUT, path, n, why);
+        return fail(diag, status, path, n, why);
     }
     *out = k;
     return GQAC_OK;

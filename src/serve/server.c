@@ -266,6 +266,17 @@ static gqac_status attach_seq2seq(serve *s, gqac_diag *diag) {
     return encoder_attach(s, diag);
 }
 
+/* A scheduler starts with any kind of cache, and then fails every request. */
+static gqac_status check_kind(const gqac_program *program, const char *kind, gqac_diag *diag) {
+    gqac_sequence_options options;
+    gqac_sequence *trial = NULL;
+    gqac_sequence_options_init(&options);
+    options.kv = kind;
+    GQAC_TRY(gqac_sequence_create(program, &options, &trial, diag));
+    gqac_sequence_free(trial);
+    return GQAC_OK;
+}
+
 static gqac_status attach_decoder(serve *s, gqac_diag *diag) {
     const serve_model *model = &s->model;
     const gqac_text_settings *settings = gqac_text_get_settings(model->text);
@@ -279,6 +290,8 @@ static gqac_status attach_decoder(serve *s, gqac_diag *diag) {
         smaller(gqac_program_max_tokens(program), smaller(model->tokens, settings->context_length));
     GQAC_TRY(reasoning_find(model->text, &s->reasoning, diag));
     GQAC_TRY(gqac_scheduler_create(model->context, model->scheduler, &s->scheduler, diag));
+    if (model->scheduler)
+        GQAC_TRY(check_kind(program, model->scheduler->kv, diag));
     return model->store && model->saved ? saver_create(model->store, &s->saver, diag) : GQAC_OK;
 }
 

@@ -409,10 +409,21 @@ class Lives(Case):
                 self.assertIn(b" 401 ", s.recv(1000))
             self.assertNotIn("key-", server.errors())
         self.check(gqac("serve", TINY, "--host", "0.0.0.0", "--port", 0), 2, "--api-key-file")
-        for text in ("", "a b c\n", "x" * 300):
+        for text, where, what in (
+                ("", "keys\n", "no key"), ("a b c\n", "line 1", "more than two words"),
+                ("x" * 300, "line 1", "too long"), ("x" * 1024, "line 1", "too long"),
+                ("a\nk\0ey", "line 2", "NUL"), ("k\0e\0y\0\n\0", "line 1", "NUL"),
+                ("red k\nred k\nblue k\n", "line 3", "another tenant")):
             file.write_text(text)
-            self.check(gqac("serve", TINY, "--api-key-file", file, "--port", 0), 4)
-        self.check(gqac("serve", TINY, "--api-key-file", self.dir / "none", "--port", 0), 5)
+            self.check(gqac("serve", TINY, "--api-key-file", file, "--port", 0), 4, where, what)
+        for path in (self.dir / "none", self.dir):
+            self.check(gqac("serve", TINY, "--api-key-file", path, "--port", 0), 5)
+
+    def test_kinds(self):
+        """An unknown kind of cache is refused at the start, and not in each request."""
+        for kind in ("off", "heap"):
+            self.check(gqac("serve", TINY, "--kv", kind, "--port", 0), 2,
+                       f"unknown cache kind '{kind}'")
 
     def test_salts(self):
         """Any number of salts of one key share its part of the cache, and do not affect that of

@@ -23,8 +23,10 @@ gqac_status baking_check(cli *c, bool artefact) {
     const char *as = cli_value(c, "bake-as");
     if (as && !cli_lists("system prompt ids", " ", as))
         return cli_usage(c, "--bake-as '%s' is not system, prompt or ids", as);
+    if (!cli_value(c, "bake") && as)
+        return cli_usage(c, "--bake-as needs --bake");
     if (!cli_value(c, "bake"))
-        return as ? cli_usage(c, "--bake-as needs --bake") : GQAC_OK;
+        return cli_given(c, "kv") ? cli_usage(c, "--kv needs --bake") : GQAC_OK;
     if (!artefact)
         return cli_usage(c, "--bake needs an artefact as output: -o FILE.gqac");
     if (cli_switch(c, "stateless"))

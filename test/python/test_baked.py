@@ -221,7 +221,7 @@ class Baked(Case):
         """Prompts and models that cannot be baked."""
         out, ids = self.dir / "o.gqac", self.dir / "ids"
         ids.write_text("1 2")
-        for flags, words in ((("--bake-as", "ids"), "--bake"),
+        for flags, words in ((("--bake-as", "ids"), "--bake-as needs --bake"), (("--kv", "paged"), "--kv needs --bake"),
                              (("--bake", ids, "--bake-as", "text"), "system, prompt or ids"),
                              (("--bake", ids, "--stateless"), "--stateless"),
                              (("--bake", ids, "--kv", "pagd"), "pagd"),

@@ -163,7 +163,7 @@ static bool is_known(const ir_node *node, int i) {
 static bool is_computed(const ir_node *node, size_t *most) {
     *most = 0;
     if (node->op->flags & (IR_OP_EFFECT | IR_OP_NO_FOLD | IR_OP_RETURN) || !op_of(node)->eval ||
-        pass_holds_graphs(node))
+        ir_holds_graphs(node))
         return false;
     for (int i = 0; i < node->n_inputs; i++)
         if (!is_known(node, i))

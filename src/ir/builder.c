@@ -46,6 +46,10 @@ ir_value *ir_node_input(const ir_node *node, int index) {
     return node && index >= 0 && index < node->n_inputs ? node->inputs[index].value : NULL;
 }
 
+ir_value *ir_node_operand(const ir_node *node, const char *name) {
+    return ir_node_input(node, ir_schema_index(node->op->inputs, name));
+}
+
 ir_value *ir_node_output(const ir_node *node, int index) {
     return node && index >= 0 && index < node->n_outputs ? node->outputs[index] : NULL;
 }

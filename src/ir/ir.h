@@ -253,8 +253,14 @@ ir_node *ir_node_root(const ir_node *node);
 ir_node *ir_node_within(const ir_node *node, const ir_graph *graph);
 /* True if a kernel other than the one that computes the value reads it. */
 bool ir_value_escapes(const ir_value *value);
+/* Iterates over the nested graphs of a node: for (int at = 0; (graph = ir_next_graph(node, &at));)
+ */
+ir_graph *ir_next_graph(const ir_node *node, int *at);
+bool ir_holds_graphs(const ir_node *node);
 ir_value *ir_node_input(const ir_node *node, int index);  /* NULL when absent or out of range */
 ir_value *ir_node_output(const ir_node *node, int index); /* likewise */
+/* The operand with that name in the schema; NULL: it is absent, or the schema has no such name. */
+ir_value *ir_node_operand(const ir_node *node, const char *name);
 
 /* True if both attributes have the same value, or neither is set. */
 bool ir_attr_equal(ir_attr_kind kind, const ir_attr *a, const ir_attr *b);

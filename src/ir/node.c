@@ -129,18 +129,17 @@ static gqac_status drop_visited(void *arg, ir_node *node) {
 
 /* ---- nested graphs ------------------------------------------------------- */
 
-/* The first graph attribute of a node after `after` (NULL: the first of all). */
-static ir_graph *next_graph(const ir_node *node, const ir_graph *after) {
-    bool found = !after;
-    int i = 0;
-    for (const ir_attr_spec *spec = node->op->attrs; spec && spec->name; spec++, i++) {
-        ir_graph *graph = spec->kind == IR_ATTR_GRAPH ? node->attrs[i].graph : NULL;
-        if (graph && found)
-            return graph;
-        if (graph == after)
-            found = true;
-    }
+ir_graph *ir_next_graph(const ir_node *node, int *at) {
+    const ir_attr_spec *specs = node->op->attrs;
+    for (; specs && specs[*at].name; ++*at)
+        if (specs[*at].kind == IR_ATTR_GRAPH && node->attrs[*at].graph)
+            return node->attrs[(*at)++].graph;
     return NULL;
+}
+
+bool ir_holds_graphs(const ir_node *node) {
+    int at = 0;
+    return ir_next_graph(node, &at) != NULL;
 }
 
 void ir_node_remove(ir_node *node) {
@@ -148,8 +147,18 @@ void ir_node_remove(ir_node *node) {
         assert(!node->outputs[i] || ir_value_unused(node->outputs[i]));
     unlink_node(node);
     drop_uses(node);
-    for (ir_graph *g = next_graph(node, NULL); g; g = next_graph(node, g))
-        (void)ir_graph_walk_all(g, drop_visited, NULL);
+    ir_graph *inner;
+    for (int at = 0; (inner = ir_next_graph(node, &at));)
+        (void)ir_graph_walk_all(inner, drop_visited, NULL);
+}
+
+/* The nested graph of the node that follows `graph`, which is one of them; NULL: it is the last. */
+static ir_graph *graph_after(const ir_node *node, const ir_graph *graph) {
+    const ir_graph *inner;
+    int at = 0;
+    while ((inner = ir_next_graph(node, &at)) && inner != graph)
+        ;
+    return inner ? ir_next_graph(node, &at) : NULL;
 }
 
 /* Iterative, because the model determines the depth of nested graphs. `ends`: return nodes are
@@ -164,13 +173,14 @@ static gqac_status walk(ir_graph *graph, ir_node_visitor *f, void *arg, bool end
             if (at == graph)
                 return GQAC_OK;
             ir_node *holder = at->parent;
-            ir_graph *sibling = next_graph(holder, at);
+            ir_graph *sibling = graph_after(holder, at);
             at = sibling ? sibling : holder->graph;
             node = sibling ? sibling->first : holder->next;
         }
         ir_node *next = node->next;
         GQAC_TRY(f(arg, node));
-        ir_graph *inner = ir_node_linked(node) ? next_graph(node, NULL) : NULL;
+        int first = 0;
+        ir_graph *inner = ir_node_linked(node) ? ir_next_graph(node, &first) : NULL;
         if (inner) {
             at = inner;
             node = inner->first;

@@ -80,10 +80,9 @@ static gqac_status name_node(void *arg, ir_node *node) {
     exporter *ex = arg;
     for (int i = 0; i < node->n_outputs; i++)
         GQAC_TRY(name_value(ex, node->outputs[i]));
-    int i = 0;
-    for (const ir_attr_spec *spec = node->op->attrs; spec && spec->name; spec++, i++)
-        if (spec->kind == IR_ATTR_GRAPH && node->attrs[i].set)
-            GQAC_TRY(name_graph(ex, node->attrs[i].graph));
+    const ir_graph *inner;
+    for (int at = 0; (inner = ir_next_graph(node, &at));)
+        GQAC_TRY(name_graph(ex, inner));
     return GQAC_OK;
 }
 

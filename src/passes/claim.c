@@ -191,7 +191,7 @@ static gqac_status visit_graph(claimer *c, ir_graph *graph) {
     while (node) {
         ir_graph *inner;
         ir_node *done = node;
-        for (int at = 0; !(node->mark & TARGET_CLAIMED) && (inner = pass_next_graph(node, &at));)
+        for (int at = 0; !(node->mark & TARGET_CLAIMED) && (inner = ir_next_graph(node, &at));)
             GQAC_TRY(visit_graph(c, inner));
         if (!(node->mark & TARGET_CLAIMED))
             GQAC_TRY(visit(c, node, &done));

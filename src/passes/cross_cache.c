@@ -135,7 +135,7 @@ static void mark_nodes(const cross_caches *c) {
             node->mark |= MOVED;
         (void)need(c->graph, node);
         ir_graph *inner;
-        for (int at = 0; (inner = pass_next_graph(node, &at));)
+        for (int at = 0; (inner = ir_next_graph(node, &at));)
             (void)ir_graph_walk_all(inner, need, c->graph);
     }
 }

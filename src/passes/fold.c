@@ -73,7 +73,7 @@ static bool foldable(const ir_node *node) {
     bool used = false;
     if (node->op->flags & (IR_OP_EFFECT | IR_OP_NO_FOLD | IR_OP_RETURN))
         return false;
-    if (!op_of(node)->eval || pass_holds_graphs(node))
+    if (!op_of(node)->eval || ir_holds_graphs(node))
         return false;
     for (int i = 0; i < node->n_inputs; i++)
         if (node->inputs[i].value && !pass_constant(node->inputs[i].value))

@@ -49,7 +49,7 @@ static gqac_status visit(void *arg, ir_node *node) {
 gqac_status pass_infer_node(ir_node *node, gqac_diag *diag) {
     GQAC_TRY(infer(node, diag));
     ir_graph *graph;
-    for (int at = 0; (graph = pass_next_graph(node, &at));)
+    for (int at = 0; (graph = ir_next_graph(node, &at));)
         GQAC_TRY(ir_graph_walk_all(graph, visit, diag));
     return GQAC_OK;
 }

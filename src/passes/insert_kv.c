@@ -20,18 +20,6 @@
 
 /* ---- what an op can take ------------------------------------------------- */
 
-static int find_operand(const char *list, const char *name) {
-    char at[64];
-    int least, most;
-    ir_schema_arity(list, &least, &most);
-    for (int i = 0; i < most && i < INSERT_MOST_OPERANDS; i++) {
-        ir_schema_name(list, i, at, sizeof at);
-        if (!strcmp(at, name))
-            return i;
-    }
-    return -1;
-}
-
 bool insert_kv_takes_past(const ir_node *node, insert_operands *p) {
     static const char *const names[2][2] = {{"past_key", "present_key"},
                                             {"past_value", "present_value"}};
@@ -39,16 +27,16 @@ bool insert_kv_takes_past(const ir_node *node, insert_operands *p) {
     if (!(op->flags & IR_OP_LOWER) || op->rows != IR_ROWS_STATE)
         return false;
     for (p->n = 0; p->n < 2; p->n++) {
-        p->past[p->n] = find_operand(op->inputs, names[p->n][0]);
-        p->present[p->n] = find_operand(op->outputs, names[p->n][1]);
+        p->past[p->n] = ir_schema_index(op->inputs, names[p->n][0]);
+        p->present[p->n] = ir_schema_index(op->outputs, names[p->n][1]);
         if (p->past[p->n] < 0 || p->present[p->n] < 0)
             break;
     }
     if (p->n == 2)
         return true;
     p->n = 1;
-    p->past[0] = find_operand(op->inputs, "past");
-    p->present[0] = find_operand(op->outputs, "present");
+    p->past[0] = ir_schema_index(op->inputs, "past");
+    p->present[0] = ir_schema_index(op->outputs, "present");
     return p->past[0] >= 0 && p->present[0] >= 0;
 }
 
@@ -109,7 +97,7 @@ static void look_back(looker *l) {
             continue;
         (void)see_operands(l, node);
         ir_graph *inner;
-        for (int at = 0; (inner = pass_next_graph(node, &at));)
+        for (int at = 0; (inner = ir_next_graph(node, &at));)
             (void)ir_graph_walk_all(inner, see_operands, l);
     }
 }
@@ -160,7 +148,7 @@ static bool has_cross_cache(const ir_node *node, const insert_operands *cache) {
     bool result = false;
     for (const ir_use *use = key ? key->uses : NULL; use; use = use->next)
         result = result || use->node == node->graph->ret;
-    return result && key->def && pass_holds_graphs(key->def);
+    return result && key->def && ir_holds_graphs(key->def);
 }
 
 static gqac_status collect(inserter *s, bool all) {

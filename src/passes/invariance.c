@@ -48,7 +48,7 @@ static void mark_showing(const ir_graph *graph) {
             continue;
         show_operands(node);
         ir_graph *inner;
-        for (int at = 0; (inner = pass_next_graph(node, &at));)
+        for (int at = 0; (inner = ir_next_graph(node, &at));)
             mark_showing(inner);
     }
 }

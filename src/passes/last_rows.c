@@ -23,7 +23,7 @@ static bool is_fixed(const ir_value *value, int depth, int *visits) {
     if (!value || value->constant)
         return true;
     if (!value->def || depth == 0 || --*visits < 0 || value->def->op->flags & IR_OP_EFFECT ||
-        pass_holds_graphs(value->def))
+        ir_holds_graphs(value->def))
         return false;
     for (int i = 0; i < value->def->n_inputs; i++)
         if (!is_fixed(value->def->inputs[i].value, depth - 1, visits))
@@ -33,7 +33,7 @@ static bool is_fixed(const ir_value *value, int depth, int *visits) {
 
 static bool is_local(const ir_node *node) {
     const gqac_op *op = op_of(node);
-    if (node->op->flags & IR_OP_EFFECT || pass_holds_graphs(node))
+    if (node->op->flags & IR_OP_EFFECT || ir_holds_graphs(node))
         return false;
     if (node->op->rows == IR_ROWS_SHAPE)
         return op->mixes && !op->mixes(node);

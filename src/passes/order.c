@@ -76,7 +76,7 @@ static gqac_status visit_captured(void *arg, ir_node *node) {
 static gqac_status list_captured(sorter *s, ir_node *node, size_t *first) {
     ir_graph *inner;
     *first = s->n_captured;
-    for (int at = 0; (inner = pass_next_graph(node, &at));)
+    for (int at = 0; (inner = ir_next_graph(node, &at));)
         GQAC_TRY(ir_graph_walk_all(inner, visit_captured, s));
     return push_captured(s, NULL);
 }
@@ -174,7 +174,7 @@ static gqac_status sort_nodes(sorter *s) {
 static gqac_status sort_graph(pass_context *context, ir_graph *graph) {
     for (ir_node *node = graph->first; node; node = node->next) {
         ir_graph *inner;
-        for (int at = 0; (inner = pass_next_graph(node, &at));)
+        for (int at = 0; (inner = ir_next_graph(node, &at));)
             GQAC_TRY(sort_graph(context, inner));
     }
     return sort_nodes(&(sorter){.context = context, .graph = graph});

@@ -41,9 +41,9 @@ static gqac_status clear_slots(void *arg, ir_node *node) {
     for (int i = 0; i < node->n_outputs; i++)
         if (node->outputs[i])
             clear_value(node->outputs[i]);
-    for (const ir_attr_spec *spec = node->op->attrs; spec && spec->name; spec++)
-        if (node->attrs[spec - node->op->attrs].graph)
-            clear_graph(node->attrs[spec - node->op->attrs].graph);
+    ir_graph *inner;
+    for (int at = 0; (inner = ir_next_graph(node, &at));)
+        clear_graph(inner);
     return GQAC_OK;
 }
 

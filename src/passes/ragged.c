@@ -37,7 +37,7 @@ static bool is_conv(const ir_node *node) {
 
 /* A convolution whose state is that of a sequence. */
 static bool has_tail(const ir_node *node) {
-    const ir_value *state = is_conv(node) ? pass_operand(node, "past_state") : NULL;
+    const ir_value *state = is_conv(node) ? ir_node_operand(node, "past_state") : NULL;
     return state && state->def && is_own(state->def, "kv_tail");
 }
 
@@ -50,7 +50,7 @@ static bool is_cache(const ir_value *value) {
 }
 
 static bool reads(const ir_node *node, const char *operand, const ir_use *use) {
-    return use->value == pass_operand(node, operand);
+    return use->value == ir_node_operand(node, operand);
 }
 
 /* True if this operand may be the cached rows of all sequences. */
@@ -84,14 +84,14 @@ static bool fits_rows(const ir_value *mask) {
 /* Attention of new rows over a cache whose scores are not returned. */
 static bool fits_attention(const ir_node *node) {
     const ir_value *shown = ir_node_output(node, 1);
-    if ((shown && !ir_value_unused(shown)) || !is_cache(pass_operand(node, "k")) ||
-        !is_cache(pass_operand(node, "v")))
+    if ((shown && !ir_value_unused(shown)) || !is_cache(ir_node_operand(node, "k")) ||
+        !is_cache(ir_node_operand(node, "v")))
         return false;
     if (is_own(node, "attention"))
-        return fits_rows(pass_operand(node, "bias"));
-    const ir_value *lo = pass_operand(node, "lo");
-    return lo && lo->def && is_own(lo->def, "key_range") && pass_operand(lo->def, "new_len") &&
-           fits_rows(pass_operand(node, "mask"));
+        return fits_rows(ir_node_operand(node, "bias"));
+    const ir_value *lo = ir_node_operand(node, "lo");
+    return lo && lo->def && is_own(lo->def, "key_range") && ir_node_operand(lo->def, "new_len") &&
+           fits_rows(ir_node_operand(node, "mask"));
 }
 
 typedef struct mention {
@@ -116,7 +116,7 @@ static bool numbers_tables(const ir_value *numbers) {
         if (!op_is(shaped, "", "Reshape"))
             return false;
         for (const ir_use *place = shaped->outputs[0]->uses; place; place = place->next) {
-            const ir_value *table = pass_operand(place->node, "cos");
+            const ir_value *table = ir_node_operand(place->node, "cos");
             if (!is_own(place->node, "rotary") || !reads(place->node, "position_ids", place) ||
                 table->constant || table->type.rank != 2 ||
                 table->type.dims[0] != numbers->type.dims[0])
@@ -276,11 +276,11 @@ static gqac_status tell_attend(ragged *r, ir_node *node) {
 
 static gqac_status replace_conv(ragged *r, ir_node *node) {
     ir_builder b = {.graph = node->graph, .before = node, .diag = r->context->diag};
-    ir_value *y =
-        OP_BUILD(&b, "causal_conv",
-                 .in = {pass_operand(node, "input"), pass_operand(node, "weight"),
-                        pass_operand(node, "bias"), pass_operand(node, "past_state"), r->new_len},
-                 .of = node, .same = {"activation", *node->op->domain ? "dilation" : NULL});
+    ir_value *y = OP_BUILD(
+        &b, "causal_conv",
+        .in = {ir_node_operand(node, "input"), ir_node_operand(node, "weight"),
+               ir_node_operand(node, "bias"), ir_node_operand(node, "past_state"), r->new_len},
+        .of = node, .same = {"activation", *node->op->domain ? "dilation" : NULL});
     GQAC_TRY(b.status);
     y->def->name = node->name;
     ir_value_replace(node->outputs[0], y);

@@ -188,8 +188,7 @@ bool raise_follow(latent *l, const ir_node *node) {
         weighed = weighed || (other && other->weighed);
         x = !x || (!x->past && other) ? (other ? other : x) : x;
     }
-    const int axis =
-        x && !pass_holds_graphs(node) && node->n_outputs ? result_axis(l, node, x) : -1;
+    const int axis = x && !ir_holds_graphs(node) && node->n_outputs ? result_axis(l, node, x) : -1;
     if (axis < 0)
         return true;
     made = *x;

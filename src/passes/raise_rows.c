@@ -77,7 +77,7 @@ static void sweep(search *s, const ir_graph *graph) {
             s->found[s->n++] = node;
             node->mark = s->n;
         }
-        for (int at = 0; (inner = pass_next_graph(node, &at));)
+        for (int at = 0; (inner = ir_next_graph(node, &at));)
             sweep(s, inner);
         show(node, node->mark);
     }

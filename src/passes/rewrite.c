@@ -5,31 +5,6 @@
 
 #include "ops/shared.h"
 
-ir_graph *pass_next_graph(const ir_node *node, int *at) {
-    const ir_attr_spec *specs = node->op->attrs;
-    for (; specs && specs[*at].name; ++*at)
-        if (specs[*at].kind == IR_ATTR_GRAPH && node->attrs[*at].graph)
-            return node->attrs[(*at)++].graph;
-    return NULL;
-}
-
-bool pass_holds_graphs(const ir_node *node) {
-    int at = 0;
-    return pass_next_graph(node, &at) != NULL;
-}
-
-ir_value *pass_operand(const ir_node *node, const char *name) {
-    char at[64];
-    for (int i = 0; i < node->n_inputs; i++) {
-        ir_schema_name(node->op->inputs, i, at, sizeof at);
-        if (strcmp(at, name) == 0)
-            return node->inputs[i].value;
-        if (ir_schema_kind(node->op->inputs, i) == IR_VARIADIC)
-            return NULL;
-    }
-    return NULL;
-}
-
 ir_value *pass_input(const ir_graph *graph, const char *name) {
     for (int i = 0; i < graph->n_inputs; i++)
         if (!strcmp(graph->inputs[i]->name, name))

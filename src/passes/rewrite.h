@@ -1,16 +1,10 @@
-/* Shared by passes: walking nested graphs, operands by name, equality of types, and the like. */
+/* Shared by passes: graph inputs with a meaning, equality of types, typing of new nodes, and the
+ * like. */
 #ifndef GQAC_PASSES_REWRITE_H
 #define GQAC_PASSES_REWRITE_H
 
 #include "passes/pass.h"
 
-/* Iterates over the nested graphs of a node: for (int at = 0; (graph = pass_next_graph(node,
- * &at));) */
-ir_graph *pass_next_graph(const ir_node *node, int *at);
-bool pass_holds_graphs(const ir_node *node);
-/* The operand with that name in the schema; NULL: it is absent. Variadic operands cannot be found
- * by name. */
-ir_value *pass_operand(const ir_node *node, const char *name);
 /* The graph input with that name; NULL: there is none. */
 ir_value *pass_input(const ir_graph *graph, const char *name);
 /* True if dtype, rank and all dims are known and the same. */

@@ -128,7 +128,7 @@ static gqac_status merge_constants(merger *m, ir_graph *graph) {
 }
 
 static bool mergeable(const ir_node *node) {
-    if (node->op->flags & (IR_OP_EFFECT | IR_OP_NO_FOLD | IR_OP_RETURN) || pass_holds_graphs(node))
+    if (node->op->flags & (IR_OP_EFFECT | IR_OP_NO_FOLD | IR_OP_RETURN) || ir_holds_graphs(node))
         return false;
     for (int i = 0; i < node->n_outputs; i++)
         if (node->outputs[i] && node->outputs[i]->type.dtype == GQAC_TOKEN)
@@ -160,7 +160,7 @@ static gqac_status merge_graph(merger *m, ir_graph *graph) {
     for (ir_node *node = graph->first; node; node = node->next) {
         GQAC_TRY(merge_node(m, node));
         ir_graph *inner;
-        for (int at = 0; (inner = pass_next_graph(node, &at));)
+        for (int at = 0; (inner = ir_next_graph(node, &at));)
             GQAC_TRY(merge_graph(m, inner));
     }
     return GQAC_OK;

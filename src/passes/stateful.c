@@ -30,7 +30,7 @@ static const char *result_name(const ir_graph *graph, const ir_value *value) {
 static ir_node *concat_of(const ir_graph *graph, const ir_value *past) {
     for (const ir_use *use = past->uses; use; use = use->next) {
         ir_node *node = use->node;
-        const bool own = is_concat(node) && pass_operand(node, "past") == past;
+        const bool own = is_concat(node) && ir_node_operand(node, "past") == past;
         if (node->graph == graph && (own || stateful_is_cache(node, past)) &&
             result_name(graph, node->outputs[0]))
             return node;
@@ -72,7 +72,7 @@ static void share_caches(stateful *s) {
     for (ir_node *node = s->graph->first, *next; node; node = next) {
         next = node->next;
         int64_t rows;
-        ir_value *past = is_concat(node) ? pass_operand(node, "past") : NULL;
+        ir_value *past = is_concat(node) ? ir_node_operand(node, "past") : NULL;
         const ir_value *fresh = past ? stateful_fresh(node) : NULL;
         if (!past || !past->def || !is_concat(past->def) || fresh->type.rank != 4 ||
             !ir_dim_is_const(fresh->type.dims[2], &rows) || rows != 0)

@@ -55,7 +55,7 @@ bool stateful_is_cache(const ir_node *node, const ir_value *past) {
 }
 
 ir_value *stateful_fresh(const ir_node *cache) {
-    ir_value *named = pass_operand(cache, "new");
+    ir_value *named = ir_node_operand(cache, "new");
     return named ? named : ir_node_input(cache, 1);
 }
 
@@ -71,7 +71,7 @@ static gqac_status fail_range(const stateful *s, const ir_node *range) {
 
 /* A range over a pair starts where that pair's past ends, and ends with its new rows. */
 static bool fits(const ir_node *range, const ir_node *cache) {
-    const ir_value *past = pass_operand(range, "past"), *valid = pass_operand(range, "valid");
+    const ir_value *past = ir_node_operand(range, "past"), *valid = ir_node_operand(range, "valid");
     if (stateful_is_static(cache))
         return valid && ir_attr_int(range, "align_end") == 1;
     return past == cache->inputs[0].value && !valid;

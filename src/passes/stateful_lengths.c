@@ -52,13 +52,13 @@ static gqac_status follow(const stateful *s, const ir_node *node, const ir_value
 /* Visits the lengths that are operands of an attention node. */
 static gqac_status follow_lengths(const stateful *s, const ir_node *node) {
     if (is_length_op(node)) {
-        GQAC_TRY(follow(s, node, pass_operand(node, "seqlens_k")));
-        return follow(s, node, pass_operand(node, "total"));
+        GQAC_TRY(follow(s, node, ir_node_operand(node, "seqlens_k")));
+        return follow(s, node, ir_node_operand(node, "total"));
     }
     if (node->mark & STATEFUL_PAIR && stateful_is_static(node))
-        return follow(s, node, pass_operand(node, "write_indices"));
+        return follow(s, node, ir_node_operand(node, "write_indices"));
     if (op_is(node, "gqac", "key_range"))
-        return follow(s, node, pass_operand(node, "valid"));
+        return follow(s, node, ir_node_operand(node, "valid"));
     const ir_value *mask = op_is(node, "gqac", "padding_bias") ? node->inputs[0].value : NULL;
     return mask && mask->type.rank == 1 ? follow(s, node, mask) : GQAC_OK;
 }
@@ -73,7 +73,7 @@ static gqac_status check_slice(const stateful *s) {
         GQAC_TRY(follow_lengths(s, node));
         if (!(node->mark & SEEN) || op_is(node, "", "Shape")) /* the shape of a call is a length */
             continue;
-        if (node->op->flags & IR_OP_EFFECT || pass_holds_graphs(node) || is_length_op(node))
+        if (node->op->flags & IR_OP_EFFECT || ir_holds_graphs(node) || is_length_op(node))
             return op_fail(node, s->context->diag, GQAC_UNSUPPORTED,
                            "the lengths of the KV cache depend on this node");
         for (int i = 0; i < node->n_inputs; i++)
@@ -104,7 +104,7 @@ gqac_status stateful_lengths(stateful *s) {
         if (node->outputs[1])
             ir_value_replace(node->outputs[1], s->new_len);
         if (node->n_outputs > 2 && node->outputs[2]) /* the run time numbers the tokens */
-            ir_value_replace(node->outputs[2], pass_operand(node, "position_ids"));
+            ir_value_replace(node->outputs[2], ir_node_operand(node, "position_ids"));
         ir_node_remove(node);
     }
     return GQAC_OK;
@@ -223,7 +223,7 @@ static gqac_status mark_total(void *arg, ir_node *node) {
     bool any = false;
     for (int i = 0; i < node->n_inputs; i++)
         any = any || from_total(s, node->inputs[i].value);
-    if (!any || pass_holds_graphs(node)) {
+    if (!any || ir_holds_graphs(node)) {
         node->mark = 0;
         return GQAC_OK;
     }

@@ -121,7 +121,7 @@ static bool compute(sample *x, const ir_node *node) {
     gqac_tensor shape, *out;
     gqac_diag unused = {0};
     int64_t work = 1000000; /* ns, as op_work.left counts them */
-    if (node->n_inputs > MOST_OPERANDS || node->n_outputs != 1 || pass_holds_graphs(node))
+    if (node->n_inputs > MOST_OPERANDS || node->n_outputs != 1 || ir_holds_graphs(node))
         return false;
     for (int i = 0; i < node->n_inputs; i++) {
         const ir_value *value = node->inputs[i].value;
@@ -159,7 +159,7 @@ static void compute_all(sample *x) {
 /* The operand must be `expected` or, in the other convention of lengths, `also`. */
 static gqac_status check_one(const sample *x, const ir_node *node, const char *operand,
                              int64_t expected, int64_t also) {
-    const ir_value *value = pass_operand(node, operand);
+    const ir_value *value = ir_node_operand(node, operand);
     const gqac_tensor *t = value && !value->constant ? find(x, value) : NULL;
     gqac_diag *diag = x->s->context->diag;
     if (!t || !OP_IN(OP_INTS, t->dtype) || gqac_tensor_count(t) != 1)

@@ -149,7 +149,7 @@ static gqac_status check_starts(const stateful *s) {
     int64_t one;
     for (ir_node *node = s->graph->first; node; node = node->next) {
         const ir_value *start =
-            op_is(node, "gqac", "rotary") ? pass_operand(node, "position_ids") : NULL;
+            op_is(node, "gqac", "rotary") ? ir_node_operand(node, "position_ids") : NULL;
         if (start && start->type.rank == 1 && ir_dim_is_const(start->type.dims[0], &one))
             return pass_refuse(node, s->context->diag,
                                "positions are counted from a number that is not known to be that "

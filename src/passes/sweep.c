@@ -20,7 +20,7 @@ static void sweep_nodes(ir_graph *graph) {
             continue;
         }
         ir_graph *inner;
-        for (int at = 0; (inner = pass_next_graph(node, &at));)
+        for (int at = 0; (inner = ir_next_graph(node, &at));)
             sweep_nodes(inner);
     }
 }
@@ -29,7 +29,7 @@ static void sweep_constants(ir_graph *graph) {
     (void)ir_graph_sweep_constants(graph);
     for (ir_node *node = graph->first; node; node = node->next) {
         ir_graph *inner;
-        for (int at = 0; (inner = pass_next_graph(node, &at));)
+        for (int at = 0; (inner = ir_next_graph(node, &at));)
             sweep_constants(inner);
     }
 }

@@ -122,10 +122,11 @@ static gqac_status visit_graph(const visit *v, ir_graph *graph) {
     for (int i = 0; i < graph->n_constants; i++)
         if (ir_prints_digest(graph->constants[i]))
             GQAC_TRY(v->f(v->arg, graph->constants[i], v->diag));
-    for (ir_node *n = graph->first; n; n = n->next)
-        for (const ir_attr_spec *spec = n->op->attrs; spec && spec->name; spec++)
-            if (n->attrs[spec - n->op->attrs].graph)
-                GQAC_TRY(visit_graph(v, n->attrs[spec - n->op->attrs].graph));
+    for (const ir_node *n = graph->first; n; n = n->next) {
+        ir_graph *inner;
+        for (int at = 0; (inner = ir_next_graph(n, &at));)
+            GQAC_TRY(visit_graph(v, inner));
+    }
     return GQAC_OK;
 }
 

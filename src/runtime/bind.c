@@ -42,9 +42,8 @@ static bool overlap(const void *a, size_t a_bytes, const void *b, size_t b_bytes
 /* True if `other`, of the same graph, no longer needs its operands when `node` begins. Results of a
  * nested graph may be views of operands. */
 static bool is_done_before(const ir_node *other, const ir_node *node) {
-    for (const ir_attr_spec *attr = other->op->attrs; attr && attr->name; attr++)
-        if (attr->kind == IR_ATTR_GRAPH)
-            return false;
+    if (ir_holds_graphs(other))
+        return false;
     const ir_node *at = other->fused_into ? NULL : node->prev;
     while (at && at != other)
         at = at->prev;

@@ -12,9 +12,9 @@ static int64_t table_rows(const ir_value *value) {
         return t->rank == 2 ? t->dims[0] : INT64_MAX;
     if (!value || !value->def || !op_is(value->def, "", "If"))
         return INT64_MAX;
-    for (const ir_attr_spec *spec = value->def->op->attrs; spec->name; spec++) {
-        const ir_graph *graph = value->def->attrs[spec - value->def->op->attrs].graph;
-        const ir_value *result = graph ? graph->ret->inputs[value->result].value : NULL;
+    const ir_graph *branch;
+    for (int at = 0; (branch = ir_next_graph(value->def, &at));) {
+        const ir_value *result = branch->ret->inputs[value->result].value;
         const int64_t rows = result && result->constant ? table_rows(result) : INT64_MAX;
         most = rows > most ? rows : most;
     }

@@ -51,9 +51,9 @@ static gqac_status number_graph(gqac_program *p, ir_graph *graph, gqac_diag *dia
     for (ir_node *n = graph->first; n; n = n->next) {
         n->mark = 0;
         number_outputs(p, n);
-        for (const ir_attr_spec *spec = n->op->attrs; spec && spec->name; spec++)
-            if (n->attrs[spec - n->op->attrs].graph)
-                GQAC_TRY(number_graph(p, n->attrs[spec - n->op->attrs].graph, diag));
+        ir_graph *inner;
+        for (int at = 0; (inner = ir_next_graph(n, &at));)
+            GQAC_TRY(number_graph(p, inner, diag));
     }
     return GQAC_OK;
 }
@@ -369,13 +369,6 @@ static gqac_status find_kv(gqac_program *p, gqac_diag *diag) {
 
 /* ---- guards -------------------------------------------------------------- */
 
-static bool holds_graph(const ir_node *node) {
-    for (const ir_attr_spec *spec = node->op->attrs; spec && spec->name; spec++)
-        if (node->attrs[spec - node->op->attrs].graph)
-            return true;
-    return false;
-}
-
 /* Marks the nodes on which a value depends in the main graph; false if these include an input other
  * than gqac.total_len, an effect or a nested graph. Iterative: nodes are visited from last to
  * first. */
@@ -388,7 +381,7 @@ static bool mark_slice(gqac_program *p, const ir_value *value, unsigned bit) {
     for (ir_node *n = g->last; n; n = n->prev) {
         if (!(ir_node_root(n)->mark & bit))
             continue;
-        pure &= !(n->op->flags & IR_OP_EFFECT) && !holds_graph(n);
+        pure &= !(n->op->flags & IR_OP_EFFECT) && !ir_holds_graphs(n);
         for (int i = 0; i < n->n_inputs; i++) {
             const ir_value *v = n->inputs[i].value;
             if (v && v->def)
@@ -409,7 +402,7 @@ static void find_pure(const gqac_program *p, bool *pure) {
     for (int i = 0; i < g->n_constants; i++)
         pure[g->constants[i]->id] = true;
     for (const ir_node *n = g->first; n; n = n->next) {
-        bool all = !(n->op->flags & IR_OP_EFFECT) && !holds_graph(n);
+        bool all = !(n->op->flags & IR_OP_EFFECT) && !ir_holds_graphs(n);
         for (int i = 0; i < n->n_inputs; i++)
             all = all && (!n->inputs[i].value || pure[n->inputs[i].value->id]);
         for (int i = 0; i < n->n_outputs; i++)

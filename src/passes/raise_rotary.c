@@ -2,11 +2,8 @@
  * is (-x2, x1) of the halves of x, and the tables, made in the graph for each token, have two equal
  * halves, of which one is kept. x is [B,H,S,D]; the op is given [B,S,H*D]. */
 #include "ops/build.h"
-#include "passes/raise.h"
-
-#include <string.h>
-
 #include "ops/shared.h"
+#include "passes/raise.h"
 
 /* ---- the halves of x ----------------------------------------------------- */
 
@@ -176,13 +173,8 @@ static ir_value *build_table(raise *r, const table *t, ir_value *x) {
         ir_value *one = OP_I64S(&r->b, 1);
         value = raise_expand(r, value, 3, (ir_value *[]){raise_ask_dim(r, x, 0), one, one});
     }
-    for (int i = t->n - 1; i >= 0; i--) {
-        const ir_node *step = t->steps[i];
-        ir_value *in[2] = {value, NULL};
-        for (int k = 0; k < step->n_inputs && step->n_inputs == 2; k++)
-            in[k] = ir_node_input(step, k) == operand_of(step) ? value : ir_node_input(step, k);
-        value = OP_BUILD(&r->b, step->op->name, .list = {step->n_inputs, in}, .of = step);
-    }
+    for (int i = t->n - 1; i >= 0; i--)
+        value = raise_again(&r->b, t->steps[i], operand_of(t->steps[i]), value);
     return value;
 }
 

@@ -2,8 +2,6 @@
  * tracer the mean of all values. No other row depends on that, unless a later node mixes the rows
  * of a call: DynamicQuantizeLinear has one scale for the whole tensor, a convolution reads earlier
  * rows, and a recurrent state depends on all rows. */
-#include <string.h>
-
 #include "passes/raise.h"
 #include "passes/rewrite.h"
 
@@ -34,16 +32,10 @@ static const char *const apart[] = {
 /* Ops that read earlier rows through a state, without a mask of their own. */
 static const char *const recurrent[] = {"CausalConvWithState", "LinearAttention", NULL};
 
-static bool is_among(const char *const *names, const ir_node *node) {
-    while (*names && strcmp(*names, node->op->name) != 0)
-        names++;
-    return *names != NULL;
-}
-
 static bool mixes(const ir_node *node) {
     if (node->op->rows == IR_ROWS_STATE)
-        return is_among(recurrent, node);
-    return pass_mixes_rows(node) && !is_among(apart, node);
+        return pass_listed(recurrent, node->op->name);
+    return pass_mixes_rows(node) && !pass_listed(apart, node->op->name);
 }
 
 /* Nodes that mix rows are numbered from the last one on, from 1. The mark of a node is the number

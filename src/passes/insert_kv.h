@@ -39,6 +39,9 @@ gqac_status insert_kv_want_mask(const ir_graph *graph, const ir_value *mask, gqa
  * not know the attribute yet (insert_window.c). */
 gqac_status insert_windows(ir_graph *graph, gqac_diag *diag);
 
+/* Sets the mask of an Attention without nonpad_kv_seqlen (insert_window.c). */
+gqac_status insert_mask(ir_node *attention, ir_value *mask, gqac_diag *diag);
+
 /* Linear biases that the mask of an Attention contains, and what else it means. */
 typedef struct insert_slopes {
     raise_mask seen;

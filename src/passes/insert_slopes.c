@@ -7,8 +7,6 @@
 #include "ops/shared.h"
 #include "passes/insert_kv.h"
 
-enum { MASK = 3, PAST_KEY, PAST_VALUE, NONPAD }; /* operands of Attention (ONNX) */
-
 gqac_status insert_slopes_take(pass_context *context, int *steps, ir_node *node,
                                insert_slopes *slopes) {
     raise_unread unread[2] = {{0}};
@@ -26,8 +24,8 @@ gqac_status insert_slopes_take(pass_context *context, int *steps, ir_node *node,
     GQAC_TRY(r.b.status);
     if (!slopes->heads)
         return GQAC_OK;
-    slopes->old = ir_node_input(node, MASK);
-    ir_node_set_input(node, MASK, NULL);
+    slopes->old = ir_node_operand(node, "attn_mask");
+    ir_node_set_input(node, ir_schema_index(node->op->inputs, "attn_mask"), NULL);
     if (seen->causal)
         ir_attr_set_int(node, "is_causal", 1);
     if (seen->left >= 0)
@@ -38,7 +36,7 @@ gqac_status insert_slopes_take(pass_context *context, int *steps, ir_node *node,
 /* [1,H,1,P+S]: slopes[h] * k. */
 static ir_value *build_bias(raise *r, const insert_slopes *slopes, const ir_node *node) {
     ir_builder *b = &r->b;
-    ir_value *q = ir_node_input(node, 0), *past = ir_node_input(node, PAST_KEY);
+    ir_value *q = ir_node_input(node, 0), *past = ir_node_operand(node, "past_key");
     ir_value *end = OP_BUILD(
         b, "Add",
         .in = {op_build_lengths(b, past, 2, 1), op_build_lengths(b, q, q->type.rank - 2, 1)});
@@ -55,26 +53,21 @@ gqac_status insert_slopes_put(pass_context *context, ir_node *node, const insert
     raise r = {.context = context,
                .b = {.graph = node->graph, .before = node, .diag = context->diag}};
     ir_builder *b = &r.b;
-    ir_value *in[NONPAD] = {NULL}, *one = OP_I64S(b, 1);
+    ir_value *mask = last->old == slopes->old ? last->made : NULL, *one = OP_I64S(b, 1);
     ir_node *prev = node->prev;
-    if (last->made && last->old == slopes->old) {
-        in[MASK] = last->made;
-    } else {
+    if (!mask) {
         ir_value *q = ir_node_input(node, 0), *rows = raise_ask_dim(&r, q, q->type.rank - 2);
-        ir_value *bias = build_bias(&r, slopes, node);
+        mask = build_bias(&r, slopes, node);
         if (slopes->seen.padding) {
             ir_value *here = raise_padding(&r, slopes->seen.padding, rows);
-            bias = OP_BUILD(b, "Where", .in = {here, bias, ir_build_f32(b, -FLT_MAX)});
+            mask = OP_BUILD(b, "Where", .in = {here, mask, ir_build_f32(b, -FLT_MAX)});
         } else {
-            bias = raise_expand(&r, bias, 4, (ir_value *[]){one, one, rows, one});
+            mask = raise_expand(&r, mask, 4, (ir_value *[]){one, one, rows, one});
         }
-        in[MASK] = bias;
     }
     GQAC_TRY(b->status);
     GQAC_TRY(pass_settle(node, prev, context->diag));
-    for (int i = 0; i < NONPAD; i++)
-        in[i] = i == MASK ? in[i] : ir_node_input(node, i);
     *last = *slopes;
-    last->made = in[MASK];
-    return ir_node_set_inputs(node, NONPAD, in) ? GQAC_OK : gqac_diag_oom(context->diag, "a mask");
+    last->made = mask;
+    return insert_mask(node, mask, context->diag);
 }

@@ -6,8 +6,6 @@
 #include "ops/shared.h"
 #include "passes/insert_kv.h"
 
-enum { MASK = 3, PAST_KEY, PAST_VALUE, NONPAD }; /* operands of Attention (ONNX) */
-
 /* What was built for the layer before: all pasts have the same number of rows, so layers share
  * masks. */
 typedef struct made {
@@ -25,10 +23,10 @@ static const ir_dim *rows_of(const ir_value *x) {
  * does one without a past whose number of keys may differ from that of its queries. */
 static bool has_window(const ir_node *node) {
     if (!op_is(node, "", "Attention") || ir_attr_int(node, "left_window_size") < 0 ||
-        ir_attr_int(node, "right_window_size") >= 0 || ir_node_input(node, NONPAD))
+        ir_attr_int(node, "right_window_size") >= 0 || ir_node_operand(node, "nonpad_kv_seqlen"))
         return false;
     const ir_dim *rows = rows_of(ir_node_input(node, 0));
-    return rows && (ir_node_input(node, PAST_KEY) || rows == rows_of(ir_node_input(node, 1)));
+    return rows && (ir_node_operand(node, "past_key") || rows == rows_of(ir_node_input(node, 1)));
 }
 
 static ir_value *count(ir_builder *b, ir_value *start, ir_value *end) {
@@ -57,7 +55,7 @@ static ir_value *build_both(ir_builder *b, ir_value *mask, ir_value *window) {
 }
 
 static ir_value *build_mask(ir_builder *b, const ir_node *node, ir_value *past, made *last) {
-    ir_value *old = ir_node_input(node, MASK);
+    ir_value *old = ir_node_operand(node, "attn_mask");
     const int64_t left = ir_attr_int(node, "left_window_size");
     if (!last->window || !past || last->left != left)
         *last = (made){.left = left, .window = build_window(b, ir_node_input(node, 0), past, left)};
@@ -68,21 +66,28 @@ static ir_value *build_mask(ir_builder *b, const ir_node *node, ir_value *past, 
     return last->mask;
 }
 
+gqac_status insert_mask(ir_node *node, ir_value *mask, gqac_diag *diag) {
+    ir_value *past = ir_node_operand(node, "past_key");
+    ir_value *in[] = {ir_node_operand(node, "Q"),
+                      ir_node_operand(node, "K"),
+                      ir_node_operand(node, "V"),
+                      mask,
+                      past,
+                      ir_node_operand(node, "past_value")};
+    return ir_node_set_inputs(node, past ? 6 : 4, in) ? GQAC_OK : gqac_diag_oom(diag, "a mask");
+}
+
 gqac_status insert_windows(ir_graph *graph, gqac_diag *diag) {
     made last = {.left = -1};
     for (ir_node *node = graph->first; node; node = node->next) {
         ir_node *prev = node->prev;
         ir_builder b = {.graph = graph, .before = node, .diag = diag};
-        ir_value *in[NONPAD] = {NULL};
         if (!has_window(node))
             continue;
-        for (int i = 0; i < NONPAD; i++)
-            in[i] = ir_node_input(node, i);
-        in[MASK] = build_mask(&b, node, in[PAST_KEY], &last);
+        ir_value *mask = build_mask(&b, node, ir_node_operand(node, "past_key"), &last);
         GQAC_TRY(b.status);
         GQAC_TRY(pass_settle(node, prev, diag));
-        if (!ir_node_set_inputs(node, in[PAST_KEY] ? NONPAD : PAST_KEY, in))
-            return gqac_diag_oom(diag, "a mask");
+        GQAC_TRY(insert_mask(node, mask, diag));
         ir_attr_set_int(node, "left_window_size", -1);
     }
     return GQAC_OK;

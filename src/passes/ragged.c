@@ -266,11 +266,11 @@ static gqac_status place_rotary_rows(ragged *r, ir_node *node) {
 }
 
 static gqac_status tell_attend(ragged *r, ir_node *node) {
-    enum { NEW_LEN = 7, MOST = 12 };
-    ir_value *in[MOST];
-    for (int i = 0; i < MOST; i++)
-        in[i] = i == NEW_LEN ? r->new_len : ir_node_input(node, i);
-    const int n = node->n_inputs > NEW_LEN + 1 ? node->n_inputs : NEW_LEN + 1;
+    const int at = ir_schema_index(node->op->inputs, "new_len");
+    const int n = node->n_inputs > at ? node->n_inputs : at + 1;
+    ir_value *in[OP_LINE_INPUTS];
+    for (int i = 0; i < n; i++)
+        in[i] = i == at ? r->new_len : ir_node_input(node, i);
     return ir_node_set_inputs(node, n, in) ? GQAC_OK : gqac_diag_oom(r->context->diag, "operands");
 }
 

@@ -155,8 +155,6 @@ ir_value *raise_attention(raise *r, ir_node *matmul) {
 
 /* ---- an Attention without its cache -------------------------------------- */
 
-enum { MASK = 3, PAST_KEY, PAST_VALUE, NONPAD };
-
 /* For exports with the op itself, in which the past, the groups of heads and causality are nodes
  * before it.
  */
@@ -165,8 +163,8 @@ ir_value *raise_cached(raise *r, ir_node *node) {
     raise look = {.b = r->b};
     const ir_value *rows = raise_unrepeated(&look, ir_node_input(node, 1));
     int64_t size = a.q->type.rank == 4 ? raise_dim(a.q, 3) : 0;
-    if (!rows || !raise_past_concat(rows) || ir_node_input(node, PAST_KEY) ||
-        ir_node_input(node, NONPAD))
+    if (!rows || !raise_past_concat(rows) || ir_node_operand(node, "past_key") ||
+        ir_node_operand(node, "nonpad_kv_seqlen"))
         return NULL;
     r->what = "Attention";
     if (ir_attr_int(node, "is_causal") || ir_attr_int(node, "left_window_size") >= 0 ||
@@ -176,8 +174,8 @@ ir_value *raise_cached(raise *r, ir_node *node) {
     if (!size || ir_node_output(node, 1) || ir_node_output(node, 3))
         return raise_stopped(r, node, "its operands are not [B,H,S,D], or it has more results"),
                NULL;
-    if (ir_node_input(node, MASK))
-        a.scores.parts[a.scores.n++] = (raise_part){.of = ir_node_input(node, MASK)};
+    if (ir_node_operand(node, "attn_mask"))
+        a.scores.parts[a.scores.n++] = (raise_part){.of = ir_node_operand(node, "attn_mask")};
     a.scores.softcap = (double)ir_attr_float(node, "softcap");
     a.scores.scale = ir_attr_is_set(node, "scale") ? (double)ir_attr_float(node, "scale")
                                                    : 1 / sqrt((double)size);

@@ -4,29 +4,28 @@
 #include "ops/shared.h"
 #include "passes/raise.h"
 
-enum { QUERY, KEY, MOST_INPUTS = 16, MOST_OUTPUTS = 4 };
+enum { MOST_INPUTS = 16, MOST_OUTPUTS = 4 };
 
-/* Places of operands and names of attributes. */
+/* An op, and the names of its attributes; window NULL: there is none. */
 typedef struct attention_op {
-    const char *name;
-    int past, mask, buffer; /* buffer: a length that makes the past a buffer; -1: there is none */
-    const char *causal, *window;
+    const char *name, *causal, *window;
 } attention_op;
 
 static const attention_op ops[] = {
-    {"com.microsoft.GroupQueryAttention", 3, 10, -1, "causal", "local_window_size"},
-    {"com.microsoft.MultiHeadAttention", 6, 5, 8, "unidirectional", NULL},
+    {"com.microsoft.GroupQueryAttention", "causal", "local_window_size"},
+    {"com.microsoft.MultiHeadAttention", "unidirectional", NULL},
 };
 
 /* True if a mask is read that says nothing but which keys each query of the call sees. */
-static bool read_mask(raise *r, ir_node *node, const attention_op *op, raise_mask *seen) {
+static bool read_mask(raise *r, const ir_node *node, raise_mask *seen) {
     ir_dims *dims = r->context->module->dims;
-    const ir_value *q = ir_node_input(node, QUERY), *k = ir_node_input(node, KEY);
-    const ir_value *mask = ir_node_input(node, op->mask), *past = ir_node_input(node, op->past);
+    const ir_value *q = ir_node_operand(node, "query"), *k = ir_node_operand(node, "key");
+    const ir_value *mask = ir_node_operand(node, "attention_bias");
+    const ir_value *past = ir_node_operand(node, "past_key");
     *seen = (raise_mask){.left = -1};
     if (!mask || !past || past->type.rank != 4 || q->type.rank != 3 || !q->type.dims[1] ||
         (k && (k->type.rank != 3 || k->type.dims[1] != q->type.dims[1])) ||
-        (op->buffer >= 0 && ir_node_input(node, op->buffer)))
+        ir_node_operand(node, "past_sequence_length")) /* then the past is a buffer */
         return false;
     const ir_dim *of_q[] = {q->type.dims[0], ir_dim_const(dims, ir_attr_int(node, "num_heads")),
                             q->type.dims[1], NULL};
@@ -44,8 +43,9 @@ int64_t raise_window_size(const raise *r, int64_t left) {
 ir_value *raise_causal(raise *r, ir_node *node) {
     const attention_op *op = &ops[op_is(node, "com.microsoft", "MultiHeadAttention")];
     ir_value *in[MOST_INPUTS], *made[MOST_OUTPUTS], **out[MOST_OUTPUTS] = {NULL};
+    const int mask = ir_schema_index(node->op->inputs, "attention_bias");
     raise_mask seen;
-    if (node->n_inputs > MOST_INPUTS || !read_mask(r, node, op, &seen))
+    if (node->n_inputs > MOST_INPUTS || !read_mask(r, node, &seen))
         return NULL;
     const int64_t window = op->window ? ir_attr_int(node, op->window) : -1;
     const int64_t seen_window = seen.left < 0 ? -1 : raise_window_size(r, seen.left);
@@ -54,7 +54,7 @@ ir_value *raise_causal(raise *r, ir_node *node) {
     if (seen.left >= 0 && (!op->window || !causal || !seen_window))
         return NULL;
     for (int i = 0; i < node->n_inputs; i++)
-        in[i] = i == op->mask ? NULL : ir_node_input(node, i);
+        in[i] = i == mask ? NULL : ir_node_input(node, i);
     for (int i = 0; i < node->n_outputs; i++)
         out[i] = ir_node_output(node, i) ? &made[i] : NULL;
     OP_BUILD(&r->b, op->name, .list = {node->n_inputs, in}, .of = node,

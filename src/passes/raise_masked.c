@@ -3,8 +3,6 @@
 #include "ops/shared.h"
 #include "passes/raise.h"
 
-enum { MASK = 3, PAST_KEY, PAST_VALUE, NONPAD };
-
 ir_value *raise_slopes(raise *r, const raise_mask *seen, int64_t heads) {
     const gqac_tensor t = {
         .dtype = GQAC_F32, .rank = 1, .dims = {heads}, .data = (void *)(uintptr_t)seen->slopes};
@@ -25,9 +23,10 @@ ir_value *raise_key_bias(raise *r, const raise_mask *seen, int64_t heads, ir_val
 
 bool raise_read_own(raise *r, ir_node *node, raise_mask *seen, int64_t *heads) {
     const ir_value *q = ir_node_input(node, 0), *k = ir_node_input(node, 1);
-    const ir_value *mask = ir_node_input(node, MASK), *past = ir_node_input(node, PAST_KEY);
+    const ir_value *mask = ir_node_operand(node, "attn_mask"),
+                   *past = ir_node_operand(node, "past_key");
     *seen = (raise_mask){.left = -1};
-    if (!mask || !k || ir_node_input(node, NONPAD) || q->type.rank < 3)
+    if (!mask || !k || ir_node_operand(node, "nonpad_kv_seqlen") || q->type.rank < 3)
         return false;
     const int rows = q->type.rank - 2;
     const ir_dim *keys = k->type.rank == q->type.rank ? k->type.dims[rows] : NULL;
@@ -44,8 +43,8 @@ bool raise_read_own(raise *r, ir_node *node, raise_mask *seen, int64_t *heads) {
 
 /* Only padding stays a mask. */
 ir_value *raise_masked(raise *r, ir_node *node) {
-    ir_value *q = ir_node_input(node, 0), *in[NONPAD], *made[4], **out[4] = {NULL};
-    const ir_value *past = ir_node_input(node, PAST_KEY);
+    ir_value *q = ir_node_operand(node, "Q"), *past = ir_node_operand(node, "past_key");
+    ir_value *made[4], **out[4] = {NULL};
     const int64_t left = ir_attr_int(node, "left_window_size");
     raise_mask seen;
     int64_t n_heads;
@@ -56,15 +55,16 @@ ir_value *raise_masked(raise *r, ir_node *node) {
          (!r->unpadded || seen.padding)) ||
         (seen.left >= 0 && r->portable))
         return NULL;
-    for (int i = 0; i < NONPAD; i++)
-        in[i] = ir_node_input(node, i);
-    in[MASK] = seen.padding  ? raise_padding(r, seen.padding, raise_ask_dim(r, q, q->type.rank - 2))
-               : seen.slopes ? raise_key_bias(r, &seen, n_heads, in[PAST_KEY])
-                             : NULL;
+    ir_value *mask = seen.padding
+                         ? raise_padding(r, seen.padding, raise_ask_dim(r, q, q->type.rank - 2))
+                     : seen.slopes ? raise_key_bias(r, &seen, n_heads, past)
+                                   : NULL;
     for (int i = 0; i < node->n_outputs; i++)
         out[i] = &made[i];
     OP_BUILD(&r->b, "Attention",
-             .in = {in[0], in[1], in[2], in[MASK], in[PAST_KEY], in[PAST_VALUE]}, .of = node,
+             .in = {q, ir_node_operand(node, "K"), ir_node_operand(node, "V"), mask, past,
+                    ir_node_operand(node, "past_value")},
+             .of = node,
              .ints = {{seen.left >= 0 ? "left_window_size" : NULL,
                        left < 0 || seen.left < left ? seen.left : left},
                       {seen.causal ? "is_causal" : NULL, 1}},

@@ -9,8 +9,6 @@
 
 #include <math.h>
 
-enum { QUERY, KEY, VALUE, BIAS, PADDING, MASK, PAST_KEY, PAST_VALUE, PAST_LENGTH, INDIRECTION };
-
 /* x, once types of the nodes after `before` are known; NULL: an error. */
 static ir_value *settled(raise *r, ir_node *node, ir_node *before, ir_value *x) {
     if (r->b.status == GQAC_OK)
@@ -37,32 +35,35 @@ static ir_value *heads_of(raise *r, ir_node *node, ir_value *x) {
     return settled(r, node, before, raise_unpack(r, x, heads, width / heads));
 }
 
-static bool read_cache(raise *r, ir_node *node, int operand, int past, attention_operand *out) {
-    ir_value *x = heads_of(r, node, ir_node_input(node, operand));
+/* Reads keys or values, and the past of the node itself; `present` is the output for that past. */
+static bool read_cache(raise *r, ir_node *node, ir_value *rows, ir_value *past, ir_value *present,
+                       attention_operand *out) {
+    ir_value *x = heads_of(r, node, rows);
     if (!x || !raise_read_operand(r, x, out))
         return false;
-    if (!ir_node_input(node, past))
+    if (!past)
         return true;
-    if (out->past || !ir_node_output(node, operand))
+    if (out->past || !present)
         return raise_stopped(r, node, "its past is not that of its present");
-    out->past = ir_node_input(node, past);
-    out->present = ir_node_output(node, operand);
+    out->past = past;
+    out->present = present;
     return true;
 }
 
 /* True if the node has a mask, or is causal with keys that are appended outside it. */
 static bool is_candidate(const ir_node *node) {
-    static const int unread[] = {BIAS, PADDING, PAST_LENGTH, INDIRECTION};
-    const ir_value *key = ir_node_input(node, KEY);
+    static const char *const unread[] = {"bias", "key_padding_mask", "past_sequence_length",
+                                         "cache_indirection"};
+    const ir_value *key = ir_node_operand(node, "key");
     for (size_t i = 0; i < sizeof unread / sizeof *unread; i++)
-        if (ir_node_input(node, unread[i]))
+        if (ir_node_operand(node, unread[i]))
             return false;
-    if (!key || ir_node_input(node, QUERY)->type.rank != 3 || ir_node_output(node, 3))
+    if (!key || ir_node_operand(node, "query")->type.rank != 3 || ir_node_output(node, 3))
         return false;
-    if (ir_node_input(node, MASK))
+    if (ir_node_operand(node, "attention_bias"))
         return key->type.rank == 3;
     return key->type.rank == 4 && raise_maker(key, "Concat") &&
-           ir_attr_int(node, "unidirectional") && !ir_node_input(node, PAST_KEY);
+           ir_attr_int(node, "unidirectional") && !ir_node_operand(node, "past_key");
 }
 
 ir_value *raise_multi_head(raise *r, ir_node *node) {
@@ -70,15 +71,17 @@ ir_value *raise_multi_head(raise *r, ir_node *node) {
     if (!is_candidate(node))
         return NULL;
     r->what = "Attention";
-    a.scores.parts[0].of = ir_node_input(node, MASK);
+    ir_value *past = ir_node_operand(node, "past_key");
+    a.scores.parts[0].of = ir_node_operand(node, "attention_bias");
     a.scores.n = a.scores.parts[0].of != NULL;
-    a.q = heads_of(r, node, ir_node_input(node, QUERY));
-    if (!a.q || !read_cache(r, node, KEY, PAST_KEY, &a.k) ||
-        !read_cache(r, node, VALUE, PAST_VALUE, &a.v) || !raise_fits(r, &a, node) ||
-        !raise_read_masks(r, &a))
+    a.q = heads_of(r, node, ir_node_operand(node, "query"));
+    if (!a.q ||
+        !read_cache(r, node, ir_node_operand(node, "key"), past, ir_node_output(node, 1), &a.k) ||
+        !read_cache(r, node, ir_node_operand(node, "value"), ir_node_operand(node, "past_value"),
+                    ir_node_output(node, 2), &a.v) ||
+        !raise_fits(r, &a, node) || !raise_read_masks(r, &a))
         return NULL;
-    if (ir_attr_int(node, "unidirectional") && !ir_node_input(node, PAST_KEY) &&
-        !raise_same_dims(a.q, 2, a.k.rows, 2, 1))
+    if (ir_attr_int(node, "unidirectional") && !past && !raise_same_dims(a.q, 2, a.k.rows, 2, 1))
         return raise_stopped(r, node, "the number of its queries is not that of its new keys"),
                NULL;
     if (a.has_tensors && !(a.scores.parts[0].seen.slopes && a.k.past))

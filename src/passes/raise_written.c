@@ -10,8 +10,6 @@
 
 #include <string.h>
 
-enum { MASK = 3, PAST_KEY, PAST_VALUE, NONPAD };
-
 static const ir_dim *first_of(const raise *r) {
     return ir_dim_symbol(r->context->module->dims, "raise.first");
 }
@@ -259,7 +257,7 @@ static ir_value *build_write(raise *r, const buffer *to, ir_value *first) {
 
 /* True if its mask is causality, or causality and a window, and nothing else. */
 static bool reads_mask(raise *r, ir_node *node, const buffer *k, raise_mask *seen) {
-    const ir_value *q = ir_node_input(node, 0), *mask = ir_node_input(node, MASK);
+    const ir_value *q = ir_node_input(node, 0), *mask = ir_node_operand(node, "attn_mask");
     *seen = (raise_mask){.left = -1};
     if (!raise_read_mask(r, mask, false, &q->type, NULL, k->past->type.dims[2], seen))
         return false;
@@ -271,11 +269,11 @@ static bool reads_mask(raise *r, ir_node *node, const buffer *k, raise_mask *see
 }
 
 static ir_value *written(raise *r, ir_node *node) {
-    const ir_value *q = ir_node_input(node, 0), *mask = ir_node_input(node, MASK);
+    const ir_value *q = ir_node_input(node, 0), *mask = ir_node_operand(node, "attn_mask");
     const int64_t left = ir_attr_int(node, "left_window_size");
     buffer k, v;
     raise_mask seen;
-    if (!mask || ir_node_input(node, PAST_KEY) || ir_node_input(node, NONPAD) ||
+    if (!mask || ir_node_operand(node, "past_key") || ir_node_operand(node, "nonpad_kv_seqlen") ||
         ir_node_output(node, 1) || q->type.rank != 4 || ir_attr_int(node, "is_causal") ||
         left >= 0 || node->graph != r->context->module->graph)
         return NULL;

@@ -9,9 +9,6 @@
 
 #include "passes/stateful.h"
 
-/* Operands of attend. key_range and key_bias have keys at the first, padding_bias at the other. */
-enum { KEYS = 1, VALUES = 2 };
-
 /* ---- the cache of an op -------------------------------------------------- */
 
 static bool along_rows(const ir_node *node, const ir_value *cache) {
@@ -37,13 +34,14 @@ bool stateful_is_static(const ir_node *node) {
 /* Only attention, and the return, may read a cache. */
 static bool only_attention_reads(const ir_value *cache) {
     for (const ir_use *use = cache->uses; use; use = use->next) {
-        const int operand = (int)(use - use->node->inputs);
-        const bool range = op_is(use->node, "gqac", "key_range") && operand == KEYS;
-        const bool padding = op_is(use->node, "gqac", "padding_bias") && operand == VALUES;
-        const bool bias = op_is(use->node, "gqac", "key_bias") && operand == KEYS;
-        const bool attend =
-            op_is(use->node, "gqac", "attend") && (operand == KEYS || operand == VALUES);
-        if (!range && !padding && !bias && !attend && use->node != cache->graph->ret)
+        const ir_node *node = use->node;
+        const int64_t operand = use - node->inputs;
+        const bool keys = operand == ir_schema_index(node->op->inputs, "k");
+        const bool values = operand == ir_schema_index(node->op->inputs, "v");
+        const bool attend = op_is(node, "gqac", "attend");
+        const bool other = op_is(node, "gqac", "key_range") || op_is(node, "gqac", "key_bias") ||
+                           op_is(node, "gqac", "padding_bias");
+        if (!(attend && (keys || values)) && !(other && keys) && node != cache->graph->ret)
             return false;
     }
     return true;
@@ -81,7 +79,7 @@ gqac_status stateful_ranges(stateful *s) {
     for (ir_node *node = s->graph->first; node; node = node->next) {
         if (!op_is(node, "gqac", "key_range"))
             continue;
-        ir_value *q = ir_node_input(node, 0), *k = ir_node_input(node, KEYS);
+        ir_value *q = ir_node_operand(node, "q"), *k = ir_node_operand(node, "k");
         if (k && k->constant)
             continue; /* learned rows, the same for every token */
         if (!k || !k->def || !(k->def->mark & STATEFUL_PAIR) || !fits(node, k->def))

@@ -10,8 +10,8 @@
 #include "ops/shared.h"
 #include "passes/stateful.h"
 
-enum { MASK = 5, SEEN = 1 }; /* operand of attend and attention; ir_node.mark */
-enum { MOST = 64 };          /* nodes from attention_mask to a mask */
+enum { SEEN = 1 };  /* ir_node.mark */
+enum { MOST = 64 }; /* nodes from attention_mask to a mask */
 
 typedef struct trial {
     const stateful *s;
@@ -252,13 +252,20 @@ static gqac_status look_at(const stateful *s, const ir_node *attend, ir_value *m
     return pads ? GQAC_OK : fail_mask(s, attend);
 }
 
+/* The index of the mask of an attend, or of the bias of an attention; -1: another node. */
+static int mask_of(const ir_node *node) {
+    return op_is(node, "gqac", "attend")      ? ir_schema_index(node->op->inputs, "mask")
+           : op_is(node, "gqac", "attention") ? ir_schema_index(node->op->inputs, "bias")
+                                              : -1;
+}
+
 /* Gives a bias of keys a column for each row of the cache. */
 static gqac_status give_keys(const stateful *s, ir_node *attend, const ir_node *bias) {
     ir_builder b = {.graph = attend->graph, .before = attend, .diag = s->context->diag};
     ir_value *by = OP_BUILD(&b, "key_bias", .of = bias,
-                            .in = {ir_node_input(bias, 0), ir_node_input(attend, 1)});
+                            .in = {ir_node_input(bias, 0), ir_node_operand(attend, "k")});
     GQAC_TRY(b.status);
-    ir_node_set_input(attend, MASK, by);
+    ir_node_set_input(attend, mask_of(attend), by);
     s->context->changed++;
     return pass_infer_node(by->def, s->context->diag);
 }
@@ -266,8 +273,8 @@ static gqac_status give_keys(const stateful *s, ir_node *attend, const ir_node *
 gqac_status stateful_masks(stateful *s) {
     const ir_value *known = NULL; /* most models have one mask for all layers */
     for (ir_node *node = s->graph->first; node; node = node->next) {
-        const bool attends = op_is(node, "gqac", "attend") || op_is(node, "gqac", "attention");
-        ir_value *mask = attends ? ir_node_input(node, MASK) : NULL;
+        const int at = mask_of(node);
+        ir_value *mask = ir_node_input(node, at);
         if (!mask)
             continue;
         if (mask->def && op_is(mask->def, "gqac", "key_bias")) {
@@ -277,7 +284,7 @@ gqac_status stateful_masks(stateful *s) {
         if (mask != known && !by_length(mask))
             GQAC_TRY(look_at(s, node, mask));
         known = mask;
-        ir_node_set_input(node, MASK, NULL);
+        ir_node_set_input(node, at, NULL);
         s->context->changed++;
     }
     return GQAC_OK;

@@ -3,7 +3,7 @@
 #include "targets/cpu/attention.h"
 #include "targets/cpu/graph.h"
 
-enum { Q, K, V, SCORE_SCALE = 8, WEIGHT_SCALE = 10 }; /* the scales are those of attend */
+enum { Q, K, V }; /* inputs of attention and attend */
 
 static bool floats_of(const ir_node *node, int input) {
     const ir_type type = op_in_type(node, input);
@@ -26,7 +26,8 @@ bool cpu_attention_match(const ir_node *node) {
     const ir_value *keys = ir_node_input(node, K);
     const bool blocks = keys && keys->def && op_is(keys->def, "gqac", "kv_append");
     const cpu_attend_show show = shown_by(node);
-    const bool rounds = ir_node_input(node, SCORE_SCALE) || ir_node_input(node, WEIGHT_SCALE);
+    const bool rounds =
+        ir_node_operand(node, "score_scale") || ir_node_operand(node, "weight_scale");
     return !rounds && ir_attr_is_set(node, "scale") && floats_of(node, Q) && floats_of(node, K) &&
            floats_of(node, V) && (show == CPU_SHOW_NONE || show >= CPU_SHOW_MASKED || !blocks);
 }

@@ -49,26 +49,19 @@ static bool is_state(const ir_value *input) {
     return strcmp(name, "past_state") == 0;
 }
 
-/* The output of use->node that belongs to the operand `use`: "present" + what follows "past". */
-static const ir_value *present_of(const ir_use *use) {
-    const ir_node *node = use->node;
-    char past[64], name[64], present[80];
-    operand_name(use, past, sizeof past);
-    if (strncmp(past, "past", 4) != 0)
+ir_value *pass_present_of(const ir_use *past) {
+    char name[64], present[64 + sizeof "present"];
+    operand_name(past, name, sizeof name);
+    if (strncmp(name, "past", 4) != 0)
         return NULL;
-    snprintf(present, sizeof present, "present%s", past + 4);
-    for (int i = 0; i < node->n_outputs; i++) {
-        ir_schema_name(node->op->outputs, i, name, sizeof name);
-        if (strcmp(name, present) == 0)
-            return node->outputs[i];
-    }
-    return NULL;
+    snprintf(present, sizeof present, "present%s", name + 4);
+    return ir_node_output(past->node, ir_schema_index(past->node->op->outputs, present));
 }
 
 static int by_schema(const finder *f, const ir_value *input) {
     int least = -1;
     for (const ir_use *use = input->uses; use; use = use->next) {
-        const int index = result_of(f->graph, present_of(use));
+        const int index = result_of(f->graph, pass_present_of(use));
         if (index >= 0 && (least < 0 || index < least))
             least = index;
     }

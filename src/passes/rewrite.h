@@ -11,6 +11,9 @@ ir_value *pass_input(const ir_graph *graph, const char *name);
 bool pass_same_type(const ir_value *a, const ir_value *b);
 /* True if an input has the name of a past, such as past_key_values.0.key or past_conv.0. */
 bool pass_names_past(const ir_value *input);
+/* The output that belongs to an operand whose name begins with "past": present_key of past_key;
+ * NULL: there is none (kv_pairs.c). */
+ir_value *pass_present_of(const ir_use *past);
 /* True for a Cast whose result is only returned by the graph. */
 bool pass_is_returned_cast(const ir_node *node);
 /* True for the attention mask among the inputs of the main graph: [B,T], not 0 for tokens that are

@@ -2,9 +2,6 @@
  * to f32. Conversion to f16 leaves this where a model keeps the types of its inputs and outputs. A
  * cached row was rounded to f16 when it was computed, and f32 holds it exactly, so the Casts change
  * nothing. A sequence keeps the rows in f16: both Casts are removed. */
-#include <stdio.h>
-#include <string.h>
-
 #include "ops/shared.h"
 #include "passes/stateful.h"
 
@@ -32,29 +29,11 @@ static gqac_dtype inner_type(const ir_value *past) {
     return inner;
 }
 
-/* The index of the result that is the present of a past; -1: the operand is not a past. */
-static int present_of(const ir_use *use) {
-    const ir_node *node = use->node;
-    const int operand = (int)(use - node->inputs);
-    char past[64], present[64 + sizeof "present"], name[64];
-    if (op_is(node, "", "Concat"))
-        return operand == 0 ? 0 : -1;
-    ir_schema_name(node->op->inputs, operand, past, sizeof past);
-    if (strncmp(past, "past", 4) != 0)
-        return -1;
-    snprintf(present, sizeof present, "present%s", past + 4);
-    for (int i = 0; i < node->n_outputs; i++) {
-        ir_schema_name(node->op->outputs, i, name, sizeof name);
-        if (strcmp(name, present) == 0)
-            return i;
-    }
-    return -1;
-}
-
 /* The Cast to `outer` through which the present of a past is returned; NULL: there is none. */
 static ir_node *cast_back(const ir_use *past, gqac_dtype outer) {
-    const int i = present_of(past);
-    const ir_value *present = i >= 0 ? past->node->outputs[i] : NULL;
+    const ir_value *present = !op_is(past->node, "", "Concat") ? pass_present_of(past)
+                              : past == past->node->inputs     ? past->node->outputs[0]
+                                                               : NULL;
     for (const ir_use *use = present ? present->uses : NULL; use; use = use->next)
         if (is_cast_to(use->node, outer) && pass_is_returned_cast(use->node))
             return use->node;

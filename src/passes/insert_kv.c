@@ -358,27 +358,19 @@ static gqac_status add_pasts(inserter *s, layer *l, int index) {
 
 /* Adds the results of the caches after those of the model. */
 static gqac_status add_results(inserter *s) {
-    const ir_graph *graph = s->graph;
-    const size_t most = (size_t)graph->ret->n_inputs + 2 * (size_t)s->n_layers;
-    ir_value **values = GQAC_ARENA_ARRAY(s->context->scratch, ir_value *, most);
-    const char **names = GQAC_ARENA_ARRAY(s->context->scratch, const char *, most);
-    int n = graph->ret->n_inputs;
-    if (!values || !names)
+    pass_results r;
+    if (!pass_copy_results(s->context, 2 * s->n_layers, &r))
         return short_of_memory(s);
-    for (int i = 0; i < n; i++) {
-        values[i] = graph->ret->inputs[i].value;
-        names[i] = graph->result_names[i];
-    }
     for (int i = 0, cross = 0; i < s->n_layers; i++) {
         const layer *l = &s->layers[i];
-        for (int k = 0; k < l->cache.n; k++, n++) {
-            values[n] =
+        for (int k = 0; k < l->cache.n; k++, r.n++) {
+            r.values[r.n] =
                 l->cross ? s->cross.layers[cross].out[k] : l->node->outputs[l->cache.present[k]];
-            names[n] = values[n]->name;
+            r.names[r.n] = r.values[r.n]->name;
         }
         cross += l->cross;
     }
-    return ir_graph_set_results(s->graph, n, values, names) ? GQAC_OK : short_of_memory(s);
+    return ir_graph_set_results(s->graph, r.n, r.values, r.names) ? GQAC_OK : short_of_memory(s);
 }
 
 /* ---- afterwards ---------------------------------------------------------- */

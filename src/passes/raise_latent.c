@@ -16,9 +16,6 @@
  * on weights, and else the first. */
 #include "passes/raise_latent.h"
 
-#include <stdio.h>
-#include <string.h>
-
 #include "ops/build.h"
 #include "ops/shared.h"
 
@@ -232,19 +229,12 @@ static ir_value *add_past(latent *l, const grown *x, int k) {
 }
 
 static gqac_status add_result(latent *l, ir_value *value, const char *name) {
-    const ir_node *ret = l->graph->ret;
-    const int n = ret->n_inputs;
-    ir_value **values = GQAC_ARENA_ARRAY(l->context->scratch, ir_value *, (size_t)n + 1);
-    const char **names = GQAC_ARENA_ARRAY(l->context->scratch, const char *, (size_t)n + 1);
-    if (!values || !names || !name)
+    pass_results r;
+    if (!name || !pass_copy_results(l->context, 1, &r))
         return gqac_diag_oom(l->b.diag, "results");
-    for (int i = 0; i < n; i++) {
-        values[i] = ret->inputs[i].value;
-        names[i] = l->graph->result_names[i];
-    }
-    values[n] = value;
-    names[n] = name;
-    return ir_graph_set_results(l->graph, n + 1, values, names)
+    r.values[r.n] = value;
+    r.names[r.n++] = name;
+    return ir_graph_set_results(l->graph, r.n, r.values, r.names)
                ? GQAC_OK
                : gqac_diag_oom(l->b.diag, "results");
 }
@@ -276,22 +266,18 @@ static gqac_status ask_lengths(latent *l) {
 
 /* Removes the presents of latent caches from the results, and their pasts from the inputs. */
 static gqac_status drop_old(latent *l) {
-    const ir_node *ret = l->graph->ret;
-    ir_value **values =
-        GQAC_ARENA_ARRAY(l->context->scratch, ir_value *, (size_t)ret->n_inputs + 1);
-    const char **names =
-        GQAC_ARENA_ARRAY(l->context->scratch, const char *, (size_t)ret->n_inputs + 1);
+    pass_results r;
     int n = 0;
-    if (!values || !names)
+    if (!pass_copy_results(l->context, 0, &r))
         return gqac_diag_oom(l->b.diag, "results");
-    for (int i = 0; i < ret->n_inputs; i++) {
-        const grown *x = grown_of(l, ret->inputs[i].value);
-        if (x && x->source && x->replaced && x->value == ret->inputs[i].value)
+    for (int i = 0; i < r.n; i++) {
+        const grown *x = grown_of(l, r.values[i]);
+        if (x && x->source && x->replaced && x->value == r.values[i])
             continue;
-        values[n] = ret->inputs[i].value;
-        names[n++] = l->graph->result_names[i];
+        r.values[n] = r.values[i];
+        r.names[n++] = r.names[i];
     }
-    if (!ir_graph_set_results(l->graph, n, values, names))
+    if (!ir_graph_set_results(l->graph, n, r.values, r.names))
         return gqac_diag_oom(l->b.diag, "results");
     pass_sweep(l->context->module);
     for (int i = l->graph->n_inputs - 1; i >= 0; i--)

@@ -164,22 +164,20 @@ static const char *new_name(const pass_context *context, const char *name) {
 /* Renames a past and a present whose rows the file does not round. A file may return rounded rows;
  * it has then rounded the past. */
 static gqac_status rename_pair(const pass_context *context, const ir_node *concat) {
-    ir_graph *graph = concat->graph;
-    const int n = graph->ret->n_inputs;
-    ir_value **values = GQAC_ARENA_ARRAY(context->scratch, ir_value *, (size_t)n + 1);
-    const char **names = GQAC_ARENA_ARRAY(context->scratch, const char *, (size_t)n + 1);
     ir_value *past = ir_node_input(concat, 0);
-    bool good = values && names, any = false;
-    for (int i = 0; i < n && good; i++) {
-        values[i] = graph->ret->inputs[i].value;
-        const bool own = values[i] == concat->outputs[0];
-        names[i] = own ? new_name(context, graph->result_names[i]) : graph->result_names[i];
-        any = any || own;
-        good = names[i] != NULL;
+    pass_results r;
+    bool good = pass_copy_results(context, 0, &r), any = false;
+    for (int i = 0; good && i < r.n; i++) {
+        if (r.values[i] != concat->outputs[0])
+            continue;
+        r.names[i] = new_name(context, r.names[i]);
+        good = r.names[i] != NULL;
+        any = true;
     }
     if (any && good) {
         const char *name = new_name(context, past->name);
-        good = name && ir_value_rename(past, name) && ir_graph_set_results(graph, n, values, names);
+        good = name && ir_value_rename(past, name) &&
+               ir_graph_set_results(concat->graph, r.n, r.values, r.names);
     }
     return good ? GQAC_OK : gqac_diag_oom(context->diag, "KV state");
 }

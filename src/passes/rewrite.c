@@ -51,6 +51,21 @@ ir_value *pass_tokens(const ir_graph *graph) {
     return NULL;
 }
 
+bool pass_copy_results(const pass_context *context, int more, pass_results *r) {
+    const ir_graph *graph = context->module->graph;
+    const size_t most = (size_t)graph->ret->n_inputs + (size_t)more + 1;
+    r->n = graph->ret->n_inputs;
+    r->values = GQAC_ARENA_ARRAY(context->scratch, ir_value *, most);
+    r->names = GQAC_ARENA_ARRAY(context->scratch, const char *, most);
+    if (!r->values || !r->names)
+        return false;
+    for (int i = 0; i < r->n; i++) {
+        r->values[i] = graph->ret->inputs[i].value;
+        r->names[i] = graph->result_names[i];
+    }
+    return true;
+}
+
 static gqac_status clear_mark(void *arg, ir_node *node) {
     (void)arg;
     node->mark = 0;

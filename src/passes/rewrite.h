@@ -24,6 +24,14 @@ bool pass_is_attention_mask(const ir_graph *main, const ir_value *value);
 bool pass_is_embeds(const ir_value *input);
 /* The input whose first dims are [B,S]: input_ids, or embeddings; NULL: there is none. */
 ir_value *pass_tokens(const ir_graph *graph);
+/* Results of the main graph, to be changed and set with ir_graph_set_results. */
+typedef struct pass_results {
+    int n;
+    ir_value **values;
+    const char **names;
+} pass_results;
+/* Copies the results to scratch of the pass, with capacity for `more`; false: out of memory. */
+bool pass_copy_results(const pass_context *context, int more, pass_results *results);
 /* Sets the marks of all nodes of a graph and its nested graphs to 0. */
 void pass_clear_marks(ir_graph *graph);
 /* The constant of a value if its data are known (a constant of a dump may have none); else NULL. */

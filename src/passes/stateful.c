@@ -8,8 +8,6 @@
  * so that appends are never dead. Lengths come from the run time: see stateful_lengths.c. */
 #include "passes/stateful.h"
 
-#include <string.h>
-
 #include "ops/build.h"
 #include "ops/shared.h"
 
@@ -241,26 +239,23 @@ static gqac_status make_state(stateful *s, int slot, ir_value **token) {
 
 /* Sets the results: those that are not presents, then the tokens. */
 static gqac_status set_results(stateful *s, ir_value *const *tokens) {
-    const ir_node *ret = s->graph->ret;
-    const size_t most = (size_t)ret->n_inputs + (size_t)s->n_pairs;
-    ir_value **values = GQAC_ARENA_ARRAY(s->context->scratch, ir_value *, most);
-    const char **names = GQAC_ARENA_ARRAY(s->context->scratch, const char *, most);
+    pass_results r;
     int n = 0;
-    bool ok = values && names;
-    for (int i = 0; ok && i < ret->n_inputs; i++) {
-        ir_value *value = ret->inputs[i].value;
+    bool ok = pass_copy_results(s->context, s->n_pairs, &r);
+    for (int i = 0; ok && i < r.n; i++) {
+        const ir_value *value = r.values[i];
         if (value->type.dtype == GQAC_TOKEN ||
             (value->def && op_is(value->def, "gqac", "kv_append")))
             continue;
-        values[n] = value;
-        names[n++] = s->graph->result_names[i];
+        r.values[n] = r.values[i];
+        r.names[n++] = r.names[i];
     }
     for (int i = 0; ok && i < s->n_pairs; i++) {
-        values[n] = tokens[i];
-        names[n] = gqac_arena_printf(s->context->scratch, "state.%d", i);
-        ok = names[n++] != NULL;
+        r.values[n] = tokens[i];
+        r.names[n] = gqac_arena_printf(s->context->scratch, "state.%d", i);
+        ok = r.names[n++] != NULL;
     }
-    if (!ok || !ir_graph_set_results(s->graph, n, values, names))
+    if (!ok || !ir_graph_set_results(s->graph, n, r.values, r.names))
         return gqac_diag_oom(s->context->diag, "results");
     return GQAC_OK;
 }

@@ -99,22 +99,16 @@ static bool find(const ir_value *past, joined *j) {
 
 /* Makes the result that of the keys, and appends one for the values. */
 static bool split_result(const pass_context *context, const joined *j) {
-    ir_graph *graph = context->module->graph;
-    const int n = graph->ret->n_inputs;
-    ir_value **values = GQAC_ARENA_ARRAY(context->scratch, ir_value *, (size_t)n + 1);
-    const char **names = GQAC_ARENA_ARRAY(context->scratch, const char *, (size_t)n + 1);
-    if (!values || !names)
+    pass_results r;
+    if (!pass_copy_results(context, 1, &r))
         return false;
-    for (int i = 0; i < n; i++) {
-        values[i] = graph->ret->inputs[i].value;
-        names[i] = graph->result_names[i];
-    }
-    const char *name = names[j->result];
-    values[j->result] = j->present[0];
-    values[n] = j->present[1];
-    names[j->result] = gqac_arena_printf(context->scratch, "%s.key", name);
-    names[n] = gqac_arena_printf(context->scratch, "%s.value", name);
-    return names[j->result] && names[n] && ir_graph_set_results(graph, n + 1, values, names);
+    const char *name = r.names[j->result];
+    r.values[j->result] = j->present[0];
+    r.values[r.n] = j->present[1];
+    r.names[j->result] = gqac_arena_printf(context->scratch, "%s.key", name);
+    r.names[r.n] = gqac_arena_printf(context->scratch, "%s.value", name);
+    return r.names[j->result] && r.names[r.n] &&
+           ir_graph_set_results(context->module->graph, r.n + 1, r.values, r.names);
 }
 
 static bool split_input(const pass_context *context, ir_value *past, const joined *j) {

@@ -32,8 +32,7 @@ static gqac_status short_of_memory(const loosener *s) {
  * in an encoder's states those of the encoder. */
 static int token_axis(const ir_value *input) {
     const ir_type *t = &input->type;
-    if (pass_names_past(input) || !strncmp(input->name, "encoder", 7) ||
-        strstr(input->name, "cache"))
+    if (pass_is_past(input) || !strncmp(input->name, "encoder", 7) || strstr(input->name, "cache"))
         return -1;
     const bool ids = t->rank == 2 && (t->dtype == GQAC_I64 || t->dtype == GQAC_I32);
     return ids || (t->rank == 3 && !strcmp(input->name, "inputs_embeds")) ? 1 : -1;

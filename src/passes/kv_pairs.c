@@ -88,7 +88,7 @@ static int named(const finder *f, const char *rest) {
 
 /* The result present.0.key of past_key_values.0.key, and present_0 of past_0. */
 static int by_name(const finder *f, const ir_value *input) {
-    if (!pass_names_past(input))
+    if (!pass_is_past(input))
         return -1;
     const int at = named(f, strchr(input->name, '.'));
     return at < 0 ? named(f, input->name + strlen("past")) : at;

@@ -248,7 +248,7 @@ static bool is_past(const ir_value *x) {
             return false;
         x = ir_node_input(x->def, 0);
     }
-    return !x->def && !x->constant && pass_names_past(x);
+    return pass_is_past(x);
 }
 
 /* Cached rows, and new ones after them. */

@@ -11,7 +11,7 @@ static const ir_value *find_past(const ir_graph *graph) {
     int64_t n;
     for (int i = 0; i < graph->n_inputs; i++) {
         const ir_value *input = graph->inputs[i];
-        if (input->type.rank == 4 && pass_names_past(input) && input->type.dims[2] &&
+        if (input->type.rank == 4 && pass_is_past(input) && input->type.dims[2] &&
             !ir_dim_is_const(input->type.dims[2], &n))
             return input;
     }

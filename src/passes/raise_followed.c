@@ -17,8 +17,8 @@ static bool add(latent *l, ir_value *value, const grown *like, int axis) {
 
 static bool is_source(const latent *l, const ir_node *node, grown *out) {
     ir_value *past = node->n_inputs == 2 ? ir_node_input(node, 0) : NULL;
-    if (!op_is(node, "", "Concat") || !past || past->def || past->constant ||
-        past->graph != l->graph || !pass_names_past(past) || past->type.rank < 3)
+    if (!op_is(node, "", "Concat") || !past || past->graph != l->graph || !pass_is_past(past) ||
+        past->type.rank < 3)
         return false;
     const int rank = past->type.rank;
     const ir_value *tokens = pass_tokens(l->graph);

@@ -160,7 +160,7 @@ static void add_same(reader *e, const ir_dim *length, const ir_dim *by) {
 static void find_pasts(reader *e, const ir_dim *past) {
     for (int i = 0; i < e->graph->n_inputs; i++) {
         const ir_value *input = e->graph->inputs[i];
-        if (input->type.rank == 4 && pass_names_past(input) && !strstr(input->name, "encoder"))
+        if (input->type.rank == 4 && pass_is_past(input) && !strstr(input->name, "encoder"))
             add_same(e, input->type.dims[2], past);
     }
 }

@@ -5,8 +5,8 @@
 
 /* True if `past` is one, and what the Concat appends has its rank. */
 static bool appends(const ir_node *concat, const ir_value *past) {
-    return past && !past->def && !past->constant && past->graph == concat->graph &&
-           pass_names_past(past) && ir_node_input(concat, 1)->type.rank == past->type.rank;
+    return past && past->graph == concat->graph && pass_is_past(past) &&
+           ir_node_input(concat, 1)->type.rank == past->type.rank;
 }
 
 /* ---- batches of heads ---------------------------------------------------- */

@@ -152,8 +152,8 @@ static bool is_read_by(const ir_value *value, const ir_node *node) {
 
 static bool appends(const ir_node *node) {
     const ir_value *past = op_is(node, "", "Concat") ? ir_node_input(node, 0) : NULL;
-    return past && node->n_inputs == 2 && !past->def && !past->constant &&
-           past->graph == node->graph && pass_names_past(past) && is_read_by(past, node);
+    return past && node->n_inputs == 2 && past->graph == node->graph && pass_is_past(past) &&
+           is_read_by(past, node);
 }
 
 /* The name of a past or present of rounded rows. */

@@ -134,7 +134,7 @@ static bool read_buffer(raise *r, ir_value *value, buffer *out) {
         (!find_straight(value, out, &scatter) && !find_transposed(r, value, out, &scatter)))
         return false;
     const ir_value *past = out->past;
-    if (past->def || past->constant || past->type.rank != 4 || !pass_names_past(past))
+    if (past->type.rank != 4 || !pass_is_past(past))
         return false;
     r->what = "Attention";
     out->present = value;

@@ -21,8 +21,8 @@ bool pass_same_type(const ir_value *a, const ir_value *b) {
     return true;
 }
 
-bool pass_names_past(const ir_value *input) {
-    return strncmp(input->name, "past", 4) == 0;
+bool pass_is_past(const ir_value *value) {
+    return !value->def && !value->constant && strncmp(value->name, "past", 4) == 0;
 }
 
 bool pass_is_returned_cast(const ir_node *node) {

@@ -9,8 +9,8 @@
 ir_value *pass_input(const ir_graph *graph, const char *name);
 /* True if dtype, rank and all dims are known and the same. */
 bool pass_same_type(const ir_value *a, const ir_value *b);
-/* True if an input has the name of a past, such as past_key_values.0.key or past_conv.0. */
-bool pass_names_past(const ir_value *input);
+/* True for a graph input with the name of a past, such as past_key_values.0.key or past_conv.0. */
+bool pass_is_past(const ir_value *value);
 /* The output that belongs to an operand whose name begins with "past": present_key of past_key;
  * NULL: there is none (kv_pairs.c). */
 ir_value *pass_present_of(const ir_use *past);

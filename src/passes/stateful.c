@@ -140,7 +140,7 @@ static gqac_status check_complete(const stateful *s) {
     const ir_graph *graph = s->graph;
     for (int i = 0; i < graph->n_inputs; i++) {
         const ir_value *input = graph->inputs[i];
-        if (input->id == STATEFUL_PAST || !pass_names_past(input))
+        if (input->id == STATEFUL_PAST || !pass_is_past(input))
             continue;
         GQAC_TRY(check_readers(s, input));
         GQAC_FAIL(

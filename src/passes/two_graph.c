@@ -143,7 +143,7 @@ static gqac_status replace_shapes(splitter *s, const ir_value *past) {
 
 static gqac_status replace_inputs(splitter *s) {
     for (int i = 0; i < s->graph->n_inputs; i++)
-        if (!strncmp(s->graph->inputs[i]->name, "past", 4))
+        if (pass_is_past(s->graph->inputs[i]))
             GQAC_TRY(replace_shapes(s, s->graph->inputs[i]));
     ir_value *positions = pass_input(s->graph, "position_ids");
     if (s->ones)
@@ -365,7 +365,7 @@ static gqac_status drop_inputs(splitter *s) {
         const ir_value *input = s->graph->inputs[i];
         if (ir_value_unused(input))
             ir_graph_remove_input(s->graph, i);
-        else if (pass_listed(gone, input->name) || pass_names_past(input))
+        else if (pass_listed(gone, input->name) || pass_is_past(input))
             GQAC_FAIL(s->context->diag, GQAC_UNSUPPORTED,
                       "input '%s' is a mask or a state other than keys and values: two-graph does "
                       "not support it",
@@ -390,7 +390,7 @@ static bool counts_after_past(const splitter *s, ir_value *result, bool *inputs)
     insert_kv_origins(s->graph, result, inputs);
     for (int i = 0; i < s->graph->n_inputs; i++) {
         const ir_value *input = s->graph->inputs[i];
-        const bool is_past = pass_names_past(input);
+        const bool is_past = pass_is_past(input);
         any = any || is_past;
         past = past || (inputs[i] && is_past);
         other = other || (inputs[i] && !is_past && strcmp(input->name, "attention_mask") != 0);

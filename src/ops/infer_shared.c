@@ -384,30 +384,21 @@ gqac_status op_check_same(const ir_node *node, int a, int b, gqac_diag *diag) {
 /* ---- upgrade ------------------------------------------------------------- */
 
 gqac_status op_put_input(ir_builder *b, ir_node *node, int index, ir_value *value) {
+    enum { MOST = 16 };
+    ir_value *in[MOST] = {NULL};
     if (b->status != GQAC_OK)
         return b->status;
-    if (index >= node->n_inputs) {
-        size_t wanted = (size_t)index + 1;
-        ir_use *uses = GQAC_ARENA_ARRAY(b->graph->module->arena, ir_use, wanted);
-        ir_use *old = node->inputs;
-        int n = node->n_inputs;
-        assert(n <= GQAC_MAX_RANK);
-        if (!uses)
-            return b->status = gqac_diag_oom(b->diag, "a node");
-        for (size_t i = 0; i < wanted; i++)
-            uses[i].node = node;
-        ir_value *values[GQAC_MAX_RANK] = {NULL};
-        for (int i = 0; i < n; i++) {
-            values[i] = old[i].value;
-            ir_node_set_input(node, i, NULL); /* drops the old use */
-        }
-        node->inputs = uses;
-        node->n_inputs = (int)wanted;
-        for (int i = 0; i < n; i++)
-            ir_node_set_input(node, i, values[i]);
+    if (index < node->n_inputs) {
+        ir_node_set_input(node, index, value);
+        return GQAC_OK;
     }
-    ir_node_set_input(node, index, value);
-    return GQAC_OK;
+    assert(index < MOST);
+    for (int i = 0; i < node->n_inputs; i++)
+        in[i] = node->inputs[i].value;
+    in[index] = value;
+    if (!ir_node_set_inputs(node, index + 1, in))
+        b->status = gqac_diag_oom(b->diag, "a node");
+    return b->status;
 }
 
 gqac_status op_ints_to_input(ir_builder *b, ir_node *node, const op_raw_attrs *raw,

@@ -18,6 +18,7 @@
 #include "base/check.h"
 #include "numerics/convert.h"
 #include "ops/kernel.h"
+#include "ops/nbits.h"
 
 enum { A, B, SCALES, ZERO_POINTS, G_IDX, BIAS, MAX_BLOCK = 4096 };
 
@@ -380,9 +381,8 @@ static gqac_status eval(op_call *call) {
     GQAC_TRY(op_output(call, 0, q.a->dtype, q.a->rank, dims));
     if (q.rows == 0)
         return GQAC_OK;
-    bool int8 = ir_attr_int(call->node, "accuracy_level") == 4 && (!q.zero || packed_zero(&q)) &&
-                !q.groups && (q.bits != 2 || q.block > 16);
-    if (int8)
+    if (!q.groups && nbits_int8(ir_attr_int(call->node, "accuracy_level"), q.bits, q.block,
+                                q.zero && !packed_zero(&q)))
         return run_int8(call, &q);
     matmul_job job = {.batches = 1,
                       .rows = q.rows,

@@ -104,7 +104,7 @@ static gqac_status want(const moe_operands *o, int input, unsigned set) {
 static gqac_status read_rows(const moe_operands *o, const moe_form *form, moe *m) {
     GQAC_TRY(want(o, 0, OP_FLOATS));
     m->x = o->in[0];
-    GQAC_TRY(want(o, 1, 1u << (m->x->dtype)));
+    GQAC_TRY(want(o, 1, 1u << m->x->dtype));
     m->router = o->in[1];
     const gqac_tensor *router = m->router;
     const int64_t k = form->chosen;
@@ -146,7 +146,7 @@ static gqac_status read_matrix(const moe_operands *o, const moe *m, const int in
     *out = (moe_matrix){.bits = bits, .block = block};
     if (!given(o, weight))
         return GQAC_OK;
-    GQAC_TRY(want(o, weight, 1u << (bits ? GQAC_U8 : m->x->dtype)));
+    GQAC_TRY(want(o, weight, bits ? OP_BIT(U8) : 1u << m->x->dtype));
     out->weight = o->in[weight];
     if (out->weight->rank != 3 || out->weight->dims[1] < 1)
         OP_STOP(o->work, GQAC_INVALID_INPUT, "input %d is not [%lld,N,K]", weight,
@@ -155,7 +155,7 @@ static gqac_status read_matrix(const moe_operands *o, const moe *m, const int in
     out->n = out->weight->dims[1];
     out->k = bits ? out->weight->dims[2] * (8 / bits) : out->weight->dims[2];
     if (given(o, bias)) {
-        GQAC_TRY(want(o, bias, 1u << (m->x->dtype)));
+        GQAC_TRY(want(o, bias, 1u << m->x->dtype));
         GQAC_TRY(want_count(o, bias, experts * out->n));
         out->bias = o->in[bias];
     }
@@ -171,7 +171,7 @@ static gqac_status read_matrix(const moe_operands *o, const moe *m, const int in
     GQAC_TRY(want_count(o, scale, experts * out->n * out->blocks));
     if (!given(o, zero))
         return GQAC_OK;
-    GQAC_TRY(want(o, zero, 1u << (GQAC_U8)));
+    GQAC_TRY(want(o, zero, OP_BIT(U8)));
     const int64_t row = block ? (out->blocks * bits + 7) / 8 * out->n : (out->n * bits + 7) / 8;
     GQAC_TRY(want_count(o, zero, experts * row));
     out->zero = o->in[zero];
@@ -184,7 +184,7 @@ const int moe_code_inputs[3][4] = {{2, 3, 4, 11}, {5, 6, 7, 12}, {8, 9, 10, 13}}
 static gqac_status read_mix(const moe_operands *o, moe *m) {
     if (!given(o, MOE_ROUTER_WEIGHTS))
         return GQAC_OK;
-    GQAC_TRY(want(o, MOE_ROUTER_WEIGHTS, 1u << (m->x->dtype)));
+    GQAC_TRY(want(o, MOE_ROUTER_WEIGHTS, 1u << m->x->dtype));
     m->mix = o->in[MOE_ROUTER_WEIGHTS];
     if (gqac_tensor_count(m->mix) != gqac_tensor_count(m->router))
         OP_STOP(o->work, GQAC_INVALID_INPUT,
@@ -217,7 +217,7 @@ static gqac_status read_packed(const moe_operands *o, const moe *m, const int in
     *out = (moe_matrix){.packed = true, .bits = bits, .block = block, .n = n, .k = k};
     if (!given(o, weight))
         return GQAC_OK;
-    GQAC_TRY(bits ? want(o, weight, 1u << (GQAC_U8)) : want(o, weight, OP_FLOATS));
+    GQAC_TRY(want(o, weight, bits ? OP_BIT(U8) : OP_FLOATS));
     if (!bits && o->in[weight]->dtype != m->x->dtype)
         OP_STOP(o->work, GQAC_INVALID_INPUT, "input %d has weights of the type %s, input 0 is %s",
                 weight, gqac_dtype_name(o->in[weight]->dtype), gqac_dtype_name(m->x->dtype));
@@ -231,7 +231,7 @@ static gqac_status read_packed(const moe_operands *o, const moe *m, const int in
     GQAC_TRY(want_panels(o, weight, panels, s.words, bits ? NBITS_WORD_BYTES : LINEAR_PANEL,
                          &out->weight));
     if (given(o, bias)) {
-        GQAC_TRY(want(o, bias, 1u << (m->x->dtype)));
+        GQAC_TRY(want(o, bias, 1u << m->x->dtype));
         GQAC_TRY(want_count(o, bias, experts * n));
         out->bias = o->in[bias];
     }
@@ -241,7 +241,7 @@ static gqac_status read_packed(const moe_operands *o, const moe *m, const int in
     GQAC_TRY(want_panels(o, scale, panels, s.blocks, NBITS_COLUMNS, &out->scale));
     if (!given(o, zero))
         return GQAC_OK;
-    GQAC_TRY(want(o, zero, 1u << (GQAC_U8)));
+    GQAC_TRY(want(o, zero, OP_BIT(U8)));
     return want_panels(o, zero, panels, s.blocks, NBITS_COLUMNS, &out->zero);
 }
 

@@ -49,12 +49,12 @@ static gqac_status verify(const ir_node *node, gqac_diag *diag) {
 }
 
 static gqac_status infer(ir_node *node, gqac_diag *diag) {
-    GQAC_TRY(attention_want_dtype(node, 0, GQAC_I32, diag));
-    GQAC_TRY(attention_want_dtype(node, 1, GQAC_I32, diag));
+    GQAC_TRY(attention_want_dtype(node, SEQLENS_K, GQAC_I32, diag));
+    GQAC_TRY(attention_want_dtype(node, TOTAL, GQAC_I32, diag));
     GQAC_TRY(op_check_rank(node, SEQLENS_K, 1, GQAC_MAX_RANK, diag));
     GQAC_TRY(op_check_single(node, TOTAL, diag));
-    const ir_dim *batch = op_in_dim(node, 2, 0);
-    const ir_dim *tokens[2] = {batch, op_in_dim(node, 2, 1)};
+    const ir_dim *batch = op_in_dim(node, QUERY, 0);
+    const ir_dim *tokens[2] = {batch, op_in_dim(node, QUERY, 1)};
     GQAC_TRY(op_set_type(node, 0, GQAC_I32, 1, &batch, diag));
     GQAC_TRY(op_set_type(node, 1, GQAC_I32, 1, &batch, diag));
     return op_set_type(node, 2, GQAC_I64, 2, tokens, diag);

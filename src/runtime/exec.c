@@ -16,6 +16,7 @@
 #include "base/alloc.h"
 #include "base/float_mode.h"
 #include "base/threads.h"
+#include "ops/shared.h"
 #include "runtime/exec_device.h"
 
 gqac_status exec_create(const gqac_program *program, int threads, gqac_threads *shared, exec *e,
@@ -278,9 +279,7 @@ static void *take_scratch(void *host, size_t bytes) {
     }
     s->taken += bytes;
     s->most = s->taken > s->most ? s->taken : s->most;
-#ifndef NDEBUG
-    memset(memory, 0xFF, bytes);
-#endif
+    poison(memory, bytes);
     return memory;
 }
 
@@ -469,8 +468,7 @@ static gqac_status give_value(target_call *call, int value, gqac_tensor *tensor)
 
 static gqac_status run_bound(exec *e, const ir_node *node, const target_kernel *kernel,
                              gqac_diag *diag) {
-    const op_origin origin = {
-        .name = ir_node_label(node), .domain = node->op->domain, .op = node->op->name};
+    const op_origin origin = op_origin_of(node);
     target_call call = {.work = {.pool = e->pool,
                                  .diag = diag,
                                  .host = e,

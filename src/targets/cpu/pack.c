@@ -31,6 +31,26 @@ gqac_status cpu_pack_add(const ir_value *from, const char *what, gqac_dtype dtyp
     return *value ? GQAC_OK : gqac_diag_oom(diag, "packed weights");
 }
 
+ir_value *cpu_pack_untransposed(ir_value *value, bool *transposed) {
+    const ir_node *def = value ? value->def : NULL;
+    ir_value *x = def && op_is(def, "", "Transpose") ? ir_node_input(def, 0) : NULL;
+    if (!x || x->type.rank != 2)
+        return value;
+    const ir_attr *perm = ir_attr_get(def, "perm");
+    if (perm->set && (perm->count != 2 || perm->ints[0] != 1 || perm->ints[1] != 0))
+        return NULL;
+    *transposed = !*transposed;
+    return x;
+}
+
+gqac_status cpu_pack_replace(const ir_builder *b, const ir_node *node, ir_value *old, ir_value *y) {
+    GQAC_TRY(b->status);
+    y->def->name = node->name;
+    GQAC_TRY(op_infer(y->def, b->diag));
+    ir_value_replace(old, y);
+    return GQAC_OK;
+}
+
 /* The packers; the last entry has pack NULL. */
 static const struct packer {
     const char *domain, *op;

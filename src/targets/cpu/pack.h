@@ -29,6 +29,12 @@ const gqac_tensor *cpu_pack_constant(const ir_value *value);
  * it is computed, and sets its data. */
 gqac_status cpu_pack_add(const ir_value *from, const char *what, gqac_dtype dtype,
                          const int64_t dims[3], ir_value **value, void **data, gqac_diag *diag);
+/* The matrix of which the value is the transpose, and changes *transposed; other values are
+ * returned. NULL: a Transpose that leaves the axes of a matrix in order. */
+ir_value *cpu_pack_untransposed(ir_value *value, bool *transposed);
+/* Replaces `old` by y, which the builder has made for `node`: the node of y gets its name, and its
+ * types are inferred. Returns the builder's status if that is not OK. */
+gqac_status cpu_pack_replace(const ir_builder *b, const ir_node *node, ir_value *old, ir_value *y);
 struct nbits_shape;
 /* Packs `columns` (at most 64) rows of codes, s->words words each, into a zeroed panel. */
 void cpu_pack_words(const struct nbits_shape *s, const unsigned char *from, int64_t columns,

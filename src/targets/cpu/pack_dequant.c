@@ -32,17 +32,9 @@ static int64_t power_in(int64_t x) {
 }
 
 static const ir_node *find_dequantize(const ir_node *matmul, bool *transposed) {
-    const ir_value *value = ir_node_input(matmul, 1);
-    const ir_node *def = value ? value->def : NULL;
     *transposed = false;
-    if (def && op_is(def, "", "Transpose")) {
-        const ir_attr *perm = ir_attr_get(def, "perm");
-        if (perm->set && (perm->count != 2 || perm->ints[0] != 1 || perm->ints[1] != 0))
-            return NULL;
-        *transposed = true;
-        value = ir_node_input(def, 0);
-        def = value ? value->def : NULL;
-    }
+    const ir_value *value = cpu_pack_untransposed(ir_node_input(matmul, 1), transposed);
+    const ir_node *def = value ? value->def : NULL;
     return def && op_is(def, "", "DequantizeLinear") && value->type.dtype == GQAC_F32 ? def : NULL;
 }
 
@@ -166,10 +158,7 @@ gqac_status cpu_pack_dequantised(ir_node *node, const op_options *options, gqac_
         OP_BUILD(&b, "com.microsoft.MatMulNBits",
                  .in = {ir_node_input(node, 0), codes, scales, make_zeros(&b, &w)},
                  .ints = {{"K", w.k}, {"N", w.n}, {"bits", w.bits}, {"block_size", w.block}});
-    GQAC_TRY(b.status);
-    y->def->name = node->name;
-    GQAC_TRY(op_infer(y->def, diag));
-    ir_value_replace(node->outputs[0], y);
+    GQAC_TRY(cpu_pack_replace(&b, node, node->outputs[0], y));
     *packed = true;
     bool again;
     return cpu_pack_nbits(y->def, options, poll, &again, diag);

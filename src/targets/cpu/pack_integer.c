@@ -61,10 +61,7 @@ gqac_status cpu_pack_integer(ir_node *node, const op_options *options, gqac_poll
     ir_builder at = {.graph = node->graph, .before = node, .diag = diag};
     ir_value *y = OP_BUILD(&at, "linear_integer", .in = {in[0], in[1], in[2], in[3]},
                            .ints = {{"k", b->dims[0]}, {"n", b->dims[1]}});
-    GQAC_TRY(at.status);
-    y->def->name = node->name;
-    GQAC_TRY(op_infer(y->def, diag));
-    ir_value_replace(node->outputs[0], y);
+    GQAC_TRY(cpu_pack_replace(&at, node, node->outputs[0], y));
     *packed = true;
     return GQAC_OK;
 }

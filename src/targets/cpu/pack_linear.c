@@ -31,15 +31,7 @@ static bool is_used(const ir_node *node) {
 
 /* Finds the constant matrix; the value is the matrix or its transpose. */
 static bool find_weight(ir_value *value, product *p) {
-    const ir_node *def = value ? value->def : NULL;
-    if (def && op_is(def, "", "Transpose") && ir_node_input(def, 0) &&
-        ir_node_input(def, 0)->type.rank == 2) {
-        const ir_attr *perm = ir_attr_get(def, "perm");
-        if (perm->set && (perm->count != 2 || perm->ints[0] != 1 || perm->ints[1] != 0))
-            return false;
-        p->transposed = !p->transposed;
-        value = ir_node_input(def, 0);
-    }
+    value = cpu_pack_untransposed(value, &p->transposed);
     const gqac_tensor *w = value ? value->constant : NULL;
     if (!w || w->rank != 2 || !w->data || !OP_IN(OP_FLOATS, w->dtype))
         return false;
@@ -213,10 +205,7 @@ static gqac_status replace(const product *p, ir_value *packed, gqac_diag *diag) 
     const bool pairs = linear_is_pairs(packed->constant, p->k, p->n);
     ir_value *y = OP_BUILD(&b, pairs ? "linear_bf16" : "linear", .in = {p->a, packed, bias},
                            .ints = {{"n", p->n}, {"k", p->k}});
-    GQAC_TRY(b.status);
-    y->def->name = p->node->name;
-    GQAC_TRY(op_infer(y->def, diag));
-    ir_value_replace(p->add ? p->add->outputs[0] : p->node->outputs[0], y);
+    GQAC_TRY(cpu_pack_replace(&b, p->node, (p->add ? p->add : p->node)->outputs[0], y));
     for (int i = 0; p->add && i < 2; i++) /* the Add is not used any more, so it must not use its
                                              operands */
         ir_node_set_input(p->add, i, p->bias);

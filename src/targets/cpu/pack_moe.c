@@ -205,10 +205,8 @@ gqac_status cpu_pack_moe(ir_node *node, const op_options *options, gqac_poll *po
     ir_builder b = {.graph = node->graph, .before = node, .diag = diag};
     ir_value *y = OP_BUILD(&b, "moe", .list = {INPUTS, in});
     GQAC_TRY(b.status);
-    y->def->name = node->name;
     set_attrs(y->def, node, m);
-    GQAC_TRY(op_infer(y->def, diag));
-    ir_value_replace(node->outputs[0], y);
+    GQAC_TRY(cpu_pack_replace(&b, node, node->outputs[0], y));
     *packed = true;
     return GQAC_OK;
 }

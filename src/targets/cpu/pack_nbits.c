@@ -125,10 +125,7 @@ gqac_status cpu_pack_nbits(ir_node *node, const op_options *options, gqac_poll *
                                     {"block_size", s.block},
                                     {"bf16", options->bf16}},
                            .of = node, .same = {"accuracy_level"});
-    GQAC_TRY(b.status);
-    y->def->name = node->name;
-    GQAC_TRY(op_infer(y->def, diag));
-    ir_value_replace(node->outputs[0], y);
+    GQAC_TRY(cpu_pack_replace(&b, node, node->outputs[0], y));
     *packed = true;
     return GQAC_OK;
 }

@@ -39,6 +39,10 @@ gqac_status context_check_input(const gqac_context *context, int index, const gq
 gqac_status context_take_inputs(const gqac_context *context, int n, const char *const *names,
                                 const gqac_tensor *tensors, bool data, gqac_tensor *taken,
                                 gqac_diag *diag);
+/* Sets *at to the index of the input `name`. USAGE: no such input, or the program is not
+ * stateless. */
+gqac_status context_find_input(const gqac_context *context, const char *name, int *at,
+                               gqac_diag *diag);
 /* Sets *at to the index of the output `name`; name NULL: to `index`. USAGE: no such output. */
 gqac_status context_find_output(const gqac_context *context, const char *name, int index, int *at,
                                 gqac_diag *diag);

@@ -12,6 +12,7 @@
 #include "base/sized.h"
 #include "kv/codes.h"
 #include "ops/attention.h"
+#include "runtime/sequence.h"
 
 typedef struct lengths {
     const ir_type *ids; /* of the token ids: [B,S] */
@@ -234,8 +235,7 @@ gqac_status gqac_program_memory(const gqac_program *program, int64_t tokens, int
 gqac_status gqac_program_memory_of(const gqac_program *program, const char *kv, int64_t tokens,
                                    int64_t chunk, gqac_memory *result, gqac_diag *diag) {
     const gqac_program *p = program;
-    if (p->stateless || !p->pool)
-        GQAC_FAIL(diag, GQAC_USAGE, "the program was compiled without sequence state");
+    GQAC_TRY(sequence_check_program(p, diag));
     if (tokens < 1 || chunk < 1 || chunk > tokens)
         GQAC_FAIL(diag, GQAC_OUT_OF_RANGE,
                   "%lld tokens in chunks of %lld: must be 1 <= chunk <= tokens", (long long)tokens,

@@ -9,17 +9,9 @@
 #include "base/alloc.h"
 
 static gqac_status find(gqac_context *c, const char *name, int *index, gqac_diag *diag) {
-    const gqac_program *p = c->program;
-    if (!p->stateless)
-        GQAC_FAIL(diag, GQAC_USAGE,
-                  "the program was compiled for sequences, not for stateless runs");
-    for (*index = 0; *index < p->n_inputs; ++*index)
-        if (!strcmp(p->inputs[*index].name, name))
-            break;
-    if (*index == p->n_inputs)
-        GQAC_FAIL(diag, GQAC_USAGE, "the model has no input '%s'", name);
+    GQAC_TRY(context_find_input(c, name, index, diag));
     if (!c->parameters)
-        c->parameters = gqac_calloc((size_t)p->n_inputs + 1, sizeof *c->parameters);
+        c->parameters = gqac_calloc((size_t)c->program->n_inputs + 1, sizeof *c->parameters);
     return c->parameters ? GQAC_OK : gqac_diag_oom(diag, "parameters");
 }
 

@@ -74,14 +74,30 @@ static int find_io(const gqac_io *list, int n, const char *name) {
     return -1;
 }
 
+static gqac_status check_stateless(const gqac_program *program, gqac_diag *diag) {
+    if (!program->stateless)
+        GQAC_FAIL(diag, GQAC_USAGE,
+                  "the program was compiled for sequences, not for stateless runs");
+    return GQAC_OK;
+}
+
+gqac_status context_find_input(const gqac_context *context, const char *name, int *at,
+                               gqac_diag *diag) {
+    const gqac_program *p = context->program;
+    GQAC_TRY(check_stateless(p, diag));
+    *at = find_io(p->inputs, p->n_inputs, name);
+    if (*at < 0)
+        GQAC_FAIL(diag, GQAC_USAGE, "the model has no input '%s'", name);
+    return GQAC_OK;
+}
+
 static gqac_status take_inputs(const gqac_context *c, int n, const char *const *names,
                                const gqac_tensor *tensors, bool data, bool *given, bindings *b,
                                gqac_tensor *taken, gqac_diag *diag) {
     const gqac_program *p = c->program;
     for (int i = 0; i < n; i++) {
-        const int at = find_io(p->inputs, p->n_inputs, names[i]);
-        if (at < 0)
-            GQAC_FAIL(diag, GQAC_USAGE, "the model has no input '%s'", names[i]);
+        int at;
+        GQAC_TRY(context_find_input(c, names[i], &at, diag));
         if (given[at])
             GQAC_FAIL(diag, GQAC_USAGE, "input '%s' is given twice", names[i]);
         given[at] = true;
@@ -105,9 +121,7 @@ gqac_status context_take_inputs(const gqac_context *context, int n, const char *
                                 const gqac_tensor *tensors, bool data, gqac_tensor *taken,
                                 gqac_diag *diag) {
     const gqac_program *p = context->program;
-    if (!p->stateless)
-        GQAC_FAIL(diag, GQAC_USAGE,
-                  "the program was compiled for sequences, not for stateless runs");
+    GQAC_TRY(check_stateless(p, diag));
     const size_t all = (size_t)p->n_inputs;
     bindings b = {.capacity = p->n_inputs * GQAC_MAX_RANK};
     bool *given = gqac_calloc(all + 1, sizeof *given);
@@ -148,10 +162,7 @@ static gqac_status get_outputs(gqac_context *c, int n, const char *const *names,
 
 gqac_status gqac_context_bind_output(gqac_context *context, const char *name, void *data,
                                      size_t bytes, gqac_diag *diag) {
-    const gqac_program *p = context->program;
-    if (!p->stateless)
-        GQAC_FAIL(diag, GQAC_USAGE,
-                  "the program was compiled for sequences, not for stateless runs");
+    GQAC_TRY(check_stateless(context->program, diag));
     int at;
     GQAC_TRY(context_find_output(context, name, 0, &at, diag));
     return exec_bind(&context->exec, at, data, bytes, diag);

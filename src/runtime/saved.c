@@ -522,8 +522,7 @@ gqac_status gqac_sequence_load(const gqac_program *program, const gqac_sequence_
     gqac_sequence_options own = {0};
     header h;
     GQAC_TRY(gqac_sized_take(&own, sizeof own, options, "gqac_sequence_options", diag));
-    if (program->stateless || !program->pool)
-        GQAC_FAIL(diag, GQAC_USAGE, "the program was compiled without sequence state");
+    GQAC_TRY(sequence_check_program(program, diag));
     GQAC_TRY(check_alignment(data, diag));
     GQAC_TRY(saved_check_header(data, bytes, bytes, SAVED_CANONICAL, &h, diag));
     GQAC_TRY(saved_check_program(program, &h, diag));

@@ -9,6 +9,20 @@
 #include "base/float_mode.h"
 #include "base/sized.h"
 
+gqac_status sequence_check_program(const gqac_program *program, gqac_diag *diag) {
+    if (program->stateless || !program->pool)
+        GQAC_FAIL(diag, GQAC_USAGE, "the program was compiled without sequence state");
+    return GQAC_OK;
+}
+
+gqac_status sequence_check_options(const gqac_sequence_options *o, gqac_diag *diag) {
+    if (o->capacity < 0 || o->final_length < 0)
+        GQAC_FAIL(diag, GQAC_OUT_OF_RANGE,
+                  "capacity %lld and final length %lld must not be negative",
+                  (long long)o->capacity, (long long)o->final_length);
+    return GQAC_OK;
+}
+
 static gqac_status make(const gqac_program *program, const gqac_sequence_options *options,
                         gqac_sequence **sequence, gqac_diag *diag) {
     gqac_sequence *s = gqac_calloc(1, sizeof *s);
@@ -25,12 +39,8 @@ gqac_status gqac_sequence_create(const gqac_program *program, const gqac_sequenc
     gqac_sequence_options own = {0};
     const gqac_sequence_options *const o = &own;
     GQAC_TRY(gqac_sized_take(&own, sizeof own, options, "gqac_sequence_options", diag));
-    if (program->stateless || !program->pool)
-        GQAC_FAIL(diag, GQAC_USAGE, "the program was compiled without sequence state");
-    if (o->capacity < 0 || o->final_length < 0)
-        GQAC_FAIL(diag, GQAC_OUT_OF_RANGE,
-                  "capacity %lld and final length %lld must not be negative",
-                  (long long)o->capacity, (long long)o->final_length);
+    GQAC_TRY(sequence_check_program(program, diag));
+    GQAC_TRY(sequence_check_options(o, diag));
     gqac_sequence *s = NULL;
     GQAC_TRY(make(program, o, &s, diag));
     gqac_status status =

@@ -34,6 +34,10 @@ struct gqac_sequence {
     int64_t *ids, ids_capacity; /* ids of the tokens after those, and capacity of the array */
 };
 
+/* USAGE: the program has no sequences, because it is stateless or has no state. */
+gqac_status sequence_check_program(const gqac_program *program, gqac_diag *diag);
+/* OUT_OF_RANGE: a capacity or a final length is negative. */
+gqac_status sequence_check_options(const gqac_sequence_options *options, gqac_diag *diag);
 /* Bytes of a slot with that many tokens, canonical; false: overflow. */
 bool sequence_slot_bytes(const kv_slot *slot, int64_t tokens, size_t *bytes);
 /* gqac_sequence_import of `length` tokens, for tensors that do not determine this number; -1: the

@@ -57,10 +57,7 @@ static gqac_status check_options(const gqac_snapshot *snapshot, const gqac_seque
     kv_sequence_free(named);
     if (!same)
         GQAC_FAIL(diag, GQAC_USAGE, "a snapshot of kind '%s' cannot continue as '%s'", kind, o->kv);
-    if (o->capacity < 0 || o->final_length < 0)
-        GQAC_FAIL(diag, GQAC_OUT_OF_RANGE,
-                  "capacity %lld and final length %lld must not be negative",
-                  (long long)o->capacity, (long long)o->final_length);
+    GQAC_TRY(sequence_check_options(o, diag));
     if (o->final_length && o->final_length < length)
         GQAC_FAIL(diag, GQAC_OUT_OF_RANGE,
                   "the snapshot has %lld tokens, more than the final length of %lld",
@@ -225,8 +222,7 @@ gqac_status gqac_snapshot_load(const gqac_program *program, const char *path,
                                gqac_snapshot **snapshot, gqac_diag *diag) {
     reader r = {.fd = -1};
     gqac_sequence *sequence = NULL;
-    if (program->stateless || !program->pool)
-        GQAC_FAIL(diag, GQAC_USAGE, "the program was compiled without sequence state");
+    GQAC_TRY(sequence_check_program(program, diag));
     GQAC_TRY(close_reader(&r, path, load(program, path, &r, &sequence, diag), diag));
     return snapshot_make(sequence, snapshot, diag);
 }

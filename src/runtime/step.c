@@ -549,8 +549,7 @@ gqac_status gqac_step(gqac_context *context, int n, const gqac_step_item *items,
     const gqac_log *log = &context->program->log;
     const double began = gqac_log_wants(log, GQAC_LOG_DEBUG) ? gqac_clock_seconds() : 0;
     context->n_logits = 0;
-    if (context->program->stateless)
-        GQAC_FAIL(diag, GQAC_USAGE, "the program was compiled without sequence state");
+    GQAC_TRY(sequence_check_program(context->program, diag));
     if (n < 1)
         GQAC_FAIL(diag, GQAC_USAGE, "a step needs at least one sequence");
     GQAC_TRY(begin_poll(context, n, items, diag));

@@ -257,9 +257,7 @@ static bool sees_later(const loosener *s, const ir_node *node) {
     insert_operands cache;
     if (!insert_kv_takes_past(node, &cache) || is_causal(node))
         return false;
-    const ir_value *key = cache.n == 2 ? ir_node_input(node, 1) : NULL;
-    const int rank = key ? key->type.rank : -1;
-    const ir_dim *rows = rank == 3 || rank == 4 ? key->type.dims[rank - 2] : NULL;
+    const ir_dim *rows = insert_kv_rows(cache.n == 2 ? ir_node_input(node, 1) : NULL);
     const char *symbol = NULL;
     int64_t n;
     if (!rows)

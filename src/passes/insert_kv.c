@@ -137,7 +137,7 @@ static gqac_status short_of_memory(const inserter *s) {
     return gqac_diag_oom(s->context->diag, "a KV cache");
 }
 
-static const ir_dim *rows_of(const ir_value *value) {
+const ir_dim *insert_kv_rows(const ir_value *value) {
     const int rank = value ? value->type.rank : -1;
     return rank == 3 || rank == 4 ? value->type.dims[rank - 2] : NULL;
 }
@@ -184,7 +184,7 @@ static gqac_status collect(inserter *s, bool all) {
         insert_kv_origins(s->graph, ir_node_input(node, 0), query);
         insert_kv_origins(s->graph, packed ? ir_node_input(node, 0) : key, l->keys);
         l->cross = memcmp(query, l->keys, n_inputs * sizeof *query) != 0 &&
-                   rows_of(ir_node_input(node, 0)) != rows_of(packed ? NULL : key);
+                   insert_kv_rows(ir_node_input(node, 0)) != insert_kv_rows(packed ? NULL : key);
         for (size_t i = 0; i < n_inputs; i++)
             s->encoder[i] = s->encoder[i] || (l->cross && l->keys[i]);
         s->n_layers++;

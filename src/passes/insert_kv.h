@@ -19,6 +19,10 @@ bool insert_kv_takes_past(const ir_node *node, insert_operands *cache);
 /* True if an operand of an attention node is a mask or a length, not data. */
 bool insert_kv_is_length(const ir_node *node, int operand);
 
+/* The number of rows of queries or keys, [B,S,H*D] or [B,H,S,D]; NULL: it is not known, or the
+ * value has another form or is NULL. */
+const ir_dim *insert_kv_rows(const ir_value *value);
+
 /* Finds the inputs of the main graph from which a value is computed: sets the n_inputs entries of
  * `inputs`. Uses ir_node.mark. */
 void insert_kv_origins(ir_graph *main, ir_value *value, bool *inputs);

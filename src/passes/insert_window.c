@@ -14,19 +14,15 @@ typedef struct made {
     ir_value *window, *mask;
 } made;
 
-/* The number of rows of queries or keys, [B,S,H*D] or [B,H,S,D]; NULL: it is not known. */
-static const ir_dim *rows_of(const ir_value *x) {
-    return x && x->type.rank >= 3 ? x->type.dims[x->type.rank - 2] : NULL;
-}
-
 /* True if the window becomes a mask. A window that also has a right side stays an attribute, and so
  * does one without a past whose number of keys may differ from that of its queries. */
 static bool has_window(const ir_node *node) {
     if (!op_is(node, "", "Attention") || ir_attr_int(node, "left_window_size") < 0 ||
         ir_attr_int(node, "right_window_size") >= 0 || ir_node_operand(node, "nonpad_kv_seqlen"))
         return false;
-    const ir_dim *rows = rows_of(ir_node_input(node, 0));
-    return rows && (ir_node_operand(node, "past_key") || rows == rows_of(ir_node_input(node, 1)));
+    const ir_dim *rows = insert_kv_rows(ir_node_input(node, 0));
+    return rows &&
+           (ir_node_operand(node, "past_key") || rows == insert_kv_rows(ir_node_input(node, 1)));
 }
 
 static ir_value *count(ir_builder *b, ir_value *start, ir_value *end) {

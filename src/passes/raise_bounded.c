@@ -217,8 +217,7 @@ static double of_reshape(const bound *b, const ir_node *node, vectors at, int de
 
 static double of_split(const bound *b, const ir_node *node, const ir_value *part, vectors at,
                        int depth) {
-    const int64_t axis =
-        ir_attr_int(node, "axis") + (ir_attr_int(node, "axis") < 0 ? part->type.rank : 0);
+    const int64_t axis = pass_axis(node, part->type.rank);
     for (int i = 0; axis == at.axis && i < node->n_outputs && node->outputs[i] != part; i++) {
         const int64_t width = node->outputs[i] ? raise_dim(node->outputs[i], at.axis) : 0;
         if (!width || width % b->size)
@@ -253,8 +252,7 @@ static bool is_past(const ir_value *x) {
 
 /* Cached rows, and new ones after them. */
 static double of_concat(const bound *b, const ir_node *node, vectors at, int depth) {
-    const int64_t axis = ir_attr_int(node, "axis");
-    const bool rows = axis + (axis < 0 ? node->outputs[0]->type.rank : 0) != at.axis;
+    const bool rows = pass_axis(node, node->outputs[0]->type.rank) != at.axis;
     return rows && node->n_inputs == 2 && is_past(ir_node_input(node, 0))
                ? longest(b, ir_node_input(node, 1), at, depth)
                : INFINITY;

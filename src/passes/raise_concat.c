@@ -123,8 +123,8 @@ static bool read_anywhere(reader *e, ir_node *node, const ir_dim *const *index, 
 bool raise_concat(reader *e, ir_node *node, const ir_dim *const *index, term *out) {
     const ir_dim *to[GQAC_MAX_RANK];
     const int rank = node->outputs[0]->type.rank;
-    int64_t axis = ir_attr_int(node, "axis"), at, n;
-    axis += axis < 0 ? rank : 0;
+    const int64_t axis = pass_axis(node, rank);
+    int64_t at, n;
     if (axis < 0 || axis >= rank)
         return false;
     if (!ir_dim_is_const(index[axis], &at))

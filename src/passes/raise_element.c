@@ -155,8 +155,7 @@ static bool read_gather(reader *e, ir_node *node, const ir_dim *const *index, te
     const ir_dim *to[GQAC_MAX_RANK];
     ir_value *x = ir_node_input(node, 0), *indices = ir_node_input(node, 1);
     const int rank = x->type.rank, inner = indices->type.rank;
-    int64_t axis = ir_attr_int(node, "axis");
-    axis += axis < 0 ? rank : 0;
+    const int64_t axis = pass_axis(node, rank);
     if (rank < 1 || inner < 0 || axis < 0 || axis >= rank)
         return false;
     for (int i = 0; i < rank; i++)

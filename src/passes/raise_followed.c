@@ -22,7 +22,7 @@ static bool is_source(const latent *l, const ir_node *node, grown *out) {
         return false;
     const int rank = past->type.rank;
     const ir_value *tokens = pass_tokens(l->graph);
-    const int64_t axis = ir_attr_int(node, "axis") + (ir_attr_int(node, "axis") < 0 ? rank : 0);
+    const int64_t axis = pass_axis(node, rank);
     const ir_value *rows = ir_node_input(node, 1), *both = node->outputs[0];
     if (axis < 0 || axis >= rank || rows->type.rank != rank || both->type.rank != rank ||
         !both->type.dims[axis] || !rows->type.dims[axis] || !past->type.dims[axis])
@@ -95,8 +95,7 @@ static bool only_first(const latent *l, const ir_node *node) {
 }
 
 static bool along_rows(const ir_node *node, const grown *x) {
-    const int64_t axis = ir_attr_int(node, "axis");
-    return axis + (axis < 0 ? x->value->type.rank : 0) == x->axis;
+    return pass_axis(node, x->value->type.rank) == x->axis;
 }
 
 /* True if the same indices of the first axis are written for every row. */

@@ -155,10 +155,10 @@ static gqac_status append_first(pass_context *context, ir_node *concat, const ir
     ir_node *prev = concat->prev;
     ir_value *past = ir_node_input(turn, 0);
     const int rank = past->type.rank;
-    const int64_t *perm = ir_attr_get(turn, "perm")->ints, axis = ir_attr_int(concat, "axis");
+    const int64_t *perm = ir_attr_get(turn, "perm")->ints;
     ir_value *rows = op_build_transpose(&b, ir_node_input(concat, 1), rank, inverse);
     ir_value *both = OP_BUILD(&b, "Concat", .in = {past, rows},
-                              .ints = {{"axis", perm[axis + (axis < 0 ? rank : 0)]}});
+                              .ints = {{"axis", perm[pass_axis(concat, rank)]}});
     ir_value *turned = op_build_transpose(&b, both, rank, perm);
     GQAC_TRY(b.status);
     GQAC_TRY(pass_settle(concat, prev, b.diag));

@@ -5,6 +5,11 @@
 
 #include "ops/shared.h"
 
+int64_t pass_axis(const ir_node *node, int rank) {
+    const int64_t axis = ir_attr_int(node, "axis");
+    return axis < 0 ? axis + rank : axis;
+}
+
 ir_value *pass_input(const ir_graph *graph, const char *name) {
     for (int i = 0; i < graph->n_inputs; i++)
         if (!strcmp(graph->inputs[i]->name, name))

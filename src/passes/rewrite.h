@@ -5,6 +5,8 @@
 
 #include "passes/pass.h"
 
+/* The attribute axis for a tensor of that rank: a negative axis counts from the end. */
+int64_t pass_axis(const ir_node *node, int rank);
 /* The graph input with that name; NULL: there is none. */
 ir_value *pass_input(const ir_graph *graph, const char *name);
 /* True if dtype, rank and all dims are known and the same. */

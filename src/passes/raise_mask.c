@@ -62,8 +62,7 @@ static bool is_zero_or_hides(const reader *e, const term *found, gqac_dtype dtyp
         if (!seen->n || !term_negate(e->dims, seen))
             return false;
     }
-    return yes == 0 &&
-           (!seen->n || term_hides(dtype, e->r->mask_factor != 0 ? no * e->r->mask_factor : no));
+    return yes == 0 && (!seen->n || term_hides_scaled(dtype, no, e->r->mask_factor));
 }
 
 /* The bias of each key relative to the first: a softmax ignores what is the same for all keys. With

@@ -37,7 +37,7 @@ ir_value *raise_unfolded(ir_value *value) {
 /* True for a number that hides the score that it replaces. */
 static bool is_hiding(const ir_value *value, double factor) {
     double x;
-    return raise_scalar(value, &x) && term_hides(value->type.dtype, factor != 0 ? x * factor : x);
+    return raise_scalar(value, &x) && term_hides_scaled(value->type.dtype, x, factor);
 }
 
 /* ---- the operand that leads to the product ------------------------------- */

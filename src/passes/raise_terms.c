@@ -10,6 +10,12 @@ bool term_hides(gqac_dtype dtype, double x) {
     return x <= (dtype == GQAC_F16 ? -65504 : -1e9);
 }
 
+bool term_hides_scaled(gqac_dtype dtype, double x, double factor) {
+    if (dtype == GQAC_F16)
+        return term_hides(dtype, x) && (factor == 0 || factor >= 1.0 / 16);
+    return term_hides(dtype, factor != 0 ? x * factor : x);
+}
+
 static bool is_variable(const term *a) {
     int64_t n;
     return a->kind == TERM_INT && !ir_dim_is_const(a->number, &n);

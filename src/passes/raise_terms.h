@@ -83,5 +83,9 @@ void term_as_bias(term *a);
  * of -1e9 is exactly 0 if another score is above -9.9e8, as scores of models are; -1e4 is too high
  * to be sure. */
 bool term_hides(gqac_dtype dtype, double x);
+/* The same if score and x are multiplied by a factor afterwards; 0: they are not. The lowest number
+ * of f16 hides a score with a factor of 1/16 or more, that of head size 256, unless scores before
+ * the factor differ by more than 63,000. */
+bool term_hides_scaled(gqac_dtype dtype, double x, double factor);
 
 #endif

@@ -41,10 +41,11 @@ def save(path, nodes, inputs, outputs, consts, opset=18):
 class Masks(Case):
     """One attention with a mask that is added to the scores."""
 
-    def attention(self, nodes, consts, mask=None, queries="S", behind=None):
+    def attention(self, nodes, consts, mask=None, queries="S", behind=None, kind=np.float32):
         """Writes the file; `nodes` compute the value `mask`, or it is an input with those dims."""
-        inputs = [("q", 1, ["B", 2, queries, 4]), ("k", 1, ["B", 2, "T", 4]),
-                  ("v", 1, ["B", 2, "T", 4])]
+        tensor = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(kind))
+        inputs = [("q", tensor, ["B", 2, queries, 4]), ("k", tensor, ["B", 2, "T", 4]),
+                  ("v", tensor, ["B", 2, "T", 4])]
         inputs += [("mask", 1, mask)] if mask else []
         inputs += [("attention_mask", TensorProto.INT64, ["B", "T"])] if any(
             "attention_mask" in n.input for n in nodes) else []
@@ -56,8 +57,8 @@ class Masks(Case):
                  ["masked"] if behind is None else ["masked", "behind"], ["scaled"]),
             node("Softmax", ["scaled"], ["weights"], axis=-1),
             node("MatMul", ["weights", "v"], ["y"], name="root")]
-        save(self.dir / "m.onnx", nodes, inputs, [("y", 1, None)],
-             {"behind": np.float32(behind or 1), **consts})
+        save(self.dir / "m.onnx", nodes, inputs, [("y", tensor, None)],
+             {"behind": kind(behind or 1), **consts})
 
     def feed(self, queries, keys, size=1.0):
         """Random queries, keys and values."""
@@ -332,17 +333,21 @@ class Masks(Case):
                              [] if front == [-3, -2, -1] else [MASK], front)
 
     def test_scale_behind(self):
-        """A scale after the mask also scales the number with which it hides."""
-        for low, raised in ((-1e9, {}), (LOW, {"Attention": 1})):
+        """A scale after the mask also scales the number with which it hides. In f16 only the lowest
+        number hides, and with a scale of 1/16 or more."""
+        for kind, low, behind, raised in (
+                (np.float32, -1e9, 0.01, 0), (np.float32, LOW, 0.01, 1),
+                (np.float16, -65504, 1 / 16, 1), (np.float16, -65504, 1 / 17, 0),
+                (np.float16, -65472, 1 / 2, 0)):
             nodes = [node("Shape", ["q"], ["rows"], start=2, end=3),
                      node("Concat", ["rows", "rows"], ["shape"], axis=0),
                      node("ConstantOfShape", ["shape"], ["ones"],
-                          value=numpy_helper.from_array(np.ones(1, np.float32))),
+                          value=numpy_helper.from_array(np.ones(1, kind))),
                      node("Trilu", ["ones"], ["triangle"], upper=0),
                      node("Equal", ["triangle", "none"], ["hidden"]),
                      node("Where", ["hidden", "low", "none"], ["mask"])]
-            self.attention(nodes, {"none": np.float32(0), "low": np.float32(low)}, behind=0.01)
-            self.assertEqual(self.told()[0], raised, low)
+            self.attention(nodes, {"none": kind(0), "low": kind(low)}, behind=behind, kind=kind)
+            self.assertEqual(self.told()[0].get("Attention", 0), raised, (low, behind))
 
     def test_many_ways(self):
         """Many paths to a node that is not a product: the search ends soon."""

@@ -8,8 +8,6 @@
  * [B,S,M]. The first rows of other constants are refused, because they end before the rows that a
  * cache needs. Whatever else depends on the position of a token in its call is refused by the check
  * of insert-kv. */
-#include <string.h>
-
 #include "ops/build.h"
 #include "ops/shared.h"
 #include "passes/insert_kv.h"
@@ -22,12 +20,6 @@ typedef struct counter {
     gqac_diag *diag;
     int steps; /* number of elements that may still be read */
 } counter;
-
-/* True if the value is the one integer `wanted`. */
-static bool is_number(const ir_value *value, int64_t wanted) {
-    int64_t n, count;
-    return value && ir_const_ints(value, 1, &n, &count) && count == 1 && n == wanted;
-}
 
 static bool is_length(const ir_value *value, const ir_dim *rows) {
     return value && value->n_elements == 1 && value->elements && value->elements[0] == rows;
@@ -89,17 +81,17 @@ static bool is_mask(const ir_graph *graph, const ir_value *value) {
 static bool is_sum_of_mask(const ir_graph *graph, const ir_value *value) {
     const ir_node *sum = value->def;
     return sum && op_is(sum, "", "CumSum") && is_mask(graph, ir_node_input(sum, 0)) &&
-           (is_number(ir_node_input(sum, 1), 1) || is_number(ir_node_input(sum, 1), -1)) &&
+           (pass_is_int(ir_node_input(sum, 1), 1) || pass_is_int(ir_node_input(sum, 1), -1)) &&
            !ir_attr_int(sum, "exclusive") && !ir_attr_int(sum, "reverse");
 }
 
 /* cumsum(mask) - 1, or cumsum(mask) * mask - 1: the positions of tokens that are not padding. */
 static bool is_less_one(const ir_graph *graph, const ir_node *node) {
     const ir_value *x = NULL;
-    if (op_is(node, "", "Sub") && is_number(ir_node_input(node, 1), 1))
+    if (op_is(node, "", "Sub") && pass_is_int(ir_node_input(node, 1), 1))
         x = ir_node_input(node, 0);
     for (int i = 0; i < 2 && op_is(node, "", "Add"); i++)
-        if (is_number(ir_node_input(node, i), -1))
+        if (pass_is_int(ir_node_input(node, i), -1))
             x = ir_node_input(node, 1 - i);
     x = through_casts(x);
     const ir_node *mul = x && x->def && op_is(x->def, "", "Mul") ? x->def : NULL;
@@ -112,10 +104,8 @@ static bool is_less_one(const ir_graph *graph, const ir_node *node) {
 /* ---- the input ----------------------------------------------------------- */
 
 static bool want_input(counter *c) {
-    for (int i = 0; i < c->graph->n_inputs && !c->input; i++)
-        if (!strcmp(c->graph->inputs[i]->name, "position_ids"))
-            return false; /* the model has position_ids and counts positions as well: not supported
-                           */
+    if (!c->input && pass_input(c->graph, "position_ids"))
+        return false; /* the model has it and counts positions as well: not supported */
     const ir_dim *dims[2] = {c->batch, c->rows};
     if (!c->input)
         c->input = ir_graph_add_input(c->graph, "position_ids",

@@ -10,8 +10,6 @@
 #include "ops/shared.h"
 #include "passes/rewrite.h"
 
-#include <string.h>
-
 enum {
     DEPTH = 16, /* nodes between a constant and an operand computed from it */
     VISITS = 1024,
@@ -80,10 +78,7 @@ static bool is_tokens(const ir_graph *graph, const ir_dim *batch, const ir_dim *
 
 /* The result `logits`, when it is [B,_,V]. */
 static ir_value *find_logits(const ir_graph *graph) {
-    ir_value *logits = NULL;
-    for (int i = 0; i < graph->ret->n_inputs; i++)
-        if (graph->result_names[i] && !strcmp(graph->result_names[i], "logits"))
-            logits = graph->ret->inputs[i].value;
+    ir_value *logits = pass_logits(graph);
     return logits && logits->type.rank == 3 ? logits : NULL;
 }
 

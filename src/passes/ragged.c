@@ -179,17 +179,13 @@ static bool is_call(const ragged *r, const ir_value *value) {
 
 /* True if logits are those of wanted rows, or of all. */
 static bool returns_rows(const ragged *r) {
-    for (int i = 0; i < r->graph->ret->n_inputs; i++) {
-        const char *name = r->graph->result_names[i];
-        const ir_value *logits = r->graph->ret->inputs[i].value;
-        if (!name || strcmp(name, "logits") != 0)
-            continue;
-        if (pass_input(r->graph, "gqac.logit_rows") ||
-            (logits->type.rank == 3 && logits->type.dims[1] == r->length))
-            return true;
-        r->context->padded_by = logits->def;
+    const ir_value *logits = pass_logits(r->graph);
+    if (!logits)
         return false;
-    }
+    if (pass_input(r->graph, "gqac.logit_rows") ||
+        (logits->type.rank == 3 && logits->type.dims[1] == r->length))
+        return true;
+    r->context->padded_by = logits->def;
     return false;
 }
 

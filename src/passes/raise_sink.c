@@ -8,19 +8,14 @@
 #include "ops/build.h"
 #include "ops/shared.h"
 
-static bool one_int(const ir_value *value, int64_t wanted) {
-    int64_t n = 0, x;
-    return value && ir_const_ints(value, 1, &x, &n) && n == 1 && x == wanted;
-}
-
 static bool is_last(const ir_value *axes, int rank) {
-    return one_int(axes, -1) || one_int(axes, rank - 1);
+    return pass_is_int(axes, -1) || pass_is_int(axes, rank - 1);
 }
 
 static bool cuts_last_column(const ir_node *slice, int rank) {
     const ir_value *steps = ir_node_input(slice, 4);
-    return one_int(ir_node_input(slice, 1), 0) && one_int(ir_node_input(slice, 2), -1) &&
-           is_last(ir_node_input(slice, 3), rank) && (!steps || one_int(steps, 1));
+    return pass_is_int(ir_node_input(slice, 1), 0) && pass_is_int(ir_node_input(slice, 2), -1) &&
+           is_last(ir_node_input(slice, 3), rank) && (!steps || pass_is_int(steps, 1));
 }
 
 /* Returns x of x - m, in which m is one number for each row. */

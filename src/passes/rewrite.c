@@ -56,6 +56,13 @@ ir_value *pass_tokens(const ir_graph *graph) {
     return NULL;
 }
 
+ir_value *pass_logits(const ir_graph *graph) {
+    for (int i = 0; i < graph->ret->n_inputs; i++)
+        if (graph->result_names[i] && !strcmp(graph->result_names[i], "logits"))
+            return graph->ret->inputs[i].value;
+    return NULL;
+}
+
 bool pass_copy_results(const pass_context *context, int more, pass_results *r) {
     const ir_graph *graph = context->module->graph;
     const size_t most = (size_t)graph->ret->n_inputs + (size_t)more + 1;
@@ -84,6 +91,11 @@ void pass_clear_marks(ir_graph *graph) {
 const gqac_tensor *pass_constant(const ir_value *value) {
     const gqac_tensor *tensor = value ? value->constant : NULL;
     return tensor && (tensor->data || gqac_tensor_count(tensor) == 0) ? tensor : NULL;
+}
+
+bool pass_is_int(const ir_value *value, int64_t wanted) {
+    int64_t x, n;
+    return ir_const_ints(value, 1, &x, &n) && n == 1 && x == wanted;
 }
 
 bool pass_listed(const char *const *list, const char *name) {

@@ -26,6 +26,8 @@ bool pass_is_attention_mask(const ir_graph *main, const ir_value *value);
 bool pass_is_embeds(const ir_value *input);
 /* The input whose first dims are [B,S]: input_ids, or embeddings; NULL: there is none. */
 ir_value *pass_tokens(const ir_graph *graph);
+/* The result "logits"; NULL: there is none. */
+ir_value *pass_logits(const ir_graph *graph);
 /* Results of the main graph, to be changed and set with ir_graph_set_results. */
 typedef struct pass_results {
     int n;
@@ -38,6 +40,8 @@ bool pass_copy_results(const pass_context *context, int more, pass_results *resu
 void pass_clear_marks(ir_graph *graph);
 /* The constant of a value if its data are known (a constant of a dump may have none); else NULL. */
 const gqac_tensor *pass_constant(const ir_value *value);
+/* True if the value is a constant of one integer, `wanted`; value NULL: false. */
+bool pass_is_int(const ir_value *value, int64_t wanted);
 /* What `claim` stores in place of a kernel's name in composites that no kernel claims. */
 extern const char pass_to_expand[];
 /* Infers the nested graphs of a node, the node, and its nested graphs again. */

@@ -320,11 +320,7 @@ static gqac_status split_all(splitter *s) {
 
 /* Sets the results: the logits first, without the presents of the model. */
 static gqac_status set_results(splitter *s) {
-    const ir_graph *graph = s->graph;
-    ir_value *logits = NULL;
-    for (int i = 0; i < graph->ret->n_inputs; i++)
-        if (!strcmp(graph->result_names[i], "logits"))
-            logits = graph->ret->inputs[i].value;
+    ir_value *logits = pass_logits(s->graph);
     if (!logits || logits->type.rank != 3)
         GQAC_FAIL(s->context->diag, GQAC_UNSUPPORTED, "the model has no output logits [B,S,V]");
     memmove(s->results + 1, s->results, (size_t)s->n_results * sizeof *s->results);

@@ -16,8 +16,7 @@ typedef struct joined {
 } joined;
 
 static bool is_first_axis(const ir_node *node) {
-    int64_t axis, count;
-    return ir_const_ints(ir_node_input(node, 1), 1, &axis, &count) && count == 1 && axis == 0;
+    return pass_is_int(ir_node_input(node, 1), 0);
 }
 
 /* past[index], for a constant index 0 or 1. */

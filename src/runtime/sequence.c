@@ -23,17 +23,6 @@ gqac_status sequence_check_options(const gqac_sequence_options *o, gqac_diag *di
     return GQAC_OK;
 }
 
-static gqac_status make(const gqac_program *program, const gqac_sequence_options *options,
-                        gqac_sequence **sequence, gqac_diag *diag) {
-    gqac_sequence *s = gqac_calloc(1, sizeof *s);
-    if (!s)
-        return gqac_diag_oom(diag, "a sequence");
-    s->program = program;
-    s->final_length = options->final_length;
-    *sequence = s;
-    return GQAC_OK;
-}
-
 gqac_status gqac_sequence_create(const gqac_program *program, const gqac_sequence_options *options,
                                  gqac_sequence **sequence, gqac_diag *diag) {
     gqac_sequence_options own = {0};
@@ -41,8 +30,11 @@ gqac_status gqac_sequence_create(const gqac_program *program, const gqac_sequenc
     GQAC_TRY(gqac_sized_take(&own, sizeof own, options, "gqac_sequence_options", diag));
     GQAC_TRY(sequence_check_program(program, diag));
     GQAC_TRY(sequence_check_options(o, diag));
-    gqac_sequence *s = NULL;
-    GQAC_TRY(make(program, o, &s, diag));
+    gqac_sequence *s = gqac_calloc(1, sizeof *s);
+    if (!s)
+        return gqac_diag_oom(diag, "a sequence");
+    s->program = program;
+    s->final_length = o->final_length;
     gqac_status status =
         kv_sequence_create(program->pool, o->kv ? o->kv : "contiguous", o->capacity, &s->kv, diag);
     if (status != GQAC_OK) {

@@ -398,9 +398,8 @@ JINJA_FUNCTION(filter_tojson) {
         f.indent = 1;
         f.indent_text = p[1];
     } else if (p[1].type != J_NONE && p[1].type != J_MISSING) {
-        int64_t width = jinja_int_or(r, p[1], 0);
         f.indent = 1;
-        f.indent_text = jinja_repeat(r, jinja_literal(" "), width > 1000 ? 1000 : width);
+        f.indent_text = jinja_repeat(r, jinja_literal(" "), jinja_int_or(r, p[1], 0));
     }
     f.item_separator = jinja_literal(f.indent < 0 ? ", " : ",");
     f.key_separator = jinja_literal(": ");

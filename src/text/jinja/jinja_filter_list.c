@@ -264,8 +264,10 @@ JINJA_FUNCTION(filter_batch) {
 
 JINJA_FUNCTION(filter_slice) {
     jvalue list = jinja_elements(r, v);
-    if (p[0].type != J_INT || p[0].i <= 0 || p[0].i > JINJA_RANGE)
+    if (p[0].type != J_INT || p[0].i <= 0)
         return jinja_fail(r, GQAC_INVALID_INPUT, "slice takes a positive number of slices");
+    if (p[0].i > JINJA_RANGE)
+        return jinja_fail(r, GQAC_LIMIT, "slice makes more than %d slices", JINJA_RANGE);
     if (!jinja_ok(r))
         return list;
     size_t rows = (size_t)p[0].i, n = list.list->n, at = 0;

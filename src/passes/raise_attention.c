@@ -70,6 +70,26 @@ bool raise_fits(raise *r, const attention *a, const ir_node *place) {
     return true;
 }
 
+/* x before a Cast from f16 or bf16 to f32; NULL: there is none. */
+static ir_value *narrow(const ir_value *x, gqac_dtype type) {
+    const ir_node *cast = raise_maker(x, "Cast");
+    ir_value *y = cast ? ir_node_input(cast, 0) : NULL;
+    return y && x->type.dtype == GQAC_F32 && OP_IN(OP_BIT(F16) | OP_BIT(BF16), type) &&
+                   y->type.dtype == type
+               ? y
+               : NULL;
+}
+
+/* Files of GPT-J and Phi in f16 multiply queries and keys in f32, and probabilities and values in
+ * f16. Attention of f16 computes scores in f32 too, so the Casts are removed. */
+static void take_narrow(attention *a, ir_value **k, const ir_value *v) {
+    ir_value *q = narrow(a->q, v->type.dtype), *narrow_k = narrow(*k, v->type.dtype);
+    if (q && narrow_k) {
+        a->q = q;
+        *k = narrow_k;
+    }
+}
+
 static bool read(raise *r, attention *a) {
     const ir_value *s = a->softmax_input;
     const int64_t axis = ir_attr_int(a->softmax, "axis");
@@ -89,6 +109,8 @@ static bool read(raise *r, attention *a) {
         v = raise_unfolded(v);
     if (before != 1)
         return raise_stopped(r, a->softmax, "queries or keys are scaled before scores are rounded");
+    if (k)
+        take_narrow(a, &k, v);
     return k && raise_read_operand(r, k, &a->k) && raise_read_operand(r, v, &a->v) &&
            raise_fits(r, a, a->scores.q->def ? a->scores.q->def : a->root) &&
            raise_read_masks(r, a);

@@ -88,6 +88,14 @@ static bool read_slopes(const reader *e, const term *found, raise_mask *out) {
     return slopes != NULL;
 }
 
+/* The type in which the numbers of a mask were made. Files in f16 may widen a mask to add it to
+ * scores in f32. */
+static gqac_dtype number_type(const ir_value *mask) {
+    const ir_node *cast = raise_maker(mask, "Cast");
+    const gqac_dtype inner = cast ? ir_node_input(cast, 0)->type.dtype : GQAC_NONE;
+    return inner == GQAC_F16 ? inner : mask->type.dtype;
+}
+
 static bool read_mask(raise *r, const ir_value *mask, bool hidden, const ir_type *q,
                       const ir_value *past, const ir_dim *keys, raise_mask *out) {
     const ir_node *place = mask->def ? mask->def : r->b.before;
@@ -106,7 +114,7 @@ static bool read_mask(raise *r, const ir_value *mask, bool hidden, const ir_type
     if (mask->type.dtype == GQAC_BOOL) {
         if (hidden && !term_negate(e.dims, &seen))
             return raise_stopped(r, place, "the mask hides more than Attention can express");
-    } else if (!is_zero_or_hides(&e, &found, mask->type.dtype, &seen)) {
+    } else if (!is_zero_or_hides(&e, &found, number_type(mask), &seen)) {
         return raise_stopped(r, place,
                              "the mask is not 0 for visible keys and the lowest number for others");
     }

@@ -466,7 +466,7 @@ static gqac_status insert(inserter *s) {
         .context = s->context,
         .graph = s->graph,
         .layers = GQAC_ARENA_ARRAY(s->context->scratch, cross_layer, (size_t)s->n_layers)};
-    s->past = ir_dim_symbol(module->dims, "past_sequence_length");
+    s->past = ir_dim_fresh(module->dims, "past_sequence_length");
     GQAC_TRY(take_slopes(s));
     bool *inputs = GQAC_ARENA_ARRAY(s->context->scratch, bool, (size_t)s->graph->n_inputs + 1);
     if (!inputs)

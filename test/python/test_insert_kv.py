@@ -513,6 +513,25 @@ class InsertKv(Case):
                         self.cached)
         self.assertIn("nothing to do", run.out)
 
+    def test_name_of_rows(self):
+        """The number of cached rows has a name of its own, also if the tokens have the usual one."""
+        self.save("attention")
+        model = onnx.load(self.bare)
+        for value in (*model.graph.input, *model.graph.output):
+            for dim in value.type.tensor_type.shape.dim:
+                if dim.dim_param == "S":
+                    dim.dim_param = "past_sequence_length"
+        onnx.save(model, self.bare)
+        self.rewrite()
+        inputs = {v.name: v for v in onnx.load(self.cached).graph.input}
+        caches = [name for name in inputs if name.startswith("cache_")]
+        self.assertEqual(len(caches), 4)
+        for name in caches:
+            shape = inputs[name].type.tensor_type.shape.dim
+            self.assertEqual(shape[2].dim_param, "past_sequence_length.1")
+        fills = [f"{name}=1,2,4,8" for name in caches] + ["input_ids=1,3", "attention_mask=1,7:7"]
+        self.good("run", self.cached, *(word for fill in fills for word in ("--fill", fill)))
+
     def test_external_weights(self):
         """A file with external weights is not rewritten in place, and neither are the weights."""
         onnx.save(strip(Decoder("attention").model()), self.bare, save_as_external_data=True,

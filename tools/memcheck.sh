@@ -33,7 +33,7 @@ mkdir -p $out
 END
 if [ -z "${TESTS:-}" ]; then
   cmake --preset release -B $out -DGQAC_BUILD_LEVELS=machine \
-    -DCMAKE_C_FLAGS="-include $PWD/$out/unfused.h" >/dev/null
+    -DCMAKE_C_FLAGS="-include $PWD/$out/unfused.h -DFUZZ_SECONDS=600" >/dev/null
   cmake --build $out --target c_tests
 fi
 # In glibc, __memmove_chk and __memcpy_chk are one function, and valgrind takes it for the latter.

@@ -140,6 +140,8 @@ gqac_status cli_open_stateless(cli *c, gqac_program **program, gqac_context **co
 /* gqac_program_max_tokens of the model of operand 0, found before its weights are packed.
  * INT64_MAX too when it cannot be opened; loading it says why. */
 int64_t cli_most_tokens(cli *c);
+/* OUT_OF_RANGE: --context is above the maximum number of tokens. */
+gqac_status cli_check_context(cli *c, int64_t context, int64_t most);
 bool cli_kv_off(const cli *c);
 /* A monitor for gqac_options: Ctrl-C ends the opening or compiling of a model, and stderr shows its
  * progress. */

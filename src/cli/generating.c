@@ -137,11 +137,7 @@ static gqac_status check_context(generating *g, int64_t context) {
     int64_t most = gqac_text_get_settings(g->text)->context_length;
     if (!most || context <= most)
         most = cli_most_tokens(g->c);
-    if (context <= most)
-        return GQAC_OK;
-    cli_fail(g->c, GQAC_OUT_OF_RANGE, "--context %lld: the model has only %lld positions",
-             (long long)context, (long long)most);
-    return cli_hint(g->c, "--context %lld, or no --context", (long long)most);
+    return cli_check_context(g->c, context, most);
 }
 
 int64_t generating_most_tokens(const generating *g) {

@@ -89,6 +89,14 @@ int64_t cli_most_tokens(cli *c) {
     return most;
 }
 
+gqac_status cli_check_context(cli *c, int64_t context, int64_t most) {
+    if (context <= most)
+        return GQAC_OK;
+    cli_fail(c, GQAC_OUT_OF_RANGE, "--context %lld: the model has only %lld positions",
+             (long long)context, (long long)most);
+    return cli_hint(c, "--context %lld, or no --context", (long long)most);
+}
+
 bool cli_kv_off(const cli *c) {
     const char *kv = cli_value(c, "kv");
     return kv && !strcmp(kv, "off");

@@ -200,6 +200,9 @@ static gqac_status open_model(serving *g) {
     options.memory_budget = g->model.memory_budget = budget * MIB;
     GQAC_TRY(
         gqac_model_open(c->operands[0], &options, GQAC_TEXT_ALL, &g->program, &g->text, &c->diag));
+    const int64_t rows = gqac_program_max_tokens(g->program);
+    const int64_t config = gqac_text_get_settings(g->text)->context_length;
+    GQAC_TRY(cli_check_context(c, g->model.tokens, config && config < rows ? config : rows));
     cli_warn_config(c, g->program, g->text);
     warn_all(g);
     drafting_warn(c, g->scheduler.speculate, gqac_scheduler_no_drafts(g->program));

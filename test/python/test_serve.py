@@ -419,6 +419,11 @@ class Lives(Case):
         for path in (self.dir / "none", self.dir):
             self.check(gqac("serve", TINY, "--api-key-file", path, "--port", 0), 5)
 
+    def test_context(self):
+        """A context that the model does not have is refused at the start."""
+        self.check(gqac("serve", TINY, "--context", 10**9, "--port", 0), 4, "--context 1000000000",
+                   "positions")
+
     def test_kinds(self):
         """An unknown kind of cache is refused at the start, and not in each request."""
         for kind in ("off", "heap"):

@@ -45,8 +45,8 @@ cat >$out/suppressions <<'END'
    fun:memmove
 }
 END
-# valgrind 3.19 does not support openat2, whose RESOLVE_BENEATH is replaced by a comparison of paths.
-# That is not atomic, so that the race of onnx_external fails.
+# valgrind 3.19 does not support openat2, whose RESOLVE_BENEATH is replaced by a comparison of paths
+# after the file has been opened.
 cat >$out/openat2.c <<'END'
 #include <dlfcn.h>
 #include <errno.h>
@@ -55,17 +55,21 @@ cat >$out/openat2.c <<'END'
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
-static bool is_beneath(int folder, const char *name) {
-    char link[64], path[8192], base[4096], real[4096];
-    snprintf(link, sizeof link, "/proc/self/fd/%d", folder);
-    if (name[0] == '/' || !realpath(link, base))
-        return false;
-    snprintf(path, sizeof path, "%s/%s", link, name);
-    const size_t n = strlen(base);
-    return !realpath(path, real) || (!strncmp(real, base, n) && (real[n] == '/' || !real[n]));
+#include <unistd.h>
+static const char *path_of(int fd, char *path, size_t size) {
+    char link[64];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    const ssize_t n = readlink(link, path, size - 1);
+    path[n > 0 ? n : 0] = 0;
+    return path;
+}
+static bool is_beneath(int folder, int file) {
+    char base[4096], path[4096];
+    const size_t n = strlen(path_of(folder, base, sizeof base));
+    path_of(file, path, sizeof path);
+    return n > 0 && !strncmp(path, base, n) && (path[n] == '/' || !path[n]);
 }
 long syscall(long number, ...) {
     long a[6];
@@ -78,9 +82,16 @@ long syscall(long number, ...) {
         const int folder = (int)a[0];
         const char *name = (const char *)a[1];
         const struct open_how *how = (const struct open_how *)a[2];
-        if (!(how->resolve & RESOLVE_BENEATH) || is_beneath(folder, name))
-            return openat(folder, name, (int)how->flags, (mode_t)how->mode);
-        errno = EXDEV;
+        const bool beneath = how->resolve & RESOLVE_BENEATH;
+        const int file = beneath && name[0] == '/'
+                             ? -1
+                             : openat(folder, name, (int)how->flags, (mode_t)how->mode);
+        if (file >= 0 && (!beneath || is_beneath(folder, file)))
+            return file;
+        if (file >= 0)
+            close(file);
+        if (file >= 0 || name[0] == '/')
+            errno = EXDEV;
         return -1;
     }
     long (*real)(long, ...) = (long (*)(long, ...))dlsym(RTLD_NEXT, "syscall");

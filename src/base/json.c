@@ -3,7 +3,6 @@
 
 #include <float.h>
 #include <math.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,6 +28,10 @@ gqac_json_size gqac_json_measure(const char *text, size_t length) {
         size.depth = depth > size.depth ? depth : size.depth;
     }
     return size;
+}
+
+bool gqac_json_no_memory(const char *said) {
+    return !*said;
 }
 
 const char *gqac_json_reason(const char *text, size_t length, const char *said) {

@@ -2,6 +2,7 @@
 #ifndef GQAC_BASE_JSON_H
 #define GQAC_BASE_JSON_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /* The size of a text that may be JSON, before it is parsed: a value takes far more memory than its
@@ -11,6 +12,10 @@ typedef struct gqac_json_size {
     size_t depth;  /* of the deepest array or object */
 } gqac_json_size;
 gqac_json_size gqac_json_measure(const char *text, size_t length);
+
+/* True if the parser failed because memory ran out: jansson then says nothing, and does not set the
+ * code of its error. (In some cases it calls a token invalid instead.) */
+bool gqac_json_no_memory(const char *said);
 
 /* Why a text is not JSON: what the parser said, reworded where it names an option of the parser, or
  * that the text begins with a byte order mark, which Python refuses too. */

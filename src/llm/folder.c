@@ -200,7 +200,7 @@ gqac_status folder_json(const char *bytes, size_t length, json_t **root, gqac_di
     *root = json_loadb(bytes, length, JSON_REJECT_DUPLICATES, &error);
     if (*root)
         return GQAC_OK;
-    if (json_error_code(&error) == json_error_out_of_memory)
+    if (gqac_json_no_memory(error.text))
         return gqac_diag_oom(diag, "a JSON text");
     gqac_diag_set(diag, GQAC_INVALID_MODEL, "this is not valid JSON: %s",
                   gqac_json_reason(bytes, length, error.text));

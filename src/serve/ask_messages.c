@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "base/str.h"
 #include "serve/serve_impl.h"
 
@@ -47,7 +48,7 @@ static bool parse_arguments(json_t *message, size_t *values, problem *p) {
             return false;
         json_error_t error;
         json_t *parsed = json_loadb(json_string_value(text), json_string_length(text), 0, &error);
-        bool fine = parsed || *error.text; /* jansson writes none when memory runs out */
+        bool fine = parsed || !gqac_json_no_memory(error.text);
         if (json_is_object(parsed))
             fine = json_object_set(function, "arguments", parsed) == 0;
         json_decref(parsed);

@@ -107,6 +107,10 @@ json_t *fields_parse(const char *text, size_t length, problem *p) {
     if (!fields_modest(text, length, &values, p))
         return NULL;
     json_t *root = json_loadb(text, length, JSON_REJECT_DUPLICATES, &why);
+    if (!root && gqac_json_no_memory(why.text)) {
+        problem_no_memory(p);
+        return NULL;
+    }
     if (!root)
         problem_set(p, 400, NULL, NULL, "the body is not JSON: %s, line %d, column %d",
                     gqac_json_reason(text, length, why.text), why.line, why.column);

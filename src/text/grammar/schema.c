@@ -397,7 +397,7 @@ gqac_status schema_parse(const char *what, const char *text, size_t length, json
     *root = json_loadb(text, length, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &why);
     if (*root)
         return GQAC_OK;
-    if (json_error_code(&why) == json_error_out_of_memory)
+    if (gqac_json_no_memory(why.text))
         return gqac_diag_oom(diag, "a schema");
     gqac_diag_set(diag, GQAC_INVALID_INPUT, "the %s is not JSON: %s", what,
                   gqac_json_reason(text, length, why.text));

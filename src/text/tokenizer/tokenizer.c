@@ -60,7 +60,7 @@ static gqac_status read_json(const char *json, size_t bytes, tokenizer *t, gqac_
         GQAC_FAIL(diag, GQAC_LIMIT, "the file has more than %d bytes", TOKENIZER_MAX_FILE);
     json_t *root =
         json_loadb(bytes ? json : "", bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
-    if (!root && json_error_code(&error) == json_error_out_of_memory)
+    if (!root && gqac_json_no_memory(error.text))
         return gqac_diag_oom(diag, "JSON");
     if (!root) {
         gqac_diag_set(diag, GQAC_INVALID_MODEL, "the file is not valid JSON: %s",

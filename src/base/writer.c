@@ -1,10 +1,11 @@
 /* Files that appear whole or not at all.
  *
- * Bytes are written to a temporary file in the target's folder, which other users cannot open. If
- * the file system supports it (O_TMPFILE), the file has no name, so that a process that is killed
- * leaves nothing behind. Commit flushes the buffer, syncs, sets the mode, links or renames the file
- * to the target and syncs the folder. After a failed sync the kernel may have dropped the pages, so
- * nothing is retried: the temporary file is removed and the failure reported. */
+ * Bytes are written to a temporary file in the target's folder. If the file system supports it
+ * (O_TMPFILE), the file has no name, so that other users cannot open it, and a process that is
+ * killed leaves nothing behind. It is created with its final mode, because the sandbox refuses
+ * changes of modes. Commit flushes the buffer, syncs, links or renames the file to the target and
+ * syncs the folder. After a failed sync the kernel may have dropped the pages, so nothing is
+ * retried: the temporary file is removed and the failure reported. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -21,7 +22,6 @@ enum { BUFFER = 64 * 1024, ATTEMPTS = 100, NAME = 256 };
 
 struct gqac_writer {
     int fd, folder;
-    mode_t mode; /* 0666 without the bits of the umask */
     bool failed;
     char *path;           /* as the caller gave it, for messages */
     const char *base;     /* the last component of `path` */
@@ -126,18 +126,6 @@ static gqac_status open_named(gqac_writer *w, gqac_diag *diag) {
     return fail(w, error, diag);
 }
 
-/* Creates the temporary file. It is opened with 0666 so that the kernel applies the umask; the
- * resulting mode is kept for commit, and until then only the owner can open the file. */
-static gqac_status open_temporary(gqac_writer *w, gqac_diag *diag) {
-    struct stat st;
-    if (!open_nameless(w))
-        GQAC_TRY(open_named(w, diag));
-    if (fstat(w->fd, &st) != 0 || fchmod(w->fd, 0600) != 0)
-        return fail(w, errno, diag);
-    w->mode = st.st_mode & 0777;
-    return GQAC_OK;
-}
-
 gqac_status gqac_writer_open(const char *path, gqac_writer **writer, gqac_diag *diag) {
     size_t length = strlen(path);
     gqac_writer *w = gqac_alloc(sizeof *w);
@@ -148,7 +136,6 @@ gqac_status gqac_writer_open(const char *path, gqac_writer **writer, gqac_diag *
     }
     memcpy(copy, path, length + 1);
     w->fd = w->folder = -1;
-    w->mode = 0600;
     w->failed = false;
     w->path = copy;
     w->base = copy;
@@ -159,7 +146,7 @@ gqac_status gqac_writer_open(const char *path, gqac_writer **writer, gqac_diag *
     if (status == GQAC_OK)
         status = check_target(w, diag);
     if (status == GQAC_OK)
-        status = open_temporary(w, diag);
+        status = open_nameless(w) ? GQAC_OK : open_named(w, diag);
     if (status != GQAC_OK) {
         discard(w);
         return status;
@@ -232,7 +219,7 @@ static gqac_status finish(gqac_writer *w, gqac_diag *diag) {
     if (w->failed)
         return fail(w, EIO, diag);
     GQAC_TRY(flush(w, diag));
-    if (fchmod(w->fd, w->mode) != 0 || fsync(w->fd) != 0)
+    if (fsync(w->fd) != 0)
         return fail(w, errno, diag);
     if (!w->temporary[0])
         GQAC_TRY(link_nameless(w, &published, diag));

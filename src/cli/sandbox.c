@@ -1,4 +1,4 @@
-/* See sandbox.h. Raw system calls: glibc has no functions for Landlock, and a filter of some twenty
+/* See sandbox.h. Raw system calls: glibc has no functions for Landlock, and a filter of some sixty
  * numbers needs no library. */
 #include "cli/sandbox.h"
 
@@ -95,6 +95,9 @@ static const char *confine_files(const sandbox_path *paths, int n) {
 #endif
 
 #ifdef SANDBOX_MACHINE
+/* Calls that headers of Debian 12 do not have; the same number on every machine. */
+enum { FCHMODAT2 = 452, SETXATTRAT = 463, REMOVEXATTRAT = 466, FILE_SETATTR = 469 };
+
 /* clang-format off */
 static const int refused[] = {
     /* other programs and processes; raise is tgkill, which is checked below */
@@ -104,11 +107,17 @@ static const int refused[] = {
     /* a network; accept needs a socket that listens */
     SYS_socket, SYS_socketpair, SYS_connect, SYS_bind, SYS_listen,
     /* changes of files that Landlock permits */
-    SYS_fchmodat, SYS_fchownat, SYS_setxattr, SYS_lsetxattr, SYS_removexattr, SYS_lremovexattr,
+    SYS_fchmod, SYS_fchmodat, FCHMODAT2, SYS_fchown, SYS_fchownat, SYS_setxattr, SYS_lsetxattr,
+    SYS_fsetxattr, SETXATTRAT, SYS_removexattr, SYS_lremovexattr, SYS_fremovexattr, REMOVEXATTRAT,
+    FILE_SETATTR,
     /* io_uring, whose calls no filter sees; parts of the kernel that reading a model does not
      * need */
-    SYS_io_uring_setup, SYS_unshare, SYS_setns, SYS_chroot, SYS_mount, SYS_bpf,
-    SYS_perf_event_open, SYS_userfaultfd, SYS_keyctl, SYS_add_key, SYS_request_key,
+    SYS_io_uring_setup, SYS_unshare, SYS_setns, SYS_chroot, SYS_bpf, SYS_perf_event_open,
+    SYS_userfaultfd, SYS_keyctl, SYS_add_key, SYS_request_key, SYS_shmget, SYS_msgget, SYS_semget,
+    /* what root may do to the machine */
+    SYS_mount, SYS_umount2, SYS_pivot_root, SYS_open_tree, SYS_move_mount, SYS_fsopen, SYS_fspick,
+    SYS_fanotify_init, SYS_sethostname, SYS_setdomainname, SYS_setpriority, SYS_settimeofday,
+    SYS_clock_settime, SYS_reboot, SYS_swapon, SYS_init_module, SYS_finit_module, SYS_kexec_load,
 #ifdef SYS_fork /* older machines have these forms too */
     SYS_fork, SYS_vfork, SYS_chmod, SYS_chown, SYS_lchown,
 #endif
@@ -118,7 +127,6 @@ static const int refused[] = {
 enum {
     N_REFUSED = sizeof refused / sizeof *refused,
     X32 = 0x40000000, /* numbers of the x32 interface begin here */
-    FCHMODAT2 = 452,  /* which headers of Debian 12 do not have */
     CHECKS = 24,      /* instructions besides two for each number */
 };
 
@@ -159,7 +167,6 @@ static const char *refuse_calls(void) {
     put_if(&p, BPF_JGE, X32, no);
     for (int i = 0; i < N_REFUSED; i++)
         put_if(&p, BPF_JEQ, (unsigned)refused[i], no);
-    put_if(&p, BPF_JEQ, FCHMODAT2, no);
     /* its flags are in memory; without it, glibc makes threads by clone */
     put_if(&p, BPF_JEQ, SYS_clone3, SECCOMP_RET_ERRNO | ENOSYS);
     put_call(&p, SYS_tgkill, BPF_JEQ, (unsigned)getpid());

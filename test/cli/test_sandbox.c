@@ -17,6 +17,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "cli/sandbox.h"
@@ -84,6 +85,23 @@ static int truncate_far(void) {
 
 static int change_mode(void) {
     return chmod(at("far/f"), 0600);
+}
+
+/* By a descriptor of a file that may be read. */
+static int change_open_mode(void) {
+    return fchmod(open(at("in/f"), O_RDONLY), 0600);
+}
+
+static int change_open_owner(void) {
+    return fchown(open(at("in/f"), O_RDONLY), getuid(), getgid());
+}
+
+static int set_open_attribute(void) {
+    return fsetxattr(open(at("in/f"), O_RDONLY), "user.gqac", "x", 1, 0);
+}
+
+static int remove_open_attribute(void) {
+    return fremovexattr(open(at("in/f"), O_RDONLY), "user.gqac");
 }
 
 /* The executed program ends with 0, and so does the attempt. */
@@ -173,6 +191,12 @@ static void test_files(void) {
     refuses(remove_in);
     refuses(truncate_far);
     refuses(change_mode);
+    refuses(change_open_mode);
+    refuses(change_open_owner);
+    if (attempt(set_open_attribute, false) == 0) { /* the file system has attributes */
+        refuses(set_open_attribute);
+        refuses(remove_open_attribute);
+    }
 }
 
 static void test_programs(void) {

@@ -89,17 +89,18 @@ GQAC_API const gqac_program *gqac_store_program(const gqac_store *store); /* nev
 GQAC_API gqac_status gqac_store_open(gqac_store *store, const char *tenant, const int64_t *ids,
                                      int64_t n, const gqac_sequence_options *options,
                                      gqac_sequence **sequence, int64_t *reused, gqac_diag *diag);
-/* Adds all rows of a sequence of the program, however it was created. Nothing is added if the
- * sequence has imported tokens, whose ids are unknown, or does not fit the budget. USAGE: the
- * sequence is of another program; NO_MEMORY. */
+/* Adds the rows of a sequence of the program, however it was created; a row with a NaN or an
+ * infinity, and those after it, are never shared. Nothing is added if the sequence has imported
+ * tokens, whose ids are unknown, or does not fit the budget. USAGE: the sequence is of another
+ * program; NO_MEMORY. */
 GQAC_API gqac_status gqac_store_add(gqac_store *store, const char *tenant,
                                     const gqac_sequence *sequence, gqac_diag *diag);
-/* Writes a sequence to the folder of the store, unless a file there already holds its tokens. A
- * file that holds a prefix of it is removed if that prefix can be restored from the new file; then
- * the least recently used files are removed until the files fit the budget. Writes to the remote
- * tier what it lacks of the full blocks of the sequence; if that fails, it is only counted. USAGE:
- * the store has neither folder nor remote tier, or the sequence is of another program or has
- * imported tokens; IO: the file cannot be written; NO_MEMORY. */
+/* Writes a sequence to the folder of the store, unless a file there already holds its tokens, or a
+ * row has a NaN or an infinity. A file that holds a prefix of it is removed if that prefix can be
+ * restored from the new file; then the least recently used files are removed until the files fit
+ * the budget. Writes to the remote tier what it lacks of the full blocks of the sequence; if that
+ * fails, it is only counted. USAGE: the store has neither folder nor remote tier, or the sequence
+ * is of another program or has imported tokens; IO: the file cannot be written; NO_MEMORY. */
 GQAC_API gqac_status gqac_store_save(gqac_store *store, const char *tenant,
                                      const gqac_sequence *sequence, gqac_diag *diag);
 

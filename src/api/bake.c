@@ -30,6 +30,13 @@ static gqac_status compute(const gqac_program *program, const gqac_bake *bake,
                                       left < CHUNK ? left : CHUNK, 0, diag);
     }
     gqac_context_free(context);
+    if (status == GQAC_OK && kv_sequence_finite(sequence->kv) < bake->n) {
+        gqac_diag_set(diag, GQAC_INVALID_MODEL, "a key or value of token %lld is NaN or infinite",
+                      (long long)kv_sequence_finite(sequence->kv));
+        gqac_diag_rule(diag, "all sequences share the rows of the prefix, so these must be finite");
+        gqac_diag_hint(diag, "`gqac score --check-finite` names the node that computes the first");
+        status = GQAC_INVALID_MODEL;
+    }
     if (status != GQAC_OK)
         gqac_diag_where(diag, "the prefix to bake");
     return status;

@@ -141,6 +141,11 @@ int64_t kv_sequence_kept(const kv_sequence *sequence);
  * in others. */
 int64_t kv_sequence_first(const kv_sequence *sequence, int slot);
 
+/* Returns the number of leading tokens whose rows have neither a NaN nor an infinity, at most the
+ * published length. Rows that are not kept, slots with a tail and states are not read, others once.
+ */
+int64_t kv_sequence_finite(kv_sequence *sequence);
+
 /* Codes. A row x of a head of a coded slot, in a sequence of a quantised kind, is kept as codes and
  * a scale s, and read as code * s. All in fp32, with amax = max |x_d|:
  *   8 bits: s = 2^e, e = the smallest with amax < 127.5 * 2^e, but within the limits below

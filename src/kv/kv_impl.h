@@ -101,6 +101,9 @@ void kv_rows_write(const kv_pool *pool, kv_part part, int slot, unsigned char *m
                    int64_t row, int64_t count, const void *rows);
 void kv_rows_read(const kv_pool *pool, kv_part part, int slot, const unsigned char *memory,
                   int64_t head, int64_t row, int64_t count, void *rows);
+/* Returns how many of these rows precede the first with a NaN or an infinity. */
+int64_t kv_rows_finite(const kv_pool *pool, kv_part part, int slot, const unsigned char *memory,
+                       int64_t head, int64_t row, int64_t count);
 /* For a slot without columns that is kept as codes: returns the address of the codes of a row of a
  * head, and sets *scales to the address of its scale. The codes and scales of later rows follow. */
 unsigned char *kv_rows_codes(const kv_pool *pool, kv_part part, int slot, unsigned char *memory,
@@ -133,6 +136,7 @@ struct kv_sequence {
     kv_pool *pool;
     const kv_kind *kind;
     int64_t capacity, length;
+    int64_t finite;             /* kv_sequence_finite, as far as it has been asked for */
     size_t n_blocks, allocated; /* blocks in the table; capacity of the table */
     kv_block **table;
     kv_block **windows; /* blocks of the slots with a window, where these are not in `table`; those

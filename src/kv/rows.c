@@ -249,6 +249,37 @@ void kv_rows_read(const kv_pool *pool, kv_part part, int slot, const unsigned ch
                (size_t)(count * s->head_size) * planes[0].width);
 }
 
+/* True if n elements have neither a NaN nor an infinity. */
+static bool are_finite(gqac_dtype dtype, const void *elements, int64_t n) {
+    const uint16_t exponent = dtype == GQAC_F16 ? 0x7c00 : 0x7f80;
+    const uint32_t *words = elements;
+    const uint16_t *halves = elements;
+    bool finite = true;
+    for (int64_t i = 0; i < n && dtype == GQAC_F32; i++)
+        finite &= (words[i] & 0x7f800000u) != 0x7f800000u;
+    for (int64_t i = 0; i < n && (dtype == GQAC_F16 || dtype == GQAC_BF16); i++)
+        finite &= (halves[i] & exponent) != exponent;
+    return finite;
+}
+
+int64_t kv_rows_finite(const kv_pool *pool, kv_part part, int slot, const unsigned char *memory,
+                       int64_t head, int64_t row, int64_t count) {
+    const kv_slot *s = kv_pool_slot(pool, slot);
+    kv_plane planes[KV_PLANES];
+    const int n = kv_slot_planes(pool, part, slot, planes);
+    const kv_plane *p = &planes[n - 1]; /* of codes, the scales */
+    const gqac_dtype dtype = n > 1 ? GQAC_F32 : s->dtype;
+    const unsigned char *at = memory + element_at(p, head, row);
+    int64_t good = count;
+    for (int64_t d = 0; d < p->size && p->columns; d++)
+        while (good && !are_finite(dtype, at + (size_t)(d * GQAC_KV_BLOCK) * p->width, good))
+            good--;
+    for (int64_t i = 0; i < good && !p->columns; i++)
+        if (!are_finite(dtype, at + (size_t)(i * p->size) * p->width, p->size))
+            good = i;
+    return good;
+}
+
 unsigned char *kv_rows_codes(const kv_pool *pool, kv_part part, int slot, unsigned char *memory,
                              int64_t head, int64_t row, float **scales) {
     kv_plane planes[KV_PLANES];

@@ -336,6 +336,7 @@ gqac_status kv_sequence_rewind(kv_sequence *s, int64_t length, gqac_diag *diag) 
     shrink(s, blocks_for(length));
     kv_states_rewind(s->pool, &s->states, length);
     s->length = length;
+    s->finite = length < s->finite ? length : s->finite;
 #ifdef GQAC_POISON
     const int64_t row = length % GQAC_KV_BLOCK;
     if (row && atomic_load(&s->table[s->n_blocks - 1]->references) == 1)
@@ -362,6 +363,7 @@ gqac_status kv_sequence_fork(const kv_sequence *s, kv_sequence **fork, gqac_diag
         copy->table[copy->n_blocks++] = kv_block_share(s->table[i]);
     }
     copy->length = s->length;
+    copy->finite = s->finite;
     kv_states_fork(&s->states, &copy->states);
     *fork = copy;
     return GQAC_OK;
@@ -534,6 +536,21 @@ void kv_read_rows(const kv_sequence *s, int slot, int64_t position, int64_t coun
     const size_t bytes = row_bytes(kv_pool_slot(s->pool, slot));
     for (int64_t h = 0; h < kv_pool_slot(s->pool, slot)->heads; h++)
         kv_read_head(s, slot, h, position, count, (char *)rows + (size_t)(h * stride) * bytes);
+}
+
+int64_t kv_sequence_finite(kv_sequence *s) {
+    for (int64_t n = 1, good = 1; s->finite < s->length && good == n; s->finite += good) {
+        n = good = run_length(s->finite, s->length - s->finite);
+        for (int slot = 0; slot < kv_pool_slots(s->pool); slot++) {
+            const kv_slot *kind = kv_pool_slot(s->pool, slot);
+            const unsigned char *rows =
+                kind->rows || kind->tail ? NULL : kv_block_memory(s, slot, s->finite);
+            for (int64_t h = 0; rows && h < kind->heads; h++)
+                good = kv_rows_finite(s->pool, s->kind->part, slot, rows, h,
+                                      s->finite % GQAC_KV_BLOCK, good);
+        }
+    }
+    return s->finite;
 }
 
 void kv_write_codes(kv_sequence *s, int slot, int64_t head, int64_t position, int64_t count,

@@ -482,6 +482,8 @@ gqac_status gqac_store_save(gqac_store *store, const char *tenant, const gqac_se
         GQAC_FAIL(diag, GQAC_USAGE,
                   "the sequence cannot be stored: the ids of its %lld imported tokens are unknown",
                   (long long)sequence->given);
+    if (kv_sequence_finite(sequence->kv) < kv_sequence_length(sequence->kv))
+        return GQAC_OK;
     if (store->remote)
         store_remote_save(store, tenant ? tenant : "", sequence);
     return store->files ? save(store, tenant ? tenant : "", sequence, diag) : GQAC_OK;

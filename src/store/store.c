@@ -210,6 +210,8 @@ static bool fits(const gqac_store *s, const kv_sequence *rows) {
 
 gqac_status store_add_rows(store_space *space, const gqac_sequence *q, int64_t length,
                            gqac_diag *diag) {
+    const int64_t finite = kv_sequence_finite(q->kv);
+    length = length > finite ? kv_sequence_reach(q->kv, finite) : length;
     if (length < 1 || q->given || !fits(space->store, q->kv))
         return GQAC_OK;
     const gqac_status status =
@@ -226,15 +228,16 @@ static void committed(void *arg, const gqac_sequence *q, int64_t count, int64_t 
 #ifndef GQAC_CONTROL_STORE_DRAFTS /* negative control: the store gets what may be taken back */
     length = q->drafts ? kv_sequence_reach(q->kv, length - q->drafts) : length;
 #endif
-    pthread_mutex_lock(&space->store->lock);
-    space->store->counts.computed_tokens += count + accepted;
     /* While a sequence decodes, its last block is added when it is full: a block that is shared is
      * copied when it is written to. */
     const int64_t full = length / GQAC_KV_BLOCK * GQAC_KV_BLOCK;
-    if (count >= PROMPT)
-        (void)store_add_rows(space, q, length, NULL);
-    else if (full > length - count - accepted)
-        (void)store_add_rows(space, q, kv_sequence_reach(q->kv, full), NULL);
+    const bool prompt = count >= PROMPT, adds = prompt || full > length - count - accepted;
+    if (adds)
+        (void)kv_sequence_finite(q->kv); /* reads the rows, without the lock */
+    pthread_mutex_lock(&space->store->lock);
+    space->store->counts.computed_tokens += count + accepted;
+    if (adds)
+        (void)store_add_rows(space, q, prompt ? length : kv_sequence_reach(q->kv, full), NULL);
     pthread_mutex_unlock(&space->store->lock);
 }
 

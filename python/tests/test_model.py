@@ -13,6 +13,7 @@ import time
 import gqac
 import gqac.testing
 import numpy as np
+import onnx
 import pytest
 from conftest import ROOT, TINY
 
@@ -309,6 +310,45 @@ def test_store_finds_prefixes(model, tmp_path):
     assert with_store.statistics.hits == 1 and list(tmp_path.iterdir())
     answers = [model.generate(ids=ids, max_new_tokens=3, **more) for more in ({}, {"store": with_store})]
     assert answers[0].ids == answers[1].ids and answers[1].metrics.reused_tokens == len(ids) - 1
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_store_has_finite_rows_only(model, bad):
+    """A row with NaN or an infinity, and those after it, are not added."""
+    ids = model.tokenize(PROMPT) * 3
+    store = gqac.PrefixStore(gqac.Model(TINY, target="ref"))
+    _, empty = store.lookup(ids)
+    rows = {name: np.array(v) for name, v in gqac.run(model, {
+        "input_ids": np.array([ids]), "attention_mask": np.ones((1, len(ids)), np.int64),
+        **empty}).items()}
+    rows["present.1.value"][0, 0, 30, 3] = bad
+    store.insert(ids, rows)
+    assert store.match(ids) == 30
+    rows["present.1.value"][0, 0, 30, 3] = 0
+    store.insert(ids, rows)
+    assert store.match(ids) == len(ids)
+
+
+def test_rows_of_nan_are_not_saved(tmp_path):
+    """A model that computes NaN for one token: a sequence with that token is not saved."""
+    onnx_model = onnx.load(ROOT / "test" / "models" / "llama" / "model.onnx")
+    gather = next(n for n in onnx_model.graph.node
+                  if n.op_type == "Gather" and n.input[1] == "input_ids")
+    table = next(t for t in onnx_model.graph.initializer if t.name == gather.input[0])
+    rows = onnx.numpy_helper.to_array(table).copy()
+    rows[7] = np.nan
+    table.CopyFrom(onnx.numpy_helper.from_array(rows, table.name))
+    onnx.save(onnx_model, tmp_path / "nan.onnx")
+    (tmp_path / "store").mkdir()
+    store = gqac.PrefixStore(gqac.Model(tmp_path / "nan.onnx"), folder=tmp_path / "store")
+    ids = [5] * 90 + [7] + [5] * 30
+    sequence = store.open(ids)
+    assert np.isnan(sequence.step(ids)).all()
+    store.save(sequence)
+    assert store.match(ids) == 90 and not list((tmp_path / "store").glob("*.gqs"))
+    sequence.rewind(90)
+    store.save(sequence)
+    assert len(list((tmp_path / "store").glob("*.gqs"))) == 1
 
 
 def test_store_takes_and_gives_tensors(model):

@@ -291,6 +291,41 @@ static void codes_of_what_is_no_number_of(const char *kind) {
 }
 EVERY_KIND(codes_of_what_is_no_number)
 
+/* One infinity or NaN at a time, in a head of a slot whose keys are rows or columns. */
+static void finite_rows_are_counted_of(const char *kind) {
+    enum { SIZE = 5, HEADS = 2, ROWS = 130 };
+    static const int bad[] = {ROWS, 129, 64, 63, 3, 0};
+    static const uint16_t none[2][2] = {{0x7c00, 0xfe01}, {0xff80, 0x7fc1}};
+    for (gqac_dtype dtype = GQAC_F32; dtype <= GQAC_BF16; dtype++) {
+        const kv_slot slots[] = {{"k", "l", HEADS, SIZE, dtype, .coded = true},
+                                 {"v", "w", HEADS, SIZE, dtype, true, .coded = true}};
+        const size_t width = (size_t)gqac_dtype_bits(dtype) / 8;
+        kv_pool *pool = NULL;
+        CU_ASSERT_EQUAL_FATAL(kv_pool_create(2, slots, &pool, NULL), GQAC_OK);
+        kv_sequence *s = new_sequence(pool, kind, 0);
+        for (int i = 0; i < 24; i++) {
+            _Alignas(4) unsigned char rows[4 * HEADS * ROWS * SIZE] = {0};
+            const int at = bad[i / 4], place = (i & 1) * ROWS * SIZE + at * SIZE + i % SIZE;
+            const uint16_t half = none[dtype != GQAC_F16][i / 2 % 2];
+            const uint32_t single = (uint32_t)half << 16;
+            CU_ASSERT_EQUAL_FATAL(kv_sequence_rewind(s, 0, NULL), GQAC_OK);
+            CU_ASSERT_EQUAL_FATAL(kv_sequence_reserve(s, ROWS, NULL), GQAC_OK);
+            kv_write_rows(s, i % 2, 0, ROWS, rows, ROWS);
+            if (at < ROWS)
+                memcpy(rows + (size_t)place * width,
+                       dtype == GQAC_F32 ? (const void *)&single : &half, width);
+            kv_write_rows(s, 1 - i % 2, 0, ROWS, rows, ROWS);
+            kv_sequence_publish(s, ROWS);
+            CU_ASSERT_EQUAL(kv_sequence_finite(s), at);
+            CU_ASSERT_EQUAL_FATAL(kv_sequence_rewind(s, 70, NULL), GQAC_OK);
+            CU_ASSERT_EQUAL(kv_sequence_finite(s), at < 70 ? at : 70);
+        }
+        kv_sequence_free(s);
+        kv_pool_free(pool);
+    }
+}
+EVERY_KIND(finite_rows_are_counted)
+
 static void capacity_is_exact_of(const char *kind) {
     kv_pool *pool = new_pool();
     for (int64_t capacity = 63; capacity <= 65; capacity++) {
@@ -542,6 +577,7 @@ static const unit_case cases[] = {
     {"codes of rows that were read are the same codes", codes_are_kept},
     {"codes are copied as they are", codes_are_copied},
     {"codes of what is no number", codes_of_what_is_no_number},
+    {"finite rows are counted", finite_rows_are_counted},
     {"capacity is exact", capacity_is_exact},
     {"unwritten rows are NaN bytes", unwritten_rows_are_nan_bytes},
     {"rows that are written again have another version",

@@ -10,8 +10,11 @@ import json
 import struct
 import sys
 
+import numpy as np
+import onnx
+
 import harness
-from harness import Case, gqac, model
+from harness import Case, gqac, model, write_ids
 from test_artefact import HEADER, ROW, head, sections, table
 
 TINY = harness.ROOT / "models" / "tiny-gqa"
@@ -75,6 +78,22 @@ class Baked(Case):
         """The number of tokens that inspect reports."""
         self.good("compile", source, "-o", self.path, "--bake", self.text, "-q", *flags)
         return self.good("inspect", self.path, "--format", "json").json()["baked"]
+
+    def test_not_finite(self):
+        """A prefix with a row of NaN is not baked."""
+        graph = onnx.load(model("llama"))
+        gather = next(n for n in graph.graph.node
+                      if n.op_type == "Gather" and n.input[1] == "input_ids")
+        table = next(t for t in graph.graph.initializer if t.name == gather.input[0])
+        rows = onnx.numpy_helper.to_array(table).copy()
+        rows[7] = np.nan
+        table.CopyFrom(onnx.numpy_helper.from_array(rows, table.name))
+        path, bake = self.dir / "nan.onnx", ("-q", "--bake-as", "ids", "--bake")
+        onnx.save(graph, path)
+        ids = [5] * 90 + [7] + [5] * 30
+        self.good("compile", path, "-o", self.path, *bake, write_ids(self.dir / "ids", ids[:90]))
+        self.check(gqac("compile", path, "-o", self.path, *bake, write_ids(self.dir / "ids", ids)),
+                   3, "token 90", "NaN")
 
     def answer(self, source, prompt, *flags):
         """(text, reused, computed, ids) of a greedy answer of 6 tokens."""

@@ -210,9 +210,11 @@ static bool fits(const gqac_store *s, const kv_sequence *rows) {
 
 gqac_status store_add_rows(store_space *space, const gqac_sequence *q, int64_t length,
                            gqac_diag *diag) {
+    if (length < 1 || q->given || !fits(space->store, q->kv))
+        return GQAC_OK;
     const int64_t finite = kv_sequence_finite(q->kv);
     length = length > finite ? kv_sequence_reach(q->kv, finite) : length;
-    if (length < 1 || q->given || !fits(space->store, q->kv))
+    if (!length)
         return GQAC_OK;
     const gqac_status status =
         store_insert(root_of(space, q->pinned), q->kv, q->ids, length, q->pinned, diag);

@@ -22,6 +22,10 @@ try:
 except ImportError:
     convert_float_to_float16 = None
 
+# Reason of the skip: the converter comes with onnxruntime; ./dev deps installs it, other machines
+# may lack it.
+needs_converter = unittest.skipUnless(convert_float_to_float16, "onnxruntime is not installed")
+
 TRACED = ROOT / "test" / "traced"
 # GroupQueryAttention; attention in simple ops; buffers that TensorScatter writes; states of
 # convolutions together with caches
@@ -112,9 +116,7 @@ class Types(Case):
                           "--format", "json", "-q").json()
         self.assertEqual(proof["differing"], 0)
 
-    # Reason of the skip: the converter comes with onnxruntime; ./dev deps installs it, other
-    # machines may lack it.
-    @unittest.skipUnless(convert_float_to_float16, "onnxruntime is not installed")
+    @needs_converter
     def test_converted(self):
         """Converted with f32 inputs and outputs, and with f16 ones."""
         for source in PATHS:
@@ -125,9 +127,7 @@ class Types(Case):
             with self.subTest(source.name):
                 self.equal(plain, cast)
 
-    # Reason of the skip: the converter comes with onnxruntime; ./dev deps installs it, other
-    # machines may lack it.
-    @unittest.skipUnless(convert_float_to_float16, "onnxruntime is not installed")
+    @needs_converter
     def test_blocked(self):
         """Conversion may keep ops in f32, with Casts around each; attention is raised
         nevertheless."""
@@ -142,9 +142,7 @@ class Types(Case):
                 report = self.good("inspect", path, "--ops", "--format", "json").json()
                 self.assertEqual(report["raised"]["Attention"], 2)
 
-    # Reason of the skip: the converter comes with onnxruntime; ./dev deps installs it, other
-    # machines may lack it.
-    @unittest.skipUnless(convert_float_to_float16, "onnxruntime is not installed")
+    @needs_converter
     def test_scores_in_f32(self):
         """Queries and keys in f16 whose product is in f32, with a mask of f16: attention in f16 has
         the same bits. Queries that are computed in f32 are refused."""

@@ -74,10 +74,7 @@ bool raise_fits(raise *r, const attention *a, const ir_node *place) {
 static ir_value *narrow(const ir_value *x, gqac_dtype type) {
     const ir_node *cast = raise_maker(x, "Cast");
     ir_value *y = cast ? ir_node_input(cast, 0) : NULL;
-    return y && x->type.dtype == GQAC_F32 && OP_IN(OP_BIT(F16) | OP_BIT(BF16), type) &&
-                   y->type.dtype == type
-               ? y
-               : NULL;
+    return y && y->type.dtype == type && pass_widens(type, x->type.dtype) ? y : NULL;
 }
 
 /* Files of GPT-J and Phi in f16 multiply queries and keys in f32, and probabilities and values in

@@ -30,6 +30,10 @@ bool pass_is_past(const ir_value *value) {
     return !value->def && !value->constant && strncmp(value->name, "past", 4) == 0;
 }
 
+bool pass_widens(gqac_dtype narrow, gqac_dtype wide) {
+    return wide == GQAC_F32 && OP_IN(OP_BIT(F16) | OP_BIT(BF16), narrow);
+}
+
 bool pass_is_returned_cast(const ir_node *node) {
     bool only = op_is(node, "", "Cast");
     for (const ir_use *use = only ? node->outputs[0]->uses : NULL; use && only; use = use->next)

@@ -16,6 +16,8 @@ bool pass_is_past(const ir_value *value);
 /* The output that belongs to an operand whose name begins with "past": present_key of past_key;
  * NULL: there is none (kv_pairs.c). */
 ir_value *pass_present_of(const ir_use *past);
+/* True if values of type `wide`, f32, hold those of `narrow`, f16 or bf16, exactly. */
+bool pass_widens(gqac_dtype narrow, gqac_dtype wide);
 /* True for a Cast whose result is only returned by the graph. */
 bool pass_is_returned_cast(const ir_node *node);
 /* True for the attention mask among the inputs of the main graph: [B,T], not 0 for tokens that are

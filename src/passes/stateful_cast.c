@@ -5,11 +5,6 @@
 #include "ops/shared.h"
 #include "passes/stateful.h"
 
-/* True if values of `wide` hold those of `narrow` exactly. */
-static bool widens(gqac_dtype narrow, gqac_dtype wide) {
-    return wide == GQAC_F32 && OP_IN(OP_BIT(F16) | OP_BIT(BF16), narrow);
-}
-
 static bool is_cast_to(const ir_node *node, gqac_dtype dtype) {
     return op_is(node, "", "Cast") && node->outputs[0]->type.dtype == dtype;
 }
@@ -22,7 +17,7 @@ static gqac_dtype inner_type(const ir_value *past) {
             continue;
         const gqac_dtype own =
             op_is(use->node, "", "Cast") ? use->node->outputs[0]->type.dtype : GQAC_NONE;
-        if (!widens(own, past->type.dtype) || (inner != GQAC_NONE && own != inner))
+        if (!pass_widens(own, past->type.dtype) || (inner != GQAC_NONE && own != inner))
             return GQAC_NONE;
         inner = own;
     }

@@ -28,10 +28,10 @@ void gqac_unmap(gqac_map *map);
  * file that is read once does not stay in resident memory. */
 void gqac_map_release(const gqac_map *map, size_t offset, size_t bytes);
 
-/* Writes a file so that it appears whole or not at all. Bytes go to a temporary file of mode 0600
- * in the same folder, which has no name if the file system supports that and else is created
- * exclusively. Commit then syncs it, sets the mode that the umask allows, links or renames it to
- * `path`, and syncs the folder. Until commit, `path` is not changed. */
+/* Writes a file so that it appears whole or not at all. Bytes go to a temporary file in the same
+ * folder, with the mode that the umask allows, which has no name if the file system supports that
+ * and else is created exclusively. Commit then syncs it, links or renames it to `path`, and syncs
+ * the folder. Until commit, `path` is not changed. */
 typedef struct gqac_writer gqac_writer;
 gqac_status gqac_writer_open(const char *path, gqac_writer **writer, gqac_diag *diag);
 gqac_status gqac_writer_write(gqac_writer *writer, const void *data, size_t bytes, gqac_diag *diag);

@@ -136,6 +136,18 @@ static void on_event(struct bufferevent *pipe, short what, void *arg) {
         leave(arg);
 }
 
+/* The timeout of writes ends a connection whose client does not read. It does not exist if the
+ * descriptor could not be watched. */
+static void await_written(http_exchange *x) {
+    const size_t unsent = evbuffer_get_length(bufferevent_get_output(x->pipe));
+    if (x->state != HTTP_RUNNING && unsent == x->unsent) {
+        drop(x);
+        return;
+    }
+    x->unsent = unsent;
+    set_timer(x, x->server->limits.write_seconds);
+}
+
 static void on_timer(evutil_socket_t fd, short what, void *arg) {
     http_exchange *x = arg;
     (void)fd, (void)what;
@@ -143,9 +155,8 @@ static void on_timer(evutil_socket_t fd, short what, void *arg) {
         leave(x);
     else if (x->state < HTTP_RUNNING && x->begun)
         http_refuse(x, 408, "the request did not arrive in time");
-    else if (evbuffer_get_length(
-                 bufferevent_get_output(x->pipe))) /* the timeout of writes ends it */
-        set_timer(x, x->server->limits.write_seconds);
+    else if (evbuffer_get_length(bufferevent_get_output(x->pipe)))
+        await_written(x);
     else if (x->state != HTTP_RUNNING)
         drop(x);
 }
@@ -462,6 +473,7 @@ static void finish(http_exchange *x) {
     const bool more = !x->close;
     http_forget(x);
     x->state = more ? HTTP_HEAD : HTTP_CLOSING;
+    x->unsent = 0;
     set_timer(x, more ? x->server->limits.idle_seconds : x->server->limits.write_seconds);
     if (!more)
         return;

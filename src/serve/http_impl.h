@@ -39,6 +39,7 @@ struct http_exchange {
     bool close;     /* after this reply */
     bool streaming; /* the head of a streamed reply was sent */
     bool broken;    /* is freed soon */
+    size_t unsent;  /* bytes of replies when the timer last expired; 0: it has not */
     /* the request */
     bool begun; /* its first byte has arrived */
     char *line; /* "GET\0/path\0": the method, the path */

@@ -17,6 +17,12 @@ typedef enum fault_kind {
     FAULT_NAME,   /* linkat, renameat, unlinkat, unlink, utimensat */
     FAULT_CLOSE,  /* close; the descriptor is closed nevertheless */
     FAULT_THREAD, /* pthread_create */
+    /* of libevent as well, which is a shared library */
+    FAULT_SOCKET,  /* socket, bind, listen, setsockopt, eventfd, epoll_create1, timerfd_create */
+    FAULT_ACCEPT,  /* accept4 */
+    FAULT_RECEIVE, /* readv */
+    FAULT_SEND,    /* writev */
+    FAULT_WATCH,   /* epoll_ctl, when it adds a descriptor */
     FAULT_KINDS
 } fault_kind;
 const char *fault_name(fault_kind kind);
@@ -26,6 +32,8 @@ const char *fault_name(fault_kind kind);
 void fault_set(fault_kind kind, size_t n, int error, bool persist);
 /* Stops this, and returns how many calls of the kind there were. */
 size_t fault_end(void);
+/* Calls of this thread are not counted and do not fail. */
+void fault_exempt(bool set);
 /* While set, no read or write transfers more than one byte. */
 void fault_short(bool set);
 

@@ -71,7 +71,7 @@ static gqac_text *open_text(void) {
     return text;
 }
 
-static const gqac_text *known_text(void) {
+const gqac_text *served_text(void) {
     static gqac_text *text;
     if (!text) {
         json_object_seed(1);
@@ -118,11 +118,16 @@ static void attach(served *g, const serve_model *model, gqac_status status, gqac
 }
 
 void served_open(served *g) {
+    served_open_folder(g, NULL);
+}
+
+void served_open_folder(served *g, const char *folder) {
     const gqac_program *program = fuzz_program(FUZZ_SERVED);
     gqac_diag diag = {0};
     gqac_store_options store;
     gqac_store_options_init(&store);
     store.budget = STORE;
+    store.folder = folder;
     gqac_status status = serve_prepare(&options, &g->server, &diag);
     if (status == GQAC_OK)
         status = gqac_context_create(program, 1, &g->context, &diag);
@@ -135,8 +140,9 @@ void served_open(served *g) {
     const serve_model model = {.name = "m",
                                .digest = "0123456789abcdef",
                                .context = g->context,
-                               .text = known_text(),
+                               .text = served_text(),
                                .store = g->store,
+                               .saved = folder != NULL,
                                .tokens = TOKENS,
                                .scheduler = &g->scheduler};
     attach(g, &model, status, &diag);
@@ -153,7 +159,7 @@ void served_open_encoder(served *g) {
         status = gqac_seq2seq_context_create(g->seq2seq, g->threads, &g->seq2seq_context, &diag);
     const serve_model model = {.name = "m",
                                .digest = "0123456789abcdef",
-                               .text = known_text(),
+                               .text = served_text(),
                                .seq2seq = g->seq2seq,
                                .seq2seq_context = g->seq2seq_context,
                                .tokens = TOKENS};

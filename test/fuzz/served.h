@@ -20,8 +20,11 @@ typedef struct served {
 } served;
 /* They abort if anything fails, or if the server has kept rows. */
 void served_open(served *g);
+void served_open_folder(served *g, const char *folder); /* of the prefix store; NULL: none */
 void served_open_encoder(served *g); /* a traced T5, with the tokens of the other model */
 void served_close(served *g);
+/* The tokenizer and template of its model, which are opened once. */
+const gqac_text *served_text(void);
 
 typedef struct served_client {
     serve *server;

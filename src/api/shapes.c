@@ -139,13 +139,19 @@ static bool known_shape(const ir_type *type, int64_t dims[GQAC_MAX_RANK]) {
     return known;
 }
 
+/* True if eval reads only the shape of input i. The set has no bits for inputs from the 32nd on,
+ * which ops of any number of inputs have. */
+static bool reads_only_shape(const ir_node *node, int i) {
+    return i < 32 && (node->op->shapes_only >> i & 1);
+}
+
 /* An operand that is known, for an eval that happens here; without its elements if eval does not
  * read them and they are not known. NULL: out of memory. */
 static const gqac_tensor *operand(const ir_node *node, int i, gqac_arena *arena) {
     const ir_value *input = node->inputs[i].value;
     const gqac_tensor *constant = pass_constant(input);
     gqac_tensor shape = {.dtype = input->type.dtype, .rank = input->type.rank};
-    if (constant || !(node->op->shapes_only >> i & 1) || !known_shape(&input->type, shape.dims))
+    if (constant || !reads_only_shape(node, i) || !known_shape(&input->type, shape.dims))
         return constant;
     return gqac_arena_copy(arena, &shape, sizeof shape);
 }
@@ -154,7 +160,7 @@ static bool is_known(const ir_node *node, int i) {
     const ir_value *input = node->inputs[i].value;
     const gqac_tensor *constant = input ? pass_constant(input) : NULL;
     int64_t dims[GQAC_MAX_RANK];
-    if (!input || (node->op->shapes_only >> i & 1 && known_shape(&input->type, dims)))
+    if (!input || (reads_only_shape(node, i) && known_shape(&input->type, dims)))
         return true;
     return constant && gqac_tensor_bytes(constant) <= MOST_OPERAND;
 }

@@ -197,6 +197,8 @@ static ort_status *compile_to(const provider *p, const ort_graph *graph, const c
     memset(&model, 0, sizeof model);
     if (!p->from_file) {
         status = graph_write(p, graph, NULL, "", &model);
+        if (!status && *model.why) /* the graph of a fused node has what the session's had not */
+            status = status_printf(p->api, ORT_EP_FAIL, "gqac: %s", model.why);
         graph_bytes(&model, &bytes);
         options.bytes = &bytes;
     }

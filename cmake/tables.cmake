@@ -58,8 +58,16 @@ function(gqac_fuzz_table output files)
   set(${files} ${found} PARENT_SCOPE)
 endfunction()
 
-# What the rows of fuzz targets need besides the library: the server and the remote tier.
+# What the rows of fuzz targets need besides the library: the provider for ONNX Runtime with a fake of the
+# runtime, the server and the remote tier.
 function(gqac_fuzz_links target scope)
+  get_target_property(provider gqac_ort SOURCES)
+  list(TRANSFORM provider PREPEND ${PROJECT_SOURCE_DIR}/integrations/ort/)
+  target_sources(${target} PRIVATE ${provider} ${PROJECT_SOURCE_DIR}/test/ort/fake_api.c
+    ${PROJECT_SOURCE_DIR}/test/ort/fake_graph.c ${PROJECT_SOURCE_DIR}/test/ort/fake_session.c)
+  foreach(call program_open compile context_create context_create_on) # see fuzz_ep.c
+    target_link_options(${target} ${scope} LINKER:--wrap=gqac_${call})
+  endforeach()
   if(TARGET gqac_serve)
     target_link_libraries(${target} ${scope} gqac_serve)
     target_sources(${target} PRIVATE ${PROJECT_SOURCE_DIR}/test/fuzz/served.c)

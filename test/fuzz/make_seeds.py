@@ -14,6 +14,7 @@ import hashlib
 import json
 import random
 import re
+import struct
 import subprocess
 import sys
 import tempfile
@@ -106,6 +107,38 @@ def various(paths):
         if not kinds <= seen:
             seen |= kinds
             yield path
+
+
+def sessions(seeds, models):
+    """Models in sessions of ONNX Runtime (fuzz_ep.c): from bytes, from a file, writing a context
+    model, and with a node that gqac does not have; context models."""
+    sizes = (0x5555, 0x0150)
+    for path in models:
+        data = path.read_bytes()
+        for i, kind in enumerate((0x30, 0x31, 0x34, 0x38, 0x04)):
+            seeds.add("ep", struct.pack("<BHB", kind, sizes[i % 2], 0) + data)
+    try:
+        import onnx
+        from onnx import helper
+    except ImportError:
+        return
+    for path in models:
+        model = onnx.load(path, load_external_data=False)
+        graph, name = model.graph, f"{path.stem if path.stem.isdigit() else 0}.gqac"
+        if not graph.node or not graph.output:
+            continue
+        context = helper.make_node(
+            "EPContext", [i.name for i in graph.input], [o.name for o in graph.output], "context",
+            domain="com.microsoft", source="GqacExecutionProvider", ep_cache_context=name,
+            embed_mode=0, notes="=", main_context=1)
+        whole = helper.make_model(helper.make_graph([context], "g", graph.input, graph.output),
+                                  opset_imports=model.opset_import)
+        seeds.add("ep", struct.pack("<BHB", 0x30, sizes[1], 0) + whole.SerializeToString())
+        graph.node.append(helper.make_node("Unknown", [graph.output[0].name], ["unknown"],
+                                           domain="other"))
+        graph.output.append(helper.make_tensor_value_info("unknown", 1, ["N"]))
+        for kind in (0x30, 0x14):
+            seeds.add("ep", struct.pack("<BHB", kind, sizes[1], 0) + model.SerializeToString())
 
 
 def tensor_files():
@@ -207,6 +240,7 @@ def main():
                                ("artefact", "gqac"), ("snapshot", "gqs"), ("store", "gqs"),
                                ("npy", "npy")):
             seeds.files(target, made.glob(f"*.{ending}"))
+        sessions(seeds, [*made.glob("*.onnx"), *various(models)])
         chance = random.Random(1)
         for _ in range(64):
             seeds.add("api", bytes(chance.randrange(256) for _ in range(240)))

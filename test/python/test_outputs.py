@@ -267,6 +267,28 @@ class Whole(Case):
             self.assertEqual(made[0], made[1])
             self.assertEqual(len([path for path in self.dir.iterdir() if path.name.startswith(".")]), 0)
 
+    def test_two_writers(self):
+        """Two processes that write one file at the same time: it is the whole file of one of them,
+        with and without named temporary files."""
+        out, models, whole = self.dir / "out" / "a.gqac", [], []
+        out.parent.mkdir()
+        for layers in (2, 3):
+            folder = self.dir / str(layers)
+            folder.mkdir()
+            models.append(big_model(folder, layers, 1024))
+            self.good("compile", models[-1], "--stateless", "-o", folder / "a.gqac")
+            whole.append((folder / "a.gqac").read_bytes())
+        for i in range(200 if harness.FULL else 12):
+            children = [subprocess.Popen([GQAC, "compile", model, "--stateless", "-q", "-o", out],
+                                         env=harness.environment(),
+                                         preexec_fn=refuse_nameless if i % 2 else None)
+                        for model in (models if i % 4 < 2 else models[::-1])]
+            self.assertEqual([child.wait(timeout=60) for child in children], [0, 0])
+            self.assertIn(out.read_bytes(), whole)
+            self.assertEqual(os.listdir(out.parent), [out.name])
+            if i % 3 == 0:  # the next two find no file
+                out.unlink()
+
 
 class Saved(Case):
     """The report of compile at its end, and the memory that it needs."""

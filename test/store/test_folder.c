@@ -1,6 +1,6 @@
 /* The folder of a store: what one process saved, another one reuses, with the same bits; names
  * depend on the contents; damaged files are not used; a killed process leaves only complete
- * files. */
+ * files, also among others that use the folder. */
 #include "runtime/rig.h"
 
 #include <dirent.h>
@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -366,55 +367,132 @@ static void import(void) {
 
 /* ---- killed processes ---------------------------------------------------- */
 
-/* The child saves one sequence after another until it is killed. */
-static void save_for_ever(const gqac_program *p) {
+/* Hashes of the logits after each number of tokens of some prompts, without a store. */
+enum { SEEDS = 7, LEAST = 20, MOST = 110 };
+static uint64_t expected[SEEDS][MOST + 1];
+
+static void expect_bits(const gqac_program *p) {
+    gqac_context *context = rig_context(p);
+    int64_t ids[N];
+    for (int seed = 0; seed < SEEDS; seed++) {
+        gqac_sequence *s = rig_sequence(p, 0);
+        rig_ids(ids, N, seed);
+        for (int64_t n = 1; n <= MOST; n++) {
+            CU_ASSERT_EQUAL_FATAL(gqac_sequence_append(context, s, ids + n - 1, 1, 1, &diag),
+                                  GQAC_OK);
+            expected[seed][n] = rig_logits(context);
+        }
+        gqac_sequence_free(s);
+    }
+    gqac_context_free(context);
+}
+
+/* Computes what the store lacks of a prompt; false: this fails, or the logits have other bits. */
+static bool has_bits(gqac_store *store, gqac_context *context, int seed, int64_t n, bool save,
+                     int64_t *reused) {
+    int64_t ids[N];
+    gqac_sequence *s = NULL;
+    rig_ids(ids, N, seed);
+    const bool right =
+        gqac_store_open(store, NULL, ids, n, NULL, &s, reused, NULL) == GQAC_OK &&
+        gqac_sequence_append(context, s, ids + *reused, n - *reused, 1, NULL) == GQAC_OK &&
+        rig_logits(context) == expected[seed][n] &&
+        (!save || gqac_store_save(store, NULL, s, NULL) == GQAC_OK);
+    gqac_sequence_free(s);
+    return right;
+}
+
+/* A process that saves one prompt after another until it is killed. */
+static pid_t start_saving(const gqac_program *p, int seed) {
+    const pid_t child = fork();
+    if (child)
+        return child;
     gqac_context *context = NULL;
     gqac_store *store = NULL;
     gqac_store_options options;
     gqac_store_options_init(&options);
     options.folder = folder;
     options.folder_budget = 400000;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (gqac_context_create(p, 1, &context, NULL) != GQAC_OK ||
         gqac_store_create(p, &options, &store, NULL) != GQAC_OK)
         _exit(1);
-    for (int seed = 0;; seed++) {
-        int64_t ids[N], reused = 0;
-        gqac_sequence *s = NULL;
-        rig_ids(ids, N, seed % 7);
-        const int64_t n = 20 + seed % 90;
-        if (gqac_store_open(store, NULL, ids, n, NULL, &s, &reused, NULL) != GQAC_OK ||
-            gqac_sequence_append(context, s, ids + reused, n - reused, 0, NULL) != GQAC_OK ||
-            gqac_store_save(store, NULL, s, NULL) != GQAC_OK)
+    for (int64_t reused;; seed++)
+        if (!has_bits(store, context, seed % SEEDS, LEAST + seed % (MOST - LEAST), true, &reused))
             _exit(1);
-        gqac_sequence_free(s);
+}
+
+/* Kills it after up to `most` milliseconds. */
+static void kill_saving(pid_t child, int most) {
+    int status = 0;
+    const int ms = 2 + rand() % most;
+    nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000L}, NULL);
+    kill(child, SIGKILL);
+    CU_ASSERT_EQUAL_FATAL(waitpid(child, &status, 0), child);
+    CU_ASSERT_FATAL(WIFSIGNALED(status)); /* it had not failed */
+}
+
+/* A new store on the folder has the bits of each prompt; returns the number of tokens that it
+ * reused. */
+static int64_t check_bits(const gqac_program *p) {
+    gqac_store *store = rig_folder_store(p, folder, 0);
+    gqac_context *context = rig_context(p);
+    int64_t all = 0;
+    for (int seed = 0; seed < SEEDS; seed++) {
+        int64_t reused = 0;
+        CU_ASSERT(has_bits(store, context, seed, MOST, false, &reused));
+        all += reused;
     }
+    CU_ASSERT_EQUAL(rig_counts(store).damaged_files, 0);
+    gqac_context_free(context);
+    gqac_store_free(store);
+    return all;
 }
 
 static void killed(void) {
     gqac_program *p = rig_program("models/tiny-gqa/model.onnx", "cpu");
     int whole = 0, most = 40; /* ms before the signal; more if nothing was saved */
+    int64_t reused = 0;
     make_folder();
+    expect_bits(p);
     srand(1);
     for (int i = 0; i < unit_count(25, 1000); i++) {
         gqac_store_file *files = NULL;
         size_t n = 0;
-        int status = 0;
-        const pid_t child = fork();
-        if (!child)
-            save_for_ever(p);
-        const int ms = 2 + rand() % most;
-        nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000L}, NULL);
-        kill(child, SIGKILL);
-        CU_ASSERT_EQUAL_FATAL(waitpid(child, &status, 0), child);
-        CU_ASSERT_FATAL(WIFSIGNALED(status)); /* it had not failed */
+        kill_saving(start_saving(p, 0), most);
         CU_ASSERT_EQUAL_FATAL(gqac_store_folder_list(folder, true, &files, &n, &diag), GQAC_OK);
         for (size_t k = 0; k < n; k++)
             CU_ASSERT(files[k].file != NULL);
         whole += (int)n;
         most = whole || most > 2000 ? most : 2 * most;
         gqac_store_folder_free(files, n);
+        reused += check_bits(p);
     }
-    CU_ASSERT(whole > 0);
+    CU_ASSERT(whole > 0 && reused > 0);
+    remove_folder();
+    gqac_program_free(p);
+}
+
+/* Several processes share a folder, whose budget they exceed, and one after another is killed. */
+static void killed_among_others(void) {
+    enum { PROCESSES = 3 };
+    gqac_program *p = rig_program("models/tiny-gqa/model.onnx", "cpu");
+    pid_t children[PROCESSES];
+    int64_t reused = 0;
+    make_folder();
+    expect_bits(p);
+    srand(3);
+    for (int k = 0; k < PROCESSES; k++)
+        children[k] = start_saving(p, 2 * k);
+    for (int i = 0; i < unit_count(25, 1000) || (!reused && i < 1000); i++) {
+        kill_saving(children[i % PROCESSES], 40);
+        reused += check_bits(p);
+        children[i % PROCESSES] = start_saving(p, i);
+    }
+    for (int k = 0; k < PROCESSES; k++)
+        kill_saving(children[k], 1);
+    CU_ASSERT(reused > 0);
+    check_bits(p);
     remove_folder();
     gqac_program_free(p);
 }
@@ -496,6 +574,7 @@ static const unit_case cases[] = {
     {"budget", budget},
     {"import", import},
     {"killed", killed},
+    {"killed among others", killed_among_others},
     {"snapshot killed", killed_snapshot},
 };
 

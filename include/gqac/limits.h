@@ -36,8 +36,8 @@ typedef struct gqac_limits {
                                 do not count) and of one tensor: a model that declares more is
                                 refused before any of it is allocated. It is also the memory budget
                                 of a program that is opened without one (options.h). The default is
-                                the memory of the machine, or of the cgroup of the process if that
-                                is smaller */
+                                nine tenths of the memory of the machine, or of the cgroup of the
+                                process if that is smaller */
 } gqac_limits;
 static inline void gqac_limits_init(gqac_limits *limits) {
     memset(limits, 0, sizeof *limits);

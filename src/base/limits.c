@@ -10,7 +10,7 @@
 
 #define TEBI (INT64_C(1) << 40)
 
-enum { OF_MACHINE = 0 }; /* the default is the memory of the machine */
+enum { OF_MACHINE = 0 }; /* the default is a share of the memory of the machine */
 
 /* `most` is what the code can process: nodes are counted by the scan in 32 bits, elements of
  * tensors are checked by the importer. */
@@ -46,7 +46,7 @@ static int64_t get(const gqac_limits *limits, int i) {
         memcpy(&value, (const char *)limits + rows[i].offset, sizeof value);
     if (value)
         return value;
-    return rows[i].initial == OF_MACHINE ? gqac_machine_memory() : rows[i].initial;
+    return rows[i].initial == OF_MACHINE ? gqac_memory_share() : rows[i].initial;
 }
 
 static void put(gqac_limits *limits, int i, int64_t value) {

@@ -75,3 +75,8 @@ int64_t gqac_machine_memory(void) {
     const int64_t bytes = (int64_t)info.totalram * info.mem_unit;
     return bytes > 0 && bytes < limit ? bytes : limit;
 }
+
+int64_t gqac_memory_share(void) {
+    const int64_t bytes = gqac_machine_memory();
+    return bytes - bytes / 10;
+}

@@ -11,10 +11,10 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/float_mode.h"
+#include "base/machine.h"
 #include "base/threads.h"
 #include "ops/shared.h"
 #include "runtime/exec_device.h"
@@ -27,6 +27,7 @@ gqac_status exec_create(const gqac_program *program, int threads, gqac_threads *
     const size_t outputs = (size_t)program->most_outputs;
     e->values = gqac_calloc(n + 1, sizeof *e->values);
     e->owned = gqac_calloc(n + 1, sizeof *e->owned);
+    e->machine = (size_t)gqac_machine_memory();
     e->layout.capacity = program->n_slots;
     e->layout.live = gqac_calloc(pieces + 1, sizeof *e->layout.live);
     e->unwanted = gqac_calloc(outputs + 1, sizeof *e->unwanted);
@@ -195,19 +196,12 @@ static void end_pieces(exec *e, const ir_node *node) {
     }
 }
 
-/* Bytes of memory of the machine; 0: unknown. */
-static size_t machine_memory(void) {
-    const long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
-    return pages > 0 && size > 0 ? (size_t)pages * (size_t)size : 0;
-}
-
 /* Grows the arena to the size that earlier runs needed and that exec_expect announced. The latter
- * is an estimate: if it exceeds the memory of the machine, it is ignored, pieces get memory of
+ * is an estimate: if it exceeds the memory of the process, it is ignored, pieces get memory of
  * their own, and the next run uses the size that this one needed. */
 static gqac_status begin_run(exec *e, gqac_diag *diag) {
-    const size_t machine = machine_memory();
     drop_pieces(e);
-    if (machine && e->layout.most > machine)
+    if (e->layout.most > e->machine)
         e->layout.most = 0;
     e->refused = 0;
     if (!e->layout.most)

@@ -51,6 +51,7 @@ typedef struct exec {
     gqac_tensor *values;   /* by ir_value.id */
     exec_buffer arena;     /* of values that have a slot */
     layout layout;         /* the pieces of the arena */
+    size_t machine;        /* gqac_machine_memory */
     int64_t expected[3];   /* see exec_expect */
     exec_buffer *owned;    /* by ir_value.id, for values without a slot */
     exec_buffer *unwanted; /* by output index: outputs that are not used */

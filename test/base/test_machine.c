@@ -65,6 +65,7 @@ static void broken_files_are_no_limit(void) {
 static void the_machine_has_memory(void) {
     const int64_t bytes = gqac_machine_memory();
     CU_ASSERT(bytes > INT64_C(1) << 26 && bytes < INT64_C(1) << 50);
+    CU_ASSERT_EQUAL(gqac_memory_share(), bytes - bytes / 10);
 }
 
 static const unit_case cases[] = {

@@ -6,16 +6,32 @@
 
 import os
 import shutil
+import subprocess
 import sys
+from pathlib import Path, PurePosixPath
 
 import onnx
 from onnx import TensorProto, helper
 
 import harness
-from harness import Case, GIB, MODELS, gqac, model, write_ids
+from harness import Case, GIB, GQAC, MODELS, gqac, model, write_ids
 
 NAMES = ("model-bytes", "nodes", "tensor-elements", "context", "compile-bytes", "compile-ms",
          "template-steps", "memory-bytes")
+
+
+def cgroup_limits():
+    """The limits of the cgroups of this process and of those around them, of version 2 and 1."""
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, names, own = line.split(":", 2)
+        if names not in ("", "memory"):
+            continue
+        for folder in (PurePosixPath(own), *PurePosixPath(own).parents):
+            path = Path("/sys/fs/cgroup", names, str(folder).lstrip("/"))
+            path /= "memory.limit_in_bytes" if names else "memory.max"
+            value = path.read_text().strip() if path.exists() else "max"
+            if value != "max":
+                yield int(value)
 
 
 class Limits(Case):
@@ -206,10 +222,10 @@ class Limits(Case):
         self.fits("memory-bytes", 16 << 20, *words)
 
     def test_memory_of_machine(self):
-        """Without the flag, more than the memory of the machine is refused at once."""
-        machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        """Without the flag, more than nine tenths of the memory of the process is refused at once."""
+        machine = min(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), *cgroup_limits())
         limits = self.good("inspect", model("llama"), "--format", "json").json()["limits"]
-        self.assertLessEqual(limits["memory-bytes"], machine)
+        self.assertEqual(limits["memory-bytes"], machine - machine // 10)
         self.assertEqual(limits["compile-bytes"], limits["memory-bytes"])
         weights = (limits["memory-bytes"] >> 30) + 1  # of 1 GiB each
         for offset in (0, 2):
@@ -220,6 +236,30 @@ class Limits(Case):
                                     "--limit memory-bytes=N")
                 self.assertLess(result.peak, GIB)
                 self.assertLess(result.seconds, 60)
+
+    def test_memory_of_cgroup(self):
+        """In a cgroup, the default is nine tenths of its memory. It has 64 MiB here, as far as gqac
+        sees: a folder that is mounted over its folder, for this process alone."""
+        cgroups = self.dir / "cgroups"
+        cgroups.mkdir()
+        (cgroups / "memory.max").write_text(f"{64 << 20}\n")
+
+        def within(*words):
+            return subprocess.run(
+                ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c",
+                 'mount --bind "$0" /sys/fs/cgroup && exec "$@"', str(cgroups), *map(str, words)],
+                capture_output=True, text=True, env=harness.environment())
+        if not shutil.which("unshare") or within("true").returncode:
+            # Reason of the skip: a mount that only one process sees needs a user namespace.
+            self.skipTest("user namespaces are not permitted")
+        most = (64 << 20) - (64 << 20) // 10
+        limits = within(GQAC, "inspect", model("llama"), "--limits")
+        self.assertRegex(limits.stdout, rf"(?m)^  memory-bytes +{most} ")
+        run = ("--fill", "x=1,512:9")
+        self.assertEqual(within(GQAC, "run", self.sparse(50), *run).returncode, 0)
+        done = within(GQAC, "run", self.sparse(60), *run)  # fewer than 64, and more than 57.6 MiB
+        self.assertEqual(done.returncode, 3, done.stderr)
+        self.assertIn(f"limit memory-bytes is {most}", done.stderr)
 
     def test_memory_of_steps(self):
         """The memory that a program needs while it is used also counts, if it has no budget."""

@@ -64,6 +64,7 @@ typedef struct fixture {
     kv_pool *pool;
     gpu_blocks *blocks;
     kv_sequence *all[SEQUENCES];
+    uint64_t run; /* of the step */
     uint32_t table[SEQUENCES * PER];
 } fixture;
 
@@ -127,9 +128,10 @@ static void add(members *m, kv_sequence *s, int64_t count) {
     m->count[m->n++] = count;
 }
 
-/* Reserves and writes new rows. */
-static void write_rows(const members *m) {
+/* Begins a step: reserves and writes new rows. */
+static void write_rows(fixture *f, const members *m) {
     static unsigned char rows[MOST_ROW * MOST];
+    f->run++;
     for (int i = 0; i < m->n; i++) {
         CU_ASSERT_EQUAL_FATAL(kv_sequence_reserve(m->sequences[i], m->past[i] + m->count[i], NULL),
                               GQAC_OK);
@@ -155,13 +157,13 @@ static unsigned char *row_on_device(const fixture *f, int i, int64_t at, int slo
 static gqac_status append(fixture *f, const members *m, int slot) {
     const kv_batch kv = batch_of(m);
     const gpu_table table = {.at = f->table, .per = PER};
-    GQAC_TRY(gpu_blocks_place(f->blocks, &kv, &table, NULL));
-    GQAC_TRY(gpu_blocks_fill(f->blocks, &kv, slot, &table, false, NULL));
+    GQAC_TRY(gpu_blocks_place(f->blocks, &kv, f->run, &table, NULL));
+    GQAC_TRY(gpu_blocks_fill(f->blocks, &kv, slot, false, NULL));
     for (int i = 0; i < m->n; i++)
         for (int64_t at = m->past[i]; at < m->past[i] + m->count[i]; at++)
             kv_read_rows(m->sequences[i], slot, at, 1, row_on_device(f, i, at, slot), 1);
-    gpu_blocks_written(f->blocks, &kv, slot, &table);
-    CU_ASSERT_TRUE(gpu_blocks_has_new(f->blocks, &kv, slot, &table));
+    gpu_blocks_written(f->blocks, slot);
+    CU_ASSERT_TRUE(gpu_blocks_has_new(f->blocks, slot));
     return GQAC_OK;
 }
 
@@ -169,9 +171,9 @@ static gqac_status append(fixture *f, const members *m, int slot) {
 static gqac_status bring(fixture *f, const members *m) {
     const kv_batch kv = batch_of(m);
     const gpu_table table = {.at = f->table, .per = PER};
-    GQAC_TRY(gpu_blocks_place(f->blocks, &kv, &table, NULL));
-    GQAC_TRY(gpu_blocks_fill(f->blocks, &kv, 0, &table, true, NULL));
-    return gpu_blocks_fill(f->blocks, &kv, 2, &table, true, NULL);
+    GQAC_TRY(gpu_blocks_place(f->blocks, &kv, f->run, &table, NULL));
+    GQAC_TRY(gpu_blocks_fill(f->blocks, &kv, 0, true, NULL));
+    return gpu_blocks_fill(f->blocks, &kv, 2, true, NULL);
 }
 
 static void publish(const members *m) {
@@ -215,6 +217,17 @@ static void disturb(fixture *f) {
     }
 }
 
+/* Another thread runs a step of one sequence, between two kernels of this one. */
+static void interrupt(fixture *f) {
+    members m = {0};
+    uint32_t at[PER];
+    const gpu_table table = {.at = at, .per = PER};
+    add(&m, f->all[any(SEQUENCES)], 0);
+    const kv_batch kv = batch_of(&m);
+    const gqac_status status = gpu_blocks_place(f->blocks, &kv, UINT64_MAX - f->run, &table, NULL);
+    CU_ASSERT(status == GQAC_OK || status == GQAC_NO_MEMORY);
+}
+
 /* A step; some steps fail before or after their rows have been copied to the device. */
 static void step(fixture *f, size_t device_blocks) {
     members m = {0};
@@ -225,13 +238,15 @@ static void step(fixture *f, size_t device_blocks) {
             add(&m, f->all[i], count);
     }
     const unsigned fate = any(8);
-    write_rows(&m);
+    write_rows(f, &m);
     write_fails = fate == 0;
     gqac_status status = GQAC_OK;
     for (int k = 0; status == GQAC_OK && k < 2; k++)
         status = any(2) ? append(f, &m, read_slots[k]) : GQAC_OK;
     if (any(20) == 0) /* memory is freed for others, between two kernels */
         gpu_blocks_drop(f->blocks);
+    if (!write_fails && any(4) == 0)
+        interrupt(f);
     if (status == GQAC_OK)
         status = bring(f, &m);
     write_fails = false;
@@ -274,7 +289,7 @@ static uint64_t uploaded(fixture *f, kv_sequence *s, int64_t count) {
     const uint64_t before = gpu_blocks_uploaded(f->blocks);
     members m = {0};
     add(&m, s, count);
-    write_rows(&m);
+    write_rows(f, &m);
     CU_ASSERT_EQUAL(bring(f, &m), GQAC_OK);
     CU_ASSERT_TRUE(holds(f, &m));
     publish(&m);
@@ -322,7 +337,7 @@ static void a_step_that_is_too_large_fails(void) {
     members m = {0};
     uploaded(&f, f.all[0], 10);
     add(&m, f.all[1], 300);
-    write_rows(&m);
+    write_rows(&f, &m);
     CU_ASSERT_EQUAL(bring(&f, &m), GQAC_NO_MEMORY);
     CU_ASSERT_EQUAL(kv_sequence_rewind(f.all[1], 0, NULL), GQAC_OK);
     uploaded(&f, f.all[0], 1);
@@ -340,7 +355,7 @@ static void short_memory_of_the_host(void) {
         fixture f = open_fixture(100);
         members m = {0};
         add(&m, f.all[0], 300);
-        write_rows(&m);
+        write_rows(&f, &m);
         gqac_alloc_fail_at(n, 0);
         const gqac_status status = bring(&f, &m);
         gqac_alloc_fail_at(0, 0);

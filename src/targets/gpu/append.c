@@ -179,20 +179,21 @@ gpu_blocks *gpu_blocks_of(const void *state, const kv_batch *kv) {
 
 gqac_status gpu_place(gpu_work *w, const kv_batch *kv, const gpu_table *table) {
     gpu_blocks *own = gpu_blocks_of(w->state, kv);
-    gqac_status status = gpu_blocks_place(own, kv, table, w->work->diag);
+    const uint64_t run = gpu_mirror_run(w);
+    gqac_status status = gpu_blocks_place(own, kv, run, table, w->work->diag);
     for (int bits = 0; bits <= 8 && status == GQAC_NO_MEMORY; bits += 4) {
         gpu_blocks *other = gpu_state_blocks(w->state, bits);
         if (other != own && gpu_blocks_drop(other))
-            status = gpu_blocks_place(own, kv, table, w->work->diag);
+            status = gpu_blocks_place(own, kv, run, table, w->work->diag);
     }
     return status;
 }
 
-gqac_status gpu_bring_rows(gpu_work *w, const kv_batch *kv, int slot, const gpu_table *table) {
+gqac_status gpu_bring_rows(gpu_work *w, const kv_batch *kv, int slot) {
     gpu_blocks *blocks = gpu_blocks_of(w->state, kv);
-    if (!gpu_blocks_has_new(blocks, kv, slot, table)) /* replaced since they were written */
+    if (!gpu_blocks_has_new(blocks, slot)) /* replaced since they were written */
         GQAC_TRY(gpu_new_rows_flush(gpu_mirror_new_rows(w), w->work->diag));
-    return gpu_blocks_fill(blocks, kv, slot, table, true, w->work->diag);
+    return gpu_blocks_fill(blocks, kv, slot, true, w->work->diag);
 }
 
 /* ---- rows that the host writes ---------------------------------------------------- */

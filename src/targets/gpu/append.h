@@ -45,6 +45,6 @@ gpu_blocks *gpu_blocks_of(const void *state, const kv_batch *kv);
  * theirs back. */
 gqac_status gpu_place(gpu_work *w, const kv_batch *kv, const gpu_table *table);
 /* After place: the device gets all rows of a slot that it lacks. */
-gqac_status gpu_bring_rows(gpu_work *w, const kv_batch *kv, int slot, const gpu_table *table);
+gqac_status gpu_bring_rows(gpu_work *w, const kv_batch *kv, int slot);
 
 #endif

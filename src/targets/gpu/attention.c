@@ -321,8 +321,8 @@ static gqac_status bring_blocks(gpu_work *w, const kv_batch *kv, attending *t, o
     if (bits)
         GQAC_TRY(gpu_attention_kernels(w->state, r, type, t->kernels, w->work->diag));
     GQAC_TRY(gpu_place(w, kv, &t->table));
-    GQAC_TRY(gpu_bring_rows(w, kv, r->k_slot, &t->table));
-    GQAC_TRY(gpu_bring_rows(w, kv, r->v_slot, &t->table));
+    GQAC_TRY(gpu_bring_rows(w, kv, r->k_slot));
+    GQAC_TRY(gpu_bring_rows(w, kv, r->v_slot));
     o->slabs = gpu_blocks_slabs(blocks);
     o->k.handle = o->v.handle = o->slabs.handles[0]; /* not read */
     t->blocks = (attend_blocks){.per = t->table.per,

@@ -19,7 +19,21 @@ typedef struct entry {
     kv_block_id id; /* of the block whose rows it has; version 0: of none */
     uint64_t used;  /* the last call of gpu_blocks_place that placed it */
     uint32_t at;    /* as a table has it */
+    uint8_t least;  /* at least so many rows of every slot are copies */
 } entry;
+
+/* A block of the run that has placed its blocks. */
+typedef struct place {
+    int s; /* sequence */
+    int64_t position;
+    uint8_t rows, past; /* after the step, and before it */
+    uint32_t entry;
+} place;
+
+typedef struct places {
+    place *all;
+    size_t n, capacity;
+} places;
 
 typedef struct block_slot {
     size_t row_bytes, offset; /* of all heads; within an entry. 0: kernels do not read the slot */
@@ -43,6 +57,11 @@ struct gpu_blocks {
     size_t n_where, where_capacity;
     uint32_t *where; /* by number of a block: its entry */
     uint64_t calls, uploaded;
+    uint64_t run;  /* whose blocks are placed; 0: of none */
+    uint32_t *ats; /* of its blocks, one sequence after another */
+    size_t n_ats, ats_capacity;
+    places lacking; /* its blocks that lack earlier rows of a slot */
+    places fresh;   /* its blocks that get new rows */
 };
 
 gpu_blocks *gpu_blocks_open(const gpu_driver *driver, gpu_queue *queue) {
@@ -61,6 +80,8 @@ bool gpu_blocks_drop(gpu_blocks *b) {
     for (size_t i = 0; i < b->n_where; i++)
         b->where[i] = NOWHERE;
     b->taken = b->capacity = 0;
+    b->run = 0;
+    b->lacking.n = b->fresh.n = 0;
     return some;
 }
 
@@ -73,6 +94,9 @@ void gpu_blocks_close(gpu_blocks *b) {
     gqac_free(b->entries);
     gqac_free(b->rows);
     gqac_free(b->where);
+    gqac_free(b->ats);
+    gqac_free(b->lacking.all);
+    gqac_free(b->fresh.all);
     gqac_free(b);
 }
 
@@ -151,15 +175,13 @@ static gqac_status grow(gpu_blocks *b, size_t n, gqac_diag *diag) {
 /* The blocks of a step, one after another. */
 typedef struct walk {
     const kv_batch *kv;
-    const gpu_table *table;
     int s;                        /* sequence */
     int64_t position, rows, past; /* of the block: rows, those before the step */
     kv_block_id id;
-    uint32_t *at; /* in the table */
 } walk;
 
-static walk begin(const kv_batch *kv, const gpu_table *table) {
-    return (walk){.kv = kv, .table = table, .s = 0, .position = -GQAC_KV_BLOCK};
+static walk begin(const kv_batch *kv) {
+    return (walk){.kv = kv, .s = 0, .position = -GQAC_KV_BLOCK};
 }
 
 /* Moves to the next block; false: there is none. */
@@ -177,15 +199,16 @@ static bool next(walk *w) {
     w->past = kv->past[w->s] - w->position;
     w->past = w->past < 0 ? 0 : w->past < w->rows ? w->past : w->rows;
     w->id = kv_block_identity(kv->sequences[w->s], w->position);
-    w->at = w->table->at + w->s * w->table->per + w->position / GQAC_KV_BLOCK;
     return true;
 }
 
 /* Marks the entries of a step as used, and blocks without one as to be placed; *lacking: their
- * number. */
+ * number. Takes memory for the places of all blocks. */
 static gqac_status mark(gpu_blocks *b, walk w, size_t *lacking, gqac_diag *diag) {
+    size_t n = 0;
     *lacking = 0;
     while (next(&w)) {
+        n++;
         if (!gqac_reserve(&b->where, w.id.number + 1, &b->where_capacity, sizeof *b->where))
             return gqac_diag_oom(diag, "KV blocks of a device");
         while (b->n_where <= w.id.number)
@@ -197,6 +220,10 @@ static gqac_status mark(gpu_blocks *b, walk w, size_t *lacking, gqac_diag *diag)
         else if (*where != TO_PLACE)
             b->entries[*where].used = b->calls;
     }
+    if (!gqac_reserve(&b->ats, n, &b->ats_capacity, sizeof *b->ats) ||
+        !gqac_reserve(&b->lacking.all, n, &b->lacking.capacity, sizeof *b->lacking.all) ||
+        !gqac_reserve(&b->fresh.all, n, &b->fresh.capacity, sizeof *b->fresh.all))
+        return gqac_diag_oom(diag, "KV blocks of a device");
     return GQAC_OK;
 }
 
@@ -221,65 +248,110 @@ static uint32_t take_entry(gpu_blocks *b) {
     return oldest;
 }
 
-/* Sets the table; false: there are too few entries. */
-static bool assign(gpu_blocks *b, walk w) {
-    while (next(&w)) {
-        uint32_t *where = &b->where[w.id.number];
-        const uint32_t i = *where == TO_PLACE ? take_entry(b) : *where;
-        if (i == NOWHERE)
-            return false;
-        entry *e = &b->entries[i];
-#ifdef GQAC_CONTROL_GPU_STALE_BLOCKS /* negative control: rows of an earlier version are kept */
-        const bool same = e->id.version > 0 && e->id.number == w.id.number;
-#else
-        const bool same = e->id.version == w.id.version;
-#endif
-        if (!same)
-            memset(b->rows + i * b->n_slots, 0, b->n_slots);
-        *e = (entry){.id = w.id, .used = b->calls, .at = e->at};
-        *where = i;
-        *w.at = e->at;
+/* The number of rows of a slot that an entry has. */
+static uint8_t *rows_of(const gpu_blocks *b, uint32_t entry, int slot) {
+    return &b->rows[entry * b->n_slots + (size_t)slot];
+}
+
+/* Of all slots that kernels read, the least. */
+static uint8_t least_rows(const gpu_blocks *b, uint32_t entry) {
+    uint8_t least = GQAC_KV_BLOCK;
+    for (size_t slot = 0; slot < b->n_slots; slot++) {
+        const uint8_t rows = *rows_of(b, entry, (int)slot);
+        least = b->slots[slot].row_bytes > 0 && rows < least ? rows : least;
     }
+    return least;
+}
+
+/* Gives a block an entry; false: there are too few. */
+static bool assign_one(gpu_blocks *b, const walk *w) {
+    uint32_t *where = &b->where[w->id.number];
+    const uint32_t i = *where == TO_PLACE ? take_entry(b) : *where;
+    if (i == NOWHERE)
+        return false;
+    entry *e = &b->entries[i];
+#ifdef GQAC_CONTROL_GPU_STALE_BLOCKS /* negative control: rows of an earlier version are kept */
+    const bool same = e->id.version > 0 && e->id.number == w->id.number;
+#else
+    const bool same = e->id.version == w->id.version;
+#endif
+    if (!same) {
+        memset(rows_of(b, i, 0), 0, b->n_slots);
+        e->least = 0;
+    }
+    e->id = w->id;
+    e->used = b->calls;
+    *where = i;
+    const place at = {.s = w->s,
+                      .position = w->position,
+                      .rows = (uint8_t)w->rows,
+                      .past = (uint8_t)w->past,
+                      .entry = i};
+    b->ats[b->n_ats++] = e->at;
+    if (e->least < at.past)
+        e->least = least_rows(b, i);
+    if (e->least < at.past)
+        b->lacking.all[b->lacking.n++] = at;
+    if (at.past < at.rows)
+        b->fresh.all[b->fresh.n++] = at;
     return true;
 }
 
-gqac_status gpu_blocks_place(gpu_blocks *b, const kv_batch *kv, const gpu_table *table,
-                             gqac_diag *diag) {
-    const walk w = begin(kv, table);
+/* Gives each block an entry; false: there are too few. */
+static bool assign(gpu_blocks *b, walk w) {
+    b->n_ats = b->lacking.n = b->fresh.n = 0;
+    while (next(&w))
+        if (!assign_one(b, &w))
+            return false;
+    return true;
+}
+
+static gqac_status place_all(gpu_blocks *b, const kv_batch *kv, gqac_diag *diag) {
     size_t lacking;
     b->calls++;
-    gqac_status status = mark(b, w, &lacking, diag);
+    gqac_status status = mark(b, begin(kv), &lacking, diag);
     if (status == GQAC_OK) {
         status = grow(b, lacking, diag);
-        if (assign(b, w)) /* it replaces what others use where growing has failed */
+        if (assign(b, begin(kv))) /* it replaces what others use where growing has failed */
             return GQAC_OK;
     }
-    unmark(b, w);
+    unmark(b, begin(kv));
     return status;
+}
+
+gqac_status gpu_blocks_place(gpu_blocks *b, const kv_batch *kv, uint64_t run,
+                             const gpu_table *table, gqac_diag *diag) {
+    if (b->run != run) {
+        b->run = 0;
+        GQAC_TRY(place_all(b, kv, diag));
+        b->run = run;
+    }
+    const uint32_t *from = b->ats;
+    for (int s = 0; s < kv->n; s++) {
+        const int64_t n = (kv->past[s] + kv->count[s] + GQAC_KV_BLOCK - 1) / GQAC_KV_BLOCK;
+        if (n > 0) /* a table without sequences may be NULL */
+            memcpy(table->at + s * table->per, from, (size_t)n * sizeof *from);
+        from += n;
+    }
+    return GQAC_OK;
 }
 
 /* ---- rows ---------------------------------------------------------------------- */
 
-/* The number of rows of a slot that the device has, of the block where `w` is. */
-static uint8_t *rows_of(const gpu_blocks *b, const walk *w, int slot) {
-    return &b->rows[b->where[w->id.number] * b->n_slots + (size_t)slot];
-}
-
-/* Copies bytes of a slot of the block where `w` is, from byte `at` of an entry on, to the device.
- */
-static gqac_status write_entry(gpu_blocks *b, const walk *w, size_t at, const void *from,
+/* Copies bytes to the device, from byte `at` of an entry on. */
+static gqac_status write_entry(gpu_blocks *b, uint32_t entry, size_t at, const void *from,
                                size_t bytes, gqac_diag *diag) {
-    const uint32_t slab = *w->at % GPU_SLABS, index = *w->at / GPU_SLABS;
+    const uint32_t where = b->entries[entry].at;
     b->uploaded += bytes;
-    return b->driver->write(b->queue, &b->slabs[slab], index * b->entry_bytes + at, from, bytes,
-                            diag);
+    return b->driver->write(b->queue, &b->slabs[where % GPU_SLABS],
+                            where / GPU_SLABS * b->entry_bytes + at, from, bytes, diag);
 }
 
 /* Uploads the rows [first, end) of a slot. */
-static gqac_status upload(gpu_blocks *b, const walk *w, int slot, int64_t first, int64_t end,
-                          gqac_diag *diag) {
+static gqac_status upload(gpu_blocks *b, const kv_batch *kv, const place *p, int slot,
+                          int64_t first, int64_t end, gqac_diag *diag) {
     const block_slot *s = &b->slots[slot];
-    const kv_sequence *sequence = w->kv->sequences[w->s];
+    const kv_sequence *sequence = kv->sequences[p->s];
     const int64_t heads = kv_sequence_slot(sequence, slot)->heads;
     const size_t row = s->row_bytes, head = row / (size_t)heads, n = (size_t)(end - first);
     unsigned char *to = b->staging;
@@ -287,40 +359,47 @@ static gqac_status upload(gpu_blocks *b, const walk *w, int slot, int64_t first,
     for (int64_t i = first; i < end; i++)
         for (int64_t h = 0; h < heads; h++, to += head)
             if (s->scale_bytes)
-                kv_read_codes(sequence, slot, h, w->position + i, 1, to, scale++);
+                kv_read_codes(sequence, slot, h, p->position + i, 1, to, scale++);
             else
-                kv_read_head(sequence, slot, h, w->position + i, 1, to);
-    GQAC_TRY(write_entry(b, w, s->offset + (size_t)first * row, b->staging, n * row, diag));
+                kv_read_head(sequence, slot, h, p->position + i, 1, to);
+    GQAC_TRY(write_entry(b, p->entry, s->offset + (size_t)first * row, b->staging, n * row, diag));
     if (s->scale_bytes == 0)
         return GQAC_OK;
-    return write_entry(b, w, gpu_blocks_scales_at(b, slot) + (size_t)first * s->scale_bytes,
+    return write_entry(b, p->entry, gpu_blocks_scales_at(b, slot) + (size_t)first * s->scale_bytes,
                        b->staging + GQAC_KV_BLOCK * row, n * s->scale_bytes, diag);
 }
 
-gqac_status gpu_blocks_fill(gpu_blocks *b, const kv_batch *kv, int slot, const gpu_table *table,
-                            bool with_new, gqac_diag *diag) {
-    for (walk w = begin(kv, table); next(&w);) {
-        const int64_t end = with_new ? w.rows : w.past;
-        uint8_t *rows = rows_of(b, &w, slot);
+/* Uploads the rows of a slot that blocks lack, up to those before or after the step. */
+static gqac_status fill(gpu_blocks *b, const kv_batch *kv, int slot, const places *of,
+                        bool with_new, gqac_diag *diag) {
+    for (size_t i = 0; i < of->n; i++) {
+        const place *p = &of->all[i];
+        uint8_t *rows = rows_of(b, p->entry, slot);
+        const uint8_t end = with_new ? p->rows : p->past;
         if (*rows >= end)
             continue;
-        GQAC_TRY(upload(b, &w, slot, *rows, end, diag));
-        *rows = (uint8_t)end;
+        GQAC_TRY(upload(b, kv, p, slot, *rows, end, diag));
+        *rows = end;
     }
     return GQAC_OK;
 }
 
-bool gpu_blocks_has_new(const gpu_blocks *b, const kv_batch *kv, int slot, const gpu_table *table) {
-    for (walk w = begin(kv, table); next(&w);)
-        if (w.rows > w.past && *rows_of(b, &w, slot) < w.rows)
+gqac_status gpu_blocks_fill(gpu_blocks *b, const kv_batch *kv, int slot, bool with_new,
+                            gqac_diag *diag) {
+    GQAC_TRY(fill(b, kv, slot, &b->lacking, false, diag));
+    return with_new ? fill(b, kv, slot, &b->fresh, true, diag) : GQAC_OK;
+}
+
+bool gpu_blocks_has_new(const gpu_blocks *b, int slot) {
+    for (size_t i = 0; i < b->fresh.n; i++)
+        if (*rows_of(b, b->fresh.all[i].entry, slot) < b->fresh.all[i].rows)
             return false;
     return true;
 }
 
-void gpu_blocks_written(gpu_blocks *b, const kv_batch *kv, int slot, const gpu_table *table) {
-    for (walk w = begin(kv, table); next(&w);)
-        if (w.rows > w.past)
-            *rows_of(b, &w, slot) = (uint8_t)w.rows;
+void gpu_blocks_written(gpu_blocks *b, int slot) {
+    for (size_t i = 0; i < b->fresh.n; i++)
+        *rows_of(b, b->fresh.all[i].entry, slot) = b->fresh.all[i].rows;
 }
 
 /* ---- what kernels read ----------------------------------------------------------- */

@@ -40,19 +40,21 @@ typedef struct gpu_table {
     int64_t per; /* at least as many as a sequence has blocks */
 } gpu_table;
 
-/* Gives an entry to each block of the sequences, new rows included, and sets the table. NO_MEMORY:
- * the device cannot hold the blocks of this step. */
-gqac_status gpu_blocks_place(gpu_blocks *blocks, const kv_batch *kv, const gpu_table *table,
-                             gqac_diag *diag);
-/* After place: uploads the rows of a slot that are missing, those that the step adds included or
- * not; the host has them. */
-gqac_status gpu_blocks_fill(gpu_blocks *blocks, const kv_batch *kv, int slot,
-                            const gpu_table *table, bool with_new, gqac_diag *diag);
-/* After place: false if the device lacks rows of a slot that the step adds. */
-bool gpu_blocks_has_new(const gpu_blocks *blocks, const kv_batch *kv, int slot,
-                        const gpu_table *table);
+/* Gives an entry to each block of the sequences, new rows included, and sets the table. `run`, not
+ * 0, identifies the run and its step: after its first call, only the table is copied, until another
+ * run places its blocks or they are dropped. NO_MEMORY: the device cannot hold the blocks of this
+ * step. */
+gqac_status gpu_blocks_place(gpu_blocks *blocks, const kv_batch *kv, uint64_t run,
+                             const gpu_table *table, gqac_diag *diag);
+/* The next three are about the blocks that were placed last. */
+/* Uploads the rows of a slot that are missing, those that the step adds included or not; the host
+ * has them. */
+gqac_status gpu_blocks_fill(gpu_blocks *blocks, const kv_batch *kv, int slot, bool with_new,
+                            gqac_diag *diag);
+/* False if the device lacks rows of a slot that the step adds. */
+bool gpu_blocks_has_new(const gpu_blocks *blocks, int slot);
 /* After a fill without the new rows of the slot: a kernel has written them. */
-void gpu_blocks_written(gpu_blocks *blocks, const kv_batch *kv, int slot, const gpu_table *table);
+void gpu_blocks_written(gpu_blocks *blocks, int slot);
 
 /* What a kernel reads, until the next place or drop. */
 typedef struct gpu_slabs {

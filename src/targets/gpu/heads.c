@@ -252,7 +252,7 @@ static gqac_status take_blocks(gpu_work *w, making *m, operands *o) {
     for (int i = 0; i < of->n; i++) {
         if (!m->on_device[i])
             continue;
-        GQAC_TRY(gpu_blocks_fill(blocks, kv, of->streams[i].slot, &m->table, false, w->work->diag));
+        GQAC_TRY(gpu_blocks_fill(blocks, kv, of->streams[i].slot, false, w->work->diag));
         m->shape.streams[i].slot_at = (int64_t)gpu_blocks_offset(blocks, of->streams[i].slot);
         m->shape.streams[i].slot_scales_at =
             (int64_t)gpu_blocks_scales_at(blocks, of->streams[i].slot);
@@ -303,8 +303,7 @@ static gqac_status launch(gpu_work *w, making *m) {
     GQAC_TRY(gpu_launch(w, GPU_HEADS, &grid, GPU_COUNT(args), args));
     for (int i = 0; i < m->record->of.n; i++)
         if (m->on_device[i])
-            gpu_blocks_written(gpu_blocks_of(w->state, m->call->kv), m->call->kv,
-                               m->record->of.streams[i].slot, &m->table);
+            gpu_blocks_written(gpu_blocks_of(w->state, m->call->kv), m->record->of.streams[i].slot);
     return GQAC_OK;
 }
 

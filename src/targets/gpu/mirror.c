@@ -3,6 +3,7 @@
  * stays. The state's lock is held while the device is used. */
 #include "targets/gpu/mirror.h"
 
+#include <stdatomic.h>
 #include <stdint.h>
 
 #include "base/alloc.h"
@@ -25,7 +26,9 @@ typedef struct mirror {
     gpu_state *state;
     gqac_table table; /* of copies, by address */
     copy *first;
-    uint64_t run, losses; /* of the state, when the run began */
+    uint64_t run;    /* counts those of this mirror */
+    uint64_t number; /* of the run in the process */
+    uint64_t losses; /* of the state, when the run began */
     size_t count;
     target_copies copies;
     gpu_new_rows *new_rows;
@@ -133,6 +136,11 @@ gpu_new_rows *gpu_mirror_new_rows(const gpu_work *w) {
     return m->new_rows;
 }
 
+uint64_t gpu_mirror_run(const gpu_work *w) {
+    const mirror *m = w->mirror;
+    return m->number;
+}
+
 /* ---- for the executor --------------------------------------------------------- */
 
 static gqac_status open_mirror(const void *state, void **result, gqac_diag *diag) {
@@ -160,9 +168,11 @@ static void close_mirror(void *arg) {
 
 /* Memory that the last run did not use is released: it belonged to other sizes. */
 static void begin(void *arg) {
+    static atomic_uint_fast64_t runs;
     mirror *m = arg;
     gpu_lock(m->state);
     m->run++;
+    m->number = atomic_fetch_add(&runs, 1) + 1;
     if (m->count > MOST_COPIES)
         forget_all(m);
     for (copy *c = m->first; c; c = c->next) {

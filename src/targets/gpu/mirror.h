@@ -18,5 +18,7 @@ gqac_status gpu_mirror_out(gpu_work *w, const gqac_tensor *value, gpu_buffer *bu
 
 /* The rows that kernels have made since the run began and that the host lacks. */
 gpu_new_rows *gpu_mirror_new_rows(const gpu_work *w);
+/* A number of the run, not 0, that no other run of the process has. */
+uint64_t gpu_mirror_run(const gpu_work *w);
 
 #endif

@@ -418,8 +418,11 @@ kv_block *kv_block_copy(kv_pool *pool, const kv_kind *kind, kv_block *old, int64
 }
 
 void kv_block_reserve(kv_pool *pool, kv_block *block, int64_t first, int64_t end) {
-    if (block->reserved > first)
+    if (block->reserved > first) {
+        block->id.before = block->id.version;
+        block->id.kept = first;
         block->id.version = next_version(pool);
+    }
     block->reserved = end;
 }
 

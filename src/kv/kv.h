@@ -183,6 +183,8 @@ size_t kv_slot_scales_at(const kv_slot *slot, int bits);
 typedef struct kv_block_id {
     size_t number;    /* from 0; unique among blocks in use, and reused afterwards */
     uint64_t version; /* from 1 */
+    uint64_t before;  /* the block's previous version; 0: none */
+    int64_t kept;     /* the first rows, which are the same in both versions */
 } kv_block_id;
 /* Returns the identity of the block that holds a reserved position. */
 kv_block_id kv_block_identity(const kv_sequence *sequence, int64_t position);

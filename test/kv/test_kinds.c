@@ -390,6 +390,8 @@ static void rows_that_are_written_again_have_another_version_of(const char *kind
     append(s, 1, 1);
     const uint64_t again = kv_block_identity(s, 119).version;
     CU_ASSERT_NOT_EQUAL(again, last.version);
+    CU_ASSERT_EQUAL(kv_block_identity(s, 119).before, last.version);
+    CU_ASSERT_EQUAL(kv_block_identity(s, 119).kept, 120 - 64);
     CU_ASSERT_EQUAL(kv_sequence_rewind(s, 110, NULL), GQAC_OK);
     CU_ASSERT_EQUAL(kv_block_identity(s, 109).version, again); /* its rows are unchanged */
     append(s, 1, 1);

@@ -310,8 +310,12 @@ static void only_new_rows_are_uploaded(void) {
     CU_ASSERT_EQUAL_FATAL(kv_sequence_fork(s, &f.all[1], NULL), GQAC_OK);
     CU_ASSERT_EQUAL(uploaded(&f, f.all[1], 1), (331 % 64 + 1) * row); /* a copy of the last block */
     CU_ASSERT_EQUAL(uploaded(&f, s, 1), row);
+    CU_ASSERT_EQUAL(kv_sequence_rewind(s, 330, NULL), GQAC_OK);
+    CU_ASSERT_EQUAL(uploaded(&f, s, 1), row); /* the rows before are the same */
+    CU_ASSERT_EQUAL(kv_sequence_rewind(s, 325, NULL), GQAC_OK);
+    write_rows(&f, &(members){.n = 1, .sequences = {s}, .past = {325}, .count = {1}}); /* fails */
     CU_ASSERT_EQUAL(kv_sequence_rewind(s, 310, NULL), GQAC_OK);
-    CU_ASSERT_EQUAL(uploaded(&f, s, 1), (310 % 64 + 1) * row);
+    CU_ASSERT_EQUAL(uploaded(&f, s, 1), (310 % 64 + 1) * row); /* two versions later */
     CU_ASSERT_EQUAL(kv_sequence_rewind(s, 256, NULL), GQAC_OK);
     CU_ASSERT_EQUAL(uploaded(&f, s, 1), row);
     close_fixture(&f);

@@ -147,6 +147,7 @@ static gqac_status add_slab(gpu_blocks *b, uint32_t n, gqac_diag *diag) {
     }
     for (uint32_t i = 0; i < n; i++)
         b->entries[b->capacity + i] = (entry){.at = i * GPU_SLABS + (uint32_t)b->n_slabs};
+    memset(b->rows + b->capacity * b->n_slots, 0, n * b->n_slots);
     b->sizes[b->n_slabs++] = n;
     b->capacity = capacity;
     return GQAC_OK;
@@ -263,6 +264,16 @@ static uint8_t least_rows(const gpu_blocks *b, uint32_t entry) {
     return least;
 }
 
+/* Leaves the first `kept` rows of an entry as copies. */
+static void keep_rows(gpu_blocks *b, uint32_t entry, uint8_t kept) {
+    uint8_t *least = &b->entries[entry].least;
+    for (size_t slot = 0; slot < b->n_slots; slot++) {
+        uint8_t *rows = rows_of(b, entry, (int)slot);
+        *rows = *rows < kept ? *rows : kept;
+    }
+    *least = *least < kept ? *least : kept;
+}
+
 /* Gives a block an entry; false: there are too few. */
 static bool assign_one(gpu_blocks *b, const walk *w) {
     uint32_t *where = &b->where[w->id.number];
@@ -275,10 +286,9 @@ static bool assign_one(gpu_blocks *b, const walk *w) {
 #else
     const bool same = e->id.version == w->id.version;
 #endif
-    if (!same) {
-        memset(rows_of(b, i, 0), 0, b->n_slots);
-        e->least = 0;
-    }
+    const bool previous = w->id.before > 0 && e->id.version == w->id.before;
+    if (!same)
+        keep_rows(b, i, previous ? (uint8_t)w->id.kept : 0);
     e->id = w->id;
     e->used = b->calls;
     *where = i;

@@ -23,7 +23,7 @@ endforeach()
 set(gpu_attention_source ${common} ${attention})
 set(gpu_tensor_source ${common} ${folder}/weights.cl ${folder}/factors.cl ${folder}/tensor.cl)
 set(gpu_attend_tensor_source ${common})
-foreach(kernels factors attend_common attend_stage attend_tensor)
+foreach(kernels factors attend_common attend_stage attend_tensor attend_prompt)
   list(APPEND gpu_attend_tensor_source ${folder}/${kernels}.cl)
 endforeach()
 add_custom_command(

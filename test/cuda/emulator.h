@@ -65,6 +65,7 @@ extern char group_memory_end[] __asm__("__stop_group_memory");
 #define half_to_float(x)   gqn_f16_to_f32(x)
 #define float_to_half(x)   gqn_f32_to_f16(x)
 #define float_to_bf16(x)   gqn_f32_to_bf16(x)
+#define floats_to_bf16(x, y) ((uint)gqn_f32_to_bf16(x) | (uint)gqn_f32_to_bf16(y) << 16)
 
 static inline __attribute__((unused)) float4 fma_row(float a, float4 b, float4 c) {
     return FLOAT4(gqn_fma(a, b.x, c.x), gqn_fma(a, b.y, c.y), gqn_fma(a, b.z, c.z),

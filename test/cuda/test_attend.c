@@ -14,8 +14,8 @@
 #define ATTEND_VALUE_SIZE 32
 #define ATTEND_TYPE       F16
 #endif
-#define ATTEND_MANY_ROWS                                                                           \
-    (ATTEND_SIZE > 128 || ATTEND_VALUE_SIZE > 128 ? GPU_ATTEND_MANY_ROWS / 2 : GPU_ATTEND_MANY_ROWS)
+#define HAS_PROMPT          (ATTEND_SIZE <= 128 && ATTEND_VALUE_SIZE <= 128)
+#define ATTEND_MANY_ROWS    (HAS_PROMPT ? GPU_ATTEND_MANY_ROWS : GPU_ATTEND_MANY_ROWS / 2)
 #define ATTEND_TENSOR_ITEMS GPU_ATTEND_TENSOR_ITEMS
 #define ATTEND_MERGERS      GPU_ATTEND_MERGERS
 #define ATTEND_MOST         GPU_ATTEND_SIZE
@@ -29,11 +29,13 @@
 #pragma GCC diagnostic ignored "-Wconversion"
 #pragma GCC diagnostic ignored "-Wsign-conversion"
 #pragma GCC diagnostic ignored "-Wunused-function"
+#pragma GCC diagnostic ignored "-Wunused-parameter"
 #include "targets/gpu/kernels/values.h"
 #include "targets/gpu/kernels/factors.cl"
 #include "targets/gpu/kernels/attend_common.cl"
 #include "targets/gpu/kernels/attend_stage.cl"
 #include "targets/gpu/kernels/attend_tensor.cl"
+#include "targets/gpu/kernels/attend_prompt.cl"
 #pragma GCC diagnostic pop
 /* clang-format on */
 
@@ -79,6 +81,10 @@ typedef struct launch {
     uchar *slabs[KV_SLABS];
     float *k, *v; /* as read by attention: [SEQUENCES][keys][Hkv][D] */
     int *lists, keys, n_units, n_merges, n_slots;
+#if HAS_PROMPT
+    attend_shape tiles; /* shape, for attend_prepare */
+    uint4 *factors;
+#endif
     unsigned state; /* of the random numbers */
 } launch;
 
@@ -337,21 +343,66 @@ static void cut(launch *l, int sequence, int query, int **unit, int **merge) {
     }
 }
 
+#define OPERANDS(l)                                                                                \
+    (const uchar *)(l)->q, NULL, NULL, (l)->slabs[0], (l)->slabs[1], (l)->slabs[2], (l)->slabs[3], \
+        (l)->slabs[4], (l)->slabs[5], (l)->slabs[6], (l)->slabs[7], (l)->slabs[8], (l)->slabs[9],  \
+        (l)->slabs[10], (l)->slabs[11], (l)->slabs[12], (l)->slabs[13], (l)->slabs[14],            \
+        (l)->slabs[15], (l)->lists, (l)->bias, (l)->sink, (l)->k_scale, (l)->v_scale, (l)->parts,  \
+        (l)->y
 static void run_attend(const void *given) {
     const launch *l = given;
-    attend_tensor((const uchar *)l->q, NULL, NULL, l->slabs[0], l->slabs[1], l->slabs[2],
-                  l->slabs[3], l->slabs[4], l->slabs[5], l->slabs[6], l->slabs[7], l->slabs[8],
-                  l->slabs[9], l->slabs[10], l->slabs[11], l->slabs[12], l->slabs[13], l->slabs[14],
-                  l->slabs[15], l->lists, l->bias, l->sink, l->k_scale, l->v_scale, l->parts, l->y,
-                  l->shape, l->blocks);
+    attend_tensor(OPERANDS(l), l->shape, l->blocks);
 }
+#if HAS_PROMPT
+static void run_prepare(const void *given) {
+    const launch *l = given;
+    attend_prepare(OPERANDS(l), l->tiles, l->blocks, l->factors);
+}
+static void run_prompt(const void *given) {
+    const launch *l = given;
+    attend_prompt(OPERANDS(l), l->shape, l->blocks, l->factors);
+}
+
+/* Computes the factors of all keys that are visible to any row; the others stay NaN. */
+static void prepare(launch *l, int *list, bool late) {
+    const int all = (l->keys + TILE - 1) / TILE;
+    int n = 0;
+    l->shape.prompt = all;
+    l->tiles = l->shape;
+    l->tiles.units = (int)(list - l->lists);
+    for (int s = 0, i = 0; s < SEQUENCES; i += l->of->fresh[s++])
+        for (int tile = l->lists[i] / TILE * TILE, end = l->of->past[s] + l->of->fresh[s];
+             tile < end; tile += TILE, n++)
+            put(&list, 4,
+                (const int[]){s, tile, most_of(l->lists[i] - tile, 0), least_of(end - tile, TILE)});
+    l->factors = memory((size_t)(SEQUENCES * all * l->of->kv_heads) * (K_STAGE + V_STAGE) * 16);
+    emulate(run_prepare, l, (size_t)l->of->kv_heads, (size_t)n, ATTEND_TENSOR_ITEMS, late);
+}
+#endif
+
+/* Computes the units: with attend_prompt if it exists and `prompt` is true. */
+static void compute_units(launch *l, int *list, bool prompt, bool late) {
+    const size_t heads = (size_t)l->of->kv_heads, n = (size_t)l->n_units;
+#if HAS_PROMPT
+    if (prompt) {
+        prepare(l, list, late);
+        emulate(run_prompt, l, heads, n, ATTEND_TENSOR_ITEMS, late);
+        free(l->factors);
+        return;
+    }
+#endif
+    (void)list;
+    (void)prompt;
+    emulate(run_attend, l, heads, n, ATTEND_TENSOR_ITEMS, late);
+}
+
 static void run_merge(const void *given) {
     const launch *l = given;
     attend_merge(l->lists, l->parts, l->sink, l->y, l->shape);
 }
 
 /* Computes all rows, with some division. */
-static void compute(launch *l, bool late) {
+static void compute(launch *l, bool prompt, bool late) {
     const int n = l->shape.rows * l->of->group;
     int *units = memory((size_t)n * 4 * 7 * sizeof(int)), *unit = units;
     int *merges = memory((size_t)n * 6 * sizeof(int)), *merge = merges;
@@ -363,7 +414,7 @@ static void compute(launch *l, bool late) {
     l->shape.merges = (int)(to - l->lists);
     put(&to, 6 * l->n_merges, merges);
     l->parts = memory((size_t)l->n_slots * part_size(ATTEND_VALUE_SIZE) * sizeof(float));
-    emulate(run_attend, l, (size_t)l->of->kv_heads, (size_t)l->n_units, ATTEND_TENSOR_ITEMS, late);
+    compute_units(l, to, prompt, late);
     emulate(run_merge, l, (size_t)l->of->kv_heads, (size_t)l->n_merges, ATTEND_MERGERS, late);
     free(l->parts);
     free(units);
@@ -395,7 +446,8 @@ static launch open_scene(const scene *of) {
                              .scale = 1.5f / sqrtf(ATTEND_SIZE),
                              .softcap = of->softcap,
                              .bias_step = {0, (long)rows * l.keys, l.keys}};
-    l.lists = memory((size_t)(2 * rows + SEQUENCES * per + rows * of->group * 34) * sizeof(int));
+    l.lists =
+        memory((size_t)(2 * rows + 5 * SEQUENCES * per + rows * of->group * 34) * sizeof(int));
     l.q = numbers(&l, (size_t)(heads * rows) * ATTEND_SIZE, 2.0f, of->bad ? 3000 : 0);
     l.bias = numbers(&l, (size_t)(heads * rows * l.keys), 1.0f, 5);
     l.sink = numbers(&l, (size_t)heads, 1.0f, 0);
@@ -414,7 +466,7 @@ static launch open_scene(const scene *of) {
 }
 
 static void check_scene(const scene *of) {
-    enum { CUTS = 3 };
+    enum { CUTS = 4 };
     launch l = open_scene(of);
     const size_t row = ATTEND_VALUE_SIZE * sizeof(float);
     const int heads = l.shape.heads, rows = l.shape.rows;
@@ -434,7 +486,7 @@ static void check_scene(const scene *of) {
     CU_ASSERT(of->bad ? bad < rows * heads * ATTEND_VALUE_SIZE * 9 / 10 : bad == 0);
     CU_ASSERT(!of->bad || of->per_channel || bad > 0);
     for (int n = 0; n < CUTS; n++) {
-        compute(&l, n % 2);
+        compute(&l, n / 2, n % 2);
         int wrong = 0;
         for (int i = 0; i < rows * heads; i++)
             wrong +=

@@ -1,5 +1,6 @@
 /* Attention of the gpu target: checks operands, finds the visible keys of each query, cuts the
- * work, and launches kernels/attention.cl and attend_few.cl, or attend_tensor.cl. */
+ * work, and launches kernels/attention.cl and attend_few.cl, or attend_tensor.cl and
+ * attend_prompt.cl. */
 #include "targets/gpu/attention.h"
 
 #include <stdio.h>
@@ -14,7 +15,7 @@ typedef struct attend_shape {
     int32_t heads, kv_heads, queries, keys, size, value_size, bias_columns, has_sink, rows;
     int32_t units, merges, table;
     float scale, softcap;
-    int32_t q_type, padding;
+    int32_t q_type, prompt;
     int64_t bias_step[3];
 } attend_shape;
 /* attend_blocks of kernels/attend_common.cl. */
@@ -28,7 +29,17 @@ _Static_assert(sizeof(attend_shape) == 88 && sizeof(attend_blocks) == 120,
 _Static_assert(GQAC_KV_BLOCK % GQAC_KEY_TILE == 0, "a tile lies in one block");
 _Static_assert(sizeof(gpu_unit) == 28 && sizeof(gpu_merge) == 24, "lists of numbers");
 
-enum { PART_HEAD = 4 /* floats of a slot before the values */ };
+enum {
+    PART_HEAD = 4,            /* floats of a slot before the values */
+    MOST_FACTORS = 256 << 20, /* bytes of the factors of a step */
+    ROWS_SHARE = 2            /* factors are prepared if so many tiles of rows use each of them */
+};
+
+/* A tile of keys whose factors are prepared, as kernels/attend_prompt.cl reads it: of its keys the
+ * range [from, to) is used. */
+typedef struct key_tile {
+    int32_t sequence, tile, from, to;
+} key_tile;
 
 typedef struct attending {
     const gpu_attention *record;
@@ -39,8 +50,12 @@ typedef struct attending {
     attend_shape shape;
     attend_blocks blocks;
     int64_t n;       /* queries of all sequences */
-    int32_t *lists;  /* [2][n]: first visible key, one after the last; the table, units, merges */
+    int32_t *lists;  /* [2][n]: first visible key, one after the last; the table, units, merges,
+                        tiles of keys */
     size_t bytes;    /* of the lists */
+    int32_t tiles;   /* where the tiles of keys begin in the lists */
+    int64_t n_tiles; /* 0: no factors are prepared */
+    size_t factors;  /* bytes */
     gpu_table table; /* of keys and values in blocks */
     gpu_kernel *kernels[GPU_OWN];
     gpu_cut cut;
@@ -78,6 +93,11 @@ int64_t gpu_attention_rows(const gpu_attention *r) {
                                   : GPU_ATTEND_MANY_ROWS;
 }
 
+/* True if tensor cores multiply factors that are prepared, where that is worth it. */
+static bool has_prompt(const gpu_attention *r) {
+    return r->tensor && gpu_attention_rows(r) == GPU_ATTEND_MANY_ROWS;
+}
+
 gqac_status gpu_attention_kernels(const void *state, const gpu_attention *r, gpu_rows_type type,
                                   gpu_kernel *kernels[GPU_OWN], gqac_diag *diag) {
     char own[64] = "", constants[192];
@@ -88,7 +108,8 @@ gqac_status gpu_attention_kernels(const void *state, const gpu_attention *r, gpu
                  "#define ATTEND_TENSOR_ITEMS %d\n",
                  (int)r->size, (int)r->value_size, (int)gpu_attention_rows(r), (int)type,
                  GPU_ATTEND_TENSOR_ITEMS);
-        return gpu_own_kernels(state, true, constants, kernels, diag);
+        return gpu_own_kernels(state, has_prompt(r) ? GPU_PROMPT : GPU_TENSOR, constants, kernels,
+                               diag);
     }
     if (is_common(r)) {
         gpu_common_kernels(state, kernels);
@@ -98,7 +119,7 @@ gqac_status gpu_attention_kernels(const void *state, const gpu_attention *r, gpu
         snprintf(own, sizeof own, "#define ATTEND_TYPE %d\n", (int)type);
     snprintf(constants, sizeof constants, "#define ATTEND_SIZE %d\n#define ATTEND_MANY_ROWS %d\n%s",
              (int)compiled_size(r), (int)gpu_attention_rows(r), own);
-    return gpu_own_kernels(state, false, constants, kernels, diag);
+    return gpu_own_kernels(state, GPU_PLAIN, constants, kernels, diag);
 }
 
 /* ---- operands ------------------------------------------------------------------ */
@@ -249,6 +270,60 @@ static void list_units(attending *t, int32_t *at, int64_t most_units) {
     t->bytes = (size_t)((char *)(merges + cut->n_merges) - (char *)t->lists);
 }
 
+/* The number of tiles of keys that have any of [begin, end). */
+static int64_t key_tiles(int64_t begin, int64_t end) {
+    return begin < end ? (end - 1) / GQAC_KEY_TILE - begin / GQAC_KEY_TILE + 1 : 0;
+}
+
+/* Adds the tiles of the keys [begin, end) of a sequence. */
+static void add_tiles(attending *t, int32_t sequence, int32_t begin, int32_t end) {
+    key_tile *tiles = (key_tile *)(void *)(t->lists + t->tiles);
+    for (int32_t tile = begin / GQAC_KEY_TILE * GQAC_KEY_TILE; tile < end; tile += GQAC_KEY_TILE)
+        tiles[t->n_tiles++] =
+            (key_tile){.sequence = sequence,
+                       .tile = tile,
+                       .from = begin > tile ? begin - tile : 0,
+                       .to = end - tile < GQAC_KEY_TILE ? end - tile : GQAC_KEY_TILE};
+}
+
+/* Lists the keys that tiles of many rows see, of each sequence; `used`: how many tiles of keys all
+ * units read. */
+static void list_key_tiles(attending *t, int64_t *used) {
+    const gpu_unit *units = t->cut.units + t->cut.n[GPU_FEW];
+    const int64_t n = t->cut.n[GPU_MANY];
+    t->n_tiles = *used = 0;
+    for (int64_t i = 0, last; i < n; i = last) {
+        int32_t begin = INT32_MAX, end = 0;
+        for (last = i; last < n && units[last].sequence == units[i].sequence; last++) {
+            const gpu_unit *u = &units[last];
+            begin = u->begin < u->end && u->begin < begin ? u->begin : begin;
+            end = u->begin < u->end && u->end > end ? u->end : end;
+            *used += key_tiles(u->begin, u->end);
+        }
+        if (begin < end)
+            add_tiles(t, units[i].sequence, begin, end);
+    }
+}
+
+/* Chooses whether factors are prepared; their tiles come after the merges in the lists. */
+static void list_prompt(attending *t) {
+    const int64_t all = (t->shape.keys + GQAC_KEY_TILE - 1) / GQAC_KEY_TILE;
+    const int64_t eights = (t->shape.size + 31) / 32 * 4 + t->shape.value_size / 8; /* of a key */
+    const int64_t bytes = t->rows.n * all * t->shape.kv_heads * eights * GQAC_KEY_TILE * 16;
+    int64_t used;
+    if (!has_prompt(t->record) || bytes > MOST_FACTORS)
+        return;
+    t->tiles = (int32_t)(t->bytes / sizeof *t->lists);
+    list_key_tiles(t, &used);
+    if (used < ROWS_SHARE * t->n_tiles)
+        t->n_tiles = 0;
+    if (t->n_tiles == 0)
+        return;
+    t->shape.prompt = (int32_t)all;
+    t->factors = (size_t)bytes;
+    t->bytes += (size_t)t->n_tiles * sizeof(key_tile);
+}
+
 /* Takes memory for the lists, and fills all but the table of blocks. */
 static gqac_status open_lists(const target_call *call, attending *t, op_scratch *scratch) {
     const size_t ranges = 2 * (size_t)t->n, table = (size_t)(t->table.per * t->rows.n);
@@ -260,8 +335,11 @@ static gqac_status open_lists(const target_call *call, attending *t, op_scratch 
                                      t->record->many_rows},
                        .part = PART_HEAD + (t->shape.value_size + 3) / 4 * 4};
     gpu_cut_most(&t->cut, t->shape.keys, &units, &merges);
+    const size_t tiles =
+        has_prompt(t->record) ? (size_t)(t->rows.n * key_tiles(0, t->shape.keys)) : 0;
     const size_t most = ranges + table + (size_t)units * sizeof(gpu_unit) / sizeof *t->lists +
-                        (size_t)merges * sizeof(gpu_merge) / sizeof *t->lists;
+                        (size_t)merges * sizeof(gpu_merge) / sizeof *t->lists +
+                        tiles * sizeof(key_tile) / sizeof *t->lists;
     if (most > INT32_MAX)
         OP_STOP(&call->work, GQAC_LIMIT,
                 "%lld queries of %d heads are too many for the lists of target gpu",
@@ -272,18 +350,20 @@ static gqac_status open_lists(const target_call *call, attending *t, op_scratch 
     t->table.at = (uint32_t *)t->lists + ranges;
     memset(t->table.at, 0, table * sizeof *t->table.at); /* shorter sequences leave entries out */
     const gqac_status status = list_rows(call, t);
-    if (status == GQAC_OK)
-        list_units(t, t->lists + ranges + table, units);
-    else
+    if (status != GQAC_OK) {
         op_scratch_close(scratch);
-    return status;
+        return status;
+    }
+    list_units(t, t->lists + ranges + table, units);
+    list_prompt(t);
+    return GQAC_OK;
 }
 
 /* ---- launches ------------------------------------------------------------------ */
 
 /* What the kernels read and write. The lists are not yet written. */
 typedef struct operands {
-    gpu_buffer q, k, v, lists, bias, sink, k_scale, v_scale, parts, y;
+    gpu_buffer q, k, v, lists, bias, sink, k_scale, v_scale, parts, factors, y;
     gpu_slabs slabs;
 } operands;
 
@@ -300,6 +380,8 @@ static gqac_status take_operands(gpu_work *w, const target_call *call, const att
     GQAC_TRY(gpu_operand_in(w, call, &t->record->k_scale, &o->q, &o->k_scale));
     GQAC_TRY(gpu_operand_in(w, call, &t->record->v_scale, &o->q, &o->v_scale));
     GQAC_TRY(gpu_scratch(w, (size_t)(t->cut.n_slots * t->cut.part) * sizeof(float) + 1, &o->parts));
+    if (t->n_tiles)
+        GQAC_TRY(gpu_scratch(w, t->factors, &o->factors));
     return gpu_out(w, &t->y, &o->y);
 }
 
@@ -337,32 +419,47 @@ static gqac_status bring_blocks(gpu_work *w, const kv_batch *kv, attending *t, o
     return GQAC_OK;
 }
 
+/* Launches a kernel of attention for groups [Hkv, n], whose list begins at `first`. */
+static gqac_status start(gpu_work *w, const attending *t, const operands *o, gpu_kernel *kernel,
+                         size_t items, int32_t first, int64_t n) {
+    enum { SLABS = 3, AFTER = SLABS + GPU_SLABS, ALL = AFTER + 9 };
+    attend_shape shape = t->shape;
+    const gpu_grid grid = {.groups = {(size_t)shape.kv_heads, (size_t)n}, .items = {items, 1}};
+    const bool has_factors =
+        kernel == t->kernels[GPU_OWN_PREPARE] || kernel == t->kernels[GPU_OWN_PROMPT];
+    gpu_arg args[ALL + 1] = {[0] = GPU_ARG(o->q.handle),
+                             GPU_ARG(o->k.handle),
+                             GPU_ARG(o->v.handle),
+                             [AFTER] = GPU_ARG(o->lists.handle),
+                             GPU_ARG(o->bias.handle),
+                             GPU_ARG(o->sink.handle),
+                             GPU_ARG(o->k_scale.handle),
+                             GPU_ARG(o->v_scale.handle),
+                             GPU_ARG(o->parts.handle),
+                             GPU_ARG(o->y.handle),
+                             GPU_ARG(shape),
+                             GPU_ARG(t->blocks),
+                             [ALL] = GPU_ARG(o->factors.handle)};
+    shape.units = first;
+    for (int i = 0; i < GPU_SLABS; i++)
+        args[SLABS + i] = GPU_ARG(o->slabs.handles[i]);
+    return gpu_launch_own(w, kernel, &grid, has_factors ? ALL + 1 : ALL, args);
+}
+
 /* Launches the units of one kind of tiles. */
 static gqac_status attend(gpu_work *w, const attending *t, const operands *o, gpu_tiles kind) {
     static const size_t items[GPU_TILES] = {GPU_ATTEND_FEW_ITEMS, GPU_ATTEND_MANY_ITEMS};
-    enum { SLABS = 3, AFTER = SLABS + GPU_SLABS };
-    attend_shape shape = t->shape;
-    const gpu_grid grid = {.groups = {(size_t)shape.kv_heads, (size_t)t->cut.n[kind]},
-                           .items = {t->record->tensor ? GPU_ATTEND_TENSOR_ITEMS : items[kind], 1}};
+    const bool prepared = kind == GPU_MANY && t->n_tiles > 0;
+    int32_t first = t->shape.units;
     if (t->cut.n[kind] == 0)
         return GQAC_OK;
     if (kind == GPU_MANY)
-        shape.units += (int32_t)(t->cut.n[GPU_FEW] * (int64_t)(sizeof(gpu_unit) / sizeof(int32_t)));
-    gpu_arg args[AFTER + 9] = {[0] = GPU_ARG(o->q.handle),
-                               GPU_ARG(o->k.handle),
-                               GPU_ARG(o->v.handle),
-                               [AFTER] = GPU_ARG(o->lists.handle),
-                               GPU_ARG(o->bias.handle),
-                               GPU_ARG(o->sink.handle),
-                               GPU_ARG(o->k_scale.handle),
-                               GPU_ARG(o->v_scale.handle),
-                               GPU_ARG(o->parts.handle),
-                               GPU_ARG(o->y.handle),
-                               GPU_ARG(shape),
-                               GPU_ARG(t->blocks)};
-    for (int i = 0; i < GPU_SLABS; i++)
-        args[SLABS + i] = GPU_ARG(o->slabs.handles[i]);
-    return gpu_launch_own(w, t->kernels[kind], &grid, GPU_COUNT(args), args);
+        first += (int32_t)(t->cut.n[GPU_FEW] * (int64_t)(sizeof(gpu_unit) / sizeof(int32_t)));
+    if (prepared)
+        GQAC_TRY(start(w, t, o, t->kernels[GPU_OWN_PREPARE], GPU_ATTEND_TENSOR_ITEMS, t->tiles,
+                       t->n_tiles));
+    return start(w, t, o, t->kernels[prepared ? GPU_OWN_PROMPT : kind],
+                 t->record->tensor ? GPU_ATTEND_TENSOR_ITEMS : items[kind], first, t->cut.n[kind]);
 }
 
 static gqac_status merge(gpu_work *w, const attending *t, const operands *o) {

@@ -122,10 +122,14 @@ bool gpu_find_floats(const void *state, const gqac_tensor *constant, gpu_buffer 
 size_t gpu_kept_bytes(const void *state);
 
 /* The kernels of attention, compiled with further constants (lines of #define): set to kernels that
- * live as long as the state. For bind; the same constants have the same kernels. `tensor`: of
- * tensor cores, one kernel for all tiles. */
-enum { GPU_OWN = 2 /* tiles of few, of many rows */ };
-gqac_status gpu_own_kernels(const void *state, bool tensor, const char *constants,
+ * live as long as the state. For bind; the same constants have the same kernels. */
+typedef enum gpu_own_form {
+    GPU_PLAIN,  /* attend_few and attend_many */
+    GPU_TENSOR, /* attend_tensor for all tiles */
+    GPU_PROMPT  /* attend_tensor, and for tiles of many rows also the last two */
+} gpu_own_form;
+enum { GPU_OWN_PREPARE = 2, GPU_OWN_PROMPT, GPU_OWN /* after those of gpu_tiles */ };
+gqac_status gpu_own_kernels(const void *state, gpu_own_form form, const char *constants,
                             gpu_kernel *kernels[GPU_OWN], gqac_diag *diag);
 /* Those of GPU_ATTEND_FEW and GPU_ATTEND_MANY, for heads of at most GPU_ATTEND_COMMON elements. */
 void gpu_common_kernels(const void *state, gpu_kernel *kernels[GPU_OWN]);

@@ -216,17 +216,21 @@ static gqac_status open_kernels(gpu_state *s, int own, gqac_diag *diag) {
 }
 
 /* Compiles kernels with these constants, and keeps them. */
-static gqac_status add_own(gpu_state *s, bool tensor, const char *constants, gqac_diag *diag) {
-    static const char *const tensor_name[] = {"attend_tensor"};
+static gqac_status add_own(gpu_state *s, gpu_own_form form, const char *constants,
+                           gqac_diag *diag) {
+    static const char *const names[] = {"attend_prepare", "attend_prompt", "attend_tensor"};
     own_kernels *own = calloc(1, sizeof *own);
     if (!own || !(own->constants = strdup(constants))) {
         free(own);
         return gqac_diag_oom(diag, "kernels of attention");
     }
+    gpu_kernel **to = own->kernels;
     const gqac_status status =
-        tensor ? build(s, constants, gpu_attend_tensor_source, 1, tensor_name, own->kernels, diag)
-               : build(s, constants, gpu_attention_source, GPU_OWN, &kernel_names[GPU_ATTEND_FEW],
-                       own->kernels, diag);
+        form == GPU_PLAIN
+            ? build(s, constants, gpu_attention_source, 2, &kernel_names[GPU_ATTEND_FEW], to, diag)
+        : form == GPU_TENSOR
+            ? build(s, constants, gpu_attend_tensor_source, 1, &names[2], &to[2], diag)
+            : build(s, constants, gpu_attend_tensor_source, 3, names, to, diag);
     if (status != GQAC_OK) {
         free(own->constants);
         free(own);
@@ -237,24 +241,27 @@ static gqac_status add_own(gpu_state *s, bool tensor, const char *constants, gqa
     return GQAC_OK;
 }
 
-gqac_status gpu_own_kernels(const void *state, bool tensor, const char *constants,
+gqac_status gpu_own_kernels(const void *state, gpu_own_form form, const char *constants,
                             gpu_kernel *kernels[GPU_OWN], gqac_diag *diag) {
     gpu_state *s = gpu_state_of(state);
     const own_kernels *own = s->own;
     while (own && strcmp(own->constants, constants) != 0)
         own = own->next;
     if (!own) {
-        GQAC_TRY(add_own(s, tensor, constants, diag));
+        GQAC_TRY(add_own(s, form, constants, diag));
         own = s->own;
     }
     memcpy(kernels, own->kernels, sizeof own->kernels);
-    if (tensor)
-        kernels[GPU_OWN - 1] = kernels[0];
+    if (form != GPU_PLAIN) {
+        kernels[GPU_OWN_PREPARE] = own->kernels[0];
+        kernels[GPU_OWN_PROMPT] = own->kernels[1];
+        kernels[0] = kernels[1] = own->kernels[2];
+    }
     return GQAC_OK;
 }
 
 void gpu_common_kernels(const void *state, gpu_kernel *kernels[GPU_OWN]) {
-    memcpy(kernels, &gpu_state_of(state)->kernels[GPU_ATTEND_FEW], GPU_OWN * sizeof *kernels);
+    memcpy(kernels, &gpu_state_of(state)->kernels[GPU_ATTEND_FEW], 2 * sizeof *kernels);
 }
 
 const char *gpu_bf16_name(const void *state) {

@@ -49,7 +49,8 @@ typedef struct attend_shape {
     int has_sink, rows;                 /* rows: queries of all sequences */
     int units, merges, table;           /* where each list begins */
     float scale, softcap;
-    int q_type, padding; /* F32, F16 or BF16 */
+    int q_type; /* F32, F16 or BF16 */
+    int prompt; /* tiles of keys of a sequence whose factors attend_prepare has stored */
     long bias_step[3]; /* elements between batch rows, heads and queries of the bias */
 } attend_shape;
 

@@ -98,14 +98,28 @@ GQN_FN void tensor_finish(const attend_shape *shape, __global const float *bias,
         }
 }
 
-/* Turns the scores of the row in slot r into weights, and sets p: the factors, two keys a word. */
-GQN_FN void tensor_weights(__local tensor_rows *rows, int r, int key, float x[16], uint p[8]) {
+/* gqn_expf(x) for an x that is at most 0, or NaN; any number for another x. */
+GQN_FN float tensor_expf(float x) {
+    const float y = gqn_exp_core(x < GQN_EXP_MIN ? GQN_EXP_MIN : x);
+    const float positive = x < GQN_EXP_MIN ? 0.0f : y;
+    return x != x ? gqn_as_f32(GQN_NAN_BITS) : positive;
+}
+
+/* The factors of two weights. */
+GQN_FN uint tensor_weight_pair(float even, float odd) {
+    return floats_to_bf16(even < GQAC_BF16_LEAST ? 0.0f : even, odd < GQAC_BF16_LEAST ? 0.0f : odd);
+}
+
+/* Turns the scores of the row in slot r into weights, and sets p: the factors, two keys a word.
+ * `all`: all keys are visible to the row. */
+GQN_FN void tensor_weights(const bool all, __local tensor_rows *rows, int r, int key, float x[16],
+                           uint p[8]) {
     const float before = rows->now_m[r];
     const int lo = rows->lo[r], hi = rows->hi[r];
     float most = -gqn_as_f32(GQN_INF_BITS), sums[2][2] = {{0.0f, 0.0f}, {0.0f, 0.0f}};
     UNROLL for (int t = 0; t < 16; t++) {
         const int at = key + t / 2 * 8 + t % 2;
-        if (at >= lo && at < hi)
+        if (all || (at >= lo && at < hi))
             most = larger(most, x[t]);
     }
     most = larger(most, of_other(most, 1));
@@ -120,11 +134,11 @@ GQN_FN void tensor_weights(__local tensor_rows *rows, int r, int key, float x[16
         IN_TURN;
         UNROLL for (int c = 0; c < 2; c++) {
             const int at = key + j * 8 + c;
-            const float weight = gqn_expf(x[2 * j + c] - mu);
-            x[2 * j + c] = at >= lo && at < hi ? weight : 0.0f;
+            const float weight = tensor_expf(x[2 * j + c] - mu);
+            x[2 * j + c] = all || (at >= lo && at < hi) ? weight : 0.0f;
             sums[j % 2][c] += x[2 * j + c];
         }
-        p[j] = tensor_pair(x[2 * j], x[2 * j + 1]);
+        p[j] = tensor_weight_pair(x[2 * j], x[2 * j + 1]);
     }
     /* the lanes of a row, folded 8, 4, 2, 1 */
     float even = sums[0][0] + sums[1][0], odd = sums[0][1] + sums[1][1];
@@ -255,12 +269,83 @@ GQN_FN void tensor_end(__local tensor_rows *rows, int r, int i, bool sees, const
         }
     }
     TEAM_BARRIER;
-    __global float *to = (part ? part + PART_HEAD : y) + column;
-    UNROLL for (int n = 0; sees && n < OWN; n++)
-        UNROLL for (int c = 0; c < 2; c++) {
-            const float x = tensor_finite(tensor_of(acc[n], i, c));
-            to[n * 8 + c] = first ? x : gqn_fma(x, now, to[n * 8 + c] * before);
+    __global float2 *to = (__global float2 *)((part ? part + PART_HEAD : y) + column);
+    UNROLL for (int n = 0; sees && n < OWN; n++) {
+        float2 x;
+        x.x = tensor_finite(tensor_of(acc[n], i, 0));
+        x.y = tensor_finite(tensor_of(acc[n], i, 1));
+        if (!first) {
+            const float2 earlier = to[n * 4];
+            x.x = gqn_fma(x.x, now, earlier.x * before);
+            x.y = gqn_fma(x.y, now, earlier.y * before);
         }
+        to[n * 4] = x;
+    }
+}
+
+/* Ends the split that begins at key `split` for the rows of an item. */
+GQN_FN void tensor_end_split(const attend_shape *shape, __global const int *unit, int kv_head,
+                             int own, int split, const float4 acc[OWN], int column,
+                             __local tensor_rows *rows, __global float *parts,
+                             __global float *y) {
+    const int count = unit[2], slot = unit[6];
+    const int of_unit = split / GQAC_KEY_SPLIT - unit[4] / GQAC_KEY_SPLIT;
+    ROLLED for (int i = 0; i < 2; i++) {
+        const int r = own + 8 * i;
+        const size_t at = (size_t)slot + ((size_t)of_unit * (size_t)shape->kv_heads +
+                                          (size_t)kv_head) * (size_t)count +
+                          (size_t)(r % ROWS);
+        tensor_end(rows, r, i, tensor_sees(rows, r, split, split + GQAC_KEY_SPLIT), acc,
+                   slot < 0 ? NULL : parts + at * part_size(ATTEND_VALUE_SIZE), column,
+                   y + rows->row[r].y_at);
+    }
+}
+
+/* After the last split of a unit that has all keys of its rows. */
+GQN_FN void tensor_close(const attend_shape *shape, __local const tensor_rows *rows, int own,
+                         int count, __global const float *sink, int column, __global float *y) {
+    ROLLED for (int i = 0; i < 2; i++) {
+        const int r = own + 8 * i, head = rows->row[r].head;
+        float factor, by;
+        if (r % ROWS >= count)
+            continue;
+        end_factors(rows->all_m[r], rows->all_l[r], shape->has_sink,
+                    shape->has_sink ? sink[head] : 0.0f, &factor, &by);
+        __global float2 *out = (__global float2 *)(y + rows->row[r].y_at + column);
+        UNROLL for (int n = 0; n < OWN; n++) {
+            float2 x = out[n * 4];
+            x.x = rows->any[r] ? one_nan(gqn_div(x.x * factor, by)) : 0.0f;
+            x.y = rows->any[r] ? one_nan(gqn_div(x.y * factor, by)) : 0.0f;
+            out[n * 4] = x;
+        }
+    }
+}
+
+/* What a group stores about the row in slot `item` of a unit before its first tile. */
+GQN_FN void tensor_open_rows(const attend_shape *shape, __global const int *unit,
+                             __global const int *lists, int kv_head, int item,
+                             __local tensor_rows *rows) {
+    const attend_row row =
+        attend_row_of(shape, unit, item % ROWS, kv_head, ATTEND_SIZE, ATTEND_VALUE_SIZE);
+    const bool is = item % ROWS < unit[2];
+    rows->row[item] = row;
+    rows->lo[item] = is ? lists[row.query] : 0;
+    rows->hi[item] = is ? least_of(lists[shape->rows + row.query], shape->keys) : 0;
+    rows->any[item] = 0;
+    rows->now_m[item] = -gqn_as_f32(GQN_INF_BITS);
+    rows->now_l[item] = rows->all_m[item] = rows->all_l[item] = 0.0f;
+}
+
+/* Queries [r][d .. d + 8) and [r + 8][the same] as factors; zeros for rows and elements that do not
+ * exist. */
+GQN_FN void tensor_queries(__local const tensor_rows *rows, __global const uchar *q, int q_type,
+                           int count, int r, int d, uint4 eights[2]) {
+    UNROLL for (int j = 0; j < 2; j++) {
+        const bool is = r + 8 * j < count && d < ATTEND_SIZE;
+        const size_t at = is ? (size_t)(rows->row[r + 8 * j].q_at + d) : 0;
+        eights[j] = is ? tensor_eight_of(query_four(q, q_type, at), query_four(q, q_type, at + 4))
+                       : tensor_none();
+    }
 }
 
 /* ---- the kernel ------------------------------------------------------------------------- */
@@ -319,28 +404,13 @@ __kernel GROUP_ALONE(ITEMS) void attend_tensor(ATTEND_ARGUMENTS) {
     int tile = begin / GQAC_KEY_TILE * GQAC_KEY_TILE;
     if (item == 0)
         OPEN_TILE(tile);
-    if (item < SLOTS) {
-        const attend_row row = attend_row_of(&shape, unit, item % ROWS, kv_head, ATTEND_SIZE,
-                                             ATTEND_VALUE_SIZE);
-        const bool is = item % ROWS < count;
-        rows.row[item] = row;
-        rows.lo[item] = is ? lists[row.query] : 0;
-        rows.hi[item] = is ? least_of(lists[shape.rows + row.query], shape.keys) : 0;
-        rows.any[item] = 0;
-        rows.now_m[item] = -gqn_as_f32(GQN_INF_BITS);
-        rows.now_l[item] = rows.all_m[item] = rows.all_l[item] = 0.0f;
-    }
+    if (item < SLOTS)
+        tensor_open_rows(&shape, unit, lists, kv_head, item, &rows);
     barrier(CLK_LOCAL_MEM_FENCE);
     ROLLED for (int i = item; i < ROWS / 16 * DEPTH * 32; i += ITEMS) {
         const int r = i / (DEPTH * 32) * 16 + i % 32 / 4, d = attend_d_of(i);
         uint4 eights[2];
-        UNROLL for (int j = 0; j < 2; j++) {
-            const bool is = r + 8 * j < count && d < ATTEND_SIZE;
-            const size_t at = is ? (size_t)(rows.row[r + 8 * j].q_at + d) : 0;
-            eights[j] = is ? tensor_eight_of(query_four(q, shape.q_type, at),
-                                             query_four(q, shape.q_type, at + 4))
-                           : tensor_none();
-        }
+        tensor_queries(&rows, q, shape.q_type, count, r, d, eights);
         queries[i / 32 * 64 + i % 32] = tensor_first_part(eights[0], eights[1]);
         queries[i / 32 * 64 + 32 + i % 32] = tensor_second_part(eights[0], eights[1]);
     }
@@ -389,7 +459,7 @@ __kernel GROUP_ALONE(ITEMS) void attend_tensor(ATTEND_ARGUMENTS) {
             UNROLL for (int t = 0; t < 16; t++)
                 x[t] = tensor_of(s[t / 2], i, t % 2);
             tensor_finish(&shape, bias + rows.row[r].bias_at, key, rows.lo[r], rows.hi[r], x);
-            tensor_weights(&rows, r, key, x, own_p);
+            tensor_weights(false, &rows, r, key, x, own_p);
             UNROLL for (int j = 0; j < 8; j++) {
                 p[j][0] = i == 0 ? own_p[j] : p[j][0];
                 p[j][1] = own_p[j];
@@ -422,29 +492,10 @@ __kernel GROUP_ALONE(ITEMS) void attend_tensor(ATTEND_ARGUMENTS) {
         }
         if (next % GQAC_KEY_SPLIT != 0 && next < end)
             continue;
-        ROLLED for (int i = 0; i < 2; i++) {
-            const int r = own + 8 * i, of_unit = split / GQAC_KEY_SPLIT - begin / GQAC_KEY_SPLIT;
-            const size_t at = (size_t)slot + ((size_t)of_unit * (size_t)shape.kv_heads +
-                                              (size_t)kv_head) * (size_t)count +
-                              (size_t)(r % ROWS);
-            tensor_end(&rows, r, i, tensor_sees(&rows, r, split, split + GQAC_KEY_SPLIT), acc,
-                       slot < 0 ? NULL : parts + at * part_size(ATTEND_VALUE_SIZE), column,
-                       y + rows.row[r].y_at);
-        }
+        tensor_end_split(&shape, unit, kv_head, own, split, acc, column, &rows, parts, y);
         UNROLL for (int n = 0; n < OWN; n++)
             acc[n] = tensor_zero();
     }
-    ROLLED for (int i = 0; slot < 0 && i < 2; i++) {
-        const int r = own + 8 * i, head = rows.row[r].head;
-        float factor, by;
-        if (r % ROWS >= count)
-            continue;
-        end_factors(rows.all_m[r], rows.all_l[r], shape.has_sink,
-                    shape.has_sink ? sink[head] : 0.0f, &factor, &by);
-        __global float *out = y + rows.row[r].y_at + column;
-        UNROLL for (int n = 0; n < OWN; n++)
-            UNROLL for (int c = 0; c < 2; c++)
-                out[n * 8 + c] =
-                    rows.any[r] ? one_nan(gqn_div(out[n * 8 + c] * factor, by)) : 0.0f;
-    }
+    if (slot < 0)
+        tensor_close(&shape, &rows, own, count, sink, column, y);
 }

@@ -37,6 +37,7 @@
  * Tensor cores, only with CUDA and from sm_80 on:
  *
  *   mma_bf16                a product computed by the 32 items of a warp together
+ *   floats_to_bf16(x, y)    two bf16 in a word, x in the low half; the payload of a NaN is any
  *   of_other(x, mask)       the x of the item of the warp whose number differs in the bits of
  *                           mask */
 #ifdef GQAC_EMULATOR /* for tests on a CPU: a file that defines all of these in C */
@@ -174,6 +175,11 @@ static __forceinline__ ushort float_to_bf16(float x) {
     ushort h;
     asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(h) : "f"(x));
     return x != x ? (ushort)0x7fc0u : h;
+}
+static __forceinline__ uint floats_to_bf16(float x, float y) {
+    uint both;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(y), "f"(x));
+    return both;
 }
 static __forceinline__ void copy_async(void *to, const void *from, bool there) {
     asm volatile(

@@ -24,21 +24,22 @@ bool exec_can_top(const gqac_tensor *logits, const exec_top *top) {
 }
 
 /* Lets the device find the likeliest ids, if the wanted rows of logits are there and no others. */
-static gqac_status make_top(exec *e, gqac_diag *diag) {
-    const op_work work = {.pool = e->pool, .diag = diag, .host = e};
+static gqac_status make_top(exec *e, const op_work *work) {
     const gqac_tensor *t = exec_result(e, e->top.result);
     e->top.made = exec_can_top(t, &e->top) && mirror_of(e)->holds(e->mirror, t);
-    return e->top.made ? mirror_of(e)->top(e->mirror, t, e->top.n, e->top.ids, &work) : GQAC_OK;
+    return e->top.made ? mirror_of(e)->top(e->mirror, t, e->top.n, e->top.ids, work) : GQAC_OK;
 }
 
 gqac_status exec_fetch_results(exec *e, gqac_diag *diag) {
     const ir_node *ret = e->program->module->graph->ret;
+    const op_work work = {.pool = e->pool, .diag = diag, .host = e};
     if (e->top.n)
-        GQAC_TRY(make_top(e, diag));
+        GQAC_TRY(make_top(e, &work));
     for (int i = 0; i < ret->n_inputs; i++)
         if (!e->top.made || i != e->top.result)
             GQAC_TRY(exec_fetch(e, ret->inputs[i].value, diag));
-    return mirror_of(e)->finish(e->mirror, diag);
+    GQAC_TRY(mirror_of(e)->finish(e->mirror, &work));
+    return gqac_poll_check(&e->poll, diag);
 }
 
 void exec_values_changed(const exec *e, const ir_node *node) {

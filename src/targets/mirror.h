@@ -36,8 +36,8 @@ typedef struct target_mirror {
     gqac_status (*top)(void *mirror, const gqac_tensor *logits, int64_t n, gqac_candidate *ids,
                        const op_work *work);
     /* At the end of a run that succeeded: the host gets the rows of sequences that kernels have
-     * written, and what `top` has found. */
-    gqac_status (*finish)(void *mirror, gqac_diag *diag);
+     * written, and what `top` has found. If the call is stopped meanwhile, rows are missing. */
+    gqac_status (*finish)(void *mirror, const op_work *work);
     target_copies (*copies)(const void *mirror); /* since `begin` */
 } target_mirror;
 

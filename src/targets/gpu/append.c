@@ -12,7 +12,9 @@
 
 enum {
     ALIGNMENT = 4,
-    MOST = 64 << 20 /* bytes of the buffer, unless one slot needs more */
+    MOST = 64 << 20, /* bytes of the buffer, unless one slot needs more */
+    PARTS = 8,       /* of the rows of a slot; threads write different ones to the host */
+    BYTES_NS = 4     /* bytes that a thread writes in 1 ns */
 };
 
 /* ---- the rows that the host lacks ---------------------------------------------- */
@@ -67,39 +69,53 @@ static void give_top(const gpu_new_rows *r) {
     }
 }
 
-/* The codes of new rows, as they are. */
-static void write_codes(const gpu_new_rows *r, const gpu_new *of) {
-    const int64_t heads = of->rows.dims[1], rows = of->rows.dims[2];
-    const int64_t width = kv_code_bytes(of->rows.dims[3], of->bits);
-    const unsigned char *codes = r->staging + of->at;
+/* Writes the codes or rows [first, first + n) of the new ones of sequence b, as they are. */
+static void write_range(const gpu_new_rows *r, const gpu_new *of, int b, int64_t first, int64_t n) {
+    const int64_t heads = of->rows.dims[1], rows = of->rows.dims[2], width = of->rows.dims[3];
+    const int64_t own = target_kv_begin(r->kv, b) + first, past = r->kv->past[b] + first;
+    const int64_t of_batch = kv_batch_row(r->kv, b) * heads;
+    const unsigned char *from = r->staging + of->at;
+    kv_sequence *sequence = r->kv->sequences[b];
+    if (of->bits == 0) {
+        const size_t at = (size_t)(of_batch * rows + own) * (size_t)width;
+        kv_write_rows(sequence, of->slot, past, n, from + at * op_width(of->rows.dtype), rows);
+        return;
+    }
     const float *scales = (const float *)(const void *)(r->staging + of->scales_at);
-    for (int b = 0; b < r->kv->n; b++)
-        for (int64_t h = 0; h < heads; h++) {
-            const int64_t at =
-                (kv_batch_row(r->kv, b) * heads + h) * rows + target_kv_begin(r->kv, b);
-            kv_write_codes(r->kv->sequences[b], of->slot, h, r->kv->past[b], r->kv->count[b],
-                           codes + at * width, scales + at);
+    for (int64_t h = 0; h < heads; h++) {
+        const int64_t at = (of_batch + h) * rows + own;
+        kv_write_codes(sequence, of->slot, h, past, n, from + at * kv_code_bytes(width, of->bits),
+                       scales + at);
+    }
+}
+
+/* Writes parts of the list to the host: PARTS of each slot. */
+static void write_parts(void *arg, size_t begin, size_t end, int worker) {
+    const gpu_new_rows *r = arg;
+    (void)worker;
+    for (size_t i = begin; i < end; i++) {
+        const int64_t part = (int64_t)(i % PARTS);
+        for (int b = 0; b < r->kv->n; b++) {
+            const int64_t first = r->kv->count[b] * part / PARTS;
+            const int64_t last = r->kv->count[b] * (part + 1) / PARTS;
+            if (first < last)
+                write_range(r, &r->list[i / PARTS], b, first, last - first);
         }
+    }
 }
 
-static void write_to_host(const gpu_new_rows *r, gpu_new *of) {
-    of->rows.data = r->staging + of->at;
-    if (of->bits)
-        write_codes(r, of);
-    else
-        target_kv_write(r->kv, &of->rows, of->slot);
-}
-
-gqac_status gpu_new_rows_flush(gpu_new_rows *r, gqac_diag *diag) {
+gqac_status gpu_new_rows_flush(gpu_new_rows *r, const op_work *work) {
     if (r->n + r->n_top == 0)
         return GQAC_OK;
     if (!gqac_reserve(&r->staging, r->used, &r->staged, 1))
-        return gqac_diag_oom(diag, "new rows of a device");
-    GQAC_TRY(gpu_download(r->state, &r->buffer, r->staging, r->used, diag));
+        return gqac_diag_oom(work->diag, "new rows of a device");
+    GQAC_TRY(gpu_download(r->state, &r->buffer, r->staging, r->used, work->diag));
     r->copies->down++;
     r->copies->down_bytes += (int64_t)r->used;
-    for (size_t i = 0; i < r->n; i++)
-        write_to_host(r, &r->list[i]);
+    if (r->n) {
+        const int64_t parts = (int64_t)r->n * PARTS;
+        op_work_parallel(work, parts, (int64_t)r->used / parts / BYTES_NS, write_parts, r);
+    }
     give_top(r);
     gpu_new_rows_forget(r);
     return GQAC_OK;
@@ -130,7 +146,7 @@ static size_t lay_out(gpu_new *of, size_t at) {
 static gqac_status make_room(gpu_work *w, gpu_new_rows *r, size_t bytes, size_t all) {
     if (r->used + bytes <= r->buffer.bytes)
         return GQAC_OK;
-    GQAC_TRY(gpu_new_rows_flush(r, w->work->diag));
+    GQAC_TRY(gpu_new_rows_flush(r, w->work));
     if (r->buffer.bytes >= bytes && r->buffer.bytes >= all)
         return GQAC_OK;
     gpu_release(w->state, &r->buffer);
@@ -192,7 +208,7 @@ gqac_status gpu_place(gpu_work *w, const kv_batch *kv, const gpu_table *table) {
 gqac_status gpu_bring_rows(gpu_work *w, const kv_batch *kv, int slot) {
     gpu_blocks *blocks = gpu_blocks_of(w->state, kv);
     if (!gpu_blocks_has_new(blocks, slot)) /* replaced since they were written */
-        GQAC_TRY(gpu_new_rows_flush(gpu_mirror_new_rows(w), w->work->diag));
+        GQAC_TRY(gpu_new_rows_flush(gpu_mirror_new_rows(w), w->work));
     return gpu_blocks_fill(blocks, kv, slot, true, w->work->diag);
 }
 

@@ -34,8 +34,9 @@ gqac_status gpu_new_rows_take(gpu_work *w, const kv_batch *kv, int n, gpu_new *s
  * on, a multiple of 4; the flush sets ids[0..n). The kernel that writes them is launched next. */
 gqac_status gpu_new_rows_take_top(gpu_work *w, size_t n, gqac_candidate *ids, gpu_buffer *buffer,
                                   int64_t *at);
-/* Writes all rows to the blocks of the host. */
-gqac_status gpu_new_rows_flush(gpu_new_rows *rows, gqac_diag *diag);
+/* Writes all rows to the blocks of the host, on the threads of `work`. If the call is stopped, some
+ * are left out; then the step fails. */
+gqac_status gpu_new_rows_flush(gpu_new_rows *rows, const op_work *work);
 /* Bytes of the device for n new rows of each slot. */
 size_t gpu_new_rows_bytes(const gpu_blocks *blocks, size_t n);
 

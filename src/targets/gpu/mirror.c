@@ -236,12 +236,12 @@ static gqac_status top(void *arg, const gqac_tensor *logits, int64_t n, gqac_can
     return status;
 }
 
-static gqac_status finish(void *arg, gqac_diag *diag) {
+static gqac_status finish(void *arg, const op_work *work) {
     mirror *m = arg;
     gpu_lock(m->state);
-    gqac_status status = gpu_new_rows_flush(m->new_rows, diag);
+    gqac_status status = gpu_new_rows_flush(m->new_rows, work);
     if (status == GQAC_OK)
-        status = gpu_check_losses(m->state, m->losses, diag);
+        status = gpu_check_losses(m->state, m->losses, work->diag);
     gpu_unlock(m->state);
     return status;
 }

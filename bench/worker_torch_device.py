@@ -105,11 +105,13 @@ class Engine(worker.Engine):
         with sdpa_kernel([SDPBackend.FLASH_ATTENTION] if flash else
                          [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]):
             if a.past and not rows:
-                self.forward(self.on_device(0, a.past), 0)
+                self.forward(self.on_device(0, a.past, alike=True), 0)
             self.graphs = [self.capture(a.past + c * a.tokens) for c in range(a.calls)]
 
-    def on_device(self, past, tokens):
-        ids = [torch.from_numpy(self.ids(past, tokens, i)) for i in range(self.a.batch)]
+    def on_device(self, past, tokens, alike=False):
+        """The tokens of all sequences; `alike`: those of the first one, as in a past."""
+        ids = [torch.from_numpy(self.ids(past, tokens, 0 if alike else i))
+               for i in range(self.a.batch)]
         return torch.stack(ids).cuda()
 
     def capture(self, past):

@@ -32,7 +32,7 @@ NVRTC = ["libnvrtc.so.13", "libnvrtc.so.12", "/usr/local/cuda/lib64/libnvrtc.so"
            for p in Path(folder).glob("nvidia/*/lib/libnvrtc.so.1[23]"))]
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100") if FULL else ("sm_90",)
 HOT = re.compile("attend|product|nbits|int8|moe|heads|tensor")  # these must not spill
-ALONE = re.compile("tensor_(few|tile)_|attend_tensor")  # a group may use all registers
+ALONE = re.compile("tensor_(few|tile)_|attend_(tensor|prompt)")  # a group may use all registers
 HEADER = 72  # bytes before the code of an entry: magic, key, size at 48, and hash at 56
 
 
@@ -453,8 +453,9 @@ class Compiled(Cuda):
             text = self.tensor_attention(dtype, size, kind)
             self.assertIn(f"#define ATTEND_SIZE {size}\n", text)
             given = (self.dir / "fake" / "options").read_text().split()
+            names = ["attend_tensor"] + ["attend_prepare", "attend_prompt"] * (size <= 128)
             for arch in ARCHITECTURES:
-                self.check_kernels(text, given, arch, ["attend_tensor"])
+                self.check_kernels(text, given, arch, names)
 
     def test_contract(self):
         """The code contains nothing that is fused, flushed or approximated."""

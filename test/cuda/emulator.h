@@ -59,12 +59,12 @@ extern char group_memory_end[] __asm__("__stop_group_memory");
 #define CUDA_UNROLL
 #define IN_TURN
 #define ROLLED
-#define LENGTHS            1
-#define FLOAT4(x, y, z, w) ((float4){(x), (y), (z), (w)})
-#define UINT4(x, y, z, w)  ((uint4){(x), (y), (z), (w)})
-#define half_to_float(x)   gqn_f16_to_f32(x)
-#define float_to_half(x)   gqn_f32_to_f16(x)
-#define float_to_bf16(x)   gqn_f32_to_bf16(x)
+#define LENGTHS              1
+#define FLOAT4(x, y, z, w)   ((float4){(x), (y), (z), (w)})
+#define UINT4(x, y, z, w)    ((uint4){(x), (y), (z), (w)})
+#define half_to_float(x)     gqn_f16_to_f32(x)
+#define float_to_half(x)     gqn_f32_to_f16(x)
+#define float_to_bf16(x)     gqn_f32_to_bf16(x)
 #define floats_to_bf16(x, y) ((uint)gqn_f32_to_bf16(x) | (uint)gqn_f32_to_bf16(y) << 16)
 
 static inline __attribute__((unused)) float4 fma_row(float a, float4 b, float4 c) {

@@ -22,6 +22,7 @@
 #include "fuzz/served_alloc.h"
 #include "fuzz/served_rows.h"
 #include "serve/http_impl.h"
+#include "store/support_tier.h"
 #include "unit.h"
 
 static char folder[512];
@@ -130,6 +131,7 @@ static const char *check(int i, const fault *f, bool persist, size_t n, size_t c
     served_words said = {.known = true};
     fault_set(f->kind, n, f->error, persist);
     const served_rest rest = served_ask(server.server, r, 1, end, &replies);
+    await_saver(server.server); /* of a request that was accepted later */
     const served_verdict v = served_judge(r, &replies, &expected[i], &said);
     const char *wrong = NULL;
     if (rest == SERVED_NEVER || (rest == SERVED_LATER && f->kind != FAULT_ACCEPT))
@@ -238,7 +240,7 @@ static void test_unwatched(void) {
 
 /* ---- a start ------------------------------------------------------------------- */
 
-/* Starts and ends a server as `gqac serve` does, with three threads and a folder. */
+/* Starts and ends a server as `gqac serve` does, with three threads, a folder and a remote tier. */
 static gqac_status start(gqac_diag *diag) {
     const serve_options options = {
         .host = "127.0.0.1", .body_bytes = 1 << 20, .queue = 4, .connections = 8, .per_peer = 8};
@@ -247,9 +249,12 @@ static gqac_status start(gqac_diag *diag) {
     gqac_context *context = NULL;
     gqac_store *store = NULL;
     serve *own = NULL;
+    tier t = {0};
+    const gqac_store_remote remote = tier_functions(&t);
     gqac_store_options_init(&s);
     gqac_scheduler_options_init(&scheduler);
     s.folder = folder;
+    s.remote = &remote;
     gqac_status status = serve_open(&options, &own, diag);
     if (status == GQAC_OK)
         status = gqac_context_create(fuzz_program(FUZZ_SERVED), 3, &context, diag);
@@ -262,6 +267,7 @@ static gqac_status start(gqac_diag *diag) {
                                .text = served_text(),
                                .store = store,
                                .saved = true,
+                               .remote = true,
                                .tokens = 300,
                                .scheduler = &scheduler};
     if (status == GQAC_OK)
@@ -269,6 +275,7 @@ static gqac_status start(gqac_diag *diag) {
     serve_free(own);
     gqac_store_free(store);
     gqac_context_free(context);
+    tier_free(&t);
     return status;
 }
 

@@ -2,6 +2,7 @@
 #include "api/load.h"
 #include "base/sized.h"
 #include "runtime/baked.h"
+#include "runtime/context.h"
 
 enum { CHUNK = 256 /* tokens of a step */ };
 
@@ -20,10 +21,13 @@ static gqac_status check(const gqac_program *program, const gqac_bake *bake, gqa
 
 /* The steps report no progress: that of a compilation is in bytes. */
 static gqac_status compute(const gqac_program *program, const gqac_bake *bake,
-                           const gqac_monitor *monitor, gqac_sequence *sequence, gqac_diag *diag) {
+                           const gqac_monitor *monitor, const gqac_poll *poll,
+                           gqac_sequence *sequence, gqac_diag *diag) {
     gqac_context *context = NULL;
     GQAC_TRY(gqac_context_create(program, bake->threads, &context, diag));
     gqac_status status = gqac_context_set_monitor(context, monitor, NULL, diag);
+    context->exec.poll.deadline = poll->deadline;
+    context->exec.poll.ms = poll->ms;
     for (int64_t at = 0; status == GQAC_OK && at < bake->n; at += CHUNK) {
         const int64_t left = bake->n - at;
         status = gqac_sequence_append(context, sequence, bake->ids + at,
@@ -42,8 +46,8 @@ static gqac_status compute(const gqac_program *program, const gqac_bake *bake,
     return status;
 }
 
-gqac_status bake_prefix(const gqac_program *program, const gqac_options *options, void **data,
-                        size_t *bytes, gqac_diag *diag) {
+gqac_status bake_prefix(const gqac_program *program, const gqac_options *options,
+                        const gqac_poll *poll, void **data, size_t *bytes, gqac_diag *diag) {
     gqac_bake own = {0};
     gqac_sequence *sequence = NULL;
     if (!options->bake)
@@ -56,7 +60,7 @@ gqac_status bake_prefix(const gqac_program *program, const gqac_options *options
     quiet.progress = NULL;
     const gqac_sequence_options form = {.size = sizeof form, .kv = own.kv, .final_length = own.n};
     GQAC_TRY(gqac_sequence_create(program, &form, &sequence, diag));
-    gqac_status status = compute(program, &own, &quiet, sequence, diag);
+    gqac_status status = compute(program, &own, &quiet, poll, sequence, diag);
     if (status == GQAC_OK)
         status = baked_make(sequence, data, bytes, diag);
     gqac_sequence_free(sequence);

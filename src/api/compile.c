@@ -323,7 +323,7 @@ static gqac_status write_parts(loaded *m, pass_context *context, const gqac_opti
     const int64_t weights = load_weight_bytes(m), source = source_bytes(m);
     gqac_status status = open_program(model, o, m->poll, 3 * weights + source, &program, diag);
     if (status == GQAC_OK)
-        status = bake_prefix(program, o, baked, &parts.baked_bytes, diag);
+        status = bake_prefix(program, o, m->poll, baked, &parts.baked_bytes, diag);
     gqac_program_free(program);
     GQAC_TRY(status);
     GQAC_TRY(run_passes(context, &quiet, "tidy"));

@@ -104,9 +104,9 @@ gqac_status load_mixing(const loaded *model, const gqac_options *o, pass_context
 
 /* Computes the prefix of options->bake with a program of the model, or takes the one that the
  * program has; the section of an artefact is then *data, which the caller frees with gqac_free.
- * NULL: there is none. */
-gqac_status bake_prefix(const gqac_program *program, const gqac_options *options, void **data,
-                        size_t *bytes, gqac_diag *diag);
+ * NULL: there is none. The steps have the deadline of `poll`. */
+gqac_status bake_prefix(const gqac_program *program, const gqac_options *options,
+                        const gqac_poll *poll, void **data, size_t *bytes, gqac_diag *diag);
 
 /* Lists the past/present pairs of a tidied graph, in the model's arena. */
 gqac_status load_kv_pairs(const loaded *model, kv_slot **slots, gqac_kv_pair **pairs, int *n,

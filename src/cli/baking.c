@@ -62,6 +62,16 @@ static gqac_status tokenize(cli *c, const gqac_text *text, bool system, const ch
     return status;
 }
 
+/* Checked between two texts, whose rendering has a limit of its own. */
+static gqac_status check_time(const baking *b, cli *c) {
+    const int64_t most = c->limits.compile_ms; /* 0: the default, a day */
+    if (!most || (cli_seconds() - b->began) * 1e3 <= (double)most)
+        return GQAC_OK;
+    cli_fail(c, GQAC_LIMIT, "making tokens of the text of --bake takes too long");
+    cli_rule(c, "the limit compile-ms is %lld", (long long)most);
+    return cli_hint(c, "if you trust the model, raise it: --limit compile-ms=N");
+}
+
 /* The number of ids with which both lists begin. */
 static size_t common(const int64_t *ids, size_t n, const int64_t *others, size_t n_others) {
     size_t i = 0;
@@ -77,6 +87,7 @@ static gqac_status tokenize_common(baking *b, cli *c, const gqac_text *text, boo
     for (int i = 0; i < PROBES; i++) {
         int64_t *ids = NULL;
         size_t n = 0;
+        GQAC_TRY(check_time(b, c));
         GQAC_TRY(tokenize(c, text, system, body, probes[i], &ids, &n));
         if (!i) {
             b->ids = malloc((n + 1) * sizeof *ids);
@@ -90,7 +101,7 @@ static gqac_status tokenize_common(baking *b, cli *c, const gqac_text *text, boo
             return cli_fail(c, GQAC_NO_MEMORY, "out of memory");
     }
     b->bake.n = (int64_t)kept;
-    return GQAC_OK;
+    return check_time(b, c);
 }
 
 /* A template may ignore system messages, or put them after what the user says. */
@@ -138,6 +149,7 @@ gqac_status baking_open(baking *b, cli *c, const gqac_text *text, gqac_options *
     if (!path)
         return GQAC_OK;
     gqac_bake_init(&b->bake, NULL, 0);
+    b->began = cli_seconds();
     if (is_as(c, text, "ids")) {
         GQAC_TRY(cli_read_ids(c, path, &b->ids, &n));
         b->bake.n = n;

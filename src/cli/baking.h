@@ -20,11 +20,13 @@
 typedef struct baking {
     gqac_bake bake;
     int64_t *ids; /* malloc'd */
+    double began; /* cli_seconds */
 } baking;
 
 /* Checks the flags, before anything is read. `artefact`: one is written. */
 gqac_status baking_check(cli *c, bool artefact);
-/* Sets options->bake to the tokens of --bake, if it is given. */
+/* Sets options->bake to the tokens of --bake, if it is given. LIMIT: making them took longer than
+ * the limit compile-ms. */
 gqac_status baking_open(baking *b, cli *c, const gqac_text *text, gqac_options *options);
 void baking_close(baking *b);
 

@@ -201,6 +201,33 @@ class Limits(Case):
             self.fits("compile-ms", 600000, *words)
             out.unlink(missing_ok=True)
 
+    def test_compile_ms_of_texts(self):
+        """The time includes making tokens of a text to bake, and ends between two renderings."""
+        folder, out = self.dir / "model", self.dir / "x.gqac"
+        shutil.copytree(MODELS / "llama", folder, ignore=shutil.ignore_patterns("ref"))
+        (folder / "chat_template.jinja").write_text(
+            "{% for i in range(90000) %}{{ '' }}{% endfor %}{{ messages[0].content }}")
+        text = self.dir / "system.txt"
+        text.write_text("Be brief.")
+        words = ("compile", folder, "-o", out, "--bake", text)
+        result = self.refused("compile-ms", 1, *words)
+        self.assertIn("making tokens of the text of --bake takes too long", result.err)
+        self.assertFalse(out.exists())
+        whole = self.fits("compile-ms", 600000, *words)
+        self.assertLess(result.seconds, whole.seconds / 2)
+
+    def test_compile_ms_of_steps(self):
+        """The time includes the steps that compute a baked prefix, and ends within one."""
+        ids, out = self.dir / "ids.txt", self.dir / "x.gqac"
+        ids.write_text("1\n" * 1280)
+        words = ("compile", harness.ROOT / "models/tiny-gqa", "-o", out, "--bake", ids, "--bake-as", "ids",
+                 "--threads", "1", "--target", "ref")
+        whole = self.fits("compile-ms", 600000, *words)
+        out.unlink()
+        result = self.refused("compile-ms", int(whole.seconds * 250), *words)  # a quarter
+        self.assertLess(result.seconds, whole.seconds / 2)
+        self.assertFalse(out.exists())
+
     def test_memory_bytes(self):
         """Weights are counted before they are packed, aligned or not, and tensors before a run."""
         for offset in (0, 2):

@@ -8,6 +8,8 @@ import os
 import subprocess
 import sys
 
+import onnx
+
 import harness
 from harness import Case, ROOT, environment, gqac
 
@@ -15,11 +17,11 @@ from harness import Case, ROOT, environment, gqac
 class LostFile(Case):
     """Artefacts and external data, which gqac maps."""
 
-    def lose(self, model, part, threads):
+    def lose(self, model, part, threads, target="cpu"):
         """Computes, and truncates the part of the model in the meantime."""
         child = subprocess.Popen(
             [harness.GQAC, "bench", model, "-p", "512", "-n", "1", "--repeat", "1000", "--threads",
-             str(threads), "-q"], env=environment(), stdout=subprocess.DEVNULL,
+             str(threads), "--target", target, "-q"], env=environment(), stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE, text=True)
         harness.await_work(child, 20)
         self.assertIsNone(child.poll(), "it ended before its file was lost")
@@ -36,6 +38,15 @@ class LostFile(Case):
             made = gqac("compile", ROOT / "models/tiny-gqa/model.onnx", "-o", model)
             self.check(made, 0)
             self.lose(model, model, threads)
+
+    def test_external_data(self):
+        """Weights in a file of their own, of which a step reads the rows of the embedding."""
+        model, weights = self.dir / "model.onnx", self.dir / "weights"
+        for target, threads in (("cpu", 1), ("cpu", 2), ("ref", 1)):
+            weights.unlink(missing_ok=True)
+            onnx.save(onnx.load(ROOT / "models/tiny-gqa/model.onnx"), model, save_as_external_data=True,
+                      location=weights.name, size_threshold=0)
+            self.lose(model, weights, threads, target)
 
     def test_legal(self):
         """A file that is replaced by renaming is unchanged for processes that have it open."""

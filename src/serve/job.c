@@ -41,6 +41,7 @@ static void free_job(job *j) {
     free(j->ends);
     free(j->bias);
     constraints_drop(j->constraint);
+    tokenizing_free(j->task);
     free(j->tools);
     free(j->tenant);
     json_decref(j->root);
@@ -102,7 +103,7 @@ static int64_t count_open(serve *s) {
     int64_t n = 0;
     pthread_mutex_lock(&s->lock);
     for (const job *j = s->jobs; j; j = j->next)
-        n += j->open;
+        n += j->task ? 0 : j->open;
     pthread_mutex_unlock(&s->lock);
     return n;
 }
@@ -136,7 +137,7 @@ static bool read_job(job *j, http_exchange *x, problem *p) {
 
 static void name_job(job *j) {
     unsigned char random[12] = {0};
-    size_t n = (size_t)snprintf(j->id, sizeof j->id, "%s", j->shape->prefix);
+    size_t n = (size_t)snprintf(j->id, sizeof j->id, "%s", j->shape ? j->shape->prefix : "tokens-");
     if (getrandom(random, sizeof random, GRND_NONBLOCK) < 0)
         memcpy(random, &j->server->last, sizeof j->server->last);
     for (size_t i = 0; i < sizeof random; i++)
@@ -144,21 +145,56 @@ static void name_job(job *j) {
     j->created = (int64_t)time(NULL);
 }
 
-void job_start(serve *s, http_exchange *x, const job_shape *shape, const char *tenant) {
-    problem p = {0};
+job *job_create(serve *s, const job_shape *shape, const char *tenant) {
     job *j = calloc(1, sizeof *j);
     s->last++;
-    if (j) {
-        j->server = s;
-        j->shape = shape;
-        j->began = j->sent = serve_seconds();
-        j->tenant = strdup(tenant);
-        name_job(j);
+    if (!j)
+        return NULL;
+    j->server = s;
+    j->shape = shape;
+    j->began = j->sent = serve_seconds();
+    j->tenant = strdup(tenant);
+    if (!j->tenant) {
+        free(j);
+        return NULL;
     }
-    if (!j || !j->tenant) {
+    name_job(j);
+    return j;
+}
+
+void job_add(job *j, http_exchange *x) {
+    j->next = j->server->jobs;
+    j->server->jobs = j;
+    j->x = x;
+    http_set_user(x, j);
+}
+
+static void detach(job *j) {
+    http_set_user(j->x, NULL);
+    j->x = NULL;
+}
+
+void job_remove(job *j) {
+    detach(j);
+    free_job(j);
+}
+
+void job_touch(job *j) {
+    serve *s = j->server;
+    if (j->dirty)
+        return;
+    j->dirty = true;
+    j->next_dirty = s->dirty;
+    s->dirty = j;
+    serve_wake(s);
+}
+
+void job_start(serve *s, http_exchange *x, const job_shape *shape, const char *tenant) {
+    problem p = {0};
+    job *j = job_create(s, shape, tenant);
+    if (!j) {
         problem_no_memory(&p);
         route_problem(s, x, &p);
-        free(j);
         return;
     }
     if (!read_job(j, x, &p)) {
@@ -166,13 +202,9 @@ void job_start(serve *s, http_exchange *x, const job_shape *shape, const char *t
         route_problem(s, x, &p);
         return;
     }
-    j->next = s->jobs;
-    s->jobs = j;
-    j->x = x;
-    http_set_user(x, j);
+    job_add(j, x);
     if (!leg_submit_all(j, &p)) {
-        j->x = NULL;
-        http_set_user(x, NULL);
+        detach(j);
         route_problem(s, x, &p);
         job_cancel(j);
         job_flush(j);
@@ -233,11 +265,6 @@ void job_cancel_all(serve *s, const char *why) {
 }
 
 /* ---- replies ------------------------------------------------------------- */
-
-static void detach(job *j) {
-    http_set_user(j->x, NULL);
-    j->x = NULL;
-}
 
 static void reply_problem(job *j) {
     http_exchange *x = j->x;
@@ -310,6 +337,11 @@ void job_ping(serve *s, double now) {
 
 static void reply_whole(job *j) {
     http_exchange *x = j->x;
+    if (j->task) {
+        detach(j);
+        tokenizing_reply(j->server, x, j->task);
+        return;
+    }
     json_t *value = j->shape->whole(j), *more = log_json(j);
     detach(j);
     route_json(j->server, x, 200, value, more);

@@ -28,20 +28,10 @@ static bool append(void **list, size_t n, size_t *capacity, size_t size) {
 
 /* ---- under the lock ------------------------------------------------------ */
 
-static void touch(job *j) {
-    serve *s = j->server;
-    if (j->dirty)
-        return;
-    j->dirty = true;
-    j->next_dirty = s->dirty;
-    s->dirty = j;
-    serve_wake(s);
-}
-
 static void note(job *j, const gqac_diag *diag) {
     if (!j->problem.status)
         problem_from(&j->problem, NULL, diag);
-    touch(j); /* which ends the other legs: nobody gets their answers */
+    job_touch(j); /* which ends the other legs: nobody gets their answers */
 }
 
 static bool add_token(tokens *t, const scored *next) {
@@ -144,7 +134,7 @@ static void on_progress(void *arg, int64_t request, int64_t done, int64_t total)
         l->prompt->done = done;
         j->progressed = true;
         if (j->progress)
-            touch(j);
+            job_touch(j);
     }
     pthread_mutex_unlock(&j->server->lock);
 }
@@ -188,7 +178,7 @@ bool leg_add(leg *l, scored *next, bool eos, gqac_diag *diag) {
     if (!added)
         free(next->top);
     if (j->stream && l->kind == LEG_ANSWER)
-        touch(j);
+        job_touch(j);
     pthread_mutex_unlock(&j->server->lock);
     return status == GQAC_OK && !gqac_reply_stopped(l->reply);
 }
@@ -217,7 +207,7 @@ static void end_leg(leg *l, gqac_finish finish) {
     l->ended = true;
     l->finish = finish;
     if (!--j->open || j->stream)
-        touch(j);
+        job_touch(j);
 }
 
 void leg_drop(leg *l) {

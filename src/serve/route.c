@@ -188,42 +188,6 @@ static void one_model(serve *s, http_exchange *x, const json_t *root, const char
     route_problem(s, x, &p);
 }
 
-static void tokenize(serve *s, http_exchange *x, const json_t *root, const char *tenant) {
-    problem p;
-    const char *text = NULL;
-    bool special = true, spelled = true;
-    int64_t *ids = NULL;
-    size_t n = 0;
-    gqac_diag diag = {0};
-    gqac_tokenize_options options;
-    (void)tenant;
-    if (!fields_text(root, "content", SIZE_MAX, &text, &p) ||
-        (!text && !fields_text(root, "prompt", SIZE_MAX, &text, &p)) ||
-        !fields_bool(root, "add_special", &special, &p) ||
-        !fields_bool(root, "parse_special", &spelled, &p) ||
-        (!text && !problem_set(&p, 400, NULL, "content", "'content' is missing"))) {
-        route_problem(s, x, &p);
-        return;
-    }
-    gqac_tokenize_options_init(&options);
-    options.special = special;
-    options.plain = !spelled;
-    if (gqac_text_tokenize_with(s->model.text, text, strlen(text), &options, &ids, &n, &diag) !=
-        GQAC_OK) {
-        problem_from(&p, "content", &diag);
-        route_problem(s, x, &p);
-        return;
-    }
-    json_t *list = json_array();
-    for (size_t i = 0; i < n; i++)
-        json_array_append_new(list, json_integer(ids[i]));
-    gqac_release(ids);
-    route_json(s, x, 200,
-               json_pack("{s:o, s:I, s:I}", "tokens", list, "count", (json_int_t)n, "max_model_len",
-                         (json_int_t)(s->most < INT32_MAX ? s->most : INT32_MAX)),
-               NULL);
-}
-
 static void detokenize(serve *s, http_exchange *x, const json_t *root, const char *tenant) {
     problem p;
     json_t *list = NULL;
@@ -380,6 +344,8 @@ static void write_metrics(serve *s, http_exchange *x, const json_t *root, const 
     write_statistics(s, &out);
     metrics_value(&out, "gqac_connections", "gauge", "Open connections.",
                   (double)http_connections(s->http));
+    metrics_value(&out, "gqac_texts_waiting", "gauge",
+                  "Long texts of /tokenize that have no reply yet.", (double)tokenizing_count(s));
     metrics_value(&out, "gqac_memory_bytes", "gauge",
                   s->model.seq2seq ? "Memory of intermediate tensors."
                                    : "Memory of cached rows, states and intermediate tensors.",
@@ -409,7 +375,7 @@ static const struct route {
     {"POST", "/v1/completions", NULL, &shape_completion, false, false},
     {"POST", "/v1/responses", NULL, &shape_response, false, false},
     {"POST", "/v1/embeddings", embeddings, NULL, false, false},
-    {"POST", "/tokenize", tokenize, NULL, false, true},
+    {"POST", "/tokenize", tokenizing_request, NULL, false, true},
     {"POST", "/detokenize", detokenize, NULL, false, true},
     {"POST", "/apply-template", apply_template, NULL, false, true},
 };

@@ -28,6 +28,7 @@ enum { UNSTATED_TOKENS = 4096 };
 
 typedef struct job job;
 typedef struct leg leg;
+typedef struct task task; /* a text that is tokenized (tokenizing.c) */
 
 /* Tokens of an answer, or of a prompt that is scored. */
 typedef struct scored {
@@ -115,11 +116,12 @@ struct job {
     char *said;
     size_t n_said;
     int sequence; /* number of its next event */
+    task *task;   /* NULL, or the job has no legs */
     /* legs: answers (n of each prompt), then cold ones, then prefixes */
     int n_legs, n_answers;
     leg *legs;
     /* under the lock */
-    int open; /* legs that have not ended */
+    int open; /* legs that have not ended; 1: the task */
     bool cancelled, dirty;
     bool progressed; /* a prompt has more rows */
     problem problem; /* status 0: none */
@@ -132,6 +134,17 @@ typedef struct queue {
     leg *running, *first, *last; /* running: that of the thread that calls serve_run */
     gqac_scheduler_statistics counts;
 } queue;
+
+/* Long texts of /tokenize, and the thread for them, which the first one starts. */
+typedef struct tokenizing {
+    pthread_t thread;
+    bool started;
+    /* under the lock */
+    pthread_cond_t more;
+    bool closing;
+    task *first; /* that wait */
+    int64_t n;   /* that wait, and the one in progress */
+} tokenizing;
 
 typedef enum serve_state { SERVE_LOADING, SERVE_READY, SERVE_DRAINING, SERVE_STOPPED } serve_state;
 
@@ -170,6 +183,7 @@ struct serve {
     bool submitted; /* since the scheduler had nothing to do */
     job *dirty;
     queue queue; /* of a model with an encoder */
+    tokenizing tokenizing;
 };
 
 /* serve_open without its thread: the caller runs the events of `base`. */
@@ -208,6 +222,13 @@ void page_send(serve *s, http_exchange *x, const json_t *root, const char *tenan
 
 /* ---- job.c: from a request to its legs ----------------------------------- */
 
+/* A job that no list has; `shape` NULL: it has a task. NULL: no memory. */
+job *job_create(serve *s, const job_shape *shape, const char *tenant);
+/* Adds it to the jobs of the server, as that of a request; and the opposite, which frees it. */
+void job_add(job *j, http_exchange *x);
+void job_remove(job *j);
+/* Under the lock: makes the thread of connections send what is new. */
+void job_touch(job *j);
 /* Answers a request of a shape; `tenant` is that of its key. */
 void job_start(serve *s, http_exchange *x, const job_shape *shape, const char *tenant);
 /* True: several answers share the prompt, which is computed once, except for its last token. */
@@ -224,6 +245,17 @@ void job_ping(serve *s, double now);
  * problem. */
 void job_expire(serve *s, double now);
 void job_cancel_all(serve *s, const char *why);
+
+/* ---- tokenizing.c -------------------------------------------------------- */
+
+void tokenizing_request(serve *s, http_exchange *x, const json_t *root, const char *tenant);
+/* Number of long texts that wait or are being tokenized. */
+int64_t tokenizing_count(serve *s);
+/* Sends the result of a task that has one. */
+void tokenizing_reply(serve *s, http_exchange *x, const task *t);
+void tokenizing_free(task *t);
+/* Ends the thread. Jobs whose tasks wait have ended then. */
+void tokenizing_close(serve *s);
 
 /* ---- leg.c: callbacks of the scheduler ----------------------------------- */
 

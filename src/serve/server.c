@@ -353,6 +353,7 @@ void serve_free(serve *s) {
         serve_wake(s);
         pthread_join(s->thread, NULL);
     }
+    tokenizing_close(s);
     gqac_scheduler_free(s->scheduler);
     for (job *j = s->jobs; j; j = j->next) {
         encoder_cancel(j); /* no other thread is left */

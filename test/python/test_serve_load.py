@@ -7,6 +7,7 @@ and saved prefixes are reused.
 
 import concurrent.futures
 import http.client
+import json
 import random
 import signal
 import sys
@@ -15,8 +16,8 @@ import time
 import openai
 
 import harness
-from harness import Case, FULL
-from serving import PROMPT, SETTINGS, SLOW, Compared, Server, absent, events, words
+from harness import Case, FULL, gqac
+from serving import PROMPT, SETTINGS, SLOW, TINY, Compared, Server, absent, events, words
 
 CLIENTS, REPLIES = 32, 500 if FULL else 96
 OFFICIAL = ("seed", "temperature", "top_p", "presence_penalty", "frequency_penalty", "logit_bias",
@@ -153,6 +154,58 @@ class Ends(Case):
                         self.assertEqual(reply["choices"], replies[str(body)])
                 self.assertEqual(server.metric("gqac_store_damaged_files_total"), 0)
         self.good("cache", "verify", self.dir / "store")
+
+
+class Texts(Case):
+    """Texts of megabytes for /tokenize."""
+
+    TEXT = words(1, 1600000)  # about 6 MB
+
+    def test_others(self):
+        """Other requests are answered while a long text is tokenized. Its ids are those of the
+        command line."""
+        path = self.dir / "text"
+        path.write_text(self.TEXT)
+        want = [int(word) for word in gqac("tokenize", TINY, "--file", path).out.split()]
+        with Server() as server, concurrent.futures.ThreadPoolExecutor(1) as pool:
+            began, waits = time.monotonic(), []
+            reply = pool.submit(server.good, "/tokenize", {"content": self.TEXT})
+            while not reply.done():
+                asked = time.monotonic()
+                server.good("/health")
+                waits.append(time.monotonic() - asked)
+            whole = time.monotonic() - began
+            self.assertEqual(reply.result()["tokens"], want)
+            self.assertEqual(reply.result()["count"], len(want))
+            self.assertLess(max(waits), whole / 2)
+            self.assertEqual(server.good("/tokenize", {"content": "a"})["count"], 2)
+            self.assertEqual(server.stop(), 0)
+
+    def test_full(self):
+        """No more than --queue long texts wait, and clients that leave make room."""
+        body, short = json.dumps({"content": self.TEXT}).encode(), {"content": words(2, 10000)}
+        with Server("--queue", 1) as server:
+            with server.connect() as s:
+                s.sendall(b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n"
+                          b"Content-Type: application/json\r\n\r\n%b" % (len(body), body))
+                server.await_metric("gqac_texts_waiting", 1)
+                status, answer = server.request("/tokenize", short)[:2]
+                self.assertEqual((status, answer["error"]["code"]), (429, "busy"))
+                self.assertEqual(server.request("/v1/completions", {"prompt": "a", "max_tokens": 1})[0], 200)
+            deadline = time.monotonic() + 60 * SLOW
+            while (status := server.request("/tokenize", short)[0]) == 429 and time.monotonic() < deadline:
+                time.sleep(0.02)
+            self.assertEqual(status, 200)
+            self.assertEqual(server.stop(), 0)
+
+    def test_stop(self):
+        """A server that is asked to stop completes the text."""
+        with Server() as server, concurrent.futures.ThreadPoolExecutor(1) as pool:
+            count = server.good("/tokenize", {"content": self.TEXT})["count"]
+            reply = pool.submit(server.good, "/tokenize", {"content": self.TEXT})
+            server.await_metric("gqac_texts_waiting", 1)
+            self.assertEqual(server.stop(), 0)
+            self.assertEqual(reply.result()["count"], count)
 
 
 if __name__ == "__main__":

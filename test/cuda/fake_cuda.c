@@ -274,6 +274,21 @@ API int cuMemFree_v2(address at) {
     fake.bytes -= (long)bytes;
     return 0;
 }
+API int cuMemHostAlloc(void **memory, size_t bytes, unsigned flags);
+API int cuMemHostAlloc(void **memory, size_t bytes, unsigned flags) {
+    CALL_IN_CONTEXT();
+    *memory = bytes > 0 && flags == 0 ? malloc(bytes) : NULL;
+    fake.memory += *memory != NULL;
+    return *memory ? 0 : OUT_OF_MEMORY;
+}
+API int cuMemFreeHost(void *memory);
+API int cuMemFreeHost(void *memory) {
+    fake.bad += fake.current != 1;
+    arrive();
+    free(memory);
+    fake.memory--;
+    return 0;
+}
 API int cuMemsetD32Async(address to, unsigned value, size_t n, void *stream);
 API int cuMemsetD32Async(address to, unsigned value, size_t n, void *stream) {
     CALL_IN_CONTEXT();

@@ -24,8 +24,7 @@ struct gpu_new_rows {
     target_copies *copies;
     gpu_buffer buffer;
     size_t used;
-    unsigned char *staging; /* the buffer, on the host */
-    size_t staged;
+    gpu_host staging;   /* the buffer, on the host */
     const kv_batch *kv; /* of the run */
     gpu_new *list;
     size_t n, capacity;
@@ -52,7 +51,7 @@ void gpu_new_rows_close(gpu_new_rows *r) {
     if (!r)
         return;
     gpu_release(r->state, &r->buffer);
-    gqac_free(r->staging);
+    gpu_host_release(r->state, &r->staging);
     gqac_free(r->list);
     gqac_free(r);
 }
@@ -64,7 +63,7 @@ void gpu_new_rows_forget(gpu_new_rows *r) {
 static void give_top(const gpu_new_rows *r) {
     for (size_t i = 0; i < r->n_top; i++) {
         id_pair pair;
-        memcpy(&pair, r->staging + r->top_at + i * sizeof pair, sizeof pair);
+        memcpy(&pair, r->staging.data + r->top_at + i * sizeof pair, sizeof pair);
         r->top[i] = (gqac_candidate){.id = isnan(pair.logit) ? -1 : pair.id, .logit = pair.logit};
     }
 }
@@ -74,14 +73,14 @@ static void write_range(const gpu_new_rows *r, const gpu_new *of, int b, int64_t
     const int64_t heads = of->rows.dims[1], rows = of->rows.dims[2], width = of->rows.dims[3];
     const int64_t own = target_kv_begin(r->kv, b) + first, past = r->kv->past[b] + first;
     const int64_t of_batch = kv_batch_row(r->kv, b) * heads;
-    const unsigned char *from = r->staging + of->at;
+    const unsigned char *from = r->staging.data + of->at;
     kv_sequence *sequence = r->kv->sequences[b];
     if (of->bits == 0) {
         const size_t at = (size_t)(of_batch * rows + own) * (size_t)width;
         kv_write_rows(sequence, of->slot, past, n, from + at * op_width(of->rows.dtype), rows);
         return;
     }
-    const float *scales = (const float *)(const void *)(r->staging + of->scales_at);
+    const float *scales = (const float *)(const void *)(r->staging.data + of->scales_at);
     for (int64_t h = 0; h < heads; h++) {
         const int64_t at = (of_batch + h) * rows + own;
         kv_write_codes(sequence, of->slot, h, past, n, from + at * kv_code_bytes(width, of->bits),
@@ -107,9 +106,8 @@ static void write_parts(void *arg, size_t begin, size_t end, int worker) {
 gqac_status gpu_new_rows_flush(gpu_new_rows *r, const op_work *work) {
     if (r->n + r->n_top == 0)
         return GQAC_OK;
-    if (!gqac_reserve(&r->staging, r->used, &r->staged, 1))
-        return gqac_diag_oom(work->diag, "new rows of a device");
-    GQAC_TRY(gpu_download(r->state, &r->buffer, r->staging, r->used, work->diag));
+    GQAC_TRY(gpu_host_reserve(r->state, r->used, &r->staging, work->diag));
+    GQAC_TRY(gpu_download(r->state, &r->buffer, r->staging.data, r->used, work->diag));
     r->copies->down++;
     r->copies->down_bytes += (int64_t)r->used;
     if (r->n) {

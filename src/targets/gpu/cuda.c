@@ -60,6 +60,8 @@ enum { CU_STREAM_NON_BLOCKING = 1 };
     F(ModuleGetGlobal, cuModuleGetGlobal_v2, CUdeviceptr *, size_t *, CUmodule, const char *)      \
     F(MemAlloc, cuMemAlloc_v2, CUdeviceptr *, size_t)                                              \
     F(MemFree, cuMemFree_v2, CUdeviceptr)                                                          \
+    F(MemHostAlloc, cuMemHostAlloc, void **, size_t, unsigned)                                     \
+    F(MemFreeHost, cuMemFreeHost, void *)                                                          \
     F(MemsetD32Async, cuMemsetD32Async, CUdeviceptr, unsigned, size_t, CUstream)                   \
     F(MemcpyHtoDAsync, cuMemcpyHtoDAsync_v2, CUdeviceptr, const void *, size_t, CUstream)          \
     F(MemcpyDtoHAsync, cuMemcpyDtoHAsync_v2, void *, CUdeviceptr, size_t, CUstream)                \
@@ -478,6 +480,20 @@ static void release(gpu_buffer *buffer) {
     *buffer = (gpu_buffer){0};
 }
 
+static gqac_status take_host(gpu_queue *q, size_t bytes, void **memory, gqac_diag *diag) {
+    GQAC_TRY(enter(q, diag));
+    const int code = cu.MemHostAlloc(memory, bytes, 0);
+    leave();
+    return code == CUDA_SUCCESS ? GQAC_OK : failed("cuMemHostAlloc", code, diag);
+}
+
+static void give_host(gpu_queue *q, void *memory) {
+    if (enter(q, NULL) == GQAC_OK) {
+        cu.MemFreeHost(memory);
+        leave();
+    }
+}
+
 /* Submits what waits, and starts a copy. The context must be current. */
 static gqac_status start_copy(const gpu_queue *q, CUdeviceptr to, const void *from, size_t bytes,
                               gqac_diag *diag) {
@@ -542,6 +558,8 @@ const gpu_driver gpu_driver_cuda = {.name = "cuda",
                                     .write = write_bytes,
                                     .send = send_bytes,
                                     .read = read_bytes,
+                                    .take_host = take_host,
+                                    .give_host = give_host,
                                     .launch = launch,
                                     .losses = losses,
                                     .lost = lost};

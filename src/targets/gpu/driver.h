@@ -81,6 +81,10 @@ typedef struct gpu_driver {
                         gqac_diag *diag);
     gqac_status (*read)(gpu_queue *queue, const gpu_buffer *from, void *to, size_t bytes,
                         gqac_diag *diag);
+    /* Memory of the host to which `read` copies several times as fast as to other memory. NULL,
+     * both: the driver has none. */
+    gqac_status (*take_host)(gpu_queue *queue, size_t bytes, void **memory, gqac_diag *diag);
+    void (*give_host)(gpu_queue *queue, void *memory);
     gqac_status (*launch)(gpu_queue *queue, gpu_kernel *kernel, const gpu_grid *grid, int n_args,
                           const gpu_arg *args, gqac_diag *diag);
     /* What is launched may wait on the host until a later call submits it, which may be one of

@@ -234,6 +234,15 @@ void gpu_lock(gpu_state *s);
 void gpu_unlock(gpu_state *s);
 gqac_status gpu_allocate(gpu_state *s, size_t bytes, gpu_buffer *buffer, gqac_diag *diag);
 void gpu_release(gpu_state *s, gpu_buffer *buffer);
+/* Memory of the host that gpu_download writes to: that of the driver, if it has any. */
+typedef struct gpu_host {
+    unsigned char *data;
+    size_t bytes;
+    bool of_driver;
+} gpu_host;
+/* Makes it at least that large; its contents are lost. */
+gqac_status gpu_host_reserve(gpu_state *s, size_t bytes, gpu_host *host, gqac_diag *diag);
+void gpu_host_release(gpu_state *s, gpu_host *host);
 gqac_status gpu_upload(gpu_state *s, const gpu_buffer *to, const void *from, size_t bytes,
                        gqac_diag *diag);
 gqac_status gpu_download(gpu_state *s, const gpu_buffer *from, void *to, size_t bytes,

@@ -422,6 +422,32 @@ void gpu_release(gpu_state *s, gpu_buffer *buffer) {
     s->driver->release(buffer);
 }
 
+void gpu_host_release(gpu_state *s, gpu_host *host) {
+    if (host->of_driver)
+        s->driver->give_host(s->queue, host->data);
+    else
+        gqac_free(host->data);
+    *host = (gpu_host){0};
+}
+
+gqac_status gpu_host_reserve(gpu_state *s, size_t bytes, gpu_host *host, gqac_diag *diag) {
+    if (bytes <= host->bytes)
+        return GQAC_OK;
+    const size_t more = bytes / 2 > host->bytes ? bytes : 2 * host->bytes;
+    void *memory = NULL;
+    gpu_host_release(s, host);
+    const gqac_status status =
+        s->driver->take_host ? s->driver->take_host(s->queue, more, &memory, diag) : GQAC_NO_MEMORY;
+    if (status != GQAC_OK && status != GQAC_NO_MEMORY)
+        return status;
+    host->of_driver = status == GQAC_OK;
+    host->data = host->of_driver ? memory : gqac_alloc(more);
+    if (!host->data)
+        return gqac_diag_oom(diag, "rows of a device");
+    host->bytes = more;
+    return GQAC_OK;
+}
+
 gqac_status gpu_upload(gpu_state *s, const gpu_buffer *to, const void *from, size_t bytes,
                        gqac_diag *diag) {
     return s->driver->write(s->queue, to, 0, from, bytes, diag);

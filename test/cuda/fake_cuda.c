@@ -228,6 +228,37 @@ API int cuModuleUnload(void *module) {
     return 0;
 }
 API int cuModuleGetFunction(void **function, void *module, const char *name);
+static struct {
+    void *function;
+    char name[40];
+    long launches;
+} kernels[256]; /* emulated ones, by name */
+static int n_kernels;
+
+/* How often kernels of this name were launched. */
+API long fake_cuda_launched(const char *name);
+API long fake_cuda_launched(const char *name) {
+    long n = 0;
+    for (int i = 0; i < n_kernels; i++)
+        n += strcmp(kernels[i].name, name) ? 0 : kernels[i].launches;
+    return n;
+}
+
+/* Another module may have had another kernel at this address before. */
+static void name_kernel(void *function, const char *name) {
+    int at = 0;
+    for (int i = 0; i < n_kernels; i++)
+        if (kernels[i].function == function)
+            kernels[i].function = NULL;
+    while (at < n_kernels && strcmp(kernels[at].name, name))
+        at++;
+    if (at == (int)(sizeof kernels / sizeof *kernels))
+        return;
+    n_kernels = at == n_kernels ? n_kernels + 1 : n_kernels;
+    snprintf(kernels[at].name, sizeof kernels->name, "%s", name);
+    kernels[at].function = function;
+}
+
 API int cuModuleGetFunction(void **function, void *module, const char *name) {
     CALL_IN_CONTEXT();
     if (fake.log)
@@ -238,6 +269,8 @@ API int cuModuleGetFunction(void **function, void *module, const char *name) {
     snprintf(own, sizeof own, "emulated_%s", name);
     *function = library ? dlsym(library, own) : module;
     fake.emulates = library != NULL;
+    if (library && *function)
+        name_kernel(*function, name);
     return *function ? 0 : 500; /* CUDA_ERROR_NOT_FOUND */
 }
 API int cuModuleGetGlobal_v2(address *at, size_t *bytes, void *module, const char *name);
@@ -338,6 +371,8 @@ API int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, un
                        void **extra) {
     CALL_IN_CONTEXT();
     fake.launches++;
+    for (int i = 0; i < n_kernels; i++)
+        kernels[i].launches += kernels[i].function == function;
     fake.bad += !function || !gx || !gy || gy > 65535 || gz != 1 || bx * by * bz == 0 ||
                 bx * by * bz > 1024 || bz != 1 || shared || !stream || !values || extra;
     if (fake.emulates) {

@@ -58,7 +58,7 @@ typedef struct rig {
     gqac_context *context;
     int64_t ids[2 * (PROMPT + MORE)], vocabulary;
     float *expected; /* logits of the step that is aborted repeatedly */
-    unsigned char *past[MOST_PAIRS];
+    unsigned char *past[MOST_PAIRS], *after[MOST_PAIRS]; /* before that step, and after it */
 } rig;
 
 static gqac_sequence *new_sequence(const rig *r) {
@@ -73,8 +73,8 @@ static size_t past_bytes(const gqac_kv_pair *pair, int64_t length) {
            (size_t)gqac_dtype_bits(pair->dtype) / 8;
 }
 
-/* True if the sequence contains the bytes that were stored before; `keep`: stores them. */
-static bool same_past(rig *r, const gqac_sequence *s, bool keep) {
+/* True if the sequence contains the bytes in `rows`; `keep`: stores them there. */
+static bool same_past(const rig *r, const gqac_sequence *s, unsigned char **rows, bool keep) {
     const gqac_kv_pair *pairs = NULL;
     const int n = gqac_program_kv_pairs(r->program, &pairs);
     bool same = n <= MOST_PAIRS;
@@ -83,9 +83,9 @@ static bool same_past(rig *r, const gqac_sequence *s, bool keep) {
         unsigned char *now = malloc(bytes + 1);
         same = gqac_sequence_export(s, pairs[i].past, now, bytes, &diag) == GQAC_OK;
         if (keep)
-            r->past[i] = now;
+            rows[i] = now;
         else
-            same = same && !memcmp(now, r->past[i], bytes);
+            same = same && !memcmp(now, rows[i], bytes);
         if (!keep)
             free(now);
     }
@@ -133,6 +133,8 @@ static void open_rig(rig *r, const char *path, const char *target, int threads) 
 static void close_rig(rig *r) {
     for (int i = 0; i < MOST_PAIRS; i++)
         free(r->past[i]);
+    for (int i = 0; i < MOST_PAIRS; i++)
+        free(r->after[i]);
     free(r->expected);
     gqac_context_free(r->context);
     gqac_program_free(r->program);
@@ -154,14 +156,14 @@ static bool abort_at(rig *r, const gqac_sequence *base, int n) {
         good = good || (c.reported == 0 && !c.wrong);
         good = good && says(&c, "tokens");
         good = good && c.asked == n && gqac_sequence_length(a) == PROMPT;
-        good = good && gqac_sequence_length(b) == 0 && same_past(r, a, false);
+        good = good && gqac_sequence_length(b) == 0 && same_past(r, a, r->past, false);
         good = good && !gqac_context_logits(r->context, 0, &rows, &width);
         good = good && step(r, a, b) == GQAC_OK;
     } else {
         good = good && status == GQAC_OK && c.done == c.total;
     }
     good = good && gqac_sequence_length(a) == PROMPT + MORE && gqac_sequence_length(b) == 3;
-    CU_ASSERT_FATAL(good && expected_logits(r));
+    CU_ASSERT_FATAL(good && expected_logits(r) && same_past(r, a, r->after, false));
     gqac_sequence_free(a);
     gqac_sequence_free(b);
     return aborted;
@@ -176,9 +178,10 @@ static void abort_steps(const char *path, const char *target, int threads, int l
     gqac_sequence *base = new_sequence(&r), *a = NULL, *b = new_sequence(&r);
     CU_ASSERT_EQUAL_FATAL(
         gqac_sequence_append(r.context, base, r.ids, prompt, GQAC_LOGITS_ALL, &diag), GQAC_OK);
-    CU_ASSERT_FATAL(same_past(&r, base, true));
+    CU_ASSERT_FATAL(same_past(&r, base, r.past, true));
     CU_ASSERT_EQUAL_FATAL(gqac_sequence_fork(base, &a, &diag), GQAC_OK);
     CU_ASSERT_EQUAL_FATAL(step(&r, a, b), GQAC_OK);
+    CU_ASSERT_FATAL(same_past(&r, a, r.after, true));
     const float *logits = gqac_context_logits(r.context, 0, &rows, &width);
     memcpy(r.expected, logits, (size_t)(MORE * width) * sizeof *logits);
     logits = gqac_context_logits(r.context, 1, &rows, &width);
@@ -205,6 +208,12 @@ static void every_question_with_states(void) {
 
 static void every_question_with_guards(void) {
     abort_steps("test/models/phi3/model.onnx", "cpu", 1, 20, 1);
+}
+
+static void every_question_on_a_device(void) {
+    int n = 0;
+    if (gqac_device_count(&n, NULL) == GQAC_OK)
+        abort_steps("test/models/llama/model.onnx", "gpu", 2, 20, unit_full() ? 1 : 5);
 }
 
 static void every_question_with_experts(void) {
@@ -389,6 +398,7 @@ static const unit_case cases[] = {
     {"every question of a step with recurrent states", every_question_with_states},
     {"every question of a step with rope tables to choose", every_question_with_guards},
     {"every question of a step with experts", every_question_with_experts},
+    {"every question of a step on a device", every_question_on_a_device},
     {"aborted while a rewind is made up for", aborted_after_a_rewind},
     {"every question of a stateless run", every_question_of_a_run},
     {"monitors are checked", monitors_are_checked},

@@ -207,6 +207,64 @@ static void test_device(void) {
     share_on("gpu", "test/models/llama/model.onnx", NULL);
 }
 
+/* Threads of the caller that work on another of its jobs first: a step of another context. */
+typedef struct helping {
+    gqac_context *context;
+    gqac_sequence *sequence;
+    int64_t ids[200];
+    int regions;
+    gqac_status status;
+} helping;
+
+static void help_first(void *arg, int n, gqac_task *task, void *task_arg) {
+    helping *h = arg;
+    if (h->regions++ == 0)
+        h->status = gqac_sequence_append(h->context, h->sequence, h->ids, 3, 0, NULL);
+    for (int i = 0; i < n; i++)
+        task(task_arg, i);
+}
+
+static void regions_run_other_jobs(const char *target) {
+    helping h = {.status = GQAC_INTERNAL};
+    gqac_diag diag;
+    gqac_options options;
+    gqac_program *program = NULL;
+    gqac_threads *threads = NULL;
+    gqac_context *context = NULL;
+    gqac_sequence *s = NULL;
+    const gqac_sequence_options how = {.size = sizeof how};
+    gqac_options_init(&options);
+    options.target = target;
+    for (int i = 0; i < 200; i++)
+        h.ids[i] = 3 + i % 90;
+    const gqac_status status =
+        gqac_program_open(unit_path("test/models/llama/model.onnx"), &options, &program, &diag);
+    if (status == GQAC_ABSENT) {
+        printf("  there is no device for target gpu\n");
+        return;
+    }
+    CU_ASSERT_EQUAL_FATAL(status, GQAC_OK);
+    CU_ASSERT_EQUAL_FATAL(gqac_threads_wrap(4, help_first, &h, &threads, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL_FATAL(gqac_context_create(program, 1, &h.context, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL_FATAL(gqac_context_create_on(program, threads, &context, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL_FATAL(gqac_sequence_create(program, &how, &s, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL_FATAL(gqac_sequence_create(program, &how, &h.sequence, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL(gqac_sequence_append(context, s, h.ids, 200, 0, &diag), GQAC_OK);
+    CU_ASSERT(h.regions > 0);
+    CU_ASSERT_EQUAL(h.status, GQAC_OK);
+    gqac_sequence_free(s);
+    gqac_sequence_free(h.sequence);
+    gqac_context_free(context);
+    gqac_context_free(h.context);
+    gqac_threads_free(threads);
+    gqac_program_free(program);
+}
+
+static void test_regions_run_other_jobs(void) {
+    regions_run_other_jobs("cpu");
+    regions_run_other_jobs("gpu");
+}
+
 static const unit_case cases[] = {
     {"llama in eight contexts at once", test_plain},
     {"int4 weights in eight contexts at once", test_int4},
@@ -214,6 +272,7 @@ static const unit_case cases[] = {
     {"eight contexts on one device", test_device},
     {"eight contexts on the same threads", test_shared_threads},
     {"eight contexts on threads of the caller", test_threads_of_the_caller},
+    {"regions that run other jobs first", test_regions_run_other_jobs},
     {"how many threads", test_default},
 };
 

@@ -103,19 +103,28 @@ static void write_parts(void *arg, size_t begin, size_t end, int worker) {
     }
 }
 
-gqac_status gpu_new_rows_flush(gpu_new_rows *r, const op_work *work) {
+gqac_status gpu_new_rows_fetch(gpu_new_rows *r, gqac_diag *diag) {
     if (r->n + r->n_top == 0)
         return GQAC_OK;
-    GQAC_TRY(gpu_host_reserve(r->state, r->used, &r->staging, work->diag));
-    GQAC_TRY(gpu_download(r->state, &r->buffer, r->staging.data, r->used, work->diag));
+    GQAC_TRY(gpu_host_reserve(r->state, r->used, &r->staging, diag));
+    GQAC_TRY(gpu_download(r->state, &r->buffer, r->staging.data, r->used, diag));
     r->copies->down++;
     r->copies->down_bytes += (int64_t)r->used;
-    if (r->n) {
-        const int64_t parts = (int64_t)r->n * PARTS;
-        op_work_parallel(work, parts, (int64_t)r->used / parts / BYTES_NS, write_parts, r);
-    }
     give_top(r);
+    return GQAC_OK;
+}
+
+void gpu_new_rows_write(gpu_new_rows *r, const op_work *work) {
+    const int64_t parts = (int64_t)r->n * PARTS;
+    if (parts > 0)
+        op_work_parallel(work, parts, (int64_t)r->used / parts / BYTES_NS, write_parts, r);
     gpu_new_rows_forget(r);
+}
+
+/* Writes all rows to the host on this thread: others wait for the device. */
+static gqac_status flush(gpu_new_rows *r, gqac_diag *diag) {
+    GQAC_TRY(gpu_new_rows_fetch(r, diag));
+    gpu_new_rows_write(r, &(op_work){.diag = diag});
     return GQAC_OK;
 }
 
@@ -144,7 +153,7 @@ static size_t lay_out(gpu_new *of, size_t at) {
 static gqac_status make_room(gpu_work *w, gpu_new_rows *r, size_t bytes, size_t all) {
     if (r->used + bytes <= r->buffer.bytes)
         return GQAC_OK;
-    GQAC_TRY(gpu_new_rows_flush(r, w->work));
+    GQAC_TRY(flush(r, w->work->diag));
     if (r->buffer.bytes >= bytes && r->buffer.bytes >= all)
         return GQAC_OK;
     gpu_release(w->state, &r->buffer);
@@ -195,6 +204,8 @@ gqac_status gpu_place(gpu_work *w, const kv_batch *kv, const gpu_table *table) {
     gpu_blocks *own = gpu_blocks_of(w->state, kv);
     const uint64_t run = gpu_mirror_run(w);
     gqac_status status = gpu_blocks_place(own, kv, run, table, w->work->diag);
+    if (status == GQAC_NO_MEMORY && gpu_drop_spare(w->state))
+        status = gpu_blocks_place(own, kv, run, table, w->work->diag);
     for (int bits = 0; bits <= 8 && status == GQAC_NO_MEMORY; bits += 4) {
         gpu_blocks *other = gpu_state_blocks(w->state, bits);
         if (other != own && gpu_blocks_drop(other))
@@ -206,7 +217,7 @@ gqac_status gpu_place(gpu_work *w, const kv_batch *kv, const gpu_table *table) {
 gqac_status gpu_bring_rows(gpu_work *w, const kv_batch *kv, int slot) {
     gpu_blocks *blocks = gpu_blocks_of(w->state, kv);
     if (!gpu_blocks_has_new(blocks, slot)) /* replaced since they were written */
-        GQAC_TRY(gpu_new_rows_flush(gpu_mirror_new_rows(w), w->work));
+        GQAC_TRY(flush(gpu_mirror_new_rows(w), w->work->diag));
     return gpu_blocks_fill(blocks, kv, slot, true, w->work->diag);
 }
 

@@ -31,12 +31,16 @@ typedef struct gpu_new {
 gqac_status gpu_new_rows_take(gpu_work *w, const kv_batch *kv, int n, gpu_new *slots,
                               gpu_buffer *buffer);
 /* Memory for n likeliest ids, each its logit and then the id in 32 bits, from byte *at of *buffer
- * on, a multiple of 4; the flush sets ids[0..n). The kernel that writes them is launched next. */
+ * on, a multiple of 4; gpu_new_rows_fetch sets ids[0..n). The kernel that writes them is launched
+ * next. */
 gqac_status gpu_new_rows_take_top(gpu_work *w, size_t n, gqac_candidate *ids, gpu_buffer *buffer,
                                   int64_t *at);
-/* Writes all rows to the blocks of the host, on the threads of `work`. If the call is stopped, some
- * are left out; then the step fails. */
-gqac_status gpu_new_rows_flush(gpu_new_rows *rows, const op_work *work);
+/* Copies all rows from the device, and sets the likeliest ids. */
+gqac_status gpu_new_rows_fetch(gpu_new_rows *rows, gqac_diag *diag);
+/* After that: writes the rows to the blocks of the host, on the threads of `work`, which may need
+ * the device: the lock of the state is not held. If the call is stopped, some are left out; then
+ * the step fails. */
+void gpu_new_rows_write(gpu_new_rows *rows, const op_work *work);
 /* Bytes of the device for n new rows of each slot. */
 size_t gpu_new_rows_bytes(const gpu_blocks *blocks, size_t n);
 

@@ -32,7 +32,7 @@ _Static_assert(sizeof(gpu_unit) == 28 && sizeof(gpu_merge) == 24, "lists of numb
 enum {
     PART_HEAD = 4,            /* floats of a slot before the values */
     MOST_FACTORS = 256 << 20, /* bytes of the factors of a step */
-    ROWS_SHARE = 2            /* factors are prepared if so many tiles of rows use each of them */
+    ROWS_SHARE = 2 /* factors are prepared if so many tiles of rows, on average, use them */
 };
 
 /* A tile of keys whose factors are prepared, as kernels/attend_prompt.cl reads it: of its keys the
@@ -380,8 +380,6 @@ static gqac_status take_operands(gpu_work *w, const target_call *call, const att
     GQAC_TRY(gpu_operand_in(w, call, &t->record->k_scale, &o->q, &o->k_scale));
     GQAC_TRY(gpu_operand_in(w, call, &t->record->v_scale, &o->q, &o->v_scale));
     GQAC_TRY(gpu_scratch(w, (size_t)(t->cut.n_slots * t->cut.part) * sizeof(float) + 1, &o->parts));
-    if (t->n_tiles)
-        GQAC_TRY(gpu_scratch(w, t->factors, &o->factors));
     return gpu_out(w, &t->y, &o->y);
 }
 
@@ -479,6 +477,8 @@ static gqac_status launch(gpu_work *w, const target_call *call, attending *t) {
         GQAC_TRY(bring_blocks(w, call->kv, t, &o));
     else
         GQAC_TRY(bring_rows(w, t, &o));
+    if (t->n_tiles && !gpu_spare(w, t->factors, &o.factors))
+        t->n_tiles = 0;
     GQAC_TRY(gpu_list_write(w, lists_of(t), t->lists, t->bytes));
     for (int kind = 0; kind < GPU_TILES; kind++)
         GQAC_TRY(attend(w, t, &o, (gpu_tiles)kind));

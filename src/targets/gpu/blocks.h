@@ -40,10 +40,10 @@ typedef struct gpu_table {
     int64_t per; /* at least as many as a sequence has blocks */
 } gpu_table;
 
-/* Gives an entry to each block of the sequences, new rows included, and sets the table. `run`, not
- * 0, identifies the run and its step: after its first call, only the table is copied, until another
- * run places its blocks or they are dropped. NO_MEMORY: the device cannot hold the blocks of this
- * step. */
+/* Gives an entry to each block of the sequences, new rows included, and sets the table. `run`: a
+ * number of the run, and so of its step, not 0. Later calls with the same number only copy the table,
+ * until another run places its blocks or blocks are dropped. NO_MEMORY: the device cannot hold the
+ * blocks of this step. */
 gqac_status gpu_blocks_place(gpu_blocks *blocks, const kv_batch *kv, uint64_t run,
                              const gpu_table *table, gqac_diag *diag);
 /* The next three are about the blocks that were placed last. */

@@ -126,9 +126,9 @@ size_t gpu_kept_bytes(const void *state);
 typedef enum gpu_own_form {
     GPU_PLAIN,  /* attend_few and attend_many */
     GPU_TENSOR, /* attend_tensor for all tiles */
-    GPU_PROMPT  /* attend_tensor, and for tiles of many rows also the last two */
+    GPU_PROMPT  /* attend_tensor; and attend_prepare and attend_prompt, for prompts */
 } gpu_own_form;
-enum { GPU_OWN_PREPARE = 2, GPU_OWN_PROMPT, GPU_OWN /* after those of gpu_tiles */ };
+enum { GPU_OWN_PREPARE = 2 /* after those of gpu_tiles */, GPU_OWN_PROMPT, GPU_OWN };
 gqac_status gpu_own_kernels(const void *state, gpu_own_form form, const char *constants,
                             gpu_kernel *kernels[GPU_OWN], gqac_diag *diag);
 /* Those of GPU_ATTEND_FEW and GPU_ATTEND_MANY, for heads of at most GPU_ATTEND_COMMON elements. */
@@ -167,6 +167,11 @@ struct gpu_blocks *gpu_state_blocks(const void *state, int code_bits);
 
 /* Takes scratch of the device, and sets *buffer; its content is undefined. */
 gqac_status gpu_scratch(gpu_work *w, size_t bytes, gpu_buffer *buffer);
+/* The same for memory that the kernel can do without; false: the device has too little. Taken after
+ * blocks are placed, and released as soon as blocks or other memory do not fit. */
+bool gpu_spare(gpu_work *w, size_t bytes, gpu_buffer *buffer);
+/* Releases it; false: there was none. */
+bool gpu_drop_spare(gpu_state *state);
 /* Copies data to the device for the kernels that are launched next; does not wait for those before,
  * if `data` is small. */
 gqac_status gpu_write(gpu_work *w, const gpu_buffer *buffer, const void *data, size_t bytes);

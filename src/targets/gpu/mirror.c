@@ -239,10 +239,12 @@ static gqac_status top(void *arg, const gqac_tensor *logits, int64_t n, gqac_can
 static gqac_status finish(void *arg, const op_work *work) {
     mirror *m = arg;
     gpu_lock(m->state);
-    gqac_status status = gpu_new_rows_flush(m->new_rows, work);
+    gqac_status status = gpu_new_rows_fetch(m->new_rows, work->diag);
     if (status == GQAC_OK)
         status = gpu_check_losses(m->state, m->losses, work->diag);
     gpu_unlock(m->state);
+    if (status == GQAC_OK)
+        gpu_new_rows_write(m->new_rows, work);
     return status;
 }
 

@@ -135,7 +135,7 @@ typedef struct kept {
 typedef struct own_kernels {
     struct own_kernels *next;
     char *constants;
-    gpu_kernel *kernels[GPU_OWN]; /* of tensor cores: one */
+    gpu_kernel *kernels[GPU_OWN]; /* in the order of their names; the others are NULL */
 } own_kernels;
 
 typedef struct list {
@@ -157,7 +157,7 @@ struct gpu_state {
     pthread_mutex_t lock; /* of what follows */
     own_kernels *own;
     gpu_blocks *blocks[BLOCKS]; /* by code bits / 4 */
-    gpu_buffer scratch[GPU_SCRATCH];
+    gpu_buffer scratch[GPU_SCRATCH], spare;
     list lists[GPU_LISTS];
     unsigned char *outbox; /* what kernels were sent since the device was last waited for */
     size_t sent;           /* bytes of it */
@@ -324,6 +324,7 @@ void gpu_close(const void *state) {
     }
     for (int i = 0; i < BLOCKS; i++)
         gpu_blocks_close(s->blocks[i]);
+    s->driver->release(&s->spare);
     for (int i = 0; i < GPU_SCRATCH; i++)
         s->driver->release(&s->scratch[i]);
     for (int i = 0; i < GPU_LISTS; i++) {
@@ -412,6 +413,8 @@ void gpu_unlock(gpu_state *s) {
 
 gqac_status gpu_allocate(gpu_state *s, size_t bytes, gpu_buffer *buffer, gqac_diag *diag) {
     gqac_status status = s->driver->allocate(s->queue, bytes, buffer, diag);
+    if (status == GQAC_NO_MEMORY && gpu_drop_spare(s))
+        status = s->driver->allocate(s->queue, bytes, buffer, diag);
     for (int i = 0; i < BLOCKS && status == GQAC_NO_MEMORY; i++)
         if (gpu_blocks_drop(s->blocks[i]))
             status = s->driver->allocate(s->queue, bytes, buffer, diag);
@@ -493,6 +496,23 @@ gqac_status gpu_scratch(gpu_work *w, size_t bytes, gpu_buffer *buffer) {
     w->n++;
     *buffer = *own;
     return GQAC_OK;
+}
+
+bool gpu_drop_spare(gpu_state *s) {
+    const bool some = s->spare.handle != NULL;
+    s->driver->release(&s->spare);
+    return some;
+}
+
+bool gpu_spare(gpu_work *w, size_t bytes, gpu_buffer *buffer) {
+    gpu_state *s = w->state;
+    if (s->spare.bytes < bytes) {
+        gpu_drop_spare(s);
+        if (s->driver->allocate(s->queue, bytes, &s->spare, NULL) != GQAC_OK)
+            return false;
+    }
+    *buffer = s->spare;
+    return true;
 }
 
 gqac_status gpu_write(gpu_work *w, const gpu_buffer *buffer, const void *data, size_t bytes) {

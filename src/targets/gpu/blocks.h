@@ -41,9 +41,9 @@ typedef struct gpu_table {
 } gpu_table;
 
 /* Gives an entry to each block of the sequences, new rows included, and sets the table. `run`: a
- * number of the run, and so of its step, not 0. Later calls with the same number only copy the table,
- * until another run places its blocks or blocks are dropped. NO_MEMORY: the device cannot hold the
- * blocks of this step. */
+ * number of the run, and so of its step, not 0. Later calls with the same number only copy the
+ * table, until another run places its blocks or blocks are dropped. NO_MEMORY: the device cannot
+ * hold the blocks of this step. */
 gqac_status gpu_blocks_place(gpu_blocks *blocks, const kv_batch *kv, uint64_t run,
                              const gpu_table *table, gqac_diag *diag);
 /* The next three are about the blocks that were placed last. */

@@ -250,7 +250,8 @@ class Limits(Case):
 
     def test_memory_of_machine(self):
         """Without the flag, more than nine tenths of the memory of the process is refused at once."""
-        machine = min(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), *cgroup_limits())
+        pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        machine = min([pages, *cgroup_limits()])
         limits = self.good("inspect", model("llama"), "--format", "json").json()["limits"]
         self.assertEqual(limits["memory-bytes"], machine - machine // 10)
         self.assertEqual(limits["compile-bytes"], limits["memory-bytes"])

@@ -422,6 +422,7 @@ static gqac_status start(gpu_work *w, const attending *t, const operands *o, gpu
                          size_t items, int32_t first, int64_t n) {
     enum { SLABS = 3, AFTER = SLABS + GPU_SLABS, ALL = AFTER + 9 };
     attend_shape shape = t->shape;
+    shape.units = first;
     const gpu_grid grid = {.groups = {(size_t)shape.kv_heads, (size_t)n}, .items = {items, 1}};
     const bool has_factors =
         kernel == t->kernels[GPU_OWN_PREPARE] || kernel == t->kernels[GPU_OWN_PROMPT];
@@ -438,7 +439,6 @@ static gqac_status start(gpu_work *w, const attending *t, const operands *o, gpu
                              GPU_ARG(shape),
                              GPU_ARG(t->blocks),
                              [ALL] = GPU_ARG(o->factors.handle)};
-    shape.units = first;
     for (int i = 0; i < GPU_SLABS; i++)
         args[SLABS + i] = GPU_ARG(o->slabs.handles[i]);
     return gpu_launch_own(w, kernel, &grid, has_factors ? ALL + 1 : ALL, args);

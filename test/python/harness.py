@@ -138,6 +138,15 @@ def gqac(*args, seconds=120.0, memory=8 * GIB, env=None, cwd=None, stdin=None):
 
 
 @functools.cache
+def has_unnamed_files(folder):
+    """True if the file system supports files without a name (O_TMPFILE)."""
+    try:
+        os.close(os.open(folder, os.O_WRONLY | os.O_TMPFILE))
+    except OSError:
+        return False
+    return True
+
+
 def has_device():
     """True if there is a device for target gpu."""
     return gqac("devices").code == 0

@@ -57,21 +57,25 @@ class Shared(Case):
     def test_killed(self):
         """A process is killed at any time; the next one has the right bits, and only whole kernels
         are kept."""
+        if not harness.has_unnamed_files(self.dir):
+            # Reason of the skip: otherwise the file has a name until it is complete, and after
+            # SIGKILL no code can remove it.
+            self.skipTest("this file system has no files without a name")
         draw = random.Random(5)
         shutil.rmtree(self.kernels)
         begun = time.monotonic()
         self.assertEqual(self.start("killed.npy").wait(), 0)
-        whole = time.monotonic() - begun
-        kept = []
+        most, kept = time.monotonic() - begun, []
         while len(kept) < (300 if FULL else 20) or (len(set(kept)) < 2 and len(kept) < 300):
             shutil.rmtree(self.kernels, ignore_errors=True)
             child = self.start("killed.npy")
-            time.sleep(draw.uniform(0, 1.1 * whole))
+            time.sleep(draw.uniform(0, most))
             child.send_signal(signal.SIGKILL)
             child.wait()
             found = os.listdir(self.kernels) if self.kernels.exists() else []
             self.assertIn(found, ([], self.names))
             kept.append(bool(found))
+            most *= 0.9 if found else 1.1  # so that about half of them are kept
             self.assertEqual(self.bits("next.npy"), self.expected)
             self.assertEqual(os.listdir(self.kernels), self.names)
         self.assertEqual(set(kept), {False, True})

@@ -7,6 +7,8 @@
 import os
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import onnx
 
@@ -23,6 +25,10 @@ class LostFile(Case):
             [harness.GQAC, "bench", model, "-p", "512", "-n", "1", "--repeat", "1000", "--threads",
              str(threads), "--target", target, "-q"], env=environment(), stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE, text=True)
+        maps = Path(f"/proc/{child.pid}/maps")
+        deadline = time.monotonic() + 60
+        while part.name not in maps.read_text() and time.monotonic() < deadline:
+            time.sleep(0.01)
         harness.await_work(child, 20)
         self.assertIsNone(child.poll(), "it ended before its file was lost")
         os.truncate(part, 4096)

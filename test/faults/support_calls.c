@@ -111,11 +111,11 @@ DIR *__wrap_opendir(const char *path) {
     return fails_folder() ? NULL : __real_opendir(path);
 }
 
-/* The transfer of an eventfd, which is no file, can be interrupted, but does not fail. */
+/* The transfer of an eventfd, which has no type of file, can be interrupted, but does not fail. */
 static bool fails_file(fault_kind kind, int fd) {
     struct stat st;
-    return (atomic_load(&chosen_error) == EINTR ||
-            (__real_fstat(fd, &st) == 0 && S_ISREG(st.st_mode))) &&
+    return (atomic_load(&chosen_error) == EINTR || __real_fstat(fd, &st) != 0 ||
+            (st.st_mode & S_IFMT) != 0) &&
            fails(kind);
 }
 

@@ -153,13 +153,15 @@ static const char *check(int i, const fault *f, bool persist, size_t n, size_t c
     return wrong;
 }
 
+static size_t made[FAULT_KINDS]; /* calls of each kind in all rows */
+
 /* `filled`: the folder has the prefixes of the row. */
 static void fail_each(int i, const fault *f, bool persist, bool filled) {
     size_t n = 1, counts[SERVED_WRONG] = {0};
     for (;; n++) {
         count_entries(folder, true);
         if (filled)
-            ask_once(i);
+            CU_ASSERT(ask_once(i));
         const long live = served_alloc_live();
         const int descriptors = n_descriptors();
         open_server(served_is_encoded(i));
@@ -178,6 +180,7 @@ static void fail_each(int i, const fault *f, bool persist, bool filled) {
         if (reached < n)
             break;
     }
+    made[f->kind] += n - 1;
     if (n > 1)
         printf("  %s%s: %zu times %s with %s%s: %zu errors, %zu closed, %zu right\n",
                served_rows[i].path, filled ? ", cached" : "", n - 1, fault_name(f->kind),
@@ -213,7 +216,12 @@ static void each_row(bool persist) {
 }
 
 static void test_once(void) {
+    static const fault_kind all[] = {FAULT_OPEN, FAULT_STATUS, FAULT_READ,   FAULT_WRITE,
+                                     FAULT_SYNC, FAULT_NAME,   FAULT_ACCEPT, FAULT_RECEIVE,
+                                     FAULT_SEND, FAULT_WATCH};
     each_row(false);
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        CU_ASSERT(made[all[i]] > 0);
 }
 
 static void test_onwards(void) {
@@ -303,6 +311,8 @@ static void fail_start(const fault *f, bool persist) {
         if (reached < n)
             break;
     }
+    if (persist && (f->kind == FAULT_SOCKET || f->kind == FAULT_WATCH || f->kind == FAULT_THREAD))
+        CU_ASSERT(failed > 0);
     if (n > 1)
         printf("  start: %zu times %s with %s%s, %zu failures\n", n - 1, fault_name(f->kind),
                strerrorname_np(f->error), persist ? ", and all after each" : "", failed);

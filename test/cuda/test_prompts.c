@@ -10,6 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/table.h"
+
 enum { N = 4, MOST = 160 };
 static const int64_t lengths[2][N] = {{70, 5, 100, 64}, {30, 3, 1, 60}}; /* of two steps */
 static gqac_diag diag;
@@ -92,8 +94,9 @@ static void test_prompts(void) {
     check_prompts("quantised");
 }
 
-/* A prompt on a device with so many bytes; NO_MEMORY, too, if the program cannot be opened. */
-static gqac_status prompt_in(long bytes) {
+/* A prompt on a device with so many bytes (0: any number); the logits of its last row have *sum.
+ * NO_MEMORY, too, if the program cannot be opened. */
+static gqac_status prompt_in(long bytes, uint64_t *sum) {
     char text[32];
     gqac_program *program = NULL;
     gqac_context *context = NULL;
@@ -114,6 +117,10 @@ static gqac_status prompt_in(long bytes) {
         CU_ASSERT_EQUAL_FATAL(gqac_context_create(program, 1, &context, &diag), GQAC_OK);
         CU_ASSERT_EQUAL_FATAL(gqac_sequence_create(program, &how, &s, &diag), GQAC_OK);
         status = gqac_sequence_append(context, s, ids, 100, 1, &diag);
+        int64_t rows = 0, width = 0;
+        const float *last = gqac_context_logits(context, 0, &rows, &width);
+        CU_ASSERT(status != GQAC_OK || (last && rows == 1));
+        *sum = last ? gqac_hash_bytes(0, last, (size_t)width * sizeof *last) : 0;
         gqac_sequence_free(s);
         gqac_context_free(context);
     }
@@ -122,15 +129,18 @@ static gqac_status prompt_in(long bytes) {
     return status;
 }
 
-/* A step that has memory for all but the factors does without them, and with more memory than a
- * step needs none fails. */
+/* A step that has memory for all but the factors does without them, with the same bits. Once a step
+ * has enough memory, none fails. */
 static void test_little_memory(void) {
     long without = 0, with = 0;
+    uint64_t expected = 0, sum = 0;
+    CU_ASSERT_EQUAL_FATAL(prompt_in(0, &expected), GQAC_OK);
     for (long bytes = 1000000; bytes < 5000000 && !with; bytes += 6000) {
         const long before = launched("attend_prompt");
-        const gqac_status status = prompt_in(bytes);
+        const gqac_status status = prompt_in(bytes, &sum);
         const bool prompt = launched("attend_prompt") > before;
         CU_ASSERT(status == GQAC_OK || (status == GQAC_NO_MEMORY && !without));
+        CU_ASSERT(status == GQAC_NO_MEMORY || sum == expected);
         without += status == GQAC_OK && !prompt;
         with += status == GQAC_OK && prompt;
     }

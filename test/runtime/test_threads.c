@@ -219,9 +219,35 @@ typedef struct helping {
 static void help_first(void *arg, int n, gqac_task *task, void *task_arg) {
     helping *h = arg;
     if (h->regions++ == 0)
-        h->status = gqac_sequence_append(h->context, h->sequence, h->ids, 3, 0, NULL);
+        h->status = gqac_sequence_append(h->context, h->sequence, h->ids, 3, 1, NULL);
     for (int i = 0; i < n; i++)
         task(task_arg, i);
+}
+
+/* The last row of logits of a context, malloc'd. */
+static float *last_row(const gqac_context *context) {
+    int64_t rows = 0, width = 0;
+    const float *from = gqac_context_logits(context, 0, &rows, &width);
+    CU_ASSERT_FATAL(from && rows == 1);
+    float *row = malloc((size_t)width * sizeof *row);
+    memcpy(row, from, (size_t)width * sizeof *row);
+    return row;
+}
+
+/* True if a new sequence has the same last row after these ids; frees the row. */
+static bool same_alone(const gqac_program *program, gqac_context *context, const int64_t *ids,
+                       int64_t n, float *row) {
+    const gqac_sequence_options how = {.size = sizeof how};
+    gqac_sequence *s = NULL;
+    const bool ran = gqac_sequence_create(program, &how, &s, NULL) == GQAC_OK &&
+                     gqac_sequence_append(context, s, ids, n, 1, NULL) == GQAC_OK;
+    float *alone = last_row(context);
+    const size_t bytes = (size_t)gqac_program_vocabulary(program) * sizeof *row;
+    const bool same = ran && memcmp(alone, row, bytes) == 0;
+    gqac_sequence_free(s);
+    free(alone);
+    free(row);
+    return same;
 }
 
 static void regions_run_other_jobs(const char *target) {
@@ -249,9 +275,12 @@ static void regions_run_other_jobs(const char *target) {
     CU_ASSERT_EQUAL_FATAL(gqac_context_create_on(program, threads, &context, &diag), GQAC_OK);
     CU_ASSERT_EQUAL_FATAL(gqac_sequence_create(program, &how, &s, &diag), GQAC_OK);
     CU_ASSERT_EQUAL_FATAL(gqac_sequence_create(program, &how, &h.sequence, &diag), GQAC_OK);
-    CU_ASSERT_EQUAL(gqac_sequence_append(context, s, h.ids, 200, 0, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL(gqac_sequence_append(context, s, h.ids, 200, 1, &diag), GQAC_OK);
     CU_ASSERT(h.regions > 0);
-    CU_ASSERT_EQUAL(h.status, GQAC_OK);
+    CU_ASSERT_EQUAL_FATAL(h.status, GQAC_OK);
+    float *own = last_row(context), *other = last_row(h.context);
+    CU_ASSERT(same_alone(program, h.context, h.ids, 200, own));
+    CU_ASSERT(same_alone(program, h.context, h.ids, 3, other));
     gqac_sequence_free(s);
     gqac_sequence_free(h.sequence);
     gqac_context_free(context);

@@ -21,7 +21,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 BUILD, OUT = ROOT / "build" / "release", ROOT / "build" / "coverage"
 PARTS = {"scan and import": ("onnx/files.c", "onnx/import*.c", "onnx/once.c", "onnx/order.c", "onnx/report.c",
-                             "onnx/scan.c", "onnx/scope.c", "onnx/sequence.c", "onnx/tensor.c", "onnx/typed.c", "onnx/unpack.c"),
+                             "onnx/scan.c", "onnx/scope.c", "onnx/sequence.c", "onnx/tensor.c",
+                             "onnx/typed.c", "onnx/unpack.c"),
          "artefacts": ("runtime/artefact.c", "api/load.c"),
          "text IR": ("ir/lex.c", "ir/parse*.c", "ir/print.c", "ir/dim_text.c", "ir/tensor_text.c")}
 SOURCES = sorted(path for part in PARTS.values() for name in part for path in (ROOT / "src").glob(name))

@@ -344,7 +344,7 @@ static void write_metrics(serve *s, http_exchange *x, const json_t *root, const 
     write_statistics(s, &out);
     metrics_value(&out, "gqac_connections", "gauge", "Open connections.",
                   (double)http_connections(s->http));
-    metrics_value(&out, "gqac_texts_waiting", "gauge",
+    metrics_value(&out, "gqac_texts_pending", "gauge",
                   "Long texts of /tokenize that have no reply yet.", (double)tokenizing_count(s));
     metrics_value(&out, "gqac_memory_bytes", "gauge",
                   s->model.seq2seq ? "Memory of intermediate tensors."

@@ -102,6 +102,18 @@ void tokenizing_close(serve *s) {
     pthread_cond_destroy(&all->more);
 }
 
+void tokenizing_cancel(job *j) {
+    tokenizing *all = &j->server->tokenizing;
+    for (task **at = &all->first; *at; at = &(*at)->next)
+        if ((*at)->owner == j) {
+            *at = (*at)->next;
+            all->n--;
+            j->open = 0;
+            job_touch(j);
+            return;
+        }
+}
+
 /* ---- requests ------------------------------------------------------------ */
 
 static bool start(serve *s, problem *p) {

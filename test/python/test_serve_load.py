@@ -174,7 +174,7 @@ class Texts(Case):
             for _ in range(5):
                 reply = pool.submit(server.good, "/tokenize", {"content": self.TEXT})
                 while not reply.done():
-                    seen = server.metric("gqac_texts_waiting") == 1 or seen
+                    seen = server.metric("gqac_texts_pending") == 1 or seen
                 self.assertEqual(reply.result()["tokens"], want)
                 self.assertEqual(reply.result()["count"], len(want))
                 if seen:  # unless this process was stopped in the meantime
@@ -189,7 +189,7 @@ class Texts(Case):
         body = json.dumps({"content": self.TEXT}).encode()
         s.sendall(b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n"
                   b"Content-Type: application/json\r\n\r\n%b" % (len(body), body))
-        while server.metric("gqac_texts_waiting") == 0 and not select.select([s], [], [], 0)[0]:
+        while server.metric("gqac_texts_pending") == 0 and not select.select([s], [], [], 0)[0]:
             pass
         return server.request("/tokenize", self.SHORT)[:2]
 
@@ -216,7 +216,7 @@ class Texts(Case):
             count = server.good("/tokenize", {"content": self.TEXT})["count"]
             for _ in range(5):
                 reply = pool.submit(server.good, "/tokenize", {"content": self.TEXT})
-                while server.metric("gqac_texts_waiting") == 0 and not reply.done():
+                while server.metric("gqac_texts_pending") == 0 and not reply.done():
                     pass
                 if not reply.done():
                     break

@@ -183,14 +183,24 @@ class Texts(Case):
             self.assertEqual(server.good("/tokenize", {"content": "a"})["count"], 2)
             self.assertEqual(server.stop(), 0)
 
-    def occupied(self, server, s):
-        """The reply to a text that arrives while a longer one from `s` is tokenized; if this
-        process is stopped in the meantime, it arrives too late."""
+    def send(self, s):
+        """Sends the text."""
         body = json.dumps({"content": self.TEXT}).encode()
         s.sendall(b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n"
                   b"Content-Type: application/json\r\n\r\n%b" % (len(body), body))
-        while server.metric("gqac_texts_pending") == 0 and not select.select([s], [], [], 0)[0]:
-            pass
+
+    def await_pending(self, server, n, s):
+        """True when n texts are pending; False if `s` gets its reply before."""
+        while not select.select([s], [], [], 0)[0]:
+            if server.metric("gqac_texts_pending") == n:
+                return True
+        return False
+
+    def occupied(self, server, s):
+        """The reply to a text that arrives while a longer one from `s` is tokenized; if this
+        process is stopped in the meantime, it arrives too late."""
+        self.send(s)
+        self.await_pending(server, 1, s)
         return server.request("/tokenize", self.SHORT)[:2]
 
     def test_full(self):
@@ -208,6 +218,23 @@ class Texts(Case):
             while (status := server.request("/tokenize", self.SHORT)[0]) == 429 and time.monotonic() < deadline:
                 time.sleep(0.02)
             self.assertEqual(status, 200)
+            self.assertEqual(server.stop(), 0)
+
+    def test_leave(self):
+        """A text that waits is not pending any more when its client leaves."""
+        with Server("--queue", 2) as server:
+            for _ in range(5):
+                with server.connect() as s:
+                    self.send(s)
+                    left = self.await_pending(server, 1, s)
+                    with server.connect() as other:
+                        self.send(other)
+                        left = left and self.await_pending(server, 2, s)
+                    left = left and self.await_pending(server, 1, s)
+                server.await_metric("gqac_texts_pending", 0, 60)
+                if left:
+                    break
+            self.assertTrue(left)
             self.assertEqual(server.stop(), 0)
 
     def test_stop(self):

@@ -96,7 +96,7 @@ typedef struct gqac_request_end {
     const gqac_diag *diag; /* FAILED: the reason; else NULL */
     size_t n_ids;
     const int64_t *ids;      /* the new ids, an end-of-text id included */
-    int64_t reused_tokens;   /* tokens whose rows were cached when the request was first admitted */
+    int64_t reused_tokens;   /* tokens whose rows were cached before the first step computed any */
     int64_t computed_tokens; /* tokens that steps computed, repeated ones and drafts included */
     int64_t preemptions;     /* how often the request lost its rows */
     /* The tokens that have rows: all but the last new id. The callback may fork it, or take a

@@ -197,8 +197,8 @@ gqac_status request_open(gqac_scheduler *s, request *r, gqac_diag *diag) {
     }
     gqac_snapshot_free(r->base);
     r->base = NULL;
-    r->fetched = false;  /* if the sequence is lost, memory may have lost the rows too */
-    if (!r->preemptions) /* later its own rows may be found again */
+    r->fetched = false; /* if the sequence is lost, memory may have lost the rows too */
+    if (!r->reported)   /* later its own rows may be found again */
         r->reused = gqac_sequence_length(r->sequence);
     s->counts.reused_tokens += gqac_sequence_length(r->sequence);
     return GQAC_OK;

@@ -219,7 +219,8 @@ void job_cancel(job *j) {
     j->cancelled = true;
     if (s->model.seq2seq)
         encoder_cancel(j);
-    tokenizing_cancel(j);
+    if (j->task)
+        tokenizing_cancel(j);
     for (int i = 0; i < j->n_legs; i++)
         if (j->legs[i].number && !j->legs[i].ended)
             gqac_scheduler_cancel(s->scheduler, j->legs[i].number);

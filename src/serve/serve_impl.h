@@ -254,7 +254,7 @@ int64_t tokenizing_count(serve *s);
 /* Sends the result of a task that has one. */
 void tokenizing_reply(serve *s, http_exchange *x, const task *t);
 void tokenizing_free(task *t);
-/* Under the server's lock: ends a job whose task waits; one in progress is completed. */
+/* Under the server's lock: ends a job with a task, if it waits; one in progress is completed. */
 void tokenizing_cancel(job *j);
 /* Ends the thread. Jobs whose tasks wait have ended then. */
 void tokenizing_close(serve *s);

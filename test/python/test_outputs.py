@@ -245,10 +245,7 @@ class Whole(Case):
 
     def test_kill(self):
         """A kill leaves nothing if unnamed files are supported."""
-        if not harness.has_unnamed_files(self.dir):
-            # Reason of the skip: otherwise the file has a name until it is complete, and after
-            # SIGKILL no code can remove it.
-            self.skipTest("this file system has no files without a name")
+        self.need_unnamed_files()
         self.assertEqual(self.interrupted(signal.SIGKILL), (-signal.SIGKILL, []))
 
     def test_fallback(self):

@@ -51,33 +51,18 @@ GQN_FN void prompt_copy(__local uint4 *to, __global const uint4 *from, const int
     copy_commit();
 }
 
-/* The weights of the rows of an item, from the plain sums of their scores. */
-GQN_FN void prompt_weights(const attend_shape *shape, __global const float *bias, int tile,
-                           bool all, int own, __local tensor_rows *rows, const float4 s[8],
-                           uint p[8][2]) {
-    const int key = tile + (int)get_local_id(0) % 4 * 2;
-    float x[16];
-    uint own_p[8];
-    if (all && shape->softcap == 0.0f && shape->bias_columns == 0) {
-        UNROLL for (int i = 0; i < 2; i++) {
-            UNROLL for (int t = 0; t < 16; t++)
-                x[t] = shape->scale * tensor_of(s[t / 2], i, t % 2);
-            tensor_weights(true, rows, own + 8 * i, key, x, own_p);
-            UNROLL for (int j = 0; j < 8; j++)
-                p[j][i] = own_p[j];
-        }
-        return;
-    }
-    ROLLED for (int i = 0; i < 2; i++) {
-        const int r = own + 8 * i;
+/* tensor_weights_of, if all keys of the tile are visible to all rows of the warp, and scores have
+ * neither softcap nor bias. */
+GQN_FN void prompt_weights(const attend_shape *shape, int tile, int own,
+                           __local tensor_rows *rows, const float4 s[8], uint p[8][2]) {
+    UNROLL for (int i = 0; i < 2; i++) {
+        float x[16];
+        uint own_p[8];
         UNROLL for (int t = 0; t < 16; t++)
-            x[t] = tensor_of(s[t / 2], i, t % 2);
-        tensor_finish(shape, bias + rows->row[r].bias_at, key, rows->lo[r], rows->hi[r], x);
-        tensor_weights(false, rows, r, key, x, own_p);
-        UNROLL for (int j = 0; j < 8; j++) {
-            p[j][0] = i == 0 ? own_p[j] : p[j][0];
-            p[j][1] = own_p[j];
-        }
+            x[t] = shape->scale * tensor_of(s[t / 2], i, t % 2);
+        tensor_weights(true, rows, own + 8 * i, tile, x, own_p);
+        UNROLL for (int j = 0; j < 8; j++)
+            p[j][i] = own_p[j];
     }
 }
 
@@ -140,7 +125,10 @@ __kernel GROUP_ALONE(ITEMS) void attend_prompt(ATTEND_ARGUMENTS, __global const 
         else
             copy_commit();
         if (used) {
-            prompt_weights(&shape, bias, tile, all, own, &rows, s, p);
+            if (all && shape.softcap == 0.0f && shape.bias_columns == 0)
+                prompt_weights(&shape, tile, own, &rows, s, p);
+            else
+                tensor_weights_of(&shape, bias, tile, own, &rows, s, p);
             UNROLL for (int n = 0; n < OWN; n++)
                 acc[n] = tensor_scaled(acc[n], rows.alpha[own], rows.alpha[own + 8]);
         }

@@ -156,6 +156,26 @@ GQN_FN void tensor_weights(const bool all, __local tensor_rows *rows, int r, int
     TEAM_BARRIER;
 }
 
+/* The weights of both rows of an item, from the plain sums of their scores. */
+GQN_FN void tensor_weights_of(const attend_shape *shape, __global const float *bias, int tile,
+                              int own, __local tensor_rows *rows, const float4 s[8],
+                              uint p[8][2]) {
+    const int key = tile + (int)get_local_id(0) % 4 * 2;
+    ROLLED for (int i = 0; i < 2; i++) {
+        const int r = own + 8 * i;
+        float x[16];
+        uint own_p[8];
+        UNROLL for (int t = 0; t < 16; t++)
+            x[t] = tensor_of(s[t / 2], i, t % 2);
+        tensor_finish(shape, bias + rows->row[r].bias_at, key, rows->lo[r], rows->hi[r], x);
+        tensor_weights(false, rows, r, key, x, own_p);
+        UNROLL for (int j = 0; j < 8; j++) {
+            p[j][0] = i == 0 ? own_p[j] : p[j][0];
+            p[j][1] = own_p[j];
+        }
+    }
+}
+
 /* ---- sums of values ----------------------------------------------------------------- */
 
 /* acc * alpha + 0. Without the + 0, the sign of a zero would depend on values v that are not
@@ -452,19 +472,8 @@ __kernel GROUP_ALONE(ITEMS) void attend_tensor(ATTEND_ARGUMENTS) {
                 attend_put_values(&TILE_OF(tile)->values, 0, ahead, stage);
             barrier(CLK_LOCAL_MEM_FENCE);
         }
-        ROLLED for (int i = 0; used && i < 2; i++) {
-            const int r = own + 8 * i, key = tile + lane % 4 * 2;
-            float x[16];
-            uint own_p[8];
-            UNROLL for (int t = 0; t < 16; t++)
-                x[t] = tensor_of(s[t / 2], i, t % 2);
-            tensor_finish(&shape, bias + rows.row[r].bias_at, key, rows.lo[r], rows.hi[r], x);
-            tensor_weights(false, &rows, r, key, x, own_p);
-            UNROLL for (int j = 0; j < 8; j++) {
-                p[j][0] = i == 0 ? own_p[j] : p[j][0];
-                p[j][1] = own_p[j];
-            }
-        }
+        if (used)
+            tensor_weights_of(&shape, bias, tile, own, &rows, s, p);
         UNROLL for (int h = 0; h < STAGES; h++) {
             if (h + 1 < STAGES)
                 attend_look_values(&TILE_OF(tile)->values, h + 1, ahead);

@@ -1,7 +1,9 @@
 /* The choice of the level: the best one of this machine, or the one that GQAC_CPU names. */
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
@@ -111,4 +113,16 @@ const cpu_level *cpu_level_at(int index) {
 
 const char *cpu_level_name(const void *level) {
     return ((const cpu_level *)level)->name;
+}
+
+bool cpu_large_first_level(void) {
+    static atomic_long bytes; /* 0: not yet read, -1: unknown */
+    long known = atomic_load_explicit(&bytes, memory_order_relaxed);
+    if (!known) {
+        known = sysconf(_SC_LEVEL1_DCACHE_SIZE);
+        if (known <= 0)
+            known = -1;
+        atomic_store_explicit(&bytes, known, memory_order_relaxed);
+    }
+    return known >= 48 << 10;
 }

@@ -4,8 +4,10 @@
 #ifndef GQAC_TARGETS_CPU_LEVEL_AHEAD_H
 #define GQAC_TARGETS_CPU_LEVEL_AHEAD_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
+#include "targets/cpu/level.h"
 #include "targets/cpu/level/vec.h"
 
 enum { LINE = 64 };
@@ -14,10 +16,14 @@ enum { LINE = 64 };
 typedef struct ahead {
     uintptr_t at;
     int64_t lines, steps, due;
+    bool first_level; /* prefetches to the first-level cache instead of the second */
 } ahead;
 
 static inline ahead ahead_of(const void *from, int64_t bytes) {
-    return (ahead){.at = (uintptr_t)from, .lines = bytes / LINE, .steps = 1};
+    return (ahead){.at = (uintptr_t)from,
+                   .lines = bytes / LINE,
+                   .steps = 1,
+                   .first_level = cpu_large_first_level()};
 }
 
 /* Sets *part to part `i` of `n` of the lines, to be prefetched in `steps` steps. It is not returned
@@ -29,6 +35,7 @@ static inline void ahead_open_part(ahead *part, const ahead *all, int64_t i, int
     part->lines = all->lines;
     part->steps = n * steps;
     part->due = 0;
+    part->first_level = all->first_level;
 }
 
 static inline ahead ahead_part(ahead a, int64_t i, int64_t n, int64_t steps) {
@@ -37,11 +44,12 @@ static inline ahead ahead_part(ahead a, int64_t i, int64_t n, int64_t steps) {
     return part;
 }
 
-/* Prefetches to the first-level cache. Measured with prefetches to the second-level cache only,
- * linear_nbits was slower and linear unchanged. */
 VEC_FN void ahead_step(ahead *a) {
     for (a->due += a->lines; a->due >= a->steps; a->due -= a->steps, a->at += LINE)
-        __builtin_prefetch((const void *)a->at);
+        if (a->first_level)
+            __builtin_prefetch((const void *)a->at, 0, 3);
+        else
+            __builtin_prefetch((const void *)a->at, 0, 2);
 }
 
 #endif

@@ -43,12 +43,16 @@ def made_here(threads):
     """The fields of every record that say where and when its numbers were measured."""
     commit = first_line("git", "-C", str(ROOT), "rev-parse", "--short", "HEAD")
     dirty = first_line("git", "-C", str(ROOT), "status", "--porcelain", "--untracked-files=no")
-    cpu = next((line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo")
-                if line.startswith("model name")), platform.processor())
+    facts = {}
+    for line in open("/proc/cpuinfo"):
+        name, _, value = line.partition(":")
+        facts.setdefault(name.strip(), value.strip())
+    cpu = facts.get("model name", platform.processor())
     return {
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "commit": commit + ("+changes" if dirty else ""), "kind": "measured",
         "host": f"{cpu}, {os.cpu_count()} cores", "compiler": first_line("cc", "--version"),
+        "cpu": f"family {facts.get('cpu family', '?')}, model {facts.get('model', '?')}",
         "threads": threads,
     }
 

@@ -21,12 +21,14 @@ PEERS = (rows.ORT, rows.OV, rows.LLAMA, rows.TORCH)
 
 
 def newest(path):
-    """{level: {(row, threads): record}}, the last record of each."""
+    """{(level, CPU): {(row, threads): record}}, the last record of each. The CPU is "" in records
+    that do not say which it was."""
     found = {}
     for line in path.read_text().splitlines() if path.exists() else []:
         record = json.loads(line)
         if record.get("bench") == "pairs":
-            found.setdefault(record["level"], {})[record["row"], record["threads"]] = record
+            machine = record["level"], record.get("cpu", "")
+            found.setdefault(machine, {})[record["row"], record["threads"]] = record
     return found
 
 
@@ -253,9 +255,9 @@ def peers_of(record):
             for peer in PEERS if peer in record["versions"]]
 
 
-def of_level(level, found):
-    """All tables of the records of one instruction set."""
-    lines = ["", f"### Instruction set {level}", ""]
+def of_machine(level, cpu, found):
+    """All tables of the records of one instruction set on one kind of CPU."""
+    lines = ["", f"### Instruction set {level}" + f", CPU {cpu}" * bool(cpu), ""]
     for what, get in (("Machine", lambda r: [r["host"]]),
                       ("Compiler", lambda r: [r["compiler"]]),
                       ("Commits", lambda r: [r["commit"]]), ("Peers", peers_of)):
@@ -281,9 +283,9 @@ def of_level(level, found):
 def text(path):
     found = newest(path)
     lines = [BEGIN]
-    for level in sorted(found, key=records.LEVELS.index, reverse=True):
-        lines += of_level(level, found[level])
-    left = unmeasured(key for level in found.values() for key in level)
+    for level, cpu in sorted(found, key=lambda m: (-records.LEVELS.index(m[0]), m[1])):
+        lines += of_machine(level, cpu, found[level, cpu])
+    left = unmeasured(key for machine in found.values() for key in machine)
     if left:
         lines += ["", "Not measured yet:", "", *[f"- {name}" for name in left]]
     return "\n".join([*lines, "", END])

@@ -12,6 +12,7 @@
 
 #include "cli/compare.h"
 #include "cli/expecting.h"
+#include "cli/finite.h"
 
 static const cli_flag flags[] = {
     {"input", "NAME=FILE", "reads one input from a .npy file; may be repeated"},
@@ -31,6 +32,8 @@ static const cli_flag flags[] = {
      "caches (1)"},
     {"in-place", NULL,
      "writes present tensors over the past tensors, whose number of rows is then the capacity"},
+    {"check-finite", NULL,
+     "names the first node with a result that is NaN or infinite, and fails (slow)"},
     {NULL, NULL, NULL},
 };
 
@@ -58,6 +61,7 @@ typedef struct session {
     long long repeat, warmup, rotate;
     bool in_place;
     int64_t batch, *valid; /* see compare_valid_rows */
+    finite_finding finite;
 } session;
 
 /* ---- inputs -------------------------------------------------------------- */
@@ -349,6 +353,8 @@ static gqac_status open_session(session *s) {
     GQAC_TRY(cli_number(s->c, "warmup", 0, 1000000, 0, &s->warmup));
     GQAC_TRY(cli_number(s->c, "rotate", 1, 100000, 1, &s->rotate));
     GQAC_TRY(cli_open_stateless(s->c, &s->program, &s->context));
+    if (cli_switch(s->c, "check-finite"))
+        finite_watch(&s->finite, s->context);
     s->n_in = gqac_program_inputs(s->program, &s->in);
     s->n_out = gqac_program_outputs(s->program, &s->out);
     s->names = calloc((size_t)s->n_in + 1, sizeof *s->names);
@@ -503,6 +509,7 @@ static gqac_status run_model(session *s, bool *equal) {
     GQAC_TRY(read_inputs(s));
     GQAC_TRY(make_copies(s));
     GQAC_TRY(run_times(s));
+    GQAC_TRY(finite_check(s->c, &s->finite));
     json_t *rows = json_array();
     const gqac_status status = report(s, rows, equal);
     json_decref(rows);

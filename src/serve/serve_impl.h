@@ -139,6 +139,7 @@ typedef struct queue {
 typedef struct tokenizing {
     pthread_t thread;
     bool started;
+    bool by_turns; /* of tests: there is no thread, and the caller calls tokenizing_run */
     /* under the lock */
     pthread_cond_t more;
     bool closing;
@@ -256,6 +257,8 @@ void tokenizing_reply(serve *s, http_exchange *x, const task *t);
 void tokenizing_free(task *t);
 /* Under the server's lock: ends a job with a task, if it waits; one in progress is completed. */
 void tokenizing_cancel(job *j);
+/* Completes texts: with `wait` until the server closes, else until none waits. */
+void tokenizing_run(serve *s, bool wait);
 /* Ends the thread. Jobs whose tasks wait have ended then. */
 void tokenizing_close(serve *s);
 

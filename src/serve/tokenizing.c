@@ -70,14 +70,13 @@ static void complete(serve *s, task *t) {
     job_touch(j);
 }
 
-static void *run(void *arg) {
-    serve *s = arg;
+void tokenizing_run(serve *s, bool wait) {
     tokenizing *all = &s->tokenizing;
     pthread_mutex_lock(&s->lock);
     for (;;) {
-        while (!all->first && !all->closing)
+        while (wait && !all->first && !all->closing)
             pthread_cond_wait(&all->more, &s->lock);
-        if (all->closing)
+        if (all->closing || !all->first)
             break;
         task *t = all->first;
         all->first = t->next;
@@ -87,17 +86,24 @@ static void *run(void *arg) {
     for (task *t = all->first; t; t = t->next) /* their jobs end without a reply */
         t->owner->open = 0;
     pthread_mutex_unlock(&s->lock);
+}
+
+static void *run(void *arg) {
+    tokenizing_run(arg, true);
     return NULL;
 }
 
 void tokenizing_close(serve *s) {
     tokenizing *all = &s->tokenizing;
-    if (!all->started)
-        return;
     pthread_mutex_lock(&s->lock);
     all->closing = true;
-    pthread_cond_signal(&all->more);
+    if (all->started)
+        pthread_cond_signal(&all->more);
     pthread_mutex_unlock(&s->lock);
+    if (!all->started) {
+        tokenizing_run(s, false);
+        return;
+    }
     pthread_join(all->thread, NULL);
     pthread_cond_destroy(&all->more);
 }
@@ -118,7 +124,7 @@ void tokenizing_cancel(job *j) {
 
 static bool start(serve *s, problem *p) {
     tokenizing *all = &s->tokenizing;
-    if (all->started)
+    if (all->started || all->by_turns)
         return true;
     pthread_cond_init(&all->more, NULL);
     all->started = pthread_create(&all->thread, NULL, run, s) == 0;
@@ -157,7 +163,8 @@ static bool submit(serve *s, task *t, problem *p) {
             at = &(*at)->next;
         *at = t;
         all->n++;
-        pthread_cond_signal(&all->more);
+        if (all->started)
+            pthread_cond_signal(&all->more);
     }
     pthread_mutex_unlock(&s->lock);
     return fits || problem_set(p, 429, "busy", NULL,

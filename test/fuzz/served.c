@@ -115,6 +115,7 @@ static void attach(served *g, const serve_model *model, gqac_status status, gqac
         fuzz_broken("a server");
     }
     leave_signals(g->server);
+    g->server->tokenizing.by_turns = true;
 }
 
 void served_open(served *g) {
@@ -231,12 +232,18 @@ static bool has_read(int fd, uint64_t bytes) {
     return info_of(fd).tcpi_bytes_received >= bytes && ioctl(fd, FIONREAD, &unread) == 0 && !unread;
 }
 
+static bool is_dirty(serve *s) {
+    pthread_mutex_lock(&s->lock);
+    const bool dirty = s->dirty != NULL;
+    pthread_mutex_unlock(&s->lock);
+    return dirty;
+}
+
 /* True if the server has read everything and answered what it can, and the client has its
  * replies. */
 static bool is_quiet(const served_client *c) {
-    const serve *s = c->server;
-    const http_exchange *x = s->http->all;
-    if (s->jobs || s->submitted || s->dirty)
+    const http_exchange *x = c->server->http->all;
+    if (c->server->jobs || c->server->submitted || is_dirty(c->server))
         return false;
     if (c->fd < 0)
         return !x;
@@ -250,11 +257,13 @@ static bool is_quiet(const served_client *c) {
 
 void (*served_within)(bool within);
 
-/* Computes a step, or, with an encoder, all waiting answers; returns how many requests are left.
- * */
+/* Tokenizes long texts, and computes a step or, with an encoder, all waiting answers; returns how
+ * many requests are left. */
 static int64_t compute(serve *s, gqac_status *status, gqac_diag *diag) {
     int64_t left = 0;
     s->submitted = false;
+    if (s->tokenizing.by_turns)
+        tokenizing_run(s, false);
     if (!s->model.seq2seq) {
         *status = gqac_scheduler_step(s->scheduler, &left, diag);
         return left;
@@ -287,7 +296,8 @@ int64_t served_turn(served_client *c, bool wait) {
 bool served_settle(served_client *c, int turns) {
     bool wait = false;
     for (; turns && !is_quiet(c); turns--)
-        wait = !served_turn(c, wait) && !c->server->dirty && !c->server->jobs;
+        wait = !served_turn(c, wait) && !is_dirty(c->server) &&
+               (!c->server->jobs || tokenizing_count(c->server));
     return turns;
 }
 

@@ -1,4 +1,4 @@
-/* A complete server of a small model, whose two threads are run by the caller in turn, and clients
+/* A complete server of a small model, whose threads are run by the caller in turn, and clients
  * over the loopback interface. So a test knows when the server has nothing left to do, and the same
  * requests have the same effect each time: the random ids and seeds of the server are constants, by
  * --wrap=getrandom. */
@@ -36,7 +36,7 @@ typedef struct served_client {
 served_client served_connect(serve *s);
 /* Sends until the server has read everything, or has closed the connection. */
 void served_send(served_client *c, const char *data, size_t size);
-/* One round of the two threads of a server; returns how many requests are left. `wait`: first waits
+/* One round of the threads of a server; returns how many requests are left. `wait`: first waits
  * for the client's socket, for at most a millisecond. */
 int64_t served_turn(served_client *c, bool wait);
 /* Runs turns until the server has read everything and answered what it can, and the client has its

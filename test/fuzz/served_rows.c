@@ -54,6 +54,7 @@ const served_row served_rows[SERVED_ROWS] = {
      "{" COMPLETION ", \"stream\": true, \"stream_options\": {\"include_usage\": true}}", 1},
     {"/v1/responses", "{" RESPONSE "}", 1},
     {"/v1/responses", "{" RESPONSE ", \"stream\": true}", 1},
+    [SERVED_HUGE] = {"/tokenize", "{\"content\": \"@huge\"}", 1},
     {"/v1/completions", "{" ENCODED ", \"n\": 2, \"seed\": 3, \"return_token_ids\": true}", 1},
     {"/v1/completions", "{" ENCODED ", \"logprobs\": 2, \"stream\": true}", 1},
     {"/v1/completions",
@@ -67,8 +68,9 @@ bool served_is_encoded(int i) {
 static gqac_str write_request(const served_row *r, unsigned number) {
     gqac_str body = {0}, all = {0};
     for (const char *at = r->body; at && *at; at++) {
-        if (!strncmp(at, "@long", 5)) {
-            for (int i = 0; i < 9; i++)
+        const bool huge = !strncmp(at, "@huge", 5);
+        if (huge || !strncmp(at, "@long", 5)) {
+            for (int i = 0; i < (huge ? 700 : 9); i++)
                 gqac_str_printf(&body, "%d words of a text that has several buffers, \\u00e9; ", i);
             at += 4;
         } else if (!strncmp(at, "@@@@@@", 6)) {

@@ -5,12 +5,13 @@
 
 #include "fuzz/served.h"
 
-/* "@@@@@@" in a body is replaced by a number that is different in each request. */
+/* "@@@@@@" in a body is replaced by a number that is different in each request, "@long" by a text
+ * of several buffers, and "@huge" by one that the server tokenizes in a thread of its own. */
 typedef struct served_row {
     const char *path, *body; /* body NULL: GET */
     int repeated;            /* requests that are sent at once */
 } served_row;
-enum { SERVED_ROWS = 20 };
+enum { SERVED_ROWS = 21, SERVED_HUGE = 17 };
 extern const served_row served_rows[SERVED_ROWS];
 /* True if row i is for a model with an encoder. */
 bool served_is_encoded(int i);

@@ -6,6 +6,8 @@
 
 import sys
 
+import numpy as np
+
 import harness
 from harness import Case, ROOT, gqac
 
@@ -38,6 +40,17 @@ class Finite(Case):
             self.check(self.score("0,1,1,1", "2 1 2", *flags), 1, "infinite", "[0,0,0]", op)
             self.check(self.score("0,1,1,1", "1 2 2", *flags), 1, "not a number", "[0,0,0]", op)
         self.check(self.score("0,1,1,1", "1 2 2"), 0)
+
+    def test_run(self):
+        """The same of `gqac run`, which then writes no outputs."""
+        (self.dir / "m.gq").write_text(GRAPH.format(divisor="1,0,1,1"))
+        np.save(self.dir / "ids.npy", np.array([[2, 1, 0]]))
+        run = ("run", self.dir / "m.gq", "--input", f"input_ids={self.dir / 'ids.npy'}",
+               "--output", self.dir / "out")
+        self.check(gqac(*run, "--check-finite"), 1, "infinite", "[0,0,1]", "of logits")
+        self.assertFalse((self.dir / "out").exists())
+        self.check(gqac(*run), 0)
+        self.assertTrue((self.dir / "out" / "logits.npy").exists())
 
     def test_legal(self):
         """The minus infinity of a mask is not reported, and a real model has no such node."""

@@ -200,7 +200,7 @@ enum { FAULTS = sizeof faults / sizeof *faults };
 
 /* In the quick tier, rows of each form of reply. */
 static bool is_tested(int i) {
-    return unit_full() || i == 1 || i == 6 || i == 10 || i == 13 || i == 16 || i == 18;
+    return unit_full() || i == 1 || i == 6 || i == 10 || i == 13 || i == 16 || i == 19;
 }
 
 static void each_row(bool persist) {
@@ -244,6 +244,24 @@ static void test_unwatched(void) {
     served_disconnect(&c);
     CU_ASSERT(served_is_right(server.server, &served_rows[0], 1, &expected[0]));
     close_server();
+}
+
+/* The thread for long texts cannot be started: the request fails, and the next one starts it. */
+static void test_thread(void) {
+    const served_row *r = &served_rows[SERVED_HUGE];
+    gqac_str replies;
+    served_words said = {.known = true};
+    open_server(false);
+    server.server->tokenizing.by_turns = false;
+    fault_set(FAULT_THREAD, 1, EAGAIN, false);
+    CU_ASSERT_EQUAL(served_ask(server.server, r, 1, end, &replies), SERVED_AT_ONCE);
+    CU_ASSERT_EQUAL(reached, 1);
+    CU_ASSERT_EQUAL(served_judge(r, &replies, &expected[SERVED_HUGE], &said), SERVED_FAILED);
+    CU_ASSERT(served_is_right(server.server, r, 1, &expected[SERVED_HUGE]));
+    CU_ASSERT(server.server->tokenizing.started);
+    close_server();
+    gqac_str_free(&replies);
+    served_words_free(&said);
 }
 
 /* ---- a start ------------------------------------------------------------------- */
@@ -336,6 +354,7 @@ int main(int argc, char **argv) {
     static const unit_case cases[] = {{"a call fails", test_once},
                                       {"it and all after it fail", test_onwards},
                                       {"a reply cannot be sent", test_unwatched},
+                                      {"the thread of long texts", test_thread},
                                       {"a server starts", test_start}};
     fault_exempt(true);
     served_within = within;

@@ -504,12 +504,14 @@ static void replace_for_ever(gqac_snapshot *const two[2], const char *file) {
     _exit(1);
 }
 
-/* After each kill the file is one of the two, complete and with its ids. */
+/* After each kill the file is one of the two, complete, with its ids, and with rows from which the
+ * next step has the bits of a sequence that was never saved. */
 static void killed_snapshot(void) {
     gqac_program *p = rig_program("models/tiny-gqa/model.onnx", "cpu");
     gqac_context *context = rig_context(p);
     gqac_snapshot *two[2];
     int64_t ids[2][N], seen[2] = {0};
+    uint64_t next[2]; /* hashes of the logits of the next step */
     int most = 20;
     const int64_t lengths[2] = {20, 130};
     char file[PATH];
@@ -522,6 +524,11 @@ static void killed_snapshot(void) {
         CU_ASSERT_EQUAL_FATAL(gqac_sequence_append(context, s, ids[i], lengths[i], 0, &diag),
                               GQAC_OK);
         CU_ASSERT_EQUAL_FATAL(gqac_snapshot_take(s, &two[i], &diag), GQAC_OK);
+        gqac_sequence_free(s);
+        s = rig_sequence(p, 0);
+        CU_ASSERT_EQUAL(gqac_sequence_append(context, s, ids[i], lengths[i] + 1, 1, &diag),
+                        GQAC_OK);
+        next[i] = rig_logits(context);
         gqac_sequence_free(s);
     }
     CU_ASSERT_EQUAL_FATAL(gqac_snapshot_save(two[0], file, &diag), GQAC_OK);
@@ -547,6 +554,8 @@ static void killed_snapshot(void) {
         const int64_t *own = gqac_sequence_ids(s, &first, &count);
         CU_ASSERT_EQUAL_FATAL(count, lengths[which]);
         CU_ASSERT_EQUAL(memcmp(own, ids[which], (size_t)count * sizeof *own), 0);
+        CU_ASSERT_EQUAL(gqac_sequence_append(context, s, ids[which] + count, 1, 1, &diag), GQAC_OK);
+        CU_ASSERT_EQUAL(rig_logits(context), next[which]);
         seen[which]++;
         if (!seen[1] && most < 2000) { /* no child had time to save anything */
             most *= 2;

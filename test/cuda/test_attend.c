@@ -182,7 +182,7 @@ static void row_scalar(const launch *l, row_of r, int lo, int hi, float *y) {
     bool some = false;
     for (int split = lo / GQAC_KEY_SPLIT * GQAC_KEY_SPLIT; split < hi; split += GQAC_KEY_SPLIT) {
         part now = {.m = -INFINITY};
-        float before, by;
+        float before = 0.0f, by = 1.0f;
         for (int tile = split; tile < split + GQAC_KEY_SPLIT; tile += TILE)
             if (lo < tile + TILE && hi > tile)
                 tile_scalar(l, r, tile, most_of(lo - tile, 0), least_of(hi - tile, TILE), &now);

@@ -163,7 +163,7 @@ static ort_status *find_part(const provider *p, const ort_node *fused, part **t)
 
 static ort_status *compile_node(provider *p, const ort_graph *graph, const ort_node *node,
                                 ort_compute **compute, ort_node **context_node) {
-    part *t;
+    part *t = NULL;
     ORT_TRY(p->from_context ? add_artefact(p, graph, &t) : find_part(p, node, &t));
     if (!t || t->in)
         return status_printf(p->api, ORT_EP_FAIL,

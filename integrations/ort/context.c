@@ -18,16 +18,22 @@ enum { NOT_APPLICABLE = 0, OPTIMAL = 1, UNSUPPORTED = 3 }; /* OrtCompiledModelCo
 
 /* ---- attributes ------------------------------------------------------------ */
 
-/* Reads a text attribute into memory that the caller frees; NULL: the node has none. */
+/* Reads a text attribute into memory that the caller frees; NULL: the node has none. A text with a
+ * zero byte is refused: what follows would be ignored. */
 static ort_status *read_text(const ort_api *api, const ort_node *node, const char *name,
                              char **text) {
     const ort_attr *attr;
     void *data = NULL;
-    size_t size;
+    size_t size = 0;
     *text = NULL;
     ORT_TRY(attribute_find(api, node, name, ORT_ATTR_STRING, &attr));
     if (attr)
         ORT_TRY(attribute_read(api, attr, ORT_ATTR_STRING, &data, &size));
+    if (data && strlen(data) + 1 < size) {
+        free(data);
+        return status_printf(api, ORT_EP_FAIL,
+                             "gqac: attribute '%s' of the EPContext node has a zero byte", name);
+    }
     *text = data;
     return NULL;
 }

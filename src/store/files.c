@@ -86,12 +86,12 @@ gqac_status store_remove_file(const char *folder, const char *name, int64_t *rem
     char *path = store_join(folder, name);
     if (!path)
         return gqac_diag_oom(diag, "a list of files");
-    const int failed = unlink(path) != 0 && errno != ENOENT ? errno : 0;
+    const int failed = unlink(path) != 0 ? errno : 0;
     gqac_free(path);
-    if (failed)
+    if (failed && failed != ENOENT && failed != EISDIR) /* a folder is left */
         GQAC_FAIL(diag, GQAC_IO, "cannot remove '%s/%s': %s", folder, name,
                   gqac_errno_text(failed));
-    *removed += 1;
+    *removed += failed != EISDIR;
     return GQAC_OK;
 }
 

@@ -195,6 +195,9 @@ class Refused(Context):
             self.change(ep_cache_context=name)
             self.fails([f"gqac: the context model names the artefact '{name}'", "without '/'"])
             self.path.write_bytes(kept)
+        self.change(ep_cache_context=b"c.gqac\0x")
+        self.fails(["attribute 'ep_cache_context'", "zero byte"])
+        self.path.write_bytes(kept)
         for values in ({"embed_mode": 1}, {"ep_cache_context": None}, {"notes": None}):
             self.change(**values)
             self.fails([f"gqac: the EPContext node was not written by {NAME}"])

@@ -217,6 +217,10 @@ class PromptCache(Case):
         self.assertRegex(self.good("cache", "ls", self.store).out, rf"damaged .* {victim.name}")
         self.check(gqac("cache", "import", copy, victim), 4, "checksum")
         self.assertIn("1 files removed, 2 files", self.good("cache", "gc", self.store).out)
+        folder = self.store / "x.gqs"
+        folder.mkdir()
+        self.assertIn("0 files removed", self.good("cache", "gc", self.store).out)
+        folder.rmdir()
         self.good("cache", "import", self.store, *sorted(copy.iterdir()))
         self.assertEqual(self.cache("verify", self.store)["damaged"], 0)
         self.assertEqual(len(self.cache("ls", self.store)["files"]), 3)

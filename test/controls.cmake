@@ -106,6 +106,9 @@ if(NOT GQAC_KEY_TILE AND NOT GQAC_KEY_SPLIT)
   gqac_variant(SMALL_TILES "GQAC_KEY_(TILE|SPLIT)" GQAC_KEY_TILE=4 GQAC_KEY_SPLIT=8)
 endif()
 
+# Files of a prefix store whose names collide.
+gqac_variant(SHORT_DIGEST "GQAC_DIGEST_BITS" GQAC_DIGEST_BITS=4)
+
 # Shuffled blocks: those of a sequence lie scattered in memory, never side by side.
 gqac_variant(SHUFFLED_BLOCKS "GQAC_SHUFFLED_BLOCKS" GQAC_SHUFFLED_BLOCKS)
 add_executable(test_kv_shuffled kv/test_slabs.c ${PROJECT_SOURCE_DIR}/src/kv/slabs.c)

@@ -67,6 +67,10 @@ void store_name_of(const gqac_snapshot_file *f, const char *tenant, char name[NA
     store_put_field(&state, "tenant", tenant, strlen(tenant));
     store_put_field(&state, "ids", f->ids, (size_t)f->n_ids * sizeof *f->ids);
     gqac_sha256_final(&state, digest);
+#ifdef GQAC_DIGEST_BITS /* of a test: different prefixes have the same name */
+    memset(digest + 1, 0, sizeof digest - 1);
+    digest[0] &= (1 << GQAC_DIGEST_BITS) - 1;
+#endif
     gqac_sha256_hex(digest, name);
     memcpy(name + 64, STORE_SUFFIX, sizeof STORE_SUFFIX);
 }

@@ -71,6 +71,28 @@ class PromptCache(Case):
                     shutil.rmtree(self.store, ignore_errors=True)
                     self.file.unlink(missing_ok=True)
 
+    def test_short_digests(self):
+        """Files are named by a digest of what they contain. If names collide, files replace each
+        other, but answers stay the same: ids are compared."""
+        random.seed(4)
+        tool, reused = harness.CONTROLS / "SHORT_DIGEST", 0
+        prompts = [ids(70, i % 5) + [random.randrange(250) for _ in range(9)] for i in range(40)]
+        for prompt in prompts + prompts[:20]:
+            path = write_ids(self.dir / "ids.txt", prompt)
+            words = ("generate", MODELS / "llama", "--ids", path, "-n", 2, "--format", "json", "-q",
+                     "--prefix-store", self.store)
+            run = subprocess.run([tool, *map(str, words)], capture_output=True, check=True)
+            found = json.loads(run.stdout)
+            metrics = found.pop("metrics")
+            self.assertEqual(found, self.said(prompt, "-n", 2)[0])
+            self.assertEqual(metrics["reused_tokens"] + metrics["computed_tokens"], 80)
+            reused += metrics["reused_tokens"]
+        names = [f.name for f in self.store.iterdir()]
+        self.assertLessEqual(len(names), 16)
+        self.assertTrue(all(name[2:64] == "0" * 62 for name in names))
+        self.assertGreater(reused, 16 * 70)
+        self.assertEqual(self.cache("verify", self.store)["damaged"], 0)
+
     def test_rope_tables(self):
         """Above the LongRoPE threshold everything is computed again, and the answer is the same."""
         new = ("-n", 30)

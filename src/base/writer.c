@@ -2,10 +2,11 @@
  *
  * Bytes are written to a temporary file in the target's folder. If the file system supports it
  * (O_TMPFILE), the file has no name, so that other users cannot open it, and a process that is
- * killed leaves nothing behind. It is created with its final mode, because the sandbox refuses
- * changes of modes. Commit flushes the buffer, syncs, links or renames the file to the target and
- * syncs the folder. After a failed sync the kernel may have dropped the pages, so nothing is
- * retried: the temporary file is removed and the failure reported. */
+ * killed leaves nothing behind, unless a complete file was about to replace an older one. It is
+ * created with its final mode, because the sandbox refuses changes of modes. Commit flushes the
+ * buffer, syncs, links or renames the file to the target and syncs the folder. After a failed sync
+ * the kernel may have dropped the pages, so nothing is retried: the temporary file is removed and
+ * the failure reported. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

@@ -7,6 +7,7 @@ result is reported at the end.
 
 import ctypes
 import os
+import random
 import re
 import resource
 import shutil
@@ -46,16 +47,26 @@ def big_model(folder, layers, size):
     return folder / "model.onnx"
 
 
-def refuse_nameless():
-    """In the child: unnamed files are not supported, as on some network file systems. A seccomp
-    filter: openat (257) with O_TMPFILE returns EOPNOTSUPP."""
-    tmpfile, openat, refused, allowed = 0o20000000, 257, 0x50000 | 95, 0x7FFF0000
-    code = [(0x20, 0, 0, 0), (0x15, 0, 3, openat), (0x20, 0, 0, 32), (0x45, 0, 1, tmpfile),
-            (0x06, 0, 0, refused), (0x06, 0, 0, allowed)]
+def confine(code):
+    """In the child: installs a seccomp filter."""
     program = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *row) for row in code))
     head = struct.pack("HxxxxxxP", len(code), ctypes.addressof(program))
     libc = ctypes.CDLL(None, use_errno=True)
     assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, head, 0, 0) == 0
+
+
+def refuse_nameless():
+    """In the child: unnamed files are not supported, as on some network file systems: openat with
+    O_TMPFILE returns EOPNOTSUPP."""
+    tmpfile, openat, refused, allowed = 0o20000000, 257, 0x50000 | 95, 0x7FFF0000
+    confine([(0x20, 0, 0, 0), (0x15, 0, 3, openat), (0x20, 0, 0, 32), (0x45, 0, 1, tmpfile),
+             (0x06, 0, 0, refused), (0x06, 0, 0, allowed)])
+
+
+def killed_at(call):
+    """For the child: the first such system call kills it with SIGSYS, before anything is done."""
+    kill, allowed = 0x80000000, 0x7FFF0000
+    return lambda: confine([(0x20, 0, 0, 0), (0x15, 0, 1, call), (0x06, 0, 0, kill), (0x06, 0, 0, allowed)])
 
 
 class Guard(Case):
@@ -244,9 +255,75 @@ class Whole(Case):
                 self.assertEqual(self.interrupted(number, prepare), (130, []))
 
     def test_kill(self):
-        """A kill leaves nothing if unnamed files are supported."""
+        """A kill leaves nothing if unnamed files are supported and no file is replaced."""
         self.need_unnamed_files()
         self.assertEqual(self.interrupted(signal.SIGKILL), (-signal.SIGKILL, []))
+
+    def two_files(self):
+        """The name of a file in an empty folder, two models, and the bytes of their artefacts."""
+        out, models, whole = self.dir / "out" / "a.gqac", [], []
+        out.parent.mkdir()
+        for layers in (2, 3):
+            folder = self.dir / str(layers)
+            folder.mkdir()
+            models.append(big_model(folder, layers, 1024))
+            self.good("compile", models[-1], "--stateless", "-o", folder / "a.gqac")
+            whole.append((folder / "a.gqac").read_bytes())
+        return out, models, whole
+
+    def found(self, out, whole):
+        """Which of the whole files `out` is, and which ones the temporary files beside it are."""
+        def which(path):
+            data = path.read_bytes()
+            return whole.index(data) if data in whole else f"{len(data)} other bytes"
+        beside = [path for path in out.parent.iterdir() if path != out]
+        for path in beside:
+            self.assertRegex(path.name, rf"^\.{re.escape(out.name)}\.[0-9a-f]{{8}}\.tmp$")
+        return which(out), [which(path) for path in beside]
+
+    def test_kills(self):
+        """Kills at random instants, over an existing file: this is the whole old or new one. With
+        unnamed files, only a complete file may be left. The next compilation ignores what is left."""
+        self.need_unnamed_files()
+        out, models, whole = self.two_files()
+        began = time.monotonic()
+        self.good("compile", models[0], "--stateless", "-q", "-o", out)
+        seconds, old, kills = time.monotonic() - began, 0, 0
+        seed = int(os.environ.get("GQAC_TEST_SEED", time.time_ns()))
+        print(f"test_kills: seed {seed}")
+        draw = random.Random(seed)
+        for i in range(300 if harness.FULL else 20):
+            child = subprocess.Popen([GQAC, "compile", models[1 - old], "--stateless", "-q", "-o", out],
+                                     env=harness.environment(), preexec_fn=refuse_nameless if i % 2 else None)
+            time.sleep(draw.uniform(0, seconds))
+            child.kill()
+            code, new = child.wait(timeout=60), 1 - old
+            self.assertIn(code, (0, -signal.SIGKILL))
+            kills += code != 0
+            old, left = self.found(out, whole)
+            self.assertIn(old, (0, 1) if code else (new,), (seed, i))
+            self.assertIn(left, ([], left[:1]) if i % 2 else ([], [new]), (seed, i))
+            if left:
+                self.good("compile", models[new], "--stateless", "-q", "-o", out)
+                self.assertEqual(self.found(out, whole), (new, left), (seed, i))
+                old = new
+            for path in out.parent.glob(".*.tmp"):
+                path.unlink()
+        self.assertGreater(kills, i // 3)
+
+    def test_killed_at_calls(self):
+        """Kills just before the file is synced, linked and renamed: the old one stays, and only
+        before the rename there is a new one, which is complete and has a temporary name."""
+        self.need_unnamed_files()
+        out, models, whole = self.two_files()
+        self.good("compile", models[0], "--stateless", "-q", "-o", out)
+        for call, left in ((74, []), (265, []), (264, [1])):  # fsync, linkat, renameat
+            done = subprocess.run([GQAC, "compile", models[1], "--stateless", "-q", "-o", out],
+                                  env=harness.environment(), preexec_fn=killed_at(call), timeout=60)
+            self.assertEqual(done.returncode, -signal.SIGSYS, call)
+            self.assertEqual(self.found(out, whole), (0, left), call)
+        self.good("compile", models[1], "--stateless", "-q", "-o", out)
+        self.assertEqual(self.found(out, whole), (1, [1]))
 
     def test_fallback(self):
         """With named temporary files the result is the same, with and without an older file."""
@@ -265,14 +342,7 @@ class Whole(Case):
     def test_two_writers(self):
         """Two processes that write one file at the same time: it is the whole file of one of them,
         with and without named temporary files."""
-        out, models, whole = self.dir / "out" / "a.gqac", [], []
-        out.parent.mkdir()
-        for layers in (2, 3):
-            folder = self.dir / str(layers)
-            folder.mkdir()
-            models.append(big_model(folder, layers, 1024))
-            self.good("compile", models[-1], "--stateless", "-o", folder / "a.gqac")
-            whole.append((folder / "a.gqac").read_bytes())
+        out, models, whole = self.two_files()
         for i in range(200 if harness.FULL else 12):
             children = [subprocess.Popen([GQAC, "compile", model, "--stateless", "-q", "-o", out],
                                          env=harness.environment(),

@@ -222,6 +222,24 @@ class Guard(Case):
 class Whole(Case):
     """Files are complete or absent, and nothing else is left."""
 
+    def wait_until_written(self, child, folder, least):
+        """Waits until an open file of the child in a folder has more bytes, or the child has ended."""
+        def written():
+            try:
+                files = list(os.scandir(f"/proc/{child.pid}/fd"))
+            except OSError:  # it has ended
+                return False
+            for file in files:
+                try:
+                    if os.readlink(file.path).startswith(str(folder) + "/"):
+                        return os.stat(file.path).st_size > least
+                except OSError:  # it is closed
+                    pass
+            return False
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and child.poll() is None and not written():
+            time.sleep(0.0005)
+
     def interrupted(self, number, prepare=None, emit="gqac"):
         """The contents of a folder after a signal ended a compilation that was writing."""
         model = big_model(self.dir, 3, 2048)
@@ -232,17 +250,7 @@ class Whole(Case):
                                  preexec_fn=prepare)
         self.addCleanup(lambda: (child.kill(), child.communicate()))
 
-        def writing():
-            for fd in os.listdir(f"/proc/{child.pid}/fd"):
-                try:
-                    if os.readlink(f"/proc/{child.pid}/fd/{fd}").startswith(str(folder) + "/"):
-                        return os.stat(f"/proc/{child.pid}/fd/{fd}").st_size > 8 * MIB
-                except OSError:
-                    pass
-            return False
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline and child.poll() is None and not writing():
-            time.sleep(0.0005)
+        self.wait_until_written(child, folder, 8 * MIB)
         self.assertIsNone(child.poll())
         child.send_signal(number)
         child.wait(timeout=60)
@@ -282,8 +290,9 @@ class Whole(Case):
         return which(out), [which(path) for path in beside]
 
     def test_kills(self):
-        """Kills at random instants, over an existing file: this is the whole old or new one. With
-        unnamed files, only a complete file may be left. The next compilation ignores what is left."""
+        """Kills at random instants, half of them soon after the first bytes are written, over an
+        existing file: this is the whole old or new one. With unnamed files, only a complete file
+        may be left. The next compilation ignores what is left."""
         self.need_unnamed_files()
         out, models, whole = self.two_files()
         began = time.monotonic()
@@ -295,7 +304,9 @@ class Whole(Case):
         for i in range(300 if harness.FULL else 20):
             child = subprocess.Popen([GQAC, "compile", models[1 - old], "--stateless", "-q", "-o", out],
                                      env=harness.environment(), preexec_fn=refuse_nameless if i % 2 else None)
-            time.sleep(draw.uniform(0, seconds))
+            if i % 4 < 2:
+                self.wait_until_written(child, out.parent, 0)
+            time.sleep(draw.uniform(0, 0.01 if i % 4 < 2 else seconds))
             child.kill()
             code, new = child.wait(timeout=60), 1 - old
             self.assertIn(code, (0, -signal.SIGKILL))

@@ -206,13 +206,14 @@ def run(request: Request) -> Generation:
 
 class Stream(Iterator[Piece]):
     """Pieces of an answer as they come. `result` is the Generation, once the iterator has ended.
-    close ends the answer; so does abandoning the iterator, once it is garbage-collected."""
+    close ends the answer; so does abandoning the iterator, once it is garbage-collected. Threads may
+    share it: each piece goes to one of them, an error too, and the iterator ends for all."""
 
     def __init__(self, request: Request) -> None:
         import queue
         self.result: Generation | None = None
         self._lease = request.model.lease()
-        self._pieces: queue.SimpleQueue[Piece | BaseException | Generation] = queue.SimpleQueue()
+        self._pieces: queue.SimpleQueue[Piece | BaseException | Generation | None] = queue.SimpleQueue()
         self._flags = _Flags()
         self._ended = False
         self._thread = threading.Thread(target=_produce, name="gqac-stream", daemon=True,
@@ -232,11 +233,13 @@ class Stream(Iterator[Piece]):
             raise
         if isinstance(item, Piece):
             return item
+        if isinstance(item, Generation):
+            self.result = item
         self._ended = True
+        self._pieces.put(None)  # for the next thread that waits
         self._thread.join()
         if isinstance(item, BaseException):
             raise item
-        self.result = item
         raise StopIteration
 
     def close(self) -> None:

@@ -58,7 +58,8 @@ class Token(NamedTuple):
 
 class Request:
     """A submitted request: iterate over it (`for` or `async for`) to get each Token, or call
-    `result`. Use only one of these at a time."""
+    `result`. Threads may share it: each Token goes to one of them, and all of them learn the end.
+    Only one task of asyncio may wait at a time."""
 
     def __init__(self, scheduler: Scheduler, reply: Handle | None) -> None:
         import queue
@@ -119,6 +120,7 @@ class Request:
         if isinstance(item, Token):
             return item
         self._end = item
+        self._items.put(item)  # for the next thread that waits
         if isinstance(item, Error):
             raise item
         return None

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-import json
 import secrets
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from . import _declarations as c
-from ._library import call, decode, lib, make, out_pointer, take_text, text_array
+from ._library import call, decode, json_text, lib, make, out_pointer, take_text, text_array, wholes
 
 if TYPE_CHECKING:
     from ._model import Model
@@ -23,7 +22,7 @@ def _text(texts: Any, ids: Iterable[int], stop: list[str], calls: Any) -> str:
     call("gqac_reply_create", texts, len(ends), ends, ctypes.byref(reply))
     try:
         lib.gqac_reply_show_calls(reply, calls)
-        for token in ids:
+        for token in wholes("answer", ids):
             call("gqac_reply_push", reply, token)
         call("gqac_reply_finish", reply)
         return take_text(lib.gqac_reply_text(reply, ctypes.byref(length)), length.value)
@@ -43,7 +42,7 @@ def message(model: Model, ids: Iterable[int], tools: Iterable[Mapping[str, Any]]
             stop: Iterable[str]) -> dict[str, Any]:
     """The message of an answer."""
     calls, part = out_pointer(), make(c.gqac_call_part)
-    offered = None if tools is None else json.dumps(list(tools)).encode()
+    offered = None if tools is None else json_text("tools", list(tools))
     content: list[str] = []
     found: list[dict[str, Any]] = []
     with model.texts as texts:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import _declarations as c
 from ._errors import UsageError
-from ._library import Handle, call, encoded, make, out_pointer, wrong_type
+from ._library import Handle, call, encoded, json_text, make, out_pointer, text, wrong_type
 
 if TYPE_CHECKING:
     from ._model import Model
@@ -53,9 +53,9 @@ def of_tools(model: Model, tools: Iterable[Mapping[str, Any]] | None,
         raise UsageError("tool_choice requires a call, but there are no tools", status="USAGE")
     if not offered:
         return None
-    import json
-    made, data = out_pointer(), json.dumps(offered).encode()
-    wanted = make(c.gqac_tool_choice, name=name.encode() if name else None, parallel=parallel,
+    made, data = out_pointer(), json_text("tools", offered)
+    chosen = text("tool_choice", name or None)
+    wanted = make(c.gqac_tool_choice, name=chosen, parallel=parallel,
                   optional=choice == "auto")
     with model.texts as texts:
         call("gqac_constraint_from_tools", texts, data, len(data), ctypes.byref(wanted),

@@ -12,7 +12,8 @@ from . import _declarations as c
 from ._constraint import constraint
 from ._errors import UsageError
 from ._library import (Handle, Owner, call, decode, id_array, instance, interruptible, lib, make,
-                       no_option, out_pointer, take_text, text, text_array, used, whole, wrong_type)
+                       model_of, no_option, out_pointer, take_text, text, text_array, used, whole,
+                       wrong_type)
 
 if TYPE_CHECKING:
     from ._model import Lease, Model
@@ -68,7 +69,7 @@ class Session(Owner):
 
     def __init__(self, model: Model, *, kv: str | None = None, context: int = 0,
                  store: PrefixStore | None = None, tenant: str | None = None) -> None:
-        self.model, self.lock = model, threading.RLock()
+        self.model, self.lock = model_of(model), threading.RLock()
         self._tenant = text("tenant", tenant)
         limit = context or int(model.settings.context_length)
         options = make(c.gqac_session_options, kv=text("kv", kv), context=limit, tenant=self._tenant)

@@ -15,10 +15,13 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import _declarations as c
 from ._errors import AbsentError, Error, InputError, UsageError, from_diag
+
+if TYPE_CHECKING:
+    from ._model import Model
 
 T = TypeVar("T")
 
@@ -43,6 +46,7 @@ class _Whole:
         return made
 
 
+TEXTS = (str, bytes, bytearray)  # are no lists of integers
 OPTIONS = {"max_new": "max_new_tokens", "n_logits": "logits"}  # fields that options name otherwise
 WHOLE = {kind: _Whole(kind) for kind in (ctypes.c_int, ctypes.c_int32, ctypes.c_int64,
                                          ctypes.c_uint64, ctypes.c_size_t)}
@@ -116,9 +120,15 @@ def whole(name: str, value: Any) -> int:
         raise wrong_type(name, value, "an integer") from None
 
 
+def model_of(value: Any) -> Model:
+    """The value, which must be a model."""
+    from ._model import Model
+    return instance("model", value, Model)
+
+
 def wholes(name: str, values: Any) -> list[int]:
     """A list of integers."""
-    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
+    if isinstance(values, TEXTS) or not isinstance(values, Iterable):
         raise wrong_type(name, values, "a list of integers")
     return [whole(f"{name}[{i}]", value) for i, value in enumerate(values)]
 
@@ -127,7 +137,18 @@ def encoded(name: str, value: Any) -> bytes:
     """A text in UTF-8."""
     if not isinstance(value, str):
         raise wrong_type(name, value, "a string (str)")
-    return value.encode("utf-8")
+    try:
+        return value.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise _surrogate(name, error) from None
+
+
+def _surrogate(name: str, error: UnicodeEncodeError) -> Error:
+    """The exception for a string that cannot be written in UTF-8."""
+    return InputError(f"character {error.start} of {name} is the lone surrogate "
+                      f"U+{ord(error.object[error.start]):04X}", status="INVALID_INPUT",
+                      rule="a string can be written in UTF-8, which has no lone surrogates",
+                      hint=f'{name}.encode("utf-8", "replace").decode() has "?" in place of them')
 
 
 @functools.cache
@@ -177,6 +198,18 @@ def text(name: str, value: str | os.PathLike[str] | None) -> bytes | None:
         return None if value is None else _whole(os.fsencode(value))
     except TypeError:
         raise wrong_type(name, value, "a string (str) or path") from None
+    except UnicodeEncodeError as error:
+        raise _surrogate(name, error) from None
+
+
+def json_text(name: str, value: Any) -> bytes:
+    """A value as JSON."""
+    import json
+    try:
+        return json.dumps(value).encode()
+    except (TypeError, ValueError, RecursionError):
+        raise wrong_type(name, value, "made of what JSON has: mappings with string keys, lists, "
+                         "strings, numbers, True, False and None") from None
 
 
 def text_array(name: str, values: Any) -> Any:
@@ -210,7 +243,7 @@ def id_array(ids: Any) -> tuple[Any, int]:
     if type(ids).__module__ == "numpy":
         ids = ids.tolist()
     try:
-        values = array.array("q", ids)
+        values = array.array("q", wholes("ids", ids) if isinstance(ids, TEXTS) else ids)
     except TypeError:
         values = array.array("q", wholes("ids", ids))
     except OverflowError:

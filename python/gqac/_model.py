@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from . import _declarations as c
 from ._errors import UsageError
 from ._info import Info, Plan, Score, read_info, read_plan
-from ._library import (Handle, Owner, Stop, call, decode, encoded, id_array, interruptible, lib, make,
-                       out_pointer, take_text, text, whole, wholes, wrong_type)
+from ._library import (Handle, Owner, Stop, call, decode, encoded, id_array, interruptible, json_text,
+                       lib, make, out_pointer, take_text, text, whole, wholes, wrong_type)
 from ._sequence import Sequence
 
 if TYPE_CHECKING:
@@ -275,13 +275,12 @@ class Model(Owner):
         """The text that the chat template makes of messages. Other keywords are variables of the
         template. Raises UsageError if the model has no template or messages are not mappings with a
         role, InputError if the template refuses them."""
-        import json
         variables.update(messages=_checked(messages), add_generation_prompt=add_generation_prompt)
         if tools is not None:
             variables["tools"] = list(tools)
         out, length = out_pointer(), ctypes.c_size_t()
         with self.texts as texts:
-            call("gqac_text_render", texts, json.dumps(variables).encode(), ctypes.byref(out),
+            call("gqac_text_render", texts, json_text("variables", variables), ctypes.byref(out),
                  ctypes.byref(length))
         return _take(out, length)
 
@@ -413,7 +412,8 @@ class Model(Owner):
 
 def _checked(messages: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """The messages as a list; a template would render anything."""
-    found = [] if isinstance(messages, (str, bytes, Mapping)) else list(messages)
+    listed = isinstance(messages, Iterable) and not isinstance(messages, (str, bytes, Mapping))
+    found = list(messages) if listed else []
     if not found or not all(isinstance(m, Mapping) and isinstance(m.get("role"), str) for m in found):
         raise UsageError(f"messages = {str(messages)[:200]} is not a list of at least one message",
                          status="USAGE",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from . import _declarations as c
 from ._errors import InputError, UsageError
 from ._info import tensors
-from ._library import call, decode, interruptible, lib, text, text_array
+from ._library import call, decode, interruptible, lib, model_of, text, text_array
 
 if TYPE_CHECKING:
     from ._arrays import Array
@@ -31,7 +31,7 @@ def run(model: Model, inputs: Mapping[str, Any], *, outputs: Iterable[str] | Non
     have one element in each byte. Raises UsageError for a name that the graph does not have;
     InputError for a wrong type, shape or value. Ctrl-C ends the run.
     """
-    lease = model.lease(stateless=True)
+    lease = model_of(model).lease(stateless=True)
     names = list(outputs) if outputs is not None else [*_types(model, "outputs")]
     call_ = _Call(model, inputs, names)
     bound: dict[str, Array] = {}

@@ -11,8 +11,8 @@ from . import _declarations as c
 from ._constraint import constraint
 from ._errors import Error, UsageError, from_diag
 from ._generate import handles_of, sampling, stop_texts
-from ._library import (Handle, Owner, call, decode, id_array, lib, make, no_option, out_pointer,
-                       take_text, text, used)
+from ._library import (Handle, Owner, call, decode, id_array, instance, lib, make, model_of,
+                       no_option, out_pointer, take_text, text, used)
 
 if TYPE_CHECKING:
     from ._model import Model
@@ -234,15 +234,16 @@ class Scheduler(Owner):
 
     def __init__(self, model: Model, *, tokens: int = 0, running: int = 0, kv: str | None = None,
                  store: PrefixStore | None = None, save: bool = False, speculate: int = 0) -> None:
+        stores = handles_of(store)
         if save and not (store and store._saves):
             raise UsageError("save = True needs a store with a folder or a remote tier", status="USAGE")
-        self.model = model
+        self.model = model_of(model)
         self._kept = text("kv", kv)
         options = make(c.gqac_scheduler_options, tokens=tokens, running=running, kv=self._kept,
                        speculate=speculate)
         self._lease = model.lease()
         made = out_pointer()
-        parents = [self._lease.context.handle, model.program] + handles_of(store)
+        parents = [self._lease.context.handle, model.program] + stores
         with used(*parents) as (context, _, *pointers):
             if pointers:
                 options.store = pointers[0]
@@ -332,6 +333,8 @@ class Scheduler(Owner):
             if sequence is None:
                 call("gqac_scheduler_submit", scheduler, ctypes.byref(asked), ctypes.byref(number))
                 return
+            from ._sequence import Sequence
+            instance("sequence", sequence, Sequence)
             with sequence.lock, sequence._handle as pointer:
                 asked = type(asked).from_buffer_copy(asked)
                 setattr(asked, "from", pointer)

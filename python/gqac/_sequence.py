@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Union
 from . import _declarations as c
 from ._errors import InputError, UsageError
 from ._library import (Handle, Owner, call, id_array, instance, interruptible, lib, make,
-                       out_pointer, text, whole, wrong_type)
+                       model_of, out_pointer, text, whole, wrong_type)
 
 if TYPE_CHECKING:
     from ._arrays import Floats
@@ -39,11 +39,9 @@ class Sequence(Owner):
 
     def __init__(self, model: Model, *, kv: str | None = None, capacity: int = 0,
                  final_length: int = 0) -> None:
-        from ._model import Model
-        instance("model", model, Model)
         made = out_pointer()
         options = sequence_options(kv, capacity, final_length)
-        with model.program as program:
+        with model_of(model).program as program:
             call("gqac_sequence_create", program, ctypes.byref(options), ctypes.byref(made))
             self._take(model, made)
 
@@ -154,7 +152,7 @@ class Snapshot(Owner):
     def load(cls, model: Model, path: str | os.PathLike[str]) -> Snapshot:
         """Reads a file of `save`, with the errors of Sequence.load."""
         made = out_pointer()
-        with model.program as program:
+        with model_of(model).program as program:
             call("gqac_snapshot_load", program, text("path", path), ctypes.byref(made))
             return cls(model, made)
 
@@ -188,7 +186,7 @@ class Item:
 
     def __init__(self, sequence: Sequence, ids: Ids, logits: int = 1, embeddings: Any = None,
                  position: int | None = None) -> None:
-        self.sequence, self.logits = sequence, logits
+        self.sequence, self.logits = instance("sequence", sequence, Sequence), logits
         self.ids, self.count = id_array(ids)
         self.embeddings = embeddings
         self.position = None if position is None else ctypes.c_int64(whole("position", position))
@@ -223,7 +221,9 @@ def step(items: Items) -> list[Floats]:
     """Appends tokens to different sequences of one model in one call: items are `Item`s, or pairs
     (sequence, ids). Returns the logits of each, as Sequence.step does. It succeeds or fails as a
     whole; Error.index is the item that failed."""
-    made = [item if isinstance(item, Item) else Item(*item) for item in items]
+    if not isinstance(items, Iterable):
+        raise wrong_type("items", items, "a list of items")
+    made = [_item(i, item) for i, item in enumerate(items)]
     if not made:
         raise UsageError("the step has no items", status="USAGE")
     model = made[0].sequence.model
@@ -245,6 +245,15 @@ def step(items: Items) -> list[Floats]:
         return interruptible(lease.stop, work)
     finally:
         lease.release()
+
+
+def _item(i: int, item: Any) -> Item:
+    if isinstance(item, Item):
+        return item
+    try:
+        return Item(*item)
+    except TypeError:
+        raise wrong_type(f"items[{i}]", item, "a gqac.Item or a pair (sequence, ids)") from None
 
 
 def _step(lease: Lease, items: list[Item]) -> list[Floats]:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from . import _declarations as c
 from ._arrays import numpy_type, to_tensor
 from ._errors import UsageError
-from ._library import Handle, Owner, call, decode, id_array, lib, make, out_pointer, text, used
+from ._library import (Handle, Owner, call, decode, id_array, instance, lib, make, model_of,
+                       out_pointer, text, used)
 from ._sequence import Sequence, sequence_options
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ class PrefixStore(Owner):
                  remote_cacert: str | os.PathLike[str] | None = None,
                  remote_cert: str | os.PathLike[str] | None = None,
                  remote_key: str | os.PathLike[str] | None = None) -> None:
-        self.model = model
+        self.model = model_of(model)
         self._saves = folder is not None or remote is not None
         options = make(c.gqac_store_options, budget=budget, tenant_budget=tenant_budget,
                        folder=text("folder", folder), folder_budget=folder_budget,
@@ -146,6 +147,7 @@ class PrefixStore(Owner):
         self._with(sequence, "gqac_store_save", tenant)
 
     def _with(self, sequence: Sequence, function: str, tenant: str | None) -> None:
+        instance("sequence", sequence, Sequence)
         with self._handle as store, sequence.lock, sequence._handle as pointer:
             call(function, store, text("tenant", tenant), pointer)
 

@@ -387,9 +387,10 @@ def _await(ended: Any, over: list[bool]) -> None:
             continue
 
 
-def interruptible(stop: Stop, work: Callable[[], T]) -> T:
+def interruptible(stop: Stop | None, work: Callable[[], T]) -> T:
     """Does the work. On the main thread, where signals arrive, another thread does it while this one
-    waits: an exception here, such as KeyboardInterrupt, ends the work and is raised."""
+    waits: an exception here, such as KeyboardInterrupt, ends the work and is raised. stop None:
+    nothing ends the work, which goes on with the memory that it refers to, and its result is lost."""
     if threading.current_thread() is not threading.main_thread():
         return work()
     result: list[T] = []
@@ -409,13 +410,14 @@ def interruptible(stop: Stop, work: Callable[[], T]) -> T:
             over.append(True)
             ended.release()
 
-    stop.flag.value = False
+    if stop:
+        stop.flag.value = False
     thread = threading.Thread(target=run, name="gqac", daemon=True)
     try:
         thread.start()
         ended.acquire()
     except BaseException:
-        if permit.acquire(blocking=False):  # the thread has not begun, and will not
+        if permit.acquire(blocking=False) or not stop:  # the thread has not begun, and will not
             raise
         stop.flag.value = True
         _await(ended, over)

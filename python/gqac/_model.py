@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import array
 import ctypes
 import os
 import threading
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, overload
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from . import _declarations as c
 from ._errors import UsageError
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from ._measure import Timing
     from ._store import PrefixStore
 
+T = TypeVar("T")
+SHORT_TEXT = 1 << 14  # bytes or ids; Ctrl-C is seen while a longer text is read or made
 MOST_IDLE = 8  # contexts that a model keeps for later calls
 
 
@@ -248,26 +251,42 @@ class Model(Owner):
         """Ids of a text. special: the post-processor adds its tokens, such as the beginning of text.
         plain: special tokens that the text spells out are ordinary text. Raises UsageError if the
         model has no tokenizer, ModelError if it cannot be used."""
-        data = encoded("string", string)
+        ids, found = self._tokenized("string", string, special, plain), []
+        for at in range(0, len(ids), SHORT_TEXT):  # Ctrl-C is seen between them
+            found += ids[at:at + SHORT_TEXT].tolist()
+        return found
+
+    def _tokenized(self, name: str, string: str, special: bool = True,
+                   plain: bool = False) -> array.array[int]:
+        """The same as an array; `name` is that of the argument."""
+        data = encoded(name, string)
         options = make(c.gqac_tokenize_options, special=special, plain=plain)
-        ids, n = ctypes.POINTER(ctypes.c_int64)(), ctypes.c_size_t()
-        with self.texts as texts:
-            call("gqac_text_tokenize_with", texts, data, len(data), ctypes.byref(options),
-                 ctypes.byref(ids), ctypes.byref(n))
-        try:
-            return list(ids[:n.value])
-        finally:
-            lib.gqac_release(ids)
+
+        def work() -> array.array[int]:
+            ids, n = ctypes.POINTER(ctypes.c_int64)(), ctypes.c_size_t()
+            with self.texts as texts:
+                call("gqac_text_tokenize_with", texts, data, len(data), ctypes.byref(options),
+                     ctypes.byref(ids), ctypes.byref(n))
+            try:
+                return array.array("q", ctypes.string_at(ids, n.value * 8))
+            finally:
+                lib.gqac_release(ids)
+
+        return _on_text(len(data), work)
 
     def detokenize(self, ids: Iterable[int], *, skip_special: bool = True) -> str:
         """The text of ids; bytes that form no character become U+FFFD. Raises InputError for an id
         that the tokenizer does not have."""
-        array, count = id_array(ids)
-        out, length = out_pointer(), ctypes.c_size_t()
-        with self.texts as texts:
-            call("gqac_text_detokenize", texts, array, count, skip_special, ctypes.byref(out),
-                 ctypes.byref(length))
-        return _take(out, length)
+        given, count = id_array(ids)
+
+        def work() -> str:
+            out, length = out_pointer(), ctypes.c_size_t()
+            with self.texts as texts:
+                call("gqac_text_detokenize", texts, given, count, skip_special, ctypes.byref(out),
+                     ctypes.byref(length))
+            return _take(out, length)
+
+        return _on_text(count, work)
 
     def render(self, messages: Iterable[Mapping[str, Any]], *,
                tools: Iterable[Mapping[str, Any]] | None = None, add_generation_prompt: bool = True,
@@ -278,11 +297,15 @@ class Model(Owner):
         variables.update(messages=_checked(messages), add_generation_prompt=add_generation_prompt)
         if tools is not None:
             variables["tools"] = list(tools)
-        out, length = out_pointer(), ctypes.c_size_t()
-        with self.texts as texts:
-            call("gqac_text_render", texts, json_text("variables", variables), ctypes.byref(out),
-                 ctypes.byref(length))
-        return _take(out, length)
+        data = json_text("variables", variables)
+
+        def work() -> str:
+            out, length = out_pointer(), ctypes.c_size_t()
+            with self.texts as texts:
+                call("gqac_text_render", texts, data, ctypes.byref(out), ctypes.byref(length))
+            return _take(out, length)
+
+        return _on_text(len(data), work)
 
     # ---- generation ----------------------------------------------------------------------------------
 
@@ -308,16 +331,16 @@ class Model(Owner):
         context for a new one; grammar (rules that the answer follows) or json_schema (a dict, or a
         JSON string). No bit of the answer depends on chunk, speculate, store and threads.
 
-        Ctrl-C ends the call, even while the prompt is computed. Raises InputError for an empty
-        prompt or an id that is not in the vocabulary, UsageError for a wrong option, CapacityError.
+        Ctrl-C ends the call, even while the prompt is tokenized or computed. Raises InputError for
+        an empty prompt or an id that is not in the vocabulary, UsageError for a wrong option,
+        CapacityError.
         """
         from ._generate import Request, run, start
         if (prompt is None) == (options.get("ids") is None):
             raise UsageError("generate needs either a prompt or ids", status="USAGE")
         ids = options.pop("ids", None)
         if prompt is not None:
-            encoded("prompt", prompt)
-            ids = self.tokenize(prompt)
+            ids = self._tokenized("prompt", prompt)
         request = Request(self, ids, **options)
         return start(request) if stream else run(request)
 
@@ -350,7 +373,7 @@ class Model(Owner):
         offered = None if tools is None or tool_choice == "none" else list(tools)
         calls = None if tool_choice == "none" else of_tools(self, offered, tool_choice,
                                                             parallel_tool_calls)
-        ids = self.tokenize(self.render(messages, tools=offered), special=False)
+        ids = self._tokenized("prompt", self.render(messages, tools=offered), False)
         request = Request(self, ids, calls=calls, **options)
         return start(request) if stream else run(request)
 
@@ -408,6 +431,11 @@ class Model(Owner):
         the model has fewer positions, UsageError for a number below 1."""
         from ._measure import bench
         return bench(self, wholes("prompt", prompt), wholes("new", new), whole("repeat", repeat))
+
+
+def _on_text(size: int, work: Callable[[], T]) -> T:
+    """Does the work on a text or ids of this size; Ctrl-C ends the wait for a long one."""
+    return work() if size <= SHORT_TEXT else interruptible(None, work)
 
 
 def _checked(messages: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

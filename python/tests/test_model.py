@@ -584,3 +584,16 @@ def test_gil_is_free_while_kernels_run():
     ended.set()
     counter.join()
     assert counted[0] >= max(3, 20 * taken), (counted, taken)
+
+
+def test_truncated(tmp_path):
+    """A model file that is truncated while it is used is an error, not the end of the process."""
+    path = tmp_path / "m.gqac"
+    subprocess.run([TOOL, "compile", TINY, "-o", path], check=True)
+    model = gqac.Model(path)
+    answer, kept = model.generate(ids=[5, 9, 12], max_new_tokens=3).ids, path.read_bytes()
+    os.truncate(path, 4096)
+    with pytest.raises(gqac.FileError, match="a mapped file was truncated"):
+        model.generate(ids=[5, 9, 12], max_new_tokens=3)
+    path.write_bytes(kept)
+    assert model.generate(ids=[5, 9, 12], max_new_tokens=3).ids == answer

@@ -171,7 +171,7 @@ static gqac_status make_program(loaded *m, const gqac_options *options, gqac_pro
         p->kv_pairs = pairs;
         p->n_kv = n_pairs;
     }
-    p->backing = load_backing(m, &p->release, diag);
+    p->backing = load_backing(m, &p->release, &p->whole, diag);
     if (!p->backing) {
         program_close(p);
         return GQAC_NO_MEMORY;

@@ -386,7 +386,13 @@ static void release_backing(void *memory) {
     gqac_free(b);
 }
 
-void *load_backing(loaded *model, void (**release)(void *), gqac_diag *diag) {
+static bool is_whole(const void *memory) {
+    const backing *b = memory;
+    return (!b->files || onnx_files_whole(b->files)) && gqac_map_whole(&b->map);
+}
+
+void *load_backing(loaded *model, void (**release)(void *), bool (**whole)(const void *),
+                   gqac_diag *diag) {
     backing *b = gqac_calloc(1, sizeof *b);
     if (!b) {
         (void)gqac_diag_oom(diag, "a program");
@@ -395,6 +401,7 @@ void *load_backing(loaded *model, void (**release)(void *), gqac_diag *diag) {
     b->files = model->files;
     b->map = model->map;
     *release = release_backing;
+    *whole = is_whole;
     return b;
 }
 

@@ -62,7 +62,8 @@ gqac_status load_map(const loaded *model, const char *path, gqac_map *map, gqac_
 void load_free(loaded *model);
 bool load_is_artefact_name(const char *path); /* ends with .gqac */
 /* Moves arena, files and map to a new owner: see gqac_program.backing. */
-void *load_backing(loaded *model, void (**release)(void *), gqac_diag *diag);
+void *load_backing(loaded *model, void (**release)(void *), bool (**whole)(const void *),
+                   gqac_diag *diag);
 /* Copies what the module reads in the memory of gqac_model_bytes, and forgets that memory, if
  * `copy` is set; else does nothing. */
 gqac_status load_detach(loaded *model, gqac_diag *diag);

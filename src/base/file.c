@@ -76,6 +76,22 @@ void gqac_unmap(gqac_map *map) {
     *map = (gqac_map){0};
 }
 
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22
+#endif
+
+bool gqac_map_whole(const gqac_map *map) {
+    if (!map->data || map->borrowed)
+        return true;
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), last = (map->size - 1) / page * page;
+    const int error = errno;
+    const bool whole =
+        madvise((void *)(uintptr_t)(map->data + last), page, MADV_POPULATE_READ) == 0 ||
+        errno != EFAULT;
+    errno = error;
+    return whole;
+}
+
 void gqac_map_release(const gqac_map *map, size_t offset, size_t bytes) {
     if (!map->data || map->borrowed || offset >= map->size)
         return;

@@ -60,6 +60,13 @@ void onnx_files_close(onnx_files *files) {
     gqac_free(files);
 }
 
+bool onnx_files_whole(const onnx_files *files) {
+    bool whole = gqac_map_whole(&files->model);
+    for (int i = 0; i < files->n; i++)
+        whole = whole && gqac_map_whole(&files->order[i]->map);
+    return whole;
+}
+
 bool onnx_files_external(const onnx_files *files) {
     return files->n > 0;
 }

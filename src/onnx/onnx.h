@@ -54,6 +54,7 @@ typedef struct onnx_report {
 /* The mapped files in which the module's constants lie. */
 typedef struct onnx_files onnx_files;
 void onnx_files_close(onnx_files *files);
+bool onnx_files_whole(const onnx_files *files); /* gqac_map_whole, of all of them */
 /* True if the model has external data. */
 bool onnx_files_external(const onnx_files *files);
 /* True if `path` is one of the files of the model's external data. */

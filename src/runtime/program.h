@@ -52,6 +52,7 @@ struct gqac_program {
     const void *target_state; /* target_call.state */
     void *backing;            /* mapped files that hold the constants */
     void (*release)(void *backing);
+    bool (*whole)(const void *backing); /* false: a file was truncated */
     bool stateless;
     int n_values;            /* ir_value.id are 0..n_values-1, constants included */
     const ir_value **values; /* by ir_value.id */
@@ -88,6 +89,9 @@ struct gqac_program {
  * kernels. On success the program owns the arena; the caller then sets its backing. */
 gqac_status program_create(gqac_arena *arena, ir_module *module, const gqac_target *target,
                            const gqac_options *options, gqac_program **program, gqac_diag *diag);
+/* IO: a file that holds constants of the program was truncated after it was opened. A read of the
+ * lost part would end the process, so runs and steps check this first. */
+gqac_status program_check_files(const gqac_program *program, gqac_diag *diag);
 /* Frees what a program owns outside its arena and backing. */
 void program_close(gqac_program *program);
 

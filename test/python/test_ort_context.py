@@ -153,6 +153,23 @@ class Written(Context):
             self.assertEqual(str(found).rsplit(".", maxsplit=1)[-1], answer, info)
 
 
+class Truncated(Context):
+    """The artefact is truncated while a session has it open."""
+
+    def test_run(self):
+        """A call fails, and the process goes on; when the bytes are back, so are the results."""
+        self.write()
+        opened = session(str(self.path))
+        call = calls("llama")[0]
+        outputs, kept = self.expected("llama", call), self.side.read_bytes()
+        self.same(opened, read(call / "inputs"), outputs, call)
+        os.truncate(self.side, 4096)
+        with self.assertRaisesRegex(Exception, "a mapped file was truncated"):
+            self.same(opened, read(call / "inputs"), outputs, call)
+        self.side.write_bytes(kept)
+        self.same(opened, read(call / "inputs"), outputs, call)
+
+
 class Refused(Context):
     """Damaged and foreign files, and contradictory settings: errors of gqac."""
 

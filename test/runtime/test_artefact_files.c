@@ -387,6 +387,48 @@ static void test_baked_pages(void) {
     CU_ASSERT_EQUAL(pages_of(again).kib_read, 0);
 }
 
+/* The digest of the logits of five tokens. */
+static gqac_status step(gqac_context *context, char digest[65]) {
+    static const int64_t ids[] = {5, 9, 12, 7, 3};
+    gqac_sequence *sequence = NULL;
+    int64_t rows = 0, vocabulary = 0;
+    CU_ASSERT_EQUAL_FATAL(
+        gqac_sequence_create(gqac_context_program(context), NULL, &sequence, &diag), GQAC_OK);
+    const gqac_status status = gqac_sequence_append(context, sequence, ids, 5, 1, &diag);
+    const float *logits = gqac_context_logits(context, 0, &rows, &vocabulary);
+    CU_ASSERT_EQUAL(gqac_sequence_length(sequence), status == GQAC_OK ? 5 : 0);
+    CU_ASSERT_EQUAL(logits != NULL, status == GQAC_OK);
+    if (logits)
+        gqac_digest(logits, (size_t)vocabulary * sizeof *logits, digest);
+    gqac_sequence_free(sequence);
+    return status;
+}
+
+/* A truncated file is an error of the step, not the end of the process; when its bytes are back,
+ * so are the bits. */
+static void test_truncated(void) {
+    gqac_program *program = NULL;
+    gqac_context *context = NULL;
+    char whole[65], later[65] = "";
+    size_t size = 0;
+    CU_ASSERT_EQUAL_FATAL(compile_with(model(), 0, NULL, artefact), GQAC_OK);
+    CU_ASSERT_EQUAL_FATAL(gqac_program_open(artefact, NULL, &program, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL_FATAL(gqac_context_create(program, 2, &context, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL(step(context, whole), GQAC_OK);
+    unsigned char *const kept = read_file(artefact, &size);
+    for (size_t left = 0; left < size; left += size / 3) {
+        CU_ASSERT_EQUAL(truncate(artefact, (off_t)left), 0);
+        CU_ASSERT_EQUAL(step(context, later), GQAC_IO);
+        CU_ASSERT_STRING_EQUAL(diag.what, "a mapped file was truncated");
+        write_file(artefact, kept, size);
+        CU_ASSERT_EQUAL(step(context, later), GQAC_OK);
+        CU_ASSERT_STRING_EQUAL(later, whole);
+    }
+    free(kept);
+    gqac_context_free(context);
+    gqac_program_free(program);
+}
+
 static const unit_case cases[] = {
     {"files come back as they were", test_round_trip},
     {"an artefact without files", test_none},
@@ -398,6 +440,7 @@ static const unit_case cases[] = {
     {"allocations that fail", test_allocations},
     {"weights stay in the pages of the file", test_pages},
     {"a baked prefix stays there too", test_baked_pages},
+    {"a file that is truncated while it is mapped", test_truncated},
 };
 
 int main(int argc, char **argv) {

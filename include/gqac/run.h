@@ -14,7 +14,8 @@ extern "C" {
  * the context. An output may be an input, so the memory of the inputs must stay valid as long as
  * the views are used. USAGE: a name is unknown or missing, or the program is for sequences;
  * INVALID_INPUT: wrong dtype or shape; OUT_OF_RANGE: wrong values; CAPACITY: the memory budget is
- * used up; NO_MEMORY; ABORTED: the context's monitor ended the call. */
+ * used up; NO_MEMORY; IO: a file of the model was truncated after it was opened; ABORTED: the
+ * context's monitor ended the call. */
 GQAC_API gqac_status gqac_run(gqac_context *context, int n_inputs, const char *const *input_names,
                               const gqac_tensor *inputs, int n_outputs,
                               const char *const *output_names, gqac_tensor *outputs,

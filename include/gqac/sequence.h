@@ -174,6 +174,7 @@ enum {
  *   RECOMPUTE: the step would cross the LongRoPE threshold with cached rows;
  *   UNSUPPORTED: rows of logits before the last are requested, which the model does not return
  *     (gqac_program_last_logits);
+ *   IO: a file of the model was truncated after it was opened;
  *   ABORTED: the context's monitor ended the step.
  */
 GQAC_API gqac_status gqac_step(gqac_context *context, int n, const gqac_step_item *items,

@@ -24,8 +24,8 @@ gqac_status gqac_fail_open(const char *path, int error, gqac_diag *diag);
 gqac_status gqac_map_file(const char *path, gqac_map *map, gqac_diag *diag);
 gqac_status gqac_map_fd(int fd, const char *name, gqac_map *map, gqac_diag *diag);
 void gqac_unmap(gqac_map *map);
-/* False if the file has become shorter since, so that reading the map would be a SIGBUS. Linux before
- * 5.14 cannot tell: true. */
+/* False if the file has become shorter since, so that reading the map would be a SIGBUS. Linux
+ * before 5.14 cannot tell: true. */
 bool gqac_map_whole(const gqac_map *map);
 /* Releases the pages of [offset, offset + bytes), which will not be needed soon, so that a large
  * file that is read once does not stay in resident memory. */

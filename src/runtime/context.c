@@ -126,3 +126,13 @@ const gqac_candidate *gqac_context_top(const gqac_context *context, int i, int64
     *n = context->n_top;
     return (const gqac_candidate *)context->top.data + of->first * *n;
 }
+
+gqac_status context_check_files(const gqac_context *context, gqac_diag *diag) {
+    const gqac_program *p = context->program;
+    if (!p->whole || p->whole(p->backing))
+        return GQAC_OK;
+    gqac_diag_set(diag, GQAC_IO, "a mapped file was truncated");
+    gqac_diag_rule(diag, "files of a model must not be truncated while they are in use");
+    gqac_diag_hint(diag, "to replace a file, write a new one and rename it");
+    return GQAC_IO;
+}

@@ -31,6 +31,9 @@ struct gqac_context {
     bool ran;                /* a stateless run has succeeded, and its outputs are valid */
 };
 
+/* IO: a file that holds constants of the program was truncated after it was opened. A read of the
+ * lost part would end the process, so runs and steps check this first. */
+gqac_status context_check_files(const gqac_context *context, gqac_diag *diag);
 /* Checks that the input can have that type and shape. Data are not read. */
 gqac_status context_check_input(const gqac_context *context, int index, const gqac_tensor *tensor,
                                 gqac_diag *diag);

@@ -451,15 +451,6 @@ static gqac_status bind_node(void *arg, ir_node *n) {
 
 /* ---- creation ------------------------------------------------------------- */
 
-gqac_status program_check_files(const gqac_program *program, gqac_diag *diag) {
-    if (!program->whole || program->whole(program->backing))
-        return GQAC_OK;
-    gqac_diag_set(diag, GQAC_IO, "a mapped file was truncated");
-    gqac_diag_rule(diag, "files of a model must not be truncated while they are in use");
-    gqac_diag_hint(diag, "to replace a file, write a new one and rename it");
-    return GQAC_IO;
-}
-
 void program_close(gqac_program *p) {
     gqac_snapshot_free(p->baked);
     kv_pool_free(p->pool);

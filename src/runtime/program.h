@@ -89,9 +89,6 @@ struct gqac_program {
  * kernels. On success the program owns the arena; the caller then sets its backing. */
 gqac_status program_create(gqac_arena *arena, ir_module *module, const gqac_target *target,
                            const gqac_options *options, gqac_program **program, gqac_diag *diag);
-/* IO: a file that holds constants of the program was truncated after it was opened. A read of the
- * lost part would end the process, so runs and steps check this first. */
-gqac_status program_check_files(const gqac_program *program, gqac_diag *diag);
 /* Frees what a program owns outside its arena and backing. */
 void program_close(gqac_program *program);
 

@@ -173,7 +173,7 @@ gqac_status gqac_run(gqac_context *context, int n_inputs, const char *const *inp
                      gqac_tensor *outputs, gqac_diag *diag) {
     const gqac_program *p = context->program;
     context->ran = false;
-    GQAC_TRY(program_check_files(p, diag));
+    GQAC_TRY(context_check_files(context, diag));
     gqac_poll_begin(&context->exec.poll, context->exec.n_nodes, "nodes");
     gqac_tensor *taken = gqac_calloc((size_t)p->n_inputs + 1, sizeof *taken);
     gqac_status status = taken ? GQAC_OK : gqac_diag_oom(diag, "a run");

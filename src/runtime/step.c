@@ -552,7 +552,7 @@ gqac_status gqac_step(gqac_context *context, int n, const gqac_step_item *items,
     GQAC_TRY(sequence_check_program(context->program, diag));
     if (n < 1)
         GQAC_FAIL(diag, GQAC_USAGE, "a step needs at least one sequence");
-    GQAC_TRY(program_check_files(context->program, diag));
+    GQAC_TRY(context_check_files(context, diag));
     GQAC_TRY(begin_poll(context, n, items, diag));
     const gqac_status status = catch_up_and_run(context, n, items, diag);
     if (began > 0)

@@ -5,7 +5,8 @@
 
 Everything runs on cpu, and a smaller sample on ref. The default tier is a fixed sample. The long
 tier runs all 2-splits and 200 random plans of 100 tokens on one, two, three and five threads, alone
-and in a ragged batch of three, and 64 2-splits of 600 tokens on two models.
+and in a ragged batch of three, 64 2-splits of 600 tokens on two models, and prefixes of 600 tokens in
+every kind of cache.
 """
 
 import os
@@ -22,6 +23,10 @@ MODELS = sorted(harness.TOLERANCE)
 SECONDS = 3000 if FULL else 120
 # At and near the boundaries in 100 tokens: one token, tile 64, Phi-3's threshold, the end.
 SAMPLE = (1, 63, 64, 65, 99)
+# Models with long prefixes, and the lengths of the prompts; the last two have 320 positions.
+LONG = {harness.ROOT / "models" / "tiny-gqa": 600, "llama": 600, "gemma2": 600, "phi3": 600, "lfm2": 300,
+        "qwen3.5": 300}
+KINDS = ("contiguous", "paged", "windowed", "quantised", "quantised4")
 
 
 class Equiv(Case):
@@ -83,7 +88,7 @@ class Equiv(Case):
                     self.assertEqual(self.hits(name, via, "--tokens", 20)["planned"], 2 * 21)
                     self.hits(name, via, "--tokens", 140, "--splits", "65,30", "--batch", "3")
                     if FULL:
-                        self.hits(name, via, "--tokens", "600" if name in ("llama", "gemma2") else "150")
+                        self.hits(name, via, "--tokens", "150")
                         self.hits(name, via, "--tokens", "140", target="ref")
             self.hits("qwen3.5", via, "--tokens", 70, "--splits", "64", target="ref")
 
@@ -91,6 +96,23 @@ class Equiv(Case):
         """For long prompts the lengths around block boundaries are tried."""
         found = self.hits("llama", "prefix", "--tokens", 201)
         self.assertEqual(found["planned"], 2 * len({0, 1, 63, 64, 65, 127, 128, 129, 200, 201}))
+
+    @unittest.skipUnless(FULL, "long tier")
+    def test_long_hits(self):
+        """Prefixes that end at and near the boundaries of blocks and of the key split, in every kind
+        of cache; exactly the tokens after them are computed."""
+        for name, tokens in LONG.items():
+            lengths = {at + near for at in (64, 128, 256, 512) for near in (-1, 0, 1) if at < tokens}
+            lengths |= {0, 1, tokens - 1, tokens}
+            for via in ("prefix", "snapshot"):
+                reused = 2 * sum(lengths)  # in memory and on disk
+                if via == "prefix":  # a whole prompt: all but its last token, or up to a state
+                    reused -= 2 * (tokens - ((tokens - 1) // 64 * 64 if name == "qwen3.5" else tokens - 1))
+                for target, kinds in (("cpu", KINDS), ("ref", ("contiguous",))):
+                    with self.subTest((name, via, target)):
+                        found = self.hits(name, via, "--tokens", tokens, "--kv", ",".join(kinds), target=target)
+                        self.assertEqual(found["planned"], 2 * len(lengths) * len(kinds))
+                        self.assertEqual(found["reused_tokens"], reused * len(kinds))
 
     def test_ids_file(self):
         """--ids uses the tokens of a file; without it the requested number is generated."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from . import _declarations as c
-from ._library import call, decode, json_text, lib, make, out_pointer, take_text, text_array, wholes
+from ._library import call, decode, json_text, lib, listed, make, out_pointer, take_text, text_array, wholes
 
 if TYPE_CHECKING:
     from ._model import Model
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 LETTERS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
-def _text(texts: Any, ids: Iterable[int], stop: list[str], calls: Any) -> str:
+def _text(texts: Any, ids: Iterable[int], stop: Iterable[str], calls: Any) -> str:
     """The text of an answer, with the special tokens by which calls are recognised."""
     reply, length, ends = out_pointer(), ctypes.c_size_t(), text_array("stop", stop)
     call("gqac_reply_create", texts, len(ends), ends, ctypes.byref(reply))
@@ -42,13 +42,13 @@ def message(model: Model, ids: Iterable[int], tools: Iterable[Mapping[str, Any]]
             stop: Iterable[str]) -> dict[str, Any]:
     """The message of an answer."""
     calls, part = out_pointer(), make(c.gqac_call_part)
-    offered = None if tools is None else json_text("tools", list(tools))
+    offered = None if tools is None else json_text("tools", listed("tools", tools))
     content: list[str] = []
     found: list[dict[str, Any]] = []
     with model.texts as texts:
         call("gqac_calls_create", texts, offered, ctypes.byref(calls))
         try:
-            text = _text(texts, ids, list(stop), calls)
+            text = _text(texts, ids, stop, calls)
             if not calls:
                 return {"role": "assistant", "content": text}
             data = text.encode()

@@ -13,7 +13,7 @@ import functools
 import operator
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -133,6 +133,20 @@ def wholes(name: str, values: Any) -> list[int]:
     return [whole(f"{name}[{i}]", value) for i, value in enumerate(values)]
 
 
+def mapping(name: str, value: Any) -> Mapping[str, Any]:
+    """The value, which must be a mapping."""
+    if not isinstance(value, Mapping):
+        raise wrong_type(name, value, "a mapping")
+    return value
+
+
+def listed(name: str, values: Any) -> list[Any]:
+    """A list of anything."""
+    if isinstance(values, (*TEXTS, Mapping)) or not isinstance(values, Iterable):
+        raise wrong_type(name, values, "a list")
+    return list(values)
+
+
 def encoded(name: str, value: Any) -> bytes:
     """A text in UTF-8."""
     if not isinstance(value, str):
@@ -207,7 +221,9 @@ def json_text(name: str, value: Any) -> bytes:
     import json
     try:
         return json.dumps(value).encode()
-    except (TypeError, ValueError, RecursionError):
+    except RecursionError:
+        raise UsageError(f"{name}: JSON cannot be nested so deeply", status="USAGE") from None
+    except (TypeError, ValueError):
         raise wrong_type(name, value, "made of what JSON has: mappings with string keys, lists, "
                          "strings, numbers, True, False and None") from None
 

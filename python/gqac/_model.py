@@ -13,7 +13,7 @@ from . import _declarations as c
 from ._errors import UsageError
 from ._info import Info, Plan, Score, read_info, read_plan
 from ._library import (Handle, Owner, Stop, call, decode, encoded, id_array, interruptible, json_text,
-                       lib, make, out_pointer, take_text, text, whole, wholes, wrong_type)
+                       lib, listed, make, out_pointer, take_text, text, whole, wholes, wrong_type)
 from ._sequence import Sequence
 
 if TYPE_CHECKING:
@@ -296,7 +296,7 @@ class Model(Owner):
         role, InputError if the template refuses them."""
         variables.update(messages=_checked(messages), add_generation_prompt=add_generation_prompt)
         if tools is not None:
-            variables["tools"] = list(tools)
+            variables["tools"] = listed("tools", tools)
         data = json_text("variables", variables)
 
         def work() -> str:
@@ -370,7 +370,7 @@ class Model(Owner):
         be required or limited."""
         from ._constraint import of_tools
         from ._generate import Request, run, start
-        offered = None if tools is None or tool_choice == "none" else list(tools)
+        offered = None if tools is None or tool_choice == "none" else listed("tools", tools)
         calls = None if tool_choice == "none" else of_tools(self, offered, tool_choice,
                                                             parallel_tool_calls)
         ids = self._tokenized("prompt", self.render(messages, tools=offered), False)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from . import _declarations as c
 from ._errors import InputError, UsageError
 from ._info import tensors
-from ._library import call, decode, interruptible, lib, model_of, text, text_array
+from ._library import call, decode, interruptible, lib, listed, mapping, model_of, text, text_array
 
 if TYPE_CHECKING:
     from ._arrays import Array
@@ -32,11 +32,11 @@ def run(model: Model, inputs: Mapping[str, Any], *, outputs: Iterable[str] | Non
     InputError for a wrong type, shape or value. Ctrl-C ends the run.
     """
     lease = model_of(model).lease(stateless=True)
-    names = list(outputs) if outputs is not None else [*_types(model, "outputs")]
-    call_ = _Call(model, inputs, names)
+    names = listed("outputs", outputs) if outputs is not None else [*_types(model, "outputs")]
+    call_ = _Call(model, mapping("inputs", inputs), names)
     bound: dict[str, Array] = {}
     try:
-        _bind(lease, model, dict(out or {}), bound)
+        _bind(lease, model, dict(mapping("out", out or {})), bound)
         interruptible(lease.stop, lambda: call_.run(lease))
         return call_.results(lease, bound)
     finally:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from . import _declarations as c
 from ._arrays import numpy_type, to_tensor
 from ._errors import UsageError
-from ._library import (Handle, Owner, call, decode, id_array, instance, lib, make, model_of,
-                       out_pointer, text, used)
+from ._library import (Handle, Owner, call, decode, id_array, instance, lib, make, mapping,
+                       model_of, out_pointer, text, used, whole)
 from ._sequence import Sequence, sequence_options
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ class PrefixStore(Owner):
         missing, ModelError if the model has other caches than rows of attention."""
         array, n = id_array(ids)
         known = {name for pair in self.model.info.kv_pairs for name in (pair.past, pair.present)}
-        pairs = [(name, to_tensor(name, value[row:row + 1])) for name, value in tensors.items()
+        pairs = [(name, to_tensor(name, value[row:row + 1])) for name, value in mapping("tensors", tensors).items()
                  if name in known]
         names, pasts = _lists([(name, tensor) for name, (tensor, _) in pairs])
         options = sequence_options(None, 0, final_length)
@@ -182,7 +182,7 @@ class PrefixStore(Owner):
         the model has other caches than rows of attention."""
         import numpy as np
         array, n = id_array(ids)
-        rows, length = capacity or n, ctypes.c_int64()
+        rows, length = whole("capacity", capacity) or n, ctypes.c_int64()
         found = [(pair, np.zeros((1, pair.heads, rows, pair.head_size), numpy_type(
             lib.gqac_dtype_from_name(pair.dtype.encode())))) for pair in self.model.info.kv_pairs]
         names, pasts = _lists([(pair.past, c.gqac_tensor(
@@ -207,7 +207,7 @@ class PrefixStore(Owner):
     def evict(self, to_bytes: int = 0) -> None:
         """Removes the least recently used rows until at most `to_bytes` remain."""
         with self._handle as store:
-            lib.gqac_store_evict(store, to_bytes)
+            lib.gqac_store_evict(store, whole("to_bytes", to_bytes))
 
     @property
     def statistics(self) -> Statistics:
@@ -220,7 +220,7 @@ class PrefixStore(Owner):
     def prefixes(self, most: int = 16) -> list[Prefix]:
         """At most `most` prefixes that were used at least twice: those that saved the most tokens,
         which may be worth pinning."""
-        array: Any = (c.gqac_store_prefix * max(most, 0))()
+        array: Any = (c.gqac_store_prefix * max(whole("most", most), 0))()
         with self._handle as store:
             n = lib.gqac_store_prefixes(store, len(array), array)
             return [Prefix(decode(p.tenant), p.length, p.uses) for p in array[:n]]

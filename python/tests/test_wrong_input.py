@@ -54,9 +54,25 @@ def test_lone_surrogates_of_messages(model):
     ("store = 'x'", lambda m: gqac.Scheduler(m, store="x", save=True)),
     ("messages = 5", lambda m: m.chat(5)),
     ("variables = ", lambda m: m.chat([{"role": "user", "content": b"x"}])),
+    ("inputs = [1]", lambda m: gqac.run(m, [1])), ("out = 3", lambda m: gqac.run(m, {}, out=3)),
+    ("outputs = 'logits'", lambda m: gqac.run(m, {}, outputs="logits")),
+    ("tensors = 3", lambda m: gqac.PrefixStore(m).insert([1], 3)),
+    ("capacity = 'x'", lambda m: gqac.PrefixStore(m).lookup([1], capacity="x")),
+    ("to_bytes = 'x'", lambda m: gqac.PrefixStore(m).evict("x")),
+    ("most = 'x'", lambda m: gqac.PrefixStore(m).prefixes("x")),
+    ("tools = 5", lambda m: m.chat([{"role": "user", "content": "x"}], tools=5)),
+    ("tools = 5", lambda m: m.message([5], tools=5)), ("stop = 5", lambda m: m.message([5], stop=5)),
     ("tools = ", lambda m: m.message([5], tools=[{"name": b"x"}])),
 ])
 def test_wrong_types(model, words, wrong):
     with pytest.raises(gqac.UsageError) as raised:
         wrong(model)
     assert raised.value.what.startswith(words) and " is not " in raised.value.what
+
+
+def test_messages_that_are_nested_too_deeply(model):
+    content = []
+    for _ in range(5000):
+        content = [content]
+    with pytest.raises(gqac.UsageError, match="nested"):
+        model.render([{"role": "user", "content": content}])

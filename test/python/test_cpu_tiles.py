@@ -16,6 +16,7 @@ import harness
 from harness import Case, FULL, ROOT, model, read_ids, write_ids
 
 TOOL = harness.CONTROLS / "SMALL_TILES"
+KINDS = ("contiguous", "paged", "windowed", "quantised", "quantised4")
 # Splits at and near multiples of tile and split.
 CUTS = "3,1,4,1,7,8,9,2,5,16,23,31,33"
 
@@ -32,13 +33,14 @@ class Tiles(Case):
         return done.stdout
 
     def equal(self, path, *flags):
-        """equiv of 200 tokens finds nothing."""
+        """equiv of 200 tokens finds nothing; returns its JSON."""
         found = json.loads(self.small("equiv", path, "--target", "cpu", "--tokens", 200,
                                       "--format", "json", "-q", *flags))
         self.assertEqual(found["differing"], 0, found)
         self.assertEqual(found["plans"], found["planned"], found)
         self.assertGreater(found["compared"], 0)
         self.assertIn(".t4.s8.", found["profile"])
+        return found
 
     def check_model(self, path):
         """Random pieces alone and in a ragged batch, splits at the boundaries, one token at a
@@ -61,13 +63,20 @@ class Tiles(Case):
         self.check_model(ROOT / "models" / "tiny-gqa")
 
     def test_hits(self):
-        """Cached prefixes; in the long tier of every length."""
-        names = ("llama", "qwen3.5", "lfm2", "gemma2", "gpt-oss") if FULL else ("llama", "qwen3.5")
+        """Cached prefixes; in the long tier of every length, in every kind of cache. Each token is
+        reused or computed."""
+        names = ("llama", "qwen3.5")
+        if FULL:
+            names += ("lfm2", "gemma2", "gpt-oss", ROOT / "models" / "tiny-gqa")
         for name in names:
             for via in ("prefix", "snapshot"):
-                self.equal(model(name), "--via", via,
-                           *(("--kv", "contiguous,quantised,quantised4") if FULL
-                             else ("--splits", "67,30")))
+                with self.subTest((name, via)):
+                    found = self.equal(model(name), "--via", via,
+                                       *(("--kv", ",".join(KINDS)) if FULL else ("--splits", "67,30")))
+                    self.assertEqual(found["planned"], 2 * 201 * len(KINDS) if FULL else 2)
+                    self.assertGreater(found["reused_tokens"], 0)
+                    self.assertEqual(found["reused_tokens"] + found["computed_tokens"],
+                                     found["tokens"] * found["plans"])
 
     def test_constants_are_in_force(self):
         """Other tiles, other bits, but close values."""

@@ -190,6 +190,17 @@ static void tables_experts_states(void) {
     mix_model("test/models/qwen3.5", "cpu");
 }
 
+static void other_exporters(void) {
+    static const char *const names[] = {"bloom", "dynamo-llama", "dynamo-qwen2",
+                                        "gemma", "gpt2",         "gptj",
+                                        "llama", "mistral",      "mobius-gemma3"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "test/traced/%s", names[i]);
+        mix_model(name, "cpu");
+    }
+}
+
 static void reference(void) {
     mix_model("test/models/llama", "ref");
     mix_model("test/models/lfm2", "ref");
@@ -204,6 +215,7 @@ int main(int argc, char **argv) {
     static const unit_case cases[] = {
         {"models of attention alone", attention},
         {"rope tables, experts, recurrent states", tables_experts_states},
+        {"models of other exporters", other_exporters},
         {"the reference target", reference},
         {"rows on a device", devices},
     };

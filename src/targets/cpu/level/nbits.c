@@ -14,8 +14,10 @@
 enum {
     ENDS = V16I_NIBBLES <= 8, /* products of bytes are summed as nibbles, 32 k at a time */
     HALVES = ENDS ? 2 : 1,    /* nibbles of an 8-bit code that are multiplied separately */
-    AHEAD = 4096,             /* for one row, codes are prefetched this many bytes in advance */
-    SOON = GQAC_K_PIECE / 2,  /* for the rows of one tile, this many k in advance */
+    /* For one row, codes are prefetched this many bytes in advance. With AVX-512, 8192 is up
+     * to 1.14 times as fast as 4096 on Zen 4, and 16384 no faster; with AVX2 both take as long. */
+    AHEAD = V16_REGISTERS >= 32 ? 8192 : 4096,
+    SOON = GQAC_K_PIECE / 2, /* for the rows of one tile, this many k in advance */
     WIDTH = 16 * TILE_VECTORS,
     PARTS = NBITS_COLUMNS / WIDTH, /* strips of a panel, each of which is one tile wide */
 };

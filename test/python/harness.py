@@ -26,6 +26,7 @@ MODELS = ROOT / "test" / "models"
 GQAC = Path(os.environ.get("GQAC", ROOT / "build" / "release" / "gqac")).resolve()
 CONTROLS = Path(os.environ.get("GQAC_CONTROLS", GQAC.parent / "test" / "controls")).resolve()
 FULL = os.environ.get("GQAC_TEST_FULL") == "1"
+KV_KINDS = "contiguous,paged,windowed,quantised,quantised4"  # of caches, for --kv
 SANITIZED = os.environ.get("GQAC_SANITIZED") == "1"
 GIB = 1 << 30
 # max|Δlogits| / max|logits| against ONNX Runtime; see test/models/README.md

@@ -13,10 +13,9 @@ import sys
 import numpy as np
 
 import harness
-from harness import Case, FULL, ROOT, model, read_ids, write_ids
+from harness import Case, FULL, KV_KINDS, ROOT, model, read_ids, write_ids
 
 TOOL = harness.CONTROLS / "SMALL_TILES"
-KINDS = ("contiguous", "paged", "windowed", "quantised", "quantised4")
 # Splits at and near multiples of tile and split.
 CUTS = "3,1,4,1,7,8,9,2,5,16,23,31,33"
 
@@ -72,8 +71,8 @@ class Tiles(Case):
             for via in ("prefix", "snapshot"):
                 with self.subTest((name, via)):
                     found = self.equal(model(name), "--via", via,
-                                       *(("--kv", ",".join(KINDS)) if FULL else ("--splits", "67,30")))
-                    self.assertEqual(found["planned"], 2 * 201 * len(KINDS) if FULL else 2)
+                                       *(("--kv", KV_KINDS) if FULL else ("--splits", "67,30")))
+                    self.assertEqual(found["planned"], 2 * 201 * len(KV_KINDS.split(",")) if FULL else 2)
                     self.assertGreater(found["reused_tokens"], 0)
                     self.assertEqual(found["reused_tokens"] + found["computed_tokens"],
                                      found["tokens"] * found["plans"])

@@ -12,10 +12,9 @@ from onnx import helper
 
 import harness
 import ortref
-from harness import FULL, Case, ROOT, gqac, model, write_ids
+from harness import FULL, KV_KINDS, Case, ROOT, gqac, model, write_ids
 from test_gqa_caches import Variant
 
-KINDS = "contiguous,paged,windowed,quantised,quantised4"
 MODELS = sorted(p.name for p in (ROOT / "test" / "models").iterdir() if (p / "ref").is_dir())
 HYBRID = ("lfm2", "qwen3.5")
 WINDOWS = ("gemma2", "gpt-oss", "mistral")
@@ -41,10 +40,10 @@ class Kinds(Case):
         for name in MODELS:
             with self.subTest(name):
                 self.equal(model(name), "--tokens", 150 if name in WINDOWS or FULL else 80,
-                           "--splits", "random:2", "--batch", 3, "--threads", 2, "--kv", KINDS)
+                           "--splits", "random:2", "--batch", 3, "--threads", 2, "--kv", KV_KINDS)
             for target in ("ref",) if FULL else ():
                 self.equal(model(name), "--tokens", 150, "--splits", "random:3", "--batch", 3,
-                           "--target", target, "--kv", KINDS)
+                           "--target", target, "--kv", KV_KINDS)
 
     def test_every_way(self):
         """Rows that were exported, saved or shared."""
@@ -62,7 +61,7 @@ class Kinds(Case):
             with self.subTest(f"{name} {via} {target}"):
                 found = self.equal(model(name), "--tokens", 300 if FULL else 70, "--threads", 2,
                                    *(() if FULL else ("--splits", "64")), "--via", via, "--target",
-                                   target, "--kv", KINDS)
+                                   target, "--kv", KV_KINDS)
                 self.assertGreater(found["reused_tokens"], 0)
                 self.assertEqual(found["reused_tokens"] + found["computed_tokens"],
                                  found["tokens"] * found["plans"])
@@ -71,7 +70,7 @@ class Kinds(Case):
         """Blocks at random addresses; tiles of four keys."""
         for tool in ("SHUFFLED_BLOCKS", "SMALL_TILES"):
             self.equal(model("gemma2"), "--tokens", 200, "--splits", "random:3", "--batch", 3,
-                       "--threads", 2, "--kv", KINDS,
+                       "--threads", 2, "--kv", KV_KINDS,
                        tool=harness.CONTROLS / tool)
 
     def test_levels(self):
@@ -127,7 +126,7 @@ class Kinds(Case):
             self.check(gqac(*words, "--kv", "quantised"), 3, "quantised", "f16", "contiguous")
             self.check(gqac(*words, "--kv", "int4"), 3, "quantised4", "f16", "contiguous")
         for words in (("score", path, "--ids", ids), ("equiv", path)):
-            self.check(gqac(*words, "--kv", "heap"), 2, "heap", *KINDS.split(","), "basic")
+            self.check(gqac(*words, "--kv", "heap"), 2, "heap", *KV_KINDS.split(","), "basic")
         self.check(gqac("equiv", model("llama"), "--tokens", 9, "--kv", "paged,quantised",
                         "--certificate", self.dir / "c"), 2, "--certificate", "/kv8")
         self.equal(model("llama"), "--tokens", 9, "--splits", "4", "--kv", " paged ,quantised")
